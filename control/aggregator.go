@@ -24,15 +24,13 @@ import (
 // AggregatorConfig configures an [Aggregator]. Plane and Stripes are required.
 type AggregatorConfig struct {
 	Plane aggregator.Plane
-	// Stripes is the largest number of stripes that jobs may send in a frame.
+	// Stripes is the largest number of stripes of a frame that jobs may use.
 	Stripes int
 	// Dense allows jobs to send dense frames.
 	Dense bool
-	// Slots is how many slots all jobs together may have; 0 means
-	// [DefaultSlots].
+	// Slots is the number of slots of all jobs together; 0 means [DefaultSlots].
 	Slots int
-	// Senders is how many senders all jobs together may have; 0 means
-	// [DefaultSenders].
+	// Senders is the number of senders of all jobs together; 0 means [DefaultSenders].
 	Senders int
 	// Lease is how long a job outlives its owner's connection; 0 means
 	// [DefaultLease].
@@ -40,57 +38,53 @@ type AggregatorConfig struct {
 	// Grace is how long an admission outlives its sender's connection; 0 means
 	// [DefaultGrace].
 	Grace time.Duration
-	// JobMemory returns the bytes that the banks of a job of n slots take; nil
-	// means two banks of eight bytes a slot.
+	// JobMemory returns the bytes that the banks of a job of n slots use; nil means two banks of
+	// eight bytes per slot.
 	JobMemory func(n int) uint64
-	// Reach, if not nil, is told the MAC addresses of the servers of each job that
-	// is created, so that the data plane can send frames to them on by itself.
+	// Reach, if not nil, is called with the MAC addresses of the servers of each new job, so that
+	// the data plane can forward frames to them by itself.
 	Reach func(job uint16, servers [][6]byte)
-	// Random is where instances, epochs, keys and tokens come from; nil means
-	// crypto/rand.
+	// Random is the source of instances, epochs, keys and tokens; nil means crypto/rand.
 	Random io.Reader
 	Log    *slog.Logger // nil means [slog.Default]
 }
 
 const (
-	// DefaultSlots is the budget of an aggregator: sixteen jobs of the largest
-	// size.
+	// DefaultSlots is the slot budget of an aggregator: sixteen jobs of the largest size.
 	DefaultSlots = 16 * aggregator.MaxSlots
 
-	// DefaultSenders is the number of senders that the XDP data plane has room
-	// for.
+	// DefaultSenders is the number of senders for which the XDP data plane has room.
 	DefaultSenders = 1024
 
-	// DefaultJobSenders is how many places a job reserves that does not say how
-	// many it needs.
+	// DefaultJobSenders is the number of places that a job reserves if it does not specify one.
 	DefaultJobSenders = 64
 
 	// DefaultLease is how long a job outlives its owner's connection.
 	DefaultLease = 5 * time.Second
 )
 
-// Aggregator is Libra_s: the control service beside a data plane. It admits
-// jobs and senders and hands harvested sums to the jobs' parameter servers.
+// Aggregator is Libra_s: the control service of a data plane. It admits jobs and senders and passes
+// harvested sums to the jobs' parameter servers.
 type Aggregator struct {
 	pb.UnimplementedAggregatorServer
 	cfg    AggregatorConfig
 	ctx    context.Context
 	random random
 
-	// epochs has the newest epoch of each job id: of its jobs one after the
-	// other, and of the admissions to them.
+	// epochs has the newest epoch of each job id, used for its successive jobs and for the
+	// admissions to them.
 	epochs [aggregator.MaxJobs]atomic.Uint32
 
-	mu   sync.Mutex // held for moments, never while the data plane works
+	mu   sync.Mutex // held briefly, never during calls of the data plane
 	jobs map[uint16]*job
-	// background are goroutines that use the data plane after, or without, a
-	// call; closed forbids new ones.
+	// background are goroutines that use the data plane after or outside a call; closed forbids new
+	// ones.
 	background sync.WaitGroup
 	closed     bool
 }
 
-// NewAggregator returns the service; when ctx ends, so do its streams. Close it
-// after the gRPC server has stopped, and before the data plane is closed.
+// NewAggregator returns the service; the end of ctx ends its streams. Close it after the gRPC
+// server has stopped, and before the data plane is closed.
 func NewAggregator(ctx context.Context, cfg AggregatorConfig) *Aggregator {
 	cfg.Slots = cmp.Or(cfg.Slots, DefaultSlots)
 	cfg.Senders = cmp.Or(cfg.Senders, DefaultSenders)
@@ -101,16 +95,15 @@ func NewAggregator(ctx context.Context, cfg AggregatorConfig) *Aggregator {
 		cfg.JobMemory = func(n int) uint64 { return 2 * 8 * uint64(n) }
 	}
 	a := &Aggregator{cfg: cfg, ctx: ctx, random: newRandom(cfg.Random), jobs: map[uint16]*job{}}
-	// A random start keeps frames from before a restart of the daemon out of
-	// the jobs after it.
+	// The start is random, so that frames from before a restart of the daemon do not match the jobs
+	// after it.
 	for i := range a.epochs {
 		a.epochs[i].Store(uint32(a.random.uint64()))
 	}
 	return a
 }
 
-// Close ends what the service does by itself, and waits for it. The jobs end
-// with their data plane.
+// Close ends the service's background work and waits for it. The jobs end with their data plane.
 func (a *Aggregator) Close() {
 	a.mu.Lock()
 	a.closed = true
@@ -162,7 +155,7 @@ func (a *Aggregator) CreateJob(ctx context.Context, spec *pb.JobSpec) (*pb.Job, 
 // nextEpoch returns the next epoch of a job id.
 func (a *Aggregator) nextEpoch(job uint16) uint16 { return uint16(a.epochs[job].Add(1)) }
 
-// reserve gives a job its id and its part of the budgets.
+// reserve allocates a job's id and its part of the budgets.
 func (a *Aggregator) reserve(j *job) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -182,8 +175,7 @@ func (a *Aggregator) reserve(j *job) error {
 	return nil
 }
 
-// used returns the slots and the places for senders of all jobs. The caller
-// holds the lock.
+// used returns the slots and the places for senders of all jobs. The caller holds the lock.
 func (a *Aggregator) used() (slots, places int) {
 	for _, j := range a.jobs {
 		slots += j.cfg.Slots
@@ -202,7 +194,7 @@ func (a *Aggregator) start(j *job) {
 	j.owner.await()
 }
 
-// forget frees a job's id and its part of the budgets.
+// forget releases a job's id and its part of the budgets.
 func (a *Aggregator) forget(j *job) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -230,8 +222,8 @@ func (a *Aggregator) RemoveJob(ctx context.Context, req *pb.RemoveJobRequest) (*
 	return &pb.RemoveJobResponse{}, nil
 }
 
-// remove ends a job. Until the data plane has released it, the id and the
-// budgets stay taken; others do not wait for it.
+// remove ends a job. Its id and budgets stay reserved until the data plane has released it; other
+// jobs do not wait for that.
 func (a *Aggregator) remove(j *job, why string) error {
 	a.mu.Lock()
 	running := j.running
@@ -243,22 +235,22 @@ func (a *Aggregator) remove(j *job, why string) error {
 	j.stop(status.Errorf(codes.Aborted, "job %d was removed", j.cfg.ID))
 	err := j.release()
 	a.forget(j)
-	if err != nil { // of its memory, perhaps; the data plane has no such job any more
+	if err != nil { // an error about its memory, perhaps; the data plane no longer has the job
 		return err
 	}
 	a.cfg.Log.Info("job removed", "job", j.cfg.ID, "instance", j.instance, "harvests", j.harvests(), "because", why)
 	return nil
 }
 
-// persist repeats a call that takes something from the data plane while that is too
-// busy, until the service ends: it would keep what nothing here knows of any more. What
-// a call that failed has taken nevertheless is not there for the next one.
+// persist repeats a call that removes something from the data plane while the data plane is too
+// busy, until the service ends; otherwise the data plane would keep what the service no longer
+// knows. A call that fails may still have removed it, and the next call then does not find it.
 func (a *Aggregator) persist(call func() error) error {
 	var delay pause
 	err := call()
 	for errors.Is(err, aggregator.ErrBusy) {
 		if delay.wait(a.ctx) != nil {
-			return errStopping // not busy: the caller need not try again, and all jobs end with the service
+			return errStopping // not busy: the caller need not retry, because all jobs end with the service
 		}
 		again := call()
 		if errors.Is(again, aggregator.ErrNoJob) || errors.Is(again, aggregator.ErrNoSender) {
@@ -310,7 +302,7 @@ func (a *Aggregator) Join(req *pb.JoinRequest, stream grpc.ServerStreamingServer
 	return a.stay(stream.Context(), c, j)
 }
 
-// sender checks who wants to join what.
+// sender validates a join request and its caller.
 func (a *Aggregator) sender(ctx context.Context, req *pb.JoinRequest) (*job, aggregator.SenderConfig, error) {
 	s, err := senderAddress(req.Sender, req.Ip, req.Mac, req.Port)
 	if err != nil {
@@ -333,7 +325,7 @@ func (a *Aggregator) sender(ctx context.Context, req *pb.JoinRequest) (*job, agg
 	return j, s, nil
 }
 
-// stay waits for the end of a stream of a job.
+// stay waits for the end of a job's stream.
 func (a *Aggregator) stay(ctx context.Context, c *connection, j *job) error {
 	select {
 	case <-ctx.Done():
@@ -376,8 +368,8 @@ func (a *Aggregator) Harvest(stream grpc.BidiStreamingServer[pb.HarvestRequest, 
 	if j.cfg.Mode == aggregator.Sync {
 		return status.Errorf(codes.FailedPrecondition, "job %d cannot be harvested: in %v mode the sums go to the workers", j.cfg.ID, j.cfg.Mode)
 	}
-	// The stream is served beside this call, which must be able to end while
-	// sending is stuck: its end is what ends the sending.
+	// The stream is served by another goroutine than this call, which must be able to end while
+	// sending blocks: its end also ends the sending.
 	c := j.attach()
 	served := make(chan error, 1)
 	if !a.goBackground(func() { served <- j.serveHarvest(stream, begin.Last) }) {
@@ -395,7 +387,7 @@ func (a *Aggregator) Harvest(stream grpc.BidiStreamingServer[pb.HarvestRequest, 
 	}
 }
 
-// job returns a job that runs.
+// job returns a running job.
 func (a *Aggregator) job(id uint32) (*job, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -422,7 +414,7 @@ func (a *Aggregator) owned(ctx context.Context, id uint32, key []byte) (*job, er
 	return j, nil
 }
 
-// reach passes the MAC addresses of a job's servers on.
+// reach passes the MAC addresses of a job's servers to the data plane.
 func (a *Aggregator) reach(job uint16, macs [][]byte) {
 	if a.cfg.Reach == nil || len(macs) == 0 {
 		return
@@ -434,14 +426,14 @@ func (a *Aggregator) reach(job uint16, macs [][]byte) {
 	a.cfg.Reach(job, servers)
 }
 
-// Reasons for which a service ends a stream. Unavailable means that the peer
-// may connect again, Aborted that it need not try.
+// Reasons why a service ends a stream. Unavailable means that the peer may reconnect, Aborted that
+// it must not try.
 var (
 	errReplaced = status.Error(codes.Unavailable, "a newer connection has taken over")
 	errStopping = status.Error(codes.Aborted, "the service is stopping")
 )
 
-// planeError gives a data plane's refusal the gRPC code of its kind.
+// planeError gives an error of the data plane the gRPC code of its kind.
 func planeError(err error) error {
 	if errors.Is(err, errStopping) {
 		return err
@@ -457,7 +449,7 @@ func planeError(err error) error {
 		aggregator.ErrSenderExists:   codes.AlreadyExists,
 		aggregator.ErrNoJob:          codes.NotFound,
 		aggregator.ErrNoSender:       codes.NotFound,
-		aggregator.ErrBusy:           codes.Unavailable, // to be tried again
+		aggregator.ErrBusy:           codes.Unavailable, // the caller may retry
 		aggregator.ErrClosed:         codes.Aborted,
 	} {
 		if errors.Is(err, target) {

@@ -13,15 +13,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// agreement compares what the hosts of a job must agree on, field by field of
-// their configurations. The server lacks some fields, because it has no training
-// data for one: there the first worker that joins sets the value.
+// agreement compares the configurations of a job's hosts, field by field. The server lacks some
+// fields, for example because it has no training data: the first worker that joins sets these.
 type agreement struct {
 	mu     sync.Mutex
 	values map[string]agreed
 }
 
-// agreed is a value, and whose it is.
+// agreed is a value and the host that set it.
 type agreed struct{ value, whose string }
 
 const theServer = "the server"
@@ -34,8 +33,8 @@ func newAgreement(server map[string]string) *agreement {
 	return a
 }
 
-// check compares a worker's values. The error names every field that differs,
-// with both values. A worker that is refused sets nothing.
+// check compares a worker's values. The error names every field that differs, with both values. A
+// refused worker sets nothing.
 func (a *agreement) check(worker uint16, values map[string]string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,8 +61,7 @@ func (a *agreement) check(worker uint16, values map[string]string) error {
 	return nil
 }
 
-// Agreed returns what the server and the workers that have joined agree on, by
-// field.
+// Agreed returns the values on which the server and the workers that have joined agree, by field.
 func (s *ParameterServer) Agreed() map[string]string {
 	s.agree.mu.Lock()
 	defer s.agree.mu.Unlock()

@@ -9,34 +9,33 @@ import (
 	"sync"
 )
 
-// barrier lets the workers of a job take one step after the other. When all that
-// run have arrived, it runs the commit, and then all go on. It also knows which
-// workers are still to finish.
+// barrier synchronises the steps of a job's workers. When all running workers have arrived, it runs
+// the commit, and then all continue. It also knows which workers have not finished.
 type barrier struct {
 	commit func(step uint64) error
-	reduce func(step uint64, r *round) error // in its place, if a worker reduces
-	over   func(step uint64, r *round)       // follows both, when the round has ended; nil does nothing
+	reduce func(step uint64, r *round) error // replaces commit if a worker reduces
+	over   func(step uint64, r *round)       // called after either, when the round has ended; may be nil
 
 	mu      sync.Mutex
 	running map[uint16]bool // workers that have not finished
 	arrived map[uint16]bool
 	step    uint64
 	round   *round        // of this step
-	latest  *round        // of the step before, nil at first
+	latest  *round        // of the previous step, nil at first
 	lost    error         // set once: a worker left before it had finished
 	idle    chan struct{} // closed when no worker is running
 }
 
-// round is one step's meeting: done is closed when it ends, with err set, or what the step has
-// given.
+// round is one step of the barrier: done is closed when it ends, with either err or the step's sums
+// set.
 type round struct {
 	done    chan struct{}
 	err     error
-	commits bool // all have arrived; what follows is then the commit's
+	commits bool // all have arrived; from then on the commit owns the fields below
 
 	reduces bool                   // a worker wants the sums
 	dropped *DroppedError          // why the step changes nothing, if it is dropped
-	hot     map[lifetime]HotFrames // of the workers that tell it
+	hot     map[lifetime]HotFrames // of the workers that report it
 	workers int                    // that have arrived, when commits is set
 	sums    roundSums
 }
@@ -59,20 +58,19 @@ func newBarrier(workers []uint16, step uint64, commit func(step uint64) error) *
 	return b
 }
 
-// wish is what a worker brings to a barrier beside its arrival.
+// wish is what a worker requests and reports when it arrives.
 type wish struct {
-	sums    bool          // it wants them
+	sums    bool          // it wants the sums
 	refused *DroppedError // of its gradients
 	epoch   uint16        // of its admission
-	hot     *HotFrames    // nil if it does not tell
+	hot     *HotFrames    // nil if it does not report them
 }
 
-// lifetime tells a worker from those that had its number before.
+// lifetime distinguishes a worker from earlier ones with the same number.
 type lifetime struct{ worker, epoch uint16 }
 
-// join blocks until all running workers have called it for the same step and
-// the commit is done; it returns the round, or the commit's error. A worker whose
-// connection broke may call it again.
+// join blocks until all running workers have called it for the same step and the commit is done; it
+// returns the round, or the commit's error. A worker whose connection broke may call it again.
 func (b *barrier) join(ctx context.Context, worker uint16, step uint64, w wish) (*round, error) {
 	r, commit, err := b.arrive(worker, step, w)
 	if err != nil {
@@ -89,7 +87,8 @@ func (b *barrier) join(ctx context.Context, worker uint16, step uint64, w wish) 
 	}
 }
 
-// arrive returns the round that a worker waits for, and whether all have come, so that the caller is to run its commit.
+// arrive returns the round that a worker waits for, and whether the worker is the last, so that the
+// caller must run the commit.
 func (b *barrier) arrive(worker uint16, step uint64, w wish) (r *round, commit bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -99,7 +98,7 @@ func (b *barrier) arrive(worker uint16, step uint64, w wish) (r *round, commit b
 	case !b.running[worker]:
 		return nil, false, fmt.Errorf("worker %d is not running in this job", worker)
 	case b.latest != nil && step == b.step-1 && !b.arrived[worker]:
-		return b.latest, false, nil // it asks again, since the answer was lost
+		return b.latest, false, nil // it retries, because the answer was lost
 	case step != b.step:
 		return nil, false, fmt.Errorf("worker %d is at step %d, the job at step %d", worker, step, b.step)
 	}
@@ -116,8 +115,8 @@ func (b *barrier) arrive(worker uint16, step uint64, w wish) (r *round, commit b
 	return b.round, b.meet(), nil
 }
 
-// meet reports whether all running workers have arrived, once: then the caller runs the commit. The caller
-// holds the lock.
+// meet reports, once, whether all running workers have arrived: then the caller runs the commit.
+// The caller holds the lock.
 func (b *barrier) meet() bool {
 	if len(b.arrived) == 0 || len(b.arrived) != len(b.running) || b.round.commits {
 		return false
@@ -126,7 +125,7 @@ func (b *barrier) meet() bool {
 	return true
 }
 
-// run commits a round, and ends it.
+// run commits a round and ends it.
 func (b *barrier) run(r *round, step uint64) {
 	if r.reduces || r.dropped != nil {
 		b.release(r, b.reduce(step, r))
@@ -143,13 +142,13 @@ func (b *barrier) release(r *round, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.round != r {
-		return // ended already, by the loss of a worker
+		return // the loss of a worker has ended it already
 	}
 	b.end(err)
 	b.step++
 }
 
-// end ends the round for those that wait. The caller holds the lock.
+// end ends the round for the waiting workers. The caller holds the lock.
 func (b *barrier) end(err error) {
 	b.round.err = err
 	close(b.round.done)
@@ -157,8 +156,7 @@ func (b *barrier) end(err error) {
 	b.latest, b.round = b.round, newRound()
 }
 
-// finish takes a worker out because its work is done. The others may have been
-// waiting for it only.
+// finish removes a worker whose work is done, which may complete the round.
 func (b *barrier) finish(worker uint16) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -167,8 +165,7 @@ func (b *barrier) finish(worker uint16) {
 	}
 }
 
-// leave takes a worker out that is lost. Unless it had finished, those that wait
-// for it fail.
+// leave removes a lost worker. Unless it had finished, the waiting workers fail.
 func (b *barrier) leave(worker uint16, why error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -200,7 +197,7 @@ func (b *barrier) isRunning(worker uint16) bool {
 	return b.running[worker]
 }
 
-// unfinished lists the workers that are still to finish.
+// unfinished returns the workers that have not finished.
 func (b *barrier) unfinished() []uint16 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -212,7 +209,7 @@ func (b *barrier) unfinished() []uint16 {
 	return ids
 }
 
-// failure returns the reason why not all workers finish, if one was lost.
+// failure returns why not all workers finish, if one was lost.
 func (b *barrier) failure() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

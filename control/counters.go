@@ -9,7 +9,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// globalCounters names the counters that concern no job.
+// globalCounters returns the counters that belong to no job, by name.
 func globalCounters(c *aggregator.Counters) map[string]uint64 {
 	m := map[string]uint64{
 		"passed": c.Passed, "forwarded": c.Forwarded, "truncated": c.Truncated, "bad_checksum": c.BadChecksum, "partial_checksum": c.PartialChecksum,
@@ -20,7 +20,7 @@ func globalCounters(c *aggregator.Counters) map[string]uint64 {
 	return m
 }
 
-// jobCounters names a job's counters.
+// jobCounters returns a job's counters by name.
 func jobCounters(c *aggregator.JobCounters) map[string]uint64 {
 	m := map[string]uint64{"applied": c.Applied, "pairs": c.Pairs, "duplicates": c.Duplicates, "raced": c.Raced, "throttled": c.Throttled, "rounds": c.Rounds, "scales": c.Scales, "saturated": c.Saturated}
 	addRefusals(m, &c.Refused)

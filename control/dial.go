@@ -25,29 +25,29 @@ import (
 )
 
 const (
-	// Control connections idle between barriers; pings notice a peer whose
-	// machine has died, which TCP alone would not for hours.
+	// Control connections idle between barriers; pings detect a peer whose machine has died, for
+	// which TCP alone would need hours.
 	pingEvery   = 5 * time.Second
 	pingTimeout = 5 * time.Second
-	// handshakeLimit is how long a caller may take until its connection stands: a service
-	// that ends waits for those that begin one.
+	// handshakeLimit bounds a caller's connection set-up, because a service that ends waits for
+	// pending handshakes.
 	handshakeLimit = 5 * time.Second
 )
 
-// NewServer returns a gRPC server with the settings that both services use, and more.
+// NewServer returns a gRPC server with the settings that both services use, and the given options.
 func NewServer(sec Security, more ...grpc.ServerOption) *grpc.Server {
 	return grpc.NewServer(append([]grpc.ServerOption{
 		grpc.Creds(sec.server()),
 		grpc.ConnectionTimeout(handshakeLimit),
 		grpc.WriteBufferSize(bufferBytes),
-		grpc.WaitForHandlers(true), // they use the data plane, which is closed after it
+		grpc.WaitForHandlers(true), // handlers use the data plane, which is closed later
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	}, more...)...)
 }
 
-// Peer is a control service: what messages call it and, with TLS, what its
-// certificate must be for.
+// Peer is a control service: its name in messages and, with TLS, the role that its certificate must
+// have.
 type Peer struct {
 	name string
 	role string // "" for any
@@ -63,14 +63,13 @@ func ServerOf(job uint16) Peer {
 	return Peer{name: "parameter server", role: roleServer, job: []uint32{uint32(job)}}
 }
 
-// EitherService is an aggregator or a parameter server; it may show any certificate
-// of the authority.
+// EitherService is an aggregator or a parameter server; any certificate of the authority is
+// accepted.
 func EitherService() Peer { return Peer{name: "control service"} }
 
-// Dial connects to a control service and waits until it answers, at most for
-// the given time. While it waits it says so, once. More are settings of the
-// connection beside those that all control connections use. A log of nil is
-// [slog.Default], here and in all of the package.
+// Dial connects to a control service and waits until it answers, at most for the given time. It
+// logs once that it waits. The options are added to those of all control connections. A nil log
+// means [slog.Default], here and in the whole package.
 func Dial(ctx context.Context, peer Peer, addr netip.AddrPort, sec Security, limit time.Duration, log *slog.Logger, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	role := peer.name
 	log = cmp.Or(log, slog.Default())
@@ -92,7 +91,7 @@ func Dial(ctx context.Context, peer Peer, addr netip.AddrPort, sec Security, lim
 			return conn, nil
 		}
 		if state == connectivity.TransientFailure {
-			if failed := connectionError(ctx, conn); ctx.Err() == nil { // else that is the reason
+			if failed := connectionError(ctx, conn); ctx.Err() == nil { // else the end of ctx is the reason
 				broken = failed
 			}
 			if mismatch, certain := sec.mismatch(broken); certain {
@@ -103,7 +102,7 @@ func Dial(ctx context.Context, peer Peer, addr netip.AddrPort, sec Security, lim
 		if state == connectivity.Idle {
 			conn.Connect()
 		}
-		// A connection that fails again stays in that state, with another reason.
+		// A connection that fails again stays in the same state, with another reason.
 		look, done := context.WithTimeout(ctx, time.Second)
 		conn.WaitForStateChange(look, state)
 		done()
@@ -123,8 +122,8 @@ func Dial(ctx context.Context, peer Peer, addr netip.AddrPort, sec Security, lim
 	}
 }
 
-// windowBytes is what a service may have sent that its client has not read, and bufferBytes what one system call
-// reads or writes.
+// windowBytes is the amount that a service may send ahead of its client's reads, and bufferBytes
+// the size of one read or write system call.
 const (
 	windowBytes = 8 << 20
 	bufferBytes = 256 << 10
@@ -134,13 +133,13 @@ const (
 func dialOptions(sec Security, name string, peer Peer) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithTransportCredentials(sec.client(name, peer)),
-		// A harvest or the sums of a step come in one go, without waiting for the receiver's leave. That the windows are
-		// fixed also saves the pings that measure them.
+		// A harvest or the sums of a step are sent at once, without waiting for window updates.
+		// Fixed windows also avoid the pings that estimate them.
 		grpc.WithInitialWindowSize(windowBytes),
 		grpc.WithInitialConnWindowSize(windowBytes),
 		grpc.WithReadBufferSize(bufferBytes),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout, PermitWithoutStream: true}),
-		// A cluster starts its processes in any order: retry quickly.
+		// The processes of a cluster start in any order: retry quickly.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.5, MaxDelay: time.Second},
 			MinConnectTimeout: 2 * time.Second,
@@ -148,25 +147,24 @@ func dialOptions(sec Security, name string, peer Peer) []grpc.DialOption {
 	}
 }
 
-// connectionError asks a connection in transient failure why: a call that does
-// not wait for it to become ready fails with the reason.
+// connectionError returns why a connection is in transient failure: a call that does not wait for
+// the connection to become ready fails with the reason.
 func connectionError(ctx context.Context, conn *grpc.ClientConn) error {
 	return conn.Invoke(ctx, "/libra.control.v1.Aggregator/Stats", &pb.StatsRequest{}, &pb.AggregatorStats{})
 }
 
-// wrappings are gRPC's own words around the reason for which a connection broke or
-// could not be made.
+// wrappings are the texts with which gRPC introduces the reason why a connection broke or could not
+// be made.
 var wrappings = []string{
 	"closing transport due to: ", `connection error: desc = "`, "transport: ", "Error while dialing: ",
 	"error reading server preface: ", "error reading from server: ",
 }
 
-// bare are reasons that a call which begins on a broken connection gets without any of
-// these words.
+// bare are reasons that a call on a broken connection gets without such an introduction.
 var bare = []string{"keepalive ping failed to receive ACK within timeout", "transport is closing"}
 
-// brokenBy finds in the message of an error why a connection broke, or reports that
-// the message is a service's. The text of the error is all that gRPC gives.
+// brokenBy finds in an error message why a connection broke, or reports that the message is a
+// service's. gRPC gives nothing but the text.
 func brokenBy(message string) (reason string, ok bool) {
 	reason = message
 	for i := 0; i < len(wrappings); i++ {
@@ -182,8 +180,8 @@ func brokenBy(message string) (reason string, ok bool) {
 	return reason, ok
 }
 
-// CallError turns a gRPC error into the text that the service gave, with the
-// role and the call in front, or into why the service could not be asked.
+// CallError turns a gRPC error into the service's error text, prefixed with the role and the call,
+// or into why the service could not be reached.
 func CallError(role, call string, err error) error {
 	if err == nil {
 		return nil
@@ -201,7 +199,7 @@ func CallError(role, call string, err error) error {
 		if reason, broken := brokenBy(s.Message()); broken {
 			return fmt.Errorf("%s: %s: the connection broke (%s): is the %s running, and can this host reach it?", role, call, reason, role)
 		}
-		if s.Code() == codes.DeadlineExceeded { // the service knows the caller's deadline, and may answer before the caller's clock ends the call
+		if s.Code() == codes.DeadlineExceeded { // the service knows the deadline, and may answer before the caller's clock reaches it
 			return fmt.Errorf("%s: %s: %w", role, call, context.DeadlineExceeded)
 		}
 		return fmt.Errorf("%s: %s: %s", role, call, s.Message())

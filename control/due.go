@@ -8,16 +8,16 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// due says when a job's harvests are due. A channel is nil where the job does
-// not ask for that kind.
+// due determines when a job's harvests are due. A channel is nil if the job does not use that kind
+// of harvest.
 type due struct {
 	period, count   <-chan time.Time
 	periods, counts *time.Ticker
 	every           time.Duration
 }
 
-// newDue starts the tickers. A ticker keeps to its grid until a harvest for another
-// reason begins it anew: a tick that is handled late does not delay the next.
+// newDue starts the tickers. A ticker keeps its phase until a harvest for another reason restarts
+// it: handling a tick late does not delay the next.
 func newDue(spec *pb.JobSpec) *due {
 	d := &due{every: harvestPeriod(spec)}
 	if d.every > 0 {
@@ -31,7 +31,7 @@ func newDue(spec *pb.JobSpec) *due {
 	return d
 }
 
-// anew begins a new period, because a harvest had another reason than time.
+// anew restarts the period after a harvest for another reason than time.
 func (d *due) anew() {
 	if d.periods != nil {
 		d.periods.Reset(d.every)

@@ -11,8 +11,8 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// enough reports whether as many frames as the job's harvest_frames were
-// applied and are in no harvest.
+// enough reports whether at least the job's harvest_frames frames were applied and are in no
+// harvest yet.
 func (j *job) enough() (bool, error) {
 	c, err := j.plane.JobCounters(j.cfg.ID)
 	if err != nil {
@@ -23,8 +23,8 @@ func (j *job) enough() (bool, error) {
 	return c.Applied-j.taken >= j.spec.HarvestFrames, nil
 }
 
-// freeze begins a harvest: it freezes the current bank. If every frame that was
-// applied is in a harvest, this one is empty and the banks stay as they are.
+// freeze begins a harvest: it freezes the current bank. If every applied frame is in a harvest
+// already, this one is empty and the banks are not swapped.
 func (j *job) freeze() error {
 	now := time.Now()
 	c, err := j.plane.JobCounters(j.cfg.ID)
@@ -49,16 +49,15 @@ func (j *job) freeze() error {
 	}
 	j.started, j.first = now, false
 	if j.frozen != nil {
-		// Not what was applied until now: some of that may be in the other bank.
+		// Not all frames applied until now: some may be in the other bank.
 		j.taken += j.frozen.Frames
 	}
 	j.number++
 	return nil
 }
 
-// resume continues where the owner's last stream ended: last is the newest
-// harvest that the owner has applied. Of a pending one it has lost either the
-// harvest or its acknowledgement.
+// resume continues after the owner's last stream: last is the newest harvest that the owner has
+// applied. If a harvest is pending, either the harvest or its acknowledgement was lost.
 func (j *job) resume(last uint64) error {
 	number := j.harvests()
 	applied, lost := last == number, last+1 == number && j.pending
@@ -76,7 +75,7 @@ func (j *job) resume(last uint64) error {
 	return nil
 }
 
-// send sends the pending harvest, which answers the requests up to a number.
+// send sends the pending harvest, which answers the requests up to the given number.
 func (j *job) send(stream harvestStream, request uint64) error {
 	chunk := &pb.HarvestChunk{Number: j.harvests()}
 	if j.frozen != nil {
@@ -99,8 +98,8 @@ func (j *job) send(stream harvestStream, request uint64) error {
 	return stream.Send(chunk)
 }
 
-// clear ends the pending harvest, which is applied: it hands the bank back. If
-// that fails, the harvest is still pending.
+// clear ends the pending harvest after it is applied, by clearing its bank. If that fails, the
+// harvest stays pending.
 func (j *job) clear() error {
 	if j.frozen != nil {
 		if err := j.plane.Clear(j.frozen); err != nil {

@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// chunkSums bounds a harvest message to just below 32 KB, the largest buffer but one that
-	// gRPC keeps: for more, it clears one of a megabyte, at either end.
+	// chunkSums keeps a harvest message just below 32 KB, the second largest buffer size that gRPC
+	// pools: for a larger message both ends clear a buffer of 1 MB.
 	chunkSums = 62 * groupSlots
 
-	// countEvery is how often a job that is harvested by count is looked at.
-	// Reading its counters takes some microseconds.
+	// countEvery is how often the counters of a job with harvests by count are checked. Reading
+	// them takes some microseconds.
 	countEvery = time.Millisecond
 )
 
 type harvestStream = grpc.BidiStreamingServer[pb.HarvestRequest, pb.HarvestChunk]
 
-// serveHarvest runs the harvest of a job on one stream, after the one before it
-// is over. The stream's context ends it, wherever it waits.
+// serveHarvest runs the harvest of a job on one stream, after the previous stream has ended. The
+// stream's context ends it, wherever it waits.
 func (j *job) serveHarvest(stream harvestStream, last uint64) error {
 	ctx := stream.Context()
 	select {
@@ -45,7 +45,7 @@ func (j *job) serveHarvest(stream harvestStream, last uint64) error {
 		return err
 	}
 	if j.pending {
-		// It answers no request of this stream, which counts anew.
+		// It answers no request of this stream, which numbers requests from 1 again.
 		if err := j.send(stream, 0); err != nil {
 			return err
 		}
@@ -55,22 +55,22 @@ func (j *job) serveHarvest(stream harvestStream, last uint64) error {
 	return h.run()
 }
 
-// harvestSession is the sender's end of one stream.
+// harvestSession is the sending end of one stream.
 type harvestSession struct {
 	*job
 	stream   harvestStream
 	due      *due
 	asked    uint64 // newest request
-	answered uint64 // newest request that is or was answered
+	answered uint64 // newest request that the current or an earlier harvest answers
 }
 
-// run harvests when it is due or asked for, one harvest at a time: while one is
-// pending, periods pass and requests are remembered.
+// run harvests when a harvest is due or requested, one at a time: while one is pending, ticks and
+// requests wait.
 func (h *harvestSession) run() error {
 	requests, ended := receive(h.stream)
 	for {
 		if !h.pending && h.asked > h.answered {
-			h.due.anew() // the sums that a period bounds the age of are in this one
+			h.due.anew() // this harvest has the sums whose age the period bounds
 			if err := h.harvest(); err != nil {
 				return err
 			}
@@ -104,9 +104,9 @@ func (h *harvestSession) run() error {
 	}
 }
 
-// ticked takes a tick that waits, if there is one. Both kinds may wait when a harvest is
-// acknowledged: that it is time is the reason then, and one harvest answers both. Which
-// of the two select takes first is chance, and by count a new period begins.
+// ticked consumes a pending tick, if there is one. Both kinds may be pending when a harvest is
+// acknowledged; one harvest then answers both, for the reason of time. Which case select takes
+// first is random, and a harvest by count restarts the period.
 func ticked(c <-chan time.Time) bool {
 	select {
 	case <-c:
@@ -116,7 +116,7 @@ func ticked(c <-chan time.Time) bool {
 	}
 }
 
-// receive reads a stream's requests, until it ends.
+// receive reads a stream's requests until it ends.
 func receive(stream harvestStream) (<-chan *pb.HarvestRequest, <-chan error) {
 	requests := make(chan *pb.HarvestRequest)
 	ended := make(chan error, 1)
@@ -138,9 +138,8 @@ func receive(stream harvestStream) (<-chan *pb.HarvestRequest, <-chan error) {
 	return requests, ended
 }
 
-// harvest harvests. What was acknowledged since a swap began that took several tries
-// is in the other bank, so such a harvest answers no request that came meanwhile; the
-// next one does.
+// harvest harvests. If a swap took several tries, frames acknowledged since its first try are in
+// the other bank, so that harvest answers no request made since then; the next one does.
 func (h *harvestSession) harvest() error {
 	if !h.swapping {
 		h.answered = h.asked
@@ -161,7 +160,7 @@ func (h *harvestSession) harvestCounted() error {
 	return h.harvest()
 }
 
-// take takes a request.
+// take processes a request.
 func (h *harvestSession) take(req *pb.HarvestRequest) error {
 	switch what := req.What.(type) {
 	case *pb.HarvestRequest_Now:

@@ -14,18 +14,18 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// The sums of a harvest message come in groups, see HarvestChunk: 8 bytes a sum and one bit a
-// slot.
+// The sums of a harvest message are encoded in groups, see HarvestChunk: 8 bytes per sum and one
+// bit per slot.
 const (
 	groupSlots = 64
 	wordLen    = 8
 	groupLen   = wordLen * (1 + groupSlots) // with a sum in each slot
 )
 
-// groups returns the groups of up to chunkSums slots, or nil if all of them are zero.
+// groups returns the groups of up to chunkSums slots, or nil if all slots are zero.
 //
-// In a bank, which slots are zero can hardly be predicted, so every slot is written, and a
-// zero is overwritten by the next one.
+// Branches on zero slots would be mispredicted, so every slot is written, and the next one
+// overwrites a zero.
 func groups(slots []int64) []byte {
 	var b [chunkSums / groupSlots * groupLen]byte
 	at, any := 0, int64(0)
@@ -49,13 +49,13 @@ func groups(slots []int64) []byte {
 	return bytes.Clone(b[:at])
 }
 
-// take adds the groups of a message.
+// take adds the groups of a message to the harvest.
 func (h *Harvest) take(chunk *pb.HarvestChunk) error {
 	if len(chunk.ProtoReflect().GetUnknown()) > 0 {
 		return errors.New("the aggregator sends sums in another way than this version of libra reads them: run the same version on all hosts")
 	}
 	groups, n := chunk.Sums, len(h.Sums)
-	// There are fewer sums than words.
+	// The number of words is an upper bound on the number of sums.
 	h.Ranks = slices.Grow(h.Ranks, len(groups)/wordLen)[:n+len(groups)/wordLen]
 	h.Sums = slices.Grow(h.Sums, len(groups)/wordLen)[:n+len(groups)/wordLen]
 	for rank := uint64(chunk.First); len(groups) > 0; rank += groupSlots {

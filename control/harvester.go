@@ -16,11 +16,11 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// Harvest is what one frozen bank of a job held.
+// Harvest is the content of one frozen bank of a job.
 type Harvest struct {
 	Number uint64   // counts the harvests of the job's instance from 1
-	Ranks  []uint32 // hot scalars whose sum is not zero
-	Sums   []int64  // what their slots held; aggregator.JobConfig.Units converts it
+	Ranks  []uint32 // hot scalars with a nonzero sum
+	Sums   []int64  // contents of their slots; aggregator.JobConfig.Units converts them
 	Frames uint64   // hot frames that were summed
 	Pairs  uint64   // pairs that were summed
 	Chunks int      // messages that carried it
@@ -31,27 +31,26 @@ type Harvester struct {
 	job   *Owned
 	apply func(*Harvest) error
 	log   *slog.Logger
-	delay pause // of Run
+	delay pause // between the retries of Run
 
 	mu       sync.Mutex
 	stream   grpc.BidiStreamingClient[pb.HarvestRequest, pb.HarvestChunk]
 	asked    uint64        // newest request
 	answered uint64        // newest request whose harvest is applied
 	last     uint64        // number of the newest harvest that is applied
-	progress chan struct{} // closed and replaced when answered or failed moves
+	progress chan struct{} // closed and replaced when answered or failed changes
 	failed   error
 }
 
-// NewHarvester returns a harvester for a job. Every harvest is passed to apply,
-// one at a time, and once if apply succeeds. The aggregator clears the bank when
-// apply has returned.
+// NewHarvester returns a harvester for a job. It passes each harvest to apply, one at a time, and
+// only once if apply succeeds. The aggregator clears the bank when apply has returned.
 func NewHarvester(job *Owned, apply func(*Harvest) error, log *slog.Logger) *Harvester {
 	return &Harvester{job: job, apply: apply, log: cmp.Or(log, slog.Default()), progress: make(chan struct{})}
 }
 
-// Run receives harvests until ctx is done. It connects again when the connection
-// breaks or the aggregator is too busy to harvest, and returns an error when the
-// aggregator refuses or apply fails.
+// Run receives harvests until ctx is done. It reconnects when the connection breaks or the
+// aggregator is too busy to harvest, and returns an error when the aggregator refuses or apply
+// fails.
 func (h *Harvester) Run(ctx context.Context) error {
 	h.mu.Lock()
 	h.failed = nil
@@ -74,7 +73,6 @@ func (h *Harvester) Run(ctx context.Context) error {
 	}
 }
 
-// session runs one stream.
 func (h *Harvester) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -107,9 +105,8 @@ func (h *Harvester) session(ctx context.Context) error {
 	}
 }
 
-// attach makes a stream the current one: it begins with the newest harvest that
-// is applied, and repeats an unanswered request. That sending fails shows in Recv,
-// with the reason.
+// attach makes a stream the current one: it starts with the newest applied harvest and repeats an
+// unanswered request. Recv reports a failure to send, with the reason.
 func (h *Harvester) attach(stream grpc.BidiStreamingClient[pb.HarvestRequest, pb.HarvestChunk]) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -145,14 +142,14 @@ func (h *Harvester) signal() {
 	h.progress = make(chan struct{})
 }
 
-// Now requests a harvest of everything that the aggregator has acknowledged so
-// far, and waits until it is applied.
+// Now requests a harvest of everything that the aggregator has acknowledged so far, and waits until
+// it is applied.
 func (h *Harvester) Now(ctx context.Context) error {
 	h.mu.Lock()
 	h.asked++
 	request := h.asked
 	if h.stream != nil {
-		// An error shows in Recv, too, and the next session asks again.
+		// Recv reports an error too, and the next session repeats the request.
 		_ = h.stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Now{Now: request}})
 	}
 	for h.answered < request && h.failed == nil {

@@ -28,30 +28,29 @@ type job struct {
 	creator  netip.AddrPort
 	roster   *roster
 
-	running bool // takes calls; guarded by the aggregator's lock
+	running bool // accepts calls; guarded by the aggregator's lock
 
-	// ended is closed, with the reason in why, when the job ends: it ends the
-	// job's streams.
+	// ended is closed, with the reason in why, when the job ends, which ends its streams.
 	ended chan struct{}
 	why   error
 	once  sync.Once
 
-	// harvesting holds a token while a stream harvests; its holder may use what
-	// follows. It outlives a broken stream.
+	// harvesting holds a token while a stream harvests; the holder of the token may use the fields
+	// below, which outlive a broken stream.
 	harvesting chan struct{}
 	pending    bool             // the latest harvest is not acknowledged
 	frozen     *aggregator.Bank // of the latest harvest, nil if it was empty
-	swapping   bool             // a swap has failed, and may have begun
+	swapping   bool             // a swap has failed, and may have taken effect in part
 
 	mu       sync.Mutex
 	owner    presence
-	stream   *connection // that harvests, or is about to
+	stream   *connection // that harvests, or waits for the token
 	number   uint64      // of the latest harvest
 	taken    uint64      // frames in all harvests
-	started  time.Time   // when the latest harvest, or its stream, began
+	started  time.Time   // start of the latest harvest or of its stream
 	first    bool        // the next harvest is the first of its stream
 	interval timing      // between the starts of two harvests of a stream
-	held     timing      // from a harvest's start until it was acknowledged
+	held     timing      // from the start of a harvest to its acknowledgement
 }
 
 func (a *Aggregator) newJob(spec *pb.JobSpec, cfg aggregator.JobConfig, creator netip.AddrPort) *job {
@@ -68,7 +67,7 @@ func (a *Aggregator) newJob(spec *pb.JobSpec, cfg aggregator.JobConfig, creator 
 		grace:   a.cfg.Grace,
 		epoch: func() uint16 {
 			if cfg.Workers != 0 {
-				return cfg.Epoch // answers go to all workers; none is admitted twice
+				return cfg.Epoch // answers go to all workers, and none is admitted twice
 			}
 			return a.nextEpoch(cfg.ID)
 		},
@@ -83,7 +82,7 @@ func (a *Aggregator) newJob(spec *pb.JobSpec, cfg aggregator.JobConfig, creator 
 	return j
 }
 
-// places returns how many senders a job may have.
+// places returns the number of senders that a job may have.
 func places(spec *pb.JobSpec) int {
 	switch {
 	case spec.Senders != 0:
@@ -105,7 +104,7 @@ func (j *job) admit(m *member) error {
 	return nil
 }
 
-// ownership tells whose the job is.
+// ownership describes the state of the job's owner.
 func (j *job) ownership() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -115,8 +114,7 @@ func (j *job) ownership() string {
 	return fmt.Sprintf("its owner at %v is not connected, and its lease ends in %v", j.creator, j.leaseLeft().Round(time.Millisecond))
 }
 
-// leaseLeft returns how long the job outlives its owner from now on. The caller
-// holds the lock.
+// leaseLeft returns how long the job still outlives its owner. The caller holds the lock.
 func (j *job) leaseLeft() time.Duration {
 	if j.owner.connected() {
 		return j.owner.grace
@@ -124,21 +122,21 @@ func (j *job) leaseLeft() time.Duration {
 	return max(0, time.Until(j.owner.until))
 }
 
-// hold notes that the owner is connected.
+// hold records that the owner is connected.
 func (j *job) hold() *connection {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.owner.connect(errReplaced)
 }
 
-// unhold notes that the owner's connection broke.
+// unhold records that the owner's connection broke.
 func (j *job) unhold(c *connection) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.owner.disconnect(c)
 }
 
-// attach begins a stream that harvests, and ends the one that there is.
+// attach begins a harvest stream and ends the current one.
 func (j *job) attach() *connection {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -167,8 +165,7 @@ func (j *job) stop(why error) {
 	j.roster.close(why)
 }
 
-// release takes a stopped job from the data plane, after the stream that
-// harvests is over.
+// release removes a stopped job from the data plane, after its harvest stream has ended.
 func (j *job) release() error {
 	j.harvesting <- struct{}{}
 	defer func() { <-j.harvesting }()

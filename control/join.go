@@ -23,69 +23,69 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// JoinConfig is which worker joins which job, and where the job's services are.
-// What has no default is required.
+// JoinConfig names the worker, the job and the addresses of the job's services. Fields without a
+// default are required.
 type JoinConfig struct {
 	Job    uint16
 	Worker uint16
-	// From is where the worker's frames come from: an address of one host, and the port.
+	// From is the source of the worker's frames: an address of one host, and the port.
 	From netip.AddrPort
 	// MAC is the Ethernet address of the frames; nil over UDP sockets.
 	MAC []byte
 	// HotSet is the fingerprint of the worker's hot set.
 	HotSet []byte
-	// Agree is what the worker must agree on with the parameter server, field by
-	// field; see [ParameterServerConfig]. It may be nil.
+	// Agree has the values on which the worker and the parameter server must agree, field by field;
+	// see [ParameterServerConfig]. It may be nil.
 	Agree map[string]string
 
 	Server, Aggregator netip.AddrPort // control services
-	// MoreServers are those of the job's servers beside Server, which has the index 0, in the order of their indices.
+	// MoreServers are the job's servers after Server, which has index 0, in the order of their
+	// indices.
 	MoreServers []netip.AddrPort
 
-	// Security is that of the connections; the zero value is plain TCP.
+	// Security protects the connections; the zero value is plain TCP.
 	Security Security
-	// Limit bounds the wait for each service, and for a former self of the worker to
-	// be given up; 0 means [DefaultJoinLimit].
+	// Limit bounds the wait for each service, and for the end of an earlier admission of this
+	// worker; 0 means [DefaultJoinLimit].
 	Limit time.Duration
-	// Dial are settings of the connections beside those of all control connections.
+	// Dial are options in addition to those of all control connections.
 	Dial []grpc.DialOption
-	// Lost is called, at most once and not after [Membership.Leave], with the reason if a
-	// service ends the admission, or cannot be reached for its grace period. Calls of the
-	// membership end by themselves, those of a transport.Worker do not: pass the
-	// context.CancelCauseFunc of theirs. It may be nil.
+	// Lost is called with the reason, at most once and not after [Membership.Leave], if a service
+	// ends the admission, or cannot be reached for its grace period. Calls of the membership then
+	// fail by themselves, but those of a transport.Worker do not: pass the context.CancelCauseFunc
+	// of their context. It may be nil.
 	Lost func(error)
-	// Log is told of waiting; nil means [slog.Default].
+	// Log receives messages about waiting; nil means [slog.Default].
 	Log *slog.Logger
 }
 
-// DefaultJoinLimit is how long a worker waits for services that are not there yet.
+// DefaultJoinLimit is how long a worker waits for services that are not available yet.
 const DefaultJoinLimit = 30 * time.Second
 
-// leaveLimit is how long a worker waits at its end for an answer.
+// leaveLimit is how long a leaving worker waits for an answer.
 const leaveLimit = 2 * time.Second
 
-// Membership is a worker's admission at the aggregator and at the parameter
-// server. It lasts until Leave, which releases its connections, and not longer than
-// the context of Join and both services' admissions. Its calls may be used by several
-// goroutines; when a connection breaks they ask again. Once the admission has ended
-// they fail with the reason.
+// Membership is a worker's admission at the aggregator and at the parameter server. It ends with
+// Leave, which releases its connections, with the context of Join, or with either service's
+// admission. Several goroutines may use its calls, which are retried when a connection breaks.
+// After the end of the admission they fail with the reason.
 type Membership struct {
-	// What transport.WorkerConfig needs, of the fields of these names.
+	// The values for the fields of transport.WorkerConfig with the same names.
 	AggregatorEpoch, ServerEpoch uint16
 	Stripes                      int
 	Mode                         aggregator.Mode
 	Arithmetic                   aggregator.Arithmetic
-	Exp                          int // of two, the unit of a fixed-point slot
+	Exp                          int // binary exponent of the unit of a fixed-point slot
 	Workers                      int // in rounds
 
-	Dense     bool   // hot frames are packed densely, otherwise lane-aligned
-	FirstStep uint64 // that the worker trains: the steps before are in the store
+	Dense     bool   // hot frames are dense, otherwise lane-aligned
+	FirstStep uint64 // that the worker trains: the store has the earlier ones
 
-	// MoreEpochs and MoreFirstSteps are ServerEpoch and FirstStep of the servers from index 1 on. Their checkpoints may
-	// be of other steps.
+	// MoreEpochs and MoreFirstSteps are ServerEpoch and FirstStep of the servers from index 1 on,
+	// whose checkpoints may be of other steps.
 	MoreEpochs     []uint16
 	MoreFirstSteps []uint64
-	// Checkpoints are, by index, the steps with which each server could be started.
+	// Checkpoints are, by index, the steps from which each server could start.
 	Checkpoints [][]uint64
 
 	job, worker uint32
@@ -93,24 +93,24 @@ type Membership struct {
 	leaves      []func() error // at the services joined, the newest last
 	conns       []*grpc.ClientConn
 
-	ctx   context.Context // ends with the admission, for the reason
+	ctx   context.Context // ends with the admission, with its reason
 	end   context.CancelCauseFunc
 	ended atomic.Bool // by Leave or by a service, whichever is first
 }
 
-// errLeft is what calls after Leave fail with.
+// errLeft is the error of calls after Leave.
 var errLeft = errors.New("the worker has left the job")
 
 // joinedServer is a parameter server that has admitted the worker.
 type joinedServer struct {
 	pb.ParameterServerClient
-	role  string // what errors call it
+	role  string // its name in errors
 	token []byte
 }
 
-// Join admits a worker to a job, at its parameter servers and at the aggregator. The
-// admission outlives neither ctx nor Leave. The error names the service, and what
-// it refused; a TLS mismatch wraps [ErrTLS].
+// Join admits a worker to a job, at its parameter servers and at the aggregator. The admission
+// outlives neither ctx nor Leave. The error names the service and what it refused; a TLS mismatch
+// wraps [ErrTLS].
 func Join(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func Join(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	m.ctx, m.end = context.WithCancelCause(ctx)
 	defer func() {
 		if err != nil {
-			if m.ended.Load() { // the other service's reason says more
+			if m.ended.Load() { // the other service's reason is more specific
 				err = context.Cause(m.ctx)
 			}
 			m.Leave()
@@ -134,9 +134,9 @@ func Join(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 		return conn, err
 	}
 
-	// The servers come first: the one with the index 0 creates the job at the aggregator. All are reached
-	// before any is joined: a worker that joins a server and then cannot go on
-	// is one that the job has lost.
+	// The servers are first: the one with index 0 creates the job at the aggregator. All are
+	// reached before any is joined: a worker that joins one server and then fails counts as lost in
+	// the job.
 	addresses := append([]netip.AddrPort{cfg.Server}, cfg.MoreServers...)
 	for i, addr := range addresses {
 		peer := ServerOf(cfg.Job)
@@ -181,7 +181,7 @@ func Join(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	return m, nil
 }
 
-// check refuses what no service could accept, or what would be waited for in vain.
+// check refuses configurations that no service could accept, or for which Join would wait in vain.
 func (c *JoinConfig) check() error {
 	type address struct {
 		field string
@@ -210,7 +210,7 @@ func (c *JoinConfig) check() error {
 	return nil
 }
 
-// lose ends the admission because a service did.
+// lose ends the admission because a service ended it.
 func (m *Membership) lose(why error, tell func(error)) {
 	if !m.ended.CompareAndSwap(false, true) {
 		return // the other service was first, or the worker has left
@@ -221,7 +221,7 @@ func (m *Membership) lose(why error, tell func(error)) {
 	}
 }
 
-// take reads what the aggregator and the server that has created the job there have answered.
+// take reads the answers of the aggregator and of the server that created the job there.
 func (m *Membership) take(joined *pb.Membership, admitted *pb.Admission) error {
 	if joined.Instance != admitted.Instance {
 		return fmt.Errorf("the parameter server served instance %d of job %d when this worker joined it, the aggregator has instance %d: "+
@@ -243,7 +243,7 @@ func (m *Membership) take(joined *pb.Membership, admitted *pb.Admission) error {
 	return nil
 }
 
-// request is what a worker tells the services of itself.
+// request returns the worker's description of itself for the services.
 func (c *JoinConfig) request() *pb.JoinRequest {
 	return &pb.JoinRequest{
 		Job: uint32(c.Job), Sender: uint32(c.Worker), Ip: c.From.Addr().AsSlice(), Port: uint32(c.From.Port()), Mac: c.MAC,
@@ -257,8 +257,8 @@ type admission interface {
 	GetGraceMs() uint32
 }
 
-// joinAt joins one service and stays joined. A former self of this worker that
-// was killed may still be in the job for a moment.
+// joinAt joins one service and stays joined. An earlier admission of this worker, if it was killed,
+// may last for a moment.
 func joinAt[M any, P interface {
 	*M
 	admission
@@ -291,9 +291,8 @@ func joinAt[M any, P interface {
 	return first, nil
 }
 
-// Barrier waits for the other workers at the end of a step, until all that was
-// acknowledged to them is part of the weights. The error wraps a [*DroppedError]
-// if the step was dropped.
+// Barrier waits for the other workers at the end of a step, until everything that was acknowledged
+// to them is part of the weights. The error wraps a [*DroppedError] if the step was dropped.
 func (m *Membership) Barrier(ctx context.Context, step uint64) error {
 	return m.call(ctx, "barrier", func(ctx context.Context, s *joinedServer) error {
 		_, err := s.Barrier(ctx, &pb.BarrierRequest{Job: m.job, Sender: m.worker, Token: s.token, Step: step})
@@ -301,9 +300,9 @@ func (m *Membership) Barrier(ctx context.Context, step uint64) error {
 	})
 }
 
-// Reduce is Barrier, and returns the sums of the step, of rows of dim floats. refused is why gradients of this
-// worker are not in them, or nil; hot are its frames for the aggregator. Jobs with several servers have no sums: each
-// would have a part of them.
+// Reduce is Barrier, and returns the sums of the step, of rows of dim floats. refused is the reason
+// why gradients of this worker are missing from them, or nil; hot are its frames for the
+// aggregator. Jobs with several servers have no sums, because each server would have only a part.
 func (m *Membership) Reduce(ctx context.Context, step uint64, dim int, refused *DroppedError, hot HotFrames) (sums Sums, err error) {
 	if len(m.servers) > 1 {
 		return sums, fmt.Errorf("reduce: the job has %d parameter servers, each with a part of the sums: use a job with one", len(m.servers))
@@ -324,9 +323,9 @@ func (m *Membership) Reduce(ctx context.Context, step uint64, dim int, refused *
 	return sums, err
 }
 
-// Report tells the server how many steps and whole epochs the worker has trained, and
-// whether the last step ended an epoch: all that it pushed until then is
-// acknowledged. It returns when that is part of the weights.
+// Report reports to the server how many steps and whole epochs the worker has trained, and whether
+// the last step ended an epoch: everything that it pushed until then is acknowledged. It returns
+// when that is part of the weights.
 func (m *Membership) Report(ctx context.Context, steps uint64, epochs int, ends bool) error {
 	return m.call(ctx, "report", func(ctx context.Context, s *joinedServer) error {
 		_, err := s.Report(ctx, &pb.ReportRequest{Job: m.job, Sender: m.worker, Token: s.token, Steps: steps, Epochs: uint32(epochs), Ends: ends})
@@ -334,7 +333,7 @@ func (m *Membership) Report(ctx context.Context, steps uint64, epochs int, ends 
 	})
 }
 
-// Done tells the server that the worker has finished. A job ends when all have.
+// Done reports to the server that the worker has finished. A job ends when all have.
 func (m *Membership) Done(ctx context.Context) error {
 	return m.call(ctx, "done", func(ctx context.Context, s *joinedServer) error {
 		_, err := s.Done(ctx, &pb.DoneRequest{Job: m.job, Sender: m.worker, Token: s.token})
@@ -342,7 +341,7 @@ func (m *Membership) Done(ctx context.Context) error {
 	})
 }
 
-// call asks the servers, for as long as the admission lasts.
+// call calls the servers, for as long as the admission lasts.
 func (m *Membership) call(caller context.Context, name string, f func(context.Context, *joinedServer) error) error {
 	ctx, cancel := context.WithCancelCause(caller)
 	defer cancel(nil)
@@ -350,7 +349,7 @@ func (m *Membership) call(caller context.Context, name string, f func(context.Co
 	role, err := m.ask(ctx, f)
 	switch ended := context.Cause(m.ctx); {
 	case ended != nil && (errors.Is(err, ended) || status.Code(err) == codes.Canceled),
-		errors.Is(ended, errLeft) && err != nil: // a service may answer to leaving before this call's context ends
+		errors.Is(ended, errLeft) && err != nil: // a service may answer a leave before the context of this call ends
 		return fmt.Errorf("%s: %w", name, ended)
 	case err != nil && caller.Err() != nil:
 		return fmt.Errorf("%s: %s: %w", role, name, caller.Err())
@@ -358,7 +357,7 @@ func (m *Membership) call(caller context.Context, name string, f func(context.Co
 	return CallError(role, name, err)
 }
 
-// ask asks all servers at the same time. The first error ends the others; role is its server's.
+// ask calls all servers at the same time. The first error cancels the others; role is its server's.
 func (m *Membership) ask(ctx context.Context, f func(context.Context, *joinedServer) error) (role string, err error) {
 	if len(m.servers) == 1 {
 		s := &m.servers[0]
@@ -386,11 +385,11 @@ func (m *Membership) ask(ctx context.Context, f func(context.Context, *joinedSer
 	return role, err
 }
 
-// Leave ends the admission, at the aggregator first, and closes the connections. A
-// service that does not answer is waited for, 2 seconds at most; one that has ended
-// cannot be told. A second call does nothing.
+// Leave ends the admission, at the aggregator first, and closes the connections. It waits at most 2
+// seconds for a service that does not answer; one that has ended cannot be notified. A second call
+// does nothing.
 func (m *Membership) Leave() {
-	m.ended.Store(true) // the services' answers to leaving are no loss
+	m.ended.Store(true) // the services' answers to a leave are no loss
 	m.end(errLeft)
 	for _, leave := range slices.Backward(m.leaves) {
 		_ = leave()

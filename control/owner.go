@@ -22,9 +22,9 @@ type Owned struct {
 	client pb.AggregatorClient
 }
 
-// CreateJob creates a job at an aggregator. While another holds its id, such as a
-// former self that was killed and whose lease runs, it tries again for the given
-// time. Unless [Owned.Hold] is called, the job ends when its lease does.
+// CreateJob creates a job at an aggregator. While another job has its id, such as one of a killed
+// process whose lease runs, it retries for the given time. Unless [Owned.Hold] is called, the job
+// ends with its lease.
 func CreateJob(ctx context.Context, client pb.AggregatorClient, spec *pb.JobSpec, limit time.Duration, log *slog.Logger) (*Owned, error) {
 	job, err := WhileTaken(ctx, limit, log, func(ctx context.Context) (*pb.Job, error) { return client.CreateJob(ctx, spec) })
 	if err != nil {
@@ -33,9 +33,8 @@ func CreateJob(ctx context.Context, client pb.AggregatorClient, spec *pb.JobSpec
 	return &Owned{ID: uint16(spec.Job), Job: job, client: client}, nil
 }
 
-// Hold keeps the job alive until ctx ends. When the aggregator has ended the job,
-// or cannot be reached for the length of the lease, lost is called with the
-// reason.
+// Hold keeps the job alive until ctx ends. When the aggregator has ended the job, or cannot be
+// reached for the length of the lease, lost is called with the reason.
 func (o *Owned) Hold(ctx context.Context, lost func(error)) error {
 	lease := time.Duration(o.LeaseMs) * time.Millisecond
 	_, err := Stay(ctx,
@@ -47,8 +46,8 @@ func (o *Owned) Hold(ctx context.Context, lost func(error)) error {
 	return CallError("aggregator", "hold", err)
 }
 
-// Lost explains an error of a call that ended because the aggregator has ended the
-// job, or cannot be reached. Other errors stay as they are.
+// Lost explains an error of a call that ended because the aggregator has ended the job or cannot be
+// reached. It returns other errors unchanged.
 func (o *Owned) Lost(call string, err error) error {
 	if _, ok := status.FromError(err); err == nil || !ok {
 		return err
@@ -56,8 +55,8 @@ func (o *Owned) Lost(call string, err error) error {
 	return fmt.Errorf("lost job %d: %w", o.ID, CallError("aggregator", call, err))
 }
 
-// Remove ends the job. While the connection is broken it tries again, until ctx ends:
-// the job has then ended already if it is another's, or there is none.
+// Remove ends the job. While the connection is broken it retries, until ctx ends. If there is no
+// job, or it has another owner, this one has ended already.
 func (o *Owned) Remove(ctx context.Context) error {
 	var delay pause
 	for again := false; ; again = true {

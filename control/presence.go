@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// connection is one stream of a peer: over is closed when the service ends it,
-// with the reason in why.
+// connection is one stream of a peer: over is closed when the service ends it, with the reason in
+// why.
 type connection struct {
 	over chan struct{}
 	why  error
@@ -16,20 +16,20 @@ type connection struct {
 
 func newConnection() *connection { return &connection{over: make(chan struct{})} }
 
-// end ends the stream. It is called once.
+// end ends the stream. It must be called only once.
 func (c *connection) end(why error) {
 	c.why = why
 	close(c.over)
 }
 
-// deadline calls a function, with the lock, when its time is over, unless it is
-// stopped before. The caller of its methods holds the lock.
+// deadline calls a function, with the lock held, when its time expires before it is stopped. The
+// caller of its methods holds the lock.
 type deadline struct {
 	lock  sync.Locker
-	timer *time.Timer // nil while the time does not run
+	timer *time.Timer // nil while the timer is stopped
 }
 
-// start lets the time run, anew if it runs already.
+// start starts or restarts the timer.
 func (d *deadline) start(limit time.Duration, over func()) {
 	var timer *time.Timer
 	timer = time.AfterFunc(limit, func() {
@@ -43,7 +43,7 @@ func (d *deadline) start(limit time.Duration, over func()) {
 	d.timer = timer
 }
 
-// stop reports whether the time ran. The function is not called after it.
+// stop reports whether the timer was running. The function is not called after it.
 func (d *deadline) stop() bool {
 	if d.timer == nil {
 		return false
@@ -53,32 +53,31 @@ func (d *deadline) stop() bool {
 	return true
 }
 
-// presence follows whether a peer is connected. A peer whose connection breaks
-// may come back within a grace period; after it, gone is called with the lock.
-// The caller of its methods holds the lock.
+// presence tracks whether a peer is connected. A peer whose connection breaks may reconnect within
+// a grace period; after it, gone is called with the lock held. The caller of its methods holds the
+// lock.
 type presence struct {
 	grace time.Duration
 	gone  func()
 
-	conn     *connection // nil while the peer is not connected
+	conn     *connection // nil while the peer is disconnected
 	deadline deadline    // of the grace period
-	until    time.Time   // its end
+	until    time.Time   // end of the grace period
 }
 
 func newPresence(lock sync.Locker, grace time.Duration, gone func()) presence {
 	return presence{grace: grace, gone: gone, deadline: deadline{lock: lock}}
 }
 
-// connect begins a connection. It replaces one that there is, because that is
-// half open: the peer knows that it broke, and we do not yet.
+// connect begins a connection. It replaces an existing one, which is half open: the peer has
+// detected its failure before us.
 func (p *presence) connect(replaced error) *connection {
 	p.stop(replaced)
 	p.conn = newConnection()
 	return p.conn
 }
 
-// disconnect notes that a connection broke. Of one that was replaced, it does
-// nothing.
+// disconnect records that a connection broke. It ignores a connection that was replaced.
 func (p *presence) disconnect(c *connection) {
 	if p.conn == c {
 		p.conn = nil

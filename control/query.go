@@ -12,8 +12,7 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// Query asks a control service for its statistics, whichever of the two it is:
-// one of the results is nil.
+// Query returns the statistics of a control service of either kind: one of the results is nil.
 func Query(ctx context.Context, conn grpc.ClientConnInterface) (*pb.AggregatorStats, *pb.ServerStats, error) {
 	aggregator, err := pb.NewAggregatorClient(conn).Stats(ctx, &pb.StatsRequest{})
 	if err == nil {

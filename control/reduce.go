@@ -17,8 +17,7 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// Sums are what a step has summed: keys in ascending order, and as many floats for each of them as a
-// row has.
+// Sums are the sums of a step: keys in ascending order, and a row of floats for each of them.
 type Sums struct {
 	Keys []uint64
 	Rows []float32
@@ -38,7 +37,7 @@ func (e *DroppedError) Error() string {
 	return text
 }
 
-// Message is what tells the service of the error.
+// Message returns the error as a message for the service.
 func (e *DroppedError) Message() *pb.Dropped {
 	m := &pb.Dropped{}
 	if e.KeyKnown {
@@ -54,11 +53,11 @@ func droppedOf(m *pb.Dropped) *DroppedError {
 	return &DroppedError{Key: m.GetKey(), KeyKnown: m.Key != nil}
 }
 
-// HotFrames are the frames of a worker's admission for the aggregator. Both numbers run freely: that of the next one, and
-// that of the first which is not answered.
+// HotFrames describes the frames of a worker's admission for the aggregator. Both numbers wrap:
+// that of the next frame, and that of the first unanswered one.
 type HotFrames struct{ Sent, Answered uint32 }
 
-// reduce ends a step of which workers want the sums, or one that is dropped.
+// reduce ends a step whose sums workers want, or one that is dropped.
 func (s *ParameterServer) reduce(step uint64, r *round) (err error) {
 	quiet := s.quiet(r)
 	if r.dropped != nil {
@@ -72,8 +71,9 @@ func (s *ParameterServer) reduce(step uint64, r *round) (err error) {
 	return err
 }
 
-// quiet reports whether all frames for the aggregator were answered before an earlier harvest. The workers must be the
-// same as then: one that has finished, or is new, may have sent more than it told.
+// quiet reports whether all frames for the aggregator were answered before an earlier harvest. The
+// workers must be the same as then: one that has finished, or is new, may have sent more than it
+// reported.
 func (s *ParameterServer) quiet(r *round) bool {
 	if len(r.hot) != r.workers || len(s.harvested) != r.workers {
 		return false
@@ -86,10 +86,11 @@ func (s *ParameterServer) quiet(r *round) bool {
 	return true
 }
 
-// Arrive takes note that a worker has come to the end of a step whose sums it gets in frames, in place of a call of
-// Reduce; hot are its frames for the aggregator. It reports whether it will get them, or a refusal: otherwise, as after a
-// refusal, the worker calls Reduce, which knows the reason. If it is the last one, and there is nothing to harvest, the step ends
-// in this call, by [ParameterServerConfig.ReduceHere].
+// Arrive records that a worker has reached the end of a step whose sums it gets in frames, in place
+// of a call of Reduce; hot are its frames for the aggregator. It reports whether the worker will
+// get the sums or a refusal: otherwise, and after a refusal, the worker calls Reduce, which has the
+// reason. If the worker is the last one and there is nothing to harvest, the step ends in this
+// call, by [ParameterServerConfig.ReduceHere].
 func (s *ParameterServer) Arrive(worker, epoch uint16, step uint64, hot HotFrames) bool {
 	r, commit, err := s.barrier.arrive(worker, step, wish{sums: true, epoch: epoch, hot: &hot})
 	switch {
@@ -106,14 +107,13 @@ func (s *ParameterServer) Arrive(worker, epoch uint16, step uint64, hot HotFrame
 	return true
 }
 
-// give tells those who wait for frames that a round has ended.
+// give reports the end of a round to the workers that wait for frames.
 func (s *ParameterServer) give(step uint64, r *round) {
 	if s.cfg.Give != nil && r.reduces {
 		s.cfg.Give(step, r.sums.Sums, r.err == nil && r.dropped == nil)
 	}
 }
 
-// ended reports whether the round has ended.
 func (r *round) ended() bool {
 	select {
 	case <-r.done:
@@ -146,7 +146,8 @@ func (s *ParameterServer) Reduce(req *pb.ReduceRequest, stream grpc.ServerStream
 	return r.sums.send(stream, s.cfg.Dimension)
 }
 
-// reducedBytes bounds keys and sums of a message, which with its frame is then below 32 KB, like chunkSums.
+// reducedBytes bounds keys and sums of a message, so that the message with its framing is below 32
+// KB, like chunkSums.
 const reducedBytes = 31 << 10
 
 // roundSums are the sums of a round. They are encoded once for all workers.
@@ -158,8 +159,8 @@ type roundSums struct {
 	err     error
 }
 
-// send sends the rows in messages of a bounded size, at least one. All streams are those of one server, which encodes
-// them alike.
+// send sends the rows in messages of bounded size, at least one. All streams belong to one server,
+// which encodes messages in the same way for each.
 func (r *roundSums) send(stream grpc.ServerStream, dim int) error {
 	r.once.Do(func() { r.err = r.encode(stream, dim) })
 	if r.err != nil {
@@ -194,11 +195,11 @@ func (r *roundSums) encode(stream grpc.ServerStream, dim int) error {
 	return nil
 }
 
-// roomAtOnce bounds the floats that ReceiveSums makes room for because of what a message announces.
+// roomAtOnce bounds the floats for which ReceiveSums allocates because of a message's announcement.
 const roomAtOnce = 1 << 24
 
-// ReceiveSums receives what the service sends for a call of Reduce, of rows of dim floats. The error is a
-// [*DroppedError] if the step was dropped.
+// ReceiveSums receives the service's answer to a call of Reduce, of rows of dim floats. The error
+// is a [*DroppedError] if the step was dropped.
 func ReceiveSums(stream grpc.ServerStreamingClient[pb.ReducedRows], dim int) (sums Sums, err error) {
 	for {
 		m, err := stream.Recv()
@@ -228,7 +229,8 @@ func ReceiveSums(stream grpc.ServerStreamingClient[pb.ReducedRows], dim int) (su
 	}
 }
 
-// status is the answer to a call of Barrier. Other answers have the code Aborted too, but not the detail.
+// status is the answer to a call of Barrier. Other answers also have the code Aborted, but not the
+// detail.
 func (e *DroppedError) status() error {
 	s, err := status.New(codes.Aborted, e.Error()).WithDetails(e.Message())
 	if err != nil {
@@ -237,7 +239,7 @@ func (e *DroppedError) status() error {
 	return s.Err()
 }
 
-// droppedIn returns why a step was dropped, if that is what the error of a call of Barrier says, and
+// droppedIn returns why a step was dropped, if the error of a call of Barrier contains it, and
 // otherwise the error.
 func droppedIn(err error) error {
 	for _, detail := range status.Convert(err).Details() {

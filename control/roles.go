@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A certificate names what its holder is by URIs:
+// The URIs of a certificate name the roles of its holder:
 //
 //	libra://switch           an aggregator
 //	libra://server/JOB       the parameter server of a job
@@ -34,7 +34,7 @@ const (
 	roleOperator = "operator"
 )
 
-// caller is who makes a call.
+// caller identifies the peer that makes a call.
 type caller struct {
 	secured       bool       // by mutual TLS
 	names         []*url.URL // of its certificate
@@ -42,8 +42,8 @@ type caller struct {
 	remote, local netip.AddrPort
 }
 
-// callerOf returns who makes the call of a context. A call without a network
-// connection is made by this process.
+// callerOf returns the caller of a context. A call without a network connection comes from this
+// process.
 func callerOf(ctx context.Context) (c caller) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -67,13 +67,13 @@ func addrPort(a net.Addr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// onThisHost reports whether the call comes from the host of the service.
+// onThisHost reports whether the call comes from the service's host.
 func (c caller) onThisHost() bool {
 	return c.remote.Addr() == c.local.Addr() || c.remote.Addr().IsLoopback()
 }
 
-// is reports whether the certificate names a role, with a path that fits:
-// the job and, for workers, the number.
+// is reports whether the certificate names a role, with a matching path: the job and, for workers,
+// the number.
 func (c caller) is(role string, want ...uint32) bool {
 	return slices.ContainsFunc(c.names, func(u *url.URL) bool { return names(u, role, want) })
 }
@@ -89,8 +89,8 @@ func names(u *url.URL, role string, want []uint32) bool {
 	}
 	fits := len(parts) == len(want)
 	if role == roleWorker {
-		// The number may be left out, in a certificate for all workers of a job
-		// and in a question for any.
+		// The number is optional, both in a certificate for all workers of a job and in a check for
+		// any of them.
 		fits = len(parts) == 1 || len(parts) == 2
 	}
 	if !fits {
@@ -104,7 +104,7 @@ func names(u *url.URL, role string, want []uint32) bool {
 	return true
 }
 
-// need refuses a caller without a role. Over plain TCP everybody has all.
+// need refuses a caller without a role. Over plain TCP every caller has all roles.
 func (c caller) need(role string, want ...uint32) error {
 	if !c.secured || c.is(role, want...) {
 		return nil
@@ -112,7 +112,7 @@ func (c caller) need(role string, want ...uint32) error {
 	return status.Errorf(codes.PermissionDenied, "this call needs a certificate for %s; the certificate shown is for %v (its URI names)", uri(role, want), c.names)
 }
 
-// uri is how a certificate names a role.
+// uri returns the URI of a role in a certificate.
 func uri(role string, path []uint32) string {
 	s := "libra://" + role
 	for _, n := range path {
@@ -121,8 +121,8 @@ func uri(role string, path []uint32) string {
 	return s
 }
 
-// needOperator refuses a caller that is no operator. Over plain TCP that is who
-// calls from this host.
+// needOperator refuses a caller that is not an operator. Over plain TCP, callers on this host are
+// operators.
 func (c caller) needOperator() error {
 	switch {
 	case c.secured && !c.is(roleOperator) && !c.is(roleSwitch):
@@ -138,8 +138,7 @@ func (c caller) sees(job uint32) bool {
 	return !c.secured || c.is(roleSwitch) || c.is(roleOperator) || c.is(roleServer, job) || c.is(roleWorker, job)
 }
 
-// needAddress refuses a worker that claims an address which its certificate does
-// not name.
+// needAddress refuses a worker that claims an address which its certificate does not name.
 func (c caller) needAddress(ip netip.Addr) error {
 	if !c.secured || slices.ContainsFunc(c.ips, func(own net.IP) bool { return own.Equal(ip.AsSlice()) }) {
 		return nil

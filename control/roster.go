@@ -15,22 +15,21 @@ import (
 // DefaultGrace is how long an admission outlives its broken connection.
 const DefaultGrace = 3 * time.Second
 
-// ending is how an admission ends.
+// ending is how an admission ended.
 type ending int
 
 const (
 	left      ending = iota // the sender left on purpose
-	vanished                // its connection broke and did not come back
-	restarted               // the sender joined anew, without its token
+	vanished                // its connection broke and was not restored
+	restarted               // the sender joined again, without its token
 )
 
-// roster holds the admissions of one job's senders at one receiver. Its lock is
-// held while the receiver admits and withdraws, so a job waits for its own
-// senders only.
+// roster holds the admissions of one job's senders at one receiver. Its lock is held while the
+// receiver admits and withdraws, so that a job waits only for its own senders.
 type roster struct {
 	grace time.Duration
-	// epoch returns the epoch of the next admission, which no earlier one of the
-	// receiver has had: a frame of a sender's former life is refused by it.
+	// epoch returns the epoch of the next admission, which no earlier admission of the receiver has
+	// had: a frame of a sender's earlier admission is refused because of it.
 	epoch    func() uint16
 	admit    func(*member) error
 	withdraw func(*member, ending)
@@ -38,11 +37,11 @@ type roster struct {
 
 	mu      gate
 	members map[uint16]*member
-	closed  error // why the receiver has ended; nil while it has not
+	closed  error // why the receiver has ended, or nil
 }
 
-// gate is a lock that is held while others are waited for: a channel of one place, so
-// that who waits for it counts as blocked in a simulation's virtual time.
+// gate is a lock that is held while its holder waits for others. It is a channel with one place, so
+// that a goroutine that waits for it counts as blocked in a simulation's virtual time.
 type gate chan struct{}
 
 func (g gate) Lock()   { g <- struct{}{} }
@@ -55,8 +54,7 @@ type member struct {
 	token secret
 }
 
-// enter begins an admission, or resumes the one whose token is shown, and begins
-// its connection.
+// enter begins an admission, or resumes the one with the given token, and begins its connection.
 func (r *roster) enter(s aggregator.SenderConfig, token []byte) (*member, *connection, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,14 +87,14 @@ func (r *roster) enter(s aggregator.SenderConfig, token []byte) (*member, *conne
 	return m, m.connect(nil), nil
 }
 
-// exit notes that a connection broke.
+// exit records that a connection broke.
 func (r *roster) exit(m *member, c *connection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m.disconnect(c)
 }
 
-// member returns the admission that a call belongs to.
+// member returns the admission to which a call belongs.
 func (r *roster) member(sender uint32, token []byte) (*member, error) {
 	id := uint16(sender)
 	if uint32(id) != sender {
@@ -136,8 +134,7 @@ func (r *roster) drop(m *member, how ending) {
 	r.withdraw(m, how)
 }
 
-// close ends all admissions without withdrawing them, because their receiver
-// ends.
+// close ends all admissions without withdrawing them, because their receiver ends.
 func (r *roster) close(why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

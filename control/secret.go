@@ -9,15 +9,13 @@ import (
 	"io"
 )
 
-// secret proves that a call comes from the owner of a job (its key) or of an
-// admission (its token).
+// secret proves that a call comes from the owner of a job (its key) or of an admission (its token).
 type secret [16]byte
 
-// random makes what tells one life of a service from the next, and what others must
-// not guess.
+// random generates identifiers of instances, and secrets.
 type random struct{ from io.Reader }
 
-// newRandom reads from a source; nil means crypto/rand.
+// newRandom uses the given source; nil means crypto/rand.
 func newRandom(from io.Reader) random {
 	if from == nil {
 		from = rand.Reader // never fails

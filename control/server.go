@@ -22,74 +22,72 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// Members is where a parameter server admits the workers whose frames it
-// takes; a transport.Server is one.
+// Members is where a parameter server admits the workers whose frames it accepts; a
+// transport.Server is one.
 type Members interface {
 	Admit(ctx context.Context, sender uint16, from netip.AddrPort, epoch uint16) error
 	Remove(ctx context.Context, sender uint16) error
 }
 
-// ParameterServerConfig configures a [ParameterServer]. What does not say what its
-// zero value means is required.
+// ParameterServerConfig configures a [ParameterServer]. Fields without a documented zero value are
+// required.
 type ParameterServerConfig struct {
 	Job       uint16
 	Instance  uint64 // of the job at the aggregator
-	Port      uint16 // that the workers' frames come from, unless they name another
+	Port      uint16 // source port of the workers' frames, unless they name another
 	Dimension int
 	HotSet    []byte   // fingerprint that every worker must present
 	Workers   []uint16 // the senders that take part
 	Members   Members
 
-	// Sync means that the workers take steps together: the loss of one ends the
-	// job. Otherwise a lost worker may join anew.
+	// Sync means that the workers take steps together: the loss of one ends the job. Otherwise a
+	// lost worker may join again.
 	Sync bool
 	// Grace is how long an admission outlives its worker's connection; 0 means
 	// [DefaultGrace].
 	Grace time.Duration
-	// Rejoin is how long a lost worker may take to join anew, unless Sync is
-	// set; 0 means [DefaultRejoin]. After it, the worker is given up.
+	// Rejoin is how long a lost worker may take to join again, unless Sync is set; 0 means
+	// [DefaultRejoin]. After it, the worker is given up.
 	Rejoin time.Duration
 
-	// Agree is what workers must agree on with this server, field by field of the
-	// cluster configuration. Workers may have more fields; these must be equal
-	// among them.
+	// Agree has the values on which workers must agree with this server, by field of the cluster
+	// configuration. Workers may have more fields; these must be equal among them.
 	Agree map[string]string
-	// FirstStep returns the step at which a worker begins, because earlier
-	// ones are in the store already; nil means 0. Barriers begin at that of
-	// the first worker.
+	// FirstStep returns the step at which a worker starts, because the store has the earlier ones;
+	// nil means 0. Barriers start at that of the first worker.
 	FirstStep func(sender uint16) uint64
-	// Checkpoints are the steps with which the server could be started, if there are several servers, which
-	// must begin with the same one.
+	// Checkpoints are the steps from which the server could start, if there are several servers,
+	// which must start from the same one.
 	Checkpoints []uint64
-	// Report, if not nil, is told how far a worker is. It must return when everything
-	// that was acknowledged to the worker is applied.
+	// Report, if not nil, is called with a worker's progress. It must return when everything that
+	// was acknowledged to the worker is applied.
 	Report func(ctx context.Context, sender uint16, r *pb.ReportRequest) error
-	// Lost, if not nil, is called beside everything else when a worker is lost
-	// before it has finished, whether or not it joins anew later.
+	// Lost, if not nil, is also called when a worker is lost before it has finished, whether or not
+	// it joins again later.
 	Lost func(sender uint16)
-	// Commit is called when all workers have arrived at a barrier: it must
-	// return when everything that was acknowledged to them is applied. Nil refuses
-	// barriers.
+	// Commit is called when all workers have arrived at a barrier: it must return when everything
+	// that was acknowledged to them is applied. Nil refuses barriers.
 	Commit func(ctx context.Context, step uint64) error
-	// Reduce is Commit, and returns the sums of the step, which it does not change any
-	// more. Drop ends the step without its gradients. Both or none: nil refuses calls of Reduce. quiet tells that the
-	// aggregator holds nothing that was acknowledged to the workers: all of it was there in an earlier call of
-	// either that was not quiet.
+	// Reduce is Commit, and returns the sums of the step, which it does not change later. Drop ends
+	// the step without its gradients. Set both or neither: nil refuses calls of Reduce. quiet means
+	// that the aggregator holds nothing that was acknowledged to the workers: an earlier call of
+	// either that was not quiet has harvested all of it.
 	Reduce func(ctx context.Context, step uint64, quiet bool) (Sums, error)
 	Drop   func(ctx context.Context, step uint64, quiet bool) error
-	// ReduceHere is Reduce of a step that is quiet, in a call of [ParameterServer.Arrive]. It calls over with the sums before
-	// it gives them to anyone: then workers may come to the end of the next step. Give is told of the sums of other steps,
-	// when they are over, or of steps without. Both are required if Arrive is called.
+	// ReduceHere is Reduce of a quiet step, in a call of [ParameterServer.Arrive]. It calls over
+	// with the sums before it gives them to any worker: from then on workers may arrive at the end
+	// of the next step. Give is called with the sums of other steps when they are over, and for
+	// steps without sums. Both are required if Arrive is called.
 	ReduceHere func(step uint64, over func(Sums))
 	Give       func(step uint64, sums Sums, ok bool)
-	// Stats tells what only the server's store knows; nil tells nothing.
+	// Stats returns what only the server's store knows; nil adds nothing.
 	Stats func(ctx context.Context) (*pb.ServerStats, error)
-	// Random is where epochs and tokens come from; nil means crypto/rand.
+	// Random is the source of epochs and tokens; nil means crypto/rand.
 	Random io.Reader
 	Log    *slog.Logger // nil means [slog.Default]
 }
 
-// DefaultRejoin is how long a lost worker may take to join anew.
+// DefaultRejoin is how long a lost worker may take to join again.
 const DefaultRejoin = 30 * time.Second
 
 // ParameterServer is a parameter server's control service.
@@ -100,13 +98,13 @@ type ParameterServer struct {
 	barrier *barrier
 	agree   *agreement
 	roster  *roster
-	// harvested are the hot frames that no later harvest holds. It belongs to the commits, of which one
-	// runs at a time.
+	// harvested are the hot frames that no later harvest holds. It is used by the commits, one of
+	// which runs at a time.
 	harvested map[lifetime]HotFrames
 
 	// Both are guarded by the roster's lock.
 	epoch  uint16               // of the newest admission
-	absent map[uint16]*deadline // by which lost workers are to join anew
+	absent map[uint16]*deadline // by which lost workers must join again
 
 	left chan struct{} // holds a token when an admission has ended
 }
@@ -133,21 +131,20 @@ func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *Paramet
 	if len(cfg.Workers) > 0 {
 		first = cfg.FirstStep(cfg.Workers[0])
 	}
-	// A commit belongs to all workers, so it runs under the server's context,
-	// not under that of the worker that happened to arrive last.
+	// A commit belongs to all workers, so it runs under the server's context, not under that of the
+	// worker that arrived last.
 	s.barrier = newBarrier(cfg.Workers, first, func(step uint64) error { return cfg.Commit(ctx, step) })
 	s.barrier.reduce, s.barrier.over = s.reduce, s.give
 	return s
 }
 
-// missingEvery is how often Wait looks for workers that are not there.
+// missingEvery is how often Wait checks for missing workers.
 const missingEvery = time.Second
 
-// Wait returns when every worker has finished or is lost for good, or in a job of steps any is; the error
-// names the first one that was lost. Workers may come whenever they like; the
-// log has those that are missing. Those that have finished, or cannot any more, get the grace period to
-// leave, because the answer to one's Done may be lost: it asks again, and is not to
-// find the job gone.
+// Wait returns when every worker has finished or is lost for good or, in a job with Sync, when any
+// is lost; the error names the first lost worker. Workers may join at any time; the log names the
+// missing ones. Finished workers, and those that can no longer finish, get the grace period to
+// leave: the answer to a Done may be lost, and its retry must still find the job.
 func (s *ParameterServer) Wait(ctx context.Context) error {
 	look := time.NewTicker(missingEvery)
 	defer look.Stop()
@@ -165,7 +162,8 @@ func (s *ParameterServer) Wait(ctx context.Context) error {
 		case <-look.C:
 		}
 		if err := s.barrier.failure(); err != nil && s.cfg.Sync {
-			// A worker that comes to a barrier is told, and ends by itself. One that does not, or is an agent, ends with the job.
+			// A worker that arrives at a barrier gets the error, and ends by itself. Others, and
+			// agents, end with the job.
 			s.waitUntilLeft(ctx)
 			if s.roster.len() > 0 {
 				s.roster.close(status.Error(codes.Aborted, err.Error()))
@@ -241,7 +239,7 @@ func (s *ParameterServer) Join(req *pb.JoinRequest, stream grpc.ServerStreamingS
 	}
 }
 
-// sender checks who wants to join.
+// sender validates a join request and its caller.
 func (s *ParameterServer) sender(ctx context.Context, req *pb.JoinRequest) (aggregator.SenderConfig, error) {
 	sender, err := senderAddress(req.Sender, req.Ip, req.Mac, cmp.Or(req.Port, uint32(s.cfg.Port)))
 	if err != nil {
@@ -271,20 +269,19 @@ func (s *ParameterServer) otherJob(job uint32) error {
 	return status.Errorf(codes.NotFound, "job %d is not served here; this server serves job %d", job, s.cfg.Job)
 }
 
-// nextEpoch returns the epoch of the next admission. The caller holds the
-// roster's lock.
+// nextEpoch returns the epoch of the next admission. The caller holds the roster's lock.
 func (s *ParameterServer) nextEpoch() uint16 {
 	s.epoch++
 	return s.epoch
 }
 
-// admit takes a worker's frames from now on.
+// admit accepts a worker's frames from now on.
 func (s *ParameterServer) admit(m *member) error {
 	if err := s.barrier.failure(); err != nil && (s.cfg.Sync || !s.barrier.isRunning(m.ID)) {
 		return status.Errorf(codes.FailedPrecondition, "worker %d cannot join any more: %v", m.ID, err)
 	}
-	// Under the server's context: a worker that hangs up in between must not
-	// leave half an admission.
+	// Under the server's context: a worker that disconnects meanwhile must not leave half an
+	// admission.
 	if err := s.cfg.Members.Admit(s.ctx, m.ID, netip.AddrPortFrom(m.IP, m.Port), m.Epoch); err != nil {
 		if s.ctx.Err() != nil {
 			return errStopping
@@ -297,13 +294,13 @@ func (s *ParameterServer) admit(m *member) error {
 	return nil
 }
 
-// withdraw takes no more frames of a worker. Unless it has finished, it is lost. The
-// caller holds the roster's lock.
+// withdraw accepts no more frames of a worker. Unless it has finished, it is lost. The caller holds
+// the roster's lock.
 func (s *ParameterServer) withdraw(m *member, how ending) {
 	defer func() {
 		select {
 		case s.left <- struct{}{}:
-		default: // Wait will look anyway
+		default: // Wait has a token already
 		}
 	}()
 	if err := s.cfg.Members.Remove(s.ctx, m.ID); err != nil && s.ctx.Err() == nil {
@@ -326,7 +323,7 @@ func (s *ParameterServer) withdraw(m *member, how ending) {
 	if s.cfg.Sync {
 		s.barrier.leave(m.ID, lost)
 		for _, id := range s.barrier.unfinished() {
-			if s.roster.members[id] == nil { // it has not joined, and cannot any more
+			if s.roster.members[id] == nil { // it has not joined, and no longer can
 				s.barrier.leave(id, lost)
 			}
 		}
@@ -335,8 +332,7 @@ func (s *ParameterServer) withdraw(m *member, how ending) {
 	s.await(m.ID, lost)
 }
 
-// await gives a lost worker time to join anew. The caller holds the roster's
-// lock.
+// await gives a lost worker time to join again. The caller holds the roster's lock.
 func (s *ParameterServer) await(worker uint16, lost error) {
 	d := s.absent[worker]
 	if d == nil {
@@ -348,7 +344,7 @@ func (s *ParameterServer) await(worker uint16, lost error) {
 	})
 }
 
-// member returns the admission that a call belongs to.
+// member returns the admission to which a call belongs.
 func (s *ParameterServer) member(ctx context.Context, job, sender uint32, token []byte) (*member, error) {
 	if err := callerOf(ctx).need(roleWorker, job, sender); err != nil {
 		return nil, err
@@ -378,18 +374,18 @@ func (s *ParameterServer) Barrier(ctx context.Context, req *pb.BarrierRequest) (
 	return &pb.BarrierResponse{}, nil
 }
 
-// noSteps is the answer to a worker that takes a step with others, in a job without such.
+// noSteps is the answer to a worker that takes a step with others in a job without steps.
 func (s *ParameterServer) noSteps() error {
 	return status.Errorf(codes.FailedPrecondition, "job %d does not take steps together, so that there is no sum of one: set job.sync", s.cfg.Job)
 }
 
-// uncommitted is the answer to a call of a worker whose gradients could not be applied. A call that has
-// ended, by the deadline that its caller gave it or because the caller went, is answered with that.
+// uncommitted is the answer to a call of a worker whose gradients could not be applied. If the call
+// itself has ended, by its deadline or because the caller disconnected, that is the answer.
 func (s *ParameterServer) uncommitted(call context.Context, err error) error {
 	if ended := call.Err(); ended != nil {
 		return status.FromContextError(ended).Err()
 	}
-	if s.ctx.Err() != nil && errors.Is(err, context.Canceled) { // a commit that was given up
+	if s.ctx.Err() != nil && errors.Is(err, context.Canceled) { // an abandoned commit
 		return errStopping
 	}
 	return status.Error(codes.FailedPrecondition, err.Error())

@@ -26,7 +26,7 @@ var arithmetics = map[pb.Arithmetic]aggregator.Arithmetic{
 	pb.Arithmetic_ARITHMETIC_FIXED: aggregator.Fixed,
 }
 
-// ArithmeticMessage returns what stands for an arithmetic in messages.
+// ArithmeticMessage returns the message value of an arithmetic.
 func ArithmeticMessage(a aggregator.Arithmetic) pb.Arithmetic {
 	for message, arithmetic := range arithmetics {
 		if arithmetic == a {
@@ -36,8 +36,8 @@ func ArithmeticMessage(a aggregator.Arithmetic) pb.Arithmetic {
 	return pb.Arithmetic_ARITHMETIC_UNSPECIFIED
 }
 
-// ArithmeticOf returns the arithmetic of a message, or false for a value that
-// this version does not know.
+// ArithmeticOf returns the arithmetic of a message, or false for a value that this version does not
+// know.
 func ArithmeticOf(message pb.Arithmetic) (aggregator.Arithmetic, bool) {
 	a, known := arithmetics[message]
 	return a, known
@@ -50,8 +50,8 @@ func ModeOf(message pb.Mode) (aggregator.Mode, bool) {
 	return m, known
 }
 
-// jobConfig translates a specification, completed with defaults. Its errors name
-// the field and what is possible.
+// jobConfig translates a specification, with its defaults filled in. Its errors name the field and
+// the allowed values.
 func (a *Aggregator) jobConfig(spec *pb.JobSpec) (aggregator.JobConfig, error) {
 	refuse := func(format string, args ...any) (aggregator.JobConfig, error) {
 		return aggregator.JobConfig{}, status.Errorf(codes.InvalidArgument, "job %d: "+format, append([]any{spec.Job}, args...)...)
@@ -67,7 +67,7 @@ func (a *Aggregator) jobConfig(spec *pb.JobSpec) (aggregator.JobConfig, error) {
 	switch {
 	case spec.Job >= aggregator.MaxJobs:
 		return refuse("ids end at %d", aggregator.MaxJobs-1)
-	case spec.Workers > aggregator.MaxWorkers: // before it is an int
+	case spec.Workers > aggregator.MaxWorkers: // before the conversion to int
 		return refuse("workers: %d, at most %d can take part in rounds", spec.Workers, aggregator.MaxWorkers)
 	case spec.Stripes > uint32(a.cfg.Stripes):
 		return refuse("stripes: %d, this aggregator takes at most %d in a frame", spec.Stripes, a.cfg.Stripes)
@@ -110,14 +110,14 @@ func (a *Aggregator) jobConfig(spec *pb.JobSpec) (aggregator.JobConfig, error) {
 	return cfg, nil
 }
 
-// maxSenders is how many senders 16 bits can number.
+// maxSenders is the number of 16-bit sender ids.
 const maxSenders = 1 << 16
 
 func harvestPeriod(spec *pb.JobSpec) time.Duration {
 	return time.Duration(spec.HarvestPeriodUs) * time.Microsecond
 }
 
-// admission tells a sender what the aggregator takes from it.
+// admission returns what the aggregator accepts from a sender.
 func (a *Aggregator) admission(j *job, m *member) *pb.Admission {
 	return &pb.Admission{
 		Epoch:      uint32(m.Epoch),

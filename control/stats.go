@@ -14,7 +14,7 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// timing sums up durations.
+// timing accumulates durations.
 type timing struct {
 	count     uint64
 	last, max time.Duration
@@ -35,8 +35,8 @@ func (t *timing) message() *pb.Timing {
 	return m
 }
 
-// Stats implements the service. With TLS, servers and workers are shown their
-// own jobs, switches and operators all.
+// Stats implements the service. With TLS, servers and workers see only their own jobs, switches and
+// operators all jobs.
 func (a *Aggregator) Stats(ctx context.Context, _ *pb.StatsRequest) (*pb.AggregatorStats, error) {
 	caller := callerOf(ctx)
 	c, err := a.cfg.Plane.Counters()
@@ -71,7 +71,7 @@ func (a *Aggregator) Stats(ctx context.Context, _ *pb.StatsRequest) (*pb.Aggrega
 	return out, nil
 }
 
-// stats returns everything but the job's memory.
+// stats returns everything except the job's memory.
 func (j *job) stats() (*pb.JobStats, error) {
 	c, err := j.plane.JobCounters(j.cfg.ID)
 	if err != nil {

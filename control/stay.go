@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// pause is the time between tries to reach a service again: it doubles from
-// the shortest to the longest.
+// pause is the time between attempts to reach a service again: it doubles from the shortest to the
+// longest.
 type pause struct{ next time.Duration }
 
 const (
@@ -22,7 +22,7 @@ const (
 	longestDelay  = time.Second
 )
 
-// wait waits, or returns the reason for which ctx ended.
+// wait waits, or returns the reason why ctx ended.
 func (p *pause) wait(ctx context.Context) error {
 	delay := max(p.next, shortestDelay)
 	p.next = min(2*delay, longestDelay)
@@ -36,10 +36,9 @@ func (p *pause) wait(ctx context.Context) error {
 
 func (p *pause) reset() { p.next = 0 }
 
-// WhileTaken calls f again while it fails because something exists that its
-// owner may be about to give up (AlreadyExists): a job of a server that was
-// killed, an admission of a worker that was. It gives up after limit. While it
-// waits it logs why, once.
+// WhileTaken calls f again while it fails with AlreadyExists, because the owner may be about to
+// give up the object: a job of a killed server, an admission of a killed worker. It gives up after
+// limit. It logs once why it waits.
 func WhileTaken[T any](ctx context.Context, limit time.Duration, log *slog.Logger, f func(context.Context) (T, error)) (T, error) {
 	end := time.Now().Add(limit)
 	var delay pause
@@ -57,8 +56,8 @@ func WhileTaken[T any](ctx context.Context, limit time.Duration, log *slog.Logge
 	}
 }
 
-// Repeat calls f again while the connection to its service is broken, until ctx
-// ends. f must be harmless when repeated.
+// Repeat calls f again while the connection to its service is broken, until ctx ends. f must be
+// idempotent.
 func Repeat(ctx context.Context, f func(context.Context) error) error {
 	var delay pause
 	for {
@@ -72,10 +71,10 @@ func Repeat(ctx context.Context, f func(context.Context) error) error {
 	}
 }
 
-// Stay opens a stream, returns its first message and keeps it open until ctx
-// ends. When its connection breaks, open is called again, with the newest first
-// message, for as long as grace of that message allows. When the service ends
-// the stream, or cannot be reached for so long, lost is called, once.
+// Stay opens a stream, returns its first message and keeps it open until ctx ends. When its
+// connection breaks, open is called again, with the newest first message, for as long as grace of
+// that message allows. When the service ends the stream, or cannot be reached for that long, lost
+// is called, once.
 func Stay[M any](ctx context.Context, open func(ctx context.Context, newest *M) (grpc.ServerStreamingClient[M], error), grace func(*M) time.Duration, lost func(error)) (*M, error) {
 	stream, newest, err := openFirst(ctx, open, nil)
 	if err != nil {

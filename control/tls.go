@@ -16,16 +16,16 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Security protects control connections. The zero value means plain TCP, for
-// a network where everybody may speak to everybody.
+// Security protects control connections. The zero value means plain TCP, for a network where all
+// hosts are trusted.
 type Security struct {
 	identity tls.Certificate
 	peers    *x509.CertPool
 }
 
-// LoadSecurity reads PEM files for mutual TLS: both sides of a connection must
-// present a certificate that the authority ca has signed, so that one of another, or of
-// another time, is refused here. Three empty names mean plain TCP.
+// LoadSecurity reads PEM files for mutual TLS: both sides of a connection must present a
+// certificate that the authority ca has signed. It therefore refuses a certificate of another
+// authority, or one that is not valid now. Three empty names mean plain TCP.
 func LoadSecurity(ca, cert, key string) (Security, error) {
 	if ca == "" && cert == "" && key == "" {
 		return Security{}, nil
@@ -50,7 +50,7 @@ func LoadSecurity(ca, cert, key string) (Security, error) {
 	return s, nil
 }
 
-// acceptable reports why a peer that trusts the same authority would refuse the identity.
+// acceptable returns why a peer that trusts the same authority would refuse the identity.
 func (s Security) acceptable() error {
 	between := x509.NewCertPool()
 	for _, der := range s.identity.Certificate[1:] {
@@ -62,16 +62,14 @@ func (s Security) acceptable() error {
 	return err
 }
 
-// on reports whether connections are protected.
 func (s Security) on() bool { return s.peers != nil }
 
 // ErrTLS means that the two sides of a control connection do not agree on TLS.
 var ErrTLS = errors.New("TLS mismatch")
 
-// mismatch explains the error of a connection as a disagreement on TLS, or
-// returns nil if that is not the reason. The text of the error is all that gRPC
-// gives. A peer that ends connections at once has probably refused what we
-// showed, or missed what we did not; but it could also be about to end.
+// mismatch explains the error of a connection as a disagreement on TLS, or returns nil if that is
+// not the reason. gRPC gives nothing but the text. A peer that ends connections at once has
+// probably refused our certificate, or expected one; but it could also be about to end.
 func (s Security) mismatch(err error) (_ error, certain bool) {
 	if err == nil {
 		return nil, false
@@ -82,8 +80,8 @@ func (s Security) mismatch(err error) (_ error, certain bool) {
 	for _, text := range []string{"server preface", "connection reset by peer", "broken pipe"} {
 		ended = ended || strings.Contains(reason, text)
 	}
-	// A peer that takes a connection and is silent, as a server does that waits for its
-	// aggregator, is given up by this side.
+	// If a peer accepts a connection and is silent, as a server is that waits for its aggregator,
+	// this side gives up.
 	ended = ended && !strings.Contains(reason, net.ErrClosed.Error())
 	switch {
 	case s.on() && strings.Contains(reason, "first record does not look like a TLS handshake"):
@@ -110,8 +108,8 @@ func (s Security) server() credentials.TransportCredentials {
 	})
 }
 
-// client returns what a client connects with. The service's certificate must be
-// valid for its name, and for what the peer is.
+// client returns the credentials of a client. The service's certificate must be valid for its name
+// and for the peer's role.
 func (s Security) client(name string, peer Peer) credentials.TransportCredentials {
 	if !s.on() {
 		return insecure.NewCredentials()
