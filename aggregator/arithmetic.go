@@ -7,25 +7,25 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// arithmetic is all in which jobs of [Exact], [LUT] and [Fixed] differ. A slot
-// that is 0 holds the number zero in all of them.
+// arithmetic has the operations that differ between jobs of [Exact], [LUT] and [Fixed]. In all of
+// them a slot of 0 holds the number zero.
 type arithmetic interface {
-	// number returns what the bits of a pair add to a slot, or the code with
-	// which the frame is refused.
+	// number converts the bits of a pair to the number that it adds to a slot, or returns the code
+	// with which the frame is refused.
 	number(bits uint32) (int64, wire.Code)
-	// add returns slot + number as the slot holds it afterwards.
+	// add returns the slot after the addition of the number.
 	add(slot, number int64) (int64, outcome)
-	// bits returns the sum that a slot holds as it goes over the wire.
+	// bits returns the encoding of a slot's sum on the wire.
 	bits(slot int64) uint32
 }
 
-// outcome is what became of one addition.
+// outcome is the outcome of one addition.
 type outcome uint8
 
 const (
 	fits       outcome = iota
 	saturated          // the sum became the largest number of its sign
-	overflowed         // the sum cannot be held: the frame is refused
+	overflowed         // the sum is out of range: the frame is refused
 )
 
 func newArithmetic(cfg JobConfig) arithmetic {

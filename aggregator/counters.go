@@ -4,36 +4,33 @@ package aggregator
 
 import "github.com/libra-ina/libra/wire"
 
-// Counters count frames that concern no job.
+// Counters count frames that belong to no job.
 type Counters struct {
 	Passed    uint64 // not addressed to the aggregator, left to the kernel
-	Forwarded uint64 // Libra frames between hosts, given to the port of their destination
+	Forwarded uint64 // Libra frames between hosts, sent to the port of their destination
 
-	// Dropped without an answer, because the frame cannot be trusted or an
-	// answer to it could loop.
+	// Dropped without an answer, because the frame cannot be trusted or an answer to it could loop.
 	Truncated   uint64 // ends before the headers that it announces
 	BadChecksum uint64 // IPv4 or UDP checksum wrong, or no UDP checksum
 
-	// PartialChecksum counts frames whose UDP checksum is the sum of the pseudo
-	// header alone, without an answer either: their sender left the rest to a
-	// network card, and they came through none, as on a veth pair. Nothing tells
-	// whether such a frame is intact. The remedy is `ethtool -K INTERFACE tx off`
-	// at the sender.
+	// PartialChecksum counts frames whose UDP checksum is the sum of the pseudo header alone, which
+	// are also dropped without an answer: their sender left the rest to a network card, and they
+	// passed none, as on a veth pair. Such a frame cannot be verified. The remedy is `ethtool -K
+	// INTERFACE tx off` at the sender.
 	PartialChecksum uint64
 
 	Short      uint64 // UDP payload shorter than the header
 	Unexpected uint64 // ACK or ERROR addressed to the aggregator
 
-	// Refused counts ERROR replies by code: wrong version, type, unknown job.
+	// Refused counts ERROR replies by code: wrong version, unknown type, unknown job.
 	Refused Refusals
 
 	// Unanswered counts replies that did not fit the receive buffer (XDP).
 	Unanswered uint64
 
-	// What the kernel did not send of the frames that it was given (XDP). Always 0
-	// in the model.
-	UnsentAnswers   uint64 // answers to where a frame came from
-	UnsentRedirects uint64 // forwarded frames, which Forwarded counts too, and results of rounds
+	// Frames that the kernel failed to send (XDP). Always 0 in the model.
+	UnsentAnswers   uint64 // answers to the source of a frame
+	UnsentRedirects uint64 // forwarded frames, also counted in Forwarded, and results of rounds
 }
 
 // JobCounters count the frames of a job.
@@ -43,16 +40,16 @@ type JobCounters struct {
 	Duplicates uint64 // frames acknowledged again without being added
 	Rounds     uint64 // completed rounds of slot groups (Sync)
 	Scales     uint64 // decided scales (Fixed)
-	Saturated  uint64 // additions whose result was cut to the largest number (LUT, Fixed)
+	Saturated  uint64 // additions with a result that was limited to the largest number (LUT, Fixed)
 	Refused    Refusals
 
-	// Raced counts frames that were dropped because another CPU held the job
-	// for too long. The sender repeats them. Always 0 in the model.
+	// Raced counts frames that were dropped because another CPU held the job for too long. The
+	// sender retransmits them. Always 0 in the model.
 	Raced uint64
 
-	// Throttled counts frames that were dropped because their sender had used up
-	// its budget of frames that cost more than ordinary ones (XDP). The sender
-	// repeats them. Always 0 in the model.
+	// Throttled counts frames that were dropped because their sender had used up its budget of
+	// frames that cost more than ordinary ones (XDP). The sender retransmits them. Always 0 in the
+	// model.
 	Throttled uint64
 }
 

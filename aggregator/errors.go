@@ -7,17 +7,16 @@ import (
 	"fmt"
 )
 
-// Errors of the management calls. What is returned wraps one of them and names
-// the job.
+// Errors of the management calls. Returned errors wrap one of them and name the job.
 var (
 	// ErrConfig means that a field of a configuration is out of range.
 	ErrConfig = errors.New("invalid configuration")
-	// ErrUnsupported means that the data plane lacks a mode, arithmetic,
-	// layout or address family.
+	// ErrUnsupported means that the data plane does not support a mode, arithmetic, layout or
+	// address family.
 	ErrUnsupported = errors.New("not supported by this data plane")
 	// ErrTooManySlots means that a job wants more than [MaxSlots] slots.
 	ErrTooManySlots = errors.New("too many slots")
-	// ErrMode means that the job's mode has no such operation.
+	// ErrMode means that the job's mode does not have the operation.
 	ErrMode = errors.New("not possible in the job's mode")
 	// ErrTooManySenders means that the data plane's sender table is full, or
 	// that a job with rounds has admitted all its workers.
@@ -36,8 +35,8 @@ var (
 	// ErrBankNotFrozen means that a bank given to Clear is not the one that
 	// the job's last Swap returned.
 	ErrBankNotFrozen = errors.New("bank is not frozen")
-	// ErrBusy means that the data plane was too busy. Nothing is lost, and the call
-	// may be repeated.
+	// ErrBusy means that the data plane was too busy. Nothing is lost, and the call may be
+	// repeated.
 	ErrBusy = errors.New("data plane is busy")
 	// ErrClosed means that the data plane was closed.
 	ErrClosed = errors.New("data plane is closed")
@@ -48,8 +47,7 @@ func jobError(job uint16, err error, format string, args ...any) error {
 	return fmt.Errorf("job %d: %w: %s", job, err, fmt.Sprintf(format, args...))
 }
 
-// enumName returns the name of an enum's value, or the type and the number of
-// a value that has none.
+// enumName returns the name of an enum's value, or the type and the number of an unnamed value.
 func enumName(typ string, names []string, v uint8) string {
 	if int(v) < len(names) {
 		return names[v]

@@ -10,8 +10,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// exactArithmetic is [Exact]: gradients become int64 fixed point, and nothing
-// is rounded afterwards. What does not fit is refused.
+// exactArithmetic is [Exact]: gradients are converted to int64 fixed point, and nothing is rounded
+// afterwards. Values out of range are refused.
 type exactArithmetic struct{ format fixedpoint.Format }
 
 func (a exactArithmetic) number(bits uint32) (int64, wire.Code) {

@@ -7,8 +7,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// fixedArithmetic is [Fixed]: workers have scaled their gradients to int32, so
-// every pair is a number, and sums stay at the ends of the range.
+// fixedArithmetic is [Fixed]: workers have scaled their gradients to int32, so every pair is valid,
+// and sums saturate.
 type fixedArithmetic struct{}
 
 func (fixedArithmetic) number(bits uint32) (int64, wire.Code) { return int64(int32(bits)), 0 }

@@ -18,7 +18,7 @@ const (
 	MaxReply        = wire.EnvelopeLen + vlanLen + MaxReplyPayload
 )
 
-// Offsets and values of the fields that tell what an Ethernet frame carries.
+// Offsets and values of the fields that identify the content of an Ethernet frame.
 const (
 	etherType     = 12
 	vlanLen       = 4
@@ -27,7 +27,7 @@ const (
 	etherTypeVLAN = 0x8100
 )
 
-// Action is what becomes of a frame.
+// Action is what happens to a frame.
 type Action uint8
 
 const (
@@ -35,14 +35,12 @@ const (
 	Pass Action = iota
 	// Drop consumes the frame without an answer.
 	Drop
-	// Reply consumes the frame and sends an answer out of the port on which
-	// the frame came in.
+	// Reply consumes the frame and sends an answer out of the port on which the frame arrived.
 	Reply
 	// Forward sends the frame out of another port, untouched.
 	Forward
-	// Broadcast consumes the frame and sends the answer to all senders of its
-	// job: one copy to each port behind which there are any, also to that on
-	// which the frame came in.
+	// Broadcast consumes the frame and sends the answer to all senders of its job: one copy to each
+	// port with a sender behind it, including the port on which the frame arrived.
 	Broadcast
 )
 
@@ -67,16 +65,15 @@ func (v Verdict) String() string {
 	return v.Action.String()
 }
 
-// Process is [Model.ProcessFrom] for a frame that came in by port 0.
+// Process is [Model.ProcessFrom] for a frame that arrived on port 0.
 func (m *Model) Process(frame, reply []byte) (v Verdict, n int) {
 	return m.ProcessFrom(0, frame, reply)
 }
 
-// ProcessFrom decides about one Ethernet frame (without the frame check sequence)
-// that came in by a port, and applies it if it is a valid HOT or SCALE frame. If
-// the verdict is [Reply] or [Broadcast], the first n bytes of reply are the frame
-// to send. reply must have at least [MaxReply] bytes and must not overlap the
-// frame, which is not changed.
+// ProcessFrom processes one Ethernet frame (without the frame check sequence) that arrived on a
+// port, and applies it if it is a valid HOT or SCALE frame. If the verdict is [Reply] or
+// [Broadcast], the first n bytes of reply are the frame to send. reply must have at least
+// [MaxReply] bytes and must not overlap the frame, which is not changed.
 func (m *Model) ProcessFrom(port int, frame, reply []byte) (v Verdict, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,11 +116,10 @@ func (m *Model) ProcessFrom(port int, frame, reply []byte) (v Verdict, n int) {
 	return v, n
 }
 
-// ProcessPayload is [Model.Process] for a payload that a UDP socket received
-// from src. If the verdict is [Reply] or [Broadcast], the first n bytes of
-// reply, which must have [MaxReplyPayload] bytes and must not overlap the
-// payload, are the payload to send; otherwise n is 0. A sender is identified by
-// its IP address and UDP port.
+// ProcessPayload is [Model.Process] for a payload that a UDP socket received from src. If the
+// verdict is [Reply] or [Broadcast], the first n bytes of reply, which must have [MaxReplyPayload]
+// bytes and must not overlap the payload, are the payload to send; otherwise n is 0. A sender is
+// identified by its IP address and UDP port.
 func (m *Model) ProcessPayload(src netip.AddrPort, payload, reply []byte) (v Verdict, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -131,11 +127,10 @@ func (m *Model) ProcessPayload(src netip.AddrPort, payload, reply []byte) (v Ver
 	return v, len(answer)
 }
 
-// forward returns the port that a Libra frame between hosts has to leave by. It
-// takes what a learning bridge would send on without a second thought: an untagged
-// frame of a host behind the port that it came in by, to a host behind another
-// port. The bridge has to see all others, to learn where their sender is now, or
-// to do with them what only it knows.
+// forward returns the output port of a Libra frame between hosts. It handles only the simple case
+// of a learning bridge: an untagged frame of a host behind the port on which it arrived, to a host
+// behind another port. The bridge must see all others, to learn where their sender is now, or to
+// treat them by rules that only it knows.
 func (m *Model) forward(from int, frame []byte) (to int, ok bool) {
 	if binary.BigEndian.Uint16(frame[etherType:]) == etherTypeVLAN {
 		return 0, false
@@ -147,8 +142,8 @@ func (m *Model) forward(from int, frame []byte) (to int, ok bool) {
 	return to, ok && to != from
 }
 
-// isDestination reports whether a frame that is not foreign is addressed to the
-// aggregator. It may be damaged behind the addresses.
+// isDestination reports whether a frame that is not foreign is addressed to the aggregator. The
+// frame may be damaged after the addresses.
 func (m *Model) isDestination(frame []byte) bool {
 	at := etherType
 	if binary.BigEndian.Uint16(frame[at:]) == etherTypeVLAN {

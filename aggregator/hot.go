@@ -9,23 +9,22 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// origin is what identifies the sender of a payload beside its id.
+// origin identifies the sender of a payload in addition to its id.
 type origin struct {
 	ip   netip.Addr
 	port uint16
-	mac  *[6]byte // nil where there is no Ethernet header
+	mac  *[6]byte // nil without an Ethernet header
 }
 
 func (o origin) is(s SenderConfig) bool {
 	return o.ip == s.IP && o.port == s.Port && (o.mac == nil || *o.mac == s.MAC)
 }
 
-// answer decides about a UDP payload addressed to the aggregator and writes
-// the payload that answers it. It returns that payload, a prefix of reply. The
-// caller holds the lock.
+// answer processes a UDP payload addressed to the aggregator and writes the payload of the answer.
+// It returns that payload, a prefix of reply. The caller holds the lock.
 //
-// The order of the checks is part of the protocol: if several things are wrong
-// with a frame, all data planes report the same one.
+// The order of the checks is part of the protocol: if a frame has several errors, all data planes
+// report the same one.
 func (m *Model) answer(from origin, payload, reply []byte) (Verdict, []byte) {
 	h, err := wire.ParseHeader(payload)
 	switch {
@@ -33,8 +32,7 @@ func (m *Model) answer(from origin, payload, reply []byte) (Verdict, []byte) {
 		m.counters.Short++
 		return Verdict{Action: Drop}, nil
 	case h.Type == wire.TypeAck || h.Type == wire.TypeError:
-		// Of any version: two aggregators that answer each other's answers
-		// would never stop.
+		// Whatever the version: two aggregators that answer each other's answers would never stop.
 		m.counters.Unexpected++
 		return Verdict{Action: Drop}, nil
 	case err != nil:
@@ -67,9 +65,8 @@ func refuse(count *Refusals, h wire.Header, reply []byte, r wire.Refusal) (Verdi
 	return Verdict{Action: Reply}, wire.PutError(reply, h, r)
 }
 
-// serve does what a frame of an admitted sender asks for and returns the answer,
-// and whether it is for the sender alone ([Reply]) or for all ([Broadcast]). A
-// frame that it refuses has changed nothing.
+// serve executes the frame of an admitted sender and returns the answer, and whether it is for the
+// sender alone ([Reply]) or for all ([Broadcast]). A frame that it refuses has changed nothing.
 func (m *Model) serve(j *job, s *sender, h wire.Header, payload, reply []byte) (Action, []byte, *wire.Refusal) {
 	if h.Epoch != s.Epoch {
 		return Drop, nil, &wire.Refusal{Code: wire.CodeWrongEpoch, Value: uint32(s.Epoch)}
@@ -87,8 +84,7 @@ func (m *Model) serve(j *job, s *sender, h wire.Header, payload, reply []byte) (
 	return m.hot(j, s, h, payload, stripes, reply)
 }
 
-// checkStripes checks what concerns a HOT frame as a whole and returns its
-// number of stripes.
+// checkStripes checks a HOT frame as a whole and returns its number of stripes.
 func (j *job) checkStripes(h wire.Header, payload []byte) (int, *wire.Refusal) {
 	stripes, err := wire.StripeCount(payload)
 	switch {
@@ -114,8 +110,7 @@ func layoutOf(f wire.Flags) Layouts {
 	return Aligned
 }
 
-// hot adds a HOT frame of a job without rounds, unless it was applied before,
-// and acknowledges it.
+// hot adds a HOT frame of a job without rounds, unless it was applied before, and acknowledges it.
 func (m *Model) hot(j *job, s *sender, h wire.Header, payload []byte, stripes int, reply []byte) (Action, []byte, *wire.Refusal) {
 	b := &j.banks[j.current]
 	wantSum := h.Flags&wire.FlagWantSum != 0
@@ -126,8 +121,8 @@ func (m *Model) hot(j *job, s *sender, h wire.Header, payload []byte, stripes in
 			return Drop, nil, r
 		}
 	case wantSum:
-		// The answer to a repetition carries sums, so its ranks are checked
-		// although nothing is added.
+		// The answer to a duplicate carries sums, so its ranks are checked although nothing is
+		// added.
 		if r := j.checkRanks(h.Flags, payload, stripes); r != nil {
 			return Drop, nil, r
 		}
@@ -141,7 +136,7 @@ func (m *Model) hot(j *job, s *sender, h wire.Header, payload []byte, stripes in
 	case m.each || h.Flags&(wire.FlagQuiet|wire.FlagCover) == 0:
 		return Reply, wire.PutAck(reply, h), nil
 	case fresh && h.Flags&wire.FlagQuiet != 0 && !s.seen.Fresh(h.Seq-1):
-		return Drop, nil, nil // a later frame asks
+		return Drop, nil, nil // a later frame requests the answer
 	}
 	return Reply, wire.PutCover(reply, h, s.seen.Cover(h.Seq)), nil
 }

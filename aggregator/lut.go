@@ -13,8 +13,8 @@ import (
 // on the order in which frames arrive.
 type lutArithmetic struct{ tables *lut.Adder }
 
-// defaultTables makes the tables that all data planes use, once: that takes
-// milliseconds, and nothing changes them.
+// defaultTables builds the tables that all data planes use, once: that takes milliseconds, and they
+// never change.
 var defaultTables = sync.OnceValue(func() *lut.Adder {
 	t, err := lut.New(lut.Config{})
 	if err != nil {

@@ -12,24 +12,24 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Config is the address of a [Model], and what it is made for.
+// Config configures a [Model].
 type Config struct {
-	// Address is the aggregator's IPv4 address. [Model.Process] needs it;
-	// without it no frame is the aggregator's.
+	// Address is the aggregator's IPv4 address. [Model.Process] needs it; without it no frame is
+	// addressed to the aggregator.
 	Address netip.Addr
 
 	// Port is the UDP port of the aggregator and of the hosts whose frames
 	// are forwarded. 0 means [wire.DefaultPort].
 	Port uint16
 
-	// AnswerEach makes the model ignore [wire.FlagQuiet] and [wire.FlagCover], as a
-	// receiver may that cannot look through its duplicate filter, such as a switch.
+	// AnswerEach makes the model ignore [wire.FlagQuiet] and [wire.FlagCover], as permitted for a
+	// receiver that cannot read its whole duplicate filter, such as a switch.
 	AnswerEach bool
 }
 
-// Model is the aggregator in plain Go. It is the reference for what the other
-// data planes do, so it prefers the obvious to the fast; and it is the data
-// plane of the UDP backend. It may be used by several goroutines at once.
+// Model is the aggregator in plain Go. It is the reference for the other data planes, so it prefers
+// clarity to speed; and it is the data plane of the UDP backend. Several goroutines may use it at
+// once.
 type Model struct {
 	address netip.Addr
 	port    uint16
@@ -45,15 +45,14 @@ type Model struct {
 
 var _ Plane = (*Model)(nil)
 
-// job is the state of one job.
 type job struct {
 	JobConfig
 	arithmetic arithmetic
 	senders    map[uint16]*sender
-	positions  int // given to senders so far
+	positions  int // assigned to senders so far
 	banks      [2]bank
-	current    int         // the bank that frames add to; of Sync, each group has its own
-	frozen     *Bank       // what the last Swap returned, nil once cleared
+	current    int         // the bank that frames add to; in Sync, each group has its own
+	frozen     *Bank       // bank of the last Swap, nil once cleared
 	groups     []group     // of Sync
 	scale      negotiation // of Fixed
 	counters   JobCounters
@@ -232,9 +231,9 @@ func (m *Model) Close() error {
 	return nil
 }
 
-// AddRoute declares that the host with the address mac is behind a port. Libra frames
-// between hosts are forwarded if both have a route, to different ports, and the
-// frame came in by the port of its sender. It replaces an earlier route.
+// AddRoute declares that the host with the address mac is behind a port. Libra frames between hosts
+// are forwarded if both have a route, to different ports, and the frame arrived on the port of its
+// sender. It replaces an earlier route.
 func (m *Model) AddRoute(mac [6]byte, port int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -245,8 +244,7 @@ func (m *Model) AddRoute(mac [6]byte, port int) error {
 	return nil
 }
 
-// RemoveRoute takes back AddRoute. Removing a route that is not there is no
-// error.
+// RemoveRoute removes the route of AddRoute. Removing a missing route is no error.
 func (m *Model) RemoveRoute(mac [6]byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -14,11 +14,10 @@ type pair struct {
 	position uint16 // in the frame: stripe × wire.Lanes + lane
 	rank     uint16
 	number   int64
-	before   int64 // what the slot held before this pair was added
+	before   int64 // the slot before this pair was added
 }
 
-// rank returns the rank that lane j of a stripe addresses. It may exceed the
-// job's slots.
+// rank returns the rank that a lane of a stripe addresses. It may exceed the job's slots.
 func rank(f wire.Flags, s *wire.Stripe, lane int) int {
 	if f&wire.FlagDense != 0 {
 		return int(s.Slot(lane))
@@ -26,8 +25,8 @@ func rank(f wire.Flags, s *wire.Stripe, lane int) int {
 	return int(s.Slot(lane))*wire.Lanes + lane
 }
 
-// lanes calls do for every used lane of a payload, in order, until do returns
-// a refusal. Lanes outside the mask might as well not be there.
+// lanes calls do for every used lane of a payload, in order, until do returns a refusal. It ignores
+// lanes outside the mask.
 func lanes(payload []byte, stripes int, do func(s *wire.Stripe, lane, position int) *wire.Refusal) *wire.Refusal {
 	for i := range stripes {
 		s := wire.StripeAt(payload, i)
@@ -74,8 +73,8 @@ func (j *job) slotRange(position int) *wire.Refusal {
 	return &wire.Refusal{Code: wire.CodeSlotRange, Index: uint16(position), Value: uint32(j.Slots)}
 }
 
-// apply adds all pairs of a fresh frame into a bank and marks it as applied, or
-// changes nothing and returns the reason.
+// apply adds all pairs of a fresh frame to a bank and marks the frame as applied, or changes
+// nothing and returns the reason.
 func (m *Model) apply(j *job, s *sender, b *bank, h wire.Header, payload []byte, stripes int) *wire.Refusal {
 	pairs, r := j.decode(h.Flags, payload, stripes, m.pairs[:0])
 	if r != nil {
@@ -97,8 +96,8 @@ func (m *Model) apply(j *job, s *sender, b *bank, h wire.Header, payload []byte,
 	return nil
 }
 
-// add adds all pairs, or none if the arithmetic cannot hold a sum. It returns
-// how many sums were cut to the largest number.
+// add adds all pairs, or none if the arithmetic cannot represent a sum. It returns how many sums
+// were limited to the largest number.
 func (j *job) add(b *bank, pairs []pair) (cut uint64, r *wire.Refusal) {
 	for i := range pairs {
 		p := &pairs[i]
@@ -118,9 +117,8 @@ func (j *job) add(b *bank, pairs []pair) (cut uint64, r *wire.Refusal) {
 	return cut, nil
 }
 
-// putSums writes an ACK with the lanes of the payload that is answered and the
-// sums of a bank as they are after the whole frame. It returns the reply. The
-// ranks must have been checked.
+// putSums writes an ACK with the lanes of the request's payload and the sums of a bank after the
+// whole frame. It returns the reply. The ranks must have been checked.
 func (j *job) putSums(b *bank, h wire.Header, payload, reply []byte) []byte {
 	stripes := (len(payload) - wire.HeaderLen) / wire.StripeLen
 	reply = wire.PutSums(reply, h, stripes)

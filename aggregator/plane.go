@@ -15,73 +15,68 @@ const (
 	// MaxJobs is the number of job ids: a job is 0 to MaxJobs-1.
 	MaxJobs = 256
 
-	// MaxSlots is the largest number of slots of a job: what a dense frame's
-	// 16-bit rank can name.
+	// MaxSlots is the largest number of slots of a job: the number of 16-bit ranks of a dense
+	// frame.
 	MaxSlots = 1 << 16
 
-	// DefaultFixedExp is the exponent of [Fixed] arithmetic for those who have no
-	// reason for another: one unit is 2^-20, and sums reach 2^11.
+	// DefaultFixedExp is the default exponent of [Fixed] arithmetic: one unit is 2^-20, and sums
+	// reach 2^11.
 	DefaultFixedExp = -20
 
-	// MaxWorkers is the largest number of senders that can take part in
-	// rounds.
+	// MaxWorkers is the largest number of senders that can take part in rounds.
 	MaxWorkers = 64
 )
 
-// Plane is what the control plane needs of a data plane. Its methods may be
-// called from several goroutines, also while frames are processed.
+// Plane is the control plane's interface to a data plane. Its methods may be called from several
+// goroutines, also while frames are processed.
 //
 // Errors are, or wrap, those of this package.
 type Plane interface {
 	// AddJob starts a job with zeroed banks and no senders.
 	AddJob(JobConfig) error
-	// RemoveJob ends a job, forgets its senders and releases its banks,
-	// harvested or not. A [Bank] of the job must not be used afterwards.
-	// A new epoch of a job is RemoveJob followed by AddJob.
+	// RemoveJob ends a job, removes its senders and releases its banks, harvested or not. A [Bank]
+	// of the job must not be used afterwards. A new epoch of a job is RemoveJob followed by AddJob.
 	RemoveJob(job uint16) error
 
 	// AddSender admits a sender to a job, with an empty duplicate filter. In a job
 	// with [JobConfig.Workers] the sender's epoch must be the job's, or the error is
 	// [ErrConfig].
 	AddSender(job uint16, s SenderConfig) error
-	// RemoveSender withdraws a sender's admission. What it contributed stays
-	// in the job's sums.
+	// RemoveSender withdraws a sender's admission. Its contributions stay in the job's sums.
 	RemoveSender(job, sender uint16) error
 
-	// Swap makes the spare bank the current one and returns the bank that
-	// was current. When Swap returns, no frame is being added to the
-	// returned bank any more. It fails with [ErrBankNotCleared] while the
-	// bank of the previous Swap has not been cleared, and with [ErrMode] in
-	// [Sync] mode, whose sums go to the workers. After [ErrBusy] frames may be
-	// added to the spare bank already; the next Swap returns the bank that this one
-	// was about to return.
+	// Swap makes the spare bank the current one and returns the previous one. When Swap returns, no
+	// frame is still being added to the returned bank. It fails with [ErrBankNotCleared] while the
+	// bank of the previous Swap has not been cleared, and with [ErrMode] in [Sync] mode, whose sums
+	// go to the workers. After [ErrBusy] frames may already be added to the spare bank; the next
+	// Swap returns the bank that this one was about to return.
 	Swap(job uint16) (*Bank, error)
 	// Clear zeroes a bank that Swap returned and makes it the job's spare.
 	// The bank must not be used afterwards.
 	Clear(*Bank) error
 
-	// Counters returns what concerns no job.
+	// Counters returns the counters that belong to no job.
 	Counters() (Counters, error)
 	// JobCounters returns a job's counters since AddJob.
 	JobCounters(job uint16) (JobCounters, error)
 	// SenderCounters returns a sender's counters since AddSender.
 	SenderCounters(job, sender uint16) (SenderCounters, error)
 
-	// Close ends all jobs and releases everything that the plane holds.
+	// Close ends all jobs and releases the plane's resources.
 	Close() error
 }
 
-// Mode is what a job's aggregator does beside adding.
+// Mode is what a job's aggregator does in addition to summing.
 type Mode uint8
 
 const (
-	// Combine adds and acknowledges; the sums leave by harvest.
+	// Combine adds and acknowledges; the sums are harvested.
 	Combine Mode = iota
-	// FetchAdd adds, and answers a frame that has [wire.FlagWantSum] with the
-	// sums after the addition.
+	// FetchAdd adds, and answers a frame that has [wire.FlagWantSum] with the sums after the
+	// addition.
 	FetchAdd
-	// Sync adds round by round: when all [JobConfig.Workers] have contributed
-	// to a group of slots, all of them get its sums. There is no harvest.
+	// Sync adds in rounds: when all [JobConfig.Workers] have contributed to a group of slots, all
+	// of them get its sums. There is no harvest.
 	Sync
 )
 
@@ -95,8 +90,8 @@ type Arithmetic uint8
 const (
 	// Exact is int64 fixed point; a slot counts units of 2^[JobConfig.Exp].
 	Exact Arithmetic = iota
-	// LUT is float32, added by table lookup (package lut). A slot holds the
-	// bits of a finite float32; a sum that is too large becomes the largest.
+	// LUT is float32, added by table lookup (package lut). A slot holds the bits of a finite
+	// float32; a sum that is too large becomes the largest finite number.
 	LUT
 	// Fixed is int32. Pairs carry integers that the workers have scaled by
 	// 2^-[JobConfig.Exp] or by a negotiated scale; a slot holds an int32 and
@@ -123,24 +118,22 @@ const (
 type JobConfig struct {
 	ID uint16 // below [MaxJobs]
 
-	// Epoch is that of the answers to all senders, and of the harvests. Whose
-	// frames are taken, the epoch of each sender's admission says.
+	// Epoch is the epoch of the answers to all senders, and of the harvests. The epoch of a
+	// sender's own frames belongs to its admission.
 	Epoch uint16
 
 	Mode       Mode
 	Arithmetic Arithmetic
 
-	// Exp is the binary exponent of the unit of [Exact] arithmetic, from
-	// fixedpoint.MinExp to fixedpoint.MaxExp; 0 makes the unit 1. For [Fixed] it
-	// is the unit of the workers' integers; data planes do not use it. For [LUT]
-	// it must be 0. [DefaultExp] is for those who have no reason for another.
+	// Exp is the binary exponent of the unit of [Exact] arithmetic, from fixedpoint.MinExp to
+	// fixedpoint.MaxExp; 0 makes the unit 1. For [Fixed] it is the unit of the workers' integers;
+	// data planes do not use it. For [LUT] it must be 0. [DefaultExp] suits most jobs.
 	Exp int
 
-	// Workers is the number of senders, 1 to [MaxWorkers], that take part in
-	// rounds: in [Sync] mode, and with [Fixed] arithmetic where the scale is
-	// negotiated. Otherwise it must be 0. Such a job admits this number of senders and
-	// no other after them, even if one is removed: its place in the rounds
-	// ends with the job.
+	// Workers is the number of senders, 1 to [MaxWorkers], that take part in rounds: in [Sync]
+	// mode, and with [Fixed] arithmetic and a negotiated scale. Otherwise it must be 0. Such a job
+	// admits this number of senders and no other after them, even if one is removed: its place in
+	// the rounds is freed only when the job ends.
 	Workers int
 
 	// Slots is the number of scalar parameters, 1 to [MaxSlots]. Ranks run
@@ -151,12 +144,12 @@ type JobConfig struct {
 	// 0 means [wire.DefaultStripes]; the upper limit is [wire.MaxStripes].
 	MaxStripes int
 
-	// Layouts are the stripe layouts that the job takes. 0 means all.
+	// Layouts are the stripe layouts that the job accepts. 0 means all.
 	Layouts Layouts
 }
 
 // DefaultExp returns the exponent that suits most jobs of an arithmetic: -46 for [Exact],
-// [DefaultFixedExp] for [Fixed], and 0 for [LUT], which has none.
+// [DefaultFixedExp] for [Fixed], and 0 for [LUT], which has no exponent.
 func DefaultExp(a Arithmetic) int {
 	switch a {
 	case Exact:
@@ -167,8 +160,8 @@ func DefaultExp(a Arithmetic) int {
 	return 0
 }
 
-// Complete returns c with defaults filled in, or an error that names the
-// field that is out of range. Data planes call it first in AddJob.
+// Complete returns c with defaults filled in, or an error that names the field that is out of
+// range. Data planes call it first in AddJob.
 func (c JobConfig) Complete() (JobConfig, error) {
 	c.MaxStripes = cmp.Or(c.MaxStripes, wire.DefaultStripes)
 	if c.Layouts == 0 {
@@ -211,8 +204,9 @@ func (c JobConfig) Complete() (JobConfig, error) {
 	return c, nil
 }
 
-// CheckSender returns why a job cannot admit a sender, if so. present tells whether one with its number is
-// admitted, admitted how many ever were. Data planes call it in AddSender. c must be complete.
+// CheckSender returns an error if a job cannot admit a sender. present means that a sender with its
+// number is admitted; admitted is the number of senders that ever were. Data planes call it in
+// AddSender. c must be complete.
 func (c JobConfig) CheckSender(s SenderConfig, present bool, admitted int) error {
 	switch {
 	case !s.IP.IsValid():
@@ -228,8 +222,8 @@ func (c JobConfig) CheckSender(s SenderConfig, present bool, admitted int) error
 	return nil
 }
 
-// CheckSwap returns why a job's banks cannot be swapped, if so. frozen is the bank that the last Swap
-// returned, nil once it is cleared. Data planes call it in Swap.
+// CheckSwap returns an error if a job's banks cannot be swapped. frozen is the bank of the last
+// Swap, nil once it is cleared. Data planes call it in Swap.
 func (c JobConfig) CheckSwap(frozen *Bank) error {
 	switch {
 	case c.Mode == Sync:
@@ -240,8 +234,8 @@ func (c JobConfig) CheckSwap(frozen *Bank) error {
 	return nil
 }
 
-// CheckClear returns why a bank cannot be cleared, if so. frozen is as in [JobConfig.CheckSwap]. Data planes
-// call it in Clear.
+// CheckClear returns an error if a bank cannot be cleared. frozen is as in [JobConfig.CheckSwap].
+// Data planes call it in Clear.
 func (c JobConfig) CheckClear(frozen, bank *Bank) error {
 	switch {
 	case c.Mode == Sync:
@@ -252,16 +246,15 @@ func (c JobConfig) CheckClear(frozen, bank *Bank) error {
 	return nil
 }
 
-// SenderConfig describes one admission of a sender to a job. Its frames are
-// accepted from this source only. Without an Ethernet header (UDP sockets) the
-// MAC address is not compared.
+// SenderConfig describes one admission of a sender to a job. Its frames are accepted from this
+// source only. Without an Ethernet header (UDP sockets) the MAC address is not compared.
 type SenderConfig struct {
 	ID uint16
 
-	// Epoch belongs to this admission: frames of any other epoch are refused. A
-	// sender that is admitted anew counts its frames from the first number again,
-	// so the control plane gives every admission an epoch of its own; then late
-	// frames of the one before are neither added nor taken for repetitions.
+	// Epoch belongs to this admission: frames of any other epoch are refused. A sender that is
+	// admitted again restarts its sequence numbers, so the control plane gives every admission a
+	// new epoch; late frames of an earlier admission are then neither added nor mistaken for
+	// duplicates.
 	Epoch uint16
 
 	MAC  [6]byte
@@ -269,8 +262,8 @@ type SenderConfig struct {
 	Port uint16 // UDP source port; 0 means the data plane's own
 }
 
-// Bank is a frozen bank: the sums that a job collected between two Swaps. It
-// belongs to the caller of Swap until Clear.
+// Bank is a frozen bank: the sums that a job collected between two Swaps. It belongs to the caller
+// of Swap until Clear.
 type Bank struct {
 	Job   uint16
 	Epoch uint16
@@ -281,6 +274,6 @@ type Bank struct {
 	// plane's memory and must not be written.
 	Slots []int64
 
-	Frames uint64 // frames that were added into the bank
+	Frames uint64 // frames that were added to the bank
 	Pairs  uint64 // pairs in these frames
 }

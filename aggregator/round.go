@@ -8,14 +8,12 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// group is the state of the rounds of one group of slots: the ranks that one
-// frame of a [Sync] job carries, MaxStripes whole stripes of them, but for the
-// last group.
+// group is the state of the rounds of one group of slots: the ranks that one frame of a [Sync] job
+// carries, MaxStripes whole stripes of them, except for the last group.
 //
-// Round v adds into bank v mod 2; the other bank holds the result of round v-1
-// for workers that have missed it. That is enough: a worker contributes to
-// round v only when it has the result of round v-1, so when round v is complete,
-// that result is not needed any more (SwitchML, NSDI 2021 §3.5).
+// Round v adds to bank v mod 2; the other bank holds the result of round v-1 for workers that have
+// missed it. That is enough: a worker contributes to round v only when it has the result of round
+// v-1, so when round v is complete, that result is no longer needed (SwitchML, NSDI 2021 §3.5).
 type group struct {
 	round       uint32
 	contributed workers
@@ -30,7 +28,7 @@ func (w *workers) add(s *sender) { *w |= 1 << s.position }
 
 func (w workers) count() int { return bits.OnesCount64(uint64(w)) }
 
-// groupSlots returns the number of slots in every group but the last.
+// groupSlots returns the number of slots in every group except the last.
 func (c JobConfig) groupSlots() int { return c.MaxStripes * wire.Lanes }
 
 // newGroups returns the groups of a [Sync] job before their first round.
@@ -41,9 +39,9 @@ func newGroups(c JobConfig) []group {
 	return make([]group, (c.Slots+c.groupSlots()-1)/c.groupSlots())
 }
 
-// contribute adds a HOT frame to the round of its group, unless it was applied
-// before. The frame that completes the round is answered to all workers; the
-// others are acknowledged, and learn the result when they repeat their frame.
+// contribute adds a HOT frame to the round of its group, unless it was applied before. The frame
+// that completes the round is answered to all workers; the others are acknowledged, and their
+// senders get the result when they retransmit.
 func (m *Model) contribute(j *job, s *sender, h wire.Header, payload []byte, stripes int, reply []byte) (Action, []byte, *wire.Refusal) {
 	i, r := j.checkShape(payload, stripes)
 	if r != nil {

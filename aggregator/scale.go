@@ -4,18 +4,17 @@ package aggregator
 
 import "github.com/libra-ina/libra/wire"
 
-// negotiation is how the workers of a [Fixed] job agree on the scale of one
-// iteration after the other: each reports the exponent of its largest gradient,
-// and all get the largest of them. Reports are not numbered, because they change
-// nothing the second time.
+// negotiation is how the workers of a [Fixed] job agree on the scale of each iteration: each worker
+// reports the exponent of its largest gradient, and all get the maximum. Reports need no sequence
+// numbers, because they are idempotent.
 type negotiation struct {
 	iteration   uint32
 	contributed workers
 	largest     uint8 // exponent reported for iteration
-	previous    uint8 // decided for the iteration before
+	previous    uint8 // decided for the previous iteration
 }
 
-// report takes a SCALE frame.
+// report processes a SCALE frame.
 func (j *job) report(s *sender, h wire.Header, payload, reply []byte) (Action, []byte, *wire.Refusal) {
 	report, err := wire.ParseScale(payload)
 	switch {

@@ -8,8 +8,7 @@ import (
 	"github.com/libra-ina/libra/internal/fixedpoint"
 )
 
-// Float32 converts what a slot of the job holds to the nearest float32, ties to
-// even. c must be complete.
+// Float32 converts a slot of the job to the nearest float32, ties to even. c must be complete.
 func (c JobConfig) Float32(slot int64) float32 {
 	if c.Arithmetic == LUT {
 		return math.Float32frombits(uint32(slot))
@@ -17,11 +16,10 @@ func (c JobConfig) Float32(slot int64) float32 {
 	return fixedpoint.Format{Exp: c.Exp}.ToFloat32(slot)
 }
 
-// StoreExp returns the exponent for the sums of the job's parameter server, at
-// which [JobConfig.Units] converts every slot exactly that can be: the job's own
-// if it is [Exact]. Cold gradients do not pass the aggregator, so with other
-// arithmetics they have the default's precision, or that of the job's integers
-// if it is higher.
+// StoreExp returns the exponent for the sums of the job's parameter server, at which
+// [JobConfig.Units] converts every slot exactly, where that is possible: the job's own if it is
+// [Exact]. Cold gradients do not pass the aggregator, so with other arithmetics they have the
+// default's precision, or that of the job's integers if it is higher.
 func (c JobConfig) StoreExp() int {
 	switch c.Arithmetic {
 	case LUT:
@@ -32,10 +30,10 @@ func (c JobConfig) StoreExp() int {
 	return c.Exp
 }
 
-// Units converts what a slot of the job holds into units of 2^exp, as a parameter
-// server adds them up: exactly if the arithmetic is [Exact] or [Fixed], for which
-// exp must not be above c.Exp; rounded to nearest if it is [LUT]. It returns false
-// if the result is out of an int64's range, or the slot holds no finite number.
+// Units converts a slot of the job to units of 2^exp, which a parameter server adds up: exactly if
+// the arithmetic is [Exact] or [Fixed], for which exp must not be above c.Exp; rounded to nearest
+// if it is [LUT]. It returns false if the result is out of an int64's range, or the slot holds no
+// finite number.
 func (c JobConfig) Units(slot int64, exp int) (units int64, ok bool) {
 	if c.Arithmetic == LUT {
 		units, err := fixedpoint.Format{Exp: exp}.FromBits(uint32(slot))
