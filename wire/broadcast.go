@@ -7,10 +7,9 @@ import (
 	"net/netip"
 )
 
-// AllOf returns where answers to all senders of a job go: to an IPv4 multicast
-// address of its own, 239.76.h.l, where h and l are the bytes of the job's id
-// (administratively scoped, RFC 2365), at the Ethernet address that belongs to
-// it (RFC 1112 §6.4). port is the aggregator's.
+// AllOf returns the destination of answers to all senders of a job: its own IPv4 multicast address,
+// 239.76.h.l, where h and l are the bytes of the job's id (administratively scoped, RFC 2365), and
+// the corresponding Ethernet address (RFC 1112 §6.4). port is the aggregator's.
 func AllOf(job, port uint16) Endpoint {
 	h, l := byte(job>>8), byte(job)
 	return Endpoint{
@@ -20,8 +19,8 @@ func AllOf(job, port uint16) Endpoint {
 	}
 }
 
-// ToAll turns an ACK payload with [FlagSum] into the one that tells all senders
-// of the job the result of a round, or the decision of an iteration.
+// ToAll turns an ACK payload with [FlagSum] into one for all senders of the job, with the result of
+// a round or the decision of an iteration.
 func ToAll(ack []byte, round uint32) []byte {
 	ack[1] |= byte(FlagAll)
 	binary.BigEndian.PutUint16(ack[4:], AllSenders)
@@ -29,9 +28,9 @@ func ToAll(ack []byte, round uint32) []byte {
 	return ack
 }
 
-// Broadcast is [Reply] for an answer to all senders of a job: it goes from where
-// the frame went, the aggregator, to [AllOf] of the job, from and to the
-// aggregator's port. The frame must be an IPv4 one.
+// Broadcast is [Reply] for an answer to all senders of a job: it goes from the frame's destination,
+// the aggregator, to [AllOf] of the job, from and to the aggregator's port. The frame must be an
+// IPv4 one.
 func Broadcast(frame []byte, n int, job uint16) []byte {
 	l, _ := locate(frame)
 	frame = frame[:l.udp+udpLen+n]

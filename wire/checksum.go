@@ -7,14 +7,13 @@ import (
 	"math/bits"
 )
 
-// sum adds the 16-bit big-endian words of b to a one's-complement sum. A last
-// odd byte counts as if a zero followed, so only the last piece of what is
-// summed may have an odd length. acc may be any sum below 2^63.
+// sum adds the 16-bit big-endian words of b to a one's-complement sum. An odd last byte is padded
+// with a zero, so only the last part of the data may have an odd length. acc may be any sum below
+// 2^63.
 //
-// The words are added 64 bits at a time and in little-endian order: neither
-// the width nor the byte order of the additions changes the folded result but
-// for a swap of its bytes (RFC 1071 §2), and loads without a byte swap are
-// cheaper. The carry stays in the processor's flag through a whole iteration.
+// The words are added 64 bits at a time and in little-endian order: the width does not change the
+// folded result, and the byte order only swaps its bytes (RFC 1071 §2), while loads without a byte
+// swap are cheaper. The carry stays in the processor's flag through a whole iteration.
 func sum(acc uint64, b []byte) uint64 {
 	var s, carry uint64
 	for len(b) >= 64 {
@@ -41,7 +40,7 @@ func sum(acc uint64, b []byte) uint64 {
 		tail |= uint64(x) << (8 * i)
 	}
 	s, carry = bits.Add64(s, tail, carry)
-	// If that carried, s is below tail, and one more does not carry again.
+	// If this carries, s is less than tail, and adding one does not carry again.
 	return acc + uint64(bits.ReverseBytes16(fold(s+carry)))
 }
 
@@ -53,8 +52,8 @@ func fold(acc uint64) uint16 {
 	return uint16(acc>>16 + acc&0xffff)
 }
 
-// udpChecksum folds and inverts a sum. A result of 0 is sent as 0xffff,
-// because 0 means that there is no checksum (RFC 768).
+// udpChecksum folds and inverts a sum. A result of 0 is sent as 0xffff, because 0 means that there
+// is no checksum (RFC 768).
 func udpChecksum(acc uint64) uint16 {
 	if c := ^fold(acc); c != 0 {
 		return c

@@ -47,8 +47,8 @@ func (e Endpoint) AddrPort() netip.AddrPort { return netip.AddrPortFrom(e.IP, e.
 
 func (e Endpoint) String() string { return e.AddrPort().String() }
 
-// Envelope writes the Ethernet, IP and UDP headers of one flow. Everything
-// that does not change from frame to frame is prepared once.
+// Envelope writes the Ethernet, IP and UDP headers of one flow. Everything that is the same in all
+// frames is prepared once.
 type Envelope struct {
 	head   [ethLen + ipv6Len + udpLen]byte
 	n      int
@@ -96,16 +96,16 @@ func NewEnvelope(src, dst Endpoint) (*Envelope, error) {
 	return e, nil
 }
 
-// putIPv4 writes the first 12 bytes of an IPv4 header but for the length: no
-// type of service, no ID, one fragment, no checksum yet.
+// putIPv4 writes the first 12 bytes of an IPv4 header except the length: no type of service, no ID,
+// one fragment, no checksum yet.
 func putIPv4(ip []byte) {
 	binary.BigEndian.PutUint16(ip, ipv4PlainHeader<<8)
 	binary.BigEndian.PutUint32(ip[4:], ipv4DontFragment)
 	binary.BigEndian.PutUint32(ip[8:], hopLimit<<24|protoUDP<<16)
 }
 
-// putIPv6 writes the first 8 bytes of an IPv6 header but for the length: no
-// traffic class, no flow label.
+// putIPv6 writes the first 8 bytes of an IPv6 header except the length: no traffic class, no flow
+// label.
 func putIPv6(ip []byte) {
 	binary.BigEndian.PutUint32(ip, 6<<28)
 	ip[6], ip[7] = protoUDP, hopLimit
@@ -117,8 +117,8 @@ func (e *Envelope) Len() int { return e.n }
 // Payload returns the part of a frame buffer that holds an n-byte payload.
 func (e *Envelope) Payload(frame []byte, n int) []byte { return frame[e.n : e.n+n] }
 
-// Seal writes the headers in front of the payload, which must be in place from
-// Len() on, and both checksums. The frame's length is the slice's.
+// Seal writes the headers and both checksums before the payload, which must already be in place
+// from Len() on. The frame's length is the slice's.
 func (e *Envelope) Seal(frame []byte) {
 	payload := frame[e.n:]
 	length := udpLen + len(payload)

@@ -8,40 +8,37 @@ import (
 	"fmt"
 )
 
-// Errors of the decoders. They are plain values, so that refusing a hostile
-// frame costs no allocation.
+// Errors of the decoders. They are static values, so that refusing a hostile frame does not
+// allocate.
 var (
-	// ErrForeign means that a frame is none of ours (another protocol or
-	// port) and is for another receiver on the interface.
+	// ErrForeign means that a frame is not a Libra frame (another protocol or port) and is for
+	// another receiver on the interface.
 	ErrForeign = errors.New("wire: not a Libra frame")
-	// ErrTruncated means that a frame ends before the headers that it
-	// announces.
+	// ErrTruncated means that a frame ends before the headers that it announces.
 	ErrTruncated = errors.New("wire: frame is truncated")
 	// ErrChecksum means that the IPv4 header or UDP checksum is wrong, or that
 	// the UDP checksum is absent.
 	ErrChecksum = errors.New("wire: checksum is wrong or absent")
-	// ErrPartialChecksum is the ErrChecksum of a frame whose UDP checksum is the
-	// sum of the pseudo header alone: what Linux writes if it leaves the rest to
-	// the network card (CHECKSUM_PARTIAL in the kernel's skbuff.h).
+	// ErrPartialChecksum is the ErrChecksum of a frame whose UDP checksum is the sum of the pseudo
+	// header alone, which Linux writes if it leaves the rest to the network card (CHECKSUM_PARTIAL
+	// in the kernel's skbuff.h).
 	ErrPartialChecksum = fmt.Errorf("%w: it covers the pseudo header only, its sender leaves the rest to a network card", ErrChecksum)
 	// ErrVersion means that another protocol version wrote the frame.
 	ErrVersion = errors.New("wire: unsupported protocol version")
-	// ErrLength means that a body does not have the length that its type and
-	// its counts demand.
+	// ErrLength means that a body does not have the length that its type and its counts require.
 	ErrLength = errors.New("wire: body length does not match its contents")
 )
 
 // Code is the reason why a receiver refused a frame.
 type Code uint16
 
-// The codes of an ERROR frame. Beside each, what Index and Value of its
-// [Refusal] hold.
+// The codes of an ERROR frame. The comments describe Index and Value of the [Refusal].
 const (
 	CodeUnknownJob    Code = 1  // no such job is admitted
 	CodeUnknownSender Code = 2  // the sender is not admitted to the job
 	CodeSlotRange     Code = 3  // Index: pair or row; Value: the job's number of slots
-	CodeWrongEpoch    Code = 4  // Value: the epoch in force
-	CodeWrongVersion  Code = 5  // Value: the version spoken
+	CodeWrongEpoch    Code = 4  // Value: the current epoch
+	CodeWrongVersion  Code = 5  // Value: the supported version
 	CodeNotFinite     Code = 6  // Index: pair or float; NaN or infinity
 	CodeOverflow      Code = 7  // Index: pair or float; value or sum out of range
 	CodeLength        Code = 8  // Value: stripes (HOT) or bytes that are accepted
@@ -49,12 +46,12 @@ const (
 	CodeLayout        Code = 10 // dense where lane-aligned is required, or bits beyond the lanes
 	CodeDimension     Code = 11 // Value: the job's dimension
 	CodeType          Code = 12 // a type that this receiver does not serve
-	CodeRound         Code = 13 // Value: the round in progress, to which the sender has contributed or has to
+	CodeRound         Code = 13 // Value: the current round, to which the sender has contributed or must contribute
 	CodeWindow        Code = 14 // Value: the largest sequence number that is accepted now
 	CodeRowsFull      Code = 15 // Index: row; Value: the number of rows that the server may hold
 	CodeNumbering     Code = 16 // Value: the server's numbering
 	CodeRowNumber     Code = 17 // Index: row; Value: the number of rows that the server holds
-	CodeStep          Code = 18 // the step has no sums to give in frames: its control service knows why
+	CodeStep          Code = 18 // the step has no sums for frames: its control service knows why
 	CodeNoWeights     Code = 19 // the job has no optimiser, and so neither weights nor row numbers
 )
 
@@ -87,10 +84,9 @@ func (c Code) String() string {
 	return fmt.Sprintf("error code %d", uint16(c))
 }
 
-// Final reports whether a refusal with this code holds for every copy of the
-// frame, because it depends on the frame and the job alone. The other codes depend
-// on the receiver's state: a copy that arrived earlier may have been applied and its
-// answer lost, and one that arrives later may still be applied.
+// Final reports whether a refusal with this code holds for every copy of the frame, because it
+// depends only on the frame and the job. The other codes depend on the receiver's state: an earlier
+// copy may have been applied and its answer lost, and a later copy may still be applied.
 func (c Code) Final() bool {
 	switch c {
 	case CodeSlotRange, CodeWrongVersion, CodeNotFinite, CodeLength, CodeMode, CodeLayout, CodeDimension, CodeType, CodeNumbering, CodeNoWeights:
@@ -102,8 +98,8 @@ func (c Code) Final() bool {
 // ErrorLen is the length of an ERROR payload.
 const ErrorLen = HeaderLen + 8
 
-// Refusal is the body of an ERROR frame: a receiver's reason for not applying
-// a frame. It is an error, and errors.Is compares only the code:
+// Refusal is the body of an ERROR frame: a receiver's reason for not applying a frame. It is an
+// error, and errors.Is compares only the code:
 //
 //	errors.Is(err, wire.Refusal{Code: wire.CodeWrongEpoch})
 type Refusal struct {
@@ -138,7 +134,7 @@ func (r Refusal) Is(target error) bool {
 	return ok && t.Code == r.Code
 }
 
-// Put writes r behind the header of an ERROR payload of [ErrorLen] bytes.
+// Put writes r after the header of an ERROR payload of [ErrorLen] bytes.
 func (r Refusal) Put(payload []byte) {
 	b := payload[HeaderLen:ErrorLen]
 	binary.BigEndian.PutUint16(b, uint16(r.Code))

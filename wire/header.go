@@ -9,23 +9,21 @@ import (
 )
 
 const (
-	// Version is the protocol version that this package speaks.
+	// Version is the protocol version of this package.
 	Version = 1
 
-	// DefaultPort is the UDP port that aggregators, servers and workers use
-	// unless configured otherwise ("LB" in ASCII).
+	// DefaultPort is the default UDP port of aggregators, servers and workers ("LB" in ASCII).
 	DefaultPort = 0x4c42
 
 	// HeaderLen is the size of a [Header] in bytes.
 	HeaderLen = 12
 
-	// FirstSeq is the first sequence number of a flow. It is not 0, so that a
-	// zeroed duplicate-filter table refuses no first frame.
+	// FirstSeq is the first sequence number of a flow. It is not 0, so that a zeroed
+	// duplicate-filter table accepts the first frame.
 	FirstSeq = 1
 
-	// DefaultWindow is the number of frames W that a sender may leave
-	// unacknowledged on one flow. Receivers keep 2W entries to recognise
-	// duplicates.
+	// DefaultWindow is the number of frames W that a sender may leave unacknowledged on one flow.
+	// Receivers keep 2W entries to detect duplicates.
 	DefaultWindow = 512
 	// MaxServers is the largest number of parameter servers of a job.
 	MaxServers = 32
@@ -38,17 +36,17 @@ type Type uint8
 const (
 	TypeHot   Type = 1 // worker to aggregator: stripes of hot gradients
 	TypeCold  Type = 2 // worker to parameter server: rows of cold gradients
-	TypePull  Type = 3 // worker to parameter server: keys whose rows are wanted
-	TypeRows  Type = 4 // parameter server to worker: the rows that a pull named
+	TypePull  Type = 3 // worker to parameter server: keys of the requested rows
+	TypeRows  Type = 4 // parameter server to worker: the requested rows
 	TypeAck   Type = 5 // receiver to sender: frame Seq is applied
 	TypeError Type = 6 // receiver to sender: frame Seq is refused
 	TypeScale Type = 7 // worker to aggregator: exponent of an iteration's largest gradient
 
-	TypeFind   Type = 8  // worker to parameter server: keys whose row numbers are wanted
-	TypeFound  Type = 9  // parameter server to worker: the row numbers that a find asked for
+	TypeFind   Type = 8  // worker to parameter server: keys of the requested row numbers
+	TypeFound  Type = 9  // parameter server to worker: the requested row numbers
 	TypeColdAt Type = 10 // worker to parameter server: rows of cold gradients, by row number
 
-	TypeStep Type = 11 // worker to parameter server: the worker has come to the end of a step
+	TypeStep Type = 11 // worker to parameter server: the worker has reached the end of a step
 	TypeSums Type = 12 // parameter server to worker: rows of a step with their sums
 )
 
@@ -70,34 +68,32 @@ func (t Type) String() string {
 type Flags uint8
 
 const (
-	// FlagRetx marks a retransmission; the sequence number and the body are
-	// those of the original. Receivers do not rely on it.
+	// FlagRetx marks a retransmission; the sequence number and the body are those of the original.
+	// Receivers do not rely on it.
 	FlagRetx Flags = 1 << iota
-	// FlagWantSum on a HOT frame asks that the ACK carry the sums after the
-	// addition.
+	// FlagWantSum on a HOT frame requests the sums after the addition in the ACK.
 	FlagWantSum
-	// FlagDense on a HOT frame or its ACK: the uint16 of a pair is its rank
-	// and a pair may sit in any lane. Without it the frame is lane-aligned:
-	// the pair in lane j belongs to register j and the uint16 is the slot.
+	// FlagDense on a HOT frame or its ACK: the uint16 of a pair is its rank and a pair may be in
+	// any lane. Without it the frame is lane-aligned: the pair in lane j belongs to register j and
+	// the uint16 is the slot.
 	FlagDense
-	// FlagSum on an ACK: stripes with the sums follow the header, or, with
-	// FlagScale, what was decided.
+	// FlagSum on an ACK: stripes with the sums or, with FlagScale, the decision follow the header.
 	FlagSum
-	// FlagAll on an ACK: it goes to all senders of the job, because a round of
-	// theirs is complete. Sender is [AllSenders], Seq the number of the round.
+	// FlagAll on an ACK: it goes to all senders of the job, because one of their rounds is
+	// complete. Sender is [AllSenders], Seq the number of the round.
 	FlagAll
 	// FlagScale on an ACK: it answers a SCALE frame; with FlagSum the body is a
 	// [ScaleReport] with the largest exponent of all workers.
 	FlagScale
-	// FlagQuiet on a HOT, COLD or COLD_AT frame: its sender needs no answer to it, as long as
-	// it is applied and so is the frame before it. A later frame asks for both.
+	// FlagQuiet on a HOT, COLD or COLD_AT frame: its sender needs no answer if this frame and the
+	// previous one are applied. A later frame requests the answer for both.
 	FlagQuiet
-	// FlagCover on a HOT, COLD or COLD_AT frame asks that the ACK tell which of the frames
-	// around it are applied, and on an ACK that it does: see [PutCover].
+	// FlagCover on a HOT, COLD or COLD_AT frame requests that the ACK report which of the frames
+	// around it are applied, and on an ACK means that it does: see [PutCover].
 	FlagCover
 )
 
-// AllSenders stands in the sender field of an ACK with [FlagAll].
+// AllSenders is the sender field of an ACK with [FlagAll].
 const AllSenders = 0xffff
 
 var flagNames = [8]string{"RETX", "WANT_SUM", "DENSE", "SUM", "ALL", "SCALE", "QUIET", "COVER"}
@@ -122,8 +118,8 @@ func (f Flags) String() string {
 //	bytes 6-7  epoch
 //	bytes 8-11 sequence number
 //
-// In ACK, ERROR, ROWS, FOUND and SUMS frames job, sender, epoch and sequence number are
-// those of the frame that is answered; but see [FlagAll].
+// In ACK, ERROR, ROWS, FOUND and SUMS frames job, sender, epoch and sequence number are those of
+// the frame that is answered; for an exception see [FlagAll].
 type Header struct {
 	Type   Type
 	Flags  Flags
@@ -144,10 +140,9 @@ func (h Header) Put(b []byte) {
 	binary.BigEndian.PutUint32(b[8:], h.Seq)
 }
 
-// ParseHeader reads the header of a UDP payload. It returns [ErrTruncated] if
-// the payload is too short and [ErrVersion] if another protocol version wrote
-// it; in the second case the fields are filled all the same, because the
-// answer to such a frame echoes them.
+// ParseHeader reads the header of a UDP payload. It returns [ErrTruncated] if the payload is too
+// short and [ErrVersion] if another protocol version wrote it; in the second case it still fills
+// the fields, because the answer to such a frame echoes them.
 func ParseHeader(payload []byte) (Header, error) {
 	if len(payload) < HeaderLen {
 		return Header{}, ErrTruncated
@@ -166,17 +161,16 @@ func ParseHeader(payload []byte) (Header, error) {
 	return h, nil
 }
 
-// MarkRetx sets [FlagRetx] in an encoded payload. The UDP checksum must be
-// computed again afterwards.
+// MarkRetx sets [FlagRetx] in an encoded payload. The UDP checksum must be recomputed afterwards.
 //
-// The frame asks for an answer; see [Ask].
+// The frame requests an answer; see [Ask].
 func MarkRetx(payload []byte) {
 	Ask(payload)
 	payload[1] |= byte(FlagRetx)
 }
 
-// Ask makes an encoded frame with [FlagQuiet] one with [FlagCover] instead. It
-// reports whether the frame has FlagCover then.
+// Ask replaces [FlagQuiet] of an encoded frame by [FlagCover]. It reports whether the frame then
+// has FlagCover.
 func Ask(payload []byte) bool {
 	if payload[1]&byte(FlagQuiet) != 0 {
 		payload[1] ^= byte(FlagQuiet | FlagCover)

@@ -7,20 +7,19 @@ import (
 	"net/netip"
 )
 
-// Packet is a received frame, taken apart in place.
+// Packet is a received frame, decoded in place.
 type Packet struct {
 	Src, Dst Endpoint
 	Payload  []byte // UDP payload: header and body, without Ethernet padding
 }
 
-// ParseFrame takes a received Ethernet frame apart and verifies its checksums.
-// A port other than 0 is the UDP destination port that is ours.
+// ParseFrame decodes a received Ethernet frame and verifies its checksums. A port other than 0 is
+// the expected UDP destination port.
 //
-// It returns [ErrForeign] for whatever cannot be recognised as UDP to that
-// port: other protocols and ports, fragments, IP options and extension
-// headers, stacked VLAN tags, and frames that end before the UDP header does.
-// Only of a frame that is recognised does it report that it is damaged, with
-// [ErrTruncated] or [ErrChecksum]. An [ErrPartialChecksum] is an ErrChecksum too.
+// It returns [ErrForeign] for everything that is not recognised as UDP to that port: other
+// protocols and ports, fragments, IP options and extension headers, stacked VLAN tags, and frames
+// that end before the UDP header does. Only for a recognised frame does it report damage, with
+// [ErrTruncated] or [ErrChecksum]. An [ErrPartialChecksum] is also an ErrChecksum.
 func ParseFrame(frame []byte, port uint16) (Packet, error) {
 	var p Packet
 	l, ok := locate(frame)
@@ -69,11 +68,11 @@ func ParseFrame(frame []byte, port uint16) (Packet, error) {
 	return p, nil
 }
 
-// layout is where the headers of a frame begin.
+// layout has the offsets of a frame's headers.
 type layout struct{ ip, udp int }
 
-// locate finds the IP and UDP headers of a frame. It returns false unless both
-// are there and have none of the parts that are not accepted.
+// locate finds the IP and UDP headers of a frame. It returns false unless both are present and have
+// no unsupported parts.
 func locate(frame []byte) (layout, bool) {
 	if len(frame) < EnvelopeLen {
 		return layout{}, false
@@ -101,7 +100,7 @@ func locate(frame []byte) (layout, bool) {
 
 func (l layout) v6() bool { return l.udp-l.ip == ipv6Len }
 
-// addrs returns where the IP addresses begin, the source first.
+// addrs returns the offset of the IP addresses, the source first.
 func (l layout) addrs() int {
 	if l.v6() {
 		return l.ip + 8
@@ -109,9 +108,8 @@ func (l layout) addrs() int {
 	return l.ip + 12
 }
 
-// summed returns what the UDP checksum covers besides the protocol and the
-// length: the addresses, which end where the UDP header begins, and a datagram
-// of length bytes.
+// summed returns the bytes that the UDP checksum covers besides the protocol and the length: the
+// addresses, which end at the UDP header, and a datagram of length bytes.
 func (l layout) summed(frame []byte, length int) []byte {
 	return frame[l.addrs() : l.udp+length]
 }

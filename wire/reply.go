@@ -12,17 +12,16 @@ func PutAck(b []byte, request Header) []byte {
 	return b[:HeaderLen]
 }
 
-// An ACK with [FlagCover] tells about CoverBits frames: the one that it answers,
-// CoverAhead behind it and the rest before it.
+// An ACK with [FlagCover] reports on CoverBits frames: the one that it answers, CoverAhead after it
+// and the rest before it.
 const (
 	CoverBits  = 64
 	CoverAhead = 31
 	CoverLen   = HeaderLen + CoverBits/8 // of its payload
 )
 
-// PutCover writes the payload that acknowledges the frame with header request and
-// frames around it: bit i of cover stands for number Seq+[CoverAhead]-i. It returns
-// the payload, a prefix of b.
+// PutCover writes the payload that acknowledges the frame with header request and frames around it:
+// bit i of cover stands for number Seq+[CoverAhead]-i. It returns the payload, a prefix of b.
 func PutCover(b []byte, request Header, cover uint64) []byte {
 	request.Type, request.Flags = TypeAck, FlagCover
 	request.Put(b)
@@ -30,7 +29,7 @@ func PutCover(b []byte, request Header, cover uint64) []byte {
 	return b[:CoverLen]
 }
 
-// Cover returns what [PutCover] was given, or 0 for an ACK without [FlagCover].
+// Cover returns the cover of an ACK that [PutCover] wrote, or 0 for an ACK without [FlagCover].
 // [ParseAck] must have accepted the payload.
 func Cover(payload []byte, h Header) uint64 {
 	if h.Flags&FlagCover == 0 {
@@ -39,9 +38,9 @@ func Cover(payload []byte, h Header) uint64 {
 	return binary.BigEndian.Uint64(payload[HeaderLen:])
 }
 
-// PutSums writes the header of an acknowledgement that carries the sums of n
-// stripes and returns the payload, a prefix of b. The stripes are left for the
-// caller to write, all of their bytes; they have the layout of the request's.
+// PutSums writes the header of an acknowledgement with the sums of n stripes and returns the
+// payload, a prefix of b. The caller must write all bytes of the stripes; they have the layout of
+// the request's.
 func PutSums(b []byte, request Header, n int) []byte {
 	request.Type, request.Flags = TypeAck, FlagSum|request.Flags&FlagDense
 	request.Put(b)
@@ -57,10 +56,9 @@ func PutError(b []byte, request Header, r Refusal) []byte {
 	return b[:ErrorLen]
 }
 
-// ParseAck checks the body of an ACK payload with header h and returns the
-// number of stripes with sums that it carries, 0 for a plain acknowledgement
-// and for what answers a SCALE frame (see [ParseScale]). It returns [ErrLength]
-// if the body is not what h.Flags announce.
+// ParseAck checks the body of an ACK payload with header h and returns its number of stripes with
+// sums, 0 for a plain acknowledgement and for the answer to a SCALE frame (see [ParseScale]). It
+// returns [ErrLength] if the body does not match h.Flags.
 func ParseAck(payload []byte, h Header) (stripes int, err error) {
 	want := 0
 	switch h.Flags & (FlagSum | FlagScale | FlagCover) {
@@ -80,11 +78,10 @@ func ParseAck(payload []byte, h Header) (stripes int, err error) {
 	return 0, nil
 }
 
-// Reply turns a frame into the answer to it, in place: the answer goes back to
-// where the frame came from, with the same VLAN tag. frame must begin with the
-// headers of a frame that [ParseFrame] accepted, directly followed by the
-// answer's payload of n bytes, usually written over the request's. Reply
-// returns the answer, of which frame must have the capacity.
+// Reply turns a frame into the answer to it, in place: the answer goes back to the frame's source,
+// with the same VLAN tag. frame must begin with the headers of a frame that [ParseFrame] accepted,
+// directly followed by the answer's payload of n bytes, usually written over the request's. Reply
+// returns the answer, for which frame must have the capacity.
 func Reply(frame []byte, n int) []byte {
 	l, _ := locate(frame)
 	frame = frame[:l.udp+udpLen+n]
@@ -97,9 +94,8 @@ func Reply(frame []byte, n int) []byte {
 	return frame
 }
 
-// seal writes what depends neither on the addresses nor on the ports: the other
-// fields of the IP and UDP headers, with the length of the frame, and the
-// checksums.
+// seal writes everything that depends neither on the addresses nor on the ports: the other fields
+// of the IP and UDP headers, with the length of the frame, and the checksums.
 func (l layout) seal(frame []byte) {
 	ip, udp := frame[l.ip:l.udp], frame[l.udp:]
 	length := len(udp)
@@ -117,7 +113,6 @@ func (l layout) seal(frame []byte) {
 	binary.BigEndian.PutUint16(udp[6:], udpChecksum(acc))
 }
 
-// swap exchanges the contents of two short slices of equal length.
 func swap(a, b []byte) {
 	for i := range a {
 		a[i], b[i] = b[i], a[i]

@@ -7,13 +7,12 @@ import (
 	"math"
 )
 
-// Bodies of rows start with a count and a dimension, two uint16.
-// COLD: count keys (uint64), then count × dim float32, row after row.
-// PULL and FIND: count keys. ROWS: count × dim float32, in the order of the pull's keys.
-// FOUND and COLD_AT go on with a numbering (uint32) and count row numbers (uint32);
-// in COLD_AT floats follow, as in COLD.
-// A body holds exactly what count and dim say; a dimension of 1 makes the
-// (key, float) pairs of an ordinary parameter server.
+// Bodies of rows start with a count and a dimension, two uint16. COLD: count keys (uint64), then
+// count × dim float32, row after row. PULL and FIND: count keys. ROWS: count × dim float32, in the
+// order of the pull's keys. FOUND and COLD_AT continue with a numbering (uint32) and count row
+// numbers (uint32); in COLD_AT floats follow, as in COLD. The length of a body is exactly that
+// given by count and dim; a dimension of 1 gives the (key, float) pairs of an ordinary parameter
+// server.
 const (
 	rowsHeadLen  = 4
 	numberingLen = 4
@@ -21,17 +20,17 @@ const (
 	numberLen    = 4
 	floatLen     = 4
 
-	// DefaultMTU is what every path carries, [DefaultStripes] among them: the IP packets of
-	// an Ethernet without jumbo frames.
+	// DefaultMTU is the MTU that every path has, that of an Ethernet without jumbo frames. Packets
+	// of [DefaultStripes] fit it.
 	DefaultMTU = 1500
 
-	// MaxMTU is the size of the largest IP packets, which are those of [MaxStripes] over IPv4.
+	// MaxMTU is the size of the largest IP packets, which carry [MaxStripes] over IPv4.
 	MaxMTU = MaxPayload + ipv4Len + udpLen
 
 	// DefaultPayload is the largest UDP payload that fits DefaultMTU over IPv4.
 	DefaultPayload = DefaultMTU - ipv4Len - udpLen
 
-	// MaxPayload is the largest UDP payload of all.
+	// MaxPayload is the largest UDP payload.
 	MaxPayload = HeaderLen + MaxStripes*StripeLen
 )
 
@@ -50,8 +49,7 @@ func FoundLen(n int) int { return HeaderLen + rowsHeadLen + numberingLen + n*num
 // ColdAtLen returns the length of a COLD_AT payload of n rows.
 func ColdAtLen(n, dim int) int { return FoundLen(n) + n*dim*floatLen }
 
-// ColdAtCap returns how many rows of a dimension fit a COLD_AT payload of at most
-// limit bytes.
+// ColdAtCap returns how many rows of a dimension fit a COLD_AT payload of at most limit bytes.
 func ColdAtCap(limit, dim int) int { return max(0, limit-FoundLen(0)) / (numberLen + dim*floatLen) }
 
 // ColdCap returns how many rows of a dimension fit a COLD payload of at most
@@ -60,23 +58,21 @@ func ColdCap(limit, dim int) int {
 	return max(0, limit-HeaderLen-rowsHeadLen) / (keyLen + dim*floatLen)
 }
 
-// PullCap returns how many keys a PULL of at most limit bytes may name so that
-// the ROWS that answer it fit limit bytes too.
+// PullCap returns how many keys a PULL of at most limit bytes may have so that the ROWS of its
+// answer also fit limit bytes.
 func PullCap(limit, dim int) int {
 	return max(0, limit-HeaderLen-rowsHeadLen) / max(keyLen, dim*floatLen)
 }
 
-// Rows is a view of a body of rows. What its type does not have is empty: see
-// [Type.Body].
+// Rows is a view of a body of rows. Parts that its type lacks are empty: see [Type.Body].
 type Rows struct {
 	Count, Dim int
-	// Numbering tells whose numbers a FOUND or COLD_AT body has.
+	// Numbering identifies the numbering of a FOUND or COLD_AT body's row numbers.
 	Numbering           uint32
 	keys, numbers, vals []byte
 }
 
-// Body reports what rows of a type consist of: nothing at all if frames of the type
-// have no rows.
+// Body reports the parts of the rows of a type: none if frames of the type have no rows.
 func (t Type) Body() (keys, numbers, floats bool) {
 	switch t {
 	case TypeCold:
@@ -93,8 +89,8 @@ func (t Type) Body() (keys, numbers, floats bool) {
 	return false, false, false
 }
 
-// lengths returns how long the head of a body of a type is, and a row of it; 0 and 0 if
-// there are none.
+// lengths returns the lengths of the head of a body and of one row, of a type; 0 and 0 if it has no
+// rows.
 func (t Type) lengths(dim int) (head, row int) {
 	keys, numbers, floats := t.Body()
 	if keys {
@@ -109,9 +105,9 @@ func (t Type) lengths(dim int) (head, row int) {
 	return head + rowsHeadLen, row
 }
 
-// PutRows writes count and dim into the payload of a type that has rows and no
-// numbers, and returns the view to fill. The payload must have the length that [ColdLen],
-// [PullLen] or [RowsLen] gives.
+// PutRows writes count and dim into the payload of a type that has rows and no numbers, and returns
+// the view for the caller to fill. The payload must have the length that [ColdLen], [PullLen] or
+// [RowsLen] returns.
 func PutRows(payload []byte, t Type, count, dim int) Rows {
 	b := payload[HeaderLen:]
 	binary.BigEndian.PutUint16(b, uint16(count))
@@ -119,16 +115,14 @@ func PutRows(payload []byte, t Type, count, dim int) Rows {
 	return splitRows(b[rowsHeadLen:], t, count, dim)
 }
 
-// PutNumbered is [PutRows] for FOUND and COLD_AT, whose length [FoundLen] and
-// [ColdAtLen] give.
+// PutNumbered is [PutRows] for FOUND and COLD_AT, with the lengths of [FoundLen] and [ColdAtLen].
 func PutNumbered(payload []byte, t Type, count, dim int, numbering uint32) Rows {
 	binary.BigEndian.PutUint32(payload[HeaderLen+rowsHeadLen:], numbering)
 	return PutRows(payload, t, count, dim)
 }
 
-// ParseRows checks the payload of a type that has rows and returns a view of its
-// body. It returns [ErrLength] if count or dim is zero or the body is not
-// exactly as long as they say.
+// ParseRows checks the payload of a type that has rows and returns a view of its body. It returns
+// [ErrLength] if count or dim is zero or the body does not have exactly the length that they give.
 func ParseRows(payload []byte, t Type) (Rows, error) {
 	if len(payload) < HeaderLen+rowsHeadLen {
 		return Rows{}, ErrLength
@@ -167,7 +161,7 @@ func (r Rows) Key(i int) uint64 { return binary.BigEndian.Uint64(r.keys[i*keyLen
 // SetKey sets key i.
 func (r Rows) SetKey(i int, key uint64) { binary.BigEndian.PutUint64(r.keys[i*keyLen:], key) }
 
-// Number returns the number of row i: from 1 on, or 0 if there is none.
+// Number returns the number of row i: 1 or more, or 0 if there is none.
 func (r Rows) Number(i int) uint32 { return binary.BigEndian.Uint32(r.numbers[i*numberLen:]) }
 
 // SetNumbers sets the numbers of all rows. numbers must have Count elements.
@@ -197,7 +191,7 @@ func (r Rows) SetRow(i int, src []float32) {
 	}
 }
 
-// gathered is how many rows are gathered in a run without checks of the buffer.
+// gathered is the number of rows that are gathered between two checks of the buffer.
 const gathered = 8
 
 // GatherKeys sets all keys: keys[at[i]] is key i. at must have Count elements.
@@ -214,8 +208,7 @@ func (r Rows) GatherKeys(keys []uint64, at []uint32) {
 	}
 }
 
-// GatherRows encodes all rows: row i is the one that begins at src[at[i]*Dim]. at must have
-// Count elements.
+// GatherRows encodes all rows: row i begins at src[at[i]*Dim]. at must have Count elements.
 func (r Rows) GatherRows(src []float32, at []uint32) {
 	if r.Dim != 1 {
 		for i, from := range at {

@@ -4,13 +4,12 @@ package wire
 
 import "encoding/binary"
 
-// ScaleLen is the length of a SCALE payload, and of the ACK that answers it
-// with a decision.
+// ScaleLen is the length of a SCALE payload, and of the ACK that answers it with a decision.
 const ScaleLen = HeaderLen + 8
 
-// ScaleReport is the body of a SCALE frame: the exponent of a worker's largest
-// gradient of an iteration, as it stands in a float32 (biased by 127). In the
-// ACK it is the largest exponent of all workers.
+// ScaleReport is the body of a SCALE frame: the exponent of a worker's largest gradient of an
+// iteration, as encoded in a float32 (biased by 127). In the ACK it is the largest exponent of all
+// workers.
 //
 //	bytes 0-3  iteration, from 0 on
 //	byte 4     exponent
@@ -20,11 +19,10 @@ type ScaleReport struct {
 	Exponent  uint8
 }
 
-// InfiniteExponent is the exponent of infinities and NaN, which no report may
-// have.
+// InfiniteExponent is the exponent of infinities and NaN, which is invalid in a report.
 const InfiniteExponent = 0xff
 
-// Put writes r behind the header of a payload of [ScaleLen] bytes.
+// Put writes r after the header of a payload of [ScaleLen] bytes.
 func (r ScaleReport) Put(payload []byte) {
 	b := payload[HeaderLen:ScaleLen]
 	clear(b)
@@ -50,17 +48,16 @@ func PutScale(b []byte, h Header, r ScaleReport) []byte {
 	return b[:ScaleLen]
 }
 
-// PutScaleAck writes the payload that acknowledges the SCALE frame with header
-// request without a decision, because reports of other workers are missing. It
-// returns the payload, a prefix of b.
+// PutScaleAck writes the payload that acknowledges the SCALE frame with header request without a
+// decision, because reports of other workers are missing. It returns the payload, a prefix of b.
 func PutScaleAck(b []byte, request Header) []byte {
 	request.Type, request.Flags = TypeAck, FlagScale
 	request.Put(b)
 	return b[:HeaderLen]
 }
 
-// PutDecision writes the payload that answers the SCALE frame with header
-// request with what was decided, and returns it, a prefix of b.
+// PutDecision writes the payload that answers the SCALE frame with header request with the
+// decision, and returns it, a prefix of b.
 func PutDecision(b []byte, request Header, decided ScaleReport) []byte {
 	request.Type, request.Flags = TypeAck, FlagSum|FlagScale
 	request.Put(b)

@@ -7,17 +7,17 @@ import "encoding/binary"
 // StepLen is the length of a STEP payload.
 const StepLen = HeaderLen + 24
 
-// StepEnd is the body of a STEP frame: its sender has come to the end of a step.
+// StepEnd is the body of a STEP frame: its sender has reached the end of a step.
 type StepEnd struct {
 	Step uint64
-	// HotSent and HotAnswered are the numbers of the sender's next frame for the aggregator, and of its first one that is
-	// not answered.
+	// HotSent and HotAnswered are the numbers of the sender's next frame for the aggregator, and of
+	// its first unanswered one.
 	HotSent, HotAnswered uint32
-	First                uint32 // a row that an answer is to hold
-	Room                 uint32 // how many SUMS frames may come at once when the step is over
+	First                uint32 // a row that an answer must include
+	Room                 uint32 // number of SUMS frames that may be sent at once when the step is over
 }
 
-// Put writes s behind the header of a STEP payload of [StepLen] bytes.
+// Put writes s after the header of a STEP payload of [StepLen] bytes.
 func (s StepEnd) Put(payload []byte) {
 	b := payload[HeaderLen:StepLen]
 	binary.BigEndian.PutUint64(b, s.Step)
@@ -27,7 +27,8 @@ func (s StepEnd) Put(payload []byte) {
 	binary.BigEndian.PutUint32(b[20:], s.Room)
 }
 
-// ParseStep reads the body of a STEP payload. It returns [ErrLength] unless that is [StepLen] bytes long.
+// ParseStep reads the body of a STEP payload. It returns [ErrLength] unless the payload is
+// [StepLen] bytes long.
 func ParseStep(payload []byte) (StepEnd, error) {
 	if len(payload) != StepLen {
 		return StepEnd{}, ErrLength

@@ -8,9 +8,8 @@ import (
 )
 
 const (
-	// Lanes is the number of pairs in a stripe, and the number of registers
-	// m that a lane-aligned frame addresses: what fits the 192 bytes that a
-	// switch parser reads (the paper's §3.4).
+	// Lanes is the number of pairs in a stripe, and the number of registers m that a lane-aligned
+	// frame addresses: as many as fit the 192 bytes that a switch parser reads (the paper's §3.4).
 	Lanes = 22
 
 	// LaneMask has one bit for every lane of a stripe.
@@ -20,23 +19,23 @@ const (
 	// float32 values, Lanes uint16 slots.
 	StripeLen = 4 + Lanes*4 + Lanes*2
 
-	// DefaultStripes is the number of stripes that fit an MTU of 1500 bytes. A frame has
-	// no more unless its path is known to carry more.
+	// DefaultStripes is the number of stripes that fit an MTU of 1500 bytes. A frame has more only
+	// if its path is known to carry more.
 	DefaultStripes = 10
 
-	// MaxStripes is the number of stripes that fit the buffer of 4 KB that drivers give
-	// an XDP program for a frame: behind 256 bytes of headroom, before 320 bytes that
-	// the kernel keeps at its end, and with an Ethernet header and a VLAN tag, it
-	// has room for an IP packet of 3500 bytes. With 25 stripes that has 3440, see [MaxMTU].
+	// MaxStripes is the number of stripes that fit the buffer of 4 KB that drivers give an XDP
+	// program for a frame: after 256 bytes of headroom, before 320 bytes that the kernel reserves
+	// at its end, and with an Ethernet header and a VLAN tag, it has room for an IP packet of 3500
+	// bytes. A packet with 25 stripes has 3440, see [MaxMTU].
 	MaxStripes = 25
 
 	stripeValues = 4
 	stripeSlots  = stripeValues + Lanes*4
 )
 
-// Stripe is the encoded form of up to [Lanes] (slot, float32) pairs, as a
-// structure of arrays; in jobs of fixed arithmetic (slot, int32). Offsets are
-// fixed whatever the mask says; lanes that the mask leaves out are zero.
+// Stripe is the encoded form of up to [Lanes] (slot, float32) pairs, as a structure of arrays; in
+// jobs of fixed arithmetic (slot, int32). Offsets do not depend on the mask; lanes outside the mask
+// are zero.
 //
 //	bytes 0-3     lane mask, bit j = lane j holds a pair, bits 22-31 zero
 //	bytes 4-91    Lanes × float32
@@ -46,12 +45,12 @@ type Stripe [StripeLen]byte
 // HotLen returns the length of a HOT payload with n stripes, header included.
 func HotLen(n int) int { return HeaderLen + n*StripeLen }
 
-// HotMTU returns the size of an IPv4 packet with a HOT payload of n stripes: the least MTU that carries it.
+// HotMTU returns the size of an IPv4 packet with a HOT payload of n stripes: the smallest MTU for
+// it.
 func HotMTU(n int) int { return ipv4Len + udpLen + HotLen(n) }
 
-// StripeCount returns how many stripes follow the header of a payload. It
-// returns [ErrLength] if the body is not a whole number of stripes between 1
-// and [MaxStripes].
+// StripeCount returns how many stripes follow the header of a payload. It returns [ErrLength] if
+// the body is not a whole number of stripes between 1 and [MaxStripes].
 func StripeCount(payload []byte) (int, error) {
 	body := len(payload) - HeaderLen
 	if body < StripeLen || body > MaxStripes*StripeLen || body%StripeLen != 0 {
@@ -60,7 +59,7 @@ func StripeCount(payload []byte) (int, error) {
 	return body / StripeLen, nil
 }
 
-// StripeAt returns stripe i of a payload as a view. The payload must hold it.
+// StripeAt returns a view of stripe i of a payload, which must contain it.
 func StripeAt(payload []byte, i int) *Stripe {
 	return (*Stripe)(payload[HeaderLen+i*StripeLen:])
 }
@@ -116,9 +115,8 @@ func (s *Stripe) GatherValues(values []float32, at *[Lanes]uint32) {
 	}
 }
 
-// lanes is indexed to stop at a lane that does not exist, whose value would
-// lie among the slots. It also tells the compiler what j can be, which makes
-// the check cheaper than the two that it replaces.
+// lanes is indexed to panic on a lane that does not exist, whose value would lie among the slots.
+// It also bounds j for the compiler, which makes the check cheaper than the two that it replaces.
 var lanes [Lanes]struct{}
 
 // Clear zeroes the stripe.

@@ -7,21 +7,22 @@ import (
 	"math"
 )
 
-// SumsHead is what a SUMS body begins with.
+// SumsHead is the head of a SUMS body.
 type SumsHead struct {
 	Step  uint64
 	Rows  uint32 // of the step
-	First uint32 // the place of the frame's first row among them
+	First uint32 // the index of the frame's first row among them
 	Least uint64 // the key of that row
-	// Width is the length, from 1 to 8 bytes, of what is written of a key: its difference from Least. The keys of a step are
-	// sorted, so that those of a frame are near each other, and differences take a quarter of what keys take if there are many.
+	// Width is the length, from 1 to 8 bytes, of an encoded key: its difference from Least. The
+	// keys of a step are sorted, so the keys of a frame are close to each other, and with many keys
+	// differences take a quarter of the space of keys.
 	Width int
 }
 
-// SumsWidthMax is the greatest [SumsHead.Width]: that of keys.
+// SumsWidthMax is the largest [SumsHead.Width]: that of whole keys.
 const SumsWidthMax = keyLen
 
-// sumsHeadLen is that of a SUMS payload without its rows.
+// sumsHeadLen is the length of a SUMS payload without its rows.
 const sumsHeadLen = HeaderLen + rowsHeadLen + 25
 
 // SumsLen returns the length of a SUMS payload of n rows.
@@ -30,8 +31,8 @@ func SumsLen(n, dim, width int) int { return sumsHeadLen + n*(width+dim*floatLen
 // SumsCap returns how many rows of a dimension fit a SUMS payload of at most limit bytes.
 func SumsCap(limit, dim, width int) int { return max(0, limit-sumsHeadLen) / (width + dim*floatLen) }
 
-// SumsWidth returns the least width for the ascending keys of a step in payloads of at most limit bytes, each with as many rows as
-// [SumsCap] says.
+// SumsWidth returns the smallest width for the ascending keys of a step in payloads of at most
+// limit bytes, each with as many rows as [SumsCap] returns.
 func SumsWidth(keys []uint64, limit, dim int) int {
 	for width := 1; width < SumsWidthMax; width++ {
 		if fit(keys, max(1, SumsCap(limit, dim, width)), width) {
@@ -41,7 +42,7 @@ func SumsWidth(keys []uint64, limit, dim int) int {
 	return SumsWidthMax
 }
 
-// fit reports whether differences of a width are enough for frames of each rows.
+// fit reports whether a width is enough for the differences in frames of each rows.
 func fit(keys []uint64, each, width int) bool {
 	for len(keys) > 0 {
 		n := min(each, len(keys))
@@ -53,8 +54,8 @@ func fit(keys []uint64, each, width int) bool {
 	return true
 }
 
-// PutStepSums writes a SUMS body of ascending keys, whose first one becomes Least, and of dim sums for each. The payload is
-// [SumsLen] bytes long, and head.Width enough for the differences.
+// PutStepSums writes a SUMS body of ascending keys, the first of which becomes Least, and dim sums
+// for each. The payload is [SumsLen] bytes long, and head.Width is enough for the differences.
 func PutStepSums(payload []byte, head SumsHead, keys []uint64, dim int, sums []float32) {
 	b := payload[HeaderLen:]
 	binary.BigEndian.PutUint16(b, uint16(len(keys)))
@@ -76,7 +77,7 @@ func PutStepSums(payload []byte, head SumsHead, keys []uint64, dim int, sums []f
 	}
 }
 
-// putBytes writes the lower n bytes of x, and perhaps garbage behind them, where b is longer.
+// putBytes writes the lower n bytes of x. Where b is longer, it may write garbage after them.
 func putBytes(b []byte, x uint64, n int) {
 	if len(b) >= 8 {
 		binary.BigEndian.PutUint64(b, x<<uint(64-8*n))
@@ -98,16 +99,15 @@ func bytesAt(b []byte, n int) (x uint64) {
 	return x
 }
 
-// StepSums is a view of a SUMS body.
 type StepSums struct {
 	SumsHead
 	Count, Dim int
-	rows       []byte // differences, and then floats
+	rows       []byte // differences, then floats
 }
 
-// ParseStepSums reads a SUMS payload. It returns [ErrLength] if count, dimension or width is not one that rows can have, the body is
-// not exactly as long as they say, the step has fewer rows than the frame's place among them needs, or the first row's key is not
-// that which the differences are from.
+// ParseStepSums reads a SUMS payload. It returns [ErrLength] if count, dimension or width is out of
+// range, the body does not have exactly the length that they give, the step has fewer rows than the
+// frame's position requires, or the difference of the first row's key is not zero.
 func ParseStepSums(payload []byte) (StepSums, error) {
 	if len(payload) < sumsHeadLen {
 		return StepSums{}, ErrLength

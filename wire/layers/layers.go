@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package layers teaches gopacket Libra's frames. Importing it registers
-// [LayerTypeLibra] for UDP port [wire.DefaultPort]:
+// Package layers adds Libra's frames to gopacket. Importing it registers [LayerTypeLibra] for UDP
+// port [wire.DefaultPort]:
 //
 //	packet := gopacket.NewPacket(data, layers.LayerTypeEthernet, gopacket.Default)
 //	if l, ok := packet.Layer(libralayers.LayerTypeLibra).(*libralayers.Libra); ok {
 //		fmt.Println(l.Header.Type, l.Header.Seq)
 //	}
 //
-// It is for tools and tests. Data paths use package wire, which does not
-// allocate.
+// It is for tools and tests. Data paths use package wire, which does not allocate.
 //
 // # Units, errors, ownership, goroutines
 //
-// Lengths are bytes, numbers those of package wire. Errors of decoding are gopacket's
-// error layer or those of wire. A layer keeps the bytes that it was decoded from, and
-// copies of the numbers in them; one goroutine at a time uses it.
+// Lengths are bytes, numbers those of package wire. Decoding errors are gopacket's error layer or
+// those of wire. A layer keeps the bytes from which it was decoded, and copies of their numbers;
+// one goroutine at a time uses it.
 package layers
 
 import (
@@ -29,8 +28,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// LayerTypeLibra is the layer type of [Libra]. Its number is the port's; from
-// 2000 on numbers are free for applications.
+// LayerTypeLibra is the layer type of [Libra]. Its number is the port's; numbers from 2000 on are
+// free for applications.
 var LayerTypeLibra = gopacket.RegisterLayerType(wire.DefaultPort, gopacket.LayerTypeMetadata{
 	Name: "Libra", Decoder: gopacket.DecodeFunc(decode),
 })
@@ -39,8 +38,8 @@ func init() {
 	layers.RegisterUDPPortLayerType(wire.DefaultPort, LayerTypeLibra)
 }
 
-// Libra is the payload of a Libra frame: header and body. Which of the body's
-// fields are in use depends on the type.
+// Libra is the payload of a Libra frame: header and body. The type determines which of the body's
+// fields are used.
 type Libra struct {
 	layers.BaseLayer
 
@@ -93,9 +92,9 @@ func decode(data []byte, p gopacket.PacketBuilder) error {
 	return nil
 }
 
-// DecodeFromBytes decodes a UDP payload, and reuses the memory of l. It
-// returns an error for another protocol version, and for a body whose length
-// does not fit its type. The body of a type that is not known stays undecoded.
+// DecodeFromBytes decodes a UDP payload, and reuses the memory of l. It returns an error for
+// another protocol version, and for a body whose length does not match its type. The body of an
+// unknown type stays undecoded.
 func (l *Libra) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 	*l = Libra{
 		BaseLayer: layers.BaseLayer{Contents: data},
@@ -150,7 +149,7 @@ func (l *Libra) hasScale() bool {
 	return l.Header.Type == wire.TypeScale || l.Header.Type == wire.TypeAck && l.Header.Flags&decided == decided
 }
 
-// hasCover reports whether the body tells which frames are applied.
+// hasCover reports whether the body has a cover.
 func (l *Libra) hasCover() bool {
 	const bodies = wire.FlagScale | wire.FlagSum | wire.FlagCover
 	return l.Header.Type == wire.TypeAck && l.Header.Flags&bodies == wire.FlagCover
@@ -190,9 +189,8 @@ func (l *Libra) decodeSums(data []byte) error {
 	return nil
 }
 
-// SerializeTo writes the header and the fields of the body that the type
-// uses. It returns an error if the fields contradict each other, for instance
-// if there are not Dim values for each key.
+// SerializeTo writes the header and the fields of the body that the type uses. It returns an error
+// if the fields contradict each other, for instance if there are not Dim values for each key.
 func (l *Libra) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptions) error {
 	count, n, err := l.size()
 	if err != nil {
@@ -232,7 +230,6 @@ func (l *Libra) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOpti
 	return nil
 }
 
-// putRows writes a body of rows.
 func (l *Libra) putRows(data []byte, count int) {
 	keys, numbers, floats := l.Header.Type.Body()
 	var r wire.Rows
@@ -311,7 +308,7 @@ func (l *Libra) size() (count, n int, err error) {
 	return count, n, nil
 }
 
-// sumsFit reports whether the keys can be written with the width of their differences.
+// sumsFit reports whether the width is enough for the differences of the keys.
 func (l *Libra) sumsFit() bool {
 	w := l.Sums.Width
 	return w >= 1 && w <= wire.SumsWidthMax && slices.IsSorted(l.Keys) && (len(l.Keys) == 0 || (l.Keys[len(l.Keys)-1]-l.Keys[0])>>(8*w) == 0)
