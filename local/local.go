@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package local runs a whole job in one process, without privileges: an aggregator, a
-// parameter server and workers, each with a UDP socket on the loopback interface. It
-// serves to try the packages, and to test programs that use them. Frames, sums and
-// weights are those of a cluster of hosts.
+// Package local runs a whole job in one process, without privileges: an aggregator, a parameter
+// server and workers, each with a UDP socket on the loopback interface. It is for trying the
+// packages, and for testing programs that use them. Frames, sums and weights are those of a cluster
+// of hosts.
 //
-// A [Cluster] owns its sockets, its store and its workers, which Close ends. Its workers
-// may be used by several goroutines, Commit by one at a time while none of them pushes.
-// Sums are exact, in units of 2^-46. Errors are those of the packages below, such as a
-// wire.Refusal; those of Open name what is wrong with the Config.
+// A [Cluster] owns its sockets, its store and its workers, which Close ends. Several goroutines may
+// use its workers, and one at a time may call Commit while none of them pushes. Sums are exact, in
+// units of 2^-46. Errors are those of the underlying packages, such as a wire.Refusal; those of
+// Open name the wrong field of the Config.
 package local
 
 import (
@@ -29,24 +29,23 @@ import (
 type Config struct {
 	// Dim is the number of floats in a row.
 	Dim int
-	// Hot are the keys of the rows that the aggregator sums, at least one, the
-	// hottest first.
+	// Hot are the keys of the rows that the aggregator sums, at least one, the hottest first.
 	Hot []uint64
-	// Workers is their number; 0 means 1.
+	// Workers is the number of workers; 0 means 1.
 	Workers int
-	// Optimizer changes the weights by a step's gradients.
+	// Optimizer updates the weights from a step's gradients.
 	Optimizer ps.Optimizer
 	// Init gives the weights of rows that were never updated.
 	Init ps.Init
 }
 
-// What a job of this package is called on the wire.
+// Numbers of this package's jobs on the wire.
 const (
 	job   = 1
 	epoch = 1
 )
 
-// Cluster is a job in action.
+// Cluster is a running job.
 type Cluster struct {
 	model   *aggregator.Model
 	agg     *transport.AggregatorServer
@@ -55,7 +54,7 @@ type Cluster struct {
 	workers []*transport.Worker
 
 	keys     []uint64 // of the hot set, by rank
-	harvests uint64   // of the server's goroutine
+	harvests uint64   // used by the server's goroutine
 }
 
 // Open starts a job. Close ends it.
@@ -120,7 +119,7 @@ func Open(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 	return c, nil
 }
 
-// open opens a link for use, which owns it unless it fails.
+// open opens a link and passes it to use, which then owns it unless it fails.
 func open(use func(link.Link) error) (link.Link, error) {
 	l, err := link.OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
@@ -135,14 +134,14 @@ func open(use func(link.Link) error) (link.Link, error) {
 // Worker returns the i-th worker, counted from 0.
 func (c *Cluster) Worker(i int) *transport.Worker { return c.workers[i] }
 
-// Commit ends a step: it waits until all that the workers have pushed is acknowledged,
-// adds the aggregator's sums to the server's and lets the optimiser change the weights.
-// While it runs, no worker may push.
+// Commit ends a step: it waits until everything that the workers have pushed is acknowledged, adds
+// the aggregator's sums to the server's and lets the optimiser update the weights. While it runs,
+// no worker may push.
 func (c *Cluster) Commit(ctx context.Context) error {
 	return c.end(ctx, func(s *ps.Store) { s.Commit() })
 }
 
-// Reduce is Commit, and returns what the workers have pushed in the step, as ps.Store.AppendSums does.
+// Reduce is Commit, and returns the sums of the step's pushes, as ps.Store.AppendSums does.
 func (c *Cluster) Reduce(ctx context.Context) (keys []uint64, sums []float32, err error) {
 	err = c.end(ctx, func(s *ps.Store) {
 		keys, sums = s.AppendSums(nil, nil)
@@ -162,7 +161,7 @@ func (c *Cluster) end(ctx context.Context, call func(*ps.Store)) error {
 		}
 	}
 	var failed error
-	// All of it or nothing: sums that were taken from the aggregator before ctx ended would be lost.
+	// All or nothing: sums harvested from the aggregator before ctx ended would be lost.
 	err := c.server.Do(ctx, func() {
 		if failed = c.harvest(); failed == nil {
 			call(c.store)
@@ -182,7 +181,7 @@ func (c *Cluster) harvest() error {
 	return errors.Join(err, c.model.Clear(bank))
 }
 
-// Do calls f with the server's store, while nothing else uses it.
+// Do calls f with exclusive use of the server's store.
 func (c *Cluster) Do(ctx context.Context, f func(*ps.Store)) error {
 	return c.server.Do(ctx, func() { f(c.store) })
 }
