@@ -39,7 +39,7 @@ type client struct {
 
 	mu      sync.Mutex
 	stream  rt.P4Runtime_StreamChannelClient // nil while there is none
-	lost    error                            // why not, or why the client is of no use any more
+	lost    error                            // why there is no stream, or why the client has failed
 	changed chan struct{}                    // closed when stream or lost changes
 	packets func(*rt.PacketIn)
 }
@@ -70,7 +70,7 @@ func dial(o Options, n *names, packets func(*rt.PacketIn)) (*client, error) {
 	return c, nil
 }
 
-// arbitrate opens a stream and asks to be primary.
+// arbitrate opens a stream and requests the primary role.
 func (c *client) arbitrate() (rt.P4Runtime_StreamChannelClient, error) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	timer := time.AfterFunc(patience, cancel)
@@ -112,7 +112,7 @@ func (c *client) primary(a *rt.MasterArbitrationUpdate) error {
 
 func (c *client) electionID() *rt.Uint128 { return &rt.Uint128{Low: c.election} }
 
-// set notes that the stream has changed.
+// set records a change of the stream.
 func (c *client) set(stream rt.P4Runtime_StreamChannelClient, lost error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,9 +121,9 @@ func (c *client) set(stream rt.P4Runtime_StreamChannelClient, lost error) {
 	c.changed = make(chan struct{})
 }
 
-// keep receives from the stream until the client is closed. When the stream breaks
-// it opens another, and asks check whether the switch is still the same. It ends with
-// an error if check has one, or if another controller has taken over.
+// keep receives from the stream until the client is closed. When the stream breaks it opens
+// another, and calls check, which verifies that the switch is still the same. It fails if check
+// does, or if another controller has taken over.
 func (c *client) keep(check func() error) error {
 	defer close(c.done)
 	c.mu.Lock()
@@ -167,7 +167,7 @@ func (c *client) keep(check func() error) error {
 	}
 }
 
-// receive hands packets on until the stream ends.
+// receive passes packets on until the stream ends.
 func (c *client) receive(stream rt.P4Runtime_StreamChannelClient) error {
 	for {
 		m, err := stream.Recv()
@@ -202,26 +202,25 @@ func (c *client) send(p *rt.PacketOut) error {
 	return c.explain("packet", err)
 }
 
-// ready returns why the switch cannot be written to at present, if so.
+// ready returns an error if the switch cannot be written to at present.
 func (c *client) ready() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lost
 }
 
-// write makes changes, one after the other.
+// write applies updates, one after the other.
 func (c *client) write(what string, updates ...*rt.Update) error {
 	return c.change(what, patience, codes.OK, updates)
 }
 
-// insertAll inserts entries that nothing changes: those that are there already are the
-// same.
+// insertAll inserts entries that never change: existing ones are the same.
 func (c *client) insertAll(what string, updates []*rt.Update) error {
 	return c.change(what, 6*patience, codes.AlreadyExists, updates)
 }
 
-// change sends changes in one message, which the switch has some time for. An update may
-// fail in the way that is expected.
+// change sends updates in one message, with a time limit for the switch. An update may fail with
+// the expected code.
 func (c *client) change(what string, limit time.Duration, expected codes.Code, updates []*rt.Update) error {
 	if err := c.ready(); err != nil {
 		return fmt.Errorf("p4: %s: %w", what, err)
@@ -232,9 +231,8 @@ func (c *client) change(what string, limit time.Duration, expected codes.Code, u
 	return c.explain(what, cause(err, expected))
 }
 
-// cause returns what is wrong with the first update of a batch that failed, unless it is
-// what the caller expects; the error of the whole batch tells only that there is one
-// (P4Runtime 1.4, §12.3).
+// cause returns the error of the first update of a failed batch, unless it is the expected one; the
+// error of the whole batch says only that there is one (P4Runtime 1.4, §12.3).
 func cause(err error, expected codes.Code) error {
 	updates := 0
 	for _, d := range status.Convert(err).Details() {
@@ -253,8 +251,8 @@ func cause(err error, expected codes.Code) error {
 	return err
 }
 
-// put inserts an entry, or replaces the one with the same key: an insertion whose
-// answer was lost may be repeated.
+// put inserts an entry, or replaces the one with the same key, so that an insertion with a lost
+// answer may be repeated.
 func (c *client) put(what string, e entry) error {
 	m, err := c.names.tableEntry(e)
 	if err != nil {
@@ -267,7 +265,7 @@ func (c *client) put(what string, e entry) error {
 	return err
 }
 
-// modify replaces the action of an entry that is there.
+// modify replaces the action of an existing entry.
 func (c *client) modify(what string, e entry) error {
 	m, err := c.names.tableEntry(e)
 	if err != nil {
@@ -276,7 +274,7 @@ func (c *client) modify(what string, e entry) error {
 	return c.write(what, update(rt.Update_MODIFY, m))
 }
 
-// remove deletes an entry. One that is not there is deleted already.
+// remove deletes an entry. A missing entry counts as deleted.
 func (c *client) remove(what string, e entry) error {
 	m, err := c.names.tableEntry(e)
 	if err != nil {
@@ -293,7 +291,6 @@ func update(t rt.Update_Type, m *rt.TableEntry) *rt.Update {
 	return &rt.Update{Type: t, Entity: &rt.Entity{Entity: &rt.Entity_TableEntry{TableEntry: m}}}
 }
 
-// read reads entities.
 func (c *client) read(what string, entities ...*rt.Entity) ([]*rt.Entity, error) {
 	if err := c.ready(); err != nil {
 		return nil, fmt.Errorf("p4: %s: %w", what, err)

@@ -19,7 +19,7 @@ const (
 	eventShort
 	eventUnexpected
 
-	eventRefused = 16 // and the code of the ERROR
+	eventRefused = 16 // plus the code of the ERROR
 
 	eventDuplicate     = 0
 	eventSenderRefused = 1
@@ -27,7 +27,7 @@ const (
 	jobStride    = 32
 	bankStride   = 32
 	senderStride = 2
-	pairStride   = 32 // by pairs of a frame, or by sums that it cut
+	pairStride   = 32 // by pairs of a frame, or by its saturated sums
 )
 
 // cells are consecutive counters of one array.
@@ -60,7 +60,6 @@ func senderApplied(index int) cells {
 // counts are the values of several cells, one after the other.
 type counts []uint64
 
-// count reads cells.
 func (p *Plane) count(what string, all ...cells) (counts, error) {
 	var entities []*rt.Entity
 	place := make(map[[2]uint32]int)
@@ -87,7 +86,7 @@ func (p *Plane) count(what string, all ...cells) (counts, error) {
 	return n, nil
 }
 
-// since returns what has been counted since before.
+// since returns the counts since an earlier reading.
 func (c counts) since(before counts) counts {
 	d := make(counts, len(c))
 	for i := range c {
@@ -96,8 +95,7 @@ func (c counts) since(before counts) counts {
 	return d
 }
 
-// frames returns how many frames cells by pairs have counted, and how many pairs
-// these carried.
+// frames returns the numbers of frames and of their pairs, from cells by pairs.
 func (c counts) frames() (frames, pairs uint64) {
 	for n, k := range c[:wire.Lanes+1] {
 		frames += k
@@ -106,7 +104,7 @@ func (c counts) frames() (frames, pairs uint64) {
 	return frames, pairs
 }
 
-// refusals returns the ERROR replies of cells of events.
+// refusals returns the ERROR replies of event cells.
 func (c counts) refusals() (r aggregator.Refusals) {
 	copy(r[:], c[eventRefused:min(len(c), eventRefused+len(r))])
 	return r
@@ -159,7 +157,6 @@ func (p *Plane) JobCounters(id uint16) (aggregator.JobCounters, error) {
 	return c, nil
 }
 
-// jobCells are all counters of a job.
 func jobCells(id uint16) []cells {
 	return []cells{jobEvents(id), bankApplied(id, 0), bankApplied(id, 1), jobSaturated(id), {counterCompleted, 2 * int(id), 2}}
 }

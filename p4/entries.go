@@ -12,7 +12,7 @@ import (
 	rt "github.com/p4lang/p4runtime/go/p4/v1"
 )
 
-// number is a value of any width that a table or a packet holds.
+// number is a value of any width in a table or a packet.
 type number []byte
 
 func uintNumber(v uint64) number { return new(big.Int).SetUint64(v).Bytes() }
@@ -21,8 +21,8 @@ func macNumber(mac [6]byte) number { return mac[:] }
 
 func addrNumber(a netip.Addr) number { return a.AsSlice() }
 
-// canonical returns a number as P4Runtime writes it: as short as possible, but not
-// empty (P4Runtime 1.4, §8.4).
+// canonical returns a number in P4Runtime's encoding: as short as possible, but not empty
+// (P4Runtime 1.4, §8.4).
 func (n number) canonical() []byte {
 	n = bytes.TrimLeft(n, "\x00")
 	if len(n) == 0 {
@@ -34,18 +34,18 @@ func (n number) canonical() []byte {
 // uint64 returns a number of at most 64 bits.
 func (n number) uint64() uint64 { return new(big.Int).SetBytes(n).Uint64() }
 
-// entry describes a table entry by the names that the program uses.
+// entry describes a table entry by the names in the program.
 type entry struct {
 	table    string
 	keys     []number // in the order of the table's keys
-	priority int32    // where keys are ternary
+	priority int32    // for ternary keys
 	prefix   int32    // of a key that is matched by its leading bits
 	action   string
 	params   map[string]number
 }
 
-// tableEntry makes the message of an entry. Without an action it names the entry
-// only, which is enough to delete it.
+// tableEntry returns the message for an entry. Without an action it only identifies the entry,
+// which is enough to delete it.
 func (n *names) tableEntry(e entry) (*rt.TableEntry, error) {
 	t := n.tables[e.table]
 	m := &rt.TableEntry{TableId: t.id, Priority: e.priority}
@@ -62,7 +62,7 @@ func (n *names) tableEntry(e entry) (*rt.TableEntry, error) {
 			}})
 		case config.MatchField_TERNARY:
 			if key == nil {
-				continue // a field that is left out matches everything
+				continue // an omitted field matches everything
 			}
 			m.Match = append(m.Match, &rt.FieldMatch{FieldId: f.id, FieldMatchType: &rt.FieldMatch_Ternary_{
 				Ternary: &rt.FieldMatch_Ternary{Value: key.canonical(), Mask: ones(f.bits)},
@@ -87,7 +87,7 @@ func (n *names) tableEntry(e entry) (*rt.TableEntry, error) {
 	return m, nil
 }
 
-// ones returns the mask of a key of this number of bits.
+// ones returns a mask of the given number of bits.
 func ones(bits int32) []byte {
 	one := big.NewInt(1)
 	return one.Sub(one.Lsh(one, uint(bits)), big.NewInt(1)).Bytes()
@@ -102,7 +102,7 @@ func (p packet) metadata(values ...number) []*rt.PacketMetadata {
 	return all
 }
 
-// values returns what the metadata of a packet say, in the order of its fields.
+// values returns the values of a packet's metadata, in the order of its fields.
 func (p packet) values(all []*rt.PacketMetadata) []number {
 	values := make([]number, len(p.fields))
 	for i, f := range p.fields {

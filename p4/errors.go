@@ -11,7 +11,7 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 )
 
-// condition is an error that counts as one of package aggregator, too.
+// condition is an error that also counts as one of package aggregator.
 type condition struct {
 	text string
 	like error
@@ -19,34 +19,33 @@ type condition struct {
 
 func (c *condition) Error() string { return c.text }
 
-// Is makes [errors.Is] find what the condition is like.
+// Is makes [errors.Is] find that error.
 func (c *condition) Is(target error) bool { return target == c.like }
 
-// Errors of the connection to a switch. What is returned wraps one of them.
+// Errors of the connection to a switch. Returned errors wrap one of them.
 var (
-	// ErrUnreachable means that the switch does not answer. The call has changed
-	// nothing that a repetition of it would not change again. It is an
-	// [aggregator.ErrBusy].
+	// ErrUnreachable means that the switch does not answer. The call may be repeated: any change
+	// that it made is idempotent. It is an [aggregator.ErrBusy].
 	ErrUnreachable error = &condition{"the switch does not answer", aggregator.ErrBusy}
-	// ErrNotPrimary means that another controller with a higher election ID has the
-	// switch. It is an [aggregator.ErrClosed], as the next two are.
+	// ErrNotPrimary means that another controller with a higher election ID controls the switch. It
+	// is an [aggregator.ErrClosed], as the next two are.
 	ErrNotPrimary error = &condition{"another controller is the switch's primary", aggregator.ErrClosed}
-	// ErrOtherProgram means that the switch runs a program that is not this one.
+	// ErrOtherProgram means that the switch runs another program.
 	ErrOtherProgram error = &condition{"the switch runs another program", aggregator.ErrClosed}
-	// ErrStateLost means that the switch has started anew: all its jobs are gone.
+	// ErrStateLost means that the switch has restarted: all its jobs are gone.
 	ErrStateLost error = &condition{"the switch has lost its jobs", aggregator.ErrClosed}
 	// ErrFull means that a table of the switch has no room. It is an
 	// [aggregator.ErrTooManySlots].
 	ErrFull error = &condition{"the switch's table is full", aggregator.ErrTooManySlots}
 )
 
-// explain turns the error of an RPC into one that tells what to do.
+// explain turns the error of an RPC into one with advice.
 func (c *client) explain(what string, err error) error {
 	code := status.Code(err)
 	if code == codes.OK {
 		return nil
 	}
-	if c.ctx.Err() != nil { // the plane was closed meanwhile: it is not the switch's fault
+	if c.ctx.Err() != nil { // the plane was closed meanwhile: the switch is not at fault
 		return fmt.Errorf("p4: %s: %w", what, aggregator.ErrClosed)
 	}
 	switch code {

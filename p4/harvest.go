@@ -9,9 +9,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Swap implements [aggregator.Plane]. One write to the job's entry changes the bank;
-// the rows of the other one are then read behind it. If that fails, the bank stays
-// frozen and the next Swap reads it.
+// Swap implements [aggregator.Plane]. One write to the job's entry changes the bank; then the rows
+// of the other one are read. If that fails, the bank stays frozen and the next Swap reads it.
 func (p *Plane) Swap(id uint16) (*aggregator.Bank, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,10 +67,9 @@ func (p *Plane) Clear(frozen *aggregator.Bank) error {
 	return nil
 }
 
-// clear zeroes a bank of a job.
 func (p *Plane) clear(j *job, bank int) error {
 	return p.rows(operationClear, p.row(j, bank), j.rows, func(int, *row) {})
 }
 
-// row returns the first row of a bank of a job, among those of all banks.
+// row returns the index of the first row of a job's bank among the rows of all banks.
 func (p *Plane) row(j *job, bank int) int { return bank*rowsOfBank + j.first }

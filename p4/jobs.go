@@ -16,9 +16,8 @@ const (
 	numbersOfSender = 1024 // in the duplicate filter
 )
 
-// expBias is added to the exponent of a job's unit: the distance that the program
-// shifts a significand by is the sum less the exponent of the number
-// (internal/fixedpoint).
+// expBias is added to the exponent of a job's unit: the program shifts a significand by the sum
+// minus the exponent of the number (internal/fixedpoint).
 const expBias = 189
 
 // AddJob implements [aggregator.Plane].
@@ -55,14 +54,14 @@ func (p *Plane) AddJob(cfg aggregator.JobConfig) error {
 	return nil
 }
 
-// vacant is noJob for those who do not hold the lock.
+// vacant is noJob for callers without the lock.
 func (p *Plane) vacant(id uint16) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.noJob(id)
 }
 
-// noJob returns an error unless a job can get this id. The caller holds the lock.
+// noJob returns an error unless the id is available for a job. The caller holds the lock.
 func (p *Plane) noJob(id uint16) error {
 	switch {
 	case p.closed:
@@ -93,8 +92,8 @@ func complete(cfg aggregator.JobConfig) (aggregator.JobConfig, error) {
 	return cfg, fmt.Errorf("job %d: %w: the switch program has no %s", cfg.ID, aggregator.ErrUnsupported, why)
 }
 
-// startJob zeroes what another job may have left: rows, with their rounds, and the scale.
-// Then it admits the job.
+// startJob clears the remains of an earlier job: rows, with their rounds, and the scale. Then it
+// admits the job.
 func (p *Plane) startJob(j *job) (err error) {
 	for bank := range 2 {
 		if err := p.clear(j, bank); err != nil {
@@ -144,8 +143,8 @@ func (p *Plane) RemoveJob(id uint16) error {
 	return p.removeJob(id)
 }
 
-// removeJob takes a job out of the switch: first the job, so that its senders are
-// answered alike.
+// removeJob removes a job from the switch: first the job itself, so that all its senders get the
+// same answer.
 func (p *Plane) removeJob(id uint16) error {
 	j := p.jobs[id]
 	if err := p.client.remove("remove", entry{table: tableJobs, keys: j.entry().keys}); err != nil {
@@ -161,7 +160,7 @@ func (p *Plane) removeJob(id uint16) error {
 			return err
 		}
 	}
-	for sender := range j.participants { // whose admission has failed
+	for sender := range j.participants { // including those of failed admissions
 		if err := p.removeParticipant(j, sender); err != nil {
 			return err
 		}
@@ -197,12 +196,12 @@ func (p *Plane) AddSender(id uint16, s aggregator.SenderConfig) error {
 	a := &admission{index: index, keys: senderKeys(id, s)}
 	a.began, err = p.count("counters of a sender", senderEvents(index), senderApplied(index))
 	if err == nil && j.Workers != 0 {
-		j.participants[s.ID] = true // if this fails, the entry may be there
+		j.participants[s.ID] = true // if this fails, the entry may still exist
 		err = p.client.put("admit", j.participant(s.ID))
 	}
 	if err == nil {
-		// No two admissions have the same generation, so what the filter holds of
-		// others counts as empty.
+		// No two admissions have the same generation, so the filter's entries of other admissions
+		// count as empty.
 		p.generations++
 		j.doubtful[s.ID] = a // until the switch has answered
 		err = p.client.put("admit", entry{
@@ -239,7 +238,7 @@ func (j *job) participant(sender uint16) entry {
 	}
 }
 
-// senderKeys returns what identifies a sender in each of its frames.
+// senderKeys returns the keys that identify a sender in each of its frames.
 func senderKeys(job uint16, s aggregator.SenderConfig) []number {
 	return []number{
 		uintNumber(uint64(job)), uintNumber(uint64(s.ID)), macNumber(s.MAC), addrNumber(s.IP), uintNumber(uint64(s.Port)),
@@ -270,7 +269,7 @@ func (p *Plane) removeSender(j *job, sender uint16) error {
 	return nil
 }
 
-// removeDoubtful takes what a failed admission may have left out of the switch: its entry
+// removeDoubtful removes the possible remains of a failed admission from the switch: its entry
 // would serve a sender that is not admitted, with a filter that another one gets.
 func (p *Plane) removeDoubtful(j *job, sender uint16) error {
 	a := j.doubtful[sender]
@@ -285,7 +284,7 @@ func (p *Plane) removeDoubtful(j *job, sender uint16) error {
 	return nil
 }
 
-// removeParticipant takes a sender's place in the rounds out of the switch, if it has one.
+// removeParticipant removes a sender's place in the rounds from the switch, if it has one.
 func (p *Plane) removeParticipant(j *job, sender uint16) error {
 	if !j.participants[sender] {
 		return nil
@@ -297,7 +296,7 @@ func (p *Plane) removeParticipant(j *job, sender uint16) error {
 	return nil
 }
 
-// indexPool gives out the numbers from 0 to size-1.
+// indexPool allocates the numbers from 0 to size-1.
 type indexPool struct {
 	size  int
 	next  int

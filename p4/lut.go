@@ -12,9 +12,9 @@ import (
 	"github.com/libra-ina/libra/lut"
 )
 
-// lutTables are the program's tables that hold a table of package lut, and the action of
-// their entries: a frame meets a table once in a pass, and an addition takes two
-// logarithms (program/v1model/lut.p4).
+// lutTables are the program's tables for each table of package lut, and the action of their
+// entries: a frame can use a table once in a pass, and an addition needs two logarithms
+// (program/v1model/lut.p4).
 var lutTables = map[string][]lutTable{
 	"epo":      {{"of_larger.epo", "of_larger.take_epo"}, {"of_smaller.epo", "of_smaller.take_epo"}},
 	"logM":     {{"of_larger.log_m", "of_larger.take_log_m"}, {"of_smaller.log_m", "of_smaller.take_log_m"}},
@@ -29,22 +29,22 @@ var lutTables = map[string][]lutTable{
 
 type lutTable struct{ table, action string }
 
-// lutParam is the one parameter of such an action.
+// lutParam is the only parameter of such an action.
 const lutParam = "entry"
 
-// lutBatch is how many entries go to the switch in one message.
+// lutBatch is the number of entries in one message to the switch.
 const lutBatch = 4096
 
-// lutLoader fills the program's tables of [aggregator.LUT], when the first job asks for
-// them. That takes a switch some seconds, in which the plane serves other calls.
+// lutLoader fills the program's tables of [aggregator.LUT] for the first job that needs them. That
+// takes a switch some seconds, during which the plane serves other calls.
 type lutLoader struct {
 	progress func(done, total int) // may be nil
 
 	mu   sync.Mutex
-	done int // entries that the switch has; it is told the others when it is asked again
+	done int // entries that the switch has; a retry sends only the others
 }
 
-// lutEntries returns the entries of all tables, in an order that is always the same.
+// lutEntries returns the entries of all tables, always in the same order.
 func (n *names) lutEntries() ([]entry, error) {
 	adder, err := lut.New(lut.Config{})
 	if err != nil {
@@ -64,7 +64,7 @@ func (n *names) lutEntries() ([]entry, error) {
 	return all, nil
 }
 
-// loadLUT makes the switch ready for jobs of [aggregator.LUT].
+// loadLUT prepares the switch for jobs of [aggregator.LUT].
 func (p *Plane) loadLUT() error {
 	l := &p.lut
 	l.mu.Lock()
@@ -101,7 +101,7 @@ func (p *Plane) loadLUT() error {
 	return nil
 }
 
-// lutSize returns how many entries the program's tables of lut arithmetic hold.
+// lutSize returns the number of entries of the program's tables of lut arithmetic.
 func (n *names) lutSize() (size int) {
 	for _, tables := range lutTables {
 		for _, t := range tables {

@@ -10,8 +10,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// names are the parts of the program that the control plane uses, by the numbers
-// that the compiler gave them.
+// names maps the parts of the program that the control plane uses to the numbers that the compiler
+// assigned.
 type names struct {
 	tables   map[string]table
 	actions  map[string]action
@@ -35,7 +35,7 @@ type counter struct {
 	size int64
 }
 
-// packet is the metadata of packets between control plane and switch.
+// packet describes the metadata of packets between control plane and switch.
 type packet struct{ fields []field }
 
 type field struct {
@@ -45,8 +45,7 @@ type field struct {
 	match config.MatchField_MatchType // of a key
 }
 
-// What the control plane uses of the program. A program without one of them is
-// another.
+// The names that the control plane uses. A program without one of them is another program.
 const (
 	tableDestinations = "destinations"
 	tableJobs         = "jobs"
@@ -112,8 +111,8 @@ func resolve(info *config.P4Info) (*names, error) {
 	return n, n.checkRegisters(info)
 }
 
-// checkRegisters returns an error that names a register of another size than the control
-// plane counts on: rows that are not there would lose what is added to them.
+// checkRegisters returns an error that names a register of an unexpected size: sums added to
+// missing rows would be lost.
 func (n *names) checkRegisters(info *config.P4Info) error {
 	sizes := make(map[string]int64)
 	for _, r := range info.Registers {
@@ -132,7 +131,7 @@ func (n *names) checkRegisters(info *config.P4Info) error {
 	return nil
 }
 
-// check returns an error that names what the program lacks.
+// check returns an error that names a missing part of the program.
 func (n *names) check() error {
 	tables := map[string]int{tableDestinations: 3, tableJobs: 1, tableSenders: 5, tableHosts: 1, tableHomes: 2, tableParticipants: 2}
 	actions := map[string]int{actionLocal: 0, actionBetween: 0, actionServe: 9, actionAdmit: 3, actionSend: 1, actionHome: 0, actionTakePart: 2}

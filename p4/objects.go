@@ -18,7 +18,7 @@ const (
 	KindCounter       = "counter"
 )
 
-// Object is a table, a register or a counter of a program, as a control plane sees it.
+// Object is a table, a register or a counter of a program, as seen by a control plane.
 type Object struct {
 	Name    string   `json:"name"`
 	Kind    string   `json:"kind"`
@@ -36,14 +36,13 @@ type Datum struct {
 	Width int    `json:"width"`           // bits
 }
 
-// Action is what a table's entry can call.
+// Action is an action of a table's entries.
 type Action struct {
 	Name string  `json:"name"`
 	Data []Datum `json:"data,omitempty"`
 }
 
-// tnaTables is the description that a control plane for Tofino reads; a test compares
-// it with the program.
+// tnaTables is the description for a control plane of Tofino; a test compares it with the program.
 //
 //go:embed program/libra_tna.tables.json
 var tnaTables []byte

@@ -13,12 +13,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// loadMask is the part of a cookie that tells one load of a program from another: the
-// same program without our jobs is not what we have left there.
+// loadMask is the part of a cookie that distinguishes loads of the same program: after another
+// load, our jobs are gone.
 const loadMask = 1<<32 - 1
 
-// running returns the cookie of the program that the switch runs, 0 if it runs none.
-// A program that another controller has loaded may have none either.
+// running returns the cookie of the switch's program, 0 if it runs none. A program that another
+// controller has loaded may have no cookie either.
 func (c *client) running() (cookie uint64, loaded bool, err error) {
 	ctx, cancel := context.WithTimeout(c.ctx, patience)
 	defer cancel()
@@ -36,8 +36,8 @@ func (c *client) running() (cookie uint64, loaded bool, err error) {
 	return r.GetConfig().GetCookie().GetCookie(), len(info.GetTables())+len(info.GetActions()) > 0, nil
 }
 
-// load makes the switch run the program from its initial state. It refuses to
-// replace another program, unless replace is set.
+// load makes the switch run the program from its initial state. It refuses to replace another
+// program unless replace is set.
 func (c *client) load(p *Program, replace bool) error {
 	cookie, loaded, err := c.running()
 	if err != nil {
@@ -64,7 +64,7 @@ func (c *client) load(p *Program, replace bool) error {
 	return err
 }
 
-// unchanged returns an error if the switch does not run the program any more.
+// unchanged returns an error if the switch no longer runs the program.
 func (c *client) unchanged(p *Program) error {
 	cookie, loaded, err := c.running()
 	switch {

@@ -15,45 +15,44 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// DefaultElection is the election ID of controllers that name none.
+// DefaultElection is the default election ID.
 const DefaultElection = 1
 
-// Options say which switch to use, and how.
+// Options configure a [Plane] and its switch.
 type Options struct {
 	// Target is the switch's P4Runtime address: host:port, or unix:path.
 	Target string
-	// Device is the switch's number there.
+	// Device is the device ID of the switch at that address.
 	Device uint64
 	// Election is the election ID of this controller; 0 means [DefaultElection]. The controller
 	// with the highest one is primary.
 	Election uint64
-	// Program is what the switch shall run; nil means [DefaultProgram].
+	// Program is the program for the switch; nil means [DefaultProgram].
 	Program *Program
-	// Replace allows to replace another program.
+	// Replace allows Open to replace another program.
 	Replace bool
-	// Progress is called now and then while the first job of [aggregator.LUT] waits
-	// for its tables, with how many of their entries the switch has. It may be nil.
+	// Progress, if not nil, is called from time to time while the first job of [aggregator.LUT]
+	// waits for its tables, with the number of their entries in the switch.
 	Progress func(done, total int)
 
 	// Address and Port (0: [wire.DefaultPort]) are the aggregator's.
 	Address netip.Addr
 	Port    uint16
-	// Ports are the switch's ports that have hosts behind them. A frame for a host
-	// that no route names goes to all of them but its own.
+	// Ports are the switch's ports to hosts. A frame for a host without a route goes to all of them
+	// except its own.
 	Ports []uint32
 }
 
-// Plane is a switch that runs the program. It is an [aggregator.Plane] for jobs in all
-// modes and arithmetics with lane-aligned frames of one stripe; it refuses others with
-// [aggregator.ErrUnsupported]. What goes to all senders of a job goes out of all Ports.
+// Plane is a switch that runs the program. It is an [aggregator.Plane] for jobs in all modes and
+// arithmetics with lane-aligned frames of one stripe; it refuses others with
+// [aggregator.ErrUnsupported]. Frames for all senders of a job go out of all Ports.
 //
-// The first job of [aggregator.LUT] makes the plane load some 340,000 table entries,
-// which takes bmv2 seconds; other calls go on meanwhile.
+// The first job of [aggregator.LUT] makes the plane load some 340,000 table entries, which takes
+// bmv2 seconds; other calls continue meanwhile.
 //
-// The plane remembers what it has told the switch. When the connection breaks it
-// opens another; a call in the meantime fails with [ErrUnreachable] and may be
-// repeated. When the switch has been started anew or has another controller, its
-// jobs are gone: [Plane.Failed] says so.
+// The plane remembers the state that it has set in the switch. When the connection breaks it opens
+// another; a call in the meantime fails with [ErrUnreachable] and may be repeated. When the switch
+// has restarted or has another controller, its jobs are gone, which [Plane.Failed] reports.
 type Plane struct {
 	names     *names
 	client    *client
@@ -69,36 +68,36 @@ type Plane struct {
 	senders     indexPool
 	routes      map[[6]byte]uint32
 	generations uint32
-	unsettled   bool // requests that change rows may be under way: see rows
+	unsettled   bool // requests that change rows may be in flight: see rows
 }
 
 var _ aggregator.Plane = (*Plane)(nil)
 
-// job is what the plane knows of a job.
+// job is the plane's state of a job.
 type job struct {
 	aggregator.JobConfig
-	first        int // row
-	rows         int // of the lanes that have most
+	first        int // index of the first row
+	rows         int // of the fullest lanes
 	senders      map[uint16]*admission
-	doubtful     map[uint16]*admission // that have failed: their entries may be in the switch
-	places       int                   // in the rounds that were given to senders
+	doubtful     map[uint16]*admission // failed ones, whose entries may be in the switch
+	places       int                   // in the rounds, assigned to senders so far
 	participants map[uint16]bool       // senders with an entry in table participants
 	bank         int                   // that frames add to
 	swapped      bool                  // the other bank is frozen
 	frozen       *aggregator.Bank
 	began        counts    // of jobCells, at AddJob
-	cleared      [2]counts // of the banks, when they were cleared last
+	cleared      [2]counts // of the banks, when they were last cleared
 }
 
-// admission is what the plane knows of an admission.
+// admission is the plane's state of an admission.
 type admission struct {
 	index int
 	keys  []number // of its entry
 	began counts
 }
 
-// Open connects to a switch, becomes its primary controller and loads the program,
-// which ends all jobs that the switch may have had.
+// Open connects to a switch, becomes its primary controller and loads the program, which ends all
+// jobs that the switch may have had.
 func Open(o Options) (*Plane, error) {
 	if !o.Address.Is4() {
 		return nil, fmt.Errorf("p4: address %v: %w: aggregators have an IPv4 address", o.Address, aggregator.ErrUnsupported)
@@ -133,7 +132,7 @@ func Open(o Options) (*Plane, error) {
 	return p, nil
 }
 
-// start loads the program and fills the tables that concern no job.
+// start loads the program and fills the tables that belong to no job.
 func (p *Plane) start(o Options) error {
 	if err := p.client.load(o.Program, o.Replace); err != nil {
 		return err
@@ -159,8 +158,8 @@ const (
 	allGroup   = 2 // of answers to all senders
 )
 
-// group returns the update that makes a multicast group. The copies that it makes of a
-// frame have its number, which the program looks at.
+// group returns the update that creates a multicast group. Its copies of a frame have its number,
+// which the program checks.
 func group(number uint32, ports []uint32) *rt.Update {
 	g := &rt.MulticastGroupEntry{MulticastGroupId: number}
 	for _, port := range ports {
@@ -175,18 +174,18 @@ func group(number uint32, ports []uint32) *rt.Update {
 	}}}
 }
 
-// Slots returns how many slots all jobs together may have.
+// Slots returns the number of slots of all jobs together.
 func (p *Plane) Slots() int { return p.rowPool.size * wire.Lanes }
 
-// Senders returns how many senders all jobs together may have.
+// Senders returns the largest number of senders of all jobs together.
 func (p *Plane) Senders() int { return p.senders.size }
 
-// Failed delivers the error that makes the plane useless: the switch has lost its
-// jobs, or belongs to another controller.
+// Failed delivers the error that makes the plane unusable: the switch has lost its jobs, or belongs
+// to another controller.
 func (p *Plane) Failed() <-chan error { return p.failed }
 
-// Close implements [aggregator.Plane]. It takes the jobs out of the switch, which
-// goes on forwarding.
+// Close implements [aggregator.Plane]. It removes the jobs from the switch, which continues to
+// forward.
 func (p *Plane) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -23,12 +23,12 @@ const (
 //go:embed compiled/libra_v1model.p4info.txtpb compiled/libra_v1model.json
 var compiled embed.FS
 
-// Program is a compiled program: what the control plane knows of it, and what the
-// switch loads.
+// Program is a compiled program: its description for the control plane, and the switch's
+// configuration.
 type Program struct {
 	info   *config.P4Info
 	device []byte
-	cookie uint64 // names the program in a switch: its upper half, see client.load
+	cookie uint64 // identifies the program in a switch by its upper half, see client.load
 }
 
 // DefaultProgram returns the program of this package for v1model, as bmv2 loads it.
@@ -41,8 +41,8 @@ func DefaultProgram() (*Program, error) {
 	return newProgram(info, device)
 }
 
-// ReadProgram reads a compiled program: its P4Info as a text protocol buffer, and
-// the target's device configuration.
+// ReadProgram reads a compiled program: its P4Info as a text protocol buffer, and the target's
+// device configuration.
 func ReadProgram(infoPath, devicePath string) (*Program, error) {
 	info, err := os.ReadFile(infoPath)
 	if err != nil {

@@ -13,22 +13,20 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// The control plane reads and clears slots with packets into the pipeline: a request
-// names an operation and a row of the registers, and the response carries the row as
-// it was before. Requests pass the pipeline behind all frames that came before them,
-// so a row that is read after a swap misses none of the frames of its bank. All
-// operations may be repeated, so a request without a response is sent again. What the
-// switch has of it when its response has come would clear what is added later: the
+// The control plane reads and clears slots with packets into the pipeline: a request names an
+// operation and a row of the registers, and the response carries the row as it was before. Requests
+// pass the pipeline after all earlier frames, so a row that is read after a swap misses none of the
+// frames of its bank. All operations are idempotent, so a request without a response is repeated. A
+// copy that is still in flight when its response arrives would clear what is added later, so the
 // call waits for it.
 const (
 	operationRead   = 0
 	operationClear  = 1
-	operationForget = 2 // the scale of a job, whose number is in the place of the row's
+	operationForget = 2 // the scale of a job, whose number replaces the row's
 
 	// outstanding is the number of requests without a response.
 	outstanding = 64
-	// impatience is how long a response is waited for before the request is
-	// repeated.
+	// impatience is the time without a response after which a request is repeated.
 	impatience = 200 * time.Millisecond
 
 	valueLen = 8 // of a slot in a response
@@ -38,12 +36,12 @@ const (
 // row is the slots of one row, by lane.
 type row [wire.Lanes]int64
 
-// responses hands the responses of the switch to the calls that wait for them.
+// responses passes the switch's responses to the waiting calls.
 type responses struct {
 	in packet
 
 	mu      sync.Mutex
-	waiting chan response // nil while nothing is asked
+	waiting chan response // nil without a waiting call
 }
 
 type response struct {
@@ -55,7 +53,7 @@ type response struct {
 // take is called with every packet from the switch.
 func (r *responses) take(p *rt.PacketIn) {
 	if len(p.Payload) < rowLen || len(p.Metadata) == 0 {
-		return // not ours: the program sends nothing else
+		return // the program sends nothing else
 	}
 	v := r.in.values(p.Metadata)
 	answer := response{operation: v[0].uint64(), number: v[1].uint64()}
@@ -69,16 +67,16 @@ func (r *responses) take(p *rt.PacketIn) {
 	}
 	select {
 	case r.waiting <- answer:
-	default: // a repetition too many
+	default: // a surplus copy
 	}
 }
 
-// rows does an operation on n rows from the first on and calls use with each of
-// them, once. The caller sees to it that there is one call at a time.
+// rows applies an operation to n rows from the first on and calls use once with each of them. The
+// caller ensures that there is one call at a time.
 //
-// When it returns, no request that changes a row is under way: requests are answered in
-// their order, so behind the answer to a row that is read there are none that were sent
-// before, and no earlier answer to the same question comes behind those that were awaited.
+// When it returns without an error, no request that changes a row is in flight: requests are
+// answered in order, so none that was sent earlier follows the answer to a read, and no earlier
+// answer to the same request follows those that were awaited.
 func (p *Plane) rows(operation uint64, first, n int, use func(i int, r *row)) error {
 	if operation == operationRead {
 		return p.askRows(operation, first, n, use)
@@ -149,11 +147,10 @@ func (r *responses) set(waiting chan response) {
 	r.waiting = waiting
 }
 
-// request sends one request.
 func (p *Plane) request(operation uint64, number int) error {
 	return p.client.send(&rt.PacketOut{
 		Metadata: p.names.out.metadata(uintNumber(operation), uintNumber(uint64(number))),
-		// The program looks at no payload; a packet must have one on some targets.
+		// The program does not read the payload, but some targets require one.
 		Payload: make([]byte, 16),
 	})
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 )
 
-// AddRoute says behind which port of the switch a host is. It replaces an earlier
-// route.
+// AddRoute sets the port of the switch behind which a host is. It replaces an earlier route.
 func (p *Plane) AddRoute(mac [6]byte, port uint32) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -23,7 +22,7 @@ func (p *Plane) AddRoute(mac [6]byte, port uint32) error {
 		}
 	}
 	what := fmt.Sprintf("route to %v", net.HardwareAddr(mac[:]))
-	// Not all switches tell that a table is full: bmv2 calls it an unknown error.
+	// Not all switches report that a table is full: bmv2 returns an unknown error.
 	if _, ok := p.routes[mac]; !ok && len(p.routes) == int(p.names.tables[tableHosts].size) {
 		return fmt.Errorf("p4: %s: %w: it has room for %d hosts: leave some out, frames for them go to all ports", what, ErrFull, len(p.routes))
 	}
@@ -37,7 +36,7 @@ func (p *Plane) AddRoute(mac [6]byte, port uint32) error {
 	return p.client.put(what, homeEntry(mac, port, actionHome))
 }
 
-// RemoveRoute takes back AddRoute. Removing a route that is not there is no error.
+// RemoveRoute removes the route of AddRoute. Removing a missing route is no error.
 func (p *Plane) RemoveRoute(mac [6]byte) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,16 +7,16 @@ import (
 	"slices"
 )
 
-// span is a range of rows of the registers, of a bank's.
+// span is a range of a bank's rows in the registers.
 type span struct{ first, n int }
 
-// rowPool gives rows to jobs: the first range that is large enough.
+// rowPool allocates rows to jobs, first fit.
 type rowPool struct {
 	size int
 	used []span // in order
 }
 
-// take returns the first of n free rows, and false if there is no room.
+// take returns the first of n free rows, or false if there is no room.
 func (p *rowPool) take(n int) (first int, ok bool) {
 	i := 0
 	for ; i < len(p.used); i++ {
@@ -32,7 +32,7 @@ func (p *rowPool) take(n int) (first int, ok bool) {
 	return first, true
 }
 
-// give takes back what take has given.
+// give releases the rows that start at first.
 func (p *rowPool) give(first int) {
 	i, ok := slices.BinarySearchFunc(p.used, first, func(s span, first int) int { return cmp.Compare(s.first, first) })
 	if ok {
@@ -40,7 +40,6 @@ func (p *rowPool) give(first int) {
 	}
 }
 
-// left returns how many rows are free.
 func (p *rowPool) left() int {
 	n := p.size
 	for _, s := range p.used {
