@@ -13,8 +13,8 @@ type Census struct {
 	InFlight int `json:"in_flight"` // in a TX or completion ring, or with the kernel between them
 }
 
-// Census counts the frames by the states that every operation checks. No
-// goroutine may use a socket or a pool of the UMEM meanwhile.
+// Census counts the frames by the states that every operation checks. No goroutine may use a socket
+// or a pool of the UMEM meanwhile.
 func (u *UMEM) Census() Census {
 	var count [1 << stateBits]int
 	for _, st := range u.state {
@@ -26,7 +26,7 @@ func (u *UMEM) Census() Census {
 	}
 }
 
-// RingCounts are the numbers of entries that wait in a socket's rings.
+// RingCounts are the numbers of pending entries in a socket's rings.
 type RingCounts struct {
 	Fill       int `json:"fill"`       // frames that the kernel has not taken
 	Rx         int `json:"rx"`         // packets that Receive has not returned
@@ -34,12 +34,11 @@ type RingCounts struct {
 	Completion int `json:"completion"` // frames that Completed has not returned
 }
 
-// Rings counts the entries by the positions that program and kernel share: what
-// the states say can be checked against it. With no packet on its way, the
-// fill and RX rings of a UMEM's sockets together hold Census.Filling frames, and
-// the TX and completion rings Census.InFlight. A frame that is missing there is
-// with the kernel, or lost. Sockets that share a queue have the one fill ring each, and of the
-// completion ring what is theirs.
+// Rings counts the entries by the positions that program and kernel share, which allows a check of
+// the frame states. With no packet in flight, the fill and RX rings of a UMEM's sockets together
+// hold Census.Filling frames, and the TX and completion rings Census.InFlight. A missing frame is
+// with the kernel, or lost. Each of the sockets that share a queue reports the common fill ring,
+// and its own part of the completion ring.
 func (s *Socket) Rings() (RingCounts, error) {
 	if err := s.enter(both); err != nil {
 		return RingCounts{}, err

@@ -18,47 +18,46 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// AttachConfig describes which XDP program to put on an interface, and how.
+// AttachConfig describes how to attach an XDP program to an interface.
 type AttachConfig struct {
 	// Interface is the interface's name.
 	Interface string
 	// Mode chooses between the driver's XDP hook and the generic one.
 	Mode AttachMode
 
-	// Program is the caller's program; it stays the caller's to close. Nil: a
-	// built-in program that redirects packets to the socket of the queue they
-	// came in on, and passes packets of queues without a socket to the
-	// kernel's stack. The fields below configure the built-in program and are
-	// not used with the caller's.
+	// Program is the caller's program, which the caller must close. Nil means a built-in program
+	// that redirects packets to the socket of the queue on which they arrived, and passes packets
+	// of queues without a socket to the kernel's stack. The fields below configure the built-in
+	// program and are not used with the caller's.
 	Program *ebpf.Program
-	// Match tells which packets the built-in program redirects, as MatchUDP(9000)
-	// does; all others pass to the kernel's stack as without it. Required:
-	// [MatchAll] is for every packet, and cuts ARP and SSH off.
+	// Match selects the packets that the built-in program redirects, for example MatchUDP(9000);
+	// all others pass to the kernel's stack. Required: [MatchAll] redirects every packet, including
+	// ARP and SSH.
 	Match Match
-	// Others tells of packets that Match leaves: those that Others[i] matches, and none before it, go to the
-	// sockets in OtherXSKMap(i). So sockets that share a queue (Config.ShareQueue) receive each its own. At most 63.
+	// Others selects among the packets that Match does not match: those whose first match is
+	// Others[i] go to the sockets in OtherXSKMap(i). This gives each socket of a shared queue
+	// (Config.ShareQueue) its own packets. At most 63.
 	Others []Match
 	// Queues is the size of the built-in program's XSKMAPs. Default: 256.
 	Queues int
 	// MultiBuffer accepts packets that span several buffers.
 	MultiBuffer bool
-	// Hints makes the built-in program ask the driver for the packet's receive
-	// time, hash and VLAN tag and put them before the packet, see
-	// [UMEM.RxHints]. Native mode only; Linux 6.3.
+	// Hints makes the built-in program request the packet's receive time, hash and VLAN tag from
+	// the driver and put them before the packet, see [UMEM.RxHints]. Native mode only; Linux 6.3.
 	Hints bool
 }
 
-// AttachMode is a choice of XDP hook.
+// AttachMode selects the XDP hook.
 type AttachMode uint8
 
 const (
-	// AttachAuto uses native mode where the driver has it, else generic.
+	// AttachAuto uses native mode if the driver supports it, else generic.
 	AttachAuto AttachMode = iota
 	// AttachNative runs the program in the driver, before the kernel
 	// allocates a socket buffer.
 	AttachNative
-	// AttachGeneric runs the program in the kernel's stack. Works with every
-	// driver, costs a socket buffer for every packet.
+	// AttachGeneric runs the program in the kernel's stack. It works with every driver, but costs a
+	// socket buffer for every packet.
 	AttachGeneric
 )
 
@@ -66,13 +65,12 @@ func (m AttachMode) String() string {
 	return [...]string{"auto", "native", "generic"}[m]
 }
 
-// Attachment is an XDP program on an interface, held by a bpf_link: it goes
-// when Close is called or when the process ends, however it ends.
+// Attachment is an XDP program on an interface, held by a bpf_link: it is detached when Close is
+// called or when the process ends, however it ends.
 //
-// Close it before the sockets under load: then packets go to the stack again
-// instead of being dropped for sockets that do not answer. While sockets in
-// zero-copy mode remain, which can send only with a program on the interface, one
-// that passes every packet on stays until they are closed.
+// Under load, close it before the sockets: then packets go to the stack again instead of being
+// dropped for sockets that do not answer. Sockets in zero-copy mode can send only with a program on
+// the interface; while any remain, a program that passes every packet stays attached.
 //
 // Its methods are not safe for concurrent use.
 type Attachment struct {
@@ -83,13 +81,12 @@ type Attachment struct {
 	xsks []*ebpf.Map   // for Match and for each of Others
 }
 
-// attached keeps every Attachment reachable until it is closed. Otherwise the
-// garbage collector could close the link of one that the caller no longer
-// mentions, and the program would silently leave the interface.
+// attached keeps every Attachment reachable until it is closed. Otherwise the garbage collector
+// could close the link of an unreferenced one, and silently detach the program.
 var attached sync.Map
 
-// Attach puts an XDP program on an interface. It never replaces a program that
-// is there: it returns ErrProgramAttached instead.
+// Attach attaches an XDP program to an interface. It never replaces an existing program: it returns
+// ErrProgramAttached instead.
 func Attach(cfg AttachConfig) (*Attachment, error) {
 	if cfg.Mode > AttachGeneric {
 		return nil, fmt.Errorf("%w: AttachConfig.Mode %d", ErrConfig, cfg.Mode)
@@ -117,8 +114,8 @@ func Attach(cfg AttachConfig) (*Attachment, error) {
 	return a, nil
 }
 
-// maxOthers is as many Others as a program can have: each has a map, as Match has, and the kernel
-// lets a program have 64 (MAX_USED_MAPS).
+// maxOthers is the largest number of Others: each of them and Match has a map, and the kernel
+// allows 64 maps per program (MAX_USED_MAPS).
 const maxOthers = 63
 
 // matches returns Match and Others.
@@ -143,9 +140,9 @@ func (c *AttachConfig) checkMatches() error {
 	return nil
 }
 
-// Reattach puts the program on the interface again after that was replaced by
-// one of the same name: the old link went with the old interface. XSKMap stays
-// the same, so Socket.Recover can follow. If it fails it may be called again.
+// Reattach attaches the program again after the interface was replaced by one of the same name: the
+// old link ended with the old interface. XSKMap stays the same, so Socket.Recover can follow. If it
+// fails it may be called again.
 func (a *Attachment) Reattach() error {
 	if _, ok := attached.Load(a); !ok {
 		return net.ErrClosed
@@ -156,7 +153,7 @@ func (a *Attachment) Reattach() error {
 	return a.attach()
 }
 
-// on is the index of the interface that the program is on, 0 for none: see hook.on.
+// on returns the index of the program's interface, 0 for none: see hook.on.
 func (a *Attachment) on() (ifindex int, err error) {
 	if a.hook == nil { // a Reattach failed
 		return 0, nil
@@ -186,7 +183,7 @@ func (a *Attachment) attach() error {
 	}
 	prog := cfg.Program
 	if prog == nil {
-		// Anew for each interface: a program with hints is bound to one.
+		// Loaded for each interface: a program with hints is bound to one.
 		if prog, err = loadRedirect(cfg, a.xsks, ifi.Index); err != nil {
 			return err
 		}
@@ -195,10 +192,10 @@ func (a *Attachment) attach() error {
 		}
 		a.prog = prog
 	}
-	ns, _ := sys.ThreadNamespaceID() // without /proc, indexes have to do
+	ns, _ := sys.ThreadNamespaceID() // without /proc, indexes must suffice
 	id := hookID{ns, ifi.Index}
-	// Given no mode, the kernel picks native if the driver has the hook, but
-	// does not fall back when the driver then refuses.
+	// Without a mode, the kernel selects native if the driver has the hook, but does not fall back
+	// if the driver then refuses.
 	flags := link.XDPDriverMode
 	if cfg.Mode == AttachGeneric {
 		flags = link.XDPGenericMode
@@ -220,7 +217,7 @@ func (a *Attachment) attach() error {
 	return nil
 }
 
-// attachedMode reads back where the kernel put the program.
+// attachedMode reads back the mode in which the kernel attached the program.
 func attachedMode(ifindex int) (AttachMode, error) {
 	l, err := linkByIndex(ifindex)
 	if err != nil {
@@ -235,7 +232,7 @@ func attachedMode(ifindex int) (AttachMode, error) {
 // xdpAttachedSKB is XDP_ATTACHED_SKB of linux/if_link.h.
 const xdpAttachedSKB = 2
 
-// explainAttach adds to an errno of the attachment what it means and what to do.
+// explainAttach adds the meaning and a remedy to an errno of the attachment.
 func explainAttach(err error, cfg AttachConfig, ifi *net.Interface) error {
 	d, _ := queryDevice(ifi)
 	switch {
@@ -276,7 +273,7 @@ func (a *Attachment) Mode() AttachMode { return a.mode }
 // caller's program. It belongs to the Attachment.
 func (a *Attachment) XSKMap() *ebpf.Map { return a.OtherXSKMap(-1) }
 
-// OtherXSKMap returns the map for the packets of AttachConfig.Others[i], and for -1 that of Match.
+// OtherXSKMap returns the map for the packets of AttachConfig.Others[i], or that of Match for -1.
 func (a *Attachment) OtherXSKMap(i int) *ebpf.Map {
 	if a.xsks == nil {
 		return nil
@@ -284,7 +281,7 @@ func (a *Attachment) OtherXSKMap(i int) *ebpf.Map {
 	return a.xsks[1+i]
 }
 
-// Close takes the program off the interface. It may be called more than once.
+// Close detaches the program from the interface. It may be called more than once.
 func (a *Attachment) Close() error {
 	attached.Delete(a)
 	return errors.Join(a.detach(), a.closePrograms())

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bind retries while the queue is busy and turns errnos into advice.
+// bind retries while the queue is busy and explains errnos.
 func (s *Socket) bind(ifindex int) error {
 	s.mode = s.cfg.Mode
 	if s.mode == BindAuto {
@@ -29,7 +29,7 @@ func (s *Socket) bind(ifindex int) error {
 	}))
 }
 
-// persist tries again, with pauses, while the error is one that may pass, until the timeout is over.
+// persist retries, with pauses, while the error may be temporary, until the timeout.
 func persist(timeout time.Duration, try func() error, mayPass func(error) bool) error {
 	deadline := time.Now().Add(timeout)
 	for wait := nextWait(0); ; wait = nextWait(wait) {
@@ -41,27 +41,27 @@ func persist(timeout time.Duration, try func() error, mayPass func(error) bool) 
 	}
 }
 
-// announcesTwice has the drivers that in zero-copy mode may tell the program of frames a second
-// time, which it owns since the first, and lend such to the device.
+// announcesTwice has the drivers that in zero-copy mode may report frames to the program a second
+// time, after it already owns them, and pass such frames to the device.
 //
-// igb does if the fill ring has too few frames for the rest of the driver's ring (Linux
-// 6.14, its first, to 7.2). igb_alloc_rx_buffers_zc then leaves an old length in the
-// descriptor behind the last, which i40e and ixgbe clear and ice does not look at.
-// igb_clean_rx_irq_zc takes it, and those behind it, for packets that have just come. The program cannot
-// prevent it: packets take frames from the fill ring whether it runs or not.
+// igb does so if the fill ring has too few frames for the rest of the driver's ring (Linux 6.14,
+// its first version with zero-copy, to 7.2). igb_alloc_rx_buffers_zc then leaves an old length in
+// the descriptor after the last one, which i40e and ixgbe clear and ice does not read.
+// igb_clean_rx_irq_zc takes it, and those after it, for packets that have just arrived. The program
+// cannot prevent this: packets take frames from the fill ring whether it runs or not.
 var announcesTwice = map[string]bool{"igb": true}
 
-// sendsWildHeaders has the drivers that in zero-copy mode may have the device read what comes before
-// a packet from a place in memory that is not theirs.
+// sendsWildHeaders has the drivers that in zero-copy mode may make the device read the bytes before
+// a packet from memory that is not theirs.
 //
-// virtio_net does where it is a module, on amd64 (Linux 7.2). The header of all packets, zeros, is a variable
-// of the module, and virtnet_xsk_pool_enable makes a physical address of it as if it were one of the
-// kernel itself. If there is anything but zeros in the page that comes out, the host may drop the packets or
-// change them; they are completed as if they had been sent. On arm64 the kernel refuses such an
-// address, and so zero-copy mode.
+// virtio_net does so as a module on amd64 (Linux 7.2). The header of all packets, zeros, is a
+// variable of the module, and virtnet_xsk_pool_enable computes its physical address as if it were
+// part of the kernel image. If the page at the resulting address contains anything but zeros, the
+// host may drop or change the packets; they are completed as if they had been sent. On arm64 the
+// kernel refuses such an address, and so zero-copy mode.
 var sendsWildHeaders = map[string]bool{"virtio_net": true}
 
-// safeMode is what BindAuto means on an interface with a driver.
+// safeMode is the meaning of BindAuto on an interface with the given driver.
 func safeMode(driver string) BindMode {
 	if announcesTwice[driver] || sendsWildHeaders[driver] {
 		return BindCopy
@@ -69,14 +69,13 @@ func safeMode(driver string) BindMode {
 	return BindAuto
 }
 
-// nextWait returns the pause after one: the first is a millisecond, and each twice
-// the last, up to 50 milliseconds.
+// nextWait returns the next pause: the first is 1 ms, and each is twice the last, up to 50 ms.
 func nextWait(last time.Duration) time.Duration {
 	return max(time.Millisecond, min(2*last, 50*time.Millisecond))
 }
 
-// tryBind binds once: to a sibling's UMEM if there is a suitable sibling, else
-// to its own registration of the memory.
+// tryBind binds once: to the UMEM of a suitable bound socket if there is one, else to its own
+// registration of the memory.
 func (s *Socket) tryBind(ifindex int) error {
 	u := s.umem
 	u.mu.Lock()
@@ -94,15 +93,15 @@ func (s *Socket) tryBind(ifindex int) error {
 		} else if !share {
 			continue
 		}
-		// The kernel refuses any other flag: the mode and need-wakeup are
-		// inherited from the sibling.
+		// The kernel refuses any other flag: the mode and need-wakeup are inherited from the
+		// sibling.
 		addr.Flags, addr.SharedUmemFD = unix.XDP_SHARED_UMEM, uint32(sib.fd)
 		err := unix.Bind(s.fd, addr)
 		if errors.Is(err, unix.EBADF) {
 			continue // that sibling lost its interface
 		}
 		if errors.Is(err, unix.EOPNOTSUPP) && s.mode == BindAuto {
-			continue // the sibling's interface has zero-copy, this one has not
+			continue // the sibling's interface supports zero-copy, this one does not
 		}
 		s.bound, s.shared = err == nil, err == nil
 		return err
@@ -137,7 +136,8 @@ func (s *Socket) bindToMate(addr *unix.SockaddrXDP) error {
 		addr.Flags, addr.SharedUmemFD = unix.XDP_SHARED_UMEM, uint32(sib.fd)
 		err := unix.Bind(s.fd, addr)
 		if errors.Is(err, unix.EBADF) {
-			// The interface was away for a moment. The next attempt is the first socket of a new queue.
+			// The interface was absent for a moment. The next attempt is the first socket of a new
+			// queue.
 			s.mates.unbound = true
 			delete(s.umem.queues, s.mates.id)
 			err = unix.ENODEV
@@ -148,10 +148,10 @@ func (s *Socket) bindToMate(addr *unix.SockaddrXDP) error {
 	return unix.EBUSY
 }
 
-// mayShare reports whether to use the registration of a bound sibling. A socket
-// that has one of its own cannot, and what was asked for must not silently
-// become the sibling's mode: BindAuto in copy mode is what only a sibling on the
-// same interface, that had the same choice, can tell to be all that there is.
+// mayShare reports whether to use the registration of a bound sibling. A socket with its own
+// registration cannot, and a requested mode must not silently become the sibling's: copy mode of
+// BindAuto is known to be the only choice only if a sibling on the same interface had the same
+// request.
 func (s *Socket) mayShare(sib *Socket) (bool, error) {
 	sameInterface := sib.queue.ns == s.queue.ns && sib.queue.ifindex == s.queue.ifindex
 	if sameInterface && sib.cfg.Queue == s.cfg.Queue {
@@ -204,10 +204,9 @@ func (s *Socket) registerUMEM() error {
 	return nil
 }
 
-// registerWith registers the memory, with room for TX metadata if it was asked
-// for. Kernels from 6.11 on want a flag for that, 6.8 to 6.10 refuse the flag and
-// look at the length alone, and those before accept the length without having
-// read it. A length that none accepts tells the last two apart.
+// registerWith registers the memory, with room for requested TX metadata. Kernels from 6.11 on
+// require a flag for that, 6.8 to 6.10 refuse the flag and use only the length, and older kernels
+// accept the length without reading it. A length that is always invalid distinguishes the last two.
 func (u *UMEM) registerWith(register func(flags, txMeta uint32) error) error {
 	if u.txMeta == 0 {
 		return register(0, 0)
@@ -239,7 +238,7 @@ func (s *Socket) explainBind(err error) error {
 		return fmt.Errorf("%w: queue %d of %s was still taken after %v; close the other AF_XDP socket or use another queue: %w",
 			ErrQueueBusy, q, name, s.cfg.BindTimeout, err)
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOTSUP):
-		d, _ := QueryDevice(name) // what is not known is not told
+		d, _ := QueryDevice(name) // unknown features are not mentioned
 		return d.zeroCopyError(&s.cfg, err)
 	case errors.Is(err, unix.ENODEV):
 		return fmt.Errorf("%w: %s: %w", ErrInterfaceGone, name, err)

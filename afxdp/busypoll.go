@@ -12,22 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BusyPoll makes system calls of a socket run the driver's receive work (NAPI)
-// in the calling thread instead of waiting for interrupts: application and
-// driver then share one core without context switches. Kick makes such a call
-// each time, and so does Receive whenever it finds nothing; Poll repeats it
-// for Time before it sleeps. For it to take effect the interface's interrupts must
-// be deferred, too, see [Tune]; or, in a shell:
+// BusyPoll makes system calls of a socket run the driver's receive work (NAPI) in the calling
+// thread instead of waiting for interrupts: application and driver then share one core without
+// context switches. Each Kick makes such a call, and so does each Receive that finds nothing; Poll
+// repeats it for Time before it sleeps. It has an effect only if the interface's interrupts are
+// also deferred, see [Tune]; or, in a shell:
 //
 //	echo 2      > /sys/class/net/eth0/napi_defer_hard_irqs
 //	echo 200000 > /sys/class/net/eth0/gro_flush_timeout
 //
 // Needs CAP_NET_ADMIN.
 type BusyPoll struct {
-	// Time is how long Poll polls the driver before it sleeps (also
-	// SO_BUSY_POLL, which concerns blocking calls only). Default 20µs.
+	// Time is how long Poll polls the driver before it sleeps (also SO_BUSY_POLL, which affects
+	// blocking calls only). Default 20µs.
 	Time time.Duration
-	// Budget is how many packets one call processes (SO_BUSY_POLL_BUDGET).
+	// Budget is the largest number of packets that one call processes (SO_BUSY_POLL_BUDGET).
 	// Default 64.
 	Budget int
 }

@@ -19,44 +19,39 @@ type Config struct {
 	// Interface is the name of the interface, in the network namespace of the
 	// calling thread.
 	Interface string
-	// Queue is the hardware queue to serve: received packets are those that
-	// the interface puts in this queue.
+	// Queue is the hardware queue: the socket receives the packets that the interface puts in it.
 	Queue int
-	// XSKMap is the map of the XDP program that redirects packets to sockets
-	// ([Attachment.XSKMap] or the caller's own). Open stores the socket under
-	// key Queue. With nil nothing is received unless another program stores the
-	// socket in a map.
+	// XSKMap is the map of the XDP program that redirects packets to sockets ([Attachment.XSKMap]
+	// or the caller's own). Open stores the socket under key Queue. With nil the socket receives
+	// nothing unless another program stores it in a map.
 	XSKMap *ebpf.Map
-	// Mode chooses zero-copy or copy mode. What it became is in Info.ZeroCopy.
+	// Mode selects zero-copy or copy mode. Info.ZeroCopy has the result.
 	Mode BindMode
 
 	// RxRing, TxRing, FillRing and CompletionRing are ring sizes in entries:
 	// powers of two. Default 2048.
 	RxRing, TxRing, FillRing, CompletionRing int
-	// RxFrames is how many frames Open moves from the pool to the fill ring.
-	// Default: half the pool, rounded up, at most FillRing. Negative: none, for sockets
-	// that only send.
+	// RxFrames is the number of frames that Open moves from the pool to the fill ring. Default:
+	// half the pool, rounded up, at most FillRing. Negative: none, for sockets that only send.
 	RxFrames int
-	// MaxPacket is the size in bytes of the largest packet that is to be
-	// received, from its Ethernet header on. Larger ones than a frame has room
-	// for are dropped and counted. Open refuses frames that are too small
-	// for it. Default, and largest value: what the interface's MTU allows.
+	// MaxPacket is the size in bytes of the largest packet to be received, including its Ethernet
+	// header. Packets that do not fit a frame are dropped and counted. Open refuses frames that are
+	// too small for it. The default is the largest value: a packet of the interface's MTU.
 	MaxPacket int
-	// TxBudget is how many frames one system call may send in copy mode; Kick
-	// repeats the call. A garbage collection that stops the world waits for the
-	// call to end: at half a microsecond a packet, about 0.1 ms for the default of
-	// 256 and 1 ms for 2048, which saves little. At most TxRing. Kernels before 6.18
-	// always use 32; see Info.TxBudget.
+	// TxBudget is the number of frames that one system call may send in copy mode; Kick repeats the
+	// call. A garbage collection that stops the world waits for the call to end: at half a
+	// microsecond per packet, about 0.1 ms for the default of 256 and 1 ms for 2048, which saves
+	// little. At most TxRing. Kernels before 6.18 always use 32; see Info.TxBudget.
 	TxBudget int
-	// ShareQueue lets other sockets of the UMEM be bound to the same queue: each has rings of its own for
-	// packets that came in and that are to be sent, and so its own goroutines. All of them
-	// must set it. They share one fill ring, of the size that the first one asked for: a
-	// frame that one of them lent to the kernel comes back with a packet for any. Which socket a
-	// packet is for, the XDP program tells: see AttachConfig.Others; each has an XSKMap of its own,
-	// and without one a socket only sends.
-	// Release, Fill, Refill and Completed take a lock then. Frames that a socket has in flight when it is closed come back
-	// with their completion, or when the last socket of the queue is closed; with that one, those in the fill ring.
-	// Copy mode only, without MultiBuffer and File.
+	// ShareQueue lets other sockets of the UMEM bind to the same queue: each has its own rings for
+	// received packets and for packets to send, and so its own goroutines. All of them must set it.
+	// They share one fill ring, of the size that the first one requested: a frame that one of them
+	// lent to the kernel may return with a packet for any. The XDP program selects the socket for a
+	// packet: see AttachConfig.Others; each socket has its own XSKMap, and without one it only
+	// sends. Release, Fill, Refill and Completed take a lock then. Frames that a socket has in
+	// flight when it is closed return with their completion, or when the last socket of the queue
+	// is closed; those in the fill ring return with the last socket. Copy mode only, without
+	// MultiBuffer and File.
 	ShareQueue bool
 	// MultiBuffer lets a packet span several frames, in both directions. The
 	// XDP program must be loaded with BPF_F_XDP_HAS_FRAGS, as the one of
@@ -67,30 +62,28 @@ type Config struct {
 	// BusyPoll makes system calls of this socket run the driver's receive
 	// work in the calling thread. Nil: interrupts.
 	BusyPoll *BusyPoll
-	// Spin is the longest time that Poll looks at the rings before it sleeps.
-	// It adapts downwards while spinning does not pay. Default 0: sleep at
-	// once. With more spinning threads than cores everything gets slower.
+	// Spin is the longest time that Poll polls the rings before it sleeps. It adapts downwards
+	// while spinning does not pay off. Default 0: sleep at once. With more spinning threads than
+	// cores everything gets slower.
 	Spin time.Duration
 
-	// BindTimeout is how long Open and Reopen retry while the queue is busy, and
-	// Reclaim waits in zero-copy mode: the kernel releases a queue some time
-	// after its last socket was closed. Default 2s.
+	// BindTimeout is how long Open and Reopen retry while the queue is busy, and Reclaim waits in
+	// zero-copy mode: the kernel releases a queue some time after its last socket was closed.
+	// Default 2s.
 	BindTimeout time.Duration
-	// File is an AF_XDP socket that another process created, see
-	// [NewSocketFD]. Open duplicates it, so the caller may close it; as long as
-	// any process has it open the queue stays taken, and the kernel may write into
-	// the frames that it was lent: see Socket.Reclaim. After an Open that could not
-	// bind it, another one may try, on the same UMEM and with rings of the same
-	// sizes.
+	// File is an AF_XDP socket that another process created, see [NewSocketFD]. Open duplicates it,
+	// so the caller may close it; while any process has it open the queue stays taken, and the
+	// kernel may write into the frames that it was lent: see Socket.Reclaim. After an Open that
+	// could not bind it, another one may try, on the same UMEM and with rings of the same sizes.
 	File *os.File
 }
 
-// BindMode is a choice between copy and zero-copy mode.
+// BindMode selects copy or zero-copy mode.
 type BindMode uint8
 
 const (
-	// BindAuto uses zero-copy where the driver has it and keeps to frames that it was
-	// lent, which igb does not (see the README's limits); else copy mode.
+	// BindAuto uses zero-copy if the driver supports it and respects the ownership of frames, which
+	// igb does not (see the README's limits); else copy mode.
 	BindAuto BindMode = iota
 	// BindCopy uses copy mode.
 	BindCopy
@@ -98,11 +91,11 @@ const (
 	BindZeroCopy
 )
 
-// defaultTxBudget makes the system call a small part of the work for its
-// packets, without keeping a garbage collection waiting for long.
+// defaultTxBudget makes the system call a small part of the cost of its packets, without delaying a
+// garbage collection for long.
 const defaultTxBudget = 256
 
-// setDefaults completes a configuration and refuses impossible ones.
+// setDefaults completes a configuration and refuses invalid ones.
 func (c *Config) setDefaults(pool *Pool) error {
 	if pool == nil {
 		return fmt.Errorf("%w: pool is nil", ErrConfig)
@@ -131,7 +124,7 @@ func (c *Config) setDefaults(pool *Pool) error {
 	if err := c.checkShareQueue(); err != nil {
 		return err
 	}
-	// The kernel would take an array for one, and no packet would come.
+	// The kernel would accept an array, but no packet would arrive.
 	if m := c.XSKMap; m != nil && (m.Type() != ebpf.XSKMap || c.Queue >= int(m.MaxEntries())) {
 		return fmt.Errorf("%w: Config.XSKMap, a %v of %d entries, is no XSKMAP with queue %d; make it larger (AttachConfig.Queues), or pass another map",
 			ErrConfig, m.Type(), m.MaxEntries(), c.Queue)
@@ -163,10 +156,12 @@ func (c *Config) setDefaults(pool *Pool) error {
 	return nil
 }
 
-// checkShareQueue refuses what sockets on one queue cannot have. In zero-copy mode xsk_tx_peek_release_fallback of
-// net/xdp/xsk.c (Linux 5.11 to 6.18, at least) takes as many packets of all sockets as the driver has room for, and writes them into an array
-// of the size of one socket's TX ring (xp_alloc_tx_descs): beyond its end, into other memory of the kernel.
-// Of packets in several frames, the kernel may keep a part between calls, which is then mixed up with another socket's.
+// checkShareQueue refuses configurations that sockets on one queue cannot have. In zero-copy mode
+// xsk_tx_peek_release_fallback of net/xdp/xsk.c (Linux 5.11 to 6.18, at least) takes as many
+// packets of all sockets as the driver has room for, and writes them into an array of the size of
+// one socket's TX ring (xp_alloc_tx_descs): beyond its end, into other kernel memory. Of packets in
+// several frames, the kernel may keep a part between calls, which is then mixed up with another
+// socket's.
 func (c *Config) checkShareQueue() error {
 	switch {
 	case !c.ShareQueue:

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// connect creates (or takes over) the kernel's socket, sets it up, stocks the
-// fill ring, binds, and enters it in the XSKMAP. On error nothing is left but
-// frames in the state "filling", which takeBack returns to the pool.
+// connect creates (or takes over) the kernel's socket, configures it, fills the fill ring, binds,
+// and enters it in the XSKMAP. On error only frames in the state "filling" remain, which takeBack
+// returns to the pool.
 func (s *Socket) connect() (err error) {
 	ifi, err := s.checkInterface()
 	if err != nil {
@@ -64,14 +64,14 @@ func (s *Socket) connect() (err error) {
 		s.calls = turnCalls{s.calls, &s.mates.sending}
 	}
 	if first {
-		// Drivers in zero-copy mode take frames during bind, so stock first.
+		// Drivers in zero-copy mode take frames during bind, so fill the ring first.
 		if err := s.stock(s.cfg.RxFrames); err != nil {
 			return err
 		}
 		s.share = s.cfg.RxFrames
 	}
 	s.setQueue(queueID{s.home.id(), ifi.Index, s.cfg.Queue})
-	s.direct = !s.cfg.ShareQueue // until the kernel tells
+	s.direct = !s.cfg.ShareQueue // until the kernel reports it
 	if err := s.bind(ifi.Index); err != nil {
 		return err
 	}
@@ -83,8 +83,7 @@ func (s *Socket) connect() (err error) {
 	info.ZeroCopy, info.SharedUMEM = flags&unix.XDP_OPTIONS_ZEROCOPY != 0, s.shared
 	info.describe(ifi)
 	s.useClock(&info)
-	// A passed socket may have other descriptors, and then goes on when ours is
-	// closed.
+	// Other descriptors of a passed socket may exist, and keep it open when ours is closed.
 	s.direct = info.ZeroCopy || s.cfg.File != nil
 	s.info.Store(&info)
 	if info.ZeroCopy {
@@ -105,7 +104,7 @@ func (s *Socket) connect() (err error) {
 		}
 	}
 	if !first {
-		// At last: frames in another socket's fill ring are not this one's to take back.
+		// Last: frames in another socket's fill ring are not this one's to take back.
 		if err := s.stock(s.inherit()); err != nil {
 			return errors.Join(err, s.removeFromMap())
 		}
@@ -115,13 +114,14 @@ func (s *Socket) connect() (err error) {
 
 // unwritableMap explains that the XSKMAP cannot be changed, by any process or by this one.
 func (s *Socket) unwritableMap(what string, err error) error {
-	if _, asked := s.cfg.XSKMap.Info(); errors.Is(asked, unix.EPERM) { // which any map allows
+	if _, asked := s.cfg.XSKMap.Info(); errors.Is(asked, unix.EPERM) { // which any map permits
 		return fmt.Errorf("%w: queue %d cannot be %s Config.XSKMap: the process may not call bpf(2), as under the seccomp profile of a container; allow it, or leave Config.XSKMap out and have the map's owner enter Socket.FD: %w", ErrPermission, s.cfg.Queue, what, err)
 	}
 	return fmt.Errorf("%w: queue %d cannot be %s Config.XSKMap, which is frozen, or its descriptor only for reading; pass a map that may be written: %w", ErrConfig, s.cfg.Queue, what, err)
 }
 
-// checkSharing refuses what would let two processors take the same frames from a shared fill ring.
+// checkSharing refuses kernels on which two processors may take the same frames from a shared fill
+// ring.
 func (s *Socket) checkSharing(ifi *net.Interface) error {
 	mode, err := attachedMode(ifi.Index)
 	if err != nil || mode != AttachGeneric || !kernelBefore(kernelRelease(), 6, 15) {
@@ -133,19 +133,18 @@ func (s *Socket) checkSharing(ifi *net.Interface) error {
 	}
 }
 
-// checkInterface finds problems that the kernel would answer with a bare
-// EINVAL, or not at all.
+// checkInterface finds problems for which the kernel would return a bare EINVAL, or nothing.
 func (s *Socket) checkInterface() (*net.Interface, error) {
 	ifi, err := interfaceByName(s.cfg.Interface)
 	if err != nil {
 		return nil, err
 	}
-	// Ethernet header and one VLAN tag come on top of the MTU.
+	// An Ethernet header and one VLAN tag are added to the MTU.
 	need := ifi.MTU + minPacket + 4
 	if s.cfg.MaxPacket > 0 {
 		need = min(need, s.cfg.MaxPacket)
 	}
-	// What is sent need not fit: Send looks at each packet.
+	// Sent packets need not fit: Send checks each of them.
 	if s.cfg.RxFrames > 0 && need > s.umem.RxRoom() && !s.cfg.MultiBuffer && ifi.Flags&net.FlagLoopback == 0 {
 		return nil, fmt.Errorf("%w: %s has MTU %d and packets of up to %d bytes are to be received; a frame of %d has room for %d: "+
 			"use larger frames, less headroom, Config.MultiBuffer, a smaller MTU, or, to drop larger packets, Config.MaxPacket",
@@ -158,9 +157,9 @@ func (s *Socket) checkInterface() (*net.Interface, error) {
 	return ifi, nil
 }
 
-// QueueCounts returns how many receive and transmit queues an interface has in
-// use. Sockets on all of them see all packets. Drivers that do not tell give an
-// error that is [errors.ErrUnsupported].
+// QueueCounts returns how many receive and transmit queues of an interface are in use. Sockets on
+// all of them see all packets. If the driver does not report them, the error is
+// [errors.ErrUnsupported].
 func QueueCounts(ifname string) (rx, tx int, err error) {
 	if _, err := interfaceByName(ifname); err != nil {
 		return 0, 0, err
@@ -190,14 +189,14 @@ func (s *Socket) createFD() error {
 	return err
 }
 
-// setQueue is for siblings, which may not have the same.
+// setQueue takes the lock because siblings may bind to a different queue.
 func (s *Socket) setQueue(q queueID) {
 	s.umem.mu.Lock()
 	defer s.umem.mu.Unlock()
 	s.queue = q
 }
 
-// setFD is for goroutines that ask for the descriptor, and for siblings.
+// setFD takes the lock because other goroutines and siblings read the descriptor.
 func (s *Socket) setFD(fd int) {
 	s.umem.mu.Lock()
 	defer s.umem.mu.Unlock()
@@ -218,8 +217,7 @@ func newSocket() (int, error) {
 	return fd, nil
 }
 
-// setRingSizes creates the rings in the kernel, unless a passed socket has them
-// already.
+// setRingSizes creates the rings in the kernel, unless a passed socket already has them.
 func (s *Socket) setRingSizes(first bool) error {
 	sizes := [...]struct {
 		name string
@@ -236,7 +234,7 @@ func (s *Socket) setRingSizes(first bool) error {
 	}
 	own := sizes[:]
 	if !first {
-		own = sizes[2:] // the kernel refuses to bind one that has its own
+		own = sizes[2:] // the kernel refuses to bind a socket that has its own
 	}
 	for _, r := range own {
 		err := unix.SetsockoptInt(s.fd, unix.SOL_XDP, r.opt, r.size)
@@ -250,16 +248,16 @@ func (s *Socket) setRingSizes(first bool) error {
 	return nil
 }
 
-// kernelTxBudget is TX_BATCH_SIZE of net/xdp/xsk.c: what a system call sends in
-// copy mode unless XDP_MAX_TX_SKB_BUDGET raises it.
+// kernelTxBudget is TX_BATCH_SIZE of net/xdp/xsk.c: the number of packets that a system call sends
+// in copy mode unless XDP_MAX_TX_SKB_BUDGET raises it.
 const kernelTxBudget = 32
 
-// setTxBudget removes two causes of TX that stalls after a few frames in copy
-// mode: the number of frames for each system call, and the send buffer, which
-// is charged with the size of every packet in flight.
+// setTxBudget removes two causes of TX stalls after a few frames in copy mode: the number of frames
+// for each system call, and the send buffer, which is charged with the size of every packet in
+// flight.
 func (s *Socket) setTxBudget() (int, error) {
-	// The kernel doubles the value. A socket buffer's own structures take less
-	// than a kilobyte beside the data.
+	// The kernel doubles the value. A socket buffer's own structures take less than a kilobyte in
+	// addition to the data.
 	size := s.cfg.TxRing * (s.umem.cfg.FrameSize + 1024) / 2
 	if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, size); err != nil {
 		// Without CAP_NET_ADMIN: as much as net.core.wmem_max allows.
@@ -280,7 +278,7 @@ func (s *Socket) setTxBudget() (int, error) {
 	return s.cfg.TxBudget, nil
 }
 
-// mapRings maps the rings: of a shared queue that has its own already, RX and TX.
+// mapRings maps the rings: only RX and TX for a later socket of a shared queue.
 func (s *Socket) mapRings(first bool) error {
 	off, err := getMmapOffsets(s.fd)
 	if err != nil {

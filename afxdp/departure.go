@@ -19,20 +19,19 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// queueID names a queue. Indexes of interfaces are unique in their namespace.
+// queueID identifies a queue. Indexes of interfaces are unique in their namespace.
 type queueID struct {
 	ns             sys.NamespaceID
 	ifindex, queue int
 }
 
-// A departure is what a socket in zero-copy mode leaves behind: a queue whose
-// device may still read and write the frames that it was lent. The kernel stops
-// the queue in a workqueue, some time after the socket is closed (xp_put_pool
-// and xp_clear_dev in net/xdp/xsk_buff_pool.c).
+// A departure is the remaining effect of a closed socket in zero-copy mode: a queue whose device
+// may still read and write the frames that it was lent. The kernel stops the queue in a workqueue,
+// some time after the socket is closed (xp_put_pool and xp_clear_dev in net/xdp/xsk_buff_pool.c).
 //
-// It takes the queue's pool of frames from the device first and gives the queue
-// free afterwards. So the device has released the frames as soon as any socket was bound to
-// that queue, or if there is no such queue any more.
+// It first takes the queue's pool of frames from the device and then releases the queue. So the
+// device has released the frames as soon as any socket was bound to that queue, or if the queue no
+// longer exists.
 type departure struct {
 	queueID
 	home *namespace
@@ -40,14 +39,14 @@ type departure struct {
 	gone atomic.Bool
 }
 
-// departures are those that are not known to be over, of all UMEMs: a socket on
-// another one may be the next on the queue.
+// departures are those that may not be over, of all UMEMs: the next socket on the queue may be on
+// another UMEM.
 var departures struct {
 	sync.Mutex
 	of map[queueID][]*departure
 }
 
-// depart notes that the socket of a queue is about to be closed.
+// depart records that the socket of a queue is about to be closed.
 func depart(q queueID, home *namespace, umem *UMEM) *departure {
 	d := &departure{queueID: q, home: home, umem: umem}
 	departures.Lock()
@@ -59,8 +58,7 @@ func depart(q queueID, home *namespace, umem *UMEM) *departure {
 	return d
 }
 
-// departed notes that the device has released all frames of a queue's former
-// sockets.
+// departed records that the device has released all frames of a queue's former sockets.
 func departed(q queueID) {
 	departures.Lock()
 	defer departures.Unlock()
@@ -70,7 +68,7 @@ func departed(q queueID) {
 	delete(departures.of, q)
 }
 
-// forgetDepartures drops those of a UMEM that is being closed.
+// forgetDepartures removes those of a UMEM that is being closed.
 func forgetDepartures(u *UMEM) {
 	departures.Lock()
 	defer departures.Unlock()
@@ -111,9 +109,8 @@ func (d *departure) await(ctx context.Context) error {
 	return nil
 }
 
-// isFree reports whether a queue has no socket and no device that works for a former
-// one, or does not exist. It binds a socket of its own, for an instant and in
-// copy mode, for which the driver does nothing.
+// isFree reports whether a queue has no socket and no device that still works for a former one, or
+// does not exist. It briefly binds its own socket in copy mode, for which the driver does nothing.
 func isFree(ifindex, queue int) (free bool, err error) {
 	fd, err := newSocket()
 	if err != nil {
@@ -144,8 +141,8 @@ func isFree(ifindex, queue int) (free bool, err error) {
 	return false, os.NewSyscallError("bind", err)
 }
 
-// awaitDevice waits until the device has released the frames that the socket's
-// former kernel socket was lent.
+// awaitDevice waits until the device has released the frames that were lent through the previous
+// kernel socket.
 func (s *Socket) awaitDevice(ctx context.Context) error {
 	if err := s.left.await(ctx); err != nil {
 		return err
@@ -154,9 +151,8 @@ func (s *Socket) awaitDevice(ctx context.Context) error {
 	return nil
 }
 
-// takeBack returns the frames of a fill ring that no longer exists to the pool,
-// as soon as the device has released them, for which it waits for as long as
-// for a busy queue. On error they stay lent.
+// takeBack returns the frames of a fill ring that no longer exists to the pool, once the device has
+// released them. It waits for that as long as for a busy queue. On error they stay lent.
 func (s *Socket) takeBack() error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.BindTimeout)
 	defer cancel()

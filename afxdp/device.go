@@ -14,32 +14,32 @@ import (
 	"github.com/libra-ina/libra/internal/netdev"
 )
 
-// Device is what an interface and its driver can do, as the kernel tells (generic
-// netlink family netdev, ethtool). What the kernel is too old to tell of is false.
+// Device describes the features of an interface and its driver, as the kernel reports them (generic
+// netlink family netdev, ethtool). Features that the kernel is too old to report are false.
 type Device struct {
-	Driver string // "igb"; "" if the driver does not tell
-	Known  bool   // the kernel tells what follows: Linux 6.3
+	Driver string // "igb"; "" if the driver does not report it
+	Known  bool   // the kernel reports the following fields: Linux 6.3
 
 	Native      bool // AttachNative
 	ZeroCopy    bool // BindZeroCopy
 	MultiBuffer bool // programs that accept packets of several buffers
-	// MaxSegments is how many frames a packet may span in zero-copy mode, in
-	// either direction: 0 without zero-copy, 1 without Config.MultiBuffer there (Linux 6.6).
+	// MaxSegments is the largest number of frames of a packet in zero-copy mode, in either
+	// direction: 0 without zero-copy, 1 if the device has no Config.MultiBuffer there (Linux 6.6).
 	MaxSegments int
 
-	// Hints that it gives, see RxHints (Linux 6.8).
+	// Hints that the device gives, see RxHints (Linux 6.8).
 	RxTimestamp, RxHash, RxVLAN bool
-	// Requests that it fulfils in zero-copy mode, see TxMeta (Linux 6.8; launch
-	// times 6.14). In copy mode the kernel fulfils the first two for every device.
+	// Requests that the device fulfils in zero-copy mode, see TxMeta (Linux 6.8; launch times
+	// 6.14). In copy mode the kernel fulfils the first two for every device.
 	TxTimestamp, TxChecksum, TxLaunchTime bool
-	// Clock is the number of the device's own clock, N in /dev/ptpN, which its
-	// timestamps and launch times are of; -1 for none.
+	// Clock is the number of the device's own clock, N in /dev/ptpN, for its timestamps and launch
+	// times; -1 for none.
 	Clock int
 }
 
-// QueryDevice returns what an interface and its driver can do. Info.Device has the
-// same for an open socket. The calling thread's network namespace must be the
-// interface's. It needs no privilege.
+// QueryDevice returns the features of an interface and its driver. Info.Device has the same for an
+// open socket. The calling thread's network namespace must be the interface's. It needs no
+// privilege.
 func QueryDevice(ifname string) (Device, error) {
 	ifi, err := interfaceByName(ifname)
 	if err != nil {
@@ -56,7 +56,7 @@ func queryDevice(ifi *net.Interface) (Device, error) {
 	}
 	defer unix.Close(fd)
 	d.Driver = driverOf(fd, ifi.Name)
-	if ts, err := unix.IoctlGetEthtoolTsInfo(fd, ifi.Name); err == nil { // a driver may have no answer
+	if ts, err := unix.IoctlGetEthtoolTsInfo(fd, ifi.Name); err == nil { // a driver may not support it
 		d.Clock = int(ts.Phc_index)
 	}
 	has, err := netdev.Describe(ifi.Index)
@@ -73,8 +73,8 @@ func queryDevice(ifi *net.Interface) (Device, error) {
 	return d, nil
 }
 
-// driverOf returns the name of an interface's driver, "" if that does not tell. Any
-// socket of the Internet protocols will do.
+// driverOf returns the name of an interface's driver, "" if it is not reported. fd may be any
+// socket of the Internet protocols.
 func driverOf(fd int, ifname string) string {
 	info, err := unix.IoctlGetEthtoolDrvinfo(fd, ifname)
 	if err != nil {
@@ -83,14 +83,14 @@ func driverOf(fd int, ifname string) string {
 	return unix.ByteSliceToString(info.Driver[:])
 }
 
-// describe adds what the driver tells of itself. A socket works without knowing.
+// describe adds the driver's description. A socket works without it.
 func (i *Info) describe(ifi *net.Interface) {
 	i.Device, _ = queryDevice(ifi)
 	napi, _ := netdev.ReceiveNAPI(ifi.Index, i.Queue)
 	i.NAPI = int(napi)
 }
 
-// name is the driver's for an error.
+// name returns the driver's name for an error.
 func (d Device) name() string {
 	if d.Driver == "" {
 		return "the driver"
@@ -118,9 +118,8 @@ func (d Device) zeroCopyError(cfg *Config, err error) error {
 	return e
 }
 
-// lacks explains why a request of a packet's metadata would be ignored by
-// the device; nil if it would not. A packet without its checksum, or ahead of its
-// time, is worse than none.
+// lacks explains why the device would ignore a request in a packet's metadata; nil if it would not.
+// A packet without its checksum, or ahead of its time, is worse than none.
 func (i *Info) lacks(request uint64) error {
 	d := &i.Device
 	if !d.Known {

@@ -9,10 +9,9 @@ import (
 	"sync/atomic"
 )
 
-// gate lets one goroutine at a time into a half of a socket and lets Close, called from
-// any goroutine, wait until that one has left. Without it, Close would unmap
-// rings under the feet of a running loop. The cost is two uncontended atomic
-// operations a batch.
+// gate lets one goroutine at a time into a half of a socket and lets Close, called from any
+// goroutine, wait until it has left. Without it, Close would unmap rings that a running loop uses.
+// The cost is two uncontended atomic operations per batch.
 type gate struct {
 	state atomic.Uint32
 	left  chan struct{} // closed by the goroutine that leaves a closed gate
@@ -50,8 +49,8 @@ func (g *gate) leave() {
 // closing reports, to the goroutine inside, that it should leave.
 func (g *gate) closing() bool { return g.state.Load()&gateClosed != 0 }
 
-// close shuts the gate. If a goroutine is inside it calls wake and waits. It
-// returns false if the gate was shut before.
+// close closes the gate. If a goroutine is inside it calls wake and waits. It returns false if the
+// gate was already closed.
 func (g *gate) close(wake func()) bool {
 	for {
 		old := g.state.Load()

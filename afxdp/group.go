@@ -22,35 +22,36 @@ import (
 // GroupConfig describes the sockets of an interface. Match is required, unless
 // Socket.RxFrames is negative.
 type GroupConfig struct {
-	// Match tells which packets the sockets receive; all others pass to the
-	// kernel's stack as without them. With a negative Socket.RxFrames the sockets
-	// only send: then there is no Match, and no program is attached.
+	// Match selects the packets that the sockets receive; all others pass to the kernel's stack.
+	// With a negative Socket.RxFrames the sockets only send: then there is no Match, and no program
+	// is attached.
 	Match Match
-	// Queues are those to serve. Default: all receive queues that the interface has in
-	// use; of sockets that only send, all transmit queues. Packets of other queues pass to the kernel's stack.
+	// Queues are the queues to serve. Default: all receive queues of the interface that are in use;
+	// for sockets that only send, all transmit queues. Packets of other queues pass to the kernel's
+	// stack.
 	Queues []int
-	// Frames is how many frames each queue has, half of which wait for packets.
-	// Default 4096, which are 8 MB.
+	// Frames is the number of frames of each queue, half of which wait for packets. Default 4096,
+	// which are 8 MB.
 	Frames int
 
-	// Attach, Socket and UMEM have the rest. What follows from the fields above and
-	// from the interface is filled in and must be zero: Attach.Interface, Match, Program
-	// and Queues, and Others, for which a Group has no sockets; Socket.Interface, Queue, XSKMap and File; UMEM.Frames. The default of
-	// UMEM.FrameSize is the smallest that packets of the interface's MTU fit. Socket.MultiBuffer
-	// sets Attach.MultiBuffer, too.
+	// Attach, Socket and UMEM have the other settings. OpenAll fills in fields that follow from
+	// those above and from the interface, which must be zero: Attach.Interface, Match, Program and
+	// Queues, and Others, for which a Group has no sockets; Socket.Interface, Queue, XSKMap and
+	// File; UMEM.Frames. The default of UMEM.FrameSize is the smallest size that fits packets of
+	// the interface's MTU. Socket.MultiBuffer also sets Attach.MultiBuffer.
 	Attach AttachConfig
 	Socket Config
 	UMEM   UMEMConfig
 }
 
-// A Group is a socket on each of several queues of one interface, with one UMEM, a pool
-// for each socket, and the XDP program. Its methods are safe for concurrent use.
+// A Group is a socket on each of several queues of one interface, with one UMEM, a pool for each
+// socket, and the XDP program. Its methods are safe for concurrent use.
 type Group struct {
 	umem    *UMEM
 	sockets []*Socket
 	home    *namespace // of the interface, while there are sockets
 
-	mu      sync.Mutex  // guards what follows
+	mu      sync.Mutex  // guards the fields below
 	program *Attachment // nil if the sockets only send
 	ran     bool
 	running bool
@@ -58,9 +59,9 @@ type Group struct {
 	freeing bool // Run frees the memory
 }
 
-// OpenAll opens a socket on every queue of an interface, or on those of
-// cfg.Queues, attaches the program that brings them packets, and makes the
-// memory for them. If it fails the interface is as it was.
+// OpenAll opens a socket on every queue of an interface, or on those of cfg.Queues, attaches the
+// program that redirects packets to them, and allocates their memory. If it fails the interface is
+// unchanged.
 func OpenAll(ifname string, cfg GroupConfig) (g *Group, err error) {
 	ifi, err := interfaceByName(ifname)
 	if err != nil {
@@ -103,7 +104,7 @@ func OpenAll(ifname string, cfg GroupConfig) (g *Group, err error) {
 	return g, nil
 }
 
-// setDefaults completes a configuration, and refuses one that says something twice.
+// setDefaults completes a configuration, and refuses one with fields that must be zero.
 func (c *GroupConfig) setDefaults(ifi *net.Interface) error {
 	for name, given := range map[string]bool{
 		"Attach.Interface": c.Attach.Interface != "", "Attach.Match": c.Attach.Match.op != matchInvalid || c.Attach.Match.err != nil,
@@ -157,8 +158,8 @@ func (c *GroupConfig) setDefaults(ifi *net.Interface) error {
 	return nil
 }
 
-// queuesInUse returns how many receive queues an interface has in use, or transmit queues for sockets that only
-// send; if its driver does not tell, how many it was made with.
+// queuesInUse returns how many receive queues of an interface are in use, or transmit queues for
+// sockets that only send; if its driver does not report that, the number with which it was created.
 func queuesInUse(ifi *net.Interface, send bool) (int, error) {
 	choose := func(rx, tx int) int {
 		if send {
@@ -177,8 +178,8 @@ func queuesInUse(ifi *net.Interface, send bool) (int, error) {
 	return max(1, choose(l.Attrs().NumRxQueues, l.Attrs().NumTxQueues)), nil
 }
 
-// Sockets returns the sockets, in the order of their queues. Each belongs to the
-// goroutine that Run calls for it.
+// Sockets returns the sockets, in the order of their queues. Each belongs to the goroutine of Run
+// for it.
 func (g *Group) Sockets() []*Socket { return slices.Clone(g.sockets) }
 
 // Snapshot adds up the counters of all sockets, as [Socket.Snapshot] reads them.
@@ -194,22 +195,22 @@ func (g *Group) Snapshot() (Stats, error) {
 	return sum, nil
 }
 
-// Run calls loop once for each socket, in a goroutine of its own that is locked to its
-// thread, and waits for all to return. [Serve] makes a loop of a function that handles
-// packets.
+// Run calls loop once for each socket, in its own goroutine that is locked to its thread, and waits
+// for all to return. [Serve] makes a loop from a function that handles packets.
 //
-// When ctx is done, Run closes the sockets: their methods return net.ErrClosed, a Poll that
-// sleeps included. Run then returns nil. It returns nil also after Close, and
-// when all loops return nil. The socket of a loop that returns nil is closed at once: what comes for its queue
-// while others go on is the kernel's.
+// When ctx is done, Run closes the sockets: their methods, including a Poll that sleeps, return
+// net.ErrClosed. Run then returns nil. It also returns nil after Close, and when all loops return
+// nil. The socket of a loop that returns nil is closed at once: while others continue, the kernel
+// gets the packets of its queue.
 //
-// A loop that returns an ErrLinkDown or ErrInterfaceGone, or an ErrNoProgram if the Group has one, is called again when its
-// interface is back, with the program on it ([Socket.Recover]); the frames that it
-// held are lost to the pool unless it has given them back. A program that another one took off is put on
-// again within a second; if there is another one's then, Run ends with ErrProgramAttached. For descriptors that this needs and the process
-// has not left it waits. With any other error Run closes
-// all sockets and returns it; but the net.ErrClosed of a socket that was closed by its own Close
-// ends that socket's loop only. A Group runs once.
+// A loop that returns an ErrLinkDown or ErrInterfaceGone, or an ErrNoProgram if the Group has a
+// program, is called again when its interface is back, with the program attached
+// ([Socket.Recover]); the frames that it held are lost to the pool unless it has returned them. A
+// program that another process detached is attached again within a second; if another program is
+// there then, Run ends with ErrProgramAttached. If the process has no descriptors left for this,
+// Run waits for them. With any other error Run closes all sockets and returns it; but the
+// net.ErrClosed of a socket that was closed by its own Close ends only that socket's loop. A Group
+// runs once.
 func (g *Group) Run(ctx context.Context, loop func(*Socket) error) error {
 	g.mu.Lock()
 	again := g.ran
@@ -240,7 +241,7 @@ func (g *Group) Run(ctx context.Context, loop func(*Socket) error) error {
 	return errors.Join(append(errs, closing, g.ranOut())...)
 }
 
-// ranOut frees the memory after a Close that found goroutines at work in it.
+// ranOut frees the memory after a Close during which goroutines still used it.
 func (g *Group) ranOut() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -258,7 +259,8 @@ func (g *Group) run(ctx context.Context, s *Socket, loop func(*Socket) error) er
 	}
 	for err == nil {
 		err = loop(s)
-		// For want of a program drivers send nothing in zero-copy mode. The Group's is put on again.
+		// Without a program, drivers send nothing in zero-copy mode. The Group's program is
+		// attached again.
 		noProgram := errors.Is(err, ErrNoProgram) && g.program != nil
 		if !errors.Is(err, ErrLinkDown) && !errors.Is(err, ErrInterfaceGone) && !noProgram {
 			break
@@ -266,15 +268,15 @@ func (g *Group) run(ctx context.Context, s *Socket, loop func(*Socket) error) er
 		err = g.recover(ctx, s)
 	}
 	if s.closing() && errors.Is(err, net.ErrClosed) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		err = nil // it was to end
+		err = nil // it was meant to end
 	}
 	if err == nil {
-		err = s.Close() // what comes for its queue now is the kernel's
+		err = s.Close() // the kernel gets the packets of its queue from now on
 	}
 	return errors.Join(err, unpin())
 }
 
-// recover waits until a socket's interface works again, with the program on it.
+// recover waits until a socket's interface works again, with the program attached.
 func (g *Group) recover(ctx context.Context, s *Socket) error {
 	for {
 		err := s.Recover(ctx)
@@ -293,16 +295,18 @@ func (g *Group) recover(ctx context.Context, s *Socket) error {
 	}
 }
 
-// lacksDescriptors reports whether something failed for want of descriptors, which others of the process may close soon.
+// lacksDescriptors reports whether an error is a lack of descriptors, which other parts of the
+// process may soon close.
 func lacksDescriptors(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 }
 
-// programCheck is how often keepProgram looks.
+// programCheck is the period of keepProgram.
 const programCheck = time.Second
 
-// keepProgram puts the program on again when another one has taken it off, which no socket notices, until ctx is done. An interface
-// that is down may still be set, or be none of ours: then the loops that wait for it do that, when it is up.
+// keepProgram attaches the program again when another process has detached it, which no socket
+// notices, until ctx is done. An interface that is down may still be changing, or be a different
+// one: then the loops that wait for it attach the program, when it is up.
 func (g *Group) keepProgram(ctx context.Context) error {
 	for {
 		select {
@@ -310,14 +314,15 @@ func (g *Group) keepProgram(ctx context.Context) error {
 			return nil
 		case <-time.After(programCheck):
 		}
-		// That the interface is gone or down the loops will tell.
+		// The loops report that the interface is gone or down.
 		if err := g.reattach(0); err != nil && !errors.Is(err, ErrInterfaceGone) && !errors.Is(err, ErrLinkDown) && !lacksDescriptors(err) {
 			return err
 		}
 	}
 }
 
-// reattach puts the program on the interface unless it is on that with the index, which a socket was bound to; 0 stands for any.
+// reattach attaches the program to the interface unless it is on the one with the index, to which a
+// socket was bound; 0 means any.
 func (g *Group) reattach(ifindex int) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -339,7 +344,7 @@ func (g *Group) reattach(ifindex int) error {
 	})
 }
 
-// closeSockets takes the program off first: packets that come meanwhile are the kernel's.
+// closeSockets detaches the program first, so that the kernel gets packets that arrive meanwhile.
 func (g *Group) closeSockets() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -354,15 +359,14 @@ func (g *Group) closeSockets() error {
 	for _, s := range g.sockets {
 		errs = append(errs, s.Close())
 	}
-	if g.program != nil { // last: a socket takes itself out of its map, also one that is being closed by its user
+	if g.program != nil { // last: a socket removes itself from its map, even one that its user is closing
 		errs = append(errs, g.program.Close())
 	}
 	return errors.Join(errs...)
 }
 
-// Close takes the program off the interface, closes the sockets, which ends a Run,
-// and frees the memory; if a Run has not returned, it does so at its end. Close may be called
-// more than once.
+// Close detaches the program from the interface, closes the sockets, which ends a Run, and frees
+// the memory, or leaves that to a Run that has not returned. Close may be called more than once.
 func (g *Group) Close() error {
 	err := g.closeSockets()
 	g.mu.Lock()

@@ -6,8 +6,8 @@ package afxdp
 
 import "github.com/libra-ina/libra/internal/sys"
 
-// half is what one goroutine has of a socket for itself: the one that receives, or the
-// one that sends. What both would write is there twice.
+// half is the part of a socket that belongs to one goroutine: the one that receives, or the one
+// that sends. Fields that both would write exist twice.
 type half struct {
 	gate      gate
 	wake      sys.Waker
@@ -16,7 +16,7 @@ type half struct {
 	published publishedCounters
 }
 
-// side tells which halves of a socket a call needs.
+// side selects the halves of a socket that a call needs.
 type side uint8
 
 const (
@@ -25,7 +25,7 @@ const (
 	both = receiving | sending
 )
 
-// sideOf is whose a Poll for these events is. One for nothing but Wake is the sender's,
+// sideOf returns the side of a Poll for these events. One for nothing but Wake is the sender's,
 // which waits for a time to send.
 func sideOf(want Events) side {
 	switch want & (EventRx | EventCompletion) {
@@ -62,7 +62,7 @@ func (s *Socket) leave(which side) {
 	}
 }
 
-// half is the one by which a caller in these halves sleeps and counts.
+// half returns the half with which a caller in these halves sleeps and counts.
 func (s *Socket) half(which side) *half {
 	if which&receiving != 0 {
 		return &s.in
@@ -70,7 +70,7 @@ func (s *Socket) half(which side) *half {
 	return &s.out
 }
 
-// takeWake reports whether Wake was called since one of these halves was told.
+// takeWake reports whether Wake was called since the last report to one of these halves.
 func (s *Socket) takeWake(which side) bool {
 	woken := which&receiving != 0 && s.in.wake.Take()
 	return which&sending != 0 && s.out.wake.Take() || woken
@@ -79,8 +79,8 @@ func (s *Socket) takeWake(which side) bool {
 // closing reports whether Close has begun.
 func (s *Socket) closing() bool { return s.in.gate.closing() }
 
-// shut closes the gates of both halves, when the goroutines inside have left. It
-// returns false if that was done before, or is being done.
+// shut closes the gates of both halves, after the goroutines inside have left. It returns false if
+// that was done before, or is in progress.
 func (s *Socket) shut() bool {
 	if !s.in.gate.close(s.in.wake.Interrupt) {
 		return false
@@ -89,9 +89,9 @@ func (s *Socket) shut() bool {
 	return true
 }
 
-// Wake makes a current or the next Poll return with EventWake: one of the goroutine that
-// receives, and one of the goroutine that sends. It may be called from any goroutine,
-// also after Close.
+// Wake makes a current or the next Poll return with EventWake: one Poll of the goroutine that
+// receives, and one of the goroutine that sends. It may be called from any goroutine, even after
+// Close.
 func (s *Socket) Wake() {
 	s.in.wake.Wake()
 	s.out.wake.Wake()

@@ -18,19 +18,18 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// A hook is an interface's XDP hook while this process has a program there: an
-// Attachment's, or one that passes every packet on, for sockets in zero-copy
-// mode. Drivers send for those only while there is some program (igb, ice and
-// i40e answer EINVAL otherwise, mlx5 ENETDOWN).
+// A hook is an interface's XDP hook while this process has a program there: an Attachment's, or one
+// that passes every packet, for sockets in zero-copy mode. Drivers send for those only while there
+// is some program (igb, ice and i40e return EINVAL otherwise, mlx5 ENETDOWN).
 //
-// Both share one link. So an Attachment may come after such sockets and go before
-// them, and the hook is never empty meanwhile.
+// Both share one link. So an Attachment may be opened after such sockets and closed before them,
+// and the hook is never empty meanwhile.
 type hook struct {
 	id      hookID
 	link    link.Link
 	pass    *ebpf.Program // while no Attachment has the link
 	sockets int           // in zero-copy mode
-	idle    bool          // the link is closed: the next one takes its place
+	idle    bool          // the link is closed: the next hook replaces this one
 }
 
 type hookID struct {
@@ -43,7 +42,7 @@ var hooks struct {
 	of map[hookID]*hook
 }
 
-// take puts an Attachment's program on the interface.
+// takeHook puts an Attachment's program on the interface.
 func takeHook(id hookID, prog *ebpf.Program, flags link.XDPAttachFlags) (*hook, error) {
 	hooks.Lock()
 	defer hooks.Unlock()
@@ -76,8 +75,8 @@ func addHook(id hookID, l link.Link, pass *ebpf.Program) *hook {
 	return h
 }
 
-// give takes the Attachment's program off, and leaves one that passes packets on
-// for as long as sockets need it.
+// give detaches the Attachment's program, and leaves one that passes packets for as long as sockets
+// need it.
 func (h *hook) give() error {
 	hooks.Lock()
 	defer hooks.Unlock()
@@ -95,7 +94,7 @@ func (h *hook) give() error {
 	}
 	err = fmt.Errorf("afxdp: put a program that passes packets on in the place of the detached one: %w", err)
 	if errors.Is(err, unix.ENOLINK) {
-		err = nil // the interface is gone, and with it what the sockets needed, or another one has detached the link
+		err = nil // the interface, which the sockets needed, is gone, or another process has detached the link
 	}
 	return errors.Join(pass.Close(), h.rest(), err)
 }
@@ -106,8 +105,8 @@ func (h *hook) rest() error {
 	return h.link.Close()
 }
 
-// on returns the index of the interface that the link is on: 0 once that is gone, or the link was detached. One that
-// has the same index since has no link.
+// on returns the index of the link's interface: 0 once that is gone, or the link was detached. A
+// new interface with the same index has no link.
 func (h *hook) on() (ifindex int, err error) {
 	info, err := h.link.Info()
 	if err != nil {
@@ -116,7 +115,7 @@ func (h *hook) on() (ifindex int, err error) {
 	return int(info.XDP().Ifindex), nil
 }
 
-// works reports whether there is a hook, and its link does something. What cannot be asked is taken to.
+// works reports whether there is a hook whose link is attached. If that is unknown, it is assumed.
 func (h *hook) works() bool {
 	if h == nil || h.idle {
 		return false
@@ -138,9 +137,9 @@ func (h *hook) close() error {
 	return err
 }
 
-// useHook makes sure, for a socket in zero-copy mode, that there is a program on the
-// interface. It returns nil if there is one of another program, or if the process
-// may not attach any: then one that may is expected to have done it.
+// useHook ensures, for a socket in zero-copy mode, that there is a program on the interface. It
+// returns nil if another process's program is there, or if this process may not attach any: then a
+// privileged process is expected to have done it.
 func useHook(id hookID) (*hook, error) {
 	hooks.Lock()
 	defer hooks.Unlock()
@@ -170,7 +169,7 @@ func useHook(id hookID) (*hook, error) {
 	return h, nil
 }
 
-// leave undoes useHook. h may be nil.
+// leave reverts useHook. h may be nil.
 func (h *hook) leave() error {
 	if h == nil {
 		return nil
@@ -184,8 +183,8 @@ func (h *hook) leave() error {
 	return h.close()
 }
 
-// loadPass loads a program that passes every packet on to the kernel's stack. It
-// accepts packets of several buffers, so that it fits every MTU.
+// loadPass loads a program that passes every packet to the kernel's stack. It accepts packets of
+// several buffers, so that it fits every MTU.
 func loadPass() (*ebpf.Program, error) {
 	spec := &ebpf.ProgramSpec{
 		Name: "afxdp_pass", Type: ebpf.XDP, License: "Dual BSD/GPL", Flags: unix.BPF_F_XDP_HAS_FRAGS,
@@ -198,8 +197,8 @@ func loadPass() (*ebpf.Program, error) {
 	return prog, nil
 }
 
-// lacksProgram reports whether the socket's interface is up and has no program,
-// for which reason a driver may refuse to send in zero-copy mode.
+// lacksProgram reports whether the socket's interface is up and has no program, for which reason a
+// driver may refuse to send in zero-copy mode.
 func (s *Socket) lacksProgram() bool {
 	info := s.info.Load()
 	if !info.ZeroCopy {

@@ -20,20 +20,21 @@ func interfaceByName(name string) (*net.Interface, error) {
 	return ifi, explainLookup(strconv.Quote(name), err)
 }
 
-// interfaceByIndex is interfaceByName by another key.
+// interfaceByIndex finds an interface by its index.
 func interfaceByIndex(index int) (*net.Interface, error) {
 	ifi, err := net.InterfaceByIndex(index)
 	return ifi, explainLookup(strconv.Itoa(index), err)
 }
 
-// linkByIndex is interfaceByIndex with what package net does not tell.
+// linkByIndex is interfaceByIndex with the attributes that package net does not report.
 func linkByIndex(index int) (netlink.Link, error) {
 	l, err := netlink.LinkByIndex(index)
 	return l, explainLookup(strconv.Itoa(index), err)
 }
 
-// explainLookup tells an absent interface from a question that failed, for want of descriptors or memory: an errno
-// is of the question, since both packages have an error of their own for the absent one.
+// explainLookup distinguishes an absent interface from a failed lookup, for want of descriptors or
+// memory: an errno belongs to the lookup, since both packages have their own error for the absent
+// one.
 func explainLookup(which string, err error) error {
 	var errno unix.Errno
 	switch {

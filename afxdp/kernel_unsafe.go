@@ -14,13 +14,12 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// This is the one file of the package that imports unsafe. It turns the shared
-// mapping of a ring into typed Go values, and passes the few structures to the
-// kernel for which x/sys/unix has no call. The structures are declared here
-// because x/sys generates its own from the newest header and has renamed their
-// fields before.
+// This is the only file of the package that imports unsafe. It turns the shared mapping of a ring
+// into typed Go values, and passes the few structures to the kernel for which x/sys/unix has no
+// call. The structures are declared here because x/sys generates its own from the newest header and
+// has renamed their fields before.
 
-// ringOffsets is struct xdp_ring_offset: where in a ring's mapping things are.
+// ringOffsets is struct xdp_ring_offset: the offsets in a ring's mapping.
 type ringOffsets struct {
 	Producer, Consumer, Desc, Flags uint64
 }
@@ -30,8 +29,8 @@ type mmapOffsets struct {
 	Rx, Tx, Fill, Completion ringOffsets
 }
 
-// umemReg is struct xdp_umem_reg. Kernels before 6.8 know it without
-// TxMetadataLen and accept the longer form.
+// umemReg is struct xdp_umem_reg. Kernels before 6.8 know it without TxMetadataLen and accept the
+// longer form.
 type umemReg struct {
 	Addr, Len            uint64
 	ChunkSize, Headroom  uint32
@@ -44,7 +43,7 @@ type xdpStatistics struct {
 	RxRingFull, RxFillRingEmptyDescs, TxRingEmptyDescs uint64
 }
 
-// entrySize of the two kinds of ring.
+// Entry sizes of the two kinds of ring.
 const (
 	addrSize = uint64(unsafe.Sizeof(uint64(0)))
 	descSize = uint64(unsafe.Sizeof(xdpDesc{}))
@@ -67,7 +66,7 @@ func newRing(mem []byte, off ringOffsets, n uint32, entry uint64) (ring, error) 
 	return r, nil
 }
 
-// newAddrRing is a fill or completion ring in its mapping.
+// newAddrRing returns a fill or completion ring in its mapping.
 func newAddrRing(mem []byte, off ringOffsets, n uint32) (addrRing, error) {
 	r, err := newRing(mem, off, n, addrSize)
 	if err != nil {
@@ -76,7 +75,7 @@ func newAddrRing(mem []byte, off ringOffsets, n uint32) (addrRing, error) {
 	return addrRing{r, unsafe.Slice((*uint64)(unsafe.Pointer(&mem[off.Desc])), n)}, nil
 }
 
-// newDescRing is an RX or TX ring in its mapping.
+// newDescRing returns an RX or TX ring in its mapping.
 func newDescRing(mem []byte, off ringOffsets, n uint32) (descRing, error) {
 	r, err := newRing(mem, off, n, descSize)
 	if err != nil {
@@ -132,20 +131,20 @@ type ethtoolChannels struct {
 	Rx, Tx, Other, Combined             uint32
 }
 
-// getChannels asks the driver how many queues are in use.
+// getChannels returns the queues that are in use.
 func getChannels(ifname string) (ethtoolChannels, error) {
 	ch := ethtoolChannels{Cmd: unix.ETHTOOL_GCHANNELS}
 	return ch, sys.Ethtool(ifname, unsafe.Pointer(&ch))
 }
 
-// setChannels sets how many queues are in use.
+// setChannels sets the queues that are in use.
 func setChannels(ifname string, ch ethtoolChannels) error {
 	ch.Cmd = unix.ETHTOOL_SCHANNELS
 	return sys.Ethtool(ifname, unsafe.Pointer(&ch))
 }
 
-// getIndirection asks the driver for the receive queues that packets are spread over, by
-// their hash; none if it has no such table.
+// getIndirection returns the receive queues over which the driver spreads packets by their hash;
+// none if it has no such table.
 func getIndirection(ifname string) ([]uint32, error) {
 	// struct ethtool_rxfh_indir: command, size, entries.
 	head := [2]uint32{unix.ETHTOOL_GRXFHINDIR}
@@ -157,16 +156,16 @@ func getIndirection(ifname string) ([]uint32, error) {
 	return table[2:], sys.Ethtool(ifname, unsafe.Pointer(&table[0]))
 }
 
-// setIndirection sets the queues; none has the driver choose.
+// setIndirection sets the queues; none leaves the choice to the driver.
 func setIndirection(ifname string, queues []uint32) error {
 	table := append([]uint32{unix.ETHTOOL_SRXFHINDIR, uint32(len(queues))}, queues...)
 	return sys.Ethtool(ifname, unsafe.Pointer(&table[0]))
 }
 
-// flowSpec is struct ethtool_rx_flow_spec: which packets a rule of the card is for, and
-// the queue that they come in on. Of a value only the bits of its mask count.
+// flowSpec is struct ethtool_rx_flow_spec: the packets of a rule of the card, and their receive
+// queue. Only the bits of a value's mask count.
 type flowSpec struct {
-	Type     uint32 // says how the headers below are laid out
+	Type     uint32 // determines the layout of the headers below
 	Value    [52]byte
 	ValueExt [20]byte
 	Mask     [52]byte
@@ -185,13 +184,13 @@ type flowRules struct {
 	Locations [8192]uint32
 }
 
-// do asks the driver about its rules, or to change one.
+// do requests the driver's rules, or changes one.
 func (r *flowRules) do(ifname string, command uint32) error {
 	r.Cmd = command
 	return sys.Ethtool(ifname, unsafe.Pointer(r))
 }
 
-// getFlags asks for the features of an interface that have a flag.
+// getFlags returns the features of an interface that have a flag.
 func getFlags(ifname string) (uint32, error) {
 	value := [2]uint32{unix.ETHTOOL_GFLAGS} // struct ethtool_value
 	err := sys.Ethtool(ifname, unsafe.Pointer(&value))
@@ -203,8 +202,8 @@ func setFlags(ifname string, flags uint32) error {
 	return sys.Ethtool(ifname, unsafe.Pointer(&value))
 }
 
-// preferNode asks the kernel to place mem on a NUMA node if it can (mbind with
-// MPOL_PREFERRED). mem must not have been touched yet.
+// preferNode requests that the kernel place mem on a NUMA node if it can (mbind with
+// MPOL_PREFERRED). mem must not have been accessed yet.
 func preferNode(mem []byte, node int) error {
 	const mpolPreferred = 1
 	if node < 0 || node >= 64 {
@@ -220,5 +219,5 @@ func preferNode(mem []byte, node int) error {
 	return nil
 }
 
-// addressOf returns where mem lies, to find it in /proc/self/smaps.
+// addressOf returns the address of mem, to find it in /proc/self/smaps.
 func addressOf(mem []byte) uintptr { return uintptr(unsafe.Pointer(&mem[0])) }
