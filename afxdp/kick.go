@@ -10,23 +10,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelCalls are the system calls that packets cause. Tests put a simulated
-// kernel in their place.
+// kernelCalls are the system calls that packets cause. Tests replace them by a simulated kernel.
 type kernelCalls interface {
-	// send makes the kernel look at the TX ring.
+	// send makes the kernel process the TX ring.
 	send() unix.Errno
-	// recv makes the kernel look at the fill ring. In copy mode it only
-	// reports whether the socket still has its interface.
+	// recv makes the kernel process the fill ring. In copy mode it only reports whether the socket
+	// still has its interface.
 	recv() unix.Errno
 }
 
 type socketCalls struct{ fd int }
 
-// The calls do not block, and bypass Go's scheduler: it would take the processor
-// away from a goroutine whose call takes more than some 20µs, as one that
-// sends a hundred packets does, and wake another thread to use it. That costs
-// a tenth of the packet rate. The price is that a garbage collection waits for
-// the call to end, at most for Config.TxBudget packets.
+// The calls do not block, and bypass Go's scheduler, which would take the processor away from a
+// goroutine whose call takes more than some 20µs, as one that sends a hundred packets does, and
+// wake another thread to use it. That costs a tenth of the packet rate. The price is that a garbage
+// collection waits for the call to end, at most for Config.TxBudget packets.
 
 func (c socketCalls) send() unix.Errno {
 	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(c.fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
@@ -38,30 +36,29 @@ func (c socketCalls) recv() unix.Errno {
 	return errno
 }
 
-// linkError translates an errno of send or recv that concerns the interface. It
-// returns nil for errors that pass by themselves.
+// linkError translates an errno of send or recv that concerns the interface. It returns nil for
+// temporary errors.
 func linkError(errno unix.Errno) error {
 	switch errno {
 	case unix.ENETDOWN:
 		return ErrLinkDown
 	case unix.ENXIO, unix.EBADF:
-		// ENXIO: not bound any more, the interface was unregistered. EBADF: a
-		// failed Reopen left no socket.
+		// ENXIO: no longer bound, the interface was unregistered. EBADF: a failed Reopen left no
+		// socket.
 		return ErrInterfaceGone
 	}
 	return nil
 }
 
-// Kick makes the kernel take the packets that Send queued, if it needs to be
-// told: always in copy mode, and in zero-copy mode while the driver sleeps. It
-// makes as many system calls as the kernel needs while they make progress. A
-// kernel that takes no more at the moment (its own buffers are full) is no error:
-// Backlog returns how many are left, and the next Kick or Poll continues. After the
-// driver dropped a packet for lack of room, Kick leaves it alone until half of
-// what it had is completed.
+// Kick makes the kernel send the packets that Send queued, if it needs a wake-up: always in copy
+// mode, and in zero-copy mode while the driver sleeps. It makes as many system calls as the kernel
+// needs while they make progress. It is no error if the kernel accepts no more at the moment
+// because its own buffers are full: Backlog returns the number of remaining packets, and the next
+// Kick or Poll continues. After the driver dropped a packet for lack of room, Kick waits until half
+// of the packets in the driver are completed.
 //
-// It returns ErrLinkDown or ErrInterfaceGone if the interface cannot send;
-// queued packets stay queued.
+// It returns ErrLinkDown or ErrInterfaceGone if the interface cannot send; queued packets stay
+// queued.
 func (s *Socket) Kick() error {
 	if err := s.out.gate.enter(); err != nil {
 		return err
@@ -85,7 +82,7 @@ func (s *Socket) kick() error {
 	if s.holding() {
 		return nil
 	}
-	hidden := uint32(0) // packets that calls may have taken without showing it
+	hidden := uint32(0) // packets that calls may have taken without reporting it
 	for s.tx.needWakeup() || s.cfg.BusyPoll != nil {
 		s.out.count.TxKicks++
 		errno := s.calls.send()
@@ -97,22 +94,21 @@ func (s *Socket) kick() error {
 		case 0:
 			// Before 6.6 also if other sockets have filled the completion ring.
 			if after > 0 && after == before && !s.info.Load().ZeroCopy && s.mates == nil {
-				// What net/xdp/xsk.c does for a queue beyond real_num_tx_queues.
+				// net/xdp/xsk.c does this for a queue beyond real_num_tx_queues.
 				return fmt.Errorf("%w: %s has no transmit queue %d", ErrNoQueue, s.cfg.Interface, s.cfg.Queue)
 			}
 			return nil
 		case unix.EBUSY:
-			// The driver dropped one packet, whose frame completes, and the
-			// kernel stopped there.
+			// The driver dropped one packet, whose frame completes, and the kernel stopped there.
 			s.out.count.TxDropped++
 			s.holdAbove, s.holdKicks = s.inDriver()/2, maxHold
 			return nil
 		case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
-			// EAGAIN: the budget of one call is used up, or send buffer,
-			// completion ring or device queue are full.
+			// EAGAIN: the budget of one call is used up, or send buffer, completion ring or device
+			// queue are full.
 			if after == before {
-				// Before 6.17 the kernel publishes its position only when it
-				// has taken all packets that it saw, whatever its budget.
+				// Before 6.17 the kernel publishes its position only when it has taken all packets
+				// that it saw, whatever its budget.
 				hidden += kernelTxBudget
 				if errno == unix.EAGAIN && hidden < before && s.hidesProgress() {
 					continue
@@ -132,9 +128,9 @@ func (s *Socket) kick() error {
 	return nil
 }
 
-// sendError explains an errno of send that does not pass by itself. In
-// zero-copy mode it is the driver's (ndo_xsk_wakeup); there the kernel skips and
-// counts packets that it refuses, in copy mode they stay at the ring's head.
+// sendError explains a permanent errno of send. In zero-copy mode it is the driver's
+// (ndo_xsk_wakeup); there the kernel skips and counts packets that it refuses, in copy mode they
+// stay at the ring's head.
 func (s *Socket) sendError(errno unix.Errno) error {
 	name := s.cfg.Interface
 	if s.lacksProgram() {
@@ -149,19 +145,19 @@ func (s *Socket) sendError(errno unix.Errno) error {
 	return fmt.Errorf("afxdp: send on %s: %w", name, errno)
 }
 
-// hidesProgress reports whether the kernel may be one that does not report what it
-// has taken while there is more. Those that can be given a budget report it.
+// hidesProgress reports whether the kernel may be one that does not report what it has taken while
+// there is more. Kernels that support a budget report it.
 func (s *Socket) hidesProgress() bool {
 	info := s.info.Load()
 	return !info.ZeroCopy && info.TxBudget == kernelTxBudget
 }
 
-// maxHold is for how many kicks holding believes that the driver will go on.
+// maxHold is the number of kicks for which holding expects the driver to continue.
 const maxHold = 4096
 
-// holding reports whether the driver, which had no room for a packet, should be
-// left alone until it has sent half of what it had then. To offer it more at
-// once costs it, and us, the work for a packet that it then drops.
+// holding reports whether Kick should wait until the driver, which had no room for a packet, has
+// sent half of its packets. Offering more at once costs both sides the work for a packet that the
+// driver then drops.
 func (s *Socket) holding() bool {
 	if s.holdKicks == 0 {
 		return false
@@ -180,8 +176,8 @@ func (s *Socket) inDriver() uint32 {
 	return s.inFlight - min(s.inFlight, queued+completed)
 }
 
-// Backlog returns how many packets Send queued that the kernel has not taken: 0
-// after Close, when there is no ring any more. It is for the goroutine that sends.
+// Backlog returns how many packets Send queued that the kernel has not taken: 0 after Close, when
+// there is no ring any more. Only the sending goroutine may call it.
 func (s *Socket) Backlog() int {
 	if s.out.gate.enter() != nil {
 		return 0

@@ -10,23 +10,22 @@ import (
 	"net/netip"
 )
 
-// A Match tells which packets an XDP program takes from the kernel's stack; all
-// others pass on to it. [Attach] makes a program of it, and Match.Packet tells
-// what that does with a packet.
+// A Match selects the packets that an XDP program takes from the kernel's stack; all others pass to
+// it. [Attach] makes a program from it, and Match.Packet returns the program's decision for a
+// packet.
 //
-// What is looked at: the EtherType, behind one VLAN tag if there is one (802.1Q;
-// the tag of a driver that takes tags off is not seen); the protocol and the
-// addresses of IPv4 packets and of IPv6 packets, whose protocol is the next header's,
-// since extension headers are not followed; the ports of UDP and TCP packets. Fragments
-// and packets with IPv4 options have no ports: a fragment may not have them, and
-// options are for the kernel.
+// Conditions apply to the EtherType, after one VLAN tag if there is one (802.1Q; a tag that the
+// driver removes is not seen); to the protocol and the addresses of IPv4 packets and of IPv6
+// packets, whose protocol is the next header's, since extension headers are not followed; and to
+// the ports of UDP and TCP packets. Fragments and packets with IPv4 options have no ports: a
+// fragment may not contain them, and options are for the kernel.
 //
-// The zero Match is invalid, so that no program takes packets that were not asked
-// for. A Match may be copied, and used by any goroutine.
+// The zero Match is invalid, so that no program takes packets by accident. A Match may be copied,
+// and used by any goroutine.
 type Match struct {
 	op   matchOp
 	args []Match // of and, or, not
-	// Of the others: the values that match, both ends included, or the prefix.
+	// For the other operations: the matching values, both ends included, or the prefix.
 	first, last uint16
 	prefix      netip.Prefix
 	err         error // why it is invalid, nil for the zero value
@@ -51,12 +50,12 @@ const (
 // maxConditions bounds the program, whose jumps reach 2^15 instructions.
 const maxConditions = 256
 
-// MatchAll matches every packet: also ARP, without which other machines cannot
-// reach this one, and SSH.
+// MatchAll matches every packet: even ARP, without which other machines cannot reach this one, and
+// SSH.
 func MatchAll() Match { return Match{op: matchAll} }
 
-// MatchUDP matches UDP packets over IPv4 and IPv6 to one of the ports, also those that the kernel would forward:
-// [MatchDestination] leaves these to it.
+// MatchUDP matches UDP packets over IPv4 and IPv6 to one of the ports, including those that the
+// kernel would forward: [MatchDestination] excludes these.
 func MatchUDP(ports ...uint16) Match {
 	return MatchProtocol(protoUDP).And(matchValues(matchPort, "UDP", ports))
 }
@@ -107,15 +106,15 @@ func MatchDestination(prefixes ...netip.Prefix) Match {
 	return matchPrefixes(matchDestination, "Destination", prefixes)
 }
 
-// And matches packets that m and all others match. That may be none, as with
-// MatchUDP(53).And(MatchTCP(53)), and is no error.
+// And matches packets that m and all others match. It is no error if no packet does, as for
+// MatchUDP(53).And(MatchTCP(53)).
 func (m Match) And(others ...Match) Match { return combine(matchAnd, m, others) }
 
 // Or matches packets that m or one of the others matches.
 func (m Match) Or(others ...Match) Match { return combine(matchOr, m, others) }
 
-// Not matches all packets that m does not match. Alone that takes what the machine
-// lives on, as [MatchAll] does: narrow it with And.
+// Not matches all packets that m does not match. Alone it takes traffic that the machine needs,
+// like [MatchAll]: narrow it with And.
 func (m Match) Not() Match { return combine(matchNot, m, nil) }
 
 func matchRange(op matchOp, name string, first, last uint16) Match {
@@ -125,8 +124,8 @@ func matchRange(op matchOp, name string, first, last uint16) Match {
 	return Match{op: op, first: first, last: last}
 }
 
-// matchValues makes the alternative of several values. A list that came out empty
-// must not widen what is taken, and narrowing it to nothing helps no one.
+// matchValues returns the alternative of several values. An empty list must not match everything,
+// and a Match of nothing would be useless, so it is invalid.
 func matchValues(op matchOp, name string, values []uint16) Match {
 	any := make([]Match, len(values))
 	for i, v := range values {
@@ -156,7 +155,7 @@ func alternative(name string, any []Match) Match {
 	return Match{op: matchOr, args: any}
 }
 
-// combine copies others, which are the caller's.
+// combine copies others, which belong to the caller.
 func combine(op matchOp, m Match, others []Match) Match {
 	args := append([]Match{m}, others...)
 	for _, a := range args {
@@ -167,7 +166,7 @@ func combine(op matchOp, m Match, others []Match) Match {
 	return Match{op: op, args: args}
 }
 
-// Err tells why a Match cannot be used: an ErrConfig. It is nil for a valid one.
+// Err returns why a Match is invalid, an ErrConfig, or nil.
 func (m Match) Err() error {
 	switch {
 	case m.err != nil:
@@ -192,14 +191,14 @@ func (m Match) conditions() int {
 	return n
 }
 
-// Packet reports whether a program made of m takes the packet, which starts with
-// its Ethernet header. An invalid Match, and bytes shorter than that header,
-// which never reach a program, give false.
+// Packet reports whether a program made from m takes the packet, which starts with its Ethernet
+// header. An invalid Match, and bytes shorter than that header, which never reach a program, give
+// false.
 func (m Match) Packet(packet []byte) bool {
 	return len(packet) >= 14 && m.Err() == nil && m.holds(look(packet))
 }
 
-// headers are what a Match looks at.
+// headers are the fields to which a Match applies.
 type headers struct {
 	etherType   uint16
 	ip          bool // the fields below are those of an IP packet
@@ -213,12 +212,12 @@ const (
 	etherIPv4, etherIPv6, etherVLAN = 0x0800, 0x86dd, 0x8100
 	protoTCP, protoUDP              = 6, 17
 	plainIPv4                       = 0x45   // version 4, five words: no options
-	fragmentField                   = 0x3fff // of the field: all but "don't fragment"
-	portsRoom                       = 8      // a UDP header; what a TCP packet needs to be one of ours, too
+	fragmentField                   = 0x3fff // of the field: all bits except "don't fragment"
+	portsRoom                       = 8      // a UDP header; also the least for a TCP packet with ports
 )
 
-// look reads the headers of an Ethernet packet. A tag that is cut off is like any
-// other EtherType, as is the type of a packet that is not what it says.
+// look reads the headers of an Ethernet packet. A truncated tag counts as an unknown EtherType, and
+// so does the type of a packet whose contents contradict it.
 func look(packet []byte) (h headers) {
 	h.etherType = binary.BigEndian.Uint16(packet[12:])
 	body := packet[14:]

@@ -11,24 +11,23 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// A matchProgram becomes the instructions of a Match. They look at the headers once
-// and then know what kind of packet it is. What follows is, for each kind, the Match
-// without the conditions that the kind decides: of a Match of UDP ports nothing
-// is left to look at in an ARP packet.
+// A matchProgram generates the instructions of a Match. They read the headers once, which
+// determines the packet's kind. For each kind follows the Match without the conditions that the
+// kind decides: a Match of UDP ports leaves no condition for an ARP packet.
 //
-// R6 holds the context, R7 the EtherType. R2 points to what follows the Ethernet
-// header, R3 to the packet's end. R4 and R5 hold fields.
+// R6 holds the context, R7 the EtherType. R2 points after the Ethernet header, R3 to the packet's
+// end. R4 and R5 hold fields.
 type matchProgram struct {
 	match  Match
 	insns  asm.Instructions
-	kinds  []packetKind // whose conditions are still to be written
+	kinds  []packetKind // whose conditions are not written yet
 	labels int
 	here   string            // label of the next instruction
-	same   map[string]string // other labels of an instruction, and the one that it has
+	same   map[string]string // other labels of an instruction, and its first one
 	jumped map[string]bool   // to these labels
 }
 
-// packetKind is what is known of a packet.
+// packetKind is the known part of a packet's headers.
 type packetKind struct {
 	ip       uint16 // etherIPv4, etherIPv6, or 0 for a packet that is neither
 	protocol uint8  // protoUDP or protoTCP, for a packet that has ports
@@ -36,14 +35,14 @@ type packetKind struct {
 
 const (
 	take = "take" // label of the instructions that redirect the packet
-	pass = "pass" // of those that pass it on
+	pass = "pass" // of those that pass it
 )
 
 func (k packetKind) label() string { return fmt.Sprintf("kind %#x %d", k.ip, k.protocol) }
 
-// program returns instructions that come to those of redirect, which end the
-// program, with packets that match, and pass the others on. The verifier refuses
-// instructions that nothing leads to, so redirect is left out where nothing does.
+// program returns instructions that reach those of redirect, which end the program, for packets
+// that match, and pass the others. The verifier refuses unreachable instructions, so redirect is
+// omitted if nothing reaches it.
 func (m Match) program(redirect asm.Instructions) asm.Instructions {
 	p := &matchProgram{match: m, same: make(map[string]string), jumped: make(map[string]bool)}
 	p.add(asm.Mov.Reg(asm.R6, asm.R1))
@@ -99,13 +98,13 @@ func (p *matchProgram) newLabel() string {
 
 func (p *matchProgram) jump(to string) asm.Instruction { return asm.Ja.Label(p.to(to)) }
 
-// to notes that something leads to a label.
+// to records a jump to a label.
 func (p *matchProgram) to(label string) string {
 	p.jumped[label] = true
 	return label
 }
 
-// load loads a field of the header at R2 in the host's order.
+// load loads a field of the header at R2 in the host's byte order.
 func (p *matchProgram) load(off int16, size asm.Size) {
 	p.add(asm.LoadMem(asm.R4, asm.R2, off, size))
 	if size != asm.Byte {
@@ -113,13 +112,13 @@ func (p *matchProgram) load(off int16, size asm.Size) {
 	}
 }
 
-// need leaves for a label unless n bytes from R2 on are in the packet.
+// need jumps to a label unless n bytes from R2 on are in the packet.
 func (p *matchProgram) need(n int32, otherwise string) {
 	p.add(asm.Mov.Reg(asm.R5, asm.R2), asm.Add.Imm(asm.R5, n), asm.JGT.Reg(asm.R5, asm.R3, p.to(otherwise)))
 }
 
-// end returns the label where packets of a kind go on: their conditions, or what
-// these come to without looking.
+// end returns the label where packets of a kind continue: their conditions, or the result if there
+// are none.
 func (p *matchProgram) end(k packetKind) string {
 	holds, known := p.match.fold(k)
 	switch {
@@ -137,14 +136,14 @@ func (p *matchProgram) end(k packetKind) string {
 	return k.label()
 }
 
-// findKind is the same as the function look.
+// findKind is the counterpart of the function look.
 func (p *matchProgram) findKind() {
 	other := p.end(packetKind{})
 	p.add(
 		asm.LoadMem(asm.R2, asm.R6, mdData, asm.Word),
 		asm.LoadMem(asm.R3, asm.R6, mdDataEnd, asm.Word),
 	)
-	p.need(14, pass) // no such packet comes, but the verifier wants to see it
+	p.need(14, pass) // no such packet arrives, but the verifier requires the check
 	p.load(12, asm.Half)
 	p.add(asm.Mov.Reg(asm.R7, asm.R4), asm.JNE.Imm(asm.R7, etherVLAN, p.to("untagged")))
 	p.need(18, "untagged")
@@ -178,7 +177,7 @@ func (p *matchProgram) findKind() {
 	p.add(p.jump(plain))
 }
 
-// findPorts tells UDP and TCP packets from others behind an IP header.
+// findPorts separates UDP and TCP packets from others after an IP header.
 func (p *matchProgram) findPorts(ip uint16, header int32, protocol int16, plain string) {
 	p.need(header+portsRoom, plain)
 	p.load(protocol, asm.Byte)
@@ -189,7 +188,7 @@ func (p *matchProgram) findPorts(ip uint16, header int32, protocol int16, plain 
 	}
 }
 
-// asksForPorts reports whether it makes a difference that a packet has ports.
+// asksForPorts reports whether the result depends on the presence of ports.
 func (m Match) asksForPorts() bool {
 	if m.op == matchPort || m.op == matchSourcePort {
 		return true
@@ -245,7 +244,7 @@ func (m Match) fold(k packetKind) (holds, known bool) {
 	return false, false
 }
 
-// branch jumps to a label if, for a packet of a kind, whether m holds is want.
+// branch jumps to a label if m's result for a packet of a kind is want.
 func (p *matchProgram) branch(m Match, k packetKind, want bool, label string) {
 	if holds, known := m.fold(k); known {
 		if holds == want {
@@ -275,8 +274,8 @@ func (p *matchProgram) branch(m Match, k packetKind, want bool, label string) {
 	}
 }
 
-// branchOf writes a list of conditions, those left out that the kind decides: of
-// these one that decides the list would have decided it in branch.
+// branchOf writes a list of conditions without those that the kind decides: one of these that
+// decides the list would have decided it in branch.
 func (p *matchProgram) branchOf(m Match, k packetKind, want bool, label string) {
 	var open []Match
 	for _, a := range m.args {
@@ -284,7 +283,7 @@ func (p *matchProgram) branchOf(m Match, k packetKind, want bool, label string) 
 			open = append(open, a)
 		}
 	}
-	decides := m.op == matchOr // what one of them being so settles
+	decides := m.op == matchOr // the result of one condition that decides the list
 	if want == decides {
 		for _, a := range open {
 			p.branch(a, k, want, label)
@@ -300,7 +299,7 @@ func (p *matchProgram) branchOf(m Match, k packetKind, want bool, label string) 
 	p.label(after)
 }
 
-// compare jumps to a label if whether the register is from first to last is want.
+// compare jumps to a label if want equals whether the register is from first to last.
 func (p *matchProgram) compare(r asm.Register, m Match, want bool, label string) {
 	first, last := int32(m.first), int32(m.last)
 	switch {

@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PageKind says on what pages a UMEM lies.
+// PageKind is the kind of pages of a UMEM.
 type PageKind uint8
 
 const (
 	// PagesNormal are pages of os.Getpagesize bytes.
 	PagesNormal PageKind = iota
-	// PagesTransparent are ordinary memory that the kernel put, at least in
-	// part, on transparent huge pages.
+	// PagesTransparent are ordinary memory that the kernel put, at least partly, on transparent
+	// huge pages.
 	PagesTransparent
 	// PagesHuge are reserved huge pages (vm.nr_hugepages).
 	PagesHuge
@@ -35,9 +35,8 @@ func (k PageKind) String() string {
 
 const hugePageSize = 2 << 20
 
-// allocate maps size bytes of zeroed memory. Every page is present afterwards:
-// registering the UMEM pins them all anyway, and then no page fault happens
-// while packets move.
+// allocate maps size bytes of zeroed memory. Every page is present afterwards: registering the UMEM
+// pins them all anyway, and no page fault happens later while packets move.
 func allocate(size int, huge HugePages, numaOf string) ([]byte, PageKind, error) {
 	if huge != HugePagesOff {
 		// By name: the default size may be a gigabyte.
@@ -65,8 +64,8 @@ func allocate(size int, huge HugePages, numaOf string) ([]byte, PageKind, error)
 	return mem, PagesNormal, nil
 }
 
-// mapPages maps memory, chooses its NUMA node and makes every page present. With
-// HugePagesTry it advises transparent huge pages, else against them.
+// mapPages maps memory, chooses its NUMA node and makes every page present. With HugePagesTry it
+// advises transparent huge pages, else against them.
 func mapPages(size, flags int, transparent HugePages, numaOf string) ([]byte, error) {
 	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|flags)
 	if err != nil {
@@ -112,10 +111,9 @@ func placeOn(mem []byte, node int, numaOf string) error {
 	return nil
 }
 
-// populate makes every page present. To touch huge pages instead would kill the
-// process where there are none in the end: mmap reserves them, but a cgroup's
-// limit counts when a page is first used (hugetlb.2MB.max of
-// https://docs.kernel.org/admin-guide/cgroup-v2.html).
+// populate makes every page present. Touching huge pages instead would kill the process if there
+// are none: mmap reserves them, but a cgroup's limit counts when a page is first used
+// (hugetlb.2MB.max of https://docs.kernel.org/admin-guide/cgroup-v2.html).
 func populate(mem []byte) error {
 	for {
 		err := unix.Madvise(mem, unix.MADV_POPULATE_WRITE)
@@ -127,7 +125,7 @@ func populate(mem []byte) error {
 
 // numaNode returns the NUMA node of an interface's device, -1 for none.
 func numaNode(ifname string) (int, error) {
-	if strings.ContainsAny(ifname, "/\x00") || ifname == "." || ifname == ".." { // as the kernel has it: dev_valid_name
+	if strings.ContainsAny(ifname, "/\x00") || ifname == "." || ifname == ".." { // the rule of the kernel: dev_valid_name
 		return 0, fmt.Errorf("%w: UMEMConfig.NUMAOf %q is not an interface's name", ErrConfig, ifname)
 	}
 	b, err := os.ReadFile("/sys/class/net/" + ifname + "/device/numa_node")
@@ -148,8 +146,7 @@ func release(mem []byte) error {
 	return unix.Munmap(mem[:cap(mem)])
 }
 
-// transparentHugePages reads back from /proc/self/smaps whether any of mem lies
-// on transparent huge pages.
+// transparentHugePages reads from /proc/self/smaps whether any of mem is on transparent huge pages.
 func transparentHugePages(mem []byte) PageKind {
 	f, err := os.Open("/proc/self/smaps")
 	if err != nil {
@@ -159,7 +156,7 @@ func transparentHugePages(mem []byte) PageKind {
 	return pagesAt(f, uint64(addressOf(mem)))
 }
 
-// pagesAt looks an address up in the text of smaps.
+// pagesAt finds an address in the text of smaps.
 func pagesAt(smaps io.Reader, address uint64) PageKind {
 	inside := false
 	for sc := bufio.NewScanner(smaps); sc.Scan(); {

@@ -13,16 +13,16 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// namespace is the network namespace of a socket's interface. It is remembered
-// because a name or an index means another interface elsewhere, and because
-// goroutines that recover a socket need not be where it was opened.
+// namespace is the network namespace of a socket's interface. It is remembered because a name or an
+// index means another interface elsewhere, and because goroutines that recover a socket may run in
+// another namespace.
 type namespace struct {
 	*sys.Namespace
 	refs int // sockets; guarded by UMEM.mu
 }
 
-// enterNamespace remembers the calling thread's namespace for a socket. Without
-// /proc there is nothing to remember it by.
+// enterNamespace remembers the calling thread's namespace for a socket. Without /proc that is not
+// possible.
 func (u *UMEM) enterNamespace() *namespace {
 	held, err := sys.ThreadNamespace()
 	if err != nil {
@@ -44,7 +44,7 @@ func (u *UMEM) enterNamespace() *namespace {
 	return n
 }
 
-// leaveNamespace undoes enterNamespace. The caller holds u.mu.
+// leaveNamespace reverts enterNamespace. The caller holds u.mu.
 func (u *UMEM) leaveNamespace(n *namespace) error {
 	if n == nil || u.spaces[n.ID()] != n {
 		return nil // the UMEM was closed

@@ -13,26 +13,27 @@ import (
 	"time"
 )
 
-// paceBehind is how much a paced loop catches up with at most, after it was kept from
-// running: more at once would be the burst that pacing is to avoid.
+// paceBehind is the longest delay after which a paced loop catches up: more at once would be the
+// burst that pacing prevents.
 const paceBehind = 10 * time.Millisecond
 
-// Pace makes a loop for [Group.Run] that sends packets at a rate, in packets a second
-// from each socket: a group of sockets that only send has one for each transmit queue, unless GroupConfig.Queues names some. write is called when packets are due: it writes their bytes
-// into the frames ([UMEM.Packet], where Desc.Len is all the room that there is), sets each
-// Desc.Len, and returns how many it wrote, the first ones. The others go back to the pool and are
-// still due: write is called again at once, also after 0, so one that has nothing to send
-// should wait before it returns. With io.EOF the loop sends what it wrote, waits until that is
+// Pace returns a loop for [Group.Run] that sends packets at a rate, in packets per second from each
+// socket: a group of sockets that only send has one for each transmit queue, unless
+// GroupConfig.Queues is set. write is called when packets are due: it writes their bytes into the
+// frames ([UMEM.Packet], where Desc.Len is the available room), sets each Desc.Len, and returns the
+// number of packets written, the first ones. The others go back to the pool and are still due:
+// write is called again at once, even after 0, so it should wait before it returns if it has
+// nothing to send. With io.EOF the loop sends the written packets, waits until they are
 // transmitted, and returns nil; with another error it returns that.
 //
-// No packet is sent before its time. How late it is depends on the system's timers,
-// some 50 µs and more on a busy machine, and what became due meanwhile is sent at once, up to
-// 64 packets a call: so the rate is kept, not the distance. A loop that is more than 10 ms late
-// does not catch up with what came before that.
+// No packet is sent before its time. Its delay depends on the system's timers, some 50 µs and more
+// on a busy machine, and packets that became due meanwhile are sent at once, up to 64 per call: so
+// the rate is kept, not the distance. A loop that is more than 10 ms late does not catch up with
+// packets due before that.
 //
 // It is for sockets that do not receive: see GroupConfig.Match.
 func Pace(rate float64, write func(s *Socket, packets []Desc) (int, error)) func(*Socket) error {
-	var ended sync.Map // the sockets for which write has returned io.EOF: it is not called for them again, should the link go down before the end
+	var ended sync.Map // the sockets for which write has returned io.EOF: it is not called for them again, even if the link goes down before the end
 	return func(s *Socket) error {
 		if !(rate > 0) || math.IsInf(rate, 1) {
 			return fmt.Errorf("%w: Pace of %v packets a second", ErrConfig, rate)
@@ -54,7 +55,7 @@ func Pace(rate float64, write func(s *Socket, packets []Desc) (int, error)) func
 			if errors.Is(stop, io.EOF) {
 				ended.Store(s, nil)
 			} else if stop != nil {
-				return stop // alone: with an ErrLinkDown beside it Run would go on
+				return stop // alone: joined with an ErrLinkDown, it would make Run continue
 			}
 			if err != nil {
 				return err
@@ -84,7 +85,7 @@ func (p *pacing) await() (int, error) {
 			p.start = p.start.Add(late - paceBehind)
 			elapsed, late = elapsed-(late-paceBehind), paceBehind
 		}
-		due := 1 + int(min(elapsed.Seconds()*p.rate-p.sent, serveBatch-1)) // which an int may not hold without min
+		due := 1 + int(min(elapsed.Seconds()*p.rate-p.sent, serveBatch-1)) // min keeps it within an int
 		switch {
 		case late < 0:
 			if _, err := p.s.Poll(0, -late); err != nil {
@@ -100,7 +101,7 @@ func (p *pacing) await() (int, error) {
 	}
 }
 
-// send has packets written and sends them. stop is what write returned.
+// send calls write and sends its packets. stop is the error of write.
 func (p *pacing) send(due int, write func(*Socket, []Desc) (int, error)) (stop, err error) {
 	n := p.s.pool.AllocBatch(p.frames[:due])
 	p.packets = p.packets[:n]
@@ -130,7 +131,7 @@ func (p *pacing) send(due int, write func(*Socket, []Desc) (int, error)) (stop, 
 	return stop, nil
 }
 
-// drop gives the frames of packets that are not sent back to the pool.
+// drop returns the frames of packets that are not sent to the pool.
 func (p *pacing) drop(packets []Desc) error {
 	for _, d := range packets {
 		if err := p.s.pool.Free(d.Frame); err != nil {
@@ -140,7 +141,7 @@ func (p *pacing) drop(packets []Desc) error {
 	return nil
 }
 
-// free gives frames that were transmitted to the pool.
+// free returns transmitted frames to the pool.
 func (p *pacing) free() error {
 	var done [serveBatch]Frame
 	n, err := p.s.Completed(done[:])

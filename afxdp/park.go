@@ -11,14 +11,15 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// Park makes Poll for EventRx sleep in Go's network poller from now on, as a goroutine does that waits for a
-// network connection, and no longer in ppoll(2). That is right for a goroutine that is not locked to its
-// thread, in particular if others hand it work: they run on the thread that ppoll would block, and no other
-// thread has to be woken. It is wrong for one that is locked. The last two milliseconds of a timeout are slept in ppoll,
-// which is exact. The Poller then has a descriptor, which Close closes.
+// Park makes later calls of Poll for EventRx sleep in Go's network poller, as a goroutine that
+// waits for a network connection does, instead of ppoll(2). That is right for a goroutine that is
+// not locked to its thread, in particular if others pass work to it: they run on the thread that
+// ppoll would block, and no other thread must be woken. It is wrong for a locked goroutine. The
+// last two milliseconds of a timeout are slept in ppoll, which is exact. The Poller then has a
+// descriptor, which Close closes.
 func (p *Poller) Park() error { return p.set.openParker() }
 
-// Close closes what Park opened. The sockets stay open; Poll is not called again.
+// Close closes the descriptor of Park. The sockets stay open; Poll must not be called again.
 func (p *Poller) Close() error {
 	if p.set.parker == nil {
 		return nil
@@ -32,12 +33,12 @@ func (p *pollSet) openParker() (err error) {
 	return err
 }
 
-// something reports whether there is something to end a sleep for.
+// something reports whether there is a reason to end a sleep.
 func (p *pollSet) something() bool {
 	return p.look(EventRx) || p.closing() || p.readable()
 }
 
-// readable reports whether what is watched is readable.
+// readable reports whether the watched descriptor is readable.
 func (p *pollSet) readable() bool {
 	fds := p.fds[2*len(p.socks):]
 	if fds[0].Fd < 0 {
@@ -47,7 +48,7 @@ func (p *pollSet) readable() bool {
 	return n > 0 || err != nil
 }
 
-// addToParker has the parker end for descriptors that are new since the last sleep.
+// addToParker adds the descriptors that are new since the last sleep to the parker.
 func (p *pollSet) addToParker() error {
 	for i, s := range p.socks {
 		if p.parked[i] != s.opened {

@@ -12,16 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NewSocketFD creates an AF_XDP socket that can be bound to no other interface
-// than ifname, for a process without privileges: pass it (SCM_RIGHTS, or
-// exec.Cmd.ExtraFiles), let that process call [Open] with Config.File, and put the
-// socket in an XSKMAP, unless the map is passed as well (Config.XSKMap). Linux 7 refuses
-// to put it there before Open, with ENOBUFS: it has no receive ring yet.
-// The calling thread's network namespace must be the interface's.
-// Creating it needs CAP_NET_RAW; binding it needs nothing, except that the UMEM
-// must fit the process's RLIMIT_MEMLOCK.
+// NewSocketFD creates an AF_XDP socket that can be bound only to ifname, for a process without
+// privileges: pass it (SCM_RIGHTS, or exec.Cmd.ExtraFiles), let that process call [Open] with
+// Config.File, and put the socket in an XSKMAP, unless the map is passed as well (Config.XSKMap).
+// Linux 7 refuses to put it there before Open, with ENOBUFS, because it has no receive ring yet.
+// The calling thread's network namespace must be the interface's. Creating it needs CAP_NET_RAW;
+// binding it needs nothing, except that the UMEM must fit the process's RLIMIT_MEMLOCK.
 func NewSocketFD(ifname string) (*os.File, error) {
-	// The kernel would take no name for any interface, and cut a long one off.
+	// The kernel would take an empty name for any interface, and truncate a long one.
 	if _, err := interfaceByName(ifname); err != nil {
 		return nil, err
 	}
@@ -35,8 +33,8 @@ func NewSocketFD(ifname string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "af_xdp:"+ifname), nil
 }
 
-// prepared is what an Open that failed has done to a passed socket and cannot
-// undo. Another Open on the same UMEM continues from there.
+// prepared is the state that a failed Open left in a passed socket and cannot revert. Another Open
+// on the same UMEM continues from there.
 type prepared struct {
 	rings      [4]int
 	registered bool
@@ -46,14 +44,14 @@ func (s *Socket) ringSizes() [4]int {
 	return [4]int{s.cfg.FillRing, s.cfg.CompletionRing, s.cfg.RxRing, s.cfg.TxRing}
 }
 
-// socketInode tells passed sockets apart, whatever descriptor they have.
+// socketInode identifies a passed socket, whatever descriptor it has.
 func socketInode(fd int) (uint64, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(fd, &st)
 	return st.Ino, os.NewSyscallError("fstat", err)
 }
 
-// findPrepared looks for what a failed Open did to the passed socket.
+// findPrepared looks for the state that a failed Open left in the passed socket.
 func (s *Socket) findPrepared() (bool, error) {
 	if s.cfg.File == nil {
 		return false, nil
@@ -77,7 +75,7 @@ func (s *Socket) findPrepared() (bool, error) {
 	return true, nil
 }
 
-// keepPrepared remembers what was done to a passed socket that could not be bound.
+// keepPrepared remembers the state of a passed socket that could not be bound.
 func (s *Socket) keepPrepared() error {
 	if s.cfg.File == nil || s.bound || len(s.mappings) == 0 {
 		return nil
@@ -86,7 +84,7 @@ func (s *Socket) keepPrepared() error {
 	if err != nil {
 		return err
 	}
-	// The kernel has not looked at the rings of a socket that is not bound.
+	// The kernel has not read the rings of a socket that is not bound.
 	for _, r := range []*ring{&s.fill.ring, &s.tx.ring} {
 		r.producer.Store(r.consumer.Load())
 	}

@@ -13,14 +13,12 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// PinThread locks the calling goroutine to its thread and, unless cpu is
-// negative, the thread to that CPU. unpin undoes both and must be called from the
-// same goroutine; if it fails, the thread ends with the goroutine. The error is an
-// ErrConfig if the process may not use the CPU.
+// PinThread locks the calling goroutine to its thread and, unless cpu is negative, the thread to
+// that CPU. unpin reverts both and must be called from the same goroutine; if it fails, the thread
+// ends with the goroutine. The error is an ErrConfig if the process may not use the CPU.
 //
-// A thread on the CPU that handles the queue's interrupts saves cache traffic in
-// copy mode; a thread on another CPU of the same socket gives more throughput in
-// zero-copy mode.
+// A thread on the CPU that handles the queue's interrupts saves cache traffic in copy mode; a
+// thread on another CPU of the same CPU socket gives more throughput in zero-copy mode.
 func PinThread(cpu int) (unpin func() error, err error) {
 	unpin, err = sys.PinThread(cpu)
 	if errors.Is(err, unix.EINVAL) {

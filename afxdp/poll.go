@@ -9,44 +9,40 @@ import (
 	"time"
 )
 
-// Events are what Poll waits for and what it found.
+// Events are the events that Poll waits for and finds.
 type Events uint8
 
 const (
 	// EventRx means that Receive has packets.
 	EventRx Events = 1 << iota
-	// EventCompletion means that Completed has frames. The kernel does not notify of
-	// them, so waiting for it looks at the ring at growing intervals of 20µs
-	// to 1ms.
+	// EventCompletion means that Completed has frames. The kernel does not signal them, so Poll
+	// checks the ring at growing intervals of 20µs to 1ms.
 	EventCompletion
-	// EventWake means that Wake was called since the last Poll of the goroutine that
-	// receives, or of the one that sends. It is always waited for.
+	// EventWake means that Wake was called since the last Poll of the goroutine that receives, or
+	// of the one that sends. Poll always waits for it.
 	EventWake
 )
 
 const (
-	// linkCheck is how often a sleeping Poll looks whether the interface is
-	// still there. The kernel does not wake sleepers when it goes.
+	// linkCheck is how often a sleeping Poll checks that the interface still exists. The kernel
+	// does not wake sleepers when it disappears.
 	linkCheck = 200 * time.Millisecond
-	// backlogRetry is how soon Poll offers the kernel packets again that it
-	// refused to take. Waiting for POLLOUT instead would spin: it is ready
-	// whenever the ring is less than half full.
+	// backlogRetry is how soon Poll offers the kernel refused packets again. Waiting for POLLOUT
+	// instead would spin: it is ready whenever the ring is less than half full.
 	backlogRetry  = 200 * time.Microsecond
 	completionMin = 20 * time.Microsecond
 	completionMax = time.Millisecond
 )
 
-// Poll waits until one of the wanted events, or Wake, or the timeout, and
-// returns what is there; 0 after the timeout. A negative timeout waits for
-// ever. Poll first spins, see Config.Spin, and then sleeps in poll(2), which
-// also makes the kernel look at the TX and fill rings.
+// Poll waits until one of the wanted events, or Wake, or the timeout, and returns the present
+// events; 0 after the timeout. A negative timeout means none. Poll first spins, see Config.Spin,
+// and then sleeps in poll(2), which also makes the kernel process the TX and fill rings.
 //
-// It returns net.ErrClosed when the socket is closed, and ErrLinkDown or
-// ErrInterfaceGone when it finds that nothing can come, which it looks for every
-// 200ms.
+// It returns net.ErrClosed when the socket is closed, and ErrLinkDown or ErrInterfaceGone when it
+// finds that no packet can arrive, which it checks every 200ms.
 //
-// The goroutine that receives may wait for EventRx, and the one that sends for
-// EventCompletion or for EventWake alone, at the same time.
+// The goroutine that receives may wait for EventRx, and the one that sends for EventCompletion or
+// for EventWake alone, at the same time.
 func (s *Socket) Poll(want Events, timeout time.Duration) (Events, error) {
 	which := sideOf(want)
 	if err := s.enter(which); err != nil {
@@ -65,7 +61,7 @@ func (s *Socket) Poll(want Events, timeout time.Duration) (Events, error) {
 	return f.Events, nil
 }
 
-// ready looks at the rings.
+// ready returns the events that the rings have.
 func (s *Socket) ready(which side, want Events) (ev Events) {
 	if s.takeWake(which) {
 		ev = EventWake
@@ -84,7 +80,7 @@ func (s *Socket) ready(which side, want Events) (ev Events) {
 	return ev
 }
 
-// linkState asks the kernel whether the socket can work.
+// linkState returns an error if the kernel's socket cannot work.
 func (s *Socket) linkState() error {
 	errno := s.calls.recv()
 	if err := linkError(errno); err != nil {

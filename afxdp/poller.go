@@ -11,22 +11,22 @@ import (
 	"time"
 )
 
-// A Poller waits for several sockets that one goroutine serves, or receives from, or sends
-// on. It is not safe for concurrent use; Wake and Close of any of its sockets, from any
+// A Poller waits for several sockets that one goroutine serves, or from which it receives, or on
+// which it sends. It is not safe for concurrent use; Wake and Close of any of its sockets, from any
 // goroutine, wake it.
 type Poller struct {
 	set   pollSet
 	ready []Ready
 }
 
-// Ready is a socket for which there is something to do.
+// Ready is a socket with events or an error.
 type Ready struct {
 	Socket *Socket
-	Events Events // that are there; 0 with an error
-	// Err is what Socket.Poll would return. After an ErrLinkDown or ErrInterfaceGone the
-	// Poller goes on with the socket as soon as it works again, by itself or by
-	// Socket.Recover; until then it tells again, five times a second. After net.ErrClosed
-	// it has left the socket out.
+	Events Events // present events; 0 with an error
+	// Err is the error that Socket.Poll would return. After an ErrLinkDown or ErrInterfaceGone the
+	// Poller continues with the socket as soon as it works again, by itself or by Socket.Recover;
+	// until then it repeats the error five times per second. After net.ErrClosed it has removed the
+	// socket.
 	Err error
 }
 
@@ -37,24 +37,23 @@ func NewPoller(socks ...*Socket) *Poller {
 	return p
 }
 
-// Watch makes Poll return when a descriptor is readable, also if there is nothing to do for any socket, until another one
-// takes its place; -1 is none. The caller keeps the descriptor open as long. Poll does not spin
-// meanwhile: what comes first may be what it would not look at.
+// Watch makes Poll also return when a descriptor is readable. The descriptor replaces the previous
+// one; -1 means none. The caller keeps it open. Poll does not spin meanwhile, because spinning
+// would not see the descriptor.
 func (p *Poller) Watch(fd int) {
 	watched := &p.set.fds[2*len(p.set.socks)].Fd
 	if p.set.watched {
-		_ = p.set.parker.Remove(int(*watched)) // an error means that it was closed too early
+		_ = p.set.parker.Remove(int(*watched)) // an error means that the caller closed it too early
 		p.set.watched = false
 	}
 	*watched = int32(fd)
 }
 
-// Poll waits like [Socket.Poll] until there is something to do for one of the sockets, and
-// returns those for which there is; none after the timeout. The slice
-// is valid until the next call. A socket with an error does not keep the others from
-// being served.
+// Poll waits like [Socket.Poll] until there is something to do for one of the sockets, and returns
+// the sockets with something to do; none after the timeout. The slice is valid until the next call.
+// A socket with an error does not prevent the others from being served.
 //
-// The error is net.ErrClosed when all sockets are closed, and ErrConcurrentUse.
+// The error is net.ErrClosed when all sockets are closed, or ErrConcurrentUse.
 func (p *Poller) Poll(want Events, timeout time.Duration) ([]Ready, error) {
 	which := sideOf(want)
 	p.ready = p.ready[:0]
@@ -62,7 +61,7 @@ func (p *Poller) Poll(want Events, timeout time.Duration) ([]Ready, error) {
 		return nil, err
 	}
 	if len(p.ready) > 0 {
-		timeout = 0 // there is something to tell
+		timeout = 0 // an error must be reported
 	} else if len(p.set.socks) == 0 {
 		return nil, net.ErrClosed
 	}
@@ -82,7 +81,7 @@ func (p *Poller) Poll(want Events, timeout time.Duration) ([]Ready, error) {
 		if errors.Is(f.Err, net.ErrClosed) {
 			p.drop(i)
 			i--
-		} else if f.Err != nil { // it tells again in linkCheck, however short it sleeps meanwhile
+		} else if f.Err != nil { // it repeats the error after linkCheck, however short it sleeps meanwhile
 			p.set.told = time.Now()
 			p.set.checked = p.set.told
 		}
@@ -90,7 +89,7 @@ func (p *Poller) Poll(want Events, timeout time.Duration) ([]Ready, error) {
 	return p.ready, nil
 }
 
-// enter enters the sockets, all that are not closed, or none.
+// enter enters all sockets that are not closed, or none.
 func (p *Poller) enter(which side) error {
 	for i := 0; i < len(p.set.socks); i++ {
 		s := p.set.socks[i]
@@ -114,7 +113,7 @@ func (p *Poller) leave(which side, n int) {
 	}
 }
 
-// drop leaves a socket out from now on.
+// drop removes a socket from the Poller.
 func (p *Poller) drop(i int) {
 	p.set.socks = slices.Delete(p.set.socks, i, i+1)
 	p.set.found = slices.Delete(p.set.found, i, i+1)

@@ -20,18 +20,18 @@ import (
 type pollSet struct {
 	socks []*Socket
 	found []Ready       // of each socket
-	fds   []unix.PollFd // for each socket: itself, its eventfd; at last what is watched
-	ts    unix.Timespec // here, not on the stack of wait, where it would escape
+	fds   []unix.PollFd // for each socket: itself, its eventfd; last, the watched descriptor
+	ts    unix.Timespec // here, because it would escape from the stack of wait
 	which side          // that the caller of wait is in
 
 	spinMax, spin time.Duration // longest and current time to spin
 	busy          time.Duration // to poll the drivers, see BusyPoll
-	checked       time.Time     // when the interfaces were looked at last
-	told          time.Time     // when a Poller told of one that does not work last
+	checked       time.Time     // when the interfaces were last checked
+	told          time.Time     // when a Poller last reported one that does not work
 
 	parker  *sys.Parker // nil: sleep in ppoll
-	parked  []uint32    // of each socket, which of its descriptors the parker has
-	watched bool        // the parker has what is watched
+	parked  []uint32    // of each socket, the descriptors that the parker has
+	watched bool        // the parker has the watched descriptor
 }
 
 func (p *pollSet) init(socks ...*Socket) {
@@ -47,7 +47,7 @@ func (p *pollSet) init(socks ...*Socket) {
 	p.spin, p.checked = p.spinMax, time.Now()
 }
 
-// wait leaves what it found in p.found. Its error is that of waiting itself.
+// wait leaves its results in p.found. It returns only errors of waiting itself.
 func (p *pollSet) wait(which side, want Events, timeout time.Duration) error {
 	p.which = which
 	for i := range p.found {
@@ -80,7 +80,7 @@ func (p *pollSet) wait(which side, want Events, timeout time.Duration) error {
 	}
 }
 
-// look looks at the rings, and reports whether there is something for the caller.
+// look checks the rings, and reports whether there is something for the caller.
 func (p *pollSet) look(want Events) bool {
 	some := false
 	for i, s := range p.socks {
@@ -91,7 +91,7 @@ func (p *pollSet) look(want Events) bool {
 	return some
 }
 
-// fail notes a socket's error, and reports whether there is one.
+// fail records a socket's error, and reports whether there is one.
 func (p *pollSet) fail(i int, err error) bool {
 	if err != nil {
 		p.found[i].Err = err
@@ -99,9 +99,8 @@ func (p *pollSet) fail(i int, err error) bool {
 	return err != nil
 }
 
-// checkLinks looks at the interfaces unless it did lately, also in a call
-// before: callers may use timeouts that are shorter than linkCheck. It reports
-// whether one does not work.
+// checkLinks checks the interfaces unless it did so recently, possibly in an earlier call: callers
+// may use timeouts that are shorter than linkCheck. It reports whether one does not work.
 func (p *pollSet) checkLinks() bool {
 	now := time.Now()
 	if now.Sub(p.checked) < linkCheck {
@@ -113,13 +112,13 @@ func (p *pollSet) checkLinks() bool {
 		failed = p.fail(i, s.linkState()) || failed
 	}
 	if failed {
-		p.checked = time.Time{} // the next call must not wait to say so again
+		p.checked = time.Time{} // the next call must repeat the report without delay
 	}
 	return failed
 }
 
-// idle does for all sockets what Receive does that finds nothing, and reports
-// whether one has an error, unless a Poller told of one lately.
+// idle does for all sockets the work of a Receive that finds nothing, and reports whether one has
+// an error, unless a Poller reported one recently.
 func (p *pollSet) idle() bool {
 	failed := false
 	for i, s := range p.socks {
@@ -151,9 +150,9 @@ func (p *pollSet) pollDrivers(want Events, start time.Time, timeout time.Duratio
 	}
 }
 
-// spinFor looks at the rings for a bounded time. If it finds something the
-// bound doubles, up to Config.Spin; if not it halves, down to an eighth: so a
-// busy socket never sleeps and an idle one hardly spins.
+// spinFor polls the rings for a bounded time. If it finds something the bound doubles, up to
+// Config.Spin; if not it halves, down to an eighth: so a busy socket never sleeps and an idle one
+// hardly spins.
 func (p *pollSet) spinFor(want Events, start time.Time, timeout time.Duration) bool {
 	if p.spinMax == 0 || p.fds[2*len(p.socks)].Fd >= 0 {
 		return false
@@ -191,7 +190,7 @@ func (p *pollSet) closing() bool {
 	return closing
 }
 
-// countOverslept counts a sleep that the kernel did not end although packets came.
+// countOverslept counts a sleep that the kernel did not end although packets arrived.
 func (p *pollSet) countOverslept(want Events) {
 	if want&EventRx == 0 {
 		return
@@ -215,7 +214,7 @@ func (p *pollSet) sleep(want Events, d time.Duration) (bool, error) {
 		if s.tx.waiting() > 0 && s.tx.needWakeup() {
 			d = min(d, backlogRetry)
 			if s.sleepsBlind() {
-				_ = s.calls.send() // as poll(2) does; Kick tells of errors
+				_ = s.calls.send() // as poll(2) does; Kick reports errors
 			}
 		}
 	}

@@ -4,23 +4,22 @@
 
 package afxdp
 
-// Pool holds free frames of a UMEM for one goroutine, last in first out so
-// that a warm chunk is used again first. A Pool is not safe for concurrent
-// use; give each goroutine its own.
+// Pool holds free frames of a UMEM for one goroutine, last in first out so that a warm chunk is
+// reused first. A Pool is not safe for concurrent use; give each goroutine its own.
 //
-// A frame may be returned to another pool of the same UMEM than it came from.
+// A frame may be returned to another pool of the same UMEM.
 type Pool struct {
 	umem *UMEM
 	free []Frame // capacity for all frames of the UMEM, so push never grows it
 }
 
-// UMEM returns the memory that the pool's frames are in.
+// UMEM returns the memory of the pool's frames.
 func (p *Pool) UMEM() *UMEM { return p.umem }
 
 // Available returns the number of free frames.
 func (p *Pool) Available() int { return len(p.free) }
 
-// Alloc takes a free frame: it becomes yours. Its bytes are whatever they were.
+// Alloc returns a free frame: it becomes yours. Its bytes are undefined.
 func (p *Pool) Alloc() (Frame, bool) {
 	n := len(p.free)
 	if n == 0 {
@@ -32,7 +31,7 @@ func (p *Pool) Alloc() (Frame, bool) {
 	return f, true
 }
 
-// AllocBatch takes up to len(dst) free frames and returns how many.
+// AllocBatch allocates up to len(dst) free frames and returns how many.
 func (p *Pool) AllocBatch(dst []Frame) int {
 	n := min(len(dst), len(p.free))
 	rest := len(p.free) - n
@@ -44,8 +43,8 @@ func (p *Pool) AllocBatch(dst []Frame) int {
 	return n
 }
 
-// Free gives frames back. It stops at the first one that is not yours and
-// returns a [FrameError]; frames before that one are free.
+// Free returns frames to the pool. It stops at the first one that is not yours and returns a
+// [FrameError]; the frames before that one are free.
 func (p *Pool) Free(frames ...Frame) error {
 	state := p.umem.state
 	for _, f := range frames {
@@ -57,7 +56,7 @@ func (p *Pool) Free(frames ...Frame) error {
 	return nil
 }
 
-// push makes a frame free whose state the caller has checked.
+// push frees a frame whose state the caller has checked.
 func (p *Pool) push(f Frame) {
 	p.umem.state[f] = stateFree
 	p.free = append(p.free, f)

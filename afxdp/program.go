@@ -39,8 +39,8 @@ func newXSKMap(queues int) (*ebpf.Map, error) {
 	return xsks, nil
 }
 
-// loadRedirect builds and loads the built-in program: a few instructions, so
-// they are written here rather than compiled, and the package needs no clang.
+// loadRedirect builds and loads the built-in program: a few instructions, so they are written here
+// and the package needs no clang.
 func loadRedirect(cfg AttachConfig, xsks []*ebpf.Map, ifindex int) (*ebpf.Program, error) {
 	spec := &ebpf.ProgramSpec{Name: "afxdp_redirect", Type: ebpf.XDP, License: "Dual BSD/GPL"}
 	if cfg.MultiBuffer {
@@ -58,7 +58,7 @@ func loadRedirect(cfg AttachConfig, xsks []*ebpf.Map, ifindex int) (*ebpf.Progra
 		if hints, err = hintsProgram(find); err != nil {
 			return nil, err
 		}
-		// The hints come from functions of this very driver.
+		// The hints come from functions of this driver.
 		spec.Flags |= unix.BPF_F_XDP_DEV_BOUND_ONLY
 		spec.Ifindex = uint32(ifindex)
 	}
@@ -77,7 +77,8 @@ func loadRedirect(cfg AttachConfig, xsks []*ebpf.Map, ifindex int) (*ebpf.Progra
 
 func explainLoad(what string, err error) error {
 	if errors.Is(err, unix.EPERM) {
-		// The library's own error advises to raise RLIMIT_MEMLOCK, which is no limit here since 5.11.
+		// The library's own error recommends raising RLIMIT_MEMLOCK, which is no limit here since
+		// 5.11.
 		return fmt.Errorf("%w: %s needs CAP_BPF and CAP_NET_ADMIN: %w", ErrPermission, what, unix.EPERM)
 	}
 	return fmt.Errorf("afxdp: %s: %w", what, err)
@@ -101,13 +102,13 @@ func redirectProgram(xsks int, match Match, hints asm.Instructions) asm.Instruct
 	))
 }
 
-// chain makes one program of one for each match: packets that one passes on come to the next.
+// chain combines one program per match: packets that one passes continue with the next.
 func chain(matches []Match, program func(i int) asm.Instructions) asm.Instructions {
 	var all asm.Instructions
 	for i := range matches {
 		insns := program(i)
 		if i < len(matches)-1 {
-			verdict := len(insns) - 2 // the two that pass a packet on, see Match.program
+			verdict := len(insns) - 2 // the two that pass a packet, see Match.program
 			insns = append(insns[:verdict], asm.Mov.Reg(asm.R1, asm.R6).WithSymbol(insns[verdict].Symbol()))
 		}
 		label := func(name string) string { return fmt.Sprintf("%d %s", i, name) }

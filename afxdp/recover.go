@@ -12,11 +12,10 @@ import (
 	"time"
 )
 
-// Recover waits until a socket whose method returned ErrLinkDown or
-// ErrInterfaceGone can work again, or until ctx is done. If the kernel kept the
-// socket bound while the link was down, it stays as it is and queued packets
-// are sent at the next Kick. Otherwise Recover reopens it, see Reopen; the XDP
-// program went with the interface, see [Attachment.Reattach].
+// Recover waits until a socket whose method returned ErrLinkDown or ErrInterfaceGone can work
+// again, or until ctx is done. If the kernel kept the socket bound while the link was down, it is
+// unchanged and queued packets are sent at the next Kick. Otherwise Recover reopens it, see Reopen;
+// the XDP program is gone with the interface, see [Attachment.Reattach].
 func (s *Socket) Recover(ctx context.Context) error {
 	if err := s.enter(both); err != nil {
 		return err
@@ -36,19 +35,17 @@ func (s *Socket) Recover(ctx context.Context) error {
 	}
 }
 
-// Reopen replaces the kernel's socket by a new one on the same memory, queue
-// and map, after the interface was reset or replaced by one of the same name.
-// It waits until the interface exists and is up, or until ctx is done. Frames
-// that were in flight come back through Completed; whether they were sent is
-// unknown. Packets in the RX ring are lost.
+// Reopen replaces the kernel's socket by a new one on the same memory, queue and map, after the
+// interface was reset or replaced by one of the same name. It waits until the interface exists and
+// is up, or until ctx is done. Frames that were in flight are returned by Completed; whether they
+// were sent is unknown. Packets in the RX ring are lost.
 //
-// If it fails, the socket has no rings: methods find nothing to do, Kick and
-// Poll return ErrInterfaceGone, and Reopen may be called again. Frames in flight
-// stay so until that succeeds, or until Close and Reclaim; so do, after zero-copy
-// mode, frames that were to be filled.
+// If it fails, the socket has no rings: methods find nothing to do, Kick and Poll return
+// ErrInterfaceGone, and Reopen may be called again. Frames in flight stay so until that succeeds,
+// or until Close and Reclaim; after zero-copy mode, so do frames in the state "filling".
 //
-// The thread that calls may be in another network namespace than the
-// interface; then it needs CAP_SYS_ADMIN.
+// The calling thread may be in another network namespace than the interface; then it needs
+// CAP_SYS_ADMIN.
 func (s *Socket) Reopen(ctx context.Context) error {
 	if err := s.enter(both); err != nil {
 		return err
@@ -61,8 +58,8 @@ func (s *Socket) reopen(ctx context.Context) (err error) {
 	if s.cfg.File != nil {
 		return fmt.Errorf("%w: close it and open one that its creator passes anew", ErrPassedFD)
 	}
-	// The program that the driver needs stays: to take it off and put it on again
-	// may reset the interface.
+	// The program that the driver needs stays: detaching and attaching it again may reset the
+	// interface.
 	program := s.hook
 	s.hook = nil
 	defer func() { err = errors.Join(err, program.leave()) }()
@@ -92,8 +89,8 @@ func (s *Socket) reopen(ctx context.Context) (err error) {
 	return nil
 }
 
-// replace connects a new kernel socket to the interface that has the name now.
-// When it succeeds, no other descriptor gives access to the frames of the one before.
+// replace connects a new kernel socket to the current interface of that name. When it succeeds, no
+// other descriptor gives access to the frames of the previous socket.
 func (s *Socket) replace(ctx context.Context) error {
 	ifi, err := interfaceByName(s.cfg.Interface)
 	switch {
@@ -103,7 +100,7 @@ func (s *Socket) replace(ctx context.Context) error {
 		return fmt.Errorf("%w: %s", ErrLinkDown, s.cfg.Interface)
 	}
 	if s.left != nil && s.left.ifindex != ifi.Index {
-		// To be bound to this interface says nothing about the other.
+		// Being bound to this interface says nothing about the previous one.
 		limited, cancel := context.WithTimeout(ctx, s.cfg.BindTimeout)
 		defer cancel()
 		if err := s.awaitDevice(limited); err != nil {
@@ -126,7 +123,7 @@ func (s *Socket) replace(ctx context.Context) error {
 	return err
 }
 
-// pause waits a little for the interface to change. cause is why.
+// pause waits briefly for the interface to change. cause is the reason.
 func (s *Socket) pause(ctx context.Context, cause error) error {
 	if s.closing() {
 		return net.ErrClosed

@@ -6,22 +6,20 @@ package afxdp
 
 import "sync/atomic"
 
-// ring is what the four rings of a socket have in common: one page of shared
-// positions, and entries behind it. Each ring has one producer and one
-// consumer; one of them is the kernel.
+// ring is the common part of a socket's four rings: one page of shared positions, followed by
+// entries. Each ring has one producer and one consumer; one of them is the kernel.
 //
-//	fill        we produce    frames for packets to come in
-//	RX          we consume    packets that came in
+//	fill        we produce    frames for packets to receive
+//	RX          we consume    received packets
 //	TX          we produce    packets to send
 //	completion  we consume    frames whose transmission ended
 //
-// Positions run freely through uint32 and are reduced by the mask only to index
-// an entry, so "full" and "empty" differ.
+// Positions run freely through uint32 and are reduced by the mask only to index an entry, so "full"
+// and "empty" differ.
 //
-// Ordering. The kernel publishes a position with smp_store_release after it
-// wrote (as producer) or read (as consumer) the entries, and reads ours with
-// smp_load_acquire (net/xdp/xsk_queue.h; "Rings" in
-// https://docs.kernel.org/networking/af_xdp.html). Our side does the same with
+// Ordering. The kernel publishes a position with smp_store_release after it wrote (as producer) or
+// read (as consumer) the entries, and reads ours with smp_load_acquire (net/xdp/xsk_queue.h;
+// "Rings" in https://docs.kernel.org/networking/af_xdp.html). Our side does the same with
 // sync/atomic. Hence:
 //
 //   - as producer: our entry writes happen before producer.Store, which the
@@ -30,11 +28,11 @@ import "sync/atomic"
 //     sees before we overwrite that entry;
 //   - as consumer: the mirror image.
 //
-// Each side keeps a local copy of both positions and touches the shared ones
-// once a batch, because each touch may move a cache line between cores.
+// Each side keeps a local copy of both positions and accesses the shared ones once per batch,
+// because each access may move a cache line between cores.
 //
-// The other side's position is not trusted: a distance larger than the ring is
-// ErrRingCorrupt, and entries are checked before use.
+// The other side's position is not trusted: a distance larger than the ring is ErrRingCorrupt, and
+// entries are checked before use.
 type ring struct {
 	producer *atomic.Uint32
 	consumer *atomic.Uint32
@@ -45,20 +43,20 @@ type ring struct {
 	cons uint32 // local copy of consumer
 }
 
-// emptyRing is one of no entries, which is empty and full.
+// emptyRing returns a ring without entries, which is empty and full.
 func emptyRing() ring {
 	return ring{producer: new(atomic.Uint32), consumer: new(atomic.Uint32), flags: new(atomic.Uint32)}
 }
 
-// ringNeedWakeup is XDP_RING_NEED_WAKEUP: the kernel side sleeps and takes
-// nothing from the ring until it is woken by a system call.
+// ringNeedWakeup is XDP_RING_NEED_WAKEUP: the kernel side sleeps and takes nothing from the ring
+// until a system call wakes it.
 const ringNeedWakeup = 1
 
-// needWakeup reports whether the kernel must be woken to look at the ring.
+// needWakeup reports whether the kernel must be woken to process the ring.
 //
-// The flag is read after the position was stored. Both are sequentially
-// consistent here, so the store cannot move behind the load, and a kernel side
-// that sets the flag and then looks at the position once more cannot miss both.
+// The flag is read after the position was stored. Both are sequentially consistent here, so the
+// store cannot move after the load, and a kernel side that sets the flag and then reads the
+// position again cannot miss both.
 func (r *ring) needWakeup() bool { return r.flags.Load()&ringNeedWakeup != 0 }
 
 // reserve returns how many entries, at most want, the producer may write from
@@ -114,7 +112,7 @@ func (r *ring) available(want uint32) (n uint32, ok bool) {
 	return min(want, n), true
 }
 
-// release hands n entries that were read back to the producer.
+// release returns n entries that were read to the producer.
 func (r *ring) release(n uint32) {
 	if n == 0 {
 		return

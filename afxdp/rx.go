@@ -4,16 +4,14 @@
 
 package afxdp
 
-// Receive takes packets that came in: their frames become yours. It returns how
-// many descriptors were written to dst, 0 if there is nothing. Without
-// Config.MultiBuffer each is one packet. With it, descriptors with More set
-// continue in the next one, only whole packets are returned, and dst must have
-// at least MaxFragments elements.
+// Receive returns received packets: their frames become yours. It returns how many descriptors were
+// written to dst, 0 if there are no packets. Without Config.MultiBuffer each is one packet. With
+// it, descriptors with More set continue in the next one, only whole packets are returned, and dst
+// must have at least MaxFragments elements.
 //
-// Give the frames back with Release soon: packets that find no frame in the
-// fill ring are dropped. A Receive that finds nothing wakes the driver if that
-// asks for it, and polls it with Config.BusyPoll; this call may return ErrLinkDown or
-// ErrInterfaceGone.
+// Return the frames with Release soon: packets that find no frame in the fill ring are dropped. A
+// Receive that finds nothing wakes the driver if the driver needs it, and polls it with
+// Config.BusyPoll; this call may return ErrLinkDown or ErrInterfaceGone.
 func (s *Socket) Receive(dst []Desc) (n int, err error) {
 	if err := s.in.gate.enter(); err != nil {
 		return 0, err
@@ -46,15 +44,15 @@ func (s *Socket) receive(dst []Desc) (int, error) {
 	return n, err
 }
 
-// receivePlain takes the leading RX entries that are packets of one frame,
-// which in most programs are all.
+// receivePlain reads the leading RX entries that are packets of one frame, which in most programs
+// are all.
 func (s *Socket) receivePlain(dst []Desc) int {
 	if s.rxSkip {
 		return 0
 	}
 	var (
 		state   = s.state
-		shift   = s.umem.shift & 63 // spares the compiler a test for larger shifts
+		shift   = s.umem.shift & 63 // avoids a check for larger shifts
 		size    = uint64(1) << shift
 		entry   = s.rx.descs
 		mask    = uint32(len(entry)) - 1
@@ -77,9 +75,9 @@ func (s *Socket) receivePlain(dst []Desc) int {
 	return len(dst)
 }
 
-// receiveChecked continues after receivePlain at ring entry and dst[n] with
-// whatever may come. It returns how many descriptors, all of whole packets, are
-// in dst, and how many entries are done with.
+// receiveChecked continues after receivePlain at ring entry and dst[n] with entries of any kind. It
+// returns how many descriptors, all of whole packets, are in dst, and how many entries are
+// processed.
 func (s *Socket) receiveChecked(dst []Desc, n int, avail uint32) (whole int, used uint32, err error) {
 	var (
 		mask    = uint32(len(s.rx.descs)) - 1
@@ -111,9 +109,9 @@ func (s *Socket) receiveChecked(dst []Desc, n int, avail uint32) (whole int, use
 	return whole, used, err
 }
 
-// skipBad counts an entry that names no frame of our fill ring, or bytes
-// outside its frame, and drops the whole packet: the fragments already taken
-// and, by setting rxSkip, those to come. It returns the new length of taken.
+// skipBad counts an entry with no frame of our fill ring, or with bytes outside its frame, and
+// drops the whole packet: the earlier fragments and, by setting rxSkip, the later ones. It returns
+// the new length of taken.
 func (s *Socket) skipBad(taken []Desc, whole int, e xdpDesc) int {
 	s.in.count.BadDescs++
 	for _, d := range taken[whole:] {
@@ -121,16 +119,15 @@ func (s *Socket) skipBad(taken []Desc, whole int, e xdpDesc) int {
 		s.unfilled++
 	}
 	if f := e.Addr >> s.umem.shift; f < uint64(len(s.state)) && s.state[f] == s.filling {
-		s.pool.push(Frame(f)) // a frame of ours, so the kernel is done with it
+		s.pool.push(Frame(f)) // a frame of ours, which the kernel no longer uses
 		s.unfilled++
 	}
 	s.rxSkip = e.Options&uint32(More) != 0
 	return whole
 }
 
-// Release gives frames of received packets back to be filled again. Frames that
-// the fill ring has no room for go to the pool. It stops at the first frame
-// that is not yours and returns a [FrameError].
+// Release returns frames of received packets to the fill ring. Frames for which the fill ring has
+// no room go to the pool. It stops at the first frame that is not yours and returns a [FrameError].
 func (s *Socket) Release(descs []Desc) error {
 	if err := s.in.gate.enter(); err != nil {
 		return err
@@ -176,9 +173,8 @@ func (s *Socket) releaseDescs(descs []Desc) error {
 	return s.wakeFill(err)
 }
 
-// Fill lends frames that are yours to the kernel for packets to come in, for
-// example those that Completed returned in a program that forwards. It returns
-// how many the fill ring had room for; the others stay yours.
+// Fill puts frames that are yours in the fill ring, for example those that Completed returned in a
+// program that forwards. It returns how many the fill ring had room for; the others stay yours.
 func (s *Socket) Fill(frames []Frame) (n int, err error) {
 	if err := s.in.gate.enter(); err != nil {
 		return 0, err
@@ -226,10 +222,9 @@ func (s *Socket) Refill(n int) (int, error) {
 	return n, err
 }
 
-// stock puts up to n frames in a new fill ring: first those that an earlier one
-// lent to the kernel, then free ones. A device that still writes into the
-// former does no harm: the kernel looks at the new ring only when it has released the queue.
-// Frames that are not needed again become spare.
+// stock puts up to n frames in a new fill ring: first those that an earlier ring lent to the
+// kernel, then free ones. It is harmless that a device may still write into the former: the kernel
+// uses the new ring only when it has released the queue. Surplus frames become spare.
 func (s *Socket) stock(n int) error {
 	s.lockFill()
 	defer s.unlockFill()
@@ -258,7 +253,7 @@ func (s *Socket) refill(n int) (int, error) {
 	}
 	mask := uint32(len(s.fill.addrs)) - 1
 	for i := uint32(0); i < room; i++ {
-		f, _ := s.pool.Alloc() // room is at most what the pool has
+		f, _ := s.pool.Alloc() // there is room for no more than the pool has
 		s.state[f] = s.filling
 		s.fill.addrs[(s.fill.prod+i)&mask] = uint64(f) << s.umem.shift
 	}
@@ -267,8 +262,8 @@ func (s *Socket) refill(n int) (int, error) {
 	return int(room), s.wakeFill(nil)
 }
 
-// wakeFill wakes a driver that stopped because the fill ring was empty. Only
-// drivers in zero-copy mode ask for it. err takes precedence.
+// wakeFill wakes a driver that stopped because the fill ring was empty. Only drivers in zero-copy
+// mode need that. err takes precedence.
 func (s *Socket) wakeFill(err error) error {
 	if err != nil || !s.fill.needWakeup() {
 		return err
@@ -276,8 +271,8 @@ func (s *Socket) wakeFill(err error) error {
 	return s.wakeDriver(&s.in)
 }
 
-// idle is called by the goroutine in a half when there is nothing for it: to wake a driver that found the fill
-// ring empty before frames were put there, and set its flag after that; or, with
+// idle is called by the goroutine in a half when there is nothing for it: to wake a driver that
+// found the fill ring empty before frames were put there, and set its flag after that; or, with
 // BusyPoll, to do the driver's work.
 func (s *Socket) idle(h *half) error {
 	if h.published.behind > 0 {
@@ -289,8 +284,8 @@ func (s *Socket) idle(h *half) error {
 	return s.wakeDriver(h)
 }
 
-// wakeDriver makes the kernel look at the fill ring, and poll the driver if the
-// socket asks for that.
+// wakeDriver makes the kernel process the fill ring, and poll the driver if the socket uses
+// BusyPoll.
 func (s *Socket) wakeDriver(h *half) error {
 	h.count.RxWakeups++
 	return s.linkState()

@@ -13,11 +13,11 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// RxHints are what the device told about a packet it received.
+// RxHints are the device's hints for a received packet.
 type RxHints struct {
 	Timestamp uint64 // time of reception in nanoseconds of the device's clock, 0 if unknown
 	Hash      uint32 // receive-side scaling hash
-	HashType  uint32 // what it covers (enum xdp_rss_hash_type), 0 if there is no hash
+	HashType  uint32 // what the hash covers (enum xdp_rss_hash_type), 0 if there is no hash
 	VLANProto uint16 // EtherType of the VLAN tag that the device removed, 0 if none
 	VLANTCI   uint16 // priority and VLAN number of that tag
 }
@@ -27,7 +27,7 @@ const (
 	hintTimestamp = 0
 	hintHash      = 8
 	hintHashType  = 12
-	hintVLANProto = 16 // in network order
+	hintVLANProto = 16 // in network byte order
 	hintVLANTCI   = 18
 	hintMagic     = 20
 	hintSize      = 24
@@ -35,9 +35,9 @@ const (
 	hintMagicValue = 0x41584831
 )
 
-// RxHints returns the hints that the program of AttachConfig.Hints wrote before
-// the packet that Receive returned as d, and erases them, so that a second call
-// returns false. It returns false where there are none.
+// RxHints returns the hints that the program of AttachConfig.Hints wrote before the packet that
+// Receive returned as d, and erases them, so that a second call returns false. It returns false
+// without hints.
 func (u *UMEM) RxHints(d Desc) (RxHints, bool) {
 	if int(d.Off) < hintSize {
 		return RxHints{}, false
@@ -57,15 +57,15 @@ func (u *UMEM) RxHints(d Desc) (RxHints, bool) {
 	return h, true
 }
 
-// RxMeta returns the n bytes before the packet that d describes: what an XDP
-// program of the caller's wrote after bpf_xdp_adjust_meta. n is at most d.Off.
+// RxMeta returns the n bytes before the packet that d describes: those that the caller's XDP
+// program wrote after bpf_xdp_adjust_meta. n is at most d.Off.
 func (u *UMEM) RxMeta(d Desc, n int) []byte {
 	end := int(d.Frame)<<u.shift + int(d.Off)
 	return u.mem[end-n : end : end]
 }
 
-// kernelFunctions returns a function that finds the kernel's functions by name. Its
-// error is btf.ErrNotFound for one that the kernel does not have.
+// kernelFunctions returns a function that finds the kernel's functions by name. Its error is
+// btf.ErrNotFound for a function that the kernel does not have.
 func kernelFunctions() (find func(name string) (btf.TypeID, error), err error) {
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {
@@ -80,9 +80,9 @@ func kernelFunctions() (find func(name string) (btf.TypeID, error), err error) {
 	}, nil
 }
 
-// hintsProgram collects the hints on the stack and copies them before the
-// packet. It expects the context in R6. Hints that the driver does not have
-// stay zero. A packet without room for metadata goes on without.
+// hintsProgram collects the hints on the stack and copies them before the packet. It expects the
+// context in R6. Hints that the driver does not have stay zero. A packet without room for metadata
+// continues without hints.
 //
 // See https://docs.kernel.org/networking/xdp-rx-metadata.html.
 func hintsProgram(find func(name string) (btf.TypeID, error)) (asm.Instructions, error) {
@@ -92,7 +92,7 @@ func hintsProgram(find func(name string) (btf.TypeID, error)) (asm.Instructions,
 	}
 	for _, k := range []struct {
 		name     string
-		outs     []int32 // where its results go
+		outs     []int32 // destinations of its results
 		required bool
 	}{
 		{"bpf_xdp_metadata_rx_timestamp", []int32{hintTimestamp}, true},

@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// launchAhead is how long before its time a packet is handed to the device at most:
-// devices tell times apart within a second or so only.
+// launchAhead is the longest time before its launch at which a packet is passed to the device:
+// devices distinguish times only within about a second.
 const launchAhead = 100 * time.Millisecond
 
-// SendAt sends packets not before a time: it is Send and Kick, and returns what Send does.
+// SendAt sends packets not before a time: it is Send and Kick, and returns the result of Send.
 //
-// Where the device keeps the time (Info.LaunchTime), SendAt hands the packets over some 100 ms
-// before, with TxMeta.RequestLaunchTime, for which it sets WithTxMeta in descs; other requests
-// in the metadata of descriptors that have the flag stay. Elsewhere it
-// sleeps until the time has come: then packets leave when the system's timer has woken
-// the program, some 50 µs late and more on a busy machine.
+// If the device keeps the time (Info.LaunchTime), SendAt passes the packets to it some 100 ms
+// before, with TxMeta.RequestLaunchTime, for which it sets WithTxMeta in descs; other requests in
+// the metadata of descriptors that already have the flag stay. Otherwise it sleeps until that time:
+// packets are then sent when the system's timer has woken the program, some 50 µs late and more on
+// a busy machine.
 //
 // After a Wake it returns 0 without an error and has sent nothing.
 func (s *Socket) SendAt(at time.Time, descs []Desc) (int, error) {
@@ -47,7 +47,7 @@ func (s *Socket) SendAt(at time.Time, descs []Desc) (int, error) {
 	return n, errors.Join(err, s.Kick())
 }
 
-// requestLaunch asks for a time in the metadata of each packet.
+// requestLaunch sets the launch time in the metadata of each packet.
 func (s *Socket) requestLaunch(clock *deviceClock, at time.Time, descs []Desc) error {
 	ns, err := clock.at(at)
 	if err != nil {
@@ -78,7 +78,7 @@ type deviceClock struct {
 	now  func() (int64, error)
 }
 
-// openClock opens the clock with a number, as Device.Clock has it.
+// openClock opens the clock with a number of Device.Clock.
 func openClock(number int) (*deviceClock, error) {
 	f, err := os.Open(fmt.Sprintf("/dev/ptp%d", number))
 	if err != nil {
@@ -94,14 +94,15 @@ func openClock(number int) (*deviceClock, error) {
 	}}, nil
 }
 
-// at returns what the device's clock shows at a time, as far as both run alike until then.
+// at returns the reading of the device's clock at a time, assuming that both clocks run alike until
+// then.
 func (c *deviceClock) at(t time.Time) (uint64, error) {
 	before := time.Now()
 	device, err := c.now()
 	if err != nil {
 		return 0, err
 	}
-	// The clock was read about half-way.
+	// The clock was read about half-way between the two readings of ours.
 	return uint64(device + int64(t.Sub(before.Add(time.Since(before)/2)))), nil
 }
 
@@ -119,7 +120,7 @@ func (s *Socket) useClock(info *Info) {
 	}
 	clock, err := openClock(info.Device.Clock)
 	if err != nil {
-		return // Info tells
+		return // Info reports it
 	}
 	info.LaunchTime = true
 	s.clock.Store(clock)

@@ -6,30 +6,31 @@ package afxdp
 
 import "errors"
 
-// serveBatch is how many packets a handler gets at most. It is enough for the
-// costs of a call and of a look at the rings to be small beside the packets'.
+// serveBatch is the largest number of packets for a call of the handler. It makes the costs of a
+// call and of a check of the rings small compared with the packets'.
 const serveBatch = 64
 
-// Serve makes a loop for [Group.Run] of a function that handles packets as they come: it
-// waits, receives, calls handle with what came, sends what handle gave to [Socket.Send],
-// and gives frames back to be filled.
+// Serve makes a loop for [Group.Run] from a function that handles packets as they arrive: it waits,
+// receives, calls handle with the packets, sends those that handle passed to [Socket.Send], and
+// returns frames to the fill ring.
 //
-// The packets are handle's until it returns, their frames are "yours": handle may change
-// the bytes ([UMEM.Packet]), the descriptors and their order, and may Send them. Those that
-// it did not send are dropped, as are those that Send has no room for, which only handle can count. It may also send frames of
-// [Socket.Pool]. To keep a received packet for longer, copy it, or write a loop of your
-// own. With an error, which the loop returns, packets that were sent go out nevertheless.
+// The packets are handle's until it returns, their frames are "yours": handle may change the bytes
+// ([UMEM.Packet]), the descriptors and their order, and may Send them. Packets that it did not send
+// are dropped, as are those for which Send has no room, which only handle can count. It may also
+// send frames of [Socket.Pool]. To keep a received packet for longer, copy it, or write your own
+// loop. If handle returns an error, which the loop then returns, its sent packets are still
+// transmitted.
 //
-// The loop returns when a method of the socket fails: with net.ErrClosed after Close. An error
-// of handle ends all loops of a Group ([Group.Run]), so a packet that it cannot use is no reason
-// for one.
+// The loop returns when a method of the socket fails: with net.ErrClosed after Close. An error of
+// handle ends all loops of a Group ([Group.Run]), so it should not return one because of an
+// unusable packet.
 func Serve(handle func(s *Socket, packets []Desc) error) func(*Socket) error {
 	return func(s *Socket) error {
 		turn := serveTurn{
 			s: s, handle: handle,
 			packets: make([]Desc, serveBatch), received: make([]Frame, 0, serveBatch), sent: make([]Frame, serveBatch),
 		}
-		// What was filled beyond that, by Fill and Refill, is to wait for packets from now on, too.
+		// Surplus frames of Fill and Refill also wait for packets from now on.
 		s.unfilled = max(0, s.unfilled)
 		for {
 			if err := turn.run(); err != nil {
@@ -50,7 +51,7 @@ type serveTurn struct {
 func (t *serveTurn) run() error {
 	want := EventRx
 	if t.s.InFlight() > 0 {
-		// Nothing else would bring their frames back to be filled.
+		// Nothing else would return their frames to the fill ring.
 		want |= EventCompletion
 	}
 	if _, err := t.s.Poll(want, -1); err != nil {
@@ -63,7 +64,7 @@ func (t *serveTurn) run() error {
 	if err != nil {
 		return err
 	}
-	if n == 0 { // there may have been frames that are no packets
+	if n == 0 { // there may have been frames without packets
 		return t.replace()
 	}
 	t.received = t.received[:n]
@@ -75,12 +76,13 @@ func (t *serveTurn) run() error {
 		err = t.s.Kick()
 	}
 	if failed != nil {
-		return failed // alone: with an ErrLinkDown beside it Run would go on
+		return failed // alone: joined with an ErrLinkDown, it would make Run continue
 	}
 	return err
 }
 
-// giveBack gives received frames that handle did not send back to be filled, and others in the place of those that it gave away otherwise.
+// giveBack puts received frames that handle did not send in the fill ring, and others in place of
+// those that it used in other ways.
 func (t *serveTurn) giveBack() error {
 	rest := t.received[:0]
 	for _, f := range t.received {
@@ -94,7 +96,8 @@ func (t *serveTurn) giveBack() error {
 	return t.replace()
 }
 
-// replace gives frames of the pool to be filled in the place of those that will not come back by themselves.
+// replace puts frames of the pool in the fill ring in place of those that will not return by
+// themselves.
 func (t *serveTurn) replace() error {
 	lack := t.s.unfilled - t.s.InFlight()
 	if lack <= 0 {
@@ -104,7 +107,7 @@ func (t *serveTurn) replace() error {
 	return err
 }
 
-// refill gives frames that were sent back to be filled.
+// refill puts sent frames in the fill ring.
 func (t *serveTurn) refill() error {
 	n, err := t.s.Completed(t.sent)
 	if n == 0 || err != nil {
@@ -113,11 +116,12 @@ func (t *serveTurn) refill() error {
 	return t.fill(t.sent[:n])
 }
 
-// fill gives as many frames to the fill ring as there were received, and the others to the pool: handle had as many from there.
+// fill puts as many frames in the fill ring as were received, and the others in the pool: handle
+// took as many from there.
 func (t *serveTurn) fill(frames []Frame) error {
 	n, err := t.s.Fill(frames[:min(len(frames), max(0, t.s.unfilled))])
 	if errors.Is(err, ErrFrameState) || errors.Is(err, ErrRingCorrupt) {
 		return err
 	}
-	return errors.Join(err, t.s.pool.Free(frames[n:]...)) // they would be lost to a loop that begins anew, or to another socket
+	return errors.Join(err, t.s.pool.Free(frames[n:]...)) // otherwise a restarted loop, or another socket, would miss them
 }
