@@ -16,29 +16,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A sharedQueue is what the sockets of one queue have in common (Config.ShareQueue). The kernel
-// has one fill and one completion ring for a queue. They belong to its pool of buffers, and so to the socket that was
-// bound first; the others are bound to that pool and bring RX and TX rings only (xsk_bind in net/xdp/xsk.c).
+// A sharedQueue is the common state of the sockets of one queue (Config.ShareQueue). The kernel has
+// one fill and one completion ring for a queue. They belong to its pool of buffers, and so to the
+// socket that was bound first; the others are bound to that pool and have only RX and TX rings
+// (xsk_bind in net/xdp/xsk.c).
 //
-// The fill ring is common: a frame that one socket put there comes back with a packet on
-// any. A completion may be of any socket; the one that looks at the ring lands all with their
-// owners. Both rings stay mapped until the last socket leaves: kernels before 6.4 map them through the first one's descriptor alone.
+// The fill ring is common: a frame that one socket put there returns with a packet on any. A
+// completion may be of any socket; the one that reads the ring lands all completions with their
+// owners. Both rings stay mapped until the last socket leaves: kernels before 6.4 map them only
+// through the first one's descriptor.
 type sharedQueue struct {
 	id      queueID
-	number  uint16     // of the UMEM, as sockets have
+	number  uint16     // of the UMEM, like those of sockets
 	filling frameState // of frames in the fill ring, of any socket
-	landed  frameState // of frames that are completed and not yet returned by their socket's Completed
+	landed  frameState // of completed frames that their socket's Completed has not returned yet
 
 	// Guarded by UMEM.sharing.
 	users    int // sockets that are bound, or being bound
 	unbound  bool
-	surplus  int // frames that sockets which left had put into the fill ring
+	surplus  int // frames that former sockets had put into the fill ring
 	mappings [][]byte
 
 	inTurn  bool       // see sendsInTurn
 	sending sync.Mutex // held while the kernel is called to send, if inTurn
 
-	mu         sync.Mutex // guards what follows, and the sockets' landed
+	mu         sync.Mutex // guards the fields below, and the sockets' landed
 	fill       addrRing
 	completion addrRing
 	members    []*Socket // whose frames may be in flight here
@@ -46,8 +48,8 @@ type sharedQueue struct {
 	gone       bool      // the last socket has left
 }
 
-// join makes the socket one of its queue's. first means that it is to bring the rings. The
-// caller holds UMEM.sharing until it is bound.
+// join adds the socket to its queue. first means that it must bring the rings. The caller holds
+// UMEM.sharing until it is bound.
 func (s *Socket) join(id queueID) (first bool, err error) {
 	u := s.umem
 	q := u.queues[id]
@@ -82,7 +84,7 @@ func (s *Socket) join(id queueID) (first bool, err error) {
 	return first, nil
 }
 
-// sameMap reports whether two maps are one of the kernel's.
+// sameMap reports whether two maps are the same in the kernel.
 func sameMap(a, b *ebpf.Map) bool {
 	if a == nil || b == nil {
 		return false
@@ -90,14 +92,14 @@ func sameMap(a, b *ebpf.Map) bool {
 	x, errX := a.Info()
 	y, errY := b.Info()
 	if errX != nil || errY != nil {
-		return false // one is closed, which Open tells
+		return false // one is closed, which Open reports
 	}
 	idX, known := x.ID()
 	idY, _ := y.ID()
 	return known && idX == idY
 }
 
-// bring makes the rings of the first socket, which it has mapped, the queue's.
+// bring makes the rings of the first socket, which has mapped them, the queue's.
 func (q *sharedQueue) bring(s *Socket, mappings [][]byte) {
 	q.mappings = mappings
 	q.mu.Lock()
@@ -106,7 +108,8 @@ func (q *sharedQueue) bring(s *Socket, mappings [][]byte) {
 	s.completion = addrRing{ring: emptyRing()} // Completed then asks the queue
 }
 
-// inherit returns how many frames the socket is to put into the fill ring, beside those that others left to it.
+// inherit returns how many frames the socket must put into the fill ring in addition to those that
+// others left in it.
 func (s *Socket) inherit() int {
 	n := min(s.mates.surplus, s.cfg.RxFrames)
 	s.mates.surplus -= n
@@ -114,11 +117,13 @@ func (s *Socket) inherit() int {
 	return s.share - n
 }
 
-// hasMates reports whether another socket keeps the queue when s leaves it. s may have none.
+// hasMates reports whether another socket keeps the queue when s leaves it. s may share no queue.
 func (s *Socket) hasMates() bool { return s.mates != nil && s.mates.users > 1 }
 
-// settle ends what other sockets would have to end for s, which leaves them: packets that the kernel has not taken go out
-// if they can, as frames that it may or may not have taken would stay lent; frames of packets that s has not received go back to the fill ring.
+// settle finishes work that the other sockets would otherwise have to finish for s, which leaves
+// them: packets that the kernel has not taken are sent if possible, as frames that it may or may
+// not have taken would stay lent; frames of packets that s has not received return to the fill
+// ring.
 func (s *Socket) settle() {
 	q := s.mates
 	if s.calls.recv() == unix.ENXIO {
@@ -141,8 +146,9 @@ func (s *Socket) settle() {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	// The XSKMAP has the socket no longer, but the kernel may be at a packet for it. The call waits until every
-	// processor has left what it was doing; without it (nohz_full), such a packet's frame is lent until the queue is free.
+	// The XSKMAP no longer has the socket, but the kernel may be processing a packet for it. The
+	// call waits until every processor has finished its current work; without it (nohz_full), such
+	// a packet's frame is lent until the queue is free.
 	_, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0)
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -163,8 +169,8 @@ func (s *Socket) settle() {
 	s.rx.release(n)
 }
 
-// takeShare takes as many frames out of the fill ring as the socket put there, at most. The kernel has
-// unregistered the interface, so it takes none.
+// takeShare removes at most as many frames from the fill ring as the socket put there. The kernel
+// has unregistered the interface, so it takes none.
 func (s *Socket) takeShare() {
 	q := s.mates
 	q.mu.Lock()
@@ -186,8 +192,8 @@ const (
 	membarrierGlobal = 1 // MEMBARRIER_CMD_GLOBAL
 )
 
-// part is called when the socket is closed, with UMEM.sharing held. It returns the rings if they are not needed
-// any more. The last socket takes what is in the fill ring with it, as lent by itself.
+// part is called when the socket is closed, with UMEM.sharing held. It returns the rings if they
+// are no longer needed. The last socket takes over the frames in the fill ring, as lent by itself.
 func (s *Socket) part() (mappings [][]byte) {
 	q, u := s.mates, s.umem
 	q.mu.Lock()
@@ -218,10 +224,11 @@ func (s *Socket) part() (mappings [][]byte) {
 	return mappings
 }
 
-// landedAll reports whether no completion is to come for the socket. The caller holds mu.
+// landedAll reports whether the socket expects no completion. The caller holds mu.
 func (s *Socket) landedAll() bool { return int(s.inFlight) == len(s.landed)+len(s.reclaimed) }
 
-// dismiss makes the landed frames of a socket look like those in flight of a socket that is alone and closed. The caller holds mu.
+// dismiss changes the landed frames of a socket to the state of in-flight frames of a closed,
+// unshared socket. The caller holds mu.
 func (q *sharedQueue) dismiss(s *Socket) {
 	for _, f := range s.landed {
 		s.state[f] = s.flying
@@ -236,7 +243,8 @@ func (q *sharedQueue) forget(s *Socket) {
 	q.dismiss(s)
 }
 
-// relabel changes the state of all frames that have one. No goroutine uses those; see lent for the race detector.
+// relabel changes the state of all frames that have one. No goroutine uses those; see lent for the
+// race detector.
 //
 //go:norace
 func (u *UMEM) relabel(from, to frameState) {
@@ -247,9 +255,10 @@ func (u *UMEM) relabel(from, to frameState) {
 	}
 }
 
-// awaitLanding waits until no completion can come any more for frames that the socket sent on
-// a queue which others kept when it left. Before that they must not be sent by another: it would
-// take the completion for its own. They are completed, or the queue's last socket has left it, or it lost its interface.
+// awaitLanding waits until no more completions can arrive for frames that the socket sent on a
+// queue which others kept when it left. Before that another socket must not send them: it would
+// take the completion for its own. They are completed, or the queue's last socket has left it, or
+// it lost its interface.
 func (s *Socket) awaitLanding(ctx context.Context) error {
 	q := s.former
 	if q == nil {
@@ -272,7 +281,8 @@ func (s *Socket) awaitLanding(ctx context.Context) error {
 	return nil
 }
 
-// hasLanded reports whether no completion can come any more. err is why it could not ask whether there is the interface.
+// hasLanded reports whether no more completions can arrive. err is why it could not check the
+// interface.
 func (s *Socket) hasLanded(q *sharedQueue) (landed bool, err error) {
 	err = s.home.do(func() error {
 		_, err := interfaceByIndex(q.id.ifindex)
@@ -286,11 +296,12 @@ func (s *Socket) hasLanded(q *sharedQueue) (landed bool, err error) {
 	return errors.Is(err, ErrInterfaceGone) || q.unbound || q.gone || s.landedAll(), err
 }
 
-// sort lands all completions with the sockets that sent the frames. It returns false if the
-// ring is corrupt. The caller holds mu.
+// sort lands all completions with the sockets that sent the frames. It returns false if the ring is
+// corrupt. The caller holds mu.
 //
-// The race detector must not see the states that are read here. The frames are in flight, so their sockets do not write them; but
-// that they did so before they sent them is known by way of the kernel only.
+// The race detector must not see that the states are read here. The frames are in flight, so their
+// sockets do not write them; but only the kernel orders these reads after the writes before
+// sending.
 //
 //go:norace
 func (q *sharedQueue) sort() (ok bool) {
@@ -348,7 +359,8 @@ func (s *Socket) ended(want uint32) (n uint32, ok bool) {
 	return min(want, uint32(len(s.landed))), ok
 }
 
-// lockFill makes the fill ring the caller's until unlockFill, if it is shared: its positions are those where the last one left it.
+// lockFill gives the caller exclusive use of the fill ring until unlockFill, if it is shared: its
+// positions are those that the last user left.
 func (s *Socket) lockFill() {
 	if s.mates != nil {
 		s.mates.takeFill(s)
@@ -371,14 +383,15 @@ func (q *sharedQueue) giveFill(s *Socket) {
 	q.mu.Unlock()
 }
 
-// sync waits until the goroutine that filled the frames of received packets has left the ring. The kernel had to take them from there, so
-// there is nothing to wait for, except for the race detector, which does not see what goes through the kernel.
+// sync waits until the goroutine that filled the frames of received packets has left the ring. The
+// kernel had to take them from there, so the wait is only for the race detector, which does not see
+// the order through the kernel.
 func (q *sharedQueue) sync() {
 	q.mu.Lock()
 	q.mu.Unlock() //nolint:staticcheck // the empty section is the purpose
 }
 
-// pollFD is the descriptor that Poll may sleep on, -1 for none.
+// pollFD is the descriptor on which Poll may sleep, -1 for none.
 func (s *Socket) pollFD() int {
 	if s.sleepsBlind() {
 		return -1
@@ -386,24 +399,27 @@ func (s *Socket) pollFD() int {
 	return s.fd
 }
 
-// sleepsBlind reports whether the kernel must not be asked to wake the socket: poll(2) sends what is in its TX ring, and so not in turn.
+// sleepsBlind reports whether the kernel must not be asked to wake the socket: poll(2) sends the
+// packets in its TX ring, and so not in turn.
 func (s *Socket) sleepsBlind() bool { return s.mates != nil && s.mates.inTurn }
 
-// sendsInTurn reports whether only one socket of a queue at a time may have the kernel send, with the name of its
-// release. From 6.6 on (b7f72a30e9ac) it writes a frame's address into the completion ring when it takes the packet, and takes the
-// last one back if it could not send it after all, also if another socket wrote that. 6.18 writes it when the packet was sent (30f241fcf52a).
+// sendsInTurn reports whether, on a kernel of the given release, only one socket of a queue at a
+// time may send. From 6.6 on (b7f72a30e9ac) it writes a frame's address into the completion ring
+// when it takes the packet, and removes the last one if it could not send the packet after all,
+// even if another socket wrote that. 6.18 writes it when the packet was sent (30f241fcf52a).
 func sendsInTurn(release string) bool {
 	return !kernelBefore(release, 6, 6) && kernelBefore(release, 6, 18)
 }
 
-// kernelBefore reports whether a release, as "6.12.30-1", is before a version. What cannot be read is before all.
+// kernelBefore reports whether a release, as "6.12.30-1", is before a version. A release that
+// cannot be parsed is before all.
 func kernelBefore(release string, major, minor int) bool {
 	var a, b int
 	_, _ = fmt.Sscanf(release, "%d.%d", &a, &b)
 	return a < major || a == major && b < minor
 }
 
-// kernelRelease returns the kernel's; tests replace it.
+// kernelRelease returns the kernel's release; tests replace it.
 var kernelRelease = func() string {
 	var name unix.Utsname
 	if unix.Uname(&name) != nil {

@@ -19,12 +19,12 @@ import (
 
 // Socket serves one queue of one interface.
 //
-// Its methods belong to one goroutine, or to two: one receives (Receive, Release, Fill,
-// Refill, Poll for EventRx) and has the socket's Pool, the other one sends (Send, Kick,
-// Completed, InFlight, Backlog, Poll for EventCompletion or Wake alone), with frames of
-// another Pool of the UMEM or such that it got from the first. Either is best locked to its
-// thread. Stats, Rings, Recover, Reopen, and Poll for both events need the whole socket.
-// Close, Wake, Info, FD and Snapshot may be called from any goroutine.
+// Its methods belong to one goroutine, or to two: one receives (Receive, Release, Fill, Refill,
+// Poll for EventRx) and has the socket's Pool, the other one sends (Send, Kick, Completed,
+// InFlight, Backlog, Poll for EventCompletion or Wake alone), with frames of another Pool of the
+// UMEM or frames that it got from the first. Both should be locked to their threads. Stats, Rings,
+// Recover, Reopen, and Poll for both events need the whole socket. Close, Wake, Info, FD and
+// Snapshot may be called from any goroutine.
 type Socket struct {
 	cfg   Config
 	umem  *UMEM
@@ -36,15 +36,15 @@ type Socket struct {
 	flying      frameState   // of frames in our TX or completion ring
 	maxInFlight uint32
 	mates       *sharedQueue // nil unless others may be bound to the same queue
-	spare       []Frame      // filling when it was reopened, and not needed again
+	spare       []Frame      // in the state "filling" when it was reopened, and surplus
 
-	id         uint16        // 0 after it was given back, see UMEM.unregister
+	id         uint16        // 0 after its release, see UMEM.unregister
 	closed     chan struct{} // closed when Close has finished
 	home       *namespace    // of the interface
 	queue      queueID       // that the kernel's socket is, or was, bound to
 	direct     bool          // others may have access to the frames after our fd is closed
 	hook       *hook         // with the program that the driver needs to send
-	mode       BindMode      // asked for when it was bound last; BindAuto may have become BindCopy
+	mode       BindMode      // requested at the last bind; BindAuto may have become BindCopy
 	left       *departure    // nil if only we have access to our frames
 	fd         int
 	opened     uint32 // how many descriptors the socket has had
@@ -52,7 +52,7 @@ type Socket struct {
 	bound      bool         // guarded by umem.mu; so is fd while siblings may bind to it
 	shared     bool         // bound to the UMEM of a sibling
 	former     *sharedQueue // that it left to others, with frames in flight
-	share      int          // how many frames it has in the fill ring of the shared queue, if it was fair
+	share      int          // its frames in the fill ring of the shared queue, if divided fairly
 	continues  bool         // it is back there, and they complete there
 	registered bool         // the UMEM is registered with fd itself
 	info       atomic.Pointer[Info]
@@ -61,17 +61,17 @@ type Socket struct {
 	past xdpStatistics // of kernel sockets that are closed; guarded by umem.mu
 
 	_ cpu.CacheLinePad
-	// Of the goroutine that receives.
+	// Used by the goroutine that receives.
 	in     half
 	fill   addrRing
 	rx     descRing
 	rxSkip bool // the packet being received had a bad fragment
-	// How many frames more were received than given to be filled since the socket was opened, and those that there were not then: so
-	// many Serve gives. Negative if more were given.
+	// unfilled is the number of received frames minus the number of filled ones since the socket
+	// was opened, initial ones excluded: Serve fills that many. Negative if more were filled.
 	unfilled int
 
 	_ cpu.CacheLinePad
-	// Of the goroutine that sends.
+	// Used by the goroutine that sends.
 	out        half
 	completion addrRing
 	tx         descRing
@@ -82,7 +82,7 @@ type Socket struct {
 	holdKicks  uint32
 }
 
-// Info is what a socket got, as opposed to what was asked for.
+// Info is the actual result of Open, as opposed to the request.
 type Info struct {
 	Interface  string
 	Ifindex    int
@@ -92,13 +92,12 @@ type Info struct {
 	TxBudget   int  // frames for each system call in copy mode
 	BusyPoll   bool
 	MTU        int
-	// NAPI is the number of the context in which the driver receives for the
-	// queue, as busy polling and "ss" name it. 0: the kernel (before 6.8) or the
-	// driver does not tell.
+	// NAPI is the number of the context in which the driver receives for the queue, as used by busy
+	// polling and "ss". 0: the kernel (before 6.8) or the driver does not report it.
 	NAPI   int
-	Device Device // what the driver can do
-	// LaunchTime is whether SendAt leaves it to the device to keep the time. It needs
-	// UMEMConfig.TxMetadata, zero-copy mode, Device.TxLaunchTime and access to /dev/ptpN.
+	Device Device // the driver's features
+	// LaunchTime is whether SendAt leaves the timing to the device. It needs UMEMConfig.TxMetadata,
+	// zero-copy mode, Device.TxLaunchTime and access to /dev/ptpN.
 	LaunchTime bool
 }
 
@@ -131,7 +130,7 @@ func Open(pool *Pool, cfg Config) (*Socket, error) {
 	return s, nil
 }
 
-// openWakers makes what ends the sleep of either goroutine.
+// openWakers opens the wakers of both goroutines.
 func (s *Socket) openWakers() error {
 	if err := s.in.wake.Open(); err != nil {
 		return err
@@ -144,7 +143,7 @@ func (s *Socket) openWakers() error {
 
 func (s *Socket) closeWakers() error { return errors.Join(s.in.wake.Close(), s.out.wake.Close()) }
 
-// setStates gives the frames that are lent through the socket its number.
+// setStates sets the states of frames lent through the socket, with its number.
 func (s *Socket) setStates() {
 	s.filling, s.flying = statesOf(s.id)
 }
@@ -155,33 +154,30 @@ func statesOf(number uint16) (filling, flying frameState) {
 	return n | stateFilling, n | stateInFlight
 }
 
-// Info returns what the socket got when it was opened last. It may be called
-// from any goroutine.
+// Info returns the result of the last Open or Reopen. It may be called from any goroutine.
 func (s *Socket) Info() Info { return *s.info.Load() }
 
-// Pool returns the pool that the socket takes frames from and returns them to.
+// Pool returns the pool of the socket's frames.
 func (s *Socket) Pool() *Pool { return s.pool }
 
 // UMEM returns the socket's memory.
 func (s *Socket) UMEM() *UMEM { return s.umem }
 
-// FD returns the socket's descriptor, for example to put it in another
-// program's XSKMAP: -1 after Close. It stays the Socket's; Reopen changes it.
+// FD returns the socket's descriptor, for example to put it in another program's XSKMAP: -1 after
+// Close. It still belongs to the Socket; Reopen changes it.
 func (s *Socket) FD() int {
 	s.umem.mu.Lock()
 	defer s.umem.mu.Unlock()
 	return s.fd
 }
 
-// Close wakes blocked Polls, waits until the goroutines that are inside the
-// socket have left, unmaps the rings and closes the kernel's socket. Methods
-// return net.ErrClosed from then on. It may be called from any goroutine and
-// more than once; every call returns when all of this is done.
+// Close wakes blocked Polls, waits until the goroutines that are inside the socket have left,
+// unmaps the rings and closes the kernel's socket. Methods return net.ErrClosed from then on. It
+// may be called from any goroutine and more than once; every call returns when all of this is done.
 //
-// The kernel releases the queue itself some time later, typically within half a
-// second. In copy mode it writes into no frame any more when Close returns. In
-// zero-copy mode the device may go on until the queue is released. Frames that
-// the kernel held stay lent until Reclaim took them back.
+// The kernel releases the queue itself some time later, typically within half a second. In copy
+// mode it writes into no frame after Close returns. In zero-copy mode the device may continue until
+// the queue is released. Frames that the kernel held stay lent until Reclaim takes them back.
 func (s *Socket) Close() error {
 	if !s.shut() {
 		<-s.closed
@@ -192,18 +188,17 @@ func (s *Socket) Close() error {
 	return err
 }
 
-// Reclaim takes back the frames that the kernel held when the socket was
-// closed. Frames that were to be filled return to the pool; those in flight
-// become yours and are returned: they may or may not have been sent. It belongs
-// to the goroutine that owns the pool; before Close it returns ErrInUse. While
-// Close runs in another goroutine it waits.
+// Reclaim takes back the frames that the kernel held when the socket was closed. Frames in the
+// state "filling" return to the pool; those in flight become yours and are returned: they may or
+// may not have been sent. It belongs to the goroutine that owns the pool; before Close it returns
+// ErrInUse. While Close runs in another goroutine it waits.
 //
-// After zero-copy mode, and for a passed socket, it also waits until the device has released the frames,
-// at most for Config.BindTimeout. The device has, when a socket of this process
-// was bound to the queue after Close, or when the queue is gone. Otherwise Reclaim
-// binds a socket of its own for an instant, which needs CAP_NET_RAW. If time runs
-// out it returns ErrStillLent, all frames stay lent, and it may be called again. If others
-// share the queue, it waits for the completions of those in flight instead, see Config.ShareQueue.
+// After zero-copy mode, and for a passed socket, it also waits until the device has released the
+// frames, at most for Config.BindTimeout. The device has released them when a socket of this
+// process was bound to the queue after Close, or when the queue no longer exists. Otherwise Reclaim
+// briefly binds its own socket, which needs CAP_NET_RAW. After the timeout it returns ErrStillLent,
+// all frames stay lent, and it may be called again. If others share the queue, it waits for the
+// completions of those in flight instead, see Config.ShareQueue.
 func (s *Socket) Reclaim() ([]Frame, error) {
 	if !s.closing() {
 		return nil, fmt.Errorf("%w: Reclaim before Close", ErrInUse)
@@ -225,13 +220,12 @@ func (s *Socket) Reclaim() ([]Frame, error) {
 	return flying, s.umem.releaseID(s)
 }
 
-// lent appends to dst the frames whose state byte is state, which names this
-// socket; none once the socket gave its number back.
+// lent appends to dst the frames whose state byte is state, which names this socket; none once the
+// socket released its number.
 //
-// Other goroutines may write the state bytes of their own frames at the same
-// time. The race detector must not see that these are read here: a frame that
-// is not ours never shows our number, neither before nor after such a write,
-// since no other socket has it.
+// Other goroutines may write the state bytes of their own frames at the same time. The race
+// detector must not see that these are read here: a frame that is not ours never shows our number,
+// neither before nor after such a write, since no other socket has it.
 //
 //go:norace
 func (s *Socket) lent(dst []Frame, state frameState) []Frame {
@@ -264,8 +258,8 @@ func (s *Socket) removeFromMap() error {
 	return nil
 }
 
-// teardown unmaps the rings and closes the kernel's socket. The mappings hold a
-// reference to the socket, so the queue is free only when both are gone.
+// teardown unmaps the rings and closes the kernel's socket. The mappings hold a reference to the
+// socket, so the queue is released only after both.
 func (s *Socket) teardown() error {
 	var errs []error
 	if s.bound && s.hasMates() {
@@ -284,8 +278,8 @@ func (s *Socket) teardown() error {
 	s.umem.mu.Lock()
 	s.bound, s.registered = false, false
 	if s.fd >= 0 {
-		// Kernel counters end with the kernel's socket. An unreadable count of a
-		// dying socket is no reason not to close it.
+		// Kernel counters end with the kernel's socket. A failure to read them does not prevent
+		// closing it.
 		s.past, _ = s.kernelStats()
 		errs = append(errs, os.NewSyscallError("close", unix.Close(s.fd)))
 		s.fd = -1
@@ -310,8 +304,7 @@ func (s *Socket) detach() error {
 	return s.teardown()
 }
 
-// disconnect leaves the socket with rings of no entries, on which every method
-// finds nothing to do.
+// disconnect leaves the socket with empty rings, on which every method finds nothing to do.
 func (s *Socket) disconnect() {
 	s.rx, s.tx = descRing{ring: emptyRing()}, descRing{ring: emptyRing()}
 	s.fill, s.completion = addrRing{ring: emptyRing()}, addrRing{ring: emptyRing()}
@@ -319,13 +312,13 @@ func (s *Socket) disconnect() {
 	s.calls = socketCalls{fd: -1}
 }
 
-// register gives the socket its number on the UMEM.
+// register assigns the socket its number on the UMEM.
 func (u *UMEM) register(s *Socket) (err error) {
 	s.id, err = u.takeNumber(s)
 	return err
 }
 
-// takeNumber takes a number, for a socket or, with nil, for what sockets share.
+// takeNumber allocates a number, for a socket or, with nil, for a shared queue.
 func (u *UMEM) takeNumber(s *Socket) (uint16, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -352,9 +345,8 @@ func (u *UMEM) giveNumber(number uint16) {
 	u.numbers[number] = false
 }
 
-// unregister forgets a socket that holds its queue no longer. Its number stays
-// taken while frames bear it: another socket's Reclaim or Reopen would take
-// them for its own.
+// unregister removes a socket that no longer holds its queue. Its number stays allocated while
+// frames have it: another socket's Reclaim or Reopen would take them for its own.
 func (u *UMEM) unregister(s *Socket) error {
 	holds := s.former != nil || len(s.lent(nil, s.filling)) > 0 || len(s.lent(nil, s.flying)) > 0
 	u.mu.Lock()
@@ -366,7 +358,7 @@ func (u *UMEM) unregister(s *Socket) error {
 	return u.releaseID(s)
 }
 
-// releaseID makes the number of a socket free for others. No frame bears it.
+// releaseID releases the number of a socket. No frame has it.
 func (u *UMEM) releaseID(s *Socket) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()

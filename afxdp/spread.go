@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spreadOver has the card choose among the first n receive queues by a packet's hash
-// (receive side scaling): the entries of its indirection table are the queues in turn.
+// spreadOver makes the card select among the first n receive queues by a packet's hash (receive
+// side scaling): the entries of its indirection table are the queues in turn.
 func (t *Tuned) spreadOver(ifname string, n int) error {
 	queues, _, err := QueueCounts(ifname)
 	if err == nil && n > queues {
@@ -39,10 +39,10 @@ func (t *Tuned) spreadOver(ifname string, n int) error {
 	t.undo = append(t.undo, func(ifname string) error {
 		now, err := getIndirection(ifname)
 		if err != nil || !slices.Equal(now, want) {
-			return err // another one's choice stays
+			return err // another process's choice stays
 		}
 		if queues > 0 && slices.Equal(before, inTurn(len(before), queues)) {
-			before = nil // the driver's own, which follows the number of queues
+			before = nil // the driver's own table, which follows the number of queues
 		}
 		return setIndirection(ifname, before)
 	})

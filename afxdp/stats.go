@@ -15,24 +15,24 @@ type Stats struct {
 	Kernel KernelStats
 }
 
-// Counters are what the socket counted itself.
+// Counters are counted by the socket itself.
 type Counters struct {
 	RxReceived  uint64 // descriptors that Receive returned
-	TxSubmitted uint64 // descriptors that Send took
+	TxSubmitted uint64 // descriptors that Send accepted
 	TxCompleted uint64 // frames that Completed returned
 	TxKicks     uint64 // system calls to send
 	TxStalls    uint64 // kicks after which the kernel took nothing more (EAGAIN, ENOBUFS)
 	TxDropped   uint64 // packets that the driver refused after taking them (EBUSY)
 	RxWakeups   uint64 // system calls to wake the fill ring
-	// Overslept is how many sleeps of Poll ended by their time, not by the
-	// kernel, when packets were there. Some are chance: the packet came at that
-	// very moment. Many, or with packets that are old, mean lost wake-ups.
+	// Overslept is the number of sleeps of Poll that ended by their time, not by the kernel,
+	// although packets were there. Some are chance: the packet arrived at that moment. Many, or
+	// with old packets, mean lost wake-ups.
 	Overslept      uint64
-	BadDescs       uint64 // RX entries that named no frame of ours, or bytes outside it
+	BadDescs       uint64 // RX entries with no frame of ours, or bytes outside it
 	BadCompletions uint64 // completions of frames that were not in flight
 }
 
-// KernelStats are what the kernel counted (XDP_STATISTICS).
+// KernelStats are counted by the kernel (XDP_STATISTICS).
 type KernelStats struct {
 	RxDropped      uint64 // packets dropped for other reasons than a full ring
 	RxInvalidDescs uint64 // fill ring entries that the kernel refused
@@ -42,17 +42,17 @@ type KernelStats struct {
 	TxRingEmpty    uint64 // times the kernel found nothing in the TX ring
 }
 
-// publishEvery is after how many calls that moved packets a busy loop publishes
-// its counters. One atomic store a call would cost a tenth of a short one.
+// publishEvery is the number of calls that moved packets after which a busy loop publishes its
+// counters. An atomic store per call would cost a tenth of a short one.
 const publishEvery = 64
 
 // publishedCounters are the Counters for goroutines other than the owner.
 type publishedCounters struct {
 	values [10]atomic.Uint64
-	behind uint32 // calls since they were published; the owner's
+	behind uint32 // calls since they were published; used by the owner only
 }
 
-// fields lists the counters in the order in which they are published.
+// fields returns the counters in the order in which they are published.
 func (c *Counters) fields() [10]*uint64 {
 	return [...]*uint64{
 		&c.RxReceived, &c.TxSubmitted, &c.TxCompleted, &c.TxKicks, &c.TxStalls,
@@ -60,7 +60,6 @@ func (c *Counters) fields() [10]*uint64 {
 	}
 }
 
-// add adds another's counters.
 func (s *Stats) add(other *Stats) {
 	for i, n := range other.fields() {
 		*s.fields()[i] += *n
@@ -84,15 +83,15 @@ func (h *half) counted() {
 func (h *half) publish() {
 	h.published.behind = 0
 	for i, n := range h.count.fields() {
-		// Most have not changed, and a store costs as much as ten loads.
+		// Most are unchanged, and a store costs as much as ten loads.
 		if v := &h.published.values[i]; v.Load() != *n {
 			v.Store(*n)
 		}
 	}
 }
 
-// Stats reads the counters. It makes a system call and belongs, like Receive and
-// Send, to the owner's goroutine; others call Snapshot.
+// Stats reads the counters. It makes a system call and belongs, like Receive and Send, to the
+// owner's goroutine; others call Snapshot.
 func (s *Socket) Stats() (Stats, error) {
 	if err := s.enter(both); err != nil {
 		return Stats{}, err
@@ -103,11 +102,11 @@ func (s *Socket) Stats() (Stats, error) {
 	return s.Snapshot()
 }
 
-// Snapshot reads the counters from any goroutine, also after Close, without
-// getting in the owner's way. The kernel's are those of now; it makes a system
-// call. The socket's own are those of the owner's last Stats, last call that found
-// nothing or the last packet in flight, last sleep in Poll or last 64th call, whatever came last. They may be of
-// different ones of these moments, and a sleep for one half of the socket is one of that half.
+// Snapshot reads the counters from any goroutine, even after Close, without disturbing the owner.
+// The kernel's are current, which needs a system call. The socket's own are those of the owner's
+// last Stats, last call that found nothing or the last packet in flight, last sleep in Poll or last
+// 64th call, whichever is the latest. They may belong to different ones of these moments, and a
+// sleep for one half of the socket counts for that half.
 func (s *Socket) Snapshot() (Stats, error) {
 	var st Stats
 	for i, n := range st.fields() {
@@ -123,8 +122,7 @@ func (s *Socket) Snapshot() (Stats, error) {
 	return st, err
 }
 
-// kernelStats adds up the kernel sockets that this Socket has had. The caller
-// holds umem.mu.
+// kernelStats adds up the counters of all kernel sockets of this Socket. The caller holds umem.mu.
 func (s *Socket) kernelStats() (xdpStatistics, error) {
 	if s.fd < 0 {
 		return s.past, nil

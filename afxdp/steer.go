@@ -15,30 +15,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Steering has the card put packets into a receive queue (ethtool -N, "ntuple"). It chooses the
-// queue only: which packets leave the kernel's stack is what the XDP program decides.
+// Steering makes the card put packets into a receive queue (ethtool -N, "ntuple"). It selects only
+// the queue: the XDP program decides which packets leave the kernel's stack.
 //
-// The Match may be of EtherTypes, or of UDP and TCP packets by their ports and addresses, and of alternatives
-// of such. Cards have no rules for Not and for ranges of ports, and a driver may have rules for a part of the
-// others only. Each alternative takes one of the card's rules, and each of IPv4 and IPv6. If several rules
-// are for a packet, the card chooses one.
+// The Match may consist of EtherTypes, of UDP and TCP packets by their ports and addresses, and of
+// alternatives of these. Cards have no rules for Not and for ranges of ports, and a driver may
+// support only a part of the others. Each alternative uses one of the card's rules, and IPv4 and
+// IPv6 one each. If several rules match a packet, the card selects one.
 type Steering struct {
 	Match Match
 	Queue int
 }
 
-// flow is what one rule looks at; what is zero is not looked at.
+// flow is the condition of one rule; zero fields are ignored.
 type flow struct {
 	etherType, protocol, source, dst uint16
 	from, to                         netip.Prefix
 }
 
-// Of linux/ethtool.h.
+// Constants of linux/ethtool.h.
 const (
 	flowTCP4, flowUDP4, flowTCP6, flowUDP6, flowEther = 1, 2, 5, 6, 0x12
 
 	steersFlag    = 1 << 27 // ETH_FLAG_NTUPLE
-	driverLocates = 1 << 31 // RX_CLS_LOC_SPECIAL: the driver chooses where it keeps a rule
+	driverLocates = 1 << 31 // RX_CLS_LOC_SPECIAL: the driver selects the location of a rule
 	anyLocation   = 1<<32 - 1
 )
 
@@ -89,7 +89,7 @@ func (m Match) flows() (flows []flow, ok bool) {
 	return nil, false
 }
 
-// either returns the one that is not zero. If both are, they have to be the same.
+// either returns the value that is not zero. If both are nonzero, they must be equal.
 func either[T comparable](a, b T, ok *bool) T {
 	var zero T
 	if a == zero {
@@ -99,7 +99,7 @@ func either[T comparable](a, b T, ok *bool) T {
 	return a
 }
 
-// rules are what a card is asked for.
+// rules returns the card's rules for s.
 func (s Steering) rules() ([]flowSpec, error) {
 	if err := s.Match.Err(); err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func (f flow) overIP(etherType uint16) bool {
 	return true
 }
 
-// rule lays a flow out as its kind wants it.
+// rule encodes a flow in the layout of its kind.
 func (f flow) rule(kind uint32, queue int) flowSpec {
 	r := flowSpec{Type: kind, Queue: uint64(queue)}
 	number := func(at int, v uint16) {
@@ -171,7 +171,7 @@ func (f flow) rule(kind uint32, queue int) flowSpec {
 	return r
 }
 
-// steer has the card steer, and gives it the rules.
+// steer enables steering on the card and adds the rules.
 func (t *Tuned) steer(ifname string, steering []Steering) error {
 	var rules []flowSpec
 	queues, _, err := QueueCounts(ifname)
@@ -196,7 +196,7 @@ func (t *Tuned) steer(ifname string, steering []Steering) error {
 	return nil
 }
 
-// allowSteering has the card look at its rules.
+// allowSteering makes the card use its rules.
 func (t *Tuned) allowSteering(ifname string) error {
 	before, err := getFlags(ifname)
 	if err != nil || before&steersFlag != 0 {
@@ -212,14 +212,14 @@ func (t *Tuned) allowSteering(ifname string) error {
 			err = rules.do(ifname, unix.ETHTOOL_GRXCLSRLCNT)
 		}
 		if err != nil || rules.Count > 0 {
-			return err // another one's rules stay
+			return err // another process's rules stay
 		}
 		return setFlags(ifname, now&^steersFlag)
 	})
 	return nil
 }
 
-// addRule gives the card a rule.
+// addRule adds a rule to the card.
 func (t *Tuned) addRule(ifname string, rule flowSpec) error {
 	var rules flowRules
 	err := rules.do(ifname, unix.ETHTOOL_GRXCLSRLCNT)
@@ -234,7 +234,7 @@ func (t *Tuned) addRule(ifname string, rule flowSpec) error {
 		return err
 	}
 	at := rules.Spec.Location
-	ours, err := getRule(ifname, at) // as the driver tells it
+	ours, err := getRule(ifname, at) // as the driver reports it
 	t.undo = append(t.undo, func(ifname string) error {
 		now, err := getRule(ifname, at)
 		if othersChoice(ours, now, err) {
@@ -249,14 +249,15 @@ func (t *Tuned) addRule(ifname string, rule flowSpec) error {
 	return err
 }
 
-// othersChoice reports whether another one has removed a rule since, or put one in its place, by the answer to the
-// question for it. Some drivers have no such entry, for others the location is no valid one.
+// othersChoice reports whether another process has since removed a rule or replaced it, from the
+// reply to a query for it. Some drivers have no such entry, for others the location is invalid.
 func othersChoice(ours, now flowSpec, err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) || err == nil && now != ours
 }
 
-// place returns the location of a new rule, as ethtool -N chooses it: the driver's choice, if it has told with
-// their count that it chooses; otherwise, once list has it tell the locations of its rules, the last that none has.
+// place returns the location of a new rule, as ethtool -N does: the driver's choice, if the driver
+// has reported with their count that it chooses; otherwise, after list has returned the locations
+// of its rules, the last free one.
 func (r *flowRules) place(list func() error) (uint32, error) {
 	if r.Data&driverLocates != 0 {
 		return anyLocation, nil

@@ -19,26 +19,28 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// Tuning is how an interface is to be set for sockets. What is zero stays as it is.
+// Tuning describes the settings of an interface for sockets. Zero fields leave a setting unchanged.
 type Tuning struct {
-	// Queues is how many receive and how many transmit queues are in use (ethtool -L). With
-	// fewer, packets that would come in on others come in on these. Sockets must
-	// not be open on queues that go; Tune waits up to two seconds for the kernel to release those of closed ones.
+	// Queues is how many receive and how many transmit queues are in use (ethtool -L). With fewer
+	// queues, the remaining ones get the packets of the others. Sockets must not be open on queues
+	// that are removed; Tune waits up to two seconds for the kernel to release those of closed
+	// sockets.
 	Queues int
-	// Spread is over how many receive queues, the first ones, the card spreads packets by their
-	// hash (ethtool -X, "equal"): the queues after them are left to what steers packets
-	// there, and those before to sockets that are not on all queues.
+	// Spread is the number of receive queues, the first ones, over which the card spreads packets
+	// by their hash (ethtool -X, "equal"): the queues after them are left for steered packets, and
+	// the first ones suffice for sockets that are not on all queues.
 	Spread int
-	// Steer is which packets the card puts into which queues, before it spreads the others.
+	// Steer selects the packets that the card puts into certain queues, before it spreads the
+	// others.
 	Steer []Steering
-	// DeferIRQs and FlushTimeout keep interrupts off while a program polls: the driver
-	// asks for none after DeferIRQs rounds without packets, each FlushTimeout apart
-	// (napi_defer_hard_irqs, gro_flush_timeout). BusyPoll needs both, 2 and 200 µs for
-	// example; without a program that polls, packets wait for as long as that.
+	// DeferIRQs and FlushTimeout keep interrupts off while a program polls: the driver requests
+	// none until after DeferIRQs rounds without packets, each FlushTimeout apart
+	// (napi_defer_hard_irqs, gro_flush_timeout). BusyPoll needs both, for example 2 and 200 µs;
+	// without a program that polls, packets wait that long.
 	DeferIRQs    int
 	FlushTimeout time.Duration
-	// ThreadedNAPI receives packets in kernel threads, which share a CPU with the program,
-	// instead of in interrupts, which come before it.
+	// ThreadedNAPI receives packets in kernel threads, which share a CPU with the program, instead
+	// of in interrupts, which preempt it.
 	ThreadedNAPI bool
 }
 
@@ -46,16 +48,16 @@ type Tuning struct {
 type Tuned struct {
 	ifindex int
 	home    *sys.Namespace
-	undo    []func(ifname string) error // in the order in which things were done
+	undo    []func(ifname string) error // in the order of the changes
 }
 
-// Tune sets an interface, and waits until its link is up again if a setting made the
-// driver reset it, or until ctx is done. If it fails, the interface is as it was. Close
-// undoes it; a process that is killed leaves the interface as it set it.
+// Tune changes the settings of an interface, and waits until its link is up again if a setting made
+// the driver reset it, or until ctx is done. If it fails, the interface is unchanged. Close
+// restores the old settings; a killed process leaves the new ones.
 //
-// A value that the driver does not have is a [FeatureError], more queues than it has
-// an ErrNoQueue, fewer than are needed an ErrFewQueues. It needs CAP_NET_ADMIN and CAP_SYS_ADMIN. The calling thread's network namespace must be the
-// interface's.
+// A value that the driver does not support is a [FeatureError], more queues than it has an
+// ErrNoQueue, fewer than are needed an ErrFewQueues. It needs CAP_NET_ADMIN and CAP_SYS_ADMIN. The
+// calling thread's network namespace must be the interface's.
 func Tune(ctx context.Context, ifname string, cfg Tuning) (_ *Tuned, err error) {
 	switch {
 	case cfg.Queues < 0:
@@ -153,15 +155,15 @@ func (t *Tuned) setQueues(ifname string, n int) error {
 	t.undo = append(t.undo, func(ifname string) error {
 		now, err := getChannels(ifname)
 		if err != nil || now != want {
-			return err // another one's choice stays
+			return err // another process's choice stays
 		}
 		return resize(ifname, before)
 	})
 	return nil
 }
 
-// resize sets the channels. The kernel takes no queue away that a socket is on (ethtool_set_channels), and
-// releases that of a closed one some time after Close.
+// resize sets the channels. The kernel does not remove a queue with a socket
+// (ethtool_set_channels), and releases that of a closed one some time after Close.
 func resize(ifname string, ch ethtoolChannels) error {
 	return persist(2*time.Second, func() error { return setChannels(ifname, ch) }, func(err error) bool {
 		return errors.Is(err, unix.EINVAL)
@@ -203,7 +205,6 @@ func explainTune(ifname, what string, err error) error {
 	return fmt.Errorf("afxdp: %s of %s: %w", what, ifname, err)
 }
 
-// awaitLink waits until a link is up.
 func awaitLink(ctx context.Context, ifindex int) error {
 	for {
 		l, err := linkByIndex(ifindex)
@@ -221,9 +222,10 @@ func awaitLink(ctx context.Context, ifindex int) error {
 	}
 }
 
-// Close sets the interface to what it was, but for what another one has changed since.
-// Close sockets on queues that go before: it waits up to two seconds for the kernel to release these. If the interface is gone there is nothing
-// to do. It may be called more than once: again after an error, it does what it could not do.
+// Close restores the interface's settings, except those that another process has changed since.
+// First close sockets on queues that it removes: it waits up to two seconds for the kernel to
+// release these. If the interface is gone there is nothing to do. It may be called more than once:
+// after an error, it retries the failed part.
 func (t *Tuned) Close() error {
 	if t.home == nil {
 		return nil
@@ -236,7 +238,8 @@ func (t *Tuned) Close() error {
 	return home.Close()
 }
 
-// restore undoes, in the interface's namespace, what was done, and forgets what it has undone.
+// restore reverts the changes, in the interface's namespace, and forgets those that it has
+// reverted.
 func (t *Tuned) restore() error {
 	ifi, err := interfaceByIndex(t.ifindex)
 	if errors.Is(err, ErrInterfaceGone) {

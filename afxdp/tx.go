@@ -4,15 +4,14 @@
 
 package afxdp
 
-// Send puts packets in the TX ring: frames that are yours become in flight.
-// It returns how many descriptors were taken; fewer than len(descs), without an
-// error, means that the TX or completion ring is full: call Kick and Completed,
-// then send the rest. With an error, descs[n] is the one that was refused and
-// descs[:n] were taken. Packets of several fragments are taken whole or not at
-// all.
+// Send puts packets in the TX ring: frames that are yours become in flight. It returns how many
+// descriptors were accepted; fewer than len(descs), without an error, means that the TX or
+// completion ring is full: call Kick and Completed, then send the rest. With an error, descs[n] is
+// the one that was refused and descs[:n] were accepted. Packets of several fragments are accepted
+// completely or not at all.
 //
-// The kernel starts on them at the next Kick. The bytes must not change until
-// Completed returned the frame.
+// The kernel starts on them at the next Kick. The bytes must not change until Completed returned
+// the frame.
 func (s *Socket) Send(descs []Desc) (n int, err error) {
 	if err := s.out.gate.enter(); err != nil {
 		return 0, err
@@ -39,12 +38,12 @@ func (s *Socket) send(descs []Desc) (int, error) {
 	return n, err
 }
 
-// sendPlain writes TX entries for the leading descriptors that are valid
-// packets of one frame without metadata, which in most programs are all.
+// sendPlain writes TX entries for the leading descriptors that are valid packets of one frame
+// without metadata, which in most programs are all.
 func (s *Socket) sendPlain(descs []Desc) int {
 	var (
 		state  = s.state
-		shift  = s.umem.shift & 63 // spares the compiler a test for larger shifts
+		shift  = s.umem.shift & 63 // avoids a check for larger shifts
 		size   = uint64(1) << shift
 		first  = uint64(s.umem.txMeta)
 		entry  = s.tx.descs
@@ -66,8 +65,8 @@ func (s *Socket) sendPlain(descs []Desc) int {
 	return len(descs)
 }
 
-// sendChecked continues after sendPlain at descs[n] with whatever may come, and
-// returns how many descriptors are now in the ring as whole packets.
+// sendChecked continues after sendPlain at descs[n] with descriptors of any kind, and returns how
+// many descriptors are now in the ring as whole packets.
 func (s *Socket) sendChecked(descs []Desc, n, room int) (int, error) {
 	whole := n // descriptors that belong to complete packets
 	mask := uint32(len(s.tx.descs)) - 1
@@ -99,9 +98,8 @@ func (s *Socket) sendChecked(descs []Desc, n, room int) (int, error) {
 	return whole, err
 }
 
-// checkDesc tests everything that would make the kernel drop the packet, or
-// refuse it for ever while it blocks the ring. first is the index of the first
-// descriptor of the packet that descs[i] belongs to.
+// checkDesc refuses descriptors for which the kernel would drop the packet, or refuse it forever
+// while it blocks the ring. first is the index of the first descriptor of the packet of descs[i].
 func (s *Socket) checkDesc(descs []Desc, i, first int) error {
 	d := descs[i]
 	refuse := func(reason string) error { return &DescError{Desc: d, Reason: reason} }
@@ -132,9 +130,9 @@ func (s *Socket) checkDesc(descs []Desc, i, first int) error {
 	return nil
 }
 
-// Completed returns frames whose transmission ended: they are yours again, with
-// their bytes untouched. The end of a transmission does not mean that the
-// packet was received. It returns how many were written to dst.
+// Completed returns frames whose transmission ended: they are yours again, with their bytes
+// unchanged. The end of a transmission does not mean that the packet was received. It returns how
+// many were written to dst.
 func (s *Socket) Completed(dst []Frame) (n int, err error) {
 	if err := s.out.gate.enter(); err != nil {
 		return 0, err
@@ -192,12 +190,12 @@ func (s *Socket) countCompleted(n int) {
 	if s.inFlight > 0 {
 		s.out.counted()
 	} else {
-		s.out.publish() // perhaps nothing is sent any more
+		s.out.publish() // there may be no later call to send
 	}
 }
 
-// completedByReopen hands out frames that were in flight on a socket that
-// Reopen replaced. No completion will come for them.
+// completedByReopen returns frames that were in flight on a socket that Reopen replaced. No
+// completion will arrive for them.
 func (s *Socket) completedByReopen(dst []Frame) int {
 	n := copy(dst, s.reclaimed)
 	s.reclaimed = s.reclaimed[n:]
@@ -208,5 +206,5 @@ func (s *Socket) completedByReopen(dst []Frame) int {
 	return n
 }
 
-// InFlight returns how many frames were sent and not returned by Completed.
+// InFlight returns how many frames were sent and not yet returned by Completed.
 func (s *Socket) InFlight() int { return int(s.inFlight) }

@@ -6,8 +6,8 @@ package afxdp
 
 import "encoding/binary"
 
-// TxMetaSize is the number of bytes before a packet that hold its metadata
-// (struct xsk_tx_metadata).
+// TxMetaSize is the size in bytes of a packet's metadata, which is before the packet (struct
+// xsk_tx_metadata).
 const TxMetaSize = 24
 
 // Flags of struct xsk_tx_metadata.
@@ -17,12 +17,10 @@ const (
 	txMetaLaunchTime = 1 << 2
 )
 
-// TxMeta is a view of the TxMetaSize bytes before a packet in its frame: what
-// is asked of the device, and after completion its answer. It needs
-// UMEMConfig.TxMetadata and is looked at for descriptors with WithTxMeta. The
-// device must have the feature, see [Device]; copy mode has checksums and software
-// timestamps everywhere. Send refuses a request that the device would ignore with a
-// [FeatureError].
+// TxMeta is a view of the TxMetaSize bytes before a packet in its frame: the request to the device,
+// and after completion its answer. It needs UMEMConfig.TxMetadata and is used for descriptors with
+// WithTxMeta. The device must have the feature, see [Device]; copy mode has checksums and software
+// timestamps everywhere. Send refuses a request that the device would ignore with a [FeatureError].
 //
 // See https://docs.kernel.org/networking/xsk-tx-metadata.html.
 type TxMeta []byte
@@ -34,42 +32,39 @@ func (u *UMEM) TxMeta(d Desc) TxMeta {
 	return TxMeta(u.mem[end-TxMetaSize : end : end])
 }
 
-// Reset clears all requests. A frame's memory holds what was in it before, so
-// a packet's metadata starts with Reset.
+// Reset clears all requests. A frame's memory has its old content, so a packet's metadata starts
+// with Reset.
 func (m TxMeta) Reset() { clear(m) }
 
-// RequestChecksum asks for the 16-bit ones' complement checksum over the packet
-// from byte start to its end to be stored at byte start+offset. The field must
-// hold the pseudo header's sum.
+// RequestChecksum requests the 16-bit ones' complement checksum over the packet from byte start to
+// its end, stored at byte start+offset. The field must hold the pseudo header's sum.
 func (m TxMeta) RequestChecksum(start, offset uint16) {
 	m.setFlag(txMetaChecksum)
 	binary.NativeEndian.PutUint16(m[8:], start)
 	binary.NativeEndian.PutUint16(m[10:], offset)
 }
 
-// RequestTimestamp asks for the time of transmission, see Timestamp. The kernel
-// writes it over the parameters of the other requests, so those are lost when
-// the frame is sent again.
+// RequestTimestamp requests the time of transmission, see Timestamp. The kernel writes it over the
+// parameters of the other requests, so those are lost when the frame is sent again.
 func (m TxMeta) RequestTimestamp() { m.setFlag(txMetaTimestamp) }
 
-// RequestLaunchTime asks the device to send at the given time of its clock, in
-// nanoseconds. Needs Linux 6.14 and a driver with the feature.
+// RequestLaunchTime requests that the device send at the given time of its clock, in nanoseconds.
+// Needs Linux 6.14 and a driver with the feature.
 func (m TxMeta) RequestLaunchTime(ns uint64) {
 	m.setFlag(txMetaLaunchTime)
 	binary.NativeEndian.PutUint64(m[16:], ns)
 }
 
-// Timestamp returns the time of transmission after RequestTimestamp and
-// completion, in nanoseconds: of the device's clock in zero-copy mode, of
-// CLOCK_TAI in copy mode.
+// Timestamp returns the time of transmission after RequestTimestamp and completion, in nanoseconds:
+// of the device's clock in zero-copy mode, of CLOCK_TAI in copy mode.
 func (m TxMeta) Timestamp() uint64 { return binary.NativeEndian.Uint64(m[8:]) }
 
 func (m TxMeta) flags() uint64 { return binary.NativeEndian.Uint64(m) }
 
 func (m TxMeta) setFlag(f uint64) { binary.NativeEndian.PutUint64(m, m.flags()|f) }
 
-// check returns why the kernel would refuse the request, "" if it would not. A
-// refused request stays at the head of the TX ring and blocks it.
+// check returns why the kernel would refuse the request, or "". A refused request stays at the head
+// of the TX ring and blocks it.
 func (m TxMeta) check(packet uint32) string {
 	flags := m.flags()
 	if flags&^(txMetaTimestamp|txMetaChecksum|txMetaLaunchTime) != 0 {

@@ -11,19 +11,18 @@ import (
 	"net/netip"
 )
 
-// UDP is a UDP packet in place: what [ParseUDP] found in the bytes of a received
-// packet, for a program that reads it there and answers it there. It is valid for as long as
-// the frame is the caller's.
+// UDP is a view of a UDP packet that [ParseUDP] found in the bytes of a received packet, for a
+// program that reads and answers it in place. It is valid as long as the frame is the caller's.
 type UDP struct {
 	packet []byte // from the Ethernet header to the end of the IP packet
-	ip     int    // where the IP header is
-	udp    int    // where the UDP header is
+	ip     int    // offset of the IP header
+	udp    int    // offset of the UDP header
 }
 
-// ParseUDP looks for a UDP packet over IPv4 or IPv6, behind at most one VLAN tag: what
-// [MatchUDP] matches, with lengths that are within the packet. ok is false for any
-// other, whose u has no use: methods of it panic. It does not look at checksums, see ChecksumValid. What Ethernet added to make the
-// packet long enough is left out.
+// ParseUDP looks for a UDP packet over IPv4 or IPv6, after at most one VLAN tag: a packet that
+// [MatchUDP] matches, with lengths that are within the packet. ok is false for any other; u is then
+// unusable and its methods panic. It does not verify checksums, see ChecksumValid. Ethernet padding
+// is excluded.
 func ParseUDP(packet []byte) (u UDP, ok bool) {
 	if len(packet) < 14 {
 		return UDP{}, false
@@ -52,12 +51,12 @@ func ParseUDP(packet []byte) (u UDP, ok bool) {
 
 const udpHeader = 8
 
-// Payload returns the bytes behind the UDP header. Its capacity ends with that of the
-// packet, which for packets of [UMEM.Packet] is the frame's end.
+// Payload returns the bytes after the UDP header. Its capacity ends with that of the packet, which
+// for packets of [UMEM.Packet] is the frame's end.
 func (u UDP) Payload() []byte { return u.packet[u.udp+udpHeader:] }
 
-// VLAN returns the tag's control information, whose low 12 bits are the VLAN's number;
-// ok is false for a packet without a tag.
+// VLAN returns the tag's control information, whose low 12 bits are the VLAN's number; ok is false
+// for a packet without a tag.
 func (u UDP) VLAN() (tci uint16, ok bool) {
 	if !u.tagged() {
 		return 0, false
@@ -73,7 +72,7 @@ func (u UDP) Source() netip.AddrPort { return u.address(0) }
 // Destination returns the address and port that the packet was sent to.
 func (u UDP) Destination() netip.AddrPort { return u.address(1) }
 
-// address returns that of the source, 0, or the destination, 1.
+// address returns the address and port of the source, 0, or the destination, 1.
 func (u UDP) address(which int) netip.AddrPort {
 	port := binary.BigEndian.Uint16(u.packet[u.udp+2*which:])
 	from, size := u.addresses()
@@ -81,8 +80,8 @@ func (u UDP) address(which int) netip.AddrPort {
 	return netip.AddrPortFrom(a, port)
 }
 
-// addresses returns where the source address is, which the destination's follows, and
-// the size of each.
+// addresses returns the offset of the source address, which the destination's follows, and the size
+// of each.
 func (u UDP) addresses() (from, size int) {
 	if u.v4() {
 		return u.ip + 12, 4
@@ -92,9 +91,9 @@ func (u UDP) addresses() (from, size int) {
 
 func (u UDP) v4() bool { return u.udp-u.ip == 20 }
 
-// ChecksumValid computes the checksums of the UDP packet and of an IPv4 header (RFC 768,
-// 791 and 8200). Packets that never left the machine, such as those of a veth pair
-// from the kernel's sockets, may have none yet: there a false means nothing.
+// ChecksumValid verifies the checksums of the UDP packet and of an IPv4 header (RFC 768, 791 and
+// 8200). Packets that never left the machine, such as those of a veth pair from the kernel's
+// sockets, may have no checksum yet: for these a false means nothing.
 func (u UDP) ChecksumValid() bool {
 	if u.v4() && fold(sum(0, u.packet[u.ip:u.udp])) != 0xffff {
 		return false
@@ -105,15 +104,15 @@ func (u UDP) ChecksumValid() bool {
 	return fold(u.pseudo(sum(0, u.packet[u.udp:]))) == 0xffff
 }
 
-// Reply turns the packet into an answer with this payload, in place: Ethernet and IP
-// addresses and ports change sides, lengths and checksums are new, the hop limit is
-// 64, a VLAN tag stays. payload may be the packet's own, changed and with another
-// length; otherwise it is copied. Reply returns the length of the packet, for Desc.Len.
+// Reply turns the packet into an answer with this payload, in place: Ethernet and IP addresses and
+// ports are swapped, lengths and checksums are new, the hop limit is 64, a VLAN tag stays. payload
+// may be the packet's own, changed and with another length; otherwise it is copied. Reply returns
+// the length of the packet, for Desc.Len.
 //
-// The error, which leaves the packet as it is, is an ErrDescriptor: the payload does not
-// fit the frame or an IP packet, or the packet has no address to answer from
-// or to, because it was sent to several machines or from no port. That the answer
-// fits the interface's MTU is the caller's concern.
+// The error, which leaves the packet unchanged, is an ErrDescriptor: the payload does not fit the
+// frame or an IP packet, or the packet has no address to answer from or to, because it was sent to
+// several machines or from no port. The caller must ensure that the answer fits the interface's
+// MTU.
 func (u UDP) Reply(payload []byte) (length int, err error) {
 	length = u.udp + udpHeader + len(payload)
 	switch {
@@ -155,9 +154,9 @@ func (u UDP) complete() {
 	binary.BigEndian.PutUint16(udp[6:], check)
 }
 
-const hopLimit = 64 // that RFC 1700 recommends
+const hopLimit = 64 // recommended by RFC 1700
 
-// answerable reports whether one machine sent the packet to this one alone.
+// answerable reports whether the packet went from one machine to this one alone.
 func (u UDP) answerable() bool {
 	from, to := u.Source(), u.Destination()
 	one := func(a netip.Addr) bool {
@@ -167,7 +166,7 @@ func (u UDP) answerable() bool {
 	return (u.packet[0]|u.packet[6])&group == 0 && one(from.Addr()) && one(to.Addr()) && from.Port() != 0
 }
 
-// swap exchanges n bytes at an offset with the n that follow them.
+// swap exchanges n bytes at an offset with the n bytes after them.
 func swap(b []byte, at, n int) {
 	for i := at; i < at+n; i++ {
 		b[i], b[i+n] = b[i+n], b[i]
@@ -183,8 +182,8 @@ func (u UDP) pseudo(acc uint64) uint64 {
 	return acc + carry
 }
 
-// sum adds the 16-bit words of b in ones' complement (RFC 1071), eight bytes at a
-// time, which is the same number.
+// sum adds the 16-bit words of b in ones' complement (RFC 1071), eight bytes at a time, which gives
+// the same result.
 func sum(acc uint64, b []byte) uint64 {
 	var carry uint64
 	for ; len(b) >= 8; b = b[8:] {
@@ -196,7 +195,7 @@ func sum(acc uint64, b []byte) uint64 {
 	return acc + carry
 }
 
-// fold brings a sum down to 16 bits.
+// fold reduces a sum to 16 bits.
 func fold(acc uint64) uint16 {
 	acc = acc>>32 + acc&(1<<32-1)
 	for acc > 1<<16-1 {

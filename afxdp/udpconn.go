@@ -21,13 +21,13 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// UDPConn is a [net.PacketConn] on AF_XDP sockets, for programs that have one already: it
-// receives on all queues of an interface, without the kernel's stack, and knows where to send
-// by the kernel's routes and neighbours. It copies each payload once, and costs a lock for each;
-// [Serve] does neither.
+// UDPConn is a [net.PacketConn] on AF_XDP sockets, for programs that already use one: it receives
+// on all queues of an interface, without the kernel's stack, and finds destinations by the kernel's
+// routes and neighbours. It copies each payload once, and takes a lock for each; [Serve] does
+// neither.
 //
-// Its methods may be called from any goroutine. Reading and writing do not wait for each
-// other. Errors are [*net.OpError]s.
+// Its methods may be called from any goroutine. Reading and writing do not wait for each other.
+// Errors are [*net.OpError]s.
 type UDPConn struct {
 	group  *Group
 	ifname string
@@ -35,15 +35,15 @@ type UDPConn struct {
 	local  netip.AddrPort
 	room   int // of a payload
 
-	reading sync.Mutex // guards what follows
+	reading sync.Mutex // guards the fields below
 	poller  *Poller
 	ready   []Ready // that have not been received from
-	from    *Socket // that batch came from
+	from    *Socket // source of batch
 	batch   []Desc
 	next    int
 	store   [serveBatch]Desc
 
-	writing sync.Mutex // guards what follows
+	writing sync.Mutex // guards the fields below
 	free    *Pool
 	done    [serveBatch]Frame
 
@@ -51,37 +51,38 @@ type UDPConn struct {
 
 	hops      sync.Map // of netip.Addr to hop
 	hopCount  atomic.Int32
-	asking    sync.RWMutex    // read-locked by those that ask the kernel
-	home      *namespace      // that they ask in
-	closed    context.Context // ends their questions
+	asking    sync.RWMutex    // read-locked during lookups in the kernel
+	home      *namespace      // of the lookups
+	closed    context.Context // ends the lookups
 	endAsking context.CancelFunc
 }
 
-// hop is what the kernel said of the way to an address.
+// hop is the kernel's answer for an address.
 type hop struct {
 	neigh.Hop
 	until time.Time
 }
 
 const (
-	// hopLifetime is how long an answer of the kernel is believed.
+	// hopLifetime is how long an answer of the kernel is cached.
 	hopLifetime = 5 * time.Second
-	// maxHops is how many answers are kept. A program that answers all who ask sends to as many addresses as strangers invent.
+	// maxHops is the number of cached answers. A program that answers every sender sends to as many
+	// addresses as strangers invent.
 	maxHops = 4096
 )
 
 var _ net.PacketConn = (*UDPConn)(nil)
 
-// ListenUDP opens sockets on all receive queues of an interface for UDP packets to a local
-// address and port; all others pass to the kernel's stack as before. An unspecified
-// address, 0.0.0.0 or ::, is for all of its family; packets go out from the interface's address
-// then, as with a group's. The kernel does not know that the
-// port is taken, and knows the address only if it is the interface's, which it must be for
-// others to find it. Packets that never left the machine, as those of a veth pair, have no
-// checksum yet if their sender leaves it to the device (ethtool -K veth0 tx off), and are
-// dropped. An interface has one UDPConn at most ([ErrProgramAttached]), and an MTU that packets of one frame
-// have room for, up to some 3,800 bytes ([ErrFrameTooSmall]). What the kernel tells of a neighbour is believed for five seconds. The calling thread's network namespace must be the interface's. Errors
-// are those of [OpenAll].
+// ListenUDP opens sockets on all receive queues of an interface for UDP packets to a local address
+// and port; all others still pass to the kernel's stack. An unspecified address, 0.0.0.0 or ::,
+// means all addresses of its family; packets are then sent from the interface's address, as with a
+// group's address. The kernel does not know that the port is taken, and knows the address only if
+// it is the interface's, which it must be for others to find it. Packets that never left the
+// machine, such as those of a veth pair, have no checksum yet if their sender leaves it to the
+// device (ethtool -K veth0 tx off), and are dropped. An interface can have only one UDPConn
+// ([ErrProgramAttached]), and its MTU must fit one frame, up to some 3,800 bytes
+// ([ErrFrameTooSmall]). The kernel's answers about neighbours are cached for five seconds. The
+// calling thread's network namespace must be the interface's. Errors are those of [OpenAll].
 func ListenUDP(ifname string, local netip.AddrPort) (*UDPConn, error) {
 	ifi, err := interfaceByName(ifname)
 	if err != nil {
@@ -107,7 +108,7 @@ func ListenUDP(ifname string, local netip.AddrPort) (*UDPConn, error) {
 	if local.Addr().Is6() {
 		c.room -= 40 - 20
 	}
-	// A pool for the goroutines that write, of frames that wait for no packets.
+	// A pool for the goroutines that write, of frames that do not wait for packets.
 	var frames [1024]Frame
 	n := c.sender().pool.AllocBatch(frames[:])
 	if err := c.free.Free(frames[:n]...); err != nil {
@@ -120,7 +121,6 @@ func ListenUDP(ifname string, local netip.AddrPort) (*UDPConn, error) {
 	return c, nil
 }
 
-// sender is the socket that sends.
 func (c *UDPConn) sender() *Socket { return c.group.sockets[0] }
 
 // Group returns the sockets, for their counters. They belong to the connection.
@@ -129,12 +129,12 @@ func (c *UDPConn) Group() *Group { return c.group }
 // LocalAddr returns the address that was given to ListenUDP, a [*net.UDPAddr].
 func (c *UDPConn) LocalAddr() net.Addr { return net.UDPAddrFromAddrPort(c.local) }
 
-// Close ends calls that read and write, takes the program off the interface, and frees
-// the memory.
+// Close ends calls that read and write, detaches the program from the interface, and frees the
+// memory.
 func (c *UDPConn) Close() error {
 	c.endAsking()
 	err := c.group.closeSockets()
-	// Those inside leave before what they use goes.
+	// Callers inside leave before their resources are released.
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	c.writing.Lock()
@@ -149,9 +149,8 @@ func (c *UDPConn) Close() error {
 	return errors.Join(err, c.group.Close())
 }
 
-// ReadFrom reads a packet, and returns how many bytes of its payload p had room for and
-// its sender, a [*net.UDPAddr]. Packets with a wrong checksum, and those of VLANs, are
-// dropped.
+// ReadFrom reads a packet, and returns the number of bytes of its payload that fit p and its
+// sender, a [*net.UDPAddr]. Packets with a wrong checksum, and those of VLANs, are dropped.
 func (c *UDPConn) ReadFrom(p []byte) (int, net.Addr, error) {
 	n, from, err := c.ReadFromUDPAddrPort(p)
 	if err != nil {
@@ -181,7 +180,7 @@ func (c *UDPConn) ReadFromUDPAddrPort(p []byte) (n int, from netip.AddrPort, err
 	}
 }
 
-// receive gives the packets that were read back and takes others.
+// receive releases the packets that were read and receives others.
 func (c *UDPConn) receive() error {
 	if len(c.batch) > 0 {
 		done := c.batch
@@ -212,9 +211,9 @@ func (c *UDPConn) receive() error {
 	return err
 }
 
-// WriteTo sends a packet to a [*net.UDPAddr]. It asks the kernel for the way there, which waits up to
-// three seconds for a neighbour that does not answer, or until the deadline. While the link is down, the first packet waits until
-// it is up again, and for others there is [ErrLinkDown].
+// WriteTo sends a packet to a [*net.UDPAddr]. It looks the path up in the kernel, which waits up to
+// three seconds for a neighbour that does not answer, or until the deadline. While the link is
+// down, the first packet waits until it is up again, and others fail with [ErrLinkDown].
 func (c *UDPConn) WriteTo(p []byte, to net.Addr) (int, error) {
 	a, ok := to.(*net.UDPAddr)
 	if !ok {
@@ -223,7 +222,7 @@ func (c *UDPConn) WriteTo(p []byte, to net.Addr) (int, error) {
 	return c.WriteToUDPAddrPort(p, a.AddrPort())
 }
 
-// WriteToUDPAddrPort is WriteTo without allocating memory, once the way is known.
+// WriteToUDPAddrPort is WriteTo without allocating memory, once the path is known.
 func (c *UDPConn) WriteToUDPAddrPort(p []byte, to netip.AddrPort) (int, error) {
 	to = netip.AddrPortFrom(to.Addr().Unmap().WithZone(""), to.Port())
 	err := c.write(p, to)
@@ -269,17 +268,17 @@ func (c *UDPConn) write(p []byte, to netip.AddrPort) error {
 		return errors.Join(err, c.free.Free(f))
 	}
 	d.Len = uint32(length)
-	// The completion ring has room: there are fewer frames than that.
+	// The completion ring has room for all of the connection's frames.
 	if _, err := c.sender().Send([]Desc{d}); err != nil {
 		return errors.Join(err, c.free.Free(f))
 	}
 	if err := c.sender().Kick(); !errors.Is(err, ErrLinkDown) {
 		return err
 	}
-	return nil // it is queued, and an error would have the caller send it again
+	return nil // it is queued, and after an error the caller would send it again
 }
 
-// frame waits for one that is free.
+// frame waits for a free frame.
 func (c *UDPConn) frame() (Frame, error) {
 	for {
 		n, err := c.sender().Completed(c.done[:])
@@ -339,7 +338,8 @@ func (c *UDPConn) way(to netip.Addr) (hop, error) {
 	return way, nil
 }
 
-// keep keeps an answer of the kernel. When there is no room it forgets all others, which would not be believed for long.
+// keep caches an answer of the kernel. When there is no room it drops all others, which would soon
+// expire.
 func (c *UDPConn) keep(to netip.Addr, way hop) {
 	if _, known := c.hops.Swap(to, way); known || c.hopCount.Add(1) <= maxHops {
 		return
@@ -353,12 +353,12 @@ func (c *UDPConn) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
-// SetReadDeadline sets when calls that read, also those that wait already, fail with
-// os.ErrDeadlineExceeded; the zero time is never.
+// SetReadDeadline sets the time at which calls that read, including blocked ones, fail with
+// os.ErrDeadlineExceeded; the zero time means never.
 func (c *UDPConn) SetReadDeadline(t time.Time) error { return c.setDeadline(&c.readDeadline, t) }
 
-// SetWriteDeadline is for calls that write what SetReadDeadline is for those that read.
-// One that waits for a neighbour ends at the deadline that it began with.
+// SetWriteDeadline is the equivalent of SetReadDeadline for calls that write. One that waits for a
+// neighbour ends at the deadline that was set when it began.
 func (c *UDPConn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.writeDeadline, t) }
 
 func (c *UDPConn) setDeadline(deadline *atomic.Int64, t time.Time) error {
@@ -374,8 +374,8 @@ func (c *UDPConn) setDeadline(deadline *atomic.Int64, t time.Time) error {
 	return nil
 }
 
-// remaining returns the time that is left, negative for ever. That the connection is closed comes before a deadline
-// that has passed: a loop that goes on after deadlines has to end.
+// remaining returns the remaining time, negative for no limit. A closed connection takes precedence
+// over an expired deadline: a loop that continues after deadlines must end.
 func (c *UDPConn) remaining(deadline *atomic.Int64) (time.Duration, error) {
 	if c.closed.Err() != nil {
 		return 0, net.ErrClosed
@@ -390,7 +390,7 @@ func (c *UDPConn) remaining(deadline *atomic.Int64) (time.Duration, error) {
 	return 0, os.ErrDeadlineExceeded
 }
 
-// opError has the form of errors of package net.
+// opError returns an error in the form of package net.
 func (c *UDPConn) opError(op string, to netip.AddrPort, err error) error {
 	e := &net.OpError{Op: op, Net: "udp", Source: c.LocalAddr(), Err: err}
 	if to.IsValid() {

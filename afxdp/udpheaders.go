@@ -10,17 +10,18 @@ import (
 	"net/netip"
 )
 
-// UDPHeaders are those of a UDP packet that a program makes itself. [UDPConn] finds the
-// MAC addresses by itself; for others the kernel's table has that of the next hop ("ip neigh", netlink's NeighList).
+// UDPHeaders are the headers of a UDP packet that a program builds itself. [UDPConn] finds the MAC
+// addresses by itself; others get that of the next hop from the kernel's table ("ip neigh",
+// netlink's NeighList).
 type UDPHeaders struct {
 	FromMAC, ToMAC [6]byte        // of the interface, and of the next hop
 	From, To       netip.AddrPort // of one family
 }
 
-// Put writes a packet with these headers and the payload, which is copied, to the start of
-// the frame's bytes, checksums included. The hop limit is 64; routers must not
-// fragment an IPv4 packet. It returns the length of the packet, for Desc.Len. The error is an
-// ErrDescriptor: the packet does not fit, or the addresses are of no family or of two.
+// Put writes a packet with these headers and the payload, which is copied, to the start of the
+// frame's bytes, checksums included. The hop limit is 64; routers must not fragment an IPv4 packet.
+// It returns the length of the packet, for Desc.Len. The error is an ErrDescriptor: the packet does
+// not fit, or the addresses are invalid or of different families.
 func (h *UDPHeaders) Put(frame, payload []byte) (length int, err error) {
 	u := UDP{ip: 14, udp: 14 + 20}
 	if h.From.Addr().Is6() {
@@ -57,7 +58,7 @@ func (h *UDPHeaders) Put(frame, payload []byte) (length int, err error) {
 
 const dontFragment = 1 << 14
 
-// putAddress writes that of the source, 0, or the destination, 1, into an IP header.
+// putAddress writes the address of the source, 0, or the destination, 1, into an IP header.
 func putAddress(ip []byte, which int, a netip.Addr) {
 	if a.Is4() {
 		b := a.As4()

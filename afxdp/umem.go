@@ -20,37 +20,36 @@ import (
 type UMEMConfig struct {
 	// Frames is the number of chunks. Default 4096.
 	Frames int
-	// FrameSize is the size of a chunk in bytes: a power of two, at least
-	// 2048 and at most the page size. Default 2048. Packets that are larger
-	// than a frame need Config.MultiBuffer.
+	// FrameSize is the size of a chunk in bytes: a power of two, at least 2048 and at most the page
+	// size. Default 2048. Packets larger than a frame need Config.MultiBuffer.
 	FrameSize int
-	// Headroom is the number of bytes, beyond the kernel's own 256, that stay
-	// unused before a received packet. It lets a program prepend headers, or
-	// choose how the payload is aligned: with 2, the byte at offset 14+20+8 of
-	// a packet (a UDP payload) lies 4 bytes after a multiple of 8.
+	// Headroom is the number of bytes, in addition to the kernel's own 256, that stay unused before
+	// a received packet. It lets a program prepend headers, or choose the alignment of the payload:
+	// with 2, the byte at offset 14+20+8 of a packet (a UDP payload) is 4 bytes after a multiple of
+	// 8.
 	Headroom int
 	// HugePages chooses whether to use huge pages.
 	HugePages HugePages
-	// NUMAOf names an interface on whose NUMA node the memory should lie.
-	// Empty: where the kernel places it, which is the node of the thread that
-	// first touches it. Virtual interfaces have no node.
+	// NUMAOf names an interface on whose NUMA node the memory should be. Empty: where the kernel
+	// places it, which is the node of the thread that first touches it. Virtual interfaces have no
+	// node.
 	NUMAOf string
 	// TxMetadata reserves [TxMetaSize] bytes before every packet to send for
 	// requests to the device, see [UMEM.TxMeta]. Needs Linux 6.8.
 	TxMetadata bool
-	// SoftwareChecksum lets the kernel compute requested checksums itself in
-	// copy mode (XDP_UMEM_TX_SW_CSUM), for interfaces that pass packets on
-	// without completing them, such as veth. Needs TxMetadata.
+	// SoftwareChecksum lets the kernel compute requested checksums itself in copy mode
+	// (XDP_UMEM_TX_SW_CSUM), for interfaces that forward packets without completing the checksums,
+	// such as veth. Needs TxMetadata.
 	SoftwareChecksum bool
 }
 
-// HugePages is a choice of page size.
+// HugePages selects the page size.
 type HugePages uint8
 
 const (
-	// HugePagesTry uses huge pages of 2 MB where the system has enough
-	// reserved ones and the process's cgroup may use them, and transparent
-	// ones or ordinary pages otherwise; see [UMEM.Pages] for what it got.
+	// HugePagesTry uses huge pages of 2 MB if the system has enough reserved ones and the process's
+	// cgroup may use them, and otherwise transparent ones or ordinary pages; see [UMEM.Pages] for
+	// the result.
 	HugePagesTry HugePages = iota
 	// HugePagesRequire fails with ErrNoHugePages rather than fall back.
 	HugePagesRequire
@@ -58,8 +57,8 @@ const (
 	HugePagesOff
 )
 
-// kernelHeadroom is XDP_PACKET_HEADROOM: the room that the kernel keeps before
-// every received packet for XDP programs to prepend headers or metadata.
+// kernelHeadroom is XDP_PACKET_HEADROOM: the room that the kernel reserves before every received
+// packet for XDP programs to prepend headers or metadata.
 const kernelHeadroom = 256
 
 // UMEM is the memory that program and kernel share. Its methods are safe for
@@ -74,7 +73,7 @@ type UMEM struct {
 	sharing sync.Mutex // held while a socket joins or leaves a shared queue; taken before mu
 	queues  map[queueID]*sharedQueue
 
-	mu      sync.Mutex // guards what follows; set-up paths only
+	mu      sync.Mutex // guards the fields below; set-up paths only
 	carved  int        // frames already given to pools
 	sockets map[uint16]*Socket
 	spaces  map[sys.NamespaceID]*namespace // of the sockets
@@ -124,16 +123,15 @@ func (u *UMEM) Frames() int { return u.cfg.Frames }
 // FrameSize returns the size of a chunk in bytes.
 func (u *UMEM) FrameSize() int { return u.cfg.FrameSize }
 
-// RxOffset returns where in a chunk the kernel puts received packets: 256 +
-// Headroom. It is a good Desc.Off for packets to send, too: received and sent
-// packets then have the same alignment.
+// RxOffset returns the offset in a chunk at which the kernel puts received packets: 256 + Headroom.
+// It is also a good Desc.Off for packets to send: received and sent packets then have the same
+// alignment.
 func (u *UMEM) RxOffset() int { return kernelHeadroom + u.cfg.Headroom }
 
 // RxRoom returns how many bytes of a received packet fit one frame.
 func (u *UMEM) RxRoom() int { return u.cfg.FrameSize - u.RxOffset() }
 
-// Pages says on what kind of pages the memory lies now: transparent huge pages
-// come and go.
+// Pages returns the current kind of the memory's pages: transparent huge pages come and go.
 func (u *UMEM) Pages() PageKind {
 	if u.pages == PagesHuge {
 		return PagesHuge
@@ -147,16 +145,15 @@ func (u *UMEM) Bytes(f Frame) []byte {
 	return u.mem[start : start+u.cfg.FrameSize : start+u.cfg.FrameSize]
 }
 
-// Packet returns the bytes that d names, without copying. Its capacity ends
-// with the chunk.
+// Packet returns the bytes that d describes, without copying. Its capacity ends with the chunk.
 func (u *UMEM) Packet(d Desc) []byte {
 	start := int(d.Frame)<<u.shift + int(d.Off)
 	end := (int(d.Frame) + 1) << u.shift
 	return u.mem[start : start+int(d.Len) : end]
 }
 
-// NewPool takes n frames that are in no pool yet; n = 0 takes all that are left.
-// It returns ErrNoFrames if there are fewer than n, or none.
+// NewPool takes n frames that are in no pool yet; n = 0 takes all remaining ones. It returns
+// ErrNoFrames if there are fewer than n, or none.
 func (u *UMEM) NewPool(n int) (*Pool, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -179,10 +176,9 @@ func (u *UMEM) NewPool(n int) (*Pool, error) {
 	return p, nil
 }
 
-// Close unmaps the memory. It returns ErrInUse while sockets are open. No
-// goroutine may use slices of the memory afterwards: an access would be a
-// segmentation fault. Frames that are still lent do no harm: the kernel frees
-// their pages when the device has released them.
+// Close unmaps the memory. It returns ErrInUse while sockets are open. No goroutine may use slices
+// of the memory afterwards: an access would be a segmentation fault. Frames that are still lent do
+// no harm: the kernel frees their pages when the device has released them.
 func (u *UMEM) Close() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
