@@ -99,6 +99,7 @@ func bytesAt(b []byte, n int) (x uint64) {
 	return x
 }
 
+// StepSums is the payload of a SUMS frame.
 type StepSums struct {
 	SumsHead
 	Count, Dim int
