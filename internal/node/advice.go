@@ -11,8 +11,8 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 )
 
-// advise looks at a data plane's counters until ctx ends, and logs a warning with
-// the remedy, once, if a sender's checksums are not finished.
+// advise checks a data plane's counters until ctx ends, and warns once, with the remedy, if a
+// sender's checksums are incomplete.
 func advise(ctx context.Context, p aggregator.Plane, log *slog.Logger, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

@@ -17,9 +17,9 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// RunAgent joins the jobs of an agent's file, each as the worker that the file names, and
-// serves clients until ctx ends or all jobs have. In a job that still goes on, the host has
-// then finished. ready is called when clients can come.
+// RunAgent joins the jobs of an agent's file, each as the worker that the file names, and serves
+// clients until ctx ends or all jobs have ended. For a job that is still running, the host then
+// counts as finished. ready is called when clients can connect.
 func RunAgent(ctx context.Context, cfg *cluster.Agent, log *slog.Logger, ready func()) error {
 	return runAgent(ctx, cfg, log, ready, sys.DropCapabilities)
 }
@@ -63,7 +63,7 @@ func runAgent(ctx context.Context, cfg *cluster.Agent, log *slog.Logger, ready f
 	return a.Serve(ctx)
 }
 
-// joinedJob is a job that the host takes part in.
+// joinedJob is a job that the host has joined.
 type joinedJob struct {
 	agent.Job
 	env      Env
@@ -92,7 +92,7 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 	if err != nil {
 		return nil, err
 	}
-	// ctx ends joining only: what clients have pushed is to be acknowledged after it.
+	// ctx ends only joining: clients' pushes must be acknowledged even after it.
 	j.lost, j.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { j.cancel(context.Cause(ctx)) })
 	j.endpoint, err = openEndpoint(j.lost, j.cancel, j.env, j.self, model.Dim())
@@ -102,7 +102,7 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 	if err != nil {
 		return nil, err
 	}
-	// An admission that ends takes the worker with it, and that the job's clients.
+	// The end of an admission ends the worker, which ends the job's clients.
 	j.unwatch = context.AfterFunc(j.lost, func() {
 		log.Error("the job has ended", "job", from.Name, "reason", context.Cause(j.lost))
 		_ = j.endpoint.Worker.Close()
@@ -121,7 +121,8 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 	}
 	j.Barrier = func(ctx context.Context, step uint64) error { return asDropped(m.Barrier(ctx, step)) }
 	if c.Job.Sync {
-		// Over UDP sockets the system's calls for frames cost more than those of a connection, and its buffers hold fewer of them.
+		// Over UDP sockets the system calls for frames cost more than those of a connection, and
+		// the buffers hold fewer of them.
 		j.SumsInFrames = c.Backend == cluster.BackendAFXDP
 		j.Reduce = func(ctx context.Context, step uint64, a agent.Arrival) (agent.Sums, error) {
 			sums, err := m.Reduce(ctx, step, model.Dim(), (*control.DroppedError)(a.Refused), control.HotFrames{Sent: a.HotSent, Answered: a.HotAnswered})
@@ -131,7 +132,7 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 	return j, nil
 }
 
-// asDropped returns the agent's error for a step that was dropped, and other errors as they are.
+// asDropped returns the agent's error for a step that was dropped, and other errors unchanged.
 func asDropped(err error) error {
 	var why *control.DroppedError
 	if errors.As(err, &why) {
@@ -140,7 +141,7 @@ func asDropped(err error) error {
 	return err
 }
 
-// end leaves the job; if the host has done its part, the server is told so before.
+// end leaves the job; if the host has done its part, it first reports that to the server.
 func (j *joinedJob) end(done bool) (err error) {
 	j.unwatch()
 	if done && j.lost.Err() == nil && j.endpoint.Worker.Err() == nil {

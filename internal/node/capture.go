@@ -15,9 +15,9 @@ import (
 	"github.com/libra-ina/libra/link"
 )
 
-// offerCapture lets 'libra capture' see what a process's link sends and
-// receives, and records it into a file where the configuration asks for that.
-// The returned function ends both; the link should be closed before.
+// offerCapture lets 'libra capture' see the frames that a process's link sends and receives, and
+// records them into a file if the configuration asks for it. The returned function ends both; close
+// the link first.
 func offerCapture(env Env, l link.Link, process string, h cluster.Host) (end func() error, err error) {
 	if env.Machine.Link != nil {
 		return func() error { return nil }, nil

@@ -18,12 +18,12 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// open makes the server's store: that of the checkpoint if there is one.
+// open creates the server's store: from the checkpoint if there is one.
 func (s *server) open(cfg ps.Config) (err error) {
 	c := s.env.Config
 	s.progress = newProgress(c.Job.Sync, s.env.Server)
 	s.agreement = c.Agreement()
-	if s.several() { // it decides which rows are whose
+	if s.several() { // the job determines which server owns a row
 		s.agreement[hotSetField] = fmt.Sprintf("%x", s.hot.Fingerprint())
 	}
 	path := c.Server.Checkpoint
@@ -61,7 +61,7 @@ func (s *server) open(cfg ps.Config) (err error) {
 
 func (s *server) disk() Disk { return s.env.Machine.disk() }
 
-// temporary is what the name of a checkpoint that is being written ends with.
+// temporary is the suffix of a checkpoint that is being written.
 const temporary = ".tmp"
 
 // restore is [ps.Restore] on the machine's disk.
@@ -78,16 +78,16 @@ func (s *server) restore(path string, cfg ps.Config) (*ps.Store, []byte, error) 
 	return store, attachment, nil
 }
 
-// takeOver makes the checkpoint this server's, which owns the job now, until release
-// is called. The job's server before, which removed the job when it had ended, may have
-// written another since open read it. One that was stopped until its lease had ended, or
-// that belongs to another job or switch, has the checkpoint still.
+// takeOver makes the checkpoint this server's, which now owns the job, until release is called. The
+// job's previous server, which removed the job when it had ended, may have written another
+// checkpoint since open read it. A server that was stopped until its lease had ended, or that
+// belongs to another job or switch, still has the checkpoint.
 func (s *server) takeOver(cfg ps.Config) (release func() error, err error) {
 	path := s.env.Config.Server.Checkpoint
 	if path == "" {
 		return func() error { return nil }, nil
 	}
-	// Not after hours of training.
+	// Fail now and not after hours of training.
 	release, err = s.disk().Lock(path, ".lock")
 	switch {
 	case errors.Is(err, filelock.ErrLocked):
@@ -110,7 +110,7 @@ func (s *server) takeOver(cfg ps.Config) (release func() error, err error) {
 	return release, nil
 }
 
-// reopen reads the checkpoint again if it was replaced, and logs where it begins.
+// reopen reads the checkpoint again if it was replaced, and logs where training starts.
 func (s *server) reopen(cfg ps.Config) error {
 	path := s.env.Config.Server.Checkpoint
 	if now, err := s.disk().Stat(path); err == nil && !sameFile(s.restored, now) {
@@ -136,17 +136,17 @@ func (s *server) reopen(cfg ps.Config) error {
 	return nil
 }
 
-// sameFile reports whether a file has not been replaced since.
+// sameFile reports whether a file has not been replaced.
 func sameFile(was, now fs.FileInfo) bool {
 	return was != nil && os.SameFile(was, now) && was.ModTime().Equal(now.ModTime()) && was.Size() == now.Size()
 }
 
-// saveAgain is how long the server trains on after a checkpoint that failed: the
-// reason, such as a full disk, seldom goes away by itself.
+// saveAgain is how long the server continues training after a failed checkpoint: the reason, such
+// as a full disk, seldom disappears by itself.
 const saveAgain = 10 * time.Second
 
-// saveRegularly writes checkpoints by time, and whenever one is due by steps,
-// until ctx ends.
+// saveRegularly writes checkpoints periodically, and whenever one is due after a step, until ctx
+// ends.
 func (s *server) saveRegularly(ctx context.Context) {
 	var tick <-chan time.Time
 	every := cluster.DefaultCheckpointEvery
@@ -177,8 +177,8 @@ func (s *server) saveRegularly(ctx context.Context) {
 	}
 }
 
-// save writes a checkpoint of the weights as of the last commit, unless the last
-// one was of the same. Turn runs a function in the goroutine that owns the store.
+// save writes a checkpoint of the weights of the last commit, unless the last checkpoint has them.
+// turn runs a function in the goroutine that owns the store.
 func (s *server) save(turn func(func()) error) error {
 	path := s.env.Config.Server.Checkpoint
 	if path == "" {
@@ -222,8 +222,8 @@ func (s *server) save(turn func(func()) error) error {
 	return nil
 }
 
-// saveAtEnd writes the last checkpoint, when nothing else uses the store any more.
-// An interrupted process reports no other error, so that the log must.
+// saveAtEnd writes the last checkpoint, when nothing else uses the store any more. An interrupted
+// process reports no other error, so a failure must be logged.
 func (s *server) saveAtEnd() error {
 	err := s.save(func(f func()) error { f(); return nil })
 	if err != nil {
@@ -238,7 +238,7 @@ func (s *server) checkpointAfter(step uint64) bool {
 	return every > 0 && (step+1)%every == 0
 }
 
-// saveAfter makes a checkpoint due if one is after a step.
+// saveAfter makes a checkpoint due if a step requires it.
 func (s *server) saveAfter(step uint64) {
 	if s.checkpointAfter(step) {
 		s.saveSoon()

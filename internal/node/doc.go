@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package node has one function for each process of a cluster: [RunSwitch],
-// [RunServer], [RunWorker]. Each takes the cluster's configuration, runs until
-// its work is done or its context ends, and leaves nothing behind.
+// Package node has one function for each process of a cluster: [RunSwitch], [RunServer],
+// [RunWorker]. Each runs with the cluster's configuration until its work is done or its context
+// ends, and leaves nothing behind.
 package node
 
 import (
@@ -12,23 +12,22 @@ import (
 	"github.com/libra-ina/libra/internal/cluster"
 )
 
-// startLimit is how long a process waits at its start for the others.
+// startLimit is how long a starting process waits for the others.
 const startLimit = 30 * time.Second
 
-// Env is what every process is given.
+// Env is the environment of every process.
 type Env struct {
 	Config *cluster.Config
 	Log    *slog.Logger
-	// Server is the index of the server that RunServer is.
+	// Server is the index of the server that RunServer runs.
 	Server int
-	// Step, if set, is that of the checkpoint that the server begins with.
+	// Step, if set, is the step of the checkpoint from which the server starts.
 	Step *uint64
-	// Ready, if set, is called once when the process can serve or has begun
-	// its work.
+	// Ready, if set, is called once when the process can serve or has started its work.
 	Ready func()
 	// Evaluated, if set, is called with each evaluation of a server's weights.
 	Evaluated func(Evaluation)
-	// Machine is what the process runs on; the zero value is this one.
+	// Machine is the machine of the process; the zero value is this one.
 	Machine Machine
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// endpoint is a worker's part in a job: its admission, and what sends for it.
+// endpoint is a worker's part in a job: its admission, link and sender.
 type endpoint struct {
 	*transport.Worker
 	members *control.Membership
@@ -40,8 +40,8 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 			err = errors.Join(err, e.close())
 		}
 	}()
-	// The link comes before the admission: a worker that cannot open it must
-	// not count as one that joined and left.
+	// The link is opened before the admission: a worker that cannot open it must not count as one
+	// that joined and left.
 	if e.link, err = openLink(env, self.Host, true); err != nil {
 		return nil, err
 	}
@@ -76,11 +76,12 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 	return e, err
 }
 
-// minRTO is more than a server's commit takes of the rows of one harvest period. It answers nothing meanwhile, and a frame that is
-// repeated for that is in its queue already.
+// minRTO is more than a server's commit takes for the rows of one harvest period. The server
+// answers nothing meanwhile, and a frame that is retransmitted because of that is already in its
+// queue.
 const minRTO = 10 * time.Millisecond
 
-// layout is that of the hot frames of an admission.
+// layout is the layout of the hot frames of an admission.
 func layout(m *control.Membership) packer.Layout {
 	if m.Dense {
 		return packer.Dense
@@ -88,12 +89,12 @@ func layout(m *control.Membership) packer.Layout {
 	return packer.LaneAligned
 }
 
-// close ends the admission, the sending and the link, if they were begun.
+// close ends the admission, the sending and the link, as far as they were started.
 func (e *endpoint) close() (err error) {
 	switch {
 	case e.Worker != nil:
 		err = e.Worker.Close()
-	case e.link != nil: // it has no owner yet
+	case e.link != nil: // the link has no owner yet
 		err = e.link.Close()
 	}
 	if e.members != nil {

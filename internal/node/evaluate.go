@@ -13,36 +13,36 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// Evaluation is how well the weights predict held-out rows after an epoch of all
-// workers: asynchronous ones may be in the next one.
+// Evaluation is the quality of the weights on held-out rows after an epoch of all workers:
+// asynchronous ones may be in the next one.
 type Evaluation struct {
 	Epoch int `json:"epoch"` // from 1
 	workload.Metrics
 }
 
-// evaluator evaluates a server's weights after each epoch. What it copies of them is those
-// rows alone that the held-out data have, and training waits for no more.
+// evaluator evaluates a server's weights after each epoch. It copies only the rows that the
+// held-out data use, and training waits only for that.
 type evaluator struct {
 	model   workload.Model
-	test    *workload.Dataset // nil: there are none
+	test    *workload.Dataset // nil without held-out rows
 	workers []uint16
 	// progress keeps the evaluations.
 	progress *progress
 	store    *ps.Store
 	// turn runs a function in the goroutine that owns the store.
 	turn func(context.Context, func()) error
-	// done, if not nil, is told of each evaluation.
+	// done, if not nil, is called with each evaluation.
 	done func(Evaluation)
 	log  *slog.Logger
 
 	mu     sync.Mutex     // held while weights are copied, too
-	epochs map[uint16]int // that each worker is known to have completed
+	epochs map[uint16]int // completed by each worker, as far as known
 	last   int            // epoch whose weights were copied
 
 	busy sync.WaitGroup
 }
 
-// start begins with what the server trains.
+// start attaches the evaluator to the server's training.
 func (e *evaluator) start(s *server) {
 	e.progress, e.store, e.turn = s.progress, s.store, s.loop.Do
 	for _, earlier := range s.progress.allEvaluations() {
@@ -63,9 +63,9 @@ func newEvaluator(env Env) (e *evaluator, err error) {
 	return e, err
 }
 
-// reached notes how far a worker is. If it is the last to complete an epoch, the weights
-// are copied, and evaluated when it has gone on. The reports of a worker that goes on in the
-// middle of an epoch tell which one it is in.
+// reached records a worker's progress. If the worker is the last to complete an epoch, the weights
+// are copied, and evaluated after it has continued. The reports of a worker that resumes in the
+// middle of an epoch give that epoch's number.
 func (e *evaluator) reached(ctx context.Context, worker uint16, epochs int, ends bool) error {
 	if e.test == nil {
 		return nil
@@ -85,10 +85,10 @@ func (e *evaluator) reached(ctx context.Context, worker uint16, epochs int, ends
 	return nil
 }
 
-// copyRows is how many rows are copied in a turn of the store's goroutine.
+// copyRows is the number of rows that are copied in a turn of the store's goroutine.
 const copyRows = 4096
 
-// copy returns the weights that the held-out rows need.
+// copy returns the weights that the held-out rows use.
 func (e *evaluator) copy(ctx context.Context) (copiedRows, error) {
 	dim := e.model.Dim()
 	w := copiedRows{keys: append(slices.Clone(e.test.Keys()), workload.BiasKey), dim: dim}
@@ -102,7 +102,6 @@ func (e *evaluator) copy(ctx context.Context) (copiedRows, error) {
 	return w, nil
 }
 
-// evaluate evaluates copied weights.
 func (e *evaluator) evaluate(w copiedRows, epoch int) {
 	begin := time.Now()
 	m, err := workload.Evaluate(context.Background(), w, e.model, e.test)
@@ -122,7 +121,7 @@ func (e *evaluator) evaluate(w copiedRows, epoch int) {
 	}
 }
 
-// copiedRows are rows as they were; keys ascend.
+// copiedRows are copies of rows; keys ascend.
 type copiedRows struct {
 	keys []uint64
 	rows []float32

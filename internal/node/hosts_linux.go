@@ -10,18 +10,18 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 )
 
-// hosts is a data plane that follows where the hosts of its jobs are: their
-// senders, and their servers, which [hosts.reach] names.
+// hosts is a data plane that tracks the hosts of its jobs: their senders, and their servers, which
+// [hosts.reach] sets.
 type hosts struct {
 	aggregator.Plane
-	// follow begins to follow a host, until release is called.
+	// follow starts tracking a host, until release is called.
 	follow func(mac [6]byte) (release func())
 
 	mu   sync.Mutex
 	jobs map[uint16]*jobHosts
 }
 
-// jobHosts has how to release the hosts of a job.
+// jobHosts has the functions that release the hosts of a job.
 type jobHosts struct {
 	servers []func()
 	senders map[uint16]func()
@@ -31,12 +31,12 @@ func newHosts(p aggregator.Plane, follow func(mac [6]byte) (release func())) *ho
 	return &hosts{Plane: p, follow: follow, jobs: make(map[uint16]*jobHosts)}
 }
 
-// reach names the hosts of a job's servers, in the place of those that were named before.
+// reach sets the hosts of a job's servers, replacing the previous ones.
 func (h *hosts) reach(job uint16, servers [][6]byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	j := h.jobs[job]
-	if j == nil { // it has ended already
+	if j == nil { // the job has ended already
 		return
 	}
 	before := j.servers
@@ -80,7 +80,7 @@ func (h *hosts) AddSender(job uint16, s aggregator.SenderConfig) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if j := h.jobs[job]; j != nil { // otherwise it has ended already
+	if j := h.jobs[job]; j != nil { // otherwise the job has ended already
 		j.senders[s.ID] = h.follow(s.MAC)
 	}
 	return nil

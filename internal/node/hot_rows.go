@@ -12,15 +12,16 @@ import (
 	"github.com/libra-ina/libra/packer"
 )
 
-// hotRows has an asynchronous worker pull and push a hot row once for several mini-batches, most of which have the same ones. It keeps
-// their weights, and adds up their gradients, for as many mini-batches as it is told; but weights until a report comes back at most, and
-// gradients until Flush, with which a report begins. Weights that it keeps lack no more of the worker's own mini-batches than those that
-// it would pull may lack: until a report comes back, no more of them are known to be part of any weights. So
-// [workload.Config.Staleness] bounds both.
+// hotRows makes an asynchronous worker pull and push a hot row once for several mini-batches, most
+// of which have the same ones. It keeps their weights, and adds up their gradients, for the
+// configured number of mini-batches; but weights only until a report is acknowledged, and gradients
+// only until Flush, which precedes each report. Kept weights lack no more of the worker's own
+// mini-batches than newly pulled ones may lack: until a report is acknowledged, no more of them are
+// known to be part of any weights. So [workload.Config.Staleness] bounds both.
 type hotRows struct {
 	earlyClient
 	set   *packer.HotSet
-	every int // mini-batches, of which more than one are worth it
+	every int // mini-batches; useful if more than one
 
 	periods atomic.Uint64 // of kept weights, from 1
 	since   []uint64      // by row rank: the period in which the row was pulled
@@ -33,11 +34,11 @@ type hotRows struct {
 	added   uint64    // gradients that were added to others before they were pushed
 
 	pulls [2]*hotPull // the last one, and the one before
-	keys  []uint64    // of one push: the rows of which the server is told
+	keys  []uint64    // of one push: the rows for the server
 	rows  []float32   // and their gradients
 }
 
-// earlyClient is what hotRows is put before.
+// earlyClient is the client that hotRows wraps.
 type earlyClient interface {
 	workload.Client
 	workload.EarlyPuller
@@ -72,7 +73,7 @@ func newHotRows(c earlyClient, set *packer.HotSet, every int) *hotRows {
 	return h
 }
 
-// reported has the rows pulled anew. It may be called beside a pull.
+// reported makes the rows expire, so that they are pulled again. It may be called during a pull.
 func (h *hotRows) reported() { h.periods.Add(1) }
 
 // find returns the ranks of a mini-batch's keys. A push has the keys of the last pull or of the one before.
@@ -102,7 +103,7 @@ func (h *hotRows) Pull(ctx context.Context, keys []uint64, dst []float32) error 
 // BeginPull implements [workload.EarlyPuller], for one pull at a time.
 func (h *hotRows) BeginPull(ctx context.Context, keys []uint64, dst []float32) (_ workload.Pulling, err error) {
 	d, p := h.set.Dim(), h.find(keys)
-	// What a report makes part of the weights during the pull may be missing in some of its rows.
+	// Some of the pulled rows may lack updates that a report completes during the pull.
 	p.period, p.dst = h.periods.Load(), dst
 	p.keys, p.positions = p.keys[:0], p.positions[:0]
 	for i, rank := range p.ranks {
@@ -174,7 +175,7 @@ func (h *hotRows) Flush(ctx context.Context) error {
 	return h.earlyClient.Flush(ctx)
 }
 
-// pushSums pushes the gradients that were added up.
+// pushSums pushes the added gradients.
 func (h *hotRows) pushSums(ctx context.Context) error {
 	d := h.set.Dim()
 	h.keys, h.rows = h.keys[:0], h.rows[:0]

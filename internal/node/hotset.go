@@ -10,17 +10,17 @@ import (
 	"github.com/libra-ina/libra/packer/heat"
 )
 
-// HotSetOptions say how to find the hot rows of a training set (the paper's §3.3).
+// HotSetOptions configure how the hot rows of a training set are found (the paper's §3.3).
 type HotSetOptions struct {
-	// Rate is the share of the rows to sample; 0 means DefaultRate, or 1 where that is
-	// fewer than EnoughRows.
+	// Rate is the share of the rows to sample; 0 means DefaultRate, or 1 if that gives fewer than
+	// EnoughRows.
 	Rate float64
 	// Seed selects the rows.
 	Seed uint64
 	// Dim is the number of scalars of a parameter row.
 	Dim int
-	// Counters bounds the memory: that many keys are counted, by the
-	// Space-Saving sketch. 0 counts every key exactly.
+	// Counters bounds the memory: the Space-Saving sketch counts that many keys. 0 counts every key
+	// exactly.
 	Counters int
 	// Rows, if not 0, is the number of hot rows, and Principle is ignored.
 	Rows int
@@ -28,8 +28,8 @@ type HotSetOptions struct {
 	Principle heat.Principle
 }
 
-// BuildHotSet finds the hot rows of a training set. It reads src once, or once more
-// where a sample of it would be next to nothing.
+// BuildHotSet finds the hot rows of a training set. It reads src once, or twice if a sample of it
+// would be too small.
 func BuildHotSet(src workload.Source, o HotSetOptions) (*packer.HotSet, error) {
 	if o.Rate == 0 {
 		o.Rate = DefaultRate
@@ -52,8 +52,8 @@ const (
 	EnoughRows  = 20
 )
 
-// sampleHotSet also returns how many rows it looked at. If these are none at a rate
-// below 1, there is no hot set.
+// sampleHotSet also returns how many rows it sampled. If there are none at a rate below 1, there is
+// no hot set.
 func sampleHotSet(src workload.Source, o HotSetOptions) (hot *packer.HotSet, sampled uint64, err error) {
 	sampler, err := heat.NewSampler(o.Rate, o.Seed)
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// openLink opens the link of a worker or a server. A worker's carries the
-// configured faults, in both directions; together the workers' links carry all
-// traffic, so faults at the server would only count twice.
+// openLink opens the link of a worker or a server. A worker's link has the configured faults, in
+// both directions; together the workers' links carry all traffic, so faults at the server would
+// count twice.
 func openLink(env Env, h cluster.Host, faulty bool) (link.Link, error) {
 	c := env.Config
 	l, err := openBackend(env, h)
@@ -30,7 +30,7 @@ func openLink(env Env, h cluster.Host, faulty bool) (link.Link, error) {
 	return wrapped, nil
 }
 
-// faultSeed gives every worker faults of its own, the same ones in every run.
+// faultSeed gives every worker its own faults, the same ones in every run.
 func faultSeed(seed uint64, worker netip.Addr) uint64 {
 	for _, b := range worker.AsSlice() {
 		seed = seed*31 + uint64(b)
@@ -55,11 +55,11 @@ func openBackend(env Env, h cluster.Host) (link.Link, error) {
 	return link.OpenAFXDP(link.AFXDPConfig{Interface: h.Interface, Queue: h.Queue, Local: local, MTU: c.MTU()})
 }
 
-// checkMTU refuses an interface that loses the frames which a cluster's hosts may send each other.
+// checkMTU refuses an interface that would lose frames of the cluster's hosts.
 func checkMTU(name string, stripes int) error {
 	ifi, err := net.InterfaceByName(name)
 	if err != nil {
-		return nil // who uses it tells of it
+		return nil // its user reports the missing interface
 	}
 	if need := wire.HotMTU(stripes); ifi.MTU < need {
 		return fmt.Errorf("interface %s has an MTU of %d, and frames of %d stripes (switch.stripes) need %d: raise it on all ports and hosts (ip link set dev %s mtu %d), or lower switch.stripes to %d",

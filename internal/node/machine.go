@@ -21,31 +21,31 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// Machine is what a process needs of the machine that it runs on. A field that is nil
-// stands for the real thing; a simulation has its own.
+// Machine provides the resources of the process's machine. A nil field stands for the real one; a
+// simulation sets its own.
 type Machine struct {
 	// Listen opens the socket of a control service.
 	Listen func(ctx context.Context, addr netip.AddrPort) (net.Listener, error)
-	// Client and Server are further settings of control connections.
+	// Client and Server are additional options of control connections.
 	Client []grpc.DialOption
 	Server []grpc.ServerOption
-	// Link opens what carries the frames of an address. Captures do not see them.
+	// Link opens the link for the frames of an address. Captures do not see its frames.
 	Link func(local netip.AddrPort) (link.Link, error)
 	// Disk has the checkpoint.
 	Disk Disk
-	// Plane and Store stand before the data plane of a switch, and are told of the store of
-	// a server, so that a simulation can count what they hold.
+	// Plane and Store wrap the data plane of a switch and receive the store of a server, so that a
+	// simulation can count their contents.
 	Plane func(aggregator.Plane) aggregator.Plane
 	Store func(*ps.Store)
-	// Flushed is told that all that a worker has sent is acknowledged.
+	// Flushed is called when everything that a worker has sent is acknowledged.
 	Flushed func()
-	// Turn is called by a goroutine that several things may have woken at once.
+	// Turn is called by a goroutine that several events may have woken at once.
 	Turn func(what string)
-	// Random is what the control services draw from.
+	// Random is the source of randomness of the control services.
 	Random io.Reader
 }
 
-// Disk is where a checkpoint is.
+// Disk stores a checkpoint.
 type Disk interface {
 	atomicfile.Disk
 	Stat(path string) (fs.FileInfo, error)

@@ -15,11 +15,10 @@ import (
 	"github.com/libra-ina/libra/packer"
 )
 
-// leaveLimit is how long a process waits at its end for an answer.
+// leaveLimit is how long a process that ends waits for an answer.
 const leaveLimit = 2 * time.Second
 
-// join admits a worker. If its admission ends before it leaves, cancel is called
-// with the reason.
+// join admits a worker. If its admission ends before it leaves, cancel is called with the reason.
 func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self cluster.Worker, hot *packer.HotSet) (*control.Membership, error) {
 	c := env.Config
 	cfg, err := joinConfig(c, self, hot)
@@ -41,9 +40,9 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 	return m, nil
 }
 
-// agreeOnFirstStep refuses synchronous servers whose checkpoints are of different steps: together they are the weights of
-// no moment. Without barriers there is no such moment, and the worker begins where the server is that has the
-// fewest of its steps.
+// agreeOnFirstStep refuses synchronous servers with checkpoints of different steps: together they
+// are the weights of no moment. Without barriers there is no such moment, and the worker starts at
+// the step of the server that has the fewest of its steps.
 func agreeOnFirstStep(m *control.Membership, sync bool) error {
 	steps := append([]uint64{m.FirstStep}, m.MoreFirstSteps...)
 	m.FirstStep = slices.Min(steps)
@@ -68,7 +67,7 @@ func newestOfAll(lists [][]uint64) (newest uint64, ok bool) {
 	return newest, ok
 }
 
-// joinConfig returns what the services are told of a worker, and where they are.
+// joinConfig returns the addresses of the services, and a worker's data for them.
 func joinConfig(c *cluster.Config, self cluster.Worker, hot *packer.HotSet) (cfg control.JoinConfig, err error) {
 	fingerprint := hot.Fingerprint()
 	cfg = control.JoinConfig{

@@ -9,9 +9,9 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// threadNAPI makes interfaces receive in kernel threads of their own (Linux
-// 5.12), and returns what puts them back to how they were. A veth has receive
-// work only while it has an XDP program, so attach first.
+// threadNAPI makes interfaces receive in their own kernel threads (Linux 5.12), and returns a
+// function that restores them. A veth has receive work only while it has an XDP program, so attach
+// first.
 func threadNAPI(interfaces []string) (restore func() error, err error) {
 	var undo []func() error
 	restore = func() error {

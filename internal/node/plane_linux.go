@@ -72,7 +72,7 @@ func openXDPPlane(c *cluster.Config, log *slog.Logger) (plane, error) {
 	}, nil
 }
 
-// closing is a data plane that puts more back than itself.
+// closing is a data plane that also restores other things when it is closed.
 type closing struct {
 	aggregator.Plane
 	close func() error
@@ -92,9 +92,9 @@ func attachMode(name string) (afxdp.AttachMode, error) {
 	return 0, fmt.Errorf("XDP mode %q is none of native, generic, auto", name)
 }
 
-// checkQueues refuses a veth interface that has fewer receive queues than its
-// peer has transmit queues: the kernel would refuse a program in native mode,
-// with a message that few can read.
+// checkQueues refuses a veth interface that has fewer receive queues than its peer has transmit
+// queues: the kernel would refuse a program in native mode, with a message that is hard to
+// understand.
 func checkQueues(name string) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
@@ -109,7 +109,7 @@ func checkQueues(name string) error {
 	}
 	peer, err := netlink.LinkByIndex(link.Attrs().ParentIndex)
 	if err != nil || peer.Attrs().ParentIndex != link.Attrs().Index {
-		return nil // the peer lives in another namespace, where we cannot look
+		return nil // the peer is in another namespace, where it cannot be checked
 	}
 	if rx, tx := link.Attrs().NumRxQueues, peer.Attrs().NumTxQueues; rx < tx {
 		return fmt.Errorf("interface %s has %d receive queues but its peer %s has %d transmit queues, so XDP cannot run on it: make the pair with equal numbers (ip link add ... numrxqueues %d)",
@@ -130,8 +130,8 @@ func interfaceNames() []string {
 	return names
 }
 
-// followBridge makes the program forward between hosts as the ports' bridge does. transmits
-// is netdev.TransmitsXDP.
+// followBridge makes the program forward between hosts as the ports' bridge does. transmits is
+// netdev.TransmitsXDP.
 func followBridge(interfaces []string, a bridge.Plane, transmits func(index int) (bool, error), log *slog.Logger) (*bridge.Follower, error) {
 	forwards := true
 	for _, name := range interfaces {
@@ -139,7 +139,7 @@ func followBridge(interfaces []string, a bridge.Plane, transmits func(index int)
 		if err != nil {
 			return nil, fmt.Errorf("interface %s: %w", name, err)
 		}
-		// A port that cannot transmit loses what is sent out of it.
+		// A port that cannot transmit loses frames that are sent out of it.
 		if _, err := transmits(ifi.Index); errors.Is(err, netdev.ErrUnknown) {
 			log.Warn("frames between hosts go through the kernel's bridge", "error", err)
 			forwards = false

@@ -16,5 +16,5 @@ func openXDPPlane(*cluster.Config, *slog.Logger) (plane, error) {
 	return plane{}, errors.New("the XDP aggregator needs Linux; use the udp backend")
 }
 
-// otherServers returns none: without AF_XDP, frames are no concern of the switch.
+// otherServers returns none: without AF_XDP, the switch does not forward frames.
 func (s *server) otherServers(context.Context) [][]byte { return nil }

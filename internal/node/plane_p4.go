@@ -51,7 +51,7 @@ func openP4Plane(c *cluster.Config, log *slog.Logger) (plane, error) {
 	}, nil
 }
 
-// tenths logs each tenth of the table entries that a switch gets.
+// tenths logs each tenth of the table entries that a switch receives.
 func tenths(log *slog.Logger) func(done, total int) {
 	tenth := 0
 	return func(done, total int) {
@@ -62,7 +62,7 @@ func tenths(log *slog.Logger) func(done, total int) {
 	}
 }
 
-// p4JobMemory is what two banks of a job take, in bytes: whole rows of lanes.
+// p4JobMemory returns the bytes of two banks of a job: whole rows of lanes.
 func p4JobMemory(slots int) uint64 {
 	return 2 * 8 * wire.Lanes * uint64((slots+wire.Lanes-1)/wire.Lanes)
 }

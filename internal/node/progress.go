@@ -13,20 +13,19 @@ import (
 	"github.com/libra-ina/libra/internal/cluster"
 )
 
-// progress is how far the training of a job is. The weights in a checkpoint mean
-// little without it, so it is the checkpoint's attachment.
+// progress is the progress of a job's training. The weights in a checkpoint mean little without it,
+// so it is the checkpoint's attachment.
 type progress struct {
 	sync   bool
-	server int // the index of this one
-	// agreed returns what server and workers have agreed on, by field.
+	server int // index of this one
+	// agreed returns the values on which server and workers have agreed, by field.
 	agreed func() map[string]string
 	mu     sync.Mutex
-	// step is the number of steps that are committed, in synchronous training.
+	// step is the number of committed steps, in synchronous training.
 	step uint64
-	// reported is the number of steps that each worker has had acknowledged, in
-	// asynchronous training. What was acknowledged before one harvest began is
-	// part of the weights when that is applied; one may be under way when the
-	// report comes, so that it takes two to be sure.
+	// reported is the number of acknowledged steps of each worker, in asynchronous training. Steps
+	// acknowledged before a harvest began are part of the weights when that harvest is applied; one
+	// may be in progress when the report arrives, so two are needed.
 	reported, waiting, settled map[uint16]uint64
 	complete                   int          // epochs; 0 until all workers have finished
 	evaluations                []Evaluation // by epoch
@@ -36,17 +35,16 @@ type progress struct {
 type savedProgress struct {
 	// Agreed is the part of the configuration that hosts have in common.
 	Agreed map[string]string `json:"agreed"`
-	// Server is the index of the server, of several.
+	// Server is the index of the server, if there are several.
 	Server int `json:"server,omitempty"`
 	// Step is the number of steps that all workers of a synchronous job have
 	// taken together.
 	Step uint64 `json:"step,omitempty"`
 	// Steps is the number of steps of each worker of an asynchronous job.
 	Steps map[uint16]uint64 `json:"steps,omitempty"`
-	// Complete is the number of epochs that were asked for, if all workers
-	// have finished them.
+	// Complete is the requested number of epochs, if all workers have finished them.
 	Complete int `json:"complete_epochs,omitempty"`
-	// Evaluations are those of the held-out rows so far.
+	// Evaluations are the evaluations of the held-out rows so far.
 	Evaluations []Evaluation `json:"evaluations,omitempty"`
 }
 
@@ -57,16 +55,14 @@ func newProgress(sync bool, server int) *progress {
 	}
 }
 
-// commit notes that a number of steps is part of the weights, in synchronous
-// training.
+// commit records that a number of steps is part of the weights, in synchronous training.
 func (p *progress) commit(steps uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.step = steps
 }
 
-// settle notes that a harvest has been applied and committed, in asynchronous
-// training.
+// settle records that a harvest has been applied and committed, in asynchronous training.
 func (p *progress) settle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,14 +70,14 @@ func (p *progress) settle() {
 	maps.Copy(p.waiting, p.reported)
 }
 
-// report notes how many steps of a worker are acknowledged.
+// report records how many steps of a worker are acknowledged.
 func (p *progress) report(worker uint16, steps uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reported[worker] = max(p.reported[worker], steps)
 }
 
-// finish notes that all workers have finished, and everything is committed.
+// finish records that all workers have finished, and everything is committed.
 func (p *progress) finish(epochs int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,7 +85,7 @@ func (p *progress) finish(epochs int) {
 	maps.Copy(p.settled, p.reported)
 }
 
-// evaluated notes an evaluation, which takes the place of one of the same epoch.
+// evaluated records an evaluation, which replaces one of the same epoch.
 func (p *progress) evaluated(e Evaluation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,7 +103,7 @@ func (p *progress) allEvaluations() []Evaluation {
 	return slices.Clone(p.evaluations)
 }
 
-// first returns the step that a worker begins with.
+// first returns the step at which a worker starts.
 func (p *progress) first(worker uint16) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,7 +113,7 @@ func (p *progress) first(worker uint16) uint64 {
 	return p.reported[worker]
 }
 
-// encode returns the attachment of a checkpoint of the present weights.
+// encode returns the attachment of a checkpoint of the current weights.
 func (p *progress) encode() ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,19 +126,19 @@ func (p *progress) encode() ([]byte, error) {
 	return json.Marshal(saved)
 }
 
-// mayChange are the fields that a resumed run may have otherwise: where frames go,
-// how long it trains, and how fast from now on.
+// mayChange are the fields that may differ in a resumed run: addresses, duration, and learning
+// rates from now on.
 var mayChange = []string{"port", "switch.stripes", "model.epochs", "model.learning_rate", "model.initial_accumulator"}
 
-// resume continues where an attachment says. The agreement is the configuration's;
-// what only workers know, such as their data, is compared when they join. The
-// returned fields are what they must agree on.
+// resume continues from an attachment. The agreement is the configuration's; fields that only
+// workers know, such as their data, are compared when they join. The returned fields are those on
+// which they must agree.
 func (p *progress) resume(attachment []byte, agreement map[string]string, epochs int) (agreed map[string]string, err error) {
 	var saved savedProgress
 	if err := json.Unmarshal(attachment, &saved); err != nil || saved.Agreed == nil {
 		return nil, fmt.Errorf("it does not record the progress of training: remove it to start over")
 	}
-	if agreement[cluster.ServersField] != "" && saved.Agreed[cluster.ServersField] == "" { // of the times when there was one
+	if agreement[cluster.ServersField] != "" && saved.Agreed[cluster.ServersField] == "" { // written when there was only one server
 		saved.Agreed[cluster.ServersField] = "1"
 	}
 	agreed = maps.Clone(agreement)

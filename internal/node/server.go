@@ -18,22 +18,21 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// ServerResult is what a parameter server did.
+// ServerResult is the result of a parameter server.
 type ServerResult struct {
 	WeightsSHA256 string `json:"weights_sha256"` // "" without an optimiser, and no rows
 	Rows          int    `json:"rows"`
 	Steps         uint64 `json:"steps"`    // commits
-	Harvests      uint64 `json:"harvests"` // that held sums
-	// HarvestMessages is how many messages carried the harvested sums.
+	Harvests      uint64 `json:"harvests"` // harvests with sums
+	// HarvestMessages is the number of messages that carried the harvested sums.
 	HarvestMessages uint64 `json:"harvest_messages"`
-	// HotFrames and HotPairs were summed by the aggregator; the server saw the
-	// sums only.
+	// HotFrames and HotPairs were summed by the aggregator; the server received only the sums.
 	HotFrames uint64 `json:"hot_frames"`
 	HotPairs  uint64 `json:"hot_pairs"`
 	// ColdFrames were received from the workers.
 	ColdFrames uint64 `json:"cold_frames"`
-	// Overrun frames found no receive buffer; LostAnswers no transmit buffer.
-	// Their senders repeat them.
+	// Overrun frames found no receive buffer; LostAnswers no transmit buffer. Their senders
+	// retransmit them.
 	Overrun     uint64 `json:"overrun"`
 	LostAnswers uint64 `json:"lost_answers"`
 	// Evaluations are those of data.test after each epoch.
@@ -47,32 +46,32 @@ type server struct {
 	keys  []uint64 // of the hot rows, by rank
 	store *ps.Store
 	loop  *transport.Server
-	// arrive is told by the loop's goroutine of the ends of steps whose sums workers get in frames. It is set before
-	// workers are admitted.
+	// arrive is called by the loop's goroutine at the ends of steps whose sums workers get in
+	// frames. It is set before workers are admitted.
 	arrive func(sender, epoch uint16, end wire.StepEnd) bool
-	// endCapture ends what offerCapture began.
+	// endCapture ends the capture of offerCapture.
 	endCapture func() error
 	job        *control.Owned // of server 0, nil at the others
 
-	// agreement is what workers must agree on with this server.
+	// agreement has the values on which workers must agree with this server.
 	agreement map[string]string
 	progress  *progress
 	evaluator *evaluator
-	restored  fs.FileInfo   // the checkpoint that was read, nil if there was none
-	due       chan struct{} // holds a token when a checkpoint is due, but not by time
+	restored  fs.FileInfo   // the checkpoint that was read, or nil
+	due       chan struct{} // holds a token when a checkpoint is due for another reason than time
 	saving    sync.Mutex    // held while a checkpoint is written
 	saved     uint64        // version of the last checkpoint
 
-	// Written by the loop's goroutine only.
+	// Written only by the loop's goroutine.
 	result  ServerResult
 	version uint64 // counts commits
 }
 
-// RunServer runs a parameter server until every worker has finished; then it
-// applies what is left and returns. However it ends, it leaves a checkpoint of the
-// last commit.
+// RunServer runs a parameter server until every worker has finished; then it applies the rest and
+// returns. However it ends, it leaves a checkpoint of the last commit.
 //
-// Of several servers the one with index 0 creates the job and harvests; the others only hold their rows.
+// If there are several servers, the one with index 0 creates the job and harvests; the others only
+// hold their rows.
 func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	c, err := env.Config.ForServer(env.Server)
 	if err != nil {
@@ -121,12 +120,12 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 			return nil, err
 		}
 		defer func() {
-			// After another error the job may be gone already.
+			// After another error the job may already be gone.
 			if failed := s.removeJob(); err == nil {
 				err = failed
 			}
 		}()
-		// Until the last checkpoint is written: the next server waits for that.
+		// Until the last checkpoint is written, for which the next server waits.
 		holding, release := context.WithCancel(context.WithoutCancel(ctx))
 		defer release()
 		if err := s.job.Hold(holding, cancel); err != nil {
@@ -183,13 +182,13 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	return s.finish(ctx, harvest)
 }
 
-// several reports whether the job has servers beside this one.
+// several reports whether the job has several servers.
 func (s *server) several() bool { return len(s.env.Config.Servers) > 1 }
 
-// hasWeights reports whether the job is about more than the sums of its steps.
+// hasWeights reports whether the job has weights, and not only the sums of its steps.
 func (s *server) hasWeights() bool { return s.store.Config().Optimizer.Method != ps.None }
 
-// name is what messages call the server.
+// name returns the server's name in messages.
 func (s *server) name() string {
 	if s.several() {
 		return fmt.Sprintf("parameter server %d", s.env.Server)
@@ -197,7 +196,7 @@ func (s *server) name() string {
 	return "parameter server"
 }
 
-// field is the server's in the cluster file.
+// field returns the server's field in the cluster file.
 func (s *server) field() string {
 	if len(s.env.Config.Servers) > 0 {
 		return fmt.Sprintf("servers[%d]", s.env.Server)
@@ -205,7 +204,7 @@ func (s *server) field() string {
 	return "server"
 }
 
-// instance is the job's, 0 at servers that have not created it.
+// instance returns the job's instance, 0 at servers that have not created it.
 func (s *server) instance() uint64 {
 	if s.job == nil {
 		return 0
@@ -213,8 +212,8 @@ func (s *server) instance() uint64 {
 	return s.job.Instance
 }
 
-// finish applies what is left after the last worker has finished. The checkpoint
-// follows when the endpoint is closed.
+// finish applies the rest after the last worker has finished. The checkpoint is written after the
+// endpoint is closed.
 func (s *server) finish(ctx context.Context, harvest func(context.Context) error) (*ServerResult, error) {
 	if err := harvest(ctx); err != nil {
 		return nil, err

@@ -18,8 +18,9 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// startHarvests begins to take harvests. The function that it returns has everything applied that the aggregator has
-// acknowledged. Servers that get no harvests end their steps as often as these would, without barriers.
+// startHarvests starts to receive harvests. The returned function makes the server apply everything
+// that the aggregator has acknowledged. Servers without harvests end their steps at the same rate,
+// without barriers.
 func (s *server) startHarvests(ctx context.Context, cancel context.CancelCauseFunc) (now func(context.Context) error) {
 	c := s.env.Config
 	if s.job != nil {
@@ -61,7 +62,7 @@ func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient) 
 	return err
 }
 
-// jobSpec returns what the aggregator is to be told of the job.
+// jobSpec returns the job's specification for the aggregator.
 func jobSpec(c *cluster.Config, hot *packer.HotSet) (*pb.JobSpec, error) {
 	fingerprint := hot.Fingerprint()
 	spec := &pb.JobSpec{
@@ -84,9 +85,8 @@ func jobSpec(c *cluster.Config, hot *packer.HotSet) (*pb.JobSpec, error) {
 	return spec, err
 }
 
-// removeJob frees the job's slots. It has its own time limit, because the run's
-// context may have ended. An aggregator that cannot be reached is no failure of the
-// training: it ends the job with its lease.
+// removeJob frees the job's slots. It has its own time limit, because the run's context may have
+// ended. An unreachable aggregator is no failure of the training: it ends the job with its lease.
 func (s *server) removeJob() error {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
 	defer cancel()
@@ -98,8 +98,7 @@ func (s *server) removeJob() error {
 	return err
 }
 
-// apply adds a harvest to the open step. Without barriers a harvest also ends
-// the step.
+// apply adds a harvest to the open step. Without barriers a harvest also ends the step.
 func (s *server) apply(ctx context.Context, h *control.Harvest) error {
 	if err := toUnits(h, s.env.Config.Job.Config(), s.store.Config().Exp); err != nil {
 		return err
@@ -125,8 +124,7 @@ func (s *server) apply(ctx context.Context, h *control.Harvest) error {
 	return errors.Join(err, failed)
 }
 
-// toUnits converts the sums of a harvest from the job's arithmetic into units of
-// 2^exp.
+// toUnits converts the sums of a harvest from the job's arithmetic to units of 2^exp.
 func toUnits(h *control.Harvest, job aggregator.JobConfig, exp int) error {
 	if job.Arithmetic == aggregator.Exact && job.Exp == exp {
 		return nil

@@ -9,15 +9,15 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// services is what the control service has the server do. harvest has everything applied that the aggregator
-// has acknowledged.
+// services returns the control service's callbacks into the server. harvest applies everything that
+// the aggregator has acknowledged.
 func (s *server) services(ctx context.Context, dim int, harvest func(context.Context) error) control.ParameterServerConfig {
 	c, fingerprint := s.env.Config, s.hot.Fingerprint()
 	services := control.ParameterServerConfig{
 		Job: c.Job.ID, Instance: s.instance(), Sync: c.Job.Sync, Port: c.Port, Dimension: dim, HotSet: fingerprint[:], Workers: c.WorkerIDs(),
 		Members: s.loop, Agree: s.agreement, FirstStep: s.progress.first,
 		Report: func(ctx context.Context, sender uint16, r *pb.ReportRequest) error {
-			if !c.Job.Sync { // where a barrier has come before
+			if !c.Job.Sync { // where a barrier precedes it
 				s.progress.report(sender, r.Steps)
 				if err := harvest(ctx); err != nil {
 					return err
@@ -27,10 +27,10 @@ func (s *server) services(ctx context.Context, dim int, harvest func(context.Con
 		},
 		Rejoin: c.Server.Rejoin,
 		Lost: func(uint16) {
-			// Errors end the server, which writes a checkpoint too.
+			// Errors end the server, which also writes a checkpoint.
 			if c.Job.Sync {
 				_ = s.loop.Do(ctx, s.loop.RefuseSteps) // the service knows who is lost
-			} else { // what the worker was acknowledged belongs into the checkpoint
+			} else { // acknowledged pushes of the worker belong into the checkpoint
 				_ = harvest(ctx)
 			}
 			s.saveSoon()
@@ -54,7 +54,7 @@ func (s *server) services(ctx context.Context, dim int, harvest func(context.Con
 	return services
 }
 
-// addSums adds what ends steps with their sums, or without.
+// addSums adds the callbacks that end steps with their sums, or without.
 func (s *server) addSums(ctx context.Context, services *control.ParameterServerConfig, harvest func(context.Context) error) {
 	harvestUnless := func(ctx context.Context, quiet bool) error {
 		if quiet { // a harvest would be empty
@@ -76,7 +76,7 @@ func (s *server) addSums(ctx context.Context, services *control.ParameterServerC
 		var sums control.Sums
 		sums.Keys, sums.Rows = s.store.AppendSums(nil, nil)
 		over(sums)
-		s.loop.GiveSums(step, sums.Keys, sums.Rows) // before the commit, which they need not wait for
+		s.loop.GiveSums(step, sums.Keys, sums.Rows) // before the commit, for which they need not wait
 		s.commitStep()
 		s.store.MakeRoom()
 		s.progress.commit(step + 1)
@@ -92,7 +92,7 @@ func (s *server) addSums(ctx context.Context, services *control.ParameterServerC
 		})
 	}
 	services.Drop = func(ctx context.Context, step uint64, quiet bool) error {
-		if err := harvestUnless(ctx, quiet); err != nil { // what the aggregator has of it
+		if err := harvestUnless(ctx, quiet); err != nil { // the aggregator's part of it
 			return err
 		}
 		return s.end(ctx, step, s.store.Drop)

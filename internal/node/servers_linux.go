@@ -10,12 +10,12 @@ import (
 	"github.com/libra-ina/libra/internal/neigh"
 )
 
-// resolveLimit is how long server 0 waits at its start for the Ethernet address of each other server. A host that is up
-// answers at once.
+// resolveLimit is how long server 0 waits at its start for the Ethernet address of each other
+// server. A host that is up answers at once.
 const resolveLimit = time.Second
 
-// otherServers returns where frames for the servers from index 1 on leave the switch. Those of a host that does not answer go
-// through the switch's bridge.
+// otherServers returns the Ethernet addresses of the servers from index 1 on. Frames to a host that
+// does not answer go through the switch's bridge.
 func (s *server) otherServers(ctx context.Context) (macs [][]byte) {
 	c := s.env.Config
 	if c.Backend != cluster.BackendAFXDP {

@@ -15,18 +15,19 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// Several servers of a synchronous job can only continue from checkpoints of the same step. So they write one after every
-// checkpoint_steps steps, before they let the workers go on, and keep the one before it. When any of them has
-// committed a later step, all have that checkpoint; until a server has committed one, it has not given up the one
-// before. Whenever servers end, or are killed, there is a step of which each has a checkpoint.
+// Several servers of a synchronous job can only continue from checkpoints of the same step. So they
+// write one after every checkpoint_steps steps, before the workers continue, and keep the previous
+// one. When any of them has committed a later step, all have that checkpoint; until a server has
+// committed one, it has not given up the previous one. Whenever servers end, or are killed, there
+// is a step of which each has a checkpoint.
 
-// savesSteps reports whether the server keeps checkpoints of the steps of which others do.
+// savesSteps reports whether the server keeps checkpoints of the same steps as other servers.
 func (s *server) savesSteps() bool { return s.several() && s.env.Config.Job.Sync }
 
 // hotSetField is the name of the hot set's fingerprint in the checkpoints of several servers.
 const hotSetField = "job.hot_set"
 
-// previousSuffix follows the name of a checkpoint in that of the one before.
+// previousSuffix is added to the name of a checkpoint for the previous one.
 const previousSuffix = ".previous"
 
 // saveStep writes the checkpoint of a step that all servers keep.
@@ -59,7 +60,7 @@ func (s *server) copyCheckpoint(from, to string) error {
 	})
 }
 
-// checkStep refuses a step to begin with that no checkpoint can have.
+// checkStep refuses a start step that no checkpoint can have.
 func (s *server) checkStep() error {
 	switch {
 	case s.env.Step == nil || s.savesSteps() && s.env.Config.Server.Checkpoint != "":
@@ -70,8 +71,8 @@ func (s *server) checkStep() error {
 	return fmt.Errorf("--step %d: only several servers of a job with job.sync keep checkpoints of the same steps: leave it out", *s.env.Step)
 }
 
-// goBack makes the checkpoint before the last one the server's, if it is the one that the server is to begin with. Before the
-// first one the server had nothing. What came after it is given up.
+// goBack makes the previous checkpoint the server's, if the server must start from it. Before the
+// first checkpoint the server had none. Later progress is given up.
 func (s *server) goBack(cfg ps.Config) error {
 	if s.env.Step == nil || s.progress.step == *s.env.Step {
 		return nil
@@ -101,10 +102,11 @@ func (s *server) goBack(cfg ps.Config) error {
 	return s.open(cfg)
 }
 
-// isFirst reports whether the checkpoint may be the first one, before which another server had none.
+// isFirst reports whether the checkpoint may be the first one, before which another server had
+// none.
 func (s *server) isFirst() bool { return s.progress.step <= s.env.Config.Server.CheckpointSteps }
 
-// startSteps returns the steps with which the server could be started: what --step takes.
+// startSteps returns the steps from which the server could start: the values that --step accepts.
 func (s *server) startSteps() []uint64 {
 	steps := []uint64{s.progress.step}
 	f, err := s.disk().Open(s.env.Config.Server.Checkpoint + previousSuffix)
@@ -123,7 +125,7 @@ func (s *server) startSteps() []uint64 {
 	return steps
 }
 
-// beginAnew gives the first checkpoint up.
+// beginAnew gives up the first checkpoint.
 func (s *server) beginAnew(cfg ps.Config) error {
 	path := s.disk().Resolve(s.env.Config.Server.Checkpoint)
 	if err := errors.Join(s.disk().Remove(path), s.disk().SyncDir(filepath.Dir(path))); err != nil {

@@ -17,27 +17,25 @@ import (
 	"github.com/libra-ina/libra/internal/cluster"
 )
 
-// plane is a data plane, and what the daemon does beside managing jobs.
+// plane is a data plane, and what the daemon needs besides managing jobs.
 type plane struct {
 	aggregator.Plane
-	// reach names the hosts of a job's servers to the data plane; nil if it needs
-	// not know.
+	// reach passes the hosts of a job's servers to the data plane; nil if it does not need them.
 	reach func(job uint16, servers [][6]byte)
 	// jobMemory returns the bytes of the banks of a job of n slots; nil for
 	// the control service's default.
 	jobMemory func(n int) uint64
-	// failed delivers the error that ends a data plane which can fail by
-	// itself; nil if it cannot.
+	// failed delivers the error that ends a data plane which can fail by itself; nil if it cannot.
 	failed <-chan error
 	// what describes the plane in the log.
 	what string
 
-	// slots and senders are how many the plane has room for; 0 means the control
-	// service's default.
+	// slots and senders are the plane's capacity; 0 means the control service's default.
 	slots, senders int
 }
 
-// slotLimit returns how many slots all jobs together may have: what is configured, or else what there is room for.
+// slotLimit returns the number of slots of all jobs together: the configured one, or else the
+// capacity.
 func (p *plane) slotLimit(configured int) int { return cmp.Or(configured, p.slots) }
 
 // RunSwitch runs an aggregator: Libra_s and its data plane. It serves until
@@ -62,7 +60,7 @@ func RunSwitch(ctx context.Context, env Env) (err error) {
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
 
-	ctx, cancel := context.WithCancel(ctx) // stopServer ends it
+	ctx, cancel := context.WithCancel(ctx) // stopServer cancels it
 	server := control.NewServer(security, env.Machine.Server...)
 	service := control.NewAggregator(ctx, control.AggregatorConfig{
 		Plane:   p,
@@ -105,9 +103,9 @@ func openPlane(env Env) (plane, error) {
 	return openXDPPlane(env.Config, env.Log)
 }
 
-// stopServer ends a control service. Its streams end with the context that cancel
-// ends, and their peers are told; a peer that does not listen is cut off after a
-// while. No call is under way when it returns.
+// stopServer ends a control service. cancel ends the context of its streams, which notifies their
+// peers; a peer that does not react is disconnected after a while. No call is in progress when it
+// returns.
 func stopServer(s *grpc.Server, cancel func()) {
 	cancel()
 	told := make(chan struct{})
@@ -123,5 +121,5 @@ func stopServer(s *grpc.Server, cancel func()) {
 	}
 }
 
-// farewell is how long peers may take to hear that a control service ends.
+// farewell is how long peers may take to see the end of a control service.
 const farewell = time.Second

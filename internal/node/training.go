@@ -104,8 +104,8 @@ func LoadTest(c *cluster.Config) (*workload.Dataset, error) {
 	return d, nil
 }
 
-// agreement returns what a worker must have in common with the others, its
-// training data included.
+// agreement returns the values that a worker must have in common with the others, including its
+// training data.
 func agreement(c *cluster.Config) (map[string]string, error) {
 	a := c.Agreement()
 	data, err := c.Data.Fingerprint()

@@ -16,14 +16,14 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// WorkerOptions are what a worker is told beside the configuration.
+// WorkerOptions are a worker's options in addition to the configuration.
 type WorkerOptions struct {
 	ID uint16
 	// Progress, if set, is called after each mini-batch.
 	Progress func(workload.Progress)
 }
 
-// WorkerResult is what a worker did.
+// WorkerResult is the result of a worker.
 type WorkerResult struct {
 	Worker          uint16        `json:"worker"`
 	Backend         string        `json:"backend"`
@@ -33,8 +33,8 @@ type WorkerResult struct {
 	Elapsed         time.Duration `json:"elapsed_ns"`
 	HotPairs        uint64        `json:"hot_pairs"`
 	ColdPairs       uint64        `json:"cold_pairs"`
-	AddedPairs      uint64        `json:"added_pairs"` // to others of hot rows, before those were pushed
-	Frames          uint64        `json:"frames"`      // sent once each: pushes and pulls
+	AddedPairs      uint64        `json:"added_pairs"` // added to others of hot rows before those were pushed
+	Frames          uint64        `json:"frames"`      // pushes and pulls, without retransmissions
 	HotFrames       uint64        `json:"hot_frames"`
 	Retransmissions uint64        `json:"retransmissions"`
 	RTTHot          time.Duration `json:"rtt_hot_ns"`
@@ -44,12 +44,12 @@ type WorkerResult struct {
 	Reordered       uint64        `json:"faults_reordered"`
 }
 
-// reportEvery is the longest time between two reports of an asynchronous worker. Each
-// waits until all that it pushed is acknowledged.
+// reportEvery is the longest time between two reports of an asynchronous worker. Each waits until
+// everything that it pushed is acknowledged.
 const reportEvery = time.Second
 
-// RunWorker trains one shard of the data and returns when its last epoch is
-// done and everything that it pushed is acknowledged.
+// RunWorker trains one shard of the data and returns when its last epoch is done and everything
+// that it pushed is acknowledged.
 func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerResult, err error) {
 	c := env.Config
 	self, err := c.Worker(o.ID)
@@ -108,8 +108,8 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	return result, nil
 }
 
-// reason returns why a peer ended a run, if one did: that says more than what broke
-// here because of it.
+// reason returns why a peer ended a run, if one did: that is more specific than the local error
+// that it caused.
 func reason(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -117,13 +117,13 @@ func reason(ctx context.Context, err error) error {
 	return err
 }
 
-// withRemedy adds what to do about gradients that no arithmetic takes: the user knows of
-// learning rates and labels alone.
+// withRemedy adds a remedy for gradients that no arithmetic accepts: the user knows only learning
+// rates and labels.
 func withRemedy(err error, task workload.Task) error {
 	refusal, here := wire.Refusal{}, (*packer.NotFiniteError)(nil)
 	refused := errors.As(err, &refusal) && (refusal.Code == wire.CodeOverflow || refusal.Code == wire.CodeNotFinite)
 	switch {
-	case errors.As(err, &here): // without the remedy for those who program
+	case errors.As(err, &here): // without the remedy for programmers
 		err = fmt.Errorf("a gradient of feature %d is %v", here.Key, here.Value)
 	case !refused:
 		return err
@@ -170,7 +170,7 @@ func loadHotSet(c *cluster.Config, dim int) (*packer.HotSet, error) {
 	return hot, nil
 }
 
-// client is a worker's access to its cluster, as the training loop sees it.
+// client is a worker's access to its cluster, for the training loop.
 type client struct {
 	*transport.Worker
 	members *control.Membership
@@ -186,7 +186,7 @@ func (c client) BeginPull(ctx context.Context, keys []uint64, dst []float32) (wo
 }
 
 func (c client) Push(ctx context.Context, keys []uint64, grads []float32) error {
-	_, err := c.Worker.Push(ctx, keys, grads) // Flush reports what is refused later
+	_, err := c.Worker.Push(ctx, keys, grads) // Flush reports later refusals
 	return err
 }
 
