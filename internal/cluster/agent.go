@@ -14,29 +14,29 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Agent is the file that a host's agent is started with.
+// Agent is the configuration file of a host's agent.
 type Agent struct {
-	// Socket is the path at which clients find the agent; "" means /run/libra/agent.sock.
+	// Socket is the path of the agent's socket for clients; "" means /run/libra/agent.sock.
 	Socket string     `yaml:"socket,omitempty"`
 	Jobs   []AgentJob `yaml:"jobs"`
 }
 
-// AgentJob is a job that an agent's host takes part in.
+// AgentJob is a job in which an agent's host takes part.
 type AgentJob struct {
-	// Name is what clients ask for.
+	// Name is the job's name for clients.
 	Name string `yaml:"name"`
 	// Cluster is the job's cluster file, in which the host is Worker.
 	Cluster string `yaml:"cluster"`
 	Worker  uint16 `yaml:"worker"`
-	// Users and Groups may use the job: names or numbers. The agent's own user may always.
+	// Users and Groups may use the job: names or numbers. The agent's own user always may.
 	Users  []string `yaml:"users,omitempty,flow"`
 	Groups []string `yaml:"groups,omitempty,flow"`
-	// Limits of the job and of each of its clients; package agent's defaults where the file has none.
+	// Limits of the job and of each of its clients; 0 means package agent's defaults.
 	Clients        int `yaml:"clients,omitempty"`
 	ClientsPerUser int `yaml:"clients_per_user,omitempty"`
 	MemoryMiB      int `yaml:"memory_mib,omitempty"`
 	PreparedMiB    int `yaml:"prepared_mib,omitempty"`
-	// Separate has no pushes of the clients added up before they are sent.
+	// Separate sends the pushes of the clients separately, instead of adding them up first.
 	Separate bool `yaml:"separate,omitempty"`
 }
 
@@ -106,7 +106,7 @@ func (a *Agent) validate(written *yaml.Node) error {
 	return errors.Join(v.errs...)
 }
 
-// UserIDs are the numbers of the users.
+// UserIDs returns the numbers of the users.
 func (j *AgentJob) UserIDs() ([]uint32, error) {
 	return numbers(j.Users, func(name string) (string, error) {
 		u, err := user.Lookup(name)
@@ -117,7 +117,7 @@ func (j *AgentJob) UserIDs() ([]uint32, error) {
 	})
 }
 
-// GroupIDs are the numbers of the groups.
+// GroupIDs returns the numbers of the groups.
 func (j *AgentJob) GroupIDs() ([]uint32, error) {
 	return numbers(j.Groups, func(name string) (string, error) {
 		g, err := user.LookupGroup(name)
@@ -128,7 +128,7 @@ func (j *AgentJob) GroupIDs() ([]uint32, error) {
 	})
 }
 
-// numbers returns those that stand for themselves, and those of names.
+// numbers returns the ids that texts give by number or by name.
 func numbers(texts []string, lookUp func(name string) (string, error)) (ids []uint32, err error) {
 	for _, text := range texts {
 		id, err := strconv.ParseUint(text, 10, 32)

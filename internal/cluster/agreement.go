@@ -11,21 +11,20 @@ import (
 	"github.com/libra-ina/libra/internal/regular"
 )
 
-// Agreement lists, by field, what all hosts of a job must have in common, or
-// their training means nothing: it is compared when a worker joins. What a
-// process finds for itself on its host, such as paths, is not part of it; the
-// training data of a file is compared by [Data.Fingerprint], because the server
-// need not have the file.
+// Agreement lists, by field, the values that all hosts of a job must have in common for their
+// training to be valid: they are compared when a worker joins. Values local to a host, such as
+// paths, are not part of it; the training data of a file is compared by [Data.Fingerprint], because
+// the server need not have the file.
 func (c *Config) Agreement() map[string]string {
 	m := c.Model
 	float := func(x float64) string { return strconv.FormatFloat(float64(float32(x)), 'g', -1, 32) }
 	a := map[string]string{
 		"port":                      strconv.Itoa(int(c.Port)),
-		"switch.stripes":            fmt.Sprintf("for an MTU of %d", c.MTU()), // a host gets no longer frames than it can send
+		"switch.stripes":            fmt.Sprintf("for an MTU of %d", c.MTU()), // a host receives no frames longer than it can send
 		"job.arithmetic":            c.Job.Arithmetic,
 		"job.exponent":              strconv.Itoa(c.Job.Config().Exp),
 		"job.sync":                  strconv.FormatBool(c.Job.Sync),
-		"workers":                   fmt.Sprint(c.WorkerIDs()), // their order deals the rows out
+		"workers":                   fmt.Sprint(c.WorkerIDs()), // rows are dealt out in their order
 		ServersField:                strconv.Itoa(len(c.AllServers())),
 		"model.kind":                m.Kind,
 		"model.task":                m.Task,
@@ -46,14 +45,15 @@ func (c *Config) Agreement() map[string]string {
 	return a
 }
 
-// ServersField is the name of the number of servers in an agreement: which rows are whose depends on it.
+// ServersField is the name of the number of servers in an agreement, which determines the owner of
+// each row.
 const ServersField = "servers"
 
 // DataField is the name of the training data in an agreement.
 const DataField = "data"
 
-// Fingerprint identifies training rows: a file by its size and the SHA-256 of its
-// first MiB. A job that only clients of agents train has none.
+// Fingerprint identifies training rows: a file by its size and the SHA-256 of its first MiB. A job
+// that only clients of agents train has none.
 func (d Data) Fingerprint() (string, error) {
 	switch {
 	case d.Synthetic != nil:

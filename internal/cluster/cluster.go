@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster reads the configuration file that every process of a Libra
-// cluster is started with.
+// Package cluster reads the configuration file of the processes of a Libra cluster.
 //
-// One YAML file describes the whole cluster: the job, the aggregator, the
-// parameter server, the workers and what they train. Each process finds its
-// own part in it, so the same file can be copied to every host.
+// One YAML file describes the whole cluster: the job, the aggregator, the parameter server, the
+// workers and their training. Each process finds its own part in it, so the same file can be copied
+// to every host.
 package cluster
 
 import (
@@ -27,21 +26,20 @@ const (
 
 // Planes that aggregate.
 const (
-	PlaneXDP   = "xdp"   // the XDP program, beside AF_XDP sockets
-	PlaneModel = "model" // the Go aggregator, beside kernel UDP sockets
-	PlaneP4    = "p4"    // a P4 switch, beside AF_XDP sockets
+	PlaneXDP   = "xdp"   // the XDP program, with AF_XDP sockets
+	PlaneModel = "model" // the Go aggregator, with kernel UDP sockets
+	PlaneP4    = "p4"    // a P4 switch, with AF_XDP sockets
 )
 
-// Defaults of fields that are left out.
+// Defaults of omitted fields.
 const (
 	// DefaultHarvest is the time between two harvests.
 	DefaultHarvest = 20 * time.Millisecond
-	// DefaultStaleness is how many of its own mini-batches a worker may be ahead of
-	// the weights.
+	// DefaultStaleness is how many of its own mini-batches a worker may be ahead of the weights.
 	DefaultStaleness = 8
-	// DefaultAccumulate has a worker pull and push the rows of each mini-batch.
+	// DefaultAccumulate makes a worker pull and push the rows of each mini-batch.
 	DefaultAccumulate = 1
-	// DefaultRejoin is how long a lost worker may take to join anew.
+	// DefaultRejoin is how long a lost worker may take to join again.
 	DefaultRejoin = 30 * time.Second
 
 	// DefaultCheckpointEvery is the time between two checkpoints.
@@ -56,11 +54,10 @@ type Config struct {
 	Backend string `yaml:"backend"`
 	// Port is the UDP port of all frames; 0 means wire.DefaultPort.
 	Port uint16 `yaml:"port,omitempty"`
-	// Silence is how long a silent peer is waited for before pushes and pulls
-	// fail.
+	// Silence is how long a peer may be silent before pushes and pulls fail.
 	Silence time.Duration `yaml:"silence,omitempty"`
-	// Capture, if set, is a folder into which every worker and the server
-	// record their frames: worker-1.pcapng and so on, and ps.pcapng, or ps-0.pcapng and so on.
+	// Capture, if set, is a folder into which every worker and the server record their frames:
+	// worker-1.pcapng and so on, and ps.pcapng, or ps-0.pcapng and so on.
 	Capture string `yaml:"capture,omitempty"`
 
 	Job     Job      `yaml:"job"`
@@ -74,7 +71,7 @@ type Config struct {
 	TLS     TLS      `yaml:"tls,omitempty"`
 }
 
-// Job is what aggregator, server and workers must agree on.
+// Job is the part on which aggregator, server and workers must agree.
 type Job struct {
 	// ID of the job, 0 to 255.
 	ID uint16 `yaml:"id"`
@@ -82,17 +79,16 @@ type Job struct {
 	HotSet string `yaml:"hot_set"`
 	// Arithmetic in which the aggregator adds: "exact", "lut" or "fixed".
 	Arithmetic string `yaml:"arithmetic,omitempty"`
-	// Exponent makes one unit of an exact or fixed sum 2^Exponent, literally.
-	// Nil means the arithmetic's default.
+	// Exponent is the binary exponent of one unit of an exact or fixed sum. Nil means the
+	// arithmetic's default.
 	Exponent *int `yaml:"exponent,omitempty"`
 	// Sync makes all workers wait for each other after each iteration.
 	Sync bool `yaml:"sync,omitempty"`
-	// Harvest is the time between two harvests when Sync is off. With Sync,
-	// every step is harvested when all workers have pushed, and neither field
-	// may be given.
+	// Harvest is the time between two harvests without Sync. With Sync, every step is harvested
+	// when all workers have pushed, and neither field may be given.
 	Harvest time.Duration `yaml:"harvest,omitempty"`
-	// HarvestFrames, if not 0, makes a harvest due after this number of frames, too,
-	// if that comes first.
+	// HarvestFrames, if not 0, also makes a harvest due after this number of frames, if that is
+	// earlier.
 	HarvestFrames uint64 `yaml:"harvest_frames,omitempty"`
 	// Staleness is workload.Config.Staleness of a worker without Sync; 0 means
 	// DefaultStaleness.
@@ -104,28 +100,27 @@ type Job struct {
 
 // Switch is the machine whose data plane aggregates.
 type Switch struct {
-	// Address that hot frames are sent to.
+	// Address is the destination of hot frames.
 	Address netip.Addr `yaml:"address"`
 	// Control is the TCP address of Libra_s.
 	Control netip.AddrPort `yaml:"control"`
 	// Plane is "xdp", "model" or "p4"; empty means the backend's.
 	Plane string `yaml:"plane,omitempty"`
-	// P4 is where a P4 switch is, and how it is used.
+	// P4 describes a P4 switch.
 	P4 P4 `yaml:"p4,omitempty"`
 	// Interfaces that the XDP program is attached to.
 	Interfaces []string `yaml:"interfaces,omitempty"`
 	// XDPMode is "native", "generic" or "auto".
 	XDPMode string `yaml:"xdp_mode,omitempty"`
-	// Slots is how many slots all jobs together may have; 0 means
-	// control.DefaultSlots.
+	// Slots is the number of slots of all jobs together; 0 means control.DefaultSlots.
 	Slots int `yaml:"slots,omitempty"`
-	// ThreadedNAPI receives frames in kernel threads, one for each queue of the
-	// interfaces, which share the CPUs fairly with the daemon.
+	// ThreadedNAPI receives frames in kernel threads, one for each queue of the interfaces, which
+	// share the CPUs fairly with the daemon.
 	ThreadedNAPI bool `yaml:"threaded_napi,omitempty"`
 	// Stripes is the largest number of stripes in a hot frame.
 	Stripes int `yaml:"stripes,omitempty"`
-	// LaneAligned makes workers place every pair in the lane of its register,
-	// as a P4 switch needs it.
+	// LaneAligned makes workers place every pair in the lane of its register, as a P4 switch
+	// requires.
 	LaneAligned bool `yaml:"lane_aligned,omitempty"`
 }
 
@@ -133,20 +128,18 @@ type Switch struct {
 type P4 struct {
 	// Runtime is its P4Runtime address: host:port, or unix:path.
 	Runtime string `yaml:"runtime,omitempty"`
-	// Device is its number there.
+	// Device is its device ID at that address.
 	Device uint64 `yaml:"device,omitempty"`
 	// Election is the daemon's election ID; 0 means p4.Options' default.
 	Election uint64 `yaml:"election,omitempty"`
 	// Ports with hosts.
 	Ports []uint32 `yaml:"ports,omitempty,flow"`
-	// Hosts are the ports of hosts by their MAC address. Frames for others go to
-	// all Ports.
+	// Hosts are the ports of hosts by their MAC address. Frames for others go to all Ports.
 	Hosts map[string]uint32 `yaml:"hosts,omitempty"`
-	// Info and Config are the files of a compiled program; none means the one that
-	// the daemon has.
+	// Info and Config are the files of a compiled program; if omitted, the daemon's built-in one.
 	Info   string `yaml:"p4info,omitempty"`
 	Config string `yaml:"config,omitempty"`
-	// Replace allows to replace another program.
+	// Replace allows the daemon to replace another program.
 	Replace bool `yaml:"replace,omitempty"`
 }
 
@@ -164,17 +157,17 @@ type Server struct {
 	Host `yaml:",inline"`
 	// Control is the TCP address of its control service.
 	Control netip.AddrPort `yaml:"control"`
-	// Checkpoint is a file that holds the weights and how far training is, and
-	// from which a restarted server continues.
+	// Checkpoint is a file with the weights and the training progress, from which a restarted
+	// server continues.
 	Checkpoint string `yaml:"checkpoint,omitempty"`
-	// CheckpointEvery is the time between two checkpoints; nil means
-	// DefaultCheckpointEvery, 0 none by time.
+	// CheckpointEvery is the time between two checkpoints; nil means DefaultCheckpointEvery, 0
+	// means no periodic checkpoints.
 	CheckpointEvery *time.Duration `yaml:"checkpoint_every,omitempty"`
-	// CheckpointSteps, if not 0, makes a synchronous job write a checkpoint
-	// after this number of steps, too. For several servers, 0 means DefaultCheckpointSteps.
+	// CheckpointSteps, if not 0, makes a synchronous job also write a checkpoint after this number
+	// of steps. For several servers, 0 means DefaultCheckpointSteps.
 	CheckpointSteps uint64 `yaml:"checkpoint_steps,omitempty"`
-	// Rejoin is how long a lost worker may take to join anew, without job.sync;
-	// 0 means DefaultRejoin.
+	// Rejoin is how long a lost worker may take to join again, without job.sync; 0 means
+	// DefaultRejoin.
 	Rejoin time.Duration `yaml:"rejoin,omitempty"`
 	// MaxRows is ps.Config.MaxRows of the server; 0 means ps.DefaultMaxRows.
 	MaxRows int `yaml:"max_rows,omitempty"`
@@ -187,7 +180,7 @@ type Worker struct {
 	Host `yaml:",inline"`
 }
 
-// Model is what is trained.
+// Model describes the trained model.
 type Model struct {
 	// Kind is "fm" or "lr".
 	Kind string `yaml:"kind"`
@@ -199,7 +192,7 @@ type Model struct {
 	Optimizer string `yaml:"optimizer,omitempty"`
 	// LearningRate is a float32; 0 means ps.DefaultLearningRate.
 	LearningRate float64 `yaml:"learning_rate,omitempty"`
-	// InitialAccumulator is what Adagrad's sums of squares start with; 0 means
+	// InitialAccumulator is the initial value of Adagrad's sums of squares; 0 means
 	// ps.DefaultInitialAccumulator.
 	InitialAccumulator float64 `yaml:"initial_accumulator,omitempty"`
 	// InitScale bounds the initial latent weights of a factorisation machine;
@@ -212,19 +205,19 @@ type Model struct {
 	// Batch is the number of rows in a worker's iteration; 0 means
 	// workload.DefaultBatch.
 	Batch int `yaml:"batch,omitempty"`
-	// Epochs is the total number of passes over the data, those before a
-	// checkpoint included; 0 means 1.
+	// Epochs is the total number of passes over the data, including those before a checkpoint; 0
+	// means 1.
 	Epochs int `yaml:"epochs,omitempty"`
 	// Seed of initial weights and of the order of rows.
 	Seed uint64 `yaml:"seed,omitempty"`
 }
 
-// Data is where the training rows of workers come from: a libfm or libsvm file, plain
-// or gzip, or a synthetic log. A job whose hosts all take part by agents needs none.
+// Data describes the training rows of workers: a libfm or libsvm file, plain or gzip, or a
+// synthetic log. A job in which all hosts take part by agents needs none.
 type Data struct {
 	Train string `yaml:"train,omitempty"`
-	// Test, if set, is a file of held-out rows on the server's host, with which the
-	// server evaluates the weights after each epoch.
+	// Test, if set, is a file of held-out rows on the server's host, with which the server
+	// evaluates the weights after each epoch.
 	Test      string     `yaml:"test,omitempty"`
 	Synthetic *Synthetic `yaml:"synthetic,omitempty"`
 	// Window is workload.Config.Window of each worker; 0 means all its rows.
@@ -234,9 +227,9 @@ type Data struct {
 // HasTest reports whether there are held-out rows.
 func (d Data) HasTest() bool { return d.Test != "" || d.Synthetic != nil && d.Synthetic.Test > 0 }
 
-// Synthetic is the click log for a machine that has no data.
+// Synthetic describes a generated click log.
 type Synthetic struct {
-	// Rows of the log that are used, from row First on.
+	// Rows is the number of used rows of the log, from row First on.
 	Rows  int    `yaml:"rows"`
 	First int    `yaml:"first,omitempty"`
 	Seed  uint64 `yaml:"seed"`
@@ -247,8 +240,8 @@ type Synthetic struct {
 	Test int `yaml:"test,omitempty"`
 }
 
-// Faults are injected at every worker, in both directions: probabilities of a
-// frame being lost, doubled or delayed past later ones.
+// Faults are injected at every worker, in both directions: probabilities that a frame is lost,
+// duplicated or delayed past later ones.
 type Faults struct {
 	Loss      float64 `yaml:"loss,omitempty"`
 	Duplicate float64 `yaml:"duplicate,omitempty"`
@@ -264,7 +257,7 @@ type TLS struct {
 	Key  string `yaml:"key,omitempty"`
 }
 
-// Any reports whether any fault is asked for.
+// Any reports whether any fault is configured.
 func (f Faults) Any() bool { return f.Loss > 0 || f.Duplicate > 0 || f.Reorder > 0 }
 
 // arithmetics by their names in the configuration.
@@ -276,8 +269,7 @@ func init() {
 	}
 }
 
-// Config returns how the aggregator represents the job's sums: the arithmetic
-// and the exponent of its unit, 0 for lut.
+// Config returns the arithmetic of the job's sums and the exponent of its unit, 0 for lut.
 func (j Job) Config() aggregator.JobConfig {
 	c := aggregator.JobConfig{Arithmetic: arithmetics[j.Arithmetic]}
 	c.Exp = aggregator.DefaultExp(c.Arithmetic)
@@ -287,8 +279,9 @@ func (j Job) Config() aggregator.JobConfig {
 	return c
 }
 
-// MTU is that of the frames of all hosts: what every path carries, or more if hot frames need it. The cluster says it
-// and not the interfaces, whose MTUs may differ, or exceed that of the way between them.
+// MTU is the MTU for the frames of all hosts: the one that every path has, or more if hot frames
+// need it. It comes from the cluster's configuration and not from the interfaces, whose MTUs may
+// differ, or exceed that of the path between them.
 func (c *Config) MTU() int { return max(wire.DefaultMTU, wire.HotMTU(c.Switch.Stripes)) }
 
 // AllServers lists the parameter servers by index.
@@ -299,7 +292,7 @@ func (c *Config) AllServers() []Server {
 	return c.Servers
 }
 
-// ForServer returns the configuration as the server with an index sees it: Server is that one.
+// ForServer returns the configuration for the server with an index: Server is that one.
 func (c *Config) ForServer(index int) (*Config, error) {
 	all := c.AllServers()
 	if index < 0 || index >= len(all) {
@@ -310,7 +303,7 @@ func (c *Config) ForServer(index int) (*Config, error) {
 	return &own, nil
 }
 
-// eachServer calls f with each server and the field that it is.
+// eachServer calls f with each server and its field.
 func (c *Config) eachServer(f func(field string, s *Server)) {
 	if len(c.Servers) == 0 {
 		f("server", &c.Server)
@@ -339,7 +332,7 @@ func (c *Config) WorkerIDs() []uint16 {
 	return ids
 }
 
-// Shard returns which part of the rows a worker trains.
+// Shard returns the part of the rows that a worker trains.
 func (c *Config) Shard(worker uint16) workload.Shard {
 	return workload.Shard{
 		Index: slices.IndexFunc(c.Workers, func(w Worker) bool { return w.ID == worker }),

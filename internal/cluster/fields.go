@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// fieldsOf lists the fields of a mapping by name, those of embedded structs included.
+// fieldsOf lists the fields of a mapping by name, including those of embedded structs.
 func fieldsOf(t reflect.Type) (names []string, types map[string]reflect.Type) {
 	types = map[string]reflect.Type{}
 	for i := range t.NumField() {
@@ -42,8 +42,8 @@ func isMapping(t reflect.Type) bool {
 // join returns the path of a field in a mapping.
 func join(path, field string) string { return strings.TrimPrefix(path+"."+field, ".") }
 
-// checkNode holds a part of a file against the type of its values. Each mistake names
-// the line and the field, and what is possible.
+// checkNode checks a part of a file against the type of its values. Each mistake names the line and
+// the field, and the allowed values.
 func checkNode(n *yaml.Node, t reflect.Type, path string) (errs []error) {
 	wrong := func(format string, args ...any) {
 		where := fmt.Sprintf("line %d: ", n.Line)
@@ -58,7 +58,7 @@ func checkNode(n *yaml.Node, t reflect.Type, path string) (errs []error) {
 	case t.Kind() == reflect.Pointer:
 		return checkNode(n, t.Elem(), path)
 	case isNull(n):
-		return nil // as if it were left out
+		return nil // as if it were omitted
 	case isMapping(t):
 		if n.Kind != yaml.MappingNode {
 			wrong("%s is wanted", describe(t))
@@ -103,7 +103,7 @@ func checkNode(n *yaml.Node, t reflect.Type, path string) (errs []error) {
 	case n.Kind != yaml.ScalarNode:
 		wrong("%s is wanted", describe(t))
 	default:
-		// The decoder would take 1.5 for 1.
+		// The decoder would truncate 1.5 to 1.
 		cut := t.Kind() != reflect.Float64 && t.Kind() != reflect.String && n.ShortTag() == "!!float"
 		if err := n.Decode(reflect.New(t).Interface()); err != nil || cut {
 			wrong("%q is not %s", n.Value, describe(t))
@@ -112,8 +112,8 @@ func checkNode(n *yaml.Node, t reflect.Type, path string) (errs []error) {
 	return errs
 }
 
-// checkItem is checkNode for an item of a list or of a mapping without fields, which has no default: the decoder would
-// drop a null, or take it for a zero.
+// checkItem is checkNode for an item of a list or of a mapping without fields, which has no
+// default: the decoder would drop a null, or take it for a zero.
 func checkItem(n *yaml.Node, t reflect.Type, path string) []error {
 	if isNull(n) {
 		return []error{fmt.Errorf("line %d: %s: it is null: remove it, or give %s", n.Line, path, describe(t))}
@@ -121,7 +121,7 @@ func checkItem(n *yaml.Node, t reflect.Type, path string) []error {
 	return checkNode(n, t, path)
 }
 
-// isNull reports whether a value is null, as one that is left empty.
+// isNull reports whether a value is null, like an empty one.
 func isNull(n *yaml.Node) bool {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -136,7 +136,7 @@ func are(n int) string {
 	return " are"
 }
 
-// describe says in words what the values of a type are.
+// describe describes the values of a type in words.
 func describe(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[time.Duration]():
@@ -171,8 +171,7 @@ func describe(t reflect.Type) string {
 	}
 }
 
-// located puts before each mistake the line of the field that it begins with, where the
-// file has it.
+// located adds to each mistake the line of the field at its beginning, if the file has it.
 func located(err error, file *yaml.Node) error {
 	if err == nil {
 		return nil

@@ -21,8 +21,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Read reads and checks a configuration file, after changes of what it has. Errors
-// name the file, the field and, where the file has it, its line.
+// Read reads and checks a configuration file, after applying changes to it. Errors name the file,
+// the field and, if the file has it, its line.
 func Read(path string, changes ...func(*Config)) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -49,21 +49,21 @@ func parse(data []byte, changes ...func(*Config)) (*Config, error) {
 	return &c, errors.Join(zeros, located(c.Validate(), written))
 }
 
-// decode reads a file that describes something, strictly: what has no such field, or is no value of
-// it, is named with its line. It also returns the file as it is written.
+// decode strictly reads a file that describes something: an error names the line of an unknown
+// field or an invalid value. It also returns the file as it is written.
 func decode(data []byte, into any, something string) (*yaml.Node, error) {
 	var written yaml.Node
 	if err := yaml.Unmarshal(data, &written); err != nil {
 		problem := strings.TrimPrefix(err.Error(), "yaml: ")
 		if !strings.HasPrefix(problem, "line ") {
-			problem = "line 1: " + problem // which the parser leaves out
+			problem = "line 1: " + problem // which the parser omits
 		}
 		return nil, fmt.Errorf("this is not YAML: %s", problem)
 	}
 	if len(written.Content) == 0 {
 		return nil, errors.New("it is empty")
 	}
-	if err := written.Decode(new(any)); err != nil { // before all aliases are followed, of which some lead nowhere
+	if err := written.Decode(new(any)); err != nil { // before all aliases, some of them dangling, are resolved
 		if twice := (*yaml.TypeError)(nil); errors.As(err, &twice) {
 			return nil, errors.New(strings.Join(twice.Errors, "\n"))
 		}
@@ -91,7 +91,7 @@ func (c *Config) Write(path string) error {
 	return os.WriteFile(path, data, 0o644)
 }
 
-// SetDefaults fills in what was left out. Read does it too.
+// SetDefaults fills in omitted fields. Read does it too.
 func (c *Config) SetDefaults() {
 	for _, d := range c.defaults() {
 		d.set()
@@ -122,8 +122,7 @@ func defaultOf[T comparable](field string, p *T, value T) fallback {
 	}}
 }
 
-// defaults lists the fields that have a default. Which ones there are depends on
-// the others.
+// defaults lists the fields that have a default, which depend on the other fields.
 func (c *Config) defaults() []fallback {
 	plane := PlaneXDP
 	if c.Backend == BackendUDP {
@@ -188,8 +187,8 @@ func (c *Config) defaults() []fallback {
 	return list
 }
 
-// writtenZeros refuses a zero that the file gives to a field whose zero value
-// stands for a default: it would become another value.
+// writtenZeros refuses an explicit zero in a field whose zero value stands for a default: it would
+// become another value.
 func (c *Config) writtenZeros(file *yaml.Node) error {
 	var errs []error
 	for _, d := range c.defaults() {
@@ -200,7 +199,7 @@ func (c *Config) writtenZeros(file *yaml.Node) error {
 	return errors.Join(errs...)
 }
 
-// given finds the value that the file gives to a field, nil if it leaves it out or null.
+// given finds the value that the file gives to a field, nil if it is omitted or null.
 func given(file *yaml.Node, field string) *yaml.Node {
 	if n := lookup(file, steps(field)); n != nil && !isNull(n) {
 		return n
@@ -213,11 +212,11 @@ func steps(field string) []string {
 	return strings.FieldsFunc(field, func(r rune) bool { return r == '.' || r == '[' || r == ']' })
 }
 
-// mergeKey is the key of mappings whose fields a mapping takes over where it has none
-// of its own (https://yaml.org/type/merge.html).
+// mergeKey is the key of mappings from which a mapping inherits fields that it does not have itself
+// (https://yaml.org/type/merge.html).
 const mergeKey = "<<"
 
-// lookup finds the value of a field in a YAML document, nil if it is left out.
+// lookup finds the value of a field in a YAML document, nil if it is omitted.
 func lookup(node *yaml.Node, path []string) *yaml.Node {
 	switch {
 	case node.Kind == yaml.DocumentNode:
@@ -247,7 +246,7 @@ func lookup(node *yaml.Node, path []string) *yaml.Node {
 		if merged[0].Kind == yaml.SequenceNode {
 			merged = merged[0].Content
 		}
-		for _, m := range merged { // the first that has it counts
+		for _, m := range merged { // the first one that has it counts
 			if found := lookup(m, path); found != nil {
 				return found
 			}

@@ -13,17 +13,17 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 )
 
-// A Field is what the reference has of a field of the cluster file.
+// A Field is the entry of a field of the cluster file in the reference.
 type Field struct {
 	// Path names the field; the items of a list are [].
 	Path string
-	// Kind is the form of its values, for people.
+	// Kind describes the form of its values for readers.
 	Kind string
-	// Default is the value of a field that is left out; empty if there is none.
+	// Default is the value of an omitted field; empty if there is none.
 	Default string
-	// Range is what is possible beyond its kind, and when.
+	// Range describes the allowed values beyond their kind, and their conditions.
 	Range string
-	// About is what the field is for.
+	// About describes the purpose of the field.
 	About string
 	// Example is a value, in YAML.
 	Example string
@@ -31,8 +31,7 @@ type Field struct {
 	Given bool
 }
 
-// about is the part of the reference that is written by hand; its order is that of the
-// example.
+// about is the hand-written part of the reference; its order is that of the example.
 var about = []Field{
 	{Path: "backend", Range: "afxdp, udp", About: "Transport of frames: AF_XDP sockets and the XDP aggregator, which need root, or UDP sockets and the aggregator in Go", Example: "udp", Given: true},
 	{Path: "port", Range: "1..65535", About: "UDP port of all frames"},
@@ -118,7 +117,7 @@ var about = []Field{
 // Reference lists the fields of the cluster file, in its order.
 func Reference() []Field {
 	fallbacks := map[string]string{}
-	// With all that has defaults of its own.
+	// With all parts that have defaults.
 	for _, f := range (&Config{Backend: BackendAFXDP, Data: Data{Synthetic: &Synthetic{}}}).defaults() {
 		if f.field != "switch.slots" && f.field != "switch.plane" { // their About has it
 			fallbacks[f.field] = text(f.value)
@@ -140,7 +139,7 @@ func Reference() []Field {
 	return list
 }
 
-// withServers puts the fields of several servers behind those of one.
+// withServers puts the fields of several servers after those of one.
 func withServers(fields []Field) (list []Field) {
 	var servers []Field
 	for i, f := range fields {
@@ -162,7 +161,7 @@ func withServers(fields []Field) (list []Field) {
 	return list
 }
 
-// text writes a value as a file has it.
+// text returns a value as it is written in a file.
 func text(value any) string {
 	if d, ok := value.(time.Duration); ok {
 		s := d.String()
@@ -189,8 +188,8 @@ func typeOf(t reflect.Type, path string) reflect.Type {
 	return t
 }
 
-// Example returns a cluster file for one machine with every field: those that it does
-// not need are commented out.
+// Example returns a cluster file for one machine with every field: unneeded fields are commented
+// out.
 func Example() []byte {
 	var b bytes.Buffer
 	b.WriteString("# A cluster on one machine, without privileges. Fields that are commented out show\n" +

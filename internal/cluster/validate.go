@@ -21,8 +21,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Validate reports every mistake in the configuration, each with the field's
-// name and what is allowed.
+// Validate reports every mistake in the configuration, each with the field's name and the allowed
+// values.
 func (c *Config) Validate() error {
 	var v mistakes
 	c.checkSwitch(&v)
@@ -50,7 +50,7 @@ func (v *mistakes) add(format string, args ...any) {
 	v.errs = append(v.errs, fmt.Errorf(format, args...))
 }
 
-// ofAFXDP refuses a field that only the afxdp backend reads.
+// ofAFXDP refuses a field that only the afxdp backend uses.
 const ofAFXDP = ", but the udp backend has no interfaces: leave it out, or choose backend afxdp"
 
 func (c *Config) checkSwitch(v *mistakes) {
@@ -114,7 +114,7 @@ func (c *Config) checkPlane(v *mistakes) {
 // maxP4Port is the largest port of v1model, whose ports have nine bits: 511 drops.
 const maxP4Port = 510
 
-// checkP4 leaves out what flags of the daemon may give.
+// checkP4 does not check fields that flags of the daemon may set.
 func (c *Config) checkP4(v *mistakes) {
 	s := c.Switch
 	if (s.P4.Info == "") != (s.P4.Config == "") {
@@ -231,7 +231,8 @@ func (c *Config) checkServer(field string, s Server, v *mistakes) {
 	}
 }
 
-// checkInterface refuses what Linux takes for no interface's name (net/core/dev.c, dev_valid_name).
+// checkInterface refuses names that Linux does not allow for an interface (net/core/dev.c,
+// dev_valid_name).
 func checkInterface(field, name string, v *mistakes) {
 	const longest = 15 // IFNAMSIZ with its final zero is 16
 	if name == "" || name == "." || name == ".." || len(name) > longest || strings.ContainsAny(name, "/: \t\n\v\f\r") {
@@ -276,8 +277,8 @@ func (c *Config) checkWorkers(v *mistakes) {
 	}
 }
 
-// checkAddresses looks at all addresses together. Frames of every process have
-// the same UDP port, so one address can be that of one process only.
+// checkAddresses checks all addresses together. Frames of every process have the same UDP port, so
+// each address can belong to one process only.
 func (c *Config) checkAddresses(v *mistakes) {
 	owner := map[netip.Addr]string{}
 	frames := func(field string, addr netip.Addr) {
@@ -318,7 +319,7 @@ func (c *Config) checkAddresses(v *mistakes) {
 	c.eachServer(func(field string, s *Server) { control(field+".control", s.Control) })
 }
 
-// isHost reports whether a packet to an address goes to one host.
+// isHost reports whether packets to an address go to one host.
 func isHost(a netip.Addr) bool {
 	return !a.IsUnspecified() && !a.IsMulticast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
@@ -359,7 +360,7 @@ func (c *Config) checkModel(v *mistakes) {
 	if m.Optimizer != "none" {
 		positive(v, "model.learning_rate", m.LearningRate)
 	}
-	if m.L2 != 0 { // 0 is no penalty
+	if m.L2 != 0 { // 0 means no penalty
 		positive(v, "model.l2", m.L2)
 	}
 	if m.Batch < 1 {
@@ -370,7 +371,7 @@ func (c *Config) checkModel(v *mistakes) {
 	}
 }
 
-// checkNoWeights refuses what needs weights, in a job that gives the sums of its steps alone.
+// checkNoWeights refuses fields that need weights, in a job that has only the sums of its steps.
 func (c *Config) checkNoWeights(v *mistakes) {
 	if !c.Job.Sync {
 		v.add("model.optimizer: none is for jobs whose workers want the sums of the steps that they take together: set job.sync, or choose adagrad or sgd")
@@ -386,8 +387,7 @@ func (c *Config) checkNoWeights(v *mistakes) {
 	}
 }
 
-// positive refuses what is not a positive number as a float32, which is what
-// training computes with.
+// positive refuses a value that is not a positive number as a float32, the type of training.
 func positive(v *mistakes, field string, x float64) {
 	if f := float64(float32(x)); !(f > 0) || math.IsInf(f, 0) {
 		v.add("%s: %g is not in %g..%g, the positive float32 numbers", field, x, math.SmallestNonzeroFloat32, math.MaxFloat32)
@@ -420,7 +420,7 @@ func (c *Config) checkData(v *mistakes) {
 	}
 }
 
-// Validate reports the first probability that is none, and a seed of no faults.
+// Validate reports the first invalid probability, and a seed without faults.
 func (f Faults) Validate() error {
 	for _, p := range []struct {
 		name  string
