@@ -23,7 +23,7 @@ func (s *server) open(cfg ps.Config) (err error) {
 	c := s.env.Config
 	s.progress = newProgress(c.Job.Sync, s.env.Server)
 	s.agreement = c.Agreement()
-	if s.several() { // the job determines which server owns a row
+	if s.several() { // the hot set determines which server owns a row
 		s.agreement[hotSetField] = fmt.Sprintf("%x", s.hot.Fingerprint())
 	}
 	path := c.Server.Checkpoint
