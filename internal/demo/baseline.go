@@ -18,22 +18,22 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// What a demo can be compared with.
+// The baselines of a demo.
 const (
 	OneProcess = "one-process" // the same training in one process
-	ServerOnly = "server-only" // the same cluster, all of whose gradients go to the server
+	ServerOnly = "server-only" // the same cluster, with all gradients sent to the server
 )
 
-// Baselines lists what a demo can be compared with.
+// Baselines lists the baselines of a demo.
 func Baselines() []string { return []string{OneProcess, ServerOnly} }
 
-// Outcome is what one way to train took and reached.
+// Outcome is the cost and the result of one way to train.
 type Outcome struct {
 	workload.Metrics         // of held-out rows
 	Seconds          float64 `json:"training_s"` // of training
 	SamplesPerSecond float64 `json:"samples_per_s"`
-	// GradientFrames are what the server received of gradients: frames of workers,
-	// and messages with sums of the aggregator.
+	// GradientFrames are the gradient frames that the server received: frames of workers, and
+	// messages with sums of the aggregator.
 	GradientFrames uint64 `json:"gradient_frames,omitempty"`
 	// ServerCPUSeconds is the CPU time of the server's process.
 	ServerCPUSeconds float64 `json:"server_cpu_s,omitempty"`
@@ -41,7 +41,7 @@ type Outcome struct {
 	Evaluations []node.Evaluation `json:"evaluations,omitempty"`
 }
 
-// outcome sums what the processes reported.
+// outcome sums the reports of the processes.
 func (r *run) outcome() Outcome {
 	o := Outcome{
 		Seconds:          r.elapsed.Seconds(),
@@ -57,7 +57,7 @@ func (r *run) outcome() Outcome {
 	return o
 }
 
-// evaluate enters how well the weights in the servers' checkpoints predict.
+// evaluate fills in how well the weights in the servers' checkpoints predict.
 func (o *Outcome) evaluate(ctx context.Context, c *cluster.Config, heldOut *workload.Dataset) error {
 	store, _, err := trained(c)
 	if err != nil {
@@ -78,11 +78,11 @@ func (o *Outcome) evaluateStore(ctx context.Context, c *cluster.Config, store *p
 	return err
 }
 
-// wants reports whether a baseline was asked for.
+// wants reports whether a baseline was requested.
 func (o Options) wants(baseline string) bool { return slices.Contains(o.Baselines, baseline) }
 
-// serverOnly trains the same on the same cluster once more, with a hot set of one row
-// that no data has, so that the aggregator has nothing to add.
+// serverOnly repeats the training on the same cluster, with a hot set of one row that is not in the
+// data, so that the aggregator has nothing to add.
 func (r *run) serverOnly(ctx context.Context, heldOut *workload.Dataset) (*Outcome, error) {
 	c := *r.config
 	dir := filepath.Dir(r.path)

@@ -18,13 +18,12 @@ import (
 
 // bed is where the processes of a demo run.
 type bed struct {
-	net   *testbed.Bed // nil with the udp backend
+	net   *testbed.Bed // nil for the udp backend
 	ports []string     // interfaces of the switch
 }
 
-// openBed makes the hosts of a cluster and enters their addresses in its
-// configuration: namespaces joined by a switch for the afxdp backend, loopback
-// addresses for the udp backend.
+// openBed creates the hosts of a cluster and enters their addresses in its configuration:
+// namespaces joined by a switch for the afxdp backend, loopback addresses for the udp backend.
 func openBed(ctx context.Context, c *cluster.Config, workers int) (*bed, error) {
 	if c.Backend == cluster.BackendUDP {
 		return &bed{}, loopback(c, workers)
@@ -68,9 +67,10 @@ func openBed(ctx context.Context, c *cluster.Config, workers int) (*bed, error) 
 	return &bed{net: b, ports: ports}, nil
 }
 
-// stripes is how many stripes the hot frames of a demo have. With many workers' batches on their way, the more the better, and the
-// interfaces of a bed take the longest frames ([testbed.DefaultMTU]). With barriers every step waits for its last frame, and longer ones
-// take a little longer. 0 is the default of cluster files.
+// stripes returns the number of stripes of a demo's hot frames. With many workers' batches in
+// flight, more is better, and the interfaces of a bed accept the longest frames
+// ([testbed.DefaultMTU]). With barriers every step waits for its last frame, and longer ones take a
+// little longer. 0 is the default of cluster files.
 func (o Options) stripes() int {
 	switch {
 	case o.LaneAligned:
@@ -83,8 +83,8 @@ func (o Options) stripes() int {
 
 const controlPort = 7700
 
-// loopback gives every process an address of its own in 127.0.0.0/8, because
-// an address is what identifies a sender over UDP.
+// loopback gives every process its own address in 127.0.0.0/8, because an address identifies a
+// sender over UDP.
 func loopback(c *cluster.Config, workers int) error {
 	address := func(host int) netip.Addr { return netip.AddrFrom4([4]byte{127, 76, 66, byte(host)}) }
 	c.Switch.Address = address(1)
@@ -115,7 +115,7 @@ func loopback(c *cluster.Config, workers int) error {
 	return nil
 }
 
-// freePort asks the kernel for an unused port.
+// freePort returns an unused port.
 func freePort(network string, addr netip.Addr) (uint16, error) {
 	local := netip.AddrPortFrom(addr, 0)
 	if network == "udp" {
@@ -134,8 +134,8 @@ func freePort(network string, addr netip.Addr) (uint16, error) {
 	return l.Addr().(*net.TCPAddr).AddrPort().Port(), nil
 }
 
-// start returns the function that starts a process on a host: -1 is the switch, from 0 on come
-// the servers and then the workers. It is nil where there is one host only.
+// start returns the function that starts a process on a host: -1 is the switch, followed from 0 on
+// by the servers and then the workers. It is nil if there is only one host.
 func (b *bed) start(host int) func(*exec.Cmd) error {
 	if b.net == nil {
 		return nil

@@ -18,7 +18,7 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// result sums what the processes reported.
+// result sums the reports of the processes.
 func (r *run) result(hot *packer.HotSet) *Result {
 	o := r.options
 	res := &Result{
@@ -56,8 +56,7 @@ func (r *run) result(hot *packer.HotSet) *Result {
 	return res
 }
 
-// judge evaluates the trained weights on held-out rows, and trains the baselines to
-// compare them with.
+// judge evaluates the trained weights on held-out rows, and trains the baselines for comparison.
 func (r *run) judge(ctx context.Context, heldOut *workload.Dataset, res *Result) error {
 	o, c := r.options, r.config
 	if err := res.evaluate(ctx, c, heldOut); err != nil {
@@ -118,8 +117,8 @@ func (r *run) oneProcess(ctx context.Context, heldOut *workload.Dataset, res *Re
 	return res.OneProcess.evaluateStore(ctx, c, reference, heldOut)
 }
 
-// heldOut describes the rows that were not trained: the test file's, or synthetic
-// rows beyond those of the training.
+// heldOut describes the rows that were not trained: the test file's, or synthetic rows after those
+// of the training.
 func (o Options) heldOut(c *cluster.Config) (cluster.Data, error) {
 	data := c.Data
 	if data.Synthetic != nil {
@@ -135,8 +134,8 @@ func (o Options) heldOut(c *cluster.Config) (cluster.Data, error) {
 	return data, nil
 }
 
-// reference trains in this process: with Sync, the same mini-batches in the
-// same steps as the workers; without it, what a single worker would train.
+// reference trains in this process: with Sync, the same mini-batches in the same steps as the
+// workers; without it, those of a single worker.
 func (o Options) reference(ctx context.Context, c *cluster.Config, store *ps.Store, training workload.Config) (workload.Result, error) {
 	shards := 1
 	if o.Sync {

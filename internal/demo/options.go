@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package demo runs a whole cluster on this machine: it makes the network, starts the
-// processes and watches them. [Run] trains a model and compares the outcome with the same
-// training in one process; [RunPrograms] has programs of any language train.
+// Package demo runs a whole cluster on this machine: it creates the network, starts the processes
+// and monitors them. [Run] trains a model and compares the outcome with the same training in one
+// process; [RunPrograms] runs training programs of any language.
 package demo
 
 import (
@@ -23,22 +23,22 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Options are what to train and on what.
+// Options describe the training and its cluster.
 type Options struct {
-	// Data and Test are libfm or libsvm files; without Data the click log is
-	// synthetic. Data without Test is judged by its own rows.
+	// Data and Test are libfm or libsvm files; without Data the click log is synthetic. Data
+	// without Test is evaluated on its own rows.
 	Data, Test string
 	// Window is the number of rows that a worker holds in memory; 0 means all.
 	Window int
-	// Rows of the synthetic log; 0 means as many as train for a minute or two.
+	// Rows of the synthetic log; 0 means enough for training of a minute or two.
 	Rows int
 	// Model is "fm" or "lr".
 	Model string
 	// Task is "classification" or "regression".
 	Task string
-	// Workers is the number of workers, each a process of its own.
+	// Workers is the number of workers, each in its own process.
 	Workers int
-	// Servers is the number of parameter servers, each a process of its own; 0 means 1.
+	// Servers is the number of parameter servers, each in its own process; 0 means 1.
 	Servers int
 	// Epochs is the number of passes over the data; 0 means the recipe's.
 	Epochs int
@@ -48,25 +48,25 @@ type Options struct {
 	Arithmetic string
 	// Harvest is the time between two harvests; 0 means the default.
 	Harvest time.Duration
-	// Staleness is how many of its own mini-batches a worker may be ahead of the
-	// weights; 0 means the recipe's.
+	// Staleness is how many of its own mini-batches a worker may be ahead of the weights; 0 means
+	// the recipe's.
 	Staleness int
-	// Accumulate is for how many mini-batches a worker keeps hot rows before it pushes and pulls them; 0 means the recipe's.
+	// Accumulate is the number of mini-batches for which a worker keeps hot rows before it pushes
+	// and pulls them; 0 means the recipe's.
 	Accumulate int
 	// Backend is cluster.BackendAFXDP or cluster.BackendUDP.
 	Backend string
-	// Plane is the aggregator's: empty for the backend's, or cluster.PlaneP4 for
-	// bmv2's simple_switch_grpc, which must be on the PATH.
+	// Plane is the aggregator's data plane: empty for the backend's, or cluster.PlaneP4 for bmv2's
+	// simple_switch_grpc, which must be on the PATH.
 	Plane string
-	// LaneAligned makes workers send lane-aligned frames of one stripe, as a
-	// P4 switch needs them.
+	// LaneAligned makes workers send lane-aligned frames of one stripe, as a P4 switch requires.
 	LaneAligned bool
 	// Batch is the number of rows of a mini-batch; 0 means the recipe's.
 	Batch int
 	// Factors of a factorisation machine; 0 means the recipe's.
 	Factors int
-	// HotRows is the number of hot rows; 0 means as many as the paper's largest
-	// hot set has scalars for.
+	// HotRows is the number of hot rows; 0 means as many as the scalars of the paper's largest hot
+	// set suffice for.
 	HotRows int
 	// Optimizer is "adagrad" or "sgd".
 	Optimizer string
@@ -74,20 +74,21 @@ type Options struct {
 	LearningRate float64
 	// Faults are injected at the workers.
 	Faults cluster.Faults
-	// Capture, if set, is a folder for what every worker and the server send
-	// and receive.
+	// Capture, if set, is a folder for the frames that every worker and the server send and
+	// receive.
 	Capture string
-	// Baselines are what the training is compared with.
+	// Baselines are the baselines to compare the training with.
 	Baselines []string
-	// Out, if set, is a folder, which exists, for the hot set, the checkpoint and the result, which then
-	// has evaluations after each epoch, unless there are several servers: their checkpoints become one.
+	// Out, if set, is an existing folder for the hot set, the checkpoint and the result, which then
+	// has evaluations after each epoch, unless there are several servers: their checkpoints become
+	// one.
 	Out string
 	// Seed of the model, of the order of rows and of the synthetic rows.
 	Seed uint64
 
 	// Stderr receives the progress.
 	Stderr io.Writer
-	// Logs, if not nil, receives what the processes log.
+	// Logs, if not nil, receives the logs of the processes.
 	Logs io.Writer
 	Log  *slog.Logger
 }
@@ -97,7 +98,7 @@ func Arithmetics() []string {
 	return []string{aggregator.Exact.String(), aggregator.LUT.String(), aggregator.Fixed.String()}
 }
 
-// Validate reports the first option that cannot be.
+// Validate reports the first invalid option.
 func (o Options) Validate() error {
 	switch {
 	case o.Workers < 1 || o.Workers > maxWorkers:
@@ -147,7 +148,7 @@ func (o Options) Validate() error {
 	case o.Plane == cluster.PlaneP4 && o.Backend != cluster.BackendAFXDP:
 		return fmt.Errorf("--plane %s with --backend %s: hosts with the %s backend alone reach a P4 switch", o.Plane, o.Backend, cluster.BackendAFXDP)
 	}
-	if err := o.Faults.Validate(); err != nil { // its fields are called as the flags are
+	if err := o.Faults.Validate(); err != nil { // its fields have the names of the flags
 		return errors.New("--" + strings.TrimPrefix(err.Error(), "faults."))
 	}
 	return nil
@@ -161,11 +162,11 @@ func (o Options) dim() int {
 	return 1 + cmp.Or(o.recipe().factors, workload.DefaultFactors)
 }
 
-// LongLog is the number of rows of a synthetic log from which on weights may lack many mini-batches, each a small part of it.
+// LongLog is the number of rows of a synthetic log from which on weights may lack many
+// mini-batches, because each is a small part of it.
 const LongLog = 500_000
 
-// recipe returns the hyper-parameters for what is trained, with the user's in
-// their place.
+// recipe returns the hyper-parameters for the training, with the user's values where they are set.
 func (o Options) recipe() recipe {
 	r := recipe{Recipe: workload.SmallData}
 	if o.Data == "" {
@@ -203,7 +204,7 @@ const (
 	heldOutRows      = 50_000
 )
 
-// maxWorkers keeps the demo within one machine.
+// maxWorkers limits the demo to a size for one machine.
 const maxWorkers = 64
 
 // Result is the outcome of a demo, and its JSON object.
@@ -220,13 +221,13 @@ type Result struct {
 	Sync       bool   `json:"sync"`
 
 	Outcome
-	// OneProcess and ServerOnly are the baselines, if they were asked for.
+	// OneProcess and ServerOnly are the baselines, if requested.
 	OneProcess *Outcome `json:"one_process,omitempty"`
 	ServerOnly *Outcome `json:"server_only,omitempty"`
 
 	WeightsSHA256 string `json:"weights_sha256"`
-	// ReferenceSHA256, of one process, is given with Sync and exact arithmetic only,
-	// which makes both equal.
+	// ReferenceSHA256, of one process, is given only with Sync and exact arithmetic, with which
+	// both are equal.
 	ReferenceSHA256 string `json:"reference_sha256,omitempty"`
 
 	Samples        uint64  `json:"samples"`
@@ -234,15 +235,15 @@ type Result struct {
 	PairsPerSecond float64 `json:"pairs_per_s"`
 	HotPairs       uint64  `json:"hot_pairs"`
 	HotShare       float64 `json:"hot_share"` // of the pairs, summed in the network
-	// AddedPairs are gradients of hot rows that workers added to others before they pushed their sums. They
-	// are not among Pairs.
+	// AddedPairs are gradients of hot rows that workers added to others before they pushed their
+	// sums. Pairs does not include them.
 	AddedPairs      uint64  `json:"added_pairs"`
 	HotRows         int     `json:"hot_rows"`
 	Frames          uint64  `json:"frames"` // from workers, each counted once
 	FramesPerSecond float64 `json:"frames_per_s"`
 	Retransmissions uint64  `json:"retransmissions"`
-	// FramesSpared is the number of hot frames that the aggregator took from
-	// the server's shoulders, less the messages that brought it the sums.
+	// FramesSpared is the number of hot frames that the aggregator saved the server, less the
+	// messages with their sums.
 	FramesSpared int64  `json:"frames_spared"`
 	Steps        uint64 `json:"steps"`
 
@@ -251,6 +252,6 @@ type Result struct {
 	FaultsReordered  uint64 `json:"faults_reordered"`
 }
 
-// startLimit is how long a process may take to become ready. A server of a job with lut
-// arithmetic on a P4 switch waits until the switch has its tables.
+// startLimit is how long a process may take to become ready. A server of a job with lut arithmetic
+// on a P4 switch waits until the switch has its tables.
 const startLimit = 3 * time.Minute

@@ -19,7 +19,7 @@ import (
 // p4Switch is bmv2's switch with a P4Runtime server.
 const p4Switch = "simple_switch_grpc"
 
-// placeHosts says behind which port of a P4 switch the nodes are.
+// placeHosts maps the nodes to the ports of a P4 switch.
 func placeHosts(s *cluster.P4, nodes []*testbed.Node) {
 	s.Hosts = make(map[string]uint32)
 	for i, n := range nodes {
@@ -38,7 +38,7 @@ func findP4Switch() (string, error) {
 	return path, nil
 }
 
-// startP4Switch starts a switch without a program, and waits until it can be reached.
+// startP4Switch starts a switch without a program, and waits until it is reachable.
 func (r *run) startP4Switch(ctx context.Context) (stop func() error, err error) {
 	path, err := findP4Switch()
 	if err != nil {

@@ -30,26 +30,28 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Programs are workers of any language, and the cluster that they train on: a switch, a
+// Programs describes workers of any language, and the cluster on which they train: a switch, a
 // server, and hosts with an agent each.
 type Programs struct {
-	// Command is what every worker runs.
+	// Command is the command of every worker.
 	Command []string
-	// Hosts is the number of hosts, and Workers that of all workers, the same on each.
+	// Hosts is the number of hosts, and Workers the number of all workers, distributed evenly.
 	Hosts, Workers int
-	// Job is what the agents call the job.
+	// Job is the name of the job at the agents.
 	Job string
 	// Dim is the number of floats of a row.
 	Dim int
-	// HotRows makes the keys from 0 to HotRows-1 hot; with HotSet, a file, it is not used. 0 means 1024, or with Sync
-	// none: a harvest a step costs more than the network saves on so few hosts.
+	// HotRows makes the keys from 0 to HotRows-1 hot; with HotSet, a file, it is not used. 0 means
+	// 1024, or with Sync none: a harvest per step costs more than the network saves on so few
+	// hosts.
 	HotRows int
 	HotSet  string
-	// Sync makes a barrier of all workers the end of a step. Otherwise Harvest is the time of one;
+	// Sync ends each step with a barrier of all workers. Otherwise Harvest is the period of steps;
 	// 0 means the default.
 	Sync    bool
 	Harvest time.Duration
-	// Optimizer is "adagrad" or "sgd", with its learning rate; 0 means the default. With "none" there are no weights.
+	// Optimizer is "adagrad" or "sgd", with its learning rate; 0 means the default. With "none"
+	// there are no weights.
 	Optimizer    string
 	LearningRate float64
 	// Backend is cluster.BackendAFXDP or cluster.BackendUDP.
@@ -57,10 +59,10 @@ type Programs struct {
 	// Seed of the initial weights.
 	Seed uint64
 
-	// Stdout gets what the workers print, line by line. Stderr gets what they write to
-	// standard error, and the progress.
+	// Stdout receives the workers' output, line by line. Stderr receives their standard error, and
+	// the progress.
 	Stdout, Stderr io.Writer
-	// Logs, if not nil, receives what the cluster's processes log.
+	// Logs, if not nil, receives the logs of the cluster's processes.
 	Logs io.Writer
 	Log  *slog.Logger
 }
@@ -71,8 +73,8 @@ type ProgramsResult struct {
 	Hosts     int           `json:"hosts"`
 	Workers   []ProgramDone `json:"workers"` // by rank
 	Seconds   float64       `json:"duration_s"`
-	Steps     uint64        `json:"steps"` // that the server committed
-	Rows      int           `json:"rows"`  // that the server holds
+	Steps     uint64        `json:"steps"` // committed by the server
+	Rows      int           `json:"rows"`  // held by the server
 	HotFrames uint64        `json:"hot_frames"`
 	HotPairs  uint64        `json:"hot_pairs"` // summed in the network
 	// ColdFrames were received by the server.
@@ -80,7 +82,7 @@ type ProgramsResult struct {
 	WeightsSHA256 string `json:"weights_sha256"` // "" with --optimizer none
 }
 
-// ProgramDone is what one worker took.
+// ProgramDone is the result of one worker.
 type ProgramDone struct {
 	Rank       int     `json:"rank"`
 	Host       int     `json:"host"` // from 1 on
@@ -88,7 +90,7 @@ type ProgramDone struct {
 	CPUSeconds float64 `json:"cpu_s"`
 }
 
-// Validate reports the first option that cannot be.
+// Validate reports the first invalid option.
 func (p Programs) Validate() error {
 	switch {
 	case len(p.Command) == 0:
@@ -120,7 +122,7 @@ func (p Programs) Validate() error {
 // DefaultHotRows is the default of HotRows.
 const DefaultHotRows = 1024
 
-// maxDim is that of a factorisation machine with the most factors.
+// maxDim is the dimension of a factorisation machine with the most factors.
 const maxDim = 65
 
 // WorkerError is the failure of a worker, whose exit status is Code.
@@ -132,9 +134,10 @@ type WorkerError struct {
 func (e *WorkerError) Error() string { return e.Err.Error() }
 func (e *WorkerError) Unwrap() error { return e.Err }
 
-// RunPrograms starts a cluster, runs the command once for each worker, and ends the cluster when all
-// workers have. The first that fails ends the others; the error is then a [*WorkerError]. It leaves
-// nothing behind: no file, process, interface or namespace, also when ctx ends in the middle.
+// RunPrograms starts a cluster, runs the command once for each worker, and ends the cluster when
+// all workers have ended. The first worker that fails ends the others; the error is then a
+// [*WorkerError]. It leaves nothing behind: no file, process, interface or namespace, even when ctx
+// ends in the middle.
 func RunPrograms(ctx context.Context, p Programs) (result *ProgramsResult, err error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -171,7 +174,7 @@ func (p Programs) config(dir string) (*cluster.Config, error) {
 		Model:   cluster.Model{Kind: "lr", Optimizer: p.Optimizer, LearningRate: p.LearningRate, Seed: p.Seed},
 	}
 	if p.Backend == cluster.BackendAFXDP {
-		c.Switch.Stripes = wire.MaxStripes // interfaces of a bed take such frames, and pulls and sums of steps have as long ones
+		c.Switch.Stripes = wire.MaxStripes // interfaces of a bed accept such frames, and pulls and sums of steps use equally long ones
 	}
 	if p.Dim > 1 {
 		c.Model.Kind, c.Model.Factors = "fm", p.Dim-1
@@ -193,7 +196,7 @@ func (p Programs) config(dir string) (*cluster.Config, error) {
 	for i := range keys {
 		keys[i] = uint64(i)
 	}
-	if rows == 0 { // a hot set is not empty
+	if rows == 0 { // a hot set must not be empty
 		keys = []uint64{math.MaxUint64}
 	}
 	hot, err := packer.NewHotSet(p.Dim, keys, nil, packer.Meta{})
@@ -204,7 +207,7 @@ func (p Programs) config(dir string) (*cluster.Config, error) {
 	return c, packer.SaveHotSet(c.Job.HotSet, hot)
 }
 
-// programs is a cluster in action.
+// programs is a running cluster.
 type programs struct {
 	Programs
 	config *cluster.Config
@@ -217,8 +220,8 @@ type programs struct {
 	server node.ServerResult
 }
 
-// run starts all processes in the order in which they need each other, and ends them in the opposite one: agents
-// that are asked to end have finished, and then the server has.
+// run starts all processes in the order of their dependencies, and ends them in the opposite order:
+// agents that are asked to end have finished, and then so has the server.
 func (p *programs) run(ctx context.Context) (_ *ProgramsResult, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -233,7 +236,7 @@ func (p *programs) run(ctx context.Context) (_ *ProgramsResult, err error) {
 		if g == "workers" {
 			logs = p.Stderr
 		}
-		groups[g] = proc.NewGroup(ctx, proc.Config{Stderr: logs, Failed: cancel}) // what fails in one group ends the others
+		groups[g] = proc.NewGroup(ctx, proc.Config{Stderr: logs, Failed: cancel}) // a failure in one group ends the others
 		order = append([]*proc.Group{groups[g]}, order...)
 	}
 	start := func(group string, host int, service bool, spec proc.Spec) (*proc.Child, error) {
@@ -241,7 +244,7 @@ func (p *programs) run(ctx context.Context) (_ *ProgramsResult, err error) {
 		return groups[group].Start(spec)
 	}
 	result, err := p.runAll(ctx, self, start, groups)
-	// The first failure explains the rest.
+	// The first failure explains the others.
 	first := context.Cause(ctx)
 	for _, g := range order {
 		if stopped := g.Stop(); err == nil {
@@ -258,7 +261,7 @@ func (p *programs) run(ctx context.Context) (_ *ProgramsResult, err error) {
 	return result, err
 }
 
-// workerPrefix begins the names of workers, and of no other process.
+// workerPrefix is the prefix of the names of workers, and of no other process.
 const workerPrefix = "rank "
 
 func workerName(rank int) string { return workerPrefix + strconv.Itoa(rank) }
@@ -361,7 +364,7 @@ func (p *programs) await(ctx context.Context, workers []*proc.Child, begin time.
 
 func (p *programs) perHost() int { return p.Workers / p.Hosts }
 
-// socket is the path of a host's agent's.
+// socket returns the path of the socket of a host's agent.
 func (p *programs) socket(host int) string {
 	return filepath.Join(p.dir, fmt.Sprintf("agent-%d.sock", host))
 }
@@ -380,7 +383,7 @@ func (p *programs) agentFile(host int) (path string, err error) {
 // masterPort is torchrun's. In a namespace it is free.
 const masterPort = 29500
 
-// master is where rank 0 may listen for the others.
+// master returns the address at which rank 0 may listen for the others.
 func (p *programs) master() (netip.AddrPort, error) {
 	if p.bed.net != nil {
 		return netip.AddrPortFrom(p.config.Workers[0].Address, masterPort), nil
@@ -390,9 +393,10 @@ func (p *programs) master() (netip.AddrPort, error) {
 	return netip.AddrPortFrom(local, port), err
 }
 
-// agentEnvironment has the agents use as many processors together as there are, if it is not said otherwise. One goroutine of an
-// agent does all the work of a job, and sleeps at less cost in a process with one processor; the monitor of Go's scheduler, which
-// looks after the others, took a fifth of the agents' time.
+// agentEnvironment makes the agents together use as many processors as there are, unless GOMAXPROCS
+// is set. One goroutine of an agent does all the work of a job, and sleeps at less cost in a
+// process with one processor; the monitor of Go's scheduler, which handles the others, took a fifth
+// of the agents' time.
 func (p *programs) agentEnvironment() []string {
 	env := os.Environ()
 	if _, given := os.LookupEnv("GOMAXPROCS"); !given {
@@ -401,14 +405,14 @@ func (p *programs) agentEnvironment() []string {
 	return env
 }
 
-// environment is what torchrun gives a worker, and where it finds its agent.
+// environment returns the variables that torchrun sets for a worker, and the socket of its agent.
 func (p *programs) environment(rank int, master netip.AddrPort) []string {
 	host := rank / p.perHost()
 	number := strconv.Itoa
 	env := os.Environ()
 	defaults := map[string]string{
-		"GLOO_SOCKET_IFNAME": "lo", // what a host's name resolves to is not the bed's
-		"PYTHONUNBUFFERED":   "1",  // lines come when they are printed
+		"GLOO_SOCKET_IFNAME": "lo", // a host's name does not resolve to an address of the bed
+		"PYTHONUNBUFFERED":   "1",  // lines arrive when they are printed
 	}
 	if p.bed.net != nil {
 		defaults["GLOO_SOCKET_IFNAME"] = p.config.Workers[host].Interface
@@ -435,7 +439,8 @@ func (p *programs) environment(rank int, master netip.AddrPort) []string {
 	return env
 }
 
-// printer returns the function that takes a worker's lines. More than one worker have their rank in front.
+// printer returns the function that prints a worker's lines. With several workers each line has the
+// rank as a prefix.
 func (p *programs) printer(rank int) func([]byte) {
 	prefix := ""
 	if p.Workers > 1 {
@@ -448,7 +453,7 @@ func (p *programs) printer(rank int) func([]byte) {
 	}
 }
 
-// serverLine takes a line of the server.
+// serverLine processes a line of the server.
 func (p *programs) serverLine(line []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

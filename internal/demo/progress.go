@@ -10,7 +10,7 @@ import (
 	"github.com/libra-ina/libra/internal/workload"
 )
 
-// refresh is the time between two looks at the workers' progress.
+// refresh is the time between two updates of the displayed progress.
 const refresh = 200 * time.Millisecond
 
 // watch shows the workers' progress until the returned function is called.
@@ -47,7 +47,7 @@ func (r *run) state() (samples int64, fields []string) {
 	for _, w := range r.progress {
 		samples += int64(w.Samples)
 		epoch = min(epoch, w.Epoch+1)
-		for _, l := range w.All() { // one at most
+		for _, l := range w.All() { // at most one
 			l.Value += loss.Value
 			loss = l
 			known++
@@ -60,7 +60,7 @@ func (r *run) state() (samples int64, fields []string) {
 	return samples, fields
 }
 
-// referenceProgress shows how far the reference training is.
+// referenceProgress shows the progress of the reference training.
 func (o Options) referenceProgress(rows int) (update func(workload.Progress), finish func()) {
 	p := report.NewProgress(o.Stderr, int64(rows*o.Epochs), "samples of the reference")
 	var last time.Time

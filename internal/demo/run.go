@@ -31,12 +31,12 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// HotScalars is the number of hot parameters that the demo asks for: the largest
-// that the paper puts on a switch (§5.2).
+// HotScalars is the number of hot parameters that the demo requests: the largest number that the
+// paper puts on a switch (§5.2).
 const HotScalars = 60_000
 
-// Run runs a demo. It leaves nothing behind: no file, process, interface or
-// namespace, also when ctx ends in the middle.
+// Run runs a demo. It leaves nothing behind: no file, process, interface or namespace, even when
+// ctx ends in the middle.
 func Run(ctx context.Context, o Options) (result *Result, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Out != "" && len(c.Servers) == 0 { // learning curves, which cost some time of training
+	if o.Out != "" && len(c.Servers) == 0 { // learning curves, which cost some training time
 		c.Data = data
 	}
 	b, err := openBed(ctx, c, o.Workers)
@@ -95,7 +95,7 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 // resultFile is the result's name in Options.Out.
 const resultFile = "result.json"
 
-// keep copies what is of use after the demo to where the user wants it.
+// keep copies the useful files of the demo to the user's folder.
 func (o Options) keep(c *cluster.Config, result *Result) error {
 	if o.Out == "" {
 		return nil
@@ -156,7 +156,7 @@ func trained(c *cluster.Config) (*ps.Store, []byte, error) {
 	return weights.ReadCheckpoints(paths...)
 }
 
-// setCheckpoints gives each server a checkpoint in a folder, by the name of the only one's.
+// setCheckpoints gives each server a checkpoint in a folder; the name is that of a single server's.
 func setCheckpoints(c *cluster.Config, dir, name string) {
 	c.Server.Checkpoint = filepath.Join(dir, name)
 	c.Servers = slices.Clone(c.Servers)
@@ -172,7 +172,7 @@ func (o Options) config(dir string) (*cluster.Config, error) {
 	if o.Optimizer == ps.SGD.String() {
 		r.Optimizer = ps.Optimizer{Method: ps.SGD, LearningRate: r.Optimizer.LearningRate}
 	}
-	if o.Model == "lr" { // whose weights begin with zeros
+	if o.Model == "lr" { // whose initial weights are zero
 		r.factors, r.Scale = 0, 0
 	}
 	c := &cluster.Config{
@@ -213,14 +213,14 @@ func (o Options) config(dir string) (*cluster.Config, error) {
 	}
 	if o.Plane == cluster.PlaneP4 {
 		c.Switch.P4.Runtime = "unix:" + filepath.Join(dir, "p4runtime")
-		c.Silence = time.Minute // bmv2 is slow, and control connections go through it too
+		c.Silence = time.Minute // bmv2 is slow, and also carries the control connections
 	}
 	c.SetDefaults()
 	return c, nil
 }
 
-// prepare finds the hot set and writes it where the processes read it. It also
-// returns the number of training rows.
+// prepare finds the hot set and writes it to the file of the configuration. It also returns the
+// number of training rows.
 func (o Options) prepare(c *cluster.Config) (hot *packer.HotSet, rows int, err error) {
 	model, err := node.Model(c.Model)
 	if err != nil {
@@ -239,7 +239,7 @@ func (o Options) prepare(c *cluster.Config) (hot *packer.HotSet, rows int, err e
 	return hot, src.Rows(), packer.SaveHotSet(c.Job.HotSet, hot)
 }
 
-// run is a cluster in action.
+// run is a running cluster.
 type run struct {
 	options Options
 	config  *cluster.Config
@@ -258,8 +258,8 @@ type run struct {
 	serverCPU time.Duration
 }
 
-// train starts the processes in the order in which they need each other and
-// waits until all have done their work.
+// train starts the processes in the order of their dependencies and waits until all have done their
+// work.
 func (r *run) train(ctx context.Context) (err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -273,7 +273,7 @@ func (r *run) train(ctx context.Context) (err error) {
 		if startErr != nil {
 			return startErr
 		}
-		// After the daemon, which takes its jobs out of the switch.
+		// After the daemon, which removes its jobs from the switch.
 		defer func() { err = errors.Join(err, stop()) }()
 	}
 	group := proc.NewGroup(ctx, proc.Config{Stderr: r.options.Logs})
@@ -284,7 +284,7 @@ func (r *run) train(ctx context.Context) (err error) {
 		})
 	}
 	err = r.runAll(ctx, start)
-	// The group knows what failed first, which explains the rest.
+	// The group knows the first failure, which explains the others.
 	if first := group.Stop(); first != nil {
 		return first
 	}
@@ -354,7 +354,7 @@ func (r *run) startServers(ctx context.Context, start starter) (servers []*proc.
 	return servers, nil
 }
 
-// sumServers sums what the servers reported. The weights are those of all together.
+// sumServers sums the reports of the servers. The weights are those of all together.
 func (r *run) sumServers() error {
 	r.server = r.servers[0]
 	if len(r.servers) == 1 {
@@ -375,14 +375,14 @@ func (r *run) sumServers() error {
 	return nil
 }
 
-// ready waits until a process announces that it serves.
+// ready waits until a process reports that it serves.
 func ready(ctx context.Context, name string, child *proc.Child) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("%s is not ready after %v", name, startLimit))
 	defer cancel()
 	return child.Ready(ctx, nil)
 }
 
-// workerLine returns the function that takes a worker's JSON lines.
+// workerLine returns the function that processes a worker's JSON lines.
 func (r *run) workerLine(i int) func([]byte) {
 	return func(line []byte) {
 		var msg struct {
@@ -404,7 +404,7 @@ func (r *run) workerLine(i int) func([]byte) {
 	}
 }
 
-// serverLine returns the function that takes a server's JSON lines.
+// serverLine returns the function that processes a server's JSON lines.
 func (r *run) serverLine(i int) func([]byte) {
 	return func(line []byte) {
 		r.mu.Lock()
@@ -413,7 +413,7 @@ func (r *run) serverLine(i int) func([]byte) {
 	}
 }
 
-// takeServerLine takes the result from a line of a server, if it is there.
+// takeServerLine takes the result from a line of a server, if the line has it.
 func takeServerLine(line []byte, result *node.ServerResult) {
 	var msg struct{ Result *node.ServerResult }
 	if json.Unmarshal(line, &msg) == nil && msg.Result != nil {

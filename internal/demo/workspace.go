@@ -11,17 +11,17 @@ import (
 	"syscall"
 )
 
-// workspacePattern names the directories of runs.
+// workspacePattern is the name pattern of the directories of runs.
 const workspacePattern = "libra-demo-*"
 
-// workspace is the directory of a run's files. The run holds a lock on it,
-// which the kernel releases even when the run is killed.
+// workspace is the directory of a run's files. The run holds a lock on it, which the kernel
+// releases even when the run is killed.
 type workspace struct {
 	dir  string
 	lock *os.File
 }
 
-// newWorkspace makes a directory, and removes those of runs that were killed.
+// newWorkspace creates a directory, and removes those of runs that were killed.
 func newWorkspace() (*workspace, error) {
 	if err := removeAbandoned(); err != nil {
 		return nil, err
@@ -38,14 +38,14 @@ func newWorkspace() (*workspace, error) {
 			}
 			lock.Close()
 		}
-		// Until it is locked, another run that begins takes it for abandoned.
+		// Until it is locked, another run that starts considers it abandoned.
 		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, errors.Join(fmt.Errorf("demo: lock %s: %w", dir, err), os.RemoveAll(dir))
 		}
 	}
 }
 
-// lockDir locks a directory, or fails at once if another process has.
+// lockDir locks a directory, or fails at once if another process has locked it.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
