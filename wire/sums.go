@@ -99,7 +99,7 @@ func bytesAt(b []byte, n int) (x uint64) {
 	return x
 }
 
-// StepSums is the payload of a SUMS frame.
+// StepSums is a view of a SUMS body.
 type StepSums struct {
 	SumsHead
 	Count, Dim int
