@@ -44,6 +44,7 @@ type Place struct {
 	Spin             time.Duration  // as in [link.AFXDPConfig]
 	MTU              int            // likewise
 	Look             time.Duration  // as in [transport.WorkerConfig]
+	Faults           link.Faults    // of the link
 }
 
 // PlaceOf returns the place of a host.
@@ -100,23 +101,29 @@ func (p *Place) Join(ctx context.Context, client pb.AggregatorClient, job, sende
 
 // OpenLink opens the AF_XDP link of the place.
 func (p *Place) OpenLink() (link.Link, error) {
-	return link.OpenAFXDP(link.AFXDPConfig{
+	l, err := link.OpenAFXDP(link.AFXDPConfig{
 		Interface: p.Interface, Local: netip.AddrPortFrom(p.Self.IP, p.Self.Port), Spin: p.Spin, MTU: p.MTU,
 	})
+	if err != nil || p.Faults == (link.Faults{}) {
+		return l, err
+	}
+	faulty, err := link.WithFaults(l, p.Faults)
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return faulty, nil
 }
 
-// StartWorker admits a worker for as long as ctx lives and starts it on the place's link, or on cfg.Link, which it
-// owns then. cfg has what the admission does not tell: job, sender, hot set, server, mode and arithmetic.
+// StartWorker admits a worker for as long as ctx lives and starts it on the place's link.
+// cfg has what the admission does not tell: job, sender, hot set, server, mode and arithmetic.
 func (p *Place) StartWorker(ctx context.Context, client pb.AggregatorClient, cfg transport.WorkerConfig) (*transport.Worker, error) {
 	fingerprint := cfg.HotSet.Fingerprint()
 	admission, err := p.Join(ctx, client, uint32(cfg.Job), uint32(cfg.Sender), fingerprint[:])
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Link == nil {
-		if cfg.Link, err = p.OpenLink(); err != nil {
-			return nil, err
-		}
+	if cfg.Link, err = p.OpenLink(); err != nil {
+		return nil, err
 	}
 	cfg.Aggregator, cfg.AggregatorEpoch, cfg.Look = p.Aggregator, uint16(admission.Epoch), p.Look
 	cfg.Stripes, cfg.Exp, cfg.Layout = int(admission.Stripes), int(admission.Exponent), packer.LaneAligned

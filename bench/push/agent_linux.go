@@ -16,10 +16,9 @@ import (
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/agentclient"
 	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
-	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/transport"
-	"github.com/libra-ina/libra/wire"
 )
 
 const agentJob = "push"
@@ -27,7 +26,6 @@ const agentJob = "push"
 // agentConfig is what the process of the host agent is told.
 type agentConfig struct {
 	Socket   string
-	Server   wire.Endpoint
 	Separate bool // what waits is not added up
 }
 
@@ -39,37 +37,23 @@ type clientConfig struct {
 	Unprepared bool // the agent looks up the keys of each push
 }
 
-func (c *childConfig) serveClients(ctx context.Context) (err error) {
-	_, hot, err := openKeys()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil) // ends the admission
-	client, hangUp, err := c.Dial(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = hangUp() }()
-	worker, err := c.StartWorker(ctx, client, transport.WorkerConfig{
-		Job: job, Sender: 1, ServerEpoch: coldEpoch, HotSet: hot, Server: c.Agent.Server, Flow: retransmit.Config{Size: window},
+func (c *childConfig) serveClients(ctx context.Context) error {
+	return c.withWorker(ctx, 0, func(ctx context.Context, worker *transport.Worker, hot *packer.HotSet) (err error) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		a, err := agent.Listen(agent.Config{
+			Socket: c.Agent.Socket, Log: slog.New(slog.DiscardHandler),
+			Jobs: []agent.Job{{
+				Name: agentJob, Worker: worker, Number: job, HotSet: hot, Exp: ps.DefaultExp, Separate: c.Agent.Separate, Limits: agent.Limits{Prepared: 1 << 30},
+			}},
+		})
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, a.Close()) }()
+		go func() { cancel(a.Serve(ctx)) }()
+		return answer(ctx, func() uint64 { return 0 }, map[string]func(context.Context, *mark) error{opMark: frames(worker)})
 	})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, worker.Close()) }()
-	a, err := agent.Listen(agent.Config{
-		Socket: c.Agent.Socket, Log: slog.New(slog.DiscardHandler),
-		Jobs: []agent.Job{{
-			Name: agentJob, Worker: worker, Number: job, HotSet: hot, Exp: ps.DefaultExp, Separate: c.Agent.Separate, Limits: agent.Limits{Prepared: 1 << 30},
-		}},
-	})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, a.Close()) }()
-	go func() { cancel(a.Serve(ctx)) }()
-	return answer(ctx, func() uint64 { return 0 }, map[string]func(context.Context, *mark) error{opMark: frames(worker)})
 }
 
 func (c *childConfig) pushAsClient(ctx context.Context) (err error) {
@@ -135,10 +119,11 @@ func (r *run) startClients(ctx context.Context, c *cluster, baseline string, cli
 		return err
 	}
 	socket := filepath.Join(c.folder, "agent.sock")
-	c.agent, err = child.Launch(ctx, c.group, child.Spec{
+	a, err := child.Launch(ctx, c.group, child.Spec{
 		Name: "agent", Command: r.cfg.ChildCommand, CPU: new(cpu(1)), Start: r.bed.net.Host(1).Start, Files: []*os.File{r.load.File},
-		Config: childConfig{Place: r.place(1, clients+1), Agent: &agentConfig{Socket: socket, Server: harness.PlaceOf(r.bed.net, 0).Self, Separate: baseline == AgentSeparate}},
+		Config: childConfig{Place: r.place(1, clients+1), ServerEnd: harness.PlaceOf(r.bed.net, 0).Self, Agent: &agentConfig{Socket: socket, Separate: baseline == AgentSeparate}},
 	})
+	c.agent = []*child.Child{a}
 	for i := 0; i < clients && err == nil; i++ {
 		var w *child.Child
 		w, err = child.Start(c.group, child.Spec{

@@ -22,7 +22,6 @@ import (
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/sys"
-	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/retransmit"
@@ -71,10 +70,11 @@ const (
 // childConfig is what a process of Libra is told.
 type childConfig struct {
 	harness.Place
-	Server *serverConfig `json:",omitempty"`
-	Worker *workerConfig `json:",omitempty"`
-	Agent  *agentConfig  `json:",omitempty"`
-	Client *clientConfig `json:",omitempty"`
+	ServerEnd wire.Endpoint
+	Server    *serverConfig `json:",omitempty"`
+	Worker    *workerConfig `json:",omitempty"`
+	Agent     *agentConfig  `json:",omitempty"`
+	Client    *clientConfig `json:",omitempty"`
 }
 
 type serverConfig struct {
@@ -83,12 +83,9 @@ type serverConfig struct {
 }
 
 type workerConfig struct {
-	Number int // from 0 on; the sender id is one more
-	Batch  int // pairs in a push
-	Server wire.Endpoint
-
-	Unprepared bool    // the worker looks up the keys of each push
-	Loss       float64 // share of frames that are lost in each direction
+	Number     int  // from 0 on
+	Batch      int  // pairs in a push
+	Unprepared bool // the worker looks up the keys of each push
 }
 
 // RunChild is a process of Libra, on a host of the test bed. It is of no use by
@@ -243,12 +240,25 @@ func (c *childConfig) startLoop(ctx context.Context, store *ps.Store) (*transpor
 // room in the caches and, with eight workers, would be dropped.
 const window = 64
 
-func (c *childConfig) work(ctx context.Context) (err error) {
-	_, hot, err := openKeys()
+func (c *childConfig) work(ctx context.Context) error {
+	load, err := openShare(c.Worker.Batch, c.Worker.Number)
 	if err != nil {
 		return err
 	}
-	load, err := openShare(c.Worker.Batch, c.Worker.Number)
+	return c.withWorker(ctx, c.Worker.Number, func(ctx context.Context, worker *transport.Worker, _ *packer.HotSet) error {
+		p := &workerPusher{load: load, worker: worker}
+		if !c.Worker.Unprepared {
+			if err := p.prepare(ctx); err != nil {
+				return err
+			}
+		}
+		return drive(ctx, p, 0, frames(worker))
+	})
+}
+
+// withWorker calls do with the worker of a number, from 0 on; its sender id is one more.
+func (c *childConfig) withWorker(ctx context.Context, number int, do func(context.Context, *transport.Worker, *packer.HotSet) error) error {
+	_, hot, err := openKeys()
 	if err != nil {
 		return err
 	}
@@ -259,36 +269,13 @@ func (c *childConfig) work(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { _ = hangUp() }()
-	path, err := c.OpenLink()
-	if err == nil && c.Worker.Loss > 0 {
-		path, err = lossy(path, c.Worker.Loss, c.Worker.Number)
-	}
-	if err != nil {
-		return err
-	}
 	worker, err := c.StartWorker(ctx, client, transport.WorkerConfig{
-		Job: job, Sender: uint16(c.Worker.Number + 1), ServerEpoch: coldEpoch, HotSet: hot,
-		Server: c.Worker.Server, Flow: retransmit.Config{Size: window}, Link: path,
+		Job: job, Sender: uint16(number + 1), ServerEpoch: coldEpoch, HotSet: hot, Server: c.ServerEnd, Flow: retransmit.Config{Size: window},
 	})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, worker.Close()) }()
-	p := &workerPusher{load: load, worker: worker}
-	if !c.Worker.Unprepared {
-		if err := p.prepare(ctx); err != nil {
-			return err
-		}
-	}
-	return drive(ctx, p, 0, frames(worker))
-}
-
-func lossy(below link.Link, share float64, worker int) (link.Link, error) {
-	l, err := link.WithFaults(below, link.Faults{Drop: share, Seed: uint64(worker + 1)})
-	if err != nil {
-		return nil, errors.Join(err, below.Close())
-	}
-	return l, nil
+	return errors.Join(do(ctx, worker, hot), worker.Close())
 }
 
 // frames returns what tells how many frames a worker has sent.

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 	"github.com/libra-ina/libra/internal/proc"
 	"github.com/libra-ina/libra/internal/sys"
 	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -35,8 +37,8 @@ type cluster struct {
 	group   *proc.Group
 	server  *child.Child
 	workers []*child.Child
-	agent   *child.Child // whose clients the workers are, or nil
-	folder  string       // of the agent's socket, or ""
+	agent   []*child.Child // whose clients the workers are, if there is one
+	folder  string         // of the agent's socket, or ""
 	sums    *sys.Shared
 }
 
@@ -106,11 +108,14 @@ func (r *run) workerSpec(baseline string, workers, worker int) child.Spec {
 		return s
 	}
 	s.Command, s.CPU, s.Start = r.cfg.ChildCommand, new(cpu(worker+1)), r.bed.net.Host(worker+1).Start
-	w := workerConfig{Number: worker, Batch: r.work.batch, Unprepared: baseline == Unprepared, Server: harness.PlaceOf(r.bed.net, 0).Self}
+	place := r.place(worker+1, workers)
 	if baseline == Lossy {
-		w.Loss = r.cfg.Loss
+		place.Faults = link.Faults{Drop: r.cfg.Loss, Seed: uint64(worker + 1)}
 	}
-	s.Config = childConfig{Place: r.place(worker+1, workers), Worker: &w}
+	s.Config = childConfig{
+		Place: place, ServerEnd: harness.PlaceOf(r.bed.net, 0).Self,
+		Worker: &workerConfig{Number: worker, Batch: r.work.batch, Unprepared: baseline == Unprepared},
+	}
 	return s
 }
 
@@ -150,28 +155,17 @@ func askAll(ctx context.Context, processes []*child.Child, op string) ([]mark, e
 // finish ends the workers, then the server, and returns how often each worker
 // pushed in all. If the workers are ours, the first one is asked for its round trip before.
 func (c *cluster) finish(ctx context.Context, ours bool) (pushes []uint64, trip time.Duration, err error) {
-	if _, err := askAll(ctx, c.workers, opStop); err != nil {
-		return nil, 0, err
+	marks, err := askAll(ctx, c.workers, opStop)
+	if err == nil && ours {
+		var told []mark
+		told, err = askAll(ctx, c.workers[:1], opTrips)
+		marks[0], trip = told[0], told[0].Trip
 	}
-	if ours {
-		told, err := askAll(ctx, c.workers[:1], opTrips)
-		if err != nil {
-			return nil, 0, err
-		}
-		trip = told[0].Trip
-	}
-	marks, err := askAll(ctx, c.workers, opMark)
 	if err != nil {
 		return nil, 0, err
 	}
-	for i, w := range c.workers {
-		if err := w.Stop(ctx); err != nil {
-			return nil, 0, err
-		}
-		pushes = append(pushes, marks[i].Pushes)
-	}
-	if c.agent != nil {
-		if err := c.agent.Stop(ctx); err != nil {
+	for _, p := range slices.Concat(c.workers, c.agent) {
+		if err := p.Stop(ctx); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -180,6 +174,9 @@ func (c *cluster) finish(ctx context.Context, ours bool) (pushes []uint64, trip 
 	}
 	if err := c.server.Stop(ctx); err != nil {
 		return nil, 0, err
+	}
+	for _, m := range marks {
+		pushes = append(pushes, m.Pushes)
 	}
 	return pushes, trip, c.group.Wait()
 }

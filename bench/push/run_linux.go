@@ -195,25 +195,14 @@ type reading struct {
 	links      []linkReading // of the hosts, the server's first; only in the study of scale
 }
 
-func (r *run) read(ctx context.Context, c *cluster) (now reading, err error) {
-	if now.own, err = ownMark(0); err != nil {
-		return now, err
-	}
-	if now.aggregator, err = r.bed.aggregator.RunTime(); err != nil {
-		return now, err
-	}
-	if now.softirq, err = sys.SoftirqTime(); err != nil {
-		return now, err
-	}
-	if now.links, err = r.bed.readLinks(len(c.workers)); err != nil {
-		return now, err
-	}
-	processes := slices.Clone(c.workers)
-	if c.agent != nil {
-		processes = append(processes, c.agent)
-	}
-	now.marks, err = askAll(ctx, append(processes, c.server), opMark)
-	return now, err
+func (r *run) read(ctx context.Context, c *cluster) (now reading, _ error) {
+	var errs [5]error
+	now.own, errs[0] = ownMark(0)
+	now.aggregator, errs[1] = r.bed.aggregator.RunTime()
+	now.softirq, errs[2] = sys.SoftirqTime()
+	now.links, errs[3] = r.bed.readLinks(len(c.workers))
+	now.marks, errs[4] = askAll(ctx, slices.Concat(c.workers, c.agent, []*child.Child{c.server}), opMark)
+	return now, errors.Join(errs[:]...)
 }
 
 func (r *reading) pushes() (n uint64) {
