@@ -25,12 +25,7 @@ const (
 	floodRing    = 2048
 )
 
-type floodConfig struct {
-	harness.Place
-	Duration time.Duration
-}
-
-func (c *floodConfig) serve(ctx context.Context) error {
+func (c *childConfig) flood(ctx context.Context) error {
 	spec := &pb.JobSpec{
 		Job: floodJob, Mode: pb.Mode_MODE_FETCHADD, Arithmetic: pb.Arithmetic_ARITHMETIC_EXACT, Slots: floodSlots, Senders: floodSenders,
 	}
@@ -54,7 +49,7 @@ func (c *floodConfig) serve(ctx context.Context) error {
 
 // badFrames returns n frames that cost the aggregator much and bring its job
 // nothing, of all admitted senders in turn, by their epochs.
-func (c *floodConfig) badFrames(epochs []uint16, n int) ([][]byte, error) {
+func (c *childConfig) badFrames(epochs []uint16, n int) ([][]byte, error) {
 	e, err := wire.NewEnvelope(c.Self, c.Aggregator)
 	if err != nil {
 		return nil, err
@@ -140,7 +135,7 @@ type flooder struct {
 	sent uint64
 }
 
-func (f *flooder) open(c *floodConfig, epochs []uint16) error {
+func (f *flooder) open(c *childConfig, epochs []uint16) error {
 	bad, err := c.badFrames(epochs, floodRing)
 	if err != nil {
 		return err
@@ -208,28 +203,23 @@ const (
 	churnLoops = 4   // of each kind
 )
 
-// churnConfig is a tenant whose senders and jobs come and go, as fast as the
+// churn is a tenant whose senders and jobs come and go, as fast as the
 // daemon answers.
-type churnConfig struct {
-	harness.Place
-	Duration time.Duration
-}
-
-func (c *churnConfig) serve(ctx context.Context) error {
+func (c *childConfig) churn(ctx context.Context) error {
 	return c.WithJob(ctx, churnSpec(churnJob), func(ctx context.Context, client pb.AggregatorClient, _ *control.Owned) error {
-		return whenAsked(ctx, func(ctx context.Context) (Churn, error) { return c.run(ctx, client) })
+		return whenAsked(ctx, func(ctx context.Context) (Churn, error) { return c.comeAndGo(ctx, client) })
 	})
 }
 
-// run churns for a little longer than the tenants push.
-func (c *churnConfig) run(ctx context.Context, client pb.AggregatorClient) (r Churn, err error) {
+// comeAndGo churns for a little longer than the tenants push.
+func (c *childConfig) comeAndGo(ctx context.Context, client pb.AggregatorClient) (r Churn, err error) {
 	begin := time.Now()
 	end := begin.Add(c.Duration + c.Duration/4)
 	var joins, jobs [churnLoops]uint64
 	loops, ctx := errgroup.WithContext(ctx)
 	for i := range churnLoops {
 		loops.Go(func() error {
-			return repeat(end, &joins[i], func() error { return c.comeAndGo(ctx, client, uint32(i)) })
+			return repeat(end, &joins[i], func() error { return c.joinAndLeave(ctx, client, uint32(i)) })
 		})
 		loops.Go(func() error {
 			return repeat(end, &jobs[i], func() error { return createAndRemove(ctx, client, firstChurn+uint32(i)) })
@@ -257,7 +247,7 @@ func repeat(end time.Time, n *uint64, do func() error) error {
 	return nil
 }
 
-func (c *churnConfig) comeAndGo(ctx context.Context, client pb.AggregatorClient, sender uint32) error {
+func (c *childConfig) joinAndLeave(ctx context.Context, client pb.AggregatorClient, sender uint32) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	admission, err := c.Join(ctx, client, churnJob, sender, nil)

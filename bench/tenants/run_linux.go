@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -87,6 +88,8 @@ func (m *measurement) run(ctx context.Context, disturbed bool) (*Phase, error) {
 	)
 	working, ctx := errgroup.WithContext(ctx)
 	work := func(name string, host int, cfg childConfig, result any) error {
+		cfg.Place, cfg.Duration = harness.PlaceOf(m.bed, host), m.cfg.Duration
+		cfg.Spin = -1 // it shares the CPUs with others
 		c, err := m.start(ctx, name, m.bed.Host(host), cfg, false)
 		if err != nil {
 			return err
@@ -109,16 +112,15 @@ func (m *measurement) run(ctx context.Context, disturbed bool) (*Phase, error) {
 		}
 		if disturbed {
 			// The flood fills its own host's cable, so the churn has another.
-			flood, churn := len(tenants), len(tenants)+1
-			if err := work("flooder", flood, childConfig{Flood: &floodConfig{m.place(flood), m.cfg.Duration}}, &run.Flood); err != nil {
+			if err := work("flooder", len(tenants), childConfig{Flood: true}, &run.Flood); err != nil {
 				return err
 			}
-			if err := work("churner", churn, childConfig{Churn: &churnConfig{m.place(churn), m.cfg.Duration}}, &run.Churn); err != nil {
+			if err := work("churner", len(tenants)+1, childConfig{Churn: true}, &run.Churn); err != nil {
 				return err
 			}
 		}
 		for i, t := range tenants {
-			t.Place, t.Duration, t.Harvest = m.place(i), m.cfg.Duration, m.cfg.Harvest
+			t.Harvest = m.cfg.Harvest
 			if err := work(fmt.Sprintf("job %d", t.Job), i, childConfig{Tenant: &t}, &results[i]); err != nil {
 				return err
 			}
@@ -140,20 +142,15 @@ func (m *measurement) start(ctx context.Context, name string, at *testbed.Node, 
 	return child.Launch(ctx, m.group, child.Spec{Name: name, Command: m.cfg.ChildCommand, Config: cfg, Start: at.Start, Service: service})
 }
 
-// place returns the place of a host, whose process shares the CPUs with others and
-// does not spin.
-func (m *measurement) place(host int) harness.Place {
-	p := harness.PlaceOf(m.bed, host)
-	p.Spin = -1
-	return p
-}
-
-// childConfig is what a process is told: one member is set.
+// childConfig is what a process is told: what it is and, but for the switch, where it is and for
+// how long tenants push.
 type childConfig struct {
-	Switch *switchConfig
-	Tenant *tenantConfig
-	Flood  *floodConfig
-	Churn  *churnConfig
+	harness.Place
+	Duration time.Duration
+
+	Switch       *switchConfig
+	Tenant       *tenantConfig
+	Flood, Churn bool
 }
 
 // RunChild is a process of the measurement: Run starts it with an argument after
@@ -164,11 +161,11 @@ func RunChild(args []string) error {
 		case c.Switch != nil:
 			return c.Switch.serve(ctx)
 		case c.Tenant != nil:
-			return c.Tenant.serve(ctx)
-		case c.Flood != nil:
-			return c.Flood.serve(ctx)
-		case c.Churn != nil:
-			return c.Churn.serve(ctx)
+			return c.tenant(ctx)
+		case c.Flood:
+			return c.flood(ctx)
+		case c.Churn:
+			return c.churn(ctx)
 		}
 		return errors.New("tenants: no role")
 	})

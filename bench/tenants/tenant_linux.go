@@ -37,15 +37,15 @@ const (
 
 // tenantConfig is a job that pushes and is harvested.
 type tenantConfig struct {
-	harness.Place
-	Job               uint32
-	Mode              aggregator.Mode
-	Arithmetic        aggregator.Arithmetic
-	Harvest, Duration time.Duration
+	Job        uint32
+	Mode       aggregator.Mode
+	Arithmetic aggregator.Arithmetic
+	Harvest    time.Duration
 }
 
 // tenant is a running job: its parameter server's harvest, and its one worker.
 type tenant struct {
+	*childConfig
 	*tenantConfig
 	client pb.AggregatorClient
 	hot    *packer.HotSet
@@ -58,12 +58,12 @@ type tenant struct {
 	harvests uint64
 }
 
-func (c *tenantConfig) serve(ctx context.Context) (err error) {
+func (c *childConfig) tenant(ctx context.Context) (err error) {
 	keys := make([]uint64, slots)
 	for i := range keys {
 		keys[i] = uint64(i)
 	}
-	t := &tenant{tenantConfig: c}
+	t := &tenant{childConfig: c, tenantConfig: c.Tenant}
 	if t.hot, err = packer.NewHotSet(1, keys, nil, packer.Meta{}); err != nil {
 		return err
 	}
