@@ -206,7 +206,7 @@ const quiet = 10 * time.Millisecond
 
 // stock waits until a paused link is at rest, counts the frames at both ends and
 // returns what was counted since the last stock.
-func (h *runner) stock(ctx context.Context, l *running) (t tally, err error) {
+func (h *runner) stock(ctx context.Context, l *link) (t tally, err error) {
 	resting, cancel := context.WithTimeoutCause(ctx, endurance*h.cfg.Bound,
 		fmt.Errorf("the link is not at rest %v after the clients were paused", endurance*h.cfg.Bound))
 	defer cancel()
@@ -233,7 +233,7 @@ func (h *runner) stock(ctx context.Context, l *running) (t tally, err error) {
 			h.judge(l, "client", near, t.client)
 			if far != nil {
 				h.judge(l, "server", far, t.server)
-				h.failIf(l.server.add(far.PID, far.Memory))
+				h.failIf(l.memory.add(far.PID, far.Memory))
 			}
 			l.total.add(t)
 			return t, nil
@@ -246,7 +246,7 @@ func (h *runner) stock(ctx context.Context, l *running) (t tally, err error) {
 }
 
 // notAtRest adds to an error what waits on what, unless everything was stopped.
-func (h *runner) notAtRest(ctx context.Context, l *running, err error) error {
+func (h *runner) notAtRest(ctx context.Context, l *link, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
@@ -255,7 +255,7 @@ func (h *runner) notAtRest(ctx context.Context, l *running, err error) error {
 
 // judge looks for leaks in an account, and for corruption and lost wake-ups in
 // what was found since the last stock.
-func (h *runner) judge(l *running, side string, a *account, found counts) {
+func (h *runner) judge(l *link, side string, a *account, found counts) {
 	h.report.Accounts++
 	if n := a.leaked(); n > 0 {
 		h.report.Leaked = max(h.report.Leaked, n)
@@ -278,7 +278,7 @@ func (h *runner) failIf(err error) {
 
 // explain holds a link to losing only packets that are in the kernel's drop
 // counters.
-func (h *runner) explain(l *running, t tally, during string) {
+func (h *runner) explain(l *link, t tally, during string) {
 	lost, dropped := t.lost(), t.dropped()
 	if lost == dropped {
 		return
@@ -288,7 +288,7 @@ func (h *runner) explain(l *running, t tally, during string) {
 		t.client.Sent, t.answered, dropped, t.interfaces)
 }
 
-func (l *running) setCalm(ctx context.Context, on bool) {
+func (l *link) setCalm(ctx context.Context, on bool) {
 	for _, c := range l.clients {
 		// It only fails when everything is being stopped.
 		_ = c.ask(ctx, func() { c.calm = on })
@@ -317,7 +317,7 @@ func (h *runner) finish() {
 		lr.Rate = float64(l.packets) / max(l.flowed.Seconds(), 1e-9)
 		lr.RoundTrip = summary(roundTrips)
 		r.sumUp(l.name)
-		h.remember(&l.server)
+		h.remember(&l.memory)
 	}
 }
 

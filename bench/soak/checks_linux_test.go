@@ -12,14 +12,14 @@ import (
 func TestReportHasEveryDropOnce(t *testing.T) {
 	h := newRunner(Defaults())
 	defer h.thread.Close()
-	l := &running{link: &link{name: "process"}, report: &LinkReport{}}
+	l := &link{name: "process", report: &LinkReport{}}
 	l.total.add(tally{
 		client: counts{Sent: 20, Corrupt: 1, Sockets: map[string]uint64{socketRxDropped: 2}},
 		server: counts{Sent: 15, Corrupt: 2, Sockets: map[string]uint64{socketRxDropped: 3, socketRxFull: 1}},
 
 		answered: 12, interfaces: map[string]uint64{"near TX": 1, "near RX": 7},
 	})
-	h.links = []*running{l}
+	h.links = []*link{l}
 	h.report.Events = []Event{
 		{Link: "process", Kind: "b", Recovery: 3, Lost: 1}, {Link: "process", Kind: "b", Recovery: 5, Lost: 2},
 		{Link: "process", Kind: "a", Recovery: 1}, {Link: "xdp", Kind: "a", Recovery: 9},

@@ -36,22 +36,28 @@ type link struct {
 
 	past map[string]uint64 // counters of interfaces that are gone
 	ran  chan error        // the clients' end
+
+	report  *LinkReport
+	deck    deck
+	rand    *rand.Rand
+	total   tally         // until the last stock
+	memory  memoryWatch   // of the server's process
+	flowed  time.Duration // undisturbed
+	packets uint64        // answered in that time
+
+	happens disturbance // in this round
+	event   Event
 }
 
-func newLink(name string, queues int, stamps bool) (l *link, err error) {
-	l = &link{name: name, queues: queues, stamps: stamps, past: map[string]uint64{}}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, l.close())
-		}
-	}()
+// build makes the namespaces and plugs the cable in.
+func (l *link) build() (err error) {
 	if l.near, err = testbed.NewNamespace(); err != nil {
-		return l, err
+		return err
 	}
 	if l.far, err = testbed.NewNamespace(); err != nil {
-		return l, err
+		return err
 	}
-	return l, l.plug()
+	return l.plug()
 }
 
 func (l *link) plug() error {
@@ -201,19 +207,20 @@ type disturbance struct {
 	spoil, repair action
 }
 
-type action func(ctx context.Context, l *link, r *rand.Rand) error
+type action func(ctx context.Context, l *link) error
 
 // run makes it happen and returns when the repair began.
-func (d disturbance) run(ctx context.Context, l *link, r *rand.Rand, hold time.Duration) (since int64, err error) {
+func (d disturbance) run(ctx context.Context, l *link) (since int64, err error) {
+	hold := minHold + time.Duration(l.rand.Int64N(int64(maxHold-minHold)))
 	if d.spoil != nil {
-		if err := d.spoil(ctx, l, r); err != nil {
+		if err := d.spoil(ctx, l); err != nil {
 			return 0, err
 		}
 		if err := harness.Sleep(ctx, hold); err != nil {
 			return 0, err
 		}
 	}
-	return now(), d.repair(ctx, l, r)
+	return now(), d.repair(ctx, l)
 }
 
 // disturbances returns what may happen to a link.
@@ -226,8 +233,8 @@ func disturbances(l *link) []disturbance {
 		// Too small for all but the smallest packets.
 		{kind: "MTU shrunk and restored", spoil: setMTU(smallMTU), repair: setMTU(plainMTU), exact: true, size: largest},
 		{kind: "link deleted and recreated",
-			spoil:  func(context.Context, *link, *rand.Rand) error { return l.unplug() },
-			repair: func(context.Context, *link, *rand.Rand) error { return errors.Join(l.plug(), l.opposite.relinked()) },
+			spoil:  func(context.Context, *link) error { return l.unplug() },
+			repair: func(context.Context, *link) error { return errors.Join(l.plug(), l.opposite.relinked()) },
 		},
 	}
 	server, ok := l.opposite.(*process)
@@ -243,9 +250,9 @@ func disturbances(l *link) []disturbance {
 
 // onQueues does something to one queue or, half of the time, to all at once.
 func onQueues(do func(ctx context.Context, l *link, queue int) error) action {
-	return func(ctx context.Context, l *link, r *rand.Rand) error {
-		if r.IntN(2) == 0 {
-			return do(ctx, l, r.IntN(l.queues))
+	return func(ctx context.Context, l *link) error {
+		if l.rand.IntN(2) == 0 {
+			return do(ctx, l, l.rand.IntN(l.queues))
 		}
 		var all errgroup.Group
 		for q := range l.queues {
@@ -264,7 +271,7 @@ func reopenQueue(ctx context.Context, l *link, q int) error {
 }
 
 func setUp(ns *testbed.Namespace, name string, up bool) action {
-	return func(context.Context, *link, *rand.Rand) error {
+	return func(context.Context, *link) error {
 		if err := ns.SetUp(name, up); err != nil {
 			return fmt.Errorf("soak: set %s up (%v): %w", name, up, err)
 		}
@@ -273,27 +280,23 @@ func setUp(ns *testbed.Namespace, name string, up bool) action {
 }
 
 func setMTU(mtu int) action {
-	return func(_ context.Context, l *link, _ *rand.Rand) error {
+	return func(_ context.Context, l *link) error {
 		text := strconv.Itoa(mtu)
 		return errors.Join(l.near.SetDeviceAttr(nearName, "mtu", text), l.far.SetDeviceAttr(farName, "mtu", text))
 	}
 }
 
-func stop(_ context.Context, l *link, _ *rand.Rand) error { return l.opposite.stop() }
+func stop(_ context.Context, l *link) error { return l.opposite.stop() }
 
-func start(ctx context.Context, l *link, _ *rand.Rand) error { return l.opposite.start(ctx) }
+func start(ctx context.Context, l *link) error { return l.opposite.start(ctx) }
 
 // deck deals disturbances: each once in random order, then all again.
-type deck struct {
-	all  []disturbance
-	rest []disturbance
-	rand *rand.Rand
-}
+type deck struct{ all, rest []disturbance }
 
-func (d *deck) next() disturbance {
+func (d *deck) next(r *rand.Rand) disturbance {
 	if len(d.rest) == 0 {
 		d.rest = append(d.rest, d.all...)
-		d.rand.Shuffle(len(d.rest), func(i, j int) { d.rest[i], d.rest[j] = d.rest[j], d.rest[i] })
+		r.Shuffle(len(d.rest), func(i, j int) { d.rest[i], d.rest[j] = d.rest[j], d.rest[i] })
 	}
 	last := len(d.rest) - 1
 	x := d.rest[last]

@@ -59,7 +59,7 @@ type runner struct {
 	report *Report
 	began  time.Time
 	thread *proc.Thread
-	links  []*running
+	links  []*link
 	own    memoryWatch
 
 	allocations, packets uint64 // of undisturbed time
@@ -86,46 +86,32 @@ func (h *runner) run(ctx context.Context, stop context.CancelCauseFunc) error {
 	return err
 }
 
-type running struct {
-	*link
-	report  *LinkReport
-	deck    deck
-	rand    *rand.Rand
-	total   tally // until the last stock
-	server  memoryWatch
-	flowed  time.Duration // undisturbed
-	packets uint64        // answered in that time
-
-	happens disturbance // in this round
-	event   Event
-}
-
 func (h *runner) build(ctx context.Context, stop context.CancelCauseFunc) error {
 	for i, kind := range []struct {
 		name   string
 		queues int
 		stamps bool
 	}{{"process", 2, true}, {"xdp", 1, false}} {
-		l, err := newLink(kind.name, kind.queues, kind.stamps)
-		if err != nil {
+		l := &link{
+			name: kind.name, queues: kind.queues, stamps: kind.stamps, past: map[string]uint64{},
+			report: &LinkReport{Link: kind.name, Queues: kind.queues},
+			rand:   rand.New(rand.NewPCG(h.cfg.Seed, uint64(i))),
+			// The first account warms its JSON up.
+			memory: memoryWatch{process: "server", warmUp: 2},
+		}
+		h.links = append(h.links, l)
+		h.report.Links = append(h.report.Links, l.report)
+		if err := l.build(); err != nil {
 			return err
 		}
-		r := &running{
-			link: l, report: &LinkReport{Link: kind.name, Queues: kind.queues},
-			rand: rand.New(rand.NewPCG(h.cfg.Seed, uint64(i))),
-			// The first account warms its JSON up.
-			server: memoryWatch{process: "server", warmUp: 2},
-		}
-		h.links = append(h.links, r)
-		h.report.Links = append(h.report.Links, r.report)
 		if kind.name == "process" {
 			l.opposite = &process{link: l, command: h.cfg.ChildCommand, thread: h.thread}
 		} else {
 			l.opposite = &reflector{link: l}
 		}
-		r.deck = deck{all: disturbances(l), rand: r.rand}
+		l.deck.all = disturbances(l)
 		// Until everything has happened once.
-		h.own.warmUp = max(h.own.warmUp, len(r.deck.all))
+		h.own.warmUp = max(h.own.warmUp, len(l.deck.all))
 		if err := l.start(ctx, stop); err != nil {
 			return err
 		}
@@ -231,7 +217,7 @@ func (h *runner) undisturbed(ctx context.Context) error {
 }
 
 // watch notes a stall of an undisturbed link. It gives up when one does not end.
-func (h *runner) watch(ctx context.Context, l *running) error {
+func (h *runner) watch(ctx context.Context, l *link) error {
 	if err := l.opposite.failed(); err != nil {
 		return err
 	}
@@ -254,7 +240,7 @@ func (h *runner) watch(ctx context.Context, l *running) error {
 const endurance = 4
 
 // stall writes a stall down and waits for its end.
-func (h *runner) stall(ctx context.Context, l *running, during string, over func() bool) error {
+func (h *runner) stall(ctx context.Context, l *link, during string, over func() bool) error {
 	s := Stall{At: time.Since(h.began), Link: l.name, During: during, Waits: l.describe(ctx)}
 	h.mu.Lock()
 	h.report.Stalls = append(h.report.Stalls, s)
@@ -281,7 +267,7 @@ func (h *runner) disturbed(ctx context.Context) error {
 	}
 	var all errgroup.Group
 	for _, l := range h.links {
-		l.happens = l.deck.next()
+		l.happens = l.deck.next(l.rand)
 		all.Go(func() error { return h.disturb(ctx, l) })
 	}
 	if err := errors.Join(all.Wait(), harness.Sleep(ctx, afterEvent)); err != nil {
@@ -302,11 +288,10 @@ func (h *runner) disturbed(ctx context.Context) error {
 	return nil
 }
 
-func (h *runner) disturb(ctx context.Context, l *running) error {
+func (h *runner) disturb(ctx context.Context, l *link) error {
 	d := l.happens
 	l.event = Event{At: time.Since(h.began), Link: l.name, Kind: d.kind}
-	hold := minHold + time.Duration(l.rand.Int64N(int64(maxHold-minHold)))
-	since, err := d.run(ctx, l.link, l.rand, hold)
+	since, err := d.run(ctx, l)
 	if err != nil {
 		return fmt.Errorf("soak: link %s, %s: %w", l.name, d.kind, err)
 	}

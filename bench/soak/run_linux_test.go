@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"slices"
@@ -98,7 +97,7 @@ func tampered(t *testing.T, cfg Config, d disturbance) (*Report, error) {
 		bedtest.SkipDenied(t, err)
 		t.Fatal(err)
 	}
-	h.links[0].deck.all = []disturbance{{kind: "nothing", repair: func(context.Context, *link, *rand.Rand) error { return nil }}}
+	h.links[0].deck.all = []disturbance{{kind: "nothing", repair: func(context.Context, *link) error { return nil }}}
 	h.links[1].deck.all = []disturbance{d}
 	return h.report, h.run(ctx, stop)
 }
@@ -144,7 +143,7 @@ func TestStallIsFoundAndExplained(t *testing.T) {
 func TestClientWithoutFramesGoesOn(t *testing.T) {
 	cfg := testConfig("unsent")
 	cfg.Duration, cfg.Bound = time.Second, 10*time.Second
-	repair := func(ctx context.Context, l *link, _ *rand.Rand) error {
+	repair := func(ctx context.Context, l *link) error {
 		c := l.clients[0]
 		var failed error
 		check := func(err error) { failed = errors.Join(failed, err) }
@@ -176,7 +175,7 @@ func TestClientWithoutFramesGoesOn(t *testing.T) {
 func TestLeakIsFound(t *testing.T) {
 	cfg := testConfig("leak")
 	cfg.Duration = time.Second
-	d := disturbance{kind: "a frame forgotten", repair: func(ctx context.Context, l *link, _ *rand.Rand) error {
+	d := disturbance{kind: "a frame forgotten", repair: func(ctx context.Context, l *link) error {
 		return l.clients[0].ask(ctx, func() { l.clients[0].pool.Alloc() })
 	}}
 	report, err := tampered(t, cfg, d)
@@ -191,8 +190,8 @@ func TestLeakIsFound(t *testing.T) {
 func TestUnexplainedLossIsFound(t *testing.T) {
 	cfg := testConfig("unexplained")
 	cfg.Duration = time.Second
-	repair := func(ctx context.Context, l *link, r *rand.Rand) error {
-		return errors.Join(moved(ctx, l.clients[0], func(c *client) uint64 { return c.window.next }), start(ctx, l, r))
+	repair := func(ctx context.Context, l *link) error {
+		return errors.Join(moved(ctx, l.clients[0], func(c *client) uint64 { return c.window.next }), start(ctx, l))
 	}
 	report, err := tampered(t, cfg, disturbance{kind: "lossy", exact: true, spoil: stop, repair: repair})
 	wantFailure(t, report, err, "link xdp, lossy:", "in drop counters")
@@ -222,13 +221,13 @@ func TestCorruptionIsFound(t *testing.T) {
 	// The program is there for part of an event only: without a single answer
 	// there would be a stall.
 	var attached *afxdp.Attachment
-	spoil := func(_ context.Context, l *link, _ *rand.Rand) error {
+	spoil := func(_ context.Context, l *link) error {
 		return errors.Join(l.opposite.stop(), l.far.Do(func() (err error) {
 			attached, err = afxdp.Attach(afxdp.AttachConfig{Interface: farName, Program: prog})
 			return err
 		}))
 	}
-	repair := func(ctx context.Context, l *link, _ *rand.Rand) error {
+	repair := func(ctx context.Context, l *link) error {
 		err := moved(ctx, l.clients[0], func(c *client) uint64 { return c.counts.Corrupt })
 		return errors.Join(err, attached.Close(), l.opposite.start(ctx))
 	}
