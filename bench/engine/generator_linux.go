@@ -126,9 +126,8 @@ func (g *generator) sendRaw(ifindex int, frame []byte) error {
 		msgs[i].point(frame)
 	}
 	for !g.stopping.Load() {
-		_, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&msgs[0])), batch, 0, 0, 0)
-		if err := passing(errno); err != nil {
-			return os.NewSyscallError("sendmmsg", err)
+		if _, err := mmsg(fd, unix.SYS_SENDMMSG, "sendmmsg", msgs, 0); err != nil {
+			return err
 		}
 	}
 	return nil

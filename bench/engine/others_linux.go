@@ -203,32 +203,25 @@ func (m *mmsghdr) point(buf []byte) {
 }
 
 // mmsg makes a system call on messages and returns how many it moved.
-// Conditions that pass by themselves count as none.
-func (p *udp) mmsg(call uintptr, name string, msgs []mmsghdr, flags int) (int, error) {
-	n, _, errno := unix.Syscall6(call, uintptr(p.fd), uintptr(unsafe.Pointer(&msgs[0])), uintptr(len(msgs)), uintptr(flags), 0, 0)
-	if err := passing(errno); err != nil || errno != 0 {
-		return 0, os.NewSyscallError(name, err)
-	}
-	return int(n), nil
-}
-
-// passing returns nil for an errno that means to try again, among them that the
-// receive timeout is over.
-func passing(errno unix.Errno) error {
+// Conditions that pass by themselves, such as the end of the receive timeout, count as none.
+func mmsg(fd int, call uintptr, name string, msgs []mmsghdr, flags int) (int, error) {
+	n, _, errno := unix.Syscall6(call, uintptr(fd), uintptr(unsafe.Pointer(&msgs[0])), uintptr(len(msgs)), uintptr(flags), 0, 0)
 	switch errno {
-	case 0, unix.EAGAIN, unix.EINTR, unix.ENOBUFS:
-		return nil
+	case 0:
+		return int(n), nil
+	case unix.EAGAIN, unix.EINTR, unix.ENOBUFS:
+		return 0, nil
 	}
-	return errno
+	return 0, os.NewSyscallError(name, errno)
 }
 
 func (p *udp) transmit(n int) (int, error) {
-	return p.mmsg(unix.SYS_SENDMMSG, "sendmmsg", p.out[:n], 0)
+	return mmsg(p.fd, unix.SYS_SENDMMSG, "sendmmsg", p.out[:n], 0)
 }
 
 // receive blocks until there is a datagram and takes what else is there.
 func (p *udp) receive() (int, error) {
-	return p.mmsg(unix.SYS_RECVMMSG, "recvmmsg", p.in, unix.MSG_WAITFORONE)
+	return mmsg(p.fd, unix.SYS_RECVMMSG, "recvmmsg", p.in, unix.MSG_WAITFORONE)
 }
 
 // bounce sends the very bytes back that came in.
@@ -236,7 +229,7 @@ func (p *udp) bounce() (int, error) {
 	n, err := p.receive()
 	for sent := 0; sent < n && err == nil; {
 		var more int
-		more, err = p.mmsg(unix.SYS_SENDMMSG, "sendmmsg", p.in[sent:n], 0)
+		more, err = mmsg(p.fd, unix.SYS_SENDMMSG, "sendmmsg", p.in[sent:n], 0)
 		sent += more
 	}
 	return n, err

@@ -193,7 +193,7 @@ func (r *run) takeTurns(ctx context.Context, all []*runner, sliced bool) error {
 			for _, w := range together {
 				if ctx.Err() == nil {
 					r.steps.Next(fmt.Sprintf("%s, %d bytes, %s", w.group.test, w.group.size, w.baseline))
-					w.begin(ctx, sliced)
+					w.begin(ctx)
 				}
 			}
 			r.measureSlices(ctx, together, sliced)

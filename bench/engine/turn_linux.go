@@ -55,7 +55,7 @@ func newRunner(r *run, b *bed, baseline string, g group) *runner {
 
 // begin starts the program and lets it run for a while. After a failure the runner has
 // no process, and err set.
-func (w *runner) begin(ctx context.Context, sliced bool) {
+func (w *runner) begin(ctx context.Context) {
 	w.tally = tally{}
 	w.try(ctx, func() (err error) {
 		if w.undo, err = w.bed.prepare(w.test, w.baseline); err != nil {
@@ -79,7 +79,7 @@ func (w *runner) begin(ctx context.Context, sliced bool) {
 		if err := w.process.enter(phaseMeasure); err != nil {
 			return err
 		}
-		return w.signal(sliced, syscall.SIGSTOP)
+		return w.signal(syscall.SIGSTOP)
 	})
 }
 
@@ -104,19 +104,19 @@ func (r *run) measureSlices(ctx context.Context, together []*runner, sliced bool
 	order := slices.Clone(together)
 	for range n {
 		for _, w := range order {
-			w.slice(ctx, r.cfg.Duration/time.Duration(n), sliced)
+			w.slice(ctx, r.cfg.Duration/time.Duration(n))
 		}
 		order = append(order[1:], order[0])
 	}
 }
 
 // slice measures the program for d, in which it alone runs.
-func (w *runner) slice(ctx context.Context, d time.Duration, sliced bool) {
+func (w *runner) slice(ctx context.Context, d time.Duration) {
 	if w.process == nil {
 		return
 	}
 	w.try(ctx, func() (err error) {
-		if err := w.signal(sliced, syscall.SIGCONT); err != nil {
+		if err := w.signal(syscall.SIGCONT); err != nil {
 			return err
 		}
 		read := func() (reading, error) { return w.bed.read(w.test, w.process) }
@@ -147,7 +147,7 @@ func (w *runner) slice(ctx context.Context, d time.Duration, sliced bool) {
 			}
 		}
 		w.tally.add(first, before, after, last)
-		return w.signal(sliced, syscall.SIGSTOP)
+		return w.signal(syscall.SIGSTOP)
 	})
 }
 
@@ -157,7 +157,7 @@ func (w *runner) end(ctx context.Context) {
 		return
 	}
 	w.try(ctx, func() error {
-		if err := errors.Join(w.signal(true, syscall.SIGCONT), w.process.enter(phaseStop)); err != nil { // testpmd answers only while it runs
+		if err := errors.Join(w.signal(syscall.SIGCONT), w.process.enter(phaseStop)); err != nil { // testpmd answers only while it runs
 			return err
 		}
 		n, err := w.process.finish(ctx)
@@ -180,7 +180,7 @@ func (w *runner) try(ctx context.Context, do func() error) {
 		return
 	}
 	if w.process != nil {
-		_ = w.signal(true, syscall.SIGCONT) // else it would not see that it is to end
+		_ = w.signal(syscall.SIGCONT) // else it would not see that it is to end
 		w.process.kill()
 		w.process = nil
 	}
@@ -195,8 +195,8 @@ func (w *runner) try(ctx context.Context, do func() error) {
 }
 
 // signal stops the program, or lets it go on, if it takes turns in slices.
-func (w *runner) signal(sliced bool, sig syscall.Signal) error {
-	if !sliced {
+func (w *runner) signal(sig syscall.Signal) error {
+	if !w.group.sliced() {
 		return nil
 	}
 	return os.NewSyscallError("kill", syscall.Kill(-w.process.pid(), sig))
