@@ -235,7 +235,6 @@ func (c *cluster) iterate(ctx context.Context, n int) (all times, err error) {
 }
 
 func (c *cluster) iterateOne(ctx context.Context, w *transport.Worker, grads []float32, n int) (own times, err error) {
-	nanos := func(d time.Duration) float64 { return float64(d) }
 	sums := make([]float32, len(grads))
 	for range n {
 		start := time.Now()
@@ -250,10 +249,10 @@ func (c *cluster) iterateOne(ctx context.Context, w *transport.Worker, grads []f
 		}
 		end := time.Now()
 		if c.negotiates {
-			own.negotiate = append(own.negotiate, nanos(agreed.Sub(start)))
+			own.negotiate = append(own.negotiate, float64(agreed.Sub(start)))
 		}
-		own.reduce = append(own.reduce, nanos(end.Sub(agreed)))
-		own.total = append(own.total, nanos(end.Sub(start)))
+		own.reduce = append(own.reduce, float64(end.Sub(agreed)))
+		own.total = append(own.total, float64(end.Sub(start)))
 	}
 	return own, nil
 }

@@ -113,19 +113,13 @@ func (e *end) account(ctx context.Context) (*account, error) {
 
 func (p *port) settle(ctx context.Context) error {
 	for {
-		var (
-			settled bool
-			waits   string
-		)
+		var waits string // "" at rest
 		if err := p.ask(ctx, func() {
-			if settled = p.role.settled(); !settled {
+			if !p.role.settled() {
 				waits = p.role.status()
 			}
-		}); err != nil {
+		}); err != nil || waits == "" {
 			return err
-		}
-		if settled {
-			return nil
 		}
 		if err := harness.Sleep(ctx, settleStep); err != nil {
 			return fmt.Errorf("soak: queue %d of %s does not come to rest: %s, %s: %w", p.queue, p.end.ifname, p.where(), waits, err)
