@@ -63,7 +63,7 @@ type ClientStats struct {
 }
 
 // Ask asks the agent at a socket for its statistics; "" is the default socket of [Config]. Only
-// root and the agent's user may ask. The error says what to do.
+// root and the agent's user may ask. Errors include a remedy.
 func Ask(ctx context.Context, socket string) (s Stats, err error) {
 	err = exchange(ctx, socket, &s, func(conn net.Conn) error {
 		_, err := conn.Write(agentproto.MarshalAsk())

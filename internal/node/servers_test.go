@@ -179,9 +179,11 @@ func TestServersContinue(t *testing.T) {
 	}
 }
 
-// Servers that are told to go back to the checkpoints before their last ones train on from there, to the same weights.
-func TestServersGoBack(t *testing.T) {
-	c := newCluster(t, 2)
+// trainedByTwo trains with two servers that write a checkpoint every three steps. It returns the cluster, the hash of
+// its weights, and the steps of the first server's checkpoints.
+func trainedByTwo(t *testing.T, workers int) (c *cluster.Config, want string, steps []uint64) {
+	t.Helper()
+	c = newCluster(t, workers)
 	shard(t, c, 2)
 	for i := range c.Servers {
 		c.Servers[i].CheckpointSteps = 3
@@ -190,7 +192,12 @@ func TestServersGoBack(t *testing.T) {
 	if err := errors.Join(trainSharded(t.Context(), t, c, nil, nil).errs...); err != nil {
 		t.Fatal(err)
 	}
-	want, steps := hash(merged(t, c)), stepsOf(t, c, 0)
+	return c, hash(merged(t, c)), stepsOf(t, c, 0)
+}
+
+// Servers that are told to go back to the checkpoints before their last ones train on from there, to the same weights.
+func TestServersGoBack(t *testing.T) {
+	c, want, steps := trainedByTwo(t, 2)
 	if len(steps) != 2 || steps[1] >= steps[0] || !slices.Equal(steps, stepsOf(t, c, 1)) {
 		t.Fatalf("checkpoints of steps %v and %v", steps, stepsOf(t, c, 1))
 	}
@@ -206,16 +213,7 @@ func TestServersGoBack(t *testing.T) {
 // Servers that end at the same moment may be a step apart, and then have no checkpoint of the earlier step in common. Workers
 // name the newest step of which all have one, and training goes on from there.
 func TestServersEndAStepApart(t *testing.T) {
-	c := newCluster(t, 1)
-	shard(t, c, 2)
-	for i := range c.Servers {
-		c.Servers[i].CheckpointSteps = 3
-	}
-	startSwitch(t, c)
-	if err := errors.Join(trainSharded(t.Context(), t, c, nil, nil).errs...); err != nil {
-		t.Fatal(err)
-	}
-	want, steps := hash(merged(t, c)), stepsOf(t, c, 0)
+	c, want, steps := trainedByTwo(t, 1)
 	says := func(server0, server1, common uint64) {
 		t.Helper()
 		relabel(t, c, 0, server0)
