@@ -48,6 +48,14 @@ func (l *ackLink) Send(frames []link.Frame) (int, error) {
 	return len(frames), nil
 }
 
+// ascending has the numbers from 1 on, more than a frame holds.
+var ascending = func() (numbers [1 << 10]uint32) {
+	for i := range numbers {
+		numbers[i] = uint32(i + 1)
+	}
+	return numbers
+}()
+
 // numbered answers a FIND with numbers from 1 on.
 func numbered(answer []byte, h wire.Header, find []byte) ([]byte, error) {
 	asked, err := wire.ParseRows(find, wire.TypeFind)
@@ -58,11 +66,7 @@ func numbered(answer []byte, h wire.Header, find []byte) ([]byte, error) {
 	answer = answer[:wire.FoundLen(asked.Count)]
 	h.Put(answer)
 	found := wire.PutNumbered(answer, h.Type, asked.Count, asked.Dim, 1)
-	numbers := make([]uint32, asked.Count)
-	for i := range numbers {
-		numbers[i] = uint32(i + 1)
-	}
-	found.SetNumbers(numbers)
+	found.SetNumbers(ascending[:asked.Count])
 	return answer, nil
 }
 

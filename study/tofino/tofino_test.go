@@ -75,7 +75,7 @@ func TestPageHasTheFigures(t *testing.T) {
 			r.LUT.Tables, humanize.Comma(int64(r.LUT.Entries)), r.LUT.SRAM, r.Left.SRAM, r.LUT.TCAM),
 		fmt.Sprintf("An addition has %d stages, so a lane takes %d passes, and a frame of 22 pairs %d recirculations.",
 			r.LUT.Stages, r.LUT.Passes, r.LUT.Recirculations),
-		fmt.Sprintf("makes %s entries", humanize.Comma(int64(r.LUT.Copies))),
+		fmt.Sprintf("A copy of the tables for each lane has %s entries", humanize.Comma(int64(r.LUT.Copies))),
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("docs/p4.md has no %q", want)
