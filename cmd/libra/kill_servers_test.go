@@ -126,8 +126,8 @@ func TestKilledServersGoOn(t *testing.T) {
 	}
 }
 
-// Servers that are told to end may be a step apart, here as if one had ended just before the last step. The workers name a step of
-// which both have a checkpoint, and with it training goes on.
+// Servers that are told to end may be a step apart. The workers name a step of which both have a checkpoint, and with it training
+// goes on.
 func TestEndedServersNameAStep(t *testing.T) {
 	bed := newKillBed(t, cluster.BackendUDP)
 	bed.withServers(t, 2)
@@ -144,7 +144,7 @@ func TestEndedServersNameAStep(t *testing.T) {
 	for _, c := range append(workers, servers...) {
 		_ = c.Wait()
 	}
-	takeStep(t, second)
+	setApart(t, first, second)
 	servers, workers = bed.startAll(t)
 	ended := make(chan struct{}, len(workers))
 	for _, w := range workers {
@@ -180,8 +180,26 @@ func TestEndedServersNameAStep(t *testing.T) {
 	}
 }
 
-// takeStep has a checkpoint say that it is of the step before.
-func takeStep(t *testing.T, path string) {
+// setApart makes the second of two checkpoints claim the step after the first's, if both are of one step. Every seventh step must
+// keep its weights, so the claim is not the step before.
+func setApart(t *testing.T, first, second string) {
+	t.Helper()
+	_, one := restoreProgress(t, first)
+	store, two := restoreProgress(t, second)
+	if one["step"] != two["step"] {
+		return
+	}
+	two["step"] = two["step"].(float64) + 1
+	attachment, err := json.Marshal(two)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Checkpoint(second, attachment); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func restoreProgress(t *testing.T, path string) (*ps.Store, map[string]any) {
 	t.Helper()
 	cfg, err := ps.CheckpointConfig(path)
 	if err != nil {
@@ -195,13 +213,7 @@ func takeStep(t *testing.T, path string) {
 	if err := json.Unmarshal(attachment, &progress); err != nil {
 		t.Fatal(err)
 	}
-	progress["step"] = progress["step"].(float64) - 1
-	if attachment, err = json.Marshal(progress); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Checkpoint(path, attachment); err != nil {
-		t.Fatal(err)
-	}
+	return store, progress
 }
 
 // What is to start with several servers says which, and the commands that read weights want all of them.
