@@ -40,11 +40,11 @@ func (n Numbers) Check(grads []float32) int {
 	if limit == 0 {
 		limit = infinity
 	}
-	var largest uint32
+	var differences uint32 // their union: one below zero sets the upper bit
 	for _, g := range grads {
-		largest = max(largest, magnitude(g))
+		differences |= limit - 1 - magnitude(g)
 	}
-	if largest < limit {
+	if differences>>31 == 0 {
 		return -1
 	}
 	for i, g := range grads {
@@ -87,17 +87,32 @@ func (e *RangeError) Error() string {
 	return fmt.Sprintf("packer: gradient %d (key %d) is %v, out of the job's range; nothing of the batch was sent: scale the gradients down, or give the job a larger exponent", e.Index, e.Key, e.Value)
 }
 
-// outOfRange returns the position of the first hot gradient out of range, or -1.
-// The gradients are finite.
-func (p *Packer) outOfRange(where *places, grads []float32) int {
-	if p.numbers.limit == 0 || p.numbers.Check(grads) < 0 {
-		return -1
+// checkNumbers refuses the first gradient that is not finite, or else the first hot one that is out
+// of range. Most batches have neither, and are read once.
+func (p *Packer) checkNumbers(where *places, keys []uint64, grads []float32) error {
+	if p.numbers.Check(grads) < 0 {
+		return nil
 	}
-	first := -1
+	if err := p.checkFinite(keys, grads); err != nil {
+		return err
+	}
+	first := uint32(math.MaxUint32)
 	where.hot(func(_ int, at uint32, _ uint16) {
-		if magnitude(grads[at]) >= p.numbers.limit && (first < 0 || int(at) < first) {
-			first = int(at)
+		if magnitude(grads[at]) >= p.numbers.limit {
+			first = min(first, at)
 		}
 	})
-	return first
+	if first == math.MaxUint32 { // the gradient out of range is a cold one
+		return nil
+	}
+	return &RangeError{Index: int(first), Key: keys[int(first)/p.dim], Value: grads[first]}
+}
+
+// checkFinite refuses the first NaN or infinity.
+func (p *Packer) checkFinite(keys []uint64, grads []float32) error {
+	at := (Numbers{}).Check(grads)
+	if at < 0 {
+		return nil
+	}
+	return &NotFiniteError{Index: at, Key: keys[at/p.dim], Value: grads[at]}
 }

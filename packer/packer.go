@@ -141,7 +141,7 @@ func New(c Config) (*Packer, error) {
 // with *[RangeError] for the first hot gradient that Config.Numbers excludes.
 func (p *Packer) Begin(keys []uint64, grads []float32) error {
 	p.batch = batch{}
-	if err := p.check(keys, grads); err != nil {
+	if err := p.checkShape(uint64(len(keys)), uint64(len(grads))); err != nil {
 		return err
 	}
 	p.scratch.reset()
@@ -150,22 +150,10 @@ func (p *Packer) Begin(keys []uint64, grads []float32) error {
 	return p.start(p.placed(&p.scratch), keys, grads)
 }
 
-// check checks the shape of a batch, and that its gradients are finite.
-func (p *Packer) check(keys []uint64, grads []float32) error {
-	if err := p.checkShape(uint64(len(keys)), uint64(len(grads))); err != nil {
-		return err
-	}
-	if at := notFinite(grads); at >= 0 {
-		return &NotFiniteError{Index: at, Key: keys[at/p.dim], Value: grads[at]}
-	}
-	return nil
-}
-
-// start makes a checked batch the current one, unless hot gradients of it are out
-// of range.
+// start makes a batch of the right shape the current one, unless it refuses its gradients.
 func (p *Packer) start(where places, keys []uint64, grads []float32) error {
-	if at := p.outOfRange(&where, grads); at >= 0 {
-		return &RangeError{Index: at, Key: keys[at/p.dim], Value: grads[at]}
+	if err := p.checkNumbers(&where, keys, grads); err != nil {
+		return err
 	}
 	p.batch = batch{places: where, keys: keys, grads: grads}
 	p.aim()

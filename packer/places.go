@@ -3,9 +3,7 @@
 package packer
 
 import (
-	"math"
 	"math/bits"
-	"slices"
 
 	"github.com/libra-ina/libra/wire"
 )
@@ -244,20 +242,4 @@ func (p *Packer) placed(s *scratch) places {
 	}
 	lanes := len(s.masks) * wire.Lanes
 	return places{masks: s.masks, at: s.at[:lanes], slots: s.slots[:lanes], cold: s.cold[:s.nCold], ends: s.ends, pairs: s.pairs}
-}
-
-// notFinite returns the position of the first NaN or infinity, or -1.
-func notFinite(grads []float32) int {
-	const (
-		magnitude = 0x7fffffff
-		carry     = 0x00800000 // lifts an exponent of all ones into bit 31
-	)
-	var seen uint32
-	for _, g := range grads {
-		seen |= math.Float32bits(g)&magnitude + carry
-	}
-	if seen>>31 == 0 {
-		return -1
-	}
-	return slices.IndexFunc(grads, func(g float32) bool { return (math.Float32bits(g)&magnitude+carry)>>31 != 0 })
 }
