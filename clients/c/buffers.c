@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The buffer area's free and lent parts.
+ * Free and lent extents of the buffer area.
  *
- * Their lists are in memory of the process, for the area is the agent's to write as well. Extents are multiples of a
- * cache line. First fit keeps requests in few pages, which stay in the cache; the list of free
- * extents is short because requests give back what they took in nearly the same order.
+ * Their lists are in the process's own memory, because the agent can also write to the area.
+ * Extents are multiples of a cache line. First fit keeps requests in few pages, which stay in the
+ * cache; the list of free extents is short because requests free them in nearly the same order.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +48,7 @@ void buffers_destroy(struct buffers *b)
 	free(b->lent);
 }
 
-/* buffers_take finds room. No bytes need none. */
+/* buffers_take finds an extent for a request. Zero bytes need none. */
 bool buffers_take(struct buffers *b, uint64_t bytes, struct extent *e)
 {
 	*e = (struct extent){0, 0};
@@ -57,8 +57,8 @@ bool buffers_take(struct buffers *b, uint64_t bytes, struct extent *e)
 	bytes = (bytes + LINE - 1) & ~(uint64_t)(LINE - 1);
 	if (bytes == 0)
 		return true;
-	/* There is at most one free extent more than taken ones. Room for them is made
-	 * here, where a failure can be told of, so that giving back never fails. */
+	/* There is at most one more free extent than taken ones. Memory for them is allocated here,
+	 * where a failure can be reported, so that freeing never fails. */
 	if (b->taken + 2 > b->free_room) {
 		size_t more = b->free_room * 2;
 		struct extent *l = realloc(b->free, more * sizeof *l);
@@ -82,7 +82,7 @@ bool buffers_take(struct buffers *b, uint64_t bytes, struct extent *e)
 	return false;
 }
 
-/* buffers_give takes an extent back and joins it with its neighbours. */
+/* buffers_give frees an extent and merges it with its neighbours. */
 void buffers_give(struct buffers *b, struct extent e)
 {
 	if (e.bytes == 0)
@@ -125,13 +125,13 @@ static size_t lent_at(const struct buffers *b, uint64_t offset)
 	return low;
 }
 
-/* buffers_lend remembers an extent of libra_alloc. */
+/* buffers_lend records an extent of libra_alloc. */
 bool buffers_lend(struct buffers *b, struct extent e)
 {
 	return insert(&b->lent, &b->lents, &b->lent_room, lent_at(b, e.offset), e);
 }
 
-/* buffers_return gives the lent extent at an offset back. It returns false if there is none. */
+/* buffers_return frees the lent extent at an offset. It returns false if there is none. */
 bool buffers_return(struct buffers *b, uint64_t offset)
 {
 	size_t i = lent_at(b, offset);

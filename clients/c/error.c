@@ -86,7 +86,7 @@ const struct libra_error *libra_last_error(void)
 	return &last;
 }
 
-/* error_new forgets the last failure of the thread and begins another one, without a text. */
+/* error_new replaces the last failure of the thread by a new one without a text. */
 struct libra_error *error_new(int code)
 {
 	memset(&last, 0, sizeof last);
@@ -94,12 +94,12 @@ struct libra_error *error_new(int code)
 	return &last;
 }
 
-/* error_set makes a failure without details, and returns its code. */
+/* error_set sets a failure without details and returns its code. */
 int error_set(int code, const char *format, ...)
 {
 	va_list args;
 
-	/* The arguments may point into the text of the last one. */
+	/* The arguments may point into the previous text. */
 	char text[sizeof last.text];
 	va_start(args, format);
 	vsnprintf(text, sizeof text, format, args);
@@ -108,7 +108,7 @@ int error_set(int code, const char *format, ...)
 	return code;
 }
 
-/* clean_text copies a text of the agent's, at most `length` bytes, without control characters. */
+/* clean_text copies at most `length` bytes of the agent's text, without control characters. */
 void clean_text(char *to, size_t room, const char *from, size_t length)
 {
 	size_t i;

@@ -46,7 +46,7 @@ int main(int argc, char **argv)
 			if (libra_push(session, keys, gradients, 2, NULL))
 				return failed("push");
 		}
-		if (libra_barrier(session, NULL)) /* ends a step: the server changes the weights */
+		if (libra_barrier(session, NULL)) /* ends a step: the server updates the weights */
 			return failed("barrier");
 	}
 	if (libra_pull(session, keys, w, 2, NULL))

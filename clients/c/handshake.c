@@ -16,7 +16,7 @@
 #include "internal.h"
 
 #define OPEN_MS 5000
-#define MAX_FDS 8 /* that are received in order to be closed */
+#define MAX_FDS 8 /* that are received, to be closed */
 
 static int text_option(char *to, size_t room, const char *from, const char *name)
 {
@@ -28,7 +28,7 @@ static int text_option(char *to, size_t room, const char *from, const char *name
 	return LIBRA_OK;
 }
 
-/* read_options copies options of this version of the library out of those of the caller's. */
+/* read_options copies the caller's options, whose version may differ, to those of this version. */
 static int read_options(struct libra_options *o, const struct libra_options *from)
 {
 	*o = (struct libra_options)LIBRA_OPTIONS;
@@ -50,7 +50,7 @@ static int read_options(struct libra_options *o, const struct libra_options *fro
 	return LIBRA_OK;
 }
 
-/* join connects to the agent. Sends and receives on the socket take open_ms at most. */
+/* join connects to the agent. Sending and receiving on the socket time out after open_ms. */
 static int join(struct libra_session *s, int32_t open_ms)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -88,7 +88,7 @@ static int join(struct libra_session *s, int32_t open_ms)
 	return LIBRA_OK;
 }
 
-/* exchange sends HELLO and receives the answer, of which it returns the length, and descriptors. */
+/* exchange sends HELLO, receives the answer and descriptors, and returns the answer's length. */
 static int exchange(struct libra_session *s, const struct hello *h, int32_t open_ms, void *answer, size_t room,
 		    size_t *length, int fds[MAX_FDS], size_t *nfds)
 {
@@ -97,7 +97,8 @@ static int exchange(struct libra_session *s, const struct hello *h, int32_t open
 	*nfds = 0;
 	while ((n = send(s->socket, h, sizeof *h, MSG_NOSIGNAL)) < 0 && errno == EINTR)
 		;
-	/* An agent that refuses before it reads closes the socket; its answer may be there. */
+	/* An agent that refuses before it reads closes the socket, but its answer may have
+	 * arrived. */
 	if (n < 0 && errno != EPIPE && errno != ECONNRESET)
 		return error_set(errno == EAGAIN ? LIBRA_TIMEOUT : LIBRA_SYSTEM, "libra_open: the agent at %s takes no HELLO: %m",
 				 s->path);
@@ -109,7 +110,7 @@ static int exchange(struct libra_session *s, const struct hello *h, int32_t open
 	struct iovec v = {answer, room};
 	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
 	int64_t deadline = now_ns(CLOCK_MONOTONIC) + open_ms * (int64_t)1000000;
-	bool reset = false; /* which comes before the answer of an agent that has not read HELLO */
+	bool reset = false; /* the reset arrives before the answer if the agent has not read HELLO */
 	while ((n = recvmsg(s->socket, &m, MSG_CMSG_CLOEXEC)) < 0 &&
 	       ((errno == EINTR && now_ns(CLOCK_MONOTONIC) < deadline) || (errno == ECONNRESET && !reset)))
 		reset = errno == ECONNRESET;
@@ -156,7 +157,8 @@ static bool apart(uint64_t a, uint64_t abytes, uint64_t b, uint64_t bbytes)
 	return a + abytes <= b || b + bbytes <= a;
 }
 
-/* map checks what the agent promises of the memory, for otherwise a truncated file would end us with SIGBUS. */
+/* map verifies the size and seals of the agent's memory: a truncated file would kill the process
+ * with SIGBUS. */
 static int map(struct libra_session *s, const struct welcome *w, int memfd)
 {
 	uint64_t ring = (uint64_t)w->entries * sizeof(struct entry);
@@ -180,7 +182,8 @@ static int map(struct libra_session *s, const struct welcome *w, int memfd)
 		return error_set(LIBRA_NO_MEMORY, "libra_open: mmap of %llu bytes: %m", (unsigned long long)w->memory_bytes);
 	s->header = m;
 	s->memory_bytes = w->memory_bytes;
-	/* A child that wrote here would spoil the parent's requests, and one that lives on would keep the memory. */
+	/* A child that wrote here would corrupt the parent's requests, and a surviving child would
+	 * keep the memory in use. */
 	if (madvise(m, w->memory_bytes, MADV_DONTFORK))
 		return error_set(LIBRA_SYSTEM, "libra_open: madvise: %m");
 	if (s->header->magic != MEMORY_MAGIC)
@@ -284,7 +287,7 @@ int libra_open(struct libra_session **session, const struct libra_options *optio
 	pthread_cond_init(&s->changed, &attr);
 	pthread_condattr_destroy(&attr);
 
-	/* In the list before there is a descriptor, so that a fork in another thread finds all of them. */
+	/* Enlisted before the descriptor exists, so that a fork in another thread finds it. */
 	if ((code = session_enlist(s)) || (code = handshake(s, &o))) {
 		session_free(s);
 		return code;

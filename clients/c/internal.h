@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the library share.
+ * Declarations that the library's files share.
  *
- * handshake.c opens a session, session.c ends it, ring.c submits and waits, requests.c has one function a
- * request, buffers.c divides the buffer area, error.c keeps the texts.
+ * handshake.c opens a session, session.c ends it, ring.c submits and waits, requests.c has one
+ * function per request, buffers.c divides the buffer area, error.c keeps the texts.
  */
 #ifndef LIBRA_INTERNAL_H
 #define LIBRA_INTERNAL_H
@@ -14,12 +14,12 @@
 #include "libra.h"
 #include "protocol.h"
 
-/* A stretch of the buffer area. */
+/* A part of the buffer area. */
 struct extent {
 	uint64_t offset, bytes;
 };
 
-/* buffers.c: the parts of an area, used and free, without a word inside of it. */
+/* buffers.c: the used and free parts of an area, without its contents. */
 struct buffers {
 	uint64_t bytes;
 	struct extent *free; /* by offset, no two of them adjacent */
@@ -38,26 +38,26 @@ struct request {
 	uint32_t entry; /* number of its entry, modulo 2^32 */
 	uint8_t state;
 	uint8_t op;
-	bool kept;            /* the program holds its ticket */
+	bool kept;            /* the program has its ticket */
 	bool hold;            /* its extent is needed until it is waited for */
-	struct extent extent; /* of copies */
-	void *result;         /* of the caller */
+	struct extent extent; /* holds copies */
+	void *result;         /* the caller's array */
 	uint64_t result_at, result_bytes;
-	void *keys;     /* of the caller, for those of sums */
-	uint64_t *rows; /* of the caller, for the number of rows of a reduce */
+	void *keys;     /* the caller's array for the keys of sums */
+	uint64_t *rows; /* the caller's variable for the number of rows of a reduce */
 	uint64_t keys_at;
 	uint64_t n;
-	uint64_t floats; /* of its rows */
+	uint64_t floats; /* in its rows */
 	struct completion answer;
-	uint32_t next; /* in the list of vacant requests */
+	uint32_t next; /* in the list of free requests */
 };
 
 struct libra_session {
-	struct libra_info info; /* first: libra_info is for every state */
+	struct libra_info info; /* first, because libra_info is valid in every state */
 	volatile uint32_t *guard; /* a page that the kernel clears in a forked child, or NULL */
-	int pid;                  /* without such a page */
+	int pid;                  /* used without such a page */
 
-	pthread_mutex_t lock; /* for everything below that changes */
+	pthread_mutex_t lock; /* guards all fields below that change */
 	pthread_cond_t changed;
 
 	struct header *header;
@@ -66,26 +66,26 @@ struct libra_session {
 	uint8_t *area;
 	size_t memory_bytes;
 	int socket;
-	int epoll, own_event; /* once libra_fd was called, else -1; own_event wakes its poller */
+	int epoll, own_event; /* -1 until libra_fd is called; own_event wakes its poller */
 	struct buffers buffers;
 
-	uint32_t sq_tail, cq_head; /* our own copies: those in memory are the agent's to read only */
-	uint32_t read;             /* entries whose extents have been dealt with, follows sq_head */
-	uint32_t on_the_way;       /* submitted, completion not read */
-	uint64_t floats;           /* of their rows */
+	uint32_t sq_tail, cq_head; /* private copies: the agent only reads those in shared memory */
+	uint32_t read;             /* entries whose extents have been released, follows sq_head */
+	uint32_t on_the_way;       /* submitted, completion not yet read */
+	uint64_t floats;           /* in their rows */
 	uint32_t *requests_of;     /* place in the ring -> index of its request */
 	struct request *requests;
-	uint32_t requests_room, vacant; /* vacant: first of the list, or NONE */
+	uint32_t requests_room, vacant; /* free requests: first of the list, or NONE */
 	uint64_t next_step;
-	uint64_t steps; /* barriers and reduces on their way */
+	uint64_t steps; /* pending barriers and reduces */
 
 	bool sleeping; /* a thread polls for all */
-	int ended;     /* 0, or why the session is over */
+	int ended;     /* 0, or the code with which the session ended */
 	char ended_text[600];
-	int64_t looked; /* when the socket was last looked at, in ns of CLOCK_MONOTONIC_COARSE */
+	int64_t looked; /* time of the last look at the socket, in ns of CLOCK_MONOTONIC_COARSE */
 
-	int64_t look_ns;     /* to look for a completion before a sleep */
-	int64_t look_credit; /* what looks have saved, less what those in vain have taken */
+	int64_t look_ns;     /* time to poll for a completion before sleeping */
+	int64_t look_credit; /* time that polling has saved, minus the time that it has wasted */
 
 	int32_t room_ms;
 	char job[64];
@@ -115,7 +115,7 @@ void session_end(struct libra_session *s, int code, const char *text);
 void session_free(struct libra_session *s);
 int64_t now_ns(int clock);
 
-/* ring.c: all of them with the lock held, during which alone pointers to requests are valid */
+/* ring.c: called with the lock held; pointers to requests are valid only while it is held */
 int ring_reserve(struct libra_session *s, const char *what, uint64_t bytes, uint32_t *index);
 int ring_submit(struct libra_session *s, const char *what, uint32_t index, struct entry *e);
 void ring_look(struct libra_session *s);
@@ -128,12 +128,13 @@ void ring_vacate(struct libra_session *s, struct request *r);
 
 #define NEVER INT64_MAX      /* a deadline */
 #define LOOK_EVERY 100000000 /* ns between two looks at the socket by calls that do not wait */
-#define LOOK_US 400          /* to look for a completion before a sleep */
-#define LOOK_GAIN 8          /* the part of that which a look saves that pays: a sleep */
-#define LOOK_REST 64         /* how many sleeps make up for the time of a look in vain */
-#define LOOK_LOSS 16         /* how many looks one in vain counts at most */
-#define LOOK_CREDIT 25       /* how many looks are remembered */
-/* More on its way keeps agent and server busy for longer than waking a client takes, and then they need its processor. */
+#define LOOK_US 400          /* time to poll for a completion before sleeping */
+#define LOOK_GAIN 8          /* the part of it that a successful poll saves: the cost of a sleep */
+#define LOOK_REST 64         /* number of sleeps that make up for one unsuccessful poll */
+#define LOOK_LOSS 16         /* the most that one unsuccessful poll counts, in polls */
+#define LOOK_CREDIT 25       /* the most credit, in polls */
+/* More pending floats keep agent and server busy for longer than it takes to wake a client, and
+ * they need its processor. */
 #define LOOK_FLOATS (1 << 14)
 
 #endif

@@ -77,7 +77,7 @@ struct refused {
 };
 static_assert(sizeof(struct refused) == 512, "REFUSED");
 
-/* The header of the shared memory. Words that both sides use have cache lines of their own. */
+/* The header of the shared memory. Words that both sides use have their own cache lines. */
 struct header {
 	uint64_t magic;
 	_Alignas(64) _Atomic uint32_t sq_tail;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One function a request. */
+/* One function per request. */
 #include <stdio.h>
 #include <string.h>
 
 #include "internal.h"
 
-/* An array of the caller, and where the agent finds it. */
+/* An array of the caller, and its place for the agent. */
 struct part {
 	const void *from;
 	uint64_t bytes;
@@ -13,7 +13,7 @@ struct part {
 	bool copied;
 };
 
-/* place finds out whether an array lies in the area; if not, it asks for room. */
+/* place checks whether an array is in the area; if not, it needs space in the request's extent. */
 static void place(const struct libra_session *s, struct part *p, uint64_t *room)
 {
 	uint64_t at = (uint64_t)((uintptr_t)p->from - (uintptr_t)s->area);
@@ -32,16 +32,16 @@ static void place(const struct libra_session *s, struct part *p, uint64_t *room)
 struct want {
 	const char *what; /* name of the function */
 	enum op op;
-	bool asynchronous; /* without a ticket too */
+	bool asynchronous; /* also without a ticket */
 	const struct libra_batch *batch;
 	const uint64_t *keys;
 	const float *gradients;
 	void *result;
 	uint64_t n;
-	uint64_t result_bytes; /* where these are not the rows' */
-	uint64_t *sum_keys;    /* a place for keys */
-	uint64_t *rows;        /* a place for the number of rows of a reduce */
-	uint64_t first;        /* row of the sums */
+	uint64_t result_bytes; /* if it differs from the rows' size */
+	uint64_t *sum_keys;    /* array for keys */
+	uint64_t *rows;        /* variable for the number of rows of a reduce */
+	uint64_t first;        /* first row of the sums */
 };
 
 static bool has_rows(enum op op)
@@ -80,7 +80,8 @@ static int request(struct libra_session *s, const struct want *w, libra_ticket *
 	if (code)
 		return code;
 
-	/* Sums of cold rows are left as they are: so what is there goes along and comes back. */
+	/* Sums of cold rows must not change, so the array's contents are sent along and come
+	 * back. */
 	bool in_place = w->op == PUSH_SUMS && w->result == (const void *)w->gradients;
 	struct part keys = {.from = w->keys, .bytes = w->keys ? w->n * 8 : 0};
 	struct part gradients = {.from = w->gradients, .bytes = w->gradients ? row_bytes : 0};

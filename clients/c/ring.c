@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests on their way: room, submission, completions, sleep. The session's lock is held in all functions. */
+/* Pending requests: buffer space, submission, completions, sleeping. All functions are called with
+ * the session's lock held. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -32,14 +33,14 @@ __attribute__((format(printf, 2, 3))) static void broken(struct libra_session *s
 	shutdown(s->socket, SHUT_RDWR);
 }
 
-/* give gives the extent of a request back. */
+/* give frees the extent of a request. */
 static void give(struct libra_session *s, struct request *r)
 {
 	buffers_give(&s->buffers, r->extent);
 	r->extent.bytes = 0;
 }
 
-/* ring_vacate forgets a request and its ticket. */
+/* ring_vacate frees a request and its ticket. */
 void ring_vacate(struct libra_session *s, struct request *r)
 {
 	give(s, r);
@@ -68,7 +69,7 @@ static struct request *vacant(struct libra_session *s)
 	struct request *r = s->requests + s->vacant;
 	s->vacant = r->next;
 	*r = (struct request){.generation = r->generation + 1};
-	if (r->generation == 0) /* tickets are not 0 */
+	if (r->generation == 0) /* tickets are never 0 */
 		r->generation = 1;
 	return r;
 }
@@ -82,7 +83,8 @@ struct request *ring_find(struct libra_session *s, libra_ticket ticket)
 	return s->requests + i;
 }
 
-/* passed deals with the entries that the agent has read: their keys and gradients may be overwritten. */
+/* passed processes the entries that the agent has read: their keys and gradients may be
+ * overwritten. */
 static void passed(struct libra_session *s)
 {
 	uint32_t head = atomic_load_explicit(&s->header->sq_head, memory_order_acquire);
@@ -111,7 +113,8 @@ static bool complete(struct libra_session *s, const struct completion *c)
 	s->floats -= r->floats;
 	if (r->op == BARRIER || r->op == REDUCE) {
 		s->steps--;
-		/* Unless a step was dropped, one that fails has not happened. Those on their way are for the step that is due, and on. */
+		/* Unless a step was dropped, a failed barrier has not ended it. Pending barriers
+		 * are for the current step and later ones. */
 		if (c->status && c->status != LIBRA_DROPPED)
 			s->next_step = c->status == LIBRA_BAD_STEP ? c->detail + s->steps : s->next_step - 1;
 	}
@@ -120,13 +123,13 @@ static bool complete(struct libra_session *s, const struct completion *c)
 	return true;
 }
 
-/* ring_look takes what the agent has written. */
+/* ring_look reads new completions. */
 void ring_look(struct libra_session *s)
 {
 	if (s->ended)
 		return;
 
-	/* The agent ends a session after its last completion, so this order misses none. */
+	/* The agent ends a session after its last completion, so in this order none is missed. */
 	uint32_t end = atomic_load_explicit(&s->header->end_code, memory_order_acquire);
 	uint32_t tail = atomic_load_explicit(&s->header->cq_tail, memory_order_acquire);
 	uint32_t waiting = tail - s->cq_head;
@@ -148,7 +151,7 @@ void ring_look(struct libra_session *s)
 	if (waiting) {
 		atomic_store_explicit(&s->header->cq_head, tail, memory_order_release);
 		if (s->own_event >= 0 && write(s->own_event, &(uint64_t){1}, 8) < 0) {
-			/* Full: then it is readable. */
+			/* If it is full, it is readable. */
 		}
 	}
 	if (end) {
@@ -156,7 +159,7 @@ void ring_look(struct libra_session *s)
 		clean_text(said, sizeof said, s->header->end_text, sizeof s->header->end_text);
 		snprintf(text, sizeof text, "the agent at %.107s ended the session: %.400s", s->path,
 			 *said ? said : libra_code_text((int)end));
-		/* Codes of our own are not the agent's to give. */
+		/* The agent must not send the library's own codes. */
 		if (end >= LIBRA_NO_AGENT)
 			broken(s, "it ended the session with code %u", end);
 		else
@@ -165,8 +168,9 @@ void ring_look(struct libra_session *s)
 }
 
 /*
- * ring_look_at_socket receives wake-ups, and finds out whether the agent lives. While a thread polls it leaves them
- * to that one, which would sleep on if its wake-up were gone. For a program that polls the descriptor it arms anew.
+ * ring_look_at_socket receives wake-ups and checks whether the agent is alive. While a thread
+ * polls, it leaves the wake-ups to that thread, which would not wake without them. It re-arms the
+ * descriptor for a program that polls it.
  */
 void ring_look_at_socket(struct libra_session *s)
 {
@@ -175,14 +179,14 @@ void ring_look_at_socket(struct libra_session *s)
 
 	if (s->ended || s->sleeping)
 		return;
-	for (int i = 0; i < 64 && n > 0; i++) /* an agent that sends more does not keep us here */
+	for (int i = 0; i < 64 && n > 0; i++) /* bounds the loop if the agent sends more */
 		n = recv(s->socket, &byte, 1, MSG_DONTWAIT);
 	if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))) {
 		if (s->epoll >= 0)
 			ring_arm(s);
 		return;
 	}
-	ring_look(s); /* its last words */
+	ring_look(s); /* its last completions */
 	if (s->ended)
 		return;
 	snprintf(text, sizeof text, "the agent at %s (process %u) has died: open a session with its successor",
@@ -197,8 +201,8 @@ static bool changed(const struct libra_session *s)
 }
 
 /*
- * ring_arm makes sure that the next completion makes the socket readable. While a thread polls it is armed, or its wake-up
- * is there.
+ * ring_arm ensures that the next completion makes the socket readable. While a thread polls, it is
+ * armed or a wake-up has arrived.
  */
 void ring_arm(struct libra_session *s)
 {
@@ -213,9 +217,9 @@ void ring_arm(struct libra_session *s)
 }
 
 /*
- * look looks for a change without sleeping, and reports whether there is one. Between two looks the processor is left to
- * others, who may have to do what is waited for; but a busy one comes back later than a sleeper would have it. So there are
- * looks only while they save more time than those in vain take.
+ * look polls for a change without sleeping, and returns whether there is one. Between two polls it
+ * yields the processor, which the agent may need; but on a busy processor a yield takes longer than
+ * a sleep. So it polls only while that saves more time than unsuccessful polls waste.
  */
 static bool look(struct libra_session *s, int64_t deadline)
 {
@@ -242,7 +246,7 @@ static bool look(struct libra_session *s, int64_t deadline)
 	} while (!found && took <= limit);
 	pthread_mutex_lock(&s->lock);
 	s->sleeping = false;
-	/* One that took too long was in vain, also if there is a change now. */
+	/* A poll that took too long counts as unsuccessful even if there is a change now. */
 	if (took <= limit)
 		s->look_credit += s->look_ns / LOOK_GAIN;
 	else
@@ -260,8 +264,8 @@ static struct timespec timespec(int64_t ns)
 }
 
 /*
- * ring_sleep waits for a change, without the lock, up to a deadline of CLOCK_MONOTONIC, and looks. One thread polls
- * for all. It returns false when the time is over.
+ * ring_sleep releases the lock, waits for a change until a deadline of CLOCK_MONOTONIC, and reads
+ * completions. One thread polls for all. It returns false at the deadline.
  */
 bool ring_sleep(struct libra_session *s, int64_t deadline)
 {
@@ -279,7 +283,7 @@ bool ring_sleep(struct libra_session *s, int64_t deadline)
 	bool found = look(s, deadline);
 	if (!found)
 		ring_arm(s);
-	if (!found && !s->ended && s->cq_head == before) { /* otherwise the caller has something to see */
+	if (!found && !s->ended && s->cq_head == before) { /* otherwise the caller has something to read */
 		struct pollfd p = {.fd = s->socket, .events = POLLIN};
 		int64_t left = deadline == NEVER ? 0 : deadline - now_ns(CLOCK_MONOTONIC);
 		struct timespec t = timespec(left > 0 ? left : 0);
@@ -301,7 +305,7 @@ bool ring_sleep(struct libra_session *s, int64_t deadline)
 	return true;
 }
 
-/* ring_reserve finds room for a request and `bytes` of copies, and waits for it. */
+/* ring_reserve waits for space for a request and `bytes` of copies. */
 int ring_reserve(struct libra_session *s, const char *what, uint64_t bytes, uint32_t *index)
 {
 	int64_t deadline = NEVER, now = now_ns(CLOCK_MONOTONIC_COARSE);
@@ -345,7 +349,7 @@ int ring_reserve(struct libra_session *s, const char *what, uint64_t bytes, uint
 	return LIBRA_OK;
 }
 
-/* ring_submit gives an entry to the agent, and wakes it if it sleeps. */
+/* ring_submit passes an entry to the agent, and wakes the agent if it sleeps. */
 int ring_submit(struct libra_session *s, const char *what, uint32_t index, struct entry *e)
 {
 	struct header *h = s->header;
@@ -375,7 +379,8 @@ int ring_submit(struct libra_session *s, const char *what, uint32_t index, struc
 	if (atomic_load_explicit(&h->agent_sleeps, memory_order_relaxed) == 1 &&
 	    atomic_exchange_explicit(&h->agent_sleeps, 0, memory_order_relaxed) == 1 &&
 	    send(s->socket, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
-		/* Full of wake-ups, or the agent has died, which those who wait for the request see. */
+		/* The socket is full of wake-ups, or the agent has died, which waiting calls
+		 * detect. */
 	}
 	return LIBRA_OK;
 }

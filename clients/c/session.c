@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of a session after its handshake: fork, end, close. */
+/* A session after its handshake: fork, end, close. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -13,7 +13,7 @@
 
 #include "internal.h"
 
-#define PART_MS 10000 /* for which libra_close waits for an agent that does not run */
+#define PART_MS 10000 /* how long libra_close waits for an agent that does not run */
 
 int64_t now_ns(int clock)
 {
@@ -24,8 +24,8 @@ int64_t now_ns(int clock)
 }
 
 /*
- * Sessions of this process. A child of fork(2) closes their descriptors: while it held the socket open, the
- * agent could not see the death of the parent, and would keep the memory of the session.
+ * Sessions of this process. A child of fork(2) closes their descriptors: otherwise the agent would
+ * not notice the death of the parent, and would keep the session's memory.
  */
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct libra_session *list;
@@ -71,7 +71,7 @@ static void once(void)
 	once_result = pthread_atfork(before_fork, in_parent, in_child);
 }
 
-/* session_enlist makes a session one of this process. */
+/* session_enlist adds a session to the process's list. */
 int session_enlist(struct libra_session *s)
 {
 	static pthread_once_t done = PTHREAD_ONCE_INIT;
@@ -80,14 +80,15 @@ int session_enlist(struct libra_session *s)
 	if (once_result)
 		return error_set(LIBRA_NO_MEMORY, "libra_open: pthread_atfork: %s", strerror(once_result));
 	s->pid = getpid();
-	/* The kernel clears this page in a child, also in one that does not come from libc's fork. */
+	/* The kernel clears this page in a child, even if the child was not created by libc's
+	 * fork. */
 	void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (page == MAP_FAILED)
 		return error_set(LIBRA_NO_MEMORY, "libra_open: mmap of a page: %m");
 	if (madvise(page, PAGE, MADV_WIPEONFORK) == 0) {
 		s->guard = page;
 		*s->guard = 1;
-	} else { /* Linux before 4.14: each call asks for its process */
+	} else { /* Linux before 4.14: each call checks the process ID */
 		munmap(page, PAGE);
 	}
 	pthread_mutex_lock(&list_lock);
@@ -115,7 +116,7 @@ int session_check(const struct libra_session *s, const char *what)
 	return LIBRA_OK;
 }
 
-/* session_end fails everything that is on its way, and all that comes. The lock is held. */
+/* session_end fails all pending and later requests. The lock is held. */
 void session_end(struct libra_session *s, int code, const char *text)
 {
 	if (s->ended)
@@ -134,11 +135,11 @@ void session_end(struct libra_session *s, int code, const char *text)
 	}
 	pthread_cond_broadcast(&s->changed);
 	if (s->own_event >= 0 && write(s->own_event, &(uint64_t){1}, 8) < 0) {
-		/* Full: then it is readable. */
+		/* If it is full, it is readable. */
 	}
 }
 
-/* session_free gives back what this process has of a session, or of the attempt at one. */
+/* session_free frees this process's part of a session, which may be only partly open. */
 void session_free(struct libra_session *s)
 {
 	bool child = s->pid && forked(s);
@@ -173,15 +174,16 @@ int libra_shutdown(struct libra_session *s)
 		return code;
 	pthread_mutex_lock(&s->lock);
 	session_end(s, LIBRA_CLOSED, libra_code_text(LIBRA_CLOSED));
-	/* Nothing comes any more, which wakes the thread that polls. Without one, libra_close can still see the agent's end. */
+	/* Shutting down reading wakes the thread that polls. If there is none, libra_close can
+	 * still see the agent's end. */
 	shutdown(s->socket, s->sleeping ? SHUT_RDWR : SHUT_WR);
 	pthread_mutex_unlock(&s->lock);
 	return LIBRA_OK;
 }
 
 /*
- * part waits until the agent has noticed the end of the session. Then it has room for another one, which matters
- * where the number of clients or parties is limited.
+ * part waits until the agent has noticed the end of the session. Then another session can take its
+ * place, which matters where the number of clients or parties is limited.
  */
 static void part(struct libra_session *s)
 {
@@ -209,7 +211,7 @@ int libra_close(struct libra_session *s)
 	}
 
 	int code = libra_flush(s, NULL);
-	if (code == LIBRA_CLOSED) /* as the program wished */
+	if (code == LIBRA_CLOSED) /* as the program requested */
 		code = LIBRA_OK;
 	part(s);
 	session_free(s);
@@ -231,7 +233,7 @@ void *libra_alloc(struct libra_session *s, size_t bytes)
 	pthread_mutex_lock(&s->lock);
 	if (bytes == 0)
 		bytes = 1;
-	ring_look(s); /* the agent may have read what is in the way */
+	ring_look(s); /* the agent may have read the entries that take the space */
 	if (!buffers_take(&s->buffers, bytes, &e)) {
 		error_set(LIBRA_TOO_LARGE,
 			  "%s: the session's buffers of %llu bytes have no room for %zu more: ask for more buffer_bytes",

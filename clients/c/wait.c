@@ -11,7 +11,7 @@
 
 #include "internal.h"
 
-/* failure makes the error of a request that the agent has answered. */
+/* failure sets the error of a request that the agent has answered. */
 static int failure(const struct libra_session *s, const struct request *r)
 {
 	static const char *const names[] = {"request", "push", "pull", "push with sums", "flush",
@@ -98,7 +98,7 @@ int libra_wait(struct libra_session *s, libra_ticket ticket, int timeout_ms)
 		struct request t = *r;
 		if (t.rows) {
 			*t.rows = t.answer.detail;
-			if (t.answer.detail < t.n) { /* the agent has written no more */
+			if (t.answer.detail < t.n) { /* the agent wrote no more */
 				t.result_bytes = t.result_bytes / t.n * t.answer.detail;
 				t.n = t.answer.detail;
 			}
@@ -144,7 +144,7 @@ int libra_fd(struct libra_session *s)
 			s->own_event = own;
 			s->epoll = epoll;
 			ring_arm(s);
-			/* What is there now shall be seen. */
+			/* Completions that are already here must be seen. */
 			if (write(own, &(uint64_t){1}, 8) < 0)
 				ok = false;
 		}
@@ -170,7 +170,8 @@ int libra_process(struct libra_session *s)
 	if (code)
 		return code;
 	pthread_mutex_lock(&s->lock);
-	/* First the wake-ups, then the ring: what comes in between is seen twice, not never. */
+	/* Wake-ups first, then the ring: a completion in between is seen twice rather than
+	 * missed. */
 	ring_look_at_socket(s);
 	ring_look(s);
 	if (s->epoll >= 0) {
