@@ -1,4 +1,4 @@
-/* Adding a frame to a bank: whole or not at all. The caller holds the job's
+/* Adding a frame to a bank: wholly or not at all. The caller holds the job's
  * lock. */
 #pragma once
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
@@ -8,19 +8,20 @@
 #include "lut.h"
 #include "survey.h"
 
-/* What can be told of a HOT frame without the job's lock. */
+/* What is known of a HOT frame without the job's lock. */
 struct judged {
 	__u32 seq;
 	__u32 flags;
 	__u32 found; /* by count and survey */
-	__u64 fresh; /* why it is refused if it was not applied before, or 0 */
-	__u64 again; /* why it is refused if it was, or 0 */
+	__u64 fresh; /* refusal if it was not applied before, or 0 */
+	__u64 again; /* refusal if it was applied before, or 0 */
 };
 
-/* is_surveyed tells whether survey looks at a frame's pairs. For "exact" arithmetic it
- * does if the sums are asked for, since the answer to a duplicate, to which nothing is
- * added, has them too; and after a frame whose pairs had to be taken back, so that a
- * sender that cannot pay for such frames does not have them added first. */
+/* is_surveyed returns whether survey checks a frame's pairs. For "exact"
+ * arithmetic it does if the sums are requested, since the answer to a
+ * duplicate, of which nothing is added, also contains them; and after a frame
+ * whose pairs had to be subtracted again, so that the frames of a sender
+ * without budget are not added first. */
 static __always_inline __u32 is_surveyed(const struct job *job, const struct sender *sender,
 					 __u32 flags)
 {
@@ -28,7 +29,7 @@ static __always_inline __u32 is_surveyed(const struct job *job, const struct sen
 }
 
 /* add adds all pairs of a frame to a bank, or returns the refusal of the first
- * that cannot be added, or THROTTLED: then all sums are as they were. */
+ * that cannot be added, or THROTTLED: then no sum has changed. */
 static __always_inline __u64 add(struct xdp_md *ctx, __u32 l3, const struct judged *f,
 				 struct job *job, struct sender *sender, struct bank *bank)
 {

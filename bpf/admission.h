@@ -1,4 +1,4 @@
-/* Who may add to which job. */
+/* Admission of senders to jobs. */
 #pragma once
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "maps.h"
@@ -14,9 +14,9 @@ static __always_inline struct job *job_of(__u32 id)
 	slots = *(volatile __u32 *)&job->slots;
 	if (!slots)
 		return NULL;
-	/* The loader writes slots last, so the other fields must be read after it.
-	 * arm64 keeps that order only for reads whose address depends on what was
-	 * read before; here it does by adding zero. */
+	/* The loader writes slots last, so the other fields must be read after
+	 * it. arm64 keeps that order only for reads whose address depends on
+	 * the earlier read; adding a zero from it creates the dependency. */
 	asm volatile("%0 &= 0" : "+r"(slots));
 	return (void *)job + slots;
 }
@@ -45,8 +45,8 @@ static __always_inline struct sender *sender_of(const struct ethernet *eth, cons
 		return NULL;
 	index = *(volatile __u32 *)found;
 	s = bpf_map_lookup_elem(&senders, &index);
-	/* The keys differ if the sender is being withdrawn, and what was found is
-	 * another's already. */
+	/* The keys differ if the sender is being withdrawn and the entry
+	 * already belongs to another. */
 	if (!s || s->key.job != key.job || s->key.sender != key.sender || s->ip != p->ip.src ||
 	    s->port != p->udp.src || s->mac[0] != eth->src[0] || s->mac[1] != eth->src[1] ||
 	    s->mac[2] != eth->src[2])

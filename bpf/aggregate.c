@@ -1,8 +1,8 @@
 //go:build ignore
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
-/* The aggregator as an XDP program. What it does is defined by the Go package
- * aggregator, whose Model it must equal bit for bit; the order of its checks is
- * part of that. */
+/* The aggregator as an XDP program. The Go package aggregator defines its
+ * behaviour: it must equal the package's Model bit for bit, including the order
+ * of checks. */
 
 #include "admission.h"
 #include "forward.h"
@@ -16,8 +16,8 @@ static __always_inline int refuse_global(struct xdp_md *ctx, __u32 l3, __u32 cod
 	return refuse(ctx, l3, REFUSAL(code, 0, value));
 }
 
-/* refuse_job also counts for the sender, if that is admitted. The caller does
- * not hold the job's lock. */
+/* refuse_job also counts for the sender, if it is admitted. The caller does not
+ * hold the job's lock. */
 static __always_inline int refuse_job(struct xdp_md *ctx, __u32 l3, struct job *job,
 				      struct sender *s, __u64 why)
 {
@@ -51,7 +51,7 @@ static __always_inline int intact(struct xdp_md *ctx, __u32 l3, struct ipv4 *ip,
 		sum += sum_tail(ctx, l3 + ENVELOPE_LEN, length - sizeof(*udp));
 	if (fold(sum) == 0xffff)
 		return 1;
-	/* CHECKSUM_PARTIAL of the kernel: the rest is left to a network card. */
+	/* CHECKSUM_PARTIAL of the kernel: left to a network card. */
 	if (udp->check == fold(pseudo)) {
 		COUNT(partial_checksum);
 		return 0;
@@ -71,7 +71,7 @@ static __always_inline int answer_all(__u32 id, int action)
 	return action == XDP_TX ? to_all(id) : action;
 }
 
-/* hot decides about a HOT frame of an admitted sender. */
+/* hot processes a HOT frame of an admitted sender. */
 static __always_inline int hot(struct xdp_md *ctx, __u32 l3, struct packet *p, struct job *job,
 			       struct sender *sender)
 {
@@ -104,7 +104,7 @@ static __always_inline int hot(struct xdp_md *ctx, __u32 l3, struct packet *p, s
 		if (!pay(sender))
 			goto throttled;
 		f.fresh = diagnose(ctx, l3, job);
-		/* The answer to a duplicate may carry sums, so the ranks are
+		/* The answer to a duplicate may contain sums, so the ranks are
 		 * checked although nothing is added. */
 		f.again = f.flags & FLAG_WANT_SUM ? diagnose_ranks(ctx, l3, job) : 0;
 	}
@@ -152,7 +152,7 @@ throttled:
 	return XDP_DROP;
 }
 
-/* scale decides about a SCALE frame of an admitted sender. */
+/* scale processes a SCALE frame of an admitted sender. */
 static __always_inline int scale(struct xdp_md *ctx, __u32 l3, struct packet *p, struct job *job,
 				 struct sender *sender)
 {
@@ -185,8 +185,8 @@ static __always_inline int scale(struct xdp_md *ctx, __u32 l3, struct packet *p,
 	return answer_all(id, acknowledge_scale(ctx, l3, &d));
 }
 
-/* serve decides about a frame that is addressed to the aggregator. It is a
- * global function so that the verifier checks it once, for any l3. */
+/* serve processes a frame that is addressed to the aggregator. It is a global
+ * function so that the verifier checks it once, for any l3. */
 __noinline int serve(struct xdp_md *ctx, __u32 l3)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -206,7 +206,7 @@ __noinline int serve(struct xdp_md *ctx, __u32 l3)
 	}
 	type = p->header.version_type & 0xf;
 	if (type == TYPE_ACK || type == TYPE_ERROR) {
-		/* Of any version: two aggregators that answer each other's
+		/* Of any version: two aggregators answering each other's
 		 * answers would never stop. */
 		COUNT(unexpected);
 		return XDP_DROP;

@@ -30,53 +30,50 @@ type Options struct {
 	// are forwarded. 0 means [wire.DefaultPort].
 	Port uint16
 
-	// MaxSenders bounds the admitted senders of all jobs together; each
-	// takes 4 KiB. 0 means 1024.
+	// MaxSenders limits the number of admitted senders of all jobs together; each takes 4 KiB. 0
+	// means 1024.
 	MaxSenders int
 
-	// Budget is how many frames a second each sender may have processed that cost
-	// more than ordinary ones: that hold a number or rank that is refused, or
-	// numbers or sums in the upper half of the range. One second's worth of them
-	// may come at once. More are dropped and counted as Throttled. 0 means
-	// [DefaultBudget], a negative number no limit.
+	// Budget is the number of costly frames per second and sender that are processed: frames with
+	// an invalid number or rank, or with numbers or sums in the upper half of the range. A sender
+	// may send one second's budget at once. Frames beyond it are dropped and counted as Throttled.
+	// 0 means [DefaultBudget], a negative number no limit.
 	Budget int
 }
 
-// DefaultBudget is the default of [Options.Budget]. A worst frame of ten stripes
-// takes some 10 microseconds, so a sender can take half a percent of a CPU with them.
+// DefaultBudget is the default of [Options.Budget]. The most expensive frame of ten stripes takes
+// about 10 microseconds, so a sender can use half a percent of a CPU for them.
 const DefaultBudget = 500
 
-// Aggregator is an aggregator's data plane in XDP. Its methods may be called
-// from several goroutines. A call for one job does not wait for a call for
-// another.
+// Aggregator is an aggregator's data plane in XDP. Its methods may be called from several
+// goroutines. Calls for different jobs do not wait for each other.
 type Aggregator struct {
 	objects aggregateObjects
 	table   table
 	senders *senderTable
 	lut     lookupTables
 	inner   innerMaps
-	port    uint16 // that senders have if they are admitted without
+	port    uint16 // of senders that are admitted without one
 	places  [aggregator.MaxJobs]place
 
-	patience time.Duration // of Swap
-	// waits, if not nil, is called before a call for a job waits for programs to
-	// end. It is for tests.
+	patience time.Duration // limit of Swap's wait
+	// waits, if not nil, is called before a call for a job waits for programs to end. For tests.
 	waits func(job uint16)
 
-	mu     sync.Mutex // guards what follows; after the locks of a place
+	mu     sync.Mutex // guards the fields below; taken after a place's locks
 	closed bool
 	sets   map[uint16]*portSet // by job
 	ports  map[string]*port    // by interface name
-	routes map[[6]byte]uint32  // to the index of an interface
-	// withheld are the interfaces, by index, at which nothing is forwarded.
+	routes map[[6]byte]uint32  // index of the interface
+	// withheld holds the indices of interfaces without forwarding.
 	withheld map[uint32]struct{}
 	home     namespace // of the interfaces
 	failures failures
-	watch    *netdev.Watch // of what they can do, nil without routes
-	watched  chan struct{} // closed when nothing follows the watch any more
+	watch    *netdev.Watch // of the interfaces' features, nil without routes
+	watched  chan struct{} // closed when the watch's goroutine has ended
 }
 
-// innerMaps describe what each job has one or two of.
+// innerMaps are the specs of each job's own maps.
 type innerMaps struct {
 	bank, groups, ports *ebpf.MapSpec
 }
@@ -106,7 +103,7 @@ func openSpec(spec *ebpf.CollectionSpec, o Options) (*Aggregator, error) {
 	// Each sender is a host, and each job has a server.
 	spec.Maps[aggregateMapRoutes].MaxEntries = spec.Maps[aggregateMapSenders].MaxEntries + aggregator.MaxJobs
 	o.Budget = cmp.Or(o.Budget, DefaultBudget)
-	var budgetCost, budgetDepth uint64 // in nanoseconds; no limit
+	var budgetCost, budgetDepth uint64 // in nanoseconds; zero: no limit
 	if o.Budget > 0 {
 		budgetDepth = uint64(time.Second)
 		budgetCost = max(1, budgetDepth/uint64(o.Budget))
@@ -149,17 +146,16 @@ func openSpec(spec *ebpf.CollectionSpec, o Options) (*Aggregator, error) {
 	return a, nil
 }
 
-// networkOrder returns x such that its bytes in memory are big-endian.
+// networkOrder returns a number whose bytes in memory are x in big-endian order.
 func networkOrder(x uint16) uint16 {
 	var b [2]byte
 	binary.BigEndian.PutUint16(b[:], x)
 	return binary.NativeEndian.Uint16(b[:])
 }
 
-// Attach puts the program on an interface. It never replaces another program:
-// it returns [afxdp.ErrProgramAttached] instead. The interface is a port of the
-// aggregator from now on, may be named in AddRoute, and gets the results of
-// rounds of those jobs that have a sender without a route.
+// Attach attaches the program to an interface. It never replaces another program: it returns
+// [afxdp.ErrProgramAttached] instead. The interface becomes a port of the aggregator, which
+// AddRoute may name, and gets the results of rounds of jobs that have a sender without a route.
 func (a *Aggregator) Attach(iface string, mode afxdp.AttachMode) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -197,8 +193,7 @@ func (a *Aggregator) Mode(iface string) (afxdp.AttachMode, bool) {
 	return at.Mode(), true
 }
 
-// Detach takes the program off an interface. It is no error if it is not
-// there.
+// Detach removes the program from an interface. It is not an error if it is not attached.
 func (a *Aggregator) Detach(iface string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -208,7 +203,7 @@ func (a *Aggregator) Detach(iface string) error {
 	return a.detach(iface)
 }
 
-// detach takes the program off a port. The caller holds the lock.
+// detach removes the program from a port. The caller holds the lock.
 func (a *Aggregator) detach(iface string) error {
 	at := a.ports[iface]
 	delete(a.ports, iface)

@@ -6,17 +6,17 @@
 #include "lock.h"
 #include "reply.h"
 
-/* What answers a frame that is not refused. */
+/* The answer to a frame that is not refused. */
 enum answer {
 	PLAIN_ACK,
 	COVER_ACK,
-	NOTHING, /* until a later frame asks */
-	SUMS, /* which have replaced the frame's values */
+	NOTHING, /* no answer until a later frame requests one */
+	SUMS, /* the sums have replaced the frame's values */
 	SUMS_TO_ALL,
 };
 
-/* apply_new applies a frame that was not applied before, or returns why it is
- * refused: then it has changed nothing. */
+/* apply_new applies a frame that was not applied before, or returns its
+ * refusal: then it has changed nothing. */
 static __always_inline __u64 apply_new(struct xdp_md *ctx, __u32 l3, const struct judged *f,
 				       struct job *job, struct sender *sender, struct bank *bank)
 {
@@ -42,8 +42,8 @@ static __always_inline void count_duplicate(struct job *job, struct sender *send
 }
 
 /* apply applies a frame of a job without rounds, unless it was applied before,
- * and sets what answers it; or it returns why the frame is refused. The caller
- * holds the job's lock. */
+ * and sets its answer; or it returns the frame's refusal. The caller holds the
+ * job's lock. */
 static __always_inline __u64 apply(struct xdp_md *ctx, __u32 l3, const struct judged *f,
 				   struct job *job, struct sender *sender, struct bank *bank,
 				   enum answer *answer)

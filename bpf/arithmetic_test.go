@@ -15,16 +15,15 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// pairBits returns a function that draws the bits of a pair: numbers as in
-// training, numbers that take sums to the ends of their range and back, and now
-// and then any bits.
+// pairBits returns a function that draws the bits of a pair: numbers as in training, numbers that
+// move sums to the ends of their range and back, and sometimes arbitrary bits.
 func pairBits(rng *rand.Rand, a aggregator.Arithmetic) func() uint32 {
 	return func() uint32 {
 		kind := rng.IntN(200)
 		switch {
 		case kind == 0 && a == aggregator.Fixed:
 			return [...]uint32{1 << 31, math.MaxInt32, 0, math.MaxUint32}[rng.IntN(4)]
-		case kind == 0: // but no infinities: they would refuse most frames
+		case kind == 0: // but no infinities, which would refuse most frames
 			return rng.Uint32() &^ (1 << (23 + rng.IntN(8)))
 		case a == aggregator.Fixed:
 			return uint32(int32(rng.NormFloat64() * math.Exp2(float64(rng.IntN(31)))))

@@ -25,8 +25,7 @@ func TestAnswersOnInterface(t *testing.T) {
 			inNetwork(t, 1, testbed.VethConfig{MTU: wire.MaxMTU}, func() {
 				p := openPair(t)
 				d := p.Device.(*device)
-				// The program at the host's end also switches on what a veth
-				// needs to receive from XDP.
+				// The program at the host's end also enables what a veth needs to receive from XDP.
 				equipHost(t, "host0")
 				if err := d.Attach("port0", mode); err != nil {
 					t.Fatal(err)

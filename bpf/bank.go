@@ -31,8 +31,8 @@ type bankValue struct {
 	pairs  uint64
 }
 
-// JobMemory is what the two banks of a job take, in bytes. It does not depend on
-// the number of slots: the kernel wants all inner maps of a map alike.
+// JobMemory is the size of a job's two banks, in bytes. It does not depend on the number of slots:
+// the kernel requires equal inner maps of a map.
 const JobMemory = 2 * uint64(unsafe.Sizeof(bankValue{}))
 
 // mapMemory maps the first size bytes of a map's values into this process.
@@ -60,8 +60,8 @@ func newBank(spec *ebpf.MapSpec) (*bank, error) {
 	return &bank{m: m, mem: mem, sums: (*bankValue)(unsafe.Pointer(&mem[0]))}, nil
 }
 
-// close releases the bank's memory; the kernel's part goes with the last
-// reference, which is the map of current banks or a program that still runs.
+// close unmaps the bank. The kernel frees it with the last reference, held by the map of banks or
+// by a program that still runs.
 func (b *bank) close() error {
 	if b == nil {
 		return nil

@@ -86,7 +86,7 @@ func benchmarkJob(b *testing.B, job aggregator.JobConfig, stripes, spread int) {
 		b.Fatal(err)
 	}
 	defer feeder.Close()
-	n := min(b.N, 1<<20) // more gives no more digits
+	n := min(b.N, 1<<20) // more runs give no more digits
 	b.ResetTimer()
 	ns, own, err := feeder.Run(n)
 	b.StopTimer()

@@ -1,10 +1,9 @@
 /* Answers to all senders of a job.
  *
  * They go to a multicast address of the job, so that a switch behind a port
- * brings them to all hosts there, by a redirect to all ports of a set. Every job
- * has a set of its own, which the loader keeps: the ports behind which the job's
- * senders are, also that on which the frame came in. Other jobs' senders get
- * nothing. */
+ * delivers them to all its hosts, by a redirect to all ports of a set. Each job
+ * has its own set, which the loader maintains: the ports of the job's senders,
+ * including the frame's ingress port. Other jobs' senders get nothing. */
 #pragma once
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "reply.h"
@@ -12,8 +11,8 @@
 #define ALL_SENDERS 0xffff
 #define ALL_OF(job) (239U << 24 | 76U << 16 | (job)) /* RFC 2365 */
 
-/* from_all makes a frame one that came from all senders of its job, so that its
- * answer, with the result of a round, goes to all of them. */
+/* from_all rewrites a frame as if all senders of its job had sent it, so that
+ * its answer, with the result of a round, goes to all of them. */
 static __always_inline int from_all(struct xdp_md *ctx, __u32 l3, __u32 round)
 {
 	struct ethernet *eth = (void *)(long)ctx->data;

@@ -22,9 +22,8 @@ func openWithBudget(tb testing.TB, budget int) *device {
 	return openWith(tb, Options{Address: conformance.Aggregator.IP, Budget: budget})
 }
 
-// costly are changes of a good frame of ten dense stripes that make it cost more,
-// and whether it is then refused in a job of 30,000 slots whose last slot holds three
-// quarters of the range.
+// costly are changes that make a valid frame of ten dense stripes costly, and whether it is then
+// refused in a job of 30,000 slots whose last slot holds three quarters of the range.
 var costly = []struct {
 	name    string
 	mode    aggregator.Mode
@@ -43,7 +42,7 @@ var costly = []struct {
 	{"WANT_SUM, half-range values", aggregator.FetchAdd, false, halves},
 }
 
-// halves adds half the range to a slot and takes it away again.
+// halves adds half the range to a slot and subtracts it again.
 func halves(p []byte) {
 	s := wire.StripeAt(p, 9)
 	for lane, sign := range map[int]float64{20: -1, 21: 1} {
@@ -52,7 +51,7 @@ func halves(p []byte) {
 	}
 }
 
-// startCostly starts a job that the costly frames of one kind are for.
+// startCostly starts a job for the costly frames of one kind.
 func startCostly(tb testing.TB, d *device, mode aggregator.Mode) (aggregator.JobConfig, wire.Flags) {
 	tb.Helper()
 	job := aggregator.JobConfig{ID: 21, Mode: mode, Exp: -46, Slots: 30_000}
@@ -66,11 +65,11 @@ func startCostly(tb testing.TB, d *device, mode aggregator.Mode) (aggregator.Job
 	return job, 0
 }
 
-// The costly frames of a sender that are processed in a second are bounded: those
-// beyond are dropped, counted, and change nothing. Ordinary frames, and the costly
-// ones of other senders, do not suffer.
+// The costly frames of a sender that are processed in a second are limited: frames beyond the limit
+// are dropped, counted, and change nothing. Ordinary frames, and costly frames of other senders,
+// are not affected.
 func TestBudget(t *testing.T) {
-	const budget = 5 // few, or a machine that is slow at them would never use it up
+	const budget = 5 // few, because a slow machine would never use up more
 	for _, c := range costly {
 		t.Run(c.name, func(t *testing.T) {
 			d := openWithBudget(t, budget)
@@ -116,8 +115,8 @@ func TestBudget(t *testing.T) {
 				t.Errorf("%d frames were processed, want %d at least", processed, budget)
 			}
 			if c.name == "half-range values" {
-				// What was added already costs this sender, too: after its first such frame its frames are
-				// looked at before they are added.
+				// After its first such frame a sender's frames are surveyed before they are added,
+				// so frames that could be added cost budget, too.
 				for again := 0; ; again++ {
 					seq = 0 // number 1
 					if v := send(0, true); v == aggregator.Drop {
@@ -158,7 +157,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// Ordinary frames are not paid for, whatever the arithmetic.
+// Ordinary frames cost no budget, in any arithmetic.
 func TestOrdinaryFramesAreFree(t *testing.T) {
 	const budget = 5
 	for _, arithmetic := range []aggregator.Arithmetic{aggregator.Exact, aggregator.Fixed, aggregator.LUT} {
@@ -185,7 +184,7 @@ func TestOrdinaryFramesAreFree(t *testing.T) {
 	}
 }
 
-// What costly frames cost, with and without a budget that is used up.
+// The cost of costly frames, with and without a budget that is used up.
 func BenchmarkCostly(b *testing.B) {
 	for _, c := range costly {
 		for _, budget := range []int{-1, 1} {
@@ -197,7 +196,7 @@ func BenchmarkCostly(b *testing.B) {
 					c.change(f[wire.EnvelopeLen:])
 					conformance.Repair(f)
 				}
-				answer := len(frames[0]) // of those that are dropped, too
+				answer := len(frames[0]) // also of dropped frames
 				if budget < 0 {
 					answer = wire.EnvelopeLen + wire.HeaderLen
 				}

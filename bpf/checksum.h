@@ -1,5 +1,5 @@
-/* Internet checksums (RFC 1071). The sums are taken over words as they lie in
- * memory: a one's-complement sum is the same in either byte order. */
+/* Internet checksums (RFC 1071). Words are summed in memory byte order: a
+ * one's-complement sum is the same in either order. */
 #pragma once
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "stripes.h"
@@ -30,7 +30,7 @@ static __always_inline __u64 sum_words(const void *words, int n)
 	return even + odd;
 }
 
-/* sum_stripes adds the n whole stripes behind the Libra header. */
+/* sum_stripes sums the n whole stripes after the Libra header. */
 __noinline __u64 sum_stripes(struct xdp_md *ctx, __u32 l3, __u32 n)
 {
 	void *end;
@@ -58,8 +58,8 @@ struct tail {
 
 #define CHUNK 16
 
-/* The verifier accepts no larger offset of a chunk. What lies behind is not
- * summed, so a frame that long counts as damaged. */
+/* The verifier accepts no larger offset of a chunk. Bytes after it are not
+ * summed, so a longer frame counts as damaged. */
 #define MAX_OFFSET (0xffff - CHUNK)
 
 /* sum_chunk adds the next up to CHUNK bytes of a tail. */
@@ -83,7 +83,7 @@ static long sum_chunk(__u32 i, void *arg)
 	for (int j = 0; j < CHUNK - 1; j++) {
 		if (j >= left || p + j + 1 > end)
 			break;
-		/* The tail begins at an even offset of what is summed, so
+		/* The tail begins at an even offset of the summed bytes, so
 		 * byte j counts as the first or the second of a word. */
 		t->sum += bpf_htons(*(__u8 *)(p + j) << (j & 1 ? 0 : 8));
 	}
@@ -91,7 +91,7 @@ static long sum_chunk(__u32 i, void *arg)
 }
 
 /* sum_tail adds any number of bytes from an offset of the frame on. It is for
- * bodies that are no HOT frame: it takes a call for every chunk. */
+ * bodies other than HOT frames: it takes a call for every chunk. */
 __noinline __u64 sum_tail(struct xdp_md *ctx, __u32 offset, __u32 length)
 {
 	struct tail t = { .ctx = ctx, .offset = offset, .length = length };

@@ -20,16 +20,15 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// onEachCPU runs work at once on CPUs 0 and 1, each with a device of its own
-// on the same program. The goroutines stay within lag steps of each other if
-// they call the barrier before each step.
+// onEachCPU runs work at once on CPUs 0 and 1, each with its own device on the same program. The
+// goroutines stay within lag steps of each other if they call the barrier before each step.
 func onEachCPU(t *testing.T, a *Aggregator, work func(cpu int, d *device, barrier func(step int))) {
 	t.Helper()
 	const lag = 4
 	if runtime.NumCPU() < 2 {
 		t.Skip("two CPUs at once need two CPUs")
 	}
-	if procs := runtime.GOMAXPROCS(0); procs < 2 { // or Go would let one goroutine run at a time
+	if procs := runtime.GOMAXPROCS(0); procs < 2 { // otherwise Go would run one goroutine at a time
 		runtime.GOMAXPROCS(2)
 		defer runtime.GOMAXPROCS(procs)
 	}
@@ -207,8 +206,8 @@ func swapWhileAdding(t *testing.T, job aggregator.JobConfig) {
 	t.Logf("%d harvests", harvests)
 }
 
-// Sums of table lookups depend on the order of frames, so each CPU gets slots of
-// its own. Nothing else keeps the CPUs apart.
+// Sums of table lookups depend on the order of frames, so each CPU gets its own slots. Otherwise
+// the CPUs are independent of each other's order.
 func TestCPUsAddByTables(t *testing.T) {
 	p := openPair(t)
 	job := aggregator.JobConfig{ID: 40, Arithmetic: aggregator.LUT, Slots: 16}
@@ -251,8 +250,7 @@ func TestCPUsAddByTables(t *testing.T) {
 	}
 }
 
-// Sums overflow all the time on both CPUs; what remains must be the sum of
-// the frames that were acknowledged.
+// Sums overflow all the time on both CPUs; the final sums must be those of the acknowledged frames.
 func TestCPUsRefuseWholeFrames(t *testing.T) {
 	d := open(t)
 	job := aggregator.JobConfig{ID: 9, Slots: 8, Exp: -40}

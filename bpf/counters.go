@@ -95,7 +95,7 @@ func (a *Aggregator) SenderCounters(id, sender uint16) (aggregator.SenderCounter
 	}, nil
 }
 
-// sum adds up the counters that concern no job over all CPUs.
+// sum adds up the counters that belong to no job over all CPUs.
 func (a *Aggregator) sum() (aggregateCounters, error) {
 	var perCPU []aggregateCounters
 	if err := a.objects.Counts.Lookup(uint32(0), &perCPU); err != nil {
@@ -126,8 +126,8 @@ func refusals(counts *[16]uint64) (r aggregator.Refusals) {
 	return r
 }
 
-// RunTime returns for how long the program has run on all CPUs, while the kernel
-// counted that (ebpf.EnableStats).
+// RunTime returns how long the program has run on all CPUs while the kernel measured it
+// (ebpf.EnableStats).
 func (a *Aggregator) RunTime() (time.Duration, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Each CPU counts for itself; what is read is the sum over all of them.
+// Each CPU has its own counters; reading returns the sum over all of them.
 func TestCountersAreOfAllCPUs(t *testing.T) {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
@@ -52,7 +52,7 @@ func TestCountersAreOfAllCPUs(t *testing.T) {
 	}
 }
 
-// A frame that does not get the job's lock is dropped and counted, and changes nothing.
+// A frame that cannot take the job's lock is dropped and counted, and changes nothing.
 func TestHeldLockDropsFrames(t *testing.T) {
 	for name, job := range map[string]aggregator.JobConfig{
 		"hot":   {ID: 5, Mode: aggregator.Combine, Slots: 100},

@@ -20,7 +20,7 @@ import (
 
 var frames = flag.Int("frames", defaultFrames, "number of random frames that the differential test compares")
 
-// needPrivileges is the one reason why a test of this package is skipped.
+// needPrivileges is the only reason to skip a test of this package.
 func needPrivileges(tb testing.TB) {
 	tb.Helper()
 	if os.Geteuid() != 0 {
@@ -33,8 +33,8 @@ func needPrivileges(tb testing.TB) {
 type device struct {
 	*Aggregator
 	out [4096]byte
-	// ports are the indices of interfaces in the caller's namespace by which
-	// frames come in. Without any they come in by the loopback interface.
+	// ports are the indices of interfaces in the caller's namespace on which frames arrive. If
+	// there are none, frames arrive on the loopback interface.
 	ports []uint32
 }
 
@@ -45,8 +45,8 @@ type xdpContext struct {
 	Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32
 }
 
-// testRunRoom is how many bytes of a frame a program sees in a test run: a page, less the kernel's headroom and
-// struct skb_shared_info. What is beyond is a fragment.
+// testRunRoom is the number of bytes of a frame that a program sees in a test run: a page minus the
+// kernel's headroom and struct skb_shared_info. The rest is a fragment.
 const testRunRoom = 4096 - 256 - 320
 
 // Values of enum xdp_action.
@@ -129,8 +129,8 @@ func newModel(tb testing.TB) *aggregator.Model {
 	return m
 }
 
-// openPair loads the program and sets it and a model up alike. Frames come in by
-// the named interfaces; without any, by the loopback interface as port 0.
+// openPair loads the program and configures it and a model equally. Frames arrive on the named
+// interfaces, or, without any, on the loopback interface as port 0.
 func openPair(tb testing.TB, ports ...string) *conformance.Pair {
 	tb.Helper()
 	d, m := open(tb), newModel(tb)
@@ -149,9 +149,9 @@ func openPair(tb testing.TB, ports ...string) *conformance.Pair {
 	return &conformance.Pair{Device: d, Model: m}
 }
 
-// route gives the program routes, by the numbers of d.ports; port 0 without any is
-// the loopback interface, others then are none: a test run redirects nothing, so
-// frames may be forwarded to any.
+// route gives the program routes, by the numbers of d.ports; without any, port 0 is the loopback
+// interface and other ports do not exist: a test run redirects nothing, so frames may be forwarded
+// to any port.
 func (d *device) route(tb testing.TB, routes []conformance.Route) {
 	tb.Helper()
 	const loopback = 1
@@ -173,8 +173,8 @@ func (d *device) route(tb testing.TB, routes []conformance.Route) {
 	}
 }
 
-// usePorts makes frames come in by interfaces of the caller's namespace, whose
-// thread is the only one that can process them then.
+// usePorts makes frames arrive on interfaces of the caller's namespace. Then only the caller's
+// thread can process them.
 func (d *device) usePorts(tb testing.TB, names ...string) {
 	tb.Helper()
 	for _, name := range names {

@@ -34,7 +34,7 @@ func TestAggregateEqualsModel(t *testing.T) {
 
 func TestReadmission(t *testing.T) { conformance.TestReadmission(t, open(t)) }
 
-// The differential test is worth what its frames reach.
+// The differential test is only as good as the cases that its frames reach.
 func TestGeneratorReachesEveryRefusal(t *testing.T) {
 	p := openPair(t)
 	g := conformance.NewGenerator(2)
@@ -133,8 +133,8 @@ func TestGoldenFramesEqualModel(t *testing.T) {
 	}
 }
 
-// FuzzAggregateEqualsModel gives the fuzzer's frames to the program and to the
-// model. Sums and duplicate filters go on from frame to frame.
+// FuzzAggregateEqualsModel gives the fuzzer's frames to the program and to the model. Sums and
+// duplicate filters carry over from frame to frame.
 func FuzzAggregateEqualsModel(f *testing.F) {
 	needPrivileges(f)
 	g := conformance.NewGenerator(3)
@@ -144,7 +144,7 @@ func FuzzAggregateEqualsModel(f *testing.F) {
 	p := openPair(f)
 	f.Fuzz(func(t *testing.T, frame []byte, repair bool) {
 		if len(frame) < 14 || len(frame) > testRunRoom {
-			return // no Ethernet frame, or larger than the test run's buffer
+			return // not an Ethernet frame, or larger than the test run's buffer
 		}
 		frame = append([]byte(nil), frame...)
 		if repair {

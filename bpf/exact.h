@@ -6,7 +6,8 @@
 
 /* A float32 is out of range from this biased exponent on: |value| >= 2^(63+exp)
  * is 127 + 63 + exp. The largest exp keeps it below 255, so that infinities and
- * NaNs are out of range too. A number below half of that, 2^(62+exp), is plain. */
+ * NaNs are also out of range. A number below half of that, 2^(62+exp), is
+ * plain. */
 #define EXPONENT_LIMIT(exp) (190 + (exp))
 
 static __always_inline __s64 exponent_of(__u32 bits)
@@ -14,10 +15,10 @@ static __always_inline __s64 exponent_of(__u32 bits)
 	return bits >> 23 & 0xff;
 }
 
-/* The distance of a number tells by how much its significand, at the top of a word, is
- * shifted to be units, but for the last step, which rounds. It is the difference of
- * exponents: from 1, for the largest plain numbers, to FAR, for those of half a unit;
- * 0 or less for what is not plain. */
+/* The distance of a number is the shift that turns its significand, at the top
+ * of a word, into units, except for the last step, which rounds. It is the
+ * difference of exponents: from 1, for the largest plain numbers, to FAR, for
+ * half a unit; 0 or less for numbers that are not plain. */
 #define FAR 63
 
 /* units_of converts float32 bits that are in range to nearest, ties away from zero. */
@@ -33,15 +34,16 @@ static __always_inline __s64 units_of(__u32 bits, __s64 exp)
 	return (n ^ negative) - negative;
 }
 
-/* For plain numbers, one subtraction gives distance and sign: that of a number's bits,
- * doubled, from reach_of. Above the fraction, the difference has the distance, plus
- * NEARER. A set sign, doubled, is 2^32, which makes the difference negative, and leaves
- * its lower half as it is. There, numbers that are not plain, or vanish, are less than
- * plain ones: exp is from -100 to 60, so whatever the exponent, NEARER and the distance
- * are from 26 to 441, and wrap at 256. */
+/* For plain numbers, one subtraction gives distance and sign: reach_of minus
+ * the doubled bits of the number. Above the fraction, the difference contains
+ * the distance plus NEARER. A set sign bit, doubled, is 2^32, which makes the
+ * difference negative but does not change its lower half. In that half, numbers
+ * that are not plain, or round to zero, give less than plain ones: exp is from
+ * -100 to 60, so for any exponent NEARER plus the distance is from 26 to 441,
+ * and wraps at 256. */
 #define EXPONENT_SHIFT 24
 #define NEARER (256 - 1 - FAR)
-#define NEAREST ((NEARER + 1U) << EXPONENT_SHIFT) /* the least difference if plain */
+#define NEAREST ((NEARER + 1U) << EXPONENT_SHIFT) /* the least difference of a plain number */
 
 static __always_inline __u64 reach_of(__s64 exp)
 {
@@ -54,30 +56,31 @@ static __always_inline __s64 plain_units(__u64 doubled, __u64 difference)
 {
 	__u64 n = doubled | 1 << EXPONENT_SHIFT;
 
-	FORGET(n); /* or clang sets the bit later, from a constant that must be loaded */
+	FORGET(n); /* otherwise clang sets the bit later, from a constant that it must load */
 	n <<= 39;
-	/* In assembly, because in C no shift is by more than 63. A shift by a register looks
-	 * at its lowest six bits alone: NEARER is a multiple of 64, and the sign is above. */
+	/* In assembly, because C does not define shifts by more than 63. A
+	 * shift by a register uses only its lowest six bits: NEARER is a
+	 * multiple of 64, and the sign is above. */
 	asm volatile("%0 s>>= %1" : "+r"(difference) : "i"(EXPONENT_SHIFT));
 	asm volatile("%0 >>= %1" : "+r"(n) : "r"(difference));
 	asm volatile("%0 s>>= 63" : "+r"(difference));
-	asm volatile("%0 ^= %1" : "+r"(n) : "r"(difference)); /* clang would copy one */
-	/* A negative number has become -n - 1. So either sign takes 1 before the shift, and
-	 * halves go away from zero. */
+	asm volatile("%0 ^= %1" : "+r"(n) : "r"(difference)); /* clang would copy a register */
+	/* A negative number has become -n - 1. So 1 is added before the shift
+	 * for either sign, and halves are rounded away from zero. */
 	return (__s64)(n + 1) >> 1;
 }
 
-/* to_float converts to the nearest float32, ties to even. It has no branch, for
- * the verifier's sake: it would follow each through the rest of the frame. */
+/* to_float converts to the nearest float32, ties to even. It has no branch,
+ * because the verifier would follow each through the rest of the frame. */
 static __always_inline __u32 to_float(__s64 n, __s64 exp)
 {
 	__u64 negative = n >> 63, biased = 127 + 62 + exp, upper, shift, nonzero;
 	__u64 m = ((__u64)n ^ negative) - negative;
 
-	m -= m >> 63; /* 2^63 has one bit too many, and 2^63 - 1 becomes the same float */
+	m -= m >> 63; /* 2^63 is one bit too long, and 2^63 - 1 becomes the same float */
 	nonzero = (__s64)-m >> 63;
 	/* Normalise to 63 bits. A step shifts by 2^log if the 2^log upper bits
-	 * are zero: then they minus 1 is negative. */
+	 * are zero: then upper - 1 is negative. */
 #pragma unroll
 	for (int log = 5; log >= 3; log--) {
 		upper = m >> (63 - (1 << log));
@@ -90,8 +93,8 @@ static __always_inline __u32 to_float(__s64 n, __s64 exp)
 	m <<= shift & 63;
 	biased -= shift;
 	/* Round 63 bits to 24: half of the last place less one, plus the last
-	 * bit kept, carries exactly where nearest-even rounds up. A carry out of
-	 * the significand ends up in the exponent, where it belongs. */
+	 * bit kept, carries exactly where nearest-even rounds up. A carry out
+	 * of the significand correctly increments the exponent. */
 	m += (1ULL << 38) - 1 + (m >> 39 & 1);
 	return (negative & 1) << 31 | (((biased - 1) << 23) + (m >> 39) & nonzero);
 }
@@ -120,7 +123,7 @@ static long add_pair(__u32 i, void *arg)
 	return 0;
 }
 
-/* undo_pair takes a pair back. */
+/* undo_pair subtracts a pair again. */
 static long undo_pair(__u32 i, void *arg)
 {
 	struct walk *w = arg;
@@ -131,8 +134,8 @@ static long undo_pair(__u32 i, void *arg)
 	return 0;
 }
 
-/* add_carefully adds pair by pair until a sum overflows. Then it takes all back
- * and returns the refusal; otherwise 0. */
+/* add_carefully adds pair by pair until a sum overflows. Then it subtracts all
+ * of them again and returns the refusal; otherwise 0. */
 __noinline __u64 add_carefully(struct xdp_md *ctx, __u32 l3, const struct job *job,
 			       struct bank *bank)
 {
@@ -146,16 +149,17 @@ __noinline __u64 add_carefully(struct xdp_md *ctx, __u32 l3, const struct job *j
 	return w.result;
 }
 
-/* What all lanes of a frame have in common. */
+/* What all lanes of a frame share. */
 struct exact {
-	volatile __u64 reach; /* on the stack, because registers are scarce */
+	volatile __u64 reach; /* on the stack, because there are too few registers */
 	__u64 limit;          /* of a slot's place in the bank, in bytes */
 	__u64 half;           /* of the range */
 	__u64 beyond;         /* top bit: a number was not plain, or a sum left the lower half */
 };
 
-/* rank_beyond is what move_exact_stripe returns for a rank that is not the job's. From
- * a constant, clang would load it before each comparison that may lead here. */
+/* rank_beyond is what move_exact_stripe returns for a rank out of the job's
+ * range. Clang would load a constant before each comparison that may lead
+ * here. */
 static __always_inline int rank_beyond(void)
 {
 	int yes;
@@ -164,11 +168,11 @@ static __always_inline int rank_beyond(void)
 	return yes;
 }
 
-/* move_exact_stripe adds the pairs of a stripe, or takes back what it has added. It
- * leaves out numbers that are not plain, and ends at a rank that is not the job's; it
- * tells whether it did. Both depend on the frame alone, so what is taken back is what
- * was added. The order does not matter: sums that wrapped on the way there wrap on the
- * way back. */
+/* move_exact_stripe adds the pairs of a stripe, or subtracts them again. It
+ * skips numbers that are not plain, stops at a rank out of the job's range, and
+ * returns whether it stopped. Both depend only on the frame, so the same pairs
+ * are added and subtracted. The order does not matter: sums that wrapped when
+ * adding wrap back when subtracting. */
 static __always_inline int move_exact_stripe(const struct stripe *s, __u32 dense, int take,
 					     const struct job *job, struct exact *e,
 					     struct bank *bank)
@@ -197,8 +201,8 @@ static __always_inline int move_exact_stripe(const struct stripe *s, __u32 dense
 			if (__builtin_expect(at >= e->limit, 0))
 				return rank_beyond();
 		} else {
-			/* Loaded anew: from each lane compared, the verifier would
-			 * learn another least number of slots. */
+			/* Reloaded: from each compared lane, the verifier would
+			 * learn a different minimum of slots. */
 			slots = *(volatile __u32 *)&job->slots;
 			at = bpf_ntohs(s->slots[lane]) * LANES + lane;
 			if (__builtin_expect(at >= slots, 0))
@@ -232,11 +236,11 @@ static __always_inline int move_exact_stripe(const struct stripe *s, __u32 dense
 	return 0;
 }
 
-/* move_exact adds all pairs of a frame to a bank, or takes back what it has added.
- * Adding, it returns 0 if all were plain and all sums stayed in the lower half of the
- * range, -2^62 to 2^62-1: as plain numbers are in the lower half, too, a sum that
- * overflowed cannot have. If not, some pairs are added and some are not, and all must
- * be taken back. Unused lanes must be zero. */
+/* move_exact adds all pairs of a frame to a bank, or subtracts them again. When
+ * adding, it returns 0 if all numbers were plain and all sums stayed in the
+ * lower half of the range, -2^62 to 2^62-1: since plain numbers are also in the
+ * lower half, then no sum has overflowed. If not, only some pairs are added,
+ * and they must be subtracted again. Unused lanes must be zero. */
 static __always_inline __u32 move_exact(struct xdp_md *ctx, __u32 l3, const struct job *job,
 					struct bank *bank, int take)
 {
@@ -254,8 +258,9 @@ static __always_inline __u32 move_exact(struct xdp_md *ctx, __u32 l3, const stru
 	e.limit = (__u64)job->slots << 3;
 	FORGET(e.half);
 	FORGET(e.limit);
-	/* A job has slots. The verifier has to know, or it would learn it from some
-	 * lanes and not from others, and go through the rest of the frame for each. */
+	/* A job always has slots. Without this check the verifier would learn
+	 * it from some lanes but not from others, and would check the rest of
+	 * the frame for each case. */
 	if (e.limit < 8)
 		return 1;
 	dense = p->header.flags & FLAG_DENSE;
@@ -270,8 +275,8 @@ static __always_inline __u32 move_exact(struct xdp_md *ctx, __u32 l3, const stru
 		if (ended)
 			return 1;
 	}
-	/* No comparison, for the verifier's sake: it would follow all values that
-	 * lead to either outcome. */
+	/* No comparison, because the verifier would follow all values that lead
+	 * to either outcome. */
 	FORGET(e.beyond);
 	return e.beyond >> 63;
 }

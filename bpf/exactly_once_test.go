@@ -36,11 +36,9 @@ type delivery struct {
 	seq    uint32
 }
 
-// block returns what the network delivers to two CPUs at a time during one of
-// the blocks into which the sequence numbers of all senders are divided. Every
-// new frame is delivered, in random order: every third time to both CPUs at once,
-// otherwise to either. In between, frames of this and of earlier blocks are
-// repeated.
+// block returns the deliveries to two CPUs at a time during one block of all senders' sequence
+// numbers. Every new frame is delivered, in random order: every third one to both CPUs at once, the
+// others to either. In between, frames of this and earlier blocks are repeated.
 func block(seed uint64, index int) [][2]delivery {
 	rng := rand.New(rand.NewPCG(seed, uint64(index)))
 	first := index * blockSeqs
@@ -51,8 +49,7 @@ func block(seed uint64, index int) [][2]delivery {
 		}
 	}
 	rng.Shuffle(len(fresh), func(i, k int) { fresh[i], fresh[k] = fresh[k], fresh[i] })
-	// Repetitions come from up to 40 blocks back, that is, from far behind the
-	// window, too.
+	// Repetitions are from up to 40 blocks before, that is, also from far behind the window.
 	again := func() delivery {
 		oldest := max(0, first-40*blockSeqs)
 		return delivery{rng.IntN(crowd), uint32(wire.FirstSeq + oldest + rng.IntN(first+blockSeqs-oldest))}
@@ -105,8 +102,8 @@ func crowdSender(i int) aggregator.SenderConfig {
 	return aggregator.SenderConfig{ID: uint16(i + 1), MAC: h.MAC, IP: h.IP}
 }
 
-// numbered returns a frame that was sealed with sequence number 0 with another
-// one, in buf.
+// numbered returns a copy in buf of a frame that was sealed with sequence number 0, with a
+// different number.
 func numbered(buf, frame []byte, seq uint32) []byte {
 	buf = append(buf[:0], frame...)
 	binary.BigEndian.PutUint32(buf[seqAt:], seq)
@@ -121,9 +118,8 @@ func numbered(buf, frame []byte, seq uint32) []byte {
 	return buf
 }
 
-// deliver lets eight senders send frames to a new job, n deliveries on two CPUs
-// together, and gives each frame once to a model. It returns how the job differs
-// from the model's, if it does.
+// deliver sends frames of eight senders to a new job, n deliveries on two CPUs, and gives each
+// frame once to a model. It returns the differences between the job and the model's, if any.
 func deliver(t *testing.T, d *device, job aggregator.JobConfig, n int) error {
 	t.Helper()
 	m, err := aggregator.NewModel(aggregator.Config{Address: conformance.Aggregator.IP})
@@ -146,7 +142,7 @@ func deliver(t *testing.T, d *device, job aggregator.JobConfig, n int) error {
 		frames[i] = senderFrames(t, rng, job, i)
 	}
 
-	const perBlock = crowd * blockSeqs * 4 / 3 // deliveries, about
+	const perBlock = crowd * blockSeqs * 4 / 3 // deliveries, approximately
 	blocks := max(1, n/perBlock)
 	var sent, dropped [2]int
 	onEachCPU(t, d.Aggregator, func(cpu int, d *device, barrier func(int)) {
@@ -198,8 +194,7 @@ func deliver(t *testing.T, d *device, job aggregator.JobConfig, n int) error {
 	})
 }
 
-// differences compares a job's bank and counters with the model's. Of want, the
-// pairs are missing.
+// differences compares a job's bank and counters with the model's. want has no pairs.
 func differences(d aggregator.Plane, m *aggregator.Model, id uint16, want aggregator.JobCounters) error {
 	model, err := m.JobCounters(id)
 	if err != nil {
@@ -232,8 +227,8 @@ func differences(d aggregator.Plane, m *aggregator.Model, id uint16, want aggreg
 	return errors.Join(errs...)
 }
 
-// orderless are the jobs whose sums do not depend on the order of frames. Their
-// units are so coarse that ten million frames overflow no sum.
+// orderless are jobs whose sums do not depend on the order of frames. Their units are so coarse
+// that ten million frames overflow no sum.
 var orderless = []aggregator.JobConfig{
 	{ID: 30, Arithmetic: aggregator.Exact, Exp: -20, Mode: aggregator.Combine, Slots: 100},
 	{ID: 31, Arithmetic: aggregator.Exact, Exp: -20, Mode: aggregator.FetchAdd, Slots: 100},
@@ -251,12 +246,11 @@ func TestExactlyOnce(t *testing.T) {
 	}
 }
 
-// The test above is worth something only if it notices that a filter or a lock
-// does not work.
+// The test above must notice a broken filter or lock.
 func TestExactlyOnceNoticesFaults(t *testing.T) {
 	for _, fault := range []struct {
 		name  string
-		lines []string // of the program, that do nothing any more
+		lines []string // of the program, disabled
 	}{
 		{"no filter", []string{"*place_of(sender, f->seq) = f->seq;"}},
 		{"no lock", []string{"__sync_val_compare_and_swap(&job->lock", "__sync_fetch_and_sub(&job->lock"}},
@@ -271,7 +265,7 @@ func TestExactlyOnceNoticesFaults(t *testing.T) {
 	}
 }
 
-// openFaulty loads the program without what some lines of its source store.
+// openFaulty loads the program without the stores of some lines of its source.
 func openFaulty(t *testing.T, lines []string) *device {
 	t.Helper()
 	needPrivileges(t)
@@ -294,12 +288,11 @@ func openFaulty(t *testing.T, lines []string) *device {
 	return &device{Aggregator: a}
 }
 
-// disable takes the stores and atomic operations out of a program that belong to
-// lines of its source with some text. A compare-and-swap then seems to succeed:
-// its result is where the expected value was.
+// disable removes a program's stores and atomic operations in source lines that contain a text. A
+// compare-and-swap then seems to succeed: its result is in the register of the expected value.
 func disable(t *testing.T, program *ebpf.ProgramSpec, text string) {
 	t.Helper()
-	line := "" // goes for all instructions up to the next one that has a line
+	line := "" // applies to all instructions up to the next one with a line
 	n := 0
 	for i := range program.Instructions {
 		ins := &program.Instructions[i]

@@ -19,10 +19,9 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// A switch with two ports sums the gradients that a worker behind one of them pushes.
-// Switch and hosts are network namespaces here, so the example needs root; in a program
-// of your own leave out the bed, name your interfaces, and call things directly instead
-// of in Do.
+// A switch with two ports sums the gradients of a worker behind one of them. Here, switch and hosts
+// are network namespaces, so the example needs root; in your own program leave out the bed, name
+// your interfaces, and make calls directly instead of in Do.
 func Example() {
 	ctx := context.Background()
 	check := func(err error) {
@@ -42,7 +41,7 @@ func Example() {
 	check(bed.Switch().Do(func() error {
 		for _, h := range bed.Hosts() {
 			if err := a.Attach(h.PortName, afxdp.AttachAuto); err != nil {
-				return err // afxdp.ErrProgramAttached: another's program stays
+				return err // afxdp.ErrProgramAttached: another program stays attached
 			}
 		}
 		return nil

@@ -1,13 +1,13 @@
 //go:build ignore
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
-/* What the kernel did not send of the frames that the aggregator's program gave
- * it. XDP_TX and redirects are carried out after the program has returned, in
- * batches, so only tracepoints tell. */
+/* Counts the aggregator program's frames that the kernel did not send. XDP_TX
+ * and redirects are executed in batches after the program has returned, so only
+ * tracepoints report failures. */
 
 #include "kernel.h"
 
-/* Of the kernel's structures, what is read here; the loader finds out where it is
- * (CO-RE). */
+/* The fields of the kernel's structures that are read here; the loader finds
+ * their offsets (CO-RE). */
 #define RELOCATED __attribute__((preserve_access_index))
 
 struct ns_common {
@@ -38,7 +38,7 @@ struct bpf_prog {
 /* The aggregator's program; set before loading. */
 volatile const __u32 program;
 
-/* An interface that it is attached to. */
+/* An interface with the aggregator's program. */
 struct attached {
 	__u32 namespace; /* inode number */
 	__u32 index;
@@ -81,8 +81,8 @@ static __always_inline int is_attached(struct net_device *dev)
 	return bpf_map_lookup_elem(&attachments, &key) != NULL;
 }
 
-/* (net_device *dev, bpf_prog *xdp, u32 act). In generic mode it is the failure of
- * a redirect, too. */
+/* (net_device *dev, bpf_prog *xdp, u32 act). In generic mode it is also the
+ * failure of a redirect. */
 SEC("tp_btf/xdp_exception")
 int on_exception(__u64 *args)
 {
@@ -94,7 +94,7 @@ int on_exception(__u64 *args)
 }
 
 /* (net_device *dev, int sent, int drops, int err): answers that a driver had
- * taken. */
+ * accepted. */
 SEC("tp_btf/xdp_bulk_tx")
 int on_bulk_tx(__u64 *args)
 {
@@ -105,8 +105,8 @@ int on_bulk_tx(__u64 *args)
 	return 0;
 }
 
-/* (net_device *dev, bpf_prog *xdp, void *tgt, int err, ...): a frame that was not
- * even queued. */
+/* (net_device *dev, bpf_prog *xdp, void *tgt, int err, ...): a frame that was
+ * not queued. */
 SEC("tp_btf/xdp_redirect_err")
 int on_redirect_err(__u64 *args)
 {

@@ -12,17 +12,16 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// failures counts what the kernel did not send of the frames that the program gave
-// it.
+// failures counts the program's frames that the kernel did not send.
 type failures struct {
 	objects failuresObjects
 	links   []link.Link
-	err     error // why nothing is counted
+	err     error // why frames are not counted
 }
 
-// start loads the programs and attaches them to the kernel's tracepoints, which
-// concern all interfaces of the machine. The kernel takes them off with the last
-// process that holds them. If it cannot be done, nothing is counted.
+// start loads the programs and attaches them to the kernel's tracepoints, which concern all
+// interfaces of the machine. The kernel detaches them when the last process that holds them ends.
+// If it fails, nothing is counted.
 func (f *failures) start(program *ebpf.Program) {
 	if f.links != nil || f.err != nil {
 		return
@@ -61,7 +60,7 @@ func (f *failures) load(program *ebpf.Program) error {
 	return nil
 }
 
-// attached begins to count what concerns an interface, detached ends it.
+// attached starts counting for an interface, detached stops it.
 func (f *failures) attached(n *namespace, index uint32) error {
 	if f.links == nil {
 		return nil
@@ -80,8 +79,8 @@ func (f *failures) detached(n *namespace, index uint32) error {
 	return absent(f.objects.Attachments.Delete(attachment(n, index)))
 }
 
-// attachment is the key of an interface. A network namespace has the inode number
-// of its file.
+// attachment is the key of an interface. The inode number of its file identifies a network
+// namespace.
 func attachment(n *namespace, index uint32) failuresAttached {
 	return failuresAttached{Namespace: uint32(n.ID().Inode()), Index: index}
 }
@@ -111,9 +110,8 @@ func (f *failures) close() error {
 	return errors.Join(append(errs, f.objects.Close())...)
 }
 
-// CountsFailures returns nil if the counters of frames that the kernel did not send
-// are counted, which begins with the first Attach, or the reason why they are not:
-// it takes a kernel with BTF.
+// CountsFailures returns nil if frames that the kernel did not send are counted, which starts with
+// the first Attach, or the reason why they are not: it requires a kernel with BTF.
 func (a *Aggregator) CountsFailures() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

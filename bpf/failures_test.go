@@ -19,8 +19,7 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// unsent checks what has been counted as not sent, after frames of which none
-// arrives.
+// unsent checks the counts of frames that were not sent, when none of the frames arrives.
 func unsent(t *testing.T, a *Aggregator, what string, send func(n int), answers, redirects uint64) {
 	t.Helper()
 	const frames = 200
@@ -58,7 +57,7 @@ func TestCountsWhatIsNotSent(t *testing.T) {
 		unknown := between(t, conformance.Host(0), conformance.Aggregator) // is refused
 		forwarded := between(t, conformance.Host(0), conformance.Host(1))
 
-		// A veth does not take answers while its end has neither a program nor GRO.
+		// A veth does not accept answers if its peer has neither a program nor GRO.
 		unsent(t, a, "answers to a host without XDP", sender(unknown), 1, 0)
 		equipHost(t, "host0")
 		unsent(t, a, "answers to a host with XDP", sender(unknown), 0, 0)
@@ -113,7 +112,7 @@ func TestCountsWhatIsNotSent(t *testing.T) {
 
 var isTracing = regexp.MustCompile(`link_type:\s(tracing|raw_tracepoint)`)
 
-// Nothing of the counting outlives the aggregator.
+// The counting programs end with the aggregator.
 func TestFailureCountersAreTakenDown(t *testing.T) {
 	inNamespace(t, 1, func() {
 		tracing := func() (n int) {

@@ -11,11 +11,11 @@
 
 /* Set before loading, in bytes. */
 volatile const __u32 length; /* of all frames */
-volatile const __s32 longer; /* answers are than the frames */
+volatile const __s32 longer; /* by how much answers are longer than frames */
 
 struct stored {
-	__u8 bytes[3520]; /* what a test run has room for in one piece */
-	__u32 sum; /* that the checksum complements, without the sequence number */
+	__u8 bytes[3520]; /* the most that fits a test run's single buffer */
+	__u32 sum; /* sum under the checksum, without the sequence number */
 };
 
 struct {
@@ -25,7 +25,7 @@ struct {
 	__type(value, struct stored);
 } frames SEC(".maps");
 
-/* The program that gets the frames. */
+/* The program under test. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 1);
@@ -55,8 +55,8 @@ int feed(struct xdp_md *ctx)
 	return XDP_ABORTED;
 }
 
-/* Only changes a frame's length to that of its answer, so that feed has to change it
- * back. */
+/* Only sets a frame's length to that of its answer, so that feed has to reset
+ * it. */
 SEC("xdp")
 int idle(struct xdp_md *ctx)
 {

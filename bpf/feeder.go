@@ -18,17 +18,14 @@ import (
 // FeederFrames is the number of frames of a [Feeder], a power of two.
 const FeederFrames = 64
 
-// Feeder measures the aggregator's program without a network: it gives the
-// program a new frame in every iteration of a test run (BPF_PROG_TEST_RUN),
-// inside the kernel. Repeating a test run with one frame would not measure what
-// we want: the frame has become its own answer after the first time, and its
-// sequence number a duplicate. A system call for each frame would measure the
-// system call.
+// Feeder measures the aggregator's program without a network: it gives the program a new frame in
+// every iteration of a test run (BPF_PROG_TEST_RUN), inside the kernel. A repeated test run with
+// one frame would not do: after the first iteration the frame has become its own answer, and its
+// sequence number is a duplicate. A system call for each frame would measure the system call.
 //
-// The feeder is an XDP program (feeder.c): it restores the frame's length, copies the
-// next of its frames from a map into it, with the next sequence number and the
-// checksum that belongs to it, and makes a tail call into the program under
-// test. What that costs by itself is measured with a program that does nothing.
+// The feeder is an XDP program (feeder.c): it restores the frame's length, copies the next of its
+// frames from a map into it, with the next sequence number and the matching checksum, and makes a
+// tail call to the program under test. Its own cost is measured with a program that does nothing.
 type Feeder struct {
 	frame   []byte
 	program *ebpf.Program // feeds the aggregator's program
@@ -36,13 +33,13 @@ type Feeder struct {
 	closers []io.Closer
 }
 
-const checksumAt = wire.EnvelopeLen - 2 // in a frame
+const checksumAt = wire.EnvelopeLen - 2 // offset in a frame
 
 const actionAborted = 0 // XDP_ABORTED of <linux/bpf.h>
 
-// NewFeeder returns a feeder of FeederFrames sealed, untagged frames of equal
-// length with sequence number 0, which take turns. Sequence numbers count from 1
-// on and are common to all frames. answer is the length of the frames' answers.
+// NewFeeder returns a feeder of FeederFrames sealed, untagged frames of equal length with sequence
+// number 0, which are fed in turn. Sequence numbers start at 1 and run through all frames. answer
+// is the length of the answers.
 func (a *Aggregator) NewFeeder(frames [][]byte, answer int) (_ *Feeder, err error) {
 	f := &Feeder{}
 	defer func() {
@@ -72,8 +69,8 @@ func (a *Aggregator) NewFeeder(frames [][]byte, answer int) (_ *Feeder, err erro
 	return f, nil
 }
 
-// feed returns a program that gives the frames to target, or to one that only changes
-// their length to that of the answer.
+// feed returns a program that feeds the frames to target, or to a program that only sets their
+// length to that of the answer.
 func (f *Feeder) feed(frames []feederStored, answer int, target *ebpf.Program) (*ebpf.Program, error) {
 	spec, err := loadFeeder()
 	if err != nil {
@@ -101,14 +98,14 @@ func (f *Feeder) feed(frames []feederStored, answer int, target *ebpf.Program) (
 	return o.Feed, o.Target.Put(uint32(0), target)
 }
 
-// emptyRuns is the number of times that Run measures the feeder alone before it gives up.
+// emptyRuns is how often Run measures the feeder alone before it gives up.
 const emptyRuns = 10
 
-// Run feeds n frames to the aggregator's program and returns the mean time of
-// one in nanoseconds, less what the feeder itself takes, which is own. The kernel
-// counts whole nanoseconds. If a signal interrupts the run, it starts again, and
-// more than n frames are fed. The feeder alone cannot take as long as the feeder and the
-// program: when it seems to, other work took the processor from it, and it is measured again.
+// Run feeds n frames to the aggregator's program and returns the mean time per frame in
+// nanoseconds, without the feeder's own time, which is own. The kernel counts whole nanoseconds. If
+// a signal interrupts the run, it starts again, and more than n frames are fed. The feeder alone
+// cannot take as long as feeder and program together: if it seems to, other work has taken the
+// processor, and it is measured again.
 func (f *Feeder) Run(n int) (ns, own float64, err error) {
 	action, total, err := f.program.Benchmark(f.frame, n, nil)
 	if err == nil && action == actionAborted {

@@ -26,7 +26,7 @@ const (
 	seqAt      = wire.EnvelopeLen + 8 // in a frame
 )
 
-// slotted returns frames of one stripe, of which frame k adds 1 to slot k.
+// slotted returns frames of one stripe: frame k adds 1 to slot k.
 func slotted(t *testing.T, job aggregator.JobConfig) [][]byte {
 	t.Helper()
 	frames := hotFrames(t, job, 1, 1, 0)
@@ -42,8 +42,8 @@ func slotted(t *testing.T, job aggregator.JobConfig) [][]byte {
 	return frames
 }
 
-// Every frame that the feeder gives the program is a good one with the next sequence
-// number, and the frames take turns.
+// Every frame that the feeder gives the program is valid and has the next sequence number, and the
+// frames take turns.
 func TestFeeder(t *testing.T) {
 	d := open(t)
 	job, _ := startCostly(t, d, aggregator.Combine)
@@ -55,12 +55,12 @@ func TestFeeder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	// Enough for checksums of all values to come up.
+	// Enough for all values of the checksum to occur.
 	ns, own, err := f.Run(150_000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The own part is measured, with frames that go nowhere, and taken off the whole.
+	// The feeder's own time is measured, with frames that go nowhere, and subtracted.
 	if own <= 0 || own > 1e5 || math.Abs(ns) > 1e5 {
 		t.Errorf("a frame takes %v ns, the feeder %v ns", ns, own)
 	}
@@ -75,7 +75,7 @@ func TestFeeder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// An interrupted run is repeated, so there may be more.
+	// An interrupted run is repeated, so there may be more frames.
 	if c.Applied < 150_000 || c.Pairs != c.Applied || c.Duplicates != 0 || c.Refused.Total() != 0 || all != (aggregator.Counters{}) {
 		t.Errorf("counted %+v and %+v", c, all)
 	}
@@ -88,7 +88,7 @@ func TestFeeder(t *testing.T) {
 			t.Errorf("frame %d was applied %g times, want %d", k, math.Ldexp(float64(sum), -46), want)
 		}
 	}
-	// What measures the feeder alone has the answer's length, too, to be changed back.
+	// The program that measures the feeder alone also has the answer's length, which is reset.
 	out := ebpf.RunOptions{Data: original, DataOut: make([]byte, 4096)}
 	if action, err := f.empty.Run(&out); err != nil || action != actionPass || len(out.DataOut) != answer {
 		t.Errorf("the program that does nothing: action %d, %d bytes, %v; want %d bytes", action, len(out.DataOut), err, answer)
@@ -104,7 +104,7 @@ func TestFeeder(t *testing.T) {
 	}
 }
 
-// A program that aborts is not measured, nor is one while the other cannot be.
+// A program that aborts is not measured, nor is a program while the feeder alone cannot be.
 func TestFeederErrors(t *testing.T) {
 	d := open(t)
 	job, _ := startCostly(t, d, aggregator.Combine)

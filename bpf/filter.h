@@ -4,8 +4,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "maps.h"
 
-/* place_of returns where the sequence number that was last applied in seq's
- * place is kept. */
+/* place_of returns the entry of seq, which holds the last applied sequence
+ * number that maps to it. */
 static __always_inline __u32 *place_of(struct sender *sender, __u32 seq)
 {
 	return &sender->seen[seq % (2 * WINDOW)];

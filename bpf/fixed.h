@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "stripes.h"
 
-/* clip returns the int32 that is nearest to a sum of two. */
+/* clip returns the int32 nearest to the sum of two. */
 static __always_inline __s64 clip(__s64 sum)
 {
 	return sum < 0 ? -(1LL << 31) : (1LL << 31) - 1;
@@ -29,8 +29,8 @@ static __always_inline __u32 add_fixed_stripe(const struct stripe *s, __u32 dens
 	return saturated;
 }
 
-/* add_fixed adds all pairs of a frame. It returns how many additions were cut to
- * the ends of the range. The ranks must have been checked, and unused lanes be
+/* add_fixed adds all pairs of a frame. It returns the number of saturated
+ * additions. The ranks must have been checked, and unused lanes must be
  * zero. */
 __noinline __u32 add_fixed(struct xdp_md *ctx, __u32 l3, struct bank *bank)
 {

@@ -19,15 +19,15 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// setUp sets an interface up that has no IPv6 address and sends nothing unasked.
+// setUp sets an interface up without an IPv6 address, so that it sends nothing by itself.
 func setUp(link netlink.Link) error {
 	const none = 1                                // IN6_ADDR_GEN_MODE_NONE of <linux/if_link.h>
 	_ = netlink.LinkSetIP6AddrGenMode(link, none) // a kernel without IPv6 has none either
 	return netlink.LinkSetUp(link)
 }
 
-// inBridge is inNamespace with the ports in a bridge, and the program on them in
-// the driver's mode, but for those that are named as generic.
+// inBridge is inNamespace with the ports in a bridge, and the program on them in native mode, or
+// generic mode for the named ports.
 func inBridge(t *testing.T, ports int, generic string, test func(a *Aggregator)) {
 	t.Helper()
 	inNamespace(t, ports, func() {
@@ -72,8 +72,8 @@ func waitForwarding(t *testing.T, port string) {
 	}
 }
 
-// arrived counts the copies of a frame that a tap receives, until there are want
-// or none has come for a while.
+// arrived counts the copies of a frame that a tap receives, until there are want or none arrives
+// for a while.
 func (w *tap) arrived(t *testing.T, frame []byte, want int) (n int) {
 	t.Helper()
 	buf := make([]byte, 4096)
@@ -92,10 +92,10 @@ func (w *tap) arrived(t *testing.T, frame []byte, want int) (n int) {
 	return n
 }
 
-// sendAll sends a frame many times and checks how many come, and how.
+// sendAll sends a frame many times, and checks how many copies arrive and by which way.
 func sendAll(t *testing.T, a *Aggregator, from, to *tap, frame []byte, forwarded bool) {
 	t.Helper()
-	const frames, batch = 200, 20 // a batch fits the tap's buffer
+	const frames, batch = 200, 20 // a batch fits into the tap's buffer
 	before, err := a.Counters()
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func sendAll(t *testing.T, a *Aggregator, from, to *tap, frame []byte, forwarded
 	}
 }
 
-// addRoutes declares that hosts 0 and 1 are behind ports 0 and 1.
+// addRoutes adds routes to hosts 0 and 1 behind ports 0 and 1.
 func addRoutes(t *testing.T, a *Aggregator) {
 	t.Helper()
 	for i := range 2 {
@@ -133,7 +133,7 @@ func addRoutes(t *testing.T, a *Aggregator) {
 	}
 }
 
-// waitTarget waits until the program sends frames out of an interface, or not.
+// waitTarget waits until the program sends frames out of an interface, or until it does not.
 func waitTarget(t *testing.T, a *Aggregator, iface string, want bool) {
 	t.Helper()
 	link, err := netlink.LinkByName(iface)
@@ -151,8 +151,8 @@ func waitTarget(t *testing.T, a *Aggregator, iface string, want bool) {
 	}
 }
 
-// A port that cannot transmit for XDP gets its frames from the bridge, whatever
-// the mode of the program on it, and from the program when that has changed.
+// The bridge forwards frames to a port that does not support XDP transmission, in any mode of the
+// program, and the program forwards them once the port supports it.
 func TestForwardsOnlyToPortsThatTransmit(t *testing.T) {
 	for _, generic := range []string{"", "port1"} {
 		t.Run("generic "+generic, func(t *testing.T) {
@@ -176,7 +176,7 @@ func TestForwardsOnlyToPortsThatTransmit(t *testing.T) {
 	}
 }
 
-// A driver without XDP at all.
+// A driver without XDP.
 func TestLeavesPortsWithoutXDPToTheBridge(t *testing.T) {
 	inBridge(t, 1, "", func(a *Aggregator) {
 		tunnel := &netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Name: "tunnel"}, VxlanId: 7, Port: 4789}
@@ -189,15 +189,14 @@ func TestLeavesPortsWithoutXDPToTheBridge(t *testing.T) {
 			t.Fatal(err)
 		}
 		waitForwarding(t, "tunnel")
-		// A tap sees what the tunnel is given to transmit as outgoing.
+		// A tap sees the tunnel's transmissions as outgoing.
 		host0, port := openTap(t, "host0"), openTap(t, "tunnel")
 		port.outgoing = true
 		sendAll(t, a, host0, port, between(t, conformance.Host(0), conformance.Host(1)), false)
 	})
 }
 
-// A flooded frame reaches a switch by the port behind which its destination is
-// too. It must not go back there.
+// A flooded frame reaches a switch by the port of its destination. It must not go back there.
 func TestDoesNotReturnFloodedFrames(t *testing.T) {
 	inBridge(t, 2, "", func(a *Aggregator) {
 		host0, host1 := openHost(t, "host0", 1), openHost(t, "host1", 1)
@@ -205,7 +204,7 @@ func TestDoesNotReturnFloodedFrames(t *testing.T) {
 		if err := errors.Join(
 			a.AddRoute(conformance.Host(0).MAC, "port0"), a.AddRoute(conformance.Host(2).MAC, "port0"),
 			a.AddRoute(conformance.Host(1).MAC, "port1"),
-			host0.send(between(t, conformance.Host(2), conformance.Host(9))), // the bridge learns where it is
+			host0.send(between(t, conformance.Host(2), conformance.Host(9))), // the bridge learns its port
 			host0.send(flooded),
 		); err != nil {
 			t.Fatal(err)
@@ -224,8 +223,7 @@ func TestDoesNotReturnFloodedFrames(t *testing.T) {
 	})
 }
 
-// A host that has moved is seen by the bridge with its next frame, whatever the
-// routes say.
+// The bridge sees the next frame of a host that has moved, whatever the routes are.
 func TestMovedHostIsSeenByTheBridge(t *testing.T) {
 	inBridge(t, 3, "", func(a *Aggregator) {
 		var taps [3]*tap

@@ -1,8 +1,8 @@
-/* Frame layouts: Go package wire is their reference.
+/* Frame layouts. Go's package wire is their reference.
  *
  * All structs are naturally aligned, not packed: clang reads the fields of a
- * packed struct byte by byte. The frames begin at an even address only, but
- * the kernels of amd64 and arm64 let a program read unaligned words. */
+ * packed struct byte by byte. Frames begin at an address that is only even, but
+ * on amd64 and arm64 a program may read unaligned words. */
 #pragma once
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "kernel.h"
@@ -117,14 +117,15 @@ struct refusal {
 	__be32 value;
 };
 
-/* Of a SCALE frame, and of the decision that answers it. */
+/* Body of a SCALE frame, and of the decision that answers it. */
 struct report {
 	__be32 iteration;
 	__u8 exponent;
 	__u8 unused[3];
 };
 
-/* Of an ACK with FLAG_COVER: bit i stands for frame seq + COVER_AHEAD - i. */
+/* Body of an ACK with FLAG_COVER: bit i stands for frame seq + COVER_AHEAD -
+ * i. */
 struct cover {
 	__be64 frames;
 };
@@ -132,7 +133,7 @@ struct cover {
 #define COVER_BITS 64
 #define COVER_AHEAD 31
 
-/* What follows the Ethernet header of a frame for the aggregator. */
+/* The part of a frame for the aggregator after the Ethernet header. */
 struct packet {
 	struct ipv4 ip;
 	struct udp udp;
@@ -146,5 +147,5 @@ struct packet {
 #define COVER_LEN (HEADER_LEN + sizeof(struct cover))
 #define SCALE_LEN (HEADER_LEN + sizeof(struct report))
 
-/* The largest offset of the IP header: Ethernet and one tag. */
+/* The largest offset of the IP header: after Ethernet and one tag. */
 #define MAX_L3 (sizeof(struct ethernet) + sizeof(struct vlan))

@@ -12,15 +12,14 @@ import (
 
 // Swap implements [aggregator.Plane].
 //
-// It takes a microsecond or so, see lock.h. Exchanging the inner map instead
-// would do too, but the kernel then waits for an RCU grace period: 8 to 16 ms at
-// 250 ticks a second, which bounds the harvests, and with them the steps of a
-// training, to some 60 a second.
+// It takes about a microsecond, see lock.h. Replacing the inner map would also work, but then the
+// kernel waits for an RCU grace period: 8 to 16 ms at 250 ticks per second, which limits harvests,
+// and so the steps of a training, to about 60 per second.
 //
-// It fails if the job's lock was never seen free for a second: a program holds it on a
-// virtual CPU that is suspended, say, or this process was suspended itself. Programs
-// that take the lock meanwhile add to the other bank, so the banks stay exchanged, and
-// the next Swap goes on waiting for the same one.
+// It fails if it does not see the job's lock free for a second: for example, a program holds it on
+// a suspended virtual CPU, or this process was suspended. Programs that take the lock in the
+// meantime add to the other bank, so the banks remain swapped, and the next Swap waits for the same
+// bank.
 func (a *Aggregator) Swap(id uint16) (*aggregator.Bank, error) {
 	p, err := a.place(id)
 	if err != nil {

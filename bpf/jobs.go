@@ -15,8 +15,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// AddJob implements [aggregator.Plane]. A job takes 1 MiB of kernel memory,
-// whatever its number of slots, and with rounds at most 50 KiB more.
+// AddJob implements [aggregator.Plane]. A job takes 1 MiB of kernel memory, regardless of its
+// number of slots, and at most 50 KiB more with rounds.
 func (a *Aggregator) AddJob(cfg aggregator.JobConfig) (err error) {
 	cfg, err = cfg.Complete()
 	if err != nil {
@@ -51,7 +51,7 @@ func (a *Aggregator) AddJob(cfg aggregator.JobConfig) (err error) {
 	return nil
 }
 
-// createMaps creates what is the job's own.
+// createMaps creates the job's own maps.
 func (a *Aggregator) createMaps(j *job) (err error) {
 	if j.Arithmetic == aggregator.LUT {
 		if err := a.lut.fill(a.objects.Tables); err != nil {
@@ -75,8 +75,8 @@ func (a *Aggregator) createMaps(j *job) (err error) {
 	return err
 }
 
-// startJob makes the program see a job. The job's entry comes last: the
-// program drops the frames of a job without banks.
+// startJob makes a job visible to the program. The job's entry comes last: the program drops the
+// frames of a job without banks.
 func (a *Aggregator) startJob(j *job) (err error) {
 	defer func() {
 		if err != nil {
@@ -113,13 +113,12 @@ func (a *Aggregator) startJob(j *job) (err error) {
 	return nil
 }
 
-// bankKey is the place of a bank in the program's map of banks.
+// bankKey is the key of a bank in the program's map of banks.
 func bankKey(id uint16, bank int) uint32 { return uint32(id)*2 + uint32(bank) }
 
-// removeMaps takes what is the job's own out of the program's reach. Updating a
-// map of maps returns only when no program runs that may have seen the old entry
-// (maybe_wait_bpf_programs in the kernel's kernel/bpf/syscall.c, since Linux
-// 4.20).
+// removeMaps removes the job's maps from the program's maps of maps. Updating a map of maps returns
+// only when no program runs that may have seen the old entry (maybe_wait_bpf_programs in the
+// kernel's kernel/bpf/syscall.c, since Linux 4.20).
 func (a *Aggregator) removeMaps(id uint16) error {
 	a.wait(id)
 	errs := []error{
@@ -135,7 +134,7 @@ func (a *Aggregator) removeMaps(id uint16) error {
 
 // belowLimit returns below_limit of struct job in maps.h.
 func belowLimit(c aggregator.JobConfig) uint64 {
-	limit := 0 // of the biased exponent
+	limit := 0 // a biased exponent
 	switch c.Arithmetic {
 	case aggregator.Exact:
 		limit = 189 + c.Exp // half the range
@@ -165,9 +164,8 @@ func belowSlots(slots int) (t [2][wire.Lanes / 2]uint64) {
 
 // RemoveJob implements [aggregator.Plane].
 //
-// Taking away the job's maps comes last, because that call returns only when no
-// program runs that has seen the job; so the senders' entries, which new senders get
-// then, are not written any more either.
+// It removes the job's maps last, because that call returns only when no program runs that has seen
+// the job. Then the entries of its senders are no longer written, and new senders may get them.
 func (a *Aggregator) RemoveJob(id uint16) error {
 	p, err := a.place(id)
 	if err != nil {

@@ -1,7 +1,7 @@
-/* What the programs need of the kernel's interface. Written out rather than
- * taken from linux/bpf.h, so that the generated objects, whose type information
- * contains every type used, do not depend on the headers of the machine that
- * compiled them. All of it is stable kernel ABI. */
+/* The part of the kernel's interface that the programs use. It is written out
+ * instead of included from linux/bpf.h, so that the generated objects, whose
+ * type information contains every type used, do not depend on the headers of
+ * the build machine. All of it is stable kernel ABI. */
 #pragma once
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 typedef unsigned char __u8;

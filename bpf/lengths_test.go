@@ -14,11 +14,11 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// lengthsJob takes the longest frames.
+// lengthsJob accepts the longest frames.
 var lengthsJob = aggregator.JobConfig{ID: 250, Epoch: 4, Mode: aggregator.FetchAdd, Exp: -46, Slots: 3000, MaxStripes: wire.MaxStripes}
 
-// ofLength returns a sealed frame whose body has n bytes: dense stripes with a pair in each lane, the last of
-// them cut.
+// ofLength returns a sealed frame whose body has n bytes: dense stripes with a pair in each lane,
+// of which the last is cut.
 func ofLength(t *testing.T, seq uint32, n int) []byte {
 	t.Helper()
 	stripes := (n + wire.StripeLen - 1) / wire.StripeLen
@@ -44,8 +44,8 @@ func ofLength(t *testing.T, seq uint32, n int) []byte {
 	return frame
 }
 
-// Bodies of every length, as far as a test run has room for: those of 1 to 25 whole stripes are added, all
-// others are refused, and answers and sums are the model's.
+// Bodies of every length that a test run has room for: bodies of 1 to 25 whole stripes are added,
+// all others are refused, and answers and sums equal the model's.
 func TestBodiesOfEveryLength(t *testing.T) {
 	d, m := open(t), newModel(t)
 	for _, plane := range []aggregator.Plane{d, m} {
@@ -70,8 +70,8 @@ func TestBodiesOfEveryLength(t *testing.T) {
 	}
 }
 
-// A frame of 26 stripes fits no buffer of a driver, but a program in generic mode gets it. It is refused by
-// its length, as the model does it: its checksum is right, and no stripe is left out of it.
+// A frame of 26 stripes does not fit a driver's buffer, but a program in generic mode gets it. Like
+// the model, it refuses the length: the checksum is correct and covers all stripes.
 func TestFrameOf26Stripes(t *testing.T) {
 	inNetwork(t, 1, testbed.VethConfig{MTU: 9000}, func() {
 		d, m := open(t), newModel(t)

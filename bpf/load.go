@@ -23,9 +23,8 @@ func load(spec *ebpf.CollectionSpec, objects any) error {
 	return explain(spec.LoadAndAssign(objects, nil))
 }
 
-// explain adds to an error of the kernel what it means and what to do about it. A
-// refusal by the verifier stays an [*ebpf.VerifierError] with the whole log;
-// format it with %+v.
+// explain adds the meaning and the remedy to an error of the kernel. A refusal by the verifier
+// stays an [*ebpf.VerifierError] with the whole log; format it with %+v.
 func explain(err error) error {
 	if err == nil {
 		return nil
@@ -33,7 +32,7 @@ func explain(err error) error {
 	var verifier *ebpf.VerifierError
 	missing := missingCapabilities()
 	switch {
-	// Without CAP_PERFMON it is the verifier that refuses, with EACCES.
+	// Without CAP_PERFMON the verifier refuses, with EACCES.
 	case missing != "" && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES)):
 		return fmt.Errorf("%w: XDP programs need %s; run as root or grant them: %w", ErrPermission, missing, err)
 	case errors.As(err, &verifier):
@@ -44,11 +43,10 @@ func explain(err error) error {
 	return fmt.Errorf("bpf: %w", err)
 }
 
-// missingCapabilities names those of the needed capabilities that the calling
-// thread lacks, or "" if there are none.
+// missingCapabilities returns the required capabilities that the calling thread lacks, or "".
 func missingCapabilities() string {
-	// The verifier wants CAP_PERFMON for computed offsets into packets.
-	// If they cannot be learned, none is named.
+	// The verifier requires CAP_PERFMON for computed offsets into packets. On an error none is
+	// named.
 	missing, _ := sys.MissingCapabilities(sys.CapBPF, sys.CapNetAdmin, sys.CapPerfmon)
 	return strings.Join(missing, ", ")
 }

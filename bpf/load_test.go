@@ -60,7 +60,7 @@ func TestSenderTableIsBounded(t *testing.T) {
 	}
 }
 
-// withCapabilities runs fn on a thread that has only these.
+// withCapabilities runs fn on a thread that has only these capabilities.
 func withCapabilities(t *testing.T, fn func(), bits ...int) {
 	t.Helper()
 	needPrivileges(t)
@@ -116,8 +116,9 @@ func TestNamesMissingCapabilities(t *testing.T) {
 	}
 }
 
-// The verifier takes a program of at most a million steps. Kernels differ in how many they need: for this one
-// Linux 6.1 655,673 and 6.18 757,211, of which the 25 stripes of a frame take nearly all.
+// The verifier accepts a program of at most a million steps. Kernels differ in how many they need:
+// for this one Linux 6.1 655,673 and 6.18 757,211, of which the 25 stripes of a frame take nearly
+// all.
 func TestVerifierHasRoom(t *testing.T) {
 	info, err := open(t).objects.Aggregate.Info()
 	if err != nil {

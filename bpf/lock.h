@@ -1,14 +1,13 @@
-/* The lock of a job. Whatever frames change in a job - sums, the duplicate
- * filters of its senders, its counters and theirs - they change while they hold
- * it, with plain reads and writes: an atomic addition takes four times as long
+/* The lock of a job. It guards everything that frames change in a job: sums,
+ * duplicate filters, and counters of the job and its senders. Under the lock,
+ * they use plain reads and writes: an atomic addition takes four times as long
  * as a plain one, and a frame has up to 220.
  *
- * The lock's word also names the current bank. So a program that takes the lock
- * learns the bank by the same atomic operation, and the loader, which changes
- * the bank, need not take the lock: it changes the bit and waits until the lock
- * has been free once. The program that held it then has left the old bank, and
- * all that came later saw the new one. A loader that is killed leaves
- * nothing locked. */
+ * The lock's word also names the current bank. So a program gets the current
+ * bank with the atomic operation that takes the lock, and the loader can change
+ * the bank without the lock: it flips the bit and waits until the lock has been
+ * free once. Then no program uses the old bank: later ones have seen the new
+ * one. A killed loader leaves no lock held. */
 #pragma once
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "stripes.h"
@@ -16,9 +15,9 @@
 #define LOCKED 1U
 #define BANK 2U /* set: the second bank is current */
 
-/* How often a program looks for the lock to become free: some tens of
- * microseconds, which is many frames. If the CPU that holds it is a virtual one
- * and was suspended, it may take milliseconds. */
+/* How often a program tries to take the lock: some tens of microseconds, the
+ * time of many frames. If its holder's virtual CPU is suspended, the lock may
+ * stay held for milliseconds. */
 #define SPINS 16384
 
 struct waiting {
@@ -56,7 +55,7 @@ __noinline __s32 wait_for_lock(struct job *job)
 }
 
 /* lock takes a job's lock. It returns the index of the current bank, or -1 if
- * the lock was not to be had: then the frame must be dropped. */
+ * it could not take the lock: then the frame must be dropped. */
 static __always_inline __s32 lock(struct job *job)
 {
 	__s32 bank = try_lock(job);
@@ -66,8 +65,8 @@ static __always_inline __s32 lock(struct job *job)
 
 static __always_inline void unlock(struct job *job)
 {
-	/* Asking for the old word makes this a release, on arm64 too. Not a
-	 * store, because the loader changes the bank at any time. */
+	/* Returning the old word makes this a release, also on arm64. Not a
+	 * store, because the loader may change the bank at any time. */
 	__u32 word = __sync_fetch_and_sub(&job->lock, LOCKED);
 
 	FORGET(word);

@@ -14,8 +14,8 @@ import (
 	"github.com/libra-ina/libra/lut"
 )
 
-// tablesImage returns the default tables of package lut as struct lut of lut.h.
-// They take a tenth of a second to make.
+// tablesImage returns the default tables of package lut as struct lut of lut.h. Building them takes
+// a tenth of a second.
 var tablesImage = sync.OnceValues(func() ([]byte, error) {
 	t, err := lut.New(lut.Config{})
 	if err != nil {
@@ -24,14 +24,13 @@ var tablesImage = sync.OnceValues(func() ([]byte, error) {
 	return t.Image(binary.NativeEndian), nil
 })
 
-// lookupTables are the program's, which only jobs with LUT arithmetic need. They
-// are always the same.
+// lookupTables fills the program's tables, which only jobs with LUT arithmetic need.
 type lookupTables struct {
 	mu     sync.Mutex
 	filled bool
 }
 
-// fill gives the program its tables, if it has none yet.
+// fill writes the program's tables unless they are already written.
 func (t *lookupTables) fill(tables *ebpf.Map) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

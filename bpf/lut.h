@@ -19,7 +19,7 @@
 #define NOT_A_NUMBER 0x7fc00000
 #define LARGEST 0x7f7fffff
 
-/* What lut.Adder.Image returns. */
+/* The layout of lut.Adder.Image. */
 struct lut {
 	__u16 epo[256];
 	__u32 log_m[1 << MANTISSA_BITS];
@@ -38,8 +38,8 @@ struct {
 	__type(value, struct lut);
 } tables SEC(".maps");
 
-/* subtract_near returns the sum of numbers of opposite signs whose exponents
- * differ by at most one, |x| >= |y|. */
+/* subtract_near returns the sum of two numbers of opposite signs whose
+ * exponents differ by at most one, |x| >= |y|. */
 static __always_inline __u32 subtract_near(__u32 x, __u32 y, __u32 ex, __u32 ey)
 {
 	__u32 d = ((x & FRACTION) | HIDDEN) << (ex - ey & 1), n;
@@ -55,7 +55,7 @@ static __always_inline __u32 subtract_near(__u32 x, __u32 y, __u32 ex, __u32 ey)
 	return (x & SIGN) | (__u32)e << FRACTION_BITS | (d << (25 - n & 31) >> 1 & FRACTION);
 }
 
-/* add_special returns the sum where x is not finite or y is zero or subnormal,
+/* add_special returns the sum if x is not finite, or y is zero or subnormal,
  * |x| >= |y|. */
 static __always_inline __u32 add_special(__u32 x, __u32 y)
 {
@@ -101,10 +101,10 @@ static __always_inline __u32 lut_add(__u32 a, __u32 b)
 	theta = theta < 0 ? 0 : theta;
 	u = theta;
 	k = u >> LOG_BITS;
-	k = k > 23 ? 23 : k; /* there, nothing is left */
+	k = k > 23 ? 23 : k; /* the key is zero there */
 	key = (2U << LOG_BITS) - 1 - (u & ((1 << LOG_BITS) - 1));
 	key >>= LOG_BITS + 1 - KEY_BITS + k;
-	/* Clang knows what these are below, the verifier does not. */
+	/* Clang knows the bounds of these, the verifier does not. */
 	FORGET(opposite);
 	FORGET(key);
 	v = (t->sigma[opposite & 1][key & 0xffff] ^ minus) - minus;
@@ -121,9 +121,9 @@ static __always_inline __u32 lut_add(__u32 a, __u32 b)
 	       (__u32)t->final[f] << (FRACTION_BITS - ENTRY_BITS);
 }
 
-/* add_lut_pair adds to a slot, which keeps a finite number. It tells whether that
- * is not the sum but the largest one. It is global, so that the verifier checks
- * it once. */
+/* add_lut_pair adds to a slot, which always holds a finite number, and returns
+ * 1 if the sum is saturated. It is global, so that the verifier checks it
+ * once. */
 __noinline __u32 add_lut_pair(struct bank *bank, __u32 rank, __u32 bits)
 {
 	__s64 *slot;
@@ -142,9 +142,8 @@ __noinline __u32 add_lut_pair(struct bank *bank, __u32 rank, __u32 bits)
 	return 1;
 }
 
-/* add_lut adds all pairs of a frame, in their order. It returns how many sums
- * were cut to the largest number. The pairs must be plain, and unused lanes
- * zero. */
+/* add_lut adds all pairs of a frame, in their order. It returns the number of
+ * saturated sums. The pairs must be plain, and unused lanes zero. */
 __noinline __u32 add_lut(struct xdp_md *ctx, __u32 l3, struct bank *bank)
 {
 	void *end;

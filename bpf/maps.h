@@ -1,4 +1,4 @@
-/* What the program and its loader share. The loader fills in jobs, senders,
+/* Maps that the program and its loader share. The loader writes jobs, senders,
  * banks, routes and ports; the program counts. */
 #pragma once
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
@@ -11,8 +11,8 @@
 volatile const __be32 address;
 volatile const __be16 port;
 
-/* What each sender may spend on frames that cost more than ordinary ones, see
- * budget.h; set before loading. */
+/* The budget of each sender for costly frames, see budget.h; set before
+ * loading. */
 volatile const __u64 budget_cost;
 volatile const __u64 budget_depth;
 
@@ -36,7 +36,7 @@ enum arithmetic {
 #define CACHE_LINE 64
 
 struct job {
-	/* What the loader sets. */
+	/* Set by the loader. */
 	__u32 slots; /* 0: no such job */
 	__u32 max_stripes;
 	__s32 exp; /* a slot counts units of 2^exp */
@@ -44,15 +44,15 @@ struct job {
 	__u8 layouts;
 	__u8 arithmetic;
 	__u8 workers; /* that take part in rounds */
-	/* 2^31 less the bits of the least magnitude that is not plain, twice;
+	/* 2^31 minus the bits of the least magnitude that is not plain, twice;
 	 * see survey. */
 	__u64 below_limit;
-	/* 2^31 less the number of slots that a lane may name, aligned and dense,
-	 * for two lanes in a word. In the order in which survey takes the lanes,
-	 * high half before low: 0 2, 1 3, 4 6, 5 7, ... 17 19, 20 21. */
+	/* 2^31 minus the number of slots that a lane may name, aligned and
+	 * dense, for two lanes per word. In survey's order of lanes, high half
+	 * before low: 0 2, 1 3, 4 6, 5 7, ... 17 19, 20 21. */
 	__u64 below_slots[2][LANES / 2];
 
-	/* What frames change under the lock. */
+	/* Changed by frames under the lock. */
 	__u32 lock __attribute__((aligned(CACHE_LINE))); /* see lock.h */
 	__u32 unused2;
 	__u64 applied;
@@ -66,7 +66,7 @@ struct job {
 	__u8 largest;
 	__u8 previous;
 
-	/* What frames count without the lock, atomically. */
+	/* Counted by frames without the lock, atomically. */
 	__u64 raced __attribute__((aligned(CACHE_LINE)));
 	__u64 throttled;
 	__u64 refused[16]; /* by code */
@@ -85,8 +85,8 @@ struct sender_key {
 	__u16 sender;
 };
 
-/* Where the state of a sender is. Preallocated, so that admission fails at once
- * where memory is short. */
+/* The index of a sender's state. Preallocated, so that admission fails at once
+ * if memory is short. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024); /* the loader may change it */
@@ -94,9 +94,9 @@ struct {
 	__type(value, __u32); /* index of senders */
 } admissions SEC(".maps");
 
-/* The state of an admission. The loader gives an entry to another sender only when
- * no program runs that may have found the former one; a hash map would reuse its
- * memory at once. */
+/* The state of an admission. The loader reuses an entry for another sender only
+ * when no program runs that may have found the former one; a hash map would
+ * reuse its memory at once. */
 struct sender {
 	struct sender_key key;
 	__be32 ip;
@@ -138,7 +138,7 @@ struct bank_map {
 	__type(value, struct bank);
 };
 
-/* The two banks of each job: job * BANKS + what lock returns is in use. */
+/* The two banks of each job, at job * BANKS + the index that lock returns. */
 #define BANKS 2
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
@@ -147,7 +147,7 @@ struct {
 	__array(values, struct bank_map);
 } banks SEC(".maps");
 
-/* The rounds of a group of slots, see sync.h. */
+/* The round of a group of slots, see sync.h. */
 struct group {
 	__u64 contributed; /* a bit for each worker, by position */
 	__u32 round;
@@ -170,7 +170,7 @@ struct {
 	__array(values, struct group_map);
 } groups SEC(".maps");
 
-/* What concerns no job. */
+/* Counters that belong to no job. */
 struct counters {
 	__u64 passed;
 	__u64 forwarded;
@@ -201,7 +201,7 @@ struct {
 
 #define MAX_PORTS 256
 
-/* The interfaces that can transmit for XDP, by their index. */
+/* The interfaces that support XDP transmission, by index. */
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
 	__uint(max_entries, MAX_PORTS);

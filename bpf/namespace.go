@@ -10,8 +10,8 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// ErrNamespace means that an interface is in another network namespace than
-// those that the aggregator has already.
+// ErrNamespace means that an interface is in a different network namespace from the aggregator's
+// other interfaces.
 var ErrNamespace = errors.New("an aggregator's interfaces must be in one network namespace")
 
 // namespace is the network namespace of an aggregator's interfaces, nil before
@@ -34,8 +34,7 @@ func (n *namespace) settle() error {
 	return errors.Join(err, here.Close())
 }
 
-// do runs fn in the namespace. It needs CAP_SYS_ADMIN if the caller is in
-// another one.
+// do runs fn in the namespace. It needs CAP_SYS_ADMIN if the caller is in a different one.
 func (n *namespace) do(fn func() error) error {
 	if n.Namespace == nil {
 		return fn()

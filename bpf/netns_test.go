@@ -21,15 +21,14 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// inNamespace runs test in a fresh network namespace with pairs of veth
-// interfaces: an aggregator's port "port0", "port1", ... and the host "host0",
-// "host1", ... at the other end of it.
+// inNamespace runs test in a fresh network namespace with pairs of veth interfaces: an aggregator's
+// port "port0", "port1", ... and the host's end "host0", "host1", ....
 func inNamespace(t *testing.T, pairs int, test func()) {
 	t.Helper()
 	inNetwork(t, pairs, testbed.VethConfig{}, test)
 }
 
-// inNetwork is inNamespace with pairs that are like cfg.
+// inNetwork is inNamespace with pairs of the configuration cfg.
 func inNetwork(t *testing.T, pairs int, cfg testbed.VethConfig, test func()) {
 	t.Helper()
 	needPrivileges(t)
@@ -53,8 +52,8 @@ func inNetwork(t *testing.T, pairs int, cfg testbed.VethConfig, test func()) {
 	}
 }
 
-// equipHost puts the program of a host with AF_XDP sockets on an interface. With
-// it, a veth also receives what its peer sends by XDP.
+// equipHost attaches the program of a host with AF_XDP sockets to an interface. With it, a veth
+// also receives frames that its peer sends by XDP.
 func equipHost(t *testing.T, iface string) *afxdp.Attachment {
 	t.Helper()
 	a, err := afxdp.Attach(afxdp.AttachConfig{Interface: iface, Match: afxdp.MatchUDP(wire.DefaultPort)})
@@ -69,8 +68,8 @@ func equipHost(t *testing.T, iface string) *afxdp.Attachment {
 	return a
 }
 
-// tap is a packet socket on an interface: it sends frames as they are and
-// sees what the kernel receives behind XDP.
+// tap is a packet socket on an interface: it sends raw frames and sees the frames that the kernel
+// receives after XDP.
 type tap struct {
 	fd       int
 	iface    string
@@ -106,8 +105,8 @@ func (w *tap) send(t *testing.T, frame []byte) {
 	}
 }
 
-// expect waits for a frame and fails if it does not come. Others are ignored:
-// a veth's kernel may send some of its own.
+// expect waits for a frame and fails if it does not arrive. It ignores others: a veth's kernel may
+// send some.
 func (w *tap) expect(t *testing.T, frame []byte) {
 	t.Helper()
 	buf := make([]byte, 4096)

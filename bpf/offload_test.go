@@ -21,9 +21,9 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// The kernel's UDP sockets leave checksums to the network card where there is
-// checksum offload, as on a veth pair, which completes none. Such frames are told
-// from damaged ones; without the offload they are applied.
+// The kernel's UDP sockets leave checksums to the network card if it has checksum offload, as a
+// veth pair does, which completes none. Such frames are counted separately from damaged ones;
+// without the offload they are applied.
 func TestKernelSocketOverVeth(t *testing.T) {
 	inNamespace(t, 1, func() {
 		d := open(t)

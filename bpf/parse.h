@@ -1,17 +1,17 @@
-/* Whose frame is it? */
+/* Which frames are Libra's? */
 #pragma once
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "frame.h"
 
 enum class {
-	FOREIGN, /* none of Libra's business */
+	FOREIGN, /* not Libra's */
 	IPV4,    /* to the Libra port over IPv4 */
 	IPV6,    /* to the Libra port over IPv6 */
 };
 
-/* classify looks at addresses only, and finds the IP header's offset. A frame
- * that is too short to tell is foreign. Fragments, IPv4 options and IPv6
- * extension headers make a frame foreign too: no part of Libra sends them. */
+/* classify checks only headers, and finds the IP header's offset. A frame that
+ * is too short is foreign. So are frames with fragments, IPv4 options or IPv6
+ * extension headers, which Libra never sends. */
 static __always_inline enum class classify(struct xdp_md *ctx, __be16 port, __u32 *l3)
 {
 	void *data = (void *)(long)ctx->data;

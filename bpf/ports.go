@@ -23,12 +23,12 @@ type port struct {
 	index uint32
 }
 
-// portSet is where the answers to all senders of a job go: a BPF map that
-// holds interfaces by their index. The aggregator's lock guards it.
+// portSet is the destination of answers to all senders of a job: a BPF map of interface indices.
+// The aggregator's lock guards it.
 type portSet struct {
 	m       *ebpf.Map
 	members map[uint32]struct{}
-	senders map[uint16][6]byte // MAC addresses of the job's
+	senders map[uint16][6]byte // the job's MAC addresses by sender
 }
 
 // newPortSet returns an empty set, or nil for a job that has no such answers.
@@ -50,8 +50,8 @@ func (s *portSet) close() error {
 	return s.m.Close()
 }
 
-// set makes the set hold what want holds. New ports come before old ones go, so
-// that a port in both is never missing.
+// set makes the set equal to want. It adds ports before it deletes others, so that the ports in
+// both are never missing.
 func (s *portSet) set(want map[uint32]struct{}) error {
 	for p := range want {
 		if _, ok := s.members[p]; ok {
@@ -59,7 +59,7 @@ func (s *portSet) set(want map[uint32]struct{}) error {
 		}
 		if err := s.m.Put(p, p); err != nil {
 			if _, gone := net.InterfaceByIndex(int(p)); gone != nil {
-				continue // an interface that was removed needs no frames
+				continue // a removed interface needs no frames
 			}
 			if errors.Is(err, unix.E2BIG) {
 				err = fmt.Errorf("at most %d are possible: %w", s.m.MaxEntries(), err)
@@ -72,7 +72,7 @@ func (s *portSet) set(want map[uint32]struct{}) error {
 		if _, ok := want[p]; ok {
 			continue
 		}
-		// The kernel has taken interfaces out that were removed.
+		// The kernel deletes interfaces that were removed.
 		if err := s.m.Delete(p); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("remove interface %d from its ports: %w", p, err)
 		}
@@ -94,7 +94,7 @@ func (a *Aggregator) interfaceIndex(name string) (uint32, error) {
 	return uint32(ifi.Index), nil
 }
 
-// addToSet makes the answers to all of a job with rounds reach one more sender.
+// addToSet adds a sender to the destination of a job's answers to all.
 func (a *Aggregator) addToSet(set *portSet, s aggregator.SenderConfig) error {
 	if set == nil {
 		return nil
@@ -109,7 +109,7 @@ func (a *Aggregator) addToSet(set *portSet, s aggregator.SenderConfig) error {
 	return err
 }
 
-// removeFromSet takes back addToSet.
+// removeFromSet reverses addToSet.
 func (a *Aggregator) removeFromSet(set *portSet, sender uint16) error {
 	if set == nil {
 		return nil
@@ -136,11 +136,11 @@ func (a *Aggregator) updatePorts(set *portSet) error {
 	if maps.Equal(want, set.members) {
 		return nil
 	}
-	// The kernel looks an interface up in the caller's namespace.
+	// The kernel looks up the interface in the caller's namespace.
 	return a.home.do(func() error { return set.set(want) })
 }
 
-// updateAllPorts is updatePorts for all jobs, after ports or routes changed.
+// updateAllPorts is updatePorts for all jobs, after a change of ports or routes.
 func (a *Aggregator) updateAllPorts() error {
 	var errs []error
 	for id, set := range a.sets {

@@ -21,8 +21,8 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// The results of a job's rounds go to its own senders' ports, and nothing to
-// those of another job.
+// The results of a job's rounds go to the ports of its own senders, and not to those of another
+// job.
 func TestResultsStayInTheirJob(t *testing.T) {
 	for _, mode := range bothModes {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -70,7 +70,7 @@ func testResultsStayInTheirJob(t *testing.T, mode afxdp.AttachMode) {
 			}
 		}
 		for _, host := range hosts {
-			// A host that received what is not for it has that before this.
+			// A host that receives another job's frame has received it before this.
 			if got, want := next(host), results[k][round][0]; !bytes.Equal(got, want) {
 				t.Errorf("job %d, round %d: host %d received\n%x, want\n%x", k, round, host, got, want)
 			}
@@ -78,7 +78,7 @@ func testResultsStayInTheirJob(t *testing.T, mode afxdp.AttachMode) {
 	}
 	complete(0, 0, 0, 1)
 	complete(1, 0, 2, 3)
-	// Now one of the first job's senders may be behind any port.
+	// Without its route, one of the first job's senders may be behind any port.
 	if err := w.RemoveRoute(conformance.Host(1).MAC); err != nil {
 		t.Fatal(err)
 	}
@@ -118,8 +118,8 @@ func TestPortsFollowSendersAndRoutes(t *testing.T) {
 			t.Fatal(err)
 		}
 		admit := func(i int) error {
-			// The kernel looks ports up in the caller's namespace, and a caller that
-			// admits a sender may be in another one.
+			// The kernel looks up ports in the caller's namespace, and a caller that admits a
+			// sender may be in another one.
 			result := make(chan error)
 			go func() { result <- d.AddSender(job.ID, job.worker(i)) }()
 			return <-result

@@ -16,7 +16,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// jobState is a copy of all that frames can change in a job, but for counters.
+// jobState is a copy of everything that frames can change in a job, except counters.
 type jobState struct {
 	Banks   [2]string
 	Filters map[uint16][]uint32
@@ -64,7 +64,7 @@ const (
 	slotsAt  = stripeAt + 92
 )
 
-// withBits returns a change of a frame that makes lane 0 a pair with the number.
+// withBits returns a change of a frame that sets lane 0 to a pair with the number.
 func withBits(number float64) func(f []byte) []byte {
 	return func(f []byte) []byte {
 		if f[stripeAt+3]&1 == 0 {
@@ -76,8 +76,7 @@ func withBits(number float64) func(f []byte) []byte {
 	}
 }
 
-// Frames that are refused or dropped change nothing, in any mode and arithmetic,
-// and are counted by reason.
+// Refused and dropped frames change nothing, in any mode and arithmetic, and are counted by reason.
 func TestRefusedFramesChangeNothing(t *testing.T) {
 	any := func(aggregator.JobConfig) bool { return true }
 	floats := func(j aggregator.JobConfig) bool { return j.Arithmetic != aggregator.Fixed }
@@ -143,7 +142,7 @@ func TestRefusedFramesChangeNothing(t *testing.T) {
 	d := p.Device.(*device)
 	g := conformance.NewGenerator(31)
 	for k, job := range conformance.Jobs {
-		// Something to lose: sums, a filter, a contribution to group 0.
+		// State that could be lost: sums, a filter, a contribution to group 0.
 		if v, err := p.Process(g.Valid(k, 0)); err != nil || v.Action != aggregator.Reply {
 			t.Fatalf("job %d: verdict %v, %v", job.ID, v, err)
 		}

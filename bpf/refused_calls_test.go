@@ -60,7 +60,7 @@ func TestMapsCannotBeMapped(t *testing.T) {
 	}
 }
 
-// What the program and its loader must agree on is checked.
+// The program and its loader must agree, which is checked.
 func TestProgramThatDoesNotFit(t *testing.T) {
 	needPrivileges(t)
 	spec, err := loadAggregate()
@@ -123,7 +123,7 @@ func TestNoSuchPlace(t *testing.T) {
 	}
 }
 
-// Errors of a job and of a sender say which.
+// Errors of a job or a sender name it.
 func TestErrorsNameJobAndSender(t *testing.T) {
 	d := openWith(t, Options{Address: conformance.Aggregator.IP, MaxSenders: 3})
 	sync := aggregator.JobConfig{ID: 6, Slots: 10, Mode: aggregator.Sync, Workers: 1}
@@ -169,7 +169,7 @@ func TestErrorsNameJobAndSender(t *testing.T) {
 	}
 }
 
-// A job that cannot be made whole is not there afterwards, in no part.
+// A job that cannot be created completely leaves no part behind.
 func TestJobCannotBeInstalled(t *testing.T) {
 	d := open(t)
 	before := refuse.CountDescriptors(t)
@@ -182,7 +182,7 @@ func TestJobCannotBeInstalled(t *testing.T) {
 		"groups":       &d.objects.Groups,
 		"set of ports": &d.objects.PortSets,
 	} {
-		// In its place, a map that takes no such entry.
+		// In its place, a map that accepts no such entry.
 		whole := *m
 		*m = d.objects.Counts
 		err := d.AddJob(sync)
@@ -202,8 +202,7 @@ func TestJobCannotBeInstalled(t *testing.T) {
 			t.Errorf("job %d: %v", job.ID, err)
 		}
 	}
-	// A map of maps gives its inner maps back after a grace period; descriptors are
-	// closed at once.
+	// A map of maps frees its inner maps after a grace period; descriptors are closed at once.
 	if now := refuse.CountDescriptors(t); now != before {
 		t.Errorf("%d descriptors are open, %d before", now, before)
 	}
@@ -225,7 +224,7 @@ func TestSenderCannotBeAdmitted(t *testing.T) {
 		refused(t, "admission", fmt.Sprintf("bpf: job 5: sender %d: ", s.ID), func() error { return d.AddSender(job.ID, s) },
 			refuseBPF(unix.BPF_MAP_UPDATE_ELEM, unix.EDOM))
 
-		// The answers to it have to go to both ports, and there is room for one.
+		// Its answers have to go to both ports, and there is room for one.
 		for _, port := range []string{"port0", "port1"} {
 			if err := d.Attach(port, afxdp.AttachNative); err != nil {
 				t.Fatal(err)
@@ -286,7 +285,7 @@ func TestSenderCannotBeWithdrawn(t *testing.T) {
 	}
 }
 
-// Each set of ports is what it was, or what it shall be, after an error.
+// After an error each set of ports is either unchanged or as requested.
 func TestPortsCannotBeChanged(t *testing.T) {
 	inNamespace(t, 1, func() {
 		d := open(t)
@@ -340,8 +339,7 @@ func TestRoutesCannotBeChanged(t *testing.T) {
 	})
 }
 
-// Kernels before 6.3 do not tell which interfaces transmit for XDP: they are all
-// believed to.
+// Kernels before 6.3 do not report which interfaces support XDP transmission: all are assumed to.
 func TestKernelDoesNotTellTargets(t *testing.T) {
 	inNamespace(t, 1, func() {
 		d := open(t)
@@ -419,7 +417,7 @@ func TestAttachAndDetach(t *testing.T) {
 	})
 }
 
-// A process that cannot even learn its capabilities is not told that it lacks some.
+// If a process cannot learn its capabilities, the error does not claim that it lacks some.
 func TestCapabilitiesAreUnknown(t *testing.T) {
 	needPrivileges(t)
 	err := refuse.Run(func() error {
@@ -467,8 +465,8 @@ func TestNamespaceErrors(t *testing.T) {
 	}
 }
 
-// A MaxSenders of 0 is the documented one, and the routes have room for the senders
-// and for a server of each job.
+// A MaxSenders of 0 means the documented default, and the routes have room for the senders and for
+// a server of each job.
 func TestMaxSenders(t *testing.T) {
 	for senders, want := range map[int]uint32{0: 1024, 3: 3} {
 		d := openWith(t, Options{Address: conformance.Aggregator.IP, MaxSenders: senders})

@@ -1,17 +1,17 @@
-/* Answers. The frame that came in becomes the frame that goes out. */
+/* Answers. The received frame becomes the answer. */
 #pragma once
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "checksum.h"
 #include "survey.h"
 
 /* resize cuts or extends the frame to a payload length. It fails only if the
- * receive buffer has no room behind a frame that is shorter than an ERROR. */
+ * receive buffer has no room after a frame that is shorter than an ERROR. */
 static __always_inline int resize(struct xdp_md *ctx, __u32 l3, __u32 payload)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u64 have = end - data;
 
-	FORGET(have); /* the verifier does not let pointers be cut to 32 bits first */
+	FORGET(have); /* the verifier does not accept truncating the pointers to 32 bits first */
 	if (bpf_xdp_adjust_tail(ctx, l3 + ENVELOPE_LEN + payload - have)) {
 		COUNT(unanswered);
 		return -1;
@@ -19,9 +19,10 @@ static __always_inline int resize(struct xdp_md *ctx, __u32 l3, __u32 payload)
 	return 0;
 }
 
-/* seal turns a frame's headers round and returns the verdict. payload is the
- * length of its payload and sum the sum of it. It adds up what it writes rather than
- * what is then in memory: a word that was just stored in parts takes long to load. */
+/* seal swaps the addresses in a frame's headers and returns the verdict.
+ * payload is the payload's length and sum its checksum sum. It sums the values
+ * that it writes rather than memory: loading a word that was just stored in
+ * parts is slow. */
 __noinline int seal(struct xdp_md *ctx, __u32 l3, __u32 payload, __u64 sum)
 {
 	struct ethernet *eth = (void *)(long)ctx->data;
@@ -54,7 +55,7 @@ __noinline int seal(struct xdp_md *ctx, __u32 l3, __u32 payload, __u64 sum)
 	p->ip.dst = ip;
 	p->ip.check = ~fold(addresses + total + bpf_htons(IPV4_PLAIN_HEADER << 8) +
 			    bpf_htons(IPV4_DONT_FRAGMENT) + bpf_htons(HOP_LIMIT << 8 | PROTO_UDP));
-	/* The pseudo header has addresses, protocol and length. */
+	/* The pseudo header contains addresses, protocol and length. */
 	check = ~fold(sum + addresses + bpf_htons(PROTO_UDP) + 2 * (__u64)length + from + p->udp.dst);
 	p->udp.src = p->udp.dst;
 	p->udp.dst = from;
@@ -63,7 +64,7 @@ __noinline int seal(struct xdp_md *ctx, __u32 l3, __u32 payload, __u64 sum)
 	return XDP_TX;
 }
 
-/* set_type returns the sum of the header. */
+/* set_type sets the type and returns the sum of the header. */
 static __always_inline __u64 set_type(struct header *h, enum type type, __u8 flags)
 {
 	h->version_type = VERSION << 4 | type;
@@ -72,7 +73,7 @@ static __always_inline __u64 set_type(struct header *h, enum type type, __u8 fla
 	       sum_words(&h->sender, (HEADER_LEN - offsetof(struct header, sender)) / 4);
 }
 
-/* refuse answers with an ERROR, which is counted already. */
+/* refuse answers with an ERROR, which is already counted. */
 __noinline int refuse(struct xdp_md *ctx, __u32 l3, __u64 why)
 {
 	struct packet *p;
@@ -95,7 +96,7 @@ __noinline int refuse(struct xdp_md *ctx, __u32 l3, __u64 why)
 	return seal(ctx, l3, ERROR_LEN, sum + sum_words(r, sizeof(*r) / 4));
 }
 
-/* acknowledge answers with an ACK without a body. */
+/* acknowledge answers with an ACK without body. */
 static __always_inline int acknowledge(struct xdp_md *ctx, __u32 l3, __u8 flags)
 {
 	struct packet *p;
@@ -109,7 +110,7 @@ static __always_inline int acknowledge(struct xdp_md *ctx, __u32 l3, __u8 flags)
 	return seal(ctx, l3, HEADER_LEN, set_type(&p->header, TYPE_ACK, flags));
 }
 
-/* acknowledge_cover answers with an ACK that tells which frames are applied. */
+/* acknowledge_cover answers with an ACK that lists applied frames. */
 static __always_inline int acknowledge_cover(struct xdp_md *ctx, __u32 l3, __u64 frames)
 {
 	struct packet *p;
@@ -147,7 +148,7 @@ static __always_inline void put_stripe_sums(struct stripe *s, struct ranking r, 
 	}
 }
 
-/* put_numbers is put_sums for slots that hold what goes over the wire. */
+/* put_numbers is put_sums for slots in the format of the wire. */
 __noinline int put_numbers(struct xdp_md *ctx, __u32 l3, struct bank *bank)
 {
 	void *end;
@@ -196,7 +197,7 @@ __noinline int put_sums(struct xdp_md *ctx, __u32 l3, const struct job *job, str
 	return 0;
 }
 
-/* acknowledge_sums answers with an ACK whose sums are in the frame already. */
+/* acknowledge_sums answers with an ACK whose sums are already in the frame. */
 static __always_inline int acknowledge_sums(struct xdp_md *ctx, __u32 l3, __u8 flags)
 {
 	struct packet *p;

@@ -21,16 +21,16 @@ import (
 
 var errStopped = errors.New("stopped, because the other CPU has failed")
 
-// reduce runs rounds of a job with eight workers, four on each of two CPUs, with
-// about n deliveries: contributions, questions for results and late copies. It
-// returns how results or counters differ from the model's, if they do.
+// reduce runs rounds of a job with eight workers, four on each of two CPUs, with about n
+// deliveries: contributions, requests for results and late copies. It returns the differences of
+// results or counters from the model's, if any.
 func reduce(t *testing.T, d *device, cfg aggregator.JobConfig, n int) error {
 	t.Helper()
 	job := newRoundsJob(t, cfg)
 	m := newModel(t)
 	job.start(t, d)
 	job.start(t, m)
-	// All rounds repeat what the first few contribute.
+	// All rounds repeat the contributions of the first few.
 	results := job.results(t, m, variants)
 	frames := make([][variants][]byte, job.Workers)
 	for i := range frames {
@@ -42,11 +42,11 @@ func reduce(t *testing.T, d *device, cfg aggregator.JobConfig, n int) error {
 		}
 	}
 
-	const perRound = 12 // deliveries, about
+	const perRound = 12 // deliveries, approximately
 	rounds := n / perRound
 	var sent, dropped [2]int
 	var failed [2]error
-	var stop atomic.Bool // a CPU without the other would wait for ever
+	var stop atomic.Bool // without the other CPU, a CPU would wait for ever
 	onEachCPU(t, d.Aggregator, func(cpu int, d *device, barrier func(int)) {
 		rng := rand.New(rand.NewPCG(uint64(cpu), 3))
 		reply := make([]byte, aggregator.MaxReply)
@@ -60,7 +60,7 @@ func reduce(t *testing.T, d *device, cfg aggregator.JobConfig, n int) error {
 				if err != nil || n > 0 {
 					return reply[wire.EnvelopeLen:n], err
 				}
-				dropped[cpu]++ // as a sender does, send it again
+				dropped[cpu]++ // send it again, as a sender does
 			}
 			return nil, errStopped
 		}
@@ -72,7 +72,7 @@ func reduce(t *testing.T, d *device, cfg aggregator.JobConfig, n int) error {
 				if k > 2*len(own) { // the other CPU does something else
 					time.Sleep(20 * time.Microsecond)
 				}
-				worker := cpu*job.Workers/2 + own[k%len(own)] // and then they ask again
+				worker := cpu*job.Workers/2 + own[k%len(own)] // then they ask again
 				answer, err := deliver(worker, round)
 				if err != nil {
 					return err
@@ -143,11 +143,11 @@ func TestRoundsExactlyOnce(t *testing.T) {
 	}
 }
 
-// The test above is worth something only if it notices faults.
+// The test above must notice faults.
 func TestRoundsExactlyOnceNoticesFaults(t *testing.T) {
 	for _, fault := range []struct {
 		name  string
-		lines []string // of the program, that do nothing any more
+		lines []string // of the program, disabled
 	}{
 		{"no clearing", []string{"slot[lane] = 0;"}},
 		{"no filter", []string{"*place_of(sender, f->seq) = f->seq;"}},

@@ -19,13 +19,12 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// roundsJob is a job with rounds and what its workers contribute: numbers that
-// depend on round, rank and worker only, so that each worker's frames can be
-// made anew.
+// roundsJob is a job with rounds and the contributions of its workers: numbers that depend only on
+// round, rank and worker, so that each worker's frames can be generated again.
 type roundsJob struct {
 	aggregator.JobConfig
 	groups int
-	first  int // the host of worker 0; the others follow
+	first  int // the host of worker 0; the others follow it
 }
 
 func newRoundsJob(tb testing.TB, cfg aggregator.JobConfig) *roundsJob {
@@ -38,10 +37,10 @@ func newRoundsJob(tb testing.TB, cfg aggregator.JobConfig) *roundsJob {
 	return &roundsJob{JobConfig: cfg, groups: (cfg.Slots + group - 1) / group}
 }
 
-// host returns where worker i is.
+// host returns the host of worker i.
 func (j *roundsJob) host(i int) wire.Endpoint { return conformance.Host(j.first + i) }
 
-// worker returns how worker i is admitted.
+// worker returns the configuration of worker i as a sender.
 func (j *roundsJob) worker(i int) aggregator.SenderConfig {
 	h := j.host(i)
 	return aggregator.SenderConfig{ID: uint16(100 + i), Epoch: j.Epoch, MAC: h.MAC, IP: h.IP}
@@ -111,9 +110,8 @@ func (j *roundsJob) results(t *testing.T, m *aggregator.Model, rounds int) [][][
 	return all
 }
 
-// participant is a worker that takes part in all rounds over its host's sockets,
-// as an endpoint does: one frame of each group is outstanding, and is sent again
-// after a while.
+// participant is a worker that takes part in all rounds over its host's sockets, as an endpoint
+// does: one frame of each group is outstanding, and is retransmitted after a while.
 type participant struct {
 	*roundsJob
 	index   int
@@ -121,7 +119,7 @@ type participant struct {
 	results [][][]byte
 	rng     *rand.Rand // decides which answers are lost
 	round   []int      // of each group
-	asked   int        // results that came only on request
+	asked   int        // results that arrived only on request
 }
 
 func (p *participant) run() error {
@@ -181,7 +179,7 @@ func (p *participant) send(group int, again bool, sent []time.Time) error {
 	return p.host.send(frame)
 }
 
-// take looks at a frame. It returns the group whose round it completes, or -1.
+// take processes a frame. It returns the group whose round it completes, or -1.
 func (p *participant) take(frame []byte) (int, error) {
 	parsed, err := wire.ParseFrame(frame, wire.DefaultPort)
 	if err != nil {
@@ -201,7 +199,7 @@ func (p *participant) take(frame []byte) (int, error) {
 	round := p.round[group]
 	if h.Flags&wire.FlagAll != 0 {
 		if int(h.Seq) != round {
-			return -1, nil // from before
+			return -1, nil // from an earlier round
 		}
 		if want := p.results[round][group]; !bytes.Equal(frame, want) {
 			return -1, fmt.Errorf("worker %d, round %d, group %d:\nanswer  %x\nmodel's %x", p.index, round, group, frame, want)
@@ -209,7 +207,7 @@ func (p *participant) take(frame []byte) (int, error) {
 		return group, nil
 	}
 	if int(h.Seq) != wire.FirstSeq+round*p.groups+group {
-		return -1, nil // answers an earlier question
+		return -1, nil // the answer to an earlier request
 	}
 	p.asked++
 	want := p.results[round][group][wire.EnvelopeLen+wire.HeaderLen:]
@@ -265,8 +263,8 @@ func TestRoundsOnInterfaces(t *testing.T) {
 	}
 }
 
-// Every frame is the only one of its round: it is added, becomes the result, and
-// the other bank's slots are cleared.
+// Every frame is the only one of its round: it is added, becomes the result, and the other bank's
+// slots are cleared.
 func BenchmarkRounds(b *testing.B) {
 	needPrivileges(b)
 	for _, arithmetic := range []aggregator.Arithmetic{aggregator.Exact, aggregator.Fixed, aggregator.LUT} {

@@ -13,18 +13,16 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 )
 
-// AddRoute declares that the host with the address mac is behind an interface, which
-// stays the same when the interface is renamed. It replaces an earlier route.
+// AddRoute declares that the host with the address mac is behind an interface, which may be renamed
+// later. It replaces an earlier route.
 //
-// The program forwards an untagged Libra frame between two hosts that have routes
-// to different interfaces, if it came in by the interface of its sender. All
-// others go to the kernel, whose bridge knows what to do with them. So do frames
-// to an interface while it is known not to transmit for XDP (since Linux 6.3 the
-// kernel tells; a veth transmits while its peer has an XDP program or GRO
-// switched on), and frames from and to those that [Aggregator.SetForwarding]
-// excludes.
+// The program forwards an untagged Libra frame between two hosts that have routes to different
+// interfaces, if it was received on the interface of its sender. All others go to the kernel and
+// its bridge. So do frames to an interface that does not support XDP transmission (known since
+// Linux 6.3; a veth supports it while its peer has an XDP program or GRO enabled), and frames from
+// and to interfaces that [Aggregator.SetForwarding] excludes.
 //
-// A sender with that address gets the results of rounds on this interface only.
+// A sender with that address gets the results of rounds only on this interface.
 func (a *Aggregator) AddRoute(mac [6]byte, iface string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -53,7 +51,7 @@ func (a *Aggregator) AddRoute(mac [6]byte, iface string) error {
 	return a.updateAllPorts()
 }
 
-// RemoveRoute takes back AddRoute. It is no error if there is no such route.
+// RemoveRoute reverses AddRoute. It is not an error if there is no such route.
 func (a *Aggregator) RemoveRoute(mac [6]byte) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,8 +69,8 @@ func (a *Aggregator) RemoveRoute(mac [6]byte) error {
 	return a.updateAllPorts()
 }
 
-// SetForwarding decides whether frames between hosts may be forwarded that come in
-// by an interface, or leave by it. Before the first call they may.
+// SetForwarding allows or forbids forwarding of frames between hosts that arrive or leave on an
+// interface. It is allowed by default.
 func (a *Aggregator) SetForwarding(iface string, on bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -100,8 +98,7 @@ func (a *Aggregator) SetForwarding(iface string, on bool) error {
 	return nil
 }
 
-// updateRoute makes the program know a route, or forget it. The caller holds the
-// lock.
+// updateRoute adds a route to the program's table or deletes it. The caller holds the lock.
 func (a *Aggregator) updateRoute(mac [6]byte) error {
 	index, ok := a.routes[mac]
 	if _, withheld := a.withheld[index]; ok && !withheld {
@@ -110,8 +107,8 @@ func (a *Aggregator) updateRoute(mac [6]byte) error {
 	return absent(a.objects.Routes.Delete(routeKey(mac)))
 }
 
-// absent makes it no error that what was to be deleted is not there. The kernel
-// takes interfaces out by itself when they are removed.
+// absent ignores the error that a key to be deleted does not exist: the kernel deletes removed
+// interfaces.
 func absent(err error) error {
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return nil

@@ -1,7 +1,7 @@
 /* SCALE frames: before each iteration of a job with "fixed" arithmetic, every
- * worker reports the exponent of its largest gradient, and all get the largest
- * of them. A report changes nothing the second time, so these frames do not pass
- * the duplicate filter. */
+ * worker reports the exponent of its largest gradient, and all get the maximum.
+ * A repeated report changes nothing, so these frames do not pass the duplicate
+ * filter. */
 #pragma once
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "apply.h"
@@ -9,15 +9,15 @@
 
 #define INFINITE_EXPONENT 0xff
 
-/* What answers a SCALE frame that is not refused. */
+/* The answer to a SCALE frame that is not refused. */
 struct decision {
 	__u8 made; /* 0: reports of other workers are missing */
 	__u8 to_all;
 	__u8 exponent;
 };
 
-/* decide takes a report, or returns why it is refused. The caller holds the
- * job's lock. */
+/* decide applies a report, or returns its refusal. The caller holds the job's
+ * lock. */
 static __always_inline __u64 decide(struct job *job, struct sender *sender, __u32 iteration,
 				    __u8 exponent, struct decision *d)
 {
@@ -51,8 +51,8 @@ duplicate:
 	return 0;
 }
 
-/* acknowledge_scale answers with a decision. The frame's report has the
- * iteration already. */
+/* acknowledge_scale answers with a decision. The frame's report already has the
+ * iteration. */
 static __always_inline int acknowledge_scale(struct xdp_md *ctx, __u32 l3, const struct decision *d)
 {
 	struct report *r;

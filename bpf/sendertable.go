@@ -16,10 +16,9 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 )
 
-// senderTable is the program's array of senders, mapped into this process, and
-// the map by which the program finds a sender's entry in it. An entry belongs to
-// one admission, and afterwards to none until no program runs that may have
-// found it.
+// senderTable is the program's array of senders, mapped into this process, and the map in which the
+// program looks up a sender's entry. An entry is reused for another admission only when no program
+// runs that may have found it.
 type senderTable struct {
 	mem        []byte
 	entries    []aggregateSender
@@ -45,7 +44,7 @@ func openSenderTable(o *aggregateObjects) (*senderTable, error) {
 
 func (t *senderTable) close() error { return unix.Munmap(t.mem) }
 
-// admit gives a sender an entry and makes the program find it.
+// admit gives a sender an entry and makes it visible to the program.
 func (t *senderTable) admit(value aggregateSender) (index uint32, err error) {
 	t.mu.Lock()
 	last := len(t.free) - 1
@@ -64,13 +63,13 @@ func (t *senderTable) admit(value aggregateSender) (index uint32, err error) {
 	return index, nil
 }
 
-// withdraw makes the program refuse further frames of a sender. Programs that run
-// may still use its entry: release has to wait for them.
+// withdraw makes the program refuse further frames of a sender. Running programs may still use its
+// entry: wait for them before release.
 func (t *senderTable) withdraw(job, sender uint16) error {
 	return t.admissions.Delete(aggregateSenderKey{Job: job, Sender: sender})
 }
 
-// release gives entries to senders that come later.
+// release makes entries available to other senders.
 func (t *senderTable) release(indices ...uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,12 +79,11 @@ func (t *senderTable) release(indices ...uint32) {
 // member is an admitted sender of a job.
 type member struct {
 	aggregator.SenderConfig
-	index uint32 // in the table of senders
+	index uint32 // in the sender table
 }
 
-// withdraw makes the program refuse further frames of a job's sender, and waits for
-// programs, by installing a bank again; see removeMaps. Then another sender may get
-// the entry.
+// withdraw makes the program refuse further frames of a job's sender, and waits for running
+// programs by installing a bank again; see removeMaps. Then another sender may get the entry.
 func (a *Aggregator) withdraw(j *job, m member) error {
 	a.wait(j.ID)
 	err := errors.Join(

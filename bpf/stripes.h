@@ -1,4 +1,4 @@
-/* The pairs of a HOT frame, and why one may be refused. */
+/* The pairs of a HOT frame, and their refusals. */
 #pragma once
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "maps.h"
@@ -7,10 +7,10 @@
  * index and value of Go's wire.Refusal. 0 is no refusal. */
 #define REFUSAL(code, index, value) ((__u64)(code) << 48 | (__u64)(index) << 32 | (__u32)(value))
 
-/* Makes clang forget how a variable came by its value. Otherwise it turns sign
- * arithmetic into branches, computes a value twice rather than keep it, or
- * computes what is the same for a lane in all stripes in advance and spills it
- * to the stack, of which the whole call chain has 512 bytes. */
+/* Hides the origin of a variable's value from clang. Otherwise clang turns sign
+ * arithmetic into branches, computes a value twice instead of keeping it, or
+ * computes values that a lane has in all stripes in advance and spills them to
+ * the stack, which is 512 bytes for the whole call chain. */
 #define FORGET(x) asm volatile("" : "+r"(x))
 
 /* packet_at returns the packet whose IP header is at offset l3 of the frame, or
@@ -25,7 +25,7 @@ static __always_inline struct packet *packet_at(struct xdp_md *ctx, __u32 l3, vo
 	return (void *)(p + 1) > *end || data + sizeof(struct ethernet) > *end ? NULL : p;
 }
 
-/* The most pairs that a frame can have. */
+/* The largest number of pairs of a frame. */
 #define PAIRS (MAX_STRIPES * LANES)
 
 static __always_inline struct stripe *stripes_of(struct packet *p)
@@ -33,15 +33,15 @@ static __always_inline struct stripe *stripes_of(struct packet *p)
 	return (void *)(p + 1);
 }
 
-/* body_length returns the length of what follows the header, by a UDP length
- * that was checked. */
+/* body_length returns the length of the body after the header, from a checked
+ * UDP length. */
 static __always_inline __u32 body_length(const struct packet *p)
 {
 	return bpf_ntohs(p->udp.length) - sizeof(struct udp) - HEADER_LEN;
 }
 
-/* stripe_count returns how many stripes a body of some length has, 0 if it is
- * not 1 to MAX_STRIPES whole ones. */
+/* stripe_count returns the number of stripes of a body, 0 if it is not 1 to
+ * MAX_STRIPES whole ones. */
 static __always_inline __u32 stripe_count(__u32 length)
 {
 	/* length / STRIPE_LEN for multiples of it up to MAX_STRIPES: a division
@@ -49,12 +49,13 @@ static __always_inline __u32 stripe_count(__u32 length)
 	__u32 n = length * (65536 / STRIPE_LEN + 1) >> 16;
 
 	n = n <= MAX_STRIPES && n * STRIPE_LEN == length ? n : 0;
-	FORGET(n); /* or clang repeats these comparisons for each stripe */
+	FORGET(n); /* otherwise clang repeats these comparisons for each stripe */
 	return n;
 }
 
-/* How the 16-bit number of a pair becomes its rank: times m, plus its lane in
- * the aligned layout. Computed once a frame, it saves a branch a pair. */
+/* The conversion of a pair's 16-bit number to its rank: times m, plus its lane
+ * in the aligned layout. Computed once per frame, it saves a branch per
+ * pair. */
 struct ranking {
 	__u32 times;
 	__u32 lanes;
@@ -73,8 +74,8 @@ static __always_inline __u32 rank_of(__be16 slot, __u32 lane, struct ranking r)
 }
 
 /* Loads eight bytes from an offset of a stripe in one instruction. In C, clang
- * would take them together from smaller loads, because a stripe is aligned to
- * four bytes only. */
+ * would combine smaller loads, because a stripe is aligned to only four
+ * bytes. */
 #define LOAD64(s, offset)                                                          \
 	({                                                                         \
 		__u64 x__;                                                         \
@@ -94,7 +95,7 @@ static __always_inline __u32 bits_set(__u32 m)
 	return m * 0x01010101 >> 24;
 }
 
-/* clear_unused zeroes the lanes of a stripe that its mask leaves out. */
+/* clear_unused zeroes the lanes of a stripe that are not in its mask. */
 static __always_inline void clear_unused(struct stripe *s, __u32 mask)
 {
 #pragma unroll
@@ -107,8 +108,8 @@ static __always_inline void clear_unused(struct stripe *s, __u32 mask)
 }
 
 /* A walk goes through the pairs of a frame one by one, by bpf_loop. It is for
- * what happens rarely: it takes a call for each pair, but the verifier checks
- * one call instead of hundreds. */
+ * rare cases: it takes a call for each pair, but the verifier checks one call
+ * instead of hundreds. */
 struct walk {
 	struct xdp_md *ctx;
 	const struct job *job;
@@ -120,7 +121,7 @@ struct walk {
 	__u64 result;
 };
 
-/* step fetches the pair at w->position and tells whether its lane is used. */
+/* step fetches the pair at w->position and returns whether its lane is used. */
 static __always_inline int step(struct walk *w)
 {
 	void *end, *data = (void *)(long)w->ctx->data;
@@ -137,7 +138,7 @@ static __always_inline int step(struct walk *w)
 	if (i >= stripe_count(body_length(p)))
 		return 0;
 	at = (w->l3 & 0x1f) + sizeof(*p) + i * STRIPE_LEN;
-	/* The verifier does not know what a quotient or a remainder is below. */
+	/* The verifier does not know the bounds of quotients and remainders. */
 	FORGET(at);
 	FORGET(lane);
 	if (at > MAX_L3 + sizeof(*p) + MAX_STRIPES * STRIPE_LEN || lane >= LANES)
@@ -153,8 +154,8 @@ static __always_inline int step(struct walk *w)
 	return 1;
 }
 
-/* slot_of returns the slot of a pair. It is one of the bank's whatever the frame
- * says, but the job's only if survey says so. */
+/* slot_of returns the slot of a pair. It is in the bank for any frame, but
+ * among the job's slots only if survey has checked it. */
 static __always_inline __s64 *slot_of(const struct stripe *s, __u32 lane, __u32 dense,
 				      struct bank *bank)
 {

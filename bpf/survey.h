@@ -1,30 +1,30 @@
-/* What the packet and the job's configuration tell about what is wrong with a
- * frame: all this happens before the frame takes the job's lock. */
+/* Validation of a frame by packet and job configuration alone, before it takes
+ * the job's lock. */
 #pragma once
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "exact.h"
 
 /* Two or four numbers of a frame in one word, each in the low bits of a half.
- * Adding 2^31 - limit to both halves sets the top bit of those that are not
- * below the limit, without a carry from one to the other. The loader prepares
- * what is added, see struct job. */
+ * Adding 2^31 - limit to both halves sets the top bit of each that is not below
+ * the limit, without a carry between them. The loader prepares the addends, see
+ * struct job. */
 #define HALVES(x) ((__u64)(x) << 32 | (__u64)(x))
 #define TOP_BITS HALVES(1U << 31)
 
-/* What is found about a frame, beside the number of pairs in the lower bits. */
+/* Findings about a frame, above the number of pairs in the lower bits. */
 #define PAIR_COUNT 0xffff
 #define BAD_MASK (1 << 16) /* a mask has bits beyond the lanes */
 #define PLAIN (1 << 17)
 
-/* count counts the pairs of a frame and tells if a mask is bad. Apart from survey, it
- * is a short loop for frames whose pairs need no look.
+/* count counts the pairs of a frame and reports a bad mask. It is separate from
+ * survey, as a short loop for frames whose pairs need no check.
  *
- * It zeroes unused lanes, so that nothing that follows has to look at masks: adding 0
- * to a slot is adding nothing. (The answer to the frame has no room for them, or has
- * them zeroed.)
+ * It zeroes unused lanes, so that later functions can ignore masks: adding 0
+ * does not change a slot. (The answer to the frame leaves them out or has them
+ * zeroed.)
  *
- * Like the other functions that go through a frame's stripes it is global: the
- * verifier checks it once, for any number of stripes, instead of once for each
+ * Like the other functions that walk a frame's stripes, it is global: the
+ * verifier checks it once for any number of stripes, not once for each
  * number. */
 __noinline __u32 count(struct xdp_md *ctx, __u32 l3)
 {
@@ -53,12 +53,14 @@ __noinline __u32 count(struct xdp_md *ctx, __u32 l3)
 	return found;
 }
 
-/* survey returns PLAIN if all pairs of a frame are plain: within the job's slots, and
- * finite unless they are integers. If not, it returns 0, and diagnose has to look.
+/* survey returns PLAIN if all pairs of a frame are plain: within the job's
+ * slots, and finite unless they are integers. If not, it returns 0, and
+ * diagnose finds the reason.
  *
- * In "exact" arithmetic, plain is also what is below half the range, so that adding
- * it to sums below half the range cannot overflow. There add_exact finds what is not
- * plain as it adds, and most frames are taken for plain without a survey. */
+ * In "exact" arithmetic, plain numbers are also below half the range, so that
+ * adding them to sums below half the range cannot overflow. There add_exact
+ * detects numbers that are not plain while it adds, and most frames are treated
+ * as plain without a survey. */
 __noinline __u32 survey(struct xdp_md *ctx, __u32 l3, const struct job *job)
 {
 	void *end;
@@ -84,7 +86,7 @@ __noinline __u32 survey(struct xdp_md *ctx, __u32 l3, const struct job *job)
 			__u64 two = LOAD64(s, offsetof(struct stripe, bits[2 * k]));
 
 			seen |= (two & ~TOP_BITS) + below_limit;
-			FORGET(seen); /* or clang gathers terms and spills them */
+			FORGET(seen); /* otherwise clang gathers terms and spills them */
 		}
 #pragma unroll
 		for (int k = 0; k < LANES / 4; k++) {
@@ -100,7 +102,7 @@ __noinline __u32 survey(struct xdp_md *ctx, __u32 l3, const struct job *job)
 	return seen & TOP_BITS ? 0 : PLAIN;
 }
 
-/* diagnose_pair ends the walk at a pair that is not valid. */
+/* diagnose_pair ends the walk at an invalid pair. */
 static long diagnose_pair(__u32 i, void *arg)
 {
 	struct walk *w = arg;
@@ -120,8 +122,8 @@ static long diagnose_pair(__u32 i, void *arg)
 	return w->result != 0;
 }
 
-/* diagnose returns the refusal of the first pair, in stripe and lane order,
- * that is not valid, or 0. */
+/* diagnose returns the refusal of the first invalid pair, in stripe and lane
+ * order, or 0. */
 __noinline __u64 diagnose(struct xdp_md *ctx, __u32 l3, const struct job *job)
 {
 	struct walk w = { .ctx = ctx, .l3 = l3, .job = job };

@@ -1,15 +1,16 @@
-/* Rounds: mode "sync". One HOT frame carries one whole group of slots, that is
- * max_stripes stripes, but for the last group.
+/* Rounds: mode "sync". One HOT frame carries one whole group of slots:
+ * max_stripes stripes, except for the last group.
  *
  * Round v adds into bank v & 1. The other bank holds the sums of round v - 1,
- * for senders that have missed them. That is enough: a sender that contributes to
- * round v has the sums of round v - 1, so when round v is complete they are not
- * needed any more (SwitchML, NSDI 2021). */
+ * for senders that have missed them. Two banks are enough: a sender that
+ * contributes to round v has the sums of round v - 1, so they are not needed
+ * when round v is complete (SwitchML, NSDI 2021). */
 #pragma once
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "apply.h"
 
-/* other_slots tells whether not all lanes of a whole stripe name a slot. */
+/* other_slots returns nonzero if a lane of a whole stripe does not name the
+ * slot. */
 static __always_inline __u64 other_slots(const struct stripe *s, __u32 slot)
 {
 	__u64 four = slot * 0x0001000100010001ULL, other = 0;
@@ -31,7 +32,7 @@ static __always_inline __u64 other_slots_of(const struct stripe *s, __u32 slot, 
 	return other;
 }
 
-/* misshapen returns why a frame is not one whole group, or 0. */
+/* misshapen returns a refusal if a frame is not one whole group, or 0. */
 __noinline __u64 misshapen(struct xdp_md *ctx, __u32 l3, const struct job *job)
 {
 	const __u64 layout = REFUSAL(CODE_LAYOUT, 0, 0);
@@ -75,9 +76,9 @@ __noinline __u64 misshapen(struct xdp_md *ctx, __u32 l3, const struct job *job)
 	return other ? layout : 0;
 }
 
-/* next_round ends the round of the group that a frame is: the next one adds into
- * the other bank, whose slots become zero. They are in a row. The last group may
- * end before its last lane, but there is nothing behind it. */
+/* next_round ends the round of a frame's group: the next round adds into the
+ * other bank, whose slots it clears. They are contiguous. The last group may
+ * end before its last lane, but no slots follow it. */
 __noinline int next_round(struct xdp_md *ctx, __u32 l3, struct group *group, struct bank *other)
 {
 	void *end;
@@ -106,7 +107,7 @@ __noinline int next_round(struct xdp_md *ctx, __u32 l3, struct group *group, str
 	return 0;
 }
 
-/* group_of returns the group that a frame is, or NULL if the job is being
+/* group_of returns the group of a frame, or NULL if the job is being
  * removed. */
 static __always_inline struct group *group_of(struct xdp_md *ctx, __u32 l3, __u32 id,
 					      const struct job *job)
@@ -126,9 +127,9 @@ static __always_inline struct group *group_of(struct xdp_md *ctx, __u32 l3, __u3
 }
 
 /* contribute adds a frame to the round of its group, unless it was applied
- * before, and sets what answers it; or it returns why the frame is refused, and
- * has changed nothing. The answer to the frame that completes the round is for
- * all workers, and is numbered by the round.
+ * before, and sets its answer; or it returns the frame's refusal and has
+ * changed nothing. The answer to the frame that completes the round is for all
+ * workers, and is numbered by the round.
  *
  * The caller holds the job's lock. The frame must be a whole group, whose round
  * adds into bank. */

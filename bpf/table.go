@@ -38,7 +38,7 @@ const (
 	bankBit = 2
 )
 
-// start makes the program see a job.
+// start makes a job visible to the program.
 func (t *table) start(id uint16, value aggregateJob) {
 	e := &t.jobs[id]
 	slots := value.Slots
@@ -50,7 +50,7 @@ func (t *table) start(id uint16, value aggregateJob) {
 // stop makes the program refuse further frames of a job.
 func (t *table) stop(id uint16) { atomic.StoreUint32(&t.jobs[id].Slots, 0) }
 
-// turnBanks makes programs see a job's other bank as the current one.
+// turnBanks makes a job's other bank the current one.
 func (t *table) turnBanks(id uint16) {
 	lock := &t.jobs[id].Lock
 	for {
@@ -61,9 +61,9 @@ func (t *table) turnBanks(id uint16) {
 	}
 }
 
-// awaitFree waits until the job's lock is free. The program that held it has then left
-// the bank that was current before turnBanks, and every one that takes the lock later
-// sees the other bank. That takes a few microseconds.
+// awaitFree waits until the job's lock is free. Then no program uses the bank that was current
+// before turnBanks: a program that takes the lock later sees the other bank. It takes a few
+// microseconds.
 func (t *table) awaitFree(id uint16, limit time.Duration) error {
 	lock := &t.jobs[id].Lock
 	deadline := time.Now().Add(limit)

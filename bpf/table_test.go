@@ -13,8 +13,8 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 )
 
-// The daemon never holds a job's lock, so that it may be killed at any time: at no
-// moment of a swap has the word the bit that programs set.
+// The daemon never holds a job's lock, so that it may be killed at any time: at no moment of a swap
+// does the word have the bit that programs set.
 func TestDaemonNeverHoldsTheLock(t *testing.T) {
 	table := table{jobs: new([aggregator.MaxJobs]aggregateJob)}
 	word := &table.jobs[3].Lock
@@ -31,7 +31,7 @@ func TestDaemonNeverHoldsTheLock(t *testing.T) {
 			held.Add(w & locked)
 		}
 	})
-	// Until the watcher has seen both banks, and often.
+	// Until the watcher has seen both banks, and often enough.
 	for n := 0; n < 100_000 || banks[0].Load() == 0 || banks[1].Load() == 0; n++ {
 		table.turnBanks(3)
 		if w := atomic.LoadUint32(word); w != uint32(n+1)%2*bankBit {
@@ -48,7 +48,7 @@ func TestDaemonNeverHoldsTheLock(t *testing.T) {
 	}
 }
 
-// A swap leaves the lock to the program that holds it, also when it gives up.
+// A swap leaves the lock to the program that holds it, also when it times out.
 func TestSwapLeavesTheLock(t *testing.T) {
 	table := table{jobs: new([aggregator.MaxJobs]aggregateJob)}
 	word := &table.jobs[3].Lock

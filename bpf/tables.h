@@ -1,4 +1,4 @@
-/* How many bits a number has: BPF has no instruction for it. */
+/* The bit length of a number, for which BPF has no instruction. */
 #pragma once
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "stripes.h"

@@ -12,8 +12,8 @@ import (
 	"github.com/libra-ina/libra/internal/netdev"
 )
 
-// watchTargets begins to follow which interfaces can transmit for XDP, in the
-// caller's namespace. The caller holds the lock.
+// watchTargets starts to watch which interfaces support XDP transmission, in the caller's
+// namespace. The caller holds the lock.
 func (a *Aggregator) watchTargets() error {
 	if a.watch != nil {
 		return nil
@@ -35,7 +35,7 @@ func (a *Aggregator) watchTargets() error {
 	return nil
 }
 
-// updateTargets looks at all interfaces to which there are routes.
+// updateTargets updates all interfaces that have routes.
 func (a *Aggregator) updateTargets() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -44,16 +44,16 @@ func (a *Aggregator) updateTargets() {
 		indices[index] = struct{}{}
 	}
 	for index := range indices {
-		// An interface that cannot be a target is none: its frames pass. Nor
-		// can any once the aggregator is closed.
+		// An interface that cannot be updated is no target, so its frames pass; nor is any once the
+		// aggregator is closed.
 		_ = a.updateTarget(index)
 	}
 }
 
-// updateTarget makes the program send frames out of an interface, or not. After
-// an error it does not. The caller holds the lock.
+// updateTarget allows or forbids the program to send frames out of an interface. After an error it
+// is forbidden. The caller holds the lock.
 func (a *Aggregator) updateTarget(index uint32) error {
-	// The kernel looks an interface up in the caller's namespace.
+	// The kernel looks up the interface in the caller's namespace.
 	return a.home.do(func() error {
 		wanted, err := a.isTarget(index)
 		if wanted && err == nil {
@@ -66,8 +66,7 @@ func (a *Aggregator) updateTarget(index uint32) error {
 	})
 }
 
-// isTarget tells whether frames may be sent out of an interface of the caller's
-// namespace.
+// isTarget returns whether frames may be sent out of an interface of the caller's namespace.
 func (a *Aggregator) isTarget(index uint32) (wanted bool, err error) {
 	if _, withheld := a.withheld[index]; withheld {
 		return false, nil

@@ -12,7 +12,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// The vectors define what every data plane must do, without the model's help.
+// The vectors define the behaviour of every data plane without the model.
 func TestReplaysVectors(t *testing.T) {
 	needPrivileges(t)
 	files, err := vectors.Load("../aggregator/testdata/vectors")

@@ -17,16 +17,15 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// wholeJob has sums in its last wire.Lanes ranks, one in each lane, that are just
-// within the range.
+// wholeJob has sums that are just within the range in its last wire.Lanes ranks, one in each lane.
 var wholeJob = aggregator.JobConfig{Exp: fixedpoint.DefaultExp, Slots: 15 * wire.Lanes, MaxStripes: wire.MaxStripes}
 
 const (
 	fullRank = 14 * wire.Lanes // the first of them
-	// What an aligned pair can name, and whose lower 16 bits are ranks of the job.
+	// The least rank that an aligned pair can name whose lower 16 bits are a rank of the job.
 	wrappedRank = (65536/wire.Lanes + 1) * wire.Lanes
-	// In units of 2^DefaultExp: half the range, from which on a number or a sum is
-	// not plain, and what the full sums are.
+	// In units of 2^DefaultExp: half the range, from which on a number or a sum is not plain, and
+	// the full sums.
 	halfRange = 1 << (62 + fixedpoint.DefaultExp)
 	fullSum   = 1.99 * halfRange
 )
@@ -50,8 +49,8 @@ func newWholeFrame(t *testing.T, job uint16, seq uint32, flags wire.Flags, strip
 	return f
 }
 
-// set uses a lane, by its position in the frame, for a pair. In the aligned layout
-// the pair's rank is that of the lane in the slot of the given one.
+// set uses a lane, by its position in the frame, for a pair. In the aligned layout the pair's rank
+// is the lane's rank in the slot of the given rank.
 func (f *wholeFrame) set(at, rank int, bits uint32) {
 	s, lane := wire.StripeAt(f.bytes[wire.EnvelopeLen:], at/wire.Lanes), at%wire.Lanes
 	s.SetMask(s.Mask() | 1<<lane)
@@ -80,9 +79,9 @@ func (f *wholeFrame) fill(rng *rand.Rand) {
 
 func float(x float64) uint32 { return math.Float32bits(float32(x)) }
 
-// A pair that cannot be added, at any position of a frame of 25 stripes, has the frame
-// refused and leaves all sums as they were: also where pairs before it, and to the same
-// ranks, were added. Answers and sums are the model's throughout.
+// A pair that cannot be added, at any position of a frame of 25 stripes, makes the program refuse
+// the frame and leave all sums unchanged, even if pairs before it, and of the same ranks, were
+// added. Answers and sums always equal the model's.
 func TestFramesAreAddedWholeOrNotAtAll(t *testing.T) {
 	p := openPair(t)
 	d := p.Device.(*device)
@@ -122,7 +121,7 @@ func TestFramesAreAddedWholeOrNotAtAll(t *testing.T) {
 				}
 				rng := rand.New(rand.NewPCG(uint64(id), 15))
 				seq := uint32(0)
-				// send tells whether the frame was added.
+				// send returns whether the frame was added.
 				send := func(f *wholeFrame) bool {
 					t.Helper()
 					conformance.Repair(f.bytes)
@@ -155,7 +154,7 @@ func TestFramesAreAddedWholeOrNotAtAll(t *testing.T) {
 				}
 				step := 3 // every lane, in every third stripe
 				if mode == aggregator.FetchAdd {
-					step = 21 // survey looks at these frames before, as at those of other arithmetics
+					step = 21 // survey checks these frames first, as it does for other arithmetics
 				}
 				for at := 0; at < wire.MaxStripes*wire.Lanes; at += step {
 					restore()
@@ -163,7 +162,7 @@ func TestFramesAreAddedWholeOrNotAtAll(t *testing.T) {
 						if bad.rank == wrappedRank && layout == wire.FlagDense {
 							continue
 						}
-						// A frame that is plain first: after others, survey looks.
+						// First a plain frame: after others, survey checks frames.
 						seq++
 						f := newWholeFrame(t, job.ID, seq, flags, wire.MaxStripes)
 						f.fill(rng)

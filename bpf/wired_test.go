@@ -21,8 +21,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// wired is the program on the ports of a switch: frames go to it over veth, and
-// what it sends comes back over veth. Host i is behind port i.
+// wired is the program on the ports of a switch: frames go to it and come back over veth. Host i is
+// behind port i.
 type wired struct {
 	*Aggregator
 	hosts []*host
@@ -44,8 +44,8 @@ func openWired(t *testing.T, n, queues int, mode afxdp.AttachMode) *wired {
 	return w
 }
 
-// ProcessFrom gives a frame to a port and waits until something comes back or a
-// counter tells that nothing will.
+// ProcessFrom gives a frame to a port and waits until a frame comes back or a counter shows that
+// none will.
 func (w *wired) ProcessFrom(from int, frame, reply []byte) (v aggregator.Verdict, n int, err error) {
 	before, err := w.Counters()
 	if err != nil {
@@ -110,12 +110,12 @@ func (w *wired) expectOthers(but int, frame []byte, deadline time.Time) error {
 	return nil
 }
 
-// isBroadcast tells whether a frame goes to all senders of a job.
+// isBroadcast returns whether a frame goes to all senders of a job.
 func isBroadcast(frame []byte) bool {
 	return bytes.HasPrefix(frame, []byte{0x01, 0x00, 0x5e, 76})
 }
 
-// isQuiet tells whether a frame may be left without an answer.
+// isQuiet returns whether a frame may remain without an answer.
 func isQuiet(frame []byte) bool {
 	p, err := wire.ParseFrame(frame, 0)
 	return err == nil && len(p.Payload) > 1 && wire.Flags(p.Payload[1])&wire.FlagQuiet != 0
@@ -125,8 +125,8 @@ func broadcastOf(frame []byte) aggregator.Verdict {
 	return aggregator.Verdict{Action: aggregator.Broadcast, Job: binary.BigEndian.Uint16(frame[4:])}
 }
 
-// Three ways lead to the same results: the model, single frames through the
-// program, and this: the program on interfaces.
+// The program on interfaces gives the same results as the model and as single frames through the
+// program.
 func TestAggregateOnInterfacesEqualsModel(t *testing.T) {
 	inNetwork(t, 2, testbed.VethConfig{MTU: 3500}, func() { // the frames of a generator have at most 3514 bytes
 		w := openWired(t, 2, 1, afxdp.AttachNative)
@@ -147,7 +147,7 @@ func TestAggregateOnInterfacesEqualsModel(t *testing.T) {
 		for i := range 5000 {
 			frame := g.Frame()
 			if len(frame) < 70 || isQuiet(frame) {
-				continue // veth has no room for a longer answer; nothing tells of a quiet frame
+				continue // veth has no room for a longer answer; there is no sign of a quiet frame
 			}
 			if _, err := p.ProcessFrom(g.Port(), frame); err != nil {
 				t.Fatalf("frame %d: %v", i, err)
@@ -240,9 +240,8 @@ func (p *pusher) take(frame []byte) error {
 	return nil
 }
 
-// Senders on three ports with two queues each push on all CPUs at once, so the
-// program runs on several CPUs at once too. What it adds up is what the model
-// does from the same frames one by one.
+// Senders on three ports with two queues each push on all CPUs at once, so the program runs on
+// several CPUs at once too. Its sums equal those of the model for the same frames one by one.
 func TestPortsAndQueuesAtOnce(t *testing.T) {
 	const queues, each = 2, 1000
 	job := aggregator.JobConfig{ID: 40, Epoch: 9, Exp: -46, Slots: 300, MaxStripes: wire.MaxStripes}
