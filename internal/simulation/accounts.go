@@ -16,9 +16,9 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// accounts is the ledger of a cluster. It follows the frames that receivers are given and
-// what they answer, and knows of each in which bank, harvest or commit it has to be. After
-// each step of a receiver, what that holds is compared.
+// accounts is the ledger of a cluster. It follows the frames that receivers get and their answers,
+// and records for each in which bank, harvest or commit it must be. After each step of a receiver,
+// the ledger compares the receiver's state.
 type accounts struct {
 	c      *clusterLife
 	cfg    ps.Config
@@ -26,14 +26,14 @@ type accounts struct {
 	format fixedpoint.Format
 
 	frames map[frameID]*entry
-	order  []*entry // as they left
+	order  []*entry // in the order of sending
 	sent   map[*process][]*entry
 	asked  map[*host][]link.Packet
-	plane  *planeAccount // of the newest job of the switch
+	plane  *planeAccount // of the switch's newest job
 	store  *storeAccount // of the newest server
-	files  []fileAccount // checkpoints that were written
+	files  []fileAccount // written checkpoints
 
-	want map[uint64][]int64 // what the open step has to hold, as of the last look
+	want map[uint64][]int64 // required content of the open step, as of the last comparison
 	news bool               // the shadow has changed since
 }
 
@@ -43,19 +43,19 @@ type entry struct {
 	from    *process
 	worker  uint16
 	payload []byte
-	flushed bool   // its worker has called it acknowledged
-	claim   uint64 // after how many steps that was, as its server knows; 0: not yet
+	flushed bool   // its worker has reported it acknowledged
+	claim   uint64 // number of steps after which that was, as reported to its server; 0: not yet
 	applied bool
-	store   *storeAccount // that has it, from a commit on
+	store   *storeAccount // store that has it, from a commit on
 	version int
-	idle    bool // its step changed nothing: when that was committed does not show
+	idle    bool // its step changed nothing, so its commit is not visible
 }
 
-// storeAccount is what the store of one server has to hold.
+// storeAccount is the required state of one server's store.
 type storeAccount struct {
 	of      *process
 	store   *ps.Store // the product's
-	shadow  *ps.Store // sums that the accounts know of
+	shadow  *ps.Store // the accounts' sums
 	base    *fileAccount
 	number  [2]uint64 // of the last harvest
 	pending []*entry  // in the open step
@@ -75,7 +75,7 @@ func newAccounts(c *clusterLife) (a *accounts, err error) {
 	return a, err
 }
 
-// leaves notes that a process sends a frame.
+// leaves records that a process sends a frame.
 func (a *accounts) leaves(from, to *host, payload []byte) {
 	h, err := wire.ParseHeader(payload)
 	if a == nil || err != nil || h.Job != job || from.link == nil || to == nil || h.Type != wire.TypeHot && h.Type != wire.TypeCold {
@@ -83,7 +83,7 @@ func (a *accounts) leaves(from, to *host, payload []byte) {
 	}
 	id := frameID{flowID{to, h.Sender, h.Epoch}, h.Seq}
 	for _, p := range a.c.procs {
-		// A receiver that was started again draws its first epoch, which may be that of a worker's former life.
+		// A restarted receiver draws its first epoch, which may be that of a worker's earlier life.
 		if known := a.frames[id]; p.host == from && (known == nil || known.from != p) {
 			e := &entry{id: id, from: p, worker: h.Sender, payload: slices.Clone(payload)}
 			a.frames[id] = e
@@ -93,7 +93,7 @@ func (a *accounts) leaves(from, to *host, payload []byte) {
 	}
 }
 
-// handed notes what a receiver is given.
+// handed records a frame that a receiver gets.
 func (a *accounts) handed(at *host, pkts []link.Packet) {
 	if a == nil || at.name != theSwitch && at.name != theServer {
 		return
@@ -104,8 +104,8 @@ func (a *accounts) handed(at *host, pkts []link.Packet) {
 	}
 }
 
-// answers enters the frames that a receiver has applied: those that it acknowledges for the
-// first time. All that the receiver holds is compared with that afterwards.
+// answers enters the frames that a receiver has applied: those that it acknowledges for the first
+// time. Afterwards the receiver's state is compared.
 func (a *accounts) answers(at *host, pkts []link.Packet) {
 	if a == nil || at.name != theSwitch && at.name != theServer {
 		return
@@ -123,7 +123,7 @@ func (a *accounts) answers(at *host, pkts []link.Packet) {
 			continue
 		}
 		if e == nil {
-			continue // of a process that has ended
+			continue // of an ended process
 		}
 		if pkts[i].Reply > 0 {
 			answer := pkts[i].Payload[:pkts[i].Reply]
@@ -206,7 +206,7 @@ func hotPairs(payload []byte, h wire.Header, add func(rank int, bits uint32)) er
 	return err
 }
 
-// flushes notes that all that a worker has sent is called acknowledged.
+// flushes records that a worker reports all its frames acknowledged.
 func (a *accounts) flushes(p *process) {
 	a.c.s.mu.Lock()
 	defer a.c.s.mu.Unlock()
@@ -218,7 +218,7 @@ func (a *accounts) flushes(p *process) {
 	}
 }
 
-// claims notes after how many steps a worker has flushed what it has.
+// claims records after how many steps a worker has flushed its frames.
 func (a *accounts) claims(p *process, steps uint64) {
 	a.c.s.mu.Lock()
 	defer a.c.s.mu.Unlock()
@@ -229,7 +229,7 @@ func (a *accounts) claims(p *process, steps uint64) {
 	}
 }
 
-// opens is told of the store of a server that is about to serve. Its file is in lock.
+// opens records the store of a server that is about to serve. The caller holds lock's file.
 func (a *accounts) opens(p *process, store *ps.Store) {
 	s := a.c.s
 	s.mu.Lock()
@@ -260,7 +260,7 @@ func (a *accounts) opens(p *process, store *ps.Store) {
 	}
 	a.store, a.news = st, true
 	st.hashes = append(st.hashes, st.shadow.Hash())
-	// What is not in the checkpoint is lost, and trained again.
+	// Frames that are not in the checkpoint are lost, and trained again.
 	lost := func(e *entry) bool { return !st.holds(e) }
 	maps.DeleteFunc(a.frames, func(_ frameID, e *entry) bool { return lost(e) })
 	a.order = slices.DeleteFunc(a.order, lost)
@@ -286,7 +286,7 @@ func (st *storeAccount) holdsAt(e *entry, version int) bool {
 	}
 }
 
-// look compares what a receiver holds with what it has to. All are blocked.
+// look compares a receiver's state with the required one. All goroutines are blocked.
 func (a *accounts) look(at *host) {
 	switch {
 	case a == nil || at == nil || a.c.s.failure != nil || a.c.s.over:
@@ -315,7 +315,7 @@ func (a *accounts) lookAtStore() {
 		a.want, a.news = pendingOf(st.shadow, a.want), false
 	}
 	want := a.want
-	same := 0 // rows; compared where they are, as this is done after each step of the server
+	same := 0 // rows; compared in place, because this is done after each step of the server
 	for key, sums := range st.store.Pending() {
 		if row := want[key]; row != nil && slices.Equal(row, sums) {
 			same++
@@ -325,7 +325,7 @@ func (a *accounts) lookAtStore() {
 		}
 	}
 	if same == len(want) {
-		if same == 0 { // a commit changes nothing, and shows not
+		if same == 0 { // a commit without changes is not visible
 			for _, e := range a.store.pending {
 				e.idle = true
 			}
@@ -360,7 +360,7 @@ func (a *accounts) lookAtStore() {
 	st.hashes = append(st.hashes, st.shadow.Hash())
 }
 
-// commit has the weights hold the frames of the open step.
+// commit adds the frames of the open step to the weights.
 func (a *accounts) commit() {
 	for _, e := range a.store.pending {
 		e.store, e.version = a.store, a.store.version
@@ -368,8 +368,8 @@ func (a *accounts) commit() {
 	a.store.pending = nil
 }
 
-// pendingOf fills out with the open step of a store: its own memory, which the next addition
-// or commit writes.
+// pendingOf fills out with the open step of a store: the store's memory, which the next addition or
+// commit writes.
 func pendingOf(s *ps.Store, out map[uint64][]int64) map[uint64][]int64 {
 	clear(out)
 	for key, sums := range s.Pending() {
@@ -389,7 +389,7 @@ func zero(sums []int64) bool {
 	return true
 }
 
-// finished checks the end of a worker that has trained all that it was to.
+// finished checks the end of a worker that has completed its training.
 func (a *accounts) finished(p *process) {
 	for _, e := range a.sent[p] {
 		if !e.applied {

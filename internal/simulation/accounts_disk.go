@@ -11,7 +11,7 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// fileAccount is a checkpoint that was written whole: it has the weights of a commit.
+// fileAccount is a completely written checkpoint: it has the weights of a commit.
 type fileAccount struct {
 	data    []byte
 	store   *storeAccount
@@ -22,8 +22,8 @@ func readCheckpoint(data []byte, cfg ps.Config) (*ps.Store, []byte, error) {
 	return ps.ReadCheckpoint(bytes.NewReader(data), cfg)
 }
 
-// written checks a checkpoint that gets its name: it has the weights of a commit, and what
-// it tells of the training's progress is true of them.
+// written checks a checkpoint that gets its name: it has the weights of a commit and the matching
+// progress of the training.
 func (a *accounts) written(data []byte) {
 	s, st := a.c.s, a.store
 	if st == nil || s.failure != nil {
@@ -34,7 +34,7 @@ func (a *accounts) written(data []byte) {
 		s.fail("a checkpoint that cannot be read gets the name of the last one: %v", err)
 		return
 	}
-	// Commits that change nothing have the same weights.
+	// Commits without changes have the same weights.
 	oldest := slices.Index(st.hashes, store.Hash())
 	version := oldest
 	for version >= 0 && version+1 < len(st.hashes) && st.hashes[version+1] == st.hashes[oldest] {
@@ -93,11 +93,11 @@ func (a *accounts) left(p *process) {
 	}
 }
 
-// saving is how long a checkpoint may take that is due: its writes, and the turns of others.
+// saving is how long a due checkpoint may take: its writes, and the turns of others.
 const saving = 200 * time.Millisecond
 
-// due notes a commit of the open step, and looks later whether a checkpoint has it: by time, one is begun
-// in each period, and by steps one after each checkpoint_steps.
+// due records a commit of the open step, and checks later whether a checkpoint has it: by time, one
+// begins in each period, and by steps, one after each checkpoint_steps.
 func (a *accounts) due() {
 	server := &a.c.cfg.Server
 	within := 2*(*server.CheckpointEvery) + saving

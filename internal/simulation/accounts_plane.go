@@ -9,13 +9,13 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 )
 
-// planeAccount is what the banks of one job of the switch have to hold.
+// planeAccount is the required state of the banks of one job of the switch.
 type planeAccount struct {
 	c       *clusterLife
 	of      *process
 	job     uint16
 	banks   [2][]int64 // the product's
-	held    []int64    // what was applied and is in a bank, by rank
+	held    []int64    // applied and in a bank, by rank
 	current []*entry   // since the last swap
 	frozen  *frozen
 }
@@ -27,8 +27,7 @@ type frozen struct {
 	taken   bool // by the server
 }
 
-// harvest returns what a harvest brings to the server that it has not had yet, nil if
-// nothing.
+// harvest returns what a harvest brings to the server that it does not have yet, nil if nothing.
 func (p *planeAccount) harvest() *frozen {
 	if p == nil || p.frozen == nil || p.frozen.taken {
 		return nil
@@ -37,7 +36,7 @@ func (p *planeAccount) harvest() *frozen {
 	return p.frozen
 }
 
-// look compares the banks with what was applied.
+// look compares the banks with the applied frames.
 func (p *planeAccount) look() {
 	if p == nil || p.of.dead.Load() {
 		return
@@ -50,11 +49,11 @@ func (p *planeAccount) look() {
 	}
 }
 
-// watchedPlane is the data plane of a switch, whose accounts are kept.
+// watchedPlane is the data plane of a switch with accounts.
 type watchedPlane struct {
 	aggregator.Plane
 	of    *process
-	calls map[string]int // by what they ask for
+	calls map[string]int // by request
 }
 
 func (w watchedPlane) AddJob(cfg aggregator.JobConfig) error {
@@ -63,7 +62,7 @@ func (w watchedPlane) AddJob(cfg aggregator.JobConfig) error {
 		return err
 	}
 	p := &planeAccount{c: w.of.c, of: w.of, job: cfg.ID}
-	for i := range p.banks { // the only way to learn where they are
+	for i := range p.banks { // the only way to get their addresses
 		bank, err := w.Plane.Swap(cfg.ID)
 		if err != nil {
 			return err
@@ -78,7 +77,7 @@ func (w watchedPlane) AddJob(cfg aggregator.JobConfig) error {
 	return nil
 }
 
-// account changes the accounts, unless the process is gone.
+// account changes the accounts, unless the process has ended.
 func (w watchedPlane) account(change func(*accounts)) {
 	s := w.of.c.s
 	s.mu.Lock()
@@ -88,7 +87,7 @@ func (w watchedPlane) account(change func(*accounts)) {
 	}
 }
 
-// busy has a call fail now and then, before it does anything.
+// busy makes a call fail sometimes, before it does anything.
 func (w watchedPlane) busy(call string) bool {
 	s := w.of.c.s
 	s.mu.Lock()
@@ -116,7 +115,7 @@ func (w watchedPlane) RemoveJob(id uint16) error {
 	w.account(func(a *accounts) {
 		if err == nil && a.plane != nil && a.plane.job == id {
 			a.plane.of = &process{}
-			a.plane.of.dead.Store(true) // its banks are not its own any more
+			a.plane.of.dead.Store(true) // its banks are no longer its own
 		}
 	})
 	return err

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// errGone is what a link reports to a process that has crashed.
+// errGone is a link's error for a process that has crashed.
 var errGone = errors.New("simulation: the process is gone")
 
-// actor is a goroutine that runs only when the scheduler wakes it, until it parks
-// again or waits in the product for another one.
+// actor is a goroutine that runs only when the scheduler wakes it, until it parks again or waits
+// inside the product for another one.
 type actor struct {
 	s    *sim
 	name string
@@ -19,14 +19,14 @@ type actor struct {
 
 	caller bool   // it calls endpoints
 	hasty  bool   // it does not park in Wake
-	doing  string // the call that it is in
+	doing  string // its current call
 
 	resume chan struct{}
 	parked bool
 	gone   bool
 	where  string
 	ready  func() bool // nil: always
-	until  time.Time   // or when this has come; zero: never
+	until  time.Time   // or at this time; zero: never
 }
 
 func (s *sim) newActor(name string, h *host) *actor {
@@ -37,8 +37,8 @@ func (s *sim) newActor(name string, h *host) *actor {
 	return a
 }
 
-// park gives control to the scheduler until it chooses this actor, which it does not
-// before ready or, unless it is zero, until.
+// park gives control to the scheduler until it chooses this actor, which it does only when ready
+// or, unless it is zero, at until.
 func (a *actor) park(where string, ready func() bool, until time.Time) {
 	a.where, a.ready, a.until = where, ready, until
 	a.parked = true
@@ -46,10 +46,10 @@ func (a *actor) park(where string, ready func() bool, until time.Time) {
 	<-a.resume
 }
 
-// yield parks an actor that can go on at any time.
+// yield parks an actor that can continue at any time.
 func (a *actor) yield(where string) { a.park(where, nil, time.Time{}) }
 
-// sleep parks for a time.
+// sleep parks for a duration.
 func (a *actor) sleep(where string, d time.Duration) { a.park(where, never, time.Now().Add(d)) }
 
 func never() bool { return false }
@@ -73,7 +73,7 @@ func (a *actor) start(body func()) {
 	}()
 }
 
-// leave ends an actor. Its goroutine may be out of turn.
+// leave ends an actor. Its goroutine may run out of turn.
 func (a *actor) leave() {
 	a.s.mu.Lock()
 	defer a.s.mu.Unlock()

@@ -8,8 +8,7 @@ import (
 	"testing/synctest"
 )
 
-// Bubble calls a function in a bubble of testing/synctest of its own. Several may run at
-// the same time.
+// Bubble calls a function in its own bubble of testing/synctest. Several may run at the same time.
 type Bubble func(func())
 
 // InTest returns the bubbles of a test.
@@ -17,13 +16,13 @@ func InTest(t *testing.T) Bubble {
 	return func(f func()) { synctest.Test(t, func(*testing.T) { f() }) }
 }
 
-// Bubbles returns the bubbles of a program that is no test. It may be called once.
+// Bubbles returns the bubbles of a program that is not a test. It may be called once.
 //
-// The runtime gives virtual time to testing/synctest only, and that takes a test. So a test
-// begins, which does not end before the program.
+// The runtime gives virtual time only to testing/synctest, which requires a test. So Bubbles starts
+// a test, which does not end before the program.
 func Bubbles() Bubble {
 	testing.Init()
-	_ = flag.CommandLine.Parse(nil) // package testing reads its own flags, which have their defaults
+	_ = flag.CommandLine.Parse(nil) // package testing parses its own flags, which have their defaults
 	started := make(chan *testing.T)
 	go testing.Main(func(string, string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: "simulation", F: func(t *testing.T) {
 		started <- t

@@ -20,12 +20,12 @@ type caller struct {
 	life    *life
 	act     *actor
 	rng     *rand.Rand
-	tickets []*push // that wait
+	tickets []*push // waiting
 
 	prepared []*preparedBatch
 }
 
-// push is a batch that a caller has handed over.
+// push is a batch that a caller has submitted.
 type push struct {
 	life     *life
 	from, to int // numbers of its gradients
@@ -34,7 +34,7 @@ type push struct {
 	accepted bool // the call has returned a ticket
 	judged   bool
 	failed   bool
-	most     int // frames that it can have, if that is known; else -1
+	most     int // number of its frames if known, else -1
 	frames   []*frame
 }
 
@@ -63,7 +63,7 @@ func (c *caller) main() {
 	}
 }
 
-// call makes one call, and returns false if the life has come to its end.
+// call makes one call, and returns false if the life has ended.
 func (c *caller) call() bool {
 	hasty := c.s.plan.hasty && c.rng.IntN(8) > 0 && len(c.tickets) <= c.s.plan.tickets
 	switch n := c.rng.IntN(16); {
@@ -83,7 +83,7 @@ func (c *caller) call() bool {
 	}
 }
 
-// begin names the call that follows and gives it a context, which may end.
+// begin names the next call and gives it a context, which may end.
 func (c *caller) begin(name string) context.Context {
 	c.act.yield("calls " + name)
 	c.act.doing = name
@@ -99,7 +99,7 @@ func (c *caller) givenUp(soon time.Duration) context.Context {
 	var try func()
 	try = func() {
 		if c.act.parked && c.act.where == "wake" {
-			// Afterwards it chooses between two reasons to go on, by chance.
+			// Otherwise it would choose at random between two reasons to continue.
 			c.s.after(50*time.Microsecond, try)
 			return
 		}
@@ -110,13 +110,13 @@ func (c *caller) givenUp(soon time.Duration) context.Context {
 	return ctx
 }
 
-// returned parks behind a call, and reports whether its outcome means anything.
+// returned parks after a call, and reports whether its result counts.
 func (c *caller) returned() bool {
 	c.act.yield("returns from " + c.act.doing)
 	return !c.life.over()
 }
 
-// batch draws rows, with a gradient each that is new.
+// batch draws rows, with a new gradient each.
 func (c *caller) batch(most int) (p *push, keys []uint64, grads []float32) {
 	l := c.s.ledger
 	p = &push{life: c.life, from: l.grads.next, most: -1}
@@ -141,7 +141,7 @@ func (c *caller) gradients(p *push, grads []float32, at int) []float32 {
 	return grads
 }
 
-// drawn notes a push that has all of its gradients.
+// drawn records a push with all its gradients.
 func (c *caller) drawn(p *push) {
 	p.to = c.s.ledger.grads.next
 	c.life.pushes = append(c.life.pushes, p)
@@ -159,7 +159,7 @@ func (c *caller) push() bool {
 		return false
 	}
 	for i := range grads {
-		grads[i] = -1 // the slices are the caller's again
+		grads[i] = -1 // the caller owns the slices again
 	}
 	if err != nil {
 		return c.life.judge(p, err)
@@ -224,7 +224,7 @@ func (c *caller) pull() bool {
 	return true
 }
 
-// flush flushes, and once more if it has given up: what the first was not told, the second is.
+// flush flushes, and again if it has given up: the second reports what the first did not.
 func (c *caller) flush() bool {
 	ended, ok := c.tryFlush()
 	if !ended && ok {
@@ -233,7 +233,8 @@ func (c *caller) flush() bool {
 	return ok
 }
 
-// refusedMeanwhile has an admission end while a flush waits, now and then, and its caller give up at about that time.
+// refusedMeanwhile sometimes ends an admission while a flush waits, and makes its caller give up at
+// about that time.
 func (c *caller) refusedMeanwhile(ctx context.Context) context.Context {
 	s, w := c.s, c.life.of
 	rng := s.named(fmt.Sprintf("flush of %s at call %d", c.act.name, s.result.Calls))
@@ -253,7 +254,7 @@ func (c *caller) refusedMeanwhile(ctx context.Context) context.Context {
 	return ctx
 }
 
-// tryFlush flushes, and reports whether all is acknowledged and whether the life goes on.
+// tryFlush flushes, and reports whether everything is acknowledged and whether the life continues.
 func (c *caller) tryFlush() (ended, ok bool) {
 	before := append([]*push(nil), c.life.pushes...)
 	accepted := before[:0]
@@ -271,7 +272,7 @@ func (c *caller) tryFlush() (ended, ok bool) {
 	}
 	if err != nil {
 		ok = c.life.excused("a flush", err)
-		if ok && c.rng.IntN(2) == 0 { // then what it waited for may be over when the next begins
+		if ok && c.rng.IntN(2) == 0 { // then its wait may be over when the next begins
 			c.act.sleep("has given up", time.Millisecond<<c.rng.IntN(8))
 		}
 		return false, ok

@@ -15,11 +15,11 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// Goroutines that begin calls, or answer them, at the same time would write to their
-// connection in an order that chance decides. So they come as actors, one by one.
+// Goroutines that begin calls, or answer them, at the same time would write to their connection in
+// random order. So they become actors, one by one.
 
-// readBuffer is what gRPC reads at once. A life makes many connections; buffers of gRPC's
-// default size would take a tenth of its memory.
+// readBuffer is the size of gRPC's reads. A life makes many connections; buffers of gRPC's default
+// size would take a tenth of its memory.
 const readBuffer = 1 << 11
 
 func (p *process) clientOptions() []grpc.DialOption {
@@ -43,8 +43,8 @@ func (p *process) clientOptions() []grpc.DialOption {
 	}
 }
 
-// begins is where a call waits for its turn. While the connection is being made, all calls
-// would wait together in gRPC, and go on together.
+// begins is where a call waits for its turn. During connection setup, all calls would otherwise
+// wait together in gRPC, and continue together.
 func (p *process) begins(ctx context.Context, method string, conn *grpc.ClientConn) {
 	until, _ := ctx.Deadline()
 	p.turn("calls "+filepath.Base(method), func() bool {
@@ -75,7 +75,7 @@ func (p *process) serverOptions() []grpc.ServerOption {
 	}
 }
 
-// turn parks a goroutine of a process that is no actor until the scheduler chooses it.
+// turn parks a goroutine of a process that is not an actor until the scheduler chooses it.
 func (p *process) turn(where string, ready func() bool, until time.Time) {
 	a := p.c.s.newActor(p.name+" "+where, p.host)
 	a.park("turn", ready, until)

@@ -14,15 +14,15 @@ type Campaign struct {
 	First, Last uint64 // seeds, both included
 	Lives       []Life // of each seed
 	Kinds       Kinds
-	Parallel    int // lives at a time
+	Parallel    int // concurrent lives
 	// Progress, if set, is called after each life.
 	Progress func(*Report)
 }
 
-// Report is what happened in many lives.
+// Report is the summary of many lives.
 type Report struct {
-	First      uint64        `json:"first"` // seed
-	Seeds      uint64        `json:"seeds"` // that were lived, all below one that was not
+	First      uint64        `json:"first"` // first seed
+	Seeds      uint64        `json:"seeds"` // completed seeds: all seeds below the first that was not lived
 	Kinds      string        `json:"kinds"`
 	Elapsed    time.Duration `json:"elapsed_ns"`
 	Workers    Result        `json:"workers"`
@@ -30,8 +30,8 @@ type Report struct {
 	Violations []*Violation  `json:"violations"`
 }
 
-// Run lives until the last seed, the end of ctx, or a violation; lives that have begun
-// are lived to their ends.
+// Run runs lives until the last seed, the end of ctx, or a violation; lives that have begun run to
+// their ends.
 func (c Campaign) Run(ctx context.Context, in Bubble) (*Report, error) {
 	total := &Report{First: c.First, Kinds: c.Kinds.String(), Violations: []*Violation{}}
 	var (

@@ -27,7 +27,7 @@ import (
 )
 
 // clusterLife is the life of processes: node.RunSwitch, node.RunServer and node.RunWorker, which
-// train together, die and are started again, as an operator does.
+// train together, die and are restarted by an operator.
 type clusterLife struct {
 	s        *sim
 	tcp      *tcp
@@ -37,29 +37,29 @@ type clusterLife struct {
 	dir      string // of the hot set, a real file
 
 	roles    []string            // of the cluster's processes
-	procs    map[string]*process // that run, by role
+	procs    map[string]*process // running, by role
 	started  map[string]int
 	finished map[string]bool // workers
 	want     []string        // weights after each phase of the training
 	phase    int
 	epochs   []int
-	serving  int        // servers that were started
-	done     []*process // workers that have finished
+	serving  int        // servers started so far
+	done     []*process // finished workers
 	planned  [4][]planned
 	moments  [4]int
-	writes   int              // of the server to its disk
-	breaks   map[int]breakage // of connections, by the number of the control message that meets it
-	paused   []*host          // ever
-	happened Kinds            // that may end a process, so far
+	writes   int              // writes of the server to its disk
+	breaks   map[int]breakage // of connections, by the number of the control message at which they occur
+	paused   []*host          // at any time
+	happened Kinds            // trouble so far that may end a process
 	result   ClusterResult
 
 	outside    []*process        // strangers
-	wrong      map[string]string // fields of the configuration that first starts have otherwise
+	wrong      map[string]string // fields of the configuration that differ at a first start
 	neighbour  *neighbour        // nil: the switch has no other job
-	guest      uint16            // a worker with a program of its own; 0: none
-	guestSteps uint64            // that it takes
+	guest      uint16            // a worker with its own program; 0: none
+	guestSteps uint64            // the steps that it takes
 	guestRest  time.Duration     // until it finishes
-	mistaken   string            // what the reader of configurations did wrong
+	mistaken   string            // the configuration reader's error
 }
 
 const (
@@ -84,14 +84,14 @@ type process struct {
 	dead    atomic.Bool // killed
 	stopped bool        // told to end
 	ended   bool        // its function has returned
-	wrong   string      // field of its configuration that is not as the others have it
+	wrong   string      // field of its configuration that differs from the others'
 	weights string
 	err     error
-	serving int // servers that were started when it was, or when it was ready
+	serving int // servers started when it was started, or when it was ready
 }
 
-// RunCluster lives the life of a cluster that trains in step, in a bubble of
-// testing/synctest, and returns what happened in it. See [Run].
+// RunCluster runs the life of a cluster that trains in step, in a bubble of testing/synctest, and
+// returns its result. See [Run].
 func RunCluster(in Bubble, o Options) (r ClusterResult, err error) {
 	dir, err := os.MkdirTemp("", "libra-simulation-")
 	if err != nil {
@@ -118,7 +118,7 @@ func newCluster(dir string, o Options) (*clusterLife, error) {
 	return c, c.configure(rng)
 }
 
-// configure decides what the cluster trains, and what its weights are to be.
+// configure decides the cluster's training, and its final weights.
 func (c *clusterLife) configure(rng *rand.Rand) error {
 	p := &c.s.plan
 	p.window, p.stripes = 512, 1+rng.IntN(3)
@@ -150,7 +150,7 @@ func (c *clusterLife) configure(rng *rand.Rand) error {
 		c.cfg.Job.HarvestFrames = uint64(rng.IntN(3) * rng.IntN(30))
 		c.cfg.Job.Staleness = 1 + int(c.cfg.Job.Harvest/time.Microsecond)%8
 		c.cfg.Server.CheckpointSteps = 0
-		if every%(2*time.Millisecond) == 0 { // many fall between a report and its harvests
+		if every%(2*time.Millisecond) == 0 { // many occur between a report and its harvests
 			every = time.Millisecond + every%(10*time.Millisecond)
 		}
 	}
@@ -238,7 +238,7 @@ func (c *clusterLife) hostOf(a netip.Addr) *host {
 	return c.s.net.hosts[netip.AddrPortFrom(a, framePort)]
 }
 
-// start runs a role, unless it runs or the training is over.
+// start starts a role, unless it runs or the training is over.
 func (c *clusterLife) start(role string) {
 	if c.procs[role] != nil || c.s.over || c.finished[role] {
 		return
@@ -295,7 +295,7 @@ func (p *process) run(ctx context.Context, env node.Env, weights *string) error 
 	return err
 }
 
-// machine is what a process runs on.
+// machine is the machine of a process.
 func (p *process) machine() node.Machine {
 	c := p.c
 	m := node.Machine{
@@ -322,7 +322,7 @@ func (p *process) machine() node.Machine {
 	return m
 }
 
-// collect looks at what has happened since the last look. All are blocked.
+// collect processes everything since the last call. All goroutines are blocked.
 func (c *clusterLife) collect() {
 	if c == nil {
 		return
@@ -351,8 +351,7 @@ func (c *clusterLife) collect() {
 	}
 }
 
-// ends is what the operator does when a process has come to its end by itself, or was
-// killed.
+// ends is the operator's reaction to a process that has ended by itself, or was killed.
 func (c *clusterLife) ends(p *process) {
 	s := c.s
 	if s.over {
@@ -383,7 +382,7 @@ func (c *clusterLife) ends(p *process) {
 		if p.err == nil && !p.dead.Load() {
 			c.accounts.finished(p)
 			if p.serving < c.serving || c.procs[theServer] == nil {
-				again() // the server that it trained with is gone
+				again() // its server has ended
 				return
 			}
 			c.finished[p.role] = true
@@ -420,14 +419,14 @@ func (c *clusterLife) complete() {
 	clear(c.finished)
 	for _, role := range c.roles[1:] {
 		if p := c.procs[role]; p != nil {
-			c.kill(p, false) // a worker that did not hear of the end
+			c.kill(p, false) // a worker that did not learn of the end
 		} else {
 			c.s.after(time.Duration(10+c.s.schedule.IntN(1000))*time.Millisecond, func() { c.start(role) })
 		}
 	}
 }
 
-// kill ends a process at once; with silence, its machine.
+// kill ends a process at once; with silence, also its machine.
 func (c *clusterLife) kill(p *process, silence bool) {
 	if p.dead.Load() {
 		return
@@ -455,7 +454,7 @@ func (c *clusterLife) opens(path string, data []byte) {
 	c.s.fail("%s is not one that was written whole, or is older than the newest that was durable", path)
 }
 
-// dawdle lets time pass in a process's access to its disk.
+// dawdle lets time pass during a process's disk access.
 func (c *clusterLife) dawdle(p *process) {
 	c.s.mu.Lock()
 	c.writes++
@@ -465,7 +464,7 @@ func (c *clusterLife) dawdle(p *process) {
 	a.leave()
 }
 
-// end has all processes come to their ends.
+// end ends all processes.
 func (c *clusterLife) end() {
 	s := c.s
 	s.over = true

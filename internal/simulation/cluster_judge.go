@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// stopLimit is how long a process that was told to end may take: it says farewell to each
-// service and each of its peers, and writes a checkpoint.
+// stopLimit is how long a process that was told to end may take: it says goodbye to each service
+// and each of its peers, and writes a checkpoint.
 const stopLimit = 30 * time.Second
 
-// ended are the kinds of trouble that end a process, cut those that cut it off from others.
+// ended are the kinds of trouble that end a process, cut the kinds that disconnect it.
 const (
 	ended = Crash | Power | Stop
 	cut   = Partition | Pause | Loss | Reset
@@ -20,8 +20,8 @@ const (
 
 const silentPeer = "peer silent for"
 
-// errorsOf lists what a process may end with, and which trouble explains it. The first
-// that the error has in its text counts.
+// errorsOf lists errors with which a process may end, and the trouble that explains each. The first
+// text that the error contains counts.
 var errorsOf = []struct {
 	text string
 	by   Kinds
@@ -40,14 +40,14 @@ var errorsOf = []struct {
 	{"context canceled", Stop},
 }
 
-// explained reports whether the error that a process has ended with has a cause.
+// explained reports whether the error with which a process has ended has a cause.
 func (c *clusterLife) explained(p *process) bool {
 	text, happened := p.err.Error(), c.happened
 	if p.wrong != "" && strings.Contains(text, "another configuration: "+p.wrong+": ") {
 		return true
 	}
 	if strings.Contains(text, silentPeer) && !slices.ContainsFunc(c.paused, func(h *host) bool { return h != p.host }) {
-		happened &^= Pause // in its own, a peer is not silent
+		happened &^= Pause // during its own pause, a peer is not silent
 	}
 	if p.link != nil {
 		if why := p.link.silent(p.err); why != nil {

@@ -4,30 +4,30 @@ package simulation
 
 import "time"
 
-// ClusterResult is what happened in the life of a cluster.
+// ClusterResult is the summary of a cluster's life.
 type ClusterResult struct {
 	Lives       int           `json:"lives"`
 	Steps       int64         `json:"steps"`
 	Virtual     time.Duration `json:"virtual_ns"`
 	Digest      uint64        `json:"digest,string"` // of the trace
-	Trainings   int           `json:"trainings"`     // that were completed
-	Starts      int           `json:"starts"`        // of processes
+	Trainings   int           `json:"trainings"`     // completed trainings
+	Starts      int           `json:"starts"`        // starts of processes
 	Kills       int           `json:"kills"`
 	PowerLosses int           `json:"power_losses"`
-	Resumes     int           `json:"resumes"`     // of a training, from a checkpoint
-	Connections int           `json:"connections"` // of control
-	Broken      int           `json:"broken"`      // of them
+	Resumes     int           `json:"resumes"`     // continuations of a training from a checkpoint
+	Connections int           `json:"connections"` // control connections
+	Broken      int           `json:"broken"`      // broken connections
 	Stops       int           `json:"stops"`
 	Pauses      int           `json:"pauses"`
-	Strangers   int           `json:"strangers"`  // programs that call services of a job that is not theirs
-	Wrong       int           `json:"wrong"`      // processes with another configuration
-	Guests      int           `json:"guests"`     // workers with a program of their own
+	Strangers   int           `json:"strangers"`  // programs that call services of other jobs
+	Wrong       int           `json:"wrong"`      // processes with a wrong configuration
+	Guests      int           `json:"guests"`     // workers with their own program
 	Neighbours  int           `json:"neighbours"` // trainings that another job on the switch has completed
-	Busy        int           `json:"busy"`       // calls that the data plane was too busy for
+	Busy        int           `json:"busy"`       // calls refused because the data plane was busy
 	Traffic     Traffic       `json:"traffic"`
 }
 
-// Add adds what happened in another life.
+// Add adds the summary of another life.
 func (r *ClusterResult) Add(o ClusterResult) {
 	r.Lives += o.Lives
 	r.Steps += o.Steps

@@ -22,7 +22,7 @@ func above(pkg string) string {
 	}
 }
 
-// books returns the accounts of a cluster; nil in lives of workers alone.
+// books returns the accounts of a cluster; nil in lives without a cluster.
 func (c *clusterLife) books() *accounts {
 	if c == nil {
 		return nil

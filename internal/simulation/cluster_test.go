@@ -78,7 +78,7 @@ func TestSameSeedSameClusterTrace(t *testing.T) {
 	}
 }
 
-// A job has nothing of another one on its switch, nor that one of it, and it shows if it has.
+// A job has no effect on another on its switch, and the checks notice if it has.
 func TestNeighboursAreApart(t *testing.T) {
 	for f, want := range map[fault]string{takesTheirs: "the banks of the switch hold", givesTheirs: "the job of a neighbour ends with the weights"} {
 		t.Run(string(f), func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestNeighboursAreApart(t *testing.T) {
 	}
 }
 
-// firstDifference returns what is around it in two traces.
+// firstDifference returns the lines around the first difference of two traces.
 func firstDifference(a, b []byte) string {
 	at := 0
 	for at < min(len(a), len(b)) && a[at] == b[at] {

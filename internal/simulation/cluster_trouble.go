@@ -19,7 +19,7 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// trouble plans what goes wrong in a cluster, and its end.
+// trouble plans the trouble of a cluster, and its end.
 func (c *clusterLife) trouble() {
 	s := c.s
 	p, rng := &s.plan, s.random(streamTrouble)
@@ -32,7 +32,7 @@ func (c *clusterLife) trouble() {
 		at := time.Duration(float64(p.trouble) * rng.Float64())
 		clock, moment := rng.IntN(3), rng.IntN(1+rng.IntN(1500))
 		if early := time.Duration(rng.IntN(200)) * time.Millisecond; rng.IntN(3) > 0 {
-			at = min(at, early) // most trainings do not last longer
+			at = min(at, early) // most trainings are shorter
 		}
 		lasts := time.Duration(float64(time.Millisecond) * portable.Pow(15_000, rng.Float64()))
 		x, y := rng.IntN(len(hosts)), rng.IntN(len(hosts))
@@ -109,8 +109,8 @@ func (c *clusterLife) trouble() {
 	})
 }
 
-// What trouble is planned by: the time, or how many frames and control messages have left
-// until then, or how often the server has written to its disk.
+// Trouble is planned by time, by the number of frames or control messages sent, or by the server's
+// disk writes.
 const (
 	byFrames = iota
 	byMessages
@@ -123,7 +123,7 @@ type planned struct {
 	begin  func()
 }
 
-// moment counts an event, and begins the trouble that is planned for it.
+// moment counts an event, and starts the trouble that is planned for it.
 func (c *clusterLife) moment(clock int) {
 	if c == nil {
 		return
@@ -158,7 +158,7 @@ func makeHotSet(c *cluster.Config) error {
 	return os.WriteFile(c.Job.HotSet, b.Bytes(), 0o600)
 }
 
-// reference returns the weights that the training has to end with.
+// reference returns the required final weights of the training.
 func reference(c *cluster.Config, guest uint16) (string, error) {
 	cfg, err := node.StoreConfig(c)
 	if err != nil {
@@ -172,7 +172,7 @@ func reference(c *cluster.Config, guest uint16) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	training.Model = workload.FM{Factors: c.Model.Factors, L2: float32(c.Model.L2)} // as the file has it, whatever processes make of that
+	training.Model = workload.FM{Factors: c.Model.Factors, L2: float32(c.Model.L2)} // from the file, whatever the processes read from it
 	var sources []workload.Source
 	for _, w := range c.Workers {
 		if w.ID == guest {
@@ -203,7 +203,7 @@ func (w logWriter) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
-// noTime leaves the time out, which the trace has.
+// noTime removes the time, which the trace has.
 func noTime(_ []string, a slog.Attr) slog.Attr {
 	if a.Key == slog.TimeKey {
 		return slog.Attr{}

@@ -14,17 +14,16 @@ import (
 	"github.com/libra-ina/libra/internal/filelock"
 )
 
-// disk is that of one machine. What was written survives the end of a process; a loss of
-// power only what was synced: a file's contents by its Sync, its name by that of its
-// folder.
+// disk is the disk of one machine. Writes survive the end of a process, but a loss of power only if
+// they were synced: a file's contents by its Sync, its name by that of its folder.
 type disk struct {
 	rng    *rand.Rand
 	names  map[string]*file
-	synced map[string]*file // the names that a loss of power leaves
+	synced map[string]*file // the names that survive a loss of power
 	locks  map[string]*process
 
-	// whole are the contents that the name of the checkpoint has had, the last one of
-	// which is durable from on; the tests of what a loss leaves.
+	// whole are the contents that the checkpoint's name has had, of which the last is durable; they
+	// are compared after a loss of power.
 	whole   [][]byte
 	durable int
 }
@@ -38,10 +37,9 @@ func newDisk(rng *rand.Rand) *disk {
 	return &disk{rng: rng, names: map[string]*file{}, synced: map[string]*file{}, locks: map[string]*process{}, durable: -1}
 }
 
-// losePower leaves what was synced, of the rest some of it.
+// losePower keeps everything that was synced, and some of the rest.
 func (d *disk) losePower() {
-	// A name that was not synced may have reached the disk or not, but a folder is written
-	// in order.
+	// A name that was not synced may or may not be on the disk, but a folder is written in order.
 	kept := d.synced
 	if d.rng.IntN(2) == 0 {
 		kept = d.names
@@ -55,8 +53,8 @@ func (d *disk) losePower() {
 	clear(d.locks)
 }
 
-// torn returns what is left of a file: of what was not synced, any block may be zeros,
-// and the end may be missing.
+// torn returns a file after a loss of power: unsynced blocks may be zero, and the end may be
+// missing.
 func torn(rng *rand.Rand, f *file) []byte {
 	const block = 512
 	if bytes.Equal(f.data, f.synced) {
@@ -77,7 +75,7 @@ type machineDisk struct {
 	of *process
 }
 
-// step fails if the process is gone.
+// step fails if the process has ended.
 func (d machineDisk) step() error {
 	if d.of.dead.Load() {
 		return errGone
@@ -194,7 +192,7 @@ func (d machineDisk) Lock(path, suffix string) (unlock func() error, err error) 
 type handle struct {
 	d     machineDisk
 	f     *file
-	write int // number of it
+	write int // number of the write
 }
 
 func (h *handle) Write(b []byte) (int, error) {
@@ -225,7 +223,7 @@ func (h *handle) Chmod(mode fs.FileMode) error {
 
 func (h *handle) Close() error { return h.d.step() }
 
-// chosen is the mode that a checkpoint has to keep.
+// chosen is the mode that a checkpoint must keep.
 const chosen = 0o640
 
 type fileInfo struct {

@@ -4,21 +4,21 @@ package simulation
 
 import "time"
 
-// event is something that happens at a time.
+// event is a function with its time.
 type event struct {
 	at    int64 // nanoseconds of the epoch
 	order int
 	fn    func()
-	quiet bool // no goroutine goes on because of it
+	quiet bool // no goroutine continues because of it
 }
 
 func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && e.order < o.order }
 
-// events is a heap, the first on top. That of package container/heap would allocate each event
+// events is a heap, the first on top. The heap of package container/heap would allocate each event
 // twice.
 type events []event
 
-// due reports whether the first has come.
+// due reports whether the first event is due.
 func (e events) due(now time.Time) bool { return len(e) > 0 && e[0].at <= now.UnixNano() }
 
 func (e *events) push(one event) {
@@ -31,7 +31,7 @@ func (e *events) push(one event) {
 	h[i] = one
 }
 
-// pop takes the first away.
+// pop removes the first event.
 func (e *events) pop() event {
 	h := *e
 	first, last := h[0], h[len(h)-1]

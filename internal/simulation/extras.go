@@ -11,8 +11,8 @@ import (
 	"github.com/libra-ina/libra/internal/cluster"
 )
 
-// extras decides what is beside a cluster's own processes, and which of them are started
-// with a configuration of their own, once. What a seed has of it changes nothing else.
+// extras decides the extras of a cluster: other programs, and processes that are once started with
+// a different configuration. They do not change the rest of a seed's life.
 func (c *clusterLife) extras() {
 	rng, cfg := c.s.named("extras"), &c.cfg
 	alone, steps, rest := rng.IntN(4) > 0, rng.IntN(8), time.Duration(rng.IntN(20_000))*time.Microsecond
@@ -39,7 +39,7 @@ func (c *clusterLife) extras() {
 	}
 }
 
-// mistakes are what a configuration may have otherwise, by the name of its field.
+// mistakes are wrong values in a configuration, by field name.
 var mistakes = map[string]func(*cluster.Config){
 	"job.sync":     func(c *cluster.Config) { c.Job.Sync = !c.Job.Sync },
 	"model.epochs": func(c *cluster.Config) { c.Model.Epochs++ },

@@ -9,7 +9,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// fault is something wrong that a test has a life do, to see that it is found.
+// fault is an error that a test puts into a life, to check that it is found.
 type fault string
 
 const (
@@ -27,8 +27,7 @@ const (
 	locksItselfOut   fault = "the server waits for its own lock"
 )
 
-// handler is the store that the life has at the time, which may do something wrong to one
-// frame in sixteen.
+// handler is the life's current store, which may treat one frame in sixteen wrongly.
 type handler struct{ *server }
 
 // now reports whether it is time for a fault.

@@ -7,16 +7,16 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// gradient is one number that was pushed. A life has many; they are kept in arrays.
+// gradient is one pushed number. A life has many; they are kept in arrays.
 type gradient struct {
 	push     *push
 	param    int32 // key × dim + column
 	applied  int16
 	negative bool
-	again    bool // the frame that had it was refused for its numbering
+	again    bool // its frame was refused for its numbering
 }
 
-// units returns what the gradient with a number adds to a sum.
+// units returns what a gradient adds to a sum.
 func (g *gradient) units(number int) int64 {
 	n := int64(number) << (gradExp - fixedpoint.DefaultExp)
 	if g.negative {
@@ -25,7 +25,7 @@ func (g *gradient) units(number int) int64 {
 	return n
 }
 
-// gradients has those of a life by number, in parts, so that growing copies none.
+// gradients has a life's gradients by number, in parts, so that growing copies none.
 type gradients struct {
 	parts [][]gradient
 	next  int // number
@@ -46,7 +46,7 @@ func (g *gradients) add(one gradient) (number int) {
 	return number
 }
 
-// flowID names what one life of a worker sends to a receiver.
+// flowID names the flow from one life of a worker to a receiver.
 type flowID struct {
 	to     *host
 	sender uint16
@@ -59,11 +59,11 @@ type frameID struct {
 	seq uint32
 }
 
-// frames has the frames that have left.
+// frames has the sent frames.
 type frames struct {
 	flows map[flowID]*flow
-	last  *flow    // that was asked for
-	order []*frame // as they left first
+	last  *flow    // last result
+	order []*frame // in the order of sending
 }
 
 // flow has frames by number, from wire.FirstSeq.
@@ -72,7 +72,7 @@ type flow struct {
 	frames []*frame
 }
 
-// maxFrames bounds the numbers of a flow.
+// maxFrames limits the numbers of a flow.
 const maxFrames = 1 << 20
 
 func (f *frames) flow(id flowID) *flow {
@@ -86,7 +86,7 @@ func (f *frames) flow(id flowID) *flow {
 	return f.last
 }
 
-// at returns a frame, or nil if none has left with this number.
+// at returns a frame, or nil if none with this number was sent.
 func (f *frames) at(id frameID) *frame {
 	flow := f.flow(id.flowID)
 	if n := id.seq - wire.FirstSeq; flow != nil && uint64(n) < uint64(len(flow.frames)) {
@@ -95,8 +95,8 @@ func (f *frames) at(id frameID) *frame {
 	return nil
 }
 
-// add notes a frame that leaves for the first time, and returns false if its number is too
-// far from those that a life can come to.
+// add records a frame that is sent for the first time, and returns false if its number is beyond
+// those that a life can reach.
 func (f *frames) add(one *frame) bool {
 	n := one.id.seq - wire.FirstSeq
 	if n >= maxFrames {

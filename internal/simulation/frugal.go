@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// leastTimeout is that of a flow whose peer answers at once.
+// leastTimeout is the timeout of a flow whose peer answers at once.
 const leastTimeout = 5 * time.Millisecond
 
-// timeouts returns how many that double fit into a time.
+// timeouts returns the number of doubling timeouts in a time.
 func timeouts(d time.Duration) int { return 1 + bits.Len64(uint64(d/leastTimeout)) }
 
-// lossless reports whether nothing is lost nor overtaken by much. Queues that are full for a moment
+// lossless reports whether no frame is lost or overtaken by many. Queues that are briefly full
 // count as losses of a few frames.
 func (s *sim) lossless() bool {
 	const lossy = Loss | Reorder | Corrupt | Partition | Crash | Evict | Queue
@@ -24,8 +24,8 @@ func (s *sim) lossless() bool {
 	return s.plan.kinds&lossy == 0 && lost == 0
 }
 
-// patient counts a frame that a worker repeats, and checks that those to a peer that answers nothing are
-// few: the oldest alone, at timeouts that double.
+// patient counts a repeated frame, and checks that a worker repeats few to a silent peer: only the
+// oldest, at doubling timeouts.
 func (s *sim) patient(w *host, peer *heard) {
 	silent := time.Since(peer.since)
 	if silent < leastTimeout {
@@ -37,8 +37,8 @@ func (s *sim) patient(w *host, peer *heard) {
 	}
 }
 
-// frugal checks at the end that workers have repeated little where nothing was lost. Some frames are overtaken,
-// by answers that a receiver gives later than others.
+// frugal checks at the end that workers have repeated little if nothing was lost. Some frames are
+// overtaken, because a receiver gives some answers late.
 func (s *sim) frugal() {
 	if !s.lossless() {
 		return

@@ -14,11 +14,11 @@ import (
 	"github.com/libra-ina/libra/packer"
 )
 
-// patience of programs that are not the product's, with its services.
+// patience of other programs with the product's services.
 const guestLimit = 30 * time.Second
 
-// guest is a worker with a program of its own, in step with the others: it meets them for
-// fewer steps than they take, pushes nothing and has finished. They go on without it.
+// guest is a worker with its own program, in step with the others: it takes part in fewer steps
+// than they do, pushes nothing, and finishes. The others continue without it.
 func (p *process) guest(ctx context.Context, env node.Env) error {
 	c := env.Config
 	hot, err := packer.LoadHotSet(c.Job.HotSet)

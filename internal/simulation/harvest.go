@@ -9,9 +9,9 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// harvests brings the sums of the banks to the store, as package control and the server's
-// process do, over a stream that breaks: the harvest or its acknowledgement is lost, and
-// the harvest comes again.
+// harvests brings the sums of the banks to the store, as package control and the server's process
+// do, over a stream that breaks: the harvest or its acknowledgement is lost, and the harvest is
+// repeated.
 func (s *sim) harvests(a *actor) {
 	rng := s.random(streamHarvest)
 	broken := func() bool { return !s.healed && rng.Float64() < s.plan.broken }
@@ -73,8 +73,8 @@ func (s *sim) harvests(a *actor) {
 	}
 }
 
-// apply adds a harvest to the open step of the first server, once, and ends the step there and at the others. Stores may be
-// replaced by some that have their checkpoints.
+// apply adds a harvest to the open step of the first server, once, and ends the step there and at
+// the others. Stores may be replaced by ones restored from their checkpoints.
 func (s *sim) apply(a *actor, bank *aggregator.Bank, h ps.Harvest, before, resume bool) (applied bool, err error) {
 	err = s.servers[0].commit(a, resume, func() error {
 		fresh, err := s.servers[0].store.ApplyHarvest(h, s.ledger.keys[:s.plan.hot])

@@ -14,29 +14,29 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// hearing is what a worker's process has heard, to tell whether a peer that it gives up was
-// silent: not one whose answer waits in its queue, nor one that it has not listened to.
+// hearing records what a worker's process has received, to decide whether a peer that it gives up
+// was silent: a peer is not if its answer waits in the queue, or if the worker has not listened.
 type hearing struct {
 	peers   map[wire.Endpoint]*heard
 	ended   time.Time
 	slept   time.Duration // until then
 	pauses  int           // until then
-	partial bool          // the last Receive has left some of what there was
+	partial bool          // the last Receive has left some payloads
 }
 
-// heard is what there is of one peer.
+// heard is the record of one peer.
 type heard struct {
-	epoch    uint16        // of what it is asked
+	epoch    uint16        // of the questions
 	answered []bool        // by number, from wire.FirstSeq
-	at       time.Time     // of the last answer to a frame that had none
+	at       time.Time     // time of the last first answer to a frame
 	slept    time.Duration // until then
 	pauses   int           // until then
 	waiting  []uint32      // numbers of frames whose answers are in the queue at the end
 	since    time.Time     // of the last answer, or of the first question
-	repeated int           // frames that timeouts have had sent again since then
+	repeated int           // frames that timeouts have repeated since then
 }
 
-// asks notes that a frame leaves for a peer.
+// asks records that a frame is sent to a peer.
 func (l *simLink) asks(to wire.Endpoint, payload []byte) {
 	h, err := wire.ParseHeader(payload)
 	if l.hearing == nil || err != nil {
@@ -47,13 +47,14 @@ func (l *simLink) asks(to wire.Endpoint, payload []byte) {
 		of = &heard{epoch: h.Epoch, since: time.Now()}
 		l.hearing.peers[to] = of
 	}
-	// Before a number that was answered, a frame is taken for lost because others have overtaken it.
+	// A frame with a lower number than an answered one is assumed lost when others have overtaken
+	// it.
 	if h.Flags&wire.FlagRetx != 0 && h.Seq-wire.FirstSeq >= uint32(len(of.answered)) {
 		l.s.patient(l.host, of)
 	}
 }
 
-// answers calls f for each frame that a payload answers and that had no answer.
+// answers calls f for each frame that a payload answers for the first time.
 func (h *hearing) answers(p *link.Packet, f func(of *heard, seq uint32)) {
 	of := h.peers[wire.Endpoint{IP: p.Src.IP, Port: p.Src.Port}]
 	head, err := wire.ParseHeader(p.Payload)
@@ -77,7 +78,7 @@ func (h *hearing) answers(p *link.Packet, f func(of *heard, seq uint32)) {
 	}
 }
 
-// hears notes what a process is given of n payloads.
+// hears records n payloads that a process gets.
 func (l *simLink) hears(given, asked int) {
 	if l.hearing == nil {
 		return
@@ -96,7 +97,7 @@ func (l *simLink) hears(given, asked int) {
 	l.hearing.partial = given < min(asked, len(l.inbox))
 }
 
-// listens notes what is in the queue of a process that closes its link.
+// listens records the queue of a process that closes its link.
 func (l *simLink) listens() {
 	h := l.hearing
 	if h == nil || !h.ended.IsZero() {
@@ -111,8 +112,8 @@ func (l *simLink) listens() {
 	}
 }
 
-// until returns when the worker's process closed its link, now if it has not: a call may come, and end, long
-// after that.
+// until returns when the worker's process closed its link, or now if it is open: a call may begin
+// and end long after that.
 func (l *simLink) until() time.Time {
 	if l.hearing.ended.IsZero() {
 		return time.Now()
@@ -120,7 +121,7 @@ func (l *simLink) until() time.Time {
 	return l.hearing.ended
 }
 
-// silent returns why an error that gives a peer up for its silence is none of it.
+// silent returns why a peer that was given up for its silence was not silent, or "".
 func (l *simLink) silent(err error) error {
 	var of *transport.PeerError
 	var silent *retransmit.SilentPeerError
@@ -137,7 +138,7 @@ func (l *simLink) silent(err error) error {
 			return fmt.Errorf("it gives up a peer whose answer to frame %d is in its queue", seq)
 		}
 	}
-	// Of a pause of its own, one timeout counts: a quarter of the limit.
+	// Of its own pause, one timeout counts: a quarter of the limit.
 	slept, pauses := h.slept-peer.slept, h.pauses-peer.pauses // see until
 	if listened := h.ended.Sub(peer.at) - slept; pauses == 1 && !peer.at.IsZero() && listened < silent.Silent/2 {
 		return fmt.Errorf("it gives up a peer after %v, of which it has listened for %v", silent.Silent, listened)
@@ -145,7 +146,7 @@ func (l *simLink) silent(err error) error {
 	return nil
 }
 
-// pause has a host's process stand still.
+// pause suspends a host's process.
 func (h *host) pause() {
 	if !h.paused {
 		h.paused, h.since = true, time.Now()
@@ -162,7 +163,7 @@ func (h *host) resume() {
 	}
 }
 
-// rested returns for how long a host has stood still.
+// rested returns how long a host has been suspended.
 func (h *host) rested() time.Duration {
 	if h.paused {
 		return h.slept + time.Since(h.since)

@@ -23,14 +23,15 @@ func (l *life) whole(p *push, why string) {
 	}
 }
 
-// doubt is a push that a flush has passed over, although not all of it was applied. Callers whose calls had begun
-// may have been told why, and not have returned yet.
+// doubt is a push that a flush has not reported, although not all of it was applied. Calls in
+// progress may have got the reason and not returned yet.
 type doubt struct {
 	of   *push
 	told []*caller
 }
 
-// doubt checks that of a push that a flush has waited for all is applied, or a call has been told that it is not.
+// doubt checks a push that a flush has waited for: all of it is applied, or a call has returned
+// that it is not.
 func (l *life) doubt(p *push) {
 	missing := func(n int) bool { return l.of.s.ledger.grads.at(n).applied != 1 }
 	for n := p.from; n < p.to; n++ {
@@ -42,7 +43,7 @@ func (l *life) doubt(p *push) {
 	}
 }
 
-// mayBeTold enters a call that may tell of a refusal. The function that it returns leaves it, once.
+// mayBeTold records a call that may return a refusal. The returned function removes it, once.
 func (c *caller) mayBeTold() (told func()) {
 	l := c.life
 	l.inside = append(l.inside, c)
@@ -74,15 +75,15 @@ func (l *life) resolve() {
 	})
 }
 
-// doubled reports whether the network has copied a frame, or one that had what it held after it was refused for its numbering.
+// doubled reports whether the network has copied a frame, or the frame that repeats its content
+// after a refusal for its numbering.
 func (f *frame) doubled() bool {
 	return f.copied || f.refused && slices.ContainsFunc(f.push.frames, func(o *frame) bool {
 		return o.again && o.copied && slices.Contains(f.grads, o.grads[0])
 	})
 }
 
-// judge compares what a push was told with what became of its frames. It returns false
-// if the life has come to its end.
+// judge compares a push's result with its frames. It returns false if the life has ended.
 func (l *life) judge(p *push, err error) bool {
 	p.judged = true
 	if err == nil {
@@ -118,7 +119,7 @@ func (l *life) judge(p *push, err error) bool {
 	return l.excused("a push", err)
 }
 
-// measure checks that no more frames of a push were sent than it was told.
+// measure checks that no more frames of a push were sent than reported.
 func (l *life) measure(p *push) {
 	sent := 0
 	for _, f := range p.frames {
@@ -131,8 +132,8 @@ func (l *life) measure(p *push) {
 	}
 }
 
-// excused checks that there is a reason for an error. It returns false if the error
-// means that the life has come to its end.
+// excused checks that there is a reason for an error. It returns false if the error means that the
+// life has ended.
 func (l *life) excused(what string, err error) bool {
 	var refusal wire.Refusal
 	switch {
@@ -161,7 +162,7 @@ func (l *life) excused(what string, err error) bool {
 
 func isSilent(err error) bool { return errors.As(err, new(*retransmit.SilentPeerError)) }
 
-// settle checks that the end of a worker has settled everything that was handed over.
+// settle checks that the end of a worker has settled all its calls.
 func (l *life) settle() {
 	for _, p := range l.pushes {
 		if !p.accepted || p.judged {

@@ -10,31 +10,31 @@ import (
 // Kinds is a set of kinds of trouble.
 type Kinds uint32
 
-// What a life can meet.
+// Trouble of any life.
 const (
 	Loss      Kinds = 1 << iota // frames vanish
 	Duplicate                   // the network delivers a frame twice
 	Reorder                     // frames overtake each other
-	Late                        // copies of frames that come after seconds
-	Corrupt                     // bits of frames turn over
-	Partition                   // one host's frames to another vanish for a while
-	Pause                       // a process stands still for a while
-	Crash                       // a worker's process vanishes, and joins anew
+	Late                        // copies of frames arrive seconds later
+	Corrupt                     // bits of frames are flipped
+	Partition                   // frames from one host to another vanish for a while
+	Pause                       // a process is suspended for a while
+	Crash                       // a worker's process vanishes, and joins again
 	Evict                       // a worker's admission ends while it pushes
 	Cancel                      // callers give up
 	Queue                       // queues of links are full, and waits end early
-	Silence                     // workers soon give a silent peer up
+	Silence                     // workers give up a silent peer early
 
 	All Kinds = 1<<iota - 1
 )
 
-// What only the life of a cluster can meet.
+// Trouble only of a cluster's life.
 const (
 	Reset     Kinds = 1 << (12 + iota) // a control connection breaks, at both ends or at one
-	Power                              // a machine loses power, with what its disk had not synced
-	Stop                               // a process is told to end, and started again
+	Power                              // a machine loses power, with unsynced data on its disk
+	Stop                               // a process is told to end, and restarted
 	Hostile                            // a stranger on a host of the job sends frames and answers
-	Neighbour                          // another job on the same switch trains, is killed and begins anew
+	Neighbour                          // another job on the same switch trains, is killed and starts again
 
 	ClusterAll = All | Reset | Power | Stop | Hostile | Neighbour
 )
@@ -43,10 +43,10 @@ var kindNames = [...]string{
 	"loss", "duplicate", "reorder", "late", "corrupt", "partition", "pause", "crash", "evict", "cancel", "queue", "silence", "reset", "power", "stop", "hostile", "neighbour",
 }
 
-// KindNames lists what [ParseKinds] takes.
+// KindNames lists the names that [ParseKinds] accepts.
 func KindNames() []string { return append([]string{"none"}, kindNames[:]...) }
 
-// ParseKinds reads a list of names with commas between them. Empty means all.
+// ParseKinds parses a list of names, separated by commas. Empty means all.
 func ParseKinds(list string) (Kinds, error) {
 	if list == "" {
 		return ClusterAll, nil
@@ -80,5 +80,5 @@ func (k Kinds) String() string {
 	return strings.Join(names, ",")
 }
 
-// MarshalText writes what [ParseKinds] reads.
+// MarshalText writes the format of [ParseKinds].
 func (k Kinds) MarshalText() ([]byte, error) { return []byte(k.String()), nil }

@@ -14,53 +14,52 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// ledger knows what must be true of a life. It follows the frames, not the product's
-// state: which gradients a frame holds it reads from its payload, and whether a copy of
-// it must be applied, from whether one was before.
+// ledger knows what must be true of a life. It follows the frames, not the product's state: it
+// reads a frame's gradients from its payload, and a copy of it must be applied unless one was
+// before.
 //
-// Every gradient that is ever pushed is another number, so a frame names the push
-// that it comes from.
+// Every pushed gradient is a different number, so a frame identifies its push.
 type ledger struct {
 	s       *sim
 	grads   gradients
 	frames  frames
-	sums    []int64 // by parameter: what was applied, wherever it is now
+	sums    []int64 // by parameter: everything that was applied, wherever it is now
 	index   map[uint64]int
 	keys    []uint64 // hot ones first, by rank
 	dim     int
 	row     []float32
 	plain   []byte
 	members map[*host]map[uint16]admission // by sender
-	numbers map[rowNumber]int              // rows, by the numbers that the server has told
-	asked   map[*host][]expectation        // of what was handed over last
+	numbers map[rowNumber]int              // rows, by the numbers that the server has assigned
+	asked   map[*host][]expectation        // by the last payloads
 	applied int                            // frames
 
-	// The store: what was committed, and the weights after each commit.
+	// The store: committed sums, and the weights after each commit.
 	committed []int64
-	held      []int64 // by all, at the last look
+	held      []int64 // by all, at the last comparison
 	weights   []float32
 	history   [][]version // by row
 
-	// The banks of the job, and what of them counts.
+	// The banks of the job, and what counts in them.
 	banks [2][]int64
-	spent *aggregator.Bank // of a harvest that is applied, until it is cleared
+	spent *aggregator.Bank // of an applied harvest, until it is cleared
 }
 
-// frame is what was seen of a frame on its way.
+// frame is the record of a frame.
 type frame struct {
 	id      frameID
 	kind    wire.Type
 	payload []byte  // without the flags that a repetition changes
 	grads   []int32 // numbers
-	push    *push   // of the first of them
+	push    *push   // of the first gradient
 	applied bool
 	sent    int  // by its sender
 	copied  bool // by the network
 
-	// What a frame by number holds is sent again by key, if the numbers are not valid any more.
+	// The content of a frame by number is sent again by key, if the numbers are no longer valid.
 	numbering uint32
-	refused   bool // for its numbering, and so are all copies
-	again     bool // has what another one had
+	refused   bool // refused for its numbering, with all copies
+	again     bool // repeats the content of another one
 }
 
 type admission struct {
@@ -68,15 +67,15 @@ type admission struct {
 	from  wire.Endpoint
 }
 
-// expectation is what the answer to a payload has to be.
+// expectation is the required answer to a payload.
 type expectation struct {
 	frame   *frame
-	refused bool // it must be
-	quiet   bool // it may be left without an answer
-	late    bool // it may be taken for one that was applied
+	refused bool // it must be refused
+	quiet   bool // it may remain unanswered
+	late    bool // it may be treated as already applied
 }
 
-// version is a row's weights from one moment on.
+// version is a row's weights from a moment on.
 type version struct {
 	from int64 // step of the life
 	row  []float32
@@ -110,7 +109,7 @@ func newLedger(s *sim) *ledger {
 	return l
 }
 
-// gradientOf makes a gradient for a parameter that no other push has.
+// gradientOf returns a gradient for a parameter that no other push has.
 func (l *ledger) gradientOf(p *push, param int, negative bool) float32 {
 	n := l.grads.add(gradient{push: p, param: int32(param), negative: negative})
 	g := float32(n) * gradUnit
@@ -123,7 +122,7 @@ func (l *ledger) gradientOf(p *push, param int, negative bool) float32 {
 // number is the inverse of gradientOf.
 func number(g float32) int { return int(math.Abs(float64(g)) / gradUnit) }
 
-// leaves notes that a frame leaves a worker. Answers are of no interest.
+// leaves records that a frame leaves a worker. It ignores answers.
 func (l *ledger) leaves(from, to *host, payload []byte, copied bool) {
 	if l == nil {
 		return
@@ -215,7 +214,7 @@ func (l *ledger) contents(f *frame, h wire.Header) {
 	}
 }
 
-// admit notes that a receiver takes frames of a sender from now on.
+// admit records that a receiver accepts frames of a sender from now on.
 func (l *ledger) admit(at *host, sender, epoch uint16, from wire.Endpoint) {
 	if l.members[at] == nil {
 		l.members[at] = map[uint16]admission{}
@@ -223,7 +222,7 @@ func (l *ledger) admit(at *host, sender, epoch uint16, from wire.Endpoint) {
 	l.members[at][sender] = admission{epoch, from}
 }
 
-// handed notes what a receiver is given, and decides what it has to do with it.
+// handed records a frame that a receiver gets, and decides the required result.
 func (l *ledger) handed(at *host, pkts []link.Packet) {
 	if l == nil || !l.s.serves(at) {
 		return
@@ -272,7 +271,7 @@ func (l *ledger) handed(at *host, pkts []link.Packet) {
 	}
 }
 
-// answers compares what a receiver answers with what it has to.
+// answers compares a receiver's answers with the required ones.
 func (l *ledger) answers(at *host, pkts []link.Packet) {
 	if l == nil || l.s.failure != nil {
 		return
@@ -318,7 +317,7 @@ func (l *ledger) answers(at *host, pkts []link.Packet) {
 	}
 }
 
-// balance compares what banks, harvest and store hold with what was applied.
+// balance compares the contents of banks, harvest and store with the applied gradients.
 func (l *ledger) balance() {
 	l.held = append(l.held[:0], l.committed...)
 	held := l.held
@@ -366,8 +365,7 @@ func (l *ledger) commit(pending map[int][]int64) {
 	}
 }
 
-// pulled compares a row that a pull of the life's steps since has brought with what the
-// store held meanwhile.
+// pulled compares a pulled row with the store's contents during the pull.
 func (l *ledger) pulled(key uint64, since int64, row []float32) bool {
 	at := l.index[key]
 	versions := l.history[at]

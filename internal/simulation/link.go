@@ -14,15 +14,15 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// spoilt is what a payload becomes when it is no longer the endpoint's.
+// spoilt overwrites a payload that the endpoint no longer owns.
 var spoilt = bytes.Repeat([]byte{0xdb}, 1<<10)
 
-// queueLen is how many frames wait in a link until its device takes them.
+// queueLen is the number of frames that wait in a link until its device reads them.
 const queueLen = 96
 
-// simLink is the [link.Link] of one process. It is as strict with its user as links may be:
-// the device reads a buffer after Send has returned, received payloads are spoilt at
-// the next Receive, and Send takes fewer frames than it is given.
+// simLink is the [link.Link] of one process. It uses all freedom that a link has: the device reads
+// a buffer after Send has returned, received payloads are overwritten at the next Receive, and Send
+// accepts only some frames.
 type simLink struct {
 	s    *sim
 	host *host
@@ -31,13 +31,13 @@ type simLink struct {
 	bufs  []buffer
 	free  []link.Buf
 	queue []queued
-	draw  bool // an event that takes frames from queue is due
+	draw  bool // an event that drains queue is due
 
 	inbox   []link.Packet
 	lent    []link.Packet
 	woken   atomic.Bool
 	waits   bool // for room
-	early   bool // the current Wait ends for no reason
+	early   bool // the current Wait ends without a reason
 	arrived func() bool
 	crashed bool
 	closed  atomic.Bool
@@ -51,7 +51,7 @@ type buffer struct {
 	queued bool // the device will read it
 }
 
-// queued is a frame that the device has not read yet: a buffer, or an answer.
+// queued is a frame that the device has not read: a buffer, or an answer.
 type queued struct {
 	buf    int // -1: an answer
 	len    int
@@ -150,7 +150,7 @@ func (l *simLink) Send(frames []link.Frame) (int, error) {
 		case !b.taken:
 			l.s.fail("%s: buffer %d is sent, but free", l.host.name, f.Buf)
 		case b.queued:
-			continue // only the earlier copy leaves
+			continue // only the earlier copy is sent
 		}
 		if f.Retx {
 			wire.MarkRetx(b.mem[:f.Len])
@@ -170,7 +170,7 @@ func (l *simLink) enqueue(q queued) {
 	}
 }
 
-// drain is the device, which takes some frames from the queue.
+// drain acts as the device, which reads some frames from the queue.
 func (l *simLink) drain() {
 	l.draw = false
 	if l.crashed {
@@ -253,9 +253,9 @@ func (l *simLink) Wait(limit time.Duration) error {
 	return l.broken()
 }
 
-// Wake is where those park who hand something to the endpoint's goroutine: it may run
-// before they go on. Who calls it in another's turn, because that one has ended its wait,
-// has nothing to do with the turn's outcome and does not park.
+// Wake parks a caller that has passed work to the endpoint's goroutine, which may then run first. A
+// caller in another actor's turn, which that actor has caused by ending its wait, does not affect
+// the turn's result and does not park.
 func (l *simLink) Wake() {
 	l.woken.Store(true)
 	if a := l.s.current.Load(); a != nil && a != l.act && a.caller && !a.hasty {
@@ -263,8 +263,8 @@ func (l *simLink) Wake() {
 	}
 }
 
-// Enter is where those park who are no actors and have something for the endpoint's
-// goroutine, which does not run while they hand it over.
+// Enter parks a goroutine that is not an actor and has work for the endpoint's goroutine, which
+// does not run in the meantime.
 func (l *simLink) Enter() {
 	if l.s.cluster == nil {
 		return // they park between two calls
@@ -284,8 +284,8 @@ func (l *simLink) Close() error {
 	return nil
 }
 
-// held returns how many buffers the endpoint has, without those that ask for row numbers:
-// no call waits for these.
+// held returns the number of the endpoint's buffers without requests for row numbers, for which no
+// call waits.
 func (l *simLink) held() int {
 	n := len(l.bufs) - len(l.free)
 	for _, b := range l.bufs {

@@ -13,7 +13,8 @@ import (
 	"github.com/libra-ina/libra/internal/cluster"
 )
 
-// nonsense is what a cluster's file may have that no cluster can do, by what its reader has to name.
+// nonsense has invalid values of a cluster's file, by the text with which its reader has to refuse
+// them.
 var nonsense = []struct {
 	named  string
 	change func(*cluster.Config)
@@ -37,8 +38,8 @@ var nonsense = []struct {
 	{"a second YAML document", nil},
 }
 
-// misread has the operator of one life in four write the cluster's file with a mistake first, and then
-// without. It returns what their reader did wrong: mistakes are refused by name, and nothing else is.
+// misread makes the operator of one life in four write the cluster's file first with a mistake, and
+// then without. It returns the reader's error: it must refuse mistakes by name, and nothing else.
 func (c *clusterLife) misread() string {
 	rng := c.s.named("misread")
 	if rng.IntN(4) > 0 {

@@ -13,20 +13,19 @@ import (
 	"time"
 )
 
-// wallLimit is how long a life may take of wall time: one that takes more has goroutines that
-// wait for each other's locks, of which virtual time knows nothing.
+// wallLimit is how long a life may take of wall time: a life that takes longer has a deadlock of
+// locks, which virtual time does not detect.
 var wallLimit = 10 * time.Minute
 
-// tellNames has the runtime print the labels of goroutines with their stacks.
+// tellNames makes the runtime print the labels of goroutines with their stacks.
 var tellNames = sync.OnceFunc(func() {
 	_ = os.Setenv("GODEBUG", strings.TrimPrefix(os.Getenv("GODEBUG")+",tracebacklabels=1", ","))
-	// A goroutine that a timer has started has no labels, but the others of its bubble have.
+	// A goroutine that a timer has started has no labels, but the others of its bubble do.
 	debug.SetTraceback("all")
 })
 
-// named lives a life so that whatever ends the program meanwhile names it: a panic of the
-// product, which no other goroutine can recover from, a deadlock that the bubble finds, or one
-// that it does not.
+// named runs a life so that the output of a crash names it: a panic of the product, which no other
+// goroutine can recover from, a deadlock that the bubble detects, or one that it does not.
 func (l Life) named(o Options, live func()) {
 	tellNames()
 	replay := o.Replay(l)
@@ -37,8 +36,8 @@ func (l Life) named(o Options, live func()) {
 	pprof.Do(context.Background(), pprof.Labels("again", replay), func(context.Context) { live() })
 }
 
-// Replay returns the command that lives a life again. What its seed was cut down to, no
-// command can say, so that follows as a comment.
+// Replay returns the command that runs a life again. Cuts of its seed have no options, so they
+// follow as a comment.
 func (o Options) Replay(l Life) string {
 	command := fmt.Sprintf("libra simulate --seed %d --lives %s", o.Seed, l)
 	if o.Kinds != ClusterAll {

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// dies is the fault that a test's own process is to die of.
+// dies is the fault by which a test's process ends.
 const dies = "LIBRA_TEST_DIES_OF"
 
-// Whatever ends the program inside a life, what it prints says how to live that life again.
+// Whatever ends the program inside a life, its output names the command to run that life again.
 func TestLifeIsNamed(t *testing.T) {
 	for _, f := range []fault{panics, panicsLate, locksItselfOut} {
 		t.Run(string(f), func(t *testing.T) {
@@ -37,8 +37,8 @@ func TestLifeIsNamed(t *testing.T) {
 				}
 				return
 			}
-			// The first goroutine that is printed is the one that has ended the program. If a timer
-			// has started it, it has no name, but others of its bubble have.
+			// The first printed goroutine has ended the program. If a timer has started it, it has
+			// no name, but others of its bubble do.
 			first := regexp.MustCompile(`(?s)goroutine \d.*?synctest bubble (\d+)`).FindSubmatch(out)
 			if first == nil {
 				t.Fatalf("no goroutine of a bubble in\n%s", text)

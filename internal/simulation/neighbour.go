@@ -14,10 +14,10 @@ import (
 	"github.com/libra-ina/libra/internal/node"
 )
 
-// neighbour is another job of the same switch: a server and a worker, which train in step on
-// machines of their own, without a checkpoint, are killed, and begin anew. The accounts follow the
-// cluster's own job alone, so what this one adds to it shows; what that one adds to this shows in
-// the weights that it ends with.
+// neighbour is another job of the same switch: a server and a worker, which train in step on their
+// own machines, without a checkpoint, are killed, and start again. The accounts follow only the
+// cluster's own job, so they detect anything that the neighbour adds to it; anything added to the
+// neighbour shows in its final weights.
 type neighbour struct {
 	c       *clusterLife
 	cfg     cluster.Config
@@ -48,7 +48,7 @@ func (c *clusterLife) besides() error {
 	address := func(host byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, host}) }
 	cfg.Job = cluster.Job{ID: theirJob, HotSet: filepath.Join(c.dir, "neighbour.libra"), Sync: true}
 	cfg.Server = cluster.Server{Host: cluster.Host{Address: address(20)}, Control: netip.AddrPortFrom(address(20), controlPort)}
-	// Its worker has the number of one of the others.
+	// Its worker has the same number as one of the others.
 	cfg.Workers = []cluster.Worker{{ID: 1, Host: cluster.Host{Address: address(21)}}}
 	cfg.Model.Epochs, cfg.Model.Batch, cfg.Model.Seed = 1, 5+rng.IntN(10), rng.Uint64()>>1
 	cfg.Data.Synthetic = &cluster.Synthetic{Rows: 10 + rng.IntN(60), Seed: rng.Uint64() >> 1, HotShare: 0.6, Hot: 1000}
@@ -62,7 +62,7 @@ func (c *clusterLife) besides() error {
 	return err
 }
 
-// settle puts the neighbour's machines into the network, and plans its life.
+// settle adds the neighbour's machines to the network, and plans its life.
 func (n *neighbour) settle() {
 	if n == nil {
 		return
@@ -88,7 +88,7 @@ func (n *neighbour) settle() {
 	}
 }
 
-// again starts one of the two in a while.
+// again restarts one of the two in a while.
 func (n *neighbour) again(i, ms int) {
 	n.c.s.after(time.Duration(10+ms)*time.Millisecond, func() { n.start(i) })
 }
@@ -134,7 +134,7 @@ func (n *neighbour) start(i int) {
 	}()
 }
 
-// collect does what the operator of the neighbour does when a process of it has ended.
+// collect is the neighbour's operator, who reacts when one of its processes has ended.
 func (n *neighbour) collect() {
 	if n == nil {
 		return

@@ -11,17 +11,17 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// host is a place in the network, where one process after another runs.
+// host is a place in the network; its processes run one after another.
 type host struct {
 	name    string
 	at      wire.Endpoint
 	link    *simLink // of the process
 	paused  bool
-	since   time.Time // the pause began
-	resumed time.Time // after a pause
+	since   time.Time // start of the pause
+	resumed time.Time // end of the last pause
 	slept   time.Duration
 	pauses  int
-	// timeouts is how many of them that double fit into its pauses.
+	// timeouts is the number of doubling timeouts in its pauses.
 	timeouts int
 	down     bool // its machine has no power
 }
@@ -32,16 +32,16 @@ func (h *host) gone() bool { return h.link != nil && h.link.crashed }
 type network struct {
 	s      *sim
 	hosts  map[netip.AddrPort]*host
-	cut    map[[2]*host]int // one-way partitions that hold
-	bursts map[[2]*host]int // frames that are still to be lost
+	cut    map[[2]*host]int // active one-way partitions
+	bursts map[[2]*host]int // number of frames still to lose
 	count  Traffic
 
-	repeated int // frames that leave workers again
+	repeated int // repeated frames of workers
 }
 
-// Traffic counts frames, retransmissions and answers among them.
+// Traffic counts frames, including retransmissions and answers.
 type Traffic struct {
-	Frames     uint64 `json:"frames"` // that left a link
+	Frames     uint64 `json:"frames"` // sent by a link
 	Lost       uint64 `json:"lost"`
 	Duplicated uint64 `json:"duplicated"`
 	Reordered  uint64 `json:"reordered"`
@@ -49,7 +49,7 @@ type Traffic struct {
 	Corrupted  uint64 `json:"corrupted"`
 	Cut        uint64 `json:"cut"`     // lost to partitions
 	Forged     uint64 `json:"forged"`  // frames and answers of a stranger
-	Overrun    uint64 `json:"overrun"` // found the queue of their receiver full, or none
+	Overrun    uint64 `json:"overrun"` // the receiver's queue was full, or there was no receiver
 }
 
 func (s *sim) newHost(name, at string) *host {
@@ -59,7 +59,7 @@ func (s *sim) newHost(name, at string) *host {
 	return h
 }
 
-// carry takes a frame that leaves a host. The payload is the network's.
+// carry transports a frame that leaves a host. The network owns the payload.
 func (n *network) carry(from *host, to wire.Endpoint, payload []byte) {
 	n.count.Frames++
 	if h, err := wire.ParseHeader(payload); err == nil && h.Flags&wire.FlagRetx != 0 && !n.s.serves(from) {
@@ -68,8 +68,8 @@ func (n *network) carry(from *host, to wire.Endpoint, payload []byte) {
 	n.s.cluster.moment(byFrames)
 	dst := n.hosts[to.AddrPort()]
 	s, p, rng := n.s, &n.s.plan, n.s.netRand
-	// Always the same number of draws, so that switching one kind off
-	// leaves what the others do to this frame as it is.
+	// Always the same number of draws, so that disabling one kind does not change the others'
+	// effects on this frame.
 	lost := n.burst(from, dst)
 	if rng.Float64() < p.loss {
 		lost = true
@@ -121,8 +121,7 @@ func (n *network) carry(from *host, to wire.Endpoint, payload []byte) {
 	}
 }
 
-// burst draws whether a frame is among those that are lost one after another: often all
-// that may be under way but one.
+// burst decides whether a frame is in a burst of losses: often all frames in flight except one.
 func (n *network) burst(from, to *host) bool {
 	p, rng := &n.s.plan, n.s.netRand
 	begins, whole, some := rng.Float64() < p.burst, rng.IntN(2) == 0, 1+rng.IntN(p.window)
@@ -139,7 +138,7 @@ func (n *network) burst(from, to *host) bool {
 	return begins
 }
 
-// delay draws how long a copy is on its way.
+// delay draws the delay of a copy.
 func (n *network) delay() time.Duration {
 	p, rng := &n.s.plan, n.s.netRand
 	d := time.Duration(5000 + rng.IntN(1000))
@@ -151,8 +150,8 @@ func (n *network) delay() time.Duration {
 	return d
 }
 
-// damage turns one bit of the frame around a payload over, and returns the payload
-// that a receiver takes out of what is left: none if it sees the damage.
+// damage flips one bit of a frame, and returns the payload that a receiver gets: none if it detects
+// the damage.
 func damage(src, dst wire.Endpoint, payload []byte, bit int) []byte {
 	e, err := wire.NewEnvelope(src, dst)
 	if err != nil {
@@ -169,11 +168,11 @@ func damage(src, dst wire.Endpoint, payload []byte, bit int) []byte {
 	return p.Payload
 }
 
-// strange is the port of a program that is not of the job, on a host that is.
+// strange is the port of a program on a host of the job that does not belong to the job.
 const strange = 6666
 
-// forge has strangers see a frame that leaves, know the numbers that its sender uses, and send
-// its receiver another one before it arrives, and its sender an answer.
+// forge lets strangers see a sent frame, and so its sender's numbers, and send a different one to
+// its receiver before it arrives, and an answer to its sender.
 func (n *network) forge(from, to *host, payload []byte, ahead uint32) {
 	h, err := wire.ParseHeader(payload)
 	if err != nil || !counted(h.Type) {
@@ -195,7 +194,7 @@ func (n *network) forge(from, to *host, payload []byte, ahead uint32) {
 	n.s.quietly(2, func() { n.arriveFrom(src, from, to, frame) })
 }
 
-// arrive puts a payload into the queue of the process that runs at its destination.
+// arrive puts a payload into the queue of the process at its destination.
 func (n *network) arrive(from, to *host, payload []byte) { n.arriveFrom(from.at, from, to, payload) }
 
 func (n *network) arriveFrom(src wire.Endpoint, from, to *host, payload []byte) {

@@ -11,7 +11,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// plan is what a seed decides about a life before it begins.
+// plan is a seed's choices for a life before it begins.
 type plan struct {
 	kinds   Kinds
 	workers int
@@ -28,17 +28,17 @@ type plan struct {
 	rows    int           // of a batch at most
 	tickets int           // that a caller does not wait for
 	hasty   bool          // callers seldom wait
-	trouble time.Duration // how long the faults last
+	trouble time.Duration // duration of the faults
 
 	loss, burst, duplicate, reorder, late, corrupt, hostile float64
 
-	delay   time.Duration // that reordering adds at most
+	delay   time.Duration // the most that reordering adds
 	inbox   int           // frames that wait for a process
-	harvest time.Duration // between two at most
+	harvest time.Duration // the longest time between two
 	broken  float64       // of a harvest's stream
 }
 
-// streams of random numbers: what one decides does not change what another draws.
+// streams of random numbers: decisions of one do not change the draws of another.
 const (
 	streamPlan = iota
 	streamSchedule
@@ -52,9 +52,9 @@ func (s *sim) random(stream uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(s.options.Seed, stream))
 }
 
-// few draws the kinds of trouble that a life may meet: one or two in one life in four, all in the
-// others. What is rare beside other kinds happens there, and so does what can be checked only without
-// them; see Groce et al., Swarm Testing, ISSTA 2012.
+// few draws the kinds of trouble of a life: one or two in one life in four, all in the others. Some
+// events are rare with other kinds of trouble, and some checks are possible only without them; see
+// Groce et al., Swarm Testing, ISSTA 2012.
 func (s *sim) few() Kinds {
 	met := All | Hostile
 	if s.cluster != nil {
@@ -96,7 +96,7 @@ func (s *sim) newPlan(rng *rand.Rand) plan {
 		inbox:   4096,
 		tickets: 8,
 	}
-	if rng.IntN(12) == 0 { // its flows fill the largest window, and go round the filter
+	if rng.IntN(12) == 0 { // its flows fill the largest window, and wrap around the filter
 		p.workers, p.window, p.stripes = 1, wire.DefaultWindow, 1
 		p.calls, p.rows, p.tickets, p.hasty = 100, 1000, 60, true
 	}
@@ -110,8 +110,8 @@ func (s *sim) newPlan(rng *rand.Rand) plan {
 	p.payload = max(wire.HotLen(p.stripes), 200) + rng.IntN(300)
 	p.kinds = o.Kinds & s.few()
 	for k := Kinds(1); k <= Hostile; k <<= 1 {
-		// Most lives meet some kinds of trouble only: what they hide from each
-		// other shows then.
+		// Most lives have only some kinds of trouble, so that one does not hide the effects of
+		// another.
 		if rng.IntN(3) == 0 {
 			p.kinds &^= k
 		}

@@ -14,22 +14,21 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// counted reports whether frames of a type are those of workers, which the ledger follows.
+// counted reports whether frames of a type are workers' frames, which the ledger follows.
 func counted(t wire.Type) bool {
 	return t == wire.TypeHot || t == wire.TypeCold || t == wire.TypeColdAt || pulls(t)
 }
 
-// pulls reports whether frames of a type ask for something and change nothing.
+// pulls reports whether frames of a type request data and change nothing.
 func pulls(t wire.Type) bool { return t == wire.TypePull || t == wire.TypeFind }
 
-// preparedBatch is a batch whose keys a caller pushes again and again.
+// preparedBatch is a batch whose keys a caller pushes repeatedly.
 type preparedBatch struct {
 	*transport.Prepared
 	keys []uint64
 }
 
-// pushPrepared pushes a prepared batch, of which it may make one more, or asks for the row
-// numbers of one.
+// pushPrepared pushes a prepared batch, which it may create, or requests the row numbers of one.
 func (c *caller) pushPrepared() bool {
 	l := c.s.ledger
 	if c.rng.IntN(4) >= len(c.prepared) {
@@ -84,13 +83,13 @@ func (c *caller) pushPrepared() bool {
 	return true
 }
 
-// rowNumber is a number of a server's numbering.
+// rowNumber is a number in a server's numbering.
 type rowNumber struct {
 	at                *host
 	numbering, number uint32
 }
 
-// found notes the row numbers that the server tells.
+// found records row numbers of the server.
 func (l *ledger) found(f *frame, answer []byte) {
 	asked, err := wire.ParseRows(f.payload, wire.TypeFind)
 	told, failed := wire.ParseRows(answer, wire.TypeFound)
@@ -123,7 +122,7 @@ func (l *ledger) rowOf(f *frame, t wire.Type, rows wire.Rows, i int) (at int, ok
 	return at, ok
 }
 
-// rename notes that a frame is refused because of its numbering: what it holds comes again.
+// rename records that a frame is refused because of its numbering: its content is sent again.
 func (l *ledger) rename(f *frame) {
 	f.refused = true
 	for _, n := range f.grads {
@@ -131,23 +130,22 @@ func (l *ledger) rename(f *frame) {
 	}
 }
 
-// outlived reports whether a frame that was refused for its numbering has been followed by the one
-// that takes its place in the receiver's filter: it has long been answered, and covers
-// tell of it all the same.
+// outlived reports whether a frame that was refused for its numbering was followed by the frame
+// that replaces it in the receiver's filter: it was answered long ago, but covers still report it.
 func (l *ledger) outlived(f *frame) bool {
 	id := f.id
 	id.seq += 2 * wire.DefaultWindow
 	return f.refused && l.frames.at(id) != nil
 }
 
-// renamed reports whether what a frame held was applied by others, because it was refused for
-// its numbering.
+// renamed reports whether other frames applied a frame's content, because it was refused for its
+// numbering.
 func (f *frame) renamed() bool {
 	return f.refused && !slices.ContainsFunc(f.grads, func(n int32) bool { return f.push.life.of.s.ledger.grads.at(int(n)).applied == 0 })
 }
 
-// resume replaces the store by one that begins with its checkpoint, as a server does that is
-// started again. Its rows come in another order. The open step is empty.
+// resume replaces the store by one that begins with its checkpoint, as a restarted server does. Its
+// rows are in a different order. The open step is empty.
 func (v *server) resume() {
 	var file bytes.Buffer
 	err := v.store.WriteCheckpoint(&file, nil)
@@ -160,7 +158,7 @@ func (v *server) resume() {
 	v.s.result.Renumbers++
 }
 
-// backwards turns the rows of a checkpoint around: see docs/checkpoint.md.
+// backwards reverses the rows of a checkpoint: see docs/checkpoint.md.
 func backwards(file []byte, dim int) []byte {
 	const head = 72
 	n := 8 + 4*dim

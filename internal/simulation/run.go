@@ -16,13 +16,13 @@ import (
 	"github.com/libra-ina/libra/transport"
 )
 
-// Options chooses a life.
+// Options selects a life.
 type Options struct {
 	// Seed decides everything that Kinds allows.
 	Seed uint64 `json:"seed"`
-	// Kinds are the kinds of trouble that the life may meet.
+	// Kinds are the kinds of trouble of the life.
 	Kinds Kinds `json:"kinds"`
-	// Cut makes the life smaller than the seed has it.
+	// Cut makes the life smaller than the seed's.
 	Cut Cut `json:"cut"`
 	// Trace gets a line for each step and each frame. Nil: none.
 	Trace io.Writer `json:"-"`
@@ -30,14 +30,14 @@ type Options struct {
 	fault fault
 }
 
-// Result is what happened in a life.
+// Result is the summary of a life.
 type Result struct {
 	Lives     int           `json:"lives"`
 	Steps     int64         `json:"steps"`         // turns of goroutines and events
-	Virtual   time.Duration `json:"virtual_ns"`    // that the life lasted
+	Virtual   time.Duration `json:"virtual_ns"`    // duration of the life in virtual time
 	Digest    uint64        `json:"digest,string"` // of the trace
 	Workers   int           `json:"workers"`       // lives of workers
-	Crashes   int           `json:"crashes"`       // of them
+	Crashes   int           `json:"crashes"`       // crashes of workers
 	Evictions int           `json:"evictions"`
 	Pauses    int           `json:"pauses"`
 	Cancelled int           `json:"cancelled"` // calls that callers gave up
@@ -46,13 +46,13 @@ type Result struct {
 	Pushes    int           `json:"pushes"`
 	Applied   int           `json:"applied"` // frames, once each
 	Harvests  int           `json:"harvests"`
-	Renumbers int           `json:"renumbers"` // of the store's rows
-	ByNumber  int           `json:"by_number"` // frames whose rows had numbers, once each
+	Renumbers int           `json:"renumbers"` // renumberings of the store's rows
+	ByNumber  int           `json:"by_number"` // frames with row numbers, once each
 	Traffic   Traffic       `json:"traffic"`
 }
 
-// Run lives one life in a bubble of testing/synctest, and returns what happened in it. An
-// error is a [Violation], or one of the simulation's own.
+// Run runs one life in a bubble of testing/synctest, and returns its result. An error is a
+// [Violation], or the simulation's own.
 func Run(in Bubble, o Options) (r Result, err error) {
 	Workers.named(o, func() { in(func() { r, err = live(o) }) })
 	return r, err
@@ -103,7 +103,7 @@ func (s *sim) setUp() (err error) {
 	if err = s.model.AddJob(aggregator.JobConfig{ID: job, Epoch: s.newEpoch(), Exp: ps.DefaultExp, Slots: s.hot.Slots(), MaxStripes: s.plan.stripes}); err != nil {
 		return err
 	}
-	for i := range s.ledger.banks { // the only way to learn where they are
+	for i := range s.ledger.banks { // the only way to get their addresses
 		bank, err := s.model.Swap(job)
 		if err != nil {
 			return err
@@ -126,7 +126,7 @@ func (s *sim) setUp() (err error) {
 	return nil
 }
 
-// trouble plans what goes wrong, and its end.
+// trouble plans the trouble, and its end.
 func (s *sim) trouble() {
 	p, rng := &s.plan, s.random(streamTrouble)
 	hosts := s.peers()
@@ -172,8 +172,8 @@ func (s *sim) trouble() {
 	})
 }
 
-// patience is how long after the trouble a worker may still give up: the limit of silence,
-// of which a part may lie before.
+// patience is how long after the trouble a worker may still give up: the limit of silence, which
+// may have begun before.
 func (s *sim) patience() time.Duration {
 	if s.plan.flow.Silence > 0 {
 		return s.plan.flow.Silence
@@ -181,7 +181,7 @@ func (s *sim) patience() time.Duration {
 	return 10 * time.Second
 }
 
-// check looks at what is left when all calls are made.
+// check checks the final state after all calls.
 func (s *sim) check() {
 	if s.failure != nil {
 		return
@@ -203,7 +203,7 @@ func (s *sim) check() {
 	}
 	for _, f := range l.frames.order {
 		if f.push != nil {
-			f.push.life.measure(f.push) // what was given up is not sent later on either
+			f.push.life.measure(f.push) // a push that was given up must not be sent later
 		}
 		if f.push != nil && f.push.accepted && !f.push.failed && !f.applied && !f.renamed() && !f.push.life.crashed {
 			s.fail("frame %d of sender %d was accepted, and is neither applied nor reported", f.id.seq, f.id.sender)
@@ -216,7 +216,7 @@ func (s *sim) check() {
 	}
 }
 
-// Add adds what happened in another life.
+// Add adds the summary of another life.
 func (r *Result) Add(o Result) {
 	r.Lives += o.Lives
 	r.Steps += o.Steps

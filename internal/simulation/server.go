@@ -12,7 +12,7 @@ import (
 	"github.com/libra-ina/libra/transport"
 )
 
-// server is a parameter server of a life of workers, which has two or three of them now and then.
+// server is a parameter server of a life of workers, which sometimes has two or three of them.
 type server struct {
 	s       *sim
 	host    *host
@@ -45,7 +45,7 @@ func (s *sim) serverHost(i int) *host {
 	return s.newHost(fmt.Sprintf("server %d", i), fmt.Sprintf("10.0.0.%d:7000", 2+i))
 }
 
-// split is that of the rows among the servers.
+// split is the servers' split of the rows.
 func (s *sim) split() packer.Split { return packer.Split(len(s.servers)) }
 
 // peers are the hosts that workers talk to.
@@ -66,10 +66,10 @@ func (s *sim) serverAt(h *host) *server {
 	return nil
 }
 
-// serves reports whether a host is one that workers talk to.
+// serves reports whether workers talk to a host.
 func (s *sim) serves(h *host) bool { return h == s.switched || s.serverAt(h) != nil }
 
-// unread is the number of frames that wait for the servers and for the aggregator.
+// unread is the number of frames waiting for the servers and the aggregator.
 func (s *sim) unread() (n int) {
 	for _, h := range s.peers() {
 		n += len(h.link.inbox)
@@ -77,7 +77,7 @@ func (s *sim) unread() (n int) {
 	return n
 }
 
-// commit ends the step of a server and compares the weights. What comes first may add to it.
+// commit ends the step of a server and compares the weights. first may add to it before.
 func (v *server) commit(a *actor, resume bool, first func() error) (err error) {
 	s := v.s
 	a.doing = "Server.Do"

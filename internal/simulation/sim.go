@@ -23,10 +23,10 @@ import (
 )
 
 const (
-	// maxSteps bounds a life: more means that its goroutines keep each other busy.
+	// maxSteps limits a life: more steps mean that its goroutines keep each other busy.
 	maxSteps = 1 << 20
-	// bound is how long calls may take once the trouble has ended, in virtual time:
-	// some timeouts of retransmission at their longest, for each window that waits.
+	// bound is how long calls may take once the trouble has ended, in virtual time: some of the
+	// longest retransmission timeouts for each waiting window.
 	bound = 60 * time.Second
 	// learningRate is the store's.
 	learningRate = 0.5
@@ -37,13 +37,13 @@ const (
 type sim struct {
 	options  Options
 	plan     plan
-	schedule *rand.Rand // who goes on, and how much of what it asks for it gets
+	schedule *rand.Rand // which actor runs next, and how much of a request succeeds
 	netRand  *rand.Rand
 
 	began   time.Time
 	step    int64
 	actors  []*actor
-	current atomic.Pointer[actor] // whom the scheduler has woken
+	current atomic.Pointer[actor] // the woken actor
 	events  events
 	order   int
 	choice  []*actor
@@ -59,7 +59,7 @@ type sim struct {
 	epochs   uint16
 	result   Result
 
-	locked   bool // an admission at the server is on its way
+	locked   bool // an admission at the server is in progress
 	healed   bool // the trouble has ended
 	healedAt time.Time
 	over     bool // links fail, so that everything ends
@@ -70,15 +70,15 @@ type sim struct {
 	line   []byte // of the trace
 
 	tracing sync.Mutex
-	mu      sync.Mutex // of what goroutines do that are no actors
+	mu      sync.Mutex // for goroutines that are not actors
 	kicked  chan struct{}
-	cluster *clusterLife // nil in lives of workers alone
+	cluster *clusterLife // nil in lives without a cluster
 }
 
-// kick has the scheduler look at what there is to do, if it sleeps.
+// kick makes a sleeping scheduler check for work.
 func (s *sim) kick() {
 	if s.cluster == nil {
-		return // only its own turns give lives of workers something to do
+		return // in lives of workers only its own turns create work
 	}
 	select {
 	case s.kicked <- struct{}{}:
@@ -86,10 +86,11 @@ func (s *sim) kick() {
 	}
 }
 
-// after has the scheduler call fn in a while.
+// after makes the scheduler call fn later.
 func (s *sim) after(d time.Duration, fn func()) { s.at(d, event{fn: fn}) }
 
-// quietly is as after, for what has no goroutine go on: the scheduler need not wait for any.
+// quietly is like after, for functions that no goroutine waits for: the scheduler need not wait for
+// any.
 func (s *sim) quietly(d time.Duration, fn func()) { s.at(d, event{fn: fn, quiet: true}) }
 
 func (s *sim) at(d time.Duration, e event) {
@@ -108,12 +109,12 @@ func (s *sim) ended() bool {
 	return true
 }
 
-// calm reports whether all workers have ended, and nothing is under way.
+// calm reports whether all workers have ended, and no frame is in flight.
 func (s *sim) calm() bool {
 	return s.ended() && len(s.events) == 0 && s.unread() == 0
 }
 
-// fail notes the first thing that is not as it must be.
+// fail records the first violation.
 func (s *sim) fail(format string, args ...any) {
 	if s.failure == nil {
 		s.failure = &Violation{Options: s.options, Step: s.step, At: time.Since(s.began), What: fmt.Sprintf(format, args...)}
@@ -121,8 +122,8 @@ func (s *sim) fail(format string, args ...any) {
 	}
 }
 
-// run lets the life go on until all actors but the endpoints' have ended, something
-// is wrong, or nothing happens any more.
+// run continues the life until all actors except the endpoints' have ended, something is wrong, or
+// nothing happens any more.
 func (s *sim) run(ended func() bool) {
 	for s.rest(); s.failure == nil; s.step++ {
 		s.current.Store(nil)
@@ -159,14 +160,14 @@ func (s *sim) run(ended func() bool) {
 	}
 }
 
-// rest returns when nothing runs any more: time stands still while anything does. Timers of the
-// product may end at the same moment, and the race detector knows of Wait alone.
+// rest returns when no goroutine runs any more: until then time stands still. Timers of the product
+// may end at the same moment, and the race detector knows only Wait.
 func (s *sim) rest() {
 	time.Sleep(time.Microsecond)
 	synctest.Wait()
 }
 
-// sleep lets time pass until something is to do.
+// sleep lets time pass until there is something to do.
 func (s *sim) sleep(d time.Duration) {
 	if s.cluster == nil {
 		time.Sleep(d)
@@ -184,12 +185,12 @@ func (s *sim) sleep(d time.Duration) {
 	timer.Stop()
 }
 
-// choose returns the actor that goes on, or nil if none can.
+// choose returns the actor that runs next, or nil if none can.
 func (s *sim) choose(now time.Time) *actor {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.choice = s.choice[:0]
-	if s.cluster != nil { // goroutines that are no actors may become some at the same time
+	if s.cluster != nil { // goroutines that are not actors may become some at the same time
 		slices.SortStableFunc(s.actors, func(a, b *actor) int { return cmp.Compare(a.name, b.name) })
 	}
 	live := s.actors[:0]
@@ -210,13 +211,13 @@ func (s *sim) choose(now time.Time) *actor {
 	return s.choice[s.schedule.IntN(len(s.choice))]
 }
 
-// wake has an actor go on until it parks or waits.
+// wake runs an actor until it parks or waits.
 func (s *sim) wake(a *actor) {
 	s.turn(a)
 	s.current.Store(a)
 	a.parked = false
 	a.resume <- struct{}{}
-	if s.cluster != nil { // the accounts look before time passes: they plan what they look at later
+	if s.cluster != nil { // the accounts are compared before time passes: they plan later comparisons
 		synctest.Wait()
 		s.cluster.books().look(a.host)
 	}
@@ -226,7 +227,7 @@ func (s *sim) wake(a *actor) {
 	}
 }
 
-// next returns when something happens, if nothing is to do now.
+// next returns the time of the next event, if there is nothing to do now.
 func (s *sim) next() (at time.Time, ok bool) {
 	if len(s.events) > 0 {
 		at, ok = time.Unix(0, s.events[0].at), true
@@ -241,7 +242,7 @@ func (s *sim) next() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// end has every goroutine of the life come to its end.
+// end ends every goroutine of the life.
 func (s *sim) end() {
 	s.over = true
 	for any := true; any; {
@@ -279,14 +280,14 @@ func (s *sim) state() string {
 	return text
 }
 
-// trace writes to the life's record and to its digest.
+// trace writes to the life's record and its digest.
 func (s *sim) trace(format string, args ...any) {
 	s.tracing.Lock()
 	defer s.tracing.Unlock()
 	s.write(fmt.Appendf(s.line[:0], format, args...))
 }
 
-// turn traces whose turn it is. It and log are called so often that formats would take a
+// turn traces the actor of a turn. It and log are called so often that formatting would take a
 // tenth of a life.
 func (s *sim) turn(a *actor) {
 	s.tracing.Lock()
@@ -296,7 +297,7 @@ func (s *sim) turn(a *actor) {
 	s.write(append(b, '\n'))
 }
 
-// log traces what became of a frame.
+// log traces the fate of a frame.
 func (s *sim) log(what string, from, to *host, payload []byte) {
 	s.tracing.Lock()
 	defer s.tracing.Unlock()

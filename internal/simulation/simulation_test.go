@@ -60,7 +60,7 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// Peers that stand still while nothing is lost have little repeated; that is checked at the end of each
+// If nothing is lost, suspended peers cause few repetitions; that is checked at the end of each
 // such life.
 func TestWorkersRepeatLittle(t *testing.T) {
 	var total Result
@@ -105,7 +105,7 @@ func TestSameSeedSameTrace(t *testing.T) {
 	}
 }
 
-// Another seed gives another life.
+// Different seeds give different lives.
 func TestSeedsDiffer(t *testing.T) {
 	digests := map[uint64]uint64{}
 	for seed := uint64(1); seed <= 20; seed++ {
@@ -120,7 +120,7 @@ func TestSeedsDiffer(t *testing.T) {
 	}
 }
 
-// Each kind of trouble happens if it is switched on, and only then.
+// Each kind of trouble occurs if it is enabled, and only then.
 func TestKindsOfTrouble(t *testing.T) {
 	counts := map[Kinds]func(Result) uint64{
 		Loss:      func(r Result) uint64 { return r.Traffic.Lost },
@@ -180,8 +180,7 @@ func TestParseKinds(t *testing.T) {
 	}
 }
 
-// A checker that finds nothing may be blind. Each of these faults, put into a life, is
-// found soon.
+// A checker that finds nothing may be broken. Each of these faults in a life is found soon.
 func TestFaultsAreFound(t *testing.T) {
 	for _, f := range []fault{appliesTwice, acknowledgesOnly, sameEpoch, harvestsTwice, clearsEarly, spoilsRow, staleNumbers} {
 		t.Run(string(f), func(t *testing.T) {

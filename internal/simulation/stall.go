@@ -8,11 +8,11 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// stall has both peers of the workers stand still while there is much to push, in every other
-// life with pauses: for as long as a process waits for a CPU or, where workers give silent peers
-// up, for nearly as long as they listen. With the kind Hostile, one worker's process stands still
-// at the end of that. Meanwhile a stranger floods it, and the peers answer behind the flood: when the
-// worker goes on, more waits for it than it receives at a time, and the answers are not among the first.
+// stall suspends both peers of the workers while there is much to push, in every other life with
+// pauses: for as long as a process waits for a CPU or, if workers give up silent peers, for nearly
+// as long as they listen. With the kind Hostile, one worker's process is suspended at the end of
+// that. Meanwhile a stranger floods it, and the peers answer after the flood: when the worker
+// continues, more frames wait than it receives at a time, and the answers are not among the first.
 func (s *sim) stall() {
 	rng, p := s.named("stall"), &s.plan
 	often, w, flood := rng.IntN(2) == 0, s.workers[rng.IntN(len(s.workers))], 64+rng.IntN(128)
@@ -42,7 +42,7 @@ func (s *sim) pause(h *host) {
 	h.pause()
 }
 
-// flood has a stranger send a worker answers.
+// flood makes a stranger send answers to a worker.
 func (s *sim) flood(to *worker, frames int) {
 	answer := make([]byte, wire.HeaderLen)
 	wire.Header{Type: wire.TypeAck, Job: job, Sender: to.sender}.Put(answer)

@@ -15,8 +15,8 @@ import (
 	"github.com/libra-ina/libra/internal/cluster"
 )
 
-// strangers plans programs that are none of the cluster's, on a host of it or on another,
-// which know the job's number and its workers', and call its services. None is obeyed.
+// strangers plans programs outside the cluster, on one of its hosts or on another, which know the
+// numbers of the job and its workers, and call its services. Their calls must fail.
 func (c *clusterLife) strangers(hosts []*host) {
 	s, rng := c.s, c.s.named("strangers")
 	here := slices.Concat(hosts, []*host{s.newHost("stranger", "10.0.0.99:7000")})
@@ -43,7 +43,7 @@ func (c *clusterLife) strangers(hosts []*host) {
 	}
 }
 
-// demand calls a service, and returns an error if it obeys.
+// demand calls a service, and returns an error if the call succeeds.
 func (p *process) demand(ctx context.Context, d demand, sender uint16) error {
 	cfg := &p.c.cfg
 	at := cfg.Server.Control
@@ -61,14 +61,14 @@ func (p *process) demand(ctx context.Context, d demand, sender uint16) error {
 	return nil
 }
 
-// demand is what a stranger wants of a service.
+// demand is a stranger's call of a service.
 type demand struct {
 	what     string
 	ofSwitch bool
 	call     func(ctx context.Context, conn *grpc.ClientConn, c *cluster.Config, sender uint32) error
 }
 
-// guessed is a key or a token that is wrong.
+// guessed is a wrong key or token.
 var guessed = make([]byte, 16)
 
 var demands = []demand{

@@ -20,12 +20,12 @@ import (
 	"time"
 )
 
-// A control connection carries the frames of HTTP/2 one by one: each is an event, so that
-// what one of them sets off has come to rest before the next arrives.
+// A control connection carries the frames of HTTP/2 one by one: each is an event, so that the
+// effects of one end before the next arrives.
 const (
-	prefaceLen = 24 // what a client begins with
+	prefaceLen = 24 // length of a client's preface
 	frameHead  = 9
-	resend     = 200 * time.Millisecond // of what a partition has swallowed
+	resend     = 200 * time.Millisecond // of segments that a partition has dropped
 )
 
 var (
@@ -34,12 +34,12 @@ var (
 	errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 )
 
-// tcp has the control connections of a cluster. Its lock guards all that is here.
+// tcp has the control connections of a cluster. Its lock guards all fields.
 type tcp struct {
 	s         *sim
 	listeners map[netip.AddrPort]*listener
-	ends      []*end     // that are open
-	dials     []*dialing // since the last look
+	ends      []*end     // open ends
+	dials     []*dialing // since the last collect
 	count     map[string]int
 }
 
@@ -51,7 +51,7 @@ type listener struct {
 	closed   chan struct{}
 }
 
-// dialing is a connection that is about to be made.
+// dialing is a connection in setup.
 type dialing struct {
 	name string
 	of   *process
@@ -70,19 +70,19 @@ type end struct {
 	local    netip.AddrPort
 	rng      *rand.Rand
 	out      []byte // not delivered yet
-	preface  int    // bytes of it that are no frames
-	settled  int    // bytes of it that were there at the last look
+	preface  int    // bytes of it before the frames
+	settled  int    // bytes of it at the last collect
 	fin      bool   // nothing follows out
-	silent   bool   // nothing leaves, and the peer is not told
+	silent   bool   // nothing is sent, and the peer is not notified
 	due      bool   // a delivery is planned
 	in       []byte // delivered
-	err      error  // what a read returns when in is empty
+	err      error  // result of a read when in is empty
 	closed   bool
 	readable chan struct{}
 	deadline time.Time
 }
 
-// named returns random numbers that depend on a name only, not on when they are drawn.
+// named returns random numbers that depend only on a name, not on when they are drawn.
 func (s *sim) named(name string) *rand.Rand {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, name)
@@ -171,8 +171,8 @@ func (n *tcp) dial(ctx context.Context, p *process, addr string) (net.Conn, erro
 	}
 }
 
-// collect plans what goroutines have asked for since the last look, in an order that does
-// not depend on which of them ran first. All are blocked.
+// collect plans the requests of goroutines since the last call, in an order that does not depend on
+// which of them ran first. All are blocked.
 func (n *tcp) collect() {
 	slices.SortFunc(n.dials, func(a, b *dialing) int { return cmp.Compare(a.name, b.name) })
 	for _, d := range n.dials {
@@ -196,7 +196,7 @@ func delayOf(rng *rand.Rand) time.Duration {
 	return d
 }
 
-// plan has the scheduler deliver what comes next.
+// plan schedules the next delivery.
 func (n *tcp) plan(e *end) {
 	if e.due || e.silent || len(e.out) == 0 && !e.fin {
 		return
@@ -205,9 +205,9 @@ func (n *tcp) plan(e *end) {
 	n.s.after(delayOf(e.rng), func() { n.deliver(e) })
 }
 
-// settle brings the frames that were written since the last look into an order that does
-// not depend on which goroutine wrote first: those that belong to no call, or to one that
-// has no others among them, come before. HTTP/2 lets them overtake.
+// settle sorts the frames written since the last collect into an order that does not depend on
+// which goroutine wrote first: frames of no call, or of a call with a single frame among them, come
+// first. HTTP/2 allows that.
 func (e *end) settle() {
 	fresh := e.out[e.settled:]
 	if e.settled == 0 && e.preface > 0 {
@@ -250,7 +250,7 @@ const (
 	frameHeaders = 1
 )
 
-// frameLen returns the length of the frame that b begins with, as much as there is of it.
+// frameLen returns the length of b's first frame, limited to b.
 func frameLen(b []byte) int {
 	if len(b) < frameHead {
 		return len(b)
@@ -260,7 +260,7 @@ func frameLen(b []byte) int {
 
 func streamOf(frame []byte) uint32 { return binary.BigEndian.Uint32(frame[5:]) }
 
-// reaches reports whether a segment that leaves now arrives.
+// reaches reports whether a segment that is sent now arrives.
 func (n *tcp) reaches(from, to *host) bool {
 	return n.s.net.cut[[2]*host{from, to}] <= 0
 }
@@ -296,7 +296,7 @@ func (n *tcp) connect(d *dialing) {
 	n.s.cluster.result.Connections++
 }
 
-// deliver hands the next frame over.
+// deliver delivers the next frame.
 func (n *tcp) deliver(e *end) {
 	n.s.mu.Lock()
 	defer n.s.mu.Unlock()
@@ -310,7 +310,7 @@ func (n *tcp) deliver(e *end) {
 		return
 	}
 	e.due = false
-	if e.peer.closed { // the other host does not know the connection any more
+	if e.peer.closed { // the other host no longer knows the connection
 		if !e.closed && n.reaches(to, from) {
 			e.close(errReset)
 		}
@@ -354,7 +354,7 @@ func (e *end) signal() {
 	}
 }
 
-// fail has reads fail when all is read.
+// fail makes reads fail after all data are read.
 func (e *end) fail(why error) {
 	if e.err == nil {
 		e.err = why
@@ -424,8 +424,8 @@ func (e *end) SetReadDeadline(t time.Time) error {
 func (e *end) SetDeadline(t time.Time) error    { return e.SetReadDeadline(t) }
 func (e *end) SetWriteDeadline(time.Time) error { return nil }
 
-// kill ends all that a process has open. With silence its peers are told nothing, until
-// they ask.
+// kill closes all connections of a process. With silence its peers are not notified until they send
+// something.
 func (n *tcp) kill(p *process, silence bool) {
 	for _, l := range n.listeners {
 		if l.of == p {
@@ -440,7 +440,7 @@ func (n *tcp) kill(p *process, silence bool) {
 	}
 }
 
-// breakage is how a connection breaks: for both ends, or for one that the other hears nothing of.
+// breakage is how a connection breaks: for both ends, or for one end without notice to the other.
 type breakage struct{ which, how int }
 
 // breakOne breaks a connection.
@@ -458,8 +458,8 @@ func (n *tcp) breakOne(which, how int) {
 	}
 }
 
-// meets reports whether the connection breaks whose next message is about to arrive at the peer of e: it
-// may be lost.
+// meets reports whether the connection breaks at the next message to the peer of e, which may be
+// lost.
 func (n *tcp) meets(e *end) bool {
 	c := n.s.cluster
 	b, ok := c.breaks[c.moments[byMessages]]
@@ -478,7 +478,7 @@ func (n *tcp) breakEnd(e *end, how int) {
 	n.s.tell("%s breaks, way %d\n", e.name, how)
 	n.s.cluster.result.Broken++
 	for _, p := range n.s.cluster.procs {
-		if !p.ready { // what it does until then, it does not do again
+		if !p.ready { // its work until then is not repeated
 			n.s.cluster.happened |= Reset
 		}
 	}
@@ -486,19 +486,19 @@ func (n *tcp) breakEnd(e *end, how int) {
 	case 0:
 		e.close(errReset)
 		e.peer.close(errReset)
-	case 1: // half open: the other will find out by itself
+	case 1: // half open: the other end has to find out
 		if e.preface == 0 && strings.HasSuffix(e.name, " back") {
-			n.s.cluster.happened |= Reset // its client does not, for longer than it may be away
+			n.s.cluster.happened |= Reset // its client does not find out within its limit
 		}
 		e.close(errReset)
 		e.silent = true
 		e.peer.silent = true
-	default: // as the first, but what was on its way still arrives
+	default: // like the first, but data in flight still arrive
 		e.close(errReset)
 	}
 }
 
-// tell traces what happens at a time.
+// tell traces an event with its time.
 func (s *sim) tell(format string, args ...any) {
 	s.trace("%9d "+format, append([]any{time.Since(s.began).Microseconds()}, args...)...)
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Violation is the first thing in a life that was not as it has to be.
+// Violation is the first wrong state or answer in a life.
 type Violation struct {
 	Life    Life          `json:"life"`
 	Options Options       `json:"options"`
@@ -25,17 +25,17 @@ func (v *Violation) Error() string {
 	return fmt.Sprintf("seed %d, step %d, %v: %s", v.Options.Seed, v.Step, v.At, v.What)
 }
 
-// Life is a kind of lives.
+// Life is a kind of life.
 type Life string
 
-// The kinds of lives.
+// The kinds of life.
 const (
 	Workers  Life = "workers"
 	Clusters Life = "clusters"
 )
 
-// live lives a life of a kind, and returns its violation, nil if it has none. An error
-// is about the life, not of it.
+// live runs a life of a kind, and returns its violation, nil if it has none. An error is about the
+// simulation, not the life.
 func (l Life) live(in Bubble, o Options, r *Report) (*Violation, error) {
 	var err error
 	if l == Clusters {
@@ -57,25 +57,25 @@ func (l Life) live(in Bubble, o Options, r *Report) (*Violation, error) {
 	return nil, err
 }
 
-// Cut makes the life of a seed smaller. Its zero value leaves it as it is.
+// Cut makes the life of a seed smaller. Its zero value does not change it.
 type Cut struct {
-	// Without lists what trouble does not begin, by its number in the plan.
+	// Without lists trouble that does not occur, by its number in the plan.
 	Without []int `json:"without,omitempty"`
-	// Workers is how many there are at most; 0: as many as the seed has.
+	// Workers is the largest number of workers; 0: the seed's.
 	Workers int `json:"workers,omitempty"`
 	// Halves is how often the work is halved: calls, or rows of data.
 	Halves int `json:"halves,omitempty"`
-	// Once leaves a cluster its first training only.
+	// Once limits a cluster to its first training.
 	Once bool `json:"once,omitempty"`
 }
 
 func (c Cut) none() bool { return !c.Once && c.Workers+c.Halves+len(c.Without) == 0 }
 
-// most is how much trouble the plan of a life has at most, beside that of frames.
+// most is the largest number of troubles in a life's plan, apart from trouble of frames.
 const most = 10
 
-// Shortest looks for a smaller life that has a violation, too: with less trouble, fewer
-// workers, less work. It returns the smallest that it has found until ctx ends.
+// Shortest searches for a smaller life that also has a violation: with less trouble, fewer workers,
+// less work. It returns the smallest one found until ctx ends.
 func (v *Violation) Shortest(ctx context.Context, in Bubble) *Violation {
 	best := v
 	try := func(change func(*Options)) bool {
@@ -115,7 +115,7 @@ func (v *Violation) Shortest(ctx context.Context, in Bubble) *Violation {
 	return best
 }
 
-// Test returns a Go test that lives the life again.
+// Test returns a Go test that runs the life again.
 func (v *Violation) Test() string {
 	run := "Run"
 	if v.Life == Clusters {

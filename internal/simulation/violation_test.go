@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// The life that a violation is cut down to has one, each time it is lived, and is smaller.
+// The shortest life of a violation also has one, each time it runs, and is smaller.
 func TestShortest(t *testing.T) {
 	in := InTest(t)
 	var found *Violation
@@ -58,7 +58,7 @@ func TestTestOfViolation(t *testing.T) {
 	}
 }
 
-// A campaign lives the seeds that it was given, each once, and what its kinds allow.
+// A campaign runs each of its seeds once, with the kinds that it allows.
 func TestCampaign(t *testing.T) {
 	lives := 0
 	c := Campaign{First: 5, Last: 10, Lives: []Life{Workers}, Kinds: Loss, Parallel: 2, Progress: func(*Report) { lives++ }}

@@ -14,7 +14,7 @@ import (
 	"github.com/libra-ina/libra/transport"
 )
 
-// worker is a place for workers: one life after another pushes there, until all calls are
+// worker is a place for workers: their lives push there one after another, until all calls are
 // made.
 type worker struct {
 	s      *sim
@@ -32,20 +32,20 @@ type life struct {
 	w       *transport.Worker
 	link    *simLink
 	callers int // that have not ended
-	flushed int // of those that have, how many after all was acknowledged
+	flushed int // of the ended ones, how many ended after everything was acknowledged
 	pushes  []*push
 	crashed bool
 	evicted bool
-	refused bool // and a call has been told
+	refused bool // and a call has returned it
 
-	inside []*caller // those in a call that may tell of a refusal
+	inside []*caller // callers in a call that may return a refusal
 	doubts []doubt
 }
 
-// over reports whether the callers of a life are to end.
+// over reports whether the callers of a life must end.
 func (l *life) over() bool { return l.crashed || l.of.s.over }
 
-// main lives the lives of a worker.
+// main runs the lives of a worker.
 func (w *worker) main() {
 	s := w.s
 	for n := 0; ; n++ {
@@ -75,7 +75,7 @@ func (w *worker) main() {
 	}
 }
 
-// join withdraws the life before, if there was one, and begins another.
+// join ends the previous life's admission, if any, and begins another life.
 func (w *worker) join(n int) (err error) {
 	s := w.s
 	hot, cold := s.newEpoch(), s.newEpoch()
@@ -88,7 +88,7 @@ func (w *worker) join(n int) (err error) {
 	if n == 0 {
 		steps = steps[2:]
 	}
-	// The two services see the end of a life and the next one at different times.
+	// The two services see the end of a life and the start of the next at different times.
 	if w.rng.IntN(2) == 0 {
 		for i := 0; i < len(steps); i += 2 {
 			steps[i], steps[i+1] = steps[i+1], steps[i]
@@ -150,8 +150,8 @@ func (s *sim) admitHot(sender, epoch uint16, at *host) error {
 	return s.model.AddSender(job, aggregator.SenderConfig{ID: sender, Epoch: epoch, IP: at.at.IP, Port: at.at.Port})
 }
 
-// withdrawCold and admitCold take turns: what the ledger knows of the server's senders
-// changes when the call returns, and two must not return at once.
+// withdrawCold and admitCold run in turns: the ledger's record of the server's senders changes when
+// the call returns, and two must not return at once.
 func (s *sim) withdrawCold(a *actor, sender uint16, still func() bool) error {
 	for _, v := range s.servers {
 		if err := s.withdrawAt(v, a, sender, still); err != nil {
@@ -191,7 +191,7 @@ func (s *sim) admitAt(v *server, a *actor, sender, epoch uint16, at *host) error
 
 func (s *sim) lock(a *actor) {
 	a.park("its turn at the server", func() bool { return !s.locked || s.over }, time.Time{})
-	s.locked, a.hasty = true, true // or the server would know before the ledger does
+	s.locked, a.hasty = true, true // otherwise the server would know before the ledger does
 	a.doing = "a call of the server"
 }
 
