@@ -19,10 +19,10 @@ import (
 	"github.com/libra-ina/libra/internal/regular"
 )
 
-// ErrFormat means that a file holds no weights in a format that Load knows.
+// ErrFormat means that a file contains no weights in a format that Load supports.
 var ErrFormat = errors.New("neither a checkpoint nor exported weights (csv, npz, libfm or xlearn)")
 
-// A format writes weights, and reads what it has written.
+// A format writes weights and reads them.
 type format struct {
 	name  string
 	begin string // of each file
@@ -45,7 +45,7 @@ func Formats() (names []string) {
 	return names
 }
 
-// FormatOf returns the format that a file's name ends with, empty if none.
+// FormatOf returns the format for a file name's suffix, "" if there is none.
 func FormatOf(path string) string {
 	if name := strings.TrimPrefix(filepath.Ext(path), "."); slices.Contains(Formats(), name) {
 		return name
@@ -53,7 +53,7 @@ func FormatOf(path string) string {
 	return ""
 }
 
-// Save writes a file in one of [Formats], replacing the one that is there.
+// Save writes a file in one of [Formats], replacing an existing one.
 func (w *Weights) Save(path, name string) error {
 	i := slices.Index(Formats(), name)
 	if i < 0 {
@@ -69,9 +69,9 @@ func (w *Weights) Save(path, name string) error {
 	return nil
 }
 
-// Load reads a checkpoint or a file of [Weights.Save]; which it is, its first bytes
-// tell. Several files are the checkpoints of all servers of a job. Errors name the file, and the line where it has lines; they wrap [ErrFormat],
-// or those of package ps and os.
+// Load reads a checkpoint or a file of [Weights.Save], which it distinguishes by their first bytes.
+// Several files are the checkpoints of all servers of a job. Errors name the file, and the line in
+// text files; they wrap [ErrFormat], or errors of packages ps and os.
 func Load(paths ...string) (*Weights, error) {
 	if len(paths) > 1 {
 		return fromCheckpoints(paths...)
@@ -125,7 +125,7 @@ type builder struct {
 	rows  []float32
 }
 
-// add appends a row. It returns false if the feature has one.
+// add appends a row. It returns false if the feature already has one.
 func (b *builder) add(feature uint64, row []float32) bool {
 	if b.index == nil {
 		b.index = map[uint64]int{}
@@ -139,7 +139,7 @@ func (b *builder) add(feature uint64, row []float32) bool {
 	return true
 }
 
-// weights sorts what was collected.
+// weights sorts the collected rows.
 func (b *builder) weights() *Weights {
 	w := &Weights{Factors: b.dim - 1, Bias: b.bias, features: slices.Sorted(slices.Values(b.keys)), rows: make([]float32, 0, len(b.rows))}
 	for _, feature := range w.features {

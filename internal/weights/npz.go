@@ -23,7 +23,7 @@ const (
 	npzBias     = "bias"     // float32, a scalar
 	npzFeatures = "features" // uint64, ascending
 	npzWeights  = "weights"  // float32, one for each feature
-	npzFactors  = "factors"  // float32, features × factors; not there without factors
+	npzFactors  = "factors"  // float32, features × factors; absent without factors
 
 	npyFloat32 = "<f4"
 	npyUint64  = "<u8"
@@ -66,7 +66,7 @@ func writeNPZ(out io.Writer, w *Weights) error {
 // npyMagic begins an array file of version 1.0.
 const npyMagic = "\x93NUMPY\x01\x00"
 
-// npyHead writes what comes before the elements, which begin at a multiple of 64 bytes.
+// npyHead writes the header before the elements, which begin at a multiple of 64 bytes.
 func npyHead(out io.Writer, kind string, shape []int) error {
 	var dims strings.Builder
 	for _, n := range shape {
@@ -81,8 +81,8 @@ func npyHead(out io.Writer, kind string, shape []int) error {
 
 var npyDict = regexp.MustCompile(`^\{'descr': '(.{3})', 'fortran_order': False, 'shape': \(([0-9, ]*)\), \}\s*$`)
 
-// readArray reads one array of an archive. Elements are as many as shape says, nil if
-// the archive has no such array.
+// readArray reads one array of an archive. Its number of elements is that of shape; nil if the
+// archive has no such array.
 func readArray[T float32 | uint64](z *zip.Reader, name, kind string) (elements []T, shape []int, err error) {
 	i := slices.IndexFunc(z.File, func(f *zip.File) bool { return f.Name == name+".npy" })
 	if i < 0 {
@@ -117,8 +117,8 @@ func readArray[T float32 | uint64](z *zip.Reader, name, kind string) (elements [
 			return nil, nil, fmt.Errorf("array %s: shape (%s)", name, m[2])
 		}
 	}
-	// As they arrive, so that a wrong shape cannot demand more memory than the file
-	// is long.
+	// Allocated as data arrives, so that a wrong shape cannot demand more memory than the file's
+	// length.
 	for part := make([]T, 1<<14); total > 0; total -= len(part) {
 		part = part[:min(len(part), total)]
 		if err := binary.Read(in, binary.LittleEndian, part); err != nil {

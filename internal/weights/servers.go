@@ -12,7 +12,7 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// attachment is what is of interest in a checkpoint's attachment (docs/checkpoint.md).
+// attachment has the needed fields of a checkpoint's attachment (docs/checkpoint.md).
 type attachment struct {
 	Agreed map[string]string
 	Server int
@@ -24,9 +24,9 @@ func (a *attachment) servers() (int, error) {
 	return strconv.Atoi(cmp.Or(a.Agreed["servers"], "1"))
 }
 
-// ReadCheckpoints reads the checkpoints of all servers of a job, in any order. It returns a store with the rows of all,
-// and the attachment that makes it a checkpoint of one server. Errors name the file, and the files that are missing or do
-// not belong together; those of package ps are wrapped.
+// ReadCheckpoints reads the checkpoints of all servers of a job, in any order. It returns a store
+// with the rows of all, and an attachment for a checkpoint of one server. Errors name the file, and
+// files that are missing or do not belong together; they wrap those of package ps.
 func ReadCheckpoints(paths ...string) (*ps.Store, []byte, error) {
 	stores := make([]*ps.Store, len(paths))
 	named := make([]string, len(paths)) // by index
@@ -46,7 +46,7 @@ func ReadCheckpoints(paths ...string) (*ps.Store, []byte, error) {
 		}
 		var a attachment
 		servers := 1
-		if json.Unmarshal(attached, &a) == nil { // else it is of no training, and of one server
+		if json.Unmarshal(attached, &a) == nil { // otherwise it is not of a training, and of one server
 			if servers, err = a.servers(); err != nil {
 				return nil, nil, fmt.Errorf("%s: it names %q servers: %w", path, a.Agreed["servers"], ps.ErrCorrupt)
 			}
@@ -77,7 +77,7 @@ func ReadCheckpoints(paths ...string) (*ps.Store, []byte, error) {
 	return all, first, err
 }
 
-// ofOneServer makes the attachment of the server with index 0 one of the only server.
+// ofOneServer turns the attachment of server 0 into that of a single server.
 func ofOneServer(attached []byte) ([]byte, error) {
 	var fields map[string]any
 	if err := json.Unmarshal(attached, &fields); err != nil {

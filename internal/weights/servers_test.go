@@ -34,7 +34,8 @@ func attachmentOf(servers string, index, step int) string {
 	return fmt.Sprintf(`{"agreed": {"servers": %q, "job.sync": "true", "job.hot_set": "ab", "model.kind": "lr", "model.task": "classification"}, "server": %d, "step": %d}`, servers, index, step)
 }
 
-// TestReadCheckpoints merges the checkpoints of servers, in any order, and refuses what does not belong together.
+// TestReadCheckpoints merges checkpoints of servers, in any order, and refuses files that do not
+// belong together.
 func TestReadCheckpoints(t *testing.T) {
 	a, b := serverFile(t, "a", attachmentOf("2", 0, 7), 5), serverFile(t, "b", attachmentOf("2", 1, 7), 6)
 	w, err := Load(b, a)

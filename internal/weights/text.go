@@ -84,7 +84,7 @@ func writeCSV(out io.Writer, w *Weights) error {
 func readCSV(f *os.File) (*Weights, error) {
 	in := csv.NewReader(bufio.NewReaderSize(f, 1<<16))
 	in.ReuseRecord = true
-	head, err := in.Read() // all lines must have as many fields
+	head, err := in.Read() // all lines must have the same number of fields
 	if err != nil {
 		return nil, err
 	}
@@ -125,10 +125,10 @@ const (
 	libfmLatent = "#pairwise interactions Vj,f"
 )
 
-// maxDense is the largest number of lines for features that libFM's format may take.
+// maxDense is the largest number of feature lines in libFM's format.
 const maxDense = 1 << 28
 
-// writeLibFM writes the format of libFM's -save_model: no indices, but a line for each
+// writeLibFM writes the format of libFM's -save_model: without indices, but with a line for each
 // from 0 to the largest.
 func writeLibFM(out io.Writer, w *Weights) error {
 	var lines uint64
@@ -209,15 +209,15 @@ func readLibFM(f *os.File) (*Weights, error) {
 	for j, weight := range linear {
 		all[0] = weight
 		copy(all[1:], latent[j*(b.dim-1):])
-		if slices.ContainsFunc(all, func(x float32) bool { return x != 0 }) { // else the line only fills the gap between two features
+		if slices.ContainsFunc(all, func(x float32) bool { return x != 0 }) { // otherwise the line only fills the gap between two features
 			b.add(uint64(j), all)
 		}
 	}
 	return b.weights(), nil
 }
 
-// xlearnBias begins the text model of xLearn, as its option -t writes it: then a line
-// i_INDEX for each linear weight, and a line v_INDEX for the latent weights.
+// xlearnBias is the first line of xLearn's text model, as its option -t writes it; then follow a
+// line i_INDEX for each linear weight, and a line v_INDEX for the latent weights.
 const xlearnBias = "bias: "
 
 func writeXLearn(out io.Writer, w *Weights) error {

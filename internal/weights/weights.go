@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package weights holds the weights of a trained model, away from any server: it
-// takes them from a checkpoint, writes them in formats that other programs read, and
-// reads these again.
+// Package weights holds the weights of a trained model without a server: it reads them from a
+// checkpoint, and writes and reads formats of other programs.
 //
-// A feature without weights was never trained. It counts for nothing in a score.
+// A feature without weights was never trained. It does not contribute to a score.
 package weights
 
 import (
@@ -20,13 +19,12 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// Weights are those of a linear model or a factorisation machine.
+// Weights are the weights of a linear model or a factorisation machine.
 type Weights struct {
 	// Factors is the number of latent weights of a feature, 0 for a linear model.
 	Factors int
 	Bias    float32
-	// Task is what they were trained for; nil if that is not known: exported files do
-	// not tell it.
+	// Task is the task of the training; nil if it is not known: exported files do not contain it.
 	Task *workload.Task
 
 	features []uint64  // ascending
@@ -35,7 +33,7 @@ type Weights struct {
 
 var _ workload.Puller = (*Weights)(nil)
 
-// Len returns the number of features that have weights.
+// Len returns the number of features with weights.
 func (w *Weights) Len() int { return len(w.features) }
 
 // Kind is the model's name: "lr" or "fm".
@@ -46,8 +44,7 @@ func (w *Weights) Kind() string {
 	return "fm"
 }
 
-// Model returns the model whose weights they are. Without Task it is one of
-// classification.
+// Model returns the weights' model. Without Task it is a model of classification.
 func (w *Weights) Model() (workload.Model, error) {
 	task := workload.Classification
 	if w.Task != nil {
@@ -64,7 +61,7 @@ func (w *Weights) row(i int) []float32 { return w.rows[i*w.dim():][:w.dim()] }
 func (w *Weights) Pull(_ context.Context, keys []uint64, dst []float32) error {
 	clear(dst)
 	d, from := w.dim(), 0
-	for i, key := range keys { // which ascend
+	for i, key := range keys { // keys ascend
 		if key == workload.BiasKey {
 			dst[i*d] = w.Bias
 			continue
@@ -77,10 +74,10 @@ func (w *Weights) Pull(_ context.Context, keys []uint64, dst []float32) error {
 	return nil
 }
 
-// Known returns how many of the features of d have weights.
+// Known returns the number of features of d that have weights.
 func (w *Weights) Known(d *workload.Dataset) int {
 	n, from := 0, 0
-	for _, key := range d.Keys() { // which ascend
+	for _, key := range d.Keys() { // keys ascend
 		at, known := slices.BinarySearch(w.features[from:], key)
 		if from += at; known {
 			n++
@@ -108,8 +105,8 @@ func fromCheckpoints(paths ...string) (*Weights, error) {
 	return w, nil
 }
 
-// Of returns the weights that a store has as of its last commit. Its rows are those of
-// a linear model if they have one float, else of a factorisation machine.
+// Of returns a store's weights as of its last commit. If its rows have one float, they are those of
+// a linear model, otherwise of a factorisation machine.
 func Of(store *ps.Store) *Weights {
 	dim := store.Config().Dim
 	w := &Weights{Factors: dim - 1, features: make([]uint64, 0, store.Len()), rows: make([]float32, 0, store.Len()*dim)}
@@ -124,8 +121,8 @@ func Of(store *ps.Store) *Weights {
 	return w
 }
 
-// modelOf returns the number of factors and the task of the model that a checkpoint's
-// attachment names (docs/checkpoint.md).
+// modelOf returns the number of factors and the task of the model in a checkpoint's attachment
+// (docs/checkpoint.md).
 func modelOf(attachment []byte) (factors int, task workload.Task, err error) {
 	var saved struct{ Agreed map[string]string }
 	if err := json.Unmarshal(attachment, &saved); err != nil {

@@ -23,8 +23,8 @@ import (
 
 var comparable = cmp.AllowUnexported(Weights{})
 
-// draw returns weights with features below limit. None has a row of zeros, which
-// libfm's format cannot tell from no row.
+// draw returns weights with features below limit. No row is zero, which libFM's format cannot
+// distinguish from no row.
 func draw(t *rapid.T, limit uint64) *Weights {
 	w := &Weights{Factors: rapid.SampledFrom([]int{0, 1, 8, workload.MaxFactors}).Draw(t, "factors")}
 	x := rapid.Float32Min(math.SmallestNonzeroFloat32).Filter(func(x float32) bool { return !math.IsInf(float64(x), 0) })
@@ -34,7 +34,7 @@ func draw(t *rapid.T, limit uint64) *Weights {
 	return w
 }
 
-// What is written comes back, bit for bit, in every format.
+// Written weights are read again, bit for bit, in every format.
 func TestSaveAndLoad(t *testing.T) {
 	dir := t.TempDir()
 	for _, f := range formats {
@@ -69,7 +69,7 @@ func small() *Weights {
 	return &Weights{Factors: 2, Bias: 0.5, features: []uint64{1, 4}, rows: []float32{0.25, 1, -2, 1e-9, 3, 4.5}}
 }
 
-// TestTexts fixes the formats, which other programs read.
+// TestTexts checks the exact formats, which other programs read.
 func TestTexts(t *testing.T) {
 	dir := t.TempDir()
 	for format, want := range map[string]string{
@@ -107,7 +107,7 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// Files that hold no weights are refused with what they are, or where they are wrong.
+// Files without weights are refused with their kind, or with the place of the fault.
 func TestLoadRefuses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weights")
 	for text, want := range map[string]string{
@@ -158,7 +158,7 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
-// Archives of other arrays are refused, and so are damaged ones.
+// Archives of other arrays are refused, and damaged ones.
 func TestLoadRefusesArrays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weights.npz")
 	good := map[string]string{}
@@ -220,7 +220,7 @@ func TestLoadRefusesArrays(t *testing.T) {
 	}
 }
 
-// The weights of a checkpoint are those of its rows; it tells their model.
+// The weights of a checkpoint are those of its rows; it names their model.
 func TestLoadCheckpoint(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weights.libra")
 	store, err := ps.New(ps.Config{Dim: 3, Exp: ps.DefaultExp, Init: ps.Init{Seed: 3}})
@@ -272,7 +272,7 @@ func TestLoadCheckpoint(t *testing.T) {
 	}
 }
 
-// Keys that ascend are looked up one behind the other.
+// Ascending keys are looked up one after the other.
 func TestPullOfSeveralFeatures(t *testing.T) {
 	w := &Weights{Bias: 0.5, features: []uint64{2, 3, 5, 8, 13}, rows: []float32{20, 30, 50, 80, 130}}
 	keys, got := []uint64{1, 2, 5, 6, 8, 13, 21, workload.BiasKey}, make([]float32, 8)

@@ -18,9 +18,9 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// asynchronous is a Client that does to gradients what several asynchronous
-// workers and a harvest period do: they are late by some mini-batches, and one
-// step merges several of them. Weights are those of the last step.
+// asynchronous is a Client that treats gradients like several asynchronous workers and a harvest
+// period: they are late by some mini-batches, and one step merges several of them. Weights are
+// those of the last step.
 type asynchronous struct {
 	Local
 	late, merged int
@@ -88,8 +88,8 @@ func auc(cfg Config, recipe Recipe, client func(*ps.Store) Client, train Source,
 // local commits after each mini-batch, if the training is synchronous.
 func local(s *ps.Store) Client { return Local{s} }
 
-// TestFactorisationMachineLearnsFrappe also shows that what four workers and a
-// harvest period do to training hardly matters.
+// TestFactorisationMachineLearnsFrappe also shows that four workers and a harvest period hardly
+// change the training's result.
 func TestFactorisationMachineLearnsFrappe(t *testing.T) {
 	train, test := frappe(t)
 	const epochs = 5
@@ -140,7 +140,7 @@ func TestLogisticRegressionLearnsFrappe(t *testing.T) {
 	}
 }
 
-// heldOut returns rows of a synthetic log that follow those of cfg.
+// heldOut returns rows of a synthetic log that follow the rows of cfg.
 func heldOut(tb testing.TB, cfg SyntheticConfig, rows int) *Dataset {
 	tb.Helper()
 	first := cfg.Rows
@@ -169,7 +169,7 @@ func TestSyntheticLogCanBeLearned(t *testing.T) {
 	}
 }
 
-// Regression leaves less than half of the labels' variance; 1 of it is noise.
+// Regression leaves less than half of the labels' variance; a variance of 1 is noise.
 func TestRegressionLearnsTheSyntheticLog(t *testing.T) {
 	log := SyntheticConfig{Rows: 40_000, Fields: 10, Features: 100_000, Hot: 3000, HotShare: 0.7, Seed: 1, Task: Regression}
 	test := heldOut(t, log, 10_000)

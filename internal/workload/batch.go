@@ -4,8 +4,8 @@ package workload
 
 import "math/bits"
 
-// Batch is a mini-batch: samples whose features point into the ascending list of
-// the rows that the batch reads and updates.
+// Batch is a mini-batch: samples whose features are indices into the ascending list of the rows
+// that the batch reads and updates.
 type Batch struct {
 	// Keys are the rows of the batch, without repetition, ascending; the last
 	// is BiasKey.
@@ -17,8 +17,8 @@ type Batch struct {
 	labels   []float32
 
 	// For the dataset that the batch was last built from:
-	used     []uint64 // one bit a key: it occurs in the batch
-	position []uint32 // position in Keys, of the keys that occur
+	used     []uint64 // one bit per key: it occurs in the batch
+	position []uint32 // position in Keys of keys that occur
 }
 
 // Len returns the number of samples.

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// A batch goes from one window of a log to the next, whose values may all be 1.
+// A batch moves from one window of a log to the next, whose values may all be 1.
 func TestBatchGoesOnWithOtherData(t *testing.T) {
 	load := func(value float32) *Dataset {
 		d, err := Load(&memory{samples: []Sample{{1, []uint64{5, 3}, []float32{1, value}}}, shard: Shard{0, 1}})
@@ -35,7 +35,7 @@ func TestBatchGoesOnWithOtherData(t *testing.T) {
 	}
 }
 
-// A batch takes a bit a key, and no new memory for more of the same data.
+// A batch takes a bit per key, and no new memory for more of the same data.
 func TestBatchReusesItsMemory(t *testing.T) {
 	for n, words := range map[int]int{1: 1, 64: 1, 65: 2, 1000: 16} {
 		d := oneFeatureEach(n)
@@ -54,8 +54,7 @@ func TestBatchReusesItsMemory(t *testing.T) {
 	}
 }
 
-// A window ends after its number of samples, and its keys ascend like those of the
-// whole log.
+// A window ends after its number of samples, and its keys ascend like those of the whole log.
 func TestLoadTakesWindows(t *testing.T) {
 	src := &memory{shard: Shard{0, 1}}
 	for _, key := range []uint64{9, 4, 7, 2, 1} {
@@ -69,7 +68,7 @@ func TestLoadTakesWindows(t *testing.T) {
 	}
 }
 
-// A source fills the sample that it is given anew.
+// A source refills a sample.
 func TestSamplesAreReused(t *testing.T) {
 	f := open(t, write(t, "1 3:0.5 4:1\n-1 7:2\n1\n-1 8:1\n"), Shard{})
 	var s Sample
@@ -83,7 +82,7 @@ func TestSamplesAreReused(t *testing.T) {
 	}
 }
 
-// A file that cannot be rewound is an error, once, for all who begin a pass.
+// A file that cannot be rewound returns an error, once, to each caller that starts a pass.
 func TestClosedFile(t *testing.T) {
 	f, err := OpenFile(write(t, "1 1:1\n"), Classification, Shard{})
 	if err != nil {
@@ -106,7 +105,7 @@ func TestClosedFile(t *testing.T) {
 	}
 }
 
-// A file that is refused stays closed.
+// A refused file stays closed.
 func TestRefusedFileIsClosed(t *testing.T) {
 	const open = "/proc/self/fd"
 	if _, err := os.ReadDir(open); err != nil {
@@ -143,8 +142,8 @@ func TestShardsAreChecked(t *testing.T) {
 // highest bit.
 var goldenLabels = [2]uint64{0x2006f181680c8229, 0x091732299822a080}
 
-// TestSyntheticLogStays pins a log: results are compared between versions. Some
-// labels may differ on another processor architecture.
+// TestSyntheticLogStays checks that a log does not change, because results are compared between
+// versions. Some labels may differ on another processor architecture.
 func TestSyntheticLogStays(t *testing.T) {
 	cfg := SyntheticConfig{Rows: 128, Fields: 5, Features: 1000, Hot: 100, Seed: 9}
 	var labels [2]uint64

@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// Dataset holds samples in memory, compactly: a feature is a 4-byte index into
-// the sorted keys that occur, and values take no memory while all are 1.
+// Dataset holds samples in memory, compactly: a feature is a 4-byte index into the sorted keys that
+// occur, and values take no memory if all are 1.
 type Dataset struct {
 	keys     []uint64  // ascending
 	features []uint32  // index into keys; all samples, one after the other
@@ -86,8 +86,8 @@ func (d *Dataset) sortKeys() {
 // Len returns the number of samples.
 func (d *Dataset) Len() int { return len(d.labels) }
 
-// Labels returns the samples' labels. The slice is the dataset's.
+// Labels returns the samples' labels. The slice belongs to the dataset.
 func (d *Dataset) Labels() []float32 { return d.labels }
 
-// Keys returns the row keys that occur, ascending. The slice is the dataset's.
+// Keys returns the row keys that occur, ascending. The slice belongs to the dataset.
 func (d *Dataset) Keys() []uint64 { return d.keys }

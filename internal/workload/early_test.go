@@ -15,12 +15,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// early is a recorder whose pulls go on beside other calls. Mini-batches are of one sample, whose number is a key.
+// early is a recorder whose pulls run concurrently with other calls. Mini-batches have one sample,
+// whose number is a key.
 type early struct {
 	recorder
-	settled atomic.Int64 // mini-batches that are known to be part of the weights
-	begun   int          // mini-batches whose rows were asked for
-	lacks   int          // the most that weights may have lacked
+	settled atomic.Int64 // mini-batches known to be in the weights
+	begun   int          // mini-batches whose rows were requested
+	lacks   int          // the most mini-batches that weights may have lacked
 	events  []string
 	fails   string // the event that is an error
 }
@@ -63,8 +64,9 @@ func (p earlyPull) Wait(ctx context.Context) error {
 	return errors.Join(p.e.event("wait", p.keys), p.e.Local.Pull(ctx, p.keys, p.dst))
 }
 
-// The rows of a mini-batch are asked for before the gradients of the one before are pushed, one mini-batch ahead and within an epoch; not in
-// synchronous training, nor where no mini-batch may be missing but the last.
+// The rows of a mini-batch are requested before the gradients of the previous one are pushed, one
+// mini-batch ahead and within an epoch; not in synchronous training, nor if the weights may lack no
+// mini-batch.
 func TestRowsArePulledEarly(t *testing.T) {
 	train := func(cfg Config, fails string) ([]string, error) {
 		e := &early{recorder: recorder{Local: Local{newStore(t, Linear{}, 0)}}, fails: fails}
@@ -106,13 +108,13 @@ func TestRowsArePulledEarly(t *testing.T) {
 	}
 }
 
-// barriers is a client of synchronous training, alone.
+// barriers is a client of synchronous training with one worker.
 type barriers struct{ *early }
 
 func (barriers) Barrier(context.Context, uint64) error { return nil }
 
-// However late reports are answered, weights lack at most Staleness of their worker's mini-batches when they are asked for early, and no fewer
-// than reports in pairs let them.
+// However late reports are answered, weights lack at most Staleness of their worker's mini-batches
+// when they are requested early, and as many as reports in pairs allow.
 func TestStalenessIsBoundedEarly(t *testing.T) {
 	for staleness := 1; staleness <= 9; staleness++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -127,7 +129,7 @@ func TestStalenessIsBoundedEarly(t *testing.T) {
 			for {
 				select {
 				case steps := <-asked:
-					synctest.Wait() // it trains on until it has to wait
+					synctest.Wait() // it trains until it has to wait
 					e.settled.Store(int64(steps))
 					answer <- nil
 					continue

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// countingPuller counts pulls, and fails the one that is not to come.
+// countingPuller counts pulls, and fails an unexpected one.
 type countingPuller struct {
 	pulls, fail int
 	keys        []uint64
@@ -28,8 +28,7 @@ func (p *countingPuller) Pull(_ context.Context, keys []uint64, dst []float32) e
 	return nil
 }
 
-// oneFeatureEach is a log of n samples with one feature each, every other of
-// them a click.
+// oneFeatureEach is a log of n samples with one feature each, of which every other is a click.
 func oneFeatureEach(n int) *Dataset {
 	d := &Dataset{offsets: []int{0}}
 	for i := range n {
@@ -41,8 +40,8 @@ func oneFeatureEach(n int) *Dataset {
 	return d
 }
 
-// TestEvaluatePullsWhatItNeeds: as many pulls as the samples fill batches, and
-// none without keys.
+// TestEvaluatePullsWhatItNeeds checks that there are as many pulls as batches, and none without
+// keys.
 func TestEvaluatePullsWhatItNeeds(t *testing.T) {
 	m, err := NewModel("lr", Classification, 0, 0)
 	if err != nil {
@@ -69,7 +68,7 @@ func TestEvaluatePullsWhatItNeeds(t *testing.T) {
 	}
 }
 
-// TestFitSkewRange holds what is refused, and why, against what is possible.
+// TestFitSkewRange compares refusals, and their reasons, with the possible range.
 func TestFitSkewRange(t *testing.T) {
 	for _, c := range []struct {
 		n, hot   int

@@ -26,8 +26,8 @@ func (m FM) Dim() int { return m.Factors + 1 }
 // Task implements [Model].
 func (m FM) Task() Task { return m.For }
 
-// score returns a sample's score and leaves in sums, for each factor, the sum of
-// v x over the features.
+// score returns a sample's score and stores in sums, for each factor, the sum of v x over the
+// features.
 func (m FM) score(features []uint32, values, weights, sums []float32, bias int) float32 {
 	d := len(sums) + 1
 	clear(sums)

@@ -17,7 +17,7 @@ import (
 	"github.com/libra-ina/libra/internal/regular"
 )
 
-// ErrEmpty means that a data file holds no rows.
+// ErrEmpty means that a data file contains no rows.
 var ErrEmpty = errors.New("workload: the file holds no rows")
 
 // SyntaxError is the place at which a data file is malformed.
@@ -31,31 +31,30 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Problem)
 }
 
-// File is a [Source] that streams a file in the format of libFM and LIBSVM,
-// plain or compressed by gzip: one row a line, a label and any number of
-// index:value pairs, separated by blanks. In the format of LIBFFM they are
-// field:index:value; the field, a non-negative integer, is not used. Labels of
-// classification are -1 and 1, or 0 and 1, and those of regression finite numbers;
-// indices are non-negative integers other than [BiasKey]; values are finite.
-// Lines may have any length. Rows of other shards are skipped unread.
+// File is a [Source] that streams a file in the format of libFM and LIBSVM, plain or compressed by
+// gzip: one row per line, a label and any number of index:value pairs, separated by blanks. In the
+// format of LIBFFM they are field:index:value; the field, a non-negative integer, is ignored.
+// Labels of classification are -1 and 1, or 0 and 1, and labels of regression finite numbers;
+// indices are non-negative integers other than [BiasKey]; values are finite. Lines may have any
+// length. Rows of other shards are skipped unread.
 type File struct {
 	name  string
 	task  Task
 	shard Shard
 	file  *os.File
 	in    *bufio.Reader
-	long  []byte // a line that is longer than the buffer of in
+	long  []byte // a line longer than the buffer of in
 
 	line     int  // of the line last read
 	rows     int  // of all shards, so far
 	negative int8 // the label that means "no click" in this file; 1: not yet known
-	colons   int  // in the pairs of this file; 0: not yet known
+	colons   int  // colons in this file's pairs; 0: not yet known
 }
 
 var _ Source = (*File)(nil)
 
-// OpenFile opens a data file. Next returns a [*SyntaxError] for a malformed row. A caller
-// without use for labels opens it for [Regression], which takes any number.
+// OpenFile opens a data file. Next returns a [*SyntaxError] for a malformed row. A caller that does
+// not use labels opens it for [Regression], which accepts any number.
 func OpenFile(name string, task Task, shard Shard) (*File, error) {
 	shard, err := shard.normal()
 	if err != nil {
@@ -73,10 +72,10 @@ func OpenFile(name string, task Task, shard Shard) (*File, error) {
 	return f, nil
 }
 
-// Shard returns which rows the source yields.
+// Shard returns the rows that the source yields.
 func (f *File) Shard() Shard { return f.shard }
 
-// Rows returns how many rows this pass has come by.
+// Rows returns the number of rows of this pass so far.
 func (f *File) Rows() int { return f.rows }
 
 // Close closes the file.
@@ -91,7 +90,7 @@ func (f *File) Rewind() error {
 	return f.reset(f.file)
 }
 
-// readBuffer is what is read of a file at once, in bytes.
+// readBuffer is the number of bytes that are read from a file at once.
 const readBuffer = 65536
 
 // reset starts reading r.
@@ -104,7 +103,7 @@ func (f *File) reset(r io.Reader) error {
 	return nil
 }
 
-// NewReader returns a reader of text that is plain or compressed by gzip.
+// NewReader returns a reader of text, plain or compressed by gzip.
 func NewReader(r io.Reader) (*bufio.Reader, error) {
 	in := bufio.NewReaderSize(r, readBuffer)
 	if magic, _ := in.Peek(2); string(magic) != "\x1f\x8b" {
@@ -208,10 +207,10 @@ func (f *File) parse(line []byte, s *Sample) error {
 	}
 }
 
-// rowFormat is the remedy for what is of another format.
+// rowFormat is the remedy for data in another format.
 const rowFormat = "rows are in libfm, libsvm or libffm format, a label and the features that are not zero, as in 1 3:1 7:0.5"
 
-// label stores the label in s or returns what is wrong with it.
+// label stores the label in s or returns its error.
 func (f *File) label(text []byte, s *Sample) (problem string) {
 	v, err := strconv.ParseFloat(string(text), 32)
 	switch {

@@ -18,7 +18,7 @@ import (
 	"github.com/libra-ina/libra/internal/testdata"
 )
 
-// write stores data in a file of the test's.
+// write stores data in a file of the test.
 func write(tb testing.TB, data string) string {
 	tb.Helper()
 	name := filepath.Join(tb.TempDir(), "log.libfm")
@@ -140,7 +140,7 @@ func TestMalformedRows(t *testing.T) {
 	}
 }
 
-// Labels of regression are any numbers, those of classification among them.
+// Labels of regression are any numbers, including those of classification.
 func TestLabelsOfRegression(t *testing.T) {
 	f, err := OpenFile(write(t, "3.5 1:1\n-1e-3 1:1\n0 2:1\n-1 2:1\n1\n"), Regression, Shard{})
 	if err != nil {

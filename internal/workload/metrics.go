@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Loss is how far predictions are from the labels; the task decides how that is told.
+// Loss is the distance between predictions and labels; the task decides its measure.
 type Loss struct {
 	// LogLoss is the mean log-loss, of [Classification].
 	LogLoss *float64 `json:"log_loss,omitempty"`
@@ -17,12 +17,10 @@ type Loss struct {
 	RMSE *float64 `json:"rmse,omitempty"`
 }
 
-// Metrics measures how well predictions fit the labels. What does not belong to the task
-// is nil.
+// Metrics measures how well predictions fit the labels. Metrics of other tasks are nil.
 type Metrics struct {
-	// AUC is the area under the ROC curve: the probability that a random
-	// click gets a higher score than a random non-click. It is nil, too, if the data
-	// have only one kind of label.
+	// AUC is the area under the ROC curve: the probability that a random click gets a higher score
+	// than a random non-click. It is also nil if the data have only one kind of label.
 	AUC *float64 `json:"auc,omitempty"`
 	Loss
 	// MAE is the mean absolute error, of [Regression].
@@ -31,22 +29,22 @@ type Metrics struct {
 
 // Metric is one value of a [Loss] or of [Metrics].
 type Metric struct {
-	Name  string // as people read it
+	Name  string // for people
 	Key   string // in JSON
 	Value float64
 }
 
-// All lists what is known.
+// All lists the known values.
 func (l Loss) All() []Metric {
 	return known(named{"log-loss", "log_loss", l.LogLoss}, named{"RMSE", "rmse", l.RMSE})
 }
 
-// All lists what is known.
+// All lists the known values.
 func (m Metrics) All() []Metric {
 	return slices.Concat(known(named{"AUC", "auc", m.AUC}), m.Loss.All(), known(named{"MAE", "mae", m.MAE}))
 }
 
-// Finite reports whether all metrics are numbers; those of weights that diverged are not.
+// Finite reports whether all metrics are numbers; those of diverged weights are not.
 func (m Metrics) Finite() bool {
 	return !slices.ContainsFunc(m.All(), func(m Metric) bool { return math.IsNaN(m.Value) || math.IsInf(m.Value, 0) })
 }
@@ -65,7 +63,7 @@ func known(all ...named) (list []Metric) {
 	return list
 }
 
-// Measure holds scores against labels; there is at least one.
+// Measure compares scores with labels; there is at least one.
 func (t Task) Measure(scores, labels []float32) Metrics {
 	var sum, absolute float64
 	for i, score := range scores {
@@ -83,11 +81,11 @@ func (t Task) Measure(scores, labels []float32) Metrics {
 	return m
 }
 
-// evaluationBatch is the number of samples whose rows are pulled at once.
+// evaluationBatch is the number of samples whose rows are pulled together.
 const evaluationBatch = 1024
 
-// Evaluate scores all samples of d with the weights that c has now, and holds the
-// scores against the labels.
+// Evaluate scores all samples of d with the current weights of c, and compares the scores with the
+// labels.
 func Evaluate(ctx context.Context, c Puller, m Model, d *Dataset) (Metrics, error) {
 	scores, err := Scores(ctx, c, m, d)
 	if err != nil {
@@ -96,7 +94,7 @@ func Evaluate(ctx context.Context, c Puller, m Model, d *Dataset) (Metrics, erro
 	return m.Task().Measure(scores, d.labels), nil
 }
 
-// Scores returns the scores of all samples of d with the weights that c has now.
+// Scores returns the scores of all samples of d with the current weights of c.
 func Scores(ctx context.Context, c Puller, m Model, d *Dataset) ([]float32, error) {
 	var b Batch
 	var weights []float32

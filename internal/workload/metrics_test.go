@@ -87,7 +87,7 @@ func TestLogLoss(t *testing.T) {
 	}
 }
 
-// label is that of a click, or of none.
+// label returns the label of a click, or of none.
 func label(click bool) float32 {
 	if click {
 		return 1
@@ -95,7 +95,7 @@ func label(click bool) float32 {
 	return 0
 }
 
-// Errors of regression are in the unit of the labels, which classification does not have.
+// Errors of regression have the unit of the labels, which classification does not have.
 func TestErrorsOfRegression(t *testing.T) {
 	m := Regression.Measure([]float32{1, -2, 3.5, 0}, []float32{1, 1, 3, -4})
 	if m.AUC != nil || m.LogLoss != nil || m.RMSE == nil || m.MAE == nil {

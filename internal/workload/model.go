@@ -10,22 +10,21 @@ import (
 	"github.com/libra-ina/libra/internal/portable"
 )
 
-// Model turns mini-batches into gradients and predictions. Weights and gradients
-// are row after row in the order of the batch's Keys, Dim floats each.
+// Model turns mini-batches into gradients and predictions. Weights and gradients are row after row
+// in the order of the batch's Keys, Dim floats each.
 //
-// The results are the same bits on every machine: sums have a fixed order, and
-// conversions forbid fused multiply-add (Go specification, "Floating-point
-// operators").
+// The results are the same bits on every machine: sums have a fixed order, and conversions prevent
+// fused multiply-add (Go specification, "Floating-point operators").
 type Model interface {
 	// Dim is the number of floats in a row.
 	Dim() int
 	// Task is what the model predicts.
 	Task() Task
-	// Gradient overwrites grads with the gradient of the batch's mean
-	// loss and returns the sum of the samples' losses, which the task decides.
+	// Gradient overwrites grads with the gradient of the batch's mean loss and returns the sum of
+	// the samples' losses, as the task defines them.
 	Gradient(b *Batch, weights, grads []float32) (loss float64)
-	// Score stores the score of each sample in dst, of which [Task.Prediction] makes
-	// what is predicted.
+	// Score stores the score of each sample in dst, which [Task.Prediction] converts to a
+	// prediction.
 	Score(b *Batch, weights, dst []float32)
 }
 
@@ -49,7 +48,7 @@ func NewModel(name string, task Task, factors int, l2 float32) (Model, error) {
 	return nil, fmt.Errorf("workload: unknown model %q; choose lr or fm", name)
 }
 
-// Linear is logistic or linear regression, as the task is: a row is one weight.
+// Linear is logistic or linear regression, depending on the task: a row is one weight.
 type Linear struct {
 	// For is the task.
 	For Task
@@ -127,8 +126,7 @@ func penalty(weights, grads []float32, l2 float32, dim int) {
 // log-loss.
 func logLoss(score float32, label bool) (derivative float32, loss float64) {
 	z := float64(score)
-	// Neither exp nor log sees an argument that it could not take: the
-	// exponential is of -|z|.
+	// Neither exp nor log gets an argument out of its range: the exponential is of -|z|.
 	e := portable.Exp(-math.Abs(z))
 	loss = math.Log1p(e)
 	p := 1 / (1 + e)

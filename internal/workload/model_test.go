@@ -39,7 +39,7 @@ func (m *memory) Shard() Shard  { return m.shard }
 func (m *memory) Rows() int     { return min(m.next, len(m.samples)) }
 func (m *memory) Close() error  { return nil }
 
-// samples draws a click log with few features, some of them twice in a sample.
+// samples draws a click log with few features, some of which occur twice in a sample.
 func samples(t *rapid.T, ones bool, task Task) []Sample {
 	labels := rapid.Map(rapid.Bool(), label)
 	if task == Regression {
@@ -76,7 +76,7 @@ func TestBatchHoldsItsSamples(t *testing.T) {
 			t.Fatal("values of 1 take memory")
 		}
 		var b Batch
-		for range 3 { // the memory is used again
+		for range 3 { // the memory is reused
 			rows := rapid.SliceOfN(rapid.IntRange(0, len(log)-1), 1, 30).Draw(t, "rows")
 			b.Build(d, rows)
 			want := []uint64{BiasKey}
@@ -206,9 +206,8 @@ func TestGradientIsTheDerivative(t *testing.T) {
 						t.Fatalf("gradient %d of row %d is %g, want %g", i%dim, i/dim, grads[i], want)
 					}
 				}
-				// A score of the largest samples has some hundred terms, each
-				// rounded to float32, and moves a probability by at most a
-				// quarter of its own error.
+				// A score of the largest samples has about a hundred terms, each rounded to
+				// float32, and moves a probability by at most a quarter of its own error.
 				predictions := make([]float32, b.Len())
 				model.Score(&b, weights, predictions)
 				for i, z := range scores(&b, exact, dim) {
@@ -244,7 +243,7 @@ func TestExtremeScores(t *testing.T) {
 			t.Errorf("score %g, label %v: %g, %g; want %g, %g", test.score, test.label, derivative, loss, test.derivative, test.loss)
 		}
 	}
-	// Diverged weights must show, so that a push refuses the gradient.
+	// Diverged weights must be visible, so that a push refuses the gradient.
 	if d, _ := logLoss(float32(math.NaN()), true); d == d {
 		t.Errorf("derivative %g of a NaN score", d)
 	}
@@ -291,7 +290,7 @@ func TestNewModel(t *testing.T) {
 	}
 }
 
-// TestNoPenalty: without a penalty the weights do not matter, whatever they are.
+// TestNoPenalty checks that without a penalty no weights change the result, whatever their values.
 func TestNoPenalty(t *testing.T) {
 	grads := []float32{9, 9, 9, 9}
 	penalty([]float32{float32(math.Inf(1)), float32(math.NaN()), -1, 1}, grads, 0, 1)

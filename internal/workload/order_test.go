@@ -24,8 +24,8 @@ func numbered(n int, shard Shard) *memory {
 	return log
 }
 
-// TestOrderOfSamples follows the order through shards, epochs and windows: it is a
-// worker's own, and a restarted worker relies on it.
+// TestOrderOfSamples checks the order through shards, epochs and windows: each worker has its own,
+// and a restarted worker relies on it.
 func TestOrderOfSamples(t *testing.T) {
 	const seed, window, batch = 5, 6, 1
 	for shard := range 2 {
@@ -55,8 +55,8 @@ func TestOrderOfSamples(t *testing.T) {
 	}
 }
 
-// TestChoiceOfSamples: the part of the log that decides about the hot set is that
-// of the seed and the shard.
+// TestChoiceOfSamples checks that seed and shard choose the part of the log that decides the hot
+// set.
 func TestChoiceOfSamples(t *testing.T) {
 	const seed, fraction = 7, 0.3
 	for shard := range 2 {
@@ -133,7 +133,7 @@ func TestEmptyShardEndsEpochs(t *testing.T) {
 	}
 }
 
-// A report begins the pause until the next.
+// A report starts the pause before the next.
 func TestReportsPause(t *testing.T) {
 	var reports []uint64
 	cfg := Config{
@@ -154,7 +154,7 @@ func TestReportsPause(t *testing.T) {
 	}
 }
 
-// broken is a log whose row n cannot be read.
+// broken is a log with an unreadable row n.
 type broken struct {
 	*memory
 	n int
@@ -167,7 +167,7 @@ func (b *broken) Next(s *Sample) error {
 	return b.memory.Next(s)
 }
 
-// Training, and its reference, stop at whatever fails.
+// Training and its reference stop at any error.
 func TestReadErrorsEndTraining(t *testing.T) {
 	model := Linear{}
 	for _, n := range []int{0, 3, 12} { // in the first window and in later ones

@@ -35,14 +35,13 @@ func (l Local) Barrier(context.Context, uint64) error {
 	return nil
 }
 
-// Reference trains in one process what len(shards) synchronous workers train
-// through a transport, with the same mini-batches in the same steps: each step
-// sums one mini-batch of every shard, in fixed point, and commits. Its weights
-// are theirs bit for bit. One shard makes plain single-process training, to
-// compare asynchronous training with.
+// Reference runs in one process the training of len(shards) synchronous workers with a transport,
+// with the same mini-batches in the same steps: each step sums one mini-batch of every shard, in
+// fixed point, and commits. Its weights equal theirs, bit for bit. With one shard it is plain
+// single-process training, for comparison with asynchronous training.
 //
-// Of the result, Steps counts the mini-batches of all shards and Loss is the
-// mean over the last epoch of all shards.
+// In the result, Steps counts the mini-batches of all shards and Loss is the mean over the last
+// epoch of all shards.
 func Reference(ctx context.Context, store *ps.Store, shards []Source, cfg Config) (Result, error) {
 	cfg, err := cfg.normal()
 	if err != nil {

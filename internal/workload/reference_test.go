@@ -10,10 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestReferenceReports follows a training in one process: progress after each
-// step, the end of each epoch, and an error there ends it.
+// TestReferenceReports checks the reports of a training in one process: progress after each step
+// and at the end of each epoch, where an error ends it.
 func TestReferenceReports(t *testing.T) {
-	const rows, workers, batch = 210, 2, 25 // 105 samples a shard: five mini-batches
+	const rows, workers, batch = 210, 2, 25 // 105 samples per shard: five mini-batches
 	sources := func() []Source {
 		var s []Source
 		for i := range workers {

@@ -7,17 +7,18 @@ import (
 	"time"
 )
 
-// reporter makes a worker's calls of Config.Report, one at a time beside the training.
+// reporter makes a worker's calls of Config.Report, one at a time, concurrently with the training.
 type reporter struct {
 	cfg      *Config
-	interval uint64     // most steps between two
-	at       time.Time  // of the last one
+	interval uint64     // the most steps between two reports
+	at       time.Time  // time of the last report
 	last     uint64     // its steps
-	pending  chan error // of one that is under way, else nil
+	pending  chan error // of a running report, else nil
 }
 
-// interval returns how many steps may be between two reports. The one before a report ends before it, so that the steps that
-// two reports cover may be missing in the weights; but the last of these, unless rows are pulled a step early.
+// interval returns the largest number of steps between two reports. A report ends before the next
+// begins, so the weights may lack the steps of two reports, except the last of these unless rows
+// are pulled a step early.
 func interval(staleness int, early bool) uint64 {
 	if early {
 		return uint64(staleness / 2)
@@ -33,7 +34,7 @@ func (r *reporter) due(steps uint64) bool {
 	return steps-r.last >= r.interval || time.Since(r.at) >= r.cfg.ReportEvery
 }
 
-// begin starts a report; none is under way.
+// begin starts a report; none must be running.
 func (r *reporter) begin(ctx context.Context, reached Reached) {
 	if r.cfg.Report == nil {
 		return
@@ -44,7 +45,7 @@ func (r *reporter) begin(ctx context.Context, reached Reached) {
 	go func() { pending <- r.cfg.Report(ctx, reached) }()
 }
 
-// wait returns when no report is under way, and the error of the last one.
+// wait returns when no report is running, with the error of the last one.
 func (r *reporter) wait() (err error) {
 	if r.pending != nil {
 		err = <-r.pending

@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 )
 
-// However late reports are answered, a mini-batch lacks at most Staleness of its
-// worker's, and no report is made before the one before is answered.
+// However late reports are answered, a mini-batch lacks at most Staleness of its worker's, and no
+// report begins before the previous one is answered.
 func TestStalenessIsBounded(t *testing.T) {
 	for staleness := 1; staleness <= 9; staleness++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestStalenessIsBounded(t *testing.T) {
 					training = false
 					continue
 				}
-				synctest.Wait() // it trains on until it has to wait
+				synctest.Wait() // it trains until it has to wait
 				if lacks := len(r.pushed) - 1 - settled; lacks > staleness {
 					t.Fatalf("staleness %d: mini-batch %d lacks %d", staleness, len(r.pushed), lacks)
 				} else {
@@ -51,10 +51,10 @@ func TestStalenessIsBounded(t *testing.T) {
 	}
 }
 
-// An error of a report ends the training at the next one, and training that ends does
-// not leave one behind.
+// An error of a report ends the training at the next one, and a training does not end before its
+// reports.
 func TestReportsEndWithTraining(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // which fails if a goroutine stays
+	synctest.Test(t, func(t *testing.T) { // synctest fails if a goroutine stays
 		cfg := Config{Model: Linear{}, Epochs: 1, Batch: 1, Staleness: 4, ReportEvery: math.MaxInt64}
 		cfg.Report = func(context.Context, Reached) error { return errStop }
 		r := &recorder{Local: Local{newStore(t, Linear{}, 0)}}

@@ -32,12 +32,11 @@ func (s stopping) Barrier(ctx context.Context, step uint64) error {
 	return s.cluster.Barrier(ctx, step)
 }
 
-// A synchronous training that stops at any step and goes on from there, in the
-// middle of an epoch, in its padding or at its end, has the weights of one that did
-// not stop.
+// A synchronous training that stops at any step and continues from there, in the middle of an
+// epoch, in its padding or at its end, has the weights of one without a stop.
 func TestResumedTrainingMatchesReference(t *testing.T) {
 	for _, test := range []struct{ rows, workers, batch, window int }{
-		{61, 3, 5, 0},  // shard 0 has a mini-batch more than the others
+		{61, 3, 5, 0},  // shard 0 has one mini-batch more than the others
 		{61, 3, 5, 12}, // windows of two and a half mini-batches
 		{3, 5, 2, 0},   // two shards are empty
 	} {
@@ -79,7 +78,7 @@ func TestResumedTrainingMatchesReference(t *testing.T) {
 					if stop == 0 || c.store.Hash() != reference.Hash() {
 						t.Fatalf("stopped nowhere, at step %d", stop)
 					}
-					// There is nothing left to do, and one step more is too many.
+					// Nothing is left to do, and one step more is too many.
 					if trained, err := run(c, c.step); err != nil || trained != 0 {
 						t.Errorf("a finished training: %d samples, %v", trained, err)
 					}
@@ -91,7 +90,7 @@ func TestResumedTrainingMatchesReference(t *testing.T) {
 				if !errors.Is(err, errStop) {
 					t.Fatal(err)
 				}
-				// What the stopped step pushed was not committed.
+				// The pushes of the stopped step were not committed.
 				resumed := newCluster(restore(t, c), test.workers)
 				resumed.step = stop
 				c = resumed
@@ -110,8 +109,8 @@ func TestResumedTrainingMatchesReference(t *testing.T) {
 	}
 }
 
-// An asynchronous worker goes on with the mini-batch that it stopped at, and says
-// at the end of an epoch what is acknowledged.
+// An asynchronous worker continues with the mini-batch at which it stopped, and reports at the end
+// of an epoch what is acknowledged.
 func TestResumedWorkerGoesOn(t *testing.T) {
 	log := &memory{shard: Shard{0, 1}}
 	for i := range uint64(43) {
@@ -159,7 +158,7 @@ func TestResumedWorkerGoesOn(t *testing.T) {
 	}
 }
 
-// flushing knows how many mini-batches it has flushed.
+// flushing records how many mini-batches it has flushed.
 type flushing struct {
 	recorder
 	flushed atomic.Uint64

@@ -56,7 +56,7 @@ func fitSkew(n, hot int, q, share float64) (zipfMandelbrot, error) {
 		return zipfMandelbrot{}, fmt.Errorf("workload: the top %d of %d parameters cannot have a share of %g of the updates; from %.3g to %.3g is possible",
 			hot, n, share, lo.share(hot), hi.share(hot))
 	}
-	// The interval halves until s has no more digits.
+	// The interval is halved until s has no more digits.
 	for range 60 {
 		mid := zipfMandelbrot{(lo.s + hi.s) / 2, q, n}
 		if mid.share(hot) < share {
@@ -82,8 +82,8 @@ func (z zipfMandelbrot) cumulative() []float64 {
 	return c
 }
 
-// lastSkew is the distribution that was asked for last: a process that opens several
-// sources opens them of one training, and a fit takes milliseconds.
+// lastSkew is the last distribution: a process that opens several sources opens them for one
+// training, and a fit takes milliseconds.
 var lastSkew fittedSkew
 
 type fittedSkew struct {
@@ -93,7 +93,7 @@ type fittedSkew struct {
 	cumulative []float64 // never written again
 }
 
-// fit returns the distribution function of what [fitSkew] finds.
+// fit returns the distribution function of [fitSkew]'s result.
 func (f *fittedSkew) fit(n, hot int, q, share float64) ([]float64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 // BiasKey is the row key of a model's intercept. No feature may have it.
 const BiasKey = math.MaxUint64
 
-// Sample is one row of a log: which features it has, and its label.
+// Sample is one row of a log: its features and its label.
 type Sample struct {
 	Label  float32   // of classification, 1 for a click, else 0
 	Keys   []uint64  // a feature's index is its row key
@@ -35,7 +35,7 @@ func (s Shard) normal() (Shard, error) {
 	return s, nil
 }
 
-// size returns how many of total rows are the shard's.
+// size returns the number of the shard's rows among total rows.
 func (s Shard) size(total int) int { return (total - s.Index + s.Count - 1) / s.Count }
 
 // Source yields the samples of one shard in a fixed order, pass after pass. It
@@ -46,20 +46,20 @@ type Source interface {
 	Next(s *Sample) error
 	// Rewind starts the next pass.
 	Rewind() error
-	// Shard returns which rows the source yields.
+	// Shard returns the rows that the source yields.
 	Shard() Shard
-	// Rows returns how many rows, of all shards, this pass has come by. At
-	// the end of a pass it is the size of the log.
+	// Rows returns the number of rows, of all shards, that this pass has reached. At the end of a
+	// pass it is the size of the log.
 	Rows() int
-	// Close releases what the source holds.
+	// Close releases the source's resources.
 	Close() error
 }
 
-// SampledKeys reads one pass of src and yields the row keys that each of a random
-// part of its samples updates: its features and the bias. It serves to find the
-// hot set (the paper's §3.3, where 4 to 8 % of the samples suffice). The choice
-// depends on seed and the sample's position only. The slice is valid during the
-// call. An error is yielded with nil keys and ends the iteration.
+// SampledKeys reads one pass of src and yields the row keys that each of a random part of its
+// samples updates: its features and the bias. It is for finding the hot set (the paper's §3.3,
+// where 4 to 8 % of the samples suffice). The choice depends only on seed and the sample's
+// position. The slice is valid during the call. An error is yielded with nil keys and ends the
+// iteration.
 func SampledKeys(src Source, fraction float64, seed uint64) iter.Seq2[[]uint64, error] {
 	return func(yield func([]uint64, error) bool) {
 		if err := src.Rewind(); err != nil {

@@ -20,60 +20,56 @@ const (
 	DefaultHotShare = 0.5
 )
 
-// SyntheticConfig describes a click log with the skew that the paper's §3.1 found in
-// production: a few ten thousand hot parameters take half of all updates or more.
+// SyntheticConfig describes a click log with the skew that the paper's §3.1 found in production: a
+// few ten thousand hot parameters receive half of all updates or more.
 //
-// Every sample has one feature of each field. All fields have the same number of
-// features and the same distribution over them, a Zipf–Mandelbrot law whose
-// exponent is solved for HotShare. Labels come from a planted factorisation
-// machine, so that there is something to learn.
+// Every sample has one feature of each field. All fields have the same number of features and the
+// same distribution over them, a Zipf–Mandelbrot law whose exponent is solved for HotShare. Labels
+// come from a planted factorisation machine, so that there is something to learn.
 type SyntheticConfig struct {
 	// Rows is the number of samples of the whole log; 0 means [DefaultRows].
 	Rows int
-	// First is the number of the log's first sample. Logs of the same seed are
-	// drawn from the same endless one, so rows after those of a training log
-	// serve as held-out ones.
+	// First is the number of the log's first sample. Logs of the same seed are parts of the same
+	// endless one, so rows after a training log's are held-out ones.
 	First int
 	// Fields is the number of features of a sample; 0 means [DefaultFields].
 	Fields int
-	// Features is the number of different features; 0 means
-	// [DefaultFeatures]. It is rounded down to a multiple of Fields.
+	// Features is the number of distinct features; 0 means [DefaultFeatures]. It is rounded down to
+	// a multiple of Fields.
 	Features int
 	// Hot is the number of hot features; 0 means [DefaultHot].
 	Hot int
-	// HotShare is the part of all occurrences that the hot features have
-	// together, in (0, 1); 0 means [DefaultHotShare].
+	// HotShare is the hot features' share of all occurrences, in (0, 1); 0 means [DefaultHotShare].
 	HotShare float64
 	// Seed selects the log.
 	Seed uint64
-	// Task decides about the labels: clicks drawn by the planted model's probabilities,
-	// or its scores with noise of the standard normal distribution.
+	// Task decides the labels: clicks drawn with the planted model's probabilities, or its scores
+	// with noise of the standard normal distribution.
 	Task Task
 	// Spread scatters the keys over the whole 64-bit space, as hashing does.
 	// Otherwise they are 0 .. Features-1, field after field, hot ones first.
 	Spread bool
 }
 
-// Synthetic is a [Source] of a synthetic click log. A sample depends on the seed
-// and its row number only, so that shards need not read each other's rows. Between
-// processor architectures a log may differ in single labels or features, because
-// functions of package math do in their last bits.
+// Synthetic is a [Source] of a synthetic click log. A sample depends on the seed and its row number
+// only, so that shards need not read each other's rows. Between processor architectures a log may
+// differ in single labels or features, because functions of package math differ in their last bits.
 type Synthetic struct {
 	cfg        SyntheticConfig
 	shard      Shard
 	perField   int
-	cumulative []float64 // of the ranks within a field
-	row        int       // the next one, of any shard
+	cumulative []float64 // of the ranks in a field
+	row        int       // the next row, of any shard
 }
 
 var _ Source = (*Synthetic)(nil)
 
 const (
-	// skewOffset flattens the head: without it a field's first feature would be
-	// in nearly every mini-batch many times over.
+	// skewOffset flattens the head: without it a field's first feature would occur many times in
+	// nearly every mini-batch.
 	skewOffset = 10
-	// The planted model: the amplitude of the uniform weights, the same for
-	// the interactions, and an intercept that makes clicks the minority.
+	// The planted model: the amplitude of the uniform weights, the same for the interactions, and
+	// an intercept that makes clicks a minority.
 	truthScale     = 4.0
 	truthPairs     = 3.0
 	truthFactors   = 2
@@ -110,10 +106,10 @@ func NewSynthetic(cfg SyntheticConfig, shard Shard) (*Synthetic, error) {
 	return s, s.Rewind()
 }
 
-// Shard returns which rows the source yields.
+// Shard returns the rows that the source yields.
 func (s *Synthetic) Shard() Shard { return s.shard }
 
-// Rows returns how many rows this pass has come by.
+// Rows returns the number of rows that this pass has reached.
 func (s *Synthetic) Rows() int { return s.row }
 
 // Close does nothing.
@@ -170,21 +166,21 @@ func scatter(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// truth sums what a sample's features contribute to the planted model's score.
+// truth sums the contributions of a sample's features to the planted model's score.
 type truth struct {
 	linear        float64
 	sums, squares [truthFactors]float64
 }
 
-// relevance scales a feature's weights: rare features matter less, else most of
-// the labels would depend on weights that no log of a reasonable size reveals.
+// relevance scales a feature's weights: rare features matter less. Otherwise most labels would
+// depend on weights that cannot be learned from a log of a reasonable size.
 func (s *Synthetic) relevance(rank int) float64 {
 	hot := float64(s.cfg.Hot) / float64(s.cfg.Fields)
 	return hot / (hot + float64(rank))
 }
 
 func (t *truth) add(seed, feature uint64, relevance float64) {
-	// A stream of its own, apart from those of the rows.
+	// A separate stream from those of the rows.
 	rng := rand.New(rand.NewPCG(^seed, feature))
 	t.linear += float64(relevance * (2*float64(rng.Float64()) - 1))
 	for c := range t.sums {

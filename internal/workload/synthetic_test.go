@@ -89,7 +89,7 @@ func TestDrawFollowsTheDistribution(t *testing.T) {
 			t.Errorf("draw(%g) = %d, want %d", test.u, got, test.want)
 		}
 	}
-	// The last rank takes what rounding left.
+	// The last rank has the rest after rounding.
 	if got := draw([]float64{0.5, 0.75}, 0.8); got != 1 {
 		t.Errorf("beyond the last sum: %d, want 1", got)
 	}
@@ -165,8 +165,8 @@ func TestSyntheticIsDeterministic(t *testing.T) {
 	}
 }
 
-// TestScatterKeepsTheBiasKeyFree undoes scatter: what is mapped to BiasKey must be
-// larger than any number of features.
+// TestScatterKeepsTheBiasKeyFree inverts scatter: the inverse of BiasKey must be larger than any
+// number of features.
 func TestScatterKeepsTheBiasKeyFree(t *testing.T) {
 	// The inverses of the two odd factors modulo 2^64, and of the shifts.
 	x := uint64(BiasKey)
@@ -236,7 +236,7 @@ func TestSampledKeys(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		break // must not go on, or the range panics
+		break // must not continue, or the range panics
 	}
 	broken := open(t, write(t, "1 1:1\n1 1\n"), Shard{})
 	n := 0

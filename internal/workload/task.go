@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// Task is what a model predicts, which decides about the labels, the loss of training and
-// the metrics.
+// Task is what a model predicts, which determines the labels, the loss of training and the metrics.
 type Task int
 
 const (
@@ -41,8 +40,7 @@ func ParseTask(name string) (Task, error) {
 // String returns the task's name.
 func (t Task) String() string { return tasks[t] }
 
-// Prediction returns what a sample's score predicts: the probability of a click, or a
-// number.
+// Prediction returns the prediction for a sample's score: the probability of a click, or a number.
 func (t Task) Prediction(score float32) float64 {
 	if t == Regression {
 		return float64(score)
@@ -59,7 +57,7 @@ func (t Task) loss(score, label float32) (derivative float32, loss float64) {
 	return logLoss(score, label > 0)
 }
 
-// mean returns the mean of n samples' losses, as users read it.
+// mean returns the mean of n samples' losses in the form for users.
 func (t Task) mean(sum float64, n int) Loss {
 	mean := sum / float64(n)
 	if t == Regression {

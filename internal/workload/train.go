@@ -18,13 +18,13 @@ type Puller interface {
 	Pull(ctx context.Context, keys []uint64, dst []float32) error
 }
 
-// EarlyPuller is a [Client] whose pulls can go on while the caller does something else.
+// EarlyPuller is a [Client] whose pulls can run concurrently with other calls.
 type EarlyPuller interface {
-	// BeginPull is the beginning of Pull. Keys and dst are the client's until Wait returns.
+	// BeginPull starts a Pull. The client owns keys and dst until Wait returns.
 	BeginPull(ctx context.Context, keys []uint64, dst []float32) (Pulling, error)
 }
 
-// Pulling is a pull that has begun.
+// Pulling is a started pull.
 type Pulling interface {
 	// Wait returns when the rows are in dst, or the pull has failed. It is called once.
 	Wait(ctx context.Context) error
@@ -34,13 +34,13 @@ type Pulling interface {
 // goroutine.
 type Client interface {
 	Puller
-	// Push hands over the gradients of the rows of keys, row after row. It
-	// has copied both slices when it returns. Keys ascend and do not repeat.
+	// Push passes the gradients of the rows of keys, row after row. It copies both slices. Keys
+	// ascend and do not repeat.
 	Push(ctx context.Context, keys []uint64, grads []float32) error
-	// Flush returns when everything that was pushed has been acknowledged.
+	// Flush returns when all pushes are acknowledged.
 	Flush(ctx context.Context) error
-	// Barrier returns when every worker of the job has called it for this step
-	// and the server has committed what they pushed before. Steps count from 0.
+	// Barrier returns when every worker of the job has called it for this step and the server has
+	// committed their earlier pushes. Steps count from 0.
 	Barrier(ctx context.Context, step uint64) error
 }
 
@@ -52,52 +52,50 @@ const (
 
 // Config describes a training.
 type Config struct {
-	// Model is what is trained.
+	// Model is the trained model.
 	Model Model
 	// Epochs is the number of passes over the data; 0 means [DefaultEpochs].
 	Epochs int
 	// Batch is the number of samples of a mini-batch; 0 means [DefaultBatch].
 	Batch int
-	// Sync makes each mini-batch a step of the whole job, with a barrier at
-	// its end. Otherwise workers run freely.
+	// Sync makes each mini-batch a step of the whole job, with a barrier at its end. Otherwise
+	// workers run independently.
 	Sync bool
 	// Seed selects the order of the samples, which differs from epoch to
 	// epoch.
 	Seed uint64
-	// First is the number of steps that an earlier run has taken: Train goes
-	// over them without training. A step is a barrier in synchronous training,
-	// else a mini-batch of this worker.
+	// First is the number of steps of earlier runs: Train skips them. A step is a barrier in
+	// synchronous training, else a mini-batch of this worker.
 	First uint64
-	// Report, if set, is told how far the training is, when the gradients of that have
-	// been acknowledged: at the end of each epoch, and in asynchronous training about
-	// every ReportEvery, and as often as Staleness needs. It returns when they are part
-	// of the weights. Within an epoch training goes on meanwhile. An error ends the
-	// training.
+	// Report, if set, is called with the training's progress after its gradients are acknowledged:
+	// at the end of each epoch, and in asynchronous training about every ReportEvery, and as often
+	// as Staleness requires. It returns when they are in the weights. Within an epoch, training
+	// continues meanwhile. An error ends the training.
 	Report      func(ctx context.Context, r Reached) error
 	ReportEvery time.Duration
-	// Staleness, if not 0, bounds how many of its own mini-batches may be missing
-	// in the weights that a worker computes a mini-batch with, in asynchronous
-	// training with Report (stale synchronous parallel, Ho et al. 2013).
+	// Staleness, if not 0, limits how many of a worker's own mini-batches may be missing in the
+	// weights that it trains with, in asynchronous training with Report (stale synchronous
+	// parallel, Ho et al. 2013).
 	Staleness int
-	// Window is the number of the shard's samples to hold in memory, and to
-	// shuffle among each other; 0 means all, which reads the source only once.
+	// Window is the number of the shard's samples to keep in memory and shuffle together; 0 means
+	// all, which reads the source only once.
 	Window int
 	// Progress, if set, is called after each mini-batch.
 	Progress func(Progress)
-	// EpochDone, if set, is called at the end of each epoch, when everything
-	// pushed has been acknowledged. An error ends the training.
+	// EpochDone, if set, is called at the end of each epoch, when all pushes are acknowledged. An
+	// error ends the training.
 	EpochDone func(epoch int) error
 }
 
-// Progress is how far a training is.
+// Progress is the progress of a training.
 type Progress struct {
 	Epoch   int    `json:"epoch"`   // from 0
 	Steps   uint64 `json:"steps"`   // mini-batches that this run has trained
 	Samples uint64 `json:"samples"` // samples that this run has trained
-	Loss           // mean over those of this epoch, each before its update
+	Loss           // mean over this epoch's samples, each before its update
 }
 
-// Reached is how far a worker is, over all its runs.
+// Reached is the progress of a worker over all its runs.
 type Reached struct {
 	Steps  uint64
 	Epochs int  // complete ones
@@ -132,11 +130,11 @@ func (c Config) normal() (Config, error) {
 	return c, nil
 }
 
-// Train runs one worker: epochs of mini-batches of src, each of which pulls its
-// rows and pushes its gradients. An [EarlyPuller] pulls the rows of the next mini-batch while the
-// gradients of one are computed, if the training is asynchronous and Staleness above 1. In synchronous training all workers of a job
-// must have the same Config; a worker whose shard has fewer mini-batches than
-// others' takes part in their barriers with nothing to push.
+// Train runs one worker: epochs of mini-batches of src, each of which pulls its rows and pushes its
+// gradients. An [EarlyPuller] pulls the rows of the next mini-batch while the gradients of one are
+// computed, if the training is asynchronous and Staleness above 1. In synchronous training all
+// workers of a job must have the same Config; a worker whose shard has fewer mini-batches than
+// others' takes part in their barriers without pushes.
 func Train(ctx context.Context, c Client, src Source, cfg Config) (Result, error) {
 	cfg, err := cfg.normal()
 	if err != nil {
@@ -151,7 +149,7 @@ func Train(ctx context.Context, c Client, src Source, cfg Config) (Result, error
 	w.reports = reporter{cfg: &cfg, at: begin, last: cfg.First, interval: interval(cfg.Staleness, w.early != nil)}
 	defer func() {
 		cancel()
-		_ = w.reports.wait() // after an error, for one that is under way
+		_ = w.reports.wait() // after an error, for a running report
 	}()
 	for epoch := range cfg.Epochs {
 		if err := w.start(epoch); err != nil {
@@ -160,7 +158,7 @@ func Train(ctx context.Context, c Client, src Source, cfg Config) (Result, error
 		if err := w.epoch(ctx, c); err != nil {
 			return Result{}, err
 		}
-		if cfg.First > 0 && w.step <= cfg.First { // an earlier run had this epoch
+		if cfg.First > 0 && w.step <= cfg.First { // an earlier run has trained this epoch
 			continue
 		}
 		if err := w.report(ctx, c, Reached{w.step, epoch + 1, true}); err != nil {
@@ -181,7 +179,7 @@ func Train(ctx context.Context, c Client, src Source, cfg Config) (Result, error
 	return Result{w.progress, time.Since(begin)}, nil
 }
 
-// epoch takes the steps of one epoch but those of an earlier run.
+// epoch trains the steps of one epoch except those of an earlier run.
 func (w *worker) epoch(ctx context.Context, c Client) error {
 	for w.step < w.cfg.First {
 		if more, err := w.more(); err != nil {
@@ -220,7 +218,7 @@ func (w *worker) epoch(ctx context.Context, c Client) error {
 	return nil
 }
 
-// endStep meets the other workers, or reports from time to time.
+// endStep waits for the other workers, or reports from time to time.
 func (w *worker) endStep(ctx context.Context, c Client) error {
 	step := w.step
 	w.step++
@@ -236,7 +234,7 @@ func (w *worker) endStep(ctx context.Context, c Client) error {
 	return c.Barrier(ctx, step)
 }
 
-// report begins a report of all that was pushed, when the one before has ended.
+// report starts a report of all pushes, when the previous one has ended.
 func (w *worker) report(ctx context.Context, c Client, r Reached) error {
 	if err := w.reports.wait(); err != nil {
 		return err
@@ -252,7 +250,7 @@ func (w *worker) report(ctx context.Context, c Client, r Reached) error {
 type miniBatch struct {
 	Batch
 	weights []float32
-	pulling Pulling // that has begun, or nil
+	pulling Pulling // a started pull, or nil
 }
 
 // worker turns a source into mini-batches and runs them.
@@ -261,7 +259,7 @@ type worker struct {
 	cfg   Config
 	early EarlyPuller // nil: rows are pulled when they are needed
 
-	step    uint64 // number of the next one, in all epochs and runs
+	step    uint64 // number of the next step, in all epochs and runs
 	reports reporter
 
 	data  *Dataset
@@ -271,7 +269,7 @@ type worker struct {
 	at    int   // position in order of the next mini-batch
 	count int   // mini-batches of this epoch
 
-	batch, coming miniBatch // the one that is trained, and the one after it if that is pulled already
+	batch, coming miniBatch // the trained mini-batch, and the next one if it is already pulled
 	grads         []float32
 	progress      Progress
 	loss          float64 // sum over this epoch
@@ -330,7 +328,7 @@ func (w *worker) more() (bool, error) {
 	return true, nil
 }
 
-// skip goes over the next mini-batch and returns its samples.
+// skip skips the next mini-batch and returns its samples.
 func (w *worker) skip() (samples []int) {
 	end := min(w.at+w.cfg.Batch, len(w.order))
 	samples = w.order[w.at:end]
@@ -339,10 +337,10 @@ func (w *worker) skip() (samples []int) {
 	return samples
 }
 
-// build makes the next mini-batch.
+// build builds the next mini-batch.
 func (w *worker) build() { w.batch.Build(w.data, w.skip()) }
 
-// next makes batch the next mini-batch of the epoch, and returns false at its end.
+// next makes batch the next mini-batch of the epoch. It returns false at the epoch's end.
 func (w *worker) next() (bool, error) {
 	if w.coming.pulling != nil {
 		w.batch, w.coming = w.coming, w.batch
@@ -381,7 +379,7 @@ func (w *worker) run(ctx context.Context, c Client) error {
 	return nil
 }
 
-// pull ends the pull of the mini-batch, if that has begun, or does it.
+// pull waits for the pull of the mini-batch, if it has begun, or pulls.
 func (w *worker) pull(ctx context.Context, c Client) error {
 	b := &w.batch
 	if p := b.pulling; p != nil {
@@ -392,7 +390,7 @@ func (w *worker) pull(ctx context.Context, c Client) error {
 	return c.Pull(ctx, b.Keys, b.weights)
 }
 
-// pullNext builds the next mini-batch of the epoch, if there is one, and begins to pull its rows.
+// pullNext builds the next mini-batch of the epoch, if there is one, and starts to pull its rows.
 func (w *worker) pullNext(ctx context.Context) error {
 	if w.early == nil {
 		return nil
@@ -408,8 +406,8 @@ func (w *worker) pullNext(ctx context.Context) error {
 	return err
 }
 
-// padding returns how many mini-batches the largest shard, which is shard 0, has
-// more than this one. It is known at the end of an epoch.
+// padding returns how many more mini-batches the largest shard, shard 0, has than this one. It is
+// known at the end of an epoch.
 func (w *worker) padding() int {
 	largest := Shard{0, w.src.Shard().Count}.size(w.src.Rows())
 	return batches(largest, w.cfg.Window, w.cfg.Batch) - w.count

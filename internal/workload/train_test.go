@@ -85,8 +85,8 @@ func (c *cluster) Barrier(_ context.Context, step uint64) error {
 func TestSynchronousTrainingMatchesReference(t *testing.T) {
 	for _, test := range []struct{ rows, workers, batch, window int }{
 		{1000, 1, 64, 0},
-		{1003, 4, 25, 0},   // shard 3 lacks a sample, no mini-batch
-		{1001, 4, 25, 0},   // shard 0 has a mini-batch more than the others
+		{1003, 4, 25, 0},   // shard 3 lacks a sample, but no mini-batch
+		{1001, 4, 25, 0},   // shard 0 has one mini-batch more than the others
 		{1001, 4, 25, 60},  // windows of two and a half mini-batches
 		{1000, 2, 100, 50}, // mini-batches limited by the window
 		{3, 5, 2, 0},       // two shards are empty
@@ -165,8 +165,8 @@ func TestBatchesCountsTheLoop(t *testing.T) {
 	})
 }
 
-// recorder is a Client that remembers which samples were in which mini-batch, by
-// the one feature that each sample has.
+// recorder is a Client that records the samples of each mini-batch, by the one feature of each
+// sample.
 type recorder struct {
 	Local
 	pushed  [][]uint64
@@ -233,7 +233,7 @@ func TestEpochsShuffleAllSamples(t *testing.T) {
 	}
 }
 
-// failing is a Client whose n-th call fails, and no other: each error has to be seen.
+// failing is a Client of which only the n-th call fails: each error has to be noticed.
 type failing struct {
 	Local
 	calls int
@@ -291,7 +291,7 @@ func TestTrainingStopsAtErrors(t *testing.T) {
 	}
 }
 
-// restore returns a store as a checkpoint of a cluster's would bring it back.
+// restore returns a store as restored from a checkpoint of a cluster.
 func restore(t *testing.T, c *cluster) *ps.Store {
 	t.Helper()
 	var file bytes.Buffer
