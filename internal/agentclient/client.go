@@ -2,8 +2,8 @@
 
 //go:build linux
 
-// Package agentclient is a client of the host agent in Go, for tests and benchmarks. Programs
-// in Go that may own the link use package transport instead.
+// Package agentclient is a client of the host agent in Go, for tests and benchmarks. Go programs
+// that may own the link use package transport instead.
 package agentclient
 
 import (
@@ -25,26 +25,26 @@ import (
 // Client is a session with an agent. It belongs to one goroutine.
 type Client struct {
 	conn    *net.UnixConn
-	raw     syscall.RawConn // the same
+	raw     syscall.RawConn // of conn
 	socket  string
 	welcome *agentproto.Welcome
 	mem     *agentproto.Memory
 	tail    uint32                           // entries submitted
 	head    uint32                           // completions read
-	tickets uint64                           // the same as tail, without wrapping
+	tickets uint64                           // like tail, without wrapping
 	done    map[uint64]agentproto.Completion // read and not waited for, by ticket
-	regions []region                         // of the buffer area, in use, the oldest first
-	next    uint64                           // where the next one may begin
-	idle    sys.Look                         // before it sleeps
-	floats  map[uint64]uint64                // of the rows of the entries that are not answered, by ticket
+	regions []region                         // used parts of the buffer area, the oldest first
+	next    uint64                           // where the next region may begin
+	idle    sys.Look                         // polls before a sleep
+	floats  map[uint64]uint64                // of the rows of unanswered entries, by ticket
 	onWay   uint64                           // their sum
 }
 
-// region is a part of the buffer area that an entry uses.
+// region is the part of the buffer area of one entry.
 type region struct {
 	from, to uint64
 	ticket   uint64
-	answered bool // it is free after the completion, not before
+	answered bool // free after the completion
 }
 
 // Dial opens a session. Versions that hello leaves zero are those of this package.
@@ -83,7 +83,7 @@ func Dial(ctx context.Context, socket string, hello agentproto.Hello) (_ *Client
 	return c, err
 }
 
-// begin begins the session.
+// begin sends HELLO and reads the answer.
 func (c *Client) begin(welcome *agentproto.Welcome, mem *agentproto.Memory) {
 	c.welcome, c.mem = welcome, mem
 	c.done = map[uint64]agentproto.Completion{}
@@ -91,7 +91,7 @@ func (c *Client) begin(welcome *agentproto.Welcome, mem *agentproto.Memory) {
 	c.idle.Limit = sys.DefaultLook
 }
 
-// bound ends reads of the socket with the context, until the returned function is called.
+// bound limits reads of the socket to the context, until the returned function is called.
 func (c *Client) bound(ctx context.Context) (stop func()) {
 	ended := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) })
 	return func() {
@@ -101,13 +101,13 @@ func (c *Client) bound(ctx context.Context) (stop func()) {
 	}
 }
 
-// Welcome is what the agent has answered.
+// Welcome returns the agent's answer.
 func (c *Client) Welcome() agentproto.Welcome { return *c.welcome }
 
-// Memory is the shared memory.
+// Memory returns the shared memory.
 func (c *Client) Memory() *agentproto.Memory { return c.mem }
 
-// Conn is the session's socket.
+// Conn returns the session's socket.
 func (c *Client) Conn() *net.UnixConn { return c.conn }
 
 // Wake sends the agent a wake-up.
@@ -116,7 +116,7 @@ func (c *Client) Wake() { _ = c.raw.Control(func(fd uintptr) { agentproto.Wake(i
 // Close ends the session.
 func (c *Client) Close() error { return errors.Join(c.conn.Close(), c.mem.Close()) }
 
-// Submit puts an entry into the ring, when there is room, and returns its ticket.
+// Submit puts an entry into the ring, waiting for room, and returns its ticket.
 func (c *Client) Submit(ctx context.Context, e agentproto.Entry) (ticket uint64, err error) {
 	for c.tail-c.head >= c.welcome.Layout.Entries {
 		if err := c.read(ctx); err != nil {
@@ -135,8 +135,8 @@ func (c *Client) Submit(ctx context.Context, e agentproto.Entry) (ticket uint64,
 	return c.tickets - 1, nil
 }
 
-// Wait returns the completion of a ticket. Its error is why there is none; that of the entry is
-// in the completion.
+// Wait returns the completion of a ticket. The error tells why there is none; a failure of the
+// entry is in the completion.
 func (c *Client) Wait(ctx context.Context, ticket uint64) (agentproto.Completion, error) {
 	for {
 		if got, ok := c.done[ticket]; ok {
@@ -149,11 +149,12 @@ func (c *Client) Wait(ctx context.Context, ticket uint64) (agentproto.Completion
 	}
 }
 
-// lookFloats is how much may be on its way when a client looks for completions before it sleeps. More keeps agent and
-// server busy for longer than waking a client takes, and then they need its processor.
+// lookFloats is the limit of pending floats up to which a client polls for completions before it
+// sleeps. More keep agent and server busy for longer than it takes to wake a client, and they need
+// its processor.
 const lookFloats = 1 << 14
 
-// read reads the completions that there are, and waits for some if there are none.
+// read reads the available completions, and waits for some if there are none.
 func (c *Client) read(ctx context.Context) error {
 	for !c.collect() {
 		if err := c.mem.Ended(); err != nil {
@@ -172,7 +173,7 @@ func (c *Client) read(ctx context.Context) error {
 		}
 		c.mem.ClientSleeps.Store(0)
 		if err != nil {
-			if c.collect() { // its last words
+			if c.collect() { // its last completions
 				return nil
 			}
 			return c.gone(err)
@@ -181,15 +182,16 @@ func (c *Client) read(ctx context.Context) error {
 	return nil
 }
 
-// lookAtContext is how long a sleep lasts at most.
+// lookAtContext is the maximum duration of a sleep.
 const lookAtContext = 50 * time.Millisecond
 
-// sleep waits for a wake-up or the end of the socket, in system calls: to have the runtime wait for it takes longer.
+// sleep waits for a wake-up or the end of the socket, in system calls: waiting through the runtime
+// takes longer.
 func (c *Client) sleep() error {
 	var failed error
 	err := c.raw.Control(func(fd uintptr) {
 		fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		_, _ = unix.Poll(fds[:], int(lookAtContext/time.Millisecond)) // what it found, the next call tells
+		_, _ = unix.Poll(fds[:], int(lookAtContext/time.Millisecond)) // the next call reads what it found
 		var b [8]byte
 		switch n, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_DONTWAIT); {
 		case err == nil && n == 0:
@@ -202,7 +204,7 @@ func (c *Client) sleep() error {
 	return errors.Join(err, failed)
 }
 
-// gone is why the agent's end of the socket is closed.
+// gone returns why the agent's end of the socket is closed.
 func (c *Client) gone(err error) error {
 	if why := c.mem.Ended(); why != nil {
 		return why
@@ -210,7 +212,7 @@ func (c *Client) gone(err error) error {
 	return fmt.Errorf("agent: the agent at %s (process %d) has gone: %w", c.socket, c.welcome.PID, err)
 }
 
-// collect reads completions, and reports whether there were any.
+// collect reads completions, and returns whether there were any.
 func (c *Client) collect() bool {
 	tail := c.mem.CQTail.Load()
 	if tail == c.head {
@@ -232,7 +234,7 @@ func (c *Client) collect() bool {
 	return true
 }
 
-// place finds room in the buffer area for the next entry, and waits for it.
+// place waits for room in the buffer area for the next entry.
 func (c *Client) place(ctx context.Context, bytes uint64, answered bool) (at uint64, err error) {
 	size := c.welcome.Layout.BufferBytes
 	bytes = (bytes + 63) &^ 63
@@ -260,15 +262,15 @@ func (c *Client) place(ctx context.Context, bytes uint64, answered bool) (at uin
 	}
 }
 
-// recycle forgets the oldest regions that are free again, and that of an entry which was never submitted, because
-// its context ended.
+// recycle removes the oldest regions that are free again, and the region of an entry that was not
+// submitted because its context ended.
 func (c *Client) recycle() {
 	read := c.tickets - uint64(c.tail-c.mem.SQHead.Load())
 	free := 0
 	for free < len(c.regions) && !c.regions[free].answered && c.regions[free].ticket < read {
 		free++
 	}
-	c.regions = slices.Delete(c.regions, 0, free) // in place: a slice without its front would grow anew for each entry
+	c.regions = slices.Delete(c.regions, 0, free) // in place: a slice cut at the front would be reallocated for each entry
 	if n := len(c.regions); n > 0 && c.regions[n-1].ticket == c.tickets {
 		c.regions = c.regions[:n-1]
 	}
@@ -339,13 +341,13 @@ func (c *Client) Prepare(ctx context.Context, keys []uint64) (handle uint64, err
 	return got.Detail, err
 }
 
-// Release forgets a prepared batch.
+// Release frees a prepared batch.
 func (c *Client) Release(ctx context.Context, handle uint64) error {
 	_, err := c.call(ctx, agentproto.Entry{Op: agentproto.Release, Batch: handle})
 	return err
 }
 
-// Flush waits until all that was pushed is acknowledged.
+// Flush waits until all pushes are acknowledged.
 func (c *Client) Flush(ctx context.Context) error {
 	_, err := c.call(ctx, agentproto.Entry{Op: agentproto.Flush})
 	return err
@@ -390,7 +392,7 @@ func (c *Client) Sums(ctx context.Context, first uint64, keys []uint64, sums []f
 	return err
 }
 
-// Stats returns the 16 numbers of the page.
+// Stats returns the 16 numbers of the statistics.
 func (c *Client) Stats(ctx context.Context) (stats [agentproto.StatsLen / 8]uint64, err error) {
 	at, err := c.place(ctx, agentproto.StatsLen, true)
 	if err != nil {
@@ -401,8 +403,7 @@ func (c *Client) Stats(ctx context.Context) (stats [agentproto.StatsLen / 8]uint
 	return stats, err
 }
 
-// call submits an entry and waits for its completion. The error is a [*Failed] if the entry
-// has failed.
+// call submits an entry and waits for its completion. If the entry fails, the error is a [*Failed].
 func (c *Client) call(ctx context.Context, e agentproto.Entry) (agentproto.Completion, error) {
 	ticket, err := c.Submit(ctx, e)
 	if err != nil {
@@ -415,7 +416,7 @@ func (c *Client) call(ctx context.Context, e agentproto.Entry) (agentproto.Compl
 	return got, err
 }
 
-// Failed is the completion of an entry that has failed.
+// Failed is the completion of a failed entry.
 type Failed struct{ agentproto.Completion }
 
 func (f *Failed) Error() string { return fmt.Sprintf("agent: operation %d: %v", f.Op, f.Status) }

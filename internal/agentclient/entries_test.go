@@ -17,7 +17,7 @@ import (
 	"github.com/libra-ina/libra/internal/agentproto"
 )
 
-// entries submit one entry each. Of those that wait, the context has ended.
+// entries submit one entry each. The contexts of those that wait have ended.
 var entries = map[string]struct {
 	submit                 func(c *Client, keys []uint64, floats []float32) error
 	keys, floats, stats    bool // the entry points at room for them
@@ -51,8 +51,9 @@ var entries = map[string]struct {
 	}, stats: true, written: true},
 }
 
-// What an entry points at lies in its region of the buffer area, where later entries leave it alone, keys and floats side by
-// side, and holds what the caller gave. If the agent writes there, the region is the agent's until it has answered.
+// The arrays of an entry are in its region of the buffer area, which later entries do not use, keys
+// and floats side by side, with the caller's values. If the agent writes there, the region stays in
+// use until it has answered.
 func TestEntriesStayInTheirRegions(t *testing.T) {
 	for name, entry := range entries {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +103,8 @@ func TestEntriesStayInTheirRegions(t *testing.T) {
 	}
 }
 
-// An entry whose context ends before the ring has a place for it has not taken the answer of another one.
+// An entry whose context ends before the ring has a place for it does not take another entry's
+// answer.
 func TestEntriesWithoutPlaceAreNotAnswered(t *testing.T) {
 	r := newRing(t, 4096)
 	defer r.close()
@@ -120,7 +122,7 @@ func TestEntriesWithoutPlaceAreNotAnswered(t *testing.T) {
 	}
 }
 
-// Reduce reads all sums of a step, also where they do not fit the buffer area at once.
+// Reduce reads all sums of a step, even if they do not fit the buffer area at once.
 func TestReduceReadsAllSums(t *testing.T) {
 	const size = 4096
 	for _, c := range []struct{ dim, rows int }{{1, 0}, {1, 1}, {2, 256}, {2, 257}, {5, 1000}, {1022, 3}} {
@@ -150,7 +152,8 @@ func TestReduceReadsAllSums(t *testing.T) {
 	}
 }
 
-// sums has the agent answer a Reduce, and calls for its rows until the client has all: row i is key i, and i in all its sums.
+// sums answers a Reduce as the agent, and the calls for its rows until the client has all: row i is
+// key i, and i in all its sums.
 func (r *ring) sums(ctx context.Context, socket syscall.RawConn, rows uint64) error {
 	mem := r.client.mem
 	for head, given := uint32(0), uint64(0); head == 0 || given < rows; head++ {

@@ -15,14 +15,14 @@ import (
 	"github.com/libra-ina/libra/internal/agentproto"
 )
 
-// An exchange is an entry that the client has submitted, as its agent sees it.
+// An exchange is a submitted entry, as its agent sees it.
 type exchange struct {
 	from, to uint64
-	answered bool // its region belongs to the agent until the completion, not only until it is taken
+	answered bool // its region is in use until the completion, not only until the agent takes the entry
 	done     bool // the completion is written
 }
 
-// ring is both ends of a session's memory: a client, and what its agent has done.
+// ring is both ends of a session's memory: a client, and the state of its agent.
 type ring struct {
 	client  *Client
 	memory  *os.File
@@ -30,7 +30,7 @@ type ring struct {
 	taken   int         // of entries
 }
 
-// ringEntries is how many entries are on their way at most.
+// ringEntries is the maximum number of pending entries.
 const ringEntries = 8
 
 func newRing(t rapid.TB, bytes uint64) *ring {
@@ -46,13 +46,14 @@ func newRing(t rapid.TB, bytes uint64) *ring {
 
 func (r *ring) close() { _ = errors.Join(r.client.mem.Close(), r.memory.Close()) }
 
-// take has the agent read the next entry: the client may use its region again, unless the agent answers into it.
+// take reads the next entry as the agent: the client may reuse its region, unless the agent answers
+// into it.
 func (r *ring) take() {
 	r.taken++
 	r.client.mem.SQHead.Store(uint32(r.taken))
 }
 
-// answer has the agent write the completion of an entry that it has taken.
+// answer writes the completion of a taken entry as the agent.
 func (r *ring) answer(ticket int) {
 	tail := r.client.mem.CQTail.Load()
 	(&agentproto.Completion{Ticket: uint64(ticket)}).Put(r.client.mem.Completion(tail))
@@ -60,15 +61,15 @@ func (r *ring) answer(ticket int) {
 	r.entries[ticket].done = true
 }
 
-// ended is a context with which the client waits for nothing.
+// ended returns a context that has ended, with which the client does not wait.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
 
-// submit has the client put an entry into the ring that uses bytes of the buffer area. It reports whether there was room
-// in the area.
+// submit submits an entry that uses bytes of the buffer area. It returns whether there was room in
+// the area.
 func (r *ring) submit(t rapid.TB, bytes uint64, answered bool) bool {
 	c, size := r.client, r.client.welcome.Layout.BufferBytes
 	at, err := c.place(ended, bytes, answered)
@@ -94,7 +95,7 @@ func (r *ring) submit(t rapid.TB, bytes uint64, answered bool) bool {
 	return true
 }
 
-// open are the tickets of the entries that the agent has taken and not answered.
+// open returns the tickets of entries that the agent has taken and not answered.
 func (r *ring) open() (tickets []int) {
 	for i, e := range r.entries[:r.taken] {
 		if !e.done {
@@ -104,7 +105,7 @@ func (r *ring) open() (tickets []int) {
 	return tickets
 }
 
-// answerAll has the agent answer what there is.
+// answerAll answers all open entries as the agent.
 func (r *ring) answerAll() {
 	for r.taken < len(r.entries) {
 		r.take()
@@ -114,8 +115,8 @@ func (r *ring) answerAll() {
 	}
 }
 
-// A client gives an entry no bytes of the buffer area that its agent may still read or write, and finds room in all of it
-// when the agent has none, also after entries that it could not submit in time.
+// A client gives an entry no bytes of the buffer area that its agent may still read or write, and
+// can use all of it when the agent uses none, also after entries that it could not submit in time.
 func TestPlace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const size = 4096
@@ -144,7 +145,8 @@ func TestPlace(t *testing.T) {
 	})
 }
 
-// Nothing of the area is lost between regions, at its end or where it begins again, and no place of the rings.
+// No part of the area is lost between regions, at its end or where it wraps, and no place of the
+// rings.
 func TestPlaceFillsTheArea(t *testing.T) {
 	const size, parts = 4096, ringEntries
 	r := newRing(t, size)

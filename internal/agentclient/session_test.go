@@ -20,7 +20,7 @@ import (
 	"github.com/libra-ina/libra/internal/agentproto"
 )
 
-// listen takes connections and says nothing.
+// listen accepts connections and does not answer.
 func listen(t *testing.T) (l *net.UnixListener, socket string) {
 	socket = filepath.Join(t.TempDir(), "agent.sock")
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"})
@@ -65,7 +65,7 @@ func TestDialOfAMuteAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := conn.Read(make([]byte, 1024)); err != nil { // it waits for the answer
+	if _, err := conn.Read(make([]byte, 1024)); err != nil { // the client waits for the answer
 		t.Fatal(err)
 	}
 	cancel()
@@ -79,7 +79,7 @@ func TestDialOfAMuteAgent(t *testing.T) {
 	}
 }
 
-// A client that waits leaves the processor to others until it is woken, and a wake-up ends one sleep.
+// A waiting client leaves the processor to others until it is woken, and a wake-up ends one sleep.
 func TestSleep(t *testing.T) {
 	c := &Client{}
 	other := connect(t, c)
@@ -106,7 +106,7 @@ func TestSleep(t *testing.T) {
 	}
 }
 
-// lastWords has something happen before the socket is used.
+// lastWords makes the agent do something just before the client uses the socket.
 type lastWords struct {
 	syscall.RawConn
 	say func()
@@ -117,7 +117,7 @@ func (l lastWords) Control(use func(uintptr)) error {
 	return l.RawConn.Control(use)
 }
 
-// What an agent answers before it goes counts, also if the client was just about to sleep.
+// An agent's answers before it ends count, even if the client was just about to sleep.
 func TestLastWords(t *testing.T) {
 	r := newRing(t, 4096)
 	defer r.close()
@@ -142,7 +142,8 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
-// A client looks for completions before it sleeps, unless much is on its way: a wake-up costs both sides a system call.
+// A client polls for completions before it sleeps, unless much is pending: a wake-up costs both
+// sides a system call.
 func TestLooksBeforeSleep(t *testing.T) {
 	r := newRing(t, 4096)
 	defer r.close()
@@ -182,7 +183,8 @@ func TestLooksBeforeSleep(t *testing.T) {
 	}
 }
 
-// What is on its way is counted right, also if the first entry is answered after more others than the ring has places.
+// Pending floats are counted correctly, even if the first entry is answered after more others than
+// the ring has places.
 func TestCountsWhatIsOnItsWay(t *testing.T) {
 	r := newRing(t, 4096)
 	defer r.close()
@@ -217,7 +219,8 @@ func TestCountsWhatIsOnItsWay(t *testing.T) {
 	}
 }
 
-// A session leaves no descriptor and no memory behind: not after its end, nor if the agent refuses it or has other memory than it says.
+// A session leaves no descriptor and no memory behind, neither after its end, nor if the agent
+// refuses it or its memory differs from the announced one.
 func TestSessionsLeaveNothing(t *testing.T) {
 	layout := agentproto.LayoutOf(8, 4096)
 	mem, file, err := agentproto.NewMemory(layout)

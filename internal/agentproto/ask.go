@@ -4,7 +4,8 @@ package agentproto
 
 import "fmt"
 
-// AskLen is the length of an ASK, and of the first message of its answer. AnswerPart bounds the others.
+// AskLen is the length of an ASK, and of the first message of its answer. AnswerPart limits the
+// length of the others.
 const (
 	AskLen     = 16
 	AnswerPart = 32 << 10
@@ -21,7 +22,7 @@ func ParseAsk(b []byte) error {
 	return nil
 }
 
-// MarshalTold returns the first message of the answer to an ASK, before a text of a number of bytes.
+// MarshalTold returns the first message of the answer to an ASK; a text of n bytes follows.
 func MarshalTold(bytes int) []byte {
 	b := make([]byte, AskLen)
 	order.PutUint32(b, messageMagic)
@@ -29,8 +30,8 @@ func MarshalTold(bytes int) []byte {
 	return b
 }
 
-// ParseTold reads the first message of an answer, and returns the length of the text that follows. The error is a
-// [*RefusedError] if that is what the message is.
+// ParseTold reads the first message of an answer, and returns the length of the text that follows.
+// If the message is a refusal, the error is a [*RefusedError].
 func ParseTold(b []byte) (bytes uint64, err error) {
 	if len(b) == RefusedLen {
 		_, err := ParseAnswer(b)

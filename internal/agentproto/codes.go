@@ -4,7 +4,7 @@ package agentproto
 
 import "fmt"
 
-// Code is why something was refused, failed or ended. It is an error.
+// Code is the reason for a refusal, a failure or an end. It is an error.
 type Code uint32
 
 // The codes of docs/agent.md.
@@ -41,7 +41,7 @@ const (
 	WakeFlood   Code = 67
 )
 
-// Codes are the texts by code.
+// codes has a text for each code.
 var codes = map[Code]string{
 	OK:          "no error",
 	BadHello:    "the first message is no HELLO",

@@ -4,7 +4,7 @@
 // messages of the handshake, entries, completions, and the shared memory with its indices.
 package agentproto
 
-// Version is the only version of the protocol so far.
+// Version is the only version of the protocol.
 const Version = 1
 
 // Sizes in bytes.
@@ -18,7 +18,7 @@ const (
 	StatsLen      = 128
 )
 
-// What HELLO asks for where it leaves a number 0, and what it may ask for.
+// Defaults for zero numbers in HELLO, and their limits.
 const (
 	DefaultEntries     = 256
 	MinEntries         = 8
@@ -32,5 +32,5 @@ const (
 	memoryMagic  = 0x31544741_4152424c
 )
 
-// DefaultSocket is where an agent listens unless it is configured otherwise.
+// DefaultSocket is where an agent listens by default.
 const DefaultSocket = "/run/libra/agent.sock"

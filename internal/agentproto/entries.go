@@ -4,7 +4,7 @@ package agentproto
 
 import "fmt"
 
-// Op is what an entry asks for.
+// Op is the operation of an entry.
 type Op uint8
 
 // The operations.
@@ -21,7 +21,7 @@ const (
 	Sums     Op = 10
 )
 
-// HasRows reports whether entries of an operation have a dimension; those of [Reduce] only with N.
+// HasRows reports whether entries of an operation have a dimension; [Reduce] only if N is not 0.
 func (o Op) HasRows() bool { return uses[o].rows }
 
 // Entry is a request. Offsets count from the beginning of the buffer area.
@@ -50,7 +50,7 @@ func (e *Entry) Put(b *[EntryLen]byte) {
 	order.PutUint64(b[56:], e.Step)
 }
 
-// fields are those that an operation uses.
+// fields are the fields that an operation uses.
 type fields struct{ rows, batch, keys, sums, step, stats bool }
 
 var uses = map[Op]fields{
@@ -98,7 +98,7 @@ func ParseEntry(b *[EntryLen]byte, bufferBytes uint64) (e Entry, err error) {
 		return e, bad("step", e.Step)
 	}
 	keyBytes := uint64(e.N) * 8
-	valueBytes := uint64(e.N) * uint64(e.Dim) // scalars: below 2^64
+	valueBytes := uint64(e.N) * uint64(e.Dim) // scalars are below 2^64
 	if valueBytes > bufferBytes/4 {
 		return e, bad("n", uint64(e.N))
 	}
@@ -138,7 +138,7 @@ type Completion struct {
 	Acknowledged, Refused, Unknown uint32
 }
 
-// Peer is whom a failure is about.
+// Peer is the other end that a failure concerns.
 type Peer uint8
 
 // The peers.

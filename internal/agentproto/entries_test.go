@@ -20,10 +20,10 @@ var fieldsOf = map[string]func(e *Entry, to uint64){
 	"step":   func(e *Entry, to uint64) { e.Step = to },
 }
 
-// area is the bytes of the buffers that entries in tests name.
+// area is the size of the buffer area in tests.
 const area = 4096
 
-// parse reads an entry as the agent does, and compares it with what was written.
+// parse reads an entry as the agent does, and compares it with the written one.
 func parse(t *testing.T, e Entry) error {
 	t.Helper()
 	var b [EntryLen]byte
@@ -80,11 +80,11 @@ func TestEntriesHaveTheirFields(t *testing.T) {
 	}
 }
 
-// What an entry names lies in the buffer area, to the last byte, and at a multiple of 8.
+// Arrays of an entry must be in the buffer area, to the last byte, and at a multiple of 8.
 func TestEntriesStayInTheirArea(t *testing.T) {
 	for _, c := range []struct {
 		e    Entry
-		want string // the field that is refused
+		want string // the refused field
 	}{
 		{Entry{Op: Push, N: 64, Keys: area - 512}, ""},
 		{Entry{Op: Push, N: 64, Keys: area - 504}, "keys 3592"},
@@ -92,7 +92,7 @@ func TestEntriesStayInTheirArea(t *testing.T) {
 		{Entry{Op: Push, Keys: area}, ""},
 		{Entry{Op: Push, Keys: area + 8}, "keys 4104"},
 		{Entry{Op: Push, N: 513}, "keys 0"},
-		{Entry{Op: Push, N: 1 << 31, Batch: 1}, ""}, // the keys are elsewhere
+		{Entry{Op: Push, N: 1 << 31, Batch: 1}, ""}, // the keys are in a batch
 		{Entry{Op: Push, N: 16, Dim: 4, Values: area - 256}, ""},
 		{Entry{Op: Push, N: 16, Dim: 4, Values: area - 248}, "values 3848"},
 		{Entry{Op: Push, N: 16, Dim: 4, Values: 12}, "values 12"},
@@ -116,7 +116,7 @@ func TestEntriesStayInTheirArea(t *testing.T) {
 	}
 }
 
-// Each code has a text, and a number that is none says so.
+// Each code has a text, and an unknown number gets one, too.
 func TestCodesHaveTexts(t *testing.T) {
 	if got := Code(1000).Error(); got != "code 1000" {
 		t.Errorf("an unknown code is %q", got)

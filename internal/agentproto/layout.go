@@ -19,7 +19,7 @@ func LayoutOf(entries uint32, bufferBytes uint64) Layout {
 
 func pages(n uint64) uint64 { return (n + pageSize - 1) &^ (pageSize - 1) }
 
-// EndedError is why an agent has ended a session.
+// EndedError is the reason why an agent has ended a session.
 type EndedError struct {
 	Code Code
 	Text string

@@ -7,14 +7,14 @@ import "fmt"
 const (
 	// LearnLen is the length of a LEARN.
 	LearnLen = 128
-	// MaxCounters bounds what a LEARN may ask for: some 32 MB.
+	// MaxCounters is the largest number of counters of a LEARN: about 32 MB.
 	MaxCounters = 1 << 19
 )
 
 // Learn asks an agent to count the keys that the clients of a job push.
 type Learn struct {
 	Counters uint32 // 1 to MaxCounters
-	Job      string // "" is the only one
+	Job      string // "" if there is only one
 }
 
 // Marshal returns the message. The error names a text that is too long.
@@ -29,7 +29,7 @@ func (l *Learn) Marshal() ([]byte, error) {
 	return b, nil
 }
 
-// ParseLearn reads a message. The error wraps the code with which it is refused.
+// ParseLearn reads a message. The error wraps the code of the refusal.
 func ParseLearn(b []byte) (l Learn, err error) {
 	if len(b) != LearnLen || order.Uint32(b) != messageMagic || !zero(b[8:64]) {
 		return l, BadHello

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Header is the beginning of the shared memory. Of each word only one side is the writer,
-// except those about sleep.
+// Header is the beginning of the shared memory. Each word has only one writer, except those about
+// sleep.
 type Header struct {
 	magic        uint64
 	_            [56]byte
@@ -28,8 +28,8 @@ type Header struct {
 	endText      [512]byte
 }
 
-// word has a cache line of its own. Go's atomic operations are sequentially consistent: a store, and
-// a load of another word after it, need no fence between them.
+// word has its own cache line. Go's atomic operations are sequentially consistent: a store, and a
+// load of another word after it, need no fence between them.
 type word struct {
 	atomic.Uint32
 	_ [60]byte
@@ -42,7 +42,7 @@ type Memory struct {
 	mem    []byte
 }
 
-// NewMemory makes the memory of a session and returns it with its sealed memfd.
+// NewMemory creates the memory of a session and returns it with its sealed memfd.
 func NewMemory(l Layout) (*Memory, *os.File, error) {
 	const name = "libra-agent"
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
@@ -64,7 +64,7 @@ func NewMemory(l Layout) (*Memory, *os.File, error) {
 	return m, file, nil
 }
 
-// OpenMemory maps the memory that an agent has made.
+// OpenMemory maps the memory of an agent.
 func OpenMemory(fd int, l Layout) (*Memory, error) {
 	if l != LayoutOf(l.Entries, l.BufferBytes) {
 		return nil, fmt.Errorf("agent: a layout of the shared memory that this program does not know: %+v", l)
@@ -91,7 +91,7 @@ func mapMemory(fd int, l Layout) (*Memory, error) {
 	return &Memory{Header: (*Header)(unsafe.Pointer(&mem[0])), layout: l, mem: mem}, nil
 }
 
-// Close unmaps the memory. Slices of it must not be used any more.
+// Close unmaps the memory. Its slices must no longer be used.
 func (m *Memory) Close() error { return os.NewSyscallError("munmap", unix.Munmap(m.mem)) }
 
 // Entry is a place of the submission ring.
@@ -104,33 +104,33 @@ func (m *Memory) place(ring uint64, index uint32) *[64]byte {
 	return (*[64]byte)(m.mem[ring+uint64(index&(m.layout.Entries-1))*64:])
 }
 
-// Keys are n keys of the buffer area, which has checked offset and length.
+// Keys returns n keys of the buffer area; the caller has checked offset and length.
 func (m *Memory) Keys(at uint64, n int) []uint64 {
 	return unsafe.Slice((*uint64)(m.buffer(at, n, 8)), n)
 }
 
-// Floats are n floats of the buffer area.
+// Floats returns n floats of the buffer area.
 func (m *Memory) Floats(at uint64, n int) []float32 {
 	return unsafe.Slice((*float32)(m.buffer(at, n, 4)), n)
 }
 
-// Words are n 64-bit numbers of the buffer area.
+// Words returns n 64-bit numbers of the buffer area.
 func (m *Memory) Words(at uint64, n int) []uint64 { return m.Keys(at, n) }
 
-// buffer points at n elements of the buffer area. It panics if they leave it.
+// buffer points at n elements of the buffer area. It panics if they are out of range.
 func (m *Memory) buffer(at uint64, n, size int) unsafe.Pointer {
 	area := m.mem[m.layout.Buffers:][:m.layout.BufferBytes]
 	_ = area[at:][: n*size : n*size]
 	return unsafe.Pointer(unsafe.SliceData(area[at:]))
 }
 
-// End writes why a session has ended.
+// End writes the reason why a session has ended.
 func (m *Memory) End(code Code, text string) {
 	putText(m.endText[:], text)
 	m.EndCode.Store(uint32(code))
 }
 
-// Ended returns why the session has ended, nil while it goes on.
+// Ended returns why the session has ended, or nil.
 func (m *Memory) Ended() error {
 	code := Code(m.EndCode.Load())
 	if code == OK {

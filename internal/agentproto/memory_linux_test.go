@@ -16,7 +16,7 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// shared is the memory of a session as the agent and as the client have it.
+// shared is the memory of a session on both sides.
 func shared(t *testing.T, l Layout) (agent, client *Memory, file *os.File) {
 	t.Helper()
 	agent, file, err := NewMemory(l)
@@ -56,7 +56,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// What one side writes the other one reads, each ring around its end, and nothing is in two places.
+// Each side reads what the other has written, each ring wraps at its end, and parts do not overlap.
 func TestMemoryIsShared(t *testing.T) {
 	agent, client, file := shared(t, LayoutOf(8, 4096))
 	for i := range uint32(8) {
@@ -105,7 +105,7 @@ func TestMemoryIsShared(t *testing.T) {
 	}
 }
 
-// A client does not take memory that is not what was announced.
+// A client refuses memory that differs from the announced one.
 func TestOpenMemoryChecks(t *testing.T) {
 	l := LayoutOf(8, 4096)
 	agent, _, file := shared(t, l)
@@ -128,7 +128,7 @@ func TestOpenMemoryChecks(t *testing.T) {
 	}
 }
 
-// The kernel refuses memory: the error names the call, and no descriptor stays.
+// The kernel refuses memory: the error names the call, and no descriptor is left.
 func TestMemoryRefused(t *testing.T) {
 	open := func() int {
 		names, err := os.ReadDir("/proc/self/fd")
@@ -160,7 +160,7 @@ func TestMemoryRefused(t *testing.T) {
 	}
 }
 
-// pair is a connection of which the test has both ends.
+// pair is a connection with both ends in the test.
 func pair(t *testing.T) (agent, client *net.UnixConn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -230,7 +230,7 @@ func TestReceiveAnswer(t *testing.T) {
 	}
 }
 
-// A wake-up is one byte, does not wait for room, and is nothing to a connection that has ended.
+// A wake-up is one byte, does not wait for room, and does nothing on a closed connection.
 func TestWake(t *testing.T) {
 	agent, client := pair(t)
 	who, err := sys.Credentials(client)
@@ -247,10 +247,10 @@ func TestWake(t *testing.T) {
 	if n, err := client.Read(b); n != 1 || err != nil {
 		t.Errorf("a wake-up of %d bytes, %v", n, err)
 	}
-	for range 100_000 { // far more than the socket takes
+	for range 100_000 { // far more than the socket holds
 		Wake(socket)
 	}
-	_ = agent.Close() // the duplicate outlives it
+	_ = agent.Close() // the duplicate stays open
 	Wake(socket)
 	_ = client.Close()
 	Wake(socket)

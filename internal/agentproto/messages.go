@@ -18,11 +18,11 @@ type Hello struct {
 	Oldest, Newest uint16
 	Features       uint64
 	Entries        uint32 // in each ring; 0 means DefaultEntries
-	Dim            uint32 // 0 takes the job's
+	Dim            uint32 // 0 means the job's
 	BufferBytes    uint64 // 0 means DefaultBufferBytes
-	Parties        uint32 // in barriers; 0 takes no part
+	Parties        uint32 // in barriers; 0: no barriers
 	Job, Client    string
-	HotSet         [32]byte // zeros take the job's
+	HotSet         [32]byte // zero means the job's
 }
 
 // Marshal returns the message. The error names a text that is too long.
@@ -49,8 +49,7 @@ func (h *Hello) Marshal() ([]byte, error) {
 	return b, nil
 }
 
-// ParseHello reads a message, and puts in what it leaves to the agent. The error wraps the
-// code with which it is refused.
+// ParseHello reads a message and fills in the defaults. The error wraps the code of the refusal.
 func ParseHello(b []byte) (h Hello, err error) {
 	if len(b) != HelloLen || order.Uint32(b) != messageMagic {
 		return h, BadHello
@@ -82,7 +81,7 @@ func ParseHello(b []byte) (h Hello, err error) {
 	return h, nil
 }
 
-// Welcome is the answer to a client that is admitted.
+// Welcome is the answer to an admitted client.
 type Welcome struct {
 	Version          uint16
 	Job              uint16
@@ -126,17 +125,17 @@ func (w *Welcome) Marshal() []byte {
 	return b
 }
 
-// RefusedError is an agent's answer to a client that is not admitted.
+// RefusedError is an agent's refusal of a client.
 type RefusedError struct {
 	Code           Code
-	Oldest, Newest uint16 // versions that the agent speaks
+	Oldest, Newest uint16 // versions that the agent supports
 	Text           string
 }
 
 func (e *RefusedError) Error() string { return "agent: refused: " + e.Text }
 func (e *RefusedError) Unwrap() error { return e.Code }
 
-// Marshal returns the message. A text that is too long is cut.
+// Marshal returns the message. It truncates a text that is too long.
 func (e *RefusedError) Marshal() []byte {
 	b := make([]byte, RefusedLen)
 	order.PutUint32(b, messageMagic)
@@ -147,7 +146,7 @@ func (e *RefusedError) Marshal() []byte {
 	return b
 }
 
-// ParseAnswer reads the answer to HELLO. The error is a [*RefusedError] if the agent has refused.
+// ParseAnswer reads the answer to HELLO. If the agent has refused, the error is a [*RefusedError].
 func ParseAnswer(b []byte) (*Welcome, error) {
 	if len(b) < 8 || order.Uint32(b) != messageMagic {
 		return nil, fmt.Errorf("agent: an answer of %d bytes is no answer of an agent: is another program listening there?", len(b))
@@ -179,13 +178,13 @@ func ParseAnswer(b []byte) (*Welcome, error) {
 
 func zero(b []byte) bool { return !slices.ContainsFunc(b, func(x byte) bool { return x != 0 }) }
 
-// text reads a padded text, and reports whether it is one.
+// text reads a padded text, and returns whether it is valid.
 func text(b []byte) (string, bool) {
 	s, rest, ok := bytes.Cut(b, []byte{0})
 	return string(s), ok && utf8.Valid(s) && zero(rest)
 }
 
-// putText writes a padded text, cut at the end of a character if it is too long.
+// putText writes a padded text, truncated at the end of a character if it is too long.
 func putText(b []byte, s string) {
 	if len(s) >= len(b) {
 		s = s[:len(b)-1]

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// What is written is read again, at the limits of the texts too.
+// Written messages are read again, also with texts at the limits.
 func TestMessagesRoundTrip(t *testing.T) {
 	hello := Hello{Oldest: 1, Newest: 1, Entries: 8, Dim: 3, BufferBytes: 1, Parties: 4, Job: strings.Repeat("j", 63), Client: strings.Repeat("c", 31), HotSet: [32]byte{1, 31: 2}}
 	b, err := hello.Marshal()
@@ -36,7 +36,7 @@ func TestMessagesRoundTrip(t *testing.T) {
 	if got, err := ParseAnswer(welcome.Marshal()); err != nil || !reflect.DeepEqual(got, welcome) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	refused := &RefusedError{Code: NoJob, Oldest: 1, Newest: 1, Text: strings.Repeat("ä", 300)} // is cut
+	refused := &RefusedError{Code: NoJob, Oldest: 1, Newest: 1, Text: strings.Repeat("ä", 300)} // is truncated
 	_, err = ParseAnswer(refused.Marshal())
 	var got *RefusedError
 	if !errors.As(err, &got) || got.Code != NoJob || got.Text != strings.Repeat("ä", 247) {
@@ -51,7 +51,7 @@ func TestMessagesRoundTrip(t *testing.T) {
 	}
 }
 
-// A HELLO that breaks a rule is refused with its code, and one at the limits is not.
+// A HELLO that breaks a rule is refused with its code; one at the limits is accepted.
 func TestHelloIsChecked(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(b []byte)
@@ -110,7 +110,7 @@ func fill(b []byte) {
 	}
 }
 
-// Answers that are none are told apart: of another program, and of another version.
+// Invalid answers are distinguished: of another program, and of another version.
 func TestAnswerIsChecked(t *testing.T) {
 	good := (&Welcome{Version: Version}).Marshal()
 	with := func(b []byte, change func(b []byte)) []byte {
@@ -139,7 +139,7 @@ func TestAnswerIsChecked(t *testing.T) {
 	}
 }
 
-// Texts fill their field but for the zero at their end, and are cut between characters.
+// Texts fill their field except for the final zero, and are truncated between characters.
 func TestTextsAreCut(t *testing.T) {
 	for s, want := range map[string]string{"": "", "abc": "abc", "abcd": "abc", "abä": "ab", "aäb": "aä", "日本": "日", "日x": "日"} {
 		b := []byte("....")
@@ -149,7 +149,7 @@ func TestTextsAreCut(t *testing.T) {
 	}
 }
 
-// FuzzHello reads any message: what is accepted is in range, and is what was written.
+// FuzzHello reads any message: an accepted one is in range, and equals the written one.
 func FuzzHello(f *testing.F) {
 	good, err := (&Hello{Oldest: 1, Newest: 1, Job: "clicks", Entries: 16, BufferBytes: 4096}).Marshal()
 	if err != nil {
@@ -171,7 +171,7 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// FuzzEntry reads any entry: what is accepted lies in the buffer area, and is what was written.
+// FuzzEntry reads any entry: an accepted one is in the buffer area, and equals the written one.
 func FuzzEntry(f *testing.F) {
 	for op := range uses {
 		var b [EntryLen]byte
@@ -197,7 +197,7 @@ func FuzzEntry(f *testing.F) {
 		if again != [EntryLen]byte(b) {
 			t.Errorf("%+v is not what was written", e)
 		}
-		// Without the limits of 64 bits: sizes are below 2^70, so floats tell them apart.
+		// Without 64-bit overflow: sizes are below 2^70, and floats can distinguish them.
 		rows := float64(e.N) * float64(e.Dim) * 4
 		if !e.Op.HasRows() {
 			rows = 0
@@ -218,7 +218,7 @@ func FuzzEntry(f *testing.F) {
 	})
 }
 
-// A LEARN is read as it was written; what is no LEARN is refused.
+// A LEARN is read as it was written; other messages are refused.
 func TestLearn(t *testing.T) {
 	for _, want := range []Learn{{Counters: 1}, {Counters: MaxCounters, Job: strings.Repeat("j", 63)}} {
 		b, err := want.Marshal()

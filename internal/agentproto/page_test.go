@@ -23,7 +23,7 @@ func page(t *testing.T) string {
 	return string(text)
 }
 
-// section is the part of the page under a heading, up to the next one.
+// section returns the part of the page under a heading, up to the next one.
 func section(t *testing.T, heading string) string {
 	t.Helper()
 	_, text, ok := strings.Cut(page(t), "\n"+heading)
@@ -34,7 +34,7 @@ func section(t *testing.T, heading string) string {
 	return before
 }
 
-// The codes of the page are the codes here, text by text.
+// The codes of the page equal the codes here, text by text.
 func TestPageHasTheCodes(t *testing.T) {
 	rows := regexp.MustCompile(`(?m)^\| (\d+) \| [A-Z_]+ \| [^|]*\| ([^|]+) \|$`).FindAllStringSubmatch(section(t, "## Codes"), -1)
 	if len(rows) != len(codes) {
@@ -49,7 +49,7 @@ func TestPageHasTheCodes(t *testing.T) {
 	}
 }
 
-// The words of the header are where the page has them.
+// The words of the header are at the page's offsets.
 func TestPageHasTheWords(t *testing.T) {
 	var h Header
 	for name, offset := range map[string]uintptr{
@@ -66,8 +66,8 @@ func TestPageHasTheWords(t *testing.T) {
 	}
 }
 
-// Each field of a message stands at the bytes that the page gives it: a number is written with
-// a value of its own, and is looked for there.
+// Each field of a message is at the bytes that the page gives: a number is written with a distinct
+// value, which the test looks up there.
 func TestPageHasTheFields(t *testing.T) {
 	hello := Hello{Oldest: 1, Newest: 7, Features: 3, Entries: 4, Dim: 5, BufferBytes: 6, Parties: 8}
 	h, err := hello.Marshal()

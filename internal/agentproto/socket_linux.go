@@ -13,8 +13,8 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// Wake sends a wake-up without waiting. If the socket takes no more, or its other end is closed,
-// there is nothing to be done about it here.
+// Wake sends a wake-up without waiting. If the socket is full, or its other end is closed, it does
+// nothing.
 func Wake(socket int) {
 	_ = sys.SendNow(socket, wakeUp[:])
 }

@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// fullDisk has room for names, and for no block of contents.
+// fullDisk has room for names, but for no block of contents.
 type fullDisk struct{ OS }
 
-// fullFile keeps a few bytes beside its name, as some file systems do.
+// fullFile stores a few bytes with its name, as some file systems do.
 type fullFile struct {
 	File
 	n int
@@ -32,7 +32,7 @@ func (f *fullFile) Write(b []byte) (int, error) {
 	return f.File.Write(b)
 }
 
-// A full disk is noticed before it is needed, and nothing is left there.
+// A full disk is noticed early, and nothing is left on it.
 func TestPrepareOnAFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := PrepareOn(fullDisk{}, filepath.Join(dir, "x"), suffix); !errors.Is(err, errDisk) {
@@ -43,7 +43,8 @@ func TestPrepareOnAFullDisk(t *testing.T) {
 	}
 }
 
-// Links that lead to links, of which the last leads to no file yet, are followed as far as Linux does.
+// Chains of links, of which the last leads to a file that does not exist yet, are followed as far
+// as Linux does.
 func TestManyLinks(t *testing.T) {
 	dir := t.TempDir()
 	for i := range maxLinks {

@@ -14,19 +14,19 @@ import (
 	"github.com/libra-ina/libra/internal/regular"
 )
 
-// Disk is what replacing a file needs of the operating system. Tests and simulations put
-// one in its place that loses power.
+// Disk is the part of the operating system that replaces a file. Tests and simulations use a disk
+// that loses power.
 type Disk interface {
 	// Resolve follows symbolic links, see [Resolve].
 	Resolve(path string) string
-	// Create makes a file that must not exist.
+	// Create creates a file that must not exist.
 	Create(path string, mode fs.FileMode) (File, error)
 	Rename(from, to string) error
 	Remove(path string) error
 	// SyncDir makes the names in a folder durable.
 	SyncDir(path string) error
-	// Mode returns the permissions of a file, fs.ErrNotExist if there is none, and
-	// [regular.ErrNot] for what is no regular file.
+	// Mode returns the permissions of a file, fs.ErrNotExist if there is none, and [regular.ErrNot]
+	// if it is not a regular file.
 	Mode(path string) (fs.FileMode, error)
 }
 
@@ -37,18 +37,17 @@ type File interface {
 	Chmod(mode fs.FileMode) error
 }
 
-// newFile is the mode of files that did not exist, less the process's umask.
+// newFile is the mode of new files, before the process's umask.
 const newFile = 0o644
 
-// Replace writes a file so that, whenever the process or the machine stops,
-// path is either the old or the new one, whole. The file keeps its permissions; a
-// new one has 0644, less the umask. A symbolic link goes on pointing to it. What is there and
-// no regular file, such as a device, stays; the error wraps [regular.ErrNot].
+// Replace writes a file so that, whenever the process or the machine stops, path is either the
+// complete old file or the complete new one. The file keeps its permissions; a new one has 0644
+// minus the umask. A symbolic link stays, and its target is replaced. Anything but a regular file,
+// such as a device, is not replaced; the error wraps [regular.ErrNot].
 //
-// Until it is whole, the new file has path's name with the suffix. That file must
-// not exist: with a constant suffix, two processes cannot write one file at a
-// time (the error wraps fs.ErrExist), and what a killed one leaves has to be
-// removed, see [Prepare].
+// Until it is complete, the new file has path's name with the suffix. That file must not exist:
+// with a constant suffix, two processes cannot write one file at a time (the error wraps
+// fs.ErrExist), and the file of a killed process has to be removed, see [Prepare].
 func Replace(path, suffix string, write func(io.Writer) error) error {
 	return ReplaceOn(OS{}, path, suffix, write)
 }
@@ -85,8 +84,8 @@ func ReplaceOn(d Disk, path, suffix string, write func(io.Writer) error) (err er
 	return d.SyncDir(filepath.Dir(path))
 }
 
-// keepMode gives a new file the permissions of the one that it replaces, which
-// the umask took part of.
+// keepMode gives a new file the permissions of the replaced one, from which Create has removed the
+// umask.
 func keepMode(d Disk, f File, path string) error {
 	mode, err := d.Mode(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -98,14 +97,13 @@ func keepMode(d Disk, f File, path string) error {
 	return f.Chmod(mode)
 }
 
-// Prepare removes what a killed process left of path with the suffix, and
-// fails if [Replace] cannot write there. Call it only if no other process writes
-// the file.
+// Prepare removes path's temporary file of a killed process, and fails if [Replace] cannot write
+// there. Call it only if no other process writes the file.
 func Prepare(path, suffix string) error {
 	return PrepareOn(OS{}, path, suffix)
 }
 
-// trial is how many bytes Prepare writes: a full disk still takes empty files.
+// trial is the number of bytes that Prepare writes: a full disk still accepts empty files.
 const trial = 4096
 
 // PrepareOn is [Prepare] on a disk.
@@ -126,8 +124,8 @@ func PrepareOn(d Disk, path, suffix string) error {
 	return errors.Join(err, f.Sync(), f.Close(), d.Remove(temporary))
 }
 
-// Resolve follows symbolic links, so that the file is replaced and not the link,
-// also where the file is yet to be made.
+// Resolve follows symbolic links, so that the file is replaced and not the link, even if the file
+// does not exist yet.
 func Resolve(path string) string {
 	for range maxLinks {
 		if real, err := filepath.EvalSymlinks(path); err == nil {
@@ -135,11 +133,11 @@ func Resolve(path string) string {
 		}
 		to, err := os.Readlink(path)
 		if err != nil {
-			return path // no link: the file is missing
+			return path // not a link: the file is missing
 		}
 		if !filepath.IsAbs(to) {
 			way, _ := filepath.Split(path)
-			to = way + to // not joined, which would drop a link together with .. behind it
+			to = way + to // not joined, which would remove a link together with .. after it
 		}
 		way, name := filepath.Split(to)
 		if folder, err := filepath.EvalSymlinks(way); err == nil {
@@ -150,7 +148,7 @@ func Resolve(path string) string {
 	return path
 }
 
-// maxLinks is how many links in a row are followed, as in Linux.
+// maxLinks is the number of links that are followed, as in Linux.
 const maxLinks = 40
 
 // OS is the disk of the operating system.

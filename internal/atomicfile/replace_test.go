@@ -18,10 +18,10 @@ import (
 	"github.com/libra-ina/libra/internal/regular"
 )
 
-// powerDisk is a disk in memory that can lose power: what was not made durable is
-// then gone. Names become durable by syncDir, contents by Sync.
+// powerDisk is a disk in memory that can lose power, and with it everything that is not durable.
+// Names become durable by syncDir, contents by Sync.
 type powerDisk struct {
-	names   map[string]*powerFile // as programs see them
+	names   map[string]*powerFile // visible to programs
 	durable map[string]*powerFile // names that survive
 	left    int                   // operations until the power is lost
 	fail    int                   // the operation that fails, or -1
@@ -145,7 +145,7 @@ func (f *powerFile) Close() error {
 	return err
 }
 
-// newPowerDisk returns a disk with the file dir/x, unless its content is empty.
+// newPowerDisk returns a disk with the file dir/x, or without it if its content is empty.
 func newPowerDisk(content string, mode fs.FileMode) *powerDisk {
 	d := &powerDisk{names: map[string]*powerFile{}, durable: map[string]*powerFile{}, left: -1, fail: -1}
 	if content != "" {
@@ -162,8 +162,8 @@ func writeText(text string) func(io.Writer) error {
 	}
 }
 
-// Whenever the power is lost, the old or the new file is there, whole; when replace
-// has returned, the new one.
+// After a loss of power either the complete old or the complete new file exists; after Replace has
+// returned, the new one.
 func TestReplaceSurvivesPowerLoss(t *testing.T) {
 	for _, old := range []string{"", "the old one"} {
 		for left := 0; ; left++ {
@@ -193,8 +193,8 @@ func TestReplaceSurvivesPowerLoss(t *testing.T) {
 	}
 }
 
-// When an operation fails, the old file stays, no temporary one does, and the error
-// says so.
+// If an operation fails, the old file stays, no temporary one does, and the error names the
+// operation.
 func TestReplaceReportsEveryFailure(t *testing.T) {
 	for fail := 0; ; fail++ {
 		d := newPowerDisk("the old one", 0o640)
@@ -235,7 +235,7 @@ func TestReplaceKeepsTheMode(t *testing.T) {
 	}
 }
 
-// Two processes that write one file do not write one temporary file.
+// Two processes that write one file do not write to the same temporary file.
 func TestReplaceSharesNoTemporaryFile(t *testing.T) {
 	d := newPowerDisk("the old one", 0o640)
 	d.names["dir/x"+suffix] = &powerFile{disk: d, content: []byte("another's")}
@@ -248,8 +248,8 @@ func TestReplaceSharesNoTemporaryFile(t *testing.T) {
 	}
 }
 
-// TestReplaceGoesInOrder pins the order of operations on the disk, and that of two
-// errors: the cause comes first.
+// TestReplaceGoesInOrder checks the order of operations on the disk, and of two errors: the cause
+// comes first.
 func TestReplaceGoesInOrder(t *testing.T) {
 	d := newPowerDisk("the old one", 0o640)
 	if err := ReplaceOn(d, "dir/x", suffix, writeText("new")); err != nil {
@@ -267,8 +267,7 @@ func TestReplaceGoesInOrder(t *testing.T) {
 	}
 }
 
-// TestReplace has a file behind a link, a new one, and a name that cannot be
-// replaced.
+// TestReplace replaces a file behind a link, a new one, and a name that cannot be replaced.
 func TestReplace(t *testing.T) {
 	dir := t.TempDir()
 	path, link := filepath.Join(dir, "x"), filepath.Join(dir, "link")
@@ -298,7 +297,7 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// TestPrepare removes what a killed process left, and nothing else.
+// TestPrepare removes the files of a killed process, and nothing else.
 func TestPrepare(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x")
 	if err := os.WriteFile(path+suffix, []byte("half a fi"), 0o600); err != nil {
@@ -318,8 +317,8 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// Whatever fails when a file is replaced fails before, too, and leaves nothing: a full
-// disk takes an empty file.
+// If replacing a file would fail, Prepare fails, too, and leaves nothing behind: a full disk
+// accepts an empty file.
 func TestPrepareReportsEveryFailure(t *testing.T) {
 	for fail := 0; ; fail++ {
 		d := newPowerDisk("the old one", 0o640)
@@ -341,8 +340,7 @@ func TestPrepareReportsEveryFailure(t *testing.T) {
 	}
 }
 
-// A link to a file that is yet to be made is relative to the folder in which the link
-// is, not to the way there.
+// A link to a file that does not exist yet is relative to the link's folder, not to the path there.
 func TestReplaceBehindALinkToNothingInALinkedFolder(t *testing.T) {
 	for _, link := range []string{"../file", "../../way/../file"} {
 		replaceBehind(t, link)
@@ -361,7 +359,7 @@ func replaceBehind(t *testing.T, link string) {
 	if err := Prepare(path, suffix); err != nil {
 		t.Fatal(err)
 	}
-	// The same name before the file is there and afterwards, for those that lock it.
+	// The same name before the file exists and afterwards, for callers that lock it.
 	before := Resolve(path)
 	if err := Replace(path, suffix, writeText("new")); err != nil {
 		t.Fatal(err)
@@ -377,7 +375,8 @@ func replaceBehind(t *testing.T, link string) {
 	}
 }
 
-// Root may rename a file over a device: /dev/null would be one no more, for all programs of the machine.
+// Root may rename a file over a device: /dev/null would then be lost to all programs of the
+// machine.
 func TestDevicesAndPipesAreNotReplaced(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")

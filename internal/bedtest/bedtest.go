@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bedtest is what tests on test beds share: a bed that goes with its test,
-// skipping where privileges are missing, test binaries that are other processes, and contexts that
-// count what waits for their end.
+// Package bedtest has helpers for tests on test beds: a bed that ends with its test, skipping
+// without privileges, test binaries as other processes, and contexts that count their waiters.
 package bedtest
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// New makes a bed that is closed at the end of the test. Without privileges it skips the test.
+// New makes a bed that is closed at the end of the test. It skips the test without privileges.
 func New(t testing.TB, cfg testbed.Config) *testbed.Bed {
 	t.Helper()
 	bed, err := testbed.New(t.Context(), cfg)
@@ -32,7 +31,7 @@ func New(t testing.TB, cfg testbed.Config) *testbed.Bed {
 	return bed
 }
 
-// Check ends a test where there is an error, or skips it if privileges are missing.
+// Check fails a test on an error, or skips it if privileges are missing.
 func Check(t testing.TB, err error) {
 	t.Helper()
 	SkipDenied(t, err)
@@ -41,7 +40,7 @@ func Check(t testing.TB, err error) {
 	}
 }
 
-// SkipDenied skips a test if the error tells that privileges are missing.
+// SkipDenied skips a test if the error means that privileges are missing.
 func SkipDenied(t testing.TB, err error) {
 	t.Helper()
 	if errors.Is(err, fs.ErrPermission) {
@@ -49,8 +48,8 @@ func SkipDenied(t testing.TB, err error) {
 	}
 }
 
-// RunAs makes the test binary another process if its first argument is a role: it calls run with the others
-// and does not return. TestMain calls it.
+// RunAs runs the test binary as another process if its first argument is a role: it calls run with
+// the other arguments and does not return. TestMain calls it.
 func RunAs(role string, run func(args []string) error) {
 	if len(os.Args) < 2 || os.Args[1] != role {
 		return
@@ -70,7 +69,7 @@ func Processes(t testing.TB, mark string) (found []string) {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		line, err := os.ReadFile(f) // fails where the process has ended
+		line, err := os.ReadFile(f) // fails if the process has ended
 		if args := strings.Split(string(line), "\x00"); err == nil && slices.Contains(args, mark) {
 			found = append(found, strings.Join(args, " "))
 		}
@@ -78,7 +77,8 @@ func Processes(t testing.TB, mark string) (found []string) {
 	return found
 }
 
-// Ended waits until no process has a mark among its arguments: the kernel ends a killed one in its own time.
+// Ended waits until no process has a mark among its arguments: a killed process may take a while to
+// end.
 func Ended(t testing.TB, mark string) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {

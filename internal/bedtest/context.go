@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Context counts what waits for its end. Contexts that are derived from it are among that as long as they last.
+// Context counts what waits for its end, including contexts derived from it as long as they exist.
 type Context struct {
 	context.Context
 	waiting *atomic.Int64
@@ -22,13 +22,13 @@ func NewContext(t testing.TB) Context {
 	return Context{ctx, new(atomic.Int64)}
 }
 
-// Waiting returns how much waits for the context's end.
+// Waiting returns the number of waiters.
 func (c Context) Waiting() int64 { return c.waiting.Load() }
 
-// Value hides that the context is one of package context, which would not ask for AfterFunc.
+// Value hides that the context is one of package context, which would then not call AfterFunc.
 func (Context) Value(any) any { return nil }
 
-// AfterFunc is what package context calls to be told of the end (see [context.AfterFunc]).
+// AfterFunc is called by package context to wait for the end (see [context.AfterFunc]).
 func (c Context) AfterFunc(f func()) (stop func() bool) {
 	c.waiting.Add(1)
 	remove := context.AfterFunc(c.Context, f)

@@ -18,22 +18,21 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// Plane is a data plane that sends frames on. bpf.Aggregator is one.
+// Plane is a data plane that forwards frames, such as bpf.Aggregator.
 type Plane interface {
 	// AddRoute declares that a host is behind an interface.
 	AddRoute(mac [6]byte, iface string) error
-	// RemoveRoute takes that back.
+	// RemoveRoute reverses AddRoute.
 	RemoveRoute(mac [6]byte) error
-	// SetForwarding decides whether frames may be forwarded that come in by an
-	// interface, or leave by it.
+	// SetForwarding allows or forbids forwarding of frames that arrive or leave on an interface.
 	SetForwarding(iface string, on bool) error
 }
 
 const (
-	// Changes are followed at once, but the tables are not read more often
-	// than this, so that others' changes cannot keep a CPU busy.
+	// Changes are followed at once, but the tables are not read more often than this, so that
+	// frequent changes cannot keep a CPU busy.
 	minInterval = 20 * time.Millisecond
-	// Without any change they are read this often, should one have been missed.
+	// Without changes they are read this often, in case one was missed.
 	maxInterval = 10 * time.Second
 )
 
@@ -41,30 +40,28 @@ const (
 type Follower struct {
 	plane     Plane
 	log       *slog.Logger
-	forwards  bool           // whether frames may be forwarded anywhere
+	forwards  bool           // whether any frames may be forwarded
 	names     map[int]string // of the interfaces, by index
-	namespace *sys.Namespace // in which it was made
+	namespace *sys.Namespace // namespace of the follower
 	requests  *nl.NetlinkSocket
 	changes   *nl.NetlinkSocket
 
 	mu    sync.Mutex
-	hosts map[[6]byte]int // how many have asked for each
+	hosts map[[6]byte]int // number of users of each host
 
-	wake chan struct{} // has room for one
+	wake chan struct{} // has room for one signal
 	stop chan struct{}
 	ends sync.WaitGroup
 
-	// What the data plane has been told. They belong to the goroutine that
-	// follows.
+	// The state of the data plane. Used by the goroutine that follows.
 	routes map[[6]byte]string
 	ports  map[string]bool
 	failed string // the last error, which is logged once
 }
 
-// Follow begins to follow the bridge that the interfaces are ports of, in the
-// caller's network namespace. Interfaces that are ports of another one or of none
-// forward nothing, and if forwards is false, no interface does. Errors after the
-// start are logged; what is not known for certain is left to the bridge.
+// Follow starts to follow the bridge of the interfaces, in the caller's network namespace.
+// Interfaces of another bridge, or of none, forward nothing, and if forwards is false, no interface
+// does. Errors after the start are logged; in doubt, frames are left to the bridge.
 func Follow(interfaces []string, plane Plane, forwards bool, log *slog.Logger) (_ *Follower, err error) {
 	f := &Follower{
 		plane: plane, log: log, forwards: forwards, names: make(map[int]string), hosts: make(map[[6]byte]int),
@@ -101,8 +98,8 @@ func Follow(interfaces []string, plane Plane, forwards bool, log *slog.Logger) (
 	return f, nil
 }
 
-// Reach adds a host to those that are followed, until release is called, which
-// may be done more than once.
+// Reach adds a host to the followed ones until release is called, which may be called more than
+// once.
 func (f *Follower) Reach(mac [6]byte) (release func()) {
 	f.count(mac, 1)
 	return sync.OnceFunc(func() { f.count(mac, -1) })
@@ -117,7 +114,7 @@ func (f *Follower) count(mac [6]byte, by int) {
 	f.changed()
 }
 
-// Close ends it. The data plane keeps what it was told last.
+// Close stops following. The data plane keeps its last state.
 func (f *Follower) Close() {
 	close(f.stop)
 	f.changes.Close()
@@ -139,15 +136,15 @@ func (f *Follower) release() {
 func (f *Follower) changed() {
 	select {
 	case f.wake <- struct{}{}:
-	default: // it will look anyway
+	default: // a read is already pending
 	}
 }
 
-// listen wakes the other goroutine when something has changed.
+// listen wakes the other goroutine on changes.
 func (f *Follower) listen() {
 	for {
 		messages, _, err := f.changes.Receive()
-		if err != nil { // some were missed, or this is the end
+		if err != nil { // some messages were missed, or the socket was closed
 			select {
 			case <-f.stop:
 				return
@@ -164,7 +161,7 @@ func (f *Follower) listen() {
 	}
 }
 
-// concerns tells whether a message may change what the data plane has to know.
+// concerns returns whether a message may change the state of the data plane.
 func (f *Follower) concerns(kind uint16, m []byte) bool {
 	switch kind {
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
@@ -179,7 +176,7 @@ func (f *Follower) concerns(kind uint16, m []byte) bool {
 	return true
 }
 
-// follow tells the data plane what has changed.
+// follow updates the data plane after changes.
 func (f *Follower) follow() {
 	if err := f.namespace.Run(f.refreshes); err != nil {
 		f.log.Error("the bridge is not followed: hosts that move are not found", "error", err)
@@ -210,7 +207,7 @@ func (f *Follower) refreshes() error {
 	}
 }
 
-// refresh reads the bridge's state and tells the data plane what is new.
+// refresh reads the bridge's state and updates the data plane.
 func (f *Follower) refresh() error {
 	ports, err := readPorts(f.requests)
 	if err != nil {
@@ -226,8 +223,7 @@ func (f *Follower) refresh() error {
 	return f.tell(f.decide(ports, table, hosts))
 }
 
-// decide returns behind which of the interfaces the hosts are, and which of the
-// interfaces forward.
+// decide returns the interfaces of the hosts, and the interfaces that forward.
 func (f *Follower) decide(ports map[int]port, table []entry, hosts map[[6]byte]int) (map[[6]byte]string, map[string]bool) {
 	bridge := 0
 	for _, index := range slices.Sorted(maps.Keys(f.names)) {
@@ -237,7 +233,7 @@ func (f *Follower) decide(ports map[int]port, table []entry, hosts map[[6]byte]i
 	}
 	forwards := make(map[string]bool)
 	for index := range f.names {
-		if p, ok := ports[index]; ok { // it may have another name now
+		if p, ok := ports[index]; ok { // its name may have changed
 			forwards[p.name] = f.forwards && bridge != 0 && p.bridge == bridge && p.forwards && !ports[bridge].filters
 		}
 	}
@@ -251,8 +247,7 @@ func (f *Follower) decide(ports map[int]port, table []entry, hosts map[[6]byte]i
 	return routes, forwards
 }
 
-// tell tells the data plane what is new. What it refuses is tried again the next
-// time.
+// tell updates the data plane. An update that it refuses is tried again the next time.
 func (f *Follower) tell(routes map[[6]byte]string, forwards map[string]bool) error {
 	var errs []error
 	for name := range f.ports {

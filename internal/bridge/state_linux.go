@@ -21,18 +21,18 @@ const (
 	stateForwarding     = 3  // BR_STATE_FORWARDING
 )
 
-// port is what a bridge knows of an interface.
+// port is the bridge's state of an interface.
 type port struct {
 	name   string
 	bridge int // index of the bridge that it belongs to, 0 for none
-	// forwards tells whether the bridge treats it like any other port: it is
-	// not blocked, isolated or locked.
+	// forwards is set if the bridge treats it like any other port: it is not blocked, isolated or
+	// locked.
 	forwards bool
-	// filters tells whether it is a bridge itself, and sorts frames by VLAN.
+	// filters is set if it is itself a bridge and filters frames by VLAN.
 	filters bool
 }
 
-// entry is a line of a forwarding table: behind which port an address is.
+// entry is an entry of a forwarding table: the port of an address.
 type entry struct {
 	mac    [6]byte
 	port   int
@@ -115,7 +115,7 @@ func (p *port) parseInfo(info []byte) error {
 	})
 }
 
-// readTable reads the forwarding tables of all bridges: where hosts were seen.
+// readTable reads the forwarding tables of all bridges.
 func readTable(s *nl.NetlinkSocket) ([]entry, error) {
 	req := request(s, unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
 	req.AddData(nl.NewIfInfomsg(unix.AF_BRIDGE))
@@ -132,15 +132,15 @@ func readTable(s *nl.NetlinkSocket) ([]entry, error) {
 	return table, nil
 }
 
-// parseEntry reads a message about a neighbour. It is false for those that are
-// not about a host behind a bridge's port.
+// parseEntry reads a message about a neighbour. It returns false if it is not about a host behind a
+// bridge's port.
 func parseEntry(m []byte) (e entry, ok bool) {
 	if len(m) < unix.SizeofNdMsg || m[0] != unix.AF_BRIDGE {
 		return e, false
 	}
 	n, err := netlink.NeighDeserialize(m)
 	if err != nil || len(n.HardwareAddr) != len(e.mac) || n.State&unix.NUD_PERMANENT != 0 || n.Flags&unix.NTF_SELF != 0 {
-		return e, false // permanent are the addresses of the bridge and its ports
+		return e, false // the addresses of the bridge and its ports are permanent
 	}
 	return entry{[6]byte(n.HardwareAddr), n.LinkIndex, n.MasterIndex}, true
 }
@@ -151,7 +151,7 @@ func request(s *nl.NetlinkSocket, kind, flags int) *nl.NetlinkRequest {
 	return req
 }
 
-// dump lists, until nothing has changed meanwhile.
+// dump repeats a listing until nothing has changed in the meantime.
 func dump(req *nl.NetlinkRequest, answer uint16) (messages [][]byte, err error) {
 	for range 5 {
 		messages, err = req.Execute(unix.NETLINK_ROUTE, answer)
@@ -172,7 +172,7 @@ func each(attributes []byte, f func(kind uint16, value []byte) error) error {
 	return err
 }
 
-// number is the value of an integer attribute of one or four bytes.
+// number returns the value of an integer attribute of one or four bytes.
 func number(value []byte) uint32 {
 	switch len(value) {
 	case 1:

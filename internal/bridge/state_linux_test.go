@@ -10,16 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributes serializes what nest adds, as the payload of a message.
+// attributes serializes the attributes that nest adds, as the payload of a message.
 func attributes(nest func(root *nl.RtAttr)) []byte {
 	root := nl.NewRtAttr(0, nil)
 	nest(root)
 	return root.Serialize()[unix.SizeofRtAttr:]
 }
 
-// Not every kernel's bridges know VLANs, so the messages of those that do are
-// written here. The rest of the package is tested on real bridges by
-// internal/node.
+// Not every kernel's bridges support VLANs, so the messages of those that do are written here.
+// internal/node tests the rest of the package on real bridges.
 func TestParsesABridgeThatFiltersVLANs(t *testing.T) {
 	for value, want := range []bool{false, true} {
 		got, err := parsePort(attributes(func(root *nl.RtAttr) {

@@ -33,7 +33,7 @@ func testSource(port uint16) Source {
 	}
 }
 
-// read reads a capture back with gopacket: section, interface, packets.
+// read parses a capture with gopacket: section, interface, packets.
 type readBack struct {
 	comment string
 	intf    pcapgo.NgInterface
@@ -80,8 +80,8 @@ func read(t *testing.T, r io.Reader) readBack {
 	return got
 }
 
-// packetOptions returns the options of each enhanced packet block, by code. It
-// reads by the draft, as gopacket leaves them out.
+// packetOptions returns the options of each enhanced packet block, by code. It parses them by the
+// draft, because gopacket leaves them out.
 func packetOptions(t *testing.T, raw []byte) (all []map[uint16][]byte) {
 	t.Helper()
 	padded := func(n int) int { return (n + 3) &^ 3 }
@@ -108,7 +108,7 @@ func packetOptions(t *testing.T, raw []byte) (all []map[uint16][]byte) {
 	return all
 }
 
-// hotFrame returns a whole frame with one HOT stripe, from one port to another.
+// hotFrame returns a complete frame with one HOT stripe, from one port to another.
 func hotFrame(t *testing.T, from, to uint16, seq uint32) []byte {
 	t.Helper()
 	ip := netip.MustParseAddr("127.0.0.1")
@@ -167,7 +167,7 @@ func TestWriter(t *testing.T) {
 	}
 }
 
-// TestWriterWireshark has tshark read what the writer wrote.
+// TestWriterWireshark reads the writer's output with tshark.
 func TestWriterWireshark(t *testing.T) {
 	tshark, err := exec.LookPath("tshark")
 	if err != nil {
@@ -202,7 +202,7 @@ func TestWriterWireshark(t *testing.T) {
 	}
 }
 
-// failing fails after some bytes, as a full disk does.
+// failing fails after some bytes, like a full disk.
 type failing struct{ room int }
 
 var errFull = errors.New("no space left")
@@ -264,7 +264,7 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// FuzzReadRecord reads what any program may send.
+// FuzzReadRecord reads the output of any program.
 func FuzzReadRecord(f *testing.F) {
 	var b bytes.Buffer
 	if err := writeFrame(&b, link.TappedFrame{Data: make([]byte, 60), Len: 60, Direction: link.Outbound}); err != nil {

@@ -96,7 +96,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestRecordEarlyEnd ends a recording while the link lives on.
+// TestRecordEarlyEnd ends a recording while the link stays open.
 func TestRecordEarlyEnd(t *testing.T) {
 	l := openLoop(t)
 	r, err := Record(filepath.Join(t.TempDir(), "x"), link.TapOf(l.Link), testSource(1))

@@ -8,12 +8,12 @@ import (
 	"github.com/libra-ina/libra/link"
 )
 
-// pace is the time in which frames gather in the queue before they are written.
-// Waking up for every batch would take time from the link on a full machine.
+// pace is how long frames gather in the queue before they are written. Waking up for every batch
+// would take time from the link on a busy machine.
 const pace = time.Millisecond
 
-// pump hands frames to put until the link is closed or stop is, and then what
-// is still in the queue. It calls idle when the queue has run empty.
+// pump passes frames to put until the link is closed or stop is, and then the frames still in the
+// queue. It calls idle when the queue is empty.
 func pump(l *link.Listener, stop <-chan struct{}, put func(link.TappedFrame) error, idle func() error) error {
 	defer l.Close()
 	for {
@@ -38,7 +38,7 @@ func pump(l *link.Listener, stop <-chan struct{}, put func(link.TappedFrame) err
 	}
 }
 
-// drain empties the queue, unless it is told to stop before.
+// drain empties the queue, unless stop is closed before.
 func drain(l *link.Listener, stop <-chan struct{}, put func(link.TappedFrame) error) error {
 	for {
 		select {

@@ -21,8 +21,8 @@ type Recording struct {
 	result Result // valid after done
 }
 
-// Record makes a file, and the folders above it, and writes into it what a link
-// sends and receives from now on. A file of that name is overwritten.
+// Record creates a file, and the folders above it, and writes to it the frames that a link sends
+// and receives from then on. It overwrites an existing file.
 func Record(path string, tap *link.Tap, src Source) (*Recording, error) {
 	if err := sudo.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return nil, fmt.Errorf("capture: %w", err)
@@ -54,8 +54,8 @@ func Record(path string, tap *link.Tap, src Source) (*Recording, error) {
 	return r, nil
 }
 
-// Close ends the recording and reports what made it fail, if anything did. What
-// the link sent and received before is in the file. It must be called once.
+// Close ends the recording and returns its error, if any. The file has all frames that the link
+// sent and received before. It must be called once.
 func (r *Recording) Close() (Result, error) {
 	close(r.stop)
 	if err := <-r.done; err != nil {

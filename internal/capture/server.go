@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// maxSessions bounds the memory of queues.
+	// maxSessions limits the memory of queues.
 	maxSessions = 8
 	// greetLimit is how long either end waits for the other's line.
 	greetLimit = 2 * time.Second
@@ -42,8 +42,8 @@ type Server struct {
 	sessions int
 }
 
-// Serve offers a link for capture until Close. It fails with
-// errors.ErrUnsupported where there are no abstract sockets: outside Linux.
+// Serve offers a link for capture until Close. It fails with errors.ErrUnsupported without abstract
+// sockets: outside Linux.
 func Serve(tap *link.Tap, src Source, log *slog.Logger) (*Server, error) {
 	l, err := listen(src.PID)
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *Server) serve(conn *net.UnixConn) error {
 		return writeLine(conn, answer{Protocol: protocol, Error: fmt.Sprintf("%d captures are running already, which is the limit", maxSessions)})
 	}
 	defer s.dismiss()
-	// It listens before it answers: after the answer no frame is missed.
+	// It listens before it answers, so that no frame is missed after the answer.
 	listener, closed := s.tap.Listen(queueBytes)
 	if closed == nil {
 		defer listener.Close()
@@ -125,7 +125,7 @@ func (s *Server) serve(conn *net.UnixConn) error {
 	return s.stream(conn, in, listener)
 }
 
-// unlimit lets a reader take its time, unless the process is ending.
+// unlimit removes a reader's deadline, unless the process is ending.
 func (s *Server) unlimit(conn *net.UnixConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,7 +134,7 @@ func (s *Server) unlimit(conn *net.UnixConn) {
 	}
 }
 
-// judge returns why a request is refused, if it is.
+// judge returns the refusal of a request, if any.
 func (s *Server) judge(conn *net.UnixConn, req request) (refusal string, denied bool) {
 	uid, _, err := peer(conn)
 	switch me := os.Geteuid(); {
@@ -148,7 +148,7 @@ func (s *Server) judge(conn *net.UnixConn, req request) (refusal string, denied 
 	return "", false
 }
 
-// userName returns a user's name, or the number where it has none.
+// userName returns a user's name, or the number if there is none.
 func userName(uid int) string {
 	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
 		return "user " + u.Username
@@ -172,8 +172,7 @@ func (s *Server) dismiss() {
 	s.sessions--
 }
 
-// stream sends frames until the link is closed, the server is, or the reader
-// closes its end.
+// stream sends frames until the link or the server is closed, or the reader closes its end.
 func (s *Server) stream(conn *net.UnixConn, in io.Reader, listener *link.Listener) error {
 	out := bufio.NewWriterSize(conn, 1<<16)
 	over := make(chan struct{})
@@ -197,8 +196,7 @@ func (s *Server) stream(conn *net.UnixConn, in io.Reader, listener *link.Listene
 	return errors.Join(writeEnd(out, dropped), out.Flush())
 }
 
-// Close ends all captures. It gives those who read slowly a second for what is
-// in their queues.
+// Close ends all captures. It gives slow readers a second to read their queues.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true

@@ -24,8 +24,8 @@ import (
 	"github.com/libra-ina/libra/link"
 )
 
-// unserved waits until no socket listens on this process's name. A thread that is
-// in epoll_wait may hold a closed socket for a moment longer.
+// unserved waits until no socket listens on this process's name. A thread in epoll_wait may hold a
+// closed socket for a moment longer.
 func unserved(t *testing.T) {
 	t.Helper()
 	name := prefix + strconv.Itoa(os.Getpid())
@@ -58,7 +58,7 @@ func attach(t *testing.T) *Session {
 	return s
 }
 
-// saving is a session that is being saved.
+// saving is a session during Save.
 type saving struct {
 	file   bytes.Buffer
 	result Result
@@ -75,7 +75,7 @@ func save(ctx context.Context, s *Session, count uint64) *saving {
 	return v
 }
 
-// wait checks that as many frames were saved as were counted.
+// wait checks that the number of saved frames equals the count.
 func (v *saving) wait(t *testing.T) []uint32 {
 	t.Helper()
 	<-v.done
@@ -86,8 +86,8 @@ func (v *saving) wait(t *testing.T) []uint32 {
 	return sequence(t, got.frames)
 }
 
-// TestSessions captures a link three times at once: until a count, until the
-// reader has enough, and until the link is closed.
+// TestSessions captures a link three times at once: up to a count, until the reader ends it, and
+// until the link is closed.
 func TestSessions(t *testing.T) {
 	l := openLoop(t)
 	s := serve(t, l)
@@ -113,7 +113,7 @@ func TestSessions(t *testing.T) {
 	if seqs := whole.wait(t); len(seqs) != 200 || seqs[199] != 200 || whole.result.Ended {
 		t.Errorf("until the link's end: %d frames, %+v", len(seqs), whole.result)
 	}
-	// The link is closed, but the process has not yet ended.
+	// The link is closed, but the process still runs.
 	if seqs := save(t.Context(), attach(t), 0).wait(t); len(seqs) != 0 {
 		t.Errorf("after the link's end: %v", seqs)
 	}
@@ -142,13 +142,12 @@ func listed(t *testing.T) error {
 	return nil
 }
 
-// TestSlowReader never reads: frames are dropped, the link goes on, and closing
-// does not take long.
+// TestSlowReader never reads: frames are dropped, the link goes on, and closing does not take long.
 func TestSlowReader(t *testing.T) {
 	l := openLoop(t)
 	s := serve(t, l)
 	session := attach(t)
-	// More than the queue, the socket's buffers and the stream's hold.
+	// More than fits the queue, the socket's buffers and the stream's.
 	const frames = 14_000
 	l.send(1, frames, l.Limits().MaxPayload)
 	if err := l.Close(); err != nil {
@@ -164,7 +163,7 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// TestTooManySessions leaves the sessions that there are alone.
+// TestTooManySessions does not affect existing sessions.
 func TestTooManySessions(t *testing.T) {
 	l := openLoop(t)
 	s := serve(t, l)
@@ -179,7 +178,7 @@ func TestTooManySessions(t *testing.T) {
 	}
 }
 
-// asOtherUser runs fn on a thread that belongs to another user.
+// asOtherUser runs fn on a thread of another user.
 func asOtherUser(t *testing.T, fn func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -212,7 +211,7 @@ func TestOtherUser(t *testing.T) {
 	}
 }
 
-// TestImpostor has another process sit on a process's name.
+// TestImpostor lets another process use a process's name.
 func TestImpostor(t *testing.T) {
 	child := exec.Command("sleep", "60")
 	if err := child.Start(); err != nil {
@@ -230,7 +229,7 @@ func TestImpostor(t *testing.T) {
 	if _, err := Attach(child.Process.Pid); !errors.Is(err, ErrNotCapturable) || !strings.Contains(err.Error(), "sleep 60") {
 		t.Errorf("capture of a process whose name another has taken: %v", err)
 	}
-	// A name that is taken cannot be served.
+	// A name in use cannot be served.
 	if _, err := listen(child.Process.Pid); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("a second server: %v", err)
 	}
@@ -248,7 +247,7 @@ func TestAttachErrors(t *testing.T) {
 	}
 }
 
-// TestStrangers says other things than a session does, on either side.
+// TestStrangers sends what a session does not, on either side.
 func TestStrangers(t *testing.T) {
 	l := openLoop(t)
 	s := serve(t, l)
@@ -257,7 +256,7 @@ func TestStrangers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = io.WriteString(conn, says) // the server may hang up in the middle
+		_, _ = io.WriteString(conn, says) // the server may close the connection in the middle
 		_ = conn.CloseWrite()
 		if got, _ := io.ReadAll(conn); len(got) != 0 {
 			t.Errorf("%.20q is answered by %q", says, got)
@@ -277,7 +276,7 @@ func TestStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Now we are the stranger, on the process's own socket.
+	// Now the test is the stranger, on the process's own socket.
 	unserved(t)
 	listener, err := listen(os.Getpid())
 	if err != nil {
@@ -309,7 +308,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestTorn has the process end in the middle of a record: the file is whole.
+// TestTorn ends the process in the middle of a record: the file is complete.
 func TestTorn(t *testing.T) {
 	unserved(t)
 	listener, err := listen(os.Getpid())

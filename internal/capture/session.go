@@ -22,18 +22,16 @@ type Session struct {
 	in   *bufio.Reader
 }
 
-// Result is what a capture got.
+// Result is the summary of a capture.
 type Result struct {
 	Frames  uint64
-	Dropped uint64 // frames that found the queue full
-	// Ended: the process was killed or broke off: what it sent and
-	// received last may be missing.
+	Dropped uint64 // frames that did not fit the queue
+	// set if the process was killed or broke off the capture: its last frames may be missing
 	Ended bool
 }
 
-// Attach begins to capture a process. It fails with [ErrNoProcess],
-// [ErrNotCapturable] or [ErrPermission], or with errors.ErrUnsupported outside
-// Linux.
+// Attach starts to capture a process.
+// It fails with => It fails with
 func Attach(pid int) (*Session, error) {
 	conn, err := dial(pid)
 	if err != nil {
@@ -44,7 +42,7 @@ func Attach(pid int) (*Session, error) {
 		conn.Close()
 		return nil, fmt.Errorf("capture process %d: %w", pid, err)
 	}
-	s.src.PID = pid // which may have another number in its own PID namespace
+	s.src.PID = pid // whose number in its own PID namespace may differ
 	return s, nil
 }
 
@@ -70,18 +68,17 @@ func greet(conn *net.UnixConn, in *bufio.Reader, req request) (Source, error) {
 	return a.Source, nil
 }
 
-// Source says whose frames the session gets.
+// Source describes the session's frames.
 func (s *Session) Source() Source { return s.src }
 
-// Save writes frames as pcapng until ctx ends, the process does, or count frames
-// are written, where 0 is no limit; then it writes the statistics. None of these
-// is an error. It can be called once.
+// Save writes frames as pcapng until ctx or the process ends, or count frames are written (0: no
+// limit); then it writes the statistics. None of these is an error. It can be called once.
 func (s *Session) Save(ctx context.Context, w io.Writer, count uint64) (r Result, err error) {
 	out, err := NewWriter(w, s.src)
 	if err != nil {
 		return r, err
 	}
-	// At the end of ctx the process sends what it has queued and the counts.
+	// When ctx ends, the process sends its queued frames and the counts.
 	unhook := context.AfterFunc(ctx, func() {
 		_ = s.conn.CloseWrite()
 		_ = s.conn.SetReadDeadline(time.Now().Add(greetLimit))
@@ -115,7 +112,7 @@ func (s *Session) copy(out *Writer, r *Result, count uint64) error {
 		if r.Frames == count {
 			return nil
 		}
-		if s.in.Buffered() == 0 { // a reader that follows gets what there is
+		if s.in.Buffered() == 0 { // a reader that follows the file gets the available frames
 			if err := out.Flush(); err != nil {
 				return err
 			}

@@ -38,7 +38,7 @@ func peer(conn *net.UnixConn) (uid, pid int, err error) {
 	return int(cred.Uid), int(cred.Pid), nil
 }
 
-// dial connects to the socket of a process, in its network namespace.
+// dial connects to a process's socket in its network namespace.
 func dial(pid int) (*net.UnixConn, error) {
 	dir := procDir(pid)
 	if _, err := os.Stat(dir); err != nil || pid < 1 {
@@ -46,7 +46,7 @@ func dial(pid int) (*net.UnixConn, error) {
 	}
 	ns, err := sys.OpenNamespace(dir)
 	hidden := errors.Is(err, fs.ErrPermission)
-	if hidden { // it may still be the one that we are in
+	if hidden { // it may still be the caller's own
 		ns, err = sys.OpenNamespace("/proc/self")
 	}
 	if err != nil {
@@ -93,8 +93,7 @@ func notCapturable(pid int) error {
 
 func procDir(pid int) string { return filepath.Join("/proc", strconv.Itoa(pid)) }
 
-// innerPID returns the number that a process has for itself: in a container,
-// that of its PID namespace.
+// innerPID returns the ID of a process in its own PID namespace, for example of a container.
 func innerPID(pid int) string {
 	status, err := os.ReadFile(filepath.Join(procDir(pid), "status"))
 	if err == nil {
@@ -119,7 +118,7 @@ func dialIn(ns *sys.Namespace, name string) (conn *net.UnixConn, err error) {
 	if here == ns.ID() {
 		return net.DialUnix("unix", nil, to)
 	}
-	// Not Do: it takes privileges to come back.
+	// Not Do: returning from the namespace takes privileges.
 	err = ns.Run(func() (err error) {
 		conn, err = net.DialUnix("unix", nil, to)
 		return err
@@ -127,8 +126,8 @@ func dialIn(ns *sys.Namespace, name string) (conn *net.UnixConn, err error) {
 	return conn, err
 }
 
-// List returns the processes that this user can capture, by process ID. Without
-// root's privileges it sees those in its own network namespace.
+// List returns the processes that this user can capture, by process ID. Without root privileges it
+// sees those in its own network namespace.
 func List() ([]Source, error) {
 	all, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -139,7 +138,7 @@ func List() ([]Source, error) {
 	for _, dir := range append([]string{"/proc/self"}, all...) {
 		ns, err := sys.OpenNamespace(dir)
 		if err != nil {
-			continue // gone, or not ours to look at
+			continue // ended, or not accessible
 		}
 		if !seen[ns.ID()] {
 			seen[ns.ID()] = true
@@ -151,7 +150,7 @@ func List() ([]Source, error) {
 	return found, nil
 }
 
-// listIn asks who answers in a network namespace, in which a process is.
+// listIn asks the processes that answer in the network namespace of a process.
 func listIn(ns *sys.Namespace, procDir string) []Source {
 	var found []Source
 	for _, name := range sockets(procDir) {
@@ -170,8 +169,8 @@ func listIn(ns *sys.Namespace, procDir string) []Source {
 	return found
 }
 
-// sockets returns the names of ours that are open in a process's network
-// namespace (proc_pid_net(5): the name is the last field).
+// sockets returns the names of capture sockets in a process's network namespace (proc_pid_net(5):
+// the name is the last field).
 func sockets(procDir string) []string {
 	table, err := os.ReadFile(filepath.Join(procDir, "net", "unix"))
 	if err != nil {

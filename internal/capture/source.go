@@ -10,19 +10,19 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Source says whose frames a capture holds.
+// Source describes the frames of a capture.
 type Source struct {
-	// Process is the process's part in the cluster: "worker 1" or "ps".
+	// Process is the process's role in the cluster: "worker 1" or "ps".
 	Process string `json:"process"`
 	// PID is its process ID as the reader of the capture sees it.
 	PID int `json:"pid"`
 	// Backend is "afxdp" or "udp".
 	Backend string `json:"backend"`
-	// Interface that the frames pass; with the udp backend it may be empty.
+	// Interface of the frames; empty if the udp backend does not know it.
 	Interface string `json:"interface,omitempty"`
 	// Address and port of the link.
 	Address netip.AddrPort `json:"address"`
-	// Rebuilt: headers were built around the payloads of a socket.
+	// Rebuilt means that headers were built around a socket's payloads.
 	Rebuilt bool `json:"rebuilt,omitempty"`
 }
 
@@ -34,8 +34,8 @@ func (s Source) String() string {
 	return fmt.Sprintf("%s (process %d, %s%s, %v)", s.Process, s.PID, s.Backend, on, s.Address)
 }
 
-// comment is the text in the file's section header. It tells a reader who has
-// the file only how to decode it.
+// comment is the text in the file's section header. It tells a reader of the file alone how to
+// decode it.
 func (s Source) comment() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Frames of Libra %v. ", s)

@@ -14,16 +14,16 @@ import (
 	"github.com/libra-ina/libra/link"
 )
 
-// protocol is the version of what the two ends of a capture say to each other:
-// a request and an answer, each a line of JSON, then records up to the end.
+// protocol is the version of the protocol between the ends of a capture: a request and an answer,
+// each a line of JSON, then records up to the end.
 const protocol = 1
 
-// lineLimit bounds a request or an answer.
+// lineLimit limits the length of a request or an answer.
 const lineLimit = 4096
 
 type request struct {
 	Protocol int `json:"protocol"`
-	// Frames asks for frames, too, not only for the source.
+	// Frames requests frames, not only the source.
 	Frames bool `json:"frames"`
 }
 
@@ -63,7 +63,7 @@ const (
 	kindEnd   = 2 // the link was closed, or the reader asked for the end
 )
 
-// errMalformed means that the other end does not speak this protocol.
+// errMalformed means that the other end does not use this protocol.
 var errMalformed = errors.New("malformed record")
 
 func writeFrame(w io.Writer, f link.TappedFrame) error {
@@ -88,8 +88,8 @@ func writeEnd(w io.Writer, dropped uint64) error {
 	return err
 }
 
-// readRecord reads a frame into buf, which has transport.TapSnapLen bytes; or
-// the end, where the frame's Lost counts all that were lost.
+// readRecord reads a frame into buf, which has transport.TapSnapLen bytes; or the end, where the
+// frame's Lost counts all lost frames.
 func readRecord(r io.Reader, buf []byte) (f link.TappedFrame, end bool, err error) {
 	var head [recordLen]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

@@ -17,11 +17,11 @@ import (
 	"github.com/libra-ina/libra/link"
 )
 
-// Writer writes frames as a pcapng section with one Ethernet interface, whose
-// times are in nanoseconds (draft-ietf-opsawg-pcapng).
+// Writer writes frames as a pcapng section with one Ethernet interface and times in nanoseconds
+// (draft-ietf-opsawg-pcapng).
 type Writer struct {
 	buf   *bufio.Writer
-	ng    *pcapgo.NgWriter // has buf as its buffer
+	ng    *pcapgo.NgWriter // uses buf as its buffer
 	start time.Time
 
 	frames, lost  uint64
@@ -30,7 +30,7 @@ type Writer struct {
 
 // NewWriter writes the headers of a capture.
 func NewWriter(w io.Writer, src Source) (*Writer, error) {
-	// Large enough that pcapgo makes no buffer of its own, see bufio.NewWriter.
+	// Large enough that pcapgo does not create another buffer, see bufio.NewWriter.
 	buf := bufio.NewWriterSize(w, 1<<16)
 	ng, err := pcapgo.NewNgWriterInterface(buf, pcapgo.NgInterface{
 		Name:                cmp.Or(src.Interface, src.Address.String()),
@@ -59,8 +59,8 @@ const (
 	optionDropCount = 4
 )
 
-// Write writes one frame: its direction as flags, and what was lost before it
-// as drop count. pcapgo has no options of packets, so the block is written here.
+// Write writes one frame: its direction as flags, and the frames lost before it as drop count.
+// pcapgo does not support packet options, so the block is written here.
 func (w *Writer) Write(f link.TappedFrame) error {
 	w.frames++
 	w.lost += f.Lost
@@ -89,7 +89,7 @@ func (w *Writer) Write(f link.TappedFrame) error {
 	return nil
 }
 
-// Flush hands over what is buffered.
+// Flush writes the buffered data.
 func (w *Writer) Flush() error {
 	if err := w.buf.Flush(); err != nil {
 		return fmt.Errorf("capture: %w", err)
@@ -97,8 +97,8 @@ func (w *Writer) Flush() error {
 	return nil
 }
 
-// Close writes the interface's statistics, of which dropped is the number of all
-// frames that were lost, and flushes. The writer below stays open.
+// Close writes the interface's statistics, with dropped, the number of all lost frames, and
+// flushes. The writer below stays open.
 func (w *Writer) Close(dropped uint64) error {
 	now := time.Now()
 	err := w.ng.WriteInterfaceStats(0, pcapgo.NgInterfaceStatistics{

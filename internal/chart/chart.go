@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chart draws results into SVG files that look the same on every machine: measurements
-// of package bench, studies and learning curves. The caller says what the series and axes are;
-// colours, dashes and places are chosen here.
+// Package chart draws results into SVG files that look the same on every machine: measurements of
+// package bench, studies and learning curves. The caller gives series and axes; the package chooses
+// colours, dashes and places.
 package chart
 
 import (
@@ -36,7 +36,7 @@ const (
 
 // Chart is a picture of results. Its series share one pair of axes.
 type Chart struct {
-	Name   string // of the file, without a suffix
+	Name   string // file name without suffix
 	Title  string
 	X, Y   Axis
 	Legend Corner
@@ -47,14 +47,13 @@ type Chart struct {
 type Axis struct {
 	Label string
 	Log   bool
-	// Names stand at 0, 1, 2 and so on, instead of numbers.
+	// Names label 0, 1, 2 and so on, instead of numbers.
 	Names []string
-	// Ticks are the numbers that are written; nil: as many as look well.
+	// Ticks are the numbers with labels; nil chooses them.
 	Ticks []Tick
-	// Min and Max bound the axis; both 0: what the series take, and 0.
+	// Min and Max limit the axis; if both are 0, it holds the series and 0.
 	Min, Max float64
-	// Room multiplies the maximum, so that the legend or glyphs at the edge have
-	// room; 0 means 1.
+	// Room multiplies the maximum to make room for the legend or for glyphs at the edge; 0 means 1.
 	Room float64
 }
 
@@ -73,7 +72,7 @@ func Ticks[T int | float64](format string, values ...T) []Tick {
 	return ticks
 }
 
-// Corner is the corner of a chart with its legend.
+// Corner is the legend's corner of the chart.
 type Corner int
 
 // The corners.
@@ -94,29 +93,29 @@ const (
 	Bars
 )
 
-// Paper is the colour of what the paper reports. Variants 0 and 1 are drawn as
-// different crosses.
+// Paper is the colour of the paper's results. Variants 0 and 1 are drawn as different crosses.
 const Paper = -1
 
-// Series is what has one entry in the legend.
+// Series is one entry of the legend.
 type Series struct {
 	Name string // empty: no entry
 	Kind Kind
-	// Colour, from 0 on, or Paper. Variant, from 0 on, tells series of a colour
-	// apart by dashes and glyphs, and bars of variant 1 by a lighter tone.
+	// Colour, from 0 on, or Paper. Variant, from 0 on, distinguishes series of a colour by dashes
+	// and glyphs, and bars of variant 1 by a lighter tone.
 	Colour, Variant int
 	Width           float64 // of bars, in units of the X axis
 	Points          []Point
 }
 
-// Point is a point, or a bar from Foot to Y. One with a NaN or an infinity, as training that diverges has, is not drawn.
+// Point is a point, or a bar from Foot to Y. A point with a NaN or an infinity, as of training that
+// diverges, is not drawn.
 type Point struct {
 	X, Y, Foot float64
 	// Low and High are the ends of an error bar; both 0: none.
 	Low, High float64
 }
 
-// Points returns the points of those of all that fit.
+// Points returns the points of those of all that are numbers.
 func Points[T any](all []T, fits func(T) bool, xy func(T) (x, y float64)) (points []Point) {
 	for _, v := range all {
 		if fits(v) {
@@ -130,7 +129,7 @@ func Points[T any](all []T, fits func(T) bool, xy func(T) (x, y float64)) (point
 // beside returns the place of bar i of n that stand side by side around 0, and
 // the width of each.
 func beside(i, n int) (place, width float64) {
-	const group = 0.8 // of the distance between two groups
+	const group = 0.8 // part of the distance between two groups
 	return (float64(i) - float64(n-1)/2) * group / float64(n), 0.9 * group / float64(n)
 }
 
@@ -166,7 +165,7 @@ func AddBars[T any](c *Chart, all []T, group, name func(T) string, parts func(T)
 	}
 }
 
-// indexOf returns the place of a name in a list, to whose end it adds a new one.
+// indexOf returns the index of a name in a list, and appends a new name.
 func indexOf(names *[]string, name string) int {
 	i := slices.Index(*names, name)
 	if i < 0 {
@@ -222,7 +221,7 @@ func (c *Chart) write(path string) error {
 	return sudo.Give(path)
 }
 
-// legendWidth returns the room that a legend takes.
+// legendWidth returns the width of a legend.
 func (c *Chart) legendWidth(p *plot.Plot) vg.Length {
 	var width vg.Length
 	for _, s := range c.Series {
@@ -241,7 +240,7 @@ func (c *Chart) draw() (*plot.Plot, error) {
 	p.Legend.TextStyle.Font.Size = vg.Points(9)
 	p.Legend.Padding = vg.Points(1)
 	p.Legend.Top = c.Legend == TopLeft || c.Legend == TopRight
-	p.Legend.Left = true // names after their marks, where they have room; see write
+	p.Legend.Left = true // names to the right of their marks, if they fit; see write
 	if !c.Y.Log {
 		p.Y.Min = 0
 	}
@@ -275,7 +274,7 @@ func fold(s string, style text.Style, width vg.Length) string {
 	return strings.Join(lines, "\n")
 }
 
-// plainTicks are the usual ones, with numbers as people write them.
+// plainTicks are the default ticks with plain numbers.
 type plainTicks struct{ plot.DefaultTicks }
 
 // Ticks implements [plot.Ticker].
@@ -329,8 +328,7 @@ func (s *Series) addTo(p *plot.Plot) error {
 	return s.addErrorBars(p)
 }
 
-// addPoints adds what stands for the points and returns what stands for the
-// series in the legend.
+// addPoints draws points and returns their series' thumbnail for the legend.
 func (s *Series) addPoints(p *plot.Plot) (thumbs []plot.Thumbnailer, err error) {
 	if s.Kind == Bars {
 		bars, err := s.bars()

@@ -86,7 +86,7 @@ func TestChartNamesItsAxesAndSeries(t *testing.T) {
 // TestChartDrawsEveryPart adds one part at a time.
 func TestChartDrawsEveryPart(t *testing.T) {
 	point := Point{X: 1, Y: 2}
-	c := Chart{ // whose axes stay the same
+	c := Chart{ // with constant axes
 		X: Axis{Min: 0.5, Max: 1.5}, Y: Axis{Min: 0.5, Max: 3},
 		Series: []Series{{Kind: Dots, Points: []Point{point}}},
 	}
@@ -163,8 +163,8 @@ func TestChartThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// A viewer may have no font at all: names are outlines, behind the marks of the legend in each
-// corner, and end inside the picture.
+// A viewer may have no font: names are outlines, beside the marks of the legend in each corner, and
+// end inside the picture.
 func TestNamesAreOutlines(t *testing.T) {
 	at := regexp.MustCompile(`translate\(([\d.]+), [-\d.]+\) scale\(([\d.]+)\)"><title>([^<]*)</title>(?:<use xlink:href="#g\d+" x="([\d.]+)"/>)+`)
 	for _, corner := range []Corner{TopLeft, TopRight, BottomLeft, BottomRight} {
@@ -210,8 +210,8 @@ func TestNamesAreOutlines(t *testing.T) {
 	}
 }
 
-// A long title takes more lines, and each begins and ends inside the picture.
-// Names of logs are names of files, in any script: a picture after minutes of measuring is worth more than a letter.
+// A long title takes more lines, and each begins and ends inside the picture. Names of logs are
+// file names, in any script: a missing letter must not lose a picture after minutes of measuring.
 func TestCharactersThatTheFontLacks(t *testing.T) {
 	name := "数据 & <x> \"q\" \xff😀\x01"
 	texts, _ := drawn(t, Chart{Title: name, Series: []Series{{Name: name, Points: []Point{{X: 1, Y: 1}}}}})
@@ -220,7 +220,7 @@ func TestCharactersThatTheFontLacks(t *testing.T) {
 	}
 }
 
-// Training that diverges has no number for an epoch: the others are drawn.
+// Training that diverges has no number for an epoch: the other points are drawn.
 func TestPointsThatAreNoNumbers(t *testing.T) {
 	good := Point{X: 1, Y: 2}
 	for _, kind := range []Kind{Lines, Dots, Bars} {
@@ -246,7 +246,7 @@ func TestLongTitleIsFolded(t *testing.T) {
 	for line := range strings.SplitSeq(texts, "|") {
 		if strings.Contains(line, "word") {
 			lines = append(lines, line)
-			if len(line) > 110 { // of 12 points, each some 6 wide
+			if len(line) > 110 { // of 12 points, each about 6 wide
 				t.Errorf("%d characters in one line", len(line))
 			}
 		}

@@ -17,15 +17,15 @@ import (
 	plotfont "gonum.org/v1/plot/font"
 )
 
-// em is the size that glyphs are drawn in; texts scale it to theirs.
+// em is the size of glyphs; texts scale it.
 const em = 100
 
-// texts are what vgsvg writes: place, font size and, escaped, the characters.
+// texts match the output of vgsvg: place, font size and, escaped, the characters.
 var texts = regexp.MustCompile(`<text x="([^"]+)" y="([^"]+)" transform="scale\(1, -1\)"\s+style="[^"]*font-size:([0-9.]+)px[^"]*">([^<]*)</text>`)
 
-// outline replaces the texts of a picture by outlines of the font that they were measured in,
-// so that the picture is the same where that font is missing, or any other. Each text stays as
-// the title of its outlines, for those who search or hear it.
+// outline replaces the texts of a picture by outlines of the font that they were measured in, so
+// that the picture does not depend on installed fonts. Each text stays as the title of its
+// outlines, for searches and screen readers.
 func outline(svg []byte) ([]byte, error) {
 	face := plotfont.DefaultCache.Lookup(plotfont.Font{Typeface: "Liberation", Variant: "Sans"}, em)
 	o := outliner{font: face.Face, drawn: map[sfnt.GlyphIndex]bool{}}
@@ -42,10 +42,10 @@ func outline(svg []byte) ([]byte, error) {
 			err = fmt.Errorf("text %q: %w", line, e)
 		}
 		var title bytes.Buffer
-		_ = xml.EscapeText(&title, []byte(line)) // without bytes that no XML may hold, as names of files can; a buffer takes all
+		_ = xml.EscapeText(&title, []byte(line)) // without bytes that XML does not allow, which file names may have; a buffer accepts all
 		return fmt.Appendf(nil, "<g transform=\"scale(1, -1) translate(%s, %s) scale(%.4g)\"><title>%s</title>%s</g>", m[1], m[2], size/em, &title, glyphs)
 	})
-	// The glyphs stand behind the opening tag, in front of what uses them.
+	// The glyphs follow the opening tag, before their uses.
 	begin := bytes.Index(svg, []byte("<g "))
 	if begin < 0 || err != nil {
 		return svg, err
@@ -61,8 +61,8 @@ type outliner struct {
 	glyphs []byte
 }
 
-// line returns what places the glyphs of a text beside each other. A character that the font lacks
-// is its glyph 0, a box.
+// line returns the placement of a text's glyphs. A character that the font lacks is its glyph 0, a
+// box.
 func (o *outliner) line(text string) (uses []byte, err error) {
 	var x fixed.Int26_6
 	for _, r := range text {

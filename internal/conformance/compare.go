@@ -13,12 +13,11 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 )
 
-// Device is a data plane that can be given frames one at a time.
+// Device is a data plane that processes frames one at a time.
 type Device interface {
 	aggregator.Plane
-	// ProcessFrom is [aggregator.Model.ProcessFrom]. The port of a Forward is -1
-	// if the device does not tell. The job of a Broadcast is not compared: the
-	// answer says it.
+	// ProcessFrom is [aggregator.Model.ProcessFrom]. The port of a Forward is -1 if the device does
+	// not report it. The job of a Broadcast is not compared: the answer contains it.
 	ProcessFrom(port int, frame, reply []byte) (v aggregator.Verdict, n int, err error)
 }
 
@@ -36,17 +35,17 @@ func (d modelDevice) ProcessFrom(port int, frame, reply []byte) (v aggregator.Ve
 type Pair struct {
 	Device Device
 	Model  *aggregator.Model
-	// Jobs are the jobs that both run; nil means [Jobs].
+	// Jobs are the jobs of both; nil means [Jobs].
 	Jobs []aggregator.JobConfig
 
 	got, want [aggregator.MaxReply]byte
 }
 
-// Process is ProcessFrom port 0.
+// Process is ProcessFrom with port 0.
 func (p *Pair) Process(frame []byte) (aggregator.Verdict, error) { return p.ProcessFrom(0, frame) }
 
-// ProcessFrom gives a frame that came in by a port to both. It returns the
-// verdict, or an error that tells how the device differs.
+// ProcessFrom gives a frame from a port to both. It returns the verdict, or an error that describes
+// the difference.
 func (p *Pair) ProcessFrom(port int, frame []byte) (aggregator.Verdict, error) {
 	want, wantLen := p.Model.ProcessFrom(port, frame, p.want[:])
 	got, gotLen, err := p.Device.ProcessFrom(port, frame, p.got[:])
@@ -66,8 +65,8 @@ func (p *Pair) ProcessFrom(port int, frame []byte) (aggregator.Verdict, error) {
 	return want, nil
 }
 
-// Harvest swaps the banks of a job in both, compares the frozen ones and clears
-// them. Of a job with rounds, which has no harvest, both must say so.
+// Harvest swaps the banks of a job in both, compares the frozen ones and clears them. For a job
+// with rounds, which has no harvest, both must return that error.
 func (p *Pair) Harvest(job uint16) error {
 	got, gotErr := p.Device.Swap(job)
 	want, wantErr := p.Model.Swap(job)
@@ -102,7 +101,7 @@ func (p *Pair) jobs() []aggregator.JobConfig {
 	return p.Jobs
 }
 
-// CompareCounters compares all counters of both. All jobs of [Setup] must run.
+// CompareCounters compares all counters of both. All jobs of [Setup] must be running.
 func (p *Pair) CompareCounters() error {
 	for _, j := range p.jobs() {
 		job := fmt.Sprintf("job %d", j.ID)
@@ -137,9 +136,8 @@ func same[T any](p *Pair, whose string, read func(aggregator.Plane) (T, error)) 
 	return nil
 }
 
-// Run sends n random frames through both, with harvests, and with jobs and
-// senders that come and go in between. Both must be set up with [Setup]. It
-// returns the number of frames by verdict.
+// Run sends n random frames through both, with harvests, and with starts and ends of jobs and
+// senders in between. Both must be set up with [Setup]. It returns the number of frames by verdict.
 func (p *Pair) Run(seed uint64, n int) (map[aggregator.Action]int, error) {
 	const round = 1000
 	g := NewGenerator(seed, p.jobs()...)
@@ -167,21 +165,21 @@ func (p *Pair) Run(seed uint64, n int) (map[aggregator.Action]int, error) {
 	return verdicts, p.CompareCounters()
 }
 
-// disturb does something to a job between two frames.
+// disturb changes a job between two frames.
 func (p *Pair) disturb(g *Generator) error {
 	if err := p.CompareCounters(); err != nil {
 		return err
 	}
 	k := g.rng.IntN(len(g.jobs))
 	job := g.jobs[k]
-	switch g.rng.IntN(32) { // what is not a harvest waits for the kernel, so it is rare
+	switch g.rng.IntN(32) { // all but harvests wait for the kernel, so they are rare
 	case 0:
 		return p.restart(g, k)
 	case 1, 2, 3, 4:
 		if err := p.readmit(g, k, g.rng.IntN(Senders)); err != nil {
 			return err
 		}
-		if job.Workers > 0 { // the sender is gone for good, and with it the rounds
+		if job.Workers > 0 { // the sender cannot return, which stops the rounds
 			return p.restart(g, k)
 		}
 		return nil
@@ -189,7 +187,7 @@ func (p *Pair) disturb(g *Generator) error {
 	return p.Harvest(job.ID)
 }
 
-// restart ends one of Jobs and starts it anew.
+// restart ends one of Jobs and starts it again.
 func (p *Pair) restart(g *Generator, k int) error {
 	g.restart(k)
 	for _, plane := range []aggregator.Plane{p.Device, p.Model} {
@@ -203,8 +201,7 @@ func (p *Pair) restart(g *Generator, k int) error {
 	return nil
 }
 
-// readmit withdraws a sender's admission and admits it again, which a job with
-// rounds must refuse.
+// readmit removes a sender and admits it again, which a job with rounds must refuse.
 func (p *Pair) readmit(g *Generator, k, i int) error {
 	g.readmit(k, i)
 	job, s := g.jobs[k], g.senders[k][i]

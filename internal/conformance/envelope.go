@@ -9,7 +9,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// readdress changes who sends or receives.
+// readdress changes sender or receiver.
 func (g *Generator) readdress(src, dst wire.Endpoint) (_, _ wire.Endpoint) {
 	switch g.rng.IntN(8) {
 	case 0:
@@ -33,7 +33,7 @@ func (g *Generator) readdress(src, dst wire.Endpoint) (_, _ wire.Endpoint) {
 	return src, dst
 }
 
-// seal writes the frame of a payload into the generator's buffer.
+// seal writes a frame with the payload to the generator's buffer.
 func (g *Generator) seal(src, dst wire.Endpoint, payload []byte) []byte {
 	e, err := wire.NewEnvelope(src, dst)
 	if err != nil {
@@ -54,8 +54,7 @@ func (g *Generator) tag(frame []byte) []byte {
 	return frame
 }
 
-// damage changes a sealed frame without regard for its checksums. The headers
-// come before offset 46.
+// damage changes a sealed frame and keeps its checksums. The headers come before offset 46.
 func (g *Generator) damage(frame []byte) []byte {
 	const headers = 46
 	switch g.rng.IntN(11) {
@@ -73,13 +72,13 @@ func (g *Generator) damage(frame []byte) []byte {
 			g.buf[i] = byte(g.rng.Uint32())
 		}
 		frame = g.buf[:n]
-	case 6: // an IPv4 header field, and the checksum that belongs to it
+	case 6: // an IPv4 header field, and the header checksum
 		at := 14 + g.rng.IntN(20)
 		if len(frame) >= 34 {
 			frame[at] ^= 1 << g.rng.IntN(8)
 			fixIPv4(frame)
 		}
-	case 7: // no UDP checksum, or the other zero
+	case 7: // no UDP checksum, or the other representation of zero
 		if len(frame) >= 42 {
 			binary.BigEndian.PutUint16(frame[40:], -uint16(g.rng.IntN(2)))
 		}
@@ -93,8 +92,8 @@ func (g *Generator) damage(frame []byte) []byte {
 	return frame
 }
 
-// trail makes an untagged frame's UDP datagram end before the IP packet does. What
-// trails is not zero, and often one more stripe, which no receiver may add.
+// trail makes an untagged frame's UDP datagram end before the IP packet. The trailing bytes are not
+// zero, and often one more stripe, which no receiver may add.
 func (g *Generator) trail(frame []byte) []byte {
 	if len(frame) < wire.EnvelopeLen || isTagged(frame) {
 		return frame
@@ -112,8 +111,8 @@ func (g *Generator) trail(frame []byte) []byte {
 	return frame
 }
 
-// zeroChecksum chooses the source port of an untagged, sealed frame so that the UDP
-// checksum computes to 0, and writes that, where 0xffff belongs: 0 is no checksum.
+// zeroChecksum chooses the source port of an untagged, sealed frame so that the UDP checksum is 0,
+// and writes 0 instead of 0xffff: 0 means no checksum.
 func zeroChecksum(frame []byte) {
 	if len(frame) < wire.EnvelopeLen || isTagged(frame) {
 		return
@@ -124,8 +123,8 @@ func zeroChecksum(frame []byte) {
 	binary.BigEndian.PutUint16(check, 0)
 }
 
-// PartialChecksum gives an untagged frame the UDP checksum that Linux writes if a
-// network card is to complete it: the sum of the pseudo header.
+// PartialChecksum gives an untagged frame the UDP checksum that Linux leaves for a network card to
+// complete: the sum of the pseudo header.
 func PartialChecksum(frame []byte) {
 	if len(frame) < wire.EnvelopeLen || isTagged(frame) {
 		return

@@ -9,18 +9,17 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Generator makes random frames for the jobs and senders of [Setup]: mostly
-// valid ones, repetitions, and frames that are wrong in every way that a
-// receiver must notice. The same seed makes the same frames.
+// Generator makes random frames for the jobs and senders of [Setup]: mostly valid ones,
+// repetitions, and frames with every fault that a receiver must detect. The same seed gives the
+// same frames.
 //
-// It does not see the answers. In jobs with rounds, senders contribute in random
-// order, so that rounds become complete by and by and many contributions come
-// too early.
+// It does not see the answers. In jobs with rounds, senders contribute in random order, so that
+// rounds complete slowly and many contributions are too early.
 type Generator struct {
 	rng     *rand.Rand
-	jobs    []aggregator.JobConfig             // complete, in their present epochs
-	senders [][Senders]aggregator.SenderConfig // by job, as they are admitted now
-	epochs  []uint16                           // by job: of the next admission
+	jobs    []aggregator.JobConfig             // complete, in their current epochs
+	senders [][Senders]aggregator.SenderConfig // by job, as currently admitted
+	epochs  []uint16                           // of the next admission, by job
 	flows   map[flow]*history
 	scales  []negotiation // by job
 	ports   *rand.Rand
@@ -28,8 +27,8 @@ type Generator struct {
 	buf     [4096]byte
 }
 
-// longest is the length of the longest frames that a generator makes: an XDP program in
-// native mode sees no longer ones as a whole, neither in a test run nor on a veth pair.
+// longest is the length of the longest frames of a generator: an XDP program in native mode sees
+// longer ones only in part, both in a test run and on a veth pair.
 const longest = 3500 + 14
 
 // oddPort is the UDP port of the last sender of every job. The others have the
@@ -38,7 +37,7 @@ const oddPort = 40_000
 
 type flow struct{ job, sender int }
 
-// history remembers payloads, to repeat them.
+// history is the number of payloads kept for repetition.
 type history struct {
 	next     uint32
 	payloads [][]byte
@@ -46,8 +45,7 @@ type history struct {
 
 const remembered = 64
 
-// NewGenerator returns a generator of the frames that belong to a seed, for some
-// jobs or, if none are given, for [Jobs].
+// NewGenerator returns a generator for a seed and some jobs, or, without jobs, for [Jobs].
 func NewGenerator(seed uint64, jobs ...aggregator.JobConfig) *Generator {
 	if len(jobs) == 0 {
 		jobs = Jobs
@@ -68,8 +66,8 @@ func NewGenerator(seed uint64, jobs ...aggregator.JobConfig) *Generator {
 	return g
 }
 
-// restart makes one of Jobs, by its index, a new one, with the next epochs. Frames
-// of old epochs go on to arrive now and then.
+// restart restarts one of Jobs, by its index, with the next epochs. Frames of old epochs still
+// arrive sometimes.
 func (g *Generator) restart(job int) {
 	g.jobs[job].Epoch = g.epochs[job]
 	if g.jobs[job].Workers > 0 {
@@ -81,8 +79,8 @@ func (g *Generator) restart(job int) {
 	g.scales[job] = negotiation{}
 }
 
-// readmit begins another admission of a sender of one of Jobs: its numbers start
-// over, in the next epoch, or in a job with rounds in the job's.
+// readmit starts a new admission of a sender of one of Jobs: its numbers start again, in the next
+// epoch, or in the job's epoch if it has rounds.
 func (g *Generator) readmit(job, sender int) {
 	g.history(flow{job, sender}).next = wire.FirstSeq
 	s := Sender(sender)
@@ -97,7 +95,7 @@ func (g *Generator) readmit(job, sender int) {
 	g.senders[job][sender] = s
 }
 
-// source returns from where the frames of a flow come.
+// source returns the sender's endpoint of a flow's frames.
 func (g *Generator) source(f flow) wire.Endpoint {
 	e := Host(f.sender)
 	if p := g.senders[f.job][f.sender].Port; p != 0 {
@@ -145,13 +143,12 @@ func (g *Generator) Frame() []byte {
 	return frame
 }
 
-// Port returns the port by which the last frame of Frame came in: 0 or 1.
+// Port returns the ingress port of Frame's last frame: 0 or 1.
 func (g *Generator) Port() int { return g.port }
 
-// Valid returns the next new HOT frame of a sender to one of Jobs, by its index,
-// without anything wrong. The frames of a job with rounds go to one group of
-// slots after the other, and are refused if the other senders do not keep pace.
-// It is valid until the next call.
+// Valid returns the next new HOT frame of a sender to one of Jobs, by its index, without faults.
+// The frames of a job with rounds go to one group of slots after the other, and are refused unless
+// the other senders keep pace. It is valid until the next call.
 func (g *Generator) Valid(job, sender int) []byte {
 	f := flow{job, sender}
 	h := g.history(f)
@@ -187,7 +184,7 @@ func (g *Generator) payload(f flow) []byte {
 	switch {
 	case g.oneIn(50): // lost frames, up to two windows
 		h.next += g.rng.Uint32N(2 * 2 * wire.DefaultWindow)
-	case g.oneIn(5000): // far ahead: the numbers wrap in time
+	case g.oneIn(5000): // far ahead, so that the numbers wrap in time
 		h.next += g.rng.Uint32N(1 << 31)
 	}
 	p := g.fresh(f, h.next)

@@ -10,8 +10,8 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 )
 
-// TestManagement calls everything in [aggregator.Plane] on a data plane without
-// jobs, above all what must fail, and closes it.
+// TestManagement calls all methods of [aggregator.Plane] on a data plane without jobs, especially
+// those that must fail, and closes it.
 func TestManagement(t *testing.T, p aggregator.Plane) {
 	t.Helper()
 	want := func(err, target error) {
@@ -121,7 +121,7 @@ func TestPlaces(t *testing.T, p aggregator.Plane) {
 		{ID: 6, Mode: aggregator.Sync, Workers: 2, Slots: 30},
 		{ID: 7, Mode: aggregator.Combine, Arithmetic: aggregator.Fixed, Workers: 2, Slots: 30},
 	} {
-		for range 2 { // RemoveJob gives the places back
+		for range 2 { // RemoveJob frees the places
 			want(p.AddJob(job), nil)
 			stranger := Sender(0)
 			stranger.Epoch = 1

@@ -9,8 +9,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// hot returns a new HOT payload that its job takes, except that sums may
-// overflow.
+// hot returns a new HOT payload that its job accepts, except that sums may overflow.
 func (g *Generator) hot(f flow, seq uint32) []byte {
 	job := g.jobs[f.job]
 	h := g.header(f, seq)
@@ -80,8 +79,8 @@ func groups(job aggregator.JobConfig) int {
 	return (job.Slots + n - 1) / n
 }
 
-// numbers returns a source of the numbers of one frame: mostly gradients, and now
-// and then numbers that vanish, or whose sums leave the range.
+// numbers returns a source of the numbers of one frame: mostly gradients, and sometimes numbers
+// that round to zero, or whose sums are out of range.
 func (g *Generator) numbers(job aggregator.JobConfig) func() uint32 {
 	switch job.Arithmetic {
 	case aggregator.Fixed:
@@ -97,7 +96,7 @@ func (g *Generator) numbers(job aggregator.JobConfig) func() uint32 {
 	return func() uint32 { return math.Float32bits(magnitude * float32(g.rng.NormFloat64())) }
 }
 
-// magnitude returns how large the values of a frame are in exact arithmetic.
+// magnitude returns the magnitude of a frame's values in exact arithmetic.
 func (g *Generator) magnitude(exp int) float32 {
 	switch g.rng.IntN(12) {
 	case 0:

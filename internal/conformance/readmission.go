@@ -9,10 +9,10 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// TestReadmission admits a sender twice to a job on a device without jobs. The
-// second incarnation counts its frames from the first number, as the first did; a
-// late frame of the first one is refused, whatever its number, and a frame of the
-// second is never taken for a repetition of one of the first.
+// TestReadmission admits a sender twice to a job on a device without jobs. The second incarnation
+// counts its frames from the first number, as the first did; a late frame of the first one is
+// refused, whatever its number, and a frame of the second is never treated as a repetition of the
+// first's.
 func TestReadmission(t *testing.T, d Device) {
 	t.Helper()
 	job := aggregator.JobConfig{ID: 5, Epoch: 2, Slots: 1}
@@ -52,7 +52,7 @@ func TestReadmission(t *testing.T, d Device) {
 			t.Errorf("%s: answered with %+v, %v; want %v", what, h, err, want)
 		}
 	}
-	const first, second = 65535, 0 // epochs follow each other round the end of their range
+	const first, second = 65535, 0 // epochs wrap at the end of their range
 	admit(first)
 	push("first incarnation", first, 1, 1, wire.TypeAck)
 	push("first incarnation", first, 2, 2, wire.TypeAck)

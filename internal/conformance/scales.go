@@ -4,15 +4,14 @@ package conformance
 
 import "github.com/libra-ina/libra/wire"
 
-// negotiation is the iteration that a job's senders report for, to the
-// generator's knowledge: it takes no harmed frame for a report, and so it is not
-// ahead of a receiver, and catches up with it.
+// negotiation is the iteration of a job's senders as the generator knows it: a damaged frame is no
+// report, so it is never ahead of a receiver, and catches up with it.
 type negotiation struct {
 	iteration uint32
 	reported  [Senders]bool
 }
 
-// scale returns a SCALE payload, most often for the present iteration.
+// scale returns a SCALE payload, most often for the current iteration.
 func (g *Generator) scale(f flow, seq uint32) []byte {
 	r := wire.ScaleReport{Iteration: g.scales[f.job].iteration, Exponent: uint8(g.rng.IntN(wire.InfiniteExponent))}
 	if g.oneIn(3) {

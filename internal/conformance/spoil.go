@@ -10,13 +10,13 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// odd floats: every class, and the neighbours of the limits.
+// Unusual floats: every class, and the neighbours of the limits.
 var oddBits = []uint32{
 	0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001, 0xffffffff, 0x7f7fffff, 0xff7fffff,
 	0, 0x80000000, 1, 0x80000001, 0x007fffff, 0x00800000, 0x80800000, 0x3f800000,
 }
 
-// spoil returns a copy of a payload that is wrong in one place, mostly.
+// spoil returns a copy of a payload, in most cases with one fault.
 func (g *Generator) spoil(payload []byte) []byte {
 	p := append([]byte(nil), payload...)
 	switch {
@@ -74,8 +74,7 @@ func (g *Generator) spoilScale(p []byte) []byte {
 	return p
 }
 
-// spoilShape spoils which lanes a HOT payload uses: what matters to a job with
-// rounds.
+// spoilShape spoils the set of lanes of a HOT payload, which matters to a job with rounds.
 func (g *Generator) spoilShape(p []byte) []byte {
 	stripes := (len(p) - wire.HeaderLen) / wire.StripeLen
 	head, s := wire.StripeAt(p, 0), wire.StripeAt(p, g.rng.IntN(stripes))

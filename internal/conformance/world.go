@@ -15,14 +15,13 @@ var Aggregator = wire.Endpoint{
 	MAC: [6]byte{2, 0x4c, 0x42, 0, 0, 0xfe}, IP: netip.AddrFrom4([4]byte{10, 76, 66, 254}), Port: wire.DefaultPort,
 }
 
-// Route is where a host is.
+// Route is the port of a host.
 type Route struct {
 	Host wire.Endpoint
 	Port int
 }
 
-// Routes are those that a test adds to compare forwarding: sender 2 is behind
-// another port than the other senders.
+// Routes are the routes for tests of forwarding: sender 2 is not behind the other senders' port.
 var Routes = []Route{{Host(0), 0}, {Host(1), 0}, {Host(2), 1}}
 
 // Host returns the endpoint of host i < 250. Hosts 0 to Senders-1 are senders.
@@ -37,9 +36,9 @@ func Host(i int) wire.Endpoint {
 // Senders is the number of senders of every job.
 const Senders = 3
 
-// Jobs are the jobs that Setup starts: each mode with each arithmetic, few and
-// many slots and stripes, every set of layouts, coarse and fine units, whole and partial last
-// groups. No two have the same epoch, so that none takes frames of another.
+// Jobs are the jobs that Setup starts: each mode with each arithmetic, few and many slots and
+// stripes, every set of layouts, coarse and fine units, whole and partial last groups. No two have
+// the same epoch, so that none accepts frames of another.
 var Jobs = []aggregator.JobConfig{
 	{ID: 0, Epoch: 0, Mode: aggregator.Combine, Exp: -46, Slots: 1000},
 	{ID: 3, Epoch: 7, Mode: aggregator.FetchAdd, Exp: -46, Slots: aggregator.MaxSlots},
@@ -59,8 +58,8 @@ var Jobs = []aggregator.JobConfig{
 	{ID: 243, Epoch: 11_000, Mode: aggregator.Sync, Exp: -46, Workers: Senders, Slots: 2*550 + 240, MaxStripes: wire.MaxStripes},
 }
 
-// Setup starts jobs, or if none are given all [Jobs], and admits all senders as a
-// new [Generator] has them.
+// Setup starts jobs, or without any all [Jobs], and admits all senders as a new [Generator]
+// expects.
 func Setup(p aggregator.Plane, jobs ...aggregator.JobConfig) error {
 	g := NewGenerator(0, jobs...)
 	for k := range g.jobs {
@@ -86,8 +85,7 @@ func StartJob(p aggregator.Plane, j aggregator.JobConfig) error {
 	return nil
 }
 
-// Start starts one of Jobs, by its index, and admits its senders as the generator
-// has them.
+// Start starts one of Jobs, by its index, and admits its senders as the generator expects.
 func (g *Generator) Start(p aggregator.Plane, k int) error {
 	if err := p.AddJob(g.jobs[k]); err != nil {
 		return err
@@ -100,7 +98,7 @@ func (g *Generator) Start(p aggregator.Plane, k int) error {
 	return nil
 }
 
-// Sender returns how sender i < Senders is admitted to a job of epoch 0.
+// Sender returns the configuration of sender i < Senders for a job of epoch 0.
 func Sender(i int) aggregator.SenderConfig {
 	h := Host(i)
 	return aggregator.SenderConfig{ID: senderID(i), MAC: h.MAC, IP: h.IP}
@@ -108,9 +106,8 @@ func Sender(i int) aggregator.SenderConfig {
 
 func senderID(i int) uint16 { return [Senders]uint16{1, 21845, 65535}[i] }
 
-// Repair gives an untagged IPv4 frame the lengths and checksums that its size
-// and payload demand, so that a fuzzer gets past them. Other frames stay as
-// they are.
+// Repair gives an untagged IPv4 frame the lengths and checksums of its size and payload, so that a
+// fuzzer gets past these checks. It does not change other frames.
 func Repair(frame []byte) {
 	if len(frame) < wire.EnvelopeLen || frame[12] != 0x08 || frame[13] != 0 {
 		return

@@ -26,8 +26,8 @@ const (
 	DefaultLateDelay = 1500
 )
 
-// Config is how often faults happen. Probabilities are in [0, 1); the zero
-// value lets every frame pass.
+// Config is the frequency of faults. Probabilities are in [0, 1); the zero value lets every frame
+// pass.
 type Config struct {
 	// Drop is the probability that a frame is lost.
 	Drop float64
@@ -37,11 +37,11 @@ type Config struct {
 	// Reorder is the probability that up to Delay later frames overtake a
 	// frame.
 	Reorder float64
-	// Late is the probability that a second copy of a frame follows LateDelay
-	// frames later, when the first is forgotten.
+	// Late is the probability that a second copy of a frame follows LateDelay frames later, when
+	// the receiver has forgotten the first.
 	Late float64
 
-	// Delay bounds how many later frames overtake one; 0 means DefaultDelay.
+	// Delay is the most later frames that overtake one; 0 means DefaultDelay.
 	Delay int
 	// LateDelay is the delay of very late copies; 0 means DefaultLateDelay.
 	LateDelay int
@@ -49,7 +49,7 @@ type Config struct {
 	Seed uint64
 }
 
-// Validate names the first field whose value is not allowed.
+// Validate names the first field with an invalid value.
 func (c Config) Validate() error {
 	for _, p := range []struct {
 		name  string
@@ -69,7 +69,7 @@ func (c Config) Validate() error {
 type Stats struct {
 	Frames     uint64 // frames that entered
 	Dropped    uint64
-	Duplicated uint64 // second copies made, very late ones included
+	Duplicated uint64 // second copies, including very late ones
 	Reordered  uint64
 }
 
@@ -87,13 +87,12 @@ type Line[T any] struct {
 	cfg   Config
 	clone func(T) T
 	rng   *rand.Rand
-	held  []held[T] // the first due first
+	held  []held[T] // the earliest first
 	stats Stats
 }
 
-// NewLine returns a line. Direction tells the two directions of a path apart,
-// so that they do not meet the same faults in step. A frame that is held back
-// is kept as clone's copy of it.
+// NewLine returns a line. direction distinguishes the two directions of a path, so that their
+// faults differ. A delayed frame is kept as clone's copy of it.
 func NewLine[T any](cfg Config, direction uint64, clone func(T) T) (*Line[T], error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -103,13 +102,12 @@ func NewLine[T any](cfg Config, direction uint64, clone func(T) T) (*Line[T], er
 	return &Line[T]{cfg: cfg, clone: clone, rng: rand.New(rand.NewPCG(cfg.Seed, direction))}, nil
 }
 
-// Pass sends one frame into the line and calls deliver for every frame that
-// comes out of it now: x itself, unless it is lost or held back, and earlier
-// frames whose delay ends here.
+// Pass sends one frame into the line and calls deliver for every frame that leaves it now: x
+// itself, unless it is lost or delayed, and earlier frames whose delay ends.
 func (l *Line[T]) Pass(x T, deliver func(T)) {
 	l.stats.Frames++
-	// Always the same number of draws, so that one probability does not
-	// change which frames the others hit.
+	// Always the same number of draws, so that one probability does not affect the frames of other
+	// faults.
 	drop := l.rng.Float64() < l.cfg.Drop
 	duplicate := l.rng.Float64() < l.cfg.Duplicate
 	reorder := l.rng.Float64() < l.cfg.Reorder
@@ -135,25 +133,25 @@ func (l *Line[T]) Pass(x T, deliver func(T)) {
 	l.release(l.stats.Frames, deliver)
 }
 
-// Flush delivers every frame that is held back.
+// Flush delivers all delayed frames.
 func (l *Line[T]) Flush(deliver func(T)) { l.release(math.MaxUint64, deliver) }
 
-// Stats returns what the line did so far.
+// Stats returns the line's counts so far.
 func (l *Line[T]) Stats() Stats { return l.stats }
 
 type held[T any] struct {
 	frame T
-	due   uint64 // in frames that entered the line
+	due   uint64 // counted in frames that entered the line
 }
 
-// hold keeps a copy of a frame, behind those that are due at the same time.
+// hold keeps a copy of a frame, after those that are due at the same time.
 func (l *Line[T]) hold(x T, delay uint64) {
 	due := l.stats.Frames + delay
 	at, _ := slices.BinarySearchFunc(l.held, due+1, func(h held[T], due uint64) int { return cmp.Compare(h.due, due) })
 	l.held = slices.Insert(l.held, at, held[T]{l.clone(x), due})
 }
 
-// release delivers what is due until a time.
+// release delivers the frames due by a time.
 func (l *Line[T]) release(until uint64, deliver func(T)) {
 	n := 0
 	for ; n < len(l.held) && l.held[n].due <= until; n++ {

@@ -58,8 +58,8 @@ func TestNoFaultsIsIdentity(t *testing.T) {
 	}
 }
 
-// TestEachFrame compares what comes out with what the line counts for each frame: how
-// many copies there are, and how many frames overtake each.
+// TestEachFrame compares output and counts of the line for each frame: its number of copies, and
+// the frames that overtake each.
 func TestEachFrame(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := rapid.Float64Range(0, 0.5)
@@ -88,7 +88,7 @@ func TestEachFrame(t *testing.T) {
 				rt.Fatalf("%v come out with frame %d, of %+v", out, i, after)
 			}
 		}
-		for i, d := range delays[:n-cfg.LateDelay-1] { // of the others some are held back
+		for i, d := range delays[:n-cfg.LateDelay-1] { // some of the others are delayed
 			c := counted[i]
 			var at, late, held int
 			for _, d := range d {
@@ -128,14 +128,14 @@ func TestEachFrame(t *testing.T) {
 			{"reordered", s.Reordered, kept * cfg.Reorder},
 			{"duplicated", s.Duplicated, kept * (cfg.Duplicate + cfg.Late)},
 		} {
-			if got := float64(rate.count) / n; math.Abs(got-rate.want) > 0.2 { // six standard deviations and more
+			if got := float64(rate.count) / n; math.Abs(got-rate.want) > 0.2 { // at least six standard deviations
 				rt.Errorf("%g of the frames are %s, want %g", got, rate.name, rate.want)
 			}
 		}
 	})
 }
 
-// TestFlushKeepsTheOrder holds copies back that are all due after the same delay.
+// TestFlushKeepsTheOrder delays copies that are all due after the same delay.
 func TestFlushKeepsTheOrder(t *testing.T) {
 	l, err := NewLine(Config{Late: 0.9, LateDelay: 100}, 0, func(x int) int { return x })
 	if err != nil {
@@ -180,8 +180,8 @@ func TestValidateNamesTheField(t *testing.T) {
 	}
 }
 
-// A fault happens if its draw is below its probability, and each fault has a draw of its
-// own for each frame.
+// A fault happens if its draw is below its probability, and each fault has its own draw for each
+// frame.
 func TestProbabilitiesAreBounds(t *testing.T) {
 	const seed, direction = 7, 3
 	rng := rand.New(rand.NewPCG(seed, direction))
@@ -205,8 +205,7 @@ func TestProbabilitiesAreBounds(t *testing.T) {
 	}
 }
 
-// The decisions of a seed stay the same from version to version, with the delays that
-// are meant where there are none in the configuration.
+// The decisions of a seed stay the same from version to version, with the default delays.
 func TestDecisionsOfASeed(t *testing.T) {
 	cfg := Config{Drop: 0.1, Duplicate: 0.2, Reorder: 0.2, Late: 0.1, Delay: 4, LateDelay: 9, Seed: 7}
 	got, _ := run(t, cfg, 1, 24)
@@ -222,7 +221,7 @@ func TestDecisionsOfASeed(t *testing.T) {
 	}
 }
 
-// A frame that was delivered is not kept.
+// A delivered frame is not kept.
 func TestDeliveredFramesAreGone(t *testing.T) {
 	l, err := NewLine(Config{Late: 0.9, LateDelay: 5}, 0, func(x *int) *int { y := *x; return &y })
 	if err != nil {

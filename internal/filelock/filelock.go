@@ -5,5 +5,5 @@ package filelock
 
 import "errors"
 
-// ErrLocked means that another holder has a file.
+// ErrLocked means that another holder has locked a file.
 var ErrLocked = errors.New("another process has it")

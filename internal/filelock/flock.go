@@ -15,12 +15,11 @@ import (
 	"github.com/libra-ina/libra/internal/regular"
 )
 
-// Lock takes path for its holder alone, among all that call Lock with the suffix: the
-// error wraps [ErrLocked] while another one has it. The lock is that of a file with
-// path's name and the suffix, because [atomicfile.Replace] puts another file in the
-// place of path's. Unlock removes that file. Another
-// user may have put a link or a pipe in its place: that stays, and the error wraps [regular.ErrNot]. A process that ends has no lock any more; one
-// that is stopped keeps it.
+// Lock locks path exclusively among all callers of Lock with the suffix: while another one holds
+// it, the error wraps [ErrLocked]. It locks a file with path's name and the suffix, because
+// [atomicfile.Replace] replaces path itself. Unlock removes that file. If another user has created
+// a link or a pipe of that name, it stays, and the error wraps [regular.ErrNot]. The lock ends with
+// its process; a stopped process keeps it.
 func Lock(path, suffix string) (unlock func() error, err error) {
 	path = atomicfile.Resolve(path)
 	name := path + suffix
@@ -47,7 +46,7 @@ func Lock(path, suffix string) (unlock func() error, err error) {
 	}
 }
 
-// open opens a lock's file, or makes it.
+// open opens or creates a lock's file.
 func open(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o644)
 	info, unknown := os.Lstat(name)
@@ -64,11 +63,10 @@ func open(name string) (*os.File, error) {
 	return nil, &fs.PathError{Op: "lock", Path: name, Err: fmt.Errorf("%w (%s): remove it", regular.ErrNot, what)}
 }
 
-// errRemoved means that the last holder of a lock has removed its file since it was
-// opened.
+// errRemoved means that the last holder of a lock has removed the file since it was opened.
 var errRemoved = errors.New("the file has another name, or none")
 
-// isAt returns nil if a file still has a name, and errRemoved if not.
+// isAt returns nil if a name still refers to the file, and errRemoved if not.
 func isAt(f *os.File, name string) error {
 	own, err := f.Stat()
 	if err != nil {
@@ -81,15 +79,15 @@ func isAt(f *os.File, name string) error {
 	return err
 }
 
-// writeHolder notes in a lock's file whose it is, for messages. The lock is good
-// without, for example if the disk is full.
+// writeHolder writes the holder to a lock's file, for messages. The lock is valid without, for
+// example if the disk is full.
 func writeHolder(f *os.File) {
 	if f.Truncate(0) == nil {
 		_, _ = fmt.Fprintf(f, "%d\n", os.Getpid())
 	}
 }
 
-// holder reads what writeHolder wrote; "" if there is nothing yet.
+// holder reads the text of writeHolder; "" if there is none yet.
 func holder(f *os.File) string {
 	var pid int
 	if _, err := fmt.Fscan(f, &pid); err != nil {

@@ -23,7 +23,7 @@ func TestLockHasOneHolder(t *testing.T) {
 	if err := os.Symlink(path, link); err != nil {
 		t.Fatal(err)
 	}
-	// What a killed process left does not count.
+	// The file of a killed process does not lock.
 	if err := os.WriteFile(path+".lock", []byte("123456789\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,8 @@ func TestLockHasOneHolder(t *testing.T) {
 	}
 }
 
-// What is no file of a lock's own is left as it is: a link to another file, one that leads nowhere, a pipe, a folder.
+// Anything that is not a lock's own file stays: a link to another file, a dangling one, a pipe, a
+// folder.
 func TestLockTakesNoOtherFile(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -75,7 +76,7 @@ func TestLockTakesNoOtherFile(t *testing.T) {
 	}
 }
 
-// Its file comes and goes with the lock, and yet there is one holder at a time.
+// The file is created and removed with the lock, and yet there is one holder at a time.
 func TestLockWhileItsFileComesAndGoes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	var (

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// A lock's file may be empty for a moment, or for want of space: then the holder has no
+// A lock's file may be empty for a moment, or because the disk is full: then the holder has no
 // name.
 func TestLockOfANamelessHolder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
@@ -31,8 +31,8 @@ func TestLockOfANamelessHolder(t *testing.T) {
 	}
 }
 
-// A file whose name was given to another, or to none, is not at it; of a closed one,
-// that is not known.
+// isAt detects that a file's name refers to another file or to none; of a closed file it is not
+// known.
 func TestIsAt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	open := func() *os.File {

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// lockFor names, for a process of TestLockEndsWithItsProcess, the file to lock.
+// lockFor names the file that a process of TestLockEndsWithItsProcess locks.
 const lockFor = "LIBRA_TEST_LOCK"
 
 func TestMain(m *testing.M) {
@@ -23,13 +23,13 @@ func TestMain(m *testing.M) {
 		unlock, err := Lock(path, ".lock")
 		fmt.Println(err)
 		_, _ = io.Copy(io.Discard, os.Stdin) // until it is killed
-		fmt.Println(unlock())                // not before: a file that nothing refers to is closed
+		fmt.Println(unlock())                // only now: a file without references is closed
 		return
 	}
 	os.Exit(m.Run())
 }
 
-// The lock of a killed process is free, though its file stays.
+// The lock of a killed process is free, even though its file stays.
 func TestLockEndsWithItsProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	other := exec.Command(os.Args[0])
@@ -55,7 +55,7 @@ func TestLockEndsWithItsProcess(t *testing.T) {
 	if err := other.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = other.Wait() // that it was killed
+	_ = other.Wait() // the error is that it was killed
 	if _, err := os.Stat(path + ".lock"); err != nil {
 		t.Errorf("the file that it left: %v", err)
 	}

@@ -4,7 +4,7 @@
 
 package filelock
 
-// Lock does nothing here: there are no locks that end with their process.
+// Lock does nothing: this system has no locks that end with their process.
 func Lock(string, string) (unlock func() error, err error) {
 	return func() error { return nil }, nil
 }

@@ -14,13 +14,12 @@ import (
 	"github.com/libra-ina/libra/internal/refuse"
 )
 
-// A file that cannot be locked, or of which the kernel does not tell what it is, is
-// not taken for one that is locked.
+// A file that cannot be locked or examined is not reported as locked.
 func TestLockMeetsErrors(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("refusing system calls needs root")
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it closes files
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // garbage collection closes files
 	path := filepath.Join(t.TempDir(), "file")
 	for name, number := range map[string]uintptr{"flock": unix.SYS_FLOCK, "fstat": unix.SYS_FSTAT, "stat": unix.SYS_NEWFSTATAT} {
 		before := refuse.CountDescriptors(t)

@@ -51,12 +51,11 @@ func (f Format) FromBits(bits uint32) (int64, error) {
 	if e == 0xff {
 		return 0, ErrNotFinite
 	}
-	// The 24-bit significand sits at the top of 64 bits; what is left is one
-	// right shift, whose last step rounds. It shifts everything out of zero, of
-	// subnormals, which are below half a unit of any format, and of what else is
-	// that small.
+	// The 24-bit significand is at the top of 64 bits; one right shift remains, whose last step
+	// rounds. It yields 0 for zero, for subnormals, which are below half a unit of any format, and
+	// for other numbers that small.
 	t := uint64(bits&0x7fffff|0x800000) << 40
-	shift := 189 + f.Exp - e // one less than the distance
+	shift := 189 + f.Exp - e // the shift except for the last step
 	if shift < 0 {
 		return 0, ErrRange
 	}
@@ -75,33 +74,34 @@ func (f Format) ToFloat32(n int64) float32 {
 	return float32(n) * float32(math.Ldexp(1, f.Exp))
 }
 
-// SplitParts is how many float32 a number is split into at most: of its 63 bits, each has 24.
+// SplitParts is the maximum number of float32 parts of a number: 24 of its 63 bits each.
 const SplitParts = 3
 
-// Split writes float32 into parts that FromFloat32 converts exactly, and that add up to n units exactly, and
-// returns how many: one at least. The first has the highest 24 bits of |n|, and so on, all have the sign of n. So
-// no sum of some of them is farther from 0 than n. It returns false if n is math.MinInt64, which is beyond
-// what FromFloat32 converts.
+// Split writes float32 into parts that FromFloat32 converts exactly, and that add up to n units
+// exactly, and returns their number, at least one. The first has the highest 24 bits of |n|, and so
+// on; all have the sign of n, so that no partial sum is farther from 0 than n. It returns false if
+// n is math.MinInt64, which is out of FromFloat32's range.
 func (f Format) Split(n int64, parts *[SplitParts]float32) (int, bool) {
 	sign := n >> 63
 	size := n ^ sign - sign
 	unit := math.Float64frombits(uint64(1023+f.Exp)<<52 | uint64(sign)<<63)
-	// A float64 holds 53 bits. Of a larger number the last 11 wait until the first 24 are gone.
+	// A float64 holds 53 bits. The last 11 bits of a larger number are added after the first 24 are
+	// subtracted.
 	last := (1<<53 - 1 - size) >> 63 & (1<<11 - 1)
 	x := float64(size &^ last)
 	high := first24(x)
 	x = x - high + float64(size&last)
 	middle := first24(x)
 	low := x - middle
-	// Without branches: how many parts there are is hard to predict.
+	// Without branches: the number of parts is hard to predict.
 	parts[0], parts[1], parts[2] = float32(high*unit), float32(middle*unit), float32(low*unit)
 	return 1 + notZero(x) + notZero(low), n != math.MinInt64
 }
 
-// first24 returns x without what is below its highest 24 bits.
+// first24 returns x with only its highest 24 bits.
 func first24(x float64) float64 { return math.Float64frombits(math.Float64bits(x) &^ (1<<29 - 1)) }
 
-// notZero returns 1, and 0 for 0.
+// notZero returns 1 if x is not 0, else 0.
 func notZero(x float64) int {
 	n := math.Float64bits(x)
 	return int((n | -n) >> 63)

@@ -46,8 +46,8 @@ func checkFromBits(t interface{ Fatalf(string, ...any) }, exp int, bits uint32) 
 	}
 }
 
-// TestFromBitsMatchesBigArithmetic draws the size of the result, so that values
-// that round, fit and overflow are all frequent.
+// TestFromBitsMatchesBigArithmetic draws the size of the result, so that values that round to zero,
+// fit or overflow are all frequent.
 func TestFromBitsMatchesBigArithmetic(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		exp := rapid.IntRange(MinExp, MaxExp).Draw(t, "exp")
@@ -58,9 +58,8 @@ func TestFromBitsMatchesBigArithmetic(t *testing.T) {
 	})
 }
 
-// TestFromBitsAtTheEdges tries, in every format, each exponent of a float32 with
-// the significands around ties: half a unit, the same less or more one bit, and
-// the ends of the range.
+// TestFromBitsAtTheEdges tries, in every format, each exponent of a float32 with the significands
+// around ties: half a unit, one bit less or more, and the ends of the range.
 func TestFromBitsAtTheEdges(t *testing.T) {
 	for exp := MinExp; exp <= MaxExp; exp++ {
 		for e := range uint32(256) {
@@ -91,7 +90,7 @@ func TestNewFormat(t *testing.T) {
 	}
 }
 
-// TestDefaultFormat holds the range and the error that DefaultExp promises.
+// TestDefaultFormat checks the documented range and error of DefaultExp.
 func TestDefaultFormat(t *testing.T) {
 	f := Format{DefaultExp}
 	below := math.Nextafter32(1<<17, 0)
@@ -114,7 +113,7 @@ func TestDefaultFormat(t *testing.T) {
 func TestToFloat32IsNearest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		exp := rapid.IntRange(MinExp, MaxExp).Draw(t, "exp")
-		// All sizes alike; drawn uniformly, an integer below 2^24 would be rare.
+		// All sizes are equally likely; drawn uniformly, an integer below 2^24 would be rare.
 		n := rapid.Int64().Draw(t, "n") >> rapid.IntRange(0, 63).Draw(t, "shift")
 		v := new(big.Float).SetPrec(400).SetInt64(n)
 		v.SetMantExp(v, exp)

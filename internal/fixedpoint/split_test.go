@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// checkSplit holds a split to what Split promises.
+// checkSplit checks what Split documents.
 func checkSplit(t interface{ Fatalf(string, ...any) }, exp int, n int64) {
 	f := Format{exp}
 	var parts [SplitParts]float32

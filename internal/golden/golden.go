@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package golden reads the golden frames: complete Ethernet frames with a
-// description of what each must decode to. They are test vectors for any
-// implementation of the protocol, in any language.
+// Package golden reads the golden frames: complete Ethernet frames with a description of their
+// contents. They are test vectors for any implementation of the protocol, in any language.
 //
-// A directory of golden frames holds index.json, which is an array of [Case],
-// and for each case NAME.hex: hexadecimal bytes, of which lines that begin
-// with # are comments.
+// A directory of golden frames holds index.json, which is an array of [Case], and for each case
+// NAME.hex: hexadecimal bytes, of which lines that begin with # are comments.
 package golden
 
 import (
@@ -18,23 +16,20 @@ import (
 	"strings"
 )
 
-// Case is one frame and what a receiver must make of it that listens on UDP
-// port 19522.
+// Case is one frame and how a receiver on UDP port 19522 must decode it.
 type Case struct {
 	Name  string `json:"name"`
 	About string `json:"about"`
 
-	// Frame is what the Ethernet, IP and UDP headers say: "ok", "foreign"
-	// (not ours), "truncated" or "checksum" (damaged). The rest is set only
-	// if it is "ok".
+	// Frame is the state of the Ethernet, IP and UDP headers: "ok", "foreign" (not Libra's),
+	// "truncated" or "checksum" (damaged). The other fields are set only if it is "ok".
 	Frame string    `json:"frame"`
 	Src   *Endpoint `json:"src,omitempty"`
 	Dst   *Endpoint `json:"dst,omitempty"`
 
-	// Payload is what the UDP payload says: "ok", "truncated" (shorter than
-	// the header), "version" (another protocol version) or "length" (the body
-	// is not as long as it has to be). The header is set unless Payload is
-	// "truncated", a body only if it is "ok".
+	// Payload is the state of the UDP payload: "ok", "truncated" (shorter than the header),
+	// "version" (another protocol version) or "length" (the body has a wrong length). The header is
+	// set unless Payload is "truncated", a body only if it is "ok".
 	Payload string   `json:"payload,omitempty"`
 	Header  *Header  `json:"header,omitempty"`
 	Stripes []Stripe `json:"stripes,omitempty"` // HOT, and ACK with sums
@@ -42,7 +37,7 @@ type Case struct {
 	Cover   string   `json:"cover,omitempty"`   // ACK with a cover: hexadecimal
 	Rows    *Rows    `json:"rows,omitempty"`    // COLD, PULL, ROWS, FIND, FOUND, COLD_AT and SUMS
 	Step    *Step    `json:"step,omitempty"`    // STEP
-	Sums    *Sums    `json:"sums,omitempty"`    // SUMS, beside Rows
+	Sums    *Sums    `json:"sums,omitempty"`    // SUMS, with Rows
 	Refusal *Refusal `json:"refusal,omitempty"` // ERROR
 
 	Bytes []byte `json:"-"` // the frame itself, without frame check sequence
@@ -99,7 +94,7 @@ type Step struct {
 	Room        uint32 `json:"room"`
 }
 
-// Sums is what a SUMS frame has beside its rows.
+// Sums are the fields of a SUMS frame other than its rows.
 type Sums struct {
 	Step  uint64 `json:"step"`
 	Rows  uint32 `json:"rows"`

@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bindTo ties a socket to an interface, which the routing table alone would
-// not do where two interfaces lead to the same network. Unprivileged since
-// Linux 5.7.
+// bindTo binds a socket to an interface, because the routing table might choose another interface
+// to the same network. Unprivileged since Linux 5.7.
 func bindTo(link string) func(network, address string, c syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
 		var err error

@@ -15,41 +15,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Errors of Resolve. They come wrapped with the address and the interface.
+// Errors of Resolve, which wraps them with the address and the interface.
 var (
-	// ErrNoRoute means that the routing table has no way to the destination
-	// through the interface.
+	// ErrNoRoute means that the routing table has no route to the destination through the
+	// interface.
 	ErrNoRoute = errors.New("no route")
-	// ErrLocal means that the destination is an address of this host, which
-	// no frame on a wire reaches.
+	// ErrLocal means that the destination is an address of this host, which frames on a wire do not
+	// reach.
 	ErrLocal = errors.New("destination is an address of this host; frames on the interface do not reach it (use the udp backend)")
 	// ErrUnresolved means that the next hop does not answer ARP or neighbour
 	// discovery.
 	ErrUnresolved = errors.New("next hop does not answer ARP or neighbour discovery; is it up, and in the same network?")
-	// ErrNoEthernet means that the way leads through an interface without
-	// Ethernet addresses.
+	// ErrNoEthernet means that the route uses an interface without Ethernet addresses.
 	ErrNoEthernet = errors.New("interface has no Ethernet neighbours")
 )
 
-// valid are the states in which the kernel itself would send to an entry.
+// valid are the states in which the kernel would send to an entry.
 const valid = unix.NUD_PERMANENT | unix.NUD_REACHABLE | unix.NUD_STALE | unix.NUD_DELAY | unix.NUD_PROBE
 
 // discardPort is RFC 863's; the probe's payload is empty.
 const discardPort = 9
 
-// Hop is the first hop of a way to a destination.
+// Hop is the first hop to a destination.
 type Hop struct {
-	Link   string     // name of the interface that leads there
+	Link   string     // name of the outgoing interface
 	Source netip.Addr // source address that the kernel would choose
 	Next   netip.Addr // gateway, or the destination itself
 	MAC    [6]byte    // Ethernet address of Next
 }
 
-// Resolve returns the first hop towards dst through the named interface, in
-// the network namespace of the calling thread; an empty name takes the
-// interface that the routing table prefers. Where the neighbour table has no
-// entry it makes the kernel resolve the address, and waits until ctx ends or
-// the kernel gives up (about three seconds with its default settings).
+// Resolve returns the first hop towards dst through the named interface, in the network namespace
+// of the calling thread; an empty name takes the interface that the routing table prefers. If the
+// neighbour table has no entry, it makes the kernel resolve the address, and waits until ctx ends
+// or the kernel gives up (about three seconds with its default settings).
 func Resolve(ctx context.Context, link string, dst netip.Addr) (Hop, error) {
 	hop, err := resolve(ctx, link, dst.Unmap())
 	if err != nil {
@@ -63,8 +61,7 @@ func Resolve(ctx context.Context, link string, dst netip.Addr) (Hop, error) {
 }
 
 func resolve(ctx context.Context, link string, dst netip.Addr) (Hop, error) {
-	// A goroutine that changes threads in the middle might change network
-	// namespaces with it.
+	// A goroutine that changes threads in between might change network namespaces.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
@@ -83,7 +80,7 @@ func resolve(ctx context.Context, link string, dst netip.Addr) (Hop, error) {
 		case state&unix.NUD_FAILED != 0 && probed:
 			return hop, fmt.Errorf("%v: %w", hop.Next, ErrUnresolved)
 		case state == unix.NUD_NONE || state&unix.NUD_FAILED != 0:
-			// An entry may be gone again before it is seen.
+			// An entry may disappear before it is seen.
 			if err := probe(hop, dst); err != nil {
 				return hop, err
 			}
@@ -110,8 +107,8 @@ func finish(hop Hop, mac net.HardwareAddr, err error) (Hop, error) {
 
 // route asks the routing table for the first hop towards dst.
 func route(link string, dst netip.Addr) (Hop, int, error) {
-	// Without naming the interface first: asked for one, the kernel assumes
-	// that it reaches everything directly for which it has no route.
+	// First without the interface: for a given one, the kernel assumes that destinations without a
+	// route are directly reachable.
 	hop, index, err := routeThrough("", dst)
 	if err == nil && link != "" && hop.Link != link {
 		return routeThrough(link, dst)
@@ -158,8 +155,7 @@ func parseRoute(r netlink.Route, dst netip.Addr) (Hop, int, error) {
 	return hop, r.LinkIndex, nil
 }
 
-// lookup returns the neighbour table's entry for an address; its state is
-// NUD_NONE if there is none.
+// lookup returns the neighbour table's entry for an address, in state NUD_NONE if there is none.
 func lookup(index int, next netip.Addr) (net.HardwareAddr, int, error) {
 	family := netlink.FAMILY_V6
 	if next.Is4() {
@@ -177,8 +173,7 @@ func lookup(index int, next netip.Addr) (net.HardwareAddr, int, error) {
 	return nil, unix.NUD_NONE, nil
 }
 
-// probe sends an empty datagram, for which the kernel must resolve the next
-// hop first.
+// probe sends an empty datagram, so that the kernel resolves the next hop.
 func probe(hop Hop, dst netip.Addr) error {
 	d := net.Dialer{Control: bindTo(hop.Link)}
 	if dst.IsLinkLocalUnicast() && dst.Is6() {

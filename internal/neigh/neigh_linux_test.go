@@ -26,8 +26,7 @@ var (
 	farMAC  = [6]byte{2, 0, 0, 0, 0, 2}
 )
 
-// inNetwork runs fn in a new anonymous network namespace that a veth pair joins to
-// a second one.
+// inNetwork runs fn in a new anonymous network namespace, connected to a second one by a veth pair.
 func inNetwork(t *testing.T, fn func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -131,7 +130,7 @@ func refuses(t *testing.T) {
 	}
 }
 
-// TestKernelGivesUp waits for the kernel's verdict rather than a context's.
+// TestKernelGivesUp waits for the kernel's failure, not a context's end.
 func TestKernelGivesUp(t *testing.T) {
 	inNetwork(t, func() {
 		check(t, os.WriteFile("/proc/sys/net/ipv4/neigh/near/mcast_solicit", []byte("1"), 0o644))

@@ -29,20 +29,20 @@ const (
 	xskLaunchTime = 1 << 2
 )
 
-// Device is what the driver of an interface has for XDP programs and AF_XDP sockets.
+// Device describes the support of an interface's driver for XDP programs and AF_XDP sockets.
 type Device struct {
-	Redirect    bool // programs run in the driver, and their redirections to sockets
+	Redirect    bool // programs run in the driver, and can redirect to sockets
 	ZeroCopy    bool // sockets in zero-copy mode
-	MultiBuffer bool // programs see packets of several buffers
-	MaxSegments int  // of a packet that a socket in zero-copy mode sends
+	MultiBuffer bool // programs support packets of several buffers
+	MaxSegments int  // for packets that a socket in zero-copy mode sends
 
 	RxTimestamp, RxHash, RxVLANTag        bool // hints about received packets
 	TxTimestamp, TxChecksum, TxLaunchTime bool // requests of sockets in zero-copy mode
 }
 
-// Describe returns what an interface's driver has. The error wraps ErrUnknown before
-// Linux 6.3, or unix.ENODEV if there is no such interface. What later kernels tell only is
-// absent on earlier ones: MaxSegments (6.6), hints and requests (6.8), launch times (6.14).
+// Describe returns the features of an interface's driver. The error wraps ErrUnknown before Linux
+// 6.3, or unix.ENODEV if there is no such interface. Some features require later kernels:
+// MaxSegments (6.6), hints and requests (6.8), launch times (6.14).
 func Describe(index int) (Device, error) {
 	family, err := xdpFamily()
 	if err != nil {
@@ -78,8 +78,9 @@ const (
 	queueReceives = 0 // a value of queueType
 )
 
-// ReceiveNAPI returns the number of the NAPI context that serves a receive queue. It is
-// 0 if there is none, as while the interface is down, or if the kernel (before 6.8) or the driver does not tell.
+// ReceiveNAPI returns the number of the NAPI context that serves a receive queue. It is 0 if there
+// is none, as while the interface is down, or if the kernel (before 6.8) or the driver does not
+// report it.
 func ReceiveNAPI(index, queue int) (uint32, error) {
 	family, err := xdpFamily()
 	if errors.Is(err, ErrUnknown) {
@@ -91,7 +92,7 @@ func ReceiveNAPI(index, queue int) (uint32, error) {
 	answers, err := family.query(cmdQueueGet, 0, number(queueIfindex, index),
 		number(queueType, queueReceives), number(queueID, queue))
 	switch {
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP): // the interface is down; the kernel has no such question
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP): // the interface is down; the kernel does not support the request
 		return 0, nil
 	case err != nil:
 		return 0, fmt.Errorf("NAPI context of queue %d of interface %d: %w", queue, index, err)

@@ -11,24 +11,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The generic netlink family of <linux/netdev.h>, and its multicast group that
-// hears of changes.
+// The generic netlink family of <linux/netdev.h>, and its multicast group for changes.
 const (
 	familyName = "netdev"
 	group      = "mgmt"
 )
 
-// family is the number that the kernel has given to a generic netlink family.
+// family is the kernel's number of a generic netlink family.
 type family uint16
 
-// header is struct genlmsghdr, with zero in its reserved bytes: the kernel insists
-// on it here, and [nl.Genlmsg] does not see to it: it is a struct of two bytes, of which four are read.
+// header is struct genlmsghdr, with zero reserved bytes, which the kernel requires here and
+// [nl.Genlmsg] does not ensure: it has two bytes, of which four are read.
 type header [nl.SizeofGenlmsg]byte
 
 func (h header) Len() int          { return len(h) }
 func (h header) Serialize() []byte { return h[:] }
 
-// xdpFamily asks the kernel for its family netdev. The error wraps ErrUnknown if it has none.
+// xdpFamily returns the family netdev. The error wraps ErrUnknown if the kernel has none.
 func xdpFamily() (family, error) {
 	a, err := describeFamily()
 	if err != nil {
@@ -75,7 +74,7 @@ func describeFamily() (answer, error) {
 	return answers[0], nil
 }
 
-// answer has the values of the attributes of an answer by their kinds.
+// answer is an answer's attribute values by type.
 type answer map[uint16][]byte
 
 func (a answer) uint16(kind uint16) (uint16, bool) {
@@ -114,7 +113,7 @@ func parse(attributes []byte) (answer, error) {
 	return a, nil
 }
 
-// number is an attribute of a request.
+// number is a numeric attribute of a request.
 func number(kind, value int) *nl.RtAttr { return nl.NewRtAttr(kind, nl.Uint32Attr(uint32(value))) }
 
 // query sends a command and returns its answers.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netdev asks the kernel's generic netlink family netdev about interfaces of
-// the calling thread's network namespace: what their drivers have for XDP and AF_XDP,
-// which of them can transmit for XDP, and their NAPI contexts.
+// Package netdev asks the kernel's generic netlink family netdev about interfaces of the calling
+// thread's network namespace: their drivers' features for XDP and AF_XDP, support for XDP
+// transmission, and NAPI contexts.
 package netdev
 
 import (
@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUnknown means that the kernel does not tell what an interface can do for
-// XDP: it is older than Linux 6.3.
+// ErrUnknown means that the kernel does not report an interface's XDP features: it is older than
+// Linux 6.3.
 var ErrUnknown = errors.New("this kernel does not tell which interfaces transmit for XDP (Linux 6.3 does)")
 
 // Of <linux/netdev.h>.
@@ -26,9 +26,9 @@ const (
 	actNDOXmit  = 1 << 2
 )
 
-// TransmitsXDP reports whether an interface takes frames that an XDP program
-// redirects to it (NETDEV_XDP_ACT_NDO_XMIT). The error wraps ErrUnknown, or
-// unix.ENODEV if there is no such interface.
+// TransmitsXDP reports whether an interface accepts frames that an XDP program redirects to it
+// (NETDEV_XDP_ACT_NDO_XMIT). The error wraps ErrUnknown, or unix.ENODEV if there is no such
+// interface.
 func TransmitsXDP(index int) (bool, error) {
 	family, err := xdpFamily()
 	if err != nil {
@@ -46,8 +46,8 @@ func TransmitsXDP(index int) (bool, error) {
 	return false, fmt.Errorf("XDP features of interface %d: %w", index, ErrUnknown)
 }
 
-// NAPIThread returns the process id of the kernel thread that runs the one NAPI
-// context of an interface. It needs threaded NAPI, and Linux 6.8.
+// NAPIThread returns the process id of the kernel thread that runs the one NAPI context of an
+// interface. It requires threaded NAPI and Linux 6.8.
 func NAPIThread(index int) (int, error) {
 	family, err := xdpFamily()
 	if err != nil {

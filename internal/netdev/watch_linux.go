@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watch hears of changes of what interfaces can do for XDP, in the network
-// namespace in which it was opened.
+// Watch is notified of changes of interfaces' XDP features, in the network namespace in which it
+// was opened.
 type Watch struct{ socket *nl.NetlinkSocket }
 
 // WatchXDP opens a watch. The error wraps [ErrUnknown] if the kernel is too old.
@@ -20,7 +20,7 @@ func WatchXDP() (*Watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	// nl.Subscribe takes the numbers up to 32 only.
+	// nl.Subscribe accepts only numbers up to 32.
 	s, err := nl.Subscribe(unix.NETLINK_GENERIC)
 	if err != nil {
 		return nil, fmt.Errorf("watch XDP features: %w", err)
@@ -32,11 +32,11 @@ func WatchXDP() (*Watch, error) {
 	return &Watch{s}, nil
 }
 
-// Wait returns when something may have changed, or with the error that the watch
-// was closed with. The first call may return at once.
+// Wait returns when something may have changed, or with an error after the watch is closed. The
+// first call may return at once.
 func (w *Watch) Wait() error {
 	_, _, err := w.socket.Receive()
-	if errors.Is(err, unix.ENOBUFS) { // changes were missed
+	if errors.Is(err, unix.ENOBUFS) { // some changes were missed
 		return nil
 	}
 	return err

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package portable has functions of floating-point numbers whose results are the same bits on all
-// architectures. Those of package math are not: some have assembly of their own, others are
-// compiled to fused multiply-adds where the processor has them. Here, conversions forbid
-// those (Go specification, "Floating-point operators").
+// architectures. Those of package math are not: some are assembly, others are compiled to fused
+// multiply-adds if the processor has them. Here, conversions prevent those (Go specification,
+// "Floating-point operators").
 package portable
 
 import "math"
 
 const ln2Hi, ln2Lo = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 
-// Exp returns e^x with a relative error below 1e-15; 0 where that would be below 1e-304, and +Inf where it
-// would be above 1e304.
+// Exp returns e^x with a relative error below 1e-15; 0 if that would be below 1e-304, and +Inf if
+// it would be above 1e304.
 func Exp(x float64) float64 {
 	switch {
 	case math.IsNaN(x):

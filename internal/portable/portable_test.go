@@ -50,7 +50,7 @@ func TestLogAndPow(t *testing.T) {
 	}
 }
 
-// The bits are these, on every architecture.
+// The bits are the same on every architecture.
 func TestBits(t *testing.T) {
 	rng, h := rand.New(rand.NewPCG(3, 4)), fnv.New64a()
 	for range 10_000 {

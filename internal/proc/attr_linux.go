@@ -13,8 +13,8 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// DieWithParent makes the kernel kill cmd's process when the thread that starts
-// it ends. Start cmd from a [Thread].
+// DieWithParent makes the kernel kill cmd's process when the thread that started it ends. Start cmd
+// from a [Thread].
 func DieWithParent(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -22,8 +22,8 @@ func DieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 }
 
-// endRest waits until a child has ended, and asks the rest of its process group to end. The child is not
-// reaped: until then its process id is that of no other group.
+// endRest waits until a child has ended, then terminates the rest of its process group. It does not
+// reap the child: until then its process id cannot become another group's.
 func endRest(p *os.Process) {
 	for {
 		err := unix.Waitid(unix.P_PID, p.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)

@@ -9,7 +9,7 @@ import (
 	"os/exec"
 )
 
-// DieWithParent does nothing: parent-death signals exist on Linux only.
+// DieWithParent does nothing: only Linux has parent-death signals.
 func DieWithParent(*exec.Cmd) {}
 
 // endRest does nothing: a process cannot be waited for without reaping it.

@@ -22,16 +22,16 @@ type Child struct {
 	stderr  lineWriter
 	lastErr tail
 
-	ready      chan struct{} // closed by the ready line
+	ready      chan struct{} // closed at the ready line
 	readyValue json.RawMessage
 
-	done    chan struct{} // closed when the process is gone and its output read
+	done    chan struct{} // closed when the process has ended and its output is read
 	err     error         // valid after done: why the group fails
-	stopped bool          // valid after done: the group was ending before the child did
+	stopped bool          // valid after done: the group ended before the child
 
 	mu     sync.Mutex
-	reaped bool // its process id may belong to another process
-	killed bool // the grace period was over
+	reaped bool // its process id may now belong to another process
+	killed bool // the grace period had expired
 }
 
 func newChild(g *Group, spec Spec) *Child {
@@ -51,7 +51,8 @@ func newChild(g *Group, spec Spec) *Child {
 	if c.cmd.SysProcAttr == nil {
 		c.cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
-	// The terminal sends the SIGINT of a Ctrl-C to the foreground group: to the parent alone.
+	// The terminal sends the SIGINT of a Ctrl-C to the foreground group, and so to the parent
+	// alone.
 	c.cmd.SysProcAttr.Setpgid = true
 	DieWithParent(c.cmd)
 	return c
@@ -65,9 +66,8 @@ func (c *Child) CPUTime() time.Duration {
 	return c.cmd.ProcessState.UserTime() + c.cmd.ProcessState.SystemTime()
 }
 
-// Ready waits for the child's ready line and decodes its value into the
-// variable that into points to; nil ignores the value. It fails where the child or the group
-// ends, or ctx is done, before that.
+// Ready waits for the child's ready line and decodes its value into the variable that into points
+// to; nil ignores the value. It fails if the child, the group or ctx ends first.
 func (c *Child) Ready(ctx context.Context, into any) error {
 	select {
 	case <-c.ready:
@@ -101,12 +101,12 @@ func (c *Child) endedBeforeReady() error {
 	return c.exitError("before it was ready")
 }
 
-// Done is closed when the process has ended and all of its output was handled.
+// Done is closed when the process has ended and all of its output has been processed.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
-// Wait waits for the child's end. It returns nil where the child ended by itself
-// with status 0; otherwise its failure, or what ended the group before
-// (ErrStopped after Stop), or the cause of ctx's end.
+// Wait waits for the child's end. It returns nil if the child ended by itself with status 0;
+// otherwise its failure, or the earlier cause of the group's end (ErrStopped after Stop), or the
+// cause of ctx's end.
 func (c *Child) Wait(ctx context.Context) error {
 	select {
 	case <-c.done:
@@ -119,12 +119,12 @@ func (c *Child) Wait(ctx context.Context) error {
 	return c.err
 }
 
-// supervise reads the child's output until its end and judges how it ended.
+// supervise reads the child's output until its end and determines how it ended.
 func (c *Child) supervise() {
 	defer c.group.running.Done()
 	endRest(c.cmd.Process)
-	// The verdict comes from the process state: the other errors of Wait are
-	// about pipes, which the child's own descendants may keep open.
+	// The result comes from the process state: the other errors of Wait concern pipes, which the
+	// child's own descendants may keep open.
 	_ = c.cmd.Wait()
 	c.mu.Lock()
 	c.reaped = true
@@ -146,7 +146,7 @@ func (c *Child) judge(killed bool) error {
 	switch {
 	case killed:
 		return &KilledError{Name: c.spec.Name, Grace: c.group.cfg.Grace}
-	case c.stopped && (state.Success() || endedBy(state) == syscall.SIGTERM): // it has no handler for what asked it to end
+	case c.stopped && (state.Success() || endedBy(state) == syscall.SIGTERM): // it does not handle the signal that asked it to end
 		return nil
 	case state.Success() && c.spec.Service:
 		return c.exitError("but has to run until it is stopped")
@@ -180,7 +180,7 @@ func terminate(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGTERM) }
 // kill ends the child's process group.
 func kill(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGKILL) }
 
-// signal calls send unless the process is gone.
+// signal calls send unless the process has ended.
 func (c *Child) signal(send func(*os.Process)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,7 +189,7 @@ func (c *Child) signal(send func(*os.Process)) {
 	}
 }
 
-// kill ends a child whose grace period is over.
+// kill ends a child whose grace period has expired.
 func (c *Child) kill() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -202,7 +202,7 @@ func (c *Child) kill() {
 func (c *Child) handleStdout(line []byte) {
 	if value, ok := parseReady(line); ok && !c.spec.Plain {
 		select {
-		case <-c.ready: // a second ready line is the child's own business
+		case <-c.ready: // a second ready line is an ordinary line
 		default:
 			c.readyValue = value
 			close(c.ready)

@@ -9,20 +9,19 @@ import (
 	"time"
 )
 
-// ErrStopped is returned by [Group.Start] and [Child.Ready] once the group was
-// asked to stop.
+// ErrStopped is returned by [Group.Start] and [Child.Ready] after the group was stopped.
 var ErrStopped = errors.New("proc: group was stopped")
 
-// ExitError is how a child ended that should not have ended that way.
+// ExitError is the unexpected end of a child.
 type ExitError struct {
-	Name   string   // of the child
-	Code   int      // exit status, -1 where a signal ended the child
-	Signal string   // name of the signal that ended it, "" where it exited
+	Name   string   // the child's
+	Code   int      // exit status, -1 if a signal ended the child
+	Signal string   // name of the signal that ended it, "" if it exited
 	When   string   // what the child was doing, e.g. "before it was ready"; may be empty
 	Stderr []string // last lines of its standard error
 }
 
-// Error names the child, its status and its last words.
+// Error names the child, its status and its last output.
 func (e *ExitError) Error() string {
 	var b strings.Builder
 	if e.Signal != "" {
@@ -46,11 +45,11 @@ func (e *ExitError) Error() string {
 
 // KilledError means that a child ignored the request to stop.
 type KilledError struct {
-	Name  string        // of the child
-	Grace time.Duration // how long it was given
+	Name  string        // the child's
+	Grace time.Duration // the time that it had to end
 }
 
-// Error names the child and how long it was waited for.
+// Error names the child and the time that it had.
 func (e *KilledError) Error() string {
 	return fmt.Sprintf("%s did not stop within %v and was killed", e.Name, e.Grace)
 }

@@ -19,14 +19,14 @@ const (
 	DefaultGrace = 5 * time.Second
 )
 
-// pipeDelay is how long a dead child's output is still read where a process
-// that it left behind holds the pipe open.
+// pipeDelay is how long a dead child's output is still read while one of its descendants holds the
+// pipe open.
 const pipeDelay = time.Second
 
 // Config holds a group's options; its zero value is usable.
 type Config struct {
-	// Stderr receives the children's standard error, line by line, each with
-	// "name | " in front. Nil: the lines are only kept for error messages.
+	// Stderr receives the children's standard error, line by line, with the prefix "name | ". Nil:
+	// the lines are only kept for error messages.
 	Stderr io.Writer
 	// Tail is the number of last lines of standard error that an error shows;
 	// 0 means DefaultTail.
@@ -34,8 +34,8 @@ type Config struct {
 	// Grace is the time between the request to stop (SIGTERM) and SIGKILL;
 	// 0 means DefaultGrace.
 	Grace time.Duration
-	// Failed is told the group's first failure of a child, before any other child is asked to end for
-	// it. It may not call the group. Nil: only Wait and Stop tell.
+	// Failed is called with the group's first failure of a child, before other children are stopped
+	// for it. It must not call the group. Nil: only Wait and Stop return it.
 	Failed func(error)
 }
 
@@ -46,21 +46,21 @@ type Spec struct {
 	// Cmd is the command. The group sets its Stdout, Stderr, WaitDelay, process group and
 	// parent-death signal.
 	Cmd *exec.Cmd
-	// Start starts Cmd elsewhere than in the caller's namespaces, from a thread that outlives
-	// the child (see [Thread]). Nil: the group's own thread starts it.
+	// Start starts Cmd, for example in other namespaces, from a thread that outlives the child (see
+	// [Thread]). Nil: the group's own thread starts it.
 	Start func(*exec.Cmd) error
-	// Service is true for a child that has to run until the group is stopped:
-	// if it ends before, even with status 0, the group fails.
+	// Service is true for a child that has to run until the group is stopped: if it ends earlier,
+	// even with status 0, the group fails.
 	Service bool
 	// Plain is true for a child whose lines are all output: none of them is a ready line.
 	Plain bool
-	// OnLine receives the lines that the child writes to standard output,
-	// without the ready line, one at a time. It may not keep line. Nil: they are dropped.
+	// OnLine receives the lines that the child writes to standard output, without the ready line,
+	// one at a time. It must not keep line. Nil: they are dropped.
 	OnLine func(line []byte)
 }
 
-// Group is a set of children that live and die together: the first one that fails stops the
-// others. A group ends with Wait or Stop, one of which must be called.
+// Group is a set of children that end together: the first failure stops the others. A group ends
+// with Wait or Stop, one of which must be called.
 //
 // Start, Stop and the children's methods may be called from several goroutines.
 type Group struct {
@@ -68,7 +68,7 @@ type Group struct {
 	stderr *lockedWriter
 	thread *Thread
 
-	// ctx is done when the children have to stop; its cause is the reason.
+	// ctx ends when the children have to stop, with the reason as its cause.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
@@ -77,11 +77,10 @@ type Group struct {
 
 	mu       sync.Mutex
 	children []*Child
-	err      error // what failed first
+	err      error // the first failure
 }
 
-// NewGroup makes an empty group. When ctx is done, the group stops its
-// children as Stop does.
+// NewGroup returns an empty group. When ctx ends, the group stops its children as Stop does.
 func NewGroup(ctx context.Context, cfg Config) *Group {
 	cfg.Tail = cmp.Or(cfg.Tail, DefaultTail)
 	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
@@ -94,8 +93,8 @@ func NewGroup(ctx context.Context, cfg Config) *Group {
 	return g
 }
 
-// Start starts a child. It fails with the group's first error, or ErrStopped,
-// where the group is ending.
+// Start starts a child. If the group is ending, it fails with the group's first error, or
+// ErrStopped.
 func (g *Group) Start(spec Spec) (*Child, error) {
 	c := newChild(g, spec)
 	start := spec.Start
@@ -103,8 +102,8 @@ func (g *Group) Start(spec Spec) (*Child, error) {
 		start = func(cmd *exec.Cmd) error { return g.thread.Run(cmd.Start) }
 	}
 
-	// The lock is held over the start so that stopAll sees every child that
-	// was started before the group's end.
+	// The lock is held during the start so that stopAll sees every child that was started before
+	// the group's end.
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ctx.Err() != nil {
@@ -119,9 +118,9 @@ func (g *Group) Start(spec Spec) (*Child, error) {
 	return c, nil
 }
 
-// Wait waits until every child has ended and returns what failed first: an
-// [ExitError], a [KilledError], or the cause of the context's end. It returns
-// nil where all ended well. Start may not be called any more.
+// Wait waits until every child has ended and returns the first failure: an [ExitError], a
+// [KilledError], or the cause of the context's end. It returns nil if all succeeded. Start must not
+// be called after it.
 func (g *Group) Wait() error {
 	g.running.Wait()
 	g.cancel(ErrStopped)
@@ -132,9 +131,8 @@ func (g *Group) Wait() error {
 	return g.err
 }
 
-// Stop asks the children that still run to end, kills those that have not
-// ended after the grace period, and then does what Wait does. A child that
-// ends by the request's signal has ended well.
+// Stop terminates the running children, kills those that have not ended after the grace period, and
+// then does what Wait does. A child that ends by the termination signal has succeeded.
 func (g *Group) Stop() error {
 	g.cancel(ErrStopped)
 	return g.Wait()
@@ -154,7 +152,7 @@ func (g *Group) fail(err error) {
 	g.cancel(err)
 }
 
-// stopAll waits for the group's end and then ends its children.
+// stopAll waits for the group's end and then stops its children.
 func (g *Group) stopAll() {
 	defer close(g.stopper)
 	<-g.ctx.Done()

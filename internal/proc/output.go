@@ -10,8 +10,7 @@ import (
 	"sync"
 )
 
-// maxLine bounds the memory that a child's unterminated line can take; a
-// longer one is passed on in pieces.
+// maxLine limits the memory of a child's unterminated line; a longer one is passed on in pieces.
 const maxLine = 64 << 10
 
 // lineWriter cuts a stream into lines and passes each on without its newline.
@@ -39,7 +38,7 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// flush passes on what is left of an unterminated last line.
+// flush passes on an unterminated last line.
 func (w *lineWriter) flush() {
 	if len(w.pending) > 0 {
 		w.emit(w.pending)
@@ -70,7 +69,7 @@ func (t *tail) snapshot() []string {
 	return append([]string(nil), t.lines...)
 }
 
-// lockedWriter keeps the lines of several children whole.
+// lockedWriter keeps lines of several children intact.
 type lockedWriter struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -79,8 +78,8 @@ type lockedWriter struct {
 func (w *lockedWriter) writeLine(prefix string, line []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	// A terminal that went away must not take the cluster with it, so an error
-	// here is dropped; the tail still has the line.
+	// A closed terminal must not stop the cluster, so an error here is dropped; the tail still has
+	// the line.
 	_, _ = fmt.Fprintf(w.w, "%s%s\n", prefix, line)
 }
 

@@ -21,7 +21,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// roleEnv makes the test binary act as a child; see childMain.
+// roleEnv makes the test binary run as a child; see childMain.
 const roleEnv = "PROC_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -46,7 +46,7 @@ func childMain(role string) int {
 		return 0
 	case "quiet success":
 		return 0
-	case "fail": // last words, then status 3
+	case "fail": // last output, then status 3
 		for i := range 30 {
 			fmt.Fprintf(os.Stderr, "step %d\n", i)
 		}
@@ -77,7 +77,7 @@ func childMain(role string) int {
 		if err := cmd.Start(); err != nil {
 			return 1
 		}
-		// The group's signals reach the grandchild as well.
+		// The group's signals also reach the grandchild.
 		time.Sleep(time.Hour)
 	case "supervise":
 		return superviseMain()
@@ -91,7 +91,7 @@ func self(role string) *exec.Cmd {
 		panic(err)
 	}
 	cmd := exec.Command(exe)
-	// The race detector would let every child linger for a second at its exit.
+	// The race detector would delay every child's exit by a second.
 	cmd.Env = append(os.Environ(), roleEnv+"="+role, "GORACE=atexit_sleep_ms=0")
 	return cmd
 }
@@ -158,7 +158,7 @@ func TestFailureStopsTheOthersAndNamesTheCause(t *testing.T) {
 	var told []error
 	g := NewGroup(t.Context(), Config{Stderr: &log, Tail: 3, Failed: func(err error) {
 		told = append(told, err)
-		time.Sleep(20 * time.Millisecond) // a server that was asked to end would say so
+		time.Sleep(20 * time.Millisecond) // a terminated server would report it
 		if strings.Contains(log.String(), "ps | bye\n") {
 			t.Error("the server was asked to end before the failure was told")
 		}

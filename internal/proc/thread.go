@@ -12,11 +12,10 @@ var ErrThreadClosed = errors.New("proc: thread is closed")
 
 // Thread is one operating-system thread that lives until Close.
 //
-// It exists because of Linux's parent-death signal (prctl(2),
-// PR_SET_PDEATHSIG): the "parent" there is the thread that forked, not the
-// process. A child started from an ordinary goroutine would be killed whenever
-// the Go runtime retires the thread that happened to run it. Children that ask
-// for [DieWithParent] must therefore be started from a Thread.
+// It exists because of Linux's parent-death signal (prctl(2), PR_SET_PDEATHSIG), whose "parent" is
+// the thread that forked, not the process. A child of an ordinary goroutine would be killed
+// whenever the Go runtime ends the thread that ran it. Children with [DieWithParent] must therefore
+// be started from a Thread.
 //
 // Its methods may be called from several goroutines.
 type Thread struct {
@@ -56,9 +55,8 @@ func (t *Thread) Run(fn func() error) error {
 	}
 }
 
-// Close ends the thread. Children that were started from it with
-// [DieWithParent] and still run are killed by the kernel. Close may be called
-// more than once.
+// Close ends the thread. The kernel kills running children that were started from it with
+// [DieWithParent]. Close may be called more than once.
 func (t *Thread) Close() {
 	t.once.Do(func() { close(t.quit) })
 }

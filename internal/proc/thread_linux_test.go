@@ -46,7 +46,7 @@ func TestKilledParentLeavesNoChild(t *testing.T) {
 		t.Fatal(err)
 	}
 	scan := bufio.NewScanner(out)
-	var children []int // pidfds: immune to reuse of the process ids
+	var children []int // pidfds: process ids could be reused
 	for range 2 {
 		if !scan.Scan() {
 			t.Fatalf("the parent ended early: %v", parent.Wait())
@@ -91,11 +91,11 @@ func waitGone(t *testing.T, pidfd int) {
 	}
 }
 
-// What a child has started ends with it, however it ends.
+// The descendants of a child end with it, however it ends.
 func TestDeadChildLeavesNothing(t *testing.T) {
 	g := NewGroup(t.Context(), Config{})
 	c := mustStart(t, g, Spec{Name: "c", Cmd: self("orphan maker")})
-	if err := c.Ready(t.Context(), nil); err != nil { // of the orphan
+	if err := c.Ready(t.Context(), nil); err != nil { // the orphan's
 		t.Fatal(err)
 	}
 	var orphans string
@@ -124,8 +124,8 @@ func TestDeadChildLeavesNothing(t *testing.T) {
 	}
 }
 
-// A child of a Thread survives the end of the goroutine and of the thread that
-// asked for its start, but not the Thread.
+// A child of a Thread survives the goroutine and the thread that requested its start, but not the
+// Thread.
 func TestThreadCarriesTheParentDeathSignal(t *testing.T) {
 	thread := NewThread()
 	defer thread.Close()
@@ -163,8 +163,7 @@ func TestThreadCarriesTheParentDeathSignal(t *testing.T) {
 	}
 }
 
-// Threads end with Close: none is wedged, not even when the process's first
-// thread was the one to begin on.
+// Threads end with Close: none remains locked, even if the process's first thread was among them.
 func TestThreadsEnd(t *testing.T) {
 	seen := map[int]bool{}
 	for range 20 {

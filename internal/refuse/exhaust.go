@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CountDescriptors counts the process's open descriptors, and one more.
+// CountDescriptors counts the process's open descriptors, plus one.
 func CountDescriptors(tb testing.TB) int {
 	tb.Helper()
 	all, err := os.ReadDir("/proc/self/fd")
@@ -25,12 +25,11 @@ func CountDescriptors(tb testing.TB) int {
 	return len(all)
 }
 
-// Exhaust makes something with ever more free descriptors until that succeeds. With
-// fewer it has to fail, each time with the kernel's error behind the prefix, and keep
-// none.
+// Exhaust calls make with more and more free descriptors until it succeeds. Before that it has to
+// fail, each time with the kernel's error after the prefix, and leave none open.
 func Exhaust(tb testing.TB, prefix string, make func() (undo func() error, err error)) {
 	tb.Helper()
-	undo, err := make() // what is made but once is there now
+	undo, err := make() // descriptors that are opened only once are open now
 	if err == nil {
 		err = undo()
 	}
@@ -60,13 +59,13 @@ func Exhaust(tb testing.TB, prefix string, make func() (undo func() error, err e
 	tb.Fatal("fails with any number of descriptors")
 }
 
-// isExhaustion allows for package ebpf, which looks for the reason of some failures
-// with maps of its own. When they fail too, it takes the kernel for too old.
+// isExhaustion also accepts an error of package ebpf, which probes the kernel after some failures
+// with its own maps. If these fail, too, it reports that the kernel is too old.
 func isExhaustion(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, ebpf.ErrNotSupported)
 }
 
-// withDescriptors runs fn while exactly this number of descriptors is free.
+// withDescriptors runs fn with this number of free descriptors.
 func withDescriptors(free int, fn func() error) (err error) {
 	var old unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {

@@ -2,10 +2,10 @@
 
 //go:build linux
 
-// Package refuse makes system calls fail, so that tests meet the errors of the
-// kernel where they happen. It uses the kernel's own filter of system calls
-// (https://docs.kernel.org/userspace-api/seccomp_filter.html): what runs under it is
-// the real program, and the answer is the kernel's.
+// Package refuse makes system calls fail, so that tests see the kernel's errors where they occur.
+// It uses the kernel's filter of system calls
+// (https://docs.kernel.org/userspace-api/seccomp_filter.html): the tested program is the real one,
+// and the errors are the kernel's.
 package refuse
 
 import (
@@ -22,12 +22,12 @@ import (
 // A Call is a system call that fails.
 type Call struct {
 	Number uintptr        // unix.SYS_...
-	Args   map[int]uint32 // what the low halves of arguments are; others are any
-	Err    unix.Errno     // how it fails
+	Args   map[int]uint32 // low halves of arguments; others may have any value
+	Err    unix.Errno     // the error
 }
 
-// Run runs fn on a thread of its own, which is in the caller's network namespace, and
-// to which the kernel refuses the calls. The thread ends with fn.
+// Run runs fn on its own thread, in the caller's network namespace, for which the kernel refuses
+// the calls. The thread ends with fn.
 func Run(fn func() error, calls ...Call) error {
 	here, err := sys.ThreadNamespace()
 	if err != nil {
@@ -50,15 +50,15 @@ func install(calls []Call) error {
 	return os.NewSyscallError("prctl PR_SET_SECCOMP", err)
 }
 
-// Where things are in struct seccomp_data, on a little-endian machine.
+// Offsets in struct seccomp_data, on a little-endian machine.
 const (
 	numberAt = 0
 	argsAt   = 16
 	argSize  = 8
 )
 
-// compile writes the filter: the first call whose number and arguments are those of
-// the system call decides.
+// compile returns the filter: the first call that matches the system call's number and arguments
+// decides.
 func compile(calls []Call) (filter []unix.SockFilter) {
 	for _, c := range calls {
 		left := 2*len(c.Args) + 1 // instructions of this call after the comparison

@@ -13,9 +13,8 @@ import (
 // ErrNot means that a path leads to a folder, a device, a pipe or a socket.
 var ErrNot = errors.New("not a regular file")
 
-// Open opens a regular file, or one that symbolic links lead to, for reading. To open a
-// pipe without a writer, or to read some devices, would never end, and no context can end
-// it.
+// Open opens a regular file for reading; symbolic links are followed. Opening a pipe without a
+// writer, or reading some devices, would never return, and no context can end it.
 func Open(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	if err != nil {

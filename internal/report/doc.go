@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report shows a command's user how far it is and what came out.
+// Package report shows a command's progress and results to its user.
 //
-// A [Progress] is one status line at the bottom of a terminal, or a line for
-// each tenth of the way where the output goes to a file or a pipe. [Table]
-// writes results in columns.
+// A [Progress] is one status line at the bottom of a terminal, or, if the output is a file or a
+// pipe, a line for each tenth of the work. [Table] writes results in columns.
 package report

@@ -10,8 +10,8 @@ import (
 	"reflect"
 )
 
-// SchemaVersion is the version of the objects that libra prints. It grows when a member
-// goes, or means something else; members may be added at any time.
+// SchemaVersion is the version of the objects that libra prints. It is incremented when a member is
+// removed or changes its meaning; members may be added at any time.
 const SchemaVersion = 1
 
 // versionKey is the first member of each object.
@@ -28,8 +28,8 @@ func WriteJSON(w io.Writer, value any) error {
 	return err
 }
 
-// MarshalJSON returns what [WriteJSON] writes, without the end of the line. Lists and
-// maps that are nil are empty, as JSON's readers expect, and not null.
+// MarshalJSON returns what [WriteJSON] writes, without the end of the line. Nil lists and maps
+// become empty ones, as readers of JSON expect, not null.
 func MarshalJSON(value any) ([]byte, error) {
 	text, err := json.Marshal(full(reflect.ValueOf(value)).Interface())
 	if err != nil {

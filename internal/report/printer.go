@@ -44,6 +44,6 @@ func (p *Printer) Table(title string, header []string, rows [][]any) {
 // Note writes a paragraph and an empty line.
 func (p *Printer) Note(format string, args ...any) {
 	for line := range strings.Lines(text.WrapSoft(fmt.Sprintf(format, args...), textWidth) + "\n\n") {
-		p.line(strings.TrimRight(line, " \n")) // the wrapper fills lines up with spaces
+		p.line(strings.TrimRight(line, " \n")) // the wrapper pads lines with spaces
 	}
 }

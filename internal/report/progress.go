@@ -15,8 +15,8 @@ import (
 	"golang.org/x/term"
 )
 
-// redraw is the shortest time between two pictures of the status line: often
-// enough to look alive, and no work worth mentioning.
+// redraw is the shortest time between two updates of the status line: often enough to look smooth,
+// at negligible cost.
 const redraw = 100 * time.Millisecond
 
 // Progress shows how much of a known amount of work is done. Its methods may be
@@ -25,19 +25,19 @@ type Progress struct {
 	w     io.Writer
 	total int64
 	unit  string
-	bar   *progressbar.ProgressBar // nil: w is no terminal
+	bar   *progressbar.ProgressBar // nil: w is not a terminal
 	now   func() time.Time
 	start time.Time
 
 	mu       sync.Mutex
 	done     int64
 	fields   string
-	tenths   int64 // of the way that have been written, without a terminal
+	tenths   int64 // written so far, without a terminal
 	finished bool
 }
 
-// NewProgress starts to show progress on w. total is the amount of work, above zero;
-// unit is its plural noun, such as "rows".
+// NewProgress starts showing progress on w. total is the amount of work, above zero; unit is its
+// plural noun, such as "rows".
 func NewProgress(w io.Writer, total int64, unit string) *Progress {
 	p := newProgress(w, total, unit, time.Now)
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
@@ -59,9 +59,8 @@ func newProgress(w io.Writer, total int64, unit string, now func() time.Time) *P
 	return &Progress{w: w, total: max(total, 1), unit: unit, now: now, start: now()}
 }
 
-// Update shows that done units of the total are done, and what else is worth
-// seeing, such as "loss 0.43". An update that is behind an earlier one
-// (they may come from several sources) does not take the progress back.
+// Update shows that done units of the total are done, and a note such as "loss 0.43". Updates may
+// come from several sources: one that is behind an earlier one does not move the progress back.
 func (p *Progress) Update(done int64, fields ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,11 +70,10 @@ func (p *Progress) Update(done int64, fields ...string) {
 	p.done = min(max(p.done, done), p.total)
 	p.fields = strings.Join(fields, ", ")
 	if p.bar != nil {
-		// Describe would draw at once, with the old count, and the new one would
-		// have to wait for the next picture.
+		// Describe would draw at once, with the old count, and the new one would have to wait for
+		// the next redraw.
 		progressbar.OptionSetDescription(p.fields)(p.bar)
-		// An error means that the terminal is gone, which is no reason to stop
-		// the work.
+		// An error means that the terminal was closed, which must not stop the work.
 		_ = p.bar.Set64(p.done)
 		return
 	}
@@ -85,8 +83,8 @@ func (p *Progress) Update(done int64, fields ...string) {
 	}
 }
 
-// Finish replaces the status line by a last line with what was reached, be it
-// the total or less, and shows nothing from then on.
+// Finish replaces the status line by a last line with the amount reached, the total or less, and
+// shows nothing after that.
 func (p *Progress) Finish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -51,7 +51,7 @@ func TestTableReportsWriteErrors(t *testing.T) {
 	}
 }
 
-// fakeClock advances when told.
+// fakeClock advances on request.
 type fakeClock struct{ at time.Time }
 
 func (c *fakeClock) now() time.Time { return c.at }
@@ -91,7 +91,7 @@ func TestFinishBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// A file that is no terminal gets plain text.
+// A file that is not a terminal gets plain text.
 func TestProgressIntoAFile(t *testing.T) {
 	f, err := os.Create(t.TempDir() + "/log")
 	if err != nil {

@@ -11,13 +11,12 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// Table writes rows below a header, each cell as fmt.Sprint shows it. A column
-// whose cells all begin with a digit, whatever unit follows, is aligned to the
-// right. A row may be shorter than the header.
+// Table writes rows below a header, each cell as fmt.Sprint shows it. A column whose cells all
+// begin with a digit is aligned to the right. A row may be shorter than the header.
 func Table(w io.Writer, header []string, rows [][]any) error {
 	t := table.NewWriter()
 	t.SetStyle(table.StyleLight)
-	t.Style().Format.Header = text.FormatDefault // not upper case: units tell it apart
+	t.Style().Format.Header = text.FormatDefault // not upper case, which would change units
 	t.Style().Options.DrawBorder = false
 	t.Style().Options.SeparateColumns = false
 
@@ -38,7 +37,7 @@ func Table(w io.Writer, header []string, rows [][]any) error {
 	}
 	var out strings.Builder
 	for line := range strings.Lines(t.Render()) {
-		// The renderer fills the last column up with spaces.
+		// The renderer pads the last column with spaces.
 		out.WriteString(strings.TrimRight(line, " \n") + "\n")
 	}
 	if _, err := io.WriteString(w, out.String()); err != nil {
@@ -47,7 +46,7 @@ func Table(w io.Writer, header []string, rows [][]any) error {
 	return nil
 }
 
-// isNumeric reports whether all cells of a column that are not empty are numbers.
+// isNumeric reports whether all non-empty cells of a column are numbers.
 func isNumeric(rows [][]any, column int) bool {
 	found := false
 	for _, row := range rows {

@@ -45,8 +45,8 @@ func openTerminal(t *testing.T) (control, terminal *os.File) {
 	return control, terminal
 }
 
-// screen plays back what was written to a terminal and returns the lines that
-// are seen, without the blanks at their ends.
+// screen interprets the output to a terminal and returns the visible lines, without trailing
+// blanks.
 func screen(written string) []string {
 	var lines []string
 	for _, line := range strings.Split(strings.ReplaceAll(written, "\r\n", "\n"), "\n") {
@@ -88,7 +88,7 @@ func TestProgressOnATerminal(t *testing.T) {
 	if err := terminal.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// Reading ends with EIO, since the other side is closed.
+	// Reading ends with EIO, because the other side is closed.
 	written, _ := io.ReadAll(control)
 
 	if text := string(written); !strings.Contains(text, "43%") || !strings.Contains(text, "loss 0.43") {

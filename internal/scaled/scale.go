@@ -21,9 +21,9 @@ const (
 	precision = 24 // bits of a float32 significand
 )
 
-// LargestExponent returns the largest exponent of grads, as it stands in a
-// float32: biased by 127, and 0 for zeros and subnormals. It returns
-// [ErrNotFinite], with the index, for NaN and infinities.
+// LargestExponent returns the largest exponent of grads, in the form of a float32: biased by 127,
+// and 0 for zeros and subnormals. It returns [ErrNotFinite], with the index, for NaN and
+// infinities.
 func LargestExponent(grads []float32) (uint8, error) {
 	var largest uint32
 	for i, g := range grads {
@@ -39,9 +39,9 @@ func LargestExponent(grads []float32) (uint8, error) {
 // Scale is the factor 2^Exp between a gradient and its integer.
 type Scale struct{ Exp int }
 
-// ScaleFor returns the largest scale at which the sum of addends gradients fits an
-// int32, if the exponent of none is above largest, as of [LargestExponent]. Where
-// workers are synchronous, addends is their number.
+// ScaleFor returns the largest scale at which the sum of addends gradients fits an int32, if no
+// exponent is above largest, in the form of [LargestExponent]. For synchronous workers, addends is
+// their number.
 func ScaleFor(largest uint8, addends int) (Scale, error) {
 	if largest == infinite {
 		return Scale{}, fmt.Errorf("%w: %d", ErrExponent, largest)
@@ -58,8 +58,8 @@ func ScaleFor(largest uint8, addends int) (Scale, error) {
 	return Scale{Exp: width - above}, nil
 }
 
-// greatest returns the largest integer that a float32 below 2^width rounds to.
-// With fewer bits than a significand has, that is 2^width itself.
+// greatest returns the largest integer that a float32 below 2^width rounds to. If width is less
+// than the bits of a significand, it is 2^width itself.
 func greatest(width int) int64 {
 	if width < precision {
 		return 1 << width
@@ -86,7 +86,7 @@ func (s Scale) FromBits(bits uint32) (int32, error) {
 	case shift < 0:
 		n = (n>>(-shift-1) + 1) >> 1
 	default:
-		n <<= min(shift, 32) // is out of range already, or 0
+		n <<= min(shift, 32) // otherwise it is already out of range, or 0
 	}
 	if bits>>31 != 0 {
 		return int32(-min(int64(n), 1<<31)), nil
@@ -99,11 +99,11 @@ func (s Scale) FromFloat32(x float32) (int32, error) { return s.FromBits(math.Fl
 
 // ToFloat32 returns the float32 nearest to n / 2^Exp, ties to even.
 func (s Scale) ToFloat32(n int32) float32 {
-	// Exact as float64, so that there is one rounding, even to subnormals.
+	// Exact as float64, so there is one rounding, even to subnormals.
 	return float32(math.Ldexp(float64(n), -s.Exp))
 }
 
-// Add returns a + b, or the end of the range beyond which it lies.
+// Add returns a + b, saturated at the ends of the range.
 func Add(a, b int32) int32 {
 	return int32(min(max(int64(a)+int64(b), math.MinInt32), math.MaxInt32))
 }

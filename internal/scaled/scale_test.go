@@ -37,7 +37,7 @@ func TestFromBitsMatchesBigArithmetic(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bits := rapid.Uint32().Draw(t, "bits")
 		x := math.Float32frombits(bits)
-		// Exponents that bring x anywhere from nothing to far out of range.
+		// Exponents that scale x to anything from zero to far out of range.
 		s := Scale{rapid.IntRange(-40, 40).Draw(t, "size") - int(bits>>23&0xff) + bias}
 		n, err := s.FromBits(bits)
 		if !isFinite(x) {
@@ -52,7 +52,7 @@ func TestFromBitsMatchesBigArithmetic(t *testing.T) {
 	})
 }
 
-// TestFromBitsRefuses tries numbers that no scale makes an integer of.
+// TestFromBitsRefuses tries numbers that no scale converts.
 func TestFromBitsRefuses(t *testing.T) {
 	for _, bits := range []uint32{0x7f800000, 0xff800000, 0x7f800001, 0x7fc00000, 0xffffffff} {
 		for _, exp := range []int{-150, -97, 0, 156} {
@@ -97,8 +97,8 @@ func TestAddSaturates(t *testing.T) {
 	})
 }
 
-// TestScaleFits adds the largest gradient that an exponent allows from every
-// worker: at the scale the sum fits, at twice the scale it does not.
+// TestScaleFits adds the largest gradient of an exponent from every worker: at the scale the sum
+// fits, at twice the scale it does not.
 func TestScaleFits(t *testing.T) {
 	for _, addends := range []int{1, 2, 3, 7, 8, 100, 127, 128, 129, 1000, 1<<16 - 1, 1 << 16, 1_000_000, math.MaxInt32} {
 		for largest := range uint8(infinite) {
@@ -121,7 +121,7 @@ func TestScaleFits(t *testing.T) {
 	}
 }
 
-// TestRoundTrip holds the error of a gradient against half a unit.
+// TestRoundTrip compares the error of a gradient with half a unit.
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		grads := rapid.SliceOfN(rapid.Float32Range(-1e3, 1e3), 1, 20).Draw(t, "gradients")

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// ownerOf returns the owner of a file, and the number of its names.
+// ownerOf returns the owner of a file, and its number of links.
 func ownerOf(info fs.FileInfo) (uid, names int, ok bool) {
 	s, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -19,7 +19,8 @@ func ownerOf(info fs.FileInfo) (uid, names int, ok bool) {
 	return int(s.Uid), int(s.Nlink), true
 }
 
-// openItself opens a file or a folder, but nothing that a symbolic link names, and does not wait for the writer of a pipe.
+// openItself opens a file or a folder, but does not follow symbolic links, nor wait for the writer
+// of a pipe.
 func openItself(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sudo leaves what root makes on behalf of a user to that user: without it, one who
-// types "sudo make demo" cannot remove or write what it has left.
+// Package sudo gives files that root creates on behalf of a user to that user: otherwise a user of
+// "sudo make demo" could not remove or change its files.
 //
-// The user is who SUDO_UID and SUDO_GID name. A folder that MkdirAll makes is the user's; a
-// file is, if its folder is. So nothing that root wrote into a folder of its own changes hands.
-// Without sudo, or without root's rights, the functions give nothing away.
+// SUDO_UID and SUDO_GID name the user. A folder of MkdirAll becomes the user's; a file does if its
+// folder is the user's, so that files in root's own folders keep their owner. Without sudo, or
+// without root privileges, the functions change no owner.
 package sudo
 
 import (
@@ -30,7 +30,7 @@ func user() (uid, gid int, ok bool) {
 	return uid, gid, err == nil
 }
 
-// MkdirAll is os.MkdirAll. Each folder that it makes is the user's.
+// MkdirAll is os.MkdirAll, but the folders that it creates become the user's.
 func MkdirAll(dir string, mode fs.FileMode) error {
 	uid, gid, ok := user()
 	if !ok {
@@ -70,8 +70,8 @@ func Give(file string) error {
 	return give(file, uid, gid)
 }
 
-// give changes the owner of the file or folder that has a path now. One that has other names, too, stays as it is:
-// it was not made here.
+// give changes the owner of the file or folder at a path. A file with other links is not changed:
+// it was not created here.
 func give(path string, uid, gid int) error {
 	f, err := openItself(path)
 	if err != nil {

@@ -23,7 +23,7 @@ func owner(t *testing.T, path string) int {
 	return uid
 }
 
-// write makes a file and gives it.
+// write writes a file and gives it.
 func write(t *testing.T, path string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte("x"), 0o644); err != nil {
@@ -55,7 +55,7 @@ func TestWhatIsMadeIsTheUsers(t *testing.T) {
 			t.Errorf("%s is left to user %d", path, uid)
 		}
 	}
-	// What was there is not.
+	// Existing files are not given.
 	if err := MkdirAll(root, 0o777); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestWhatIsMadeIsTheUsers(t *testing.T) {
 	}
 }
 
-// A user who may run the program as root, and nothing else, gets no file of root's by it.
+// A user who may only run the program as root cannot get a file of root's by it.
 func TestOtherFilesStayRoots(t *testing.T) {
 	bySudo(t)
 	secret := filepath.Join(t.TempDir(), "secret")
@@ -86,7 +86,7 @@ func TestOtherFilesStayRoots(t *testing.T) {
 		if err := make(secret, path); err != nil {
 			t.Fatal(err)
 		}
-		_ = Give(path) // may say why not
+		_ = Give(path) // may return the reason
 		if a, b := owner(t, secret), owner(t, path); a != 0 || b != 0 {
 			t.Errorf("%s: given to users %d, %d", name, a, b)
 		}

@@ -25,7 +25,7 @@ func ReadAttr(iface, name string) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// WriteAttr writes /sys/class/net/IFACE/NAME, as ReadAttr reads it.
+// WriteAttr writes /sys/class/net/IFACE/NAME, like ReadAttr.
 func WriteAttr(iface, name, value string) error {
 	f, err := OpenAttr(iface, name, unix.O_WRONLY)
 	if err != nil {
@@ -35,10 +35,9 @@ func WriteAttr(iface, name, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// OpenAttr opens /sys/class/net/IFACE/NAME, a file or a folder. /sys shows the
-// network namespace that it was mounted from, not the current one. The new mount
-// API gives a mount that is attached nowhere and goes with its descriptor, so no
-// mount namespace has to be made.
+// OpenAttr opens /sys/class/net/IFACE/NAME, a file or a folder. /sys shows the network namespace in
+// which it was mounted, not the current one. The new mount API gives a mount that is not attached
+// and ends with its descriptor, so no mount namespace is needed.
 func OpenAttr(iface, name string, flags int) (*os.File, error) {
 	if !filepath.IsLocal(iface) || filepath.Base(iface) != iface || !filepath.IsLocal(name) {
 		return nil, fmt.Errorf("attribute %q of interface %q: not a name in sysfs", name, iface)

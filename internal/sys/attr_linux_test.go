@@ -14,7 +14,7 @@ import (
 // TestAttr reads and writes in a namespace that /sys does not show.
 func TestAttr(t *testing.T) {
 	n := newNamespace(t)
-	before, _ := os.ReadFile("/sys/class/net/lo/mtu") // nothing, if there is no sysfs here
+	before, _ := os.ReadFile("/sys/class/net/lo/mtu") // empty if sysfs is not mounted
 	mtu := "1400"
 	if string(before) == "1400\n" {
 		mtu = "1500"

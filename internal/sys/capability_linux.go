@@ -15,7 +15,7 @@ import (
 // Capability is one of Linux's privileges (capabilities(7)).
 type Capability uint
 
-// The capabilities that parts of Libra need.
+// Capabilities that parts of Libra require.
 const (
 	CapNetAdmin Capability = unix.CAP_NET_ADMIN
 	CapSysAdmin Capability = unix.CAP_SYS_ADMIN
@@ -29,8 +29,8 @@ func (c Capability) String() string {
 	}[c]
 }
 
-// MissingCapabilities names those of the wanted capabilities that the calling
-// thread lacks, in their order.
+// MissingCapabilities returns those of the wanted capabilities that the calling thread lacks, in
+// their order.
 func MissingCapabilities(want ...Capability) (missing []string, err error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -45,9 +45,8 @@ func MissingCapabilities(want ...Capability) (missing []string, err error) {
 	return missing, nil
 }
 
-// DropCapabilities takes all capabilities from all threads of the process, for good. A
-// program that uses cgo has threads that Go does not know: then the error wraps
-// [errors.ErrUnsupported], and nothing has changed.
+// DropCapabilities permanently removes all capabilities of all threads of the process. With cgo, Go
+// does not know all threads: then the error wraps [errors.ErrUnsupported], and nothing has changed.
 func DropCapabilities() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData

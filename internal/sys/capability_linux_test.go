@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// Every thread of a process loses its capabilities, those that begin later too. A
-// child does it, because there is no way back.
+// Every thread of a process loses its capabilities, including threads that start later. A child
+// process does it, because it cannot be undone.
 func TestDropCapabilities(t *testing.T) {
 	const child, unsupported = "LIBRA_SYS_DROP", "unsupported"
 	if os.Getenv(child) != "" {

@@ -13,22 +13,23 @@ import (
 	"time"
 )
 
-// ErrNoCPUGroups is the error where processes cannot be held to a share of CPU time.
+// ErrNoCPUGroups means that the system cannot limit processes to a share of CPU time.
 var ErrNoCPUGroups = errors.New("no control groups with the controller cpu: mount them (mount -t cgroup2 none /sys/fs/cgroup) on a kernel with CONFIG_CFS_BANDWIDTH")
 
-// GroupPeriod is the time in which the tasks of a [CPUGroup] get their share, and then wait. Much shorter ones are not kept:
-// the kernel looks at ticks of up to 10 ms.
+// GroupPeriod is the period in which the tasks of a [CPUGroup] get their share once. Much shorter
+// periods do not work: the kernel checks at ticks of up to 10 ms.
 const GroupPeriod = 20 * time.Millisecond
 
-// groupPrefix begins the names of control groups, in front of the process id of their owner.
+// groupPrefix is the prefix of the names of control groups, before the process id of their owner.
 const groupPrefix = "libra-bench-"
 
-// CPUGroup holds tasks to a share of CPU time, by a control group.
+// CPUGroup limits tasks to a share of CPU time, by a control group.
 type CPUGroup struct{ root, dir string }
 
-// NewCPUGroup makes a control group whose tasks together get a number of CPUs, such as 0.2, on a busy machine too: up to
-// there they have a hundred times the weight of others. name is one of those of the
-// calling process. The caller closes it. It needs root. Groups of processes that were killed are removed.
+// NewCPUGroup creates a control group whose tasks together get a number of CPUs, such as 0.2, even
+// on a busy machine: up to that limit they have a hundred times the weight of others. name must be
+// unique in the calling process. The caller closes the group. It requires root. It removes groups
+// of killed processes.
 func NewCPUGroup(name string, cpus float64) (*CPUGroup, error) {
 	g, err := newCPUGroup("/proc/self/mountinfo", name, cpus)
 	if err != nil {
@@ -63,7 +64,8 @@ func newCPUGroup(mounts, name string, cpus float64) (*CPUGroup, error) {
 	return g, nil
 }
 
-// cpuController returns where control groups with the controller cpu are, and whether they are of version 2.
+// cpuController returns the path of control groups with the controller cpu, and whether they are of
+// version 2.
 func cpuController(mounts string) (root string, unified bool, err error) {
 	text, err := os.ReadFile(mounts)
 	if err != nil {
@@ -90,9 +92,9 @@ func cpuController(mounts string) (root string, unified bool, err error) {
 	return "", false, ErrNoCPUGroups
 }
 
-// removeStale removes what processes that were killed have left. A group with tasks in it stays.
+// removeStale removes the groups of killed processes. A group with tasks stays.
 func removeStale(root string) {
-	groups, _ := filepath.Glob(filepath.Join(root, groupPrefix+"*")) // it fails for bad patterns only
+	groups, _ := filepath.Glob(filepath.Join(root, groupPrefix+"*")) // fails only for bad patterns
 	for _, dir := range groups {
 		owner, _, _ := strings.Cut(filepath.Base(dir)[len(groupPrefix):], "-")
 		if _, err := os.Stat("/proc/" + owner); errors.Is(err, os.ErrNotExist) {
@@ -101,14 +103,14 @@ func removeStale(root string) {
 	}
 }
 
-// Add moves a process, or a thread of the kernel, into the group.
+// Add moves a process or a kernel thread into the group.
 func (g *CPUGroup) Add(pid int) error { return writeFile(g.dir, "cgroup.procs", strconv.Itoa(pid)) }
 
-// Close moves what is in the group to the root of all groups and removes it.
+// Close moves the group's tasks to the root group and removes the group.
 func (g *CPUGroup) Close() error {
 	members, _ := os.ReadFile(filepath.Join(g.dir, "cgroup.procs"))
 	for pid := range strings.FieldsSeq(string(members)) {
-		_ = writeFile(g.root, "cgroup.procs", pid) // what has ended meanwhile is in no group; what stays makes Remove fail
+		_ = writeFile(g.root, "cgroup.procs", pid) // a task that has ended is in no group; if one stays, Remove fails
 	}
 	return os.Remove(g.dir)
 }

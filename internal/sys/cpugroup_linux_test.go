@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// A process in a group is stopped once its share is used up, and goes on when the group is gone.
+// A process in a group is stopped when its share is used up, and continues when the group is
+// removed.
 func TestCPUGroupHolds(t *testing.T) {
 	g, err := NewCPUGroup("test", 0.1)
 	if errors.Is(err, ErrNoCPUGroups) || errors.Is(err, os.ErrPermission) {
@@ -50,7 +51,7 @@ func TestCPUGroupHolds(t *testing.T) {
 	}
 }
 
-// The controller is where a mount of either version has it.
+// The controller is found in a mount of either version.
 func TestCPUController(t *testing.T) {
 	dir := t.TempDir()
 	with, without := filepath.Join(dir, "with"), filepath.Join(dir, "without")
@@ -85,7 +86,7 @@ func TestCPUController(t *testing.T) {
 	}
 }
 
-// Groups of version 2 get their share in cpu.max; those whose process is gone are removed.
+// Groups of version 2 get their share in cpu.max; groups of ended processes are removed.
 func TestCPUGroupOfVersion2(t *testing.T) {
 	root := t.TempDir()
 	mounts, stale := filepath.Join(root, "mounts"), filepath.Join(root, groupPrefix+"999999999-server")
@@ -98,7 +99,7 @@ func TestCPUGroupOfVersion2(t *testing.T) {
 	if err := os.Mkdir(stale, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// A folder of an ordinary file system has no files of a control group: the first write fails.
+	// A folder of an ordinary file system has no control files: the first write fails.
 	if _, err := newCPUGroup(mounts, "server", 0.2); err == nil || !strings.Contains(err.Error(), filepath.Join(mine, "cpu.weight")) {
 		t.Errorf("%v does not name cpu.weight", err)
 	}

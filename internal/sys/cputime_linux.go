@@ -19,7 +19,7 @@ type Usage struct {
 	User, Kernel uint64
 }
 
-// Since returns the usage after an earlier one.
+// Since returns the usage since an earlier one.
 func (u Usage) Since(before Usage) Usage {
 	return Usage{User: u.User - before.User, Kernel: u.Kernel - before.Kernel}
 }
@@ -55,11 +55,11 @@ func schedTime(path string) (uint64, error) {
 func SoftirqTime() (total uint64, err error) { return softirqTime("/proc") }
 
 func softirqTime(proc string) (total uint64, err error) {
-	names, _ := filepath.Glob(proc + "/[0-9]*/comm") // it fails for bad patterns only
+	names, _ := filepath.Glob(proc + "/[0-9]*/comm") // fails only for bad patterns
 	for _, name := range names {
 		comm, err := os.ReadFile(name)
 		if err != nil || !strings.HasPrefix(string(comm), "ksoftirqd/") {
-			continue // another thread, or one that has ended
+			continue // another thread, or an ended one
 		}
 		ns, err := schedTime(filepath.Join(filepath.Dir(name), "schedstat"))
 		if err != nil {
@@ -96,8 +96,8 @@ func statUsage(path string) (Usage, error) {
 	return Usage{User: user * tick, Kernel: kernel * tick}, nil
 }
 
-// StatFields returns the fields of a stat file of proc(5) from the third, the state,
-// on. The second is a name in brackets and may contain blanks and brackets.
+// StatFields returns the fields of a stat file of proc(5) from the third, the state, on. The second
+// is a name in parentheses, which may contain blanks and parentheses.
 func StatFields(path string) ([]string, error) {
 	text, err := os.ReadFile(path)
 	return strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:])), err

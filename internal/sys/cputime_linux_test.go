@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// threadTime is the CPU time of the calling thread by the kernel's clock for it.
+// threadTime is the CPU time of the calling thread by the kernel's thread clock.
 func threadTime(t *testing.T) uint64 {
 	t.Helper()
 	var ts unix.Timespec
@@ -63,7 +63,7 @@ func TestCPUTime(t *testing.T) {
 		}
 		first := threadTime(t)
 		task, err := TaskTime(unix.Gettid())
-		// The scheduler's account may be some ticks old.
+		// The scheduler's account may be a few ticks old.
 		if task < first/2 || task > threadTime(t) {
 			t.Errorf("the thread used %d ns, and by its own clock %d", task, first)
 		}
@@ -117,7 +117,7 @@ func TestSoftirqTime(t *testing.T) {
 	}
 }
 
-// One that ends meanwhile is an error: the sum would go back.
+// A thread that ends in between is an error: the sum would decrease.
 func TestSoftirqTimeOfThreads(t *testing.T) {
 	proc := t.TempDir()
 	put := func(pid, name, text string) {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Credentials returns user, group and process of the other end, as they were when it
-// connected: of a listener, those of the process that began to listen.
+// Credentials returns user, group and process of the other end at the time of the connection; for a
+// listener, of the process that started listening.
 func Credentials(conn *net.UnixConn) (*unix.Ucred, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sys holds what several packages need of Linux: network namespaces, pinned
-// threads, a waker for poll loops, capabilities, the sysfs attributes of interfaces,
-// memory that processes share, and CPU time.
+// Package sys wraps Linux functions that several packages use: network namespaces, pinned threads,
+// a waker for poll loops, capabilities, sysfs attributes of interfaces, shared memory, and CPU
+// time.
 package sys

@@ -8,10 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ethtool makes a call of ethtool (SIOCETHTOOL) about an interface of the calling
-// thread's network namespace. command points to a structure of <linux/ethtool.h>,
-// which names the call, and which the kernel reads or fills in. It fails with the
-// kernel's error.
+// Ethtool makes an ethtool call (SIOCETHTOOL) for an interface of the calling thread's network
+// namespace. command points to a structure of <linux/ethtool.h> that names the call; the kernel
+// reads it or fills it in. The error is the kernel's.
 func Ethtool(ifname string, command unsafe.Pointer) error {
 	var ifr struct {
 		name [unix.IFNAMSIZ]byte

@@ -4,34 +4,36 @@ package sys
 
 import "time"
 
-// DefaultLook is the Limit of a [Look] of endpoints, of a host agent and of its clients. Several of them that share a processor wait
-// that long for each other where none of them sleeps.
+// DefaultLook is the Limit of a [Look] of endpoints, of a host agent and of its clients. If several
+// of them share a processor and none sleeps, they wait that long for each other.
 const DefaultLook = 400 * time.Microsecond
 
 const (
-	// lookGain is what a look that pays is taken to save: a sleep, as a share of Limit.
+	// lookGain is the share of Limit that a successful look saves: the cost of a sleep.
 	lookGain = 8
-	// lookRest is how many sleeps make up for the time of a look in vain.
+	// lookRest is the number of sleeps that make up for one unsuccessful look.
 	lookRest = 64
-	// lookCredit bounds, in looks, what is remembered.
+	// lookCredit is the most credit, in looks.
 	lookCredit = 25
-	// lookLoss bounds, in looks, what one in vain counts. One that loses the processor for long, to other work of the owner's
-	// own process for example, tells little of those after it.
+	// lookLoss is the most that one unsuccessful look counts, in looks. A look that loses the
+	// processor for long, for example to other work of its process, says little about later ones.
 	lookLoss = 16
 )
 
-// A Look decides how long its owner looks for work before it sleeps. To fall asleep and to be woken takes tens of
-// microseconds where processors go idle meanwhile, and system calls of both sides. Between two looks the processor is
-// left to others, who may have to do what is waited for; but a busy one comes back later than a sleeper would have it.
-// So there are looks only while they save more time than those in vain take.
+// A Look decides how long its owner polls for work before it sleeps. Sleeping and waking take tens
+// of microseconds if processors go idle in between, and system calls on both sides. Between two
+// polls the owner yields the processor, which the other side may need; but on a busy processor a
+// yield takes longer than a sleep. So it polls only while that saves more time than unsuccessful
+// looks waste.
 type Look struct {
 	Limit time.Duration // of one look; 0: sleep at once
 
-	since  time.Time     // when the current one began, or zero
-	credit time.Duration // what looks have saved, less what those in vain have taken
+	since  time.Time     // start of the current look, or zero
+	credit time.Duration // time that looks have saved, minus the time that they have wasted
 }
 
-// Again is called when there is no work. It reports whether to look once more; otherwise the owner sleeps.
+// Again is called when there is no work. It reports whether to poll again; otherwise the owner
+// sleeps.
 func (l *Look) Again() bool {
 	if !l.again(time.Now()) {
 		return false
@@ -63,7 +65,7 @@ func (l *Look) again(now time.Time) bool {
 	return false
 }
 
-// end ends a look. One that took too long was in vain, also if there is work now.
+// end ends a look. One that took too long was unsuccessful even if there is work now.
 func (l *Look) end(now time.Time) {
 	limit := min(l.Limit, time.Hour)
 	if took := now.Sub(l.since); took <= l.Limit {

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// looks has an owner wait for work that comes after these microseconds each, and returns how often it slept.
+// looks simulates an owner whose work arrives after each of these times, in microseconds, and
+// returns how often it slept.
 func looks(l *Look, waits ...time.Duration) (slept int) {
 	now := time.Unix(1, 0)
 	for _, wait := range waits {
@@ -58,7 +59,8 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// A caller that waits for what always takes longer looks in one wait of 64, however long looking has paid before.
+// A caller that always waits longer than a look looks in one wait of 64, however much looks have
+// saved before.
 func TestLookInVain(t *testing.T) {
 	const limit = 64 * time.Microsecond
 	l := &Look{Limit: limit}
@@ -78,8 +80,9 @@ func TestLookInVain(t *testing.T) {
 	}
 }
 
-// A look during which others keep the processor is in vain, also if there is work after it. What it took is made up for,
-// but no more than a time that is bounded: one look does not end those of an owner whose looks have paid.
+// A look during which others keep the processor is unsuccessful, even if there is work after it.
+// Its time counts, but only up to a limit: one look does not stop those of an owner whose looks
+// have saved time.
 func TestLookThatLosesTheProcessor(t *testing.T) {
 	const limit = 64 * time.Microsecond
 	for _, c := range []struct{ took, want time.Duration }{{10 * limit, -10 * limit}, {time.Hour, -lookLoss * limit}} {
@@ -109,7 +112,7 @@ func TestLookLeavesTheProcessor(t *testing.T) {
 	if l.credit != l.Limit/lookGain || !l.since.IsZero() {
 		t.Errorf("%+v", l)
 	}
-	l.Found() // nothing ends
+	l.Found() // no look to end
 	if n := testing.AllocsPerRun(100, func() { l.Again(); l.Found() }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

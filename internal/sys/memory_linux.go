@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Shared is memory of several processes. It goes with the last of them.
+// Shared is shared memory. It is freed with its last user.
 type Shared struct {
-	File *os.File // to hand on
+	File *os.File // for other processes
 	Mem  []byte
 }
 
-// NewShared makes size bytes of memory with a name.
+// NewShared creates size bytes of memory with a name.
 func NewShared(name string, size int) (*Shared, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err != nil {
@@ -32,9 +32,8 @@ func NewShared(name string, size int) (*Shared, error) {
 	return s, nil
 }
 
-// MapShared maps size bytes of a descriptor's memory from offset on, with the
-// PROT flags of mmap(2). The pages are all there when it returns, so that no page
-// fault is measured.
+// MapShared maps size bytes of a descriptor's memory from offset on, with the PROT flags of
+// mmap(2). All pages are populated when it returns, so that no page fault is measured.
 func MapShared(fd int, offset int64, size, prot int) ([]byte, error) {
 	mem, err := unix.Mmap(fd, offset, size, prot, unix.MAP_SHARED|unix.MAP_POPULATE)
 	if err != nil {
@@ -43,5 +42,5 @@ func MapShared(fd int, offset int64, size, prot int) ([]byte, error) {
 	return mem, nil
 }
 
-// Close releases this process's part in the memory.
+// Close unmaps this process's part of the memory.
 func (s *Shared) Close() error { return errors.Join(unix.Munmap(s.Mem), s.File.Close()) }

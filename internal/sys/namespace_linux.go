@@ -15,7 +15,7 @@ import (
 // ownThread is the folder of the calling thread in /proc.
 const ownThread = "/proc/thread-self"
 
-// NamespaceID tells network namespaces apart while they exist.
+// NamespaceID identifies a network namespace while it exists.
 type NamespaceID struct{ dev, ino uint64 }
 
 // Inode returns the number that /proc shows, as in net:[4026531840].
@@ -55,8 +55,8 @@ func OpenNamespace(procDir string) (*Namespace, error) {
 	return &Namespace{f, NamespaceID{st.Dev, st.Ino}}, nil
 }
 
-// NewNamespace makes a network namespace that has no name: it disappears when
-// the last descriptor, socket and process in it is gone. It needs CAP_SYS_ADMIN.
+// NewNamespace creates a network namespace without a name: it ends with the last descriptor, socket
+// and process in it. It requires CAP_SYS_ADMIN.
 func NewNamespace() (n *Namespace, err error) {
 	err = andReturn(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -80,19 +80,17 @@ func (n *Namespace) FD() int { return int(n.file.Fd()) }
 // Close closes the descriptor.
 func (n *Namespace) Close() error { return n.file.Close() }
 
-// Do runs fn with the calling goroutine locked to its thread and the thread in
-// the namespace, and returns fn's error. Sockets that fn opens stay in the
-// namespace; goroutines that it starts do not run there. Do needs CAP_SYS_ADMIN
-// unless the thread is in the namespace already. If it fails to enter, fn has
-// not been called.
+// Do runs fn with the calling goroutine locked to its thread and the thread in the namespace, and
+// returns fn's error. Sockets that fn opens stay in the namespace; goroutines that it starts do not
+// run there. Do requires CAP_SYS_ADMIN unless the thread is already in the namespace. If it fails
+// to enter, it does not call fn.
 //
-// The thread returns to its own namespace however fn ends. If it cannot (fn may
-// have given up the capability), Do returns an error and the goroutine stays
-// locked: the runtime ends the thread together with the goroutine, and no other
-// goroutine runs in the wrong namespace.
+// The thread returns to its own namespace however fn ends. If it cannot (fn may have given up the
+// capability), Do returns an error and the goroutine stays locked: the runtime ends the thread with
+// the goroutine, and no other goroutine runs in the wrong namespace.
 func (n *Namespace) Do(fn func() error) error {
 	runtime.LockOSThread()
-	defer runtime.UnlockOSThread() // andReturn has a lock of its own
+	defer runtime.UnlockOSThread() // andReturn has its own lock
 	here, err := ThreadNamespaceID()
 	if err != nil {
 		return err
@@ -108,8 +106,8 @@ func (n *Namespace) Do(fn func() error) error {
 	})
 }
 
-// Run runs fn on a thread of its own in the namespace, and returns fn's error. Unlike
-// Do, it needs no privilege over the namespace that the caller is in.
+// Run runs fn on its own thread in the namespace, and returns fn's error. Unlike Do, it requires no
+// privilege over the caller's namespace.
 func (n *Namespace) Run(fn func() error) error {
 	return OwnThread(func() error {
 		here, err := ThreadNamespaceID()

@@ -8,17 +8,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// System calls that do not wait. The runtime is not told of them: when a process comes out of sleep, the first call that it is told
-// of wakes its monitor thread, which then looks every 20 µs, for as long as the process is busy, whether the call has ended.
+// System calls that do not wait. They bypass the runtime: after a sleep, the first system call
+// known to the runtime wakes its monitor thread, which then checks every 20 µs, as long as the
+// process is busy, whether the call has ended.
 
-// PollNow is poll(2) with a timeout of zero. It returns how many descriptors have events.
+// PollNow is poll(2) with a timeout of zero. It returns the number of descriptors with events.
 func PollNow(fds []unix.PollFd) (int, error) {
 	var none unix.Timespec
 	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(fds))), uintptr(len(fds)), uintptr(unsafe.Pointer(&none)), 0, 0, 0)
 	return result(n, errno)
 }
 
-// EpollNow is epoll_wait(2) with a timeout of zero. It returns how many of events it filled.
+// EpollNow is epoll_wait(2) with a timeout of zero. It returns the number of events.
 func EpollNow(epoll int, events []unix.EpollEvent) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), 0, 0, 0)
 	return result(n, errno)

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Calls that do not wait tell what there is, that there is nothing, and that the other end is gone.
+// Calls that do not wait return what is available, that nothing is, and that the other end is
+// closed.
 func TestCallsThatDoNotWait(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -53,7 +54,7 @@ func TestCallsThatDoNotWait(t *testing.T) {
 		t.Error(err)
 	}
 	unix.Close(other)
-	check("the end", 1, 0, unix.ECONNRESET) // it had not read all
+	check("the end", 1, 0, unix.ECONNRESET) // it had not read everything
 	check("after it", 1, 0, nil)
 	if err := SendNow(one, b); !errors.Is(err, unix.EPIPE) { // and no signal
 		t.Error(err)

@@ -11,35 +11,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// parkerLag is how much later than asked for the runtime may end a wait: its epoll_wait(2) counts in
-// milliseconds.
+// parkerLag is how much later than requested the runtime may end a wait: its epoll_wait(2) counts
+// in milliseconds.
 const parkerLag = time.Millisecond
 
 // MinPark is the shortest limit of a [Parker], which is less exact than ppoll(2).
 const MinPark = 2 * parkerLag
 
-// A Parker lets one goroutine, its owner, wait for descriptors in the runtime's network poller, as a
-// goroutine waits for a network connection. One that sleeps in ppoll(2) instead keeps its thread: the
-// scheduler has to wake another one to go on with other goroutines, wants a processor back when the call
-// returns, and keeps its monitor thread from sleeping. A goroutine that is locked to its thread is better
-// off in ppoll: its thread would sleep too, and another one would have to poll.
+// A Parker lets one goroutine, its owner, wait for descriptors in the runtime's network poller, as
+// a goroutine waits for a network connection. A goroutine that sleeps in ppoll(2) keeps its thread:
+// the scheduler has to wake another one for other goroutines, needs a processor again when the call
+// returns, and keeps its monitor thread awake. A goroutine that is locked to its thread is better
+// off in ppoll: otherwise its thread would sleep, too, and another one would have to poll.
 //
-// Descriptors are in an epoll set of their own, which the network poller watches for events, not for
-// readiness: the owner has to look for work itself before it sleeps.
+// Descriptors are in a separate epoll set, which the network poller watches for events, not for
+// readiness: the owner has to look for work before it sleeps.
 type Parker struct {
 	file *os.File // the epoll set
 	conn syscall.RawConn
-	try  func(uintptr) bool // looks for work; here, so that Park does not allocate
+	try  func(uintptr) bool // looks for work; a field, so that Park does not allocate
 }
 
-// NewParker returns a Parker with no descriptors, whose owner looks for work by ready. A Parker that is
-// not closed is closed when it is collected.
+// NewParker returns a Parker with no descriptors, whose owner looks for work with ready. An unused
+// Parker is closed by the garbage collector.
 func NewParker(ready func() bool) (*Parker, error) {
 	set, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
-	if err := unix.SetNonblock(set, true); err != nil { // else the file would not use the network poller
+	if err := unix.SetNonblock(set, true); err != nil { // otherwise the file would not use the network poller
 		return nil, errors.Join(os.NewSyscallError("fcntl", err), unix.Close(set))
 	}
 	p := &Parker{file: os.NewFile(uintptr(set), "epoll"), try: func(uintptr) bool { return ready() }}
@@ -49,12 +49,12 @@ func NewParker(ready func() bool) (*Parker, error) {
 	return p, nil
 }
 
-// Add has Park look for work whenever something comes for a descriptor. Closing the descriptor takes it out.
+// Add makes Park look for work at each event of a descriptor. Closing the descriptor removes it.
 func (p *Parker) Add(fd int) error {
 	return p.control(unix.EPOLL_CTL_ADD, fd)
 }
 
-// Remove takes a descriptor out that is still open.
+// Remove removes an open descriptor.
 func (p *Parker) Remove(fd int) error {
 	return p.control(unix.EPOLL_CTL_DEL, fd)
 }
@@ -69,14 +69,15 @@ func (p *Parker) control(op, fd int) error {
 	return os.NewSyscallError("epoll_ctl", err)
 }
 
-// Limit sets when the next Park ends at the latest: after limit, which is at least MinPark, or up to two
-// milliseconds earlier. It overrides an Interrupt, so the owner calls it before it tells its [Waker].
+// Limit sets the limit of the next Park, which is at least MinPark; Park may end up to two
+// milliseconds earlier. It overrides an Interrupt, so the owner calls it before it uses its
+// [Waker].
 func (p *Parker) Limit(limit time.Duration) error {
 	return p.file.SetReadDeadline(time.Now().Add(limit - parkerLag))
 }
 
-// Park sleeps until ready, which it calls first and after each event, returns true; then it does so,
-// too. It returns false if it was interrupted, or the limit has passed.
+// Park sleeps until ready, which it calls first and after each event, returns true; then it returns
+// true. It returns false if it was interrupted or the limit has passed.
 func (p *Parker) Park() (bool, error) {
 	err := p.conn.Read(p.try)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -88,7 +89,7 @@ func (p *Parker) Park() (bool, error) {
 // Interrupt ends the current Park, or that of the current Limit. It may be called from any goroutine, also
 // after Close.
 func (p *Parker) Interrupt() {
-	_ = p.file.SetReadDeadline(time.Unix(1, 0)) // an error means that it is closed, and that Park has ended
+	_ = p.file.SetReadDeadline(time.Unix(1, 0)) // an error means that it is closed, so Park has ended
 }
 
 // Close ends a current Park, and closes the epoll set.

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openParker returns a Parker that has an eventfd, and the eventfd.
+// openParker returns a Parker with an eventfd, and the eventfd.
 func openParker(t *testing.T, ready func(fd int) bool) (*Parker, int) {
 	t.Helper()
 	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
@@ -92,7 +92,8 @@ func TestParkEnds(t *testing.T) {
 	}
 }
 
-// No call of Wake is lost, whatever an owner that parks does at that moment, and there is no descriptor to read after it.
+// No call of Wake is lost, whatever a parking owner does at that moment, and no descriptor has to
+// be read after it.
 func TestParkedWakerLosesNothing(t *testing.T) {
 	w := openWaker(t)
 	p, _ := openParker(t, func(int) bool { return w.Take() })

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PinThread locks the calling goroutine to its thread and, unless cpu is
-// negative, the thread to that CPU. unpin undoes both; call it from the same
-// goroutine. If unpin fails the goroutine stays locked, and its thread ends with
-// it. A CPU that the process may not use is unix.EINVAL.
+// PinThread locks the calling goroutine to its thread and, unless cpu is negative, the thread to
+// that CPU. unpin undoes both; call it from the same goroutine. If unpin fails, the goroutine stays
+// locked, and its thread ends with it. The error is unix.EINVAL for a CPU that the process may not
+// use.
 func PinThread(cpu int) (unpin func() error, err error) {
 	runtime.LockOSThread()
 	if cpu < 0 {

@@ -9,5 +9,5 @@ import (
 	"fmt"
 )
 
-// PinProcess returns [errors.ErrUnsupported] where there is no Linux.
+// PinProcess returns [errors.ErrUnsupported] except on Linux.
 func PinProcess(cpu int) error { return fmt.Errorf("pin to CPU %d: %w", cpu, errors.ErrUnsupported) }

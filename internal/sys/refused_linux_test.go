@@ -15,7 +15,7 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// Each system call may fail. Then the error names it, and nothing stays open.
+// Each system call may fail. Then the error names it, and no descriptor stays open.
 func TestCallsMeetErrors(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("refusing system calls needs root")
@@ -77,7 +77,7 @@ func TestCallsMeetErrors(t *testing.T) {
 			t.Errorf("%s: %d descriptors are open, %d before", name, now, before)
 		}
 	}
-	// A thread that has ended in the meantime is none that could not be pinned.
+	// A thread that has ended in the meantime is not an error.
 	err = refuse.Run(func() error { return sys.PinProcess(0) }, refuse.Call{Number: unix.SYS_SCHED_SETAFFINITY, Err: unix.ESRCH})
 	if err != nil {
 		t.Errorf("threads that have ended: %v", err)
@@ -97,15 +97,15 @@ func TestCallsMeetErrors(t *testing.T) {
 	}
 }
 
-// isLocked reports whether the calling goroutine is locked to its thread, as its header in
-// a trace tells.
+// isLocked reports whether the calling goroutine is locked to its thread, from its header in a
+// trace.
 func isLocked() bool {
 	header, _, _ := strings.Cut(string(debug.Stack()), "\n")
 	return strings.Contains(header, "locked to thread")
 }
 
-// A goroutine gives its thread back, also where it got nothing for it: one that stayed
-// locked would take it along when it ends.
+// A goroutine unlocks its thread, even after an error: otherwise the thread would end with the
+// goroutine.
 func TestThreadsAreGivenBack(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("network namespaces need root")

@@ -9,12 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OwnThread runs fn on a thread that ends with it, and returns fn's error. fn may
-// change what each thread has of its own: network namespace, user, capabilities,
-// filter of system calls.
+// OwnThread runs fn on a thread that ends with it, and returns fn's error. fn may change the state
+// of its thread: network namespace, user, capabilities, filter of system calls.
 //
-// It is never the process's first thread. That one cannot end, and /proc shows its
-// namespaces and its user as those of the process.
+// It is never the process's first thread, which cannot end, and whose namespaces and user /proc
+// shows as those of the process.
 func OwnThread(fn func() error) (err error) {
 	done := make(chan struct{})
 	go onOtherThread(func() {
@@ -25,15 +24,15 @@ func OwnThread(fn func() error) (err error) {
 	return err
 }
 
-// onOtherThread calls fn on a thread that is not the process's first one, and ends
-// with it. It needs a goroutine of its own.
+// onOtherThread calls fn on a thread that is not the process's first one, and ends with it. It
+// needs its own goroutine.
 func onOtherThread(fn func()) {
 	runtime.LockOSThread()
 	if unix.Gettid() != os.Getpid() {
 		fn()
 		return
 	}
-	// The first thread is kept until another is found.
+	// The first thread is kept locked until another is found.
 	found := make(chan struct{})
 	go onOtherThread(func() {
 		close(found)

@@ -99,8 +99,8 @@ func TestDoComesBack(t *testing.T) {
 	}
 }
 
-// dropCapabilities makes the calling thread, which must not be used again, one of
-// an ordinary user.
+// dropCapabilities makes the calling thread, which must not be used again, a thread of an ordinary
+// user.
 func dropCapabilities(t *testing.T) {
 	t.Helper()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -131,7 +131,7 @@ func TestThreadThatCannotReturnEnds(t *testing.T) {
 	failure := errors.New("failure")
 	_ = OwnThread(func() error {
 		err = n.Do(func() error { tid = unix.Gettid(); dropCapabilities(t); return failure })
-		runtime.UnlockOSThread() // that of OwnThread: Do's remains
+		runtime.UnlockOSThread() // OwnThread's lock: Do's remains
 		return nil
 	})
 	if !errors.Is(err, unix.EPERM) || !errors.Is(err, failure) {
@@ -140,8 +140,8 @@ func TestThreadThatCannotReturnEnds(t *testing.T) {
 	waitThreadGone(t, tid)
 }
 
-// Without the capability Do does not call fn, unless the thread is there already,
-// and the thread stays usable.
+// Without the capability, Do does not call fn, unless the thread is already in the namespace, and
+// the thread stays usable.
 func TestDoWithoutPrivileges(t *testing.T) {
 	n := newNamespace(t)
 	own, err := ThreadNamespace()
@@ -169,9 +169,8 @@ func TestDoWithoutPrivileges(t *testing.T) {
 	})
 }
 
-// TestRunEndsTheThread takes more threads at once than the process has, so that its
-// first one would be among them. That one cannot end, and would show its namespace as
-// that of the process.
+// TestRunEndsTheThread uses more threads at once than the process has, so that its first one would
+// be among them. That one cannot end, and would show its namespace as that of the process.
 func TestRunEndsTheThread(t *testing.T) {
 	n := newNamespace(t)
 	failure := errors.New("failure")
@@ -233,7 +232,7 @@ func TestPinThread(t *testing.T) {
 	}
 }
 
-// PinProcess moves threads that run already.
+// PinProcess moves running threads.
 func TestPinProcess(t *testing.T) {
 	before := affinity(t)
 	threads := func(each func(tid int)) {
@@ -251,7 +250,7 @@ func TestPinProcess(t *testing.T) {
 		}
 	}
 	defer func() {
-		for range 2 { // again, for threads that were started meanwhile
+		for range 2 { // again, for threads that were started in the meantime
 			threads(func(tid int) {
 				if err := unix.SchedSetaffinity(tid, &before); err != nil && !errors.Is(err, unix.ESRCH) {
 					t.Error(err)
@@ -291,9 +290,9 @@ func TestPinProcess(t *testing.T) {
 	}
 }
 
-// TestOwnThreadTakesOneGoroutine takes more threads at once than the process has, so
-// that its first one is among those found. The goroutine that found it must not stay:
-// a process that counts its goroutines would see one more whenever that happens.
+// TestOwnThreadTakesOneGoroutine uses more threads at once than the process has, so that its first
+// one is among those found. The goroutine that found it must end: otherwise a count of goroutines
+// would grow each time.
 func TestOwnThreadTakesOneGoroutine(t *testing.T) {
 	const threads = 100
 	before := runtime.NumGoroutine()

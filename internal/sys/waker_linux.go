@@ -11,15 +11,15 @@ import (
 )
 
 // Waker interrupts a goroutine, its owner, that sleeps in poll(2) or in a [Parker]. The eventfd is
-// written only while the owner sleeps, so that waking a busy loop costs no system
-// call. The zero Waker has no eventfd: FD is -1, and Close does nothing.
+// written only while the owner sleeps, so that waking a busy loop costs no system call. The zero
+// Waker has no eventfd: FD is -1, and Close does nothing.
 //
-// The owner calls Sleep, then looks for work once more and at Pending, polls FD
-// if there is neither, and calls Awake; or Park, in whose Parker it then sleeps, and Awake. Either Wake sees that
-// the owner sleeps, or the owner sees that Wake was called: both variables are sequentially consistent.
+// The owner calls Sleep, checks for work and Pending again, polls FD if there is neither, and calls
+// Awake; or it calls Park, sleeps in that Parker, and calls Awake. Either Wake sees that the owner
+// sleeps, or the owner sees that Wake was called: both variables are sequentially consistent.
 type Waker struct {
 	pending  atomic.Bool
-	sleeping atomic.Pointer[Parker] // nil while the owner is awake, inPoll while it is not in a Parker
+	sleeping atomic.Pointer[Parker] // nil while the owner is awake, inPoll if it sleeps without a Parker
 
 	mu   sync.Mutex // keeps the descriptor open while it is written
 	file int        // the descriptor plus one, so that the zero Waker has none
@@ -28,7 +28,7 @@ type Waker struct {
 // inPoll stands for the Parker of an owner that sleeps in poll(2).
 var inPoll = new(Parker)
 
-// Open makes the eventfd.
+// Open creates the eventfd.
 func (w *Waker) Open() error {
 	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 	w.file = fd + 1
@@ -38,21 +38,20 @@ func (w *Waker) Open() error {
 // FD returns the descriptor to poll for POLLIN. Only the owner may call it.
 func (w *Waker) FD() int { return w.file - 1 }
 
-// Wake ends a current or the owner's next sleep, and makes Take report it. It may be
-// called from any goroutine, also after Close. Calls that Take has not reported yet
-// count as one.
+// Wake ends the owner's current or next sleep, and makes Take report it. It may be called from any
+// goroutine, also after Close. Calls that Take has not reported yet count as one.
 func (w *Waker) Wake() {
 	if w.pending.Swap(true) {
 		return
 	}
-	// Loaded once: an owner that has woken meanwhile must not find its eventfd written.
+	// Loaded once: the eventfd must not be written for an owner that has woken in the meantime.
 	if in := w.sleeping.Load(); in != nil {
 		w.end(in)
 	}
 }
 
-// Interrupt ends a current or the next sleep without being reported by Take.
-// An owner that is to sleep in a Parker next looks for the reason by itself.
+// Interrupt ends the current or next sleep without being reported by Take. An owner that is about
+// to sleep in a Parker checks for the reason by itself.
 func (w *Waker) Interrupt() { w.end(w.sleeping.Load()) }
 
 // end ends a sleep in a Parker, or in poll(2).
@@ -64,7 +63,7 @@ func (w *Waker) end(in *Parker) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	one := [8]byte{0: 1, 7: 1} // not zero in either byte order
-	// The counter cannot overflow before the owner reads it. Descriptor -1 takes nothing.
+	// The counter cannot overflow before the owner reads it. Writing to descriptor -1 does nothing.
 	_, _ = unix.Write(w.FD(), one[:])
 }
 
@@ -77,9 +76,9 @@ func (w *Waker) Park(in *Parker) { w.sleeping.Store(in) }
 // Sleeping reports whether the owner is between Sleep or Park and Awake.
 func (w *Waker) Sleeping() bool { return w.sleeping.Load() != nil }
 
-// Awake ends a sleep. readable is whether poll found FD readable. A Wake or an
-// Interrupt that saw the owner sleep may be about to write still; then the next
-// sleep ends at once and finds FD readable.
+// Awake ends a sleep. readable reports whether poll found FD readable. A Wake or an Interrupt that
+// saw the owner sleep may still be about to write; then the next sleep ends at once and finds FD
+// readable.
 func (w *Waker) Awake(readable bool) {
 	w.sleeping.Store(nil)
 	if readable {
@@ -91,8 +90,7 @@ func (w *Waker) Awake(readable bool) {
 // Pending reports whether Wake was called since the last Take.
 func (w *Waker) Pending() bool { return w.pending.Load() }
 
-// Take reports whether Wake was called since the last Take. Only one caller is
-// told.
+// Take reports whether Wake was called since the last Take. Only one caller gets true.
 func (w *Waker) Take() bool { return w.pending.Load() && w.pending.CompareAndSwap(true, false) }
 
 // Close closes the eventfd. It may be called more than once.

@@ -45,8 +45,8 @@ func sleep(t *testing.T, w *Waker, d time.Duration) (woken, readable bool) {
 	return w.Take(), readable
 }
 
-// A child process does not get the eventfd, and one that poll took for readable by mistake
-// does not stop its owner.
+// A child process does not inherit the eventfd, and an eventfd that poll reports as readable by
+// mistake does not block its owner.
 func TestWakersDescriptor(t *testing.T) {
 	w := openWaker(t)
 	flags, err1 := unix.FcntlInt(uintptr(w.FD()), unix.F_GETFD, 0)
@@ -88,7 +88,7 @@ func TestWaker(t *testing.T) {
 	}
 }
 
-// An owner that is awake costs no system call to wake.
+// Waking an owner that is awake takes no system call.
 func TestWakeOfOneThatIsAwake(t *testing.T) {
 	w := openWaker(t)
 	sleep(t, w, time.Millisecond)
@@ -111,7 +111,8 @@ func TestWakerLosesNothing(t *testing.T) {
 	})
 }
 
-// losesNothing wakes an owner again and again. nap sleeps for some seconds, and reports whether Wake ended that.
+// losesNothing wakes an owner repeatedly. nap sleeps for some seconds, and reports whether Wake
+// ended it.
 func losesNothing(t *testing.T, w *Waker, nap func() bool) {
 	t.Helper()
 	const rounds = 20000

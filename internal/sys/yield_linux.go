@@ -4,5 +4,6 @@ package sys
 
 import "golang.org/x/sys/unix"
 
-// yield leaves the processor to others. The scheduler of Go need not know, as the call comes back with the processor.
+// yield leaves the processor to others. Go's scheduler need not know, because the call returns as
+// soon as it has a processor again.
 func yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

@@ -31,9 +31,9 @@ type Bed struct {
 	children   []*os.Process
 }
 
-// New builds a bed and waits until frames pass. It fails with a
-// CapabilityError where privileges are missing and with an error that wraps ErrConfig
-// where cfg cannot be built; nothing is left behind then. ctx bounds the building only.
+// New builds a bed and waits until frames pass. It fails with a CapabilityError if privileges are
+// missing and with an error that wraps ErrConfig if cfg cannot be built, and then leaves nothing
+// behind. ctx limits only the building.
 func New(ctx context.Context, cfg Config) (*Bed, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -49,7 +49,7 @@ func New(ctx context.Context, cfg Config) (*Bed, error) {
 	return b, nil
 }
 
-// checkCapabilities fails with a CapabilityError where a bed cannot be built.
+// checkCapabilities returns a CapabilityError if a bed cannot be built.
 func checkCapabilities() error {
 	missing, err := sys.MissingCapabilities(sys.CapSysAdmin, sys.CapNetAdmin)
 	if err != nil {
@@ -64,13 +64,13 @@ func checkCapabilities() error {
 // Switch returns the node of the bridge.
 func (b *Bed) Switch() *Node { return b.sw }
 
-// Hosts returns the hosts in order. The slice is the bed's own.
+// Hosts returns the hosts in order. The slice belongs to the bed.
 func (b *Bed) Hosts() []*Node { return b.hosts }
 
 // Host returns host i, from 0 on.
 func (b *Bed) Host(i int) *Node { return b.hosts[i] }
 
-// nodes returns the switch and the hosts that have been made.
+// nodes returns the switch and the hosts created so far.
 func (b *Bed) nodes() []*Node {
 	if b.sw == nil {
 		return nil
@@ -78,11 +78,10 @@ func (b *Bed) nodes() []*Node {
 	return append([]*Node{b.sw}, b.hosts...)
 }
 
-// Close kills the children that [Node.Start] started and waits for their
-// end (their Wait stays the caller's), removes the interfaces and gives up the
-// namespaces. The kernel then takes the namespaces down in its own time, unless
-// sockets or processes that the caller made in them are still open. Closing a
-// second time does nothing.
+// Close kills the children of [Node.Start] and waits for their end (the caller still has to call
+// their Wait), removes the interfaces and closes the namespaces. The kernel removes the namespaces
+// later, unless the caller still has sockets or processes in them. Closing a second time does
+// nothing.
 func (b *Bed) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -103,8 +102,8 @@ func (b *Bed) Close() error {
 	return errors.Join(errs...)
 }
 
-// endChildren kills what still runs and waits until it is gone. Only a process
-// that has ended holds its namespace no more.
+// endChildren kills running children and waits for their end. Only a process that has ended no
+// longer holds its namespace.
 func (b *Bed) endChildren() {
 	b.childrenMu.Lock()
 	defer b.childrenMu.Unlock()
@@ -122,8 +121,8 @@ func (b *Bed) endChildren() {
 	b.children = nil
 }
 
-// removeLinks deletes the switch's interfaces. A veth end takes its peer with it. Left alone, they would
-// live until the kernel has taken the namespaces down.
+// removeLinks deletes the switch's interfaces. Deleting a veth end deletes its peer. Otherwise they
+// would exist until the kernel has removed the namespaces.
 func (b *Bed) removeLinks() error {
 	handle, err := b.sw.ns.handle()
 	if err != nil {
@@ -139,7 +138,7 @@ func (b *Bed) removeLinks() error {
 		if kind := link.Type(); kind != "veth" && kind != "bridge" {
 			continue
 		}
-		// A cable between two of the interfaces is gone with the first.
+		// A cable between two of the interfaces is deleted with the first.
 		if err := handle.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
 			errs = append(errs, fmt.Errorf("testbed: delete interface %s: %w", link.Attrs().Name, err))
 		}
@@ -147,14 +146,13 @@ func (b *Bed) removeLinks() error {
 	return errors.Join(errs...)
 }
 
-// Do runs fn with the calling goroutine locked to a thread that is in the
-// node's namespace, and returns fn's error. What fn opens there (sockets,
-// netlink handles) stays in that namespace. Goroutines that fn starts do NOT
-// inherit it: the net package's dialling with a timeout or to a name may start
-// some, whereas its listening and dialling of one IP address does not.
+// Do runs fn with the calling goroutine locked to a thread that is in the node's namespace, and
+// returns fn's error. Sockets and netlink handles that fn opens stay in that namespace. Goroutines
+// that fn starts do NOT inherit it: the net package's dialling with a timeout or to a name may
+// start some, whereas its listening and dialling of one IP address does not.
 func (n *Node) Do(fn func() error) error {
-	// The lock keeps Close from closing, and the kernel from reusing, the
-	// descriptor until the thread is inside; fn may then take as long as it likes.
+	// The lock keeps Close from closing, and the kernel from reusing, the descriptor until the
+	// thread is inside; after that, fn may take any time.
 	n.bed.mu.RLock()
 	unlock := sync.OnceFunc(n.bed.mu.RUnlock)
 	defer unlock()
@@ -167,9 +165,9 @@ func (n *Node) Do(fn func() error) error {
 	})
 }
 
-// Start starts cmd's process in the node's namespace. The kernel kills the
-// process when this one dies, whatever the cause (see [proc.DieWithParent]),
-// and Close kills it too. Waiting for it is up to the caller.
+// Start starts cmd's process in the node's namespace. The kernel kills the process when this one
+// ends for any reason (see [proc.DieWithParent]), and Close kills it, too. The caller has to wait
+// for it.
 func (n *Node) Start(cmd *exec.Cmd) error {
 	proc.DieWithParent(cmd)
 	err := n.bed.thread.Run(func() error {

@@ -11,13 +11,13 @@ import (
 	"os/exec"
 )
 
-// ErrUnsupported is returned by every function where there is no Linux.
+// ErrUnsupported is returned by every function except on Linux.
 var ErrUnsupported = fmt.Errorf("testbed: network namespaces exist on Linux only; use the udp backend: %w", errors.ErrUnsupported)
 
-// Namespace is a network namespace, which Linux alone has.
+// Namespace is a network namespace, which only Linux has.
 type Namespace struct{}
 
-// Bed is a network of namespaces, which Linux alone has.
+// Bed is a network of namespaces, which only Linux has.
 type Bed struct{}
 
 // New returns ErrUnsupported.

@@ -12,7 +12,7 @@ import (
 // simple_switch_grpc, with its P4Runtime address. Interface i is port i+1. Start it in
 // the namespace of the interfaces, as root.
 func SimpleSwitch(path, target string, interfaces []string) *exec.Cmd {
-	// The switch asks sysfs whether its ports are up, so it needs that of its namespace.
+	// The switch reads the state of its ports from sysfs, so it needs that of its namespace.
 	args := []string{"-c", `mount -t sysfs sysfs /sys && exec "$0" "$@"`, path, "--no-p4", "--device-id", "0", "--log-level", "error"}
 	for i, name := range interfaces {
 		args = append(args, "-i", fmt.Sprintf("%d@%s", i+1, name))

@@ -15,8 +15,8 @@ import (
 
 const bridgeName = "br0"
 
-// build makes the namespaces and everything in them. What it has made so far
-// is reachable from b, so that Close can take it down after a failure.
+// build creates the namespaces and everything in them. All of it is reachable from b at any time,
+// so that Close can remove it after a failure.
 func (b *Bed) build(ctx context.Context) error {
 	sw, handle, err := b.newNode("switch", bridgeName, switchOffset)
 	if err != nil {
@@ -50,8 +50,8 @@ func (b *Bed) build(ctx context.Context) error {
 	return waitUp(ctx, handle)
 }
 
-// newNode makes a node's namespace with its loopback interface up. The
-// returned handle works in that namespace and is the caller's to close.
+// newNode creates a node's namespace with its loopback interface up. The returned handle works in
+// that namespace; the caller closes it.
 func (b *Bed) newNode(name, iface string, offset int) (*Node, *netlink.Handle, error) {
 	ns, err := NewNamespace()
 	if err != nil {
@@ -73,14 +73,14 @@ func (b *Bed) newNode(name, iface string, offset int) (*Node, *netlink.Handle, e
 	return n, handle, nil
 }
 
-// addBridge makes the switch's bridge and gives it its address.
+// addBridge creates the switch's bridge with its address.
 func (b *Bed) addBridge(handle *netlink.Handle) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = bridgeName
 	attrs.MTU = b.cfg.MTU
 	attrs.HardwareAddr = b.sw.MAC
-	// Spanning tree is off in a new bridge, so ports forward at once. Snooping
-	// would make the bridge watch, and sometimes ask for, multicast groups.
+	// Spanning tree is off in a new bridge, so ports forward at once. Snooping would make the
+	// bridge watch multicast groups, and sometimes send queries.
 	noSnooping := false
 	if err := handle.LinkAdd(&netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &noSnooping}); err != nil {
 		return fmt.Errorf("testbed: make bridge %s: %w", bridgeName, err)
@@ -96,7 +96,7 @@ func (b *Bed) addBridge(handle *netlink.Handle) error {
 	return b.addAddress(handle, b.sw)
 }
 
-// addUplink makes the cable between the bridge and the program that switches.
+// addUplink creates the cable between the bridge and the program that switches.
 func (b *Bed) addUplink(handle *netlink.Handle) error {
 	const bridged = "bridged"
 	err := b.sw.ns.Veth(VethConfig{Names: [2]string{bridged, UplinkName}, Master: b.sw.Index, Queues: b.cfg.Queues, MTU: b.cfg.MTU})
@@ -108,7 +108,7 @@ func (b *Bed) addUplink(handle *netlink.Handle) error {
 	return err
 }
 
-// addHost makes a host, its cable and its port on the bridge.
+// addHost creates a host, its cable and its port on the bridge.
 func (b *Bed) addHost(ctx context.Context, i int, sw *netlink.Handle) error {
 	offset := hostOffset + i
 	name := "host" + strconv.Itoa(i)
@@ -144,7 +144,7 @@ func (b *Bed) addHost(ctx context.Context, i int, sw *netlink.Handle) error {
 	return waitUp(ctx, handle)
 }
 
-// tune prepares one end of a cable, and returns its index.
+// tune configures one end of a cable, and returns its index.
 func (b *Bed) tune(handle *netlink.Handle, n *Node, name string) (int, error) {
 	link, err := handle.LinkByName(name)
 	if err != nil {
@@ -153,7 +153,7 @@ func (b *Bed) tune(handle *netlink.Handle, n *Node, name string) (int, error) {
 	return link.Attrs().Index, n.Do(func() error { return tuneVeth(name, b.cfg.ThreadedNAPI) })
 }
 
-// addAddress gives a node's interface its address.
+// addAddress adds a node's address to its interface.
 func (b *Bed) addAddress(handle *netlink.Handle, n *Node) error {
 	prefix := net.IPNet{IP: n.IP.AsSlice(), Mask: net.CIDRMask(b.cfg.Prefix.Bits(), 32)}
 	link := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: n.Index}}
@@ -163,7 +163,7 @@ func (b *Bed) addAddress(handle *netlink.Handle, n *Node) error {
 	return nil
 }
 
-// addNeighbours tells a node the hardware addresses of all others.
+// addNeighbours adds neighbour entries for all other nodes to a node.
 func (b *Bed) addNeighbours(n *Node) error {
 	handle, err := n.ns.handle()
 	if err != nil {
@@ -188,9 +188,8 @@ func (b *Bed) addNeighbours(n *Node) error {
 	return nil
 }
 
-// waitUp waits until every interface of a namespace but the loopback carries
-// frames. The kernel follows a change of carrier in a work queue; what is sent
-// before that is dropped.
+// waitUp waits until every interface of a namespace except loopback carries frames. The kernel
+// processes a change of carrier in a work queue; frames sent before that are dropped.
 func waitUp(ctx context.Context, handle *netlink.Handle) error {
 	const poll = time.Millisecond
 	for {

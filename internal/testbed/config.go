@@ -18,12 +18,12 @@ const (
 	DefaultPrefix = "10.77.0.0/24"
 )
 
-// The largest bed: a Linux bridge has 1023 ports, and a veth end that takes
-// XDP programs should not have more queues than there are CPUs to serve them.
+// The largest bed: a Linux bridge has 1023 ports, and a veth end for XDP programs should not have
+// more queues than there are CPUs.
 const (
 	maxHosts  = 1000
 	maxQueues = 64
-	minMTU    = 576 // what every IPv4 host must take (RFC 791)
+	minMTU    = 576 // every IPv4 host must accept this (RFC 791)
 	maxMTU    = 65535
 )
 
@@ -40,20 +40,19 @@ type Config struct {
 	// Prefix is the IPv4 network of the bed: the switch gets its first address,
 	// host i the one at offset 2+i. The zero value means DefaultPrefix.
 	Prefix netip.Prefix
-	// ThreadedNAPI receives frames in a kernel thread for each queue rather
-	// than in the softirq of the sender's CPU, so that a second CPU can share the work.
+	// ThreadedNAPI receives frames in a kernel thread for each queue instead of the softirq of the
+	// sender's CPU, so that a second CPU can share the work.
 	ThreadedNAPI bool
 	// StaticARP gives every node permanent neighbour entries for all others, so
 	// that no ARP frame is ever sent.
 	StaticARP bool
-	// Unbridged leaves the hosts' ports alone, for a program that switches between
-	// them. The switch's bridge keeps its address, and has one port: the other end of
-	// that cable is [UplinkName], one more port for the program.
+	// Unbridged adds no host's port to the bridge, for a program that switches between them. The
+	// switch's bridge keeps its address, and has one port: the other end of that cable is
+	// [UplinkName], one more port for the program.
 	Unbridged bool
 }
 
-// UplinkName is the interface that leads to the switch's own address in an unbridged
-// bed.
+// UplinkName is the interface towards the switch's own address in an unbridged bed.
 const UplinkName = "uplink"
 
 func (c Config) withDefaults() (Config, error) {

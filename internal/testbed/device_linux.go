@@ -11,8 +11,8 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// setFeature switches a feature of an interface in the current namespace on or off by one of ethtool's
-// ETHTOOL_S... commands.
+// setFeature enables or disables a feature of an interface in the current namespace by one of
+// ethtool's ETHTOOL_S... commands.
 func setFeature(name string, cmd uint32, on bool) error {
 	value := struct{ cmd, data uint32 }{cmd: cmd} // struct ethtool_value
 	if on {
@@ -24,8 +24,8 @@ func setFeature(name string, cmd uint32, on bool) error {
 	return nil
 }
 
-// SetGRO switches generic receive offload of a host's interface on or off. A bed
-// has it on. Off, the host's port on the switch can transmit for XDP only while the
+// SetGRO enables or disables generic receive offload of a host's interface. It is enabled in a new
+// bed. While it is disabled, the host's port on the switch supports XDP transmission only if the
 // host has an XDP program.
 func (n *Node) SetGRO(on bool) error {
 	return n.Do(func() error { return setFeature(n.Interface, unix.ETHTOOL_SGRO, on) })

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testbed builds a small network inside one Linux machine: a switch and
-// its hosts, each in a network namespace of its own, joined by veth pairs.
+// Package testbed builds a small network inside one Linux machine: a switch and its hosts, each in
+// its own network namespace, connected by veth pairs.
 //
 //	switch namespace                        host namespaces
 //	+---------------------+
@@ -11,16 +11,14 @@
 //	|   ...               |
 //	+---------------------+
 //
-// Without further programs the switch is an ordinary learning bridge with an
-// address of its own; an XDP program attached to its ports sees every frame
-// that a host sends.
+// Without further programs the switch is an ordinary learning bridge with its own address; an XDP
+// program attached to its ports sees every frame that a host sends.
 //
-// The namespaces are anonymous: nothing appears in /run/netns, and the kernel
-// removes them together with their interfaces when the last descriptor and
-// process that holds them is gone. A process that is killed outright therefore
-// leaves nothing behind. Nothing gets out of the bed either: no namespace of it
-// is connected to the machine's own network, so the addresses cannot clash.
+// The namespaces are anonymous: nothing appears in /run/netns, and the kernel removes them and
+// their interfaces with the last descriptor and process that holds them. So a killed process leaves
+// nothing behind. The bed is isolated: none of its namespaces is connected to the machine's
+// network, so its addresses cannot clash.
 //
-// Building a bed takes CAP_SYS_ADMIN (namespaces) and CAP_NET_ADMIN
-// (interfaces), nothing else: no iproute2, no ethtool.
+// Building a bed requires CAP_SYS_ADMIN (namespaces) and CAP_NET_ADMIN (interfaces), and no tools:
+// no iproute2, no ethtool.
 package testbed

@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// ErrConfig is wrapped by the errors of [New] that are about its Config.
+// ErrConfig is wrapped by errors of [New] about its Config.
 var ErrConfig = errors.New("testbed: invalid configuration")
 
 // ErrClosed is returned by a [Node]'s methods after [Bed.Close].
 var ErrClosed = errors.New("testbed: bed is closed")
 
-// CapabilityError names the privileges that are missing to build a bed.
-// errors.Is(err, fs.ErrPermission) holds for it.
+// CapabilityError names the missing privileges to build a bed. errors.Is(err, fs.ErrPermission)
+// holds for it.
 type CapabilityError struct {
 	Missing []string // e.g. "CAP_NET_ADMIN"
 }
 
-// Error names the missing capabilities and the way out.
+// Error names the missing capabilities and the remedy.
 func (e *CapabilityError) Error() string {
 	return "testbed: making network namespaces and interfaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN; missing here: " +
 		strings.Join(e.Missing, ", ") + "; run as root"

@@ -58,8 +58,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	}
 }
 
-// Killed outright, a process that built a bed leaves no namespace (hence no
-// interface) and no child.
+// A killed process that built a bed leaves no namespace (and so no interface) and no child.
 func TestKilledBuilderLeavesNothing(t *testing.T) {
 	requirePrivileges(t)
 	watcher := newObserver(t)

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// roleEnv makes the test binary act as another process; see roleMain.
+// roleEnv makes the test binary run as another process; see roleMain.
 const roleEnv = "TESTBED_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 
 func roleMain(role string) int {
 	switch role {
-	case "sleep": // tells its namespace, then stays
+	case "sleep": // prints its namespace, then stays
 		ns, err := os.Readlink("/proc/self/ns/net")
 		if err != nil {
 			return 1
@@ -63,7 +63,7 @@ func self(role string) *exec.Cmd {
 	return cmd
 }
 
-// requirePrivileges skips a test where no bed can be built.
+// requirePrivileges skips a test if no bed can be built.
 func requirePrivileges(t *testing.T) {
 	t.Helper()
 	if err := checkCapabilities(); err != nil {

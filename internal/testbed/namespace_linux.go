@@ -13,12 +13,11 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// Namespace is a network namespace without a name. It disappears, with its
-// interfaces, when it is closed and no process and no socket is in it any more. Its
-// methods may be called from any goroutine.
+// Namespace is a network namespace without a name. It ends, with its interfaces, when it is closed
+// and no process and no socket is left in it. Its methods may be called from any goroutine.
 type Namespace struct{ *sys.Namespace }
 
-// NewNamespace makes a namespace with its loopback interface up.
+// NewNamespace creates a namespace with its loopback interface up.
 func NewNamespace() (*Namespace, error) {
 	made, err := sys.NewNamespace()
 	if err != nil {
@@ -32,11 +31,10 @@ func NewNamespace() (*Namespace, error) {
 	return n, nil
 }
 
-// withoutIPv6 switches IPv6 off for the interfaces that the thread's namespace
-// will have. A setting of an interface would not last: one whose MTU falls below
-// that of IPv6 starts anew, with the namespace's default, when the MTU grows again.
-// An error means that the kernel has no IPv6 or /proc/sys is read-only, for which
-// there is disableIPv6.
+// withoutIPv6 disables IPv6 for future interfaces of the thread's namespace. An interface's own
+// setting would not last: if its MTU falls below the minimum of IPv6 and grows again, the interface
+// gets the namespace's default. An error means that the kernel has no IPv6, or that /proc/sys is
+// read-only, for which there is disableIPv6.
 func withoutIPv6() error {
 	_ = os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0)
 	return nil
@@ -68,8 +66,8 @@ func (n *Namespace) with(ifname string, fn func(*netlink.Handle, netlink.Link) e
 	return fn(handle, link)
 }
 
-// SetUp sets an interface of the namespace up or down. An interface that is up
-// has no IPv6 address, and sends nothing unasked.
+// SetUp sets an interface of the namespace up or down. An interface that is up has no IPv6 address,
+// and sends nothing by itself.
 func (n *Namespace) SetUp(ifname string, up bool) error {
 	return n.with(ifname, func(handle *netlink.Handle, link netlink.Link) error {
 		set := handle.LinkSetDown
@@ -84,20 +82,19 @@ func (n *Namespace) SetUp(ifname string, up bool) error {
 	})
 }
 
-// disableIPv6 keeps an interface from making itself a link-local address, and
-// with it from duplicate address detection and router solicitations. An error
-// means that the kernel has no IPv6, which is as good.
+// disableIPv6 prevents an interface's link-local address, and so duplicate address detection and
+// router solicitations. An error means that the kernel has no IPv6, which has the same effect.
 func disableIPv6(handle *netlink.Handle, link netlink.Link) {
 	const addrGenModeNone = 1 // IN6_ADDR_GEN_MODE_NONE of <linux/if_link.h>
 	_ = handle.LinkSetIP6AddrGenMode(link, addrGenModeNone)
 }
 
-// Delete removes an interface, and with a veth its peer.
+// Delete removes an interface, and the peer of a veth.
 func (n *Namespace) Delete(ifname string) error {
 	return n.with(ifname, func(handle *netlink.Handle, link netlink.Link) error { return handle.LinkDel(link) })
 }
 
-// Running reports whether an interface is up and its peer, too.
+// Running reports whether an interface and its peer are up.
 func (n *Namespace) Running(ifname string) (running bool, err error) {
 	err = n.with(ifname, func(_ *netlink.Handle, link netlink.Link) error {
 		running = link.Attrs().OperState == netlink.OperUp
@@ -106,10 +103,10 @@ func (n *Namespace) Running(ifname string) (running bool, err error) {
 	return running, err
 }
 
-// SetThreadedNAPI moves the receive work of an interface to kernel threads of
-// its own, which the scheduler can put on another core than the sender's. On a
-// veth pair it roughly doubles the rate of an echo. A veth has receive work of
-// its own only while an XDP program is attached to it, so attach first.
+// SetThreadedNAPI moves the receive work of an interface to its own kernel threads, which the
+// scheduler can run on a different core from the sender's. On a veth pair it roughly doubles the
+// rate of an echo. A veth has its own receive work only while an XDP program is attached, so attach
+// first.
 func (n *Namespace) SetThreadedNAPI(ifname string, on bool) error {
 	value := "0"
 	if on {

@@ -90,8 +90,8 @@ func TestVethBetweenNamespaces(t *testing.T) {
 	}
 }
 
-// An MTU below that of IPv6 takes an interface's IPv6 settings with it; a larger
-// one makes new settings.
+// An MTU below the minimum of IPv6 deletes an interface's IPv6 settings; a larger one creates new
+// settings.
 func TestInterfacesStayWithoutIPv6(t *testing.T) {
 	ns := newNamespace(t)
 	if err := ns.Veth(VethConfig{}); err != nil {
@@ -141,7 +141,7 @@ func TestSetDeviceAttr(t *testing.T) {
 	if err := ns.SetDeviceAttr("../a", "mtu", "1400"); err == nil {
 		t.Error("a path was taken for a name")
 	}
-	// veth has receive work of its own only with an XDP program.
+	// veth has its own receive work only with an XDP program.
 	if err := ns.SetThreadedNAPI("a", true); !errors.Is(err, unix.EOPNOTSUPP) {
 		t.Errorf("threaded NAPI without NAPI: %v", err)
 	}

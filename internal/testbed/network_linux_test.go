@@ -22,9 +22,9 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-const patience = 20 * time.Second // for what takes microseconds
+const patience = 20 * time.Second // for operations that take microseconds
 
-// readFeature asks for a feature by one of ethtool's ETHTOOL_G... commands.
+// readFeature reads a feature by one of ethtool's ETHTOOL_G... commands.
 func readFeature(name string, cmd uint32) (bool, error) {
 	value := struct{ cmd, data uint32 }{cmd: cmd}
 	if err := sys.Ethtool(name, unsafe.Pointer(&value)); err != nil {
@@ -51,7 +51,7 @@ func readSysfs(name, attribute string) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// device is what a test expects of an interface.
+// device is the expected state of an interface.
 type device struct {
 	MAC      string
 	MTU      int
@@ -179,7 +179,7 @@ func addrPort(c *net.UDPConn) netip.AddrPort {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort()
 }
 
-// sendUDP sends payload and checks what arrives.
+// sendUDP sends payload and checks the received one.
 func sendUDP(t *testing.T, from, to *net.UDPConn, payload []byte) {
 	t.Helper()
 	if _, err := from.WriteToUDPAddrPort(payload, addrPort(to)); err != nil {
@@ -271,9 +271,8 @@ func TestMTUIsEnforced(t *testing.T) {
 	}
 }
 
-// With static ARP and without IPv6 nothing but what is sent crosses a cable,
-// and a kernel socket's UDP checksum is complete when an XDP program on the
-// other side would look at it.
+// With static ARP and without IPv6 only sent frames cross a cable, and the UDP checksum of a kernel
+// socket is complete when an XDP program on the other side sees it.
 func TestCableCarriesOnlyWhatIsSent(t *testing.T) {
 	bed := newBed(t, Config{StaticARP: true})
 	sniffer := listenPacket(t, bed.Switch(), bed.Host(0).PortName)
@@ -313,7 +312,7 @@ func TestCableCarriesOnlyWhatIsSent(t *testing.T) {
 	}
 }
 
-// checkSums computes a packet's UDP checksum anew.
+// checkSums recomputes a packet's UDP checksum.
 func checkSums(t *testing.T, packet gopacket.Packet, udp *layers.UDP) {
 	t.Helper()
 	fresh := *udp

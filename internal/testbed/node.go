@@ -25,7 +25,7 @@ type Node struct {
 	PortName string
 	// PortIndex is the interface index of PortName in the switch's namespace.
 	PortIndex int
-	// PortMAC is the hardware address of PortName. Nothing is addressed to it.
+	// PortMAC is the hardware address of PortName. No frame is addressed to it.
 	PortMAC net.HardwareAddr
 
 	bed *Bed

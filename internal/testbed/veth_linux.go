@@ -10,8 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// VethConfig describes a pair of virtual Ethernet interfaces that are connected
-// to each other.
+// VethConfig describes a pair of connected virtual Ethernet interfaces.
 type VethConfig struct {
 	// Names of the two ends. Default "a" and "b".
 	Names [2]string

@@ -18,8 +18,7 @@ const (
 	xdpTX   = 3
 )
 
-// attachXDP attaches a program to an interface in a node's namespace, in the
-// driver's mode.
+// attachXDP attaches a program to an interface in a node's namespace, in native mode.
 func attachXDP(t *testing.T, n *Node, index int, program asm.Instructions) {
 	t.Helper()
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL", Instructions: program})
@@ -43,8 +42,8 @@ func pass() asm.Instructions {
 	return asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}
 }
 
-// swapAddresses swaps the two hardware addresses of every frame and ends with
-// the instructions that leave a verdict in R0.
+// swapAddresses swaps the two hardware addresses of every frame and ends with instructions that set
+// the verdict in R0.
 func swapAddresses(verdict ...asm.Instruction) asm.Instructions {
 	program := asm.Instructions{
 		asm.LoadMem(asm.R2, asm.R1, 0, asm.Word), // data
@@ -65,8 +64,8 @@ func swapAddresses(verdict ...asm.Instruction) asm.Instructions {
 	return append(append(program, verdict...), asm.Return().WithSymbol("out"))
 }
 
-// Native XDP programs can be attached to both ends of a cable with several
-// queues, NAPI stays threaded, and what a port sends back reaches the host.
+// Native XDP programs can be attached to both ends of a cable with several queues, NAPI stays
+// threaded, and frames that a port sends back reach the host.
 func TestNativeXDPAnswersAHost(t *testing.T) {
 	tests := []struct {
 		name    string

@@ -10,8 +10,8 @@ import (
 	"github.com/libra-ina/libra/internal/conformance"
 )
 
-// Replay plays a file on a device that listens at the file's address, has its
-// routes and has no jobs. It returns an error that names what differs, and where.
+// Replay replays a file on a device with the file's address and routes and without jobs. It returns
+// an error with the difference and its place.
 func (f *File) Replay(d conformance.Device) error {
 	got := &File{Name: f.Name, About: f.About, Address: f.Address, Routes: f.Routes}
 	for i, want := range f.Steps {
@@ -26,7 +26,7 @@ func (f *File) Replay(d conformance.Device) error {
 			return fmt.Errorf("%s: step %d: %w", f.Name, i, err)
 		}
 		if fr := s.Frame; fr != nil && fr.Verdict == aggregator.Forward.String() && fr.Port < 0 {
-			fr.Port = want.Frame.Port // the device does not tell
+			fr.Port = want.Frame.Port // the device does not report it
 		}
 		if fr := s.Frame; fr != nil && !reflect.DeepEqual(*fr, *want.Frame) {
 			return fmt.Errorf("%s: step %d, %s: frame %x:\nverdict is %s, port %d, answer %x\nwant       %s, port %d, answer %x",
@@ -45,7 +45,7 @@ func (f *File) Replay(d conformance.Device) error {
 	return nil
 }
 
-// Record fills in what a device does at each step, and what it has counted.
+// Record fills in the device's result of each step, and its counters.
 func (f *File) Record(d conformance.Device) error {
 	steps := f.Steps
 	f.Steps = nil
@@ -57,7 +57,7 @@ func (f *File) Record(d conformance.Device) error {
 	return f.count(d)
 }
 
-// play appends a step and fills in what the device does.
+// play appends a step and fills in the device's result.
 func (f *File) play(d conformance.Device, s Step) error {
 	f.Steps = append(f.Steps, s)
 	switch {
@@ -120,7 +120,7 @@ func (h *Harvest) take(d conformance.Device) error {
 	return d.Clear(b)
 }
 
-// count reads the counters of everything that the steps have left.
+// count reads the counters of all remaining jobs and senders.
 func (f *File) count(d conformance.Device) error {
 	c, err := d.Counters()
 	if err != nil {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vectors reads the test vectors of an aggregator: frames with the
-// verdicts and answers that any implementation must give, and the sums and
-// counters that it must have in the end. docs/wire.md describes the files, which
-// are in aggregator/testdata/vectors.
+// Package vectors reads the test vectors of an aggregator: frames with the required verdicts and
+// answers of any implementation, and its final sums and counters. docs/wire.md describes the files,
+// which are in aggregator/testdata/vectors.
 package vectors
 
 import (
@@ -18,7 +17,7 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 )
 
-// File is one file of vectors. Everything happens in the order of Steps.
+// File is one file of vectors. Steps are in order.
 type File struct {
 	Name  string `json:"-"` // without .json
 	About string `json:"about"`
@@ -27,11 +26,11 @@ type File struct {
 	Routes  []Route    `json:"routes,omitempty"`
 	Steps   []Step     `json:"steps"`
 
-	// End holds what has been counted after the last step.
+	// End holds the counters after the last step.
 	End Counters `json:"end"`
 }
 
-// Route says behind which port a host is.
+// Route is the port of a host.
 type Route struct {
 	MAC  MAC `json:"mac"`
 	Port int `json:"port"`
@@ -49,20 +48,19 @@ type Step struct {
 	Harvest *Harvest `json:"harvest,omitempty"`
 }
 
-// Admission admits a sender to a job that runs.
+// Admission admits a sender to a running job.
 type Admission struct {
 	Job    uint16 `json:"job"`
 	Sender Sender `json:"sender"`
 }
 
-// Withdrawal takes a sender's admission back.
+// Withdrawal removes a sender.
 type Withdrawal struct {
 	Job    uint16 `json:"job"`
 	Sender uint16 `json:"sender"`
 }
 
-// Job is a job with its senders, admitted in this order. Fields that are absent
-// have their defaults.
+// Job is a job with its senders, in the order of admission. Absent fields have their defaults.
 type Job struct {
 	ID         uint16   `json:"id"`
 	Epoch      uint16   `json:"epoch"`
@@ -85,23 +83,23 @@ type Sender struct {
 	Port  uint16     `json:"port,omitempty"` // UDP source port; absent: 19522
 }
 
-// Config returns how the sender is admitted.
+// Config returns the sender's configuration.
 func (s Sender) Config() aggregator.SenderConfig {
 	return aggregator.SenderConfig{ID: s.ID, Epoch: s.Epoch, MAC: s.MAC, IP: s.IP, Port: s.Port}
 }
 
-// Frame is one Ethernet frame and what becomes of it.
+// Frame is one Ethernet frame and its result.
 type Frame struct {
 	About   string `json:"about"`
-	From    int    `json:"from,omitempty"` // the port that it comes in by
+	From    int    `json:"from,omitempty"` // the ingress port
 	Bytes   Hex    `json:"bytes"`
 	Verdict string `json:"verdict"`          // pass, drop, reply, forward or broadcast
 	Port    int    `json:"port,omitempty"`   // of forward
-	Answer  Hex    `json:"answer,omitempty"` // of reply and broadcast: the whole frame
+	Answer  Hex    `json:"answer,omitempty"` // of reply and broadcast: the complete frame
 }
 
-// Harvest is a Swap and what the frozen bank holds: the slots by rank, but for
-// those that are 0, as [aggregator.Bank] does. A Clear follows.
+// Harvest is a Swap and the content of the frozen bank: its nonzero slots by rank, as in
+// [aggregator.Bank]. A Clear follows.
 type Harvest struct {
 	Job    uint16        `json:"job"`
 	Slots  map[int]int64 `json:"slots"`
@@ -109,19 +107,19 @@ type Harvest struct {
 	Pairs  uint64        `json:"pairs"`
 }
 
-// Counters are all counters that are not 0, by the names of the fields of
-// [aggregator.Counters], [aggregator.JobCounters] and [aggregator.SenderCounters].
+// Counters are all nonzero counters, by the names of the fields of [aggregator.Counters],
+// [aggregator.JobCounters] and [aggregator.SenderCounters].
 type Counters struct {
 	Aggregator Counts                       `json:"aggregator"`
 	Jobs       map[uint16]Counts            `json:"jobs"`
 	Senders    map[uint16]map[uint16]Counts `json:"senders"` // by job and sender
 }
 
-// Counts are counters by name. Refusals are "refused CODE", by the number of the
-// code, but for those of a sender, which are one number.
+// Counts are counters by name. Refusals are "refused CODE", by the number of the code, except a
+// sender's, which are one number.
 type Counts map[string]uint64
 
-// Hex is a byte string that JSON holds in hexadecimal.
+// Hex is a byte string, in hexadecimal in JSON.
 type Hex []byte
 
 // MarshalText implements [encoding.TextMarshaler].
@@ -133,7 +131,7 @@ func (h *Hex) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// MAC is an Ethernet address that JSON holds in the usual notation.
+// MAC is an Ethernet address, in the usual notation in JSON.
 type MAC [6]byte
 
 // MarshalText implements [encoding.TextMarshaler].
