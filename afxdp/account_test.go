@@ -16,7 +16,7 @@ func TestFramesAreAccountedFor(t *testing.T) {
 	if n, err := p.a.Send(sent); n != 10 || err != nil {
 		t.Fatal(n, err)
 	}
-	// check compares the census of a UMEM with what its only socket's rings hold.
+	// check compares the census of a UMEM with the contents of its only socket's rings.
 	check := func(when string, s *Socket, census Census, rings RingCounts) {
 		t.Helper()
 		if diff := cmp.Diff(census, s.UMEM().Census()); diff != "" {
@@ -46,8 +46,8 @@ func TestFramesAreAccountedFor(t *testing.T) {
 		n += k
 	}
 	check("received", p.b, Census{Free: 48, Yours: 10, Filling: 6}, RingCounts{Fill: 6})
-	// A frame completes when the kernel frees its copy, which the receiver's
-	// end has done with before it delivered the packet.
+	// A frame completes when the kernel frees its copy, which the receiver's end releases before it
+	// delivers the packet.
 	check("sent", p.a, Census{Free: 38, Filling: 16, InFlight: 10}, RingCounts{Fill: 16, Completion: 10})
 	transmit(t, p.a, nil)
 	if err := p.b.Close(); err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// passProgram is another's XDP program.
+// passProgram is another XDP program.
 func passProgram(t testing.TB) *ebpf.Program {
 	t.Helper()
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
@@ -36,7 +36,7 @@ func passProgram(t testing.TB) *ebpf.Program {
 	return prog
 }
 
-// attachedID returns the id of the program on "b", 0 for none.
+// attachedID returns the ID of the program on "b", 0 if there is none.
 func attachedID(t testing.TB, ns *testbed.Namespace) (id uint32) {
 	t.Helper()
 	err := ns.Do(func() error {
@@ -170,7 +170,7 @@ func TestAttachErrors(t *testing.T) {
 		"mode":             {AttachConfig{Interface: "b", Match: MatchAll(), Mode: AttachGeneric + 1}, ErrConfig},
 		"other program":    {AttachConfig{Interface: "b", Program: filter}, ErrConfig},
 		"many others":      {AttachConfig{Interface: "b", Match: MatchUDP(1), Others: slices.Repeat([]Match{MatchUDP(2)}, maxOthers+1)}, ErrConfig},
-		// It has the largest MTU besides, which is not why.
+		// It also has the largest MTU, which is not the reason.
 		"no hook": {AttachConfig{Interface: "lo", Match: MatchAll(), Mode: AttachNative}, errors.ErrUnsupported},
 	} {
 		err := ns.Do(func() error {
@@ -189,7 +189,7 @@ func TestAttachErrors(t *testing.T) {
 	if !errors.Is(err, ErrFrameTooSmall) || !strings.Contains(err.Error(), "MultiBuffer") {
 		t.Errorf("MTU 9000 without fragments: %v", err)
 	}
-	// As many as the kernel lets a program have maps for.
+	// As many as the kernel allows maps of a program.
 	attach(t, ns, AttachConfig{Interface: "b", Match: MatchUDP(1), Others: slices.Repeat([]Match{MatchUDP(2)}, maxOthers), Hints: hasHints()})
 	// Auto falls back to the generic hook.
 	if a := attach(t, jumbo, AttachConfig{Interface: "b", Match: MatchAll()}); a.Mode() != AttachGeneric {
@@ -197,7 +197,8 @@ func TestAttachErrors(t *testing.T) {
 	}
 }
 
-// hasHints reports whether the kernel has functions for hints. It had none before it had those that tell of devices.
+// hasHints reports whether the kernel has functions for hints. They are older than those that
+// report devices' features.
 func hasHints() bool {
 	d, err := QueryDevice("lo")
 	return err == nil && d.Known
@@ -232,7 +233,7 @@ func TestRxHints(t *testing.T) {
 	if _, again := u.RxHints(descs[0]); again {
 		t.Error("hints were read twice: a later packet could show them as its own")
 	}
-	// A program that is bound to a device runs in the driver only.
+	// A program that is bound to a device runs only in the driver.
 	ns2 := newNet(t, testbed.VethConfig{})
 	err := ns2.Do(func() error {
 		_, err := Attach(AttachConfig{Interface: "b", Match: MatchAll(), Hints: true, Mode: AttachGeneric})
@@ -291,7 +292,7 @@ func TestAttachMeetsErrors(t *testing.T) {
 	}
 }
 
-// Each packet reaches the map of the first match that takes it.
+// Each packet goes to the map of the first match that accepts it.
 func TestAttachOthers(t *testing.T) {
 	n := sharedNet{ns: newNet(t, testbed.VethConfig{}), umem: newUMEM(t, UMEMConfig{})}
 	n.prog = attach(t, n.ns, AttachConfig{

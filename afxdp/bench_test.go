@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// The benchmarks measure what the program's side of the rings costs for each
-// frame. The kernel's side is only its positions: entries are laid out before,
-// in the order in which frames come round, so that it costs nothing.
+// The benchmarks measure the cost per frame of the program's side of the rings. The kernel's side
+// only moves positions: its entries are written before, in the order of the frames, so that it
+// costs nothing.
 
 var batchSizes = []int{1, 16, 64}
 

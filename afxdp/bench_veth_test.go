@@ -19,12 +19,12 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// BenchmarkVeth measures packets a second over a veth pair in copy mode. Every
-// operation is one packet that arrived:
+// BenchmarkVeth measures packets a second over a veth pair in copy mode. Every operation is one
+// packet that arrived:
 //
 //	tx    a socket sends; an XDP program at the other end counts and drops
 //	rx    a socket sends, a socket at the other end receives and releases
-//	echo  a socket keeps 256 packets on their way, the other sends them back
+//	echo  a socket keeps 256 packets in flight, the other sends them back
 //
 // With "napi" the receiving ends' work is in kernel threads.
 func BenchmarkVeth(b *testing.B) {
@@ -38,10 +38,9 @@ func BenchmarkVeth(b *testing.B) {
 	}
 }
 
-// startRate starts the measurement. The function that it returns ends it and
-// reports the rate, and the processor time of this process for each packet,
-// which other load on the machine disturbs less. It holds the kernel's work,
-// too, except what runs in kernel threads.
+// startRate starts the measurement. The returned function ends it and reports the rate, and this
+// process's processor time per packet, which other load on the machine affects less. It includes
+// the kernel's work, except in kernel threads.
 func startRate(b *testing.B) (report func()) {
 	b.Helper()
 	before := cpuTime(b)
@@ -62,7 +61,7 @@ func cpuTime(b *testing.B) int64 {
 	return ru.Utime.Nano() + ru.Stime.Nano()
 }
 
-// flood sends the same packets again and again until stop returns true.
+// flood repeatedly sends the same packets until stop returns true.
 func flood(s *Socket, length int, stop func() bool) error {
 	const batch = 64
 	ready := make([]Frame, 8*batch)
@@ -216,8 +215,7 @@ func benchEcho(b *testing.B, length int, threaded bool) {
 	wg.Wait()
 }
 
-// forward sends back what comes until stop, which is told how many packets
-// came, returns true.
+// forward sends packets back until stop, which gets their number, returns true.
 func forward(s *Socket, stop func(int) bool) error {
 	descs, done := make([]Desc, 64), make([]Frame, 256)
 	for {

@@ -158,8 +158,7 @@ func TestUMEMConfigErrors(t *testing.T) {
 	}
 	_, err := NewUMEM(UMEMConfig{NUMAOf: "nosuch"})
 	wantErr(t, err, ErrInterfaceGone)
-	// Refused or granted, depending on what the machine reserves; never a
-	// silent fallback.
+	// Refused or granted, depending on the machine's limits; never silently replaced.
 	u, err := NewUMEM(UMEMConfig{Frames: 1, HugePages: HugePagesRequire})
 	switch {
 	case err != nil:

@@ -21,7 +21,7 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// Each step of Open may fail. Then it names the step, and keeps neither a frame nor a
+// Each step of Open may fail. Then the error names the step, and Open keeps neither a frame nor a
 // descriptor.
 func TestOpenMeetsErrors(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
@@ -100,7 +100,8 @@ func TestOpenMeetsErrors(t *testing.T) {
 	}
 }
 
-// Without CAP_NET_ADMIN, and on kernels before 6.18, a socket gets what there is. With it, the limit of send buffers is none.
+// Without CAP_NET_ADMIN, and on kernels before 6.18, a socket gets the available size. With it,
+// send buffers have no limit.
 func TestOpenMakesDo(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	pool := newPool(t, newUMEM(t, UMEMConfig{}), 0)
@@ -110,7 +111,7 @@ func TestOpenMakesDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old := errors.Is(unix.SetsockoptInt(fd, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, 64), unix.ENOPROTOOPT) // a new one has no ring to check 64 by
+	old := errors.Is(unix.SetsockoptInt(fd, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, 64), unix.ENOPROTOOPT) // a new kernel has no ring yet to check 64 against
 	unix.Close(fd)
 	raised := func(budget int) int {
 		if old {
@@ -158,7 +159,7 @@ func TestOpenMakesDo(t *testing.T) {
 	}
 }
 
-// What siblings of one UMEM answer decides where a socket is bound.
+// The answers of siblings of one UMEM decide how a socket is bound.
 func TestSiblingsThatCannotBeShared(t *testing.T) {
 	for name, c := range map[string]struct {
 		call   refuse.Call
@@ -196,19 +197,19 @@ func TestSiblingsThatCannotBeShared(t *testing.T) {
 			registered = s.registered
 			return err
 		}, c.call)
-		// It goes on to a registration of its own only where the sibling's does not
-		// matter.
+		// It registers its own only if the sibling's does not matter.
 		if want := c.mode == BindAuto && !errors.Is(c.want, unix.EDOM); registered != want {
 			t.Errorf("%s: registered itself: %v, want %v", name, registered, want)
 		}
 	}
 }
 
-// What may pass is tried less and less often, but 20 times a second at least, until the time is over. The rest is told at once.
+// A bind that may succeed later is retried less and less often, but at least 20 times a second,
+// until the limit. Other errors are returned at once.
 func TestPausesBetweenTries(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  error // of the fourth try
-		want []int // when it is tried, in milliseconds
+		want []int // times of the tries, in milliseconds
 	}{
 		"busy":    {unix.EBUSY, []int{0, 1, 3, 7, 15, 31, 63, 113, 163}},
 		"failure": {unix.EDOM, []int{0, 1, 3, 7}},
@@ -234,7 +235,7 @@ func TestPausesBetweenTries(t *testing.T) {
 	}
 }
 
-// The error about a queue that is not there tells how many of each kind there are.
+// The error about a queue that does not exist gives the number of each kind.
 func TestAbsentQueueTellsTheQueues(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	err := ns.Do(func() error {
@@ -251,7 +252,8 @@ func TestAbsentQueueTellsTheQueues(t *testing.T) {
 	}
 }
 
-// BindAuto keeps away from zero-copy mode where the driver is not safe in it; who asks for it by name gets it.
+// BindAuto avoids zero-copy mode if the driver is not safe in it; a caller that requests it
+// explicitly gets it.
 func TestModeIsSafe(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	for _, c := range []struct {

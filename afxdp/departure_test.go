@@ -75,8 +75,8 @@ func TestReclaimWaitsForTheDevice(t *testing.T) {
 	}
 }
 
-// The next socket on the queue, on whatever UMEM, is proof enough: that Reclaim
-// could not have the queue itself does not matter.
+// The next socket on the queue, on any UMEM, is proof enough: it does not matter that Reclaim
+// cannot get the queue.
 func TestReclaimAfterTheQueueHasANewSocket(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	pool := newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0)
@@ -91,7 +91,7 @@ func TestReclaimAfterTheQueueHasANewSocket(t *testing.T) {
 	}
 }
 
-// So is the interface's end.
+// The interface's end is one, too.
 func TestReclaimAfterTheInterfaceWent(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	pool := newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0)
@@ -108,7 +108,7 @@ func TestReclaimAfterTheInterfaceWent(t *testing.T) {
 	}
 }
 
-// A Reopen that fails hands out nothing; one that succeeds hands out all.
+// A Reopen that fails returns no frames; one that succeeds returns all.
 func TestReopenWaitsForTheDevice(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	u := newUMEM(t, UMEMConfig{Frames: 64})
@@ -147,7 +147,7 @@ func TestReopenWaitsForTheDevice(t *testing.T) {
 	}
 }
 
-// Another interface that has the name now says nothing about the one that was lent the
+// If another interface has the name now, that proves nothing about the interface that had the
 // frames.
 func TestReopenOnAnotherInterfaceWaitsForTheDevice(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
@@ -191,7 +191,7 @@ func TestReopenOnAnotherInterfaceWaitsForTheDevice(t *testing.T) {
 	}
 }
 
-// A name means another interface in another namespace.
+// A name means a different interface in another namespace.
 func TestReopenFromAnotherNamespace(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	other, err := testbed.NewNamespace()
@@ -211,7 +211,7 @@ func TestReopenFromAnotherNamespace(t *testing.T) {
 		}
 	}
 	check("Reopen", other.Do(func() error { return s.Reopen(t.Context()) }))
-	// A new one of the same name, which is the next to be numbered.
+	// A new one of the same name, which gets the next number.
 	err = errors.Join(ns.Delete("a"), ns.Veth(testbed.VethConfig{Names: [2]string{"b", "a"}}))
 	if err != nil {
 		t.Fatal(err)
@@ -229,7 +229,7 @@ func TestReopenFromAnotherNamespace(t *testing.T) {
 	check("Recover", other.Do(func() error { return s.Recover(t.Context()) }))
 }
 
-// A queue that cannot be asked for is still lent.
+// The frames of a queue that cannot be queried stay lent.
 func TestReclaimMeetsErrors(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	pool := newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0)

@@ -17,7 +17,8 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// veth is what the driver of the tests' interfaces has; kernels before 6.3 do not tell.
+// veth has the features of the driver of the tests' interfaces; kernels before 6.3 do not report
+// them.
 func veth(known bool) Device {
 	d := Device{Driver: "veth", Clock: -1}
 	if known {
@@ -42,7 +43,7 @@ func TestDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Drivers that tell nothing, and calls that fail.
+	// Drivers that report nothing, and calls that fail.
 	for name, c := range map[string]struct {
 		ifname string
 		call   refuse.Call
@@ -69,7 +70,7 @@ func TestDevice(t *testing.T) {
 		_, err := queryDevice(&net.Interface{Index: 1, Name: "lo"})
 		return err
 	}, socketOf(unix.AF_NETLINK, unix.EDOM))
-	// A socket works without knowing.
+	// A socket works without knowing the features.
 	refused(t, ns, "no driver", nil, "", func() error {
 		i := Info{Interface: "a"}
 		i.describe(&net.Interface{Index: 1, Name: "lo"})
@@ -80,8 +81,8 @@ func TestDevice(t *testing.T) {
 	}, socketOf(unix.AF_NETLINK, unix.EDOM))
 }
 
-// What a device would ignore is refused, by name and with a remedy, and the frame stays
-// the caller's.
+// Requests that a device would ignore are refused, by name and with a remedy, and the caller keeps
+// the frame.
 func TestRequestsThatTheDeviceLacks(t *testing.T) {
 	defer func(old func() string) { kernelRelease = old }(kernelRelease)
 	kernelRelease = func() string { return "6.12.30" }
@@ -146,7 +147,7 @@ func TestLaunchTimeOnVethIsRefused(t *testing.T) {
 	}
 }
 
-// An Open that wants zero-copy where there is none tells why and what else there is.
+// If Open wants zero-copy and there is none, the error has the reason and the alternatives.
 func TestWhyThereIsNoZeroCopy(t *testing.T) {
 	for name, c := range map[string]struct {
 		device Device

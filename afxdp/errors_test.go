@@ -42,7 +42,7 @@ func TestErrorTexts(t *testing.T) {
 	}
 }
 
-// The text of an errno tells what to do about it.
+// The text of an errno has a remedy.
 func TestExplanations(t *testing.T) {
 	jumbo := &net.Interface{Name: "b", MTU: 3499}
 	for name, c := range map[string]struct {

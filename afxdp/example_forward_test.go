@@ -14,9 +14,8 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// Forward all packets between two interfaces, without copying them: a frame that came in on
-// one socket goes out on the other one of the same UMEM. A socket that fails does not end
-// the loop.
+// Forward all packets between two interfaces, without copying them: a frame received on one socket
+// is sent on the other one of the same UMEM. A socket that fails does not end the loop.
 func ExamplePoller_forward() {
 	bed, err := testbed.New(context.Background(), testbed.Config{Hosts: 2, MTU: 1500, Unbridged: true})
 	if err != nil {
@@ -53,11 +52,11 @@ func ExamplePoller_forward() {
 	forward := func(from, to *afxdp.Socket) error {
 		n, err := from.Receive(descs)
 		sent, sendErr := to.Send(descs[:n])
-		dropErr := from.Release(descs[sent:n]) // for which there was no room
+		dropErr := from.Release(descs[sent:n]) // without room
 		if err := errors.Join(err, sendErr, dropErr, to.Kick()); err != nil {
 			return err
 		}
-		// Frames that are sent wait for packets again, where they came from.
+		// Frames that are sent wait again for packets, on the socket that received them.
 		if n, err = to.Completed(frames); err != nil {
 			return err
 		}
@@ -86,7 +85,7 @@ func ExamplePoller_forward() {
 	// Output: answer to hello
 }
 
-// throughTheSwitch has the kernel of host0 ask that of host1.
+// throughTheSwitch sends a request from the kernel of host0 to that of host1.
 func throughTheSwitch(bed *testbed.Bed, question string) string {
 	var server *net.UDPConn
 	var client net.Conn

@@ -15,12 +15,11 @@ import (
 	"github.com/libra-ina/libra/afxdp"
 )
 
-// These programs serve all queues of "host0", of which there are two here, in a
-// network of its own. In a program of your own leave that out, name your interface,
-// and let a signal end ctx (signal.NotifyContext).
+// These programs serve all queues of "host0", which has two here, in a separate network. In your
+// own program leave that out, name your interface, and let a signal end ctx (signal.NotifyContext).
 
-// Count what arrives on all queues of an interface. Other packets than those that
-// match, ARP and SSH among them, go on to the kernel.
+// Count the packets that arrive on all queues of an interface. Packets that do not match, including
+// ARP and SSH, go to the kernel.
 func ExampleOpenAll() {
 	bed := twoQueues()
 	defer bed.Close()
@@ -91,7 +90,7 @@ func ExampleServe() {
 	// Output: 40 answers: hello
 }
 
-// Answer questions over UDP, as a name server does, on all queues.
+// Answer requests over UDP, like a name server, on all queues.
 func ExampleUDP_Reply() {
 	bed := twoQueues()
 	defer bed.Close()
@@ -144,7 +143,7 @@ func ExamplePace() {
 		}
 		defer group.Close()
 
-		left := [2]int{50, 50} // of each queue; here, as Run calls a loop again after its link was down
+		left := [2]int{50, 50} // of each queue; outside the loop, because Run calls it again after its link was down
 		err = group.Run(context.Background(), afxdp.Pace(1000, func(s *afxdp.Socket, packets []afxdp.Desc) (int, error) {
 			left := &left[s.Info().Queue]
 			n := min(*left, len(packets))

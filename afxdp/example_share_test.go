@@ -17,7 +17,7 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// Two services on one queue, each with a socket and a goroutine of its own.
+// Two services on one queue, each with its own socket and goroutine.
 func ExampleConfig_shareQueue() {
 	bed, err := testbed.New(context.Background(), testbed.Config{Hosts: 1, MTU: 1500})
 	if err != nil {
@@ -29,7 +29,7 @@ func ExampleConfig_shareQueue() {
 		fatal(err)
 	}
 	reverse := func(b []byte) []byte { slices.Reverse(b); return b }
-	// serve answers with what handle makes of the payload, until the socket is closed.
+	// serve answers with handle's result for the payload, until the socket is closed.
 	serve := func(s *afxdp.Socket, handle func([]byte) []byte) {
 		err := afxdp.Serve(func(s *afxdp.Socket, packets []afxdp.Desc) error {
 			for _, d := range packets {

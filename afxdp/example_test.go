@@ -15,9 +15,9 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// The examples run on a veth pair whose ends are "a" and "b", so that they can
-// be tried without a network card. In a program of your own leave out
-// network(), name your interface, and call things directly instead of in Do.
+// The examples run on a veth pair whose ends are "a" and "b", so that they can be tried without a
+// network card. In your own program leave out network(), name your interface, and make calls
+// directly instead of in Do.
 
 // fatal is a log.Fatal that runs deferred functions.
 func fatal(v ...any) { panic(fmt.Sprint(v...)) }
@@ -34,7 +34,7 @@ func network(cfg testbed.VethConfig) *testbed.Namespace {
 	return ns
 }
 
-// do runs fn where the interfaces are.
+// do runs fn in the interfaces' namespace.
 func do(ns *testbed.Namespace, fn func() error) {
 	if err := ns.Do(fn); err != nil {
 		fatal(err)
@@ -69,7 +69,7 @@ func packet(pool *afxdp.Pool, length int) afxdp.Desc {
 	return d
 }
 
-// generate sends n packets from a queue of "a" and waits until they are gone.
+// generate sends n packets from a queue of "a" and waits until they are sent.
 func generate(ns *testbed.Namespace, queue, n int) {
 	umem, pool := memory(afxdp.UMEMConfig{})
 	var sock *afxdp.Socket
@@ -137,14 +137,14 @@ func ExampleSocket_Receive() {
 		}
 	}
 	fmt.Println(packets, "packets,", bytes, "bytes")
-	// The program first, then packets go to the kernel's stack again.
+	// First the program, so that packets go to the kernel's stack again.
 	if err := errors.Join(prog.Close(), sock.Close(), umem.Close()); err != nil {
 		fatal(err)
 	}
 	// Output: 100 packets, 10000 bytes
 }
 
-// Send every packet back to where it came from, without copying it.
+// Send every packet back to its sender, without copying it.
 func ExampleSocket_Fill_echo() {
 	ns := network(testbed.VethConfig{})
 	defer ns.Close()
@@ -186,14 +186,14 @@ func ExampleSocket_Fill_echo() {
 			fatal(err)
 		}
 		echoed += sent
-		// What the TX ring has no room for is dropped, as a switch would.
+		// Packets without room in the TX ring are dropped, as by a switch.
 		if err := sock.Release(descs[sent:n]); err != nil {
 			fatal(err)
 		}
 		if err := sock.Kick(); err != nil {
 			fatal(err)
 		}
-		// Sent frames can take in new packets.
+		// Sent frames can receive new packets.
 		if n, err = sock.Completed(frames); err != nil {
 			fatal(err)
 		}
@@ -212,8 +212,8 @@ func ExampleSocket_Fill_echo() {
 	// Output: echoed 100
 }
 
-// Send at a fixed rate. The same frames are sent again and again: when their
-// transmission is complete they are ours, with their contents.
+// Send at a fixed rate. The same frames are sent repeatedly: when their transmission is complete,
+// the program owns them again, with their contents.
 func ExampleSocket_Send_rate() {
 	ns := network(testbed.VethConfig{})
 	defer ns.Close()
@@ -300,7 +300,7 @@ func ExamplePoller() {
 		}
 		for _, r := range ready {
 			if r.Err != nil {
-				fatal(r.Err) // the others could go on
+				fatal(r.Err) // the others could continue
 			}
 			n, err := r.Socket.Receive(descs)
 			if err != nil {
@@ -365,8 +365,8 @@ func ExampleConfig_multiBuffer() {
 	// Output: 4000 bytes in 3 frames of 2048
 }
 
-// A privileged process creates the socket, a process without privileges runs
-// it. Both are this one here; see os/exec.Cmd.ExtraFiles for the way between.
+// A privileged process creates the socket, a process without privileges runs it. Here, both are
+// this process; see os/exec.Cmd.ExtraFiles for passing it.
 func ExampleNewSocketFD() {
 	ns := network(testbed.VethConfig{})
 	defer ns.Close()
@@ -383,8 +383,8 @@ func ExampleNewSocketFD() {
 		return err
 	})
 
-	// Unprivileged: the descriptor arrives, say, as os.NewFile(3, "xsk"). 256
-	// frames fit the usual RLIMIT_MEMLOCK.
+	// Unprivileged: the descriptor arrives, for example, as os.NewFile(3, "xsk"). 256 frames fit
+	// the usual RLIMIT_MEMLOCK.
 	umem, pool := memory(afxdp.UMEMConfig{Frames: 256})
 	var sock *afxdp.Socket
 	do(ns, func() (err error) {
@@ -392,7 +392,7 @@ func ExampleNewSocketFD() {
 		return err
 	})
 
-	// Privileged, when that has told that it is ready: enter the socket in the map.
+	// Privileged, when the other has reported that it is ready: enter the socket in the map.
 	if err := prog.XSKMap().Put(uint32(0), uint32(file.Fd())); err != nil {
 		fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/libra-ina/libra/afxdp"
 )
 
-// A program that has a net.PacketConn gets one that leaves the kernel's stack out.
+// A program that uses a net.PacketConn gets one that bypasses the kernel's stack.
 func ExampleListenUDP() {
 	bed := twoQueues()
 	defer bed.Close()

@@ -52,9 +52,9 @@ func udpPacket(v6, vlan bool, port uint16, mangle func(ip []byte)) []byte {
 	return append(p, udp...)
 }
 
-// The verdicts are those of the program run on crafted packets, without a
-// network: 4 is XDP_REDIRECT, 2 XDP_PASS. Without a socket in the map
-// bpf_redirect_map gives PASS, too, so a socket is needed.
+// The verdicts are those of the program run on crafted packets, without a network: 4 is
+// XDP_REDIRECT, 2 XDP_PASS. Without a socket in the map bpf_redirect_map also returns PASS, so a
+// socket is needed.
 func TestUDPFilter(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	a := attach(t, ns, AttachConfig{Interface: "b", Match: MatchUDP(9000)})
@@ -103,7 +103,7 @@ func TestUDPFilter(t *testing.T) {
 	}
 }
 
-// kernelTap sees what of an interface's packets comes through to the kernel.
+// kernelTap sees an interface's packets that reach the kernel.
 type kernelTap int
 
 func openKernelTap(t *testing.T, ns *testbed.Namespace, ifname string) (tap kernelTap) {
@@ -130,7 +130,7 @@ func openKernelTap(t *testing.T, ns *testbed.Namespace, ifname string) (tap kern
 	return tap
 }
 
-// next returns the next packet that came in, nil after some seconds without one.
+// next returns the next received packet, nil after some seconds without one.
 func (k kernelTap) next(t *testing.T) []byte {
 	t.Helper()
 	buf := make([]byte, 4096)
@@ -148,9 +148,8 @@ func (k kernelTap) next(t *testing.T) []byte {
 	}
 }
 
-// Packets to the port reach the socket of the queue that they came in on, or the
-// kernel if that has none; all others reach the kernel unchanged, and nothing stays
-// on the interface.
+// Packets to the port reach the socket of their queue, or the kernel if it has none; all others
+// reach the kernel unchanged, and no program stays on the interface.
 func TestMatchSteers(t *testing.T) {
 	for _, mode := range []AttachMode{AttachNative, AttachGeneric} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -225,7 +224,7 @@ func TestMatchSteers(t *testing.T) {
 	}
 }
 
-// Packets that the filter does not want reach the kernel's sockets.
+// Packets that do not match the filter reach the kernel's sockets.
 func TestForeignPacketsReachTheStack(t *testing.T) {
 	ns, peer := newNet(t, testbed.VethConfig{}), newNet(t, testbed.VethConfig{Names: [2]string{"x", "y"}})
 	if err := ns.Veth(testbed.VethConfig{Names: [2]string{"near", "far"}, Peer: peer}); err != nil {
@@ -292,7 +291,7 @@ func TestForeignPacketsReachTheStack(t *testing.T) {
 	}
 }
 
-// Attach that runs out of descriptors says so and keeps none.
+// Attach reports a lack of descriptors and keeps none.
 func TestAttachWithoutDescriptors(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	refuse.Exhaust(t, "", func() (undo func() error, err error) {

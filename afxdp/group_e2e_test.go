@@ -20,8 +20,8 @@ import (
 
 const questions = 40
 
-// twoQueues returns a machine, "host0", whose interface has two queues, and a
-// switch that it is connected to.
+// twoQueues returns a machine, "host0", whose interface has two queues, and a switch connected to
+// it.
 func twoQueues() *testbed.Bed {
 	bed, err := testbed.New(context.Background(), testbed.Config{Hosts: 1, Queues: 2})
 	if err != nil {
@@ -30,8 +30,8 @@ func twoQueues() *testbed.Bed {
 	return bed
 }
 
-// clients returns sockets of the switch's kernel, connected to a port of host0. Their
-// ports differ, so that their packets come in on all queues.
+// clients returns sockets of the switch's kernel, connected to a port of host0. Their ports differ,
+// so that their packets arrive on all queues.
 func clients(bed *testbed.Bed, port uint16) []*net.UDPConn {
 	conns := make([]*net.UDPConn, questions)
 	err := bed.Switch().Do(func() (err error) {
@@ -58,7 +58,7 @@ func send(bed *testbed.Bed, port uint16, payload string) {
 	}
 }
 
-// ask asks the question from each of the clients, and tells what was answered.
+// ask sends the question from each of the clients, and returns the answers.
 func ask(bed *testbed.Bed, port uint16, question string) string {
 	answered, last := 0, ""
 	for _, c := range clients(bed, port) {
@@ -71,7 +71,7 @@ func ask(bed *testbed.Bed, port uint16, question string) string {
 	return fmt.Sprintf("%d answers: %s", answered, last)
 }
 
-// exchange sends a packet, again each second, until there is an answer that is one.
+// exchange sends a packet, again each second, until there is a valid answer.
 func exchange(c net.Conn, packet []byte, is func(answer []byte) bool) ([]byte, error) {
 	buf := make([]byte, 2048)
 	for range 30 {
@@ -113,14 +113,14 @@ func ping(bed *testbed.Bed) error {
 	sum := ^uint16(0x0800 + identifier + 1)
 	request[2], request[3] = byte(sum>>8), byte(sum)
 	_, err = exchange(c, request, func(b []byte) bool {
-		b = b[min(len(b), 20):] // behind the IP header
+		b = b[min(len(b), 20):] // after the IP header
 		return len(b) == 8 && b[0] == 0 && b[4] == request[4] && b[5] == request[5]
 	})
 	return err
 }
 
-// A program on all queues takes only what it asked for: ping, ARP before it, and the
-// kernel's own UDP sockets work meanwhile, on both queues.
+// A program on all queues takes only matching packets: ping, ARP before it, and the kernel's own
+// UDP sockets keep working on both queues.
 func TestKernelAnswersMeanwhile(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to create network namespaces")

@@ -40,7 +40,7 @@ func openAll(t *testing.T, ns *testbed.Namespace, cfg GroupConfig) *Group {
 	return g
 }
 
-// runGroup runs a group until the test ends it, and returns what Run returns.
+// runGroup runs a group until the test ends it, and returns Run's result.
 func runGroup(g *Group, loop func(*Socket) error) (stop func(), done <-chan error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	errs := make(chan error, 1)
@@ -59,8 +59,8 @@ func waitRun(t *testing.T, done <-chan error) error {
 	}
 }
 
-// until waits for a condition, with packets sent again and again: what comes while a link
-// is not up yet is lost.
+// until waits for a condition and repeatedly sends packets: those sent before a link is up are
+// lost.
 func until(t *testing.T, what string, try func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !try(); time.Sleep(time.Millisecond) {
@@ -70,8 +70,8 @@ func until(t *testing.T, what string, try func() bool) {
 	}
 }
 
-// Interfaces that go down, and that are replaced, come back with their program, on
-// all queues, without the loops' doing.
+// Interfaces that go down or are replaced get their program back, on all queues, without the loops'
+// help.
 func TestGroupRecovers(t *testing.T) {
 	pair := testbed.VethConfig{Queues: 2}
 	ns := newNet(t, pair)
@@ -109,7 +109,7 @@ func TestGroupRecovers(t *testing.T) {
 		}
 	}
 	down(false)
-	time.Sleep(2 * linkCheck) // so that the loops notice, as a rule
+	time.Sleep(2 * linkCheck) // usually long enough for the loops to notice
 	down(true)
 	arrive("packets after the link came back")
 	if err := ns.Delete("b"); err != nil {
@@ -133,8 +133,9 @@ func TestGroupRecovers(t *testing.T) {
 	}
 }
 
-// The program is put on again also where indexes do not tell that it went: on an interface that was created anew with
-// the index of the former one, and when another one has detached the link. It is left alone while it is there.
+// The program is also attached again if the index does not show its loss: on a new interface with
+// the index of the former one, and after another process has detached the link. It is not touched
+// while it is attached.
 func TestGroupAsksTheLink(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	g := openAll(t, ns, GroupConfig{Match: MatchEtherType(testEtherType), Frames: 64})
@@ -195,12 +196,13 @@ func TestGroupAsksTheLink(t *testing.T) {
 	if third := arrive("after it was detached"); third == second {
 		t.Errorf("the link was not detached")
 	}
-	// Another one's program is not replaced, and Run tells so.
+	// Another program is not replaced, and Run reports it.
 	detach(func() { attach(t, ns, AttachConfig{Interface: "b", Program: passProgram(t)}) })
 	wantErr(t, waitRun(t, done), ErrProgramAttached)
 }
 
-// A loop that could not send in zero-copy mode, as another one had detached the program, is called again when that is back.
+// A loop that could not send in zero-copy mode, because another process had detached the program,
+// is called again when that is back.
 func TestGroupRecoversItsProgram(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	g := openAll(t, ns, GroupConfig{Match: MatchEtherType(testEtherType), Frames: 64})
@@ -219,7 +221,8 @@ func TestGroupRecoversItsProgram(t *testing.T) {
 	}
 }
 
-// A Group that needs descriptors when there are none, because its program was detached or its interface replaced, waits for some.
+// A Group that needs descriptors when there are none, because its program was detached or its
+// interface replaced, waits for some.
 func TestGroupWaitsForDescriptors(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	g := openAll(t, ns, GroupConfig{Match: MatchEtherType(testEtherType), Frames: 64})
@@ -263,7 +266,7 @@ func TestGroupWaitsForDescriptors(t *testing.T) {
 	}
 }
 
-// A new interface has the program when it is up: before, it may not be what it is to be.
+// A new interface gets the program when it is up: before that it may not be fully configured.
 func TestGroupWaitsForASetInterface(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	g := openAll(t, ns, GroupConfig{Match: MatchEtherType(testEtherType), Frames: 64})
@@ -306,7 +309,8 @@ func TestGroupWaitsForASetInterface(t *testing.T) {
 	}
 }
 
-// The program goes before the sockets: what comes while one of them is waited for is the kernel's.
+// The program is detached before the sockets close: packets that arrive while one of them is
+// closing go to the kernel.
 func TestGroupClosesItsProgramFirst(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	g := openAll(t, ns, GroupConfig{Match: MatchUDP(9), Frames: 64})
@@ -322,7 +326,7 @@ func TestGroupClosesItsProgramFirst(t *testing.T) {
 	}
 }
 
-// A net.ErrClosed of something else than the socket is an error as others are.
+// A net.ErrClosed that is not from the socket is an ordinary error.
 func TestGroupTellsWhatElseIsClosed(t *testing.T) {
 	g := openAll(t, newNet(t, testbed.VethConfig{}), GroupConfig{Match: MatchUDP(9), Frames: 64})
 	wantErr(t, g.Run(t.Context(), func(*Socket) error { return net.ErrClosed }), net.ErrClosed)
@@ -379,7 +383,7 @@ func TestGroupEnds(t *testing.T) {
 	}
 }
 
-// What cannot be opened leaves the interface as it was.
+// If sockets cannot be opened, the interface does not change.
 func TestOpenAllErrors(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{Queues: 2})
 	match := MatchUDP(9000)
@@ -419,7 +423,7 @@ func TestOpenAllErrors(t *testing.T) {
 	wantErr(t, ns.Do(func() error { _, err := OpenAll("b", GroupConfig{Match: match}); return err }), ErrProgramAttached)
 }
 
-// Frames fit the interface's packets, queues may be chosen.
+// Frames fit the interface's packets, and queues can be chosen.
 func TestOpenAllDefaults(t *testing.T) {
 	for _, c := range []struct {
 		mtu  int
@@ -451,7 +455,7 @@ func TestOpenAllDefaults(t *testing.T) {
 	}
 }
 
-// The least that OpenAll takes works: the one frame of a queue waits for packets.
+// The smallest configuration of OpenAll works: the one frame of a queue waits for packets.
 func TestGroupWithOneFrame(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	g := openAll(t, ns, GroupConfig{Match: MatchEtherType(testEtherType), Frames: 1})
@@ -499,7 +503,7 @@ func TestSendersAreOnTransmitQueues(t *testing.T) {
 	}
 }
 
-// What OpenAll cannot serve it refuses: a group has no sockets for Attach.Others.
+// OpenAll refuses what it cannot serve: a group has no sockets for Attach.Others.
 func TestOpenAllRefusesOthers(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	err := ns.Do(func() error {
@@ -517,7 +521,7 @@ func TestOpenAllRefusesOthers(t *testing.T) {
 	}
 }
 
-// A socket of a group may be closed beside the group: both may be called from any goroutine. It needs the race detector.
+// A socket of a group may be closed concurrently with the group. The test needs the race detector.
 func TestSocketIsClosedBesideItsGroup(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{Queues: 2})
 	for range 10 {
@@ -537,7 +541,8 @@ func TestSocketIsClosedBesideItsGroup(t *testing.T) {
 	}
 }
 
-// A loop that returns nil leaves its queue to the kernel while others go on: no socket without a reader takes packets.
+// When a loop returns nil, its queue goes to the kernel while others continue: a socket without a
+// reader takes no packets.
 func TestGroupLeavesQueuesToTheKernel(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{Queues: 2})
 	g := openAll(t, ns, GroupConfig{Match: MatchEtherType(testEtherType), Frames: 64})
@@ -571,7 +576,8 @@ func TestGroupLeavesQueuesToTheKernel(t *testing.T) {
 	}
 }
 
-// While there is no interface Run leaves it to the loops to tell; the program comes back with the interface, and not after Close.
+// While there is no interface, the loops report it and Run does not; the program returns with the
+// interface, but not after Close.
 func TestGroupKeepsItsProgram(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	g := openAll(t, ns, GroupConfig{Match: MatchUDP(9), Frames: 64})

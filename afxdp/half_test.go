@@ -18,8 +18,8 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// One goroutine sends on a socket while another one receives on it: at both ends of a
-// pair of interfaces, each loses, repeats and changes nothing. Close ends all of them.
+// One goroutine sends on a socket while another one receives on it: at both ends of a pair of
+// interfaces, no packet is lost, repeated or changed. Close ends all of them.
 func TestHalvesOfASocket(t *testing.T) {
 	const packets, window = 5000, 64
 	ns := newNet(t, testbed.VethConfig{})
@@ -28,8 +28,8 @@ func TestHalvesOfASocket(t *testing.T) {
 		prog := attach(t, ns, AttachConfig{Interface: name, Match: MatchAll()})
 		ends[i] = open(t, ns, newPool(t, newUMEM(t, UMEMConfig{Frames: 1024}), 512), Config{Interface: name, XSKMap: prog.XSKMap(), RxFrames: 512})
 	}
-	// The receiver tells the sender at its own end how far it is, so that no queue
-	// overflows and each packet has to arrive.
+	// The receiver reports its progress to the sender at its own end, so that no queue overflows
+	// and each packet has to arrive.
 	var got [2]chan int
 	for i := range got {
 		got[i] = make(chan int, packets)
@@ -70,7 +70,7 @@ func TestHalvesOfASocket(t *testing.T) {
 	}
 }
 
-// sendNumbers sends packets numbered from 0, at most window more than arrived.
+// sendNumbers sends packets numbered from 0, at most window more than have arrived.
 func sendNumbers(s *Socket, pool *Pool, packets, window int, arrived <-chan int) error {
 	frames := make([]Frame, 32)
 	for sent, there := 0, 0; there < packets || s.InFlight() > 0; {
@@ -149,7 +149,7 @@ func awaitSleep(s *Socket) {
 	}
 }
 
-// Each half has one goroutine, and what needs both finds none in either.
+// Each half has one goroutine, and calls that need both halves fail in either.
 func TestHalvesHaveOneGoroutineEach(t *testing.T) {
 	p := newPair(t, UMEMConfig{}, Config{})
 	s := p.b
@@ -219,7 +219,7 @@ func TestWakeOfBothHalves(t *testing.T) {
 	wg.Wait()
 }
 
-// Close ends the sleep of either goroutine itself, and does not leave that to the next look at the link.
+// Close ends the sleep of either goroutine at once, not at the next look at the link.
 func TestCloseInterruptsBothHalves(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	s := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0), Config{Interface: "a"})
@@ -248,7 +248,7 @@ func TestCloseInterruptsBothHalves(t *testing.T) {
 func TestSecondCloseWaitsForTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Socket{in: half{gate: newGate()}, out: half{gate: newGate()}, closed: make(chan struct{})}
-		s.shut() // as the first does, which is not done
+		s.shut() // like the first call, which has not finished
 		returned := false
 		go func() {
 			if err := s.Close(); err != nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// A socket in zero-copy mode keeps a program on its interface, whatever program
-// comes and goes meanwhile, and the interface is left as it was.
+// A socket in zero-copy mode keeps a program on its interface, whatever programs are attached and
+// detached meanwhile, and the interface is restored afterwards.
 func TestProgramForZeroCopy(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	var index int
@@ -70,8 +70,8 @@ func TestProgramForZeroCopy(t *testing.T) {
 	if diff := cmp.Diff(upTo(0, 10), receive(t, b, 10)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	// A second one is refused as ever, and the first may go before the sockets:
-	// from then on packets are the stack's.
+	// A second one is refused as usual, and the first may close before the sockets: from then on
+	// packets go to the kernel's stack.
 	err := ns.Do(func() error { _, err := Attach(AttachConfig{Interface: "b", Match: MatchAll()}); return err })
 	wantErr(t, err, ErrProgramAttached)
 	if err := at.Close(); err != nil {
@@ -92,7 +92,7 @@ func TestProgramForZeroCopy(t *testing.T) {
 			t.Errorf("after %d of 2 sockets were closed there is a program: %v, want %v", i+1, got, want)
 		}
 	}
-	// With an Attachment there is nothing to add, nor to take off.
+	// With an Attachment there is no program to add or remove.
 	at = attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
 	own := program()
 	use(0)
@@ -102,7 +102,7 @@ func TestProgramForZeroCopy(t *testing.T) {
 	if p := program(); p != own {
 		t.Errorf("program %d is attached, want %d", p, own)
 	}
-	// The interface may go first.
+	// The interface may be deleted first.
 	use(0)
 	if err := ns.Delete("b"); err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestProgramForZeroCopy(t *testing.T) {
 	}
 }
 
-// A hook whose link another one has detached is none for those that come, be it sockets or an Attachment.
+// Later sockets or an Attachment ignore a hook whose link another process has detached.
 func TestDetachedHookIsReplaced(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	use := func() (h *hook) {
@@ -138,7 +138,7 @@ func TestDetachedHookIsReplaced(t *testing.T) {
 		return h
 	}
 	first := use()
-	refused(t, ns, "share", nil, "", func() error { // what cannot be asked is taken to work
+	refused(t, ns, "share", nil, "", func() error { // if it cannot be queried, it is assumed to work
 		h, err := useHook(first.id)
 		if h != first {
 			t.Errorf("hook %p, want that of the first socket, %p", h, first)
@@ -161,7 +161,8 @@ func TestDetachedHookIsReplaced(t *testing.T) {
 	}
 }
 
-// Sockets that were there before another one detached the link have a program also when an Attachment comes again and goes.
+// Sockets from before another process detached the link also have a program when an Attachment
+// comes and goes again.
 func TestSocketsKeepAProgramAfterReattach(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	at := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
@@ -186,7 +187,8 @@ func TestSocketsKeepAProgramAfterReattach(t *testing.T) {
 	}
 }
 
-// So they have when the one that was to stay meanwhile could not be loaded, as for want of descriptors, and Reattach was called again.
+// So do they if the program that was to stay could not be loaded, for example without descriptors,
+// and Reattach was called again.
 func TestSocketsKeepAProgramAfterAFailedReattach(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	for _, command := range []uint32{unix.BPF_PROG_LOAD, unix.BPF_LINK_UPDATE} {
@@ -236,7 +238,7 @@ func TestDetachMeetsErrors(t *testing.T) {
 	use1 := func() error { _, err := useHook(id); return err }
 	refused(t, ns, "load", unix.EDOM, "afxdp: load XDP program: ", use1, bpfCommand(unix.BPF_PROG_LOAD, unix.EDOM))
 	refused(t, ns, "attach", unix.EDOM, "afxdp: attach the program that zero-copy mode needs: ", use1, bpfCommand(unix.BPF_LINK_CREATE, unix.EDOM))
-	// What a process may not do, another may have done.
+	// Another process may have done what this one may not do.
 	for _, c := range []refuse.Call{
 		bpfCommand(unix.BPF_PROG_LOAD, unix.EPERM), bpfCommand(unix.BPF_LINK_CREATE, unix.EPERM),
 		bpfCommand(unix.BPF_LINK_CREATE, unix.EBUSY), bpfCommand(unix.BPF_LINK_CREATE, unix.EEXIST),
@@ -262,7 +264,7 @@ func TestDetachMeetsErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A program is there that this process did not put there by a hook.
+	// There is a program that this process did not attach by a hook.
 	var l link.Link
 	err = ns.Do(func() (err error) {
 		l, err = link.AttachXDP(link.XDPOptions{Program: foreign, Interface: id.ifindex})
@@ -278,7 +280,7 @@ func TestDetachMeetsErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// The passing program cannot take the place of the Attachment's.
+	// The passing program cannot replace the Attachment's.
 	for name, c := range map[string]struct {
 		call  refuse.Call
 		want  error
@@ -301,7 +303,7 @@ func TestDetachMeetsErrors(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// Nor the Attachment's that of the passing one, which stays.
+	// Nor can the Attachment's replace the passing one, which stays.
 	h := use()
 	passing := attachedID(t, ns)
 	refused(t, ns, "update", unix.EDOM, "afxdp: attach to b in native mode: ", func() error {
@@ -314,7 +316,7 @@ func TestDetachMeetsErrors(t *testing.T) {
 	if err := h.leave(); err != nil {
 		t.Fatal(err)
 	}
-	// Reattach reports what it cannot take off.
+	// Reattach reports programs that it cannot remove.
 	a := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
 	h = use()
 	refused(t, ns, "reattach", unix.EDOM, "afxdp: detach from b: ", a.Reattach, bpfCommand(unix.BPF_LINK_UPDATE, unix.EDOM))

@@ -12,11 +12,10 @@ import (
 	"time"
 )
 
-// FuzzHostileKernel lets the other side of the rings write whatever it likes,
-// between arbitrary calls of the program. Whatever it does, nothing may panic,
-// what the program gets must lie inside the UMEM and be its own, no frame may be
-// in two places, and nothing outside the UMEM may be written, which the bounds
-// of Go's slices guarantee.
+// FuzzHostileKernel lets the other side of the rings write anything, between arbitrary calls of the
+// program. No call may panic, the program must get only frames inside the UMEM that it owns, no
+// frame may be in two places, and nothing outside the UMEM may be written, which the bounds of Go's
+// slices guarantee.
 func FuzzHostileKernel(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})
@@ -103,7 +102,7 @@ func FuzzHostileKernel(f *testing.F) {
 	})
 }
 
-// expect fails on an error other than the ones that may occur.
+// expect fails on an error other than the possible ones.
 func expect(t *testing.T, err error, allowed ...error) {
 	t.Helper()
 	for _, a := range allowed {
@@ -116,7 +115,7 @@ func expect(t *testing.T, err error, allowed ...error) {
 	}
 }
 
-// checkFrames tests that the pool and the state bytes agree.
+// checkFrames checks that the pool and the state bytes agree.
 func checkFrames(t *testing.T, s *Socket) {
 	t.Helper()
 	free := make(map[Frame]bool)
@@ -136,8 +135,7 @@ func checkFrames(t *testing.T, s *Socket) {
 	}
 }
 
-// Impossible entries are counted, their frames recovered, and honest entries
-// beside them still arrive.
+// Impossible entries are counted, their frames recovered, and honest entries still arrive.
 func TestBadEntriesAreCounted(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 8, ring: 8})
 	if _, err := s.Refill(5); err != nil {
@@ -187,8 +185,8 @@ func TestBadEntriesAreCounted(t *testing.T) {
 	checkFrames(t, s)
 }
 
-// Each kind of impossible entry is found out where honest ones are expected: at the head
-// of the ring.
+// Each kind of impossible entry is detected where honest ones are expected: at the head of the
+// ring.
 func TestBadEntryAtTheHead(t *testing.T) {
 	const filled, free = 0, 7 // frames
 	for name, bad := range map[string]xdpDesc{
@@ -220,7 +218,7 @@ func TestBadEntryAtTheHead(t *testing.T) {
 	}
 }
 
-// A bad fragment drops its whole packet, also when the rest comes later.
+// A bad fragment drops its whole packet, even if the rest arrives later.
 func TestBadFragmentDropsThePacket(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 64, ring: 64, multi: true})
 	if _, err := s.Refill(16); err != nil {
@@ -261,7 +259,7 @@ func TestCorruptRingsAreReported(t *testing.T) {
 			s, k := newSim(t, simConfig{frames: 16, ring: 8})
 			c.corrupt(k)
 			if name == "fill" {
-				s.fill.prod, s.fill.cons = 0, ^uint32(7) // full, so that it looks
+				s.fill.prod, s.fill.cons = 0, ^uint32(7) // full, so that Send looks
 			}
 			wantErr(t, c.call(s), ErrRingCorrupt)
 			if ev, err := s.Poll(EventRx|EventCompletion, time.Millisecond); err != nil || (ev == 0 && (name == "rx" || name == "completion")) {

@@ -19,10 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// provideHugePages makes the kernel give huge pages of 2 MB, four at least, until the
-// test ends. It raises the limit of those that the kernel makes when they are asked
-// for: reserved ones could be gone to another process before the test has them, and would
-// stay reserved if it were killed.
+// provideHugePages makes the kernel provide at least four huge pages of 2 MB until the test ends.
+// It raises the limit of surplus pages: another process could take reserved ones before the test,
+// and they would stay reserved if the test were killed.
 func provideHugePages(t *testing.T) {
 	t.Helper()
 	const limit = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_overcommit_hugepages"
@@ -31,7 +30,7 @@ func provideHugePages(t *testing.T) {
 		t.Skip("needs root and a kernel with huge pages of 2 MB: ", err)
 	}
 	t.Cleanup(func() { _ = f.Close() })
-	// Another process's test must not take this one's limit for the machine's.
+	// Another process's test must not treat this one's limit as the machine's.
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +64,7 @@ func provideHugePages(t *testing.T) {
 	}
 }
 
-// ownHugePages returns how many kB of this process lie on huge pages.
+// ownHugePages returns how many kB of this process are on huge pages.
 func ownHugePages(t *testing.T) (kB int) {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/status")
@@ -118,8 +117,8 @@ func limited() error {
 	return u.Close()
 }
 
-// A cgroup's limit, as a container has one, is not seen by mmap: a program that touches
-// the pages is killed.
+// mmap does not see a cgroup's limit, such as a container's: a program that touches the pages is
+// killed.
 func TestHugePagesOverTheLimit(t *testing.T) {
 	provideHugePages(t)
 	root := t.TempDir()

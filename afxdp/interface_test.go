@@ -18,7 +18,7 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// A question for an interface that fails does not mean that there is none.
+// A failed query for an interface does not mean that there is none.
 func TestFailedLookupIsNoAbsence(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	pool := newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0)
@@ -66,7 +66,7 @@ func TestNUMANodeOfAnyName(t *testing.T) {
 	}
 }
 
-// A Close that cannot ask for its interface, or not set it, undoes the rest when it is called again.
+// If Close cannot query or set its interface, it restores the rest when it is called again.
 func TestTunedIsClosedAgain(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{Queues: 4})
 	before := readSettings(t, ns)
@@ -81,7 +81,7 @@ func TestTunedIsClosedAgain(t *testing.T) {
 	if diff := diffSettings(t, ns, want); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	other, err := tune(t, ns, Tuning{Queues: 2}) // what was undone is another one's to set, to the same value as well
+	other, err := tune(t, ns, Tuning{Queues: 2}) // another process may set what was restored, even to the same value
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestTunedIsClosedAgain(t *testing.T) {
 	}
 }
 
-// Frames stay lent while it is not known whether their interface is gone.
+// Frames stay lent while it is not known whether their interface still exists.
 func TestReclaimThatCannotAskKeepsFramesLent(t *testing.T) {
 	n := newLeavingNet(t, 2, Config{RxFrames: -1})
 	sent := n.sticks(t, 4)
@@ -120,7 +120,8 @@ func TestReclaimThatCannotAskKeepsFramesLent(t *testing.T) {
 	n.reclaims(t, 0, sent...)
 }
 
-// What the kernel takes for no interface's name is told of as such, and never looked for in a path.
+// A name that the kernel does not accept for an interface is reported as such, and never used in a
+// path.
 func TestNUMANodeOfNoName(t *testing.T) {
 	for _, name := range []string{".", "..", "a/b", "a\x00b"} {
 		if _, err := numaNode(name); !errors.Is(err, ErrConfig) {

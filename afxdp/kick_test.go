@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kickCase is a kernel that answers calls to send with errno and takes this number of
-// packets at each.
+// kickCase is a kernel that answers calls to send with errno and takes this number of packets at
+// each.
 func kickCase(t *testing.T, packets int, errno unix.Errno, taken int) (*Socket, *simKernel) {
 	t.Helper()
 	s, k := newSim(t, simConfig{frames: 128, ring: 128})
@@ -56,14 +56,14 @@ func TestKickStopsWithoutProgress(t *testing.T) {
 	if s.Backlog() != 100 || k.kicks != 1 || s.out.count.TxStalls != 1 {
 		t.Errorf("backlog %d, %d calls, %d stalls", s.Backlog(), k.kicks, s.out.count.TxStalls)
 	}
-	// Later it goes on.
+	// Later it continues.
 	k.onSend = func() unix.Errno { k.tx.cons += 100; k.tx.consumer.Store(k.tx.cons); return 0 }
 	if err := s.Kick(); err != nil || s.Backlog() != 0 {
 		t.Errorf("backlog %d, %v", s.Backlog(), err)
 	}
 }
 
-// A kernel that took packets at first and then takes none is left alone.
+// A kernel that took packets at first and then takes none is not called again.
 func TestKickStopsWhereProgressEnds(t *testing.T) {
 	s, k := kickCase(t, 100, 0, 0)
 	k.onSend = func() unix.Errno {
@@ -79,7 +79,7 @@ func TestKickStopsWhereProgressEnds(t *testing.T) {
 	}
 }
 
-// Kernels before 6.17 publish what they took only with the last packet.
+// Kernels before 6.17 publish the taken packets only with the last one.
 func TestKickContinuesWhileProgressIsHidden(t *testing.T) {
 	s, k := kickCase(t, 100, 0, 0)
 	s.info.Store(&Info{TxBudget: kernelTxBudget})
@@ -95,7 +95,7 @@ func TestKickContinuesWhileProgressIsHidden(t *testing.T) {
 	if err := s.Kick(); err != nil || s.Backlog() != 0 || k.kicks != 4 {
 		t.Errorf("backlog %d after %d calls, want 0 after 4, %v", s.Backlog(), k.kicks, err)
 	}
-	// One that takes nothing is not asked for ever.
+	// A kernel that takes nothing is not called for ever.
 	s, k = kickCase(t, 100, unix.EAGAIN, 0)
 	s.info.Store(&Info{TxBudget: kernelTxBudget})
 	if err := s.Kick(); err != nil || s.out.count.TxStalls != 1 || k.kicks != 4 {
@@ -103,8 +103,8 @@ func TestKickContinuesWhileProgressIsHidden(t *testing.T) {
 	}
 }
 
-// EBUSY: the driver has no room and dropped one packet. It is left alone until
-// it has sent half of what it had.
+// EBUSY: the driver has no room and dropped one packet. It is not called until it has sent half of
+// its packets.
 func TestKickSparesAFullDriver(t *testing.T) {
 	s, k := kickCase(t, 100, 0, 0)
 	var taken []uint64
@@ -132,7 +132,7 @@ func TestKickSparesAFullDriver(t *testing.T) {
 	kick(1)
 	k.complete(taken[4])
 	kick(2)
-	// A driver that never goes on is tried again all the same.
+	// A driver that never continues is tried again nevertheless.
 	for k.kicks == 2 {
 		if err := s.Kick(); err != nil {
 			t.Fatal(err)
@@ -158,8 +158,8 @@ func TestKickErrors(t *testing.T) {
 	}
 }
 
-// In zero-copy mode an errno is the driver's: that of a packet does not exist
-// there, and without a program each driver has its own.
+// In zero-copy mode an errno is the driver's: there are no errors of packets, and without a program
+// each driver has a different errno.
 func TestKickErrorsOfDrivers(t *testing.T) {
 	lo, err := net.InterfaceByName("lo")
 	if err != nil {
@@ -204,8 +204,8 @@ func TestKickOnlyWhenAsked(t *testing.T) {
 	}
 }
 
-// In copy mode the kernel answers success and takes nothing when the interface
-// has no such transmit queue.
+// In copy mode the kernel returns success and takes nothing if the interface has no such transmit
+// queue.
 func TestKickDetectsAbsentQueue(t *testing.T) {
 	s, _ := kickCase(t, 1, 0, 0)
 	s.info.Store(&Info{})

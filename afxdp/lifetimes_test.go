@@ -19,7 +19,7 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// Departures are kept until the queue has a new socket or the UMEM goes.
+// Departures are kept until the queue has a new socket or the UMEM is closed.
 func TestDepartures(t *testing.T) {
 	if len(departures.of) != 0 {
 		t.Fatalf("departures %v before the test", departures.of)
@@ -56,7 +56,7 @@ func TestDepartures(t *testing.T) {
 	check("without both", 0, false, true, false, false)
 }
 
-// How long Reclaim waits, and what it says then.
+// The wait of Reclaim, and its error afterwards.
 func TestReclaimNamesItsQueue(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{Queues: 2})
 	s := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0), Config{Interface: "a", Queue: 1, BindTimeout: time.Millisecond})
@@ -80,7 +80,7 @@ func TestReclaimNamesItsQueue(t *testing.T) {
 	}
 }
 
-// Without the kernel's socket every method finds nothing.
+// Without the kernel's socket every method fails.
 func TestDisconnected(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	s := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0), Config{Interface: "a", RxFrames: -1, Mode: BindCopy})
@@ -138,7 +138,7 @@ func TestDisconnected(t *testing.T) {
 	}
 }
 
-// A socket keeps its number while frames bear it.
+// A socket keeps its number while frames carry it.
 func TestNumberStaysWithLentFrames(t *testing.T) {
 	for _, state := range []frameState{stateFree, stateYours, stateFilling, stateInFlight} {
 		u := newUMEM(t, UMEMConfig{Frames: 4, HugePages: HugePagesOff})
@@ -226,7 +226,7 @@ AnonHugePages:     12288 kB
 	}
 }
 
-// Positions and entries may reach the end of their mapping.
+// Positions and entries may be at the end of their mapping.
 func TestRingsReachTheEnd(t *testing.T) {
 	mem := heap(64 + 16*8)
 	for name, off := range map[string]ringOffsets{

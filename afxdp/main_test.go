@@ -78,9 +78,8 @@ func newNet(t testing.TB, cfg testbed.VethConfig) *testbed.Namespace {
 	return ns
 }
 
-// descriptors returns the kinds of open sockets, BPF objects and eventfds. The
-// runtime's own eventfd and epoll instance appear at its first use, which
-// reading a pipe brings about.
+// descriptors returns the kinds of open sockets, BPF objects and eventfds. The runtime's own
+// eventfd and epoll instance appear at first use, for example by reading a pipe.
 func descriptors(t testing.TB) map[string]int {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -194,8 +193,7 @@ func newPair(t testing.TB, umem UMEMConfig, cfg Config) pair {
 	return p
 }
 
-// testEtherType is IEEE 802's first one for local experiments: the kernel's
-// stack has no use for it.
+// testEtherType is IEEE 802's first one for local experiments: the kernel's stack ignores it.
 const testEtherType = 0x88b5
 
 // fillPacket writes a packet with a number that packetNumber reads, and a

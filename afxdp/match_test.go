@@ -19,8 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A matcher makes random matches and packets of few values, so that they often
-// have to do with each other.
+// A matcher generates random matches and packets of few values, so that they often match.
 type matcher struct{ *rand.Rand }
 
 var (
@@ -135,8 +134,7 @@ func (r matcher) packet() []byte {
 	return p
 }
 
-// loadMatch returns a program that drops what m matches, since what redirects needs
-// a socket.
+// loadMatch returns a program that drops matching packets, because redirecting needs a socket.
 func loadMatch(t *testing.T, m Match) *ebpf.Program {
 	t.Helper()
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
@@ -151,7 +149,7 @@ func loadMatch(t *testing.T, m Match) *ebpf.Program {
 
 const xdpDrop = 1
 
-// The program of a Match takes the packets that Match.Packet tells, and no others.
+// The program of a Match takes exactly the packets that Match.Packet accepts.
 func TestMatchAsItsProgram(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to load XDP programs")
@@ -176,7 +174,7 @@ func TestMatchAsItsProgram(t *testing.T) {
 	}
 }
 
-// A packet is matched by what it says of itself.
+// A packet is matched by its own headers.
 func TestMatchPacket(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	v4 := func(from, to string, mangle func(ip []byte)) []byte {

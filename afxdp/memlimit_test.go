@@ -39,7 +39,8 @@ func capped(procs string) error {
 	return u.Close()
 }
 
-// A program whose cgroup, as a container's, allows less memory is told so, instead of being killed.
+// A program whose cgroup, such as a container's, allows less memory gets an error instead of being
+// killed.
 func TestMemoryLimit(t *testing.T) {
 	var group, file string
 	for _, v := range []struct{ dir, file string }{{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, {"/sys/fs/cgroup", "memory.max"}} {

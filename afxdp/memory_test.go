@@ -50,7 +50,7 @@ func TestAddressRange(t *testing.T) {
 	}
 }
 
-// Steady traffic must not make work for the garbage collector.
+// Steady traffic must not create garbage.
 func TestHotPathDoesNotAllocate(t *testing.T) {
 	p := newPair(t, UMEMConfig{}, Config{})
 	sent := newPackets(t, p.a, 0, 32, 190)
@@ -102,7 +102,8 @@ func TestMemoryMeetsErrors(t *testing.T) {
 			return err
 		}
 	}
-	// Not a size that Go's runtime maps, as 256 kB is: on this thread it would be refused, too.
+	// Not a size that Go's runtime maps, such as 256 kB, which would also be refused on this
+	// thread.
 	mmap := refuse.Call{Number: unix.SYS_MMAP, Args: map[int]uint32{1: 131 << 11}, Err: unix.EDOM}
 	refused(t, ns, "map", unix.EDOM, "afxdp: map 268288 bytes for the UMEM: mmap: ", create(UMEMConfig{Frames: 131, HugePages: HugePagesOff}), mmap)
 	mmap.Err = unix.ENOMEM
@@ -111,11 +112,11 @@ func TestMemoryMeetsErrors(t *testing.T) {
 	refused(t, ns, "populate", unix.EDOM, "madvise MADV_POPULATE_WRITE: ", create(UMEMConfig{Frames: 128, HugePages: HugePagesOff}), populate)
 	huge := refuse.Call{Number: unix.SYS_MMAP, Args: map[int]uint32{1: 4 << 20}, Err: unix.EDOM}
 	refused(t, ns, "huge pages", ErrNoHugePages, "2 of 2048 kB each wanted; reserve them in /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", create(UMEMConfig{Frames: 1025, HugePages: HugePagesRequire}), huge)
-	// Of 2 MB by name: the machine's default may be a gigabyte.
+	// 2 MB explicitly: the machine's default may be a gigabyte.
 	huge.Args = map[int]uint32{3: unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_HUGETLB | unix.MAP_HUGE_2MB}
 	refused(t, ns, "huge pages", unix.EDOM, "", create(UMEMConfig{Frames: 2048, HugePages: HugePagesRequire}), huge)
 	refused(t, ns, "node", unix.EDOM, "afxdp: NUMA node of lo: ", create(UMEMConfig{Frames: 1, NUMAOf: "lo"}), refuse.Call{Number: unix.SYS_OPENAT, Err: unix.EDOM})
-	// Advice that the kernel does not take is none.
+	// Advice that the kernel does not accept is ignored.
 	refused(t, ns, "advice", nil, "", create(UMEMConfig{Frames: 128}), refuse.Call{Number: unix.SYS_MADVISE, Args: map[int]uint32{2: unix.MADV_HUGEPAGE}, Err: unix.EINVAL})
 	mem := make([]byte, 4096)
 	for want, errno := range map[error]unix.Errno{nil: unix.ENOSYS, unix.EDOM: unix.EDOM} {

@@ -35,7 +35,7 @@ func TestNamespaceOfASocket(t *testing.T) {
 	if now := refuse.CountDescriptors(t); now != before {
 		t.Errorf("%d descriptors are open, %d before", now, before)
 	}
-	// Without /proc there is none, and things happen where the caller is.
+	// Without /proc there is no namespace, and calls run where the caller is.
 	refused(t, ns, "no /proc", nil, "", func() error {
 		none := u.enterNamespace()
 		if none != nil || none.id() != (sys.NamespaceID{}) {
@@ -60,7 +60,7 @@ func TestNamespaceOfASocket(t *testing.T) {
 		}
 		return nil
 	}, refuse.Call{Number: unix.SYS_SETNS, Err: unix.EDOM})
-	// What fn returns is not taken for an error of entering.
+	// fn's error is not treated as an error of entering.
 	for _, ns := range []*testbed.Namespace{ns, other} {
 		if err := ns.Do(func() error { return n.do(func() error { return unix.EPERM }) }); !errors.Is(err, unix.EPERM) || errors.Is(err, ErrPermission) {
 			t.Errorf("error %v, want EPERM alone", err)

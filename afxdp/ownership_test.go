@@ -14,8 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestOwnership plays a random program and an honest kernel against a model
-// that knows who holds each frame.
+// TestOwnership runs a random program and an honest kernel against a model of each frame's owner.
 func TestOwnership(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		const frames, ring = 24, 16
@@ -33,7 +32,7 @@ func TestOwnership(t *testing.T) {
 			}
 			return model[f]
 		}
-		// check compares one frame's operation with what the model allows.
+		// check compares one frame's operation with the model.
 		check := func(op string, f uint32, err error) bool {
 			allowed := held(f) == "yours"
 			if allowed != (err == nil) || (!allowed && !errors.Is(err, ErrFrameState)) {
@@ -200,7 +199,7 @@ func TestFragmentsAreTakenWhole(t *testing.T) {
 				rt.Fatal(err)
 			}
 		}
-		// Now the other way round.
+		// Now in the other direction.
 		s, k = newSim(t, simConfig{frames: 64, ring: 64, multi: true})
 		if _, err := s.Refill(64); err != nil {
 			rt.Fatal(err)

@@ -36,7 +36,7 @@ func TestPaceIsNeverEarly(t *testing.T) {
 			fillPacket(s.UMEM().Packet(due[i]), uint64(wrote+i))
 		}
 		wrote += n
-		// The first is due at the start, which was after ours.
+		// The first is due at the start, which was after this one.
 		if early := time.Duration(wrote-1)*time.Second/rate - time.Since(start); early > 0 {
 			t.Errorf("packet %d is early by %v", wrote-1, early)
 		}
@@ -57,7 +57,7 @@ func TestPaceIsNeverEarly(t *testing.T) {
 	}
 }
 
-// A loop that was kept from running catches up with little.
+// A loop that was kept from running catches up only a little.
 func TestPaceForgetsDelays(t *testing.T) {
 	s, _ := newSim(t, simConfig{frames: 512, ring: 64})
 	p := pacing{s: s, rate: 1000, start: time.Now().Add(-time.Hour), frames: make([]Frame, serveBatch), packets: make([]Desc, 0, serveBatch)}
@@ -90,7 +90,7 @@ func TestPaceErrors(t *testing.T) {
 	}
 }
 
-// Frames of packets that a ring had no room for when the link went down come back to the pool.
+// Frames of packets without room in the ring when the link went down return to the pool.
 func TestPaceKeepsNoFramesWhenItFails(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 64, ring: 8})
 	k.onSend = func() unix.Errno { return unix.ENETDOWN }
@@ -107,7 +107,8 @@ func TestPaceKeepsNoFramesWhenItFails(t *testing.T) {
 	}
 }
 
-// What Send says of a packet is returned, and its frame is free again. What it took is not waited for.
+// Send's error for a packet is returned, and its frame is free again. Packets that it accepted are
+// not waited for.
 func TestPaceSends(t *testing.T) {
 	for length, want := range map[uint32]error{60: nil, 4096: ErrDescriptor} {
 		s, k := newSim(t, simConfig{frames: 64, ring: 8})
@@ -123,8 +124,8 @@ func TestPaceSends(t *testing.T) {
 	}
 }
 
-// What write returned is not forgotten because the link goes down at that moment: after io.EOF the loop, which Run calls again, only
-// ends, and another error is returned alone, so that Run ends.
+// An error of write is not lost if the link goes down at that moment: after io.EOF the loop, which
+// Run calls again, only ends, and another error is returned alone, so that Run ends.
 func TestPaceEndsWhenTheLinkIsDown(t *testing.T) {
 	own := errors.New("own")
 	for _, end := range []error{io.EOF, own} {
@@ -154,7 +155,7 @@ func TestPaceEndsWhenTheLinkIsDown(t *testing.T) {
 		}
 		wantErr(t, err, ErrLinkDown)
 		down = false
-		for range 2 { // the second one begins anew
+		for range 2 { // the second one starts again
 			if err := loop(s); err != nil {
 				t.Error(err)
 			}

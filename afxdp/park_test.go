@@ -34,8 +34,8 @@ func newPoller(t *testing.T, parked bool, socks ...*Socket) *Poller {
 	return p
 }
 
-// Packets end each sleep of a Poller that parks, and none of them waits for its end by time; also
-// those for a socket that was opened again.
+// Packets end each sleep of a Poller that parks, and none of them waits for the sleep's timeout;
+// also packets for a socket that was reopened.
 func TestPacketsEndParking(t *testing.T) {
 	p := newPair(t, UMEMConfig{}, Config{})
 	poller := newPoller(t, true, p.b)
@@ -99,7 +99,7 @@ func TestParkingEnds(t *testing.T) {
 	if ready, err := poller.Poll(EventRx, -1); !slices.Equal(ready, []Ready{{p.a, 0, net.ErrClosed}}) || err != nil {
 		t.Errorf("%v, %v", ready, err)
 	}
-	transmitTo := newPackets(t, p.b, 0, 1, 60) // the other socket goes on
+	transmitTo := newPackets(t, p.b, 0, 1, 60) // the other socket continues
 	if err := p.b.Pool().Free(transmitTo[0].Frame); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestParkingEnds(t *testing.T) {
 	}
 }
 
-// A sleep counts as too long if packets came and only its time ended it, and not if Wake did.
+// A sleep counts as too long if packets arrived and only its timeout ended it, and not if Wake did.
 func TestOversleptWhileParked(t *testing.T) {
 	for name, c := range map[string]struct {
 		wake bool
@@ -126,7 +126,7 @@ func TestOversleptWhileParked(t *testing.T) {
 				for !s.in.wake.Sleeping() {
 					time.Sleep(time.Millisecond)
 				}
-				k.deliver(1, 0) // without a word
+				k.deliver(1, 0) // without waking the program
 				if c.wake {
 					s.Wake()
 				}
@@ -141,7 +141,7 @@ func TestOversleptWhileParked(t *testing.T) {
 	}
 }
 
-// A Poller that cannot park says so, and leaves no descriptor behind.
+// A Poller that cannot park returns an error, and leaves no descriptor behind.
 func TestParkingIsRefused(t *testing.T) {
 	s, _ := newSim(t, simConfig{frames: 8, ring: 8})
 	openWakers(t, s)

@@ -28,11 +28,10 @@ import (
 // TestPassedSocket: its value is the number of packets to echo.
 const childVariable = "AFXDP_TEST_CHILD"
 
-// childMapVariable tells it that descriptor 4 is the program's map, in which it is to
-// enter the socket itself.
+// childMapVariable means that descriptor 4 is the program's map, in which it must enter the socket.
 const childMapVariable = "AFXDP_TEST_CHILD_MAP"
 
-// child opens the socket that came as descriptor 3 and sends back n packets.
+// child opens the socket in descriptor 3 and sends back n packets.
 func child(n int) error {
 	if os.Geteuid() == 0 {
 		return errors.New("child has privileges")
@@ -88,9 +87,8 @@ func child(n int) error {
 	return errors.Join(s.Close(), u.Close())
 }
 
-// A privileged process attaches and creates the socket; one without any
-// privilege maps the rings and moves the packets, and enters the socket in the map
-// if it was passed that, too.
+// A privileged process attaches and creates the socket; one without any privilege maps the rings
+// and moves the packets, and enters the socket in the map if it also got the map.
 func TestPassedSocket(t *testing.T) {
 	for name, passMap := range map[string]bool{"socket": false, "socket and map": true} {
 		t.Run(name, func(t *testing.T) { testPassedSocket(t, passMap) })
@@ -137,7 +135,7 @@ func testPassedSocket(t *testing.T, passMap bool) {
 		}
 	})
 
-	if !passMap { // since Linux 7 the map takes the socket only after the child's Open
+	if !passMap { // since Linux 7 the map accepts the socket only after the child's Open
 		enter := func() error { return prog.XSKMap().Put(uint32(0), uint32(file.Fd())) }
 		err := enter()
 		for deadline := time.Now().Add(20 * time.Second); errors.Is(err, unix.ENOBUFS) && time.Now().Before(deadline); err = enter() {
@@ -172,7 +170,7 @@ func testPassedSocket(t *testing.T, passMap bool) {
 	}
 }
 
-// readableBinary copies the test binary to where everybody may execute it.
+// readableBinary copies the test binary to a place where all users may execute it.
 func readableBinary(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "afxdp")
@@ -220,7 +218,7 @@ func TestPassedSocketIsConfined(t *testing.T) {
 	wantErr(t, err, ErrNoQueue)
 }
 
-// A passed socket that could not be bound may be tried again.
+// A passed socket that could not be bound can be tried again.
 func TestPassedSocketIsTriedAgain(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	prog := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
@@ -296,7 +294,7 @@ func TestPassedSocketMeetsErrors(t *testing.T) {
 		t.Errorf("%d descriptors are open, %d before", now, before)
 	}
 
-	// Without a name the socket would not be confined, and the kernel cuts a long one off.
+	// Without a name the socket would not be confined, and the kernel truncates a long one.
 	for _, name := range []string{"", "nosuch", "abcdefghijklmnopq"} {
 		f, err := NewSocketFD(name)
 		if err == nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// A program that another one attached, such as a component of libxdp's dispatcher, brings
-// packets by the map that it pinned: without Attach, and beside that program.
+// A program that another process attached, such as a component of libxdp's dispatcher, delivers
+// packets through its pinned map: without Attach, and alongside that program.
 func TestPinnedMap(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	theirs := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
@@ -59,7 +59,7 @@ func TestPinnedMap(t *testing.T) {
 	}
 }
 
-// A map that cannot be written is told of, when a socket is to enter it and when one is to leave it.
+// A map that cannot be written is reported, both when a socket enters it and when one leaves it.
 func TestUnwritableMap(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	pool := newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0)
@@ -96,7 +96,8 @@ func TestUnwritableMap(t *testing.T) {
 	}
 }
 
-// A process that may not call bpf(2) at all, as in containers, is told so, and not that the map is to blame.
+// A process that may not call bpf(2) at all, as in containers, gets that error, not one about the
+// map.
 func TestBPFIsRefused(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: 4})
@@ -111,8 +112,8 @@ func TestBPFIsRefused(t *testing.T) {
 	}, refuse.Call{Number: unix.SYS_BPF, Err: unix.EPERM})
 }
 
-// bpfFS returns the path of a BPF file system that is mounted nowhere, and goes with
-// its descriptor.
+// bpfFS returns the path of a BPF file system that is not mounted anywhere, and ends with its
+// descriptor.
 func bpfFS(t *testing.T) string {
 	t.Helper()
 	fs, err := unix.Fsopen("bpf", unix.FSOPEN_CLOEXEC)

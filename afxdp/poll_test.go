@@ -52,7 +52,7 @@ func TestCloseWakesPoll(t *testing.T) {
 	if err := p.b.Close(); err != nil {
 		t.Errorf("second Close: %v", err)
 	}
-	p.b.Wake() // must not write to a descriptor that is another's by now
+	p.b.Wake() // must not write to a descriptor that may now be another's
 }
 
 func TestWakeFromAnotherGoroutine(t *testing.T) {
@@ -73,8 +73,8 @@ func TestWakeFromAnotherGoroutine(t *testing.T) {
 	}
 }
 
-// Close must wait for the loop that is inside the socket, and then nothing may
-// touch the rings; a mistake is a segmentation fault here.
+// Close must wait for the loop that is inside the socket, and then the rings must not be used; a
+// mistake is a segmentation fault here.
 func TestCloseUnderLoad(t *testing.T) {
 	p := newPair(t, UMEMConfig{Frames: 512}, Config{})
 	loop := func(s *Socket, sending bool) error {
@@ -86,7 +86,7 @@ func TestCloseUnderLoad(t *testing.T) {
 					descs[i] = Desc{Frame: f, Off: 256, Len: 100}
 				}
 				sent, err := s.Send(descs[:n])
-				// What was not sent is ours, also when the socket was closed.
+				// Unsent packets belong to the caller, even if the socket was closed.
 				if err := errors.Join(err, s.Pool().Free(frames[sent:n]...)); err != nil {
 					return err
 				}
@@ -135,8 +135,8 @@ func TestCloseUnderLoad(t *testing.T) {
 	}
 }
 
-// Backlog and FD may come at any moment of a Close by another goroutine; what
-// looks at a ring that is no longer mapped is a segmentation fault.
+// Backlog and FD may be called at any moment of a Close by another goroutine; reading an unmapped
+// ring is a segmentation fault.
 func TestBacklogDuringClose(t *testing.T) {
 	const queues = 50 // so that none has to wait until it is free again
 	ns := newNet(t, testbed.VethConfig{Queues: queues})
@@ -292,10 +292,10 @@ func TestThreadedNAPI(t *testing.T) {
 	}
 }
 
-// A kernel that forgets to wake the program costs time, not packets, and shows.
+// A kernel that forgets to wake the program costs time, but no packets, and it is visible.
 func TestLostWakeupIsCounted(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 16, ring: 8})
-	if err := s.in.wake.Open(); err != nil { // and nothing but time ends a sleep
+	if err := s.in.wake.Open(); err != nil { // and only the timeout ends a sleep
 		t.Fatal(err)
 	}
 	defer s.in.wake.Close()
@@ -307,7 +307,7 @@ func TestLostWakeupIsCounted(t *testing.T) {
 		for !s.in.wake.Sleeping() {
 			time.Sleep(time.Millisecond)
 		}
-		time.Sleep(10 * time.Millisecond) // into the sleep
+		time.Sleep(10 * time.Millisecond) // until it sleeps
 		delivered <- k.deliver(1, 0)
 	}()
 	ev, err := s.Poll(EventRx, -1)
@@ -355,7 +355,7 @@ func TestFillWakeupIsNotLost(t *testing.T) {
 	}
 }
 
-// A Wake that comes just before the socket tells that it sleeps ends that sleep.
+// A Wake just before the socket announces its sleep ends that sleep.
 func TestWakeBeforeSleep(t *testing.T) {
 	s, _ := newSim(t, simConfig{frames: 8, ring: 8})
 	openWakers(t, s)
@@ -367,7 +367,7 @@ func TestWakeBeforeSleep(t *testing.T) {
 	}
 }
 
-// A sleep for both halves lets Snapshot see what both have counted.
+// A sleep for both halves lets Snapshot see the counts of both.
 func TestSleepShowsCounters(t *testing.T) {
 	s, _ := newSim(t, simConfig{frames: 8, ring: 8})
 	openWakers(t, s)

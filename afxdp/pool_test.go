@@ -53,7 +53,7 @@ func TestPool(t *testing.T) {
 	}
 }
 
-// A pool of a closed UMEM would hand out frames whose bytes are gone.
+// A pool of a closed UMEM would hand out frames whose memory is unmapped.
 func TestNoPoolOfClosedUMEM(t *testing.T) {
 	u, err := NewUMEM(UMEMConfig{Frames: 8, HugePages: HugePagesOff})
 	if err != nil {
@@ -68,7 +68,7 @@ func TestNoPoolOfClosedUMEM(t *testing.T) {
 	}
 }
 
-// Where a frame's bytes, packets and metadata are.
+// The places of a frame's bytes, packets and metadata.
 func TestViewsOfFrames(t *testing.T) {
 	for _, size := range []int{2048, 4096} {
 		u := newUMEM(t, UMEMConfig{Frames: 4, FrameSize: size, Headroom: 6, HugePages: HugePagesOff})

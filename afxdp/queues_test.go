@@ -16,8 +16,8 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// veth delivers what was sent on transmit queue i to receive queue i of the
-// peer, so each queue's packets can be told apart.
+// veth delivers what was sent on transmit queue i to receive queue i of the peer, so each queue's
+// packets can be distinguished.
 func TestTwoQueuesShareUMEM(t *testing.T) {
 	for name, parked := range map[string]bool{"ppoll": false, "parked": true} {
 		t.Run(name, func(t *testing.T) { testTwoQueues(t, parked) })
@@ -86,14 +86,14 @@ func testTwoQueues(t *testing.T, parked bool) {
 	}
 }
 
-// A mode that was asked for is not silently replaced by a sibling's.
+// An explicit mode is not silently replaced by a sibling's.
 func TestSharingDoesNotChangeTheMode(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{Queues: 2})
 	u := newUMEM(t, UMEMConfig{})
 	open(t, ns, newPool(t, u, 1024), Config{Interface: "a", Mode: BindCopy})
 	_, err := tryOpen(ns, newPool(t, u, 1024), Config{Interface: "a", Queue: 1, Mode: BindZeroCopy})
 	wantErr(t, err, errors.ErrUnsupported)
-	// Nor does a sibling decide that was told what to use, or is elsewhere.
+	// Nor does a sibling decide that had an explicit mode, or is elsewhere.
 	for _, cfg := range []Config{{Interface: "a", Queue: 1}, {Interface: "b"}} {
 		s := open(t, ns, newPool(t, u, 512), cfg)
 		if s.Info().SharedUMEM {
@@ -101,8 +101,8 @@ func TestSharingDoesNotChangeTheMode(t *testing.T) {
 		}
 		transmit(t, s, newPackets(t, s, 0, 10, 60))
 	}
-	// One that had the same choice on the same interface does, whichever of the three
-	// is looked at first.
+	// A sibling with the same choice on the same interface does, whichever of the three is found
+	// first.
 	pool := newPool(t, u, 0)
 	for range 20 {
 		s := open(t, ns, pool, Config{Interface: "b", Queue: 1, RxFrames: -1})
@@ -154,7 +154,7 @@ func TestFramesMoveBetweenSockets(t *testing.T) {
 		}
 		done = append(done, buf[:n]...)
 	}
-	// Once mine again, another socket's fill ring may have them.
+	// Once the caller owns it again, another socket's fill ring may have it.
 	if n, err := b.Fill(done); n != 4 || err != nil {
 		t.Errorf("filled %d, %v", n, err)
 	}

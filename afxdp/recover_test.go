@@ -30,7 +30,7 @@ func TestLinkDownAndUp(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	wantErr(t, p.a.Kick(), ErrLinkDown)
-	// A sleeping Poll finds out by itself.
+	// A sleeping Poll detects it by itself.
 	_, err := p.a.Poll(EventRx, 10*time.Second)
 	wantErr(t, err, ErrLinkDown)
 
@@ -49,7 +49,7 @@ func TestLinkDownAndUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitCarrier(t, p.ns)
-	// What was queued goes out now, and more can follow.
+	// Queued packets are sent now, and more can follow.
 	transmit(t, p.a, newPackets(t, p.a, 110, 10, 190))
 	if diff := cmp.Diff(upTo(100, 20), receive(t, p.b, 20)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -137,8 +137,7 @@ func TestInterfaceVanishesAndReturns(t *testing.T) {
 	}
 	wantErr(t, p.a.Kick(), ErrInterfaceGone)
 
-	// While there is no interface, recovering fails when its time is over and
-	// leaves a socket that answers.
+	// While there is no interface, recovering fails at its limit and leaves a usable socket.
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
 	wantErr(t, p.ns.Do(func() error { return p.a.Recover(ctx) }), context.DeadlineExceeded)
@@ -212,7 +211,7 @@ func TestReopenKeepsFrames(t *testing.T) {
 	}
 }
 
-// Frames that were lent beyond Config.RxFrames are the pool's after Reopen.
+// Frames that were lent beyond Config.RxFrames go to the pool after Reopen.
 func TestReopenReturnsSpareFrames(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	u := newUMEM(t, UMEMConfig{Frames: 64})
@@ -275,7 +274,7 @@ func newBusyNet(t *testing.T, cfg Config) (ns *testbed.Namespace, s *Socket) {
 	return ns, s
 }
 
-// A Reopen that fails in copy mode leaves no frame in a fill ring that is gone.
+// A Reopen that fails in copy mode leaves no frame in an unmapped fill ring.
 func TestFailedReopenReturnsFrames(t *testing.T) {
 	ns, s := newBusyNet(t, Config{BindTimeout: time.Millisecond})
 	wantErr(t, ns.Do(func() error { return s.Reopen(t.Context()) }), ErrQueueBusy)
@@ -299,7 +298,8 @@ func TestCloseWhileTheQueueIsBusy(t *testing.T) {
 	}
 }
 
-// A Reopen that fails while the device may still have the frames tells of its failure at once: the frames can wait.
+// A Reopen that fails while the device may still have the frames returns its error at once: the
+// frames can wait.
 func TestFailedReopenLeavesFramesToTheDevice(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	s := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0), Config{Interface: "a", RxFrames: 16})
@@ -317,7 +317,8 @@ func TestFailedReopenLeavesFramesToTheDevice(t *testing.T) {
 	}
 }
 
-// What a driver that was full was spared is forgotten when the socket is reopened: the next packet is offered at once.
+// The backoff for a full driver is reset when the socket is reopened: the next packet is offered at
+// once.
 func TestReopenedSocketSends(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	s := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0), Config{Interface: "a", RxFrames: -1})

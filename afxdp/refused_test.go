@@ -31,7 +31,7 @@ func setsockopt(level, opt uint32, err unix.Errno) refuse.Call {
 	return refuse.Call{Number: unix.SYS_SETSOCKOPT, Args: map[int]uint32{1: level, 2: opt}, Err: err}
 }
 
-// getsockoptXDP is a question of a socket that fails with EDOM.
+// getsockoptXDP is a query of a socket that fails with EDOM.
 func getsockoptXDP(opt uint32) refuse.Call {
 	return refuse.Call{Number: unix.SYS_GETSOCKOPT, Args: map[int]uint32{1: unix.SOL_XDP, 2: opt}, Err: unix.EDOM}
 }
@@ -50,7 +50,7 @@ func TestCallsMeetErrors(t *testing.T) {
 	refused(t, ns, "statistics", unix.EDOM, "getsockopt XDP_STATISTICS: ", func() error { _, err := s.Stats(); return err }, getsockoptXDP(unix.XDP_STATISTICS))
 	poll := func() error { _, err := s.Poll(EventRx, time.Minute); return err }
 	refused(t, ns, "poll", unix.EDOM, "ppoll: ", poll, refuse.Call{Number: unix.SYS_PPOLL, Err: unix.EDOM})
-	// A call that a signal interrupts goes on.
+	// A call that a signal interrupts is repeated.
 	refused(t, ns, "interrupted poll", nil, "", func() error {
 		ev, err := s.Poll(EventRx, time.Millisecond)
 		if ev != 0 {
@@ -74,13 +74,13 @@ func TestCallsMeetErrors(t *testing.T) {
 			return err
 		}, c.call)
 	}
-	// A driver that does not tell is asked for any queue.
+	// If a driver reports no queues, any queue is tried.
 	refused(t, ns, "unknown queues", ErrNoQueue, "queue 7 of a; or", func() error {
 		_, err := Open(s.Pool(), Config{Interface: "a", Queue: 7, RxFrames: -1})
 		return err
 	}, refuse.Call{Number: unix.SYS_IOCTL, Err: unix.EOPNOTSUPP})
 
-	// The map that the program redirects by.
+	// The map into which the program redirects.
 	at := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
 	b := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "b", XSKMap: at.XSKMap()})
 	refused(t, ns, "leave the map", unix.EDOM, "afxdp: remove queue 0 from the XSKMAP: ", func() error { return b.Reopen(context.Background()) },

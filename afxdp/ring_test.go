@@ -87,8 +87,7 @@ func TestRingRefusesImpossiblePositions(t *testing.T) {
 	}
 }
 
-// The kernel is asked where things are in the mapping; an answer that leads
-// outside it must not become a pointer.
+// The kernel gives the offsets in the mapping; one that is outside it must not become a pointer.
 func TestRingOffsetsAreChecked(t *testing.T) {
 	good := ringOffsets{Producer: 0, Consumer: 64, Flags: 128, Desc: 192}
 	mem := heap(192 + 16*16)
@@ -114,8 +113,7 @@ func TestRingOffsetsAreChecked(t *testing.T) {
 	}
 }
 
-// Every ring that the kernel makes impossible is reported by every method that
-// writes or reads it.
+// A ring with impossible positions is reported by every method that writes or reads it.
 func TestCorruptRingsOfAllMethods(t *testing.T) {
 	one, frame := make([]Desc, 1), make([]Frame, 1)
 	for name, call := range map[string]func(*Socket) error{
@@ -136,7 +134,7 @@ func TestCorruptRingsOfAllMethods(t *testing.T) {
 			t.Errorf("%s has written", name)
 		}
 	}
-	// So does Kick, also if the kernel does it while it is called.
+	// So does Kick, even if the kernel changes the ring during the call.
 	s, k := kickCase(t, 3, 0, 0)
 	k.onSend = func() unix.Errno { k.tx.consumer.Store(99); return 0 }
 	if err := s.Kick(); !errors.Is(err, ErrRingCorrupt) {

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Entries that fill their frame to the last byte are good, alone and as fragments,
-// and come as the kernel wrote them.
+// Entries that fill their frame to the last byte are valid, alone and as fragments, and arrive as
+// the kernel wrote them.
 func TestPacketsFillTheirFrames(t *testing.T) {
 	for _, multi := range []bool{false, true} {
 		s, k := newSim(t, simConfig{frames: 64, ring: 64, multi: multi})
@@ -81,7 +81,7 @@ func TestRestOfADroppedPacketIsNone(t *testing.T) {
 	checkFrames(t, s)
 }
 
-// A batch that is shorter than a packet is an error, and takes nothing.
+// A batch that is shorter than a packet is an error, and nothing is received.
 func TestShortBatch(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 64, ring: 64, multi: true})
 	if _, err := s.Refill(16); err != nil {
@@ -114,8 +114,8 @@ func TestShortBatch(t *testing.T) {
 	}
 }
 
-// What the fill ring has no room for goes to the pool when it is released, and stays
-// with its owner when it is filled.
+// Frames without room in the fill ring go to the pool when they are released, and stay with their
+// owner when they are filled.
 func TestFullFillRing(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 16, ring: 8})
 	for _, c := range []struct{ ask, want int }{{-1, 0}, {0, 0}, {3, 3}, {100, 5}, {1, 0}} {
@@ -152,7 +152,7 @@ func TestFullFillRing(t *testing.T) {
 	if got := s.fill.addrs[2]; got != uint64(pair[0])<<11 {
 		t.Errorf("the ring has %x", got)
 	}
-	// A frame that is not the caller's ends the batch behind those before it.
+	// A frame that the caller does not own ends the batch after those before it.
 	k.fill.release(4)
 	for name, give := range map[string]func(...Frame) (int, error){
 		"release": func(f ...Frame) (int, error) {

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Every hint is read from its place before the packet, once, and only where there is
-// room for all of them.
+// Every hint is read from its place before the packet, once, and only if there is room for all of
+// them.
 func TestHintsBeforeAPacket(t *testing.T) {
 	u := newUMEM(t, UMEMConfig{Frames: 4, HugePages: HugePagesOff})
 	native := binary.NativeEndian
@@ -57,8 +57,7 @@ func TestHintsBeforeAPacket(t *testing.T) {
 	}
 }
 
-// A kernel that lacks the hint of VLAN tags gives the others; one that lacks those has
-// none.
+// A kernel that lacks the hint of VLAN tags has the others; one that lacks those has none.
 func TestHintsAsKernelsHaveThem(t *testing.T) {
 	const time, hash, vlan = "bpf_xdp_metadata_rx_timestamp", "bpf_xdp_metadata_rx_hash", "bpf_xdp_metadata_rx_vlan_tag"
 	for name, c := range map[string]struct {
@@ -98,7 +97,7 @@ func TestHintsAsKernelsHaveThem(t *testing.T) {
 			t.Errorf("%s: calls of %v, want %v", name, calls, c.calls)
 		}
 	}
-	// This kernel is asked for what it has.
+	// The hints of this kernel.
 	find, err := kernelFunctions()
 	if err != nil {
 		t.Fatal(err)

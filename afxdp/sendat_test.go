@@ -17,8 +17,7 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// Without launch times no packet leaves before its time, and those whose time is over
-// leave at once, in order.
+// Without launch times no packet is sent before its time, and late ones are sent at once, in order.
 func TestSendAtIsNeverEarly(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	at := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
@@ -42,7 +41,7 @@ func TestSendAtIsNeverEarly(t *testing.T) {
 	}
 }
 
-// A device that keeps launch times gets the packets early, with the time on its own clock.
+// A device with launch times gets the packets early, with the time on its own clock.
 func TestSendAtLeavesTheTimeToTheDevice(t *testing.T) {
 	const device = 5_000_000_000_000 // ns: the device's clock stands still there
 	s, k := newSim(t, simConfig{frames: 8, ring: 8, multi: true, txMeta: true})
@@ -57,7 +56,7 @@ func TestSendAtLeavesTheTimeToTheDevice(t *testing.T) {
 	}
 	for i := range descs {
 		for j := range s.UMEM().TxMeta(descs[i]) {
-			s.UMEM().TxMeta(descs[i])[j] = 0xff // what was in the frame before
+			s.UMEM().TxMeta(descs[i])[j] = 0xff // the frame's earlier contents
 		}
 	}
 	s.UMEM().TxMeta(descs[1]).Reset()

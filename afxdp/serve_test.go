@@ -18,7 +18,7 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// Frames that a program gave to be filled before Serve wait for packets from then on, too.
+// Frames that a program filled before Serve also wait for packets from then on.
 func TestServeKeepsWhatWasFilledBefore(t *testing.T) {
 	const given = 4
 	s, k := newSim(t, simConfig{frames: 16, ring: 8})
@@ -35,7 +35,7 @@ func TestServeKeepsWhatWasFilledBefore(t *testing.T) {
 	}
 }
 
-// Frames that a handler has when the socket is closed are the pool's, which another socket may go on with.
+// Frames that a handler has when the socket is closed go to the pool, which another socket may use.
 func TestServeKeepsNoFramesOfAClosedSocket(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	const frames = 64
@@ -55,7 +55,8 @@ func TestServeKeepsNoFramesOfAClosedSocket(t *testing.T) {
 	}
 }
 
-// In the place of frames that came with nothing in them, or with bytes beyond their end, others wait for packets.
+// Frames that arrive empty, or with bytes beyond their end, are replaced by others that wait for
+// packets.
 func TestServeFillsForBadEntries(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 16, ring: 8, multi: true})
 	if _, err := s.Refill(4); err != nil {
@@ -83,7 +84,7 @@ func TestServeFillsForBadEntries(t *testing.T) {
 	}
 }
 
-// What the fill ring refuses is told, and stays the program's.
+// Frames that the fill ring refuses are reported, and stay with the program.
 func TestServeReportsARefusedFill(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 16, ring: 8})
 	f, _ := s.Pool().Alloc()
@@ -96,7 +97,8 @@ func TestServeReportsARefusedFill(t *testing.T) {
 	}
 }
 
-// The frames that are left when the link goes down, or another one takes the program off, are the pool's: Run calls the loop again.
+// Frames that are left when the link goes down, or when another process detaches the program, go to
+// the pool: Run calls the loop again.
 func TestServeKeepsNoFramesWhenItFails(t *testing.T) {
 	lo, err := net.InterfaceByName("lo") // which has no program
 	if err != nil {
@@ -117,7 +119,7 @@ func TestServeKeepsNoFramesWhenItFails(t *testing.T) {
 	}
 }
 
-// The error of a handler is returned alone, so that it ends Run, also if the link is down then.
+// A handler's error is returned alone, so that it ends Run, even if the link is down then.
 func TestServeReturnsTheHandlersError(t *testing.T) {
 	own := errors.New("own")
 	for _, flag := range []uint32{0, ringNeedWakeup} {
@@ -142,8 +144,8 @@ func TestServeReturnsTheHandlersError(t *testing.T) {
 	}
 }
 
-// Whatever a handler does with its descriptors, the frames that it does not send are filled
-// again, and those that it sends are, too.
+// Whatever a handler does with its descriptors, the frames that it does not send are filled again,
+// and so are those that it sends.
 func TestServeLosesNoFrames(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	const frames, packets = 128, 1000
@@ -211,14 +213,15 @@ func TestServeLosesNoFrames(t *testing.T) {
 			yours++
 		}
 	}
-	// In flight at the end, given back by Reclaim.
+	// In flight at the end, returned by Reclaim.
 	if free := s.Pool().Available(); free+yours != frames || yours > frames/2 {
 		t.Errorf("%d frames are free and %d yours, of %d", free, yours, frames)
 	}
 }
 
-// A handler may answer from frames of the pool for ever, and with those that came, however few there are of either: what it sends
-// comes back to where it was. Meanwhile Snapshot sees what was received and sent, also when nothing comes any more.
+// A handler may answer from frames of the pool for ever, and from received ones, however few there
+// are of either: sent frames return to their place. Meanwhile Snapshot sees the counts of received
+// and sent packets, even when no more arrive.
 func TestServeGivesFramesBackWhereTheyWere(t *testing.T) {
 	for name, c := range map[string]struct {
 		frames int
@@ -271,7 +274,8 @@ func TestServeGivesFramesBackWhereTheyWere(t *testing.T) {
 	}
 }
 
-// Frames that a handler held when the socket was reopened are filled when they come back: there are too few in the ring until then.
+// Frames that a handler held when the socket was reopened are filled when they are returned: until
+// then the ring has too few.
 func TestServeFillsWhatWasMissing(t *testing.T) {
 	s, _ := newSim(t, simConfig{frames: 8, ring: 8})
 	held := make([]Frame, 3)
@@ -289,7 +293,8 @@ func TestServeFillsWhatWasMissing(t *testing.T) {
 	}
 }
 
-// However a handler gives its frames away, as many wait for packets as before, and those of the pool stay there.
+// However a handler gives its frames away, the number of frames that wait for packets stays the
+// same, and so does the pool's.
 func TestServeFillsWhatAHandlerGaveAway(t *testing.T) {
 	const frames = 64
 	for name, handle := range map[string]func(*Socket, []Desc) error{

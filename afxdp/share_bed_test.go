@@ -16,8 +16,8 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// sharedNet is an interface whose packets come back from its peer, and a program that gives those
-// of EtherType testEtherType+i to the sockets in the i-th map.
+// sharedNet is an interface whose peer sends packets back, and a program that gives those of
+// EtherType testEtherType+i to the sockets in the i-th map.
 type sharedNet struct {
 	ns   *testbed.Namespace
 	umem *UMEM
@@ -41,7 +41,8 @@ func (n *sharedNet) config(i int) Config {
 	return Config{Interface: "a", ShareQueue: true, XSKMap: n.prog.OtherXSKMap(i - 1), RxFrames: 128}
 }
 
-// reflectPackets sends packets of mates 0 to 2 that come to interface b back, until the end of the test.
+// reflectPackets sends packets of mates 0 to 2 that arrive at interface b back, until the end of
+// the test.
 func reflectPackets(t *testing.T, ns *testbed.Namespace) {
 	t.Helper()
 	prog := attach(t, ns, AttachConfig{Interface: "b", Match: MatchEtherType(testEtherType, testEtherType+1, testEtherType+2)})
@@ -119,7 +120,7 @@ func (m *mate) etherType(p []byte, from, to int) error {
 	return nil
 }
 
-// turn sends and receives some. At most window packets are on their way.
+// turn sends and receives some packets. At most window packets are in flight.
 func (m *mate) turn(window uint64) error {
 	if room := int(window) - int(m.sent-m.got); room > 0 {
 		n := m.pool.AllocBatch(m.frames[:min(room, len(m.frames))])
@@ -171,12 +172,12 @@ func (m *mate) receive() error {
 		if m.lossless && number != m.got {
 			return fmt.Errorf("mate %d got packet %d, expected %d", m.index, number, m.got)
 		}
-		m.got = max(m.got, number+1) // some come after a Reopen that did not wait for them
+		m.got = max(m.got, number+1) // some arrive after a Reopen that did not wait for them
 	}
 	return m.s.Release(m.descs[:n])
 }
 
-// finish waits for what is on its way.
+// finish waits for packets in flight.
 func (m *mate) finish() error {
 	for stop := time.Now().Add(10 * time.Second); m.got < m.sent || m.s.InFlight() > 0; {
 		if err := m.turn(0); err != nil {
@@ -190,7 +191,7 @@ func (m *mate) finish() error {
 	return nil
 }
 
-// shut closes the socket, and frees what comes back.
+// shut closes the socket, and frees returned frames.
 func (m *mate) shut() error {
 	if err := m.s.Close(); err != nil {
 		return err

@@ -61,7 +61,7 @@ func TestShareQueueKeepsWhatMayComplete(t *testing.T) {
 	}
 }
 
-// Packets that the socket had sent or not yet received when it was closed are not lost to the others.
+// Packets that a socket has sent or not yet received when it is closed are not lost to the others.
 func TestShareQueueSettles(t *testing.T) {
 	n := newSharedNet(t, 1024, 2)
 	first := newMate(t, open(t, n.ns, newPool(t, n.umem, 512), n.config(0)), 0)
@@ -135,7 +135,7 @@ func TestShareQueueSettles(t *testing.T) {
 	}
 }
 
-// leavingNet has sockets on one queue that leave it. They receive nothing.
+// leavingNet has sockets on one queue that leave it. They receive no packets.
 type leavingNet struct {
 	ns    *testbed.Namespace
 	socks []*Socket
@@ -152,7 +152,8 @@ func newLeavingNet(t *testing.T, sockets int, cfg Config) leavingNet {
 	return n
 }
 
-// lands has the i-th socket send packets, which the kernel completes, and the second one find that.
+// lands sends packets from the i-th socket, which the kernel completes, and the second one finds
+// the completions.
 func (n leavingNet) lands(t *testing.T, i, packets int) []Frame {
 	t.Helper()
 	s := n.socks[i]
@@ -174,7 +175,7 @@ func (n leavingNet) lands(t *testing.T, i, packets int) []Frame {
 	return frameNumbers(sent)
 }
 
-// sticks has the first socket send packets that the kernel does not take: the link goes down.
+// sticks sends packets from the first socket that the kernel does not take: the link goes down.
 func (n leavingNet) sticks(t *testing.T, packets int) []Frame {
 	t.Helper()
 	if err := n.ns.SetUp("a", false); err != nil {
@@ -206,8 +207,8 @@ func (n leavingNet) reclaims(t *testing.T, i int, want ...Frame) {
 	}
 }
 
-// Of a socket that is reopened on its queue those frames come back that others have seen to be completed; of the others
-// a completion may come.
+// When a socket is reopened on its queue, it gets back frames whose completion others have seen;
+// the others may still complete.
 func TestShareQueueReopened(t *testing.T) {
 	n := newLeavingNet(t, 2, Config{RxFrames: -1})
 	s := n.socks[0]
@@ -233,7 +234,7 @@ func TestShareQueueReopened(t *testing.T) {
 	n.leave(t, 0, stuck...)
 }
 
-// A socket that has left gets all its frames, seen to be completed or not, when the last one has left.
+// A socket that has left gets all its frames, completed or not, when the last socket has left.
 func TestShareQueueLastLeaves(t *testing.T) {
 	n := newLeavingNet(t, 2, Config{RxFrames: -1})
 	frames := n.lands(t, 0, 2)
@@ -266,7 +267,7 @@ func TestShareQueueLeavesNothing(t *testing.T) {
 	}
 }
 
-// A socket that has left finds the completions of its frames by itself.
+// A socket that has left reads its frames' completions by itself.
 func TestShareQueueLeaverLooks(t *testing.T) {
 	n := newLeavingNet(t, 2, Config{RxFrames: -1})
 	sent := newPackets(t, n.socks[0], 0, 4, 60)
@@ -279,7 +280,7 @@ func TestShareQueueLeaverLooks(t *testing.T) {
 	n.leave(t, 0, frameNumbers(sent)...)
 }
 
-// The kernel sends nothing while the completion ring is full: a socket that leaves makes room.
+// The kernel sends nothing while the completion ring is full: a leaving socket makes room.
 func TestShareQueueLeaverMakesRoom(t *testing.T) {
 	n := newLeavingNet(t, 2, Config{RxFrames: -1, TxRing: 16, CompletionRing: 16})
 	full := newPackets(t, n.socks[1], 0, 16, 60)
@@ -297,7 +298,8 @@ func TestShareQueueLeaverMakesRoom(t *testing.T) {
 	n.leave(t, 1, frameNumbers(full)...)
 }
 
-// What a socket leaves in the fill ring is put there once: the next one needs to add nothing, the one after that all.
+// A socket's frames in the fill ring are added once: the next one adds nothing, the one after that
+// all.
 func TestShareQueueInherits(t *testing.T) {
 	n := newLeavingNet(t, 2, Config{RxFrames: 16})
 	filled := func(want int) {
@@ -316,8 +318,8 @@ func TestShareQueueInherits(t *testing.T) {
 	}
 }
 
-// An interface that goes to another namespace and back loses its sockets, and keeps its number. As soon as one socket is on
-// it again, one that had left gets its frames.
+// An interface that moves to another namespace and back loses its sockets, and keeps its number. As
+// soon as one socket is on it again, one that had left gets its frames.
 func TestShareQueueInterfaceReturns(t *testing.T) {
 	elsewhere := newNet(t, testbed.VethConfig{})
 	if err := elsewhere.Delete("a"); err != nil {

@@ -17,9 +17,9 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// Two goroutines with a socket each, and one that only sends, on one queue: each gets its
-// packets back, in order and unchanged, and its frames; and no frame of theirs is written. On kernels of which sockets must send in
-// turn, too.
+// Two goroutines with a socket each, and one that only sends, on one queue: each gets its packets
+// back, in order and unchanged, and its frames; and none of their frames is written. This also
+// holds on kernels on which sockets must send in turn.
 func TestShareQueue(t *testing.T) {
 	for name, release := range map[string]string{"": kernelRelease(), "in turn": "6.12.30"} {
 		t.Run(name, func(t *testing.T) {
@@ -96,13 +96,13 @@ func TestShareQueue(t *testing.T) {
 	}
 }
 
-// Whatever the order in which sockets of a queue are closed and reopened under load, the others go on, no
-// frame is written that is not the kernel's, and in the end all are free.
+// In whatever order sockets of a queue are closed and reopened under load, the others continue, no
+// frame is written that the kernel does not own, and in the end all are free.
 func TestShareQueueClosesInAnyOrder(t *testing.T) {
 	const mates, rounds = 3, 34
 	n := newSharedNet(t, 4096, mates)
 	var wg sync.WaitGroup
-	// The last socket of the queue gets the fill ring's frames, the others' too.
+	// The last socket of the queue gets the frames of the fill ring, including the others'.
 	var bank struct {
 		sync.Mutex
 		frames []Frame
@@ -193,7 +193,7 @@ func TestShareQueueClosesInAnyOrder(t *testing.T) {
 	}
 }
 
-// A second socket that cannot be opened leaves the first one as it was, and gets its frames back.
+// A second socket that cannot be opened does not change the first one, and gets its frames back.
 func TestShareQueueFailedOpen(t *testing.T) {
 	n := newSharedNet(t, 1024, 2)
 	m := newMate(t, open(t, n.ns, newPool(t, n.umem, 512), n.config(0)), 0)
@@ -248,7 +248,7 @@ func TestShareQueueFailedOpen(t *testing.T) {
 	}
 }
 
-// One that does not share its queue keeps it to itself.
+// A socket that does not share its queue keeps it exclusively.
 func TestShareQueueIsAgreedOn(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	u := newUMEM(t, UMEMConfig{Frames: 64})
@@ -257,7 +257,8 @@ func TestShareQueueIsAgreedOn(t *testing.T) {
 	wantErr(t, err, ErrQueueBusy)
 }
 
-// The interface is deleted and created again, and goes to another namespace and back: both sockets recover.
+// The interface is deleted and created again, and moves to another namespace and back: both sockets
+// recover.
 func TestShareQueueInterfaceVanishes(t *testing.T) {
 	n := newSharedNet(t, 1024, 2)
 	var mates [2]*mate
@@ -324,7 +325,7 @@ func TestShareQueueInterfaceVanishes(t *testing.T) {
 	}
 }
 
-// A completion that is announced twice, or of a frame that none has sent, reaches none.
+// A completion that is announced twice, or for a frame that no socket has sent, is ignored.
 func TestShareQueueBadCompletions(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 64, ring: 16})
 	q := &sharedQueue{number: 9, fill: s.fill, completion: s.completion, users: 2}
@@ -373,7 +374,7 @@ func TestSendsInTurn(t *testing.T) {
 	}
 }
 
-// Before 6.15 the kernel does not keep processors apart that run a program in generic mode.
+// Before 6.15 the kernel does not serialise processors that run a program in generic mode.
 func TestShareQueueInGenericMode(t *testing.T) {
 	defer func(old func() string) { kernelRelease = old }(kernelRelease)
 	ns := newNet(t, testbed.VethConfig{})

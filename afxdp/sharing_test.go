@@ -16,8 +16,8 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// The number of a closed socket is not given away while frames bear it:
-// reclaiming them would take the new socket's.
+// The number of a closed socket is not reused while frames carry it: reclaiming them would take the
+// new socket's.
 func TestReclaimAfterAnotherSocketWasOpened(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{Queues: 2})
 	u := newUMEM(t, UMEMConfig{Frames: 64})
@@ -41,8 +41,8 @@ func TestReclaimAfterAnotherSocketWasOpened(t *testing.T) {
 	transmit(t, s1, newPackets(t, s1, 0, 5, 60))
 }
 
-// Numbers of sockets that hold no frames, or whose frames were reclaimed, are
-// used again; the others run out with an error that tells how to get them back.
+// Numbers of sockets without frames, or whose frames were reclaimed, are reused; the others run out
+// with an error that names the remedy.
 func TestSocketNumbersAreUsedAgain(t *testing.T) {
 	u := newUMEM(t, UMEMConfig{Frames: maxSockets + 1})
 	pool := newPool(t, u, 0)
@@ -93,8 +93,8 @@ func TestSocketNumbersAreUsedAgain(t *testing.T) {
 	mustCycle(1)
 }
 
-// Close called by another goroutine lets the owner, who is told first, reclaim
-// frames only when the kernel has no more access to them.
+// When another goroutine calls Close, the owner, who is notified first, may reclaim frames only
+// when the kernel has no more access to them.
 func TestReclaimWaitsForClose(t *testing.T) {
 	p := newPair(t, UMEMConfig{Frames: 256}, Config{RxFrames: 128})
 	stop := make(chan struct{})

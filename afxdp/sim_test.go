@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// simKernel plays the kernel's side of a socket's rings. The rings and the UMEM
-// lie on the Go heap, where the race detector watches them: it reports an entry
-// or a packet that is accessed without the position having been published.
+// simKernel is the kernel's side of a socket's rings. The rings and the UMEM are on the Go heap,
+// where the race detector watches them: it reports an entry or a packet that is accessed without
+// the position having been published.
 type simKernel struct {
 	fill, completion addrRing
 	rx, tx           descRing
 	umem             *UMEM
 
-	onSend func() unix.Errno // what a kick does; nil: nothing
+	onSend func() unix.Errno // effect of a kick; nil: none
 	kicks  int
-	onRecv func() unix.Errno // what a call for the fill ring does; nil: nothing
+	onRecv func() unix.Errno // effect of a call for the fill ring; nil: none
 }
 
 func (k *simKernel) send() unix.Errno {
@@ -102,7 +102,7 @@ func newSim(tb testing.TB, cfg simConfig) (*Socket, *simKernel) {
 	return s, k
 }
 
-// heap returns n zero bytes that are aligned for 64-bit entries.
+// heap returns n zero bytes, aligned for 64-bit entries.
 func heap(n int) []byte {
 	words := make([]uint64, (n+7)/8)
 	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), n)
@@ -125,7 +125,7 @@ func (k *simKernel) deliver(number uint64, options uint32) bool {
 	return true
 }
 
-// transmit takes one descriptor off the TX ring.
+// transmit takes one descriptor from the TX ring.
 func (k *simKernel) transmit() (xdpDesc, bool) {
 	if n, _ := k.tx.available(1); n == 0 {
 		return xdpDesc{}, false

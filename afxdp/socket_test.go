@@ -106,7 +106,7 @@ func TestTxBudgetIsRaised(t *testing.T) {
 	}
 }
 
-// With the kernel's own budget a kick repeats the call until all is taken.
+// With the kernel's default budget a kick repeats the call until all are taken.
 func TestSmallTxBudgetDoesNotStall(t *testing.T) {
 	p := newPair(t, UMEMConfig{}, Config{TxBudget: kernelTxBudget})
 	sent := newPackets(t, p.a, 0, 200, 60)
@@ -151,7 +151,7 @@ func TestQueueBusy(t *testing.T) {
 	if p2.Available() != free {
 		t.Errorf("failed Open kept %d frames", free-p2.Available())
 	}
-	// The same UMEM is no excuse.
+	// The same UMEM makes no difference.
 	_, err = tryOpen(ns, newPool(t, u1, 0), Config{Interface: "a", BindTimeout: time.Minute})
 	wantErr(t, err, ErrQueueBusy)
 	if !strings.Contains(err.Error(), "another socket of the UMEM has it") {
@@ -232,7 +232,7 @@ func TestMTULargerThanFrame(t *testing.T) {
 	open(t, ns, newPool(t, newUMEM(t, UMEMConfig{}), 0), Config{Interface: "a"})
 }
 
-// What does not fit is a matter of what is received, and known to be.
+// Only received packets have to fit, and their limit is known.
 func TestSmallPacketsOnAJumboInterface(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{MTU: 9000})
 	prog := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})

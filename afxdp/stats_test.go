@@ -13,7 +13,7 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// A goroutine that reads the counters does not get in the owner's way.
+// A goroutine that reads the counters does not disturb the owner.
 func TestSnapshotBesideTheOwner(t *testing.T) {
 	p := newPair(t, UMEMConfig{}, Config{})
 	stop, done := make(chan struct{}), make(chan error)
@@ -61,8 +61,8 @@ func TestSnapshotBesideTheOwner(t *testing.T) {
 	check("closed")
 }
 
-// How far a snapshot may be behind: not at all after a call that found nothing,
-// and some calls in a loop that always finds something.
+// How far a snapshot may be behind: not at all after a call that found nothing, and a few calls in
+// a loop that always finds something.
 func TestSnapshotIsPublished(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 128, ring: 128})
 	if _, err := s.Refill(128); err != nil {
@@ -94,7 +94,7 @@ func TestSnapshotIsPublished(t *testing.T) {
 	snapshot(publishEvery + 1)
 }
 
-// The counters of the kernel's sockets that a Socket has had are added up.
+// The counters of all kernel sockets of a Socket are added up.
 func TestKernelStatsAreAddedUp(t *testing.T) {
 	p := newPair(t, UMEMConfig{}, Config{})
 	p.b.past = xdpStatistics{RxDropped: 1, RxInvalidDescs: 2, TxInvalidDescs: 3, RxRingFull: 4, RxFillRingEmptyDescs: 5, TxRingEmptyDescs: 6}
@@ -114,7 +114,7 @@ func TestKernelStatsAreAddedUp(t *testing.T) {
 		}
 	}
 	check("open")
-	// Reopening keeps what the replaced socket has counted.
+	// Reopening keeps the counts of the replaced socket.
 	bad := newPackets(t, p.a, 0, 1, 60)
 	p.a.tx.descs[0] = xdpDesc{Addr: 1 << 40, Len: 60} // refused by the kernel
 	p.a.tx.submit(1)
@@ -144,7 +144,7 @@ func TestKernelStatsAreAddedUp(t *testing.T) {
 	check("closed")
 }
 
-// Every counter is published in its place.
+// Every counter is published in its field.
 func TestCountersArePublished(t *testing.T) {
 	s, _ := newSim(t, simConfig{frames: 8, ring: 8})
 	want := Counters{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
@@ -183,8 +183,8 @@ func TestCountersArePublished(t *testing.T) {
 	}
 }
 
-// All frames that Completed returns are counted, and seen when none is left in flight: also by sockets that share a queue, and those that
-// come back because the socket was reopened.
+// All frames that Completed returns are counted, and visible when none is left in flight: also for
+// sockets that share a queue, and for frames returned because the socket was reopened.
 func TestCompletedFramesAreCounted(t *testing.T) {
 	check := func(t *testing.T, s *Socket, want uint64) {
 		t.Helper()

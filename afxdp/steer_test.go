@@ -94,9 +94,10 @@ func TestRulesOfAMatch(t *testing.T) {
 	}
 }
 
-// Drivers answer in two ways: those that choose the place of a rule set a flag beside the count of their rules, the
-// others tell the size of their table with the places that are taken. ethtool (rxclass.c, rmgr_init and
-// rmgr_find_empty_slot) does the same with the same answers, and asks the former ones no more.
+// Drivers answer in two ways: those that choose the place of a rule set a flag next to the count of
+// their rules, the others report the size of their table with the used places. ethtool (rxclass.c,
+// rmgr_init and rmgr_find_empty_slot) treats these answers in the same way, and does not query the
+// former drivers again.
 func TestPlaceOfARule(t *testing.T) {
 	const special, anywhere = 1 << 31, 0xffffffff // RX_CLS_LOC_SPECIAL, RX_CLS_LOC_ANY
 	for name, c := range map[string]struct {
@@ -139,7 +140,8 @@ func TestPlaceOfARule(t *testing.T) {
 	}
 }
 
-// A rule that another one has removed, or replaced, stays as it is; one of which the driver does not tell is an error.
+// A rule that another process has removed or replaced is not changed; it is an error if the driver
+// does not report a rule.
 func TestRulesOfOthersStay(t *testing.T) {
 	ours, other := flowSpec{Type: 2, Queue: 3}, flowSpec{Type: 2, Queue: 4}
 	for name, c := range map[string]struct {
@@ -167,8 +169,9 @@ func upToLocation(n uint32) (all []uint32) {
 	return all
 }
 
-// A card is told its rules, and to forget them. Drivers have some kinds of rules, that of igb those of EtherTypes only,
-// and not for the card that QEMU emulates; its virtio-net has none. A refusal leaves them as they were.
+// Rules are added to a card and removed. Drivers support some kinds of rules; igb only EtherTypes,
+// and not on the card that QEMU emulates; its virtio-net supports none. A refusal does not change
+// them.
 func TestZeroCopyCardSteers(t *testing.T) {
 	a, _ := zeroCopyNICs(t)
 	waitLink(t, a)
@@ -207,7 +210,8 @@ func TestZeroCopyCardSteers(t *testing.T) {
 		}
 	}
 	before := read()
-	// steer has the card send what matches to its last queue, or skips if it has no such rules.
+	// steer makes the card send matching packets to its last queue, or skips if it does not support
+	// such rules.
 	steer := func(t *testing.T, m Match) *Tuned {
 		t.Helper()
 		tuned, err := Tune(t.Context(), a, Tuning{Steer: []Steering{{Match: m, Queue: queues - 1}}})

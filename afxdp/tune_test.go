@@ -20,7 +20,7 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// settings are what Tune changes of "a".
+// settings are the settings of "a" that Tune changes.
 type settings struct {
 	rx, tx                  int
 	defers, flush, threaded string
@@ -88,7 +88,7 @@ func TestTune(t *testing.T) {
 			t.Errorf("%s, after Close (-want +got):\n%s", name, diff)
 		}
 	}
-	// veth has NAPI, and so threads, with a program only.
+	// veth has NAPI, and so threads, only with a program.
 	attach(t, ns, AttachConfig{Interface: "a", Match: MatchAll()})
 	tuned, err := tune(t, ns, Tuning{ThreadedNAPI: true, DeferIRQs: 1})
 	if err != nil {
@@ -107,7 +107,7 @@ func TestTune(t *testing.T) {
 	}
 }
 
-// What fails changes nothing, not even what it had set before that.
+// A failed call changes nothing, and restores its own earlier changes.
 func TestTuneThatFails(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{Queues: 4})
 	before := readSettings(t, ns)
@@ -153,8 +153,8 @@ func TestTuneThatFails(t *testing.T) {
 	}
 }
 
-// What needs more queues than there are tells so: a program on the interface when queues are taken
-// away, and one that is to be attached.
+// An error for missing queues names the reason: a program on the interface when queues are removed,
+// and a program that is to be attached.
 func TestTooFewQueues(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{Queues: 4})
 	native := func() (err error) {
@@ -187,7 +187,8 @@ func TestTooFewQueues(t *testing.T) {
 	}
 }
 
-// Close leaves alone what another one has set since, and an interface that is gone.
+// Close does not touch values that another process has set since, nor an interface that was
+// deleted.
 func TestTuneOfOthersStays(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{Queues: 4})
 	tuned, err := tune(t, ns, Tuning{Queues: 2, DeferIRQs: 7})
@@ -230,7 +231,8 @@ func TestTuneOfOthersStays(t *testing.T) {
 	}
 }
 
-// Queues go when the sockets on them have been closed, however long the kernel takes to release them.
+// Queues are removed when the sockets on them have been closed, however long the kernel takes to
+// release them.
 func TestTuneTakesQueuesOfClosedSockets(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{Queues: 4})
 	shut := func(queues int) {
@@ -258,7 +260,7 @@ func TestTuneTakesQueuesOfClosedSockets(t *testing.T) {
 	}
 }
 
-// A link that does not come up is told of, and what was set is undone.
+// A link that does not come up is reported, and the settings are restored.
 func TestTuneAwaitsTheLink(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	if err := ns.SetUp("a", false); err != nil {

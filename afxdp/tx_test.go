@@ -47,7 +47,7 @@ func TestSendIsBounded(t *testing.T) {
 	}
 }
 
-// The reasons why a descriptor is refused, with what is next to them and is not.
+// The reasons for refusing a descriptor, with valid neighbours of each.
 func TestDescriptorReasons(t *testing.T) {
 	s, _ := newSim(t, simConfig{frames: 64, ring: 64, multi: true, txMeta: true})
 	plain, _ := newSim(t, simConfig{frames: 64, ring: 64})
@@ -109,7 +109,7 @@ func TestDescriptorReasons(t *testing.T) {
 			}
 			c.s.state[f] = stateYours
 		}
-		// The rings and the pool begin anew.
+		// The rings and the pool start again.
 		c.s.tx.consumer.Store(c.s.tx.producer.Load())
 		c.s.inFlight = 0
 		if err := c.s.Pool().Free(frames...); err != nil {

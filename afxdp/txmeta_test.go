@@ -25,7 +25,7 @@ func TestTxChecksumAndTimestamp(t *testing.T) {
 	}
 	const udp, field = 34, 6
 	binary.BigEndian.PutUint16(packet[udp+4:], uint16(len(packet)-udp))
-	// What the sum starts from: the pseudo header, not complemented.
+	// The initial value of the sum: the pseudo header, not complemented.
 	pseudo := sum16(packet[26:34], 17+uint32(len(packet)-udp))
 	binary.BigEndian.PutUint16(packet[udp+field:], pseudo)
 
@@ -113,8 +113,8 @@ func TestTxMetaIsChecked(t *testing.T) {
 	wantErr(t, err, ErrDescriptor)
 }
 
-// What kernels do with a UMEM that wants TX metadata: those before 6.8 would
-// accept it without reading how much, and then refuse each packet that has any.
+// How kernels treat a UMEM with TX metadata: those before 6.8 would accept it without reading its
+// size, and then refuse each packet that has any.
 func TestTxMetadataAsKernelsKnowIt(t *testing.T) {
 	checksLength := func(length uint32) error {
 		if length%8 != 0 {
@@ -180,7 +180,7 @@ func TestTxMetadataAsKernelsKnowIt(t *testing.T) {
 	}
 }
 
-// A UMEM that wants none is registered as on every kernel, at the first try.
+// A UMEM without metadata is registered at the first try, as on every kernel.
 func TestNoTxMetadata(t *testing.T) {
 	u := &UMEM{cfg: UMEMConfig{SoftwareChecksum: true}}
 	calls := 0
@@ -195,8 +195,7 @@ func TestNoTxMetadata(t *testing.T) {
 	}
 }
 
-// Either the kernel has the feature, and a frame with a request comes back, or
-// Open refuses it.
+// Either the kernel has the feature, and a frame with a request completes, or Open refuses it.
 func TestTxMetadataOrAnError(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	s, err := tryOpen(ns, newPool(t, newUMEM(t, UMEMConfig{TxMetadata: true}), 0), Config{Interface: "a"})
@@ -216,7 +215,7 @@ func TestTxMetadataOrAnError(t *testing.T) {
 	transmit(t, s, d)
 }
 
-// A kernel that refuses the room for metadata is told from one that refuses the memory.
+// A kernel that refuses the space for metadata is distinguished from one that refuses the memory.
 func TestRefusedTxMetadata(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	u := newUMEM(t, UMEMConfig{Frames: 64, TxMetadata: true})

@@ -51,8 +51,7 @@ var addressPairs = [][2]netip.AddrPort{
 	{netip.MustParseAddrPort("[2001:db8::1]:65535"), netip.MustParseAddrPort("[fe80::2]:1")},
 }
 
-// A UDP packet is read, and its answer is, byte for byte, what gopacket writes for
-// the other direction.
+// A UDP packet is parsed, and its answer equals, byte for byte, gopacket's for the other direction.
 func TestUDPReply(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	random := func(n int) []byte {
@@ -120,7 +119,7 @@ func TestUDPReply(t *testing.T) {
 	}
 }
 
-// A sum that comes to zero is sent as its other form: zero would say that there is none.
+// A sum of zero is sent in its other form: zero would mean that there is none.
 func TestUDPChecksumIsNotZero(t *testing.T) {
 	from, to := addressPairs[1][0], addressPairs[1][1]
 	packet := serialized(t, from, to, false, []byte{0, 0})
@@ -128,7 +127,7 @@ func TestUDPChecksumIsNotZero(t *testing.T) {
 	if _, err := u.Reply(u.Payload()); err != nil {
 		t.Fatal(err)
 	}
-	// The payload takes the place of the checksum, which then comes to zero.
+	// The payload replaces the checksum, which then becomes zero.
 	payload := bytes.Clone(packet[u.udp+6 : u.udp+8])
 	if _, err := u.Reply(payload); err != nil {
 		t.Fatal(err)

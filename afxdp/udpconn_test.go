@@ -22,7 +22,7 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// newConn returns a connection of host0 and the bed that it is in.
+// newConn returns a connection of host0 and its bed.
 func newConn(t *testing.T, queues int) (*testbed.Bed, *UDPConn) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -76,7 +76,7 @@ func kernelConn(t *testing.T, node *testbed.Node) *net.UDPConn {
 	return c
 }
 
-// Packets to another address of the machine pass, unless the connection is for all.
+// Packets to other addresses of the machine pass, unless the connection is for all.
 func TestUDPConnHasItsAddress(t *testing.T) {
 	for local, want := range map[string]string{"10.0.0.1:7000": "10.0.0.1:7000", "0.0.0.0:7000": "10.0.0.3:7000"} {
 		ns := newNet(t, testbed.VethConfig{})
@@ -107,7 +107,7 @@ func TestUDPConnHasItsAddress(t *testing.T) {
 	}
 }
 
-// The address of a group is no sender of packets: answers to it would reach all of the group.
+// A multicast address cannot be a sender: answers to it would reach the whole group.
 func TestUDPConnOfGroupSendsFromItsOwnAddress(t *testing.T) {
 	bed, c := newConn(t, 1)
 	if err := c.Close(); err != nil {
@@ -135,7 +135,7 @@ func TestUDPConnOfGroupSendsFromItsOwnAddress(t *testing.T) {
 	}
 }
 
-// What the kernel told of a neighbour is not believed for ever.
+// The kernel's answer about a neighbour expires.
 func TestUDPConnAsksForNeighboursAnew(t *testing.T) {
 	bed, c := newConn(t, 1)
 	k := kernelConn(t, bed.Switch())
@@ -184,10 +184,10 @@ func TestUDPConnDropsWrongChecksums(t *testing.T) {
 	}
 }
 
-// Kernel sockets on another machine are spoken to and answered, on all queues, by a program
-// that knows package net only; the way there is the kernel's, ARP included.
+// A program that uses only package net exchanges packets with kernel sockets on another machine, on
+// all queues; the kernel provides the route, including ARP.
 func TestUDPConn(t *testing.T) {
-	const peers = 40 // whose ports differ, so that their packets come in on both queues
+	const peers = 40 // whose ports differ, so that their packets arrive on both queues
 	bed, c := newConn(t, 2)
 	var served sync.WaitGroup
 	served.Go(func() { upperCase(c) })
@@ -232,7 +232,7 @@ func upperCase(c net.PacketConn) {
 	}
 }
 
-// Many goroutines write while one reads; frames are used again and again.
+// Many goroutines write while one reads; frames are reused.
 func TestUDPConnOfManyWriters(t *testing.T) {
 	const writers, packets = 4, 600
 	bed, c := newConn(t, 1)
@@ -282,7 +282,7 @@ func TestDeadlinesOfUDPConn(t *testing.T) {
 	if err := c.SetDeadline(time.Time{}); err != nil {
 		t.Fatal(err)
 	}
-	// One that reads already is told.
+	// A reader that is already waiting notices it.
 	result := make(chan error)
 	go func() { result <- read() }()
 	for !c.sender().in.wake.Sleeping() {
@@ -340,7 +340,7 @@ func TestUDPConnRefuses(t *testing.T) {
 	}
 }
 
-// What UDPHeaders make is what ParseUDP reads.
+// Headers of UDPHeaders are parsed by ParseUDP.
 func TestUDPHeaders(t *testing.T) {
 	four, six := netip.MustParseAddrPort("192.0.2.1:1000"), netip.MustParseAddrPort("[2001:db8::1]:1000")
 	for _, c := range []struct {
@@ -356,7 +356,7 @@ func TestUDPHeaders(t *testing.T) {
 	} {
 		frame := make([]byte, c.room)
 		for i := range frame {
-			frame[i] = 0xa5 // of a packet before
+			frame[i] = 0xa5 // from an earlier packet
 		}
 		h := UDPHeaders{FromMAC: [6]byte{2, 0, 0, 0, 0, 1}, ToMAC: [6]byte{2, 0, 0, 0, 0, 2}, From: c.from, To: c.to}
 		n, err := h.Put(frame, []byte("hello"))
@@ -378,8 +378,8 @@ func TestUDPHeaders(t *testing.T) {
 	}
 }
 
-// Reading and writing after Close fails with net.ErrClosed, also when a deadline has passed:
-// a loop that goes on after a deadline would never end.
+// Reading and writing after Close fails with net.ErrClosed, even if a deadline has passed: a loop
+// that continues after a deadline would never end.
 func TestClosedIsToldBeforeADeadline(t *testing.T) {
 	_, c := newConn(t, 1)
 	if err := c.SetDeadline(time.Now().Add(-time.Second)); err != nil {
@@ -397,7 +397,8 @@ func TestClosedIsToldBeforeADeadline(t *testing.T) {
 	}
 }
 
-// While the link is down one packet waits for it; others are refused, and not sent later. Reading goes on when it is up again.
+// While the link is down one packet waits for it; others are refused, and not sent later. Reading
+// continues when it is up again.
 func TestUDPConnWhileTheLinkIsDown(t *testing.T) {
 	bed, c := newConn(t, 1)
 	k := kernelConn(t, bed.Switch())
@@ -456,7 +457,7 @@ func TestUDPConnWhileTheLinkIsDown(t *testing.T) {
 	}
 }
 
-// However many addresses packets are sent to, a bounded number of ways is kept.
+// However many addresses packets are sent to, a limited number of routes is kept.
 func TestUDPConnForgetsWays(t *testing.T) {
 	var c UDPConn
 	kept := func() (n int) {
@@ -465,7 +466,7 @@ func TestUDPConnForgetsWays(t *testing.T) {
 	}
 	address := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}) }
 	for i := range maxHops {
-		for range 2 { // an answer in place of one that is no longer believed
+		for range 2 { // an answer in place of an expired one
 			c.keep(address(i), hop{})
 		}
 	}
@@ -483,7 +484,8 @@ func TestUDPConnForgetsWays(t *testing.T) {
 	}
 }
 
-// After a deadline calls fail, also those that would find a packet or could send theirs at once.
+// After a deadline calls fail, including those that would find a packet or could send theirs at
+// once.
 func TestUDPConnAfterADeadline(t *testing.T) {
 	bed, c := newConn(t, 1)
 	k := kernelConn(t, bed.Switch())

@@ -30,7 +30,7 @@ func openWakers(t *testing.T, s *Socket) {
 	})
 }
 
-// Poll tells all that is there of what was asked for.
+// Poll returns all events among the requested ones.
 func TestReady(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 8, ring: 8})
 	if _, err := s.Refill(4); err != nil {
@@ -58,13 +58,13 @@ func TestReady(t *testing.T) {
 	s.Wake()
 	poll(EventRx|EventCompletion, EventRx|EventCompletion|EventWake)
 	poll(EventRx|EventCompletion, EventRx|EventCompletion)
-	// The goroutine that receives is told, and the one that sends.
+	// The receiving goroutine is notified, and the sending one.
 	s.Wake()
 	poll(EventRx, EventRx|EventWake)
 	poll(EventRx, EventRx)
 	poll(0, EventWake)
 	poll(0, 0)
-	// Of several sockets those that have something.
+	// Of several sockets, those that have events are returned.
 	other, _ := newSim(t, simConfig{frames: 8, ring: 8})
 	for _, socks := range [][]*Socket{{s, other}, {other, s}} {
 		if ready, err := NewPoller(socks...).Poll(EventRx, 0); !slices.Equal(ready, []Ready{{s, EventRx, nil}}) || err != nil {
@@ -73,7 +73,8 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// A Poller needs all of its sockets that are not closed, and leaves those alone that it cannot have.
+// A Poller needs all of its sockets that are not closed, and does not use those that it cannot
+// have.
 func TestPollerLeavesItsSockets(t *testing.T) {
 	a, _ := newSim(t, simConfig{frames: 8, ring: 8})
 	b, _ := newSim(t, simConfig{frames: 8, ring: 8})
@@ -103,7 +104,7 @@ func TestPollerLeavesItsSockets(t *testing.T) {
 	}
 }
 
-// A closed socket is left out once, and the one behind it stays in its place.
+// A closed socket is left out once, and the one after it stays in its place.
 func TestPollerGoesOnBehindAClosedSocket(t *testing.T) {
 	a, _ := newSim(t, simConfig{frames: 8, ring: 8})
 	b, _ := newSim(t, simConfig{frames: 8, ring: 8})
@@ -122,7 +123,7 @@ func TestPollerGoesOnBehindAClosedSocket(t *testing.T) {
 	}
 }
 
-// A socket whose interface is away is told of from time to time, beside what the others have.
+// A socket whose interface is missing is reported from time to time, along with the others' events.
 func TestPollerSurvivesADeadSocket(t *testing.T) {
 	a, ka := newSim(t, simConfig{frames: 8, ring: 8})
 	b, kb := newSim(t, simConfig{frames: 8, ring: 8})
@@ -156,11 +157,11 @@ func TestPollerSurvivesADeadSocket(t *testing.T) {
 	}
 }
 
-// How long Poll sleeps, and what for.
+// Poll's sleeps, and their reasons.
 func TestSleep(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 8, ring: 8})
 	openWakers(t, s)
-	// sleep returns what was left of an hour when it was woken at once.
+	// sleep returns the rest of an hour when it was woken at once.
 	sleep := func(want Events) time.Duration {
 		t.Helper()
 		h := s.half(sideOf(want))
@@ -198,7 +199,7 @@ func TestSleep(t *testing.T) {
 	if left := sleep(EventRx); left < time.Minute {
 		t.Errorf("sleeps for %v with a backlog that the kernel looks at", left)
 	}
-	// Frames complete without a word.
+	// Frames complete without a notification.
 	if ev, err := s.Poll(EventCompletion, 20*time.Millisecond); ev != 0 || err != nil {
 		t.Errorf("events %b, %v", ev, err)
 	}
@@ -217,7 +218,7 @@ func TestSleep(t *testing.T) {
 	}
 }
 
-// Without BusyPoll nothing but sleeping wakes the driver, also if it asks for that.
+// Without BusyPoll only sleeping wakes the driver, even if it requests that.
 func TestPollLeavesTheDriverAlone(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 8, ring: 8})
 	openWakers(t, s)
@@ -232,7 +233,7 @@ func TestPollLeavesTheDriverAlone(t *testing.T) {
 	}
 }
 
-// Packets that come unasked are not overslept.
+// Packets that arrive without a request are not missed while sleeping.
 func TestOversleptIsForReceivers(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 8, ring: 8})
 	if _, err := s.Refill(4); err != nil {
@@ -249,7 +250,7 @@ func TestOversleptIsForReceivers(t *testing.T) {
 	}
 }
 
-// The interfaces are looked at every 200ms, and each time while one is gone.
+// The interfaces are checked every 200ms, and each time while one is missing.
 func TestLinkIsChecked(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 8, ring: 8})
 	calls, answer := 0, unix.Errno(0)
@@ -281,7 +282,7 @@ func TestLinkIsChecked(t *testing.T) {
 	if linkCheck != 200*time.Millisecond {
 		t.Errorf("every %v", linkCheck)
 	}
-	// In zero-copy mode it may be a program that lacks.
+	// In zero-copy mode a program may be missing.
 	lo, err := net.InterfaceByName("lo")
 	if err != nil {
 		t.Fatal(err)
@@ -292,7 +293,7 @@ func TestLinkIsChecked(t *testing.T) {
 	poll(ErrNoProgram, 6)
 }
 
-// What a driver answers when it is polled, or looked at while spinning, ends Poll.
+// A driver's error when it is polled, or checked while spinning, ends Poll.
 func TestPollReportsErrorsWhileBusy(t *testing.T) {
 	for name, prepare := range map[string]func(*Socket){
 		"polling the driver": func(s *Socket) { s.cfg.BusyPoll = &BusyPoll{Time: time.Hour}; s.in.polls.init(s) },
@@ -315,7 +316,7 @@ func TestPollReportsErrorsWhileBusy(t *testing.T) {
 		if ev, err := s.Poll(EventRx, time.Hour); ev != 0 || !errors.Is(err, ErrInterfaceGone) || calls != 3 {
 			t.Errorf("%s: events %b, %v after %d calls", name, ev, err, calls)
 		}
-		// What it finds ends Poll, too.
+		// Its events also end Poll.
 		if _, err := s.Refill(1); err != nil && !errors.Is(err, ErrInterfaceGone) {
 			t.Fatal(err)
 		}
@@ -349,7 +350,7 @@ func TestPollReportsErrorsWhileBusy(t *testing.T) {
 	}
 }
 
-// Poll spins for as long as is left, and for longer after it paid.
+// Poll spins for the remaining budget, and for longer after it paid off.
 func TestSpinAdapts(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 8, ring: 8})
 	s.cfg.Spin = 800 * time.Microsecond
@@ -416,7 +417,7 @@ func testWatch(t *testing.T, parked bool) {
 	if some, err := p.set.sleep(EventRx, time.Hour); !some || err != nil {
 		t.Errorf("%v, %v", some, err)
 	}
-	p.set.spinMax, p.set.spin = time.Hour, time.Hour // for nothing: it is not the descriptor that Poll would look at
+	p.set.spinMax, p.set.spin = time.Hour, time.Hour // unused: it is not the descriptor that Poll would check
 	if ready, err := p.Poll(EventRx, time.Hour); len(ready) != 0 || err != nil {
 		t.Errorf("%v, %v", ready, err)
 	}
@@ -433,8 +434,8 @@ func testWatch(t *testing.T, parked bool) {
 	}
 }
 
-// A Poller tells of a link that is down five times a second, also while it sleeps for less because packets or completions wait,
-// and when each of its looks at the driver fails.
+// A Poller reports a link that is down five times a second, also while it sleeps for less because
+// packets or completions wait, and when each of its polls of the driver fails.
 func TestPollerTellsFiveTimesASecond(t *testing.T) {
 	for name, cfg := range map[string]Config{"interrupts": {}, "busy polling": {BusyPoll: &BusyPoll{}}} {
 		t.Run(name, func(t *testing.T) { testPollerTells(t, cfg) })

@@ -28,7 +28,7 @@ const soakFrames = 1024
 
 var canary = bytes.Repeat([]byte{0xa5}, 2048)
 
-// soakEnd is a socket and the frames that the test owns. There is a canary in each.
+// soakEnd is a socket and the test's frames, each with a canary.
 type soakEnd struct {
 	t       *testing.T
 	umem    *UMEM
@@ -36,8 +36,8 @@ type soakEnd struct {
 	cfg     Config
 	s       *Socket
 	owned   []Frame // the oldest first
-	spoiled []Frame // that were overwritten while the test owned them
-	foreign int     // frames that came without a packet of the test
+	spoiled []Frame // overwritten while the test owned them
+	foreign int     // frames that arrived without a packet of the test
 	checked int     // canaries
 	moved   int     // packets
 }
@@ -57,7 +57,7 @@ func newSoakEnd(t *testing.T, cfg Config) *soakEnd {
 	return e
 }
 
-// soakMode insists on zero-copy mode, but for veth, which shows that the test itself is right.
+// soakMode requires zero-copy mode, except on veth, which shows that the test itself is right.
 func soakMode(ifname string) BindMode {
 	if d, err := QueryDevice(ifname); err == nil && d.Driver == "veth" {
 		return BindAuto
@@ -72,7 +72,7 @@ func (e *soakEnd) must(err error) {
 	}
 }
 
-// open opens the socket with as many frames to be filled as always; the test owns the others.
+// open opens the socket with the usual number of frames to be filled; the test owns the others.
 func (e *soakEnd) open() {
 	e.t.Helper()
 	if e.cfg.RxFrames > 0 {
@@ -95,7 +95,7 @@ func (e *soakEnd) own(frames ...Frame) {
 	e.owned = append(e.owned, frames...)
 }
 
-// take gives the frame up that was owned for longest.
+// take returns the frame that was owned for longest.
 func (e *soakEnd) take() Frame {
 	e.t.Helper()
 	f := e.owned[0]
@@ -112,8 +112,8 @@ func (e *soakEnd) check(f Frame) {
 	}
 }
 
-// account checks all canaries, that each frame is where it ought to be, and that the kernel
-// told of none that it did not have.
+// account checks all canaries, that each frame is in its place, and that the kernel returned no
+// frame that it did not have.
 func (e *soakEnd) account() {
 	e.t.Helper()
 	for _, f := range e.owned {
@@ -143,7 +143,7 @@ func (e *soakEnd) close() {
 	e.account()
 }
 
-// up waits out a link that is down.
+// up waits until a link is up.
 func (e *soakEnd) up(err error) {
 	e.t.Helper()
 	if errors.Is(err, ErrLinkDown) {
@@ -152,7 +152,7 @@ func (e *soakEnd) up(err error) {
 	e.must(err)
 }
 
-// send sends some packets, and owns those that have gone.
+// send sends some packets, and owns the sent frames.
 func (e *soakEnd) send() {
 	e.t.Helper()
 	var descs [16]Desc
@@ -174,7 +174,7 @@ func (e *soakEnd) send() {
 	e.own(done[:n]...)
 }
 
-// receive takes what came and checks it.
+// receive receives packets and checks them.
 func (e *soakEnd) receive() {
 	e.t.Helper()
 	_, err := e.s.Poll(EventRx, time.Millisecond)
@@ -191,7 +191,7 @@ func (e *soakEnd) receive() {
 	e.moved += n
 }
 
-// lend gives the frames that were owned for longest to be filled, and keeps some.
+// lend fills with the frames that were owned for longest, and keeps some.
 func (e *soakEnd) lend(keep int) {
 	e.t.Helper()
 	for len(e.owned) > keep {
@@ -204,12 +204,12 @@ func (e *soakEnd) lend(keep int) {
 	}
 }
 
-// TestZeroCopySoak has packets flow from one card to the other while links go down and
-// up, queues are reset, sockets closed and opened, and a process that holds the
-// queue is killed. The device writes into no frame that the test owns, and no frame is lost.
+// TestZeroCopySoak sends packets from one card to the other while links go down and up, queues are
+// reset, sockets closed and opened, and a process that holds the queue is killed. The device writes
+// into no frame that the test owns, and no frame is lost.
 //
-// The sender is faster than the receiver, whose fill ring is empty now and then; except with
-// drivers that cannot bear that, see TestZeroCopyStarved.
+// The sender is faster than the receiver, whose fill ring is sometimes empty; except with drivers
+// that do not handle that, see TestZeroCopyStarved.
 func TestZeroCopySoak(t *testing.T) {
 	a, b := zeroCopyNICs(t)
 	at := attachNIC(t, b)
@@ -226,7 +226,7 @@ func TestZeroCopySoak(t *testing.T) {
 		end := time.Now().Add(time.Minute)
 		sent, came, last := from.moved, to.moved, time.Now()
 		for want := to.moved + packets; to.moved < want; {
-			if time.Since(last) > time.Second { // those that are missing were lost
+			if time.Since(last) > time.Second { // missing ones were lost
 				sent, came, last = from.moved, to.moved, time.Now()
 			}
 			if from.moved-sent < to.moved-came+window {
@@ -344,13 +344,13 @@ func killReceiver(t *testing.T, ifname string, from *soakEnd) {
 		from.send()
 	}
 	killed := errors.Join(err, cmd.Process.Kill())
-	_ = cmd.Wait() // tells that it was killed
+	_ = cmd.Wait() // the error is that it was killed
 	if killed != nil {
 		t.Fatal(killed)
 	}
 }
 
-// soakChild receives until it is killed. It prints a line when something has come.
+// soakChild receives until it is killed. It prints a line when packets have arrived.
 func soakChild(ifname string) error {
 	at, err := Attach(AttachConfig{Interface: ifname, Match: MatchAll()})
 	if err != nil {

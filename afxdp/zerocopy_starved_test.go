@@ -10,9 +10,8 @@ import (
 )
 
 // TestZeroCopyStarved lets a receiver run out of frames and then give back a few at a time. The
-// kernel tells of no frame that it was not lent, and the device writes into none.
-// Drivers that are known to do otherwise are expected to: as soon as one does not,
-// BindAuto may use its zero-copy mode.
+// kernel returns no frame that it was not lent, and the device writes into none. Known faulty
+// drivers are expected to fail: as soon as one does not, BindAuto may use its zero-copy mode.
 func TestZeroCopyStarved(t *testing.T) {
 	a, b := zeroCopyNICs(t)
 	at := attachNIC(t, b)

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nicsVariable names two interfaces whose drivers have zero-copy, on one wire that
-// nothing else uses: "eth0,eth1". scripts/kernel-test.sh emulates such.
+// nicsVariable names two interfaces whose drivers have zero-copy, on one wire that nothing else
+// uses: "eth0,eth1". scripts/kernel-test.sh emulates them.
 const nicsVariable = "AFXDP_TEST_NICS"
 
 // zeroCopyNICs returns them, and checks at the end that no program is left.
@@ -48,9 +48,8 @@ func zeroCopyNICs(t *testing.T) (a, b string) {
 	return a, b
 }
 
-// openNIC opens a socket on a UMEM of its own, on which the queue may be held by
-// the test before for a while, and waits until the link is up: drivers reset it for
-// a program and a socket.
+// openNIC opens a socket on its own UMEM and waits until the link is up: the previous test may hold
+// the queue for a while, and drivers reset the link for a program and a socket.
 func openNIC(t *testing.T, cfg Config) *Socket {
 	t.Helper()
 	cfg.BindTimeout, cfg.Mode = 20*time.Second, BindZeroCopy
@@ -103,8 +102,8 @@ func attachNIC(t *testing.T, name string) *Attachment {
 	return at
 }
 
-// A socket that only sends needs no Attachment, nor does one whose Attachment was
-// closed first, as it should be under load.
+// A socket that only sends needs no Attachment, nor does one whose Attachment was closed first,
+// which is the right order under load.
 func TestZeroCopySendOnly(t *testing.T) {
 	a, b := zeroCopyNICs(t)
 	s := openNIC(t, Config{Interface: a, RxFrames: -1})
@@ -134,8 +133,8 @@ func TestZeroCopyTransfer(t *testing.T) {
 	}
 }
 
-// TestZeroCopyReclaim closes and reopens a receiver in the middle of traffic and
-// writes into every frame that it owns then: the device must not.
+// TestZeroCopyReclaim closes and reopens a receiver in the middle of traffic and writes into every
+// frame that it owns then: the device must not write into them.
 func TestZeroCopyReclaim(t *testing.T) {
 	a, b := zeroCopyNICs(t)
 	at := attachNIC(t, b)
@@ -237,7 +236,7 @@ func TestZeroCopyReclaim(t *testing.T) {
 			t.Fatal(err)
 		}
 		untouched(frames)
-		// One that fails after the bind, for want of a place in the map.
+		// One that fails after the bind, because the map is full.
 		failing := cfg
 		if failing.XSKMap, err = newXSKMap(1); err != nil {
 			t.Fatal(err)
@@ -252,8 +251,8 @@ func TestZeroCopyReclaim(t *testing.T) {
 	}
 }
 
-// BindAuto on a UMEM that another device uses, too, is the best that its own
-// device has, and copy mode where zero-copy is not safe.
+// BindAuto on a UMEM of another device is the best mode of its own device, and copy mode if
+// zero-copy is not safe.
 func TestZeroCopyBesideCopyMode(t *testing.T) {
 	a, _ := zeroCopyNICs(t)
 	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "copy0"}, PeerName: "copy1"}
@@ -301,8 +300,8 @@ func TestZeroCopyBesideCopyMode(t *testing.T) {
 	}
 }
 
-// All queues of a card, which share one UMEM in zero-copy mode, receive what their Match names, and
-// send it back in the frames that it came in.
+// All queues of a card, which share one UMEM in zero-copy mode, receive packets of their Match, and
+// send them back in the same frames.
 func TestZeroCopyGroup(t *testing.T) {
 	a, b := zeroCopyNICs(t)
 	group, err := OpenAll(b, GroupConfig{Match: MatchEtherType(testEtherType), Socket: Config{Mode: BindZeroCopy, BindTimeout: 20 * time.Second}})
@@ -341,8 +340,8 @@ func TestZeroCopyGroup(t *testing.T) {
 	}
 }
 
-// A card with several queues is set and set back. Only some have a table to spread
-// packets by: QEMU's igb has, its virtio-net has not.
+// A card with several queues is configured and restored. Only some have a table to spread packets
+// by: QEMU's igb has one, its virtio-net has none.
 func TestZeroCopyCardIsTuned(t *testing.T) {
 	a, _ := zeroCopyNICs(t)
 	read := func() (queues int, table []uint32) {
