@@ -14,7 +14,8 @@ import (
 	"github.com/libra-ina/libra/agent"
 )
 
-// An agent that is not root's tells its statistics, and what clients push, to root as well as to its own user.
+// An agent that does not run as root lets root and its own user read its statistics and what
+// clients push.
 func TestRootAsksAnotherUsersAgent(t *testing.T) {
 	needsRoot(t)
 	dir := shortDir(t)

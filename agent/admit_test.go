@@ -13,7 +13,7 @@ import (
 	"github.com/libra-ina/libra/internal/agentproto"
 )
 
-// A client that comes while its job ends is told so, and not welcomed.
+// A client that arrives while its job ends is told so, and not welcomed.
 func TestEndedJobAdmitsNoClient(t *testing.T) {
 	j := &job{cfg: Job{Limits: Limits{Clients: 1, UserClients: 1}}, gone: departed{of: map[uint32]int{}}, ended: agentproto.AgentClosed}
 	err := j.admit(&session{who: &unix.Ucred{}, socket: -1}, func(uint64) error {
@@ -25,7 +25,8 @@ func TestEndedJobAdmitsNoClient(t *testing.T) {
 	}
 }
 
-// Sessions that have ended and hold memory count against the job's limit, those of one user against that user's.
+// Ended sessions that hold memory count against the job's limit, and those of a user against that
+// user's.
 func TestRoomBesideDepartedSessions(t *testing.T) {
 	d := departed{of: map[uint32]int{}}
 	d.add(1, 1)

@@ -16,7 +16,7 @@ import (
 	"github.com/libra-ina/libra/agent"
 )
 
-// An agent that is stopped, or a program that is none, takes connections and says nothing.
+// A stopped agent, or another program, accepts connections but does not answer.
 func TestAskOfAMuteAgent(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "mute.sock")
 	mute, err := net.Listen("unixpacket", socket)
@@ -32,7 +32,7 @@ func TestAskOfAMuteAgent(t *testing.T) {
 	}
 }
 
-// An agent that ends while it is asked says nothing either.
+// Nor does an agent answer that ends during a request.
 func TestAskOfAnAgentThatCloses(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "ends.sock")
 	ends, err := net.Listen("unixpacket", socket)
@@ -42,7 +42,7 @@ func TestAskOfAnAgentThatCloses(t *testing.T) {
 	defer ends.Close()
 	go func() {
 		if conn, err := ends.Accept(); err == nil {
-			_, _ = conn.Read(make([]byte, 1024)) // or the end would be a reset
+			_, _ = conn.Read(make([]byte, 1024)) // otherwise the end would be a reset
 			_ = conn.Close()
 		}
 	}()

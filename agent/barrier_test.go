@@ -23,13 +23,13 @@ func party(n uint32) func(*agentproto.Hello) {
 	return func(h *agentproto.Hello) { h.Parties = n }
 }
 
-// The host meets the other workers once a step, when all of its parties have come and all that they
-// pushed is acknowledged.
+// The host meets the other workers once per step, when all of its parties have arrived and all
+// their pushes are acknowledged.
 func TestBarriers(t *testing.T) {
 	const parties, steps, first = 3, 5, 7
 	keys, grads := batch(1, 20)
 	var b *bed
-	var mu sync.Mutex // the detector of races does not see what shared memory orders
+	var mu sync.Mutex // the race detector does not see the order in shared memory
 	var met []uint64
 	b = newBed(t, func(c *agent.Config) {
 		c.Jobs[0].NextStep = first
@@ -68,11 +68,11 @@ func TestBarriers(t *testing.T) {
 	}
 }
 
-// Parties that do not fit are refused; a step that is not due, and a barrier that cannot be complete,
-// fail.
+// Parties that do not match are refused; a step that is not due, and a barrier that cannot be
+// complete, fail.
 func TestBarriersFail(t *testing.T) {
 	refusal := errors.New("the job is at another step")
-	refused := false // the one after it has passed
+	refused := false // the next one has passed
 	b := newBed(t, func(c *agent.Config) {
 		c.Jobs[0].Barrier = func(_ context.Context, step uint64) error {
 			if step == 1 && !refused {
@@ -141,7 +141,7 @@ func TestBarriersFail(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.idle(0)
-	// All are gone: new ones may form.
+	// All have ended: new ones may form.
 	one := b.dial(party(1))
 	if err := one.Barrier(within(t), 2); !errors.Is(err, agentproto.BadStep) {
 		t.Errorf("step 1 is due still: %v", err)
@@ -151,7 +151,8 @@ func TestBarriersFail(t *testing.T) {
 	}
 }
 
-// The barrier of a party that has gone is none, though it may come later, when what the party pushed before is acknowledged.
+// The barrier of a party that has ended does not count, even if it is due later, when the party's
+// earlier pushes are acknowledged.
 func TestBarrierOfOneThatHasGone(t *testing.T) {
 	var met atomic.Int32
 	b := newBed(t, func(c *agent.Config) {
@@ -184,7 +185,7 @@ func TestBarrierOfOneThatHasGone(t *testing.T) {
 	b.check()
 }
 
-// When all parties die while the host meets the others, the next ones come after that step.
+// When all parties die while the host meets the others, the next parties continue after that step.
 func TestPartiesDieAtTheirBarrier(t *testing.T) {
 	entered, open := make(chan uint64, 2), make(chan struct{})
 	b := newBed(t, func(c *agent.Config) {
@@ -223,8 +224,8 @@ func TestPartiesDieAtTheirBarrier(t *testing.T) {
 	}
 }
 
-// A party comes to the end of a step once: a second BARRIER or REDUCE of it, while the host meets the others, is
-// refused, and has no part in the next step.
+// A party reaches the end of a step once: a second BARRIER or REDUCE, while the host meets the
+// others, is refused, and does not count for the next step.
 func TestPartyComesTwice(t *testing.T) {
 	for name, op := range map[string]agentproto.Op{"barrier": agentproto.Barrier, "reduce": agentproto.Reduce} {
 		t.Run(name, func(t *testing.T) {

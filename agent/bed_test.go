@@ -42,14 +42,14 @@ func TestMain(m *testing.M) {
 
 var sgd = ps.Optimizer{Method: ps.SGD, LearningRate: 1}
 
-// bed is an agent with a whole job behind it, over UDP sockets.
+// bed is an agent with a complete job, over UDP sockets.
 type bed struct {
 	t       testing.TB
 	cluster *local.Cluster
 	agent   *agent.Agent
 	socket  string
 	hot     *packer.HotSet
-	want    *ps.Store // what the server should have
+	want    *ps.Store // the server's required state
 }
 
 // hotKeys are the keys of the hot rows, 0 to hotRows-1.
@@ -88,7 +88,7 @@ func newBed(t testing.TB, changes ...func(*agent.Config)) *bed {
 	return b
 }
 
-// shortDir is a directory that everybody can reach, whose path leaves room for that of a socket.
+// shortDir is a directory that all users can reach, with a path short enough for a socket in it.
 func shortDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "libra-agent-*")
@@ -138,10 +138,11 @@ func openUDP(t testing.TB) link.Link {
 	return l
 }
 
-// An arriveFunc answers the end of a worker's step, with the server that got it.
+// An arriveFunc answers the end of a worker's step, on the server that got it.
 type arriveFunc func(s *transport.Server, end wire.StepEnd) bool
 
-// onlyWorker is the only worker of a server that it opens. It needs a link, and what else it is to know but of the server.
+// onlyWorker is the only worker of a server that it opens. It needs a link, and its configuration
+// except the server.
 func onlyWorker(t testing.TB, arrive arriveFunc, cfg transport.WorkerConfig) *transport.Worker {
 	t.Helper()
 	toServer := openUDP(t)
@@ -177,7 +178,7 @@ func within(t testing.TB) context.Context {
 	return ctx
 }
 
-// dial opens a session, which the test may close itself.
+// dial opens a session. The test may close it itself.
 func (b *bed) dial(change ...func(*agentproto.Hello)) *agentclient.Client {
 	b.t.Helper()
 	hello := agentproto.Hello{Job: jobName, Entries: 16, BufferBytes: 64 << 10}
@@ -192,13 +193,13 @@ func (b *bed) dial(change ...func(*agentproto.Hello)) *agentclient.Client {
 	return c
 }
 
-// stopServer has the server answer nothing until the function that it returns is called.
+// stopServer stops the server's answers until the returned function is called.
 func (b *bed) stopServer() (goOn func()) {
 	b.t.Helper()
 	return b.stop(func(ctx context.Context, wait func()) error { return b.cluster.Do(ctx, func(*ps.Store) { wait() }) })
 }
 
-// stopWorker does the same to the worker, whose goroutine is the agent's, too.
+// stopWorker does the same to the worker, whose goroutine the agent shares.
 func (b *bed) stopWorker() (goOn func()) {
 	b.t.Helper()
 	return b.stop(b.cluster.Worker(0).Do)
@@ -221,7 +222,7 @@ func (b *bed) stop(do func(context.Context, func()) error) (goOn func()) {
 	}
 }
 
-// expect adds a push, n times, to what the server should have.
+// expect adds a push, n times, to the server's required state.
 func (b *bed) expect(n int, keys []uint64, grads []float32) {
 	b.t.Helper()
 	for range n {
@@ -231,7 +232,7 @@ func (b *bed) expect(n int, keys []uint64, grads []float32) {
 	}
 }
 
-// check ends a step and compares the server's weights with what they should be, bit for bit.
+// check ends a step and compares the server's weights with the required ones, bit for bit.
 func (b *bed) check() {
 	b.t.Helper()
 	if err := b.cluster.Commit(within(b.t)); err != nil {
@@ -247,7 +248,7 @@ func (b *bed) check() {
 	}
 }
 
-// idle waits until the agent holds no memory and has n sessions less than it ever had.
+// idle waits until the agent holds no memory and has n sessions less than in total.
 func (b *bed) idle(wantMemory int64) {
 	b.t.Helper()
 	ctx := within(b.t)

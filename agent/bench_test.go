@@ -15,8 +15,8 @@ import (
 	"github.com/libra-ina/libra/transport"
 )
 
-// BenchmarkPush compares pushes through an agent, a process of its own, with those of a worker in this
-// process, over UDP, with 16 on their way.
+// BenchmarkPush compares pushes through an agent in another process with those of a worker in this
+// process, over UDP, with 16 in flight.
 func BenchmarkPush(b *testing.B) {
 	ctx := context.Background()
 	for _, n := range []int{32, 4096} {

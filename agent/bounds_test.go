@@ -18,7 +18,7 @@ import (
 	"github.com/libra-ina/libra/internal/agentproto"
 )
 
-// As many wake-ups as are allowed are; one more ends the session.
+// The allowed number of wake-ups is accepted; one more ends the session.
 func TestWakesAreCountedExactly(t *testing.T) {
 	b := newBed(t)
 	c := b.dial()
@@ -66,7 +66,7 @@ func TestLimitIsOfTheUser(t *testing.T) {
 	}
 }
 
-// One user may have 64 connections without HELLO, and not 65.
+// A user may have 64 connections without HELLO, but not 65.
 func TestMostConnectionsWithoutHello(t *testing.T) {
 	b := newBed(t)
 	for i := range 65 {

@@ -32,10 +32,10 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// children are what the test binary does instead of testing, by the value of LIBRA_AGENT_CHILD.
+// children are roles of the test binary, by the value of LIBRA_AGENT_CHILD.
 var children = map[string]func() int{"push": pushUntilKilled, "nobody": pushUnprivileged, "agent": serveUntilKilled}
 
-// child is the command that has the test binary be one of children.
+// child returns the command that runs the test binary in a role.
 func child(t testing.TB, what, socket string, arg int) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
@@ -49,7 +49,7 @@ func fail(err error) int {
 	return 1
 }
 
-// ownBatch is what a child pushes: ones to the hot rows, to cold rows, and to a row of its own.
+// ownBatch is the batch of a child: ones for the hot rows, for cold rows, and for its own row.
 func ownBatch(own int) (keys []uint64, grads []float32) {
 	keys = append(hotKeys(), 500, 501, 502, 503, 10_000+uint64(own))
 	for range len(keys) * dim {
@@ -58,8 +58,8 @@ func ownBatch(own int) (keys []uint64, grads []float32) {
 	return keys, grads
 }
 
-// pushUntilKilled pushes, with several on their way, and prints a byte for each push
-// that is acknowledged.
+// pushUntilKilled pushes, with several pushes in flight, and prints a byte for each acknowledged
+// push.
 func pushUntilKilled() int {
 	ctx := context.Background()
 	c, err := agentclient.Dial(ctx, os.Getenv("LIBRA_AGENT_SOCKET"), agentproto.Hello{Job: jobName, Entries: 16, BufferBytes: 64 << 10})
@@ -91,9 +91,9 @@ func pushUntilKilled() int {
 	}
 }
 
-// Clients are killed while they push, one after the other, beside one that goes on. Each
-// push of the dead is whole or absent, those that were acknowledged are there, the memory is returned, and
-// the sums of the other are exact.
+// Clients are killed while they push, one after the other, while another one continues. Each push
+// of the killed ones is applied wholly or not at all, acknowledged ones are applied, the memory is
+// returned, and the sums of the other are exact.
 func TestClientsAreKilled(t *testing.T) {
 	kills := 100
 	if testing.Short() {
@@ -102,7 +102,7 @@ func TestClientsAreKilled(t *testing.T) {
 	b := newBed(t)
 	other := b.dial()
 	keys, grads := batch(1, 40)
-	for i := range keys { // rows of its own, a hot one among them
+	for i := range keys { // its own rows, a hot one among them
 		keys[i] = 20_000 + uint64(i)
 	}
 	otherPushes := 0
@@ -146,8 +146,8 @@ func TestClientsAreKilled(t *testing.T) {
 	t.Logf("%d pushes of %d clients", total, kills)
 }
 
-// expectWhole expects, of each child that pushed until it was killed, as many pushes to all of its rows as its own
-// row has got: at least those that were acknowledged. It returns the number of pushes.
+// expectWhole expects, of each child that pushed until it was killed, as many pushes in all of its
+// rows as in its own row: at least the acknowledged ones. It returns the number of pushes.
 func (b *bed) expectWhole(acknowledged []int) (total int) {
 	b.t.Helper()
 	own := make([]uint64, len(acknowledged))
@@ -176,9 +176,9 @@ func (b *bed) expectWhole(acknowledged []int) (total int) {
 	return total
 }
 
-// Eight clients push at the same time, so that what waits is added up, and one after the other is killed. Each push of
-// each is whole or absent, those that were acknowledged are there, and no sum of others has changed. So it is if the job wants them separate,
-// and nothing is added up.
+// Eight clients push at the same time, so that waiting pushes are added up, and one after the other
+// is killed. Each push of each is applied wholly or not at all, acknowledged ones are applied, and
+// no other sum changes. The same holds if the job keeps pushes separate, and nothing is added up.
 func TestClientsWhosePushesAreAddedUpAreKilled(t *testing.T) {
 	for _, separate := range []bool{false, true} {
 		t.Run(fmt.Sprintf("separate=%v", separate), func(t *testing.T) { killEight(t, separate) })
@@ -201,7 +201,7 @@ func killEight(t *testing.T, separate bool) {
 		}
 		commands, outs = append(commands, cmd), append(outs, out)
 	}
-	// Each is killed after some acknowledgements, while those after it push.
+	// Each is killed after some acknowledgements, while later ones push.
 	acknowledged := make([]int, clients)
 	var group errgroup.Group
 	for i, cmd := range commands {
@@ -262,7 +262,7 @@ func pushUnprivileged() int {
 	return 0
 }
 
-// nobody is the user and the group of those who own nothing.
+// nobody is the user and the group without any files.
 const nobody = 65534
 
 func needsRoot(t testing.TB) {
@@ -272,10 +272,10 @@ func needsRoot(t testing.TB) {
 	}
 }
 
-// asNobody has a child run as the user nobody.
+// asNobody runs a child as the user nobody.
 func asNobody(t testing.TB, cmd *exec.Cmd) {
 	t.Helper()
-	program := filepath.Join(shortDir(t), "child") // others cannot reach the directories that go test makes
+	program := filepath.Join(shortDir(t), "child") // other users cannot reach the directories of go test
 	text, err := os.ReadFile(os.Args[0])
 	if err != nil {
 		t.Fatal(err)
@@ -287,8 +287,8 @@ func asNobody(t testing.TB, cmd *exec.Cmd) {
 	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 }
 
-// A user without capabilities, in a network namespace without anything, pushes exactly, if the
-// job is for that user or one of its groups, and is refused otherwise.
+// A user without capabilities, in a network namespace without interfaces, pushes exactly, if the
+// job allows that user or one of its groups, and is refused otherwise.
 func TestUnprivilegedClient(t *testing.T) {
 	const elsewhere = 54321
 	needsRoot(t)
@@ -326,7 +326,7 @@ func TestUnprivilegedClient(t *testing.T) {
 	}
 }
 
-// serveUntilKilled is an agent with its job.
+// serveUntilKilled runs an agent with its job.
 func serveUntilKilled() int {
 	ctx := context.Background()
 	cluster, err := local.Open(ctx, local.Config{Dim: dim, Hot: hotKeys(), Optimizer: sgd})
@@ -375,8 +375,8 @@ func startAgent(t testing.TB, socket string, changes ...func(*exec.Cmd)) *exec.C
 	return cmd
 }
 
-// The agent is killed. The call that waits and all later ones fail, with an error that
-// names it; another agent takes over the socket.
+// The agent is killed. The waiting call and all later ones fail, with an error that names the
+// cause; another agent takes over the socket.
 func TestAgentIsKilled(t *testing.T) {
 	socket := filepath.Join(shortDir(t), "agent.sock")
 	cmd := startAgent(t, socket)

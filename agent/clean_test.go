@@ -28,7 +28,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Calls that have returned have left nothing at their contexts, which may last much longer.
+// Calls that have returned leave nothing at their contexts, which may last much longer.
 func TestCallsLeaveTheirContexts(t *testing.T) {
 	b := newBed(t)
 	asks, learns, until, serves := bedtest.NewContext(t), bedtest.NewContext(t), bedtest.NewContext(t), bedtest.NewContext(t)
@@ -52,9 +52,9 @@ func TestCallsLeaveTheirContexts(t *testing.T) {
 	}
 }
 
-// Clients that come and go, those that are refused, and what asks the agent leave no descriptor on either side.
+// Clients, refused clients and requests to the agent leave no descriptor on either side.
 func TestNoDescriptorIsLeft(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it closes what is forgotten
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // garbage collection closes forgotten ones
 	const clients = 10
 	b := newBed(t)
 	held := func() int {
@@ -86,7 +86,7 @@ func TestNoDescriptorIsLeft(t *testing.T) {
 			}
 		},
 	} {
-		what() // what is opened once
+		what() // descriptors that are opened once
 		b.idle(0)
 		before := round(what)
 		for ctx := within(t); held() > before; runtime.Gosched() { // the agent closes its side a moment later
@@ -97,13 +97,13 @@ func TestNoDescriptorIsLeft(t *testing.T) {
 	}
 }
 
-// An agent that is closed does not wait for connections that say nothing, though they may take their time otherwise.
+// An agent that is closed does not wait for silent connections, which otherwise have more time.
 func TestCloseDoesNotWaitForTheMute(t *testing.T) {
 	b := newBed(t)
 	conn, err := net.Dial("unixpacket", b.socket)
 	must(t, err)
 	defer conn.Close()
-	must(t, b.dial().Flush(within(t))) // the agent has taken the one before, too
+	must(t, b.dial().Flush(within(t))) // the agent has also accepted the previous one
 	begun := time.Now()
 	must(t, b.agent.Close())
 	if took := time.Since(begun); took > 8*time.Second { // of the 10 that it has
@@ -114,7 +114,8 @@ func TestCloseDoesNotWaitForTheMute(t *testing.T) {
 	}
 }
 
-// A socket that cannot be replaced, or made what it should be, is named with what the system says.
+// The error for a socket that cannot be replaced or configured names the path and the system's
+// error.
 func TestSocketCannotBeMade(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("refusing system calls needs root")
@@ -138,7 +139,8 @@ func TestSocketCannotBeMade(t *testing.T) {
 	}
 }
 
-// An agent is closed while its host meets the others by frames, who do not come: the step is left, and its parties are told.
+// An agent is closed while its host meets the others by frames, and they do not arrive: the step is
+// abandoned, and its parties get the reason.
 func TestCloseLeavesAStepInFrames(t *testing.T) {
 	arrived := make(chan struct{}, 100)
 	w := coldWorker(t, func(*transport.Server, wire.StepEnd) bool {

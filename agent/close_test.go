@@ -19,7 +19,8 @@ import (
 	"github.com/libra-ina/libra/internal/agentproto"
 )
 
-// A client that waits at a barrier when the agent is closed is told that, not that another client has ended.
+// A client that waits at a barrier when the agent is closed gets that reason, not that another
+// client has ended.
 func TestCloseAtABarrier(t *testing.T) {
 	for _, waits := range []int{0, 1} {
 		b := newBed(t, func(c *agent.Config) {
@@ -49,7 +50,7 @@ func TestCloseAtABarrier(t *testing.T) {
 	}
 }
 
-// Close returns when the meeting that it has interrupted is over: nothing of the job is called after it.
+// Close returns when the interrupted meeting has ended: nothing of the job is called after it.
 func TestCloseAwaitsTheMeeting(t *testing.T) {
 	var over atomic.Bool
 	met := make(chan struct{})
@@ -72,8 +73,8 @@ func TestCloseAwaitsTheMeeting(t *testing.T) {
 	}
 }
 
-// An agent that is closed while parties take steps: all are told, within a second, and none passes a step that the host
-// has not ended.
+// An agent is closed while parties take steps: all get the reason, within a second, and none passes
+// a step that the host has not ended.
 func TestCloseAmongSteps(t *testing.T) {
 	for range 30 {
 		var ended atomic.Int64
@@ -124,7 +125,7 @@ func TestCloseAmongSteps(t *testing.T) {
 	}
 }
 
-// One that asks for statistics and does not read the answer holds no client up when the agent ends.
+// A reader of statistics that does not read the answer delays no client when the agent ends.
 func TestCloseBesideOneThatDoesNotRead(t *testing.T) {
 	b := newBed(t, func(c *agent.Config) { c.Jobs[0].Limits.Clients, c.Jobs[0].Limits.UserClients = 3000, 3000 })
 	ctx := within(t)
@@ -137,7 +138,7 @@ func TestCloseBesideOneThatDoesNotRead(t *testing.T) {
 	defer conn.Close()
 	_, err = conn.Write(agentproto.MarshalAsk())
 	must(t, err)
-	time.Sleep(300 * time.Millisecond) // it is answered, as far as the socket takes it
+	time.Sleep(300 * time.Millisecond) // it is answered, as far as the socket has room
 	begin := time.Now()
 	told := make(chan time.Duration, 1)
 	go func() {

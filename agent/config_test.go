@@ -19,7 +19,7 @@ import (
 	"github.com/libra-ina/libra/transport"
 )
 
-// What a configuration leaves out has the defaults that its comments give.
+// Omitted fields of a configuration have the defaults of their comments.
 func TestConfigDefaults(t *testing.T) {
 	hot, err := packer.NewHotSet(3, []uint64{1}, nil, packer.Meta{})
 	if err != nil {
@@ -52,8 +52,8 @@ func TestConfigDefaults(t *testing.T) {
 	}
 }
 
-// A job is for its users, for members of its groups, by the process or by the system's files,
-// and for the agent's user.
+// A job is for its users, for members of its groups, by the process or by the system's files, and
+// for the agent's user.
 func TestJobAllows(t *testing.T) {
 	const stranger, group = 4_000_000, 4_000_001
 	j := &Job{Users: []uint32{stranger}}

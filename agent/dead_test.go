@@ -18,8 +18,9 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// The hot frames that a host tells with a torn step include those of the dead that were still queued at its arrival: otherwise
-// the server takes the step for quiet, drops it without a harvest, and the gradients come up in the next step's sums.
+// The count of hot frames that a host reports with a torn step includes those of ended parties that
+// were still queued at its arrival: otherwise the server considers the step quiet, drops it without
+// a harvest, and the gradients appear in the next step's sums.
 func TestTornStepTellsAllHotFrames(t *testing.T) {
 	var b *bed
 	told := make(chan [2]uint32, 1)
@@ -87,8 +88,8 @@ func TestTornStepTellsAllHotFrames(t *testing.T) {
 	}
 }
 
-// What a party submits after its REDUCE belongs to the next step, also if the agent reads it before the REDUCE's turn comes: a
-// party that goes then tears that step.
+// What a party submits after its REDUCE belongs to the next step, even if the agent reads it before
+// the REDUCE's turn: if the party then ends, it tears that step.
 func TestPushAfterAReduceThatWaits(t *testing.T) {
 	var b *bed
 	var mu sync.Mutex
@@ -152,7 +153,8 @@ func TestPushAfterAReduceThatWaits(t *testing.T) {
 	}
 }
 
-// What one user's clients hold, those that are gone included, stays within clients x memory, whatever the server does.
+// The memory of one user's clients, including ended ones, stays within clients x memory, whatever
+// the server does.
 func TestMemoryOfTheDead(t *testing.T) {
 	const each, clients = 4 << 20, 2
 	b := newBed(t, func(c *agent.Config) {

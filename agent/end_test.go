@@ -29,8 +29,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// An agent that is closed tells its clients, and what they have pushed is acknowledged
-// before Close returns.
+// An agent that is closed notifies its clients, and their pushes are acknowledged before Close
+// returns.
 func TestCloseKeepsWhatWasPushed(t *testing.T) {
 	const pushes = 10
 	b := newBed(t)
@@ -50,7 +50,7 @@ func TestCloseKeepsWhatWasPushed(t *testing.T) {
 	if held := b.agent.Stats().Jobs[0].Memory; held != 0 {
 		t.Errorf("%d bytes of memory are held", held)
 	}
-	// Completions that came before the end are read, then the error comes.
+	// Completions from before the end are read, then the error is returned.
 	if _, err := c.Wait(within(t), pushes+1); !errors.Is(err, agentproto.AgentClosed) {
 		t.Errorf("a call ends with %v", err)
 	}
@@ -58,7 +58,7 @@ func TestCloseKeepsWhatWasPushed(t *testing.T) {
 	b.check()
 }
 
-// A job whose worker has ended takes its clients with it, with the reason. The other job goes on.
+// When a job's worker ends, its clients end with it and get the reason. The other job continues.
 func TestJobEnds(t *testing.T) {
 	ends, err := local.Open(t.Context(), local.Config{Dim: dim, Hot: hotKeys(), Optimizer: sgd})
 	if err != nil {
@@ -86,7 +86,7 @@ func TestJobEnds(t *testing.T) {
 	if !errors.Is(err, agentproto.JobEnded) || !strings.Contains(err.Error(), "the server has gone") {
 		t.Errorf("the client is told %v", err)
 	}
-	for refused := false; !refused; { // the agent may still be about to notice
+	for refused := false; !refused; { // the agent may not have noticed yet
 		late, err := agentclient.Dial(within(t), socket, agentproto.Hello{Job: "ends"})
 		if refused = err != nil; refused && !errors.Is(err, agentproto.JobEnded) {
 			t.Errorf("a client that comes later is told %v", err)
@@ -100,7 +100,7 @@ func TestJobEnds(t *testing.T) {
 	}
 }
 
-// Clients of a job that has ended are told so, also by an agent that is closed for this reason.
+// Clients of an ended job get that reason, also from an agent that is closed because of it.
 func TestCloseAfterTheJobsEnd(t *testing.T) {
 	ends, err := local.Open(t.Context(), local.Config{Dim: dim, Hot: hotKeys(), Optimizer: sgd})
 	if err != nil {
@@ -115,7 +115,7 @@ func TestCloseAfterTheJobsEnd(t *testing.T) {
 	served, ctx := make(chan struct{}), within(t)
 	go func() {
 		defer close(served)
-		_ = a.Serve(ctx) // whichever it sees first
+		_ = a.Serve(ctx) // whichever it notices first
 	}()
 	c, err := agentclient.Dial(within(t), socket, agentproto.Hello{Job: jobName})
 	if err != nil {
@@ -134,7 +134,7 @@ func TestCloseAfterTheJobsEnd(t *testing.T) {
 	}
 }
 
-// An agent none of whose jobs is left says so.
+// An agent without remaining jobs returns that error.
 func TestAllJobsEnd(t *testing.T) {
 	b := newBed(t)
 	if err := b.agent.Close(); err != nil { // it has the same worker
@@ -155,7 +155,8 @@ func TestAllJobsEnd(t *testing.T) {
 	}
 }
 
-// A job whose worker has ended before the agent begins refuses clients, with the reason, and learns nothing.
+// A job whose worker has ended before the agent starts refuses clients, with the reason, and does
+// not learn.
 func TestWorkerHasEndedBefore(t *testing.T) {
 	ended := coldWorker(t, nil)
 	must(t, ended.Close())
@@ -177,7 +178,7 @@ func TestWorkerHasEndedBefore(t *testing.T) {
 	}
 }
 
-// An agent whose socket fails ends, with the path and what the system says.
+// An agent whose socket fails ends, with the path and the system's error.
 func TestSocketFails(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("refusing system calls needs root")
@@ -192,7 +193,7 @@ func TestSocketFails(t *testing.T) {
 	must(t, a.Close())
 }
 
-// stuckHandler takes a record, and no end. It counts those that it is given.
+// stuckHandler accepts a record and does not return. It counts its records.
 type stuckHandler struct {
 	slog.Handler
 	open    chan struct{}
@@ -227,7 +228,7 @@ func (h slowHandler) Handle(context.Context, slog.Record) error {
 
 func (h slowHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
 
-// Close returns when what happened is in the log.
+// Close returns when all events are in the log.
 func TestCloseAwaitsTheLog(t *testing.T) {
 	slow := slowHandler{slog.DiscardHandler, new(atomic.Int32)}
 	b := newBed(t, func(c *agent.Config) { c.Log = slog.New(slow) })
@@ -239,7 +240,7 @@ func TestCloseAwaitsTheLog(t *testing.T) {
 	}
 }
 
-// An agent whose descriptors have run out tries again after a while, and then another while.
+// An agent without free descriptors tries again after a while, repeatedly.
 func TestPausesWithoutDescriptors(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("refusing system calls needs root")
@@ -267,15 +268,15 @@ func TestPausesWithoutDescriptors(t *testing.T) {
 	}
 }
 
-// What a host tries before it joins its jobs is the socket that its agent will have.
+// A host checks the socket that its agent will have before it joins its jobs.
 func TestTrySocketHasTheDefault(t *testing.T) {
 	if err := agent.TrySocket(""); err != nil && !strings.Contains(err.Error(), "socket /run/libra/agent.sock: ") {
 		t.Error(err)
 	}
 }
 
-// A log handler that never returns holds up neither clients that come and go, or are refused, nor those that push. Of the
-// records that come meanwhile it gets no more than a limited number.
+// A log handler that never returns delays neither clients that connect, end or are refused, nor
+// those that push. It gets only a limited number of the records in the meantime.
 func TestLogHandlerIsStuck(t *testing.T) {
 	const clients = 300 // more than wait for the handler
 	stuck := stuckHandler{slog.DiscardHandler, make(chan struct{}), new(atomic.Int32)}
@@ -307,8 +308,8 @@ func TestLogHandlerIsStuck(t *testing.T) {
 	}
 }
 
-// A party that waits at a barrier when the job ends is never told that it has passed it: neither in the session's end nor
-// in the completion of its entry, which it may read in place of that.
+// A party that waits at a barrier when the job ends never gets the result that it has passed:
+// neither as the session's end nor in the completion of its entry, which it may read instead.
 func TestJobEndsAtABarrier(t *testing.T) {
 	for name, submit := range map[string]agentproto.Op{"barrier": agentproto.Barrier, "reduce": agentproto.Reduce} {
 		t.Run(name, func(t *testing.T) {
@@ -358,7 +359,7 @@ func TestJobEndsAtABarrier(t *testing.T) {
 	}
 }
 
-// flooded is a link on which there is always a frame that says nothing, so that its worker never sleeps.
+// flooded is a link that always has a frame without content, so that its worker never sleeps.
 type flooded struct {
 	link.Link
 	turns *atomic.Int64
@@ -374,7 +375,7 @@ func (l flooded) Receive(packets []link.Packet) (int, error) {
 	return n, err
 }
 
-// A worker that never sleeps notices that a client has gone, too.
+// A worker that never sleeps also notices that a client has ended.
 func TestClientGoesFromABusyWorker(t *testing.T) {
 	var turns atomic.Int64
 	w := onlyWorker(t, nil, transport.WorkerConfig{Link: flooded{openUDP(t), &turns}})
@@ -387,7 +388,7 @@ func TestClientGoesFromABusyWorker(t *testing.T) {
 	if err := errors.Join(c.Flush(within(t)), c.Conn().Close()); err != nil {
 		t.Fatal(err)
 	}
-	const enough = 10_000 // sockets are looked at every some hundred turns
+	const enough = 10_000 // sockets are checked every few hundred turns
 	for gone := turns.Load(); ; {
 		now := turns.Load()
 		if len(a.Stats().Jobs[0].Clients) == 0 {
@@ -399,8 +400,8 @@ func TestClientGoesFromABusyWorker(t *testing.T) {
 	}
 }
 
-// A worker that never sleeps looks at the sockets now and then only: a system call in each turn would slow it down. It
-// receives a wake-up of a client each time.
+// A worker that never sleeps checks the sockets only sometimes: a system call in each turn would
+// slow it down. It receives each wake-up of a client.
 func TestBusyWorkerLooksNowAndThen(t *testing.T) {
 	const wakes, atLeast = 200, 200 // turns between two looks
 	var turns atomic.Int64

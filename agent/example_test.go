@@ -57,7 +57,7 @@ func Example() {
 		if err := c.Flush(ctx); err != nil {
 			return err
 		}
-		if err := job.Commit(ctx); err != nil { // what the server does at the end of a step
+		if err := job.Commit(ctx); err != nil { // the server's work at the end of a step
 			return err
 		}
 		err = c.Pull(ctx, keys, weights)

@@ -27,18 +27,18 @@ var hostileTime = flag.Duration("hostile", 2*time.Second, "how long clients at r
 type attacker struct {
 	*agentclient.Client
 	rng   *rand.Rand
-	step  uint64 // about the one that is due
-	party bool   // mostly it ends steps
+	step  uint64 // the step that is due
+	party bool   // in most entries it ends steps
 }
 
-// words are random keys that no correct client has, and as pairs of gradients small enough that their sums stay in
-// range: what frames share is refused as a whole.
+// words are random keys that no correct client has, and as pairs of gradients small enough that
+// their sums stay in range: frames with several clients' pairs are refused as a whole.
 func (a *attacker) word() uint64 {
 	small := func() uint64 { return uint64(math.Float32bits(float32(a.rng.Float64()+1) / (1 << 20))) }
 	return small()<<32 | small()
 }
 
-// number is one that may be near a limit.
+// number returns a number that is often near a limit.
 func (a *attacker) number() uint64 {
 	limits := []uint64{0, 1, 8, 64, 16 << 10, 64 << 10, 1 << 31, 1 << 32, 1 << 63, math.MaxUint64}
 	switch a.rng.IntN(4) {
@@ -51,11 +51,11 @@ func (a *attacker) number() uint64 {
 	}
 }
 
-// attackedBytes is the size of an attacker's buffer area, whose end only statistics are written to.
+// attackedBytes is the size of an attacker's buffer area, to whose end only statistics are written.
 const attackedBytes, statistics = 64 << 10, 63 << 10
 
-// entry is an entry that is often a correct one. Statistics are small numbers, which as keys would be those of correct
-// clients.
+// entry returns an entry that is often correct. Statistics are small numbers, which as keys would
+// be those of correct clients.
 func (a *attacker) entry() agentproto.Entry {
 	e := a.anyEntry()
 	if e.Op == agentproto.Stats && e.Values < attackedBytes {
@@ -109,7 +109,7 @@ func (a *attacker) anyEntry() agentproto.Entry {
 	return e
 }
 
-// act does something, right or wrong.
+// act does something valid or invalid.
 func (a *attacker) act() {
 	m := a.Memory()
 	what := a.rng.IntN(24)
@@ -151,8 +151,9 @@ func (a *attacker) act() {
 	}
 }
 
-// Clients attack the agent at random, several at a time, one after the other, beside two correct ones. Those notice
-// nothing and their sums are exact; of the others nothing is left. Run it longer with -args -hostile 5m.
+// Clients attack the agent at random, several at a time, one after the other, along with two
+// correct ones. Those are not affected and their sums are exact; the others leave nothing behind.
+// Run it longer with -args -hostile 5m.
 func TestRandomAttacks(t *testing.T) {
 	const attackers, honest = 3, 2
 	var reduced atomic.Uint64
@@ -200,14 +201,15 @@ func TestRandomAttacks(t *testing.T) {
 	for seed := range uint64(attackers) {
 		rng := rand.New(rand.NewPCG(seed, 15))
 		group.Go(func() {
-			// The one that takes part in steps goes on until it has reduced, however slow the machine is.
+			// The one that takes part in steps continues until it has reduced, however slow the
+			// machine is.
 			for end := time.Now().Add(*hostileTime); time.Now().Before(end) || seed == 0 && reduced.Load() == 0; {
 				hello := agentproto.Hello{Job: jobName, Entries: 16, BufferBytes: attackedBytes}
 				if seed == 0 {
 					hello.Parties = 1 // it takes part in steps, alone
 				}
 				c, err := agentclient.Dial(ctx, b.socket, hello)
-				if errors.Is(err, agentproto.Parties) { // the one before it is still at the end of a step
+				if errors.Is(err, agentproto.Parties) { // the previous one is still at the end of a step
 					continue
 				}
 				if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/libra-ina/libra/internal/agentproto"
 )
 
-// A client that goes before it is welcome leaves nothing behind: no session, no memory, and its place among the parties of
-// a barrier is free.
+// A client that ends before it is welcomed leaves nothing behind: no session, no memory, and its
+// place among the parties of a barrier is free.
 func TestClientGoesBeforeItIsWelcome(t *testing.T) {
 	const parties = 2
 	b := newBed(t, func(c *agent.Config) { c.Jobs[0].Limits.Clients = parties })
@@ -56,8 +56,8 @@ func TestClientGoesBeforeItIsWelcome(t *testing.T) {
 	}
 }
 
-// A client that has given up before it is welcome (libra_open timed out, say) takes nothing from those that wait for it, and may
-// come again.
+// A client that has given up before it is welcomed (for example, libra_open timed out) takes
+// nothing from waiting clients, and may connect again.
 func TestOthersWaitOnWithoutOneThatIsNotWelcome(t *testing.T) {
 	b := newBed(t, func(c *agent.Config) {
 		c.Jobs[0].Barrier = func(ctx context.Context, _ uint64) error { return nil }

@@ -17,7 +17,7 @@ import (
 	"github.com/libra-ina/libra/internal/agentproto"
 )
 
-// Each client that cannot be admitted is told why and what to do, and is counted.
+// Each client that cannot be admitted gets the reason and a remedy, and is counted.
 func TestHandshakeRefuses(t *testing.T) {
 	b := newBed(t, func(c *agent.Config) {
 		c.Jobs[0].Limits = agent.Limits{Clients: 2, Memory: 1 << 20}
@@ -55,14 +55,14 @@ func TestHandshakeRefuses(t *testing.T) {
 	b.dial(small)
 	refuse(agentproto.Clients, "2", small)
 
-	// One user may be granted fewer than all.
+	// One user may have a lower limit than all.
 	one := newBed(t, func(c *agent.Config) { c.Jobs[0].Limits = agent.Limits{Clients: 3, UserClients: 1} })
 	one.dial(small)
 	if _, err := agentclient.Dial(within(t), one.socket, agentproto.Hello{Job: jobName}); !errors.Is(err, agentproto.Clients) || !strings.Contains(err.Error(), fmt.Sprintf("1 of user %d", os.Geteuid())) {
 		t.Errorf("a second client of a user that may have one: %v", err)
 	}
 
-	// What is no HELLO at all.
+	// Messages that are not a HELLO.
 	for _, message := range []string{"", "x", strings.Repeat("x", agentproto.AskLen), strings.Repeat("x", agentproto.HelloLen), strings.Repeat("x", 1000)} {
 		conn, err := net.Dial("unixpacket", b.socket)
 		if err != nil {
@@ -89,7 +89,7 @@ func TestHandshakeRefuses(t *testing.T) {
 	}
 }
 
-// A socket that an agent left behind is replaced; one that is in use, or a file, is not.
+// A socket left behind by an agent is replaced; a socket in use, or a file, is not.
 func TestSocketInTheWay(t *testing.T) {
 	b := newBed(t)
 	cfg := agent.Config{Socket: b.socket, Jobs: []agent.Job{{Name: "other", Worker: b.cluster.Worker(0), Dim: 1}}}
@@ -139,7 +139,8 @@ func TestSocketInTheWay(t *testing.T) {
 	}
 }
 
-// The error of a socket that cannot be opened names the path and what the system says, and nothing is left of the attempt.
+// The error of a socket that cannot be opened names the path and the system's error, and the
+// attempt leaves nothing behind.
 func TestSocketErrors(t *testing.T) {
 	dir := shortDir(t)
 	file := dir + "/file"
@@ -186,14 +187,15 @@ func TestConfigIsChecked(t *testing.T) {
 		if err == nil {
 			_ = a.Close()
 		}
-		// A text that fmt fills in wrongly has "%!" in it.
+		// A text with wrong arguments of fmt contains "%!".
 		if err == nil || !strings.HasPrefix(err.Error(), "agent: ") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "%!") {
 			t.Errorf("%q: %v", want, err)
 		}
 	}
 }
 
-// A client that asks for what no message or no buffer can hold, or whose agent is not there, is told so on its own side.
+// A client that requests more than a message or buffer can hold, or has no agent, gets an error on
+// its own side.
 func TestClientRefuses(t *testing.T) {
 	b := newBed(t)
 	name := strings.Repeat("n", 64)

@@ -21,7 +21,7 @@ import (
 	"github.com/libra-ina/libra/internal/agentproto"
 )
 
-// raw writes an entry that a correct client would not, and wakes the agent.
+// raw writes an incorrect entry, and wakes the agent.
 func raw(c *agentclient.Client, change func(entry *[agentproto.EntryLen]byte)) {
 	m := c.Memory()
 	e := agentproto.Entry{Op: agentproto.Push, Dim: dim, Values: 64, N: 2}
@@ -36,8 +36,8 @@ func entry(e agentproto.Entry) func(*agentclient.Client) {
 	return func(c *agentclient.Client) { raw(c, func(b *[agentproto.EntryLen]byte) { e.Put(b) }) }
 }
 
-// A client that breaks the protocol is told so and dropped, counted by its cause. The
-// others go on, and their sums are exact.
+// A client that breaks the protocol gets the reason, is dropped, and counted by cause. The others
+// continue, and their sums are exact.
 func TestHostileClients(t *testing.T) {
 	const area = 64 << 10
 	rows := agentproto.Entry{Op: agentproto.Push, Dim: dim, Values: 64, N: 2}
@@ -130,7 +130,7 @@ func TestHostileClients(t *testing.T) {
 		_ = c.Conn().SetReadDeadline(time.Now().Add(2 * time.Minute))
 		buf := make([]byte, 8)
 		var err error
-		for err == nil { // wake-ups that were on their way
+		for err == nil { // wake-ups that were in flight
 			_, err = c.Conn().Read(buf)
 		}
 		if ended := c.Memory().Ended(); !errors.Is(ended, attack.want) || !strings.Contains(ended.Error(), says[name]) {
@@ -154,8 +154,8 @@ func TestHostileClients(t *testing.T) {
 	}
 }
 
-// A client that follows the page may wake the agent once for each entry, also for those that the agent
-// leaves in the ring because too much is on its way.
+// A client that follows the protocol may wake the agent once for each entry, including those that
+// the agent leaves in the ring because too much is pending.
 func TestWakesForEntriesThatWait(t *testing.T) {
 	const flushes = 1500
 	open := make(chan struct{})
@@ -187,8 +187,8 @@ func TestWakesForEntriesThatWait(t *testing.T) {
 	}
 }
 
-// A client changes keys and gradients while the agent reads them. What was checked is what is
-// sent: only finite gradients, only under keys that the client has written, each push whole.
+// A client changes keys and gradients while the agent reads them. The agent sends what it has
+// checked: only finite gradients, only under keys that the client has written, each push wholly.
 func TestMemoryChangesAfterSubmission(t *testing.T) {
 	const pushes, n = 2000, 200
 	const gradient = 1. / 64 // so that sums stay in the range of the job
@@ -256,7 +256,7 @@ func TestMemoryChangesAfterSubmission(t *testing.T) {
 	t.Logf("%d accepted, %d refused for a NaN", accepted, refused)
 }
 
-// Of the connections without HELLO one user has as many at a time as it may have sessions; the others are refused.
+// A user may have as many connections without HELLO as sessions; further ones are refused.
 func TestConnectionsWithoutHello(t *testing.T) {
 	const connections, kept = 200, 100
 	b := newBed(t, func(c *agent.Config) { c.Jobs[0].Limits.Clients = kept })

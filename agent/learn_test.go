@@ -22,7 +22,7 @@ import (
 	"github.com/libra-ina/libra/transport"
 )
 
-// learning is a call of agent.Learn that goes on.
+// learning is a running call of agent.Learn.
 type learning struct {
 	stop context.CancelFunc
 	got  agent.Learned
@@ -49,8 +49,8 @@ func (l *learning) end() (agent.Learned, error) {
 	return l.got, l.err
 }
 
-// What is learnt of a skewed stream of two clients, prepared batches and others, holds nearly all updates of the rows
-// that are the most frequent in truth, in many fewer counters than there are keys.
+// The counts learnt from a skewed stream of two clients, with and without prepared batches, contain
+// nearly all updates of the most frequent rows, with far fewer counters than keys.
 func TestLearn(t *testing.T) {
 	const keysInAll, top, size = 20_000, 200, 100
 	b := newBed(t)
@@ -66,7 +66,7 @@ func TestLearn(t *testing.T) {
 		Flush(ctx context.Context) error
 	}{b.dial(), b.dial()}
 	grads := make([]float32, size*dim)
-	// The agent counts from some moment on, which the first pushes find.
+	// The agent starts counting at some moment, which the first pushes determine.
 	for n := 0; ; n++ {
 		if _, err := clients[0].Push(within(t), []uint64{1 << 50}, grads[:dim]); err != nil {
 			t.Fatal(err)
@@ -141,8 +141,8 @@ func TestLearn(t *testing.T) {
 	}
 }
 
-// Without pushes nothing is learnt; an unknown job, too many counters and other users are refused; one that goes away is
-// forgotten.
+// Without pushes nothing is learnt; an unknown job, too many counters and other users are refused;
+// a caller that ends is forgotten.
 func TestLearnFails(t *testing.T) {
 	b := newBed(t)
 	if got, err := b.learn(jobName, 10).end(); err != nil || got.Updates != 0 || len(got.Keys) != 0 {
@@ -177,7 +177,7 @@ func TestLearnFails(t *testing.T) {
 	}
 }
 
-// What a client sends while it is counted for must be its wish to have the counts.
+// A client must send its request before anything is counted for it.
 func TestLearnRefusesOtherMessages(t *testing.T) {
 	b := newBed(t)
 	conn, err := net.Dial("unixpacket", b.socket)
@@ -204,7 +204,7 @@ func TestLearnRefusesOtherMessages(t *testing.T) {
 	}
 }
 
-// An agent that is closed, or whose job ends, ends the counting with an error.
+// When an agent is closed, or its job ends, the counting ends with an error.
 func TestLearnOfAnAgentThatEnds(t *testing.T) {
 	for job, end := range map[string]func(*bed, *transport.Worker) error{
 		jobName: func(b *bed, _ *transport.Worker) error { return b.agent.Close() },

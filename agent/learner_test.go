@@ -15,7 +15,8 @@ import (
 	"github.com/libra-ina/libra/packer/heat"
 )
 
-// A learner takes pushes while few keys wait, and at least one push; it leaves others out, until it has counted.
+// A learner accepts pushes while few keys wait, and at least one push; it skips others until it has
+// counted.
 func TestLearnerLeavesOutWhatIsTooMuch(t *testing.T) {
 	for name, c := range map[string]struct {
 		length int // of each push
@@ -59,7 +60,8 @@ func TestLearnerLeavesOutWhatIsTooMuch(t *testing.T) {
 	}
 }
 
-// No more keys are told than a hot set of the job's dimension may have, the most frequent ones.
+// At most as many keys are returned as a hot set of the job's dimension may have, the most frequent
+// ones.
 func TestLearnedFitsAHotSet(t *testing.T) {
 	l, err := newLearner(20)
 	if err != nil {

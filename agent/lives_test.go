@@ -19,8 +19,9 @@ import (
 	"github.com/libra-ina/libra/internal/agentproto"
 )
 
-// Random lives of parties: refused gradients, meetings that fail and are tried again, barriers among reduces, deaths. A step whose gradients
-// were refused is dropped for all, any other one has exactly the sums of all pushes of its parties.
+// Random lives of parties: refused gradients, failed and repeated meetings, barriers among reduces,
+// deaths. A step with refused gradients is dropped for all, any other one has exactly the sums of
+// all pushes of its parties.
 func TestRandomLives(t *testing.T) {
 	var b *bed
 	var mu sync.Mutex
@@ -96,7 +97,8 @@ func TestRandomLives(t *testing.T) {
 							break
 						}
 					}
-					// refused gradients of parties that reduce, this step's and those since their last reduce
+					// refused gradients of parties that reduce, in this step and since their last
+					// reduce
 					drop := false
 					reduces := false
 					for p := range parties {

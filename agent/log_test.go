@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Of a flood of records some are left out, which the next one tells. Later there is room again.
+// Some records of a flood are dropped, which the next record reports. Later there is room again.
 func TestLogIsLimited(t *testing.T) {
 	var out bytes.Buffer
 	log, room := limitLog(slog.New(slog.NewTextHandler(&out, nil)))
@@ -49,7 +49,7 @@ func TestLogIsLimited(t *testing.T) {
 	}
 }
 
-// stoppedHandler tells when it gets a record, and waits.
+// stoppedHandler signals that it has a record, and waits.
 type stoppedHandler struct {
 	slog.Handler
 	entered, open chan struct{}
@@ -61,13 +61,13 @@ func (h stoppedHandler) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// While a handler takes its time, as many records wait for it as may come at once.
+// While a handler is busy, only a limited number of records wait for it.
 func TestRecordsWaitForTheHandler(t *testing.T) {
 	h := stoppedHandler{slog.DiscardHandler, make(chan struct{}, 3*logBurst), make(chan struct{})}
 	log, room := limitLog(slog.New(h))
 	now := time.Now()
 	write := func() {
-		now = now.Add(logPause) // no more at once than there is room for
+		now = now.Add(logPause) // never more at once than there is room for
 		if err := log.Handler().Handle(context.Background(), slog.NewRecord(now, slog.LevelInfo, "client came", 0)); err != nil {
 			t.Fatal(err)
 		}

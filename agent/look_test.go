@@ -14,7 +14,7 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// The worker looks at the rings before it sleeps: clients need not wake it as long.
+// The worker polls the rings before it sleeps: until then clients need not wake it.
 func TestLooksBeforeSleep(t *testing.T) {
 	mem, file, err := agentproto.NewMemory(agentproto.LayoutOf(8, 4096))
 	if err != nil {
@@ -52,7 +52,8 @@ func ringOfOne(t *testing.T) (*job, *session) {
 	return j, s
 }
 
-// The worker does not sleep while an entry waits in a ring, unless it could not be begun, or its client has ended.
+// The worker does not sleep while an entry waits in a ring, unless it could not be started, or its
+// client has ended.
 func TestDoesNotSleepBeforeAnEntry(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*session)
@@ -71,8 +72,8 @@ func TestDoesNotSleepBeforeAnEntry(t *testing.T) {
 	}
 }
 
-// A turn tells that it did something if it took an entry, or answered one, so that the worker looks for more. What needs no worker is
-// answered in the turn that takes it.
+// A turn reports work if it took an entry, or answered one, so that the worker polls again. An
+// entry that needs no worker is answered in the turn that takes it.
 func TestTurnTellsWhetherItDidSomething(t *testing.T) {
 	j, s := ringOfOne(t)
 	turn := func(what string, want bool, answered uint32) {
@@ -98,7 +99,8 @@ func TestTurnTellsWhetherItDidSomething(t *testing.T) {
 	}
 }
 
-// When the last entry that is on its way is settled, the one that waits for its room is begun, or seen to wait.
+// When the last pending entry is settled, the entry that waits for its room is started, or known to
+// wait.
 func TestNoEntryWaitsForRoomThatIsThere(t *testing.T) {
 	const rounds, bytes = 100_000, 4096
 	s := &session{layout: agentproto.LayoutOf(8, bytes)}

@@ -30,7 +30,8 @@ func batch(seed, n int) (keys []uint64, grads []float32) {
 	return keys, grads
 }
 
-// The pushes of several clients, small and large, prepared or not, make the same sums as in one store.
+// The pushes of several clients, small and large, prepared or not, give the same sums as in one
+// store.
 func TestSumsOfSeveralClients(t *testing.T) {
 	const clients, pushes = 4, 60
 	b := newBed(t)
@@ -106,7 +107,7 @@ func failed(t *testing.T, c *agentclient.Client, e agentproto.Entry, want agentp
 	return got
 }
 
-// What a correct client may get wrong is answered, nothing of it is sent, and the session goes on.
+// Mistakes of a correct client are answered, nothing of them is sent, and the session continues.
 func TestEntriesFail(t *testing.T) {
 	b := newBed(t)
 	c := b.dial()
@@ -164,7 +165,7 @@ func TestEntriesFail(t *testing.T) {
 	b.check()
 }
 
-// Batches that are prepared are charged until they are released.
+// Prepared batches are charged until they are released.
 func TestPreparedIsCharged(t *testing.T) {
 	b := newBed(t, func(c *agent.Config) { c.Jobs[0].Limits.Prepared = 512 + 3*(16+8*dim) })
 	c := b.dial()
@@ -202,7 +203,7 @@ func TestPreparedIsBounded(t *testing.T) {
 	}
 }
 
-// What a client has prepared is forgotten when it goes.
+// Prepared batches are freed when their client ends.
 func TestPreparedGoesWithItsClient(t *testing.T) {
 	const keys = 1 << 20
 	b := newBed(t, func(c *agent.Config) { c.Jobs[0].Limits.Prepared = 1 << 30 })
@@ -231,16 +232,16 @@ func TestPreparedGoesWithItsClient(t *testing.T) {
 	}
 }
 
-// The copies of what clients push are used again, but for those of large pushes, which would stay when these are over.
+// Copies of pushes are reused, except large ones, which would stay allocated afterwards.
 func TestCopiesAreUsedAgain(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it takes what waits for its next use
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // garbage collection frees unused copies
 	b := newBed(t)
 	c := b.dial(func(h *agentproto.Hello) { h.BufferBytes = 8 << 20 })
 	for n, again := range map[int]bool{20_000: true, 4<<20/(8+4*dim) + 1: false} {
 		keys, grads := batch(1, n)
 		grads[0] = float32(math.NaN()) // it is refused when it is copied, and nothing else allocates
 		reused := 0
-		for range 20 { // the detector of races throws some copies away
+		for range 20 { // the race detector drops some copies
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			if _, err := c.Push(within(t), keys, grads); err != nil {
@@ -260,8 +261,8 @@ func TestCopiesAreUsedAgain(t *testing.T) {
 	}
 }
 
-// What is on its way counts for its keys and gradients, those of a prepared batch too, which a pull or push keeps when it is
-// released. It fills what a client may have to the last byte.
+// Pending entries count with their keys and gradients, including those of a prepared batch, which a
+// pull or push keeps when it is released. They may fill a client's limit to the last byte.
 func TestWhatIsOnItsWayIsCharged(t *testing.T) {
 	const buffer = 3 * 4096 // a barrier counts for 4096, a push for that and for what it has
 	const most = (buffer - 2*4096) / (8 + 4*dim)
@@ -309,7 +310,7 @@ func TestWhatIsOnItsWayIsCharged(t *testing.T) {
 	}
 }
 
-// An entry needs more than the agent would hold of a client at a time: it waits its turn.
+// An entry that needs more than the agent holds for a client at a time waits for its turn.
 func TestPushesWaitForMemory(t *testing.T) {
 	const pushes = 200
 	b := newBed(t)
@@ -327,14 +328,14 @@ func TestPushesWaitForMemory(t *testing.T) {
 	b.check()
 }
 
-// A client may fill its ring: as many entries as it has are begun and answered, round after round.
+// A client may fill its ring: all entries are started and answered, round after round.
 func TestRingIsFilled(t *testing.T) {
 	const entries, rounds = 16, 3
 	b := newBed(t)
 	c := b.dial(func(h *agentproto.Hello) { h.Entries = entries })
 	m := c.Memory()
 	for round := range uint32(rounds) {
-		goOn := b.stopWorker() // the agent, which would read them one by one
+		goOn := b.stopWorker() // the agent, which would otherwise read them one by one
 		for i := range uint32(entries) {
 			(&agentproto.Entry{Op: agentproto.Flush}).Put(m.Entry(round*entries + i))
 		}
@@ -350,7 +351,8 @@ func TestRingIsFilled(t *testing.T) {
 	}
 }
 
-// A prepared batch keeps its keys, whatever the client pushes after it: a pull of it reads their rows.
+// A prepared batch keeps its keys, whatever the client pushes after it: a pull of it reads their
+// rows.
 func TestPreparedKeepsItsKeys(t *testing.T) {
 	const n = 20
 	b, ctx := newBed(t), within(t)
@@ -388,7 +390,8 @@ func TestPreparedKeepsItsKeys(t *testing.T) {
 	}
 }
 
-// An entry that a goroutine of its own answers counts as read when its completion is there, though the agent is still reading others.
+// An entry that a separate goroutine answers counts as read when its completion is written, even
+// while the agent is still reading others.
 func TestReadBeforeAnswered(t *testing.T) {
 	const n = 20000
 	b := newBed(t)

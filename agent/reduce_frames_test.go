@@ -23,8 +23,9 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// The host meets the others by frames only if the job says so, its parties want sums, and none of its
-// gradients was refused. Otherwise, and where the server has no sums for frames, the job's service is asked.
+// The host meets the others by frames only if the job allows it, its parties want sums, and none of
+// its gradients was refused. Otherwise, and if the server has no sums for frames, it calls the
+// job's service.
 func TestReduceInFrames(t *testing.T) {
 	inFrames := agent.Sums{Keys: []uint64{3, 70}, Rows: []float32{1, 2, 3, 4}}
 	fromService := agent.Sums{Keys: []uint64{8}, Rows: []float32{5, 6}}
@@ -105,7 +106,7 @@ func TestReduceInFrames(t *testing.T) {
 	}
 }
 
-// A client's sums stay those of its last REDUCE, whatever the steps are that others reduce meanwhile.
+// A client's sums stay those of its last REDUCE, whatever steps others reduce in the meantime.
 func TestSumsAreKept(t *testing.T) {
 	const parties, steps = 3, 40
 	random := rand.New(rand.NewPCG(1, 2))
@@ -172,7 +173,7 @@ func TestSumsAreKept(t *testing.T) {
 	}
 }
 
-// Where frames give no sums, the service is told of the host's hot frames too.
+// If frames give no sums, the service also gets the number of the host's hot frames.
 func TestHotFramesAfterFrames(t *testing.T) {
 	var sent atomic.Uint32
 	b := newBed(t, func(c *agent.Config) {

@@ -12,8 +12,8 @@ import (
 	"github.com/libra-ina/libra/internal/agentproto"
 )
 
-// FuzzReduce has a party submit any entries that concern steps and their sums. Rows that it is given are those of the step,
-// no place beyond them is written, and another client's sums are exact.
+// FuzzReduce lets a party submit any entries for steps and their sums. Rows that it gets are those
+// of the step, nothing is written beyond them, and another client's sums are exact.
 func FuzzReduce(f *testing.F) {
 	ops := []agentproto.Op{agentproto.Reduce, agentproto.Sums, agentproto.Barrier, agentproto.Flush}
 	f.Add([]byte{0, 0, 8, 0, 100, dim, 1, 0, 4, 10, 200, dim})

@@ -17,8 +17,8 @@ import (
 	"github.com/libra-ina/libra/internal/agentproto"
 )
 
-// All parties get the sums that the host has got, whatever they pushed, also if these do not fit their buffers. A
-// refused gradient drops the step for all of them, and the next one goes on.
+// All parties get the sums of the host, whatever they pushed, even if these do not fit their
+// buffers. A refused gradient drops the step for all of them, and the next one works.
 func TestReduce(t *testing.T) {
 	const parties, rows = 3, 10_000 // 160 kB, in buffers of 64 KiB
 	want := agent.Sums{}
@@ -83,7 +83,7 @@ func TestReduce(t *testing.T) {
 			t.Error(err)
 		}
 		var failed *agentclient.Failed
-		// A step that is not due takes no notice of what was refused.
+		// A step that is not due does not clear refused gradients.
 		if _, _, err := c.Reduce(ctx, 7); !errors.As(err, &failed) || failed.Status != agentproto.BadStep {
 			t.Errorf("party %d, a step that is not due: %v", i, err)
 		}
@@ -114,7 +114,8 @@ func TestReduce(t *testing.T) {
 	}
 }
 
-// The host tells the others at the end of each step how many frames of hot gradients it has sent so far, and how many were answered.
+// At the end of each step the host reports to the others how many frames of hot gradients it has
+// sent so far, and how many were answered.
 func TestArrivalTellsOfHotFrames(t *testing.T) {
 	var arrivals []agent.Arrival
 	b := newBed(t, func(c *agent.Config) {
@@ -138,7 +139,7 @@ func TestArrivalTellsOfHotFrames(t *testing.T) {
 	}
 }
 
-// REDUCE may name room for sums: the agent copies there what fits, and nothing else.
+// REDUCE may give room for sums: the agent copies there as many as fit, and nothing else.
 func TestReduceWithRoom(t *testing.T) {
 	b := newBed(t, func(c *agent.Config) {
 		c.Jobs[0].Reduce = func(context.Context, uint64, agent.Arrival) (agent.Sums, error) {
@@ -169,7 +170,8 @@ func TestReduceWithRoom(t *testing.T) {
 	}
 }
 
-// A job without sums of steps, and a client that is no party, are told so; a server that fails ends no step.
+// A job without sums of steps, and a client that is not a party, get an error; a server that fails
+// ends no step.
 func TestReduceFails(t *testing.T) {
 	b := newBed(t)
 	if _, _, err := b.dial(party(1)).Reduce(within(t), 0); !errors.Is(err, agentproto.BadMode) {
@@ -197,7 +199,7 @@ func TestReduceFails(t *testing.T) {
 	}
 }
 
-// While the end of a step waits, STATS tells for whom: parties of this host, or other hosts.
+// While the end of a step waits, STATS reports for whom: parties of this host, or other hosts.
 func TestStatisticsTellWhoIsMissing(t *testing.T) {
 	const parties = 2
 	others := make(chan struct{})

@@ -22,7 +22,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// What a worker's error tells is in the completion. One that no client can know of is in the log.
+// The completion has the details of a worker's error. An error that does not concern the client is
+// in the log.
 func TestErrorsInCompletions(t *testing.T) {
 	peer := func(role string, err error) error {
 		return &transport.PeerError{Role: role, Key: 7, KeyKnown: true, Err: err}
@@ -60,7 +61,7 @@ func TestErrorsInCompletions(t *testing.T) {
 	}
 }
 
-// A step that is dropped tells the key, if it is known.
+// A dropped step reports the key, if it is known.
 func TestTextOfADroppedStep(t *testing.T) {
 	for want, e := range map[string]*DroppedError{
 		agentproto.Dropped.Error():             {Key: 4},
@@ -72,7 +73,8 @@ func TestTextOfADroppedStep(t *testing.T) {
 	}
 }
 
-// The first reason of a session's end counts, and its context ends with it: one that did not would stay in the job's.
+// The first reason of a session's end counts, and its context ends with it: otherwise it would stay
+// attached to the job's.
 func TestFirstEndCounts(t *testing.T) {
 	s := &session{job: &job{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())

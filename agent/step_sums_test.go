@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Two parties that reduce in each step take the memory of two steps in turn. A step that one of them keeps, because it reduces no
-// more, leaves the others two of their own.
+// Two parties that reduce in each step use the memory of two steps in turn. If one of them keeps a
+// step, because it no longer reduces, the others have two more.
 func TestMemoryOfSums(t *testing.T) {
 	a, b, barrier := &session{}, &session{}, &barrier{}
 	steps := make([]*stepSums, 8)
@@ -30,7 +30,7 @@ func TestMemoryOfSums(t *testing.T) {
 	}
 }
 
-// What SUMS gives is of one step, also while the next ones take the memory of those before.
+// SUMS returns the sums of one step, even while later ones reuse the memory of earlier ones.
 func TestSumsAreGivenWhole(t *testing.T) {
 	const rows, steps = 1000, 2000
 	s, barrier := &session{job: &job{cfg: Job{Dim: 1}}}, &barrier{}
@@ -72,7 +72,7 @@ func TestSumsAreGivenWhole(t *testing.T) {
 	group.Wait()
 }
 
-// SUMS leaves the users of a step as they were, also where it fails.
+// SUMS does not change the users of a step, even if it fails.
 func TestGiveSumsLeaves(t *testing.T) {
 	s, sums := &session{job: &job{cfg: Job{Dim: 1}}}, &stepSums{Sums: Sums{Keys: []uint64{1}, Rows: []float32{2}}}
 	s.keepSums(sums)

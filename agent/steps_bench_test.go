@@ -20,9 +20,9 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// BenchmarkSteps tells what a pair costs on its way through an agent, in CPU time: batches of 4,096 and 32 pairs of 2^20 keys by
-// a Zipf distribution with exponent 1.1, of which 30,000 are hot. The hand-over is that of an empty FLUSH, there and back, of
-// client and agent together, for the pairs of a batch.
+// BenchmarkSteps measures the cost of a pair through an agent, in CPU time: batches of 4,096 and 32
+// pairs of 2^20 keys by a Zipf distribution with exponent 1.1, of which 30,000 are hot. The
+// hand-over is the round trip of an empty FLUSH, of client and agent together, per pair of a batch.
 func BenchmarkSteps(b *testing.B) {
 	const rows, several = 30_000, 16
 	key := func(rank uint64) uint64 { return rank * 0x9e3779b97f4a7c15 }
@@ -99,10 +99,10 @@ func BenchmarkSteps(b *testing.B) {
 	}
 }
 
-// cpuTimeOf returns the nanoseconds for which this process and another one have run.
+// cpuTimeOf returns the CPU time of this process and another one in nanoseconds.
 func cpuTimeOf(b *testing.B, pid int) (sum int64) {
 	b.Helper()
-	for _, clock := range []int32{unix.CLOCK_PROCESS_CPUTIME_ID, int32(^pid<<3 | 2)} { // as clock_getcpuclockid(3) makes them
+	for _, clock := range []int32{unix.CLOCK_PROCESS_CPUTIME_ID, int32(^pid<<3 | 2)} { // as clock_getcpuclockid(3) computes them
 		var t unix.Timespec
 		if err := unix.ClockGettime(clock, &t); err != nil {
 			b.Fatal(err)

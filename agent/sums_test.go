@@ -41,8 +41,8 @@ func fetchAdd(t *testing.T) (*transport.Worker, *packer.HotSet) {
 	}), hot
 }
 
-// In a job in fetchadd mode a push returns the sums of hot rows, prepared or not. Those of cold rows
-// stay as they were.
+// In a job in fetchadd mode a push returns the sums of hot rows, prepared or not. Those of cold
+// rows do not change.
 func TestPushSums(t *testing.T) {
 	w, hot := fetchAdd(t)
 	socket := filepath.Join(shortDir(t), "agent.sock")
@@ -81,7 +81,7 @@ func TestPushSums(t *testing.T) {
 	}
 	copy(values, []float32{1, -1 << 17, 1, 1, 1, 1})
 	failed(t, c, agentproto.Entry{Op: agentproto.PushSums, Dim: dim, Batch: handle, Values: 0, Sums: 64, N: 3}, agentproto.OutOfRange)
-	// A sum that leaves the range is refused by the aggregator, who is named with the key.
+	// The aggregator refuses a sum out of range; the error names it and the key.
 	copy(values, []float32{1<<17 - 8, 0, 0, 0, 0, 0})
 	failed(t, c, agentproto.Entry{Op: agentproto.PushSums, Dim: dim, Batch: handle, Values: 0, Sums: 64, N: 3}, agentproto.OK)
 	got := failed(t, c, agentproto.Entry{Op: agentproto.PushSums, Dim: dim, Batch: handle, Values: 0, Sums: 64, N: 3}, agentproto.Refused)

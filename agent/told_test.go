@@ -22,8 +22,8 @@ import (
 	"github.com/libra-ina/libra/local"
 )
 
-// A client is told all of the job that it joins, and a number of its own; the agent's instance is
-// the same for all, and another one than that of other agents.
+// A client gets all properties of its job, and its own number; the agent's instance is the same for
+// all clients, and differs from other agents'.
 func TestWelcomeTellsTheJob(t *testing.T) {
 	b := newBed(t, func(c *agent.Config) {
 		c.Jobs[0].Number, c.Jobs[0].NextStep, c.Jobs[0].Limits = 777, 88, agent.Limits{Prepared: 9999}
@@ -46,7 +46,7 @@ func TestWelcomeTellsTheJob(t *testing.T) {
 	}
 }
 
-// A client's numbers are those of what it did, in the agent's statistics and on its page.
+// A client's numbers in the agent's statistics and on its page match its actions.
 func TestNumbersOfAClient(t *testing.T) {
 	const n = 5
 	b := newBed(t)
@@ -95,7 +95,7 @@ func TestNumbersOfAClient(t *testing.T) {
 	if page[10] == 0 || page[12]+page[13] == 0 || page[14] != 0 || page[15] != 0 {
 		t.Errorf("the page has %v", page)
 	}
-	for ctx.Err() == nil && b.agent.Stats().Jobs[0].Clients[0].InFlight > 0 { // an entry is answered a moment before it is settled
+	for ctx.Err() == nil && b.agent.Stats().Jobs[0].Clients[0].InFlight > 0 { // an entry is answered just before it is settled
 		runtime.Gosched()
 	}
 	hot := uint64(0)
@@ -135,7 +135,8 @@ func TestNumbersOfAClient(t *testing.T) {
 	}
 }
 
-// The page tells how often the agent has woken the client: once for each sleep, at the completion that ends it.
+// The page shows how often the agent has woken the client: once for each sleep, at the completion
+// that ends it.
 func TestPageCountsWakes(t *testing.T) {
 	b := newBed(t)
 	c, ctx := b.dial(), within(t)
@@ -156,8 +157,8 @@ func TestPageCountsWakes(t *testing.T) {
 	}
 }
 
-// The socket has the mode that is configured, by default that for all; trying it leaves nothing
-// behind, and tells what Listen would.
+// The socket has the configured mode, by default that for all users; checking it leaves nothing
+// behind, and returns the error that Listen would.
 func TestSocketIsMade(t *testing.T) {
 	cluster, err := local.Open(t.Context(), local.Config{Dim: dim, Hot: hotKeys(), Optimizer: sgd})
 	if err != nil {
@@ -191,7 +192,7 @@ func TestSocketIsMade(t *testing.T) {
 	}
 }
 
-// The memory that a client may have is had, to the last byte.
+// A client can use its memory limit to the last byte.
 func TestMemoryLimitIsInclusive(t *testing.T) {
 	b := newBed(t, func(c *agent.Config) { c.Jobs[0].Limits.Memory = agentproto.LayoutOf(8, 4096).Total })
 	c := b.dial(func(h *agentproto.Hello) { h.Entries, h.BufferBytes = 8, 4096 })

@@ -19,11 +19,12 @@ import (
 	"github.com/libra-ina/libra/internal/agentproto"
 )
 
-// A step in which parties have pushed that are gone is dropped when the next ones reduce: rows of the dead would be in its
-// sums. Parties that have pushed nothing since the end of a step leave none.
+// A step with pushes of ended parties is dropped when the next ones reduce: otherwise its sums
+// would have rows of the ended ones. Parties that have pushed nothing since the end of a step leave
+// none.
 func TestTornStep(t *testing.T) {
 	var mu sync.Mutex
-	var calls []bool // whether the step was to be dropped
+	var calls []bool // whether the step had to be dropped
 	b := newBed(t, func(c *agent.Config) {
 		c.Jobs[0].Reduce = func(_ context.Context, _ uint64, a agent.Arrival) (agent.Sums, error) {
 			mu.Lock()
@@ -36,8 +37,9 @@ func TestTornStep(t *testing.T) {
 		}
 	})
 	ctx, due := within(t), uint64(0)
-	// life opens the sessions of two parties, which reduce some steps, push what they are told to, and go; the first may wait in a
-	// REDUCE until the second has gone. It returns what the first one's steps gave.
+	// life opens the sessions of two parties, which reduce some steps, push as they are told, and
+	// end; the first may wait in a REDUCE until the second has ended. It returns the results of the
+	// first one's steps.
 	life := func(steps int, push [2]bool, waits bool) (failures []error) {
 		var parties [2]*agentclient.Client
 		for i := range parties {
@@ -89,7 +91,7 @@ func TestTornStep(t *testing.T) {
 		return failures
 	}
 	for i, l := range []struct {
-		push  [2]bool // before they go
+		push  [2]bool // before they end
 		waits bool
 		torn  bool
 	}{
@@ -111,8 +113,8 @@ func TestTornStep(t *testing.T) {
 	}
 }
 
-// A refused push stays with its party over a BARRIER, and the REDUCE after it is dropped with its key; so it is if the step is torn
-// besides. A torn step stays torn if the host cannot meet the others.
+// A refused push stays with its party over a BARRIER, and the REDUCE after it is dropped with its
+// key, even if the step is also torn. A torn step stays torn if the host cannot meet the others.
 func TestRefusedAndTorn(t *testing.T) {
 	var fails atomic.Bool
 	b := newBed(t, func(c *agent.Config) {
@@ -142,7 +144,7 @@ func TestRefusedAndTorn(t *testing.T) {
 	}
 	tear := func(c *agentclient.Client) {
 		push(c, 2)
-		_ = c.Flush(ctx) // of what is refused, too
+		_ = c.Flush(ctx) // also of refused pushes
 		_ = c.Close()
 		b.idle(0)
 	}
@@ -169,7 +171,8 @@ func TestRefusedAndTorn(t *testing.T) {
 	}
 }
 
-// Of parties that go while the host meets the others in vain, one that has pushed is enough to tear the step.
+// If parties end while the host meets the others without success, one that has pushed is enough to
+// tear the step.
 func TestTornByOneOfTwo(t *testing.T) {
 	for _, pushed := range [][2]bool{{}, {true, false}, {false, true}} {
 		entered, end := make(chan struct{}), make(chan struct{})
@@ -219,8 +222,9 @@ func TestTornByOneOfTwo(t *testing.T) {
 	}
 }
 
-// What a party has pushed that goes while its host meets the others is of the step that ends, if that ends well; what it pushed
-// after its REDUCE tears the next one. A step that has failed is still due, and torn once a party that pushed in it has gone.
+// The pushes of a party that ends while its host meets the others belong to the step that ends, if
+// that succeeds; pushes after its REDUCE tear the next one. A failed step is still due, and torn
+// once a party that pushed in it has ended.
 func TestTornWhileTheHostMeetsTheOthers(t *testing.T) {
 	fails := errors.New("no server")
 	for name, l := range map[string]struct {

@@ -12,14 +12,14 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// TestConfigLimits completes configurations at both ends of each range, and one
-// step beyond; the error names what was asked for and what is possible.
+// TestConfigLimits completes configurations at both ends of each range, and one step beyond; the
+// error names the value and the range.
 func TestConfigLimits(t *testing.T) {
 	type config = aggregator.JobConfig
 	good := config{ID: 5, Slots: 100}
 	for name, c := range map[string]struct {
 		change func(*config)
-		refuse string // part of the error; empty: taken
+		refuse string // part of the error; empty: accepted
 	}{
 		"last job":          {func(c *config) { c.ID = aggregator.MaxJobs - 1 }, ""},
 		"job":               {func(c *config) { c.ID = aggregator.MaxJobs }, "job ids end at 255"},

@@ -16,7 +16,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// sendAs returns the answer to a payload of a sender, and whom it is for.
+// sendAs returns the answer to a payload of a sender, and its destination.
 func (r *rig) sendAs(sender int, payload []byte) (aggregator.Action, []byte) {
 	reply := make([]byte, aggregator.MaxReplyPayload)
 	h := conformance.Host(sender)
@@ -24,7 +24,7 @@ func (r *rig) sendAs(sender int, payload []byte) (aggregator.Action, []byte) {
 	return v.Action, reply[:n]
 }
 
-// TestRoutes gives, changes and takes back routes.
+// TestRoutes adds, changes and removes routes.
 func TestRoutes(t *testing.T) {
 	r := newRig(t, aggregator.JobConfig{ID: 1, Exp: -46, Slots: 1})
 	frame := seal(conformance.Host(0), conformance.Host(1), r.hot(1, 0, pair{0, 0, 1}))
@@ -56,7 +56,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// TestClosedModelHasNoJobs: frames that still come are refused.
+// TestClosedModelHasNoJobs checks that later frames are refused.
 func TestClosedModelHasNoJobs(t *testing.T) {
 	r := newRig(t, aggregator.JobConfig{ID: 1, Exp: -46, Slots: 1})
 	if err := r.Close(); err != nil {
@@ -65,7 +65,7 @@ func TestClosedModelHasNoJobs(t *testing.T) {
 	wantRefusal(t, r.send(r.hot(1, 0, pair{0, 0, 1})), wire.Refusal{Code: wire.CodeUnknownJob})
 }
 
-// TestFirstIDBeyondTheJobs: it is no job's, neither in a frame nor in a call.
+// TestFirstIDBeyondTheJobs checks that it is no job's, neither in a frame nor in a call.
 func TestFirstIDBeyondTheJobs(t *testing.T) {
 	r := newRig(t, aggregator.JobConfig{ID: 1, Exp: -46, Slots: 1})
 	p := r.hot(1, 0, pair{0, 0, 1})
@@ -76,7 +76,7 @@ func TestFirstIDBeyondTheJobs(t *testing.T) {
 	}
 }
 
-// TestErrorsNameJobAndSender: in this order, and the epochs in theirs.
+// TestErrorsNameJobAndSender checks them in this order, and the epochs in theirs.
 func TestErrorsNameJobAndSender(t *testing.T) {
 	r := newRig(t, aggregator.JobConfig{ID: 5, Epoch: 2, Exp: -46, Slots: 1})
 	_, noSender := r.SenderCounters(5, 77)
@@ -98,8 +98,8 @@ func newModelAt(a netip.Addr) error {
 	return err
 }
 
-// TestPortOfSenders: a sender without a port has the model's, and an IPv4 address in
-// an IPv6 one is the IPv4 address.
+// TestPortOfSenders checks that a sender without a port has the model's, and that an IPv4 address
+// in an IPv6 one is the IPv4 address.
 func TestPortOfSenders(t *testing.T) {
 	m, err := aggregator.NewModel(aggregator.Config{Port: 7000})
 	if err != nil {
@@ -128,7 +128,7 @@ func TestPortOfSenders(t *testing.T) {
 	}
 }
 
-// TestCountsFramesAndPairs counts them for the bank, the job and each sender.
+// TestCountsFramesAndPairs checks the counters of the bank, the job and each sender.
 func TestCountsFramesAndPairs(t *testing.T) {
 	r := newRig(t, aggregator.JobConfig{ID: 1, Exp: -46, Slots: 10, Layouts: aggregator.Dense})
 	harvest := func(frames, pairs uint64) {
@@ -190,7 +190,7 @@ func TestLargestReply(t *testing.T) {
 	}
 }
 
-// TestReplyHidesTheBuffer: nothing of what the buffer held goes out.
+// TestReplyHidesTheBuffer checks that no earlier contents of the buffer are sent.
 func TestReplyHidesTheBuffer(t *testing.T) {
 	r, p := fetchAdd(t)
 	wire.StripeAt(p, 0).SetMask(1)
@@ -206,7 +206,7 @@ func TestReplyHidesTheBuffer(t *testing.T) {
 	}
 }
 
-// TestFramesTakeNoMemory: a full frame, new or again, makes no garbage.
+// TestFramesTakeNoMemory checks that a full frame, new or repeated, does not allocate.
 func TestFramesTakeNoMemory(t *testing.T) {
 	r, p := fetchAdd(t)
 	reply := make([]byte, aggregator.MaxReplyPayload)
@@ -223,8 +223,8 @@ func TestFramesTakeNoMemory(t *testing.T) {
 	}
 }
 
-// TestIgnoresIPv6 holds an IPv4 address against a frame that has it where an IPv4
-// header has its destination.
+// TestIgnoresIPv6 sends an IPv6 frame that has the model's IPv4 address at the destination's place
+// in an IPv4 header.
 func TestIgnoresIPv6(t *testing.T) {
 	r := newRig(t, aggregator.JobConfig{ID: 1, Exp: -46, Slots: 1})
 	src, dst := conformance.Host(0), conformance.Aggregator
@@ -250,8 +250,8 @@ func TestGroupsCoverTheSlots(t *testing.T) {
 	}
 }
 
-// TestShapeOfGroups takes the last group, of one full stripe, and nothing else that
-// begins there or behind it.
+// TestShapeOfGroups accepts the last group, of one full stripe, and nothing else that begins there
+// or after it.
 func TestShapeOfGroups(t *testing.T) {
 	r := newRig(t, aggregator.JobConfig{ID: 1, Mode: aggregator.Sync, Exp: -46, Workers: conformance.Senders, Slots: 66, MaxStripes: 2})
 	seq := uint32(0)
@@ -265,16 +265,16 @@ func TestShapeOfGroups(t *testing.T) {
 	wantRefusal(t, r.send(frame(0, 22)), wire.Refusal{Code: wire.CodeLength, Value: 2})
 	wantRefusal(t, r.send(frame(2, 22)), wire.Refusal{Code: wire.CodeSlotRange, Value: 66})
 	headless := frame(2, 22)
-	wire.StripeAt(headless, 0).SetMask(1<<wire.Lanes - 2) // the slot of lane 0 means nothing
+	wire.StripeAt(headless, 0).SetMask(1<<wire.Lanes - 2) // the slot of lane 0 is ignored
 	wantRefusal(t, r.send(headless), wire.Refusal{Code: wire.CodeLayout})
 	wantAck(t, r.send(frame(1, 22)), seq)
 	wantAck(t, r.send(frame(0, 44)), seq)
 
 	r = newRig(t, aggregator.JobConfig{ID: 1, Mode: aggregator.Sync, Exp: -46, Workers: conformance.Senders, Slots: 44, MaxStripes: 2})
-	wantRefusal(t, r.send(frame(1, 22)), wire.Refusal{Code: wire.CodeSlotRange, Value: 44}) // the first slot that there is not
+	wantRefusal(t, r.send(frame(1, 22)), wire.Refusal{Code: wire.CodeSlotRange, Value: 44}) // the first slot that does not exist
 }
 
-// TestIterationsOfScales: reports are for the present iteration or the one before.
+// TestIterationsOfScales checks that reports are for the current iteration or the previous one.
 func TestIterationsOfScales(t *testing.T) {
 	r := newRig(t, aggregator.JobConfig{ID: 1, Arithmetic: aggregator.Fixed, Exp: -20, Workers: conformance.Senders, Slots: 1})
 	report := func(sender int, iteration uint32, exponent uint8) (aggregator.Action, []byte) {

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// State is a copy of all that frames can change in a model, but for counters.
+// State is a copy of everything that frames can change in a model, except counters.
 type State struct {
 	banks   [][]int64
 	frames  []uint64

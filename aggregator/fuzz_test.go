@@ -9,9 +9,8 @@ import (
 	"github.com/libra-ina/libra/internal/conformance"
 )
 
-// FuzzProcess checks that no frame makes the model panic, that only a frame that is
-// acknowledged, or would be, changes state, and that whatever it answers is a valid
-// frame.
+// FuzzProcess checks that no frame makes the model panic, that only a frame that is acknowledged,
+// or would be, changes state, and that every answer is a valid frame.
 func FuzzProcess(f *testing.F) {
 	g := conformance.NewGenerator(4)
 	for range 300 {

@@ -28,8 +28,8 @@ func newWorld(t *testing.T) *aggregator.Model {
 	return m
 }
 
-// A comparison with the model is worth what the generator's frames reach: every
-// verdict, and every counter in every job that has a use for it.
+// A comparison with the model is only as good as the cases that the generator's frames reach: every
+// verdict, and every applicable counter in every job.
 func TestGeneratorReachesEverything(t *testing.T) {
 	m := newWorld(t)
 	g := conformance.NewGenerator(1)
@@ -106,7 +106,7 @@ func TestGeneratorReachesEverything(t *testing.T) {
 	}
 }
 
-// Two models are equal, with harvests, new epochs and senders that come and go.
+// Two models are equal, with harvests, new epochs, and senders that are admitted and removed.
 func TestRunComparesModels(t *testing.T) {
 	p := &conformance.Pair{Device: conformance.ModelDevice(newWorld(t)), Model: newWorld(t)}
 	if _, err := p.Run(2, 20_000); err != nil {
@@ -114,7 +114,7 @@ func TestRunComparesModels(t *testing.T) {
 	}
 }
 
-// forgetful is a device that loses a sender's frames at a time when no test looks.
+// forgetful is a device that forgets a sender's frames at a time when no test checks.
 type forgetful struct {
 	conformance.Device
 	frames int

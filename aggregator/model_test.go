@@ -15,7 +15,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// rig is a model with one job, fed with payloads of its first sender.
+// rig is a model with one job, which gets payloads of its first sender.
 type rig struct {
 	*aggregator.Model
 	job aggregator.JobConfig
@@ -201,7 +201,7 @@ func TestRefusedFrameMayBeCorrected(t *testing.T) {
 	}
 }
 
-// Each step mends the fault that the step before was refused for.
+// Each step fixes the fault for which the previous one was refused.
 func TestOrderOfChecks(t *testing.T) {
 	job := aggregator.JobConfig{ID: 1, Epoch: 5, Exp: -46, Slots: 3, MaxStripes: 2, Layouts: aggregator.Dense}
 	r := newRig(t, job)
@@ -232,7 +232,7 @@ func TestOrderOfChecks(t *testing.T) {
 		wantRefusal(t, r.send(p), step.want)
 		step.mend()
 	}
-	// A duplicate is acknowledged whatever its pairs are.
+	// A duplicate is acknowledged, whatever its pairs are.
 	s.SetSlot(2, 3)
 	s.SetValue(2, float32(math.Inf(1)))
 	s.SetValue(3, math.MaxFloat32)
