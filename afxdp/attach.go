@@ -134,7 +134,7 @@ func (c *AttachConfig) checkMatches() error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		if m.op == matchAll && i < len(c.Others) {
-			return fmt.Errorf("%w: %s takes every packet, and leaves none to what follows", ErrConfig, name)
+			return fmt.Errorf("%w: %s matches every packet, and leaves none for the program after it", ErrConfig, name)
 		}
 	}
 	return nil

@@ -66,7 +66,7 @@ func (s *Socket) join(id queueID) (first bool, err error) {
 	}
 	for _, m := range q.members {
 		if m != s && m.mates == q && sameMap(m.cfg.XSKMap, s.cfg.XSKMap) {
-			return false, fmt.Errorf("%w: another socket has queue %d in Config.XSKMap: pass a map of the socket's own, as Attachment.OtherXSKMap, or none if it only sends", ErrConfig, id.queue)
+			return false, fmt.Errorf("%w: another socket has queue %d in Config.XSKMap: pass a separate map, such as Attachment.OtherXSKMap, or none if it only sends", ErrConfig, id.queue)
 		}
 	}
 	if s.former != nil && s.former != q {

@@ -67,7 +67,7 @@ func Tune(ctx context.Context, ifname string, cfg Tuning) (_ *Tuned, err error) 
 	case cfg.DeferIRQs < 0:
 		return nil, fmt.Errorf("%w: Tuning.DeferIRQs %d is negative; 0 leaves it as it is", ErrConfig, cfg.DeferIRQs)
 	case cfg.DeferIRQs > math.MaxInt32:
-		return nil, fmt.Errorf("%w: Tuning.DeferIRQs %d is more than the kernel takes; the largest value is %d", ErrConfig, cfg.DeferIRQs, math.MaxInt32)
+		return nil, fmt.Errorf("%w: Tuning.DeferIRQs %d is more than the kernel accepts; the largest value is %d", ErrConfig, cfg.DeferIRQs, math.MaxInt32)
 	case cfg.FlushTimeout < 0:
 		return nil, fmt.Errorf("%w: Tuning.FlushTimeout %v is negative; 0 leaves it as it is", ErrConfig, cfg.FlushTimeout)
 	}

@@ -120,7 +120,7 @@ func TestTuneThatFails(t *testing.T) {
 		"too many queues": {Tuning{Queues: 5}, ErrNoQueue, "a has at most 4 queues", nil},
 		"far too many":    {Tuning{Queues: 1<<32 + 1}, ErrNoQueue, "a has at most 4 queues", nil},
 		"negative":        {Tuning{DeferIRQs: -1}, ErrConfig, "Tuning.DeferIRQs -1 is negative", nil},
-		"too patient":     {Tuning{Queues: 2, DeferIRQs: 1 << 31}, ErrConfig, "Tuning.DeferIRQs 2147483648 is more than the kernel takes; the largest value is 2147483647", nil},
+		"too patient":     {Tuning{Queues: 2, DeferIRQs: 1 << 31}, ErrConfig, "Tuning.DeferIRQs 2147483648 is more than the kernel accepts; the largest value is 2147483647", nil},
 		"negative spread": {Tuning{Spread: -1}, ErrConfig, "Tuning.Spread -1 is negative", nil},
 		"spread too far":  {Tuning{Queues: 2, Spread: 3}, ErrNoQueue, "a has 2 receive queues in use", nil},
 		"no table":        {Tuning{Queues: 3, Spread: 2}, errors.ErrUnsupported, "Tuning.Spread on a needs a card that spreads", nil},

@@ -102,7 +102,7 @@ func (a *Agent) listen() (err error) {
 	}()
 	if info, err := os.Lstat(path); err == nil {
 		if info.Mode().Type() != fs.ModeSocket {
-			return fmt.Errorf("socket %s: a file that is no socket is there: remove it, or configure another socket", path)
+			return fmt.Errorf("socket %s: there is a file that is not a socket: remove it, or configure another socket", path)
 		}
 		if err := os.Remove(path); err != nil {
 			return fmt.Errorf("socket %s, left behind: %w", path, err)

@@ -139,7 +139,7 @@ func exchange(ctx context.Context, socket string, into any, ask func(net.Conn) e
 		err = context.Cause(ctx)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("agent at %s takes connections but does not answer: %w: is it stopped, or is another program there?", socket, err)
+		return fmt.Errorf("agent at %s accepts connections but does not answer: %w: is it stopped, or is another program there?", socket, err)
 	}
 	if err == nil {
 		err = json.Unmarshal(text, into)

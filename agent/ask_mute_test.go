@@ -27,7 +27,7 @@ func TestAskOfAMuteAgent(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err = agent.Ask(ctx, socket)
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "agent at "+socket+" takes connections but does not answer") || !strings.Contains(err.Error(), "is it stopped") {
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "agent at "+socket+" accepts connections but does not answer") || !strings.Contains(err.Error(), "is it stopped") {
 		t.Errorf("%v", err)
 	}
 }

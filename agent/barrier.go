@@ -44,9 +44,9 @@ func (b *barrier) join(s *session) (due uint64, err error) {
 	}
 	switch n := len(b.members); {
 	case b.meeting && n == 0:
-		return 0, fmt.Errorf("%w: those before are gone, but this host still waits for the other hosts at the end of step %d", agentproto.Parties, b.due)
+		return 0, fmt.Errorf("%w: the previous parties have ended, but this host still waits for the other hosts at the end of step %d", agentproto.Parties, b.due)
 	case b.gone:
-		return 0, fmt.Errorf("%w: one of %d is gone, %d are still there", agentproto.Parties, b.parties, n)
+		return 0, fmt.Errorf("%w: one of %d has ended, %d remain", agentproto.Parties, b.parties, n)
 	case n > 0 && s.parties != b.parties:
 		return 0, fmt.Errorf("%w: it gave %d, the others gave %d", agentproto.Parties, s.parties, b.parties)
 	case uint32(n) == b.parties && n > 0:

@@ -136,7 +136,7 @@ func TestBarriersFail(t *testing.T) {
 	if err := both[0].Barrier(within(t), 1); !errors.Is(err, agentproto.PartyGone) {
 		t.Errorf("the next barrier: %v", err)
 	}
-	refuse(2, "one of 2 is gone, 1 are still there")
+	refuse(2, "one of 2 has ended, 1 remain")
 	if err := both[0].Conn().Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -112,7 +112,7 @@ func (a *Agent) admit(conn *net.UnixConn, who *unix.Ucred) error {
 	_ = conn.SetReadDeadline(time.Time{})
 	if n == agentproto.AskLen || n == agentproto.LearnLen {
 		if who.Uid != 0 && int(who.Uid) != os.Geteuid() {
-			return fmt.Errorf("%w: user %s: the agent tells its statistics and what clients push to root and to its own user", agentproto.NotAllowed, userName(who.Uid))
+			return fmt.Errorf("%w: user %s: only root and the agent's own user may read its statistics and what clients push", agentproto.NotAllowed, userName(who.Uid))
 		}
 		if n == agentproto.LearnLen {
 			return a.learn(conn, who.Uid, b[:n])

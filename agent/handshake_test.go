@@ -122,7 +122,7 @@ func TestSocketInTheWay(t *testing.T) {
 	if err := os.WriteFile(cfg.Socket, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := agent.Listen(cfg); err == nil || !strings.Contains(err.Error(), "no socket is there") {
+	if _, err := agent.Listen(cfg); err == nil || !strings.Contains(err.Error(), "a file that is not a socket") {
 		t.Errorf("a file: %v", err)
 	}
 	if text, err := os.ReadFile(cfg.Socket); string(text) != "mine" {
@@ -152,8 +152,8 @@ func TestSocketErrors(t *testing.T) {
 		file + "/sock":   "not a directory",
 		long:             fmt.Sprintf("its path has %d bytes, 107 are possible: configure a shorter one: listen unixpacket %s: bind: invalid argument", len(long), long),
 		dir + "/no/sock": "its directory does not exist: make it, or configure another socket",
-		file:             "a file that is no socket is there: remove it, or configure another socket",
-		dir:              "a file that is no socket is there: remove it, or configure another socket",
+		file:             "there is a file that is not a socket: remove it, or configure another socket",
+		dir:              "there is a file that is not a socket: remove it, or configure another socket",
 	} {
 		err := agent.TrySocket(path)
 		if err == nil || !strings.HasPrefix(err.Error(), "agent: socket "+path+": ") || !strings.HasSuffix(err.Error(), want) {

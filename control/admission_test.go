@@ -120,7 +120,7 @@ func TestAdmissionEnds(t *testing.T) {
 		again := joinRequest()
 		again.Token = a.Token
 		_, _, err = joinAs(t.Context(), l.client, again)
-		wants(t, "too late", err, codes.PermissionDenied, "sender 1", "over", "3s")
+		wants(t, "too late", err, codes.PermissionDenied, "sender 1", "ended", "3s")
 	})
 }
 
@@ -191,7 +191,7 @@ func TestRestartedSender(t *testing.T) {
 		resumed := joinRequest()
 		resumed.Token = a.Token
 		_, _, err = joinAs(t.Context(), l.client, resumed)
-		wants(t, "the former self, if it was only asleep", err, codes.PermissionDenied, "started anew")
+		wants(t, "the former self, if it was only asleep", err, codes.PermissionDenied, "restarted")
 	})
 }
 
@@ -259,7 +259,7 @@ func TestStay(t *testing.T) {
 			j.roster.mu.Lock()
 			j.roster.drop(j.roster.members[1], vanished)
 			j.roster.mu.Unlock()
-		}, "its admission is over", false},
+		}, "its admission has ended", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

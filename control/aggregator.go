@@ -214,7 +214,7 @@ func (a *Aggregator) RemoveJob(ctx context.Context, req *pb.RemoveJobRequest) (*
 		return nil, err
 	}
 	if req.Instance != 0 && req.Instance != j.instance {
-		return nil, status.Errorf(codes.NotFound, "job %d is another instance by now: %d, not %d", req.Job, j.instance, req.Instance)
+		return nil, status.Errorf(codes.NotFound, "job %d now has another instance: %d, not %d", req.Job, j.instance, req.Instance)
 	}
 	if err := a.remove(j, "its owner or an operator asked for it"); err != nil {
 		return nil, err

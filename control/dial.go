@@ -194,7 +194,7 @@ func CallError(role, call string, err error) error {
 		case s.Code() == codes.Canceled:
 			return fmt.Errorf("%s: %s: %w", role, call, context.Canceled)
 		case s.Code() == codes.Unimplemented && strings.HasPrefix(s.Message(), "unknown service"):
-			return fmt.Errorf("%s: %s: what answers there is another service: is the address right?", role, call)
+			return fmt.Errorf("%s: %s: another service answers there: is the address right?", role, call)
 		}
 		if reason, broken := brokenBy(s.Message()); broken {
 			return fmt.Errorf("%s: %s: the connection broke (%s): is the %s running, and can this host reach it?", role, call, reason, role)

@@ -41,7 +41,7 @@ func TestOperatorRemovesTheInstanceThatIsNamed(t *testing.T) {
 			_, err := operator.RemoveJob(t.Context(), &pb.RemoveJobRequest{Job: 5, Instance: instance})
 			return err
 		}
-		wants(t, "another instance", remove(job.Instance+2), codes.NotFound, "another instance by now")
+		wants(t, "another instance", remove(job.Instance+2), codes.NotFound, "now has another instance")
 		if err := remove(job.Instance); err != nil {
 			t.Error(err)
 		}

@@ -52,7 +52,7 @@ func groups(slots []int64) []byte {
 // take adds the groups of a message to the harvest.
 func (h *Harvest) take(chunk *pb.HarvestChunk) error {
 	if len(chunk.ProtoReflect().GetUnknown()) > 0 {
-		return errors.New("the aggregator sends sums in another way than this version of libra reads them: run the same version on all hosts")
+		return errors.New("the aggregator sends sums in a format that this version of libra does not read: run the same version on all hosts")
 	}
 	groups, n := chunk.Sums, len(h.Sums)
 	// The number of words is an upper bound on the number of sums.
@@ -66,10 +66,10 @@ func (h *Harvest) take(chunk *pb.HarvestChunk) error {
 		sums := groups[wordLen:]
 		count := bits.OnesCount64(mask)
 		if len(sums) < wordLen*count {
-			return fmt.Errorf("of the %d sums from rank %d on there are %d bytes", count, rank, len(sums))
+			return fmt.Errorf("%d sums from rank %d on have %d bytes", count, rank, len(sums))
 		}
 		if last := rank + uint64(bits.Len64(mask)); mask != 0 && last > aggregator.MaxSlots {
-			return fmt.Errorf("a sum of rank %d, there are at most %d slots", last-1, aggregator.MaxSlots)
+			return fmt.Errorf("a sum of rank %d, but there are at most %d slots", last-1, aggregator.MaxSlots)
 		}
 		ranks, out := h.Ranks[n:n+count], h.Sums[n:n+count]
 		for i := range ranks {

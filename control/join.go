@@ -198,7 +198,7 @@ func (c *JoinConfig) check() error {
 		case a.addr.Port() == 0:
 			return fmt.Errorf("control: JoinConfig.%s %v has no port", a.field, a.addr)
 		case ip.IsUnspecified() || ip.IsMulticast():
-			return fmt.Errorf("control: JoinConfig.%s %v is no address of one host", a.field, a.addr)
+			return fmt.Errorf("control: JoinConfig.%s %v is not the address of one host", a.field, a.addr)
 		}
 	}
 	if len(c.HotSet) == 0 {

@@ -86,16 +86,16 @@ func TestJoinNamesMissingFields(t *testing.T) {
 		Server: netip.MustParseAddrPort("127.0.0.1:1"), Aggregator: netip.MustParseAddrPort("127.0.0.1:1"),
 	}
 	for want, change := range map[string]func(*JoinConfig){
-		"JoinConfig.Server is missing":                              func(c *JoinConfig) { c.Server = netip.AddrPort{} },
-		"JoinConfig.Server 127.0.0.1:0 has no port":                 func(c *JoinConfig) { c.Server = netip.MustParseAddrPort("127.0.0.1:0") },
-		"JoinConfig.Aggregator is missing":                          func(c *JoinConfig) { c.Aggregator = netip.AddrPort{} },
-		"JoinConfig.From is missing":                                func(c *JoinConfig) { c.From = netip.AddrPort{} },
-		"JoinConfig.From 127.0.0.1:0 has no port":                   func(c *JoinConfig) { c.From = netip.MustParseAddrPort("127.0.0.1:0") },
-		"JoinConfig.From 0.0.0.0:19522 is no address of one host":   func(c *JoinConfig) { c.From = netip.MustParseAddrPort("0.0.0.0:19522") },
-		"JoinConfig.From 224.0.0.1:19522 is no address of one host": func(c *JoinConfig) { c.From = netip.MustParseAddrPort("224.0.0.1:19522") },
-		"JoinConfig.From [::ffff:0.0.0.0]:19522 is no address of":   func(c *JoinConfig) { c.From = netip.MustParseAddrPort("[::ffff:0.0.0.0]:19522") },
-		"JoinConfig.HotSet is missing":                              func(c *JoinConfig) { c.HotSet = nil },
-		"JoinConfig.Limit -1s is negative":                          func(c *JoinConfig) { c.Limit = -time.Second },
+		"JoinConfig.Server is missing":                                   func(c *JoinConfig) { c.Server = netip.AddrPort{} },
+		"JoinConfig.Server 127.0.0.1:0 has no port":                      func(c *JoinConfig) { c.Server = netip.MustParseAddrPort("127.0.0.1:0") },
+		"JoinConfig.Aggregator is missing":                               func(c *JoinConfig) { c.Aggregator = netip.AddrPort{} },
+		"JoinConfig.From is missing":                                     func(c *JoinConfig) { c.From = netip.AddrPort{} },
+		"JoinConfig.From 127.0.0.1:0 has no port":                        func(c *JoinConfig) { c.From = netip.MustParseAddrPort("127.0.0.1:0") },
+		"JoinConfig.From 0.0.0.0:19522 is not the address of one host":   func(c *JoinConfig) { c.From = netip.MustParseAddrPort("0.0.0.0:19522") },
+		"JoinConfig.From 224.0.0.1:19522 is not the address of one host": func(c *JoinConfig) { c.From = netip.MustParseAddrPort("224.0.0.1:19522") },
+		"JoinConfig.From [::ffff:0.0.0.0]:19522 is not the address of":   func(c *JoinConfig) { c.From = netip.MustParseAddrPort("[::ffff:0.0.0.0]:19522") },
+		"JoinConfig.HotSet is missing":                                   func(c *JoinConfig) { c.HotSet = nil },
+		"JoinConfig.Limit -1s is negative":                               func(c *JoinConfig) { c.Limit = -time.Second },
 	} {
 		cfg := good
 		change(&cfg)
@@ -118,7 +118,7 @@ func TestJoinAtTheWrongService(t *testing.T) {
 	} {
 		cfg := s.join
 		change(&cfg)
-		want += ": join: what answers there is another service: is the address right?"
+		want += ": join: another service answers there: is the address right?"
 		if m, err := Join(t.Context(), cfg); m != nil || err == nil || err.Error() != want {
 			t.Errorf("%v, %v; want %q", m, err, want)
 		}

@@ -233,7 +233,7 @@ func TestJobsHaveOwners(t *testing.T) {
 			wants(t, "a stranger's removal", err, codes.PermissionDenied)
 		}
 		_, err := l.client.RemoveJob(t.Context(), &pb.RemoveJobRequest{Job: 5, Key: job.Key, Instance: job.Instance + 2})
-		wants(t, "removal of another instance", err, codes.NotFound, fmt.Sprintf("job 5 is another instance by now: %d, not %d", job.Instance, job.Instance+2))
+		wants(t, "removal of another instance", err, codes.NotFound, fmt.Sprintf("job 5 now has another instance: %d, not %d", job.Instance, job.Instance+2))
 		got := newSums()
 		h, stop := harvester(t, job, got.apply)
 		if err := h.Now(t.Context()); err != nil || got.rank(3) != units(t, 0.5) {

@@ -27,8 +27,8 @@ func TestLossInASyncJob(t *testing.T) {
 		"restarts": {func(t *testing.T, s *parameterServer, w *worker) {
 			w.host.vanish()
 			synctest.Wait()
-			wants(t, "the new self", s.worker(t, 1).join(t), codes.FailedPrecondition, "worker 1 cannot join any more", "started anew")
-		}, "worker 1 left before it had finished: it was started anew"},
+			wants(t, "the new self", s.worker(t, 1).join(t), codes.FailedPrecondition, "worker 1 cannot join any more", "restarted")
+		}, "worker 1 left before it had finished: it was restarted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

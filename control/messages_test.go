@@ -280,7 +280,7 @@ func TestCallErrors(t *testing.T) {
 		"aggregator ended join":              io.EOF,
 		"aggregator: join: context canceled": status.Error(codes.Canceled, "whatever"),
 		"aggregator: join: no job 5":         status.Error(codes.NotFound, "no job 5"),
-		"aggregator: join: what answers there is another service: is the address right?": status.Error(codes.Unimplemented, "unknown service libra.Aggregator"),
+		"aggregator: join: another service answers there: is the address right?": status.Error(codes.Unimplemented, "unknown service libra.Aggregator"),
 		// An older aggregator, and one that answers in similar words.
 		"aggregator: join: unknown method Join":     status.Error(codes.Unimplemented, "unknown method Join"),
 		"aggregator: join: unknown service class 5": status.Error(codes.InvalidArgument, "unknown service class 5"),

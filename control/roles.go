@@ -109,7 +109,7 @@ func (c caller) need(role string, want ...uint32) error {
 	if !c.secured || c.is(role, want...) {
 		return nil
 	}
-	return status.Errorf(codes.PermissionDenied, "this call needs a certificate for %s; the certificate shown is for %v (its URI names)", uri(role, want), c.names)
+	return status.Errorf(codes.PermissionDenied, "this call needs a certificate for %s; the certificate is for %v (its URI names)", uri(role, want), c.names)
 }
 
 // uri returns the URI of a role in a certificate.

@@ -64,14 +64,14 @@ func (r *roster) enter(s aggregator.SenderConfig, token []byte) (*member, *conne
 	m := r.members[s.ID]
 	if len(token) > 0 {
 		if m == nil || !m.token.is(token) {
-			return nil, nil, status.Errorf(codes.PermissionDenied, "sender %d: its admission is over: it was not connected for %v, or was started anew", s.ID, r.grace)
+			return nil, nil, status.Errorf(codes.PermissionDenied, "sender %d: its admission has ended: it was not connected for %v, or was restarted", s.ID, r.grace)
 		}
 		return m, m.connect(errReplaced), nil
 	}
 	switch {
 	case m == nil:
 	case m.connected():
-		return nil, nil, status.Errorf(codes.AlreadyExists, "worker %d is in the job already, from %v: start each worker once, with an id of its own", s.ID, m.IP)
+		return nil, nil, status.Errorf(codes.AlreadyExists, "worker %d is already in the job, from %v: start each worker once, with its own id", s.ID, m.IP)
 	case m.IP != s.IP:
 		return nil, nil, status.Errorf(codes.AlreadyExists, "worker %d was in the job just now, from %v, and may come back until %v from now", s.ID, m.IP, time.Until(m.until).Round(time.Millisecond))
 	default:
@@ -108,7 +108,7 @@ func (r *roster) member(sender uint32, token []byte) (*member, error) {
 func (r *roster) find(id uint16, token []byte) (*member, error) {
 	m := r.members[id]
 	if m == nil || !m.token.is(token) {
-		return nil, status.Errorf(codes.PermissionDenied, "sender %d has not joined with this token, or its admission is over: it was not connected for %v, or was started anew", id, r.grace)
+		return nil, status.Errorf(codes.PermissionDenied, "sender %d has not joined with this token, or its admission has ended: it was not connected for %v, or was restarted", id, r.grace)
 	}
 	return m, nil
 }

@@ -314,7 +314,7 @@ func (s *ParameterServer) withdraw(m *member, how ending) {
 	case vanished:
 		lost = fmt.Errorf("%w: it was not connected for %v", lost, s.cfg.Grace)
 	case restarted:
-		lost = fmt.Errorf("%w: it was started anew", lost)
+		lost = fmt.Errorf("%w: it was restarted", lost)
 	}
 	s.cfg.Log.Warn("lost a worker", "worker", m.ID, "reason", lost)
 	if s.cfg.Lost != nil {
@@ -376,7 +376,7 @@ func (s *ParameterServer) Barrier(ctx context.Context, req *pb.BarrierRequest) (
 
 // noSteps is the answer to a worker that takes a step with others in a job without steps.
 func (s *ParameterServer) noSteps() error {
-	return status.Errorf(codes.FailedPrecondition, "job %d does not take steps together, so that there is no sum of one: set job.sync", s.cfg.Job)
+	return status.Errorf(codes.FailedPrecondition, "job %d does not take steps together, so its steps have no sums: set job.sync", s.cfg.Job)
 }
 
 // uncommitted is the answer to a call of a worker whose gradients could not be applied. If the call
@@ -430,7 +430,7 @@ func (s *ParameterServer) Leave(ctx context.Context, req *pb.LeaveRequest) (*pb.
 // Stats implements the service.
 func (s *ParameterServer) Stats(ctx context.Context, _ *pb.StatsRequest) (*pb.ServerStats, error) {
 	if !callerOf(ctx).sees(uint32(s.cfg.Job)) {
-		return nil, status.Errorf(codes.PermissionDenied, "the certificate shown is for another job than %d", s.cfg.Job)
+		return nil, status.Errorf(codes.PermissionDenied, "the certificate is for another job, not %d", s.cfg.Job)
 	}
 	if s.cfg.Stats == nil {
 		return &pb.ServerStats{}, nil

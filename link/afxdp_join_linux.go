@@ -22,7 +22,7 @@ func (l *afxdpLink) Join(job uint16) error {
 		return nil
 	}
 	if l.joined.IsValid() {
-		return fmt.Errorf("%w: a link takes part in one job, it has joined %v already", ErrConfig, l.joined)
+		return fmt.Errorf("%w: a link takes part in one job, and has already joined %v", ErrConfig, l.joined)
 	}
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

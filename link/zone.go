@@ -23,7 +23,7 @@ func checkZone(a netip.Addr) (index uint32, err error) {
 			return 0, fmt.Errorf("%w: address %v: %w", ErrConfig, a, err)
 		}
 	case a.IsLinkLocalUnicast() && a.Is6():
-		return 0, fmt.Errorf("%w: the link-local address %v does not say of which interface it is: write it as %v%%eth0, with the interface's name", ErrConfig, a, a)
+		return 0, fmt.Errorf("%w: the link-local address %v has no interface: write it as %v%%eth0, with the interface's name", ErrConfig, a, a)
 	}
 	return index, nil
 }

@@ -346,7 +346,7 @@ func TestDaemonLosesItsSwitch(t *testing.T) {
 			b.stop()
 			b.sw.Restart()
 			serveP4(b.T, b.config, b.sw)
-		}, p4.ErrStateLost, "start Libra_s anew"},
+		}, p4.ErrStateLost, "restart Libra_s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := startP4(t)

@@ -71,12 +71,12 @@ func (c *client) unchanged(p *Program) error {
 	case err != nil:
 		return err
 	case !loaded:
-		return fmt.Errorf("p4: %w at %s: it has started anew; start Libra_s anew, and the jobs' servers with it", ErrStateLost, c.target)
+		return fmt.Errorf("p4: %w at %s: it has restarted; restart Libra_s and the jobs' servers", ErrStateLost, c.target)
 	case cookie&^loadMask == p.cookie && cookie != c.loaded.Load():
-		return fmt.Errorf("p4: %w at %s: another Libra_s has loaded the program since the connection broke: stop that one, and start this one anew, and the jobs' servers with it",
+		return fmt.Errorf("p4: %w at %s: another Libra_s has loaded the program since the connection broke: stop that one, and restart this one and the jobs' servers",
 			ErrStateLost, c.target)
 	case cookie&^loadMask != p.cookie:
-		return fmt.Errorf("p4: %w (cookie %#x) at %s since the connection broke: stop the other controller, and start Libra_s anew",
+		return fmt.Errorf("p4: %w (cookie %#x) at %s since the connection broke: stop the other controller, and restart Libra_s",
 			ErrOtherProgram, cookie, c.target)
 	}
 	return nil

@@ -34,17 +34,17 @@ func TestNumbersInRefusals(t *testing.T) {
 	_, layout := NewWorker(ctx, WorkerConfig{Link: l, Dim: 1, Layout: 99, Server: wire.Endpoint{IP: network.addr("10.0.0.2"), Port: 1}})
 	tooMany := fmt.Sprintf("reduce of %%d gradients into %%d sums, the hot set has %d slots", testSlots)
 	for want, c := range map[string]struct{ is, err error }{
-		"Reduce needs sync, the mode is combine":                                    {ErrMode, combine.Reduce(ctx, nil, nil)},
-		fmt.Sprintf(tooMany, 2, testSlots):                                          {nil, rounds.Reduce(ctx, pair, slots)},
-		fmt.Sprintf(tooMany, testSlots, 2):                                          {nil, rounds.Reduce(ctx, slots, pair)},
-		"3 sums for 2 gradients":                                                    {nil, combine.PushSum(ctx, []uint64{1}, pair, make([]float32, 3))},
-		fmt.Sprintf("pull of 1 keys of dimension %d into 2 floats", testDim):        {nil, combine.Pull(ctx, []uint64{1}, pair)},
-		fmt.Sprintf("a row of 100000 floats does not fit a payload of %d", room):    {ErrConfig, wideRow},
-		fmt.Sprintf("a row of 0 floats does not fit a payload of %d", room):         {ErrConfig, noRow},
-		fmt.Sprintf("a row of 100000 gradients does not fit a payload of %d", room): {ErrConfig, wideModel},
-		ErrConfig.Error() + ": packer: ":                                            {ErrConfig, layout},
-		fmt.Sprintf("sender 3 of job %d is admitted already", testJob):              {ErrConfig, again},
-		"sender 3: 10.0.0.2:0 is no address and port that frames can come from":     {ErrConfig, admit("10.0.0.2:0")},
+		"Reduce needs sync, the mode is combine":                                            {ErrMode, combine.Reduce(ctx, nil, nil)},
+		fmt.Sprintf(tooMany, 2, testSlots):                                                  {nil, rounds.Reduce(ctx, pair, slots)},
+		fmt.Sprintf(tooMany, testSlots, 2):                                                  {nil, rounds.Reduce(ctx, slots, pair)},
+		"3 sums for 2 gradients":                                                            {nil, combine.PushSum(ctx, []uint64{1}, pair, make([]float32, 3))},
+		fmt.Sprintf("pull of 1 keys of dimension %d into 2 floats", testDim):                {nil, combine.Pull(ctx, []uint64{1}, pair)},
+		fmt.Sprintf("a row of 100000 floats does not fit a payload of %d", room):            {ErrConfig, wideRow},
+		fmt.Sprintf("a row of 0 floats does not fit a payload of %d", room):                 {ErrConfig, noRow},
+		fmt.Sprintf("a row of 100000 gradients does not fit a payload of %d", room):         {ErrConfig, wideModel},
+		ErrConfig.Error() + ": packer: ":                                                    {ErrConfig, layout},
+		fmt.Sprintf("sender 3 of job %d is admitted already", testJob):                      {ErrConfig, again},
+		"sender 3: frames cannot come from 10.0.0.2:0: it is not a host's address and port": {ErrConfig, admit("10.0.0.2:0")},
 	} {
 		if c.err == nil || c.is != nil && !errors.Is(c.err, c.is) || !strings.Contains(c.err.Error(), want) {
 			t.Errorf("%v, want %q", c.err, want)

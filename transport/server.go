@@ -137,7 +137,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 func (s *Server) Admit(ctx context.Context, sender uint16, from netip.AddrPort, epoch uint16) error {
 	from = seen(from)
 	if !from.IsValid() || from.Port() == 0 {
-		return fmt.Errorf("%w: sender %d: %v is no address and port that frames can come from", ErrConfig, sender, from)
+		return fmt.Errorf("%w: sender %d: frames cannot come from %v: it is not a host's address and port", ErrConfig, sender, from)
 	}
 	exists := false
 	err := s.Do(ctx, func() {

@@ -11,7 +11,7 @@ static const struct {
 	const char *name, *text;
 } codes[] = {
 	{LIBRA_OK, "OK", "no error"},
-	{LIBRA_BAD_HELLO, "BAD_HELLO", "the first message is no HELLO"},
+	{LIBRA_BAD_HELLO, "BAD_HELLO", "the first message is not a HELLO"},
 	{LIBRA_VERSIONS, "VERSION",
 	 "library and agent have no version of the protocol in common: update the older one"},
 	{LIBRA_FEATURES, "FEATURES", "the agent lacks a feature that the library needs: update the agent"},
@@ -51,7 +51,7 @@ static const struct {
 	{LIBRA_FORKED, "FORKED", "the session belongs to the parent process: open another one after fork"},
 	{LIBRA_TIMEOUT, "TIMEOUT", "the time is over"},
 	{LIBRA_USAGE, "USAGE", "an argument is wrong"},
-	{LIBRA_NO_MEMORY, "NO_MEMORY", "this process gets no more memory"},
+	{LIBRA_NO_MEMORY, "NO_MEMORY", "the system has no more memory for this process"},
 	{LIBRA_TOO_LARGE, "TOO_LARGE", "the request cannot fit the session's buffers: ask for more buffer_bytes"},
 	{LIBRA_PROTOCOL, "PROTOCOL", "the agent broke the protocol"},
 	{LIBRA_SYSTEM, "SYSTEM", "a system call failed"},

@@ -166,7 +166,7 @@ static int map(struct libra_session *s, const struct welcome *w, int memfd)
 	int seals = fcntl(memfd, F_GET_SEALS);
 
 	if (w->entries < MIN_ENTRIES || w->entries > MAX_ENTRIES || (w->entries & (w->entries - 1)))
-		return bad(s, "the number of entries is no power of two from 8 to 65536");
+		return bad(s, "the number of entries is not a power of two from 8 to 65536");
 	if (w->memory_bytes > INT64_MAX || !inside(w->sq_offset, ring, w->memory_bytes) ||
 	    !inside(w->cq_offset, ring, w->memory_bytes) || !inside(w->buffer_offset, w->buffer_bytes, w->memory_bytes) ||
 	    !apart(w->sq_offset, ring, w->cq_offset, ring) ||
@@ -176,7 +176,7 @@ static int map(struct libra_session *s, const struct welcome *w, int memfd)
 	if (seals < 0 || !(seals & F_SEAL_SHRINK))
 		return bad(s, "the memory is not sealed against truncation");
 	if (fstat(memfd, &st) || (uint64_t)st.st_size < w->memory_bytes)
-		return bad(s, "the memory is smaller than it tells");
+		return bad(s, "the memory is smaller than announced");
 	void *m = mmap(NULL, w->memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
 	if (m == MAP_FAILED)
 		return error_set(LIBRA_NO_MEMORY, "libra_open: mmap of %llu bytes: %m", (unsigned long long)w->memory_bytes);

@@ -150,7 +150,7 @@ func TestRestartedWorkerJoinsAnew(t *testing.T) {
 	worker.finish(t, &result)
 	other.finish(t, nil)
 	server.finish(t, nil)
-	if n := strings.Count(server.stderr.String(), "was started anew"); n != 2 {
+	if n := strings.Count(server.stderr.String(), "was restarted"); n != 2 {
 		t.Errorf("the server notes %d restarts, want 2:\n%s", n, server.stderr.String())
 	}
 	if result.Result.Steps == 0 {

@@ -44,7 +44,7 @@ const (
 // codes has a text for each code.
 var codes = map[Code]string{
 	OK:          "no error",
-	BadHello:    "the first message is no HELLO",
+	BadHello:    "the first message is not a HELLO",
 	BadVersion:  "client and agent have no version of the protocol in common: update the older one",
 	Features:    "the agent lacks a feature that the client needs: update the agent",
 	NoJob:       "the agent serves no job of this name: see its configuration",

@@ -37,7 +37,7 @@ func ParseLearn(b []byte) (l Learn, err error) {
 	var ok bool
 	l.Counters = order.Uint32(b[4:])
 	if l.Job, ok = text(b[64:]); !ok {
-		return l, fmt.Errorf("%w: the name is no text that ends with a zero byte", BadHello)
+		return l, fmt.Errorf("%w: the name is not a text that ends with a zero byte", BadHello)
 	}
 	if l.Counters < 1 || l.Counters > MaxCounters {
 		return l, fmt.Errorf("%w: %d counters, possible are 1 to %d", BadHello, l.Counters, MaxCounters)

@@ -72,7 +72,7 @@ func ParseHello(b []byte) (h Hello, err error) {
 	h.Job, ok[0] = text(b[64:128])
 	h.Client, ok[1] = text(b[128:160])
 	if ok != [2]bool{true, true} {
-		return h, fmt.Errorf("%w: a name is no text that ends with a zero byte", BadHello)
+		return h, fmt.Errorf("%w: a name is not a text that ends with a zero byte", BadHello)
 	}
 	h.Entries, h.BufferBytes = cmp.Or(h.Entries, DefaultEntries), cmp.Or(h.BufferBytes, DefaultBufferBytes)
 	if n := h.Entries; n < MinEntries || n > MaxEntries || n&(n-1) != 0 {
@@ -149,7 +149,7 @@ func (e *RefusedError) Marshal() []byte {
 // ParseAnswer reads the answer to HELLO. If the agent has refused, the error is a [*RefusedError].
 func ParseAnswer(b []byte) (*Welcome, error) {
 	if len(b) < 8 || order.Uint32(b) != messageMagic {
-		return nil, fmt.Errorf("agent: an answer of %d bytes is no answer of an agent: is another program listening there?", len(b))
+		return nil, fmt.Errorf("agent: an answer of %d bytes is not an agent's answer: is another program listening there?", len(b))
 	}
 	code := Code(order.Uint32(b[4:]))
 	switch {

@@ -66,10 +66,10 @@ func TestHelloIsChecked(t *testing.T) {
 		"the first reserved byte":    {func(b []byte) { b[36] = 1 }, BadHello, "bytes 36 to 63"},
 		"the last reserved byte":     {func(b []byte) { b[63] = 1 }, BadHello, "bytes 36 to 63"},
 		"another magic number":       {func(b []byte) { b[0]++ }, BadHello, ""},
-		"a job without an end":       {func(b []byte) { fill(b[64:128]) }, BadHello, "a name is no text"},
-		"a client without an end":    {func(b []byte) { fill(b[128:160]) }, BadHello, "a name is no text"},
-		"bytes after the job":        {func(b []byte) { b[127] = 'x' }, BadHello, "a name is no text"},
-		"a client that is no text":   {func(b []byte) { b[128] = 0xff }, BadHello, "a name is no text"},
+		"a job without an end":       {func(b []byte) { fill(b[64:128]) }, BadHello, "a name is not a text"},
+		"a client without an end":    {func(b []byte) { fill(b[128:160]) }, BadHello, "a name is not a text"},
+		"bytes after the job":        {func(b []byte) { b[127] = 'x' }, BadHello, "a name is not a text"},
+		"a client that is no text":   {func(b []byte) { b[128] = 0xff }, BadHello, "a name is not a text"},
 		"the fewest entries":         {change: func(b []byte) { order.PutUint32(b[16:], 8) }},
 		"the most entries":           {change: func(b []byte) { order.PutUint32(b[16:], 65536) }},
 		"too few entries":            {func(b []byte) { order.PutUint32(b[16:], 4) }, BadHello, "4 entries: a power of two from 8 to 65536"},
@@ -123,7 +123,7 @@ func TestAnswerIsChecked(t *testing.T) {
 		answer []byte
 		want   string
 	}{
-		"shorter than a code":       {good[:7], "an answer of 7 bytes is no answer of an agent"},
+		"shorter than a code":       {good[:7], "an answer of 7 bytes is not an agent's answer"},
 		"another magic number":      {with(good, func(b []byte) { b[0]++ }), "is another program listening there?"},
 		"a short welcome":           {good[:WelcomeLen-1], "code 0 and 255 bytes fits no version"},
 		"a long welcome":            {append(good, 0), "code 0 and 257 bytes fits no version"},

@@ -14,7 +14,7 @@ import (
 
 // ErrUnknown means that the kernel does not report an interface's XDP features: it is older than
 // Linux 6.3.
-var ErrUnknown = errors.New("this kernel does not tell which interfaces transmit for XDP (Linux 6.3 does)")
+var ErrUnknown = errors.New("this kernel does not report which interfaces support XDP transmission (Linux 6.3 does)")
 
 // Of <linux/netdev.h>.
 const (

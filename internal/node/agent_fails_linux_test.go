@@ -38,8 +38,8 @@ func TestAgentCannotBegin(t *testing.T) {
 		want   string
 		joins  bool
 	}{
-		"a file is there":    {taken, []cluster.AgentJob{{Name: "absent", Cluster: absent}}, "socket " + taken + ": a file that is no socket is there", false},
-		"a job of several":   {free, []cluster.AgentJob{several}, "job several: " + several.Cluster + " has 2 servers, and agents serve jobs of one", true},
+		"a file is there":    {taken, []cluster.AgentJob{{Name: "absent", Cluster: absent}}, "socket " + taken + ": there is a file that is not a socket", false},
+		"a job of several":   {free, []cluster.AgentJob{several}, "job several: " + several.Cluster + " has 2 servers, but agents only serve jobs with one", true},
 		"no file of a job":   {free, []cluster.AgentJob{{Name: "absent", Cluster: absent}}, "job absent: cluster configuration: open " + absent, true},
 		"a worker not there": {free, []cluster.AgentJob{{Name: "ninth", Cluster: several.Cluster, Worker: 9}}, "job ninth: ", true},
 	} {

@@ -82,7 +82,7 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 		return nil, err
 	}
 	if n := len(c.AllServers()); n > 1 {
-		return nil, fmt.Errorf("%s has %d servers, and agents serve jobs of one: the sums that they hand to clients would have to come from all; list one server there, or run 'libra worker'", from.Cluster, n)
+		return nil, fmt.Errorf("%s has %d servers, but agents only serve jobs with one, because clients get all sums from it: list one server there, or run 'libra worker'", from.Cluster, n)
 	}
 	j := &joinedJob{env: Env{Config: c, Log: log.With("job", from.Name)}, from: from}
 	if j.self, err = c.Worker(from.Worker); err != nil {

@@ -219,7 +219,7 @@ func TestServersEndAStepApart(t *testing.T) {
 		relabel(t, c, 0, server0)
 		relabel(t, c, 1, server1)
 		err := trainSharded(t.Context(), t, c, nil, nil).errs[2]
-		want := fmt.Sprintf("the checkpoints of the servers are of different steps: [%d %d], by index: start all servers with --step %d, the newest of which each has one", server0, server1, common)
+		want := fmt.Sprintf("the checkpoints of the servers are of different steps: [%d %d], by index: start all servers with --step %d, the newest step of which each has one", server0, server1, common)
 		if err == nil || err.Error() != want {
 			t.Errorf("%v, want %q", err, want)
 		}
@@ -399,7 +399,7 @@ func TestServersThatDoNotBelongTogether(t *testing.T) {
 	defer cancel()
 	out := trainSharded(ctx, t, c, nil, nil)
 	steps := stepsOf(t, c, 1)
-	want := fmt.Sprintf("the checkpoints of the servers are of different steps: [0 %d], by index, and of no step each has one ([[0 0] [%[1]d %d]]): put files there that belong together", steps[0], steps[1])
+	want := fmt.Sprintf("the checkpoints of the servers are of different steps: [0 %d], by index, and there is no step of which each has one ([[0 0] [%[1]d %d]]): put files there that belong together", steps[0], steps[1])
 	if err := out.errs[2]; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}

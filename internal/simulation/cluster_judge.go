@@ -31,7 +31,7 @@ var errorsOf = []struct {
 	{"the service is stopping", ended | cut},
 	{"the connection broke", ended | cut},
 	{"did not answer within", ended | cut},
-	{"its admission is over: it was not connected for", ended | cut},
+	{"its admission has ended: it was not connected for", ended | cut},
 	{"refused: unknown job", ended | cut},
 	{"refused: sender not admitted to the job", ended | cut},
 	{"was removed", ended | cut},

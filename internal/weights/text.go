@@ -244,7 +244,7 @@ func readXLearn(f *os.File) (*Weights, error) {
 		name, rest, colon := strings.Cut(line, ":")
 		fields := strings.Fields(rest)
 		if !colon || len(fields) < 1 || len(fields) > len(row) {
-			return fmt.Errorf("%.40q is no name with 1 to %d weights", line, len(row))
+			return fmt.Errorf("%.40q is not a name with 1 to %d weights", line, len(row))
 		}
 		if err := numbers(row[:], fields); err != nil {
 			return err

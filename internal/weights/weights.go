@@ -98,7 +98,7 @@ func fromCheckpoints(paths ...string) (*Weights, error) {
 		return nil, fmt.Errorf("%s: the checkpoint does not tell its model: %w", path, err)
 	}
 	if cfg.Dim != factors+1 {
-		return nil, fmt.Errorf("%s: the checkpoint is of a model with %d factors, but its rows have %d floats instead of %d: take that of a training that 'libra ps' or 'libra demo' wrote", path, factors, cfg.Dim, factors+1)
+		return nil, fmt.Errorf("%s: the checkpoint is of a model with %d factors, but its rows have %d floats instead of %d: use a checkpoint that 'libra ps' or 'libra demo' wrote", path, factors, cfg.Dim, factors+1)
 	}
 	w := Of(store)
 	w.Task = &task

@@ -136,7 +136,7 @@ func TestLoadRefuses(t *testing.T) {
 		"bias: 1\ni_1: 2\ni_2: 1\nv_1: 1 2\nv_2: 1\n":                                             "line 5: 1 factors, and 2 in the lines before",
 		"bias: 1\ni_1: 2\nv_2: 1\n":                                                               "feature 1 has a linear weight and no latent weights",
 		"bias: 1\ni_1: 2\nv_2: 1\nv_1: 1\n":                                                       "linear weights of 1 features and latent weights of 2",
-		"bias: 1\nhello\n":                                                                        `line 2: "hello" is no name`,
+		"bias: 1\nhello\n":                                                                        `line 2: "hello" is not a name`,
 		"PK\x03\x04 but no more":                                                                  "not weights in npz format",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
