@@ -17,7 +17,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// taken reports whether the data plane takes a frame of sender 1.
+// taken reports whether the data plane accepts a frame of sender 1.
 func (l *libras) taken(t *testing.T, epoch uint16, seq uint32, port uint16) bool {
 	t.Helper()
 	payload, reply := make([]byte, wire.HotLen(1)), make([]byte, aggregator.MaxReplyPayload)
@@ -34,8 +34,8 @@ func (l *libras) taken(t *testing.T, epoch uint16, seq uint32, port uint16) bool
 	return h.Type == wire.TypeAck
 }
 
-// A sender is told what the aggregator takes, and its frames are taken from the
-// port that it has named.
+// A sender gets the aggregator's configuration, and its frames are accepted from the port that it
+// has named.
 func TestAdmission(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t, func(c *AggregatorConfig) { c.Grace = 1500 * time.Millisecond })
@@ -55,8 +55,8 @@ func TestAdmission(t *testing.T) {
 	})
 }
 
-// A sender whose connection breaks resumes its admission within the grace period:
-// its epoch and its filter stay.
+// A sender whose connection breaks resumes its admission within the grace period, with its epoch
+// and its filter.
 func TestAdmissionIsResumed(t *testing.T) {
 	for name, harm := range map[string]func(*client){"both halves": (*client).breaks, "the client's half": (*client).halfOpens} {
 		t.Run(name, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestAdmissionIsResumed(t *testing.T) {
 	}
 }
 
-// After the grace period the admission is over.
+// After the grace period the admission ends.
 func TestAdmissionEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -124,7 +124,7 @@ func TestAdmissionEnds(t *testing.T) {
 	})
 }
 
-// A machine that vanishes without a word is noticed within ten seconds.
+// A machine that vanishes is noticed within ten seconds.
 func TestVanishedMachineIsNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -148,8 +148,8 @@ func TestVanishedMachineIsNoticed(t *testing.T) {
 	})
 }
 
-// A worker that is started anew replaces its former self at once, with an epoch
-// of its own: late frames of the former are refused, and its own are added.
+// A restarted worker replaces its predecessor at once, with a new epoch: late frames of the
+// predecessor are refused, and its own are added.
 func TestRestartedSender(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -160,7 +160,7 @@ func TestRestartedSender(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.push(t, uint16(a.Epoch), 1, 0, 1)
-		// While it lives, no other takes its place.
+		// While it runs, no other worker takes its place.
 		worker := pb.NewAggregatorClient(l.dial(t, Security{}, workerIP.String()))
 		_, _, err = joinAs(t.Context(), worker, joinRequest())
 		wants(t, "beside the former", err, codes.AlreadyExists, "worker 1", "already", workerIP.String())
@@ -186,7 +186,7 @@ func TestRestartedSender(t *testing.T) {
 		if err != nil || c.Applied != 1 || c.Duplicates != 0 {
 			t.Errorf("counters %v, %v: want the new self's first frame added", c, err)
 		}
-		time.Sleep(time.Minute) // the grace period of the former changes nothing
+		time.Sleep(time.Minute) // the end of the predecessor's grace period changes nothing
 		l.push(t, uint16(b.Epoch), 2, 0, 100)
 		resumed := joinRequest()
 		resumed.Token = a.Token
@@ -195,7 +195,7 @@ func TestRestartedSender(t *testing.T) {
 	})
 }
 
-// A sender that leaves is gone at once; only its token makes it leave.
+// A sender that leaves is removed at once; leaving requires its token.
 func TestLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -231,7 +231,7 @@ func TestLeave(t *testing.T) {
 	})
 }
 
-// joining is how a worker stays joined: with [Stay].
+// joining joins a worker and keeps it joined with [Stay].
 func joining(ctx context.Context, client pb.AggregatorClient, lost func(error)) (*pb.Admission, error) {
 	return Stay(ctx, func(ctx context.Context, newest *pb.Admission) (pb.Aggregator_JoinClient, error) {
 		req := joinRequest()
@@ -240,8 +240,8 @@ func joining(ctx context.Context, client pb.AggregatorClient, lost func(error)) 
 	}, func(a *pb.Admission) time.Duration { return time.Duration(a.GraceMs) * time.Millisecond }, lost)
 }
 
-// Stay keeps an admission over broken connections, until it is withdrawn, or the
-// service cannot be reached for the grace period.
+// Stay keeps an admission over broken connections, until it is withdrawn, or the service cannot be
+// reached for the grace period.
 func TestStay(t *testing.T) {
 	for name, end := range map[string]struct {
 		harm func(*libras, *client, *Owned)
@@ -301,7 +301,7 @@ func TestStay(t *testing.T) {
 	}
 }
 
-// Stay ends quietly with its context, also while it tries to come back.
+// Stay ends without an error with its context, also while it tries to reconnect.
 func TestStayEndsWithItsContext(t *testing.T) {
 	for _, down := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -328,7 +328,7 @@ func TestStayEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// Repeat repeats what a broken connection interrupts, and nothing else.
+// Repeat repeats only calls that a broken connection interrupts.
 func TestRepeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun, calls := time.Now(), 0
@@ -359,8 +359,7 @@ func TestRepeat(t *testing.T) {
 	})
 }
 
-// WhileTaken gives up after its limit, with the reason, and at once if the reason
-// is another.
+// WhileTaken gives up after its limit, with the reason, and at once for another reason.
 func TestWhileTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 )
 
-// wait is join without a wish.
+// wait is join with an empty wish.
 func (b *barrier) wait(ctx context.Context, worker uint16, step uint64) error {
 	_, err := b.join(ctx, worker, step, wish{})
 	return err
@@ -123,8 +123,8 @@ func TestBarrierRefusesWrongCallers(t *testing.T) {
 	})
 }
 
-// A worker whose connection broke while it waited asks again: it has arrived
-// once, whether the others come before or after it asks.
+// A worker whose connection broke while it waited asks again: it has arrived once, whether the
+// others arrive before or after it asks.
 func TestBarrierMayBeAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		boom := errors.New("store is full")
@@ -159,7 +159,7 @@ func TestBarrierMayBeAskedAgain(t *testing.T) {
 		if err := b.wait(t.Context(), 1, 2); err == nil {
 			t.Error("a worker passes a step that is two back")
 		}
-		// The outcome is kept, too.
+		// The result is kept, too.
 		go func() { again <- b.wait(t.Context(), 1, 4) }()
 		if err := b.wait(t.Context(), 2, 4); !errors.Is(err, boom) {
 			t.Error(err)
@@ -176,8 +176,8 @@ func TestBarrierMayBeAskedAgain(t *testing.T) {
 	})
 }
 
-// A worker that finishes at a barrier, which it has left, is none of those that have
-// arrived: the others wait for each other still.
+// A worker that finishes at a barrier, which it has left, does not count as arrived: the others
+// still wait for each other.
 func TestBarrierForgetsTheArrivalOfAFinishedWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		commits := 0
@@ -203,7 +203,7 @@ func TestBarrierForgetsTheArrivalOfAFinishedWorker(t *testing.T) {
 	})
 }
 
-// The last worker that the others wait for may finish instead of arriving.
+// The last worker for which the others wait may finish instead of arriving.
 func TestBarrierGoesOnWhenAWorkerFinishes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var commits []uint64
@@ -244,8 +244,8 @@ func TestBarrierGoesOnWhenAWorkerFinishes(t *testing.T) {
 	})
 }
 
-// A worker that finishes, or is lost, while the commit runs changes nothing for
-// that step: it is committed once.
+// A worker that finishes, or is lost, while the commit runs does not change that step: it is
+// committed once.
 func TestBarrierCommitsOnceThoughAWorkerEnds(t *testing.T) {
 	for name, end := range map[string]func(*barrier){
 		"finish": func(b *barrier) { b.finish(2) },
@@ -284,7 +284,7 @@ func TestBarrierCommitsOnceThoughAWorkerEnds(t *testing.T) {
 	}
 }
 
-// A worker that is lost twice, or after it has finished, is no second loss.
+// A worker that is lost twice, or after it has finished, is not a second loss.
 func TestBarrierKeepsTheFirstLoss(t *testing.T) {
 	first := errors.New("first")
 	b := newBarrier([]uint16{1, 2, 3}, 0, nil)

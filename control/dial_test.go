@@ -18,9 +18,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A peer that only ends its connections may be about to start, so Dial waits for it
-// until the limit. The error then names a possible disagreement on TLS, and the side
-// that uses it.
+// A peer that only closes its connections may be about to start, so Dial waits for it until the
+// limit. The error then names a possible disagreement on TLS, and the side that uses it.
 func TestDialNamesALateTLSMismatch(t *testing.T) {
 	aggregatorAt := netip.MustParseAddrPort("192.0.2.1:7700")
 	a := newAuthority(t)
@@ -37,7 +36,7 @@ func TestDialNamesALateTLSMismatch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := newNetwork(t, c.theirs, func(*grpc.Server) {})
-				// The end of the time meets it asking for the reason once more.
+				// The limit expires while it checks the reason again.
 				asked := 0
 				meanwhile := grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 					if asked++; asked > 1 {
@@ -59,7 +58,7 @@ func TestDialNamesALateTLSMismatch(t *testing.T) {
 			})
 		})
 	}
-	// Silence is no disagreement, and neither is the end of who asked.
+	// Silence is not a disagreement, nor is the end of the caller's context.
 	synctest.Test(t, func(t *testing.T) {
 		silent := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			<-ctx.Done()
@@ -91,7 +90,7 @@ func TestDialNamesALateTLSMismatch(t *testing.T) {
 			t.Errorf("interrupted: %v", err)
 		}
 	})
-	// A time limit of the caller's own is not the one of the argument.
+	// A caller's own time limit is not the argument's.
 	synctest.Test(t, func(t *testing.T) {
 		silent := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			<-ctx.Done()
@@ -106,8 +105,8 @@ func TestDialNamesALateTLSMismatch(t *testing.T) {
 	})
 }
 
-// A caller that connects and then is silent delays the end of a service for seconds, not
-// for the two minutes that gRPC would give it.
+// A caller that connects and then sends nothing delays the end of a service by seconds, not by
+// gRPC's two minutes.
 func TestSilentCallerDelaysNoEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &network{address: net.TCPAddrFromAddrPort(netip.MustParseAddrPort("192.0.2.1:7700")), accepted: make(chan net.Conn), closed: make(chan struct{})}
@@ -130,8 +129,8 @@ func TestSilentCallerDelaysNoEnd(t *testing.T) {
 	})
 }
 
-// What breaks a connection is no disagreement on TLS but where it looks like one:
-// which of the sides uses TLS decides what it may be.
+// An error that breaks a connection is a disagreement on TLS only if it looks like one: the side
+// that uses TLS decides which errors are possible.
 func TestMismatch(t *testing.T) {
 	on := newAuthority(t).security("192.0.2.1")
 	for _, c := range []struct {
@@ -171,14 +170,13 @@ func TestMismatch(t *testing.T) {
 	}
 }
 
-// counting is a context that counts those contexts that wait for its end.
+// counting is a context that counts the contexts that wait for its end.
 type counting struct {
 	context.Context
 	waiting atomic.Int32
 }
 
-// Value hides what is in the context that it wraps, so that package context calls
-// AfterFunc.
+// Value hides the wrapped context's own type, so that package context calls AfterFunc.
 func (c *counting) Value(any) any { return nil }
 
 func (c *counting) AfterFunc(func()) (stop func() bool) {
@@ -193,8 +191,8 @@ func (c *counting) AfterFunc(func()) (stop func() bool) {
 	}
 }
 
-// A service that answered keeps nothing waiting for the end of its caller, and neither
-// does one that did not, in a process that goes on.
+// A service that answered leaves nothing that waits for the end of its caller, and neither does one
+// that did not, in a process that continues.
 func TestDialLeavesNothingBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t, Security{}, func(*grpc.Server) {})

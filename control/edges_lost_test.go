@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 )
 
-// What a server does about a lost worker may take its time: calls of the others do not wait for it.
+// A server's reaction to a lost worker may take time: calls of the others do not wait for it.
 func TestOthersDoNotWaitForALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busy := make(chan struct{})

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Who may remove any job, with TLS: operators and switches, from wherever they call.
+// With TLS, operators and switches may remove any job, wherever they call from.
 func TestWhoIsAnOperator(t *testing.T) {
 	for uri, may := range map[string]bool{
 		"libra://operator": true, "libra://switch": true, "libra://server/1": false, "libra://server/*": false, "libra://worker/*": false,
@@ -23,7 +23,7 @@ func TestWhoIsAnOperator(t *testing.T) {
 	}
 }
 
-// A certificate without addresses is for none, and not for all.
+// A certificate without addresses is valid for no address, not for all.
 func TestCertificateWithoutAddresses(t *testing.T) {
 	if err := (caller{secured: true}).needAddress(workerIP); !contains(err, "address 192.0.2.7 is not in the certificate") {
 		t.Errorf("%v", err)

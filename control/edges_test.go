@@ -13,7 +13,7 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// zeros is a source of random numbers that draws nothing but zeros.
+// zeros is a source of random numbers that are all zero.
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) {
@@ -21,7 +21,7 @@ func (zeros) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// An instance is never 0, which stands for any, whatever is drawn.
+// An instance is never 0, which means any, whatever is drawn.
 func TestInstanceIsNotZero(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t, func(c *AggregatorConfig) { c.Random = zeros{} })
@@ -31,7 +31,7 @@ func TestInstanceIsNotZero(t *testing.T) {
 	})
 }
 
-// An operator who names an instance does not remove the one that has come after it.
+// An operator who names an instance does not remove its successor.
 func TestOperatorRemovesTheInstanceThatIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -48,7 +48,8 @@ func TestOperatorRemovesTheInstanceThatIsNamed(t *testing.T) {
 	})
 }
 
-// Answers to all have the job's epoch, so that a job of rounds admits its worker in it, also if that is alone.
+// Answers to all have the job's epoch, so a job with rounds admits its worker in that epoch, even
+// if it is the only one.
 func TestOneWorkerTakesRounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -61,7 +62,7 @@ func TestOneWorkerTakesRounds(t *testing.T) {
 	})
 }
 
-// A sender that was started anew takes its own place at once, also if its frames come from another port now.
+// A restarted sender takes its own place at once, even if its frames now come from another port.
 func TestRestartedSenderHasAnotherPort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -84,7 +85,7 @@ func TestRestartedSenderHasAnotherPort(t *testing.T) {
 	})
 }
 
-// A server that is closed takes no calls of those that had joined.
+// A closed server accepts no calls of earlier members.
 func TestClosedServerKnowsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t, sync5)
@@ -94,7 +95,7 @@ func TestClosedServerKnowsNobody(t *testing.T) {
 	})
 }
 
-// A refusal of one worker drops the step, whoever comes after it without one.
+// A worker's refused gradients drop the step, even if others arrive later without any.
 func TestLaterWorkersDoNotTakeARefusalBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBarrier([]uint16{1, 2}, 0, func(uint64) error { return errors.New("must not commit") })
@@ -118,7 +119,7 @@ func TestLaterWorkersDoNotTakeARefusalBack(t *testing.T) {
 	})
 }
 
-// What a worker says that asks again during a commit comes too late: all have the same answer.
+// A worker that asks again during a commit is too late to change it: all get the same answer.
 func TestCommitsAreNotChangedWhileTheyRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		commit := make(chan struct{})
@@ -146,7 +147,7 @@ func TestCommitsAreNotChangedWhileTheyRun(t *testing.T) {
 	})
 }
 
-// A worker that waits at a step does not ask for the one before.
+// A worker that waits at a step does not ask for the previous one.
 func TestWorkerDoesNotGoBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBarrier([]uint16{1, 2}, 0, func(uint64) error { return nil })

@@ -17,7 +17,7 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// endpoint stands for a transport.Server, which takes the frames of the workers that are admitted.
+// endpoint stands for a transport.Server, which accepts the frames of admitted workers.
 type endpoint struct{}
 
 func (endpoint) Admit(_ context.Context, sender uint16, from netip.AddrPort, _ uint16) error {
@@ -50,7 +50,7 @@ func ExampleJoin() {
 	defer daemon.Close()
 	aggregatorAt := serve(func(s *grpc.Server) { pb.RegisterAggregatorServer(s, daemon) })
 
-	// The parameter server: it creates the job, and admits workers to it.
+	// The parameter server: it creates the job and admits workers to it.
 	conn, err := control.Dial(ctx, control.TheAggregator(), aggregatorAt, control.Security{}, time.Second, quiet)
 	check(err)
 	defer conn.Close()
@@ -69,7 +69,7 @@ func ExampleJoin() {
 	defer service.Close()
 	serverAt := serve(func(s *grpc.Server) { pb.RegisterParameterServerServer(s, service) })
 
-	// The worker: a transport.Worker needs what its membership tells.
+	// The worker: a transport.Worker needs the fields of its membership.
 	m, err := control.Join(ctx, control.JoinConfig{
 		Job: 5, Worker: 1, From: netip.MustParseAddrPort("127.0.0.1:19522"), HotSet: hotSet,
 		Server: serverAt, Aggregator: aggregatorAt, Log: quiet,

@@ -17,8 +17,8 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// A daemon serves a data plane; a parameter server creates a job there, holds it, and
-// asks for a harvest.
+// A daemon serves a data plane; a parameter server creates a job there, holds it, and requests a
+// harvest.
 func Example() {
 	quiet := slog.New(slog.DiscardHandler)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -21,8 +21,8 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// The warning about a broken connection names the service, the call and the reason, in
-// words that are not gRPC's.
+// The warning about a broken connection names the service, the call and the reason, without gRPC's
+// terms.
 func TestBrokenHarvestStreamIsExplained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -58,8 +58,8 @@ func TestBrokenHarvestStreamIsExplained(t *testing.T) {
 	})
 }
 
-// Whatever happens to the connection, at either half, the harvest goes on, and
-// no sum is lost or applied twice.
+// Whatever happens to either half of the connection, the harvest continues, and no sum is lost or
+// applied twice.
 func TestHarvestSurvivesBrokenConnections(t *testing.T) {
 	for name, harm := range map[string]func(*client){"both halves": (*client).breaks, "the client's half": (*client).halfOpens} {
 		t.Run(name, func(t *testing.T) {
@@ -101,8 +101,8 @@ func TestHarvestSurvivesBrokenConnections(t *testing.T) {
 	}
 }
 
-// The time between two tries to reach the aggregator grows to a second, and
-// begins anew after a harvest.
+// The time between two attempts to reach the aggregator grows to a second, and is reset by a
+// harvest.
 func TestHarvesterBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -134,7 +134,7 @@ func TestHarvesterBacksOff(t *testing.T) {
 	})
 }
 
-// A server that reports what it has applied gets what it lacks, and nothing else.
+// A server that reports the last applied harvest gets the one that it lacks, and nothing else.
 func TestHarvestResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -201,9 +201,9 @@ func TestHarvestResumes(t *testing.T) {
 		}
 		synctest.Wait()
 		end()
-		refused(1) // of which the server had said that it is applied
+		refused(1) // although the server had reported it as applied
 
-		// An empty harvest counts as any other.
+		// An empty harvest counts like any other.
 		stream, end = begin(2, now(1))
 		receive(stream, 3, 1)
 		end()
@@ -212,7 +212,7 @@ func TestHarvestResumes(t *testing.T) {
 		if err := stream.Send(done(3)); err != nil {
 			t.Fatal(err)
 		}
-		// Only what waits for it can be acknowledged.
+		// Only a harvest that waits for it can be acknowledged.
 		if err := stream.Send(done(3)); err != nil {
 			t.Fatal(err)
 		}
@@ -237,7 +237,7 @@ func TestHarvestResumes(t *testing.T) {
 	})
 }
 
-// A connection that breaks while nothing is asked for asks for nothing.
+// A connection that breaks without a pending request makes no request.
 func TestReconnectionAsksForNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)

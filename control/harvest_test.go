@@ -17,7 +17,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// harvester starts the harvest of a job with a context of its own.
+// harvester starts the harvest of a job with its own context.
 func harvester(t *testing.T, job *Owned, apply func(*Harvest) error) (h *Harvester, stop func() error) {
 	t.Helper()
 	h = NewHarvester(job, apply, quiet)
@@ -60,8 +60,8 @@ func TestHarvestDeliversEverySumOnce(t *testing.T) {
 	})
 }
 
-// A harvest that could not be applied is sent again, under the same number, when
-// the server runs its harvester again; what came meanwhile is the next.
+// A harvest that could not be applied is sent again, under the same number, when the server runs
+// its harvester again; later sums are in the next one.
 func TestUnacknowledgedHarvestIsSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -133,8 +133,7 @@ func TestHarvestOfManyChunks(t *testing.T) {
 	}
 }
 
-// What is asked for while a harvest is pending comes after it, once, however
-// often it was asked for.
+// A harvest requested while another is pending follows it, once, however often it was requested.
 func TestHarvestsDuringAPendingOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -177,7 +176,7 @@ func TestHarvestsDuringAPendingOne(t *testing.T) {
 	})
 }
 
-// Periods keep to their grid, and an empty one is a harvest, too.
+// Periods keep to their grid, and an empty one also has a harvest.
 func TestPeriodicHarvest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -206,7 +205,7 @@ func TestPeriodicHarvest(t *testing.T) {
 	})
 }
 
-// A harvest that was asked for begins a new period: sums need not be fetched again so soon.
+// A requested harvest starts a new period: sums need not be fetched again so soon.
 func TestRequestedHarvestBeginsPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -238,8 +237,8 @@ func TestRequestedHarvestBeginsPeriod(t *testing.T) {
 	})
 }
 
-// The statistics say how long the server held a harvest, and count only the time
-// within a stream as an interval.
+// The statistics show how long the server held a harvest, and intervals only include time within a
+// stream.
 func TestHarvestTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -268,8 +267,8 @@ func TestHarvestTimes(t *testing.T) {
 	})
 }
 
-// A harvest by count comes when there are as many frames, and not before; then
-// the period begins anew.
+// A harvest by count begins when there are as many frames, and not earlier; then the period starts
+// again.
 func TestHarvestByCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -342,7 +341,7 @@ func TestHarvestOfLUT(t *testing.T) {
 	}
 }
 
-// unwilling is a data plane whose banks cannot be swapped or cleared for a while.
+// unwilling is a data plane whose banks temporarily cannot be swapped or cleared.
 type unwilling struct {
 	*aggregator.Model
 	swaps, clears []error // of the next calls
@@ -371,8 +370,8 @@ func (u *unwilling) Clear(b *aggregator.Bank) error {
 	return u.Model.Clear(b)
 }
 
-// A data plane that is busy when banks are to be swapped or cleared delays the
-// harvest; nothing is lost, numbered wrongly, or applied twice.
+// A data plane that is too busy to swap or clear banks delays the harvest; nothing is lost,
+// numbered wrongly, or applied twice.
 func TestHarvestOfABusyPlane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plane := &unwilling{swaps: []error{nil, aggregator.ErrBusy, aggregator.ErrBusy}, clears: []error{aggregator.ErrBusy, aggregator.ErrBusy}}
@@ -427,9 +426,9 @@ func (h *halting) Swap(job uint16) (*aggregator.Bank, error) {
 	return h.Model.Swap(job)
 }
 
-// What is acknowledged while a swap waits for its second try is in the other bank. A
-// harvest that is asked for then has it, although the next bank to come has not, and
-// no further frame tells that there is something to harvest.
+// Frames acknowledged while a swap waits for its second try are in the other bank. A harvest
+// requested then includes them, although the next bank does not, and no further frame triggers a
+// harvest.
 func TestHarvestOfASwapThatTookTwoTries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plane := &halting{}

@@ -19,8 +19,7 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// scripted is an aggregator whose harvest stream sends what it is told to and
-// keeps what it is sent.
+// scripted is an aggregator whose harvest stream sends given messages and records received ones.
 type scripted struct {
 	pb.AggregatorClient
 	grpc.BidiStreamingClient[pb.HarvestRequest, pb.HarvestChunk]
@@ -105,9 +104,8 @@ func words(w ...uint64) (b []byte) {
 	return b
 }
 
-// TestBrokenHarvestIsNotApplied: a chunk with too few sums or with none of the slots that there
-// can be, one of another version, and an apply that fails, end the harvester with the
-// number of the harvest.
+// TestBrokenHarvestIsNotApplied checks that a chunk with too few sums or with impossible slots, one
+// of another version, and an apply that fails, end the harvester with the number of the harvest.
 func TestBrokenHarvestIsNotApplied(t *testing.T) {
 	other := &pb.HarvestChunk{Number: 6, Last: true}
 	other.ProtoReflect().SetUnknown([]byte{2<<3 | 2, 1, 7}) // ranks
@@ -137,8 +135,8 @@ func TestBrokenHarvestIsNotApplied(t *testing.T) {
 	}
 }
 
-// TestGroupsOfSums writes sums as the protocol describes them, and reads them back, wherever
-// there are zeros.
+// TestGroupsOfSums writes sums as the protocol describes them, and reads them back, wherever there
+// are zeros.
 func TestGroupsOfSums(t *testing.T) {
 	slots := make([]int64, 130)
 	slots[1], slots[3], slots[129] = -2, 5, math.MinInt64
@@ -154,7 +152,7 @@ func TestGroupsOfSums(t *testing.T) {
 	for _, part := range []int{1, 2, 30} {
 		for _, n := range []int{1, 63, 64, 65, chunkSums - 1, chunkSums} {
 			slots, first := make([]int64, n), uint32(rng.IntN(1000))
-			want := Harvest{Ranks: []uint32{7}, Sums: []int64{8}} // what came before
+			want := Harvest{Ranks: []uint32{7}, Sums: []int64{8}} // earlier contents
 			for i := range slots {
 				if rng.IntN(part) == 0 {
 					slots[i] = int64(rng.Uint64() | 1)

@@ -27,7 +27,7 @@ var (
 // libras is a running aggregator service over the model, with the connection of
 // a parameter server's host.
 type libras struct {
-	end context.CancelFunc // of the service
+	end context.CancelFunc // ends the service
 	*network
 	model   *aggregator.Model
 	service *Aggregator
@@ -87,7 +87,7 @@ func joinRequest() *pb.JoinRequest {
 	return &pb.JoinRequest{Job: 5, Sender: 1, Ip: workerIP.AsSlice(), HotSet: hotSet}
 }
 
-// joinAs joins for as long as the context lives.
+// joinAs joins until the context ends.
 func joinAs(ctx context.Context, client pb.AggregatorClient, req *pb.JoinRequest) (grpc.ServerStreamingClient[pb.Admission], *pb.Admission, error) {
 	stream, err := client.Join(ctx, req)
 	if err != nil {
@@ -149,7 +149,7 @@ type sums struct {
 	mu      sync.Mutex
 	seen    map[uint64]bool
 	byRank  map[uint32]int64
-	numbers []uint64 // in the order of their coming
+	numbers []uint64 // in the order of arrival
 	frames  uint64
 	pairs   uint64
 	repeats int
@@ -191,7 +191,7 @@ func (s *sums) total() (sum int64) {
 	return sum
 }
 
-// count returns how many harvests came, and the frames in them.
+// count returns the number of harvests, and of the frames in them.
 func (s *sums) count() (harvests int, frames uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

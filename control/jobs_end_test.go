@@ -57,8 +57,8 @@ func TestRemovedJobEndsItsStreams(t *testing.T) {
 	})
 }
 
-// A sender whose connection was broken when its job was removed does not end the admission that it has to the next job of
-// that number when its grace period is over.
+// If a sender's connection was broken when its job was removed, the end of its grace period does
+// not end its admission to the next job of that number.
 func TestRemovedJobForgetsItsSenders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -94,8 +94,8 @@ func (f *forgetful) RemoveJob(ctx context.Context, req *pb.RemoveJobRequest, o .
 	return answer, err
 }
 
-// An owner whose removal of the job loses its answer with the connection asks again, and
-// the job that has ended meanwhile is no error, nor is the next owner's harmed.
+// An owner whose call to remove the job loses its answer with the connection asks again: a job that
+// has ended in the meantime is not an error, and the next owner's job is not affected.
 func TestRemovalIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -123,7 +123,7 @@ func TestRemovalIsRepeated(t *testing.T) {
 				}
 			}
 		}
-		// The first answer tells the truth: the job is not the owner's.
+		// The first answer is correct: the job is not the owner's.
 		job, err := CreateJob(t.Context(), l.client, spec(), 0, quiet)
 		if err != nil {
 			t.Fatal(err)
@@ -136,7 +136,7 @@ func TestRemovalIsRepeated(t *testing.T) {
 	})
 }
 
-// swapsSlowly is a data plane whose swaps take until the test lets them end.
+// swapsSlowly is a data plane whose swaps take until the test ends them.
 type swapsSlowly struct {
 	aggregator.Plane
 	begun, end chan struct{}
@@ -154,8 +154,8 @@ func (p *swapsSlowly) RemoveJob(job uint16) error {
 	return p.Plane.RemoveJob(job)
 }
 
-// A harvest names its job by the id, so the id is free only when the harvest of the
-// instance before has ended: else it would take the next one's sums.
+// A harvest names its job by ID, so the ID is free only when the harvest of the previous instance
+// has ended: otherwise it would take the next one's sums.
 func TestRemovalWaitsForTheHarvest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plane := &swapsSlowly{begun: make(chan struct{}), end: make(chan struct{})}
@@ -184,7 +184,7 @@ func TestRemovalWaitsForTheHarvest(t *testing.T) {
 	})
 }
 
-// A service that stops tells its peers: they do not wait for it to come back.
+// A service that stops notifies its peers, so that they do not wait for its return.
 func TestStoppingServiceTellsItsPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model, err := aggregator.NewModel(aggregator.Config{})
@@ -227,7 +227,7 @@ func TestStoppingServiceTellsItsPeers(t *testing.T) {
 	})
 }
 
-// What a closed service has begun is over, and it begins nothing more.
+// Everything that a closed service has started ends, and it starts nothing more.
 func TestClosedAggregatorIsQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -270,7 +270,7 @@ func TestDialSaysWhoDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// contextStream is a harvest stream of which only the context is asked.
+// contextStream is a harvest stream of which only the context is used.
 type contextStream struct {
 	harvestStream
 	ctx context.Context
@@ -278,7 +278,8 @@ type contextStream struct {
 
 func (s contextStream) Context() context.Context { return s.ctx }
 
-// A stream that comes to a job that has ended is told why, not that their harvests do not fit together.
+// A stream that arrives at an ended job gets that reason, not that their harvests do not fit
+// together.
 func TestEndedJobTellsItsStreamsWhy(t *testing.T) {
 	why := status.Error(codes.Aborted, "the job was removed")
 	j := &job{harvesting: make(chan struct{}, 1), ended: make(chan struct{}), why: why}
@@ -288,7 +289,7 @@ func TestEndedJobTellsItsStreamsWhy(t *testing.T) {
 	}
 }
 
-// A stream ends when a newer one takes its place, also if its peer is long gone.
+// A stream ends when a newer one takes its place, even if its peer ended long ago.
 func TestNewerStreamEndsTheOlder(t *testing.T) {
 	j := &job{}
 	older := j.attach()
@@ -308,7 +309,7 @@ func TestNewerStreamEndsTheOlder(t *testing.T) {
 	}
 }
 
-// Nothing is admitted to a roster that is closed.
+// A closed roster admits no sender.
 func TestClosedRosterAdmitsNone(t *testing.T) {
 	r := &roster{
 		mu: make(gate, 1), members: map[uint16]*member{}, epoch: func() uint16 { return 1 },

@@ -31,7 +31,7 @@ func contains(err error, parts ...string) bool {
 	return true
 }
 
-// wants reports an error whose code or text is another.
+// wants reports an error with another code or text.
 func wants(t *testing.T, what string, err error, code codes.Code, parts ...string) {
 	t.Helper()
 	if status.Code(err) != code || !contains(err, parts...) {
@@ -39,8 +39,8 @@ func wants(t *testing.T, what string, err error, code codes.Code, parts ...strin
 	}
 }
 
-// A sender learns what its job is; a sync job admits as many senders as take
-// part in its rounds, all in the job's epoch, and has no harvest.
+// A sender gets its job's configuration; a sync job admits as many senders as take part in its
+// rounds, all in the job's epoch, and has no harvest.
 func TestSyncJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -97,8 +97,7 @@ func TestExponents(t *testing.T) {
 	})
 }
 
-// The slots and senders of all jobs together are bounded; removing a job returns
-// its.
+// The slots and senders of all jobs together are limited; removing a job frees its share.
 func TestBudgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t, func(c *AggregatorConfig) { c.Slots, c.Senders = 250, 100 })
@@ -199,7 +198,7 @@ func (f *failing) RemoveJob(job uint16) error {
 	return f.removeJob
 }
 
-// What the data plane cannot do takes no id, no slots and no place.
+// If the data plane fails, no ID, slots or place are taken.
 func TestFailuresOfThePlaneLeaveNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plane := &failing{addJob: aggregator.ErrUnsupported}
@@ -261,8 +260,8 @@ func TestRemovalWaitsForABusyPlane(t *testing.T) {
 	})
 }
 
-// Who waits for a data plane that is too busy to remove a job, and loses the service meanwhile, is
-// told of the service: the job has ended with it, and there is nothing to be tried again.
+// A caller that waits for a data plane too busy to remove a job, and loses the service in the
+// meantime, gets the service's error: the job has ended with it, so there is nothing to retry.
 func TestServiceEndsDuringARemoval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t, func(c *AggregatorConfig) { c.Plane = crowded{c.Plane.(*aggregator.Model)} })
@@ -282,8 +281,8 @@ func TestServiceEndsDuringARemoval(t *testing.T) {
 	})
 }
 
-// A parameter server that does not read its harvest delays no other, not even the
-// removal of its own job.
+// A parameter server that does not read its harvest delays no other, nor the removal of its own
+// job.
 func TestStuckServerDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -291,7 +290,7 @@ func TestStuckServerDelaysNoOther(t *testing.T) {
 		s.Slots = aggregator.MaxSlots
 		job := l.create(t, s)
 		epoch := l.join(t)
-		// A server with a window that does not grow; four chunks are more than it.
+		// A server with a window that does not grow; four chunks are larger.
 		stuck := pb.NewAggregatorClient(l.dial(t, Security{}, "192.0.2.2", grpc.WithInitialWindowSize(1<<16)))
 		l.pushAll(t, epoch, aggregator.MaxSlots)
 		begin := func() pb.Aggregator_HarvestClient {

@@ -79,7 +79,7 @@ func startServices(t *testing.T, change ...func(*ParameterServerConfig)) *servic
 	return s
 }
 
-// What the caller has left out is refused at once, by its name: a wait would say nothing of it.
+// Missing fields of the caller are refused at once, by name: waiting would not reveal them.
 func TestJoinNamesMissingFields(t *testing.T) {
 	good := JoinConfig{
 		Job: 5, Worker: 1, From: netip.MustParseAddrPort("127.0.0.1:19522"), HotSet: hotSet, Log: quiet,
@@ -99,7 +99,7 @@ func TestJoinNamesMissingFields(t *testing.T) {
 	} {
 		cfg := good
 		change(&cfg)
-		// The context bounds the test where Join would wait.
+		// The context limits the test if Join waits.
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		m, err := Join(ctx, cfg)
 		cancel()
@@ -109,7 +109,7 @@ func TestJoinNamesMissingFields(t *testing.T) {
 	}
 }
 
-// An address of another service of Libra is the likeliest mistake: both have a control address.
+// The address of another of Libra's services is the likeliest mistake: both have a control address.
 func TestJoinAtTheWrongService(t *testing.T) {
 	s := startServices(t)
 	for want, change := range map[string]func(*JoinConfig){
@@ -125,7 +125,7 @@ func TestJoinAtTheWrongService(t *testing.T) {
 	}
 }
 
-// Two answers that do not fit together end what was joined.
+// Two answers that do not match end both admissions.
 func TestJoinThatIsNotUsableIsNone(t *testing.T) {
 	s := startServices(t, func(c *ParameterServerConfig) { c.Instance++ })
 	m, err := Join(t.Context(), s.join)
@@ -134,7 +134,7 @@ func TestJoinThatIsNotUsableIsNone(t *testing.T) {
 	}
 }
 
-// What a service answers to leaving may come before the context of a call that waits has ended.
+// A service's answer to leaving may arrive before the context of a waiting call has ended.
 func TestCallsEndByLeaving(t *testing.T) {
 	m := &Membership{servers: make([]joinedServer, 1)}
 	m.ctx, m.end = context.WithCancelCause(t.Context())
@@ -147,7 +147,8 @@ func TestCallsEndByLeaving(t *testing.T) {
 	}
 }
 
-// A call that waits ends when the admission does, although its own context goes on and nothing listens to Lost.
+// A waiting call ends when the admission does, although its own context continues and Lost is not
+// read.
 func TestCallsEndWithTheAdmission(t *testing.T) {
 	for want, end := range map[string]func(*services, *Membership){
 		"barrier: parameter server: withdrew this worker: ": func(s *services, _ *Membership) { s.server.Stop() },
@@ -180,7 +181,7 @@ func TestCallsEndWithTheAdmission(t *testing.T) {
 	}
 }
 
-// Two services may end an admission; its end is told once, and not after Leave.
+// Two services may end an admission; its end is reported once, and not after Leave.
 func TestLostIsToldOnce(t *testing.T) {
 	told := make(chan error, 10)
 	s := startServices(t)
@@ -221,7 +222,7 @@ func TestLostIsToldOnce(t *testing.T) {
 	}
 }
 
-// A caller tells by its error that a time limit of its own has ended a call.
+// The error shows the caller that its own time limit has ended a call.
 func TestDeadlineOfACall(t *testing.T) {
 	s := startServices(t)
 	m, err := Join(t.Context(), s.join)
@@ -236,7 +237,7 @@ func TestDeadlineOfACall(t *testing.T) {
 	}
 }
 
-// Who leaves out what is optional gets its default, not a panic at the first message or request.
+// Omitted optional fields get their defaults, instead of a panic at the first message or request.
 func TestServicesWithoutOptions(t *testing.T) {
 	s := startServices(t, func(c *ParameterServerConfig) { c.Log, c.Commit = nil, nil })
 	s.join.Log = nil

@@ -16,7 +16,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// What the two services answer fits together, and each number has its place.
+// The answers of the two services match, and each number is in its place.
 func TestAnswersOfBothServices(t *testing.T) {
 	answers := func() (*pb.Membership, *pb.Admission) {
 		return &pb.Membership{Instance: 9, Epoch: 4, FirstStep: 17},
@@ -62,7 +62,7 @@ func TestJoinNamesTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	mute := silent.Addr().(*net.TCPAddr).AddrPort() // takes connections, and says nothing
+	mute := silent.Addr().(*net.TCPAddr).AddrPort() // accepts connections, but does not answer
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestJoinNamesTheServer(t *testing.T) {
 	}
 }
 
-// A call is made of all servers at once. The first error ends the others, and names its server.
+// A call goes to all servers at once. The first error ends the others, and names its server.
 func TestCallOfServers(t *testing.T) {
 	m := &Membership{ctx: t.Context(), servers: []joinedServer{{role: "server 0"}, {role: "server 1"}, {role: "server 2"}}}
 	together := make(chan struct{}, 3)

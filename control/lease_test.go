@@ -17,8 +17,8 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// A server that is killed loses its job when the lease ends; started again, it
-// gets a new instance, in which nothing of the former is left.
+// A killed server loses its job when the lease ends; restarted, it gets a new instance without
+// anything of the former one.
 func TestKilledServerGetsANewInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -75,7 +75,7 @@ func TestKilledServerGetsANewInstance(t *testing.T) {
 		if got.frames != 0 || got.total() != 0 || got.numbers[0] != 1 {
 			t.Errorf("the new instance is given %d frames of the old one, as harvest %d", got.frames, got.numbers[0])
 		}
-		// The first self, if it was only asleep, has no say any more.
+		// The first process, if it was only suspended, has no control any more.
 		l.host.comeBack()
 		if err := <-lost; !contains(err, "lost job 5") {
 			t.Errorf("the first self hears %v", err)
@@ -86,8 +86,8 @@ func TestKilledServerGetsANewInstance(t *testing.T) {
 	})
 }
 
-// A job whose creator never holds it, or whose holder is gone, ends with its
-// lease: not before, not later.
+// A job whose creator never holds it, or whose holder has ended, ends with its lease: neither
+// earlier nor later.
 func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t, func(c *AggregatorConfig) { c.Lease = 7 * time.Second })
@@ -118,7 +118,7 @@ func TestLease(t *testing.T) {
 		if j := jobs()[0]; !j.Held || j.LeaseMs != 7000 {
 			t.Errorf("while it is held: %v", j)
 		}
-		for range 5 { // connections that break are opened again in time
+		for range 5 { // broken connections are reopened in time
 			l.host.breaks()
 			time.Sleep(10 * time.Second)
 			l.host.halfOpens()
@@ -138,7 +138,7 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// The owner of a job hears in time that the aggregator cannot be reached.
+// The owner of a job learns in time that the aggregator cannot be reached.
 func TestOwnerLosesTheAggregator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -209,7 +209,7 @@ func TestHoldIsReplaced(t *testing.T) {
 	})
 }
 
-// Only its owner harvests, holds or removes a job.
+// Only its owner can harvest, hold or remove a job.
 func TestJobsHaveOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -246,7 +246,7 @@ func TestJobsHaveOwners(t *testing.T) {
 	})
 }
 
-// slow is a data plane that takes its time to add and remove jobs.
+// slow is a data plane that takes long to add and remove jobs.
 type slow struct {
 	*aggregator.Model
 	entered, leave chan struct{}
@@ -276,8 +276,8 @@ func (s *slow) wait() {
 	}
 }
 
-// While the data plane works for one job, others are served; the job itself is
-// not there yet, or not any more, and its id is taken.
+// While the data plane works for one job, others are served; the job does not exist yet, or any
+// more, and its ID is taken.
 func TestJobsDoNotWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plane := &slow{}
@@ -286,7 +286,7 @@ func TestJobsDoNotWaitForEachOther(t *testing.T) {
 		steps := []struct {
 			name  string
 			call  func() error
-			there bool // the job takes calls meanwhile
+			there bool // the job accepts calls in the meantime
 		}{
 			{"create", func() (err error) {
 				first, err = CreateJob(t.Context(), l.client, spec(), 0, quiet)
@@ -325,7 +325,7 @@ func TestJobsDoNotWaitForEachOther(t *testing.T) {
 	})
 }
 
-// Epochs follow each other from a random one, for each id by itself.
+// Epochs follow each other from a random one, for each ID separately.
 func TestEpochs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		starts := map[uint32]bool{}

@@ -15,8 +15,8 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// In a sync job the loss of a worker ends the others' steps, whichever way it is
-// lost, and no other joins any more.
+// In a sync job the loss of a worker, of any kind, ends the others' steps, and no other worker can
+// join.
 func TestLossInASyncJob(t *testing.T) {
 	for name, c := range map[string]struct {
 		lose func(t *testing.T, s *parameterServer, w *worker)
@@ -57,8 +57,8 @@ func TestLossInASyncJob(t *testing.T) {
 	}
 }
 
-// A host that takes part by an agent stays in a sync job that has lost another. It gets the time to leave, and is then told, and the
-// server ends.
+// A host that takes part by an agent stays in a sync job that has lost another. It has time to
+// leave, gets the reason, and the server ends.
 func TestLossEndsThoseThatStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const want = "worker 1 left before it had finished"
@@ -80,8 +80,8 @@ func TestLossEndsThoseThatStay(t *testing.T) {
 	})
 }
 
-// A sync job whose worker is lost ends although another has not joined yet: that
-// one could not join any more, so waiting for it would never end.
+// A sync job whose worker is lost ends although another has not joined yet: that one could no
+// longer join, so waiting for it would never end.
 func TestLossInASyncJobBeforeAllHaveJoined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t, sync5)
@@ -105,8 +105,8 @@ func TestLossInASyncJobBeforeAllHaveJoined(t *testing.T) {
 	})
 }
 
-// A connection that breaks in a sync job, and comes back within the grace period,
-// is no loss; not even while its worker waits.
+// A connection in a sync job that breaks and is restored within the grace period is not a loss,
+// even while its worker waits.
 func TestBrokenConnectionIsNoLoss(t *testing.T) {
 	for name, harm := range map[string]func(*client){"both halves": (*client).breaks, "the client's half": (*client).halfOpens} {
 		t.Run(name, func(t *testing.T) {
@@ -144,8 +144,7 @@ func TestBrokenConnectionIsNoLoss(t *testing.T) {
 	}
 }
 
-// In an asynchronous job a lost worker may join anew, with an epoch of its own,
-// as long as it is waited for.
+// In an asynchronous job a lost worker may rejoin, with a new epoch, while it is waited for.
 func TestLostWorkerJoinsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t, func(c *ParameterServerConfig) {
@@ -181,8 +180,8 @@ func TestLostWorkerJoinsAnew(t *testing.T) {
 	})
 }
 
-// A worker that does not come back is given up; the others finish, and then the
-// server knows who is missing.
+// A worker that does not return is given up; the others finish, and then the server knows which one
+// is missing.
 func TestWorkerIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t)
@@ -201,7 +200,7 @@ func TestWorkerIsGivenUp(t *testing.T) {
 			t.Errorf("given up: %v, want %q", err, want)
 		}
 		wants(t, "too late", s.worker(t, 1).join(t), codes.FailedPrecondition, "cannot join any more", want)
-		// Worker 2 may still be lost, and join anew.
+		// Worker 2 may still be lost, and rejoin.
 		if err := two.leave(t); err != nil {
 			t.Fatal(err)
 		}
@@ -221,7 +220,7 @@ func TestWorkerIsGivenUp(t *testing.T) {
 	})
 }
 
-// A finished worker is not lost when its connection ends, and may come again.
+// A finished worker is not lost when its connection ends, and may rejoin.
 func TestFinishedWorkerIsNoLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t)

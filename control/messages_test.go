@@ -44,7 +44,7 @@ func (n *notes) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(n, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// has reports lines that are missing in the log: each is made of parts.
+// has reports lines that are missing in the log: each is a list of parts.
 func (n *notes) has(t *testing.T, lines ...[]string) {
 	t.Helper()
 	n.mu.Lock()
@@ -60,7 +60,7 @@ func (n *notes) has(t *testing.T, lines ...[]string) {
 	}
 }
 
-// The daemon's log tells of jobs, senders and their ends.
+// The daemon's log has jobs, senders and their ends.
 func TestAggregatorsLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log notes
@@ -125,7 +125,7 @@ func TestServersLog(t *testing.T) {
 	})
 }
 
-// A server waits for its workers without limit, and logs once which it waits for.
+// A server waits for its workers without limit, and logs once which workers it waits for.
 func TestServerNamesMissingWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log notes
@@ -158,7 +158,7 @@ func TestServerNamesMissingWorkers(t *testing.T) {
 			t.Fatal(err)
 		}
 		expect(time.Hour, `"[1 2]"`, `[2]`)
-		if err := one.leave(t); err != nil { // lost, and may join anew
+		if err := one.leave(t); err != nil { // lost, and may rejoin
 			t.Fatal(err)
 		}
 		expect(missingEvery, `"[1 2]"`, `[2]`, `[1]`)
@@ -172,7 +172,7 @@ func TestServerNamesMissingWorkers(t *testing.T) {
 	})
 }
 
-// The servers' addresses are made known to the data plane, a sender's is admitted.
+// The data plane gets the servers' addresses, and a sender's is admitted.
 func TestReach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reached [][6]byte
@@ -205,7 +205,7 @@ func TestReach(t *testing.T) {
 	})
 }
 
-// A connection that is idle for long is not closed by either side's pings.
+// Pings of either side do not close a connection that is idle for long.
 func TestIdleConnectionStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
@@ -231,7 +231,7 @@ func TestPlaneErrors(t *testing.T) {
 	}
 }
 
-// Every counter has a name, and stands under it.
+// Every counter has its name.
 func TestCounterNames(t *testing.T) {
 	page, err := os.ReadFile("../docs/operations.md")
 	if err != nil {
@@ -281,7 +281,7 @@ func TestCallErrors(t *testing.T) {
 		"aggregator: join: context canceled": status.Error(codes.Canceled, "whatever"),
 		"aggregator: join: no job 5":         status.Error(codes.NotFound, "no job 5"),
 		"aggregator: join: another service answers there: is the address right?": status.Error(codes.Unimplemented, "unknown service libra.Aggregator"),
-		// An older aggregator, and one that answers in similar words.
+		// An older aggregator, and one with a similar error text.
 		"aggregator: join: unknown method Join":     status.Error(codes.Unimplemented, "unknown method Join"),
 		"aggregator: join: unknown service class 5": status.Error(codes.InvalidArgument, "unknown service class 5"),
 		"aggregator: join: file already closed":     net.ErrClosed,
@@ -293,7 +293,7 @@ func TestCallErrors(t *testing.T) {
 			t.Errorf("%v becomes %q, want %q", err, got, want)
 		}
 	}
-	// A connection that broke, in gRPC's words and in ours.
+	// A broken connection, in gRPC's terms and in plain ones.
 	for message, reason := range map[string]string{
 		`connection error: desc = "transport: Error while dialing: dial tcp 192.0.2.1:7700: connect: connection refused"`: "dial tcp 192.0.2.1:7700: connect: connection refused",
 		"error reading from server: EOF": "the other side closed it",
@@ -319,7 +319,7 @@ func TestCallErrors(t *testing.T) {
 	}
 }
 
-// Names in messages are those of the planes, both ways; others are not known.
+// Names in messages are those of the planes, in both directions; others are unknown.
 func TestModesAndArithmetics(t *testing.T) {
 	for message, name := range pb.Mode_name {
 		m, known := ModeOf(pb.Mode(message))
@@ -341,7 +341,7 @@ func TestModesAndArithmetics(t *testing.T) {
 	}
 }
 
-// While Dial waits it tells for whom, once; and it ends with its context.
+// While Dial waits, it logs once for what; and it ends with its context.
 func TestDialWaits(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -42,7 +42,7 @@ type cable struct {
 	one sync.Once
 }
 
-// end is a service's end, which knows where the other is.
+// end is a service's end, with the location of the other.
 type end struct {
 	net.Conn
 	local, remote net.Addr
@@ -53,8 +53,8 @@ func (e end) RemoteAddr() net.Addr { return e.remote }
 
 var errCut = errors.New("cable cut")
 
-// cutHalf kills the client's half only: the service does not notice until its
-// pings stay unanswered.
+// cutHalf breaks only the client's half: the service does not notice until its pings are not
+// answered.
 func (c *cable) cutHalf() { c.one.Do(func() { close(c.cut) }) }
 
 func (c *cable) Read(b []byte) (int, error) {
@@ -95,7 +95,7 @@ func (c *cable) Close() error {
 	}
 }
 
-// client is one host's connection to a service; it connects again by itself.
+// client is one host's connection to a service; it reconnects by itself.
 type client struct {
 	*grpc.ClientConn
 	mu     sync.Mutex
@@ -112,10 +112,10 @@ func (c *client) each(f func(*cable)) {
 	c.cables = nil
 }
 
-// breaks closes the connections, as the death of the client's process does.
+// breaks closes the connections, like the death of the client's process.
 func (c *client) breaks() { c.each(func(cable *cable) { cable.Conn.Close() }) }
 
-// halfOpens makes the client notice a broken connection, and not the service.
+// halfOpens makes the client notice a broken connection, but not the service.
 func (c *client) halfOpens() { c.each((*cable).cutHalf) }
 
 // vanish breaks the connection for good.
@@ -133,7 +133,7 @@ func (c *client) comeBack() {
 	c.down = false
 }
 
-// newNetwork starts a service on a network of its own.
+// newNetwork starts a service on its own network.
 func newNetwork(t *testing.T, sec Security, register func(*grpc.Server)) *network {
 	t.Helper()
 	n := &network{
@@ -173,7 +173,7 @@ func (s socket) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// dialer makes connections to the service, those of no host in particular.
+// dialer makes connections to the service from no particular host.
 func (n *network) dialer() grpc.DialOption {
 	return grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		ours, theirs := net.Pipe()

@@ -20,8 +20,8 @@ func (l *countedLock) Lock() {
 	l.taken++
 }
 
-// A peer that comes back while the end of its grace period waits for the lock has
-// come in time, also if its next grace period has begun before that gets it.
+// A peer that returns while the end of its grace period waits for the lock has returned in time,
+// even if its next grace period has begun before that gets the lock.
 func TestPeerComesBackAtTheEndOfItsGracePeriod(t *testing.T) {
 	const grace = 3 * time.Second
 	for name, again := range map[string]bool{"and stays": false, "and is gone again": true} {
@@ -59,8 +59,8 @@ func TestPeerComesBackAtTheEndOfItsGracePeriod(t *testing.T) {
 	}
 }
 
-// A deadline's function is called once, at its time, unless it is stopped; its time
-// may begin anew.
+// A deadline's function is called once, at its time, unless it is stopped; its time may start
+// again.
 func TestDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lock, over := &countedLock{gate: make(gate, 1)}, 0
@@ -99,7 +99,7 @@ func TestDeadline(t *testing.T) {
 		}
 		start()
 		after(time.Second-1, 0)
-		start() // anew
+		start() // again
 		after(time.Second-1, 0)
 		after(1, 1)
 		if stop() {
@@ -117,7 +117,7 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
-// A connection that was replaced does not begin the grace period of its successor.
+// A replaced connection does not start its successor's grace period.
 func TestReplacedConnectionEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		replaced := errors.New("replaced")

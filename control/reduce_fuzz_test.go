@@ -28,7 +28,7 @@ func (s *toldSums) Recv() (*pb.ReducedRows, error) {
 	return m, nil
 }
 
-// Whatever a server sends, what is received are as many rows of sums as keys, or an error.
+// Whatever a server sends, the result is as many rows of sums as keys, or an error.
 func FuzzReceiveSums(f *testing.F) {
 	f.Add(uint64(3), 8, 4, []byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12})
 	f.Add(uint64(math.MaxUint64), 8, 4, make([]byte, 24))

@@ -15,7 +15,7 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// reducedDim is the floats of a row.
+// reducedDim is the number of floats in a row.
 const reducedDim = 9
 
 // reduce calls the service as an agent's host does.
@@ -35,8 +35,9 @@ func (w *worker) reduce(t *testing.T, step uint64, refused *DroppedError, hot ..
 	return ReceiveSums(stream, reducedDim)
 }
 
-// All workers that ask for the sums of a step get the same, whatever their number, and again if they ask again. A
-// worker whose gradients were refused has the step dropped for all, also for those at a barrier; the next step goes on.
+// All workers that request the sums of a step get the same ones, and again if they repeat the
+// request. A worker with refused gradients drops the step for all, including those at a barrier;
+// the next step works.
 func TestReduce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		want := Sums{}
@@ -124,7 +125,8 @@ func TestReduce(t *testing.T) {
 	})
 }
 
-// A step is harvested unless all workers tell that all of their hot frames were answered before an earlier harvest.
+// A step is harvested unless all workers report that all of their hot frames were answered before
+// an earlier harvest.
 func TestStepsWithoutHotFramesAreNotHarvested(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var harvests, drops []uint64
@@ -168,9 +170,9 @@ func TestStepsWithoutHotFramesAreNotHarvested(t *testing.T) {
 		both(at(one, 1, nil, all(0)), at(two, 1, nil, all(0)))
 		both(at(one, 2, nil, all(7)), at(two, 2, nil, all(0))) // one has sent
 		both(at(one, 3, nil, all(7)), at(two, 3, nil, all(0)))
-		both(at(one, 4, nil, HotFrames{Sent: 9, Answered: 8}), at(two, 4, nil, all(0))) // one is on its way
-		both(at(one, 5, nil, all(9)), at(two, 5, nil, all(0)))                          // and may have come after the harvest
-		both(at(one, 6, nil, all(9)), at(two, 6, nil))                                  // two does not tell
+		both(at(one, 4, nil, HotFrames{Sent: 9, Answered: 8}), at(two, 4, nil, all(0))) // one is in flight
+		both(at(one, 5, nil, all(9)), at(two, 5, nil, all(0)))                          // and may have arrived after the harvest
+		both(at(one, 6, nil, all(9)), at(two, 6, nil))                                  // two does not report
 		both(at(one, 7, nil, all(9)), at(two, 7, nil, all(0)))
 		both(at(one, 8, nil, all(9)), at(two, 8, nil, all(0)))
 		both(at(one, 9, nil, all(9)), func() error { return two.barrier(t, 9) })
@@ -196,8 +198,9 @@ func TestStepsWithoutHotFramesAreNotHarvested(t *testing.T) {
 	})
 }
 
-// Workers that come to the end of a step by frames and by calls meet each other. A quiet step of which the last one comes by a frame
-// ends in that call; others are harvested or dropped beside it. Whom the service refuses finds the reason, or the sums, by a call.
+// Workers that reach the end of a step by frames and by calls meet each other. A quiet step ends in
+// the call if its last worker arrives by a frame; other steps are harvested or dropped separately.
+// Refused workers get the reason, or the sums, by a call.
 func TestArrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ends []string
@@ -213,7 +216,7 @@ func TestArrive(t *testing.T) {
 				over(sums(step))
 			}
 			c.Give = func(step uint64, got Sums, ok bool) {
-				// Who gets sums may come to the end of the next step at once.
+				// A worker with sums may reach the end of the next step at once.
 				b := s.service.barrier
 				b.mu.Lock()
 				defer b.mu.Unlock()
@@ -293,7 +296,7 @@ func TestArrive(t *testing.T) {
 	})
 }
 
-// A job without steps in common has no sums of one, and what is no row is refused.
+// A job without common steps has no sums of steps, and an invalid row is refused.
 func TestReduceIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t)

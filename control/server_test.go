@@ -16,7 +16,7 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// A worker learns what it joins, takes its steps with the others, and finishes.
+// A worker gets the job's configuration, takes its steps with the others, and finishes.
 func TestParameterServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t, sync5, func(c *ParameterServerConfig) {
@@ -80,7 +80,7 @@ func TestParameterServer(t *testing.T) {
 	})
 }
 
-// A worker names another port than the job's where its frames come from one.
+// A worker names a port other than the job's if its frames come from it.
 func TestParameterServerTakesPorts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t)
@@ -124,15 +124,15 @@ func TestParameterServerRefuses(t *testing.T) {
 		}
 		wants(t, "other data than worker 1", s.worker(t, 2).join(t, func(r *pb.JoinRequest) { r.Agree = map[string]string{"data": "large", "new": "field"} }),
 			codes.FailedPrecondition, "worker 2", "data: large here, small at worker 1", "one cluster file, and the same training data", "restart the server")
-		// A worker that is refused sets nothing.
+		// A refused worker sets nothing.
 		if err := s.worker(t, 2).join(t, func(r *pb.JoinRequest) { r.Agree = map[string]string{"data": "small", "new": "value"} }); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// What the first worker says of fields that the server lacks lasts until the server
-// ends, though all workers have left: the weights may have been trained with it.
+// Fields that the server lacks, and that the first worker sets, last until the server ends, even if
+// all workers have left: the weights may have been trained with them.
 func TestAgreementOutlivesItsWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t)
@@ -195,8 +195,7 @@ func TestWorkersCallsAreTheirs(t *testing.T) {
 	})
 }
 
-// A report is answered when what it tells of is applied; that it cannot be is no fault of
-// the worker's.
+// A report is answered when its steps are applied; if they cannot be, it is not the worker's fault.
 func TestReportWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		applied := make(chan error)
@@ -233,7 +232,7 @@ func TestReportWaits(t *testing.T) {
 	})
 }
 
-// A worker that the endpoint cannot admit has not joined, and is no loss.
+// A worker that the endpoint cannot admit has not joined, and is not a loss.
 func TestFailedAdmissionIsNoLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t, sync5)
@@ -248,8 +247,8 @@ func TestFailedAdmissionIsNoLoss(t *testing.T) {
 	})
 }
 
-// The answer to a worker's last Done may be lost. So the server does not end before the
-// workers have left, or could have.
+// The answer to a worker's last Done may be lost. So the server does not end before the workers
+// have left, or could have.
 func TestWaitGivesTimeToLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t)
@@ -290,7 +289,7 @@ func TestWaitGivesTimeToLeave(t *testing.T) {
 	})
 }
 
-// Wait names those that have not finished when it is cut short.
+// Wait names the unfinished workers when it is interrupted.
 func TestWaitIsCutShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t)
@@ -319,7 +318,7 @@ func (e *endsMeanwhile) Admit(ctx context.Context, _ uint16, _ netip.AddrPort, _
 	return ctx.Err()
 }
 
-// A worker that joins a server that is told to end hears just that.
+// A worker that joins a server that is told to end gets that reason.
 func TestServerThatStopsWhileItAdmits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		members := &endsMeanwhile{&roll{}, make(chan struct{})}
@@ -333,7 +332,7 @@ func TestServerThatStopsWhileItAdmits(t *testing.T) {
 	})
 }
 
-// A worker that waits for the end of a step hears the same.
+// A worker that waits for the end of a step gets the same reason.
 func TestServerThatStopsWhileItCommits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t, func(c *ParameterServerConfig) {
@@ -352,7 +351,7 @@ func TestServerThatStopsWhileItCommits(t *testing.T) {
 	})
 }
 
-// A server that stops tells its workers, and touches its endpoint no more.
+// A server that stops notifies its workers, and no longer uses its endpoint.
 func TestStoppingServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t)
@@ -409,7 +408,7 @@ func TestServerStats(t *testing.T) {
 	})
 }
 
-// Without the optional functions the server works, too.
+// Without the optional functions the server also works.
 func TestParameterServerAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t, func(c *ParameterServerConfig) { c.Report, c.Lost, c.FirstStep = nil, nil, nil })

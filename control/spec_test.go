@@ -12,7 +12,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Specifications are taken to the ends of their ranges; beyond them, the error has the number and what is possible.
+// Specifications are tested at the ends of their ranges; beyond them, the error has the value and
+// the range.
 func TestEndsOfSpecifications(t *testing.T) {
 	a := &Aggregator{cfg: AggregatorConfig{Stripes: 10, Dense: true}}
 	rounds := func(s *pb.JobSpec) { s.Mode, s.Workers = pb.Mode_MODE_SYNC, 2 }
@@ -39,7 +40,8 @@ func TestEndsOfSpecifications(t *testing.T) {
 	}
 }
 
-// A job takes lane-aligned frames always, and dense ones where the aggregator does and there are no rounds.
+// A job accepts lane-aligned frames always, and dense ones if the aggregator does and there are no
+// rounds.
 func TestLayoutsOfJobs(t *testing.T) {
 	for _, dense := range []bool{false, true} {
 		for _, mode := range []pb.Mode{pb.Mode_MODE_COMBINE, pb.Mode_MODE_SYNC} {

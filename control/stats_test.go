@@ -11,7 +11,7 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// blind is a data plane that does not tell its counters, or has lost a job.
+// blind is a data plane that does not report its counters, or has lost a job.
 type blind struct {
 	*aggregator.Model
 	err  error
@@ -32,7 +32,7 @@ func (b *blind) JobCounters(id uint16) (aggregator.JobCounters, error) {
 	return b.Model.JobCounters(id)
 }
 
-// A job that the data plane has no more is left out, whichever it is, and the others are not.
+// A job that the data plane no longer has is left out, whichever it is, and the others are not.
 func TestStatsWithoutAJobThatGoes(t *testing.T) {
 	plane := &blind{}
 	l := startAggregator(t, func(c *AggregatorConfig) { plane.Model, c.Plane = c.Plane.(*aggregator.Model), plane })

@@ -17,7 +17,7 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// once is a stream that has one message, and then breaks.
+// once is a stream with one message, which then breaks.
 type once struct {
 	grpc.ServerStreamingClient[time.Duration]
 	message *time.Duration
@@ -31,7 +31,7 @@ func (s *once) Recv() (*time.Duration, error) {
 	return nil, status.Error(codes.Unavailable, "broken")
 }
 
-// How long a service may be away is what it said last, not first.
+// The last message of a service, not the first, sets how long it may be away.
 func TestStayHasTheNewestGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		graces := []time.Duration{time.Minute, 10 * time.Second}
@@ -57,7 +57,7 @@ func TestStayHasTheNewestGrace(t *testing.T) {
 	})
 }
 
-// A request that comes after a newer one asks for nothing more, and takes nothing back.
+// A request that arrives after a newer one requests nothing more, and reverts nothing.
 func TestRequestsOfHarvestsOnlyGrow(t *testing.T) {
 	h := &harvestSession{asked: 5}
 	for _, now := range []struct{ request, asked uint64 }{{3, 5}, {6, 6}, {6, 6}} {
@@ -67,7 +67,7 @@ func TestRequestsOfHarvestsOnlyGrow(t *testing.T) {
 	}
 }
 
-// What ends a call that is no answer of the aggregator's says itself why, and no error is none.
+// An error of a call that is not an answer of the aggregator has its own text, and no error is nil.
 func TestLostExplainsAnswersOnly(t *testing.T) {
 	job := &Owned{ID: 5}
 	if err := job.Lost("hold", nil); err != nil {
@@ -81,7 +81,7 @@ func TestLostExplainsAnswersOnly(t *testing.T) {
 	}
 }
 
-// Without random numbers there are no secrets, rather than ones that all can guess.
+// Without random numbers there are no secrets, instead of guessable ones.
 func TestNoSecretsWithoutRandomNumbers(t *testing.T) {
 	defer func() {
 		if recover() == nil {

@@ -92,7 +92,7 @@ func (a *authority) security(names ...string) Security {
 	return must(LoadSecurity(a.files(names...)))
 }
 
-// Only who shows a certificate of the authority is listened to.
+// Only peers with a certificate of the authority are accepted.
 func TestMutualTLS(t *testing.T) {
 	ours, theirs := newAuthority(t), newAuthority(t)
 	names := []string{"192.0.2.1", "libra://switch", "libra://server/*", "libra://worker/*", "libra://operator"}
@@ -126,9 +126,8 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// A service's certificate must be for its role, and for its job: a worker's is not
-// good enough for an aggregator, nor another server's for the server of a job, even
-// if it has the address.
+// A service's certificate must be for its role, and for its job: a worker's is not valid for an
+// aggregator, nor another server's for the server of a job, even if it has the address.
 func TestServicesShowTheirRole(t *testing.T) {
 	a := newAuthority(t)
 	for _, c := range []struct {
@@ -156,8 +155,7 @@ func TestServicesShowTheirRole(t *testing.T) {
 	}
 }
 
-// Each call takes its role, of its job; and a worker has the address that it
-// claims.
+// Each call requires its role, of its job; and a worker must have the address that it claims.
 func TestRolesAreNeeded(t *testing.T) {
 	a := newAuthority(t)
 	model := must(aggregator.NewModel(aggregator.Config{}))
@@ -237,7 +235,7 @@ func TestRolesAreNeeded(t *testing.T) {
 		must(sc.Leave(t.Context(), &pb.LeaveRequest{Job: 5, Sender: 1, Token: member.Token}))
 	}
 
-	// Statistics are those of one's own jobs.
+	// Callers only get statistics of their own jobs.
 	for name, want := range map[string][]uint32{
 		"libra://switch": {5, 6}, "libra://operator": {5, 6}, "libra://server/*": {5, 6}, "libra://server/6": {6}, "libra://worker/5": {5},
 		"libra://worker/6/3": {6}, "libra://worker/7": nil, "libra://other": nil,
@@ -256,7 +254,7 @@ func TestRolesAreNeeded(t *testing.T) {
 		}
 	}
 
-	// Without the key, an operator removes jobs.
+	// Without the key, an operator can remove jobs.
 	_, err := owner.RemoveJob(t.Context(), &pb.RemoveJobRequest{Job: 5})
 	wants(t, "a server without the key", err, codes.PermissionDenied, "libra://operator")
 	operator, _ := as("libra://operator")
@@ -266,10 +264,10 @@ func TestRolesAreNeeded(t *testing.T) {
 	}
 }
 
-// A peer that disagrees on TLS is told so, not that there is no answer.
+// A peer that disagrees on TLS gets that error, not that there is no answer.
 func TestDialNamesTLSMismatch(t *testing.T) {
 	sec, stranger := newAuthority(t).security("127.0.0.1", "libra://switch"), newAuthority(t).security("127.0.0.1", "libra://switch")
-	// Its certificate is not accepted, of which it hears after its own handshake.
+	// Its certificate is not accepted, which it learns after its own handshake.
 	mixed := stranger
 	mixed.peers = sec.peers
 	for name, c := range map[string]struct{ server, client Security }{
@@ -318,8 +316,8 @@ func TestLoadSecurityNamesTheFile(t *testing.T) {
 	}
 }
 
-// A certificate that no other side would accept is refused where it is, with its file:
-// peers hear of it only that a handshake failed.
+// A certificate that no other side would accept is refused locally, with its file: peers only see
+// that a handshake failed.
 func TestLoadSecurityChecksItsOwnCertificate(t *testing.T) {
 	ours, theirs := newAuthority(t), newAuthority(t)
 	ca, _, _ := ours.files()
@@ -344,8 +342,7 @@ func TestLoadSecurityChecksItsOwnCertificate(t *testing.T) {
 	}
 }
 
-// Over plain TCP an operator is who calls from the switch's own host, or the
-// daemon itself.
+// Over plain TCP an operator is a caller on the switch's own host, or the daemon itself.
 func TestOperatorsWithoutTLS(t *testing.T) {
 	for from, want := range map[string]bool{"192.0.2.1": true, "127.0.0.1": true, "::1": true, "::ffff:192.0.2.1": true, "192.0.2.2": false, "192.0.2.129": false} {
 		l := startAggregator(t)
