@@ -20,7 +20,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// linkAndFrame opens a link on the first host, and makes a frame for it from the other end of the cable.
+// linkAndFrame opens a link on the first host, and returns a frame for it from the other end of the
+// cable.
 func linkAndFrame(t *testing.T, bed *testbed.Bed) (l *afxdpLink, frame []byte) {
 	t.Helper()
 	h, sw := bed.Host(0), bed.Switch()
@@ -44,8 +45,8 @@ func linkAndFrame(t *testing.T, bed *testbed.Bed) (l *afxdpLink, frame []byte) {
 	return l, frame
 }
 
-// linkWithFrames opens a link in whose RX ring frames from the other end of the cable
-// wait. Each asks for an answer to the other end.
+// linkWithFrames opens a link in whose RX ring frames from the other end of the cable wait. Each
+// requests an answer to the other end.
 func linkWithFrames(t *testing.T, frames int) (*testbed.Node, *afxdpLink) {
 	t.Helper()
 	bed := bedtest.New(t, testbed.Config{Hosts: 1})
@@ -90,8 +91,8 @@ func answerAll(t *testing.T, l Link, frames int) {
 	}
 }
 
-// The kernel gets the frames of answers back once they have left, also from a link that
-// only receives and has no frame to spare.
+// The kernel gets the frames of sent answers back, also from a link that only receives and has no
+// spare frame.
 func TestAFXDPAnsweredFramesReturn(t *testing.T) {
 	_, l := linkWithFrames(t, batchSize)
 	for _, ok := l.Alloc(); ok; _, ok = l.Alloc() {
@@ -115,8 +116,7 @@ func TestAFXDPAnsweredFramesReturn(t *testing.T) {
 	}
 }
 
-// A listener is told to look when something has come. A packet cannot be answered after
-// the link's end.
+// A listener is notified of new frames. A packet cannot be answered after the link's end.
 func TestAFXDPAnswersAfterClose(t *testing.T) {
 	_, l := linkWithFrames(t, 1)
 	seen := listen(t, l, 1<<20)
@@ -138,12 +138,12 @@ func TestAFXDPAnswersAfterClose(t *testing.T) {
 	}
 }
 
-// While the interface is down, answers and frames fill the TX ring. Send takes what
-// there is room for, and the rest when the interface is up again; answers are lost.
+// While the interface is down, answers and frames fill the TX ring. Send takes as many as fit, and
+// the rest when the interface is up again; answers are lost.
 func TestAFXDPFullRing(t *testing.T) {
 	const (
 		answers = 1100
-		late    = 5    // more of them
+		late    = 5    // further ones
 		ring    = 2048 // entries
 	)
 	h, l := linkWithFrames(t, answers+2*late)
@@ -197,7 +197,7 @@ func TestAFXDPFullRing(t *testing.T) {
 	}
 }
 
-// A frame that is on its way already leaves once. Those behind it leave, too.
+// A frame that is already in flight is sent once. Those after it are also sent.
 func TestAFXDPSendsABufferOnce(t *testing.T) {
 	_, links, path := afxdpPair(t)
 	var frames []Frame
@@ -226,7 +226,7 @@ func TestAFXDPSendsABufferOnce(t *testing.T) {
 	}
 }
 
-// What a driver refuses after it has taken it is counted, on whichever queue.
+// Frames that a driver refuses after taking them are counted, on every queue.
 func TestAFXDPDriverRefuses(t *testing.T) {
 	_, links, path := afxdpPair(t)
 	b, _ := links[0].Alloc()
@@ -249,7 +249,7 @@ func TestAFXDPDriverRefuses(t *testing.T) {
 	}
 }
 
-// A link without a time to spin takes the default, and one that has a time takes that.
+// A link without a spin time uses the default, otherwise the given one.
 func TestAFXDPSpin(t *testing.T) {
 	h := bedtest.New(t, testbed.Config{Hosts: 1}).Host(0)
 	for ask, want := range map[time.Duration]time.Duration{0: 20 * time.Microsecond, time.Millisecond: time.Millisecond, -1: -1} {

@@ -18,7 +18,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// opening opens a link of a host, by a thread in its namespace.
+// opening opens a link of a host, on a thread in its namespace.
 type opening func(*testing.T, *testbed.Node) (link.Link, error)
 
 // TestConformanceAFXDP runs the tests of package linktest on AF_XDP links: of one
@@ -60,8 +60,7 @@ func TestConformanceAFXDP(t *testing.T) {
 	}
 }
 
-// openIPv6 gives a host an address and opens a link on it. The zone is what a
-// configuration may have.
+// openIPv6 gives a host an address and opens a link on it. The zone is as in a configuration.
 func openIPv6(t *testing.T, h *testbed.Node) (link.Link, error) {
 	t.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/proc/sys/net/ipv6/conf/%s/disable_ipv6", h.Interface), []byte("0"), 0); err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// TestJoin checks that a link takes frames to its job's group, to no other, and
-// that the interface's membership ends with the link.
+// TestJoin checks that a link accepts frames to its job's group, and to no other, and that the
+// interface's membership ends with the link.
 func TestJoin(t *testing.T) {
 	const job = 0x0107
 	bed := bedtest.New(t, testbed.Config{Hosts: 2})
@@ -92,8 +92,8 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// The kernel refuses a membership: the error names the interface and the group, and
-// nothing stays open.
+// The kernel refuses a membership: the error names the interface and the group, and no descriptor
+// stays open.
 func TestJoinRefused(t *testing.T) {
 	h := bedtest.New(t, testbed.Config{Hosts: 1}).Host(0)
 	if err := h.Do(func() error {

@@ -43,8 +43,8 @@ func receiveOne(ctx context.Context, t *testing.T, l Link) Packet {
 	return Packet{}
 }
 
-// TestForeignTraffic checks that a link leaves the kernel's traffic alone, and
-// that it counts what comes to its port and is not for it.
+// TestForeignTraffic checks that a link does not take the kernel's traffic, and counts frames that
+// arrive at its port but are not for it.
 func TestForeignTraffic(t *testing.T) {
 	ctx := deadline(t)
 	bed := bedtest.New(t, testbed.Config{Hosts: 2})
@@ -136,9 +136,9 @@ func TestForeignTraffic(t *testing.T) {
 	}
 }
 
-// TestMTU: the frames of a link are as long as its user and the interface allow, but no longer than the
-// longest of the protocol. Only where they need it do its chunks have 4 KB instead of 2. XDP runs in the driver of a veth
-// whose MTU is that of the longest frames.
+// TestMTU checks that the frames of a link are as long as its user and the interface allow, but no
+// longer than the protocol's longest. Its chunks have 4 KB instead of 2 only if needed. XDP runs in
+// native mode on a veth whose MTU is that of the longest frames.
 func TestMTU(t *testing.T) {
 	bed := bedtest.New(t, testbed.Config{Hosts: 1})
 	h := bed.Host(0)
@@ -180,8 +180,8 @@ func TestMTU(t *testing.T) {
 	}
 }
 
-// TestJumboInterface checks that a link works on an interface with an MTU that
-// its frames do not fit, and survives what others send to its port.
+// TestJumboInterface checks that a link works on an interface with an MTU that its frames do not
+// fit, and handles others' long frames to its port.
 func TestJumboInterface(t *testing.T) {
 	bed := bedtest.New(t, testbed.Config{Hosts: 2, MTU: 9000})
 	at := netip.AddrPortFrom(bed.Host(0).IP, wire.DefaultPort)
@@ -229,7 +229,7 @@ func TestJumboInterface(t *testing.T) {
 	}
 }
 
-// TestOpenAFXDPErrors checks what is said where a link cannot be had.
+// TestOpenAFXDPErrors checks the errors when a link cannot be opened.
 func TestOpenAFXDPErrors(t *testing.T) {
 	bed := bedtest.New(t, testbed.Config{Hosts: 1})
 	h := bed.Host(0)
@@ -270,8 +270,8 @@ func TestOpenAFXDPErrors(t *testing.T) {
 	}
 }
 
-// onThreadOf runs fn in a host's namespace on a thread of its own that has lost
-// some capabilities, and ends with it.
+// onThreadOf runs fn in a host's namespace on its own thread, which has lost some capabilities and
+// ends with it.
 func onThreadOf(t *testing.T, h *testbed.Node, drop []int, fn func()) {
 	t.Helper()
 	err := sys.OwnThread(func() error {
@@ -288,7 +288,7 @@ func onThreadOf(t *testing.T, h *testbed.Node, drop []int, fn func()) {
 				return err
 			}
 			fn()
-			// The way back out of the namespace needs them again.
+			// Returning from the namespace requires them again.
 			for _, c := range drop {
 				data[c/32].Effective |= 1 << (c % 32)
 			}
@@ -300,7 +300,7 @@ func onThreadOf(t *testing.T, h *testbed.Node, drop []int, fn func()) {
 	}
 }
 
-// TestPathErrors asks for ways that do not exist.
+// TestPathErrors requests paths that do not exist.
 func TestPathErrors(t *testing.T) {
 	bed := bedtest.New(t, testbed.Config{Hosts: 1})
 	h := bed.Host(0)
@@ -334,8 +334,8 @@ func TestPathErrors(t *testing.T) {
 	})
 }
 
-// TestLinksLeaveNothing opens and closes links of both kinds and looks for file
-// descriptors that stayed open.
+// TestLinksLeaveNothing opens and closes links of both kinds and checks that no descriptor stays
+// open.
 func TestLinksLeaveNothing(t *testing.T) {
 	bed := bedtest.New(t, testbed.Config{Hosts: 1})
 	h := bed.Host(0)
@@ -363,7 +363,7 @@ func TestLinksLeaveNothing(t *testing.T) {
 			}
 		})
 	}
-	cycle() // whatever is opened once and kept
+	cycle() // descriptors that are opened once and kept
 	before := descriptors()
 	for range 3 {
 		cycle()

@@ -14,14 +14,14 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// A queue that is never empty does not keep the others from being received: while two
-// have frames, they take turns.
+// A queue that is never empty does not prevent the others from being received: while two have
+// frames, they take turns.
 func TestAFXDPQueuesTakeTurns(t *testing.T) {
 	bed := bedtest.New(t, testbed.Config{Hosts: 1, Queues: 2})
 	h, sw := bed.Host(0), bed.Switch()
 	l, frame := linkAndFrame(t, bed)
 	const frames = 40
-	// What one end of the cable sends from a queue arrives in the same one at the other.
+	// Frames sent from a queue at one end of the cable arrive in the same queue at the other.
 	for queue := range 2 {
 		if err := sw.Do(func() error { return sendFrom(h.PortName, queue, slices.Repeat([][]byte{frame}, frames/2)) }); err != nil {
 			t.Fatal(err)

@@ -12,10 +12,9 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// TestTapAFXDP sends frames from one AF_XDP link to another and back. What one
-// end shows as sent is bit for bit what the other end finds in its own UMEM,
-// first transmissions, repetitions and answers alike; and a frame that the
-// receiver discards is shown, too.
+// TestTapAFXDP sends frames from one AF_XDP link to another and back. The frames that one end shows
+// as sent equal, bit for bit, those in the other end's UMEM: first transmissions, repetitions and
+// answers; and a frame that the receiver discards is also shown.
 func TestTapAFXDP(t *testing.T) {
 	bed := bedtest.New(t, testbed.Config{Hosts: 2})
 	var links [2]Link

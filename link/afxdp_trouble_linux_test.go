@@ -36,8 +36,8 @@ func afxdpPair(t *testing.T) (bed *testbed.Bed, links [2]Link, path Path) {
 	return bed, links, path
 }
 
-// TestAFXDPLinkDown takes the interface down below a link: that is not the link's
-// end, Stats has the reason, and the link works again when the interface does.
+// TestAFXDPLinkDown takes the interface down under a link: that does not end the link, Stats has
+// the reason, and the link works again when the interface does.
 func TestAFXDPLinkDown(t *testing.T) {
 	bed, links, path := afxdpPair(t)
 	h := bed.Host(0)
@@ -93,7 +93,7 @@ func TestAFXDPLinkDown(t *testing.T) {
 	}
 }
 
-// A Send of more frames than go into a ring at once takes all of them.
+// A Send of more frames than fit into a ring at once takes all of them.
 func TestAFXDPSendsSeveralBatches(t *testing.T) {
 	_, links, path := afxdpPair(t)
 	frames := make([]Frame, 2*batchSize+1)
@@ -109,8 +109,8 @@ func TestAFXDPSendsSeveralBatches(t *testing.T) {
 	}
 }
 
-// TestAFXDPOverrun sends more than the receiver has buffers for. The receiver counts
-// what it loses, also after Close.
+// TestAFXDPOverrun sends more than the receiver has buffers for. The receiver counts the lost
+// frames, also after Close.
 func TestAFXDPOverrun(t *testing.T) {
 	_, links, path := afxdpPair(t)
 	const frames = 2 * rxFrames

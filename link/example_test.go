@@ -12,8 +12,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Two links on the loopback interface: one sends a frame, the other writes an answer
-// over it and sends that back. A real endpoint repeats what is not answered.
+// Two links on the loopback interface: one sends a frame, the other writes an answer over it and
+// sends that back. A real endpoint repeats unanswered frames.
 func Example() {
 	check := func(err error) {
 		if err != nil {
@@ -62,7 +62,7 @@ func Example() {
 	h, err = wire.ParseHeader(receive(a)[0].Payload)
 	check(err)
 	fmt.Println("answer:", h.Type, h.Seq)
-	a.Free(buf) // nothing repeats the frame any more
+	a.Free(buf) // the frame is no longer repeated
 	// Output:
 	// frame 3 of sender 2 came from the link: true
 	// answer: ACK 3

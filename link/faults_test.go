@@ -13,7 +13,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// reluctant is a UDP link that takes a part of what it is given.
+// reluctant is a UDP link that takes part of its frames.
 type reluctant struct {
 	Link
 	take  int   // frames of each batch
@@ -33,8 +33,7 @@ func (l *reluctant) Path(ctx context.Context, to wire.Endpoint) (Path, error) {
 	return l.Link.Path(ctx, to)
 }
 
-// openReluctant puts faults in front of a reluctant link, and prepares frames that the
-// link sends to itself.
+// openReluctant adds faults to a reluctant link, and prepares frames that the link sends to itself.
 func openReluctant(t *testing.T, f Faults, frames int) (l Link, below *reluctant, batch []Frame) {
 	t.Helper()
 	below = &reluctant{Link: openTestUDP(t, "127.0.0.1:0"), take: batchSize}
@@ -57,8 +56,7 @@ func openReluctant(t *testing.T, f Faults, frames int) (l Link, below *reluctant
 	return l, below, batch
 }
 
-// TestFaultsWithoutRoom has a link below that does not take all frames: they are lost,
-// and counted.
+// TestFaultsWithoutRoom uses a link that does not take all frames: they are lost, and counted.
 func TestFaultsWithoutRoom(t *testing.T) {
 	l, below, batch := openReluctant(t, Faults{}, 10)
 	below.take = 3
@@ -78,13 +76,13 @@ func TestFaultsWithoutRoom(t *testing.T) {
 			t.Fatal(n, err)
 		}
 	}
-	// All originals, and their copies but for the one that is held back.
+	// All originals, and their copies except the one that is held back.
 	if s := l.Stats(); s.Sent != 0 || s.Dropped < 2*frames-2 || s.Dropped > 2*frames {
 		t.Errorf("%+v, want about %d frames dropped", s, 2*frames)
 	}
 }
 
-// TestFaultsPassErrors has a link below that ends.
+// TestFaultsPassErrors uses a link that ends.
 func TestFaultsPassErrors(t *testing.T) {
 	l, below, batch := openReluctant(t, Faults{Duplicate: 0.999999, Delay: 1}, 3)
 	below.fail = errors.New("the end")
@@ -104,8 +102,8 @@ func TestFaultsPassErrors(t *testing.T) {
 	}
 }
 
-// TestFaultsReceived counts what is lost on the way in, and asks for one path to each
-// peer that it answers.
+// TestFaultsReceived counts losses on receiving, and requests one path to each peer that it
+// answers.
 func TestFaultsReceived(t *testing.T) {
 	l, below, _ := openReluctant(t, Faults{Drop: 0.5, Seed: 1}, 0)
 	from := openTestUDP(t, "127.0.0.1:0")
@@ -133,7 +131,7 @@ func TestFaultsReceived(t *testing.T) {
 		}
 	}
 	s := l.Stats()
-	// Answers pass the faulty path, too.
+	// Answers use the faulty path, too.
 	answers := s.Sent + s.Dropped - uint64(frames-got)
 	if got == 0 || got == frames || answers != uint64(got) {
 		t.Errorf("%d of %d frames came; %+v", got, frames, s)
@@ -143,8 +141,8 @@ func TestFaultsReceived(t *testing.T) {
 	}
 }
 
-// TestFaultsKeepWhatIsDue receives one frame at a time where more are due: Wait does
-// not sleep, but for a closed link.
+// TestFaultsKeepWhatIsDue receives one frame at a time when more are due: Wait does not sleep,
+// except on a closed link.
 func TestFaultsKeepWhatIsDue(t *testing.T) {
 	l, _, batch := openReluctant(t, Faults{Duplicate: 0.999999, Delay: 1}, 10)
 	if n, err := l.Send(batch); n != len(batch) || err != nil {
@@ -199,20 +197,21 @@ func receiveSome(t *testing.T, l Link) []Packet {
 	return nil
 }
 
-// TestUDPWithoutAddress opens a link at no address.
+// TestUDPWithoutAddress opens a link without an address.
 func TestUDPWithoutAddress(t *testing.T) {
 	if l, err := OpenUDP(netip.AddrPort{}); !errors.Is(err, ErrConfig) {
 		t.Errorf("%v, %v; want an ErrConfig", l, err)
 	}
 }
 
-// mute is a link that takes every frame and has always the same packet.
+// mute is a link that takes every frame and always receives the same packet.
 type mute struct{ Link }
 
 func (mute) Send(frames []Frame) (int, error)   { return len(frames), nil }
 func (mute) Receive(pkts []Packet) (int, error) { pkts[0] = Packet{}; return 1, nil }
 
-// TestFaultsAllocateNothing for what passes: garbage of the faults would count as the cost of a loss.
+// TestFaultsAllocateNothing checks frames that pass: garbage of the faults would count as the cost
+// of a loss.
 func TestFaultsAllocateNothing(t *testing.T) {
 	l, err := WithFaults(mute{}, Faults{Drop: 0.5})
 	if err != nil {

@@ -37,7 +37,7 @@ func listen(t testing.TB, link Link, queue int) *Listener {
 	return l
 }
 
-// TestTapRing compares the ring with a plain queue of bounded length.
+// TestTapRing compares the ring with a plain queue of limited length.
 func TestTapRing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := newTapRing(1)
@@ -71,8 +71,8 @@ func TestTapRing(t *testing.T) {
 	})
 }
 
-// TestTapConcurrent has a slow reader beside the link: what it gets is intact and
-// in order, and what it misses is counted at the place where it is missing.
+// TestTapConcurrent runs a slow reader concurrently with the link: its frames are intact and in
+// order, and missed ones are counted where they are missing.
 func TestTapConcurrent(t *testing.T) {
 	tap := newTap()
 	l, err := tap.Listen(tapRingMin)
@@ -114,8 +114,8 @@ func TestTapConcurrent(t *testing.T) {
 	}
 }
 
-// TestTapDrops fills the queue of a listener that does not read. The link goes
-// on, and another listener gets everything.
+// TestTapDrops fills the queue of a listener that does not read. The link continues, and another
+// listener gets everything.
 func TestTapDrops(t *testing.T) {
 	link := openTestUDP(t, "127.0.0.1:0")
 	full, other := listen(t, link, 1), listen(t, link, 1<<20)
@@ -137,7 +137,7 @@ func TestTapDrops(t *testing.T) {
 	}
 }
 
-// sendAll sends frames of n bytes and gives their buffers back.
+// sendAll sends frames of n bytes and frees their buffers.
 func sendAll(t *testing.T, l Link, to wire.Endpoint, frames, n int) {
 	t.Helper()
 	path, err := l.Path(t.Context(), to)
@@ -192,8 +192,8 @@ func TestTapListeners(t *testing.T) {
 	}
 }
 
-// TestTapUDP looks at the frames around a UDP link's payloads: below injected
-// faults, in both directions, and answers too.
+// TestTapUDP checks the frames around a UDP link's payloads: below injected faults, in both
+// directions, including answers.
 func TestTapUDP(t *testing.T) {
 	for _, host := range []string{"127.0.0.1:0", "[::1]:0"} {
 		a, b := openTestUDP(t, host), openTestUDP(t, host)
@@ -234,8 +234,8 @@ func TestTapUDP(t *testing.T) {
 	}
 }
 
-// A frame that the tap shows has the bytes and the addresses of its payload,
-// whichever peer the one before it went to; and to be shown changes no payload.
+// A frame that the tap shows has the bytes and the addresses of its payload, whichever peer the
+// previous one went to; and showing changes no payload.
 func TestTapUDPTellsPeersApart(t *testing.T) {
 	a := openTestUDP(t, "127.0.0.1:0")
 	peers := []Link{openTestUDP(t, "127.0.0.1:0"), openTestUDP(t, "127.0.0.1:0")}
@@ -328,11 +328,11 @@ func TestTapUDPTellsPeersApart(t *testing.T) {
 	}
 }
 
-// TestTapUnsendable has the kernel refuse every frame: none was on the wire.
+// TestTapUnsendable lets the kernel refuse every frame: none was sent.
 func TestTapUnsendable(t *testing.T) {
 	link := openTestUDP(t, "127.0.0.1:0")
 	l := listen(t, link, 1)
-	// Nothing leaves the host from the loopback interface's address.
+	// No packet can be sent from the loopback interface's address to another host.
 	sendAll(t, link, wire.Endpoint{IP: netip.MustParseAddr("192.0.2.1"), Port: 1}, 3, 20)
 	sendAll(t, link, link.Local(), 1, 20)
 	if got := readAll(l); len(got) != 1 || link.Stats().SendError != 3 {
@@ -371,7 +371,7 @@ func BenchmarkTap(b *testing.B) {
 	}
 }
 
-// A listener is not woken by a Receive that finds nothing.
+// A Receive that finds nothing does not wake a listener.
 func TestTapIsQuietWithoutFrames(t *testing.T) {
 	l := openTestUDP(t, "127.0.0.1:0")
 	seen := listen(t, l, 1<<20)

@@ -14,8 +14,8 @@ import (
 	"github.com/libra-ina/libra/internal/sys"
 )
 
-// With the capability, a socket has the buffer that it asks for, beyond the system's
-// limit; the kernel counts twice that.
+// With the capability, a socket has the requested buffer, beyond the system's limit; the kernel
+// counts it twice.
 func TestUDPBufferBeyondTheLimit(t *testing.T) {
 	text, err := os.ReadFile("/proc/sys/net/core/rmem_max")
 	if err != nil {
@@ -43,8 +43,8 @@ func TestUDPBufferBeyondTheLimit(t *testing.T) {
 	}
 }
 
-// Both kinds of socket ask for room in both directions: with far less than the default
-// they have less, and the kernel counts twice what it gives.
+// Both kinds of socket request buffers in both directions: if far less than the default is
+// requested, they have less, and the kernel counts it twice.
 func TestUDPBuffersOfBothDirections(t *testing.T) {
 	const ask = 1 << 16
 	local := netip.MustParseAddrPort("127.0.0.1:0")

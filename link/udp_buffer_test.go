@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A socket's buffer is the largest of the halves that the system allows, down to what
-// any system has.
+// A socket's buffer is the largest of the repeatedly halved sizes that the system allows, down to
+// one that any system has.
 func TestLargestBuffer(t *testing.T) {
 	tooLarge := errors.New("too large")
 	for _, c := range []struct {

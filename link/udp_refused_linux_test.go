@@ -20,8 +20,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// TestUDPFullSocket has the kernel say that the socket's buffer is full. Nothing of the
-// batch is taken or shown, answers are lost and counted, and Wait ends when there is room.
+// TestUDPFullSocket lets the kernel report that the socket's buffer is full. Nothing of the batch
+// is taken or shown, answers are lost and counted, and Wait ends when there is room.
 func TestUDPFullSocket(t *testing.T) {
 	for _, errno := range []unix.Errno{unix.EAGAIN, unix.ENOBUFS} {
 		l := openTestUDP(t, "127.0.0.1:0")
@@ -64,8 +64,8 @@ func TestUDPFullSocket(t *testing.T) {
 	}
 }
 
-// TestUDPReceiveErrors has the kernel fail to receive: a signal or an ICMP answer is
-// nothing, the rest is the link's end.
+// TestUDPReceiveErrors lets receiving fail: a signal or an ICMP answer is ignored, any other error
+// ends the link.
 func TestUDPReceiveErrors(t *testing.T) {
 	l := openTestUDP(t, "127.0.0.1:0")
 	for errno, end := range map[unix.Errno]bool{unix.EINTR: false, unix.ECONNREFUSED: false, unix.EAGAIN: false, unix.EPERM: true} {
@@ -83,8 +83,8 @@ func TestUDPReceiveErrors(t *testing.T) {
 	}
 }
 
-// The kernel refuses what a link needs at its opening: there is none, the error names the call, and
-// no descriptor stays.
+// The kernel refuses a call during opening: no link is opened, the error names the call, and no
+// descriptor stays.
 func TestUDPOpenRefused(t *testing.T) {
 	local := netip.MustParseAddrPort("127.0.0.1:0")
 	for name, call := range map[string]refuse.Call{
@@ -135,7 +135,7 @@ func TestUDPWithoutIPv6(t *testing.T) {
 	}
 }
 
-// sockets are those that this process has open.
+// sockets returns this process's open sockets.
 func sockets(t *testing.T) (all []string) {
 	t.Helper()
 	names, err := filepath.Glob("/proc/self/fd/*")
@@ -151,7 +151,7 @@ func sockets(t *testing.T) (all []string) {
 	return all
 }
 
-// A sleep that a wake-up has ended leaves nothing that would end the next one.
+// A sleep that a wake-up has ended leaves no wake-up that would end the next one.
 func TestUDPWakeUpEndsOneSleep(t *testing.T) {
 	l := openTestUDP(t, "127.0.0.1:0").(*udpLink)
 	s := l.sock.(*mmsgSocket)
@@ -172,7 +172,7 @@ func TestUDPWakeUpEndsOneSleep(t *testing.T) {
 	}
 }
 
-// The tap shows the answers that have left, and none of those between them that the kernel has refused.
+// The tap shows sent answers, and not those in between that the kernel has refused.
 func TestTapShowsAnswersThatWereSent(t *testing.T) {
 	l := openTestUDP(t, "127.0.0.1:0").(*udpLink)
 	const frames = 6
@@ -183,7 +183,7 @@ func TestTapShowsAnswersThatWereSent(t *testing.T) {
 		switch i {
 		case 0, 3: // not answered
 			continue
-		case 1, 4: // nothing leaves the host from the loopback interface's address
+		case 1, 4: // cannot be sent from the loopback interface's address
 			name := (*unix.RawSockaddrInet4)(unsafe.Pointer(&l.sock.(*mmsgSocket).rx.names[pkts[i].Handle]))
 			name.Addr = [4]byte{192, 0, 2, 1}
 		default:

@@ -12,8 +12,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// What a link has to send may become needless while its queue is full, so that no Send
-// follows. A wait for room that there is must not end at once then, again and again.
+// A link's pending frames may become unnecessary while its queue is full, so that no Send follows.
+// Then a wait for room must not end at once repeatedly, because there is room.
 func TestUDPWaitsForRoomOnce(t *testing.T) {
 	l, err := OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
@@ -22,7 +22,7 @@ func TestUDPWaitsForRoomOnce(t *testing.T) {
 	defer l.Close()
 	socket := l.(*udpLink).sock.(*mmsgSocket)
 	socket.full = true // as after EAGAIN; by now the kernel has sent everything
-	for range 100 {    // a signal ends a wait, too
+	for range 100 {    // a signal also ends a wait
 		if err := l.Wait(time.Second); err != nil {
 			t.Fatal(err)
 		}
@@ -33,7 +33,7 @@ func TestUDPWaitsForRoomOnce(t *testing.T) {
 	t.Error("the link waits for room that there is, and so does not wait")
 }
 
-// A Wake that came while the link slept ends one Wait. The next ones sleep.
+// A Wake during a sleep ends one Wait. The next ones sleep.
 func TestUDPWakeEndsOneWait(t *testing.T) {
 	local := netip.MustParseAddrPort("127.0.0.1:0")
 	for name, open := range map[string]func(netip.AddrPort) (Link, error){"mmsg": OpenUDP, "net": OpenNetUDP} {
@@ -56,7 +56,7 @@ func TestUDPWakeEndsOneWait(t *testing.T) {
 func waitsOnce(t *testing.T, l Link) bool {
 	t.Helper()
 	const limit = 10 * time.Millisecond
-	for range 100 { // a signal ends a wait, too
+	for range 100 { // a signal also ends a wait
 		start := time.Now()
 		if err := l.Wait(limit); err != nil {
 			t.Fatal(err)
@@ -68,11 +68,11 @@ func waitsOnce(t *testing.T, l Link) bool {
 	return false
 }
 
-// While there is no room, what arrives ends a wait, and the link waits for room further.
+// While there is no room, an arriving frame ends a wait, and the link still waits for room.
 func TestUDPWaitsForRoomAndFrames(t *testing.T) {
 	l := openTestUDP(t, "127.0.0.1:0")
 	socket := l.(*udpLink).sock.(*mmsgSocket)
-	// A pair of which one end has something to read and no room to write.
+	// A pair of which one end has data to read and no room to write.
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -95,8 +95,8 @@ func TestUDPWaitsForRoomAndFrames(t *testing.T) {
 	}
 }
 
-// What a wait has found stays where it is until the next Receive with room for it, and
-// the one after that does not touch it.
+// Events found by a wait stay until the next Receive with room for them, and the one after that is
+// not affected.
 func TestUDPKeepsWhatWaitFinds(t *testing.T) {
 	for name, open := range map[string]func(netip.AddrPort) (Link, error){"mmsg": OpenUDP, "net": OpenNetUDP} {
 		l, err := open(netip.MustParseAddrPort("127.0.0.1:0"))
@@ -142,8 +142,7 @@ func TestUDPKeepsWhatWaitFinds(t *testing.T) {
 	}
 }
 
-// Answers that the kernel refuses are counted, each once, and those that are none are
-// not.
+// Answers that the kernel refuses are counted, each once, and other frames are not.
 func TestUDPRefusedAnswers(t *testing.T) {
 	l, err := OpenNetUDP(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {

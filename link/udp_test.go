@@ -67,8 +67,7 @@ func TestUDPEcho(t *testing.T) {
 	}
 }
 
-// receiveAll receives until there are n packets. Those of one batch only: the
-// test sends no more than fit one.
+// receiveAll receives until there are n packets, in one batch: the test sends no more than fit one.
 func receiveAll(t *testing.T, l Link, n int) []Packet {
 	t.Helper()
 	time.Sleep(time.Millisecond)
@@ -165,7 +164,7 @@ func TestUDPLinkLocal(t *testing.T) {
 		if to.IP != ip {
 			t.Errorf("local address %v, want %v: frames carry no zone", to.IP, ip)
 		}
-		// As it stands in a configuration, with the zone.
+		// In the form of a configuration, with the zone.
 		to.IP = at.Addr()
 		path, err := a.Path(t.Context(), to)
 		if err != nil {
@@ -186,7 +185,7 @@ func TestUDPLinkLocal(t *testing.T) {
 		if p := receiveAll(t, a, 1)[0]; p.Src.AddrPort() != path.To().AddrPort() {
 			t.Errorf("answered from %v, want %v", p.Src, path.To())
 		}
-		// What an aggregator learns from a frame is a way back, too.
+		// The address that an aggregator learns from a frame is also a return path.
 		if back, err := b.Path(t.Context(), got[0].Src); err != nil {
 			t.Error(err)
 		} else if n, err := b.Send([]Frame{{Buf: buf, Len: 20, To: back}}); n != 1 || err != nil {
@@ -216,7 +215,7 @@ func linkLocalInterface(t *testing.T) (net.Interface, netip.Addr) {
 	return net.Interface{}, netip.Addr{}
 }
 
-// TestZones checks what is said about zones that cannot be meant.
+// TestZones checks the errors for invalid zones.
 func TestZones(t *testing.T) {
 	for addr, says := range map[string]string{
 		"[fe80::1]:1":         "fe80::1%eth0",
@@ -228,7 +227,7 @@ func TestZones(t *testing.T) {
 			t.Errorf("%v: %v, error %v; want one about %q", addr, l, err, says)
 		}
 	}
-	// IPv4 has link-local addresses, too, but no zones.
+	// IPv4 also has link-local addresses, but no zones.
 	if l, err := OpenUDP(netip.MustParseAddrPort("169.254.7.7:0")); err == nil || strings.Contains(err.Error(), "%") {
 		t.Errorf("169.254.7.7: %v, %v", l, err)
 	}
@@ -244,7 +243,7 @@ func TestZones(t *testing.T) {
 	}
 }
 
-// A socket of package net names the zone to the system for link-local peers alone.
+// A socket of package net passes the zone to the system only for link-local peers.
 func TestUDPZoneOfPeers(t *testing.T) {
 	for to, want := range map[string]string{
 		"[fe80::1]:7": "[fe80::1%here]:7", "[2001:db8::1]:7": "[2001:db8::1]:7", "169.254.1.1:7": "169.254.1.1:7",
@@ -255,7 +254,7 @@ func TestUDPZoneOfPeers(t *testing.T) {
 	}
 }
 
-// TestUDPPathToAnotherFamily has no way to go, and both ends are named as they are.
+// TestUDPPathToAnotherFamily has no path, and the error names both ends as given.
 func TestUDPPathToAnotherFamily(t *testing.T) {
 	l := openTestUDP(t, "[::1]:0")
 	to := wire.Endpoint{IP: netip.MustParseAddr("127.0.0.1"), Port: 7}
@@ -289,8 +288,8 @@ func TestUDPWindow(t *testing.T) {
 	}
 }
 
-// TestUDPRefusedFrame has a frame in a batch that the kernel does not send: the
-// others leave, and it is counted with its reason.
+// TestUDPRefusedFrame has a frame in a batch that the kernel does not send: the others are sent,
+// and it is counted with its reason.
 func TestUDPRefusedFrame(t *testing.T) {
 	for name, open := range map[string]func(netip.AddrPort) (Link, error){"mmsg": OpenUDP, "net": OpenNetUDP} {
 		t.Run(name, func(t *testing.T) {
@@ -306,7 +305,7 @@ func TestUDPRefusedFrame(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Nothing leaves the host from the loopback interface's address.
+			// No packet can be sent from the loopback interface's address to another host.
 			bad, err := links[0].Path(t.Context(), wire.Endpoint{IP: netip.MustParseAddr("192.0.2.1"), Port: 1})
 			if err != nil {
 				t.Fatal(err)
@@ -333,7 +332,7 @@ func TestUDPRefusedFrame(t *testing.T) {
 			if n := len(readAll(seen)); n != 3 {
 				t.Errorf("the tap shows %d frames, want the 3 that were sent", n)
 			}
-			// The next batch starts anew.
+			// The next batch starts again.
 			if n, err := links[0].Send(frames[1:3]); n != 2 || err != nil || links[0].Stats().SendError != 3 {
 				t.Errorf("%d, %v, %+v", n, err, links[0].Stats())
 			}

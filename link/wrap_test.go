@@ -21,7 +21,7 @@ func (j *joiner) Join(job uint16) error {
 	return errors.New("too many jobs")
 }
 
-// TestJoinThroughWrappers finds the link that has to join below those that wrap it.
+// TestJoinThroughWrappers finds the link that must join below the links that wrap it.
 func TestJoinThroughWrappers(t *testing.T) {
 	below := &joiner{Link: openTestUDP(t, "127.0.0.1:0")}
 	var wrapped Link = below
@@ -45,7 +45,7 @@ func TestJoinThroughWrappers(t *testing.T) {
 	}
 }
 
-// TestFaultsConfig names what is out of range.
+// TestFaultsConfig checks that errors name the field out of range.
 func TestFaultsConfig(t *testing.T) {
 	l := openTestUDP(t, "127.0.0.1:0")
 	for _, bad := range []Faults{{Drop: 1}, {Duplicate: -0.1}, {Reorder: 2}, {Late: 1}, {Delay: -1}, {LateDelay: -1}} {

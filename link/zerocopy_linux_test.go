@@ -25,8 +25,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// moveNIC puts a network card into a namespace of its own until the test ends, with an
-// address and the link up. Closing the namespace gives it back.
+// moveNIC moves a network card into a new namespace until the test ends, with an address and the
+// link up. Closing the namespace returns it.
 func moveNIC(t *testing.T, name, address string) (*testbed.Namespace, [6]byte) {
 	t.Helper()
 	ns, err := testbed.NewNamespace()
@@ -69,14 +69,14 @@ func moveNIC(t *testing.T, name, address string) (*testbed.Namespace, [6]byte) {
 	return ns, [6]byte(l.Attrs().HardwareAddr)
 }
 
-// A worker on sockets in zero-copy mode pushes over a wire to the XDP aggregator on
-// another network card: the sums are exact. The addresses are resolved by ARP meanwhile.
+// A worker on sockets in zero-copy mode pushes over a wire to the XDP aggregator on another network
+// card: the sums are exact. The addresses are resolved by ARP in the meantime.
 func TestZeroCopyPush(t *testing.T) {
 	a, b, ok := strings.Cut(os.Getenv("AFXDP_TEST_NICS"), ",")
 	if !ok {
 		t.Skip("needs two interfaces whose drivers have zero-copy, named in AFXDP_TEST_NICS; make kernel-test emulates such")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // machines that are emulated are slow
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // emulated machines are slow
 	defer cancel()
 	local, at := netip.MustParseAddr("10.77.0.1"), wire.Endpoint{IP: netip.MustParseAddr("10.77.0.2"), Port: wire.DefaultPort}
 	host, mac := moveNIC(t, a, local.String()+"/24")
@@ -107,7 +107,7 @@ func TestZeroCopyPush(t *testing.T) {
 	}
 	var worker *transport.Worker
 	err = host.Do(func() error {
-		// By name, since the drivers of the cards that QEMU has are not safe in that mode.
+		// By name, because the drivers of QEMU's cards are not safe in that mode.
 		l, err := link.OpenAFXDP(link.AFXDPConfig{Interface: a, Local: netip.AddrPortFrom(local, wire.DefaultPort), ZeroCopy: true})
 		if err != nil {
 			return err

@@ -12,10 +12,10 @@ import (
 	"github.com/libra-ina/libra/local"
 )
 
-// Wherever the system refuses a socket, the error says it, and the sockets before it are closed.
+// Wherever the system refuses a socket, the error names it, and earlier sockets are closed.
 func TestOpenWithoutDescriptors(t *testing.T) {
 	config := local.Config{Dim: 1, Hot: []uint64{3}, Workers: 2}
-	first, err := local.Open(t.Context(), config) // it needs some descriptors for good
+	first, err := local.Open(t.Context(), config) // some descriptors stay open for good
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,10 +12,11 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// most is a gradient that sums in units of 2^-46 have room for once, not twice.
+// most is a gradient whose sum fits units of 2^-46 once, not twice.
 const most = 1 << 16
 
-// A context that ends while workers are admitted ends Open: no job is returned whose workers the server does not know.
+// A context that ends while workers are admitted ends Open: it returns no job with workers unknown
+// to the server.
 func TestOpenAfterTheContext(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -25,7 +26,8 @@ func TestOpenAfterTheContext(t *testing.T) {
 	}
 }
 
-// A Commit that its context ends changes nothing: the next one finds the sums of the aggregator and of the server.
+// A Commit whose context ends changes nothing: the next one finds the sums of aggregator and
+// server.
 func TestCommitAfterTheContext(t *testing.T) {
 	c, err := local.Open(t.Context(), local.Config{
 		Dim: 1, Hot: []uint64{5}, Optimizer: ps.Optimizer{Method: ps.SGD, LearningRate: 1},
@@ -39,7 +41,7 @@ func TestCommitAfterTheContext(t *testing.T) {
 		if _, err := c.Worker(0).Push(t.Context(), keys, []float32{-1, -2}); err != nil {
 			t.Fatal(err)
 		}
-		// Acknowledged before: else Commit may end earlier, in its wait for that.
+		// Acknowledged before, or Commit may end earlier, while it waits for that.
 		if err := c.Worker(0).Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +63,7 @@ func TestCommitAfterTheContext(t *testing.T) {
 	}
 }
 
-// Commit tells what became of all gradients of the step: the server has refused one of these.
+// Commit reports the result of all gradients of the step: the server has refused one of these.
 func TestCommitRefused(t *testing.T) {
 	c, err := local.Open(t.Context(), local.Config{Dim: 1, Hot: []uint64{5}})
 	if err != nil {
@@ -79,7 +81,8 @@ func TestCommitRefused(t *testing.T) {
 	}
 }
 
-// Of a sum that leaves its range each call tells that ends a step, and the one after it has neither the sum nor an error.
+// Each call that ends a step reports a sum out of range, and the next one has neither the sum nor
+// an error.
 func TestCommitOverflow(t *testing.T) {
 	c, err := local.Open(t.Context(), local.Config{Dim: 1, Hot: []uint64{5}})
 	if err != nil {

@@ -48,7 +48,7 @@ func Example() {
 	// Output: [3.00 2.00 -1.00]
 }
 
-// The sums are exact, whichever part adds them.
+// The sums are exact, wherever they are added.
 func TestSumsAreExact(t *testing.T) {
 	const workers, pushes = 3, 50
 	c, err := local.Open(t.Context(), local.Config{
@@ -100,8 +100,8 @@ func TestSumsAreExact(t *testing.T) {
 	}
 }
 
-// Reduce returns the sums of its step alone, of hot and cold rows, and changes the weights by them; a step that is
-// dropped leaves neither weights nor sums.
+// Reduce returns the sums of its step alone, of hot and cold rows, and updates the weights by them;
+// a dropped step leaves neither weights nor sums.
 func TestReduceAndDrop(t *testing.T) {
 	c, err := local.Open(t.Context(), local.Config{
 		Dim: 1, Hot: []uint64{5}, Workers: 2, Optimizer: ps.Optimizer{Method: ps.SGD, LearningRate: 1},
@@ -153,7 +153,7 @@ func TestReduceAndDrop(t *testing.T) {
 	}
 }
 
-// What cannot be is refused, and what was opened before is closed.
+// Invalid configurations are refused, and everything opened before is closed.
 func TestOpenRefuses(t *testing.T) {
 	many := make([]uint64, 1<<16+1)
 	for i := range many {

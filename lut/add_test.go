@@ -15,7 +15,7 @@ const (
 	negInf   = signBit | infinity
 )
 
-// defaultAdder is shared, because making the tables takes a while under -race.
+// defaultAdder is shared, because building the tables takes a while under -race.
 var defaultAdder = mustNew(Config{})
 
 func mustNew(c Config) *Adder {
@@ -30,7 +30,7 @@ func value(bits uint32) float64 { return float64(math.Float32frombits(bits)) }
 
 func isNaN(bits uint32) bool { return bits&magnitude > infinity }
 
-// drawPair draws numbers that meet: independent bits meet in a sum only seldom.
+// drawPair draws numbers of similar size: sums of independent bits are rarely interesting.
 func drawPair(t *rapid.T) (a, b uint32) {
 	a = rapid.Uint32().Draw(t, "a")
 	if rapid.Bool().Draw(t, "independent") {
@@ -157,8 +157,8 @@ func checkSum(t interface {
 	}
 }
 
-// flushed is a number's value with subnormals counted as zero. The sum of two in
-// float64 may be rounded, which is nothing beside the bounds.
+// flushed is a number's value with subnormals as zero. The sum of two in float64 may be rounded,
+// which is negligible compared with the bounds.
 func flushed(bits uint32) float64 {
 	if bits&infinity == 0 {
 		return 0
@@ -193,7 +193,7 @@ func TestAddIsWithinBound(t *testing.T) {
 				a, b := drawPair(t)
 				checkSum(t, adder, bound, a, b)
 			})
-			// And many pairs whose exponents are near each other.
+			// And many pairs with close exponents.
 			rng := rand.New(rand.NewPCG(1, 2))
 			for range 50_000 {
 				a := uint32(100+rng.IntN(20))<<23 | rng.Uint32()&(fraction|negative)
@@ -204,7 +204,7 @@ func TestAddIsWithinBound(t *testing.T) {
 	}
 }
 
-// TestBoundOfTheDefault holds the numbers that the derivation gives.
+// TestBoundOfTheDefault checks the numbers of the derivation.
 func TestBoundOfTheDefault(t *testing.T) {
 	b := defaultAdder.Bound()
 	for name, c := range map[string][2]float64{
@@ -218,8 +218,8 @@ func TestBoundOfTheDefault(t *testing.T) {
 	}
 }
 
-// TestBoundOfCoarseKeys has tables in which what an addend that is too small to be seen may be
-// outweighs all other errors.
+// TestBoundOfCoarseKeys has tables in which the error of ignoring small addends outweighs all other
+// errors.
 func TestBoundOfCoarseKeys(t *testing.T) {
 	b := mustNew(Config{MantissaBits: 15, MiKeyBits: 8, SubKeyBits: 8}).Bound()
 	if want := 0x1p-8 + 0x1p-17; b.SameSigns != want || b.OppositeSigns != want {
@@ -227,7 +227,7 @@ func TestBoundOfCoarseKeys(t *testing.T) {
 	}
 }
 
-// TestBoundIsTight fails if a bound is so generous that it says nothing.
+// TestBoundIsTight fails if a bound is too generous to be useful.
 func TestBoundIsTight(t *testing.T) {
 	bound := defaultAdder.Bound()
 	worst := map[float64]float64{}

@@ -21,8 +21,8 @@ var update = flag.Bool("update", false, "rewrite the golden sums in testdata")
 
 const goldenPath = "testdata/sums.json"
 
-// goldenFile is what another implementation compares itself with: the tables of
-// the default configuration, and sums.
+// goldenFile is for comparison with other implementations: the tables of the default configuration,
+// and sums.
 type goldenFile struct {
 	// Tables has the SHA-256 digest of each table's little-endian image.
 	Tables map[string]string `json:"tables_sha256"`

@@ -77,7 +77,7 @@ func TestEntriesAreNearest(t *testing.T) {
 	}
 }
 
-// TestExpTableEndsWithItsKeys looks at a table of which not all keys occur.
+// TestExpTableEndsWithItsKeys checks a table of which not all keys occur.
 func TestExpTableEndsWithItsKeys(t *testing.T) {
 	a, err := New(Config{MantissaBits: 8})
 	if err != nil {
@@ -96,7 +96,7 @@ func TestExpTableEndsWithItsKeys(t *testing.T) {
 
 // TestLogarithms tries one significand in each 13.
 func TestLogarithms(t *testing.T) {
-	// The part of Bound that is about one logarithm.
+	// The part of Bound for one logarithm.
 	const bound = 0x1p-23 + 0x1p-11/math.Ln2*0x1.7p-13 + 0x1p-23/math.Ln2
 	worst := 0.0
 	for f := uint32(0); f <= fraction; f += 13 {
@@ -215,7 +215,7 @@ func TestEntriesHoldTables(t *testing.T) {
 	}
 }
 
-// What a caller does with its tables is not seen by the adder.
+// Changes that a caller makes to its tables do not affect the adder.
 func TestTablesAreCopies(t *testing.T) {
 	adder, err := New(Config{})
 	if err != nil {
@@ -241,7 +241,7 @@ func TestWriteEntriesReportsFailure(t *testing.T) {
 	}
 }
 
-// TestNormTableMatchesLength looks every kind of difference up as a switch does.
+// TestNormTableMatchesLength looks up every kind of difference like a switch.
 func TestNormTableMatchesLength(t *testing.T) {
 	const width = 25 // of the difference of two significands of 24 bits, one shifted by one
 	for d := uint32(0); d < 1<<width; d += 1 + d/1000 {

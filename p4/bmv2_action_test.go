@@ -8,13 +8,13 @@ import (
 	"math/big"
 )
 
-// switchAction is what a table, or the compiler, has the pipeline do.
+// switchAction is an operation of the pipeline, by a table or the compiler.
 type switchAction struct {
 	name string
 	do   []func(f *frame)
 }
 
-// assign writes a field as bmv2 does: cut to its width, with its sign.
+// assign writes a field as bmv2 does: truncated to its width, with its sign.
 func (f *frame) assign(at place, t fieldType, v *big.Int) {
 	if t.signed {
 		v = binaries["two_comp_mod"](v, big.NewInt(int64(t.bits)))
@@ -45,7 +45,7 @@ func name(v value) (s string, err error) {
 	return s, err
 }
 
-// dropPort is where frames go that are dropped.
+// dropPort is the port of dropped frames.
 const dropPort = 511
 
 func (p *simpleSwitch) primitive(op string, params []value) (func(f *frame), error) {
@@ -168,8 +168,8 @@ func (p *simpleSwitch) passed() {
 	}
 }
 
-// accessed returns how often any register was read, and how often written, in one pass
-// of a frame at most, since the last call.
+// accessed returns the largest numbers of reads and of writes of any register in one pass of a
+// frame since the last call.
 func (p *simpleSwitch) accessed() (reads, writes int) {
 	reads, writes = p.reads, p.writes
 	p.reads, p.writes = 0, 0

@@ -83,8 +83,8 @@ func parseHex(text string) (*big.Int, error) {
 	return n, nil
 }
 
-// operation compiles an operation. Numbers have as many bits as they need: the
-// compiler has marked where they are cut.
+// operation compiles an operation. Numbers have as many bits as they need: the compiler has marked
+// where they are truncated.
 func (p *simpleSwitch) operation(o *term) (expression, error) {
 	var parts [3]expression
 	for i, v := range []*value{o.Left, o.Right, o.Cond} {

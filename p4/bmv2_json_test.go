@@ -4,7 +4,7 @@ package p4
 
 import "encoding/json"
 
-// The parts of the device configuration that are used.
+// The used parts of the device configuration.
 type configuration struct {
 	HeaderTypes []struct {
 		Name   string
@@ -112,7 +112,7 @@ type value struct {
 	Width int `json:"bitwidth"`
 }
 
-// term is what an expression holds: one more value, or an operation.
+// term is the content of an expression: one more value, or an operation.
 type term struct {
 	value
 	Op    string

@@ -67,7 +67,7 @@ func (p *simpleSwitch) loadParser(c *configuration) error {
 			if err != nil {
 				return fmt.Errorf("parser state %s: %w", s.Name, err)
 			}
-			// Each field of a key takes whole bytes.
+			// Each field of a key has whole bytes.
 			parts, widths = append(parts, e), append(widths, (t.bits+7)/8*8)
 		}
 		state.key = func(f *frame) *big.Int {
@@ -167,7 +167,7 @@ func (p *simpleSwitch) extract(r *reader, f *frame, h int, length expression) st
 	return ""
 }
 
-// parse takes a frame apart.
+// parse parses a frame.
 func (p *simpleSwitch) parse(f *frame, data []byte) {
 	r := &reader{data: data}
 	fail := func(name string) { f.headers[p.parserError.header].fields[p.parserError.field] = p.errors[name] }
@@ -206,7 +206,7 @@ func (p *simpleSwitch) parse(f *frame, data []byte) {
 	f.payload = data[r.at/8:]
 }
 
-// deparse puts a frame together.
+// deparse assembles a frame.
 func (p *simpleSwitch) deparse(f *frame) []byte {
 	var out []byte
 	for _, h := range p.order {

@@ -15,7 +15,7 @@ type pipeline struct {
 	nodes map[string]node
 }
 
-// node does something and returns the next node; "" ends the pipeline.
+// node performs an operation and returns the next node; "" ends the pipeline.
 type node func(f *frame) string
 
 // Errors of the management of tables.
@@ -34,12 +34,12 @@ type matchKey struct{ Value, Mask *big.Int }
 // tableEntry is a table entry.
 type tableEntry struct {
 	Keys     []matchKey
-	Priority int // of ternary keys: the highest matches
+	Priority int // of ternary keys: the highest wins
 	Action   string
 	Data     []*big.Int
 }
 
-// switchTable is a table and what is in it.
+// switchTable is a table with its entries.
 type switchTable struct {
 	keys     []expression
 	exact    bool
@@ -137,7 +137,7 @@ func deref(s *string) string {
 	return *s
 }
 
-// entry makes an entry without keys of the configuration.
+// entry returns an entry of the configuration without keys.
 func (p *simpleSwitch) entry(id int, data []string) (*tableEntry, error) {
 	a, ok := p.actions[id]
 	if !ok {
@@ -159,8 +159,7 @@ func prefixMask(prefix, bits int) *big.Int {
 	return new(big.Int).Lsh(mask(prefix), uint(bits-prefix))
 }
 
-// identity is the same for two entries if they have the same key. That of an entry with
-// exact keys is the text of what it matches.
+// identity is equal for two entries with the same key. For exact keys it is the text of the key.
 func (e *tableEntry) identity() string {
 	var s []byte
 	for _, k := range e.Keys {
@@ -175,7 +174,7 @@ func (e *tableEntry) identity() string {
 	return string(s)
 }
 
-// apply looks a frame up and does what the entry says.
+// apply looks up a frame and runs the entry's action.
 func (t *switchTable) apply(f *frame) string {
 	values := make([]matchKey, len(t.keys))
 	for i, k := range t.keys {

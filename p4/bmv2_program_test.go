@@ -8,13 +8,12 @@ import (
 	"math/big"
 )
 
-// simpleSwitch runs a program that p4c has compiled for v1model as bmv2's simple_switch
-// does, one frame at a time, with its tables, registers and counters: the program is
-// compared with the model wherever Go runs. It has what our program needs, and an error
-// names anything else.
+// simpleSwitch runs a program that p4c has compiled for v1model like bmv2's simple_switch, one
+// frame at a time, with its tables, registers and counters: the program is compared with the model
+// wherever Go runs. It supports what Libra's program uses; an error names anything else.
 //
-// The format is that of the device configuration, "BMv2 JSON" (docs/JSON_format.md in
-// the repository of bmv2), version 2.23.
+// The format is that of the device configuration, "BMv2 JSON" (docs/JSON_format.md in the
+// repository of bmv2), version 2.23.
 type simpleSwitch struct {
 	types     []headerType
 	headers   map[string]int
@@ -31,7 +30,7 @@ type simpleSwitch struct {
 	pipelines map[string]*pipeline
 	tables    map[string]*switchTable
 	groups    map[uint16][]copyTo
-	fresh     *frame // as it comes to the parser
+	fresh     *frame // the frame as it enters the parser
 
 	reads, writes int // of one register in one pass, since the last call of accessed
 	passes        int // of the last frame
@@ -48,7 +47,7 @@ type headerType struct {
 
 type fieldType struct {
 	name   string
-	bits   int // -1 where the frame says
+	bits   int // -1 if the frame has the length
 	signed bool
 }
 
@@ -132,7 +131,7 @@ func (p *simpleSwitch) loadHeaders(c *configuration) error {
 	return nil
 }
 
-// find returns where a field is.
+// find returns the place of a field.
 func (p *simpleSwitch) find(headerName, name string) (place, error) {
 	h, ok := p.headers[headerName]
 	if !ok {
@@ -145,7 +144,7 @@ func (p *simpleSwitch) find(headerName, name string) (place, error) {
 	return place{h, f}, nil
 }
 
-// valid is what a header's validity is called as a field.
+// valid is the field name of a header's validity.
 const valid = "$valid$"
 
 // field returns the place and the type of a field that is written ["header", "field"].
@@ -181,7 +180,7 @@ func (p *simpleSwitch) headerOf(raw json.RawMessage) (int, error) {
 	return h, nil
 }
 
-// loadState makes registers and counters, all 0.
+// loadState creates registers and counters, all 0.
 func (p *simpleSwitch) loadState(c *configuration) error {
 	for _, r := range c.Registers {
 		p.registers[r.Name] = &register{cells: make([]*big.Int, r.Size), bits: r.Width}
@@ -192,7 +191,7 @@ func (p *simpleSwitch) loadState(c *configuration) error {
 	return nil
 }
 
-// loadFieldLists finds what is preserved when a frame is resubmitted.
+// loadFieldLists finds the fields that are preserved when a frame is resubmitted.
 func (p *simpleSwitch) loadFieldLists(c *configuration) error {
 	for _, l := range c.FieldLists {
 		for _, e := range l.Elements {
@@ -223,7 +222,7 @@ func (p *simpleSwitch) loadCalculations(c *configuration) error {
 				parts = append(parts, func(f *frame, b *bitString) {
 					h := &f.headers[at.header]
 					switch {
-					case !h.valid && !p.types[at.header].metadata: // is not there
+					case !h.valid && !p.types[at.header].metadata: // the header is not valid
 					case t.bits < 0:
 						b.append(f.get(at), h.bits[at.field])
 					default:

@@ -4,10 +4,10 @@ package p4
 
 import "math/big"
 
-// frame is a frame on its way through the pipeline.
+// frame is a frame in the pipeline.
 type frame struct {
 	headers []header // by index in the program
-	payload []byte   // what the parser has left
+	payload []byte   // rest after the parser
 	limit   int      // of the length, negative for none
 	again   int      // the field list with which the frame is resubmitted, or 0
 	data    []*big.Int
@@ -64,7 +64,7 @@ func mask(width int) *big.Int {
 	return m.Sub(m, big.NewInt(1))
 }
 
-// bitString collects fields one behind the other.
+// bitString collects consecutive fields.
 type bitString struct {
 	v    *big.Int
 	bits int

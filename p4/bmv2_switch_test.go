@@ -17,7 +17,7 @@ type output struct {
 	Data []byte
 }
 
-// mostPasses is how often a frame may be resubmitted: bmv2 would go on for ever.
+// mostPasses is the limit of resubmissions: bmv2 would continue for ever.
 const mostPasses = 100
 
 // process passes a frame, or a packet of the control plane, through the program. As in
@@ -44,7 +44,7 @@ func (p *simpleSwitch) process(port uint16, data []byte) []output {
 	return p.egress(f, to, 0)
 }
 
-// ingress passes a frame through the ingress pipeline, again if there was an earlier pass.
+// ingress passes a frame through the ingress pipeline, once more after a resubmission.
 func (p *simpleSwitch) ingress(port uint16, data []byte, earlier *frame) *frame {
 	f := p.fresh.clone()
 	if earlier != nil {
@@ -68,7 +68,7 @@ func (p *simpleSwitch) ingress(port uint16, data []byte, earlier *frame) *frame 
 
 var garbage = new(big.Int).SetBytes([]byte("undefined undefined undefined"))
 
-// loadFresh makes the frame that all others begin as.
+// loadFresh creates the initial state of all frames.
 func (p *simpleSwitch) loadFresh(*configuration) error {
 	p.fresh = &frame{headers: make([]header, len(p.types)), limit: -1}
 	for i, t := range p.types {
@@ -77,7 +77,7 @@ func (p *simpleSwitch) loadFresh(*configuration) error {
 		if t.metadata {
 			continue
 		}
-		// What is in a header that is not there is undefined, so it is not 0.
+		// The fields of an invalid header are undefined, so they are not 0.
 		for k, ft := range t.fields {
 			h.fields[k] = truncated(garbage, max(ft.bits, 0))
 		}
@@ -85,8 +85,8 @@ func (p *simpleSwitch) loadFresh(*configuration) error {
 	return nil
 }
 
-// clone copies a frame. The fields of all headers are one allocation, which the race
-// detector and the garbage collector meet in each pass of each frame.
+// clone copies a frame. The fields of all headers are one allocation, because the race detector and
+// the garbage collector see each pass of each frame.
 func (f *frame) clone() *frame {
 	c := *f
 	c.headers = slices.Clone(f.headers)
@@ -103,7 +103,7 @@ func (f *frame) clone() *frame {
 	return &c
 }
 
-// egress takes a frame from the middle of the switch to a port.
+// egress takes a frame from the ingress pipeline to a port.
 func (p *simpleSwitch) egress(f *frame, port, instance uint16) []output {
 	f.set(p.egressPort, big.NewInt(int64(port)), 9)
 	f.set(p.egressRid, big.NewInt(int64(instance)), 16)
@@ -126,7 +126,7 @@ func (p *simpleSwitch) run(name string, f *frame) {
 	}
 }
 
-// insert adds an entry to a table. size is how many the table may have.
+// insert adds an entry to a table. size is the largest number of entries.
 func (p *simpleSwitch) insert(name string, size int, e *tableEntry) error {
 	t, err := p.table(name, e)
 	if err != nil {
@@ -180,10 +180,10 @@ func (p *simpleSwitch) table(name string, e *tableEntry) (*switchTable, error) {
 	return t, nil
 }
 
-// setGroup makes a multicast group.
+// setGroup creates a multicast group.
 func (p *simpleSwitch) setGroup(id uint16, replicas []copyTo) { p.groups[id] = replicas }
 
-// counter returns the packets that one cell of a counter has counted.
+// counter returns the packet count of one cell of a counter.
 func (p *simpleSwitch) counter(name string, index int) (uint64, error) {
 	cells, ok := p.counters[name]
 	if !ok || index < 0 || index >= len(cells) {

@@ -14,7 +14,7 @@ import (
 
 var recompile = flag.Bool("recompile", false, "write what p4c makes of the program")
 
-// needP4c is the one reason why a test that compiles the program is skipped.
+// needP4c is the only reason to skip a test that compiles the program.
 func needP4c(t *testing.T, tool string) {
 	t.Helper()
 	if _, err := exec.LookPath(tool); err != nil {
@@ -22,8 +22,8 @@ func needP4c(t *testing.T, tool string) {
 	}
 }
 
-// compile runs a compiler on the v1model program, which must have nothing to say, and
-// returns the P4Info and the device configuration.
+// compile runs a compiler on the v1model program, which must print nothing, and returns the P4Info
+// and the device configuration.
 func compile(t *testing.T, program string) (info, device []byte) {
 	t.Helper()
 	dir := t.TempDir()
@@ -43,8 +43,8 @@ func compile(t *testing.T, program string) (info, device []byte) {
 	return info, strip(t, device)
 }
 
-// strip takes out of a device configuration what the switch does not need: where in
-// the sources each part comes from, the compiler's version, and the white space.
+// strip removes the parts of a device configuration that the switch does not need: positions in the
+// sources, the compiler's version, and white space.
 func strip(t *testing.T, device []byte) []byte {
 	t.Helper()
 	var tree any
@@ -89,7 +89,7 @@ func TestV1modelCompiles(t *testing.T) {
 	}
 }
 
-// What is compiled is what comes out of the compiler.
+// The compiled files equal the compiler's output.
 func TestCompiledIsCurrent(t *testing.T) {
 	needP4c(t, "p4c-bm2-ss")
 	info, device := compile(t, "program/libra_v1model.p4")

@@ -19,8 +19,8 @@ var record = flag.Bool("record", false, "note that the compiled files belong to 
 
 const sumsFile = "compiled/SHA256SUMS"
 
-// What is compiled belongs to the sources beside it: changing one without the
-// other learns it here, without a compiler.
+// The compiled files belong to the sources: a change of one without the other is found here,
+// without a compiler.
 func TestCompiledBelongsToSources(t *testing.T) {
 	var files []string
 	for _, pattern := range []string{"program/[^l]*.p4", "program/libra_v1model.p4", "program/v1model/*.p4", "compiled/*.json", "compiled/*.txtpb"} {
@@ -53,7 +53,7 @@ func TestCompiledBelongsToSources(t *testing.T) {
 	}
 }
 
-// The sizes that the control plane counts on, and docs/p4.md names.
+// The sizes that the control plane relies on, and docs/p4.md lists.
 func TestSizes(t *testing.T) {
 	p, err := DefaultProgram()
 	if err != nil {
@@ -105,7 +105,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// Files that were swapped are told by name, with what they should be.
+// Swapped files are reported by name, with their expected contents.
 func TestSwappedFiles(t *testing.T) {
 	const device = "compiled/libra_v1model.json"
 	_, err := ReadProgram(device, infoFile)

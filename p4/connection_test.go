@@ -13,7 +13,7 @@ import (
 	"github.com/libra-ina/libra/internal/conformance"
 )
 
-// The connection breaks and comes back: the jobs are there still.
+// The connection breaks and is restored: the jobs still exist.
 func TestReconnects(t *testing.T) {
 	f, target, stop := startFake(t)
 	p, err := Open(Options{Target: target, Address: conformance.Aggregator.IP})
@@ -45,7 +45,7 @@ func TestReconnects(t *testing.T) {
 	}
 }
 
-// A switch that has started anew has no jobs any more.
+// A restarted switch has no jobs.
 func TestNoticesARestartedSwitch(t *testing.T) {
 	f, target, stop := startFake(t)
 	p, err := Open(Options{Target: target, Address: conformance.Aggregator.IP})

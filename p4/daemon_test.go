@@ -29,7 +29,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// said collects what a daemon logs.
+// said collects a daemon's log.
 type said struct {
 	mu   sync.Mutex
 	text []byte
@@ -48,7 +48,7 @@ func (s *said) String() string {
 	return string(s.text)
 }
 
-// p4Bed is a daemon beside a P4 switch, and a client of it.
+// p4Bed is a daemon with a P4 switch, and a client of it.
 type p4Bed struct {
 	*testing.T
 	config *cluster.Config
@@ -61,7 +61,7 @@ type p4Bed struct {
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// freePort returns a TCP port that is free.
+// freePort returns a free TCP port.
 func freePort(t *testing.T) uint16 {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.77.4.1:0")
@@ -124,7 +124,7 @@ func startP4With(t *testing.T, change func(*cluster.Config)) *p4Bed {
 	return b
 }
 
-// spec asks for a job that a P4 switch serves.
+// spec specifies a job that a P4 switch supports.
 func (b *p4Bed) spec(id uint32) *pb.JobSpec {
 	return &pb.JobSpec{
 		Job: id, Mode: pb.Mode_MODE_COMBINE, Arithmetic: pb.Arithmetic_ARITHMETIC_EXACT, Slots: 100, HotSet: []byte("hot"), Senders: 1,
@@ -189,8 +189,8 @@ func (b *p4Bed) push(job *control.Owned, host wire.Endpoint, a *pb.Admission, se
 	return h.Type
 }
 
-// A job lives in a P4 switch as in any other data plane: it is admitted, counted,
-// listed, harvested and removed by the daemon.
+// A P4 switch serves a job like any other data plane: the daemon admits, counts, lists, harvests
+// and removes it.
 func TestDaemonServesJobs(t *testing.T) {
 	b := startP4(t)
 	job, host := b.create(7), conformance.Host(0)
@@ -245,8 +245,7 @@ func TestDaemonServesJobs(t *testing.T) {
 	b.create(7)
 }
 
-// What the switch refuses is refused with a status that tells what to do, and the jobs
-// stay as they were.
+// If the switch refuses a request, the status has the remedy, and the jobs do not change.
 func TestDaemonRefuses(t *testing.T) {
 	b := startP4(t)
 	job, host := b.create(7), conformance.Host(0)
@@ -291,7 +290,7 @@ func TestDaemonRefuses(t *testing.T) {
 	}
 }
 
-// What is taken out of a switch that is away is taken out when it is back.
+// Removals while the switch cannot be reached are executed when it can be reached again.
 func TestRemovalWaitsForTheSwitch(t *testing.T) {
 	b := startP4(t)
 	b.create(7)
@@ -308,7 +307,7 @@ func TestRemovalWaitsForTheSwitch(t *testing.T) {
 	b.create(7) // would exist in the data plane
 }
 
-// A job of lut arithmetic waits for its tables, and the log tells how far they are.
+// A job of lut arithmetic waits for its tables, and the log shows their progress.
 func TestDaemonLoadsTables(t *testing.T) {
 	b := startP4(t)
 	b.create(7)
@@ -359,7 +358,7 @@ func TestDaemonLosesItsSwitch(t *testing.T) {
 	}
 }
 
-// A daemon that cannot use its switch does not begin.
+// A daemon that cannot use its switch does not start.
 func TestDaemonRefusesAtItsStart(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*cluster.Config, *p4.Switch)
@@ -396,8 +395,8 @@ func TestDaemonRefusesAtItsStart(t *testing.T) {
 	}
 }
 
-// A compiled program from files serves as the built-in one, and hosts have their ports.
-// The log tells which program runs where.
+// A compiled program from files works like the built-in one, and hosts have their ports. The log
+// names the program and the switch.
 func TestDaemonReadsProgramAndHosts(t *testing.T) {
 	b := startP4With(t, func(c *cluster.Config) {
 		c.Switch.P4.Info, c.Switch.P4.Config = "compiled/libra_v1model.p4info.txtpb", "compiled/libra_v1model.json"

@@ -13,7 +13,7 @@ import (
 
 var frames = flag.Int("frames", unlessRace(5000, 2000), "number of random frames that a differential test compares")
 
-// unlessRace returns how many frames a test passes.
+// unlessRace returns the number of frames of a test.
 func unlessRace(n, race int) int {
 	if underRace {
 		return race
@@ -21,9 +21,9 @@ func unlessRace(n, race int) int {
 	return n
 }
 
-// jobs are the jobs of the differential tests: modes with arithmetics, few
-// and many slots, whole and partial last rows, coarse and fine units. The program
-// takes one lane-aligned stripe in a frame; the model is told.
+// jobs are the jobs of the differential tests: modes with arithmetics, few and many slots, whole
+// and partial last rows, coarse and fine units. The program takes one lane-aligned stripe per
+// frame; the model is configured accordingly.
 var jobs = []aggregator.JobConfig{
 	{ID: 0, Epoch: 0, Mode: aggregator.Combine, Exp: -46, Slots: 1000},
 	{ID: 3, Epoch: 7, Mode: aggregator.FetchAdd, Exp: -46, Slots: aggregator.MaxSlots},
@@ -37,8 +37,8 @@ var jobs = []aggregator.JobConfig{
 	{ID: 16, Epoch: 80, Mode: aggregator.FetchAdd, Workers: conformance.Senders, Arithmetic: aggregator.Fixed, Slots: 100},
 }
 
-// lutJobs are those of lut arithmetic, apart because a switch that has one gets some
-// 340,000 table entries first.
+// lutJobs are the jobs of lut arithmetic, separate because a switch with one first gets some
+// 340,000 table entries.
 var lutJobs = []aggregator.JobConfig{
 	{ID: 20, Epoch: 5, Mode: aggregator.FetchAdd, Arithmetic: aggregator.LUT, Slots: 40},
 	{ID: 21, Epoch: 6, Mode: aggregator.Combine, Arithmetic: aggregator.LUT, Slots: 1000},
@@ -59,7 +59,7 @@ type device interface {
 	AddRoute(mac [6]byte, port uint32) error
 }
 
-// pair sets a device and a model up alike, with some jobs.
+// pair configures a device and a model equally, with some jobs.
 func pair(tb testing.TB, d device, jobs []aggregator.JobConfig) *conformance.Pair {
 	tb.Helper()
 	m, err := aggregator.NewModel(aggregator.Config{Address: conformance.Aggregator.IP, AnswerEach: true})
@@ -82,8 +82,8 @@ func pair(tb testing.TB, d device, jobs []aggregator.JobConfig) *conformance.Pai
 	return &conformance.Pair{Device: d, Model: m, Jobs: jobs}
 }
 
-// compare passes random frames through a device and a model, which must meet some
-// verdicts at least.
+// compare passes random frames through a device and a model, which must reach at least some
+// verdicts.
 func compare(t *testing.T, d device, jobs []aggregator.JobConfig, n int, want ...aggregator.Action) {
 	verdicts, err := pair(t, d, jobs).Run(1, n)
 	if err != nil {
@@ -97,19 +97,19 @@ func compare(t *testing.T, d device, jobs []aggregator.JobConfig, n int, want ..
 	}
 }
 
-// verdicts are all that there are.
+// verdicts are all verdicts.
 var verdicts = []aggregator.Action{aggregator.Pass, aggregator.Drop, aggregator.Reply, aggregator.Forward, aggregator.Broadcast}
 
 func TestProgramEqualsModel(t *testing.T) {
 	compare(t, openSimulated(t, nil), jobs, *frames, verdicts...)
 }
 
-// The vectors define what every data plane must do, without the model's help.
+// The vectors define the behaviour of every data plane without the model.
 func TestProgramReplaysVectors(t *testing.T) {
 	replay(t, func(t *testing.T) device { return openWithLUT(t, nil) })
 }
 
-// replay plays the files of vectors whose jobs the program takes.
+// replay replays the vector files whose jobs the program supports.
 func replay(t *testing.T, open func(t *testing.T) device) {
 	files, err := vectors.Load("../aggregator/testdata/vectors")
 	if err != nil {
@@ -139,7 +139,7 @@ func replay(t *testing.T, open func(t *testing.T) device) {
 	}
 }
 
-// unsupported returns why a file of vectors does not apply, or "".
+// unsupported returns why a vector file does not apply, or "".
 func unsupported(t *testing.T, f *vectors.File) string {
 	for _, s := range f.Steps {
 		if s.AddJob == nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// A switch is found over P4Runtime and sums a gradient, of which the second copy is
-// acknowledged and not added. The switch is bmv2's model of one, in this process; a
-// switch of your own has a target such as "switch.example:9559".
+// A switch with P4Runtime sums a gradient, whose second copy is acknowledged and not added. The
+// switch is bmv2's model, in this process; your own switch has a target such as
+// "switch.example:9559".
 func Example() {
 	check := func(err error) {
 		if err != nil {

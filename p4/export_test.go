@@ -10,9 +10,9 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// StartSwitch starts a switch for the example. It returns where its P4Runtime server
-// is, a function that gives it a frame by a port and returns what comes out, and one
-// that ends it.
+// StartSwitch starts a switch for the example. It returns the address of its P4Runtime server, a
+// function that passes a frame from a port through it and returns its output, and one that stops
+// it.
 func StartSwitch() (target string, ingress func(port uint16, frame []byte) []byte, stop func()) {
 	dir, err := os.MkdirTemp("", "libra-p4-*")
 	if err != nil {
@@ -35,8 +35,8 @@ func StartSwitch() (target string, ingress func(port uint16, frame []byte) []byt
 	}
 }
 
-// Switch is a switch for the tests of those who use this package: a P4Runtime server
-// that runs the program frame by frame.
+// Switch is a switch for tests of users of this package: a P4Runtime server that runs the program
+// frame by frame.
 type Switch = fake
 
 // NewSwitch returns a switch without a program.
@@ -45,10 +45,10 @@ func NewSwitch() *Switch { return newFake() }
 // Serve serves P4Runtime on a Unix socket until stop is called.
 func (f *fake) Serve(path string) (stop func(), err error) { return f.listen(path) }
 
-// Restart makes it a switch that has just been started.
+// Restart resets it to a switch that has just started.
 func (f *fake) Restart() { f.restart() }
 
-// Load gives the switch the program of another controller, which it does not run.
+// Load gives the switch another controller's program, which it does not run.
 func (f *fake) Load(c *rt.ForwardingPipelineConfig) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -62,7 +62,7 @@ func (f *fake) Fail(code codes.Code) {
 	f.fail = code
 }
 
-// Output is a frame that leaves a switch.
+// Output is a frame sent by a switch.
 type Output struct {
 	Port uint16
 	Data []byte

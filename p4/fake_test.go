@@ -22,8 +22,7 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 )
 
-// fake is a P4Runtime server that checks what it is told against the P4Info that it
-// was given, and runs the program.
+// fake is a P4Runtime server that checks requests against its P4Info, and runs the program.
 type fake struct {
 	rt.UnimplementedP4RuntimeServer
 
@@ -32,16 +31,16 @@ type fake struct {
 	program *simpleSwitch
 	primary *rt.Uint128
 	streams map[rt.P4Runtime_StreamChannelServer]*rt.Uint128
-	loads   int // programs that were loaded
-	writes  int // calls of Write
+	loads   int // number of loaded programs
+	writes  int // number of calls of Write
 	lose    int // number of packets of the control plane that are lost
-	behind  int // how many of them wait for those that come after them
+	behind  int // number of them that wait for later ones
 	queue   []*rt.PacketOut
 	fail    codes.Code // of a write
 	spared  int        // writes before the one that fails
-	unheard bool       // the one that fails is done, and its answer is lost
-	unique  bool       // an election ID has one controller
-	deaf    int        // number of questions for the program that fail
+	unheard bool       // the one that fails is executed, and its answer is lost
+	unique  bool       // only one controller may have an election ID
+	deaf    int        // number of queries for the program that fail
 }
 
 // startFake serves a fake on a Unix socket.
@@ -80,7 +79,7 @@ func (f *fake) listen(path string) (stop func(), err error) {
 	return s.Stop, nil
 }
 
-// restart makes it a switch that has just been started.
+// restart resets it to a switch that has just started.
 func (f *fake) restart() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -114,7 +113,7 @@ func higher(a, b *rt.Uint128) bool {
 	return a.GetHigh() > b.GetHigh() || a.GetHigh() == b.GetHigh() && a.GetLow() > b.GetLow()
 }
 
-// arbitrate tells all controllers who is primary.
+// arbitrate notifies all controllers which one is primary.
 func (f *fake) arbitrate(stream rt.P4Runtime_StreamChannelServer, a *rt.MasterArbitrationUpdate) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -137,7 +136,7 @@ func (f *fake) arbitrate(stream rt.P4Runtime_StreamChannelServer, a *rt.MasterAr
 		}
 		if err := s.Send(&rt.StreamMessageResponse{Update: &rt.StreamMessageResponse_Arbitration{
 			Arbitration: &rt.MasterArbitrationUpdate{ElectionId: f.primary, Status: &status.Status{Code: int32(code)}},
-		}}); err != nil && s == stream { // others may have gone
+		}}); err != nil && s == stream { // others may have ended
 			return err
 		}
 	}
@@ -254,7 +253,7 @@ func (f *fake) Write(_ context.Context, r *rt.WriteRequest) (*rt.WriteResponse, 
 		}
 		return nil, refusals([]error{refusal(code, "as the test wants")})
 	}
-	// One update that fails does not keep the others from being made.
+	// An update that fails does not prevent the others.
 	results, failed := make([]error, len(r.Updates)), false
 	for i, u := range r.Updates {
 		results[i] = f.update(u)
@@ -266,13 +265,13 @@ func (f *fake) Write(_ context.Context, r *rt.WriteRequest) (*rt.WriteResponse, 
 	return &rt.WriteResponse{}, nil
 }
 
-// refusal is what is wrong with an update of a batch.
+// refusal is the error of an update in a batch.
 func refusal(code codes.Code, format string, args ...any) error {
 	return grpcstatus.Errorf(code, format, args...)
 }
 
-// refusals is how P4Runtime reports what became of the updates of a batch: one error for
-// each, those that were made among them (P4Runtime 1.4, §12.3).
+// refusals is P4Runtime's report about a batch: one error for each update, including the successful
+// ones (P4Runtime 1.4, §12.3).
 func refusals(results []error) error {
 	var all []protoadapt.MessageV1
 	for _, err := range results {
@@ -321,7 +320,7 @@ func (f *fake) update(u *rt.Update) error {
 	return err
 }
 
-// entry translates an entry that has been checked.
+// entry translates a checked entry.
 func (f *fake) entry(t *config.Table, m *rt.TableEntry) *tableEntry {
 	e := &tableEntry{Priority: int(m.Priority)}
 	for _, k := range t.MatchFields {
@@ -397,8 +396,7 @@ func match(e *rt.TableEntry, id uint32) []byte {
 	return nil
 }
 
-// width returns an error for a value that is wider than it may be, or not as short
-// as it must be.
+// width returns an error for a value that is too wide, or not encoded in the shortest form.
 func width(v []byte, bits int32) error {
 	switch {
 	case v == nil:

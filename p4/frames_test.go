@@ -40,7 +40,7 @@ func TestConversionsEqualModel(t *testing.T) {
 			s := wire.StripeAt(frame[e.Len():], 0)
 			s.SetMask(wire.LaneMask)
 			for lane := range wire.Lanes {
-				// From 2^-3 to 2^64 units; most often small beside the sums.
+				// From 2^-3 to 2^64 units; most often small compared with the sums.
 				exponent := 127 + exp - 3 + rng.IntN(rng.IntN(67)+1)
 				s.SetBits(lane, uint32(min(max(exponent, 0), 255))<<23|rng.Uint32()&0x807fffff)
 				if rng.IntN(8) == 0 { // halves of the last place of a float32

@@ -22,7 +22,7 @@ var lutFrames = flag.Int("lut-frames", unlessRace(300, 100), "number of random f
 
 func TestLUTEqualsModel(t *testing.T) { testLUT(t, openWithLUT(t, nil)) }
 
-// testLUT passes the sums that package lut keeps for ports, and random frames.
+// testLUT passes the golden sums of package lut through ports, and random frames.
 func testLUT(t *testing.T, d device) {
 	p := pair(t, d, lutJobs)
 	passGoldenSums(t, p)
@@ -36,8 +36,8 @@ func testLUT(t *testing.T, d device) {
 	}
 }
 
-// passGoldenSums adds the pairs of numbers in lut's testdata: each lane gets one of them
-// and then the other, and the answer has their sum. It harvests in between.
+// passGoldenSums adds the pairs of numbers in lut's testdata: each lane gets first one of them and
+// then the other, and the answer has their sum. It harvests in between.
 func passGoldenSums(t *testing.T, p *conformance.Pair) {
 	t.Helper()
 	text, err := os.ReadFile("../lut/testdata/sums.json")
@@ -100,7 +100,7 @@ func passGoldenSums(t *testing.T, p *conformance.Pair) {
 	}
 }
 
-// lutEntriesOf returns how many entries the tables of lut arithmetic of a switch have.
+// lutEntriesOf returns the number of entries in a switch's tables of lut arithmetic.
 func lutEntriesOf(f *fake) (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,8 +112,8 @@ func lutEntriesOf(f *fake) (n int) {
 	return n
 }
 
-// The first job of lut arithmetic loads its tables, and no other. The loading goes on
-// where it was interrupted, and other calls are served meanwhile.
+// The first job of lut arithmetic loads the tables, and no other. Loading continues where it was
+// interrupted, and other calls are served in the meantime.
 func TestLUTTablesAreLoadedOnce(t *testing.T) {
 	const all = 344_601
 	f, target, _ := startFake(t)
@@ -171,8 +171,8 @@ func TestLUTTablesAreLoadedOnce(t *testing.T) {
 	}
 }
 
-// A plane that is closed while it loads the tables has an error of its own, and not one
-// that sends the reader to the switch.
+// A plane that is closed while it loads the tables has its own error, not one that blames the
+// switch.
 func TestCloseWhileTablesAreLoaded(t *testing.T) {
 	_, target, _ := startFake(t)
 	var p *Plane

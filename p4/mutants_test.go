@@ -10,11 +10,11 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 )
 
-// mutant changes every primitive of the program's actions: it returns what is to be
-// there in its place, nil for nothing.
+// mutant changes every primitive of the program's actions: it returns its replacement, nil for
+// nothing.
 type mutant func(op string, params []any) (string, []any)
 
-// mutate returns a program that is changed.
+// mutate returns a changed program.
 func mutate(t *testing.T, change mutant) *Program {
 	t.Helper()
 	p, err := DefaultProgram()
@@ -52,7 +52,7 @@ func mutate(t *testing.T, change mutant) *Program {
 	return p
 }
 
-// replaced returns params with another text in them.
+// replaced returns params with a text replaced.
 func replaced(params []any, from, to string) []any {
 	text, _ := json.Marshal(params)
 	var changed []any
@@ -65,7 +65,7 @@ func has(params []any, what string) bool {
 	return strings.Contains(string(text), what)
 }
 
-// mutants are changes of the program, with the jobs whose frames show them.
+// mutants are changes of the program, with the jobs whose frames reveal them.
 var mutants = map[string]struct {
 	jobs   []aggregator.JobConfig
 	change mutant
@@ -142,7 +142,7 @@ var mutants = map[string]struct {
 	}},
 }
 
-// The comparison with the model is worth what it notices.
+// The comparison with the model is only as good as the faults that it notices.
 func TestMutantsAreCaught(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short")
@@ -150,8 +150,8 @@ func TestMutantsAreCaught(t *testing.T) {
 	catch(t, func(t *testing.T, p *Program) device { return openWithLUT(t, p) })
 }
 
-// catch runs all mutants until each differs from the model. Frames meet both banks of the
-// first job, and its last harvest what the ones before have left.
+// catch runs all mutants until each differs from the model. Frames use both banks of the first job,
+// and its last harvest contains what the previous ones have left.
 func catch(t *testing.T, open func(t *testing.T, p *Program) device) {
 	const frames = 800
 	for name, m := range mutants {

@@ -10,7 +10,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// A frame takes as many passes as docs/p4.md has for it.
+// A frame takes the number of passes that docs/p4.md has for it.
 func TestPasses(t *testing.T) {
 	d := openWithLUT(t, nil)
 	for i, c := range []struct {

@@ -32,7 +32,7 @@ func TestRefusesWhatTheProgramLacks(t *testing.T) {
 	}
 }
 
-// A job gets rows that no other job has, zeroed if another had them before.
+// A job gets rows that no other job has, zeroed if another one had them before.
 func TestRowsAreGivenOnce(t *testing.T) {
 	d := openSimulated(t, nil)
 	g := conformance.NewGenerator(1, jobs...)
@@ -79,7 +79,7 @@ func TestRowsAreGivenOnce(t *testing.T) {
 	}
 }
 
-// What fails leaves everything as it was, and may be repeated.
+// A failed call changes nothing, and may be repeated.
 func TestFailedCallsChangeNothing(t *testing.T) {
 	d := openSimulated(t, nil)
 	job := aggregator.JobConfig{ID: 1, Slots: 100}
@@ -169,15 +169,15 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// setBehind makes packets of the control plane wait for those behind them.
+// setBehind makes packets of the control plane wait for later ones.
 func (f *fake) setBehind(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.behind = n
 }
 
-// A request that was repeated, because the response came late, may be before the program
-// when its call is over. It must not clear what is added then.
+// A request that was repeated because the response was late may reach the program after its call
+// has ended. It must not clear later additions.
 func TestRepeatedRequestsClearNothingNew(t *testing.T) {
 	d := openSimulated(t, nil)
 	job := aggregator.JobConfig{ID: 1, Epoch: 1, Slots: wire.Lanes}

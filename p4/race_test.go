@@ -4,6 +4,6 @@
 
 package p4
 
-// underRace is whether the race detector watches the tests. The interpreter, which it slows
-// down some eight times, runs one frame at a time: fewer frames show it as much.
+// underRace reports whether the race detector is enabled. It slows the interpreter, which runs one
+// frame at a time, down by a factor of eight, and fewer frames test as much.
 const underRace = true

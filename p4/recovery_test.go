@@ -15,7 +15,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// wantFailed waits for the error that makes a plane useless.
+// wantFailed waits for the error after which a plane is unusable.
 func wantFailed(t *testing.T, p *Plane, target error) {
 	t.Helper()
 	select {
@@ -53,7 +53,7 @@ func TestNoticesThatTheProgramWasLoadedAgain(t *testing.T) {
 	wantFailed(t, p, ErrStateLost)
 }
 
-// A switch that cannot tell at once which program it runs is asked until it can.
+// A switch that cannot report at once which program it runs is asked until it can.
 func TestAsksASlowSwitchAgain(t *testing.T) {
 	f, target, stop := startFake(t)
 	p, err := Open(Options{Target: target, Address: conformance.Aggregator.IP})
@@ -139,9 +139,8 @@ func TestTableOfHostsIsFull(t *testing.T) {
 	}
 }
 
-// An admission whose answer is lost may be in the switch. Nothing of it is left when its
-// sender is admitted otherwise, or its job removed, and no other sender gets its filter
-// before.
+// An admission whose answer is lost may be in the switch. Nothing of it is left when its sender is
+// admitted differently, or its job removed, and until then no other sender gets its filter.
 func TestAdmissionsWithoutAnAnswerAreTakenBack(t *testing.T) {
 	d := openSimulated(t, nil)
 	job := aggregator.JobConfig{ID: 1, Epoch: 1, Slots: wire.Lanes}
@@ -179,7 +178,7 @@ func TestAdmissionsWithoutAnAnswerAreTakenBack(t *testing.T) {
 	}
 }
 
-// A program with less room would lose what is added to the rows that it lacks.
+// A program with fewer rows would lose additions to the missing ones.
 func TestRegistersHaveTheSizeThatTheControlPlaneCountsOn(t *testing.T) {
 	for _, name := range []string{"slots0", "slots21", "seen"} {
 		program, err := DefaultProgram()
@@ -197,7 +196,7 @@ func TestRegistersHaveTheSizeThatTheControlPlaneCountsOn(t *testing.T) {
 	}
 }
 
-// A job counts from 0, also if another one had its number.
+// A job's counters start at 0, even if another one had its number.
 func TestCountersBeginWithTheJob(t *testing.T) {
 	d := openSimulated(t, nil)
 	job := aggregator.JobConfig{ID: 1, Epoch: 1, Slots: wire.Lanes}

@@ -14,8 +14,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// A result goes out of all ports that have hosts behind them, also of the one that the
-// last contribution came in by, and what was behind that frame does not.
+// A result leaves by all ports with hosts of the job, including the ingress port of the last
+// contribution, and without the bytes after that frame.
 func TestResultsGoToAllPorts(t *testing.T) {
 	f, target, _ := startFake(t)
 	p, err := Open(Options{Target: target, Address: conformance.Aggregator.IP, Ports: []uint32{1, 2, 3}})
@@ -82,8 +82,8 @@ func TestRoundsHaveNoHarvest(t *testing.T) {
 	}
 }
 
-// A job begins without what another of its number had agreed on, or begun to: neither a
-// report nor a decision is left.
+// A job starts without another one's state under its number: neither a report nor a decision is
+// left.
 func TestScalesBeginWithTheJob(t *testing.T) {
 	d := openSimulated(t, nil)
 	job := aggregator.JobConfig{ID: 6, Epoch: 2, Mode: aggregator.FetchAdd, Arithmetic: aggregator.Fixed, Workers: conformance.Senders, Slots: wire.Lanes, MaxStripes: 1, Layouts: aggregator.Aligned}
@@ -100,7 +100,7 @@ func TestScalesBeginWithTheJob(t *testing.T) {
 		}
 	}
 	seq := uint32(wire.FirstSeq)
-	// report sends a report and returns what the switch has decided, if it has.
+	// report sends a report and returns the switch's decision, if any.
 	report := func(sender int, iteration uint32, exponent uint8) (decided *wire.ScaleReport) {
 		t.Helper()
 		e, err := wire.NewEnvelope(conformance.Host(sender), conformance.Aggregator)
@@ -112,10 +112,10 @@ func TestScalesBeginWithTheJob(t *testing.T) {
 			wire.ScaleReport{Iteration: iteration, Exponent: exponent})
 		e.Seal(frame)
 		seq++
-		if _, err := p.Process(frame); err != nil { // the model says otherwise
+		if _, err := p.Process(frame); err != nil { // the model decides otherwise
 			t.Error(err)
 		}
-		_, n, err := d.ProcessFrom(0, frame, reply) // once more, for the answer: a repetition gets it too
+		_, n, err := d.ProcessFrom(0, frame, reply) // once more, for the answer: a repetition also gets it
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +136,7 @@ func TestScalesBeginWithTheJob(t *testing.T) {
 		}
 		return &r
 	}
-	for _, reported := range []int{0, 1, conformance.Senders} { // by the job before
+	for _, reported := range []int{0, 1, conformance.Senders} { // by the previous job
 		for sender := range reported {
 			report(sender, 0, 100)
 		}
@@ -153,7 +153,8 @@ func TestScalesBeginWithTheJob(t *testing.T) {
 	}
 }
 
-// A sender whose admission has failed half-way leaves nothing in the switch behind its job.
+// A sender whose admission has failed half-way leaves nothing in the switch after its job has
+// ended.
 func TestFailedAdmissionLeavesNoPlace(t *testing.T) {
 	d := openSimulated(t, nil)
 	job := aggregator.JobConfig{ID: 5, Mode: aggregator.Sync, Workers: 2, Slots: 22}

@@ -24,7 +24,7 @@ type simulated struct {
 
 var _ conformance.Device = (*simulated)(nil)
 
-// elsewhere is the port to which frames go for hosts without a route.
+// elsewhere is the port of frames to hosts without a route.
 const elsewhere = 3
 
 // openSimulated starts a fake and a plane on it.
@@ -49,9 +49,9 @@ var loadedTables struct {
 	tables map[string]map[string]*tableEntry
 }
 
-// openWithLUT is openSimulated with a switch that has the tables of lut arithmetic: the
-// first call makes them, without the messages that TestLUTTablesAreLoadedOnce sends, and the
-// others share them, which is much faster.
+// openWithLUT is openSimulated with a switch that has the tables of lut arithmetic: the first call
+// creates them, without the messages that TestLUTTablesAreLoadedOnce sends, and later calls share
+// them, which is much faster.
 func openWithLUT(tb testing.TB, program *Program) *simulated {
 	tb.Helper()
 	l := &loadedTables
@@ -79,7 +79,7 @@ func openWithLUT(tb testing.TB, program *Program) *simulated {
 	})
 	d := openSimulated(tb, program)
 	for name, entries := range l.tables {
-		d.fake.program.tables[name].entries = entries // which nothing changes
+		d.fake.program.tables[name].entries = entries // the tables are never changed
 		d.lut.done += len(entries)
 	}
 	return d
@@ -96,7 +96,7 @@ func (d *simulated) ProcessFrom(port int, frame, reply []byte) (v aggregator.Ver
 	out := d.fake.program.process(in, frame)
 	reads, writes := d.fake.program.accessed()
 	d.fake.mu.Unlock()
-	if reads > 1 || writes > 1 { // which a pipeline cannot do
+	if reads > 1 || writes > 1 { // a pipeline cannot do that
 		return v, 0, fmt.Errorf("frame %x reads a register %d times and writes one %d times", frame, reads, writes)
 	}
 	if len(out) > 1 {

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// source is what the text of a program says of its tables and registers, without a
-// compiler: enough for the description of the TNA program, for which P4Runtime has none.
+// source is the description of a program's tables and registers from its text, without a compiler:
+// enough for the TNA program, for which there is no P4Info.
 type source struct {
 	t        *testing.T
 	numbers  map[string]string // #define name number
@@ -36,8 +36,8 @@ var (
 	counterPattern  = regexp.MustCompile(`COUNTER\((.*?), (\w+)\);`)
 )
 
-// readSource reads a program with what it includes. Where a size is defined twice, the
-// first one counts, as the program's #ifndef says.
+// readSource reads a program with its includes. If a size is defined twice, the first definition
+// counts, as with the program's #ifndef.
 func readSource(t *testing.T, path string) *source {
 	t.Helper()
 	s := &source{t: t, numbers: map[string]string{}, widths: map[string]int{}, controls: map[string]string{}}
@@ -90,7 +90,7 @@ func (s *source) size(product string) int {
 	return n
 }
 
-// objects returns what is in a control and in those that it has instances of.
+// objects returns the objects of a control and of its instances of other controls.
 func (s *source) objects(control, path string) (all []Object) {
 	s.t.Helper()
 	text, ok := s.controls[control]
@@ -169,7 +169,7 @@ func (s *source) table(name, text string, actions map[string][]Datum) Object {
 	return o
 }
 
-// key returns the name by which the control plane knows a key, and its width.
+// key returns the control plane's name of a key, and its width.
 func (s *source) key(m []string) Datum {
 	s.t.Helper()
 	d := Datum{Name: m[1] + m[2], Match: m[3]}

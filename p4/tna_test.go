@@ -22,7 +22,7 @@ const (
 	tnaDescription = "program/libra_tna.tables.json"
 )
 
-// What a control plane for Tofino (bfrt) reads is what the program has.
+// The description for a control plane of Tofino (bfrt) matches the program.
 func TestTablesOfTNABelongToProgram(t *testing.T) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -44,8 +44,8 @@ func TestTablesOfTNABelongToProgram(t *testing.T) {
 	}
 }
 
-// The reader of the sources finds what the description must have at least: a reader
-// that finds nothing would agree with an empty file.
+// The reader of the sources finds the minimum of the description: a reader that finds nothing would
+// agree with an empty file.
 func TestTablesOfTNAAreComplete(t *testing.T) {
 	all, err := TNAObjects()
 	if err != nil {
@@ -80,7 +80,7 @@ func TestTablesOfTNAAreComplete(t *testing.T) {
 	}
 }
 
-// The control plane in Go and the TNA program call the same things by the same names.
+// The control plane in Go and the TNA program use the same names.
 func TestTNASharesTheControlPlanesTables(t *testing.T) {
 	p, err := DefaultProgram()
 	if err != nil {
@@ -158,8 +158,8 @@ func TestFaultsOfTNANameTheirLane(t *testing.T) {
 	}
 }
 
-// What is written for lane j names no other lane, and nothing is written for a lane by
-// its number: a lane that is off by one shows here, where no switch runs the program.
+// What is written for lane j names no other lane, and nothing is written for a lane by its number:
+// a lane that is off by one is found here, because no switch runs the program.
 func TestLanesOfTNAAreMacros(t *testing.T) {
 	number := regexp.MustCompile(`\b(?:lane|number|slot|slots|add|read)(\d+)\b`)
 	for _, path := range []string{"program/tna/pairs.p4", "program/tna/aggregate.p4", "program/tna/parser.p4", tnaProgram} {

@@ -29,11 +29,10 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// runSwitch makes the test binary behave as simple_switch_grpc.
+// runSwitch makes the test binary run as simple_switch_grpc.
 const runSwitch = "LIBRA_TEST_RUN_SWITCH"
 
-// TestMain makes the test binary behave as one of the demo's processes, if it is
-// started as one.
+// TestMain makes the test binary run as one of the demo's processes, if it is started as one.
 func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv(runSwitch) != "":
@@ -118,8 +117,8 @@ func simpleSwitch(args []string) error {
 	return runPorts(s, ports)
 }
 
-// runPorts passes what interfaces receive through a switch, and sends what leaves it,
-// until an interface fails. It takes no VLAN tags.
+// runPorts passes received frames of interfaces through a switch, and sends its output, until an
+// interface fails. It does not support VLAN tags.
 func runPorts(f *p4.Switch, ports map[uint16]string) error {
 	sockets := make(map[uint16]int)
 	for number, name := range ports {
@@ -154,7 +153,7 @@ func runPorts(f *p4.Switch, ports map[uint16]string) error {
 	return <-failed
 }
 
-// openPort opens a packet socket that sees what an interface receives.
+// openPort opens a packet socket for an interface's received frames.
 func openPort(name string) (int, error) {
 	ifi, err := net.InterfaceByName(name)
 	if err != nil {
@@ -172,8 +171,8 @@ func openPort(name string) (int, error) {
 	)
 }
 
-// The whole way, with a switch of our own in the place of bmv2: the demo's weights are
-// those of one process.
+// The complete training, with Libra's own switch in place of bmv2: the demo's weights are those of
+// one process.
 func TestTrainingOnASimulatedSwitch(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the demo's namespaces need root")

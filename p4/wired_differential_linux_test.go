@@ -17,7 +17,7 @@ func TestSwitchReplaysVectors(t *testing.T) {
 
 func TestSwitchReadmission(t *testing.T) { conformance.TestReadmission(t, openWired(t, nil)) }
 
-// bmv2 runs the mutants as the interpreter does.
+// bmv2 runs the mutants like the interpreter.
 func TestSwitchMutantsAreCaught(t *testing.T) {
 	needBmv2(t)
 	catch(t, func(t *testing.T, p *Program) device { return openWired(t, p) })

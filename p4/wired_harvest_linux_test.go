@@ -14,9 +14,9 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Harvests find whole frames, while frames of lut arithmetic go through their passes:
-// each frame adds 1 to all lanes of a row, so all lanes hold the same sum, that of as many
-// frames as the bank has counted.
+// Harvests contain whole frames, while frames of lut arithmetic take their passes: each frame adds
+// 1 to all lanes of a row, so all lanes hold the same sum, that of the number of frames that the
+// bank has counted.
 func TestSwitchHarvestsWholeFrames(t *testing.T) {
 	needBmv2(t)
 	d := openWired(t, nil)

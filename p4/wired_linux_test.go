@@ -27,8 +27,7 @@ const (
 	testPorts = 3
 )
 
-// needBmv2 is the one reason why a test of this package with a real switch is
-// skipped.
+// needBmv2 is the only reason to skip a test of this package with a real switch.
 func needBmv2(tb testing.TB) string {
 	tb.Helper()
 	path, err := exec.LookPath("simple_switch_grpc")
@@ -47,7 +46,7 @@ type wired struct {
 	*Plane
 	tb       testing.TB
 	taps     [testPorts + 1]int // sockets on the other ends, by port
-	passed   uint64             // markers, by what became of them
+	passed   uint64             // markers, by result
 	refusals uint64
 
 	undelivered uint64 // frames that the kernel does not deliver
@@ -165,9 +164,9 @@ func marker(port int) [6]byte { return [6]byte{2, 0x4c, 0x42, 0xff, 0, byte(port
 func (d *wired) ProcessFrom(port int, frame, reply []byte) (v aggregator.Verdict, n int, err error) {
 	port++
 	if len(frame) < 20 && frame[12] == 0x81 && frame[13] == 0 {
-		// The kernel takes VLAN tags out, with two bytes behind them to look at
-		// (skb_vlan_untag). A frame that ends before that reaches no packet socket, the
-		// switch's as little as ours. The program would pass it on.
+		// The kernel removes VLAN tags, and needs two bytes after them (skb_vlan_untag). A frame
+		// that ends before that reaches no packet socket, neither the switch's nor the test's. The
+		// program would forward it.
 		d.undelivered++
 		d.last.Passed++
 		return aggregator.Verdict{Action: aggregator.Pass}, 0, nil
@@ -222,10 +221,10 @@ func (d *wired) ProcessFrom(port int, frame, reply []byte) (v aggregator.Verdict
 	return aggregator.Verdict{Action: aggregator.Drop}, 0, nil
 }
 
-// collect sends a marker into a port and returns the frames that come out of another
-// before it. A marker comes out behind all frames that entered the switch before it
-// and go to the same port. The switch sends no frame back to where it came from, so
-// to the same port it is a frame of another version, which the aggregator refuses.
+// collect sends a marker into a port and returns the frames that come out of another before it. A
+// marker leaves after all frames that entered the switch before it and go to the same port. The
+// switch sends no frame back to its ingress port, so for the same port the marker is a frame of
+// another version, which the aggregator refuses.
 func (d *wired) collect(in, out int) (frames [][]byte, err error) {
 	var sent, want []byte
 	if in == out {

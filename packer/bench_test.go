@@ -64,7 +64,7 @@ func benchBatches(n, size, dim int, combined bool) []testBatch {
 	return batches
 }
 
-// ring is as many payloads as a UMEM may hold.
+// ring is a set of payloads as large as a UMEM.
 type ring struct {
 	frames [512][1500]byte
 	next   int

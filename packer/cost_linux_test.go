@@ -11,8 +11,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// cpuTime returns the nanoseconds for which this process has run. Unlike the time on
-// the wall it does not depend on what else the machine does.
+// cpuTime returns this process's CPU time in nanoseconds. Unlike wall time it does not depend on
+// other load.
 func cpuTime(tb testing.TB) int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t); err != nil {
@@ -21,9 +21,9 @@ func cpuTime(tb testing.TB) int64 {
 	return t.Nano()
 }
 
-// BenchmarkSteps tells what a pair costs step by step: sorted batches of 4,096 distinct
-// keys in dense frames, as a worker pushes them. Of 1,024 batches, keys and
-// gradients come from memory; 16 stay in the cache.
+// BenchmarkSteps measures the cost of a pair step by step: sorted batches of 4,096 distinct keys in
+// dense frames, as a worker pushes them. With 1,024 batches, keys and gradients come from memory;
+// 16 stay in the cache.
 func BenchmarkSteps(b *testing.B) {
 	for name, n := range map[string]int{"cached": 16, "streamed": 1024} {
 		batches := benchBatches(n, 4096, 1, true)

@@ -11,7 +11,7 @@ import (
 	"github.com/libra-ina/libra/internal/refuse"
 )
 
-// Files are closed by LoadHotSet, whatever they hold, and not by the garbage collector.
+// LoadHotSet closes files itself, whatever they contain, not the garbage collector.
 func TestLoadHotSetKeepsNoDescriptor(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	good := encode(t, mustHotSet(t, 1, 7))

@@ -219,7 +219,7 @@ func TestLoadHotSetErrors(t *testing.T) {
 
 func TestSaveHotSetLeavesNothingBehind(t *testing.T) {
 	dir := t.TempDir()
-	// A directory in the way makes the last step, the rename, fail.
+	// A directory of that name makes the last step, the rename, fail.
 	path := filepath.Join(dir, "hot")
 	if err := os.MkdirAll(filepath.Join(path, "child"), 0o755); err != nil {
 		t.Fatal(err)
@@ -263,8 +263,8 @@ func FuzzReadHotSet(f *testing.F) {
 	f.Add(good[:len(good)-7])
 	f.Add(append(bytes.Clone(good), 1, 2, 3))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		// The fuzzer cannot compute checksums, so the data is tried as it is
-		// and with a correct one.
+		// The fuzzer cannot compute checksums, so the data are tried unchanged and with a correct
+		// one.
 		for _, b := range [][]byte{data, reseal(append(bytes.Clone(data), make([]byte, sha256.Size)...))} {
 			h, err := ReadHotSet(bytes.NewReader(b))
 			if err != nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// keySets are sets of keys that tables find easy and hard.
+// keySets are easy and hard sets of keys for tables.
 func keySets(rng *rand.Rand) map[string][]uint64 {
 	draw := func(n int, key func(i int) uint64) []uint64 {
 		keys := make([]uint64, n)
@@ -82,14 +82,14 @@ func TestIndexKeepsTheOrderOfEvenlySpreadKeys(t *testing.T) {
 	}
 }
 
-// Keys keep their order while half as many entries are gone past as there are keys.
+// Keys keep their order as long as at most half as many entries are skipped as there are keys.
 func TestIndexScattersWhatGoesPastMore(t *testing.T) {
 	for pairs, want := range map[int]bool{2: true, 3: false} {
-		keys := []uint64{0, 0, 1, 2, 3} // after the padding, four with the first entry: three go past one, two and three
+		keys := []uint64{0, 0, 1, 2, 3} // after the padding, four with the first entry: three skip one, two and three
 		for k := uint64(4); len(keys) <= 16; k++ {
 			keys = append(keys, k<<36)
 			if pairs > 0 {
-				keys = append(keys, k<<36+1) // goes past the last one
+				keys = append(keys, k<<36+1) // skips the last one
 			}
 			pairs--
 		}
@@ -112,8 +112,8 @@ func TestIndexNamesEqualKeys(t *testing.T) {
 	}
 }
 
-// Keys that all have the same home entry must be found all the same, and so
-// must keys whose probe sequence passes the end of the table.
+// Keys with the same home entry must be found, and so must keys whose probe sequence wraps at the
+// end of the table.
 func TestIndexWithCollidingKeys(t *testing.T) {
 	for name, p := range map[string]placing{"scattered": scatter(8), "in order": keepOrder(8, 1<<20, 1<<30)} {
 		const n, spare = 50, 200

@@ -13,8 +13,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// TestFingerprintIsOfAllKeys compares with the hash of what its comment lists, for
-// sets that are smaller and larger than the buffer.
+// TestFingerprintIsOfAllKeys compares with the hash of the fields that its comment lists, for sets
+// smaller and larger than the buffer.
 func TestFingerprintIsOfAllKeys(t *testing.T) {
 	for _, n := range []int{1, 1021, 1022, 1023, 1024, 3000} {
 		keys := make([]uint64, n)
@@ -56,7 +56,7 @@ func TestHotSetFileSizes(t *testing.T) {
 	}
 }
 
-// TestNumbersInErrors holds which number of an error is which.
+// TestNumbersInErrors checks the numbers in errors.
 func TestNumbersInErrors(t *testing.T) {
 	_, stripes := New(Config{Dim: 1, Stripes: wire.MaxStripes + 1})
 	_, dimension := NewHotSet(maxDim+1, nil, nil, Meta{})

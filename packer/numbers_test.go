@@ -58,8 +58,8 @@ func TestFloatsBelow(t *testing.T) {
 	}
 }
 
-// TestPackIntegers checks that hot gradients become integers, in both layouts,
-// and cold ones stay as they are, whatever their size.
+// TestPackIntegers checks that hot gradients become integers, in both layouts, and cold ones do not
+// change, whatever their size.
 func TestPackIntegers(t *testing.T) {
 	hot, err := NewHotSet(2, []uint64{10, 0, 1, 2, 3, 4, 6, 7, 8, 9, 11, 12}, nil, Meta{}) // 12 is in slot 1
 	if err != nil {
@@ -121,7 +121,7 @@ func TestVector(t *testing.T) {
 		}
 		payload := make([]byte, wire.HotLen(VectorStripes(n)))
 		for i := range payload {
-			payload[i] = 0xa5 // what a buffer held before
+			payload[i] = 0xa5 // earlier contents of the buffer
 		}
 		PutVector(payload, slot, values, numbers)
 		fresh := make([]byte, len(payload))
@@ -135,7 +135,7 @@ func TestVector(t *testing.T) {
 		if diff := cmp.Diff(values, sums); diff != "" {
 			t.Fatal(diff)
 		}
-		// Whatever names other ranks changes nothing.
+		// Values with other ranks change nothing.
 		clear(sums)
 		switch rapid.IntRange(0, 3).Draw(t, "damage") {
 		case 0:

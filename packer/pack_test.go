@@ -14,9 +14,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// recorder keeps the frames of a batch and checks the contract of Fill: the
-// payload comes back, with its header untouched. It offers the same dirty buffer
-// again and again.
+// recorder keeps the frames of a batch and checks the contract of Fill: it returns the payload with
+// its header unchanged. It offers the same dirty buffer repeatedly.
 type recorder struct {
 	tb     rapid.TB
 	hotLen int // length of payloads for hot frames
@@ -28,7 +27,7 @@ type recorder struct {
 	colds   [][]byte
 }
 
-// pack has a batch filled in, up to the limit.
+// pack fills frames with a batch, up to the limit.
 func (r *recorder) pack(p *Packer, keys []uint64, grads []float32) (Sent, error) {
 	if err := p.Begin(keys, grads); err != nil {
 		if next, sent := p.Next(), p.Sent(); next != 0 || sent != (Sent{}) {
@@ -79,8 +78,8 @@ type placed struct {
 	Bits         uint32
 }
 
-// hotPairs decodes the hot frames in order and checks what holds for every
-// stripe: only lanes of the mask are used and the others are zero.
+// hotPairs decodes the hot frames in order and checks every stripe: only lanes of the mask are used
+// and the others are zero.
 func (r *recorder) hotPairs(layout Layout, stripes int) []placed {
 	var pairs []placed
 	for f, payload := range r.hotSent {
@@ -136,7 +135,7 @@ func bitsOf(values []float32) string {
 	return s
 }
 
-// expected computes in the plainest way where every pair must go.
+// expected computes the place of every pair in the simplest way.
 func expected(hot *HotSet, layout Layout, keys []uint64, grads []float32) (pairs []placed, rows []coldRow) {
 	dim := hot.Dim()
 	perLane := map[int]int{}
@@ -170,9 +169,9 @@ func sortPlaced(pairs []placed) map[[2]int]placed {
 	return m
 }
 
-// Every pair of a batch arrives exactly once, bit for bit, in the lane and
-// stripe where it belongs, whatever the shape of the batch. The packer is used
-// several times, so that what a batch leaves in its scratch memory would show.
+// Every pair of a batch arrives exactly once, bit for bit, in its lane and stripe, for every shape
+// of batch. The packer is used several times, so that remains of a batch in its scratch memory
+// would be noticed.
 func TestPack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dim := rapid.SampledFrom([]int{1, 1, 2, 7, 22, 23, 50}).Draw(t, "dim")
@@ -224,8 +223,8 @@ func TestPack(t *testing.T) {
 	})
 }
 
-// Wherever a batch is given up for another one, Sent counts exactly the frames
-// that were filled, and nothing of the rest comes later.
+// If a batch is abandoned for another one, at any point, Sent counts exactly the filled frames, and
+// nothing of the rest follows later.
 func TestGivenUpBatch(t *testing.T) {
 	for _, layout := range []Layout{LaneAligned, Dense} {
 		hot := mustHotSet(t, 2, make50()...)

@@ -9,8 +9,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// TestPreparedKeepsNoScratch prepares all hot keys, and many of one lane: no memory stays
-// of the places where they might have been.
+// TestPreparedKeepsNoScratch prepares all hot keys, and many of one lane: the memory for their
+// possible places is freed.
 func TestPreparedKeepsNoScratch(t *testing.T) {
 	var hot, oneLane []uint64
 	for i := range uint64(60 * wire.Lanes) {

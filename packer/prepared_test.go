@@ -16,13 +16,13 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// frame is one that Fill has written.
+// frame is a frame that Fill has written.
 type frame struct {
 	kind wire.Type
 	body []byte
 }
 
-// rest has what remains of a batch filled in, cold frames up to a length.
+// rest fills frames with the remaining batch, cold frames up to a length.
 func rest(tb rapid.TB, p *Packer, cold int) (frames []frame) {
 	for kind := p.Next(); kind != 0; kind = p.Next() {
 		buffer := bytes.Repeat([]byte{0xa5}, wire.MaxPayload)
@@ -38,8 +38,8 @@ func rest(tb rapid.TB, p *Packer, cold int) (frames []frame) {
 	return frames
 }
 
-// TestPreparedMakesTheSameFrames compares prepared batches, one or several together, with
-// the same keys unprepared: the frames byte by byte, and the errors.
+// TestPreparedMakesTheSameFrames compares prepared batches, one or several together, with the same
+// keys unprepared: the frames byte by byte, and the errors.
 func TestPreparedMakesTheSameFrames(t *testing.T) { rapid.Check(t, checkPrepared) }
 
 func checkPrepared(t *rapid.T) {
@@ -85,7 +85,7 @@ func checkPrepared(t *rapid.T) {
 		}
 		grads := make([]float32, n)
 		for i := range grads {
-			grads[i] = float32(rapid.IntRange(-1<<12, 1<<12).Draw(t, "gradient")) / (1 << 10) // below 2^3 but for two
+			grads[i] = float32(rapid.IntRange(-1<<12, 1<<12).Draw(t, "gradient")) / (1 << 10) // below 2^3 except two
 		}
 		if n > 0 && rapid.IntRange(0, 4).Draw(t, "bad") == 0 {
 			for range 2 {
@@ -141,8 +141,8 @@ func TestPreparedErrorsAreTyped(t *testing.T) {
 	}
 }
 
-// TestPreparedForAnotherPacker offers batches to packers that would put them elsewhere, and
-// to one that would not.
+// TestPreparedForAnotherPacker passes batches to packers with other places for them, and to one
+// with the same.
 func TestPreparedForAnotherPacker(t *testing.T) {
 	hot := mustHotSet(t, 2, make50()...)
 	config := Config{HotSet: hot, Layout: Dense, Stripes: 2}
@@ -209,7 +209,7 @@ func TestPrepareRefusesTooManyGradients(t *testing.T) {
 	}
 }
 
-// TestPrepareDisturbsNothing prepares in several goroutines while a batch goes into frames.
+// TestPrepareDisturbsNothing prepares in several goroutines while a batch is packed.
 func TestPrepareDisturbsNothing(t *testing.T) {
 	p, err := New(Config{HotSet: benchHotSet(t, 1), Layout: Dense})
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// TestRowNumbers writes prepared batches, alone and together, whose cold rows have numbers in
-// all of them, in some, and of several numberings.
+// TestRowNumbers packs prepared batches, alone and together, in which all, some or no cold rows
+// have numbers, and of several numberings.
 func TestRowNumbers(t *testing.T) {
 	hot, err := NewHotSet(2, []uint64{1000, 1001}, nil, Meta{})
 	if err != nil {
@@ -28,7 +28,7 @@ func TestRowNumbers(t *testing.T) {
 		return b
 	}
 	a, b, onlyHot := prepare(7, 1000, 8, 9), prepare(1001, 9), prepare(1000)
-	// frames returns what the cold frames of a push name: numbers or keys.
+	// frames returns the rows of a push's cold frames: numbers or keys.
 	payload := make([]byte, wire.ColdLen(3, 2)) // three rows by key, or by number
 	frames := func(batches ...*Prepared) (kind wire.Type, names []uint64) {
 		rows := 0
@@ -94,7 +94,7 @@ func TestRowNumbers(t *testing.T) {
 	check("the other way", wire.TypeColdAt, []uint64{first | 90, first | 70, first | 80, first | 90}, b, a)
 	b.SetRowNumbers(&RowNumbers{[]uint32{6}, []uint32{91}})
 	check("of two numberings", wire.TypeCold, []uint64{7, 8, 9, 9}, a, b)
-	b.ForgetRowNumbers(ofB) // which it has no longer
+	b.ForgetRowNumbers(ofB) // which it no longer has
 	check("another numbering", wire.TypeColdAt, []uint64{second | 91}, b)
 	a.ForgetRowNumbers(ofA)
 	check("forgotten", wire.TypeCold, []uint64{7, 8, 9}, a)

@@ -12,7 +12,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// TestSplit fixes which row is whose: files and other programs depend on it.
+// TestSplit checks the server of each row, on which files and other programs depend.
 func TestSplit(t *testing.T) {
 	var got []int
 	for _, key := range []uint64{0, 1, 2, 3, 1000, 1 << 40, math.MaxUint64} {
@@ -23,7 +23,7 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestSplitIsEven deals keys out that follow each other, that are far apart, and that differ in their upper bits.
+// TestSplitIsEven splits consecutive keys, distant keys, and keys that differ in their upper bits.
 func TestSplitIsEven(t *testing.T) {
 	const n = 100_000
 	for name, key := range map[string]func(i uint64) uint64{
@@ -47,8 +47,8 @@ func TestSplitIsEven(t *testing.T) {
 	}
 }
 
-// TestSplitOfBatches packs batches for several servers, prepared alone and together, and not: each row comes once, in a
-// frame for its owner, in batch order for each; Order lists the same.
+// TestSplitOfBatches packs batches for several servers, prepared alone and together, and not: each
+// row occurs once, in a frame for its server, in batch order for each; Order lists the same.
 func TestSplitOfBatches(t *testing.T) {
 	hot, err := NewHotSet(2, []uint64{5, 6, 7}, nil, Meta{})
 	if err != nil {

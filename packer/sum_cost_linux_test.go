@@ -9,8 +9,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// BenchmarkSum packs prepared batches of 4,096 pairs, 1 to 64 at a time: each by itself, and added up. Both
-// take turns, a metric for each: ns for a gradient of the batches, and gradients in a frame.
+// BenchmarkSum packs prepared batches of 4,096 pairs, 1 to 64 at a time: separately, and added up.
+// Both alternate, with a metric for each: ns per gradient of the batches, and gradients per frame.
 func BenchmarkSum(b *testing.B) {
 	hot := benchHotSet(b, 1)
 	batches := benchBatches(64, 4096, 1, true)

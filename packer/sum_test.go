@@ -15,7 +15,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// applied is what an aggregator and servers make of frames: sums by rank, in units, and cold rows by server, in order.
+// applied is the result of frames at an aggregator and servers: sums by rank, in units, and cold
+// rows by server, in order.
 type applied struct {
 	Sums map[uint32]int64
 	Cold map[int][]coldRow
@@ -23,7 +24,8 @@ type applied struct {
 
 func newApplied() applied { return applied{Sums: map[uint32]int64{}, Cold: map[int][]coldRow{}} }
 
-// numbersOf are row numbers for tests: the number of a row is its key and 1, a numbering 7 and the index of the server.
+// numbersOf returns row numbers for tests: the number of a row is its key plus 1, and a numbering
+// is 7 plus the index of the server.
 func numbersOf(b *Prepared, servers int) *RowNumbers {
 	rows := &RowNumbers{}
 	for server := range servers {
@@ -35,7 +37,7 @@ func numbersOf(b *Prepared, servers int) *RowNumbers {
 	return rows
 }
 
-// add takes the frames in that a packer has for a batch. A sum that leaves the range in between is an error.
+// add applies a packer's frames of a batch. A sum that leaves the range in between is an error.
 func (c *applied) add(t rapid.TB, p *Packer, units fixedpoint.Format) {
 	r := &recorder{tb: t}
 	for kind := p.Next(); kind != 0; kind = p.Next() {
@@ -77,9 +79,9 @@ func (c *applied) add(t rapid.TB, p *Packer, units fixedpoint.Format) {
 	}
 }
 
-// TestBeginSum compares batches that are added up with the same batches one by one, prepared or not, with row numbers or not: the
-// aggregator's sums, slots that get 0 included, and the cold rows of each server. After sums that are out of range
-// the next ones are right again.
+// TestBeginSum compares batches that are added up with the same batches one by one, prepared or
+// not, with row numbers or not: the aggregator's sums, including slots that get 0, and the cold
+// rows of each server. After sums that are out of range the next ones are correct again.
 func TestBeginSum(t *testing.T) { rapid.Check(t, checkBeginSum) }
 
 func checkBeginSum(t *rapid.T) {
@@ -109,7 +111,8 @@ func checkBeginSum(t *rapid.T) {
 		for _, keys := range rapid.SliceOfN(rapid.SliceOfN(key, 0, 60), 1, 6).Draw(t, "batches") {
 			part := Part{Keys: keys, Grads: make([]float32, dim*len(keys))}
 			for i := range part.Grads {
-				// All sizes from a part of a unit to a part of the range, and now and then nearly all of it.
+				// All sizes from a part of a unit to a part of the range, and sometimes nearly all
+				// of it.
 				size := rapid.IntRange(-2, 60).Draw(t, "size")
 				if rapid.IntRange(0, 300).Draw(t, "large") == 0 {
 					size = 62
@@ -165,8 +168,8 @@ func checkBeginSum(t *rapid.T) {
 	}
 }
 
-// TestBeginSumRefuses gives batches that Begin refuses, and those prepared for other frames; the next sum has
-// nothing of them.
+// TestBeginSumRefuses passes batches that Begin refuses, and those prepared for other frames; the
+// next sum is not affected.
 func TestBeginSumRefuses(t *testing.T) {
 	hot, err := NewHotSet(1, []uint64{7}, nil, Meta{})
 	if err != nil {
@@ -207,7 +210,7 @@ func TestBeginSumRefuses(t *testing.T) {
 	}
 }
 
-// TestBeginSumAllocatesNothing once its memory has grown.
+// TestBeginSumAllocatesNothing checks that it does not allocate once its memory has grown.
 func TestBeginSumAllocatesNothing(t *testing.T) {
 	hot := benchHotSet(t, 1)
 	p, err := New(Config{HotSet: hot, Layout: Dense, Stripes: wire.MaxStripes})
@@ -232,7 +235,7 @@ func TestBeginSumAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestBeginSumOfTheLeast has a sum of -2^63 units, whose size is that of no float32 in range.
+// TestBeginSumOfTheLeast has a sum of -2^63 units, whose size exceeds every float32 in range.
 func TestBeginSumOfTheLeast(t *testing.T) {
 	hot, err := NewHotSet(1, []uint64{7}, nil, Meta{})
 	if err != nil {

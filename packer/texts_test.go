@@ -14,7 +14,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// TestErrorTexts: what was wrong, where, and whether anything was sent.
+// TestErrorTexts checks that errors have the fault, its place, and whether anything was sent.
 func TestErrorTexts(t *testing.T) {
 	for err, want := range map[error]string{
 		&NotFiniteError{Index: 3, Key: 70, Value: float32(math.Inf(-1))}: "packer: gradient 3 (key 70) is -Inf; nothing of the batch was sent: put a finite number there, or leave the row out",
@@ -35,7 +35,7 @@ func TestErrorTexts(t *testing.T) {
 	}
 }
 
-// TestRefusalTexts: which number was wrong, and what is possible.
+// TestRefusalTexts checks that errors have the wrong number and the range.
 func TestRefusalTexts(t *testing.T) {
 	rows := make([]uint64, MaxSlots/2+1)
 	for i := range rows {
@@ -77,8 +77,8 @@ func TestRefusalTexts(t *testing.T) {
 	}
 }
 
-// TestSaveHotSetHere saves into the working directory, by a bare name, and
-// replaces what is there.
+// TestSaveHotSetHere saves into the working directory, by a bare name, and replaces an existing
+// file.
 func TestSaveHotSetHere(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, key := range []uint64{7, 8} {

@@ -16,11 +16,11 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// BenchmarkCold adds frames of cold pairs, as full as the MTU allows, to stores of several
-// sizes; the keys are random ones of the store's. 1,024 frames are followed by a commit: a
-// server takes some such number between two harvests. Then as many rows are read, as pulls
-// read them. It reports the medians of what all of these cost, in nanoseconds of CPU a row: of 32
-// frames, of a commit, and of the rows of 32 frames.
+// BenchmarkCold adds frames of cold pairs, as full as the MTU allows, to stores of several sizes;
+// the keys are random ones of the store's. 1,024 frames are followed by a commit: about the number
+// that a server gets between two harvests. Then the same number of rows is read, as pulls read
+// them. It reports medians of these costs, in nanoseconds of CPU per row: of 32 frames, of a
+// commit, and of the rows of 32 frames.
 func BenchmarkCold(b *testing.B) {
 	for _, m := range []struct {
 		method Method
@@ -119,7 +119,7 @@ func benchmarkCold(b *testing.B, s *Store, keys int) {
 	b.ReportMetric(median(read), "read-ns/row")
 }
 
-// cpuTime returns the nanoseconds that this thread has run.
+// cpuTime returns this thread's CPU time in nanoseconds.
 func cpuTime(b *testing.B) int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {

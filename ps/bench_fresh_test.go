@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A step of 16,384 rows of one column, in batches as frames bring them, of which all are new, or none; and without an
-// optimiser, where all are.
+// A step of 16,384 rows of one column, in batches as of frames, all of them new, or none; and
+// without an optimiser, where all are.
 func BenchmarkFreshRows(b *testing.B) {
 	const rows, frame = 1 << 14, 128
 	adagrad := Optimizer{Method: Adagrad, LearningRate: 0.1, Epsilon: 1e-8}

@@ -63,8 +63,8 @@ func BenchmarkAccumulate(b *testing.B) {
 	reportPairs(b)
 }
 
-// BenchmarkMap does what a plain parameter server does: the weights of 4,096 keys
-// are updated in a Go map.
+// BenchmarkMap works like a plain parameter server: the weights of 4,096 keys are updated in a Go
+// map.
 func BenchmarkMap(b *testing.B) {
 	weights := make(map[uint64]float32, benchKeys)
 	var frames []wire.Rows
@@ -120,8 +120,8 @@ func BenchmarkRead(b *testing.B) {
 	reportPairs(b)
 }
 
-// BenchmarkHarvest applies and commits harvests of 65,536 sums, of hot rows that a job has
-// pushed in another order before. It reports nanoseconds a sum.
+// BenchmarkHarvest applies and commits harvests of 65,536 sums, of hot rows that a job has pushed
+// in a different order before. It reports nanoseconds per sum.
 func BenchmarkHarvest(b *testing.B) {
 	for _, dim := range []int{1, 9} {
 		for _, method := range []Method{SGD, Adagrad} {

@@ -130,8 +130,8 @@ func TestPrepareCheckpoint(t *testing.T) {
 	}
 }
 
-// A link may lead, over others, to where there is no file yet: that is where the
-// checkpoint goes.
+// A link may lead, through others, to a file that does not exist yet: the checkpoint is written
+// there.
 func TestCheckpointBehindALinkToNothing(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "disk"), 0o700); err != nil {

@@ -92,14 +92,13 @@ func TestRestoredStoreGoesOn(t *testing.T) {
 		if a.Hash() != b.Hash() || a.Len() != b.Len() {
 			t.Fatal("the weights differ")
 		}
-		// A checkpoint is the state as of the last commit: what was pushed
-		// since is pushed again.
+		// A checkpoint is the state as of the last commit: later pushes are repeated.
 		for _, p := range open {
 			if err := b.Push(p.keys, p.grads); err != nil {
 				t.Fatal(err)
 			}
 		}
-		// The optimiser's state shows in the steps that follow.
+		// The optimiser's state affects the following steps.
 		for range 2 {
 			feed(a, b)
 			a.Commit()
@@ -187,8 +186,7 @@ func TestCheckpointOfAnotherJob(t *testing.T) {
 	}
 }
 
-// seal replaces the checksums of a file by the right ones, so that the fuzzer
-// gets past them.
+// seal corrects the checksums of a file, so that the fuzzer gets past them.
 func seal(file []byte) []byte {
 	file = bytes.Clone(file)
 	put := func(end int) {
@@ -218,8 +216,7 @@ func FuzzReadCheckpoint(f *testing.F) {
 				if err != nil {
 					continue
 				}
-				// What is accepted must be a checkpoint: it comes back
-				// byte for byte.
+				// An accepted file must be a checkpoint: it is written again byte for byte.
 				if again := encode(t, s, attachment); !bytes.Equal(again, file) {
 					t.Fatalf("%x was accepted but means %x", file, again)
 				}

@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// TestConfigLimits makes stores at both ends of each range and one step beyond;
-// the error names the field, the value and what is possible.
+// TestConfigLimits creates stores at both ends of each range and one step beyond; the error names
+// the field, the value and the range.
 func TestConfigLimits(t *testing.T) {
 	for name, c := range map[string]struct {
 		cfg    Config
-		refuse string // part of the error; empty: taken
+		refuse string // part of the error; empty: accepted
 	}{
 		"one column":        {Config{Dim: 1}, ""},
 		"all columns":       {Config{Dim: math.MaxUint16}, ""},

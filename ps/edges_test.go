@@ -11,7 +11,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// A commit counts all rows of its step, also those that came after somebody had asked for the sums.
+// A commit counts all rows of its step, including those that arrived after a request for the sums.
 func TestCommitCountsRowsAfterTheSums(t *testing.T) {
 	s, err := New(Config{Dim: 1, Optimizer: none})
 	if err != nil {
@@ -30,7 +30,8 @@ func TestCommitCountsRowsAfterTheSums(t *testing.T) {
 	}
 }
 
-// A checkpoint takes no more memory than its file is long, whatever it says of its attachment, and whoever made its checksums.
+// A checkpoint takes no more memory than its file's length, whatever its attachment's length field,
+// even if its checksums are right.
 func TestForgedAttachmentTakesNoMemory(t *testing.T) {
 	cfg := Config{Dim: 1}
 	file := encode(t, sample(t, cfg), []byte("attachment"))
@@ -40,7 +41,8 @@ func TestForgedAttachmentTakesNoMemory(t *testing.T) {
 	}
 }
 
-// The stores of several servers become one as of their last commits: a harvest of an open step is left out.
+// The stores of several servers are merged as of their last commits: a harvest of an open step is
+// left out.
 func TestMergeLeavesOpenHarvestsOut(t *testing.T) {
 	s, err := New(Config{Dim: 1})
 	if err != nil {
@@ -63,7 +65,7 @@ func TestMergeLeavesOpenHarvestsOut(t *testing.T) {
 	}
 }
 
-// No numbering but the store's own is taken, 0 included.
+// Only the store's own numbering is accepted, also not 0.
 func TestOtherNumberingsAreRefused(t *testing.T) {
 	s, err := New(Config{Dim: 1})
 	if err != nil {

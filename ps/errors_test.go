@@ -26,8 +26,8 @@ func wantError(t *testing.T, err error, text string) {
 	}
 }
 
-// TestErrorsNameThePlace looks at the numbers in errors of a store whose rows, columns
-// and counts all differ.
+// TestErrorsNameThePlace checks the numbers in errors of a store whose rows, columns and counts all
+// differ.
 func TestErrorsNameThePlace(t *testing.T) {
 	s := newStore(t, Config{Dim: 3, Exp: DefaultExp})
 	keys, hot := []uint64{70, 80}, []uint64{40, 50}
@@ -56,8 +56,7 @@ func TestErrorsNameThePlace(t *testing.T) {
 	wantError(t, err, `ps: unknown optimiser "adam"`)
 }
 
-// TestCheckpointErrorsNameTheFault damages files in ways that only the message tells
-// apart.
+// TestCheckpointErrorsNameTheFault damages files in ways that only the message distinguishes.
 func TestCheckpointErrorsNameTheFault(t *testing.T) {
 	cfg := Config{Dim: 2, Exp: DefaultExp}
 	file := encode(t, sample(t, cfg), nil)
@@ -100,7 +99,7 @@ func TestCheckpointErrorsNameTheFault(t *testing.T) {
 	}
 }
 
-// TestReaderReturnsZerosAfterAnError reads on behind the end.
+// TestReaderReturnsZerosAfterAnError continues to read after the end.
 func TestReaderReturnsZerosAfterAnError(t *testing.T) {
 	c := &checkpointReader{in: bufio.NewReader(strings.NewReader("abcd"))}
 	if first, second := c.uint32(), c.uint32(); first != 0x64636261 || second != 0 || !errors.Is(c.err, ErrCorrupt) {
@@ -108,7 +107,7 @@ func TestReaderReturnsZerosAfterAnError(t *testing.T) {
 	}
 }
 
-// TestRestoreClosesItsFile looks for the file among those that the process has open.
+// TestRestoreClosesItsFile looks for the file among the process's open ones.
 func TestRestoreClosesItsFile(t *testing.T) {
 	const open = "/proc/self/fd"
 	if _, err := os.Stat(open); err != nil {
@@ -129,7 +128,7 @@ func TestRestoreClosesItsFile(t *testing.T) {
 	}
 }
 
-// TestDiskErrors are those of the operating system.
+// TestDiskErrors checks errors of the operating system.
 func TestDiskErrors(t *testing.T) {
 	dir := t.TempDir()
 	wantError(t, PrepareCheckpoint(filepath.Join(dir, "none", "x")), "ps: a checkpoint cannot be written: ")
@@ -140,8 +139,8 @@ func TestDiskErrors(t *testing.T) {
 	wantError(t, PrepareCheckpoint(path), "ps: a checkpoint cannot be written: remove what a killed process left")
 }
 
-// TestCheckpointBehindALinkInALinkedFolder has a link that is relative to the folder
-// in which it is, not to the way there.
+// TestCheckpointBehindALinkInALinkedFolder has a link that is relative to its folder, not to the
+// path there.
 func TestCheckpointBehindALinkInALinkedFolder(t *testing.T) {
 	dir := t.TempDir()
 	target := filepath.Join(dir, "disk", "weights")
@@ -159,8 +158,7 @@ func TestCheckpointBehindALinkInALinkedFolder(t *testing.T) {
 	}
 }
 
-// TestWritingEndsWithTheFirstError counts the turns that a snapshot takes of its owner
-// when its disk is full.
+// TestWritingEndsWithTheFirstError counts the owner's turns of a snapshot when the disk is full.
 func TestWritingEndsWithTheFirstError(t *testing.T) {
 	s := newStore(t, Config{Dim: 64, Exp: DefaultExp})
 	for key := range uint64(2000) { // rows of 264 bytes: many turns

@@ -21,7 +21,7 @@ func TestMixIsSplitmix(t *testing.T) {
 	}
 }
 
-// TestCapacityIsReserved looks at the memory of a store before its first row.
+// TestCapacityIsReserved checks the memory of a store before its first row.
 func TestCapacityIsReserved(t *testing.T) {
 	for dim, size := range map[int]int{1: 65536, 3: 16384, 2000: 64} { // 512 KiB of sums, or 64 rows
 		for capacity, chunks := range map[int]int{0: 0, 1: 1, size: 1, size + 1: 2} {
@@ -38,8 +38,8 @@ func TestCapacityIsReserved(t *testing.T) {
 	}
 }
 
-// TestHomeFindsMostKeys fills a table as far as it goes before it grows: 94 of 100 keys are in one of the two entries
-// where home looks, 82 in the first.
+// TestHomeFindsMostKeys fills a table until just before it grows: 94 of 100 keys are in one of the
+// two entries that home checks, 82 in the first.
 func TestHomeFindsMostKeys(t *testing.T) {
 	const n = 6000
 	table := newTable(n)
@@ -60,8 +60,7 @@ func TestHomeFindsMostKeys(t *testing.T) {
 	}
 }
 
-// TestRefusalAfterACommit takes back a frame when the open step holds fewer rows than
-// the store.
+// TestRefusalAfterACommit undoes a frame when the open step holds fewer rows than the store.
 func TestRefusalAfterACommit(t *testing.T) {
 	s := newStore(t, Config{Dim: 2, Exp: DefaultExp, MaxRows: 4})
 	if err := s.Push([]uint64{1, 2, 3}, make([]float32, 6)); err != nil {
@@ -89,8 +88,8 @@ func TestRefusalAfterACommit(t *testing.T) {
 	}
 }
 
-// TestHarvestBeginsWithAnyRow uses scratch space that a push has left full, and no more
-// of it than the harvest has rows.
+// TestHarvestBeginsWithAnyRow uses scratch space that a push has filled, and no more of it than the
+// harvest has rows.
 func TestHarvestBeginsWithAnyRow(t *testing.T) {
 	s := newStore(t, Config{Dim: 2, Exp: DefaultExp})
 	if err := s.Push([]uint64{1, 2, 3}, []float32{1, 2, 3, 4, 5, 6}); err != nil {
@@ -126,8 +125,8 @@ func TestAdagradByHand(t *testing.T) {
 	}
 }
 
-// TestHashIsOfTheWeights computes the hash from its description. The row with the
-// least key does not change, and the others come in another order than their keys.
+// TestHashIsOfTheWeights computes the hash from its description. The row with the least key does
+// not change, and the others are not in the order of their keys.
 func TestHashIsOfTheWeights(t *testing.T) {
 	s := newStore(t, Config{Dim: 3, Exp: DefaultExp})
 	keys := []uint64{1 << 63, 9, 4, 4}
@@ -169,8 +168,8 @@ func TestReadClearsColumnZero(t *testing.T) {
 	}
 }
 
-// TestReadOfManyRows reads rows that are there and rows that are not, more than are
-// read at once, and enough for some not to be where their probe sequences begin.
+// TestReadOfManyRows reads existing and missing rows, more than are read at once, and enough for
+// some not to be where their probe sequences begin.
 func TestReadOfManyRows(t *testing.T) {
 	for _, d := range []int{1, 3} {
 		s := newStore(t, Config{Dim: d, Exp: DefaultExp, Init: Init{Scale: 1, Seed: 1}, Optimizer: Optimizer{LearningRate: 1}})
@@ -203,7 +202,7 @@ func TestReadOfManyRows(t *testing.T) {
 	}
 }
 
-// TestTurnsEndAtTheirBound copies rows of 16 bytes behind bytes that are there.
+// TestTurnsEndAtTheirBound copies rows of 16 bytes after existing bytes.
 func TestTurnsEndAtTheirBound(t *testing.T) {
 	for bound, want := range map[int]int{1: 1, 16: 1, 17: 2, 32: 2} {
 		p := sample(t, Config{Dim: 2, Exp: DefaultExp}).Snapshot(nil)
@@ -214,7 +213,7 @@ func TestTurnsEndAtTheirBound(t *testing.T) {
 	}
 }
 
-// TestLongAttachment is read in several parts.
+// TestLongAttachment reads it in several parts.
 func TestLongAttachment(t *testing.T) {
 	cfg := Config{Dim: 1, Exp: DefaultExp}
 	attachment := slices.Repeat([]byte("attachment "), 20_000)
@@ -224,7 +223,7 @@ func TestLongAttachment(t *testing.T) {
 	}
 }
 
-// TestHeaderHasItsLength counts what comes before the first checksum.
+// TestHeaderHasItsLength counts the bytes before the first checksum.
 func TestHeaderHasItsLength(t *testing.T) {
 	n := len(newStore(t, Config{Dim: 1}).Snapshot(nil).head())
 	if n != 68 || checkpointHeadLen != 68 {

@@ -31,9 +31,8 @@ func documented(t *testing.T) (s *Store, attachment []byte) {
 	return s, []byte("{}")
 }
 
-// TestCheckpointIsAsDocumented holds the table of docs/checkpoint.md, field by field,
-// against a checkpoint: the fields follow each other without a gap, and the bytes of
-// the example are those that are written.
+// TestCheckpointIsAsDocumented compares the table of docs/checkpoint.md, field by field, with a
+// checkpoint: the fields are contiguous, and the example has the written bytes.
 func TestCheckpointIsAsDocumented(t *testing.T) {
 	text, err := os.ReadFile("../docs/checkpoint.md")
 	if err != nil {

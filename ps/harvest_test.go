@@ -41,7 +41,7 @@ func TestHarvestIsAppliedOnce(t *testing.T) {
 	}
 }
 
-// Rows of one column have a loop of their own: harvests of them follow the same rules.
+// Rows of one column have a separate loop: harvests of them follow the same rules.
 func TestHarvestOfScalars(t *testing.T) {
 	hot := []uint64{70, 50, 90}
 	for name, h := range map[string]Harvest{
@@ -144,14 +144,14 @@ func TestBadHarvestChangesNothing(t *testing.T) {
 			t.Errorf("%s: last harvest %d, %d rows: %s", name, lastHarvest(s), s.Len(), diff)
 		}
 	}
-	// A zero beyond the hot set is what an unused slot holds.
+	// A zero beyond the hot set is the content of an unused slot.
 	if applied, err := s.ApplyHarvest(Harvest{Number: 1, Sums: make([]int64, 100)}, hot); !applied || err != nil {
 		t.Errorf("unused slots: %v, %v", applied, err)
 	}
 }
 
-// Ranks that belong to other keys than in the harvest before, or whose rows were taken back
-// and are another key's now, are added to the keys that they belong to.
+// Ranks that belong to other keys than in the previous harvest, or whose rows were undone and now
+// belong to another key, are added to the right keys.
 func TestHarvestAfterTheRowsHaveChanged(t *testing.T) {
 	s := newStore(t, Config{Dim: 1, Exp: DefaultExp})
 	number := uint64(0)
@@ -176,7 +176,7 @@ func TestHarvestAfterTheRowsHaveChanged(t *testing.T) {
 			}
 		}
 	}
-	// The rows of 5 and 6 are taken back; then 7 gets the former's.
+	// The rows of 5 and 6 are undone; then 7 gets the former's.
 	if err := harvest([]uint64{5, 6, 1}, 1, 1, math.MaxInt64); !errors.Is(err, ErrOverflow) {
 		t.Fatal(err)
 	}

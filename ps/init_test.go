@@ -4,8 +4,8 @@ package ps
 
 import "testing"
 
-// TestInitialWeightsAreSplitmix compares with SplitMix64 (Steele, Lea, Flood, OOPSLA
-// 2014): each column takes the next number of the row's stream, whose state goes up.
+// TestInitialWeightsAreSplitmix compares with SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): each
+// column takes the next number of the row's stream.
 func TestInitialWeightsAreSplitmix(t *testing.T) {
 	const gamma uint64 = 0x9e3779b97f4a7c15
 	i := Init{Scale: 0.5, Seed: 9}

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Stores that have shared the rows of a training are together what one store would be.
+// Stores that share the rows of a training are together equal to one store.
 func TestMerge(t *testing.T) {
 	for _, method := range []Method{SGD, Adagrad} {
 		cfg := Config{Dim: 2, Exp: DefaultExp, Optimizer: Optimizer{Method: method}, Init: Init{Seed: 4}}
@@ -37,7 +37,7 @@ func TestMerge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// It also goes on like one.
+		// It also continues like one.
 		step(func(uint64) *Store { return all })
 		step(func(uint64) *Store { return stores[3] })
 		all.Commit()

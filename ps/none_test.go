@@ -18,15 +18,15 @@ import (
 
 var none = Optimizer{Method: None}
 
-// both checks that two calls had the same outcome.
+// both checks that two calls had the same result.
 func both(t *rapid.T, a, b error) {
 	if (a == nil) != (b == nil) || a != nil && a.Error() != b.Error() {
 		t.Fatalf("%v; without an optimiser %v", a, b)
 	}
 }
 
-// Steps of a store without an optimiser have the same sums, bit for bit, as those of one with, whatever they are made of: batches,
-// refused batches and harvests; and however they end.
+// Steps of a store without an optimiser have the same sums, bit for bit, as those of one with,
+// whatever their contents: batches, refused batches and harvests; and however they end.
 func TestSumsWithoutOptimizer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := config(t)
@@ -62,7 +62,7 @@ func TestSumsWithoutOptimizer(t *testing.T) {
 					both(t, a, b)
 				}
 			}
-			if rapid.Bool().Draw(t, "look") { // which has the step summed
+			if rapid.Bool().Draw(t, "look") { // which makes the step summed
 				if diff := cmp.Diff(pending(with), pending(without)); diff != "" {
 					t.Fatal(diff)
 				}
@@ -92,7 +92,7 @@ func TestSumsWithoutOptimizer(t *testing.T) {
 	})
 }
 
-// resumed returns the store that goes on from a checkpoint, in which there are no rows.
+// resumed returns the store that continues from a checkpoint without rows.
 func resumed(t interface{ Fatal(...any) }, s *Store) *Store {
 	var file bytes.Buffer
 	if err := s.WriteCheckpoint(&file, []byte("step")); err != nil {
@@ -108,7 +108,8 @@ func resumed(t interface{ Fatal(...any) }, s *Store) *Store {
 	return r
 }
 
-// Weights are the initial ones, whatever was pushed, and belong to no row that a checkpoint or a worker could name.
+// Weights are the initial ones, whatever was pushed, and no checkpoint or worker can name a row for
+// them.
 func TestWithoutOptimizerThereAreNoWeights(t *testing.T) {
 	cfg := Config{Dim: 2, Exp: DefaultExp, Optimizer: none, Init: Init{Seed: 7}}
 	s, fresh := newStore(t, cfg), newStore(t, Config{Dim: 2, Exp: DefaultExp, Init: Init{Seed: 7}})
@@ -156,7 +157,7 @@ func TestWithoutOptimizerThereAreNoWeights(t *testing.T) {
 	if err := fresh.Push([]uint64{10}, []float32{1, 2}); err != nil {
 		t.Fatal(err)
 	}
-	fresh.cfg.Optimizer = none // rows in a file that can have none
+	fresh.cfg.Optimizer = none // rows in a file that must not have any
 	p := fresh.Snapshot(nil)
 	p.rows = 1
 	if err := p.Write(&file, alone); err != nil {
@@ -167,7 +168,7 @@ func TestWithoutOptimizerThereAreNoWeights(t *testing.T) {
 	}
 }
 
-// The bound is that of a step's rows.
+// The limit applies to a step's rows.
 func TestMaxRowsOfAStep(t *testing.T) {
 	s := newStore(t, Config{Dim: 1, Exp: DefaultExp, Optimizer: none, MaxRows: 2})
 	for step := range uint64(3) {
@@ -183,7 +184,7 @@ func TestMaxRowsOfAStep(t *testing.T) {
 	}
 }
 
-// The memory is that of the largest step, however many keys there have been, and no step allocates any.
+// The memory is that of the largest step, however many keys there have been, and no step allocates.
 func TestMemoryOfStepsWithoutOptimizer(t *testing.T) {
 	const most, batch = 20_000, 100
 	s := newStore(t, Config{Dim: 1, Exp: DefaultExp, Optimizer: none})

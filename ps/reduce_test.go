@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// The sums of a step come in the order of their keys, each the float32 nearest to the exact one, without rows of zeros; and
-// a step that is dropped is as if it had never been.
+// The sums of a step are in the order of their keys, each the float32 nearest to the exact one,
+// without rows of zeros; and a dropped step has no effect.
 func TestSumsOfAStep(t *testing.T) {
 	s, err := New(Config{Dim: 2, Exp: DefaultExp, Optimizer: Optimizer{Method: Adagrad}})
 	if err != nil {
@@ -45,8 +45,8 @@ func TestSumsOfAStep(t *testing.T) {
 	}
 }
 
-// A harvest of a step that was dropped is not applied by the store that resumes: its sums are of gradients that
-// never came.
+// A harvest of a dropped step is not applied by the store that resumes: its sums are of gradients
+// that were dropped.
 func TestDroppedHarvestStaysDropped(t *testing.T) {
 	cfg, hot := Config{Dim: 1, Exp: DefaultExp}, []uint64{7}
 	s := newStore(t, cfg)
@@ -67,7 +67,7 @@ func TestDroppedHarvestStaysDropped(t *testing.T) {
 	}
 }
 
-// Rows are sorted by their keys, whatever bytes these differ in.
+// Rows are sorted by key, whichever bytes differ.
 func TestSortByKey(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, mask := range []uint64{0, 1, 0xff, 0x1ff, 1 << 63, 0xff000000ff, 0xf0f0f0f0f0f0f0f0, math.MaxUint64} {

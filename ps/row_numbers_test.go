@@ -29,8 +29,8 @@ func coldAt(s *Store, numbering uint32, numbers ...uint32) wire.Rows {
 	return rows
 }
 
-// TestRowsKeepTheirNumbers asks for the numbers of rows while the store grows over chunks and
-// segments, and sums by number what another store sums by key.
+// TestRowsKeepTheirNumbers requests the numbers of rows while the store grows over chunks and
+// segments, and adds by number what another store adds by key.
 func TestRowsKeepTheirNumbers(t *testing.T) {
 	for _, dim := range []int{1, 3} {
 		s, other := newStore(t, Config{Dim: dim, Exp: DefaultExp}), newStore(t, Config{Dim: dim, Exp: DefaultExp})
@@ -84,8 +84,8 @@ func TestRowsKeepTheirNumbers(t *testing.T) {
 	}
 }
 
-// TestNumbersThatAreNone adds by numbers of no row and of another store, and rows that
-// are refused; the step stays as it was.
+// TestNumbersThatAreNone adds by numbers of no row and of another store, and rows that are refused;
+// the step does not change.
 func TestNumbersThatAreNone(t *testing.T) {
 	s := newStore(t, Config{Dim: 2, Exp: DefaultExp})
 	if err := s.Push([]uint64{10, 11}, []float32{1, 2, 3, 4}); err != nil {
@@ -132,7 +132,7 @@ func TestNumbersThatAreNone(t *testing.T) {
 	}
 }
 
-// TestAccumulateAtAllocatesNothing adds and looks for rows that are there.
+// TestAccumulateAtAllocatesNothing adds to and looks up existing rows.
 func TestAccumulateAtAllocatesNothing(t *testing.T) {
 	s := newStore(t, Config{Dim: 2, Exp: DefaultExp})
 	keys, numbers := []uint64{10, 11}, make([]uint32, 2)

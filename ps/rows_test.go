@@ -13,9 +13,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// No single push does work that grows with the store: none allocates more than
-// two chunks and the segments that it splits. What is not allocated cannot be
-// copied into.
+// No single push does work proportional to the store: none allocates more than two chunks and the
+// segments that it splits. Memory that is not allocated cannot be copied into.
 func TestGrowthIsInSteps(t *testing.T) {
 	const dim, frame, frames = 9, 36, 9000
 	s := newStore(t, Config{Dim: dim, Exp: DefaultExp, Optimizer: Optimizer{Method: Adagrad}})
@@ -48,7 +47,7 @@ func TestGrowthIsInSteps(t *testing.T) {
 	}
 }
 
-// Memory is what the rows need, and at most twice that of an entry for the table.
+// The memory is that of the rows, and at most twice that of the entries for the table.
 func TestMemoryOfARow(t *testing.T) {
 	const n, dim = 200_000, 9
 	var before, after runtime.MemStats
@@ -68,8 +67,8 @@ func TestMemoryOfARow(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	perRow := float64(after.HeapAlloc-before.HeapAlloc) / n
 	t.Logf("%.0f bytes a row", perRow)
-	// Key, sums, weights and squares, and entries of 16 bytes that are a
-	// quarter used at least; a tenth more for the last chunk and the rest.
+	// Key, sums, weights and squares, and entries of 16 bytes that are used at least to a quarter;
+	// a tenth more for the last chunk and the rest.
 	if limit := 1.1 * (8 + dim*16 + 4*16); perRow > limit {
 		t.Errorf("%.0f bytes a row, more than %.0f", perRow, limit)
 	}
@@ -108,7 +107,7 @@ func TestManyChunks(t *testing.T) {
 	}
 }
 
-// A store of few rows takes little memory: the first chunk doubles as they come.
+// A store of few rows takes little memory: the first chunk doubles as they are added.
 func TestFewRowsTakeLittle(t *testing.T) {
 	s := newStore(t, Config{Dim: 1, Exp: DefaultExp})
 	for key := range uint64(1000) {
@@ -121,7 +120,7 @@ func TestFewRowsTakeLittle(t *testing.T) {
 	}
 }
 
-// Rows that came by a harvest count for those that gradients may add.
+// Rows from a harvest count against the limit of rows that gradients may add.
 func TestHarvestedRowsCount(t *testing.T) {
 	s := newStore(t, Config{Dim: 2, Exp: DefaultExp, MaxRows: 3})
 	if applied, err := s.ApplyHarvest(Harvest{Number: 1, Ranks: []uint32{0, 3}, Sums: []int64{1, 2}}, []uint64{8, 9}); !applied || err != nil || s.Len() != 2 {
@@ -162,14 +161,14 @@ func TestRowsAreBounded(t *testing.T) {
 	if err := s.AddSum(7, 0, 1); err != nil {
 		t.Errorf("sum of a row that is there: %v", err)
 	}
-	// What is harvested was acknowledged: it is taken.
+	// Harvested sums were acknowledged, so they are accepted.
 	if applied, err := s.ApplyHarvest(Harvest{Number: 1, Sums: []int64{1, 2}}, []uint64{9}); !applied || err != nil || s.Len() != 4 {
 		t.Errorf("harvest: %v, %v, %d rows", applied, err, s.Len())
 	}
 	if err := s.Push([]uint64{9, 7}, make([]float32, 4)); err != nil {
 		t.Errorf("rows that are there: %v", err)
 	}
-	// They are all in a checkpoint, which is read whole, and bound the store then.
+	// They are all in a checkpoint, which is read completely, and then count against the limit.
 	s.Commit()
 	r, _, err := ReadCheckpoint(bytes.NewReader(encode(t, s, nil)), cfg)
 	if err != nil || r.Len() != 4 {
@@ -180,7 +179,7 @@ func TestRowsAreBounded(t *testing.T) {
 	}
 }
 
-// What is forgotten leaves zeros in every chunk, since its places are given out again.
+// Forgotten rows leave zeros in every chunk, since their places are reused.
 func TestForgetClearsAllChunks(t *testing.T) {
 	const dim, n = 1024, 200
 	r := newRows(dim, None)

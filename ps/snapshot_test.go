@@ -14,8 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A snapshot is what the store was when it began, whatever is pushed and committed
-// while it is copied.
+// A snapshot is the store when it began, whatever is pushed and committed while it is copied.
 func TestSnapshotIsOfOneMoment(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := config(t)
@@ -38,7 +37,7 @@ func TestSnapshotIsOfOneMoment(t *testing.T) {
 		var got bytes.Buffer
 		p := s.Snapshot([]byte("now"))
 		turn := func(f func()) error {
-			if turns++; turns < 20 { // the rows come in many turns
+			if turns++; turns < 20 { // the rows are copied in many turns
 				for range rapid.IntRange(0, 2).Draw(t, "commits") {
 					s.Commit()
 					feed()
@@ -56,7 +55,7 @@ func TestSnapshotIsOfOneMoment(t *testing.T) {
 		if s.snapshot != nil {
 			t.Fatal("the snapshot has not ended")
 		}
-		// And the store has lost nothing by it.
+		// And the store has lost nothing.
 		s.Commit()
 		r, _, err := ReadCheckpoint(bytes.NewReader(encode(t, s, nil)), cfg)
 		if err != nil || r.Hash() != s.Hash() {
@@ -65,7 +64,7 @@ func TestSnapshotIsOfOneMoment(t *testing.T) {
 	})
 }
 
-// Every turn copies a bounded part, and a large store takes several.
+// Every turn copies a limited part, and a large store takes several.
 func TestSnapshotIsCopiedInTurns(t *testing.T) {
 	cfg := Config{Dim: 50, Exp: DefaultExp, Optimizer: Optimizer{Method: Adagrad}}
 	s := newStore(t, cfg)
@@ -99,8 +98,8 @@ func TestSnapshotIsCopiedInTurns(t *testing.T) {
 	}
 }
 
-// While no snapshot is in progress, a commit copies nothing; while one is, it copies
-// rows that are still to be written, once.
+// While no snapshot is in progress, a commit copies nothing; while one is, it copies unwritten
+// rows, once.
 func TestCommitKeepsRowsOnce(t *testing.T) {
 	s := newStore(t, Config{Dim: 1, Exp: DefaultExp})
 	push := func(keys ...uint64) {
@@ -143,8 +142,7 @@ func TestNewerSnapshotReplaces(t *testing.T) {
 	}
 }
 
-// When the store's owner has ended, so does the writing, with an error and without a
-// file.
+// When the store's owner has ended, the writing ends, with an error and without a file.
 func TestSnapshotWithoutOwner(t *testing.T) {
 	s := sample(t, Config{Dim: 1, Exp: DefaultExp})
 	errGone := errors.New("the owner is gone")

@@ -119,7 +119,7 @@ func TestUnseenRowsHaveInitialWeights(t *testing.T) {
 	if cmp.Equal(read(s, 1), read(newStore(t, cfg), 1)) {
 		t.Error("the seed changes nothing")
 	}
-	// Inserting a row must not change what it holds.
+	// Inserting a row must not change its contents.
 	before := read(s, 3)
 	if err := s.AddSum(3, 0, 0); err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func TestRefusalsChangeNothing(t *testing.T) {
 			if diff := cmp.Diff(before, pending(s)); diff != "" || s.Len() != 2 {
 				t.Errorf("%d rows; sums (-before +after): %s", s.Len(), diff)
 			}
-			// The rows that the frame would have inserted come anew.
+			// The rows that the frame would have inserted are new.
 			if err := s.Push([]uint64{9, 8, 7}, []float32{1, 1, 1, 1, 1, 1}); err != nil {
 				t.Fatal(err)
 			}
@@ -195,7 +195,7 @@ func TestRefusalsChangeNothing(t *testing.T) {
 	}
 }
 
-// TestOverflowOfPairs is about rows of one column.
+// TestOverflowOfPairs checks rows of one column.
 func TestOverflowOfPairs(t *testing.T) {
 	big := float32(1 << 16)
 	s := newStore(t, Config{Dim: 1, Exp: DefaultExp})

@@ -28,8 +28,7 @@ func parts(t *rapid.T, dim int) []part {
 	}), 1, 12).Draw(t, "parts")
 }
 
-// TestOrderOfArrivalDoesNotMatter also sends part of the gradients as sums, the
-// way that an aggregator would.
+// TestOrderOfArrivalDoesNotMatter also sends part of the gradients as sums, like an aggregator.
 func TestOrderOfArrivalDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := config(t)
@@ -81,8 +80,8 @@ func TestOrderOfArrivalDoesNotMatter(t *testing.T) {
 	})
 }
 
-// TestCommitMatchesBigArithmetic sums in big integers, rounds once in big floats
-// and applies the textbook optimiser.
+// TestCommitMatchesBigArithmetic adds in big integers, rounds once in big floats and applies the
+// textbook optimiser.
 func TestCommitMatchesBigArithmetic(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := config(t)

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// tableModel drives a table and Go's map side by side.
+// tableModel applies the same operations to a table and Go's map.
 type tableModel struct {
 	table table
 	want  map[uint64]int
@@ -64,7 +64,7 @@ func (m *tableModel) check(t interface{ Fatalf(string, ...any) }) {
 	}
 }
 
-// unmix is the inverse of mix: it makes keys whose hashes a test chooses.
+// unmix is the inverse of mix: it returns keys whose hashes a test chooses.
 func unmix(x uint64) uint64 {
 	x ^= x>>31 ^ x>>62
 	x *= 0x319642b2d24d8ec3
@@ -73,8 +73,8 @@ func unmix(x uint64) uint64 {
 	return x ^ x>>30 ^ x>>60
 }
 
-// TestTableMatchesMap compares the table with Go's map, keys that collide in an
-// entry or in their segment included, and takes keys back in any order.
+// TestTableMatchesMap compares the table with Go's map, including keys that collide in an entry or
+// in their segment, and removes keys in any order.
 func TestTableMatchesMap(t *testing.T) {
 	if unmix(mix(12345)) != 12345 {
 		t.Fatal("unmix is no inverse")
@@ -140,7 +140,7 @@ func TestTableGrows(t *testing.T) {
 			}
 		}
 		for _, k := range m.order[:100] {
-			m.place(t, k) // in full segments too
+			m.place(t, k) // also in full segments
 		}
 		m.check(t)
 		if n := len(m.table.dir); n < 32 || n > 128 {
@@ -157,8 +157,8 @@ func TestTableGrows(t *testing.T) {
 	}
 }
 
-// A table that has made room for as many keys as it has takes them without a split, and one that would have to look at more segments
-// than keys come is left as it is.
+// A table that has reserved space for as many keys as it has accepts them without a split, and a
+// table that would have to check more segments than there are keys does not change.
 func TestTableMakesRoom(t *testing.T) {
 	const n = 20_000
 	m := tableModel{table: newTable(0), want: map[uint64]int{}}
@@ -185,7 +185,7 @@ func TestTableMakesRoom(t *testing.T) {
 	}
 }
 
-// Room that is made for few keys beside those that are there is enough, too.
+// Space reserved for few more keys is also enough.
 func TestTableMakesRoomForFew(t *testing.T) {
 	const n = 20_000
 	for more := 1000; more <= n; more += 1000 {
@@ -205,7 +205,7 @@ func TestTableMakesRoomForFew(t *testing.T) {
 	}
 }
 
-// A full segment that has the key already is not split.
+// A full segment that already has the key is not split.
 func TestFullSegmentIsSplitForNewKeysOnly(t *testing.T) {
 	m := tableModel{table: newTable(0), want: map[uint64]int{}}
 	for k := uint64(0); m.table.dir[0].used < segmentEntries/2; k++ {

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// bottleneck is a queue that several flows share: it takes a frame each microsecond, and loses
-// what finds it full. Its answers come in the order of the frames, 40 µs of path apart.
+// bottleneck is a queue that several flows share: it takes a frame each microsecond, and drops
+// frames that find it full. Its answers are in the order of the frames, with 40 µs of path delay.
 type bottleneck struct {
 	room  int     // frames that may wait
-	loses float64 // share of the frames that are lost besides
+	loses float64 // share of frames that are also lost
 	fixed bool    // the windows do not adapt
 
 	rng     *rand.Rand
@@ -48,7 +48,7 @@ func (b *bottleneck) send(now Time, flow int, seq uint32) {
 	heap.Push(&b.answers, event{at: at + path + Time(b.rng.Int64N(int64(jitter))), order: b.sent, seq: seq, id: flow})
 }
 
-// run has all flows send as much as they may, and forgets what was counted in the first half.
+// run lets all flows send as much as they may, and resets the counts after the first half.
 func (b *bottleneck) run(length Time) {
 	for now := Time(0); now < length; now += service {
 		if now == length/2 {
@@ -61,7 +61,7 @@ func (b *bottleneck) run(length Time) {
 				b.useful[e.id]++
 			}
 		}
-		// Each begins in turn, so that none finds the queue empty more often than others.
+		// Each goes first in turn, so that none finds the queue empty more often than others.
 		first := b.rng.IntN(len(b.windows))
 		for i := range b.windows {
 			flow := (first + i) % len(b.windows)
@@ -82,8 +82,8 @@ func (b *bottleneck) run(length Time) {
 	}
 }
 
-// results returns the share of the queue's rate that was of use, the share of frames that were
-// sent in vain, and Jain's index of fairness.
+// results returns the useful share of the queue's rate, the share of frames sent unnecessarily, and
+// Jain's index of fairness.
 func (b *bottleneck) results(length Time) (rate, vain, fairness float64) {
 	sum, squares := 0.0, 0.0
 	for _, n := range b.useful {
@@ -94,13 +94,14 @@ func (b *bottleneck) results(length Time) (rate, vain, fairness float64) {
 }
 
 // TestFlowsShareAQueue has flows whose windows together are larger than the queue. They keep it
-// busy, lose little, and get alike. Windows that do not adapt show that the queue is a hard one.
+// busy, lose little, and get equal shares. Windows that do not adapt show that the queue is a hard
+// case.
 func TestFlowsShareAQueue(t *testing.T) {
 	const length = 400 * ms
 	for _, c := range []struct {
 		flows, room int
 		fairness    float64
-		fixed       float64 // least share in vain of windows that do not adapt
+		fixed       float64 // least unnecessary share of windows that do not adapt
 	}{{2, 512, 0.99, 0.2}, {8, 512, 0.98, 0.4}, {32, 512, 0.9, 0.6}, {8, 64, 0.98, 0.55}} {
 		b := newBottleneck(t, c.flows, c.room, 0)
 		b.run(length)
@@ -119,8 +120,8 @@ func TestFlowsShareAQueue(t *testing.T) {
 	}
 }
 
-// TestBadCableIsNoCongestion loses 1 % of the frames without any queue. The rate is nearly that of the
-// queue, which 70 frames on their way would fill.
+// TestBadCableIsNoCongestion loses 1 % of the frames without any queue. The rate is nearly that of
+// the queue, which 70 frames in flight would fill.
 func TestBadCableIsNoCongestion(t *testing.T) {
 	const length = 400 * ms
 	b := newBottleneck(t, 1, 10000, 0.01)
@@ -133,7 +134,8 @@ func TestBadCableIsNoCongestion(t *testing.T) {
 	}
 }
 
-// TestBoundGrowsWhenItIsReached only: what was never sent is no evidence that there is room.
+// TestBoundGrowsWhenItIsReached checks that it grows only then: frames that were never sent are no
+// evidence of room.
 func TestBoundGrowsWhenItIsReached(t *testing.T) {
 	w := newWindow(t, Config{Silence: time.Hour})
 	var now Time

@@ -14,15 +14,14 @@ import (
 // bit is the bit of a cover that stands for frame other in the answer to frame seq.
 func bit(seq, other uint32) uint64 { return 1 << (seq + wire.CoverAhead - other) }
 
-// covered acknowledges frame seq with a cover and returns the frames that it takes.
+// covered acknowledges frame seq with a cover and returns the frames that it acknowledges.
 func covered(w *Window, now Time, seq uint32, cover uint64) (taken []uint32) {
 	w.Cover(now, seq, cover, func(e Entry) { taken = append(taken, uint32(e.Cookie)) })
 	return taken
 }
 
-// TestCoverTakesWhatItNames covers frames on both sides of the one that is answered,
-// some that are answered already, one that needs its own answer, and some that were
-// never sent.
+// TestCoverTakesWhatItNames covers frames on both sides of the answered one, some that are already
+// answered, one that needs its own answer, and some that were never sent.
 func TestCoverTakesWhatItNames(t *testing.T) {
 	w := newWindow(t, Config{})
 	for range 50 {
@@ -52,8 +51,8 @@ func TestCoverTakesWhatItNames(t *testing.T) {
 	}
 }
 
-// TestCoverShowsALoss covers all frames but one, and asks for no answer to any of them:
-// that one is repeated when the allowance for reordering is over.
+// TestCoverShowsALoss covers all frames except one, none of which requests an answer: that one is
+// repeated when the allowance for reordering has expired.
 func TestCoverShowsALoss(t *testing.T) {
 	w, now := settled(t, Config{})
 	for range 8 { // 65 to 72
@@ -66,8 +65,9 @@ func TestCoverShowsALoss(t *testing.T) {
 	expect(t, w, now+100*us, 67)
 }
 
-// TestRepetitionCoversWhatWasSentOnce has the answer to a repeated frame cover others that were sent once. As those had
-// answers of their own, they show which frame was lost, and that the peer does not want all of them again.
+// TestRepetitionCoversWhatWasSentOnce lets the answer to a repeated frame cover others that were
+// sent once. Since those had their own answers, they show which frame was lost, and that the peer
+// does not need all of them again.
 func TestRepetitionCoversWhatWasSentOnce(t *testing.T) {
 	w, now := settled(t, Config{})
 	for range 40 { // 65 to 104
@@ -91,7 +91,8 @@ func TestRepetitionCoversWhatWasSentOnce(t *testing.T) {
 	expect(t, w, now+100*us, 70)
 }
 
-// TestLateCoverNamesNoNewFrame covers frames that have left the window long ago: those that have their places now stay.
+// TestLateCoverNamesNoNewFrame covers frames that left the window long ago: the frames that have
+// their places now stay.
 func TestLateCoverNamesNoNewFrame(t *testing.T) {
 	w := newWindow(t, Config{Size: 64})
 	for range 64 {
@@ -108,7 +109,7 @@ func TestLateCoverNamesNoNewFrame(t *testing.T) {
 	}
 }
 
-// TestCoverIsTheFilter compares a cover with what was marked.
+// TestCoverIsTheFilter compares a cover with the marked frames.
 func TestCoverIsTheFilter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var f Filter

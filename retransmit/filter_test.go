@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestExactlyOnce sends frames over networks of every kind of unreliability.
+// TestExactlyOnce sends frames over networks with every kind of fault.
 func TestExactlyOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := faults{
@@ -41,7 +41,7 @@ type table struct {
 	seen  []uint32
 	fresh func(seq, seen uint32) bool
 	retx  bool // the frame at hand has the RETX flag
-	naive bool // looks only at frames with the flag
+	naive bool // checks only frames with the flag
 }
 
 func (f *table) receiveRetx(retx bool) { f.retx = retx }
@@ -50,7 +50,7 @@ func (f *table) Fresh(seq uint32) bool {
 }
 func (f *table) Mark(seq uint32) { f.seen[seq%uint32(len(f.seen))] = seq }
 
-// bloom remembers applied frames by two bits each, and forgets nothing.
+// bloom records applied frames by two bits each, and forgets nothing.
 type bloom [4096]bool
 
 func (f *bloom) bits(seq uint32) (*bool, *bool) {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// pass has the time pass up to end, and frames repeated when that is due.
+// pass lets time pass up to end, and frames are repeated when due.
 func pass(t *testing.T, w *Window, now, end Time, repeat func(uint32, Entry) bool) Time {
 	t.Helper()
 	for now < end {
@@ -22,8 +22,9 @@ func pass(t *testing.T, w *Window, now, end Time, repeat func(uint32, Entry) boo
 	return end
 }
 
-// TestSecondAnswerInAFullWindow has a peer that is late for every fourth window, and loses nothing. The answer to the second copy of
-// the frame that a timeout repeated comes when the frames after it have taken all places; it still tells that the peer was slow.
+// TestSecondAnswerInAFullWindow has a peer that is late for every fourth window, and loses nothing.
+// The answer to the second copy of the frame that a timeout repeated arrives when later frames have
+// taken all places; it still shows that the peer was slow.
 func TestSecondAnswerInAFullWindow(t *testing.T) {
 	for _, size := range []int{1, 4, 16, 512} {
 		w, err := NewWindow(Config{Size: size, Silence: time.Hour})
@@ -65,8 +66,8 @@ func TestSecondAnswerInAFullWindow(t *testing.T) {
 	}
 }
 
-// TestPathThatBecomesSlower has round trips that last 3 ms from a timeout on. The frames, of which one is on its way at a time, are not
-// all sent twice for ever.
+// TestPathThatBecomesSlower has round trips of 3 ms from a timeout on. The frames, of which one is
+// in flight at a time, must not all be sent twice for ever.
 func TestPathThatBecomesSlower(t *testing.T) {
 	for _, size := range []int{1, 512} {
 		w, now := settled(t, Config{Size: size})
@@ -92,8 +93,8 @@ func TestPathThatBecomesSlower(t *testing.T) {
 	}
 }
 
-// TestEachTimeoutRenewsTheMemoryOfLosses loses a frame that is alone on its way now and then, for longer than one loss is
-// remembered. Only the first waits for the retransmission timeout.
+// TestEachTimeoutRenewsTheMemoryOfLosses sometimes loses a frame that is alone in flight, for
+// longer than one loss is remembered. Only the first waits for the retransmission timeout.
 func TestEachTimeoutRenewsTheMemoryOfLosses(t *testing.T) {
 	w, now := settled(t, Config{})
 	for i := range 4 {
@@ -114,7 +115,8 @@ func TestEachTimeoutRenewsTheMemoryOfLosses(t *testing.T) {
 	}
 }
 
-// TestAnswerToAFrameWhosePlaceIsTaken comes late and says nothing of the frame that has the place now and was repeated.
+// TestAnswerToAFrameWhosePlaceIsTaken arrives late and does not affect the frame that has the place
+// now and was repeated.
 func TestAnswerToAFrameWhosePlaceIsTaken(t *testing.T) {
 	w := newWindow(t, Config{Size: 4})
 	var now Time

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// probed sends frames of which all are lost, and returns the window after two
-// timeouts: 65 is answered after the first one, and 66 and 67 are repeated at the
-// second, which doubled the burst. The next one is of four.
+// probed sends frames that are all lost, and returns the window after two timeouts: 65 is answered
+// after the first one, and 66 and 67 are repeated at the second, which doubled the burst. The next
+// one is of four.
 func probed(t *testing.T, frames int) (*Window, Time) {
 	t.Helper()
 	w, now := settled(t, Config{})
@@ -24,8 +24,8 @@ func probed(t *testing.T, frames int) (*Window, Time) {
 	return w, now
 }
 
-// TestProbePassesAnsweredFrames has a gap in the window: what is answered is not
-// repeated, and does not count in the burst.
+// TestProbePassesAnsweredFrames has a gap in the window: answered frames are not repeated, and do
+// not count in the burst.
 func TestProbePassesAnsweredFrames(t *testing.T) {
 	w, now := probed(t, 8)
 	w.Ack(now, 67)
@@ -36,8 +36,8 @@ func TestProbePassesAnsweredFrames(t *testing.T) {
 	}
 }
 
-// TestFullRingEndsAProbe has room for one frame of a burst of four: the burst ends
-// there, with no other frame out of turn, and the timer runs anew.
+// TestFullRingEndsAProbe has room for one frame of a burst of four: the burst ends there, with no
+// other frame out of turn, and the timer restarts.
 func TestFullRingEndsAProbe(t *testing.T) {
 	w, now := probed(t, 8)
 	w.Ack(now, 66)

@@ -84,8 +84,8 @@ func TestExactSumsXDP(t *testing.T) {
 	}
 }
 
-// TestBackendsInteroperate has a worker on kernel sockets and one on AF_XDP push
-// to the same XDP aggregator and the same server.
+// TestBackendsInteroperate lets a worker on kernel sockets and one on AF_XDP push to the same XDP
+// aggregator and the same server.
 func TestBackendsInteroperate(t *testing.T) {
 	o := clusterOptions{workers: 2}
 	f, bed := xdpFabric(t, o, 1)
@@ -130,7 +130,7 @@ func TestLinkDown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Long enough for a retransmission that cannot leave.
+	// Long enough for a retransmission that cannot be sent.
 	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
 	if err := ticket.Wait(short); !errors.Is(err, context.DeadlineExceeded) {

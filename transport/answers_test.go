@@ -14,8 +14,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// TestAnswersComeTwice has a server answer each frame twice, and once more long
-// after its push is done: nothing is settled twice, and each buffer comes back once.
+// TestAnswersComeTwice lets a server answer each frame twice, and once more long after its push is
+// complete: nothing is settled twice, and each buffer is returned once.
 func TestAnswersComeTwice(t *testing.T) {
 	p := newPausable(t, time.Hour)
 	free := len(p.link.(*memLink).free)
@@ -62,7 +62,7 @@ func TestAnswersComeTwice(t *testing.T) {
 	}
 }
 
-// stingyLink takes a random number of the frames that it is given.
+// stingyLink accepts a random number of frames at a time.
 type stingyLink struct {
 	link.Link
 	rng  *rand.Rand
@@ -80,8 +80,8 @@ func (l *stingyLink) Send(frames []link.Frame) (int, error) {
 	return l.Link.Send(frames[:n])
 }
 
-// TestPartialSends pushes through a link that often takes only some of the frames:
-// each leaves once, in order, and the sums are exact.
+// TestPartialSends pushes through a link that often accepts only some of the frames: each is sent
+// once, in order, and the sums are exact.
 func TestPartialSends(t *testing.T) {
 	ctx := deadline(t)
 	var stingy *stingyLink
@@ -115,7 +115,7 @@ func TestPartialSends(t *testing.T) {
 	}
 }
 
-// TestRepetitionsThatDoNotFit are tried again at the next timeout.
+// TestRepetitionsThatDoNotFit checks that they are tried again at the next timeout.
 func TestRepetitionsThatDoNotFit(t *testing.T) {
 	p := newPausable(t, time.Hour)
 	full := &fullLink{Link: p.link, room: 1}
@@ -146,8 +146,8 @@ func TestRepetitionsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// TestRoundTripsExcludePacking lets time pass between a frame's making and its
-// sending: it is no part of the round trip.
+// TestRoundTripsExcludePacking lets time pass between packing and sending a frame: it does not
+// count as round-trip time.
 func TestRoundTripsExcludePacking(t *testing.T) {
 	p := newPausable(t, time.Hour)
 	full := &fullLink{Link: p.link}

@@ -15,8 +15,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// ackLink is a link whose peer acknowledges every frame at once, and numbers the rows that it
-// is asked for: what is left is the worker's own cost.
+// ackLink is a link whose peer acknowledges every frame at once, and numbers the requested rows:
+// what remains is the worker's own cost.
 type ackLink struct {
 	memLink
 	acks [][]byte
@@ -48,7 +48,7 @@ func (l *ackLink) Send(frames []link.Frame) (int, error) {
 	return len(frames), nil
 }
 
-// ascending has the numbers from 1 on, more than a frame holds.
+// ascending has the numbers from 1 on, more than fit a frame.
 var ascending = func() (numbers [1 << 10]uint32) {
 	for i := range numbers {
 		numbers[i] = uint32(i + 1)
@@ -86,8 +86,8 @@ func (l *ackLink) Wait(limit time.Duration) error {
 	return l.memLink.Wait(limit)
 }
 
-// BenchmarkPush measures a push of 100,000 rows from the call to the last
-// acknowledgement, where the network costs nothing.
+// BenchmarkPush measures a push of 100,000 rows from the call to the last acknowledgement, with a
+// network without cost.
 func BenchmarkPush(b *testing.B) {
 	const rows = 100_000
 	keys := make([]uint64, 20_000)
@@ -170,9 +170,8 @@ func BenchmarkPush(b *testing.B) {
 	}
 }
 
-// benchmarkLinks measures pushes of 100,000 hot rows by one worker over a real
-// fabric, from the call to the last acknowledgement. Two pushes are on their way
-// at any time.
+// benchmarkLinks measures pushes of 100,000 hot rows by one worker over a real fabric, from the
+// call to the last acknowledgement. Two pushes are in flight at any time.
 func benchmarkLinks(b *testing.B, f fabric) {
 	const rows = 100_000
 	o := clusterOptions{workers: 1, layout: packer.Dense}
@@ -279,8 +278,8 @@ func benchmarkReduce(b *testing.B, f fabric, o clusterOptions) {
 
 func BenchmarkUDP(b *testing.B) { benchmarkLinks(b, udpFabric(b, clusterOptions{})) }
 
-// TestPushAllocatesNothingPerFrame compares a push of one frame with one of
-// many: what is allocated must be the call's, not the frames'.
+// TestPushAllocatesNothingPerFrame compares a push of one frame with one of many: allocations must
+// belong to the call, not the frames.
 func TestPushAllocatesNothingPerFrame(t *testing.T) {
 	l := newAckLink()
 	w, err := NewWorker(t.Context(), WorkerConfig{Link: l, Dim: 1, Server: wire.Endpoint{IP: l.local.IP, Port: 1}})

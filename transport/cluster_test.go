@@ -22,12 +22,12 @@ import (
 const (
 	testJob         = 7
 	testEpoch       = 3
-	testServerEpoch = 11 // another one, so that the flows cannot be confused
+	testServerEpoch = 11 // a different one, so that the flows cannot be confused
 	testDim         = 3
 	testHot         = 200 // rows: the keys 1000, 1001, ...
 )
 
-// ledger is a parameter server's store that only sums, in fixed point.
+// ledger is a parameter server's store that only adds, in fixed point.
 type ledger struct {
 	format fixedpoint.Format
 	dim    int
@@ -76,7 +76,7 @@ func (l *ledger) Accumulate(rows wire.Rows) error {
 	return nil
 }
 
-// Find numbers rows when they are asked for first.
+// Find assigns numbers to rows at their first request.
 func (l *ledger) Find(keys []uint64, numbers []uint32) uint32 {
 	for i, key := range keys {
 		n, known := l.numbers[key]
@@ -107,13 +107,13 @@ func (l *ledger) AccumulateAt(rows wire.Rows) error {
 	return nil
 }
 
-// renumber forgets the numbers of all rows, and gives others to the rows that are asked for.
+// renumber forgets the numbers of all rows, and assigns new ones on request.
 func (l *ledger) renumber() {
 	l.keys, l.numbers = nil, map[uint64]uint32{}
 	l.numbering++
 }
 
-// Read gives rows that their keys determine.
+// Read returns rows that depend only on their keys.
 func (l *ledger) Read(keys []uint64, dst []float32) {
 	for i := range dst {
 		dst[i] = weight(keys[i/testDim], i%testDim)
@@ -140,8 +140,8 @@ func (l *ledger) total(hot *packer.HotSet, banks ...[]int64) map[uint64][]int64 
 	return withoutZeros(t.sums)
 }
 
-// withoutZeros drops the rows whose sums are all zero: an aggregator does not
-// tell them from untouched ones.
+// withoutZeros drops the rows whose sums are all zero: an aggregator cannot distinguish them from
+// untouched ones.
 func withoutZeros(sums map[uint64][]int64) map[uint64][]int64 {
 	for key, row := range sums {
 		zero := true
@@ -168,7 +168,7 @@ func testHotSet(t testing.TB) *packer.HotSet {
 	return h
 }
 
-// batch makes n rows, about half of them hot.
+// batch returns n rows, about half of them hot.
 func batch(rng *rand.Rand, n int) (keys []uint64, grads []float32) {
 	for range n {
 		key := 1000 + rng.Uint64N(testHot)
@@ -183,7 +183,7 @@ func batch(rng *rand.Rand, n int) (keys []uint64, grads []float32) {
 	return keys, grads
 }
 
-// fabric is what a cluster runs on.
+// fabric is the network of a cluster.
 type fabric struct {
 	link       func(host int) link.Link  // 0 server, 1... workers
 	in         func(host int, fn func()) // runs fn where the host's link can resolve addresses
@@ -208,7 +208,7 @@ type clusterOptions struct {
 	mode    aggregator.Mode
 	layout  packer.Layout
 	stripes int // 0 is all
-	// What the job has beside the mode; rounds admit the number of workers.
+	// Properties of the job besides the mode; rounds admit the number of workers.
 	arithmetic aggregator.Arithmetic
 	exp        int // 0 is the arithmetic's default
 	rounds     bool
@@ -339,7 +339,7 @@ func (c *testCluster) worker(id uint16, o clusterOptions) (w *Worker) {
 	return w
 }
 
-// sums returns all that aggregator and server hold.
+// sums returns all sums of aggregator and server.
 func (c *testCluster) sums() map[uint64][]int64 {
 	c.t.Helper()
 	bank, err := c.plane.Swap(testJob)
@@ -353,8 +353,7 @@ func (c *testCluster) sums() map[uint64][]int64 {
 	return total
 }
 
-// pushAll lets every worker push batches, several at a time, and returns what
-// the sums must be.
+// pushAll lets every worker push batches, several at a time, and returns the expected sums.
 func pushAll(ctx context.Context, t testing.TB, workers []*Worker, seed uint64, batches, rows int) map[uint64][]int64 {
 	t.Helper()
 	var mu sync.Mutex
@@ -389,7 +388,7 @@ func pushAll(ctx context.Context, t testing.TB, workers []*Worker, seed uint64, 
 	return withoutZeros(want.sums)
 }
 
-// deadline bounds a test that would hang.
+// deadline limits a test that would hang.
 func deadline(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	t.Cleanup(cancel)

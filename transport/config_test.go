@@ -13,8 +13,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// TestJobsThatAWorkerCannotServe configures workers for jobs with rounds, negotiated
-// scales and stripes that do not go together; the error names what.
+// TestJobsThatAWorkerCannotServe configures workers for jobs with rounds, negotiated scales and
+// stripes that do not match; the error names them.
 func TestJobsThatAWorkerCannotServe(t *testing.T) {
 	hot := testHotSet(t)
 	network := newMemNet()
@@ -22,7 +22,7 @@ func TestJobsThatAWorkerCannotServe(t *testing.T) {
 	server, agg := network.open("10.0.0.2:1").Local(), network.open("10.0.0.3:1").Local()
 	for name, c := range map[string]struct {
 		change func(*WorkerConfig)
-		refuse string // part of the error; empty: taken
+		refuse string // part of the error; empty: accepted
 	}{
 		"combine":            {func(*WorkerConfig) {}, ""},
 		"rounds":             {func(c *WorkerConfig) { c.Mode, c.Workers = aggregator.Sync, 2 }, ""},
@@ -61,7 +61,7 @@ func TestJobsThatAWorkerCannotServe(t *testing.T) {
 	}
 }
 
-// shortLink takes payloads of at most payload bytes.
+// shortLink accepts payloads of at most payload bytes.
 type shortLink struct {
 	link.Link
 	payload int

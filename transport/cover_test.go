@@ -13,7 +13,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// arrived returns the headers of what has arrived at a server that never answers.
+// arrived returns the headers of frames that have arrived at a server that never answers.
 func arrived(t *testing.T, server *memLink) (headers []wire.Header) {
 	t.Helper()
 	pkts := make([]link.Packet, 64)
@@ -35,7 +35,7 @@ func arrived(t *testing.T, server *memLink) (headers []wire.Header) {
 	}
 }
 
-// answerWith gives the worker an answer of its server.
+// answerWith sends the worker an answer of its server.
 func (p *pausable) answerWith(payload []byte) {
 	p.t.Helper()
 	p.server.deliver(payload, p.link.Local())
@@ -44,8 +44,8 @@ func (p *pausable) answerWith(payload []byte) {
 	}
 }
 
-// TestOneAnswerCoversMany pushes forty frames: every sixteenth and the last ask for an
-// answer, and three answers acknowledge all.
+// TestOneAnswerCoversMany pushes forty frames: every sixteenth and the last request an answer, and
+// three answers acknowledge all.
 func TestOneAnswerCoversMany(t *testing.T) {
 	p := newPausable(t, time.Hour)
 	push := p.push(40)
@@ -118,8 +118,8 @@ func TestCoverIsNoAnswerToAPull(t *testing.T) {
 	}
 }
 
-// TestServerLeavesQuietFramesUnanswered sends quiet frames with a gap between, then one
-// that asks.
+// TestServerLeavesQuietFramesUnanswered sends quiet frames with a gap in between, then one that
+// requests an answer.
 func TestServerLeavesQuietFramesUnanswered(t *testing.T) {
 	network := newMemNet()
 	s, _ := newTestServer(t, network)

@@ -15,7 +15,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Pulls that have begun end in any order, also one of nothing, beside pushes and on a path that loses, doubles and reorders frames.
+// Started pulls end in any order, including one of no rows, concurrently with pushes and on a path
+// that loses, duplicates and reorders frames.
 func TestSeveralPullsHaveBegun(t *testing.T) {
 	ctx := deadline(t)
 	o := clusterOptions{workers: 1, faults: link.Faults{Drop: 0.03, Duplicate: 0.03, Reorder: 0.05}}
@@ -70,7 +71,8 @@ func released(ctx context.Context, t *testing.T, w *Worker) {
 	}
 }
 
-// A pull that is given up, or refused, has no rows written any more, holds up none that comes after it, and leaves nothing behind.
+// A pull that is abandoned or refused writes no more rows, does not delay later ones, and leaves
+// nothing behind.
 func TestPullThatIsGivenUpLeavesNothing(t *testing.T) {
 	ctx := deadline(t)
 	o := clusterOptions{workers: 1}
@@ -94,7 +96,7 @@ func TestPullThatIsGivenUpLeavesNothing(t *testing.T) {
 		case !errors.Is(err, reason):
 			t.Errorf("the reason is lost: %v", err)
 		}
-		clear(got) // the race detector tells of a row that comes now
+		clear(got) // the race detector reports a row that is written now
 		if err := w.Pull(ctx, keys[:100], got[:100*testDim]); err != nil || !slices.Equal(got[:100*testDim], want[:100*testDim]) {
 			t.Errorf("the next pull: %v", err)
 		}
@@ -105,7 +107,8 @@ func TestPullThatIsGivenUpLeavesNothing(t *testing.T) {
 	released(ctx, t, w)
 }
 
-// The server admits the worker anew, in another epoch, while rows are asked for: the pull is refused, and nothing is left.
+// The server readmits the worker, in another epoch, while rows are requested: the pull is refused,
+// and nothing is left.
 func TestPullOfAnotherEpoch(t *testing.T) {
 	ctx := deadline(t)
 	o := clusterOptions{workers: 1}
@@ -130,7 +133,8 @@ func TestPullOfAnotherEpoch(t *testing.T) {
 	released(ctx, t, w)
 }
 
-// The server is silent: all pulls that have begun end with the worker, as do those that begin at the same time.
+// The server is silent: all started pulls end with the worker, as do those that start at the same
+// time.
 func TestPullsOfASilentServer(t *testing.T) {
 	ctx := deadline(t)
 	o := clusterOptions{workers: 1, flow: retransmit.Config{Silence: 200 * time.Millisecond}}
@@ -162,7 +166,8 @@ func TestPullsOfASilentServer(t *testing.T) {
 	wg.Wait()
 }
 
-// A pull that has begun and is given up ends at once, though its server answers nothing; and what it would be pulled into has the size of its rows.
+// A started pull that is abandoned ends at once, although its server answers nothing; its
+// destination must have the size of its rows.
 func TestPullOfASilentServerIsGivenUp(t *testing.T) {
 	ctx := deadline(t)
 	o := clusterOptions{workers: 1, flow: retransmit.Config{Silence: time.Hour}}
@@ -176,7 +181,7 @@ func TestPullOfASilentServerIsGivenUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for asked := uint64(0); asked == 0; { // its frames are on their way
+	for asked := uint64(0); asked == 0; { // its frames are in flight
 		s, err := w.Stats(ctx)
 		if err != nil {
 			t.Fatal(err)

@@ -14,11 +14,11 @@ import (
 	"github.com/libra-ina/libra/retransmit"
 )
 
-// harsh is a network that does everything wrong, also very late.
+// harsh is a network with all faults, also very late ones.
 var harsh = link.Faults{Drop: 0.05, Duplicate: 0.05, Reorder: 0.05, Late: 0.02, LateDelay: 1500}
 
-// TestExactSums is invariant 1: what the aggregator and the server hold is what
-// was pushed, unit for unit, whatever the network does.
+// TestExactSums is invariant 1: aggregator and server hold exactly the pushed gradients, unit for
+// unit, whatever the network does.
 func TestExactSums(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -37,7 +37,7 @@ func TestExactSums(t *testing.T) {
 	}
 }
 
-// hasty bounds how long a frame that is lost again and again delays a test.
+// hasty limits how long a frame that is lost repeatedly delays a test.
 var hasty = retransmit.Config{MaxRTO: 50 * time.Millisecond}
 
 // checkExactSums pushes and compares the sums.

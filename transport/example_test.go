@@ -122,7 +122,7 @@ func ExampleWorker_PushLater() {
 	// 10 rows in 1 frame
 }
 
-// Batches that come again in each epoch are looked up once.
+// Batches that are repeated in each epoch are looked up once.
 func ExampleWorker_Prepare() {
 	ctx := context.Background()
 	server, worker := openPair(ctx)
@@ -156,7 +156,7 @@ func ExampleWorker_Prepare() {
 	// 6 rows pulled, 6 pushed
 }
 
-// A batch that is refused names the gradient; nothing of it is sent.
+// The error of a refused batch names the gradient; nothing of it is sent.
 func ExampleWorker_Push_refused() {
 	ctx := context.Background()
 	server, worker := openPair(ctx)

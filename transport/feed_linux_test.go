@@ -11,7 +11,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// readingFeed reads a descriptor in each turn, and tells what it has read and when it sleeps.
+// readingFeed reads a descriptor in each turn, and signals what it has read and when it sleeps.
 type readingFeed struct {
 	fd     int
 	read   chan byte
@@ -38,7 +38,7 @@ func (f *readingFeed) Sleep() bool {
 func (f *readingFeed) Awake()    {}
 func (f *readingFeed) End(error) {}
 
-// A worker that has nothing else to do sleeps until its feed's descriptor is readable.
+// A worker without other work sleeps until its feed's descriptor is readable.
 func TestFeedsDescriptorWakesTheWorker(t *testing.T) {
 	ctx := deadline(t)
 	w, err := NewWorker(ctx, WorkerConfig{

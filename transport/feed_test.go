@@ -18,7 +18,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// testFeed hands all of its requests over, some in each turn.
+// testFeed submits all of its requests, some in each turn.
 type testFeed struct {
 	w      *Worker
 	rng    *rand.Rand
@@ -30,7 +30,7 @@ type testFeed struct {
 	end    chan error
 }
 
-// fedPush is a request and what became of it.
+// fedPush is a request with its result.
 type fedPush struct {
 	Request
 	feed    *testFeed
@@ -68,8 +68,8 @@ func (f *testFeed) Sleep() bool {
 func (f *testFeed) Awake()        { f.awoken++ }
 func (f *testFeed) End(err error) { f.end <- err }
 
-// A feed's pushes, prepared and not, small and large, are summed exactly, also over faulty links; one that is not
-// finite fails alone. Each is settled once.
+// A feed's pushes, prepared and not, small and large, are summed exactly, also over faulty links;
+// one that is not finite fails alone. Each is settled once.
 func TestFeed(t *testing.T) {
 	for name, faults := range map[string]link.Faults{"": {}, "faults": harsh} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestFeed(t *testing.T) {
 	}
 }
 
-// When its worker ends, a feed's requests fail before it learns of the end.
+// When its worker ends, a feed's requests fail before it gets the end.
 func TestFeedOfAWorkerThatEnds(t *testing.T) {
 	ctx := deadline(t)
 	o := clusterOptions{workers: 1, layout: packer.Dense}
@@ -165,7 +165,8 @@ func TestFeedOfAWorkerThatEnds(t *testing.T) {
 	}
 }
 
-// allAtOnce hands all of its requests over in its first turn, so that they wait together: those of three, or of one.
+// allAtOnce submits all of its requests in its first turn, so that they wait together: those of
+// three clients, or of one.
 type allAtOnce struct {
 	testFeed
 	one bool
@@ -202,7 +203,7 @@ func settleAll(t *testing.T, w *Worker, pushes []*fedPush, one bool) {
 	}
 }
 
-// A feed pulls as others do, and hears of a pull that the server refuses.
+// A feed can pull like others, and gets the error of a pull that the server refuses.
 func TestFeedPulls(t *testing.T) {
 	o := clusterOptions{workers: 1}
 	c := newCluster(t, memFabric(t, o), o)
@@ -230,8 +231,8 @@ func TestFeedPulls(t *testing.T) {
 	}
 }
 
-// Pushes of a feed for several that wait together make the same sums, bit for bit, in fewer frames than those for one,
-// which are sent separately, in both layouts.
+// Pushes of a feed for several clients that wait together give the same sums, bit for bit, in fewer
+// frames than those for one, which are sent separately, in both layouts.
 func TestFeedAddsUp(t *testing.T) {
 	for _, layout := range []packer.Layout{packer.Dense, packer.LaneAligned} {
 		t.Run(layout.String(), func(t *testing.T) {
@@ -282,7 +283,8 @@ func TestFeedAddsUp(t *testing.T) {
 	}
 }
 
-// Pushes of jobs whose sums depend on their order, or whose answers belong to one frame, are not added up, nor are those for one only.
+// Pushes of jobs whose sums depend on their order, or whose answers belong to one frame, are not
+// added up, nor are those for one client only.
 func TestFeedDoesNotAddUp(t *testing.T) {
 	for name, o := range map[string]clusterOptions{
 		"fixed": {arithmetic: aggregator.Fixed}, "lut": {arithmetic: aggregator.LUT}, "fetchadd": {mode: aggregator.FetchAdd}, "one": {},
@@ -316,8 +318,8 @@ func TestFeedDoesNotAddUp(t *testing.T) {
 	}
 }
 
-// A sum that leaves the range is not sent: its pushes go separately, and the aggregator judges each of them. One that it
-// refuses is told to all pushes of the sum, and none of that sum's frame is applied.
+// A sum out of range is not sent: its pushes go separately, and the aggregator checks each of them.
+// If it refuses a sum, all pushes of the sum get the refusal, and nothing of that frame is applied.
 func TestFeedSumsOutOfRange(t *testing.T) {
 	o := clusterOptions{workers: 1, layout: packer.Dense}
 	c := newCluster(t, memFabric(t, o), o)
@@ -337,7 +339,7 @@ func TestFeedSumsOutOfRange(t *testing.T) {
 	}
 	alone := push(1 << 16)
 	settleAll(t, w, alone, false)
-	refused := 0 // or unknown, where a busy machine had the frame repeated
+	refused := 0 // or unknown, if a busy machine repeated the frame
 	for _, p := range alone {
 		var e *PushError
 		if errors.As(p.err, &e) && errors.Is(p.err, wire.Refusal{Code: wire.CodeOverflow}) && e.Refused+e.Unknown == 1 && e.Unacked == 0 {

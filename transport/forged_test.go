@@ -22,7 +22,7 @@ func TestForgedAnswers(t *testing.T) {
 	w, server := mute(t, retransmit.Config{Silence: time.Hour})
 	network := w.link.(*memLink).net
 	stranger := network.open("10.0.0.66:19522")
-	neighbour := network.open("10.0.0.2:4000") // another process of the server's host
+	neighbour := network.open("10.0.0.2:4000") // another process on the server's host
 	aggregator := network.hosts[netip.MustParseAddrPort("10.0.0.1:19522")]
 	at := w.link.Local()
 	ticket, err := w.Push(ctx, []uint64{1}, make([]float32, testDim))
@@ -30,7 +30,7 @@ func TestForgedAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var s WorkerStats
-	for s.Link.Sent == 0 { // an answer to a frame that has not left is a stray one
+	for s.Link.Sent == 0 { // an answer to a frame that was not sent is a stray one
 		if s, err = w.Stats(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +93,7 @@ func TestForgedAnswers(t *testing.T) {
 	}
 }
 
-// TestUnfittingAnswers has a broken peer answer a frame with the wrong thing.
+// TestUnfittingAnswers lets a broken peer answer a frame wrongly.
 func TestUnfittingAnswers(t *testing.T) {
 	ctx := deadline(t)
 	header := wire.Header{Job: testJob, Sender: 1, Epoch: testServerEpoch, Seq: wire.FirstSeq}
@@ -154,8 +154,8 @@ func TestUnfittingAnswers(t *testing.T) {
 	}
 }
 
-// FuzzAnswers lets anything arrive at a worker and at a server: neither may
-// panic, and neither may change what was not addressed to it.
+// FuzzAnswers lets anything arrive at a worker and at a server: neither may panic, and neither may
+// change state that a frame does not address.
 func FuzzAnswers(f *testing.F) {
 	header := wire.Header{Job: testJob, Sender: 1, Epoch: testServerEpoch, Seq: wire.FirstSeq}
 	f.Add(wire.PutAck(make([]byte, 64), header))
@@ -207,7 +207,7 @@ func (discard) Find([]uint64, []uint32) uint32 { return 0 }
 
 func (discard) Read([]uint64, []float32) {}
 
-// idleWorker is a worker whose goroutine does not run, so that a test can be it.
+// idleWorker is a worker whose goroutine does not run, so that a test can act as it.
 func idleWorker(t testing.TB) *Worker {
 	t.Helper()
 	network := newMemNet()

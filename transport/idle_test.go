@@ -10,7 +10,7 @@ import (
 	"github.com/libra-ina/libra/link"
 )
 
-// waitingLink tells for how long its endpoint sleeps the first time.
+// waitingLink records how long its endpoint sleeps the first time.
 type waitingLink struct {
 	link.Link
 	once  sync.Once
@@ -22,7 +22,8 @@ func (l *waitingLink) Wait(limit time.Duration) error {
 	return l.Link.Wait(limit)
 }
 
-// TestIdleServerSleeps has a server that nothing comes to: it does not keep a CPU busy, but sleeps until something comes.
+// TestIdleServerSleeps runs a server without frames: it does not keep a CPU busy, but sleeps until
+// a frame arrives.
 func TestIdleServerSleeps(t *testing.T) {
 	ctx := deadline(t)
 	l := &waitingLink{Link: newMemNet().open("10.0.0.1:19522"), slept: make(chan time.Duration, 1)}
@@ -43,8 +44,8 @@ func TestIdleServerSleeps(t *testing.T) {
 	}
 }
 
-// TestPlacesOfOperationsAreUsedAgain pushes one batch after the other: the table of
-// operations does not grow.
+// TestPlacesOfOperationsAreUsedAgain pushes one batch after the other: the table of operations does
+// not grow.
 func TestPlacesOfOperationsAreUsedAgain(t *testing.T) {
 	p := newPausable(t, time.Hour)
 	for range 3 {

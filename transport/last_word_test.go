@@ -23,8 +23,8 @@ func (d *detainer) Wake() {
 	}
 }
 
-// TestResultBeatsTheEnd detains callers until their call has its result and the worker
-// has ended. They get the result: it is what the end cannot tell.
+// TestResultBeatsTheEnd detains callers until their call has its result and the worker has ended.
+// They get the result, which is more specific than the end.
 func TestResultBeatsTheEnd(t *testing.T) {
 	ctx := deadline(t)
 	keys, grads := []uint64{1 << 40}, make([]float32, testDim)
@@ -37,7 +37,7 @@ func TestResultBeatsTheEnd(t *testing.T) {
 		"Flush": func(w *Worker) error { return w.Flush(ctx) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 30 { // where a result and the end were there, it was chance that chose
+			for range 30 { // the choice between a result and the end was random
 				var d *detainer
 				s := &scope{TB: t}
 				c := newCluster(s, memFabric(s, clusterOptions{}), clusterOptions{workers: 1, tamper: func(cfg *WorkerConfig) {
@@ -64,10 +64,10 @@ func TestResultBeatsTheEnd(t *testing.T) {
 	}
 }
 
-// settled returns when a worker has nothing left to do of what was handed in before.
+// settled returns when a worker has completed all earlier submissions.
 func settled(ctx context.Context, t *testing.T, w *Worker) {
 	t.Helper()
-	for idle := 0; idle < 2; { // twice, because a turn that runs a function goes on after it
+	for idle := 0; idle < 2; { // twice, because a turn that runs a function continues after it
 		err := w.Do(ctx, func() {
 			idle++
 			for _, o := range w.ops {

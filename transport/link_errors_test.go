@@ -78,8 +78,8 @@ func failingWorker(t *testing.T) (*Worker, *failingLink) {
 	return w, l
 }
 
-// TestLinkErrorsEndTheWorker has the link fail in each place where a worker uses it:
-// the worker ends, and the tickets of its pushes name the reason.
+// TestLinkErrorsEndTheWorker lets the link fail at each place where a worker uses it: the worker
+// ends, and the tickets of its pushes have the reason.
 func TestLinkErrorsEndTheWorker(t *testing.T) {
 	for name, fail := range map[string]func(*failingLink) *atomic.Bool{
 		"receive": func(l *failingLink) *atomic.Bool { return &l.receive },
@@ -110,8 +110,8 @@ func TestLinkErrorsEndTheWorker(t *testing.T) {
 	}
 }
 
-// TestLinkErrorsEndTheServer has the link fail in each place where a server uses it: the
-// server ends, and tells the reason.
+// TestLinkErrorsEndTheServer lets the link fail at each place where a server uses it: the server
+// ends, and returns the reason.
 func TestLinkErrorsEndTheServer(t *testing.T) {
 	for name, fail := range map[string]func(*failingLink) *atomic.Bool{
 		"receive": func(l *failingLink) *atomic.Bool { return &l.receive },
@@ -163,8 +163,8 @@ func TestCloseReportsTheLink(t *testing.T) {
 	}
 }
 
-// TestIdleWorkerWaits counts what a worker does with nothing to do: it sleeps until
-// it is woken, instead of looking again and again.
+// TestIdleWorkerWaits counts the calls of an idle worker: it sleeps until it is woken, instead of
+// polling.
 func TestIdleWorkerWaits(t *testing.T) {
 	w, l := failingWorker(t)
 	if err := w.Do(t.Context(), func() {}); err != nil {
@@ -176,7 +176,7 @@ func TestIdleWorkerWaits(t *testing.T) {
 	}
 }
 
-// TestNegativeRoundLimit is refused, before the worker joins its job.
+// TestNegativeRoundLimit checks that it is refused, before the worker joins its job.
 func TestNegativeRoundLimit(t *testing.T) {
 	cfg := roundsConfig(t, newMemNet(), retransmit.Config{})
 	cfg.RoundLimit = -1
@@ -185,8 +185,8 @@ func TestNegativeRoundLimit(t *testing.T) {
 	}
 }
 
-// TestServerBounds starts servers with the longest row that fits, and one beyond, and
-// admits senders from half addresses.
+// TestServerBounds starts servers with the longest row that fits, and one beyond, and admits
+// senders with incomplete addresses.
 func TestServerBounds(t *testing.T) {
 	l := newMemNet().open("10.0.0.2:19522")
 	longest := 0
@@ -218,7 +218,7 @@ func TestServerBounds(t *testing.T) {
 	}
 }
 
-// TestLastStatsHaveTheLinks: the counters of a server that has ended include those of
+// TestLastStatsHaveTheLinks checks that the counters of a server that has ended include those of
 // its link.
 func TestLastStatsHaveTheLinks(t *testing.T) {
 	network := newMemNet()

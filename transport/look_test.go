@@ -14,7 +14,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// scripted has nothing to receive, then what comes within a look, then nothing after a time that is longer than one, and tells of sleeps.
+// scripted has nothing to receive, then a frame within a look, then nothing for longer than one,
+// and records sleeps.
 type scripted struct {
 	link.Link
 	turns, waits int
@@ -43,7 +44,8 @@ func (s *scripted) Wait(time.Duration) error {
 	return nil
 }
 
-// What comes ends the look of a server, and the next one begins when there is nothing again, however long that took.
+// A frame ends the look of a server, and the next one begins when there is none again, however long
+// that took.
 func TestWorkEndsALookOfAServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{come: func([]link.Packet) int { return 1 }}
@@ -55,7 +57,7 @@ func TestWorkEndsALookOfAServer(t *testing.T) {
 	})
 }
 
-// The same of a worker, which a frame that is unanswered has look.
+// The same of a worker, which polls because of an unanswered frame.
 func TestWorkEndsALookOfAWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPausable(t, time.Hour)
@@ -76,8 +78,8 @@ func TestWorkEndsALookOfAWorker(t *testing.T) {
 	})
 }
 
-// An endpoint that looks for hours is as ready as one that sleeps: it takes what is handed in, repeats in time what is lost, and ends when it
-// is closed.
+// An endpoint that polls for hours is as responsive as one that sleeps: it accepts submissions,
+// repeats lost frames in time, and ends when it is closed.
 func TestLooksThatDoNotEnd(t *testing.T) {
 	ctx := deadline(t)
 	for _, look := range []time.Duration{-1, 0, 1, time.Hour, 1<<63 - 1} {

@@ -14,8 +14,8 @@ import (
 	"github.com/libra-ina/libra/link"
 )
 
-// deadBefore is a link without traffic. Who wakes its loop goes on only when that is
-// dead.
+// deadBefore is a link without traffic. A caller that wakes its loop continues only when the loop
+// has ended.
 type deadBefore struct {
 	link.Link
 	loop *loop
@@ -25,10 +25,10 @@ func (d deadBefore) Receive([]link.Packet) (int, error) { return 0, nil }
 func (d deadBefore) Close() error                       { return nil }
 func (d deadBefore) Wake()                              { <-d.loop.dead }
 
-// Do returns no error for a function that was run, also if it was the last one: a
-// commit that counts as failed would be repeated.
+// Do returns no error for a function that was run, even if it was the last one: a commit that
+// counts as failed would be repeated.
 func TestDoOfALoopsLastFunction(t *testing.T) {
-	for range 50 { // both are over when Do looks: it must not matter which it sees
+	for range 50 { // both have happened when Do checks: the result must not depend on which it sees
 		var l loop
 		l.init(deadBefore{loop: &l}, 0)
 		ran := false
@@ -67,12 +67,13 @@ func (q *quiet) Wait(time.Duration) error {
 	return nil
 }
 
-// simulated is quiet, and of a simulation.
+// simulated is quiet, as a link of a simulation.
 type simulated struct{ *quiet }
 
 func (simulated) Enter() {}
 
-// An endpoint looks for frames before it sleeps, for as long as it is told; not in a simulation, where no time would pass.
+// An endpoint polls for frames before it sleeps, for the configured time; not in a simulation,
+// where no time would pass.
 func TestEndpointsLookBeforeTheySleep(t *testing.T) {
 	for name, test := range map[string]struct {
 		look  time.Duration
@@ -100,7 +101,7 @@ func TestEndpointsLookBeforeTheySleep(t *testing.T) {
 	}
 }
 
-// A worker looks for answers, that is while frames are unanswered, and not for its callers.
+// A worker polls for answers, that is while frames are unanswered, and not for its callers.
 func TestWorkersLookForAnswers(t *testing.T) {
 	q := &quiet{}
 	w := &Worker{clock: clockFrom(time.Now())}
@@ -118,8 +119,8 @@ func TestWorkersLookForAnswers(t *testing.T) {
 	}
 }
 
-// Who closes an endpoint gets no error of what broke meanwhile, and neither do calls
-// that end with it.
+// Closing an endpoint returns no error of other failures in the meantime, and neither do calls that
+// end with it.
 func TestCloseIsTheReason(t *testing.T) {
 	var l loop
 	l.init(deadBefore{loop: &l}, 0)
@@ -137,8 +138,8 @@ func TestCloseIsTheReason(t *testing.T) {
 	}
 }
 
-// gated is a link of a simulation: it notes how often its gate is passed, and what has been
-// handed in until then.
+// gated is a link of a simulation: it records how often its gate is passed, and the submissions
+// until then.
 type gated struct {
 	link.Link
 	loop   *loop
@@ -156,8 +157,8 @@ func (g *gated) Enter() {
 	}
 }
 
-// A link's gate is passed before something is handed in and before the end is asked for. Whose
-// context ends in front of it hands in nothing, though there is room.
+// A link's gate is passed before a submission and before the end is requested. A caller whose
+// context ends before the gate submits nothing, even if there is room.
 func TestGateIsPassedFirst(t *testing.T) {
 	var l loop
 	g := &gated{loop: &l}
@@ -173,7 +174,7 @@ func TestGateIsPassedFirst(t *testing.T) {
 	why := errors.New("given up")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	g.enter = func() { cancel(why) }
-	for range 20 { // a choice between two ways that are open is a matter of chance
+	for range 20 { // a choice between two ready cases is random
 		if err := l.post(ctx, func() {}); err != why || len(l.calls) != 2 { //nolint:errorlint // nothing is wrapped
 			t.Fatalf("error %v, want %v; %d calls are handed in", err, why, len(l.calls))
 		}

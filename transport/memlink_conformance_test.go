@@ -9,8 +9,8 @@ import (
 	"github.com/libra-ina/libra/link/linktest"
 )
 
-// TestMemLink checks that the network in memory on which this package's tests run
-// keeps the contract of links.
+// TestMemLink checks that the in-memory network of this package's tests keeps the contract of
+// links.
 func TestMemLink(t *testing.T) {
 	linktest.Suite{Open: func(*testing.T) (a, b link.Link) {
 		network := newMemNet()

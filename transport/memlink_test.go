@@ -14,8 +14,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// linkBuffers is the number of a memLink's transmit buffers: the windows of a
-// worker's two flows, the batch that is being packed, and as much again.
+// linkBuffers is the number of a memLink's transmit buffers: the windows of a worker's two flows,
+// the batch that is being packed, and the same number again.
 const linkBuffers = 4 * wire.DefaultWindow
 
 // slab returns n payloads on one piece of memory.
@@ -33,7 +33,7 @@ func slab(n int) [][]byte {
 type memNet struct {
 	mu    sync.Mutex
 	hosts map[netip.AddrPort]*memLink
-	// limit is how many payloads wait for a host before more are lost.
+	// limit is the number of payloads that may wait for a host before more are lost.
 	limit int
 	free  [][]byte // memory of payloads that have been received
 }

@@ -41,8 +41,8 @@ func receivedKeys(t *testing.T, server *memLink) (keys []uint64) {
 	}
 }
 
-// TestCancelledPushIsTakenOff gives a push up of which some frames have left: none
-// of its rest follows, and the next push begins with its own first row.
+// TestCancelledPushIsTakenOff abandons a push after some of its frames were sent: none of its rest
+// follows, and the next push begins with its own first row.
 func TestCancelledPushIsTakenOff(t *testing.T) {
 	p := newPausable(t, time.Hour)
 	window := p.cfg.Flow.Size
@@ -91,8 +91,8 @@ func TestCancelledPushIsTakenOff(t *testing.T) {
 	}
 }
 
-// TestBatchesWithoutHotRowsInSyncMode queues a batch that the mode excludes together
-// with one that it allows: only the first is refused.
+// TestBatchesWithoutHotRowsInSyncMode queues a batch that the mode does not allow together with one
+// that it allows: only the first is refused.
 func TestBatchesWithoutHotRowsInSyncMode(t *testing.T) {
 	ctx := deadline(t)
 	o := synchronous(clusterOptions{workers: 1})
@@ -117,8 +117,8 @@ func TestBatchesWithoutHotRowsInSyncMode(t *testing.T) {
 	}
 }
 
-// TestPullsDoNotWaitForAPush pulls while a push fills every window: the pull's
-// frames take the places that the next answers free.
+// TestPullsDoNotWaitForAPush pulls while a push fills every window: the pull's frames use the
+// places that the next answers free.
 func TestPullsDoNotWaitForAPush(t *testing.T) {
 	p := newPausable(t, time.Hour)
 	keys, grads := batch(rand.New(rand.NewPCG(1, 1)), 200_000)
@@ -141,8 +141,8 @@ func TestPullsDoNotWaitForAPush(t *testing.T) {
 	}
 }
 
-// TestRefusalsThatFlushReports: those of batches whose caller was not told, the first
-// of them, once.
+// TestRefusalsThatFlushReports checks that they are those of batches whose caller did not get them,
+// the first of them, once.
 func TestRefusalsThatFlushReports(t *testing.T) {
 	ctx := deadline(t)
 	o := clusterOptions{workers: 1}
@@ -172,8 +172,8 @@ func TestRefusalsThatFlushReports(t *testing.T) {
 	}
 }
 
-// TestPackReportsWork packs as many frames as one batch to the link holds, and tells
-// whether it did anything.
+// TestPackReportsWork packs as many frames as one batch to the link holds, and returns whether it
+// did anything.
 func TestPackReportsWork(t *testing.T) {
 	w := idleWorker(t)
 	push := func(rows int) {

@@ -14,7 +14,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// pausable is a worker whose goroutine the test is, with a clock of the test's.
+// pausable is a worker that the test runs, with a clock of the test.
 type pausable struct {
 	*Worker
 	t      *testing.T
@@ -37,7 +37,7 @@ func newPausable(t *testing.T, silence time.Duration) *pausable {
 	return p
 }
 
-// push puts frames on their way.
+// push sends frames.
 func (p *pausable) push(frames int) *operation {
 	p.t.Helper()
 	o := &operation{ticket: &Ticket{done: make(chan struct{})}, released: make(chan struct{})}
@@ -57,7 +57,7 @@ func (p *pausable) push(frames int) *operation {
 	return o
 }
 
-// answer acknowledges all that has arrived at the server.
+// answer acknowledges all frames that have arrived at the server.
 func (p *pausable) answer() (n int) {
 	pkts := make([]link.Packet, 8)
 	for {
@@ -79,7 +79,7 @@ func (p *pausable) answer() (n int) {
 	}
 }
 
-// listen turns for a while, as a worker does that sleeps from deadline to deadline.
+// listen runs turns for a while, like a worker that sleeps from deadline to deadline.
 func (p *pausable) listen(d time.Duration) error {
 	for end := p.clock.Add(d); ; {
 		if _, err := p.turn(); err != nil || p.clock == end {
@@ -93,16 +93,16 @@ func (p *pausable) listen(d time.Duration) error {
 	}
 }
 
-// TestPauseWithAnswersWaiting stops the worker for longer than the limit of
-// silence while more answers arrive than it receives at a time.
+// TestPauseWithAnswersWaiting stops the worker for longer than the limit of silence while more
+// answers arrive than it receives at a time.
 func TestPauseWithAnswersWaiting(t *testing.T) {
 	p := newPausable(t, 10*time.Second)
 	o := p.push(200)
-	// The peer is slow, but not for so long.
+	// The peer is slow, but within the limit.
 	if err := p.listen(9990 * time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
-	// More than a batch of something else comes first.
+	// First, more than a batch of other frames.
 	for range 2 * rxBatch {
 		p.server.deliver(make([]byte, 1), p.link.Local())
 	}
@@ -120,8 +120,8 @@ func TestPauseWithAnswersWaiting(t *testing.T) {
 	}
 }
 
-// TestPauseWithNothingWaiting stops the worker before its frames could be
-// answered, and the network loses them. It asks again and gets answers.
+// TestPauseWithNothingWaiting stops the worker before its frames could be answered, and the network
+// loses them. It asks again and gets answers.
 func TestPauseWithNothingWaiting(t *testing.T) {
 	p := newPausable(t, 10*time.Second)
 	o := p.push(100)
@@ -143,8 +143,8 @@ func TestPauseWithNothingWaiting(t *testing.T) {
 	t.Errorf("%d frames acknowledged", o.acked)
 }
 
-// TestSilenceCountsListening gives a peer up that is dead, pauses or not, after the
-// limit of listening in vain.
+// TestSilenceCountsListening gives up a dead peer, with or without pauses, after the limit of
+// listening without an answer.
 func TestSilenceCountsListening(t *testing.T) {
 	p := newPausable(t, 2*time.Second)
 	o := p.push(10)
@@ -168,8 +168,8 @@ func TestSilenceCountsListening(t *testing.T) {
 	}
 }
 
-// TestFullBatchesKeepTimersWaiting lets a frame be late while more than the worker
-// receives at a time is there: its answer may be among that, but only for so long.
+// TestFullBatchesKeepTimersWaiting lets a frame be late while more frames wait than the worker
+// receives at a time: its answer may be among them, but only up to a limit.
 func TestFullBatchesKeepTimersWaiting(t *testing.T) {
 	p := newPausable(t, 10*time.Second)
 	p.push(1)
@@ -188,7 +188,7 @@ func TestFullBatchesKeepTimersWaiting(t *testing.T) {
 		return frames
 	}
 	turn(0)
-	turn(p.patience() - time.Millisecond) // it is not late yet, and this is when the timers are looked at last
+	turn(p.patience() - time.Millisecond) // it is not late yet, and this is the last check of the timers
 	for range 4 * rxBatch {
 		p.server.deliver(make([]byte, 1), p.link.Local())
 	}
@@ -202,7 +202,7 @@ func TestFullBatchesKeepTimersWaiting(t *testing.T) {
 	}
 }
 
-// TestPackingIsNoRoundTrip has the clock go on while a frame is packed.
+// TestPackingIsNoRoundTrip lets the clock advance while a frame is packed.
 func TestPackingIsNoRoundTrip(t *testing.T) {
 	p := newPausable(t, 10*time.Second)
 	times := []time.Duration{0, time.Millisecond, 5 * time.Millisecond} // begin, send, answer
@@ -222,7 +222,8 @@ func TestPackingIsNoRoundTrip(t *testing.T) {
 	}
 }
 
-// The slice of a caller that has given a pull up is the caller's again: an answer that comes later is not written there.
+// After a caller has abandoned a pull, it owns its slice again: a later answer is not written
+// there.
 func TestLateRowsLeaveTheCallersSliceAlone(t *testing.T) {
 	p := newPausable(t, time.Hour)
 	o := &operation{pull: true, keys: []uint64{1, 2}, values: make([]float32, 2*testDim), released: make(chan struct{})}

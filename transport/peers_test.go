@@ -14,8 +14,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// TestPeers checks whose addresses an aggregator learns: those of accepted
-// frames, of one epoch, and no more than can take part in rounds.
+// TestPeers checks which addresses an aggregator learns: those of accepted frames, of one epoch,
+// and no more than can take part in rounds.
 func TestPeers(t *testing.T) {
 	var p peers
 	at := func(n int) wire.Endpoint {
@@ -74,9 +74,8 @@ func (l *lostLink) Path(ctx context.Context, to wire.Endpoint) (link.Path, error
 	return l.memLink.Path(ctx, to)
 }
 
-// TestSendToAll sends to all senders of a job but the one to which no frame can be
-// sent, gives its buffer back, and looks for a path once for each. Without a buffer
-// nothing is sent.
+// TestSendToAll sends to all senders of a job except one to which no frame can be sent, returns its
+// buffer, and looks for a path once for each. Without a buffer nothing is sent.
 func TestSendToAll(t *testing.T) {
 	network := newMemNet()
 	out := &lostLink{memLink: network.open("10.0.0.1:1"), lost: netip.MustParseAddr("10.0.0.3")}

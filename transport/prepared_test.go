@@ -15,9 +15,9 @@ import (
 	"github.com/libra-ina/libra/packer"
 )
 
-// TestPrepared lets workers push a few prepared batches again and again with other gradients,
-// some of them not finite, among others that are not prepared, over faulty links, and
-// checks the sums of those that were accepted.
+// TestPrepared lets workers push a few prepared batches repeatedly with other gradients, some of
+// them not finite, along with unprepared ones, over faulty links, and checks the sums of the
+// accepted ones.
 func TestPrepared(t *testing.T) {
 	for _, layout := range []packer.Layout{packer.LaneAligned, packer.Dense} {
 		for name, f := range map[string]link.Faults{"": {}, ", faults": harsh} {
@@ -109,8 +109,8 @@ func testPrepared(t *testing.T, layout packer.Layout, f link.Faults) {
 	}
 }
 
-// TestPreparedBatchesShareFrames queues prepared batches of a few rows: together they take the
-// frames that unprepared ones take.
+// TestPreparedBatchesShareFrames queues prepared batches of a few rows: together they use the same
+// frames as unprepared ones.
 func TestPreparedBatchesShareFrames(t *testing.T) {
 	ctx := deadline(t)
 	for _, layout := range []packer.Layout{packer.LaneAligned, packer.Dense} {
@@ -149,8 +149,8 @@ func TestPreparedBatchesShareFrames(t *testing.T) {
 	}
 }
 
-// TestPreparedEndsWithItsWorker uses what a worker prepared after its end, and with
-// gradients that do not fit before.
+// TestPreparedEndsWithItsWorker uses a worker's prepared batches after its end, and before that
+// with gradients that do not match.
 func TestPreparedEndsWithItsWorker(t *testing.T) {
 	ctx := deadline(t)
 	o := clusterOptions{workers: 1, layout: packer.Dense}
@@ -182,7 +182,7 @@ func TestPreparedEndsWithItsWorker(t *testing.T) {
 	}
 }
 
-// TestPreparedInSyncMode pushes hot rows, which the mode excludes, and others.
+// TestPreparedInSyncMode pushes hot rows, which the mode does not allow, and others.
 func TestPreparedInSyncMode(t *testing.T) {
 	ctx := deadline(t)
 	o := synchronous(clusterOptions{workers: 1})

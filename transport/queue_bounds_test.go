@@ -18,8 +18,8 @@ func queueOf(t *testing.T, w *Worker, grads int) {
 	}
 }
 
-// TestQueueIsTakenWhenItIsLong finds the length at which the worker is told to take
-// the queue: more than groupPairs, where a batch counts one more than its gradients.
+// TestQueueIsTakenWhenItIsLong finds the length at which the worker takes the queue: more than
+// groupPairs, where a batch counts one more than its gradients.
 func TestQueueIsTakenWhenItIsLong(t *testing.T) {
 	w := idleWorker(t)
 	queueOf(t, w, groupPairs-1)
@@ -32,8 +32,8 @@ func TestQueueIsTakenWhenItIsLong(t *testing.T) {
 	}
 }
 
-// TestFullQueueIsTaken queues batches that are so small that their number fills the
-// queue: who waits for room makes the worker take it.
+// TestFullQueueIsTaken queues batches so small that their number fills the queue: a caller that
+// waits for room makes the worker take it.
 func TestFullQueueIsTaken(t *testing.T) {
 	w := idleWorker(t)
 	for range queueCap {
@@ -71,8 +71,8 @@ func TestLargestGroup(t *testing.T) {
 	}
 }
 
-// TestDissolvedGroupKeepsItsPlace takes a group apart with another push behind it,
-// which a Flush may be waiting for: the members stay before that.
+// TestDissolvedGroupKeepsItsPlace dissolves a group with another push after it, for which a Flush
+// may wait: the members stay before that.
 func TestDissolvedGroupKeepsItsPlace(t *testing.T) {
 	w := idleWorker(t)
 	queueOf(t, w, 1*testDim)

@@ -22,7 +22,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// wantNotFinite waits for pushes, of which the bad ones have to fail for numbers that are not finite, and no others.
+// wantNotFinite waits for pushes, of which exactly the bad ones must fail because numbers are not
+// finite.
 func wantNotFinite(ctx context.Context, t *testing.T, tickets []*Ticket, bad map[int]bool) {
 	t.Helper()
 	for n, ticket := range tickets {
@@ -34,8 +35,8 @@ func wantNotFinite(ctx context.Context, t *testing.T, tickets []*Ticket, bad map
 	}
 }
 
-// TestQueue lets workers queue batches of all sizes, some of them not finite, over
-// faulty links, and checks the sums of those that were accepted.
+// TestQueue lets workers queue batches of all sizes, some of them not finite, over faulty links,
+// and checks the sums of the accepted ones.
 func TestQueue(t *testing.T) {
 	for name, f := range map[string]link.Faults{"": {}, "faults": harsh} {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +95,7 @@ func TestQueuedBatchesShareFrames(t *testing.T) {
 		}
 		tickets = append(tickets, ticket)
 	}
-	time.Sleep(10 * time.Millisecond) // nothing may go out by itself
+	time.Sleep(10 * time.Millisecond) // nothing may be sent by itself
 	if s, err := w.Stats(ctx); err != nil || s.Hot.Sent+s.Cold.Sent != 0 {
 		t.Errorf("%d frames were sent before a caller waited, %v", s.Hot.Sent+s.Cold.Sent, err)
 	}
@@ -109,7 +110,7 @@ func TestQueuedBatchesShareFrames(t *testing.T) {
 	}
 }
 
-// TestFlushCoversTheQueue queues more than fits and never looks at a ticket.
+// TestFlushCoversTheQueue queues more than fits and never waits for a ticket.
 func TestFlushCoversTheQueue(t *testing.T) {
 	ctx := deadline(t)
 	o := clusterOptions{workers: 1, layout: packer.Dense}
@@ -133,7 +134,7 @@ func TestFlushCoversTheQueue(t *testing.T) {
 			}
 		}
 	}
-	// A flush also covers the batches of a group that had to be taken apart.
+	// A flush also covers the batches of a group that had to be dissolved.
 	keys, grads := batch(rng, 5)
 	want.addBatch(keys, grads)
 	for _, g := range [][]float32{grads, {float32(math.Inf(1)), 0, 0}} {
@@ -152,7 +153,7 @@ func TestFlushCoversTheQueue(t *testing.T) {
 
 func TestBatchesOfARefusedFrameFailTogether(t *testing.T) {
 	ctx := deadline(t)
-	// A frame that was sent twice may have been applied: then its refusal says nothing of it.
+	// A frame that was sent twice may have been applied: then its refusal does not decide that.
 	o := clusterOptions{workers: 1, layout: packer.Dense, flow: retransmit.Config{InitialRTO: time.Minute, MinRTO: time.Minute, MaxRTO: time.Minute}}
 	w := newCluster(t, memFabric(t, o), o).workers[0]
 	var tickets []*Ticket
@@ -208,8 +209,8 @@ func TestClosedWorkerFailsItsQueue(t *testing.T) {
 	}
 }
 
-// TestLongQueueIsTaken queues more than is packed together and waits for nothing: the
-// worker takes it all the same. What is less may wait.
+// TestLongQueueIsTaken queues more than is packed together and does not wait: the worker takes it
+// nevertheless. Less may wait.
 func TestLongQueueIsTaken(t *testing.T) {
 	ctx := deadline(t)
 	o := clusterOptions{workers: 1}
@@ -260,7 +261,7 @@ func TestFullQueueEndsWithItsContext(t *testing.T) {
 	if n := w.waiting.Load(); n != before || before != queueCap {
 		t.Errorf("%d gradients and batches counted in the queue, %d before; want %d", n, before, queueCap)
 	}
-	// One that waits for room fails when the worker ends.
+	// A caller that waits for room fails when the worker ends.
 	result := make(chan error)
 	go func() {
 		_, err := w.PushLater(t.Context(), []uint64{1}, make([]float32, testDim))
@@ -275,8 +276,8 @@ func TestFullQueueEndsWithItsContext(t *testing.T) {
 	w.failQueued()
 }
 
-// TestQueueAfterTheEnd has a batch come in when the worker has just ended and
-// failed its queue: nothing would ever settle its ticket but PushLater itself.
+// TestQueueAfterTheEnd adds a batch just after the worker has ended and failed its queue: only
+// PushLater can settle its ticket.
 func TestQueueAfterTheEnd(t *testing.T) {
 	w := idleWorker(t)
 	w.err = ErrClosed
@@ -294,8 +295,8 @@ func TestQueueAfterTheEnd(t *testing.T) {
 	}
 }
 
-// TestQueueDuringTheEnd lets a batch into the queue in the moment in which the
-// worker ends: PushLater itself fails it, because nothing else looks at the queue again.
+// TestQueueDuringTheEnd adds a batch to the queue at the moment when the worker ends: PushLater
+// fails it, because nothing else reads the queue again.
 func TestQueueDuringTheEnd(t *testing.T) {
 	settled := 0
 	for range 20 {
@@ -321,7 +322,7 @@ func TestQueueDuringTheEnd(t *testing.T) {
 		select {
 		case <-ticket.done:
 			settled++
-		default: // it was gone before the end
+		default: // it was taken before the end
 			w.failQueued()
 		}
 	}
@@ -330,7 +331,7 @@ func TestQueueDuringTheEnd(t *testing.T) {
 	}
 }
 
-// TestGroupsAreBounded looks at how many batches share frames.
+// TestGroupsAreBounded checks how many batches share frames.
 func TestGroupsAreBounded(t *testing.T) {
 	w := idleWorker(t)
 	const rows = groupMember / testDim
@@ -397,8 +398,8 @@ func TestQueuedTicketsAtClose(t *testing.T) {
 	}
 }
 
-// BenchmarkPushLater measures small batches from the call to the last
-// acknowledgement, 16 of them at a time, where the network costs nothing.
+// BenchmarkPushLater measures small batches from the call to the last acknowledgement, 16 of them
+// at a time, with a network without cost.
 func BenchmarkPushLater(b *testing.B) {
 	const inFlight = 16
 	for _, rows := range []int{32, 256} {

@@ -86,7 +86,7 @@ func TestExactSumsOnAnyNetwork(t *testing.T) {
 	})
 }
 
-// scope is a test whose clean-up comes at the end of one run of a property.
+// scope is a test whose cleanup runs at the end of one run of a property.
 type scope struct {
 	testing.TB
 	cleanups []func()

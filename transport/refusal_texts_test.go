@@ -13,7 +13,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// TestNumbersInRefusals holds which number of a refusal is which.
+// TestNumbersInRefusals checks the numbers in refusals.
 func TestNumbersInRefusals(t *testing.T) {
 	ctx := t.Context()
 	network := newMemNet()
@@ -52,8 +52,8 @@ func TestNumbersInRefusals(t *testing.T) {
 	}
 }
 
-// A refusal for the numbering of a frame that has none is an error like others: the
-// frame is not pushed once more.
+// A refusal for the numbering of a frame without one is an ordinary error: the frame is not pushed
+// again.
 func TestOnlyNumberedFramesAreSentAgain(t *testing.T) {
 	var w Worker
 	if w.sendAgain(&operation{}, 0, cold(wire.Header{Job: testJob}, testDim, 1)) || len(w.pushes) > 0 {

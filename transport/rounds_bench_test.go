@@ -15,8 +15,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// roundLink answers every contribution with itself as the result: what is left is
-// the worker's own cost.
+// roundLink answers every contribution with itself as the result: what remains is the worker's own
+// cost.
 type roundLink struct {
 	ackLink
 	results [][]byte

@@ -17,8 +17,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// TestReduceMissesWorker has one worker of three take part in the first round
-// only. The others must say what is missing, and are good for other things.
+// TestReduceMissesWorker lets one of three workers take part only in the first round. The others
+// must report what is missing, and remain usable.
 func TestReduceMissesWorker(t *testing.T) {
 	ctx := deadline(t)
 	o := synchronous(clusterOptions{workers: 3, stripes: 1, limit: 300 * time.Millisecond})
@@ -98,8 +98,8 @@ func roundsConfig(t testing.TB, network *memNet, flow retransmit.Config) WorkerC
 	}
 }
 
-// TestReduceCancelled gives up: before anything is sent that changes nothing,
-// afterwards the worker is out of step.
+// TestReduceCancelled cancels: before anything is sent nothing changes, afterwards the worker is
+// out of step.
 func TestReduceCancelled(t *testing.T) {
 	w := muteRounds(t, retransmit.Config{Silence: time.Hour})
 	v := make([]float32, testSlots)
@@ -118,8 +118,7 @@ func TestReduceCancelled(t *testing.T) {
 	}
 }
 
-// TestReduceCallersTakeTurns has several callers wait, give up, and be there at
-// the end.
+// TestReduceCallersTakeTurns lets several callers wait, cancel, and be waiting at the end.
 func TestReduceCallersTakeTurns(t *testing.T) {
 	w := muteRounds(t, retransmit.Config{Silence: time.Hour})
 	var wg sync.WaitGroup
@@ -144,7 +143,7 @@ func TestReduceCallersTakeTurns(t *testing.T) {
 	wg.Wait()
 }
 
-// TestReduceRefuses checks what is refused before anything is sent.
+// TestReduceRefuses checks refusals before anything is sent.
 func TestReduceRefuses(t *testing.T) {
 	ctx := deadline(t)
 	for _, c := range []struct {
@@ -179,7 +178,7 @@ func TestReduceRefuses(t *testing.T) {
 		if s, err := w.Stats(ctx); err != nil || s.Hot.Sent+s.Cold.Sent != 0 {
 			t.Errorf("%v: %d frames were sent, %v", c.arithmetic, s.Hot.Sent+s.Cold.Sent, err)
 		}
-		v[7] = 1 // it goes on
+		v[7] = 1 // it still works
 		if err := w.Reduce(ctx, v, v); err != nil || v[7] != 1 {
 			t.Errorf("%v: %v", c.arithmetic, err)
 		}
@@ -230,8 +229,8 @@ func TestReduceRefused(t *testing.T) {
 	}
 }
 
-// TestReduceOverflow has the sum of two workers leave the range of exact
-// arithmetic: the second one is refused, the first one waits in vain.
+// TestReduceOverflow lets the sum of two workers leave the range of exact arithmetic: the second
+// one is refused, and the first one waits without a result.
 func TestReduceOverflow(t *testing.T) {
 	ctx := deadline(t)
 	o := synchronous(clusterOptions{workers: 2, limit: 300 * time.Millisecond})

@@ -15,8 +15,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// roundsTester is a worker of a synchronous job whose goroutine is the test's,
-// after its contributions have left: to three groups, or to the scale.
+// roundsTester is a worker of a synchronous job that the test runs after its contributions were
+// sent: to three groups, or to the scale.
 type roundsTester struct {
 	*Worker
 	t testing.TB
@@ -28,8 +28,7 @@ func newRoundsTester(t testing.TB, scale bool) *roundsTester {
 	return newBusyRoundsTester(t, scale, 0)
 }
 
-// newBusyRoundsTester is one whose link takes the first frames only, if room is
-// not 0.
+// newBusyRoundsTester returns one whose link takes only the first frames, if room is not 0.
 func newBusyRoundsTester(t testing.TB, scale bool, room int) *roundsTester {
 	t.Helper()
 	w, err := makeWorker(t.Context(), roundsConfig(t, newMemNet(), retransmit.Config{Silence: time.Hour}))
@@ -76,8 +75,7 @@ func (r *roundsTester) receiveFrom(src wire.Endpoint, payload []byte) {
 
 func (r *roundsTester) answer(payload []byte) { r.receiveFrom(r.rounds.flow.path.To(), payload) }
 
-// result makes an answer with the sums of group 1, all of them 7 units, to the
-// worker or to all.
+// result returns an answer with the sums of group 1, all of them 7 units, to the worker or to all.
 func result(all bool, change func(h *wire.Header, payload []byte)) []byte {
 	h := wire.Header{Type: wire.TypeAck, Flags: wire.FlagSum, Job: testJob, Sender: 1, Epoch: testEpoch, Seq: 2}
 	if all {
@@ -94,7 +92,7 @@ func result(all bool, change func(h *wire.Header, payload []byte)) []byte {
 	return payload
 }
 
-// decision makes an answer with a decided scale.
+// decision returns an answer with a decided scale.
 func decision(all bool, change func(h *wire.Header, r *wire.ScaleReport)) []byte {
 	h := wire.Header{Type: wire.TypeAck, Flags: wire.FlagSum | wire.FlagScale, Job: testJob, Sender: 1, Epoch: testEpoch, Seq: 1}
 	if all {
@@ -108,8 +106,8 @@ func decision(all bool, change func(h *wire.Header, r *wire.ScaleReport)) []byte
 	return payload
 }
 
-// TestForgedResults sends everything but the result that is awaited, before and
-// after the contribution is acknowledged, and then the result.
+// TestForgedResults sends everything but the awaited result, before and after the contribution is
+// acknowledged, and then the result.
 func TestForgedResults(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		for _, acked := range []bool{false, true} {
@@ -208,8 +206,8 @@ func TestForgedScales(t *testing.T) {
 	}
 }
 
-// TestResultBeforeFrame has a result come for a frame that waits for room in the
-// link: no peer can have answered it.
+// TestResultBeforeFrame sends a result for a frame that waits for room in the link: no peer can
+// have answered it.
 func TestResultBeforeFrame(t *testing.T) {
 	r := newBusyRoundsTester(t, false, 1)
 	r.answer(result(true, func(*wire.Header, []byte) {}))
@@ -220,7 +218,7 @@ func TestResultBeforeFrame(t *testing.T) {
 	}
 }
 
-// A refused exponent belongs to no key, whatever the place that the refusal names.
+// A refused exponent belongs to no key, whatever index the refusal has.
 func TestRefusedScaleNamesNoKey(t *testing.T) {
 	for _, code := range []wire.Code{wire.CodeMode, wire.CodeOverflow} {
 		r := newRoundsTester(t, true)

@@ -12,8 +12,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// smallRounds is a worker with a call of three groups, of which none is sent, and
-// windows of a size. Its goroutine is the test's.
+// smallRounds is a worker with a call of three groups, none of which is sent, and windows of a
+// size. The test runs it.
 func smallRounds(t *testing.T, size int) *rounds {
 	t.Helper()
 	w, err := makeWorker(t.Context(), roundsConfig(t, newMemNet(), retransmit.Config{Size: size, Silence: time.Hour}))
@@ -30,7 +30,7 @@ func smallRounds(t *testing.T, size int) *rounds {
 	return r
 }
 
-// leave sends what there is room for.
+// leave sends what fits.
 func leave(t *testing.T, r *rounds) bool {
 	t.Helper()
 	any := r.send()
@@ -68,8 +68,8 @@ func TestRoundLimit(t *testing.T) {
 	}
 }
 
-// TestRoundsKeepRoomForWhatWaits acknowledges contributions: those that wait for
-// their result and those that are not acknowledged share the window.
+// TestRoundsKeepRoomForWhatWaits acknowledges contributions: those that wait for their result and
+// unacknowledged ones share the window.
 func TestRoundsKeepRoomForWhatWaits(t *testing.T) {
 	for size := 1; size <= 2; size++ {
 		r := smallRounds(t, size)
@@ -91,7 +91,7 @@ func TestRoundsKeepRoomForWhatWaits(t *testing.T) {
 	}
 }
 
-// TestGroupsCoverTheVector has vectors that fill their last group, and those that are a slot
+// TestGroupsCoverTheVector has vectors that fill their last group, and vectors that are a slot
 // shorter and longer: each slot is in one group, and none is empty.
 func TestGroupsCoverTheVector(t *testing.T) {
 	const group = 2 * wire.Lanes
@@ -117,7 +117,7 @@ func TestGroupsCoverTheVector(t *testing.T) {
 	}
 }
 
-// withSlots gives a worker a hot set of rows of one gradient, and two stripes a group.
+// withSlots gives a worker a hot set of rows of one gradient, and two stripes per group.
 func withSlots(t *testing.T, cfg WorkerConfig, slots int) WorkerConfig {
 	t.Helper()
 	keys := make([]uint64, slots)
@@ -132,10 +132,9 @@ func withSlots(t *testing.T, cfg WorkerConfig, slots int) WorkerConfig {
 	return cfg
 }
 
-// TestRepeatedAcknowledgementIsASignOfLife has the aggregator acknowledge a contribution
-// again that was repeated to ask for its result: it is not silent, so that the error
-// that names the time of its silence counts from there. An acknowledgement of nothing
-// is none.
+// TestRepeatedAcknowledgementIsASignOfLife lets the aggregator acknowledge again a contribution
+// that was repeated to request its result: it is not silent, so its silence in the error counts
+// from there. An acknowledgement of nothing does not count.
 func TestRepeatedAcknowledgementIsASignOfLife(t *testing.T) {
 	r := smallRounds(t, 2)
 	leave(t, r)
@@ -157,8 +156,8 @@ func TestRepeatedAcknowledgementIsASignOfLife(t *testing.T) {
 	}
 }
 
-// TestRoundErrorFindsTheFirstPart stops a call with a part done, and the next one
-// sent, waiting or unsent.
+// TestRoundErrorFindsTheFirstPart stops a call with one part done, and the next one sent, waiting
+// or unsent.
 func TestRoundErrorFindsTheFirstPart(t *testing.T) {
 	why := errors.New("why")
 	for size, want := range map[int]RoundError{
@@ -186,8 +185,8 @@ func TestRoundErrorFindsTheFirstPart(t *testing.T) {
 	}
 }
 
-// TestRoundCallIsCancelled gives up an earlier call, one of which nothing is sent,
-// and one of which something is: only the last one puts the worker out of step.
+// TestRoundCallIsCancelled cancels an earlier call, one of which nothing is sent, and one of which
+// something is: only the last one puts the worker out of step.
 func TestRoundCallIsCancelled(t *testing.T) {
 	why := errors.New("why")
 	r := smallRounds(t, 4)

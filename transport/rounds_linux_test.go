@@ -42,8 +42,8 @@ func BenchmarkReduceXDP(b *testing.B) {
 	benchmarkReduce(b, f, o)
 }
 
-// TestReduceBackendsInteroperate has a worker on kernel sockets, which do not
-// hear what the XDP program sends to all, and one on AF_XDP.
+// TestReduceBackendsInteroperate has a worker on kernel sockets, which do not receive the XDP
+// program's frames to all, and one on AF_XDP.
 func TestReduceBackendsInteroperate(t *testing.T) {
 	o := synchronous(clusterOptions{workers: 2, stripes: 10})
 	f, bed := xdpFabric(t, o, 1)
@@ -62,8 +62,8 @@ func TestReduceBackendsInteroperate(t *testing.T) {
 // kernelLink opens a UDP link in a host of a bed.
 func kernelLink(t testing.TB, h *testbed.Node) link.Link {
 	t.Helper()
-	// A veth end gets frames that its peer's program sends back only if it
-	// has a program, too: this one lets everything pass.
+	// A veth end receives frames that its peer's program sends back only if it also has a program:
+	// this one passes everything.
 	idle, err := afxdp.Attach(afxdp.AttachConfig{Interface: h.Interface, Match: afxdp.MatchUDP(9)})
 	if err != nil {
 		t.Fatal(err)

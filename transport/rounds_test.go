@@ -23,8 +23,7 @@ import (
 
 const testSlots = testHot * testDim
 
-// vectors returns a hot vector for each worker, of a size that grows with
-// the round.
+// vectors returns a hot vector for each worker, whose size grows with the round.
 func vectors(workers, round int) [][]float32 {
 	v := make([][]float32, workers)
 	for i := range v {
@@ -37,9 +36,8 @@ func vectors(workers, round int) [][]float32 {
 	return v
 }
 
-// sumsOf returns what the sums of a round must be: one possibility, or with
-// table-lookup arithmetic one for each order in which the workers' frames can
-// have come.
+// sumsOf returns the possible sums of a round: one, or with table-lookup arithmetic one for each
+// order of the workers' frames.
 func sumsOf(t testing.TB, o clusterOptions, grads [][]float32) [][]float32 {
 	sums := make([]float32, testSlots)
 	switch o.arithmetic {
@@ -138,8 +136,8 @@ func permutations(n int, do func([]int)) {
 	next()
 }
 
-// reduceAll lets all workers reduce for a number of rounds and returns every
-// worker's sums of every round. Each worker goes as fast as the others let it.
+// reduceAll lets all workers reduce for a number of rounds and returns every worker's sums of every
+// round. Each worker runs as fast as the others allow.
 func reduceAll(ctx context.Context, t testing.TB, workers []*Worker, rounds int) (sums [][][]float32) {
 	t.Helper()
 	sums = make([][][]float32, len(workers))
@@ -191,7 +189,7 @@ func checkSums(t testing.TB, o clusterOptions, sums [][][]float32) {
 	}
 }
 
-// brisk bounds how long a lost frame or result delays a round.
+// brisk limits how long a lost frame or result delays a round.
 var brisk = retransmit.Config{InitialRTO: 5 * time.Millisecond, MinRTO: 2 * time.Millisecond, MaxRTO: 10 * time.Millisecond}
 
 // synchronous returns the options of a synchronous job.
@@ -203,11 +201,11 @@ func synchronous(o clusterOptions) clusterOptions {
 	return o
 }
 
-// lagging is harsh with very late copies that come some rounds late.
+// lagging is harsh with very late copies, which arrive some rounds late.
 var lagging = link.Faults{Drop: 0.05, Duplicate: 0.05, Reorder: 0.05, Late: 0.05, LateDelay: 100}
 
-// TestReduce checks that every worker gets the true sums of every round, bit for
-// bit, whatever the network does.
+// TestReduce checks that every worker gets the correct sums of every round, bit for bit, whatever
+// the network does.
 func TestReduce(t *testing.T) {
 	fixed := func(o clusterOptions) clusterOptions {
 		o.arithmetic, o.exp = aggregator.Fixed, -12
@@ -273,7 +271,7 @@ func checkRounds(t *testing.T, c *testCluster, o clusterOptions, rounds int) {
 	}
 }
 
-// deafLink loses everything that goes to all senders.
+// deafLink loses all frames to all senders.
 type deafLink struct{ link.Link }
 
 func (l deafLink) Receive(pkts []link.Packet) (int, error) {
@@ -301,8 +299,7 @@ func TestReduceAsksForResults(t *testing.T) {
 	checkRounds(t, c, o, 4)
 }
 
-// TestReduceWaitsForLateWorker lets one worker begin long after the others: that
-// is no loss.
+// TestReduceWaitsForLateWorker lets one worker start long after the others: that is not a loss.
 func TestReduceWaitsForLateWorker(t *testing.T) {
 	ctx := deadline(t)
 	o := synchronous(clusterOptions{workers: 3, stripes: 1, flow: retransmit.Config{MinRTO: 20 * time.Millisecond, MaxRTO: 100 * time.Millisecond}})

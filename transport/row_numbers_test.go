@@ -17,8 +17,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// TestRowNumbers pushes prepared batches while the server numbers its rows anew again and
-// again, over faulty links: each gradient is added once, by key or by number.
+// TestRowNumbers pushes prepared batches while the server repeatedly renumbers its rows, over
+// faulty links: each gradient is added once, by key or by number.
 func TestRowNumbers(t *testing.T) {
 	for name, f := range map[string]link.Faults{"no faults": {}, "faults": harsh} {
 		t.Run(name, func(t *testing.T) {
@@ -95,9 +95,9 @@ func workerOf(ctx context.Context, t *testing.T, server *Server) (link.Link, *Wo
 	return l, w
 }
 
-// TestRowNumbersOfAnotherServer has a server take the place of one that has ended, at its address
-// and with its epochs, whose rows have come in another order. What a worker sends it by the
-// numbers of the first, it sends again by key.
+// TestRowNumbersOfAnotherServer replaces a server by another one, at its address and with its
+// epochs, whose rows are in a different order. A worker's frames by the first one's numbers are
+// sent again by key.
 func TestRowNumbersOfAnotherServer(t *testing.T) {
 	ctx := deadline(t)
 	first, stop := storeServer(t, "127.0.0.1:0", nil)
@@ -117,7 +117,7 @@ func TestRowNumbersOfAnotherServer(t *testing.T) {
 		if err == nil {
 			err = ticket.Wait(ctx)
 		}
-		if err == nil { // else they come some time later
+		if err == nil { // otherwise they arrive some time later
 			err = p.Locate(ctx)
 		}
 		if err == nil {
@@ -161,9 +161,9 @@ func TestRowNumbersOfAnotherServer(t *testing.T) {
 	}
 }
 
-// TestRefusalOfWhatIsSentAgain has a server refuse a gradient in what it got by the numbers of another server, and gets
-// by key now: the push fails. Its frame is refused if nothing of it is applied, and unknown if a part of it is, which
-// took another frame by key.
+// TestRefusalOfWhatIsSentAgain lets a server refuse a gradient that was first sent by the numbers
+// of another server, and now by key: the push fails. Its frame counts as refused if nothing of it
+// is applied, and as unknown if another frame by key carried a part that is applied.
 func TestRefusalOfWhatIsSentAgain(t *testing.T) {
 	const rows = 300
 	for name, c := range map[string]struct {
@@ -244,8 +244,8 @@ func storeServer(t *testing.T, addr string, keys []uint64) (s *Server, stop func
 	}
 }
 
-// TestRowNumberBeyondTheTable pushes by numbers that the server has never given: the push
-// fails, and the error names the key.
+// TestRowNumberBeyondTheTable pushes by numbers that the server has never assigned: the push fails,
+// and the error names the key.
 func TestRowNumberBeyondTheTable(t *testing.T) {
 	ctx := deadline(t)
 	o := clusterOptions{workers: 1}
@@ -280,7 +280,7 @@ func TestRowNumberBeyondTheTable(t *testing.T) {
 	}
 }
 
-// TestNoRowNumbers has the server refuse to give numbers, or give none: pushes go on by key.
+// TestNoRowNumbers lets the server refuse numbers, or assign none: pushes continue by key.
 func TestNoRowNumbers(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer func(h wire.Header) []byte
@@ -328,7 +328,7 @@ func TestNoRowNumbers(t *testing.T) {
 	}
 }
 
-// TestLocate asks for row numbers that the server has, has in part, and does not give.
+// TestLocate requests row numbers that the server has, has in part, and does not assign.
 func TestLocate(t *testing.T) {
 	ctx := deadline(t)
 	o := clusterOptions{workers: 1}
@@ -388,7 +388,7 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// A push that fails asks for no row numbers: there may be no such rows.
+// A failed push requests no row numbers: there may be no such rows.
 func TestFailedPushesAskForNoNumbers(t *testing.T) {
 	o := clusterOptions{workers: 1}
 	c := newCluster(t, memFabric(t, o), o)
@@ -408,7 +408,7 @@ func TestFailedPushesAskForNoNumbers(t *testing.T) {
 	if !errors.Is(err, unknown) {
 		t.Errorf("the push: %v", err)
 	}
-	if err := w.Pull(ctx, []uint64{1}, make([]float32, testDim)); !errors.Is(err, unknown) { // behind what the push has asked for
+	if err := w.Pull(ctx, []uint64{1}, make([]float32, testDim)); !errors.Is(err, unknown) { // after the requests of the push
 		t.Errorf("the pull: %v", err)
 	}
 	if s, err := w.Stats(ctx); err != nil || s.Finds != 0 {

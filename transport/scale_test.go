@@ -88,7 +88,7 @@ func TestNegotiateScaleFails(t *testing.T) {
 	if _, err := w.NegotiateScale(ctx, []float32{1}); !errors.Is(err, ErrOutOfStep) {
 		t.Errorf("next: %v", err)
 	}
-	// What the worker pushes does not depend on others.
+	// A worker's pushes do not depend on others.
 	ticket, err := w.Push(ctx, []uint64{1000, 5}, make([]float32, 2*testDim))
 	if err == nil {
 		err = ticket.Wait(ctx)
@@ -105,8 +105,7 @@ func TestNegotiateScaleFails(t *testing.T) {
 	}
 }
 
-// TestPushSumOfIntegers has workers fetch the sums of a job with fixed
-// arithmetic, which saturate.
+// TestPushSumOfIntegers fetches the sums of a job with fixed arithmetic, which saturate.
 func TestPushSumOfIntegers(t *testing.T) {
 	for _, layout := range []packer.Layout{packer.LaneAligned, packer.Dense} {
 		o := clusterOptions{workers: 2, mode: aggregator.FetchAdd, arithmetic: aggregator.Fixed, exp: -4, layout: layout}
@@ -143,8 +142,7 @@ func TestPushSumOfIntegers(t *testing.T) {
 	}
 }
 
-// TestLUTPush checks that floats of a lut job go as they are, and that sums come
-// back so.
+// TestLUTPush checks that floats of a lut job are sent unchanged, and that sums are returned so.
 func TestLUTPush(t *testing.T) {
 	o := clusterOptions{workers: 1, mode: aggregator.FetchAdd, arithmetic: aggregator.LUT}
 	w := newCluster(t, memFabric(t, o), o).workers[0]

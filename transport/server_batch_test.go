@@ -21,8 +21,7 @@ func packet(from wire.Endpoint, payload []byte) link.Packet {
 	return link.Packet{Packet: wire.Packet{Src: from, Payload: room}}
 }
 
-// What is not answered does not keep the rest of its batch from being served, and each
-// frame is counted.
+// A frame without an answer does not stop the rest of its batch, and each frame is counted.
 func TestServerServesWholeBatches(t *testing.T) {
 	network := newMemNet()
 	s, _ := newTestServer(t, network)
@@ -30,7 +29,7 @@ func TestServerServesWholeBatches(t *testing.T) {
 	if err := s.Admit(t.Context(), 5, from.AddrPort(), testServerEpoch); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Close(); err != nil { // what follows is alone with the server's state
+	if err := s.Close(); err != nil { // the test is then alone with the server's state
 		t.Fatal(err)
 	}
 	h := func(seq uint32) wire.Header {
@@ -65,7 +64,7 @@ func TestServerServesWholeBatches(t *testing.T) {
 	}
 }
 
-// A server that has ended still has its last counters, those of its link included.
+// A server that has ended still has its last counters, including those of its link.
 func TestCountersOutliveTheEnd(t *testing.T) {
 	network := newMemNet()
 	s, _ := newTestServer(t, network)
@@ -97,7 +96,7 @@ func TestCountersOutliveTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := client{t, c.link, a.loop.link.Local()}
-	// No frame of Libra gets no answer, and keeps none from others.
+	// A frame that is not Libra's gets no answer, and does not prevent others' answers.
 	to.send([]byte{1})
 	to.ask(cold(wire.Header{Seq: 1}, testDim, 1))
 	if err := a.Close(); err != nil {
@@ -105,7 +104,7 @@ func TestCountersOutliveTheEnd(t *testing.T) {
 	}
 }
 
-// The aggregator's server answers each of a batch, whatever the one before it was.
+// The aggregator's server answers each frame of a batch, whatever the previous one was.
 func TestAggregatorServerServesWholeBatches(t *testing.T) {
 	network := newMemNet()
 	model, err := aggregator.NewModel(aggregator.Config{})
@@ -135,8 +134,8 @@ func TestAggregatorServerServesWholeBatches(t *testing.T) {
 	}
 }
 
-// The last contribution to a round is answered to all workers: the first gets the sums
-// without having to ask again.
+// The last contribution to a round is answered to all workers: the first gets the sums without
+// asking again.
 func TestResultsGoToAllWorkers(t *testing.T) {
 	workers, pkts, err := completeRound(t, func(l *memLink) link.Link { return l })
 	if err != nil {
@@ -162,14 +161,14 @@ type unsending struct{ *memLink }
 
 func (unsending) Send([]link.Frame) (int, error) { return 0, errLink }
 
-// A link that cannot send the results is the aggregator's end.
+// A link that cannot send the results ends the aggregator.
 func TestResultsThatCannotBeSent(t *testing.T) {
 	if _, _, err := completeRound(t, func(l *memLink) link.Link { return unsending{l} }); !errors.Is(err, errLink) {
 		t.Errorf("error %v, want %v", err, errLink)
 	}
 }
 
-// completeRound hands an aggregator the frames of two workers, which complete a group.
+// completeRound passes an aggregator the frames of two workers, which complete a group.
 func completeRound(t *testing.T, on func(*memLink) link.Link) (workers []*memLink, pkts []link.Packet, err error) {
 	t.Helper()
 	model, err := aggregator.NewModel(aggregator.Config{})

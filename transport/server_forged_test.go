@@ -11,7 +11,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// refusalOf returns why a payload was refused, a zero Refusal if it was not.
+// refusalOf returns the refusal of a payload, or zero.
 func refusalOf(t *testing.T, answer []byte) wire.Refusal {
 	t.Helper()
 	h, err := wire.ParseHeader(answer)
@@ -28,8 +28,8 @@ func refusalOf(t *testing.T, answer []byte) wire.Refusal {
 	return r
 }
 
-// TestForgedPulls has another process of the worker's host send PULLs with the
-// numbers of the worker's next pushes, which would make them duplicates.
+// TestForgedPulls sends PULLs from another process on the worker's host with the numbers of the
+// worker's next pushes, which would make them duplicates.
 func TestForgedPulls(t *testing.T) {
 	ctx := deadline(t)
 	var network *memNet
@@ -46,7 +46,7 @@ func TestForgedPulls(t *testing.T) {
 	for seq := range uint32(10) {
 		for _, epoch := range []uint16{testServerEpoch, testEpoch} {
 			h := wire.Header{Job: testJob, Sender: 1, Epoch: epoch, Seq: wire.FirstSeq + seq}
-			// Not even the epoch in force is told.
+			// Not even the current epoch is revealed.
 			if r := refusalOf(t, forger.ask(pullOf(h, 1))); r != (wire.Refusal{Code: wire.CodeUnknownSender}) {
 				t.Errorf("forged PULL %d of epoch %d: %v", h.Seq, epoch, r)
 			}
@@ -69,9 +69,8 @@ func TestForgedPulls(t *testing.T) {
 	}
 }
 
-// TestNumbersBeyondTheWindow sends numbers that the sender cannot have come to.
-// They must leave no trace: the filter, and with it the sender's later frames,
-// and the place of the window.
+// TestNumbersBeyondTheWindow sends numbers that the sender cannot have reached. They must leave no
+// trace in the filter, and so in the sender's later frames, nor in the window's position.
 func TestNumbersBeyondTheWindow(t *testing.T) {
 	network := newMemNet()
 	s, l := newTestServer(t, network)
@@ -98,15 +97,15 @@ func TestNumbersBeyondTheWindow(t *testing.T) {
 		{payload: pullOf(at(2*w), 1), applied: 2}, // PULLs move the window too
 		{payload: cold(at(2*w), testDim, 1), applied: 2},
 		{payload: cold(at(2*w+1), testDim, 1), applied: 3},
-		// Refused frames are answered, so the sender goes on behind them; but the
-		// number of one that was refused can still be applied.
+		// Refused frames are answered, so the sender continues after them; but the number of a
+		// refused one can still be applied.
 		{payload: pullOf(at(2*w+9), 125), want: wire.Refusal{Code: wire.CodeLength, Value: uint32(wire.PullLen(121))}, applied: 3},
 		{payload: cold(at(2*w+8), testDim+1, 1), want: wire.Refusal{Code: wire.CodeDimension, Value: testDim}, applied: 3},
 		{payload: cold(at(3*w+9), testDim, 1), applied: 4},
 		{payload: cold(at(2*w+9), testDim, 1), applied: 5},
 		{payload: cold(at(2*w+8), testDim, 1), applied: 6},
 		{payload: cold(at(2*w+8), testDim, 1), applied: 6}, // a copy
-		// Numbers before the newest are not beyond anything.
+		// Numbers before the newest are not beyond the window.
 		{payload: cold(at(2), testDim, 1), applied: 7},
 	} {
 		if got := refusalOf(t, c.ask(step.payload)); got != step.want {
@@ -151,16 +150,16 @@ func TestWindowWrapsAround(t *testing.T) {
 	}
 }
 
-// TestPullsAndStepsKeepTheFilterYoung lets a sender only pull, or only ask for the ends of steps, for more
-// numbers than the comparison covers, and push again afterwards: the pushes are no duplicates. The
-// numbers between those of one entry of the filter are skipped.
+// TestPullsAndStepsKeepTheFilterYoung lets a sender only pull, or only request the ends of steps,
+// for more numbers than the comparison covers, and push again afterwards: the pushes are not
+// duplicates. The numbers between those of one entry of the filter are skipped.
 func TestPullsAndStepsKeepTheFilterYoung(t *testing.T) {
 	for name, c := range map[string]struct {
 		frame func(wire.Header) []byte
 		want  wire.Type
 	}{
 		"pulls": {func(h wire.Header) []byte { return pullOf(h, 1) }, wire.TypeRows},
-		"steps": {stepOf, wire.TypeError}, // none is over
+		"steps": {stepOf, wire.TypeError}, // none has ended
 	} {
 		t.Run(name, func(t *testing.T) { keepsTheFilterYoung(t, c.frame, c.want) })
 	}
@@ -207,8 +206,8 @@ func keepsTheFilterYoung(t *testing.T, frame func(wire.Header) []byte, want wire
 	}
 }
 
-// TestReadmission tells the frames of a restarted sender from late ones of its
-// former self by the epoch.
+// TestReadmission distinguishes the frames of a restarted sender from late ones of its predecessor
+// by the epoch.
 func TestReadmission(t *testing.T) {
 	ctx := deadline(t)
 	network := newMemNet()

@@ -23,8 +23,9 @@ func endOf(sender uint16, seq uint32, end wire.StepEnd) []byte {
 	return payload
 }
 
-// TestServerRefusesSteps: STEP frames of another length, for rows that the step has not, of a step that is not over, and
-// of a server that ends none. Those of the step that is over have its rows.
+// TestServerRefusesSteps sends STEP frames of another length, for rows that the step does not have,
+// of a step that has not ended, and to a server that ends none. Frames of the ended step get its
+// rows.
 func TestServerRefusesSteps(t *testing.T) {
 	network := newMemNet()
 	s, _ := newTestServer(t, network)
@@ -71,7 +72,7 @@ func TestServerRefusesSteps(t *testing.T) {
 	}
 }
 
-// TestMostSums: as many sums as travel in frames do, and one row more does not.
+// TestMostSums checks that the largest number of sums is sent in frames, and one row more is not.
 func TestMostSums(t *testing.T) {
 	const dim = 4 // a divisor of the bound
 	network := newMemNet()
@@ -99,11 +100,12 @@ func TestMostSums(t *testing.T) {
 	}
 }
 
-// sendingLink keeps to which sender each SUMS frame goes, and each refusal that is no answer.
+// sendingLink records the destination of each SUMS frame, and of each refusal that is not an
+// answer.
 type sendingLink struct {
 	link.Link
-	pathless bool // it finds a way to none
-	full     bool // it takes none
+	pathless bool // it finds no path
+	full     bool // it accepts no frames
 	to       []uint16
 	refused  []uint16
 	lent     int // buffers
@@ -142,8 +144,8 @@ func (l *sendingLink) Send(frames []link.Frame) (int, error) {
 	return l.Link.Send(frames)
 }
 
-// TestStepsOfWideRows: sums of a step travel in frames if a row of them fits one, and else senders are told to ask elsewhere
-// and the server knows of no step.
+// TestStepsOfWideRows checks that sums of a step are sent in frames if one of its rows fits;
+// otherwise senders are refused, and the server has no step.
 func TestStepsOfWideRows(t *testing.T) {
 	dim := testDim
 	for wire.SumsCap(wire.DefaultPayload, dim+1, wire.SumsWidthMax) > 0 {
@@ -182,7 +184,8 @@ func TestStepsOfWideRows(t *testing.T) {
 	}
 }
 
-// TestSendersThatHaveNotCome: who is refused at the end of a step, or has no path, gets no sums of it.
+// TestSendersThatHaveNotCome checks that a sender that is refused at the end of a step, or has no
+// path, gets no sums of it.
 func TestSendersThatHaveNotCome(t *testing.T) {
 	for name, pathless := range map[string]bool{"refused": false, "without a path": true} {
 		network := newMemNet()
@@ -211,8 +214,8 @@ func TestSendersThatHaveNotCome(t *testing.T) {
 	}
 }
 
-// TestSumsInOrderOfArrival gives sums in the order in which senders have come to the end of the step. Who asks again
-// keeps its place.
+// TestSumsInOrderOfArrival gives sums in the order in which senders have reached the end of the
+// step. A sender that asks again keeps its place.
 func TestSumsInOrderOfArrival(t *testing.T) {
 	network := newMemNet()
 	l := &sendingLink{Link: network.open("10.0.0.1:19522")}
@@ -257,8 +260,8 @@ func TestSumsInOrderOfArrival(t *testing.T) {
 	}
 }
 
-// TestSumsOfOtherSteps: who waits for another step gets no sums, and of a step that was over before all of its sums were sent
-// the rest is not.
+// TestSumsOfOtherSteps checks that a sender waiting for another step gets no sums, and that the
+// rest of a step that has ended before all of its sums were sent is not sent.
 func TestSumsOfOtherSteps(t *testing.T) {
 	network := newMemNet()
 	l := &sendingLink{Link: network.open("10.0.0.1:19522")}
@@ -311,7 +314,8 @@ func TestSumsOfOtherSteps(t *testing.T) {
 	}
 }
 
-// TestRefusedSteps: who waits for the end of a step is told once that it must ask elsewhere, and not if it has got its sums.
+// TestRefusedSteps checks that a sender waiting for the end of a step is refused once, and not if
+// it already has its sums.
 func TestRefusedSteps(t *testing.T) {
 	network := newMemNet()
 	l := &sendingLink{Link: network.open("10.0.0.1:19522")}
@@ -343,7 +347,8 @@ func TestRefusedSteps(t *testing.T) {
 	}
 }
 
-// TestServerWithoutWeights refuses all that is about rows of steps before, and takes gradients by key.
+// TestServerWithoutWeights checks that it refuses all requests for rows of earlier steps, and
+// accepts gradients by key.
 func TestServerWithoutWeights(t *testing.T) {
 	network := newMemNet()
 	s, err := NewServer(ServerConfig{Link: network.open("10.0.0.1:19522"), Job: testJob, Dim: testDim, Handler: newLedger(), NoWeights: true})

@@ -36,7 +36,7 @@ func (c client) send(payload []byte) { c.link.deliver(payload, c.to) }
 func (c client) ask(payload []byte) []byte {
 	c.t.Helper()
 	c.send(payload)
-	// An answer comes before that to a ping, which always has one.
+	// The answer arrives before that to a ping, which always has one.
 	ping := make([]byte, wire.HeaderLen)
 	wire.Header{Type: 15, Seq: 1<<32 - 1}.Put(ping)
 	c.send(ping)
@@ -55,7 +55,7 @@ func (c client) ask(payload []byte) []byte {
 			if h.Seq == 1<<32-1 {
 				return answer
 			}
-			answer = bytes.Clone(p.Payload) // the next Receive takes it back
+			answer = bytes.Clone(p.Payload) // the next Receive invalidates it
 		}
 		if n == 0 {
 			if err := c.link.Wait(time.Second); err != nil {
@@ -65,7 +65,7 @@ func (c client) ask(payload []byte) []byte {
 	}
 }
 
-// cold makes the payload of a COLD frame with one row.
+// cold returns the payload of a COLD frame with one row.
 func cold(h wire.Header, dim int, value float32) []byte {
 	b := make([]byte, wire.ColdLen(1, dim))
 	h.Type = wire.TypeCold
@@ -107,7 +107,7 @@ func found(h wire.Header, numbering uint32, numbers ...uint32) []byte {
 	return b
 }
 
-// coldAt makes the payload of a COLD_AT frame with ones.
+// coldAt returns the payload of a COLD_AT frame with ones.
 func coldAt(h wire.Header, numbering uint32, numbers ...uint32) []byte {
 	b := make([]byte, wire.ColdAtLen(len(numbers), testDim))
 	h.Type = wire.TypeColdAt
@@ -131,8 +131,8 @@ func newTestServer(t *testing.T, network *memNet) (*Server, *ledger) {
 	return s, l
 }
 
-// TestServerAnswers sends payloads of every kind of wrongness, in the order of
-// the checks: each has all the mistakes of those after it, too.
+// TestServerAnswers sends payloads with every kind of fault, in the order of the checks: each also
+// has all the faults of those after it.
 func TestServerAnswers(t *testing.T) {
 	network := newMemNet()
 	s, l := newTestServer(t, network)
@@ -323,7 +323,7 @@ func TestDo(t *testing.T) {
 		first <- s.Do(context.Background(), func() { close(entered); <-leave })
 	}()
 	<-entered
-	// One that waits behind it gives up and never runs.
+	// A call that waits after it is cancelled and never runs.
 	ctx, cancel := context.WithCancel(t.Context())
 	second := make(chan error, 1)
 	ran := false
@@ -384,7 +384,7 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
-// A worker is not made that cannot reach one of its services, and the error names that service.
+// A worker that cannot reach one of its services is not created, and the error names that service.
 func TestWorkerWithoutPath(t *testing.T) {
 	l := newMemNet().open("10.0.0.1:1")
 	nowhere, there := wire.Endpoint{IP: l.local.IP}, wire.Endpoint{IP: l.local.IP, Port: 2}
@@ -396,9 +396,8 @@ func TestWorkerWithoutPath(t *testing.T) {
 	}
 }
 
-// TestServerRestart replaces the server under a worker with frames in flight.
-// The new one starts empty: whatever ticket is acknowledged must be in one of
-// the two stores, once.
+// TestServerRestart replaces a worker's server while frames are in flight. The new one starts
+// empty: the gradients of each acknowledged ticket must be in one of the two stores, once.
 func TestServerRestart(t *testing.T) {
 	ctx := deadline(t)
 	network := newMemNet()
@@ -432,8 +431,8 @@ func TestServerRestart(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// Frames that no server receives; the new server must not refuse them before it
-	// has admitted the worker, so it comes up behind a closed door.
+	// Frames that no server receives; the new server must not refuse them before it has admitted
+	// the worker, so its link is closed at first.
 	keys, grads := batch(rng, 2000)
 	ticket, err := w.Push(ctx, keys, grads)
 	if err != nil {

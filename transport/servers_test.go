@@ -18,7 +18,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// shards are the servers of a job beside the first, and what they hold.
+// shards are the servers of a job besides the first, and their ledgers.
 type shards struct {
 	servers []*Server
 	ledgers []*ledger
@@ -62,7 +62,8 @@ func newSharded(t *testing.T, f func(testing.TB, clusterOptions) fabric, o clust
 	return c, s
 }
 
-// held returns what the cluster holds in all, and checks that each server has its own rows alone.
+// held returns the contents of the whole cluster, and checks that each server has only its own
+// rows.
 func (s *shards) held(t *testing.T, c *testCluster) map[uint64][]int64 {
 	t.Helper()
 	bank, err := c.plane.Swap(testJob)
@@ -130,8 +131,8 @@ func TestPullFromServers(t *testing.T) {
 	}
 }
 
-// TestRowNumbersOfServers pushes prepared batches to three servers, each of which numbers its rows anew at
-// times of its own.
+// TestRowNumbersOfServers pushes prepared batches to three servers, each of which renumbers its
+// rows at different times.
 func TestRowNumbersOfServers(t *testing.T) {
 	for name, f := range map[string]link.Faults{"no faults": {}, "faults": harsh} {
 		t.Run(name, func(t *testing.T) {
@@ -189,8 +190,8 @@ func TestRowNumbersOfServers(t *testing.T) {
 	}
 }
 
-// TestServerThatDoesNotAnswer ends a push and a pull with an error that names the server, while the others
-// have what was acknowledged.
+// TestServerThatDoesNotAnswer ends a push and a pull with an error that names the server, while the
+// others have the acknowledged gradients.
 func TestServerThatDoesNotAnswer(t *testing.T) {
 	ctx := deadline(t)
 	flow := hasty
@@ -232,7 +233,7 @@ func TestServerThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// TestServerAddresses refuses peers whose answers could not be told apart.
+// TestServerAddresses refuses peers whose answers could not be distinguished.
 func TestServerAddresses(t *testing.T) {
 	at := func(host byte) wire.Endpoint {
 		return wire.Endpoint{IP: newMemNet().addr("10.0.0." + string('0'+rune(host))), Port: 1}

@@ -11,8 +11,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// A STEP frame that is lost and repeated shows that the path loses frames. The sums, which carry its number and follow the answer
-// to the copy that arrived, do not take that back.
+// A STEP frame that is lost and repeated shows that the path loses frames. The sums, which carry
+// its number and follow the answer to the copy that arrived, do not change that.
 func TestSumsAreNoSecondAnswer(t *testing.T) {
 	for _, sums := range []bool{false, true} {
 		p := newPausable(t, time.Hour)

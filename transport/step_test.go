@@ -16,7 +16,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// stepSums makes the sums of a step of n rows.
+// stepSums returns the sums of a step of n rows.
 func stepSums(step uint64, n int) (keys []uint64, sums []float32) {
 	for i := range n {
 		keys = append(keys, uint64(i)<<30+step)
@@ -32,8 +32,8 @@ type meeting struct {
 	workers int
 	step    uint64
 	arrived map[uint16]wire.StepEnd
-	ends    bool              // all have come
-	over    func(step uint64) // in the server's goroutine, when all have come
+	ends    bool              // all have arrived
+	over    func(step uint64) // in the server's goroutine, when all have arrived
 }
 
 func (m *meeting) arrive(sender, epoch uint16, end wire.StepEnd) bool {
@@ -54,7 +54,7 @@ func (m *meeting) next() {
 	clear(m.arrived)
 }
 
-// endStep ends a step at a worker, and fails the test if it is told of the end twice.
+// endStep ends a step at a worker, and fails the test if it gets the end twice.
 func endStep(ctx context.Context, t *testing.T, w *Worker, s *Step) (err error) {
 	t.Helper()
 	done := make(chan error, 2)
@@ -74,8 +74,9 @@ func endStep(ctx context.Context, t *testing.T, w *Worker, s *Step) (err error) 
 	return err
 }
 
-// All workers get the same sums, every row once, on networks that lose, repeat and reorder frames: of few rows and of more
-// than a window of frames, of servers that end the step at once or later. What does not come in frames is an ERROR.
+// All workers get the same sums, every row once, on networks that lose, repeat and reorder frames:
+// of few rows and of more than a window of frames, of servers that end the step at once or later.
+// Sums that are not sent in frames give an ERROR.
 func TestSteps(t *testing.T) {
 	const workers = 3
 	each := wire.SumsCap(wire.DefaultPayload, testDim, 5) // by the width of stepSums
@@ -109,7 +110,7 @@ func TestSteps(t *testing.T) {
 				var group sync.WaitGroup
 				for _, w := range c.workers {
 					group.Go(func() {
-						s := &Step{} // each step takes the memory of the one before
+						s := &Step{} // each step reuses the memory of the previous one
 						for step, n := range sizes {
 							s.Number = uint64(step)
 							err := endStep(ctx, t, w, s)
@@ -127,7 +128,7 @@ func TestSteps(t *testing.T) {
 					})
 				}
 				group.Wait()
-				// What was asked for is answered and forgotten: later pushes and their flush are as before.
+				// Requests are answered and forgotten: later pushes and their flush work as before.
 				want := pushAll(ctx, t, c.workers, 5, 3, 50)
 				for _, w := range c.workers {
 					if err := w.Flush(ctx); err != nil {
@@ -146,7 +147,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// A step that is given up, a second one, and one whose worker ends, end once, with the reason.
+// A step that is cancelled, a second one, and one whose worker ends, end once, with the reason.
 func TestStepsThatAreLeft(t *testing.T) {
 	c := newCluster(t, memFabric(t, clusterOptions{}), clusterOptions{workers: 1, arrive: func(uint16, uint16, wire.StepEnd) bool { return true }})
 	ctx, w := deadline(t), c.workers[0]
@@ -173,7 +174,8 @@ func TestStepsThatAreLeft(t *testing.T) {
 	}
 }
 
-// asksForStep is a worker that has asked for the sums of step 1, and takes the bodies of SUMS frames.
+// asksForStep is a worker that has requested the sums of step 1, and accepts the bodies of SUMS
+// frames.
 func asksForStep(t *testing.T, done func(error)) (w *Worker, take func(body []byte)) {
 	t.Helper()
 	network := newMemNet()
@@ -196,12 +198,14 @@ func asksForStep(t *testing.T, done func(error)) (w *Worker, take func(body []by
 	}
 }
 
-// A worker that waits for the end of a step asks again, less and less often, and one that has got a part of the sums asks
-// for the rest as soon as no more come. In between it sleeps, also while what it has asked is not answered.
+// A worker that waits for the end of a step asks again, less and less often, and one that has a
+// part of the sums requests the rest as soon as no more arrive. In between it sleeps, even while
+// its requests are not answered.
 func TestAsksForTheEndOfAStep(t *testing.T) {
 	p := newPausable(t, time.Hour)
 	p.EndStep(&Step{Number: 1, Done: func(err error) { t.Error(err) }})
-	// asks turns until a frame has arrived at the server, and returns it, or until the worker would sleep beyond a time.
+	// asks runs turns until a frame has arrived at the server, and returns it, or until the worker
+	// would sleep beyond a time.
 	asks := func(until time.Duration) (wire.Header, wire.StepEnd, bool) {
 		t.Helper()
 		pkts := make([]link.Packet, 1)
@@ -271,7 +275,8 @@ func stepSumsBody(count int, head wire.SumsHead) []byte {
 	return b[wire.HeaderLen:]
 }
 
-// A frame that announces as many rows as there may be has a worker make room for these, and for a bit each.
+// A frame that announces the largest number of rows makes a worker allocate space for them, and a
+// bit for each.
 func TestRoomForAnnouncedRows(t *testing.T) {
 	const rows = maxStepFloats / testDim
 	w, take := asksForStep(t, func(err error) { t.Error(err) })
@@ -289,8 +294,8 @@ func TestRoomForAnnouncedRows(t *testing.T) {
 	}
 }
 
-// Sums of another dimension, and of more rows than the step had at first, are left out; more rows than travel in frames
-// end the step with an error.
+// Sums of another dimension, and of more rows than the step had at first, are ignored; more rows
+// than are sent in frames end the step with an error.
 func TestUnfittingSums(t *testing.T) {
 	var ends []error
 	w, take := asksForStep(t, func(err error) { ends = append(ends, err) })

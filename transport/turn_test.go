@@ -10,8 +10,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// TestTurnIsBusyOrIdle looks at what a turn reports, and for how long the worker
-// would sleep: it is idle if nothing was received, handed in, queued or sent.
+// TestTurnIsBusyOrIdle checks the result of a turn, and how long the worker would sleep: it is idle
+// if nothing was received, submitted, queued or sent.
 func TestTurnIsBusyOrIdle(t *testing.T) {
 	p := newPausable(t, time.Hour)
 	full := &fullLink{Link: p.link, room: 100}

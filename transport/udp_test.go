@@ -26,14 +26,14 @@ func openTestUDP(t *testing.T) link.Link {
 	return l
 }
 
-// TestUnsendableFrames has the kernel refuse every frame: that is not the link's
-// end, and the error about the silent peer tells of it.
+// TestUnsendableFrames lets the kernel refuse every frame: that does not end the link, and the
+// error about the silent peer mentions it.
 func TestUnsendableFrames(t *testing.T) {
 	ctx := deadline(t)
 	l := openTestUDP(t)
 	w, err := NewWorker(ctx, WorkerConfig{
 		Link: l, Dim: 1, Flow: retransmit.Config{Silence: 30 * time.Millisecond},
-		// Nothing leaves the host from the loopback interface's address.
+		// No packet can be sent from the loopback interface's address to another host.
 		Server: wire.Endpoint{IP: netip.MustParseAddr("192.0.2.1"), Port: 1},
 	})
 	if err != nil {

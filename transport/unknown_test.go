@@ -20,7 +20,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// answerLoss is a link that loses its answers while it is told to.
+// answerLoss is a link that loses its answers while it is enabled.
 type answerLoss struct {
 	link.Link
 	on atomic.Bool
@@ -33,9 +33,8 @@ func (l *answerLoss) Reply(p []link.Packet) error {
 	return l.Link.Reply(p)
 }
 
-// TestRefusedButApplied has frames applied and their ACKs lost before something
-// makes the peers refuse the repetitions: the push must not say that they are not
-// applied.
+// TestRefusedButApplied applies frames and loses their ACKs before the peers refuse the
+// repetitions: the push must not report that they are not applied.
 func TestRefusedButApplied(t *testing.T) {
 	row := []float32{1, 2, 3}
 	for _, c := range []struct {
@@ -112,8 +111,8 @@ func memFabricOn(t testing.TB, network *memNet, wrap func(link.Link) link.Link) 
 	})
 }
 
-// TestRefusalsOfRepeatedFrames answers frames that were sent once and frames that
-// were repeated with every code, and checks the account.
+// TestRefusalsOfRepeatedFrames answers frames that were sent once and repeated frames with every
+// code, and checks the counts.
 func TestRefusalsOfRepeatedFrames(t *testing.T) {
 	depends := map[wire.Code]bool{ // on the receiver's state
 		wire.CodeUnknownJob: true, wire.CodeUnknownSender: true, wire.CodeWrongEpoch: true, wire.CodeOverflow: true,
@@ -235,8 +234,8 @@ func TestPushErrorCountsEveryFrame(t *testing.T) {
 	}
 }
 
-// TestAbandonedFlush gives up a Flush before the refusal comes: the next one
-// reports it, and the one after that does not.
+// TestAbandonedFlush cancels a Flush before the refusal arrives: the next one reports it, and the
+// one after that does not.
 func TestAbandonedFlush(t *testing.T) {
 	ctx := deadline(t)
 	w, server := mute(t, retransmit.Config{Silence: time.Hour, InitialRTO: time.Hour, MaxRTO: time.Hour})
@@ -268,7 +267,7 @@ func TestAbandonedFlush(t *testing.T) {
 	}
 }
 
-// TestFlushesThatEndTogether return the same refusal.
+// TestFlushesThatEndTogether checks that they return the same refusal.
 func TestFlushesThatEndTogether(t *testing.T) {
 	ctx := deadline(t)
 	w, server := mute(t, retransmit.Config{Silence: time.Hour, InitialRTO: time.Hour, MaxRTO: time.Hour})
@@ -299,8 +298,7 @@ func TestFlushesThatEndTogether(t *testing.T) {
 	}
 }
 
-// A refusal is told to all flushes that wait: the refused push may be of the caller whose flush
-// ends last.
+// All waiting flushes get a refusal: the refused push may be of the caller whose flush ends last.
 func TestFlushesThatWaitTogether(t *testing.T) {
 	ctx := deadline(t)
 	w, server := mute(t, retransmit.Config{Silence: time.Hour, InitialRTO: time.Hour, MaxRTO: time.Hour})
@@ -350,8 +348,7 @@ func TestFlushesThatWaitTogether(t *testing.T) {
 	}
 }
 
-// TestRefusalOfAnAbandonedPushSum is reported by Flush, because its caller has
-// gone.
+// TestRefusalOfAnAbandonedPushSum checks that Flush reports it, because its caller no longer waits.
 func TestRefusalOfAnAbandonedPushSum(t *testing.T) {
 	ctx := deadline(t)
 	w, server := mute(t, retransmit.Config{Silence: time.Hour, InitialRTO: time.Hour, MaxRTO: time.Hour})
@@ -371,8 +368,7 @@ func TestRefusalOfAnAbandonedPushSum(t *testing.T) {
 	}
 }
 
-// TestOverflowInASum is a refusal that a harvest ends: the same gradient is taken
-// afterwards.
+// TestOverflowInASum is a refusal that a harvest ends: the same gradient is accepted afterwards.
 func TestOverflowInASum(t *testing.T) {
 	ctx := deadline(t)
 	o := clusterOptions{workers: 1}
@@ -401,8 +397,8 @@ func TestOverflowInASum(t *testing.T) {
 	}
 }
 
-// TestRefusalsOfNowhere are about pairs and rows that the frame does not have: the
-// error names no key.
+// TestRefusalsOfNowhere are for pairs and rows that the frame does not have: the error names no
+// key.
 func TestRefusalsOfNowhere(t *testing.T) {
 	for _, key := range []uint64{1003, 77} {
 		w := idleWorker(t)
@@ -439,7 +435,7 @@ func TestRefusalsOfNowhere(t *testing.T) {
 	}
 }
 
-// TestUnknownCodesAreCounted has a store refuse for a reason that no version knows.
+// TestUnknownCodesAreCounted lets a store refuse for a reason that no version knows.
 func TestUnknownCodesAreCounted(t *testing.T) {
 	ctx := deadline(t)
 	o := clusterOptions{workers: 1}
@@ -460,19 +456,20 @@ func TestUnknownCodesAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A server that waits long for a processor has the frame repeated, and refuses each copy.
+	// If a server waits long for a processor, the worker repeats the frame, and the server refuses
+	// each copy.
 	if w.Refusals[len(w.Refusals)-1] != 1 || s.Refusals[len(s.Refusals)-1] == 0 {
 		t.Errorf("refusals %v at the worker, %v at the server", w.Refusals, s.Refusals)
 	}
 }
 
-// TestFlushPassesOverAPushThatIsGivenUp waits for the pushes before one that was the last of all
-// when the flush began, although nothing of that is sent any more.
+// TestFlushPassesOverAPushThatIsGivenUp waits for the pushes before a cancelled one, which was the
+// last when the flush began and is no longer sent.
 func TestFlushPassesOverAPushThatIsGivenUp(t *testing.T) {
 	ctx := deadline(t)
 	const window = 4
 	w, server := mute(t, retransmit.Config{Size: window, Silence: time.Hour, InitialRTO: time.Hour, MaxRTO: time.Hour})
-	keys := make([]uint64, 2000) // more frames than the window takes, and all cold
+	keys := make([]uint64, 2000) // more frames than fit the window, and all cold
 	for i := range keys {
 		keys[i] = 1<<40 + uint64(i)
 	}

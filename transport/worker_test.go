@@ -66,7 +66,7 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// A pull that has begun goes on beside pushes, ends with its worker, and can be given up.
+// A started pull continues concurrently with pushes, ends with its worker, and can be cancelled.
 func TestBeginPull(t *testing.T) {
 	ctx := deadline(t)
 	o := clusterOptions{workers: 1}
@@ -94,7 +94,7 @@ func TestBeginPull(t *testing.T) {
 	if _, err := w.BeginPull(ended, keys, got); !errors.Is(err, context.Canceled) {
 		t.Errorf("a pull after the end of its context: %v", err)
 	}
-	if err := p.Wait(ended); err != nil && !errors.Is(err, context.Canceled) { // it may be done already
+	if err := p.Wait(ended); err != nil && !errors.Is(err, context.Canceled) { // it may have completed already
 		t.Errorf("a pull that is given up: %v", err)
 	}
 	if p, err = w.BeginPull(ctx, keys, got); err != nil {
@@ -131,7 +131,7 @@ func TestPushSum(t *testing.T) {
 				}
 				want := make([]float32, len(grads))
 				for i := range want {
-					if keys[i/testDim] != 1<<50 { // cold: left alone
+					if keys[i/testDim] != 1<<50 { // cold: not changed
 						want[i] = grads[i] * float32(n+1)
 					}
 				}
@@ -143,8 +143,8 @@ func TestPushSum(t *testing.T) {
 	}
 }
 
-// TestSumsOfNoRows has an answer tell sums of ranks that the hot set does not have: they are left out, and the
-// others taken.
+// TestSumsOfNoRows has an answer with sums of ranks that the hot set does not have: they are
+// ignored, and the others used.
 func TestSumsOfNoRows(t *testing.T) {
 	const ranks = 2*wire.Lanes + 5
 	for flags, ranksOf := range map[wire.Flags]func(slot uint16, lane int) int{
@@ -199,15 +199,15 @@ func TestPushRefusesBadBatches(t *testing.T) {
 	if err != nil || s.Hot.Sent+s.Cold.Sent != 0 {
 		t.Errorf("%d frames were sent, %v", s.Hot.Sent+s.Cold.Sent, err)
 	}
-	// The worker goes on.
+	// The worker continues.
 	want := pushAll(ctx, t, c.workers, 2, 2, 100)
 	if diff := cmp.Diff(want, c.sums()); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// TestRefusals provokes every refusal that a push or a pull can meet, and checks
-// that the error says who refused what.
+// TestRefusals provokes every possible refusal of a push or a pull, and checks that the error names
+// the peer and the reason.
 func TestRefusals(t *testing.T) {
 	hot, cold := uint64(1003), uint64(77)
 	huge := float32(1 << 20) // beyond ±2^17
@@ -267,7 +267,7 @@ func TestRefusals(t *testing.T) {
 				t.Error("errors.Is does not find the code")
 			}
 			t.Log(err)
-			// Those who keep no tickets hear of it from Flush, once.
+			// Callers without tickets get it from Flush, once.
 			if err := w.Flush(ctx); errors.As(err, &r) == (c.pull || c.sums) {
 				t.Errorf("first Flush: %v", err)
 			}
@@ -336,8 +336,8 @@ func TestSilentPeer(t *testing.T) {
 	}
 }
 
-// blocked are the calls that wait for a peer. Their keys are cold and take more
-// frames than a window of 16.
+// blocked are the calls that wait for a peer. Their keys are cold and need more frames than a
+// window of 16.
 func blocked(w *Worker) map[string]func(context.Context) error {
 	keys := make([]uint64, 10_000)
 	values, sums := make([]float32, len(keys)*testDim), make([]float32, len(keys)*testDim)
@@ -356,7 +356,7 @@ func blocked(w *Worker) map[string]func(context.Context) error {
 	}
 }
 
-// TestCancel gives up on calls that are blocked, and then lets the peer answer.
+// TestCancel cancels blocked calls, and then lets the peer answer.
 func TestCancel(t *testing.T) {
 	for _, first := range []string{"push", "pull", "pushsum", "flush", "ticket"} {
 		t.Run(first, func(t *testing.T) {
@@ -367,7 +367,7 @@ func TestCancel(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// The others queue up behind the one that is blocked first.
+			// The others queue after the first blocked one.
 			for i, name := range []string{first, "push", "pull"} {
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 				err := calls[name](ctx)
@@ -399,7 +399,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// endsLate is a context that has ended only for those who have begun to wait for it.
+// endsLate is a context that has ended only for callers that have begun to wait for it.
 type endsLate struct {
 	context.Context
 	awaited bool
@@ -417,7 +417,8 @@ func (c *endsLate) Err() error {
 	return c.Context.Err()
 }
 
-// A call that a busy worker has no room for ends with its context, and is nothing to the worker afterwards.
+// A call that finds no room in a busy worker ends with its context, and does not concern the worker
+// afterwards.
 func TestCancelBeforeTheCallIsTaken(t *testing.T) {
 	w, _ := mute(t, retransmit.Config{Size: 16, Silence: time.Hour})
 	begun, busy := make(chan struct{}), make(chan struct{})
@@ -456,7 +457,7 @@ func TestCancelBeforeTheCallIsTaken(t *testing.T) {
 	}
 }
 
-// TestCancelledPushSaysHowFar checks the account of a push that was given up.
+// TestCancelledPushSaysHowFar checks the counts of a cancelled push.
 func TestCancelledPushSaysHowFar(t *testing.T) {
 	w, _ := mute(t, retransmit.Config{Size: 16, Silence: time.Hour})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -482,7 +483,7 @@ func TestCloseWhileBlocked(t *testing.T) {
 			})
 		}
 	}
-	// Wait until the loop has something of every kind.
+	// Wait until the loop has each kind of operation.
 	for {
 		pending := 0
 		if err := w.Do(t.Context(), func() { pending = len(w.ops) }); err != nil {

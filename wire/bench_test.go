@@ -8,7 +8,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// encodeHot fills ten dense stripes, as a packer does.
+// encodeHot fills ten dense stripes, like a packer.
 func encodeHot(payload []byte, grads []float32) {
 	header(wire.TypeHot, wire.FlagDense).Put(payload)
 	for i := range wire.MaxStripes {

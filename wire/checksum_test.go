@@ -41,8 +41,8 @@ func TestSumMatchesNaiveSum(t *testing.T) {
 	})
 }
 
-// TestFold reduces sums of every size. One's-complement sums are equal modulo
-// 0xffff, and only 0 itself folds to 0. Of 0xffffffff00010000, each addition carries.
+// TestFold folds sums of every size. One's-complement sums are equal modulo 0xffff, and only 0
+// itself folds to 0. In 0xffffffff00010000, each addition carries.
 func TestFold(t *testing.T) {
 	check := func(t interface{ Fatalf(string, ...any) }, acc uint64) {
 		if got := fold(acc); uint64(got)%math.MaxUint16 != acc%math.MaxUint16 || (got == 0) != (acc == 0) {

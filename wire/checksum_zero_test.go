@@ -11,8 +11,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// zeroSumFrame is a frame whose UDP checksum comes to 0, which is sent as 0xffff: the
-// last two bytes of its payload make it so.
+// zeroSumFrame is a frame whose UDP checksum is 0, which is sent as 0xffff: the last two bytes of
+// its payload ensure that.
 func zeroSumFrame(t *testing.T, src, dst wire.Endpoint) []byte {
 	payload := make([]byte, wire.HeaderLen+2)
 	wire.Header{Type: wire.TypeAck, Flags: wire.FlagRetx, Job: 3, Sender: 4, Epoch: 5, Seq: 6}.Put(payload)
@@ -28,8 +28,8 @@ func zeroSumFrame(t *testing.T, src, dst wire.Endpoint) []byte {
 	return frame
 }
 
-// TestZeroChecksumIsSentAsOnes has every writer of checksums write one that
-// comes to 0. On the wire, 0 would mean that there is none (RFC 768).
+// TestZeroChecksumIsSentAsOnes lets every writer of checksums write one that is 0. On the wire, 0
+// would mean that there is none (RFC 768).
 func TestZeroChecksumIsSentAsOnes(t *testing.T) {
 	for _, ends := range [][2]wire.Endpoint{{worker, switchHost}, {worker6, switch6}} {
 		frame := zeroSumFrame(t, ends[0], ends[1])
@@ -44,11 +44,11 @@ func TestZeroChecksumIsSentAsOnes(t *testing.T) {
 			}
 		}
 		check("sealed", frame)
-		// Source and destination count alike, so that the answer's sum is the same.
+		// Source and destination count equally, so the answer's sum is the same.
 		check("answered", wire.Reply(append([]byte(nil), frame...), wire.HeaderLen+2))
 
-		// The very same frame without a checksum: its sum is right, and yet it is
-		// refused, because nothing protects it.
+		// The same frame without a checksum: its sum is right, but it is refused, because nothing
+		// protects it.
 		binary.BigEndian.PutUint16(frame[offset-2:], 0)
 		if _, err := wire.ParseFrame(frame, 0); !errors.Is(err, wire.ErrChecksum) {
 			t.Errorf("%v: a frame without a checksum: %v", ends[0], err)
@@ -84,7 +84,7 @@ func TestLengthsMustAgree(t *testing.T) {
 	}
 }
 
-// setLengths makes a frame announce other lengths, with checksums that fit.
+// setLengths changes the length fields of a frame, with matching checksums.
 func setLengths(frame []byte, udp int, v6 bool, ip, length int) {
 	add := func(b []byte) (s uint32) {
 		for i := 0; i+1 < len(b); i += 2 {
@@ -120,8 +120,8 @@ func setLengths(frame []byte, udp int, v6 bool, ip, length int) {
 	binary.BigEndian.PutUint16(frame[udp+6:], c)
 }
 
-// TestPartialChecksumIsToldApart has a sender leave the checksum to its card, which
-// leaves the pseudo header's sum in its place, and others that are just wrong.
+// TestPartialChecksumIsToldApart has a sender leave the checksum to its card, with the pseudo
+// header's sum in its place, and others that are simply wrong.
 func TestPartialChecksumIsToldApart(t *testing.T) {
 	for _, ends := range [][2]wire.Endpoint{{worker, switchHost}, {worker6, switch6}} {
 		payload := make([]byte, wire.HeaderLen+7)

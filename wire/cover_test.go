@@ -9,8 +9,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// A frame that is asked about, or repeated, wants an answer that covers others if it wanted none
-// of its own. What it wanted otherwise stays, and so does the rest of it.
+// A frame that requests an answer, or is repeated, requests one that covers others unless it needs
+// its own. Its other flags and the rest do not change.
 func TestQuietFramesAskWhenRepeated(t *testing.T) {
 	for _, c := range []struct {
 		flags, asked wire.Flags
@@ -46,7 +46,7 @@ func TestQuietFramesAskWhenRepeated(t *testing.T) {
 	}
 }
 
-// Only an answer with the flag covers frames, whatever its body holds.
+// Only an answer with the flag covers frames, whatever its body is.
 func TestOnlyCoversCover(t *testing.T) {
 	const cover = 0x8123_4567_89ab_cdef
 	b := wire.PutCover(make([]byte, 64), header(wire.TypeHot, wire.FlagQuiet|wire.FlagDense), cover)

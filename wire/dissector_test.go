@@ -19,8 +19,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// tshark runs the dissector over a capture and returns the values of the
-// fields, frame by frame.
+// tshark runs the dissector on a capture and returns the values of the fields, frame by frame.
 func tshark(t *testing.T, capture string, options []string, fields ...string) []map[string]string {
 	t.Helper()
 	path, err := exec.LookPath("tshark")
@@ -59,8 +58,7 @@ var dissectorFields = []string{
 	"libra.error.code", "libra.error.index", "libra.error.value",
 }
 
-// TestDissector compares what Wireshark shows of the golden frames with the
-// index.
+// TestDissector compares Wireshark's fields of the golden frames with the index.
 func TestDissector(t *testing.T) {
 	cases := loadGolden(t)
 	frames := tshark(t, goldenPcap, nil, dissectorFields...)
@@ -75,7 +73,7 @@ func TestDissector(t *testing.T) {
 				t.Fatalf("the dissector fails: %s", message)
 			}
 			if c.Frame != "ok" {
-				return // whether to look into damaged datagrams is Wireshark's choice
+				return // Wireshark decides whether damaged datagrams are dissected
 			}
 			want := shown(c)
 			for field, value := range want {
@@ -104,7 +102,7 @@ func TestDissector(t *testing.T) {
 	}
 }
 
-// shown returns what the dissector must show of a frame, as normalise leaves it.
+// shown returns the fields that the dissector must show, in the form of normalise.
 func shown(c golden.Case) map[string]string {
 	m := map[string]string{}
 	if c.Header == nil {
@@ -239,7 +237,7 @@ func TestDissectorPort(t *testing.T) {
 	}
 }
 
-// TestDissectorOfShortCaptures cuts the frames as a snapshot length does.
+// TestDissectorOfShortCaptures truncates the frames like a snapshot length.
 func TestDissectorOfShortCaptures(t *testing.T) {
 	for _, snap := range []int{wire.EnvelopeLen, wire.EnvelopeLen + 5, wire.EnvelopeLen + wire.HeaderLen, 100} {
 		path := filepath.Join(t.TempDir(), "short.pcap")

@@ -38,8 +38,8 @@ func TestDocumentation(t *testing.T) {
 		}
 	}
 
-	// The example tells what the bytes are, in order, but for two checksums and
-	// the zeroes between the pairs.
+	// The example describes the bytes in order, except two checksums and the zeroes between the
+	// pairs.
 	_, example, ok := strings.Cut(doc, "Example, `hot-aligned-1`")
 	if !ok {
 		t.Fatal("docs/wire.md has no example")

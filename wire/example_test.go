@@ -10,7 +10,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// A worker puts two pairs into a frame, and a receiver takes it apart.
+// A worker puts two pairs into a frame, and a receiver decodes it.
 func Example() {
 	worker := wire.Endpoint{MAC: [6]byte{2, 0, 0, 0, 0, 2}, IP: netip.MustParseAddr("192.0.2.2"), Port: wire.DefaultPort}
 	aggregator := wire.Endpoint{MAC: [6]byte{2, 0, 0, 0, 0, 1}, IP: netip.MustParseAddr("192.0.2.1"), Port: wire.DefaultPort}

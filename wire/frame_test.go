@@ -35,7 +35,7 @@ func drawEndpoint(t *rapid.T, label string, v6 bool) wire.Endpoint {
 	return e
 }
 
-// drawFrame returns a sealed frame and what it is made of.
+// drawFrame returns a sealed frame and its parts.
 func drawFrame(t *rapid.T) (frame []byte, want wire.Packet) {
 	v6 := rapid.Bool().Draw(t, "IPv6")
 	want.Src, want.Dst = drawEndpoint(t, "source", v6), drawEndpoint(t, "destination", v6)
@@ -63,7 +63,7 @@ func TestFrameRoundTrip(t *testing.T) {
 	})
 }
 
-// TestSealMatchesGopacket has gopacket write the same headers and checksums.
+// TestSealMatchesGopacket compares with gopacket's headers and checksums.
 func TestSealMatchesGopacket(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		frame, p := drawFrame(t)
@@ -87,8 +87,7 @@ func TestSealMatchesGopacket(t *testing.T) {
 		if err := gopacket.SerializeLayers(buf, opts, eth, ip, udp, gopacket.Payload(p.Payload)); err != nil {
 			t.Fatal(err)
 		}
-		// gopacket pads to the shortest Ethernet frame, and leaves a UDP
-		// checksum of 0 as it is.
+		// gopacket pads to the shortest Ethernet frame, and keeps a UDP checksum of 0.
 		want := buf.Bytes()[:len(frame)]
 		if c := len(frame) - len(p.Payload) - 2; want[c] == 0 && want[c+1] == 0 {
 			want[c], want[c+1] = 0xff, 0xff
@@ -171,7 +170,7 @@ func TestEnvelopeWantsTwoAddressesOfAFamily(t *testing.T) {
 	}
 }
 
-// TestEnvelopeLengths compares the constants with the headers that are written.
+// TestEnvelopeLengths compares the constants with the written headers.
 func TestEnvelopeLengths(t *testing.T) {
 	for _, c := range []struct{ frame, constant, want int }{
 		{len(seal(worker, switchHost, nil)), wire.EnvelopeLen, 42},
@@ -193,7 +192,7 @@ func TestEnvelopeLengths(t *testing.T) {
 	}
 }
 
-// TestTruncatedFrames cuts every golden frame everywhere.
+// TestTruncatedFrames cuts every golden frame at every byte.
 func TestTruncatedFrames(t *testing.T) {
 	for _, c := range loadGolden(t) {
 		whole, wholeErr := wire.ParseFrame(c.Bytes, wire.DefaultPort)
@@ -216,7 +215,7 @@ func TestTruncatedFrames(t *testing.T) {
 	}
 }
 
-// TestTruncatedPayloads cuts the payload of every golden frame everywhere.
+// TestTruncatedPayloads cuts the payload of every golden frame at every byte.
 func TestTruncatedPayloads(t *testing.T) {
 	for _, c := range loadGolden(t) {
 		p, err := wire.ParseFrame(c.Bytes, wire.DefaultPort)
@@ -244,9 +243,8 @@ func TestTruncatedPayloads(t *testing.T) {
 	}
 }
 
-// TestSingleBitErrors flips every bit behind the Ethernet header. What the
-// checksums protect must be noticed; IPv6 leaves its first and its eighth byte
-// unprotected.
+// TestSingleBitErrors flips every bit after the Ethernet header. Errors in checksummed bytes must
+// be noticed; IPv6 leaves its first and its eighth byte unprotected.
 func TestSingleBitErrors(t *testing.T) {
 	for _, c := range loadGolden(t) {
 		p, err := wire.ParseFrame(c.Bytes, wire.DefaultPort)

@@ -11,8 +11,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// FuzzParseFrame decodes arbitrary frames completely, and answers those that
-// are ours.
+// FuzzParseFrame decodes arbitrary frames completely, and answers Libra's.
 func FuzzParseFrame(f *testing.F) {
 	for _, c := range loadGolden(f) {
 		f.Add(c.Bytes)
@@ -35,8 +34,8 @@ func FuzzParseFrame(f *testing.F) {
 	})
 }
 
-// FuzzParsePayload decodes arbitrary UDP payloads, without the checksum that
-// random bytes hardly ever get right.
+// FuzzParsePayload decodes arbitrary UDP payloads, without the checksum, which random bytes hardly
+// ever match.
 func FuzzParsePayload(f *testing.F) {
 	for _, c := range loadGolden(f) {
 		if p, err := wire.ParseFrame(c.Bytes, 0); err == nil {
@@ -59,7 +58,7 @@ func FuzzParsePayload(f *testing.F) {
 	})
 }
 
-// FuzzParseStep decodes arbitrary STEP payloads, and writes what it read.
+// FuzzParseStep decodes arbitrary STEP payloads, and encodes the result.
 func FuzzParseStep(f *testing.F) {
 	for _, c := range loadGolden(f) {
 		if p, err := wire.ParseFrame(c.Bytes, 0); err == nil && c.Step != nil {
@@ -79,8 +78,7 @@ func FuzzParseStep(f *testing.F) {
 	})
 }
 
-// FuzzParseRows decodes arbitrary bodies as every type that has rows, and
-// writes what it read.
+// FuzzParseRows decodes arbitrary bodies as every type with rows, and encodes the result.
 func FuzzParseRows(f *testing.F) {
 	for _, c := range loadGolden(f) {
 		if p, err := wire.ParseFrame(c.Bytes, 0); err == nil && c.Rows != nil && c.Sums == nil {

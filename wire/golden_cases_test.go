@@ -30,7 +30,7 @@ func endpoint(n byte, ip string) wire.Endpoint {
 	return wire.Endpoint{MAC: [6]byte{0x02, 'L', 'B', 0, 0, n}, IP: netip.MustParseAddr(ip), Port: wire.DefaultPort}
 }
 
-// seal puts the headers in front of a payload.
+// seal adds the headers before a payload.
 func seal(src, dst wire.Endpoint, payload []byte) []byte {
 	e, err := wire.NewEnvelope(src, dst)
 	if err != nil {
@@ -109,8 +109,8 @@ func sums(dim, width int, keys ...uint64) []byte {
 	return b
 }
 
-// rows returns the payload of a frame of rows. Of types with numbers, these are the
-// lower bytes of the keys.
+// rows returns the payload of a frame of rows. For types with numbers, these are the lower bytes of
+// the keys.
 func rows(t wire.Type, dim int, keys ...uint64) []byte {
 	n := map[wire.Type]int{
 		wire.TypeCold:   wire.ColdLen(len(keys), dim),
@@ -264,8 +264,8 @@ func beyondLanes(pairs []pair) []byte {
 	return b
 }
 
-// zeroSum returns a payload for worker to switchHost whose UDP checksum
-// computes to 0: the first slot is what the sum of the rest lacks.
+// zeroSum returns a payload for worker to switchHost whose UDP checksum is 0: the first slot
+// complements the sum of the rest.
 func zeroSum(pairs []pair) []byte {
 	b := hot(header(wire.TypeHot, 0), pairs)
 	s := wire.StripeAt(b, 0)
@@ -283,7 +283,7 @@ func brokenFrames() []goldenFrame {
 	good := func() []byte {
 		return seal(worker, switchHost, hot(header(wire.TypeHot, 0), []pair{{0, 1818, 1}}))
 	}
-	// edit changes a good frame and leaves its checksums wrong or right.
+	// edit changes a valid frame and keeps its checksums, wrong or right.
 	edit := func(change func(b []byte) []byte) []byte { return change(good()) }
 	// forged changes an IPv4 header and makes its checksum right again.
 	forged := func(change func(b []byte)) []byte {

@@ -35,8 +35,7 @@ const (
 	goldenPcap = "testdata/golden.pcap"
 )
 
-// TestGoldenFilesAreCurrent compares the files with what the encoders produce
-// and the decoders say now.
+// TestGoldenFilesAreCurrent compares the files with the current output of encoders and decoders.
 func TestGoldenFilesAreCurrent(t *testing.T) {
 	files := map[string][]byte{}
 	var index []golden.Case
@@ -78,7 +77,7 @@ func TestGoldenFilesAreCurrent(t *testing.T) {
 	}
 }
 
-// TestGoldenFilesDecode goes by the files alone, as another implementation would.
+// TestGoldenFilesDecode uses only the files, like another implementation.
 func TestGoldenFilesDecode(t *testing.T) {
 	for _, c := range loadGolden(t) {
 		got := describe(goldenFrame{c.Name, c.About, c.Bytes})
@@ -336,8 +335,8 @@ func hexFloats(v []float32) string {
 	return strings.Join(parts, " ")
 }
 
-// TestGoldenFramesCoverTheFormat holds the list of what the golden frames cover,
-// as docs/wire.md has it, against the files.
+// TestGoldenFramesCoverTheFormat compares docs/wire.md's list of what the golden frames cover with
+// the files.
 func TestGoldenFramesCoverTheFormat(t *testing.T) {
 	covered := map[string]bool{}
 	for _, c := range loadGolden(t) {

@@ -77,8 +77,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestStripeLayout writes a stripe with the accessors and reads it as the
-// layout says.
+// TestStripeLayout writes a stripe with the accessors and reads it at the offsets of the layout.
 func TestStripeLayout(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s wire.Stripe
@@ -110,8 +109,8 @@ func TestStripeLayout(t *testing.T) {
 	})
 }
 
-// TestGathering compares what is gathered from lists of values and keys with what is
-// set one by one, for every length around a run of the loops.
+// TestGathering compares gathering from lists of values and keys with setting one by one, for every
+// length around a run of the loops.
 func TestGathering(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dim := rapid.SampledFrom([]int{1, 1, 2, 5}).Draw(t, "dim")
@@ -251,8 +250,7 @@ func TestRowsRoundTrip(t *testing.T) {
 	})
 }
 
-// TestRowsCannotOverflow announces bodies whose size wraps a 32-bit int
-// around to the size that they have.
+// TestRowsCannotOverflow has counts whose size wraps a 32-bit int around to the body's size.
 func TestRowsCannotOverflow(t *testing.T) {
 	for _, c := range []struct{ count, dim uint16 }{{1 << 15, 1 << 15}, {1 << 14, 1 << 14}, {65535, 65535}} {
 		payload := binary.BigEndian.AppendUint16(make([]byte, wire.HeaderLen), c.count)
@@ -265,8 +263,8 @@ func TestRowsCannotOverflow(t *testing.T) {
 	}
 }
 
-// TestRowsMustBeThere announces other counts and dimensions than a body has: none
-// at all, and whole rows too few or too many.
+// TestRowsMustBeThere has counts and dimensions other than the body's: none at all, and whole rows
+// too few or too many.
 func TestRowsMustBeThere(t *testing.T) {
 	for _, kind := range typesOfRows {
 		for rows := range 5 {
@@ -294,7 +292,7 @@ func TestRowsMustBeThere(t *testing.T) {
 	}
 }
 
-// TestViewsEndWithTheirRows writes behind the last key and the last row.
+// TestViewsEndWithTheirRows appends to the last key and the last row.
 func TestViewsEndWithTheirRows(t *testing.T) {
 	panics := func(f func()) (did bool) {
 		defer func() { did = recover() != nil }()

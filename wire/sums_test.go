@@ -14,8 +14,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Sums of ascending keys, near each other or far apart, are read from full frames of the width that SumsWidth gives as they were
-// written, up to the last bit; a smaller width is not enough.
+// Sums of ascending keys, near each other or far apart, are read from full frames of the width of
+// SumsWidth as they were written, up to the last bit; a smaller width is not enough.
 func TestSumsRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dim := rapid.IntRange(1, 20).Draw(t, "dim")
@@ -63,7 +63,8 @@ func TestSumsRoundTrip(t *testing.T) {
 	})
 }
 
-// FuzzParseStepSums decodes arbitrary SUMS payloads, and writes what it read. Keys out of order have no other writing.
+// FuzzParseStepSums decodes arbitrary SUMS payloads, and encodes the result. Keys out of order
+// cannot be encoded.
 func FuzzParseStepSums(f *testing.F) {
 	for _, c := range loadGolden(f) {
 		if p, err := wire.ParseFrame(c.Bytes, 0); err == nil && c.Sums != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// base is a good link, of which the broken ones below spoil something.
+// base is a correct link, of which each broken one below breaks something.
 func base(t *testing.T) link.Link {
 	t.Helper()
 	l, err := link.OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
@@ -54,7 +54,7 @@ var broken = map[string]func(link.Link) link.Link{
 
 const breakVar = "LINKTEST_BREAK"
 
-// TestBrokenLinks runs each test on a link that it must fail, in a process of its own.
+// TestBrokenLinks runs each test on a link that must fail it, in a separate process.
 func TestBrokenLinks(t *testing.T) {
 	if name := os.Getenv(breakVar); name != "" {
 		linktest.Suite{Open: func(t *testing.T) (a, b link.Link) {
@@ -75,7 +75,7 @@ func TestBrokenLinks(t *testing.T) {
 	}
 }
 
-// TestGoodLink runs the tests on the link that is not broken.
+// TestGoodLink runs the tests on the correct link.
 func TestGoodLink(t *testing.T) {
 	linktest.Suite{Open: func(t *testing.T) (a, b link.Link) { return base(t), base(t) }}.Run(t)
 }
@@ -88,7 +88,7 @@ func (l oddWindow) Limits() link.Limits {
 	return limits
 }
 
-// anyPath has ways to everywhere.
+// anyPath has paths to all destinations.
 type anyPath struct{ link.Link }
 
 func (l anyPath) Path(ctx context.Context, to wire.Endpoint) (link.Path, error) {
@@ -121,7 +121,7 @@ func (l unmarked) Send(frames []link.Frame) (int, error) {
 	return l.Link.Send(frames)
 }
 
-// narrow ends when it is given more than a batch.
+// narrow ends when it gets more than a batch.
 type narrow struct{ link.Link }
 
 func (l narrow) Send(frames []link.Frame) (int, error) {
@@ -150,7 +150,7 @@ func (l *late) Send(frames []link.Frame) (int, error) {
 	return len(frames), nil
 }
 
-// noRepeats ends when a buffer comes twice.
+// noRepeats ends when a buffer is sent twice.
 type noRepeats struct{ link.Link }
 
 func (l noRepeats) Send(frames []link.Frame) (int, error) {
@@ -184,7 +184,7 @@ func (l tight) Receive(pkts []link.Packet) (int, error) {
 	return n, err
 }
 
-// chatty answers everything.
+// chatty answers every packet.
 type chatty struct{ link.Link }
 
 func (l chatty) Reply(pkts []link.Packet) error {
@@ -214,7 +214,7 @@ type impatient struct{ link.Link }
 
 func (l impatient) Wait(time.Duration) error { return errors.New("nothing to do") }
 
-// busy forgets how long to wait and fails if nothing comes soon.
+// busy ignores the time limit and fails if nothing arrives soon.
 type busy struct{ link.Link }
 
 func (l busy) Wait(limit time.Duration) error {
@@ -239,7 +239,7 @@ type uncounted struct{ link.Link }
 
 func (l uncounted) Stats() link.Stats { return link.Stats{} }
 
-// immortal takes what it is given after Close.
+// immortal accepts frames after Close.
 type immortal struct{ link.Link }
 
 func (l immortal) Reply(pkts []link.Packet) error {

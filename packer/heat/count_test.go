@@ -47,8 +47,7 @@ func TestSpaceSavingIsExactWhileCountersLast(t *testing.T) {
 	})
 }
 
-// The bounds that the algorithm promises, on streams that are skewed, uniform
-// and adversarial.
+// The bounds that the algorithm guarantees, on skewed, uniform and adversarial streams.
 func TestSpaceSavingBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		counters := rapid.IntRange(1, 40).Draw(t, "counters")
@@ -67,7 +66,7 @@ func TestSpaceSavingBounds(t *testing.T) {
 		if n := uint64(len(keys)); got.Updates != n || got.Err > n/uint64(counters) {
 			t.Fatalf("updates %d, error %d; want %d, at most %d", got.Updates, got.Err, n, n/uint64(counters))
 		}
-		if len(s.groups) > counters+1 { // no leak: at most one group a counter, and one while it moves
+		if len(s.groups) > counters+1 { // no leak: at most one group per counter, and one more during a move
 			t.Fatalf("%d groups for %d counters", len(s.groups), counters)
 		}
 		var total uint64

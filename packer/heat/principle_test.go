@@ -13,7 +13,7 @@ import (
 	"github.com/libra-ina/libra/packer"
 )
 
-// steps makes a ranking whose i-th thousand rows have counts[i] updates each.
+// steps returns a ranking whose i-th thousand rows have counts[i] updates each.
 func steps(counts ...uint64) Ranking {
 	var r Ranking
 	for i, n := range counts {
@@ -120,7 +120,7 @@ func TestPrincipleHotSet(t *testing.T) {
 	}
 }
 
-// TestNumbersInErrors holds which number of an error is which.
+// TestNumbersInErrors checks the numbers in errors.
 func TestNumbersInErrors(t *testing.T) {
 	ranking := Ranking{Counts: []Count{{Updates: 50}, {Updates: 30}, {Updates: 20}}, Updates: 100}
 	_, share := Principle{Share: 0.95}.Rows(Ranking{Counts: ranking.Counts[:2], Updates: 100}, 4)

@@ -33,7 +33,7 @@ func gradients(ranks ...uint32) []Gradient {
 	return g
 }
 
-// Worked by hand from the printed algorithm.
+// Computed by hand from the printed algorithm.
 func TestAlgorithm1ByHand(t *testing.T) {
 	for name, c := range map[string]struct {
 		m, capacity int
@@ -43,14 +43,14 @@ func TestAlgorithm1ByHand(t *testing.T) {
 		"empty": {4, 3, nil, [][]uint32{}},
 		"one packet": {4, 3, []uint32{5, 2, 3},
 			[][]uint32{{5, 2, 3}}},
-		// 4 and 8 share register 0, so 4 goes to the second packet; 8 finds
-		// no third one and is padded into a packet of its own.
+		// 4 and 8 share register 0, so 4 goes to the second packet; 8 finds no third one and gets
+		// its own padded packet.
 		"conflicts": {4, 3, []uint32{0, 1, 4, 8, 2, 3},
 			[][]uint32{{0, 1, 2}, {4, 3}, {8}}},
-		// G' ignores registers: all of 8, 12, 16 are of register 0.
+		// G' ignores registers: all of 8, 12, 16 are in register 0.
 		"padding": {4, 3, []uint32{0, 4, 8, 12, 16},
 			[][]uint32{{0}, {4}, {8, 12, 16}}},
-		// A full packet is no candidate for a register that it lacks.
+		// A full packet is not a candidate for a register that it lacks.
 		"full": {4, 2, []uint32{0, 1, 2, 3},
 			[][]uint32{{0, 1}, {2, 3}}},
 		"repeated": {4, 2, []uint32{3, 3, 3},
@@ -77,9 +77,9 @@ func randomBatch(rng *rand.Rand) []Gradient {
 	return batch
 }
 
-// The fast implementation must do what is printed: 10,000 random batches of
-// all sizes, register counts, capacities and skews, by one Orchestrator for
-// each (m, capacity) so that state left by a batch would show in the next.
+// The fast implementation must equal the printed one: 10,000 random batches of all sizes, register
+// counts, capacities and skews, with one Orchestrator for each (m, capacity) so that remaining
+// state of a batch would affect the next.
 func TestOrchestratorEqualsAlgorithm1(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	type shape struct{ m, capacity int }
@@ -121,7 +121,7 @@ func TestRecirculations(t *testing.T) {
 		{[]uint32{3, 7, 11, 1, 5}, 2},
 		{[]uint32{2, 2, 2, 2}, 3},
 	} {
-		for range 2 { // the second round finds the scratch memory as it was
+		for range 2 { // the second round reuses the scratch memory
 			if got := Recirculations(gradients(c.packet...), Heat(4), seen); got != c.want {
 				t.Errorf("%v: %d recirculations, want %d", c.packet, got, c.want)
 			}
@@ -129,8 +129,8 @@ func TestRecirculations(t *testing.T) {
 	}
 }
 
-// Whatever the batch, a packet of Algorithm 1 proper never recirculates; only
-// those of create_pkt_padding may.
+// For any batch, a packet of Algorithm 1 proper never recirculates; only those of
+// create_pkt_padding may.
 func TestOnlyPaddingRecirculates(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 14))
 	padded := 0

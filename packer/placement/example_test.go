@@ -9,8 +9,8 @@ import (
 	"github.com/libra-ina/libra/packer/placement"
 )
 
-// Six gradients go to a switch with four registers, in packets of three. Ranks 0, 4
-// and 8 live in one register, so they travel apart, and no packet has to pass twice.
+// Six gradients go to a switch with four registers, in packets of three. Ranks 0, 4 and 8 are in
+// one register, so they are sent in separate packets, and no packet recirculates.
 func Example() {
 	var batch []placement.Gradient
 	for _, rank := range []uint32{0, 1, 4, 8, 2, 3} {

@@ -131,7 +131,7 @@ func TestSerializeRejectsContradictions(t *testing.T) {
 	}
 }
 
-// FuzzDecode must not panic, and what it decodes it must write again as it was.
+// FuzzDecode checks that decoding does not panic, and that a decoded frame is encoded unchanged.
 func FuzzDecode(f *testing.F) {
 	for _, c := range load(f) {
 		if p, err := wire.ParseFrame(c.Bytes, 0); err == nil {
@@ -139,7 +139,7 @@ func FuzzDecode(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		// Without recovery: a panic of the decoder must come through.
+		// Without recovery: a panic of the decoder must not be hidden.
 		p := gopacket.NewPacket(data, LayerTypeLibra, gopacket.DecodeOptions{SkipDecodeRecovery: true})
 		l, ok := p.Layer(LayerTypeLibra).(*Libra)
 		if !ok {
@@ -150,7 +150,7 @@ func FuzzDecode(f *testing.F) {
 			return // an unknown type
 		}
 		want := data
-		if l.hasScale() { // whose last three bytes say nothing
+		if l.hasScale() { // whose last three bytes have no meaning
 			want = append(bytes.Clone(data[:wire.ScaleLen-3]), 0, 0, 0)
 		}
 		if !bytes.Equal(buf.Bytes(), want) {
