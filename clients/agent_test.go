@@ -27,7 +27,7 @@ const (
 	jobName = "clicks"
 )
 
-// bed is an agent with a whole job behind it, over UDP sockets of this process. A barrier ends a step.
+// bed is an agent with a complete job, over UDP sockets of this process. A barrier ends a step.
 type bed struct {
 	cluster *local.Cluster
 	agent   *agent.Agent
@@ -36,7 +36,8 @@ type bed struct {
 	cancel  context.CancelFunc
 }
 
-// config is that of a bed's job: its first hotRows rows are hot. Initial weights vanish beside a gradient of 1.
+// config returns the configuration of a bed's job: its first hotRows rows are hot. Initial weights
+// are negligible compared with a gradient of 1.
 func config(dim int, rate float32) local.Config {
 	cfg := local.Config{Dim: dim, Optimizer: ps.Optimizer{Method: ps.SGD, LearningRate: rate}, Init: ps.Init{Scale: 1e-30}}
 	for key := range uint64(hotRows) {
@@ -45,7 +46,7 @@ func config(dim int, rate float32) local.Config {
 	return cfg
 }
 
-// start runs an agent for a job. Any user may use it.
+// start runs an agent for a job. All users may use it.
 func start(socket, name string, cfg local.Config) (b *bed, err error) {
 	b = &bed{socket: socket, served: make(chan error, 1)}
 	if b.cluster, err = local.Open(context.Background(), cfg); err != nil {
@@ -79,7 +80,7 @@ func (b *bed) stop() error {
 	return errors.Join(<-b.served, b.agent.Close(), b.cluster.Close())
 }
 
-// newBed starts one that ends with the test.
+// newBed starts a bed that ends with the test.
 func newBed(t testing.TB, name string, cfg local.Config) *bed {
 	t.Helper()
 	b, err := start(filepath.Join(openDir(t), "agent.sock"), name, cfg)
@@ -94,7 +95,7 @@ func newBed(t testing.TB, name string, cfg local.Config) *bed {
 	return b
 }
 
-// idle waits until the agent has no client's memory any more.
+// idle waits until the agent has no more memory of clients.
 func (b *bed) idle(t testing.TB) {
 	t.Helper()
 	for end := time.Now().Add(limit); b.agent.Stats().Jobs[0].Memory != 0; time.Sleep(time.Millisecond) {
@@ -104,7 +105,7 @@ func (b *bed) idle(t testing.TB) {
 	}
 }
 
-// openDir is a folder that all users can read, with a path that is short enough for sockets.
+// openDir returns a folder that all users can read, with a path short enough for sockets.
 func openDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "libra-clients-*")
@@ -118,7 +119,7 @@ func openDir(t testing.TB) string {
 	return dir
 }
 
-// agentSocket tells this executable to be an agent at that socket, until its standard input ends.
+// agentSocket makes this executable run an agent at that socket, until its standard input ends.
 const agentSocket = "LIBRA_CLIENTS_AGENT"
 
 func agentMain(path string) {

@@ -22,7 +22,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// limit bounds a process of a test, which would otherwise hang if it fails.
+// limit is the time limit of a test's process, which might otherwise hang.
 const limit = 3 * time.Minute
 
 func TestMain(m *testing.M) {
@@ -37,10 +37,10 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// required is set by `make test`, which installs what these tests need: there, none is left out.
+// required is set by `make test`, which installs what these tests need: then none is skipped.
 const required = "LIBRA_CLIENTS_REQUIRED"
 
-// leaveOut skips a test for the want of a program, or fails it where that has to be there.
+// leaveOut skips a test because a program is missing, or fails it if required is set.
 func leaveOut(t testing.TB, why string) {
 	t.Helper()
 	if os.Getenv(required) != "" {
@@ -64,7 +64,8 @@ var (
 	done  = map[string]error{}
 )
 
-// build makes the library and the programs of c/test and c/example.c once, and returns their folder.
+// build builds the library and the programs of c/test and c/example.c once, and returns their
+// folder.
 func build(t testing.TB, v variant) string {
 	t.Helper()
 	for _, tool := range []string{"cc", "make"} {
@@ -103,7 +104,7 @@ func build(t testing.TB, v variant) string {
 func program(t testing.TB, v variant, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	args = append([]string{filepath.Join(build(t, v), name)}, args...)
-	// Addresses that are chosen at random may be those that ThreadSanitizer needs.
+	// Randomised addresses may be those that ThreadSanitizer needs.
 	if v == thread && exec.Command("setarch", "-R", "true").Run() == nil {
 		args = append([]string{"setarch", "-R"}, args...)
 	}
@@ -115,7 +116,8 @@ func command(t testing.TB, name string, args ...string) *exec.Cmd {
 	return within(t, limit, name, args...)
 }
 
-// sources looks at all files in C and Python, so that go test takes no result from before they changed.
+// sources reads all files in C and Python, so that go test does not reuse results from before they
+// changed.
 var sources = sync.OnceValue(func() error {
 	var errs []error
 	for _, dir := range []string{"c", "python"} {
@@ -145,7 +147,7 @@ func within(t testing.TB, most time.Duration, name string, args ...string) *exec
 	return cmd
 }
 
-// run runs a command to its end, and returns what it has printed.
+// run runs a command to its end, and returns its output.
 func run(t testing.TB, cmd *exec.Cmd) string {
 	t.Helper()
 	var text strings.Builder

@@ -41,8 +41,8 @@ int main(void) { struct libra_options o = LIBRA_OPTIONS; struct libra_session *s
 	}
 }
 
-// TestLibraryTakesNoThreadAndNoSignal looks at what the shared library asks of libc. test/real.c looks
-// at the process.
+// TestLibraryTakesNoThreadAndNoSignal checks the functions that the shared library uses from libc.
+// test/real.c checks the process.
 func TestLibraryTakesNoThreadAndNoSignal(t *testing.T) {
 	dir := build(t, plain)
 	symbols := run(t, command(t, "nm", "-D", filepath.Join(dir, "libra.so.1")))
@@ -57,15 +57,16 @@ func TestLibraryTakesNoThreadAndNoSignal(t *testing.T) {
 	}
 	dynamic := run(t, command(t, "readelf", "-d", filepath.Join(dir, "libra.so.1")))
 	for _, needed := range regexp.MustCompile(`\(NEEDED\).*\[(.*)\]`).FindAllStringSubmatch(dynamic, -1) {
-		// The dynamic linker, which is libc's, has the storage of threads.
+		// The dynamic linker, which is part of libc, has the storage of threads.
 		if !strings.HasPrefix(needed[1], "libc.so.") && !strings.HasPrefix(needed[1], "ld-linux") {
 			t.Errorf("the library needs %s, want libc alone", needed[1])
 		}
 	}
 }
 
-// TestSystemCalls looks at the system calls of a C program that opens a session, pushes, pulls and waits: the library makes
-// no thread and no process, and sets no handler of a signal. The program itself asks for all handlers.
+// TestSystemCalls checks the system calls of a C program that opens a session, pushes, pulls and
+// waits: the library creates no thread and no process, and sets no signal handler. The program
+// itself only queries all handlers.
 func TestSystemCalls(t *testing.T) {
 	if out, err := exec.Command("strace", "-qq", "-e", "trace=none", "true").CombinedOutput(); err != nil {
 		leaveOut(t, fmt.Sprintf("strace cannot be used, so system calls are not looked at: %v %s", err, out))
@@ -105,13 +106,14 @@ func TestSystemCalls(t *testing.T) {
 	}
 }
 
-// TestInstalled builds the example with what `make install` and pkg-config give, shared and static.
+// TestInstalled builds the example with the results of `make install` and pkg-config, shared and
+// static.
 func TestInstalled(t *testing.T) {
 	if _, err := exec.LookPath("pkg-config"); err != nil {
 		leaveOut(t, "pkg-config is not on the PATH: the installed library is not tested")
 	}
 	objects, stage := build(t, plain), t.TempDir()
-	// The objects are there already.
+	// The objects are already built.
 	run(t, command(t, "make", "-C", "c", "install", "O="+objects, "CFLAGS=-Werror "+plain.flags, "PREFIX=/opt/libra", "DESTDIR="+stage))
 	root := filepath.Join(stage, "opt/libra")
 	if to, err := os.Readlink(filepath.Join(root, "lib/libra.so.1")); err != nil || !strings.HasPrefix(to, "libra.so.1.") {

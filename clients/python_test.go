@@ -13,11 +13,11 @@ import (
 	"testing"
 )
 
-// python returns the command that runs Python, one that has NumPy, with the package and the C library.
+// python returns a command that runs Python with NumPy, the package and the C library.
 func python(t testing.TB, b *bed, args ...string) *exec.Cmd {
 	t.Helper()
 	library := filepath.Join(build(t, plain), "libra.so.1")
-	// Debian's NumPy belongs to Debian's Python, which may not be the first on the PATH.
+	// Debian's NumPy belongs to Debian's Python, which may not be first on the PATH.
 	for _, name := range []string{"python3", "/usr/bin/python3"} {
 		if command(t, name, "-c", "import numpy").Run() != nil {
 			continue
@@ -40,7 +40,7 @@ func TestPython(t *testing.T) {
 	b.idle(t)
 }
 
-// TestPythonOutlivesAgent kills an agent that a barrier and pushes wait for.
+// TestPythonOutlivesAgent kills an agent while a barrier and pushes wait for it.
 func TestPythonOutlivesAgent(t *testing.T) {
 	outlive(t, func(b *bed) *exec.Cmd {
 		return python(t, b, "-c", `
@@ -70,8 +70,8 @@ print("told")
 	})
 }
 
-// TestPythonPage does what docs/python.md says: the commands of its first screen, and those
-// of a cluster that is started by hand.
+// TestPythonPage runs the commands of docs/python.md: those of its first screen, and of a cluster
+// that is started by hand.
 func TestPythonPage(t *testing.T) {
 	page, err := os.ReadFile("../docs/python.md")
 	if err != nil {
@@ -113,7 +113,7 @@ func TestPythonPage(t *testing.T) {
 	if out := shell(root, blocks["sh"][0]); !strings.Contains(out, want+"\n") || !strings.Contains(out, "SHA-256 of the weights") {
 		t.Errorf("the first commands print\n%s\ndocs/python.md has\n%s", out, want)
 	}
-	dir := openDir(t) // the path of a socket is short
+	dir := openDir(t) // the path of a socket must be short
 	for i, name := range []string{"cluster.yaml", "agent.yaml"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(blocks["yaml"][i]), 0o600); err != nil {
 			t.Fatal(err)

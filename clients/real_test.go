@@ -26,7 +26,7 @@ import (
 
 const nobody = 65534
 
-// real is a command of c/test/real.c for a bed's agent.
+// real returns a command of c/test/real.c for a bed's agent.
 func (b *bed) real(t testing.TB, v variant, what string) *exec.Cmd {
 	t.Helper()
 	cmd := program(t, v, "real", what)
@@ -34,7 +34,7 @@ func (b *bed) real(t testing.TB, v variant, what string) *exec.Cmd {
 	return cmd
 }
 
-// expected are the weights after the pushes of c/test/real.c's push_all.
+// expected returns the weights after the pushes of c/test/real.c's push_all.
 func expected(t testing.TB) *ps.Store {
 	t.Helper()
 	s, err := ps.New(ps.Config{Dim: dim, Exp: ps.DefaultExp, Optimizer: config(dim, 1).Optimizer, Init: config(dim, 1).Init})
@@ -71,8 +71,8 @@ func expected(t testing.TB) *ps.Store {
 }
 
 // TestSums compares the weights that a C program has pulled with those of the same pushes in one
-// store, bit for bit. The program is an ordinary one, or with sanitizers, or of a user without any rights in a
-// network namespace without any interface.
+// store, bit for bit. The program is an ordinary one, or has sanitizers, or runs as an unprivileged
+// user in a network namespace without interfaces.
 func TestSums(t *testing.T) {
 	want := expected(t)
 	keys, rows := make([]uint64, 100), make([]float32, 100*dim)
@@ -128,7 +128,7 @@ type pusher struct {
 	first        uint64 // of its keys
 	end          io.Closer
 	out          *bufio.Scanner
-	acknowledged int // number of the last push that is known to be, or -1
+	acknowledged int // number of the last acknowledged push, or -1
 }
 
 func (b *bed) pusher(t *testing.T, number int) *pusher {
@@ -146,23 +146,23 @@ func (b *bed) pusher(t *testing.T, number int) *pusher {
 	return p
 }
 
-// read takes what the pusher prints until a push is acknowledged, or it ends.
+// read reads the pusher's output until a push is acknowledged, or it ends.
 func (p *pusher) read(t *testing.T, until int) {
 	t.Helper()
 	for p.acknowledged < until && p.out.Scan() {
 		n, err := strconv.Atoi(p.out.Text())
-		if err != nil { // cut off by its death
+		if err != nil { // truncated by its death
 			return
 		}
 		p.acknowledged = n
 	}
 }
 
-// pushed returns how many pushes of a pusher are in the weights, each wholly, and adds their hot rows to those
-// of others.
+// pushed returns how many pushes of a pusher are in the weights, each wholly, and adds their hot
+// rows to those of others.
 func (p *pusher) pushed(t *testing.T, b *bed, hot []float32) (whole int) {
 	t.Helper()
-	const beyond = 1000 // more than can be on their way
+	const beyond = 1000 // more than can be in flight
 	n := p.acknowledged + 1 + beyond
 	keys, rows := make([]uint64, 4*n), make([]float32, 4*n*dim)
 	for i := range keys {
@@ -190,7 +190,7 @@ func (p *pusher) pushed(t *testing.T, b *bed, hot []float32) (whole int) {
 	return whole
 }
 
-// mappings counts the memories of clients in this process.
+// mappings counts the clients' memories in this process.
 func mappings(t *testing.T) int {
 	t.Helper()
 	maps, err := os.ReadFile("/proc/self/maps")
@@ -200,9 +200,9 @@ func mappings(t *testing.T) int {
 	return strings.Count(string(maps), "memfd:libra")
 }
 
-// TestKilledClients kills one of four clients, again and again, at moments of its own choice (-args -kills 100). Each of
-// its pushes is there wholly or not at all, acknowledged ones are there, those of the three others too, and the
-// agent gives the memory of the dead back.
+// TestKilledClients kills one of four clients repeatedly, at random moments (-args -kills 100).
+// Each of its pushes is applied wholly or not at all, acknowledged ones are applied, also those of
+// the other three, and the agent frees the memory of the killed one.
 func TestKilledClients(t *testing.T) {
 	b := newBed(t, jobName, config(dim, 1))
 	var others, dead []*pusher
@@ -218,7 +218,7 @@ func TestKilledClients(t *testing.T) {
 		_ = p.cmd.Wait()
 		dead = append(dead, p)
 		for _, other := range others {
-			other.read(t, other.acknowledged+1) // they go on
+			other.read(t, other.acknowledged+1) // they continue
 		}
 	}
 	for end := time.Now().Add(limit); len(b.agent.Stats().Jobs[0].Clients) > len(others); time.Sleep(time.Millisecond) {
@@ -279,15 +279,16 @@ func round(weights []float32) []float32 {
 	return weights
 }
 
-// TestKilledAgent kills an agent while every call of a client is under way. Each call fails and names it.
+// TestKilledAgent kills an agent while every call of a client is in progress. Each call fails and
+// names the cause.
 func TestKilledAgent(t *testing.T) {
 	outlive(t, func(b *bed) *exec.Cmd { return b.real(t, address, "outlive") })
 }
 
-// toldWithin is how long all calls may go on after the agent was killed.
+// toldWithin is how long all calls may take after the agent was killed.
 const toldWithin = time.Second
 
-// outlive kills the agent of a client that is under way.
+// outlive kills the agent of a running client.
 func outlive(t *testing.T, client func(*bed) *exec.Cmd) {
 	self, err := os.Executable()
 	if err != nil {
@@ -360,7 +361,7 @@ func TestForkWithAgent(t *testing.T) {
 	}
 }
 
-// TestRefusals reads what a program is told that the agent does not admit.
+// TestRefusals reads the errors of a program that the agent does not admit.
 func TestRefusals(t *testing.T) {
 	b := newBed(t, jobName, config(dim, 1))
 	lines := strings.Split(strings.TrimSpace(run(t, b.real(t, plain, "refusals"))), "\n")

@@ -26,10 +26,11 @@ import (
 	"github.com/libra-ina/libra/internal/testdata"
 )
 
-// torchLimit bounds a command of a test. Eight processes that load PyTorch take a while on a busy machine.
+// torchLimit is the time limit of a test's command. Eight processes that load PyTorch take a while
+// on a busy machine.
 const torchLimit = 10 * time.Minute
 
-// buildLibra builds the command once, beside the C library.
+// buildLibra builds the command once, in the folder of the C library.
 var buildLibra = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(built, "libra")
 	out, err := exec.Command("go", "build", "-o", path, "../cmd/libra").CombinedOutput()
@@ -39,7 +40,8 @@ var buildLibra = sync.OnceValues(func() (string, error) {
 	return path, err
 })
 
-// torchPython returns a Python that has PyTorch. Debian's belongs to Debian's Python, which may not be the first on the PATH.
+// torchPython returns a Python with PyTorch. Debian's belongs to Debian's Python, which may not be
+// first on the PATH.
 func torchPython(t testing.TB) string {
 	t.Helper()
 	for _, name := range []string{"python3", "/usr/bin/python3"} {
@@ -52,11 +54,12 @@ func torchPython(t testing.TB) string {
 	return ""
 }
 
-// torch returns the command that runs a Python program with PyTorch as the workers of 'libra run', which gets options.
+// torch returns the command that runs a Python program with PyTorch as the workers of 'libra run'
+// with options.
 func torch(t testing.TB, options []string, program ...string) *exec.Cmd {
 	t.Helper()
 	library := filepath.Join(build(t, plain), "libra.so.1")
-	libra, err := buildLibra() // after build, which makes the folder
+	libra, err := buildLibra() // after build, which creates the folder
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +69,7 @@ func torch(t testing.TB, options []string, program ...string) *exec.Cmd {
 	return cmd
 }
 
-// The example that times all-reduces ends with both times, after it has compared the sums.
+// The example that times all-reduces ends with both times, after comparing the sums.
 func TestAllReduceExample(t *testing.T) {
 	out := run(t, torch(t, strings.Fields("--sync --optimizer none --hosts 2 --workers 2 --dim 2"),
 		"python/examples/all_reduce.py", "--rows", "100", "--of", "1000", "--dim", "2", "--steps", "3", "--warm-up", "1"))
@@ -86,7 +89,7 @@ func TestTorch(t *testing.T) {
 			run(t, torch(t, strings.Fields(options), "python/test/torch_"+program+".py"))
 		})
 	}
-	t.Run("in the server alone", func(t *testing.T) { // a hot row would have each step wait for a harvest
+	t.Run("in the server alone", func(t *testing.T) { // with hot rows each step would wait for a harvest
 		const reduce = "import torch, torch.distributed as d, libra.torch; d.init_process_group('libra');" +
 			"[d.all_reduce(torch.sparse_coo_tensor([[5, 9]], [1.0, 2.0], (100,))) for _ in range(3)]"
 		out, err := torch(t, []string{"--sync", "--optimizer", "none", "--workers", "2", "--json"}, "-c", reduce).Output()
@@ -103,7 +106,7 @@ func TestTorch(t *testing.T) {
 		const count = "import atexit, os; atexit.register(lambda: print(len(os.listdir('/proc/self/task')), 'threads'));" +
 			"import torch, torch.distributed as d, libra.torch; d.init_process_group('libra'); d.all_reduce(torch.ones(3))"
 		out := run(t, torch(t, strings.Fields("--sync --optimizer none --workers 2"), "-c", count))
-		if !strings.Contains(out, "rank 1 | 2 threads") { // the other one waits for the store, and has no tensors
+		if !strings.Contains(out, "rank 1 | 2 threads") { // the other process waits for the store, and has no tensors
 			t.Errorf("printed %s", out)
 		}
 	})
@@ -157,8 +160,8 @@ func shorter(t *testing.T, name string, rows int) (path string) {
 	return path
 }
 
-// TestTorchPage runs the commands of docs/python.md that train on frappe, on a part of it, and looks at what they print: the AUC is that of one process, and
-// weights are those of the run before.
+// TestTorchPage runs the commands of docs/python.md that train on frappe, on a part of it, and
+// checks their output: the AUC is that of one process, and weights are those of the previous run.
 func TestTorchPage(t *testing.T) {
 	page, err := os.ReadFile("../docs/python.md")
 	if err != nil {
@@ -227,7 +230,7 @@ func TestTorchPage(t *testing.T) {
 			t.Errorf("AUC %v; through gloo and in one process %v and %v", four[1].auc, four[0].auc, one[0].auc)
 		}
 	}
-	if server[0].auc < oneOfMore[0].auc-0.005 { // its smaller steps may well learn more from these few rows
+	if server[0].auc < oneOfMore[0].auc-0.005 { // its smaller steps may learn more from these few rows
 		t.Errorf("AUC %v with the rows in the server, asynchronously; in one process %v", server[0].auc, oneOfMore[0].auc)
 	}
 }

@@ -23,7 +23,7 @@ import (
 )
 
 // Two hosts take part in a job by their agents: their clients push, meet at barriers, and read the
-// same weights. Agents that are interrupted have finished, so that the server ends well.
+// same weights. Interrupted agents have finished, so that the server ends normally.
 func TestAgents(t *testing.T) {
 	const steps = 3
 	config := handMade(t)
@@ -94,7 +94,7 @@ func TestAgents(t *testing.T) {
 					return fmt.Errorf("step %d: %w", step, err)
 				}
 			}
-			// And one whose sums either all get or none.
+			// And a step whose sums either all get or none.
 			if worker == 4 {
 				grads[7] = float32(math.Inf(1))
 			}
@@ -161,7 +161,7 @@ func TestAgents(t *testing.T) {
 	}
 }
 
-// capabilities are those that a process can use.
+// capabilities are those that a process can acquire.
 func capabilities(t *testing.T, pid int) string {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -173,7 +173,7 @@ func capabilities(t *testing.T, pid int) string {
 	return set
 }
 
-// A file that is wrong is refused with the line and what is possible.
+// A wrong file is refused with the line and the possible values.
 func TestAgentFileIsChecked(t *testing.T) {
 	config := handMade(t)
 	socket := "socket: " + filepath.Join(t.TempDir(), "sock") + "\n"
@@ -190,7 +190,7 @@ func TestAgentFileIsChecked(t *testing.T) {
 		"jobs: [{name: a, cluster: x}]":                                              "jobs[0].worker: the number of the host's worker in the cluster file is required",
 		"jobs: [{name: a, cluster: x, worker: 1}, {name: a, cluster: x, worker: 2}]": "another job has the cluster file x",
 		socket + "jobs: [{name: a, cluster: /nowhere, worker: 1}]":                   "job a: cluster configuration: open /nowhere",
-		// Before it joins a job: the services of this one do not run.
+		// Before it joins a job: this job's services do not run.
 		"socket: /nowhere/sock\njobs: [{name: a, cluster: " + config + ", worker: 1}]":            "socket /nowhere/sock: its directory does not exist: make it",
 		socket + "jobs: [{name: a, cluster: " + config + ", worker: 3}]":                          "job a: no worker 3 in the cluster configuration",
 		"jobs: [{name: a, cluster: x, worker: 1}]\n---\njobs: [{name: a, cluster: x, worker: 1}]": "an agent is described by one",

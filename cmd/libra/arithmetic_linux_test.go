@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The aggregator may add in any arithmetic: training comes out about the same.
+// The aggregator may add in any arithmetic: the training's result is about the same.
 func TestArithmetics(t *testing.T) {
 	for _, backend := range []string{"udp", "afxdp"} {
 		for _, arithmetic := range []string{"exact", "lut", "fixed"} {

@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// What is read is never written over, and what cannot be written is said before the work.
+// Input files are never overwritten, and outputs that cannot be written are reported before the
+// work.
 func TestOutputThatCannotBe(t *testing.T) {
 	dir := t.TempDir()
 	data, checkpoint := writeFile(t, "rows.libfm", clicks(200, 1)), filepath.Join(trained(t, "lr"), "weights.libra")
@@ -38,7 +39,7 @@ func TestOutputThatCannotBe(t *testing.T) {
 		{"pipe", pipe, exitFailure, "is a device or a pipe: give the name of a file", []string{"predict", "--weights", checkpoint, "--data", data}},
 	} {
 		var before []byte
-		if c.out != pipe { // to read one waits for a writer
+		if c.out != pipe { // reading one waits for a writer
 			before, _ = os.ReadFile(c.out)
 		}
 		_, stderr, code := inProcess(t, append(c.args, "--out", c.out)...)
@@ -55,7 +56,7 @@ func TestOutputThatCannotBe(t *testing.T) {
 	}
 }
 
-// The reason for which standard output takes no more is told once.
+// A failure of standard output is reported once.
 func TestStandardOutputThatIsFull(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
@@ -71,7 +72,7 @@ func TestStandardOutputThatIsFull(t *testing.T) {
 	}
 }
 
-// Most users do not know of the folder of temporary files.
+// Most users do not know the folder of temporary files.
 func TestTemporaryFolderThatIsMissing(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
 	t.Setenv("TMPDIR", missing)
@@ -84,7 +85,7 @@ func TestTemporaryFolderThatIsMissing(t *testing.T) {
 	}
 }
 
-// Numbers that ask for what cannot be are wrong usage.
+// Impossible numbers are usage errors.
 func TestNumbersThatCannotBe(t *testing.T) {
 	data := writeFile(t, "rows.libfm", clicks(200, 1))
 	for _, c := range []struct {
@@ -103,8 +104,8 @@ func TestNumbersThatCannotBe(t *testing.T) {
 	}
 }
 
-// Files that are no data, or too little of it, end each command that reads data with exit code
-// 1, before anything is trained or written, and with what to do.
+// Files without data, or with too little of it, end each command that reads data with exit code 1,
+// before anything is trained or written, and with a remedy.
 func TestBadDataFiles(t *testing.T) {
 	dir := t.TempDir()
 	const format, csv, pairs = "a label and the features that are not zero, as in 1 3:1 7:0.5", ":1:1: label \"click,age\": this may be CSV", "is not an index:value pair"
@@ -155,8 +156,8 @@ func TestBadDataFiles(t *testing.T) {
 	}
 }
 
-// Weights of another model, of another dimension or of other features are refused where they
-// cannot be right.
+// Weights of another model, of another dimension or of other features are refused where they cannot
+// be right.
 func TestWeightsOfAnotherModel(t *testing.T) {
 	dir := trained(t, "fm")
 	test, checkpoint := filepath.Join(dir, "test.libfm"), filepath.Join(dir, "weights.libra")

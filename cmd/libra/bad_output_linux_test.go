@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// A folder that takes no file is found before the work, not after minutes of it, and nothing is left of the trial.
+// A folder in which no file can be written is found before the work, not after minutes of it, and
+// the check leaves nothing behind.
 func TestFolderThatTakesNoFile(t *testing.T) {
 	full, err := os.MkdirTemp("/dev/shm", "libra-test-")
 	if err != nil {
@@ -20,7 +21,7 @@ func TestFolderThatTakesNoFile(t *testing.T) {
 	if err := os.Chmod(full, 0o500); err != nil {
 		t.Fatal(err)
 	}
-	if os.Geteuid() == 0 { // whom no permission stops
+	if os.Geteuid() == 0 { // permissions do not apply to root
 		if err := syscall.Mount("none", full, "tmpfs", syscall.MS_RDONLY, ""); err != nil {
 			t.Skip(err)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/libra-ina/libra/internal/testbed"
 )
 
-// A measurement on an interface without a link ends at once, as a mistake in what was asked for.
+// A measurement on an interface without a link ends at once, as a usage error.
 func TestBenchEngineWithoutALink(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to create network namespaces")

@@ -19,7 +19,7 @@ import (
 	"github.com/libra-ina/libra/internal/testdata"
 )
 
-// dissected is what tshark makes of a capture with our dissector, as counts.
+// dissected is tshark's result for a capture with Libra's dissector, as counts.
 type dissected struct {
 	frames    int
 	types     map[string]int // HOT, COLD, ...
@@ -27,11 +27,11 @@ type dissected struct {
 	outbound  int
 	retx      int
 	undecoded int // not recognised as Libra
-	checksums int // frames whose IPv4 or UDP checksum is not good
+	checksums int // frames whose IPv4 or UDP checksum is wrong
 	expert    []string
 }
 
-// dissect runs tshark over a capture: a file, or what is read from in.
+// dissect runs tshark on a capture: a file, or the data of in.
 func dissect(t *testing.T, file string, in *bytes.Buffer, options ...string) dissected {
 	t.Helper()
 	path, err := exec.LookPath("tshark")
@@ -81,7 +81,7 @@ func dissect(t *testing.T, file string, in *bytes.Buffer, options ...string) dis
 	return d
 }
 
-// check looks for what no capture of ours may contain.
+// check looks for errors that no capture may contain.
 func (d dissected) check(t *testing.T, types ...string) {
 	t.Helper()
 	if d.undecoded > 0 || d.checksums > 0 || len(d.expert) > 0 || d.inbound+d.outbound != d.frames {
@@ -119,9 +119,8 @@ func shortFrappe(t *testing.T, rows int) string {
 	return writeFile(t, "short.libfm", short.String())
 }
 
-// The demo's captures must be readable by Wireshark: every frame that really
-// went over the wires, faults and repetitions included, without one that the
-// dissector finds malformed.
+// Wireshark must be able to read the demo's captures: every frame that was sent, including faults
+// and repetitions, without one that the dissector finds malformed.
 func TestDemoCapture(t *testing.T) {
 	for _, backend := range []string{"afxdp", "udp"} {
 		t.Run(backend, func(t *testing.T) {
@@ -152,8 +151,8 @@ func TestDemoCapture(t *testing.T) {
 			if retx == 0 || r.Retransmissions == 0 || r.FaultsDropped == 0 {
 				t.Errorf("%d repetitions captured; %+v", retx, r)
 			}
-			// Each frame once, its repetitions, and copies of duplicated ones,
-			// less what was lost on the way out.
+			// Each frame once, its repetitions, and copies of duplicated ones, minus those lost on
+			// sending.
 			if low, high := r.Frames-r.FaultsDropped, r.Frames+r.Retransmissions+r.FaultsDuplicated; uint64(sent) < low || uint64(sent) > high {
 				t.Errorf("workers sent %d frames according to the captures, between %d and %d by their counters", sent, low, high)
 			}
@@ -161,8 +160,7 @@ func TestDemoCapture(t *testing.T) {
 	}
 }
 
-// portOption takes the option for tshark out of a capture's comment, as a person
-// would.
+// portOption extracts the option for tshark from a capture's comment, as a user would.
 func portOption(t *testing.T, file string) []string {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -218,7 +216,8 @@ func TestCaptureRunning(t *testing.T) {
 			t.Errorf("%s: %d frames, want 300", name, d.frames)
 		}
 	}
-	// By time it may be no frame or a hundred thousand, over which tshark spends minutes.
+	// A capture limited by time may have no frame or a hundred thousand, for which tshark takes
+	// minutes.
 	for _, limit := range [][]string{{"--duration", "300ms"}, {"--count", "3000"}} {
 		stdout, stderrText, code := output(t, append([]string{"capture", "--pid", strconv.Itoa(pids["ps"])}, limit...)...)
 		if code != 0 || !strings.Contains(stderrText, "captured") {
@@ -229,7 +228,7 @@ func TestCaptureRunning(t *testing.T) {
 		}
 	}
 
-	// The demo itself has no link, and its workers live on.
+	// The demo itself has no link, and its workers continue.
 	if _, stderr, code := output(t, "capture", "--pid", strconv.Itoa(cmd.Process.Pid)); code != exitFailure || !strings.Contains(stderr, "not a running") {
 		t.Errorf("capture of the demo: code %d\n%s", code, stderr)
 	}
@@ -238,8 +237,7 @@ func TestCaptureRunning(t *testing.T) {
 	}
 }
 
-// capturable returns the listed processes of a demo, by name, when there are
-// three.
+// capturable returns the listed processes of a demo, by name, when there are three.
 func capturable(t *testing.T, demo int) map[string]int {
 	t.Helper()
 	for range 300 {
@@ -288,7 +286,7 @@ func TestCaptureErrors(t *testing.T) {
 			}
 		})
 	}
-	// A folder that cannot be made ends the demo before it trains.
+	// A folder that cannot be created ends the demo before it trains.
 	_, stderr, code := output(t, "demo", "--backend", "udp", "--capture", "/dev/null/x", "--data", writeFile(t, "rows.libfm", strings.Repeat("1 1:1 2:1\n-1 3:1\n", 50)))
 	if code != exitFailure || !strings.Contains(stderr, "/dev/null") {
 		t.Errorf("exit code %d\n%s", code, stderr)

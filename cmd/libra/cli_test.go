@@ -26,8 +26,8 @@ func writeFile(t *testing.T, name, text string) string {
 	return path
 }
 
-// Every mistake must end the program with a message that names what was wrong,
-// and with an exit code that tells usage errors from failures.
+// Every mistake must end the program with a message that names it, and with an exit code that
+// distinguishes usage errors from failures.
 func TestBadInput(t *testing.T) {
 	rows := func(text string) string { return writeFile(t, "rows.libfm", text) }
 	good := rows("1 1:1 2:1\n-1 3:1\n")
@@ -152,7 +152,7 @@ func TestVersionIsTheTag(t *testing.T) {
 	}
 }
 
-// Both ways to ask for the version tell it; groups of commands explain themselves.
+// Both ways to request the version print it; groups of commands print their help.
 func TestVersionFlag(t *testing.T) {
 	text, _, _ := inProcess(t, "version")
 	flag, stderr, code := inProcess(t, "--version")
@@ -189,7 +189,7 @@ func TestReferenceIsCurrent(t *testing.T) {
 	}
 }
 
-// TestManualPages has one for each command, with its flags.
+// TestManualPages checks that each command has a page with its flags.
 func TestManualPages(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "folder")
 	if _, stderr, code := inProcess(t, "reference", "man", "--out", dir); code != 0 {
@@ -218,7 +218,8 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("%s: code %d, %d bytes", shell, code, len(stdout))
 		}
 	}
-	// Words of flags are completed, after a comma too; folders and numbers are not words.
+	// Values of flags are completed, also after a comma; folders and numbers are not completed as
+	// words.
 	for _, c := range []struct{ typed, want string }{
 		{"demo --model ", "fm lr :4"}, {"switch --plane ", "xdp model p4 :4"}, {"bench engine --measure echo,t", "echo,transmit :4"},
 		{"demo --out ", ":16"}, {"demo --epochs ", ":4"}, {"demo --data ", ":0"}, {"hotset show ", ":0"}, {"demo ", ":4"}, {"completion z", "zsh :4"},

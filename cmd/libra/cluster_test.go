@@ -28,8 +28,8 @@ func freePort(t *testing.T, addr string) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// handMade writes a configuration as a person would, for two workers over UDP,
-// with a hot set that the command line built.
+// handMade writes a configuration like a user's, for two workers over UDP, with a hot set that the
+// command line built.
 func handMade(t *testing.T) (config string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -57,8 +57,7 @@ data: {train: %s}
 `, freePort(t, "127.77.1.1"), hot, freePort(t, "127.77.1.1"), freePort(t, "127.77.1.2"), filepath.Join(dir, "weights.libra"), data))
 }
 
-// The processes of a cluster can be started by hand, in any order; each prints what
-// it waits for.
+// The processes of a cluster can be started by hand, in any order; each prints what it waits for.
 func TestClusterByHand(t *testing.T) {
 	config := handMade(t)
 	sw := libra(t.Context(), "switch", "--config", config)
@@ -84,7 +83,7 @@ func TestClusterByHand(t *testing.T) {
 			return nil
 		})
 		select {
-		case <-stderr.found: // the switch is missing in any case
+		case <-stderr.found: // the switch is missing in both cases
 		case <-time.After(20 * time.Second):
 			t.Errorf("libra %v does not say that it waits", args)
 		}
@@ -146,8 +145,7 @@ func switchControl(t *testing.T, config string) string {
 	return c.Switch.Control.String()
 }
 
-// A process whose peer never comes says whom it waited for, and a port in use
-// names the address.
+// A process whose peer does not start names the peer, and a port in use is named with its address.
 func TestClusterFailures(t *testing.T) {
 	config := handMade(t)
 	if _, stderr, code := output(t, "worker", "--config", config, "--id", "2"); code != exitFailure || !strings.Contains(stderr, "no worker 2") {
@@ -165,7 +163,7 @@ func TestClusterFailures(t *testing.T) {
 	if code != 0 || !strings.Contains(stdout, "of 1,048,576") {
 		t.Errorf("stats: code %d: %s%s", code, stdout, stderr)
 	}
-	// The configuration names both processes, of which the server does not run.
+	// The configuration names both processes, but the server does not run.
 	var stats Statistics
 	stdout, stderr, code = output(t, "stats", "--json", "--config", config)
 	conforms(t, "libra stats", stdout)

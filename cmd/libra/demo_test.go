@@ -23,7 +23,7 @@ import (
 	"github.com/libra-ina/libra/packer"
 )
 
-// needRoot skips a test that makes namespaces where that is not allowed.
+// needRoot skips a test that creates namespaces if that is not permitted.
 func needRoot(t *testing.T) {
 	t.Helper()
 	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
@@ -39,8 +39,8 @@ func frappe(t *testing.T) []string {
 	}
 }
 
-// Synchronous training must give the weights of one process, bit for bit,
-// whatever the network does, and summed by switch or server: invariant 1, end to end.
+// Synchronous training must give the weights of one process, bit for bit, whatever the network
+// does, whether switch or server adds: invariant 1, end to end.
 func TestSynchronousTrainingIsExact(t *testing.T) {
 	faults := []string{"--loss", "0.01", "--duplicate", "0.01", "--reorder", "0.01"}
 	hashes := map[string]bool{}
@@ -88,7 +88,7 @@ func TestSynthetic(t *testing.T) {
 			if *r.AUC < 0.55 || !cmp.Equal(r.Metrics, r.OneProcess.Metrics) || r.WeightsSHA256 != r.ReferenceSHA256 || r.Backend != backend {
 				t.Errorf("got %+v", r)
 			}
-			// Where a gradient is added does not matter to exact sums.
+			// Exact sums do not depend on where a gradient is added.
 			if o := r.ServerOnly; o == nil || !cmp.Equal(o.Metrics, r.Metrics) || o.GradientFrames == 0 || !(o.SamplesPerSecond > 0) {
 				t.Errorf("without the switch: %+v", o)
 			}
@@ -124,7 +124,7 @@ func TestSynthetic(t *testing.T) {
 	}
 }
 
-// What "sudo make demo" leaves belongs to the user who typed it.
+// The files of "sudo make demo" belong to the user who ran it.
 func TestDemoUnderSudo(t *testing.T) {
 	needRoot(t)
 	t.Setenv("SUDO_UID", "12345")
@@ -172,7 +172,7 @@ func footprint(t *testing.T) map[string]int {
 	}
 	spaces := map[string]bool{}
 	for _, p := range processes {
-		// A process may end while we look; then it is not left behind.
+		// A process may end during the check; then it is not left behind.
 		cmdline, err := os.ReadFile(p)
 		if err != nil {
 			continue
@@ -188,8 +188,8 @@ func footprint(t *testing.T) map[string]int {
 	return found
 }
 
-// An interrupted demo must clean up after itself; a killed one must leave
-// nothing that a new run would stumble over.
+// An interrupted demo must clean up after itself; a killed one must leave nothing that prevents a
+// new run.
 func TestDemoLeavesNothingBehind(t *testing.T) {
 	needRoot(t)
 	before := footprint(t)
@@ -227,7 +227,7 @@ func TestDemoLeavesNothingBehind(t *testing.T) {
 	if r := runDemo(t, append(frappe(t), "--epochs", "1")...); *r.AUC < 0.6 {
 		t.Errorf("a run after a killed one: %+v", r)
 	}
-	// The kernel ends children and namespaces of a killed parent in its own time.
+	// The kernel ends children and namespaces of a killed parent after some time.
 	deadline := time.Now().Add(20 * time.Second)
 	for {
 		after := footprint(t)
@@ -245,7 +245,7 @@ func TestDemoLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// waitBuffer collects what a process writes and closes found when want appears.
+// waitBuffer collects a process's output and closes found when want appears.
 type waitBuffer struct {
 	want  string
 	text  bytes.Buffer

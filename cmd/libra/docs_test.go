@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestUnitsCallCommands parses what the systemd units start, and holds their capabilities
-// against docs/operations.md.
+// TestUnitsCallCommands parses the commands of the systemd units, and compares their capabilities
+// with docs/operations.md.
 func TestUnitsCallCommands(t *testing.T) {
 	units, err := filepath.Glob("../../packaging/systemd/*.service")
 	if err != nil || len(units) != 3 {
@@ -46,9 +46,9 @@ func TestUnitsCallCommands(t *testing.T) {
 	}
 }
 
-// TestCommandsInPagesExist parses each libra command that the documents show: the
-// command and its flags exist, and values and arguments are of the right kind. A value
-// may be left out ("--data …", "--harvest …"), and brackets surround what is optional.
+// TestCommandsInPagesExist parses each libra command that the documents show: the command and its
+// flags exist, and values and arguments are of the right kind. A value may be left out ("--data …",
+// "--harvest …"), and brackets surround optional parts.
 func TestCommandsInPagesExist(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
 	if err != nil {
@@ -56,8 +56,8 @@ func TestCommandsInPagesExist(t *testing.T) {
 	}
 	pages = append(pages, "../../README.md", "../../CHANGELOG.md", "../../afxdp/README.md")
 	fence := regexp.MustCompile("(?ms)^ *```.*?^ *```$")
-	// A command of prose is in backquotes, one of a block has a line of its own, or
-	// follows the program that runs it, and ends before a comment or a pipe.
+	// A command in prose is in backquotes, a command in a block has its own line, or follows the
+	// program that runs it, and ends before a comment or a pipe.
 	inProse := regexp.MustCompile("`((?:bin/)?libra [^`]+)`")
 	inBlocks := regexp.MustCompile(`(?m)^(?:.* exec \w+)?\s*((?:bin/)?libra [^#|>&\n]+)`)
 	seen := map[string]bool{}
@@ -92,7 +92,7 @@ func TestCommandsInPagesExist(t *testing.T) {
 				continue
 			}
 			if len(rest) == 0 {
-				continue // it is only named
+				continue // only a name
 			}
 			if err := c.ValidateArgs(c.Flags().Args()); err != nil {
 				t.Errorf("%s: %q: %v", page, command[1], err)

@@ -10,13 +10,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// commands lists every command that is shown with its path, as in "libra job list".
+// commands returns every visible command with its path, as in "libra job list".
 func commands() map[string]*cobra.Command {
 	found := map[string]*cobra.Command{}
 	var walk func(*cobra.Command)
 	walk = func(c *cobra.Command) {
 		if c.Hidden {
-			return // for other commands to call
+			return // used only by other commands
 		}
 		found[c.CommandPath()] = c
 		for _, sub := range c.Commands() {
@@ -29,8 +29,8 @@ func commands() map[string]*cobra.Command {
 	return found
 }
 
-// TestEveryCommandExplainsItself asks each command for help, as README
-// promises, and each flag for a description.
+// TestEveryCommandExplainsItself checks that each command has help, as README promises, and each
+// flag a description.
 func TestEveryCommandExplainsItself(t *testing.T) {
 	for path, c := range commands() {
 		args := strings.Fields(path + " --help")[1:]
@@ -49,7 +49,7 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 	}
 }
 
-// TestCommandsHaveJSON wants it of those that print more than that they are done, plain
+// TestCommandsHaveJSON checks that commands have it, except those that print only completion, plain
 // numbers or a file.
 func TestCommandsHaveJSON(t *testing.T) {
 	without := []string{"libra job remove", "libra export", "libra predict", "libra completion", "libra config check", "libra config example", "libra config reference"}

@@ -22,7 +22,8 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// agentAndClient returns the socket of an agent with a job of two scalars a row, and a client of it.
+// agentAndClient returns the socket of an agent with a job of two scalars per row, and a client of
+// it.
 func agentAndClient(t *testing.T) (socket string, c *agentclient.Client) {
 	t.Helper()
 	cluster, err := local.Open(t.Context(), local.Config{Dim: 2, Hot: []uint64{1}, Optimizer: ps.Optimizer{Method: ps.SGD, LearningRate: 1}})
@@ -51,14 +52,14 @@ func agentAndClient(t *testing.T) (socket string, c *agentclient.Client) {
 	return socket, c
 }
 
-// TestHotsetLearn learns the hot rows of a client that pushes, as many as were asked for, or by Principle 1, and
-// 'hotset show' reads them.
+// TestHotsetLearn learns the hot rows of a client that pushes, a given number, or by Principle 1,
+// and 'hotset show' reads them.
 func TestHotsetLearn(t *testing.T) {
 	socket, c := agentAndClient(t)
 	pushing, stop := context.WithCancel(t.Context())
 	pushed := make(chan error, 1)
 	go func() {
-		for n := uint64(0); pushing.Err() == nil; n++ { // 7 and 8 in each push, others now and then
+		for n := uint64(0); pushing.Err() == nil; n++ { // 7 and 8 in each push, others sometimes
 			if _, err := c.Push(t.Context(), []uint64{7, 8, 100 + n%50}, make([]float32, 6)); err != nil {
 				pushed <- err
 				return
@@ -88,10 +89,10 @@ func TestHotsetLearn(t *testing.T) {
 	}
 	file := writeFile(t, "agent.yaml", "socket: "+socket+"\njobs: [{name: clicks, cluster: cluster.yaml, worker: 1}]\n")
 	if stdout, stderr, code = inProcess(t, "hotset", "learn", "--config", file, "--job", "clicks", "--for", "1s", "--out", out); code != 0 ||
-		!strings.Contains(stdout, " take 100.0 % of the updates that were counted") { // all that it saw: there is room
+		!strings.Contains(stdout, " take 100.0 % of the updates that were counted") { // all rows: there is room
 		t.Errorf("by Principle 1: code %d: %s%s", code, stdout, stderr)
 	}
-	// Ctrl-C keeps what was learnt.
+	// Ctrl-C keeps the learnt rows.
 	ctx, interrupt := context.WithTimeout(t.Context(), time.Second)
 	defer interrupt()
 	var texts [2]bytes.Buffer
@@ -111,7 +112,7 @@ func TestHotsetLearn(t *testing.T) {
 	}
 }
 
-// TestHotsetLearnFails holds what is told where nothing can be learnt, and that no file is left then.
+// TestHotsetLearnFails checks the errors when nothing can be learnt, and that no file is left then.
 func TestHotsetLearnFails(t *testing.T) {
 	socket, _ := agentAndClient(t)
 	out := filepath.Join(t.TempDir(), "hot.libra")

@@ -19,8 +19,8 @@ import (
 	"github.com/libra-ina/libra/internal/cluster"
 )
 
-// Interrupting again ends a process whose graceful end never comes: its output goes
-// into a pipe that is full.
+// A second interrupt ends a process whose graceful end never completes: its output goes into a full
+// pipe.
 func TestInterruptedAgainEndsAtOnce(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -70,9 +70,9 @@ func TestInterruptedAgainEndsAtOnce(t *testing.T) {
 	}
 }
 
-// The first SIGINT or SIGTERM asks for a graceful end. A SIGINT after a while is a
-// second wish. One at the same time is the same Ctrl-C by another way, and SIGTERM
-// is what parents and service managers send, perhaps both.
+// The first SIGINT or SIGTERM requests a graceful end. A SIGINT after a while is a second request.
+// One at the same time is the same Ctrl-C delivered twice, and SIGTERM is sent by parents and
+// service managers, perhaps both.
 func TestWishes(t *testing.T) {
 	type sent struct {
 		after  time.Duration
@@ -119,8 +119,7 @@ func TestWishes(t *testing.T) {
 	}
 }
 
-// A graceful end goes on when the reader of the log has ended, as tee does that gets the
-// same Ctrl-C.
+// A graceful end continues when the reader of the log has ended, as tee does on the same Ctrl-C.
 func TestInterruptedWithItsLogReader(t *testing.T) {
 	config := edited(t, handMade(t), "epochs: 2", "epochs: 100000")
 	begin(t, "switch", "--config", config, "--json").stdout.awaitReady(t)
@@ -128,7 +127,7 @@ func TestInterruptedWithItsLogReader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := libra(context.Background(), "ps", "--config", config, "-v") // so that it logs on its way
+	server := libra(context.Background(), "ps", "--config", config, "-v") // so that it logs during its end
 	server.Stderr = w
 	if err := errors.Join(server.Start(), w.Close()); err != nil {
 		t.Fatal(err)

@@ -22,8 +22,8 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// withServers gives a bed on the loopback interface several servers, which keep checkpoints of
-// every seventh step.
+// withServers gives a bed on the loopback interface several servers, which write a checkpoint every
+// seventh step.
 func (b *killBed) withServers(t *testing.T, n int) {
 	t.Helper()
 	c := b.config
@@ -55,11 +55,11 @@ func (b *killBed) startAll(t *testing.T, more ...string) (servers, workers []*ch
 	return servers, workers
 }
 
-// remedy is what a worker says of servers that are not at the same step.
+// remedy is a worker's message about servers that are not at the same step.
 var remedy = regexp.MustCompile(`checkpoints of the servers are of different steps: .*: start all servers with --step (\d+)`)
 
-// One of three servers is killed at any moment, again and again. Training goes on where it was, or says from which
-// step it can, and ends with the weights that it would have had.
+// One of three servers is killed at random moments, repeatedly. Training continues where it was, or
+// names the step from which it can, and ends with the weights of an undisturbed run.
 func TestKilledServersGoOn(t *testing.T) {
 	bed := newKillBed(t, cluster.BackendUDP)
 	bed.withServers(t, 3)
@@ -91,7 +91,7 @@ func TestKilledServersGoOn(t *testing.T) {
 			}
 		}
 		failed := wait(workers...)
-		if failed { // servers that no worker has joined wait for some
+		if failed { // servers without workers wait for some
 			for _, s := range servers {
 				_ = s.Process.Signal(os.Interrupt)
 			}
@@ -109,7 +109,7 @@ func TestKilledServersGoOn(t *testing.T) {
 			if backs > 2**kills+1 {
 				t.Fatal("the servers never come to the same step")
 			}
-			continue // the kill may have come before or after; it does not count
+			continue // the kill may have been earlier or later; it does not count
 		case n == *kills && failed:
 			for _, c := range append(servers, workers...) {
 				t.Errorf("%v:\n%s", c.Args[1:], &c.err)
@@ -126,8 +126,8 @@ func TestKilledServersGoOn(t *testing.T) {
 	}
 }
 
-// Servers that are told to end may be a step apart. The workers name a step of which both have a checkpoint, and with it training
-// goes on.
+// Servers that are told to end may be a step apart. The workers name a step of which both have a
+// checkpoint, and training continues with it.
 func TestEndedServersNameAStep(t *testing.T) {
 	bed := newKillBed(t, cluster.BackendUDP)
 	bed.withServers(t, 2)
@@ -154,7 +154,7 @@ func TestEndedServersNameAStep(t *testing.T) {
 		}()
 	}
 	<-ended
-	for _, c := range append(workers, servers...) { // who came later waits for who has ended
+	for _, c := range append(workers, servers...) { // processes started later wait for ended ones
 		_ = c.Process.Signal(syscall.SIGTERM)
 	}
 	<-ended
@@ -216,7 +216,8 @@ func restoreProgress(t *testing.T, path string) (*ps.Store, map[string]any) {
 	return store, progress
 }
 
-// What is to start with several servers says which, and the commands that read weights want all of them.
+// Commands for clusters with several servers need the server's index, and commands that read
+// weights need the checkpoints of all.
 func TestServersOnTheCommandLine(t *testing.T) {
 	bed := newKillBed(t, cluster.BackendUDP)
 	bed.withServers(t, 2)

@@ -28,7 +28,7 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// kills is how often a server is killed in TestKilledServerGoesOn.
+// kills is the number of kills in TestKilledServerGoesOn.
 var kills = flag.Int("kills", 3, "how often TestKilledServerGoesOn kills the server of each backend")
 
 // killBed is a cluster whose processes a test starts and kills.
@@ -38,15 +38,15 @@ type killBed struct {
 	start  []func(*exec.Cmd) error
 }
 
-// The processes' places in killBed.start.
+// Indices of the processes in killBed.start.
 const (
 	theSwitch = iota
 	theServer
 	firstWorker
 )
 
-// newKillBed makes a synchronous cluster of two workers that trains for a second or
-// two and writes checkpoints all the time.
+// newKillBed creates a synchronous cluster of two workers that trains for a second or two and
+// writes checkpoints all the time.
 func newKillBed(t *testing.T, backend string) *killBed {
 	t.Helper()
 	dir := t.TempDir()
@@ -127,7 +127,7 @@ func (b *killBed) place(workers int, host func(int) (netip.Addr, string), port f
 	}
 }
 
-// child is a started process and what it writes.
+// child is a started process with its output.
 type child struct {
 	*exec.Cmd
 	out, err shared
@@ -242,8 +242,7 @@ func (b *killBed) runSwitch(t *testing.T) {
 
 var backends = []string{cluster.BackendUDP, cluster.BackendAFXDP}
 
-// One epoch, and one more resumed from its checkpoint, are two epochs at once, bit
-// for bit.
+// One epoch, and a second one resumed from its checkpoint, equal two epochs at once, bit for bit.
 func TestResumedEpochEqualsTwoEpochs(t *testing.T) {
 	for _, backend := range backends {
 		t.Run(backend, func(t *testing.T) {
@@ -263,8 +262,8 @@ func TestResumedEpochEqualsTwoEpochs(t *testing.T) {
 	}
 }
 
-// A server that is killed at any moment and started again, with its workers, ends
-// with the weights of a training that nothing disturbed.
+// A server that is killed at any moment and restarted, with its workers, ends with the weights of
+// an undisturbed training.
 func TestKilledServerGoesOn(t *testing.T) {
 	for _, backend := range backends {
 		t.Run(backend, func(t *testing.T) {
@@ -281,7 +280,7 @@ func TestKilledServerGoesOn(t *testing.T) {
 				if !last {
 					// A lease of the server killed before may have to end first.
 					waitTraining(t, server)
-					if n == 0 { // so that at least one run goes on from a checkpoint
+					if n == 0 { // so that at least one run continues from a checkpoint
 						bed.waitCheckpoint(t, server)
 					} else {
 						time.Sleep(time.Duration(rng.Int64N(int64(700 * time.Millisecond))))

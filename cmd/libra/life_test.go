@@ -131,8 +131,8 @@ func edited(t *testing.T, config string, replace ...string) string {
 	return writeFile(t, "cluster.yaml", strings.NewReplacer(replace...).Replace(string(text)))
 }
 
-// A worker of an asynchronous job that is killed and started again joins anew at
-// once, and the job ends well.
+// A worker of an asynchronous job that is killed and restarted rejoins at once, and the job ends
+// normally.
 func TestRestartedWorkerJoinsAnew(t *testing.T) {
 	config := edited(t, handMade(t), "sync: true", "sync: false, harvest: 2ms", "epochs: 2", "epochs: 200")
 	sw := begin(t, "switch", "--config", config, "--json")
@@ -158,9 +158,8 @@ func TestRestartedWorkerJoinsAnew(t *testing.T) {
 	}
 }
 
-// A server that is killed before its first checkpoint and started again, with its
-// workers, ends with the weights of an undisturbed run: nothing that the switch
-// still had reaches the new instance.
+// A server that is killed before its first checkpoint and restarted, with its workers, ends with
+// the weights of an undisturbed run: no state of the switch reaches the new instance.
 func TestKilledServerBeginsAnew(t *testing.T) {
 	config := edited(t, handMade(t), "epochs: 2", "epochs: 40")
 	sw := begin(t, "switch", "--config", config, "--json")
@@ -281,7 +280,7 @@ func TestJobCommands(t *testing.T) {
 		t.Errorf("the server of the removed job: %v\n%s", err, server.stderr.String())
 	}
 
-	// A job whose server is killed shows that, and can be removed.
+	// A job whose server is killed is listed as such, and can be removed.
 	server = begin(t, "ps", "--config", edited(t, config, filepath.Base("weights.libra"), "other.libra"), "--json")
 	server.stdout.awaitReady(t)
 	again := list("--control", address)

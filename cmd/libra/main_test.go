@@ -17,9 +17,9 @@ import (
 	"github.com/libra-ina/libra/internal/demo"
 )
 
-// runMain makes the test binary behave as the libra command, so that the tests
-// run the real program, and the demo's processes are the program that was built
-// for the test, race detector included.
+// runMain makes the test binary run as the libra command, so that the tests run the real program,
+// and the demo's processes are the program that was built for the test, including the race
+// detector.
 const runMain = "LIBRA_TEST_RUN_MAIN"
 
 func TestMain(m *testing.M) {
@@ -38,8 +38,8 @@ func libra(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// output runs the program and returns what it wrote and its exit code. JSON that it prints
-// has to conform to the command's schema.
+// output runs the program and returns its output and exit code. JSON output must conform to the
+// command's schema.
 func output(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	cmd := libra(t.Context(), args...)
@@ -68,7 +68,7 @@ func inProcess(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), code
 }
 
-// checkJSON checks what a command that succeeded printed, if that is JSON.
+// checkJSON checks a successful command's output, if it is JSON.
 func checkJSON(t *testing.T, args []string, stdout string, code int) {
 	t.Helper()
 	if code != 0 || !slices.Contains(args, "--json") {

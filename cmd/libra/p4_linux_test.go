@@ -65,7 +65,7 @@ func TestTrainingOnBmv2WithLUT(t *testing.T) {
 	}
 }
 
-// A demo that was killed leaves no switch behind, and the next run removes its directory.
+// A killed demo leaves no switch behind, and the next run removes its directory.
 func TestKilledDemoLeavesNoP4Switch(t *testing.T) {
 	if _, err := exec.LookPath("simple_switch_grpc"); err != nil {
 		t.Skip("simple_switch_grpc is not on the PATH: no training on bmv2 in this test (docs/p4.md says how to get it)")
@@ -125,7 +125,7 @@ func commandsWith(t *testing.T, text string) (found []string) {
 		t.Fatal(err)
 	}
 	for _, path := range paths {
-		// A process may end while we look.
+		// A process may end during the check.
 		if line, err := os.ReadFile(path); err == nil && strings.Contains(string(line), text) {
 			found = append(found, strings.ReplaceAll(string(line), "\x00", " "))
 		}
@@ -133,7 +133,7 @@ func commandsWith(t *testing.T, text string) (found []string) {
 	return found
 }
 
-// Without bmv2 the demo names what it lacks.
+// Without bmv2 the demo names the missing program.
 func TestDemoNeedsAP4Switch(t *testing.T) {
 	needRoot(t)
 	t.Setenv("PATH", t.TempDir())
@@ -143,7 +143,7 @@ func TestDemoNeedsAP4Switch(t *testing.T) {
 	}
 }
 
-// The data plane may be given by flags.
+// Flags can select the data plane.
 func TestSwitchFlagsOfAP4Switch(t *testing.T) {
 	config := edited(t, handMade(t), "backend: udp", "backend: afxdp", "switch: {", "switch: {interfaces: [eth0], stripes: 10, ",
 		"address: 127.77.1.2", "interface: eth0, address: 127.77.1.2", "address: 127.77.1.3", "interface: eth0, address: 127.77.1.3",

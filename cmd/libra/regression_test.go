@@ -20,7 +20,7 @@ import (
 	"github.com/libra-ina/libra/internal/workload"
 )
 
-// ratings are rows with a real label, which two features decide but for some noise.
+// ratings are rows with a real label, which two features determine except for some noise.
 func ratings(rows int, seed uint64) string {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	var text strings.Builder
@@ -32,8 +32,8 @@ func ratings(rows int, seed uint64) string {
 	return text.String()
 }
 
-// Regression predicts numbers: a whole cluster trains it like one process, bit for bit, and
-// its weights say the same wherever they are read.
+// Regression predicts numbers: a whole cluster trains like one process, bit for bit, and its
+// weights give the same predictions wherever they are read.
 func TestRegression(t *testing.T) {
 	train, test := writeFile(t, "train.libfm", ratings(3000, 1)), writeFile(t, "test.libfm", ratings(500, 2))
 	for _, model := range []string{"lr", "fm"} {
@@ -75,7 +75,7 @@ func TestRegression(t *testing.T) {
 	}
 }
 
-// evaluate holds what 'libra evaluate' measures against what is known.
+// evaluate compares the metrics of 'libra evaluate' with the known ones.
 func evaluate(t *testing.T, from, data string, want workload.Metrics, more ...string) {
 	t.Helper()
 	stdout, stderr, code := inProcess(t, append([]string{"evaluate", "--weights", from, "--data", data, "--json"}, more...)...)
@@ -99,8 +99,8 @@ func predict(t *testing.T, from, data string, more ...string) []string {
 	return lines
 }
 
-// inPython holds the RMSE of the program of docs/weights.md, changed as the page says,
-// against what is known.
+// inPython compares the RMSE of the program of docs/weights.md, changed as the page describes, with
+// the known one.
 func inPython(t *testing.T, from, data string, want float64) {
 	t.Helper()
 	interpreter, program := python(t)
@@ -131,7 +131,7 @@ func TestSyntheticRegression(t *testing.T) {
 	}
 }
 
-// A cluster file names the task, and the services tell errors in the unit of the labels.
+// A cluster file names the task, and the services report errors in the unit of the labels.
 func TestRegressionByHand(t *testing.T) {
 	config := handMade(t)
 	text, err := os.ReadFile(config)
@@ -185,7 +185,7 @@ func TestRegressionByHand(t *testing.T) {
 	}
 }
 
-// A mistake about the task is told with what to do.
+// An error about the task has a remedy.
 func TestTaskMistakes(t *testing.T) {
 	dir := trained(t, "lr")
 	checkpoint, real := filepath.Join(dir, "weights.libra"), writeFile(t, "ratings.libfm", "3.5 1:1\n2 2:1\n")
@@ -211,7 +211,7 @@ func TestTaskMistakes(t *testing.T) {
 			t.Errorf("%s: exit code %d, want %d\n%s", name, code, c.code, stderr)
 		}
 	}
-	// Predictions need no labels of any kind.
+	// Predictions need no labels.
 	if stdout, stderr, code := inProcess(t, "predict", "--weights", checkpoint, "--data", real); code != 0 || len(strings.Fields(stdout)) != 2 {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}

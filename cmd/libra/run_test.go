@@ -15,7 +15,8 @@ import (
 	"github.com/libra-ina/libra/internal/demo"
 )
 
-// Each worker gets torchrun's variables and its agent's socket; what it prints is printed, and the result is the last line.
+// Each worker gets torchrun's variables and its agent's socket; its output is printed, and the
+// result is the last line.
 func TestRunTellsWorkersWhoTheyAre(t *testing.T) {
 	for _, backend := range []string{"udp", "afxdp"} {
 		t.Run(backend, func(t *testing.T) {
@@ -89,7 +90,7 @@ func TestRunFails(t *testing.T) {
 	}
 }
 
-// Ctrl-C ends workers, agents, server and switch, and leaves nothing.
+// Ctrl-C ends workers, agents, server and switch, and leaves nothing behind.
 func TestRunLeavesNothingBehind(t *testing.T) {
 	backends := []string{"udp"}
 	if os.Geteuid() == 0 {

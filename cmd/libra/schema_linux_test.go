@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestMeasurementsConform runs each benchmark for a moment. What they measure on a busy
-// machine, and whether a soak is content with it, does not matter here.
+// TestMeasurementsConform runs each benchmark for a moment. The results on a busy machine,
+// including the verdict of a soak, do not matter here.
 func TestMeasurementsConform(t *testing.T) {
 	needRoot(t)
 	for path, args := range map[string][]string{

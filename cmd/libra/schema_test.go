@@ -37,7 +37,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the schemas in docs/schema")
 
-// outputs are what the commands print with --json.
+// outputs are the types that the commands print with --json.
 var outputs = map[string]any{
 	"libra agent":            SwitchLine{},
 	"libra bench aggregator": program.Report{},
@@ -70,7 +70,7 @@ const schemaDir = "../../docs/schema"
 // with the comments of its fields, and compares it with the file in docs/schema.
 func TestSchemasAreCurrent(t *testing.T) {
 	files := map[string]bool{}
-	t.Chdir("../..") // from where the comments' packages have their paths
+	t.Chdir("../..") // the comments' packages have paths relative to this folder
 	r := jsonschema.Reflector{Anonymous: true, DoNotReference: true, AllowAdditionalProperties: true}
 	r.Mapper = func(of reflect.Type) *jsonschema.Schema {
 		if of.Implements(reflect.TypeFor[encoding.TextMarshaler]()) { // such as addresses
@@ -125,7 +125,7 @@ func TestSchemasAreCurrent(t *testing.T) {
 	}
 }
 
-// TestEveryOutputHasASchema wants one for each command with --json, and no others.
+// TestEveryOutputHasASchema checks that each command with --json has one, and no other.
 func TestEveryOutputHasASchema(t *testing.T) {
 	want := map[string]bool{}
 	for path, c := range commands() {
@@ -138,8 +138,8 @@ func TestEveryOutputHasASchema(t *testing.T) {
 	}
 }
 
-// TestKeysAreNamedAlike wants words in lower case with underscores between them, and units
-// at the ends of names: s, ns and bytes.
+// TestKeysAreNamedAlike checks that keys are words in lower case with underscores between them, and
+// have units at their ends: s, ns and bytes.
 func TestKeysAreNamedAlike(t *testing.T) {
 	form := regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 	odd := regexp.MustCompile(`second|milli|micro|nano|(^|_)(us|ms|pps|kb|mb|kib|sec)(_|$)|^(ns|s|bytes)_`)
@@ -163,7 +163,7 @@ func eachKey(t *testing.T, schema map[string]any, f func(string)) {
 	properties, _ := schema["properties"].(map[string]any)
 	for key, sub := range properties {
 		f(key)
-		if sub, ok := sub.(map[string]any); ok { // and not just true, which allows all
+		if sub, ok := sub.(map[string]any); ok { // not just true, which allows all
 			eachKey(t, sub, f)
 		} else {
 			t.Errorf("%s has no type", key)
@@ -188,8 +188,8 @@ func readSchema(t *testing.T, path string) (schema map[string]any) {
 	return schema
 }
 
-// conforms fails unless each line that a command printed conforms to its schema, and has
-// no key that the schema lacks.
+// conforms fails unless each line that a command printed conforms to its schema, and has no key
+// that the schema lacks.
 func conforms(t *testing.T, path, lines string) {
 	t.Helper()
 	if err := conformity(readSchema(t, path), lines); err != nil {
@@ -241,7 +241,7 @@ func closeObjects(schema map[string]any) {
 	}
 }
 
-// TestStudyConforms runs the one study that no other test has print JSON.
+// TestStudyConforms runs the one study whose JSON no other test prints.
 func TestStudyConforms(t *testing.T) {
 	if _, stderr, code := inProcess(t, "hotset", "study", "--rounds", "1", "--rows", "500", "--json"); code != 0 {
 		t.Error(stderr)

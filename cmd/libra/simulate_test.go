@@ -15,7 +15,7 @@ import (
 	"github.com/libra-ina/libra/internal/simulation"
 )
 
-// The same seeds give the same lives in two processes, and end well.
+// The same seeds give the same lives in two processes, and end without a violation.
 func TestSimulate(t *testing.T) {
 	var reports [2]simulation.Report
 	for i := range reports {
@@ -37,14 +37,14 @@ func TestSimulate(t *testing.T) {
 	}
 }
 
-// A seed has the same trace, byte by byte, in two processes, on one processor and on two, with the
-// race detector and without.
+// A seed has the same trace, byte by byte, in two processes, on one processor and on two, with and
+// without the race detector.
 func TestSameTraceInEveryProcess(t *testing.T) {
 	trace := func(life, seed string, change func(*exec.Cmd)) string {
 		cmd := libra(t.Context(), "simulate", "--seed", seed, "--lives", life, "--trace")
 		change(cmd)
 		out, err := cmd.Output()
-		lines, _, found := strings.Cut(string(out), "\nLives of the ") // what follows has wall time
+		lines, _, found := strings.Cut(string(out), "\nLives of the ") // the rest contains wall time
 		if err != nil || !found || len(lines) < 1000 {
 			t.Fatalf("%v: %v, a trace of %d bytes", cmd, err, len(lines))
 		}

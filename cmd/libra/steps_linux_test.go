@@ -31,12 +31,13 @@ import (
 const (
 	stepsDim = 2
 	stepsHot = 20
-	// stepsRows is how many rows a host pushes in a step, of about as many again: the sums take some twenty frames.
+	// stepsRows is about how many of the stepsKeys rows a host pushes in a step: the sums take
+	// about twenty frames.
 	stepsRows, stepsKeys = 1500, 3000
 )
 
-// stepsBed is a job whose hosts take part by agents over AF_XDP sockets and take steps together. This process is a client of
-// each agent.
+// stepsBed is a job whose hosts take part by agents over AF_XDP sockets and take steps together.
+// This process is a client of each agent.
 type stepsBed struct {
 	*killBed
 	bed     *testbed.Bed
@@ -117,8 +118,8 @@ func (b *stepsBed) startAgents(t *testing.T) {
 	}
 }
 
-// pushed is what a host pushes in a step: rows whose sums are exact in float64. Every fourth step has hot rows, too, which the
-// aggregator adds.
+// pushed returns a host's push in a step: rows whose sums are exact in float64. Every fourth step
+// also has hot rows, which the aggregator adds.
 func pushed(host int, step uint64) (keys []uint64, gradients []float32) {
 	rng := rand.New(rand.NewPCG(uint64(host), step))
 	for key := range uint64(stepsKeys) {
@@ -132,7 +133,7 @@ func pushed(host int, step uint64) (keys []uint64, gradients []float32) {
 	return keys, gradients
 }
 
-// judge compares the sums that a host was given for a step with what the first hosts have pushed.
+// judge compares a host's sums of a step with the first hosts' pushes.
 func judge(hosts int, step uint64, keys []uint64, sums []float32) error {
 	want := map[uint64]*[stepsDim]float64{}
 	for host := range hosts {
@@ -170,7 +171,8 @@ func judge(hosts int, step uint64, keys []uint64, sums []float32) error {
 
 var errWrongSums = errors.New("wrong sums")
 
-// step has a host take a step. Sums that it is given are right: otherwise the error is errWrongSums.
+// step takes a step of a host. Its sums, if any, must be right: otherwise the error is
+// errWrongSums.
 func (b *stepsBed) step(ctx context.Context, host int, step uint64) error {
 	c := b.clients[host]
 	keys, gradients := pushed(host, step)
@@ -191,7 +193,7 @@ func (b *stepsBed) step(ctx context.Context, host int, step uint64) error {
 	return nil
 }
 
-// steps has all hosts take steps, and fails the test if one of them cannot.
+// steps takes steps of all hosts, and fails the test if one of them cannot.
 func (b *stepsBed) steps(t *testing.T, n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -233,8 +235,8 @@ func (b *stepsBed) counters(t *testing.T) map[string]uint64 {
 	return nil
 }
 
-// The sums of steps come in frames, to each host all of them, and are exact; also where frames are lost, come twice or overtake
-// each other.
+// The sums of steps are sent in frames, to each host all of them, and are exact; also if frames are
+// lost, duplicated or reordered.
 func TestStepsEndInFrames(t *testing.T) {
 	faults := cluster.Faults{Loss: 0.02, Duplicate: 0.02, Reorder: 0.02, Seed: 7}
 	for name, c := range map[string]struct {
@@ -259,15 +261,15 @@ func TestStepsEndInFrames(t *testing.T) {
 	}
 }
 
-// gone is within what time of a death all hosts have been told, and how much longer it may take here, where many
-// programs want the CPU.
+// gone is the time within which all hosts have learnt of a death, and how much longer it may take
+// here, where many programs share the CPU.
 const (
 	grace    = 3 * time.Second
 	patience = 5 * time.Second
 )
 
-// A host that is killed in the middle of a step ends the job for the others, when its time for coming back is over. No host gets
-// wrong sums.
+// A host that is killed in the middle of a step ends the job for the others, when its grace period
+// is over. No host gets wrong sums.
 func TestStepsOfKilledAgent(t *testing.T) {
 	for name, wait := range map[string]bool{"while it steps": false, "while others wait for it": true} {
 		t.Run(name, func(t *testing.T) {
@@ -309,7 +311,7 @@ func TestStepsOfKilledAgent(t *testing.T) {
 	}
 }
 
-// ended reports whether an error tells that the job is over.
+// ended reports whether an error means that the job has ended.
 func (b *stepsBed) ended(err error) bool {
 	var failed *agentclient.Failed
 	return errors.As(err, &failed) && (failed.Status == agentproto.Refused || failed.Status == agentproto.JobEnded) ||
@@ -324,7 +326,8 @@ type stepEnd struct {
 	at   time.Time
 }
 
-// stepUntilError has all hosts take steps until they get an error, or have taken as many as limit tells.
+// stepUntilError takes steps of all hosts until they get an error, or have taken limit's number of
+// steps.
 func (b *stepsBed) stepUntilError(t *testing.T, limit func(host int) int) <-chan stepEnd {
 	ends := make(chan stepEnd, len(b.clients))
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -343,8 +346,9 @@ func (b *stepsBed) stepUntilError(t *testing.T, limit func(host int) int) <-chan
 	return ends
 }
 
-// A server that is killed in the middle of steps, and started again at once, ends the job for its hosts. Each call ends, and those
-// that get sums get the right ones. Agents that are started again go on with the new one.
+// A server that is killed in the middle of steps, and restarted at once, ends the job for its
+// hosts. Each call ends, and all returned sums are right. Restarted agents continue with the new
+// one.
 func TestStepsOfKilledServer(t *testing.T) {
 	const hosts = 2
 	b := newStepsBed(t, hosts, "none", cluster.Faults{})
@@ -372,8 +376,9 @@ func TestStepsOfKilledServer(t *testing.T) {
 	b.steps(t, 8)
 }
 
-// A host that sends STEP frames of other steps, epochs and hosts, and SUMS frames to other hosts, which only the server may, as
-// fast as it can, changes no sums, not even its own: all steps end, and exactly.
+// A host that sends as fast as it can STEP frames of other steps, epochs and hosts, and SUMS
+// frames, which only the server may send, to other hosts, changes no sums, not even its own: all
+// steps end with exact sums.
 func TestStepsBesideHostileHost(t *testing.T) {
 	const hosts, steps = 3, 30
 	b := newStepsBed(t, hosts, "none", cluster.Faults{})
@@ -385,12 +390,12 @@ func TestStepsBesideHostileHost(t *testing.T) {
 	stop()
 	frames, n := hostile.Load(), b.counters(t)
 	t.Logf("%d steps in %v beside %d hostile frames; %v", steps, took, frames, n)
-	if frames < 1000 || n["step_frames"] < frames/12 { // a sixth of them is of the host itself, and refused by its step alone
+	if frames < 1000 || n["step_frames"] < frames/12 { // a sixth of them is from the host itself, and refused only for its step
 		t.Errorf("of %d hostile frames, few have come to the server: %v", frames, n)
 	}
 }
 
-// epochs are those of the hosts at the server, in their order, as its log has them.
+// epochs are the hosts' epochs at the server, in the hosts' order, from its log.
 func (b *stepsBed) epochs(t *testing.T) (epochs []uint16) {
 	t.Helper()
 	for _, w := range b.config.Workers {
@@ -474,7 +479,7 @@ func (b *stepsBed) flood(t *testing.T, from *testbed.Node) (sent *atomic.Uint64,
 				return
 			default:
 			}
-			if _, err := unix.Write(fd, frame(kind)); err == nil { // or there is no room
+			if _, err := unix.Write(fd, frame(kind)); err == nil { // otherwise there is no room
 				sent.Add(1)
 			}
 		}

@@ -38,7 +38,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// sign writes a certificate and its key, which it returns. That of the authority is signed with itself.
+// sign writes a certificate and its key, which it returns. The authority's is self-signed.
 func (a *authority) sign(name string, cert *x509.Certificate) *ecdsa.PrivateKey {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -65,7 +65,8 @@ func (a *authority) sign(name string, cert *x509.Certificate) *ecdsa.PrivateKey 
 	return key
 }
 
-// file writes the cluster file of a host whose certificate is for a role and an address, for so long.
+// file writes the cluster file of a host with a certificate for a role and an address, valid for a
+// duration.
 func (a *authority) file(c *cluster.Config, name, role string, at netip.Addr, lasts time.Duration) string {
 	a.t.Helper()
 	uri, err := url.Parse(role)
@@ -86,7 +87,8 @@ func (a *authority) file(c *cluster.Config, name, role string, at netip.Addr, la
 	return path
 }
 
-// With mutual TLS a host without the right certificate takes no part, and says why; those that have theirs train.
+// With mutual TLS a host without the right certificate is refused with the reason; hosts with
+// theirs train.
 func TestClusterWithCertificates(t *testing.T) {
 	bed := newKillBed(t, cluster.BackendUDP)
 	c, want := bed.config, bed.reference(t)

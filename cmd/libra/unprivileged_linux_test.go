@@ -18,8 +18,7 @@ import (
 // nobody is the unprivileged user and group.
 const nobody = 65534
 
-// TestUDPNeedsNoPrivileges trains over UDP as a user who may do nothing special,
-// from a directory of that user's.
+// TestUDPNeedsNoPrivileges trains over UDP as an unprivileged user, from a directory of that user.
 func TestUDPNeedsNoPrivileges(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("already without privileges; the other tests show it")
@@ -38,7 +37,7 @@ func TestUDPNeedsNoPrivileges(t *testing.T) {
 	}
 }
 
-// What needs root says so, and names another backend only where the command has one.
+// Commands that need root report it, and name another backend only if the command has one.
 func TestPrivilegesAreAskedFor(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can start a process as another user")
@@ -63,7 +62,7 @@ func TestPrivilegesAreAskedFor(t *testing.T) {
 // asNobody returns a function that makes commands of an unprivileged user.
 func asNobody(t *testing.T) func(args ...string) *exec.Cmd {
 	t.Helper()
-	// Other users cannot reach the directories that go test makes.
+	// Other users cannot reach the directories of go test.
 	dir, err := os.MkdirTemp("", "libra-unprivileged-*")
 	if err != nil {
 		t.Fatal(err)

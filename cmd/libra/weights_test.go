@@ -22,7 +22,7 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// clicks is a click log in libfm's format, whose features decide about the clicks.
+// clicks is a click log in libFM's format, whose features determine the clicks.
 func clicks(rows int, seed uint64) string {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	var text strings.Builder
@@ -37,8 +37,8 @@ func clicks(rows int, seed uint64) string {
 	return text.String()
 }
 
-// trained trains rows of a click log for classification in this process, and returns the folder with the
-// checkpoint, weights.libra, and test rows that it has not seen, test.libfm.
+// trained trains rows of a click log for classification in this process, and returns the folder
+// with the checkpoint, weights.libra, and unseen test rows, test.libfm.
 func trained(t *testing.T, model string) string {
 	t.Helper()
 	const task = workload.Classification
@@ -88,8 +88,8 @@ func python(t *testing.T) (interpreter, program string) {
 	return interpreter, string(blocks[1])
 }
 
-// Weights do the same wherever they are read: as a checkpoint, in each format, and
-// in plain Python, whose AUC is equal to 1e-6.
+// Weights give the same results wherever they are read: as a checkpoint, in each format, and in
+// plain Python, whose AUC is equal to 1e-6.
 func TestWeightsAreTheSameEverywhere(t *testing.T) {
 	for _, model := range []string{"fm", "lr"} {
 		t.Run(model, func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestWeightsAreTheSameEverywhere(t *testing.T) {
 	}
 }
 
-// What cannot be scored is refused with what to do.
+// Data that cannot be scored are refused with a remedy.
 func TestWeightsOfAnotherKind(t *testing.T) {
 	dir := trained(t, "lr")
 	checkpoint, test := filepath.Join(dir, "weights.libra"), filepath.Join(dir, "test.libfm")
@@ -175,7 +175,7 @@ func TestWeightsOfAnotherKind(t *testing.T) {
 			}
 		}
 	}
-	// libffm's fields are read over, and one label has no AUC.
+	// libffm's fields are ignored, and a single label has no AUC.
 	stdout, stderr, code := inProcess(t, "evaluate", "--weights", checkpoint, "--data", rows("1 0:3:1 1:100:0.5\n1 0:4:1\n"))
 	if code != 0 || !strings.Contains(stdout, "undefined: all rows have the same label") {
 		t.Errorf("code %d\n%s%s", code, stdout, stderr)

@@ -19,7 +19,7 @@ static void *run(void *f)
 {
 	sigset_t all;
 
-	/* Signals of a test are for the thread that calls the library. */
+	/* Only the thread that calls the library gets the test's signals. */
 	CHECK(sigfillset(&all) == 0 && pthread_sigmask(SIG_BLOCK, &all, NULL) == 0);
 	((struct fake *)f)->run(f);
 	fake_hang_up(f);
@@ -171,8 +171,8 @@ struct completion fake_answer(const struct entry *e, uint32_t status)
 }
 
 /*
- * fake_serve checks what an agent checks of an entry. Rows of key k are k, k+1, ...; sums are twice the gradients;
- * a prepared batch has the number of its keys as its handle.
+ * fake_serve makes the agent's checks of an entry. Rows of key k are k, k+1, ...; sums are twice
+ * the gradients; the handle of a prepared batch is its number of keys.
  */
 void fake_serve(struct fake *f)
 {
@@ -195,7 +195,7 @@ void fake_serve(struct fake *f)
 		for (uint32_t i = 0; i < e.n * DIM && rows; i++) {
 			if (e.op == PULL)
 				values[i] = (float)(e.batch ? i / DIM : keys[i / DIM]) + (float)(i % DIM);
-			if (e.op == PUSH_SUMS && i % DIM == 0) /* the rest are cold rows */
+			if (e.op == PUSH_SUMS && i % DIM == 0) /* the others are cold rows */
 				sums[i] = values[i] * 2;
 			if (e.op == PUSH && values[i] != values[i] && !c.status) {
 				c.status = LIBRA_NOT_FINITE;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Agents that break the protocol, and such as end or die: no call crashes or hangs, and each tells what happened. */
+/* Agents that break the protocol, end or die: no call crashes or hangs, and each reports what
+ * happened. */
 #define _GNU_SOURCE
 #include <string.h>
 #include <sys/socket.h>
@@ -11,7 +12,8 @@ static const uint64_t key = 4;
 static const float gradients[DIM];
 static struct entry first;
 
-/* misbehaves runs the agent's function after a first entry, and looks at what waits for it. */
+/* misbehaves runs the agent's function after a first entry, and checks the request that waits for
+ * it. */
 static void misbehaves(void (*run)(struct fake *), int want, const char *text)
 {
 	struct fake f;
@@ -40,7 +42,7 @@ static void end(struct fake *f)
 {
 	char byte;
 
-	while (recv(f->conn, &byte, 1, 0) > 0) /* until the client has seen it */
+	while (recv(f->conn, &byte, 1, 0) > 0) /* until the client has noticed it */
 		;
 }
 
@@ -116,7 +118,7 @@ static void head_goes_back(struct fake *f)
 static void ends(struct fake *f)
 {
 	begin(f);
-	memset(f->header->end_text, 'e', sizeof f->header->end_text); /* without an end of its own */
+	memset(f->header->end_text, 'e', sizeof f->header->end_text); /* without a terminating zero */
 	atomic_store(&f->header->end_code, LIBRA_JOB_ENDED);
 }
 
@@ -146,7 +148,7 @@ static void dies_after_many_wakes(struct fake *f)
 	CHECK(fake_next(f, &first));
 }
 
-/* An agent that answered before it died has answered. */
+/* The answers of an agent before it died count. */
 static void answers_and_dies(struct fake *f)
 {
 	begin(f);
@@ -168,7 +170,7 @@ static void answered(void)
 	CHECK(libra_close(s) == LIBRA_AGENT_DIED);
 }
 
-/* A program that only pushes, and waits for nothing, learns of the death as well. */
+/* A program that only pushes, and waits for nothing, also notices the death. */
 static void pushes_on(void)
 {
 	struct fake f;
@@ -178,7 +180,7 @@ static void pushes_on(void)
 	struct libra_session *s = open_fake(&f);
 	CHECK(libra_push(s, &key, gradients, 1, NULL) == LIBRA_OK);
 	fake_stop(&f);
-	usleep(150000); /* after which a call looks again, though there is room */
+	usleep(150000); /* after which a call looks again, although there is room */
 	code = libra_push(s, &key, gradients, 1, NULL);
 	CHECK(code == LIBRA_AGENT_DIED && strstr(libra_last_error()->text, "(process 77) has died"));
 	CHECK(libra_close(s) == LIBRA_AGENT_DIED);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Room, fork, shutdown, signals, barriers. */
+/* Buffer space, fork, shutdown, signals, barriers. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <pthread.h>
@@ -14,7 +14,7 @@
 static const uint64_t keys[2000];
 static const float gradients[2000 * DIM];
 
-static int pipes[2]; /* the test tells its agent to go on */
+static int pipes[2]; /* the test signals its agent to continue */
 
 static void go_on(void)
 {
@@ -80,7 +80,8 @@ static void room(void)
 	fake_stop(&f);
 }
 
-/* A child has its own error from each function; the parent goes on, and its end is seen though the child lives. */
+/* A child gets its own error from each function; the parent continues, and its end is noticed
+ * although the child lives. */
 static void forks(void)
 {
 	struct fake f;
@@ -115,7 +116,7 @@ static void forks(void)
 		CHECK(libra_close(s) == LIBRA_OK);
 		close(f.conn);
 		close(in_parent[1]);
-		_exit(read(in_parent[0], &byte, 1) == 0 ? 7 : 8); /* lives on until the parent has closed */
+		_exit(read(in_parent[0], &byte, 1) == 0 ? 7 : 8); /* lives until the parent has closed */
 	}
 	CHECK(libra_wait(s, t, -1) == LIBRA_OK);
 	CHECK(libra_push(s, keys, gradients, 1, NULL) == LIBRA_OK && libra_close(s) == LIBRA_OK);
@@ -148,12 +149,12 @@ static void shuts_down(void)
 	float *array = libra_alloc(s, sizeof *array);
 	for (int i = 0; i < 3; i++)
 		CHECK(pthread_create(t + i, NULL, waits, s) == 0);
-	usleep(200000); /* they wait by now, and one of them polls */
+	usleep(200000); /* they are waiting now, and one of them polls */
 	CHECK(libra_shutdown(s) == LIBRA_OK && libra_shutdown(s) == LIBRA_OK);
 	for (int i = 0; i < 3; i++)
 		CHECK(pthread_join(t[i], NULL) == 0);
 	go_on();
-	*array = 1; /* is there until the end */
+	*array = 1; /* it exists until the end */
 	CHECK(libra_push(s, keys, gradients, 1, NULL) == LIBRA_CLOSED);
 	CHECK(libra_close(s) == LIBRA_OK);
 	fake_stop(&f);
@@ -175,7 +176,8 @@ static void *waits_for(void *argument)
 	return NULL;
 }
 
-/* One thread polls for all. When it has gone, another one does; and what wakes it is its own, beside an event loop. */
+/* One thread polls for all. When it returns, another one does; and it is woken by its own event,
+ * also alongside an event loop. */
 static void takes_turns(void)
 {
 	struct fake f;
@@ -187,7 +189,7 @@ static void takes_turns(void)
 	for (int i = 0; i < 2; i++) {
 		CHECK(libra_push(s, keys, gradients, 1, &w[i].ticket) == LIBRA_OK);
 		CHECK(pthread_create(t + i, NULL, waits_for, w + i) == 0);
-		usleep(10000); /* most often it sleeps by now */
+		usleep(10000); /* most often it is asleep now */
 	}
 	CHECK(pthread_join(t[0], NULL) == 0);
 	go_on();
@@ -211,7 +213,7 @@ static void takes_turns(void)
 	fake_stop(&f);
 }
 
-/* The descriptor tells of requests that a call has waited for in vain. */
+/* The descriptor signals requests for which a call has waited without success. */
 static void polls_after_wait(void)
 {
 	struct fake f;
@@ -237,7 +239,7 @@ static void wakes_in_vain(struct fake *f)
 	fake_serve(f);
 }
 
-/* A look that receives a wake-up which came early, or for nothing, leaves the descriptor ready for the next. */
+/* A look that receives an early or unnecessary wake-up leaves the descriptor ready for the next. */
 static void polls_after_look(void)
 {
 	struct fake f;
@@ -305,7 +307,7 @@ static void barriers_of(struct fake *f)
 	fake_serve(f);
 }
 
-/* The library counts the steps, and a step that did not happen is due again. */
+/* The library counts the steps, and a step that has failed is due again. */
 static void barriers(void)
 {
 	struct fake f;
@@ -344,7 +346,8 @@ static void waits_for_others(struct fake *f)
 	fake_serve(f);
 }
 
-/* A barrier that is given up is still on its way: the one that is called in its place is refused, and the next is for the next step. */
+/* A cancelled barrier is still pending: the one called in its place is refused, and the next is for
+ * the next step. */
 static void barrier_again(void)
 {
 	struct fake f;
@@ -394,7 +397,7 @@ static void refusals(void)
 	fake_stop(&f);
 }
 
-/* mappings counts those of shared memory of agents. */
+/* mappings counts the mappings of agents' shared memory. */
 static int mappings(void)
 {
 	char line[512];
@@ -408,7 +411,8 @@ static int mappings(void)
 	return n;
 }
 
-/* Two sessions at once, of which the newer ends first; a child has nothing of the memory that the library has mapped. */
+/* Two sessions at once, of which the newer ends first; a child has none of the library's
+ * mappings. */
 static void two_sessions(void)
 {
 	struct fake f[2];

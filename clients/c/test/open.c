@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Handshakes that fail, and one that does not. */
+/* Handshakes that fail, and one that succeeds. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
@@ -39,7 +39,7 @@ static void agent_refuses_unread(struct fake *f)
 	CHECK(poll(&p, 1, -1) == 1 && send(f->conn, &r, sizeof r, MSG_NOSIGNAL) == sizeof r);
 }
 
-/* An agent that does not read HELLO resets the connection behind its answer. */
+/* An agent that does not read HELLO resets the connection after its answer. */
 static void refused_unread(void)
 {
 	struct fake f;
@@ -171,7 +171,7 @@ static void opens(void)
 	fake_stop(&f);
 	CHECK(descriptors() == before);
 
-	/* The socket is there, but no process listens. */
+	/* The socket exists, but no process listens. */
 	fake_start(&f, agent_says_nothing, NULL);
 	o = options_for(&f);
 	o.open_ms = 1;

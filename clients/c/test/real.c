@@ -91,7 +91,7 @@ static void push_all(void)
 	const struct libra_info *info = libra_info(s);
 	CHECK(info->dim == DIM && info->hot_rows == 50 && info->mode == LIBRA_COMBINE && info->arithmetic == LIBRA_EXACT);
 
-	for (int i = 0; i < 60; i++) { /* the caller's arrays are free at once */
+	for (int i = 0; i < 60; i++) { /* the caller may reuse its arrays at once */
 		batch(i, 5 + i, keys, gradients);
 		CHECK(libra_push(s, keys, gradients, (size_t)(5 + i), NULL) == LIBRA_OK);
 		memset(gradients, 0xff, sizeof gradients);
@@ -115,7 +115,7 @@ static void push_all(void)
 	}
 	CHECK(libra_flush(s, NULL) == LIBRA_OK);
 
-	/* What fails is not there, and is told once. */
+	/* A failed push is not applied, and reported once. */
 	const struct libra_error *e = libra_last_error();
 	batch(7, 3, keys, gradients);
 	gradients[5] = NAN;
@@ -145,7 +145,7 @@ static void push_all(void)
 	}
 
 	dispositions(after);
-#ifdef __SANITIZE_THREAD__ /* it has a thread and handlers of its own */
+#ifdef __SANITIZE_THREAD__ /* it has its own thread and handlers */
 	(void)tasks;
 #else
 	CHECK(threads_of_process() == tasks);
@@ -157,7 +157,8 @@ static void push_all(void)
 
 static void tick(int number) { (void)number; }
 
-/* closes_among_signals opens and closes sessions: the place among the parties is free at once, also while a timer interrupts. */
+/* closes_among_signals opens and closes sessions: the place among the parties is free at once, also
+ * while a timer interrupts. */
 static void closes_among_signals(void)
 {
 	struct sigaction action = {.sa_handler = tick, .sa_flags = SA_RESTART};
@@ -251,7 +252,7 @@ static void *until_it_fails(void *argument)
 	return NULL;
 }
 
-/* Every call is under way when the agent dies. */
+/* Every call is in progress when the agent dies. */
 static void outlive_agent(void)
 {
 	struct role roles[7];
@@ -270,7 +271,7 @@ static void outlive_agent(void)
 	puts("told");
 }
 
-/* A child of fork has its own error and may have its own session; the parent goes on. */
+/* A child of fork gets its own error and may open its own session; the parent continues. */
 static void fork_once(void)
 {
 	struct libra_session *s = dial(0);

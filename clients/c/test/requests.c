@@ -40,7 +40,7 @@ static void each_request(struct libra_session *s)
 
 	CHECK(libra_push_sums(s, keys, gradients, sums, 4, NULL) == LIBRA_OK);
 	for (int i = 0; i < 4 * DIM; i++)
-		CHECK(sums[i] == (i % DIM == 0 ? 2 * gradients[i] : -1)); /* cold ones as they were */
+		CHECK(sums[i] == (i % DIM == 0 ? 2 * gradients[i] : -1)); /* cold ones unchanged */
 	memcpy(sums, gradients, sizeof sums);
 	CHECK(libra_push_sums(s, keys, sums, sums, 4, NULL) == LIBRA_OK);
 	for (int i = 0; i < 4 * DIM; i++)
@@ -62,7 +62,7 @@ static void each_request(struct libra_session *s)
 	uint64_t all_keys[701];
 	float all[701 * DIM];
 	all_keys[700] = 5;
-	all[700 * DIM] = 5; /* the agent has written no more than there are */
+	all[700 * DIM] = 5; /* the agent wrote no more than there are */
 	CHECK(libra_reduce(s, all_keys, all, 701, &reduced, NULL) == LIBRA_OK && all_keys[699] == 1699 && all_keys[700] == 5 &&
 	      all[700 * DIM - 1] == 700 * DIM - 1 && all[700 * DIM] == 5);
 	CHECK(libra_reduce(s, sum_keys, lent, 3, &reduced, NULL) == LIBRA_OK && sum_keys[0] == 1000 && lent[DIM] == DIM);
@@ -76,7 +76,7 @@ static void each_request(struct libra_session *s)
 	CHECK(libra_statistics(s, &statistics, NULL) == LIBRA_OK);
 	CHECK(statistics.pushes_accepted == 0 && statistics.job_server_rtt_ns == 13 && statistics.wakes_of_agent == 8);
 
-	/* Results are the program's when it takes them, in any order. */
+	/* The program owns results when it takes them, in any order. */
 	float many[3][DIM];
 	for (int i = 0; i < 3; i++)
 		CHECK(libra_pull(s, keys + i, many[i], 1, &t[i]) == LIBRA_OK);
@@ -85,7 +85,7 @@ static void each_request(struct libra_session *s)
 	for (uint64_t i = 0; i < 3; i++) {
 		CHECK((i == 0 ? libra_reduce(s, sum_keys, many[0], 1, &reduced, &t[0]) :
 				libra_sums(s, i, sum_keys + i, many[i], 1, &t[i])) == LIBRA_OK);
-		while (!libra_accepted(s, t[i])) /* then only what comes back has its place */
+		while (!libra_accepted(s, t[i])) /* then only results need space */
 			sched_yield();
 	}
 	for (int i = 2; i >= 0; i--)
@@ -120,7 +120,7 @@ static void failures(struct libra_session *s)
 	CHECK(libra_close(NULL) == LIBRA_OK);
 }
 
-/* Arrays of libra_alloc are not copied, and what they take is missing elsewhere. */
+/* Arrays of libra_alloc are not copied, and reduce the space for others. */
 static void buffers(struct libra_session *s)
 {
 	uint64_t *keys = libra_alloc(s, 8 * sizeof *keys);
@@ -147,7 +147,7 @@ static void buffers(struct libra_session *s)
 	libra_free(s, all);
 	libra_free(s, NULL);
 	CHECK(libra_push(s, other, gradients, 8, NULL) == LIBRA_OK);
-	void *empty = libra_alloc(s, 0); /* is not where another array is */
+	void *empty = libra_alloc(s, 0); /* must not be where another array is */
 	CHECK(empty && empty != (void *)keys && empty != (void *)gradients);
 	libra_free(s, empty);
 	libra_free(s, keys);
@@ -188,7 +188,7 @@ static void threads(struct libra_session *s)
 	CHECK(libra_flush(s, NULL) == LIBRA_OK);
 }
 
-/* An event loop, alone and beside threads that wait by themselves. */
+/* An event loop, alone and alongside threads that wait by themselves. */
 static void polls(struct libra_session *s)
 {
 	uint64_t key = 5;
@@ -262,7 +262,7 @@ static void *waits_for_same(void *argument)
 	return NULL;
 }
 
-/* Of two threads that wait for the same ticket one gets the result. */
+/* If two threads wait for the same ticket, one gets the result. */
 static void same_ticket(struct libra_session *s)
 {
 	static uint64_t keys[1500];
@@ -306,9 +306,9 @@ void test_requests(void)
 	o.spin_us = 3600000000U;
 	CHECK(libra_open(&s, &o) == LIBRA_OK);
 	threads(s);
-	CHECK(s->look_credit > 0 && s->floats == 0); /* it looked, and all looks paid */
+	CHECK(s->look_credit > 0 && s->floats == 0); /* it polled, and all polls were successful */
 	pthread_mutex_lock(&s->lock);
-	s->look_ns = 1; /* any look takes longer than what it may count */
+	s->look_ns = 1; /* any poll takes longer than the limit of its count */
 	s->look_credit = 0;
 	ring_sleep(s, now_ns(CLOCK_MONOTONIC) + 1000000);
 	CHECK(s->look_credit == -LOOK_LOSS);

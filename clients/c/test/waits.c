@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What waits for the agent: calls, which look before they sleep or do not, and the poller of the descriptor. */
+/* Waiting for the agent: calls, which may poll before they sleep, and the poller of the
+ * descriptor. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <sched.h>
@@ -9,11 +10,12 @@
 #include "fake.h"
 
 #define ROWS 1000
-#define MUCH (LOOK_FLOATS / (ROWS * DIM) + 1) /* requests of as many rows are too much to look */
+#define MUCH (LOOK_FLOATS / (ROWS * DIM) + 1) /* requests with more pending floats than polling allows */
 
-static int pipes[2]; /* the test tells its agent to go on */
+static int pipes[2]; /* the test signals its agent to continue */
 
-/* answers_sleepers answers some requests, and one, when the client sleeps; and one more when the test wants it. */
+/* answers_sleepers answers some requests, and one more, when the client sleeps; and another when
+ * the test requests it. */
 static void answers_sleepers(struct fake *f)
 {
 	static const int counts[] = {MUCH, 1, 1};
@@ -37,7 +39,8 @@ static void answers_sleepers(struct fake *f)
 	fake_serve(f);
 }
 
-/* A call does not look, however long it may, while much is on its way, or looks have been in vain; and not longer than it may wait. */
+/* A call does not poll, whatever its time limit, while much is pending or polls have been
+ * unsuccessful; nor longer than its time limit. */
 static void sleeps(void)
 {
 	struct fake f;
@@ -71,7 +74,8 @@ static void serves(struct fake *f)
 	fake_serve(f);
 }
 
-/* What a call takes that waits for another request, its wake-up too, leaves the descriptor readable, also if that is asked for later. */
+/* If a call for another request reads a completion or its wake-up, the descriptor stays readable,
+ * even if it is requested later. */
 static void tells_the_poller(void)
 {
 	const uint64_t key = 1;
@@ -107,11 +111,12 @@ static void reads(struct fake *f)
 	CHECK(fake_next(f, &e));
 	fake_read(f);
 	CHECK(write(pipes[1], "", 1) == 1 && !fake_next(f, &e));
-	usleep(10000); /* a client that does not wait is told of by now */
+	usleep(10000); /* a client that does not wait has been notified now */
 	CHECK(read(pipes[0], &byte, 1) == 1);
 }
 
-/* Room is free when the agent has read what was there, and libra_close has waited for the agent when it returns, after a shutdown too. */
+/* Space is free when the agent has read the entries, and libra_close has waited for the agent when
+ * it returns, also after a shutdown. */
 static void waits_for_the_agent(void)
 {
 	static const uint64_t keys[2000];
