@@ -23,7 +23,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libra-ina/libra/internal/testdata"
+	"github.com/libra-ina/libra/internal/realdata"
 )
 
 // torchLimit is the time limit of a test's command. Eight processes that load PyTorch take a while
@@ -134,7 +134,7 @@ var (
 // shorter writes the first rows of a file of real data.
 func shorter(t *testing.T, name string, rows int) (path string) {
 	t.Helper()
-	in, err := os.Open(testdata.Path(t, name))
+	in, err := os.Open(realdata.Path(t, name))
 	if err != nil {
 		t.Fatal(err)
 	}

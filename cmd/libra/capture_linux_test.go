@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libra-ina/libra/internal/testdata"
+	"github.com/libra-ina/libra/internal/realdata"
 )
 
 // dissected is tshark's result for a capture with Libra's dissector, as counts.
@@ -99,7 +99,7 @@ func (d dissected) check(t *testing.T, types ...string) {
 // types, and few enough for a dissector in Lua.
 func shortFrappe(t *testing.T, rows int) string {
 	t.Helper()
-	f, err := os.Open(testdata.Path(t, "frappe-train.libfm.gz"))
+	f, err := os.Open(realdata.Path(t, "frappe-train.libfm.gz"))
 	if err != nil {
 		t.Fatal(err)
 	}

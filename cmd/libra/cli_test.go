@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
-	"github.com/libra-ina/libra/internal/testdata"
+	"github.com/libra-ina/libra/internal/realdata"
 )
 
 func writeFile(t *testing.T, name, text string) string {
@@ -108,7 +108,7 @@ func TestBadInput(t *testing.T) {
 
 func TestHotsetBuildAndShow(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "hot.libra")
-	data := testdata.Path(t, "frappe-train.libfm.gz")
+	data := realdata.Path(t, "frappe-train.libfm.gz")
 	if _, stderr, code := output(t, "hotset", "build", "--data", data, "--out", out, "--hot-rows", "100", "--factors", "4"); code != 0 {
 		t.Fatal(stderr)
 	}

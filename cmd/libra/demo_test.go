@@ -18,7 +18,7 @@ import (
 
 	"github.com/libra-ina/libra/internal/demo"
 	"github.com/libra-ina/libra/internal/node"
-	"github.com/libra-ina/libra/internal/testdata"
+	"github.com/libra-ina/libra/internal/realdata"
 	"github.com/libra-ina/libra/internal/weights"
 	"github.com/libra-ina/libra/packer"
 )
@@ -34,8 +34,8 @@ func needRoot(t *testing.T) {
 func frappe(t *testing.T) []string {
 	t.Helper()
 	return []string{
-		"--data", testdata.Path(t, "frappe-train.libfm.gz"),
-		"--test", testdata.Path(t, "frappe-test.libfm.gz"),
+		"--data", realdata.Path(t, "frappe-train.libfm.gz"),
+		"--test", realdata.Path(t, "frappe-test.libfm.gz"),
 	}
 }
 

@@ -14,13 +14,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libra-ina/libra/internal/testdata"
+	"github.com/libra-ina/libra/internal/realdata"
 )
 
 // frappeRows writes the first rows of the training data into a file.
 func frappeRows(t *testing.T, rows int) string {
 	t.Helper()
-	f, err := os.Open(testdata.Path(t, "frappe-train.libfm.gz"))
+	f, err := os.Open(realdata.Path(t, "frappe-train.libfm.gz"))
 	if err != nil {
 		t.Fatal(err)
 	}

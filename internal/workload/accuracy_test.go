@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/libra-ina/libra/internal/testdata"
+	"github.com/libra-ina/libra/internal/realdata"
 	"github.com/libra-ina/libra/ps"
 )
 
@@ -61,11 +61,11 @@ func (a *asynchronous) Flush(ctx context.Context) error {
 // frappe returns the training set and the held-out samples.
 func frappe(tb testing.TB) (train func() Source, test *Dataset) {
 	tb.Helper()
-	test, err := Load(open(tb, testdata.Path(tb, "frappe-test.libfm.gz"), Shard{}))
+	test, err := Load(open(tb, realdata.Path(tb, "frappe-test.libfm.gz"), Shard{}))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return func() Source { return open(tb, testdata.Path(tb, "frappe-train.libfm.gz"), Shard{}) }, test
+	return func() Source { return open(tb, realdata.Path(tb, "frappe-train.libfm.gz"), Shard{}) }, test
 }
 
 // auc trains with a client of a new store and returns the AUC on held-out samples

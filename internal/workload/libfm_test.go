@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/libra-ina/libra/internal/testdata"
+	"github.com/libra-ina/libra/internal/realdata"
 )
 
 // write stores data in a file of the test.
@@ -234,7 +234,7 @@ func TestLongLines(t *testing.T) {
 }
 
 func TestFrappe(t *testing.T) {
-	f := open(t, testdata.Path(t, "frappe-train.libfm.gz"), Shard{})
+	f := open(t, realdata.Path(t, "frappe-train.libfm.gz"), Shard{})
 	clicks := 0
 	for i, s := range all(t, f) {
 		if s.Label > 0 {
@@ -280,7 +280,7 @@ func FuzzFile(f *testing.F) {
 }
 
 func BenchmarkFile(b *testing.B) {
-	f := open(b, testdata.Path(b, "frappe-train.libfm.gz"), Shard{})
+	f := open(b, realdata.Path(b, "frappe-train.libfm.gz"), Shard{})
 	var s Sample
 	n := 0
 	for b.Loop() {

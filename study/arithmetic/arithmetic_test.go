@@ -18,7 +18,7 @@ import (
 
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/chart"
-	"github.com/libra-ina/libra/internal/testdata"
+	"github.com/libra-ina/libra/internal/realdata"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/ps"
 )
@@ -58,7 +58,7 @@ func TestPrecision(t *testing.T) {
 // are installed and on synthetic ones.
 func TestTableLookupReachesPaper(t *testing.T) {
 	for name, data := range map[string]func(t *testing.T) string{
-		"frappe":    func(t *testing.T) string { return testdata.Path(t, "frappe-train.libfm.gz") },
+		"frappe":    func(t *testing.T) string { return realdata.Path(t, "frappe-train.libfm.gz") },
 		"synthetic": func(*testing.T) string { return "" },
 	} {
 		t.Run(name, func(t *testing.T) {

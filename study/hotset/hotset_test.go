@@ -19,7 +19,7 @@ import (
 
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/chart"
-	"github.com/libra-ina/libra/internal/testdata"
+	"github.com/libra-ina/libra/internal/realdata"
 	"github.com/libra-ina/libra/internal/workload"
 )
 
@@ -124,8 +124,8 @@ func rate(t *testing.T, r *Report, log string, step int, rate float64) RatePreci
 
 func TestStudyOfRealData(t *testing.T) {
 	c := Defaults()
-	c.LibFM = []string{testdata.Path(t, "frappe-train.libfm.gz")}
-	c.Text = []string{testdata.Path(t, "wikitext2-valid.txt.gz")}
+	c.LibFM = []string{realdata.Path(t, "frappe-train.libfm.gz")}
+	c.Text = []string{realdata.Path(t, "wikitext2-valid.txt.gz")}
 	c.HotShares, c.Samples = nil, 3
 	r, err := Run(c)
 	if err != nil {

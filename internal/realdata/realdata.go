@@ -1,6 +1,8 @@
-// Package testdata finds the real training data that some tests use. The data
-// lies beside the repository, in ../shared/data, and is not part of it.
-package testdata
+// SPDX-License-Identifier: Apache-2.0
+
+// Package realdata finds the real training data that some tests use. The data is beside
+// the repository, in ../shared/data, and no part of it.
+package realdata
 
 import (
 	"os"
@@ -15,7 +17,7 @@ func Path(tb testing.TB, name string) string {
 	tb.Helper()
 	_, self, _, ok := runtime.Caller(0)
 	if !ok {
-		tb.Fatal("testdata: the build carries no file names (-trimpath); cannot locate the repository")
+		tb.Fatal("realdata: the build carries no file names (-trimpath); cannot locate the repository")
 	}
 	root := filepath.Join(filepath.Dir(self), "..", "..")
 	dir := filepath.Join(root, "..", "shared", "data")
