@@ -172,7 +172,7 @@ func (a *Agent) jobsEnded() error {
 	return errors.Join(errs...)
 }
 
-// Close ends all sessions with [agentproto.AgentClosed] and removes the socket. It returns when all
+// Close ends all sessions, tells clients that the agent was closed, and removes the socket. It returns when all
 // pushes are acknowledged or the workers have ended, and the log is written.
 func (a *Agent) Close() error {
 	a.mu.Lock()

@@ -93,7 +93,7 @@ func (l *Learned) Ranking() heat.Ranking {
 	return r
 }
 
-// MaxCounters is the largest number of counters of [Learn].
+// MaxCounters is the largest number of counters of [Learn], 2^19.
 const MaxCounters = agentproto.MaxCounters
 
 // Learn makes the agent at a socket count the keys that clients of a job push, until a context

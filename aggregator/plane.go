@@ -125,9 +125,9 @@ type JobConfig struct {
 	Mode       Mode
 	Arithmetic Arithmetic
 
-	// Exp is the binary exponent of the unit of [Exact] arithmetic, from fixedpoint.MinExp to
-	// fixedpoint.MaxExp; 0 makes the unit 1. For [Fixed] it is the unit of the workers' integers;
-	// data planes do not use it. For [LUT] it must be 0. [DefaultExp] suits most jobs.
+	// Exp is the binary exponent of the unit of [Exact] arithmetic, from -100 to 60; 0 makes the
+	// unit 1. For [Fixed] it is the unit of the workers' integers; data planes do not use it. For
+	// [LUT] it must be 0. [DefaultExp] suits most jobs.
 	Exp int
 
 	// Workers is the number of senders, 1 to [MaxWorkers], that take part in rounds: in [Sync]

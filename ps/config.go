@@ -83,7 +83,7 @@ type Init struct {
 }
 
 const (
-	// DefaultExp is the default exponent of a job.
+	// DefaultExp is the default exponent of a job: the unit is 2^-46.
 	DefaultExp = fixedpoint.DefaultExp
 	// DefaultMaxRows is the default of Config.MaxRows.
 	DefaultMaxRows = 1 << 26

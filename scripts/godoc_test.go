@@ -5,10 +5,14 @@ package scripts_test
 import (
 	"go/ast"
 	"go/doc"
+	"go/importer"
 	"go/parser"
 	"go/token"
 	"go/types"
+	"io"
 	"maps"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -156,8 +160,165 @@ func exported(d ast.Decl) (names []string) {
 }
 
 // TestSignaturesNameNoInternalTypes looks at what packages that others can import export: an outsider has no
-// value of a type of an internal package.
+// value of a type of an internal package. It sees the types as the compiler does: renamed imports, variables
+// without a written type, aliases, and methods and fields of embedded types included.
 func TestSignaturesNameNoInternalTypes(t *testing.T) {
+	var dirs []string
+	args := []string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}
+	for dir := range imports(t) {
+		if public(dir) {
+			dirs = append(dirs, dir)
+			args = append(args, module+dir)
+		}
+	}
+	if len(dirs) < 16 {
+		t.Errorf("only %d packages were found", len(dirs))
+	}
+	out, err := exec.Command("go", args...).Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	compiled := map[string]string{} // file of export data by package
+	for line := range strings.Lines(string(out)) {
+		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		compiled[path] = file
+	}
+	read := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(compiled[path]) })
+	for _, dir := range dirs {
+		pkg, err := read.Import(module + dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range internalTypes(pkg) {
+			t.Errorf("%s: %s", dir, w)
+		}
+	}
+}
+
+// internalTypes names the exported objects of a package through which its users get at types of
+// internal packages.
+func internalTypes(pkg *types.Package) (wrong []string) {
+	seen := map[types.Type]bool{}
+	var visit func(where string, t types.Type)
+	visit = func(where string, t types.Type) {
+		if t == nil || seen[t] {
+			return
+		}
+		seen[t] = true
+		tuple := func(vars *types.Tuple) {
+			for v := range vars.Variables() {
+				visit(where, v.Type())
+			}
+		}
+		named := func(of *types.TypeName, args *types.TypeList) {
+			for arg := range args.Types() {
+				visit(where, arg)
+			}
+			if of.Pkg() != nil && slices.Contains(strings.Split(of.Pkg().Path(), "/"), "internal") && strings.HasPrefix(of.Pkg().Path(), module) {
+				wrong = append(wrong, where+" is or has a "+of.Pkg().Name()+"."+of.Name())
+			}
+		}
+		switch t := t.(type) {
+		case *types.Alias:
+			named(t.Obj(), t.TypeArgs())
+			visit(where, t.Rhs())
+		case *types.Named:
+			named(t.Obj(), t.TypeArgs())
+			if t.Obj().Pkg() != pkg {
+				return
+			}
+			for p := range t.TypeParams().TypeParams() {
+				visit(where, p.Constraint())
+			}
+			visit(where, t.Underlying())
+			for m := range types.NewMethodSet(types.NewPointer(t)).Methods() {
+				if m.Obj().Exported() {
+					visit(where+"."+m.Obj().Name(), m.Type())
+				}
+			}
+		case *types.Struct:
+			for f := range t.Fields() {
+				if f.Exported() || f.Embedded() {
+					visit(where+"."+f.Name(), f.Type())
+				}
+			}
+		case *types.Interface:
+			for m := range t.Methods() {
+				visit(where+"."+m.Name(), m.Type())
+			}
+			for e := range t.EmbeddedTypes() {
+				visit(where, e)
+			}
+		case *types.Union:
+			for term := range t.Terms() {
+				visit(where, term.Type())
+			}
+		case *types.Signature:
+			for p := range t.TypeParams().TypeParams() {
+				visit(where, p.Constraint())
+			}
+			tuple(t.Params())
+			tuple(t.Results())
+		case *types.Map:
+			visit(where, t.Key())
+			visit(where, t.Elem())
+		case interface{ Elem() types.Type }: // pointers, slices, arrays, channels
+			visit(where, t.Elem())
+		}
+	}
+	for _, name := range pkg.Scope().Names() {
+		if o := pkg.Scope().Lookup(name); o.Exported() {
+			visit(name, o.Type())
+		}
+	}
+	return wrong
+}
+
+// TestInternalTypesAreFound exports types of an internal package in each way.
+func TestInternalTypesAreFound(t *testing.T) {
+	const secret = "package secret; type T struct{}; func (T) Twice() T { return T{} }"
+	for source, want := range map[string]string{
+		"var V = s.T{}":                                                  "V",
+		"func F(...s.T) {}":                                              "F",
+		"func F() (map[string][]*s.T, error)":                            "F",
+		"type A = s.T":                                                   "A",
+		"type inner = s.T; func F(inner) {}":                             "F",
+		"type G[P interface{ s.T | int }] int":                           "G",
+		"func F[P interface{ s.T }](P) {}":                               "F",
+		"type I interface{ M(chan s.T) }":                                "I.M",
+		"type S struct{ Field func(s.T) }":                               "S.Field",
+		"type S struct{ s.T }":                                           "S.T",
+		"type in struct{ Field s.T }; type S struct{ in }":               "S.in.Field",
+		"type in struct{}; func (*in) M(s.T) {}; type S struct{ in }":    "S.in.M",
+		"type in struct{}; func (in) M() s.T { return s.T{} }; var V in": "V.M",
+		"type S struct{ field s.T }; func (S) m(s.T) {}; func f(s.T) {}": "",
+	} {
+		check := func(path, text string, from types.Importer) *types.Package {
+			fset := token.NewFileSet()
+			file, err := parser.ParseFile(fset, "", text, 0)
+			if err != nil {
+				t.Fatalf("%s: %v", source, err)
+			}
+			pkg, _ := (&types.Config{Importer: from, Error: func(error) {}}).Check(path, fset, []*ast.File{file}, nil)
+			return pkg
+		}
+		inner := check(module+"internal/secret", secret, nil)
+		pkg := check(module+"open", `package open; import s "`+inner.Path()+`"; `+source, only{inner})
+		found := internalTypes(pkg)
+		if want == "" && found != nil || want != "" && !slices.Contains(found, want+" is or has a secret.T") {
+			t.Errorf("%s: found %q, want %q", source, found, want)
+		}
+	}
+}
+
+// only imports one package.
+type only struct{ *types.Package }
+
+func (o only) Import(string) (*types.Package, error) { return o.Package, nil }
+
+// TestPagesNameNoInternals looks at the comments of what packages that others can import export: an outsider
+// cannot look up what they name in an internal package.
+func TestPagesNameNoInternals(t *testing.T) {
 	for dir := range imports(t) {
 		if !public(dir) {
 			continue
@@ -171,68 +332,36 @@ func TestSignaturesNameNoInternalTypes(t *testing.T) {
 				continue
 			}
 			fset := token.NewFileSet()
-			file, err := parser.ParseFile(fset, name, nil, 0)
+			file, err := parser.ParseFile(fset, name, nil, parser.ParseComments)
 			if err != nil {
 				t.Fatal(err)
 			}
-			internal := map[string]bool{} // names of packages
+			var internal []string // names of packages
 			for _, i := range file.Imports {
-				path, _ := strconv.Unquote(i.Path.Value)
-				if slices.Contains(strings.Split(path, "/"), "internal") {
-					internal[filepath.Base(path)] = true
+				if path, _ := strconv.Unquote(i.Path.Value); slices.Contains(strings.Split(path, "/"), "internal") {
+					internal = append(internal, filepath.Base(path))
 				}
 			}
+			if internal == nil {
+				continue
+			}
+			names := regexp.MustCompile(`\b(` + strings.Join(internal, "|") + `)\.[A-Z]\w*`)
 			for _, d := range file.Decls {
-				for _, part := range signatures(d) {
-					ast.Inspect(part, func(n ast.Node) bool {
-						if s, ok := n.(*ast.SelectorExpr); ok {
-							if id, ok := s.X.(*ast.Ident); ok && internal[id.Name] {
-								t.Errorf("%v: %s.%s in what the package exports", fset.Position(s.Pos()), id.Name, s.Sel.Name)
-							}
-						}
-						return true
-					})
-				}
-			}
-		}
-	}
-}
-
-// signatures are the parts of an exported declaration that its users see.
-func signatures(d ast.Decl) (parts []ast.Node) {
-	if len(exported(d)) == 0 {
-		return nil
-	}
-	switch d := d.(type) {
-	case *ast.FuncDecl:
-		return []ast.Node{d.Type}
-	case *ast.GenDecl:
-		for _, spec := range d.Specs {
-			switch spec := spec.(type) {
-			case *ast.TypeSpec:
-				if !spec.Name.IsExported() {
+				if len(exported(d)) == 0 {
 					continue
 				}
-				fields := &ast.FieldList{}
-				switch of := spec.Type.(type) {
-				case *ast.StructType:
-					fields = of.Fields
-				case *ast.InterfaceType:
-					fields = of.Methods
-				default:
-					parts = append(parts, of)
+				if f, ok := d.(*ast.FuncDecl); ok {
+					f.Body = nil
 				}
-				for _, f := range fields.List {
-					if len(f.Names) == 0 || slices.ContainsFunc(f.Names, (*ast.Ident).IsExported) {
-						parts = append(parts, f.Type)
+				ast.Inspect(d, func(n ast.Node) bool {
+					if c, ok := n.(*ast.CommentGroup); ok {
+						if found := names.FindString(c.Text()); found != "" {
+							t.Errorf("%v: the comment names %s", fset.Position(c.Pos()), found)
+						}
 					}
-				}
-			case *ast.ValueSpec:
-				if spec.Type != nil {
-					parts = append(parts, spec.Type)
-				}
+					return true
+				})
 			}
 		}
 	}
-	return parts
 }

@@ -38,7 +38,7 @@ type loop struct {
 // an endpoint, so that the simulation decides the order.
 type gate interface{ Enter() }
 
-// DefaultLook is the longest time for which an endpoint polls for frames before it sleeps.
+// DefaultLook is the longest time for which an endpoint polls for frames before it sleeps, 400 µs.
 const DefaultLook = sys.DefaultLook
 
 // init prepares an endpoint on a link. A look of 0 means [DefaultLook], a negative one no polling.
