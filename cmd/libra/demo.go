@@ -53,8 +53,8 @@ one-process,server-only also the same cluster without the switch, whose server g
 all gradients itself. On one machine, whose CPUs all of them share, one process is the
 fastest: the switch pays if it relieves a server on its own machine (docs/performance.md).
 
-Without --data it trains on a synthetic click log whose hottest 30,000
-parameters take half of the updates.`,
+` + fmt.Sprintf(`Without --data it trains on a synthetic click log whose hottest %d parameters
+take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 		Example: `  libra demo
   libra demo --data train.libfm.gz --test test.libfm.gz --sync --loss 0.01
   libra demo --data train.libfm.gz --sync --servers 3

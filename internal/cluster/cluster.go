@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/wire"
 )
@@ -40,7 +41,7 @@ const (
 	// DefaultAccumulate makes a worker pull and push the rows of each mini-batch.
 	DefaultAccumulate = 1
 	// DefaultRejoin is how long a lost worker may take to join again.
-	DefaultRejoin = 30 * time.Second
+	DefaultRejoin = control.DefaultRejoin
 
 	// DefaultCheckpointEvery is the time between two checkpoints.
 	DefaultCheckpointEvery = time.Minute

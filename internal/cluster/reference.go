@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/p4"
 )
 
 // A Field is the entry of a field of the cluster file in the reference.
@@ -54,13 +56,13 @@ var about = []Field{
 	{Path: "switch.plane", Range: "xdp with backend afxdp, model with udp, p4 with afxdp", About: "What aggregates: the XDP program, the Go model or a P4 switch. The default is the backend's"},
 	{Path: "switch.interfaces", Range: "required with plane xdp, only then", About: "Interfaces that the XDP program is attached to", Example: "[eth1, eth2, eth3]"},
 	{Path: "switch.xdp_mode", Range: "auto, native, generic; only with plane xdp", About: "How the XDP program is attached"},
-	{Path: "switch.slots", Range: "1 or more", About: "Slots of all jobs together. The default is 1048576", Example: "1048576"},
+	{Path: "switch.slots", Range: "1 or more", About: "Slots of all jobs together. The default is " + text(control.DefaultSlots), Example: text(control.DefaultSlots)},
 	{Path: "switch.threaded_napi", Range: "only with backend afxdp", About: "Receive frames in kernel threads, which share the CPUs with processes", Example: "true"},
 	{Path: "switch.stripes", Range: "1..25; 1..10 with backend udp; 1 with plane p4", About: "Largest number of stripes in a hot frame; a stripe has 22 gradients. More than 10 need jumbo frames: an MTU of 40 bytes and 136 for each, 3440 for 25"},
 	{Path: "switch.lane_aligned", About: "Send frames whose pairs are in the lanes of their registers, as a P4 switch needs them. The default is true with plane p4", Example: "true"},
 	{Path: "switch.p4.runtime", Range: "host:port or unix:path; switch.p4 only with plane p4", About: "P4Runtime address of the P4 switch", Example: "127.0.0.1:9559"},
 	{Path: "switch.p4.device", About: "Its number at that address", Example: "0"},
-	{Path: "switch.p4.election", Range: "1 or more", About: "Election ID: the controller with the highest is the switch's primary. The default is 1", Example: "1"},
+	{Path: "switch.p4.election", Range: "1 or more", About: "Election ID: the controller with the highest is the switch's primary. The default is " + text(p4.DefaultElection), Example: text(p4.DefaultElection)},
 	{Path: "switch.p4.ports", Range: "0..509, each once", About: "Ports with hosts", Example: "[1, 2, 3]"},
 	{Path: "switch.p4.hosts", Range: "0..509, by MAC address", About: "Ports of hosts. Frames for others go to all ports", Example: `{"02:00:00:00:00:01": 1}`},
 	{Path: "switch.p4.p4info", Range: "together with config", About: "P4Info file of a compiled program. The default is the built-in one", Example: "program.p4info.txtpb"},

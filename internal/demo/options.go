@@ -199,7 +199,7 @@ type recipe struct {
 // takes one to two minutes on two cores.
 const (
 	SyntheticRows    = 1_800_000
-	syntheticShare   = 0.7
+	SyntheticShare   = 0.7
 	SyntheticFactors = 8
 	heldOutRows      = 50_000
 )

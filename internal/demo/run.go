@@ -202,7 +202,7 @@ func (o Options) config(dir string) (*cluster.Config, error) {
 	}
 	dim := model.Dim()
 	if o.Data == "" {
-		c.Data.Synthetic = &cluster.Synthetic{Rows: cmp.Or(o.Rows, SyntheticRows), Seed: o.Seed, HotShare: syntheticShare, Hot: HotScalars / dim}
+		c.Data.Synthetic = &cluster.Synthetic{Rows: cmp.Or(o.Rows, SyntheticRows), Seed: o.Seed, HotShare: SyntheticShare, Hot: HotScalars / dim}
 	} else if abs, err := filepath.Abs(o.Data); err == nil {
 		c.Data.Train = abs
 	}
