@@ -35,5 +35,5 @@
 // allocate.
 //
 // The package uses no sockets and no clocks. Its values are not safe for concurrent
-// use, except for HotSet and Prepared, which are immutable, and [Packer.Prepare].
+// use, except for HotSet, which is immutable, Prepared, and [Packer.Prepare].
 package packer
