@@ -196,3 +196,25 @@ func TestKilledRunLeavesNoChild(t *testing.T) {
 	}
 	bedtest.Ended(t, mark)
 }
+
+func TestConfigIsChecked(t *testing.T) {
+	for name, spoil := range map[string]func(*Config){
+		"test":       func(c *Config) { c.Tests = []Test{"receiv"} },
+		"small size": func(c *Config) { c.Sizes = []int{63} },
+		"big size":   func(c *Config) { c.Sizes = []int{9015} },
+		"baseline":   func(c *Config) { c.Baselines = []string{"netmap"} },
+		"rounds":     func(c *Config) { c.Rounds = 0 },
+		"duration":   func(c *Config) { c.Duration = 1 },
+		"warm-up":    func(c *Config) { c.WarmUp = -1 },
+		"CPU":        func(c *Config) { c.CPUs = [2]int{0, 1 << 20} },
+	} {
+		c := Defaults()
+		spoil(&c)
+		if _, err := Run(t.Context(), c); !errors.Is(err, harness.ErrConfig) {
+			t.Errorf("wrong %s: error %v", name, err)
+		}
+	}
+	if c := Defaults(); c.check() != nil {
+		t.Errorf("the defaults: %v", c.check())
+	}
+}

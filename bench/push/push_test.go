@@ -103,34 +103,6 @@ func TestCheckFindsEveryDifference(t *testing.T) {
 	}
 }
 
-func TestConfigIsChecked(t *testing.T) {
-	for name, spoil := range map[string]func(*Config){
-		"no worker":   func(c *Config) { c.Workers = []int{0} },
-		"workers":     func(c *Config) { c.Workers = []int{1000} },
-		"empty batch": func(c *Config) { c.Batches = []int{0} },
-		"batch":       func(c *Config) { c.Batches = []int{1 << 20} },
-		"baseline":    func(c *Config) { c.Baselines = []string{"ps-lite"} },
-		"rounds":      func(c *Config) { c.Rounds = -1 },
-		"duration":    func(c *Config) { c.Duration = 1 },
-		"warm-up":     func(c *Config) { c.WarmUp = -1 },
-		"harvest":     func(c *Config) { c.Harvest = 1 },
-		"line":        func(c *Config) { *c = ScaleDefaults(); c.Line = 0 },
-		"scale":       func(c *Config) { *c = ScaleDefaults(); c.Workers = []int{1, 2} },
-		"comparison":  func(c *Config) { *c = ScaleDefaults(); c.Baselines = []string{Libra, Lossy} },
-	} {
-		c := Defaults()
-		spoil(&c)
-		if _, err := Run(t.Context(), c); !errors.Is(err, harness.ErrConfig) {
-			t.Errorf("wrong %s: %v, want ErrConfig", name, err)
-		}
-	}
-	for _, c := range []Config{Defaults(), ScaleDefaults()} {
-		if err := c.check(); err != nil {
-			t.Errorf("the defaults: %v", err)
-		}
-	}
-}
-
 // example is a report of made-up samples.
 func example() *Report {
 	r := &Report{Rounds: 3}

@@ -63,7 +63,7 @@ afxdp; the other machine runs the same command.`,
 			c.Baselines = besides(engine.Libra, baselines)
 			return measure(cmd, &out, "measurements", func(p harness.Progress) (*engine.Report, error) {
 				c.Progress = p
-				return engine.Run(cmd.Context(), c)
+				return runEngine(cmd.Context(), c)
 			})
 		},
 	}
@@ -81,7 +81,7 @@ afxdp; the other machine runs the same command.`,
 	baselineFlag(cmd, &baselines)
 	out.flags(cmd)
 	out.targetFlag(cmd)
-	cmd.AddCommand(newChild(engine.RunChild))
+	cmd.AddCommand(newChild(engineChild))
 	return cmd
 }
 
@@ -96,6 +96,6 @@ func measureInterface(cmd *cobra.Command, c engine.InterfaceConfig, out *results
 	}
 	return measure(cmd, out, "measurements", func(p harness.Progress) (*engine.Report, error) {
 		c.Progress = p
-		return engine.RunInterface(cmd.Context(), c)
+		return runInterface(cmd.Context(), c)
 	})
 }

@@ -44,7 +44,7 @@ each role to a share of a CPU, and the measured rate is compared with the predic
 			}
 			return measure(cmd, &out, "measurements", func(p harness.Progress) (*push.Report, error) {
 				c.Progress, c.Baselines = p, besides(push.Libra, baselines)
-				return push.Run(cmd.Context(), c)
+				return runPush(cmd.Context(), c)
 			})
 		},
 	}
@@ -60,6 +60,6 @@ each role to a share of a CPU, and the measured rate is compared with the predic
 	baselineFlag(cmd, &baselines)
 	out.flags(cmd)
 	out.targetFlag(cmd)
-	cmd.AddCommand(newChild(push.RunChild))
+	cmd.AddCommand(newChild(pushChild))
 	return cmd
 }

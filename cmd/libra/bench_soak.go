@@ -24,7 +24,7 @@ Every frame, packet and wake-up must be accounted for, and nothing may grow.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return measure(cmd, &out, "seconds", func(p harness.Progress) (*soak.Report, error) {
 				c.Progress = p
-				return soak.Run(cmd.Context(), c)
+				return runSoak(cmd.Context(), c)
 			})
 		},
 	}
@@ -33,6 +33,6 @@ Every frame, packet and wake-up must be accounted for, and nothing may grow.`,
 	f.DurationVar(&c.Bound, "bound", c.Bound, "longest silence of a queue in undisturbed time")
 	f.Uint64Var(&c.Seed, "seed", c.Seed, "seed of the order of events")
 	f.BoolVar(&out.json, "json", false, "print one JSON object")
-	cmd.AddCommand(newChild(soak.RunChild))
+	cmd.AddCommand(newChild(soakChild))
 	return cmd
 }

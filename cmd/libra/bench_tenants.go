@@ -29,7 +29,7 @@ run checks that their sums are exact. It needs root.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return measure(cmd, &out, "runs", func(p harness.Progress) (*tenants.Report, error) {
 				c.Progress = p
-				r, err := tenants.Run(cmd.Context(), c)
+				r, err := runTenants(cmd.Context(), c)
 				if err != nil {
 					return nil, err
 				}
@@ -46,6 +46,6 @@ run checks that their sums are exact. It needs root.`,
 	f.BoolVar(&c.ThreadedNAPI, "threaded-napi", false, "receive in kernel threads at the switch")
 	f.Float64Var(&within, "within", 0, "fail if a mean interval or a 95th percentile is off by more than this `share` (default: do not)")
 	f.BoolVar(&out.json, "json", false, "print one JSON object")
-	cmd.AddCommand(newChild(tenants.RunChild))
+	cmd.AddCommand(newChild(tenantsChild))
 	return cmd
 }

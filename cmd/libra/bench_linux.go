@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"github.com/libra-ina/libra/bench/engine"
+	"github.com/libra-ina/libra/bench/push"
+	"github.com/libra-ina/libra/bench/soak"
+	"github.com/libra-ina/libra/bench/tenants"
+)
+
+// The experiments that need Linux, and their processes.
+var (
+	runEngine, runInterface, engineChild = engine.Run, engine.RunInterface, engine.RunChild
+	runPush, pushChild                   = push.Run, push.RunChild
+	runSoak, soakChild                   = soak.Run, soak.RunChild
+	runTenants, tenantsChild             = tenants.Run, tenants.RunChild
+)

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package main
+
+import (
+	"context"
+
+	"github.com/libra-ina/libra/bench/engine"
+	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/bench/push"
+	"github.com/libra-ina/libra/bench/soak"
+	"github.com/libra-ina/libra/bench/tenants"
+)
+
+// unsupported stands for an experiment, and unsupportedChild for its processes, where there is no Linux.
+func unsupported[Config, Report any](context.Context, Config) (*Report, error) {
+	return nil, harness.ErrUnsupported
+}
+
+func unsupportedChild([]string) error { return harness.ErrUnsupported }
+
+var (
+	runEngine, engineChild   = unsupported[engine.Config, engine.Report], unsupportedChild
+	runInterface             = unsupported[engine.InterfaceConfig, engine.Report]
+	runPush, pushChild       = unsupported[push.Config, push.Report], unsupportedChild
+	runSoak, soakChild       = unsupported[soak.Config, soak.Report], unsupportedChild
+	runTenants, tenantsChild = unsupported[tenants.Config, tenants.Report], unsupportedChild
+)
