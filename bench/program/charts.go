@@ -37,13 +37,9 @@ func (r *Report) costChart() chart.Chart {
 		},
 		Y: chart.Axis{Label: "ns a pair, median", Room: legendRoom},
 	}
-	for i, a := range harness.Distinct(r.Results, func(res Result) string { return res.Arithmetic }) {
-		for j, m := range harness.Distinct(r.Results, func(res Result) string { return res.Mode }) {
-			c.Series = append(c.Series, chart.Series{Name: a + ", " + m, Colour: i, Variant: j, Points: chart.Points(r.Results,
-				func(res Result) bool { return res.Arithmetic == a && res.Mode == m && res.Hot == hot },
-				func(res Result) (x, y float64) { return float64(res.Stripes), res.NsPerPair })})
-		}
-	}
+	chart.AddCurves(&c, slices.DeleteFunc(slices.Clone(r.Results), func(res Result) bool { return res.Hot != hot }),
+		func(res Result) string { return res.Arithmetic }, func(res Result) string { return res.Mode },
+		func(res Result) (x, y float64) { return float64(res.Stripes), res.NsPerPair })
 	return c
 }
 
@@ -58,13 +54,8 @@ func (r *Report) rateChart() chart.Chart {
 		Name: "throughput", Title: "Aggregation throughput of the XDP program on one CPU",
 		X: hotAxis(), Y: chart.Axis{Label: "million pairs per second", Room: legendRoom},
 	}
-	for i, a := range harness.Distinct(r.Rates, func(q Rate) string { return q.Arithmetic }) {
-		for j, d := range harness.Distinct(r.Rates, func(q Rate) string { return q.Distribution }) {
-			c.Series = append(c.Series, chart.Series{Name: a + ", " + d, Colour: i, Variant: j, Points: chart.Points(r.Rates,
-				func(q Rate) bool { return q.Arithmetic == a && q.Distribution == d },
-				func(q Rate) (x, y float64) { return float64(q.Hot), q.Pairs.Median / 1e6 })})
-		}
-	}
+	chart.AddCurves(&c, r.Rates, func(q Rate) string { return q.Arithmetic }, func(q Rate) string { return q.Distribution },
+		func(q Rate) (x, y float64) { return float64(q.Hot), q.Pairs.Median / 1e6 })
 	return c
 }
 

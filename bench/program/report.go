@@ -170,15 +170,25 @@ func (r *Report) Unjudged() { r.Targets = nil }
 // Print writes what was measured for people, the paper's figures beside ours.
 func (r *Report) Print(out *report.Printer) {
 	if len(r.Results) > 0 {
-		header, rows := r.costTable()
-		out.Table(fmt.Sprintf("Cost of the XDP program, median of %s (smallest-largest)", english.Plural(r.Rounds, "round", "")), header, rows)
+		header := []string{"mode", "hot", "stripes"}
+		for _, n := range harness.Distinct(r.Results, func(res Result) string { return res.Arithmetic }) {
+			header = append(header, n+", ns a frame", "ns a pair")
+		}
+		out.Table(fmt.Sprintf("Cost of the XDP program, median of %s (smallest-largest)", english.Plural(r.Rounds, "round", "")), header, harness.Rows(r.Results,
+			func(res Result) []any { return []any{res.Mode, humanize.Comma(int64(res.Hot)), res.Stripes} },
+			func(res Result) []any {
+				return []any{fmt.Sprintf("%.0f", res.NsPerFrame), fmt.Sprintf("%.2f (%.2f-%.2f)", res.NsPerPair, res.Min, res.Max)}
+			}))
 		out.Note("The program alone, in the kernel's test run: checksums, duplicate filter, additions and answer, without a driver. " +
 			"Every frame has all lanes full.")
 	}
 	harness.PrintTargets(out, r.Targets)
 	if len(r.Rates) > 0 {
-		header, rows := r.rateTable()
-		out.Table("Million pairs a second of the XDP program on one CPU, frames of 10 stripes, median (smallest-largest)", header, rows)
+		names := harness.Distinct(r.Rates, func(q Rate) string { return q.Arithmetic })
+		out.Table("Million pairs a second of the XDP program on one CPU, frames of 10 stripes, median (smallest-largest)",
+			append([]string{"ranks", "hot"}, names...), harness.Rows(r.Rates,
+				func(q Rate) []any { return []any{q.Distribution, humanize.Comma(int64(q.Hot))} },
+				func(q Rate) []any { return []any{millions(q.Pairs)} }))
 	}
 	if len(r.Systems) > 0 {
 		out.Table("Aggregator and parameter server together, million pairs a second, exact arithmetic (Figures 13 and 14)",
@@ -250,50 +260,27 @@ var paperDelay = []struct {
 	Delay   float64
 }{{8, 100}, {32, 130}}
 
-// costTable has a row for each mode, number of hot parameters and stripes.
-func (r *Report) costTable() (header []string, rows [][]any) {
-	header = []string{"mode", "hot", "stripes"}
-	for _, n := range harness.Distinct(r.Results, func(res Result) string { return res.Arithmetic }) {
-		header = append(header, n+", ns a frame", "ns a pair")
-	}
-	return header, harness.Rows(r.Results,
-		func(res Result) []any { return []any{res.Mode, humanize.Comma(int64(res.Hot)), res.Stripes} },
-		func(res Result) []any {
-			return []any{fmt.Sprintf("%.0f", res.NsPerFrame), fmt.Sprintf("%.2f (%.2f-%.2f)", res.NsPerPair, res.Min, res.Max)}
-		})
-}
-
-// rateTable has a row for each distribution and number of hot parameters.
-func (r *Report) rateTable() (header []string, rows [][]any) {
-	names := harness.Distinct(r.Rates, func(q Rate) string { return q.Arithmetic })
-	return append([]string{"ranks", "hot"}, names...), harness.Rows(r.Rates,
-		func(q Rate) []any { return []any{q.Distribution, humanize.Comma(int64(q.Hot))} },
-		func(q Rate) []any { return []any{millions(q.Pairs)} })
-}
-
 func (s System) row() []any {
-	relative := ""
-	if s.Relative > 0 {
-		relative = fmt.Sprintf("%.2f", s.Relative)
-	}
 	return []any{
 		s.Distribution, humanize.Comma(int64(s.Hot)), fmt.Sprintf("%.1f %%", 100*s.HotShare), millions(s.Server),
-		fmt.Sprintf("%.0f", s.Bound/1e6), fmt.Sprintf("%.2f", s.Speedup), relative,
+		fmt.Sprintf("%.0f", s.Bound/1e6), fmt.Sprintf("%.2f", s.Speedup), report.Cell("%.2f", s.Relative),
 	}
 }
 
 func (d Delay) row() []any {
-	negotiation, slowest := "", ""
-	if d.Negotiate.Median > 0 {
-		negotiation, slowest = micros(d.Negotiate), fmt.Sprintf("%.0f", d.Slowest/1e3)
+	return []any{
+		d.Backend, d.Workers, d.Arithmetic, d.Iterations, micros(d.Negotiate), report.Cell("%.0f", d.Slowest/1e3), micros(d.Reduce), micros(d.Total),
 	}
-	return []any{d.Backend, d.Workers, d.Arithmetic, d.Iterations, negotiation, slowest, micros(d.Reduce), micros(d.Total)}
 }
 
-func millions(s harness.Spread) string {
-	return fmt.Sprintf("%.0f (%.0f-%.0f)", s.Median/1e6, s.Min/1e6, s.Max/1e6)
-}
+func millions(s harness.Spread) string { return spread(s, 1e6) }
 
-func micros(s harness.Spread) string {
-	return fmt.Sprintf("%.0f (%.0f-%.0f)", s.Median/1e3, s.Min/1e3, s.Max/1e3)
+func micros(s harness.Spread) string { return spread(s, 1e3) }
+
+// spread is empty for what was not measured.
+func spread(s harness.Spread, unit float64) string {
+	if s == (harness.Spread{}) {
+		return ""
+	}
+	return fmt.Sprintf("%.0f (%.0f-%.0f)", s.Median/unit, s.Min/unit, s.Max/unit)
 }

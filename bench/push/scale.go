@@ -205,11 +205,7 @@ func (s *Scale) print(out *report.Printer, results []Result) {
 	out.Table("Predicted rates in million pairs a second", header, harness.Rows(points,
 		func(p ScalePoint) []any { return []any{humanize.Comma(int64(p.Batch)), p.Workers, p.Baseline} },
 		func(p ScalePoint) []any {
-			cpus := ""
-			if p.SwitchCPUs > 0 {
-				cpus = nanos(p.SwitchCPUs)
-			}
-			return []any{nanos(p.PairsPerSecond / 1e6), p.Bottleneck, fmt.Sprintf("%.2f", p.Ratio), cpus}
+			return []any{nanos(p.PairsPerSecond / 1e6), p.Bottleneck, fmt.Sprintf("%.2f", p.Ratio), report.Cell("%.1f", p.SwitchCPUs)}
 		}))
 	if len(s.Checks) > 0 {
 		out.Table("The model against measurements in which each role is held to a share of a CPU; million pairs a second", []string{
@@ -235,16 +231,11 @@ func (s *Scale) charts() (charts []chart.Chart) {
 			Legend: chart.TopRight, // beside the curves
 			X:      chart.Axis{Label: "workers", Log: true, Ticks: chart.Ticks("%d", scaleWorkers...), Min: 1, Max: 500}, Y: chart.Axis{Label: "million pairs per second", Log: true},
 		}
-		for i, baseline := range harness.Distinct(s.Points, func(p ScalePoint) string { return p.Baseline }) {
-			for k, servers := range scaleServers {
-				c.Series = append(c.Series, chart.Series{
-					Name: fmt.Sprintf("%s, %s", baseline, english.Plural(servers, "server", "")), Colour: i, Variant: k,
-					Points: chart.Points(s.Points, func(p ScalePoint) bool {
-						return p.Batch == batch && p.Baseline == baseline && p.Servers == servers && p.PairsPerSecond > 0 // the axis is logarithmic
-					}, func(p ScalePoint) (x, y float64) { return float64(p.Workers), p.PairsPerSecond / 1e6 }),
-				})
-			}
-		}
+		points := slices.DeleteFunc(slices.Clone(s.Points), func(p ScalePoint) bool {
+			return p.Batch != batch || p.PairsPerSecond <= 0 // the axis is logarithmic
+		})
+		chart.AddCurves(&c, points, func(p ScalePoint) string { return p.Baseline }, func(p ScalePoint) string { return english.Plural(p.Servers, "server", "") },
+			func(p ScalePoint) (x, y float64) { return float64(p.Workers), p.PairsPerSecond / 1e6 })
 		charts = append(charts, c)
 	}
 	return charts

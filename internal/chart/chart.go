@@ -126,6 +126,22 @@ func Points[T any](all []T, fits func(T) bool, xy func(T) (x, y float64)) (point
 	return points
 }
 
+// AddCurves adds a curve to a chart for each pair of a colour and a variant, whose names come in
+// order of appearance, through the points of those of all that have both.
+func AddCurves[T any](c *Chart, all []T, colour, variant func(T) string, xy func(T) (x, y float64)) {
+	var colours, variants []string
+	for _, v := range all {
+		indexOf(&colours, colour(v))
+		indexOf(&variants, variant(v))
+	}
+	for i, a := range colours {
+		for j, b := range variants {
+			both := func(v T) bool { return colour(v) == a && variant(v) == b }
+			c.Series = append(c.Series, Series{Name: a + ", " + b, Colour: i, Variant: j, Points: Points(all, both, xy)})
+		}
+	}
+}
+
 // beside returns the place of bar i of n that stand side by side around 0, and
 // the width of each.
 func beside(i, n int) (place, width float64) {

@@ -149,6 +149,23 @@ func TestPartsOfABarLieOnTopOfEachOther(t *testing.T) {
 	}
 }
 
+func TestCurveForEachColourAndVariant(t *testing.T) {
+	type sample struct {
+		colour, variant string
+		x, y            float64
+	}
+	var c Chart
+	AddCurves(&c, []sample{{"b", "dashed", 1, 2}, {"a", "solid", 3, 4}, {"b", "dashed", 5, 6}},
+		func(s sample) string { return s.colour }, func(s sample) string { return s.variant }, func(s sample) (x, y float64) { return s.x, s.y })
+	want := []Series{
+		{Name: "b, dashed", Points: []Point{{X: 1, Y: 2}, {X: 5, Y: 6}}}, {Name: "b, solid", Variant: 1},
+		{Name: "a, dashed", Colour: 1}, {Name: "a, solid", Colour: 1, Variant: 1, Points: []Point{{X: 3, Y: 4}}},
+	}
+	if diff := cmp.Diff(want, c.Series); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestChartThatCannotBeWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -45,6 +45,15 @@ var errBroken = errors.New("disk full")
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, errBroken }
 
+func TestCell(t *testing.T) {
+	if got := Cell("%.2f", 1.234); got != "1.23" {
+		t.Errorf("%q", got)
+	}
+	if got := Cell("%.2f", 0); got != "" {
+		t.Errorf("what was not measured is %q", got)
+	}
+}
+
 func TestTableReportsWriteErrors(t *testing.T) {
 	if err := Table(brokenWriter{}, []string{"a"}, nil); !errors.Is(err, errBroken) {
 		t.Errorf("got %v, want the writer's error", err)

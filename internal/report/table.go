@@ -46,6 +46,14 @@ func Table(w io.Writer, header []string, rows [][]any) error {
 	return nil
 }
 
+// Cell formats a figure for a table. It is empty for 0, which stands for what was not measured.
+func Cell(format string, figure float64) string {
+	if figure == 0 {
+		return ""
+	}
+	return fmt.Sprintf(format, figure)
+}
+
 // isNumeric reports whether all non-empty cells of a column are numbers.
 func isNumeric(rows [][]any, column int) bool {
 	found := false

@@ -18,6 +18,7 @@ import (
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/bench/soak"
 	"github.com/libra-ina/libra/bench/tenants"
+	"github.com/libra-ina/libra/internal/report"
 )
 
 // commands measure what the tables show. The documents name them beside the
@@ -188,11 +189,7 @@ func costs(workers, batch int, baseline string) func(results) []string {
 		}
 		cells := []string{fmt.Sprintf("%.1f", res.PairsPerSecond/1e6)}
 		for _, ns := range []float64{res.NsWorker, res.NsKernel, res.NsAggregator, res.NsServer} {
-			cell := "" // of a baseline without an aggregator
-			if ns > 0 {
-				cell = fmt.Sprintf("%.1f", ns)
-			}
-			cells = append(cells, cell)
+			cells = append(cells, report.Cell("%.1f", ns)) // a baseline has no aggregator
 		}
 		return append(cells, fmt.Sprintf("%.0f", res.NsTotal))
 	}
