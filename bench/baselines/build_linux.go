@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/libra-ina/libra/internal/sys"
 )
 
 // Program is a baseline's source.
@@ -52,7 +52,7 @@ var ErrBuild = errors.New("baselines: cannot build the program")
 
 // Executable is a program that was built. It lives in memory, so that nothing has
 // to be removed, however the process ends.
-type Executable struct{ file *os.File }
+type Executable struct{ memory *sys.Shared }
 
 // Build compiles the program.
 func (p *Program) Build(ctx context.Context) (_ *Executable, err error) {
@@ -78,26 +78,23 @@ func (p *Program) Build(ctx context.Context) (_ *Executable, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("baselines: read the compiled program: %w", err)
 	}
-	fd, err := unix.MemfdCreate(p.name, unix.MFD_CLOEXEC)
+	memory, err := sys.NewShared(p.name, len(program))
 	if err != nil {
-		return nil, fmt.Errorf("baselines: memory for the program: %w", os.NewSyscallError("memfd_create", err))
+		return nil, fmt.Errorf("baselines: %w", err)
 	}
-	e := &Executable{os.NewFile(uintptr(fd), p.name)}
-	if _, err := e.file.Write(program); err != nil {
-		return nil, errors.Join(fmt.Errorf("baselines: store the compiled program: %w", err), e.Close())
-	}
-	return e, nil
+	copy(memory.Mem, program)
+	return &Executable{memory}, nil
 }
 
 // Command returns the command that runs the program, for processes that this one
 // starts.
 func (e *Executable) Command(args ...string) []string {
 	// The path is looked up in the child before exec closes the descriptor.
-	return append([]string{fmt.Sprintf("/proc/self/fd/%d", e.file.Fd())}, args...)
+	return append([]string{fmt.Sprintf("/proc/self/fd/%d", e.memory.File.Fd())}, args...)
 }
 
 // Close removes the program.
-func (e *Executable) Close() error { return e.file.Close() }
+func (e *Executable) Close() error { return e.memory.Close() }
 
 // complaint returns the line of a compiler's output that tells what is wrong.
 func complaint(out string) string {

@@ -99,10 +99,21 @@ static uint32_t next_chunk; /* to send: chunks are sent in turn */
 static uint32_t outstanding;
 static uint64_t driver_refused;
 
-static void die(const char *what, int err)
+/* Ends the program if ret is a negative error number. */
+static int check(const char *what, int ret)
 {
-	fprintf(stderr, "xdp: %s: %s\n", what, strerror(err < 0 ? -err : err));
+	if (ret >= 0)
+		return ret;
+	fprintf(stderr, "xdp: %s: %s\n", what, strerror(-ret));
 	exit(1);
+}
+
+static void *map(const char *what, size_t size, int flags, int fd)
+{
+	void *mem = mmap(NULL, size, PROT_READ | PROT_WRITE, flags | MAP_POPULATE, fd, 0);
+
+	check(what, mem == MAP_FAILED ? -errno : 0);
+	return mem;
 }
 
 static uint64_t now(void)
@@ -118,11 +129,11 @@ static uint64_t now(void)
  * cost time and not let jumbo frames through. The link goes with the process. */
 static void attach(int ifindex)
 {
-	int map = bpf_map_create(BPF_MAP_TYPE_XSKMAP, "xsks", 4, 4, 1, NULL);
+	int sockets = check("create XSKMAP", bpf_map_create(BPF_MAP_TYPE_XSKMAP, "xsks", 4, 4, 1, NULL));
 	struct bpf_insn program[] = {
 		{ .code = BPF_LDX | BPF_W | BPF_MEM, .dst_reg = BPF_REG_2, .src_reg = BPF_REG_1,
 		  .off = offsetof(struct xdp_md, rx_queue_index) },
-		{ .code = BPF_LD | BPF_DW | BPF_IMM, .dst_reg = BPF_REG_1, .src_reg = BPF_PSEUDO_MAP_FD, .imm = map },
+		{ .code = BPF_LD | BPF_DW | BPF_IMM, .dst_reg = BPF_REG_1, .src_reg = BPF_PSEUDO_MAP_FD, .imm = sockets },
 		{ 0 },
 		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_3, .imm = XDP_PASS },
 		{ .code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_redirect_map },
@@ -130,20 +141,11 @@ static void attach(int ifindex)
 	};
 	LIBBPF_OPTS(bpf_prog_load_opts, load, .prog_flags = jumbo ? BPF_F_XDP_HAS_FRAGS : 0);
 	LIBBPF_OPTS(bpf_link_create_opts, link, .flags = XDP_FLAGS_DRV_MODE);
-	int prog, err;
+	int prog = check("load XDP program", bpf_prog_load(BPF_PROG_TYPE_XDP, "redirect", "GPL", program,
+							   sizeof(program) / sizeof(program[0]), &load));
 
-	if (map < 0)
-		die("create XSKMAP", map);
-	prog = bpf_prog_load(BPF_PROG_TYPE_XDP, "redirect", "GPL", program,
-			     sizeof(program) / sizeof(program[0]), &load);
-	if (prog < 0)
-		die("load XDP program", prog);
-	err = bpf_link_create(prog, ifindex, BPF_XDP, &link);
-	if (err < 0)
-		die("attach XDP program", err);
-	err = xsk_socket__update_xskmap(xsk, map);
-	if (err)
-		die("store the socket in the XSKMAP", err);
+	check("attach XDP program", bpf_link_create(prog, ifindex, BPF_XDP, &link));
+	check("store the socket in the XSKMAP", xsk_socket__update_xskmap(xsk, sockets));
 }
 
 /* The kernel takes a while to release a queue that the program before held. */
@@ -160,25 +162,20 @@ static void open_socket(const char *ifname)
 	size_t size = (size_t)FRAMES * chunk;
 	int err, budget = RING, room = RING * (chunk + 1024) / 2;
 
-	area = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-	if (area == MAP_FAILED)
-		die("mmap", errno);
+	area = map("mmap", size, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 	for (;;) {
-		err = xsk_umem__create(&umem, area, size, &fill, &completion, &ucfg);
-		if (err)
-			die("create UMEM", err);
+		check("create UMEM", xsk_umem__create(&umem, area, size, &fill, &completion, &ucfg));
 		err = xsk_socket__create(&xsk, ifname, 0, umem, &rx, &tx, &cfg);
 		if (err != -EBUSY || now() > deadline)
 			break;
 		xsk_umem__delete(umem);
 		usleep(10000);
 	}
-	if (err)
-		die("create socket", err);
+	check("create socket", err);
 	/* The kernel stops when the packets on their way exceed the socket's send
 	 * buffer, which by default holds a few hundred. It doubles the value. */
-	if (setsockopt(xsk_socket__fd(xsk), SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room)))
-		die("SO_SNDBUFFORCE", errno);
+	err = setsockopt(xsk_socket__fd(xsk), SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room));
+	check("SO_SNDBUFFORCE", err ? -errno : 0);
 	/* An older kernel keeps its 32 packets a call. */
 	setsockopt(xsk_socket__fd(xsk), SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &budget, sizeof(budget));
 }
@@ -201,8 +198,7 @@ static void stock_fill_ring(void)
 {
 	uint32_t idx;
 
-	if (xsk_ring_prod__reserve(&fill, RING, &idx) != RING)
-		die("stock the fill ring", ENOBUFS);
+	check("stock the fill ring", xsk_ring_prod__reserve(&fill, RING, &idx) == RING ? 0 : -ENOBUFS);
 	for (uint32_t i = 0; i < RING; i++)
 		*xsk_ring_prod__fill_addr(&fill, idx + i) = (uint64_t)(TO_SEND + i) * chunk;
 	xsk_ring_prod__submit(&fill, RING);
@@ -217,7 +213,7 @@ static void kick(void)
 	if (errno == EBUSY)
 		driver_refused++;
 	else if (errno != EAGAIN && errno != ENOBUFS && errno != EINTR)
-		die("sendto", errno);
+		check("sendto", -errno);
 }
 
 /* Wakes the kernel and takes completed chunks out of the ring. Those that the
@@ -406,8 +402,7 @@ static struct xdp_statistics statistics(void)
 	struct xdp_statistics st;
 	socklen_t len = sizeof(st);
 
-	if (getsockopt(xsk_socket__fd(xsk), SOL_XDP, XDP_STATISTICS, &st, &len))
-		die("XDP_STATISTICS", errno);
+	check("XDP_STATISTICS", getsockopt(xsk_socket__fd(xsk), SOL_XDP, XDP_STATISTICS, &st, &len) ? -errno : 0);
 	return st;
 }
 
@@ -465,11 +460,8 @@ int main(int argc, char **argv)
 	}
 	CPU_ZERO(&cpus);
 	CPU_SET(atoi(argv[3]), &cpus);
-	if (sched_setaffinity(0, sizeof(cpus), &cpus))
-		die("pin to a CPU", errno);
-	ctl = mmap(NULL, sizeof(*ctl), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, CONTROL_FD, 0);
-	if (ctl == MAP_FAILED)
-		die("map the memory shared with the parent", errno);
+	check("pin to a CPU", sched_setaffinity(0, sizeof(cpus), &cpus) ? -errno : 0);
+	ctl = map("map the memory shared with the parent", sizeof(*ctl), MAP_SHARED, CONTROL_FD);
 	jumbo = ctl->frame_len > MAX_PLAIN;
 	if (jumbo)
 		chunk = 4096;
