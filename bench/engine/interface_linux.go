@@ -190,10 +190,8 @@ func (r *interfaceRun) measure(ctx context.Context, test Test, size int) (err er
 
 // open opens a socket on each queue, and waits for the link, which drivers reset for that.
 func (r *interfaceRun) open(ctx context.Context, test Test) (_ *afxdp.Group, err error) {
-	cfg := afxdp.GroupConfig{Queues: r.cfg.Queues, Socket: afxdp.Config{
-		RxRing: ringSize, TxRing: ringSize, FillRing: ringSize, CompletionRing: ringSize,
-		MaxPacket: maxPlain, Spin: spin, BindTimeout: rebind,
-	}}
+	cfg := afxdp.GroupConfig{Queues: r.cfg.Queues, Socket: socketConfig}
+	cfg.Socket.MaxPacket = maxPlain
 	if test == Transmit {
 		cfg.Socket.RxFrames = -1
 	} else {

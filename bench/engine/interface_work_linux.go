@@ -87,8 +87,8 @@ func (w *interfaceWork) write(s *afxdp.Socket, packets []afxdp.Desc) (int, error
 
 // flood sends as fast as it can. The bytes are written once.
 func (w *interfaceWork) flood(s *afxdp.Socket) error {
-	p := libra{cfg: &programConfig{frame: w.frame}, umem: s.UMEM(), pool: s.Pool(), sock: s}
-	p.prepare()
+	p := libra{cfg: &programConfig{frame: w.frame}}
+	p.prepare(s)
 	for {
 		ready := len(p.ready)
 		sent, err := p.transmit(batch)

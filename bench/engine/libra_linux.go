@@ -3,8 +3,6 @@
 package engine
 
 import (
-	"errors"
-
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/bench/harness"
 )
@@ -13,7 +11,7 @@ import (
 // is a worker instead, see pushWorker.
 type libra struct {
 	cfg    *programConfig
-	attach *afxdp.Attachment
+	group  *afxdp.Group // of the one socket
 	umem   *afxdp.UMEM
 	pool   *afxdp.Pool
 	sock   *afxdp.Socket
@@ -25,40 +23,32 @@ type libra struct {
 }
 
 func (p *libra) open() (err error) {
-	umem := afxdp.UMEMConfig{Frames: umemFrames, FrameSize: 2048}
+	cfg := afxdp.GroupConfig{Queues: []int{0}, Frames: umemFrames, Socket: socketConfig}
 	if p.cfg.jumbo {
-		umem.FrameSize = 4096
-	}
-	if p.umem, err = afxdp.NewUMEM(umem); err != nil {
-		return err
-	}
-	if p.pool, err = p.umem.NewPool(0); err != nil {
-		return err
-	}
-	sock := afxdp.Config{
-		Interface: p.cfg.Interface, RxRing: ringSize, TxRing: ringSize, FillRing: ringSize, CompletionRing: ringSize,
-		MultiBuffer: p.cfg.jumbo, Spin: spin, BindTimeout: rebind,
+		cfg.Socket.MultiBuffer, cfg.UMEM.FrameSize = true, 4096
 	}
 	if p.cfg.Test == Transmit {
-		sock.RxFrames = -1
+		cfg.Socket.RxFrames = -1
 	} else {
-		p.attach, err = afxdp.Attach(afxdp.AttachConfig{Interface: p.cfg.Interface, Match: afxdp.MatchAll(), MultiBuffer: p.cfg.jumbo})
-		if err != nil {
-			return err
-		}
-		sock.XSKMap = p.attach.XSKMap()
+		cfg.Match = afxdp.MatchAll()
 	}
-	if p.sock, err = afxdp.Open(p.pool, sock); err != nil {
+	if p.group, err = afxdp.OpenAll(p.cfg.Interface, cfg); err != nil {
 		return err
 	}
-	p.prepare()
+	p.prepare(p.group.Sockets()[0])
 	return nil
+}
+
+// socketConfig is that of all sockets of package afxdp.
+var socketConfig = afxdp.Config{
+	RxRing: ringSize, TxRing: ringSize, FillRing: ringSize, CompletionRing: ringSize, Spin: spin, BindTimeout: rebind,
 }
 
 // prepare cuts the frame into fragments, and writes its beginning into every chunk
 // that is not in the fill ring, so that sending copies nothing, as with the
 // other AF_XDP programs. Of the later fragments of a jumbo frame only the length matters.
-func (p *libra) prepare() {
+func (p *libra) prepare(s *afxdp.Socket) {
+	p.sock, p.umem, p.pool = s, s.UMEM(), s.Pool()
 	off, room := p.umem.RxOffset(), p.umem.RxRoom()
 	for start := 0; start < len(p.cfg.frame); start += room {
 		d := afxdp.Desc{Off: uint16(off), Len: uint32(min(room, len(p.cfg.frame)-start))}
@@ -188,6 +178,4 @@ func socketDrops(st afxdp.Stats) map[string]uint64 {
 	}
 }
 
-func (p *libra) close() error {
-	return errors.Join(harness.Close(p.attach), harness.Close(p.sock), harness.Close(p.umem))
-}
+func (p *libra) close() error { return harness.Close(p.group) }

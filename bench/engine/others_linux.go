@@ -190,8 +190,8 @@ func (p *udp) openSocket() (err error) {
 		os.NewSyscallError("setsockopt SO_SNDBUFFORCE", unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, socketBuffer)),
 		os.NewSyscallError("setsockopt SO_RCVBUFFORCE", unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketBuffer)),
 		os.NewSyscallError("setsockopt SO_RCVTIMEO", unix.SetsockoptTimeval(p.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout)),
-		os.NewSyscallError("bind", unix.Bind(p.fd, &unix.SockaddrInet4{Port: testPort, Addr: p.cfg.Local.As4()})),
-		os.NewSyscallError("connect", unix.Connect(p.fd, &unix.SockaddrInet4{Port: testPort, Addr: p.cfg.Remote.As4()})),
+		os.NewSyscallError("bind", unix.Bind(p.fd, &unix.SockaddrInet4{Port: testPort, Addr: p.cfg.Self.IP.As4()})),
+		os.NewSyscallError("connect", unix.Connect(p.fd, &unix.SockaddrInet4{Port: testPort, Addr: p.cfg.Aggregator.IP.As4()})),
 	)
 }
 

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"runtime"
 	"strconv"
@@ -61,14 +60,6 @@ const (
 
 func controlIn(mem []byte) *control { return (*control)(unsafe.Pointer(&mem[0])) }
 
-func openControl() (*control, error) {
-	mem, err := sys.MapShared(controlFD, 0, int(unsafe.Sizeof(control{})), unix.PROT_READ|unix.PROT_WRITE)
-	if err != nil {
-		return nil, err
-	}
-	return controlIn(mem), nil
-}
-
 // record stores a round-trip time; those beyond the room for them are not kept.
 func (c *control) record(nanos int64) {
 	if n := c.samples.Load(); n < maxSamples {
@@ -107,9 +98,9 @@ func (r *run) startProgram(ctx context.Context, b *bed, baseline string, test Te
 		spec.Command = r.xdp.Command(b.host().Interface, string(test), strconv.Itoa(r.cfg.CPUs[0]))
 	} else {
 		spec.Command, spec.CPU = r.cfg.ChildCommand, new(r.cfg.CPUs[0])
-		spec.Config = programConfig{
-			Baseline: baseline, Test: test, Size: size, Interface: b.host().Interface, Local: b.tested.IP, Remote: b.opposite.IP,
-		}
+		place := harness.PlaceOf(b.net, 0)
+		place.Spin = spin
+		spec.Config = programConfig{Place: place, Baseline: baseline, Test: test, Size: size}
 	}
 	if p.child, err = child.Launch(ctx, p.group, spec); err != nil {
 		p.kill()
@@ -205,12 +196,10 @@ type pusher interface {
 
 // programConfig is what the process of a program in Go is told.
 type programConfig struct {
-	Baseline  string
-	Test      Test
-	Size      int
-	Interface string
-	Local     netip.Addr // of the tested end
-	Remote    netip.Addr // of the opposite end
+	harness.Place
+	Baseline string
+	Test     Test
+	Size     int
 
 	control *control
 	frame   []byte // to send; read-only
@@ -249,9 +238,11 @@ func RunChild(args []string) error {
 // stop.
 func (c *programConfig) run() (err error) {
 	runtime.LockOSThread()
-	if c.control, err = openControl(); err != nil {
+	mem, err := sys.MapShared(controlFD, 0, int(unsafe.Sizeof(control{})), unix.PROT_READ|unix.PROT_WRITE)
+	if err != nil {
 		return err
 	}
+	c.control = controlIn(mem)
 	c.frame, c.jumbo = c.control.frame[:c.control.frameLen], c.Size > maxPlain
 	p := c.program()
 	if p == nil {

@@ -9,12 +9,10 @@ import (
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
-	"net/netip"
 	"runtime"
 	"slices"
 
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/transport"
@@ -47,7 +45,7 @@ func (p *bare) open() error {
 	if err != nil {
 		return err
 	}
-	envelope, err := wire.NewEnvelope(p.cfg.pushEnds())
+	envelope, err := wire.NewEnvelope(p.cfg.Self, p.cfg.Aggregator)
 	if err != nil {
 		return err
 	}
@@ -206,19 +204,16 @@ func (p *pushWorker) open() error {
 		return err
 	}
 	p.load, p.frames = load, pushFrames(pushStripes(p.cfg.Size))
-	local, aggregator := p.cfg.pushEnds()
-	l, err := link.OpenAFXDP(link.AFXDPConfig{
-		Interface: p.cfg.Interface, Local: netip.AddrPortFrom(local.IP, local.Port), Spin: spin,
-	})
+	l, err := p.cfg.OpenLink()
 	if err != nil {
 		return err
 	}
-	server := aggregator // which no frame goes to, since all keys are hot
+	server := p.cfg.Aggregator // which no frame goes to, since all keys are hot
 	server.Port++
 	p.worker, err = transport.NewWorker(context.Background(), transport.WorkerConfig{
 		Link: l, Job: pushJob, Sender: pushSender, AggregatorEpoch: pushEpoch,
 		HotSet: hot, Layout: packer.Dense, Stripes: pushStripes(p.cfg.Size),
-		Aggregator: aggregator, Server: server, Flow: retransmit.Config{Size: pushWindow},
+		Aggregator: p.cfg.Aggregator, Server: server, Flow: retransmit.Config{Size: pushWindow},
 	})
 	if err != nil {
 		return errors.Join(err, l.Close())
@@ -331,11 +326,4 @@ func pushWorkload() (*packer.HotSet, []pushed, error) {
 		load[i] = p
 	}
 	return hot, load, nil
-}
-
-// pushEnds returns the ends of the flow to the aggregator. Frames of a test carry
-// their Ethernet addresses.
-func (c *programConfig) pushEnds() (worker, aggregator wire.Endpoint) {
-	worker = wire.Endpoint{MAC: [6]byte(c.frame[6:12]), IP: c.Local, Port: wire.DefaultPort}
-	return worker, wire.Endpoint{MAC: [6]byte(c.frame[:6]), IP: c.Remote, Port: wire.DefaultPort}
 }

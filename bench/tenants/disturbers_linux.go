@@ -6,12 +6,12 @@ import (
 	"context"
 	"errors"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/libra-ina/libra/afxdp"
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/wire"
@@ -38,11 +38,11 @@ func (c *childConfig) flood(ctx context.Context) error {
 			}
 			epochs[i] = uint16(admission.Epoch)
 		}
-		f := &flooder{}
-		defer func() { err = errors.Join(err, f.close()) }()
-		if err := f.open(c, epochs[:]); err != nil {
+		f, err := c.openFlooder(epochs[:])
+		if err != nil {
 			return err
 		}
+		defer func() { err = errors.Join(err, f.group.Close()) }()
 		return whenAsked(ctx, func(ctx context.Context) (Flood, error) { return f.run(ctx, c.Duration+c.Duration/4) })
 	})
 }
@@ -126,40 +126,34 @@ func badFrame(e *wire.Envelope, h wire.Header, spoil func(*wire.Header, *wire.St
 
 // flooder is an AF_XDP socket that only sends.
 type flooder struct {
-	umem *afxdp.UMEM
-	sock *afxdp.Socket
-	free []afxdp.Desc // frames with their bytes, ready to be sent
-	done []afxdp.Frame
-	off  uint16 // of the bytes in a frame
-	len  uint32 // of all frames
-	sent uint64
+	group *afxdp.Group
+	sock  *afxdp.Socket
+	free  []afxdp.Desc // frames with their bytes, ready to be sent
+	done  []afxdp.Frame
+	off   uint16 // of the bytes in a frame
+	len   uint32 // of all frames
+	sent  uint64
 }
 
-func (f *flooder) open(c *childConfig, epochs []uint16) error {
+func (c *childConfig) openFlooder(epochs []uint16) (*flooder, error) {
 	bad, err := c.badFrames(epochs, floodRing)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if f.umem, err = afxdp.NewUMEM(afxdp.UMEMConfig{Frames: floodRing, FrameSize: 2048}); err != nil {
-		return err
-	}
-	pool, err := f.umem.NewPool(0)
+	group, err := afxdp.OpenAll(c.Interface, afxdp.GroupConfig{Queues: []int{0}, Frames: floodRing, Socket: afxdp.Config{
+		RxFrames: -1, RxRing: floodRing, TxRing: floodRing, FillRing: floodRing, CompletionRing: floodRing,
+	}})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	f.sock, err = afxdp.Open(pool, afxdp.Config{
-		Interface: c.Interface, RxFrames: -1, RxRing: floodRing, TxRing: floodRing, FillRing: floodRing, CompletionRing: floodRing,
-	})
-	if err != nil {
-		return err
-	}
-	f.done = make([]afxdp.Frame, floodRing)
-	f.off, f.len = uint16(f.umem.RxOffset()), uint32(len(bad[0]))
-	for i, frame := range f.done[:pool.AllocBatch(f.done)] {
-		copy(f.umem.Bytes(frame)[f.off:], bad[i])
+	f := &flooder{group: group, sock: group.Sockets()[0], done: make([]afxdp.Frame, floodRing), len: uint32(len(bad[0]))}
+	umem := f.sock.UMEM()
+	f.off = uint16(umem.RxOffset())
+	for i, frame := range f.done[:f.sock.Pool().AllocBatch(f.done)] {
+		copy(umem.Bytes(frame)[f.off:], bad[i])
 		f.free = append(f.free, afxdp.Desc{Frame: frame, Off: f.off, Len: f.len})
 	}
-	return nil
+	return f, nil
 }
 
 // run sends bad frames for a little longer than the tenants push. Its cable is
@@ -193,10 +187,6 @@ func (f *flooder) send() error {
 	return err
 }
 
-func (f *flooder) close() error {
-	return errors.Join(harness.Close(f.sock), harness.Close(f.umem))
-}
-
 const (
 	churnJob   = 4
 	firstChurn = 100 // the first job that is created again and again
@@ -212,34 +202,27 @@ func (c *childConfig) churn(ctx context.Context) error {
 }
 
 // comeAndGo churns for a little longer than the tenants push.
-func (c *childConfig) comeAndGo(ctx context.Context, client pb.AggregatorClient) (r Churn, err error) {
+func (c *childConfig) comeAndGo(ctx context.Context, client pb.AggregatorClient) (_ Churn, err error) {
 	begin := time.Now()
 	end := begin.Add(c.Duration + c.Duration/4)
-	var joins, jobs [churnLoops]uint64
+	var joins, jobs atomic.Uint64
 	loops, ctx := errgroup.WithContext(ctx)
 	for i := range churnLoops {
 		loops.Go(func() error {
-			return repeat(end, &joins[i], func() error { return c.joinAndLeave(ctx, client, uint32(i)) })
+			return repeat(end, &joins, func() error { return c.joinAndLeave(ctx, client, uint32(i)) })
 		})
 		loops.Go(func() error {
-			return repeat(end, &jobs[i], func() error { return createAndRemove(ctx, client, firstChurn+uint32(i)) })
+			return repeat(end, &jobs, func() error { return createAndRemove(ctx, client, firstChurn+uint32(i)) })
 		})
 	}
-	if err := loops.Wait(); err != nil {
-		return r, err
-	}
-	r.ChurnSeconds = time.Since(begin).Seconds()
-	for i := range churnLoops {
-		r.Joins += joins[i]
-		r.Jobs += jobs[i]
-	}
-	return r, nil
+	err = loops.Wait()
+	return Churn{Joins: joins.Load(), Jobs: jobs.Load(), ChurnSeconds: time.Since(begin).Seconds()}, err
 }
 
 // repeat does something until a time, and counts. What has begun is finished: the
 // daemon would give up a call with a deadline before the caller knows of it.
-func repeat(end time.Time, n *uint64, do func() error) error {
-	for ; time.Now().Before(end); *n++ {
+func repeat(end time.Time, n *atomic.Uint64, do func() error) error {
+	for ; time.Now().Before(end); n.Add(1) {
 		if err := do(); err != nil {
 			return err
 		}
