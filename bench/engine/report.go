@@ -48,14 +48,9 @@ type Result struct {
 	Size     int    `json:"frame_bytes"` // bytes of a frame
 	Baseline string `json:"peer"`
 
-	PPS    float64 `json:"frames_per_s"` // frames per second; in request-response, exchanges
+	Figures
 	PPSMin float64 `json:"min_frames_per_s"`
 	PPSMax float64 `json:"max_frames_per_s"`
-	Cost
-
-	// Round-trip times in nanoseconds; absent from tests that have none.
-	P50ns *float64 `json:"p50_ns,omitempty"`
-	P99ns *float64 `json:"p99_ns,omitempty"`
 
 	// RoundTrip is the histogram of all round-trip times; only of an interface.
 	RoundTrip []Bucket `json:"round_trip,omitempty"`
@@ -75,12 +70,19 @@ type Cost struct {
 	NsOpposite float64 `json:"opposite_ns_per_frame"`
 }
 
-// Sample is one measurement.
-type Sample struct {
-	PPS float64 `json:"frames_per_s"`
+// Figures are what is measured in a round.
+type Figures struct {
+	PPS float64 `json:"frames_per_s"` // frames per second; in request-response, exchanges
 	Cost
+
+	// Round-trip times in nanoseconds; absent from tests that have none.
 	P50ns *float64 `json:"p50_ns,omitempty"`
 	P99ns *float64 `json:"p99_ns,omitempty"`
+}
+
+// Sample is one measurement.
+type Sample struct {
+	Figures
 	drops map[string]uint64
 }
 
@@ -113,11 +115,9 @@ type Target struct {
 
 func newResult(test Test, size int, baseline string, samples []Sample) Result {
 	rate := harness.Over(samples, func(s Sample) float64 { return s.PPS })
-	median := harness.MedianOf(samples)
 	r := Result{
 		Test: test, Size: size, Baseline: baseline, Samples: samples,
-		PPS: rate.Median, PPSMin: rate.Min, PPSMax: rate.Max,
-		Cost: median.Cost, P50ns: median.P50ns, P99ns: median.P99ns,
+		Figures: harness.MedianOf(samples).Figures, PPSMin: rate.Min, PPSMax: rate.Max,
 	}
 	for _, s := range samples {
 		harness.Add(&r.Drops, s.drops)
@@ -215,12 +215,12 @@ func (r *Report) Print(out *report.Printer) {
 	for _, res := range r.Results {
 		ratio, p50, p99 := "", "", ""
 		if q := r.ratio(res); q != nil {
-			ratio, p50, p99 = fmt.Sprintf("%.2f", q.OfMedians), optional(q.P50, "%.2f"), optional(q.P99, "%.2f")
+			ratio, p50, p99 = fmt.Sprintf("%.2f", q.OfMedians), optional(q.P50, 1, "%.2f"), optional(q.P99, 1, "%.2f")
 		}
 		rows = append(rows, []any{
 			res.Test, res.Size, res.Baseline, mpps(res.PPS), mpps(res.PPSMin), mpps(res.PPSMax), ratio,
 			fmt.Sprintf("%.0f", res.NsUser), fmt.Sprintf("%.0f", res.NsKernel), fmt.Sprintf("%.0f", res.NsOpposite),
-			micros(res.P50ns), micros(res.P99ns), p50, p99, res.mainLoss(),
+			optional(res.P50ns, 1e3, "%.1f"), optional(res.P99ns, 1e3, "%.1f"), p50, p99, res.mainLoss(),
 		})
 	}
 	out.Table(
@@ -262,18 +262,11 @@ func (r *Report) printInterface(out *report.Printer) {
 
 func mpps(pps float64) string { return fmt.Sprintf("%.3f", pps/1e6) }
 
-func micros(ns *float64) string {
-	if ns == nil {
-		return ""
-	}
-	return fmt.Sprintf("%.1f", *ns/1e3)
-}
-
-func optional(v *float64, format string) string {
+func optional(v *float64, unit float64, format string) string {
 	if v == nil {
 		return ""
 	}
-	return fmt.Sprintf(format, *v)
+	return fmt.Sprintf(format, *v/unit)
 }
 
 // mainLoss names the cause that lost most frames; the report has them all.

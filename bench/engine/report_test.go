@@ -20,7 +20,7 @@ import (
 func samplesOf(rates ...float64) []Sample {
 	var s []Sample
 	for _, r := range rates {
-		s = append(s, Sample{PPS: r, Cost: Cost{NsUser: r / 10}})
+		s = append(s, Sample{Figures: Figures{PPS: r, Cost: Cost{NsUser: r / 10}}})
 	}
 	return s
 }
@@ -97,7 +97,7 @@ func sampleReport() *Report {
 		for _, size := range []int{190, 1414} {
 			var pair []Result
 			for i, baseline := range []string{Libra, UDP} {
-				s := Sample{PPS: 1e6 / float64(i+1), Cost: Cost{NsUser: 10, NsKernel: 300}}
+				s := Sample{Figures: Figures{PPS: 1e6 / float64(i+1), Cost: Cost{NsUser: 10, NsKernel: 300}}}
 				if test == RequestResponse {
 					ns := 10e3 * float64(i+1)
 					s.P50ns, s.P99ns = &ns, &ns

@@ -271,14 +271,12 @@ func (t *tally) add(first, before, after, last reading) {
 }
 
 func (t *tally) sample(n notes) Sample {
-	s := Sample{
-		PPS: float64(t.frames) / t.elapsed.Seconds(),
-		Cost: Cost{
-			NsUser:     harness.Quotient(float64(n.cpu.User), float64(t.all)),
-			NsKernel:   harness.Quotient(float64(n.cpu.Kernel+t.napi[0]), float64(t.all)),
-			NsOpposite: harness.Quotient(float64(t.napi[1]), float64(t.all)),
-		},
-		drops: t.lost,
+	s := Sample{drops: t.lost}
+	s.PPS = float64(t.frames) / t.elapsed.Seconds()
+	s.Cost = Cost{
+		NsUser:     harness.Quotient(float64(n.cpu.User), float64(t.all)),
+		NsKernel:   harness.Quotient(float64(n.cpu.Kernel+t.napi[0]), float64(t.all)),
+		NsOpposite: harness.Quotient(float64(t.napi[1]), float64(t.all)),
 	}
 	harness.Add(&s.drops, n.drops)
 	if len(n.roundTrip) > 0 {
