@@ -52,17 +52,18 @@ func WithEndLimit(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, EndLimit, fmt.Errorf("still runs after %v", EndLimit))
 }
 
-// Command returns the command that starts a benchmark's children: the given one
-// or, without, this executable's hidden command "bench NAME child".
-func Command(given []string, name string) ([]string, error) {
-	if len(given) > 0 {
-		return given, nil
+// Command sets the command that starts a benchmark's children, if it is empty: to this
+// executable's hidden command "bench NAME child".
+func Command(command *[]string, name string) error {
+	if len(*command) > 0 {
+		return nil
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("child: find this executable, which is to run the processes of bench %s: %w", name, err)
+		return fmt.Errorf("child: find this executable, which is to run the processes of bench %s: %w", name, err)
 	}
-	return []string{self, "bench", name, "child"}, nil
+	*command = []string{self, "bench", name, "child"}
+	return nil
 }
 
 // Spec describes a child.

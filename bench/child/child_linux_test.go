@@ -250,15 +250,16 @@ func TestMainRefuses(t *testing.T) {
 }
 
 func TestCommand(t *testing.T) {
-	given := []string{"/bin/true"}
-	if got, err := Command(given, "soak"); err != nil || !slices.Equal(got, given) {
+	got := []string{"/bin/true"}
+	if err := Command(&got, "soak"); err != nil || !slices.Equal(got, []string{"/bin/true"}) {
 		t.Errorf("%q, %v", got, err)
 	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := Command(nil, "soak"); err != nil || !slices.Equal(got, []string{self, "bench", "soak", "child"}) {
+	got = nil
+	if err := Command(&got, "soak"); err != nil || !slices.Equal(got, []string{self, "bench", "soak", "child"}) {
 		t.Errorf("%q, %v", got, err)
 	}
 }

@@ -26,7 +26,6 @@ import (
 // opposite end the port of the switch that it is plugged in.
 type bed struct {
 	cfg        Config
-	mtu        int
 	net        *testbed.Bed
 	tested     wire.Endpoint
 	opposite   wire.Endpoint
@@ -42,7 +41,7 @@ func newBed(ctx context.Context, cfg Config, mtu int) (*bed, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bed{cfg: cfg, mtu: mtu, net: network}
+	b := &bed{cfg: cfg, net: network}
 	host, sw := network.Host(0), network.Switch()
 	b.tested = wire.Endpoint{MAC: [6]byte(host.MAC), IP: host.IP, Port: testPort}
 	b.opposite = wire.Endpoint{MAC: [6]byte(sw.MAC), IP: sw.IP, Port: testPort}
@@ -50,7 +49,7 @@ func newBed(ctx context.Context, cfg Config, mtu int) (*bed, error) {
 		err = errors.Join(b.attach(), b.pinThreads())
 	}
 	if err != nil {
-		return nil, errors.Join(err, b.close())
+		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
 }
@@ -130,7 +129,8 @@ func (b *bed) pinThreads() (err error) {
 	return os.NewSyscallError("sched_setaffinity", err)
 }
 
-func (b *bed) close() error {
+// Close removes the bed.
+func (b *bed) Close() error {
 	return errors.Join(b.detach(), b.programs.close(), b.net.Close())
 }
 

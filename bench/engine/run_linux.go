@@ -32,10 +32,7 @@ const (
 //
 // Nothing is left behind, however the process ends.
 func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
-	if err := cfg.check(); err != nil {
-		return nil, err
-	}
-	if cfg.ChildCommand, err = child.Command(cfg.ChildCommand, "engine"); err != nil {
+	if err := errors.Join(cfg.check(), child.Command(&cfg.ChildCommand, "engine")); err != nil {
 		return nil, err
 	}
 	r := &run{
@@ -139,11 +136,7 @@ func (r *run) measureAll(ctx context.Context) error {
 // onBeds measures groups, each of whose baselines has a bed of its own.
 func (r *run) onBeds(ctx context.Context, mtu int, groups []group) (err error) {
 	var beds []*bed
-	defer func() {
-		for _, b := range beds {
-			err = errors.Join(err, b.close())
-		}
-	}()
+	defer func() { err = errors.Join(err, harness.Close(beds...)) }()
 	for _, g := range groups {
 		for len(beds) < len(g.baselines) {
 			b, err := newBed(ctx, r.cfg, mtu)

@@ -26,12 +26,10 @@ type Drawn interface {
 	Charts() []chart.Chart
 }
 
-// WriteTables writes reports for people.
-func WriteTables(w io.Writer, reports ...Report) error {
+// WriteTables writes a report for people.
+func WriteTables(w io.Writer, r Report) error {
 	out := report.NewPrinter(w)
-	for _, r := range reports {
-		r.Print(out)
-	}
+	r.Print(out)
 	return out.Err()
 }
 
@@ -162,13 +160,23 @@ func Known[T comparable](field string, known []T, values ...T) error {
 	return nil
 }
 
-// Close closes what was opened: it does nothing to a nil pointer.
+// Undo is to be deferred: after a failure it closes what was made before that.
+func Undo(err *error, close func() error) {
+	if *err != nil {
+		*err = errors.Join(*err, close())
+	}
+}
+
+// Close closes what was opened: it does nothing to nil pointers.
 func Close[T any, P interface {
 	*T
 	io.Closer
-}](p P) error {
-	if p == nil {
-		return nil
+}](all ...P) error {
+	var errs []error
+	for _, p := range all {
+		if p != nil {
+			errs = append(errs, p.Close())
+		}
 	}
-	return p.Close()
+	return errors.Join(errs...)
 }

@@ -32,46 +32,26 @@ type Subject[S any] struct {
 	// Measure measures it once.
 	Measure func(context.Context) (S, error)
 
-	// Samples has one sample of each round, in order. It is empty if a
-	// measurement failed: what a subject reached before that does not count.
-	Samples []S
-	// Err is why the subject was left out, with Turns.DropFailed.
-	Err error
+	Samples []S // one of each round, in order
 }
 
-// Turns is how subjects take turns.
-type Turns struct {
-	Rounds int
-	Steps  *Steps
-	// DropFailed leaves a subject out from its first failure on. Without, a
-	// failure ends the turns.
-	DropFailed bool
-}
-
-// TakeTurns measures every subject once in each round. When ctx is done it
+// TakeTurns measures every subject once in each round, until one fails. When ctx is done it
 // returns the cause; the subjects have the samples up to then.
-func TakeTurns[S any](ctx context.Context, t Turns, subjects []*Subject[S]) error {
-	for round := range t.Rounds {
+func TakeTurns[S any](ctx context.Context, rounds int, steps *Steps, subjects []*Subject[S]) error {
+	for range rounds {
 		for _, s := range subjects {
-			if s.Err != nil {
-				continue
-			}
 			if ctx.Err() != nil {
 				return interrupted(ctx)
 			}
-			t.Steps.Next(s.What)
+			steps.Next(s.What)
 			sample, err := s.Measure(ctx)
-			switch {
-			case ctx.Err() != nil:
+			if ctx.Err() != nil {
 				return interrupted(ctx)
-			case err == nil:
-				s.Samples = append(s.Samples, sample)
-			case t.DropFailed:
-				s.Samples, s.Err = nil, err
-				t.Steps.Done += t.Rounds - round - 1
-			default:
+			}
+			if err != nil {
 				return fmt.Errorf("%s: %w", s.What, err)
 			}
+			s.Samples = append(s.Samples, sample)
 		}
 	}
 	return nil

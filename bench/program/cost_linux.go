@@ -45,10 +45,11 @@ func (h *run) cost(ctx context.Context) (err error) {
 func (h *run) costGroup(ctx context.Context, p *bpf.Aggregator, m aggregator.Mode, hot int) (err error) {
 	rng := rand.New(rand.NewPCG(1, uint64(hot)))
 	var g group
-	defer func() { err = errors.Join(err, g.close()) }()
+	defer func() { err = errors.Join(err, harness.Close(g...)) }()
 	for _, a := range h.cfg.Arithmetics {
 		for _, stripes := range h.cfg.Stripes {
-			if err := g.add(p, a, m, stripes, hot, func() int { return rng.IntN(hot) }, rng); err != nil {
+			job := aggregator.JobConfig{Mode: m, Arithmetic: a, Slots: hot, MaxStripes: stripes}
+			if err := g.add(p, frames{job, rng, func() int { return rng.IntN(hot) }}); err != nil {
 				return err
 			}
 		}
@@ -64,21 +65,38 @@ func (h *run) costGroup(ctx context.Context, p *bpf.Aggregator, m aggregator.Mod
 
 type group []*bench
 
-func (g *group) add(p *bpf.Aggregator, a aggregator.Arithmetic, m aggregator.Mode, stripes, hot int, draw func() int, rng *rand.Rand) error {
-	b, err := newBench(p, uint16(jobID+len(*g)), a, m, stripes, hot, draw, rng)
-	if err != nil {
+// add starts a job, which has a mode, an arithmetic, slots and stripes, with what feeds it.
+func (g *group) add(p *bpf.Aggregator, f frames) (err error) {
+	job := &f.job
+	b := &bench{plane: p, job: uint16(jobID + len(*g)), result: Result{
+		Arithmetic: job.Arithmetic.String(), Mode: job.Mode.String(), Stripes: job.MaxStripes, Hot: job.Slots, Pairs: job.MaxStripes * wire.Lanes,
+	}}
+	job.ID, job.Exp = b.job, aggregator.DefaultExp(job.Arithmetic)
+	senders, answer := 1, wire.EnvelopeLen+wire.HeaderLen
+	switch job.Mode {
+	case aggregator.Sync:
+		senders, job.Workers = syncWorkers, syncWorkers
+		job.Slots -= job.Slots % b.result.Pairs // whole groups
+	case aggregator.FetchAdd:
+		answer += job.MaxStripes * wire.StripeLen
+	}
+	if err := p.AddJob(*job); err != nil {
 		return err
 	}
 	*g = append(*g, b)
-	return nil
-}
-
-func (g group) close() error {
-	var errs []error
-	for _, b := range g {
-		errs = append(errs, b.close())
+	for i := range senders {
+		if err := p.AddSender(job.ID, sender(i)); err != nil {
+			return err
+		}
 	}
-	return errors.Join(errs...)
+	all := make([][]byte, bpf.FeederFrames)
+	for i := range all {
+		if all[i], err = f.next(i); err != nil {
+			return err
+		}
+	}
+	b.feeder, err = p.NewFeeder(all, answer)
+	return err
 }
 
 func (h *run) measure(ctx context.Context, g group, others ...*harness.Subject[float64]) error {
@@ -94,7 +112,7 @@ func (h *run) measure(ctx context.Context, g group, others ...*harness.Subject[f
 			Measure: func(context.Context) (float64, error) { return b.measure(count) },
 		})
 	}
-	if err := takeTurns(ctx, h, append(subjects, others...)); err != nil {
+	if err := harness.TakeTurns(ctx, h.cfg.Rounds, &h.steps, append(subjects, others...)); err != nil {
 		return err
 	}
 	for i, b := range g {
@@ -114,11 +132,23 @@ func sender(i int) aggregator.SenderConfig {
 	return aggregator.SenderConfig{ID: uint16(i), MAC: end.MAC, IP: end.IP}
 }
 
-// frames makes HOT frames for a job: payloads of a number of stripes from senders.
+// frames makes HOT frames for a job, of as many stripes as it takes.
 type frames struct {
-	job     aggregator.JobConfig
-	stripes int
-	rng     *rand.Rand
+	job  aggregator.JobConfig
+	rng  *rand.Rand
+	draw func() int // a rank; not used in sync mode
+}
+
+// next returns the i-th frame that the job is fed.
+func (f *frames) next(i int) ([]byte, error) {
+	switch f.job.Mode {
+	case aggregator.Sync:
+		return f.group(i)
+	case aggregator.FetchAdd:
+		return f.dense(wire.FlagWantSum)
+	default:
+		return f.dense(0)
+	}
 }
 
 // build returns a frame of a sender with all lanes in use. slot names the slot of
@@ -128,10 +158,10 @@ func (f *frames) build(from int, flags wire.Flags, slot func(stripe int) int) ([
 	if err != nil {
 		return nil, err
 	}
-	frame := make([]byte, e.Len()+wire.HotLen(f.stripes))
+	frame := make([]byte, e.Len()+wire.HotLen(f.job.MaxStripes))
 	payload := frame[e.Len():]
 	wire.Header{Type: wire.TypeHot, Flags: flags, Job: f.job.ID, Sender: uint16(from), Epoch: f.job.Epoch}.Put(payload)
-	for k := range f.stripes {
+	for k := range f.job.MaxStripes {
 		s := wire.StripeAt(payload, k)
 		s.SetMask(wire.LaneMask)
 		for lane := range wire.Lanes {
@@ -152,11 +182,11 @@ func (f *frames) number() uint32 {
 }
 
 // dense returns a frame of sender 0 whose ranks are drawn, different ones.
-func (f *frames) dense(flags wire.Flags, draw func() int) ([]byte, error) {
+func (f *frames) dense(flags wire.Flags) ([]byte, error) {
 	drawn := map[int]bool{}
 	return f.build(0, flags|wire.FlagDense, func(int) int {
 		for {
-			if r := draw(); !drawn[r] {
+			if r := f.draw(); !drawn[r] {
 				drawn[r] = true
 				return r
 			}
@@ -168,67 +198,19 @@ func (f *frames) dense(flags wire.Flags, draw func() int) ([]byte, error) {
 // many groups are used as fit, a power of two.
 func (f *frames) group(i int) ([]byte, error) {
 	used := bpf.FeederFrames / syncWorkers
-	for used > f.job.Slots/(wire.Lanes*f.stripes) {
+	for used > f.job.Slots/(wire.Lanes*f.job.MaxStripes) {
 		used /= 2
 	}
 	group := i / syncWorkers % used
-	return f.build(i%syncWorkers, 0, func(stripe int) int { return group*f.stripes + stripe })
+	return f.build(i%syncWorkers, 0, func(stripe int) int { return group*f.job.MaxStripes + stripe })
 }
 
 // bench is a job with what feeds it.
 type bench struct {
-	result  Result
-	plane   *bpf.Aggregator
-	job     uint16
-	senders int
-	feeder  *bpf.Feeder
-}
-
-// newBench starts a job. draw gives ranks; it is not used in sync mode.
-func newBench(p *bpf.Aggregator, id uint16, a aggregator.Arithmetic, m aggregator.Mode, stripes, hot int, draw func() int, rng *rand.Rand) (_ *bench, err error) {
-	b := &bench{plane: p, job: id, senders: 1, result: Result{
-		Arithmetic: a.String(), Mode: m.String(), Stripes: stripes, Hot: hot, Pairs: stripes * wire.Lanes,
-	}}
-	job := aggregator.JobConfig{ID: id, Mode: m, Arithmetic: a, Exp: aggregator.DefaultExp(a), Slots: hot, MaxStripes: stripes}
-	if m == aggregator.Sync {
-		b.senders = syncWorkers
-		job.Workers = syncWorkers
-		job.Slots -= hot % b.result.Pairs // whole groups
-	}
-	if err := p.AddJob(job); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			_ = p.RemoveJob(id) // the first error explains more
-		}
-	}()
-	for i := range b.senders {
-		if err := p.AddSender(id, sender(i)); err != nil {
-			return nil, err
-		}
-	}
-	f := frames{job: job, stripes: stripes, rng: rng}
-	answer := wire.EnvelopeLen + wire.HeaderLen
-	if m == aggregator.FetchAdd {
-		answer += stripes * wire.StripeLen
-	}
-	all := make([][]byte, bpf.FeederFrames)
-	for i := range all {
-		switch m {
-		case aggregator.Sync:
-			all[i], err = f.group(i)
-		case aggregator.FetchAdd:
-			all[i], err = f.dense(wire.FlagWantSum, draw)
-		default:
-			all[i], err = f.dense(0, draw)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	b.feeder, err = p.NewFeeder(all, answer)
-	return b, err
+	result Result
+	plane  *bpf.Aggregator
+	job    uint16
+	feeder *bpf.Feeder // nil after a failure
 }
 
 // measure feeds n frames and returns the time of one in nanoseconds. Every
@@ -247,10 +229,11 @@ func (b *bench) measure(n int) (float64, error) {
 		return 0, err
 	}
 	if after.Applied-before.Applied < uint64(n) || after.Refused.Total() > 0 {
-		return 0, fmt.Errorf("aggregator benchmark: %s, %s, %d stripes: %d frames were fed, but the job counts %+v after %+v",
+		return 0, fmt.Errorf("%s, %s, %d stripes: %d frames were fed, but the job counts %+v after %+v",
 			b.result.Arithmetic, b.result.Mode, b.result.Stripes, n, after, before)
 	}
 	return ns, nil
 }
 
-func (b *bench) close() error { return errors.Join(b.feeder.Close(), b.plane.RemoveJob(b.job)) }
+// Close ends the job.
+func (b *bench) Close() error { return errors.Join(harness.Close(b.feeder), b.plane.RemoveJob(b.job)) }

@@ -10,8 +10,9 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/harness"
@@ -65,7 +66,7 @@ func (h *run) negotiateOver(ctx context.Context, b Backend) (err error) {
 	for _, n := range h.cfg.Workers {
 		for _, a := range h.cfg.Arithmetics {
 			if err := h.delay(ctx, s, b, n, a); err != nil {
-				return fmt.Errorf("aggregator benchmark: %d workers over %v with %v arithmetic: %w", n, b, a, err)
+				return fmt.Errorf("%d workers over %v with %v arithmetic: %w", n, b, a, err)
 			}
 		}
 	}
@@ -105,27 +106,27 @@ func (h *run) delay(ctx context.Context, s *site, b Backend, n int, a aggregator
 	if _, err := c.iterate(ctx, firstIterations); err != nil {
 		return err
 	}
-	iteration := time.Since(start) / firstIterations
-	count := max(firstIterations, int(cmp.Or(h.cfg.Duration, IterationTime)/iteration))
-	subject := &harness.Subject[times]{
+	once := time.Since(start) / firstIterations
+	count := max(firstIterations, int(cmp.Or(h.cfg.Duration, IterationTime)/once))
+	subject := &harness.Subject[[]iteration]{
 		What:    fmt.Sprintf("%v, %d workers, %v", b, n, a),
-		Measure: func(ctx context.Context) (times, error) { return c.iterate(ctx, count) },
+		Measure: func(ctx context.Context) ([]iteration, error) { return c.iterate(ctx, count) },
 	}
-	if err := takeTurns(ctx, h, []*harness.Subject[times]{subject}); err != nil {
+	if err := harness.TakeTurns(ctx, h.cfg.Rounds, &h.steps, []*harness.Subject[[]iteration]{subject}); err != nil {
 		return err
+	}
+	over := func(part func(iteration) float64) harness.Spread {
+		return harness.Over(subject.Samples, func(all []iteration) float64 { return harness.Median(harness.Pick(all, part)) })
 	}
 	d := Delay{
 		Backend: string(b), Workers: n, Arithmetic: a.String(), Parameters: h.cfg.Parameters, Iterations: count * h.cfg.Rounds,
-		Reduce: harness.Over(subject.Samples, func(t times) float64 { return harness.Median(t.reduce) }),
-		Total:  harness.Over(subject.Samples, func(t times) float64 { return harness.Median(t.total) }),
+		Reduce: over(func(i iteration) float64 { return i.reduce }),
+		Total:  over(func(i iteration) float64 { return i.negotiate + i.reduce }),
 	}
 	if c.negotiates {
-		d.Negotiate = harness.Over(subject.Samples, func(t times) float64 { return harness.Median(t.negotiate) })
-		var all []float64
-		for _, t := range subject.Samples {
-			all = append(all, t.negotiate...)
-		}
-		d.Slowest = harness.Quantile(all, 0.99)
+		negotiate := func(i iteration) float64 { return i.negotiate }
+		d.Negotiate = over(negotiate)
+		d.Slowest = harness.Quantile(harness.Pick(slices.Concat(subject.Samples...), negotiate), 0.99)
 	}
 	h.report.Negotiations = append(h.report.Negotiations, d)
 	return nil
@@ -147,11 +148,7 @@ func newCluster(ctx context.Context, s *site, n int, a aggregator.Arithmetic, pa
 		return nil, err
 	}
 	c := &cluster{site: s, negotiates: a == aggregator.Fixed}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, c.close())
-		}
-	}()
+	defer harness.Undo(&err, c.close)
 	keys := make([]uint64, parameters)
 	for i := range keys {
 		keys[i] = uint64(i)
@@ -200,41 +197,31 @@ func (c *cluster) join(ctx context.Context, i int, job aggregator.JobConfig, hot
 }
 
 func (c *cluster) close() error {
-	var errs []error
-	for _, w := range c.workers {
-		errs = append(errs, w.Close())
-	}
-	return errors.Join(append(errs, c.site.plane.RemoveJob(jobID))...)
+	return errors.Join(harness.Close(c.workers...), c.site.plane.RemoveJob(jobID))
 }
 
-// times are those of iterations of all workers, in nanoseconds.
-type times struct{ negotiate, reduce, total []float64 }
+// iteration is how long the parts of one took, in nanoseconds.
+type iteration struct{ negotiate, reduce float64 }
 
 // iterate lets all workers reduce their vectors n times. The scale is negotiated
 // by a call of its own, so that its time is known; the frames are those that
 // Reduce would send, which takes the job's scale instead.
-func (c *cluster) iterate(ctx context.Context, n int) (all times, err error) {
+func (c *cluster) iterate(ctx context.Context, n int) ([]iteration, error) {
 	ctx, cancel := context.WithTimeout(ctx, stall)
 	defer cancel()
-	var wg sync.WaitGroup
-	var mu sync.Mutex
+	all := make([][]iteration, len(c.workers))
+	working, ctx := errgroup.WithContext(ctx)
 	for i, w := range c.workers {
-		wg.Go(func() {
-			own, failed := c.iterateOne(ctx, w, c.grads[i], n)
-			mu.Lock()
-			defer mu.Unlock()
-			if failed != nil {
-				err = errors.Join(err, failed)
-				cancel() // the others would wait for this one
-			}
-			all.negotiate, all.reduce, all.total = append(all.negotiate, own.negotiate...), append(all.reduce, own.reduce...), append(all.total, own.total...)
+		working.Go(func() (err error) {
+			all[i], err = c.iterateOne(ctx, w, c.grads[i], n)
+			return err // ends the others, which would wait for this one
 		})
 	}
-	wg.Wait()
-	return all, err
+	err := working.Wait()
+	return slices.Concat(all...), err
 }
 
-func (c *cluster) iterateOne(ctx context.Context, w *transport.Worker, grads []float32, n int) (own times, err error) {
+func (c *cluster) iterateOne(ctx context.Context, w *transport.Worker, grads []float32, n int) (own []iteration, err error) {
 	sums := make([]float32, len(grads))
 	for range n {
 		start := time.Now()
@@ -247,12 +234,7 @@ func (c *cluster) iterateOne(ctx context.Context, w *transport.Worker, grads []f
 		if err := w.Reduce(ctx, grads, sums); err != nil {
 			return own, err
 		}
-		end := time.Now()
-		if c.negotiates {
-			own.negotiate = append(own.negotiate, float64(agreed.Sub(start)))
-		}
-		own.reduce = append(own.reduce, float64(end.Sub(agreed)))
-		own.total = append(own.total, float64(end.Sub(start)))
+		own = append(own, iteration{float64(agreed.Sub(start)), float64(time.Since(agreed))})
 	}
 	return own, nil
 }

@@ -48,7 +48,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	for _, p := range parts {
 		if err := h.skip(p, p.run(ctx)); err != nil {
-			return h.report, err
+			return h.report, fmt.Errorf("aggregator benchmark: %w", err)
 		}
 	}
 	return h.report, nil
@@ -65,13 +65,6 @@ type part struct {
 	what  string
 	steps int
 	run   func(context.Context) error
-}
-
-func takeTurns[S any](ctx context.Context, h *run, subjects []*harness.Subject[S]) error {
-	if err := harness.TakeTurns(ctx, harness.Turns{Rounds: h.cfg.Rounds, Steps: &h.steps}, subjects); err != nil {
-		return fmt.Errorf("aggregator benchmark: %w", err)
-	}
-	return nil
 }
 
 // skip notes what could not be measured for want of privileges, if that is

@@ -51,10 +51,11 @@ func (h *run) throughput(ctx context.Context) (err error) {
 func (h *run) sweep(ctx context.Context, p *bpf.Aggregator, name string, d *harness.Zipf, server *ps.Store) (err error) {
 	rng := rand.New(rand.NewPCG(2, 0))
 	var g group
-	defer func() { err = errors.Join(err, g.close()) }()
+	defer func() { err = errors.Join(err, harness.Close(g...)) }()
 	for _, hot := range h.cfg.Sweep {
 		for _, a := range h.cfg.Arithmetics {
-			if err := g.add(p, a, aggregator.Combine, wire.DefaultStripes, hot, func() int { return d.DrawFrom(rng, 0, hot) }, rng); err != nil {
+			job := aggregator.JobConfig{Mode: aggregator.Combine, Arithmetic: a, Slots: hot, MaxStripes: wire.DefaultStripes}
+			if err := g.add(p, frames{job, rng, func() int { return d.DrawFrom(rng, 0, hot) }}); err != nil {
 				return err
 			}
 		}

@@ -5,7 +5,6 @@ package push
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -29,14 +28,6 @@ type agentConfig struct {
 	Separate bool // what waits is not added up
 }
 
-// clientConfig is what a client of the agent is told.
-type clientConfig struct {
-	Number     int // of the share that it pushes
-	Batch      int // pairs in a push
-	Socket     string
-	Unprepared bool // the agent looks up the keys of each push
-}
-
 func (c *childConfig) serveClients(ctx context.Context) error {
 	return c.withWorker(ctx, 0, func(ctx context.Context, worker *transport.Worker, hot *packer.HotSet) (err error) {
 		ctx, cancel := context.WithCancelCause(ctx)
@@ -56,22 +47,37 @@ func (c *childConfig) serveClients(ctx context.Context) error {
 	})
 }
 
-func (c *childConfig) pushAsClient(ctx context.Context) (err error) {
-	load, err := openShare(c.Client.Batch, c.Client.Number)
+func (c *workerConfig) pushThroughAgent(ctx context.Context) (err error) {
+	load, err := openShare(c.Batch, c.Number)
 	if err != nil {
 		return err
 	}
-	session, err := agentclient.Dial(ctx, c.Client.Socket, agentproto.Hello{Job: agentJob})
+	session, err := agentclient.Dial(ctx, c.Socket, agentproto.Hello{Job: agentJob})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, session.Close()) }()
-	p := &clientPusher{load: load, session: session}
-	if c.Client.Unprepared {
+	p := pusher[uint64]{wait: func(ctx context.Context, ticket uint64) error {
+		done, err := session.Wait(ctx, ticket)
+		if err == nil && done.Status != agentproto.OK {
+			err = done.Status
+		}
+		return err
+	}}
+	if c.Unprepared {
+		p.push = func(ctx context.Context, n int) (uint64, error) {
+			return session.Push(ctx, load.keysOf(n), load.gradsOf(n))
+		}
 		return drive(ctx, p, 0, nil)
 	}
-	if err := p.prepare(ctx); err != nil {
-		return err
+	handles := make([]uint64, batchesEach)
+	for n := range handles {
+		if handles[n], err = session.Prepare(ctx, load.keysOf(n)); err != nil {
+			return err
+		}
+	}
+	p.push = func(ctx context.Context, n int) (uint64, error) {
+		return session.PushPrepared(ctx, handles[n%batchesEach], load.size, load.gradsOf(n))
 	}
 	// After the first push of a batch the agent knows the numbers of its rows.
 	var pushes atomic.Uint64
@@ -81,56 +87,17 @@ func (c *childConfig) pushAsClient(ctx context.Context) (err error) {
 	return drive(ctx, p, int(pushes.Load()), nil)
 }
 
-type clientPusher struct {
-	load    batches
-	session *agentclient.Client
-	handles []uint64 // nil: the batches are not prepared
-}
-
-func (p *clientPusher) prepare(ctx context.Context) error {
-	for n := range batchesEach {
-		handle, err := p.session.Prepare(ctx, p.load.keysOf(n))
-		if err != nil {
-			return err
-		}
-		p.handles = append(p.handles, handle)
-	}
-	return nil
-}
-
-func (p *clientPusher) push(ctx context.Context, n int) (ticket uint64, err error) {
-	if p.handles == nil {
-		return p.session.Push(ctx, p.load.keysOf(n), p.load.gradsOf(n))
-	}
-	return p.session.PushPrepared(ctx, p.handles[n%batchesEach], p.load.size, p.load.gradsOf(n))
-}
-
-func (p *clientPusher) wait(ctx context.Context, ticket uint64) error {
-	done, err := p.session.Wait(ctx, ticket)
-	if err == nil && done.Status != agentproto.OK {
-		err = done.Status
-	}
-	return err
-}
-
-// startClients starts an agent on host 1, and its clients.
-func (r *run) startClients(ctx context.Context, c *cluster, baseline string, clients int) (err error) {
+// startAgent starts an agent on host 1.
+func (r *run) startAgent(ctx context.Context, c *cluster, baseline string, clients int) (err error) {
 	if c.folder, err = os.MkdirTemp("", "libra-bench-*"); err != nil {
 		return err
 	}
-	socket := filepath.Join(c.folder, "agent.sock")
 	a, err := child.Launch(ctx, c.group, child.Spec{
 		Name: "agent", Command: r.cfg.ChildCommand, CPU: new(cpu(1)), Start: r.bed.net.Host(1).Start, Files: []*os.File{r.load.File},
-		Config: childConfig{Place: r.place(1, clients+1), ServerEnd: harness.PlaceOf(r.bed.net, 0).Self, Agent: &agentConfig{Socket: socket, Separate: baseline == AgentSeparate}},
+		Config: childConfig{Place: r.place(1, clients+1), ServerEnd: harness.PlaceOf(r.bed.net, 0).Self, Agent: &agentConfig{Socket: c.socket(), Separate: baseline == AgentSeparate}},
 	})
 	c.agent = []*child.Child{a}
-	for i := 0; i < clients && err == nil; i++ {
-		var w *child.Child
-		w, err = child.Start(c.group, child.Spec{
-			Name: fmt.Sprintf("client %d of the agent", i), Command: r.cfg.ChildCommand, CPU: new(cpu(2 + i)), Files: []*os.File{r.load.File},
-			Config: childConfig{Client: &clientConfig{Number: i, Batch: r.work.batch, Socket: socket, Unprepared: baseline == AgentUnprepared}},
-		})
-		c.workers = append(c.workers, w)
-	}
 	return err
 }
+
+func (c *cluster) socket() string { return filepath.Join(c.folder, "agent.sock") }

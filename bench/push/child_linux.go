@@ -74,7 +74,6 @@ type childConfig struct {
 	Server    *serverConfig `json:",omitempty"`
 	Worker    *workerConfig `json:",omitempty"`
 	Agent     *agentConfig  `json:",omitempty"`
-	Client    *clientConfig `json:",omitempty"`
 }
 
 type serverConfig struct {
@@ -83,9 +82,10 @@ type serverConfig struct {
 }
 
 type workerConfig struct {
-	Number     int  // from 0 on
-	Batch      int  // pairs in a push
-	Unprepared bool // the worker looks up the keys of each push
+	Number     int    // from 0 on
+	Batch      int    // pairs in a push
+	Unprepared bool   // the keys of each push are looked up
+	Socket     string // of the agent whose client it is; "": it is a worker of its own
 }
 
 // RunChild is a process of Libra, on a host of the test bed. It is of no use by
@@ -95,12 +95,12 @@ func RunChild(args []string) error {
 		switch {
 		case c.Server != nil:
 			err = c.serve(ctx)
-		case c.Worker != nil:
-			err = c.work(ctx)
 		case c.Agent != nil:
 			err = c.serveClients(ctx)
-		case c.Client != nil:
-			err = c.pushAsClient(ctx)
+		case c.Worker.Socket != "":
+			err = c.Worker.pushThroughAgent(ctx)
+		default:
+			err = c.work(ctx)
 		}
 		if err != nil {
 			return fmt.Errorf("push: %w", err)
@@ -246,11 +246,25 @@ func (c *childConfig) work(ctx context.Context) error {
 		return err
 	}
 	return c.withWorker(ctx, c.Worker.Number, func(ctx context.Context, worker *transport.Worker, _ *packer.HotSet) error {
-		p := &workerPusher{load: load, worker: worker}
-		if !c.Worker.Unprepared {
-			if err := p.prepare(ctx); err != nil {
+		p := pusher[*transport.Ticket]{wait: func(ctx context.Context, t *transport.Ticket) error { return t.Wait(ctx) }}
+		if c.Worker.Unprepared {
+			p.push = func(ctx context.Context, n int) (*transport.Ticket, error) {
+				return worker.PushLater(ctx, load.keysOf(n), load.gradsOf(n))
+			}
+			return drive(ctx, p, 0, frames(worker))
+		}
+		prepared := make([]*transport.Prepared, batchesEach)
+		for n := range prepared {
+			if prepared[n], err = worker.Prepare(load.keysOf(n)); err != nil {
 				return err
 			}
+			// As if batches had been pushed before, the server tells the numbers of their rows.
+			if err := prepared[n].Locate(ctx); err != nil {
+				return err
+			}
+		}
+		p.push = func(ctx context.Context, n int) (*transport.Ticket, error) {
+			return prepared[n%batchesEach].PushLater(ctx, load.gradsOf(n))
 		}
 		return drive(ctx, p, 0, frames(worker))
 	})
@@ -289,9 +303,9 @@ func frames(w *transport.Worker) func(context.Context, *mark) error {
 }
 
 // pusher pushes the batches of one worker.
-type pusher[Ticket any] interface {
-	push(ctx context.Context, n int) (Ticket, error) // the n-th push
-	wait(ctx context.Context, ticket Ticket) error
+type pusher[Ticket any] struct {
+	push func(ctx context.Context, n int) (Ticket, error) // the n-th push
+	wait func(ctx context.Context, ticket Ticket) error
 }
 
 // drive pushes as the requests ask for, beginning with push number from. frames tells what a mark has of the
@@ -349,39 +363,6 @@ func openShare(size, worker int) (batches, error) {
 	b := batches{size: size}
 	b.keys, b.grads = splitShare(part)
 	return b, nil
-}
-
-type workerPusher struct {
-	load     batches
-	worker   *transport.Worker
-	prepared []*transport.Prepared // nil: they are not
-}
-
-// prepare looks the keys of all batches up, and has the server tell the numbers of their rows, as
-// it has done when batches are pushed again and again.
-func (p *workerPusher) prepare(ctx context.Context) error {
-	p.prepared = make([]*transport.Prepared, batchesEach)
-	for n := range p.prepared {
-		var err error
-		if p.prepared[n], err = p.worker.Prepare(p.load.keysOf(n)); err != nil {
-			return err
-		}
-		if err := p.prepared[n].Locate(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (p *workerPusher) push(ctx context.Context, n int) (*transport.Ticket, error) {
-	if p.prepared == nil {
-		return p.worker.PushLater(ctx, p.load.keysOf(n), p.load.gradsOf(n))
-	}
-	return p.prepared[n%batchesEach].PushLater(ctx, p.load.gradsOf(n))
-}
-
-func (p *workerPusher) wait(ctx context.Context, ticket *transport.Ticket) error {
-	return ticket.Wait(ctx)
 }
 
 // keysOf and gradsOf return the n-th push.

@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -47,25 +48,21 @@ func (r *run) launch(ctx context.Context, baseline string, workers int, harvest 
 	if c.sums, err = sys.NewShared("libra-bench-sums", sumsSize); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, c.kill())
-		}
-	}()
+	defer harness.Undo(&err, c.kill)
 	if c.server, err = child.Launch(ctx, c.group, r.serverSpec(baseline, workers, harvest, c.sums.File)); err != nil {
 		return nil, err
 	}
 	if throughAgent(baseline) {
-		err = r.startClients(ctx, c, baseline, workers)
-	} else {
-		for i := 0; i < workers && err == nil; i++ {
-			var w *child.Child
-			w, err = child.Start(c.group, r.workerSpec(baseline, workers, i))
-			c.workers = append(c.workers, w)
+		if err := r.startAgent(ctx, c, baseline, workers); err != nil {
+			return nil, err
 		}
 	}
-	if err != nil {
-		return nil, err
+	for i := range workers {
+		w, err := child.Start(c.group, r.workerSpec(c, baseline, workers, i))
+		if err != nil {
+			return nil, err
+		}
+		c.workers = append(c.workers, w)
 	}
 	for _, w := range c.workers {
 		if err := w.Ready(ctx); err != nil {
@@ -78,28 +75,24 @@ func (r *run) launch(ctx context.Context, baseline string, workers int, harvest 
 func (r *run) serverSpec(baseline string, workers int, harvest time.Duration, sums *os.File) child.Spec {
 	at := r.bed.net.Host(0)
 	s := child.Spec{Name: baseline + " server", Start: at.Start, Files: []*os.File{r.load.File, sums}}
-	switch baseline {
-	case ZeroMQHash:
-		s.Command = r.keyValueCommand("server", 0, "hash")
-	case ZeroMQTable:
-		s.Command = r.keyValueCommand("server", 0, "table")
-	default:
-		s.Command, s.CPU = r.cfg.ChildCommand, new(cpu(0))
-		c := serverConfig{Harvest: harvest}
-		hosts := workers
-		if throughAgent(baseline) {
-			hosts = 1
-			workers++ // processes: the agent is one
-		}
-		for i := range hosts {
-			c.Workers = append(c.Workers, netip.AddrPortFrom(r.bed.net.Host(i+1).IP, wire.DefaultPort))
-		}
-		s.Config = childConfig{Place: r.place(0, workers), Server: &c}
+	if !ours(baseline) {
+		s.Command = r.keyValueCommand("server", 0, strings.TrimPrefix(baseline, "zeromq-"))
+		return s
 	}
+	c := serverConfig{Harvest: harvest}
+	hosts := workers
+	if throughAgent(baseline) {
+		hosts = 1
+		workers++ // processes: the agent is one
+	}
+	for i := range hosts {
+		c.Workers = append(c.Workers, netip.AddrPortFrom(r.bed.net.Host(i+1).IP, wire.DefaultPort))
+	}
+	s.Command, s.CPU, s.Config = r.cfg.ChildCommand, new(cpu(0)), childConfig{Place: r.place(0, workers), Server: &c}
 	return s
 }
 
-func (r *run) workerSpec(baseline string, workers, worker int) child.Spec {
+func (r *run) workerSpec(c *cluster, baseline string, workers, worker int) child.Spec {
 	s := child.Spec{Name: fmt.Sprintf("%s worker %d", baseline, worker), Files: []*os.File{r.load.File}}
 	if !ours(baseline) {
 		// The loopback device carries 64 KiB segments without a switch in between.
@@ -107,15 +100,19 @@ func (r *run) workerSpec(baseline string, workers, worker int) child.Spec {
 		s.Command = r.keyValueCommand("worker", worker+1, strconv.Itoa(worker), strconv.Itoa(r.work.batch))
 		return s
 	}
-	s.Command, s.CPU, s.Start = r.cfg.ChildCommand, new(cpu(worker+1)), r.bed.net.Host(worker+1).Start
+	s.Command = r.cfg.ChildCommand
+	cfg := workerConfig{Number: worker, Batch: r.work.batch, Unprepared: baseline == Unprepared || baseline == AgentUnprepared}
+	if throughAgent(baseline) {
+		cfg.Socket = c.socket()
+		s.CPU, s.Config = new(cpu(worker+2)), childConfig{Worker: &cfg}
+		return s
+	}
+	s.CPU, s.Start = new(cpu(worker+1)), r.bed.net.Host(worker+1).Start
 	place := r.place(worker+1, workers)
 	if baseline == Lossy {
 		place.Faults = link.Faults{Drop: r.cfg.Loss, Seed: uint64(worker + 1)}
 	}
-	s.Config = childConfig{
-		Place: place, ServerEnd: harness.PlaceOf(r.bed.net, 0).Self,
-		Worker: &workerConfig{Number: worker, Batch: r.work.batch, Unprepared: baseline == Unprepared},
-	}
+	s.Config = childConfig{Place: place, ServerEnd: harness.PlaceOf(r.bed.net, 0).Self, Worker: &cfg}
 	return s
 }
 
@@ -209,11 +206,7 @@ func newBed(ctx context.Context, workers int, apart bool) (_ *bed, err error) {
 		return nil, err
 	}
 	b := &bed{net: network}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, b.close())
-		}
-	}()
+	defer harness.Undo(&err, b.Close)
 	// The kernel counts the run time of BPF programs as long as the descriptor is
 	// open: the setting is back to what it was when this process is gone, however it ends.
 	if b.statistics, err = ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME)); err != nil {
@@ -253,7 +246,8 @@ func (b *bed) serve() error {
 	return nil
 }
 
-func (b *bed) close() error {
+// Close removes the bed.
+func (b *bed) Close() error {
 	var errs []error
 	if b.endControl != nil {
 		b.endControl()

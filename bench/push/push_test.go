@@ -110,11 +110,11 @@ func example() *Report {
 		for _, workers := range []int{4, 8} {
 			var samples []Sample
 			for k := range 3 {
-				samples = append(samples, Sample{
+				samples = append(samples, Sample{Figures: Figures{
 					PairsPerSecond: float64(max(1, 8-3*i+k)) * 1e6,
 					Frames:         Frames{Fairness: 0.99, Repeated: 0.01},
 					Cost:           Cost{NsWorker: 10, NsKernel: 20, NsAggregator: 5, NsServer: float64(10 * (i + 1))},
-				})
+				}})
 			}
 			r.add(Result{Workers: workers, Batch: 4096, Baseline: baseline, Samples: samples})
 		}
@@ -150,11 +150,12 @@ func TestReport(t *testing.T) {
 // Pushes through an agent are held against the same in process, round by round.
 func TestReportOfAgents(t *testing.T) {
 	r := &Report{Rounds: 3}
-	for baseline, samples := range map[string][]Sample{
+	for baseline, rounds := range map[string][]Figures{
 		Libra:      {{PairsPerSecond: 10, RoundTrip: 10}, {PairsPerSecond: 20, RoundTrip: 10}, {PairsPerSecond: 4, RoundTrip: 10}},
 		Agent:      {{PairsPerSecond: 9.5, RoundTrip: 13}, {PairsPerSecond: 10, RoundTrip: 12}, {PairsPerSecond: 4, RoundTrip: 10}},
 		ZeroMQHash: {{PairsPerSecond: 1}},
 	} {
+		samples := harness.Pick(rounds, func(f Figures) Sample { return Sample{Figures: f} })
 		r.add(Result{Workers: 1, Batch: 32, Baseline: baseline, Samples: samples})
 	}
 	r.finish()
@@ -177,7 +178,7 @@ func TestReportOfLoss(t *testing.T) {
 	for baseline, rates := range map[string][]float64{Libra: {10, 20, 4}, Lossy: {8, 14, 4}} {
 		var samples []Sample
 		for i, rate := range rates {
-			samples = append(samples, Sample{PairsPerSecond: rate, Frames: Frames{Fairness: float64(i), Repeated: float64(2 * i)}})
+			samples = append(samples, Sample{Figures: Figures{PairsPerSecond: rate, Frames: Frames{Fairness: float64(i), Repeated: float64(2 * i)}}})
 		}
 		r.add(Result{Workers: 4, Batch: 256, Baseline: baseline, Samples: samples})
 	}

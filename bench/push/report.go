@@ -46,14 +46,10 @@ type Result struct {
 	// HotShare is the share of the pairs whose keys are among the HotKeys hottest.
 	HotShare float64 `json:"hot_share"`
 
-	PairsPerSecond float64 `json:"pairs_per_s"` // of all workers together
-	Min            float64 `json:"min_pairs_per_s"`
-	Max            float64 `json:"max_pairs_per_s"`
-	// RoundTrip is the median time from a worker's push to its acknowledgement, without others on their way; 0 where it was not measured.
-	RoundTrip time.Duration `json:"round_trip_ns"`
-	Cost
-	Frames
-	// NsTotal is the median of their sum.
+	Figures
+	Min float64 `json:"min_pairs_per_s"`
+	Max float64 `json:"max_pairs_per_s"`
+	// NsTotal is the median of the sum of the CPU times.
 	NsTotal float64 `json:"total_ns_per_pair"`
 
 	// Ratio is Libra's rate divided by this one, of the medians; 0 if Libra was
@@ -66,10 +62,19 @@ type Result struct {
 	// Lossless is, of lossy workers, the rate divided by that without loss, as the median of the ratios within
 	// rounds; 0 where both were not measured.
 	Lossless float64 `json:"lossless_ratio"`
-	// Roles is there with --scale.
-	Roles *Roles `json:"roles,omitempty"`
 
 	Samples []Sample `json:"samples"`
+}
+
+// Figures are what is measured in a round.
+type Figures struct {
+	PairsPerSecond float64 `json:"pairs_per_s"` // of all workers together
+	// RoundTrip is the median time from a worker's push to its acknowledgement, without others on their way; 0 where it was not measured.
+	RoundTrip time.Duration `json:"round_trip_ns"`
+	Frames
+	Cost
+	// Roles is there with --scale.
+	Roles *Roles `json:"roles,omitempty"`
 }
 
 // Cost is CPU time in nanoseconds per pair, in parts without overlap; see
@@ -96,21 +101,14 @@ func (c Cost) total() float64 { return c.NsWorker + c.NsKernel + c.NsAggregator 
 
 // Sample is one measurement.
 type Sample struct {
-	PairsPerSecond float64 `json:"pairs_per_s"`
-	// RoundTrip is the median time from a worker's push to its acknowledgement, without others on their way; 0 where it was not measured.
-	RoundTrip time.Duration `json:"round_trip_ns"`
-	Frames
-	Cost
-	// Roles and Held are there with --scale, where they were measured.
-	Roles *Roles `json:"roles,omitempty"`
-	Held  *Held  `json:"held,omitempty"`
+	Figures
+	// Held is there with --scale, where it was measured.
+	Held *Held `json:"held,omitempty"`
 }
 
 func (r *Report) add(res Result) {
 	rate := harness.Over(res.Samples, func(s Sample) float64 { return s.PairsPerSecond })
-	res.PairsPerSecond, res.Min, res.Max = rate.Median, rate.Min, rate.Max
-	median := harness.MedianOf(res.Samples)
-	res.RoundTrip, res.Cost, res.Frames, res.Roles = median.RoundTrip, median.Cost, median.Frames, median.Roles
+	res.Figures, res.Min, res.Max = harness.MedianOf(res.Samples).Figures, rate.Min, rate.Max
 	res.NsTotal = harness.Over(res.Samples, func(s Sample) float64 { return s.total() }).Median
 	r.Results = append(r.Results, res)
 }
@@ -199,17 +197,11 @@ func (r *Report) Unjudged() { r.Targets = nil }
 func (r *Report) Print(out *report.Printer) {
 	mega := func(pairs float64) string { return fmt.Sprintf("%.2f", pairs/1e6) }
 	nanos := func(ns float64) string { return fmt.Sprintf("%.1f", ns) }
-	known := func(format string, x float64) string {
-		if x == 0 {
-			return ""
-		}
-		return fmt.Sprintf(format, x)
-	}
 	rows := harness.Pick(r.Results, func(res Result) []any {
 		return []any{
 			res.Workers, humanize.Comma(int64(res.Batch)), fmt.Sprintf("%.0f", 100*res.HotShare), res.Baseline,
-			mega(res.PairsPerSecond), mega(res.Min), mega(res.Max), fmt.Sprintf("%.2f", res.Ratio), known("%.2f", res.InProcess),
-			known("%.0f", float64(res.RoundTrip)/1e3), known("%.2f", res.InProcessTrip), fmt.Sprintf("%.2f", res.Fairness), fmt.Sprintf("%.2f", 100*res.Repeated), known("%.0f", res.PairsPerFrame),
+			mega(res.PairsPerSecond), mega(res.Min), mega(res.Max), fmt.Sprintf("%.2f", res.Ratio), report.Cell("%.2f", res.InProcess),
+			report.Cell("%.0f", float64(res.RoundTrip)/1e3), report.Cell("%.2f", res.InProcessTrip), fmt.Sprintf("%.2f", res.Fairness), fmt.Sprintf("%.2f", 100*res.Repeated), report.Cell("%.0f", res.PairsPerFrame),
 			nanos(res.NsWorker), nanos(res.NsKernel), nanos(res.NsAggregator), nanos(res.NsServer), nanos(res.NsTotal),
 		}
 	})

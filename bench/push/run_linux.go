@@ -23,16 +23,13 @@ import (
 // Nothing is left behind, however the process ends, but of a study of scale that SIGKILL ended: its control groups stay,
 // without processes, until the next study removes them.
 func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
-	if err := cfg.check(); err != nil {
-		return nil, err
-	}
-	if cfg.ChildCommand, err = child.Command(cfg.ChildCommand, "push"); err != nil {
+	if err := errors.Join(cfg.check(), child.Command(&cfg.ChildCommand, "push")); err != nil {
 		return nil, err
 	}
 	r := &run{cfg: cfg, steps: harness.Steps{Progress: cfg.Progress}, report: &Report{
 		Rounds: cfg.Rounds, Duration: cfg.Duration, Harvest: cfg.Harvest, Loss: cfg.Loss,
 	}}
-	defer func() { err = errors.Join(err, r.close()) }()
+	defer func() { err = errors.Join(err, harness.Close(r.bed), harness.Close(r.keyValue)) }()
 	if err := r.findBaselines(ctx); err != nil {
 		return nil, err
 	}
@@ -62,14 +59,6 @@ type run struct {
 	work      *workload
 	load      *sys.Shared // its memory
 	steps     harness.Steps
-}
-
-func (r *run) close() error {
-	var err error
-	if r.bed != nil {
-		err = r.bed.close()
-	}
-	return errors.Join(err, harness.Close(r.keyValue))
 }
 
 // findBaselines finds out which baselines can run, and builds the C++ program.
@@ -123,7 +112,7 @@ func (r *run) measureWorkers(ctx context.Context, workers int, hotShare float64)
 			},
 		})
 	}
-	err := harness.TakeTurns(ctx, harness.Turns{Rounds: r.cfg.Rounds, Steps: &r.steps}, subjects)
+	err := harness.TakeTurns(ctx, r.cfg.Rounds, &r.steps, subjects)
 	for i, s := range subjects {
 		if len(s.Samples) > 0 {
 			r.report.add(Result{Workers: workers, Batch: r.work.batch, Baseline: r.baselines[i], HotShare: hotShare, Samples: s.Samples})
@@ -163,10 +152,7 @@ func (r *run) observe(ctx context.Context, baseline string, workers int, o obser
 	if err != nil {
 		return s, roles, err
 	}
-	if r.cfg.Scale {
-		roles = rolesOf(baseline, before, after)
-	}
-	s = newSample(baseline, before, after, workers, r.work.batch)
+	s, roles = newSample(baseline, before, after, workers, r.work.batch)
 	s.RoundTrip = trip
 	return s, roles, nil
 }
@@ -212,52 +198,46 @@ func (r *reading) pushes() (n uint64) {
 	return n
 }
 
-// newSample makes a sample from two readings.
+// newSample makes a sample from two readings, and in a study of scale also what the roles take.
 //
 // Nothing is counted twice: the aggregator's program runs in the context of
 // whichever process sent a frame, or of a ksoftirqd, so its time is taken from
 // the kernel's. The baselines have no aggregator; what this process needs beside
 // them is the measurement's.
-func newSample(baseline string, before, after reading, workers, batch int) Sample {
+func newSample(baseline string, before, after reading, workers, batch int) (_ Sample, u rolesUsage) {
 	var (
-		rate, user, kernel, server float64 // pairs, and CPU ns, per second
-		squares                    float64 // of the workers' rates
-		pushes, frames, repeated   uint64
+		rate, squares            float64 // pairs a second, and squares of the workers' rates
+		pushes, frames, repeated uint64
 	)
-	for i, b := range before.marks {
+	last := len(before.marks) - 1 // the server
+	for i, b := range before.marks[:last] {
 		a := after.marks[i]
-		seconds := float64(a.At-b.At) / 1e9
-		kernel += float64(a.Kernel-b.Kernel) / seconds
-		if i == len(before.marks)-1 {
-			server = float64(a.User-b.User) / seconds
-			break
-		}
-		own := float64(a.Pushes-b.Pushes) * float64(batch) / seconds
+		u.worker.add(a.since(b))
+		own := float64(a.Pushes-b.Pushes) * float64(batch) / (float64(a.At-b.At) / 1e9)
 		rate += own
 		squares += own * own
 		pushes += a.Pushes - b.Pushes
 		frames += a.Frames - b.Frames
 		repeated += a.Repeated - b.Repeated
-		user += float64(a.User-b.User) / seconds
 	}
+	u.server = after.marks[last].since(before.marks[last])
 	seconds := float64(after.own.At-before.own.At) / 1e9
-	kernel += float64(after.softirq-before.softirq) / seconds
-	for i, b := range before.links {
-		kernel += float64(after.links[i].host-b.host+after.links[i].port-b.port) / seconds
-	}
+	kernel := u.worker.kernel + u.server.kernel + float64(after.softirq-before.softirq)/seconds
+	kernel += u.addLinks(baseline, before.links, after.links, seconds)
+	own := after.own.since(before.own)
 	program := float64(after.aggregator-before.aggregator) / seconds
-	daemon := float64(after.own.User-before.own.User+after.own.Kernel-before.own.Kernel) / seconds
+	u.sw.user = own.user + own.kernel // of the control service
 	if !ours(baseline) {
-		program, daemon = 0, 0
+		program, u.sw.user = 0, 0
 	}
 	shares := Frames{
 		Fairness: harness.Quotient(rate*rate, float64(workers)*squares), Repeated: harness.Quotient(float64(repeated), float64(frames)),
 		PairsPerFrame: harness.Quotient(float64(pushes)*float64(batch), float64(frames)),
 	}
-	return Sample{PairsPerSecond: rate, Frames: shares, Cost: Cost{
-		NsWorker:     harness.Quotient(user, rate),
+	return Sample{Figures: Figures{PairsPerSecond: rate, Frames: shares, Cost: Cost{
+		NsWorker:     harness.Quotient(u.worker.user, rate),
 		NsKernel:     harness.Quotient(max(0, kernel-program), rate),
-		NsAggregator: harness.Quotient(program+daemon, rate),
-		NsServer:     harness.Quotient(server, rate),
-	}}
+		NsAggregator: harness.Quotient(program+u.sw.user, rate),
+		NsServer:     harness.Quotient(u.server.user, rate),
+	}}}, u
 }

@@ -63,7 +63,7 @@ func TestFairness(t *testing.T) {
 		after := reading{own: mark{At: 1e9}, marks: []mark{
 			{At: 1e9, Pushes: pushes[0], Frames: 30, Repeated: 1}, {At: 1e9, Pushes: pushes[1], Frames: 10, Repeated: 3}, {At: 1e9},
 		}}
-		if s := newSample(Libra, before, after, 2, 256); s.Fairness != want || s.Repeated != 0.1 {
+		if s, _ := newSample(Libra, before, after, 2, 256); s.Fairness != want || s.Repeated != 0.1 {
 			t.Errorf("pushes %v: %+v, want a fairness of %v", pushes, s, want)
 		}
 	}

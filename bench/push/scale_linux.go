@@ -37,27 +37,24 @@ func (b *bed) readLinks(workers int) (links []linkReading, err error) {
 	}
 	for i, h := range b.net.Hosts()[:workers+1] {
 		var now linkReading
-		now.host, err = sys.TaskTime(b.threads[i][0])
-		if err == nil {
-			now.port, err = sys.TaskTime(b.threads[i][1])
-		}
-		if err == nil {
-			err = h.Do(func() error {
-				link, err := netlink.LinkByIndex(h.Index)
-				if err != nil {
-					return err
-				}
-				lo, err := netlink.LinkByName("lo")
-				if err != nil {
-					return err
-				}
-				s := link.Attrs().Statistics
-				now.bytes = float64(max(s.TxBytes+perFrame*s.TxPackets, s.RxBytes+perFrame*s.RxPackets))
-				now.loopback = float64(lo.Attrs().Statistics.TxBytes) * fullFrame / fullSegment
-				return nil
-			})
-		}
-		if err != nil {
+		var errs [3]error
+		now.host, errs[0] = sys.TaskTime(b.threads[i][0])
+		now.port, errs[1] = sys.TaskTime(b.threads[i][1])
+		errs[2] = h.Do(func() error {
+			link, err := netlink.LinkByIndex(h.Index)
+			if err != nil {
+				return err
+			}
+			lo, err := netlink.LinkByName("lo")
+			if err != nil {
+				return err
+			}
+			s := link.Attrs().Statistics
+			now.bytes = float64(max(s.TxBytes+perFrame*s.TxPackets, s.RxBytes+perFrame*s.RxPackets))
+			now.loopback = float64(lo.Attrs().Statistics.TxBytes) * fullFrame / fullSegment
+			return nil
+		})
+		if err := errors.Join(errs[:]...); err != nil {
 			return nil, fmt.Errorf("push: read the link of %s: %w", h.Name, err)
 		}
 		links = append(links, now)
@@ -102,13 +99,7 @@ const heldPeriods = 100
 // hold holds the server and each worker, with the threads that receive at their interfaces, to a share of a CPU.
 func (r *run) hold(c *cluster, share float64) (release func() error, err error) {
 	var groups []*sys.CPUGroup
-	release = func() error {
-		var errs []error
-		for _, g := range groups {
-			errs = append(errs, g.Close())
-		}
-		return errors.Join(errs...)
-	}
+	release = func() error { return harness.Close(groups...) }
 	for i, p := range append([]*child.Child{c.server}, c.workers...) {
 		g, err := sys.NewCPUGroup(fmt.Sprintf("role-%d", i), share)
 		if err != nil {
@@ -127,38 +118,40 @@ type usage struct{ user, kernel float64 }
 
 func (u usage) cpus() float64 { return (u.user + u.kernel) / 1e9 }
 
+func (u *usage) add(v usage) { u.user, u.kernel = u.user+v.user, u.kernel+v.kernel }
+
+func (m mark) since(before mark) usage {
+	seconds := float64(m.At-before.At) / 1e9
+	return usage{float64(m.User-before.User) / seconds, float64(m.Kernel-before.Kernel) / seconds}
+}
+
 // rolesUsage is what the roles take, and the bytes a second on the links.
 type rolesUsage struct {
 	worker, server, sw       usage // the workers together
 	workerBytes, serverBytes float64
 }
 
-func rolesOf(baseline string, before, after reading) (u rolesUsage) {
-	seconds := float64(after.own.At-before.own.At) / 1e9
-	last := len(before.marks) - 1 // the server
-	for i, b := range before.marks {
-		a := after.marks[i]
-		own := float64(a.At-b.At) / 1e9
-		role, link, bytes := &u.worker, i+1, &u.workerBytes
-		if i == last {
-			role, link, bytes = &u.server, 0, &u.serverBytes
+// addLinks adds what the roles' links take, and returns the CPU time of all threads that receive at their ends.
+func (u *rolesUsage) addLinks(baseline string, before, after []linkReading, seconds float64) (threads float64) {
+	for i, from := range before {
+		to := after[i]
+		role, bytes := &u.worker, &u.workerBytes
+		if i == 0 {
+			role, bytes = &u.server, &u.serverBytes
 		}
-		role.user += float64(a.User-b.User) / own
-		role.kernel += float64(a.Kernel-b.Kernel) / own
-		from, to := before.links[link], after.links[link]
 		*bytes += (to.bytes - from.bytes) / seconds
+		host, port := float64(to.host-from.host)/seconds, float64(to.port-from.port)/seconds
 		if ours(baseline) {
-			role.kernel += float64(to.host-from.host) / seconds
-			u.sw.kernel += float64(to.port-from.port) / seconds
+			role.kernel += host
+			u.sw.kernel += port
 		}
+		threads += host + port
 	}
-	if ours(baseline) {
-		u.sw.user = float64(after.own.User-before.own.User+after.own.Kernel-before.own.Kernel) / seconds
-	} else {
-		u.serverBytes = (after.links[0].loopback - before.links[0].loopback) / seconds
+	if len(before) > 0 && !ours(baseline) {
+		u.serverBytes = (after[0].loopback - before[0].loopback) / seconds
 		u.workerBytes = u.serverBytes
 	}
-	return u
+	return threads
 }
 
 // roles divides what the roles took by the rate, and finds out by a measurement with more harvests what those cost.

@@ -72,7 +72,7 @@ func studied() *Report {
 			roles.Switch = RoleCost{NsKernel: 5, Harvests: 0.1}
 		}
 		r.add(Result{Workers: 2, Batch: 32, Baseline: baseline, Samples: []Sample{
-			{PairsPerSecond: 1, Roles: roles, Held: &Held{Share: 0.2, PairsPerSecond: 15e6, WorkerCPUs: 0.1, ServerCPUs: 0.2}},
+			{Figures: Figures{PairsPerSecond: 1, Roles: roles}, Held: &Held{Share: 0.2, PairsPerSecond: 15e6, WorkerCPUs: 0.1, ServerCPUs: 0.2}},
 		}})
 	}
 	r.finish()

@@ -66,11 +66,7 @@ type role interface {
 // the ports their roles.
 func openEnd(ctx context.Context, ifname string, queues int, stamps bool) (_ *end, err error) {
 	e := &end{ifname: ifname}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, e.close())
-		}
-	}()
+	defer harness.Undo(&err, e.Close)
 	if e.umem, err = afxdp.NewUMEM(afxdp.UMEMConfig{Frames: queues * framesEach}); err != nil {
 		return nil, err
 	}
@@ -166,8 +162,8 @@ func (e *end) status(ctx context.Context) string {
 	return strings.Join(lines, "; ")
 }
 
-// close closes what was opened. The ports' goroutines must have ended.
-func (e *end) close() error {
+// Close closes what was opened. The ports' goroutines must have ended.
+func (e *end) Close() error {
 	err := harness.Close(e.program)
 	for _, p := range e.ports {
 		err = errors.Join(err, p.sock.Load().Close())

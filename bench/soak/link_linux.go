@@ -174,24 +174,19 @@ func (l *link) describe(ctx context.Context) string {
 	return s
 }
 
-// close removes everything. The clients' context must be done.
-func (l *link) close() error {
-	var errs []error
+// Close removes everything. The clients' context must be done.
+func (l *link) Close() error {
+	var ran error
 	if l.ran != nil {
-		errs = append(errs, <-l.ran)
+		ran = <-l.ran
 	}
-	if l.end != nil {
-		errs = append(errs, l.end.close())
-	}
-	if l.opposite != nil {
-		errs = append(errs, l.opposite.close())
-	}
+	near, far := harness.Close(l.end), l.opposite.close()
 	if l.near != nil {
 		// Otherwise the pair lives until the kernel has taken the namespaces
 		// down. There is none after a failure between unplug and plug.
 		_ = l.near.Delete(nearName)
 	}
-	return errors.Join(append(errs, harness.Close(l.near), harness.Close(l.far))...)
+	return errors.Join(ran, near, far, harness.Close(l.near, l.far))
 }
 
 // disturbance is something that happens to a link while packets flow.

@@ -240,7 +240,7 @@ func serve(ctx context.Context, c serverConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, e.close()) }()
+	defer func() { err = errors.Join(err, e.Close()) }()
 	for _, p := range e.ports {
 		p.role = server{p}
 	}

@@ -35,10 +35,7 @@ const (
 //
 // Nothing is left behind, however the process ends.
 func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
-	if err := cfg.check(); err != nil {
-		return nil, err
-	}
-	if cfg.ChildCommand, err = child.Command(cfg.ChildCommand, "soak"); err != nil {
+	if err := errors.Join(cfg.check(), child.Command(&cfg.ChildCommand, "soak")); err != nil {
 		return nil, err
 	}
 	h := newRunner(cfg)
@@ -87,27 +84,17 @@ func (h *runner) run(ctx context.Context, stop context.CancelCauseFunc) error {
 }
 
 func (h *runner) build(ctx context.Context, stop context.CancelCauseFunc) error {
-	for i, kind := range []struct {
-		name   string
-		queues int
-		stamps bool
-	}{{"process", 2, true}, {"xdp", 1, false}} {
-		l := &link{
-			name: kind.name, queues: kind.queues, stamps: kind.stamps, past: map[string]uint64{},
-			report: &LinkReport{Link: kind.name, Queues: kind.queues},
-			rand:   rand.New(rand.NewPCG(h.cfg.Seed, uint64(i))),
-			// The first account warms its JSON up.
-			memory: memoryWatch{process: "server", warmUp: 2},
-		}
+	served, reflected := &link{name: "process", queues: 2, stamps: true}, &link{name: "xdp", queues: 1}
+	served.opposite = &process{link: served, command: h.cfg.ChildCommand, thread: h.thread}
+	reflected.opposite = &reflector{link: reflected}
+	for i, l := range []*link{served, reflected} {
+		l.past, l.report = map[string]uint64{}, &LinkReport{Link: l.name, Queues: l.queues}
+		l.rand = rand.New(rand.NewPCG(h.cfg.Seed, uint64(i)))
+		l.memory = memoryWatch{process: "server", warmUp: 2} // the first account warms its JSON up
 		h.links = append(h.links, l)
 		h.report.Links = append(h.report.Links, l.report)
 		if err := l.build(); err != nil {
 			return err
-		}
-		if kind.name == "process" {
-			l.opposite = &process{link: l, command: h.cfg.ChildCommand, thread: h.thread}
-		} else {
-			l.opposite = &reflector{link: l}
 		}
 		l.deck.all = disturbances(l)
 		// Until everything has happened once.
@@ -327,10 +314,6 @@ func (h *runner) disturb(ctx context.Context, l *link) error {
 
 // close removes everything. The clients' context must be done.
 func (h *runner) close() error {
-	var errs []error
-	for _, l := range h.links {
-		errs = append(errs, l.close())
-	}
-	h.thread.Close()
-	return errors.Join(errs...)
+	defer h.thread.Close()
+	return harness.Close(h.links...)
 }

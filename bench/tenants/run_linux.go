@@ -35,10 +35,7 @@ var tenants = []tenantConfig{
 // the error wraps a testbed.CapabilityError. Wrong sums end it with an error.
 // Nothing is left behind, however the process ends.
 func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
-	if err := cfg.check(); err != nil {
-		return nil, err
-	}
-	if cfg.ChildCommand, err = child.Command(cfg.ChildCommand, "tenants"); err != nil {
+	if err := errors.Join(cfg.check(), child.Command(&cfg.ChildCommand, "tenants")); err != nil {
 		return nil, err
 	}
 	r := &Report{CPUs: runtime.NumCPU(), Harvest: cfg.Harvest, ThreadedNAPI: cfg.ThreadedNAPI}

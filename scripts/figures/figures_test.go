@@ -85,8 +85,8 @@ func example() (r results) {
 		for _, batch := range []int{32, 4096} {
 			for i, b := range push.Baselines() {
 				r.push.Results = append(r.push.Results, push.Result{
-					Workers: workers, Batch: batch, Baseline: b, PairsPerSecond: float64(batch) * 1e6, Ratio: float64(i),
-					Cost: push.Cost{NsWorker: 1, NsKernel: 2, NsServer: 4}, NsTotal: 7,
+					Workers: workers, Batch: batch, Baseline: b, Ratio: float64(i), NsTotal: 7,
+					Figures: push.Figures{PairsPerSecond: float64(batch) * 1e6, Cost: push.Cost{NsWorker: 1, NsKernel: 2, NsServer: 4}},
 				})
 			}
 		}
