@@ -312,8 +312,6 @@ func (m *Membership) Reduce(ctx context.Context, step uint64, dim int, refused *
 		req.Refused = refused.Message()
 	}
 	err = m.call(ctx, "reduce", func(ctx context.Context, s *joinedServer) error {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
 		stream, err := s.Reduce(ctx, req)
 		if err == nil {
 			sums, err = ReceiveSums(stream, dim)

@@ -232,9 +232,9 @@ func ReceiveSums(stream grpc.ServerStreamingClient[pb.ReducedRows], dim int) (su
 // status is the answer to a call of Barrier. Other answers also have the code Aborted, but not the
 // detail.
 func (e *DroppedError) status() error {
-	s, err := status.New(codes.Aborted, e.Error()).WithDetails(e.Message())
-	if err != nil {
-		return status.Error(codes.Internal, err.Error())
+	s := status.New(codes.Aborted, e.Error())
+	if detailed, err := s.WithDetails(e.Message()); err == nil {
+		s = detailed
 	}
 	return s.Err()
 }

@@ -71,9 +71,6 @@ var ErrTLS = errors.New("TLS mismatch")
 // not the reason. gRPC gives nothing but the text. A peer that ends connections at once has
 // probably refused our certificate, or expected one; but it could also be about to end.
 func (s Security) mismatch(err error) (_ error, certain bool) {
-	if err == nil {
-		return nil, false
-	}
 	reason := status.Convert(err).Message()
 	_, alert, found := strings.Cut(reason, "tls: ")
 	ended := false
