@@ -3,16 +3,22 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
 	"github.com/libra-ina/libra/aggregator"
@@ -22,13 +28,14 @@ import (
 // services are an aggregator and the parameter server of its job 5, on the loopback interface.
 type services struct {
 	join                JoinConfig // of worker 1
+	members             *roll      // of the parameter server
 	aggregator, server  *grpc.Server
 	endDaemon, endTrain context.CancelFunc
 }
 
 func startServices(t *testing.T, change ...func(*ParameterServerConfig)) *services {
 	t.Helper()
-	s := &services{}
+	s := &services{members: &roll{}}
 	serve := func(register func(*grpc.Server)) (*grpc.Server, netip.AddrPort) {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -62,7 +69,7 @@ func startServices(t *testing.T, change ...func(*ParameterServerConfig)) *servic
 		t.Fatal(err)
 	}
 	cfg := ParameterServerConfig{
-		Job: 5, Instance: job.Instance, Port: 19522, Dimension: 1, HotSet: hotSet, Workers: []uint16{1, 2}, Members: &roll{}, Sync: true,
+		Job: 5, Instance: job.Instance, Port: 19522, Dimension: 1, HotSet: hotSet, Workers: []uint16{1, 2}, Members: s.members, Sync: true,
 		Grace:  200 * time.Millisecond,
 		Commit: func(context.Context, uint64) error { return nil },
 		Log:    quiet,
@@ -77,6 +84,23 @@ func startServices(t *testing.T, change ...func(*ParameterServerConfig)) *servic
 	s.join.Job, s.join.Worker, s.join.From, s.join.HotSet = 5, 1, netip.MustParseAddrPort("127.0.0.1:19522"), hotSet
 	s.join.Limit, s.join.Log = time.Minute, quiet
 	return s
+}
+
+// senders counts those that the aggregator has admitted, and that the parameter server has.
+func (s *services) senders(t *testing.T) (atAggregator, atServer int) {
+	t.Helper()
+	conn, err := Dial(t.Context(), TheAggregator(), s.join.Aggregator, Security{}, time.Minute, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stats, _, err := Query(t.Context(), conn)
+	if err != nil || len(stats.GetJobs()) != 1 {
+		t.Fatalf("%v, %v", stats, err)
+	}
+	s.members.mu.Lock()
+	defer s.members.mu.Unlock()
+	return int(stats.Jobs[0].Senders), len(s.members.members)
 }
 
 // Missing fields of the caller are refused at once, by name: waiting would not reveal them.
@@ -131,6 +155,154 @@ func TestJoinThatIsNotUsableIsNone(t *testing.T) {
 	m, err := Join(t.Context(), s.join)
 	if m != nil || err == nil || !strings.Contains(err.Error(), "restart the server") {
 		t.Errorf("%v, %v", m, err)
+	}
+	if a, p := s.senders(t); a != 0 || p != 0 {
+		t.Errorf("the aggregator still has %d senders, the server %d", a, p)
+	}
+}
+
+// Who leaves is gone at once, from both services, and closes its connections.
+func TestMembershipLeaves(t *testing.T) {
+	s := startServices(t)
+	m, err := Join(t.Context(), s.join)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, p := s.senders(t); a != 1 || p != 1 {
+		t.Errorf("the aggregator has %d senders, the server %d; one has joined", a, p)
+	}
+	m.Leave()
+	if a, p := s.senders(t); a != 0 || p != 0 {
+		t.Errorf("the aggregator still has %d senders, the server %d", a, p)
+	}
+	for _, c := range m.conns {
+		if state := c.GetState(); state != connectivity.Shutdown {
+			t.Errorf("a connection is %v", state)
+		}
+	}
+	if len(m.conns) != 2 {
+		t.Errorf("%d connections, want that of each service", len(m.conns))
+	}
+}
+
+// shown is a stream of a call, which tells the tokens of requests to join.
+type shown struct {
+	grpc.ClientStream
+	tokens chan<- []byte
+}
+
+func (s shown) SendMsg(m any) error {
+	if r, ok := m.(*pb.JoinRequest); ok {
+		s.tokens <- r.Token
+	}
+	return s.ClientStream.SendMsg(m)
+}
+
+// When connections break, the worker joins both services again, as the one that they have admitted.
+func TestJoinAgain(t *testing.T) {
+	s := startServices(t, func(c *ParameterServerConfig) { c.Grace = time.Minute })
+	var mu sync.Mutex
+	var sockets []net.Conn
+	tokens := make(chan []byte, 100)
+	s.join.Dial = []grpc.DialOption{
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+			mu.Lock()
+			defer mu.Unlock()
+			sockets = append(sockets, c)
+			return c, err
+		}),
+		grpc.WithStreamInterceptor(func(ctx context.Context, d *grpc.StreamDesc, c *grpc.ClientConn, method string, streamer grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
+			stream, err := streamer(ctx, d, c, method, o...)
+			return shown{stream, tokens}, err
+		}),
+	}
+	m, err := Join(t.Context(), s.join)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Leave()
+	requests := func(again bool) {
+		t.Helper()
+		for range 2 {
+			select {
+			case token := <-tokens:
+				if (len(token) > 0) != again {
+					t.Errorf("a request shows the token %x", token)
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatal("the worker does not join")
+			}
+		}
+	}
+	requests(false)
+	mu.Lock()
+	for _, c := range sockets {
+		c.Close()
+	}
+	mu.Unlock()
+	requests(true)
+}
+
+// whenTaken is a log that calls a function when a former self is waited for.
+type whenTaken func()
+
+func (f whenTaken) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("waiting until it is free")) {
+		f()
+	}
+	return len(b), nil
+}
+
+// While a worker waits at one service, the other may end its admission: that is then the reason.
+func TestJoinEndsWithTheOtherService(t *testing.T) {
+	s := startServices(t)
+	former := s.join
+	conn, err := Dial(t.Context(), TheAggregator(), s.join.Aggregator, Security{}, time.Minute, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, _, err := joinAs(t.Context(), pb.NewAggregatorClient(conn), former.request()); err != nil {
+		t.Fatal(err)
+	}
+	s.join.Log = slog.New(slog.NewTextHandler(whenTaken(s.server.Stop), nil))
+	m, err := Join(t.Context(), s.join)
+	if m != nil || err == nil || !strings.HasPrefix(err.Error(), "parameter server: withdrew this worker: ") {
+		t.Errorf("%v, %v", m, err)
+	}
+}
+
+// A worker gets the sums of a step, unless gradients of one were refused. It tells of its frames.
+func TestReduceOfAMembership(t *testing.T) {
+	var ends []string
+	s := startServices(t, func(c *ParameterServerConfig) {
+		c.Workers = []uint16{1}
+		c.Reduce = func(_ context.Context, step uint64, quiet bool) (Sums, error) {
+			ends = append(ends, fmt.Sprint(step, " quiet ", quiet))
+			return Sums{Keys: []uint64{7}, Rows: []float32{float32(step)}}, nil
+		}
+		c.Drop = func(_ context.Context, step uint64, quiet bool) error {
+			ends = append(ends, fmt.Sprint(step, " dropped, quiet ", quiet))
+			return nil
+		}
+	})
+	m, err := Join(t.Context(), s.join)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Leave()
+	for step := range uint64(2) {
+		if got, err := m.Reduce(t.Context(), step, 1, nil, HotFrames{Sent: 4, Answered: 4}); err != nil || !slices.Equal(got.Keys, []uint64{7}) || !slices.Equal(got.Rows, []float32{float32(step)}) {
+			t.Errorf("step %d: %v, %v", step, got, err)
+		}
+	}
+	var why *DroppedError
+	if _, err := m.Reduce(t.Context(), 2, 1, &DroppedError{Key: 90, KeyKnown: true}, HotFrames{Sent: 5, Answered: 5}); !errors.As(err, &why) || *why != (DroppedError{Key: 90, KeyKnown: true}) {
+		t.Errorf("a step of refused gradients: %v", err)
+	}
+	if want := []string{"0 quiet false", "1 quiet true", "2 dropped, quiet false"}; !slices.Equal(ends, want) {
+		t.Errorf("steps ended as %q, want %q", ends, want)
 	}
 }
 
@@ -240,7 +412,7 @@ func TestDeadlineOfACall(t *testing.T) {
 // Omitted optional fields get their defaults, instead of a panic at the first message or request.
 func TestServicesWithoutOptions(t *testing.T) {
 	s := startServices(t, func(c *ParameterServerConfig) { c.Log, c.Commit = nil, nil })
-	s.join.Log = nil
+	s.join.Log, s.join.Limit = nil, 0
 	m, err := Join(t.Context(), s.join)
 	if err != nil {
 		t.Fatal(err)

@@ -4,12 +4,18 @@ package control
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/libra-ina/libra/aggregator"
 	pb "github.com/libra-ina/libra/control/controlpb"
@@ -79,6 +85,12 @@ func TestJoinNamesTheServer(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("%v, want %q", err, want)
 	}
+	_, err = Join(t.Context(), JoinConfig{
+		Job: 5, Worker: 1, From: answers, HotSet: []byte{1}, Server: answers, Aggregator: mute, Limit: 300 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
+	})
+	if want := "aggregator at " + mute.String() + " did not answer within 300ms: is it running, and is the address right?"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %q", err, want)
+	}
 	_, err = Join(t.Context(), JoinConfig{From: answers, HotSet: []byte{1}, Server: answers, MoreServers: []netip.AddrPort{{}}, Aggregator: answers})
 	if want := "control: JoinConfig.MoreServers[0] is missing: give an address and a port"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %q", err, want)
@@ -87,23 +99,44 @@ func TestJoinNamesTheServer(t *testing.T) {
 
 // A call goes to all servers at once. The first error ends the others, and names its server.
 func TestCallOfServers(t *testing.T) {
-	m := &Membership{ctx: t.Context(), servers: []joinedServer{{role: "server 0"}, {role: "server 1"}, {role: "server 2"}}}
-	together := make(chan struct{}, 3)
-	err := m.call(t.Context(), "barrier", func(ctx context.Context, s *joinedServer) error {
-		together <- struct{}{}
-		for len(together) < 3 {
-			time.Sleep(time.Millisecond)
+	synctest.Test(t, func(t *testing.T) { // which ends if a call waits in vain
+		m := &Membership{ctx: t.Context(), servers: []joinedServer{{role: "server 0"}, {role: "server 1"}, {role: "server 2"}}}
+		var together sync.WaitGroup
+		together.Add(3)
+		err := m.call(t.Context(), "barrier", func(ctx context.Context, s *joinedServer) error {
+			together.Done()
+			together.Wait()
+			if s.role == "server 1" {
+				return context.DeadlineExceeded
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if want := "server 1: barrier: context deadline exceeded"; err == nil || err.Error() != want {
+			t.Errorf("%v, want %q", err, want)
 		}
-		if s.role == "server 1" {
-			return context.DeadlineExceeded
+		if _, err := m.Reduce(t.Context(), 0, 1, nil, HotFrames{}); err == nil || !strings.Contains(err.Error(), "the job has 3 parameter servers") {
+			t.Errorf("sums of several servers: %v", err)
 		}
-		<-ctx.Done()
-		return ctx.Err()
 	})
-	if want := "server 1: barrier: context deadline exceeded"; err == nil || err.Error() != want {
-		t.Errorf("%v, want %q", err, want)
+}
+
+// What a call has begun ends with it. If its caller ends it, that is the reason for an error, whatever the service says, and
+// no error is none.
+func TestEndOfACall(t *testing.T) {
+	m := &Membership{ctx: t.Context(), servers: []joinedServer{{role: "server"}}}
+	var during context.Context
+	if err := m.call(t.Context(), "done", func(ctx context.Context, _ *joinedServer) error { during = ctx; return nil }); err != nil || during.Err() == nil {
+		t.Errorf("%v, its context %v", err, during.Err())
 	}
-	if _, err := m.Reduce(t.Context(), 0, 1, nil, HotFrames{}); err == nil || !strings.Contains(err.Error(), "the job has 3 parameter servers") {
-		t.Errorf("sums of several servers: %v", err)
+	for _, answer := range []error{nil, status.Error(codes.FailedPrecondition, "worker 2 is lost")} {
+		caller, end := context.WithCancel(t.Context())
+		err := m.call(caller, "done", func(context.Context, *joinedServer) error {
+			end()
+			return answer
+		})
+		if (err == nil) != (answer == nil) || err != nil && (!errors.Is(err, context.Canceled) || err.Error() != "server: done: context canceled") {
+			t.Errorf("%v became %v", answer, err)
+		}
 	}
 }

@@ -15,7 +15,8 @@ import (
 type blind struct {
 	*aggregator.Model
 	err  error
-	lost uint16
+	lost uint16 // the job
+	why  error  // why it tells nothing of that
 }
 
 func (b *blind) Counters() (aggregator.Counters, error) {
@@ -27,14 +28,14 @@ func (b *blind) Counters() (aggregator.Counters, error) {
 
 func (b *blind) JobCounters(id uint16) (aggregator.JobCounters, error) {
 	if id == b.lost {
-		return aggregator.JobCounters{}, aggregator.ErrNoJob
+		return aggregator.JobCounters{}, b.why
 	}
 	return b.Model.JobCounters(id)
 }
 
 // A job that the data plane no longer has is left out, whichever it is, and the others are not.
 func TestStatsWithoutAJobThatGoes(t *testing.T) {
-	plane := &blind{}
+	plane := &blind{why: aggregator.ErrNoJob}
 	l := startAggregator(t, func(c *AggregatorConfig) { plane.Model, c.Plane = c.Plane.(*aggregator.Model), plane })
 	for id := range uint32(4) {
 		s := spec()
@@ -48,7 +49,10 @@ func TestStatsWithoutAJobThatGoes(t *testing.T) {
 			}
 		}
 	}
-	plane.err = aggregator.ErrBusy
+	plane.lost, plane.why = 1, aggregator.ErrBusy
 	_, err := l.client.Stats(t.Context(), &pb.StatsRequest{})
+	wants(t, "a data plane without a job's counters", err, codes.Unavailable)
+	plane.lost, plane.err = 0, aggregator.ErrBusy
+	_, err = l.client.Stats(t.Context(), &pb.StatsRequest{})
 	wants(t, "a data plane without counters", err, codes.Unavailable)
 }

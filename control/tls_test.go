@@ -148,8 +148,8 @@ func TestServicesShowTheirRole(t *testing.T) {
 		}
 		if err == nil {
 			conn.Close()
-		} else if !errors.Is(err, ErrTLS) || !contains(err, c.peer.name, c.name) {
-			t.Errorf("%s with %s: %v names neither", c.peer.name, c.name, err)
+		} else if !errors.Is(err, ErrTLS) || !contains(err, "the certificate of the "+c.peer.name+" is for ["+c.name+"] (its URI names), not for ") {
+			t.Errorf("%s with %s: %v does not name both", c.peer.name, c.name, err)
 		}
 		s.Stop()
 	}
@@ -208,7 +208,12 @@ func TestRolesAreNeeded(t *testing.T) {
 			"barrier": func() error { _, err := sc.Barrier(t.Context(), &pb.BarrierRequest{Job: 5, Sender: 1}); return err },
 			"report":  func() error { _, err := sc.Report(t.Context(), &pb.ReportRequest{Job: 5, Sender: 1}); return err },
 			"done":    func() error { _, err := sc.Done(t.Context(), &pb.DoneRequest{Job: 5, Sender: 1}); return err },
-			"leave":   func() error { _, err := sc.Leave(t.Context(), &pb.LeaveRequest{Job: 5, Sender: 1}); return err },
+			"reduce": func() error {
+				stream := must(sc.Reduce(t.Context(), &pb.ReduceRequest{Job: 5, Sender: 1}))
+				_, err := stream.Recv()
+				return err
+			},
+			"leave": func() error { _, err := sc.Leave(t.Context(), &pb.LeaveRequest{Job: 5, Sender: 1}); return err },
 		} {
 			wants(t, what+" with "+name, call(), codes.PermissionDenied, "libra://worker/5/1")
 		}
@@ -300,8 +305,8 @@ func TestLoadSecurityNamesTheFile(t *testing.T) {
 		{ca, "", "", "needs an authority"},
 		{"", cert, "", "needs an authority"},
 		{"", "", key, "needs an authority"},
-		{"no.pem", cert, key, "no.pem"},
-		{key, cert, key, "holds no PEM certificate"},
+		{"no.pem", cert, key, "TLS authority: open no.pem: "},
+		{key, cert, key, "TLS authority " + key + " holds no PEM certificate"},
 		{ca, ca, key, "TLS certificate " + ca + " with key " + key + ": "},
 	} {
 		if _, err := LoadSecurity(c.ca, c.cert, c.key); err == nil || !contains(err, c.want) {
@@ -333,12 +338,30 @@ func TestLoadSecurityChecksItsOwnCertificate(t *testing.T) {
 		a := newAuthority(t)
 		a.from, a.to = c.from, c.to
 		ca, cert, key := a.files("127.0.0.1")
-		if _, err := LoadSecurity(ca, cert, key); err == nil || !contains(err, cert) || !contains(err, c.want) {
+		if _, err := LoadSecurity(ca, cert, key); !contains(err, "TLS certificate "+cert+", with the authority "+ca+": ", c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := LoadSecurity(ca, foreign, foreignKey); err == nil || !contains(err, foreign) || !contains(err, ca) || !contains(err, "unknown authority") {
+	if _, err := LoadSecurity(ca, foreign, foreignKey); !contains(err, "TLS certificate "+foreign+", with the authority "+ca+": ", "unknown authority") {
 		t.Errorf("of another authority: %v", err)
+	}
+}
+
+// The file of a certificate may hold those between it and the authority.
+func TestLoadSecurityTakesAChain(t *testing.T) {
+	root, between := newAuthority(t), newAuthority(t)
+	ca := filepath.Join(root.dir, "ca.pem")
+	_, cert, key := between.files("127.0.0.1")
+	if _, err := LoadSecurity(ca, cert, key); !contains(err, "unknown authority") {
+		t.Errorf("without what is between: %v", err)
+	}
+	der := must(x509.CreateCertificate(rand.Reader, between.cert, root.cert, &between.key.PublicKey, root.key))
+	chain := append(must(os.ReadFile(cert)), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	if err := os.WriteFile(cert, chain, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadSecurity(ca, cert, key); err != nil {
+		t.Error(err)
 	}
 }
 
