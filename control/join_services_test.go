@@ -185,6 +185,44 @@ func TestMembershipLeaves(t *testing.T) {
 	}
 }
 
+// Each of several servers has an epoch, a first step and checkpoints of its own, in the order of their indices.
+func TestJoinOfServers(t *testing.T) {
+	s := startServices(t, func(c *ParameterServerConfig) {
+		c.FirstStep, c.Checkpoints = func(uint16) uint64 { return 4 }, []uint64{4, 2}
+	})
+	more := &roll{}
+	service := NewParameterServer(t.Context(), ParameterServerConfig{
+		Job: 5, Port: 19522, Dimension: 1, HotSet: hotSet, Workers: []uint16{1, 2}, Members: more, Sync: true, Log: quiet,
+		FirstStep: func(uint16) uint64 { return 7 }, Checkpoints: []uint64{7, 5},
+	})
+	t.Cleanup(service.Close)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := NewServer(Security{})
+	pb.RegisterParameterServerServer(server, service)
+	go func() { _ = server.Serve(listener) }() // ends with Stop
+	t.Cleanup(server.Stop)
+	s.join.MoreServers = []netip.AddrPort{listener.Addr().(*net.TCPAddr).AddrPort()}
+	m, err := Join(t.Context(), s.join)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Leave()
+	first, _ := s.members.of(1)
+	second, _ := more.of(1)
+	if m.ServerEpoch != first.epoch || !slices.Equal(m.MoreEpochs, []uint16{second.epoch}) {
+		t.Errorf("epochs %d and %v, want %d and %d", m.ServerEpoch, m.MoreEpochs, first.epoch, second.epoch)
+	}
+	if m.FirstStep != 4 || !slices.Equal(m.MoreFirstSteps, []uint64{7}) {
+		t.Errorf("first steps %d and %v", m.FirstStep, m.MoreFirstSteps)
+	}
+	if !slices.EqualFunc(m.Checkpoints, [][]uint64{{4, 2}, {7, 5}}, slices.Equal[[]uint64]) {
+		t.Errorf("checkpoints of the steps %v", m.Checkpoints)
+	}
+}
+
 // shown is a stream of a call, which tells the tokens of requests to join.
 type shown struct {
 	grpc.ClientStream

@@ -77,7 +77,9 @@ func TestJoinNamesTheServer(t *testing.T) {
 	defer server.Stop()
 	go func() { _ = server.Serve(l) }()
 	answers := l.Addr().(*net.TCPAddr).AddrPort()
-	_, err = Join(t.Context(), JoinConfig{
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err = Join(ctx, JoinConfig{
 		Job: 5, Worker: 1, From: answers, HotSet: []byte{1}, Server: answers, MoreServers: []netip.AddrPort{answers, mute}, Aggregator: answers,
 		Limit: 300 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
 	})
@@ -85,13 +87,13 @@ func TestJoinNamesTheServer(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("%v, want %q", err, want)
 	}
-	_, err = Join(t.Context(), JoinConfig{
+	_, err = Join(ctx, JoinConfig{
 		Job: 5, Worker: 1, From: answers, HotSet: []byte{1}, Server: answers, Aggregator: mute, Limit: 300 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
 	})
 	if want := "aggregator at " + mute.String() + " did not answer within 300ms: is it running, and is the address right?"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %q", err, want)
 	}
-	_, err = Join(t.Context(), JoinConfig{From: answers, HotSet: []byte{1}, Server: answers, MoreServers: []netip.AddrPort{{}}, Aggregator: answers})
+	_, err = Join(ctx, JoinConfig{From: answers, HotSet: []byte{1}, Server: answers, MoreServers: []netip.AddrPort{{}}, Aggregator: answers})
 	if want := "control: JoinConfig.MoreServers[0] is missing: give an address and a port"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %q", err, want)
 	}
