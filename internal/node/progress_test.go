@@ -90,12 +90,13 @@ func TestResume(t *testing.T) {
 		"the other's":     {saved: `{"agreed":{},"server":1}`, epochs: 2, want: "it was that of server 1 and is given to server 0"},
 		"pace":            {saved: `{"agreed":{"port":"2","switch.stripes":"for an MTU of 1500","model.epochs":"1","model.learning_rate":"1","model.initial_accumulator":"5"}}`, epochs: 2},
 		"two fields": {
-			saved: `{"agreed":{"model.kind":"lr","model.batch":"10"}}`, epochs: 2,
+			saved: `{"agreed":{"model.kind":"lr","model.epochs":"1","model.batch":"10"}}`, epochs: 2,
 			want: "it was trained with another configuration: model.batch was 10 and is 20; model.kind was lr and is fm; restore that",
 		},
 		"data of a file": {saved: `{"agreed":{"model.batch":"20"}}`, change: map[string]string{"data": "synthetic"}, epochs: 2, want: "data is now synthetic"},
 		"fewer epochs":   {saved: `{"agreed":{},"complete_epochs":3}`, epochs: 2, want: "it has been trained for 3 epochs, and model.epochs, the total, is 2"},
 		"no JSON":        {saved: `{`, epochs: 2, want: "does not record the progress"},
+		"no number":      {saved: `{"agreed":{},"step":"five"}`, epochs: 2, want: "does not record the progress"},
 		"nothing":        {saved: `{}`, epochs: 2, want: "does not record the progress"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/transport"
 )
 
 // services returns the control service's callbacks into the server. harvest applies everything that
@@ -135,10 +136,10 @@ func (s *server) stats(ctx context.Context) (*pb.ServerStats, error) {
 			"hot_frames": s.result.HotFrames, "hot_pairs": s.result.HotPairs, "harvest_messages": s.result.HarvestMessages,
 		}
 	})
-	if err != nil {
-		return nil, err
+	var stats transport.ServerStats
+	if err == nil {
+		stats, err = s.loop.Stats(ctx)
 	}
-	stats, err := s.loop.Stats(ctx)
 	if err != nil {
 		return nil, err
 	}
