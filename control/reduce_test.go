@@ -387,7 +387,7 @@ func TestSumsThatCannotBeSent(t *testing.T) {
 	}
 }
 
-// told are messages of rows of dim floats, of so many bytes.
+// told returns a message that announces rows, with that many bytes of keys and of sums.
 func told(rows uint64, keys, sums int) *pb.ReducedRows {
 	return &pb.ReducedRows{Rows: rows, Keys: make([]byte, keys), Sums: make([]byte, sums)}
 }
