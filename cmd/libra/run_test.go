@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/internal/demo"
+	"github.com/libra-ina/libra/packer"
 )
 
 // Each worker gets torchrun's variables and its agent's socket; its output is printed, and the
@@ -64,25 +66,37 @@ func TestRunFails(t *testing.T) {
 		t.Errorf("code %d: %s", code, stderr)
 	}
 	for want, args := range map[string][]string{
-		"no command: give it after --":                      {},
-		"--workers 3 on 2 hosts: each host runs as many":    {"--hosts", "2", "--workers", "3", "true"},
-		"--dim 66: from 1 to 65 are possible":               {"--dim", "66", "true"},
-		"--harvest 1s: with --sync every step is harvested": {"--sync", "--harvest", "1s", "true"},
-		"--optimizer none: it keeps no weights, only":       {"--optimizer", "none", "true"},
-		"--learning-rate 1: --optimizer none changes none":  {"--sync", "--optimizer", "none", "--learning-rate", "1", "true"},
-		"--hosts 65: from 1 to 64 are possible":             {"--hosts", "65", "--workers", "65", "true"},
-		`--job "" has 0 bytes: 1 to 63 are possible`:        {"--job", "", "true"},
-		`--backend tcp: "tcp" is none of afxdp, udp`:        {"--backend", "tcp", "true"},
-		"--workers 130: at most 64 are possible":            {"--workers", "130", "true"},
-		"--learning-rate -1: it must be above zero":         {"--learning-rate", "-1", "true"},
+		"no command: give it after --":                                    {},
+		"--workers 3 on 2 hosts: each host runs as many":                  {"--hosts", "2", "--workers", "3", "true"},
+		"--dim 66: from 1 to 65 are possible":                             {"--dim", "66", "true"},
+		"--harvest 1s: with --sync every step is harvested":               {"--sync", "--harvest", "1s", "true"},
+		"--optimizer none: it keeps no weights, only":                     {"--optimizer", "none", "true"},
+		"--learning-rate 1: --optimizer none changes none":                {"--sync", "--optimizer", "none", "--learning-rate", "1", "true"},
+		"--hosts 65: from 1 to 64 are possible":                           {"--hosts", "65", "--workers", "65", "true"},
+		`--job "" has 0 bytes: 1 to 63 are possible`:                      {"--job", "", "true"},
+		`--backend tcp: "tcp" is none of afxdp, udp`:                      {"--backend", "tcp", "true"},
+		"--workers 130: at most 64 are possible":                          {"--workers", "130", "true"},
+		"--hot-rows 65537: a switch has room for 65536 rows of 1 scalars": {"--hot-rows", "65537", "true"},
+		"--hot-rows 4097: a switch has room for 4096 rows of 16 scalars":  {"--hot-rows", "4097", "--dim", "16", "true"},
+		"--learning-rate -1: it must be above zero":                       {"--learning-rate", "-1", "true"},
 	} {
 		if _, stderr, code := inProcess(t, append([]string{"run"}, args...)...); code != exitUsage || !strings.Contains(stderr, want) {
 			t.Errorf("%v: code %d: %s", args, code, stderr)
 		}
 	}
+	keys := make([]uint64, 65537)
+	for i := range keys {
+		keys[i] = uint64(i)
+	}
+	large := filepath.Join(t.TempDir(), "large.libra")
+	hot, err := packer.NewHotSet(1, keys, nil, packer.Meta{})
+	if err := errors.Join(err, packer.SaveHotSet(large, hot)); err != nil {
+		t.Fatal(err)
+	}
 	for want, args := range map[string][]string{
-		`command: exec: "no-such-program": executable file not found`: {"no-such-program"},
-		"nothing.libra: no such file":                                 {"--hot-set", "nothing.libra", "true"},
+		`command: exec: "no-such-program": executable file not found`:               {"no-such-program"},
+		"nothing.libra: no such file":                                               {"--hot-set", "nothing.libra", "true"},
+		large + ": it has 65537 rows, and a switch has room for 65536 of 1 scalars": {"--hot-set", large, "true"},
 	} {
 		if _, stderr, code := inProcess(t, append([]string{"run", "--backend", "udp"}, args...)...); code != exitFailure || !strings.Contains(stderr, want) {
 			t.Errorf("%v: code %d: %s", args, code, stderr)

@@ -105,6 +105,8 @@ func (p Programs) Validate() error {
 		return fmt.Errorf("--dim %d: from 1 to %d are possible", p.Dim, maxDim)
 	case p.HotRows < 0:
 		return fmt.Errorf("--hot-rows %d: the number must not be negative", p.HotRows)
+	case p.HotSet == "" && p.HotRows > packer.MaxSlots/p.Dim:
+		return fmt.Errorf("--hot-rows %d: a switch has room for %d rows of %d scalars", p.HotRows, packer.MaxSlots/p.Dim, p.Dim)
 	case p.Job == "" || len(p.Job) > 63:
 		return fmt.Errorf("--job %q has %d bytes: 1 to 63 are possible", p.Job, len(p.Job))
 	case p.Harvest < 0:
@@ -184,6 +186,9 @@ func (p Programs) config(dir string) (*cluster.Config, error) {
 		hot, err := packer.LoadHotSet(p.HotSet)
 		if err == nil && hot.Dim() != p.Dim {
 			err = fmt.Errorf("--hot-set %s: its rows have %d floats, and --dim is %d", p.HotSet, hot.Dim(), p.Dim)
+		}
+		if most := packer.MaxSlots / p.Dim; err == nil && hot.Len() > most {
+			err = fmt.Errorf("--hot-set %s: it has %d rows, and a switch has room for %d of %d scalars", p.HotSet, hot.Len(), most, p.Dim)
 		}
 		c.Job.HotSet, _ = filepath.Abs(p.HotSet)
 		return c, err
