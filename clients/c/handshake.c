@@ -67,8 +67,6 @@ static int join(struct libra_session *s, int32_t open_ms)
 		switch (errno) {
 		case EINTR:
 			continue;
-		case EISCONN:
-			return LIBRA_OK;
 		case ENOENT:
 			return error_set(LIBRA_NO_AGENT, "libra_open: there is no %s: start libra agent on this host, or name its "
 					 "socket in options.socket or LIBRA_AGENT", s->path);

@@ -173,8 +173,8 @@ struct libra_info {
 	uint64_t instance;       /* random number of this run of the agent */
 };
 
-/* struct libra_statistics - counters of the session; the fields from job_frames_sent on are the
- * job's on this host */
+/* struct libra_statistics - counters of the session; those of job and step are of all sessions of the
+ * job on this host */
 struct libra_statistics {
 	uint64_t pushes_accepted;
 	uint64_t pushes_acknowledged;

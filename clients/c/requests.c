@@ -56,7 +56,7 @@ static int check(struct libra_session *s, const struct want *w, uint64_t *row_by
 
 	if (code)
 		return code;
-	if (w->n && w->op != RELEASE && !w->batch && !w->keys && !w->sum_keys && (rows || w->op == PREPARE))
+	if (w->n && !w->batch && !w->keys && !w->sum_keys && (rows || w->op == PREPARE))
 		return error_set(LIBRA_USAGE, "%s: keys is NULL", w->what);
 	if (w->n && (w->op == PUSH || w->op == PUSH_SUMS) && !w->gradients)
 		return error_set(LIBRA_USAGE, "%s: gradients is NULL", w->what);

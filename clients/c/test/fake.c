@@ -87,7 +87,10 @@ struct options_of_fake fake_defaults(void)
 
 void fake_welcome_with(struct fake *f, struct options_of_fake o)
 {
-	f->memfd = memfd_create("fake", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	FILE *file = o.file ? tmpfile() : NULL;
+	f->memfd = file ? dup(fileno(file)) : memfd_create("fake", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (file)
+		fclose(file);
 	CHECK(f->memfd >= 0 && ftruncate(f->memfd, (off_t)o.bytes) == 0);
 	if (o.bytes == 0x4000 + BUFFERS) {
 		f->memory = mmap(NULL, o.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, f->memfd, 0);
@@ -98,7 +101,7 @@ void fake_welcome_with(struct fake *f, struct options_of_fake o)
 		f->cq = (struct completion *)(f->memory + 0x2000);
 		f->area = f->memory + 0x4000;
 	}
-	CHECK(!o.seals || fcntl(f->memfd, F_ADD_SEALS, o.seals) == 0);
+	CHECK(o.file || !o.seals || fcntl(f->memfd, F_ADD_SEALS, o.seals) == 0);
 
 	union {
 		struct cmsghdr align;

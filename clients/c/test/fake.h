@@ -48,6 +48,7 @@ struct options_of_fake {
 	int fds;       /* that are sent */
 	size_t length; /* of WELCOME */
 	int seals;
+	bool file;      /* instead of memory that can be sealed */
 	uint64_t bytes; /* of the memory */
 	uint64_t magic;
 };

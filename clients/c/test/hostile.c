@@ -2,6 +2,7 @@
 /* Agents that break the protocol, end or die: no call crashes or hangs, and each reports what
  * happened. */
 #define _GNU_SOURCE
+#include <sched.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -28,8 +29,9 @@ static void misbehaves(void (*run)(struct fake *), int want, const char *text)
 	CHECK(libra_pull(s, &key, row, 1, NULL) == want);
 	CHECK(libra_accepted(s, t) == 1);
 	CHECK(libra_process(s) == want);
+	fake_stop(&f); /* the agent has seen the end */
+	CHECK(libra_shutdown(s) == LIBRA_OK && libra_process(s) == want); /* the first reason counts */
 	CHECK(libra_close(s) == want);
-	fake_stop(&f);
 }
 
 static void begin(struct fake *f)
@@ -186,6 +188,38 @@ static void pushes_on(void)
 	CHECK(libra_close(s) == LIBRA_AGENT_DIED);
 }
 
+#define WAKES 400 /* more than a socket holds */
+
+static void takes_no_wake(struct fake *f)
+{
+	struct entry e;
+
+	fake_welcome(f);
+	for (int i = 0; i < WAKES; i++) {
+		while (atomic_load(&f->header->sq_tail) == f->read)
+			sched_yield();
+		e = f->sq[f->read % ENTRIES];
+		fake_read(f);
+		atomic_store(&f->header->agent_sleeps, 1); /* the next push wakes it */
+		fake_complete(f, fake_answer(&e, 0));
+	}
+	fake_serve(f);
+}
+
+/* An agent that receives no wake-ups holds up no push. */
+static void wakes_in_vain(void)
+{
+	struct fake f;
+	libra_ticket t;
+
+	fake_start(&f, takes_no_wake, NULL);
+	struct libra_session *s = open_fake(&f);
+	for (int i = 0; i < WAKES; i++)
+		CHECK(libra_push(s, &key, gradients, 1, &t) == LIBRA_OK && libra_wait(s, t, -1) == LIBRA_OK);
+	CHECK(libra_close(s) == LIBRA_OK);
+	fake_stop(&f);
+}
+
 void test_hostile(void)
 {
 	misbehaves(unknown_tag, LIBRA_PROTOCOL, "completion 0 fits no request");
@@ -203,4 +237,5 @@ void test_hostile(void)
 	misbehaves(dies_after_many_wakes, LIBRA_AGENT_DIED, "(process 77) has died");
 	answered();
 	pushes_on();
+	wakes_in_vain();
 }

@@ -5,10 +5,12 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../internal.h"
 #include "fake.h"
 
 static const uint64_t keys[2000];
@@ -113,7 +115,11 @@ static void forks(void)
 		CHECK(libra_fd(s) == -1 && libra_process(s) == LIBRA_FORKED && libra_shutdown(s) == LIBRA_FORKED);
 		CHECK(!libra_alloc(s, 8) && libra_info(s)->dim == DIM);
 		libra_free(s, row);
-		CHECK(libra_close(s) == LIBRA_OK);
+		/* What the child has mapped in the place of the session's memory remains. */
+		char *own = mmap(s->header, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+		CHECK(own == (char *)s->header);
+		*own = 5;
+		CHECK(libra_close(s) == LIBRA_OK && *own == 5);
 		close(f.conn);
 		close(in_parent[1]);
 		_exit(read(in_parent[0], &byte, 1) == 0 ? 7 : 8); /* lives until the parent has closed */
@@ -156,6 +162,22 @@ static void shuts_down(void)
 	go_on();
 	*array = 1; /* it exists until the end */
 	CHECK(libra_push(s, keys, gradients, 1, NULL) == LIBRA_CLOSED);
+	CHECK(libra_close(s) == LIBRA_OK);
+	fake_stop(&f);
+}
+
+/* A program that polls learns of a shutdown by another thread, though the agent does nothing. */
+static void shuts_a_poller_down(void)
+{
+	struct fake f;
+
+	fake_start(&f, hangs, NULL);
+	struct libra_session *s = open_fake(&f);
+	struct pollfd p = {.fd = libra_fd(s), .events = POLLIN};
+	CHECK(libra_process(s) == LIBRA_OK && poll(&p, 1, 0) == 0);
+	CHECK(libra_shutdown(s) == LIBRA_OK);
+	CHECK(poll(&p, 1, 60000) == 1 && libra_process(s) == LIBRA_CLOSED);
+	go_on();
 	CHECK(libra_close(s) == LIBRA_OK);
 	fake_stop(&f);
 }
@@ -451,6 +473,7 @@ void test_life(void)
 	two_sessions();
 	forks();
 	shuts_down();
+	shuts_a_poller_down();
 	takes_turns();
 	polls_after_wait();
 	polls_after_look();

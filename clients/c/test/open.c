@@ -3,8 +3,12 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "fake.h"
@@ -67,7 +71,7 @@ static void badly(struct options_of_fake w, int want)
 
 	fake_start(&f, agent_welcomes_badly, &w);
 	struct libra_options o = options_for(&f);
-	o.dim = DIM;
+	o.dim = w.welcome.dim ? DIM : 0;
 	o.hot_set = hot_set;
 	CHECK(libra_open(&s, &o) == want);
 	fake_stop(&f);
@@ -89,6 +93,75 @@ static void agent_says_nothing(struct fake *f)
 	CHECK(recv(f->conn, &byte, 1, 0) == 0); /* until the client gives up */
 }
 
+static _Atomic int alarms; /* another thread reads it */
+
+static void on_alarm(int signal)
+{
+	(void)signal;
+	alarms++;
+}
+
+static void agent_takes_its_time(struct fake *f)
+{
+	fake_accept(f);
+	for (int before = alarms; alarms < before + 20;)
+		sched_yield();
+	fake_welcome_with(f, fake_defaults());
+	fake_serve(f);
+}
+
+/* Signals, whose handlers do not restart system calls, neither end a handshake nor make it longer. */
+static void opens_among_signals(void)
+{
+	struct sigaction a = {.sa_handler = on_alarm}, old;
+	struct itimerval every = {{0, 1000}, {0, 1000}}, never = {{0, 0}, {0, 0}};
+	struct fake f;
+	struct libra_session *s;
+
+	CHECK(sigaction(SIGALRM, &a, &old) == 0 && setitimer(ITIMER_REAL, &every, NULL) == 0);
+	fake_start(&f, agent_says_nothing, NULL);
+	struct libra_options o = options_for(&f);
+	o.open_ms = 300; /* within which a signal comes on a busy machine, too */
+	CHECK(libra_open(&s, &o) == LIBRA_TIMEOUT && strstr(libra_last_error()->text, "does not answer within 300 ms"));
+	fake_stop(&f);
+	fake_start(&f, agent_takes_its_time, NULL);
+	s = open_fake(&f);
+	CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0 && sigaction(SIGALRM, &old, NULL) == 0);
+	CHECK(libra_close(s) == LIBRA_OK);
+	fake_stop(&f);
+}
+
+static void agent_takes_no_connection(struct fake *f)
+{
+	char byte;
+
+	CHECK(read(*(const int *)f->argument, &byte, 1) == 0);
+}
+
+static void opens_in_a_crowd(void)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	struct fake f;
+	struct libra_session *s;
+	int until[2], crowd[64], n = 0, code;
+
+	CHECK(pipe(until) == 0);
+	fake_start(&f, agent_takes_no_connection, until);
+	memcpy(a.sun_path, f.path, sizeof a.sun_path);
+	do {
+		CHECK(n < 64 && (crowd[n] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) >= 0);
+		code = connect(crowd[n++], (struct sockaddr *)&a, sizeof a);
+	} while (code == 0);
+	struct libra_options o = options_for(&f);
+	o.open_ms = 1;
+	CHECK(libra_open(&s, &o) == LIBRA_TIMEOUT && strstr(libra_last_error()->text, "takes no connection within 1 ms"));
+	while (n > 0)
+		close(crowd[--n]);
+	close(until[1]);
+	fake_stop(&f);
+	close(until[0]);
+}
+
 static void usage(struct libra_options o, int want, const char *text)
 {
 	struct libra_session *s;
@@ -104,6 +177,7 @@ static void options(void)
 	} newer = {.o = LIBRA_OPTIONS};
 	struct libra_options o = LIBRA_OPTIONS;
 	struct libra_session *s;
+	static const uint32_t entries[] = {4, 12, 1 << 17};
 
 	CHECK(libra_open(NULL, &o) == LIBRA_USAGE);
 	CHECK(libra_open(&s, NULL) == LIBRA_USAGE);
@@ -114,17 +188,30 @@ static void options(void)
 	o.client = "123456789012345678901234567890ab";
 	usage(o, LIBRA_USAGE, "options.client has 32 bytes");
 	o.client = NULL;
-	o.entries = 12;
-	usage(o, LIBRA_USAGE, "options.entries is 12");
+	for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
+		char text[64];
+		snprintf(text, sizeof text, "options.entries is %u: use a power of two from 8 to 65536", entries[i]);
+		o.entries = entries[i];
+		usage(o, LIBRA_USAGE, text);
+	}
 	o.entries = 0;
 	o.room_ms = -1;
 	usage(o, LIBRA_USAGE, "negative");
 	o.room_ms = 0;
+	o.open_ms = -1;
+	usage(o, LIBRA_USAGE, "negative");
+	o.open_ms = 0;
+	o.size = offsetof(struct libra_options, hot_set) - 1;
+	usage(o, LIBRA_USAGE, "does not begin with LIBRA_OPTIONS");
+	o.size = sizeof o;
 	o.socket = "/nowhere/agent.sock";
 	usage(o, LIBRA_NO_AGENT, "there is no /nowhere/agent.sock: start libra agent");
 	o.socket = NULL;
 	CHECK(setenv("LIBRA_AGENT", "/nowhere/else", 1) == 0);
 	usage(o, LIBRA_NO_AGENT, "there is no /nowhere/else");
+	CHECK(setenv("LIBRA_AGENT", "", 1) == 0);
+	o.job = "no agent serves a job of this name";
+	CHECK(libra_open(&s, &o) != LIBRA_OK && strstr(libra_last_error()->text, DEFAULT_SOCKET));
 	CHECK(unsetenv("LIBRA_AGENT") == 0);
 
 	newer.o.size = sizeof newer;
@@ -188,7 +275,7 @@ void test_open(void)
 
 	refused(LIBRA_NO_JOB, "there are ads and clicks", LIBRA_NO_JOB, "refuses job clicks: there are ads and clicks");
 	refused(LIBRA_NOT_ALLOWED, "", LIBRA_NOT_ALLOWED, "add the user or a group of it to the job");
-	refused(LIBRA_CLIENTS, "a\x1b[2Jb", LIBRA_CLIENTS, "a?[2Jb");
+	refused(LIBRA_CLIENTS, "a\x1b[2Jb\x7f", LIBRA_CLIENTS, "a?[2Jb?");
 	refused(99, "unheard of", 99, "unheard of");
 	refused(LIBRA_FORKED, "x", LIBRA_PROTOCOL, "not one of an agent's");
 	memset(endless, 'x', sizeof endless);
@@ -203,6 +290,7 @@ void test_open(void)
 	BADLY(w.welcome.magic = 1);
 	BADLY(w.welcome.code = 4);
 	BADLY(w.welcome.dim = DIM + 1);
+	BADLY(w.welcome.dim = 0);
 	BADLY(w.welcome.hot_set[3] = 1);
 	BADLY(w.welcome.entries = 7);
 	BADLY(w.welcome.entries = 24);
@@ -214,10 +302,12 @@ void test_open(void)
 	BADLY(w.welcome.cq_offset = w.welcome.sq_offset);
 	BADLY(w.welcome.cq_offset = UINT64_MAX & ~0xfffull);
 	BADLY(w.welcome.buffer_offset = 0x2000);
+	BADLY(w.welcome.buffer_offset = w.welcome.buffer_bytes = 0x1000);
 	BADLY(w.welcome.buffer_bytes++);
 	BADLY(w.welcome.buffer_bytes = UINT64_MAX - 100);
 	BADLY(w.magic++);
 	BADLY(w.seals = F_SEAL_GROW);
+	BADLY(w.file = true);
 	BADLY(w.bytes = 100);
 	BADLY(w.fds = 0);
 	BADLY(w.fds = 2);
@@ -226,4 +316,6 @@ void test_open(void)
 
 	options();
 	opens();
+	opens_among_signals();
+	opens_in_a_crowd();
 }
