@@ -6,6 +6,7 @@ package clients_test
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -288,23 +289,28 @@ func TestKilledAgent(t *testing.T) {
 // toldWithin is how long all calls may take after the agent was killed.
 const toldWithin = time.Second
 
-// outlive kills the agent of a running client.
-func outlive(t *testing.T, client func(*bed) *exec.Cmd) {
+// apart runs an agent in a process of its own, which ends with the test.
+func apart(t *testing.T) (*bed, *exec.Cmd) {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	socket := filepath.Join(openDir(t), "agent.sock")
+	b := &bed{socket: filepath.Join(openDir(t), "agent.sock")}
 	agent := command(t, self)
-	agent.Env = append(os.Environ(), agentSocket+"="+socket)
+	agent.Env = append(os.Environ(), agentSocket+"="+b.socket)
 	input, err := agent.StdinPipe() // its end tells the agent of ours
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer input.Close()
+	t.Cleanup(func() { _ = input.Close() })
 	begin(t, agent, "ready")
+	return b, agent
+}
 
-	b := &bed{socket: socket}
+// outlive kills the agent of a running client.
+func outlive(t *testing.T, client func(*bed) *exec.Cmd) {
+	b, agent := apart(t)
 	cmd := client(b)
 	rest := begin(t, cmd, "under way")
 	_ = agent.Process.Kill()
@@ -374,6 +380,62 @@ func TestRefusals(t *testing.T) {
 		if i >= len(lines) || !regexp.MustCompile("^"+want).MatchString(lines[i]) {
 			t.Errorf("line %d of %q does not match %s", i, lines, want)
 		}
+	}
+}
+
+// TestRefusedByTheSocket opens a session as a user for whom the agent's socket is closed.
+func TestRefusedByTheSocket(t *testing.T) {
+	if os.Getuid() != 0 {
+		leaveOut(t, "becoming nobody needs root, for whom no socket is closed")
+	}
+	b := newBed(t, jobName, config(dim, 1))
+	if err := os.Chmod(b.socket, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := b.real(t, plain, "refusals")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	want := fmt.Sprintf("NO_AGENT: libra_open: user %d may not open %s: add it to the socket's group\n", nobody, b.socket)
+	if got := run(t, cmd); got != strings.Repeat(want, 4) {
+		t.Errorf("it prints %s, want %s", got, want)
+	}
+}
+
+// needRoot leaves a test out that makes a network of namespaces.
+func needRoot(t testing.TB) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		leaveOut(t, "a network of namespaces needs root: nothing goes through a switch of the kernel")
+	}
+}
+
+// TestSumsOverAFXDP compares the weights that a C program has pulled, and the server's, after the same pushes through a
+// switch of this machine's kernel and over UDP, bit for bit.
+func TestSumsOverAFXDP(t *testing.T) {
+	needRoot(t)
+	pushes := program(t, plain, "real", "push")
+	libra, err := buildLibra()
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := func(backend string) (bits, weights string) {
+		args := strings.Fields("run --job clicks --sync --optimizer sgd --learning-rate 1 --dim 2 --hot-rows 50 --json --backend " + backend + " --")
+		out := strings.TrimSpace(run(t, command(t, libra, append(args, pushes.Args...)...)))
+		end := strings.LastIndexByte(out, '\n')
+		var result struct {
+			HotPairs int    `json:"hot_pairs"`
+			Weights  string `json:"weights_sha256"`
+		}
+		if err := json.Unmarshal([]byte(out[end+1:]), &result); err != nil || result.HotPairs == 0 || result.Weights == "" {
+			t.Fatalf("over %s: %v\n%s", backend, err, out)
+		}
+		return out[:end], result.Weights
+	}
+	bits, weights := over("udp")
+	if n := strings.Count(bits, "\n") + 1; n != 100*dim {
+		t.Fatalf("%d weights are pulled:\n%s", n, bits)
+	}
+	if b, w := over("afxdp"); b != bits || w != weights {
+		t.Errorf("through the switch the weights are %s\n%s\nover UDP %s\n%s", w, b, weights, bits)
 	}
 }
 

@@ -71,10 +71,17 @@ func torch(t testing.TB, options []string, program ...string) *exec.Cmd {
 
 // The example that times all-reduces ends with both times, after comparing the sums.
 func TestAllReduceExample(t *testing.T) {
-	out := run(t, torch(t, strings.Fields("--sync --optimizer none --hosts 2 --workers 2 --dim 2"),
-		"python/examples/all_reduce.py", "--rows", "100", "--of", "1000", "--dim", "2", "--steps", "3", "--warm-up", "1"))
-	if !regexp.MustCompile(`2 ranks, 100 rows of 1000, 2 floats each: p50 libra [0-9.]+ ms, gloo [0-9.]+ ms`).MatchString(out) {
-		t.Errorf("printed %s", out)
+	for _, backend := range []string{"udp", "afxdp"} {
+		t.Run(backend, func(t *testing.T) {
+			if backend == "afxdp" {
+				needRoot(t)
+			}
+			out := run(t, torch(t, strings.Fields("--sync --optimizer none --hosts 2 --workers 2 --dim 2 --backend "+backend),
+				"python/examples/all_reduce.py", "--rows", "100", "--of", "1000", "--dim", "2", "--steps", "3", "--warm-up", "1"))
+			if !regexp.MustCompile(`2 ranks, 100 rows of 1000, 2 floats each: p50 libra [0-9.]+ ms, gloo [0-9.]+ ms`).MatchString(out) {
+				t.Errorf("printed %s", out)
+			}
+		})
 	}
 }
 
