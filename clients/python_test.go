@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -68,6 +69,59 @@ assert len(told) == 2 and all("has died" in text for text in told), told
 print("told")
 `)
 	})
+}
+
+// TestPythonBesideStoppedAgent runs python/test/stopped.py with an agent that it stops, and continues.
+func TestPythonBesideStoppedAgent(t *testing.T) {
+	b, agent := apart(t)
+	run(t, python(t, b, "python/test/stopped.py"))
+	_ = agent.Process.Kill()
+	_ = agent.Wait()
+}
+
+// TestPythonSums pushes in mode fetchadd, and looks at the sums of hot rows, and at the places of cold ones.
+func TestPythonSums(t *testing.T) {
+	run(t, python(t, fetchAdd(t), "-c", `
+import numpy as np, libra
+with libra.Session("clicks") as session:
+    assert session.info.mode == "fetchadd"
+    keys, ones = [5, 9, 6], np.ones((3, 2), np.float32)
+    dirty = np.full((3, 2), 7, np.float32)
+    for sums in dirty, np.full((3, 2), np.nan, np.float32):
+        del sums  # what the next array may be made of
+        first = session.push_sums(keys, ones)
+        assert first[1].tolist() == [0, 0], first
+    assert first[0].tolist() == first[2].tolist() == [2, 2], first
+    assert session.push_sums(keys, ones, dirty) is dirty
+    assert dirty.tolist() == [[3, 3], [7, 7], [3, 3]], dirty
+    with session.prepare(keys) as batch:
+        session.push_sums(batch, ones, dirty)
+    assert dirty.tolist() == [[4, 4], [7, 7], [4, 4]], dirty
+`))
+}
+
+// TestPythonMissingHost has one of two hosts come to the end of a step. It is told who is missing.
+func TestPythonMissingHost(t *testing.T) {
+	cmd := python(t, &bed{}, "-c", `
+import os, libra
+if os.environ["RANK"] == "0":
+    with libra.Session(os.environ["LIBRA_JOB"], parties=1) as session:
+        try:
+            session.reduce([3], [[1]], timeout=0.2)
+        except TimeoutError as e:
+            print(e)
+        session.abandon()
+`)
+	libra, err := buildLibra()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := command(t, libra, append(strings.Fields("run --backend udp --sync --optimizer none --hosts 2 --workers 2 --"), cmd.Args...)...)
+	all.Env = slices.DeleteFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "LIBRA_AGENT=") })
+	const want = "the step has not ended after 0.2 s: all 1 parties of this host have come to its end, other hosts have not: is a process or an agent missing there?"
+	if out := run(t, all); !strings.Contains(out, want) {
+		t.Errorf("it is told %s", out)
+	}
 }
 
 // TestPythonPage runs the commands of docs/python.md: those of its first screen, and of a cluster

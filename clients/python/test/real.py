@@ -3,17 +3,21 @@
 
 import gc
 import os
+import re
 import select
 import signal
 import sys
 import threading
+import types
 import unittest
 import warnings
 import weakref
+from unittest import mock
 
 import numpy as np
 
 import libra
+from libra import _errors, _library
 
 
 def dial(**options):
@@ -51,6 +55,9 @@ class Requests(unittest.TestCase):
             self.assertIsNone(ticket.wait(600))
             self.assertTrue(ticket.done() and ticket.accepted())
             self.assertIsNone(ticket.wait())
+        late = self.session.push_later([1], [[0, 0]])
+        self.session.flush()
+        self.assertIsNone(late.wait(0))  # complete, though no time is left
         rows = np.concatenate([ticket.wait() for ticket in pulls])
         np.testing.assert_array_equal(rows, self.session.pull(np.arange(20)))
 
@@ -100,6 +107,8 @@ class Requests(unittest.TestCase):
             for _ in range(10):
                 self.session.push(batch, np.ones((2, 2)))
             np.testing.assert_array_equal(self.weights(batch), before - 10)
+            with self.assertRaisesRegex(TypeError, "keys is a Batch already"):
+                self.session.prepare(batch)
         with self.assertRaisesRegex(ValueError, "was released"):
             self.session.push(batch, np.ones((2, 2)))
         self.assertEqual(self.session.statistics().prepared_bytes, 0)
@@ -112,6 +121,7 @@ class Requests(unittest.TestCase):
             self.session.push(keys, gradients)
         self.session.pull(keys, rows)
         np.testing.assert_array_equal(self.weights([5, 80]), before - 300)
+        self.assertEqual(self.session.empty((0, 2)).shape, (0, 2))
         for _ in range(10):
             self.session.empty((1 << 20, 1))[:] = 1  # 4 of 8 MiB, given back each time
         with self.assertRaisesRegex(libra.TooLarge, "ask for more buffer_bytes"):
@@ -150,11 +160,20 @@ class Requests(unittest.TestCase):
             ([[1]], [[1, 1]], r"keys has shape \(1, 1\)"),
             ([1], [[1, 1, 1]], r"gradients has shape \(1, 3\), \(1, 2\) is wanted"),
             ([1], [["a", "b"]], "gradients has type"),
+            ([1], [[1, 2j]], "gradients has type complex128, float32 is wanted"),
         ):
             with self.assertRaisesRegex((ValueError, TypeError), text):
                 self.session.push(keys, gradients)
-        with self.assertRaisesRegex(ValueError, "out is not a contiguous"):
-            self.session.pull([1], np.empty((1, 2)))
+        with self.assertRaises(libra.NotFinite) as failed:  # an infinity as float32
+            self.session.push_later([4], [[1, 1e300]]).wait()
+        self.assertEqual(failed.exception.index, 1)
+        with self.assertRaises(libra.NotFinite):
+            self.session.flush()
+        fixed = np.empty((1, 2), np.float32)
+        fixed.flags.writeable = False
+        for out in np.empty((1, 2)), fixed:
+            with self.assertRaisesRegex(ValueError, "out is not a contiguous, writeable array of float32"):
+                self.session.pull([1], out)
 
     def test_descriptor(self):
         ticket = self.session.pull_later([1])
@@ -204,6 +223,9 @@ class Life(unittest.TestCase):
             libra.Session("clicks", socket="/nowhere")
         with self.assertRaisesRegex(ValueError, "hot_set has 3 bytes"):
             libra.Session("clicks", hot_set=b"abc")
+        for name, value in ("dim", 2**32 + 2), ("parties", -1), ("entries", 2**32 + 8), ("buffer_bytes", 2**64), ("spin_us", 2**32):
+            with self.assertRaisesRegex(ValueError, f"{name} is {value}"):
+                libra.Session("clicks", **{name: value})
 
     def test_end(self):
         with dial() as session:
@@ -221,11 +243,34 @@ class Life(unittest.TestCase):
             with dial() as session:
                 session.push([1], [[0, 0]])
                 raise KeyError("mine")
+        with self.assertWarnsRegex(UserWarning, "libra: .*NaN or infinite"), self.assertRaisesRegex(KeyError, "mine"):
+            with dial() as session:
+                session.push([1], [[0, np.nan]])
+                raise KeyError("mine")
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             dial()
             gc.collect()
         self.assertEqual([w.category for w in told], [ResourceWarning])
+
+    def test_abandoned(self):
+        """The end of a session gives back its place, and arrays that were kept for the agent, though others keep its memory."""
+        session = dial(parties=1)
+        batch, shared, gradients = session.prepare([1]), session.empty(4), np.zeros((1, 2), np.float32)
+        kept = weakref.ref(gradients)
+        session.push_later([1], gradients)  # its ticket is dropped
+        del gradients
+        self.assertIsNotNone(kept())
+        session.abandon()
+        self.assertIsNone(kept())
+        batch.release()  # with the session
+        shared[:] = 1
+        while True:
+            try:
+                dial(parties=1).close()
+                break
+            except libra.Error as e:  # the agent has not seen the end yet
+                self.assertEqual(e.name, "PARTIES")
 
     def test_missing_party(self):
         session = dial(parties=2)  # alone
@@ -240,6 +285,12 @@ class Life(unittest.TestCase):
                 try:
                     session.push([1], [[1, 1]])
                 except libra.Forked:
+                    for call in session.fileno, session.process:
+                        try:
+                            call()
+                            os._exit(2)
+                        except libra.Forked:
+                            pass
                     with dial() as own:
                         own.push([1], [[0, 0]])
                     os._exit(0)
@@ -253,6 +304,39 @@ class Life(unittest.TestCase):
             with dial(parties=2) as session:
                 threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
                 session.barrier()
+
+
+class Library(unittest.TestCase):
+    def test_wrong(self):
+        for path, text in ("/nowhere.so", "/nowhere.so cannot be loaded: .*LIBRA_LIBRARY"), ("libc.so.6", "libc.so.6 has no function libra_version"):
+            with self.assertRaisesRegex(libra.LibraryNotFound, text):
+                _library.Library(path)
+        with mock.patch.object(_library, "MAJOR", "2"), self.assertRaisesRegex(libra.LibraryNotFound, r"has version 1\..*, this package needs 2"):
+            _library.Library(os.environ["LIBRA_LIBRARY"])
+
+    def test_header(self):
+        """Structures and functions are those of libra.h."""
+        with open("c/libra.h") as file:
+            header = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.S)
+        for name, structure in ("error", _library.CError), ("options", _library.COptions), ("info", _library.CInfo), ("batch", _library.CBatch), ("statistics", _library.CStatistics):
+            (body,) = re.findall(rf"struct libra_{name} {{(.*?)}};", header, re.S)
+            fields = re.findall(r"(\w+)(\[[0-9]+\])?;", body)
+            self.assertEqual([(field, int(n[1:-1]) if n else 1) for field, n in fields], [(f[0], getattr(f[1], "_length_", 1)) for f in structure._fields_])
+        for name, (_, arguments) in _library._functions.items():
+            (declared,) = re.findall(rf"LIBRA_API [^;]*\blibra_{name}\(([^)]*)\);", header)
+            self.assertEqual(0 if declared == "void" else declared.count(",") + 1, len(arguments), name)
+
+    def test_error(self):
+        """What the library tells of a refusal is in the exception."""
+        c = _library.CError(peer=2, refusal=12, key_known=1, key=9, index=5, acknowledged=1, refused=2, unknown=3, text=b"why")
+        fake = types.SimpleNamespace(last_error=lambda: types.SimpleNamespace(contents=c), code_name=lambda code: b"NAME")
+        with mock.patch.object(_errors, "library", lambda: fake):
+            refused, bad = _errors.error(36), _errors.error(33)
+            c.key_known = c.peer = 0
+            other = _errors.error(37)
+        self.assertEqual((type(refused), refused.code, refused.name, str(refused)), (libra.Refused, 36, "NAME", "why"))
+        self.assertEqual((refused.peer, refused.refusal, refused.acknowledged, refused.refused, refused.unknown), ("server", 12, 1, 2, 3))
+        self.assertEqual((refused.key, refused.index, bad.index, other.key, other.peer, type(other)), (9, None, 5, None, None, libra.Error))
 
 
 if __name__ == "__main__":

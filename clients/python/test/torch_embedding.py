@@ -81,8 +81,9 @@ class Embeddings(unittest.TestCase):
                 remote(torch.tensor(index))
         with self.assertRaisesRegex(ValueError, "at least one is wanted"):
             libra.torch.Embedding(0, session)
-        with self.assertRaisesRegex(ValueError, "keys are 0 to"):
-            libra.torch.Embedding(2, session, first_key=2**64 - 1)
+        for first in -1, 2**64 - 1:
+            with self.assertRaisesRegex(ValueError, f"2 rows from key {first} on: .*keys are 0 to"):
+                libra.torch.Embedding(2, session, first_key=first)
         with self.assertRaisesRegex(ValueError, "mode is 'least'"):
             libra.torch.EmbeddingBag(2, session, mode="least")
         (remote(torch.tensor([5])) * float("nan")).sum().backward()

@@ -3,11 +3,15 @@
 
 import datetime
 import gc
+import hashlib
 import os
 import signal
 import sys
 import threading
+import types
 import unittest
+import warnings
+from unittest import mock
 
 import numpy as np
 import torch
@@ -100,8 +104,12 @@ class Open(unittest.TestCase):
         gc.collect()  # later tests want sessions of their own
 
     def test_too_many_parties(self):
-        with self.assertRaisesRegex(ValueError, "rank 0 has LOCAL_WORLD_SIZE 3, but 2 ranks use its agent"):
-            self.begin(LOCAL_WORLD_SIZE="3")
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", ResourceWarning)
+            with self.assertRaisesRegex(ValueError, "rank 0 has LOCAL_WORLD_SIZE 3, but 2 ranks use its agent"):
+                self.begin(LOCAL_WORLD_SIZE="3")
+            gc.collect()
+        self.assertEqual([str(w.message) for w in told if "libra.Session" in str(w.message)], [])  # the session is closed
 
     def test_units(self):
         """The job has to be able to add what tells whether the ranks agree."""
@@ -115,6 +123,62 @@ class Open(unittest.TestCase):
         for exponent, ranks, need in (-46, 583, "-45"), (1, 2, "-54"), (-56, 1, "-55"), (-55, 2, "-54"):
             with self.assertRaisesRegex(ValueError, rf"units of 2\^{exponent} .* need units of 2\^{need} to 2\^0 \(job.exponent\)"):
                 check(exponent, ranks)
+
+    def test_members(self):
+        """Sessions of different jobs, or of one in another arithmetic, do not match."""
+        member = {"agent": 1, "parties": 2, "job": 1, "dim": 2, "arithmetic": "exact", "exponent": -46}
+        for change, text in (
+            ({"job": 7}, "rank 1 is in a job of job 7, rank 0 in one of job 1"),
+            ({"dim": 3}, "rank 1 is in a job of dim 3, rank 0 in one of dim 2"),
+            ({"arithmetic": "lut"}, "the job adds in arithmetic lut: all-reduces need one in arithmetic exact"),
+        ):
+            with self.assertRaisesRegex(ValueError, text):
+                libra.torch._rows._check([member, {**member, **change}])
+
+    def test_kinds(self):
+        """Ranks whose kinds differ do not agree, also if the sums of their digits are those of ranks that do."""
+        kinds = []
+        for digest in b"11111111", b"11121111", b"11131111":
+            with mock.patch.object(hashlib, "blake2b", lambda text, digest_size: types.SimpleNamespace(digest=lambda: digest)):
+                kinds.append(libra.torch._rows._Kind(torch.Size([8, 2]), 1, torch.float32, "SUM", 1, 3))
+        for sums, agreed in (3 * kinds[1].seal, True), (sum(kind.seal for kind in kinds), False):
+            keys = np.flatnonzero(sums).astype(np.uint64)
+            self.assertEqual(kinds[1].is_agreed(keys, sums[keys.view(np.int64)]), agreed)
+        for rows, ours in ((1 << 61) - 1, True), (1 << 61, False):
+            self.assertEqual(libra.torch._rows._Kind(torch.Size([rows, 4]), 1, torch.float32, "SUM", 2, 3).ours, ours)
+
+    def test_padding(self):
+        """Rows of the job that a row of the tensor does not fill end with zeros."""
+        pushed = []
+
+        def reduce(keys, values):
+            pushed.append(values)
+            return keys, values
+
+        alone, wide = Alone(reduce), torch.sparse_coo_tensor([[1]], [[1.0, 2.0, 3.0]], (8, 3))
+        empty = np.empty
+
+        def dirty(*arguments, **named):
+            array = empty(*arguments, **named)
+            array.fill(7)
+            return array
+
+        with mock.patch.object(np, "empty", dirty):
+            alone.all_reduce(wide)
+        self.assertEqual(pushed[0][-2:].tolist(), [[1, 2], [3, 0]])
+
+    def test_gather(self):
+        """A text that is too long is cut, in the middle of a character too."""
+
+        class One:
+            def size(self):
+                return 1
+
+            def allgather(self, outputs, inputs):
+                outputs[0][0].copy_(inputs[0])
+                return types.SimpleNamespace(wait=lambda: None)
+
+        self.assertEqual(libra.torch._rows.gather(One(), "x" + "ä" * 600), ["x" + "ä" * 499 + "\ufffd"])
 
     def test_rows_of_a_stranger(self):
         """A row beyond the tensor is not put into it: PyTorch does not look again."""
@@ -156,7 +220,11 @@ class Open(unittest.TestCase):
             model(torch.tensor([rank, 5])).sum().backward()
             gradient = model.module.weight.grad.to_dense()
             self.assertEqual(gradient[:, 0].tolist(), [0.5, 0.5, 0, 0, 0, 1, 0, 0])
-        del model
+        alone = dist.new_group([0])
+        if rank == 0:
+            with self.assertRaisesRegex(ValueError, "the model's group has 1 ranks of 2: sparse_hook needs one of all ranks"):
+                libra.torch.sparse_hook(alone, types.SimpleNamespace(buffer=tensor.clone))
+        del model, alone
         dist.destroy_process_group()
         gc.collect()
         self.assertEqual(len(libra.torch._rows._connected), 0)
