@@ -28,7 +28,8 @@ func newRun() *cobra.Command {
 		Long: `Creates a network of namespaces with a switch in the middle, starts aggregator, server and
 an agent on each host, and runs the command once for each worker. When all workers have
 ended, the cluster is removed. The first worker that fails ends the others. When a worker
-ends, the processes left in its process group are asked to terminate.
+ends, the processes left in its process group are asked to terminate; if libra run itself
+is killed (SIGKILL), its workers end, and what they have started may remain.
 
 Workers find the agent of their host and the job's name in LIBRA_AGENT and LIBRA_JOB, and
 have the variables that torchrun sets for its workers: RANK, WORLD_SIZE, LOCAL_RANK,

@@ -17,5 +17,5 @@
 // Each child is the leader of its own process group, so a Ctrl-C at the terminal reaches the parent
 // only, and the parent decides in which order processes end. On Linux, the processes of a child's
 // group are terminated with it, and each child has a parent-death signal (SIGKILL), so a killed
-// parent leaves no child behind.
+// parent leaves no child behind. Processes that its children have started remain.
 package proc
