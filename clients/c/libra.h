@@ -173,7 +173,7 @@ struct libra_info {
 	uint64_t instance;       /* random number of this run of the agent */
 };
 
-/* struct libra_statistics - counters of the session; those of job and step are of all sessions of the
+/* struct libra_statistics - counters of the session; those with the prefix job_ or step_ belong to the
  * job on this host */
 struct libra_statistics {
 	uint64_t pushes_accepted;
