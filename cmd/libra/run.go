@@ -66,7 +66,7 @@ privileges are needed.`,
 	f.IntVar(&p.Workers, "workers", p.Workers, "number of workers on all hosts together")
 	f.StringVar(&p.Job, "job", p.Job, "name of the job at the agents")
 	f.IntVar(&p.Dim, "dim", p.Dim, "floats of a row")
-	f.IntVar(&p.HotRows, "hot-rows", 0, fmt.Sprintf("number of hot rows: those of the keys from 0 on (default %d; with --sync none but that of key 2^64-1)", demo.DefaultHotRows))
+	f.IntVar(&p.HotRows, "hot-rows", 0, fmt.Sprintf("number of hot rows, which have the keys from 0 on (default %d; with --sync only the row of key 2^64-1)", demo.DefaultHotRows))
 	f.StringVar(&p.HotSet, "hot-set", "", "hot-set `file`, in place of --hot-rows")
 	f.BoolVar(&p.Sync, "sync", false, "take steps together: a barrier of all workers ends each step")
 	f.DurationVar(&p.Harvest, "harvest", 0, fmt.Sprintf("time of a step without --sync (default %v)", cluster.DefaultHarvest))

@@ -42,8 +42,8 @@ type Programs struct {
 	// Dim is the number of floats of a row.
 	Dim int
 	// HotRows makes the keys from 0 to HotRows-1 hot; with HotSet, a file, it is not used. 0 means
-	// 1024, or with Sync none: a harvest per step costs more than the network saves on so few
-	// hosts.
+	// DefaultHotRows. With Sync it means only the row of key 2^64-1: a harvest per step costs more
+	// than the network saves on so few hosts.
 	HotRows int
 	HotSet  string
 	// Sync ends each step with a barrier of all workers. Otherwise Harvest is the period of steps;
