@@ -5,6 +5,7 @@ package packer
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // infinity is the bits of the smallest float32 magnitude that is not finite.
@@ -47,12 +48,7 @@ func (n Numbers) Check(grads []float32) int {
 	if differences>>31 == 0 {
 		return -1
 	}
-	for i, g := range grads {
-		if magnitude(g) >= limit {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(grads, func(g float32) bool { return magnitude(g) >= limit })
 }
 
 // magnitude returns the bits of |g|, which sort like the magnitudes.

@@ -47,7 +47,7 @@ func TestIntegers(t *testing.T) {
 func TestFloatsBelow(t *testing.T) {
 	n := FloatsBelow(17)
 	for g, want := range map[float32]int{
-		0: -1, 1 << 17: 0, -1 << 17: 0, math.Nextafter32(1<<17, 0): -1, float32(math.Inf(1)): 0, float32(math.NaN()): 0,
+		0: -1, 1 << 17: 0, -1 << 17: 0, math.Nextafter32(1<<17, 0): -1, math.Nextafter32(1<<17, 1<<18): 0, float32(math.Inf(1)): 0, float32(math.NaN()): 0,
 	} {
 		if got := n.Check([]float32{g}); got != want {
 			t.Errorf("%g: %d, want %d", g, got, want)

@@ -141,7 +141,7 @@ func New(c Config) (*Packer, error) {
 // with *[RangeError] for the first hot gradient that Config.Numbers excludes.
 func (p *Packer) Begin(keys []uint64, grads []float32) error {
 	p.batch = batch{}
-	if err := p.checkShape(uint64(len(keys)), uint64(len(grads))); err != nil {
+	if err := p.check(keys, grads); err != nil {
 		return err
 	}
 	p.scratch.reset()
@@ -165,6 +165,11 @@ func (b *batch) aim() {
 	for b.server < len(b.ends) && b.sent.ColdRows == b.ends[b.server] {
 		b.server++
 	}
+}
+
+// check checks the shape of a batch.
+func (p *Packer) check(keys []uint64, grads []float32) error {
+	return p.checkShape(uint64(len(keys)), uint64(len(grads)))
 }
 
 // checkShape compares the number of gradients with the number of keys.

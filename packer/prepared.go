@@ -91,7 +91,7 @@ func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 	}
 	if len(prepared) == 1 {
 		b := prepared[0]
-		if err := p.checkShape(uint64(len(b.keys)), uint64(len(grads))); err != nil {
+		if err := p.check(b.keys, grads); err != nil {
 			return err
 		}
 		return p.startAt(b.rows.Load(), b.places, b.keys, grads)
@@ -100,7 +100,7 @@ func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 	for _, b := range prepared {
 		p.merged = append(p.merged, b.keys...)
 	}
-	if err := p.checkShape(uint64(len(p.merged)), uint64(len(grads))); err != nil {
+	if err := p.check(p.merged, grads); err != nil {
 		return err
 	}
 	p.scratch.reset()

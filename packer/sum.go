@@ -66,7 +66,7 @@ func (p *Packer) BeginSum(exp int, parts []Part) (pairs int, err error) {
 			prepared = append(prepared, b)
 			keys, where = b.keys, b.places
 		}
-		if err := p.checkShape(uint64(len(keys)), uint64(len(part.Grads))); err != nil {
+		if err := p.check(keys, part.Grads); err != nil {
 			return 0, err
 		}
 		if err := p.checkFinite(keys, part.Grads); err != nil {
