@@ -33,6 +33,7 @@ import (
 	"os/signal"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -98,13 +99,13 @@ type settings[C any] struct {
 
 // request is a line to a child, answer one from it.
 type request struct {
-	ID  int             `json:"id"`
+	ID  int64           `json:"id"`
 	Op  string          `json:"op"`
 	Arg json.RawMessage `json:"arg,omitempty"`
 }
 
 type answer struct {
-	ID    int             `json:"id"`
+	ID    int64           `json:"id"`
 	Value json.RawMessage `json:"value,omitempty"`
 	Error string          `json:"error,omitempty"`
 }
@@ -117,9 +118,8 @@ type Child struct {
 	cmd   *exec.Cmd
 	input io.WriteCloser
 
-	mu      sync.Mutex
-	lastID  int
-	waiting map[int]chan answer
+	lastID  atomic.Int64
+	waiting sync.Map // by a request's ID, the channel that its answer goes to
 }
 
 // Start starts a child in a group. The group ends with its Stop or Wait.
@@ -138,7 +138,7 @@ func Start(g *proc.Group, s Spec) (*Child, error) {
 	if err != nil {
 		return nil, fmt.Errorf("child: %s: %w", s.Name, err)
 	}
-	c := &Child{spec: s, cmd: cmd, input: input, waiting: map[int]chan answer{}}
+	c := &Child{spec: s, cmd: cmd, input: input}
 	c.Child, err = g.Start(proc.Spec{Name: s.Name, Cmd: cmd, Start: s.Start, Service: s.Service, OnLine: c.line})
 	if err != nil {
 		return nil, errors.Join(err, input.Close())
@@ -174,13 +174,9 @@ func (c *Child) Failed() error {
 
 func (c *Child) line(line []byte) {
 	var a answer
-	if json.Unmarshal(line, &a) == nil && a.ID != 0 {
-		c.mu.Lock()
-		waiter := c.waiting[a.ID]
-		delete(c.waiting, a.ID)
-		c.mu.Unlock()
-		if waiter != nil {
-			waiter <- a
+	if json.Unmarshal(line, &a) == nil {
+		if waiter, ok := c.waiting.LoadAndDelete(a.ID); ok {
+			waiter.(chan answer) <- a
 			return
 		}
 	}
@@ -193,23 +189,15 @@ func (c *Child) line(line []byte) {
 // points to. arg is nil without an argument, into without a value. Requests may
 // overlap. Ask fails with the child's error where that refused or has ended.
 func (c *Child) Ask(ctx context.Context, op string, arg, into any) error {
-	r, answers := request{Op: op}, make(chan answer, 1)
+	r, answers := request{ID: c.lastID.Add(1), Op: op}, make(chan answer, 1)
 	if arg != nil {
 		var err error
 		if r.Arg, err = json.Marshal(arg); err != nil {
 			return fmt.Errorf("child: ask %s to %s: %w", c.spec.Name, op, err)
 		}
 	}
-	c.mu.Lock()
-	c.lastID++
-	r.ID = c.lastID
-	c.waiting[r.ID] = answers
-	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.waiting, r.ID)
-	}()
+	c.waiting.Store(r.ID, answers)
+	defer c.waiting.Delete(r.ID)
 	if err := json.NewEncoder(c.input).Encode(r); err != nil {
 		select {
 		case <-c.Done(): // which explains more
@@ -284,13 +272,10 @@ func Main[C any](args []string, run func(ctx context.Context, c C) error) error 
 			return err
 		}
 	}
+	terminated, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
 	ctx, cancel := context.WithCancelCause(context.Background())
-	terminate := make(chan os.Signal, 1)
-	signal.Notify(terminate, syscall.SIGTERM)
-	go func() {
-		<-terminate
-		cancel(errTold)
-	}()
+	context.AfterFunc(terminated, func() { cancel(errTold) })
 	if err := run(ctx, s.Config); !errors.Is(err, errTold) {
 		return err
 	}

@@ -174,11 +174,10 @@ func TestRequestsDoNotWaitForEachOther(t *testing.T) {
 	if err := c.Ask(ctx, "hang", nil, nil); err == nil || !strings.Contains(err.Error(), "test child does not hang: out of patience") {
 		t.Errorf("no answer in time: %v", err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.waiting) != 0 {
-		t.Errorf("%d requests are still waited for", len(c.waiting))
-	}
+	c.waiting.Range(func(id, _ any) bool {
+		t.Errorf("request %v is still waited for", id)
+		return true
+	})
 }
 
 func TestChildThatDiesExplainsItself(t *testing.T) {
