@@ -13,11 +13,11 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bpf"
+	"github.com/libra-ina/libra/internal/sys"
 	"github.com/libra-ina/libra/internal/testbed"
 	"github.com/libra-ina/libra/wire"
 )
@@ -36,22 +36,20 @@ type bed struct {
 }
 
 // newBed builds a bed for frames of up to mtu bytes without the Ethernet header.
-func newBed(ctx context.Context, cfg Config, mtu int) (*bed, error) {
+func newBed(ctx context.Context, cfg Config, mtu int) (_ *bed, err error) {
 	network, err := testbed.New(ctx, testbed.Config{Hosts: 1, MTU: mtu, ThreadedNAPI: true, StaticARP: true})
 	if err != nil {
 		return nil, err
 	}
 	b := &bed{cfg: cfg, net: network}
+	defer harness.Undo(&err, b.Close)
 	host, sw := network.Host(0), network.Switch()
 	b.tested = wire.Endpoint{MAC: [6]byte(host.MAC), IP: host.IP, Port: testPort}
 	b.opposite = wire.Endpoint{MAC: [6]byte(sw.MAC), IP: sw.IP, Port: testPort}
-	if err = b.programs.load(b.tested, b.opposite); err == nil {
-		err = errors.Join(b.attach(), b.pinThreads())
+	if err := b.programs.load(b.tested, b.opposite); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return nil, errors.Join(err, b.Close())
-	}
-	return b, nil
+	return b, errors.Join(b.attach(), b.pinThreads())
 }
 
 func (b *bed) host() *testbed.Node { return b.net.Host(0) }
@@ -75,14 +73,11 @@ func (b *bed) prepare(test Test, baseline string) (undo func() error, err error)
 	if prog != b.programs.reflect || baseline != UDP {
 		return func() error { return nil }, nil
 	}
-	err = b.host().Do(func() error {
-		l, err := attachXDP(b.host().Index, b.programs.pass)
-		if err == nil {
-			undo = l.Close
-		}
-		return err
-	})
-	return undo, err
+	l, err := attachXDP(b.host(), b.host().Index, b.programs.pass)
+	if err != nil {
+		return nil, err
+	}
+	return l.Close, nil
 }
 
 // detachLeftover removes an XDP program that a baseline left at the tested end: one
@@ -123,10 +118,7 @@ func (b *bed) pinThreads() (err error) {
 	if b.threads, err = harness.NAPIThreads(b.net, 0); err != nil {
 		return fmt.Errorf("engine: %w", err)
 	}
-	var set unix.CPUSet
-	set.Set(b.cfg.CPUs[1])
-	err = errors.Join(unix.SchedSetaffinity(b.threads[0], &set), unix.SchedSetaffinity(b.threads[1], &set))
-	return os.NewSyscallError("sched_setaffinity", err)
+	return errors.Join(sys.PinTask(b.threads[0], b.cfg.CPUs[1]), sys.PinTask(b.threads[1], b.cfg.CPUs[1]))
 }
 
 // Close removes the bed.
@@ -134,16 +126,16 @@ func (b *bed) Close() error {
 	return errors.Join(b.detach(), b.programs.close(), b.net.Close())
 }
 
-func (b *bed) attach() error {
-	return b.net.Switch().Do(func() (err error) {
-		b.attached, err = attachXDP(b.host().PortIndex, b.programs.countAndDrop)
-		return err
-	})
+func (b *bed) attach() (err error) {
+	b.attached, err = attachXDP(b.net.Switch(), b.host().PortIndex, b.programs.countAndDrop)
+	return err
 }
 
-func attachXDP(ifindex int, prog *ebpf.Program) (link.Link, error) {
-	l, err := link.AttachXDP(link.XDPOptions{Interface: ifindex, Program: prog, Flags: link.XDPDriverMode})
-	if err != nil {
+func attachXDP(at *testbed.Node, ifindex int, prog *ebpf.Program) (l link.Link, err error) {
+	if err := at.Do(func() error {
+		l, err = link.AttachXDP(link.XDPOptions{Interface: ifindex, Program: prog, Flags: link.XDPDriverMode})
+		return err
+	}); err != nil {
 		return nil, fmt.Errorf("engine: attach an XDP program: %w", err)
 	}
 	return l, nil

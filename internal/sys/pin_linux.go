@@ -24,7 +24,7 @@ func PinThread(cpu int) (unpin func() error, err error) {
 	var before unix.CPUSet
 	err = os.NewSyscallError("sched_getaffinity", unix.SchedGetaffinity(0, &before))
 	if err == nil {
-		err = setAffinity(0, cpu)
+		err = PinTask(0, cpu)
 	}
 	if err != nil {
 		runtime.UnlockOSThread()
@@ -52,7 +52,7 @@ func PinProcess(cpu int) error {
 	for _, task := range tasks {
 		tid, err := strconv.Atoi(task.Name())
 		if err == nil {
-			err = setAffinity(tid, cpu)
+			err = PinTask(tid, cpu)
 		}
 		if err != nil && !errors.Is(err, unix.ESRCH) { // the thread has ended
 			return err
@@ -61,8 +61,8 @@ func PinProcess(cpu int) error {
 	return nil
 }
 
-// setAffinity pins a thread, 0 for the calling one.
-func setAffinity(tid, cpu int) error {
+// PinTask pins a thread, 0 for the calling one.
+func PinTask(tid, cpu int) error {
 	var set unix.CPUSet
 	set.Set(cpu)
 	if err := unix.SchedSetaffinity(tid, &set); err != nil {
