@@ -117,14 +117,12 @@ func (e *end) reattach() error {
 	if err != nil || ifi.Index == e.index {
 		return nil
 	}
-	if err := e.program.Reattach(); err != nil {
-		if errors.Is(err, afxdp.ErrInterfaceGone) {
-			return nil
-		}
-		return err
+	if err = e.program.Reattach(); err == nil {
+		e.index = ifi.Index
+	} else if errors.Is(err, afxdp.ErrInterfaceGone) {
+		return nil
 	}
-	e.index = ifi.Index
-	return nil
+	return err
 }
 
 // run serves the ports, each on a thread of its own that in puts in the

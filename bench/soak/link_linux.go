@@ -34,8 +34,8 @@ type link struct {
 	clients   []*client
 	opposite  opposite
 
-	past map[string]uint64 // counters of interfaces that are gone
-	ran  chan error        // the clients' end
+	past    map[string]uint64 // counters of interfaces that are gone
+	running errgroup.Group    // the clients' end
 
 	report  *LinkReport
 	deck    deck
@@ -93,14 +93,11 @@ func (l *link) start(ctx context.Context, stop context.CancelCauseFunc) error {
 		p.role = c
 		l.clients = append(l.clients, c)
 	}
-	l.ran = make(chan error, 1)
-	go func() {
+	l.running.Go(func() error {
 		err := l.end.run(ctx, l.near.Do)
-		if err != nil {
-			stop(err)
-		}
-		l.ran <- err
-	}()
+		stop(err) // which does nothing once ctx is done, as it is without a failure
+		return err
+	})
 	return nil
 }
 
@@ -176,10 +173,7 @@ func (l *link) describe(ctx context.Context) string {
 
 // Close removes everything. The clients' context must be done.
 func (l *link) Close() error {
-	var ran error
-	if l.ran != nil {
-		ran = <-l.ran
-	}
+	ran := l.running.Wait()
 	near, far := harness.Close(l.end), l.opposite.close()
 	if l.near != nil {
 		// Otherwise the pair lives until the kernel has taken the namespaces

@@ -163,17 +163,16 @@ func (p *port) check(b []byte) (packet, bool) {
 	pkt, err := read(b)
 	if err != nil {
 		p.spoilt(err)
-		return pkt, false
 	}
-	return pkt, true
+	return pkt, err == nil
 }
 
 func (p *port) spoilt(err error) {
 	p.counts.add(counts{Corrupt: 1, FirstCorrupt: err.Error()})
 }
 
-// giveBack frees frames after a call that a closed socket refused; they are
-// still the program's.
+// giveBack frees frames if a call failed because the socket is closed; they are
+// then still the program's. It returns the call's error.
 func (p *port) giveBack(descs []afxdp.Desc, cause error) error {
 	if !errors.Is(cause, net.ErrClosed) {
 		return cause
@@ -255,25 +254,17 @@ type sleep struct {
 // watch begins to read the calling thread's statistics and returns what ends
 // that. Kernels may lack them; then no time is excused.
 func (s *sleep) watch() (end func()) {
-	var err error
-	if s.sched, err = os.Open("/proc/thread-self/schedstat"); err != nil {
-		return func() {}
-	}
+	s.sched, _ = os.Open("/proc/thread-self/schedstat")
 	return func() { _ = s.sched.Close() }
 }
 
 // runDelay returns how long the thread has been ready to run without a CPU.
 func (s *sleep) runDelay() time.Duration {
 	var b [64]byte
-	if s.sched == nil {
-		return 0
-	}
-	n, _ := s.sched.ReadAt(b[:], 0)
-	fields := strings.Fields(string(b[:n]))
-	if len(fields) < 2 {
-		return 0
-	}
-	ns, _ := strconv.ParseInt(fields[1], 10, 64)
+	n, _ := s.sched.ReadAt(b[:], 0) // none without the file
+	_, fields, _ := strings.Cut(string(b[:n]), " ")
+	second, _, _ := strings.Cut(fields, " ")
+	ns, _ := strconv.ParseInt(second, 10, 64)
 	return time.Duration(ns)
 }
 

@@ -3,6 +3,7 @@
 package soak
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -228,13 +229,6 @@ func micros(ns int64) string { return fmt.Sprintf("%.0f", float64(ns)/1e3) }
 func millis(ns int64) string { return fmt.Sprintf("%.1f", float64(ns)/1e6) }
 
 func list(counters map[string]uint64) string {
-	if len(counters) == 0 {
-		return "none"
-	}
-	var all []string
-	for name, n := range counters {
-		all = append(all, name+" "+comma(n))
-	}
-	slices.Sort(all)
-	return strings.Join(all, ", ")
+	all := harness.Pick(slices.Sorted(maps.Keys(counters)), func(name string) string { return name + " " + comma(counters[name]) })
+	return cmp.Or(strings.Join(all, ", "), "none")
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/bench/child"
@@ -94,10 +95,7 @@ func (c *client) step() error {
 	for i, d := range descs {
 		c.take(c.pool.UMEM().Packet(d), i == 0)
 	}
-	if err := c.sock.Load().Release(descs); err != nil {
-		return c.giveBack(descs, err)
-	}
-	return nil
+	return c.giveBack(descs, c.sock.Load().Release(descs))
 }
 
 // send fills the window up with packets.
@@ -234,8 +232,6 @@ func RunChild(args []string) error { return child.Main(args, serve) }
 
 // serve runs until the process is told to end or a port fails.
 func serve(ctx context.Context, c serverConfig) (err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	e, err := openEnd(ctx, c.Interface, c.Queues, true)
 	if err != nil {
 		return err
@@ -244,31 +240,26 @@ func serve(ctx context.Context, c serverConfig) (err error) {
 	for _, p := range e.ports {
 		p.role = server{p}
 	}
-	ended := make(chan error, 1)
-	go func() {
-		err := e.run(ctx, func(fn func() error) error { return fn() })
-		ended <- err
-		cancel(err)
-	}()
-	err = child.Serve(ctx, func(ctx context.Context, op string, arg json.RawMessage) (any, error) {
-		ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	running, ctx := errgroup.WithContext(ctx) // a port's failure ends Serve
+	running.Go(func() error { return e.run(ctx, func(fn func() error) error { return fn() }) })
+	running.Go(func() error {
 		defer cancel()
-		var queue int // 0 for requests without
-		if len(arg) > 0 {
-			if err := json.Unmarshal(arg, &queue); err != nil {
-				return nil, err
-			}
-		}
-		return e.answer(ctx, op, queue)
+		return child.Serve(ctx, e.answer)
 	})
-	cancel(nil)
-	if failed := <-ended; failed != nil {
-		err = failed // the reason why Serve returned, or what went wrong since
-	}
-	return err
+	return running.Wait()
 }
 
-func (e *end) answer(ctx context.Context, op string, queue int) (any, error) {
+func (e *end) answer(ctx context.Context, op string, arg json.RawMessage) (any, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	var queue int // 0 for requests without
+	if len(arg) > 0 {
+		if err := json.Unmarshal(arg, &queue); err != nil {
+			return nil, err
+		}
+	}
 	switch op {
 	case opAccount:
 		a, err := e.account(ctx)

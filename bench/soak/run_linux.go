@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -74,6 +75,9 @@ func newRunner(cfg Config) *runner {
 // run soaks, takes everything down and completes the report.
 func (h *runner) run(ctx context.Context, stop context.CancelCauseFunc) error {
 	err := h.soak(ctx)
+	if err != nil && ctx.Err() != nil { // why everything was stopped, instead of what came of that
+		err = fmt.Errorf("soak: stopped after %d rounds: %w", h.report.Rounds, context.Cause(ctx))
+	}
 	stop(nil)
 	err = errors.Join(err, h.close())
 	h.finish()
@@ -110,12 +114,12 @@ func (h *runner) build(ctx context.Context, stop context.CancelCauseFunc) error 
 func (h *runner) soak(ctx context.Context) error {
 	for _, l := range h.links {
 		if _, err := h.stock(ctx, l); err != nil {
-			return h.cause(ctx, err)
+			return err
 		}
 	}
 	for {
 		if err := h.round(ctx); err != nil {
-			return h.cause(ctx, err)
+			return err
 		}
 		h.report.Rounds++
 		h.progress()
@@ -123,14 +127,6 @@ func (h *runner) soak(ctx context.Context) error {
 			return nil
 		}
 	}
-}
-
-// cause prefers the reason why everything was stopped to its consequences.
-func (h *runner) cause(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("soak: stopped after %d rounds: %w", h.report.Rounds, context.Cause(ctx))
-	}
-	return err
 }
 
 func (h *runner) progress() {
@@ -209,12 +205,7 @@ func (h *runner) watch(ctx context.Context, l *link) error {
 		return err
 	}
 	stalled := func() bool {
-		for _, c := range l.clients {
-			if now()-c.answered.Load() > int64(h.cfg.Bound) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(l.clients, func(c *client) bool { return now()-c.answered.Load() > int64(h.cfg.Bound) })
 	}
 	if !stalled() {
 		return nil
