@@ -99,10 +99,6 @@ func (e *Executable) Close() error { return e.memory.Close() }
 // complaint returns the line of a compiler's output that tells what is wrong.
 func complaint(out string) string {
 	lines := strings.Split(strings.TrimSpace(out), "\n")
-	for _, l := range lines {
-		if strings.Contains(l, "error") || strings.Contains(l, "cannot find") {
-			return l
-		}
-	}
-	return lines[0]
+	tells := func(l string) bool { return strings.Contains(l, "error") || strings.Contains(l, "cannot find") }
+	return lines[max(0, slices.IndexFunc(lines, tells))]
 }
