@@ -14,20 +14,20 @@ import (
 // rand.Zipf, which rejects, takes ten times as long, and experiments draw tens of
 // millions of ranks.
 type Zipf struct {
-	cumulative []float64
-	accept     []uint32 // the share of a column that is its own, times 2^32
-	alias      []uint32 // rank returned when the draw exceeds accept
+	cumulative []float64 // weight of the first ranks, by their number
+	accept     []uint32  // the share of a column that is its own, times 2^32
+	alias      []uint32  // rank returned when the draw exceeds accept
 }
 
 // NewZipf makes the tables of n ranks.
 func NewZipf(n int, exponent float64) *Zipf {
-	z := &Zipf{cumulative: make([]float64, n), accept: make([]uint32, n), alias: make([]uint32, n)}
+	z := &Zipf{cumulative: make([]float64, n+1), accept: make([]uint32, n), alias: make([]uint32, n)}
 	weights := make([]float64, n)
 	total := 0.0
 	for r := range weights {
 		weights[r] = math.Pow(float64(r+1), -exponent)
 		total += weights[r]
-		z.cumulative[r] = total
+		z.cumulative[r+1] = total
 	}
 	var small, large []uint32
 	for r := range weights {
@@ -76,8 +76,5 @@ func (z *Zipf) DrawFrom(rng *rand.Rand, from, to int) int {
 
 // Share returns the probability of the first n ranks.
 func (z *Zipf) Share(n int) float64 {
-	if n == 0 {
-		return 0
-	}
-	return z.cumulative[n-1] / z.cumulative[len(z.cumulative)-1]
+	return z.cumulative[n] / z.cumulative[len(z.cumulative)-1]
 }
