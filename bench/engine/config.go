@@ -112,7 +112,7 @@ func (c *Config) check() error {
 func excluded(baseline string, test Test, size int) string {
 	pushes := baseline == Libra || pushOnly(baseline)
 	switch {
-	case pushes && test == Push && pushStripes(size) == 0:
+	case pushes && test == Push && pushStripes[size] == 0:
 		return fmt.Sprintf("push: frames of other than %d and %d bytes, which have 1 and %d stripes", minHot, maxHot, wire.DefaultStripes)
 	case test == Push && !pushes:
 		return "push: it is no worker"
@@ -128,14 +128,6 @@ func excluded(baseline string, test Test, size int) string {
 	return ""
 }
 
-// pushStripes returns the number of stripes of the hot frames that the push test
-// sends at a size, or 0 if it has none of that size.
-func pushStripes(size int) int {
-	switch size {
-	case minHot:
-		return 1
-	case maxHot:
-		return wire.DefaultStripes
-	}
-	return 0
-}
+// pushStripes has the number of stripes of the hot frames that the push test
+// sends at a size, 0 if it has none of that size.
+var pushStripes = map[int]int{minHot: 1, maxHot: wire.DefaultStripes}

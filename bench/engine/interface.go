@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/libra-ina/libra/bench/harness"
@@ -67,12 +68,7 @@ type Bucket struct {
 func histogram(times []uint32) (buckets []Bucket) {
 	slices.Sort(times)
 	for up, i := uint64(1000), 0; len(times) > 0; i++ {
-		n, _ := slices.BinarySearchFunc(times, up, func(t uint32, up uint64) int {
-			if uint64(t) <= up {
-				return -1
-			}
-			return 1
-		})
+		n := sort.Search(len(times), func(i int) bool { return uint64(times[i]) > up })
 		if n > 0 || buckets != nil {
 			buckets = append(buckets, Bucket{UpTo: up, Count: uint64(n)})
 		}

@@ -47,7 +47,6 @@ func (p *asavie) open() (err error) {
 		}
 	}
 	if err != nil {
-		p.sock = nil
 		return err
 	}
 	for i := range umemFrames {
@@ -60,10 +59,7 @@ func (p *asavie) open() (err error) {
 	if p.prog, err = xdp.NewProgram(1); err != nil {
 		return err
 	}
-	if err := p.prog.Attach(p.ifindex); err != nil {
-		return err
-	}
-	if err := p.prog.Register(0, p.sock.FD()); err != nil {
+	if err := errors.Join(p.prog.Attach(p.ifindex), p.prog.Register(0, p.sock.FD())); err != nil {
 		return err
 	}
 	p.sock.Fill(p.sock.GetDescs(ringSize))
@@ -163,7 +159,9 @@ type mmsghdr struct {
 // it holds several windows of the largest frame.
 const socketBuffer = 8 << 20
 
-func (p *udp) open() error {
+// open opens a socket that is bound and connected to the two ends of the cable.
+// Receiving on it gives up after the time idle.
+func (p *udp) open() (err error) {
 	payload := p.cfg.frame[wire.EnvelopeLen:]
 	p.out, p.in = make([]mmsghdr, batch), make([]mmsghdr, batch)
 	if p.cfg.Test == RequestResponse {
@@ -175,12 +173,6 @@ func (p *udp) open() error {
 	for i := range p.in {
 		p.in[i].point(make([]byte, len(payload)))
 	}
-	return p.openSocket()
-}
-
-// openSocket opens a socket that is bound and connected to the two ends of the cable.
-// Receiving on it gives up after the time idle.
-func (p *udp) openSocket() (err error) {
 	if p.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return os.NewSyscallError("socket", err)
 	}

@@ -330,12 +330,8 @@ func (c *programConfig) loop(p program, step func() (int, error)) error {
 	for phase := phaseWarmUp; ; {
 		now := c.control.phase.Load()
 		if now != phase {
-			limit := 0
-			if now == phaseStop {
-				limit = 1
-			}
 			var err error
-			if c.control.at[limit], err = sys.OwnUsage(); err != nil {
+			if c.control.at[now-phaseMeasure], err = sys.OwnUsage(); err != nil {
 				return err
 			}
 			drops, err := p.drops()

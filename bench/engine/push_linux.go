@@ -36,7 +36,7 @@ func (p *bare) open() error {
 	if err := p.libra.open(); err != nil {
 		return err
 	}
-	stripes := pushStripes(p.cfg.Size)
+	stripes := pushStripes[p.cfg.Size]
 	hot, load, err := pushWorkload()
 	if err != nil {
 		return err
@@ -203,7 +203,7 @@ func (p *pushWorker) open() error {
 	if err != nil {
 		return err
 	}
-	p.load, p.frames = load, pushFrames(pushStripes(p.cfg.Size))
+	p.load, p.frames = load, pushFrames(pushStripes[p.cfg.Size])
 	l, err := p.cfg.OpenLink()
 	if err != nil {
 		return err
@@ -212,7 +212,7 @@ func (p *pushWorker) open() error {
 	server.Port++
 	p.worker, err = transport.NewWorker(context.Background(), transport.WorkerConfig{
 		Link: l, Job: pushJob, Sender: pushSender, AggregatorEpoch: pushEpoch,
-		HotSet: hot, Layout: packer.Dense, Stripes: pushStripes(p.cfg.Size),
+		HotSet: hot, Layout: packer.Dense, Stripes: pushStripes[p.cfg.Size],
 		Aggregator: p.cfg.Aggregator, Server: server, Flow: retransmit.Config{Size: pushWindow},
 	})
 	if err != nil {

@@ -100,8 +100,7 @@ func (t *testpmd) forward(test Test) error {
 }
 
 func (t *testpmd) say(format string, args ...any) error {
-	_, err := fmt.Fprintf(t.stdin, format+"\n", args...)
-	if err != nil {
+	if _, err := fmt.Fprintf(t.stdin, format+"\n", args...); err != nil {
 		return fmt.Errorf("engine: command testpmd: %w", err)
 	}
 	return nil

@@ -72,8 +72,7 @@ func (w *runner) begin(ctx context.Context) {
 			return err
 		}
 		quiet := w.flood()
-		err = harness.Sleep(ctx, w.run.cfg.WarmUp)
-		if err = errors.Join(err, quiet()); err != nil {
+		if err := errors.Join(harness.Sleep(ctx, w.run.cfg.WarmUp), quiet()); err != nil {
 			return err
 		}
 		if err := w.process.enter(phaseMeasure); err != nil {

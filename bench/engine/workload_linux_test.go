@@ -33,7 +33,7 @@ func TestPushesFillFramesOfTheTestedSizes(t *testing.T) {
 		t.Errorf("of %d pushes, the first rank is in %d and the last in %d", pushBatches, times[0], times[hotKeys-1])
 	}
 	for size, want := range map[int]int{minHot: pushKeys / wire.Lanes, maxHot: pushKeys / wire.Lanes / wire.DefaultStripes} {
-		stripes := pushStripes(size)
+		stripes := pushStripes[size]
 		p, err := packer.New(packer.Config{HotSet: hot, Layout: packer.Dense, Stripes: stripes})
 		if err != nil {
 			t.Fatal(err)

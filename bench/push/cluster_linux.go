@@ -248,13 +248,12 @@ func (b *bed) serve() error {
 
 // Close removes the bed.
 func (b *bed) Close() error {
-	var errs []error
 	if b.endControl != nil {
 		b.endControl()
 	}
-	errs = append(errs, harness.Close(b.aggregator))
+	err := harness.Close(b.aggregator)
 	if b.statistics != nil {
-		errs = append(errs, b.statistics.Close())
+		err = errors.Join(err, b.statistics.Close())
 	}
-	return errors.Join(append(errs, b.net.Close())...)
+	return errors.Join(err, b.net.Close())
 }

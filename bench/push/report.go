@@ -123,18 +123,18 @@ func (r *Report) find(workers, batch int, baseline string) *Result {
 var inProcess = map[string]string{Agent: Libra, AgentUnprepared: Unprepared}
 
 func (r *Report) finish() {
+	rate := func(s Sample) float64 { return s.PairsPerSecond }
 	for i := range r.Results {
 		res := &r.Results[i]
 		if ours := r.find(res.Workers, res.Batch, Libra); ours != nil {
 			res.Ratio = harness.Quotient(ours.PairsPerSecond, res.PairsPerSecond)
+			if res.Baseline == Lossy {
+				res.Lossless = ratio(res, ours, rate)
+			}
 		}
-		rate := func(s Sample) float64 { return s.PairsPerSecond }
 		if same := r.find(res.Workers, res.Batch, inProcess[res.Baseline]); same != nil {
 			res.InProcess = ratio(res, same, rate)
 			res.InProcessTrip = ratio(res, same, func(s Sample) float64 { return float64(s.RoundTrip) })
-		}
-		if whole := r.find(res.Workers, res.Batch, Libra); whole != nil && res.Baseline == Lossy {
-			res.Lossless = ratio(res, whole, rate)
 		}
 	}
 	r.judge()

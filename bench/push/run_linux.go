@@ -159,10 +159,8 @@ func (r *run) observe(ctx context.Context, baseline string, workers int, o obser
 
 // window lets the workers push, and reads the counters after the warm-up and at the end.
 func (r *run) window(ctx context.Context, c *cluster, lasts time.Duration) (before, after reading, err error) {
-	for _, w := range c.workers {
-		if err := w.Ask(ctx, opStart, nil, nil); err != nil {
-			return before, after, err
-		}
+	if _, err := askAll(ctx, c.workers, opStart); err != nil {
+		return before, after, err
 	}
 	if err := harness.Sleep(ctx, r.cfg.WarmUp); err != nil {
 		return before, after, err
