@@ -241,10 +241,7 @@ class TableHandle {
     uint64_t mask = entries_.size() - 1;
     for (uint64_t i = mix(key) >> shift_;; i++) {
       Entry& e = entries_[i & mask];
-      if (e.row == 0) {
-        e = {key, insert(key)};
-        return e.row - 1;
-      }
+      if (e.row == 0) e = {key, insert(key)};
       if (e.key == key) return e.row - 1;
     }
   }

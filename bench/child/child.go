@@ -249,8 +249,7 @@ func (c *Child) Kill() error {
 		return fmt.Errorf("child: kill %s: %w", c.spec.Name, err)
 	}
 	err := c.Wait(context.Background())
-	var exit *proc.ExitError
-	if errors.As(err, &exit) && exit.Signal == syscall.SIGKILL.String() {
+	if exit, ok := errors.AsType[*proc.ExitError](err); ok && exit.Signal == syscall.SIGKILL.String() {
 		return nil
 	}
 	return err

@@ -186,9 +186,8 @@ func (b *bed) losses() (map[string]uint64, error) {
 			if err != nil {
 				return fmt.Errorf("engine: read counters of the %s: %w", end, err)
 			}
-			if s := l.Attrs().Statistics; s != nil {
-				lost[end+": RX dropped"], lost[end+": TX dropped"] = s.RxDropped, s.TxDropped
-			}
+			s := l.Attrs().Statistics
+			lost[end+": RX dropped"], lost[end+": TX dropped"] = s.RxDropped, s.TxDropped
 			return nil
 		})
 	}

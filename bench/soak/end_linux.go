@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/libra-ina/libra/afxdp"
@@ -106,6 +107,31 @@ func openEnd(ctx context.Context, ifname string, queues int, stamps bool) (_ *en
 		e.ports = append(e.ports, p)
 	}
 	return e, nil
+}
+
+// loadStamping loads a program that notes when a packet arrives and redirects it
+// to the socket of its queue, and the map of these sockets.
+func loadStamping(queues int) (*ebpf.Program, *ebpf.Map, error) {
+	sockets, err := ebpf.NewMap(&ebpf.MapSpec{
+		Name: "soak_sockets", Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: uint32(queues),
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("soak: make a map of sockets: %w", err)
+	}
+	prog, err := load("soak_stamp", asm.Instructions{
+		asm.FnKtimeGetNs.Call(),
+		asm.HostTo(asm.BE, asm.R0, asm.DWord),
+		asm.StoreMem(asm.R7, arrivedAt, asm.R0, asm.DWord),
+		asm.LoadMem(asm.R2, asm.R6, harness.MdRxQueue, asm.Word),
+		asm.LoadMapPtr(asm.R1, sockets.FD()),
+		asm.Mov.Imm(asm.R3, harness.XDPPass),
+		asm.FnRedirectMap.Call(),
+		asm.Return(),
+	})
+	if err != nil {
+		return nil, nil, errors.Join(err, sockets.Close())
+	}
+	return prog, sockets, nil
 }
 
 // reattach puts the program on the interface if that was replaced. An interface

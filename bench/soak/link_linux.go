@@ -142,10 +142,9 @@ func (l *link) drops() (map[string]uint64, error) {
 			if err != nil {
 				return fmt.Errorf("soak: read counters of %s: %w", name, err)
 			}
-			if s := dev.Attrs().Statistics; s != nil {
-				drops[name+transmission] += s.TxDropped
-				drops[name+reception] += s.RxDropped
-			}
+			s := dev.Attrs().Statistics
+			drops[name+transmission] += s.TxDropped
+			drops[name+reception] += s.RxDropped
 			return nil
 		})
 	})

@@ -133,28 +133,3 @@ func loadReflector() (*ebpf.Program, error) {
 func load(name string, body asm.Instructions) (*ebpf.Program, error) {
 	return harness.LoadXDP(name, 0, etherType, bodyAt, body)
 }
-
-// loadStamping loads a program that notes when a packet arrives and redirects it
-// to the socket of its queue, and the map of these sockets.
-func loadStamping(queues int) (*ebpf.Program, *ebpf.Map, error) {
-	sockets, err := ebpf.NewMap(&ebpf.MapSpec{
-		Name: "soak_sockets", Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: uint32(queues),
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("soak: make a map of sockets: %w", err)
-	}
-	prog, err := load("soak_stamp", asm.Instructions{
-		asm.FnKtimeGetNs.Call(),
-		asm.HostTo(asm.BE, asm.R0, asm.DWord),
-		asm.StoreMem(asm.R7, arrivedAt, asm.R0, asm.DWord),
-		asm.LoadMem(asm.R2, asm.R6, harness.MdRxQueue, asm.Word),
-		asm.LoadMapPtr(asm.R1, sockets.FD()),
-		asm.Mov.Imm(asm.R3, harness.XDPPass),
-		asm.FnRedirectMap.Call(),
-		asm.Return(),
-	})
-	if err != nil {
-		return nil, nil, errors.Join(err, sockets.Close())
-	}
-	return prog, sockets, nil
-}

@@ -165,9 +165,8 @@ func (w *window) answer(number uint64) error {
 		return errNeverSent
 	case w.next-number > remembered:
 		return errForgotten
-	}
 	// One that was given up may still be answered.
-	if w.fate[number%remembered] == fateAnswered {
+	case w.fate[number%remembered] == fateAnswered:
 		return errTwice
 	}
 	w.fate[number%remembered] = fateAnswered
