@@ -5,6 +5,7 @@
 package tenants
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/libra-ina/libra/bench/harness"
@@ -29,5 +30,8 @@ type Config struct {
 func Defaults() Config { return Config{Duration: 3 * time.Second, Harvest: 20 * time.Millisecond} }
 
 func (c *Config) check() error {
-	return harness.Check("tenants", harness.InRange("harvest", time.Millisecond, c.Duration/10, c.Harvest))
+	if c.Harvest < time.Millisecond || c.Duration < 10*c.Harvest {
+		return &harness.ConfigError{Field: "harvest", Problem: fmt.Sprintf("%v for %v: at least 1ms, and ten harvests, are needed", c.Harvest, c.Duration)}
+	}
+	return nil
 }
