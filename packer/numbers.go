@@ -3,9 +3,11 @@
 package packer
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
+	"unsafe"
 )
 
 // infinity is the bits of the smallest float32 magnitude that is not finite.
@@ -37,18 +39,30 @@ func magnitudeOf(exp int) uint32 {
 // Check returns the position of the first gradient that is not finite or out
 // of range, or -1.
 func (n Numbers) Check(grads []float32) int {
-	limit := n.limit
-	if limit == 0 {
-		limit = infinity
-	}
-	var differences uint32 // their union: one below zero sets the upper bit
-	for _, g := range grads {
-		differences |= limit - 1 - magnitude(g)
-	}
-	if differences>>31 == 0 {
+	limit := cmp.Or(n.limit, infinity)
+	if allBelow(limit, grads) {
 		return -1
 	}
 	return slices.IndexFunc(grads, func(g float32) bool { return magnitude(g) >= limit })
+}
+
+// allBelow reports whether all magnitudes are below a limit, which is at most infinity. It subtracts them from
+// limit-1 with the sign bit set, which stays set unless a magnitude is larger; two at a time, because every
+// gradient passes here.
+func allBelow(limit uint32, grads []float32) bool {
+	const signs = 1<<63 | 1<<31
+	most, left := uint64(limit-1)*(1<<32+1)|signs, uint64(signs)
+	pairs := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(grads))), len(grads)/2)
+	for ; len(pairs) >= 4; pairs = pairs[4:] {
+		left &= (most - pairs[0]&^signs) & (most - pairs[1]&^signs) & (most - pairs[2]&^signs) & (most - pairs[3]&^signs)
+	}
+	for _, pair := range pairs {
+		left &= most - pair&^signs
+	}
+	if len(grads)%2 != 0 {
+		left &= most - uint64(magnitude(grads[len(grads)-1]))
+	}
+	return left == signs
 }
 
 // magnitude returns the bits of |g|, which sort like the magnitudes.

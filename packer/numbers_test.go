@@ -58,6 +58,37 @@ func TestFloatsBelow(t *testing.T) {
 	}
 }
 
+// TestCheckFindsTheFirst puts a gradient that is refused at each place of batches of each length and alignment,
+// between gradients of which a check of two at a time could carry into it or borrow from it.
+func TestCheckFindsTheFirst(t *testing.T) {
+	for limit, n := range map[uint32]Numbers{infinity: {}, 0x48000000: FloatsBelow(17), 1: FloatsBelow(-149)} {
+		refused := []uint32{limit, math.MaxInt32, limit | 1<<31, math.MaxUint32}
+		for _, other := range []uint32{0, 1 << 31, limit - 1, (limit - 1) | 1<<31} {
+			for length := range 20 {
+				all := make([]float32, length+1)
+				for i := range all {
+					all[i] = math.Float32frombits(other)
+				}
+				for from := range min(2, len(all)) {
+					grads := all[from:]
+					if at := n.Check(grads); at != -1 {
+						t.Fatalf("below %#x: %d of %x are refused at %d", limit, len(grads), other, at)
+					}
+					for at := range grads {
+						for _, bits := range refused {
+							grads[at] = math.Float32frombits(bits)
+							if got := n.Check(grads); got != at {
+								t.Fatalf("below %#x: %x at %d of %d is found at %d", limit, bits, at, len(grads), got)
+							}
+						}
+						grads[at] = math.Float32frombits(other)
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestPackIntegers checks that hot gradients become integers, in both layouts, and cold ones do not
 // change, whatever their size.
 func TestPackIntegers(t *testing.T) {
