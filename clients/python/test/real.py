@@ -19,6 +19,8 @@ import numpy as np
 import libra
 from libra import _errors, _library
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in a shell's background begin with SIGINT ignored
+
 
 def dial(**options):
     return libra.Session("clicks", client="python", dim=2, **options)

@@ -11,6 +11,7 @@ import unittest
 
 import libra
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in a shell's background begin with SIGINT ignored
 faulthandler.dump_traceback_later(100, exit=True)  # a call that waits for ever
 
 
