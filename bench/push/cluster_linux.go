@@ -83,12 +83,12 @@ func (r *run) serverSpec(baseline string, workers int, harvest time.Duration, su
 	hosts := workers
 	if throughAgent(baseline) {
 		hosts = 1
-		workers++ // processes: the agent is one
+		workers++ // the agent is a process, too
 	}
 	for i := range hosts {
 		c.Workers = append(c.Workers, netip.AddrPortFrom(r.bed.net.Host(i+1).IP, wire.DefaultPort))
 	}
-	s.Command, s.CPU, s.Config = r.cfg.ChildCommand, new(cpu(0)), childConfig{Place: r.place(0, workers), Server: &c}
+	s.Command, s.CPU, s.Config = r.cfg.ChildCommand, new(cpu(0)), childConfig{Place: r.place(0, workers+1), Server: &c}
 	return s
 }
 
@@ -108,7 +108,7 @@ func (r *run) workerSpec(c *cluster, baseline string, workers, worker int) child
 		return s
 	}
 	s.CPU, s.Start = new(cpu(worker+1)), r.bed.net.Host(worker+1).Start
-	place := r.place(worker+1, workers)
+	place := r.place(worker+1, workers+1)
 	if baseline == Lossy {
 		place.Faults = link.Faults{Drop: r.cfg.Loss, Seed: uint64(worker + 1)}
 	}
@@ -116,13 +116,13 @@ func (r *run) workerSpec(c *cluster, baseline string, workers, worker int) child
 	return s
 }
 
-// place returns the place of a process. If processes have to share CPUs it does not
-// spin: what it would wait for may well wait for the CPU. In the study of scale time that is
+// place returns the place of a process, of several on the bed. If it has to share its CPU with another of them it
+// does not spin: what it would wait for may well wait for the CPU. In the study of scale time that is
 // only waited would count as a role's.
-func (r *run) place(host, workers int) harness.Place {
-	p := harness.PlaceOf(r.bed.net, host)
+func (r *run) place(process, processes int) harness.Place {
+	p := harness.PlaceOf(r.bed.net, process)
 	p.MTU = wire.MaxMTU
-	if workers+1 > runtime.NumCPU() || r.cfg.Scale {
+	if cpus := runtime.NumCPU(); process >= cpus || process+cpus < processes || r.cfg.Scale {
 		p.Spin = -1
 	}
 	if r.cfg.Scale {
