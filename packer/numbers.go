@@ -52,15 +52,16 @@ func (n Numbers) Check(grads []float32) int {
 func allBelow(limit uint32, grads []float32) bool {
 	const signs = 1<<63 | 1<<31
 	most, left := uint64(limit-1)*(1<<32+1)|signs, uint64(signs)
-	pairs := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(grads))), len(grads)/2)
+	n := len(grads) / 2
+	pairs := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(grads))), n)
 	for ; len(pairs) >= 4; pairs = pairs[4:] {
 		left &= (most - pairs[0]&^signs) & (most - pairs[1]&^signs) & (most - pairs[2]&^signs) & (most - pairs[3]&^signs)
 	}
 	for _, pair := range pairs {
 		left &= most - pair&^signs
 	}
-	if len(grads)%2 != 0 {
-		left &= most - uint64(magnitude(grads[len(grads)-1]))
+	for _, g := range grads[2*n:] {
+		left &= most - uint64(magnitude(g))
 	}
 	return left == signs
 }

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -65,14 +66,12 @@ func TestCheckFindsTheFirst(t *testing.T) {
 		refused := []uint32{limit, math.MaxInt32, limit | 1<<31, math.MaxUint32}
 		for _, other := range []uint32{0, 1 << 31, limit - 1, (limit - 1) | 1<<31} {
 			for length := range 20 {
-				all := make([]float32, length+1)
-				for i := range all {
-					all[i] = math.Float32frombits(other)
-				}
-				for from := range min(2, len(all)) {
-					grads := all[from:]
-					if at := n.Check(grads); at != -1 {
-						t.Fatalf("below %#x: %d of %x are refused at %d", limit, len(grads), other, at)
+				all := slices.Repeat([]float32{math.Float32frombits(other)}, length+2)
+				all[length+1] = float32(math.NaN()) // behind the batch
+				for from := range 2 {
+					grads := all[from : length+1]
+					if at := n.Check(grads); at != -1 || !allBelow(limit, grads) {
+						t.Fatalf("below %#x: %d of %x are refused at %d, or read twice", limit, len(grads), other, at)
 					}
 					for at := range grads {
 						for _, bits := range refused {
