@@ -33,8 +33,7 @@ type Client struct {
 	head    uint32                           // completions read
 	tickets uint64                           // like tail, without wrapping
 	done    map[uint64]agentproto.Completion // read and not waited for, by ticket
-	regions []region                         // used parts of the buffer area, the oldest first
-	next    uint64                           // where the next region may begin
+	regions []region                         // used parts of the buffer area
 	idle    sys.Look                         // polls before a sleep
 	floats  map[uint64]uint64                // of the rows of unanswered entries, by ticket
 	onWay   uint64                           // their sum
@@ -234,7 +233,8 @@ func (c *Client) collect() bool {
 	return true
 }
 
-// place waits for room in the buffer area for the next entry.
+// place waits for room in the buffer area for the next entry. It takes the first that fits, as the C library does:
+// so few pages are used, which stay in the cache.
 func (c *Client) place(ctx context.Context, bytes uint64, answered bool) (at uint64, err error) {
 	size := c.welcome.Layout.BufferBytes
 	bytes = (bytes + 63) &^ 63
@@ -243,18 +243,13 @@ func (c *Client) place(ctx context.Context, bytes uint64, answered bool) (at uin
 	}
 	for {
 		c.recycle()
-		at = c.next
-		if at+bytes > size {
-			at = 0
-		}
-		free := true
-		for _, r := range c.regions {
-			free = free && (at+bytes <= r.from || r.to <= at)
-		}
-		if free {
-			c.next = at + bytes
-			c.regions = append(c.regions, region{from: at, to: at + bytes, ticket: c.tickets, answered: answered})
-			return at, nil
+		for at = 0; at+bytes <= size; {
+			used := slices.IndexFunc(c.regions, func(r region) bool { return at < r.to && r.from < at+bytes })
+			if used < 0 {
+				c.regions = append(c.regions, region{from: at, to: at + bytes, ticket: c.tickets, answered: answered})
+				return at, nil
+			}
+			at = c.regions[used].to
 		}
 		if err := c.read(ctx); err != nil {
 			return 0, err
@@ -262,18 +257,11 @@ func (c *Client) place(ctx context.Context, bytes uint64, answered bool) (at uin
 	}
 }
 
-// recycle removes the oldest regions that are free again, and the region of an entry that was not
-// submitted because its context ended.
+// recycle removes the regions that are free again, and the region of an entry that was not submitted because its
+// context ended.
 func (c *Client) recycle() {
 	read := c.tickets - uint64(c.tail-c.mem.SQHead.Load())
-	free := 0
-	for free < len(c.regions) && !c.regions[free].answered && c.regions[free].ticket < read {
-		free++
-	}
-	c.regions = slices.Delete(c.regions, 0, free) // in place: a slice cut at the front would be reallocated for each entry
-	if n := len(c.regions); n > 0 && c.regions[n-1].ticket == c.tickets {
-		c.regions = c.regions[:n-1]
-	}
+	c.regions = slices.DeleteFunc(c.regions, func(r region) bool { return r.ticket == c.tickets || !r.answered && r.ticket < read })
 }
 
 // Push copies a batch into shared memory and submits it.

@@ -63,7 +63,8 @@ func TestEntriesStayInTheirRegions(t *testing.T) {
 				defer r.close()
 				c := r.client
 				c.welcome.Dim = rapid.Uint32Range(1, 4).Draw(t, "dim")
-				c.next = 64 * rapid.Uint64Range(0, size/64).Draw(t, "next")
+				other := region{to: 64 * rapid.Uint64Range(0, size/64/2).Draw(t, "used"), ticket: 1 << 62, answered: true}
+				c.regions = append(c.regions, other)
 				keys := rapid.SliceOfN(rapid.Uint64(), 1, 60).Draw(t, "keys")
 				n := len(keys) * int(c.welcome.Dim)
 				floats := rapid.SliceOfN(rapid.Float32Range(-1, 1), n, n).Draw(t, "floats")
@@ -71,11 +72,11 @@ func TestEntriesStayInTheirRegions(t *testing.T) {
 					t.Fatal(err)
 				}
 				e, err := agentproto.ParseEntry(c.mem.Entry(0), size)
-				if err != nil || len(c.regions) != 1 {
+				if err != nil || len(c.regions) != 2 || c.regions[0] != other {
 					t.Fatalf("regions %v, entry %+v: %v", c.regions, e, err)
 				}
-				own := c.regions[0]
-				from := own.from
+				own := c.regions[1]
+				from := max(own.from, other.to)
 				inside := func(what string, at, bytes uint64) {
 					if at < from || at+bytes > own.to {
 						t.Fatalf("%s at %d to %d, of %d to %d", what, at, at+bytes, from, own.to)

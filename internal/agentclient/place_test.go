@@ -145,8 +145,7 @@ func TestPlace(t *testing.T) {
 	})
 }
 
-// No part of the area is lost between regions, at its end or where it wraps, and no place of the
-// rings.
+// No part of the area is lost between regions or at its end, and no place of the rings.
 func TestPlaceFillsTheArea(t *testing.T) {
 	const size, parts = 4096, ringEntries
 	r := newRing(t, size)

@@ -25,6 +25,7 @@ import (
 	"github.com/libra-ina/libra/internal/proc"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/sudo"
+	"github.com/libra-ina/libra/internal/sys"
 	"github.com/libra-ina/libra/internal/weights"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
@@ -42,6 +43,10 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 		return nil, err
 	}
 	o.Epochs = o.recipe().Epochs
+	// The processes of the cluster inherit it. They share this machine's processors, and each frame wakes one.
+	if err := sys.BatchProcess(); err != nil {
+		o.Log.Debug("processes preempt each other", "error", err)
+	}
 	files, err := newWorkspace()
 	if err != nil {
 		return nil, err

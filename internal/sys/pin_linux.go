@@ -45,6 +45,11 @@ func PinProcess(cpu int) error {
 	if cpu < 0 {
 		return nil
 	}
+	return eachThread(func(tid int) error { return PinTask(tid, cpu) })
+}
+
+// eachThread calls do for each thread of this process, until it fails.
+func eachThread(do func(tid int) error) error {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
 		return err
@@ -52,7 +57,7 @@ func PinProcess(cpu int) error {
 	for _, task := range tasks {
 		tid, err := strconv.Atoi(task.Name())
 		if err == nil {
-			err = PinTask(tid, cpu)
+			err = do(tid)
 		}
 		if err != nil && !errors.Is(err, unix.ESRCH) { // the thread has ended
 			return err

@@ -232,30 +232,69 @@ func TestPinThread(t *testing.T) {
 	}
 }
 
+// threads calls each with the threads of this process.
+func threads(t *testing.T, each func(tid int) error) (seen int) {
+	t.Helper()
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		tid, err := strconv.Atoi(task.Name())
+		if err == nil {
+			err = each(tid)
+		}
+		if err == nil {
+			seen++
+		} else if !errors.Is(err, unix.ESRCH) {
+			t.Fatal(err)
+		}
+	}
+	return seen
+}
+
+// BatchProcess changes the policy of running threads, and keeps any other than the default one.
+func TestBatchProcess(t *testing.T) {
+	policies := func(from, to uint32) func(tid int) error {
+		return func(tid int) error {
+			attr, err := unix.SchedGetAttr(tid, 0)
+			if err != nil || attr.Policy != from {
+				return err
+			}
+			attr.Policy = to
+			return unix.SchedSetAttr(tid, attr, 0)
+		}
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	idle := unix.Gettid()
+	defer func() {
+		for range 2 { // again, for threads that were started in the meantime
+			threads(t, policies(unix.SCHED_BATCH, unix.SCHED_NORMAL))
+		}
+	}()
+	if err := policies(unix.SCHED_NORMAL, unix.SCHED_IDLE)(idle); err != nil {
+		t.Fatal(err)
+	}
+	err := BatchProcess()
+	seen := threads(t, func(tid int) error {
+		attr, err := unix.SchedGetAttr(tid, 0)
+		if err == nil && (attr.Policy != unix.SCHED_BATCH) != (tid == idle) {
+			t.Errorf("thread %d of %d has policy %d", tid, idle, attr.Policy)
+		}
+		return err
+	})
+	if err := errors.Join(err, policies(unix.SCHED_IDLE, unix.SCHED_NORMAL)(idle)); err != nil || seen < 2 {
+		t.Errorf("%d threads were looked at: %v", seen, err)
+	}
+}
+
 // PinProcess moves running threads.
 func TestPinProcess(t *testing.T) {
 	before := affinity(t)
-	threads := func(each func(tid int)) {
-		t.Helper()
-		tasks, err := os.ReadDir("/proc/self/task")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, task := range tasks {
-			tid, err := strconv.Atoi(task.Name())
-			if err != nil {
-				t.Fatal(err)
-			}
-			each(tid)
-		}
-	}
 	defer func() {
 		for range 2 { // again, for threads that were started in the meantime
-			threads(func(tid int) {
-				if err := unix.SchedSetaffinity(tid, &before); err != nil && !errors.Is(err, unix.ESRCH) {
-					t.Error(err)
-				}
-			})
+			threads(t, func(tid int) error { return unix.SchedSetaffinity(tid, &before) })
 		}
 	}()
 	last := -1
@@ -273,17 +312,13 @@ func TestPinProcess(t *testing.T) {
 	if err := PinProcess(last); err != nil {
 		t.Fatal(err)
 	}
-	seen := 0
-	threads(func(tid int) {
+	seen := threads(t, func(tid int) error {
 		var set unix.CPUSet
-		if err := unix.SchedGetaffinity(tid, &set); errors.Is(err, unix.ESRCH) {
-			return
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		if seen++; set.Count() != 1 || !set.IsSet(last) {
+		err := unix.SchedGetaffinity(tid, &set)
+		if err == nil && (set.Count() != 1 || !set.IsSet(last)) {
 			t.Errorf("thread %d may run on %d CPUs", tid, set.Count())
 		}
+		return err
 	})
 	if seen < 2 {
 		t.Errorf("%d threads were looked at", seen)

@@ -8,3 +8,6 @@ import "runtime"
 
 // yield leaves the processor to others of this process.
 func yield() { runtime.Gosched() }
+
+// BatchProcess does nothing except on Linux.
+func BatchProcess() error { return nil }
