@@ -53,7 +53,10 @@ func allBelow(limit uint32, grads []float32) bool {
 	const signs = 1<<63 | 1<<31
 	most, left := uint64(limit-1)*(1<<32+1)|signs, uint64(signs)
 	n := len(grads) / 2
-	pairs := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(grads))), n)
+	var pairs []uint64
+	if n > 0 { // a pointer to a pair must not point to a single gradient
+		pairs = unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(grads))), n)
+	}
 	for ; len(pairs) >= 4; pairs = pairs[4:] {
 		left &= (most - pairs[0]&^signs) & (most - pairs[1]&^signs) & (most - pairs[2]&^signs) & (most - pairs[3]&^signs)
 	}
