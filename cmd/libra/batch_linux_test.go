@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,16 +17,7 @@ import (
 
 // All processes of a demo have the policy SCHED_BATCH.
 func TestDemoDoesNotInterruptItself(t *testing.T) {
-	cmd := libra(t.Context(), "demo", "-v", "--backend", cluster.BackendUDP, "--baseline", "none", "--rows", "20000", "--epochs", "1000")
-	stderr := &waitBuffer{want: "worker trains", found: make(chan struct{})}
-	cmd.Stderr = stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-stderr.found:
-	case <-time.After(time.Minute):
-	}
+	cmd, stderr := train(t, "demo", "-v", "--backend", cluster.BackendUDP, "--baseline", "none", "--rows", "20000", "--epochs", "1000")
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
 	if err != nil {
 		t.Fatal(err)

@@ -179,21 +179,11 @@ func portOption(t *testing.T, file string) []string {
 // network namespaces, and releases them again.
 func TestCaptureRunning(t *testing.T) {
 	needRoot(t)
-	cmd := libra(t.Context(), "demo", "-v", "--epochs", "100000", "--workers", "2", "--data", shortFrappe(t, 1000))
-	stderr := &waitBuffer{want: "worker trains", found: make(chan struct{})}
-	cmd.Stderr = stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	cmd, _ := train(t, "demo", "-v", "--epochs", "100000", "--workers", "2", "--data", shortFrappe(t, 1000))
 	defer func() {
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait() // it was interrupted
 	}()
-	select {
-	case <-stderr.found:
-	case <-time.After(time.Minute):
-		t.Fatalf("training does not begin:\n%s", stderr.text.String())
-	}
 	pids := capturable(t, cmd.Process.Pid)
 
 	file := filepath.Join(t.TempDir(), "live.pcapng")

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -203,17 +204,7 @@ func TestDemoLeavesNothingBehind(t *testing.T) {
 		{"kill", syscall.SIGKILL, -1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			cmd := libra(t.Context(), append([]string{"demo", "-v", "--epochs", "1000"}, frappe(t)...)...)
-			stderr := &waitBuffer{want: "worker trains", found: make(chan struct{})}
-			cmd.Stderr = stderr
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			select {
-			case <-stderr.found:
-			case <-time.After(time.Minute):
-				t.Fatalf("training does not begin:\n%s", stderr.text.String())
-			}
+			cmd, stderr := train(t, append([]string{"demo", "-v", "--epochs", "1000"}, frappe(t)...)...)
 			if err := cmd.Process.Signal(c.signal); err != nil {
 				t.Fatal(err)
 			}
@@ -243,6 +234,24 @@ func TestDemoLeavesNothingBehind(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
+}
+
+// train starts a command and waits until a worker of it trains.
+func train(t *testing.T, args ...string) (cmd *exec.Cmd, stderr *waitBuffer) {
+	t.Helper()
+	cmd, stderr = libra(t.Context(), args...), &waitBuffer{want: "worker trains", found: make(chan struct{})}
+	cmd.Stderr = stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-stderr.found:
+	case <-time.After(3 * time.Minute):
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait() // it was interrupted
+		t.Fatalf("training does not begin:\n%s", stderr.text.String())
+	}
+	return cmd, stderr
 }
 
 // waitBuffer collects a process's output and closes found when want appears.

@@ -73,17 +73,7 @@ func TestKilledDemoLeavesNoP4Switch(t *testing.T) {
 	needRoot(t)
 	t.Setenv("TMPDIR", t.TempDir()) // other runs on this machine have other directories
 	data := frappeRows(t, 1000)
-	cmd := libra(t.Context(), "demo", "-v", "--plane", "p4", "--data", data, "--epochs", "1000")
-	stderr := &waitBuffer{want: "worker trains", found: make(chan struct{})}
-	cmd.Stderr = stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-stderr.found:
-	case <-time.After(3 * time.Minute):
-		t.Errorf("training does not begin:\n%s", stderr.text.String())
-	}
+	cmd, _ := train(t, "demo", "-v", "--plane", "p4", "--data", data, "--epochs", "1000")
 	left := func() (directories []string) {
 		directories, err := filepath.Glob(filepath.Join(os.TempDir(), "libra-demo-*"))
 		if err != nil {
