@@ -57,6 +57,7 @@ func (c *workerConfig) pushThroughAgent(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, session.Close()) }()
+	session.Alone = true
 	p := pusher[uint64]{wait: func(ctx context.Context, ticket uint64) error {
 		done, err := session.Wait(ctx, ticket)
 		if err == nil && done.Status != agentproto.OK {

@@ -24,6 +24,9 @@ import (
 
 // Client is a session with an agent. It belongs to one goroutine.
 type Client struct {
+	// Alone means that the process has nothing to do while the client sleeps; see [sys.PollAlone].
+	Alone bool
+
 	conn    *net.UnixConn
 	raw     syscall.RawConn // of conn
 	socket  string
@@ -190,9 +193,13 @@ func (c *Client) sleep() error {
 	var failed error
 	err := c.raw.Control(func(fd uintptr) {
 		fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		_, _ = unix.Poll(fds[:], int(lookAtContext/time.Millisecond)) // the next call reads what it found
+		if c.Alone {
+			_, _ = sys.PollAlone(fds[:], lookAtContext)
+		} else {
+			_, _ = unix.Poll(fds[:], int(lookAtContext/time.Millisecond))
+		}
 		var b [8]byte
-		switch n, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_DONTWAIT); {
+		switch n, err := sys.ReceiveNow(int(fd), b[:]); { // reads what the poll found
 		case err == nil && n == 0:
 			failed = io.EOF
 		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):

@@ -81,28 +81,32 @@ func TestDialOfAMuteAgent(t *testing.T) {
 
 // A waiting client leaves the processor to others until it is woken, and a wake-up ends one sleep.
 func TestSleep(t *testing.T) {
-	c := &Client{}
-	other := connect(t, c)
-	if _, err := other.Write([]byte{1}); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.sleep(); err != nil {
-		t.Errorf("a wake-up: %v", err)
-	}
-	longest := time.Duration(0)
-	for range 5 { // a signal may end some
-		start := time.Now()
-		if err := c.sleep(); err != nil {
-			t.Errorf("nothing: %v", err)
-		}
-		longest = max(longest, time.Since(start))
-	}
-	if longest < 10*time.Millisecond {
-		t.Errorf("the longest of 5 sleeps took %v", longest)
-	}
-	_ = other.Close()
-	if err := c.sleep(); !errors.Is(err, io.EOF) {
-		t.Errorf("the agent has gone: %v", err)
+	for name, alone := range map[string]bool{"known to the runtime": false, "alone": true} {
+		t.Run(name, func(t *testing.T) {
+			c := &Client{Alone: alone}
+			other := connect(t, c)
+			if _, err := other.Write([]byte{1}); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.sleep(); err != nil {
+				t.Errorf("a wake-up: %v", err)
+			}
+			longest := time.Duration(0)
+			for range 5 { // a signal may end some
+				start := time.Now()
+				if err := c.sleep(); err != nil {
+					t.Errorf("nothing: %v", err)
+				}
+				longest = max(longest, time.Since(start))
+			}
+			if longest < 5*time.Millisecond {
+				t.Errorf("the longest of 5 sleeps took %v", longest)
+			}
+			_ = other.Close()
+			if err := c.sleep(); !errors.Is(err, io.EOF) {
+				t.Errorf("the agent has gone: %v", err)
+			}
+		})
 	}
 }
 

@@ -3,6 +3,7 @@
 package sys
 
 import (
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -13,9 +14,14 @@ import (
 // process is busy, whether the call has ended.
 
 // PollNow is poll(2) with a timeout of zero. It returns the number of descriptors with events.
-func PollNow(fds []unix.PollFd) (int, error) {
-	var none unix.Timespec
-	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(fds))), uintptr(len(fds)), uintptr(unsafe.Pointer(&none)), 0, 0, 0)
+func PollNow(fds []unix.PollFd) (int, error) { return PollAlone(fds, 0) }
+
+// PollAlone is poll(2) in a process that has nothing else to do meanwhile, like one in C. The
+// runtime is not told, so no thread takes the processor over, to give it back after the call: other
+// goroutines wait for it, up to 10 ms, when the monitor thread interrupts the call (EINTR).
+func PollAlone(fds []unix.PollFd, limit time.Duration) (int, error) {
+	timeout := unix.NsecToTimespec(int64(limit))
+	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(fds))), uintptr(len(fds)), uintptr(unsafe.Pointer(&timeout)), 0, 0, 0)
 	return result(n, errno)
 }
 

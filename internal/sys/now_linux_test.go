@@ -4,7 +4,9 @@ package sys
 
 import (
 	"errors"
+	"runtime"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -72,3 +74,30 @@ func TestCallsThatDoNotWait(t *testing.T) {
 }
 
 func second(_ int, err error) error { return err }
+
+// A call that the runtime does not know of does not keep other goroutines from a processor for long.
+func TestPollAloneIsInterrupted(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	for range 10 {
+		ran := make(chan struct{})
+		go close(ran)
+		if _, err := PollAlone(nil, time.Minute); !errors.Is(err, unix.EINTR) {
+			t.Fatal(err)
+		}
+		<-ran
+	}
+}
+
+func TestPollAloneEnds(t *testing.T) {
+	const limit = 20 * time.Millisecond
+	for begin := time.Now(); ; begin = time.Now() {
+		n, err := PollAlone(nil, limit)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if took := time.Since(begin); n != 0 || err != nil || took < limit {
+			t.Errorf("%d, %v after %v", n, err, took)
+		}
+		return
+	}
+}
