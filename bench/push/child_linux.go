@@ -403,13 +403,13 @@ func pushAll[T any](ctx context.Context, p pusher[T], pushes *atomic.Uint64, sto
 	return nil
 }
 
-// roundTrips is how many pushes opTrips makes, one at a time.
-const roundTrips = 2000
+// opTrips makes roundTrips pushes, one at a time, but takes about tripsLimit at most: a machine may be busy.
+const roundTrips, tripsLimit = 2000, 5 * time.Second
 
 // measureTrips returns the median time from a push to its acknowledgement, without others on their way.
 func measureTrips[T any](ctx context.Context, p pusher[T], pushes *atomic.Uint64) (time.Duration, error) {
-	times := make([]time.Duration, roundTrips)
-	for i := range times {
+	times := make([]time.Duration, 0, roundTrips)
+	for begin := time.Now(); len(times) < roundTrips && (len(times) == 0 || time.Since(begin) < tripsLimit); {
 		start := time.Now()
 		ticket, err := p.push(ctx, int(pushes.Load()))
 		if err == nil {
@@ -419,7 +419,7 @@ func measureTrips[T any](ctx context.Context, p pusher[T], pushes *atomic.Uint64
 			return 0, err
 		}
 		pushes.Add(1)
-		times[i] = time.Since(start)
+		times = append(times, time.Since(start))
 	}
 	slices.Sort(times)
 	return times[len(times)/2], nil

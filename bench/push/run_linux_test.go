@@ -11,7 +11,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/libra-ina/libra/bench/harness"
@@ -160,5 +162,21 @@ func TestConfigIsChecked(t *testing.T) {
 		if err := c.check(); err != nil {
 			t.Errorf("the defaults: %v", err)
 		}
+	}
+}
+
+// Round trips on a machine that is too busy for all of them are measured all the same.
+func TestTripsAreBounded(t *testing.T) {
+	for trip, want := range map[time.Duration]int{time.Microsecond: roundTrips, time.Second: int(tripsLimit / time.Second), time.Minute: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			var pushes atomic.Uint64
+			p := pusher[int]{
+				push: func(context.Context, int) (int, error) { return 0, nil },
+				wait: func(context.Context, int) error { time.Sleep(trip); return nil },
+			}
+			if got, err := measureTrips(t.Context(), p, &pushes); got != trip || err != nil || pushes.Load() != uint64(want) {
+				t.Errorf("%v and %v after %d trips of %v, want %d", got, err, pushes.Load(), trip, want)
+			}
+		})
 	}
 }
