@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +25,10 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
+// IndexField is the field of an agreement for the index of a server. It determines the rows that the server owns, so a
+// worker that lists the servers in another order must not join.
+const IndexField = "index of the server"
+
 // JoinConfig names the worker, the job and the addresses of the job's services. Fields without a
 // default are required.
 type JoinConfig struct {
@@ -34,8 +40,8 @@ type JoinConfig struct {
 	MAC []byte
 	// HotSet is the fingerprint of the worker's hot set.
 	HotSet []byte
-	// Agree has the values on which the worker and the parameter server must agree, field by field;
-	// see [ParameterServerConfig]. It may be nil.
+	// Agree has the values on which the worker and the parameter servers must agree, field by field;
+	// see [ParameterServerConfig]. It may be nil. Join adds [IndexField], if there are several servers.
 	Agree map[string]string
 
 	Server, Aggregator netip.AddrPort // control services
@@ -155,8 +161,12 @@ func Join(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	}
 	var joined []*pb.Membership
 	for i := range m.servers {
-		s := &m.servers[i]
-		answer, err := joinAt(&cfg, m, s.role, addresses[i], s.Join, s.Leave)
+		s, here := &m.servers[i], cfg
+		if len(m.servers) > 1 {
+			here.Agree = map[string]string{IndexField: strconv.Itoa(i)}
+			maps.Copy(here.Agree, cfg.Agree)
+		}
+		answer, err := joinAt(&here, m, s.role, addresses[i], s.Join, s.Leave)
 		if err != nil {
 			return nil, err
 		}

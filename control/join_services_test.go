@@ -193,6 +193,7 @@ func TestJoinOfServers(t *testing.T) {
 	more := &roll{}
 	service := NewParameterServer(t.Context(), ParameterServerConfig{
 		Job: 5, Port: 19522, Dimension: 1, HotSet: hotSet, Workers: []uint16{1, 2}, Members: more, Sync: true, Log: quiet,
+		Agree: map[string]string{IndexField: "1"},
 		FirstStep: func(uint16) uint64 { return 7 }, Checkpoints: []uint64{7, 5},
 	})
 	t.Cleanup(service.Close)
@@ -204,7 +205,12 @@ func TestJoinOfServers(t *testing.T) {
 	pb.RegisterParameterServerServer(server, service)
 	go func() { _ = server.Serve(listener) }() // ends with Stop
 	t.Cleanup(server.Stop)
-	s.join.MoreServers = []netip.AddrPort{listener.Addr().(*net.TCPAddr).AddrPort()}
+	other := s.join
+	other.Worker, other.Server, other.MoreServers = 2, listener.Addr().(*net.TCPAddr).AddrPort(), []netip.AddrPort{s.join.Server}
+	if _, err := Join(t.Context(), other); err == nil || !strings.Contains(err.Error(), IndexField+": 0 here, 1 at the server") {
+		t.Errorf("servers in another order: %v", err)
+	}
+	s.join.MoreServers = []netip.AddrPort{other.Server}
 	m, err := Join(t.Context(), s.join)
 	if err != nil {
 		t.Fatal(err)

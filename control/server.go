@@ -51,7 +51,8 @@ type ParameterServerConfig struct {
 	Rejoin time.Duration
 
 	// Agree has the values on which workers must agree with this server, by field of the cluster
-	// configuration. Workers may have more fields; these must be equal among them.
+	// configuration, and [IndexField] if there are several servers. Workers may have more fields;
+	// these must be equal among them.
 	Agree map[string]string
 	// FirstStep returns the step at which a worker starts, because the store has the earlier ones;
 	// nil means 0. Barriers start at that of the first worker.

@@ -33,7 +33,7 @@ type detection struct {
 
 	reordering int    // factor of the allowance
 	life       int    // repairs until it becomes 1 again
-	until      uint32 // it grows once for all frames before this one
+	until      uint64 // it grows once for all transmissions up to this one
 
 	losing uint64 // the path counts as lossy up to this transmission
 }
@@ -226,9 +226,9 @@ func (w *Window) answeredAgain(seq uint32) {
 	w.stats.Spurious++
 	d := &w.loss
 	d.life = reorderingLife
-	if !newer(d.until, seq) {
+	if f.order > d.until {
 		d.reordering = min(2*d.reordering, maxReordering)
-		d.until = w.next
+		d.until = d.order
 	}
 }
 

@@ -545,3 +545,21 @@ func TestRepairPostponesTheProbe(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// The allowance also grows in the second half of the number space, if the path has begun to reorder
+// frames only there.
+func TestReorderingAfterManyFrames(t *testing.T) {
+	w, now := settled(t, Config{})
+	start := uint32(1<<31 + 100)
+	w.base, w.unsent, w.next = start, start, start
+	w.limit.round, w.rtt.round = start, start
+	late, other := add(t, w, now), add(t, w, now)
+	w.Ack(now+rtt, other)
+	expect(t, w, now+rtt)
+	expect(t, w, now+rtt+100*us, late)
+	w.Ack(now+rtt+101*us, late)
+	w.Ack(now+2*rtt, late) // to the other copy
+	if s := w.Stats(); s.Spurious != 1 || w.loss.reordering != 2 {
+		t.Errorf("%d needless retransmissions, the allowance has grown %d times", s.Spurious, w.loss.reordering)
+	}
+}

@@ -110,9 +110,10 @@ func (w *Worker) HotFrames() (next, unanswered uint32) {
 	return f.window.NextSeq(), f.window.Base()
 }
 
-// fed reports whether an operation, or the first of a group, is a feed's, so that no goroutine waits for it.
+// fed reports whether an operation, the first of a group, or the push of which it sends a part again, is a feed's, so
+// that no goroutine waits for it.
 func (o *operation) fed() bool {
-	return o.owner != nil || len(o.members) > 0 && o.members[0].owner != nil
+	return o.owner != nil || len(o.members) > 0 && o.members[0].owner != nil || o.parent != nil && o.parent.fed()
 }
 
 // sleep waits for the link, if the feed has nothing to do. It may return at once.

@@ -98,13 +98,13 @@ func (s *finding) take(rows wire.Rows, server, first, n int) error {
 var errNoNumbers = fmt.Errorf("%w: rows without numbers", ErrAnswer)
 
 // found ends the search for row numbers. A server that refuses it, or answers with something
-// else, is not asked again.
+// else, is not asked again. A caller that has given up tells nothing about the server.
 func (w *Worker) found(o *operation) {
 	delete(w.finding, o.find.of)
 	switch {
 	case o.failure == nil:
 		o.find.of.SetRowNumbers(&o.find.rows)
-	case !errors.Is(o.failure, errNoNumbers):
+	case !errors.Is(o.failure, errNoNumbers) && !o.cancelled.Load():
 		w.keysOnly = true
 	}
 }

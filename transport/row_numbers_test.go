@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -413,5 +414,71 @@ func TestFailedPushesAskForNoNumbers(t *testing.T) {
 	}
 	if s, err := w.Stats(ctx); err != nil || s.Finds != 0 {
 		t.Errorf("%d frames ask for row numbers, %v", s.Finds, err)
+	}
+}
+
+// A caller who gives up Locate says nothing about the server: row numbers are still used later.
+func TestLocateThatIsGivenUp(t *testing.T) {
+	p := newPausable(t, time.Hour)
+	b, err := p.Prepare([]uint64{5, 6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := search(b.places)
+	o.released = make(chan struct{})
+	p.accept(o)
+	if _, err := p.turn(); err != nil {
+		t.Fatal(err)
+	}
+	o.cause = context.Canceled // as Worker.await does
+	o.cancelled.Store(true)
+	p.sweep()
+	for _, h := range arrived(t, p.server) {
+		p.answerWith(found(h, 1, 1, 2))
+	}
+	if !errors.Is(o.err, context.Canceled) || p.keysOnly {
+		t.Errorf("the call: %v; row numbers are never asked for again: %v", o.err, p.keysOnly)
+	}
+}
+
+// A feed's push whose rows are sent again by key, and then refused, is the feed's affair: no Flush
+// of others learns of it.
+func TestRefusalOfAFeedsPushThatIsSentAgain(t *testing.T) {
+	p := newPausable(t, time.Hour)
+	b, err := p.Prepare([]uint64{5, 6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &testFeed{done: make(chan struct{}), left: 1}
+	push := &fedPush{feed: f}
+	push.Prepared, push.Values, push.Owner = b, make([]float32, 2*testDim), push
+	locate := search(b.places)
+	p.accept(locate)
+	p.Hand(&push.Request)
+	refuse := func(h wire.Header, code wire.Code) {
+		p.answerWith(wire.PutError(make([]byte, wire.ErrorLen), h, wire.Refusal{Code: code}))
+	}
+	b.places.SetRowNumbers(&locate.find.rows)
+	locate.find.rows.Numbers[0], locate.find.rows.Numbers[1] = 1, 2
+	for range 4 {
+		if _, err := p.turn(); err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range arrived(t, p.server) {
+			switch h.Type {
+			case wire.TypeFind:
+				p.answerWith(found(h, 1, 0, 0))
+			case wire.TypeColdAt:
+				refuse(h, wire.CodeNumbering)
+			case wire.TypeCold:
+				refuse(h, wire.CodeRowsFull)
+			}
+		}
+	}
+	if push.settled != 1 || !errors.Is(push.err, wire.Refusal{Code: wire.CodeRowsFull}) {
+		t.Fatalf("settled %d times, %v", push.settled, push.err)
+	}
+	if p.refusal != nil {
+		t.Errorf("the next Flush returns %v", p.refusal)
 	}
 }

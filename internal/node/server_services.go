@@ -4,6 +4,7 @@ package node
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
@@ -14,6 +15,9 @@ import (
 // the aggregator has acknowledged.
 func (s *server) services(ctx context.Context, dim int, harvest func(context.Context) error) control.ParameterServerConfig {
 	c, fingerprint := s.env.Config, s.hot.Fingerprint()
+	if s.several() { // a checkpoint has its own field for it
+		s.agreement[control.IndexField] = strconv.Itoa(s.env.Server)
+	}
 	services := control.ParameterServerConfig{
 		Job: c.Job.ID, Instance: s.instance(), Sync: c.Job.Sync, Port: c.Port, Dimension: dim, HotSet: fingerprint[:], Workers: c.WorkerIDs(),
 		Members: s.loop, Agree: s.agreement, FirstStep: s.progress.first,

@@ -422,3 +422,36 @@ func TestFirstStepOfServers(t *testing.T) {
 		}
 	}
 }
+
+// A worker whose cluster file lists the servers in another order would send rows to servers that do
+// not own them, and pull weights that nobody has pushed: it is refused.
+func TestServersInAnotherOrder(t *testing.T) {
+	c := newCluster(t, 2)
+	shard(t, c, 3)
+	startSwitch(t, c)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	log := testLog(t)
+	done := make(chan error, 3)
+	for i := range 3 {
+		go func() {
+			_, err := RunServer(ctx, Env{Config: c, Server: i, Log: log})
+			done <- err
+		}()
+	}
+	other := *c
+	other.Servers = slices.Clone(c.Servers)
+	other.Servers[1], other.Servers[2] = other.Servers[2], other.Servers[1]
+	hot, err := loadHotSet(c, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = join(ctx, func(error) {}, Env{Config: &other, Log: log}, c.Workers[0], hot)
+	if err == nil || !strings.Contains(err.Error(), "another configuration") {
+		t.Errorf("a worker with the servers 0, 2, 1 has joined: %v", err)
+	}
+	cancel()
+	for range 3 {
+		<-done
+	}
+}
