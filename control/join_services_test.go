@@ -193,7 +193,7 @@ func TestJoinOfServers(t *testing.T) {
 	more := &roll{}
 	service := NewParameterServer(t.Context(), ParameterServerConfig{
 		Job: 5, Port: 19522, Dimension: 1, HotSet: hotSet, Workers: []uint16{1, 2}, Members: more, Sync: true, Log: quiet,
-		Agree: map[string]string{IndexField: "1"},
+		Agree:     map[string]string{IndexField: "1"},
 		FirstStep: func(uint16) uint64 { return 7 }, Checkpoints: []uint64{7, 5},
 	})
 	t.Cleanup(service.Close)
