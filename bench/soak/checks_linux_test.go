@@ -4,6 +4,7 @@ package soak
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -46,5 +47,27 @@ func TestCountsAddUp(t *testing.T) {
 	want := counts{Sent: 30, Corrupt: 4, FirstCorrupt: "bad", Late: 4, Latest: 7, LostWakeups: 1, Sockets: map[string]uint64{"a": 3, "b": 1}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A sleep shows a lost wake-up if packets were there at its end, it was long, and it returned in time.
+func TestUnwokenSleeps(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		took, timeout time.Duration
+		overslept     bool
+		want          bool
+	}{
+		{50 * ms, 50 * ms, true, true},
+		{59 * ms, 50 * ms, true, true},
+		{60 * ms, 50 * ms, true, false},
+		{50 * ms, 50 * ms, false, false},
+		{200 * ms, -1, true, true},
+		{19 * ms, 19 * ms, true, false},
+	} {
+		var s sleep
+		if s.ended(c.took, c.timeout, c.overslept); s.took != c.took || s.unwoken != c.want {
+			t.Errorf("%+v: %v", c, s.unwoken)
+		}
 	}
 }

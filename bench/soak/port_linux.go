@@ -280,9 +280,14 @@ func (p *port) poll(want afxdp.Events, timeout time.Duration) error {
 	p.doing.Store(doingPoll)
 	_, err := s.Poll(want, timeout)
 	p.doing.Store(doingWork)
-	p.sleep.took = time.Duration(now() - start)
-	p.sleep.unwoken = p.sleep.took >= lateAfter && overslept(s) != before
+	p.sleep.ended(time.Duration(now()-start), timeout, overslept(s) != before)
 	return err
+}
+
+// ended records a sleep. After its time it may have waited for one of the processors of Go's scheduler, and packets may
+// have arrived meanwhile: then these do not show a lost wake-up.
+func (s *sleep) ended(took, timeout time.Duration, overslept bool) {
+	s.took, s.unwoken = took, overslept && took >= lateAfter && (timeout < 0 || took < timeout+lateAfter/2)
 }
 
 // overslept returns how often the socket's Poll found packets that the kernel

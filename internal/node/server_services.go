@@ -4,6 +4,7 @@ package node
 
 import (
 	"context"
+	"maps"
 	"strconv"
 
 	"github.com/libra-ina/libra/control"
@@ -15,12 +16,13 @@ import (
 // the aggregator has acknowledged.
 func (s *server) services(ctx context.Context, dim int, harvest func(context.Context) error) control.ParameterServerConfig {
 	c, fingerprint := s.env.Config, s.hot.Fingerprint()
-	if s.several() { // a checkpoint has its own field for it
-		s.agreement[control.IndexField] = strconv.Itoa(s.env.Server)
+	agree := maps.Clone(s.agreement)
+	if s.several() {
+		agree[control.IndexField] = strconv.Itoa(s.env.Server)
 	}
 	services := control.ParameterServerConfig{
 		Job: c.Job.ID, Instance: s.instance(), Sync: c.Job.Sync, Port: c.Port, Dimension: dim, HotSet: fingerprint[:], Workers: c.WorkerIDs(),
-		Members: s.loop, Agree: s.agreement, FirstStep: s.progress.first,
+		Members: s.loop, Agree: agree, FirstStep: s.progress.first,
 		Report: func(ctx context.Context, sender uint16, r *pb.ReportRequest) error {
 			if !c.Job.Sync { // where a barrier precedes it
 				s.progress.report(sender, r.Steps)
