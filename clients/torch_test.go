@@ -99,14 +99,17 @@ func TestTorch(t *testing.T) {
 	t.Run("in the server alone", func(t *testing.T) { // with hot rows each step would wait for a harvest
 		const reduce = "import torch, torch.distributed as d, libra.torch; d.init_process_group('libra');" +
 			"[d.all_reduce(torch.sparse_coo_tensor([[5, 9]], [1.0, 2.0], (100,))) for _ in range(3)]"
-		out, err := torch(t, []string{"--sync", "--optimizer", "none", "--workers", "2", "--json"}, "-c", reduce).Output()
+		cmd := torch(t, []string{"--sync", "--optimizer", "none", "--workers", "2", "--json"}, "-c", reduce)
+		var messages bytes.Buffer
+		cmd.Stderr = &messages
+		out, err := cmd.Output()
 		var result struct {
 			Steps     int `json:"steps"`
 			HotFrames int `json:"hot_frames"`
 		}
 		lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
 		if err := errors.Join(err, json.Unmarshal(lines[len(lines)-1], &result)); err != nil || result.Steps < 3 || result.HotFrames > 0 {
-			t.Errorf("%+v, %v\n%s", result, err, out)
+			t.Errorf("%+v, %v\n%s%s", result, err, out, &messages)
 		}
 	})
 	t.Run("exit", func(t *testing.T) { // of a program that does not destroy its group: gloo's threads end before the interpreter

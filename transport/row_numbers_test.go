@@ -276,7 +276,7 @@ func TestRowNumberBeyondTheTable(t *testing.T) {
 	err = push()
 	var peer *PeerError
 	var failed *PushError
-	if !errors.Is(err, wire.Refusal{Code: wire.CodeRowNumber}) || !errors.As(err, &peer) || !peer.KeyKnown || peer.Key != 6 || !errors.As(err, &failed) || failed.Refused != 1 {
+	if !errors.Is(err, wire.Refusal{Code: wire.CodeRowNumber}) || !errors.As(err, &peer) || !peer.KeyKnown || peer.Key != 6 || !errors.As(err, &failed) || failed.Refused+failed.Unknown != 1 {
 		t.Errorf("error %v of key %d", err, peer.Key)
 	}
 }
@@ -480,5 +480,71 @@ func TestRefusalOfAFeedsPushThatIsSentAgain(t *testing.T) {
 	}
 	if p.refusal != nil {
 		t.Errorf("the next Flush returns %v", p.refusal)
+	}
+}
+
+// Each batch of a group of pushes gets row numbers, and loses them when the server refuses its numbering.
+func TestRowNumbersOfGroups(t *testing.T) {
+	p := newPausable(t, time.Hour)
+	l := p.link.(*memLink)
+	batches := make([]*Prepared, 2)
+	f := &testFeed{done: make(chan struct{}), left: 2 * len(batches)}
+	hand := func() {
+		for i := range batches {
+			push := &fedPush{feed: f}
+			push.Prepared, push.Values, push.Owner = batches[i], make([]float32, testDim), push
+			p.Hand(&push.Request)
+		}
+		if _, err := p.turn(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// answer answers everything, and returns how many frames of each type there were.
+	answer := func() map[wire.Type]int {
+		counts := map[wire.Type]int{}
+		for headers := arrived(t, p.server); len(headers) > 0; headers = arrived(t, p.server) {
+			for _, h := range headers {
+				counts[h.Type]++
+				switch h.Type {
+				case wire.TypeFind:
+					p.answerWith(found(h, 1, 1))
+				case wire.TypeColdAt:
+					p.answerWith(wire.PutError(make([]byte, wire.ErrorLen), h, wire.Refusal{Code: wire.CodeNumbering}))
+				default:
+					p.answerWith(wire.PutAck(make([]byte, wire.HeaderLen), h))
+				}
+				if h.Type == wire.TypeColdAt {
+					for i, b := range batches {
+						if b.places.RowNumbers() != nil {
+							t.Errorf("batch %d keeps its row numbers", i)
+						}
+					}
+				}
+			}
+		}
+		return counts
+	}
+	for i := range batches {
+		var err error
+		if batches[i], err = p.Prepare([]uint64{uint64(5 + i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []map[wire.Type]int{
+		{wire.TypeCold: 1, wire.TypeFind: 2},
+		{wire.TypeColdAt: 1, wire.TypeCold: 1, wire.TypeFind: 2},
+	} {
+		hand()
+		if got := answer(); !cmp.Equal(got, want) {
+			t.Errorf("frames %v, want %v", got, want)
+		}
+		for i, b := range batches {
+			if b.places.RowNumbers() == nil {
+				t.Errorf("batch %d has no row numbers", i)
+			}
+		}
+	}
+	if f.left != 0 || len(l.free) != len(l.bufs) {
+		t.Errorf("%d pushes are not settled, %d of %d buffers are free", f.left, len(l.free), len(l.bufs))
 	}
 }
