@@ -129,3 +129,18 @@ func TestCoverIsTheFilter(t *testing.T) {
 		}
 	})
 }
+
+// A cover of a frame with two copies does not tell which of them arrived (Karn's rule), so nothing was overtaken.
+func TestCoverOfARepeatedFrameShowsNoLoss(t *testing.T) {
+	w, now := settled(t, Config{})
+	lost, answered, later := add(t, w, now), add(t, w, now), add(t, w, now)
+	w.Ack(now+rtt, answered)
+	now += rtt + 100*us
+	expect(t, w, now, lost)
+	w.Cover(now+10*us, lost, 1<<wire.CoverAhead, func(Entry) {})
+	if _, ok := w.Ack(now+15*us, lost); ok {
+		t.Fatal("the frame was not covered")
+	}
+	expect(t, w, now+20*us)
+	w.Ack(now+20*us, later)
+}
