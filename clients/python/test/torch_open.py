@@ -87,11 +87,17 @@ class Open(unittest.TestCase):
         agent = rows._session.info.agent_pid
         if rank == 0:
             os.kill(agent, signal.SIGSTOP)
-            threading.Timer(2, os.kill, (agent, signal.SIGCONT)).start()  # before the server misses it, after 3 s
+            go_on = threading.Timer(2.5, os.kill, (agent, signal.SIGCONT))  # at the latest: the server misses it after 3 s
+            go_on.start()
             store.set("stopped", "")
         store.wait(["stopped"])
         with self.assertRaisesRegex(TimeoutError, "the agent of this host does not answer"):
             dist.all_reduce(tensor.clone())
+        store.set(f"told {rank}", "")
+        if rank == 0:
+            store.wait(["told 1"])
+            go_on.cancel()
+            os.kill(agent, signal.SIGCONT)
         dist.destroy_process_group()
         del rows
         gc.collect()
