@@ -16,7 +16,8 @@ import (
 // the aggregator has acknowledged.
 func (s *server) services(ctx context.Context, dim int, harvest func(context.Context) error) control.ParameterServerConfig {
 	c, fingerprint := s.env.Config, s.hot.Fingerprint()
-	agree := maps.Clone(s.agreement)
+	agree := map[string]string{}
+	maps.Copy(agree, s.agreement)
 	if s.several() {
 		agree[control.IndexField] = strconv.Itoa(s.env.Server)
 	}
