@@ -98,7 +98,7 @@ func (s *finding) take(rows wire.Rows, server, first, n int) error {
 var errNoNumbers = fmt.Errorf("%w: rows without numbers", ErrAnswer)
 
 // found ends the search for row numbers. A server that refuses it, or answers with something
-// else, is not asked again. A caller that has given up tells nothing about the server.
+// else, is not asked again. A caller that gives up is no such answer.
 func (w *Worker) found(o *operation) {
 	delete(w.finding, o.find.of)
 	switch {

@@ -423,8 +423,8 @@ func TestFirstStepOfServers(t *testing.T) {
 	}
 }
 
-// A worker whose cluster file lists the servers in another order would send rows to servers that do
-// not own them, and pull weights that nobody has pushed: it is refused.
+// A worker whose cluster file lists the servers in another order is refused. It would push rows to,
+// and pull them from, servers that do not own them.
 func TestServersInAnotherOrder(t *testing.T) {
 	c := newCluster(t, 2)
 	shard(t, c, 3)

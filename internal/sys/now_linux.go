@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// System calls that do not wait. They bypass the runtime: after a sleep, the first system call
-// known to the runtime wakes its monitor thread, which then checks every 20 µs, as long as the
+// System calls that bypass the runtime. All but PollAlone do not wait. After a sleep, the first system
+// call known to the runtime wakes its monitor thread, which then checks every 20 µs, as long as the
 // process is busy, whether the call has ended.
 
 // PollNow is poll(2) with a timeout of zero. It returns the number of descriptors with events.
