@@ -45,9 +45,6 @@ type keyedRow struct {
 // length. It skips digits that all keys share. A comparison sort, which mispredicts every other
 // comparison, takes ten times as long; digits of 8 bits instead of 11, 1.4 times.
 func sortByKey(rows, other []keyedRow) []keyedRow {
-	if len(rows) == 0 {
-		return rows
-	}
 	var differ uint64
 	for _, r := range rows {
 		differ |= r.key ^ rows[0].key
