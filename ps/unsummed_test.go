@@ -77,6 +77,20 @@ func TestUnsummedRows(t *testing.T) {
 	}
 }
 
+// Rows of two columns are moved into the table whole, also beyond the rows that it takes at a time.
+func TestUnsummedRowsOfTwoColumns(t *testing.T) {
+	s := newStore(t, Config{Dim: 2, Exp: -1, Optimizer: none})
+	keys, units, want := make([]uint64, 2*readBatch+1), make([]int64, 4*readBatch+2), map[uint64][]int64{}
+	for i := range keys {
+		keys[i], units[2*i], units[2*i+1] = uint64(i), int64(i), int64(-2*i)
+		want[keys[i]] = units[2*i:][:2]
+	}
+	noted(t, s, true, keys, units...)
+	if diff := cmp.Diff(want, pending(s)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // The bound of rows is that of different ones, however often each comes.
 func TestUnsummedRowsAreCountedOnce(t *testing.T) {
 	s := unsummedStore(t, 3)
