@@ -67,7 +67,7 @@ func TestDroppedHarvestStaysDropped(t *testing.T) {
 	}
 }
 
-// Rows are sorted by key, whichever bytes differ.
+// Rows are sorted by key, whichever bits differ.
 func TestSortByKey(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, mask := range []uint64{0, 1, 0xff, 0x7ff, 0xfff, 1 << 63, 0xff000000ff, 0xf0f0f0f0f0f0f0f0, math.MaxUint64} {

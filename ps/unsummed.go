@@ -93,31 +93,20 @@ func (s *Store) appendUnsummed(keys []uint64, sums []float32) ([]uint64, []float
 	}
 	rows = sortByKey(rows[:n], rows[n:])
 	keys, sums = slices.Grow(keys, n), slices.Grow(sums, n*d)
+	_, total := s.batch(1)
 	u.summed, u.rows = n, 0
 	for len(rows) > 0 {
-		same := 1 // rows of this key: nearly always 1, which needs no addition
-		for same < len(rows) && rows[same].key == rows[0].key {
-			same++
+		key, units := rows[0].key, u.units[rows[0].row*d:][:d]
+		if rows = rows[1:]; len(rows) > 0 && rows[0].key == key { // seldom
+			copy(total, units)
+			for units = total; len(rows) > 0 && rows[0].key == key; rows = rows[1:] {
+				for col, n := range u.units[rows[0].row*d:][:d] {
+					total[col] += n
+				}
+			}
 		}
-		units := u.units[rows[0].row*d:][:d]
-		if same > 1 {
-			units = s.total(rows[:same])
-		}
-		keys, sums = s.appendRow(keys, sums, rows[0].key, units)
-		rows = rows[same:]
+		keys, sums = s.appendRow(keys, sums, key, units)
 		u.rows++
 	}
 	return keys, sums
-}
-
-// total adds up the units of noted rows.
-func (s *Store) total(rows []keyedRow) []int64 {
-	_, total := s.batch(1)
-	clear(total)
-	for _, r := range rows {
-		for col, n := range s.unsummed.units[r.row*len(total):][:len(total)] {
-			total[col] += n
-		}
-	}
-	return total
 }
