@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -92,6 +93,10 @@ type workerConfig struct {
 // itself.
 func RunChild(args []string) error {
 	return child.Main(args, func(ctx context.Context, c childConfig) (err error) {
+		if c.Spin < 0 {
+			// With more, Go's monitor thread wakes up thousands of times a second, beside processes that need the CPU.
+			runtime.GOMAXPROCS(1)
+		}
 		switch {
 		case c.Server != nil:
 			err = c.serve(ctx)

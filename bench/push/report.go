@@ -52,8 +52,8 @@ type Result struct {
 	// NsTotal is the median of the sum of the CPU times.
 	NsTotal float64 `json:"total_ns_per_pair"`
 
-	// Ratio is Libra's rate divided by this one, of the medians; 0 if Libra was
-	// not measured.
+	// Ratio is Libra's rate divided by this one, as the median of the ratios within rounds; 0 if Libra
+	// was not measured.
 	Ratio float64 `json:"ratio"`
 	// InProcess is, with an agent, the rate divided by that of the same pushes in process, and
 	// InProcessTrip the round trip, as medians of the ratios within rounds; 0 where both were not measured.
@@ -107,8 +107,8 @@ type Sample struct {
 }
 
 func (r *Report) add(res Result) {
-	rate := harness.Over(res.Samples, func(s Sample) float64 { return s.PairsPerSecond })
-	res.Figures, res.Min, res.Max = harness.MedianOf(res.Samples).Figures, rate.Min, rate.Max
+	spread := harness.Over(res.Samples, rate)
+	res.Figures, res.Min, res.Max = harness.MedianOf(res.Samples).Figures, spread.Min, spread.Max
 	res.NsTotal = harness.Over(res.Samples, func(s Sample) float64 { return s.total() }).Median
 	r.Results = append(r.Results, res)
 }
@@ -123,11 +123,10 @@ func (r *Report) find(workers, batch int, baseline string) *Result {
 var inProcess = map[string]string{Agent: Libra, AgentUnprepared: Unprepared}
 
 func (r *Report) finish() {
-	rate := func(s Sample) float64 { return s.PairsPerSecond }
 	for i := range r.Results {
 		res := &r.Results[i]
 		if ours := r.find(res.Workers, res.Batch, Libra); ours != nil {
-			res.Ratio = harness.Quotient(ours.PairsPerSecond, res.PairsPerSecond)
+			res.Ratio = ratio(ours, res, rate)
 			if res.Baseline == Lossy {
 				res.Lossless = ratio(res, ours, rate)
 			}
@@ -139,6 +138,8 @@ func (r *Report) finish() {
 	}
 	r.judge()
 }
+
+func rate(s Sample) float64 { return s.PairsPerSecond }
 
 // ratio returns the median of the ratios within rounds of a figure of two results.
 func ratio(one, other *Result, figure func(Sample) float64) float64 {
@@ -162,7 +163,7 @@ func (r *Report) judge() {
 		where := fmt.Sprintf("%s, batches of %d: %%s %s", english.Plural(t.workers, "worker", ""), t.batch, t.baseline)
 		want(fmt.Sprintf(where, "rate of libra divided by that of"), t.rate, theirs.Ratio)
 		if t.batch == 4096 && t.workers == 4 {
-			want(fmt.Sprintf(where, "CPU time per pair, libra's divided into that of"), 1, harness.Quotient(theirs.NsTotal, ours.NsTotal))
+			want(fmt.Sprintf(where, "CPU time per pair, libra's divided into that of"), 1, ratio(theirs, ours, func(s Sample) float64 { return s.total() }))
 		}
 	}
 	for _, res := range r.Results {
@@ -179,13 +180,12 @@ func (r *Report) judge() {
 			rate     float64
 		}{{ZeroMQHash, 2}, {ZeroMQTable, 1}} {
 			if theirs := r.find(4, res.Batch, t.baseline); theirs != nil && res.Workers == 4 && res.Baseline == Agent {
-				want(fmt.Sprintf("4 workers, batches of %d: rate of agent divided by that of %s", res.Batch, t.baseline), t.rate,
-					harness.Quotient(res.PairsPerSecond, theirs.PairsPerSecond))
+				want(fmt.Sprintf("4 workers, batches of %d: rate of agent divided by that of %s", res.Batch, t.baseline), t.rate, ratio(&res, theirs, rate))
 			}
 		}
 	}
 	if four, eight := r.find(4, 4096, Libra), r.find(8, 4096, Libra); four != nil && eight != nil {
-		want("batches of 4096: rate of 8 workers divided by that of 4", 1, harness.Quotient(eight.PairsPerSecond, four.PairsPerSecond))
+		want("batches of 4096: rate of 8 workers divided by that of 4", 1, ratio(eight, four, rate))
 		want("8 workers, batches of 4096: Jain's index of fairness", 0.98, eight.Fairness)
 	}
 }

@@ -89,33 +89,32 @@ func (r *run) measureBatch(ctx context.Context, batch int) (err error) {
 	r.work = &workload{batch: batch, workers: workers, mem: r.load.Mem}
 	r.work.fill(1)
 	keys, _ := r.work.share(0)
-	share := hotShare(r.work.ranked(), keys)
-	for _, workers := range r.cfg.Workers {
-		if err := r.measureWorkers(ctx, workers, share); err != nil {
-			return err
-		}
-	}
-	return nil
+	return r.takeTurns(ctx, hotShare(r.work.ranked(), keys))
 }
 
-func (r *run) measureWorkers(ctx context.Context, workers int, hotShare float64) error {
+// takeTurns measures every number of workers with every baseline once in each round: ratios are of what the machine did
+// within a minute.
+func (r *run) takeTurns(ctx context.Context, hotShare float64) error {
 	var subjects []*harness.Subject[Sample]
-	for _, b := range r.baselines {
-		subjects = append(subjects, &harness.Subject[Sample]{
-			What: fmt.Sprintf("%d workers, batches of %d, %s", workers, r.work.batch, b),
-			Measure: func(ctx context.Context) (Sample, error) {
-				if r.cfg.Scale {
-					return r.measureScale(ctx, b, workers)
-				}
-				s, _, err := r.observe(ctx, b, workers, observation{harvest: r.cfg.Harvest, lasts: r.cfg.Duration})
-				return s, err
-			},
-		})
+	for _, workers := range r.cfg.Workers {
+		for _, b := range r.baselines {
+			subjects = append(subjects, &harness.Subject[Sample]{
+				What: fmt.Sprintf("%d workers, batches of %d, %s", workers, r.work.batch, b),
+				Measure: func(ctx context.Context) (Sample, error) {
+					if r.cfg.Scale {
+						return r.measureScale(ctx, b, workers)
+					}
+					s, _, err := r.observe(ctx, b, workers, observation{harvest: r.cfg.Harvest, lasts: r.cfg.Duration})
+					return s, err
+				},
+			})
+		}
 	}
 	err := harness.TakeTurns(ctx, r.cfg.Rounds, &r.steps, subjects)
 	for i, s := range subjects {
 		if len(s.Samples) > 0 {
-			r.report.add(Result{Workers: workers, Batch: r.work.batch, Baseline: r.baselines[i], HotShare: hotShare, Samples: s.Samples})
+			workers, baseline := r.cfg.Workers[i/len(r.baselines)], r.baselines[i%len(r.baselines)]
+			r.report.add(Result{Workers: workers, Batch: r.work.batch, Baseline: baseline, HotShare: hotShare, Samples: s.Samples})
 		}
 	}
 	return err
