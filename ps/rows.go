@@ -14,6 +14,7 @@ type rows struct {
 	method Method // of the optimiser, which decides whether there are weights
 	dim    int
 	chunks []chunk
+	whole  []*[wholeRows]int64 // the sums of each chunk, if dim is 1 and there is a whole chunk
 }
 
 // chunk is a part of the rows. The data for accumulating, for reading and for committing
@@ -29,6 +30,9 @@ type chunk struct {
 // chunkBytes bounds the sums of a chunk, and so the time to allocate one.
 const chunkBytes = 1 << 19
 
+// wholeRows is the number of rows in a chunk of dimension 1.
+const wholeRows = chunkBytes / 8
+
 func newRows(dim int, method Method) rows {
 	// A chunk has at least the rows of one word of marks.
 	shift := max(6, bits.Len(uint(chunkBytes/8/dim))-1)
@@ -40,15 +44,13 @@ func (t *rows) at(r int) (c *chunk, i int) {
 	return &t.chunks[r>>(t.shift&63)], r & (1<<(t.shift&63) - 1)
 }
 
-// load prefetches the sums of rows; its result only keeps the compiler from removing the loads. A
-// dimension of 1 has its own loop: the fewer instructions between two loads, the more of them
-// run in parallel.
+// load prefetches the sums of rows; its result only keeps the compiler from removing the loads.
+// Large stores of dimension 1 have their own loop: the fewer instructions between two loads, the
+// more of them run in parallel.
 func (t *rows) load(rows []int) (loaded int64) {
-	if t.dim == 1 {
-		chunks, shift := t.chunks, t.shift&63
-		last := 1<<shift - 1
+	if whole := t.whole; whole != nil {
 		for _, r := range rows {
-			loaded |= chunks[r>>shift].sums[r&last]
+			loaded |= whole[uint(r)/wholeRows][uint(r)%wholeRows]
 		}
 		return loaded
 	}
@@ -76,6 +78,11 @@ func (t *rows) reserve(n int) {
 	}
 	for ; t.room < n; t.room += size {
 		t.chunks = append(t.chunks, t.grown(chunk{}, size))
+	}
+	if t.dim == 1 && t.room >= size {
+		for _, c := range t.chunks[len(t.whole):] {
+			t.whole = append(t.whole, (*[wholeRows]int64)(c.sums))
+		}
 	}
 }
 

@@ -192,10 +192,11 @@ func (s *Store) AccumulateAt(rows wire.Rows) error {
 		return wire.Refusal{Code: wire.CodeNumbering, Value: s.numbering}
 	}
 	_, units := s.batch(rows.Count)
+	kept := s.kept()
 	for i := range s.batchRows {
 		r := int(rows.Number(i)) - 1
-		if uint(r) >= uint(s.kept()) {
-			return wire.Refusal{Code: wire.CodeRowNumber, Index: uint16(i), Value: uint32(s.kept())}
+		if uint(r) >= uint(kept) {
+			return wire.Refusal{Code: wire.CodeRowNumber, Index: uint16(i), Value: uint32(kept)}
 		}
 		s.batchRows[i] = r
 	}
