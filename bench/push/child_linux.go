@@ -94,7 +94,7 @@ type workerConfig struct {
 func RunChild(args []string) error {
 	return child.Main(args, func(ctx context.Context, c childConfig) (err error) {
 		if c.Spin < 0 {
-			// With more, Go's monitor thread wakes up thousands of times a second, beside processes that need the CPU.
+			// It shares its CPU, and with more processors Go's monitor thread would wake up thousands of times a second.
 			runtime.GOMAXPROCS(1)
 		}
 		switch {

@@ -172,6 +172,37 @@ func TestReportOfAgents(t *testing.T) {
 	}
 }
 
+// Ratios are medians of those within rounds: the quotients of these medians are all 1.
+func TestRatiosAreWithinRounds(t *testing.T) {
+	r := &Report{Rounds: 3}
+	for _, res := range []struct {
+		workers  int
+		baseline string
+		rounds   []float64
+	}{{4, Libra, []float64{10, 20, 40}}, {4, Agent, []float64{10, 20, 40}}, {4, ZeroMQTable, []float64{20, 40, 10}}, {8, Libra, []float64{5, 40, 20}}} {
+		var samples []Sample
+		for _, n := range res.rounds {
+			samples = append(samples, Sample{Figures: Figures{PairsPerSecond: n, Cost: Cost{NsServer: n}}})
+		}
+		r.add(Result{Workers: res.workers, Batch: 4096, Baseline: res.baseline, Samples: samples})
+	}
+	r.finish()
+	if got := r.find(4, 4096, ZeroMQTable).Ratio; got != 0.5 {
+		t.Errorf("ratio %v, want 0.5", got)
+	}
+	for what, want := range map[string]float64{
+		"rate of libra divided by that of zeromq-table":                0.5,
+		"CPU time per pair, libra's divided into that of zeromq-table": 2,
+		"rate of agent divided by that of zeromq-table":                0.5,
+		"batches of 4096: rate of 8 workers divided by that of 4":      0.5,
+	} {
+		target := harness.Find(r.Targets, func(t harness.Target) bool { return strings.HasSuffix(t.What, what) })
+		if target == nil || target.Got != want {
+			t.Errorf("%s: %+v, want %v", what, target, want)
+		}
+	}
+}
+
 // Rates with loss are held against those without, round by round.
 func TestReportOfLoss(t *testing.T) {
 	r := &Report{Rounds: 3, Loss: 0.01}

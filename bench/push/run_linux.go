@@ -92,8 +92,7 @@ func (r *run) measureBatch(ctx context.Context, batch int) (err error) {
 	return r.takeTurns(ctx, hotShare(r.work.ranked(), keys))
 }
 
-// takeTurns measures every number of workers with every baseline once in each round: ratios are of what the machine did
-// within a minute.
+// takeTurns measures every number of workers with every baseline once in each round, for ratios within rounds.
 func (r *run) takeTurns(ctx context.Context, hotShare float64) error {
 	var subjects []*harness.Subject[Sample]
 	for _, workers := range r.cfg.Workers {
