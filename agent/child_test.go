@@ -26,8 +26,8 @@ import (
 	"github.com/libra-ina/libra/agent"
 	"github.com/libra-ina/libra/internal/agentclient"
 	"github.com/libra-ina/libra/internal/agentproto"
-	"github.com/libra-ina/libra/internal/proc"
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/internal/linux/proc"
+	"github.com/libra-ina/libra/internal/linux/sys"
 	"github.com/libra-ina/libra/local"
 	"github.com/libra-ina/libra/ps"
 )

@@ -19,7 +19,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/agentproto"
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/internal/linux/sys"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/transport"
 )

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/internal/agentproto"
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/internal/linux/sys"
 )
 
 // The worker polls the rings before it sleeps: until then clients need not wake it.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/conformance"
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/internal/linux/sys"
 )
 
 func TestManagement(t *testing.T) {

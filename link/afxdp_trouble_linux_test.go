@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/libra-ina/libra/internal/bedtest"
-	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/internal/linux/testbed"
 	"github.com/libra-ina/libra/wire"
 )
 

@@ -16,8 +16,8 @@ import (
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/neigh"
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/internal/linux/neigh"
+	"github.com/libra-ina/libra/internal/linux/sys"
 	"github.com/libra-ina/libra/wire"
 )
 

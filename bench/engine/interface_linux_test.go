@@ -16,7 +16,7 @@ import (
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/internal/linux/testbed"
 )
 
 // cable makes a veth pair, "near" and "far", in a namespace. Near has the address 10.9.0.1/24.

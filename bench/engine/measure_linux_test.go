@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/internal/bedtest"
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/internal/linux/sys"
 )
 
 // Percentiles are those of the sorted times, in microseconds.

@@ -18,8 +18,8 @@ import (
 
 	"github.com/libra-ina/libra/bench/child"
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/proc"
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/internal/linux/proc"
+	"github.com/libra-ina/libra/internal/linux/sys"
 	"github.com/libra-ina/libra/wire"
 )
 

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/internal/linux/sys"
 )
 
 // sliceTime is the length of a slice. The speed of a machine that others use changes by two from second

@@ -7,7 +7,7 @@ import (
 	"errors"
 
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/internal/linux/testbed"
 	"github.com/libra-ina/libra/link"
 )
 

@@ -26,9 +26,9 @@ import (
 	"github.com/libra-ina/libra/bpf"
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/internal/proc"
-	"github.com/libra-ina/libra/internal/sys"
-	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/internal/linux/proc"
+	"github.com/libra-ina/libra/internal/linux/sys"
+	"github.com/libra-ina/libra/internal/linux/testbed"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/wire"
 )

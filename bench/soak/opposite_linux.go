@@ -15,7 +15,7 @@ import (
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/bench/child"
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/proc"
+	"github.com/libra-ina/libra/internal/linux/proc"
 )
 
 // opposite is the far end of a link, which sends packets back.

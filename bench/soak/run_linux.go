@@ -18,7 +18,7 @@ import (
 
 	"github.com/libra-ina/libra/bench/child"
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/proc"
+	"github.com/libra-ina/libra/internal/linux/proc"
 )
 
 // Times of a round.

@@ -20,8 +20,8 @@ import (
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/node"
-	"github.com/libra-ina/libra/internal/proc"
-	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/internal/linux/proc"
+	"github.com/libra-ina/libra/internal/linux/testbed"
 )
 
 // tenants are the jobs that are measured. The host after theirs floods, and the

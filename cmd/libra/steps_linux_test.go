@@ -23,7 +23,7 @@ import (
 	"github.com/libra-ina/libra/internal/agentclient"
 	"github.com/libra-ina/libra/internal/agentproto"
 	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/internal/linux/testbed"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/wire"
 )

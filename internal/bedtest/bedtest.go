@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/internal/linux/testbed"
 )
 
 // New makes a bed that is closed at the end of the test. It skips the test without privileges.

@@ -17,7 +17,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/internal/linux/sys"
 )
 
 // prefix of the sockets' names; the @ stands for the zero byte of an abstract

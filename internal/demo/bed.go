@@ -12,7 +12,7 @@ import (
 	"os/exec"
 
 	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/internal/linux/testbed"
 	"github.com/libra-ina/libra/wire"
 )
 

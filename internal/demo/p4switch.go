@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/internal/proc"
-	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/internal/linux/proc"
+	"github.com/libra-ina/libra/internal/linux/testbed"
 )
 
 // p4Switch is bmv2's switch with a P4Runtime server.

@@ -23,7 +23,7 @@ import (
 
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/node"
-	"github.com/libra-ina/libra/internal/proc"
+	"github.com/libra-ina/libra/internal/linux/proc"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"

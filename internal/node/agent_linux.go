@@ -14,7 +14,7 @@ import (
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/internal/agentproto"
 	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/internal/linux/sys"
 )
 
 // RunAgent joins the jobs of an agent's file, each as the worker that the file names, and serves

@@ -25,8 +25,8 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/bedtest"
 	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/internal/sys"
-	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/internal/linux/sys"
+	"github.com/libra-ina/libra/internal/linux/testbed"
 	"github.com/libra-ina/libra/wire"
 )
 

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/internal/linux/sys"
 )
 
 // threadNAPI makes interfaces receive in their own kernel threads (Linux 5.12), and returns a

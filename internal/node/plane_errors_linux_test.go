@@ -17,9 +17,9 @@ import (
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/internal/bedtest"
 	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/internal/netdev"
-	"github.com/libra-ina/libra/internal/sys"
-	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/internal/linux/netdev"
+	"github.com/libra-ina/libra/internal/linux/sys"
+	"github.com/libra-ina/libra/internal/linux/testbed"
 )
 
 func TestAttachMode(t *testing.T) {

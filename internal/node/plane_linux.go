@@ -13,9 +13,9 @@ import (
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bpf"
-	"github.com/libra-ina/libra/internal/bridge"
+	"github.com/libra-ina/libra/internal/linux/bridge"
 	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/internal/netdev"
+	"github.com/libra-ina/libra/internal/linux/netdev"
 )
 
 // openXDPPlane loads the XDP aggregator and attaches it to the switch's

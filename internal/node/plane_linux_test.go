@@ -17,8 +17,8 @@ import (
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/bedtest"
-	"github.com/libra-ina/libra/internal/sys"
-	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/internal/linux/sys"
+	"github.com/libra-ina/libra/internal/linux/testbed"
 )
 
 // bpfMaps counts the BPF maps that this process holds open or mapped.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/internal/neigh"
+	"github.com/libra-ina/libra/internal/linux/neigh"
 )
 
 // resolveLimit is how long server 0 waits at its start for the Ethernet address of each other

@@ -52,7 +52,7 @@ var targets = []target{
 		{dir: "p4", run: "^TestDaemon"},
 	}},
 	own("internal/fault"),
-	own("internal/sys"),
+	own("internal/linux/sys"),
 	own("internal/atomicfile"),
 	own("internal/filelock"),
 	own("link"),
