@@ -15,8 +15,8 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/conformance"
-	"github.com/libra-ina/libra/internal/fixedpoint"
 	"github.com/libra-ina/libra/internal/linux/sys"
+	"github.com/libra-ina/libra/internal/num/fixedpoint"
 	"github.com/libra-ina/libra/wire"
 )
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/conformance"
-	"github.com/libra-ina/libra/internal/fixedpoint"
 	"github.com/libra-ina/libra/internal/golden"
+	"github.com/libra-ina/libra/internal/num/fixedpoint"
 	"github.com/libra-ina/libra/wire"
 )
 

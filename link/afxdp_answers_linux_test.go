@@ -15,8 +15,8 @@ import (
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/internal/bedtest"
-	"github.com/libra-ina/libra/internal/refuse"
 	"github.com/libra-ina/libra/internal/linux/testbed"
+	"github.com/libra-ina/libra/internal/refuse"
 	"github.com/libra-ina/libra/wire"
 )
 

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/internal/bedtest"
-	"github.com/libra-ina/libra/internal/refuse"
 	"github.com/libra-ina/libra/internal/linux/testbed"
+	"github.com/libra-ina/libra/internal/refuse"
 	"github.com/libra-ina/libra/wire"
 )
 

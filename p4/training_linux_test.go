@@ -23,8 +23,8 @@ import (
 
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/demo"
-	"github.com/libra-ina/libra/internal/node"
 	"github.com/libra-ina/libra/internal/linux/proc"
+	"github.com/libra-ina/libra/internal/node"
 	"github.com/libra-ina/libra/p4"
 	"github.com/libra-ina/libra/ps"
 )

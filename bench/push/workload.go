@@ -9,7 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/fixedpoint"
+	"github.com/libra-ina/libra/internal/num/fixedpoint"
 )
 
 // A key is its number shifted up, with scattered bits below: keys are sorted as

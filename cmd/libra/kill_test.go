@@ -21,8 +21,8 @@ import (
 
 	"github.com/libra-ina/libra/internal/bedtest"
 	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/internal/node"
 	"github.com/libra-ina/libra/internal/linux/testbed"
+	"github.com/libra-ina/libra/internal/node"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"

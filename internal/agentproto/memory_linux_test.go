@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/libra-ina/libra/internal/refuse"
 	"github.com/libra-ina/libra/internal/linux/sys"
+	"github.com/libra-ina/libra/internal/refuse"
 )
 
 // shared is the memory of a session on both sides.

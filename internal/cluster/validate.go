@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/fixedpoint"
+	"github.com/libra-ina/libra/internal/num/fixedpoint"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/wire"

@@ -22,8 +22,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/internal/node"
 	"github.com/libra-ina/libra/internal/linux/proc"
+	"github.com/libra-ina/libra/internal/node"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"

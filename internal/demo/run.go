@@ -21,11 +21,11 @@ import (
 
 	"github.com/libra-ina/libra/internal/atomicfile"
 	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/internal/node"
 	"github.com/libra-ina/libra/internal/linux/proc"
+	"github.com/libra-ina/libra/internal/linux/sys"
+	"github.com/libra-ina/libra/internal/node"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/sudo"
-	"github.com/libra-ina/libra/internal/linux/sys"
 	"github.com/libra-ina/libra/internal/weights"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"

@@ -11,7 +11,7 @@ import (
 
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/internal/fixedpoint"
+	"github.com/libra-ina/libra/internal/num/fixedpoint"
 	"github.com/libra-ina/libra/ps"
 )
 

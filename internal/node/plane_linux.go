@@ -13,8 +13,8 @@ import (
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bpf"
-	"github.com/libra-ina/libra/internal/linux/bridge"
 	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/internal/linux/bridge"
 	"github.com/libra-ina/libra/internal/linux/netdev"
 )
 

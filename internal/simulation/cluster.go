@@ -21,7 +21,7 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/node"
-	"github.com/libra-ina/libra/internal/portable"
+	"github.com/libra-ina/libra/internal/num/portable"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/ps"
 )

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/libra-ina/libra/internal/portable"
+	"github.com/libra-ina/libra/internal/num/portable"
 )
 
 // Model turns mini-batches into gradients and predictions. Weights and gradients are row after row

@@ -8,7 +8,7 @@ import (
 	"sort"
 	"sync"
 
-	"github.com/libra-ina/libra/internal/portable"
+	"github.com/libra-ina/libra/internal/num/portable"
 )
 
 // zipfMandelbrot is the distribution of a rank r = 1..n with a probability

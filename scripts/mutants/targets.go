@@ -29,8 +29,8 @@ func own(dir string) target { return target{dir, []stage{{dir: dir}}} }
 // networks; their tests run whole clusters), p4 and other generated code, and
 // the packages that serve tests only (internal/conformance, internal/vectors).
 var targets = []target{
-	own("internal/fixedpoint"),
-	own("internal/scaled"),
+	own("internal/num/fixedpoint"),
+	own("internal/num/scaled"),
 	{"wire", []stage{
 		{dir: "wire", skip: "^TestDissector"},
 		{dir: "wire", run: "^TestDissector"}, // through tshark

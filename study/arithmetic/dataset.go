@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/scaled"
+	"github.com/libra-ina/libra/internal/num/scaled"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/ps"
 )

@@ -12,8 +12,8 @@ import (
 	"gonum.org/v1/gonum/stat"
 
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/fixedpoint"
-	"github.com/libra-ina/libra/internal/scaled"
+	"github.com/libra-ina/libra/internal/num/fixedpoint"
+	"github.com/libra-ina/libra/internal/num/scaled"
 	"github.com/libra-ina/libra/lut"
 )
 
@@ -156,13 +156,13 @@ type Arithmetic string
 
 // The arithmetics of the study.
 const (
-	// Fixed is int32 with a negotiated scale, SwitchML's (internal/scaled).
+	// Fixed is int32 with a negotiated scale, SwitchML's (internal/num/scaled).
 	Fixed Arithmetic = "fixed"
 	// LUT is the paper's table lookup (lut).
 	LUT Arithmetic = "lut"
 	// Float32 is what a processor does, correctly rounded.
 	Float32 Arithmetic = "float32"
-	// Exact is int64 fixed point (internal/fixedpoint).
+	// Exact is int64 fixed point (internal/num/fixedpoint).
 	Exact Arithmetic = "exact"
 )
 

@@ -17,7 +17,7 @@ import (
 	"slices"
 
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/fixedpoint"
+	"github.com/libra-ina/libra/internal/num/fixedpoint"
 	"github.com/libra-ina/libra/lut"
 )
 

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/libra-ina/libra/internal/refuse"
 	"github.com/libra-ina/libra/internal/linux/sys"
+	"github.com/libra-ina/libra/internal/refuse"
 )
 
 // Each system call may fail. Then the error names it, and no descriptor stays open.

@@ -9,7 +9,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/libra-ina/libra/internal/portable"
+	"github.com/libra-ina/libra/internal/num/portable"
 )
 
 func TestExp(t *testing.T) {
