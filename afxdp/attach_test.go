@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/internal/linux/testbed"
-	"github.com/libra-ina/libra/internal/refuse"
+	"github.com/libra-ina/libra/internal/test/refuse"
 )
 
 // passProgram is another XDP program.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/libra-ina/libra/internal/linux/sys"
 	"github.com/libra-ina/libra/internal/linux/testbed"
-	"github.com/libra-ina/libra/internal/refuse"
+	"github.com/libra-ina/libra/internal/test/refuse"
 )
 
 // A socket in zero-copy mode keeps a program on its interface, whatever programs are attached and

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/internal/linux/testbed"
-	"github.com/libra-ina/libra/internal/refuse"
+	"github.com/libra-ina/libra/internal/test/refuse"
 )
 
 // A failed query for an interface does not mean that there is none.

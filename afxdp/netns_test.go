@@ -12,7 +12,7 @@ import (
 
 	"github.com/libra-ina/libra/internal/linux/sys"
 	"github.com/libra-ina/libra/internal/linux/testbed"
-	"github.com/libra-ina/libra/internal/refuse"
+	"github.com/libra-ina/libra/internal/test/refuse"
 )
 
 func TestNamespaceOfASocket(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/internal/linux/testbed"
-	"github.com/libra-ina/libra/internal/refuse"
+	"github.com/libra-ina/libra/internal/test/refuse"
 )
 
 // childVariable makes the test binary run as the unprivileged process of

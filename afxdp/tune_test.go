@@ -17,7 +17,7 @@ import (
 
 	"github.com/libra-ina/libra/internal/linux/sys"
 	"github.com/libra-ina/libra/internal/linux/testbed"
-	"github.com/libra-ina/libra/internal/refuse"
+	"github.com/libra-ina/libra/internal/test/refuse"
 )
 
 // settings are the settings of "a" that Tune changes.

@@ -22,7 +22,7 @@ import (
 	"github.com/libra-ina/libra/agent"
 	"github.com/libra-ina/libra/internal/agentclient"
 	"github.com/libra-ina/libra/internal/agentproto"
-	"github.com/libra-ina/libra/internal/refuse"
+	"github.com/libra-ina/libra/internal/test/refuse"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/local"
 	"github.com/libra-ina/libra/transport"

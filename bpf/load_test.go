@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/conformance"
+	"github.com/libra-ina/libra/aggregator/conformance"
 	"github.com/libra-ina/libra/internal/linux/sys"
 )
 

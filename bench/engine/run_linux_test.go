@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/bedtest"
+	"github.com/libra-ina/libra/internal/test/bedtest"
 )
 
 // Arguments that make the test binary another process.

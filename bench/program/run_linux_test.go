@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/bedtest"
+	"github.com/libra-ina/libra/internal/test/bedtest"
 )
 
 // TestCost measures every mode with every arithmetic. Frames that the program

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/bedtest"
+	"github.com/libra-ina/libra/internal/test/bedtest"
 )
 
 // childArgument makes the test binary a child.

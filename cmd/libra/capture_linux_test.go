@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libra-ina/libra/internal/realdata"
+	"github.com/libra-ina/libra/internal/test/realdata"
 )
 
 // dissected is tshark's result for a capture with Libra's dissector, as counts.

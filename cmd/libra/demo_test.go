@@ -19,7 +19,7 @@ import (
 
 	"github.com/libra-ina/libra/internal/demo"
 	"github.com/libra-ina/libra/internal/node"
-	"github.com/libra-ina/libra/internal/realdata"
+	"github.com/libra-ina/libra/internal/test/realdata"
 	"github.com/libra-ina/libra/internal/weights"
 	"github.com/libra-ina/libra/packer"
 )

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libra-ina/libra/internal/realdata"
+	"github.com/libra-ina/libra/internal/test/realdata"
 )
 
 // frappeRows writes the first rows of the training data into a file.

@@ -5,7 +5,7 @@ package node
 import (
 	"testing"
 
-	"github.com/libra-ina/libra/internal/bedtest"
+	"github.com/libra-ina/libra/internal/test/bedtest"
 )
 
 // A process that has ended has left nothing at the context that it was started with, which may last much longer.

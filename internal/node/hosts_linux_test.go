@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/conformance"
+	"github.com/libra-ina/libra/aggregator/conformance"
 )
 
 // A host is followed exactly as long as a job has a server or a sender on it.

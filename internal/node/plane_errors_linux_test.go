@@ -15,11 +15,11 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/libra-ina/libra/afxdp"
-	"github.com/libra-ina/libra/internal/bedtest"
 	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/linux/netdev"
 	"github.com/libra-ina/libra/internal/linux/sys"
 	"github.com/libra-ina/libra/internal/linux/testbed"
+	"github.com/libra-ina/libra/internal/test/bedtest"
 )
 
 func TestAttachMode(t *testing.T) {

@@ -16,9 +16,9 @@ import (
 	"github.com/libra-ina/libra/bpf"
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/internal/bedtest"
 	"github.com/libra-ina/libra/internal/linux/sys"
 	"github.com/libra-ina/libra/internal/linux/testbed"
+	"github.com/libra-ina/libra/internal/test/bedtest"
 )
 
 // bpfMaps counts the BPF maps that this process holds open or mapped.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
-	"github.com/libra-ina/libra/internal/bedtest"
+	"github.com/libra-ina/libra/internal/test/bedtest"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/ps"
 )

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/libra-ina/libra/internal/realdata"
+	"github.com/libra-ina/libra/internal/test/realdata"
 	"github.com/libra-ina/libra/ps"
 )
 

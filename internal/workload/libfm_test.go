@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/libra-ina/libra/internal/realdata"
+	"github.com/libra-ina/libra/internal/test/realdata"
 )
 
 // write stores data in a file of the test.

@@ -27,7 +27,7 @@ func own(dir string) target { return target{dir, []stage{{dir: dir}}} }
 // targets are the packages that the promises rest on. Left out are: cmd/libra,
 // bench, study and internal/{chart,demo,report,testbed} (they print, measure and build
 // networks; their tests run whole clusters), p4 and other generated code, and
-// the packages that serve tests only (internal/conformance, internal/vectors).
+// the packages that serve tests only (aggregator/conformance, aggregator/vectors).
 var targets = []target{
 	own("internal/num/fixedpoint"),
 	own("internal/num/scaled"),

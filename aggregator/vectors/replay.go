@@ -7,7 +7,7 @@ import (
 	"reflect"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/conformance"
+	"github.com/libra-ina/libra/aggregator/conformance"
 )
 
 // Replay replays a file on a device with the file's address and routes and without jobs. It returns
