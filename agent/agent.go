@@ -18,7 +18,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/agent/agentproto"
 	"github.com/libra-ina/libra/internal/filelock"
 )
 

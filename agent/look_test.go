@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/agent/agentproto"
 	"github.com/libra-ina/libra/internal/linux/sys"
 )
 

@@ -21,10 +21,10 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/cluster/node"
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/internal/node"
 	"github.com/libra-ina/libra/p4"
 	"github.com/libra-ina/libra/wire"
 )

@@ -12,8 +12,8 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/chart"
 	"github.com/libra-ina/libra/internal/report"
+	"github.com/libra-ina/libra/internal/report/chart"
 )
 
 // Report is the outcome of a run. It marshals to one JSON object.

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/chart"
+	"github.com/libra-ina/libra/internal/report/chart"
 )
 
 // samplesOf makes samples with the given rates.

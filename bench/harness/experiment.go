@@ -18,8 +18,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/libra-ina/libra/internal/chart"
 	"github.com/libra-ina/libra/internal/report"
+	"github.com/libra-ina/libra/internal/report/chart"
 )
 
 // Report is the outcome of an experiment. It marshals to one JSON object.

@@ -9,7 +9,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/chart"
+	"github.com/libra-ina/libra/internal/report/chart"
 	"github.com/libra-ina/libra/wire"
 )
 

@@ -15,8 +15,8 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/chart"
 	"github.com/libra-ina/libra/internal/report"
+	"github.com/libra-ina/libra/internal/report/chart"
 )
 
 // TestDefaultSkew holds the default exponents to the paper's two tasks

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/chart"
+	"github.com/libra-ina/libra/internal/report/chart"
 )
 
 // filled returns a workload for tests.

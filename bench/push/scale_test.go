@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/chart"
+	"github.com/libra-ina/libra/internal/report/chart"
 )
 
 // near tells whether two figures are the same but for rounding.

@@ -18,10 +18,10 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/child"
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/cluster/node"
 	"github.com/libra-ina/libra/internal/linux/proc"
 	"github.com/libra-ina/libra/internal/linux/testbed"
-	"github.com/libra-ina/libra/internal/node"
 )
 
 // tenants are the jobs that are measured. The host after theirs floods, and the

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/cluster"
 )
 
 // All processes of a demo have the policy SCHED_BATCH.

@@ -17,11 +17,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/libra-ina/libra/internal/demo"
-	"github.com/libra-ina/libra/internal/node"
+	"github.com/libra-ina/libra/cluster/demo"
+	"github.com/libra-ina/libra/cluster/node"
 	"github.com/libra-ina/libra/internal/test/realdata"
-	"github.com/libra-ina/libra/internal/weights"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/train/weights"
 )
 
 // needRoot skips a test that creates namespaces if that is not permitted.

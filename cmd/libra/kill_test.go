@@ -19,9 +19,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/cluster/node"
 	"github.com/libra-ina/libra/internal/linux/testbed"
-	"github.com/libra-ina/libra/internal/node"
 	"github.com/libra-ina/libra/internal/test/bedtest"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"

@@ -9,8 +9,8 @@ import (
 
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bench/program"
-	"github.com/libra-ina/libra/internal/chart"
 	"github.com/libra-ina/libra/internal/report"
+	"github.com/libra-ina/libra/internal/report/chart"
 	"github.com/libra-ina/libra/study/arithmetic"
 )
 

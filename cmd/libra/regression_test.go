@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/libra-ina/libra/internal/weights"
 	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/train/weights"
 )
 
 // ratings are rows with a real label, which two features determine except for some noise.

@@ -27,7 +27,7 @@ import (
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/bench/soak"
 	"github.com/libra-ina/libra/bench/tenants"
-	"github.com/libra-ina/libra/internal/demo"
+	"github.com/libra-ina/libra/cluster/demo"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/study/hotset"
 	"github.com/libra-ina/libra/study/tofino"

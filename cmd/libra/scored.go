@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/libra-ina/libra/internal/weights"
 	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/train/weights"
 )
 
 // scored is what is scored with what.

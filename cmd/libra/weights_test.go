@@ -17,9 +17,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/libra-ina/libra/internal/weights"
 	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train/weights"
 )
 
 // clicks is a click log in libFM's format, whose features determine the clicks.

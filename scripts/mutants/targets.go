@@ -41,17 +41,17 @@ var targets = []target{
 	own("packer/placement"),
 	own("retransmit"),
 	own("aggregator"),
-	{"ps", []stage{{dir: "ps"}, {dir: "internal/node"}}},
-	own("internal/cluster"),
+	{"ps", []stage{{dir: "ps"}, {dir: "cluster/node"}}},
+	own("cluster"),
 	own("internal/workload"),
-	{"control", []stage{{dir: "control"}, {dir: "internal/node"}}},
-	{"internal/node", []stage{
-		{dir: "internal/node", skip: longNode},
-		{dir: "internal/node", run: longNode},
+	{"control", []stage{{dir: "control"}, {dir: "cluster/node"}}},
+	{"cluster/node", []stage{
+		{dir: "cluster/node", skip: longNode},
+		{dir: "cluster/node", run: longNode},
 		{dir: "cmd/libra", run: "^(TestCluster|TestSynthetic|TestAgent)"},
 		{dir: "p4", run: "^TestDaemon"},
 	}},
-	own("internal/fault"),
+	own("link/fault"),
 	own("internal/linux/sys"),
 	own("internal/atomicfile"),
 	own("internal/filelock"),
@@ -65,8 +65,8 @@ var targets = []target{
 		{dir: "bpf", run: longBPF},
 	}},
 	own("afxdp"),
-	{"internal/agentproto", []stage{{dir: "internal/agentproto"}, {dir: "agent"}}},
-	{"internal/agentclient", []stage{{dir: "internal/agentclient"}, {dir: "agent"}}},
+	{"agent/agentproto", []stage{{dir: "agent/agentproto"}, {dir: "agent"}}},
+	{"agent/agentclient", []stage{{dir: "agent/agentclient"}, {dir: "agent"}}},
 	own("agent"),
 	own("local"),
 	{xdp, []stage{
@@ -87,7 +87,7 @@ const comparisons = "^(TestAggregateEqualsModel|TestReadmission|TestBudget|TestC
 // longBPF are the tests of bpf that take most of its time.
 const longBPF = "^(TestRoundsExactlyOnce|TestAggregateEqualsModel)$"
 
-// longNode are the tests of internal/node that wait for a bridge or for time.
+// longNode are the tests of cluster/node that wait for a bridge or for time.
 const longNode = "^(TestEveryFrame|TestRoutes|TestBridge|TestVLAN|TestFrames|TestThreadNAPI)"
 
 // longTransport are the tests of transport that take most of its time.

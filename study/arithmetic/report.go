@@ -13,8 +13,8 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/chart"
 	"github.com/libra-ina/libra/internal/report"
+	"github.com/libra-ina/libra/internal/report/chart"
 	"github.com/libra-ina/libra/lut"
 	"github.com/libra-ina/libra/retransmit"
 )

@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/chart"
 	"github.com/libra-ina/libra/internal/report"
+	"github.com/libra-ina/libra/internal/report/chart"
 	"github.com/libra-ina/libra/wire"
 )
 

@@ -18,7 +18,7 @@ func attributes(nest func(root *nl.RtAttr)) []byte {
 }
 
 // Not every kernel's bridges support VLANs, so the messages of those that do are written here.
-// internal/node tests the rest of the package on real bridges.
+// cluster/node tests the rest of the package on real bridges.
 func TestParsesABridgeThatFiltersVLANs(t *testing.T) {
 	for value, want := range []bool{false, true} {
 		got, err := parsePort(attributes(func(root *nl.RtAttr) {

@@ -19,7 +19,7 @@ func Path(tb testing.TB, name string) string {
 	if !ok {
 		tb.Fatal("realdata: the build carries no file names (-trimpath); cannot locate the repository")
 	}
-	root := filepath.Join(filepath.Dir(self), "..", "..")
+	root := filepath.Join(filepath.Dir(self), "..", "..", "..")
 	dir := filepath.Join(root, "..", "shared", "data")
 	if _, err := os.Stat(dir); os.IsNotExist(err) {
 		tb.Skipf("no training data in %s", dir)
