@@ -15,7 +15,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
-	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -91,7 +91,7 @@ type Job struct {
 	// HarvestFrames, if not 0, also makes a harvest due after this number of frames, if that is
 	// earlier.
 	HarvestFrames uint64 `yaml:"harvest_frames,omitempty"`
-	// Staleness is workload.Config.Staleness of a worker without Sync; 0 means
+	// Staleness is train.Config.Staleness of a worker without Sync; 0 means
 	// DefaultStaleness.
 	Staleness int `yaml:"staleness,omitempty"`
 	// Accumulate is the number of mini-batches for which a worker without Sync keeps hot rows: it pulls
@@ -187,7 +187,7 @@ type Model struct {
 	Kind string `yaml:"kind"`
 	// Task is "classification" or "regression".
 	Task string `yaml:"task,omitempty"`
-	// Factors of a factorisation machine; 0 means workload.DefaultFactors.
+	// Factors of a factorisation machine; 0 means train.DefaultFactors.
 	Factors int `yaml:"factors,omitempty"`
 	// Optimizer is "adagrad", "sgd" or "none", which keeps no weights.
 	Optimizer string `yaml:"optimizer,omitempty"`
@@ -204,7 +204,7 @@ type Model struct {
 	// mini-batch's mean loss.
 	L2 float64 `yaml:"l2,omitempty"`
 	// Batch is the number of rows in a worker's iteration; 0 means
-	// workload.DefaultBatch.
+	// train.DefaultBatch.
 	Batch int `yaml:"batch,omitempty"`
 	// Epochs is the total number of passes over the data, including those before a checkpoint; 0
 	// means 1.
@@ -221,7 +221,7 @@ type Data struct {
 	// evaluates the weights after each epoch.
 	Test      string     `yaml:"test,omitempty"`
 	Synthetic *Synthetic `yaml:"synthetic,omitempty"`
-	// Window is workload.Config.Window of each worker; 0 means all its rows.
+	// Window is train.Config.Window of each worker; 0 means all its rows.
 	Window int `yaml:"window,omitempty"`
 }
 
@@ -334,8 +334,8 @@ func (c *Config) WorkerIDs() []uint16 {
 }
 
 // Shard returns the part of the rows that a worker trains.
-func (c *Config) Shard(worker uint16) workload.Shard {
-	return workload.Shard{
+func (c *Config) Shard(worker uint16) train.Shard {
+	return train.Shard{
 		Index: slices.IndexFunc(c.Workers, func(w Worker) bool { return w.ID == worker }),
 		Count: len(c.Workers),
 	}

@@ -16,8 +16,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -136,9 +136,9 @@ func (c *Config) defaults() []fallback {
 		defaultOf("switch.plane", &c.Switch.Plane, plane),
 		{"switch.slots", "the default", func() bool { return c.Switch.Slots == 0 }, func() {}}, // the daemon's
 		defaultOf("model.kind", &c.Model.Kind, "fm"),
-		defaultOf("model.task", &c.Model.Task, workload.Classification.String()),
+		defaultOf("model.task", &c.Model.Task, train.Classification.String()),
 		defaultOf("model.optimizer", &c.Model.Optimizer, ps.Adagrad.String()),
-		defaultOf("model.batch", &c.Model.Batch, workload.DefaultBatch),
+		defaultOf("model.batch", &c.Model.Batch, train.DefaultBatch),
 		defaultOf("model.epochs", &c.Model.Epochs, 1),
 	}
 	c.eachServer(func(field string, s *Server) {
@@ -169,7 +169,7 @@ func (c *Config) defaults() []fallback {
 	}
 	if c.Model.Kind == "" || c.Model.Kind == "fm" {
 		list = append(list,
-			defaultOf("model.factors", &c.Model.Factors, workload.DefaultFactors),
+			defaultOf("model.factors", &c.Model.Factors, train.DefaultFactors),
 			defaultOf("model.init_scale", &c.Model.InitScale, ps.DefaultScale))
 	}
 	if c.Model.Optimizer != ps.None.String() {
@@ -180,9 +180,9 @@ func (c *Config) defaults() []fallback {
 	}
 	if s := c.Data.Synthetic; s != nil {
 		list = append(list,
-			defaultOf("data.synthetic.rows", &s.Rows, workload.DefaultRows),
-			defaultOf("data.synthetic.hot", &s.Hot, workload.DefaultHot),
-			defaultOf("data.synthetic.hot_share", &s.HotShare, workload.DefaultHotShare))
+			defaultOf("data.synthetic.rows", &s.Rows, train.DefaultRows),
+			defaultOf("data.synthetic.hot", &s.Hot, train.DefaultHot),
+			defaultOf("data.synthetic.hot_share", &s.HotShare, train.DefaultHotShare))
 	}
 	return list
 }

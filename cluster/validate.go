@@ -16,8 +16,8 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -328,8 +328,8 @@ func (c *Config) checkModel(v *mistakes) {
 	m := c.Model
 	switch m.Kind {
 	case "fm":
-		if m.Factors < 1 || m.Factors > workload.MaxFactors {
-			v.add("model.factors: %d is not in 1..%d", m.Factors, workload.MaxFactors)
+		if m.Factors < 1 || m.Factors > train.MaxFactors {
+			v.add("model.factors: %d is not in 1..%d", m.Factors, train.MaxFactors)
 		}
 		positive(v, "model.init_scale", m.InitScale)
 	case "lr":
@@ -342,7 +342,7 @@ func (c *Config) checkModel(v *mistakes) {
 	default:
 		v.add("model.kind: %q is neither \"fm\" nor \"lr\"", m.Kind)
 	}
-	if !slices.Contains(workload.Tasks(), m.Task) {
+	if !slices.Contains(train.Tasks(), m.Task) {
 		v.add("model.task: %q is neither \"classification\" nor \"regression\"", m.Task)
 	}
 	switch m.Optimizer {

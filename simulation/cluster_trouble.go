@@ -15,8 +15,8 @@ import (
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/cluster/node"
 	"github.com/libra-ina/libra/internal/num/portable"
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train"
 )
 
 // trouble plans the trouble of a cluster, and its end.
@@ -142,7 +142,7 @@ func makeHotSet(c *cluster.Config) error {
 	if err != nil {
 		return err
 	}
-	src, err := node.OpenSource(c, workload.Shard{})
+	src, err := node.OpenSource(c, train.Shard{})
 	if err != nil {
 		return err
 	}
@@ -172,8 +172,8 @@ func reference(c *cluster.Config, guest uint16) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	training.Model = workload.FM{Factors: c.Model.Factors, L2: float32(c.Model.L2)} // from the file, whatever the processes read from it
-	var sources []workload.Source
+	training.Model = train.FM{Factors: c.Model.Factors, L2: float32(c.Model.L2)} // from the file, whatever the processes read from it
+	var sources []train.Source
 	for _, w := range c.Workers {
 		if w.ID == guest {
 			continue // it pushes nothing
@@ -185,7 +185,7 @@ func reference(c *cluster.Config, guest uint16) (string, error) {
 		defer src.Close()
 		sources = append(sources, src)
 	}
-	if _, err := workload.Reference(context.Background(), store, sources, training); err != nil {
+	if _, err := train.Reference(context.Background(), store, sources, training); err != nil {
 		return "", err
 	}
 	sum := store.Hash()

@@ -12,9 +12,9 @@ import (
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/cluster/node"
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/train/weights"
 )
 
@@ -29,7 +29,7 @@ func Baselines() []string { return []string{OneProcess, ServerOnly} }
 
 // Outcome is the cost and the result of one way to train.
 type Outcome struct {
-	workload.Metrics         // of held-out rows
+	train.Metrics            // of held-out rows
 	Seconds          float64 `json:"training_s"` // of training
 	SamplesPerSecond float64 `json:"samples_per_s"`
 	// GradientFrames are the gradient frames that the server received: frames of workers, and
@@ -58,7 +58,7 @@ func (r *run) outcome() Outcome {
 }
 
 // evaluate fills in how well the weights in the servers' checkpoints predict.
-func (o *Outcome) evaluate(ctx context.Context, c *cluster.Config, heldOut *workload.Dataset) error {
+func (o *Outcome) evaluate(ctx context.Context, c *cluster.Config, heldOut *train.Dataset) error {
 	store, _, err := trained(c)
 	if err != nil {
 		return err
@@ -66,12 +66,12 @@ func (o *Outcome) evaluate(ctx context.Context, c *cluster.Config, heldOut *work
 	return o.evaluateStore(ctx, c, store, heldOut)
 }
 
-func (o *Outcome) evaluateStore(ctx context.Context, c *cluster.Config, store *ps.Store, heldOut *workload.Dataset) error {
+func (o *Outcome) evaluateStore(ctx context.Context, c *cluster.Config, store *ps.Store, heldOut *train.Dataset) error {
 	model, err := node.Model(c.Model)
 	if err != nil {
 		return err
 	}
-	o.Metrics, err = workload.Evaluate(ctx, weights.Of(store), model, heldOut)
+	o.Metrics, err = train.Evaluate(ctx, weights.Of(store), model, heldOut)
 	if err == nil && !o.Finite() {
 		return errors.New("the weights predict no numbers: training diverged: lower --learning-rate")
 	}
@@ -83,7 +83,7 @@ func (o Options) wants(baseline string) bool { return slices.Contains(o.Baseline
 
 // serverOnly repeats the training on the same cluster, with a hot set of one row that is not in the
 // data, so that the aggregator has nothing to add.
-func (r *run) serverOnly(ctx context.Context, heldOut *workload.Dataset) (*Outcome, error) {
+func (r *run) serverOnly(ctx context.Context, heldOut *train.Dataset) (*Outcome, error) {
 	c := *r.config
 	dir := filepath.Dir(r.path)
 	c.Job.HotSet = filepath.Join(dir, "cold.libra")

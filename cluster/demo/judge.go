@@ -13,9 +13,9 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/cluster/node"
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train"
 )
 
 // result sums the reports of the processes.
@@ -57,7 +57,7 @@ func (r *run) result(hot *packer.HotSet) *Result {
 }
 
 // judge evaluates the trained weights on held-out rows, and trains the baselines for comparison.
-func (r *run) judge(ctx context.Context, heldOut *workload.Dataset, res *Result) error {
+func (r *run) judge(ctx context.Context, heldOut *train.Dataset, res *Result) error {
 	o, c := r.options, r.config
 	if err := res.evaluate(ctx, c, heldOut); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (r *run) judge(ctx context.Context, heldOut *workload.Dataset, res *Result)
 }
 
 // oneProcess trains the reference.
-func (r *run) oneProcess(ctx context.Context, heldOut *workload.Dataset, res *Result) error {
+func (r *run) oneProcess(ctx context.Context, heldOut *train.Dataset, res *Result) error {
 	o, c := r.options, r.config
 	cfg, err := node.StoreConfig(c)
 	if err != nil {
@@ -97,7 +97,7 @@ func (r *run) oneProcess(ctx context.Context, heldOut *workload.Dataset, res *Re
 	if o.Out != "" {
 		training.EpochDone = func(epoch int) error {
 			begin := time.Now()
-			m, err := workload.Evaluate(ctx, workload.Local{Store: reference}, training.Model, heldOut)
+			m, err := train.Evaluate(ctx, train.Local{Store: reference}, training.Model, heldOut)
 			res.OneProcess.Evaluations = append(res.OneProcess.Evaluations, node.Evaluation{Epoch: epoch + 1, Metrics: m})
 			evaluating += time.Since(begin)
 			return err
@@ -136,19 +136,19 @@ func (o Options) heldOut(c *cluster.Config) (cluster.Data, error) {
 
 // reference trains in this process: with Sync, the same mini-batches in the same steps as the
 // workers; without it, those of a single worker.
-func (o Options) reference(ctx context.Context, c *cluster.Config, store *ps.Store, training workload.Config) (workload.Result, error) {
+func (o Options) reference(ctx context.Context, c *cluster.Config, store *ps.Store, training train.Config) (train.Result, error) {
 	shards := 1
 	if o.Sync {
 		shards = o.Workers
 	}
-	var sources []workload.Source
+	var sources []train.Source
 	for i := range shards {
-		src, err := node.OpenSource(c, workload.Shard{Index: i, Count: shards})
+		src, err := node.OpenSource(c, train.Shard{Index: i, Count: shards})
 		if err != nil {
-			return workload.Result{}, err
+			return train.Result{}, err
 		}
 		defer src.Close()
 		sources = append(sources, src)
 	}
-	return workload.Reference(ctx, store, sources, training)
+	return train.Reference(ctx, store, sources, training)
 }

@@ -17,9 +17,9 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/cluster"
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -107,8 +107,8 @@ func (o Options) Validate() error {
 		return fmt.Errorf("--servers %d: from 1 to %d are possible", o.Servers, wire.MaxServers)
 	case o.Epochs < 0:
 		return fmt.Errorf("--epochs %d: at least 1 is required", o.Epochs)
-	case !slices.Contains(workload.Tasks(), o.Task):
-		return fmt.Errorf("--task %q is none of %v", o.Task, workload.Tasks())
+	case !slices.Contains(train.Tasks(), o.Task):
+		return fmt.Errorf("--task %q is none of %v", o.Task, train.Tasks())
 	case !slices.Contains(Arithmetics(), o.Arithmetic):
 		return fmt.Errorf("--arithmetic %q is none of %v", o.Arithmetic, Arithmetics())
 	case o.Harvest < 0:
@@ -117,8 +117,8 @@ func (o Options) Validate() error {
 		return fmt.Errorf("--harvest %v: with --sync every step is harvested, so leave one of them out", o.Harvest)
 	case o.Model == "lr" && o.Factors != 0:
 		return fmt.Errorf("--factors %d: model lr has none, so leave it out", o.Factors)
-	case o.Factors < 0 || o.Factors > workload.MaxFactors:
-		return fmt.Errorf("--factors %d: from 1 to %d are possible", o.Factors, workload.MaxFactors)
+	case o.Factors < 0 || o.Factors > train.MaxFactors:
+		return fmt.Errorf("--factors %d: from 1 to %d are possible", o.Factors, train.MaxFactors)
 	case o.Window < 0:
 		return fmt.Errorf("--window %d: at least 1 is required", o.Window)
 	case o.HotRows < 0:
@@ -159,7 +159,7 @@ func (o Options) dim() int {
 	if o.Model == "lr" {
 		return 1
 	}
-	return 1 + cmp.Or(o.recipe().factors, workload.DefaultFactors)
+	return 1 + cmp.Or(o.recipe().factors, train.DefaultFactors)
 }
 
 // LongLog is the number of rows of a synthetic log from which on weights may lack many
@@ -168,11 +168,11 @@ const LongLog = 500_000
 
 // recipe returns the hyper-parameters for the training, with the user's values where they are set.
 func (o Options) recipe() recipe {
-	r := recipe{Recipe: workload.SmallData}
+	r := recipe{Recipe: train.SmallData}
 	if o.Data == "" {
-		r = recipe{Recipe: workload.ClickLog, factors: SyntheticFactors}
+		r = recipe{Recipe: train.ClickLog, factors: SyntheticFactors}
 		if cmp.Or(o.Rows, SyntheticRows) < LongLog {
-			r.Staleness, r.Accumulate = workload.SmallData.Staleness, workload.SmallData.Accumulate
+			r.Staleness, r.Accumulate = train.SmallData.Staleness, train.SmallData.Accumulate
 		}
 	}
 	r.factors = cmp.Or(o.Factors, r.factors)
@@ -189,7 +189,7 @@ func (o Options) recipe() recipe {
 
 // recipe is a set of hyper-parameters; factors is 0 for the model's default.
 type recipe struct {
-	workload.Recipe
+	train.Recipe
 	factors int
 }
 

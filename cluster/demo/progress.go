@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/internal/report"
-	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/train"
 )
 
 // refresh is the time between two updates of the displayed progress.
@@ -42,7 +42,7 @@ func (r *run) watch() (stop func()) {
 func (r *run) state() (samples int64, fields []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var loss workload.Metric
+	var loss train.Metric
 	epoch, known := r.options.Epochs, 0
 	for _, w := range r.progress {
 		samples += int64(w.Samples)
@@ -61,10 +61,10 @@ func (r *run) state() (samples int64, fields []string) {
 }
 
 // referenceProgress shows the progress of the reference training.
-func (o Options) referenceProgress(rows int) (update func(workload.Progress), finish func()) {
+func (o Options) referenceProgress(rows int) (update func(train.Progress), finish func()) {
 	p := report.NewProgress(o.Stderr, int64(rows*o.Epochs), "samples of the reference")
 	var last time.Time
-	var latest workload.Progress
+	var latest train.Progress
 	show := func() {
 		var fields []string
 		for _, l := range latest.All() {
@@ -72,7 +72,7 @@ func (o Options) referenceProgress(rows int) (update func(workload.Progress), fi
 		}
 		p.Update(int64(latest.Samples), fields...)
 	}
-	update = func(w workload.Progress) {
+	update = func(w train.Progress) {
 		latest = w
 		if now := time.Now(); now.Sub(last) >= refresh {
 			last = now

@@ -26,9 +26,9 @@ import (
 	"github.com/libra-ina/libra/internal/linux/sys"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/sudo"
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/train/weights"
 )
 
@@ -231,7 +231,7 @@ func (o Options) prepare(c *cluster.Config) (hot *packer.HotSet, rows int, err e
 	if err != nil {
 		return nil, 0, err
 	}
-	src, err := node.OpenSource(c, workload.Shard{})
+	src, err := node.OpenSource(c, train.Shard{})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -254,7 +254,7 @@ type run struct {
 	unit    string // of the progress
 
 	mu       sync.Mutex
-	progress []workload.Progress // by worker, from 0
+	progress []train.Progress // by worker, from 0
 	workers  []node.WorkerResult
 	servers  []node.ServerResult
 	server   node.ServerResult // of all
@@ -270,7 +270,7 @@ func (r *run) train(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
-	r.progress = make([]workload.Progress, r.options.Workers)
+	r.progress = make([]train.Progress, r.options.Workers)
 	r.workers = make([]node.WorkerResult, r.options.Workers)
 
 	if r.config.Switch.Plane == cluster.PlaneP4 {
@@ -391,7 +391,7 @@ func ready(ctx context.Context, name string, child *proc.Child) error {
 func (r *run) workerLine(i int) func([]byte) {
 	return func(line []byte) {
 		var msg struct {
-			Progress *workload.Progress
+			Progress *train.Progress
 			Result   *node.WorkerResult
 		}
 		if json.Unmarshal(line, &msg) != nil {

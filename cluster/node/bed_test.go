@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/cluster"
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train"
 )
 
 // newCluster returns the configuration of a small synchronous cluster over UDP
@@ -68,7 +68,7 @@ func buildHotSetOf(t *testing.T, c *cluster.Config, rows int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	src, err := OpenSource(c, workload.Shard{})
+	src, err := OpenSource(c, train.Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,11 +168,11 @@ type hooks struct {
 	change func(id uint16, c *cluster.Config)
 	// step, if set, is called after each mini-batch of a worker with functions
 	// that end that worker and the server.
-	step func(id uint16, p workload.Progress, endWorker, endServer func())
+	step func(id uint16, p train.Progress, endWorker, endServer func())
 }
 
-// train runs a server and all workers of a cluster whose switch runs.
-func train(ctx context.Context, t *testing.T, c *cluster.Config, h hooks) outcome {
+// trainCluster runs a server and all workers of a cluster whose switch runs.
+func trainCluster(ctx context.Context, t *testing.T, c *cluster.Config, h hooks) outcome {
 	t.Helper()
 	return trainWith(ctx, c, h, testLog(t))
 }
@@ -195,7 +195,7 @@ func trainWith(ctx context.Context, c *cluster.Config, h hooks, log *slog.Logger
 		defer end()
 		options := WorkerOptions{ID: w.ID}
 		if h.step != nil {
-			options.Progress = func(p workload.Progress) { h.step(w.ID, p, end, endServer) }
+			options.Progress = func(p train.Progress) { h.step(w.ID, p, end, endServer) }
 		}
 		workers.Go(func() {
 			env := Env{Config: &theirs, Log: log.With("process", fmt.Sprint("worker ", w.ID))}
@@ -213,7 +213,7 @@ func trainWith(ctx context.Context, c *cluster.Config, h hooks, log *slog.Logger
 // mustTrain is train without errors.
 func mustTrain(t *testing.T, c *cluster.Config) outcome {
 	t.Helper()
-	out := train(t.Context(), t, c, hooks{})
+	out := trainCluster(t.Context(), t, c, hooks{})
 	if err := out.err(); err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func reference(t *testing.T, c *cluster.Config) *ps.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var sources []workload.Source
+	var sources []train.Source
 	for _, w := range c.Workers {
 		src, err := OpenSource(c, c.Shard(w.ID))
 		if err != nil {
@@ -244,7 +244,7 @@ func reference(t *testing.T, c *cluster.Config) *ps.Store {
 		defer src.Close()
 		sources = append(sources, src)
 	}
-	if _, err := workload.Reference(t.Context(), store, sources, training); err != nil {
+	if _, err := train.Reference(t.Context(), store, sources, training); err != nil {
 		t.Fatal(err)
 	}
 	return store

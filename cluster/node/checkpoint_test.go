@@ -20,7 +20,7 @@ import (
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/train"
 )
 
 // A server that is started while the one before it still writes its last checkpoint
@@ -162,7 +162,7 @@ func TestJobIsHeldUntilTheLastCheckpoint(t *testing.T) {
 	stop := make(chan struct{})
 	ended := make(chan outcome, 1)
 	go func() {
-		ended <- train(t.Context(), t, c, hooks{step: func(_ uint16, p workload.Progress, _, endServer func()) {
+		ended <- trainCluster(t.Context(), t, c, hooks{step: func(_ uint16, p train.Progress, _, endServer func()) {
 			if p.Steps == 15 {
 				endServer()
 				close(stop)

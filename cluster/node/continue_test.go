@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/train"
 )
 
 // A file has been replaced if it is another, or has another size or date.
@@ -67,7 +67,7 @@ func TestServerSaysHowItContinues(t *testing.T) {
 	if log, changed := idle(); changed || strings.Contains(log, "checkpoint") {
 		t.Errorf("before training, a checkpoint is written, or spoken of:\n%s", log)
 	}
-	out := train(t.Context(), t, c, hooks{step: func(_ uint16, p workload.Progress, _, endServer func()) {
+	out := trainCluster(t.Context(), t, c, hooks{step: func(_ uint16, p train.Progress, _, endServer func()) {
 		if p.Steps == 4 {
 			endServer()
 		}
@@ -130,7 +130,7 @@ func TestFailedCheckpointIsNotRepeatedAtOnce(t *testing.T) {
 	var all lines
 	log := slog.New(slog.NewTextHandler(&all, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	var wrote string
-	out := trainWith(t.Context(), c, hooks{step: func(_ uint16, p workload.Progress, _, _ func()) {
+	out := trainWith(t.Context(), c, hooks{step: func(_ uint16, p train.Progress, _, _ func()) {
 		switch p.Steps {
 		case 3:
 			for deadline := time.Now().Add(10 * time.Second); !strings.Contains(all.String(), "checkpoint written"); time.Sleep(time.Millisecond) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/train"
 )
 
 // An asynchronous run that ends while rows are asked for early, with its server or its worker, goes on where its checkpoint says, which lacks
@@ -24,7 +24,7 @@ func TestRunThatAsksEarlyGoesOn(t *testing.T) {
 				var last uint64
 				for i, at := range []uint64{3, 2, 4} {
 					var reached uint64
-					out := train(t.Context(), t, c, hooks{step: func(_ uint16, p workload.Progress, endWorker, endServer func()) {
+					out := trainCluster(t.Context(), t, c, hooks{step: func(_ uint16, p train.Progress, endWorker, endServer func()) {
 						reached = p.Steps
 						if p.Steps == at {
 							endServer()

@@ -11,14 +11,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/train"
 )
 
 // versions is a server whose rows say which they are and how many mini-batches of its worker are part of them: those that a report told of. Pulls, pushes and
 // reports take random times.
 type versions struct {
-	workload.Client
+	train.Client
 	mu      sync.Mutex
 	rng     *rand.Rand
 	settled uint64             // steps
@@ -40,7 +40,7 @@ func (v *versions) Pull(ctx context.Context, keys []uint64, dst []float32) error
 }
 
 // BeginPull reads each row at once, which is the oldest that it may be.
-func (v *versions) BeginPull(_ context.Context, keys []uint64, dst []float32) (workload.Pulling, error) {
+func (v *versions) BeginPull(_ context.Context, keys []uint64, dst []float32) (train.Pulling, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	rows := make([]float32, len(dst))
@@ -65,7 +65,7 @@ func (v *versions) Flush(context.Context) error { time.Sleep(v.nap(300)); return
 type counted struct{ n, next int }
 
 func (c *counted) keys(i int) []uint64 { return []uint64{uint64(i % 3), 10, 100 + uint64(i)} }
-func (c *counted) Next(s *workload.Sample) error {
+func (c *counted) Next(s *train.Sample) error {
 	if c.next == c.n {
 		return io.EOF
 	}
@@ -73,14 +73,14 @@ func (c *counted) Next(s *workload.Sample) error {
 	c.next++
 	return nil
 }
-func (c *counted) Rewind() error         { c.next = 0; return nil }
-func (c *counted) Shard() workload.Shard { return workload.Shard{Index: 0, Count: 1} }
-func (c *counted) Rows() int             { return c.n }
-func (c *counted) Close() error          { return nil }
+func (c *counted) Rewind() error      { c.next = 0; return nil }
+func (c *counted) Shard() train.Shard { return train.Shard{Index: 0, Count: 1} }
+func (c *counted) Rows() int          { return c.n }
+func (c *counted) Close() error       { return nil }
 
 // checking is a model that looks at how old rows are.
 type checking struct {
-	workload.Linear
+	train.Linear
 	of *age
 }
 
@@ -92,7 +92,7 @@ type age struct {
 	nap   func() time.Duration
 }
 
-func (m checking) Gradient(b *workload.Batch, weights, grads []float32) float64 {
+func (m checking) Gradient(b *train.Batch, weights, grads []float32) float64 {
 	time.Sleep(m.of.nap())
 	for i, w := range weights {
 		if key := uint64(w) % 1000; key != b.Keys[i]%1000 {
@@ -130,9 +130,9 @@ func TestRowsThatAreKeptAndPulledEarlyAreNoOlder(t *testing.T) {
 							kept = newHotRows(v, set, accumulate)
 							c = kept
 						}
-						cfg := workload.Config{
+						cfg := train.Config{
 							Model: checking{of: a}, Epochs: epochs, Batch: 2, Staleness: staleness, ReportEvery: every, Window: 20, First: first,
-							Report: func(_ context.Context, r workload.Reached) error {
+							Report: func(_ context.Context, r train.Reached) error {
 								time.Sleep(v.nap(3000))
 								v.mu.Lock()
 								v.settled = r.Steps
@@ -142,7 +142,7 @@ func TestRowsThatAreKeptAndPulledEarlyAreNoOlder(t *testing.T) {
 								return nil
 							},
 						}
-						result, err := workload.Train(t.Context(), c, &counted{n: rows}, cfg)
+						result, err := train.Train(t.Context(), c, &counted{n: rows}, cfg)
 						if err != nil {
 							t.Fatal(err)
 						}

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/cluster"
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/transport"
 )
 
@@ -24,7 +24,7 @@ func TestContinuedServerKeepsItsEvaluations(t *testing.T) {
 	}
 	s := &server{store: store, loop: &transport.Server{}, progress: newProgress(false, 0)}
 	s.progress.evaluated(Evaluation{Epoch: 2})
-	e := &evaluator{model: workload.Linear{}, test: test, workers: []uint16{1}, epochs: map[uint16]int{}, log: testLog(t)}
+	e := &evaluator{model: train.Linear{}, test: test, workers: []uint16{1}, epochs: map[uint16]int{}, log: testLog(t)}
 	e.start(s)
 	e.turn = func(_ context.Context, f func()) error { f(); return nil }
 	for epoch := 1; epoch <= 3; epoch++ {

@@ -9,22 +9,22 @@ import (
 	"sync"
 	"time"
 
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train"
 )
 
 // Evaluation is the quality of the weights on held-out rows after an epoch of all workers:
 // asynchronous ones may be in the next one.
 type Evaluation struct {
 	Epoch int `json:"epoch"` // from 1
-	workload.Metrics
+	train.Metrics
 }
 
 // evaluator evaluates a server's weights after each epoch. It copies only the rows that the
 // held-out data use, and training waits only for that.
 type evaluator struct {
-	model   workload.Model
-	test    *workload.Dataset // nil without held-out rows
+	model   train.Model
+	test    *train.Dataset // nil without held-out rows
 	workers []uint16
 	// progress keeps the evaluations.
 	progress *progress
@@ -91,7 +91,7 @@ const copyRows = 4096
 // copy returns the weights that the held-out rows use.
 func (e *evaluator) copy(ctx context.Context) (copiedRows, error) {
 	dim := e.model.Dim()
-	w := copiedRows{keys: append(slices.Clone(e.test.Keys()), workload.BiasKey), dim: dim}
+	w := copiedRows{keys: append(slices.Clone(e.test.Keys()), train.BiasKey), dim: dim}
 	w.rows = make([]float32, len(w.keys)*dim)
 	for first := 0; first < len(w.keys); first += copyRows {
 		end := min(first+copyRows, len(w.keys))
@@ -104,7 +104,7 @@ func (e *evaluator) copy(ctx context.Context) (copiedRows, error) {
 
 func (e *evaluator) evaluate(w copiedRows, epoch int) {
 	begin := time.Now()
-	m, err := workload.Evaluate(context.Background(), w, e.model, e.test)
+	m, err := train.Evaluate(context.Background(), w, e.model, e.test)
 	if err != nil || !m.Finite() {
 		e.log.Error("the weights predict no numbers: training diverged; a lower model.learning_rate may help", "epoch", epoch)
 		return
@@ -128,7 +128,7 @@ type copiedRows struct {
 	dim  int
 }
 
-// Pull implements [workload.Puller] for keys that were copied.
+// Pull implements [train.Puller] for keys that were copied.
 func (w copiedRows) Pull(_ context.Context, keys []uint64, dst []float32) error {
 	for i, key := range keys {
 		at, _ := slices.BinarySearch(w.keys, key)

@@ -18,8 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/libra-ina/libra/cluster"
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train"
 )
 
 // byEpoch trains a synchronous configuration in this process, and evaluates it.
@@ -33,7 +33,7 @@ func byEpoch(t *testing.T, c *cluster.Config) (all []Evaluation) {
 		until := *c
 		until.Model.Epochs = epoch
 		model, _ := Model(c.Model)
-		m, err := workload.Evaluate(t.Context(), workload.Local{Store: reference(t, &until)}, model, test)
+		m, err := train.Evaluate(t.Context(), train.Local{Store: reference(t, &until)}, model, test)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +79,7 @@ func TestEvaluationsByEpoch(t *testing.T) {
 	want := byEpoch(t, c)
 	startSwitch(t, c)
 	c.Model.Epochs = 3
-	out := train(t.Context(), t, c, hooks{step: func(id uint16, p workload.Progress, _, endServer func()) {
+	out := trainCluster(t.Context(), t, c, hooks{step: func(id uint16, p train.Progress, _, endServer func()) {
 		if id == 2 && p.Steps == 15 { // of 11 in an epoch
 			endServer()
 		}
@@ -117,7 +117,7 @@ func TestAsynchronousEvaluations(t *testing.T) {
 	store, _ := saved(t, c)
 	model, _ := Model(c.Model)
 	test, _ := LoadTest(c)
-	m, err := workload.Evaluate(t.Context(), workload.Local{Store: store}, model, test)
+	m, err := train.Evaluate(t.Context(), train.Local{Store: store}, model, test)
 	if diff := cmp.Diff(Evaluation{3, m}, out.server.Evaluations[2]); err != nil || diff != "" {
 		t.Errorf("%v; the final weights (-want +got):\n%s", err, diff)
 	}
@@ -151,7 +151,7 @@ func TestLastWorkerEndsEpoch(t *testing.T) {
 			}
 			copies := 0
 			e := &evaluator{
-				model: workload.Linear{}, test: test, workers: []uint16{1, 2}, epochs: map[uint16]int{},
+				model: train.Linear{}, test: test, workers: []uint16{1, 2}, epochs: map[uint16]int{},
 				progress: newProgress(false, 0), store: store, log: testLog(t),
 				turn: func(_ context.Context, f func()) error { copies++; f(); return nil },
 			}
@@ -197,7 +197,7 @@ func TestManyRowsAreCopied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := append(test.Keys(), workload.BiasKey)
+	keys := append(test.Keys(), train.BiasKey)
 	if want := (len(keys) + copyRows - 1) / copyRows; want < 3 || turns != want {
 		t.Errorf("%d rows are copied in %d turns, want %d, and 3 or more", len(keys), turns, want)
 	}
@@ -218,10 +218,10 @@ func TestDivergedTrainingIsNotEvaluated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &evaluator{model: workload.Linear{}, test: test, progress: newProgress(false, 0), log: slog.New(slog.NewTextHandler(&text, nil))}
+	e := &evaluator{model: train.Linear{}, test: test, progress: newProgress(false, 0), log: slog.New(slog.NewTextHandler(&text, nil))}
 	rows := make([]float32, len(test.Keys())+1)
 	rows[len(rows)-1] = float32(math.NaN())
-	e.evaluate(copiedRows{append(test.Keys(), workload.BiasKey), rows, 1}, 1)
+	e.evaluate(copiedRows{append(test.Keys(), train.BiasKey), rows, 1}, 1)
 	if all := e.progress.allEvaluations(); all != nil || !strings.Contains(text.String(), "model.learning_rate") {
 		t.Errorf("%v, log %q", all, &text)
 	}
@@ -245,7 +245,7 @@ func TestTestFileIsRefused(t *testing.T) {
 		}
 	}
 	failed := errors.New("the loop has ended")
-	e := &evaluator{model: workload.Linear{}, test: &workload.Dataset{}, workers: []uint16{1}, epochs: map[uint16]int{}, turn: func(context.Context, func()) error { return failed }}
+	e := &evaluator{model: train.Linear{}, test: &train.Dataset{}, workers: []uint16{1}, epochs: map[uint16]int{}, turn: func(context.Context, func()) error { return failed }}
 	if err := e.reached(t.Context(), 1, 1, true); !errors.Is(err, failed) {
 		t.Errorf("%v", err)
 	}

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/cluster"
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/train"
 )
 
 // smallHotSet is one of rows of two scalars.
@@ -31,12 +31,12 @@ func TestHeldOutRowsAreBeyondTheOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	src, err := OpenSource(of(cluster.Synthetic{First: 150, Rows: 70, Seed: 3, Hot: 1000, HotShare: 0.6}), workload.Shard{})
+	src, err := OpenSource(of(cluster.Synthetic{First: 150, Rows: 70, Seed: 3, Hot: 1000, HotShare: 0.6}), train.Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer src.Close()
-	want, err := workload.Load(src)
+	want, err := train.Load(src)
 	if err != nil {
 		t.Fatal(err)
 	}

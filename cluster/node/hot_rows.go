@@ -8,8 +8,8 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/train"
 )
 
 // hotRows makes an asynchronous worker pull and push a hot row once for several mini-batches, most
@@ -17,7 +17,7 @@ import (
 // configured number of mini-batches; but weights only until a report is acknowledged, and gradients
 // only until Flush, which precedes each report. Kept weights lack no more of the worker's own
 // mini-batches than newly pulled ones may lack: until a report is acknowledged, no more of them are
-// known to be part of any weights. So [workload.Config.Staleness] bounds both.
+// known to be part of any weights. So [train.Config.Staleness] bounds both.
 type hotRows struct {
 	earlyClient
 	set   *packer.HotSet
@@ -40,8 +40,8 @@ type hotRows struct {
 
 // earlyClient is the client that hotRows wraps.
 type earlyClient interface {
-	workload.Client
-	workload.EarlyPuller
+	train.Client
+	train.EarlyPuller
 }
 
 // hotPull is a pull of a mini-batch's rows.
@@ -55,7 +55,7 @@ type hotPull struct {
 	keys      []uint64 // that are not kept
 	positions []int    // of them in the batch
 	rows      []float32
-	pulling   workload.Pulling
+	pulling   train.Pulling
 }
 
 func newHotRows(c earlyClient, set *packer.HotSet, every int) *hotRows {
@@ -91,7 +91,7 @@ func (h *hotRows) find(keys []uint64) *hotPull {
 	return p
 }
 
-// Pull implements [workload.Puller].
+// Pull implements [train.Puller].
 func (h *hotRows) Pull(ctx context.Context, keys []uint64, dst []float32) error {
 	p, err := h.BeginPull(ctx, keys, dst)
 	if err != nil {
@@ -100,8 +100,8 @@ func (h *hotRows) Pull(ctx context.Context, keys []uint64, dst []float32) error 
 	return p.Wait(ctx)
 }
 
-// BeginPull implements [workload.EarlyPuller], for one pull at a time.
-func (h *hotRows) BeginPull(ctx context.Context, keys []uint64, dst []float32) (_ workload.Pulling, err error) {
+// BeginPull implements [train.EarlyPuller], for one pull at a time.
+func (h *hotRows) BeginPull(ctx context.Context, keys []uint64, dst []float32) (_ train.Pulling, err error) {
 	d, p := h.set.Dim(), h.find(keys)
 	// Some of the pulled rows may lack updates that a report completes during the pull.
 	p.period, p.dst = h.periods.Load(), dst
@@ -119,7 +119,7 @@ func (h *hotRows) BeginPull(ctx context.Context, keys []uint64, dst []float32) (
 	return p, err
 }
 
-// Wait implements [workload.Pulling].
+// Wait implements [train.Pulling].
 func (p *hotPull) Wait(ctx context.Context) error {
 	if err := p.pulling.Wait(ctx); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (p *hotPull) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Push implements [workload.Client].
+// Push implements [train.Client].
 func (h *hotRows) Push(ctx context.Context, keys []uint64, grads []float32) error {
 	d := h.set.Dim()
 	h.keys, h.rows = h.keys[:0], h.rows[:0]
@@ -165,7 +165,7 @@ func (h *hotRows) Push(ctx context.Context, keys []uint64, grads []float32) erro
 	return h.pushSums(ctx)
 }
 
-// Flush implements [workload.Client].
+// Flush implements [train.Client].
 func (h *hotRows) Flush(ctx context.Context) error {
 	if h.batches > 0 {
 		if err := h.pushSums(ctx); err != nil {

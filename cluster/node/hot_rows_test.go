@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/train"
 )
 
 // hotServer is a server whose weights say when they were pulled, each row holds its key and the number of
 // commits, and that records what is pushed.
 type hotServer struct {
-	workload.Client
+	train.Client
 	commits float32
 	pulled  []uint64 // by the last call, nil if there was no key
 	during  func()   // called in each pull, if set
@@ -38,7 +38,7 @@ func (a *hotServer) Pull(_ context.Context, keys []uint64, dst []float32) error 
 }
 
 // BeginPull pulls at once; the rows come with Wait.
-func (a *hotServer) BeginPull(ctx context.Context, keys []uint64, dst []float32) (workload.Pulling, error) {
+func (a *hotServer) BeginPull(ctx context.Context, keys []uint64, dst []float32) (train.Pulling, error) {
 	rows := make([]float32, len(dst))
 	return arriving{dst, rows}, a.Pull(ctx, keys, rows)
 }
@@ -112,7 +112,7 @@ func TestHotRowsArePulledEarly(t *testing.T) {
 	server := &hotServer{}
 	h := newHotRows(server, set, 1)
 	dst := make([]float32, 4)
-	begin := func(keys ...uint64) workload.Pulling {
+	begin := func(keys ...uint64) train.Pulling {
 		t.Helper()
 		p, err := h.BeginPull(t.Context(), keys, dst)
 		if err != nil {
@@ -120,7 +120,7 @@ func TestHotRowsArePulledEarly(t *testing.T) {
 		}
 		return p
 	}
-	wait := func(p workload.Pulling, want ...float32) {
+	wait := func(p train.Pulling, want ...float32) {
 		t.Helper()
 		if err := p.Wait(t.Context()); err != nil || !slices.Equal(dst, want) {
 			t.Errorf("the rows are %v, %v, want %v", dst, err, want)

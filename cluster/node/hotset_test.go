@@ -10,14 +10,14 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/cluster"
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/packer/heat"
+	"github.com/libra-ina/libra/train"
 )
 
-func openRows(t *testing.T, rows int) workload.Source {
+func openRows(t *testing.T, rows int) train.Source {
 	t.Helper()
-	src, err := OpenSource(&cluster.Config{Data: cluster.Data{Synthetic: &cluster.Synthetic{Rows: rows, Seed: 9, HotShare: 0.6, Hot: 1000}}}, workload.Shard{})
+	src, err := OpenSource(&cluster.Config{Data: cluster.Data{Synthetic: &cluster.Synthetic{Rows: rows, Seed: 9, HotShare: 0.6, Hot: 1000}}}, train.Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestBuildHotSet(t *testing.T) {
 		t.Error("the seed changes nothing")
 	}
 	// The bias is in every sample, so that its count is that of the samples.
-	if r, ok := given.Rank(workload.BiasKey); !ok || given.Count(r) != meta.Rows {
+	if r, ok := given.Rank(train.BiasKey); !ok || given.Count(r) != meta.Rows {
 		t.Errorf("the bias has rank %d, %v", r, ok)
 	}
 
@@ -58,7 +58,7 @@ func TestBuildHotSet(t *testing.T) {
 		t.Error("a sketch with room for all keys finds other rows")
 	}
 	small := build(HotSetOptions{Seed: 3, Dim: 4, Rows: 50, Counters: 40})
-	if _, ok := small.Rank(workload.BiasKey); small.Len() != 40 || !ok {
+	if _, ok := small.Rank(train.BiasKey); small.Len() != 40 || !ok {
 		t.Errorf("a sketch of 40 keys finds %d rows, the bias among them: %v", small.Len(), ok)
 	}
 
@@ -102,13 +102,13 @@ func TestHotSetErrors(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("1 5:1\nnonsense\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	broken, err := workload.OpenFile(bad, workload.Classification, workload.Shard{})
+	broken, err := train.OpenFile(bad, train.Classification, train.Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer broken.Close()
 	for name, c := range map[string]struct {
-		src  workload.Source
+		src  train.Source
 		o    HotSetOptions
 		want string
 	}{

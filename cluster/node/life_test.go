@@ -26,7 +26,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/cluster"
-	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/train"
 )
 
 // held is what this process holds: goroutines, and files of each kind.
@@ -59,24 +59,24 @@ func TestProcessesLeaveNothing(t *testing.T) {
 	c.Data = cluster.Data{Train: rows}
 	buildHotSet(t, c)
 	c.Capture = filepath.Join(t.TempDir(), "captures")
-	run := func(step func(id uint16, p workload.Progress, endWorker, endServer func())) outcome {
+	run := func(step func(id uint16, p train.Progress, endWorker, endServer func())) outcome {
 		t.Helper()
 		stop := runSwitch(t, c, testLog(t))
 		defer stop()
-		return train(t.Context(), t, c, hooks{step: step})
+		return trainCluster(t.Context(), t, c, hooks{step: step})
 	}
 	if err := run(nil).err(); err != nil {
 		t.Fatal(err)
 	}
 	before, filesBefore := held(t)
-	for name, step := range map[string]func(uint16, workload.Progress, func(), func()){
+	for name, step := range map[string]func(uint16, train.Progress, func(), func()){
 		"finished": nil,
-		"server ended": func(_ uint16, p workload.Progress, _, endServer func()) {
+		"server ended": func(_ uint16, p train.Progress, _, endServer func()) {
 			if p.Steps == 2 {
 				endServer()
 			}
 		},
-		"worker ended": func(id uint16, p workload.Progress, endWorker, _ func()) {
+		"worker ended": func(id uint16, p train.Progress, endWorker, _ func()) {
 			if id == 2 && p.Steps == 2 {
 				endWorker()
 			}
@@ -170,13 +170,13 @@ func TestWorkerSurvivesBrokenConnections(t *testing.T) {
 	startSwitch(t, c)
 	toServer := newProxy(t, c.Workers[0].Address, c.Server.Control)
 	toSwitch := newProxy(t, c.Workers[0].Address, c.Switch.Control)
-	out := train(t.Context(), t, c, hooks{
+	out := trainCluster(t.Context(), t, c, hooks{
 		change: func(id uint16, theirs *cluster.Config) {
 			if id == 1 {
 				theirs.Server.Control, theirs.Switch.Control = toServer.address(), toSwitch.address()
 			}
 		},
-		step: func(id uint16, p workload.Progress, _, _ func()) {
+		step: func(id uint16, p train.Progress, _, _ func()) {
 			if id == 1 && p.Steps%4 == 1 {
 				toServer.cut()
 				toSwitch.cut()
@@ -207,7 +207,7 @@ func TestEndOfAServiceIsTold(t *testing.T) {
 			stop := runSwitch(t, c, testLog(t))
 			start := time.Now()
 			var other, ended atomic.Bool
-			out := train(t.Context(), t, c, hooks{step: func(id uint16, p workload.Progress, _, endServer func()) {
+			out := trainCluster(t.Context(), t, c, hooks{step: func(id uint16, p train.Progress, _, endServer func()) {
 				if id != 1 {
 					other.Store(true)
 				}
@@ -310,7 +310,7 @@ func TestTrainingWithCertificates(t *testing.T) {
 		t.Errorf("weights %s, the reference's %s", got, want)
 	}
 	// And a worker that does not is kept out.
-	out := train(t.Context(), t, c, hooks{change: func(_ uint16, theirs *cluster.Config) { theirs.TLS = certificates(t, c.Switch.Address) }})
+	out := trainCluster(t.Context(), t, c, hooks{change: func(_ uint16, theirs *cluster.Config) { theirs.TLS = certificates(t, c.Switch.Address) }})
 	if err := out.errs[0]; err == nil || !strings.Contains(err.Error(), "TLS mismatch") {
 		t.Errorf("a worker with certificates of another authority: %v", err)
 	}

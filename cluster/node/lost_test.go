@@ -17,8 +17,8 @@ import (
 
 	"github.com/libra-ina/libra/cluster"
 	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train"
 )
 
 // loseWorker runs a worker that is interrupted after its first mini-batches.
@@ -27,7 +27,7 @@ func loseWorker(t *testing.T, c *cluster.Config, id uint16) error {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	_, err := RunWorker(ctx, Env{Config: c, Log: testLog(t).With("process", fmt.Sprint("worker ", id))},
-		WorkerOptions{ID: id, Progress: func(workload.Progress) { cancel() }})
+		WorkerOptions{ID: id, Progress: func(train.Progress) { cancel() }})
 	return err
 }
 
@@ -78,7 +78,7 @@ func TestLossOfAWorkerIsHarvested(t *testing.T) {
 	}()
 	worker, lose := context.WithCancel(t.Context())
 	defer lose()
-	_, err = RunWorker(worker, Env{Config: c, Log: testLog(t).With("process", "worker 1")}, WorkerOptions{ID: 1, Progress: func(workload.Progress) {
+	_, err = RunWorker(worker, Env{Config: c, Log: testLog(t).With("process", "worker 1")}, WorkerOptions{ID: 1, Progress: func(train.Progress) {
 		st, err := pb.NewAggregatorClient(conn).Stats(t.Context(), &pb.StatsRequest{})
 		if err != nil {
 			t.Error(err)

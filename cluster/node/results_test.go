@@ -15,18 +15,18 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/transport"
 )
 
 // Each counter of a worker's links and training has its place in the result.
 func TestWorkerResult(t *testing.T) {
 	half := 0.5
-	loss := workload.Loss{LogLoss: &half}
+	loss := train.Loss{LogLoss: &half}
 	got := workerResult(3, "udp",
-		workload.Result{Progress: workload.Progress{Samples: 1, Steps: 2, Loss: loss}, Elapsed: 4},
+		train.Result{Progress: train.Progress{Samples: 1, Steps: 2, Loss: loss}, Elapsed: 4},
 		transport.WorkerStats{
 			PairsHot: 5, RowsCold: 6,
 			Hot:  retransmit.Stats{Sent: 100, Retransmitted: 7, SRTT: 8},
@@ -55,7 +55,7 @@ func TestResultsAddUp(t *testing.T) {
 	defer conn.Close()
 	var during *pb.ServerStats
 	var at uint64
-	out := train(t.Context(), t, c, hooks{step: func(id uint16, p workload.Progress, _, _ func()) {
+	out := trainCluster(t.Context(), t, c, hooks{step: func(id uint16, p train.Progress, _, _ func()) {
 		if id == 1 && p.Steps == 5 {
 			// The other worker may be at this barrier, and no further.
 			if during, err = pb.NewParameterServerClient(conn).Stats(t.Context(), &pb.StatsRequest{}); err != nil {
@@ -134,7 +134,7 @@ func TestJobOfAsynchronousTraining(t *testing.T) {
 	}
 	defer conn.Close()
 	var job *pb.JobStats
-	out := train(t.Context(), t, c, hooks{step: func(id uint16, p workload.Progress, _, _ func()) {
+	out := trainCluster(t.Context(), t, c, hooks{step: func(id uint16, p train.Progress, _, _ func()) {
 		if id == 1 && p.Steps == 2 {
 			st, err := pb.NewAggregatorClient(conn).Stats(t.Context(), &pb.StatsRequest{})
 			if err != nil || len(st.Jobs) != 1 {

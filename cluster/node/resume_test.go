@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/cluster"
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train"
 )
 
 // saved reads a cluster's checkpoint.
@@ -88,7 +88,7 @@ func TestWindowsOfRows(t *testing.T) {
 	c.Data.Window, c.Model.Epochs = 70, 2
 	want := hash(reference(t, c))
 	startSwitch(t, c)
-	out := train(t.Context(), t, c, hooks{step: func(id uint16, p workload.Progress, _, endServer func()) {
+	out := trainCluster(t.Context(), t, c, hooks{step: func(id uint16, p train.Progress, _, endServer func()) {
 		if id == 1 && p.Steps == 15 {
 			endServer()
 		}
@@ -125,7 +125,7 @@ func TestInterruptedRunGoesOn(t *testing.T) {
 			// At several steps, one after the other, then to the end.
 			var last uint64
 			for _, at := range []uint64{3, 2, 4} {
-				out := train(t.Context(), t, c, hooks{step: func(id uint16, p workload.Progress, endWorker, endServer func()) {
+				out := trainCluster(t.Context(), t, c, hooks{step: func(id uint16, p train.Progress, endWorker, endServer func()) {
 					if id == 2 && p.Steps == at {
 						stop.end(endWorker, endServer)
 					}
@@ -167,7 +167,7 @@ func TestCheckpointsWhileTraining(t *testing.T) {
 			// After every step, wait for a checkpoint of it, if there is to be
 			// one: then each is seen.
 			var steps []uint64
-			out := train(t.Context(), t, c, hooks{step: func(id uint16, p workload.Progress, _, _ func()) {
+			out := trainCluster(t.Context(), t, c, hooks{step: func(id uint16, p train.Progress, _, _ func()) {
 				done := p.Steps - 1 // the barrier of this one is to come
 				if id != 1 || done == 0 || name == "never" || name == "by steps" && done%2 != 0 {
 					return
@@ -225,7 +225,7 @@ func TestCheckpointThatCannotBeWritten(t *testing.T) {
 		t.Errorf("absent folder: %v", err)
 	}
 	c.Server.Checkpoint = good
-	out := train(t.Context(), t, c, hooks{step: func(_ uint16, p workload.Progress, _, _ func()) {
+	out := trainCluster(t.Context(), t, c, hooks{step: func(_ uint16, p train.Progress, _, _ func()) {
 		if p.Steps == 1 { // a folder is where the file is to be
 			if err := os.MkdirAll(filepath.Join(good+".tmp", "full"), 0o700); err != nil {
 				t.Error(err)
@@ -315,7 +315,7 @@ func TestCheckpointContinuesInAnotherJob(t *testing.T) {
 	c := newCluster(t, 2)
 	startSwitch(t, c)
 	first := mustTrain(t, c)
-	src, err := OpenSource(c, workload.Shard{})
+	src, err := OpenSource(c, train.Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -356,7 +356,7 @@ func TestHostsMustAgree(t *testing.T) {
 		}, []string{"data", "seed 10", "seed 9"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out := train(t.Context(), t, c, hooks{
+			out := trainCluster(t.Context(), t, c, hooks{
 				change: func(_ uint16, w *cluster.Config) { test.change(w) },
 			})
 			for _, want := range test.want {
@@ -392,13 +392,13 @@ func TestTrainingFilesMustAgree(t *testing.T) {
 	}
 	c.Model.Epochs = 2
 	other := write("other.libfm", 101)
-	out := train(t.Context(), t, c, hooks{change: func(_ uint16, w *cluster.Config) { w.Data.Train = other }})
+	out := trainCluster(t.Context(), t, c, hooks{change: func(_ uint16, w *cluster.Config) { w.Data.Train = other }})
 	if err := out.errs[0]; err == nil || !strings.Contains(err.Error(), "data: ") {
 		t.Errorf("another file in the second run: %v", err)
 	}
 	// The same rows elsewhere are the same.
 	same := write("same.libfm", 100)
-	out = train(t.Context(), t, c, hooks{change: func(_ uint16, w *cluster.Config) { w.Data.Train = same }})
+	out = trainCluster(t.Context(), t, c, hooks{change: func(_ uint16, w *cluster.Config) { w.Data.Train = same }})
 	if err := out.err(); err != nil {
 		t.Error(err)
 	}

@@ -19,8 +19,8 @@ import (
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train"
 )
 
 // shard puts several servers in the place of the one of a configuration.
@@ -50,7 +50,7 @@ type sharded struct {
 
 // trainSharded runs all servers and workers of a cluster whose switch runs. ends, if not nil, gets a function for
 // each server that ends it; steps are what the servers are told to begin with.
-func trainSharded(ctx context.Context, t *testing.T, c *cluster.Config, step *uint64, progress func(workload.Progress, []func())) sharded {
+func trainSharded(ctx context.Context, t *testing.T, c *cluster.Config, step *uint64, progress func(train.Progress, []func())) sharded {
 	t.Helper()
 	log, n := testLog(t), len(c.Servers)
 	out := sharded{servers: make([]*ServerResult, n), errs: make([]error, n+len(c.Workers))}
@@ -67,7 +67,7 @@ func trainSharded(ctx context.Context, t *testing.T, c *cluster.Config, step *ui
 	for i, w := range c.Workers {
 		o := WorkerOptions{ID: w.ID}
 		if progress != nil && i == 0 {
-			o.Progress = func(p workload.Progress) { progress(p, ends) }
+			o.Progress = func(p train.Progress) { progress(p, ends) }
 		}
 		group.Go(func() {
 			_, out.errs[n+i] = RunWorker(ctx, Env{Config: c, Log: log.With("process", fmt.Sprint("worker ", w.ID))}, o)
@@ -156,7 +156,7 @@ func TestServersContinue(t *testing.T) {
 				c.Servers[i].CheckpointSteps = 3
 			}
 			startSwitch(t, c)
-			out := trainSharded(t.Context(), t, c, nil, func(p workload.Progress, ends []func()) {
+			out := trainSharded(t.Context(), t, c, nil, func(p train.Progress, ends []func()) {
 				if p.Steps == 8 {
 					ends[victim]()
 				}

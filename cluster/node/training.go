@@ -8,17 +8,17 @@ import (
 	"slices"
 
 	"github.com/libra-ina/libra/cluster"
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train"
 )
 
 // Model returns the model that a configuration describes.
-func Model(c cluster.Model) (workload.Model, error) {
-	task, err := workload.ParseTask(c.Task)
+func Model(c cluster.Model) (train.Model, error) {
+	task, err := train.ParseTask(c.Task)
 	if err != nil {
 		return nil, err
 	}
-	return workload.NewModel(c.Kind, task, c.Factors, float32(c.L2))
+	return train.NewModel(c.Kind, task, c.Factors, float32(c.L2))
 }
 
 // StoreConfig returns the configuration of the parameter server's store.
@@ -45,12 +45,12 @@ func StoreConfig(c *cluster.Config) (ps.Config, error) {
 }
 
 // TrainConfig returns the configuration of a worker's training loop.
-func TrainConfig(c *cluster.Config) (workload.Config, error) {
+func TrainConfig(c *cluster.Config) (train.Config, error) {
 	model, err := Model(c.Model)
 	if err != nil {
-		return workload.Config{}, err
+		return train.Config{}, err
 	}
-	return workload.Config{
+	return train.Config{
 		Model:  model,
 		Epochs: c.Model.Epochs,
 		Batch:  c.Model.Batch,
@@ -61,41 +61,41 @@ func TrainConfig(c *cluster.Config) (workload.Config, error) {
 }
 
 // OpenSource opens a shard of the training rows.
-func OpenSource(c *cluster.Config, shard workload.Shard) (workload.Source, error) {
-	task, err := workload.ParseTask(c.Model.Task)
+func OpenSource(c *cluster.Config, shard train.Shard) (train.Source, error) {
+	task, err := train.ParseTask(c.Model.Task)
 	if err != nil {
 		return nil, err
 	}
 	d := c.Data
 	switch {
 	case d.Train != "":
-		return workload.OpenFile(d.Train, task, shard)
+		return train.OpenFile(d.Train, task, shard)
 	case d.Synthetic == nil:
 		return nil, errors.New("data: there are no training rows: give data.train (a file) or data.synthetic, or let processes train through 'libra agent'")
 	}
-	return workload.NewSynthetic(workload.SyntheticConfig{
+	return train.NewSynthetic(train.SyntheticConfig{
 		Task: task, First: d.Synthetic.First, Rows: d.Synthetic.Rows, Seed: d.Synthetic.Seed, HotShare: d.Synthetic.HotShare, Hot: d.Synthetic.Hot,
 	}, shard)
 }
 
 // LoadTest reads the held-out rows, which must have both labels of classification.
-func LoadTest(c *cluster.Config) (*workload.Dataset, error) {
+func LoadTest(c *cluster.Config) (*train.Dataset, error) {
 	held, name := &cluster.Config{Model: c.Model, Data: cluster.Data{Train: c.Data.Test}}, c.Data.Test
 	if name == "" {
 		beyond := *c.Data.Synthetic
 		beyond.First, beyond.Rows = beyond.First+beyond.Rows, beyond.Test
 		held.Data.Synthetic, name = &beyond, "of the synthetic log"
 	}
-	src, err := OpenSource(held, workload.Shard{})
+	src, err := OpenSource(held, train.Shard{})
 	if err != nil {
 		return nil, fmt.Errorf("held-out rows (data.test, or --test): %w", err)
 	}
 	defer src.Close()
-	d, err := workload.Load(src)
+	d, err := train.Load(src)
 	if err != nil {
 		return nil, fmt.Errorf("held-out rows (data.test, or --test): %w", err)
 	}
-	if c.Model.Task == workload.Regression.String() {
+	if c.Model.Task == train.Regression.String() {
 		return d, nil
 	}
 	if labels := d.Labels(); !slices.Contains(labels, 1) || !slices.Contains(labels, 0) {

@@ -110,7 +110,7 @@ func TestRowsOfTheServerAreBounded(t *testing.T) {
 	c := newCluster(t, 1)
 	c.Server.MaxRows = 600
 	startSwitch(t, c)
-	out := train(t.Context(), t, c, hooks{})
+	out := trainCluster(t.Context(), t, c, hooks{})
 	if err := out.errs[0]; err == nil || !strings.Contains(err.Error(), "server.max_rows") || !strings.Contains(err.Error(), "600") {
 		t.Errorf("the worker ends with %v", err)
 	}

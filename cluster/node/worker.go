@@ -10,8 +10,8 @@ import (
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/transport"
 	"github.com/libra-ina/libra/wire"
 )
@@ -20,7 +20,7 @@ import (
 type WorkerOptions struct {
 	ID uint16
 	// Progress, if set, is called after each mini-batch.
-	Progress func(workload.Progress)
+	Progress func(train.Progress)
 }
 
 // WorkerResult is the result of a worker.
@@ -29,7 +29,7 @@ type WorkerResult struct {
 	Backend         string        `json:"backend"`
 	Samples         uint64        `json:"samples"`
 	Steps           uint64        `json:"steps"`
-	workload.Loss                 // of the last epoch, each sample before its update
+	train.Loss                    // of the last epoch, each sample before its update
 	Elapsed         time.Duration `json:"elapsed_ns"`
 	HotPairs        uint64        `json:"hot_pairs"`
 	ColdPairs       uint64        `json:"cold_pairs"`
@@ -85,14 +85,14 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 		access = kept
 	}
 	if !c.Job.Sync || c.Data.HasTest() { // a synchronous server knows the steps by itself
-		training.Report = func(ctx context.Context, r workload.Reached) error {
+		training.Report = func(ctx context.Context, r train.Reached) error {
 			err := members.Report(ctx, r.Steps, r.Epochs, r.Ends)
 			kept.reported()
 			return err
 		}
 	}
 	training.ReportEvery, training.Staleness = reportEvery, c.Job.Staleness
-	trained, err := workload.Train(ctx, access, src, training)
+	trained, err := train.Train(ctx, access, src, training)
 	if err != nil {
 		return nil, withRemedy(reason(ctx, err), training.Model.Task())
 	}
@@ -119,7 +119,7 @@ func reason(ctx context.Context, err error) error {
 
 // withRemedy adds a remedy for gradients that no arithmetic accepts: the user knows only learning
 // rates and labels.
-func withRemedy(err error, task workload.Task) error {
+func withRemedy(err error, task train.Task) error {
 	refusal, here := wire.Refusal{}, (*packer.NotFiniteError)(nil)
 	refused := errors.As(err, &refusal) && (refusal.Code == wire.CodeOverflow || refusal.Code == wire.CodeNotFinite)
 	switch {
@@ -128,13 +128,13 @@ func withRemedy(err error, task workload.Task) error {
 	case !refused:
 		return err
 	}
-	if task == workload.Regression {
+	if task == train.Regression {
 		return fmt.Errorf("%w: gradients are too large: divide the labels by a number such as their standard deviation, or lower the learning rate", err)
 	}
 	return fmt.Errorf("%w: gradients are too large, because training diverges: lower the learning rate", err)
 }
 
-func workerResult(id uint16, backend string, t workload.Result, s transport.WorkerStats, dim int) *WorkerResult {
+func workerResult(id uint16, backend string, t train.Result, s transport.WorkerStats, dim int) *WorkerResult {
 	return &WorkerResult{
 		Worker:          id,
 		Backend:         backend,
@@ -177,7 +177,7 @@ type client struct {
 	flushed func() // may be nil
 }
 
-func (c client) BeginPull(ctx context.Context, keys []uint64, dst []float32) (workload.Pulling, error) {
+func (c client) BeginPull(ctx context.Context, keys []uint64, dst []float32) (train.Pulling, error) {
 	p, err := c.Worker.BeginPull(ctx, keys, dst)
 	if err != nil {
 		return nil, err

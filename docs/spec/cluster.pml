@@ -13,7 +13,7 @@
  * frame may arrive at any time, again, and in any order, also when its sender and
  * its receiver have been restarted since.
  *
- *	Worker	internal/workload/train.go, cluster/node/worker.go, cluster/node/membership.go
+ *	Worker	train/train.go, cluster/node/worker.go, cluster/node/membership.go
  *	Frames	aggregator/hot.go, bpf/apply.h, transport/server.go
  *	Switch	control/aggregator.go, control/job.go, control/harvest_bank.go,
  *		control/harvest_stream.go, control/roster.go

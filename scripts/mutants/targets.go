@@ -43,7 +43,7 @@ var targets = []target{
 	own("aggregator"),
 	{"ps", []stage{{dir: "ps"}, {dir: "cluster/node"}}},
 	own("cluster"),
-	own("internal/workload"),
+	own("train"),
 	{"control", []stage{{dir: "control"}, {dir: "cluster/node"}}},
 	{"cluster/node", []stage{
 		{dir: "cluster/node", skip: longNode},

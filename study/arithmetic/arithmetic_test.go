@@ -19,8 +19,8 @@ import (
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/report/chart"
 	"github.com/libra-ina/libra/internal/test/realdata"
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train"
 )
 
 func small(data string) Config {
@@ -177,11 +177,11 @@ func TestRunRefuses(t *testing.T) {
 }
 
 func TestRecorderPairsWorkers(t *testing.T) {
-	store, err := ps.New(workload.SmallData.Store(workload.Linear{}, 1))
+	store, err := ps.New(train.SmallData.Store(train.Linear{}, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &recorder{Local: workload.Local{Store: store}, rng: rand.New(rand.NewPCG(1, 1)), limit: 10}
+	r := &recorder{Local: train.Local{Store: store}, rng: rand.New(rand.NewPCG(1, 1)), limit: 10}
 	ctx := context.Background()
 	for step, push := range []struct {
 		keys  []uint64

@@ -20,7 +20,7 @@ import (
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/report/chart"
 	"github.com/libra-ina/libra/internal/test/realdata"
-	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/train"
 )
 
 // checkReport checks what holds for every study.
@@ -240,7 +240,7 @@ func TestRunErrors(t *testing.T) {
 		}
 		return path
 	}
-	var syntax *workload.SyntaxError
+	var syntax *train.SyntaxError
 	for name, c := range map[string]struct {
 		change func(*Config)
 		check  func(error) bool

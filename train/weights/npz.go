@@ -15,7 +15,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/train"
 )
 
 // The arrays of a NumPy archive, and the types of their elements.
@@ -147,8 +147,8 @@ func readNPZ(f *os.File) (*Weights, error) {
 	}
 	b := builder{dim: 1}
 	if shape != nil {
-		if len(shape) != 2 || shape[0] != len(features) || shape[1] < 1 || shape[1] > workload.MaxFactors {
-			return nil, fmt.Errorf("array %s has shape %v: a row for each of the %d features and at most %d columns are wanted", npzFactors, shape, len(features), workload.MaxFactors)
+		if len(shape) != 2 || shape[0] != len(features) || shape[1] < 1 || shape[1] > train.MaxFactors {
+			return nil, fmt.Errorf("array %s has shape %v: a row for each of the %d features and at most %d columns are wanted", npzFactors, shape, len(features), train.MaxFactors)
 		}
 		b.dim += shape[1]
 	}
@@ -162,7 +162,7 @@ func readNPZ(f *os.File) (*Weights, error) {
 	for i, key := range features {
 		row[0] = weights[i]
 		copy(row[1:], factors[i*(b.dim-1):])
-		if key == workload.BiasKey || !b.add(key, row) {
+		if key == train.BiasKey || !b.add(key, row) {
 			return nil, fmt.Errorf("feature %d: %w, or is no feature", key, errTwice)
 		}
 	}

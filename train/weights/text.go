@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/train"
 )
 
 // The first fields of the lines of CSV.
@@ -47,7 +47,7 @@ func numbers(dst []float32, texts []string) (err error) {
 // feature reads the index of a feature.
 func feature(text string) (uint64, error) {
 	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || n == workload.BiasKey {
+	if err != nil || n == train.BiasKey {
 		return 0, fmt.Errorf("feature %.40q is not an integer from 0 to 2^64-2", text)
 	}
 	return n, nil
@@ -89,8 +89,8 @@ func readCSV(f *os.File) (*Weights, error) {
 		return nil, err
 	}
 	b := builder{dim: len(head) - 1}
-	if b.dim < 1 || b.dim > workload.MaxFactors+1 || head[1] != "weight" {
-		return nil, fmt.Errorf("line 1: columns feature, weight and at most %d factors are wanted, not %.60q", workload.MaxFactors, strings.Join(head, ","))
+	if b.dim < 1 || b.dim > train.MaxFactors+1 || head[1] != "weight" {
+		return nil, fmt.Errorf("line 1: columns feature, weight and at most %d factors are wanted, not %.60q", train.MaxFactors, strings.Join(head, ","))
 	}
 	row := make([]float32, b.dim)
 	for line := 2; ; line++ {
@@ -166,7 +166,7 @@ func readLibFM(f *os.File) (*Weights, error) {
 		latent  []float32
 		n       int // lines of latent
 		section string
-		row     [workload.MaxFactors]float32
+		row     [train.MaxFactors]float32
 	)
 	err := eachLine(f, func(line string) error {
 		if strings.HasPrefix(line, "#") {
@@ -238,7 +238,7 @@ func readXLearn(f *os.File) (*Weights, error) {
 	var (
 		linear = builder{dim: 1}
 		latent builder
-		row    [workload.MaxFactors]float32
+		row    [train.MaxFactors]float32
 	)
 	err := eachLine(f, func(line string) error {
 		name, rest, colon := strings.Cut(line, ":")

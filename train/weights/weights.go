@@ -15,8 +15,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train"
 )
 
 // Weights are the weights of a linear model or a factorisation machine.
@@ -25,13 +25,13 @@ type Weights struct {
 	Factors int
 	Bias    float32
 	// Task is the task of the training; nil if it is not known: exported files do not contain it.
-	Task *workload.Task
+	Task *train.Task
 
 	features []uint64  // ascending
 	rows     []float32 // of each feature: the linear weight, then the latent weights
 }
 
-var _ workload.Puller = (*Weights)(nil)
+var _ train.Puller = (*Weights)(nil)
 
 // Len returns the number of features with weights.
 func (w *Weights) Len() int { return len(w.features) }
@@ -45,24 +45,24 @@ func (w *Weights) Kind() string {
 }
 
 // Model returns the weights' model. Without Task it is a model of classification.
-func (w *Weights) Model() (workload.Model, error) {
-	task := workload.Classification
+func (w *Weights) Model() (train.Model, error) {
+	task := train.Classification
 	if w.Task != nil {
 		task = *w.Task
 	}
-	return workload.NewModel(w.Kind(), task, w.Factors, 0)
+	return train.NewModel(w.Kind(), task, w.Factors, 0)
 }
 
 func (w *Weights) dim() int { return w.Factors + 1 }
 
 func (w *Weights) row(i int) []float32 { return w.rows[i*w.dim():][:w.dim()] }
 
-// Pull implements [workload.Puller].
+// Pull implements [train.Puller].
 func (w *Weights) Pull(_ context.Context, keys []uint64, dst []float32) error {
 	clear(dst)
 	d, from := w.dim(), 0
 	for i, key := range keys { // keys ascend
-		if key == workload.BiasKey {
+		if key == train.BiasKey {
 			dst[i*d] = w.Bias
 			continue
 		}
@@ -75,7 +75,7 @@ func (w *Weights) Pull(_ context.Context, keys []uint64, dst []float32) error {
 }
 
 // Known returns the number of features of d that have weights.
-func (w *Weights) Known(d *workload.Dataset) int {
+func (w *Weights) Known(d *train.Dataset) int {
 	n, from := 0, 0
 	for _, key := range d.Keys() { // keys ascend
 		at, known := slices.BinarySearch(w.features[from:], key)
@@ -111,7 +111,7 @@ func Of(store *ps.Store) *Weights {
 	dim := store.Config().Dim
 	w := &Weights{Factors: dim - 1, features: make([]uint64, 0, store.Len()), rows: make([]float32, 0, store.Len()*dim)}
 	for key, row := range store.Rows() {
-		if key == workload.BiasKey {
+		if key == train.BiasKey {
 			w.Bias = row[0]
 			continue
 		}
@@ -123,20 +123,20 @@ func Of(store *ps.Store) *Weights {
 
 // modelOf returns the number of factors and the task of the model in a checkpoint's attachment
 // (docs/checkpoint.md).
-func modelOf(attachment []byte) (factors int, task workload.Task, err error) {
+func modelOf(attachment []byte) (factors int, task train.Task, err error) {
 	var saved struct{ Agreed map[string]string }
 	if err := json.Unmarshal(attachment, &saved); err != nil {
 		return 0, 0, errors.New("its attachment is not that of a training")
 	}
-	if task, err = workload.ParseTask(saved.Agreed["model.task"]); err != nil {
-		return 0, 0, fmt.Errorf("model.task is %q, and this program knows %s", saved.Agreed["model.task"], strings.Join(workload.Tasks(), " and "))
+	if task, err = train.ParseTask(saved.Agreed["model.task"]); err != nil {
+		return 0, 0, fmt.Errorf("model.task is %q, and this program knows %s", saved.Agreed["model.task"], strings.Join(train.Tasks(), " and "))
 	}
 	switch kind := saved.Agreed["model.kind"]; kind {
 	case "lr":
 		return 0, task, nil
 	case "fm":
 		n, err := strconv.Atoi(saved.Agreed["model.factors"])
-		if err != nil || n < 1 || n > workload.MaxFactors {
+		if err != nil || n < 1 || n > train.MaxFactors {
 			return 0, 0, fmt.Errorf("model.factors is %q", saved.Agreed["model.factors"])
 		}
 		return n, task, nil

@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train"
 )
 
 var comparable = cmp.AllowUnexported(Weights{})
@@ -26,7 +26,7 @@ var comparable = cmp.AllowUnexported(Weights{})
 // draw returns weights with features below limit. No row is zero, which libFM's format cannot
 // distinguish from no row.
 func draw(t *rapid.T, limit uint64) *Weights {
-	w := &Weights{Factors: rapid.SampledFrom([]int{0, 1, 8, workload.MaxFactors}).Draw(t, "factors")}
+	w := &Weights{Factors: rapid.SampledFrom([]int{0, 1, 8, train.MaxFactors}).Draw(t, "factors")}
 	x := rapid.Float32Min(math.SmallestNonzeroFloat32).Filter(func(x float32) bool { return !math.IsInf(float64(x), 0) })
 	w.Bias = -x.Draw(t, "bias")
 	w.features = slices.Sorted(slices.Values(rapid.SliceOfNDistinct(rapid.Uint64Max(limit), 0, 20, rapid.ID).Draw(t, "features")))
@@ -39,7 +39,7 @@ func TestSaveAndLoad(t *testing.T) {
 	dir := t.TempDir()
 	for _, f := range formats {
 		t.Run(f.name, func(t *testing.T) {
-			limit := uint64(workload.BiasKey - 1)
+			limit := uint64(train.BiasKey - 1)
 			if f.name == "libfm" {
 				limit = 300
 			}
@@ -227,7 +227,7 @@ func TestLoadCheckpoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Push([]uint64{12, workload.BiasKey, 5}, []float32{1, 2, 3, 4, 0, 0, 5, 6, 7}); err != nil {
+	if err := store.Push([]uint64{12, train.BiasKey, 5}, []float32{1, 2, 3, 4, 0, 0, 5, 6, 7}); err != nil {
 		t.Fatal(err)
 	}
 	store.Commit()
@@ -255,12 +255,12 @@ func TestLoadCheckpoint(t *testing.T) {
 			t.Fatal(err)
 		}
 		rows := make([]float32, 9)
-		store.Read([]uint64{5, 12, workload.BiasKey}, rows)
-		if diff := cmp.Diff(&Weights{Task: new(workload.Task), Factors: 2, Bias: rows[6], features: []uint64{5, 12}, rows: rows[:6]}, w, comparable); diff != "" {
+		store.Read([]uint64{5, 12, train.BiasKey}, rows)
+		if diff := cmp.Diff(&Weights{Task: new(train.Task), Factors: 2, Bias: rows[6], features: []uint64{5, 12}, rows: rows[:6]}, w, comparable); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		got := make([]float32, 12)
-		if err := w.Pull(t.Context(), []uint64{4, 5, 13, workload.BiasKey}, got); err != nil {
+		if err := w.Pull(t.Context(), []uint64{4, 5, 13, train.BiasKey}, got); err != nil {
 			t.Fatal(err)
 		}
 		if want := slices.Concat([]float32{0, 0, 0}, rows[:3], []float32{0, 0, 0}, []float32{rows[6], 0, 0}); !slices.Equal(got, want) {
@@ -275,7 +275,7 @@ func TestLoadCheckpoint(t *testing.T) {
 // Ascending keys are looked up one after the other.
 func TestPullOfSeveralFeatures(t *testing.T) {
 	w := &Weights{Bias: 0.5, features: []uint64{2, 3, 5, 8, 13}, rows: []float32{20, 30, 50, 80, 130}}
-	keys, got := []uint64{1, 2, 5, 6, 8, 13, 21, workload.BiasKey}, make([]float32, 8)
+	keys, got := []uint64{1, 2, 5, 6, 8, 13, 21, train.BiasKey}, make([]float32, 8)
 	if err := w.Pull(t.Context(), keys, got); err != nil || !slices.Equal(got, []float32{0, 20, 50, 0, 80, 130, 0, 0.5}) {
 		t.Errorf("%v: %v, %v", keys, got, err)
 	}
