@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/cluster"
-	"github.com/libra-ina/libra/internal/atomicfile"
+	"github.com/libra-ina/libra/internal/file"
 )
 
 var errFull = errors.New("no space left")
@@ -26,7 +26,7 @@ type fullDisk struct {
 	file string
 }
 
-func (d *fullDisk) Create(path string, mode fs.FileMode) (atomicfile.File, error) {
+func (d *fullDisk) Create(path string, mode fs.FileMode) (file.Writer, error) {
 	if path == d.file {
 		return nil, errFull
 	}

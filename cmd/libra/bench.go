@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/file"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/report/chart"
-	"github.com/libra-ina/libra/internal/sudo"
 )
 
 func newBench() *cobra.Command {
@@ -48,7 +48,7 @@ func (r *results) prepare() error {
 	if r.plots == "" {
 		return nil
 	}
-	if err := sudo.MkdirAll(r.plots, 0o755); err != nil {
+	if err := file.MkdirAll(r.plots, 0o755); err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
 	return writable(filepath.Join(r.plots, "plot"), r.plots)

@@ -53,8 +53,7 @@ var targets = []target{
 	}},
 	own("link/fault"),
 	own("internal/linux/sys"),
-	own("internal/atomicfile"),
-	own("internal/filelock"),
+	own("internal/file"),
 	own("link"),
 	{"transport", []stage{
 		{dir: "transport", skip: longTransport},

@@ -2,7 +2,7 @@
 
 //go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
 
-package filelock
+package file
 
 import (
 	"errors"
@@ -10,21 +10,18 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
-
-	"github.com/libra-ina/libra/internal/atomicfile"
-	"github.com/libra-ina/libra/internal/regular"
 )
 
 // Lock locks path exclusively among all callers of Lock with the suffix: while another one holds
 // it, the error wraps [ErrLocked]. It locks a file with path's name and the suffix, because
-// [atomicfile.Replace] replaces path itself. Unlock removes that file. If another user has created
-// a link or a pipe of that name, it stays, and the error wraps [regular.ErrNot]. The lock ends with
+// [Replace] replaces path itself. Unlock removes that file. If another user has created
+// a link or a pipe of that name, it stays, and the error wraps [ErrNotRegular]. The lock ends with
 // its process; a stopped process keeps it.
 func Lock(path, suffix string) (unlock func() error, err error) {
-	path = atomicfile.Resolve(path)
+	path = Resolve(path)
 	name := path + suffix
 	for {
-		f, err := open(name)
+		f, err := openLock(name)
 		if err != nil {
 			return nil, err
 		}
@@ -46,8 +43,8 @@ func Lock(path, suffix string) (unlock func() error, err error) {
 	}
 }
 
-// open opens or creates a lock's file.
-func open(name string) (*os.File, error) {
+// openLock opens or creates a lock's file.
+func openLock(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o644)
 	info, unknown := os.Lstat(name)
 	if unknown != nil || info.Mode().IsRegular() {
@@ -60,7 +57,7 @@ func open(name string) (*os.File, error) {
 	if info.Mode()&fs.ModeSymlink != 0 {
 		what = "a symbolic link"
 	}
-	return nil, &fs.PathError{Op: "lock", Path: name, Err: fmt.Errorf("%w (%s): remove it", regular.ErrNot, what)}
+	return nil, &fs.PathError{Op: "lock", Path: name, Err: fmt.Errorf("%w (%s): remove it", ErrNotRegular, what)}
 }
 
 // errRemoved means that the last holder of a lock has removed the file since it was opened.

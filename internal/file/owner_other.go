@@ -2,7 +2,7 @@
 
 //go:build !unix
 
-package sudo
+package file
 
 import (
 	"io/fs"

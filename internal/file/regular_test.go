@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package regular
+package file
 
 import (
 	"errors"
@@ -36,9 +36,9 @@ func TestOpen(t *testing.T) {
 	}
 	for path, want := range map[string]error{
 		filepath.Join(dir, "none"): fs.ErrNotExist,
-		dir:                        ErrNot,
-		pipe:                       ErrNot,
-		os.DevNull:                 ErrNot,
+		dir:                        ErrNotRegular,
+		pipe:                       ErrNotRegular,
+		os.DevNull:                 ErrNotRegular,
 	} {
 		if f, err := Open(path); f != nil || !errors.Is(err, want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v, want %v", path, err, want)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package regular opens regular files and refuses all others.
-package regular
+package file
 
 import (
 	"errors"
@@ -10,8 +9,8 @@ import (
 	"os"
 )
 
-// ErrNot means that a path leads to a folder, a device, a pipe or a socket.
-var ErrNot = errors.New("not a regular file")
+// ErrNotRegular means that a path leads to a folder, a device, a pipe or a socket.
+var ErrNotRegular = errors.New("not a regular file")
 
 // Open opens a regular file for reading; symbolic links are followed. Opening a pipe without a
 // writer, or reading some devices, would never return, and no context can end it.
@@ -21,7 +20,7 @@ func Open(path string) (*os.File, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("%w (%v)", ErrNot, info.Mode().Type())}
+		return nil, &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("%w (%v)", ErrNotRegular, info.Mode().Type())}
 	}
 	return os.Open(path)
 }

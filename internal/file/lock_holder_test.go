@@ -2,7 +2,7 @@
 
 //go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
 
-package filelock
+package file
 
 import (
 	"errors"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package filelock gives a file to one process at a time.
-package filelock
+package file
 
 import "errors"
 

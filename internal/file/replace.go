@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package atomicfile replaces files so that a crash leaves the old or the new one.
-package atomicfile
+package file
 
 import (
 	"errors"
@@ -10,8 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"github.com/libra-ina/libra/internal/regular"
 )
 
 // Disk is the part of the operating system that replaces a file. Tests and simulations use a disk
@@ -20,18 +17,18 @@ type Disk interface {
 	// Resolve follows symbolic links, see [Resolve].
 	Resolve(path string) string
 	// Create creates a file that must not exist.
-	Create(path string, mode fs.FileMode) (File, error)
+	Create(path string, mode fs.FileMode) (Writer, error)
 	Rename(from, to string) error
 	Remove(path string) error
 	// SyncDir makes the names in a folder durable.
 	SyncDir(path string) error
-	// Mode returns the permissions of a file, fs.ErrNotExist if there is none, and [regular.ErrNot]
+	// Mode returns the permissions of a file, fs.ErrNotExist if there is none, and [ErrNotRegular]
 	// if it is not a regular file.
 	Mode(path string) (fs.FileMode, error)
 }
 
-// File is a new file of a [Disk].
-type File interface {
+// Writer is a new file of a [Disk].
+type Writer interface {
 	io.WriteCloser
 	Sync() error // makes the contents durable
 	Chmod(mode fs.FileMode) error
@@ -43,7 +40,7 @@ const newFile = 0o644
 // Replace writes a file so that, whenever the process or the machine stops, path is either the
 // complete old file or the complete new one. The file keeps its permissions; a new one has 0644
 // minus the umask. A symbolic link stays, and its target is replaced. Anything but a regular file,
-// such as a device, is not replaced; the error wraps [regular.ErrNot].
+// such as a device, is not replaced; the error wraps [ErrNotRegular].
 //
 // Until it is complete, the new file has path's name with the suffix. That file must not exist:
 // with a constant suffix, two processes cannot write one file at a time (the error wraps
@@ -86,7 +83,7 @@ func ReplaceOn(d Disk, path, suffix string, write func(io.Writer) error) (err er
 
 // keepMode gives a new file the permissions of the replaced one, from which Create has removed the
 // umask.
-func keepMode(d Disk, f File, path string) error {
+func keepMode(d Disk, f Writer, path string) error {
 	mode, err := d.Mode(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -158,7 +155,7 @@ type OS struct{}
 func (OS) Resolve(path string) string { return Resolve(path) }
 
 // Create implements [Disk].
-func (OS) Create(path string, mode fs.FileMode) (File, error) {
+func (OS) Create(path string, mode fs.FileMode) (Writer, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return nil, err // not a nil *os.File in an interface
@@ -179,7 +176,7 @@ func (OS) Mode(path string) (fs.FileMode, error) {
 		return 0, err
 	}
 	if !info.Mode().IsRegular() { // root can rename a file over /dev/null
-		return 0, &fs.PathError{Op: "replace", Path: path, Err: fmt.Errorf("%w (%v)", regular.ErrNot, info.Mode().Type())}
+		return 0, &fs.PathError{Op: "replace", Path: path, Err: fmt.Errorf("%w (%v)", ErrNotRegular, info.Mode().Type())}
 	}
 	return info.Mode().Perm(), nil
 }

@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sudo gives files that root creates on behalf of a user to that user: otherwise a user of
-// "sudo make demo" could not remove or change its files.
-//
-// SUDO_UID and SUDO_GID name the user. A folder of MkdirAll becomes the user's; a file does if its
-// folder is the user's, so that files in root's own folders keep their owner. Without sudo, or
-// without root privileges, the functions change no owner.
-package sudo
+package file
 
 import (
 	"errors"
@@ -17,8 +11,8 @@ import (
 	"strconv"
 )
 
-// user returns the ids of the user that root acts for.
-func user() (uid, gid int, ok bool) {
+// sudoUser returns the ids of the user that root acts for.
+func sudoUser() (uid, gid int, ok bool) {
 	if os.Geteuid() != 0 {
 		return 0, 0, false
 	}
@@ -32,7 +26,7 @@ func user() (uid, gid int, ok bool) {
 
 // MkdirAll is os.MkdirAll, but the folders that it creates become the user's.
 func MkdirAll(dir string, mode fs.FileMode) error {
-	uid, gid, ok := user()
+	uid, gid, ok := sudoUser()
 	if !ok {
 		return os.MkdirAll(dir, mode)
 	}
@@ -56,7 +50,7 @@ func MkdirAll(dir string, mode fs.FileMode) error {
 
 // Give gives a file that was just written to the user, if its folder is the user's.
 func Give(file string) error {
-	uid, gid, ok := user()
+	uid, gid, ok := sudoUser()
 	if !ok {
 		return nil
 	}

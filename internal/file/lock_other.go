@@ -2,7 +2,7 @@
 
 //go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd)
 
-package filelock
+package file
 
 // Lock does nothing: this system has no locks that end with their process.
 func Lock(string, string) (unlock func() error, err error) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package atomicfile
+package file
 
 import (
 	"errors"
@@ -16,20 +16,20 @@ type fullDisk struct{ OS }
 
 // fullFile stores a few bytes with its name, as some file systems do.
 type fullFile struct {
-	File
+	Writer
 	n int
 }
 
-func (fullDisk) Create(path string, mode fs.FileMode) (File, error) {
+func (fullDisk) Create(path string, mode fs.FileMode) (Writer, error) {
 	f, err := OS{}.Create(path, mode)
-	return &fullFile{File: f}, err
+	return &fullFile{Writer: f}, err
 }
 
 func (f *fullFile) Write(b []byte) (int, error) {
 	if f.n += len(b); f.n > 100 {
 		return 0, errDisk
 	}
-	return f.File.Write(b)
+	return f.Writer.Write(b)
 }
 
 // A full disk is noticed early, and nothing is left on it.

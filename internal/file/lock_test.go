@@ -2,7 +2,7 @@
 
 //go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
 
-package filelock
+package file
 
 import (
 	"errors"
@@ -13,8 +13,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-
-	"github.com/libra-ina/libra/internal/regular"
 )
 
 func TestLockHasOneHolder(t *testing.T) {
@@ -61,7 +59,7 @@ func TestLockTakesNoOtherFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, what := range map[string]string{"link": "a symbolic link", "lost": "a symbolic link", "pipe": "p---------", "folder": "d---------"} {
-		if _, err := Lock(at(name), ".lock"); !errors.Is(err, regular.ErrNot) || err.Error() != "lock "+at(name)+".lock: not a regular file ("+what+"): remove it" {
+		if _, err := Lock(at(name), ".lock"); !errors.Is(err, ErrNotRegular) || err.Error() != "lock "+at(name)+".lock: not a regular file ("+what+"): remove it" {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := os.Lstat(at(name) + ".lock"); err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package atomicfile
+package file
 
 import (
 	"bytes"
@@ -14,8 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/libra-ina/libra/internal/regular"
 )
 
 // powerDisk is a disk in memory that can lose power, and with it everything that is not durable.
@@ -57,7 +55,7 @@ func (d *powerDisk) step(name string) error {
 
 func (d *powerDisk) Resolve(path string) string { return path }
 
-func (d *powerDisk) Create(path string, mode fs.FileMode) (File, error) {
+func (d *powerDisk) Create(path string, mode fs.FileMode) (Writer, error) {
 	if err := d.step("create"); err != nil {
 		return nil, err
 	}
@@ -388,11 +386,11 @@ func TestDevicesAndPipesAreNotReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{pipe, link} {
-		if err := Prepare(path, suffix); !errors.Is(err, regular.ErrNot) || !strings.Contains(err.Error(), "pipe") {
+		if err := Prepare(path, suffix); !errors.Is(err, ErrNotRegular) || !strings.Contains(err.Error(), "pipe") {
 			t.Errorf("prepare %s: %v", path, err)
 		}
 		err := Replace(path, suffix, func(io.Writer) error { t.Error("it is written"); return nil })
-		if !errors.Is(err, regular.ErrNot) {
+		if !errors.Is(err, ErrNotRegular) {
 			t.Errorf("replace %s: %v", path, err)
 		}
 		if info, err := os.Lstat(pipe); err != nil || info.Mode().Type() != fs.ModeNamedPipe {
