@@ -8,8 +8,8 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/report/chart"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -25,10 +25,10 @@ func (r *Report) Charts() []chart.Chart {
 // costChart has a colour for each arithmetic, and dashes and glyphs for each mode.
 func (r *Report) costChart() chart.Chart {
 	hot := paperHot
-	if counts := harness.Distinct(r.Results, func(res Result) int { return res.Hot }); len(counts) > 0 && !slices.Contains(counts, hot) {
+	if counts := experiment.Distinct(r.Results, func(res Result) int { return res.Hot }); len(counts) > 0 && !slices.Contains(counts, hot) {
 		hot = counts[0]
 	}
-	stripes := harness.Distinct(r.Results, func(res Result) int { return res.Stripes })
+	stripes := experiment.Distinct(r.Results, func(res Result) int { return res.Stripes })
 	c := chart.Chart{
 		Name: "cost", Title: fmt.Sprintf("Cost of a pair in the XDP program, %s hot parameters", humanize.Comma(int64(hot))),
 		X: chart.Axis{
@@ -65,7 +65,7 @@ func (r *Report) hotChart() chart.Chart {
 		Name: "hot", Title: "Aggregator and parameter server together", Legend: chart.BottomRight,
 		X: hotAxis(), Y: chart.Axis{Label: "throughput, by that with 30,000", Room: 1.1},
 	}
-	for i, d := range harness.Distinct(r.Systems, func(s System) string { return s.Distribution }) {
+	for i, d := range experiment.Distinct(r.Systems, func(s System) string { return s.Distribution }) {
 		c.Series = append(c.Series, chart.Series{Name: d, Colour: i, Variant: i, Points: chart.Points(r.Systems,
 			func(s System) bool { return s.Distribution == d && s.Relative > 0 },
 			func(s System) (x, y float64) { return float64(s.Hot), s.Relative })})
@@ -88,7 +88,7 @@ func (r *Report) delayChart() chart.Chart {
 		X: chart.Axis{Label: "workers", Log: true, Min: 1, Max: 40, Ticks: chart.Ticks("%d", 1, 2, 4, 8, 16, 32)},
 		Y: chart.Axis{Label: "ms in an iteration", Log: true, Min: 0.01, Max: 1000},
 	}
-	for i, b := range harness.Distinct(r.Negotiations, func(d Delay) string { return d.Backend }) {
+	for i, b := range experiment.Distinct(r.Negotiations, func(d Delay) string { return d.Backend }) {
 		negotiated := func(d Delay) bool { return d.Backend == b && d.Negotiate.Median > 0 }
 		c.Series = append(c.Series,
 			chart.Series{Name: b + ", median", Colour: i, Points: chart.Points(r.Negotiations, negotiated,

@@ -11,8 +11,8 @@ import (
 	"math/rand/v2"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bpf"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -45,7 +45,7 @@ func (h *run) cost(ctx context.Context) (err error) {
 func (h *run) costGroup(ctx context.Context, p *bpf.Aggregator, m aggregator.Mode, hot int) (err error) {
 	rng := rand.New(rand.NewPCG(1, uint64(hot)))
 	var g group
-	defer func() { err = errors.Join(err, harness.Close(g...)) }()
+	defer func() { err = errors.Join(err, experiment.Close(g...)) }()
 	for _, a := range h.cfg.Arithmetics {
 		for _, stripes := range h.cfg.Stripes {
 			job := aggregator.JobConfig{Mode: m, Arithmetic: a, Slots: hot, MaxStripes: stripes}
@@ -99,20 +99,20 @@ func (g *group) add(p *bpf.Aggregator, f frames) (err error) {
 	return err
 }
 
-func (h *run) measure(ctx context.Context, g group, others ...*harness.Subject[float64]) error {
-	var subjects []*harness.Subject[float64]
+func (h *run) measure(ctx context.Context, g group, others ...*experiment.Subject[float64]) error {
+	var subjects []*experiment.Subject[float64]
 	for _, b := range g {
 		ns, err := b.measure(warmUp)
 		if err != nil {
 			return err
 		}
 		count := max(warmUp, int(float64(cmp.Or(h.cfg.Duration, RunTime))/max(ns, 1)))
-		subjects = append(subjects, &harness.Subject[float64]{
+		subjects = append(subjects, &experiment.Subject[float64]{
 			What:    fmt.Sprintf("%s, %s, %d stripes, %d hot", b.result.Mode, b.result.Arithmetic, b.result.Stripes, b.result.Hot),
 			Measure: func(context.Context) (float64, error) { return b.measure(count) },
 		})
 	}
-	if err := harness.TakeTurns(ctx, h.cfg.Rounds, &h.steps, append(subjects, others...)); err != nil {
+	if err := experiment.TakeTurns(ctx, h.cfg.Rounds, &h.steps, append(subjects, others...)); err != nil {
 		return err
 	}
 	for i, b := range g {
@@ -236,4 +236,6 @@ func (b *bench) measure(n int) (float64, error) {
 }
 
 // Close ends the job.
-func (b *bench) Close() error { return errors.Join(harness.Close(b.feeder), b.plane.RemoveJob(b.job)) }
+func (b *bench) Close() error {
+	return errors.Join(experiment.Close(b.feeder), b.plane.RemoveJob(b.job))
+}

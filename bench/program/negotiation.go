@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/transport"
@@ -108,15 +108,15 @@ func (h *run) delay(ctx context.Context, s *site, b Backend, n int, a aggregator
 	}
 	once := time.Since(start) / firstIterations
 	count := max(firstIterations, int(cmp.Or(h.cfg.Duration, IterationTime)/once))
-	subject := &harness.Subject[[]iteration]{
+	subject := &experiment.Subject[[]iteration]{
 		What:    fmt.Sprintf("%v, %d workers, %v", b, n, a),
 		Measure: func(ctx context.Context) ([]iteration, error) { return c.iterate(ctx, count) },
 	}
-	if err := harness.TakeTurns(ctx, h.cfg.Rounds, &h.steps, []*harness.Subject[[]iteration]{subject}); err != nil {
+	if err := experiment.TakeTurns(ctx, h.cfg.Rounds, &h.steps, []*experiment.Subject[[]iteration]{subject}); err != nil {
 		return err
 	}
-	over := func(part func(iteration) float64) harness.Spread {
-		return harness.Over(subject.Samples, func(all []iteration) float64 { return harness.Median(harness.Pick(all, part)) })
+	over := func(part func(iteration) float64) experiment.Spread {
+		return experiment.Over(subject.Samples, func(all []iteration) float64 { return experiment.Median(experiment.Pick(all, part)) })
 	}
 	d := Delay{
 		Backend: string(b), Workers: n, Arithmetic: a.String(), Parameters: h.cfg.Parameters, Iterations: count * h.cfg.Rounds,
@@ -126,7 +126,7 @@ func (h *run) delay(ctx context.Context, s *site, b Backend, n int, a aggregator
 	if c.negotiates {
 		negotiate := func(i iteration) float64 { return i.negotiate }
 		d.Negotiate = over(negotiate)
-		d.Slowest = harness.Quantile(harness.Pick(slices.Concat(subject.Samples...), negotiate), 0.99)
+		d.Slowest = experiment.Quantile(experiment.Pick(slices.Concat(subject.Samples...), negotiate), 0.99)
 	}
 	h.report.Negotiations = append(h.report.Negotiations, d)
 	return nil
@@ -148,7 +148,7 @@ func newCluster(ctx context.Context, s *site, n int, a aggregator.Arithmetic, pa
 		return nil, err
 	}
 	c := &cluster{site: s, negotiates: a == aggregator.Fixed}
-	defer harness.Undo(&err, c.close)
+	defer experiment.Undo(&err, c.close)
 	keys := make([]uint64, parameters)
 	for i := range keys {
 		keys[i] = uint64(i)
@@ -197,7 +197,7 @@ func (c *cluster) join(ctx context.Context, i int, job aggregator.JobConfig, hot
 }
 
 func (c *cluster) close() error {
-	return errors.Join(harness.Close(c.workers...), c.site.plane.RemoveJob(jobID))
+	return errors.Join(experiment.Close(c.workers...), c.site.plane.RemoveJob(jobID))
 }
 
 // iteration is how long the parts of one took, in nanoseconds.

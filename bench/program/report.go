@@ -10,8 +10,8 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/report"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -21,7 +21,7 @@ type Report struct {
 	// Results has one entry for each job and frame length of Cost.
 	Results []Result `json:"results"`
 	// Targets are what the XDP program has to reach, of what the run measured.
-	Targets []harness.Target `json:"targets"`
+	Targets []experiment.Target `json:"targets"`
 	// Rates and Systems are of Throughput.
 	Rates   []Rate   `json:"rates"`
 	Systems []System `json:"systems"`
@@ -29,7 +29,7 @@ type Report struct {
 	// arithmetic.
 	Negotiations []Delay `json:"negotiations"`
 	// Unavailable is what was not measured, and why.
-	Unavailable []harness.Unavailable `json:"unavailable"`
+	Unavailable []experiment.Unavailable `json:"unavailable"`
 }
 
 // Result is what a frame costs in one job.
@@ -52,10 +52,10 @@ type Result struct {
 // Rate is how many pairs the XDP program adds in a second on one CPU, in frames
 // of the greatest length.
 type Rate struct {
-	Distribution string         `json:"distribution"` // of ranks
-	Arithmetic   string         `json:"arithmetic"`
-	Hot          int            `json:"hot"`
-	Pairs        harness.Spread `json:"pairs_per_s"`
+	Distribution string            `json:"distribution"` // of ranks
+	Arithmetic   string            `json:"arithmetic"`
+	Hot          int               `json:"hot"`
+	Pairs        experiment.Spread `json:"pairs_per_s"`
 }
 
 // System is aggregator and parameter server together, if each has a CPU.
@@ -65,7 +65,7 @@ type System struct {
 	// HotShare is the share of the pairs whose key is hot.
 	HotShare float64 `json:"hot_share"`
 	// Server is the server's rate on the pairs that are not hot, in pairs a second.
-	Server harness.Spread `json:"server_pairs_per_s"`
+	Server experiment.Spread `json:"server_pairs_per_s"`
 	// Bound is min(A/h, S/(1-h)), in pairs a second, with exact arithmetic.
 	Bound float64 `json:"bound_pairs_per_s"`
 	// Speedup is Bound divided by that of the server alone; Relative, by that
@@ -87,22 +87,22 @@ type Delay struct {
 
 	// In nanoseconds: medians of a round's iterations of all workers, and their
 	// spread over the rounds. Negotiate is 0 where there is nothing to negotiate.
-	Negotiate harness.Spread `json:"negotiate_ns"`
-	Reduce    harness.Spread `json:"reduce_ns"`
-	Total     harness.Spread `json:"total_ns"`
+	Negotiate experiment.Spread `json:"negotiate_ns"`
+	Reduce    experiment.Spread `json:"reduce_ns"`
+	Total     experiment.Spread `json:"total_ns"`
 	// Slowest is the 99th percentile of the negotiations of all rounds.
 	Slowest float64 `json:"negotiate_p99_ns"`
 }
 
 func (r *Report) add(res Result) {
-	s := harness.SpreadOf(res.Samples)
+	s := experiment.SpreadOf(res.Samples)
 	pairs := float64(res.Pairs)
 	res.NsPerFrame, res.NsPerPair, res.Min, res.Max = s.Median, s.Median/pairs, s.Min/pairs, s.Max/pairs
 	r.Results = append(r.Results, res)
 }
 
 func (r *Report) find(a aggregator.Arithmetic, m aggregator.Mode, stripes, hot int) *Result {
-	return harness.Find(r.Results, func(res Result) bool {
+	return experiment.Find(r.Results, func(res Result) bool {
 		return res.Arithmetic == a.String() && res.Mode == m.String() && res.Stripes == stripes && res.Hot == hot
 	})
 }
@@ -110,16 +110,16 @@ func (r *Report) find(a aggregator.Arithmetic, m aggregator.Mode, stripes, hot i
 func (r *Report) finish() {
 	r.judge()
 	of := func(distribution string, hot int) []float64 {
-		if s := harness.Find(r.Systems, func(s System) bool { return s.Distribution == distribution && s.Hot == hot }); s != nil {
+		if s := experiment.Find(r.Systems, func(s System) bool { return s.Distribution == distribution && s.Hot == hot }); s != nil {
 			return s.Samples
 		}
 		return nil
 	}
 	for i := range r.Systems {
 		s := &r.Systems[i]
-		s.Bound = harness.Median(s.Samples)
-		s.Speedup = harness.Ratios(s.Samples, of(s.Distribution, 0)).Median
-		s.Relative = harness.Ratios(s.Samples, of(s.Distribution, paperHot)).Median
+		s.Bound = experiment.Median(s.Samples)
+		s.Speedup = experiment.Ratios(s.Samples, of(s.Distribution, 0)).Median
+		s.Relative = experiment.Ratios(s.Samples, of(s.Distribution, paperHot)).Median
 	}
 }
 
@@ -144,9 +144,9 @@ const (
 func (r *Report) judge() {
 	want := func(hot int, what string, want, got float64) {
 		what = fmt.Sprintf("combine, %s hot: %s", humanize.Comma(int64(hot)), what)
-		r.Targets = append(r.Targets, harness.Target{What: what, Verdict: harness.AtMost(want, got)})
+		r.Targets = append(r.Targets, experiment.Target{What: what, Verdict: experiment.AtMost(want, got)})
 	}
-	for _, hot := range harness.Distinct(r.Results, func(res Result) int { return res.Hot }) {
+	for _, hot := range experiment.Distinct(r.Results, func(res Result) int { return res.Hot }) {
 		longest := func(a aggregator.Arithmetic) *Result { return r.find(a, aggregator.Combine, wire.DefaultStripes, hot) }
 		exact, lut, fixed := longest(aggregator.Exact), longest(aggregator.LUT), longest(aggregator.Fixed)
 		if exact != nil {
@@ -156,7 +156,7 @@ func (r *Report) judge() {
 			want(hot, "exact, 1 stripe, ns a frame", exactFrame, one.NsPerFrame)
 		}
 		if exact != nil && fixed != nil {
-			want(hot, "fixed, 10 stripes, time divided by that of exact", fixedFactor, harness.Ratios(fixed.Samples, exact.Samples).Median)
+			want(hot, "fixed, 10 stripes, time divided by that of exact", fixedFactor, experiment.Ratios(fixed.Samples, exact.Samples).Median)
 		}
 		if lut != nil {
 			want(hot, "lut, 10 stripes, ns a pair", lutPair, lut.NsPerPair)
@@ -164,17 +164,17 @@ func (r *Report) judge() {
 	}
 }
 
-// Unjudged implements [harness.Judged].
-func (r *Report) Unjudged() { r.Targets = nil }
+// DropTargets implements [experiment.WithTargets].
+func (r *Report) DropTargets() { r.Targets = nil }
 
 // Print writes what was measured for people, the paper's figures beside ours.
 func (r *Report) Print(out *report.Printer) {
 	if len(r.Results) > 0 {
 		header := []string{"mode", "hot", "stripes"}
-		for _, n := range harness.Distinct(r.Results, func(res Result) string { return res.Arithmetic }) {
+		for _, n := range experiment.Distinct(r.Results, func(res Result) string { return res.Arithmetic }) {
 			header = append(header, n+", ns a frame", "ns a pair")
 		}
-		out.Table(fmt.Sprintf("Cost of the XDP program, median of %s (smallest-largest)", english.Plural(r.Rounds, "round", "")), header, harness.Rows(r.Results,
+		out.Table(fmt.Sprintf("Cost of the XDP program, median of %s (smallest-largest)", english.Plural(r.Rounds, "round", "")), header, experiment.Rows(r.Results,
 			func(res Result) []any { return []any{res.Mode, humanize.Comma(int64(res.Hot)), res.Stripes} },
 			func(res Result) []any {
 				return []any{fmt.Sprintf("%.0f", res.NsPerFrame), fmt.Sprintf("%.2f (%.2f-%.2f)", res.NsPerPair, res.Min, res.Max)}
@@ -182,25 +182,25 @@ func (r *Report) Print(out *report.Printer) {
 		out.Note("The program alone, in the kernel's test run: checksums, duplicate filter, additions and answer, without a driver. " +
 			"Every frame has all lanes full.")
 	}
-	harness.PrintTargets(out, r.Targets)
+	experiment.PrintTargets(out, r.Targets)
 	if len(r.Rates) > 0 {
-		names := harness.Distinct(r.Rates, func(q Rate) string { return q.Arithmetic })
+		names := experiment.Distinct(r.Rates, func(q Rate) string { return q.Arithmetic })
 		out.Table("Million pairs a second of the XDP program on one CPU, frames of 10 stripes, median (smallest-largest)",
-			append([]string{"ranks", "hot"}, names...), harness.Rows(r.Rates,
+			append([]string{"ranks", "hot"}, names...), experiment.Rows(r.Rates,
 				func(q Rate) []any { return []any{q.Distribution, humanize.Comma(int64(q.Hot))} },
 				func(q Rate) []any { return []any{millions(q.Pairs)} }))
 	}
 	if len(r.Systems) > 0 {
 		out.Table("Aggregator and parameter server together, million pairs a second, exact arithmetic (Figures 13 and 14)",
-			[]string{"keys", "hot", "hot share", "server on the rest", "together", "of server alone", fmt.Sprintf("of %s hot", humanize.Comma(paperHot))}, harness.Pick(r.Systems, System.row))
+			[]string{"keys", "hot", "hot share", "server on the rest", "together", "of server alone", fmt.Sprintf("of %s hot", humanize.Comma(paperHot))}, experiment.Pick(r.Systems, System.row))
 		out.Note("%s", r.paperOnThroughput())
 	}
 	if len(r.Negotiations) > 0 {
 		out.Table("Delay of an iteration, µs (Figure 17), median (smallest-largest round)",
-			[]string{"backend", "workers", "arithmetic", "iterations", "negotiation", "p99", "reduction", "iteration"}, harness.Pick(r.Negotiations, Delay.row))
+			[]string{"backend", "workers", "arithmetic", "iterations", "negotiation", "p99", "reduction", "iteration"}, experiment.Pick(r.Negotiations, Delay.row))
 		out.Note("%s", r.paperOnDelay())
 	}
-	harness.PrintUnavailable(out, r.Unavailable)
+	experiment.PrintUnavailable(out, r.Unavailable)
 }
 
 func (r *Report) paperOnThroughput() string {
@@ -273,13 +273,13 @@ func (d Delay) row() []any {
 	}
 }
 
-func millions(s harness.Spread) string { return spread(s, 1e6) }
+func millions(s experiment.Spread) string { return spread(s, 1e6) }
 
-func micros(s harness.Spread) string { return spread(s, 1e3) }
+func micros(s experiment.Spread) string { return spread(s, 1e3) }
 
 // spread is empty for what was not measured.
-func spread(s harness.Spread, unit float64) string {
-	if s == (harness.Spread{}) {
+func spread(s experiment.Spread, unit float64) string {
+	if s == (experiment.Spread{}) {
 		return ""
 	}
 	return fmt.Sprintf("%.0f (%.0f-%.0f)", s.Median/unit, s.Min/unit, s.Max/unit)

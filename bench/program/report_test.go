@@ -14,9 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/num/zipf"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/report/chart"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // TestDefaultSkew holds the default exponents to the paper's two tasks
@@ -24,7 +25,7 @@ import (
 func TestDefaultSkew(t *testing.T) {
 	for i, want := range []float64{0.5, 0.7} {
 		const keys = 1 << 20
-		if share := harness.NewZipf(keys, Defaults().Exponents[i]).Share(paperHot); share < want || share > want+0.03 {
+		if share := zipf.New(keys, Defaults().Exponents[i]).Share(paperHot); share < want || share > want+0.03 {
 			t.Errorf("exponent %v gives the hot parameters %.3f of the updates, want %v or little more", Defaults().Exponents[i], share, want)
 		}
 	}
@@ -55,22 +56,22 @@ func measured() *Report {
 	add(aggregator.LUT, aggregator.Combine, 10, 5720, 5000, 6000)
 	add(aggregator.Exact, aggregator.Sync, 10, 10, 10, 10) // no target
 	for _, a := range []aggregator.Arithmetic{aggregator.Exact, aggregator.LUT} {
-		r.Rates = append(r.Rates, Rate{Distribution: "Zipf 1", Arithmetic: a.String(), Hot: paperHot, Pairs: harness.Spread{Median: 200e6 / float64(a+1)}})
+		r.Rates = append(r.Rates, Rate{Distribution: "Zipf 1", Arithmetic: a.String(), Hot: paperHot, Pairs: experiment.Spread{Median: 200e6 / float64(a+1)}})
 	}
 	r.Systems = []System{
-		{Distribution: "Zipf 1", Server: harness.Spread{Median: 20e6}, Samples: []float64{20e6, 10e6, 21e6}},
-		{Distribution: "Zipf 1", Hot: paperHot, HotShare: 0.75, Server: harness.Spread{Median: 25e6}, Samples: []float64{100e6, 60e6, 84e6}},
+		{Distribution: "Zipf 1", Server: experiment.Spread{Median: 20e6}, Samples: []float64{20e6, 10e6, 21e6}},
+		{Distribution: "Zipf 1", Hot: paperHot, HotShare: 0.75, Server: experiment.Spread{Median: 25e6}, Samples: []float64{100e6, 60e6, 84e6}},
 	}
 	r.Negotiations = []Delay{
-		{Backend: "udp", Workers: 2, Arithmetic: "exact", Iterations: 10, Reduce: harness.Spread{Median: 100e3, Min: 90e3, Max: 110e3}, Total: harness.Spread{Median: 100e3, Min: 90e3, Max: 110e3}},
-		{Backend: "udp", Workers: 2, Arithmetic: "fixed", Iterations: 10, Negotiate: harness.Spread{Median: 30e3, Min: 20e3, Max: 40e3}, Slowest: 77e3, Reduce: harness.Spread{Median: 100e3, Min: 90e3, Max: 110e3}, Total: harness.Spread{Median: 130e3, Min: 110e3, Max: 150e3}},
+		{Backend: "udp", Workers: 2, Arithmetic: "exact", Iterations: 10, Reduce: experiment.Spread{Median: 100e3, Min: 90e3, Max: 110e3}, Total: experiment.Spread{Median: 100e3, Min: 90e3, Max: 110e3}},
+		{Backend: "udp", Workers: 2, Arithmetic: "fixed", Iterations: 10, Negotiate: experiment.Spread{Median: 30e3, Min: 20e3, Max: 40e3}, Slowest: 77e3, Reduce: experiment.Spread{Median: 100e3, Min: 90e3, Max: 110e3}, Total: experiment.Spread{Median: 130e3, Min: 110e3, Max: 150e3}},
 	}
 	r.finish()
 	return r
 }
 
 func TestTargets(t *testing.T) {
-	want := map[string]harness.Verdict{
+	want := map[string]experiment.Verdict{
 		"exact, 10 stripes, ns a pair":                     {Want: 4, Got: 4, Met: true, AtMost: true},
 		"exact, 1 stripe, ns a frame":                      {Want: 200, Got: 198, Met: true, AtMost: true},
 		"fixed, 10 stripes, time divided by that of exact": {Want: 1, Got: 1, Met: true, AtMost: true},
@@ -126,7 +127,7 @@ func TestReportAsJSON(t *testing.T) {
 func TestTablesAndCharts(t *testing.T) {
 	r := measured()
 	var out strings.Builder
-	if err := harness.WriteTables(&out, r); err != nil {
+	if err := experiment.WriteTables(&out, r); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"9.00 (6.82-11.82)", "missed", "200 (0-0)", "30 (20-40)", "77", "over 100 ms with 8 workers", "7.0 % for OA"} {
@@ -167,7 +168,7 @@ func TestConfigIsChecked(t *testing.T) {
 	} {
 		c := Defaults()
 		spoil(&c)
-		if r, err := Run(t.Context(), c); !errors.Is(err, harness.ErrConfig) || r != nil {
+		if r, err := Run(t.Context(), c); !errors.Is(err, experiment.ErrConfig) || r != nil {
 			t.Errorf("%s: report %v, error %v", name, r, err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -25,7 +25,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	h := &run{cfg: cfg, report: &Report{Rounds: cfg.Rounds}, steps: harness.Steps{Progress: cfg.Progress}}
+	h := &run{cfg: cfg, report: &Report{Rounds: cfg.Rounds}, steps: experiment.Steps{Progress: cfg.Progress}}
 	defer h.report.finish()
 	var parts []part
 	for _, t := range cfg.Tests {
@@ -57,7 +57,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 type run struct {
 	cfg    Config
 	report *Report
-	steps  harness.Steps
+	steps  experiment.Steps
 }
 
 // part is what is measured or, for want of privileges, skipped as one.
@@ -73,7 +73,7 @@ func (h *run) skip(p part, err error) error {
 	if !h.cfg.SkipDenied || !errors.Is(err, fs.ErrPermission) && !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
-	h.report.Unavailable = append(h.report.Unavailable, harness.Unavailable{What: p.what, Reason: err.Error()})
+	h.report.Unavailable = append(h.report.Unavailable, experiment.Unavailable{What: p.what, Reason: err.Error()})
 	h.steps.Total -= p.steps
 	return nil
 }
@@ -161,7 +161,7 @@ type Config struct {
 	// SkipDenied leaves out, with a note in Report.Unavailable, what the process
 	// lacks the privileges for. Otherwise that is an error.
 	SkipDenied bool
-	Progress   harness.Progress // may be nil
+	Progress   experiment.Progress // may be nil
 }
 
 // Defaults returns the configuration that measures everything. With its
@@ -180,16 +180,16 @@ func Defaults() Config {
 
 func (c *Config) check() error {
 	leastHot := wire.Lanes * slices.Max(append(c.Stripes, wire.DefaultStripes)) // what the longest frame names
-	return harness.Check("aggregator benchmark",
-		harness.Known("measure", Tests(), c.Tests...),
-		harness.Known("backends", Backends(), c.Backends...),
-		harness.InRange("exponents", 0, 4, c.Exponents...),
-		harness.InRange("stripes", 1, wire.MaxStripes, c.Stripes...),
-		harness.InRange("hot", leastHot, aggregator.MaxSlots, c.Hot...),
-		harness.InRange("sweep", leastHot, aggregator.MaxSlots, c.Sweep...),
-		harness.InRange("workers", 1, aggregator.MaxWorkers, c.Workers...),
-		harness.InRange("parameters", 1, aggregator.MaxSlots, c.Parameters),
-		harness.InRange("rounds", 1, 1000, c.Rounds),
-		harness.InRange("duration", 0, time.Minute, c.Duration),
+	return experiment.Check("aggregator benchmark",
+		experiment.Known("measure", Tests(), c.Tests...),
+		experiment.Known("backends", Backends(), c.Backends...),
+		experiment.InRange("exponents", 0, 4, c.Exponents...),
+		experiment.InRange("stripes", 1, wire.MaxStripes, c.Stripes...),
+		experiment.InRange("hot", leastHot, aggregator.MaxSlots, c.Hot...),
+		experiment.InRange("sweep", leastHot, aggregator.MaxSlots, c.Sweep...),
+		experiment.InRange("workers", 1, aggregator.MaxWorkers, c.Workers...),
+		experiment.InRange("parameters", 1, aggregator.MaxSlots, c.Parameters),
+		experiment.InRange("rounds", 1, 1000, c.Rounds),
+		experiment.InRange("duration", 0, time.Minute, c.Duration),
 	)
 }

@@ -7,10 +7,10 @@ package program
 import (
 	"context"
 
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
-func (h *run) cost(context.Context) error       { return harness.ErrUnsupported }
-func (h *run) throughput(context.Context) error { return harness.ErrUnsupported }
+func (h *run) cost(context.Context) error       { return experiment.ErrUnsupported }
+func (h *run) throughput(context.Context) error { return experiment.ErrUnsupported }
 
-func xdpSite(context.Context, int) (*site, error) { return nil, harness.ErrUnsupported }
+func xdpSite(context.Context, int) (*site, error) { return nil, experiment.ErrUnsupported }

@@ -11,8 +11,9 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bpf"
+	"github.com/libra-ina/libra/internal/num/zipf"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/wire"
 )
@@ -30,7 +31,7 @@ func (h *run) throughput(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
-	if err := h.sweep(ctx, p, uniform, harness.NewZipf(aggregator.MaxSlots, 0), nil); err != nil {
+	if err := h.sweep(ctx, p, uniform, zipf.New(aggregator.MaxSlots, 0), nil); err != nil {
 		return err
 	}
 	var server *ps.Store
@@ -40,7 +41,7 @@ func (h *run) throughput(ctx context.Context) (err error) {
 		}
 	}
 	for _, s := range h.cfg.Exponents {
-		if err := h.sweep(ctx, p, fmt.Sprintf("Zipf %.2f", s), harness.NewZipf(allKeys, s), server); err != nil {
+		if err := h.sweep(ctx, p, fmt.Sprintf("Zipf %.2f", s), zipf.New(allKeys, s), server); err != nil {
 			return err
 		}
 	}
@@ -48,10 +49,10 @@ func (h *run) throughput(ctx context.Context) (err error) {
 }
 
 // sweep measures one distribution, and what the server does if there is one.
-func (h *run) sweep(ctx context.Context, p *bpf.Aggregator, name string, d *harness.Zipf, server *ps.Store) (err error) {
+func (h *run) sweep(ctx context.Context, p *bpf.Aggregator, name string, d *zipf.Distribution, server *ps.Store) (err error) {
 	rng := rand.New(rand.NewPCG(2, 0))
 	var g group
-	defer func() { err = errors.Join(err, harness.Close(g...)) }()
+	defer func() { err = errors.Join(err, experiment.Close(g...)) }()
 	for _, hot := range h.cfg.Sweep {
 		for _, a := range h.cfg.Arithmetics {
 			job := aggregator.JobConfig{Mode: aggregator.Combine, Arithmetic: a, Slots: hot, MaxStripes: wire.DefaultStripes}
@@ -61,12 +62,12 @@ func (h *run) sweep(ctx context.Context, p *bpf.Aggregator, name string, d *harn
 		}
 	}
 	var systems []System
-	var loads []*harness.Subject[float64] // the server's, one for each system
+	var loads []*experiment.Subject[float64] // the server's, one for each system
 	if server != nil {
 		for _, hot := range slices.Concat([]int{0}, h.cfg.Sweep) {
 			systems = append(systems, System{Distribution: name, Hot: hot, HotShare: d.Share(hot)})
 			l := newLoad(d, hot, rng)
-			loads = append(loads, &harness.Subject[float64]{
+			loads = append(loads, &experiment.Subject[float64]{
 				What:    fmt.Sprintf("server, %d hot, %s", hot, name),
 				Measure: func(context.Context) (float64, error) { return l.rate(server) },
 			})
@@ -77,17 +78,17 @@ func (h *run) sweep(ctx context.Context, p *bpf.Aggregator, name string, d *harn
 	}
 	programs := map[int][]float64{} // with exact arithmetic, by number of hot parameters
 	for _, b := range g {
-		pairs := harness.Pick(b.result.Samples, func(ns float64) float64 { return harness.Quotient(1e9*float64(b.result.Pairs), ns) })
+		pairs := experiment.Pick(b.result.Samples, func(ns float64) float64 { return experiment.Quotient(1e9*float64(b.result.Pairs), ns) })
 		if b.result.Arithmetic == aggregator.Exact.String() {
 			programs[b.result.Hot] = pairs
 		}
 		h.report.Rates = append(h.report.Rates, Rate{
-			Distribution: name, Arithmetic: b.result.Arithmetic, Hot: b.result.Hot, Pairs: harness.SpreadOf(pairs),
+			Distribution: name, Arithmetic: b.result.Arithmetic, Hot: b.result.Hot, Pairs: experiment.SpreadOf(pairs),
 		})
 	}
 	for i := range systems {
 		s := &systems[i]
-		s.Server = harness.SpreadOf(loads[i].Samples)
+		s.Server = experiment.SpreadOf(loads[i].Samples)
 		for round, server := range loads[i].Samples {
 			program := 0.0
 			if s.Hot > 0 {
@@ -130,7 +131,7 @@ type load struct {
 const loadFrames = 2000
 
 // newLoad draws pairs whose keys are not among the first hot ones.
-func newLoad(d *harness.Zipf, hot int, rng *rand.Rand) (l load) {
+func newLoad(d *zipf.Distribution, hot int, rng *rand.Rand) (l load) {
 	const payload = 1472 // an MTU of 1500 bytes
 	n := wire.ColdCap(payload, 1)
 	grad := make([]float32, 1)
@@ -154,5 +155,5 @@ func (l load) rate(server *ps.Store) (float64, error) {
 			return 0, err
 		}
 	}
-	return harness.Quotient(float64(l.pairs), time.Since(start).Seconds()), nil
+	return experiment.Quotient(float64(l.pairs), time.Since(start).Seconds()), nil
 }

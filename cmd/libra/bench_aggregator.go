@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bench/program"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 func newBenchAggregator() *cobra.Command {
@@ -37,7 +37,7 @@ Everything takes about two minutes.`,
 			c.Arithmetics = choose(arithmetics, program.Arithmetics())
 			c.Modes = choose(modes, program.Modes())
 			c.Backends = choose(backends, program.Backends())
-			return measure(cmd, &out, "measurements", func(p harness.Progress) (*program.Report, error) {
+			return measure(cmd, &out, "measurements", func(p experiment.Progress) (*program.Report, error) {
 				c.Progress = p
 				return program.Run(cmd.Context(), c)
 			})

@@ -7,10 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bench/program"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/report/chart"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/study/arithmetic"
 )
 
@@ -43,7 +43,7 @@ minutes; without root, parts that need it are skipped, with a note.`,
   libra lut study --measure numbers --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return measure(cmd, &out, "measurements", func(p harness.Progress) (*LutStudy, error) {
+			return measure(cmd, &out, "measurements", func(p experiment.Progress) (*LutStudy, error) {
 				return runLutStudy(cmd.Context(), c, tests, p)
 			})
 		},
@@ -78,8 +78,8 @@ type LutStudy struct {
 
 // runLutStudy carries out parts of a study. What the process lacks the privileges for
 // is left out, with a note. When ctx is done, it returns what it has and the cause.
-func runLutStudy(ctx context.Context, c arithmetic.Config, parts []string, progress harness.Progress) (*LutStudy, error) {
-	if err := harness.Known("measure", lutStudyParts(), parts...); err != nil {
+func runLutStudy(ctx context.Context, c arithmetic.Config, parts []string, progress experiment.Progress) (*LutStudy, error) {
+	if err := experiment.Known("measure", lutStudyParts(), parts...); err != nil {
 		return nil, err
 	}
 	measured := program.Defaults()
@@ -101,7 +101,7 @@ func runLutStudy(ctx context.Context, c arithmetic.Config, parts []string, progr
 	return &s, err
 }
 
-func (s *LutStudy) reports() (all []harness.Drawn) {
+func (s *LutStudy) reports() (all []experiment.Drawn) {
 	if s.Report != nil {
 		all = append(all, s.Report)
 	}

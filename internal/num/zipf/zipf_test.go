@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package harness
+package zipf
 
 import (
 	"math"
@@ -11,7 +11,7 @@ import (
 // TestZipf draws from a distribution and from its parts.
 func TestZipf(t *testing.T) {
 	const n, exponent, draws = 50, 1.3, 500_000
-	z := NewZipf(n, exponent)
+	z := New(n, exponent)
 	weight := func(from, to int) (sum float64) {
 		for r := from; r < to; r++ {
 			sum += math.Pow(float64(r+1), -exponent)

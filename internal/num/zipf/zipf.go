@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package harness
+// Package zipf draws from Zipf's distribution in constant time.
+package zipf
 
 import (
 	"math"
 	"math/rand/v2"
 )
 
-// Zipf is a distribution of the ranks 0 to n-1: that of rank r is proportional to
+// Distribution is Zipf's distribution of the ranks 0 to n-1: that of rank r is proportional to
 // (r+1)^-exponent. Exponent 0 is the uniform distribution.
 //
 // It draws by Walker's alias method: one random number and one look at a table.
 // rand.Zipf, which rejects, takes ten times as long, and experiments draw tens of
 // millions of ranks.
-type Zipf struct {
+type Distribution struct {
 	cumulative []float64 // weight of the first ranks, by their number
 	accept     []uint32  // the share of a column that is its own, times 2^32
 	alias      []uint32  // rank returned when the draw exceeds accept
 }
 
-// NewZipf makes the tables of n ranks.
-func NewZipf(n int, exponent float64) *Zipf {
-	z := &Zipf{cumulative: make([]float64, n+1), accept: make([]uint32, n), alias: make([]uint32, n)}
+// New makes the tables of n ranks.
+func New(n int, exponent float64) *Distribution {
+	z := &Distribution{cumulative: make([]float64, n+1), accept: make([]uint32, n), alias: make([]uint32, n)}
 	weights := make([]float64, n)
 	total := 0.0
 	for r := range weights {
@@ -55,7 +56,7 @@ func NewZipf(n int, exponent float64) *Zipf {
 }
 
 // Draw returns a rank.
-func (z *Zipf) Draw(rng *rand.Rand) int {
+func (z *Distribution) Draw(rng *rand.Rand) int {
 	x := rng.Uint64()
 	column := x >> 32 * uint64(len(z.accept)) >> 32
 	if uint32(x) <= z.accept[column] {
@@ -66,7 +67,7 @@ func (z *Zipf) Draw(rng *rand.Rand) int {
 
 // DrawFrom returns a rank of [from, to). It draws until there is one, which takes
 // the longer the smaller their share is.
-func (z *Zipf) DrawFrom(rng *rand.Rand, from, to int) int {
+func (z *Distribution) DrawFrom(rng *rand.Rand, from, to int) int {
 	for {
 		if r := z.Draw(rng); r >= from && r < to {
 			return r
@@ -75,6 +76,6 @@ func (z *Zipf) DrawFrom(rng *rand.Rand, from, to int) int {
 }
 
 // Share returns the probability of the first n ranks.
-func (z *Zipf) Share(n int) float64 {
+func (z *Distribution) Share(n int) float64 {
 	return z.cumulative[n] / z.cumulative[len(z.cumulative)-1]
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package harness is what all experiments and studies share: turns that
+// Package experiment is what all experiments and studies share: turns that
 // subjects take round by round ([TakeTurns]), the statistics of their samples
 // ([SpreadOf], [Ratios]), verdicts on targets ([Target]), what was not measured
 // and why ([Unavailable]), tables and charts ([Report], [Drawn]).
@@ -8,7 +8,7 @@
 // Everything on one machine is slower for a while when its neighbours are busy.
 // Hence what is compared takes turns within each round, and a ratio is taken
 // within a round before the median over the rounds is.
-package harness
+package experiment
 
 import (
 	"cmp"
@@ -41,12 +41,12 @@ func WriteTables(w io.Writer, r Report) error {
 	return out.Err()
 }
 
-// A Judged report tells what an experiment has to reach, which is of interest to those
+// A WithTargets report tells what an experiment has to reach, which is of interest to those
 // who change Libra.
-type Judged interface {
+type WithTargets interface {
 	Report
-	// Unjudged forgets what was to be reached.
-	Unjudged()
+	// DropTargets forgets what was to be reached.
+	DropTargets()
 }
 
 // Verdict compares a figure with what is wanted of it.
