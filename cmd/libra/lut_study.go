@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/libra-ina/libra/bench/program"
+	"github.com/libra-ina/libra/bench/aggregator"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/report/chart"
 	"github.com/libra-ina/libra/internal/report/experiment"
@@ -63,9 +63,9 @@ minutes; without root, parts that need it are skipped, with a note.`,
 const numbers = "numbers"
 
 // lutStudyParts returns all parts of a [LutStudy]. Those but numbers are tests of package
-// bench/program.
+// bench/aggregator.
 func lutStudyParts() []string {
-	return []string{numbers, string(program.Throughput), string(program.Negotiation)}
+	return []string{numbers, string(aggregator.Throughput), string(aggregator.Negotiation)}
 }
 
 // LutStudy is what 'libra lut study' finds out: the precision and memory of the
@@ -73,7 +73,7 @@ func lutStudyParts() []string {
 // the reports that were asked for.
 type LutStudy struct {
 	*arithmetic.Report
-	Aggregator *program.Report `json:"aggregator,omitempty"`
+	Aggregator *aggregator.Report `json:"aggregator,omitempty"`
 }
 
 // runLutStudy carries out parts of a study. What the process lacks the privileges for
@@ -82,13 +82,13 @@ func runLutStudy(ctx context.Context, c arithmetic.Config, parts []string, progr
 	if err := experiment.Known("measure", lutStudyParts(), parts...); err != nil {
 		return nil, err
 	}
-	measured := program.Defaults()
+	measured := aggregator.Defaults()
 	measured.Tests, measured.SkipDenied, measured.Progress = nil, true, progress
 	var s LutStudy
 	var err error
 	for _, part := range parts {
 		if part != numbers {
-			measured.Tests = append(measured.Tests, program.Test(part))
+			measured.Tests = append(measured.Tests, aggregator.Test(part))
 			continue
 		}
 		if s.Report, err = arithmetic.Run(c); err != nil {
@@ -96,7 +96,7 @@ func runLutStudy(ctx context.Context, c arithmetic.Config, parts []string, progr
 		}
 	}
 	if len(measured.Tests) > 0 {
-		s.Aggregator, err = program.Run(ctx, measured)
+		s.Aggregator, err = aggregator.Run(ctx, measured)
 	}
 	return &s, err
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/libra-ina/libra/aggregator"
+	benchaggregator "github.com/libra-ina/libra/bench/aggregator"
 	"github.com/libra-ina/libra/bench/engine"
-	"github.com/libra-ina/libra/bench/program"
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/bench/soak"
 	"github.com/libra-ina/libra/bench/tenants"
@@ -39,7 +39,7 @@ func sources() []string { return slices.Sorted(maps.Keys(commands)) }
 type results struct {
 	engine     engine.Report
 	push       push.Report
-	aggregator program.Report
+	aggregator benchaggregator.Report
 	tenants    tenants.Report
 	soak       soak.Report
 }
@@ -208,8 +208,8 @@ func pushes(batch int) func(results) []string {
 
 // pairCosts returns the cost of pairs in the XDP program.
 func pairCosts(r results) []string {
-	find := func(a aggregator.Arithmetic, stripes int) *program.Result {
-		return experiment.Find(r.aggregator.Results, func(res program.Result) bool {
+	find := func(a aggregator.Arithmetic, stripes int) *benchaggregator.Result {
+		return experiment.Find(r.aggregator.Results, func(res benchaggregator.Result) bool {
 			return res.Arithmetic == a.String() && res.Stripes == stripes
 		})
 	}

@@ -2,7 +2,7 @@
 
 //go:build !linux
 
-package program
+package aggregator
 
 import (
 	"context"

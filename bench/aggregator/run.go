@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package program measures what an aggregator costs and what it brings. It is
+// Package aggregator measures what an aggregator costs and what it brings. It is
 // what 'libra bench aggregator' runs, and part of 'libra lut study'; docs/benchmarks.md
 // describes its tests.
-package program
+package aggregator
 
 import (
 	"context"
