@@ -21,7 +21,7 @@ static __always_inline int refuse_global(struct xdp_md *ctx, __u32 l3, __u32 cod
 static __always_inline int refuse_job(struct xdp_md *ctx, __u32 l3, struct job *job,
 				      struct sender *s, __u64 why)
 {
-	__sync_fetch_and_add(&job->refused[why >> 48 & 0xf], 1);
+	__sync_fetch_and_add(&job->refused[why >> 48 & (CODES - 1)], 1);
 	if (s)
 		__sync_fetch_and_add(&s->refused, 1);
 	return refuse(ctx, l3, why);
@@ -190,7 +190,7 @@ static __always_inline int scale(struct xdp_md *ctx, __u32 l3, struct packet *p,
 __noinline int serve(struct xdp_md *ctx, __u32 l3)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct ipv4 *ip = data + (l3 & 0x1f);
+	struct ipv4 *ip = data + (l3 & L3_MASK);
 	struct packet *p = (void *)ip;
 	struct sender *sender;
 	struct job *job;

@@ -4,6 +4,7 @@
  * and redirects are executed in batches after the program has returned, so only
  * tracepoints report failures. */
 
+#include "bounds.h"
 #include "kernel.h"
 
 /* The fields of the kernel's structures that are read here; the loader finds
@@ -46,7 +47,7 @@ struct attached {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 256);
+	__uint(max_entries, MAX_PORTS);
 	__type(key, struct attached);
 	__type(value, __u32);
 } attachments SEC(".maps");

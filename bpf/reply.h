@@ -26,7 +26,7 @@ static __always_inline int resize(struct xdp_md *ctx, __u32 l3, __u32 payload)
 __noinline int seal(struct xdp_md *ctx, __u32 l3, __u32 payload, __u64 sum)
 {
 	struct ethernet *eth = (void *)(long)ctx->data;
-	struct packet *p = (void *)eth + (l3 & 0x1f);
+	struct packet *p = (void *)eth + (l3 & L3_MASK);
 	__be16 length = bpf_htons(sizeof(struct udp) + payload), from;
 	__be16 total = bpf_htons(ENVELOPE_LEN + payload);
 	void *end = (void *)(long)ctx->data_end;
