@@ -132,7 +132,7 @@ static __always_inline int acknowledge_cover(struct xdp_md *ctx, __u32 l3, __u64
 }
 
 /* put_stripe_sums replaces the values of a stripe by the sums in their slots.
- * Unused lanes, which count has zeroed, stay zero. */
+ * Unused lanes, which count_pairs has zeroed, stay zero. */
 static __always_inline void put_stripe_sums(struct stripe *s, struct ranking r, __u32 exact,
 					    __s64 exp, const struct bank *bank)
 {
