@@ -134,13 +134,13 @@ static __always_inline int process_hot(struct xdp_md *ctx, __u32 l3, struct pack
 		return acknowledge(ctx, l3, 0);
 	case COVER_ACK:
 		return acknowledge_cover(ctx, l3, cover);
-	case NOTHING:
-		return XDP_DROP;
+	case NOTHING: /* applied, and counted so */
+		break;
 	case SUMS:
 		return acknowledge_sums(ctx, l3, 0);
 	case SUMS_TO_ALL:
 		if (from_all(ctx, l3, round))
-			return XDP_DROP;
+			return drop_out_of_bounds();
 		return answer_all(id, acknowledge_sums(ctx, l3, FLAG_ALL));
 	}
 	return XDP_DROP;
@@ -181,7 +181,7 @@ static __always_inline int process_scale(struct xdp_md *ctx, __u32 l3, struct pa
 	if (!d.to_all)
 		return acknowledge_scale(ctx, l3, &d);
 	if (from_all(ctx, l3, iteration))
-		return XDP_DROP;
+		return drop_out_of_bounds();
 	return answer_all(id, acknowledge_scale(ctx, l3, &d));
 }
 
@@ -197,7 +197,7 @@ __noinline int process_frame(struct xdp_md *ctx, __u32 l3)
 	__u32 type;
 
 	if ((void *)ip + ENVELOPE_LEN > end || data + sizeof(struct ethernet) > end)
-		return XDP_DROP;
+		return drop_out_of_bounds();
 	if (!intact(ctx, l3, ip, end))
 		return XDP_DROP;
 	if (bpf_ntohs(p->udp.length) < sizeof(struct udp) + HEADER_LEN || (void *)(p + 1) > end) {

@@ -176,6 +176,7 @@ struct counters {
 	__u64 too_short;
 	__u64 unexpected;
 	__u64 unanswered;
+	__u64 out_of_bounds;
 	__u64 refused[CODES]; /* by code */
 };
 
@@ -226,3 +227,12 @@ struct {
 		if (c__)                                          \
 			c__->field++;                             \
 	} while (0)
+
+/* drop_out_of_bounds drops a frame that ends before what an earlier check has
+ * found in it. That never happens: the checks that lead here are for the
+ * verifier, which does not know of the earlier one. */
+static __always_inline int drop_out_of_bounds(void)
+{
+	COUNT(out_of_bounds);
+	return XDP_DROP;
+}

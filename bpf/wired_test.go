@@ -60,7 +60,7 @@ func (w *wired) ProcessFrom(from int, frame, reply []byte) (v aggregator.Verdict
 			return v, 0, err
 		}
 		silent := func(c aggregator.Counters) uint64 {
-			return c.Truncated + c.BadChecksum + c.PartialChecksum + c.Short + c.Unexpected + c.Unanswered
+			return c.Truncated + c.BadChecksum + c.PartialChecksum + c.Short + c.Unexpected + c.Unanswered + c.OutOfBounds
 		}
 		switch {
 		case after.Passed != before.Passed:
