@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/libra-ina/libra/internal/netdev"
+	"github.com/libra-ina/libra/internal/linux/netdev"
 )
 
 // Device describes the features of an interface and its driver, as the kernel reports them (generic

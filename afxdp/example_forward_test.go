@@ -11,7 +11,7 @@ import (
 	"net"
 
 	"github.com/libra-ina/libra/afxdp"
-	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/internal/linux/testbed"
 )
 
 // Forward all packets between two interfaces, without copying them: a frame received on one socket

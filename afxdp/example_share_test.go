@@ -14,7 +14,7 @@ import (
 	"sync"
 
 	"github.com/libra-ina/libra/afxdp"
-	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/internal/linux/testbed"
 )
 
 // Two services on one queue, each with its own socket and goroutine.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/afxdp"
-	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/internal/linux/testbed"
 )
 
 // The examples run on a veth pair whose ends are "a" and "b", so that they can be tried without a

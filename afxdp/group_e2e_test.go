@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/afxdp"
-	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/internal/linux/testbed"
 )
 
 const questions = 40

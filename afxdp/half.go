@@ -4,7 +4,7 @@
 
 package afxdp
 
-import "github.com/libra-ina/libra/internal/sys"
+import "github.com/libra-ina/libra/internal/linux/sys"
 
 // half is the part of a socket that belongs to one goroutine: the one that receives, or the one
 // that sends. Fields that both would write exist twice.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/internal/linux/sys"
 )
 
 // Park makes later calls of Poll for EventRx sleep in Go's network poller, as a goroutine that

@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/libra-ina/libra/internal/neigh"
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/internal/linux/neigh"
+	"github.com/libra-ina/libra/internal/linux/sys"
 )
 
 // UDPConn is a [net.PacketConn] on AF_XDP sockets, for programs that already use one: it receives

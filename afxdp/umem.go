@@ -13,7 +13,7 @@ import (
 	"os"
 	"sync"
 
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/internal/linux/sys"
 )
 
 // UMEMConfig describes the memory that program and kernel share.

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/agent/agentproto"
 	"github.com/libra-ina/libra/packer/heat"
 )
 

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/agent/agentproto"
 	"github.com/libra-ina/libra/transport"
 )
 

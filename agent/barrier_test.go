@@ -15,8 +15,8 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/agent"
-	"github.com/libra-ina/libra/internal/agentclient"
-	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/agent/agentclient"
+	"github.com/libra-ina/libra/agent/agentproto"
 )
 
 func party(n uint32) func(*agentproto.Hello) {

@@ -17,8 +17,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/libra-ina/libra/agent"
-	"github.com/libra-ina/libra/internal/agentclient"
-	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/agent/agentclient"
+	"github.com/libra-ina/libra/agent/agentproto"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/local"
 	"github.com/libra-ina/libra/packer"

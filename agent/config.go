@@ -11,8 +11,8 @@ import (
 	"io/fs"
 	"log/slog"
 
+	"github.com/libra-ina/libra/agent/agentproto"
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/agentproto"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/transport"
 )

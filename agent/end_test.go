@@ -20,9 +20,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/agent"
-	"github.com/libra-ina/libra/internal/agentclient"
-	"github.com/libra-ina/libra/internal/agentproto"
-	"github.com/libra-ina/libra/internal/refuse"
+	"github.com/libra-ina/libra/agent/agentclient"
+	"github.com/libra-ina/libra/agent/agentproto"
+	"github.com/libra-ina/libra/internal/test/refuse"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/local"
 	"github.com/libra-ina/libra/transport"

@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/libra-ina/libra/agent/agentproto"
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/agentproto"
 )
 
 // entryCharge is the charge for an entry in flight in addition to the bytes that were read.

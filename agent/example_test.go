@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 
 	"github.com/libra-ina/libra/agent"
-	"github.com/libra-ina/libra/internal/agentclient"
-	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/agent/agentclient"
+	"github.com/libra-ina/libra/agent/agentproto"
 	"github.com/libra-ina/libra/local"
 	"github.com/libra-ina/libra/ps"
 )

@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/libra-ina/libra/internal/agentproto"
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/agent/agentproto"
+	"github.com/libra-ina/libra/internal/linux/sys"
 )
 
 const (

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/agent"
-	"github.com/libra-ina/libra/internal/agentclient"
-	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/agent/agentclient"
+	"github.com/libra-ina/libra/agent/agentproto"
 )
 
 // Each client that cannot be admitted gets the reason and a remedy, and is counted.

@@ -17,9 +17,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/libra-ina/libra/agent/agentproto"
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/agentproto"
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/internal/linux/sys"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/transport"
 )

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/agent"
-	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/agent/agentproto"
 	"github.com/libra-ina/libra/local"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/packer/heat"

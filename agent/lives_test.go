@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/agent"
-	"github.com/libra-ina/libra/internal/agentclient"
-	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/agent/agentclient"
+	"github.com/libra-ina/libra/agent/agentproto"
 )
 
 // Random lives of parties: refused gradients, failed and repeated meetings, barriers among reduces,

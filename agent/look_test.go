@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libra-ina/libra/internal/agentproto"
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/agent/agentproto"
+	"github.com/libra-ina/libra/internal/linux/sys"
 )
 
 // The worker polls the rings before it sleeps: until then clients need not wake it.

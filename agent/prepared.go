@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/agent/agentproto"
 	"github.com/libra-ina/libra/transport"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/agent"
-	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/agent/agentproto"
 )
 
 // FuzzReduce lets a party submit any entries for steps and their sums. Rows that it gets are those

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/agent"
-	"github.com/libra-ina/libra/internal/agentclient"
-	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/agent/agentclient"
+	"github.com/libra-ina/libra/agent/agentproto"
 )
 
 // All parties get the sums of the host, whatever they pushed, even if these do not fit their

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/libra-ina/libra/internal/agentproto"
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/agent/agentproto"
+	"github.com/libra-ina/libra/internal/linux/sys"
 )
 
 // wakeAllowance is how many wake-ups a client may send beyond its read entries and a full ring.

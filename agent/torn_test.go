@@ -15,8 +15,8 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/agent"
-	"github.com/libra-ina/libra/internal/agentclient"
-	"github.com/libra-ina/libra/internal/agentproto"
+	"github.com/libra-ina/libra/agent/agentclient"
+	"github.com/libra-ina/libra/agent/agentproto"
 )
 
 // A step with pushes of ended parties is dropped when the next ones reduce: otherwise its sums

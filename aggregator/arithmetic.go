@@ -3,7 +3,7 @@
 package aggregator
 
 import (
-	"github.com/libra-ina/libra/internal/fixedpoint"
+	"github.com/libra-ina/libra/internal/num/fixedpoint"
 	"github.com/libra-ina/libra/wire"
 )
 

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"math"
 
-	"github.com/libra-ina/libra/internal/fixedpoint"
+	"github.com/libra-ina/libra/internal/num/fixedpoint"
 	"github.com/libra-ina/libra/wire"
 )
 

@@ -3,7 +3,7 @@
 package aggregator
 
 import (
-	"github.com/libra-ina/libra/internal/scaled"
+	"github.com/libra-ina/libra/internal/num/scaled"
 	"github.com/libra-ina/libra/wire"
 )
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/conformance"
+	"github.com/libra-ina/libra/aggregator/conformance"
 	"github.com/libra-ina/libra/wire"
 )
 

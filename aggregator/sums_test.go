@@ -10,9 +10,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/conformance"
-	"github.com/libra-ina/libra/internal/fixedpoint"
-	"github.com/libra-ina/libra/internal/scaled"
+	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/internal/num/fixedpoint"
+	"github.com/libra-ina/libra/internal/num/scaled"
 	"github.com/libra-ina/libra/lut"
 	"github.com/libra-ina/libra/wire"
 )

@@ -5,7 +5,7 @@ package aggregator
 import (
 	"math"
 
-	"github.com/libra-ina/libra/internal/fixedpoint"
+	"github.com/libra-ina/libra/internal/num/fixedpoint"
 )
 
 // Float32 converts a slot of the job to the nearest float32, ties to even. c must be complete.

@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/conformance"
-	"github.com/libra-ina/libra/internal/vectors"
+	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/aggregator/vectors"
 	"github.com/libra-ina/libra/wire"
 )
 

@@ -17,7 +17,7 @@ import (
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/netdev"
+	"github.com/libra-ina/libra/internal/linux/netdev"
 	"github.com/libra-ina/libra/wire"
 )
 

@@ -14,9 +14,9 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/conformance"
-	"github.com/libra-ina/libra/internal/fixedpoint"
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/internal/linux/sys"
+	"github.com/libra-ina/libra/internal/num/fixedpoint"
 	"github.com/libra-ina/libra/wire"
 )
 

@@ -1,5 +1,5 @@
 /* The "exact" arithmetic: slots are int64 fixed point with a unit of 2^exp.
- * Go's internal/fixedpoint is its reference. */
+ * Go's internal/num/fixedpoint is its reference. */
 #pragma once
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "tables.h"

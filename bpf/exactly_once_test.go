@@ -18,7 +18,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/conformance"
+	"github.com/libra-ina/libra/aggregator/conformance"
 	"github.com/libra-ina/libra/wire"
 )
 

@@ -1,5 +1,5 @@
 /* The "fixed" arithmetic: pairs and slots are int32, scaled by the workers. Go's
- * internal/scaled is its reference. */
+ * internal/num/scaled is its reference. */
 #pragma once
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "stripes.h"

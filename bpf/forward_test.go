@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/afxdp"
-	"github.com/libra-ina/libra/internal/conformance"
+	"github.com/libra-ina/libra/aggregator/conformance"
 	"github.com/libra-ina/libra/wire"
 )
 

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/afxdp"
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/internal/linux/sys"
 )
 
 // host is a machine behind a port of the aggregator: AF_XDP sockets on all

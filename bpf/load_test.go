@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/conformance"
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/internal/linux/sys"
 )
 
 func TestManagement(t *testing.T) {

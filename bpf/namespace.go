@@ -7,7 +7,7 @@ package bpf
 import (
 	"errors"
 
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/internal/linux/sys"
 )
 
 // ErrNamespace means that an interface is in a different network namespace from the aggregator's

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/libra-ina/libra/internal/netdev"
+	"github.com/libra-ina/libra/internal/linux/netdev"
 )
 
 // watchTargets starts to watch which interfaces support XDP transmission, in the caller's

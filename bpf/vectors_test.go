@@ -7,8 +7,8 @@ package bpf
 import (
 	"testing"
 
-	"github.com/libra-ina/libra/internal/conformance"
-	"github.com/libra-ina/libra/internal/vectors"
+	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/aggregator/vectors"
 	"github.com/libra-ina/libra/wire"
 )
 

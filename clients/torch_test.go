@@ -23,7 +23,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libra-ina/libra/internal/realdata"
+	"github.com/libra-ina/libra/internal/test/realdata"
 )
 
 // torchLimit is the time limit of a test's command. Eight processes that load PyTorch take a while

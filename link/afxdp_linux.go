@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/afxdp"
-	"github.com/libra-ina/libra/internal/neigh"
+	"github.com/libra-ina/libra/internal/linux/neigh"
 	"github.com/libra-ina/libra/wire"
 )
 

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/libra-ina/libra/internal/fault"
+	"github.com/libra-ina/libra/link/fault"
 	"github.com/libra-ina/libra/wire"
 )
 

@@ -10,7 +10,7 @@ import (
 	rt "github.com/p4lang/p4runtime/go/p4/v1"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/conformance"
+	"github.com/libra-ina/libra/aggregator/conformance"
 )
 
 // The connection breaks and is restored: the jobs still exist.

@@ -20,11 +20,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/cluster/node"
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/internal/conformance"
-	"github.com/libra-ina/libra/internal/node"
 	"github.com/libra-ina/libra/p4"
 	"github.com/libra-ina/libra/wire"
 )

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/conformance"
-	"github.com/libra-ina/libra/internal/vectors"
+	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/aggregator/vectors"
 )
 
 var frames = flag.Int("frames", unlessRace(5000, 2000), "number of random frames that a differential test compares")

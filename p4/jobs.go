@@ -17,7 +17,7 @@ const (
 )
 
 // expBias is added to the exponent of a job's unit: the program shifts a significand by the sum
-// minus the exponent of the number (internal/fixedpoint).
+// minus the exponent of the number (internal/num/fixedpoint).
 const expBias = 189
 
 // AddJob implements [aggregator.Plane].

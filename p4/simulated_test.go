@@ -12,7 +12,7 @@ import (
 	rt "github.com/p4lang/p4runtime/go/p4/v1"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/conformance"
+	"github.com/libra-ina/libra/aggregator/conformance"
 )
 
 // simulated is a plane whose switch is the fake. Port n of the model is port n + 1.

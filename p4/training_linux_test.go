@@ -21,10 +21,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/internal/demo"
-	"github.com/libra-ina/libra/internal/node"
-	"github.com/libra-ina/libra/internal/proc"
+	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/cluster/demo"
+	"github.com/libra-ina/libra/cluster/node"
+	"github.com/libra-ina/libra/internal/linux/proc"
 	"github.com/libra-ina/libra/p4"
 	"github.com/libra-ina/libra/ps"
 )

@@ -5,7 +5,7 @@ package p4
 import (
 	"testing"
 
-	"github.com/libra-ina/libra/internal/conformance"
+	"github.com/libra-ina/libra/aggregator/conformance"
 )
 
 func TestSwitchEqualsModel(t *testing.T) { compare(t, openWired(t, nil), jobs, *frames, verdicts...) }

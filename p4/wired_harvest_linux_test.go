@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/conformance"
+	"github.com/libra-ina/libra/aggregator/conformance"
 	"github.com/libra-ina/libra/lut"
 	"github.com/libra-ina/libra/wire"
 )

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/libra-ina/libra/internal/scaled"
+	"github.com/libra-ina/libra/internal/num/scaled"
 	"github.com/libra-ina/libra/wire"
 )
 

@@ -8,7 +8,7 @@ import (
 	"math"
 	"math/bits"
 
-	"github.com/libra-ina/libra/internal/fixedpoint"
+	"github.com/libra-ina/libra/internal/num/fixedpoint"
 	"github.com/libra-ina/libra/wire"
 )
 

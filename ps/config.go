@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/libra-ina/libra/internal/fixedpoint"
+	"github.com/libra-ina/libra/internal/num/fixedpoint"
 )
 
 // Method is an optimiser's update rule.

@@ -235,12 +235,12 @@ func TestPackagesKnowNothingOf(t *testing.T) {
 	means := map[string][]string{
 		"sockets":              sockets,
 		"links":                {module + "link", module + "afxdp", module + "transport"},
-		"training":             {module + "internal/workload"},
+		"training":             {module + "train"},
 		"frames":               {module + "wire"},
 		"transport":            {module + "transport"},
 		"Libra":                nil, // see below
 		"algorithms":           {module + "lut", module + "packer", module + "retransmit", module + "aggregator"},
-		"policy":               {module + "control", module + "internal/cluster", module + "internal/node"},
+		"policy":               {module + "control", module + "cluster", module + "cluster/node"},
 		"what is in a payload": {module + "wire/layers", module + "packer", module + "aggregator"},
 		"clocks":               nil, // TestReadsNoClock
 		"–":                    nil,
@@ -281,7 +281,7 @@ func TestPackagesKnowNothingOf(t *testing.T) {
 // passed in, or that the result does not depend on it.
 func TestReadsNoClock(t *testing.T) {
 	clocks := []string{"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick", "Sleep"}
-	for _, dir := range []string{"retransmit", "internal/fault", "wire", "lut", "packer", "packer/placement", "aggregator", "internal/fixedpoint", "internal/scaled", "study/hotset", "study/arithmetic", "study/tofino"} {
+	for _, dir := range []string{"retransmit", "link/fault", "wire", "lut", "packer", "packer/placement", "aggregator", "internal/num/fixedpoint", "internal/num/scaled", "study/hotset", "study/arithmetic", "study/tofino"} {
 		names, err := filepath.Glob("../" + dir + "/*.go")
 		if err != nil || len(names) == 0 {
 			t.Fatalf("%s: no files, %v", dir, err)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A test bed to play with by hand: a switch and some hosts in named network
 # namespaces, wired like the one that `libra demo` builds for itself (see
-# internal/testbed), but lasting until it is taken down.
+# internal/linux/testbed), but lasting until it is taken down.
 set -eu
 
 prefix=libra-           # of the namespaces' names
@@ -83,7 +83,7 @@ namespace() {
 
 # tune NODE INTERFACE prepares an end of a cable, which must be up, for XDP:
 # complete checksums, and a NAPI context without a program. The reasons are in
-# internal/testbed/device_linux.go.
+# internal/linux/testbed/device_linux.go.
 tune() {
 	ip netns exec "$prefix$1" ethtool -K "$2" tx off gro on >/dev/null
 	# ip netns exec mounts a /sys that shows the namespace.

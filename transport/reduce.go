@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/scaled"
+	"github.com/libra-ina/libra/internal/num/scaled"
 	"github.com/libra-ina/libra/packer"
 )
 

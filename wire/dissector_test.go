@@ -15,8 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/libra-ina/libra/internal/golden"
 	"github.com/libra-ina/libra/wire"
+	"github.com/libra-ina/libra/wire/golden"
 )
 
 // tshark runs the dissector on a capture and returns the values of the fields, frame by frame.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/libra-ina/libra/internal/golden"
 	"github.com/libra-ina/libra/wire"
+	"github.com/libra-ina/libra/wire/golden"
 )
 
 // FuzzParseFrame decodes arbitrary frames completely, and answers Libra's.

@@ -22,8 +22,8 @@ import (
 	"github.com/google/gopacket/layers"
 	"github.com/google/gopacket/pcapgo"
 
-	"github.com/libra-ina/libra/internal/golden"
 	"github.com/libra-ina/libra/wire"
+	"github.com/libra-ina/libra/wire/golden"
 )
 
 //go:generate go test -run ^TestGolden -update

@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/internal/linux/sys"
 )
 
 // Program is a baseline's source.

@@ -222,7 +222,7 @@ class TableHandle {
     return x ^ x >> 31;
   }
 
-  // to_units is FromBits of internal/fixedpoint.
+  // to_units is FromBits of internal/num/fixedpoint.
   static int64_t to_units(float value) {
     uint32_t bits = std::bit_cast<uint32_t>(value);
     int e = bits >> 23 & 0xff;

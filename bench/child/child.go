@@ -37,8 +37,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/libra-ina/libra/internal/proc"
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/internal/linux/proc"
+	"github.com/libra-ina/libra/internal/linux/sys"
 )
 
 // ReadyLimit bounds the time from a child's start until it is ready. The machine

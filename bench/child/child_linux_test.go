@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/libra-ina/libra/internal/proc"
+	"github.com/libra-ina/libra/internal/linux/proc"
 )
 
 // testArgument makes the test binary a child, of one of the roles below.

@@ -15,8 +15,8 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/libra-ina/libra/afxdp"
-	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/testbed"
+	"github.com/libra-ina/libra/internal/linux/testbed"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // cable makes a veth pair, "near" and "far", in a namespace. Near has the address 10.9.0.1/24.
@@ -250,7 +250,7 @@ func TestInterfaceRefusals(t *testing.T) {
 		cfg.Peer = "02:00:00:00:00:09"
 		c.change(&cfg)
 		_, err = runInterface(t.Context(), ns, cfg)
-		var wrong *harness.ConfigError
+		var wrong *experiment.ConfigError
 		if !errors.As(err, &wrong) || wrong.Field != c.field || !strings.Contains(err.Error(), c.words) {
 			t.Errorf("%s: %v, want one about %s with %q", name, err, c.field, c.words)
 		}
@@ -279,7 +279,7 @@ func TestInterfaceWithoutALink(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			_, err := runInterface(ctx, ns, cfg)
 			cancel()
-			var wrong *harness.ConfigError
+			var wrong *experiment.ConfigError
 			if !errors.As(err, &wrong) || wrong.Field != "interface" || !strings.Contains(err.Error(), "near has no link (it is ") || !strings.Contains(err.Error(), "ip link set near up") {
 				t.Errorf("%s down, %s: %v", down, test, err)
 			}

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libra-ina/libra/internal/bedtest"
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/internal/linux/sys"
+	"github.com/libra-ina/libra/internal/test/bedtest"
 )
 
 // Percentiles are those of the sorted times, in microseconds.

@@ -18,8 +18,9 @@ import (
 
 	"github.com/libra-ina/libra/bench/child"
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/proc"
-	"github.com/libra-ina/libra/internal/sys"
+	"github.com/libra-ina/libra/internal/linux/proc"
+	"github.com/libra-ina/libra/internal/linux/sys"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -339,7 +340,7 @@ func (c *programConfig) loop(p program, step func() (int, error)) error {
 				return err
 			}
 			if now == phaseStop {
-				return json.NewEncoder(os.Stdout).Encode(dropsLine{harness.Difference(before, drops)})
+				return json.NewEncoder(os.Stdout).Encode(dropsLine{experiment.Difference(before, drops)})
 			}
 			before, phase = drops, now
 		}

@@ -11,10 +11,10 @@ import (
 	"sync/atomic"
 
 	"github.com/libra-ina/libra/agent"
+	"github.com/libra-ina/libra/agent/agentclient"
+	"github.com/libra-ina/libra/agent/agentproto"
 	"github.com/libra-ina/libra/bench/child"
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/agentclient"
-	"github.com/libra-ina/libra/internal/agentproto"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/transport"

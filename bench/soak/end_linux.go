@@ -17,6 +17,7 @@ import (
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // Sizes of an end. The rings have an entry for each of a queue's frames, so that
@@ -67,7 +68,7 @@ type role interface {
 // the ports their roles.
 func openEnd(ctx context.Context, ifname string, queues int, stamps bool) (_ *end, err error) {
 	e := &end{ifname: ifname}
-	defer harness.Undo(&err, e.Close)
+	defer experiment.Undo(&err, e.Close)
 	if e.umem, err = afxdp.NewUMEM(afxdp.UMEMConfig{Frames: queues * framesEach}); err != nil {
 		return nil, err
 	}
@@ -83,7 +84,7 @@ func openEnd(ctx context.Context, ifname string, queues int, stamps bool) (_ *en
 		if err == nil {
 			break
 		}
-		if !errors.Is(err, afxdp.ErrProgramAttached) || time.Now().After(deadline) || harness.Sleep(ctx, retry) != nil {
+		if !errors.Is(err, afxdp.ErrProgramAttached) || time.Now().After(deadline) || experiment.Sleep(ctx, retry) != nil {
 			return nil, err
 		}
 	}
@@ -188,10 +189,10 @@ func (e *end) status(ctx context.Context) string {
 
 // Close closes what was opened. The ports' goroutines must have ended.
 func (e *end) Close() error {
-	err := harness.Close(e.program)
+	err := experiment.Close(e.program)
 	for _, p := range e.ports {
 		err = errors.Join(err, p.sock.Load().Close())
 	}
 	// Closing the built-in program's map twice does no harm.
-	return errors.Join(err, harness.Close(e.umem), e.stamping.Close(), e.sockets.Close())
+	return errors.Join(err, experiment.Close(e.umem), e.stamping.Close(), e.sockets.Close())
 }

@@ -19,7 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/libra-ina/libra/afxdp"
-	"github.com/libra-ina/libra/internal/bedtest"
+	"github.com/libra-ina/libra/internal/test/bedtest"
 )
 
 // Arguments that make the test binary another process. A mark follows, by which

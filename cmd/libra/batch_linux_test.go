@@ -12,12 +12,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/cluster"
 )
 
 // All processes of a demo have the policy SCHED_BATCH.
 func TestDemoDoesNotInterruptItself(t *testing.T) {
-	cmd, stderr := train(t, "demo", "-v", "--backend", cluster.BackendUDP, "--baseline", "none", "--rows", "20000", "--epochs", "1000")
+	cmd, stderr := trainCluster(t, "demo", "-v", "--backend", cluster.BackendUDP, "--baseline", "none", "--rows", "20000", "--epochs", "1000")
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
 	if err != nil {
 		t.Fatal(err)

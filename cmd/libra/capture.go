@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/libra-ina/libra/internal/capture"
 	"github.com/libra-ina/libra/internal/report"
+	"github.com/libra-ina/libra/link/capture"
 )
 
 func newCapture() *cobra.Command {

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libra-ina/libra/internal/realdata"
+	"github.com/libra-ina/libra/internal/test/realdata"
 )
 
 // dissected is tshark's result for a capture with Libra's dissector, as counts.
@@ -179,7 +179,7 @@ func portOption(t *testing.T, file string) []string {
 // network namespaces, and releases them again.
 func TestCaptureRunning(t *testing.T) {
 	needRoot(t)
-	cmd, _ := train(t, "demo", "-v", "--epochs", "100000", "--workers", "2", "--data", shortFrappe(t, 1000))
+	cmd, _ := trainCluster(t, "demo", "-v", "--epochs", "100000", "--workers", "2", "--data", shortFrappe(t, 1000))
 	defer func() {
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait() // it was interrupted

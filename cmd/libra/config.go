@@ -8,7 +8,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
-	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/cluster"
 )
 
 //go:generate sh -c "go run . config reference > ../../docs/config.md.tmp && mv ../../docs/config.md.tmp ../../docs/config.md"

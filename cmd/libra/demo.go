@@ -15,14 +15,14 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
-	"github.com/libra-ina/libra/internal/chart"
-	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/internal/demo"
-	"github.com/libra-ina/libra/internal/node"
+	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/cluster/demo"
+	"github.com/libra-ina/libra/cluster/node"
+	"github.com/libra-ina/libra/internal/file"
 	"github.com/libra-ina/libra/internal/report"
-	"github.com/libra-ina/libra/internal/sudo"
-	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/internal/report/chart"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train"
 )
 
 func newDemo() *cobra.Command {
@@ -31,7 +31,7 @@ func newDemo() *cobra.Command {
 		baselines []string
 	)
 	o := demo.Options{
-		Model: "fm", Task: workload.Classification.String(), Workers: 4, Backend: cluster.BackendAFXDP, Arithmetic: "exact", Optimizer: ps.Adagrad.String(), Seed: 1,
+		Model: "fm", Task: train.Classification.String(), Workers: 4, Backend: cluster.BackendAFXDP, Arithmetic: "exact", Optimizer: ps.Adagrad.String(), Seed: 1,
 	}
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -69,7 +69,7 @@ take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 				return usagef(cmd, "%w", err)
 			}
 			if o.Out != "" { // not after minutes of training
-				if err := sudo.MkdirAll(o.Out, 0o777); err != nil {
+				if err := file.MkdirAll(o.Out, 0o777); err != nil {
 					return fmt.Errorf("--out: %w", err)
 				}
 				if err := writable(filepath.Join(o.Out, "result"), o.Out); err != nil {
@@ -109,17 +109,17 @@ take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 	f.StringVar(&o.Task, "task", o.Task, taskUsage)
 	f.IntVar(&o.Workers, "workers", o.Workers, "number of workers")
 	f.IntVar(&o.Servers, "servers", 1, "number of parameter servers, each with a part of the rows")
-	f.IntVar(&o.Epochs, "epochs", 0, fmt.Sprintf("passes over the data (default %d with --data, %d without)", workload.SmallData.Epochs, workload.ClickLog.Epochs))
+	f.IntVar(&o.Epochs, "epochs", 0, fmt.Sprintf("passes over the data (default %d with --data, %d without)", train.SmallData.Epochs, train.ClickLog.Epochs))
 	f.BoolVar(&o.Sync, "sync", false, "wait for all workers after each mini-batch")
 	f.StringVar(&o.Arithmetic, "arithmetic", o.Arithmetic, "how the aggregator adds: exact, lut (float32 by table lookup) or fixed (int32)")
 	f.DurationVar(&o.Harvest, "harvest", 0, fmt.Sprintf("time between two harvests without --sync (default %v)", cluster.DefaultHarvest))
-	f.IntVar(&o.Staleness, "staleness", 0, fmt.Sprintf("mini-batches of its own that may be missing in the weights that a worker reads, without --sync (default %d; %d for synthetic logs of %d rows or more)", workload.SmallData.Staleness, workload.ClickLog.Staleness, demo.LongLog))
-	f.IntVar(&o.Accumulate, "accumulate", 0, fmt.Sprintf("mini-batches for which a worker keeps hot rows, before it pushes and pulls them, without --sync (default %d; %d for synthetic logs of %d rows or more)", workload.SmallData.Accumulate, workload.ClickLog.Accumulate, demo.LongLog))
+	f.IntVar(&o.Staleness, "staleness", 0, fmt.Sprintf("mini-batches of its own that may be missing in the weights that a worker reads, without --sync (default %d; %d for synthetic logs of %d rows or more)", train.SmallData.Staleness, train.ClickLog.Staleness, demo.LongLog))
+	f.IntVar(&o.Accumulate, "accumulate", 0, fmt.Sprintf("mini-batches for which a worker keeps hot rows, before it pushes and pulls them, without --sync (default %d; %d for synthetic logs of %d rows or more)", train.SmallData.Accumulate, train.ClickLog.Accumulate, demo.LongLog))
 	f.StringVar(&o.Backend, "backend", o.Backend, "afxdp (needs root) or udp")
 	f.StringVar(&o.Plane, "plane", "", "p4 for a P4 switch, bmv2's simple_switch_grpc (default: the backend's own data plane)")
 	f.BoolVar(&o.LaneAligned, "lane-aligned", false, "send frames that a P4 switch accepts: one stripe, each pair in its register's lane")
-	f.IntVar(&o.Batch, "batch", 0, fmt.Sprintf("rows of a mini-batch (default %d with --data, %d without)", workload.SmallData.Batch, workload.ClickLog.Batch))
-	f.IntVar(&o.Factors, "factors", 0, fmt.Sprintf("latent factors of fm (default %d with --data, %d without)", workload.DefaultFactors, demo.SyntheticFactors))
+	f.IntVar(&o.Batch, "batch", 0, fmt.Sprintf("rows of a mini-batch (default %d with --data, %d without)", train.SmallData.Batch, train.ClickLog.Batch))
+	f.IntVar(&o.Factors, "factors", 0, fmt.Sprintf("latent factors of fm (default %d with --data, %d without)", train.DefaultFactors, demo.SyntheticFactors))
 	f.IntVar(&o.HotRows, "hot-rows", 0, fmt.Sprintf("number of hot rows (default: %d scalars')", demo.HotScalars))
 	f.StringVar(&o.Optimizer, "optimizer", o.Optimizer, "adagrad or sgd")
 	f.Float64Var(&o.LearningRate, "learning-rate", 0, fmt.Sprintf("learning rate of the optimiser (default %v)", ps.DefaultLearningRate))
@@ -132,7 +132,7 @@ take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the model, the order of rows, and faults")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object as the last line of standard output")
 	choices(cmd, "model", "fm", "lr")
-	choices(cmd, "task", workload.Tasks()...)
+	choices(cmd, "task", train.Tasks()...)
 	choices(cmd, "arithmetic", demo.Arithmetics()...)
 	choices(cmd, "backend", cluster.BackendAFXDP, cluster.BackendUDP)
 	choices(cmd, "plane", cluster.PlaneP4)

@@ -17,11 +17,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/libra-ina/libra/internal/demo"
-	"github.com/libra-ina/libra/internal/node"
-	"github.com/libra-ina/libra/internal/realdata"
-	"github.com/libra-ina/libra/internal/weights"
+	"github.com/libra-ina/libra/cluster/demo"
+	"github.com/libra-ina/libra/cluster/node"
+	"github.com/libra-ina/libra/internal/test/realdata"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/train/weights"
 )
 
 // needRoot skips a test that creates namespaces if that is not permitted.
@@ -204,7 +204,7 @@ func TestDemoLeavesNothingBehind(t *testing.T) {
 		{"kill", syscall.SIGKILL, -1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			cmd, stderr := train(t, append([]string{"demo", "-v", "--epochs", "1000"}, frappe(t)...)...)
+			cmd, stderr := trainCluster(t, append([]string{"demo", "-v", "--epochs", "1000"}, frappe(t)...)...)
 			if err := cmd.Process.Signal(c.signal); err != nil {
 				t.Fatal(err)
 			}
@@ -236,8 +236,8 @@ func TestDemoLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// train starts a command and waits until a worker of it trains.
-func train(t *testing.T, args ...string) (cmd *exec.Cmd, stderr *waitBuffer) {
+// trainCluster starts a command and waits until a worker of it trains.
+func trainCluster(t *testing.T, args ...string) (cmd *exec.Cmd, stderr *waitBuffer) {
 	t.Helper()
 	cmd, stderr = libra(t.Context(), args...), &waitBuffer{want: "worker trains", found: make(chan struct{})}
 	cmd.Stderr = stderr

@@ -9,7 +9,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
-	"github.com/libra-ina/libra/internal/weights"
+	"github.com/libra-ina/libra/train/weights"
 )
 
 const (

@@ -8,12 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/internal/node"
+	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/cluster/node"
 	"github.com/libra-ina/libra/internal/report"
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/packer/heat"
+	"github.com/libra-ina/libra/train"
 )
 
 func newHotset() *cobra.Command {
@@ -57,7 +57,7 @@ follows the paper's Principle 1 unless --hot-rows sets it.`,
 			if most := packer.MaxSlots / o.Dim; o.Rows > most {
 				return usagef(cmd, "--hot-rows %d: a switch has room for %d rows of %d scalars", o.Rows, most, o.Dim)
 			}
-			src, err := workload.OpenFile(data, workload.Regression, workload.Shard{}) // with any labels
+			src, err := train.OpenFile(data, train.Regression, train.Shard{}) // with any labels
 			if err != nil {
 				return err
 			}
@@ -76,7 +76,7 @@ follows the paper's Principle 1 unless --hot-rows sets it.`,
 	f.StringVar(&data, "data", "", "training `file` in libfm, libsvm or libffm format, plain or gzip, with any labels")
 	f.StringVar(&out, "out", "", "hot-set `file` to write")
 	f.StringVar(&model.Kind, "model", model.Kind, "model of the parameters: fm or lr")
-	f.IntVar(&model.Factors, "factors", 0, fmt.Sprintf("factors of the factorisation machine (default %d)", workload.DefaultFactors))
+	f.IntVar(&model.Factors, "factors", 0, fmt.Sprintf("factors of the factorisation machine (default %d)", train.DefaultFactors))
 	choices(cmd, "model", "fm", "lr")
 	f.Float64Var(&o.Rate, "rate", 0, fmt.Sprintf("share of the rows to sample (default %v, or 1 where that is fewer than %d rows)", node.DefaultRate, node.EnoughRows))
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the row sampler")

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/libra-ina/libra/agent"
-	"github.com/libra-ina/libra/internal/agentproto"
-	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/agent/agentproto"
+	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/packer/heat"

@@ -13,9 +13,9 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/report"
 )
 

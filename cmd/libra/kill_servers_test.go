@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/internal/weights"
+	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train/weights"
 )
 
 // withServers gives a bed on the loopback interface several servers, which write a checkpoint every

@@ -19,13 +19,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libra-ina/libra/internal/bedtest"
-	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/internal/node"
-	"github.com/libra-ina/libra/internal/testbed"
-	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/cluster/node"
+	"github.com/libra-ina/libra/internal/linux/testbed"
+	"github.com/libra-ina/libra/internal/test/bedtest"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train"
 )
 
 // kills is the number of kills in TestKilledServerGoesOn.
@@ -68,7 +68,7 @@ func newKillBed(t *testing.T, backend string) *killBed {
 	if err := c.Write(bed.path); err != nil {
 		t.Fatal(err)
 	}
-	src, err := node.OpenSource(c, workload.Shard{})
+	src, err := node.OpenSource(c, train.Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func (b *killBed) reference(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var sources []workload.Source
+	var sources []train.Source
 	for _, w := range b.config.Workers {
 		src, err := node.OpenSource(b.config, b.config.Shard(w.ID))
 		if err != nil {
@@ -191,7 +191,7 @@ func (b *killBed) reference(t *testing.T) string {
 		defer src.Close()
 		sources = append(sources, src)
 	}
-	if _, err := workload.Reference(t.Context(), store, sources, training); err != nil {
+	if _, err := train.Reference(t.Context(), store, sources, training); err != nil {
 		t.Fatal(err)
 	}
 	sum := store.Hash()

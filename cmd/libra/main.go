@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/libra-ina/libra/internal/demo"
+	"github.com/libra-ina/libra/cluster/demo"
 )
 
 // Exit codes, for scripts.

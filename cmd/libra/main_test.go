@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libra-ina/libra/internal/demo"
+	"github.com/libra-ina/libra/cluster/demo"
 )
 
 // runMain makes the test binary run as the libra command, so that the tests run the real program,

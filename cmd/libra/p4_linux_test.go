@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libra-ina/libra/internal/realdata"
+	"github.com/libra-ina/libra/internal/test/realdata"
 )
 
 // frappeRows writes the first rows of the training data into a file.
@@ -73,7 +73,7 @@ func TestKilledDemoLeavesNoP4Switch(t *testing.T) {
 	needRoot(t)
 	t.Setenv("TMPDIR", t.TempDir()) // other runs on this machine have other directories
 	data := frappeRows(t, 1000)
-	cmd, _ := train(t, "demo", "-v", "--plane", "p4", "--data", data, "--epochs", "1000")
+	cmd, _ := trainCluster(t, "demo", "-v", "--plane", "p4", "--data", data, "--epochs", "1000")
 	left := func() (directories []string) {
 		directories, err := filepath.Glob(filepath.Join(os.TempDir(), "libra-demo-*"))
 		if err != nil {

@@ -13,11 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/internal/node"
+	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/cluster/node"
 	"github.com/libra-ina/libra/internal/report"
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/p4"
+	"github.com/libra-ina/libra/train"
 )
 
 // progressPeriod is the time between two reports of a worker's progress.
@@ -67,7 +67,7 @@ func (p *process) ready() {
 // WorkerLine is a line of 'libra worker --json', with one of its members.
 type WorkerLine struct {
 	Ready    *int               `json:"ready,omitempty"`    // process ID, once it has joined
-	Progress *workload.Progress `json:"progress,omitempty"` // from time to time
+	Progress *train.Progress    `json:"progress,omitempty"` // from time to time
 	Result   *node.WorkerResult `json:"result,omitempty"`   // at the end
 }
 
@@ -259,13 +259,13 @@ func newWorker() *cobra.Command {
 
 // progress returns a function that reports a worker's progress from time to
 // time: as JSON lines, or in the log.
-func (p *process) progress() func(workload.Progress) {
+func (p *process) progress() func(train.Progress) {
 	period := progressPeriod
 	if !p.json {
 		period = 5 * time.Second
 	}
 	last := time.Now()
-	return func(w workload.Progress) {
+	return func(w train.Progress) {
 		now := time.Now()
 		if now.Sub(last) < period {
 			return

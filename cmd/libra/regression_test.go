@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/libra-ina/libra/internal/weights"
-	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/weights"
 )
 
 // ratings are rows with a real label, which two features determine except for some noise.
@@ -76,7 +76,7 @@ func TestRegression(t *testing.T) {
 }
 
 // evaluate compares the metrics of 'libra evaluate' with the known ones.
-func evaluate(t *testing.T, from, data string, want workload.Metrics, more ...string) {
+func evaluate(t *testing.T, from, data string, want train.Metrics, more ...string) {
 	t.Helper()
 	stdout, stderr, code := inProcess(t, append([]string{"evaluate", "--weights", from, "--data", data, "--json"}, more...)...)
 	var e Evaluation

@@ -11,8 +11,8 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
-	"github.com/libra-ina/libra/internal/cluster"
-	"github.com/libra-ina/libra/internal/demo"
+	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/cluster/demo"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/ps"
 )

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libra-ina/libra/internal/demo"
+	"github.com/libra-ina/libra/cluster/demo"
 	"github.com/libra-ina/libra/packer"
 )
 

@@ -22,12 +22,12 @@ import (
 	"github.com/invopop/jsonschema"
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/libra-ina/libra/bench/aggregator"
 	"github.com/libra-ina/libra/bench/engine"
-	"github.com/libra-ina/libra/bench/program"
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/bench/soak"
 	"github.com/libra-ina/libra/bench/tenants"
-	"github.com/libra-ina/libra/internal/demo"
+	"github.com/libra-ina/libra/cluster/demo"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/study/hotset"
 	"github.com/libra-ina/libra/study/tofino"
@@ -40,7 +40,7 @@ var update = flag.Bool("update", false, "rewrite the schemas in docs/schema")
 // outputs are the types that the commands print with --json.
 var outputs = map[string]any{
 	"libra agent":            SwitchLine{},
-	"libra bench aggregator": program.Report{},
+	"libra bench aggregator": aggregator.Report{},
 	"libra bench engine":     engine.Report{},
 	"libra bench p4":         tofino.Report{},
 	"libra bench push":       push.Report{},

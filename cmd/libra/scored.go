@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/libra-ina/libra/internal/weights"
-	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/weights"
 )
 
 // scored is what is scored with what.
@@ -17,7 +17,7 @@ type scored struct {
 	weights    []string
 	data, task string
 
-	model workload.Model
+	model train.Model
 }
 
 func (s *scored) flags(cmd *cobra.Command) {
@@ -25,7 +25,7 @@ func (s *scored) flags(cmd *cobra.Command) {
 	f.StringSliceVar(&s.weights, "weights", nil, weightsUsage)
 	f.StringVar(&s.data, "data", "", scoredUsage)
 	f.StringVar(&s.task, "task", "", "task of the weights, which only checkpoints record: "+taskUsage+" (default: the checkpoint's, else classification)")
-	choices(cmd, "task", workload.Tasks()...)
+	choices(cmd, "task", train.Tasks()...)
 }
 
 // files names the weights.
@@ -40,7 +40,7 @@ func (s *scored) rows(cmd *cobra.Command, labelled bool, part func(scores, label
 	if len(s.weights) == 0 || s.data == "" {
 		return usagef(cmd, "--weights and --data are required")
 	}
-	task, err := workload.ParseTask(s.task)
+	task, err := train.ParseTask(s.task)
 	if err != nil {
 		return err
 	}
@@ -59,22 +59,22 @@ func (s *scored) rows(cmd *cobra.Command, labelled bool, part func(scores, label
 	}
 	labels := *w.Task
 	if !labelled {
-		labels = workload.Regression
+		labels = train.Regression
 	}
-	src, err := workload.OpenFile(s.data, labels, workload.Shard{})
+	src, err := train.OpenFile(s.data, labels, train.Shard{})
 	if err != nil {
 		return err
 	}
 	defer src.Close()
 	for first, more := true, true; more; first = false {
-		var d *workload.Dataset
-		if d, more, err = workload.LoadPart(src, scoredRows); err != nil {
+		var d *train.Dataset
+		if d, more, err = train.LoadPart(src, scoredRows); err != nil {
 			return err
 		}
 		if first && w.Known(d) == 0 {
 			return fmt.Errorf("%s: none of its features has weights in %s, which were trained on other data, or on features with other numbers: take the weights of a training on data like this", s.data, s.files())
 		}
-		scores, err := workload.Scores(cmd.Context(), w, s.model, d)
+		scores, err := train.Scores(cmd.Context(), w, s.model, d)
 		if err != nil {
 			return err
 		}

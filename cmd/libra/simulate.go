@@ -20,7 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/libra-ina/libra/internal/report"
-	"github.com/libra-ina/libra/internal/simulation"
+	"github.com/libra-ina/libra/simulation"
 )
 
 // tail is how many lines of a trace are shown unless all are asked for.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/libra-ina/libra/internal/simulation"
+	"github.com/libra-ina/libra/simulation"
 )
 
 // The same seeds give the same lives in two processes, and end without a violation.

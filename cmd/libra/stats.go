@@ -16,8 +16,8 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
+	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
-	"github.com/libra-ina/libra/internal/cluster"
 	"github.com/libra-ina/libra/internal/report"
 )
 

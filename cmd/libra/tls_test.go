@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libra-ina/libra/internal/cluster"
+	"github.com/libra-ina/libra/cluster"
 )
 
 // authority signs the certificates of a cluster's hosts.

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/libra-ina/libra/internal/demo"
+	"github.com/libra-ina/libra/cluster/demo"
 )
 
 // nobody is the unprivileged user and group.

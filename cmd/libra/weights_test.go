@@ -17,9 +17,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/libra-ina/libra/internal/weights"
-	"github.com/libra-ina/libra/internal/workload"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/weights"
 )
 
 // clicks is a click log in libFM's format, whose features determine the clicks.
@@ -41,26 +41,26 @@ func clicks(rows int, seed uint64) string {
 // with the checkpoint, weights.libra, and unseen test rows, test.libfm.
 func trained(t *testing.T, model string) string {
 	t.Helper()
-	const task = workload.Classification
+	const task = train.Classification
 	dir := t.TempDir()
-	train, test := filepath.Join(dir, "train.libfm"), filepath.Join(dir, "test.libfm")
-	if err := errors.Join(os.WriteFile(train, []byte(clicks(3000, 1)), 0o600), os.WriteFile(test, []byte(clicks(1000, 2)), 0o600)); err != nil {
+	rows, test := filepath.Join(dir, "train.libfm"), filepath.Join(dir, "test.libfm")
+	if err := errors.Join(os.WriteFile(rows, []byte(clicks(3000, 1)), 0o600), os.WriteFile(test, []byte(clicks(1000, 2)), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	m, err := workload.NewModel(model, task, 4, 0)
+	m, err := train.NewModel(model, task, 4, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := ps.New(workload.SmallData.Store(m, 1))
+	store, err := ps.New(train.SmallData.Store(m, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
-	src, err := workload.OpenFile(train, task, workload.Shard{})
+	src, err := train.OpenFile(rows, task, train.Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer src.Close()
-	if _, err := workload.Reference(t.Context(), store, []workload.Source{src}, workload.Config{Model: m, Epochs: 2, Batch: 16, Seed: 1}); err != nil {
+	if _, err := train.Reference(t.Context(), store, []train.Source{src}, train.Config{Model: m, Epochs: 2, Batch: 16, Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
 	attachment := fmt.Sprintf(`{"agreed": {"model.kind": %q, "model.factors": "%d"}}`, model, m.Dim()-1)

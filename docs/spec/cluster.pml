@@ -13,11 +13,11 @@
  * frame may arrive at any time, again, and in any order, also when its sender and
  * its receiver have been restarted since.
  *
- *	Worker	internal/workload/train.go, internal/node/worker.go, internal/node/membership.go
+ *	Worker	train/train.go, cluster/node/worker.go, cluster/node/membership.go
  *	Frames	aggregator/hot.go, bpf/apply.h, transport/server.go
  *	Switch	control/aggregator.go, control/job.go, control/harvest_bank.go,
  *		control/harvest_stream.go, control/roster.go
- *	Server	internal/node/server.go, internal/node/checkpoint.go, internal/node/progress.go,
+ *	Server	cluster/node/server.go, cluster/node/checkpoint.go, cluster/node/progress.go,
  *		control/harvester.go, control/server.go, control/barrier.go,
  *		ps/harvest.go, ps/commit.go, ps/snapshot.go
  *

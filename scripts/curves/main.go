@@ -19,8 +19,8 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/libra-ina/libra/internal/chart"
-	"github.com/libra-ina/libra/internal/demo"
+	"github.com/libra-ina/libra/cluster/demo"
+	"github.com/libra-ina/libra/internal/report/chart"
 )
 
 func main() {

@@ -14,8 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	benchaggregator "github.com/libra-ina/libra/bench/aggregator"
 	"github.com/libra-ina/libra/bench/engine"
-	"github.com/libra-ina/libra/bench/program"
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/bench/soak"
 	"github.com/libra-ina/libra/bench/tenants"
@@ -91,9 +91,9 @@ func example() (r results) {
 			}
 		}
 	}
-	for _, a := range program.Arithmetics() {
+	for _, a := range benchaggregator.Arithmetics() {
 		for _, stripes := range []int{1, 10} {
-			r.aggregator.Results = append(r.aggregator.Results, program.Result{Arithmetic: a.String(), Stripes: stripes, NsPerPair: 3, NsPerFrame: 99})
+			r.aggregator.Results = append(r.aggregator.Results, benchaggregator.Result{Arithmetic: a.String(), Stripes: stripes, NsPerPair: 3, NsPerFrame: 99})
 		}
 	}
 	jobs := []tenants.Job{{Mean: 20 * time.Millisecond, P95: 21 * time.Millisecond}, {Mean: 19 * time.Millisecond, P95: 22 * time.Millisecond}}

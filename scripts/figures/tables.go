@@ -12,13 +12,13 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/libra-ina/libra/aggregator"
+	benchaggregator "github.com/libra-ina/libra/bench/aggregator"
 	"github.com/libra-ina/libra/bench/engine"
-	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/bench/program"
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/bench/soak"
 	"github.com/libra-ina/libra/bench/tenants"
 	"github.com/libra-ina/libra/internal/report"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // commands measure what the tables show. The documents name them beside the
@@ -39,7 +39,7 @@ func sources() []string { return slices.Sorted(maps.Keys(commands)) }
 type results struct {
 	engine     engine.Report
 	push       push.Report
-	aggregator program.Report
+	aggregator benchaggregator.Report
 	tenants    tenants.Report
 	soak       soak.Report
 }
@@ -134,7 +134,7 @@ func wanted(text string, cells func(results) []string) func(results) []string {
 func ratios(test engine.Test, baseline string, figure func(engine.Ratio) *float64) func(results) []string {
 	return func(r results) (cells []string) {
 		for _, size := range sizes {
-			q := harness.Find(r.engine.Ratios, func(q engine.Ratio) bool {
+			q := experiment.Find(r.engine.Ratios, func(q engine.Ratio) bool {
 				return q.Test == test && q.Size == size && q.Baseline == baseline
 			})
 			if q == nil || figure(*q) == nil {
@@ -156,7 +156,7 @@ func latencies(figure func(engine.Ratio) *float64) func(results) []string {
 }
 
 func findPush(r results, workers, batch int, baseline string) *push.Result {
-	return harness.Find(r.push.Results, func(res push.Result) bool {
+	return experiment.Find(r.push.Results, func(res push.Result) bool {
 		return res.Workers == workers && res.Batch == batch && res.Baseline == baseline
 	})
 }
@@ -189,8 +189,8 @@ func pushes(batch int) func(results) []string {
 
 // pairCosts returns the cost of pairs in the XDP program.
 func pairCosts(r results) []string {
-	find := func(a aggregator.Arithmetic, stripes int) *program.Result {
-		return harness.Find(r.aggregator.Results, func(res program.Result) bool {
+	find := func(a aggregator.Arithmetic, stripes int) *benchaggregator.Result {
+		return experiment.Find(r.aggregator.Results, func(res benchaggregator.Result) bool {
 			return res.Arithmetic == a.String() && res.Stripes == stripes
 		})
 	}

@@ -27,10 +27,10 @@ func own(dir string) target { return target{dir, []stage{{dir: dir}}} }
 // targets are the packages that the promises rest on. Left out are: cmd/libra,
 // bench, study and internal/{chart,demo,report,testbed} (they print, measure and build
 // networks; their tests run whole clusters), p4 and other generated code, and
-// the packages that serve tests only (internal/conformance, internal/vectors).
+// the packages that serve tests only (aggregator/conformance, aggregator/vectors).
 var targets = []target{
-	own("internal/fixedpoint"),
-	own("internal/scaled"),
+	own("internal/num/fixedpoint"),
+	own("internal/num/scaled"),
 	{"wire", []stage{
 		{dir: "wire", skip: "^TestDissector"},
 		{dir: "wire", run: "^TestDissector"}, // through tshark
@@ -41,20 +41,19 @@ var targets = []target{
 	own("packer/placement"),
 	own("retransmit"),
 	own("aggregator"),
-	{"ps", []stage{{dir: "ps"}, {dir: "internal/node"}}},
-	own("internal/cluster"),
-	own("internal/workload"),
-	{"control", []stage{{dir: "control"}, {dir: "internal/node"}}},
-	{"internal/node", []stage{
-		{dir: "internal/node", skip: longNode},
-		{dir: "internal/node", run: longNode},
+	{"ps", []stage{{dir: "ps"}, {dir: "cluster/node"}}},
+	own("cluster"),
+	own("train"),
+	{"control", []stage{{dir: "control"}, {dir: "cluster/node"}}},
+	{"cluster/node", []stage{
+		{dir: "cluster/node", skip: longNode},
+		{dir: "cluster/node", run: longNode},
 		{dir: "cmd/libra", run: "^(TestCluster|TestSynthetic|TestAgent)"},
 		{dir: "p4", run: "^TestDaemon"},
 	}},
-	own("internal/fault"),
-	own("internal/sys"),
-	own("internal/atomicfile"),
-	own("internal/filelock"),
+	own("link/fault"),
+	own("internal/linux/sys"),
+	own("internal/file"),
 	own("link"),
 	{"transport", []stage{
 		{dir: "transport", skip: longTransport},
@@ -65,8 +64,8 @@ var targets = []target{
 		{dir: "bpf", run: longBPF},
 	}},
 	own("afxdp"),
-	{"internal/agentproto", []stage{{dir: "internal/agentproto"}, {dir: "agent"}}},
-	{"internal/agentclient", []stage{{dir: "internal/agentclient"}, {dir: "agent"}}},
+	{"agent/agentproto", []stage{{dir: "agent/agentproto"}, {dir: "agent"}}},
+	{"agent/agentclient", []stage{{dir: "agent/agentclient"}, {dir: "agent"}}},
 	own("agent"),
 	own("local"),
 	{xdp, []stage{
@@ -87,7 +86,7 @@ const comparisons = "^(TestAggregateEqualsModel|TestReadmission|TestBudget|TestC
 // longBPF are the tests of bpf that take most of its time.
 const longBPF = "^(TestRoundsExactlyOnce|TestAggregateEqualsModel)$"
 
-// longNode are the tests of internal/node that wait for a bridge or for time.
+// longNode are the tests of cluster/node that wait for a bridge or for time.
 const longNode = "^(TestEveryFrame|TestRoutes|TestBridge|TestVLAN|TestFrames|TestThreadNAPI)"
 
 // longTransport are the tests of transport that take most of its time.

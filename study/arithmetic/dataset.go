@@ -12,10 +12,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/scaled"
-	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/internal/num/scaled"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train"
 )
 
 // DataSet describes numbers that were added. Least, Median and Largest are
@@ -61,7 +61,7 @@ func (d dataSet) medianBound() uint8 {
 	for i, p := range d.pairs {
 		bounds[i] = p.bound
 	}
-	return harness.Quantile(bounds, 0.5)
+	return experiment.Quantile(bounds, 0.5)
 }
 
 // uniform draws pairs of numbers between low and 1. Their bound is that of the
@@ -92,7 +92,7 @@ func describe(d dataSet) DataSet {
 			opposite++
 		}
 	}
-	s := harness.SpreadOf(magnitudes)
+	s := experiment.SpreadOf(magnitudes)
 	return DataSet{
 		Name: d.name, Pairs: len(d.pairs), Least: s.Min, Median: s.Median, Largest: s.Max,
 		Opposite: float64(opposite) / float64(len(d.pairs)),
@@ -108,21 +108,21 @@ func gradients(c Config, rng *rand.Rand) (d dataSet, err error) {
 		return d, err
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	model, err := workload.NewModel("fm", workload.Classification, 0, 0)
+	model, err := train.NewModel("fm", train.Classification, 0, 0)
 	if err != nil {
 		return d, err
 	}
-	name, recipe := "synthetic click log", workload.ClickLog
+	name, recipe := "synthetic click log", train.ClickLog
 	if c.Data != "" {
 		name, _, _ = strings.Cut(filepath.Base(c.Data), ".")
-		recipe = workload.SmallData
+		recipe = train.SmallData
 	}
 	store, err := ps.New(recipe.Store(model, c.Seed))
 	if err != nil {
 		return d, err
 	}
-	r := &recorder{Local: workload.Local{Store: store}, rng: rng, limit: c.Pairs, batches: c.Batches}
-	_, err = workload.Train(context.Background(), r, src, workload.Config{
+	r := &recorder{Local: train.Local{Store: store}, rng: rng, limit: c.Pairs, batches: c.Batches}
+	_, err = train.Train(context.Background(), r, src, train.Config{
 		Model: model, Epochs: 1, Batch: recipe.Batch, Sync: true, Seed: c.Seed,
 		Window: c.Batches * recipe.Batch, // read no more than is needed
 	})
@@ -139,20 +139,20 @@ func gradients(c Config, rng *rand.Rand) (d dataSet, err error) {
 	return d, nil
 }
 
-func open(c Config) (workload.Source, error) {
+func open(c Config) (train.Source, error) {
 	if c.Data != "" {
-		return workload.OpenFile(c.Data, workload.Classification, workload.Shard{})
+		return train.OpenFile(c.Data, train.Classification, train.Shard{})
 	}
-	return workload.NewSynthetic(workload.SyntheticConfig{Seed: c.Seed}, workload.Shard{})
+	return train.NewSynthetic(train.SyntheticConfig{Seed: c.Seed}, train.Shard{})
 }
 
 // errEnough ends a training.
 var errEnough = errors.New("enough mini-batches")
 
-// recorder is the [workload.Client] of two workers: successive mini-batches are
+// recorder is the [train.Client] of two workers: successive mini-batches are
 // theirs, and a step of the server takes both.
 type recorder struct {
-	workload.Local
+	train.Local
 	rng     *rand.Rand
 	limit   int // of pairs
 	batches int // to stop after; 0: at the end of the data
@@ -166,7 +166,7 @@ type recorder struct {
 	seen  int // pairs in the training so far
 }
 
-// Push implements [workload.Client].
+// Push implements [train.Client].
 func (r *recorder) Push(ctx context.Context, keys []uint64, grads []float32) error {
 	if r.pushes > 0 && r.pushes == r.batches {
 		return errEnough
@@ -180,7 +180,7 @@ func (r *recorder) Push(ctx context.Context, keys []uint64, grads []float32) err
 	return r.Local.Push(ctx, keys, grads)
 }
 
-// Barrier implements [workload.Client].
+// Barrier implements [train.Client].
 func (r *recorder) Barrier(ctx context.Context, step uint64) error {
 	if r.pushes%2 == 1 {
 		return nil

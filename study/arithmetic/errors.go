@@ -11,9 +11,9 @@ import (
 
 	"gonum.org/v1/gonum/stat"
 
-	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/internal/fixedpoint"
-	"github.com/libra-ina/libra/internal/scaled"
+	"github.com/libra-ina/libra/internal/num/fixedpoint"
+	"github.com/libra-ina/libra/internal/num/scaled"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/lut"
 )
 
@@ -62,7 +62,7 @@ func longSums(d dataSet, c Config, table *lut.Adder) ([]LongSum, error) {
 	var results []LongSum
 	for _, a := range arithmetics {
 		for i, n := range c.Additions {
-			s := harness.SpreadOf(errors[a][i])
+			s := experiment.SpreadOf(errors[a][i])
 			results = append(results, LongSum{DataSet: d.name, Arithmetic: a, Additions: n, Median: s.Median, Largest: s.Max})
 		}
 	}
@@ -147,7 +147,7 @@ func table2(d dataSet, a Arithmetic, s slot, bound uint8) (Precision, error) {
 		}
 		values[i] = precision(got, float64(p.a)+float64(p.b))
 	}
-	all := harness.SpreadOf(values)
+	all := experiment.SpreadOf(values)
 	return Precision{Arithmetic: a, DataSet: d.name, Median: all.Median, Average: stat.Mean(values, nil), Worst: all.Min}, nil
 }
 
@@ -156,13 +156,13 @@ type Arithmetic string
 
 // The arithmetics of the study.
 const (
-	// Fixed is int32 with a negotiated scale, SwitchML's (internal/scaled).
+	// Fixed is int32 with a negotiated scale, SwitchML's (internal/num/scaled).
 	Fixed Arithmetic = "fixed"
 	// LUT is the paper's table lookup (lut).
 	LUT Arithmetic = "lut"
 	// Float32 is what a processor does, correctly rounded.
 	Float32 Arithmetic = "float32"
-	// Exact is int64 fixed point (internal/fixedpoint).
+	// Exact is int64 fixed point (internal/num/fixedpoint).
 	Exact Arithmetic = "exact"
 )
 

@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/libra-ina/libra/internal/regular"
-	"github.com/libra-ina/libra/internal/workload"
+	"github.com/libra-ina/libra/internal/file"
 	"github.com/libra-ina/libra/packer/heat"
+	"github.com/libra-ina/libra/train"
 )
 
 // Log describes a training log.
@@ -106,7 +106,7 @@ func load(c Config) ([]*trainingLog, error) {
 }
 
 func readLibFM(path string) (*trainingLog, error) {
-	src, err := workload.OpenFile(path, workload.Regression, workload.Shard{})
+	src, err := train.OpenFile(path, train.Regression, train.Shard{})
 	if err != nil {
 		return nil, err
 	}
@@ -115,18 +115,18 @@ func readLibFM(path string) (*trainingLog, error) {
 }
 
 func synthesise(c Config, share float64) (*trainingLog, error) {
-	src, err := workload.NewSynthetic(workload.SyntheticConfig{
+	src, err := train.NewSynthetic(train.SyntheticConfig{
 		Rows: c.SyntheticRows, Hot: topParameters, HotShare: share, Seed: c.Seed, Spread: true,
-	}, workload.Shard{})
+	}, train.Shard{})
 	if err != nil {
 		return nil, err
 	}
 	return readSource(fmt.Sprintf("synthetic %.0f %%", 100*share), src)
 }
 
-func readSource(name string, src workload.Source) (*trainingLog, error) {
+func readSource(name string, src train.Source) (*trainingLog, error) {
 	l := &trainingLog{name: name, ends: []int{0}}
-	var s workload.Sample
+	var s train.Sample
 	for {
 		switch err := src.Next(&s); {
 		case errors.Is(err, io.EOF):
@@ -140,12 +140,12 @@ func readSource(name string, src workload.Source) (*trainingLog, error) {
 
 // readText numbers the words of a text in the order in which they first occur.
 func readText(path string) (*trainingLog, error) {
-	f, err := regular.Open(path)
+	f, err := file.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("hotset study: %w", err)
 	}
 	defer f.Close()
-	in, err := workload.NewReader(f)
+	in, err := train.NewReader(f)
 	if err != nil {
 		return nil, fmt.Errorf("hotset study: %s: %w", path, err)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 
-	"github.com/libra-ina/libra/internal/golden"
 	"github.com/libra-ina/libra/wire"
+	"github.com/libra-ina/libra/wire/golden"
 )
 
 func load(tb testing.TB) []golden.Case {

@@ -9,7 +9,7 @@ control CheckPairs(inout headers_t hdr, inout state_t meta) {
 
     apply {
         // In exact arithmetic, the significand sits at the top of 64 bits; what is left
-        // is one shift to the right, whose last step rounds (internal/fixedpoint).
+        // is one shift to the right, whose last step rounds (internal/num/fixedpoint).
 #define PAIR(j) \
         if (hdr.stripe.mask[j:j] == 1) { \
             meta.pairs = meta.pairs + 1; \

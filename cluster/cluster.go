@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cluster reads the configuration file of the processes of a Libra cluster.
+//
+// One YAML file describes the whole cluster: the job, the aggregator, the parameter server, the
+// workers and their training. Each process finds its own part in it, so the same file can be copied
+// to every host.
+package cluster
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/wire"
+)
+
+// Backends that carry frames.
+const (
+	BackendAFXDP = "afxdp" // AF_XDP sockets and the XDP aggregator
+	BackendUDP   = "udp"   // kernel UDP sockets and the Go aggregator
+)
+
+// Planes that aggregate.
+const (
+	PlaneXDP   = "xdp"   // the XDP program, with AF_XDP sockets
+	PlaneModel = "model" // the Go aggregator, with kernel UDP sockets
+	PlaneP4    = "p4"    // a P4 switch, with AF_XDP sockets
+)
+
+// Defaults of omitted fields.
+const (
+	// DefaultHarvest is the time between two harvests.
+	DefaultHarvest = 20 * time.Millisecond
+	// DefaultStaleness is how many of its own mini-batches a worker may be ahead of the weights.
+	DefaultStaleness = 8
+	// DefaultAccumulate makes a worker pull and push the rows of each mini-batch.
+	DefaultAccumulate = 1
+	// DefaultRejoin is how long a lost worker may take to join again.
+	DefaultRejoin = control.DefaultRejoin
+
+	// DefaultCheckpointEvery is the time between two checkpoints.
+	DefaultCheckpointEvery = time.Minute
+	// DefaultCheckpointSteps is the number of steps between two checkpoints of several servers with job.sync.
+	DefaultCheckpointSteps = 1000
+)
+
+// Config describes a cluster.
+type Config struct {
+	// Backend is "afxdp" or "udp".
+	Backend string `yaml:"backend"`
+	// Port is the UDP port of all frames; 0 means wire.DefaultPort.
+	Port uint16 `yaml:"port,omitempty"`
+	// Silence is how long a peer may be silent before pushes and pulls fail.
+	Silence time.Duration `yaml:"silence,omitempty"`
+	// Capture, if set, is a folder into which every worker and the server record their frames:
+	// worker-1.pcapng and so on, and ps.pcapng, or ps-0.pcapng and so on.
+	Capture string `yaml:"capture,omitempty"`
+
+	Job     Job      `yaml:"job"`
+	Switch  Switch   `yaml:"switch"`
+	Server  Server   `yaml:"server,omitempty"`
+	Servers []Server `yaml:"servers,omitempty"` // several, instead of Server
+	Workers []Worker `yaml:"workers"`
+	Model   Model    `yaml:"model"`
+	Data    Data     `yaml:"data"`
+	Faults  Faults   `yaml:"faults,omitempty"`
+	TLS     TLS      `yaml:"tls,omitempty"`
+}
+
+// Job is the part on which aggregator, server and workers must agree.
+type Job struct {
+	// ID of the job, 0 to 255.
+	ID uint16 `yaml:"id"`
+	// HotSet is the path of the hot-set file.
+	HotSet string `yaml:"hot_set"`
+	// Arithmetic in which the aggregator adds: "exact", "lut" or "fixed".
+	Arithmetic string `yaml:"arithmetic,omitempty"`
+	// Exponent is the binary exponent of one unit of an exact or fixed sum. Nil means the
+	// arithmetic's default.
+	Exponent *int `yaml:"exponent,omitempty"`
+	// Sync makes all workers wait for each other after each iteration.
+	Sync bool `yaml:"sync,omitempty"`
+	// Harvest is the time between two harvests without Sync. With Sync, every step is harvested
+	// when all workers have pushed, and neither field may be given.
+	Harvest time.Duration `yaml:"harvest,omitempty"`
+	// HarvestFrames, if not 0, also makes a harvest due after this number of frames, if that is
+	// earlier.
+	HarvestFrames uint64 `yaml:"harvest_frames,omitempty"`
+	// Staleness is train.Config.Staleness of a worker without Sync; 0 means
+	// DefaultStaleness.
+	Staleness int `yaml:"staleness,omitempty"`
+	// Accumulate is the number of mini-batches for which a worker without Sync keeps hot rows: it pulls
+	// their weights once, and pushes their gradients as one sum; 0 means DefaultAccumulate.
+	Accumulate int `yaml:"accumulate,omitempty"`
+}
+
+// Switch is the machine whose data plane aggregates.
+type Switch struct {
+	// Address is the destination of hot frames.
+	Address netip.Addr `yaml:"address"`
+	// Control is the TCP address of Libra_s.
+	Control netip.AddrPort `yaml:"control"`
+	// Plane is "xdp", "model" or "p4"; empty means the backend's.
+	Plane string `yaml:"plane,omitempty"`
+	// P4 describes a P4 switch.
+	P4 P4 `yaml:"p4,omitempty"`
+	// Interfaces that the XDP program is attached to.
+	Interfaces []string `yaml:"interfaces,omitempty"`
+	// XDPMode is "native", "generic" or "auto".
+	XDPMode string `yaml:"xdp_mode,omitempty"`
+	// Slots is the number of slots of all jobs together; 0 means control.DefaultSlots.
+	Slots int `yaml:"slots,omitempty"`
+	// ThreadedNAPI receives frames in kernel threads, one for each queue of the interfaces, which
+	// share the CPUs fairly with the daemon.
+	ThreadedNAPI bool `yaml:"threaded_napi,omitempty"`
+	// Stripes is the largest number of stripes in a hot frame.
+	Stripes int `yaml:"stripes,omitempty"`
+	// LaneAligned makes workers place every pair in the lane of its register, as a P4 switch
+	// requires.
+	LaneAligned bool `yaml:"lane_aligned,omitempty"`
+}
+
+// P4 is a P4 switch. Its fields are those of p4.Options.
+type P4 struct {
+	// Runtime is its P4Runtime address: host:port, or unix:path.
+	Runtime string `yaml:"runtime,omitempty"`
+	// Device is its device ID at that address.
+	Device uint64 `yaml:"device,omitempty"`
+	// Election is the daemon's election ID; 0 means p4.Options' default.
+	Election uint64 `yaml:"election,omitempty"`
+	// Ports with hosts.
+	Ports []uint32 `yaml:"ports,omitempty,flow"`
+	// Hosts are the ports of hosts by their MAC address. Frames for others go to all Ports.
+	Hosts map[string]uint32 `yaml:"hosts,omitempty"`
+	// Info and Config are the files of a compiled program; if omitted, the daemon's built-in one.
+	Info   string `yaml:"p4info,omitempty"`
+	Config string `yaml:"config,omitempty"`
+	// Replace allows the daemon to replace another program.
+	Replace bool `yaml:"replace,omitempty"`
+}
+
+// Host is one end host.
+type Host struct {
+	// Address of the host's frames.
+	Address netip.Addr `yaml:"address"`
+	// Interface and Queue of its AF_XDP socket.
+	Interface string `yaml:"interface,omitempty"`
+	Queue     int    `yaml:"queue,omitempty"`
+}
+
+// Server is a parameter server.
+type Server struct {
+	Host `yaml:",inline"`
+	// Control is the TCP address of its control service.
+	Control netip.AddrPort `yaml:"control"`
+	// Checkpoint is a file with the weights and the training progress, from which a restarted
+	// server continues.
+	Checkpoint string `yaml:"checkpoint,omitempty"`
+	// CheckpointEvery is the time between two checkpoints; nil means DefaultCheckpointEvery, 0
+	// means no periodic checkpoints.
+	CheckpointEvery *time.Duration `yaml:"checkpoint_every,omitempty"`
+	// CheckpointSteps, if not 0, makes a synchronous job also write a checkpoint after this number
+	// of steps. For several servers, 0 means DefaultCheckpointSteps.
+	CheckpointSteps uint64 `yaml:"checkpoint_steps,omitempty"`
+	// Rejoin is how long a lost worker may take to join again, without job.sync; 0 means
+	// DefaultRejoin.
+	Rejoin time.Duration `yaml:"rejoin,omitempty"`
+	// MaxRows is ps.Config.MaxRows of the server; 0 means ps.DefaultMaxRows.
+	MaxRows int `yaml:"max_rows,omitempty"`
+}
+
+// Worker is one worker.
+type Worker struct {
+	// ID is the worker's sender number, from 1 on.
+	ID   uint16 `yaml:"id"`
+	Host `yaml:",inline"`
+}
+
+// Model describes the trained model.
+type Model struct {
+	// Kind is "fm" or "lr".
+	Kind string `yaml:"kind"`
+	// Task is "classification" or "regression".
+	Task string `yaml:"task,omitempty"`
+	// Factors of a factorisation machine; 0 means train.DefaultFactors.
+	Factors int `yaml:"factors,omitempty"`
+	// Optimizer is "adagrad", "sgd" or "none", which keeps no weights.
+	Optimizer string `yaml:"optimizer,omitempty"`
+	// LearningRate is a float32; 0 means ps.DefaultLearningRate.
+	LearningRate float64 `yaml:"learning_rate,omitempty"`
+	// InitialAccumulator is the initial value of Adagrad's sums of squares; 0 means
+	// ps.DefaultInitialAccumulator.
+	InitialAccumulator float64 `yaml:"initial_accumulator,omitempty"`
+	// InitScale bounds the initial latent weights of a factorisation machine;
+	// 0 means ps.DefaultScale.
+	InitScale float64 `yaml:"init_scale,omitempty"`
+	// L2 is the weight of the ridge penalty: half of it times the squared
+	// weights of a mini-batch's rows, without the bias, is added to the
+	// mini-batch's mean loss.
+	L2 float64 `yaml:"l2,omitempty"`
+	// Batch is the number of rows in a worker's iteration; 0 means
+	// train.DefaultBatch.
+	Batch int `yaml:"batch,omitempty"`
+	// Epochs is the total number of passes over the data, including those before a checkpoint; 0
+	// means 1.
+	Epochs int `yaml:"epochs,omitempty"`
+	// Seed of initial weights and of the order of rows.
+	Seed uint64 `yaml:"seed,omitempty"`
+}
+
+// Data describes the training rows of workers: a libfm or libsvm file, plain or gzip, or a
+// synthetic log. A job in which all hosts take part by agents needs none.
+type Data struct {
+	Train string `yaml:"train,omitempty"`
+	// Test, if set, is a file of held-out rows on the server's host, with which the server
+	// evaluates the weights after each epoch.
+	Test      string     `yaml:"test,omitempty"`
+	Synthetic *Synthetic `yaml:"synthetic,omitempty"`
+	// Window is train.Config.Window of each worker; 0 means all its rows.
+	Window int `yaml:"window,omitempty"`
+}
+
+// HasTest reports whether there are held-out rows.
+func (d Data) HasTest() bool { return d.Test != "" || d.Synthetic != nil && d.Synthetic.Test > 0 }
+
+// Synthetic describes a generated click log.
+type Synthetic struct {
+	// Rows is the number of used rows of the log, from row First on.
+	Rows  int    `yaml:"rows"`
+	First int    `yaml:"first,omitempty"`
+	Seed  uint64 `yaml:"seed"`
+	// HotShare is the share of updates that go to the Hot hottest features.
+	HotShare float64 `yaml:"hot_share"`
+	Hot      int     `yaml:"hot"`
+	// Test is the number of held-out rows, which follow those of training.
+	Test int `yaml:"test,omitempty"`
+}
+
+// Faults are injected at every worker, in both directions: probabilities that a frame is lost,
+// duplicated or delayed past later ones.
+type Faults struct {
+	Loss      float64 `yaml:"loss,omitempty"`
+	Duplicate float64 `yaml:"duplicate,omitempty"`
+	Reorder   float64 `yaml:"reorder,omitempty"`
+	Seed      uint64  `yaml:"seed,omitempty"`
+}
+
+// TLS names the PEM files of mutual TLS on control connections; without them
+// they are plain TCP.
+type TLS struct {
+	CA   string `yaml:"ca,omitempty"`
+	Cert string `yaml:"cert,omitempty"`
+	Key  string `yaml:"key,omitempty"`
+}
+
+// Any reports whether any fault is configured.
+func (f Faults) Any() bool { return f.Loss > 0 || f.Duplicate > 0 || f.Reorder > 0 }
+
+// arithmetics by their names in the configuration.
+var arithmetics = map[string]aggregator.Arithmetic{}
+
+func init() {
+	for _, a := range []aggregator.Arithmetic{aggregator.Exact, aggregator.LUT, aggregator.Fixed} {
+		arithmetics[a.String()] = a
+	}
+}
+
+// Config returns the arithmetic of the job's sums and the exponent of its unit, 0 for lut.
+func (j Job) Config() aggregator.JobConfig {
+	c := aggregator.JobConfig{Arithmetic: arithmetics[j.Arithmetic]}
+	c.Exp = aggregator.DefaultExp(c.Arithmetic)
+	if j.Exponent != nil {
+		c.Exp = *j.Exponent
+	}
+	return c
+}
+
+// MTU is the MTU for the frames of all hosts: the one that every path has, or more if hot frames
+// need it. It comes from the cluster's configuration and not from the interfaces, whose MTUs may
+// differ, or exceed that of the path between them.
+func (c *Config) MTU() int { return max(wire.DefaultMTU, wire.HotMTU(c.Switch.Stripes)) }
+
+// AllServers lists the parameter servers by index.
+func (c *Config) AllServers() []Server {
+	if len(c.Servers) == 0 {
+		return []Server{c.Server}
+	}
+	return c.Servers
+}
+
+// ForServer returns the configuration for the server with an index: Server is that one.
+func (c *Config) ForServer(index int) (*Config, error) {
+	all := c.AllServers()
+	if index < 0 || index >= len(all) {
+		return nil, fmt.Errorf("no server %d in the cluster configuration, which has %d: their indices begin with 0", index, len(all))
+	}
+	own := *c
+	own.Server = all[index]
+	return &own, nil
+}
+
+// eachServer calls f with each server and its field.
+func (c *Config) eachServer(f func(field string, s *Server)) {
+	if len(c.Servers) == 0 {
+		f("server", &c.Server)
+	}
+	for i := range c.Servers {
+		f(fmt.Sprintf("servers[%d]", i), &c.Servers[i])
+	}
+}
+
+// Worker returns the worker with the given ID.
+func (c *Config) Worker(id uint16) (Worker, error) {
+	for _, w := range c.Workers {
+		if w.ID == id {
+			return w, nil
+		}
+	}
+	return Worker{}, fmt.Errorf("no worker %d in the cluster configuration; the workers there: %v", id, c.WorkerIDs())
+}
+
+// WorkerIDs lists the workers' sender numbers.
+func (c *Config) WorkerIDs() []uint16 {
+	var ids []uint16
+	for _, w := range c.Workers {
+		ids = append(ids, w.ID)
+	}
+	return ids
+}
+
+// Shard returns the part of the rows that a worker trains.
+func (c *Config) Shard(worker uint16) train.Shard {
+	return train.Shard{
+		Index: slices.IndexFunc(c.Workers, func(w Worker) bool { return w.ID == worker }),
+		Count: len(c.Workers),
+	}
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package demo runs a whole cluster on this machine: it creates the network, starts the processes
+// and monitors them. [Run] trains a model and compares the outcome with the same training in one
+// process; [RunPrograms] runs training programs of any language.
+package demo
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/wire"
+)
+
+// Options describe the training and its cluster.
+type Options struct {
+	// Data and Test are libfm or libsvm files; without Data the click log is synthetic. Data
+	// without Test is evaluated on its own rows.
+	Data, Test string
+	// Window is the number of rows that a worker holds in memory; 0 means all.
+	Window int
+	// Rows of the synthetic log; 0 means enough for training of a minute or two.
+	Rows int
+	// Model is "fm" or "lr".
+	Model string
+	// Task is "classification" or "regression".
+	Task string
+	// Workers is the number of workers, each in its own process.
+	Workers int
+	// Servers is the number of parameter servers, each in its own process; 0 means 1.
+	Servers int
+	// Epochs is the number of passes over the data; 0 means the recipe's.
+	Epochs int
+	// Sync makes workers wait for each other after each mini-batch.
+	Sync bool
+	// Arithmetic of the aggregator: "exact", "lut" or "fixed".
+	Arithmetic string
+	// Harvest is the time between two harvests; 0 means the default.
+	Harvest time.Duration
+	// Staleness is how many of its own mini-batches a worker may be ahead of the weights; 0 means
+	// the recipe's.
+	Staleness int
+	// Accumulate is the number of mini-batches for which a worker keeps hot rows before it pushes
+	// and pulls them; 0 means the recipe's.
+	Accumulate int
+	// Backend is cluster.BackendAFXDP or cluster.BackendUDP.
+	Backend string
+	// Plane is the aggregator's data plane: empty for the backend's, or cluster.PlaneP4 for bmv2's
+	// simple_switch_grpc, which must be on the PATH.
+	Plane string
+	// LaneAligned makes workers send lane-aligned frames of one stripe, as a P4 switch requires.
+	LaneAligned bool
+	// Batch is the number of rows of a mini-batch; 0 means the recipe's.
+	Batch int
+	// Factors of a factorisation machine; 0 means the recipe's.
+	Factors int
+	// HotRows is the number of hot rows; 0 means as many as the scalars of the paper's largest hot
+	// set suffice for.
+	HotRows int
+	// Optimizer is "adagrad" or "sgd".
+	Optimizer string
+	// LearningRate of the optimiser; 0 means the recipe's.
+	LearningRate float64
+	// Faults are injected at the workers.
+	Faults cluster.Faults
+	// Capture, if set, is a folder for the frames that every worker and the server send and
+	// receive.
+	Capture string
+	// Baselines are the baselines to compare the training with.
+	Baselines []string
+	// Out, if set, is an existing folder for the hot set, the checkpoint and the result, which then
+	// has evaluations after each epoch, unless there are several servers: their checkpoints become
+	// one.
+	Out string
+	// Seed of the model, of the order of rows and of the synthetic rows.
+	Seed uint64
+
+	// Stderr receives the progress.
+	Stderr io.Writer
+	// Logs, if not nil, receives the logs of the processes.
+	Logs io.Writer
+	Log  *slog.Logger
+}
+
+// Arithmetics are the values of Options.Arithmetic.
+func Arithmetics() []string {
+	return []string{aggregator.Exact.String(), aggregator.LUT.String(), aggregator.Fixed.String()}
+}
+
+// Validate reports the first invalid option.
+func (o Options) Validate() error {
+	switch {
+	case o.Workers < 1 || o.Workers > maxWorkers:
+		return fmt.Errorf("--workers %d: from 1 to %d are possible", o.Workers, maxWorkers)
+	case o.Servers < 0 || o.Servers > wire.MaxServers:
+		return fmt.Errorf("--servers %d: from 1 to %d are possible", o.Servers, wire.MaxServers)
+	case o.Epochs < 0:
+		return fmt.Errorf("--epochs %d: at least 1 is required", o.Epochs)
+	case !slices.Contains(train.Tasks(), o.Task):
+		return fmt.Errorf("--task %q is none of %v", o.Task, train.Tasks())
+	case !slices.Contains(Arithmetics(), o.Arithmetic):
+		return fmt.Errorf("--arithmetic %q is none of %v", o.Arithmetic, Arithmetics())
+	case o.Harvest < 0:
+		return fmt.Errorf("--harvest %v: the time must be positive", o.Harvest)
+	case o.Harvest != 0 && o.Sync:
+		return fmt.Errorf("--harvest %v: with --sync every step is harvested, so leave one of them out", o.Harvest)
+	case o.Model == "lr" && o.Factors != 0:
+		return fmt.Errorf("--factors %d: model lr has none, so leave it out", o.Factors)
+	case o.Factors < 0 || o.Factors > train.MaxFactors:
+		return fmt.Errorf("--factors %d: from 1 to %d are possible", o.Factors, train.MaxFactors)
+	case o.Window < 0:
+		return fmt.Errorf("--window %d: at least 1 is required", o.Window)
+	case o.HotRows < 0:
+		return fmt.Errorf("--hot-rows %d: at least 1 is required", o.HotRows)
+	case o.HotRows > packer.MaxSlots/o.dim():
+		return fmt.Errorf("--hot-rows %d: a switch has room for %d rows of %d scalars", o.HotRows, packer.MaxSlots/o.dim(), o.dim())
+	case o.Optimizer != ps.Adagrad.String() && o.Optimizer != ps.SGD.String():
+		return fmt.Errorf("--optimizer %q is neither adagrad nor sgd", o.Optimizer)
+	case o.Accumulate < 0:
+		return fmt.Errorf("--accumulate %d: at least 1 is required", o.Accumulate)
+	case o.Accumulate != 0 && o.Sync:
+		return fmt.Errorf("--accumulate %d: with --sync every step has its gradients, so leave one of them out", o.Accumulate)
+	case o.Staleness < 0:
+		return fmt.Errorf("--staleness %d: at least 1 is required", o.Staleness)
+	case o.Staleness != 0 && o.Sync:
+		return fmt.Errorf("--staleness %d: with --sync no worker is ahead of the weights, so leave one of them out", o.Staleness)
+	case o.Rows < 0 || o.Rows > 0 && o.Data != "":
+		return fmt.Errorf("--rows %d: a positive number, for the synthetic log only, so without --data", o.Rows)
+	case o.Test != "" && o.Data == "":
+		return fmt.Errorf("--test %s without a training file: give --data too", o.Test)
+	case slices.ContainsFunc(o.Baselines, func(b string) bool { return !slices.Contains(Baselines(), b) }):
+		return fmt.Errorf("--baseline %q: each is one of %s", o.Baselines, strings.Join(Baselines(), ", "))
+	case o.Backend != cluster.BackendAFXDP && o.Backend != cluster.BackendUDP:
+		return fmt.Errorf("--backend %q is neither %q nor %q", o.Backend, cluster.BackendAFXDP, cluster.BackendUDP)
+	case o.Plane != "" && o.Plane != cluster.PlaneP4:
+		return fmt.Errorf("--plane %q is not %q: leave it out for the backend's", o.Plane, cluster.PlaneP4)
+	case o.Plane == cluster.PlaneP4 && o.Backend != cluster.BackendAFXDP:
+		return fmt.Errorf("--plane %s with --backend %s: hosts with the %s backend alone reach a P4 switch", o.Plane, o.Backend, cluster.BackendAFXDP)
+	}
+	if err := o.Faults.Validate(); err != nil { // its fields have the names of the flags
+		return errors.New("--" + strings.TrimPrefix(err.Error(), "faults."))
+	}
+	return nil
+}
+
+// dim is the number of scalars of a row.
+func (o Options) dim() int {
+	if o.Model == "lr" {
+		return 1
+	}
+	return 1 + cmp.Or(o.recipe().factors, train.DefaultFactors)
+}
+
+// LongLog is the number of rows of a synthetic log from which on weights may lack many
+// mini-batches, because each is a small part of it.
+const LongLog = 500_000
+
+// recipe returns the hyper-parameters for the training, with the user's values where they are set.
+func (o Options) recipe() recipe {
+	r := recipe{Recipe: train.SmallData}
+	if o.Data == "" {
+		r = recipe{Recipe: train.ClickLog, factors: SyntheticFactors}
+		if cmp.Or(o.Rows, SyntheticRows) < LongLog {
+			r.Staleness, r.Accumulate = train.SmallData.Staleness, train.SmallData.Accumulate
+		}
+	}
+	r.factors = cmp.Or(o.Factors, r.factors)
+	r.Epochs = cmp.Or(o.Epochs, r.Epochs)
+	r.Batch = cmp.Or(o.Batch, r.Batch)
+	r.Staleness = cmp.Or(o.Staleness, r.Staleness)
+	r.Accumulate = cmp.Or(o.Accumulate, r.Accumulate)
+	if o.Sync {
+		r.Staleness, r.Accumulate = 0, 0
+	}
+	r.Optimizer.LearningRate = cmp.Or(float32(o.LearningRate), r.Optimizer.LearningRate)
+	return r
+}
+
+// recipe is a set of hyper-parameters; factors is 0 for the model's default.
+type recipe struct {
+	train.Recipe
+	factors int
+}
+
+// The synthetic click log is like the paper's search engine (§3.1):
+// nine million parameters (2^20 features with a weight and eight factors each),
+// the hottest of which take 70 % of the updates. With this many rows the demo
+// takes one to two minutes on two cores.
+const (
+	SyntheticRows    = 1_800_000
+	SyntheticShare   = 0.7
+	SyntheticFactors = 8
+	heldOutRows      = 50_000
+)
+
+// maxWorkers limits the demo to a size for one machine.
+const maxWorkers = 64
+
+// Result is the outcome of a demo, and its JSON object.
+type Result struct {
+	Backend    string `json:"backend"`
+	Plane      string `json:"plane"`
+	Data       string `json:"data"`
+	Model      string `json:"model"`
+	Task       string `json:"task"`
+	Arithmetic string `json:"arithmetic"`
+	Workers    int    `json:"workers"`
+	Servers    int    `json:"servers"`
+	Epochs     int    `json:"epochs"`
+	Sync       bool   `json:"sync"`
+
+	Outcome
+	// OneProcess and ServerOnly are the baselines, if requested.
+	OneProcess *Outcome `json:"one_process,omitempty"`
+	ServerOnly *Outcome `json:"server_only,omitempty"`
+
+	WeightsSHA256 string `json:"weights_sha256"`
+	// ReferenceSHA256, of one process, is given only with Sync and exact arithmetic, with which
+	// both are equal.
+	ReferenceSHA256 string `json:"reference_sha256,omitempty"`
+
+	Samples        uint64  `json:"samples"`
+	Pairs          uint64  `json:"pairs"` // pushed gradients
+	PairsPerSecond float64 `json:"pairs_per_s"`
+	HotPairs       uint64  `json:"hot_pairs"`
+	HotShare       float64 `json:"hot_share"` // of the pairs, summed in the network
+	// AddedPairs are gradients of hot rows that workers added to others before they pushed their
+	// sums. Pairs does not include them.
+	AddedPairs      uint64  `json:"added_pairs"`
+	HotRows         int     `json:"hot_rows"`
+	Frames          uint64  `json:"frames"` // from workers, each counted once
+	FramesPerSecond float64 `json:"frames_per_s"`
+	Retransmissions uint64  `json:"retransmissions"`
+	// FramesSpared is the number of hot frames that the aggregator saved the server, less the
+	// messages with their sums.
+	FramesSpared int64  `json:"frames_spared"`
+	Steps        uint64 `json:"steps"`
+
+	FaultsDropped    uint64 `json:"faults_dropped"`
+	FaultsDuplicated uint64 `json:"faults_duplicated"`
+	FaultsReordered  uint64 `json:"faults_reordered"`
+}
+
+// startLimit is how long a process may take to become ready. A server of a job with lut arithmetic
+// on a P4 switch waits until the switch has its tables.
+const startLimit = 3 * time.Minute

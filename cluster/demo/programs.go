@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/cluster/node"
+	"github.com/libra-ina/libra/internal/linux/proc"
+	"github.com/libra-ina/libra/internal/report"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/wire"
+)
+
+// Programs describes workers of any language, and the cluster on which they train: a switch, a
+// server, and hosts with an agent each.
+type Programs struct {
+	// Command is the command of every worker.
+	Command []string
+	// Hosts is the number of hosts, and Workers the number of all workers, distributed evenly.
+	Hosts, Workers int
+	// Job is the name of the job at the agents.
+	Job string
+	// Dim is the number of floats of a row.
+	Dim int
+	// HotRows makes the keys from 0 to HotRows-1 hot; with HotSet, a file, it is not used. 0 means
+	// DefaultHotRows. With Sync it means only the row of key 2^64-1: a harvest per step costs more
+	// than the network saves on so few hosts.
+	HotRows int
+	HotSet  string
+	// Sync ends each step with a barrier of all workers. Otherwise Harvest is the period of steps;
+	// 0 means the default.
+	Sync    bool
+	Harvest time.Duration
+	// Optimizer is "adagrad" or "sgd", with its learning rate; 0 means the default. With "none"
+	// there are no weights.
+	Optimizer    string
+	LearningRate float64
+	// Backend is cluster.BackendAFXDP or cluster.BackendUDP.
+	Backend string
+	// Seed of the initial weights.
+	Seed uint64
+
+	// Stdout receives the workers' output, line by line. Stderr receives their standard error, and
+	// the progress.
+	Stdout, Stderr io.Writer
+	// Logs, if not nil, receives the logs of the cluster's processes.
+	Logs io.Writer
+	Log  *slog.Logger
+}
+
+// ProgramsResult is the outcome, and the JSON object of 'libra run'.
+type ProgramsResult struct {
+	Backend   string        `json:"backend"`
+	Hosts     int           `json:"hosts"`
+	Workers   []ProgramDone `json:"workers"` // by rank
+	Seconds   float64       `json:"duration_s"`
+	Steps     uint64        `json:"steps"` // committed by the server
+	Rows      int           `json:"rows"`  // held by the server
+	HotFrames uint64        `json:"hot_frames"`
+	HotPairs  uint64        `json:"hot_pairs"` // summed in the network
+	// ColdFrames were received by the server.
+	ColdFrames    uint64 `json:"cold_frames"`
+	WeightsSHA256 string `json:"weights_sha256"` // "" with --optimizer none
+}
+
+// ProgramDone is the result of one worker.
+type ProgramDone struct {
+	Rank       int     `json:"rank"`
+	Host       int     `json:"host"` // from 1 on
+	Seconds    float64 `json:"duration_s"`
+	CPUSeconds float64 `json:"cpu_s"`
+}
+
+// Validate reports the first invalid option.
+func (p Programs) Validate() error {
+	switch {
+	case len(p.Command) == 0:
+		return errors.New("no command: give it after --, as in 'libra run -- python3 train.py'")
+	case p.Hosts < 1 || p.Hosts > maxWorkers:
+		return fmt.Errorf("--hosts %d: from 1 to %d are possible", p.Hosts, maxWorkers)
+	case p.Workers < p.Hosts || p.Workers%p.Hosts != 0:
+		return fmt.Errorf("--workers %d on %d hosts: each host runs as many, so give a multiple of --hosts", p.Workers, p.Hosts)
+	case p.Workers > maxWorkers:
+		return fmt.Errorf("--workers %d: at most %d are possible", p.Workers, maxWorkers)
+	case p.Dim < 1 || p.Dim > maxDim:
+		return fmt.Errorf("--dim %d: from 1 to %d are possible", p.Dim, maxDim)
+	case p.HotRows < 0:
+		return fmt.Errorf("--hot-rows %d: the number must not be negative", p.HotRows)
+	case p.HotSet == "" && p.HotRows > packer.MaxSlots/p.Dim:
+		return fmt.Errorf("--hot-rows %d: a switch has room for %d rows of %d scalars", p.HotRows, packer.MaxSlots/p.Dim, p.Dim)
+	case p.Job == "" || len(p.Job) > 63:
+		return fmt.Errorf("--job %q has %d bytes: 1 to 63 are possible", p.Job, len(p.Job))
+	case p.Harvest < 0:
+		return fmt.Errorf("--harvest %v: the time must be positive", p.Harvest)
+	case p.Harvest != 0 && p.Sync:
+		return fmt.Errorf("--harvest %v: with --sync every step is harvested, so leave one of them out", p.Harvest)
+	case p.Optimizer == ps.None.String() && !p.Sync:
+		return errors.New("--optimizer none: it keeps no weights, only the sums of steps that workers take together: add --sync, or choose adagrad or sgd")
+	case p.Optimizer == ps.None.String() && p.LearningRate != 0:
+		return fmt.Errorf("--learning-rate %g: --optimizer none changes none, so leave one of them out", p.LearningRate)
+	}
+	return nil
+}
+
+// DefaultHotRows is the default of HotRows.
+const DefaultHotRows = 1024
+
+// maxDim is the dimension of a factorisation machine with the most factors.
+const maxDim = 65
+
+// WorkerError is the failure of a worker, whose exit status is Code.
+type WorkerError struct {
+	Code int
+	Err  error
+}
+
+func (e *WorkerError) Error() string { return e.Err.Error() }
+func (e *WorkerError) Unwrap() error { return e.Err }
+
+// RunPrograms starts a cluster, runs the command once for each worker, and ends the cluster when
+// all workers have ended. The first worker that fails ends the others; the error is then a
+// [*WorkerError]. It leaves nothing behind: no file, process, interface or namespace, even when ctx
+// ends in the middle.
+func RunPrograms(ctx context.Context, p Programs) (result *ProgramsResult, err error) {
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	if p.Command[0], err = exec.LookPath(p.Command[0]); err != nil {
+		return nil, fmt.Errorf("command: %w", err)
+	}
+	files, err := newWorkspace()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, files.close()) }()
+	c, err := p.config(files.dir)
+	if err != nil {
+		return nil, err
+	}
+	b, err := openBed(ctx, c, p.Hosts)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	r := &programs{Programs: p, config: c, dir: files.dir, path: filepath.Join(files.dir, "cluster.yaml"), bed: b, done: make([]ProgramDone, p.Workers)}
+	if err := c.Write(r.path); err != nil {
+		return nil, err
+	}
+	return r.run(ctx)
+}
+
+// config returns the cluster's configuration without addresses, and writes the hot set.
+func (p Programs) config(dir string) (*cluster.Config, error) {
+	c := &cluster.Config{
+		Backend: p.Backend,
+		Job:     cluster.Job{ID: 1, HotSet: p.HotSet, Sync: p.Sync, Harvest: p.Harvest},
+		Model:   cluster.Model{Kind: "lr", Optimizer: p.Optimizer, LearningRate: p.LearningRate, Seed: p.Seed},
+	}
+	if p.Backend == cluster.BackendAFXDP {
+		c.Switch.Stripes = wire.MaxStripes // interfaces of a bed accept such frames, and pulls and sums of steps use equally long ones
+	}
+	if p.Dim > 1 {
+		c.Model.Kind, c.Model.Factors = "fm", p.Dim-1
+	}
+	c.SetDefaults()
+	if p.HotSet != "" {
+		hot, err := packer.LoadHotSet(p.HotSet)
+		if err == nil && hot.Dim() != p.Dim {
+			err = fmt.Errorf("--hot-set %s: its rows have %d floats, and --dim is %d", p.HotSet, hot.Dim(), p.Dim)
+		}
+		if most := packer.MaxSlots / p.Dim; err == nil && hot.Len() > most {
+			err = fmt.Errorf("--hot-set %s: it has %d rows, and a switch has room for %d of %d scalars", p.HotSet, hot.Len(), most, p.Dim)
+		}
+		c.Job.HotSet, _ = filepath.Abs(p.HotSet)
+		return c, err
+	}
+	rows := p.HotRows
+	if rows == 0 && !p.Sync {
+		rows = DefaultHotRows
+	}
+	keys := make([]uint64, rows)
+	for i := range keys {
+		keys[i] = uint64(i)
+	}
+	if rows == 0 { // a hot set must not be empty
+		keys = []uint64{math.MaxUint64}
+	}
+	hot, err := packer.NewHotSet(p.Dim, keys, nil, packer.Meta{})
+	if err != nil {
+		return nil, fmt.Errorf("--hot-rows %d: %w", p.HotRows, err)
+	}
+	c.Job.HotSet = filepath.Join(dir, "hot.libra")
+	return c, packer.SaveHotSet(c.Job.HotSet, hot)
+}
+
+// programs is a running cluster.
+type programs struct {
+	Programs
+	config *cluster.Config
+	dir    string
+	path   string
+	bed    *bed
+
+	mu     sync.Mutex
+	done   []ProgramDone
+	server node.ServerResult
+}
+
+// run starts all processes in the order of their dependencies, and ends them in the opposite order:
+// agents that are asked to end have finished, and then so has the server.
+func (p *programs) run(ctx context.Context) (_ *ProgramsResult, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("demo: %w", err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	groups := map[string]*proc.Group{}
+	var order []*proc.Group
+	for _, g := range []string{"services", "agents", "workers"} {
+		logs := p.Logs
+		if g == "workers" {
+			logs = p.Stderr
+		}
+		groups[g] = proc.NewGroup(ctx, proc.Config{Stderr: logs, Failed: cancel}) // a failure in one group ends the others
+		order = append([]*proc.Group{groups[g]}, order...)
+	}
+	start := func(group string, host int, service bool, spec proc.Spec) (*proc.Child, error) {
+		spec.Start, spec.Service = p.bed.start(host), service
+		return groups[group].Start(spec)
+	}
+	result, err := p.runAll(ctx, self, start, groups)
+	// The first failure explains the others.
+	first := context.Cause(ctx)
+	for _, g := range order {
+		if stopped := g.Stop(); err == nil {
+			err = stopped
+		}
+	}
+	if first != nil {
+		err = first
+	}
+	var exit *proc.ExitError
+	if errors.As(err, &exit) && exit.Code > 0 && strings.HasPrefix(exit.Name, workerPrefix) {
+		err = &WorkerError{Code: exit.Code, Err: err}
+	}
+	return result, err
+}
+
+// workerPrefix is the prefix of the names of workers, and of no other process.
+const workerPrefix = "rank "
+
+func workerName(rank int) string { return workerPrefix + strconv.Itoa(rank) }
+
+type startIn func(group string, host int, service bool, spec proc.Spec) (*proc.Child, error)
+
+func (p *programs) runAll(ctx context.Context, self string, start startIn, groups map[string]*proc.Group) (*ProgramsResult, error) {
+	service := func(group, name string, host int, service bool, onLine func([]byte), args ...string) (*proc.Child, error) {
+		cmd := exec.Command(self, append(args, "--json")...)
+		if group == "agents" {
+			cmd.Env = p.agentEnvironment()
+		}
+		child, err := start(group, host, service, proc.Spec{Name: name, Cmd: cmd, OnLine: onLine})
+		if err == nil {
+			err = ready(ctx, name, child)
+		}
+		return child, err
+	}
+	if _, err := service("services", "switch", -1, true, nil, "switch", "--config", p.path); err != nil {
+		return nil, err
+	}
+	server, err := service("services", "ps", 0, false, p.serverLine, "ps", "--config", p.path)
+	if err != nil {
+		return nil, err
+	}
+	for host := 1; host <= p.Hosts; host++ {
+		file, err := p.agentFile(host)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := service("agents", fmt.Sprintf("agent %d", host), host, true, nil, "agent", "--config", file); err != nil {
+			return nil, err
+		}
+	}
+	master, err := p.master()
+	if err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	var workers []*proc.Child
+	for rank := range p.Workers {
+		host := 1 + rank/p.perHost()
+		cmd := exec.Command(p.Command[0], p.Command[1:]...)
+		cmd.Env = p.environment(rank, master)
+		child, err := start("workers", host, false, proc.Spec{Name: workerName(rank), Cmd: cmd, Plain: true, OnLine: p.printer(rank)})
+		if err != nil {
+			return nil, err
+		}
+		workers = append(workers, child)
+	}
+	if err := p.await(ctx, workers, begin); err != nil {
+		return nil, err
+	}
+	result := &ProgramsResult{Backend: p.Backend, Hosts: p.Hosts, Workers: p.done, Seconds: time.Since(begin).Seconds()}
+	if err := groups["agents"].Stop(); err != nil {
+		return nil, err
+	}
+	if err := server.Wait(ctx); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.server
+	result.Steps, result.Rows, result.WeightsSHA256 = s.Steps, s.Rows, s.WeightsSHA256
+	result.HotFrames, result.HotPairs, result.ColdFrames = s.HotFrames, s.HotPairs, s.ColdFrames
+	return result, nil
+}
+
+// await waits for all workers, and shows how many have ended.
+func (p *programs) await(ctx context.Context, workers []*proc.Child, begin time.Time) error {
+	progress := report.NewProgress(p.Stderr, int64(p.Workers), "workers")
+	defer progress.Finish()
+	ended := make(chan error, len(workers))
+	for rank, child := range workers {
+		go func() {
+			err := child.Wait(ctx)
+			if err == nil {
+				p.done[rank] = ProgramDone{
+					Rank: rank, Host: 1 + rank/p.perHost(), Seconds: time.Since(begin).Seconds(), CPUSeconds: child.CPUTime().Seconds(),
+				}
+			}
+			ended <- err
+		}()
+	}
+	tick := time.NewTicker(refresh)
+	defer tick.Stop()
+	for done := 0; done < len(workers); {
+		select {
+		case err := <-ended:
+			if err != nil {
+				return err
+			}
+			done++
+		case <-tick.C:
+		}
+		progress.Update(int64(done), time.Since(begin).Round(time.Second).String())
+	}
+	return nil
+}
+
+func (p *programs) perHost() int { return p.Workers / p.Hosts }
+
+// socket returns the path of the socket of a host's agent.
+func (p *programs) socket(host int) string {
+	return filepath.Join(p.dir, fmt.Sprintf("agent-%d.sock", host))
+}
+
+func (p *programs) agentFile(host int) (path string, err error) {
+	text, err := yaml.Marshal(&cluster.Agent{
+		Socket: p.socket(host), Jobs: []cluster.AgentJob{{Name: p.Job, Cluster: p.path, Worker: uint16(host)}},
+	})
+	if err != nil {
+		return "", fmt.Errorf("demo: %w", err)
+	}
+	path = filepath.Join(p.dir, fmt.Sprintf("agent-%d.yaml", host))
+	return path, os.WriteFile(path, text, 0o600)
+}
+
+// masterPort is torchrun's. In a namespace it is free.
+const masterPort = 29500
+
+// master returns the address at which rank 0 may listen for the others.
+func (p *programs) master() (netip.AddrPort, error) {
+	if p.bed.net != nil {
+		return netip.AddrPortFrom(p.config.Workers[0].Address, masterPort), nil
+	}
+	local := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	port, err := freePort("tcp", local)
+	return netip.AddrPortFrom(local, port), err
+}
+
+// agentEnvironment makes the agents together use as many processors as there are, unless GOMAXPROCS
+// is set. One goroutine of an agent does all the work of a job, and sleeps at less cost in a
+// process with one processor; the monitor of Go's scheduler, which handles the others, took a fifth
+// of the agents' time.
+func (p *programs) agentEnvironment() []string {
+	env := os.Environ()
+	if _, given := os.LookupEnv("GOMAXPROCS"); !given {
+		env = append(env, "GOMAXPROCS="+strconv.Itoa(max(1, runtime.GOMAXPROCS(0)/p.Hosts)))
+	}
+	return env
+}
+
+// environment returns the variables that torchrun sets for a worker, and the socket of its agent.
+func (p *programs) environment(rank int, master netip.AddrPort) []string {
+	host := rank / p.perHost()
+	number := strconv.Itoa
+	env := os.Environ()
+	defaults := map[string]string{
+		"GLOO_SOCKET_IFNAME": "lo", // a host's name does not resolve to an address of the bed
+		"PYTHONUNBUFFERED":   "1",  // lines arrive when they are printed
+	}
+	if p.bed.net != nil {
+		defaults["GLOO_SOCKET_IFNAME"] = p.config.Workers[host].Interface
+	}
+	if p.Workers > 1 {
+		defaults["OMP_NUM_THREADS"] = "1"
+	}
+	for name, value := range defaults {
+		if _, given := os.LookupEnv(name); !given {
+			env = append(env, name+"="+value)
+		}
+	}
+	for _, v := range [][2]string{
+		{"RANK", number(rank)}, {"WORLD_SIZE", number(p.Workers)},
+		{"LOCAL_RANK", number(rank % p.perHost())}, {"LOCAL_WORLD_SIZE", number(p.perHost())},
+		{"GROUP_RANK", number(host)}, {"GROUP_WORLD_SIZE", number(p.Hosts)},
+		{"ROLE_NAME", "default"}, {"ROLE_RANK", number(rank)}, {"ROLE_WORLD_SIZE", number(p.Workers)},
+		{"MASTER_ADDR", master.Addr().String()}, {"MASTER_PORT", number(int(master.Port()))},
+		{"TORCHELASTIC_RESTART_COUNT", "0"}, {"TORCHELASTIC_MAX_RESTARTS", "0"}, {"TORCHELASTIC_RUN_ID", "none"},
+		{"LIBRA_AGENT", p.socket(host + 1)}, {"LIBRA_JOB", p.Job},
+	} {
+		env = append(env, v[0]+"="+v[1])
+	}
+	return env
+}
+
+// printer returns the function that prints a worker's lines. With several workers each line has the
+// rank as a prefix.
+func (p *programs) printer(rank int) func([]byte) {
+	prefix := ""
+	if p.Workers > 1 {
+		prefix = workerName(rank) + " | "
+	}
+	return func(line []byte) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		_, _ = fmt.Fprintf(p.Stdout, "%s%s\n", prefix, line)
+	}
+}
+
+// serverLine processes a line of the server.
+func (p *programs) serverLine(line []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	takeServerLine(line, &p.server)
+}

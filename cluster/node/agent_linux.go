@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/libra-ina/libra/agent"
+	"github.com/libra-ina/libra/agent/agentproto"
+	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/internal/linux/sys"
+)
+
+// RunAgent joins the jobs of an agent's file, each as the worker that the file names, and serves
+// clients until ctx ends or all jobs have ended. For a job that is still running, the host then
+// counts as finished. ready is called when clients can connect.
+func RunAgent(ctx context.Context, cfg *cluster.Agent, log *slog.Logger, ready func()) error {
+	return runAgent(ctx, cfg, log, ready, sys.DropCapabilities)
+}
+
+// runAgent is RunAgent; drop is sys.DropCapabilities.
+func runAgent(ctx context.Context, cfg *cluster.Agent, log *slog.Logger, ready func(), drop func() error) (err error) {
+	served := agent.Config{Socket: cmp.Or(cfg.Socket, agentproto.DefaultSocket), Log: log}
+	if err := agent.TrySocket(served.Socket); err != nil {
+		return err
+	}
+	var joined []*joinedJob
+	defer func() {
+		for _, j := range joined {
+			err = errors.Join(err, j.end(err == nil))
+		}
+	}()
+	for i := range cfg.Jobs {
+		j, err := joinJob(ctx, &cfg.Jobs[i], log)
+		if err != nil {
+			return fmt.Errorf("job %s: %w", cfg.Jobs[i].Name, err)
+		}
+		joined = append(joined, j)
+		served.Jobs = append(served.Jobs, j.Job)
+	}
+	a, err := agent.Listen(served)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, a.Close()) }()
+	if err := drop(); err != nil {
+		if !errors.Is(err, errors.ErrUnsupported) {
+			return err
+		}
+		log.Warn("the agent keeps its capabilities: build libra with CGO_ENABLED=0", "error", err)
+	}
+	for _, j := range joined {
+		log.Info("agent serves", "socket", served.Socket, "job", j.Name, "worker", j.self.ID, "backend", j.env.Config.Backend, "dimension", j.Dim,
+			"hot rows", j.HotSet.Len(), "users", strings.Join(j.from.Users, ","), "groups", strings.Join(j.from.Groups, ","))
+	}
+	ready()
+	return a.Serve(ctx)
+}
+
+// joinedJob is a job that the host has joined.
+type joinedJob struct {
+	agent.Job
+	env      Env
+	from     *cluster.AgentJob
+	self     cluster.Worker
+	endpoint *endpoint
+	lost     context.Context // ends with the admission
+	cancel   context.CancelCauseFunc
+	unwatch  func() bool
+}
+
+// joinJob joins a job as one of its workers.
+func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*joinedJob, error) {
+	c, err := cluster.Read(from.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(c.AllServers()); n > 1 {
+		return nil, fmt.Errorf("%s has %d servers, but agents only serve jobs with one, because clients get all sums from it: list one server there, or run 'libra worker'", from.Cluster, n)
+	}
+	j := &joinedJob{env: Env{Config: c, Log: log.With("job", from.Name)}, from: from}
+	if j.self, err = c.Worker(from.Worker); err != nil {
+		return nil, err
+	}
+	model, err := Model(c.Model)
+	if err != nil {
+		return nil, err
+	}
+	// ctx ends only joining: clients' pushes must be acknowledged even after it.
+	j.lost, j.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { j.cancel(context.Cause(ctx)) })
+	j.endpoint, err = openEndpoint(j.lost, j.cancel, j.env, j.self, model.Dim())
+	if !stop() && err == nil {
+		err = errors.Join(context.Cause(ctx), j.endpoint.close())
+	}
+	if err != nil {
+		return nil, err
+	}
+	// The end of an admission ends the worker, which ends the job's clients.
+	j.unwatch = context.AfterFunc(j.lost, func() {
+		log.Error("the job has ended", "job", from.Name, "reason", context.Cause(j.lost))
+		_ = j.endpoint.Worker.Close()
+	})
+	users, err1 := from.UserIDs()
+	groups, err2 := from.GroupIDs()
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, errors.Join(err, j.end(false))
+	}
+	m := j.endpoint.members
+	j.Job = agent.Job{
+		Name: from.Name, Worker: j.endpoint.Worker, Why: func() error { return context.Cause(j.lost) }, Number: c.Job.ID, HotSet: j.endpoint.hot, Dim: model.Dim(),
+		Mode: m.Mode, Arithmetic: m.Arithmetic, Exp: m.Exp, NextStep: m.FirstStep,
+		Users: users, Groups: groups, Separate: from.Separate,
+		Limits: agent.Limits{Clients: from.Clients, UserClients: from.ClientsPerUser, Memory: uint64(from.MemoryMiB) << 20, Prepared: uint64(from.PreparedMiB) << 20},
+	}
+	j.Barrier = func(ctx context.Context, step uint64) error { return asDropped(m.Barrier(ctx, step)) }
+	if c.Job.Sync {
+		// Over UDP sockets the system calls for frames cost more than those of a connection, and
+		// the buffers hold fewer of them.
+		j.SumsInFrames = c.Backend == cluster.BackendAFXDP
+		j.Reduce = func(ctx context.Context, step uint64, a agent.Arrival) (agent.Sums, error) {
+			sums, err := m.Reduce(ctx, step, model.Dim(), (*control.DroppedError)(a.Refused), control.HotFrames{Sent: a.HotSent, Answered: a.HotAnswered})
+			return agent.Sums(sums), asDropped(err)
+		}
+	}
+	return j, nil
+}
+
+// asDropped returns the agent's error for a step that was dropped, and other errors unchanged.
+func asDropped(err error) error {
+	var why *control.DroppedError
+	if errors.As(err, &why) {
+		return (*agent.DroppedError)(why)
+	}
+	return err
+}
+
+// end leaves the job; if the host has done its part, it first reports that to the server.
+func (j *joinedJob) end(done bool) (err error) {
+	j.unwatch()
+	if done && j.lost.Err() == nil && j.endpoint.Worker.Err() == nil {
+		ctx, cancel := context.WithTimeout(j.lost, leaveLimit)
+		err = j.endpoint.members.Done(ctx)
+		cancel()
+	}
+	err = errors.Join(err, j.endpoint.close())
+	j.cancel(nil)
+	return err
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/wire"
+)
+
+// endpoint is a worker's part in a job: its admission, link and sender.
+type endpoint struct {
+	*transport.Worker
+	members *control.Membership
+	hot     *packer.HotSet
+
+	link       link.Link
+	endCapture func() error
+}
+
+// openEndpoint joins a job as one of its workers. If the admission ends before the endpoint is
+// closed, cancel is called with the reason.
+func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, self cluster.Worker, dim int) (_ *endpoint, err error) {
+	c := env.Config
+	e := &endpoint{}
+	if e.hot, err = loadHotSet(c, dim); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.close())
+		}
+	}()
+	// The link is opened before the admission: a worker that cannot open it must not count as one
+	// that joined and left.
+	if e.link, err = openLink(env, self.Host, true); err != nil {
+		return nil, err
+	}
+	if e.endCapture, err = offerCapture(env, e.link, fmt.Sprintf("worker %d", self.ID), self.Host); err != nil {
+		return nil, err
+	}
+	if e.members, err = join(ctx, cancel, env, self, e.hot); err != nil {
+		return nil, reason(ctx, err)
+	}
+	servers := c.AllServers()
+	var more []transport.ServerPeer
+	for i, s := range servers[1:] {
+		more = append(more, transport.ServerPeer{At: wire.Endpoint{IP: s.Address, Port: c.Port}, Epoch: e.members.MoreEpochs[i]})
+	}
+	e.Worker, err = transport.NewWorker(ctx, transport.WorkerConfig{
+		Link:            e.link,
+		Job:             c.Job.ID,
+		Sender:          self.ID,
+		AggregatorEpoch: e.members.AggregatorEpoch, ServerEpoch: e.members.ServerEpoch,
+		HotSet:     e.hot,
+		Dim:        dim,
+		Layout:     layout(e.members),
+		Stripes:    e.members.Stripes,
+		Mode:       e.members.Mode,
+		Arithmetic: e.members.Arithmetic,
+		Exp:        e.members.Exp,
+		Workers:    e.members.Workers,
+		Aggregator: wire.Endpoint{IP: c.Switch.Address, Port: c.Port},
+		Server:     wire.Endpoint{IP: servers[0].Address, Port: c.Port}, MoreServers: more,
+		Flow: retransmit.Config{MinRTO: minRTO, Silence: c.Silence},
+	})
+	return e, err
+}
+
+// minRTO is more than a server's commit takes for the rows of one harvest period. The server
+// answers nothing meanwhile, and a frame that is retransmitted because of that is already in its
+// queue.
+const minRTO = 10 * time.Millisecond
+
+// layout is the layout of the hot frames of an admission.
+func layout(m *control.Membership) packer.Layout {
+	if m.Dense {
+		return packer.Dense
+	}
+	return packer.LaneAligned
+}
+
+// close ends the admission, the sending and the link, as far as they were started.
+func (e *endpoint) close() (err error) {
+	switch {
+	case e.Worker != nil:
+		err = e.Worker.Close()
+	case e.link != nil: // the link has no owner yet
+		err = e.link.Close()
+	}
+	if e.members != nil {
+		e.members.Leave()
+	}
+	if e.endCapture != nil {
+		err = errors.Join(err, e.endCapture())
+	}
+	return err
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"fmt"
+
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/heat"
+	"github.com/libra-ina/libra/train"
+)
+
+// HotSetOptions configure how the hot rows of a training set are found (the paper's §3.3).
+type HotSetOptions struct {
+	// Rate is the share of the rows to sample; 0 means DefaultRate, or 1 if that gives fewer than
+	// EnoughRows.
+	Rate float64
+	// Seed selects the rows.
+	Seed uint64
+	// Dim is the number of scalars of a parameter row.
+	Dim int
+	// Counters bounds the memory: the Space-Saving sketch counts that many keys. 0 counts every key
+	// exactly.
+	Counters int
+	// Rows, if not 0, is the number of hot rows, and Principle is ignored.
+	Rows int
+	// Principle decides how many rows are hot.
+	Principle heat.Principle
+}
+
+// BuildHotSet finds the hot rows of a training set. It reads src once, or twice if a sample of it
+// would be too small.
+func BuildHotSet(src train.Source, o HotSetOptions) (*packer.HotSet, error) {
+	if o.Rate == 0 {
+		o.Rate = DefaultRate
+		hot, sampled, err := sampleHotSet(src, o)
+		if sampled >= EnoughRows || err != nil {
+			return hot, err
+		}
+		o.Rate = 1
+	}
+	hot, sampled, err := sampleHotSet(src, o)
+	if err == nil && sampled == 0 {
+		return nil, fmt.Errorf("hot set: none of the %d rows was sampled at rate %g: raise the rate", src.Rows(), o.Rate)
+	}
+	return hot, err
+}
+
+// The defaults of [HotSetOptions.Rate]: DefaultRate finds 90 % of the hot parameters in the paper.
+const (
+	DefaultRate = 0.08
+	EnoughRows  = 20
+)
+
+// sampleHotSet also returns how many rows it sampled. If there are none at a rate below 1, there is
+// no hot set.
+func sampleHotSet(src train.Source, o HotSetOptions) (hot *packer.HotSet, sampled uint64, err error) {
+	sampler, err := heat.NewSampler(o.Rate, o.Seed)
+	if err != nil {
+		return nil, sampled, err
+	}
+	var counter heat.Counter = &heat.Exact{}
+	if o.Counters != 0 {
+		if counter, err = heat.NewSpaceSaving(o.Counters); err != nil {
+			return nil, sampled, err
+		}
+	}
+	for keys, err := range train.SampledKeys(src, sampler.Rate(), o.Seed) {
+		if err != nil {
+			return nil, sampled, err
+		}
+		sampled++
+		for _, key := range keys {
+			counter.Add(key)
+		}
+	}
+	if sampled == 0 {
+		return nil, 0, nil
+	}
+	meta := packer.Meta{Rate: o.Rate, Seed: o.Seed, Rows: sampled}
+	if o.Rows > 0 {
+		hot, err = counter.Ranking().Top(min(o.Rows, packer.MaxSlots/o.Dim), o.Dim, meta)
+	} else {
+		hot, err = o.Principle.HotSet(counter.Ranking(), o.Dim, meta)
+	}
+	return hot, sampled, err
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/heat"
+	"github.com/libra-ina/libra/train"
+)
+
+func openRows(t *testing.T, rows int) train.Source {
+	t.Helper()
+	src, err := OpenSource(&cluster.Config{Data: cluster.Data{Synthetic: &cluster.Synthetic{Rows: rows, Seed: 9, HotShare: 0.6, Hot: 1000}}}, train.Shard{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { src.Close() })
+	return src
+}
+
+// Options that are left out have the values that their comments give.
+func TestBuildHotSet(t *testing.T) {
+	src := openRows(t, 16000)
+	build := func(o HotSetOptions) *packer.HotSet {
+		t.Helper()
+		hot, err := BuildHotSet(src, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return hot
+	}
+	given := build(HotSetOptions{Rate: 0.08, Seed: 3, Dim: 4, Rows: 50})
+	if left := build(HotSetOptions{Seed: 3, Dim: 4, Rows: 50}); left.Fingerprint() != given.Fingerprint() {
+		t.Error("the rate that stands for 0 is not 0.08")
+	}
+	meta := given.Meta()
+	if given.Len() != 50 || given.Dim() != 4 || meta.Rate != 0.08 || meta.Seed != 3 || meta.Rows < 1100 || meta.Rows > 1460 {
+		t.Errorf("%d rows of %d scalars, %+v", given.Len(), given.Dim(), meta)
+	}
+	if other := build(HotSetOptions{Seed: 4, Dim: 4, Rows: 50}); other.Fingerprint() == given.Fingerprint() {
+		t.Error("the seed changes nothing")
+	}
+	// The bias is in every sample, so that its count is that of the samples.
+	if r, ok := given.Rank(train.BiasKey); !ok || given.Count(r) != meta.Rows {
+		t.Errorf("the bias has rank %d, %v", r, ok)
+	}
+
+	// A sketch with room for all keys counts as exactly; one without finds the
+	// hottest still.
+	if sketch := build(HotSetOptions{Seed: 3, Dim: 4, Rows: 50, Counters: 100_000}); sketch.Fingerprint() != given.Fingerprint() {
+		t.Error("a sketch with room for all keys finds other rows")
+	}
+	small := build(HotSetOptions{Seed: 3, Dim: 4, Rows: 50, Counters: 40})
+	if _, ok := small.Rank(train.BiasKey); small.Len() != 40 || !ok {
+		t.Errorf("a sketch of 40 keys finds %d rows, the bias among them: %v", small.Len(), ok)
+	}
+
+	// Twenty rows are enough of a sample, nineteen are not.
+	for rows, seen := 250, map[uint64]bool{}; !seen[EnoughRows]; rows++ {
+		few := openRows(t, rows)
+		hot, sampled, err := sampleHotSet(few, HotSetOptions{Rate: DefaultRate, Dim: 4, Rows: 50})
+		if err != nil || sampled > EnoughRows {
+			t.Fatalf("%d of %d rows, %v", sampled, rows, err)
+		}
+		if sampled < EnoughRows-1 || seen[sampled] {
+			continue
+		}
+		seen[sampled] = true
+		rate := 1.0
+		if sampled == 20 {
+			rate = hot.Meta().Rate
+		}
+		if hot, err := BuildHotSet(few, HotSetOptions{Dim: 4, Rows: 50}); err != nil || hot.Meta().Rate != rate {
+			t.Errorf("of %d rows, of which %d are in a sample: %+v, %v; want rate %g", rows, sampled, hot.Meta(), err, rate)
+		}
+	}
+
+	// Few rows are looked at all.
+	if few, err := BuildHotSet(openRows(t, 10), HotSetOptions{Dim: 4, Rows: 50}); err != nil || few.Meta().Rows != 10 || few.Meta().Rate != 1 {
+		t.Errorf("of 10 rows: %v", err)
+	}
+
+	// A dimension that leaves room for fewer rows than were asked for.
+	if few := build(HotSetOptions{Seed: 3, Dim: packer.MaxSlots / 7, Rows: 50}); few.Len() != 7 {
+		t.Errorf("%d rows, there is room for 7", few.Len())
+	}
+	// Without a number of rows, the principle decides how many there are.
+	if by := build(HotSetOptions{Seed: 3, Dim: 4, Principle: heat.Principle{Step: 10, MinGain: 1e-6, ChipBytes: 4 * 4 * 30 * 20}}); by.Len() != 30 {
+		t.Errorf("%d rows within the budget of 30", by.Len())
+	}
+}
+
+func TestHotSetErrors(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.libfm")
+	if err := os.WriteFile(bad, []byte("1 5:1\nnonsense\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	broken, err := train.OpenFile(bad, train.Classification, train.Shard{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer broken.Close()
+	for name, c := range map[string]struct {
+		src  train.Source
+		o    HotSetOptions
+		want string
+	}{
+		"rate":      {openRows(t, 10), HotSetOptions{Rate: 1.5, Dim: 1, Rows: 1}, "1.5"},
+		"sketch":    {openRows(t, 10), HotSetOptions{Rate: 0.5, Dim: 1, Rows: 1, Counters: -1}, "-1"},
+		"no sample": {openRows(t, 10), HotSetOptions{Rate: 1e-9, Dim: 1, Rows: 1}, "none of the 10 rows was sampled at rate 1e-09: raise the rate"},
+		"principle": {openRows(t, 10), HotSetOptions{Rate: 1, Dim: 1, Principle: heat.Principle{Share: 2}}, "p = 2"},
+		"rows":      {broken, HotSetOptions{Rate: 1, Dim: 1, Rows: 1}, "bad.libfm:2"},
+	} {
+		if hot, err := BuildHotSet(c.src, c.o); err == nil || !strings.Contains(err.Error(), c.want) || hot != nil {
+			t.Errorf("%s: error %v, want %q in it", name, err, c.want)
+		}
+	}
+	if _, err := BuildHotSet(openRows(t, 10), HotSetOptions{Rate: 1, Dim: 1, Principle: heat.Principle{Share: 2}}); !errors.Is(err, packer.ErrConfig) {
+		t.Errorf("the reason is lost: %v", err)
+	}
+}

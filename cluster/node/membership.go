@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/packer"
+)
+
+// leaveLimit is how long a process that ends waits for an answer.
+const leaveLimit = 2 * time.Second
+
+// join admits a worker. If its admission ends before it leaves, cancel is called with the reason.
+func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self cluster.Worker, hot *packer.HotSet) (*control.Membership, error) {
+	c := env.Config
+	cfg, err := joinConfig(c, self, hot)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Security, err = control.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key); err != nil {
+		return nil, err
+	}
+	cfg.Limit, cfg.Dial, cfg.Lost, cfg.Log = startLimit, env.Machine.Client, cancel, env.Log
+	m, err := control.Join(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := agreeOnFirstStep(m, c.Job.Sync); err != nil {
+		m.Leave()
+		return nil, err
+	}
+	return m, nil
+}
+
+// agreeOnFirstStep refuses synchronous servers with checkpoints of different steps: together they
+// are the weights of no moment. Without barriers there is no such moment, and the worker starts at
+// the step of the server that has the fewest of its steps.
+func agreeOnFirstStep(m *control.Membership, sync bool) error {
+	steps := append([]uint64{m.FirstStep}, m.MoreFirstSteps...)
+	m.FirstStep = slices.Min(steps)
+	if !sync || slices.Max(steps) == m.FirstStep {
+		return nil
+	}
+	differ := fmt.Sprintf("the checkpoints of the servers are of different steps: %v, by index", steps)
+	if step, ok := newestOfAll(m.Checkpoints); ok {
+		return fmt.Errorf("%s: start all servers with --step %d, the newest step of which each has one", differ, step)
+	}
+	return fmt.Errorf("%s, and there is no step of which each has one (%v): put files there that belong together, or remove all to start over", differ, m.Checkpoints)
+}
+
+// newestOfAll returns the largest number that is in all lists.
+func newestOfAll(lists [][]uint64) (newest uint64, ok bool) {
+	for _, n := range lists[0] {
+		inAll := !slices.ContainsFunc(lists, func(l []uint64) bool { return !slices.Contains(l, n) })
+		if inAll && (!ok || n > newest) {
+			newest, ok = n, true
+		}
+	}
+	return newest, ok
+}
+
+// joinConfig returns the addresses of the services, and a worker's data for them.
+func joinConfig(c *cluster.Config, self cluster.Worker, hot *packer.HotSet) (cfg control.JoinConfig, err error) {
+	fingerprint := hot.Fingerprint()
+	cfg = control.JoinConfig{
+		Job: c.Job.ID, Worker: self.ID, From: netip.AddrPortFrom(self.Address, c.Port), HotSet: fingerprint[:],
+		Aggregator: c.Switch.Control,
+	}
+	servers := c.AllServers()
+	cfg.Server = servers[0].Control
+	for _, s := range servers[1:] {
+		cfg.MoreServers = append(cfg.MoreServers, s.Control)
+	}
+	if cfg.Agree, err = agreement(c); err != nil {
+		return cfg, err
+	}
+	cfg.MAC, err = frameMAC(c, self.Host)
+	return cfg, err
+}
+
+// frameMAC returns the Ethernet address of a host's frames, nil over UDP sockets.
+func frameMAC(c *cluster.Config, h cluster.Host) ([]byte, error) {
+	if c.Backend != cluster.BackendAFXDP {
+		return nil, nil
+	}
+	i, err := net.InterfaceByName(h.Interface)
+	if err != nil {
+		return nil, fmt.Errorf("interface %s: %w", h.Interface, err)
+	}
+	if len(i.HardwareAddr) != 6 {
+		return nil, fmt.Errorf("interface %s has no Ethernet address", h.Interface)
+	}
+	return i.HardwareAddr, nil
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/libra-ina/libra/cluster"
+)
+
+func openXDPPlane(*cluster.Config, *slog.Logger) (plane, error) {
+	return plane{}, errors.New("the XDP aggregator needs Linux; use the udp backend")
+}
+
+// otherServers returns none: without AF_XDP, the switch does not forward frames.
+func (s *server) otherServers(context.Context) [][]byte { return nil }

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/control"
+	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/ps"
+)
+
+// startHarvests starts to receive harvests. The returned function makes the server apply everything
+// that the aggregator has acknowledged. Servers without harvests end their steps at the same rate,
+// without barriers.
+func (s *server) startHarvests(ctx context.Context, cancel context.CancelCauseFunc) (now func(context.Context) error) {
+	c := s.env.Config
+	if s.job != nil {
+		harvester := control.NewHarvester(s.job, func(h *control.Harvest) error { return s.apply(ctx, h) }, s.env.Log.With("control", c.Switch.Control))
+		go func() { cancel(s.job.Lost("harvest", harvester.Run(ctx))) }()
+		return harvester.Now
+	}
+	if c.Job.Sync {
+		return func(context.Context) error { return nil }
+	}
+	now = func(ctx context.Context) error {
+		return s.loop.Do(ctx, func() {
+			s.commitStep()
+			s.progress.settle()
+		})
+	}
+	go func() {
+		for tick := time.Tick(c.Job.Harvest); ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick:
+			}
+			if now(ctx) != nil {
+				return // the loop has ended, which cancels ctx
+			}
+		}
+	}()
+	return now
+}
+
+func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient) error {
+	spec, err := jobSpec(s.env.Config, s.hot)
+	if err != nil {
+		return err
+	}
+	spec.ServerMacs = append(spec.ServerMacs, s.otherServers(ctx)...)
+	s.job, err = control.CreateJob(ctx, aggregator, spec, startLimit, s.env.Log)
+	return err
+}
+
+// jobSpec returns the job's specification for the aggregator.
+func jobSpec(c *cluster.Config, hot *packer.HotSet) (*pb.JobSpec, error) {
+	fingerprint := hot.Fingerprint()
+	spec := &pb.JobSpec{
+		Job:        uint32(c.Job.ID),
+		Mode:       pb.Mode_MODE_COMBINE,
+		Arithmetic: control.ArithmeticMessage(c.Job.Config().Arithmetic),
+		Exponent:   proto.Int32(int32(c.Job.Config().Exp)), // of lut, 0
+		Slots:      uint32(hot.Slots()),
+		HotSet:     fingerprint[:],
+		Senders:    uint32(len(c.Workers)),
+	}
+	if !c.Job.Sync {
+		spec.HarvestPeriodUs = uint32(c.Job.Harvest / time.Microsecond)
+		spec.HarvestFrames = c.Job.HarvestFrames
+	}
+	mac, err := frameMAC(c, c.Server.Host)
+	if mac != nil {
+		spec.ServerMacs = [][]byte{mac}
+	}
+	return spec, err
+}
+
+// removeJob frees the job's slots. It has its own time limit, because the run's context may have
+// ended. An unreachable aggregator is no failure of the training: it ends the job with its lease.
+func (s *server) removeJob() error {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
+	defer cancel()
+	err := s.job.Remove(ctx)
+	if err != nil && ctx.Err() != nil {
+		s.env.Log.Warn("the job was not removed; it ends with its lease", "job", s.job.ID, "lease", time.Duration(s.job.LeaseMs)*time.Millisecond, "error", err)
+		return nil
+	}
+	return err
+}
+
+// apply adds a harvest to the open step. Without barriers a harvest also ends the step.
+func (s *server) apply(ctx context.Context, h *control.Harvest) error {
+	if err := toUnits(h, s.env.Config.Job.Config(), s.store.Config().Exp); err != nil {
+		return err
+	}
+	var failed error
+	err := s.loop.Do(ctx, func() {
+		fresh, err := s.store.ApplyHarvest(ps.Harvest{Instance: s.job.Instance, Number: h.Number, Ranks: h.Ranks, Sums: h.Sums}, s.keys)
+		if err != nil {
+			failed = err
+			return
+		}
+		if fresh && h.Frames > 0 {
+			s.result.Harvests++
+			s.result.HarvestMessages += uint64(h.Chunks)
+			s.result.HotFrames += h.Frames
+			s.result.HotPairs += h.Pairs
+		}
+		if !s.env.Config.Job.Sync {
+			s.commitStep()
+			s.progress.settle()
+		}
+	})
+	return errors.Join(err, failed)
+}
+
+// toUnits converts the sums of a harvest from the job's arithmetic to units of 2^exp.
+func toUnits(h *control.Harvest, job aggregator.JobConfig, exp int) error {
+	if job.Arithmetic == aggregator.Exact && job.Exp == exp {
+		return nil
+	}
+	for i, sum := range h.Sums {
+		units, ok := job.Units(sum, exp)
+		if !ok {
+			return fmt.Errorf("sum %g of rank %d: %w", job.Float32(sum), h.Ranks[i], ps.ErrOverflow)
+		}
+		h.Sums[i] = units
+	}
+	return nil
+}

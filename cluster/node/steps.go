@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/libra-ina/libra/internal/file"
+	"github.com/libra-ina/libra/ps"
+)
+
+// Several servers of a synchronous job can only continue from checkpoints of the same step. So they
+// write one after every checkpoint_steps steps, before the workers continue, and keep the previous
+// one. When any of them has committed a later step, all have that checkpoint; until a server has
+// committed one, it has not given up the previous one. Whenever servers end, or are killed, there
+// is a step of which each has a checkpoint.
+
+// savesSteps reports whether the server keeps checkpoints of the same steps as other servers.
+func (s *server) savesSteps() bool { return s.several() && s.env.Config.Job.Sync }
+
+// hotSetField is the name of the hot set's fingerprint in the checkpoints of several servers.
+const hotSetField = "job.hot_set"
+
+// previousSuffix is added to the name of a checkpoint for the previous one.
+const previousSuffix = ".previous"
+
+// saveStep writes the checkpoint of a step that all servers keep.
+func (s *server) saveStep(ctx context.Context) {
+	err := s.save(func(f func()) error { return s.loop.Do(ctx, f) })
+	if err != nil && ctx.Err() == nil {
+		s.env.Log.Error("no checkpoint was written; training goes on, and cannot be continued if the other servers have gone further when it ends", "error", err)
+	}
+}
+
+// keepPrevious keeps the checkpoint that is about to be replaced, if there is one.
+func (s *server) keepPrevious() error {
+	path := s.env.Config.Server.Checkpoint
+	if _, err := s.disk().Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return s.copyCheckpoint(path, path+previousSuffix)
+}
+
+// copyCheckpoint replaces one file by another.
+func (s *server) copyCheckpoint(from, to string) error {
+	return file.ReplaceOn(s.disk(), to, temporary, func(w io.Writer) error {
+		f, err := s.disk().Open(from)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, err = io.Copy(w, f)
+		return err
+	})
+}
+
+// checkStep refuses a start step that no checkpoint can have.
+func (s *server) checkStep() error {
+	switch {
+	case s.env.Step == nil || s.savesSteps() && s.env.Config.Server.Checkpoint != "":
+		return nil
+	case s.savesSteps():
+		return fmt.Errorf("--step %d: %s.checkpoint names no file: leave --step out", *s.env.Step, s.field())
+	}
+	return fmt.Errorf("--step %d: only several servers of a job with job.sync keep checkpoints of the same steps: leave it out", *s.env.Step)
+}
+
+// goBack makes the previous checkpoint the server's, if the server must start from it. Before the
+// first checkpoint the server had none. Later progress is given up.
+func (s *server) goBack(cfg ps.Config) error {
+	if s.env.Step == nil || s.progress.step == *s.env.Step {
+		return nil
+	}
+	path := s.env.Config.Server.Checkpoint
+	has := fmt.Errorf("--step %d: the checkpoint %s (%s.checkpoint) is of step %d", *s.env.Step, path, s.field(), s.progress.step)
+	_, attachment, err := s.restore(path+previousSuffix, cfg)
+	if errors.Is(err, fs.ErrNotExist) {
+		if *s.env.Step == 0 && s.isFirst() {
+			return s.beginAnew(cfg)
+		}
+		return fmt.Errorf("%w, and there is none before it", has)
+	}
+	if err != nil {
+		return fmt.Errorf("%w, and the one before it cannot be read: %w", has, err)
+	}
+	earlier := newProgress(s.progress.sync, s.progress.server)
+	if _, err := earlier.resume(attachment, s.agreement, s.env.Config.Model.Epochs); err != nil {
+		return fmt.Errorf("checkpoint %s: %w", path+previousSuffix, err)
+	}
+	if earlier.step != *s.env.Step {
+		return fmt.Errorf("%w, and the one before it of step %d: start all servers with a step of which each has a checkpoint", has, earlier.step)
+	}
+	if err := s.copyCheckpoint(path+previousSuffix, path); err != nil {
+		return err
+	}
+	return s.open(cfg)
+}
+
+// isFirst reports whether the checkpoint may be the first one, before which another server had
+// none.
+func (s *server) isFirst() bool { return s.progress.step <= s.env.Config.Server.CheckpointSteps }
+
+// startSteps returns the steps from which the server could start: the values that --step accepts.
+func (s *server) startSteps() []uint64 {
+	steps := []uint64{s.progress.step}
+	f, err := s.disk().Open(s.env.Config.Server.Checkpoint + previousSuffix)
+	if errors.Is(err, fs.ErrNotExist) && s.isFirst() {
+		return append(steps, 0)
+	}
+	if err != nil {
+		return steps
+	}
+	defer f.Close()
+	var saved savedProgress
+	attachment, err := ps.ReadAttachment(f)
+	if err == nil && json.Unmarshal(attachment, &saved) == nil {
+		steps = append(steps, saved.Step)
+	}
+	return steps
+}
+
+// beginAnew gives up the first checkpoint.
+func (s *server) beginAnew(cfg ps.Config) error {
+	path := s.disk().Resolve(s.env.Config.Server.Checkpoint)
+	if err := errors.Join(s.disk().Remove(path), s.disk().SyncDir(filepath.Dir(path))); err != nil {
+		return fmt.Errorf("--step 0: giving up the checkpoint: %w", err)
+	}
+	return s.open(cfg)
+}

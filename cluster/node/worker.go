@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/wire"
+)
+
+// WorkerOptions are a worker's options in addition to the configuration.
+type WorkerOptions struct {
+	ID uint16
+	// Progress, if set, is called after each mini-batch.
+	Progress func(train.Progress)
+}
+
+// WorkerResult is the result of a worker.
+type WorkerResult struct {
+	Worker          uint16        `json:"worker"`
+	Backend         string        `json:"backend"`
+	Samples         uint64        `json:"samples"`
+	Steps           uint64        `json:"steps"`
+	train.Loss                    // of the last epoch, each sample before its update
+	Elapsed         time.Duration `json:"elapsed_ns"`
+	HotPairs        uint64        `json:"hot_pairs"`
+	ColdPairs       uint64        `json:"cold_pairs"`
+	AddedPairs      uint64        `json:"added_pairs"` // added to others of hot rows before those were pushed
+	Frames          uint64        `json:"frames"`      // pushes and pulls, without retransmissions
+	HotFrames       uint64        `json:"hot_frames"`
+	Retransmissions uint64        `json:"retransmissions"`
+	RTTHot          time.Duration `json:"rtt_hot_ns"`
+	RTTCold         time.Duration `json:"rtt_cold_ns"`
+	Dropped         uint64        `json:"faults_dropped"`
+	Duplicated      uint64        `json:"faults_duplicated"`
+	Reordered       uint64        `json:"faults_reordered"`
+}
+
+// reportEvery is the longest time between two reports of an asynchronous worker. Each waits until
+// everything that it pushed is acknowledged.
+const reportEvery = time.Second
+
+// RunWorker trains one shard of the data and returns when its last epoch is done and everything
+// that it pushed is acknowledged.
+func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerResult, err error) {
+	c := env.Config
+	self, err := c.Worker(o.ID)
+	if err != nil {
+		return nil, err
+	}
+	training, err := TrainConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	training.Progress = o.Progress
+	src, err := OpenSource(c, c.Shard(o.ID))
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	w, err := openEndpoint(ctx, cancel, env, self, training.Model.Dim())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	members := w.members
+
+	env.Log.Info("worker trains", "worker", o.ID, "backend", c.Backend, "arithmetic", members.Arithmetic, "layout", layout(members), "stripes", members.Stripes)
+	env.ready()
+	training.First = members.FirstStep
+	access := earlyClient(client{w.Worker, members, env.Machine.Flushed})
+	kept := &hotRows{}
+	if c.Job.Accumulate > 1 {
+		kept = newHotRows(access, w.hot, c.Job.Accumulate)
+		access = kept
+	}
+	if !c.Job.Sync || c.Data.HasTest() { // a synchronous server knows the steps by itself
+		training.Report = func(ctx context.Context, r train.Reached) error {
+			err := members.Report(ctx, r.Steps, r.Epochs, r.Ends)
+			kept.reported()
+			return err
+		}
+	}
+	training.ReportEvery, training.Staleness = reportEvery, c.Job.Staleness
+	trained, err := train.Train(ctx, access, src, training)
+	if err != nil {
+		return nil, withRemedy(reason(ctx, err), training.Model.Task())
+	}
+	stats, err := w.Stats(ctx)
+	if err != nil {
+		return nil, reason(ctx, err)
+	}
+	if err := members.Done(ctx); err != nil {
+		return nil, reason(ctx, err)
+	}
+	result = workerResult(o.ID, c.Backend, trained, stats, training.Model.Dim())
+	result.AddedPairs = kept.added
+	return result, nil
+}
+
+// reason returns why a peer ended a run, if one did: that is more specific than the local error
+// that it caused.
+func reason(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// withRemedy adds a remedy for gradients that no arithmetic accepts: the user knows only learning
+// rates and labels.
+func withRemedy(err error, task train.Task) error {
+	refusal, here := wire.Refusal{}, (*packer.NotFiniteError)(nil)
+	refused := errors.As(err, &refusal) && (refusal.Code == wire.CodeOverflow || refusal.Code == wire.CodeNotFinite)
+	switch {
+	case errors.As(err, &here): // without the remedy for programmers
+		err = fmt.Errorf("a gradient of feature %d is %v", here.Key, here.Value)
+	case !refused:
+		return err
+	}
+	if task == train.Regression {
+		return fmt.Errorf("%w: gradients are too large: divide the labels by a number such as their standard deviation, or lower the learning rate", err)
+	}
+	return fmt.Errorf("%w: gradients are too large, because training diverges: lower the learning rate", err)
+}
+
+func workerResult(id uint16, backend string, t train.Result, s transport.WorkerStats, dim int) *WorkerResult {
+	return &WorkerResult{
+		Worker:          id,
+		Backend:         backend,
+		Samples:         t.Samples,
+		Steps:           t.Steps,
+		Loss:            t.Loss,
+		Elapsed:         t.Elapsed,
+		HotPairs:        s.PairsHot,
+		ColdPairs:       s.RowsCold * uint64(dim),
+		Frames:          s.Hot.Sent + s.Cold.Sent,
+		HotFrames:       s.Hot.Sent,
+		Retransmissions: s.Hot.Retransmitted + s.Cold.Retransmitted,
+		RTTHot:          s.Hot.SRTT,
+		RTTCold:         s.Cold.SRTT,
+		Dropped:         s.Link.Dropped,
+		Duplicated:      s.Link.Duplicated,
+		Reordered:       s.Link.Reordered,
+	}
+}
+
+// loadHotSet reads the job's hot set and checks that it fits the model.
+func loadHotSet(c *cluster.Config, dim int) (*packer.HotSet, error) {
+	hot, err := packer.LoadHotSet(c.Job.HotSet)
+	if err != nil {
+		return nil, err
+	}
+	if hot.Dim() != dim {
+		return nil, fmt.Errorf("hot set %s: its rows have %d scalars, those of the model %d: build it for this model", c.Job.HotSet, hot.Dim(), dim)
+	}
+	if hot.Len() == 0 {
+		return nil, fmt.Errorf("hot set %s is empty: build it with a larger sample, or with --hot-rows", c.Job.HotSet)
+	}
+	return hot, nil
+}
+
+// client is a worker's access to its cluster, for the training loop.
+type client struct {
+	*transport.Worker
+	members *control.Membership
+	flushed func() // may be nil
+}
+
+func (c client) BeginPull(ctx context.Context, keys []uint64, dst []float32) (train.Pulling, error) {
+	p, err := c.Worker.BeginPull(ctx, keys, dst)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (c client) Push(ctx context.Context, keys []uint64, grads []float32) error {
+	_, err := c.Worker.Push(ctx, keys, grads) // Flush reports later refusals
+	return err
+}
+
+func (c client) Flush(ctx context.Context) error {
+	err := c.Worker.Flush(ctx)
+	if err == nil && c.flushed != nil {
+		c.flushed()
+	}
+	return err
+}
+
+func (c client) Barrier(ctx context.Context, step uint64) error {
+	return c.members.Barrier(ctx, step)
+}

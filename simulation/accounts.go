@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"encoding/hex"
+	"maps"
+	"math/bits"
+	"slices"
+
+	"github.com/libra-ina/libra/cluster/node"
+	"github.com/libra-ina/libra/internal/num/fixedpoint"
+	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/wire"
+)
+
+// accounts is the ledger of a cluster. It follows the frames that receivers get and their answers,
+// and records for each in which bank, harvest or commit it must be. After each step of a receiver,
+// the ledger compares the receiver's state.
+type accounts struct {
+	c      *clusterLife
+	cfg    ps.Config
+	hot    *packer.HotSet
+	format fixedpoint.Format
+
+	frames map[frameID]*entry
+	order  []*entry // in the order of sending
+	sent   map[*process][]*entry
+	asked  map[*host][]link.Packet
+	plane  *planeAccount // of the switch's newest job
+	store  *storeAccount // of the newest server
+	files  []fileAccount // written checkpoints
+
+	want map[uint64][]int64 // required content of the open step, as of the last comparison
+	news bool               // the shadow has changed since
+}
+
+// entry is one frame with gradients.
+type entry struct {
+	id      frameID
+	from    *process
+	worker  uint16
+	payload []byte
+	flushed bool   // its worker has reported it acknowledged
+	claim   uint64 // number of steps after which that was, as reported to its server; 0: not yet
+	applied bool
+	store   *storeAccount // store that has it, from a commit on
+	version int
+	idle    bool // its step changed nothing, so its commit is not visible
+}
+
+// storeAccount is the required state of one server's store.
+type storeAccount struct {
+	of      *process
+	store   *ps.Store // the product's
+	shadow  *ps.Store // the accounts' sums
+	base    *fileAccount
+	number  [2]uint64 // of the last harvest
+	pending []*entry  // in the open step
+	version int       // commits
+	hashes  [][32]byte
+}
+
+func newAccounts(c *clusterLife) (a *accounts, err error) {
+	a = &accounts{c: c, frames: map[frameID]*entry{}, sent: map[*process][]*entry{}, asked: map[*host][]link.Packet{}, want: map[uint64][]int64{}}
+	if a.cfg, err = node.StoreConfig(&c.cfg); err != nil {
+		return nil, err
+	}
+	if a.format, err = fixedpoint.NewFormat(a.cfg.Exp); err != nil {
+		return nil, err
+	}
+	a.hot, err = packer.LoadHotSet(c.cfg.Job.HotSet)
+	return a, err
+}
+
+// leaves records that a process sends a frame.
+func (a *accounts) leaves(from, to *host, payload []byte) {
+	h, err := wire.ParseHeader(payload)
+	if a == nil || err != nil || h.Job != job || from.link == nil || to == nil || h.Type != wire.TypeHot && h.Type != wire.TypeCold {
+		return
+	}
+	id := frameID{flowID{to, h.Sender, h.Epoch}, h.Seq}
+	for _, p := range a.c.procs {
+		// A restarted receiver draws its first epoch, which may be that of a worker's earlier life.
+		if known := a.frames[id]; p.host == from && (known == nil || known.from != p) {
+			e := &entry{id: id, from: p, worker: h.Sender, payload: slices.Clone(payload)}
+			a.frames[id] = e
+			a.order = append(a.order, e)
+			a.sent[p] = append(a.sent[p], e)
+		}
+	}
+}
+
+// handed records a frame that a receiver gets.
+func (a *accounts) handed(at *host, pkts []link.Packet) {
+	if a == nil || at.name != theSwitch && at.name != theServer {
+		return
+	}
+	a.asked[at] = append(a.asked[at][:0], pkts...)
+	for i := range a.asked[at] { // the answer overwrites it
+		a.asked[at][i].Payload = slices.Clone(pkts[i].Payload)
+	}
+}
+
+// answers enters the frames that a receiver has applied: those that it acknowledges for the first
+// time. Afterwards the receiver's state is compared.
+func (a *accounts) answers(at *host, pkts []link.Packet) {
+	if a == nil || at.name != theSwitch && at.name != theServer {
+		return
+	}
+	for i, asked := range a.asked[at] {
+		h, err := wire.ParseHeader(asked.Payload)
+		if err != nil || h.Job != job || h.Type != wire.TypeHot && h.Type != wire.TypeCold {
+			continue
+		}
+		e := a.frames[frameID{flowID{at, h.Sender, h.Epoch}, h.Seq}]
+		if asked.Src.Port == strange {
+			if answer, err := wire.ParseHeader(pkts[i].Payload[:pkts[i].Reply]); err != nil || answer.Type != wire.TypeError {
+				a.c.s.fail("%s does not refuse frame %d that a stranger sends for worker %d", at.name, h.Seq, h.Sender)
+			}
+			continue
+		}
+		if e == nil {
+			continue // of an ended process
+		}
+		if pkts[i].Reply > 0 {
+			answer := pkts[i].Payload[:pkts[i].Reply]
+			ack, err := wire.ParseHeader(answer)
+			if err != nil || ack.Type == wire.TypeError {
+				continue
+			}
+			for cover := wire.Cover(answer, ack); cover != 0; cover &= cover - 1 {
+				id := e.id
+				id.seq += wire.CoverAhead - uint32(bits.TrailingZeros64(cover))
+				if other := a.frames[id]; other != nil && !other.applied && !slices.ContainsFunc(a.asked[at][i:], func(p link.Packet) bool {
+					later, _ := wire.ParseHeader(p.Payload)
+					return p.Src.Port != strange && later.Job == job && later.Seq == id.seq && later.Sender == id.sender && later.Epoch == id.epoch
+				}) {
+					a.c.s.fail("%s acknowledges frame %d of worker %d, which is not applied", at.name, id.seq, id.sender)
+				}
+			}
+		}
+		if !e.applied {
+			e.applied = true
+			a.apply(at, e, h)
+		}
+	}
+}
+
+// apply enters a frame.
+func (a *accounts) apply(at *host, e *entry, h wire.Header) {
+	s := a.c.s
+	units := func(bits uint32) int64 {
+		n, err := a.format.FromBits(bits)
+		if err != nil {
+			s.fail("worker %d sends a gradient that no sum has room for: %v", e.worker, err)
+		}
+		return n
+	}
+	if at.name == theSwitch {
+		if a.plane == nil {
+			s.fail("the switch acknowledges frame %d of worker %d, and has no job", e.id.seq, e.worker)
+			return
+		}
+		a.plane.current = append(a.plane.current, e)
+		err := hotPairs(e.payload, h, func(rank int, bits uint32) { a.plane.held[rank] += units(bits) })
+		if err != nil {
+			s.fail("worker %d sends %v", e.worker, err)
+		}
+		return
+	}
+	rows, err := wire.ParseRows(e.payload, wire.TypeCold)
+	if err != nil || a.store == nil {
+		s.fail("the server acknowledges frame %d of worker %d: %v", e.id.seq, e.worker, err)
+		return
+	}
+	a.store.pending = append(a.store.pending, e)
+	for i := range rows.Count * rows.Dim {
+		a.add(rows.Key(i/rows.Dim), i%rows.Dim, units(rows.Bits(i)))
+	}
+}
+
+func (a *accounts) add(key uint64, col int, units int64) {
+	a.news = true
+	if err := a.store.shadow.AddSum(key, col, units); err != nil {
+		a.c.s.fail("%v", err)
+	}
+}
+
+// hotPairs calls add for each pair of a HOT frame.
+func hotPairs(payload []byte, h wire.Header, add func(rank int, bits uint32)) error {
+	layout := packer.LaneAligned
+	if h.Flags&wire.FlagDense != 0 {
+		layout = packer.Dense
+	}
+	stripes, err := wire.StripeCount(payload)
+	for i := range stripes {
+		s := wire.StripeAt(payload, i)
+		for mask := s.Mask(); mask != 0; mask &= mask - 1 {
+			lane := bits.TrailingZeros32(mask)
+			add(int(layout.Rank(lane, s.Slot(lane))), s.Bits(lane))
+		}
+	}
+	return err
+}
+
+// flushes records that a worker reports all its frames acknowledged.
+func (a *accounts) flushes(p *process) {
+	a.c.s.mu.Lock()
+	defer a.c.s.mu.Unlock()
+	for _, e := range a.sent[p] {
+		if !e.flushed && !e.applied && !p.dead.Load() {
+			a.c.s.fail("%s calls all that it has sent acknowledged, but frame %d to %s is not applied", p.name, e.id.seq, e.id.to.name)
+		}
+		e.flushed = true
+	}
+}
+
+// claims records after how many steps a worker has flushed its frames.
+func (a *accounts) claims(p *process, steps uint64) {
+	a.c.s.mu.Lock()
+	defer a.c.s.mu.Unlock()
+	for _, e := range a.sent[p] {
+		if e.flushed && e.claim == 0 {
+			e.claim = steps
+		}
+	}
+}
+
+// opens records the store of a server that is about to serve. The caller holds lock's file.
+func (a *accounts) opens(p *process, store *ps.Store) {
+	s := a.c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.dead.Load() {
+		return
+	}
+	st := &storeAccount{of: p, store: store}
+	instance, number := store.LastHarvest()
+	st.number = [2]uint64{instance, number}
+	var err error
+	if f := a.c.disk.names[checkpointPath]; f == nil {
+		st.shadow, err = ps.New(a.cfg)
+	} else {
+		st.shadow, _, err = readCheckpoint(f.data, a.cfg)
+		for i := len(a.files) - 1; i >= 0 && st.base == nil; i-- {
+			if slices.Equal(a.files[i].data, f.data) {
+				st.base = &a.files[i]
+			}
+		}
+	}
+	if err != nil {
+		s.fail("the server opens a checkpoint that cannot be read: %v", err)
+		return
+	}
+	if st.shadow.Hash() != store.Hash() {
+		s.fail("%s begins with other weights than its checkpoint has", p.name)
+	}
+	a.store, a.news = st, true
+	st.hashes = append(st.hashes, st.shadow.Hash())
+	// Frames that are not in the checkpoint are lost, and trained again.
+	lost := func(e *entry) bool { return !st.holds(e) }
+	maps.DeleteFunc(a.frames, func(_ frameID, e *entry) bool { return lost(e) })
+	a.order = slices.DeleteFunc(a.order, lost)
+	for p, sent := range a.sent {
+		a.sent[p] = slices.DeleteFunc(sent, lost)
+	}
+}
+
+// holds reports whether a frame's gradients are in the weights of a server's store.
+func (st *storeAccount) holds(e *entry) bool { return st.holdsAt(e, st.version) }
+
+func (st *storeAccount) holdsAt(e *entry, version int) bool {
+	for {
+		switch {
+		case e.store == nil:
+			return false
+		case e.store == st:
+			return e.version <= version
+		case st.base == nil:
+			return false
+		}
+		st, version = st.base.store, st.base.version
+	}
+}
+
+// look compares a receiver's state with the required one. All goroutines are blocked.
+func (a *accounts) look(at *host) {
+	switch {
+	case a == nil || at == nil || a.c.s.failure != nil || a.c.s.over:
+	case at.name == theSwitch:
+		a.plane.look()
+	case at.name == theServer && a.store != nil && !a.store.of.dead.Load():
+		a.lookAtStore()
+	}
+}
+
+func (a *accounts) lookAtStore() {
+	st, s := a.store, a.c.s
+	instance, number := st.store.LastHarvest()
+	if now := [2]uint64{instance, number}; now != st.number {
+		st.number = now
+		if f := a.plane.harvest(); f != nil {
+			st.pending = append(st.pending, f.entries...)
+			for rank, n := range f.sums {
+				if n != 0 {
+					a.add(a.hot.Key(uint32(rank/a.cfg.Dim)), rank%a.cfg.Dim, n)
+				}
+			}
+		}
+	}
+	if a.news {
+		a.want, a.news = pendingOf(st.shadow, a.want), false
+	}
+	want := a.want
+	same := 0 // rows; compared in place, because this is done after each step of the server
+	for key, sums := range st.store.Pending() {
+		if row := want[key]; row != nil && slices.Equal(row, sums) {
+			same++
+		} else if !zero(sums) {
+			same = -1
+			break
+		}
+	}
+	if same == len(want) {
+		if same == 0 { // a commit without changes is not visible
+			for _, e := range a.store.pending {
+				e.idle = true
+			}
+			a.commit()
+		}
+		return
+	}
+	if held := pendingOf(st.store, map[uint64][]int64{}); len(held) > 0 {
+		for _, key := range slices.Sorted(maps.Keys(want)) {
+			if !slices.Equal(want[key], held[key]) {
+				s.fail("key %d: the open step of %s holds %d, but the frames and harvests that it was given have %d", key, st.of.name, held[key], want[key])
+				return
+			}
+		}
+		s.fail("the open step of %s holds rows that no frame and no harvest has", st.of.name)
+		return
+	}
+	st.version++
+	a.due()
+	a.commit()
+	st.shadow.Commit()
+	a.news = true
+	row, other := make([]float32, a.cfg.Dim), make([]float32, a.cfg.Dim)
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		st.store.Read([]uint64{key}, row)
+		st.shadow.Read([]uint64{key}, other)
+		if !equal(row, other) {
+			s.fail("key %d: %s holds the weights %v, but a commit of the frames and harvests that it was given gives %v", key, st.of.name, row, other)
+			return
+		}
+	}
+	st.hashes = append(st.hashes, st.shadow.Hash())
+}
+
+// commit adds the frames of the open step to the weights.
+func (a *accounts) commit() {
+	for _, e := range a.store.pending {
+		e.store, e.version = a.store, a.store.version
+	}
+	a.store.pending = nil
+}
+
+// pendingOf fills out with the open step of a store: the store's memory, which the next addition or
+// commit writes.
+func pendingOf(s *ps.Store, out map[uint64][]int64) map[uint64][]int64 {
+	clear(out)
+	for key, sums := range s.Pending() {
+		if !zero(sums) {
+			out[key] = sums
+		}
+	}
+	return out
+}
+
+func zero(sums []int64) bool {
+	for _, n := range sums {
+		if n != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// finished checks the end of a worker that has completed its training.
+func (a *accounts) finished(p *process) {
+	for _, e := range a.sent[p] {
+		if !e.applied {
+			a.c.s.fail("%s has finished, but frame %d to %s is not applied", p.name, e.id.seq, e.id.to.name)
+			return
+		}
+	}
+}
+
+// completed checks the end of a training.
+func (a *accounts) completed(weights string, workers []*process) {
+	s, st := a.c.s, a.store
+	if hash := st.shadow.Hash(); hex.EncodeToString(hash[:]) != weights {
+		s.fail("the training ends with the weights %s, but those of its frames and harvests are %x", weights, hash)
+	}
+	for _, p := range workers {
+		for _, e := range a.sent[p] {
+			if !st.holds(e) {
+				s.fail("the training has ended, but frame %d of %s to %s is not in the weights", e.id.seq, p.name, e.id.to.name)
+				return
+			}
+		}
+	}
+}

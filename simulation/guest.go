@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/libra-ina/libra/cluster/node"
+	"github.com/libra-ina/libra/control"
+	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/packer"
+)
+
+// patience of other programs with the product's services.
+const guestLimit = 30 * time.Second
+
+// guest is a worker with its own program, in step with the others: it takes part in fewer steps
+// than they do, pushes nothing, and finishes. The others continue without it.
+func (p *process) guest(ctx context.Context, env node.Env) error {
+	c := env.Config
+	hot, err := packer.LoadHotSet(c.Job.HotSet)
+	if err != nil {
+		return err
+	}
+	fingerprint := hot.Fingerprint()
+	conn, err := control.Dial(ctx, control.ServerOf(c.Job.ID), c.Server.Control, control.Security{}, guestLimit, env.Log, p.clientOptions()...)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	client := pb.NewParameterServerClient(conn)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	req := &pb.JoinRequest{
+		Job: uint32(c.Job.ID), Sender: uint32(p.c.guest), Ip: p.host.at.IP.AsSlice(), Port: uint32(c.Port),
+		HotSet: fingerprint[:], Agree: c.Agreement(),
+	}
+	member, err := control.WhileTaken(ctx, guestLimit, env.Log, func(ctx context.Context) (*pb.Membership, error) {
+		return control.Stay(ctx,
+			func(ctx context.Context, newest *pb.Membership) (grpc.ServerStreamingClient[pb.Membership], error) {
+				again := &pb.JoinRequest{Job: req.Job, Sender: req.Sender, Ip: req.Ip, Port: req.Port, HotSet: req.HotSet, Agree: req.Agree}
+				again.Token = newest.GetToken()
+				return client.Join(ctx, again)
+			},
+			func(newest *pb.Membership) time.Duration { return time.Duration(newest.GraceMs) * time.Millisecond },
+			func(err error) { cancel(control.CallError("parameter server", "withdrew this worker", err)) })
+	})
+	if err != nil {
+		return control.CallError("parameter server", "join", err)
+	}
+	env.Ready()
+	call := func(name string, f func(context.Context) error) error {
+		err := control.CallError("parameter server", name, control.Repeat(ctx, f))
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return err
+	}
+	for step := member.FirstStep; step < p.c.guestSteps; step++ {
+		if err := call("barrier", func(ctx context.Context) error {
+			_, err := client.Barrier(ctx, &pb.BarrierRequest{Job: req.Job, Sender: req.Sender, Token: member.Token, Step: step})
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	p.turn("rests", never, time.Now().Add(p.c.guestRest))
+	if err := call("done", func(ctx context.Context) error {
+		_, err := client.Done(ctx, &pb.DoneRequest{Job: req.Job, Sender: req.Sender, Token: member.Token})
+		return err
+	}); err != nil {
+		return err
+	}
+	leaving, end := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer end()
+	cancel(nil)
+	_, _ = client.Leave(leaving, &pb.LeaveRequest{Job: req.Job, Sender: req.Sender, Token: member.Token})
+	return nil
+}

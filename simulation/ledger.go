@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"bytes"
+	"math"
+	"math/bits"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/internal/num/fixedpoint"
+	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/wire"
+)
+
+// ledger knows what must be true of a life. It follows the frames, not the product's state: it
+// reads a frame's gradients from its payload, and a copy of it must be applied unless one was
+// before.
+//
+// Every pushed gradient is a different number, so a frame identifies its push.
+type ledger struct {
+	s       *sim
+	grads   gradients
+	frames  frames
+	sums    []int64 // by parameter: everything that was applied, wherever it is now
+	index   map[uint64]int
+	keys    []uint64 // hot ones first, by rank
+	dim     int
+	row     []float32
+	plain   []byte
+	members map[*host]map[uint16]admission // by sender
+	numbers map[rowNumber]int              // rows, by the numbers that the server has assigned
+	asked   map[*host][]expectation        // by the last payloads
+	applied int                            // frames
+
+	// The store: committed sums, and the weights after each commit.
+	committed []int64
+	held      []int64 // by all, at the last comparison
+	weights   []float32
+	history   [][]version // by row
+
+	// The banks of the job, and what counts in them.
+	banks [2][]int64
+	spent *aggregator.Bank // of an applied harvest, until it is cleared
+}
+
+// frame is the record of a frame.
+type frame struct {
+	id      frameID
+	kind    wire.Type
+	payload []byte  // without the flags that a repetition changes
+	grads   []int32 // numbers
+	push    *push   // of the first gradient
+	applied bool
+	sent    int  // by its sender
+	copied  bool // by the network
+
+	// The content of a frame by number is sent again by key, if the numbers are no longer valid.
+	numbering uint32
+	refused   bool // refused for its numbering, with all copies
+	again     bool // repeats the content of another one
+}
+
+type admission struct {
+	epoch uint16
+	from  wire.Endpoint
+}
+
+// expectation is the required answer to a payload.
+type expectation struct {
+	frame   *frame
+	refused bool // it must be refused
+	quiet   bool // it may remain unanswered
+	late    bool // it may be treated as already applied
+}
+
+// version is a row's weights from a moment on.
+type version struct {
+	from int64 // step of the life
+	row  []float32
+}
+
+const (
+	// gradExp makes the largest gradient 4 and a sum of 2^15 of them fit.
+	gradExp  = -22
+	gradUnit = 1.0 / (1 << -gradExp)
+	maxGrads = 1 << 24
+)
+
+func newLedger(s *sim) *ledger {
+	p := &s.plan
+	l := &ledger{
+		s: s, dim: p.dim, grads: gradients{next: 1}, frames: frames{flows: map[flowID]*flow{}}, index: map[uint64]int{}, row: make([]float32, p.dim),
+		members: map[*host]map[uint16]admission{}, numbers: map[rowNumber]int{}, asked: map[*host][]expectation{},
+	}
+	for i := range p.hot {
+		l.keys = append(l.keys, 1000+uint64(i))
+	}
+	for i := range p.cold {
+		l.keys = append(l.keys, 1<<40*uint64(i+1))
+	}
+	for i, key := range l.keys {
+		l.index[key] = i
+	}
+	n := len(l.keys) * p.dim
+	l.sums, l.committed, l.held, l.weights = make([]int64, n), make([]int64, n), make([]int64, n), make([]float32, n)
+	l.history = make([][]version, len(l.keys))
+	return l
+}
+
+// gradientOf returns a gradient for a parameter that no other push has.
+func (l *ledger) gradientOf(p *push, param int, negative bool) float32 {
+	n := l.grads.add(gradient{push: p, param: int32(param), negative: negative})
+	g := float32(n) * gradUnit
+	if negative {
+		return -g
+	}
+	return g
+}
+
+// number is the inverse of gradientOf.
+func number(g float32) int { return int(math.Abs(float64(g)) / gradUnit) }
+
+// leaves records that a frame leaves a worker. It ignores answers.
+func (l *ledger) leaves(from, to *host, payload []byte, copied bool) {
+	if l == nil {
+		return
+	}
+	h, err := wire.ParseHeader(payload)
+	if err != nil {
+		l.s.fail("%s sends a payload without a header: %v", from.name, err)
+		return
+	}
+	if !counted(h.Type) {
+		return
+	}
+	id := frameID{flowID{to, h.Sender, h.Epoch}, h.Seq}
+	l.plain = append(l.plain[:0], payload...)
+	plain := l.plain
+	h.Flags &^= wire.FlagRetx | wire.FlagQuiet | wire.FlagCover
+	h.Put(plain)
+	f := l.frames.at(id)
+	if f == nil {
+		f = &frame{id: id, kind: h.Type, payload: bytes.Clone(plain)}
+		if !l.frames.add(f) {
+			l.s.fail("sender %d, epoch %d, gives a frame the number %d", h.Sender, h.Epoch, h.Seq)
+			return
+		}
+		l.contents(f, h)
+	}
+	f.sent++
+	f.copied = f.copied || copied
+	if !bytes.Equal(f.payload, plain) {
+		l.s.fail("frame %d of sender %d, epoch %d, leaves with other contents than before", h.Seq, h.Sender, h.Epoch)
+	}
+}
+
+// contents reads the gradients of a frame.
+func (l *ledger) contents(f *frame, h wire.Header) {
+	add := func(param int, g float32) {
+		n := number(g)
+		if n == 0 || n >= l.grads.next || int(l.grads.at(n).param) != param {
+			l.s.fail("frame %d of sender %d holds the gradient %g for parameter %d, which was not pushed", f.id.seq, f.id.sender, g, param)
+			return
+		}
+		f.grads = append(f.grads, int32(n))
+		of := l.grads.at(n)
+		f.push = of.push
+		f.again = f.again || of.again
+		if last := len(f.push.frames) - 1; last < 0 || f.push.frames[last] != f {
+			f.push.frames = append(f.push.frames, f)
+		}
+	}
+	switch h.Type {
+	case wire.TypeHot:
+		layout := packer.LaneAligned
+		if h.Flags&wire.FlagDense != 0 {
+			layout = packer.Dense
+		}
+		stripes, err := wire.StripeCount(f.payload)
+		if err != nil {
+			l.s.fail("frame %d of sender %d: %v", f.id.seq, f.id.sender, err)
+			return
+		}
+		f.grads = make([]int32, 0, stripes*wire.Lanes)
+		for i := range stripes {
+			s := wire.StripeAt(f.payload, i)
+			for mask := s.Mask(); mask != 0; mask &= mask - 1 {
+				lane := bits.TrailingZeros32(mask)
+				add(int(layout.Rank(lane, s.Slot(lane))), math.Float32frombits(s.Bits(lane)))
+			}
+		}
+	case wire.TypeCold, wire.TypeColdAt:
+		rows, err := wire.ParseRows(f.payload, h.Type)
+		if err != nil || rows.Dim != l.dim {
+			l.s.fail("frame %d of sender %d, of dimension %d: %v", f.id.seq, f.id.sender, rows.Dim, err)
+			return
+		}
+		row := l.row
+		f.grads = make([]int32, 0, rows.Count*l.dim)
+		for i := range rows.Count {
+			rows.Row(i, row)
+			at, ok := l.rowOf(f, h.Type, rows, i)
+			if ok && l.s.servers[l.s.split().Owner(l.s.hot, l.keys[at])].host != f.id.to {
+				l.s.fail("frame %d of sender %d brings %s the row %d, which is another server's", f.id.seq, f.id.sender, f.id.to.name, l.keys[at])
+			}
+			for c, g := range row {
+				if ok {
+					add(at*l.dim+c, g)
+				}
+			}
+		}
+	}
+}
+
+// admit records that a receiver accepts frames of a sender from now on.
+func (l *ledger) admit(at *host, sender, epoch uint16, from wire.Endpoint) {
+	if l.members[at] == nil {
+		l.members[at] = map[uint16]admission{}
+	}
+	l.members[at][sender] = admission{epoch, from}
+}
+
+// handed records a frame that a receiver gets, and decides the required result.
+func (l *ledger) handed(at *host, pkts []link.Packet) {
+	if l == nil || !l.s.serves(at) {
+		return
+	}
+	l.asked[at] = l.asked[at][:0]
+	for _, p := range pkts {
+		h, err := wire.ParseHeader(p.Payload)
+		id := frameID{flowID{at, h.Sender, h.Epoch}, h.Seq}
+		f := l.frames.at(id)
+		if p.Src.Port == strange {
+			f = &frame{id: id, kind: h.Type}
+			l.asked[at] = append(l.asked[at], expectation{frame: f, refused: true})
+			continue
+		}
+		if err != nil || f == nil {
+			l.s.fail("%s is given a frame that nothing has sent: %+v, %v", at.name, h, err)
+			continue
+		}
+		a, known := l.members[at][h.Sender]
+		e := expectation{frame: f, refused: !known || a.epoch != h.Epoch || a.from.AddrPort() != p.Src.AddrPort()}
+		if !e.refused && !f.applied && f.kind == wire.TypeColdAt && f.numbering != l.s.serverAt(at).handler.Find(nil, nil) {
+			e.refused, e.late = true, l.outlived(f)
+			l.rename(f)
+		}
+		id.seq--
+		before := l.frames.at(id)
+		e.quiet = h.Flags&wire.FlagQuiet != 0 && !e.refused && !f.applied &&
+			(h.Seq == wire.FirstSeq || before != nil && (before.applied || pulls(before.kind)))
+		l.asked[at] = append(l.asked[at], e)
+		if e.refused || f.applied || pulls(f.kind) {
+			continue
+		}
+		f.applied = true
+		if f.kind == wire.TypeColdAt {
+			l.s.result.ByNumber++
+		}
+		l.applied++
+		for _, n := range f.grads {
+			g := l.grads.at(int(n))
+			g.applied++
+			l.sums[g.param] += g.units(int(n))
+			if g.applied > 1 {
+				l.s.fail("gradient %d comes to %s in two frames", n, at.name)
+			}
+		}
+	}
+}
+
+// answers compares a receiver's answers with the required ones.
+func (l *ledger) answers(at *host, pkts []link.Packet) {
+	if l == nil || l.s.failure != nil {
+		return
+	}
+	asked := l.asked[at]
+	if len(asked) != len(pkts) {
+		l.s.fail("%s answers %d payloads of %d", at.name, len(pkts), len(asked))
+		return
+	}
+	for i, e := range asked {
+		f := e.frame
+		if e.quiet && pkts[i].Reply == 0 {
+			continue
+		}
+		h, err := wire.ParseHeader(pkts[i].Payload[:pkts[i].Reply])
+		want := wire.TypeAck
+		switch {
+		case e.refused:
+			want = wire.TypeError
+		case f.kind == wire.TypePull:
+			want = wire.TypeRows
+		case f.kind == wire.TypeFind:
+			want = wire.TypeFound
+		}
+		if e.late && h.Type == wire.TypeAck {
+			want = wire.TypeAck
+		}
+		if err != nil || h.Type != want || h.Sender != f.id.sender || h.Epoch != f.id.epoch || h.Seq != f.id.seq {
+			l.s.fail("%s answers frame %d of sender %d, epoch %d, with %v (sender %d, epoch %d, number %d), not with %v",
+				at.name, f.id.seq, f.id.sender, f.id.epoch, h.Type, h.Sender, h.Epoch, h.Seq, want)
+			return
+		}
+		if h.Type == wire.TypeFound {
+			l.found(f, pkts[i].Payload[:pkts[i].Reply])
+		}
+		for cover := wire.Cover(pkts[i].Payload, h); cover != 0; cover &= cover - 1 {
+			id := f.id
+			id.seq += wire.CoverAhead - uint32(bits.TrailingZeros64(cover))
+			if other := l.frames.at(id); other != nil && !pulls(other.kind) && !other.applied && !l.outlived(other) {
+				l.s.fail("%s acknowledges frame %d of sender %d, epoch %d, which is not applied, with frame %d", at.name, id.seq, id.sender, id.epoch, f.id.seq)
+			}
+		}
+	}
+}
+
+// balance compares the contents of banks, harvest and store with the applied gradients.
+func (l *ledger) balance() {
+	l.held = append(l.held[:0], l.committed...)
+	held := l.held
+	for _, v := range l.s.servers {
+		for key, sums := range v.store.Pending() {
+			at, ok := l.index[key]
+			if !ok {
+				l.s.fail("the store of %s has a row %d", v.host.name, key)
+				return
+			}
+			for c, n := range sums {
+				held[at*l.dim+c] += n
+			}
+		}
+	}
+	for _, bank := range l.banks {
+		if l.spent != nil && &bank[0] == &l.spent.Slots[0] {
+			continue // the store has it
+		}
+		for rank, n := range bank {
+			held[rank] += n
+		}
+	}
+	for param, n := range held {
+		if n == l.sums[param] {
+			continue
+		}
+		l.s.fail("key %d, column %d: banks, harvest and store hold %d units, but the frames that were applied have %d",
+			l.keys[param/l.dim], param%l.dim, n, l.sums[param])
+		return
+	}
+}
+
+// commit follows a commit of the store, by which the open step, pending, enters the weights.
+func (l *ledger) commit(pending map[int][]int64) {
+	for at, sums := range pending {
+		row := make([]float32, l.dim)
+		for c, n := range sums {
+			i := at*l.dim + c
+			l.committed[i] += n
+			l.weights[i] -= float32(learningRate * (float32(n) * float32(math.Ldexp(1, fixedpoint.DefaultExp))))
+			row[c] = l.weights[i]
+		}
+		l.history[at] = append(l.history[at], version{l.s.step, row})
+	}
+}
+
+// pulled compares a pulled row with the store's contents during the pull.
+func (l *ledger) pulled(key uint64, since int64, row []float32) bool {
+	at := l.index[key]
+	versions := l.history[at]
+	for i := len(versions) - 1; i >= 0; i-- {
+		if equal(versions[i].row, row) {
+			return true
+		}
+		if versions[i].from < since {
+			return false
+		}
+	}
+	return false
+}
+
+func equal(a, b []float32) bool {
+	for i := range a {
+		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
+			return false
+		}
+	}
+	return true
+}

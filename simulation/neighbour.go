@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"time"
+
+	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/cluster/node"
+)
+
+// neighbour is another job of the same switch: a server and a worker, which train in step on their
+// own machines, without a checkpoint, are killed, and start again. The accounts follow only the
+// cluster's own job, so they detect anything that the neighbour adds to it; anything added to the
+// neighbour shows in its final weights.
+type neighbour struct {
+	c       *clusterLife
+	cfg     cluster.Config
+	want    string // weights
+	procs   [2]*process
+	started [2]int
+	done    bool // its worker has finished
+	runs    int  // of its server
+}
+
+const (
+	theirServer = "neighbour's server"
+	theirWorker = "neighbour's worker"
+	theirJob    = job + 1
+	theirRuns   = 4
+)
+
+var theirs = [2]string{theirServer, theirWorker}
+
+// besides decides whether another job is on the switch. As in extras, that changes nothing else.
+func (c *clusterLife) besides() error {
+	rng := c.s.named("neighbour")
+	if rng.IntN(4) > 0 || c.s.options.Kinds&Neighbour == 0 {
+		return nil
+	}
+	n := &neighbour{c: c, cfg: c.cfg}
+	cfg := &n.cfg
+	address := func(host byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, host}) }
+	cfg.Job = cluster.Job{ID: theirJob, HotSet: filepath.Join(c.dir, "neighbour.libra"), Sync: true}
+	cfg.Server = cluster.Server{Host: cluster.Host{Address: address(20)}, Control: netip.AddrPortFrom(address(20), controlPort)}
+	// Its worker has the same number as one of the others.
+	cfg.Workers = []cluster.Worker{{ID: 1, Host: cluster.Host{Address: address(21)}}}
+	cfg.Model.Epochs, cfg.Model.Batch, cfg.Model.Seed = 1, 5+rng.IntN(10), rng.Uint64()>>1
+	cfg.Data.Synthetic = &cluster.Synthetic{Rows: 10 + rng.IntN(60), Seed: rng.Uint64() >> 1, HotShare: 0.6, Hot: 1000}
+	cfg.SetDefaults()
+	if err := makeHotSet(cfg); err != nil {
+		return err
+	}
+	var err error
+	n.want, err = reference(cfg, 0)
+	c.neighbour = n
+	return err
+}
+
+// settle adds the neighbour's machines to the network, and plans its life.
+func (n *neighbour) settle() {
+	if n == nil {
+		return
+	}
+	s, rng := n.c.s, n.c.s.named("neighbour's life")
+	for i, at := range []netip.Addr{n.cfg.Server.Address, n.cfg.Workers[0].Address} {
+		s.newHost(theirs[i], netip.AddrPortFrom(at, framePort).String())
+		n.again(i, rng.IntN(100))
+	}
+	for range rng.IntN(4) {
+		moment, which, silence := rng.IntN(1+rng.IntN(1500)), rng.IntN(2), rng.IntN(2) == 0
+		if s.plan.kinds&Crash == 0 {
+			continue
+		}
+		n.c.planned[byMessages] = append(n.c.planned[byMessages], planned{moment, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if victim := n.procs[which]; victim != nil && !victim.dead.Load() && !s.healed {
+				s.tell("%s is killed\n", victim.name)
+				n.c.kill(victim, silence)
+			}
+		}})
+	}
+}
+
+// again restarts one of the two in a while.
+func (n *neighbour) again(i, ms int) {
+	n.c.s.after(time.Duration(10+ms)*time.Millisecond, func() { n.start(i) })
+}
+
+func (n *neighbour) start(i int) {
+	c, s := n.c, n.c.s
+	if n.procs[i] != nil || s.over || n.runs == theirRuns || i == 1 && n.done {
+		return
+	}
+	n.started[i]++
+	if i == 0 {
+		n.runs++
+		n.done = false
+	}
+	at := []netip.Addr{n.cfg.Server.Address, n.cfg.Workers[0].Address}[i]
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &process{c: c, role: theirs[i], name: fmt.Sprintf("%s@%d", theirs[i], n.started[i]), host: c.hostOf(at), cancel: cancel}
+	p.host.down = false
+	n.procs[i] = p
+	s.tell("%s starts\n", p.name)
+	cfg := n.cfg
+	env := node.Env{Config: &cfg, Log: slog.New(slog.DiscardHandler), Machine: p.machine(), Ready: func() {}}
+	env.Machine.Store, env.Machine.Flushed = nil, nil
+	if s.out != nil {
+		env.Log = slog.New(slog.NewTextHandler(logWriter{p}, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: noTime}))
+	}
+	go func() {
+		var weights string
+		var err error
+		if i == 0 {
+			var r *node.ServerResult
+			if r, err = node.RunServer(ctx, env); err == nil {
+				weights = r.WeightsSHA256
+			}
+		} else {
+			_, err = node.RunWorker(ctx, env, node.WorkerOptions{ID: cfg.Workers[0].ID})
+		}
+		cancel()
+		s.mu.Lock()
+		p.ended, p.err, p.weights = true, err, weights
+		s.mu.Unlock()
+		s.kick()
+	}()
+}
+
+// collect is the neighbour's operator, who reacts when one of its processes has ended.
+func (n *neighbour) collect() {
+	if n == nil {
+		return
+	}
+	s := n.c.s
+	for i, p := range n.procs {
+		if p == nil || !p.ended {
+			continue
+		}
+		n.procs[i] = nil
+		if s.over {
+			continue
+		}
+		s.tell("%s ends, killed %v, with an error %v\n", p.name, p.dead.Load(), p.err != nil)
+		whole := p.err == nil && !p.dead.Load()
+		switch {
+		case i == 1 && whole:
+			n.done = true
+		case i == 1:
+			n.again(1, 500)
+		default:
+			if whole {
+				n.c.result.Neighbours++
+				if p.weights != n.want {
+					s.fail("the job of a neighbour ends with the weights %s, not %s", p.weights, n.want)
+				}
+			}
+			if w := n.procs[1]; w != nil {
+				n.c.kill(w, false)
+			}
+			n.done = false
+			n.again(0, 300)
+			n.again(1, 400)
+		}
+	}
+}
+
+// running lists the processes that have not ended.
+func (n *neighbour) running() (running []*process) {
+	if n == nil {
+		return nil
+	}
+	for _, p := range n.procs {
+		if p != nil {
+			running = append(running, p)
+		}
+	}
+	return running
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package train
+
+import (
+	"context"
+	"time"
+
+	"github.com/libra-ina/libra/ps"
+)
+
+// Local is the [Client] of a store in the same process, for a single worker:
+// its Barrier commits.
+type Local struct{ Store *ps.Store }
+
+var _ Client = Local{}
+
+// Pull implements [Puller].
+func (l Local) Pull(_ context.Context, keys []uint64, dst []float32) error {
+	l.Store.Read(keys, dst)
+	return nil
+}
+
+// Push implements [Client].
+func (l Local) Push(_ context.Context, keys []uint64, grads []float32) error {
+	return l.Store.Push(keys, grads)
+}
+
+// Flush implements [Client].
+func (Local) Flush(context.Context) error { return nil }
+
+// Barrier implements [Client].
+func (l Local) Barrier(context.Context, uint64) error {
+	l.Store.Commit()
+	return nil
+}
+
+// Reference runs in one process the training of len(shards) synchronous workers with a transport,
+// with the same mini-batches in the same steps: each step sums one mini-batch of every shard, in
+// fixed point, and commits. Its weights equal theirs, bit for bit. With one shard it is plain
+// single-process training, for comparison with asynchronous training.
+//
+// In the result, Steps counts the mini-batches of all shards and Loss is the mean over the last
+// epoch of all shards.
+func Reference(ctx context.Context, store *ps.Store, shards []Source, cfg Config) (Result, error) {
+	cfg, err := cfg.normal()
+	if err != nil {
+		return Result{}, err
+	}
+	begin := time.Now()
+	report := cfg.Progress
+	cfg.Progress = nil
+	local := Local{store}
+	workers := make([]*worker, len(shards))
+	for i, src := range shards {
+		workers[i] = &worker{src: src, cfg: cfg}
+	}
+	var total Progress
+	for epoch := range cfg.Epochs {
+		for _, w := range workers {
+			if err := w.start(epoch); err != nil {
+				return Result{}, err
+			}
+		}
+		for busy := true; busy; {
+			busy = false
+			for _, w := range workers {
+				more, err := w.next()
+				if err != nil {
+					return Result{}, err
+				}
+				if !more {
+					continue
+				}
+				busy = true
+				if err := w.run(ctx, local); err != nil {
+					return Result{}, err
+				}
+			}
+			store.Commit()
+			total = merge(workers)
+			if report != nil && busy {
+				report(total)
+			}
+		}
+		if cfg.EpochDone != nil {
+			if err := cfg.EpochDone(epoch); err != nil {
+				return Result{}, err
+			}
+		}
+	}
+	return Result{total, time.Since(begin)}, nil
+}
+
+// merge adds up the workers' progress.
+func merge(workers []*worker) Progress {
+	var p Progress
+	var loss float64
+	samples := 0
+	for _, w := range workers {
+		p.Epoch = w.progress.Epoch
+		p.Steps += w.progress.Steps
+		p.Samples += w.progress.Samples
+		loss += w.loss
+		samples += w.samples
+	}
+	if samples > 0 {
+		p.Loss = workers[0].cfg.Model.Task().mean(loss, samples)
+	}
+	return p
+}

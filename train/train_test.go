@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package train
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
+	"pgregory.net/rapid"
+
+	"github.com/libra-ina/libra/ps"
+)
+
+func newStore(tb testing.TB, m Model, seed uint64) *ps.Store {
+	tb.Helper()
+	store, err := ps.New(SmallData.Store(m, seed))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return store
+}
+
+// cluster is a parameter server for several workers in this process.
+type cluster struct {
+	mu      sync.Mutex
+	arrived sync.Cond
+	store   *ps.Store
+	workers int
+	waiting int
+	step    uint64
+}
+
+func newCluster(store *ps.Store, workers int) *cluster {
+	c := &cluster{store: store, workers: workers}
+	c.arrived.L = &c.mu
+	return c
+}
+
+func (c *cluster) Pull(ctx context.Context, keys []uint64, dst []float32) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Local{c.store}.Pull(ctx, keys, dst)
+}
+
+func (c *cluster) Push(ctx context.Context, keys []uint64, grads []float32) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Local{c.store}.Push(ctx, keys, grads)
+}
+
+func (c *cluster) Flush(context.Context) error { return nil }
+
+// Barrier commits when the last worker arrives.
+func (c *cluster) Barrier(_ context.Context, step uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if step != c.step {
+		return fmt.Errorf("barrier of step %d in step %d", step, c.step)
+	}
+	if c.waiting++; c.waiting == c.workers {
+		c.store.Commit()
+		c.waiting = 0
+		c.step++
+		c.arrived.Broadcast()
+		return nil
+	}
+	for c.step == step {
+		c.arrived.Wait()
+	}
+	return nil
+}
+
+// TestSynchronousTrainingMatchesReference runs workers whose shards have
+// different numbers of mini-batches, with the whole shard and with a window of it
+// in memory.
+func TestSynchronousTrainingMatchesReference(t *testing.T) {
+	for _, test := range []struct{ rows, workers, batch, window int }{
+		{1000, 1, 64, 0},
+		{1003, 4, 25, 0},   // shard 3 lacks a sample, but no mini-batch
+		{1001, 4, 25, 0},   // shard 0 has one mini-batch more than the others
+		{1001, 4, 25, 60},  // windows of two and a half mini-batches
+		{1000, 2, 100, 50}, // mini-batches limited by the window
+		{3, 5, 2, 0},       // two shards are empty
+	} {
+		t.Run(fmt.Sprintf("%+v", test), func(t *testing.T) {
+			cfg := Config{
+				Model: FM{Factors: 4, L2: 1e-4}, Epochs: 3, Batch: test.batch,
+				Sync: true, Seed: 11, Window: test.window,
+			}
+			sources := func() []Source { return shards(t, test.rows, test.workers) }
+			reference := newStore(t, cfg.Model, 1)
+			want, err := Reference(t.Context(), reference, sources(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			c := newCluster(newStore(t, cfg.Model, 1), test.workers)
+			var group errgroup.Group
+			results := make([]Result, test.workers)
+			for i, src := range sources() {
+				group.Go(func() (err error) {
+					results[i], err = Train(t.Context(), c, src, cfg)
+					return err
+				})
+			}
+			if err := group.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			if c.store.Hash() != reference.Hash() {
+				t.Error("the weights differ from the reference's")
+			}
+			if c.store.Hash() == newStore(t, cfg.Model, 1).Hash() {
+				t.Error("nothing was trained")
+			}
+			var got Progress
+			for _, r := range results {
+				got.Steps += r.Steps
+				got.Samples += r.Samples
+			}
+			if got.Steps != want.Steps || got.Samples != want.Samples || got.Samples != uint64(3*test.rows) {
+				t.Errorf("%+v, the reference has %+v", got, want.Progress)
+			}
+		})
+	}
+}
+
+func TestBatchesCountsTheLoop(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(0, 200).Draw(t, "n")
+		window := rapid.OneOf(rapid.IntRange(1, 250), rapid.Just(math.MaxInt)).Draw(t, "window")
+		batch := rapid.OneOf(rapid.IntRange(1, 250), rapid.Just(math.MaxInt)).Draw(t, "batch")
+		cfg, err := Config{Model: Linear{}, Window: window, Batch: batch}.normal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &worker{src: &memory{samples: make([]Sample, n), shard: Shard{0, 1}}, cfg: cfg}
+		for epoch := range 2 {
+			if err := w.start(epoch); err != nil {
+				t.Fatal(err)
+			}
+			samples := 0
+			for {
+				more, err := w.next()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !more {
+					break
+				}
+				samples += w.batch.Len()
+			}
+			if samples != n || w.padding() != 0 {
+				t.Fatalf("%d samples in %d mini-batches, %d missing; want %d", samples, w.count, w.padding(), n)
+			}
+		}
+	})
+}
+
+// recorder is a Client that records the samples of each mini-batch, by the one feature of each
+// sample.
+type recorder struct {
+	Local
+	pushed  [][]uint64
+	flushes int
+}
+
+func (r *recorder) Push(ctx context.Context, keys []uint64, grads []float32) error {
+	r.pushed = append(r.pushed, slices.Clone(keys))
+	return r.Local.Push(ctx, keys, grads)
+}
+
+func (r *recorder) Flush(context.Context) error { r.flushes++; return nil }
+
+func (r *recorder) Barrier(context.Context, uint64) error {
+	return errors.New("a barrier in asynchronous training")
+}
+
+func TestEpochsShuffleAllSamples(t *testing.T) {
+	log := &memory{shard: Shard{0, 1}}
+	var want []uint64
+	for i := range uint64(40) {
+		log.samples = append(log.samples, Sample{1, []uint64{i}, []float32{1}})
+		want = append(want, i)
+	}
+	train := func(seed uint64) *recorder {
+		log.next = 0
+		r := &recorder{Local: Local{newStore(t, Linear{}, 0)}}
+		epochs := 0
+		cfg := Config{Model: Linear{}, Epochs: 2, Batch: 10, Seed: seed, EpochDone: func(epoch int) error {
+			if epoch != epochs || r.flushes != epoch+1 {
+				t.Errorf("epoch %d ends as number %d, after %d flushes", epoch, epochs, r.flushes)
+			}
+			epochs++
+			return nil
+		}}
+		result, err := Train(t.Context(), r, log, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if result.Samples != 80 || result.Steps != 8 || result.Epoch != 1 || epochs != 2 {
+			t.Errorf("%+v after %d epochs", result, epochs)
+		}
+		return r
+	}
+	first := train(5)
+	for epoch := range 2 {
+		var got []uint64
+		for _, keys := range first.pushed[4*epoch:][:4] {
+			got = append(got, keys[:len(keys)-1]...) // all but the bias
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("epoch %d: %s", epoch, diff)
+		}
+	}
+	if cmp.Equal(first.pushed[:4], first.pushed[4:]) {
+		t.Error("both epochs have the same order")
+	}
+	if diff := cmp.Diff(first.pushed, train(5).pushed); diff != "" {
+		t.Error(diff)
+	}
+	if cmp.Equal(first.pushed, train(6).pushed) {
+		t.Error("the seed changes nothing")
+	}
+}
+
+// failing is a Client of which only the n-th call fails: each error has to be noticed.
+type failing struct {
+	Local
+	calls int
+}
+
+var errFailing = errors.New("the server is gone")
+
+func (f *failing) call() error {
+	if f.calls--; f.calls == -1 {
+		return errFailing
+	}
+	return nil
+}
+
+func (f *failing) Push(context.Context, []uint64, []float32) error { return f.call() }
+func (f *failing) Pull(context.Context, []uint64, []float32) error { return f.call() }
+func (f *failing) Flush(context.Context) error                     { return f.call() }
+func (f *failing) Barrier(context.Context, uint64) error           { return f.call() }
+
+func TestTrainingStopsAtErrors(t *testing.T) {
+	log := func() Source {
+		return synthetic(t, SyntheticConfig{Rows: 10, Fields: 2, Features: 100, Hot: 10}, Shard{})
+	}
+	cfg := Config{Model: Linear{}, Epochs: 1, Batch: 5, Sync: true}
+	const calls = 2*4 + 1
+	for n := range calls {
+		if _, err := Train(t.Context(), &failing{calls: n}, log(), cfg); !errors.Is(err, errFailing) {
+			t.Errorf("call %d fails: %v", n, err)
+		}
+	}
+	if _, err := Train(t.Context(), &failing{calls: calls}, log(), cfg); err != nil {
+		t.Errorf("no call fails: %v", err)
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	local := Local{newStore(t, Linear{}, 0)}
+	if _, err := Train(canceled, local, log(), cfg); !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled: %v", err)
+	}
+	cfg.EpochDone = func(int) error { return io.ErrShortWrite }
+	if _, err := Train(t.Context(), local, log(), cfg); !errors.Is(err, io.ErrShortWrite) {
+		t.Errorf("end of the epoch: %v", err)
+	}
+	broken := open(t, write(t, "1 1:1\n1 x\n"), Shard{})
+	if _, err := Train(t.Context(), local, broken, Config{Model: Linear{}}); err == nil {
+		t.Error("a malformed row is accepted")
+	}
+	for name, cfg := range map[string]Config{
+		"no model": {}, "epochs": {Model: Linear{}, Epochs: -1},
+		"batch": {Model: Linear{}, Batch: -1}, "window": {Model: Linear{}, Window: -1},
+	} {
+		if _, err := Train(t.Context(), local, log(), cfg); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// restore returns a store as restored from a checkpoint of a cluster.
+func restore(t *testing.T, c *cluster) *ps.Store {
+	t.Helper()
+	var file bytes.Buffer
+	if err := c.store.WriteCheckpoint(&file, nil); err != nil {
+		t.Fatal(err)
+	}
+	store, _, err := ps.ReadCheckpoint(&file, c.store.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
