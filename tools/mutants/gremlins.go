@@ -16,9 +16,9 @@ import (
 	"strings"
 )
 
-// gremlinsKinds are the kinds of mutation that Gremlins has, and what each makes
+// gremlinsKinds are the kinds of mutation that Gremlins knows, and what each makes
 // of an operator (internal/engine/mappings.go of version 0.6.0). Its report names
-// kind and position, not the result.
+// the kind and the position, not the result.
 var gremlinsKinds = map[string]map[token.Token]token.Token{
 	"ARITHMETIC_BASE": {
 		token.ADD: token.SUB, token.SUB: token.ADD, token.MUL: token.QUO, token.QUO: token.MUL, token.REM: token.MUL,
@@ -54,9 +54,9 @@ var gremlinsKinds = map[string]map[token.Token]token.Token{
 	},
 }
 
-// gremlins asks Gremlins for the mutants of the package. A dry run still gathers
-// coverage, which is of no use here: no test matches the empty pattern.
-func (p *loaded) gremlins(ctx context.Context) ([]*mutant, error) {
+// operatorMutants asks Gremlins for the mutants of the package. A dry run still measures
+// coverage, which is of no use here: the empty pattern keeps it from running tests.
+func (p *goPackage) operatorMutants(ctx context.Context) ([]*mutant, error) {
 	out, err := os.CreateTemp("", "gremlins-*.json")
 	if err != nil {
 		return nil, err
@@ -78,8 +78,8 @@ func (p *loaded) gremlins(ctx context.Context) ([]*mutant, error) {
 	return mutants, nil
 }
 
-// translate makes mutants of a report of Gremlins.
-func (p *loaded) translate(report io.Reader) ([]*mutant, error) {
+// translate makes mutants of the report of Gremlins.
+func (p *goPackage) translate(report io.Reader) ([]*mutant, error) {
 	var found struct {
 		Files []struct {
 			Name      string `json:"file_name"`
@@ -101,13 +101,14 @@ func (p *loaded) translate(report io.Reader) ([]*mutant, error) {
 		for _, g := range f.Mutations {
 			op, ok := operators[[2]int{g.Line, g.Column}]
 			if !ok {
-				return nil, fmt.Errorf("it names %s:%d:%d, where no operator is", f.Name, g.Line, g.Column)
+				return nil, fmt.Errorf("no operator at %s:%d:%d, which the report names", f.Name, g.Line, g.Column)
 			}
 			with, ok := gremlinsKinds[g.Type][op.tok]
 			if !ok {
 				continue // x %= y has no opposite
 			}
-			mutants = append(mutants, p.mutant(f.Name, g.Type, op.pos, op.pos+token.Pos(len(op.tok.String())), with.String()))
+			end := op.pos + token.Pos(len(op.tok.String()))
+			mutants = append(mutants, p.mutant(f.Name, g.Type, op.pos, end, with.String()))
 		}
 	}
 	return mutants, nil
@@ -118,8 +119,8 @@ type operator struct {
 	tok token.Token
 }
 
-// operators finds the operators of a file by line and column.
-func (p *loaded) operators(name string) map[[2]int]operator {
+// operators lists the operators of a file by line and column.
+func (p *goPackage) operators(name string) map[[2]int]operator {
 	found := map[[2]int]operator{}
 	ast.Inspect(p.files[name], func(n ast.Node) bool {
 		var op operator

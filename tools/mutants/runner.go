@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// memoryLimit bounds the data of a test process, in KiB: a mutant that
-// allocates without end meets it before it hurts the machine.
+// memoryLimit bounds the data of a test process, in KiB: a mutant that allocates without end
+// fails before it uses up the machine's memory.
 const memoryLimit = 6 << 20
 
 // A runner runs the tests of a target against its mutants.
@@ -29,25 +29,25 @@ type runner struct {
 	target     target
 	jobs       int
 	slack      time.Duration
-	bounds     []bound  // one a stage
-	binaries   []string // one a stage: the tests without a mutant, or with those that have a number
-	overlay    string   // with which they are compiled
+	limits     []limits // of each stage
+	binaries   []string // of each stage: the tests without a mutant, or with all that have a number
+	overlay    string   // of the binaries: the mutants that have a number
 }
 
-// try runs the tests against each mutant and stores the results in them. It
-// returns those that it came to before the context ended.
+// try runs the tests against each mutant and stores the results in the mutants. It
+// returns those that it tried before the context ended.
 func (r *runner) try(ctx context.Context, mutants []*mutant) ([]*mutant, error) {
 	var err error
 	if r.target.dir != xdp {
-		err = r.together(mutants)
+		err = r.combine(mutants)
 	}
 	if err == nil {
 		err = r.baseline(ctx)
 	}
 	if err != nil && r.overlay != "" && ctx.Err() == nil {
-		// A mutant that the compiler refuses spoils all, and the copies of a function
-		// may allocate where it alone does not.
-		r.alone(mutants)
+		// The compiler may refuse one of the mutants, and a test may fail because a function
+		// with copies allocates where the function without them does not.
+		r.separate(mutants)
 		err = r.baseline(ctx)
 	}
 	if err != nil {
@@ -63,13 +63,14 @@ func (r *runner) try(ctx context.Context, mutants []*mutant) ([]*mutant, error) 
 	for range r.jobs {
 		wg.Go(func() {
 			for i := range next {
-				err := r.one(ctx, mutants[i])
+				err := r.tryOne(ctx, mutants[i])
 				mu.Lock()
 				if err != nil {
 					errs = append(errs, err)
 				} else {
 					tried[i] = true
-					fmt.Fprintf(os.Stderr, "%s %d/%d %s: %s %s\n", r.target.dir, i+1, len(mutants), mutants[i], mutants[i].Result, mutants[i].By)
+					fmt.Fprintf(os.Stderr, "%s %d/%d %s: %s %s\n",
+						r.target.dir, i+1, len(mutants), mutants[i], mutants[i].Result, mutants[i].By)
 				}
 				mu.Unlock()
 			}
@@ -95,10 +96,10 @@ func (r *runner) try(ctx context.Context, mutants []*mutant) ([]*mutant, error) 
 	return done, errors.Join(errs...)
 }
 
-// baseline runs the stages without a mutant: they must pass, and their times
-// bound those of the mutants' tests.
+// baseline runs the stages without a mutant: they must pass, and the time that they take gives the
+// limits for the mutants' tests.
 func (r *runner) baseline(ctx context.Context) error {
-	r.bounds, r.binaries = nil, nil
+	r.limits, r.binaries = nil, nil
 	for _, s := range r.target.stages {
 		out := filepath.Join(r.temp, strings.ReplaceAll(s.dir, "/", "-")+".test")
 		if !slices.Contains(r.binaries, out) {
@@ -108,17 +109,17 @@ func (r *runner) baseline(ctx context.Context) error {
 		}
 		r.binaries = append(r.binaries, out)
 		start := time.Now()
-		o, err := r.test(ctx, s, change{binary: out, overlay: r.overlay}, bound{10 * time.Minute, 10 * time.Minute})
+		o, err := r.test(ctx, s, variant{binary: out, overlay: r.overlay}, limits{10 * time.Minute, 10 * time.Minute})
 		if err != nil {
 			return fmt.Errorf("the tests of %s fail without a mutant: %w\n%s", s.dir, err, o.text)
 		}
-		r.bounds = append(r.bounds, bound{5*time.Since(start) + r.slack, 5*o.silence + r.slack})
+		r.limits = append(r.limits, limits{5*time.Since(start) + r.slack, 5*o.silence + r.slack})
 	}
 	return nil
 }
 
-// one runs the stages against one mutant until one fails.
-func (r *runner) one(ctx context.Context, m *mutant) error {
+// tryOne runs the stages against a mutant until one fails.
+func (r *runner) tryOne(ctx context.Context, m *mutant) error {
 	dir, err := os.MkdirTemp(r.temp, "mutant-")
 	if err != nil {
 		return err
@@ -126,7 +127,7 @@ func (r *runner) one(ctx context.Context, m *mutant) error {
 	defer func() { _ = os.RemoveAll(dir) }()
 	m.Result = survived
 	for n, s := range r.target.stages {
-		c, err := r.prepare(ctx, dir, n, m)
+		v, err := r.prepare(ctx, dir, n, m)
 		var refused *refusedError
 		switch {
 		case ctx.Err() != nil:
@@ -137,7 +138,7 @@ func (r *runner) one(ctx context.Context, m *mutant) error {
 		case err != nil:
 			return err
 		}
-		o, err := r.test(ctx, s, c, r.bounds[n])
+		o, err := r.test(ctx, s, v, r.limits[n])
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -151,7 +152,7 @@ func (r *runner) one(ctx context.Context, m *mutant) error {
 		break
 	}
 	if m.Result == survived && r.target.dir != xdp {
-		// Run last: it takes seconds, and the tests see nearly every mutant.
+		// Last, because it takes seconds and the tests kill nearly every mutant.
 		overlay := filepath.Join(dir, "overlay.json")
 		err := r.compile(ctx, "vet", "-overlay", overlay, "./"+r.target.dir)
 		var refused *refusedError
@@ -174,41 +175,41 @@ func (r *runner) one(ctx context.Context, m *mutant) error {
 	return nil
 }
 
-// A bound is how long a stage's tests may take, and how long they may print nothing. The
-// second is met much earlier by one that hangs.
-type bound struct{ total, silence time.Duration }
+// The limits of a stage are how long its tests may take, and how long they may print nothing. A
+// test that hangs reaches the second much earlier.
+type limits struct{ total, silence time.Duration }
 
-// A change is what a stage's tests run with: a binary, and for Go commands that
-// they start themselves the overlay with which it was compiled, and the number of the
-// mutant among those in it; or the binary without a mutant, and the object of the XDP
-// program that it is to load.
-type change struct {
+// A variant is what a stage's tests run with. For Go: the binary, the number of the mutant in it,
+// and the overlay with which it was compiled, for Go commands that the tests start themselves. For
+// the XDP program: the binary without a mutant, and the object that it loads.
+type variant struct {
 	binary, overlay, object string
 	number                  int
 }
 
-// prepare compiles what a stage needs for a mutant, into its directory.
-func (r *runner) prepare(ctx context.Context, dir string, n int, m *mutant) (change, error) {
+// prepare compiles what a stage needs for a mutant, into the mutant's directory.
+func (r *runner) prepare(ctx context.Context, dir string, n int, m *mutant) (variant, error) {
 	if r.target.dir == xdp {
-		c := change{binary: r.binaries[n], object: filepath.Join(dir, xdpObject)}
+		v := variant{binary: r.binaries[n], object: filepath.Join(dir, xdpObject)}
 		if n > 0 {
-			return c, nil // compiled for the first stage
+			return v, nil // compiled for the first stage
 		}
-		return c, compileXDP(ctx, r.root, dir, m)
+		return v, compileXDP(ctx, r.root, dir, m)
 	}
-	c := change{binary: filepath.Join(dir, fmt.Sprintf("%d.test", n)), overlay: filepath.Join(dir, "overlay.json")}
+	v := variant{binary: filepath.Join(dir, fmt.Sprintf("%d.test", n)), overlay: filepath.Join(dir, "overlay.json")}
 	changed := filepath.Join(dir, filepath.Base(m.File))
-	mapping, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(r.root, filepath.FromSlash(m.File)): changed}})
-	if err := errors.Join(err, os.WriteFile(changed, m.apply(), 0o600), os.WriteFile(c.overlay, mapping, 0o600)); err != nil {
-		return c, err
+	original := filepath.Join(r.root, filepath.FromSlash(m.File))
+	mapping, err := json.Marshal(map[string]map[string]string{"Replace": {original: changed}})
+	if err := errors.Join(err, os.WriteFile(changed, m.apply(), 0o600), os.WriteFile(v.overlay, mapping, 0o600)); err != nil {
+		return v, err
 	}
 	if m.number > 0 {
-		return change{binary: r.binaries[n], overlay: r.overlay, number: m.number}, nil
+		return variant{binary: r.binaries[n], overlay: r.overlay, number: m.number}, nil
 	}
-	return c, r.build(ctx, r.target.stages[n], c.overlay, c.binary)
+	return v, r.build(ctx, r.target.stages[n], v.overlay, v.binary)
 }
 
-// A refusedError is what a compiler prints about code that it does not take.
+// A refusedError is what a compiler prints about code that it refuses.
 type refusedError struct{ text []byte }
 
 func (e *refusedError) Error() string {
@@ -220,7 +221,7 @@ func (e *refusedError) Error() string {
 	return "refused by the compiler"
 }
 
-// compile runs a compiler.
+// compile runs a compiler. If that fails, the error is a refusedError.
 func compile(cmd *exec.Cmd) error {
 	text, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
@@ -230,15 +231,15 @@ func compile(cmd *exec.Cmd) error {
 	return err
 }
 
-// compile runs a go command that compiles, in the module's root.
+// compile runs a go command that compiles, in the module's root directory.
 func (r *runner) compile(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = r.root
 	return compile(cmd)
 }
 
-// build compiles the tests of a stage, without the checks of go vet that go test
-// makes: what they refuse compiles, and is for the tests to see.
+// build compiles the tests of a stage, without the checks of go vet that are part of go test: code
+// that they refuse compiles, and the tests come first.
 func (r *runner) build(ctx context.Context, s stage, overlay, out string) error {
 	args := []string{"test", "-c", "-vet=off", "-ldflags=-w", "-o", out}
 	if overlay != "" {
@@ -248,19 +249,18 @@ func (r *runner) build(ctx context.Context, s stage, overlay, out string) error 
 }
 
 // test runs the tests of a stage in their package's directory, as go test does.
-// Past a bound it kills them and their children and returns
-// context.DeadlineExceeded.
-func (r *runner) test(ctx context.Context, s stage, c change, b bound) (*output, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.total)
+// Past a limit it kills them and their children and returns context.DeadlineExceeded.
+func (r *runner) test(ctx context.Context, s stage, v variant, l limits) (*output, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.total)
 	defer cancel()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	args := []string{"-c", fmt.Sprintf("ulimit -d %d; exec \"$@\"", memoryLimit), "sh", c.binary,
-		"-test.v", "-test.failfast", "-test.paniconexit0", "-test.timeout=" + (b.total + time.Minute).String()}
+	args := []string{"-c", fmt.Sprintf("ulimit -d %d; exec \"$@\"", memoryLimit), "sh", v.binary,
+		"-test.v", "-test.failfast", "-test.paniconexit0", "-test.timeout=" + (l.total + time.Minute).String()}
 	args = append(args, r.flags(s)...)
 	args = append(args, s.flags...)
-	if c.object != "" {
-		args = append(args, "-object="+c.object)
+	if v.object != "" {
+		args = append(args, "-object="+v.object)
 	}
 	if s.run != "" {
 		args = append(args, "-test.run="+s.run)
@@ -270,13 +270,16 @@ func (r *runner) test(ctx context.Context, s stage, c change, b bound) (*output,
 	}
 	cmd := exec.CommandContext(ctx, "sh", args...)
 	cmd.Dir = filepath.Join(r.root, filepath.FromSlash(s.dir))
-	if c.overlay != "" {
-		cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+c.overlay), fmt.Sprintf("%s=%d", numberVariable, c.number))
+	if v.overlay != "" {
+		cmd.Env = append(os.Environ(),
+			"GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+v.overlay),
+			fmt.Sprintf("%s=%d", numberVariable, v.number))
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
-	out := &output{last: time.Now(), limit: b.silence, watch: time.AfterFunc(b.silence, func() { end(context.DeadlineExceeded) })}
+	watch := time.AfterFunc(l.silence, func() { end(context.DeadlineExceeded) })
+	out := &output{last: time.Now(), limit: l.silence, watch: watch}
 	defer out.watch.Stop()
 	cmd.Stdout, cmd.Stderr = out, out
 	err := cmd.Run()
@@ -286,10 +289,10 @@ func (r *runner) test(ctx context.Context, s stage, c change, b bound) (*output,
 	return out, err
 }
 
-// flags are those that keep a stage's tests from writing into the work tree.
-// Rapid stores the input of a failure beside the test, and tries it first in the
-// next run: a mutant would be killed by what was found for another. Nor does it look for
-// a smaller input, which takes so long that a kill would look like one by time.
+// flags are those that keep a stage's tests from writing into the work tree. Rapid stores the input
+// of a failure beside the test, and tries it first in the next run: an input that was found for one
+// mutant would kill another. The second flag keeps it from searching for a smaller input, which
+// takes so long that the limits would be reached.
 func (r *runner) flags(s stage) []string {
 	names, _ := filepath.Glob(filepath.Join(r.root, filepath.FromSlash(s.dir), "*_test.go"))
 	for _, name := range names {
@@ -300,14 +303,14 @@ func (r *runner) flags(s stage) []string {
 	return nil
 }
 
-// An output keeps the first mebibyte of what tests print, which is a line or more for
-// each test, and the longest time between two lines.
+// An output keeps the first mebibyte that tests print, which is at least a line for each test, and
+// measures the longest time between two lines.
 type output struct {
 	text    []byte
 	last    time.Time
 	silence time.Duration
 	limit   time.Duration // of the silence
-	watch   *time.Timer   // ends a longer one
+	watch   *time.Timer   // ends the tests after a longer silence
 }
 
 func (o *output) Write(b []byte) (int, error) {
@@ -320,7 +323,7 @@ func (o *output) Write(b []byte) (int, error) {
 
 var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)|^panic: (.{0,80})|^fatal error: (.{0,80})`)
 
-// failedTest finds what failed first in the output of a test.
+// failedTest finds the first failure in the output of tests.
 func failedTest(text []byte) string {
 	found := failure.FindSubmatch(text)
 	if found == nil {
@@ -331,7 +334,7 @@ func failedTest(text []byte) string {
 
 var beginning = regexp.MustCompile(`(?m)^=== (?:RUN|CONT) +(\S+)`)
 
-// runningTest finds which test began last in the output of tests that were ended.
+// runningTest finds the test that began last in the output of tests that were killed.
 func runningTest(text []byte) string {
 	if found := beginning.FindAllSubmatch(text, -1); len(found) > 0 {
 		return string(found[len(found)-1][1])

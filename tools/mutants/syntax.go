@@ -10,22 +10,22 @@ import (
 	"strings"
 )
 
-// The kinds of mutation that are found here.
+// The kinds of mutation that are found here, and not by Gremlins.
 const (
 	statementRemoval  = "STATEMENT_REMOVAL"
 	argumentSwap      = "ARGUMENT_SWAP"
 	conditionNegation = "CONDITION_NEGATION"
 )
 
-// own finds statements that can be left out, arguments that can change places,
-// and conditions that can be negated. It leaves calls of loggers alone: what a
-// program tells its operator is not what its tests should pin.
-func (p *loaded) own(name string) []*mutant {
+// syntaxMutants finds statements that can be removed, arguments that can be swapped, and conditions
+// that can be negated. It does not change calls of loggers: tests should not fix what a program
+// logs.
+func (p *goPackage) syntaxMutants(name string) []*mutant {
 	var found []*mutant
 	add := func(kind string, from, to token.Pos, with string) {
 		found = append(found, p.mutant(name, kind, from, to, with))
 	}
-	remove := func(n ast.Node) { add(statementRemoval, n.Pos(), n.End(), p.keep(name, n)) }
+	remove := func(n ast.Node) { add(statementRemoval, n.Pos(), n.End(), p.uses(name, n)) }
 	negate := func(cond ast.Expr) {
 		if cond != nil && !hasOperator(cond) {
 			add(conditionNegation, cond.Pos(), cond.End(), "!("+p.source(name, cond)+")")
@@ -35,7 +35,7 @@ func (p *loaded) own(name string) []*mutant {
 		for _, s := range list {
 			switch s := s.(type) {
 			case *ast.ExprStmt:
-				if !p.logs(s.X) {
+				if !p.isLogCall(s.X) {
 					remove(s)
 				}
 			case *ast.AssignStmt:
@@ -45,8 +45,8 @@ func (p *loaded) own(name string) []*mutant {
 			case *ast.IncDecStmt, *ast.SendStmt, *ast.GoStmt, *ast.DeferStmt:
 				remove(s)
 			case *ast.IfStmt:
-				if len(s.Body.List) > 0 && !p.onlyLogs(s.Body.List) {
-					add(statementRemoval, s.Body.Pos(), s.Body.End(), "{ "+p.keep(name, s.Body)+" }")
+				if len(s.Body.List) > 0 && !p.onlyLogCalls(s.Body.List) {
+					add(statementRemoval, s.Body.Pos(), s.Body.End(), "{ "+p.uses(name, s.Body)+" }")
 				}
 			}
 		}
@@ -66,7 +66,7 @@ func (p *loaded) own(name string) []*mutant {
 		case *ast.ForStmt:
 			negate(n.Cond)
 		case *ast.CallExpr:
-			if p.logs(n) {
+			if p.isLogCall(n) {
 				return false
 			}
 			for i := 1; i < len(n.Args); i++ {
@@ -81,12 +81,12 @@ func (p *loaded) own(name string) []*mutant {
 		}
 		return true
 	})
-	return p.withoutDoubles(name, found)
+	return p.withoutDuplicates(name, found)
 }
 
-// withoutDoubles drops the removal of a statement that is all that an if guards:
-// leaving out the if's body is the same.
-func (p *loaded) withoutDoubles(name string, found []*mutant) []*mutant {
+// withoutDuplicates drops the removal of a statement that is the whole body of an if: the removal
+// of the body is the same change.
+func (p *goPackage) withoutDuplicates(name string, found []*mutant) []*mutant {
 	single := map[int]bool{}
 	ast.Inspect(p.files[name], func(n ast.Node) bool {
 		if s, ok := n.(*ast.IfStmt); ok && len(s.Body.List) == 1 {
@@ -103,21 +103,21 @@ func (p *loaded) withoutDoubles(name string, found []*mutant) []*mutant {
 	return kept
 }
 
-func (p *loaded) offset(pos token.Pos) int { return p.fset.Position(pos).Offset }
+func (p *goPackage) offset(pos token.Pos) int { return p.fset.Position(pos).Offset }
 
-func (p *loaded) source(name string, n ast.Node) string {
+func (p *goPackage) source(name string, n ast.Node) string {
 	return string(p.text[name][p.offset(n.Pos()):p.offset(n.End())])
 }
 
-// keep writes statements that do nothing but use the local variables and the
-// packages which n uses: without them, what is left would often not compile.
-func (p *loaded) keep(name string, n ast.Node) string {
-	var uses []string
+// uses writes statements without effect that use the local variables and the packages which n
+// uses: without them, the rest would often not compile.
+func (p *goPackage) uses(name string, n ast.Node) string {
+	var list []string
 	seen := map[types.Object]bool{}
 	use := func(o types.Object, code string) {
 		if !seen[o] {
 			seen[o] = true
-			uses = append(uses, code)
+			list = append(list, code)
 		}
 	}
 	ast.Inspect(n, func(x ast.Node) bool {
@@ -152,11 +152,11 @@ func (p *loaded) keep(name string, n ast.Node) string {
 		}
 		return true
 	})
-	return strings.Join(uses, "; ")
+	return strings.Join(list, "; ")
 }
 
 // countUses counts how often a file names an imported package.
-func (p *loaded) countUses(name string, pkg *types.PkgName) int {
+func (p *goPackage) countUses(name string, pkg *types.PkgName) int {
 	count := 0
 	ast.Inspect(p.files[name], func(n ast.Node) bool {
 		if id, ok := n.(*ast.Ident); ok && p.info.Uses[id] == pkg {
@@ -167,11 +167,10 @@ func (p *loaded) countUses(name string, pkg *types.PkgName) int {
 	return count
 }
 
-// commutes reports whether a call's arguments i-1 and i may change places: those
-// of min and max, the two operands of the functions of math/bits that add and
-// multiply, what crypto/subtle compares, those of Equal, and those of errors.Is, whose
-// order shows for wrapped errors alone.
-func (p *loaded) commutes(call *ast.CallExpr, i int) bool {
+// commutes reports whether a call's arguments i-1 and i can be swapped without effect: those of
+// min, max and Equal, the operands of the functions of math/bits that add and multiply, those of
+// crypto/subtle's comparison, and those of errors.Is, whose order matters only for wrapped errors.
+func (p *goPackage) commutes(call *ast.CallExpr, i int) bool {
 	switch f := call.Fun.(type) {
 	case *ast.Ident:
 		_, builtin := p.info.Uses[f].(*types.Builtin)
@@ -182,7 +181,7 @@ func (p *loaded) commutes(call *ast.CallExpr, i int) bool {
 			return false
 		}
 		if o.Pkg().Path() == "errors" && o.Name() == "Join" {
-			return p.isPure(call.Args[i-1]) || p.isPure(call.Args[i])
+			return p.onlyCreatesError(call.Args[i-1]) || p.onlyCreatesError(call.Args[i])
 		}
 		if i != 1 {
 			return false
@@ -201,8 +200,8 @@ func (p *loaded) commutes(call *ast.CallExpr, i int) bool {
 	return false
 }
 
-// isPure reports whether to evaluate an error does nothing but, perhaps, make it.
-func (p *loaded) isPure(e ast.Expr) bool {
+// onlyCreatesError reports whether evaluating an error expression only creates the error.
+func (p *goPackage) onlyCreatesError(e ast.Expr) bool {
 	call, ok := e.(*ast.CallExpr)
 	if !ok {
 		return true
@@ -215,8 +214,8 @@ func (p *loaded) isPure(e ast.Expr) bool {
 	return o != nil && o.Pkg() != nil && (o.Pkg().Path() == "errors" || o.Pkg().Path() == "fmt")
 }
 
-// swappable reports whether a and b have the same type and differ.
-func (p *loaded) swappable(name string, a, b ast.Expr) bool {
+// swappable reports whether a and b are different expressions of the same type.
+func (p *goPackage) swappable(name string, a, b ast.Expr) bool {
 	ta, tb := p.info.Types[a], p.info.Types[b]
 	if ta.Type == nil || tb.Type == nil || ta.IsType() || tb.IsType() {
 		return false
@@ -235,6 +234,7 @@ func hasOperator(e ast.Expr) bool {
 	return false
 }
 
+// isBlank reports whether an assignment is to blank identifiers only.
 func isBlank(left []ast.Expr) bool {
 	return !slices.ContainsFunc(left, func(e ast.Expr) bool {
 		id, ok := e.(*ast.Ident)
@@ -242,8 +242,8 @@ func isBlank(left []ast.Expr) bool {
 	})
 }
 
-// logs reports whether e calls a function or method of log/slog.
-func (p *loaded) logs(e ast.Expr) bool {
+// isLogCall reports whether e calls a function or method of log/slog.
+func (p *goPackage) isLogCall(e ast.Expr) bool {
 	call, ok := e.(*ast.CallExpr)
 	if !ok {
 		return false
@@ -256,9 +256,10 @@ func (p *loaded) logs(e ast.Expr) bool {
 	return o != nil && o.Pkg() != nil && o.Pkg().Path() == "log/slog"
 }
 
-func (p *loaded) onlyLogs(list []ast.Stmt) bool {
+// onlyLogCalls reports whether all statements call log/slog.
+func (p *goPackage) onlyLogCalls(list []ast.Stmt) bool {
 	return !slices.ContainsFunc(list, func(s ast.Stmt) bool {
 		e, ok := s.(*ast.ExprStmt)
-		return !ok || !p.logs(e.X)
+		return !ok || !p.isLogCall(e.X)
 	})
 }

@@ -18,7 +18,7 @@ type mutant struct {
 	Column int    `json:"column"`
 	Func   string `json:"func"` // the function or method around it
 	Kind   string `json:"kind"`
-	Old    string `json:"old"` // the line as it is
+	Old    string `json:"old"` // the line as it is, without comments
 	New    string `json:"new"` // the same line with the change
 	Result string `json:"result,omitempty"`
 	By     string `json:"by,omitempty"`     // the first test that failed, or the one that did not end
@@ -27,7 +27,7 @@ type mutant struct {
 	text       []byte // of the file
 	start, end int    // what is replaced: offsets in it
 	with       string
-	number     int // by which tests that have all mutants choose it, or 0
+	number     int // selects it in tests that contain several; 0: it is compiled alone
 }
 
 // The results of a mutant.
@@ -37,12 +37,12 @@ const (
 	survived   = "survived"
 	equivalent = "equivalent"   // on the list, and survived as it should
 	mistaken   = "mistaken"     // on the list, but a test kills it
-	broken     = "not compiled" // the type checker takes it, the compiler does not
+	broken     = "not compiled" // the type checker accepts it, the compiler does not
 )
 
-// String names the place and the change.
+// String names the place and the change, on one line.
 func (m *mutant) String() string {
-	return fmt.Sprintf("%s:%d:%d: %s: %s  =>  %s", m.File, m.Line, m.Column, m.Kind, m.Old, m.New)
+	return fmt.Sprintf("%s:%d:%d: %s: %s  =>  %s", m.File, m.Line, m.Column, m.Kind, shorten(m.Old), shorten(m.New))
 }
 
 // apply returns the file with the change.
@@ -50,25 +50,31 @@ func (m *mutant) apply() []byte {
 	return bytes.Join([][]byte{m.text[:m.start], []byte(m.with), m.text[m.end:]}, nil)
 }
 
+// changed returns the lexemes of a part of the file with the change, which is within that part.
+func (m *mutant) changed(start, end int) string {
+	return join(splitGo(string(m.text[start:m.start]) + m.with + string(m.text[m.end:end])))
+}
+
 func byPlace(a, b *mutant) int {
-	return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end), cmp.Compare(a.with, b.with))
+	return cmp.Or(cmp.Compare(a.File, b.File),
+		cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end), cmp.Compare(a.with, b.with))
 }
 
 // mutant makes one of a replacement between two positions of a file.
-func (p *loaded) mutant(name, kind string, from, to token.Pos, with string) *mutant {
-	text := p.text[name]
+func (p *goPackage) mutant(name, kind string, from, to token.Pos, with string) *mutant {
 	at := p.fset.Position(from)
 	m := &mutant{
 		File: p.dir + "/" + name, Line: at.Line, Column: at.Column, Kind: kind,
-		text: text, start: at.Offset, end: p.fset.Position(to).Offset, with: with,
+		text: p.text[name], start: at.Offset, end: p.fset.Position(to).Offset, with: with,
 	}
-	lineStart := bytes.LastIndexByte(text[:m.start], '\n') + 1
-	lineEnd := len(text)
-	if n := bytes.IndexByte(text[m.end:], '\n'); n >= 0 {
+	code := p.code[name]
+	lineStart := strings.LastIndexByte(code[:m.start], '\n') + 1
+	lineEnd := len(code)
+	if n := strings.IndexByte(code[m.end:], '\n'); n >= 0 {
 		lineEnd = m.end + n
 	}
-	m.Old = squeeze(string(text[lineStart:lineEnd]))
-	m.New = squeeze(string(text[lineStart:m.start]) + with + string(text[m.end:lineEnd]))
+	m.Old = oneLine(code[lineStart:lineEnd])
+	m.New = oneLine(code[lineStart:m.start] + withoutComments(with) + code[m.end:lineEnd])
 	for _, d := range p.files[name].Decls {
 		if f, ok := d.(*ast.FuncDecl); ok && f.Pos() <= from && to <= f.End() {
 			m.Func = funcName(f)
@@ -77,12 +83,13 @@ func (p *loaded) mutant(name, kind string, from, to token.Pos, with string) *mut
 	return m
 }
 
-// squeeze puts code on one line. It keeps the beginning of long code, and its
-// end, which tells one change of a long statement from another.
-func squeeze(code string) string {
-	code = strings.Join(strings.Fields(code), " ")
+func oneLine(code string) string { return strings.Join(strings.Fields(code), " ") }
+
+// shorten keeps the beginning of long code, and its end, where two changes of a long statement
+// may differ.
+func shorten(code string) string {
 	if r := []rune(code); len(r) > 160 {
-		code = string(r[:110]) + " ... " + string(r[len(r)-45:])
+		return string(r[:110]) + " ... " + string(r[len(r)-45:])
 	}
 	return code
 }

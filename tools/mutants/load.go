@@ -20,40 +20,45 @@ import (
 	"strings"
 )
 
-// A loaded package has its syntax, its types and its text.
-type loaded struct {
+// A goPackage is the syntax, the types and the text of a package.
+type goPackage struct {
 	root, dir string // of the module; of the package within it, with slashes
 	path      string // import path
 	fset      *token.FileSet
 	names     []string // of the files that are built here and not generated
 	files     map[string]*ast.File
 	text      map[string][]byte
-	all       []string // of all files that are built here
+	code      map[string]string // the text without comments, at the same offsets
+	all       []string          // names of all files that are built here
 	info      *types.Info
 	imports   types.Importer
 }
 
-// listed is what go list prints of a package.
-type listed struct {
+// listedPackage is what go list prints of a package.
+type listedPackage struct {
 	ImportPath, Dir, Export string
 	GoFiles, CgoFiles       []string
 	DepOnly                 bool
 	Error                   *struct{ Err string }
 }
 
-// load parses the package in dir and checks its types against the export data
-// of what it imports.
-func load(ctx context.Context, root, dir string) (*loaded, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,CgoFiles,DepOnly,Error", "./"+dir)
+// load parses the package in dir and checks its types against the export data of
+// its imports.
+func load(ctx context.Context, root, dir string) (*goPackage, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-export", "-deps",
+		"-json=ImportPath,Dir,Export,GoFiles,CgoFiles,DepOnly,Error", "./"+dir)
 	cmd.Dir, cmd.Stderr = root, os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("go list ./%s: %w", dir, err)
 	}
-	p := &loaded{root: root, dir: dir, fset: token.NewFileSet(), files: map[string]*ast.File{}, text: map[string][]byte{}}
+	p := &goPackage{
+		root: root, dir: dir, fset: token.NewFileSet(),
+		files: map[string]*ast.File{}, text: map[string][]byte{}, code: map[string]string{},
+	}
 	exports := map[string]string{}
 	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
-		var l listed
+		var l listedPackage
 		if err := d.Decode(&l); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
@@ -79,7 +84,7 @@ func load(ctx context.Context, root, dir string) (*loaded, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.files[name], p.text[name] = file, text
+		p.files[name], p.text[name], p.code[name] = file, text, withoutComments(string(text))
 		if !ast.IsGenerated(file) {
 			p.names = append(p.names, name)
 		}
@@ -94,8 +99,8 @@ func load(ctx context.Context, root, dir string) (*loaded, error) {
 	return p, nil
 }
 
-// check checks the types of the package with these files.
-func (p *loaded) check(files map[string]*ast.File, info *types.Info) error {
+// check checks the types of the package as these files have it.
+func (p *goPackage) check(files map[string]*ast.File, info *types.Info) error {
 	ordered := make([]*ast.File, 0, len(files))
 	for _, name := range p.all {
 		ordered = append(ordered, files[name])
@@ -105,8 +110,8 @@ func (p *loaded) check(files map[string]*ast.File, info *types.Info) error {
 	return err
 }
 
-// compiles reports whether the package's types are right with the mutant.
-func (p *loaded) compiles(m *mutant) bool {
+// compiles reports whether the package passes the type checker with the mutant.
+func (p *goPackage) compiles(m *mutant) bool {
 	name := filepath.Base(m.File)
 	file, err := parser.ParseFile(p.fset, name, m.apply(), parser.SkipObjectResolution)
 	if err != nil {
@@ -121,14 +126,14 @@ func (p *loaded) compiles(m *mutant) bool {
 }
 
 // find lists the mutants of the package, in the order of the text and each once: two
-// finders may have the same idea. Some do not compile.
-func (p *loaded) find(ctx context.Context) ([]*mutant, error) {
-	mutants, err := p.gremlins(ctx)
+// finders may make the same change. Some do not compile.
+func (p *goPackage) find(ctx context.Context) ([]*mutant, error) {
+	mutants, err := p.operatorMutants(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range p.names {
-		mutants = append(mutants, p.own(name)...)
+		mutants = append(mutants, p.syntaxMutants(name)...)
 	}
 	slices.SortStableFunc(mutants, byPlace)
 	return slices.CompactFunc(mutants, func(a, b *mutant) bool {

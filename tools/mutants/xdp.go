@@ -15,16 +15,17 @@ import (
 	"strings"
 )
 
-// The XDP program has a list of mutations: there is no maintained tool for C that
-// knows BPF, where most random changes are refused by the verifier or change
+// xdpFile lists the mutants of the XDP program: there is no maintained tool for C that
+// knows BPF, where the verifier refuses most random changes or they change
 // nothing. Each entry of the list is one change that a person found worth a test.
-const xdpFile = "scripts/mutants/xdp.json"
+const xdpFile = "tools/mutants/xdp.json"
 
-// xdpObject is what the compiler makes of the program. The tests of package bpf
-// load it in place of what is built in (their flag -object).
+// xdpObject is the file of the compiled program. The tests of package bpf load it in place of
+// the one that is built in (their flag -object).
 const xdpObject = "aggregate_bpfel.o"
 
-// An xdpEntry replaces text that occurs once in a C file of the program.
+// An xdpEntry replaces code that occurs once in a C file of the program. Comments and layout of the
+// old code do not matter.
 type xdpEntry struct {
 	Name       string `json:"name"`
 	File       string `json:"file"`
@@ -33,8 +34,8 @@ type xdpEntry struct {
 	Equivalent string `json:"equivalent,omitempty"` // why the program does the same with the change
 }
 
-// xdpMutants reads the list. An entry whose text does not occur exactly once is
-// an error: the code has changed since.
+// xdpMutants reads the list. An entry whose code does not occur exactly once is
+// an error: the program has changed since.
 func xdpMutants(root string) ([]*mutant, error) {
 	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(xdpFile)))
 	if err != nil {
@@ -49,24 +50,40 @@ func xdpMutants(root string) ([]*mutant, error) {
 	var mutants []*mutant
 	var errs []error
 	for _, e := range list {
-		source, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(e.File)))
+		m, err := e.mutant(root)
 		if err != nil {
-			errs = append(errs, err)
+			errs = append(errs, fmt.Errorf("%s: %q: %w", xdpFile, e.Name, err))
 			continue
 		}
-		if n := strings.Count(string(source), e.Old); n != 1 || e.Old == e.New || e.Name == "" {
-			errs = append(errs, fmt.Errorf("%s: %q: its text occurs %d times in %s: %q", xdpFile, e.Name, n, e.File, e.Old))
-			continue
-		}
-		start := strings.Index(string(source), e.Old)
-		mutants = append(mutants, &mutant{
-			File: e.File, Line: 1 + strings.Count(string(source[:start]), "\n"), Column: start - strings.LastIndexByte(string(source[:start]), '\n'),
-			Kind: e.Name, Old: squeeze(e.Old), New: squeeze(e.New), Reason: e.Equivalent,
-			text: source, start: start, end: start + len(e.Old), with: e.New,
-		})
+		mutants = append(mutants, m)
 	}
 	slices.SortStableFunc(mutants, byPlace)
 	return mutants, errors.Join(errs...)
+}
+
+// mutant finds the place of an entry.
+func (e xdpEntry) mutant(root string) (*mutant, error) {
+	source, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(e.File)))
+	if err != nil {
+		return nil, err
+	}
+	code := split(string(source))
+	found := occurrences(code, split(e.Old))
+	switch {
+	case e.Name == "":
+		return nil, errors.New("no name")
+	case len(found) != 1:
+		return nil, fmt.Errorf("%q occurs %d times in %s", e.Old, len(found), e.File)
+	case join(split(e.Old)) == join(split(e.New)):
+		return nil, errors.New("it changes nothing")
+	}
+	start, end := code[found[0].from].start, code[found[0].to-1].end
+	before := string(source[:start])
+	return &mutant{
+		File: e.File, Line: 1 + strings.Count(before, "\n"), Column: start - strings.LastIndexByte(before, '\n'),
+		Kind: e.Name, Old: oneLine(e.Old), New: oneLine(e.New), Reason: e.Equivalent,
+		text: source, start: start, end: end, with: strings.TrimSpace(e.New),
+	}, nil
 }
 
 // generator is the go:generate line that compiles the program.
@@ -80,7 +97,7 @@ func compileXDP(ctx context.Context, root, dir string, m *mutant) error {
 	}
 	found := generator.FindSubmatch(lines)
 	if found == nil {
-		return errors.New("bpf/generate.go does not compile aggregate.c in the way that this program knows")
+		return errors.New("bpf/generate.go compiles aggregate.c in a way that this program does not know")
 	}
 	source := filepath.Join(dir, "source")
 	if err := os.Mkdir(source, 0o700); err != nil {
@@ -102,16 +119,15 @@ func compileXDP(ctx context.Context, root, dir string, m *mutant) error {
 		}
 	}
 	args := slices.Concat([]string{"tool", "-modfile=" + filepath.Join(root, "tools", "go.mod")},
-		fields(string(found[1])+"bpfel"+string(found[2])),
+		splitWords(string(found[1])+"bpfel"+string(found[2])),
 		[]string{"-output-dir", dir, "-go-package", "bpf", "aggregate", filepath.Join(source, "aggregate.c")})
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root
 	return compile(cmd)
 }
 
-// fields splits a go:generate line into words, of which those in quotes may
-// have spaces.
-func fields(line string) []string {
+// splitWords splits a go:generate line into words. A word in quotes may contain spaces.
+func splitWords(line string) []string {
 	var words []string
 	for _, f := range regexp.MustCompile(`"[^"]*"|\S+`).FindAllString(line, -1) {
 		words = append(words, strings.Trim(f, `"`))

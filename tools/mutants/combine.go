@@ -15,16 +15,16 @@ import (
 	"strings"
 )
 
-// numberVariable names to a test process the mutant that it runs.
+// numberVariable is the environment variable that selects the mutant in a test process.
 const numberVariable = "LIBRA_MUTANT"
 
-// together writes an overlay with all mutants, so that each stage's tests are compiled and
-// linked once, not once for each of them: that took most of a run's time. A function calls
-// the copy of itself that the process's environment chooses, one for each of its mutants, and
-// is otherwise as it was. Mutants outside functions, in functions whose copies would not compile
-// where they are, and those that do not parse have no number: they are compiled alone.
-func (r *runner) together(mutants []*mutant) error {
-	dir := filepath.Join(r.temp, "together")
+// combine writes an overlay that contains all mutants, so that each stage's tests are compiled and
+// linked once, and not once for each mutant, which would take most of a run's time. A function gets
+// a copy of its body for each of its mutants; the process's environment selects the copy that runs,
+// or none. Mutants outside functions, in functions whose copies would not compile inside them, and
+// those that do not parse get no number: they are compiled alone.
+func (r *runner) combine(mutants []*mutant) error {
+	dir := filepath.Join(r.temp, "combined")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -56,8 +56,7 @@ func (r *runner) together(mutants []*mutant) error {
 	if name == "" {
 		return nil
 	}
-	number := fmt.Sprintf("package %s\n\nimport (\n\tmutantos \"os\"\n\tmutantnumber \"strconv\"\n)\n\nvar mutant__, _ = mutantnumber.Atoi(mutantos.Getenv(%q))\n", name, numberVariable)
-	if err := write(r.target.dir+"/mutant_number.go", number); err != nil {
+	if err := write(r.target.dir+"/mutant_number.go", fmt.Sprintf(numberFile, name, numberVariable)); err != nil {
 		return err
 	}
 	text, err := json.Marshal(map[string]map[string]string{"Replace": replace})
@@ -65,16 +64,27 @@ func (r *runner) together(mutants []*mutant) error {
 	return errors.Join(err, os.WriteFile(r.overlay, text, 0o600))
 }
 
-// alone has each mutant compiled by itself.
-func (r *runner) alone(mutants []*mutant) {
+// numberFile is added to the package, with its name and the variable's.
+const numberFile = `package %s
+
+import (
+	mutantos "os"
+	mutantnumber "strconv"
+)
+
+var mutant__, _ = mutantnumber.Atoi(mutantos.Getenv(%q))
+`
+
+// separate makes each mutant be compiled alone.
+func (r *runner) separate(mutants []*mutant) {
 	r.overlay = ""
 	for _, m := range mutants {
 		m.number = 0
 	}
 }
 
-// withCopies returns the text of a file with its mutants, and takes the number from those
-// that it leaves out.
+// withCopies returns the text of a file with its mutants, and clears the number of those that it
+// omits.
 func withCopies(fset *token.FileSet, file *ast.File, mutants []*mutant) string {
 	original := mutants[0].text
 	var text strings.Builder
@@ -103,7 +113,8 @@ func withCopies(fset *token.FileSet, file *ast.File, mutants []*mutant) string {
 		text.Write(original[end:from])
 		text.WriteString("{\nswitch mutant__ {\n")
 		for _, m := range own {
-			fmt.Fprintf(&text, "case %d:\n%s%s%s%s%s\n", m.number, begin, original[from:m.start], m.with, original[m.end:to], call)
+			fmt.Fprintf(&text, "case %d:\n%s%s%s%s%s\n",
+				m.number, begin, original[from:m.start], m.with, original[m.end:to], call)
 		}
 		text.WriteString("}\n")
 		end = from + 1
@@ -115,11 +126,12 @@ func withCopies(fset *token.FileSet, file *ast.File, mutants []*mutant) string {
 	return text.String()
 }
 
-// literal returns what is to stand before and behind the body of a function's copy inside the function. The copy
-// has parameters and results of its own, by the same names: a := at the top of the body assigns to those,
-// but would make new variables in a block. It reports false if a parameter hides a name that their types need.
+// literal returns the code before and after the body of a function's copy, which makes it a
+// function literal that is called at once. The literal has parameters and results of the same
+// names: a := at the top of the body assigns to them, but would declare new variables in a block.
+// It reports false if a parameter hides a name that their types need.
 func literal(fset *token.FileSet, original []byte, f *ast.FuncDecl) (begin, call string, ok bool) {
-	of := func(n ast.Node) string {
+	source := func(n ast.Node) string {
 		return string(original[fset.Position(n.Pos()).Offset:fset.Position(n.End()).Offset])
 	}
 	fields := f.Type.Params.List
@@ -134,7 +146,7 @@ func literal(fset *token.FileSet, original []byte, f *ast.FuncDecl) (begin, call
 				continue
 			}
 			hidden[name.Name] = true
-			parameters = append(parameters, name.Name+" "+of(field.Type))
+			parameters = append(parameters, name.Name+" "+source(field.Type))
 			if _, variadic := field.Type.(*ast.Ellipsis); variadic {
 				arguments = append(arguments, name.Name+"...")
 			} else {
@@ -146,7 +158,7 @@ func literal(fset *token.FileSet, original []byte, f *ast.FuncDecl) (begin, call
 	if results := f.Type.Results; results == nil {
 		call += "\nreturn"
 	} else {
-		begin = "return " + begin + " " + of(results)
+		begin = "return " + begin + " " + source(results)
 		fields = slices.Concat(fields, results.List)
 		for _, field := range results.List {
 			for _, name := range field.Names {

@@ -8,23 +8,24 @@ import (
 )
 
 // A target is a package whose code is mutated, and the tests that guard it, in
-// the order in which they run: its own fast ones first, those of dependants
-// only where they are what guards it.
+// the order in which they run: its own fast ones first; those of dependants
+// only where its own do not guard it.
 type target struct {
 	dir    string // "xdp" for the C of the XDP program
 	stages []stage
 }
 
-// A stage is a run of one package's tests.
+// A stage is one run of a package's tests.
 type stage struct {
 	dir       string
 	run, skip string // as -test.run and -test.skip; empty: all, none
 	flags     []string
 }
 
+// own is a package that only its own tests guard.
 func own(dir string) target { return target{dir, []stage{{dir: dir}}} }
 
-// targets are the packages that the promises rest on. Left out are: cmd/libra,
+// targets are the packages on which Libra's promises rest. Left out are: cmd/libra,
 // bench, study and internal/{chart,demo,report,testbed} (they print, measure and build
 // networks; their tests run whole clusters), p4 and other generated code, and
 // the packages that serve tests only (aggregator/conformance, aggregator/vectors).
@@ -69,7 +70,7 @@ var targets = []target{
 	own("agent"),
 	own("local"),
 	{xdp, []stage{
-		{dir: "bpf", run: "^TestReplaysVectors$"}, // seconds, and most mutants meet it
+		{dir: "bpf", run: "^TestReplaysVectors$"}, // takes seconds, and kills most mutants
 		{dir: "bpf", run: comparisons, flags: []string{"-frames=50000"}},
 		{dir: "bpf", skip: longBPF},
 		{dir: "bpf", run: longBPF},
@@ -79,8 +80,8 @@ var targets = []target{
 // xdp is the target that is no Go package.
 const xdp = "xdp"
 
-// comparisons are the tests that play random frames on the program
-// and on the model, and others that many changes meet.
+// comparisons are the tests that give random frames to the program and to the model, and others
+// that detect many changes.
 const comparisons = "^(TestAggregateEqualsModel|TestReadmission|TestBudget|TestConversionsEqualModel|TestRefusedFramesChangeNothing|TestStaleIndexIsRefused)$"
 
 // longBPF are the tests of bpf that take most of its time.

@@ -3,13 +3,14 @@
 package main
 
 import (
+	"path/filepath"
 	"slices"
 	"testing"
 )
 
 // TestXDPListMatches finds the text of each entry in the program, once.
 func TestXDPListMatches(t *testing.T) {
-	root, err := moduleRoot()
+	root, err := filepath.Abs(libra)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,8 +28,8 @@ func TestXDPListMatches(t *testing.T) {
 	}
 }
 
-func TestFields(t *testing.T) {
-	got := fields(`bpf2go -cc clang-16 -cflags "-O2 -Wall" -x`)
+func TestSplitWords(t *testing.T) {
+	got := splitWords(`bpf2go -cc clang-16 -cflags "-O2 -Wall" -x`)
 	if want := []string{"bpf2go", "-cc", "clang-16", "-cflags", "-O2 -Wall", "-x"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -3,18 +3,20 @@
 // Command mutants measures the tests: it changes the code of one place at a
 // time, runs the tests that guard it, and lists the changes that no test sees.
 //
-// For the C of the XDP program there is a list (see xdp.go). For Go,
-// Gremlins (pinned in tools/go.mod) finds where operators can be changed. Its
-// own runner is not used: it takes a mutant that does not compile for a killed
-// one (go test exits with 1 for both), it knows neither tests of dependants nor
-// mutants that are known to be equivalent, and it has no sample. Nor has it two
-// kinds of mutation that tests miss more often than operators: a statement that
-// is left out, and two arguments of one type that change places. Those, and the
+// The mutants of the XDP program, which is C, are a list (see xdp.go). For Go,
+// Gremlins (pinned in tools/go.mod) finds the operators that can be changed. Its
+// own runner is not used: it counts a mutant that does not compile as killed
+// (go test exits with 1 for both), it supports neither tests of dependants nor
+// mutants that are known to be equivalent, and it cannot draw a sample. It also
+// lacks two kinds of mutation that tests miss more often than operators: a
+// removed statement, and two swapped arguments of one type. Those, and the
 // negation of conditions without an operator, are found here.
 //
-// Mutants are compiled with go test -c -overlay, so that the work tree stays as
-// it is: all at once where that can be. The tests of each run one after the other,
-// each bounded in time.
+// Mutants are compiled with go test -c -overlay, so that the work tree is not
+// changed: all of a package at once where possible. The tests of each stage run
+// one after the other, with a limit of time.
+//
+// The command runs in the root directory of Libra's module, and is a module of its own.
 package main
 
 import (
@@ -33,7 +35,7 @@ import (
 	"time"
 )
 
-// options are what the command line chooses.
+// options are the flags of the command line.
 type options struct {
 	packages string
 	sample   int
@@ -49,14 +51,16 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.packages, "pkg", "", "comma-separated directories of packages; empty: all of them")
-	flag.IntVar(&o.sample, "sample", 0, "mutants to try of each package, drawn by -seed; 0: all")
+	flag.IntVar(&o.sample, "sample", 0, "number of mutants to try of each package, drawn with -seed; 0: all")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the sample")
-	flag.IntVar(&o.jobs, "jobs", 1, "tests that run at once, 1 or 2; 2 only for packages without network interfaces of their own")
+	flag.IntVar(&o.jobs, "jobs", 1,
+		"mutants that are tried at once, 1 or 2; 2 only for packages whose tests make no network interfaces")
 	flag.Float64Var(&o.min, "min", 95, "percentage of effective mutants that must be killed in each package")
 	flag.StringVar(&o.json, "json", "", "file for the results as JSON")
 	flag.BoolVar(&o.list, "list", false, "list the mutants, in the file of -json too, and do not run them")
 	flag.StringVar(&o.only, "only", "", "only mutants whose line in the report contains this, for example wire/rows.go:61:")
-	flag.DurationVar(&o.slack, "slack", 20*time.Second, "a mutant's tests, and each of them, may take five times as long as without it, and this")
+	flag.DurationVar(&o.slack, "slack", 20*time.Second,
+		"time that is added to the limit of a mutant's tests, which is five times what they take without it")
 	flag.Parse()
 	if flag.NArg() > 0 || o.jobs < 1 || o.jobs > 2 || o.sample < 0 {
 		flag.Usage()
@@ -130,7 +134,8 @@ func run(ctx context.Context, o options) (bool, error) {
 	return good, nil
 }
 
-// mutantsOf lists the mutants of a target, and what tells whether one compiles.
+// mutantsOf lists the mutants of a target, and returns a function that reports whether one
+// compiles.
 func mutantsOf(ctx context.Context, root, dir string, known equivalents) ([]*mutant, func(*mutant) bool, error) {
 	if dir == xdp {
 		mutants, err := xdpMutants(root)
@@ -144,11 +149,11 @@ func mutantsOf(ctx context.Context, root, dir string, known equivalents) ([]*mut
 	if err != nil {
 		return nil, nil, err
 	}
-	return mutants, p.compiles, known.mark(dir, mutants)
+	return mutants, p.compiles, known.mark(root, dir, mutants)
 }
 
-// draw takes the sample of those that compile: the same mutants for the same seed and the
-// same code. To compile all of a large package takes minutes.
+// draw takes a sample of the mutants that compile: the same for the same seed and the same code.
+// To check all of a large package takes minutes.
 func draw(mutants []*mutant, compiles func(*mutant) bool, o options) []*mutant {
 	if o.only != "" {
 		mutants = slices.DeleteFunc(mutants, func(m *mutant) bool { return !strings.Contains(m.String(), o.only) })

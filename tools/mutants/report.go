@@ -9,17 +9,17 @@ import (
 	"os"
 )
 
-// A report is the results of a run, by package.
+// A report contains the results of a run, by package.
 type report struct {
 	Seed     uint64   `json:"seed"`
-	Sample   int      `json:"sample"` // mutants a package, 0: all
+	Sample   int      `json:"sample"` // mutants of each package, 0: all
 	Packages []counts `json:"packages"`
 }
 
 // counts are the results of a package.
 type counts struct {
 	Package    string    `json:"package"`
-	Killed     int       `json:"killed"` // with those whose tests timed out
+	Killed     int       `json:"killed"` // including those whose tests timed out
 	TimedOut   int       `json:"timed_out"`
 	Survived   int       `json:"survived"`
 	Equivalent int       `json:"equivalent"`
@@ -66,8 +66,8 @@ func (c counts) String() string {
 		c.Package, c.Killed, c.TimedOut, c.Survived, c.Equivalent, c.percent())
 }
 
-// print writes the last package's results and its survivors. It reports whether
-// the package reaches the minimum and every listed equivalent survived.
+// print writes the results of the package that was added last, and its survivors. It reports
+// whether the package reaches the minimum and every listed equivalent survived.
 func (r *report) print(w io.Writer, dir string, least float64) bool {
 	c := r.Packages[len(r.Packages)-1]
 	_, _ = fmt.Fprintln(w, c)
@@ -76,7 +76,7 @@ func (r *report) print(w io.Writer, dir string, least float64) bool {
 		case survived:
 			_, _ = fmt.Fprintln(w, "  survived:", m)
 		case mistaken:
-			_, _ = fmt.Fprintf(w, "  %s kills %v: take it off %s\n", m.By, m, equivalentsFile)
+			_, _ = fmt.Fprintf(w, "  %s kills %v: remove it from %s\n", m.By, m, equivalentsFile)
 		}
 	}
 	if c.percent() < least {
