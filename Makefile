@@ -16,8 +16,12 @@ JSON     ?=
 ONLY     ?=
 TRAIN    ?=
 TEST     ?=
+RACE     ?=
 FIRST    ?= 1
 SEEDS    ?= 1000
+
+# One build cache for all: the race detector alone needs cgo.
+export CGO_ENABLED := 0
 
 .PHONY: help build clients figures curves demo first-hour demo-smoke test simulate conformance exactly-once kernel-test p4 spec lint generate cross fuzz mutants bench man deb image setup clean
 
@@ -25,7 +29,7 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
 build: ## build bin/libra
-	CGO_ENABLED=0 GIT_OPTIONAL_LOCKS=0 $(GO) build -o $(BIN)/libra ./cmd/libra
+	GIT_OPTIONAL_LOCKS=0 $(GO) build -o $(BIN)/libra ./cmd/libra
 	@if [ -n "$$SUDO_UID" ]; then chown "$$SUDO_UID:$$SUDO_GID" $(BIN) $(BIN)/libra; fi # sudo make demo leaves nothing of root's, and go's git no index
 
 clients: ## build the C library, clients/c/build/libra.so.1
@@ -41,11 +45,10 @@ demo-smoke: build
 	$(BIN)/libra demo --rows 200000 --json | tail -n 1
 	$(BIN)/libra demo --rows 20000 --sync --backend udp --loss 0.01 --duplicate 0.01 --reorder 0.01 --json | tail -n 1
 
-test: setup ## run all tests under the race detector
+test: setup ## run all tests (RACE=1: under the race detector)
 	@for t in p4c-bm2-ss simple_switch_grpc; do command -v $$t >/dev/null || \
 		echo "left out: the tests of packages p4 and cmd/libra that need $$t, which is not on the PATH (docs/p4.md)"; done
-	$(GO) test -C tools/mutants -race ./... # a module of its own
-	LIBRA_CLIENTS_REQUIRED=1 $(GO) test -race -timeout 60m ./...
+	scripts/test.sh $(if $(RACE),-race)
 
 simulate: build ## live the lives of SEEDS seeds from FIRST on (ONLY: kinds of trouble, docs/simulation.md)
 	$(BIN)/libra simulate --seeds $(FIRST)-$$(( $(FIRST) + $(SEEDS) - 1 )) --only '$(ONLY)' $(ARGS)
@@ -113,7 +116,7 @@ deb: ## make a Debian package in out
 	scripts/deb.sh out
 
 image: ## make a container image, libra, of the static binary (needs podman or buildah)
-	CGO_ENABLED=0 $(GO) build -trimpath -o out/image/libra ./cmd/libra
+	$(GO) build -trimpath -o out/image/libra ./cmd/libra
 	"$$(command -v podman || command -v buildah || { echo 'make image: install podman or buildah' >&2; exit 1; })" \
 		build $(ARGS) -f packaging/Containerfile -t libra out/image
 
