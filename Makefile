@@ -19,6 +19,8 @@ TEST     ?=
 RACE     ?=
 FIRST    ?= 1
 SEEDS    ?= 1000
+KERNEL   ?=
+LIMIT    ?= 3600
 
 # One build cache for all: the race detector alone needs cgo.
 export CGO_ENABLED := 0
@@ -59,8 +61,8 @@ conformance: ## compare the XDP program with the model on a million random frame
 exactly-once: ## deliver ten million frames on two CPUs, with repetitions, and look for lost or doubled updates
 	$(GO) test -count=1 -run '^Test(Rounds)?ExactlyOnce' -v ./bpf -deliveries 10000000
 
-kernel-test: ## run the tests of bpf and afxdp in emulated machines: all kernels, cards and architectures, or the Debian kernel of series KERNEL
-	$(if $(KERNEL),scripts/kernel-test.sh -k $(KERNEL),scripts/kernel-matrix.sh)
+kernel-test: ## run the tests of bpf and afxdp in emulated machines: all kernels, cards and architectures, or the Debian kernel of series KERNEL; each for LIMIT seconds at most
+	$(if $(KERNEL),scripts/kernel-test.sh -k $(KERNEL),scripts/kernel-matrix.sh) -t $(LIMIT)
 
 p4: ## compile the switch program (needs p4c)
 	p4test p4/program/libra_v1model.p4
