@@ -245,7 +245,7 @@ func TestPassedSocketIsTriedAgain(t *testing.T) {
 	if err := holder.Close(); err != nil {
 		t.Fatal(err)
 	}
-	cfg.BindTimeout = 5 * time.Second
+	cfg.BindTimeout = eventLimit
 	other := cfg
 	other.RxRing = 64
 	_, err = tryOpen(ns, pool, other)
@@ -272,7 +272,7 @@ func TestPassedSocketIsTriedAgain(t *testing.T) {
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s.cfg.BindTimeout = 5 * time.Second
+	s.cfg.BindTimeout = eventLimit
 	if _, err := s.Reclaim(); err != nil || pool.Available() != 256 {
 		t.Errorf("%v, %d of 256 frames are free", err, pool.Available())
 	}

@@ -63,7 +63,7 @@ func TestWakeFromAnotherGoroutine(t *testing.T) {
 			p.b.Wake()
 			close(done)
 		}()
-		if ev, err := p.b.Poll(EventRx, 10*time.Second); ev != EventWake || err != nil {
+		if ev, err := p.b.Poll(EventRx, eventLimit); ev != EventWake || err != nil {
 			t.Fatalf("Poll returned %b, %v", ev, err)
 		}
 		<-done

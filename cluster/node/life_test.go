@@ -88,7 +88,7 @@ func TestProcessesLeaveNothing(t *testing.T) {
 		if out := run(step); (out.err() == nil) != (step == nil) {
 			t.Errorf("%s: %v", name, out.err())
 		}
-		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(eventLimit); ; time.Sleep(10 * time.Millisecond) {
 			after, files := held(t)
 			more := after > before
 			for kind, n := range files {
