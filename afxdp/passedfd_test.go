@@ -138,7 +138,7 @@ func testPassedSocket(t *testing.T, passMap bool) {
 	if !passMap { // since Linux 7 the map accepts the socket only after the child's Open
 		enter := func() error { return prog.XSKMap().Put(uint32(0), uint32(file.Fd())) }
 		err := enter()
-		for deadline := time.Now().Add(20 * time.Second); errors.Is(err, unix.ENOBUFS) && time.Now().Before(deadline); err = enter() {
+		for deadline := time.Now().Add(eventLimit); errors.Is(err, unix.ENOBUFS) && time.Now().Before(deadline); err = enter() {
 			time.Sleep(time.Millisecond)
 		}
 		if err != nil {
@@ -149,7 +149,7 @@ func testPassedSocket(t *testing.T, passMap bool) {
 	// The child needs a moment to bind, so the first packets may be lost.
 	number := uint64(0)
 	var got []uint64
-	for deadline := time.Now().Add(20 * time.Second); len(got) < packets; number++ {
+	for deadline := time.Now().Add(eventLimit); len(got) < packets; number++ {
 		if time.Now().After(deadline) {
 			t.Fatal("no echo")
 		}

@@ -362,7 +362,7 @@ func TestWakeBeforeSleep(t *testing.T) {
 	s.Wake() // which sees no sleep to end
 	start := time.Now()
 	s.in.polls.which = receiving
-	if some, err := s.in.polls.block(EventRx, time.Minute); !some || err != nil || time.Since(start) > 30*time.Second {
+	if some, err := s.in.polls.block(EventRx, eventLimit); !some || err != nil || time.Since(start) >= eventLimit {
 		t.Errorf("%v, %v after %v", some, err, time.Since(start))
 	}
 }

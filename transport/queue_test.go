@@ -299,7 +299,7 @@ func TestQueueAfterTheEnd(t *testing.T) {
 // fails it, because nothing else reads the queue again.
 func TestQueueDuringTheEnd(t *testing.T) {
 	settled := 0
-	for range 20 {
+	for n, end := 0, time.Now().Add(eventLimit); n < 20 || settled == 0 && time.Now().Before(end); n++ {
 		w := idleWorker(t)
 		w.err = ErrClosed
 		for range queueCap {
@@ -327,7 +327,7 @@ func TestQueueDuringTheEnd(t *testing.T) {
 		}
 	}
 	if settled == 0 {
-		t.Error("no ticket of 20 was settled")
+		t.Error("no ticket was settled")
 	}
 }
 

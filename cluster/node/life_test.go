@@ -205,7 +205,7 @@ func TestEndOfAServiceIsTold(t *testing.T) {
 		}
 		for _, which := range []string{"switch", "server"} {
 			stop := runSwitch(t, c, testLog(t))
-			start := time.Now()
+			var start time.Time // of the end
 			var other, ended atomic.Bool
 			out := trainCluster(t.Context(), t, c, hooks{step: func(id uint16, p train.Progress, _, endServer func()) {
 				if id != 1 {
@@ -215,8 +215,10 @@ func TestEndOfAServiceIsTold(t *testing.T) {
 				case id != 1 || p.Steps < 5 || !other.Load(): // one that is yet to join would wait for the service
 				case !ended.CompareAndSwap(false, true):
 				case which == "server":
+					start = time.Now()
 					endServer()
 				default:
+					start = time.Now()
 					go stop() // which waits for the processes to hear of it
 				}
 			}})

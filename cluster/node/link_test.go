@@ -134,7 +134,7 @@ func TestStopServerCutsOff(t *testing.T) {
 	begun, returned := make(chan struct{}), make(chan struct{})
 	pb.RegisterParameterServerServer(s, &endless{begun: begun, returned: returned})
 	go func() { _ = s.Serve(listener) }()
-	conn, err := control.Dial(t.Context(), control.ServerOf(1), listener.Addr().(*net.TCPAddr).AddrPort(), control.Security{}, 10*time.Second, slog.New(slog.DiscardHandler))
+	conn, err := control.Dial(t.Context(), control.ServerOf(1), listener.Addr().(*net.TCPAddr).AddrPort(), control.Security{}, eventLimit, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
