@@ -17,7 +17,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
-	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -336,8 +336,8 @@ func (c *Config) WorkerIDs() []uint16 {
 }
 
 // Shard returns the part of the rows that a worker trains.
-func (c *Config) Shard(worker uint16) train.Shard {
-	return train.Shard{
+func (c *Config) Shard(worker uint16) data.Shard {
+	return data.Shard{
 		Index: slices.IndexFunc(c.Workers, func(w Worker) bool { return w.ID == worker }),
 		Count: len(c.Workers),
 	}

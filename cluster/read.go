@@ -18,6 +18,7 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -136,7 +137,7 @@ func (c *Config) defaults() []fallback {
 		defaultOf("switch.plane", &c.Switch.Plane, plane),
 		{"switch.slots", "the default", func() bool { return c.Switch.Slots == 0 }, func() {}}, // the daemon's
 		defaultOf("model.kind", &c.Model.Kind, "fm"),
-		defaultOf("model.task", &c.Model.Task, train.Classification.String()),
+		defaultOf("model.task", &c.Model.Task, data.Classification.String()),
 		defaultOf("model.optimizer", &c.Model.Optimizer, ps.Adagrad.String()),
 		defaultOf("model.batch", &c.Model.Batch, train.DefaultBatch),
 		defaultOf("model.epochs", &c.Model.Epochs, 1),
@@ -180,9 +181,9 @@ func (c *Config) defaults() []fallback {
 	}
 	if s := c.Data.Synthetic; s != nil {
 		list = append(list,
-			defaultOf("data.synthetic.rows", &s.Rows, train.DefaultRows),
-			defaultOf("data.synthetic.hot", &s.Hot, train.DefaultHot),
-			defaultOf("data.synthetic.hot_share", &s.HotShare, train.DefaultHotShare))
+			defaultOf("data.synthetic.rows", &s.Rows, data.DefaultRows),
+			defaultOf("data.synthetic.hot", &s.Hot, data.DefaultHot),
+			defaultOf("data.synthetic.hot_share", &s.HotShare, data.DefaultHotShare))
 	}
 	return list
 }

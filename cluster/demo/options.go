@@ -22,6 +22,7 @@ import (
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -109,8 +110,8 @@ func (o Options) Validate() error {
 		return fmt.Errorf("--servers %d: from 1 to %d are possible", o.Servers, wire.MaxServers)
 	case o.Epochs < 0:
 		return fmt.Errorf("--epochs %d: at least 1 is required", o.Epochs)
-	case !slices.Contains(train.Tasks(), o.Task):
-		return fmt.Errorf("--task %q is none of %v", o.Task, train.Tasks())
+	case !slices.Contains(data.Tasks(), o.Task):
+		return fmt.Errorf("--task %q is none of %v", o.Task, data.Tasks())
 	case !slices.Contains(Arithmetics(), o.Arithmetic):
 		return fmt.Errorf("--arithmetic %q is none of %v", o.Arithmetic, Arithmetics())
 	case o.Harvest < 0:

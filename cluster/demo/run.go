@@ -28,6 +28,7 @@ import (
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/train/weights"
 )
 
@@ -230,7 +231,7 @@ func (o Options) prepare(c *cluster.Config) (hot *packer.HotSet, rows int, err e
 	if err != nil {
 		return nil, 0, err
 	}
-	src, err := node.OpenSource(c, train.Shard{})
+	src, err := node.OpenSource(c, data.Shard{})
 	if err != nil {
 		return nil, 0, err
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/libra-ina/libra/internal/report/chart"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 func newDemo() *cobra.Command {
@@ -31,7 +32,7 @@ func newDemo() *cobra.Command {
 		baselines []string
 	)
 	o := demo.Options{
-		Model: "fm", Task: train.Classification.String(), Workers: 4, Backend: cluster.BackendAFXDP, Arithmetic: "exact", Optimizer: ps.Adagrad.String(), Seed: 1,
+		Model: "fm", Task: data.Classification.String(), Workers: 4, Backend: cluster.BackendAFXDP, Arithmetic: "exact", Optimizer: ps.Adagrad.String(), Seed: 1,
 	}
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -132,7 +133,7 @@ take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the model, the order of rows, and faults")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object as the last line of standard output")
 	choices(cmd, "model", "fm", "lr")
-	choices(cmd, "task", train.Tasks()...)
+	choices(cmd, "task", data.Tasks()...)
 	choices(cmd, "arithmetic", demo.Arithmetics()...)
 	choices(cmd, "backend", cluster.BackendAFXDP, cluster.BackendUDP)
 	choices(cmd, "plane", cluster.PlaneP4)

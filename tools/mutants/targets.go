@@ -44,6 +44,7 @@ var targets = []target{
 	own("aggregator"),
 	{"ps", []stage{{dir: "ps"}, {dir: "cluster/node"}}},
 	own("cluster"),
+	{"train/data", []stage{{dir: "train/data"}, {dir: "train"}}},
 	own("train"),
 	{"control", []stage{{dir: "control"}, {dir: "cluster/node"}}},
 	{"cluster/node", []stage{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package train
+package data
 
 import (
 	"fmt"
@@ -34,7 +34,7 @@ func ParseTask(name string) (Task, error) {
 	if i := slices.Index(tasks, name); i >= 0 {
 		return Task(i), nil
 	}
-	return 0, fmt.Errorf("workload: task %q is none of %s", name, strings.Join(tasks, ", "))
+	return 0, fmt.Errorf("data: task %q is none of %s", name, strings.Join(tasks, ", "))
 }
 
 // String returns the task's name.
@@ -48,8 +48,8 @@ func (t Task) Prediction(score float32) float64 {
 	return sigmoid(float64(score))
 }
 
-// loss returns the derivative of a sample's loss by its score, and the loss.
-func (t Task) loss(score, label float32) (derivative float32, loss float64) {
+// SampleLoss returns the derivative of a sample's loss by its score, and the loss.
+func (t Task) SampleLoss(score, label float32) (derivative float32, loss float64) {
 	if t == Regression {
 		derivative = score - label
 		return derivative, float64(derivative) * float64(derivative) / 2
@@ -57,8 +57,8 @@ func (t Task) loss(score, label float32) (derivative float32, loss float64) {
 	return logLoss(score, label > 0)
 }
 
-// mean returns the mean of n samples' losses in the form for users.
-func (t Task) mean(sum float64, n int) Loss {
+// MeanLoss returns the mean of n samples' losses in the form for users.
+func (t Task) MeanLoss(sum float64, n int) Loss {
 	mean := sum / float64(n)
 	if t == Regression {
 		root := math.Sqrt(2 * mean)

@@ -1,16 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package train
+package data
 
 import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 )
+
+func TestBatchHoldsItsSamples(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ones := rapid.Bool().Draw(t, "ones")
+		log := samples(t, ones, Classification)
+		d := dataset(t, log)
+		if ones && d.values != nil {
+			t.Fatal("values of 1 take memory")
+		}
+		var b Batch
+		for range 3 { // the memory is reused
+			rows := rapid.SliceOfN(rapid.IntRange(0, len(log)-1), 1, 30).Draw(t, "rows")
+			b.Build(d, rows)
+			want := []uint64{BiasKey}
+			for i, row := range rows {
+				features, values := b.Sample(i)
+				var keys []uint64
+				for _, f := range features {
+					keys = append(keys, b.Keys[f])
+				}
+				if values == nil {
+					values = slices.Repeat([]float32{1}, len(features))
+				}
+				if !slices.Equal(keys, log[row].Keys) || !slices.Equal(values, log[row].Values) || b.Labels[i] != log[row].Label {
+					t.Fatalf("sample %d is %v %v %v, want %v", i, b.Labels[i], keys, values, log[row])
+				}
+				want = append(want, keys...)
+			}
+			slices.Sort(want)
+			if diff := cmp.Diff(slices.Compact(want), b.Keys); diff != "" {
+				t.Fatal(diff)
+			}
+		}
+	})
+}
 
 // A batch moves from one window of a log to the next, whose values may all be 1.
 func TestBatchGoesOnWithOtherData(t *testing.T) {
@@ -24,7 +63,7 @@ func TestBatchGoesOnWithOtherData(t *testing.T) {
 	var b Batch
 	for _, value := range []float32{0.5, 1, 2} {
 		b.Build(load(value), []int{0})
-		features, values := b.sample(0)
+		features, values := b.Sample(0)
 		want := []float32{1, value}
 		if value == 1 {
 			want = nil
@@ -38,7 +77,7 @@ func TestBatchGoesOnWithOtherData(t *testing.T) {
 // A batch takes a bit per key, and no new memory for more of the same data.
 func TestBatchReusesItsMemory(t *testing.T) {
 	for n, words := range map[int]int{1: 1, 64: 1, 65: 2, 1000: 16} {
-		d := oneFeatureEach(n)
+		d := dataset(t, numbered(n, Shard{0, 1}).samples)
 		samples := make([]int, n)
 		for i := range samples {
 			samples[i] = i
@@ -181,6 +220,30 @@ func TestPlantedScore(t *testing.T) {
 		n := float64(fields)
 		if got, want := x.score(fields), -1+4*0.5/math.Sqrt(n)+3*pairs/n; math.Abs(got-want) > 1e-12 {
 			t.Errorf("%d fields: %g, want %g", fields, got, want)
+		}
+	}
+}
+
+// TestChoiceOfSamples checks that seed and shard choose the part of the log that decides the hot
+// set.
+func TestChoiceOfSamples(t *testing.T) {
+	const seed, fraction = 7, 0.3
+	for shard := range 2 {
+		var got, want []uint64
+		for keys, err := range SampledKeys(numbered(60, Shard{shard, 2}), fraction, seed) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, keys[0])
+		}
+		rng := rand.New(rand.NewPCG(seed, uint64(shard)))
+		for i := shard; i < 60; i += 2 {
+			if rng.Float64() < fraction {
+				want = append(want, uint64(i))
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("shard %d: %v, want %v", shard, got, want)
 		}
 	}
 }

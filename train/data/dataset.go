@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package train
+package data
 
 import (
 	"errors"
@@ -44,7 +44,7 @@ func LoadPart(src Source, limit int) (d *Dataset, more bool, err error) {
 			id, known := ids[key]
 			if !known {
 				if len(d.keys) == math.MaxUint32 {
-					return nil, false, fmt.Errorf("workload: more than %d different features in memory; use a smaller window", len(d.keys))
+					return nil, false, fmt.Errorf("data: more than %d different features in memory; use a smaller window", len(d.keys))
 				}
 				id = uint32(len(d.keys))
 				ids[key] = id

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package train
+package data
 
 import (
 	"errors"
@@ -30,13 +30,13 @@ func (s Shard) normal() (Shard, error) {
 		return Shard{0, 1}, nil
 	}
 	if s.Index < 0 || s.Index >= s.Count {
-		return s, fmt.Errorf("workload: shard %d of %d does not exist", s.Index, s.Count)
+		return s, fmt.Errorf("data: shard %d of %d does not exist", s.Index, s.Count)
 	}
 	return s, nil
 }
 
-// size returns the number of the shard's rows among total rows.
-func (s Shard) size(total int) int { return (total - s.Index + s.Count - 1) / s.Count }
+// Size returns the number of the shard's rows among total rows.
+func (s Shard) Size(total int) int { return (total - s.Index + s.Count - 1) / s.Count }
 
 // Source yields the samples of one shard in a fixed order, pass after pass. It
 // is not safe for concurrent use.

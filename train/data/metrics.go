@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package train
+package data
 
 import (
 	"cmp"
-	"context"
 	"math"
 	"slices"
 )
@@ -67,11 +66,11 @@ func known(all ...named) (list []Metric) {
 func (t Task) Measure(scores, labels []float32) Metrics {
 	var sum, absolute float64
 	for i, score := range scores {
-		derivative, loss := t.loss(score, labels[i])
+		derivative, loss := t.SampleLoss(score, labels[i])
 		sum += loss
 		absolute += math.Abs(float64(derivative))
 	}
-	m := Metrics{Loss: t.mean(sum, len(scores))}
+	m := Metrics{Loss: t.MeanLoss(sum, len(scores))}
 	if t == Regression {
 		absolute /= float64(len(scores))
 		m.MAE = &absolute
@@ -79,40 +78,6 @@ func (t Task) Measure(scores, labels []float32) Metrics {
 		m.AUC = &area
 	}
 	return m
-}
-
-// evaluationBatch is the number of samples whose rows are pulled together.
-const evaluationBatch = 1024
-
-// Evaluate scores all samples of d with the current weights of c, and compares the scores with the
-// labels.
-func Evaluate(ctx context.Context, c Puller, m Model, d *Dataset) (Metrics, error) {
-	scores, err := Scores(ctx, c, m, d)
-	if err != nil {
-		return Metrics{}, err
-	}
-	return m.Task().Measure(scores, d.labels), nil
-}
-
-// Scores returns the scores of all samples of d with the current weights of c.
-func Scores(ctx context.Context, c Puller, m Model, d *Dataset) ([]float32, error) {
-	var b Batch
-	var weights []float32
-	scores := make([]float32, d.Len())
-	for begin := 0; begin < d.Len(); begin += evaluationBatch {
-		end := min(begin+evaluationBatch, d.Len())
-		samples := make([]int, 0, evaluationBatch)
-		for i := begin; i < end; i++ {
-			samples = append(samples, i)
-		}
-		b.Build(d, samples)
-		weights = resize(weights, len(b.Keys)*m.Dim())
-		if err := c.Pull(ctx, b.Keys, weights); err != nil {
-			return nil, err
-		}
-		m.Score(&b, weights, scores[begin:end])
-	}
-	return scores, nil
 }
 
 // areaUnderROC returns the area under the ROC curve, exactly: concordant pairs are counted
@@ -140,9 +105,4 @@ func areaUnderROC(scores, labels []float32) float64 {
 		positives += clicks
 	}
 	return float64(twice) / (2 * float64(below) * float64(positives))
-}
-
-// resize returns a slice of n floats, s if it is large enough.
-func resize(s []float32, n int) []float32 {
-	return slices.Grow(s[:0], n)[:n]
 }

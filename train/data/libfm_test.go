@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package train
+package data
 
 import (
 	"bytes"
@@ -211,7 +211,7 @@ func TestShardsPartitionTheFile(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("shard %d: %s", shard, diff)
 		}
-		if n := f.Shard().size(f.Rows()); n != len(want) {
+		if n := f.Shard().Size(f.Rows()); n != len(want) {
 			t.Errorf("shard %d has %d rows, want %d", shard, n, len(want))
 		}
 	}
@@ -265,7 +265,7 @@ func FuzzFile(f *testing.F) {
 			}
 			return
 		}
-		if d.Len() != src.shard.size(src.Rows()) {
+		if d.Len() != src.shard.Size(src.Rows()) {
 			t.Errorf("%d samples of %d rows in shard %v", d.Len(), src.Rows(), src.shard)
 		}
 		if n := len(d.keys); n > 0 && d.keys[n-1] == BiasKey {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package train
+package data
 
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -18,16 +19,6 @@ func synthetic(tb testing.TB, cfg SyntheticConfig, shard Shard) *Synthetic {
 		tb.Fatal(err)
 	}
 	return s
-}
-
-// shards are those of a small log.
-func shards(tb testing.TB, rows, n int) (all []Source) {
-	tb.Helper()
-	log := SyntheticConfig{Rows: rows, Fields: 5, Features: 500, Hot: 50, Seed: 2}
-	for i := range n {
-		all = append(all, synthetic(tb, log, Shard{i, n}))
-	}
-	return all
 }
 
 func TestMassMatchesTheSum(t *testing.T) {
@@ -75,6 +66,36 @@ func TestFitSkew(t *testing.T) {
 	} {
 		if _, err := fitSkew(int(args[0]), int(args[1]), args[2], args[3]); err == nil {
 			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// TestFitSkewRange compares refusals, and their reasons, with the possible range.
+func TestFitSkewRange(t *testing.T) {
+	for _, c := range []struct {
+		n, hot   int
+		q, share float64
+		refuse   string
+	}{
+		{2, 1, 0, 0.6, ""}, // the least
+		{10, 1, 0, 0.5, ""},
+		{10, 9, 0, 0.95, ""},
+		{10, 5, 3, 0.6, ""},
+		{10, 5, 0, zipfMandelbrot{8, 0, 10}.share(5), ""}, // the most
+		{1, 1, 0, 0.5, "data: 1 hot of 1 parameters with offset 0 make no skew"},
+		{10, 0, 0, 0.5, "data: 0 hot of 10 parameters with offset 0 make no skew"},
+		{10, 10, 0, 0.5, "data: 10 hot of 10 parameters with offset 0 make no skew"},
+		{10, 5, -1, 0.5, "data: 5 hot of 10 parameters with offset -1 make no skew"},
+		{10, 5, 0, 0.4, "data: the top 5 of 10 parameters cannot have a share of 0.4 of the updates; from 0.5 to "},
+		{10, 5, 0, 1.1, "cannot have a share of 1.1 of the updates; from 0.5 to "},
+	} {
+		z, err := fitSkew(c.n, c.hot, c.q, c.share)
+		if c.refuse == "" {
+			if got := z.share(c.hot); err != nil || got < c.share-1e-9 || got > c.share+1e-9 {
+				t.Errorf("%+v: share %g, %v", c, got, err)
+			}
+		} else if err == nil || !strings.Contains(err.Error(), c.refuse) {
+			t.Errorf("%+v: %v", c, err)
 		}
 	}
 }

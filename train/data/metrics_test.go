@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package train
+package data
 
 import (
 	"math"
@@ -85,14 +85,6 @@ func TestLogLoss(t *testing.T) {
 	if got := *Classification.Measure([]float32{100, -200}, []float32{0, 1}).LogLoss; math.Abs(got-150) > 1e-6 {
 		t.Errorf("log-loss of certain errors: %g", got)
 	}
-}
-
-// label returns the label of a click, or of none.
-func label(click bool) float32 {
-	if click {
-		return 1
-	}
-	return 0
 }
 
 // Errors of regression have the unit of the labels, which classification does not have.

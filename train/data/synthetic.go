@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package train
+package data
 
 import (
 	"cmp"
@@ -95,7 +95,7 @@ func NewSynthetic(cfg SyntheticConfig, shard Shard) (*Synthetic, error) {
 	} {
 		*f.value = cmp.Or(*f.value, f.fallback)
 		if *f.value < 0 {
-			return nil, fmt.Errorf("workload: %d %s", *f.value, f.name)
+			return nil, fmt.Errorf("data: %d %s", *f.value, f.name)
 		}
 	}
 	cfg.HotShare = cmp.Or(cfg.HotShare, DefaultHotShare)

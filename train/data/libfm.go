@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package train
+package data
 
 import (
 	"bufio"
@@ -18,7 +18,7 @@ import (
 )
 
 // ErrEmpty means that a data file contains no rows.
-var ErrEmpty = errors.New("workload: the file holds no rows")
+var ErrEmpty = errors.New("data: the file holds no rows")
 
 // SyntaxError is the place at which a data file is malformed.
 type SyntaxError struct {
@@ -62,7 +62,7 @@ func OpenFile(name string, task Task, shard Shard) (*File, error) {
 	}
 	opened, err := file.Open(name)
 	if err != nil {
-		return nil, fmt.Errorf("workload: %w", err)
+		return nil, fmt.Errorf("data: %w", err)
 	}
 	f := &File{name: name, task: task, shard: shard, file: opened, negative: 1}
 	if err := f.Rewind(); err != nil {
@@ -84,7 +84,7 @@ func (f *File) Close() error { return f.file.Close() }
 // Rewind starts again at the first row.
 func (f *File) Rewind() error {
 	if _, err := f.file.Seek(0, io.SeekStart); err != nil {
-		return fmt.Errorf("workload: %w", err)
+		return fmt.Errorf("data: %w", err)
 	}
 	f.line, f.rows = 0, 0
 	return f.reset(f.file)
@@ -97,7 +97,7 @@ const readBuffer = 65536
 func (f *File) reset(r io.Reader) error {
 	in, err := NewReader(r)
 	if err != nil {
-		return fmt.Errorf("workload: %s: %w", f.name, err)
+		return fmt.Errorf("data: %s: %w", f.name, err)
 	}
 	f.in = in
 	return nil
@@ -124,7 +124,7 @@ func (f *File) Next(s *Sample) error {
 			return io.EOF
 		}
 		if err != nil {
-			return fmt.Errorf("workload: %s: after line %d: %w", f.name, f.line, err)
+			return fmt.Errorf("data: %s: after line %d: %w", f.name, f.line, err)
 		}
 		if len(bytes.TrimSpace(line)) == 0 {
 			continue

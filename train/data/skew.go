@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package train
+package data
 
 import (
 	"fmt"
@@ -49,11 +49,11 @@ func (z zipfMandelbrot) share(k int) float64 { return z.mass(k) / z.mass(z.n) }
 func fitSkew(n, hot int, q, share float64) (zipfMandelbrot, error) {
 	const limit = 8
 	if n < 2 || hot < 1 || hot >= n || q < 0 {
-		return zipfMandelbrot{}, fmt.Errorf("workload: %d hot of %d parameters with offset %g make no skew", hot, n, q)
+		return zipfMandelbrot{}, fmt.Errorf("data: %d hot of %d parameters with offset %g make no skew", hot, n, q)
 	}
 	lo, hi := zipfMandelbrot{0, q, n}, zipfMandelbrot{limit, q, n}
 	if !(share >= lo.share(hot)) || !(share <= hi.share(hot)) {
-		return zipfMandelbrot{}, fmt.Errorf("workload: the top %d of %d parameters cannot have a share of %g of the updates; from %.3g to %.3g is possible",
+		return zipfMandelbrot{}, fmt.Errorf("data: the top %d of %d parameters cannot have a share of %g of the updates; from %.3g to %.3g is possible",
 			hot, n, share, lo.share(hot), hi.share(hot))
 	}
 	// The interval is halved until s has no more digits.

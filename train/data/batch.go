@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package train
+package data
 
 import "math/bits"
 
@@ -10,11 +10,12 @@ type Batch struct {
 	// Keys are the rows of the batch, without repetition, ascending; the last
 	// is BiasKey.
 	Keys []uint64
+	// Labels are the labels of the samples.
+	Labels []float32
 
 	features []uint32  // position in Keys; all samples, one after the other
 	values   []float32 // one for each feature, or nil if all are 1
 	offsets  []int     // sample i has features[offsets[i]:offsets[i+1]]
-	labels   []float32
 
 	// For the dataset that the batch was last built from:
 	used     []uint64 // one bit per key: it occurs in the batch
@@ -22,7 +23,7 @@ type Batch struct {
 }
 
 // Len returns the number of samples.
-func (b *Batch) Len() int { return len(b.labels) }
+func (b *Batch) Len() int { return len(b.Labels) }
 
 // Build fills b with the given samples of d. It reuses b's memory.
 func (b *Batch) Build(d *Dataset, samples []int) {
@@ -30,7 +31,7 @@ func (b *Batch) Build(d *Dataset, samples []int) {
 		b.used = make([]uint64, words)
 		b.position = make([]uint32, words*64)
 	}
-	b.features, b.labels = b.features[:0], b.labels[:0]
+	b.features, b.Labels = b.features[:0], b.Labels[:0]
 	b.offsets = append(b.offsets[:0], 0)
 	b.values = b.values[:0]
 	for _, i := range samples {
@@ -43,7 +44,7 @@ func (b *Batch) Build(d *Dataset, samples []int) {
 			b.values = append(b.values, d.values[begin:end]...)
 		}
 		b.offsets = append(b.offsets, len(b.features))
-		b.labels = append(b.labels, d.labels[i])
+		b.Labels = append(b.Labels, d.labels[i])
 	}
 	if d.values == nil {
 		b.values = nil
@@ -64,9 +65,9 @@ func (b *Batch) Build(d *Dataset, samples []int) {
 	}
 }
 
-// sample returns the features and values of sample i; values is nil if all are
-// 1.
-func (b *Batch) sample(i int) (features []uint32, values []float32) {
+// Sample returns the features of sample i, as positions in Keys, and their values; values is nil if
+// all are 1. The slices belong to the batch.
+func (b *Batch) Sample(i int) (features []uint32, values []float32) {
 	begin, end := b.offsets[i], b.offsets[i+1]
 	if b.values == nil {
 		return b.features[begin:end], nil
