@@ -4,11 +4,8 @@ package train
 
 import "github.com/libra-ina/libra/train/data"
 
-// The bounds of [FM.Factors].
-const (
-	DefaultFactors = 24
-	MaxFactors     = 64
-)
+// MaxFactors bounds [FM.Factors].
+const MaxFactors = 64
 
 // FM is a factorisation machine (Rendle, 2010): the score of a sample is its
 // linear part plus <v_i, v_j> x_i x_j over all pairs of its features. A row is the

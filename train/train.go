@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/train/data"
+	"github.com/libra-ina/libra/train/fields"
 )
 
 // Puller reads weights.
@@ -46,19 +47,13 @@ type Client interface {
 	Barrier(ctx context.Context, step uint64) error
 }
 
-// The defaults of [Config].
-const (
-	DefaultEpochs = 10
-	DefaultBatch  = 64
-)
-
 // Config describes a training.
 type Config struct {
 	// Model is the trained model.
 	Model Model
-	// Epochs is the number of passes over the data; 0 means [DefaultEpochs].
+	// Epochs is [fields.Epochs], and 0 its default.
 	Epochs int
-	// Batch is the number of samples of a mini-batch; 0 means [DefaultBatch].
+	// Batch is [fields.Batch], and 0 its default.
 	Batch int
 	// Sync makes each mini-batch a step of the whole job, with a barrier at its end. Otherwise
 	// workers run independently.
@@ -75,12 +70,9 @@ type Config struct {
 	// continues meanwhile. An error ends the training.
 	Report      func(ctx context.Context, r Reached) error
 	ReportEvery time.Duration
-	// Staleness, if not 0, limits how many of a worker's own mini-batches may be missing in the
-	// weights that it trains with, in asynchronous training with Report (stale synchronous
-	// parallel, Ho et al. 2013).
+	// Staleness is [fields.Staleness], in asynchronous training with Report; 0 means no limit.
 	Staleness int
-	// Window is the number of the shard's samples to keep in memory and shuffle together; 0 means
-	// all, which reads the source only once.
+	// Window is [fields.Window].
 	Window int
 	// Progress, if set, is called after each mini-batch.
 	Progress func(Progress)
@@ -119,8 +111,8 @@ func (c Config) normal() (Config, error) {
 		value    *int
 		fallback int
 	}{
-		{"epochs", &c.Epochs, DefaultEpochs},
-		{"samples a batch", &c.Batch, DefaultBatch},
+		{"epochs", &c.Epochs, fields.Epochs.Default},
+		{"samples a batch", &c.Batch, fields.Batch.Default},
 		{"samples in memory", &c.Window, math.MaxInt},
 		{"mini-batches of staleness", &c.Staleness, math.MaxInt},
 	} {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train/data"
+	"github.com/libra-ina/libra/train/fields"
 )
 
 func newStore(tb testing.TB, m Model, seed uint64) *ps.Store {
@@ -166,6 +167,19 @@ func TestBatchesCountsTheLoop(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Zeros stand for the defaults of package fields.
+func TestConfigHasTheDefaultsOfFields(t *testing.T) {
+	cfg, err := Config{Model: Linear{}}.normal()
+	if err != nil || cfg.Epochs != fields.Epochs.Default || cfg.Batch != fields.Batch.Default {
+		t.Errorf("%+v, %v", cfg, err)
+	}
+	for name, r := range map[string]Recipe{"small data": SmallData, "click log": ClickLog} {
+		if r.Epochs < 1 || r.Batch < 1 || r.Factors < 1 || r.Staleness < 1 || r.Accumulate < 1 || r.Optimizer.LearningRate <= 0 || r.Optimizer.InitialAccumulator <= 0 || r.Scale <= 0 {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
 }
 
 // recorder is a Client that records the samples of each mini-batch, by the one feature of each

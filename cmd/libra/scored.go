@@ -10,6 +10,7 @@ import (
 
 	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/train/data"
+	"github.com/libra-ina/libra/train/fields"
 	"github.com/libra-ina/libra/train/weights"
 )
 
@@ -25,7 +26,7 @@ func (s *scored) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&s.weights, "weights", nil, weightsUsage)
 	f.StringVar(&s.data, "data", "", scoredUsage)
-	f.StringVar(&s.task, "task", "", "task of the weights, which only checkpoints record: "+taskUsage+" (default: the checkpoint's, else classification)")
+	f.StringVar(&s.task, "task", "", fields.Task.Help("")+"; only checkpoints record it (default: the checkpoint's, else "+fields.Task.Default+")")
 	choices(cmd, "task", data.Tasks()...)
 }
 
