@@ -120,7 +120,7 @@ func (o *operation) fed() bool {
 func (w *Worker) sleep() error {
 	if w.feed == nil {
 		limit := w.patience()
-		if limit >= 0 && w.look() { // work is expected
+		if limit >= 0 && w.loop.LookAgain() { // work is expected
 			return nil
 		}
 		return w.link.Wait(limit)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -188,7 +189,7 @@ func FuzzAnswers(f *testing.F) {
 		}
 		s := &Server{cfg: ServerConfig{Job: testJob, Dim: testDim, Handler: discard{}},
 			senders: map[uint16]*admitted{1: {from: w.link.Local().AddrPort(), epoch: testServerEpoch}}, keys: make([]uint64, 121), rows: make([]float32, 121*testDim), numbers: make([]uint32, 121)}
-		s.init(w.link, 0)
+		s.initLoop(endpoint.Config{Link: w.link})
 		request := link.Packet{Packet: wire.Packet{Src: w.link.Local(), Payload: append(make([]byte, 0, wire.DefaultPayload), payload...)}}
 		if err := s.handle([]link.Packet{request}); err != nil {
 			t.Fatal(err)

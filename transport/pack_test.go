@@ -15,6 +15,7 @@ import (
 
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -186,8 +187,8 @@ func TestPackReportsWork(t *testing.T) {
 		t.Error("an empty push is not packed once")
 	}
 	push(200 * wire.ColdCap(w.link.Limits().MaxPayload, testDim))
-	if !w.pack() || len(w.out) != rxBatch {
-		t.Errorf("%d frames for one batch, want %d", len(w.out), rxBatch)
+	if !w.pack() || len(w.out) != endpoint.Batch {
+		t.Errorf("%d frames for one batch, want %d", len(w.out), endpoint.Batch)
 	}
 	if w.pack() {
 		t.Error("did something without room")
@@ -195,7 +196,7 @@ func TestPackReportsWork(t *testing.T) {
 	if _, err := w.transmit(); err != nil {
 		t.Fatal(err)
 	}
-	if !w.pack() || len(w.out) != rxBatch {
-		t.Errorf("%d frames for the next batch, want %d", len(w.out), rxBatch)
+	if !w.pack() || len(w.out) != endpoint.Batch {
+		t.Errorf("%d frames for the next batch, want %d", len(w.out), endpoint.Batch)
 	}
 }

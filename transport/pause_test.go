@@ -11,6 +11,7 @@ import (
 
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -103,7 +104,7 @@ func TestPauseWithAnswersWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	// First, more than a batch of other frames.
-	for range 2 * rxBatch {
+	for range 2 * endpoint.Batch {
 		p.server.deliver(make([]byte, 1), p.link.Local())
 	}
 	if n := p.answer(); n < 200 {
@@ -189,7 +190,7 @@ func TestFullBatchesKeepTimersWaiting(t *testing.T) {
 	}
 	turn(0)
 	turn(p.patience() - time.Millisecond) // it is not late yet, and this is the last check of the timers
-	for range 4 * rxBatch {
+	for range 4 * endpoint.Batch {
 		p.server.deliver(make([]byte, 1), p.link.Local())
 	}
 	for _, c := range []struct {

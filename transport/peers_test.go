@@ -11,6 +11,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -80,7 +81,7 @@ func TestSendToAll(t *testing.T) {
 	network := newMemNet()
 	out := &lostLink{memLink: network.open("10.0.0.1:1"), lost: netip.MustParseAddr("10.0.0.3")}
 	var a AggregatorServer
-	a.init(out, 0)
+	a.initLoop(endpoint.Config{Link: out})
 	var hosts []*memLink
 	for i, addr := range []string{"10.0.0.2:1", "10.0.0.3:1", "10.0.0.4:1"} {
 		l := network.open(addr)

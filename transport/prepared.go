@@ -34,8 +34,8 @@ type Prepared struct {
 // The error is [packer.ErrShape] for more than 2^32-1 gradients, or why the worker has ended.
 func (w *Worker) Prepare(keys []uint64) (*Prepared, error) {
 	select {
-	case <-w.dead:
-		return nil, w.err
+	case <-w.Done():
+		return nil, w.Err()
 	default:
 	}
 	keys = slices.Clone(keys)

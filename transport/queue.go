@@ -60,8 +60,8 @@ func (w *Worker) pushLater(ctx context.Context, q *queued) (*Ticket, error) {
 	q.ticket.worker = w
 	q.operation.ticket = &q.ticket
 	select {
-	case <-w.dead:
-		return nil, w.err
+	case <-w.Done():
+		return nil, w.Err()
 	default:
 	}
 	waiting := w.waiting.Add(size)
@@ -71,8 +71,8 @@ func (w *Worker) pushLater(ctx context.Context, q *queued) (*Ticket, error) {
 		w.hurry()
 		select {
 		case w.arrivals <- &q.operation:
-		case <-w.dead:
-			return nil, w.err
+		case <-w.Done():
+			return nil, w.Err()
 		case <-ctx.Done():
 			w.waiting.Add(-size)
 			return nil, context.Cause(ctx)
@@ -82,7 +82,7 @@ func (w *Worker) pushLater(ctx context.Context, q *queued) (*Ticket, error) {
 		w.hurry()
 	}
 	select {
-	case <-w.dead: // perhaps after failQueued
+	case <-w.Done(): // perhaps after failQueued
 		w.failQueued()
 	default:
 	}
@@ -101,7 +101,7 @@ func (w *Worker) failQueued() {
 	for {
 		select {
 		case o := <-w.arrivals:
-			o.fail(w.err)
+			o.fail(w.Err())
 			o.finish()
 		default:
 			return

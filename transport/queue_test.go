@@ -268,24 +268,28 @@ func TestFullQueueEndsWithItsContext(t *testing.T) {
 		result <- err
 	}()
 	time.Sleep(5 * time.Millisecond)
-	w.err = ErrClosed
-	close(w.dead)
+	endUnstarted(w)
 	if err := <-result; !errors.Is(err, ErrClosed) {
 		t.Errorf("error %v, want ErrClosed", err)
 	}
 	w.failQueued()
 }
 
+// endUnstarted ends the loop of a worker whose goroutine was never started.
+func endUnstarted(w *Worker) {
+	w.loop.Start(func() error { return ErrClosed }, func(error) {})
+	<-w.Done()
+}
+
 // TestQueueAfterTheEnd adds a batch just after the worker has ended and failed its queue: only
 // PushLater can settle its ticket.
 func TestQueueAfterTheEnd(t *testing.T) {
 	w := idleWorker(t)
-	w.err = ErrClosed
 	ticket, err := w.PushLater(t.Context(), []uint64{1}, make([]float32, testDim))
 	if err != nil {
 		t.Fatal(err)
 	}
-	close(w.dead)
+	endUnstarted(w)
 	if _, err := w.PushLater(t.Context(), []uint64{1}, make([]float32, testDim)); !errors.Is(err, ErrClosed) {
 		t.Errorf("error %v, want ErrClosed", err)
 	}
@@ -301,7 +305,6 @@ func TestQueueDuringTheEnd(t *testing.T) {
 	settled := 0
 	for range 20 {
 		w := idleWorker(t)
-		w.err = ErrClosed
 		for range queueCap {
 			if _, err := w.PushLater(t.Context(), nil, nil); err != nil {
 				t.Fatal(err)
@@ -313,9 +316,12 @@ func TestQueueDuringTheEnd(t *testing.T) {
 			tickets <- ticket
 		}()
 		time.Sleep(2 * time.Millisecond) // until it waits for room
-		<-w.arrivals
-		close(w.dead)
+		w.loop.Start(func() error {
+			<-w.arrivals
+			return ErrClosed
+		}, func(error) {})
 		ticket := <-tickets
+		<-w.Done()
 		if ticket == nil {
 			continue // it saw the end first
 		}

@@ -128,8 +128,8 @@ func (r *rounds) acquire(ctx context.Context) error {
 	select {
 	case r.calling <- struct{}{}:
 		return nil
-	case <-r.w.dead:
-		return r.w.err
+	case <-r.w.Done():
+		return r.w.Err()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -146,31 +146,31 @@ func (r *rounds) do(ctx context.Context, c roundCall) error {
 	r.calls++
 	c.id = r.calls
 	r.request = c
-	if err := r.w.post(ctx, r.begin); err != nil {
+	if err := r.w.loop.Post(ctx, r.begin); err != nil {
 		return err
 	}
 	select {
 	case err := <-r.done:
 		return err
-	case <-r.w.dead:
+	case <-r.w.Done():
 	case <-ctx.Done():
 		// The goroutine may be using the slices, so it has to end the call.
 		cause := context.Cause(ctx)
-		if err := r.w.post(context.WithoutCancel(ctx), func() { r.cancel(c.id, cause) }); err == nil {
+		if err := r.w.loop.Post(context.WithoutCancel(ctx), func() { r.cancel(c.id, cause) }); err == nil {
 			select {
 			case err := <-r.done:
 				return err
-			case <-r.w.dead:
+			case <-r.w.Done():
 			}
 		} else {
-			<-r.w.dead
+			<-r.w.Done()
 		}
 	}
 	select {
 	case err := <-r.done:
 		return err
 	default: // the goroutine ended before it began the call
-		return r.w.err
+		return r.w.Err()
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -52,12 +53,14 @@ type ServerConfig struct {
 	// Look is the longest time to poll for frames before sleeping. Polling yields the processor to
 	// others, and is reduced while it finds nothing. 0 means [DefaultLook], a negative value no polling.
 	Look time.Duration
+	// Gate is for simulations; see [endpoint.Config].
+	Gate func()
 }
 
 // Server receives the cold gradients of one job and answers its pulls. Frames of
 // senders that were not admitted change nothing.
 type Server struct {
-	loop
+	base
 	cfg     ServerConfig
 	senders map[uint16]*admitted
 	keys    []uint64
@@ -124,9 +127,9 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		keys:    make([]uint64, wire.PullCap(cfg.Link.Limits().MaxPayload, cfg.Dim)),
 	}
 	s.rows, s.numbers = make([]float32, len(s.keys)*cfg.Dim), make([]uint32, len(s.keys))
-	s.init(cfg.Link, cfg.Look)
+	s.initLoop(endpoint.Config{Link: cfg.Link, Look: cfg.Look, Gate: cfg.Gate})
 	s.steps.init(cfg)
-	s.start(func() error { return s.serve(s.handle, s.sendSums) }, func(error) { s.stats.Link = s.link.Stats() })
+	s.loop.Start(func() error { return s.loop.Serve(s.handle, s.sendSums) }, func(error) { s.stats.Link = s.link.Stats() })
 	return s, nil
 }
 
@@ -167,7 +170,7 @@ func (s *Server) Stats(ctx context.Context) (ServerStats, error) {
 		st.Link = s.link.Stats()
 	})
 	select {
-	case <-s.dead:
+	case <-s.Done():
 		return s.stats, nil
 	default:
 		return st, err

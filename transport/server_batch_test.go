@@ -11,6 +11,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -91,11 +92,11 @@ func TestCountersOutliveTheEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := NewAggregatorServer(network.open("10.0.0.9:19522"), model)
+	a, err := NewAggregatorServer(AggregatorConfig{Link: network.open("10.0.0.9:19522"), Model: model})
 	if err != nil {
 		t.Fatal(err)
 	}
-	to := client{t, c.link, a.loop.link.Local()}
+	to := client{t, c.link, a.link.Local()}
 	// A frame that is not Libra's gets no answer, and does not prevent others' answers.
 	to.send([]byte{1})
 	to.ask(cold(wire.Header{Seq: 1}, testDim, 1))
@@ -111,7 +112,7 @@ func TestAggregatorServerServesWholeBatches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := NewAggregatorServer(network.open("10.0.0.9:19522"), model)
+	a, err := NewAggregatorServer(AggregatorConfig{Link: network.open("10.0.0.9:19522"), Model: model})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +181,7 @@ func completeRound(t *testing.T, on func(*memLink) link.Link) (workers []*memLin
 	}
 	network := newMemNet()
 	a := &AggregatorServer{model: model, reply: make([]byte, aggregator.MaxReplyPayload)}
-	a.init(on(network.open("10.0.0.9:19522")), 0)
+	a.initLoop(endpoint.Config{Link: on(network.open("10.0.0.9:19522"))})
 	for i, addr := range []string{"10.0.0.2:1000", "10.0.0.3:1000"} {
 		l := network.open(addr)
 		workers = append(workers, l)

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -40,7 +41,7 @@ type giving struct {
 func (s *steps) init(cfg ServerConfig) {
 	s.waiting = map[uint16]giving{}
 	s.fit = wire.SumsCap(cfg.Link.Limits().MaxPayload, cfg.Dim, wire.SumsWidthMax) > 0
-	s.out = make([]link.Frame, 0, rxBatch)
+	s.out = make([]link.Frame, 0, endpoint.Batch)
 }
 
 // step answers a STEP frame, with rows if the step is over.

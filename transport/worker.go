@@ -12,6 +12,7 @@ import (
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -19,9 +20,8 @@ import (
 // several goroutines.
 // A peer that stays silent for longer than Flow.Silence ends the worker: pending
 // and later calls fail with a [*PeerError].
-// and every later call fails with a [*PeerError].
 type Worker struct {
-	loop
+	base
 	cfg   WorkerConfig
 	clock func() retransmit.Time
 
@@ -61,7 +61,8 @@ type Worker struct {
 	sums    []float32
 	numbers packer.Numbers // of sums in answers to pushes
 
-	out     []link.Frame // not yet taken by the link, in order
+	pkts    []link.Packet // received in this turn
+	out     []link.Frame  // not yet taken by the link, in order
 	outFlow []uint8
 	retx    []link.Frame
 	expired retransmit.Time // when the timers were last checked
@@ -95,9 +96,9 @@ func NewWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.loop.start(w.main, w.finish)
+	w.loop.Start(w.main, w.finish)
 	go func() { // see PushLater, which also handles later arrivals
-		<-w.dead
+		<-w.Done()
 		w.failQueued()
 	}()
 	return w, nil
@@ -146,15 +147,16 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		clock:    clockFrom(time.Now()),
 		packer:   p,
 		numbers:  numbers,
-		out:      make([]link.Frame, 0, rxBatch),
-		outFlow:  make([]uint8, 0, rxBatch),
-		retx:     make([]link.Frame, 0, rxBatch),
+		out:      make([]link.Frame, 0, endpoint.Batch),
+		outFlow:  make([]uint8, 0, endpoint.Batch),
+		pkts:     make([]link.Packet, endpoint.Batch),
+		retx:     make([]link.Frame, 0, endpoint.Batch),
 		arrivals: make(chan *operation, queueCap),
 		finding:  map[*packer.Prepared]bool{},
 		adds:     cfg.HotSet != nil && job.Mode == aggregator.Combine && job.Arithmetic == aggregator.Exact,
 		exp:      job.Exp,
 	}
-	w.init(cfg.Link, cfg.Look)
+	w.initLoop(endpoint.Config{Link: cfg.Link, Look: cfg.Look, Gate: cfg.Gate})
 	servers := cfg.servers()
 	w.flows = make([]*flow, flowCold+len(servers))
 	for i, s := range servers {
@@ -290,7 +292,7 @@ func (w *Worker) start(ctx context.Context, o *operation) error {
 		return context.Cause(ctx)
 	}
 	o.released = make(chan struct{})
-	return w.post(ctx, func() { w.accept(o) })
+	return w.loop.Post(ctx, func() { w.accept(o) })
 }
 
 // await waits until the goroutine releases an operation's slices.
@@ -298,15 +300,15 @@ func (w *Worker) await(ctx context.Context, o *operation) error {
 	select {
 	case <-o.released:
 		return o.err
-	case <-w.dead:
+	case <-w.Done():
 	case <-ctx.Done():
 		// The goroutine may be using the slices, so it has to release them.
 		o.cause = context.Cause(ctx)
 		o.cancelled.Store(true)
-		_ = w.post(context.WithoutCancel(ctx), w.sweep) // or it is dead
+		_ = w.loop.Post(context.WithoutCancel(ctx), w.sweep) // or it is dead
 		select {
 		case <-o.released:
-		case <-w.dead:
+		case <-w.Done():
 		}
 	}
 	// If the worker has ended too, the operation's result is more precise than the reason.
@@ -314,7 +316,7 @@ func (w *Worker) await(ctx context.Context, o *operation) error {
 	case <-o.released:
 		return o.err
 	default: // the worker ended before it reached the operation
-		return w.err
+		return w.Err()
 	}
 }
 
@@ -324,7 +326,7 @@ func (w *Worker) await(ctx context.Context, o *operation) error {
 // to the next Flush. Concurrent Flushes return the same refusal.
 func (w *Worker) Flush(ctx context.Context) error {
 	fl := &flush{done: make(chan error, 1)}
-	if err := w.post(ctx, func() { w.addFlush(fl) }); err != nil {
+	if err := w.loop.Post(ctx, func() { w.addFlush(fl) }); err != nil {
 		return err
 	}
 	select {
@@ -335,12 +337,12 @@ func (w *Worker) Flush(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		return <-fl.done
-	case <-w.dead:
+	case <-w.Done():
 		select {
 		case err := <-fl.done:
 			return err
 		default: // the worker ended before it reached the flush
-			return w.err
+			return w.Err()
 		}
 	}
 }
@@ -350,7 +352,7 @@ func (w *Worker) Stats(ctx context.Context) (WorkerStats, error) {
 	var s WorkerStats
 	err := w.Do(ctx, func() { s = w.snapshot() })
 	select {
-	case <-w.dead:
+	case <-w.Done():
 		return w.stats, nil
 	default:
 		return s, err

@@ -6,6 +6,8 @@ import (
 	"math"
 	"runtime"
 	"time"
+
+	"github.com/libra-ina/libra/transport/endpoint"
 )
 
 const (
@@ -13,9 +15,6 @@ const (
 	// received frames is full: the answers to apparently late frames may be
 	// among those not yet received.
 	timerLag = 10 * time.Millisecond
-
-	// sendRetry bounds a sleep while the link has no room for frames.
-	sendRetry = time.Millisecond
 )
 
 // main is the worker's goroutine.
@@ -27,7 +26,7 @@ func (w *Worker) main() error {
 		case !busy:
 			err = w.sleep()
 		case w.feed == nil:
-			w.idle.Found()
+			w.loop.FoundWork()
 		}
 		if err != nil {
 			return err
@@ -39,7 +38,7 @@ func (w *Worker) main() error {
 // fills frames from pulls, rounds and pushes, retransmits late frames, and sends.
 // It reports whether there was anything to do. An error ends the worker.
 func (w *Worker) turn() (busy bool, err error) {
-	if w.closing.Load() {
+	if w.loop.Closing() {
 		return false, ErrClosed
 	}
 	n, err := w.link.Receive(w.pkts)
@@ -57,7 +56,7 @@ func (w *Worker) turn() (busy bool, err error) {
 		runtime.Gosched()
 	}
 	busy = n > 0
-	busy = w.run() || busy
+	busy = w.loop.RunPosted() || busy
 	if w.feed != nil {
 		busy = w.feed.Turn() || busy
 	}
@@ -144,7 +143,7 @@ func (w *Worker) patience() time.Duration {
 		limit = min(limit, max(0, t.Sub(w.now)))
 	}
 	if len(w.out) > 0 {
-		limit = min(limit, sendRetry)
+		limit = min(limit, endpoint.SendRetry)
 	}
 	if limit == forever {
 		return -1

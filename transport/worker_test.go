@@ -20,6 +20,7 @@ import (
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -422,14 +423,18 @@ func (c *endsLate) Err() error {
 func TestCancelBeforeTheCallIsTaken(t *testing.T) {
 	w, _ := mute(t, retransmit.Config{Size: 16, Silence: time.Hour})
 	begun, busy := make(chan struct{}), make(chan struct{})
-	w.calls <- func() {
+	post := func(fn func()) {
+		if err := w.loop.Post(t.Context(), fn); err != nil {
+			t.Fatal(err)
+		}
+	}
+	post(func() {
 		close(begun)
 		<-busy
-	}
-	w.link.Wake()
+	})
 	<-begun
-	for range cap(w.calls) {
-		w.calls <- func() {}
+	for range endpoint.Backlog {
+		post(func() {})
 	}
 	ended := make(chan error)
 	calls := blocked(w)

@@ -256,7 +256,7 @@ func (s *server) startLoop(dim int) error {
 		return errors.Join(err, link.Close())
 	}
 	s.loop, err = transport.NewServer(transport.ServerConfig{
-		Link: link, Job: c.Job.ID, Dim: dim, Handler: s.store, NoWeights: !s.hasWeights(),
+		Link: link, Gate: s.env.Machine.Gate, Job: c.Job.ID, Dim: dim, Handler: s.store, NoWeights: !s.hasWeights(),
 		Arrive: func(sender, epoch uint16, end wire.StepEnd) bool {
 			return s.arrive != nil && s.arrive(sender, epoch, end)
 		},

@@ -56,6 +56,7 @@ var targets = []target{
 	own("internal/atomicfile"),
 	own("internal/filelock"),
 	own("link"),
+	own("transport/endpoint"),
 	{"transport", []stage{
 		{dir: "transport", skip: longTransport},
 		{dir: "transport", run: longTransport},
