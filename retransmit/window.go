@@ -18,7 +18,7 @@ type Entry struct {
 
 	// Own marks a frame whose answer carries data, such as rows or sums. Only its own
 	// answer acknowledges it, never a cover; see [Window.Cover].
-	Own bool
+	NeedsOwnAnswer bool
 
 	// Repeated is set in the result of Ack and Refuse: the frame was sent more than
 	// once, so the answer may be to any of its copies.
@@ -246,7 +246,7 @@ func (w *Window) Cover(now Time, seq uint32, cover uint64, taken func(Entry)) {
 			continue
 		}
 		f := &w.frames[w.index(s)]
-		if !f.outstanding || f.Own {
+		if !f.outstanding || f.NeedsOwnAnswer {
 			continue
 		}
 		if f.copies == 1 {

@@ -41,18 +41,18 @@ func NewAggregatorServer(cfg AggregatorConfig) (*AggregatorServer, error) {
 	}
 	a := &AggregatorServer{model: cfg.Model, reply: make([]byte, aggregator.MaxReplyPayload)}
 	a.initLoop(endpoint.Config{Link: cfg.Link, Gate: cfg.Gate})
-	a.loop.Start(func() error { return a.loop.Serve(a.handle, nil) }, func(error) {})
+	a.loop.Start(func() error { return a.loop.Serve(a.handleBatch, nil) }, func(error) {})
 	return a, nil
 }
 
-func (a *AggregatorServer) handle(pkts []link.Packet) error {
+func (a *AggregatorServer) handleBatch(pkts []link.Packet) error {
 	for i := range pkts {
 		p := &pkts[i]
 		v, n := a.model.ProcessPayload(netip.AddrPortFrom(p.Src.IP, p.Src.Port), p.Payload, a.reply)
 		if n == 0 {
 			continue
 		}
-		a.peers.learn(p, a.reply[:n])
+		a.peers.learnSource(p, a.reply[:n])
 		if v.Action == aggregator.Broadcast {
 			if err := a.sendToAll(a.reply[:n]); err != nil {
 				return err

@@ -90,7 +90,7 @@ func (w *Worker) Hand(r *Request) {
 	*o = operation{pull: r.Pull, keys: r.Keys, values: r.Values, sums: r.Sums, owner: r}
 	switch {
 	case r.Pull:
-		w.accept(o)
+		w.acceptOperation(o)
 		return
 	case r.Prepared != nil:
 		o.keys, o.prepared = r.Prepared.keys, r.Prepared.places

@@ -46,7 +46,7 @@ func (p *pausable) push(frames int) *operation {
 		o.keys = append(o.keys, uint64(i))
 	}
 	o.values = make([]float32, len(o.keys)*testDim)
-	p.accept(o)
+	p.acceptOperation(o)
 	for !o.sealed {
 		if busy, err := p.turn(); err != nil || !busy {
 			p.t.Fatalf("busy: %v, %v, %+v", busy, err, o.sent)
@@ -163,7 +163,7 @@ func TestSilenceCountsListening(t *testing.T) {
 	if silent.Silent < 2*time.Second || silent.Silent > 2200*time.Millisecond {
 		t.Errorf("silent for %v", silent.Silent)
 	}
-	p.finish(err)
+	p.settleAll(err)
 	if err := o.ticket.Wait(context.Background()); !errors.As(err, &silent) {
 		t.Errorf("ticket: %v", err)
 	}
@@ -228,13 +228,13 @@ func TestPackingIsNoRoundTrip(t *testing.T) {
 func TestLateRowsLeaveTheCallersSliceAlone(t *testing.T) {
 	p := newPausable(t, time.Hour)
 	o := &operation{pull: true, keys: []uint64{1, 2}, values: make([]float32, 2*testDim), released: make(chan struct{})}
-	p.accept(o)
+	p.acceptOperation(o)
 	if _, err := p.turn(); err != nil || o.outstanding != 1 {
 		t.Fatalf("%d frames are on their way, %v", o.outstanding, err)
 	}
 	o.cause = context.Canceled
 	o.cancelled.Store(true)
-	p.sweep()
+	p.sweepCancelled()
 	<-o.released
 
 	pkts := make([]link.Packet, 1)

@@ -26,8 +26,8 @@ type peer struct {
 	path   link.Path // nil until the first broadcast
 }
 
-// learn records the source of a frame that the reply acknowledges.
-func (p *peers) learn(request *link.Packet, reply []byte) {
+// learnSource records the source of a frame that the reply acknowledges.
+func (p *peers) learnSource(request *link.Packet, reply []byte) {
 	h, err := wire.ParseHeader(reply)
 	if err != nil || h.Type != wire.TypeAck {
 		return

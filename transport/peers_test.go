@@ -26,7 +26,7 @@ func TestPeers(t *testing.T) {
 		request := make([]byte, wire.HeaderLen)
 		h.Type = wire.TypeHot
 		h.Put(request)
-		p.learn(&link.Packet{Packet: wire.Packet{Src: from, Payload: request}}, reply(make([]byte, 100), h))
+		p.learnSource(&link.Packet{Packet: wire.Packet{Src: from, Payload: request}}, reply(make([]byte, 100), h))
 	}
 	refuse := func(b []byte, h wire.Header) []byte {
 		return wire.PutError(b, h, wire.Refusal{Code: wire.CodeUnknownSender})

@@ -54,7 +54,7 @@ func (p *Prepared) Locate(ctx context.Context) error {
 	if p.places.ColdRows() == 0 {
 		return nil
 	}
-	if err := p.worker.submit(ctx, search(p.places)); !errors.Is(err, errNoNumbers) {
+	if err := p.worker.submitOperation(ctx, numbersSearch(p.places)); !errors.Is(err, errNoNumbers) {
 		return err
 	}
 	return nil

@@ -352,12 +352,12 @@ func TestGroupsAreBounded(t *testing.T) {
 	if !w.takeQueue() || w.waiting.Load() != 0 || w.takeQueue() {
 		t.Fatal("the queue is not taken, or taken twice")
 	}
-	if w.hurry(); w.urgent.Load() {
+	if w.hurryQueue(); w.urgent.Load() {
 		t.Error("the worker hurries to an empty queue")
 	}
 	var sizes []int
 	for len(w.pushes) > 0 {
-		w.group()
+		w.groupPushes()
 		o := w.pushes[0]
 		w.pushes = w.pushes[1:]
 		sizes = append(sizes, max(1, len(o.members)))
@@ -383,7 +383,7 @@ func TestQueuedTicketsAtClose(t *testing.T) {
 		tickets = append(tickets, ticket)
 	}
 	queue(1)
-	w.hurry()
+	w.hurryQueue()
 	queue(10_000) // more than a window
 	queue(20)
 	queue(30)

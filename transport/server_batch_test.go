@@ -46,7 +46,7 @@ func TestServerServesWholeBatches(t *testing.T) {
 	} {
 		pkts = append(pkts, packet(from, payload))
 	}
-	if err := s.handle(pkts); err != nil {
+	if err := s.handleBatch(pkts); err != nil {
 		t.Fatal(err)
 	}
 	var got []int
@@ -123,7 +123,7 @@ func TestAggregatorServerServesWholeBatches(t *testing.T) {
 	hot := make([]byte, wire.HotLen(1))
 	wire.Header{Type: wire.TypeHot, Job: 77, Sender: 1, Seq: 5}.Put(hot)
 	pkts := []link.Packet{packet(from, []byte{1}), packet(from, hot), packet(from, nil), packet(from, hot)}
-	if err := a.handle(pkts); err != nil {
+	if err := a.handleBatch(pkts); err != nil {
 		t.Fatal(err)
 	}
 	for i, p := range pkts {
@@ -195,5 +195,5 @@ func completeRound(t *testing.T, on func(*memLink) link.Link) (workers []*memLin
 		s.SetBits(0, 0x3f800000)
 		pkts = append(pkts, packet(l.local, hot))
 	}
-	return workers, pkts, a.handle(pkts)
+	return workers, pkts, a.handleBatch(pkts)
 }

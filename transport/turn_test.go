@@ -39,7 +39,7 @@ func TestTurnIsBusyOrIdle(t *testing.T) {
 		t.Fatal(err)
 	}
 	turn("a queue that may wait", -1)
-	p.hurry()
+	p.hurryQueue()
 	full.room = 0
 	turn("a queue to be taken", busy)
 	turn("a frame that finds no room", endpoint.SendRetry)

@@ -47,7 +47,7 @@ func (w *Worker) turn() (busy bool, err error) {
 	}
 	w.now = w.clock()
 	for i := range w.pkts[:n] {
-		w.receive(&w.pkts[i])
+		w.receiveAnswer(&w.pkts[i])
 	}
 	if w.settled {
 		// Goroutines that waited may push more. Let them do so now, on this thread:
@@ -61,14 +61,14 @@ func (w *Worker) turn() (busy bool, err error) {
 		busy = w.feed.Turn() || busy
 	}
 	busy = w.takeQueue() || busy
-	busy = w.ask() || busy
+	busy = w.askForRows() || busy
 	busy = w.askForSums() || busy
-	busy = w.rounds.send() || busy
-	busy = w.pack() || busy
+	busy = w.rounds.sendContributions() || busy
+	busy = w.packPushes() || busy
 	w.endFlushes()
 	drained := n < len(w.pkts)
 	if drained || w.now.Sub(w.expired) > timerLag {
-		if err := w.repeat(drained); err != nil {
+		if err := w.repeatLate(drained); err != nil {
 			return false, err
 		}
 	}
@@ -76,35 +76,10 @@ func (w *Worker) turn() (busy bool, err error) {
 	return busy || sent, err
 }
 
-// transmit passes frames to the link, new ones before retransmissions.
-func (w *Worker) transmit() (any bool, err error) {
-	if len(w.out) > 0 {
-		w.askForAnswers()
-		w.now = w.clock() // packing is not part of a round trip
-		n, err := w.link.Send(w.out)
-		if err != nil {
-			return false, err
-		}
-		for _, f := range w.outFlow[:n] {
-			w.flows[f].window.Sent(w.now, 1)
-		}
-		w.out = append(w.out[:0], w.out[n:]...)
-		w.outFlow = append(w.outFlow[:0], w.outFlow[n:]...)
-		any = n > 0
-	}
-	if len(w.retx) > 0 {
-		// Retransmissions that the link does not accept now are sent at their next timeout.
-		n, err := w.link.Send(w.retx)
-		w.retx = w.retx[:0]
-		return any || n > 0, err
-	}
-	return any, nil
-}
-
-// repeat collects frames for retransmission. A silent peer ends the worker, but only if
+// repeatLate collects frames for retransmission. A silent peer ends the worker, but only if
 // all received frames are processed: after a pause of this process, answers may be
 // waiting.
-func (w *Worker) repeat(drained bool) error {
+func (w *Worker) repeatLate(drained bool) error {
 	w.expired = w.now
 	for _, f := range w.flows {
 		if f == nil {
@@ -119,7 +94,7 @@ func (w *Worker) repeat(drained bool) error {
 		}
 		f.window.Resend(w.now, f.resend)
 	}
-	w.rounds.repeat(drained)
+	w.rounds.askForResults(drained)
 	return nil
 }
 
@@ -139,7 +114,7 @@ func (w *Worker) patience() time.Duration {
 	if s := w.step; s != nil {
 		limit = min(limit, max(0, s.due.Sub(w.now)))
 	}
-	if t, ok := w.rounds.deadline(); ok {
+	if t, ok := w.rounds.nextDeadline(); ok {
 		limit = min(limit, max(0, t.Sub(w.now)))
 	}
 	if len(w.out) > 0 {
@@ -151,25 +126,25 @@ func (w *Worker) patience() time.Duration {
 	return limit
 }
 
-// finish settles all pending operations with the reason of the end.
-func (w *Worker) finish(err error) {
+// settleAll settles all pending operations with the reason of the end.
+func (w *Worker) settleAll(err error) {
 	for _, o := range w.ops {
 		if o != nil {
-			o.fail(err)
-			o.finish()
+			o.recordFailure(err)
+			o.notifyCaller()
 		}
 	}
 	for _, o := range w.pushes {
 		if o.queued && !o.begun { // not registered yet
-			o.fail(err)
-			o.finish()
+			o.recordFailure(err)
+			o.notifyCaller()
 		}
 	}
 	for _, fl := range w.flushes {
-		fl.settle(err)
+		fl.settleFlush(err)
 	}
 	w.endStep(err)
-	w.rounds.finish(err)
+	w.rounds.workerEnded(err)
 	w.stats = w.snapshot()
 	if w.feed != nil {
 		w.feed.End(err)

@@ -161,7 +161,7 @@ func TestSumsOfNoRows(t *testing.T) {
 				s.SetMask(1 << lane)
 				s.SetSlot(lane, slot)
 				s.SetValue(lane, float32(slot)+float32(lane)/64)
-				w.takeSums(flags, payload, 1)
+				w.takePushSums(flags, payload, 1)
 				if rank := ranksOf(slot, lane); rank < ranks {
 					want[rank] = float32(slot) + float32(lane)/64
 				}
