@@ -44,6 +44,7 @@ var targets = []target{
 	{"ps", []stage{{dir: "ps"}, {dir: "cluster/node"}}},
 	own("cluster"),
 	own("train"),
+	{"control/access", []stage{{dir: "control/access"}, {dir: "control"}}},
 	{"control", []stage{{dir: "control"}, {dir: "cluster/node"}}},
 	{"cluster/node", []stage{
 		{dir: "cluster/node", skip: longNode},
