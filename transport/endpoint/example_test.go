@@ -22,16 +22,18 @@ func Example() {
 		return
 	}
 	served := 0 // belongs to the goroutine
-	echo := func(pkts []link.Packet) error {
-		for i := range pkts {
-			pkts[i].Reply = len(pkts[i].Payload)
-		}
-		served += len(pkts)
-		return nil
-	}
 	var loop endpoint.Loop
 	loop.Init(endpoint.Config{Link: on})
-	loop.Start(func() error { return loop.Serve(echo, nil) }, func(error) {})
+	echo := func() error {
+		return loop.Serve(func(pkts []link.Packet) error {
+			for i := range pkts {
+				pkts[i].Reply = len(pkts[i].Payload)
+			}
+			served += len(pkts)
+			return nil
+		}, nil)
+	}
+	loop.Start(echo, func(error) {})
 
 	conn, err := net.Dial("udp", on.Local().AddrPort().String())
 	if err != nil {
