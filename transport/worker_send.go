@@ -198,7 +198,10 @@ func (w *Worker) enqueueFrame(f *flow, h wire.Header, payload []byte, o *operati
 	if h.Seq%askEvery == 0 {
 		wire.Ask(payload)
 	}
-	e := retransmit.Entry{Cookie: uint64(at), Len: uint32(len(payload)), Owner: o.id, NeedsOwnAnswer: h.Flags&wire.FlagQuiet == 0}
+	e := retransmit.Entry{
+		Cookie: uint64(at), Len: uint32(len(payload)), Owner: o.id,
+		NeedsOwnAnswer: h.Flags&wire.FlagQuiet == 0,
+	}
 	if _, ok := f.window.Add(w.now, e); !ok {
 		panic("transport: frame queued on a full window")
 	}
