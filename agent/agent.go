@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/agent/agentproto"
-	"github.com/libra-ina/libra/internal/filelock"
+	"github.com/libra-ina/libra/internal/file"
 )
 
 // Agent serves the clients of a host.
@@ -84,8 +84,8 @@ func TrySocket(path string) error {
 // agent that has ended.
 func (a *Agent) listen() (err error) {
 	path := a.cfg.Socket
-	if a.unlock, err = filelock.Lock(path, ".lock"); err != nil {
-		if errors.Is(err, filelock.ErrLocked) {
+	if a.unlock, err = file.Lock(path, ".lock"); err != nil {
+		if errors.Is(err, file.ErrLocked) {
 			return fmt.Errorf("socket %s: another agent serves it: stop that one, or configure another socket", path)
 		}
 		if errors.Is(err, fs.ErrNotExist) {

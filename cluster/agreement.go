@@ -8,7 +8,7 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/libra-ina/libra/internal/regular"
+	"github.com/libra-ina/libra/internal/file"
 )
 
 // Agreement lists, by field, the values that all hosts of a job must have in common for their
@@ -61,7 +61,7 @@ func (d Data) Fingerprint() (string, error) {
 	case d.Train == "":
 		return "none", nil
 	}
-	f, err := regular.Open(d.Train)
+	f, err := file.Open(d.Train)
 	if err != nil {
 		return "", fmt.Errorf("data.train: %w", err)
 	}

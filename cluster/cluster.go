@@ -5,6 +5,8 @@
 // One YAML file describes the whole cluster: the job, the aggregator, the parameter server, the
 // workers and their training. Each process finds its own part in it, so the same file can be copied
 // to every host.
+//
+// It is part of the libra command, not a stable interface: it changes with any release.
 package cluster
 
 import (

@@ -236,7 +236,8 @@ func TestCounterNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := map[string]string{"BadChecksum": "bad_checksum", "PartialChecksum": "partial_checksum", "UnsentAnswers": "unsent_answers", "UnsentRedirects": "unsent_redirects"}
+	names := map[string]string{"BadChecksum": "bad_checksum", "PartialChecksum": "partial_checksum", "OutOfBounds": "out_of_bounds",
+		"UnsentAnswers": "unsent_answers", "UnsentRedirects": "unsent_redirects"}
 	check := func(counters reflect.Value, named func() map[string]uint64) {
 		want := map[string]uint64{}
 		for i := range counters.NumField() {

@@ -12,8 +12,7 @@ import (
 	"io"
 	"math"
 
-	"github.com/libra-ina/libra/internal/atomicfile"
-	"github.com/libra-ina/libra/internal/regular"
+	"github.com/libra-ina/libra/internal/file"
 )
 
 // A hot-set file is big-endian throughout:
@@ -156,7 +155,7 @@ func (c *countingReader) uint64s(n int) ([]uint64, error) {
 // a power failure, sees the complete old or new file. A replaced file keeps its
 // permissions; a new one has mode 0644 less the umask.
 func SaveHotSet(path string, h *HotSet) error {
-	err := atomicfile.Replace(path, "."+rand.Text()+".tmp", func(w io.Writer) error {
+	err := file.Replace(path, "."+rand.Text()+".tmp", func(w io.Writer) error {
 		_, err := h.WriteTo(w)
 		return err
 	})
@@ -169,7 +168,7 @@ func SaveHotSet(path string, h *HotSet) error {
 // LoadHotSet reads a hot-set file. It returns the errors of [ReadHotSet], with the
 // path.
 func LoadHotSet(path string) (*HotSet, error) {
-	f, err := regular.Open(path)
+	f, err := file.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("packer: load hot set: %w", err)
 	}

@@ -12,7 +12,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/libra-ina/libra/internal/regular"
+	"github.com/libra-ina/libra/internal/file"
 )
 
 // Errors of [Restore] and [ReadCheckpoint], which wrap them with details.
@@ -45,7 +45,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // accepts no new rows. Other errors wrap [ErrNotCheckpoint], [ErrVersion],
 // [ErrCorrupt] or those of package os.
 func Restore(path string, cfg Config) (*Store, []byte, error) {
-	f, err := regular.Open(path)
+	f, err := file.Open(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("ps: opening checkpoint: %w", err)
 	}
@@ -61,7 +61,7 @@ func Restore(path string, cfg Config) (*Store, []byte, error) {
 // for [Restore]: the fields that define the meaning of stored numbers, and defaults
 // otherwise. It allows reading weights of an unknown job. Errors are those of Restore.
 func CheckpointConfig(path string) (Config, error) {
-	f, err := regular.Open(path)
+	f, err := file.Open(path)
 	if err != nil {
 		return Config{}, fmt.Errorf("ps: opening checkpoint: %w", err)
 	}

@@ -11,7 +11,7 @@ import (
 	"io"
 	"math"
 
-	"github.com/libra-ina/libra/internal/atomicfile"
+	"github.com/libra-ina/libra/internal/file"
 )
 
 // ErrReplaced means that another snapshot of the store began before this one
@@ -94,7 +94,7 @@ func appendFloats(b []byte, floats []float32) []byte {
 // functions that it passes to turn, which must run each of them on the owner and return
 // when it is done; each takes some tens of microseconds. An error of turn ends Save.
 func (p *Snapshot) Save(path string, turn func(func()) error) error {
-	err := atomicfile.Replace(path, temporary, func(w io.Writer) error { return p.Write(w, turn) })
+	err := file.Replace(path, temporary, func(w io.Writer) error { return p.Write(w, turn) })
 	if err != nil {
 		return fmt.Errorf("ps: writing checkpoint: %w", err)
 	}
@@ -108,7 +108,7 @@ const temporary = ".tmp"
 // new one can be written there. Call it before the first checkpoint of a process, and
 // only if no other process writes this checkpoint.
 func PrepareCheckpoint(path string) error {
-	if err := atomicfile.Prepare(path, temporary); err != nil {
+	if err := file.Prepare(path, temporary); err != nil {
 		return fmt.Errorf("ps: a checkpoint cannot be written: %w", err)
 	}
 	return nil

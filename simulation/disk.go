@@ -10,16 +10,15 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/libra-ina/libra/internal/atomicfile"
-	"github.com/libra-ina/libra/internal/filelock"
+	"github.com/libra-ina/libra/internal/file"
 )
 
 // disk is the disk of one machine. Writes survive the end of a process, but a loss of power only if
 // they were synced: a file's contents by its Sync, its name by that of its folder.
 type disk struct {
 	rng    *rand.Rand
-	names  map[string]*file
-	synced map[string]*file // the names that survive a loss of power
+	names  map[string]*diskFile
+	synced map[string]*diskFile // the names that survive a loss of power
 	locks  map[string]*process
 
 	// whole are the contents that the checkpoint's name has had, of which the last is durable; they
@@ -28,13 +27,13 @@ type disk struct {
 	durable int
 }
 
-type file struct {
+type diskFile struct {
 	data, synced []byte
 	mode         fs.FileMode
 }
 
 func newDisk(rng *rand.Rand) *disk {
-	return &disk{rng: rng, names: map[string]*file{}, synced: map[string]*file{}, locks: map[string]*process{}, durable: -1}
+	return &disk{rng: rng, names: map[string]*diskFile{}, synced: map[string]*diskFile{}, locks: map[string]*process{}, durable: -1}
 }
 
 // losePower keeps everything that was synced, and some of the rest.
@@ -44,7 +43,7 @@ func (d *disk) losePower() {
 	if d.rng.IntN(2) == 0 {
 		kept = d.names
 	}
-	d.names, d.synced = map[string]*file{}, map[string]*file{}
+	d.names, d.synced = map[string]*diskFile{}, map[string]*diskFile{}
 	for name, f := range kept {
 		f.data = torn(d.rng, f)
 		f.synced = f.data
@@ -55,7 +54,7 @@ func (d *disk) losePower() {
 
 // torn returns a file after a loss of power: unsynced blocks may be zero, and the end may be
 // missing.
-func torn(rng *rand.Rand, f *file) []byte {
+func torn(rng *rand.Rand, f *diskFile) []byte {
 	const block = 512
 	if bytes.Equal(f.data, f.synced) {
 		return f.data
@@ -85,14 +84,14 @@ func (d machineDisk) step() error {
 
 func (d machineDisk) Resolve(path string) string { return path }
 
-func (d machineDisk) Create(path string, mode fs.FileMode) (atomicfile.File, error) {
+func (d machineDisk) Create(path string, mode fs.FileMode) (file.Writer, error) {
 	if err := d.step(); err != nil {
 		return nil, err
 	}
 	if d.names[path] != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrExist}
 	}
-	f := &file{mode: mode}
+	f := &diskFile{mode: mode}
 	d.names[path] = f
 	return &handle{d, f, 0}, nil
 }
@@ -130,7 +129,7 @@ func (d machineDisk) SyncDir(string) error {
 	if err := d.step(); err != nil {
 		return err
 	}
-	d.synced = map[string]*file{}
+	d.synced = map[string]*diskFile{}
 	for name, f := range d.names {
 		d.synced[name] = f
 	}
@@ -177,7 +176,7 @@ func (d machineDisk) Lock(path, suffix string) (unlock func() error, err error) 
 		return nil, err
 	}
 	if other := d.locks[path+suffix]; other != nil && !other.dead.Load() {
-		return nil, filelock.ErrLocked
+		return nil, file.ErrLocked
 	}
 	d.locks[path+suffix] = d.of
 	return func() error {
@@ -191,7 +190,7 @@ func (d machineDisk) Lock(path, suffix string) (unlock func() error, err error) 
 // handle is an open new file.
 type handle struct {
 	d     machineDisk
-	f     *file
+	f     *diskFile
 	write int // number of the write
 }
 
@@ -227,7 +226,7 @@ func (h *handle) Close() error { return h.d.step() }
 const chosen = 0o640
 
 type fileInfo struct {
-	f    *file
+	f    *diskFile
 	name string
 }
 

@@ -15,4 +15,6 @@
 // an endpoint, is an actor: it parks at its next call of the link or between two calls of the
 // endpoint, and the scheduler wakes one at a time. All state of a life belongs to the goroutine
 // that the scheduler has woken.
+//
+// It is part of the libra command, not a stable interface: it changes with any release.
 package simulation

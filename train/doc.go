@@ -7,4 +7,6 @@
 // [Train] is a worker's loop, [Reference] the same training in one process without a transport.
 // Both compute gradients in a fixed order of samples and features, so that with synchronous workers
 // their weights are the same, bit for bit.
+//
+// It is part of the libra command, not a stable interface: it changes with any release.
 package train

@@ -14,7 +14,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
-	"github.com/libra-ina/libra/internal/regular"
+	"github.com/libra-ina/libra/internal/file"
 )
 
 // ErrEmpty means that a data file contains no rows.
@@ -60,13 +60,13 @@ func OpenFile(name string, task Task, shard Shard) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := regular.Open(name)
+	opened, err := file.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("workload: %w", err)
 	}
-	f := &File{name: name, task: task, shard: shard, file: file, negative: 1}
+	f := &File{name: name, task: task, shard: shard, file: opened, negative: 1}
 	if err := f.Rewind(); err != nil {
-		file.Close()
+		opened.Close()
 		return nil, err
 	}
 	return f, nil

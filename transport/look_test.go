@@ -144,7 +144,7 @@ func TestLooksThatDoNotEnd(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() { done <- p.Wait(ctx) }()
-		for last := time.Now().Add(5 * time.Second); ; {
+		for last := time.Now().Add(eventLimit); ; {
 			s, err := w.Stats(ctx)
 			if err != nil {
 				t.Fatal(err)

@@ -26,7 +26,7 @@ const (
 	sumPairs = 1 << 16
 
 	// sumMembers and sumLeast are the fewest batches and gradients that are added up: fewer share too
-	// few keys to pay for the additions (docs/performance.md).
+	// few keys to pay for the additions (docs/notebook/2026-11-23-sums-on-the-host.md).
 	sumMembers = 8
 	sumLeast   = 2048
 )

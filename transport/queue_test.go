@@ -303,7 +303,7 @@ func TestQueueAfterTheEnd(t *testing.T) {
 // fails it, because nothing else reads the queue again.
 func TestQueueDuringTheEnd(t *testing.T) {
 	settled := 0
-	for range 20 {
+	for n, end := 0, time.Now().Add(eventLimit); n < 20 || settled == 0 && time.Now().Before(end); n++ {
 		w := idleWorker(t)
 		for range queueCap {
 			if _, err := w.PushLater(t.Context(), nil, nil); err != nil {
@@ -333,7 +333,7 @@ func TestQueueDuringTheEnd(t *testing.T) {
 		}
 	}
 	if settled == 0 {
-		t.Error("no ticket of 20 was settled")
+		t.Error("no ticket was settled")
 	}
 }
 

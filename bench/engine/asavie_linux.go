@@ -11,7 +11,7 @@ import (
 	"github.com/asavie/xdp"
 	"golang.org/x/sys/unix"
 
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // asavie is github.com/asavie/xdp, used as in its examples, with the rings
@@ -132,5 +132,5 @@ func (p *asavie) close() error {
 	if p.prog != nil {
 		err = p.prog.Detach(p.ifindex)
 	}
-	return errors.Join(err, harness.Close(p.prog), harness.Close(p.sock))
+	return errors.Join(err, experiment.Close(p.prog), experiment.Close(p.sock))
 }

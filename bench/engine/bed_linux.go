@@ -19,6 +19,7 @@ import (
 	"github.com/libra-ina/libra/bpf"
 	"github.com/libra-ina/libra/internal/linux/sys"
 	"github.com/libra-ina/libra/internal/linux/testbed"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -42,7 +43,7 @@ func newBed(ctx context.Context, cfg Config, mtu int) (_ *bed, err error) {
 		return nil, err
 	}
 	b := &bed{cfg: cfg, net: network}
-	defer harness.Undo(&err, b.Close)
+	defer experiment.Undo(&err, b.Close)
 	host, sw := network.Host(0), network.Switch()
 	b.tested = wire.Endpoint{MAC: [6]byte(host.MAC), IP: host.IP, Port: testPort}
 	b.opposite = wire.Endpoint{MAC: [6]byte(sw.MAC), IP: sw.IP, Port: testPort}
@@ -153,7 +154,7 @@ func (b *bed) detach() error {
 // aggregate makes the opposite end an XDP aggregator with a job, until undo.
 func (b *bed) aggregate() (undo func() error, err error) {
 	undo = func() error {
-		err := harness.Close(b.aggregator)
+		err := experiment.Close(b.aggregator)
 		b.aggregator = nil
 		return errors.Join(err, b.attach())
 	}

@@ -11,7 +11,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -82,8 +82,8 @@ type Config struct {
 	WarmUp   time.Duration // before each measurement
 	// CPUs are where the tested program and the opposite end run.
 	CPUs         [2]int
-	ChildCommand []string         // calls [RunChild]; nil: see [child.Command]
-	Progress     harness.Progress // may be nil
+	ChildCommand []string            // calls [RunChild]; nil: see [child.Command]
+	Progress     experiment.Progress // may be nil
 }
 
 // Defaults returns the configuration that measures everything, on the first two
@@ -96,14 +96,14 @@ func Defaults() Config {
 }
 
 func (c *Config) check() error {
-	return harness.Check("engine",
-		harness.Known("measure", Tests(), c.Tests...),
-		harness.InRange("sizes", minSize, jumboSize, c.Sizes...),
-		harness.Known("baseline", Baselines(), c.Baselines...),
-		harness.InRange("rounds", 1, 1000, c.Rounds),
-		harness.InRange("duration", 10*time.Millisecond, time.Minute, c.Duration),
-		harness.InRange("warm-up", 0, time.Minute, c.WarmUp),
-		harness.InRange("CPU", 0, runtime.NumCPU()-1, c.CPUs[:]...),
+	return experiment.Check("engine",
+		experiment.Known("measure", Tests(), c.Tests...),
+		experiment.InRange("sizes", minSize, jumboSize, c.Sizes...),
+		experiment.Known("baseline", Baselines(), c.Baselines...),
+		experiment.InRange("rounds", 1, 1000, c.Rounds),
+		experiment.InRange("duration", 10*time.Millisecond, time.Minute, c.Duration),
+		experiment.InRange("warm-up", 0, time.Minute, c.WarmUp),
+		experiment.InRange("CPU", 0, runtime.NumCPU()-1, c.CPUs[:]...),
 	)
 }
 

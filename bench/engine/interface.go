@@ -9,7 +9,7 @@ import (
 	"sort"
 	"time"
 
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // Forward is the test of an interface that sends back what comes in, from any sender.
@@ -39,7 +39,7 @@ type InterfaceConfig struct {
 	Rounds   int
 	Duration time.Duration // of one round
 	WarmUp   time.Duration // before the rounds of a test
-	Progress harness.Progress
+	Progress experiment.Progress
 	Sending  func(Interface) // called before the first frame is sent; may be nil
 }
 
@@ -79,21 +79,21 @@ func histogram(times []uint32) (buckets []Bucket) {
 }
 
 func (c *InterfaceConfig) check() error {
-	err := harness.Check("engine",
-		harness.Known("measure", InterfaceTests(), c.Tests...),
-		harness.InRange("sizes", minSize, maxPlain, c.Sizes...),
-		harness.InRange("pace", 0, 1e9, c.Pace),
-		harness.InRange("rounds", 1, 1000, c.Rounds),
-		harness.InRange("duration", 10*time.Millisecond, time.Hour, c.Duration),
-		harness.InRange("warm-up", 0, time.Minute, c.WarmUp),
+	err := experiment.Check("engine",
+		experiment.Known("measure", InterfaceTests(), c.Tests...),
+		experiment.InRange("sizes", minSize, maxPlain, c.Sizes...),
+		experiment.InRange("pace", 0, 1e9, c.Pace),
+		experiment.InRange("rounds", 1, 1000, c.Rounds),
+		experiment.InRange("duration", 10*time.Millisecond, time.Hour, c.Duration),
+		experiment.InRange("warm-up", 0, time.Minute, c.WarmUp),
 	)
 	switch {
 	case err != nil:
 		return err
 	case c.Interface == "":
-		return &harness.ConfigError{Field: "interface", Problem: "the name is empty"}
+		return &experiment.ConfigError{Field: "interface", Problem: "the name is empty"}
 	case c.sends() && c.Peer == "":
-		return &harness.ConfigError{Field: "peer", Problem: "transmit and request-response send frames: to which address?"}
+		return &experiment.ConfigError{Field: "peer", Problem: "transmit and request-response send frames: to which address?"}
 	case c.Peer == "":
 		return nil
 	}
@@ -119,16 +119,16 @@ func (c *InterfaceConfig) sends() bool {
 func (c *InterfaceConfig) peer() (ip netip.Addr, mac net.HardwareAddr, err error) {
 	if ip, err := netip.ParseAddr(c.Peer); err == nil {
 		if ip = ip.Unmap(); !ip.Is4() || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLoopback() {
-			return ip, nil, &harness.ConfigError{Field: "peer", Problem: c.Peer + " is not the IPv4 address of another machine"}
+			return ip, nil, &experiment.ConfigError{Field: "peer", Problem: c.Peer + " is not the IPv4 address of another machine"}
 		}
 		return ip, nil, nil
 	}
 	mac, err = net.ParseMAC(c.Peer)
 	if err != nil || len(mac) != 6 {
-		return ip, nil, &harness.ConfigError{Field: "peer", Problem: c.Peer + " is neither an IPv4 nor an Ethernet address"}
+		return ip, nil, &experiment.ConfigError{Field: "peer", Problem: c.Peer + " is neither an IPv4 nor an Ethernet address"}
 	}
 	if mac[0]&1 != 0 || [6]byte(mac) == [6]byte{} {
-		return ip, nil, &harness.ConfigError{Field: "peer", Problem: c.Peer + " is not the Ethernet address of one other card"}
+		return ip, nil, &experiment.ConfigError{Field: "peer", Problem: c.Peer + " is not the Ethernet address of one other card"}
 	}
 	return ip, mac, nil
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/libra-ina/libra/afxdp"
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/linux/neigh"
 	"github.com/libra-ina/libra/internal/linux/sys"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -32,7 +32,7 @@ func RunInterface(ctx context.Context, cfg InterfaceConfig) (*Report, error) {
 	// The link is looked at again while it is measured.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	r := &interfaceRun{cfg: cfg, steps: harness.Steps{Progress: cfg.Progress}, report: &Report{
+	r := &interfaceRun{cfg: cfg, steps: experiment.Steps{Progress: cfg.Progress}, report: &Report{
 		Machine: machine(), Interface: &Interface{Name: cfg.Interface, Pace: cfg.Pace}, Rounds: cfg.Rounds, Duration: cfg.Duration,
 	}}
 	if err := r.look(ctx); err != nil {
@@ -63,7 +63,7 @@ type interfaceRun struct {
 	index       int
 	local, peer wire.Endpoint
 	report      *Report
-	steps       harness.Steps
+	steps       experiment.Steps
 }
 
 // sizes returns those of a test; what comes in has its own.
@@ -77,7 +77,7 @@ func (r *interfaceRun) sizes(test Test) []int {
 // look finds out whether the interface can be measured, and who is at the other end.
 func (r *interfaceRun) look(ctx context.Context) error {
 	refuse := func(format string, args ...any) error {
-		return &harness.ConfigError{Field: "interface", Problem: r.cfg.Interface + " " + fmt.Sprintf(format, args...)}
+		return &experiment.ConfigError{Field: "interface", Problem: r.cfg.Interface + " " + fmt.Sprintf(format, args...)}
 	}
 	l, err := netlink.LinkByName(r.cfg.Interface)
 	if err != nil {
@@ -91,7 +91,7 @@ func (r *interfaceRun) look(ctx context.Context) error {
 	case at.OperState != netlink.OperUp:
 		return refuse("has no link (it is %s): ip link set %s up, and look at the cable", at.OperState, r.cfg.Interface)
 	case r.cfg.sends() && slices.Max(append(r.cfg.Sizes, 0)) > at.MTU+14:
-		return &harness.ConfigError{Field: "sizes", Problem: fmt.Sprintf("the MTU of %s is %d, so its frames have at most %d bytes", at.Name, at.MTU, at.MTU+14)}
+		return &experiment.ConfigError{Field: "sizes", Problem: fmt.Sprintf("the MTU of %s is %d, so its frames have at most %d bytes", at.Name, at.MTU, at.MTU+14)}
 	}
 	if !r.cfg.Force {
 		routes, err := netlink.RouteList(l, netlink.FAMILY_ALL)
@@ -139,12 +139,12 @@ func (r *interfaceRun) findPeer(ctx context.Context) error {
 			return err
 		}
 		if hop.Next != ip {
-			return &harness.ConfigError{Field: "peer", Problem: fmt.Sprintf("%v is behind the gateway %v, which would be flooded; it has to be on the network of %s", ip, hop.Next, r.cfg.Interface)}
+			return &experiment.ConfigError{Field: "peer", Problem: fmt.Sprintf("%v is behind the gateway %v, which would be flooded; it has to be on the network of %s", ip, hop.Next, r.cfg.Interface)}
 		}
 		r.local.IP, r.peer.IP, r.peer.MAC = hop.Source, ip, hop.MAC
 	}
 	if r.peer.MAC == r.local.MAC {
-		return &harness.ConfigError{Field: "peer", Problem: r.cfg.Peer + " is " + r.cfg.Interface + " itself"}
+		return &experiment.ConfigError{Field: "peer", Problem: r.cfg.Peer + " is " + r.cfg.Interface + " itself"}
 	}
 	r.report.Interface.Peer = net.HardwareAddr(r.peer.MAC[:]).String()
 	return nil
@@ -228,7 +228,7 @@ func (r *interfaceRun) awaitLink(ctx context.Context) error {
 		if time.Now().After(end) {
 			return fmt.Errorf("the link does not come up within %v of opening the sockets", linkLimit)
 		}
-		if err := harness.Sleep(ctx, 10*time.Millisecond); err != nil {
+		if err := experiment.Sleep(ctx, 10*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -251,12 +251,12 @@ func (r *interfaceRun) rounds(ctx context.Context, group *afxdp.Group, work *int
 	warm := r.cfg.WarmUp
 	for range r.cfg.Rounds {
 		r.steps.Next(what)
-		if err := harness.Sleep(ctx, warm); err != nil {
+		if err := experiment.Sleep(ctx, warm); err != nil {
 			return nil, nil, err
 		}
 		warm = 0
 		work.takeTimes() // of what was before
-		before, after, err := harness.Window(ctx, r.cfg.Duration, read, func(before, after reading) bool { return after.frames != before.frames })
+		before, after, err := experiment.Window(ctx, r.cfg.Duration, read, func(before, after reading) bool { return after.frames != before.frames })
 		if err != nil {
 			return nil, nil, explainSilence(err, test)
 		}

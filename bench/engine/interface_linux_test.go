@@ -15,8 +15,8 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/libra-ina/libra/afxdp"
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/linux/testbed"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // cable makes a veth pair, "near" and "far", in a namespace. Near has the address 10.9.0.1/24.
@@ -144,7 +144,7 @@ func TestInterface(t *testing.T) {
 				ends <- outcome{r, err}
 			}()
 			var got *Report
-			for end := time.Now().Add(20 * time.Second); ; {
+			for end := time.Now().Add(eventLimit); ; {
 				r, err := runInterface(t.Context(), ns, nearConfig)
 				if err != nil {
 					t.Fatal(err)
@@ -250,7 +250,7 @@ func TestInterfaceRefusals(t *testing.T) {
 		cfg.Peer = "02:00:00:00:00:09"
 		c.change(&cfg)
 		_, err = runInterface(t.Context(), ns, cfg)
-		var wrong *harness.ConfigError
+		var wrong *experiment.ConfigError
 		if !errors.As(err, &wrong) || wrong.Field != c.field || !strings.Contains(err.Error(), c.words) {
 			t.Errorf("%s: %v, want one about %s with %q", name, err, c.field, c.words)
 		}
@@ -276,10 +276,10 @@ func TestInterfaceWithoutALink(t *testing.T) {
 		for _, test := range []Test{Transmit, Receive, Forward} {
 			cfg := interfaceConfig("near", test)
 			cfg.Peer, cfg.Force = "02:00:00:00:00:09", true
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), eventLimit)
 			_, err := runInterface(ctx, ns, cfg)
 			cancel()
-			var wrong *harness.ConfigError
+			var wrong *experiment.ConfigError
 			if !errors.As(err, &wrong) || wrong.Field != "interface" || !strings.Contains(err.Error(), "near has no link (it is ") || !strings.Contains(err.Error(), "ip link set near up") {
 				t.Errorf("%s down, %s: %v", down, test, err)
 			}
@@ -296,7 +296,7 @@ func TestInterfaceWithoutALink(t *testing.T) {
 
 func awaitState(t *testing.T, ns *testbed.Namespace, name string, is func(state) bool) state {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(eventLimit); ; time.Sleep(5 * time.Millisecond) {
 		s := stateOf(t, ns, name)
 		if is(s) {
 			return s

@@ -4,7 +4,7 @@ package engine
 
 import (
 	"github.com/libra-ina/libra/afxdp"
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // libra is package afxdp, used as its documentation tells. In the push test it
@@ -178,4 +178,4 @@ func socketDrops(st afxdp.Stats) map[string]uint64 {
 	}
 }
 
-func (p *libra) close() error { return harness.Close(p.group) }
+func (p *libra) close() error { return experiment.Close(p.group) }

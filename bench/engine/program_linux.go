@@ -20,6 +20,7 @@ import (
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/linux/proc"
 	"github.com/libra-ina/libra/internal/linux/sys"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -162,8 +163,9 @@ const (
 	// spin is how long the AF_XDP programs look at their rings before they sleep.
 	spin = 100 * time.Microsecond
 	// rebind bounds the wait for a queue: the kernel takes up to half a second to
-	// release one that the program before held.
-	rebind = 3 * time.Second
+	// release one that the program before held,
+	// where nothing else keeps the CPUs busy.
+	rebind = 30 * time.Second
 )
 
 // program takes part in tests: it is a mover or a pusher. Its methods are called from one
@@ -339,7 +341,7 @@ func (c *programConfig) loop(p program, step func() (int, error)) error {
 				return err
 			}
 			if now == phaseStop {
-				return json.NewEncoder(os.Stdout).Encode(dropsLine{harness.Difference(before, drops)})
+				return json.NewEncoder(os.Stdout).Encode(dropsLine{experiment.Difference(before, drops)})
 			}
 			before, phase = drops, now
 		}

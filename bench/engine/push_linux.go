@@ -12,7 +12,7 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/transport"
@@ -262,7 +262,7 @@ func (p *pushWorker) drops() (map[string]uint64, error) {
 	}, err
 }
 
-func (p *pushWorker) close() error { return harness.Close(p.worker) }
+func (p *pushWorker) close() error { return experiment.Close(p.worker) }
 
 // What is pushed. A push fills pushFrames(stripes) frames to the last lane, so
 // that all frames of a test have the size of the test.

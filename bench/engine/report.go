@@ -11,9 +11,9 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/report/chart"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // Report is the outcome of a run. It marshals to one JSON object.
@@ -30,7 +30,7 @@ type Report struct {
 	// Targets are what Libra has to reach, of what the run measured.
 	Targets []Target `json:"targets"`
 	// Unavailable is what was not measured, and why.
-	Unavailable []harness.Unavailable `json:"unavailable"`
+	Unavailable []experiment.Unavailable `json:"unavailable"`
 }
 
 // Machine is where the figures come from.
@@ -110,17 +110,17 @@ type Target struct {
 	Size     int    `json:"frame_bytes"`
 	Baseline string `json:"peer"`
 	Figure   string `json:"figure"` // "rate", "p50" or "p99"
-	harness.Verdict
+	experiment.Verdict
 }
 
 func newResult(test Test, size int, baseline string, samples []Sample) Result {
-	rate := harness.Over(samples, func(s Sample) float64 { return s.PPS })
+	rate := experiment.Over(samples, func(s Sample) float64 { return s.PPS })
 	r := Result{
 		Test: test, Size: size, Baseline: baseline, Samples: samples,
-		Figures: harness.MedianOf(samples).Figures, PPSMin: rate.Min, PPSMax: rate.Max,
+		Figures: experiment.MedianOf(samples).Figures, PPSMin: rate.Min, PPSMax: rate.Max,
 	}
 	for _, s := range samples {
-		harness.Add(&r.Drops, s.drops)
+		experiment.Add(&r.Drops, s.drops)
 	}
 	return r
 }
@@ -129,7 +129,7 @@ func newResult(test Test, size int, baseline string, samples []Sample) Result {
 // others. Samples with the same index are of the same round.
 func (r *Report) add(results []Result) {
 	r.Results = append(r.Results, results...)
-	ours := harness.Find(results, func(res Result) bool { return res.Baseline == Libra })
+	ours := experiment.Find(results, func(res Result) bool { return res.Baseline == Libra })
 	if ours == nil {
 		return
 	}
@@ -138,20 +138,20 @@ func (r *Report) add(results []Result) {
 		if b.Baseline == Libra {
 			continue
 		}
-		paired := harness.Ratios(harness.Pick(ours.Samples, rate), harness.Pick(b.Samples, rate))
+		paired := experiment.Ratios(experiment.Pick(ours.Samples, rate), experiment.Pick(b.Samples, rate))
 		ratio := Ratio{
-			Test: b.Test, Size: b.Size, Baseline: b.Baseline, OfMedians: harness.Quotient(ours.PPS, b.PPS),
+			Test: b.Test, Size: b.Size, Baseline: b.Baseline, OfMedians: experiment.Quotient(ours.PPS, b.PPS),
 			Paired: paired.Median, PairedMin: paired.Min, PairedMax: paired.Max,
 		}
 		if ours.P50ns != nil && b.P50ns != nil {
-			ratio.P50, ratio.P99 = new(harness.Quotient(*ours.P50ns, *b.P50ns)), new(harness.Quotient(*ours.P99ns, *b.P99ns))
+			ratio.P50, ratio.P99 = new(experiment.Quotient(*ours.P50ns, *b.P50ns)), new(experiment.Quotient(*ours.P99ns, *b.P99ns))
 		}
 		r.Ratios = append(r.Ratios, ratio)
 	}
 }
 
 func (r *Report) ratio(to Result) *Ratio {
-	return harness.Find(r.Ratios, func(q Ratio) bool {
+	return experiment.Find(r.Ratios, func(q Ratio) bool {
 		return q.Test == to.Test && q.Size == to.Size && q.Baseline == to.Baseline
 	})
 }
@@ -186,15 +186,15 @@ func (r *Report) judge() {
 			if q.Test != t.test || q.Baseline != t.baseline || t.sizes != nil && !slices.Contains(t.sizes, q.Size) {
 				continue
 			}
-			add := func(figure string, v harness.Verdict) {
+			add := func(figure string, v experiment.Verdict) {
 				r.Targets = append(r.Targets, Target{Test: q.Test, Size: q.Size, Baseline: q.Baseline, Figure: figure, Verdict: v})
 			}
 			if t.pps > 0 {
-				add("rate", harness.AtLeast(t.pps, q.OfMedians))
+				add("rate", experiment.AtLeast(t.pps, q.OfMedians))
 			}
 			if t.latency > 0 && q.P50 != nil {
-				add("p50", harness.AtMost(t.latency, *q.P50))
-				add("p99", harness.AtMost(t.latency, *q.P99))
+				add("p50", experiment.AtMost(t.latency, *q.P50))
+				add("p99", experiment.AtMost(t.latency, *q.P99))
 			}
 		}
 	}
@@ -205,8 +205,8 @@ func (t Target) String() string {
 	return fmt.Sprintf("%s, %d bytes: %s of libra divided by that of %s", t.Test, t.Size, t.Figure, t.Baseline)
 }
 
-// Unjudged implements [harness.Judged].
-func (r *Report) Unjudged() { r.Targets = nil }
+// DropTargets implements [experiment.WithTargets].
+func (r *Report) DropTargets() { r.Targets = nil }
 
 // Print writes the report for people. The ratios are Libra's rate, or median
 // latency, divided by the baseline's.
@@ -231,12 +231,12 @@ func (r *Report) Print(out *report.Printer) {
 			"p50 µs", "p99 µs", "p50 ratio", "p99 ratio", "dropped",
 		}, rows)
 	r.printInterface(out)
-	var targets []harness.Target
+	var targets []experiment.Target
 	for _, t := range r.Targets {
-		targets = append(targets, harness.Target{What: t.String(), Verdict: t.Verdict})
+		targets = append(targets, experiment.Target{What: t.String(), Verdict: t.Verdict})
 	}
-	harness.PrintTargets(out, targets)
-	harness.PrintUnavailable(out, r.Unavailable)
+	experiment.PrintTargets(out, targets)
+	experiment.PrintUnavailable(out, r.Unavailable)
 }
 
 // printInterface writes what was measured on, and the histograms.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/report/chart"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // samplesOf makes samples with the given rates.
@@ -73,10 +73,10 @@ func TestTargets(t *testing.T) {
 	}}
 	r.judge()
 	want := []Target{
-		{Transmit, 1414, Libxdp, "rate", harness.AtLeast(0.97, 0.9)},
-		{Echo, 190, UDP, "rate", harness.AtLeast(5, 5.5)},
-		{RequestResponse, 64, UDP, "p50", harness.AtMost(0.7, 0.6)},
-		{RequestResponse, 64, UDP, "p99", harness.AtMost(0.7, 0.8)},
+		{Transmit, 1414, Libxdp, "rate", experiment.AtLeast(0.97, 0.9)},
+		{Echo, 190, UDP, "rate", experiment.AtLeast(5, 5.5)},
+		{RequestResponse, 64, UDP, "p50", experiment.AtMost(0.7, 0.6)},
+		{RequestResponse, 64, UDP, "p99", experiment.AtMost(0.7, 0.8)},
 	}
 	if diff := cmp.Diff(want, r.Targets); diff != "" {
 		t.Error(diff)
@@ -90,7 +90,7 @@ func TestTargets(t *testing.T) {
 
 // sampleReport has results of two baselines in every test.
 func sampleReport() *Report {
-	r := &Report{Rounds: 1, Results: []Result{}, Ratios: []Ratio{}, Unavailable: []harness.Unavailable{
+	r := &Report{Rounds: 1, Results: []Result{}, Ratios: []Ratio{}, Unavailable: []experiment.Unavailable{
 		{Baseline: DPDK, Reason: "no testpmd", Install: "build it"},
 	}}
 	for _, test := range Tests() {
@@ -141,14 +141,14 @@ func TestReportIsOneJSONObject(t *testing.T) {
 func TestTableOfOneRound(t *testing.T) {
 	var out strings.Builder
 	r := &Report{Machine: Machine{CPUs: 1}, Rounds: 1, Duration: time.Second, Results: []Result{{Test: Echo, Size: 190}}}
-	if err := harness.WriteTables(&out, r); err != nil || !strings.Contains(out.String(), ", 1 CPU, ") || !strings.Contains(out.String(), "medians of 1 round of 1s") {
+	if err := experiment.WriteTables(&out, r); err != nil || !strings.Contains(out.String(), ", 1 CPU, ") || !strings.Contains(out.String(), "medians of 1 round of 1s") {
 		t.Errorf("%v\n%s", err, &out)
 	}
 }
 
 func TestTable(t *testing.T) {
 	var b strings.Builder
-	if err := harness.WriteTables(&b, sampleReport()); err != nil {
+	if err := experiment.WriteTables(&b, sampleReport()); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"request-response", "libra/baseline", "2.00", "met", "no testpmd", "to have it: build it"} {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/libra-ina/libra/bench/baselines"
 	"github.com/libra-ina/libra/bench/child"
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 const (
@@ -36,10 +36,10 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 		return nil, err
 	}
 	r := &run{
-		cfg: cfg, steps: harness.Steps{Progress: cfg.Progress},
+		cfg: cfg, steps: experiment.Steps{Progress: cfg.Progress},
 		report: &Report{Machine: machine(), Rounds: cfg.Rounds, Duration: cfg.Duration},
 	}
-	defer func() { err = errors.Join(err, harness.Close(r.xdp)) }()
+	defer func() { err = errors.Join(err, experiment.Close(r.xdp)) }()
 	if err := r.findBaselines(ctx); err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ type run struct {
 	xdp       *baselines.Executable // of Libxdp
 	baselines []string              // that can run
 	report    *Report
-	steps     harness.Steps
+	steps     experiment.Steps
 }
 
 // findBaselines finds out which baselines can run, and builds the C program.
@@ -89,7 +89,7 @@ func (r *run) findBaselines(ctx context.Context) (err error) {
 			_, missing = exec.LookPath(testpmdCommand)
 		}
 		if missing != nil {
-			harness.AddUnavailable(&r.report.Unavailable, harness.Unavailable{Baseline: b, Reason: missing.Error(), Install: install})
+			experiment.AddUnavailable(&r.report.Unavailable, experiment.Unavailable{Baseline: b, Reason: missing.Error(), Install: install})
 			continue
 		}
 		r.baselines = append(r.baselines, b)
@@ -112,7 +112,7 @@ func (r *run) measureAll(ctx context.Context) error {
 			g := group{test: test, size: size}
 			for _, b := range r.baselines {
 				if reason := excluded(b, test, size); reason != "" {
-					harness.AddUnavailable(&r.report.Unavailable, harness.Unavailable{Baseline: b, Reason: reason})
+					experiment.AddUnavailable(&r.report.Unavailable, experiment.Unavailable{Baseline: b, Reason: reason})
 					continue
 				}
 				g.baselines = append(g.baselines, b)
@@ -136,7 +136,7 @@ func (r *run) measureAll(ctx context.Context) error {
 // onBeds measures groups, each of whose baselines has a bed of its own.
 func (r *run) onBeds(ctx context.Context, mtu int, groups []group) (err error) {
 	var beds []*bed
-	defer func() { err = errors.Join(err, harness.Close(beds...)) }()
+	defer func() { err = errors.Join(err, experiment.Close(beds...)) }()
 	for _, g := range groups {
 		for len(beds) < len(g.baselines) {
 			b, err := newBed(ctx, r.cfg, mtu)
@@ -164,7 +164,7 @@ func (r *run) measureGroup(ctx context.Context, beds []*bed, g group) error {
 	for _, w := range all {
 		switch {
 		case w.err != nil:
-			harness.AddUnavailable(&r.report.Unavailable, harness.Unavailable{Baseline: w.baseline, Test: string(g.test), Size: g.size, Reason: w.err.Error()})
+			experiment.AddUnavailable(&r.report.Unavailable, experiment.Unavailable{Baseline: w.baseline, Test: string(g.test), Size: g.size, Reason: w.err.Error()})
 		case len(w.samples) > 0:
 			results = append(results, newResult(g.test, g.size, w.baseline, w.samples))
 		}

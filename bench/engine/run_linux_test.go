@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/internal/test/bedtest"
 )
 
@@ -22,6 +22,10 @@ const (
 	childArgument   = "child-process"
 	harnessArgument = "harness-process"
 )
+
+// eventLimit bounds the wait for an event that a test expects, on a machine that is busy with
+// other programs, too.
+const eventLimit = 2 * time.Minute
 
 func TestMain(m *testing.M) {
 	bedtest.RunAs(childArgument, func(args []string) error { return RunChild(args[1:]) })
@@ -66,7 +70,7 @@ func checkMoved(t *testing.T, cfg Config, report *Report) {
 		}
 	}
 	for _, baseline := range cfg.Baselines {
-		if slices.ContainsFunc(report.Unavailable, func(u harness.Unavailable) bool { return u.Baseline == baseline && u.Install != "" }) {
+		if slices.ContainsFunc(report.Unavailable, func(u experiment.Unavailable) bool { return u.Baseline == baseline && u.Install != "" }) {
 			continue
 		}
 		for _, test := range cfg.Tests {
@@ -132,7 +136,7 @@ func TestPushesAreAppliedAtTheAggregator(t *testing.T) {
 	if len(report.Targets) != 4 {
 		t.Errorf("targets %+v, want two at each of two sizes", report.Targets)
 	}
-	if !slices.ContainsFunc(report.Unavailable, func(u harness.Unavailable) bool { return u.Baseline == Libra }) {
+	if !slices.ContainsFunc(report.Unavailable, func(u experiment.Unavailable) bool { return u.Baseline == Libra }) {
 		t.Error("the report does not say that 512 bytes were not measured")
 	}
 }
@@ -210,7 +214,7 @@ func TestConfigIsChecked(t *testing.T) {
 	} {
 		c := Defaults()
 		spoil(&c)
-		if _, err := Run(t.Context(), c); !errors.Is(err, harness.ErrConfig) {
+		if _, err := Run(t.Context(), c); !errors.Is(err, experiment.ErrConfig) {
 			t.Errorf("wrong %s: error %v", name, err)
 		}
 	}

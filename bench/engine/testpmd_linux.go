@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/bench/child"
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/linux/proc"
 	"github.com/libra-ina/libra/internal/linux/sys"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // testpmd is DPDK's test program, driven through its command line. Its forwarding thread
@@ -174,7 +174,7 @@ func (t *testpmd) finish(ctx context.Context) (n notes, err error) {
 		return n, err
 	}
 	n.cpu = t.at[1].Since(t.at[0])
-	n.drops = harness.Difference(t.drops[0], t.drops[1])
+	n.drops = experiment.Difference(t.drops[0], t.drops[1])
 	return n, t.group.Wait()
 }
 

@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/linux/sys"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // sliceTime is the length of a slice. The speed of a machine that others use changes by two from second
@@ -72,7 +72,7 @@ func (w *runner) begin(ctx context.Context) {
 			return err
 		}
 		quiet := w.flood()
-		if err := errors.Join(harness.Sleep(ctx, w.run.cfg.WarmUp), quiet()); err != nil {
+		if err := errors.Join(experiment.Sleep(ctx, w.run.cfg.WarmUp), quiet()); err != nil {
 			return err
 		}
 		if err := w.process.enter(phaseMeasure); err != nil {
@@ -127,11 +127,11 @@ func (w *runner) slice(ctx context.Context, d time.Duration) {
 		quiet := w.flood()
 		defer func() { err = errors.Join(err, quiet()) }()
 		if w.test == Receive { // to make a flood takes the kernel tens of milliseconds
-			if _, _, err := harness.Window(ctx, settleTime, read, moved); err != nil {
+			if _, _, err := experiment.Window(ctx, settleTime, read, moved); err != nil {
 				return err
 			}
 		}
-		before, after, err := harness.Window(ctx, d, read, moved)
+		before, after, err := experiment.Window(ctx, d, read, moved)
 		if err != nil {
 			return err
 		}
@@ -266,20 +266,20 @@ func (t *tally) add(first, before, after, last reading) {
 	for i := range t.napi {
 		t.napi[i] += last.napi[i] - first.napi[i]
 	}
-	harness.Add(&t.lost, harness.Difference(first.lost, last.lost))
+	experiment.Add(&t.lost, experiment.Difference(first.lost, last.lost))
 }
 
 func (t *tally) sample(n notes) Sample {
 	s := Sample{drops: t.lost}
 	s.PPS = float64(t.frames) / t.elapsed.Seconds()
 	s.Cost = Cost{
-		NsUser:     harness.Quotient(float64(n.cpu.User), float64(t.all)),
-		NsKernel:   harness.Quotient(float64(n.cpu.Kernel+t.napi[0]), float64(t.all)),
-		NsOpposite: harness.Quotient(float64(t.napi[1]), float64(t.all)),
+		NsUser:     experiment.Quotient(float64(n.cpu.User), float64(t.all)),
+		NsKernel:   experiment.Quotient(float64(n.cpu.Kernel+t.napi[0]), float64(t.all)),
+		NsOpposite: experiment.Quotient(float64(t.napi[1]), float64(t.all)),
 	}
-	harness.Add(&s.drops, n.drops)
+	experiment.Add(&s.drops, n.drops)
 	if len(n.roundTrip) > 0 {
-		s.P50ns, s.P99ns = new(float64(harness.Quantile(n.roundTrip, 0.5))), new(float64(harness.Quantile(n.roundTrip, 0.99)))
+		s.P50ns, s.P99ns = new(float64(experiment.Quantile(n.roundTrip, 0.5))), new(float64(experiment.Quantile(n.roundTrip, 0.99)))
 	}
 	return s
 }

@@ -30,7 +30,7 @@ const controlPort = 7700
 
 // startLimit bounds the wait for the control service, and for another job with the
 // same number to end.
-const startLimit = 30 * time.Second
+const startLimit = 2 * time.Minute
 
 // ControlAt returns the address of the control service on a bed's switch.
 func ControlAt(bed *testbed.Bed) netip.AddrPort {

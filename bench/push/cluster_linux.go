@@ -30,6 +30,7 @@ import (
 	"github.com/libra-ina/libra/internal/linux/proc"
 	"github.com/libra-ina/libra/internal/linux/sys"
 	"github.com/libra-ina/libra/internal/linux/testbed"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/wire"
 )
@@ -49,7 +50,7 @@ func (r *run) launch(ctx context.Context, baseline string, workers int, harvest 
 	if c.sums, err = sys.NewShared("libra-bench-sums", sumsSize); err != nil {
 		return nil, err
 	}
-	defer harness.Undo(&err, c.kill)
+	defer experiment.Undo(&err, c.kill)
 	if c.server, err = child.Launch(ctx, c.group, r.serverSpec(baseline, workers, harvest, c.sums.File)); err != nil {
 		return nil, err
 	}
@@ -207,7 +208,7 @@ func newBed(ctx context.Context, workers int, apart bool) (_ *bed, err error) {
 		return nil, err
 	}
 	b := &bed{net: network}
-	defer harness.Undo(&err, b.Close)
+	defer experiment.Undo(&err, b.Close)
 	// The kernel counts the run time of BPF programs as long as the descriptor is
 	// open: the setting is back to what it was when this process is gone, however it ends.
 	if b.statistics, err = ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME)); err != nil {
@@ -252,7 +253,7 @@ func (b *bed) Close() error {
 	if b.endControl != nil {
 		b.endControl()
 	}
-	err := harness.Close(b.aggregator)
+	err := experiment.Close(b.aggregator)
 	if b.statistics != nil {
 		err = errors.Join(err, b.statistics.Close())
 	}

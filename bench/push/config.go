@@ -10,7 +10,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // What is compared.
@@ -72,14 +72,14 @@ type Config struct {
 	Baselines []string // of Baselines(), Libra among them
 	// Rounds is how often each measurement is repeated.
 	Rounds       int
-	Duration     time.Duration    // of one measurement
-	WarmUp       time.Duration    // before each measurement
-	Harvest      time.Duration    // between two harvests of the aggregator's sums
-	Loss         float64          // share of the frames that Lossy loses in each direction
-	Scale        bool             // add the study of scale, see [ScaleDefaults]
-	Line         float64          // Gbit/s of a link in the study of scale
-	ChildCommand []string         // calls [RunChild]; nil: see [child.Command]
-	Progress     harness.Progress // may be nil
+	Duration     time.Duration       // of one measurement
+	WarmUp       time.Duration       // before each measurement
+	Harvest      time.Duration       // between two harvests of the aggregator's sums
+	Loss         float64             // share of the frames that Lossy loses in each direction
+	Scale        bool                // add the study of scale, see [ScaleDefaults]
+	Line         float64             // Gbit/s of a link in the study of scale
+	ChildCommand []string            // calls [RunChild]; nil: see [child.Command]
+	Progress     experiment.Progress // may be nil
 }
 
 // Defaults returns the configuration that measures everything.
@@ -106,19 +106,19 @@ func (c *Config) check() error {
 	if c.Scale {
 		known, line = ScaleBaselines(), c.Line
 		if len(c.Workers) != 1 {
-			return harness.Check("push", &harness.ConfigError{Field: "workers", Problem: "the study of scale measures one number of workers"})
+			return experiment.Check("push", &experiment.ConfigError{Field: "workers", Problem: "the study of scale measures one number of workers"})
 		}
 	}
-	return harness.Check("push",
-		harness.InRange("workers", 1, 64, c.Workers...),
-		harness.InRange("batches", 1, 16384, c.Batches...),
-		harness.Known("baseline", known, c.Baselines...),
-		harness.InRange("rounds", 1, 1000, c.Rounds),
-		harness.InRange("duration", 10*time.Millisecond, time.Minute, c.Duration),
-		harness.InRange("warm-up", 0, time.Minute, c.WarmUp),
-		harness.InRange("harvest", time.Millisecond, time.Minute, c.Harvest),
-		harness.InRange("loss", 0, 0.5, c.Loss),
-		harness.InRange("line", 0.001, 10_000, line),
+	return experiment.Check("push",
+		experiment.InRange("workers", 1, 64, c.Workers...),
+		experiment.InRange("batches", 1, 16384, c.Batches...),
+		experiment.Known("baseline", known, c.Baselines...),
+		experiment.InRange("rounds", 1, 1000, c.Rounds),
+		experiment.InRange("duration", 10*time.Millisecond, time.Minute, c.Duration),
+		experiment.InRange("warm-up", 0, time.Minute, c.WarmUp),
+		experiment.InRange("harvest", time.Millisecond, time.Minute, c.Harvest),
+		experiment.InRange("loss", 0, 0.5, c.Loss),
+		experiment.InRange("line", 0.001, 10_000, line),
 	)
 }
 

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/report/chart"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // filled returns a workload for tests.
@@ -137,7 +137,7 @@ func TestReport(t *testing.T) {
 		t.Errorf("targets %+v", r.Targets)
 	}
 	var out strings.Builder
-	if err := harness.WriteTables(&out, r); err != nil {
+	if err := experiment.WriteTables(&out, r); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"4,096", ZeroMQTable, "6.00", "missed", "met"} {
@@ -155,7 +155,7 @@ func TestReportOfAgents(t *testing.T) {
 		Agent:      {{PairsPerSecond: 9.5, RoundTrip: 13}, {PairsPerSecond: 10, RoundTrip: 12}, {PairsPerSecond: 4, RoundTrip: 10}},
 		ZeroMQHash: {{PairsPerSecond: 1}},
 	} {
-		samples := harness.Pick(rounds, func(f Figures) Sample { return Sample{Figures: f} })
+		samples := experiment.Pick(rounds, func(f Figures) Sample { return Sample{Figures: f} })
 		r.add(Result{Workers: 1, Batch: 32, Baseline: baseline, Samples: samples})
 	}
 	r.finish()
@@ -196,7 +196,7 @@ func TestRatiosAreWithinRounds(t *testing.T) {
 		"rate of agent divided by that of zeromq-table":                0.5,
 		"batches of 4096: rate of 8 workers divided by that of 4":      0.5,
 	} {
-		target := harness.Find(r.Targets, func(t harness.Target) bool { return strings.HasSuffix(t.What, what) })
+		target := experiment.Find(r.Targets, func(t experiment.Target) bool { return strings.HasSuffix(t.What, what) })
 		if target == nil || target.Got != want {
 			t.Errorf("%s: %+v, want %v", what, target, want)
 		}

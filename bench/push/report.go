@@ -12,9 +12,9 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/report/chart"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // ErrSums is wrapped by the error of a run whose server holds other sums than
@@ -30,9 +30,9 @@ type Report struct {
 	// Results has one entry for each number of workers, batch size and baseline.
 	Results []Result `json:"results"`
 	// Targets are what Libra has to reach, of what the run measured.
-	Targets []harness.Target `json:"targets"`
+	Targets []experiment.Target `json:"targets"`
 	// Unavailable is what was not measured, and why.
-	Unavailable []harness.Unavailable `json:"unavailable"`
+	Unavailable []experiment.Unavailable `json:"unavailable"`
 	// Scale is there with --scale.
 	Scale *Scale `json:"scale,omitempty"`
 }
@@ -107,14 +107,14 @@ type Sample struct {
 }
 
 func (r *Report) add(res Result) {
-	spread := harness.Over(res.Samples, rate)
-	res.Figures, res.Min, res.Max = harness.MedianOf(res.Samples).Figures, spread.Min, spread.Max
-	res.NsTotal = harness.Over(res.Samples, func(s Sample) float64 { return s.total() }).Median
+	spread := experiment.Over(res.Samples, rate)
+	res.Figures, res.Min, res.Max = experiment.MedianOf(res.Samples).Figures, spread.Min, spread.Max
+	res.NsTotal = experiment.Over(res.Samples, func(s Sample) float64 { return s.total() }).Median
 	r.Results = append(r.Results, res)
 }
 
 func (r *Report) find(workers, batch int, baseline string) *Result {
-	return harness.Find(r.Results, func(res Result) bool {
+	return experiment.Find(r.Results, func(res Result) bool {
 		return res.Workers == workers && res.Batch == batch && res.Baseline == baseline
 	})
 }
@@ -143,13 +143,13 @@ func rate(s Sample) float64 { return s.PairsPerSecond }
 
 // ratio returns the median of the ratios within rounds of a figure of two results.
 func ratio(one, other *Result, figure func(Sample) float64) float64 {
-	return harness.Ratios(harness.Pick(one.Samples, figure), harness.Pick(other.Samples, figure)).Median
+	return experiment.Ratios(experiment.Pick(one.Samples, figure), experiment.Pick(other.Samples, figure)).Median
 }
 
 // judge compares the results with what Libra has to reach.
 func (r *Report) judge() {
 	want := func(what string, want, got float64) {
-		r.Targets = append(r.Targets, harness.Target{What: what, Verdict: harness.AtLeast(want, got)})
+		r.Targets = append(r.Targets, experiment.Target{What: what, Verdict: experiment.AtLeast(want, got)})
 	}
 	for _, t := range []struct {
 		workers, batch int
@@ -173,7 +173,7 @@ func (r *Report) judge() {
 		if res.Workers == 1 && res.InProcess > 0 && (res.Batch == 4096 || res.Batch == 32) {
 			where := fmt.Sprintf("1 worker, batches of %d: %%s of %s divided by that of %s", res.Batch, res.Baseline, inProcess[res.Baseline])
 			want(fmt.Sprintf(where, "rate"), 0.9, res.InProcess)
-			r.Targets = append(r.Targets, harness.Target{What: fmt.Sprintf(where, "round trip"), Verdict: harness.AtMost(1.1, res.InProcessTrip)})
+			r.Targets = append(r.Targets, experiment.Target{What: fmt.Sprintf(where, "round trip"), Verdict: experiment.AtMost(1.1, res.InProcessTrip)})
 		}
 		for _, t := range []struct {
 			baseline string
@@ -190,14 +190,14 @@ func (r *Report) judge() {
 	}
 }
 
-// Unjudged implements [harness.Judged].
-func (r *Report) Unjudged() { r.Targets = nil }
+// DropTargets implements [experiment.WithTargets].
+func (r *Report) DropTargets() { r.Targets = nil }
 
 // Print writes the report for people.
 func (r *Report) Print(out *report.Printer) {
 	mega := func(pairs float64) string { return fmt.Sprintf("%.2f", pairs/1e6) }
 	nanos := func(ns float64) string { return fmt.Sprintf("%.1f", ns) }
-	rows := harness.Pick(r.Results, func(res Result) []any {
+	rows := experiment.Pick(r.Results, func(res Result) []any {
 		return []any{
 			res.Workers, humanize.Comma(int64(res.Batch)), fmt.Sprintf("%.0f", 100*res.HotShare), res.Baseline,
 			mega(res.PairsPerSecond), mega(res.Min), mega(res.Max), fmt.Sprintf("%.2f", res.Ratio), report.Cell("%.2f", res.InProcess),
@@ -213,8 +213,8 @@ func (r *Report) Print(out *report.Printer) {
 	if r.Scale != nil {
 		r.Scale.print(out, r.Results)
 	}
-	harness.PrintTargets(out, r.Targets)
-	harness.PrintUnavailable(out, r.Unavailable)
+	experiment.PrintTargets(out, r.Targets)
+	experiment.PrintUnavailable(out, r.Unavailable)
 }
 
 // Charts returns for each batch size the rates, with the smallest and the largest
@@ -223,9 +223,9 @@ func (r *Report) Print(out *report.Printer) {
 func (r *Report) Charts() (charts []chart.Chart) {
 	workers := func(res Result) string { return fmt.Sprint(res.Workers) }
 	baseline := func(res Result) string { return res.Baseline }
-	for _, batch := range harness.Distinct(r.Results, func(res Result) int { return res.Batch }) {
+	for _, batch := range experiment.Distinct(r.Results, func(res Result) int { return res.Batch }) {
 		results := slices.DeleteFunc(slices.Clone(r.Results), func(res Result) bool { return res.Batch != batch })
-		names := harness.Distinct(results, baseline)
+		names := experiment.Distinct(results, baseline)
 		add := func(name, title, unit string, parts func(Result) []chart.Part) {
 			c := chart.Chart{
 				Name: fmt.Sprintf("push-%s-%d", name, batch), Title: fmt.Sprintf("pushes of %d pairs: %s", batch, title),

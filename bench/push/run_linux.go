@@ -11,8 +11,8 @@ import (
 
 	"github.com/libra-ina/libra/bench/baselines"
 	"github.com/libra-ina/libra/bench/child"
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/linux/sys"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // Run measures. It needs root; without, the error wraps a
@@ -26,10 +26,10 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err := errors.Join(cfg.check(), child.Command(&cfg.ChildCommand, "push")); err != nil {
 		return nil, err
 	}
-	r := &run{cfg: cfg, steps: harness.Steps{Progress: cfg.Progress}, report: &Report{
+	r := &run{cfg: cfg, steps: experiment.Steps{Progress: cfg.Progress}, report: &Report{
 		Rounds: cfg.Rounds, Duration: cfg.Duration, Harvest: cfg.Harvest, Loss: cfg.Loss,
 	}}
-	defer func() { err = errors.Join(err, harness.Close(r.bed), harness.Close(r.keyValue)) }()
+	defer func() { err = errors.Join(err, experiment.Close(r.bed), experiment.Close(r.keyValue)) }()
 	if err := r.findBaselines(ctx); err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ type run struct {
 	baselines []string              // that can run
 	work      *workload
 	load      *sys.Shared // its memory
-	steps     harness.Steps
+	steps     experiment.Steps
 }
 
 // findBaselines finds out which baselines can run, and builds the C++ program.
@@ -67,7 +67,7 @@ func (r *run) findBaselines(ctx context.Context) (err error) {
 		if !ours(b) && r.keyValue == nil {
 			r.keyValue, err = baselines.KeyValue.Build(ctx)
 			if errors.Is(err, baselines.ErrBuild) {
-				harness.AddUnavailable(&r.report.Unavailable, harness.Unavailable{Baseline: b, Reason: err.Error(), Install: baselines.KeyValue.Install})
+				experiment.AddUnavailable(&r.report.Unavailable, experiment.Unavailable{Baseline: b, Reason: err.Error(), Install: baselines.KeyValue.Install})
 				continue
 			}
 			if err != nil {
@@ -94,10 +94,10 @@ func (r *run) measureBatch(ctx context.Context, batch int) (err error) {
 
 // takeTurns measures every number of workers with every baseline once in each round, for ratios within rounds.
 func (r *run) takeTurns(ctx context.Context, hotShare float64) error {
-	var subjects []*harness.Subject[Sample]
+	var subjects []*experiment.Subject[Sample]
 	for _, workers := range r.cfg.Workers {
 		for _, b := range r.baselines {
-			subjects = append(subjects, &harness.Subject[Sample]{
+			subjects = append(subjects, &experiment.Subject[Sample]{
 				What: fmt.Sprintf("%d workers, batches of %d, %s", workers, r.work.batch, b),
 				Measure: func(ctx context.Context) (Sample, error) {
 					if r.cfg.Scale {
@@ -109,7 +109,7 @@ func (r *run) takeTurns(ctx context.Context, hotShare float64) error {
 			})
 		}
 	}
-	err := harness.TakeTurns(ctx, r.cfg.Rounds, &r.steps, subjects)
+	err := experiment.TakeTurns(ctx, r.cfg.Rounds, &r.steps, subjects)
 	for i, s := range subjects {
 		if len(s.Samples) > 0 {
 			workers, baseline := r.cfg.Workers[i/len(r.baselines)], r.baselines[i%len(r.baselines)]
@@ -160,10 +160,10 @@ func (r *run) window(ctx context.Context, c *cluster, lasts time.Duration) (befo
 	if _, err := askAll(ctx, c.workers, opStart); err != nil {
 		return before, after, err
 	}
-	if err := harness.Sleep(ctx, r.cfg.WarmUp); err != nil {
+	if err := experiment.Sleep(ctx, r.cfg.WarmUp); err != nil {
 		return before, after, err
 	}
-	return harness.Window(ctx, lasts,
+	return experiment.Window(ctx, lasts,
 		func() (reading, error) { return r.read(ctx, c) },
 		func(before, after reading) bool { return after.pushes() > before.pushes() })
 }
@@ -227,13 +227,13 @@ func newSample(baseline string, before, after reading, workers, batch int) (_ Sa
 		program, u.sw.user = 0, 0
 	}
 	shares := Frames{
-		Fairness: harness.Quotient(rate*rate, float64(workers)*squares), Repeated: harness.Quotient(float64(repeated), float64(frames)),
-		PairsPerFrame: harness.Quotient(float64(pushes)*float64(batch), float64(frames)),
+		Fairness: experiment.Quotient(rate*rate, float64(workers)*squares), Repeated: experiment.Quotient(float64(repeated), float64(frames)),
+		PairsPerFrame: experiment.Quotient(float64(pushes)*float64(batch), float64(frames)),
 	}
 	return Sample{Figures: Figures{PairsPerSecond: rate, Frames: shares, Cost: Cost{
-		NsWorker:     harness.Quotient(u.worker.user, rate),
-		NsKernel:     harness.Quotient(max(0, kernel-program), rate),
-		NsAggregator: harness.Quotient(program+u.sw.user, rate),
-		NsServer:     harness.Quotient(u.server.user, rate),
+		NsWorker:     experiment.Quotient(u.worker.user, rate),
+		NsKernel:     experiment.Quotient(max(0, kernel-program), rate),
+		NsAggregator: experiment.Quotient(program+u.sw.user, rate),
+		NsServer:     experiment.Quotient(u.server.user, rate),
 	}}}, u
 }

@@ -16,7 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/internal/test/bedtest"
 )
 
@@ -44,7 +44,7 @@ func TestEveryBaselineSumsExactly(t *testing.T) {
 		t.Fatal(err) // wrong sums end a run
 	}
 	for _, baseline := range Baselines() {
-		if slices.ContainsFunc(report.Unavailable, func(u harness.Unavailable) bool { return u.Baseline == baseline }) {
+		if slices.ContainsFunc(report.Unavailable, func(u experiment.Unavailable) bool { return u.Baseline == baseline }) {
 			if _, err := exec.LookPath("c++"); err == nil && exists("/usr/include/zmq.h") {
 				t.Errorf("unavailable: %v", report.Unavailable)
 			}
@@ -113,7 +113,7 @@ func TestScaleTellsEveryRole(t *testing.T) {
 	cfg.Rounds, cfg.Duration, cfg.WarmUp, cfg.ChildCommand = 1, 50*time.Millisecond, 20*time.Millisecond, short.ChildCommand
 	report, err := Run(t.Context(), cfg)
 	bedtest.Check(t, err)
-	held := !slices.ContainsFunc(report.Unavailable, func(u harness.Unavailable) bool { return strings.Contains(u.Reason, "cgroup2") })
+	held := !slices.ContainsFunc(report.Unavailable, func(u experiment.Unavailable) bool { return strings.Contains(u.Reason, "cgroup2") })
 	for _, res := range report.Results {
 		r := res.Roles
 		// Kernels tell user from kernel time by ticks, of which a process may see none here; what a role took may all count
@@ -154,7 +154,7 @@ func TestConfigIsChecked(t *testing.T) {
 	} {
 		c := Defaults()
 		spoil(&c)
-		if _, err := Run(t.Context(), c); !errors.Is(err, harness.ErrConfig) {
+		if _, err := Run(t.Context(), c); !errors.Is(err, experiment.ErrConfig) {
 			t.Errorf("wrong %s: %v, want ErrConfig", name, err)
 		}
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/report/chart"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // The numbers of workers and of servers that the study of scale goes through.
@@ -110,7 +110,7 @@ func (r *Roles) limit(workers, servers int, cpus, line float64) (rate float64, b
 		limits = limits[:2]
 	}
 	for _, l := range limits {
-		if at := harness.Quotient(l.capacity, l.costs); l.costs > 0 && (bottleneck == "" || at < rate) {
+		if at := experiment.Quotient(l.capacity, l.costs); l.costs > 0 && (bottleneck == "" || at < rate) {
 			rate, bottleneck = at, l.what
 		}
 	}
@@ -150,15 +150,15 @@ func (r *Report) addScale(cfg *Config) {
 				}
 				if ours != nil && ours.Roles != nil {
 					rate, _ := ours.Roles.limit(workers, servers, 1, cfg.Line*1e9/8)
-					p.Ratio = harness.Quotient(rate, p.PairsPerSecond)
+					p.Ratio = experiment.Quotient(rate, p.PairsPerSecond)
 				}
 				r.Scale.Points = append(r.Scale.Points, p)
 			}
 		}
-		if held := harness.Pick(res.Samples, func(s Sample) *Held { return s.Held }); !slices.Contains(held, nil) {
-			c := ScaleCheck{Batch: res.Batch, Baseline: res.Baseline, Workers: res.Workers, Held: *harness.MedianOf(held)}
+		if held := experiment.Pick(res.Samples, func(s Sample) *Held { return s.Held }); !slices.Contains(held, nil) {
+			c := ScaleCheck{Batch: res.Batch, Baseline: res.Baseline, Workers: res.Workers, Held: *experiment.MedianOf(held)}
 			c.Predicted, c.Bottleneck = res.Roles.limit(res.Workers, 1, c.Share, 0)
-			c.Error = harness.Quotient(c.PairsPerSecond, c.Predicted) - 1
+			c.Error = experiment.Quotient(c.PairsPerSecond, c.Predicted) - 1
 			r.Scale.Checks = append(r.Scale.Checks, c)
 		}
 	}
@@ -202,7 +202,7 @@ func (s *Scale) print(out *report.Printer, results []Result) {
 	points := slices.SortedStableFunc(slices.Values(s.Points), func(a, b ScalePoint) int {
 		return cmp.Or(cmp.Compare(b.Batch, a.Batch), cmp.Compare(a.Workers, b.Workers))
 	})
-	out.Table("Predicted rates in million pairs a second", header, harness.Rows(points,
+	out.Table("Predicted rates in million pairs a second", header, experiment.Rows(points,
 		func(p ScalePoint) []any { return []any{humanize.Comma(int64(p.Batch)), p.Workers, p.Baseline} },
 		func(p ScalePoint) []any {
 			return []any{nanos(p.PairsPerSecond / 1e6), p.Bottleneck, fmt.Sprintf("%.2f", p.Ratio), report.Cell("%.1f", p.SwitchCPUs)}
@@ -210,7 +210,7 @@ func (s *Scale) print(out *report.Printer, results []Result) {
 	if len(s.Checks) > 0 {
 		out.Table("The model against measurements in which each role is held to a share of a CPU; million pairs a second", []string{
 			"batch", "baseline", "workers", "share", "limit", "predicted", "measured", "error %", "a worker's CPUs", "server's CPUs",
-		}, harness.Pick(s.Checks, func(c ScaleCheck) []any {
+		}, experiment.Pick(s.Checks, func(c ScaleCheck) []any {
 			return []any{
 				humanize.Comma(int64(c.Batch)), c.Baseline, c.Workers, fmt.Sprintf("%.2f", c.Share), c.Bottleneck,
 				fmt.Sprintf("%.2f", c.Predicted/1e6), fmt.Sprintf("%.2f", c.PairsPerSecond/1e6), fmt.Sprintf("%+.0f", 100*c.Error),
@@ -225,7 +225,7 @@ func (s *Scale) print(out *report.Printer, results []Result) {
 
 // charts returns for each batch size the predicted rates against the number of workers (push-scale-BATCH).
 func (s *Scale) charts() (charts []chart.Chart) {
-	for _, batch := range harness.Distinct(s.Points, func(p ScalePoint) int { return p.Batch }) {
+	for _, batch := range experiment.Distinct(s.Points, func(p ScalePoint) int { return p.Batch }) {
 		c := chart.Chart{
 			Name: fmt.Sprintf("push-scale-%d", batch), Title: fmt.Sprintf("pushes of %d pairs: predicted rate of all workers, on machines of their own", batch),
 			Legend: chart.TopRight, // beside the curves

@@ -11,8 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/libra-ina/libra/bench/child"
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/linux/sys"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -84,7 +84,7 @@ func (r *run) measureScale(ctx context.Context, baseline string, workers int) (S
 		hold: func(c *cluster) (func() error, error) { return r.hold(c, share) },
 	})
 	if errors.Is(err, sys.ErrNoCPUGroups) {
-		harness.AddUnavailable(&r.report.Unavailable, harness.Unavailable{What: "roles held to a share of a CPU", Reason: err.Error()})
+		experiment.AddUnavailable(&r.report.Unavailable, experiment.Unavailable{What: "roles held to a share of a CPU", Reason: err.Error()})
 		return s, nil
 	}
 	s.Held = &Held{
@@ -99,7 +99,7 @@ const heldPeriods = 100
 // hold holds the server and each worker, with the threads that receive at their interfaces, to a share of a CPU.
 func (r *run) hold(c *cluster, share float64) (release func() error, err error) {
 	var groups []*sys.CPUGroup
-	release = func() error { return harness.Close(groups...) }
+	release = func() error { return experiment.Close(groups...) }
 	for i, p := range append([]*child.Child{c.server}, c.workers...) {
 		g, err := sys.NewCPUGroup(fmt.Sprintf("role-%d", i), share)
 		if err != nil {
@@ -164,8 +164,8 @@ func (u *rolesUsage) roles(rate float64, more rolesUsage, moreRate float64) *Rol
 		return c
 	}
 	return &Roles{
-		Worker: RoleCost{NsUser: harness.Quotient(u.worker.user, rate), NsKernel: harness.Quotient(u.worker.kernel, rate)},
+		Worker: RoleCost{NsUser: experiment.Quotient(u.worker.user, rate), NsKernel: experiment.Quotient(u.worker.kernel, rate)},
 		Server: cost(u.server, more.server), Switch: cost(u.sw, more.sw),
-		WorkerBytes: harness.Quotient(u.workerBytes, rate), ServerBytes: harness.Quotient(u.serverBytes, rate),
+		WorkerBytes: experiment.Quotient(u.workerBytes, rate), ServerBytes: experiment.Quotient(u.serverBytes, rate),
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/report/chart"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // near tells whether two figures are the same but for rounding.
@@ -83,7 +83,7 @@ func studied() *Report {
 func TestScale(t *testing.T) {
 	r := studied()
 	find := func(baseline string, workers, servers int) *ScalePoint {
-		return harness.Find(r.Scale.Points, func(p ScalePoint) bool {
+		return experiment.Find(r.Scale.Points, func(p ScalePoint) bool {
 			return p.Baseline == baseline && p.Workers == workers && p.Servers == servers
 		})
 	}
@@ -107,7 +107,7 @@ func TestScale(t *testing.T) {
 		}
 	}
 	var out strings.Builder
-	if err := harness.WriteTables(&out, r); err != nil {
+	if err := experiment.WriteTables(&out, r); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range append([]string{"800.0", "8 servers", "+50", "-25", "a worker's CPUs"}, strings.Fields(strings.Join(r.Scale.Assumptions, " "))...) {

@@ -8,8 +8,8 @@ import (
 	"math/rand/v2"
 	"unsafe"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
+	"github.com/libra-ina/libra/internal/num/zipf"
 )
 
 // A key is its number shifted up, with scattered bits below: keys are sorted as
@@ -101,7 +101,7 @@ func (w *workload) fill(seed uint64) {
 type drawer struct {
 	batch   int
 	rng     *rand.Rand
-	zipf    *harness.Zipf
+	zipf    *zipf.Distribution
 	numbers []uint32 // of the keys, by rank
 	drawn   []uint64 // a bit for each number: what is drawn is distinct and sorted
 }
@@ -115,7 +115,7 @@ func newDrawer(seed uint64, batch int) *drawer {
 		d.numbers[i] = uint32(i)
 	}
 	d.rng.Shuffle(Keys, func(i, j int) { d.numbers[i], d.numbers[j] = d.numbers[j], d.numbers[i] })
-	d.zipf = harness.NewZipf(Keys, Exponent)
+	d.zipf = zipf.New(Keys, Exponent)
 	return d
 }
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/afxdp"
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // account is where the frames of a UMEM are at a moment when nothing moves, and
@@ -48,7 +48,7 @@ func (c *counts) add(d counts) {
 	c.Late += d.Late
 	c.LostWakeups += d.LostWakeups
 	c.Latest = max(c.Latest, d.Latest)
-	harness.Add(&c.Sockets, d.Sockets)
+	experiment.Add(&c.Sockets, d.Sockets)
 }
 
 // leaked returns how many frames are missing or counted twice. With nothing
@@ -121,7 +121,7 @@ func (p *port) settle(ctx context.Context) error {
 		}); err != nil || waits == "" {
 			return err
 		}
-		if err := harness.Sleep(ctx, settleStep); err != nil {
+		if err := experiment.Sleep(ctx, settleStep); err != nil {
 			return fmt.Errorf("soak: queue %d of %s does not come to rest: %s, %s: %w", p.queue, p.end.ifname, p.where(), waits, err)
 		}
 	}
@@ -161,7 +161,7 @@ func (p *port) add(a *account) error {
 		"bad fill entries": st.Kernel.RxInvalidDescs,
 		"bad TX entries":   st.Kernel.TxInvalidDescs,
 	}
-	p.counts.Sockets = harness.Difference(p.reported, counters)
+	p.counts.Sockets = experiment.Difference(p.reported, counters)
 	p.reported = counters
 	a.Counts.add(p.counts)
 	p.counts = counts{}
@@ -180,7 +180,7 @@ func (t *tally) add(d tally) {
 	t.client.add(d.client)
 	t.server.add(d.server)
 	t.answered += d.answered
-	harness.Add(&t.interfaces, d.interfaces)
+	experiment.Add(&t.interfaces, d.interfaces)
 }
 
 // dropped returns how many packets are in drop counters, each once.
@@ -222,7 +222,7 @@ func (h *runner) stock(ctx context.Context, l *link) (t tally, err error) {
 		if err != nil {
 			return t, err
 		}
-		drops = harness.Difference(l.total.interfaces, drops)
+		drops = experiment.Difference(l.total.interfaces, drops)
 		if t.interfaces != nil && t.answered == answered && maps.Equal(t.interfaces, drops) {
 			h.judge(l, "client", near, t.client)
 			if far != nil {
@@ -233,7 +233,7 @@ func (h *runner) stock(ctx context.Context, l *link) (t tally, err error) {
 			return t, nil
 		}
 		t.answered, t.interfaces = answered, drops
-		if err := harness.Sleep(resting, quiet); err != nil {
+		if err := experiment.Sleep(resting, quiet); err != nil {
 			return t, h.notAtRest(ctx, l, err)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 func TestConfigIsChecked(t *testing.T) {
@@ -24,7 +24,7 @@ func TestConfigIsChecked(t *testing.T) {
 			t.Errorf("the defaults: %v", err)
 		}
 		change(&c)
-		if err := c.check(); !errors.Is(err, harness.ErrConfig) {
+		if err := c.check(); !errors.Is(err, experiment.ErrConfig) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
@@ -74,7 +74,7 @@ func TestReportIsWritten(t *testing.T) {
 	r.Recoveries = []Recovery{{Link: "process", Kind: "server killed and restarted", Times: Times{Count: 3, P50: 40e6}, Lost: 67}}
 	r.Memory = []Growth{{Process: "clients", Samples: 4, First: Memory{Heap: 1000}, Last: Memory{Heap: 2000}}}
 	var out bytes.Buffer
-	if err := harness.WriteTables(&out, r); err != nil {
+	if err := experiment.WriteTables(&out, r); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"1,234,567", "server killed and restarted", "40.0", "1,000 → 2,000", "near TX 500", "1 (31ms)", "Every check passed"} {
@@ -84,7 +84,7 @@ func TestReportIsWritten(t *testing.T) {
 	}
 	r.fail("link %s is gone", "process")
 	out.Reset()
-	if err := harness.WriteTables(&out, r); err != nil || !strings.Contains(out.String(), "FAILED: link process is gone") || strings.Contains(out.String(), "passed") {
+	if err := experiment.WriteTables(&out, r); err != nil || !strings.Contains(out.String(), "FAILED: link process is gone") || strings.Contains(out.String(), "passed") {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 	if err := r.err(); !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "process is gone") {

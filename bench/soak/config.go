@@ -9,7 +9,7 @@ package soak
 import (
 	"time"
 
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // Config is how long to soak, and how; [Defaults] is ten minutes.
@@ -25,7 +25,7 @@ type Config struct {
 	// ChildCommand calls [RunChild]; nil: see [child.Command].
 	ChildCommand []string
 	// Progress, if not nil, is called after each round with seconds.
-	Progress harness.Progress
+	Progress experiment.Progress
 }
 
 // Defaults returns the configuration of a run of ten minutes.
@@ -34,8 +34,8 @@ func Defaults() Config {
 }
 
 func (c *Config) check() error {
-	return harness.Check("soak",
-		harness.InRange("duration", time.Second, 7*24*time.Hour, c.Duration),
-		harness.InRange("bound", 100*time.Millisecond, time.Hour, c.Bound),
+	return experiment.Check("soak",
+		experiment.InRange("duration", time.Second, 7*24*time.Hour, c.Duration),
+		experiment.InRange("bound", 100*time.Millisecond, time.Hour, c.Bound),
 	)
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // Sizes of an end. The rings have an entry for each of a queue's frames, so that
@@ -34,7 +35,7 @@ const retry = 5 * time.Millisecond
 
 // patience bounds the wait for what the kernel has not yet released of a
 // predecessor: the queue of a closed socket, the program of a killed process.
-const patience = 5 * time.Second
+const patience = 30 * time.Second
 
 // end is one end of a link that package afxdp serves: a UMEM, a program and a
 // port for each queue.
@@ -67,7 +68,7 @@ type role interface {
 // the ports their roles.
 func openEnd(ctx context.Context, ifname string, queues int, stamps bool) (_ *end, err error) {
 	e := &end{ifname: ifname}
-	defer harness.Undo(&err, e.Close)
+	defer experiment.Undo(&err, e.Close)
 	if e.umem, err = afxdp.NewUMEM(afxdp.UMEMConfig{Frames: queues * framesEach}); err != nil {
 		return nil, err
 	}
@@ -83,7 +84,7 @@ func openEnd(ctx context.Context, ifname string, queues int, stamps bool) (_ *en
 		if err == nil {
 			break
 		}
-		if !errors.Is(err, afxdp.ErrProgramAttached) || time.Now().After(deadline) || harness.Sleep(ctx, retry) != nil {
+		if !errors.Is(err, afxdp.ErrProgramAttached) || time.Now().After(deadline) || experiment.Sleep(ctx, retry) != nil {
 			return nil, err
 		}
 	}
@@ -188,10 +189,10 @@ func (e *end) status(ctx context.Context) string {
 
 // Close closes what was opened. The ports' goroutines must have ended.
 func (e *end) Close() error {
-	err := harness.Close(e.program)
+	err := experiment.Close(e.program)
 	for _, p := range e.ports {
 		err = errors.Join(err, p.sock.Load().Close())
 	}
 	// Closing the built-in program's map twice does no harm.
-	return errors.Join(err, harness.Close(e.umem), e.stamping.Close(), e.sockets.Close())
+	return errors.Join(err, experiment.Close(e.umem), e.stamping.Close(), e.sockets.Close())
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/linux/testbed"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // Names of a link's interfaces, each in a namespace of its own.
@@ -173,13 +173,13 @@ func (l *link) describe(ctx context.Context) string {
 // Close removes everything. The clients' context must be done.
 func (l *link) Close() error {
 	ran := l.running.Wait()
-	near, far := harness.Close(l.end), l.opposite.close()
+	near, far := experiment.Close(l.end), l.opposite.close()
 	if l.near != nil {
 		// Otherwise the pair lives until the kernel has taken the namespaces
 		// down. There is none after a failure between unplug and plug.
 		_ = l.near.Delete(nearName)
 	}
-	return errors.Join(ran, near, far, harness.Close(l.near, l.far))
+	return errors.Join(ran, near, far, experiment.Close(l.near, l.far))
 }
 
 // disturbance is something that happens to a link while packets flow.
@@ -204,7 +204,7 @@ func (d disturbance) run(ctx context.Context, l *link) (since int64, err error) 
 		if err := d.spoil(ctx, l); err != nil {
 			return 0, err
 		}
-		if err := harness.Sleep(ctx, hold); err != nil {
+		if err := experiment.Sleep(ctx, hold); err != nil {
 			return 0, err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/libra-ina/libra/bench/child"
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/linux/proc"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // opposite is the far end of a link, which sends packets back.
@@ -122,7 +123,7 @@ func (r *reflector) status(context.Context) string { return "an XDP program" }
 func (r *reflector) failed() error { return nil }
 
 func (r *reflector) close() error {
-	return errors.Join(harness.Close(r.attached), r.prog.Close())
+	return errors.Join(experiment.Close(r.attached), r.prog.Close())
 }
 
 func loadReflector() (*ebpf.Program, error) {

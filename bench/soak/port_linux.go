@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/afxdp"
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/linux/sys"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // What a port's goroutine is doing.
@@ -103,7 +103,7 @@ func (p *port) open(ctx context.Context) error {
 		case !errors.Is(err, afxdp.ErrLinkDown) && !errors.Is(err, afxdp.ErrInterfaceGone):
 			return err
 		}
-		if err := harness.Sleep(ctx, retry); err != nil {
+		if err := experiment.Sleep(ctx, retry); err != nil {
 			return err
 		}
 	}

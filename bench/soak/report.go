@@ -14,8 +14,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/dustin/go-humanize"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/report"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // ErrFailed is wrapped by Run's error where a check failed; Report.Failures has
@@ -156,8 +156,8 @@ func (r *Report) sumUp(link string) {
 			k.Sent += e.Sent
 			k.Lost += e.Lost
 		}
-		times := harness.Pick(kinds[kind], func(e Event) int64 { return int64(e.Recovery) })
-		at := func(q float64) int64 { return harness.Quantile(times, q) }
+		times := experiment.Pick(kinds[kind], func(e Event) int64 { return int64(e.Recovery) })
+		at := func(q float64) int64 { return experiment.Quantile(times, q) }
 		k.Times = Times{Count: int64(len(times)), P50: at(0.5), P90: at(0.9), P99: at(0.99), Max: at(1)}
 		r.Recoveries = append(r.Recoveries, k)
 	}
@@ -190,7 +190,7 @@ func (r *Report) Print(out *report.Printer) {
 	out.Table("Packets", []string{
 		"link", "sent", "answered", "dropped", "destroyed", "unexplained", "corrupt", "lost wake-ups", "late (longest)",
 		"packets/s", "p50 µs", "p99 µs", "max µs",
-	}, harness.Pick(r.Links, func(l *LinkReport) []any {
+	}, experiment.Pick(r.Links, func(l *LinkReport) []any {
 		return []any{
 			l.Link, comma(l.Sent), comma(l.Answered), comma(l.Dropped), comma(l.Destroyed), l.Unexplained, l.Corrupt,
 			l.LostWakeups, fmt.Sprintf("%d (%v)", l.LateArrivals, l.Latest.Round(time.Millisecond)),
@@ -198,12 +198,12 @@ func (r *Report) Print(out *report.Printer) {
 		}
 	}))
 	out.Table("Recoveries", []string{"link", "event", "times", "p50 ms", "p90", "p99", "max", "packets lost"},
-		harness.Pick(r.Recoveries, func(k Recovery) []any {
+		experiment.Pick(r.Recoveries, func(k Recovery) []any {
 			return []any{k.Link, k.Kind, k.Times.Count, millis(k.Times.P50), millis(k.Times.P90), millis(k.Times.P99), millis(k.Times.Max), comma(k.Lost)}
 		}))
 	change := func(a, b uint64) string { return comma(a) + " → " + comma(b) }
 	out.Table("Memory", []string{"process", "samples", "heap bytes", "objects", "descriptors", "goroutines"},
-		harness.Pick(r.Memory, func(g Growth) []any {
+		experiment.Pick(r.Memory, func(g Growth) []any {
 			return []any{
 				g.Process, g.Samples, change(g.First.Heap, g.Last.Heap), change(g.First.Objects, g.Last.Objects),
 				change(uint64(g.First.Descriptors), uint64(g.Last.Descriptors)), change(uint64(g.First.Goroutines), uint64(g.Last.Goroutines)),
@@ -229,6 +229,6 @@ func micros(ns int64) string { return fmt.Sprintf("%.0f", float64(ns)/1e3) }
 func millis(ns int64) string { return fmt.Sprintf("%.1f", float64(ns)/1e6) }
 
 func list(counters map[string]uint64) string {
-	all := harness.Pick(slices.Sorted(maps.Keys(counters)), func(name string) string { return name + " " + comma(counters[name]) })
+	all := experiment.Pick(slices.Sorted(maps.Keys(counters)), func(name string) string { return name + " " + comma(counters[name]) })
 	return cmp.Or(strings.Join(all, ", "), "none")
 }

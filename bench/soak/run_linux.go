@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/libra-ina/libra/bench/child"
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/linux/proc"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // Times of a round.
@@ -171,7 +171,7 @@ func (h *runner) undisturbed(ctx context.Context) error {
 		l.flow(true)
 	}
 	for time.Since(began) < undisturbedTime {
-		if err := harness.Sleep(ctx, undisturbedTime/10); err != nil {
+		if err := experiment.Sleep(ctx, undisturbedTime/10); err != nil {
 			return err
 		}
 		for _, l := range h.links {
@@ -228,7 +228,7 @@ func (h *runner) stall(ctx context.Context, l *link, during string, over func() 
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%w: link %s, %s: no answer at all any more: %s", ErrFailed, l.name, during, l.describe(ctx))
 		}
-		if err := harness.Sleep(ctx, retry); err != nil {
+		if err := experiment.Sleep(ctx, retry); err != nil {
 			return err
 		}
 	}
@@ -240,7 +240,7 @@ func (h *runner) disturbed(ctx context.Context) error {
 	for _, l := range h.links {
 		l.flow(true)
 	}
-	if err := harness.Sleep(ctx, beforeEvent); err != nil {
+	if err := experiment.Sleep(ctx, beforeEvent); err != nil {
 		return err
 	}
 	var all errgroup.Group
@@ -248,7 +248,7 @@ func (h *runner) disturbed(ctx context.Context) error {
 		l.happens = l.deck.next(l.rand)
 		all.Go(func() error { return h.disturb(ctx, l) })
 	}
-	if err := errors.Join(all.Wait(), harness.Sleep(ctx, afterEvent)); err != nil {
+	if err := errors.Join(all.Wait(), experiment.Sleep(ctx, afterEvent)); err != nil {
 		return err
 	}
 	for _, l := range h.links {
@@ -295,7 +295,7 @@ func (h *runner) disturb(ctx context.Context, l *link) error {
 			}
 			break
 		}
-		if err := errors.Join(l.opposite.failed(), harness.Sleep(ctx, time.Millisecond)); err != nil {
+		if err := errors.Join(l.opposite.failed(), experiment.Sleep(ctx, time.Millisecond)); err != nil {
 			return err
 		}
 	}
@@ -306,5 +306,5 @@ func (h *runner) disturb(ctx context.Context, l *link) error {
 // close removes everything. The clients' context must be done.
 func (h *runner) close() error {
 	defer h.thread.Close()
-	return harness.Close(h.links...)
+	return experiment.Close(h.links...)
 }

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // Config is how long to measure, and how; [Defaults] is runs of three seconds.
@@ -23,7 +23,7 @@ type Config struct {
 	// ChildCommand calls [RunChild]; nil: see [child.Command].
 	ChildCommand []string
 	// Progress, if not nil, is called before each run.
-	Progress harness.Progress
+	Progress experiment.Progress
 }
 
 // Defaults returns the configuration of runs of three seconds.
@@ -31,7 +31,7 @@ func Defaults() Config { return Config{Duration: 3 * time.Second, Harvest: 20 * 
 
 func (c *Config) check() error {
 	if c.Harvest < time.Millisecond || c.Duration < 10*c.Harvest {
-		return &harness.ConfigError{Field: "harvest", Problem: fmt.Sprintf("%v for %v: at least 1ms, and ten harvests, are needed", c.Harvest, c.Duration)}
+		return &experiment.ConfigError{Field: "harvest", Problem: fmt.Sprintf("%v for %v: at least 1ms, and ten harvests, are needed", c.Harvest, c.Duration)}
 	}
 	return nil
 }

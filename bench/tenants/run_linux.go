@@ -22,6 +22,7 @@ import (
 	"github.com/libra-ina/libra/cluster/node"
 	"github.com/libra-ina/libra/internal/linux/proc"
 	"github.com/libra-ina/libra/internal/linux/testbed"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // tenants are the jobs that are measured. The host after theirs floods, and the
@@ -39,7 +40,7 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 		return nil, err
 	}
 	r := &Report{CPUs: runtime.NumCPU(), Harvest: cfg.Harvest, ThreadedNAPI: cfg.ThreadedNAPI}
-	steps := harness.Steps{Progress: cfg.Progress, Total: 2}
+	steps := experiment.Steps{Progress: cfg.Progress, Total: 2}
 	for _, disturbed := range []bool{false, true} {
 		what := "undisturbed"
 		if disturbed {

@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/transport"
@@ -129,7 +129,7 @@ func (t *tenant) push(ctx context.Context, w *transport.Worker) error {
 			_, err = w.Push(ctx, keys, grads)
 		}
 		if err == nil {
-			err = harness.Sleep(ctx, pause)
+			err = experiment.Sleep(ctx, pause)
 		}
 		if err != nil {
 			return err
@@ -209,6 +209,6 @@ func (t *tenant) result(ctx context.Context) (*tenantResult, error) {
 	for i := range between {
 		between[i] = t.arrived[i+1].Sub(t.arrived[i])
 	}
-	r.P50, r.P95 = harness.Quantile(between, 0.5), harness.Quantile(between, 0.95)
+	r.P50, r.P95 = experiment.Quantile(between, 0.5), experiment.Quantile(between, 0.95)
 	return r, nil
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/internal/test/bedtest"
 )
 
@@ -46,14 +46,14 @@ func TestFloodLeavesOtherJobsAlone(t *testing.T) {
 	if flood.Joins == 0 || flood.Jobs == 0 {
 		t.Errorf("nothing came and went: %+v", flood)
 	}
-	if err := harness.WriteTables(t.Output(), r); err != nil {
+	if err := experiment.WriteTables(t.Output(), r); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestConfigRefusesNonsense(t *testing.T) {
 	for _, c := range []Config{{Harvest: time.Microsecond}, {Harvest: time.Second, Duration: time.Second}} {
-		if _, err := Run(t.Context(), c); !errors.Is(err, harness.ErrConfig) {
+		if _, err := Run(t.Context(), c); !errors.Is(err, experiment.ErrConfig) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}

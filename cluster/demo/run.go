@@ -21,11 +21,10 @@ import (
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/cluster/node"
-	"github.com/libra-ina/libra/internal/atomicfile"
+	"github.com/libra-ina/libra/internal/file"
 	"github.com/libra-ina/libra/internal/linux/proc"
 	"github.com/libra-ina/libra/internal/linux/sys"
 	"github.com/libra-ina/libra/internal/report"
-	"github.com/libra-ina/libra/internal/sudo"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
@@ -107,9 +106,9 @@ func (o Options) keep(c *cluster.Config, result *Result) error {
 	}
 	write := func(name string, f func(io.Writer) error) error {
 		path := filepath.Join(o.Out, name)
-		err := atomicfile.Replace(path, ".tmp", f)
+		err := file.Replace(path, ".tmp", f)
 		if err == nil {
-			err = sudo.Give(path)
+			err = file.Give(path)
 		}
 		if err != nil {
 			return fmt.Errorf("demo: %w", err)

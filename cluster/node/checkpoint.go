@@ -13,8 +13,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/cluster"
-	"github.com/libra-ina/libra/internal/atomicfile"
-	"github.com/libra-ina/libra/internal/filelock"
+	"github.com/libra-ina/libra/internal/file"
 	"github.com/libra-ina/libra/ps"
 )
 
@@ -90,14 +89,14 @@ func (s *server) takeOver(cfg ps.Config) (release func() error, err error) {
 	// Fail now and not after hours of training.
 	release, err = s.disk().Lock(path, ".lock")
 	switch {
-	case errors.Is(err, filelock.ErrLocked):
+	case errors.Is(err, file.ErrLocked):
 		return nil, fmt.Errorf(s.field()+".checkpoint: %w: end that server, or give this one a file of its own", err)
 	case err != nil:
 		return nil, fmt.Errorf(s.field()+".checkpoint: a checkpoint cannot be written: %w", err)
 	}
-	err = atomicfile.PrepareOn(s.disk(), path, temporary)
+	err = file.PrepareOn(s.disk(), path, temporary)
 	if err == nil && s.savesSteps() {
-		err = atomicfile.PrepareOn(s.disk(), path+previousSuffix, temporary)
+		err = file.PrepareOn(s.disk(), path+previousSuffix, temporary)
 	}
 	if err != nil {
 		err = fmt.Errorf(s.field()+".checkpoint: a checkpoint cannot be written: %w", err)
@@ -214,7 +213,7 @@ func (s *server) save(turn func(func()) error) error {
 		return err
 	}
 	begin := time.Now()
-	if err := atomicfile.ReplaceOn(s.disk(), path, temporary, func(w io.Writer) error { return snapshot.Write(w, turn) }); err != nil {
+	if err := file.ReplaceOn(s.disk(), path, temporary, func(w io.Writer) error { return snapshot.Write(w, turn) }); err != nil {
 		return fmt.Errorf("writing checkpoint: %w", err)
 	}
 	s.saved = version

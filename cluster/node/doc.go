@@ -3,6 +3,8 @@
 // Package node has one function for each process of a cluster: [RunSwitch], [RunServer],
 // [RunWorker]. Each runs with the cluster's configuration until its work is done or its context
 // ends, and leaves nothing behind.
+//
+// It is part of the libra command, not a stable interface: it changes with any release.
 package node
 
 import (

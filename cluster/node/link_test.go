@@ -134,7 +134,7 @@ func TestStopServerCutsOff(t *testing.T) {
 	begun, returned := make(chan struct{}), make(chan struct{})
 	pb.RegisterParameterServerServer(s, &endless{begun: begun, returned: returned})
 	go func() { _ = s.Serve(listener) }()
-	conn, err := access.Dial(t.Context(), access.ServerOf(1), listener.Addr().(*net.TCPAddr).AddrPort(), access.Security{}, 10*time.Second, slog.New(slog.DiscardHandler))
+	conn, err := access.Dial(t.Context(), access.ServerOf(1), listener.Addr().(*net.TCPAddr).AddrPort(), access.Security{}, eventLimit, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -104,7 +104,7 @@ func TestLossOfAWorkerIsHarvested(t *testing.T) {
 // awaitFile waits for a file that a server writes.
 func awaitFile(t *testing.T, path string, ended <-chan error) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(eventLimit); ; time.Sleep(time.Millisecond) {
 		if _, err := os.Stat(path); err == nil {
 			return
 		}

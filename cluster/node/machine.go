@@ -14,9 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/atomicfile"
-	"github.com/libra-ina/libra/internal/filelock"
-	"github.com/libra-ina/libra/internal/regular"
+	"github.com/libra-ina/libra/internal/file"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/ps"
 )
@@ -49,20 +47,20 @@ type Machine struct {
 
 // Disk stores a checkpoint.
 type Disk interface {
-	atomicfile.Disk
+	file.Disk
 	Stat(path string) (fs.FileInfo, error)
 	Open(path string) (io.ReadCloser, error)
-	// Lock is [filelock.Lock].
+	// Lock is [file.Lock].
 	Lock(path, suffix string) (unlock func() error, err error)
 }
 
 // osDisk is the machine's own.
-type osDisk struct{ atomicfile.OS }
+type osDisk struct{ file.OS }
 
 func (osDisk) Stat(path string) (fs.FileInfo, error)   { return os.Stat(path) }
-func (osDisk) Open(path string) (io.ReadCloser, error) { return regular.Open(path) }
+func (osDisk) Open(path string) (io.ReadCloser, error) { return file.Open(path) }
 func (osDisk) Lock(path, suffix string) (unlock func() error, err error) {
-	return filelock.Lock(path, suffix)
+	return file.Lock(path, suffix)
 }
 
 func (m *Machine) disk() Disk {

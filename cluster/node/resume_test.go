@@ -172,7 +172,7 @@ func TestCheckpointsWhileTraining(t *testing.T) {
 				if id != 1 || done == 0 || name == "never" || name == "by steps" && done%2 != 0 {
 					return
 				}
-				for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+				for deadline := time.Now().Add(eventLimit); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 					if _, err := os.Stat(c.Server.Checkpoint); err != nil {
 						continue
 					}

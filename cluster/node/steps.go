@@ -11,7 +11,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"github.com/libra-ina/libra/internal/atomicfile"
+	"github.com/libra-ina/libra/internal/file"
 	"github.com/libra-ina/libra/ps"
 )
 
@@ -49,7 +49,7 @@ func (s *server) keepPrevious() error {
 
 // copyCheckpoint replaces one file by another.
 func (s *server) copyCheckpoint(from, to string) error {
-	return atomicfile.ReplaceOn(s.disk(), to, temporary, func(w io.Writer) error {
+	return file.ReplaceOn(s.disk(), to, temporary, func(w io.Writer) error {
 		f, err := s.disk().Open(from)
 		if err != nil {
 			return err

@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/file"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/report/chart"
-	"github.com/libra-ina/libra/internal/sudo"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 func newBench() *cobra.Command {
@@ -48,7 +48,7 @@ func (r *results) prepare() error {
 	if r.plots == "" {
 		return nil
 	}
-	if err := sudo.MkdirAll(r.plots, 0o755); err != nil {
+	if err := file.MkdirAll(r.plots, 0o755); err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
 	return writable(filepath.Join(r.plots, "plot"), r.plots)
@@ -57,22 +57,22 @@ func (r *results) prepare() error {
 // misuse makes a usage error of one about a measurement's configuration. It names the
 // flag that gave the value.
 func misuse(cmd *cobra.Command, err error) error {
-	if field := (*harness.ConfigError)(nil); errors.As(err, &field) && cmd.Flags().Lookup(field.Field) != nil {
+	if field := (*experiment.ConfigError)(nil); errors.As(err, &field) && cmd.Flags().Lookup(field.Field) != nil {
 		return usagef(cmd, "--%s: %s", field.Field, field.Problem)
 	}
-	if errors.Is(err, harness.ErrConfig) {
+	if errors.Is(err, experiment.ErrConfig) {
 		return usagef(cmd, "%w", err)
 	}
 	return err
 }
 
 // write prints a report as tables or as JSON, and draws its charts.
-func (r *results) write(w io.Writer, measured harness.Report) error {
-	if judged, ok := measured.(harness.Judged); ok && !r.targets {
-		judged.Unjudged()
+func (r *results) write(w io.Writer, measured experiment.Report) error {
+	if judged, ok := measured.(experiment.WithTargets); ok && !r.targets {
+		judged.DropTargets()
 	}
 	var plots []string
-	if drawn, ok := measured.(harness.Drawn); ok && r.plots != "" {
+	if drawn, ok := measured.(experiment.Drawn); ok && r.plots != "" {
 		var err error
 		if plots, err = chart.Write(r.plots, drawn.Charts()); err != nil {
 			return err
@@ -81,7 +81,7 @@ func (r *results) write(w io.Writer, measured harness.Report) error {
 	if r.json {
 		return report.WriteJSON(w, measured)
 	}
-	if err := harness.WriteTables(w, measured); err != nil {
+	if err := experiment.WriteTables(w, measured); err != nil {
 		return err
 	}
 	for _, p := range plots {
@@ -94,8 +94,8 @@ func (r *results) write(w io.Writer, measured harness.Report) error {
 // may have a report too, of what it has measured.
 func measure[T any, R interface {
 	*T
-	harness.Report
-}](cmd *cobra.Command, out *results, unit string, run func(harness.Progress) (R, error)) error {
+	experiment.Report
+}](cmd *cobra.Command, out *results, unit string, run func(experiment.Progress) (R, error)) error {
 	if err := out.prepare(); err != nil {
 		return err
 	}

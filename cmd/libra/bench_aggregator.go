@@ -8,13 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/bench/program"
+	"github.com/libra-ina/libra/bench/aggregator"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 func newBenchAggregator() *cobra.Command {
 	var (
-		c                                   = program.Defaults()
+		c                                   = aggregator.Defaults()
 		tests, arithmetics, modes, backends []string
 		out                                 results
 	)
@@ -33,13 +33,13 @@ Everything takes about two minutes.`,
   libra bench aggregator --measure negotiation --backends udp --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c.Tests = named[program.Test](tests)
-			c.Arithmetics = choose(arithmetics, program.Arithmetics())
-			c.Modes = choose(modes, program.Modes())
-			c.Backends = choose(backends, program.Backends())
-			return measure(cmd, &out, "measurements", func(p harness.Progress) (*program.Report, error) {
+			c.Tests = named[aggregator.Test](tests)
+			c.Arithmetics = choose(arithmetics, aggregator.Arithmetics())
+			c.Modes = choose(modes, aggregator.Modes())
+			c.Backends = choose(backends, aggregator.Backends())
+			return measure(cmd, &out, "measurements", func(p experiment.Progress) (*aggregator.Report, error) {
 				c.Progress = p
-				return program.Run(cmd.Context(), c)
+				return aggregator.Run(cmd.Context(), c)
 			})
 		},
 	}
@@ -55,11 +55,11 @@ Everything takes about two minutes.`,
 	f.StringSliceVar(&backends, "backends", names(c.Backends), "links for negotiations")
 	f.IntVar(&c.Parameters, "parameters", c.Parameters, "length of the vector that is reduced after a negotiation")
 	f.IntVar(&c.Rounds, "rounds", c.Rounds, "interleaved rounds")
-	f.DurationVar(&c.Duration, "duration", 0, fmt.Sprintf("time of one measurement (default %v; of negotiations %v)", program.RunTime, program.IterationTime))
-	choices(cmd, "measure", names(program.Tests())...)
-	choices(cmd, "arithmetics", names(program.Arithmetics())...)
-	choices(cmd, "modes", names(program.Modes())...)
-	choices(cmd, "backends", names(program.Backends())...)
+	f.DurationVar(&c.Duration, "duration", 0, fmt.Sprintf("time of one measurement (default %v; of negotiations %v)", aggregator.RunTime, aggregator.IterationTime))
+	choices(cmd, "measure", names(aggregator.Tests())...)
+	choices(cmd, "arithmetics", names(aggregator.Arithmetics())...)
+	choices(cmd, "modes", names(aggregator.Modes())...)
+	choices(cmd, "backends", names(aggregator.Backends())...)
 	out.flags(cmd)
 	out.targetFlag(cmd)
 	return cmd

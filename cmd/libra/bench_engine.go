@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/libra-ina/libra/bench/engine"
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 func newBenchEngine() *cobra.Command {
@@ -61,7 +61,7 @@ afxdp; the other machine runs the same command.`,
 			}
 			c.Tests = named[engine.Test](tests)
 			c.Baselines = besides(engine.Libra, baselines)
-			return measure(cmd, &out, "measurements", func(p harness.Progress) (*engine.Report, error) {
+			return measure(cmd, &out, "measurements", func(p experiment.Progress) (*engine.Report, error) {
 				c.Progress = p
 				return runEngine(cmd.Context(), c)
 			})
@@ -94,7 +94,7 @@ func measureInterface(cmd *cobra.Command, c engine.InterfaceConfig, out *results
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "libra: sends frames from %s to %s, UDP port 9119, %s; Ctrl-C ends it\n", i.Name, i.Peer, pace)
 	}
-	return measure(cmd, out, "measurements", func(p harness.Progress) (*engine.Report, error) {
+	return measure(cmd, out, "measurements", func(p experiment.Progress) (*engine.Report, error) {
 		c.Progress = p
 		return runInterface(cmd.Context(), c)
 	})

@@ -8,18 +8,18 @@ import (
 	"context"
 
 	"github.com/libra-ina/libra/bench/engine"
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/bench/soak"
 	"github.com/libra-ina/libra/bench/tenants"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // unsupported stands for an experiment, and unsupportedChild for its processes, where there is no Linux.
 func unsupported[Config, Report any](context.Context, Config) (*Report, error) {
-	return nil, harness.ErrUnsupported
+	return nil, experiment.ErrUnsupported
 }
 
-func unsupportedChild([]string) error { return harness.ErrUnsupported }
+func unsupportedChild([]string) error { return experiment.ErrUnsupported }
 
 var (
 	runEngine, engineChild   = unsupported[engine.Config, engine.Report], unsupportedChild

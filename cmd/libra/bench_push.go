@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bench/push"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 func newBenchPush() *cobra.Command {
@@ -42,7 +42,7 @@ each role to a share of a CPU, and the measured rate is compared with the predic
 			} else if given("line") {
 				return usagef(cmd, "--line is for the study of scale: with --scale")
 			}
-			return measure(cmd, &out, "measurements", func(p harness.Progress) (*push.Report, error) {
+			return measure(cmd, &out, "measurements", func(p experiment.Progress) (*push.Report, error) {
 				c.Progress, c.Baselines = p, besides(push.Libra, baselines)
 				return runPush(cmd.Context(), c)
 			})

@@ -5,8 +5,8 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bench/soak"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 func newBenchSoak() *cobra.Command {
@@ -22,7 +22,7 @@ the interface goes down and up or away, and the server is killed and restarted.
 Every frame, packet and wake-up must be accounted for, and nothing may grow.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return measure(cmd, &out, "seconds", func(p harness.Progress) (*soak.Report, error) {
+			return measure(cmd, &out, "seconds", func(p experiment.Progress) (*soak.Report, error) {
 				c.Progress = p
 				return runSoak(cmd.Context(), c)
 			})

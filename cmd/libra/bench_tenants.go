@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bench/tenants"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 func newBenchTenants() *cobra.Command {
@@ -27,7 +27,7 @@ run checks that their sums are exact. It needs root.`,
 		Example: `  libra bench tenants --within 0.2 --json`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return measure(cmd, &out, "runs", func(p harness.Progress) (*tenants.Report, error) {
+			return measure(cmd, &out, "runs", func(p experiment.Progress) (*tenants.Report, error) {
 				c.Progress = p
 				r, err := runTenants(cmd.Context(), c)
 				if err != nil {

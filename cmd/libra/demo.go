@@ -18,9 +18,9 @@ import (
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/cluster/demo"
 	"github.com/libra-ina/libra/cluster/node"
+	"github.com/libra-ina/libra/internal/file"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/report/chart"
-	"github.com/libra-ina/libra/internal/sudo"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
 )
@@ -69,7 +69,7 @@ take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 				return usagef(cmd, "%w", err)
 			}
 			if o.Out != "" { // not after minutes of training
-				if err := sudo.MkdirAll(o.Out, 0o777); err != nil {
+				if err := file.MkdirAll(o.Out, 0o777); err != nil {
 					return fmt.Errorf("--out: %w", err)
 				}
 				if err := writable(filepath.Join(o.Out, "result"), o.Out); err != nil {
@@ -225,7 +225,7 @@ func printDemo(w io.Writer, r *demo.Result) error {
 		{"pairs that workers added up before", fmt.Sprintf("%.1f %%", 100*float64(r.AddedPairs)/float64(r.AddedPairs+r.Pairs))},
 		{"pairs summed in the network", fmt.Sprintf("%.1f %%", 100*r.HotShare)},
 		{"retransmissions", humanize.Comma(int64(r.Retransmissions))},
-		{"frames that the server was spared", humanize.Comma(r.FramesSpared)},
+		{"frames saved at the server", humanize.Comma(r.FramesSpared)},
 		compared("frames of gradients at the server", func(o *demo.Outcome) string {
 			if o.GradientFrames == 0 {
 				return "" // one process has no server

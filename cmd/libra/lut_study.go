@@ -7,10 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/bench/program"
+	"github.com/libra-ina/libra/bench/aggregator"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/report/chart"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/study/arithmetic"
 )
 
@@ -43,7 +43,7 @@ minutes; without root, parts that need it are skipped, with a note.`,
   libra lut study --measure numbers --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return measure(cmd, &out, "measurements", func(p harness.Progress) (*LutStudy, error) {
+			return measure(cmd, &out, "measurements", func(p experiment.Progress) (*LutStudy, error) {
 				return runLutStudy(cmd.Context(), c, tests, p)
 			})
 		},
@@ -63,9 +63,9 @@ minutes; without root, parts that need it are skipped, with a note.`,
 const numbers = "numbers"
 
 // lutStudyParts returns all parts of a [LutStudy]. Those but numbers are tests of package
-// bench/program.
+// bench/aggregator.
 func lutStudyParts() []string {
-	return []string{numbers, string(program.Throughput), string(program.Negotiation)}
+	return []string{numbers, string(aggregator.Throughput), string(aggregator.Negotiation)}
 }
 
 // LutStudy is what 'libra lut study' finds out: the precision and memory of the
@@ -73,22 +73,22 @@ func lutStudyParts() []string {
 // the reports that were asked for.
 type LutStudy struct {
 	*arithmetic.Report
-	Aggregator *program.Report `json:"aggregator,omitempty"`
+	Aggregator *aggregator.Report `json:"aggregator,omitempty"`
 }
 
 // runLutStudy carries out parts of a study. What the process lacks the privileges for
 // is left out, with a note. When ctx is done, it returns what it has and the cause.
-func runLutStudy(ctx context.Context, c arithmetic.Config, parts []string, progress harness.Progress) (*LutStudy, error) {
-	if err := harness.Known("measure", lutStudyParts(), parts...); err != nil {
+func runLutStudy(ctx context.Context, c arithmetic.Config, parts []string, progress experiment.Progress) (*LutStudy, error) {
+	if err := experiment.Known("measure", lutStudyParts(), parts...); err != nil {
 		return nil, err
 	}
-	measured := program.Defaults()
+	measured := aggregator.Defaults()
 	measured.Tests, measured.SkipDenied, measured.Progress = nil, true, progress
 	var s LutStudy
 	var err error
 	for _, part := range parts {
 		if part != numbers {
-			measured.Tests = append(measured.Tests, program.Test(part))
+			measured.Tests = append(measured.Tests, aggregator.Test(part))
 			continue
 		}
 		if s.Report, err = arithmetic.Run(c); err != nil {
@@ -96,12 +96,12 @@ func runLutStudy(ctx context.Context, c arithmetic.Config, parts []string, progr
 		}
 	}
 	if len(measured.Tests) > 0 {
-		s.Aggregator, err = program.Run(ctx, measured)
+		s.Aggregator, err = aggregator.Run(ctx, measured)
 	}
 	return &s, err
 }
 
-func (s *LutStudy) reports() (all []harness.Drawn) {
+func (s *LutStudy) reports() (all []experiment.Drawn) {
 	if s.Report != nil {
 		all = append(all, s.Report)
 	}

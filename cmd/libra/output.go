@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/libra-ina/libra/internal/atomicfile"
+	"github.com/libra-ina/libra/internal/file"
 )
 
 // checkOutput refuses a file to write, --out, that is a folder or a device, has no folder, or would replace one
@@ -42,7 +42,7 @@ func checkOutput(cmd *cobra.Command, out string, read ...string) error {
 // writable reports why a file cannot be written, before the work for it is done. It is part of, or is,
 // what --out names.
 func writable(path, out string) error {
-	err := atomicfile.Prepare(path, "."+rand.Text()+".tmp")
+	err := file.Prepare(path, "."+rand.Text()+".tmp")
 	if trial := (*fs.PathError)(nil); errors.As(err, &trial) {
 		err = trial.Err // without its name
 	}

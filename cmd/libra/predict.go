@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/libra-ina/libra/internal/atomicfile"
+	"github.com/libra-ina/libra/internal/file"
 )
 
 func newPredict() *cobra.Command {
@@ -48,7 +48,7 @@ that was never trained has no effect.`,
 			if err := checkOutput(cmd, out, append(s.weights, s.data)...); err != nil {
 				return err
 			}
-			return atomicfile.Replace(out, ".tmp", predict)
+			return file.Replace(out, ".tmp", predict)
 		},
 	}
 	s.flags(cmd)

@@ -22,8 +22,8 @@ import (
 	"github.com/invopop/jsonschema"
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/libra-ina/libra/bench/aggregator"
 	"github.com/libra-ina/libra/bench/engine"
-	"github.com/libra-ina/libra/bench/program"
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/bench/soak"
 	"github.com/libra-ina/libra/bench/tenants"
@@ -40,7 +40,7 @@ var update = flag.Bool("update", false, "rewrite the schemas in docs/schema")
 // outputs are the types that the commands print with --json.
 var outputs = map[string]any{
 	"libra agent":            SwitchLine{},
-	"libra bench aggregator": program.Report{},
+	"libra bench aggregator": aggregator.Report{},
 	"libra bench engine":     engine.Report{},
 	"libra bench p4":         tofino.Report{},
 	"libra bench push":       push.Report{},
@@ -78,7 +78,7 @@ func TestSchemasAreCurrent(t *testing.T) {
 		}
 		return nil
 	}
-	for _, dir := range []string{"bench", "cmd", "internal", "lut", "afxdp", "study"} {
+	for _, dir := range []string{"afxdp", "agent/agentproto", "bench", "cluster", "cmd", "internal", "link/capture", "lut", "simulation", "study", "train"} {
 		if err := r.AddGoComments("github.com/libra-ina/libra", "./"+dir); err != nil {
 			t.Fatal(err)
 		}

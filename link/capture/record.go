@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/libra-ina/libra/internal/sudo"
+	"github.com/libra-ina/libra/internal/file"
 	"github.com/libra-ina/libra/link"
 )
 
@@ -24,23 +24,23 @@ type Recording struct {
 // Record creates a file, and the folders above it, and writes to it the frames that a link sends
 // and receives from then on. It overwrites an existing file.
 func Record(path string, tap *link.Tap, src Source) (*Recording, error) {
-	if err := sudo.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+	if err := file.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return nil, fmt.Errorf("capture: %w", err)
 	}
-	file, err := os.Create(path)
+	out, err := os.Create(path)
 	if err != nil {
 		return nil, fmt.Errorf("capture: %w", err)
 	}
-	if err := sudo.Give(path); err != nil {
-		return nil, errors.Join(fmt.Errorf("capture: %w", err), file.Close())
+	if err := file.Give(path); err != nil {
+		return nil, errors.Join(fmt.Errorf("capture: %w", err), out.Close())
 	}
-	w, err := NewWriter(file, src)
+	w, err := NewWriter(out, src)
 	if err != nil {
-		return nil, errors.Join(err, file.Close())
+		return nil, errors.Join(err, out.Close())
 	}
 	listener, err := tap.Listen(queueBytes)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("capture: %w", err), file.Close())
+		return nil, errors.Join(fmt.Errorf("capture: %w", err), out.Close())
 	}
 	r := &Recording{path: path, stop: make(chan struct{}), done: make(chan error, 1)}
 	go func() {
@@ -49,7 +49,7 @@ func Record(path string, tap *link.Tap, src Source) (*Recording, error) {
 			r.result.Frames, r.result.Dropped = listener.Counts()
 			err = w.Close(r.result.Dropped)
 		}
-		r.done <- errors.Join(err, file.Close())
+		r.done <- errors.Join(err, out.Close())
 	}()
 	return r, nil
 }

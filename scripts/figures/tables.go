@@ -12,13 +12,13 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/libra-ina/libra/aggregator"
+	benchaggregator "github.com/libra-ina/libra/bench/aggregator"
 	"github.com/libra-ina/libra/bench/engine"
-	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/bench/program"
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/bench/soak"
 	"github.com/libra-ina/libra/bench/tenants"
 	"github.com/libra-ina/libra/internal/report"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // commands measure what the tables show. The documents name them beside the
@@ -39,7 +39,7 @@ func sources() []string { return slices.Sorted(maps.Keys(commands)) }
 type results struct {
 	engine     engine.Report
 	push       push.Report
-	aggregator program.Report
+	aggregator benchaggregator.Report
 	tenants    tenants.Report
 	soak       soak.Report
 }
@@ -79,35 +79,16 @@ var tables = map[string]*table{
 		{"4, 32, ZeroMQ, our table", "push", costs(4, 32, push.ZeroMQTable)},
 	}},
 	"readme": {header: []string{"what", "figure", "command"}, rows: []row{
-		byHand("training, 4 workers, synthetic log"),
-		byHand("frappe, 4 workers, 2 epochs, asynchronous"),
-		short("engine against libxdp in C: transmit, receive, echo", "engine", "%s, %s, %s of its rate",
+		short("engine against libxdp in C, 190 / 1414 bytes: transmit, receive, echo", "engine", "%s, %s, %s of its rate",
 			rates(engine.Transmit, engine.Libxdp), rates(engine.Receive, engine.Libxdp), rates(engine.Echo, engine.Libxdp)),
 		short("pushes of 4 workers against ZeroMQ with a hash map, with our table", "push", "%s times their rate", pushes(4096)),
 		short("XDP program, frame of 10 stripes: `exact`, `fixed`, `lut`", "aggregator", "%s", pairCosts),
 	}},
 	"measured": {header: []string{"what", "figure", "command"}, rows: []row{
-		named("engine against libxdp in C, 190 / 1414 bytes: transmit, receive, echo", "engine", "%s, %s, %s of its rate",
-			rates(engine.Transmit, engine.Libxdp), rates(engine.Receive, engine.Libxdp), rates(engine.Echo, engine.Libxdp)),
-		named("engine against asavie/xdp: transmit, echo", "engine", "%s, %s",
-			rates(engine.Transmit, engine.Asavie), rates(engine.Echo, engine.Asavie)),
-		named("engine against DPDK net_af_xdp: transmit, receive, echo", "engine", "%s, %s, %s",
-			rates(engine.Transmit, engine.DPDK), rates(engine.Receive, engine.DPDK), rates(engine.Echo, engine.DPDK)),
-		named("engine against UDP sockets: transmit, echo; p50 and p99 of a round trip", "engine", "%s, %s; %s and %s of its time",
-			rates(engine.Transmit, engine.UDP), rates(engine.Echo, engine.UDP),
-			latencies(func(q engine.Ratio) *float64 { return q.P50 }), latencies(func(q engine.Ratio) *float64 { return q.P99 })),
-		named("reliable push path against bare frames to the same aggregator", "engine", "%s of their rate", rates(engine.Push, engine.Bare)),
-		named("pushes, 4 workers, batches of 4,096, against ZeroMQ with a hash map, with our table", "push", "%s times their rate", pushes(4096)),
-		named("pushes, 4 workers, batches of 32, against the same", "push", "%s times", pushes(32)),
 		named("XDP program, frame of 10 stripes: `exact`, `fixed`, `lut`", "aggregator", "%s", pairCosts),
 		named("a flood of expensive frames, senders and jobs that come and go", "tenants", "%s", flood),
 		named("10 minutes of echo in trouble", "soak", "%s", trouble),
 	}},
-}
-
-// byHand is a row that is not measured here, and stays as it is.
-func byHand(label string) row {
-	return row{label: label, cells: func(results) []string { return nil }}
 }
 
 // short is a row that names how it is measured again, and not the whole command.
@@ -153,7 +134,7 @@ func wanted(text string, cells func(results) []string) func(results) []string {
 func ratios(test engine.Test, baseline string, figure func(engine.Ratio) *float64) func(results) []string {
 	return func(r results) (cells []string) {
 		for _, size := range sizes {
-			q := harness.Find(r.engine.Ratios, func(q engine.Ratio) bool {
+			q := experiment.Find(r.engine.Ratios, func(q engine.Ratio) bool {
 				return q.Test == test && q.Size == size && q.Baseline == baseline
 			})
 			if q == nil || figure(*q) == nil {
@@ -175,7 +156,7 @@ func latencies(figure func(engine.Ratio) *float64) func(results) []string {
 }
 
 func findPush(r results, workers, batch int, baseline string) *push.Result {
-	return harness.Find(r.push.Results, func(res push.Result) bool {
+	return experiment.Find(r.push.Results, func(res push.Result) bool {
 		return res.Workers == workers && res.Batch == batch && res.Baseline == baseline
 	})
 }
@@ -208,8 +189,8 @@ func pushes(batch int) func(results) []string {
 
 // pairCosts returns the cost of pairs in the XDP program.
 func pairCosts(r results) []string {
-	find := func(a aggregator.Arithmetic, stripes int) *program.Result {
-		return harness.Find(r.aggregator.Results, func(res program.Result) bool {
+	find := func(a aggregator.Arithmetic, stripes int) *benchaggregator.Result {
+		return experiment.Find(r.aggregator.Results, func(res benchaggregator.Result) bool {
 			return res.Arithmetic == a.String() && res.Stripes == stripes
 		})
 	}

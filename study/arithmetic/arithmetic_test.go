@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/report/chart"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/internal/test/realdata"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
@@ -122,7 +122,7 @@ func TestReport(t *testing.T) {
 	}
 
 	var out strings.Builder
-	if err := harness.WriteTables(&out, r); err != nil {
+	if err := experiment.WriteTables(&out, r); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"36.79 %", "62.46 %", "656.5", "R1 synthetic click log", "R2 uniform (-1, 1)", "545280", "1,000 additions", "Choose exact"} {
@@ -149,7 +149,7 @@ var errFull = errors.New("disk full")
 func (fullDisk) Write([]byte) (int, error) { return 0, errFull }
 
 func TestWriteTablesReportsFailure(t *testing.T) {
-	if err := harness.WriteTables(fullDisk{}, mustRun(t, small(""))); !errors.Is(err, errFull) {
+	if err := experiment.WriteTables(fullDisk{}, mustRun(t, small(""))); !errors.Is(err, errFull) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -162,7 +162,7 @@ func TestRunRefuses(t *testing.T) {
 	} {
 		c := small("")
 		change(&c)
-		if _, err := Run(c); !errors.Is(err, harness.ErrConfig) {
+		if _, err := Run(c); !errors.Is(err, experiment.ErrConfig) {
 			t.Errorf("%+v: error %v, want ErrConfig", c, err)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/num/scaled"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
 )
@@ -61,7 +61,7 @@ func (d dataSet) medianBound() uint8 {
 	for i, p := range d.pairs {
 		bounds[i] = p.bound
 	}
-	return harness.Quantile(bounds, 0.5)
+	return experiment.Quantile(bounds, 0.5)
 }
 
 // uniform draws pairs of numbers between low and 1. Their bound is that of the
@@ -92,7 +92,7 @@ func describe(d dataSet) DataSet {
 			opposite++
 		}
 	}
-	s := harness.SpreadOf(magnitudes)
+	s := experiment.SpreadOf(magnitudes)
 	return DataSet{
 		Name: d.name, Pairs: len(d.pairs), Least: s.Min, Median: s.Median, Largest: s.Max,
 		Opposite: float64(opposite) / float64(len(d.pairs)),

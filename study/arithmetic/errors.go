@@ -11,9 +11,9 @@ import (
 
 	"gonum.org/v1/gonum/stat"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
 	"github.com/libra-ina/libra/internal/num/scaled"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/lut"
 )
 
@@ -62,7 +62,7 @@ func longSums(d dataSet, c Config, table *lut.Adder) ([]LongSum, error) {
 	var results []LongSum
 	for _, a := range arithmetics {
 		for i, n := range c.Additions {
-			s := harness.SpreadOf(errors[a][i])
+			s := experiment.SpreadOf(errors[a][i])
 			results = append(results, LongSum{DataSet: d.name, Arithmetic: a, Additions: n, Median: s.Median, Largest: s.Max})
 		}
 	}
@@ -147,7 +147,7 @@ func table2(d dataSet, a Arithmetic, s slot, bound uint8) (Precision, error) {
 		}
 		values[i] = precision(got, float64(p.a)+float64(p.b))
 	}
-	all := harness.SpreadOf(values)
+	all := experiment.SpreadOf(values)
 	return Precision{Arithmetic: a, DataSet: d.name, Median: all.Median, Average: stat.Mean(values, nil), Worst: all.Min}, nil
 }
 

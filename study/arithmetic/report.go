@@ -12,9 +12,9 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/report/chart"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/lut"
 	"github.com/libra-ina/libra/retransmit"
 )
@@ -49,7 +49,7 @@ func percent(share float64, digits int) string { return fmt.Sprintf("%.*f %%", d
 
 func (r *Report) printDataSets(out *report.Printer) {
 	out.Table("Numbers that are added", []string{"data set", "pairs", "least", "median", "largest", "of opposite signs"},
-		harness.Pick(r.DataSets, func(d DataSet) []any {
+		experiment.Pick(r.DataSets, func(d DataSet) []any {
 			return []any{
 				d.Name, d.Pairs, fmt.Sprintf("%.1e", d.Least), fmt.Sprintf("%.1e", d.Median), fmt.Sprintf("%.1e", d.Largest), percent(d.Opposite, 1),
 			}
@@ -85,7 +85,7 @@ func (r *Report) printLongSums(out *report.Printer) {
 	for _, a := range arithmetics {
 		header = append(header, string(a))
 	}
-	out.Table("(B) Relative error of long sums, median (largest)", header, harness.Rows(r.LongSums,
+	out.Table("(B) Relative error of long sums, median (largest)", header, experiment.Rows(r.LongSums,
 		func(s LongSum) []any { return []any{s.DataSet, humanize.Comma(int64(s.Additions))} },
 		func(s LongSum) []any { return []any{fmt.Sprintf("%.1e (%.1e)", s.Median, s.Largest)} }))
 	out.Note("%d sums of each length, of numbers drawn at random from the data set, one after the other into one slot. "+
@@ -98,14 +98,14 @@ func (r *Report) printMemory(out *report.Printer) {
 	kb := func(bytes int) string { return fmt.Sprintf("%.1f", float64(bytes)/kilobyte) }
 	out.Table(fmt.Sprintf("(C) Memory for %s hot parameters, KB (§5.7)", humanize.Comma(hotParameters)),
 		[]string{"arithmetic", "slots", "tables", "control", "total", "second bank"},
-		harness.Pick(r.Memory, func(m Memory) []any {
+		experiment.Pick(r.Memory, func(m Memory) []any {
 			return []any{m.Name, kb(m.Slots), kb(m.Tables), kb(m.Control), kb(m.Slots + m.Tables + m.Control), kb(m.Spare)}
 		}))
 	out.Note("Control is duplicate filter, admission and counters of one job with %d senders; the paper's includes the hash table from "+
 		"parameter to register, which our frames do without, as they carry ranks. The second bank is harvested while the first one fills; the paper "+
 		"has none. What the Go model needs is counted; a bank of the XDP data plane has %s slots of 8 bytes whatever the job.",
 		r.Senders, humanize.Comma(aggregator.MaxSlots))
-	tables := harness.Pick(r.Tables.Tables, func(t lut.TableBytes) []any { return []any{t.Name, t.Entries, t.Bytes} })
+	tables := experiment.Pick(r.Tables.Tables, func(t lut.TableBytes) []any { return []any{t.Name, t.Entries, t.Bytes} })
 	tables = append(tables, []any{"all", "", r.Tables.Total}, []any{fmt.Sprintf("all but sub (paper: %d)", lut.PaperBytes), "", r.Tables.Paper})
 	out.Table("Tables of lut, bytes", []string{"table", "entries", "bytes"}, tables)
 	out.Note("Errors of one addition are below %.2g (same signs), %.2g (opposite signs, exponents two or more apart) and %.2g (others).",
@@ -271,7 +271,7 @@ func (r *Report) largest(a Arithmetic, additions int) (largest float64) {
 }
 
 func (r *Report) median(a Arithmetic, dataSet string, additions int) float64 {
-	return harness.Find(r.LongSums, func(s LongSum) bool {
+	return experiment.Find(r.LongSums, func(s LongSum) bool {
 		return s.Arithmetic == a && s.DataSet == dataSet && s.Additions == additions
 	}).Median
 }

@@ -16,12 +16,12 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/lut"
 )
 
-// Run carries the study out. It returns [harness.ErrConfig] for a bad configuration
+// Run carries the study out. It returns [experiment.ErrConfig] for a bad configuration
 // and the errors of an unreadable or malformed log.
 func Run(c Config) (*Report, error) {
 	if err := c.check(); err != nil {
@@ -105,13 +105,13 @@ func Defaults() Config {
 func (c *Config) check() error {
 	var order error
 	if len(c.Additions) == 0 || !slices.IsSorted(c.Additions) {
-		order = fmt.Errorf("%w: additions %v are not ascending", harness.ErrConfig, c.Additions)
+		order = fmt.Errorf("%w: additions %v are not ascending", experiment.ErrConfig, c.Additions)
 	}
-	return harness.Check("arithmetic study", order,
-		harness.InRange("batches", 0, math.MaxInt, c.Batches),
-		harness.InRange("pairs", 1, math.MaxInt, c.Pairs),
-		harness.InRange("rounds", 1, math.MaxInt, c.Trials),
-		harness.InRange("senders", 0, math.MaxInt, c.Senders),
-		harness.InRange("additions", 1, math.MaxInt, c.Additions...),
+	return experiment.Check("arithmetic study", order,
+		experiment.InRange("batches", 0, math.MaxInt, c.Batches),
+		experiment.InRange("pairs", 1, math.MaxInt, c.Pairs),
+		experiment.InRange("rounds", 1, math.MaxInt, c.Trials),
+		experiment.InRange("senders", 0, math.MaxInt, c.Senders),
+		experiment.InRange("additions", 1, math.MaxInt, c.Additions...),
 	)
 }

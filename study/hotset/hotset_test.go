@@ -17,8 +17,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/report/chart"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/internal/test/realdata"
 	"github.com/libra-ina/libra/train"
 )
@@ -190,7 +190,7 @@ func TestStudyOfSyntheticLogs(t *testing.T) {
 	}
 
 	var b bytes.Buffer
-	if err := harness.WriteTables(&b, r); err != nil {
+	if err := experiment.WriteTables(&b, r); err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"(A) Precision", "over 90", "(B) Recirculations", "about 10", "below 1", "(C) Unfilled lanes", "synthetic 70 %"} {
@@ -289,7 +289,7 @@ func TestRunErrors(t *testing.T) {
 	}
 }
 
-func isConfig(err error) bool { return errors.Is(err, harness.ErrConfig) }
+func isConfig(err error) bool { return errors.Is(err, experiment.ErrConfig) }
 
 // Two files of the same name must not be taken for one log.
 func TestLogsOfTheSameName(t *testing.T) {

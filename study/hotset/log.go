@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/libra-ina/libra/internal/regular"
+	"github.com/libra-ina/libra/internal/file"
 	"github.com/libra-ina/libra/packer/heat"
 	"github.com/libra-ina/libra/train"
 )
@@ -140,7 +140,7 @@ func readSource(name string, src train.Source) (*trainingLog, error) {
 
 // readText numbers the words of a text in the order in which they first occur.
 func readText(path string) (*trainingLog, error) {
-	f, err := regular.Open(path)
+	f, err := file.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("hotset study: %w", err)
 	}

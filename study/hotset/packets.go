@@ -6,7 +6,7 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/packer/heat"
 	"github.com/libra-ina/libra/packer/placement"
@@ -183,8 +183,8 @@ func (p packing) measure(batches iter.Seq[[]uint64], hot *packer.HotSet) (r Pack
 			return r, err
 		}
 	}
-	r.Recirculations = harness.Quotient(float64(recirculations), float64(r.Packets))
-	r.None = harness.Quotient(float64(none), float64(r.Packets))
+	r.Recirculations = experiment.Quotient(float64(recirculations), float64(r.Packets))
+	r.None = experiment.Quotient(float64(none), float64(r.Packets))
 	return r, nil
 }
 

@@ -3,7 +3,7 @@
 package hotset
 
 import (
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/packer/heat"
 )
@@ -77,9 +77,9 @@ func precision(l *trainingLog, c Config) ([]Precision, error) {
 		for i := range trials {
 			t := &trials[i]
 			if t.hot.Len() > 0 {
-				s := harness.SpreadOf(t.found)
+				s := experiment.SpreadOf(t.found)
 				results[i].Rates = append(results[i].Rates, RatePrecision{
-					Rate: rate, Median: s.Median, Min: s.Min, Max: s.Max, HotInSample: harness.Median(t.sizes),
+					Rate: rate, Median: s.Median, Min: s.Min, Max: s.Max, HotInSample: experiment.Median(t.sizes),
 				})
 			}
 			t.found, t.sizes = nil, nil

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/report/chart"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -43,7 +43,7 @@ func form(combined bool) string {
 }
 
 func (r *Report) printLogs(out *report.Printer) {
-	rows := harness.Pick(r.Logs, func(l Log) []any { return []any{l.Name, l.Rows, l.Updates, l.Parameters, percent(l.Top30K)} })
+	rows := experiment.Pick(r.Logs, func(l Log) []any { return []any{l.Name, l.Rows, l.Updates, l.Parameters, percent(l.Top30K)} })
 	rows = append(rows,
 		[]any{"paper, Task 1 (§3.1)", "", "", "150 million", "over 50 %"},
 		[]any{"paper, Task 2 (§3.1)", "", "", "9 million", "about 70 %"})
@@ -53,7 +53,7 @@ func (r *Report) printLogs(out *report.Printer) {
 func (r *Report) rates() []float64 {
 	for _, p := range r.Precision {
 		if len(p.Rates) > 0 {
-			return harness.Pick(p.Rates, func(q RatePrecision) float64 { return q.Rate })
+			return experiment.Pick(p.Rates, func(q RatePrecision) float64 { return q.Rate })
 		}
 	}
 	return nil
@@ -86,7 +86,7 @@ func (r *Report) printPrecision(out *report.Printer) {
 }
 
 func (r *Report) printPackets(out *report.Printer) {
-	rows := harness.Pick(r.Packets, func(p Packets) []any {
+	rows := experiment.Pick(r.Packets, func(p Packets) []any {
 		batches := float64(max(1, p.Batches))
 		return []any{
 			p.Log, form(p.Combined), p.Method, fmt.Sprintf("%.0f", float64(p.Pairs)/batches),
@@ -109,7 +109,7 @@ func (r *Report) printPackets(out *report.Printer) {
 }
 
 func (r *Report) printLanes(out *report.Printer) {
-	rows := harness.Pick(r.Lanes, func(l Lanes) []any {
+	rows := experiment.Pick(r.Lanes, func(l Lanes) []any {
 		if l.Batches == 0 {
 			return []any{l.Log, form(l.Combined), l.Size}
 		}
@@ -136,7 +136,7 @@ func (r *Report) precisionChart() chart.Chart {
 		X: chart.Axis{Label: "sampled rows (%)", Log: true, Ticks: chart.Ticks("%.3g", rates...), Room: 1.05},
 		Y: chart.Axis{Label: "|Hg ∩ Hs| / |Hg| (%)"},
 	}
-	steps := harness.Distinct(r.Precision, func(q Precision) int { return q.Step })
+	steps := experiment.Distinct(r.Precision, func(q Precision) int { return q.Step })
 	for _, q := range r.Precision {
 		s := chart.Series{Name: fmt.Sprintf("%s, step %d", q.Log, q.Step), Colour: r.logNumber(q.Log), Variant: slices.Index(steps, q.Step)}
 		for _, v := range q.Rates {

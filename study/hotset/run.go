@@ -16,10 +16,10 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
-// Run carries the study out. It returns [harness.ErrConfig] for a bad configuration
+// Run carries the study out. It returns [experiment.ErrConfig] for a bad configuration
 // and the errors of unreadable or malformed logs.
 func Run(c Config) (*Report, error) {
 	if err := c.check(); err != nil {
@@ -109,14 +109,14 @@ func Defaults() Config {
 func (c *Config) check() error {
 	var none error
 	if len(c.LibFM)+len(c.Text)+len(c.HotShares) == 0 {
-		none = fmt.Errorf("%w: no log to study", harness.ErrConfig)
+		none = fmt.Errorf("%w: no log to study", experiment.ErrConfig)
 	}
-	return harness.Check("hotset study", none,
-		harness.InRange("rows", 1, math.MaxInt, c.SyntheticRows),
-		harness.InRange("rates", math.SmallestNonzeroFloat64, 1, c.Rates...),
-		harness.InRange("rounds", 1, math.MaxInt, c.Samples),
-		harness.InRange("steps", 1, math.MaxInt, c.Steps...),
-		harness.InRange("rows of a batch", 1, math.MaxInt, c.BatchRows),
-		harness.InRange("pairs of a batch", 1, math.MaxInt, c.BatchSizes...),
+	return experiment.Check("hotset study", none,
+		experiment.InRange("rows", 1, math.MaxInt, c.SyntheticRows),
+		experiment.InRange("rates", math.SmallestNonzeroFloat64, 1, c.Rates...),
+		experiment.InRange("rounds", 1, math.MaxInt, c.Samples),
+		experiment.InRange("steps", 1, math.MaxInt, c.Steps...),
+		experiment.InRange("rows of a batch", 1, math.MaxInt, c.BatchRows),
+		experiment.InRange("pairs of a batch", 1, math.MaxInt, c.BatchSizes...),
 	)
 }

@@ -11,8 +11,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/internal/report"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/p4"
 	"github.com/libra-ina/libra/wire"
 )
@@ -213,7 +213,7 @@ func (r *Report) Print(out *report.Printer) {
 	})
 	out.Table("Stages of the program for TNA, by dependency",
 		[]string{"stage", "steps", "logical tables of 16", "stateful ALUs of 4", "SRAM blocks of 80", "TCAM blocks of 24"},
-		harness.Pick(r.Stages, func(g Stage) []any {
+		experiment.Pick(r.Stages, func(g Stage) []any {
 			return []any{g.Number, strings.Join(g.Steps, "; "), g.Tables, g.SALUs, g.SRAM, g.TCAM}
 		}))
 	out.Note("Left for ordinary switching: %d untouched stages; in the others %d logical tables, %d stateful ALUs, %d SRAM blocks, "+

@@ -12,7 +12,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/p4"
 )
 
@@ -160,7 +160,7 @@ func TestReport(t *testing.T) {
 		t.Errorf("report changes as JSON: %s", diff)
 	}
 	var out strings.Builder
-	if err := harness.WriteTables(&out, r); err != nil {
+	if err := experiment.WriteTables(&out, r); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"656.5", "duplicate filter", "stateful ALUs of 48", "Left for ordinary switching", "Lut arithmetic on TNA"} {

@@ -15,8 +15,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/libra-ina/libra/internal/atomicfile"
-	"github.com/libra-ina/libra/internal/regular"
+	"github.com/libra-ina/libra/internal/file"
 )
 
 // ErrFormat means that a file contains no weights in a format that Load supports.
@@ -59,7 +58,7 @@ func (w *Weights) Save(path, name string) error {
 	if i < 0 {
 		return fmt.Errorf("weights: format %q is none of %s", name, strings.Join(Formats(), ", "))
 	}
-	err := atomicfile.Replace(path, "."+rand.Text()+".tmp", func(out io.Writer) error {
+	err := file.Replace(path, "."+rand.Text()+".tmp", func(out io.Writer) error {
 		buffered := bufio.NewWriterSize(out, 1<<16)
 		return errors.Join(formats[i].write(buffered, w), buffered.Flush())
 	})
@@ -77,7 +76,7 @@ func Load(paths ...string) (*Weights, error) {
 		return fromCheckpoints(paths...)
 	}
 	path := paths[0]
-	f, err := regular.Open(path)
+	f, err := file.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("weights: %w", err)
 	}

@@ -4,6 +4,8 @@
 // checkpoint, and writes and reads formats of other programs.
 //
 // A feature without weights was never trained. It does not contribute to a score.
+//
+// It is part of the libra command, not a stable interface: it changes with any release.
 package weights
 
 import (

@@ -24,7 +24,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
 
-	"github.com/libra-ina/libra/internal/sudo"
+	"github.com/libra-ina/libra/internal/file"
 )
 
 // Dimensions of a chart.
@@ -194,7 +194,7 @@ func indexOf(names *[]string, name string) int {
 // Write draws charts that have series into SVG files in a directory, which
 // it creates, and returns their paths.
 func Write(dir string, charts []Chart) (paths []string, err error) {
-	if err := sudo.MkdirAll(dir, 0o755); err != nil {
+	if err := file.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("directory for charts: %w", err)
 	}
 	for _, c := range charts {
@@ -234,7 +234,7 @@ func (c *Chart) write(path string) error {
 	if err := os.WriteFile(path, outlined, 0o644); err != nil {
 		return err
 	}
-	return sudo.Give(path)
+	return file.Give(path)
 }
 
 // legendWidth returns the width of a legend.

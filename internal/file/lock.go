@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package file
+
+import "errors"
+
+// ErrLocked means that another holder has locked a file.
+var ErrLocked = errors.New("another process has it")
