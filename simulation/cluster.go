@@ -310,6 +310,7 @@ func (p *process) machine() node.Machine {
 			p.link.act.name = p.name
 			return p.link, nil
 		},
+		Gate:    func() { p.link.Enter() },
 		Plane:   func(plane aggregator.Plane) aggregator.Plane { return watchedPlane{plane, p, map[string]int{}} },
 		Store:   func(store *ps.Store) { c.accounts.opens(p, store) },
 		Flushed: func() { c.accounts.flushes(p) },

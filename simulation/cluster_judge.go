@@ -43,7 +43,7 @@ var errorsOf = []struct {
 // explained reports whether the error with which a process has ended has a cause.
 func (c *clusterLife) explained(p *process) bool {
 	text, happened := p.err.Error(), c.happened
-	if p.wrong != "" && strings.Contains(text, "another configuration: "+p.wrong+": ") {
+	if p.wrong != "" && strings.Contains(text, "configuration differs: "+p.wrong+": ") {
 		return true
 	}
 	if strings.Contains(text, silentPeer) && !slices.ContainsFunc(c.paused, func(h *host) bool { return h != p.host }) {

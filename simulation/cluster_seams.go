@@ -5,20 +5,23 @@ package simulation
 import (
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
 
-// above names the function that has called into a package.
-func above(pkg string) string {
+// above names the function that has called into packages that call each other.
+func above(pkgs ...string) string {
 	var pcs [24]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
-	for {
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+	for inside := false; ; {
 		f, more := frames.Next()
 		name := f.Function[strings.LastIndexByte(f.Function, '/')+1:]
-		if !strings.HasPrefix(name, pkg) || !more {
+		in := slices.ContainsFunc(pkgs, func(pkg string) bool { return strings.HasPrefix(name, pkg) })
+		if inside && !in || !more {
 			return name
 		}
+		inside = inside || in
 	}
 }
 

@@ -269,7 +269,7 @@ func (l *simLink) Enter() {
 	if l.s.cluster == nil {
 		return // they park between two calls
 	}
-	a := l.s.newActor(l.act.name+" "+above("transport."), l.host)
+	a := l.s.newActor(l.act.name+" "+above("transport.", "endpoint."), l.host)
 	a.hasty = true
 	a.yield("enters")
 	a.leave()

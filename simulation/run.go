@@ -113,7 +113,8 @@ func (s *sim) setUp() (err error) {
 			return err
 		}
 	}
-	if s.plane, err = transport.NewAggregatorServer(s.open(s.switched), s.model); err != nil {
+	l := s.open(s.switched)
+	if s.plane, err = transport.NewAggregatorServer(transport.AggregatorConfig{Link: l, Model: s.model, Gate: l.Enter}); err != nil {
 		return err
 	}
 	for i := range p.workers {

@@ -31,7 +31,8 @@ func (s *sim) startServers() error {
 			return err
 		}
 		v.handler = &handler{v}
-		if v.ps, err = transport.NewServer(transport.ServerConfig{Link: s.open(v.host), Job: job, Dim: s.plan.dim, Handler: v.handler}); err != nil {
+		l := s.open(v.host)
+		if v.ps, err = transport.NewServer(transport.ServerConfig{Link: l, Gate: l.Enter, Job: job, Dim: s.plan.dim, Handler: v.handler}); err != nil {
 			return err
 		}
 	}

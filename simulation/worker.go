@@ -105,7 +105,7 @@ func (w *worker) join(n int) (err error) {
 	}
 	l := &life{of: w, callers: s.plan.callers, link: s.open(w.host)}
 	cfg := transport.WorkerConfig{
-		Link: l.link, Job: job, Sender: w.sender, AggregatorEpoch: hot, ServerEpoch: cold,
+		Link: l.link, Gate: l.link.Enter, Job: job, Sender: w.sender, AggregatorEpoch: hot, ServerEpoch: cold,
 		HotSet: s.hot, Layout: s.plan.layout, Stripes: s.plan.stripes,
 		Mode: aggregator.Combine, Arithmetic: aggregator.Exact, Exp: ps.DefaultExp,
 		Aggregator: s.switched.at, Server: s.servers[0].host.at, Flow: s.plan.flow,

@@ -445,7 +445,7 @@ func TestServersInAnotherOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = join(ctx, func(error) {}, Env{Config: &other, Log: log}, c.Workers[0], hot)
-	if err == nil || !strings.Contains(err.Error(), "another configuration") {
+	if err == nil || !strings.Contains(err.Error(), "configuration differs") {
 		t.Errorf("a worker with the servers 0, 2, 1 has joined: %v", err)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package transport
+package endpoint
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/libra-ina/libra/link"
@@ -18,7 +19,7 @@ import (
 // has ended.
 type deadBefore struct {
 	link.Link
-	loop *loop
+	loop *Loop
 }
 
 func (d deadBefore) Receive([]link.Packet) (int, error) { return 0, nil }
@@ -29,13 +30,13 @@ func (d deadBefore) Wake()                              { <-d.loop.dead }
 // counts as failed would be repeated.
 func TestDoOfALoopsLastFunction(t *testing.T) {
 	for range 50 { // both have happened when Do checks: the result must not depend on which it sees
-		var l loop
-		l.init(deadBefore{loop: &l}, 0)
+		var l Loop
+		l.Init(Config{Link: deadBefore{loop: &l}})
 		ran := false
 		posted := make(chan struct{})
-		l.start(func() error {
+		l.Start(func() error {
 			<-posted
-			return l.serve(func([]link.Packet) error { return nil }, nil)
+			return l.Serve(func([]link.Packet) error { return nil }, nil)
 		}, func(error) {})
 		go func() {
 			for len(l.calls) == 0 {
@@ -67,11 +68,6 @@ func (q *quiet) Wait(time.Duration) error {
 	return nil
 }
 
-// simulated is quiet, as a link of a simulation.
-type simulated struct{ *quiet }
-
-func (simulated) Enter() {}
-
 // An endpoint polls for frames before it sleeps, for the configured time; not in a simulation,
 // where no time would pass.
 func TestEndpointsLookBeforeTheySleep(t *testing.T) {
@@ -85,46 +81,28 @@ func TestEndpointsLookBeforeTheySleep(t *testing.T) {
 		"a simulation": {time.Hour, true, 5},
 	} {
 		q := &quiet{}
-		var l loop
+		var l Loop
+		cfg := Config{Link: q, Look: test.look}
 		if test.gated {
-			l.init(simulated{q}, test.look)
-		} else {
-			l.init(q, test.look)
+			cfg.Gate = func() {}
 		}
-		if err := l.serve(nil, nil); !errors.Is(err, net.ErrClosed) || q.waits != test.waits {
+		l.Init(cfg)
+		if err := l.Serve(nil, nil); !errors.Is(err, net.ErrClosed) || q.waits != test.waits {
 			t.Errorf("%s: %d sleeps, want %d; %v", name, q.waits, test.waits, err)
 		}
 	}
-	var l loop
-	if l.init(&quiet{}, 0); l.idle.Limit != DefaultLook {
+	var l Loop
+	if l.Init(Config{Link: &quiet{}}); l.idle.Limit != DefaultLook {
 		t.Errorf("by default it looks for %v, want %v", l.idle.Limit, DefaultLook)
-	}
-}
-
-// A worker polls for answers, that is while frames are unanswered, and not for its callers.
-func TestWorkersLookForAnswers(t *testing.T) {
-	q := &quiet{}
-	w := &Worker{clock: clockFrom(time.Now())}
-	w.init(q, time.Hour)
-	if err := w.sleep(); err != nil || q.waits != 1 {
-		t.Errorf("with nothing to come: %d sleeps, %v", q.waits, err)
-	}
-	w.out = make([]link.Frame, 1)
-	if err := w.sleep(); err != nil || q.waits != 1 {
-		t.Errorf("with a frame to send: %d sleeps, %v", q.waits, err)
-	}
-	w.idle.Limit = 0
-	if err := w.sleep(); err != nil || q.waits != 2 {
-		t.Errorf("without a look: %d sleeps, %v", q.waits, err)
 	}
 }
 
 // Closing an endpoint returns no error of other failures in the meantime, and neither do calls that
 // end with it.
 func TestCloseIsTheReason(t *testing.T) {
-	var l loop
-	l.init(deadBefore{loop: &l}, 0)
-	l.start(func() error {
+	var l Loop
+	l.Init(Config{Link: deadBefore{loop: &l}})
+	l.Start(func() error {
 		for !l.closing.Load() {
 			runtime.Gosched()
 		}
@@ -138,18 +116,18 @@ func TestCloseIsTheReason(t *testing.T) {
 	}
 }
 
-// gated is a link of a simulation: it records how often its gate is passed, and the submissions
-// until then.
+// gated is the link of a loop with a gate: it records how often the gate is passed, and the
+// submissions until then.
 type gated struct {
 	link.Link
-	loop   *loop
+	loop   *Loop
 	passed int
 	before []int
 	enter  func()
 }
 
 func (g *gated) Wake() {}
-func (g *gated) Enter() {
+func (g *gated) pass() {
 	g.passed++
 	g.before = append(g.before, len(g.loop.calls))
 	if g.enter != nil {
@@ -157,14 +135,14 @@ func (g *gated) Enter() {
 	}
 }
 
-// A link's gate is passed before a submission and before the end is requested. A caller whose
+// The gate is passed before a submission and before the end is requested. A caller whose
 // context ends before the gate submits nothing, even if there is room.
 func TestGateIsPassedFirst(t *testing.T) {
-	var l loop
+	var l Loop
 	g := &gated{loop: &l}
-	l.init(g, 0)
+	l.Init(Config{Link: g, Gate: g.pass})
 	for range 2 {
-		if err := l.post(t.Context(), func() {}); err != nil {
+		if err := l.Post(t.Context(), func() {}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -175,7 +153,7 @@ func TestGateIsPassedFirst(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	g.enter = func() { cancel(why) }
 	for range 20 { // a choice between two ready cases is random
-		if err := l.post(ctx, func() {}); err != why || len(l.calls) != 2 { //nolint:errorlint // nothing is wrapped
+		if err := l.Post(ctx, func() {}); err != why || len(l.calls) != 2 { //nolint:errorlint // nothing is wrapped
 			t.Fatalf("error %v, want %v; %d calls are handed in", err, why, len(l.calls))
 		}
 	}
@@ -188,4 +166,46 @@ func TestGateIsPassedFirst(t *testing.T) {
 	if err := l.Close(); err != nil || !l.closing.Load() {
 		t.Errorf("%v, closing %v", err, l.closing.Load())
 	}
+}
+
+// scripted has nothing to receive, then a frame within a look, then nothing for longer than one,
+// and records sleeps.
+type scripted struct {
+	link.Link
+	turns, waits int
+}
+
+func (s *scripted) Receive([]link.Packet) (int, error) {
+	switch s.turns++; s.turns {
+	case 1, 2:
+		return 0, nil
+	case 3:
+		return 1, nil
+	case 4:
+		time.Sleep(2 * DefaultLook)
+		return 0, nil
+	case 5:
+		return 0, nil
+	}
+	return 0, net.ErrClosed
+}
+
+func (s *scripted) Reply([]link.Packet) error { return nil }
+
+func (s *scripted) Wait(time.Duration) error {
+	s.waits++
+	return nil
+}
+
+// A frame ends the look of a server, and the next one begins when there is none again, however long
+// that took.
+func TestWorkEndsALookOfAServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{}
+		var l Loop
+		l.Init(Config{Link: s})
+		if err := l.Serve(func([]link.Packet) error { return nil }, nil); !errors.Is(err, net.ErrClosed) || s.waits != 0 {
+			t.Errorf("%d sleeps, %v", s.waits, err)
+		}
+	})
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+package access
 
 import (
 	"context"
@@ -16,15 +16,17 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/libra-ina/libra/internal/test/grpctest"
 )
 
 // A peer that only closes its connections may be about to start, so Dial waits for it until the
 // limit. The error then names a possible disagreement on TLS, and the side that uses it.
 func TestDialNamesALateTLSMismatch(t *testing.T) {
 	aggregatorAt := netip.MustParseAddrPort("192.0.2.1:7700")
-	a := newAuthority(t)
-	with := a.security("192.0.2.1", "libra://switch")
-	without := newAuthority(t).security("192.0.2.1", "libra://switch") // whose certificate the other refuses
+	a := grpctest.NewAuthority(t)
+	with := security(a, "192.0.2.1", "libra://switch")
+	without := security(grpctest.NewAuthority(t), "192.0.2.1", "libra://switch") // whose certificate the other refuses
 	without.peers = with.peers
 	for name, c := range map[string]struct {
 		ours, theirs Security
@@ -45,7 +47,7 @@ func TestDialNamesALateTLSMismatch(t *testing.T) {
 					return invoke(ctx, method, req, reply, cc, options...)
 				})
 				begin := time.Now()
-				conn, err := Dial(t.Context(), TheAggregator(), aggregatorAt, c.ours, 7*time.Second, quiet, n.dialer(), meanwhile)
+				conn, err := Dial(t.Context(), TheAggregator(), aggregatorAt, c.ours, 7*time.Second, quiet, n.Dialer(), meanwhile)
 				if err == nil {
 					conn.Close()
 				}
@@ -73,7 +75,7 @@ func TestDialNamesALateTLSMismatch(t *testing.T) {
 		taken := grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
 			ours, theirs := net.Pipe()
 			go func() { _, _ = io.Copy(io.Discard, theirs) }()
-			return socket{ours}, nil
+			return grpctest.Socket{Conn: ours}, nil
 		})
 		_, err := Dial(t.Context(), TheAggregator(), aggregatorAt, Security{}, 7*time.Second, quiet, taken)
 		if err == nil || errors.Is(err, ErrTLS) || !contains(err, "aggregator at 192.0.2.1:7700 did not answer within 7s") {
@@ -85,7 +87,7 @@ func TestDialNamesALateTLSMismatch(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		why := errors.New("interrupted")
 		time.AfterFunc(5*time.Second, func() { cancel(why) })
-		_, err := Dial(ctx, TheAggregator(), aggregatorAt, Security{}, time.Minute, quiet, n.dialer())
+		_, err := Dial(ctx, TheAggregator(), aggregatorAt, Security{}, time.Minute, quiet, n.Dialer())
 		if !errors.Is(err, why) || errors.Is(err, ErrTLS) {
 			t.Errorf("interrupted: %v", err)
 		}
@@ -109,15 +111,14 @@ func TestDialNamesALateTLSMismatch(t *testing.T) {
 // gRPC's two minutes.
 func TestSilentCallerDelaysNoEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &network{address: net.TCPAddrFromAddrPort(netip.MustParseAddrPort("192.0.2.1:7700")), accepted: make(chan net.Conn), closed: make(chan struct{})}
+		n := grpctest.NewNetwork()
 		s := NewServer(Security{})
 		served := make(chan struct{})
 		go func() {
 			defer close(served)
 			_ = s.Serve(n)
 		}()
-		ours, theirs := net.Pipe()
-		n.accepted <- end{theirs, n.address, n.address}
+		ours := must(n.Connect(t.Context(), n.Addr()))
 		synctest.Wait()
 		begin := time.Now()
 		s.Stop()
@@ -132,7 +133,7 @@ func TestSilentCallerDelaysNoEnd(t *testing.T) {
 // An error that breaks a connection is a disagreement on TLS only if it looks like one: the side
 // that uses TLS decides which errors are possible.
 func TestMismatch(t *testing.T) {
-	on := newAuthority(t).security("192.0.2.1")
+	on := security(grpctest.NewAuthority(t), "192.0.2.1")
 	for _, c := range []struct {
 		sec     Security
 		text    string
@@ -200,7 +201,7 @@ func TestDialLeavesNothingBehind(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})
-		for i, dialer := range []grpc.DialOption{n.dialer(), silent} {
+		for i, dialer := range []grpc.DialOption{n.Dialer(), silent} {
 			c := &counting{Context: t.Context()}
 			conn, err := Dial(c, TheAggregator(), netip.MustParseAddrPort("192.0.2.1:7700"), Security{}, time.Minute, quiet, dialer)
 			if (err == nil) != (i == 0) {

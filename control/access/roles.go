@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+package access
 
 import (
 	"context"
@@ -34,22 +34,25 @@ const (
 	roleOperator = "operator"
 )
 
-// caller identifies the peer that makes a call.
-type caller struct {
-	secured       bool       // by mutual TLS
-	names         []*url.URL // of its certificate
-	ips           []net.IP   // of its certificate
-	remote, local netip.AddrPort
+// Caller identifies the peer that makes a call.
+type Caller struct {
+	secured bool       // by mutual TLS
+	names   []*url.URL // of its certificate
+	ips     []net.IP   // of its certificate
+	local   netip.AddrPort
+
+	// Remote is where the call comes from; zero within the process.
+	Remote netip.AddrPort
 }
 
-// callerOf returns the caller of a context. A call without a network connection comes from this
+// CallerOf returns the caller of a context. A call without a network connection comes from this
 // process.
-func callerOf(ctx context.Context) (c caller) {
+func CallerOf(ctx context.Context) (c Caller) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
 		return c
 	}
-	c.remote, c.local = addrPort(p.Addr), addrPort(p.LocalAddr)
+	c.Remote, c.local = addrPort(p.Addr), addrPort(p.LocalAddr)
 	if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
 		c.secured = true
 		if chain := info.State.PeerCertificates; len(chain) > 0 {
@@ -68,13 +71,13 @@ func addrPort(a net.Addr) netip.AddrPort {
 }
 
 // onThisHost reports whether the call comes from the service's host.
-func (c caller) onThisHost() bool {
-	return c.remote.Addr() == c.local.Addr() || c.remote.Addr().IsLoopback()
+func (c Caller) onThisHost() bool {
+	return c.Remote.Addr() == c.local.Addr() || c.Remote.Addr().IsLoopback()
 }
 
 // is reports whether the certificate names a role, with a matching path: the job and, for workers,
 // the number.
-func (c caller) is(role string, want ...uint32) bool {
+func (c Caller) is(role string, want ...uint32) bool {
 	return slices.ContainsFunc(c.names, func(u *url.URL) bool { return names(u, role, want) })
 }
 
@@ -104,8 +107,14 @@ func names(u *url.URL, role string, want []uint32) bool {
 	return true
 }
 
+// NeedServer refuses a caller that is not the parameter server of a job.
+func (c Caller) NeedServer(job uint32) error { return c.need(roleServer, job) }
+
+// NeedWorker refuses a caller that is not a worker of a job.
+func (c Caller) NeedWorker(job, worker uint32) error { return c.need(roleWorker, job, worker) }
+
 // need refuses a caller without a role. Over plain TCP every caller has all roles.
-func (c caller) need(role string, want ...uint32) error {
+func (c Caller) need(role string, want ...uint32) error {
 	if !c.secured || c.is(role, want...) {
 		return nil
 	}
@@ -121,27 +130,27 @@ func uri(role string, path []uint32) string {
 	return s
 }
 
-// needOperator refuses a caller that is not an operator. Over plain TCP, callers on this host are
+// NeedOperator refuses a caller that is not an operator. Over plain TCP, callers on this host are
 // operators.
-func (c caller) needOperator() error {
+func (c Caller) NeedOperator() error {
 	switch {
 	case c.secured && !c.is(roleOperator) && !c.is(roleSwitch):
 		return c.need(roleOperator)
 	case !c.secured && !c.onThisHost():
-		return status.Errorf(codes.PermissionDenied, "without the job's key, and without TLS, this is done from the switch's own host only, not from %v", c.remote.Addr())
+		return status.Errorf(codes.PermissionDenied, "without the job key or TLS, allowed only from the switch's own host, not from %v", c.Remote.Addr())
 	}
 	return nil
 }
 
-// sees reports whether the caller may read a job's statistics.
-func (c caller) sees(job uint32) bool {
+// Sees reports whether the caller may read a job's statistics.
+func (c Caller) Sees(job uint32) bool {
 	return !c.secured || c.is(roleSwitch) || c.is(roleOperator) || c.is(roleServer, job) || c.is(roleWorker, job)
 }
 
-// needAddress refuses a worker that claims an address which its certificate does not name.
-func (c caller) needAddress(ip netip.Addr) error {
+// NeedAddress refuses a worker that claims an address which its certificate does not name.
+func (c Caller) NeedAddress(ip netip.Addr) error {
 	if !c.secured || slices.ContainsFunc(c.ips, func(own net.IP) bool { return own.Equal(ip.AsSlice()) }) {
 		return nil
 	}
-	return status.Errorf(codes.PermissionDenied, "address %v is not in the certificate, which has %v", ip, c.ips)
+	return status.Errorf(codes.PermissionDenied, "address %v is not in the certificate, which lists %v", ip, c.ips)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+package access
 
 import (
 	"crypto/tls"
@@ -117,7 +117,7 @@ func (s Security) client(name string, peer Peer) credentials.TransportCredential
 		ServerName:   name,
 		MinVersion:   tls.VersionTLS13,
 		VerifyConnection: func(state tls.ConnectionState) error {
-			cert := caller{names: state.PeerCertificates[0].URIs}
+			cert := Caller{names: state.PeerCertificates[0].URIs}
 			if peer.role == "" || cert.is(peer.role, peer.job...) {
 				return nil
 			}

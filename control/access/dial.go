@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+package access
 
 import (
 	"cmp"
@@ -29,7 +29,8 @@ const (
 	handshakeLimit = 5 * time.Second
 )
 
-// NewServer returns a gRPC server with the settings that both services use, and the given options.
+// NewServer returns a gRPC server with the settings that all control services use, and the given
+// options.
 func NewServer(sec Security, more ...grpc.ServerOption) *grpc.Server {
 	return grpc.NewServer(append([]grpc.ServerOption{
 		grpc.Creds(sec.server()),
@@ -62,13 +63,19 @@ func ServerOf(job uint16) Peer {
 // accepted.
 func EitherService() Peer { return Peer{name: "control service"} }
 
+// Named returns the same peer with another name in messages.
+func (p Peer) Named(name string) Peer {
+	p.name = name
+	return p
+}
+
 // Dial connects to a control service and waits until it answers, at most for the given time. It
 // logs once that it waits. The options are added to those of all control connections. A nil log
-// means [slog.Default], here and in the whole package.
+// means [slog.Default].
 func Dial(ctx context.Context, peer Peer, addr netip.AddrPort, sec Security, limit time.Duration, log *slog.Logger, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	role := peer.name
 	log = cmp.Or(log, slog.Default())
-	conn, err := grpc.NewClient("passthrough:///"+addr.String(), append(dialOptions(sec, addr.Addr().String(), peer), more...)...)
+	conn, err := grpc.NewClient("passthrough:///"+addr.String(), append(sec.DialOptions(addr.Addr().String(), peer), more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("%s at %v: %w", role, addr, err)
 	}
@@ -124,10 +131,11 @@ const (
 	bufferBytes = 256 << 10
 )
 
-// dialOptions returns the settings that all control connections use.
-func dialOptions(sec Security, name string, peer Peer) []grpc.DialOption {
+// DialOptions returns the settings that all control connections use. The name is the host's, for
+// which the peer's certificate must be valid.
+func (s Security) DialOptions(name string, peer Peer) []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithTransportCredentials(sec.client(name, peer)),
+		grpc.WithTransportCredentials(s.client(name, peer)),
 		// A harvest or the sums of a step are sent at once, without waiting for window updates.
 		// Fixed windows also avoid the pings that estimate them.
 		grpc.WithInitialWindowSize(windowBytes),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+package access
 
 import (
 	"net/netip"
@@ -13,11 +13,11 @@ func TestWhoIsAnOperator(t *testing.T) {
 	for uri, may := range map[string]bool{
 		"libra://operator": true, "libra://switch": true, "libra://server/1": false, "libra://server/*": false, "libra://worker/*": false,
 	} {
-		c := caller{
+		c := Caller{
 			secured: true, names: []*url.URL{must(url.Parse(uri))},
-			remote: netip.MustParseAddrPort("192.0.2.9:5"), local: netip.MustParseAddrPort("192.0.2.1:7700"),
+			Remote: netip.MustParseAddrPort("192.0.2.9:5"), local: netip.MustParseAddrPort("192.0.2.1:7700"),
 		}
-		if err := c.needOperator(); (err == nil) != may {
+		if err := c.NeedOperator(); (err == nil) != may {
 			t.Errorf("%s: %v", uri, err)
 		}
 	}
@@ -25,7 +25,14 @@ func TestWhoIsAnOperator(t *testing.T) {
 
 // A certificate without addresses is valid for no address, not for all.
 func TestCertificateWithoutAddresses(t *testing.T) {
-	if err := (caller{secured: true}).needAddress(workerIP); !contains(err, "address 192.0.2.7 is not in the certificate") {
+	if err := (Caller{secured: true}).NeedAddress(netip.MustParseAddr("192.0.2.7")); !contains(err, "address 192.0.2.7 is not in the certificate") {
 		t.Errorf("%v", err)
+	}
+}
+
+// A call without a network connection has no address.
+func TestAddressOfNoConnection(t *testing.T) {
+	if ap := addrPort(nil); ap != (netip.AddrPort{}) {
+		t.Error(ap)
 	}
 }

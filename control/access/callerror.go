@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package control
+package access
 
 import (
 	"context"
@@ -24,9 +24,9 @@ var wrappings = []string{
 // bare are reasons that a call on a broken connection gets without such an introduction.
 var bare = []string{"keepalive ping failed to receive ACK within timeout", "transport is closing"}
 
-// brokenBy finds in an error message why a connection broke, or reports that the message is a
+// BrokenBy finds in an error message why a connection broke, or reports that the message is a
 // service's. gRPC gives nothing but the text.
-func brokenBy(message string) (reason string, ok bool) {
+func BrokenBy(message string) (reason string, ok bool) {
 	reason = message
 	for i := 0; i < len(wrappings); i++ {
 		if rest, found := strings.CutPrefix(reason, wrappings[i]); found {
@@ -55,9 +55,9 @@ func CallError(role, call string, err error) error {
 		case s.Code() == codes.Canceled:
 			return fmt.Errorf("%s: %s: %w", role, call, context.Canceled)
 		case s.Code() == codes.Unimplemented && strings.HasPrefix(s.Message(), "unknown service"):
-			return fmt.Errorf("%s: %s: another service answers there: is the address right?", role, call)
+			return fmt.Errorf("%s: %s: a different service answers there: is the address right?", role, call)
 		}
-		if reason, broken := brokenBy(s.Message()); broken {
+		if reason, broken := BrokenBy(s.Message()); broken {
 			return fmt.Errorf("%s: %s: the connection broke (%s): is the %s running, and can this host reach it?", role, call, reason, role)
 		}
 		if s.Code() == codes.DeadlineExceeded { // the service knows the deadline, and may answer before the caller's clock reaches it
