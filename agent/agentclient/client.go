@@ -4,6 +4,8 @@
 
 // Package agentclient is a client of the host agent in Go, for tests and benchmarks. Go programs
 // that may own the link use package transport instead.
+//
+// It is part of the libra command, not a stable interface: it changes with any release.
 package agentclient
 
 import (
