@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/libra-ina/libra/simulation/world"
 	"github.com/libra-ina/libra/transport"
 )
 
@@ -16,9 +17,9 @@ var errCancelled = errors.New("simulation: the caller has given up")
 
 // caller is a goroutine of a training process, which pushes and pulls.
 type caller struct {
-	s       *sim
-	life    *life
-	act     *actor
+	life    *workersLife
+	session *session
+	act     *world.Actor
 	rng     *rand.Rand
 	tickets []*push // waiting
 
@@ -27,7 +28,7 @@ type caller struct {
 
 // push is a batch that a caller has submitted.
 type push struct {
-	life     *life
+	session  *session
 	from, to int // numbers of its gradients
 	queued   bool
 	ticket   *transport.Ticket
@@ -39,23 +40,23 @@ type push struct {
 }
 
 func (c *caller) main() {
-	w := c.life.of
-	for w.left > 0 && !c.life.over() {
+	w := c.session.of
+	for w.left > 0 && !c.session.over() {
 		w.left--
-		c.s.result.Calls++
+		c.life.result.Calls++
 		if !c.call() {
 			return
 		}
 	}
-	for len(c.tickets) > 0 && !c.life.over() {
+	for len(c.tickets) > 0 && !c.session.over() {
 		if !c.wait() {
 			return
 		}
 	}
-	for !c.life.over() {
+	for !c.session.over() {
 		ended, ok := c.tryFlush()
 		if ended {
-			c.life.flushed++
+			c.session.flushed++
 		}
 		if ended || !ok {
 			return
@@ -65,7 +66,7 @@ func (c *caller) main() {
 
 // call makes one call, and returns false if the life has ended.
 func (c *caller) call() bool {
-	hasty := c.s.plan.hasty && c.rng.IntN(8) > 0 && len(c.tickets) <= c.s.plan.tickets
+	hasty := c.life.plan.hasty && c.rng.IntN(8) > 0 && len(c.tickets) <= c.life.plan.tickets
 	switch n := c.rng.IntN(16); {
 	case n < 6 || hasty:
 		return c.push()
@@ -75,19 +76,19 @@ func (c *caller) call() bool {
 		return c.pull()
 	case n < 12:
 		return c.flush()
-	case n < 14 || len(c.tickets) > c.s.plan.tickets:
+	case n < 14 || len(c.tickets) > c.life.plan.tickets:
 		return len(c.tickets) == 0 || c.wait()
 	default:
-		c.act.sleep("idle", time.Duration(c.rng.IntN(3000))*time.Microsecond)
+		c.act.Sleep("idle", time.Duration(c.rng.IntN(3000))*time.Microsecond)
 		return true
 	}
 }
 
 // begin names the next call and gives it a context, which may end.
 func (c *caller) begin(name string) context.Context {
-	c.act.yield("calls " + name)
-	c.act.doing = name
-	if c.s.plan.kinds&Cancel != 0 && !c.s.healed && c.rng.IntN(6) == 0 {
+	c.act.Yield("calls " + name)
+	c.act.Do(name)
+	if c.life.plan.kinds&Cancel != 0 && !c.life.Healed() && c.rng.IntN(6) == 0 {
 		return c.givenUp(time.Duration(c.rng.IntN(5000)) * time.Microsecond)
 	}
 	return context.Background()
@@ -98,28 +99,28 @@ func (c *caller) givenUp(soon time.Duration) context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	var try func()
 	try = func() {
-		if c.act.parked && c.act.where == "wake" {
+		if c.act.At("wake") {
 			// Otherwise it would choose at random between two reasons to continue.
-			c.s.after(50*time.Microsecond, try)
+			c.life.After(50*time.Microsecond, try)
 			return
 		}
-		c.s.result.Cancelled++
+		c.life.result.Cancelled++
 		cancel(errCancelled)
 	}
-	c.s.after(soon, try)
+	c.life.After(soon, try)
 	return ctx
 }
 
 // returned parks after a call, and reports whether its result counts.
 func (c *caller) returned() bool {
-	c.act.yield("returns from " + c.act.doing)
-	return !c.life.over()
+	c.act.Yield("returns from " + c.act.Doing())
+	return !c.session.over()
 }
 
 // batch draws rows, with a new gradient each.
 func (c *caller) batch(most int) (p *push, keys []uint64, grads []float32) {
-	l := c.s.ledger
-	p = &push{life: c.life, from: l.grads.next, most: -1}
+	l := c.life.ledger
+	p = &push{session: c.session, from: l.grads.next, most: -1}
 	for range 1 + c.rng.IntN(most) {
 		at := c.rng.IntN(len(l.keys))
 		if l.grads.next+l.dim >= maxGrads {
@@ -134,7 +135,7 @@ func (c *caller) batch(most int) (p *push, keys []uint64, grads []float32) {
 
 // gradients appends new gradients of a row.
 func (c *caller) gradients(p *push, grads []float32, at int) []float32 {
-	l := c.s.ledger
+	l := c.life.ledger
 	for col := range l.dim {
 		grads = append(grads, l.gradientOf(p, at*l.dim+col, c.rng.IntN(2) == 0))
 	}
@@ -143,18 +144,18 @@ func (c *caller) gradients(p *push, grads []float32, at int) []float32 {
 
 // drawn records a push with all its gradients.
 func (c *caller) drawn(p *push) {
-	p.to = c.s.ledger.grads.next
-	c.life.pushes = append(c.life.pushes, p)
-	c.s.result.Pushes++
+	p.to = c.life.ledger.grads.next
+	c.session.pushes = append(c.session.pushes, p)
+	c.life.result.Pushes++
 }
 
 func (c *caller) push() bool {
 	if c.rng.IntN(2) == 0 {
 		return c.pushPrepared()
 	}
-	p, keys, grads := c.batch(c.s.plan.rows)
+	p, keys, grads := c.batch(c.life.plan.rows)
 	ctx := c.begin("Push")
-	ticket, err := c.life.w.Push(ctx, keys, grads)
+	ticket, err := c.session.w.Push(ctx, keys, grads)
 	if !c.returned() {
 		return false
 	}
@@ -162,7 +163,7 @@ func (c *caller) push() bool {
 		grads[i] = -1 // the caller owns the slices again
 	}
 	if err != nil {
-		return c.life.judge(p, err)
+		return c.session.judge(p, err)
 	}
 	p.ticket, p.accepted = ticket, true
 	c.tickets = append(c.tickets, p)
@@ -170,15 +171,15 @@ func (c *caller) push() bool {
 }
 
 func (c *caller) pushLater() bool {
-	p, keys, grads := c.batch(min(8, c.s.plan.rows))
+	p, keys, grads := c.batch(min(8, c.life.plan.rows))
 	p.queued = true
 	c.begin("PushLater")
-	ticket, err := c.life.w.PushLater(context.Background(), keys, grads)
+	ticket, err := c.session.w.PushLater(context.Background(), keys, grads)
 	if !c.returned() {
 		return false
 	}
 	if err != nil {
-		return c.life.judge(p, err)
+		return c.session.judge(p, err)
 	}
 	p.ticket, p.accepted = ticket, true
 	c.tickets = append(c.tickets, p)
@@ -198,27 +199,27 @@ func (c *caller) wait() bool {
 		return true
 	}
 	c.tickets = c.tickets[1:]
-	return c.life.judge(p, err)
+	return c.session.judge(p, err)
 }
 
 func (c *caller) pull() bool {
-	l := c.s.ledger
-	keys := make([]uint64, 1+c.rng.IntN(c.s.plan.rows))
+	l := c.life.ledger
+	keys := make([]uint64, 1+c.rng.IntN(c.life.plan.rows))
 	for i := range keys {
 		keys[i] = l.keys[c.rng.IntN(len(l.keys))]
 	}
 	rows := make([]float32, len(keys)*l.dim)
-	ctx, since := c.begin("Pull"), c.s.step
-	err := c.life.w.Pull(ctx, keys, rows)
+	ctx, since := c.begin("Pull"), c.life.Step()
+	err := c.session.w.Pull(ctx, keys, rows)
 	if !c.returned() {
 		return false
 	}
 	if err != nil {
-		return c.life.excused("a pull", err)
+		return c.session.excused("a pull", err)
 	}
 	for i, key := range keys {
 		if row := rows[i*l.dim:][:l.dim]; !l.pulled(key, since, row) {
-			c.s.fail("a pull of key %d by worker %d brings %v, which the store did not hold", key, c.life.of.sender, row)
+			c.life.Fail("a pull of key %d by worker %d brings %v, which the store did not hold", key, c.session.of.sender, row)
 		}
 	}
 	return true
@@ -236,19 +237,19 @@ func (c *caller) flush() bool {
 // refusedMeanwhile sometimes ends an admission while a flush waits, and makes its caller give up at
 // about that time.
 func (c *caller) refusedMeanwhile(ctx context.Context) context.Context {
-	s, w := c.s, c.life.of
-	rng := s.named(fmt.Sprintf("flush of %s at call %d", c.act.name, s.result.Calls))
+	s, w := c.life, c.session.of
+	rng := s.Named(fmt.Sprintf("flush of %s at call %d", c.act.Name(), s.result.Calls))
 	often, where, soon := rng.IntN(8) == 0, rng.IntN(3), time.Duration(rng.IntN(300))*time.Microsecond
 	givesUp, by := rng.IntN(2) == 0, time.Duration(rng.IntN(300))*time.Microsecond
 	if !often || s.plan.kinds&Evict == 0 {
 		return ctx
 	}
-	s.after(soon, func() {
-		if !s.healed && c.act.doing == "Flush" {
+	s.After(soon, func() {
+		if !s.Healed() && c.act.Doing() == "Flush" {
 			s.evict(w, where)
 		}
 	})
-	if givesUp && s.plan.kinds&Cancel != 0 && !s.healed {
+	if givesUp && s.plan.kinds&Cancel != 0 && !s.Healed() {
 		return c.givenUp(by)
 	}
 	return ctx
@@ -256,7 +257,7 @@ func (c *caller) refusedMeanwhile(ctx context.Context) context.Context {
 
 // tryFlush flushes, and reports whether everything is acknowledged and whether the life continues.
 func (c *caller) tryFlush() (ended, ok bool) {
-	before := append([]*push(nil), c.life.pushes...)
+	before := append([]*push(nil), c.session.pushes...)
 	accepted := before[:0]
 	for _, p := range before {
 		if p.accepted && !p.failed {
@@ -266,20 +267,20 @@ func (c *caller) tryFlush() (ended, ok bool) {
 	ctx := c.refusedMeanwhile(c.begin("Flush"))
 	told := c.mayBeTold()
 	defer told()
-	err := c.life.w.Flush(ctx)
+	err := c.session.w.Flush(ctx)
 	if !c.returned() {
 		return false, false
 	}
 	if err != nil {
-		ok = c.life.excused("a flush", err)
+		ok = c.session.excused("a flush", err)
 		if ok && c.rng.IntN(2) == 0 { // then its wait may be over when the next begins
-			c.act.sleep("has given up", time.Millisecond<<c.rng.IntN(8))
+			c.act.Sleep("has given up", time.Millisecond<<c.rng.IntN(8))
 		}
 		return false, ok
 	}
 	told()
 	for _, p := range accepted {
-		c.life.doubt(p)
+		c.session.doubt(p)
 	}
 	return true, true
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/libra-ina/libra/simulation/world"
 )
 
 // stopLimit is how long a process that was told to end may take: it says goodbye to each service
@@ -46,12 +48,12 @@ func (c *clusterLife) explained(p *process) bool {
 	if p.wrong != "" && strings.Contains(text, "another configuration: "+p.wrong+": ") {
 		return true
 	}
-	if strings.Contains(text, silentPeer) && !slices.ContainsFunc(c.paused, func(h *host) bool { return h != p.host }) {
+	if strings.Contains(text, silentPeer) && !slices.ContainsFunc(c.paused, func(h *world.Host) bool { return h != p.Host() }) {
 		happened &^= Pause // during its own pause, a peer is not silent
 	}
-	if p.link != nil {
-		if why := p.link.silent(p.err); why != nil {
-			c.s.fail("%s: %v", p.name, why)
+	if p.hearing != nil {
+		if why := p.hearing.wrongly(p.err); why != nil {
+			c.Fail("%s: %v", p.Name(), why)
 		}
 	}
 	for _, e := range errorsOf {

@@ -32,13 +32,13 @@ type handler struct{ *server }
 
 // now reports whether it is time for a fault.
 func (h *handler) now(which fault) bool {
-	return h.s.options.fault == which && h.s.ledger.applied%16 == 15
+	return h.life.options.fault == which && h.life.ledger.applied%16 == 15
 }
 
 func (h *handler) Accumulate(rows wire.Rows) error { return h.add(rows, h.store.Accumulate) }
 
 func (h *handler) AccumulateAt(rows wire.Rows) error {
-	if h.s.options.fault == staleNumbers {
+	if h.life.options.fault == staleNumbers {
 		rows.Numbering = h.store.Find(nil, nil)
 	}
 	return h.add(rows, h.store.AccumulateAt)
@@ -73,7 +73,7 @@ func (h *handler) Read(keys []uint64, dst []float32) {
 
 func (h *handler) Find(keys []uint64, numbers []uint32) uint32 {
 	numbering := h.store.Find(keys, numbers)
-	if h.s.options.fault == staleNumbers {
+	if h.life.options.fault == staleNumbers {
 		return 1
 	}
 	return numbering

@@ -12,6 +12,7 @@ import (
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/simulation/world"
 )
 
 // patience of other programs with the product's services.
@@ -35,7 +36,7 @@ func (p *process) guest(ctx context.Context, env node.Env) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	req := &pb.JoinRequest{
-		Job: uint32(c.Job.ID), Sender: uint32(p.c.guest), Ip: p.host.at.IP.AsSlice(), Port: uint32(c.Port),
+		Job: uint32(c.Job.ID), Sender: uint32(p.c.guest), Ip: p.Host().Endpoint().IP.AsSlice(), Port: uint32(c.Port),
 		HotSet: fingerprint[:], Agree: c.Agreement(),
 	}
 	member, err := control.WhileTaken(ctx, guestLimit, env.Log, func(ctx context.Context) (*pb.Membership, error) {
@@ -67,7 +68,7 @@ func (p *process) guest(ctx context.Context, env node.Env) error {
 			return err
 		}
 	}
-	p.turn("rests", never, time.Now().Add(p.c.guestRest))
+	p.Turn("rests", world.Never, time.Now().Add(p.c.guestRest))
 	if err := call("done", func(ctx context.Context) error {
 		_, err := client.Done(ctx, &pb.DoneRequest{Job: req.Job, Sender: req.Sender, Token: member.Token})
 		return err

@@ -7,23 +7,25 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/ps"
+
+	"github.com/libra-ina/libra/simulation/world"
 )
 
 // harvests brings the sums of the banks to the store, as package control and the server's process
 // do, over a stream that breaks: the harvest or its acknowledgement is lost, and the harvest is
 // repeated.
-func (s *sim) harvests(a *actor) {
-	rng := s.random(streamHarvest)
-	broken := func() bool { return !s.healed && rng.Float64() < s.plan.broken }
-	for number := uint64(1); !s.over; number++ {
-		a.park("between harvests", s.ended, time.Now().Add(time.Duration(rng.Int64N(int64(s.plan.harvest)))))
+func (s *workersLife) harvests(a *world.Actor) {
+	rng := s.options.random(streamHarvest)
+	broken := func() bool { return !s.Healed() && rng.Float64() < s.plan.broken }
+	for number := uint64(1); !s.Over(); number++ {
+		a.Park("between harvests", s.ended, time.Now().Add(time.Duration(rng.Int64N(int64(s.plan.harvest)))))
 		last := s.ended()
 		if last {
-			a.park("the last harvest", s.calm, time.Time{})
+			a.Park("the last harvest", s.calm, time.Time{})
 		}
 		bank, err := s.model.Swap(job)
 		if err != nil {
-			s.fail("swap: %v", err)
+			s.Fail("swap: %v", err)
 			return
 		}
 		var h ps.Harvest
@@ -34,8 +36,8 @@ func (s *sim) harvests(a *actor) {
 		}
 		h.Instance, h.Number = 1, number
 		for applied := false; ; {
-			a.sleep("harvest on its way", time.Duration(rng.IntN(2000))*time.Microsecond)
-			if s.over {
+			a.Sleep("harvest on its way", time.Duration(rng.IntN(2000))*time.Microsecond)
+			if s.Over() {
 				return
 			}
 			if broken() {
@@ -48,13 +50,13 @@ func (s *sim) harvests(a *actor) {
 				h.Number++
 			}
 			if applied, err = s.apply(a, bank, h, applied, rng.IntN(8) == 0); err != nil {
-				if !s.over {
-					s.fail("harvest %d: %v", number, err)
+				if !s.Over() {
+					s.Fail("harvest %d: %v", number, err)
 				}
 				return
 			}
-			a.sleep("harvest acknowledged", time.Duration(rng.IntN(2000))*time.Microsecond)
-			if s.over {
+			a.Sleep("harvest acknowledged", time.Duration(rng.IntN(2000))*time.Microsecond)
+			if s.Over() {
 				return
 			}
 			if !broken() {
@@ -62,7 +64,7 @@ func (s *sim) harvests(a *actor) {
 			}
 		}
 		if err := s.model.Clear(bank); err != nil {
-			s.fail("clear: %v", err)
+			s.Fail("clear: %v", err)
 			return
 		}
 		s.ledger.spent = nil
@@ -75,14 +77,14 @@ func (s *sim) harvests(a *actor) {
 
 // apply adds a harvest to the open step of the first server, once, and ends the step there and at
 // the others. Stores may be replaced by ones restored from their checkpoints.
-func (s *sim) apply(a *actor, bank *aggregator.Bank, h ps.Harvest, before, resume bool) (applied bool, err error) {
+func (s *workersLife) apply(a *world.Actor, bank *aggregator.Bank, h ps.Harvest, before, resume bool) (applied bool, err error) {
 	err = s.servers[0].commit(a, resume, func() error {
 		fresh, err := s.servers[0].store.ApplyHarvest(h, s.ledger.keys[:s.plan.hot])
 		if err != nil {
 			return err
 		}
 		if fresh == before {
-			s.fail("harvest %d: fresh is %v, it was applied before is %v", h.Number, fresh, before)
+			s.Fail("harvest %d: fresh is %v, it was applied before is %v", h.Number, fresh, before)
 		}
 		s.ledger.spent = bank
 		return nil

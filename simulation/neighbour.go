@@ -5,7 +5,6 @@ package simulation
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"path/filepath"
 	"time"
@@ -37,10 +36,10 @@ const (
 
 var theirs = [2]string{theirServer, theirWorker}
 
-// besides decides whether another job is on the switch. As in extras, that changes nothing else.
-func (c *clusterLife) besides() error {
-	rng := c.s.named("neighbour")
-	if rng.IntN(4) > 0 || c.s.options.Kinds&Neighbour == 0 {
+// addNeighbour decides whether another job is on the switch. As in addExtras, that changes nothing else.
+func (c *clusterLife) addNeighbour() error {
+	rng := c.options.named("neighbour")
+	if rng.IntN(4) > 0 || c.options.Kinds&Neighbour == 0 {
 		return nil
 	}
 	n := &neighbour{c: c, cfg: c.cfg}
@@ -67,9 +66,9 @@ func (n *neighbour) settle() {
 	if n == nil {
 		return
 	}
-	s, rng := n.c.s, n.c.s.named("neighbour's life")
+	s, rng := n.c, n.c.options.named("neighbour's life")
 	for i, at := range []netip.Addr{n.cfg.Server.Address, n.cfg.Workers[0].Address} {
-		s.newHost(theirs[i], netip.AddrPortFrom(at, framePort).String())
+		s.NewHost(theirs[i], netip.AddrPortFrom(at, framePort))
 		n.again(i, rng.IntN(100))
 	}
 	for range rng.IntN(4) {
@@ -78,10 +77,10 @@ func (n *neighbour) settle() {
 			continue
 		}
 		n.c.planned[byMessages] = append(n.c.planned[byMessages], planned{moment, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if victim := n.procs[which]; victim != nil && !victim.dead.Load() && !s.healed {
-				s.tell("%s is killed\n", victim.name)
+			s.Mu.Lock()
+			defer s.Mu.Unlock()
+			if victim := n.procs[which]; victim != nil && !victim.Dead() && !s.Healed() {
+				s.Tell("%s is killed\n", victim.Name())
 				n.c.kill(victim, silence)
 			}
 		}})
@@ -90,12 +89,12 @@ func (n *neighbour) settle() {
 
 // again restarts one of the two in a while.
 func (n *neighbour) again(i, ms int) {
-	n.c.s.after(time.Duration(10+ms)*time.Millisecond, func() { n.start(i) })
+	n.c.After(time.Duration(10+ms)*time.Millisecond, func() { n.start(i) })
 }
 
 func (n *neighbour) start(i int) {
-	c, s := n.c, n.c.s
-	if n.procs[i] != nil || s.over || n.runs == theirRuns || i == 1 && n.done {
+	c, s := n.c, n.c
+	if n.procs[i] != nil || s.Over() || n.runs == theirRuns || i == 1 && n.done {
 		return
 	}
 	n.started[i]++
@@ -105,16 +104,13 @@ func (n *neighbour) start(i int) {
 	}
 	at := []netip.Addr{n.cfg.Server.Address, n.cfg.Workers[0].Address}[i]
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &process{c: c, role: theirs[i], name: fmt.Sprintf("%s@%d", theirs[i], n.started[i]), host: c.hostOf(at), cancel: cancel}
-	p.host.down = false
+	p := c.newProcess(theirs[i], fmt.Sprintf("%s@%d", theirs[i], n.started[i]), c.hostOf(at), cancel)
+	p.Host().PowerUp()
 	n.procs[i] = p
-	s.tell("%s starts\n", p.name)
+	s.Tell("%s starts\n", p.Name())
 	cfg := n.cfg
-	env := node.Env{Config: &cfg, Log: slog.New(slog.DiscardHandler), Machine: p.machine(), Ready: func() {}}
+	env := node.Env{Config: &cfg, Log: p.log(), Machine: p.machine(), Ready: func() {}}
 	env.Machine.Store, env.Machine.Flushed = nil, nil
-	if s.out != nil {
-		env.Log = slog.New(slog.NewTextHandler(logWriter{p}, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: noTime}))
-	}
 	go func() {
 		var weights string
 		var err error
@@ -127,10 +123,10 @@ func (n *neighbour) start(i int) {
 			_, err = node.RunWorker(ctx, env, node.WorkerOptions{ID: cfg.Workers[0].ID})
 		}
 		cancel()
-		s.mu.Lock()
+		s.Mu.Lock()
 		p.ended, p.err, p.weights = true, err, weights
-		s.mu.Unlock()
-		s.kick()
+		s.Mu.Unlock()
+		s.Kick()
 	}()
 }
 
@@ -139,17 +135,17 @@ func (n *neighbour) collect() {
 	if n == nil {
 		return
 	}
-	s := n.c.s
+	s := n.c
 	for i, p := range n.procs {
 		if p == nil || !p.ended {
 			continue
 		}
 		n.procs[i] = nil
-		if s.over {
+		if s.Over() {
 			continue
 		}
-		s.tell("%s ends, killed %v, with an error %v\n", p.name, p.dead.Load(), p.err != nil)
-		whole := p.err == nil && !p.dead.Load()
+		s.Tell("%s ends, killed %v, with an error %v\n", p.Name(), p.Dead(), p.err != nil)
+		whole := p.err == nil && !p.Dead()
 		switch {
 		case i == 1 && whole:
 			n.done = true
@@ -159,7 +155,7 @@ func (n *neighbour) collect() {
 			if whole {
 				n.c.result.Neighbours++
 				if p.weights != n.want {
-					s.fail("the job of a neighbour ends with the weights %s, not %s", p.weights, n.want)
+					s.Fail("the job of a neighbour ends with the weights %s, not %s", p.weights, n.want)
 				}
 			}
 			if w := n.procs[1]; w != nil {

@@ -10,17 +10,10 @@ import (
 	"slices"
 
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/simulation/world"
 	"github.com/libra-ina/libra/transport"
 	"github.com/libra-ina/libra/wire"
 )
-
-// counted reports whether frames of a type are workers' frames, which the ledger follows.
-func counted(t wire.Type) bool {
-	return t == wire.TypeHot || t == wire.TypeCold || t == wire.TypeColdAt || pulls(t)
-}
-
-// pulls reports whether frames of a type request data and change nothing.
-func pulls(t wire.Type) bool { return t == wire.TypePull || t == wire.TypeFind }
 
 // preparedBatch is a batch whose keys a caller pushes repeatedly.
 type preparedBatch struct {
@@ -30,20 +23,20 @@ type preparedBatch struct {
 
 // pushPrepared pushes a prepared batch, which it may create, or requests the row numbers of one.
 func (c *caller) pushPrepared() bool {
-	l := c.s.ledger
+	l := c.life.ledger
 	if c.rng.IntN(4) >= len(c.prepared) {
 		b := &preparedBatch{}
-		for range 1 + c.rng.IntN(c.s.plan.rows) {
+		for range 1 + c.rng.IntN(c.life.plan.rows) {
 			b.keys = append(b.keys, l.keys[c.rng.IntN(len(l.keys))])
 		}
 		c.begin("Prepare")
 		var err error
-		b.Prepared, err = c.life.w.Prepare(b.keys)
+		b.Prepared, err = c.session.w.Prepare(b.keys)
 		if !c.returned() {
 			return false
 		}
 		if err != nil {
-			return c.life.excused("a preparation", err)
+			return c.session.excused("a preparation", err)
 		}
 		c.prepared = append(c.prepared, b)
 	}
@@ -53,12 +46,12 @@ func (c *caller) pushPrepared() bool {
 		if !c.returned() {
 			return false
 		}
-		return err == nil || c.life.excused("a search for row numbers", err)
+		return err == nil || c.session.excused("a search for row numbers", err)
 	}
 	if l.grads.next+len(b.keys)*l.dim >= maxGrads {
 		return true
 	}
-	p := &push{life: c.life, from: l.grads.next, most: -1, queued: c.rng.IntN(3) == 0}
+	p := &push{session: c.session, from: l.grads.next, most: -1, queued: c.rng.IntN(3) == 0}
 	var grads []float32
 	for _, key := range b.keys {
 		grads = c.gradients(p, grads, l.index[key])
@@ -76,7 +69,7 @@ func (c *caller) pushPrepared() bool {
 		return false
 	}
 	if err != nil {
-		return c.life.judge(p, err)
+		return c.session.judge(p, err)
 	}
 	p.ticket, p.accepted = ticket, true
 	c.tickets = append(c.tickets, p)
@@ -85,7 +78,7 @@ func (c *caller) pushPrepared() bool {
 
 // rowNumber is a number in a server's numbering.
 type rowNumber struct {
-	at                *host
+	at                *world.Host
 	numbering, number uint32
 }
 
@@ -94,7 +87,7 @@ func (l *ledger) found(f *frame, answer []byte) {
 	asked, err := wire.ParseRows(f.payload, wire.TypeFind)
 	told, failed := wire.ParseRows(answer, wire.TypeFound)
 	if err != nil || failed != nil || asked.Count != told.Count {
-		l.s.fail("row numbers answer frame %d of sender %d, which asks for others: %v, %v", f.id.seq, f.id.sender, err, failed)
+		l.life.Fail("row numbers answer frame %d of sender %d, which asks for others: %v, %v", f.id.seq, f.id.sender, err, failed)
 		return
 	}
 	for i := range told.Count {
@@ -103,7 +96,7 @@ func (l *ledger) found(f *frame, answer []byte) {
 			continue
 		}
 		if other, ok := l.numbers[n]; ok && other != at {
-			l.s.fail("keys %d and %d have the same row number %d", l.keys[other], l.keys[at], n.number)
+			l.life.Fail("keys %d and %d have the same row number %d", l.keys[other], l.keys[at], n.number)
 		}
 		l.numbers[n] = at
 	}
@@ -117,7 +110,7 @@ func (l *ledger) rowOf(f *frame, t wire.Type, rows wire.Rows, i int) (at int, ok
 	}
 	f.numbering = rows.Numbering
 	if at, ok = l.numbers[rowNumber{f.id.to, rows.Numbering, rows.Number(i)}]; !ok {
-		l.s.fail("frame %d of sender %d names row %d, of which the server has told nothing", f.id.seq, f.id.sender, rows.Number(i))
+		l.life.Fail("frame %d of sender %d names row %d, of which the server has told nothing", f.id.seq, f.id.sender, rows.Number(i))
 	}
 	return at, ok
 }
@@ -141,7 +134,7 @@ func (l *ledger) outlived(f *frame) bool {
 // renamed reports whether other frames applied a frame's content, because it was refused for its
 // numbering.
 func (f *frame) renamed() bool {
-	return f.refused && !slices.ContainsFunc(f.grads, func(n int32) bool { return f.push.life.of.s.ledger.grads.at(int(n)).applied == 0 })
+	return f.refused && !slices.ContainsFunc(f.grads, func(n int32) bool { return f.push.session.of.life.ledger.grads.at(int(n)).applied == 0 })
 }
 
 // resume replaces the store by one that begins with its checkpoint, as a restarted server does. Its
@@ -150,12 +143,12 @@ func (v *server) resume() {
 	var file bytes.Buffer
 	err := v.store.WriteCheckpoint(&file, nil)
 	if err == nil {
-		v.store, _, err = ps.ReadCheckpoint(bytes.NewReader(backwards(file.Bytes(), v.s.plan.dim)), v.store.Config())
+		v.store, _, err = ps.ReadCheckpoint(bytes.NewReader(backwards(file.Bytes(), v.life.plan.dim)), v.store.Config())
 	}
 	if err != nil {
-		v.s.fail("a checkpoint of the store: %v", err)
+		v.life.Fail("a checkpoint of the store: %v", err)
 	}
-	v.s.result.Renumbers++
+	v.life.result.Renumbers++
 }
 
 // backwards reverses the rows of a checkpoint: see docs/checkpoint.md.

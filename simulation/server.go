@@ -5,26 +5,28 @@ package simulation
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/simulation/world"
 	"github.com/libra-ina/libra/transport"
 )
 
 // server is a parameter server of a life of workers, which sometimes has two or three of them.
 type server struct {
-	s       *sim
-	host    *host
+	life    *workersLife
+	host    *world.Host
 	ps      *transport.Server
 	store   *ps.Store
 	handler *handler
 }
 
 // startServers starts the parameter servers.
-func (s *sim) startServers() error {
-	for i := range 1 + max(0, s.named("servers").IntN(5)-2) {
-		v := &server{s: s, host: s.serverHost(i)}
+func (s *workersLife) startServers() error {
+	for i := range 1 + max(0, s.Named("servers").IntN(5)-2) {
+		v := &server{life: s, host: s.serverHost(i)}
 		s.servers = append(s.servers, v)
 		var err error
 		if v.store, err = ps.New(ps.Config{Dim: s.plan.dim, Exp: ps.DefaultExp, Optimizer: ps.Optimizer{LearningRate: learningRate}}); err != nil {
@@ -38,18 +40,18 @@ func (s *sim) startServers() error {
 	return nil
 }
 
-func (s *sim) serverHost(i int) *host {
+func (s *workersLife) serverHost(i int) *world.Host {
 	if i == 0 {
-		return s.newHost("server", "10.0.0.1:7000")
+		return s.NewHost("server", netip.MustParseAddrPort("10.0.0.1:7000"))
 	}
-	return s.newHost(fmt.Sprintf("server %d", i), fmt.Sprintf("10.0.0.%d:7000", 2+i))
+	return s.NewHost(fmt.Sprintf("server %d", i), netip.MustParseAddrPort(fmt.Sprintf("10.0.0.%d:7000", 2+i)))
 }
 
 // split is the servers' split of the rows.
-func (s *sim) split() packer.Split { return packer.Split(len(s.servers)) }
+func (s *workersLife) split() packer.Split { return packer.Split(len(s.servers)) }
 
 // peers are the hosts that workers talk to.
-func (s *sim) peers() (hosts []*host) {
+func (s *workersLife) peers() (hosts []*world.Host) {
 	for _, v := range s.servers {
 		hosts = append(hosts, v.host)
 	}
@@ -57,7 +59,7 @@ func (s *sim) peers() (hosts []*host) {
 }
 
 // serverAt returns the server on a host, or nil.
-func (s *sim) serverAt(h *host) *server {
+func (s *workersLife) serverAt(h *world.Host) *server {
 	for _, v := range s.servers {
 		if v.host == h {
 			return v
@@ -67,20 +69,20 @@ func (s *sim) serverAt(h *host) *server {
 }
 
 // serves reports whether workers talk to a host.
-func (s *sim) serves(h *host) bool { return h == s.switched || s.serverAt(h) != nil }
+func (s *workersLife) serves(h *world.Host) bool { return h == s.switched || s.serverAt(h) != nil }
 
 // unread is the number of frames waiting for the servers and the aggregator.
-func (s *sim) unread() (n int) {
+func (s *workersLife) unread() (n int) {
 	for _, h := range s.peers() {
-		n += len(h.link.inbox)
+		n += h.Link().Unread()
 	}
 	return n
 }
 
 // commit ends the step of a server and compares the weights. first may add to it before.
-func (v *server) commit(a *actor, resume bool, first func() error) (err error) {
-	s := v.s
-	a.doing = "Server.Do"
+func (v *server) commit(a *world.Actor, resume bool, first func() error) (err error) {
+	s := v.life
+	a.Do("Server.Do")
 	called := v.ps.Do(context.Background(), func() {
 		if err = first(); err != nil {
 			return
@@ -95,14 +97,14 @@ func (v *server) commit(a *actor, resume bool, first func() error) (err error) {
 		for at := range pending {
 			v.store.Read(s.ledger.keys[at:][:1], row)
 			if want := s.ledger.weights[at*s.plan.dim:][:s.plan.dim]; !equal(row, want) {
-				s.fail("key %d has the weights %v, not %v", s.ledger.keys[at], row, want)
+				s.Fail("key %d has the weights %v, not %v", s.ledger.keys[at], row, want)
 			}
 		}
 		if resume {
 			v.resume()
 		}
 	})
-	a.yield("applied")
+	a.Yield("applied")
 	if called != nil {
 		return called
 	}

@@ -5,6 +5,7 @@ package simulation
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -13,13 +14,14 @@ import (
 
 	"github.com/libra-ina/libra/cluster"
 	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/simulation/world"
 )
 
 // strangers plans programs outside the cluster, on one of its hosts or on another, which know the
 // numbers of the job and its workers, and call its services. Their calls must fail.
-func (c *clusterLife) strangers(hosts []*host) {
-	s, rng := c.s, c.s.named("strangers")
-	here := slices.Concat(hosts, []*host{s.newHost("stranger", "10.0.0.99:7000")})
+func (c *clusterLife) strangers(hosts []*world.Host) {
+	s, rng := c, c.options.named("strangers")
+	here := slices.Concat(hosts, []*world.Host{s.NewHost("stranger", netip.MustParseAddrPort("10.0.0.99:7000"))})
 	for n := range rng.IntN(4) {
 		moment, at, what := rng.IntN(1+rng.IntN(600)), here[rng.IntN(len(here))], rng.IntN(len(demands))
 		sender := c.cfg.Workers[rng.IntN(len(c.cfg.Workers))].ID
@@ -28,16 +30,16 @@ func (c *clusterLife) strangers(hosts []*host) {
 		}
 		c.planned[byMessages] = append(c.planned[byMessages], planned{moment, func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-			p := &process{c: c, role: "stranger", name: fmt.Sprintf("stranger %d on the host of %s", n+1, at.name), host: at, cancel: cancel}
+			p := c.newProcess("stranger", fmt.Sprintf("stranger %d on the host of %s", n+1, at.Name()), at, cancel)
 			c.outside = append(c.outside, p)
 			c.result.Strangers++
 			go func() {
 				err := p.demand(ctx, demands[what], sender)
 				cancel()
-				s.mu.Lock()
+				s.Mu.Lock()
 				p.ended, p.err = true, err
-				s.mu.Unlock()
-				s.kick()
+				s.Mu.Unlock()
+				s.Kick()
 			}()
 		}})
 	}
@@ -56,7 +58,7 @@ func (p *process) demand(ctx context.Context, d demand, sender uint16) error {
 	}
 	defer conn.Close()
 	if err := d.call(ctx, conn, cfg, uint32(sender)); err == nil {
-		return fmt.Errorf("%s obeys %s, which demands that it %s worker %d", at, p.name, d.what, sender)
+		return fmt.Errorf("%s obeys %s, which demands that it %s worker %d", at, p.Name(), d.what, sender)
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package simulation
+package world
 
 import "time"
 
@@ -12,27 +12,27 @@ type event struct {
 	quiet bool // no goroutine continues because of it
 }
 
-func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && e.order < o.order }
+func (e *event) isBefore(o *event) bool { return e.at < o.at || e.at == o.at && e.order < o.order }
 
 // events is a heap, the first on top. The heap of package container/heap would allocate each event
 // twice.
 type events []event
 
-// due reports whether the first event is due.
-func (e events) due(now time.Time) bool { return len(e) > 0 && e[0].at <= now.UnixNano() }
+// anyDue reports whether the first event is due.
+func (e events) anyDue(now time.Time) bool { return len(e) > 0 && e[0].at <= now.UnixNano() }
 
-func (e *events) push(one event) {
+func (e *events) pushEvent(one event) {
 	*e = append(*e, one)
 	h := *e
 	i := len(h) - 1
-	for ; i > 0 && one.before(&h[(i-1)/2]); i = (i - 1) / 2 {
+	for ; i > 0 && one.isBefore(&h[(i-1)/2]); i = (i - 1) / 2 {
 		h[i] = h[(i-1)/2]
 	}
 	h[i] = one
 }
 
-// pop removes the first event.
-func (e *events) pop() event {
+// popFirst removes the first event.
+func (e *events) popFirst() event {
 	h := *e
 	first, last := h[0], h[len(h)-1]
 	h[len(h)-1] = event{}
@@ -40,10 +40,10 @@ func (e *events) pop() event {
 	*e = h
 	i := 0
 	for child := 1; child < len(h); child = 2*i + 1 {
-		if child+1 < len(h) && h[child+1].before(&h[child]) {
+		if child+1 < len(h) && h[child+1].isBefore(&h[child]) {
 			child++
 		}
-		if !h[child].before(&last) {
+		if !h[child].isBefore(&last) {
 			break
 		}
 		h[i] = h[child]

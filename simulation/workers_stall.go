@@ -5,6 +5,7 @@ package simulation
 import (
 	"time"
 
+	"github.com/libra-ina/libra/simulation/world"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -13,8 +14,8 @@ import (
 // as long as they listen. With the kind Hostile, one worker's process is suspended at the end of
 // that. Meanwhile a stranger floods it, and the peers answer after the flood: when the worker
 // continues, more frames wait than it receives at a time, and the answers are not among the first.
-func (s *sim) stall() {
-	rng, p := s.named("stall"), &s.plan
+func (s *workersLife) stall() {
+	rng, p := s.Named("stall"), &s.plan
 	often, w, flood := rng.IntN(2) == 0, s.workers[rng.IntN(len(s.workers))], 64+rng.IntN(128)
 	begin, lasts := time.Duration(rng.IntN(3000))*time.Microsecond, time.Duration(8+rng.IntN(43))*time.Millisecond
 	late, later := 0.5+float64(0.5*rng.Float64()), 1+float64(0.3*rng.Float64())
@@ -27,27 +28,26 @@ func (s *sim) stall() {
 		if p.kinds&Hostile != 0 {
 			awake := begin + time.Duration(later*limit)
 			p.trouble = max(p.trouble, awake+time.Millisecond)
-			s.after(end, func() { s.pause(w.host); s.flood(w, flood) })
-			s.after(awake, w.host.resume)
+			s.After(end, func() { s.pause(w.host); s.flood(w, flood) })
+			s.After(awake, w.host.Resume)
 		}
 	}
 	for _, peer := range s.peers() {
-		s.after(begin, func() { s.pause(peer) })
-		s.after(end, peer.resume)
+		s.After(begin, func() { s.pause(peer) })
+		s.After(end, peer.Resume)
 	}
 }
 
-func (s *sim) pause(h *host) {
+func (s *workersLife) pause(h *world.Host) {
 	s.result.Pauses++
-	h.pause()
+	h.Pause()
 }
 
 // flood makes a stranger send answers to a worker.
-func (s *sim) flood(to *worker, frames int) {
+func (s *workersLife) flood(to *worker, frames int) {
 	answer := make([]byte, wire.HeaderLen)
 	wire.Header{Type: wire.TypeAck, Job: job, Sender: to.sender}.Put(answer)
 	for range frames {
-		s.net.count.Forged++
-		s.net.arriveFrom(wire.Endpoint{IP: s.servers[0].host.at.IP, Port: strange}, s.servers[0].host, to.host, answer)
+		s.Net.Forge(s.servers[0].host, to.host, answer)
 	}
 }

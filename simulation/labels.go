@@ -24,9 +24,9 @@ var tellNames = sync.OnceFunc(func() {
 	debug.SetTraceback("all")
 })
 
-// named runs a life so that the output of a crash names it: a panic of the product, which no other
+// labelled runs a life so that the output of a crash names it: a panic of the product, which no other
 // goroutine can recover from, a deadlock that the bubble detects, or one that it does not.
-func (l Life) named(o Options, live func()) {
+func (l Life) labelled(o Options, live func()) {
 	tellNames()
 	replay := o.Replay(l)
 	late := time.AfterFunc(wallLimit, func() {

@@ -17,7 +17,8 @@ type planeAccount struct {
 	banks   [2][]int64 // the product's
 	held    []int64    // applied and in a bank, by rank
 	current []*entry   // since the last swap
-	frozen  *frozen
+	frozen  *frozen    // nil: no bank is harvested
+	removed bool
 }
 
 // frozen is the content of a bank that is harvested.
@@ -38,12 +39,12 @@ func (p *planeAccount) harvest() *frozen {
 
 // look compares the banks with the applied frames.
 func (p *planeAccount) look() {
-	if p == nil || p.of.dead.Load() {
+	if p == nil || p.removed || p.of.Dead() {
 		return
 	}
 	for rank, n := range p.held {
 		if is := p.banks[0][rank] + p.banks[1][rank]; is != n {
-			p.c.s.fail("rank %d: the banks of the switch hold %d units, but the frames that it has acknowledged have %d", rank, is, n)
+			p.c.Fail("rank %d: the banks of the switch hold %d units, but the frames that it has acknowledged have %d", rank, is, n)
 			return
 		}
 	}
@@ -79,21 +80,21 @@ func (w watchedPlane) AddJob(cfg aggregator.JobConfig) error {
 
 // account changes the accounts, unless the process has ended.
 func (w watchedPlane) account(change func(*accounts)) {
-	s := w.of.c.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !w.of.dead.Load() {
+	s := w.of.c
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if !w.of.Dead() {
 		change(w.of.c.accounts)
 	}
 }
 
 // busy makes a call fail sometimes, before it does anything.
 func (w watchedPlane) busy(call string) bool {
-	s := w.of.c.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s := w.of.c
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	w.calls[call]++
-	if s.plan.kinds&Queue == 0 || s.healed || s.over || s.named(fmt.Sprintf("%s %s %d", w.of.name, call, w.calls[call])).IntN(16) > 0 {
+	if s.plan.kinds&Queue == 0 || s.Healed() || s.Over() || s.options.named(fmt.Sprintf("%s %s %d", w.of.Name(), call, w.calls[call])).IntN(16) > 0 {
 		return false
 	}
 	w.of.c.result.Busy++
@@ -114,8 +115,7 @@ func (w watchedPlane) RemoveJob(id uint16) error {
 	err := w.Plane.RemoveJob(id)
 	w.account(func(a *accounts) {
 		if err == nil && a.plane != nil && a.plane.job == id {
-			a.plane.of = &process{}
-			a.plane.of.dead.Store(true) // its banks are no longer its own
+			a.plane.removed = true // its banks are no longer its own
 		}
 	})
 	return err
@@ -126,7 +126,7 @@ func (w watchedPlane) Swap(id uint16) (*aggregator.Bank, error) {
 		return nil, aggregator.ErrBusy
 	}
 	bank, err := w.Plane.Swap(id)
-	fault := w.of.c.s.options.fault
+	fault := w.of.c.options.fault
 	if err == nil && id == theirJob && fault == givesTheirs {
 		bank.Slots[0] += 1 << 16
 	}
@@ -139,7 +139,7 @@ func (w watchedPlane) Swap(id uint16) (*aggregator.Bank, error) {
 			p.frozen = &frozen{sums: slices.Clone(bank.Slots), entries: p.current}
 			p.current = nil
 			if int(bank.Frames) != len(p.frozen.entries) {
-				w.of.c.s.fail("a harvest of %d frames, of %d that were applied", bank.Frames, len(p.frozen.entries))
+				w.of.c.Fail("a harvest of %d frames, of %d that were applied", bank.Frames, len(p.frozen.entries))
 			}
 		}
 	})
@@ -158,9 +158,9 @@ func (w watchedPlane) Clear(bank *aggregator.Bank) error {
 		p.look()
 		switch {
 		case !p.frozen.taken:
-			w.of.c.s.fail("a bank is cleared although the server has not had its harvest")
+			w.of.c.Fail("a bank is cleared although the server has not had its harvest")
 		case !slices.Equal(p.frozen.sums, bank.Slots):
-			w.of.c.s.fail("a bank has changed while it was harvested")
+			w.of.c.Fail("a bank has changed while it was harvested")
 		}
 		for rank, n := range p.frozen.sums {
 			p.held[rank] -= n

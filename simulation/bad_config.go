@@ -13,9 +13,9 @@ import (
 	"github.com/libra-ina/libra/cluster"
 )
 
-// nonsense has invalid values of a cluster's file, by the text with which its reader has to refuse
+// badFields are invalid values of a cluster's file, by the text with which its reader has to refuse
 // them.
-var nonsense = []struct {
+var badFields = []struct {
 	named  string
 	change func(*cluster.Config)
 }{
@@ -38,10 +38,10 @@ var nonsense = []struct {
 	{"a second YAML document", nil},
 }
 
-// misread makes the operator of one life in four write the cluster's file first with a mistake, and
+// readBadFile makes the operator of one life in four write the cluster's file first with a mistake, and
 // then without. It returns the reader's error: it must refuse mistakes by name, and nothing else.
-func (c *clusterLife) misread() string {
-	rng := c.s.named("misread")
+func (c *clusterLife) readBadFile() string {
+	rng := c.options.named("misread")
 	if rng.IntN(4) > 0 {
 		return ""
 	}
@@ -64,7 +64,7 @@ func (c *clusterLife) misread() string {
 		}
 		return err
 	}
-	wrong, more := nonsense[rng.IntN(len(nonsense))], ""
+	wrong, more := badFields[rng.IntN(len(badFields))], ""
 	if wrong.change == nil {
 		more = "---\nbackend: udp\n"
 	}

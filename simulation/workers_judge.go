@@ -14,10 +14,10 @@ import (
 )
 
 // whole checks that all gradients of a push were applied.
-func (l *life) whole(p *push, why string) {
+func (l *session) whole(p *push, why string) {
 	for n := p.from; n < p.to; n++ {
-		if g := l.of.s.ledger.grads.at(n); g.applied != 1 {
-			l.of.s.fail("%s, but gradient %d of worker %d, for parameter %d, was applied %d times", why, n, l.of.sender, g.param, g.applied)
+		if g := l.of.life.ledger.grads.at(n); g.applied != 1 {
+			l.of.life.Fail("%s, but gradient %d of worker %d, for parameter %d, was applied %d times", why, n, l.of.sender, g.param, g.applied)
 			return
 		}
 	}
@@ -32,8 +32,8 @@ type doubt struct {
 
 // doubt checks a push that a flush has waited for: all of it is applied, or a call has returned
 // that it is not.
-func (l *life) doubt(p *push) {
-	missing := func(n int) bool { return l.of.s.ledger.grads.at(n).applied != 1 }
+func (l *session) doubt(p *push) {
+	missing := func(n int) bool { return l.of.life.ledger.grads.at(n).applied != 1 }
 	for n := p.from; n < p.to; n++ {
 		if missing(n) {
 			l.doubts = append(l.doubts, doubt{p, slices.Clone(l.inside)})
@@ -45,7 +45,7 @@ func (l *life) doubt(p *push) {
 
 // mayBeTold records a call that may return a refusal. The returned function removes it, once.
 func (c *caller) mayBeTold() (told func()) {
-	l := c.life
+	l := c.session
 	l.inside = append(l.inside, c)
 	return sync.OnceFunc(func() {
 		if l.over() {
@@ -63,13 +63,13 @@ func (c *caller) mayBeTold() (told func()) {
 }
 
 // resolve judges the doubts that nothing can explain any more.
-func (l *life) resolve() {
+func (l *session) resolve() {
 	l.doubts = slices.DeleteFunc(l.doubts, func(d doubt) bool {
 		if len(d.told) > 0 {
 			return false
 		}
 		if !l.refused && !d.of.failed {
-			l.of.s.fail("a flush has ended, but not all gradients of a push of worker %d, which are %d to %d, were applied once", l.of.sender, d.of.from, d.of.to-1)
+			l.of.life.Fail("a flush has ended, but not all gradients of a push of worker %d, which are %d to %d, were applied once", l.of.sender, d.of.from, d.of.to-1)
 		}
 		return true
 	})
@@ -84,7 +84,7 @@ func (f *frame) doubled() bool {
 }
 
 // judge compares a push's result with its frames. It returns false if the life has ended.
-func (l *life) judge(p *push, err error) bool {
+func (l *session) judge(p *push, err error) bool {
 	p.judged = true
 	if err == nil {
 		l.whole(p, "a push is acknowledged")
@@ -112,7 +112,7 @@ func (l *life) judge(p *push, err error) bool {
 	default:
 		p.most = e.Acked + e.Refused + e.Unknown + e.Unacked
 		if applied < e.Acked || applied > e.Acked+e.Unknown+e.Unacked+copied {
-			l.of.s.fail("of the frames of a push of worker %d, %d are applied: %v", l.of.sender, applied, err)
+			l.of.life.Fail("of the frames of a push of worker %d, %d are applied: %v", l.of.sender, applied, err)
 		}
 	}
 	l.measure(p)
@@ -120,7 +120,7 @@ func (l *life) judge(p *push, err error) bool {
 }
 
 // measure checks that no more frames of a push were sent than reported.
-func (l *life) measure(p *push) {
+func (l *session) measure(p *push) {
 	sent := 0
 	for _, f := range p.frames {
 		if !f.again {
@@ -128,42 +128,42 @@ func (l *life) measure(p *push) {
 		}
 	}
 	if p.most >= 0 && sent > p.most {
-		l.of.s.fail("%d frames of a push of worker %d were sent, not %d", sent, l.of.sender, p.most)
+		l.of.life.Fail("%d frames of a push of worker %d were sent, not %d", sent, l.of.sender, p.most)
 	}
 }
 
 // excused checks that there is a reason for an error. It returns false if the error means that the
 // life has ended.
-func (l *life) excused(what string, err error) bool {
+func (l *session) excused(what string, err error) bool {
 	var refusal wire.Refusal
 	switch {
 	case errors.Is(err, errCancelled):
 		return true
 	case errors.As(err, &refusal):
 		if !l.evicted || refusal.Code != wire.CodeUnknownSender {
-			l.of.s.fail("%s of worker %d was refused: %v", what, l.of.sender, err)
+			l.of.life.Fail("%s of worker %d was refused: %v", what, l.of.sender, err)
 		}
 		l.refused = true
 		return false
 	case isSilent(err):
-		if why := l.link.silent(err); why != nil {
-			l.of.s.fail("worker %d: %v", l.of.sender, why)
+		if why := l.hearing.wrongly(err); why != nil {
+			l.of.life.Fail("worker %d: %v", l.of.sender, why)
 		}
-		if ended := l.link.until(); l.of.s.healed && ended.Sub(l.of.s.healedAt) > l.of.s.patience() {
-			l.of.s.fail("%s of worker %d ends long after the trouble: %v", what, l.of.sender, err)
+		if ended := l.hearing.until(); l.of.life.Healed() && ended.Sub(l.of.life.HealedAt()) > l.of.life.patience() {
+			l.of.life.Fail("%s of worker %d ends long after the trouble: %v", what, l.of.sender, err)
 		}
 		return false
 	case errors.Is(err, transport.ErrClosed):
 		return false
 	}
-	l.of.s.fail("%s of worker %d: %v", what, l.of.sender, err)
+	l.of.life.Fail("%s of worker %d: %v", what, l.of.sender, err)
 	return false
 }
 
 func isSilent(err error) bool { return errors.As(err, new(*retransmit.SilentPeerError)) }
 
 // settle checks that the end of a worker has settled all its calls.
-func (l *life) settle() {
+func (l *session) settle() {
 	for _, p := range l.pushes {
 		if !p.accepted || p.judged {
 			continue
@@ -172,10 +172,10 @@ func (l *life) settle() {
 		case <-p.ticket.Done():
 			l.judge(p, p.ticket.Wait(context.Background()))
 		default:
-			l.of.s.fail("worker %d has ended, but not the ticket of one of its pushes", l.of.sender)
+			l.of.life.Fail("worker %d has ended, but not the ticket of one of its pushes", l.of.sender)
 		}
 	}
-	if l.flushed == l.of.s.plan.callers && !l.evicted && l.link.held() > 0 {
-		l.of.s.fail("worker %d holds %d buffers at its end, although all is acknowledged", l.of.sender, l.link.held())
+	if l.flushed == l.of.life.plan.callers && !l.evicted && l.link.Held() > 0 {
+		l.of.life.Fail("worker %d holds %d buffers at its end, although all is acknowledged", l.of.sender, l.link.Held())
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/simulation/world"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -28,7 +29,7 @@ type accounts struct {
 	frames map[frameID]*entry
 	order  []*entry // in the order of sending
 	sent   map[*process][]*entry
-	asked  map[*host][]link.Packet
+	asked  map[*world.Host][]link.Packet
 	plane  *planeAccount // of the switch's newest job
 	store  *storeAccount // of the newest server
 	files  []fileAccount // written checkpoints
@@ -36,6 +37,24 @@ type accounts struct {
 	want map[uint64][]int64 // required content of the open step, as of the last comparison
 	news bool               // the shadow has changed since
 }
+
+// accountant is the [world.Watcher] of the switch or the server.
+type accountant struct {
+	*accounts
+	host *world.Host
+}
+
+// Sends does nothing: receivers answer only.
+func (r accountant) Sends(wire.Endpoint, []byte) {}
+
+// Gets records the frames that the receiver gets.
+func (r accountant) Gets(pkts []link.Packet, _ bool) { r.handed(r.host, pkts) }
+
+// Answers enters the frames that the receiver acknowledges.
+func (r accountant) Answers(pkts []link.Packet) { r.answers(r.host, pkts) }
+
+// Closes does nothing.
+func (r accountant) Closes([]link.Packet) {}
 
 // entry is one frame with gradients.
 type entry struct {
@@ -64,7 +83,7 @@ type storeAccount struct {
 }
 
 func newAccounts(c *clusterLife) (a *accounts, err error) {
-	a = &accounts{c: c, frames: map[frameID]*entry{}, sent: map[*process][]*entry{}, asked: map[*host][]link.Packet{}, want: map[uint64][]int64{}}
+	a = &accounts{c: c, frames: map[frameID]*entry{}, sent: map[*process][]*entry{}, asked: map[*world.Host][]link.Packet{}, want: map[uint64][]int64{}}
 	if a.cfg, err = node.StoreConfig(&c.cfg); err != nil {
 		return nil, err
 	}
@@ -76,15 +95,15 @@ func newAccounts(c *clusterLife) (a *accounts, err error) {
 }
 
 // leaves records that a process sends a frame.
-func (a *accounts) leaves(from, to *host, payload []byte) {
+func (a *accounts) leaves(from, to *world.Host, payload []byte) {
 	h, err := wire.ParseHeader(payload)
-	if a == nil || err != nil || h.Job != job || from.link == nil || to == nil || h.Type != wire.TypeHot && h.Type != wire.TypeCold {
+	if err != nil || h.Job != job || from.Link() == nil || to == nil || h.Type != wire.TypeHot && h.Type != wire.TypeCold {
 		return
 	}
 	id := frameID{flowID{to, h.Sender, h.Epoch}, h.Seq}
 	for _, p := range a.c.procs {
 		// A restarted receiver draws its first epoch, which may be that of a worker's earlier life.
-		if known := a.frames[id]; p.host == from && (known == nil || known.from != p) {
+		if known := a.frames[id]; p.Host() == from && (known == nil || known.from != p) {
 			e := &entry{id: id, from: p, worker: h.Sender, payload: slices.Clone(payload)}
 			a.frames[id] = e
 			a.order = append(a.order, e)
@@ -94,10 +113,7 @@ func (a *accounts) leaves(from, to *host, payload []byte) {
 }
 
 // handed records a frame that a receiver gets.
-func (a *accounts) handed(at *host, pkts []link.Packet) {
-	if a == nil || at.name != theSwitch && at.name != theServer {
-		return
-	}
+func (a *accounts) handed(at *world.Host, pkts []link.Packet) {
 	a.asked[at] = append(a.asked[at][:0], pkts...)
 	for i := range a.asked[at] { // the answer overwrites it
 		a.asked[at][i].Payload = slices.Clone(pkts[i].Payload)
@@ -106,19 +122,16 @@ func (a *accounts) handed(at *host, pkts []link.Packet) {
 
 // answers enters the frames that a receiver has applied: those that it acknowledges for the first
 // time. Afterwards the receiver's state is compared.
-func (a *accounts) answers(at *host, pkts []link.Packet) {
-	if a == nil || at.name != theSwitch && at.name != theServer {
-		return
-	}
+func (a *accounts) answers(at *world.Host, pkts []link.Packet) {
 	for i, asked := range a.asked[at] {
 		h, err := wire.ParseHeader(asked.Payload)
 		if err != nil || h.Job != job || h.Type != wire.TypeHot && h.Type != wire.TypeCold {
 			continue
 		}
 		e := a.frames[frameID{flowID{at, h.Sender, h.Epoch}, h.Seq}]
-		if asked.Src.Port == strange {
+		if asked.Src.Port == world.StrangePort {
 			if answer, err := wire.ParseHeader(pkts[i].Payload[:pkts[i].Reply]); err != nil || answer.Type != wire.TypeError {
-				a.c.s.fail("%s does not refuse frame %d that a stranger sends for worker %d", at.name, h.Seq, h.Sender)
+				a.c.Fail("%s does not refuse frame %d that a stranger sends for worker %d", at.Name(), h.Seq, h.Sender)
 			}
 			continue
 		}
@@ -136,9 +149,9 @@ func (a *accounts) answers(at *host, pkts []link.Packet) {
 				id.seq += wire.CoverAhead - uint32(bits.TrailingZeros64(cover))
 				if other := a.frames[id]; other != nil && !other.applied && !slices.ContainsFunc(a.asked[at][i:], func(p link.Packet) bool {
 					later, _ := wire.ParseHeader(p.Payload)
-					return p.Src.Port != strange && later.Job == job && later.Seq == id.seq && later.Sender == id.sender && later.Epoch == id.epoch
+					return p.Src.Port != world.StrangePort && later.Job == job && later.Seq == id.seq && later.Sender == id.sender && later.Epoch == id.epoch
 				}) {
-					a.c.s.fail("%s acknowledges frame %d of worker %d, which is not applied", at.name, id.seq, id.sender)
+					a.c.Fail("%s acknowledges frame %d of worker %d, which is not applied", at.Name(), id.seq, id.sender)
 				}
 			}
 		}
@@ -150,30 +163,30 @@ func (a *accounts) answers(at *host, pkts []link.Packet) {
 }
 
 // apply enters a frame.
-func (a *accounts) apply(at *host, e *entry, h wire.Header) {
-	s := a.c.s
+func (a *accounts) apply(at *world.Host, e *entry, h wire.Header) {
+	s := a.c
 	units := func(bits uint32) int64 {
 		n, err := a.format.FromBits(bits)
 		if err != nil {
-			s.fail("worker %d sends a gradient that no sum has room for: %v", e.worker, err)
+			s.Fail("worker %d sends a gradient that no sum has room for: %v", e.worker, err)
 		}
 		return n
 	}
-	if at.name == theSwitch {
+	if at.Name() == theSwitch {
 		if a.plane == nil {
-			s.fail("the switch acknowledges frame %d of worker %d, and has no job", e.id.seq, e.worker)
+			s.Fail("the switch acknowledges frame %d of worker %d, and has no job", e.id.seq, e.worker)
 			return
 		}
 		a.plane.current = append(a.plane.current, e)
 		err := hotPairs(e.payload, h, func(rank int, bits uint32) { a.plane.held[rank] += units(bits) })
 		if err != nil {
-			s.fail("worker %d sends %v", e.worker, err)
+			s.Fail("worker %d sends %v", e.worker, err)
 		}
 		return
 	}
 	rows, err := wire.ParseRows(e.payload, wire.TypeCold)
 	if err != nil || a.store == nil {
-		s.fail("the server acknowledges frame %d of worker %d: %v", e.id.seq, e.worker, err)
+		s.Fail("the server acknowledges frame %d of worker %d: %v", e.id.seq, e.worker, err)
 		return
 	}
 	a.store.pending = append(a.store.pending, e)
@@ -185,7 +198,7 @@ func (a *accounts) apply(at *host, e *entry, h wire.Header) {
 func (a *accounts) add(key uint64, col int, units int64) {
 	a.news = true
 	if err := a.store.shadow.AddSum(key, col, units); err != nil {
-		a.c.s.fail("%v", err)
+		a.c.Fail("%v", err)
 	}
 }
 
@@ -208,11 +221,11 @@ func hotPairs(payload []byte, h wire.Header, add func(rank int, bits uint32)) er
 
 // flushes records that a worker reports all its frames acknowledged.
 func (a *accounts) flushes(p *process) {
-	a.c.s.mu.Lock()
-	defer a.c.s.mu.Unlock()
+	a.c.Mu.Lock()
+	defer a.c.Mu.Unlock()
 	for _, e := range a.sent[p] {
-		if !e.flushed && !e.applied && !p.dead.Load() {
-			a.c.s.fail("%s calls all that it has sent acknowledged, but frame %d to %s is not applied", p.name, e.id.seq, e.id.to.name)
+		if !e.flushed && !e.applied && !p.Dead() {
+			a.c.Fail("%s calls all that it has sent acknowledged, but frame %d to %s is not applied", p.Name(), e.id.seq, e.id.to.Name())
 		}
 		e.flushed = true
 	}
@@ -220,8 +233,8 @@ func (a *accounts) flushes(p *process) {
 
 // claims records after how many steps a worker has flushed its frames.
 func (a *accounts) claims(p *process, steps uint64) {
-	a.c.s.mu.Lock()
-	defer a.c.s.mu.Unlock()
+	a.c.Mu.Lock()
+	defer a.c.Mu.Unlock()
 	for _, e := range a.sent[p] {
 		if e.flushed && e.claim == 0 {
 			e.claim = steps
@@ -231,32 +244,32 @@ func (a *accounts) claims(p *process, steps uint64) {
 
 // opens records the store of a server that is about to serve. The caller holds lock's file.
 func (a *accounts) opens(p *process, store *ps.Store) {
-	s := a.c.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p.dead.Load() {
+	s := a.c
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if p.Dead() {
 		return
 	}
 	st := &storeAccount{of: p, store: store}
 	instance, number := store.LastHarvest()
 	st.number = [2]uint64{instance, number}
 	var err error
-	if f := a.c.disk.names[checkpointPath]; f == nil {
+	if data, ok := a.c.disk.Data(checkpointPath); !ok {
 		st.shadow, err = ps.New(a.cfg)
 	} else {
-		st.shadow, _, err = readCheckpoint(f.data, a.cfg)
+		st.shadow, _, err = readCheckpoint(data, a.cfg)
 		for i := len(a.files) - 1; i >= 0 && st.base == nil; i-- {
-			if slices.Equal(a.files[i].data, f.data) {
+			if slices.Equal(a.files[i].data, data) {
 				st.base = &a.files[i]
 			}
 		}
 	}
 	if err != nil {
-		s.fail("the server opens a checkpoint that cannot be read: %v", err)
+		s.Fail("the server opens a checkpoint that cannot be read: %v", err)
 		return
 	}
 	if st.shadow.Hash() != store.Hash() {
-		s.fail("%s begins with other weights than its checkpoint has", p.name)
+		s.Fail("%s begins with other weights than its checkpoint has", p.Name())
 	}
 	a.store, a.news = st, true
 	st.hashes = append(st.hashes, st.shadow.Hash())
@@ -287,18 +300,18 @@ func (st *storeAccount) holdsAt(e *entry, version int) bool {
 }
 
 // look compares a receiver's state with the required one. All goroutines are blocked.
-func (a *accounts) look(at *host) {
+func (a *accounts) look(at *world.Host) {
 	switch {
-	case a == nil || at == nil || a.c.s.failure != nil || a.c.s.over:
-	case at.name == theSwitch:
+	case at == nil || a.c.Failed() || a.c.Over():
+	case at.Name() == theSwitch:
 		a.plane.look()
-	case at.name == theServer && a.store != nil && !a.store.of.dead.Load():
+	case at.Name() == theServer && a.store != nil && !a.store.of.Dead():
 		a.lookAtStore()
 	}
 }
 
 func (a *accounts) lookAtStore() {
-	st, s := a.store, a.c.s
+	st, s := a.store, a.c
 	instance, number := st.store.LastHarvest()
 	if now := [2]uint64{instance, number}; now != st.number {
 		st.number = now
@@ -336,11 +349,11 @@ func (a *accounts) lookAtStore() {
 	if held := pendingOf(st.store, map[uint64][]int64{}); len(held) > 0 {
 		for _, key := range slices.Sorted(maps.Keys(want)) {
 			if !slices.Equal(want[key], held[key]) {
-				s.fail("key %d: the open step of %s holds %d, but the frames and harvests that it was given have %d", key, st.of.name, held[key], want[key])
+				s.Fail("key %d: the open step of %s holds %d, but the frames and harvests that it was given have %d", key, st.of.Name(), held[key], want[key])
 				return
 			}
 		}
-		s.fail("the open step of %s holds rows that no frame and no harvest has", st.of.name)
+		s.Fail("the open step of %s holds rows that no frame and no harvest has", st.of.Name())
 		return
 	}
 	st.version++
@@ -353,7 +366,7 @@ func (a *accounts) lookAtStore() {
 		st.store.Read([]uint64{key}, row)
 		st.shadow.Read([]uint64{key}, other)
 		if !equal(row, other) {
-			s.fail("key %d: %s holds the weights %v, but a commit of the frames and harvests that it was given gives %v", key, st.of.name, row, other)
+			s.Fail("key %d: %s holds the weights %v, but a commit of the frames and harvests that it was given gives %v", key, st.of.Name(), row, other)
 			return
 		}
 	}
@@ -393,7 +406,7 @@ func zero(sums []int64) bool {
 func (a *accounts) finished(p *process) {
 	for _, e := range a.sent[p] {
 		if !e.applied {
-			a.c.s.fail("%s has finished, but frame %d to %s is not applied", p.name, e.id.seq, e.id.to.name)
+			a.c.Fail("%s has finished, but frame %d to %s is not applied", p.Name(), e.id.seq, e.id.to.Name())
 			return
 		}
 	}
@@ -401,14 +414,14 @@ func (a *accounts) finished(p *process) {
 
 // completed checks the end of a training.
 func (a *accounts) completed(weights string, workers []*process) {
-	s, st := a.c.s, a.store
+	s, st := a.c, a.store
 	if hash := st.shadow.Hash(); hex.EncodeToString(hash[:]) != weights {
-		s.fail("the training ends with the weights %s, but those of its frames and harvests are %x", weights, hash)
+		s.Fail("the training ends with the weights %s, but those of its frames and harvests are %x", weights, hash)
 	}
 	for _, p := range workers {
 		for _, e := range a.sent[p] {
 			if !st.holds(e) {
-				s.fail("the training has ended, but frame %d of %s to %s is not in the weights", e.id.seq, p.name, e.id.to.name)
+				s.Fail("the training has ended, but frame %d of %s to %s is not in the weights", e.id.seq, p.Name(), e.id.to.Name())
 				return
 			}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/simulation/world"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -38,26 +39,34 @@ type plan struct {
 	broken  float64       // of a harvest's stream
 }
 
-// streams of random numbers: decisions of one do not change the draws of another.
+// Streams of random numbers: decisions of one do not change the draws of another.
 const (
-	streamPlan = iota
-	streamSchedule
-	streamNetwork
-	streamTrouble
+	streamPlan    = 0
+	streamTrouble = world.FirstStream + iota - 1
 	streamHarvest
 	streamCaller // and those after it
 )
 
-func (s *sim) random(stream uint64) *rand.Rand {
-	return rand.New(rand.NewPCG(s.options.Seed, stream))
+func (o Options) random(stream uint64) *rand.Rand { return world.Seed(o.Seed).Stream(stream) }
+
+// named returns random numbers that depend only on a name.
+func (o Options) named(name string) *rand.Rand { return world.Seed(o.Seed).Named(name) }
+
+// conditions are the plan's for the network and the links.
+func (p *plan) conditions() world.Conditions {
+	return world.Conditions{
+		Loss: p.loss, Burst: p.burst, Duplicate: p.duplicate, Reorder: p.reorder, Late: p.late, Corrupt: p.corrupt,
+		Hostile: p.hostile, Delay: p.delay, Window: p.window, Payload: p.payload, Inbox: p.inbox,
+		ShortQueues: p.kinds&Queue != 0,
+	}
 }
 
-// few draws the kinds of trouble of a life: one or two in one life in four, all in the others. Some
+// fewKinds draws the kinds of trouble of a life: one or two in one life in four, all in the others. Some
 // events are rare with other kinds of trouble, and some checks are possible only without them; see
 // Groce et al., Swarm Testing, ISSTA 2012.
-func (s *sim) few() Kinds {
+func (o Options) fewKinds(life Life) Kinds {
 	met := All | Hostile
-	if s.cluster != nil {
+	if life == Clusters {
 		met = ClusterAll &^ (Evict | Cancel | Silence | Neighbour)
 	}
 	var kinds []Kinds
@@ -66,7 +75,7 @@ func (s *sim) few() Kinds {
 			kinds = append(kinds, k)
 		}
 	}
-	rng := s.named("few")
+	rng := o.named("few")
 	one, other := kinds[rng.IntN(len(kinds))], kinds[rng.IntN(len(kinds))]
 	switch rng.IntN(8) {
 	case 0:
@@ -77,8 +86,8 @@ func (s *sim) few() Kinds {
 	return ClusterAll
 }
 
-func (s *sim) newPlan(rng *rand.Rand) plan {
-	o := s.options
+// newPlan draws the plan of a life.
+func newPlan(rng *rand.Rand, o Options, life Life) plan {
 	p := plan{
 		workers: 1 + rng.IntN(3),
 		dim:     1 + rng.IntN(3),
@@ -100,7 +109,7 @@ func (s *sim) newPlan(rng *rand.Rand) plan {
 		p.workers, p.window, p.stripes = 1, wire.DefaultWindow, 1
 		p.calls, p.rows, p.tickets, p.hasty = 100, 1000, 60, true
 	}
-	if s.named("long").IntN(16) == 0 { // frames beyond an MTU of 1500, which the rows of many calls fill
+	if o.named("long").IntN(16) == 0 { // frames beyond an MTU of 1500, which the rows of many calls fill
 		p.stripes, p.rows = wire.MaxStripes, p.rows+400
 	}
 	if o.Cut.Workers > 0 {
@@ -108,7 +117,7 @@ func (s *sim) newPlan(rng *rand.Rand) plan {
 	}
 	p.calls = max(1, p.calls>>o.Cut.Halves)
 	p.payload = max(wire.HotLen(p.stripes), 200) + rng.IntN(300)
-	p.kinds = o.Kinds & s.few()
+	p.kinds = o.Kinds & o.fewKinds(life)
 	for k := Kinds(1); k <= Hostile; k <<= 1 {
 		// Most lives have only some kinds of trouble, so that one does not hide the effects of
 		// another.

@@ -25,13 +25,13 @@ func readCheckpoint(data []byte, cfg ps.Config) (*ps.Store, []byte, error) {
 // written checks a checkpoint that gets its name: it has the weights of a commit and the matching
 // progress of the training.
 func (a *accounts) written(data []byte) {
-	s, st := a.c.s, a.store
-	if st == nil || s.failure != nil {
+	s, st := a.c, a.store
+	if st == nil || s.Failed() {
 		return
 	}
 	store, attachment, err := readCheckpoint(data, a.cfg)
 	if err != nil {
-		s.fail("a checkpoint that cannot be read gets the name of the last one: %v", err)
+		s.Fail("a checkpoint that cannot be read gets the name of the last one: %v", err)
 		return
 	}
 	// Commits without changes have the same weights.
@@ -41,7 +41,7 @@ func (a *accounts) written(data []byte) {
 		version++
 	}
 	if version < 0 {
-		s.fail("a checkpoint has weights that no commit had")
+		s.Fail("a checkpoint has weights that no commit had")
 		return
 	}
 	a.files = append(a.files, fileAccount{slices.Clone(data), st, version})
@@ -50,7 +50,7 @@ func (a *accounts) written(data []byte) {
 		Steps map[uint16]uint64
 	}
 	if err := json.Unmarshal(attachment, &saved); err != nil {
-		s.fail("a checkpoint's attachment: %v", err)
+		s.Fail("a checkpoint's attachment: %v", err)
 		return
 	}
 	for _, e := range a.order {
@@ -59,11 +59,11 @@ func (a *accounts) written(data []byte) {
 			steps = saved.Step
 		}
 		if e.claim > 0 && e.claim <= steps && !st.holdsAt(e, version) {
-			s.fail("a checkpoint counts %d steps of worker %d, but frame %d to %s, of the first %d, is not in its weights", steps, e.worker, e.id.seq, e.id.to.name, e.claim)
+			s.Fail("a checkpoint counts %d steps of worker %d, but frame %d to %s, of the first %d, is not in its weights", steps, e.worker, e.id.seq, e.id.to.Name(), e.claim)
 			return
 		}
 		if a.c.cfg.Job.Sync && e.claim > steps && !e.idle && st.holdsAt(e, oldest) {
-			s.fail("a checkpoint counts %d steps, but holds frame %d of worker %d, of step %d", steps, e.id.seq, e.worker, e.claim)
+			s.Fail("a checkpoint counts %d steps, but holds frame %d of worker %d, of step %d", steps, e.id.seq, e.worker, e.claim)
 			return
 		}
 	}
@@ -71,25 +71,25 @@ func (a *accounts) written(data []byte) {
 
 // leaves a checkpoint: a server that ends by itself has written its last commit.
 func (a *accounts) left(p *process) {
-	s, st := a.c.s, a.store
-	if st == nil || st.of != p || st.version == 0 || s.failure != nil {
+	s, st := a.c, a.store
+	if st == nil || st.of != p || st.version == 0 || s.Failed() {
 		return
 	}
-	for name := range a.c.disk.names {
+	for _, name := range a.c.disk.Names() {
 		if name != checkpointPath {
-			s.fail("%s ends and leaves %s", p.name, name)
+			s.Fail("%s ends and leaves %s", p.Name(), name)
 		}
 	}
-	f := a.c.disk.names[checkpointPath]
-	if f == nil {
-		s.fail("%s ends and leaves no checkpoint", p.name)
+	data, ok := a.c.disk.Data(checkpointPath)
+	if !ok {
+		s.Fail("%s ends and leaves no checkpoint", p.Name())
 		return
 	}
-	if store, _, err := readCheckpoint(f.data, a.cfg); err != nil || store.Hash() != st.hashes[st.version] {
-		s.fail("%s ends and leaves a checkpoint that is older than its last commit: %v", p.name, err)
+	if store, _, err := readCheckpoint(data, a.cfg); err != nil || store.Hash() != st.hashes[st.version] {
+		s.Fail("%s ends and leaves a checkpoint that is older than its last commit: %v", p.Name(), err)
 	}
-	if a.c.disk.synced[checkpointPath] != f || !bytes.Equal(f.synced, f.data) {
-		s.fail("%s ends and leaves a checkpoint that a loss of power may take back", p.name)
+	if !a.c.disk.Durable(checkpointPath) {
+		s.Fail("%s ends and leaves a checkpoint that a loss of power may take back", p.Name())
 	}
 }
 
@@ -113,17 +113,17 @@ func (a *accounts) due() {
 
 func (a *accounts) lookFor(st *storeAccount, version int, within time.Duration) {
 	c, since := a.c, time.Now()
-	c.s.after(within, func() {
-		at := st.of.host
+	c.After(within, func() {
+		at := st.of.Host()
 		switch {
-		case c.procs[theServer] != st.of || st.of.dead.Load() || c.tcp.listeners[c.cfg.Server.Control] == nil:
+		case c.procs[theServer] != st.of || st.of.Dead() || !c.conns.Listens(c.cfg.Server.Control):
 			return // one that ends writes another
 		case slices.ContainsFunc(a.files, func(f fileAccount) bool { return f.store == st && f.version >= version }):
 			return
-		case at.paused || at.resumed.After(since):
+		case at.Paused() || at.ResumedAt().After(since):
 			a.lookFor(st, version, within)
 			return
 		}
-		c.s.fail("%s has committed %d times, and %v later no checkpoint has that", st.of.name, version, within)
+		c.Fail("%s has committed %d times, and %v later no checkpoint has that", st.of.Name(), version, within)
 	})
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/libra-ina/libra/cluster"
 )
 
-// extras decides the extras of a cluster: other programs, and processes that are once started with
+// addExtras decides the extras of a cluster: other programs, and processes that are once started with
 // a different configuration. They do not change the rest of a seed's life.
-func (c *clusterLife) extras() {
-	rng, cfg := c.s.named("extras"), &c.cfg
+func (c *clusterLife) addExtras() {
+	rng, cfg := c.options.named("extras"), &c.cfg
 	alone, steps, rest := rng.IntN(4) > 0, rng.IntN(8), time.Duration(rng.IntN(20_000))*time.Microsecond
 	if cfg.Job.Sync && !alone {
 		c.guest = uint16(len(cfg.Workers) + 1)
@@ -26,10 +26,10 @@ func (c *clusterLife) extras() {
 		c.guestRest = rest
 		c.result.Guests++
 	}
-	if rng := c.s.named("exponent"); rng.IntN(2) == 0 { // 0 is no default: most gradients are less than a unit
+	if rng := c.options.named("exponent"); rng.IntN(2) == 0 { // 0 is no default: most gradients are less than a unit
 		cfg.Job.Exponent = new([]int{-40, -30, -20, 0}[rng.IntN(4)])
 	}
-	if c.s.named("penalty").IntN(2) == 0 {
+	if c.options.named("penalty").IntN(2) == 0 {
 		cfg.Model.L2 = 0.01
 	}
 	for _, w := range cfg.Workers {

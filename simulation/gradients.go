@@ -4,6 +4,7 @@ package simulation
 
 import (
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
+	"github.com/libra-ina/libra/simulation/world"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -48,7 +49,7 @@ func (g *gradients) add(one gradient) (number int) {
 
 // flowID names the flow from one life of a worker to a receiver.
 type flowID struct {
-	to     *host
+	to     *world.Host
 	sender uint16
 	epoch  uint16
 }

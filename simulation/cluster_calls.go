@@ -25,7 +25,7 @@ const readBuffer = 1 << 11
 func (p *process) clientOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithReadBufferSize(readBuffer),
-		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return p.c.tcp.dial(ctx, p, addr) }),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return p.c.conns.Dial(ctx, p.Process, addr) }),
 		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, o ...grpc.CallOption) error {
 			p.begins(ctx, method, conn)
 			switch req := req.(type) {
@@ -47,8 +47,8 @@ func (p *process) clientOptions() []grpc.DialOption {
 // wait together in gRPC, and continue together.
 func (p *process) begins(ctx context.Context, method string, conn *grpc.ClientConn) {
 	until, _ := ctx.Deadline()
-	p.turn("calls "+filepath.Base(method), func() bool {
-		return conn.GetState() != connectivity.Connecting || ctx.Err() != nil || p.dead.Load()
+	p.Turn("calls "+filepath.Base(method), func() bool {
+		return conn.GetState() != connectivity.Connecting || ctx.Err() != nil || p.Dead()
 	}, until)
 }
 
@@ -58,7 +58,7 @@ func (p *process) serverOptions() []grpc.ServerOption {
 		if from, ok := peer.FromContext(ctx); ok {
 			name += " of " + from.Addr.String()
 		}
-		p.turn(name, nil, time.Time{})
+		p.Turn(name, nil, time.Time{})
 	}
 	return []grpc.ServerOption{
 		grpc.ReadBufferSize(readBuffer),
@@ -73,11 +73,4 @@ func (p *process) serverOptions() []grpc.ServerOption {
 			return err
 		}),
 	}
-}
-
-// turn parks a goroutine of a process that is not an actor until the scheduler chooses it.
-func (p *process) turn(where string, ready func() bool, until time.Time) {
-	a := p.c.s.newActor(p.name+" "+where, p.host)
-	a.park("turn", ready, until)
-	a.leave()
 }
