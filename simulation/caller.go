@@ -24,6 +24,9 @@ type caller struct {
 	tickets []*push // waiting
 
 	prepared []*preparedBatch
+
+	ctx context.Context // of its calls; nil: drawn for each
+	err error           // that the last call has returned
 }
 
 // push is a batch that a caller has submitted.
@@ -88,6 +91,9 @@ func (c *caller) call() bool {
 func (c *caller) begin(name string) context.Context {
 	c.act.Yield("calls " + name)
 	c.act.Do(name)
+	if c.ctx != nil {
+		return c.ctx
+	}
 	if c.life.plan.kinds&Cancel != 0 && !c.life.Healed() && c.rng.IntN(6) == 0 {
 		return c.givenUp(time.Duration(c.rng.IntN(5000)) * time.Microsecond)
 	}
@@ -112,7 +118,8 @@ func (c *caller) givenUp(soon time.Duration) context.Context {
 }
 
 // returned parks after a call, and reports whether its result counts.
-func (c *caller) returned() bool {
+func (c *caller) returned(err error) bool {
+	c.err = err
 	c.act.Yield("returns from " + c.act.Doing())
 	return !c.session.over()
 }
@@ -153,10 +160,13 @@ func (c *caller) push() bool {
 	if c.rng.IntN(2) == 0 {
 		return c.pushPrepared()
 	}
-	p, keys, grads := c.batch(c.life.plan.rows)
+	return c.pushRows(c.batch(c.life.plan.rows))
+}
+
+func (c *caller) pushRows(p *push, keys []uint64, grads []float32) bool {
 	ctx := c.begin("Push")
 	ticket, err := c.session.w.Push(ctx, keys, grads)
-	if !c.returned() {
+	if !c.returned(err) {
 		return false
 	}
 	for i := range grads {
@@ -171,11 +181,14 @@ func (c *caller) push() bool {
 }
 
 func (c *caller) pushLater() bool {
-	p, keys, grads := c.batch(min(8, c.life.plan.rows))
+	return c.pushRowsLater(c.batch(min(8, c.life.plan.rows)))
+}
+
+func (c *caller) pushRowsLater(p *push, keys []uint64, grads []float32) bool {
 	p.queued = true
 	c.begin("PushLater")
 	ticket, err := c.session.w.PushLater(context.Background(), keys, grads)
-	if !c.returned() {
+	if !c.returned(err) {
 		return false
 	}
 	if err != nil {
@@ -192,7 +205,7 @@ func (c *caller) wait() bool {
 	ctx := c.begin("Ticket.Wait")
 	defer c.mayBeTold()()
 	err := p.ticket.Wait(ctx)
-	if !c.returned() {
+	if !c.returned(err) {
 		return false
 	}
 	if errors.Is(err, errCancelled) && !errors.As(err, new(*transport.PushError)) {
@@ -208,10 +221,15 @@ func (c *caller) pull() bool {
 	for i := range keys {
 		keys[i] = l.keys[c.rng.IntN(len(l.keys))]
 	}
+	return c.pullRows(keys)
+}
+
+func (c *caller) pullRows(keys []uint64) bool {
+	l := c.life.ledger
 	rows := make([]float32, len(keys)*l.dim)
 	ctx, since := c.begin("Pull"), c.life.Step()
 	err := c.session.w.Pull(ctx, keys, rows)
-	if !c.returned() {
+	if !c.returned(err) {
 		return false
 	}
 	if err != nil {
@@ -268,12 +286,12 @@ func (c *caller) tryFlush() (ended, ok bool) {
 	told := c.mayBeTold()
 	defer told()
 	err := c.session.w.Flush(ctx)
-	if !c.returned() {
+	if !c.returned(err) {
 		return false, false
 	}
 	if err != nil {
 		ok = c.session.excused("a flush", err)
-		if ok && c.rng.IntN(2) == 0 { // then its wait may be over when the next begins
+		if ok && c.ctx == nil && c.rng.IntN(2) == 0 { // then its wait may be over when the next begins
 			c.act.Sleep("has given up", time.Millisecond<<c.rng.IntN(8))
 		}
 		return false, ok

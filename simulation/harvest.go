@@ -3,6 +3,7 @@
 package simulation
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
@@ -16,63 +17,69 @@ import (
 // repeated.
 func (s *workersLife) harvests(a *world.Actor) {
 	rng := s.options.random(streamHarvest)
-	broken := func() bool { return !s.Healed() && rng.Float64() < s.plan.broken }
 	for number := uint64(1); !s.Over(); number++ {
 		a.Park("between harvests", s.ended, time.Now().Add(time.Duration(rng.Int64N(int64(s.plan.harvest)))))
 		last := s.ended()
 		if last {
 			a.Park("the last harvest", s.calm, time.Time{})
 		}
-		bank, err := s.model.Swap(job)
-		if err != nil {
-			s.Fail("swap: %v", err)
-			return
-		}
-		var h ps.Harvest
-		for rank, sum := range bank.Slots {
-			if sum != 0 {
-				h.Ranks, h.Sums = append(h.Ranks, uint32(rank)), append(h.Sums, sum)
-			}
-		}
-		h.Instance, h.Number = 1, number
-		for applied := false; ; {
-			a.Sleep("harvest on its way", time.Duration(rng.IntN(2000))*time.Microsecond)
-			if s.Over() {
-				return
-			}
-			if broken() {
-				if s.options.fault == clearsEarly {
-					break
-				}
-				continue
-			}
-			if s.options.fault == harvestsTwice {
-				h.Number++
-			}
-			if applied, err = s.apply(a, bank, h, applied, rng.IntN(8) == 0); err != nil {
-				if !s.Over() {
-					s.Fail("harvest %d: %v", number, err)
-				}
-				return
-			}
-			a.Sleep("harvest acknowledged", time.Duration(rng.IntN(2000))*time.Microsecond)
-			if s.Over() {
-				return
-			}
-			if !broken() {
-				break
-			}
-		}
-		if err := s.model.Clear(bank); err != nil {
-			s.Fail("clear: %v", err)
-			return
-		}
-		s.ledger.spent = nil
-		s.result.Harvests++
-		if last {
+		if !s.harvest(a, number, rng, func() bool { return rng.IntN(8) == 0 }) || last {
 			return
 		}
 	}
+}
+
+// harvest brings the sums of a bank to the store, and reports whether the life goes on. resume
+// decides whether the stores are replaced.
+func (s *workersLife) harvest(a *world.Actor, number uint64, rng *rand.Rand, resume func() bool) bool {
+	broken := func() bool { return !s.Healed() && rng.Float64() < s.plan.broken }
+	bank, err := s.model.Swap(job)
+	if err != nil {
+		s.Fail("swap: %v", err)
+		return false
+	}
+	var h ps.Harvest
+	for rank, sum := range bank.Slots {
+		if sum != 0 {
+			h.Ranks, h.Sums = append(h.Ranks, uint32(rank)), append(h.Sums, sum)
+		}
+	}
+	h.Instance, h.Number = 1, number
+	for applied := false; ; {
+		a.Sleep("harvest on its way", time.Duration(rng.IntN(2000))*time.Microsecond)
+		if s.Over() {
+			return false
+		}
+		if broken() {
+			if s.options.fault == clearsEarly {
+				break
+			}
+			continue
+		}
+		if s.options.fault == harvestsTwice {
+			h.Number++
+		}
+		if applied, err = s.apply(a, bank, h, applied, resume()); err != nil {
+			if !s.Over() {
+				s.Fail("harvest %d: %v", number, err)
+			}
+			return false
+		}
+		a.Sleep("harvest acknowledged", time.Duration(rng.IntN(2000))*time.Microsecond)
+		if s.Over() {
+			return false
+		}
+		if !broken() {
+			break
+		}
+	}
+	if err := s.model.Clear(bank); err != nil {
+		s.Fail("clear: %v", err)
+		return false
+	}
+	s.ledger.spent = nil
+	s.result.Harvests++
+	return true
 }
 
 // apply adds a harvest to the open step of the first server, once, and ends the step there and at

@@ -25,33 +25,52 @@ type preparedBatch struct {
 func (c *caller) pushPrepared() bool {
 	l := c.life.ledger
 	if c.rng.IntN(4) >= len(c.prepared) {
-		b := &preparedBatch{}
+		var keys []uint64
 		for range 1 + c.rng.IntN(c.life.plan.rows) {
-			b.keys = append(b.keys, l.keys[c.rng.IntN(len(l.keys))])
+			keys = append(keys, l.keys[c.rng.IntN(len(l.keys))])
 		}
-		c.begin("Prepare")
-		var err error
-		b.Prepared, err = c.session.w.Prepare(b.keys)
-		if !c.returned() {
-			return false
+		if b, ok := c.prepare(keys); b == nil {
+			return ok
 		}
-		if err != nil {
-			return c.session.excused("a preparation", err)
-		}
-		c.prepared = append(c.prepared, b)
 	}
 	b := c.prepared[c.rng.IntN(len(c.prepared))]
 	if c.rng.IntN(8) == 0 {
-		err := b.Locate(c.begin("Locate"))
-		if !c.returned() {
-			return false
-		}
-		return err == nil || c.session.excused("a search for row numbers", err)
+		return c.locate(b)
 	}
 	if l.grads.next+len(b.keys)*l.dim >= maxGrads {
 		return true
 	}
-	p := &push{session: c.session, from: l.grads.next, most: -1, queued: c.rng.IntN(3) == 0}
+	return c.pushBatch(b, c.rng.IntN(3) == 0)
+}
+
+// prepare prepares a batch. It returns nil if that fails, and whether the life goes on.
+func (c *caller) prepare(keys []uint64) (b *preparedBatch, ok bool) {
+	c.begin("Prepare")
+	prepared, err := c.session.w.Prepare(keys)
+	if !c.returned(err) {
+		return nil, false
+	}
+	if err != nil {
+		return nil, c.session.excused("a preparation", err)
+	}
+	b = &preparedBatch{prepared, keys}
+	c.prepared = append(c.prepared, b)
+	return b, true
+}
+
+// locate requests the row numbers of a batch.
+func (c *caller) locate(b *preparedBatch) bool {
+	err := b.Locate(c.begin("Locate"))
+	if !c.returned(err) {
+		return false
+	}
+	return err == nil || c.session.excused("a search for row numbers", err)
+}
+
+// pushBatch pushes a prepared batch with new gradients.
+func (c *caller) pushBatch(b *preparedBatch, queued bool) bool {
+	l := c.life.ledger
+	p := &push{session: c.session, from: l.grads.next, most: -1, queued: queued}
 	var grads []float32
 	for _, key := range b.keys {
 		grads = c.gradients(p, grads, l.index[key])
@@ -65,7 +84,7 @@ func (c *caller) pushPrepared() bool {
 	} else {
 		ticket, err = b.Push(c.begin("Prepared.Push"), grads)
 	}
-	if !c.returned() {
+	if !c.returned(err) {
 		return false
 	}
 	if err != nil {

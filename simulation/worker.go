@@ -23,8 +23,11 @@ type worker struct {
 	host    *world.Host
 	act     *world.Actor
 	session *session
+	joined  int // sessions before the current one
 	left    int // calls
 	rng     *rand.Rand
+	// begin starts the callers of a session.
+	begin func(*session)
 }
 
 // session is a worker's process, from its admission to its end.
@@ -50,8 +53,8 @@ func (l *session) over() bool { return l.crashed || l.of.life.Over() }
 // main runs the lives of a worker.
 func (w *worker) main() {
 	s := w.life
-	for n := 0; ; n++ {
-		if err := w.join(n); err != nil {
+	for ; ; w.joined++ {
+		if err := w.join(); err != nil {
 			if !s.Over() {
 				s.Fail("worker %d cannot join: %v", w.sender, err)
 			}
@@ -78,7 +81,7 @@ func (w *worker) main() {
 }
 
 // join ends the previous life's admission, if any, and begins another life.
-func (w *worker) join(n int) (err error) {
+func (w *worker) join() (err error) {
 	s := w.life
 	hot, cold := s.newEpoch(), s.newEpoch()
 	steps := []func() error{
@@ -87,7 +90,7 @@ func (w *worker) join(n int) (err error) {
 		func() error { return s.admitHot(w.sender, hot, w.host) },
 		func() error { return s.admitCold(w.act, w.sender, cold, w.host) },
 	}
-	if n == 0 {
+	if w.joined == 0 {
 		steps = steps[2:]
 	}
 	// The two services see the end of a life and the start of the next at different times.
@@ -121,15 +124,21 @@ func (w *worker) join(n int) (err error) {
 	}
 	w.session = l
 	s.result.Workers++
+	w.begin(l)
+	return nil
+}
+
+// startCallers starts the callers of a session, which draw their calls.
+func (w *worker) startCallers(l *session) {
+	s := w.life
 	for i := range s.plan.callers {
-		c := &caller{life: s, session: l, rng: s.options.random(streamCaller + uint64(w.sender)<<32 + uint64(n)<<8 + uint64(i) + 1)}
+		c := &caller{life: s, session: l, rng: s.options.random(streamCaller + uint64(w.sender)<<32 + uint64(w.joined)<<8 + uint64(i) + 1)}
 		c.act = s.NewActor(fmt.Sprintf("caller %d of worker %d", i, w.sender), w.host)
 		c.act.Start(func() {
 			c.main()
 			l.callers--
 		})
 	}
-	return nil
 }
 
 func (s *workersLife) newEpoch() uint16 {

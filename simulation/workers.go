@@ -51,6 +51,9 @@ func live(o Options) (Result, error) {
 	if err := s.setUp(); err != nil {
 		return s.result, err
 	}
+	for _, w := range s.workers {
+		w.start()
+	}
 	s.stall()
 	s.trouble()
 	harvester := s.NewActor("harvester", nil)
@@ -102,7 +105,7 @@ func (s *workersLife) calm() bool {
 	return s.ended() && s.Idle() && s.unread() == 0
 }
 
-// setUp starts server, aggregator and workers.
+// setUp starts the servers and the aggregator, and makes the workers.
 func (s *workersLife) setUp() (err error) {
 	p := &s.plan
 	s.ledger = newLedger(s)
@@ -139,11 +142,19 @@ func (s *workersLife) setUp() (err error) {
 		return err
 	}
 	for i := range p.workers {
-		w := &worker{life: s, sender: uint16(i + 1), left: p.calls * p.callers, rng: s.options.random(streamCaller + uint64(i+1)<<32)}
+		w := &worker{
+			life: s, sender: uint16(i + 1), left: p.calls * p.callers,
+			rng: s.options.random(streamCaller + uint64(i+1)<<32),
+		}
+		w.begin = w.startCallers
 		w.host = s.NewHost(fmt.Sprintf("worker %d", i+1), netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 1, byte(i + 1)}), framePort))
-		w.act = s.NewActor("main of "+w.host.Name(), nil)
 		s.workers = append(s.workers, w)
-		w.act.Start(w.main)
 	}
 	return nil
+}
+
+// start starts the worker's goroutine.
+func (w *worker) start() {
+	w.act = w.life.NewActor("main of "+w.host.Name(), nil)
+	w.act.Start(w.main)
 }

@@ -23,6 +23,7 @@ type Network struct {
 	order     []*Host     // in which they were added
 	cut       map[way]int // active one-way partitions
 	bursts    map[way]int // number of frames still to lose
+	holds     map[way]*hold
 	count     Traffic
 }
 
@@ -56,7 +57,7 @@ func newNetwork(w *World) *Network {
 	return &Network{
 		w: w, rng: w.options.Seed.Stream(streamNetwork),
 		hosts: map[netip.AddrPort]*Host{}, addresses: map[netip.Addr]*Host{},
-		cut: map[way]int{}, bursts: map[way]int{},
+		cut: map[way]int{}, bursts: map[way]int{}, holds: map[way]*hold{},
 	}
 }
 
@@ -100,7 +101,8 @@ func (n *Network) carry(from *Host, to wire.Endpoint, payload []byte) {
 		hostile = false
 		lost, duplicated, late, corrupted = false, false, false, false
 	}
-	w.options.Life.Leaves(from, dst, payload, duplicated || late)
+	held := n.holds[way{from, dst}]
+	w.options.Life.Leaves(from, dst, payload, duplicated || late || held != nil)
 	switch {
 	case dst == nil:
 		n.count.Overrun++
@@ -112,6 +114,10 @@ func (n *Network) carry(from *Host, to wire.Endpoint, payload []byte) {
 	case lost:
 		n.count.Lost++
 		w.traceFrame("lost", from, dst, payload)
+		return
+	case held != nil:
+		held.frames = append(held.frames, payload)
+		w.traceFrame("held", from, dst, payload)
 		return
 	}
 	whole := payload

@@ -128,6 +128,14 @@ func (w *World) choose(now time.Time) *Actor {
 	return w.choice[w.schedule.IntN(len(w.choice))]
 }
 
+// isSettled reports whether nothing can happen now, apart from the turn of an actor. Mu is held.
+func (w *World) isSettled(apart *Actor) bool {
+	now := time.Now()
+	return w.Idle() && !slices.ContainsFunc(w.actors, func(a *Actor) bool {
+		return a != apart && !a.gone && a.parked && a.runnable(now)
+	})
+}
+
 // wake runs an actor until it parks or waits. The life compares its accounts before time passes: it
 // plans later comparisons.
 func (w *World) wake(a *Actor) {

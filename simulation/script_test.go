@@ -1,0 +1,591 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/simulation/world"
+	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/wire"
+)
+
+// scriptSeeds is the number of schedules of each script: what it expects is so in all of them.
+const scriptSeeds = 20
+
+// Each script in testdata holds, whatever the schedule. docs/simulation.md explains its lines.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("%d scripts, %v", len(files), err)
+	}
+	for _, name := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for seed := range uint64(scriptSeeds) {
+				runScript(t, filepath.Base(name), string(text), seed+1)
+			}
+		})
+	}
+}
+
+// A script notices what it does not expect, in its own lines and in the state of the life.
+func TestScriptsFail(t *testing.T) {
+	copied, err := os.ReadFile("testdata/late-copy-is-not-applied.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		"fault all admissions have the same epoch\n" + string(copied):                     "late-copy",
+		"join worker 1\nfly worker 1\n":                                                   "x:2: unknown command \"fly worker 1\"",
+		"join worker 1\npush worker 1 keys c0 as p\nfinish p\nexpect p refused\n":         "x:4: p is ok, not refused",
+		"join worker 1\npush worker 1 keys c0 h0 as p\nfinish p\nexpect applied c0 = 2\n": "x:4: it is 1",
+		"join worker 3\n":                    "x:1: no worker 3",
+		"deliver worker 1 -> server first\n": "x:1: of 0 kept frames",
+		"life dim 0\n":                       "x:1: dim 0",
+		"join worker 1\nexpect p ok\n":       "x:2: no call p",
+		"join worker 1\nfault x\n":           "x:2: the life has begun",
+		"join worker 1\nhold worker 1 -> server\npush worker 1 keys c0 as p\nfinish p\nexpect p ok\n":               "x:5: p is silent, not ok",
+		"fault the server adds a frame twice\njoin worker 1\n" + strings.Repeat("push worker 1 keys c0 as p\n", 16): "banks, harvest and store hold",
+		"expect violation a flood\n": "the violation \"a flood\" is expected, there is <nil>",
+	} {
+		_, err := liveScript(t, "x", text, 1)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, not %s", text, err, want)
+		}
+	}
+}
+
+// runScript runs a script with one seed, and prints the end of its trace if it fails.
+func runScript(t *testing.T, name, text string, seed uint64) {
+	trace, err := liveScript(t, name, text, seed)
+	if err == nil {
+		return
+	}
+	lines := strings.SplitAfter(trace, "\n")
+	t.Errorf("%v\n%s", err, strings.Join(lines[max(0, len(lines)-40):], ""))
+}
+
+// script is a life of workers whose events are the lines of a text.
+type script struct {
+	*workersLife
+
+	act     *world.Actor // of the script
+	calls   map[string]*scriptCall
+	batches map[string]*scriptBatch
+	harvest uint64           // number of the last one
+	holds   [][2]*world.Host // that may be in force
+	expects string           // the violation that ends the life; empty: none
+}
+
+// scriptCall is a call that a script has begun.
+type scriptCall struct {
+	caller   *caller
+	returned bool
+	cancel   func()
+}
+
+type scriptBatch struct {
+	session *session
+	*preparedBatch
+}
+
+// liveScript runs a script and returns its trace.
+func liveScript(t *testing.T, name, text string, seed uint64) (trace string, err error) {
+	var out bytes.Buffer
+	Workers.labelled(Options{Seed: seed}, func() {
+		InTest(t)(func() {
+			s := newScript(Options{Seed: seed, Trace: &out})
+			err = s.run(name, text)
+		})
+	})
+	return out.String(), err
+}
+
+func newScript(o Options) *script {
+	s := &workersLife{options: o, plan: plan{
+		kinds:   Loss, // scripts lose frames, so repetitions are not counted
+		workers: 2, dim: 1, hot: 4, cold: 4, stripes: 1, payload: 300, window: 16, callers: 1, inbox: 4096, delay: 1,
+	}}
+	s.plan.flow.Size = s.plan.window
+	return &script{workersLife: s, calls: map[string]*scriptCall{}, batches: map[string]*scriptBatch{}}
+}
+
+// run runs the lines: those that describe the life, and then the others, in turns of an actor.
+func (s *script) run(name, text string) error {
+	lines := strings.Split(text, "\n")
+	first, err := s.describe(name, lines)
+	if err != nil {
+		return err
+	}
+	s.World = world.New(world.Options{
+		Seed: world.Seed(s.options.Seed), Trace: s.options.Trace, Life: s, Bound: bound, Conditions: s.plan.conditions(),
+	})
+	if err := s.setUp(); err != nil {
+		return err
+	}
+	for _, w := range s.workers {
+		w.left, w.begin = 0, func(*session) {}
+	}
+	s.act = s.NewActor("script", nil)
+	s.act.Start(func() {
+		for i, line := range lines[first:] {
+			s.do(name, first+i+1, line)
+			if s.Over() || s.Failed() {
+				return
+			}
+		}
+		s.finish()
+	})
+	s.Run(func() bool { return s.act.Gone() && s.Idle() })
+	s.check()
+	s.End()
+	err = violation(s.options, s.World)
+	switch {
+	case s.expects == "":
+		return err
+	case err == nil || !strings.Contains(err.Error(), s.expects):
+		return fmt.Errorf("%s: the violation %q is expected, there is %v", name, s.expects, err)
+	}
+	return nil
+}
+
+// describe reads the lines before the first event, and returns their number.
+func (s *script) describe(name string, lines []string) (n int, err error) {
+	for n, line := range lines {
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 0 || strings.HasPrefix(line, "#"):
+		case words[0] == "fault":
+			s.options.fault = fault(strings.TrimPrefix(line, "fault "))
+		case words[0] == "life":
+			for i := 1; i+1 < len(words); i += 2 {
+				if err := s.set(words[i], words[i+1]); err != nil {
+					return 0, fmt.Errorf("%s:%d: %w", name, n+1, err)
+				}
+			}
+		default:
+			return n, nil
+		}
+	}
+	return len(lines), nil
+}
+
+func (s *script) set(property, value string) error {
+	if property == "silence" {
+		limit, err := time.ParseDuration(value)
+		s.plan.flow.Silence = limit
+		return err
+	}
+	n, err := strconv.Atoi(value)
+	at := map[string]*int{
+		"workers": &s.plan.workers, "dim": &s.plan.dim, "hot": &s.plan.hot, "cold": &s.plan.cold, "window": &s.plan.window,
+	}[property]
+	if err != nil || n < 1 || at == nil {
+		return fmt.Errorf("%s %s: no such property of a life", property, value)
+	}
+	*at = n
+	s.plan.flow.Size = s.plan.window
+	return nil
+}
+
+// finish ends the trouble and all sessions, and brings the last harvests.
+func (s *script) finish() {
+	for _, h := range s.holds {
+		s.Net.Release(h[0], h[1])
+	}
+	s.Heal()
+	for _, w := range s.workers {
+		if l := w.session; l != nil && l.callers > 0 {
+			s.leave(w)
+		}
+	}
+	for range s.ledger.banks {
+		s.harvestNow(false)
+	}
+}
+
+// do executes a line. What is wrong about it is a violation, which names the line.
+func (s *script) do(name string, number int, line string) {
+	line, _, _ = strings.Cut(line, "#")
+	if line = strings.TrimSpace(line); line == "" {
+		return
+	}
+	s.Trace("-- %s:%d: %s\n", name, number, line)
+	for pattern, do := range compiledCommands() {
+		m := pattern.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		if err := do(s, m[1:]); err != nil && !s.Over() {
+			s.Fail("%s:%d: %v", name, number, err)
+		}
+		return
+	}
+	s.Fail("%s:%d: unknown command %q", name, number, line)
+}
+
+const (
+	host = `(worker \d+|server|aggregator)`
+	onto = host + ` -> ` + host
+	keys = `((?:[hc]\d+ )+)`
+	word = `(\w+)`
+)
+
+// commands are what lines may say.
+var commands = map[string]func(s *script, m []string) error{
+	// Life and death of workers.
+	`join worker (\d+)`:  withWorker((*script).join),
+	`leave worker (\d+)`: withWorker((*script).leave),
+	`crash worker (\d+)`: withWorker(func(s *script, w *worker) error {
+		s.crash(w)
+		w.session.callers = 0
+		s.act.Settle()
+		return nil
+	}),
+	`evict worker (\d+) at (aggregator|server|both)`: func(s *script, m []string) error {
+		return withWorker(func(s *script, w *worker) error {
+			s.evict(w, map[string]int{"aggregator": 0, "server": 1, "both": 2}[m[1]])
+			s.act.Settle()
+			return nil
+		})(s, m)
+	},
+
+	// Calls.
+	`push worker (\d+) keys ` + keys + `as ` + word: withCall(func(s *script, c *caller, m []string) error {
+		s.begin(m[2], c, func() bool { return c.pushRows(s.batch(c, m[1])) && c.wait() })
+		return nil
+	}),
+	`pushlater worker (\d+) keys ` + keys + `as ` + word: withCall(func(s *script, c *caller, m []string) error {
+		s.begin(m[2], c, func() bool { return c.pushRowsLater(s.batch(c, m[1])) && c.wait() })
+		return nil
+	}),
+	`pull worker (\d+) keys ` + keys + `as ` + word: withCall(func(s *script, c *caller, m []string) error {
+		s.begin(m[2], c, func() bool { return c.pullRows(s.keysOf(m[1])) })
+		return nil
+	}),
+	`flush worker (\d+) as ` + word: withCall(func(s *script, c *caller, m []string) error {
+		s.begin(m[1], c, func() bool {
+			ended, ok := c.tryFlush()
+			return ended && ok
+		})
+		return nil
+	}),
+	`prepare worker (\d+) keys ` + keys + `as ` + word: withCall(func(s *script, c *caller, m []string) error {
+		s.begin("", c, func() bool {
+			b, ok := c.prepare(s.keysOf(m[1]))
+			s.batches[m[2]] = &scriptBatch{c.session, b}
+			return ok && c.locate(b)
+		})
+		s.act.Settle()
+		return c.err
+	}),
+	`push batch ` + word + ` as ` + word: func(s *script, m []string) error {
+		b := s.batches[m[0]]
+		if b == nil {
+			return fmt.Errorf("no batch %s", m[0])
+		}
+		c := s.newCaller(b.session)
+		s.begin(m[1], c, func() bool { return c.pushBatch(b.preparedBatch, false) && c.wait() })
+		return nil
+	},
+	`cancel ` + word: func(s *script, m []string) error {
+		c := s.calls[m[0]]
+		if c == nil {
+			return fmt.Errorf("no call %s", m[0])
+		}
+		c.cancel()
+		s.act.Settle()
+		return nil
+	},
+	`finish ` + word: func(s *script, m []string) error {
+		c := s.calls[m[0]]
+		if c == nil {
+			return fmt.Errorf("no call %s", m[0])
+		}
+		s.act.Park("waits for "+m[0], func() bool { return c.returned }, time.Now().Add(bound))
+		if !c.returned {
+			return fmt.Errorf("%s has not returned", m[0])
+		}
+		s.act.Settle()
+		return nil
+	},
+
+	// The network and the hosts.
+	`drop ` + onto + ` (\d+)`: withWay(func(s *script, from, to *world.Host, more string) error {
+		n, err := strconv.Atoi(more)
+		s.Net.Lose(from, to, n)
+		return err
+	}),
+	`hold ` + onto + `()`: withWay(func(s *script, from, to *world.Host, _ string) error {
+		s.Net.Hold(from, to)
+		s.holds = append(s.holds, [2]*world.Host{from, to})
+		return nil
+	}),
+	`release ` + onto + `()`: withWay(func(s *script, from, to *world.Host, _ string) error {
+		s.Net.Release(from, to)
+		s.act.Settle()
+		return nil
+	}),
+	`deliver ` + onto + ` (first|last)`: withWay(func(s *script, from, to *world.Host, which string) error {
+		return s.deliver(from, to, which, false)
+	}),
+	`repeat ` + onto + ` (first|last)`: withWay(func(s *script, from, to *world.Host, which string) error {
+		return s.deliver(from, to, which, true)
+	}),
+	`pause ` + host:  withHost(func(h *world.Host) { h.Pause() }),
+	`resume ` + host: withHost(func(h *world.Host) { h.Resume() }),
+	`settle`: func(s *script, _ []string) error {
+		s.act.Settle()
+		return nil
+	},
+	`wait (\S+)`: func(s *script, m []string) error {
+		d, err := time.ParseDuration(m[0])
+		s.act.Sleep("waits", d)
+		s.act.Settle()
+		return err
+	},
+	`harvest`:              func(s *script, _ []string) error { return s.harvestNow(false) },
+	`harvest and renumber`: func(s *script, _ []string) error { return s.harvestNow(true) },
+
+	// Checks, beside those of every life.
+	`expect ` + word + ` (ok|refused|cancelled|silent|closed|waits)`: func(s *script, m []string) error {
+		c := s.calls[m[0]]
+		if c == nil {
+			return fmt.Errorf("no call %s", m[0])
+		}
+		if is := c.state(); is != m[1] {
+			return fmt.Errorf("%s is %s, not %s", m[0], is, m[1])
+		}
+		return nil
+	},
+	`expect applied ([hc]\d+) = (\d+)`: func(s *script, m []string) error {
+		at := s.ledger.index[s.keysOf(m[0])[0]]
+		return isNumber(s.applications(at), m[1])
+	},
+	`expect kept ` + onto + ` = (\d+)`: withWay(func(s *script, from, to *world.Host, want string) error {
+		return isNumber(s.Net.Held(from, to), want)
+	}),
+	`expect repeated = (\d+)`: func(s *script, m []string) error { return isNumber(s.repeated, m[0]) },
+	`expect violation (.+)`: func(s *script, m []string) error {
+		s.expects = m[0]
+		return nil
+	},
+	`(?:life|fault) .*`: func(*script, []string) error { return errors.New("the life has begun") },
+}
+
+var compiledCommands = sync.OnceValue(func() map[*regexp.Regexp]func(*script, []string) error {
+	all := map[*regexp.Regexp]func(*script, []string) error{}
+	for pattern, do := range commands {
+		all[regexp.MustCompile("^"+pattern+"$")] = do
+	}
+	return all
+})
+
+func isNumber(is int, want string) error {
+	if strconv.Itoa(is) != want {
+		return fmt.Errorf("it is %d", is)
+	}
+	return nil
+}
+
+func withWorker(do func(*script, *worker) error) func(*script, []string) error {
+	return func(s *script, m []string) error {
+		n, err := strconv.Atoi(m[0])
+		if err != nil || n < 1 || n > len(s.workers) {
+			return fmt.Errorf("no worker %s", m[0])
+		}
+		return do(s, s.workers[n-1])
+	}
+}
+
+func withCall(do func(*script, *caller, []string) error) func(*script, []string) error {
+	return func(s *script, m []string) error {
+		return withWorker(func(s *script, w *worker) error {
+			if w.session == nil {
+				return fmt.Errorf("worker %d has not joined", w.sender)
+			}
+			return do(s, s.newCaller(w.session), m)
+		})(s, m)
+	}
+}
+
+func withWay(do func(s *script, from, to *world.Host, more string) error) func(*script, []string) error {
+	return func(s *script, m []string) error {
+		from, to := s.hostNamed(m[0]), s.hostNamed(m[1])
+		if from == nil || to == nil {
+			return fmt.Errorf("no way from %s to %s", m[0], m[1])
+		}
+		return do(s, from, to, m[2])
+	}
+}
+
+func withHost(do func(*world.Host)) func(*script, []string) error {
+	return func(s *script, m []string) error {
+		h := s.hostNamed(m[0])
+		if h == nil {
+			return fmt.Errorf("no %s", m[0])
+		}
+		do(h)
+		s.act.Settle()
+		return nil
+	}
+}
+
+func (s *script) hostNamed(name string) *world.Host {
+	for _, w := range s.workers {
+		if w.host.Name() == name {
+			return w.host
+		}
+	}
+	for _, h := range s.peers() {
+		if h.Name() == name {
+			return h
+		}
+	}
+	return nil
+}
+
+// join begins a session.
+func (s *script) join(w *worker) error {
+	if w.session != nil {
+		w.joined++
+	}
+	w.start()
+	s.act.Settle()
+	if w.session == nil || w.session.callers == 0 {
+		return fmt.Errorf("worker %d has not joined", w.sender)
+	}
+	return nil
+}
+
+// leave ends a session after a flush.
+func (s *script) leave(w *worker) error {
+	l := w.session
+	if l == nil || l.callers == 0 {
+		return fmt.Errorf("worker %d has no session", w.sender)
+	}
+	c := s.begin("", s.newCaller(l), nil)
+	s.act.Park("waits for a flush", func() bool { return c.returned }, time.Now().Add(bound))
+	l.callers = 0
+	s.act.Settle()
+	return nil
+}
+
+func (s *script) newCaller(l *session) *caller {
+	c := &caller{life: s.workersLife, session: l, rng: s.Named("caller")}
+	c.act = s.NewActor(fmt.Sprintf("call of %s", l.of.host.Name()), l.of.host)
+	return c
+}
+
+// begin begins a call, and returns when nothing else can happen. Without a body it is a flush.
+func (s *script) begin(name string, c *caller, body func() bool) *scriptCall {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	c.ctx = ctx
+	call := &scriptCall{caller: c, cancel: func() { cancel(errCancelled) }}
+	if name != "" {
+		s.calls[name] = call
+	}
+	if body == nil {
+		body = func() bool {
+			ended, _ := c.tryFlush()
+			if ended {
+				c.session.flushed++
+			}
+			return ended
+		}
+	}
+	c.act.Start(func() {
+		body()
+		call.returned = true
+	})
+	s.act.Settle()
+	return call
+}
+
+// state says how a call has ended.
+func (c *scriptCall) state() string {
+	err := c.caller.err
+	switch {
+	case !c.returned:
+		return "waits"
+	case err == nil:
+		return "ok"
+	case errors.Is(err, errCancelled):
+		return "cancelled"
+	case errors.As(err, new(wire.Refusal)):
+		return "refused"
+	case isSilent(err):
+		return "silent"
+	case errors.Is(err, transport.ErrClosed):
+		return "closed"
+	}
+	return err.Error()
+}
+
+// keysOf reads keys: h0 is the first hot one, c0 the first cold one.
+func (s *script) keysOf(text string) (keys []uint64) {
+	for _, name := range strings.Fields(text) {
+		n, _ := strconv.Atoi(name[1:])
+		if name[0] == 'c' {
+			n += s.plan.hot
+		}
+		keys = append(keys, s.ledger.keys[n%len(s.ledger.keys)])
+	}
+	return keys
+}
+
+// batch is a push of new gradients.
+func (s *script) batch(c *caller, text string) (p *push, keys []uint64, grads []float32) {
+	keys = s.keysOf(text)
+	p = &push{session: c.session, from: s.ledger.grads.next, most: -1}
+	for _, key := range keys {
+		grads = c.gradients(p, grads, s.ledger.index[key])
+	}
+	c.drawn(p)
+	return p, keys, grads
+}
+
+// applications is how often gradients of a row were applied.
+func (s *script) applications(row int) (n int) {
+	for i := 1; i < s.ledger.grads.next; i++ {
+		if g := s.ledger.grads.at(i); int(g.param) == row*s.plan.dim {
+			n += int(g.applied)
+		}
+	}
+	return n
+}
+
+func (s *script) deliver(from, to *world.Host, which string, again bool) error {
+	at := 0
+	if which == "last" {
+		at = s.Net.Held(from, to) - 1
+	}
+	err := s.Net.Deliver(from, to, at, again)
+	s.act.Settle()
+	return err
+}
+
+// harvestNow brings the sums of a bank to the store, which may be replaced by a restored one.
+func (s *script) harvestNow(renumber bool) error {
+	s.harvest++
+	if !s.workersLife.harvest(s.act, s.harvest, s.Named("harvest"), func() bool { return renumber }) {
+		return errors.New("the harvest fails")
+	}
+	s.act.Settle()
+	return nil
+}
