@@ -42,21 +42,21 @@ type push struct {
 	frames   []*frame
 }
 
-func (c *caller) main() {
+func (c *caller) runCalls() {
 	w := c.session.of
-	for w.left > 0 && !c.session.over() {
+	for w.left > 0 && !c.session.isOver() {
 		w.left--
 		c.life.result.Calls++
-		if !c.call() {
+		if !c.makeCall() {
 			return
 		}
 	}
-	for len(c.tickets) > 0 && !c.session.over() {
-		if !c.wait() {
+	for len(c.tickets) > 0 && !c.session.isOver() {
+		if !c.awaitTicket() {
 			return
 		}
 	}
-	for !c.session.over() {
+	for !c.session.isOver() {
 		ended, ok := c.tryFlush()
 		if ended {
 			c.session.flushed++
@@ -67,28 +67,28 @@ func (c *caller) main() {
 	}
 }
 
-// call makes one call, and returns false if the life has ended.
-func (c *caller) call() bool {
+// makeCall makes one call, and returns false if the life has ended.
+func (c *caller) makeCall() bool {
 	hasty := c.life.plan.hasty && c.rng.IntN(8) > 0 && len(c.tickets) <= c.life.plan.tickets
 	switch n := c.rng.IntN(16); {
 	case n < 6 || hasty:
-		return c.push()
+		return c.pushSome()
 	case n < 9:
-		return c.pushLater()
+		return c.pushSomeLater()
 	case n < 11:
-		return c.pull()
+		return c.pullSome()
 	case n < 12:
-		return c.flush()
+		return c.flushAll()
 	case n < 14 || len(c.tickets) > c.life.plan.tickets:
-		return len(c.tickets) == 0 || c.wait()
+		return len(c.tickets) == 0 || c.awaitTicket()
 	default:
 		c.act.Sleep("idle", time.Duration(c.rng.IntN(3000))*time.Microsecond)
 		return true
 	}
 }
 
-// begin names the next call and gives it a context, which may end.
-func (c *caller) begin(name string) context.Context {
+// beginCall names the next call and gives it a context, which may end.
+func (c *caller) beginCall(name string) context.Context {
 	c.act.Yield("calls " + name)
 	c.act.Do(name)
 	if c.ctx != nil {
@@ -117,15 +117,15 @@ func (c *caller) givenUp(soon time.Duration) context.Context {
 	return ctx
 }
 
-// returned parks after a call, and reports whether its result counts.
-func (c *caller) returned(err error) bool {
+// hasReturned parks after a call, and reports whether its result counts.
+func (c *caller) hasReturned(err error) bool {
 	c.err = err
 	c.act.Yield("returns from " + c.act.Doing())
-	return !c.session.over()
+	return !c.session.isOver()
 }
 
-// batch draws rows, with a new gradient each.
-func (c *caller) batch(most int) (p *push, keys []uint64, grads []float32) {
+// drawBatch draws rows, with a new gradient each.
+func (c *caller) drawBatch(most int) (p *push, keys []uint64, grads []float32) {
 	l := c.life.ledger
 	p = &push{session: c.session, from: l.grads.next, most: -1}
 	for range 1 + c.rng.IntN(most) {
@@ -134,14 +134,14 @@ func (c *caller) batch(most int) (p *push, keys []uint64, grads []float32) {
 			break
 		}
 		keys = append(keys, l.keys[at])
-		grads = c.gradients(p, grads, at)
+		grads = c.drawGradients(p, grads, at)
 	}
-	c.drawn(p)
+	c.recordPush(p)
 	return p, keys, grads
 }
 
-// gradients appends new gradients of a row.
-func (c *caller) gradients(p *push, grads []float32, at int) []float32 {
+// drawGradients appends new gradients of a row.
+func (c *caller) drawGradients(p *push, grads []float32, at int) []float32 {
 	l := c.life.ledger
 	for col := range l.dim {
 		grads = append(grads, l.gradientOf(p, at*l.dim+col, c.rng.IntN(2) == 0))
@@ -149,73 +149,73 @@ func (c *caller) gradients(p *push, grads []float32, at int) []float32 {
 	return grads
 }
 
-// drawn records a push with all its gradients.
-func (c *caller) drawn(p *push) {
+// recordPush records a push with all its gradients.
+func (c *caller) recordPush(p *push) {
 	p.to = c.life.ledger.grads.next
 	c.session.pushes = append(c.session.pushes, p)
 	c.life.result.Pushes++
 }
 
-func (c *caller) push() bool {
+func (c *caller) pushSome() bool {
 	if c.rng.IntN(2) == 0 {
 		return c.pushPrepared()
 	}
-	return c.pushRows(c.batch(c.life.plan.rows))
+	return c.pushRows(c.drawBatch(c.life.plan.rows))
 }
 
 func (c *caller) pushRows(p *push, keys []uint64, grads []float32) bool {
-	ctx := c.begin("Push")
+	ctx := c.beginCall("Push")
 	ticket, err := c.session.w.Push(ctx, keys, grads)
-	if !c.returned(err) {
+	if !c.hasReturned(err) {
 		return false
 	}
 	for i := range grads {
 		grads[i] = -1 // the caller owns the slices again
 	}
 	if err != nil {
-		return c.session.judge(p, err)
+		return c.session.judgePush(p, err)
 	}
 	p.ticket, p.accepted = ticket, true
 	c.tickets = append(c.tickets, p)
 	return true
 }
 
-func (c *caller) pushLater() bool {
-	return c.pushRowsLater(c.batch(min(8, c.life.plan.rows)))
+func (c *caller) pushSomeLater() bool {
+	return c.pushRowsLater(c.drawBatch(min(8, c.life.plan.rows)))
 }
 
 func (c *caller) pushRowsLater(p *push, keys []uint64, grads []float32) bool {
 	p.queued = true
-	c.begin("PushLater")
+	c.beginCall("PushLater")
 	ticket, err := c.session.w.PushLater(context.Background(), keys, grads)
-	if !c.returned(err) {
+	if !c.hasReturned(err) {
 		return false
 	}
 	if err != nil {
-		return c.session.judge(p, err)
+		return c.session.judgePush(p, err)
 	}
 	p.ticket, p.accepted = ticket, true
 	c.tickets = append(c.tickets, p)
 	return true
 }
 
-// wait waits for the oldest ticket.
-func (c *caller) wait() bool {
+// awaitTicket waits for the oldest ticket.
+func (c *caller) awaitTicket() bool {
 	p := c.tickets[0]
-	ctx := c.begin("Ticket.Wait")
+	ctx := c.beginCall("Ticket.Wait")
 	defer c.mayBeTold()()
 	err := p.ticket.Wait(ctx)
-	if !c.returned(err) {
+	if !c.hasReturned(err) {
 		return false
 	}
 	if errors.Is(err, errCancelled) && !errors.As(err, new(*transport.PushError)) {
 		return true
 	}
 	c.tickets = c.tickets[1:]
-	return c.session.judge(p, err)
+	return c.session.judgePush(p, err)
 }
 
-func (c *caller) pull() bool {
+func (c *caller) pullSome() bool {
 	l := c.life.ledger
 	keys := make([]uint64, 1+c.rng.IntN(c.life.plan.rows))
 	for i := range keys {
@@ -227,24 +227,24 @@ func (c *caller) pull() bool {
 func (c *caller) pullRows(keys []uint64) bool {
 	l := c.life.ledger
 	rows := make([]float32, len(keys)*l.dim)
-	ctx, since := c.begin("Pull"), c.life.Step()
+	ctx, since := c.beginCall("Pull"), c.life.Step()
 	err := c.session.w.Pull(ctx, keys, rows)
-	if !c.returned(err) {
+	if !c.hasReturned(err) {
 		return false
 	}
 	if err != nil {
-		return c.session.excused("a pull", err)
+		return c.session.isExcused("a pull", err)
 	}
 	for i, key := range keys {
-		if row := rows[i*l.dim:][:l.dim]; !l.pulled(key, since, row) {
+		if row := rows[i*l.dim:][:l.dim]; !l.wasHeld(key, since, row) {
 			c.life.Fail("a pull of key %d by worker %d brings %v, which the store did not hold", key, c.session.of.sender, row)
 		}
 	}
 	return true
 }
 
-// flush flushes, and again if it has given up: the second reports what the first did not.
-func (c *caller) flush() bool {
+// flushAll flushes, and again if it has given up: the second reports what the first did not.
+func (c *caller) flushAll() bool {
 	ended, ok := c.tryFlush()
 	if !ended && ok {
 		_, ok = c.tryFlush()
@@ -264,7 +264,7 @@ func (c *caller) refusedMeanwhile(ctx context.Context) context.Context {
 	}
 	s.After(soon, func() {
 		if !s.Healed() && c.act.Doing() == "Flush" {
-			s.evict(w, where)
+			s.evictWorker(w, where)
 		}
 	})
 	if givesUp && s.plan.kinds&Cancel != 0 && !s.Healed() {
@@ -282,15 +282,15 @@ func (c *caller) tryFlush() (ended, ok bool) {
 			accepted = append(accepted, p)
 		}
 	}
-	ctx := c.refusedMeanwhile(c.begin("Flush"))
+	ctx := c.refusedMeanwhile(c.beginCall("Flush"))
 	told := c.mayBeTold()
 	defer told()
 	err := c.session.w.Flush(ctx)
-	if !c.returned(err) {
+	if !c.hasReturned(err) {
 		return false, false
 	}
 	if err != nil {
-		ok = c.session.excused("a flush", err)
+		ok = c.session.isExcused("a flush", err)
 		if ok && c.ctx == nil && c.rng.IntN(2) == 0 { // then its wait may be over when the next begins
 			c.act.Sleep("has given up", time.Millisecond<<c.rng.IntN(8))
 		}
@@ -298,7 +298,7 @@ func (c *caller) tryFlush() (ended, ok bool) {
 	}
 	told()
 	for _, p := range accepted {
-		c.session.doubt(p)
+		c.session.checkFlushed(p)
 	}
 	return true, true
 }

@@ -75,7 +75,7 @@ func RunCluster(in Bubble, o Options) (r ClusterResult, err error) {
 	if err != nil {
 		return r, err
 	}
-	Clusters.labelled(o, func() { in(func() { r, err = c.live() }) })
+	Clusters.labelled(o, func() { in(func() { r, err = c.runLife() }) })
 	return r, err
 }
 
@@ -86,39 +86,39 @@ func newCluster(dir string, o Options) (*clusterLife, error) {
 		procs: map[string]*process{}, started: map[string]int{}, finished: map[string]bool{},
 		wrong: map[string]string{}, breaks: map[int]world.Breakage{},
 	}
-	return c, c.configure(rng)
+	return c, c.drawConfig(rng)
 }
 
-func (c *clusterLife) live() (ClusterResult, error) {
+func (c *clusterLife) runLife() (ClusterResult, error) {
 	c.World = world.New(world.Options{
 		Seed: world.Seed(c.options.Seed), Trace: c.options.Trace, Life: c, Background: true, Bound: clusterBound,
-		Conditions: c.conditions(),
+		Conditions: c.worldConditions(),
 	})
 	c.Trace("seed %d: %+v\n", c.options.Seed, c.plan)
 	if c.mistaken != "" {
 		c.Fail("%s", c.mistaken)
 	}
-	c.conns = c.NewConnections(world.ConnectionHooks{Message: c.message, Breaks: c.breaksUp})
+	c.conns = c.NewConnections(world.ConnectionHooks{Message: c.nextMessage, Breaks: c.noteBreakage})
 	c.disk = c.NewDisk(filepath.Dir(checkpointPath), checkpoints{c})
 	for _, role := range c.roles {
 		c.NewHost(role, netip.AddrPortFrom(c.addressOf(role), framePort))
 	}
 	for _, role := range c.roles {
-		c.After(time.Duration(c.Draw(50))*time.Millisecond, func() { c.start(role) })
+		c.After(time.Duration(c.Draw(50))*time.Millisecond, func() { c.startRole(role) })
 	}
-	c.trouble()
-	c.neighbour.settle()
+	c.planTrouble()
+	c.neighbour.joinWorld()
 	c.Run(func() bool { return c.phase == len(c.epochs) })
-	c.end()
+	c.endProcesses()
 	c.result.Lives = 1
 	c.result.Steps, c.result.Virtual, c.result.Digest = c.Step(), c.Elapsed(), c.Digest()
 	c.result.Traffic, c.result.Connections, c.result.Broken = c.Net.Traffic(), c.conns.Made(), c.conns.Broken()
 	return c.result, violation(c.options, c.World)
 }
 
-// conditions are the plan's, with the neighbour's host for half of the strangers.
-func (c *clusterLife) conditions() world.Conditions {
-	is := c.plan.conditions()
+// worldConditions are the plan's, with the neighbour's host for half of the strangers.
+func (c *clusterLife) worldConditions() world.Conditions {
+	is := c.plan.worldConditions()
 	if c.neighbour != nil {
 		is.Stranger = c.neighbour.cfg.Workers[0].Address
 	}
@@ -143,25 +143,25 @@ func (c *clusterLife) addressOf(role string) netip.Addr {
 func (c *clusterLife) hostOf(a netip.Addr) *world.Host { return c.Net.HostOf(a) }
 
 // Turned compares the state of a receiver with the accounts.
-func (c *clusterLife) Turned(at *world.Host) { c.accounts.look(at) }
+func (c *clusterLife) Turned(at *world.Host) { c.accounts.compareState(at) }
 
 // Leaves follows a frame into the network, and starts the trouble that is planned for it.
 func (c *clusterLife) Leaves(from, to *world.Host, payload []byte, _ bool) {
-	c.moment(byFrames)
-	c.accounts.leaves(from, to, payload)
+	c.passMoment(byFrames)
+	c.accounts.recordSent(from, to, payload)
 }
 
-// message starts the trouble that is planned for the next control message, and returns how its
+// nextMessage starts the trouble that is planned for the next control message, and returns how its
 // connection breaks.
-func (c *clusterLife) message() (b world.Breakage, breaks bool) {
-	c.moment(byMessages)
+func (c *clusterLife) nextMessage() (b world.Breakage, breaks bool) {
+	c.passMoment(byMessages)
 	b, breaks = c.breaks[c.moments[byMessages]]
 	return b, breaks
 }
 
-// breaksUp notes that a connection breaks, if that may end a process: one whose work until then is
+// noteBreakage notes that a connection breaks, if that may end a process: one whose work until then is
 // not repeated, or one whose service alone finds out.
-func (c *clusterLife) breaksUp(unnoticed bool) {
+func (c *clusterLife) noteBreakage(unnoticed bool) {
 	for _, p := range c.procs {
 		unnoticed = unnoticed || !p.ready
 	}
@@ -170,21 +170,21 @@ func (c *clusterLife) breaksUp(unnoticed bool) {
 	}
 }
 
-// end ends all processes.
-func (c *clusterLife) end() {
+// endProcesses ends all processes.
+func (c *clusterLife) endProcesses() {
 	c.Finish()
 	c.Mu.Lock()
 	for _, role := range c.roles {
 		if p := c.procs[role]; p != nil {
-			c.kill(p, false)
+			c.killProcess(p, false)
 		}
 	}
-	for _, p := range slices.Concat(c.outside, c.neighbour.running()) {
-		c.kill(p, false)
+	for _, p := range slices.Concat(c.outside, c.neighbour.runningProcesses()) {
+		c.killProcess(p, false)
 	}
 	c.Mu.Unlock()
 	c.EndAll(func() (running int) {
-		for _, p := range slices.AppendSeq(slices.Concat(c.outside, c.neighbour.running()), maps.Values(c.procs)) {
+		for _, p := range slices.AppendSeq(slices.Concat(c.outside, c.neighbour.runningProcesses()), maps.Values(c.procs)) {
 			if !p.ended {
 				running++
 			}

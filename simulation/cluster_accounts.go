@@ -48,10 +48,10 @@ type accountant struct {
 func (r accountant) Sends(wire.Endpoint, []byte) {}
 
 // Gets records the frames that the receiver gets.
-func (r accountant) Gets(pkts []link.Packet, _ bool) { r.handed(r.host, pkts) }
+func (r accountant) Gets(pkts []link.Packet, _ bool) { r.recordFrames(r.host, pkts) }
 
 // Answers enters the frames that the receiver acknowledges.
-func (r accountant) Answers(pkts []link.Packet) { r.answers(r.host, pkts) }
+func (r accountant) Answers(pkts []link.Packet) { r.enterAnswers(r.host, pkts) }
 
 // Closes does nothing.
 func (r accountant) Closes([]link.Packet) {}
@@ -94,8 +94,8 @@ func newAccounts(c *clusterLife) (a *accounts, err error) {
 	return a, err
 }
 
-// leaves records that a process sends a frame.
-func (a *accounts) leaves(from, to *world.Host, payload []byte) {
+// recordSent records that a process sends a frame.
+func (a *accounts) recordSent(from, to *world.Host, payload []byte) {
 	h, err := wire.ParseHeader(payload)
 	if err != nil || h.Job != job || from.Link() == nil || to == nil || h.Type != wire.TypeHot && h.Type != wire.TypeCold {
 		return
@@ -112,17 +112,17 @@ func (a *accounts) leaves(from, to *world.Host, payload []byte) {
 	}
 }
 
-// handed records a frame that a receiver gets.
-func (a *accounts) handed(at *world.Host, pkts []link.Packet) {
+// recordFrames records a frame that a receiver gets.
+func (a *accounts) recordFrames(at *world.Host, pkts []link.Packet) {
 	a.asked[at] = append(a.asked[at][:0], pkts...)
 	for i := range a.asked[at] { // the answer overwrites it
 		a.asked[at][i].Payload = slices.Clone(pkts[i].Payload)
 	}
 }
 
-// answers enters the frames that a receiver has applied: those that it acknowledges for the first
+// enterAnswers enters the frames that a receiver has applied: those that it acknowledges for the first
 // time. Afterwards the receiver's state is compared.
-func (a *accounts) answers(at *world.Host, pkts []link.Packet) {
+func (a *accounts) enterAnswers(at *world.Host, pkts []link.Packet) {
 	for i, asked := range a.asked[at] {
 		h, err := wire.ParseHeader(asked.Payload)
 		if err != nil || h.Job != job || h.Type != wire.TypeHot && h.Type != wire.TypeCold {
@@ -157,13 +157,13 @@ func (a *accounts) answers(at *world.Host, pkts []link.Packet) {
 		}
 		if !e.applied {
 			e.applied = true
-			a.apply(at, e, h)
+			a.enterFrame(at, e, h)
 		}
 	}
 }
 
-// apply enters a frame.
-func (a *accounts) apply(at *world.Host, e *entry, h wire.Header) {
+// enterFrame enters a frame.
+func (a *accounts) enterFrame(at *world.Host, e *entry, h wire.Header) {
 	s := a.c
 	units := func(bits uint32) int64 {
 		n, err := a.format.FromBits(bits)
@@ -191,11 +191,11 @@ func (a *accounts) apply(at *world.Host, e *entry, h wire.Header) {
 	}
 	a.store.pending = append(a.store.pending, e)
 	for i := range rows.Count * rows.Dim {
-		a.add(rows.Key(i/rows.Dim), i%rows.Dim, units(rows.Bits(i)))
+		a.addUnits(rows.Key(i/rows.Dim), i%rows.Dim, units(rows.Bits(i)))
 	}
 }
 
-func (a *accounts) add(key uint64, col int, units int64) {
+func (a *accounts) addUnits(key uint64, col int, units int64) {
 	a.news = true
 	if err := a.store.shadow.AddSum(key, col, units); err != nil {
 		a.c.Fail("%v", err)
@@ -219,8 +219,8 @@ func hotPairs(payload []byte, h wire.Header, add func(rank int, bits uint32)) er
 	return err
 }
 
-// flushes records that a worker reports all its frames acknowledged.
-func (a *accounts) flushes(p *process) {
+// recordFlush records that a worker reports all its frames acknowledged.
+func (a *accounts) recordFlush(p *process) {
 	a.c.Mu.Lock()
 	defer a.c.Mu.Unlock()
 	for _, e := range a.sent[p] {
@@ -231,8 +231,8 @@ func (a *accounts) flushes(p *process) {
 	}
 }
 
-// claims records after how many steps a worker has flushed its frames.
-func (a *accounts) claims(p *process, steps uint64) {
+// recordSteps records after how many steps a worker has flushed its frames.
+func (a *accounts) recordSteps(p *process, steps uint64) {
 	a.c.Mu.Lock()
 	defer a.c.Mu.Unlock()
 	for _, e := range a.sent[p] {
@@ -242,8 +242,8 @@ func (a *accounts) claims(p *process, steps uint64) {
 	}
 }
 
-// opens records the store of a server that is about to serve. The caller holds lock's file.
-func (a *accounts) opens(p *process, store *ps.Store) {
+// openStore records the store of a server that is about to serve. The caller holds lock's file.
+func (a *accounts) openStore(p *process, store *ps.Store) {
 	s := a.c
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -274,7 +274,7 @@ func (a *accounts) opens(p *process, store *ps.Store) {
 	a.store, a.news = st, true
 	st.hashes = append(st.hashes, st.shadow.Hash())
 	// Frames that are not in the checkpoint are lost, and trained again.
-	lost := func(e *entry) bool { return !st.holds(e) }
+	lost := func(e *entry) bool { return !st.holdsFrame(e) }
 	maps.DeleteFunc(a.frames, func(_ frameID, e *entry) bool { return lost(e) })
 	a.order = slices.DeleteFunc(a.order, lost)
 	for p, sent := range a.sent {
@@ -282,8 +282,8 @@ func (a *accounts) opens(p *process, store *ps.Store) {
 	}
 }
 
-// holds reports whether a frame's gradients are in the weights of a server's store.
-func (st *storeAccount) holds(e *entry) bool { return st.holdsAt(e, st.version) }
+// holdsFrame reports whether a frame's gradients are in the weights of a server's store.
+func (st *storeAccount) holdsFrame(e *entry) bool { return st.holdsAt(e, st.version) }
 
 func (st *storeAccount) holdsAt(e *entry, version int) bool {
 	for {
@@ -299,27 +299,27 @@ func (st *storeAccount) holdsAt(e *entry, version int) bool {
 	}
 }
 
-// look compares a receiver's state with the required one. All goroutines are blocked.
-func (a *accounts) look(at *world.Host) {
+// compareState compares a receiver's state with the required one. All goroutines are blocked.
+func (a *accounts) compareState(at *world.Host) {
 	switch {
 	case at == nil || a.c.Failed() || a.c.Over():
 	case at.Name() == theSwitch:
-		a.plane.look()
+		a.plane.compareBanks()
 	case at.Name() == theServer && a.store != nil && !a.store.of.Dead():
-		a.lookAtStore()
+		a.compareStore()
 	}
 }
 
-func (a *accounts) lookAtStore() {
+func (a *accounts) compareStore() {
 	st, s := a.store, a.c
 	instance, number := st.store.LastHarvest()
 	if now := [2]uint64{instance, number}; now != st.number {
 		st.number = now
-		if f := a.plane.harvest(); f != nil {
+		if f := a.plane.takeHarvest(); f != nil {
 			st.pending = append(st.pending, f.entries...)
 			for rank, n := range f.sums {
 				if n != 0 {
-					a.add(a.hot.Key(uint32(rank/a.cfg.Dim)), rank%a.cfg.Dim, n)
+					a.addUnits(a.hot.Key(uint32(rank/a.cfg.Dim)), rank%a.cfg.Dim, n)
 				}
 			}
 		}
@@ -342,7 +342,7 @@ func (a *accounts) lookAtStore() {
 			for _, e := range a.store.pending {
 				e.idle = true
 			}
-			a.commit()
+			a.commitStep()
 		}
 		return
 	}
@@ -357,8 +357,8 @@ func (a *accounts) lookAtStore() {
 		return
 	}
 	st.version++
-	a.due()
-	a.commit()
+	a.planCheckpoint()
+	a.commitStep()
 	st.shadow.Commit()
 	a.news = true
 	row, other := make([]float32, a.cfg.Dim), make([]float32, a.cfg.Dim)
@@ -373,8 +373,8 @@ func (a *accounts) lookAtStore() {
 	st.hashes = append(st.hashes, st.shadow.Hash())
 }
 
-// commit adds the frames of the open step to the weights.
-func (a *accounts) commit() {
+// commitStep adds the frames of the open step to the weights.
+func (a *accounts) commitStep() {
 	for _, e := range a.store.pending {
 		e.store, e.version = a.store, a.store.version
 	}
@@ -402,8 +402,8 @@ func zero(sums []int64) bool {
 	return true
 }
 
-// finished checks the end of a worker that has completed its training.
-func (a *accounts) finished(p *process) {
+// checkFinished checks the end of a worker that has completed its training.
+func (a *accounts) checkFinished(p *process) {
 	for _, e := range a.sent[p] {
 		if !e.applied {
 			a.c.Fail("%s has finished, but frame %d to %s is not applied", p.Name(), e.id.seq, e.id.to.Name())
@@ -412,15 +412,15 @@ func (a *accounts) finished(p *process) {
 	}
 }
 
-// completed checks the end of a training.
-func (a *accounts) completed(weights string, workers []*process) {
+// checkTraining checks the end of a training.
+func (a *accounts) checkTraining(weights string, workers []*process) {
 	s, st := a.c, a.store
 	if hash := st.shadow.Hash(); hex.EncodeToString(hash[:]) != weights {
 		s.Fail("the training ends with the weights %s, but those of its frames and harvests are %x", weights, hash)
 	}
 	for _, p := range workers {
 		for _, e := range a.sent[p] {
-			if !st.holds(e) {
+			if !st.holdsFrame(e) {
 				s.Fail("the training has ended, but frame %d of %s to %s is not in the weights", e.id.seq, p.Name(), e.id.to.Name())
 				return
 			}

@@ -22,9 +22,9 @@ func readCheckpoint(data []byte, cfg ps.Config) (*ps.Store, []byte, error) {
 	return ps.ReadCheckpoint(bytes.NewReader(data), cfg)
 }
 
-// written checks a checkpoint that gets its name: it has the weights of a commit and the matching
+// checkWritten checks a checkpoint that gets its name: it has the weights of a commit and the matching
 // progress of the training.
-func (a *accounts) written(data []byte) {
+func (a *accounts) checkWritten(data []byte) {
 	s, st := a.c, a.store
 	if st == nil || s.Failed() {
 		return
@@ -70,7 +70,7 @@ func (a *accounts) written(data []byte) {
 }
 
 // leaves a checkpoint: a server that ends by itself has written its last commit.
-func (a *accounts) left(p *process) {
+func (a *accounts) checkLeft(p *process) {
 	s, st := a.c, a.store
 	if st == nil || st.of != p || st.version == 0 || s.Failed() {
 		return
@@ -96,9 +96,9 @@ func (a *accounts) left(p *process) {
 // saving is how long a due checkpoint may take: its writes, and the turns of others.
 const saving = 200 * time.Millisecond
 
-// due records a commit of the open step, and checks later whether a checkpoint has it: by time, one
+// planCheckpoint records a commit of the open step, and checks later whether a checkpoint has it: by time, one
 // begins in each period, and by steps, one after each checkpoint_steps.
-func (a *accounts) due() {
+func (a *accounts) planCheckpoint() {
 	server := &a.c.cfg.Server
 	within := 2*(*server.CheckpointEvery) + saving
 	var steps uint64
@@ -108,10 +108,10 @@ func (a *accounts) due() {
 	if n := server.CheckpointSteps; n > 0 && steps > 0 && steps%n == 0 {
 		within = saving
 	}
-	a.lookFor(a.store, a.store.version, within)
+	a.expectCheckpoint(a.store, a.store.version, within)
 }
 
-func (a *accounts) lookFor(st *storeAccount, version int, within time.Duration) {
+func (a *accounts) expectCheckpoint(st *storeAccount, version int, within time.Duration) {
 	c, since := a.c, time.Now()
 	c.After(within, func() {
 		at := st.of.Host()
@@ -121,7 +121,7 @@ func (a *accounts) lookFor(st *storeAccount, version int, within time.Duration) 
 		case slices.ContainsFunc(a.files, func(f fileAccount) bool { return f.store == st && f.version >= version }):
 			return
 		case at.Paused() || at.ResumedAt().After(since):
-			a.lookFor(st, version, within)
+			a.expectCheckpoint(st, version, within)
 			return
 		}
 		c.Fail("%s has committed %d times, and %v later no checkpoint has that", st.of.Name(), version, within)

@@ -28,8 +28,8 @@ type frozen struct {
 	taken   bool // by the server
 }
 
-// harvest returns what a harvest brings to the server that it does not have yet, nil if nothing.
-func (p *planeAccount) harvest() *frozen {
+// takeHarvest returns what a harvest brings to the server that it does not have yet, nil if nothing.
+func (p *planeAccount) takeHarvest() *frozen {
 	if p == nil || p.frozen == nil || p.frozen.taken {
 		return nil
 	}
@@ -37,8 +37,8 @@ func (p *planeAccount) harvest() *frozen {
 	return p.frozen
 }
 
-// look compares the banks with the applied frames.
-func (p *planeAccount) look() {
+// compareBanks compares the banks with the applied frames.
+func (p *planeAccount) compareBanks() {
 	if p == nil || p.removed || p.of.Dead() {
 		return
 	}
@@ -74,12 +74,12 @@ func (w watchedPlane) AddJob(cfg aggregator.JobConfig) error {
 		}
 	}
 	p.held = make([]int64, len(p.banks[0]))
-	w.account(func(a *accounts) { a.plane = p })
+	w.changeAccounts(func(a *accounts) { a.plane = p })
 	return nil
 }
 
-// account changes the accounts, unless the process has ended.
-func (w watchedPlane) account(change func(*accounts)) {
+// changeAccounts changes the accounts, unless the process has ended.
+func (w watchedPlane) changeAccounts(change func(*accounts)) {
 	s := w.of.c
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -88,8 +88,8 @@ func (w watchedPlane) account(change func(*accounts)) {
 	}
 }
 
-// busy makes a call fail sometimes, before it does anything.
-func (w watchedPlane) busy(call string) bool {
+// isBusy makes a call fail sometimes, before it does anything.
+func (w watchedPlane) isBusy(call string) bool {
 	s := w.of.c
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -102,18 +102,18 @@ func (w watchedPlane) busy(call string) bool {
 }
 
 func (w watchedPlane) RemoveSender(id, sender uint16) error {
-	if w.busy(fmt.Sprintf("RemoveSender %d", sender)) {
+	if w.isBusy(fmt.Sprintf("RemoveSender %d", sender)) {
 		return aggregator.ErrBusy
 	}
 	return w.Plane.RemoveSender(id, sender)
 }
 
 func (w watchedPlane) RemoveJob(id uint16) error {
-	if w.busy("RemoveJob") {
+	if w.isBusy("RemoveJob") {
 		return aggregator.ErrBusy
 	}
 	err := w.Plane.RemoveJob(id)
-	w.account(func(a *accounts) {
+	w.changeAccounts(func(a *accounts) {
 		if err == nil && a.plane != nil && a.plane.job == id {
 			a.plane.removed = true // its banks are no longer its own
 		}
@@ -122,7 +122,7 @@ func (w watchedPlane) RemoveJob(id uint16) error {
 }
 
 func (w watchedPlane) Swap(id uint16) (*aggregator.Bank, error) {
-	if w.busy("Swap") {
+	if w.isBusy("Swap") {
 		return nil, aggregator.ErrBusy
 	}
 	bank, err := w.Plane.Swap(id)
@@ -130,12 +130,12 @@ func (w watchedPlane) Swap(id uint16) (*aggregator.Bank, error) {
 	if err == nil && id == theirJob && fault == givesTheirs {
 		bank.Slots[0] += 1 << 16
 	}
-	w.account(func(a *accounts) {
+	w.changeAccounts(func(a *accounts) {
 		if p := a.plane; p != nil && id == theirJob && fault == takesTheirs {
 			p.banks[0][0]++
 		}
 		if p := a.plane; err == nil && p != nil && p.job == id {
-			p.look()
+			p.compareBanks()
 			p.frozen = &frozen{sums: slices.Clone(bank.Slots), entries: p.current}
 			p.current = nil
 			if int(bank.Frames) != len(p.frozen.entries) {
@@ -147,15 +147,15 @@ func (w watchedPlane) Swap(id uint16) (*aggregator.Bank, error) {
 }
 
 func (w watchedPlane) Clear(bank *aggregator.Bank) error {
-	if w.busy("Clear") {
+	if w.isBusy("Clear") {
 		return aggregator.ErrBusy
 	}
-	w.account(func(a *accounts) {
+	w.changeAccounts(func(a *accounts) {
 		p := a.plane
 		if p == nil || p.job != bank.Job || p.frozen == nil {
 			return
 		}
-		p.look()
+		p.compareBanks()
 		switch {
 		case !p.frozen.taken:
 			w.of.c.Fail("a bank is cleared although the server has not had its harvest")

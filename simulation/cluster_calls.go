@@ -27,25 +27,25 @@ func (p *process) clientOptions() []grpc.DialOption {
 		grpc.WithReadBufferSize(readBuffer),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return p.c.conns.Dial(ctx, p.Process, addr) }),
 		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, o ...grpc.CallOption) error {
-			p.begins(ctx, method, conn)
+			p.awaitTurn(ctx, method, conn)
 			switch req := req.(type) {
 			case *pb.ReportRequest:
-				p.c.accounts.claims(p, req.Steps)
+				p.c.accounts.recordSteps(p, req.Steps)
 			case *pb.BarrierRequest:
-				p.c.accounts.claims(p, req.Step+1)
+				p.c.accounts.recordSteps(p, req.Step+1)
 			}
 			return invoke(ctx, method, req, reply, conn, o...)
 		}),
 		grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
-			p.begins(ctx, method, conn)
+			p.awaitTurn(ctx, method, conn)
 			return open(ctx, desc, conn, method, o...)
 		}),
 	}
 }
 
-// begins is where a call waits for its turn. During connection setup, all calls would otherwise
+// awaitTurn is where a call waits for its turn. During connection setup, all calls would otherwise
 // wait together in gRPC, and continue together.
-func (p *process) begins(ctx context.Context, method string, conn *grpc.ClientConn) {
+func (p *process) awaitTurn(ctx context.Context, method string, conn *grpc.ClientConn) {
 	until, _ := ctx.Deadline()
 	p.Turn("calls "+filepath.Base(method), func() bool {
 		return conn.GetState() != connectivity.Connecting || ctx.Err() != nil || p.Dead()

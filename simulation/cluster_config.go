@@ -19,8 +19,8 @@ import (
 	"github.com/libra-ina/libra/train"
 )
 
-// configure decides the cluster's training, and its final weights.
-func (c *clusterLife) configure(rng *rand.Rand) error {
+// drawConfig decides the cluster's training, and its final weights.
+func (c *clusterLife) drawConfig(rng *rand.Rand) error {
 	p := &c.plan
 	p.window, p.stripes = 512, 1+rng.IntN(3)
 	p.payload = 600

@@ -23,7 +23,7 @@ func (d checkpoints) Renamed(p *world.Process, to string, data []byte, before, m
 	case before != mode:
 		d.c.Fail("%s replaces %s, of mode %v, by a file of mode %v", p.Name(), to, before, mode)
 	}
-	d.c.accounts.written(data)
+	d.c.accounts.checkWritten(data)
 	return mode
 }
 

@@ -42,8 +42,8 @@ var errorsOf = []struct {
 	{"context canceled", Stop},
 }
 
-// explained reports whether the error with which a process has ended has a cause.
-func (c *clusterLife) explained(p *process) bool {
+// isExplained reports whether the error with which a process has ended has a cause.
+func (c *clusterLife) isExplained(p *process) bool {
 	text, happened := p.err.Error(), c.happened
 	if p.wrong != "" && strings.Contains(text, "another configuration: "+p.wrong+": ") {
 		return true
@@ -52,7 +52,7 @@ func (c *clusterLife) explained(p *process) bool {
 		happened &^= Pause // during its own pause, a peer is not silent
 	}
 	if p.hearing != nil {
-		if why := p.hearing.wrongly(p.err); why != nil {
+		if why := p.hearing.givenUpWrongly(p.err); why != nil {
 			c.Fail("%s: %v", p.Name(), why)
 		}
 	}

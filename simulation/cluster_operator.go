@@ -13,7 +13,7 @@ func (c *clusterLife) Collect() {
 	defer c.Mu.Unlock()
 	c.conns.Collect()
 	for c.moments[byWrites] < c.disk.Writes() {
-		c.moment(byWrites)
+		c.passMoment(byWrites)
 	}
 	for _, role := range c.roles {
 		p := c.procs[role]
@@ -22,10 +22,10 @@ func (c *clusterLife) Collect() {
 		}
 		if p != nil && p.ended {
 			delete(c.procs, role)
-			c.ends(p)
+			c.handleEnd(p)
 		}
 	}
-	c.neighbour.collect()
+	c.neighbour.handleEnds()
 	for _, p := range c.outside {
 		if p.ended && p.err != nil && !c.Over() {
 			c.Fail("%v", p.err)
@@ -33,8 +33,8 @@ func (c *clusterLife) Collect() {
 	}
 }
 
-// ends is the operator's reaction to a process that has ended by itself, or was killed.
-func (c *clusterLife) ends(p *process) {
+// handleEnd is the operator's reaction to a process that has ended by itself, or was killed.
+func (c *clusterLife) handleEnd(p *process) {
 	if c.Over() {
 		return
 	}
@@ -43,11 +43,11 @@ func (c *clusterLife) ends(p *process) {
 		_, _ = fmt.Fprintf(out, "%v\n", p.err)
 	}
 	again := func() {
-		c.After(time.Duration(10+c.Draw(1000))*time.Millisecond, func() { c.start(p.role) })
+		c.After(time.Duration(10+c.Draw(1000))*time.Millisecond, func() { c.startRole(p.role) })
 	}
 	if p.Dead() {
 		again()
-	} else if p.err != nil && !c.explained(p) {
+	} else if p.err != nil && !c.isExplained(p) {
 		c.Fail("%s ends, which %v does not explain: %v", p.Name(), c.happened, p.err)
 	}
 	switch {
@@ -61,7 +61,7 @@ func (c *clusterLife) ends(p *process) {
 		}
 	case p.role != theServer:
 		if p.err == nil && !p.Dead() {
-			c.accounts.finished(p)
+			c.accounts.checkFinished(p)
 			if p.serving < c.serving || c.procs[theServer] == nil {
 				again() // its server has ended
 				return
@@ -73,25 +73,25 @@ func (c *clusterLife) ends(p *process) {
 		}
 	case p.Dead() || p.err != nil:
 		if !p.Dead() {
-			c.accounts.left(p)
+			c.accounts.checkLeft(p)
 		}
 		c.done = nil
 		clear(c.finished) // the next server continues from its checkpoint, with all workers
 		for _, role := range c.roles {
-			c.After(time.Duration(10+c.Draw(1000))*time.Millisecond, func() { c.start(role) })
+			c.After(time.Duration(10+c.Draw(1000))*time.Millisecond, func() { c.startRole(role) })
 		}
 	case c.cfg.Job.Sync && p.weights != c.want[c.phase]:
 		c.Fail("training of %d epochs ends with the weights %s, not %s", c.epochs[c.phase], p.weights, c.want[c.phase])
 	default:
-		c.accounts.completed(p.weights, c.done)
-		c.accounts.left(p)
+		c.accounts.checkTraining(p.weights, c.done)
+		c.accounts.checkLeft(p)
 		c.done = nil
-		c.complete()
+		c.completePhase()
 	}
 }
 
-// complete begins the next phase of the training, if there is one.
-func (c *clusterLife) complete() {
+// completePhase begins the next phase of the training, if there is one.
+func (c *clusterLife) completePhase() {
 	c.result.Trainings++
 	c.phase++
 	if c.phase == len(c.epochs) {
@@ -100,9 +100,9 @@ func (c *clusterLife) complete() {
 	clear(c.finished)
 	for _, role := range c.roles[1:] {
 		if p := c.procs[role]; p != nil {
-			c.kill(p, false) // a worker that did not learn of the end
+			c.killProcess(p, false) // a worker that did not learn of the end
 		} else {
-			c.After(time.Duration(10+c.Draw(1000))*time.Millisecond, func() { c.start(role) })
+			c.After(time.Duration(10+c.Draw(1000))*time.Millisecond, func() { c.startRole(role) })
 		}
 	}
 }

@@ -41,8 +41,8 @@ func (c *clusterLife) newProcess(role, name string, at *world.Host, cancel conte
 	return &process{Process: c.NewProcess(name, at), c: c, role: role, cancel: cancel}
 }
 
-// start starts a role, unless it runs or the training is over.
-func (c *clusterLife) start(role string) {
+// startRole starts a role, unless it runs or the training is over.
+func (c *clusterLife) startRole(role string) {
 	if c.procs[role] != nil || c.Over() || c.finished[role] {
 		return
 	}
@@ -64,10 +64,10 @@ func (c *clusterLife) start(role string) {
 		c.result.Wrong++
 		mistakes[p.wrong](&cfg)
 	}
-	env := node.Env{Config: &cfg, Log: p.log(), Machine: p.machine(), Ready: func() { p.ready, p.serving = true, c.serving }}
+	env := node.Env{Config: &cfg, Log: p.newLogger(), Machine: p.newMachine(), Ready: func() { p.ready, p.serving = true, c.serving }}
 	go func() {
 		var weights string
-		err := p.run(ctx, env, &weights)
+		err := p.runRole(ctx, env, &weights)
 		cancel()
 		c.Mu.Lock()
 		p.ended, p.err, p.weights = true, err, weights
@@ -76,7 +76,7 @@ func (c *clusterLife) start(role string) {
 	}()
 }
 
-func (p *process) run(ctx context.Context, env node.Env, weights *string) error {
+func (p *process) runRole(ctx context.Context, env node.Env, weights *string) error {
 	switch p.role {
 	case theSwitch:
 		return node.RunSwitch(ctx, env)
@@ -89,29 +89,29 @@ func (p *process) run(ctx context.Context, env node.Env, weights *string) error 
 	}
 	id := env.Config.Workers[slices.IndexFunc(env.Config.Workers, func(w cluster.Worker) bool { return workerName(w.ID) == p.role })].ID
 	if id == p.c.guest {
-		return p.guest(ctx, env)
+		return p.runGuest(ctx, env)
 	}
 	_, err := node.RunWorker(ctx, env, node.WorkerOptions{ID: id})
 	return err
 }
 
-// machine is the machine of a process.
-func (p *process) machine() node.Machine {
+// newMachine is the machine of a process.
+func (p *process) newMachine() node.Machine {
 	c := p.c
 	m := node.Machine{
 		Listen: func(_ context.Context, at netip.AddrPort) (net.Listener, error) { return c.conns.Listen(p.Process, at) },
 		Client: p.clientOptions(),
 		Server: p.serverOptions(),
 		Link: func(netip.AddrPort) (link.Link, error) {
-			l, err := p.Open(p.watcher())
+			l, err := p.Open(p.newWatcher())
 			if err != nil {
 				return nil, err
 			}
 			return l, nil
 		},
 		Plane:   func(plane aggregator.Plane) aggregator.Plane { return watchedPlane{plane, p, map[string]int{}} },
-		Store:   func(store *ps.Store) { c.accounts.opens(p, store) },
-		Flushed: func() { c.accounts.flushes(p) },
+		Store:   func(store *ps.Store) { c.accounts.openStore(p, store) },
+		Flushed: func() { c.accounts.recordFlush(p) },
 		Turn:    func(what string) { p.Turn(what, nil, time.Time{}) },
 		Random:  &lockedReader{life: c, from: seeded(c.options.named("random of " + p.Name()))},
 	}
@@ -121,8 +121,8 @@ func (p *process) machine() node.Machine {
 	return m
 }
 
-// watcher is what follows the frames of the process's link.
-func (p *process) watcher() world.Watcher {
+// newWatcher is what follows the frames of the process's link.
+func (p *process) newWatcher() world.Watcher {
 	if p.role == theSwitch || p.role == theServer {
 		return accountant{p.c.accounts, p.Host()}
 	}
@@ -130,8 +130,8 @@ func (p *process) watcher() world.Watcher {
 	return p.hearing
 }
 
-// log is the process's log, which goes into the trace.
-func (p *process) log() *slog.Logger {
+// newLogger is the process's log, which goes into the trace.
+func (p *process) newLogger() *slog.Logger {
 	out := p.c.LogOf(p.Name())
 	if out == nil {
 		return slog.New(slog.DiscardHandler)
@@ -147,8 +147,8 @@ func noTime(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// kill ends a process at once; with silence, also its machine.
-func (c *clusterLife) kill(p *process, silence bool) {
+// killProcess ends a process at once; with silence, also its machine.
+func (c *clusterLife) killProcess(p *process, silence bool) {
 	if p.Dead() {
 		return
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/libra-ina/libra/simulation/world"
 )
 
-// trouble plans the trouble of a cluster, and its end.
-func (c *clusterLife) trouble() {
+// planTrouble plans the trouble of a cluster, and its end.
+func (c *clusterLife) planTrouble() {
 	p, rng := &c.plan, c.options.random(streamTrouble)
 	roles := c.roles
 	hosts := make([]*world.Host, len(roles))
@@ -73,7 +73,7 @@ func (c *clusterLife) trouble() {
 					c.disk.LosePower()
 				}
 				if victim := c.procs[roles[x]]; victim != nil && !victim.Dead() {
-					c.kill(victim, kind == Power)
+					c.killProcess(victim, kind == Power)
 					if kind == Power {
 						c.result.PowerLosses++
 					}
@@ -90,7 +90,7 @@ func (c *clusterLife) trouble() {
 			c.planned[clock] = append(c.planned[clock], planned{moment, begin})
 		}
 	}
-	c.strangers(hosts)
+	c.planStrangers(hosts)
 	c.After(p.trouble, c.Heal)
 }
 
@@ -109,8 +109,8 @@ type planned struct {
 	begin  func()
 }
 
-// moment counts an event, and starts the trouble that is planned for it.
-func (c *clusterLife) moment(clock int) {
+// passMoment counts an event, and starts the trouble that is planned for it.
+func (c *clusterLife) passMoment(clock int) {
 	c.moments[clock]++
 	for _, p := range c.planned[clock] {
 		if p.moment == c.moments[clock] {

@@ -17,8 +17,8 @@ type gradient struct {
 	again    bool // its frame was refused for its numbering
 }
 
-// units returns what a gradient adds to a sum.
-func (g *gradient) units(number int) int64 {
+// inUnits returns what a gradient adds to a sum.
+func (g *gradient) inUnits(number int) int64 {
 	n := int64(number) << (gradExp - fixedpoint.DefaultExp)
 	if g.negative {
 		return -n
@@ -34,16 +34,16 @@ type gradients struct {
 
 const partLen = 1 << 10
 
-func (g *gradients) at(number int) *gradient { return &g.parts[number/partLen][number%partLen] }
+func (g *gradients) gradientAt(number int) *gradient { return &g.parts[number/partLen][number%partLen] }
 
-// add gives a gradient the next number.
-func (g *gradients) add(one gradient) (number int) {
+// addGradient gives a gradient the next number.
+func (g *gradients) addGradient(one gradient) (number int) {
 	number = g.next
 	if number/partLen == len(g.parts) {
 		g.parts = append(g.parts, make([]gradient, partLen))
 	}
 	g.next++
-	*g.at(number) = one
+	*g.gradientAt(number) = one
 	return number
 }
 
@@ -76,7 +76,7 @@ type flow struct {
 // maxFrames limits the numbers of a flow.
 const maxFrames = 1 << 20
 
-func (f *frames) flow(id flowID) *flow {
+func (f *frames) flowOf(id flowID) *flow {
 	if f.last == nil || f.last.id != id {
 		at := f.flows[id]
 		if at == nil {
@@ -87,23 +87,23 @@ func (f *frames) flow(id flowID) *flow {
 	return f.last
 }
 
-// at returns a frame, or nil if none with this number was sent.
-func (f *frames) at(id frameID) *frame {
-	flow := f.flow(id.flowID)
+// frameAt returns a frame, or nil if none with this number was sent.
+func (f *frames) frameAt(id frameID) *frame {
+	flow := f.flowOf(id.flowID)
 	if n := id.seq - wire.FirstSeq; flow != nil && uint64(n) < uint64(len(flow.frames)) {
 		return flow.frames[n]
 	}
 	return nil
 }
 
-// add records a frame that is sent for the first time, and returns false if its number is beyond
+// addFrame records a frame that is sent for the first time, and returns false if its number is beyond
 // those that a life can reach.
-func (f *frames) add(one *frame) bool {
+func (f *frames) addFrame(one *frame) bool {
 	n := one.id.seq - wire.FirstSeq
 	if n >= maxFrames {
 		return false
 	}
-	of := f.flow(one.id.flowID)
+	of := f.flowOf(one.id.flowID)
 	if of == nil {
 		of = &flow{id: one.id.flowID}
 		f.flows[of.id] = of

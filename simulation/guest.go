@@ -18,9 +18,9 @@ import (
 // patience of other programs with the product's services.
 const guestLimit = 30 * time.Second
 
-// guest is a worker with its own program, in step with the others: it takes part in fewer steps
+// runGuest is a worker with its own program, in step with the others: it takes part in fewer steps
 // than they do, pushes nothing, and finishes. The others continue without it.
-func (p *process) guest(ctx context.Context, env node.Env) error {
+func (p *process) runGuest(ctx context.Context, env node.Env) error {
 	c := env.Config
 	hot, err := packer.LoadHotSet(c.Job.HotSet)
 	if err != nil {

@@ -12,26 +12,26 @@ import (
 	"github.com/libra-ina/libra/simulation/world"
 )
 
-// harvests brings the sums of the banks to the store, as package control and the server's process
+// bringHarvests brings the sums of the banks to the store, as package control and the server's process
 // do, over a stream that breaks: the harvest or its acknowledgement is lost, and the harvest is
 // repeated.
-func (s *workersLife) harvests(a *world.Actor) {
+func (s *workersLife) bringHarvests(a *world.Actor) {
 	rng := s.options.random(streamHarvest)
 	for number := uint64(1); !s.Over(); number++ {
-		a.Park("between harvests", s.ended, time.Now().Add(time.Duration(rng.Int64N(int64(s.plan.harvest)))))
-		last := s.ended()
+		a.Park("between harvests", s.workersEnded, time.Now().Add(time.Duration(rng.Int64N(int64(s.plan.harvest)))))
+		last := s.workersEnded()
 		if last {
-			a.Park("the last harvest", s.calm, time.Time{})
+			a.Park("the last harvest", s.isCalm, time.Time{})
 		}
-		if !s.harvest(a, number, rng, func() bool { return rng.IntN(8) == 0 }) || last {
+		if !s.bringHarvest(a, number, rng, func() bool { return rng.IntN(8) == 0 }) || last {
 			return
 		}
 	}
 }
 
-// harvest brings the sums of a bank to the store, and reports whether the life goes on. resume
+// bringHarvest brings the sums of a bank to the store, and reports whether the life goes on. resume
 // decides whether the stores are replaced.
-func (s *workersLife) harvest(a *world.Actor, number uint64, rng *rand.Rand, resume func() bool) bool {
+func (s *workersLife) bringHarvest(a *world.Actor, number uint64, rng *rand.Rand, resume func() bool) bool {
 	broken := func() bool { return !s.Healed() && rng.Float64() < s.plan.broken }
 	bank, err := s.model.Swap(job)
 	if err != nil {
@@ -59,7 +59,7 @@ func (s *workersLife) harvest(a *world.Actor, number uint64, rng *rand.Rand, res
 		if s.options.fault == harvestsTwice {
 			h.Number++
 		}
-		if applied, err = s.apply(a, bank, h, applied, resume()); err != nil {
+		if applied, err = s.applyHarvest(a, bank, h, applied, resume()); err != nil {
 			if !s.Over() {
 				s.Fail("harvest %d: %v", number, err)
 			}
@@ -82,10 +82,10 @@ func (s *workersLife) harvest(a *world.Actor, number uint64, rng *rand.Rand, res
 	return true
 }
 
-// apply adds a harvest to the open step of the first server, once, and ends the step there and at
+// applyHarvest adds a harvest to the open step of the first server, once, and ends the step there and at
 // the others. Stores may be replaced by ones restored from their checkpoints.
-func (s *workersLife) apply(a *world.Actor, bank *aggregator.Bank, h ps.Harvest, before, resume bool) (applied bool, err error) {
-	err = s.servers[0].commit(a, resume, func() error {
+func (s *workersLife) applyHarvest(a *world.Actor, bank *aggregator.Bank, h ps.Harvest, before, resume bool) (applied bool, err error) {
+	err = s.servers[0].commitStep(a, resume, func() error {
 		fresh, err := s.servers[0].store.ApplyHarvest(h, s.ledger.keys[:s.plan.hot])
 		if err != nil {
 			return err
@@ -100,7 +100,7 @@ func (s *workersLife) apply(a *world.Actor, bank *aggregator.Bank, h ps.Harvest,
 		return before, err
 	}
 	for i, v := range s.servers[1:] { // each at its own time, one of them from a checkpoint on
-		if err := v.commit(a, resume && h.Number%uint64(len(s.servers)-1) == uint64(i), func() error { return nil }); err != nil {
+		if err := v.commitStep(a, resume && h.Number%uint64(len(s.servers)-1) == uint64(i), func() error { return nil }); err != nil {
 			return true, err
 		}
 	}

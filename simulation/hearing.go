@@ -122,17 +122,17 @@ func (h *hearing) Closes(waiting []link.Packet) {
 	}
 }
 
-// until returns when the worker's process closed its link, or now if it is open: a call may begin
+// endedAt returns when the worker's process closed its link, or now if it is open: a call may begin
 // and end long after that.
-func (h *hearing) until() time.Time {
+func (h *hearing) endedAt() time.Time {
 	if h.ended.IsZero() {
 		return time.Now()
 	}
 	return h.ended
 }
 
-// wrongly returns why a peer that an error gives up for its silence was not silent, nil if it was.
-func (h *hearing) wrongly(err error) error {
+// givenUpWrongly returns why a peer that an error gives up for its silence was not silent, nil if it was.
+func (h *hearing) givenUpWrongly(err error) error {
 	var of *transport.PeerError
 	var silent *retransmit.SilentPeerError
 	if h == nil || h.ended.IsZero() || !errors.As(err, &of) || !errors.As(err, &silent) {

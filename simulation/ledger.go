@@ -56,10 +56,10 @@ type receiver struct {
 func (r receiver) Sends(wire.Endpoint, []byte) {}
 
 // Gets enters what the receiver has to apply.
-func (r receiver) Gets(pkts []link.Packet, _ bool) { r.ledger.handed(r.host, pkts) }
+func (r receiver) Gets(pkts []link.Packet, _ bool) { r.ledger.enterFrames(r.host, pkts) }
 
 // Answers compares its answers.
-func (r receiver) Answers(pkts []link.Packet) { r.ledger.answers(r.host, pkts) }
+func (r receiver) Answers(pkts []link.Packet) { r.ledger.checkAnswers(r.host, pkts) }
 
 // Closes does nothing.
 func (r receiver) Closes([]link.Packet) {}
@@ -130,7 +130,7 @@ func newLedger(life *workersLife) *ledger {
 
 // gradientOf returns a gradient for a parameter that no other push has.
 func (l *ledger) gradientOf(p *push, param int, negative bool) float32 {
-	n := l.grads.add(gradient{push: p, param: int32(param), negative: negative})
+	n := l.grads.addGradient(gradient{push: p, param: int32(param), negative: negative})
 	g := float32(n) * gradUnit
 	if negative {
 		return -g
@@ -141,8 +141,8 @@ func (l *ledger) gradientOf(p *push, param int, negative bool) float32 {
 // number is the inverse of gradientOf.
 func number(g float32) int { return int(math.Abs(float64(g)) / gradUnit) }
 
-// leaves records that a frame leaves a worker. It ignores answers.
-func (l *ledger) leaves(from, to *world.Host, payload []byte, copied bool) {
+// recordSent records that a frame leaves a worker. It ignores answers.
+func (l *ledger) recordSent(from, to *world.Host, payload []byte, copied bool) {
 	h, err := wire.ParseHeader(payload)
 	if err != nil {
 		l.life.Fail("%s sends a payload without a header: %v", from.Name(), err)
@@ -156,14 +156,14 @@ func (l *ledger) leaves(from, to *world.Host, payload []byte, copied bool) {
 	plain := l.plain
 	h.Flags &^= wire.FlagRetx | wire.FlagQuiet | wire.FlagCover
 	h.Put(plain)
-	f := l.frames.at(id)
+	f := l.frames.frameAt(id)
 	if f == nil {
 		f = &frame{id: id, kind: h.Type, payload: bytes.Clone(plain)}
-		if !l.frames.add(f) {
+		if !l.frames.addFrame(f) {
 			l.life.Fail("sender %d, epoch %d, gives a frame the number %d", h.Sender, h.Epoch, h.Seq)
 			return
 		}
-		l.contents(f, h)
+		l.readFrame(f, h)
 	}
 	f.sent++
 	f.copied = f.copied || copied
@@ -172,16 +172,16 @@ func (l *ledger) leaves(from, to *world.Host, payload []byte, copied bool) {
 	}
 }
 
-// contents reads the gradients of a frame.
-func (l *ledger) contents(f *frame, h wire.Header) {
+// readFrame reads the gradients of a frame.
+func (l *ledger) readFrame(f *frame, h wire.Header) {
 	add := func(param int, g float32) {
 		n := number(g)
-		if n == 0 || n >= l.grads.next || int(l.grads.at(n).param) != param {
+		if n == 0 || n >= l.grads.next || int(l.grads.gradientAt(n).param) != param {
 			l.life.Fail("frame %d of sender %d holds the gradient %g for parameter %d, which was not pushed", f.id.seq, f.id.sender, g, param)
 			return
 		}
 		f.grads = append(f.grads, int32(n))
-		of := l.grads.at(n)
+		of := l.grads.gradientAt(n)
 		f.push = of.push
 		f.again = f.again || of.again
 		if last := len(f.push.frames) - 1; last < 0 || f.push.frames[last] != f {
@@ -218,7 +218,7 @@ func (l *ledger) contents(f *frame, h wire.Header) {
 		for i := range rows.Count {
 			rows.Row(i, row)
 			at, ok := l.rowOf(f, h.Type, rows, i)
-			if ok && l.life.servers[l.life.split().Owner(l.life.hot, l.keys[at])].host != f.id.to {
+			if ok && l.life.servers[l.life.rowSplit().Owner(l.life.hot, l.keys[at])].host != f.id.to {
 				l.life.Fail("frame %d of sender %d brings %s the row %d, which is another server's", f.id.seq, f.id.sender, f.id.to.Name(), l.keys[at])
 			}
 			for c, g := range row {
@@ -230,21 +230,21 @@ func (l *ledger) contents(f *frame, h wire.Header) {
 	}
 }
 
-// admit records that a receiver accepts frames of a sender from now on.
-func (l *ledger) admit(at *world.Host, sender, epoch uint16, from wire.Endpoint) {
+// admitSender records that a receiver accepts frames of a sender from now on.
+func (l *ledger) admitSender(at *world.Host, sender, epoch uint16, from wire.Endpoint) {
 	if l.members[at] == nil {
 		l.members[at] = map[uint16]admission{}
 	}
 	l.members[at][sender] = admission{epoch, from}
 }
 
-// handed records a frame that a receiver gets, and decides the required result.
-func (l *ledger) handed(at *world.Host, pkts []link.Packet) {
+// enterFrames records a frame that a receiver gets, and decides the required result.
+func (l *ledger) enterFrames(at *world.Host, pkts []link.Packet) {
 	l.asked[at] = l.asked[at][:0]
 	for _, p := range pkts {
 		h, err := wire.ParseHeader(p.Payload)
 		id := frameID{flowID{at, h.Sender, h.Epoch}, h.Seq}
-		f := l.frames.at(id)
+		f := l.frames.frameAt(id)
 		if p.Src.Port == world.StrangePort {
 			f = &frame{id: id, kind: h.Type}
 			l.asked[at] = append(l.asked[at], expectation{frame: f, refused: true})
@@ -257,11 +257,11 @@ func (l *ledger) handed(at *world.Host, pkts []link.Packet) {
 		a, known := l.members[at][h.Sender]
 		e := expectation{frame: f, refused: !known || a.epoch != h.Epoch || a.from.AddrPort() != p.Src.AddrPort()}
 		if !e.refused && !f.applied && f.kind == wire.TypeColdAt && f.numbering != l.life.serverAt(at).handler.Find(nil, nil) {
-			e.refused, e.late = true, l.outlived(f)
-			l.rename(f)
+			e.refused, e.late = true, l.hasOutlived(f)
+			l.refuseNumbers(f)
 		}
 		id.seq--
-		before := l.frames.at(id)
+		before := l.frames.frameAt(id)
 		e.quiet = h.Flags&wire.FlagQuiet != 0 && !e.refused && !f.applied &&
 			(h.Seq == wire.FirstSeq || before != nil && (before.applied || world.IsQuery(before.kind)))
 		l.asked[at] = append(l.asked[at], e)
@@ -274,9 +274,9 @@ func (l *ledger) handed(at *world.Host, pkts []link.Packet) {
 		}
 		l.applied++
 		for _, n := range f.grads {
-			g := l.grads.at(int(n))
+			g := l.grads.gradientAt(int(n))
 			g.applied++
-			l.sums[g.param] += g.units(int(n))
+			l.sums[g.param] += g.inUnits(int(n))
 			if g.applied > 1 {
 				l.life.Fail("gradient %d comes to %s in two frames", n, at.Name())
 			}
@@ -284,8 +284,8 @@ func (l *ledger) handed(at *world.Host, pkts []link.Packet) {
 	}
 }
 
-// answers compares a receiver's answers with the required ones.
-func (l *ledger) answers(at *world.Host, pkts []link.Packet) {
+// checkAnswers compares a receiver's answers with the required ones.
+func (l *ledger) checkAnswers(at *world.Host, pkts []link.Packet) {
 	if l.life.Failed() {
 		return
 	}
@@ -318,20 +318,20 @@ func (l *ledger) answers(at *world.Host, pkts []link.Packet) {
 			return
 		}
 		if h.Type == wire.TypeFound {
-			l.found(f, pkts[i].Payload[:pkts[i].Reply])
+			l.recordNumbers(f, pkts[i].Payload[:pkts[i].Reply])
 		}
 		for cover := wire.Cover(pkts[i].Payload, h); cover != 0; cover &= cover - 1 {
 			id := f.id
 			id.seq += wire.CoverAhead - uint32(bits.TrailingZeros64(cover))
-			if other := l.frames.at(id); other != nil && !world.IsQuery(other.kind) && !other.applied && !l.outlived(other) {
+			if other := l.frames.frameAt(id); other != nil && !world.IsQuery(other.kind) && !other.applied && !l.hasOutlived(other) {
 				l.life.Fail("%s acknowledges frame %d of sender %d, epoch %d, which is not applied, with frame %d", at.Name(), id.seq, id.sender, id.epoch, f.id.seq)
 			}
 		}
 	}
 }
 
-// balance compares the contents of banks, harvest and store with the applied gradients.
-func (l *ledger) balance() {
+// compareSums compares the contents of banks, harvest and store with the applied gradients.
+func (l *ledger) compareSums() {
 	l.held = append(l.held[:0], l.committed...)
 	held := l.held
 	for _, v := range l.life.servers {
@@ -364,8 +364,8 @@ func (l *ledger) balance() {
 	}
 }
 
-// commit follows a commit of the store, by which the open step, pending, enters the weights.
-func (l *ledger) commit(pending map[int][]int64) {
+// commitRows follows a commit of the store, by which the open step, pending, enters the weights.
+func (l *ledger) commitRows(pending map[int][]int64) {
 	for at, sums := range pending {
 		row := make([]float32, l.dim)
 		for c, n := range sums {
@@ -378,8 +378,8 @@ func (l *ledger) commit(pending map[int][]int64) {
 	}
 }
 
-// pulled compares a pulled row with the store's contents during the pull.
-func (l *ledger) pulled(key uint64, since int64, row []float32) bool {
+// wasHeld compares a pulled row with the store's contents during the pull.
+func (l *ledger) wasHeld(key uint64, since int64, row []float32) bool {
 	at := l.index[key]
 	versions := l.history[at]
 	for i := len(versions) - 1; i >= 0; i-- {

@@ -61,15 +61,15 @@ func (c *clusterLife) addNeighbour() error {
 	return err
 }
 
-// settle adds the neighbour's machines to the network, and plans its life.
-func (n *neighbour) settle() {
+// joinWorld adds the neighbour's machines to the network, and plans its life.
+func (n *neighbour) joinWorld() {
 	if n == nil {
 		return
 	}
 	s, rng := n.c, n.c.options.named("neighbour's life")
 	for i, at := range []netip.Addr{n.cfg.Server.Address, n.cfg.Workers[0].Address} {
 		s.NewHost(theirs[i], netip.AddrPortFrom(at, framePort))
-		n.again(i, rng.IntN(100))
+		n.restartLater(i, rng.IntN(100))
 	}
 	for range rng.IntN(4) {
 		moment, which, silence := rng.IntN(1+rng.IntN(1500)), rng.IntN(2), rng.IntN(2) == 0
@@ -81,18 +81,18 @@ func (n *neighbour) settle() {
 			defer s.Mu.Unlock()
 			if victim := n.procs[which]; victim != nil && !victim.Dead() && !s.Healed() {
 				s.Tell("%s is killed\n", victim.Name())
-				n.c.kill(victim, silence)
+				n.c.killProcess(victim, silence)
 			}
 		}})
 	}
 }
 
-// again restarts one of the two in a while.
-func (n *neighbour) again(i, ms int) {
-	n.c.After(time.Duration(10+ms)*time.Millisecond, func() { n.start(i) })
+// restartLater restarts one of the two in a while.
+func (n *neighbour) restartLater(i, ms int) {
+	n.c.After(time.Duration(10+ms)*time.Millisecond, func() { n.startOne(i) })
 }
 
-func (n *neighbour) start(i int) {
+func (n *neighbour) startOne(i int) {
 	c, s := n.c, n.c
 	if n.procs[i] != nil || s.Over() || n.runs == theirRuns || i == 1 && n.done {
 		return
@@ -109,7 +109,7 @@ func (n *neighbour) start(i int) {
 	n.procs[i] = p
 	s.Tell("%s starts\n", p.Name())
 	cfg := n.cfg
-	env := node.Env{Config: &cfg, Log: p.log(), Machine: p.machine(), Ready: func() {}}
+	env := node.Env{Config: &cfg, Log: p.newLogger(), Machine: p.newMachine(), Ready: func() {}}
 	env.Machine.Store, env.Machine.Flushed = nil, nil
 	go func() {
 		var weights string
@@ -130,8 +130,8 @@ func (n *neighbour) start(i int) {
 	}()
 }
 
-// collect is the neighbour's operator, who reacts when one of its processes has ended.
-func (n *neighbour) collect() {
+// handleEnds is the neighbour's operator, who reacts when one of its processes has ended.
+func (n *neighbour) handleEnds() {
 	if n == nil {
 		return
 	}
@@ -150,7 +150,7 @@ func (n *neighbour) collect() {
 		case i == 1 && whole:
 			n.done = true
 		case i == 1:
-			n.again(1, 500)
+			n.restartLater(1, 500)
 		default:
 			if whole {
 				n.c.result.Neighbours++
@@ -159,17 +159,17 @@ func (n *neighbour) collect() {
 				}
 			}
 			if w := n.procs[1]; w != nil {
-				n.c.kill(w, false)
+				n.c.killProcess(w, false)
 			}
 			n.done = false
-			n.again(0, 300)
-			n.again(1, 400)
+			n.restartLater(0, 300)
+			n.restartLater(1, 400)
 		}
 	}
 }
 
-// running lists the processes that have not ended.
-func (n *neighbour) running() (running []*process) {
+// runningProcesses lists the processes that have not ended.
+func (n *neighbour) runningProcesses() (running []*process) {
 	if n == nil {
 		return nil
 	}

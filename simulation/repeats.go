@@ -8,26 +8,26 @@ import (
 	"github.com/libra-ina/libra/simulation/world"
 )
 
-// lossless reports whether no frame is lost or overtaken by many. Queues that are briefly full
+// isLossless reports whether no frame is lost or overtaken by many. Queues that are briefly full
 // count as losses of a few frames.
-func (s *workersLife) lossless() bool {
+func (s *workersLife) isLossless() bool {
 	const lossy = Loss | Reorder | Corrupt | Partition | Crash | Evict | Queue
 	lost := s.Net.Traffic().Overrun
-	for _, h := range s.peers() {
+	for _, h := range s.peerHosts() {
 		lost += h.Link().Stats().NoRoom
 	}
 	return s.plan.kinds&lossy == 0 && lost == 0
 }
 
-// repeats counts a repeated frame, and checks that a worker repeats few to a silent peer: only the
+// countRepeat counts a repeated frame, and checks that a worker repeats few to a silent peer: only the
 // oldest, at doubling timeouts.
-func (s *workersLife) repeats(w *world.Host, peer *heard) {
+func (s *workersLife) countRepeat(w *world.Host, peer *heard) {
 	silent := time.Since(peer.since)
 	if silent < world.LeastTimeout {
 		return
 	}
 	peer.repeated++
-	if s.lossless() && peer.repeated > 2+world.Timeouts(silent) {
+	if s.isLossless() && peer.repeated > 2+world.Timeouts(silent) {
 		s.Fail("%s has repeated %d frames to a peer that has answered nothing for %v, although none was lost", w.Name(), peer.repeated, silent)
 	}
 }
@@ -35,11 +35,11 @@ func (s *workersLife) repeats(w *world.Host, peer *heard) {
 // checkRepeats checks at the end that workers have repeated little if nothing was lost. Some frames are
 // overtaken, because a receiver gives some answers late.
 func (s *workersLife) checkRepeats() {
-	if !s.lossless() {
+	if !s.isLossless() {
 		return
 	}
 	most := s.ledger.applied/32 + 8*len(s.workers)*(1+len(s.servers))
-	for _, h := range s.peers() {
+	for _, h := range s.peerHosts() {
 		most += len(s.workers) * h.Timeouts()
 	}
 	for _, w := range s.workers {

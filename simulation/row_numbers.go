@@ -29,13 +29,13 @@ func (c *caller) pushPrepared() bool {
 		for range 1 + c.rng.IntN(c.life.plan.rows) {
 			keys = append(keys, l.keys[c.rng.IntN(len(l.keys))])
 		}
-		if b, ok := c.prepare(keys); b == nil {
+		if b, ok := c.prepareBatch(keys); b == nil {
 			return ok
 		}
 	}
 	b := c.prepared[c.rng.IntN(len(c.prepared))]
 	if c.rng.IntN(8) == 0 {
-		return c.locate(b)
+		return c.locateBatch(b)
 	}
 	if l.grads.next+len(b.keys)*l.dim >= maxGrads {
 		return true
@@ -43,28 +43,28 @@ func (c *caller) pushPrepared() bool {
 	return c.pushBatch(b, c.rng.IntN(3) == 0)
 }
 
-// prepare prepares a batch. It returns nil if that fails, and whether the life goes on.
-func (c *caller) prepare(keys []uint64) (b *preparedBatch, ok bool) {
-	c.begin("Prepare")
+// prepareBatch prepares a batch. It returns nil if that fails, and whether the life goes on.
+func (c *caller) prepareBatch(keys []uint64) (b *preparedBatch, ok bool) {
+	c.beginCall("Prepare")
 	prepared, err := c.session.w.Prepare(keys)
-	if !c.returned(err) {
+	if !c.hasReturned(err) {
 		return nil, false
 	}
 	if err != nil {
-		return nil, c.session.excused("a preparation", err)
+		return nil, c.session.isExcused("a preparation", err)
 	}
 	b = &preparedBatch{prepared, keys}
 	c.prepared = append(c.prepared, b)
 	return b, true
 }
 
-// locate requests the row numbers of a batch.
-func (c *caller) locate(b *preparedBatch) bool {
-	err := b.Locate(c.begin("Locate"))
-	if !c.returned(err) {
+// locateBatch requests the row numbers of a batch.
+func (c *caller) locateBatch(b *preparedBatch) bool {
+	err := b.Locate(c.beginCall("Locate"))
+	if !c.hasReturned(err) {
 		return false
 	}
-	return err == nil || c.session.excused("a search for row numbers", err)
+	return err == nil || c.session.isExcused("a search for row numbers", err)
 }
 
 // pushBatch pushes a prepared batch with new gradients.
@@ -73,22 +73,22 @@ func (c *caller) pushBatch(b *preparedBatch, queued bool) bool {
 	p := &push{session: c.session, from: l.grads.next, most: -1, queued: queued}
 	var grads []float32
 	for _, key := range b.keys {
-		grads = c.gradients(p, grads, l.index[key])
+		grads = c.drawGradients(p, grads, l.index[key])
 	}
-	c.drawn(p)
+	c.recordPush(p)
 	var ticket *transport.Ticket
 	var err error
 	if p.queued {
-		c.begin("Prepared.PushLater")
+		c.beginCall("Prepared.PushLater")
 		ticket, err = b.PushLater(context.Background(), grads)
 	} else {
-		ticket, err = b.Push(c.begin("Prepared.Push"), grads)
+		ticket, err = b.Push(c.beginCall("Prepared.Push"), grads)
 	}
-	if !c.returned(err) {
+	if !c.hasReturned(err) {
 		return false
 	}
 	if err != nil {
-		return c.session.judge(p, err)
+		return c.session.judgePush(p, err)
 	}
 	p.ticket, p.accepted = ticket, true
 	c.tickets = append(c.tickets, p)
@@ -101,8 +101,8 @@ type rowNumber struct {
 	numbering, number uint32
 }
 
-// found records row numbers of the server.
-func (l *ledger) found(f *frame, answer []byte) {
+// recordNumbers records row numbers of the server.
+func (l *ledger) recordNumbers(f *frame, answer []byte) {
 	asked, err := wire.ParseRows(f.payload, wire.TypeFind)
 	told, failed := wire.ParseRows(answer, wire.TypeFound)
 	if err != nil || failed != nil || asked.Count != told.Count {
@@ -134,31 +134,31 @@ func (l *ledger) rowOf(f *frame, t wire.Type, rows wire.Rows, i int) (at int, ok
 	return at, ok
 }
 
-// rename records that a frame is refused because of its numbering: its content is sent again.
-func (l *ledger) rename(f *frame) {
+// refuseNumbers records that a frame is refused because of its numbering: its content is sent again.
+func (l *ledger) refuseNumbers(f *frame) {
 	f.refused = true
 	for _, n := range f.grads {
-		l.grads.at(int(n)).again = true
+		l.grads.gradientAt(int(n)).again = true
 	}
 }
 
-// outlived reports whether a frame that was refused for its numbering was followed by the frame
+// hasOutlived reports whether a frame that was refused for its numbering was followed by the frame
 // that replaces it in the receiver's filter: it was answered long ago, but covers still report it.
-func (l *ledger) outlived(f *frame) bool {
+func (l *ledger) hasOutlived(f *frame) bool {
 	id := f.id
 	id.seq += 2 * wire.DefaultWindow
-	return f.refused && l.frames.at(id) != nil
+	return f.refused && l.frames.frameAt(id) != nil
 }
 
-// renamed reports whether other frames applied a frame's content, because it was refused for its
+// wasRenamed reports whether other frames applied a frame's content, because it was refused for its
 // numbering.
-func (f *frame) renamed() bool {
-	return f.refused && !slices.ContainsFunc(f.grads, func(n int32) bool { return f.push.session.of.life.ledger.grads.at(int(n)).applied == 0 })
+func (f *frame) wasRenamed() bool {
+	return f.refused && !slices.ContainsFunc(f.grads, func(n int32) bool { return f.push.session.of.life.ledger.grads.gradientAt(int(n)).applied == 0 })
 }
 
-// resume replaces the store by one that begins with its checkpoint, as a restarted server does. Its
+// restoreStore replaces the store by one that begins with its checkpoint, as a restarted server does. Its
 // rows are in a different order. The open step is empty.
-func (v *server) resume() {
+func (v *server) restoreStore() {
 	var file bytes.Buffer
 	err := v.store.WriteCheckpoint(&file, nil)
 	if err == nil {

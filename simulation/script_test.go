@@ -50,7 +50,7 @@ func TestScriptsFail(t *testing.T) {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]string{
-		"fault all admissions have the same epoch\n" + string(copied):                     "late-copy",
+		"fault all admissions have the same epoch\n" + string(copied):                     "banks, harvest and store hold",
 		"join worker 1\nfly worker 1\n":                                                   "x:2: unknown command \"fly worker 1\"",
 		"join worker 1\npush worker 1 keys c0 as p\nfinish p\nexpect p refused\n":         "x:4: p is ok, not refused",
 		"join worker 1\npush worker 1 keys c0 h0 as p\nfinish p\nexpect applied c0 = 2\n": "x:4: it is 1",
@@ -110,7 +110,7 @@ func liveScript(t *testing.T, name, text string, seed uint64) (trace string, err
 	Workers.labelled(Options{Seed: seed}, func() {
 		InTest(t)(func() {
 			s := newScript(Options{Seed: seed, Trace: &out})
-			err = s.run(name, text)
+			err = s.runLines(name, text)
 		})
 	})
 	return out.String(), err
@@ -125,15 +125,15 @@ func newScript(o Options) *script {
 	return &script{workersLife: s, calls: map[string]*scriptCall{}, batches: map[string]*scriptBatch{}}
 }
 
-// run runs the lines: those that describe the life, and then the others, in turns of an actor.
-func (s *script) run(name, text string) error {
+// runLines runs the lines: those that describe the life, and then the others, in turns of an actor.
+func (s *script) runLines(name, text string) error {
 	lines := strings.Split(text, "\n")
-	first, err := s.describe(name, lines)
+	first, err := s.readDescription(name, lines)
 	if err != nil {
 		return err
 	}
 	s.World = world.New(world.Options{
-		Seed: world.Seed(s.options.Seed), Trace: s.options.Trace, Life: s, Bound: bound, Conditions: s.plan.conditions(),
+		Seed: world.Seed(s.options.Seed), Trace: s.options.Trace, Life: s, Bound: bound, Conditions: s.plan.worldConditions(),
 	})
 	if err := s.setUp(); err != nil {
 		return err
@@ -144,15 +144,15 @@ func (s *script) run(name, text string) error {
 	s.act = s.NewActor("script", nil)
 	s.act.Start(func() {
 		for i, line := range lines[first:] {
-			s.do(name, first+i+1, line)
+			s.doLine(name, first+i+1, line)
 			if s.Over() || s.Failed() {
 				return
 			}
 		}
-		s.finish()
+		s.finishLife()
 	})
 	s.Run(func() bool { return s.act.Gone() && s.Idle() })
-	s.check()
+	s.checkEnd()
 	s.End()
 	err = violation(s.options, s.World)
 	switch {
@@ -164,8 +164,8 @@ func (s *script) run(name, text string) error {
 	return nil
 }
 
-// describe reads the lines before the first event, and returns their number.
-func (s *script) describe(name string, lines []string) (n int, err error) {
+// readDescription reads the lines before the first event, and returns their number.
+func (s *script) readDescription(name string, lines []string) (n int, err error) {
 	for n, line := range lines {
 		words := strings.Fields(line)
 		switch {
@@ -174,7 +174,7 @@ func (s *script) describe(name string, lines []string) (n int, err error) {
 			s.options.fault = fault(strings.TrimPrefix(line, "fault "))
 		case words[0] == "life":
 			for i := 1; i+1 < len(words); i += 2 {
-				if err := s.set(words[i], words[i+1]); err != nil {
+				if err := s.setProperty(words[i], words[i+1]); err != nil {
 					return 0, fmt.Errorf("%s:%d: %w", name, n+1, err)
 				}
 			}
@@ -185,7 +185,7 @@ func (s *script) describe(name string, lines []string) (n int, err error) {
 	return len(lines), nil
 }
 
-func (s *script) set(property, value string) error {
+func (s *script) setProperty(property, value string) error {
 	if property == "silence" {
 		limit, err := time.ParseDuration(value)
 		s.plan.flow.Silence = limit
@@ -203,15 +203,15 @@ func (s *script) set(property, value string) error {
 	return nil
 }
 
-// finish ends the trouble and all sessions, and brings the last harvests.
-func (s *script) finish() {
+// finishLife ends the trouble and all sessions, and brings the last harvests.
+func (s *script) finishLife() {
 	for _, h := range s.holds {
 		s.Net.Release(h[0], h[1])
 	}
 	s.Heal()
 	for _, w := range s.workers {
 		if l := w.session; l != nil && l.callers > 0 {
-			s.leave(w)
+			s.leaveJob(w)
 		}
 	}
 	for range s.ledger.banks {
@@ -219,8 +219,8 @@ func (s *script) finish() {
 	}
 }
 
-// do executes a line. What is wrong about it is a violation, which names the line.
-func (s *script) do(name string, number int, line string) {
+// doLine executes a line. What is wrong about it is a violation, which names the line.
+func (s *script) doLine(name string, number int, line string) {
 	line, _, _ = strings.Cut(line, "#")
 	if line = strings.TrimSpace(line); line == "" {
 		return
@@ -249,17 +249,17 @@ const (
 // commands are what lines may say.
 var commands = map[string]func(s *script, m []string) error{
 	// Life and death of workers.
-	`join worker (\d+)`:  withWorker((*script).join),
-	`leave worker (\d+)`: withWorker((*script).leave),
+	`join worker (\d+)`:  withWorker((*script).joinWorker),
+	`leave worker (\d+)`: withWorker((*script).leaveJob),
 	`crash worker (\d+)`: withWorker(func(s *script, w *worker) error {
-		s.crash(w)
+		s.crashWorker(w)
 		w.session.callers = 0
 		s.act.Settle()
 		return nil
 	}),
 	`evict worker (\d+) at (aggregator|server|both)`: func(s *script, m []string) error {
 		return withWorker(func(s *script, w *worker) error {
-			s.evict(w, map[string]int{"aggregator": 0, "server": 1, "both": 2}[m[1]])
+			s.evictWorker(w, map[string]int{"aggregator": 0, "server": 1, "both": 2}[m[1]])
 			s.act.Settle()
 			return nil
 		})(s, m)
@@ -267,29 +267,29 @@ var commands = map[string]func(s *script, m []string) error{
 
 	// Calls.
 	`push worker (\d+) keys ` + keys + `as ` + word: withCall(func(s *script, c *caller, m []string) error {
-		s.begin(m[2], c, func() bool { return c.pushRows(s.batch(c, m[1])) && c.wait() })
+		s.beginCall(m[2], c, func() bool { return c.pushRows(s.newBatch(c, m[1])) && c.awaitTicket() })
 		return nil
 	}),
 	`pushlater worker (\d+) keys ` + keys + `as ` + word: withCall(func(s *script, c *caller, m []string) error {
-		s.begin(m[2], c, func() bool { return c.pushRowsLater(s.batch(c, m[1])) && c.wait() })
+		s.beginCall(m[2], c, func() bool { return c.pushRowsLater(s.newBatch(c, m[1])) && c.awaitTicket() })
 		return nil
 	}),
 	`pull worker (\d+) keys ` + keys + `as ` + word: withCall(func(s *script, c *caller, m []string) error {
-		s.begin(m[2], c, func() bool { return c.pullRows(s.keysOf(m[1])) })
+		s.beginCall(m[2], c, func() bool { return c.pullRows(s.keysOf(m[1])) })
 		return nil
 	}),
 	`flush worker (\d+) as ` + word: withCall(func(s *script, c *caller, m []string) error {
-		s.begin(m[1], c, func() bool {
+		s.beginCall(m[1], c, func() bool {
 			ended, ok := c.tryFlush()
 			return ended && ok
 		})
 		return nil
 	}),
 	`prepare worker (\d+) keys ` + keys + `as ` + word: withCall(func(s *script, c *caller, m []string) error {
-		s.begin("", c, func() bool {
-			b, ok := c.prepare(s.keysOf(m[1]))
+		s.beginCall("", c, func() bool {
+			b, ok := c.prepareBatch(s.keysOf(m[1]))
 			s.batches[m[2]] = &scriptBatch{c.session, b}
-			return ok && c.locate(b)
+			return ok && c.locateBatch(b)
 		})
 		s.act.Settle()
 		return c.err
@@ -300,7 +300,7 @@ var commands = map[string]func(s *script, m []string) error{
 			return fmt.Errorf("no batch %s", m[0])
 		}
 		c := s.newCaller(b.session)
-		s.begin(m[1], c, func() bool { return c.pushBatch(b.preparedBatch, false) && c.wait() })
+		s.beginCall(m[1], c, func() bool { return c.pushBatch(b.preparedBatch, false) && c.awaitTicket() })
 		return nil
 	},
 	`cancel ` + word: func(s *script, m []string) error {
@@ -342,10 +342,10 @@ var commands = map[string]func(s *script, m []string) error{
 		return nil
 	}),
 	`deliver ` + onto + ` (first|last)`: withWay(func(s *script, from, to *world.Host, which string) error {
-		return s.deliver(from, to, which, false)
+		return s.deliverHeld(from, to, which, false)
 	}),
 	`repeat ` + onto + ` (first|last)`: withWay(func(s *script, from, to *world.Host, which string) error {
-		return s.deliver(from, to, which, true)
+		return s.deliverHeld(from, to, which, true)
 	}),
 	`pause ` + host:  withHost(func(h *world.Host) { h.Pause() }),
 	`resume ` + host: withHost(func(h *world.Host) { h.Resume() }),
@@ -368,14 +368,14 @@ var commands = map[string]func(s *script, m []string) error{
 		if c == nil {
 			return fmt.Errorf("no call %s", m[0])
 		}
-		if is := c.state(); is != m[1] {
+		if is := c.endState(); is != m[1] {
 			return fmt.Errorf("%s is %s, not %s", m[0], is, m[1])
 		}
 		return nil
 	},
 	`expect applied ([hc]\d+) = (\d+)`: func(s *script, m []string) error {
 		at := s.ledger.index[s.keysOf(m[0])[0]]
-		return isNumber(s.applications(at), m[1])
+		return isNumber(s.appliedTimes(at), m[1])
 	},
 	`expect kept ` + onto + ` = (\d+)`: withWay(func(s *script, from, to *world.Host, want string) error {
 		return isNumber(s.Net.Held(from, to), want)
@@ -452,7 +452,7 @@ func (s *script) hostNamed(name string) *world.Host {
 			return w.host
 		}
 	}
-	for _, h := range s.peers() {
+	for _, h := range s.peerHosts() {
 		if h.Name() == name {
 			return h
 		}
@@ -460,12 +460,12 @@ func (s *script) hostNamed(name string) *world.Host {
 	return nil
 }
 
-// join begins a session.
-func (s *script) join(w *worker) error {
+// joinWorker begins a session.
+func (s *script) joinWorker(w *worker) error {
 	if w.session != nil {
 		w.joined++
 	}
-	w.start()
+	w.startMain()
 	s.act.Settle()
 	if w.session == nil || w.session.callers == 0 {
 		return fmt.Errorf("worker %d has not joined", w.sender)
@@ -473,13 +473,13 @@ func (s *script) join(w *worker) error {
 	return nil
 }
 
-// leave ends a session after a flush.
-func (s *script) leave(w *worker) error {
+// leaveJob ends a session after a flush.
+func (s *script) leaveJob(w *worker) error {
 	l := w.session
 	if l == nil || l.callers == 0 {
 		return fmt.Errorf("worker %d has no session", w.sender)
 	}
-	c := s.begin("", s.newCaller(l), nil)
+	c := s.beginCall("", s.newCaller(l), nil)
 	s.act.Park("waits for a flush", func() bool { return c.returned }, time.Now().Add(bound))
 	l.callers = 0
 	s.act.Settle()
@@ -492,8 +492,8 @@ func (s *script) newCaller(l *session) *caller {
 	return c
 }
 
-// begin begins a call, and returns when nothing else can happen. Without a body it is a flush.
-func (s *script) begin(name string, c *caller, body func() bool) *scriptCall {
+// beginCall begins a call, and returns when nothing else can happen. Without a body it is a flush.
+func (s *script) beginCall(name string, c *caller, body func() bool) *scriptCall {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	c.ctx = ctx
 	call := &scriptCall{caller: c, cancel: func() { cancel(errCancelled) }}
@@ -517,8 +517,8 @@ func (s *script) begin(name string, c *caller, body func() bool) *scriptCall {
 	return call
 }
 
-// state says how a call has ended.
-func (c *scriptCall) state() string {
+// endState says how a call has ended.
+func (c *scriptCall) endState() string {
 	err := c.caller.err
 	switch {
 	case !c.returned:
@@ -549,28 +549,28 @@ func (s *script) keysOf(text string) (keys []uint64) {
 	return keys
 }
 
-// batch is a push of new gradients.
-func (s *script) batch(c *caller, text string) (p *push, keys []uint64, grads []float32) {
+// newBatch is a push of new gradients.
+func (s *script) newBatch(c *caller, text string) (p *push, keys []uint64, grads []float32) {
 	keys = s.keysOf(text)
 	p = &push{session: c.session, from: s.ledger.grads.next, most: -1}
 	for _, key := range keys {
-		grads = c.gradients(p, grads, s.ledger.index[key])
+		grads = c.drawGradients(p, grads, s.ledger.index[key])
 	}
-	c.drawn(p)
+	c.recordPush(p)
 	return p, keys, grads
 }
 
-// applications is how often gradients of a row were applied.
-func (s *script) applications(row int) (n int) {
+// appliedTimes is how often gradients of a row were applied.
+func (s *script) appliedTimes(row int) (n int) {
 	for i := 1; i < s.ledger.grads.next; i++ {
-		if g := s.ledger.grads.at(i); int(g.param) == row*s.plan.dim {
+		if g := s.ledger.grads.gradientAt(i); int(g.param) == row*s.plan.dim {
 			n += int(g.applied)
 		}
 	}
 	return n
 }
 
-func (s *script) deliver(from, to *world.Host, which string, again bool) error {
+func (s *script) deliverHeld(from, to *world.Host, which string, again bool) error {
 	at := 0
 	if which == "last" {
 		at = s.Net.Held(from, to) - 1
@@ -583,7 +583,7 @@ func (s *script) deliver(from, to *world.Host, which string, again bool) error {
 // harvestNow brings the sums of a bank to the store, which may be replaced by a restored one.
 func (s *script) harvestNow(renumber bool) error {
 	s.harvest++
-	if !s.workersLife.harvest(s.act, s.harvest, s.Named("harvest"), func() bool { return renumber }) {
+	if !s.workersLife.bringHarvest(s.act, s.harvest, s.Named("harvest"), func() bool { return renumber }) {
 		return errors.New("the harvest fails")
 	}
 	s.act.Settle()

@@ -33,7 +33,7 @@ func (s *workersLife) startServers() error {
 			return err
 		}
 		v.handler = &handler{v}
-		if v.ps, err = transport.NewServer(transport.ServerConfig{Link: s.open(v.host), Job: job, Dim: s.plan.dim, Handler: v.handler}); err != nil {
+		if v.ps, err = transport.NewServer(transport.ServerConfig{Link: s.openReceiver(v.host), Job: job, Dim: s.plan.dim, Handler: v.handler}); err != nil {
 			return err
 		}
 	}
@@ -47,11 +47,11 @@ func (s *workersLife) serverHost(i int) *world.Host {
 	return s.NewHost(fmt.Sprintf("server %d", i), netip.MustParseAddrPort(fmt.Sprintf("10.0.0.%d:7000", 2+i)))
 }
 
-// split is the servers' split of the rows.
-func (s *workersLife) split() packer.Split { return packer.Split(len(s.servers)) }
+// rowSplit is the servers' split of the rows.
+func (s *workersLife) rowSplit() packer.Split { return packer.Split(len(s.servers)) }
 
-// peers are the hosts that workers talk to.
-func (s *workersLife) peers() (hosts []*world.Host) {
+// peerHosts are the hosts that workers talk to.
+func (s *workersLife) peerHosts() (hosts []*world.Host) {
 	for _, v := range s.servers {
 		hosts = append(hosts, v.host)
 	}
@@ -68,19 +68,19 @@ func (s *workersLife) serverAt(h *world.Host) *server {
 	return nil
 }
 
-// serves reports whether workers talk to a host.
-func (s *workersLife) serves(h *world.Host) bool { return h == s.switched || s.serverAt(h) != nil }
+// isPeer reports whether workers talk to a host.
+func (s *workersLife) isPeer(h *world.Host) bool { return h == s.switched || s.serverAt(h) != nil }
 
-// unread is the number of frames waiting for the servers and the aggregator.
-func (s *workersLife) unread() (n int) {
-	for _, h := range s.peers() {
+// unreadFrames is the number of frames waiting for the servers and the aggregator.
+func (s *workersLife) unreadFrames() (n int) {
+	for _, h := range s.peerHosts() {
 		n += h.Link().Unread()
 	}
 	return n
 }
 
-// commit ends the step of a server and compares the weights. first may add to it before.
-func (v *server) commit(a *world.Actor, resume bool, first func() error) (err error) {
+// commitStep ends the step of a server and compares the weights. first may add to it before.
+func (v *server) commitStep(a *world.Actor, resume bool, first func() error) (err error) {
 	s := v.life
 	a.Do("Server.Do")
 	called := v.ps.Do(context.Background(), func() {
@@ -92,7 +92,7 @@ func (v *server) commit(a *world.Actor, resume bool, first func() error) (err er
 			pending[s.ledger.index[key]] = slices.Clone(sums)
 		}
 		v.store.Commit()
-		s.ledger.commit(pending)
+		s.ledger.commitRows(pending)
 		row := make([]float32, s.plan.dim)
 		for at := range pending {
 			v.store.Read(s.ledger.keys[at:][:1], row)
@@ -101,7 +101,7 @@ func (v *server) commit(a *world.Actor, resume bool, first func() error) (err er
 			}
 		}
 		if resume {
-			v.resume()
+			v.restoreStore()
 		}
 	})
 	a.Yield("applied")

@@ -17,9 +17,9 @@ import (
 	"github.com/libra-ina/libra/simulation/world"
 )
 
-// strangers plans programs outside the cluster, on one of its hosts or on another, which know the
+// planStrangers plans programs outside the cluster, on one of its hosts or on another, which know the
 // numbers of the job and its workers, and call its services. Their calls must fail.
-func (c *clusterLife) strangers(hosts []*world.Host) {
+func (c *clusterLife) planStrangers(hosts []*world.Host) {
 	s, rng := c, c.options.named("strangers")
 	here := slices.Concat(hosts, []*world.Host{s.NewHost("stranger", netip.MustParseAddrPort("10.0.0.99:7000"))})
 	for n := range rng.IntN(4) {
@@ -34,7 +34,7 @@ func (c *clusterLife) strangers(hosts []*world.Host) {
 			c.outside = append(c.outside, p)
 			c.result.Strangers++
 			go func() {
-				err := p.demand(ctx, demands[what], sender)
+				err := p.makeDemand(ctx, demands[what], sender)
 				cancel()
 				s.Mu.Lock()
 				p.ended, p.err = true, err
@@ -45,8 +45,8 @@ func (c *clusterLife) strangers(hosts []*world.Host) {
 	}
 }
 
-// demand calls a service, and returns an error if the call succeeds.
-func (p *process) demand(ctx context.Context, d demand, sender uint16) error {
+// makeDemand calls a service, and returns an error if the call succeeds.
+func (p *process) makeDemand(ctx context.Context, d demand, sender uint16) error {
 	cfg := &p.c.cfg
 	at := cfg.Server.Control
 	if d.ofSwitch {

@@ -47,14 +47,14 @@ type session struct {
 	doubts []doubt
 }
 
-// over reports whether the callers of a life must end.
-func (l *session) over() bool { return l.crashed || l.of.life.Over() }
+// isOver reports whether the callers of a life must end.
+func (l *session) isOver() bool { return l.crashed || l.of.life.Over() }
 
-// main runs the lives of a worker.
-func (w *worker) main() {
+// runSessions runs the lives of a worker.
+func (w *worker) runSessions() {
 	s := w.life
 	for ; ; w.joined++ {
-		if err := w.join(); err != nil {
+		if err := w.joinJob(); err != nil {
 			if !s.Over() {
 				s.Fail("worker %d cannot join: %v", w.sender, err)
 			}
@@ -62,15 +62,15 @@ func (w *worker) main() {
 		}
 		l := w.session
 		w.act.Park("working", func() bool { return l.callers == 0 }, time.Time{})
-		if !l.over() {
+		if !l.isOver() {
 			w.act.Do("Close")
 			err := l.w.Close()
 			w.act.Yield("closed")
 			if err != nil && !l.crashed && !s.Over() && !isSilent(err) {
 				s.Fail("worker %d ends with %v", w.sender, err)
 			}
-			if !l.over() {
-				l.settle()
+			if !l.isOver() {
+				l.settleCalls()
 			}
 		}
 		if s.Over() || w.left <= 0 {
@@ -80,8 +80,8 @@ func (w *worker) main() {
 	}
 }
 
-// join ends the previous life's admission, if any, and begins another life.
-func (w *worker) join() (err error) {
+// joinJob ends the previous life's admission, if any, and begins another life.
+func (w *worker) joinJob() (err error) {
 	s := w.life
 	hot, cold := s.newEpoch(), s.newEpoch()
 	steps := []func() error{
@@ -108,7 +108,7 @@ func (w *worker) join() (err error) {
 			return world.ErrGone
 		}
 	}
-	l := &session{of: w, callers: s.plan.callers, hearing: newHearing(w.host, s.repeats)}
+	l := &session{of: w, callers: s.plan.callers, hearing: newHearing(w.host, s.countRepeat)}
 	l.link = s.Open(w.host, w.host.Name(), l.hearing)
 	cfg := transport.WorkerConfig{
 		Link: l.link, Job: job, Sender: w.sender, AggregatorEpoch: hot, ServerEpoch: cold,
@@ -135,7 +135,7 @@ func (w *worker) startCallers(l *session) {
 		c := &caller{life: s, session: l, rng: s.options.random(streamCaller + uint64(w.sender)<<32 + uint64(w.joined)<<8 + uint64(i) + 1)}
 		c.act = s.NewActor(fmt.Sprintf("caller %d of worker %d", i, w.sender), w.host)
 		c.act.Start(func() {
-			c.main()
+			c.runCalls()
 			l.callers--
 		})
 	}
@@ -158,7 +158,7 @@ func (s *workersLife) withdrawHot(sender uint16) error {
 }
 
 func (s *workersLife) admitHot(sender, epoch uint16, at *world.Host) error {
-	s.ledger.admit(s.switched, sender, epoch, at.Endpoint())
+	s.ledger.admitSender(s.switched, sender, epoch, at.Endpoint())
 	return s.model.AddSender(job, aggregator.SenderConfig{ID: sender, Epoch: epoch, IP: at.Endpoint().IP, Port: at.Endpoint().Port})
 }
 
@@ -174,8 +174,8 @@ func (s *workersLife) withdrawCold(a *world.Actor, sender uint16, still func() b
 }
 
 func (s *workersLife) withdrawAt(v *server, a *world.Actor, sender uint16, still func() bool) error {
-	s.lock(a)
-	defer s.unlock(a)
+	s.lockServer(a)
+	defer s.unlockServer(a)
 	if !still() {
 		return nil // another life was admitted while this call waited for its turn
 	}
@@ -194,27 +194,27 @@ func (s *workersLife) admitCold(a *world.Actor, sender, epoch uint16, at *world.
 }
 
 func (s *workersLife) admitAt(v *server, a *world.Actor, sender, epoch uint16, at *world.Host) error {
-	s.lock(a)
-	defer s.unlock(a)
+	s.lockServer(a)
+	defer s.unlockServer(a)
 	err := v.ps.Admit(context.Background(), sender, at.Endpoint().AddrPort(), epoch)
-	s.ledger.admit(v.host, sender, epoch, at.Endpoint())
+	s.ledger.admitSender(v.host, sender, epoch, at.Endpoint())
 	return err
 }
 
-func (s *workersLife) lock(a *world.Actor) {
+func (s *workersLife) lockServer(a *world.Actor) {
 	a.Park("its turn at the server", func() bool { return !s.locked || s.Over() }, time.Time{})
 	s.locked = true
 	a.Rush(true) // otherwise the server would know before the ledger does
 	a.Do("a call of the server")
 }
 
-func (s *workersLife) unlock(a *world.Actor) {
+func (s *workersLife) unlockServer(a *world.Actor) {
 	s.locked = false
 	a.Rush(false)
 }
 
-// evict ends an admission while its worker lives.
-func (s *workersLife) evict(w *worker, where int) {
+// evictWorker ends an admission while its worker lives.
+func (s *workersLife) evictWorker(w *worker, where int) {
 	l := w.session
 	if l == nil || l.callers == 0 || l.crashed {
 		return
@@ -238,8 +238,8 @@ func (s *workersLife) evict(w *worker, where int) {
 	})
 }
 
-// crash ends a worker's process at once.
-func (s *workersLife) crash(w *worker) {
+// crashWorker ends a worker's process at once.
+func (s *workersLife) crashWorker(w *worker) {
 	l := w.session
 	if l == nil || l.callers == 0 || l.crashed {
 		return

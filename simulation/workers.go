@@ -45,21 +45,21 @@ type workersLife struct {
 func live(o Options) (Result, error) {
 	s := &workersLife{options: o, plan: newPlan(world.Seed(o.Seed).Stream(streamPlan), o, Workers)}
 	s.World = world.New(world.Options{
-		Seed: world.Seed(o.Seed), Trace: o.Trace, Life: s, Bound: bound, Conditions: s.plan.conditions(),
+		Seed: world.Seed(o.Seed), Trace: o.Trace, Life: s, Bound: bound, Conditions: s.plan.worldConditions(),
 	})
 	s.Trace("seed %d: %+v\n", o.Seed, s.plan)
 	if err := s.setUp(); err != nil {
 		return s.result, err
 	}
 	for _, w := range s.workers {
-		w.start()
+		w.startMain()
 	}
-	s.stall()
-	s.trouble()
+	s.planStall()
+	s.planTrouble()
 	harvester := s.NewActor("harvester", nil)
-	harvester.Start(func() { s.harvests(harvester) })
+	harvester.Start(func() { s.bringHarvests(harvester) })
 	s.Run(func() bool { return harvester.Gone() && s.Idle() })
-	s.check()
+	s.checkEnd()
 	s.End()
 	s.result.Lives = 1
 	s.result.Steps, s.result.Virtual, s.result.Digest = s.Step(), s.Elapsed(), s.Digest()
@@ -72,26 +72,26 @@ func (s *workersLife) Collect() {}
 
 // Turned compares the sums after a turn that may have changed them.
 func (s *workersLife) Turned(at *world.Host) {
-	if !s.Failed() && (at == nil || s.serves(at)) {
-		s.ledger.balance()
+	if !s.Failed() && (at == nil || s.isPeer(at)) {
+		s.ledger.compareSums()
 	}
 }
 
 // Leaves follows a frame into the network.
 func (s *workersLife) Leaves(from, to *world.Host, payload []byte, copied bool) {
-	if h, err := wire.ParseHeader(payload); err == nil && h.Flags&wire.FlagRetx != 0 && !s.serves(from) {
+	if h, err := wire.ParseHeader(payload); err == nil && h.Flags&wire.FlagRetx != 0 && !s.isPeer(from) {
 		s.repeated++
 	}
-	s.ledger.leaves(from, to, payload, copied)
+	s.ledger.recordSent(from, to, payload, copied)
 }
 
-// open gives a server or the aggregator a link, whose frames the ledger follows.
-func (s *workersLife) open(h *world.Host) *world.Link {
+// openReceiver gives a server or the aggregator a link, whose frames the ledger follows.
+func (s *workersLife) openReceiver(h *world.Host) *world.Link {
 	return s.Open(h, h.Name(), receiver{s.ledger, h})
 }
 
-// ended reports whether all workers have made all their calls.
-func (s *workersLife) ended() bool {
+// workersEnded reports whether all workers have made all their calls.
+func (s *workersLife) workersEnded() bool {
 	for _, w := range s.workers {
 		if !w.act.Gone() {
 			return false
@@ -100,9 +100,9 @@ func (s *workersLife) ended() bool {
 	return true
 }
 
-// calm reports whether all workers have ended, and no frame is in flight.
-func (s *workersLife) calm() bool {
-	return s.ended() && s.Idle() && s.unread() == 0
+// isCalm reports whether all workers have ended, and no frame is in flight.
+func (s *workersLife) isCalm() bool {
+	return s.workersEnded() && s.Idle() && s.unreadFrames() == 0
 }
 
 // setUp starts the servers and the aggregator, and makes the workers.
@@ -138,7 +138,7 @@ func (s *workersLife) setUp() (err error) {
 			return err
 		}
 	}
-	if s.plane, err = transport.NewAggregatorServer(s.open(s.switched), s.model); err != nil {
+	if s.plane, err = transport.NewAggregatorServer(s.openReceiver(s.switched), s.model); err != nil {
 		return err
 	}
 	for i := range p.workers {
@@ -153,8 +153,8 @@ func (s *workersLife) setUp() (err error) {
 	return nil
 }
 
-// start starts the worker's goroutine.
-func (w *worker) start() {
+// startMain starts the worker's goroutine.
+func (w *worker) startMain() {
 	w.act = w.life.NewActor("main of "+w.host.Name(), nil)
-	w.act.Start(w.main)
+	w.act.Start(w.runSessions)
 }

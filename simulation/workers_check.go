@@ -4,8 +4,8 @@ package simulation
 
 import "errors"
 
-// check checks the final state after all calls.
-func (s *workersLife) check() {
+// checkEnd checks the final state after all calls.
+func (s *workersLife) checkEnd() {
 	if s.Failure() != nil {
 		return
 	}
@@ -17,18 +17,18 @@ func (s *workersLife) check() {
 			}
 		}
 	}
-	s.ledger.balance()
+	s.ledger.compareSums()
 	s.checkRepeats()
-	for _, h := range s.peers() {
+	for _, h := range s.peerHosts() {
 		if n := h.Link().Held(); n != 0 {
 			s.Fail("%s holds %d buffers at its end", h.Name(), n)
 		}
 	}
 	for _, f := range l.frames.order {
 		if f.push != nil {
-			f.push.session.measure(f.push) // a push that was given up must not be sent later
+			f.push.session.measureFrames(f.push) // a push that was given up must not be sent later
 		}
-		if f.push != nil && f.push.accepted && !f.push.failed && !f.applied && !f.renamed() && !f.push.session.crashed {
+		if f.push != nil && f.push.accepted && !f.push.failed && !f.applied && !f.wasRenamed() && !f.push.session.crashed {
 			s.Fail("frame %d of sender %d was accepted, and is neither applied nor reported", f.id.seq, f.id.sender)
 		}
 	}

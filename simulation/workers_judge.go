@@ -13,10 +13,10 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// whole checks that all gradients of a push were applied.
-func (l *session) whole(p *push, why string) {
+// checkWhole checks that all gradients of a push were applied.
+func (l *session) checkWhole(p *push, why string) {
 	for n := p.from; n < p.to; n++ {
-		if g := l.of.life.ledger.grads.at(n); g.applied != 1 {
+		if g := l.of.life.ledger.grads.gradientAt(n); g.applied != 1 {
 			l.of.life.Fail("%s, but gradient %d of worker %d, for parameter %d, was applied %d times", why, n, l.of.sender, g.param, g.applied)
 			return
 		}
@@ -30,14 +30,14 @@ type doubt struct {
 	told []*caller
 }
 
-// doubt checks a push that a flush has waited for: all of it is applied, or a call has returned
+// checkFlushed checks a push that a flush has waited for: all of it is applied, or a call has returned
 // that it is not.
-func (l *session) doubt(p *push) {
-	missing := func(n int) bool { return l.of.life.ledger.grads.at(n).applied != 1 }
+func (l *session) checkFlushed(p *push) {
+	missing := func(n int) bool { return l.of.life.ledger.grads.gradientAt(n).applied != 1 }
 	for n := p.from; n < p.to; n++ {
 		if missing(n) {
 			l.doubts = append(l.doubts, doubt{p, slices.Clone(l.inside)})
-			l.resolve()
+			l.resolveDoubts()
 			return
 		}
 	}
@@ -48,7 +48,7 @@ func (c *caller) mayBeTold() (told func()) {
 	l := c.session
 	l.inside = append(l.inside, c)
 	return sync.OnceFunc(func() {
-		if l.over() {
+		if l.isOver() {
 			return
 		}
 		leave := func(all []*caller) []*caller {
@@ -58,12 +58,12 @@ func (c *caller) mayBeTold() (told func()) {
 		for i := range l.doubts {
 			l.doubts[i].told = leave(l.doubts[i].told)
 		}
-		l.resolve()
+		l.resolveDoubts()
 	})
 }
 
-// resolve judges the doubts that nothing can explain any more.
-func (l *session) resolve() {
+// resolveDoubts judges the doubts that nothing can explain any more.
+func (l *session) resolveDoubts() {
 	l.doubts = slices.DeleteFunc(l.doubts, func(d doubt) bool {
 		if len(d.told) > 0 {
 			return false
@@ -75,27 +75,27 @@ func (l *session) resolve() {
 	})
 }
 
-// doubled reports whether the network has copied a frame, or the frame that repeats its content
+// wasDoubled reports whether the network has copied a frame, or the frame that repeats its content
 // after a refusal for its numbering.
-func (f *frame) doubled() bool {
+func (f *frame) wasDoubled() bool {
 	return f.copied || f.refused && slices.ContainsFunc(f.push.frames, func(o *frame) bool {
 		return o.again && o.copied && slices.Contains(f.grads, o.grads[0])
 	})
 }
 
-// judge compares a push's result with its frames. It returns false if the life has ended.
-func (l *session) judge(p *push, err error) bool {
+// judgePush compares a push's result with its frames. It returns false if the life has ended.
+func (l *session) judgePush(p *push, err error) bool {
 	p.judged = true
 	if err == nil {
-		l.whole(p, "a push is acknowledged")
+		l.checkWhole(p, "a push is acknowledged")
 		return true
 	}
 	p.failed = true
 	applied, copied := 0, 0
 	for _, f := range p.frames {
-		if f.applied && !f.again || f.renamed() {
+		if f.applied && !f.again || f.wasRenamed() {
 			applied++
-			if f.doubled() {
+			if f.wasDoubled() {
 				copied++
 			}
 		}
@@ -115,12 +115,12 @@ func (l *session) judge(p *push, err error) bool {
 			l.of.life.Fail("of the frames of a push of worker %d, %d are applied: %v", l.of.sender, applied, err)
 		}
 	}
-	l.measure(p)
-	return l.excused("a push", err)
+	l.measureFrames(p)
+	return l.isExcused("a push", err)
 }
 
-// measure checks that no more frames of a push were sent than reported.
-func (l *session) measure(p *push) {
+// measureFrames checks that no more frames of a push were sent than reported.
+func (l *session) measureFrames(p *push) {
 	sent := 0
 	for _, f := range p.frames {
 		if !f.again {
@@ -132,9 +132,9 @@ func (l *session) measure(p *push) {
 	}
 }
 
-// excused checks that there is a reason for an error. It returns false if the error means that the
+// isExcused checks that there is a reason for an error. It returns false if the error means that the
 // life has ended.
-func (l *session) excused(what string, err error) bool {
+func (l *session) isExcused(what string, err error) bool {
 	var refusal wire.Refusal
 	switch {
 	case errors.Is(err, errCancelled):
@@ -146,10 +146,10 @@ func (l *session) excused(what string, err error) bool {
 		l.refused = true
 		return false
 	case isSilent(err):
-		if why := l.hearing.wrongly(err); why != nil {
+		if why := l.hearing.givenUpWrongly(err); why != nil {
 			l.of.life.Fail("worker %d: %v", l.of.sender, why)
 		}
-		if ended := l.hearing.until(); l.of.life.Healed() && ended.Sub(l.of.life.HealedAt()) > l.of.life.patience() {
+		if ended := l.hearing.endedAt(); l.of.life.Healed() && ended.Sub(l.of.life.HealedAt()) > l.of.life.silenceLimit() {
 			l.of.life.Fail("%s of worker %d ends long after the trouble: %v", what, l.of.sender, err)
 		}
 		return false
@@ -162,15 +162,15 @@ func (l *session) excused(what string, err error) bool {
 
 func isSilent(err error) bool { return errors.As(err, new(*retransmit.SilentPeerError)) }
 
-// settle checks that the end of a worker has settled all its calls.
-func (l *session) settle() {
+// settleCalls checks that the end of a worker has settled all its calls.
+func (l *session) settleCalls() {
 	for _, p := range l.pushes {
 		if !p.accepted || p.judged {
 			continue
 		}
 		select {
 		case <-p.ticket.Done():
-			l.judge(p, p.ticket.Wait(context.Background()))
+			l.judgePush(p, p.ticket.Wait(context.Background()))
 		default:
 			l.of.life.Fail("worker %d has ended, but not the ticket of one of its pushes", l.of.sender)
 		}

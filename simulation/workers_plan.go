@@ -52,8 +52,8 @@ func (o Options) random(stream uint64) *rand.Rand { return world.Seed(o.Seed).St
 // named returns random numbers that depend only on a name.
 func (o Options) named(name string) *rand.Rand { return world.Seed(o.Seed).Named(name) }
 
-// conditions are the plan's for the network and the links.
-func (p *plan) conditions() world.Conditions {
+// worldConditions are the plan's for the network and the links.
+func (p *plan) worldConditions() world.Conditions {
 	return world.Conditions{
 		Loss: p.loss, Burst: p.burst, Duplicate: p.duplicate, Reorder: p.reorder, Late: p.late, Corrupt: p.corrupt,
 		Hostile: p.hostile, Delay: p.delay, Window: p.window, Payload: p.payload, Inbox: p.inbox,

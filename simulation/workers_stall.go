@@ -9,12 +9,12 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// stall suspends both peers of the workers while there is much to push, in every other life with
+// planStall suspends both peers of the workers while there is much to push, in every other life with
 // pauses: for as long as a process waits for a CPU or, if workers give up silent peers, for nearly
 // as long as they listen. With the kind Hostile, one worker's process is suspended at the end of
 // that. Meanwhile a stranger floods it, and the peers answer after the flood: when the worker
 // continues, more frames wait than it receives at a time, and the answers are not among the first.
-func (s *workersLife) stall() {
+func (s *workersLife) planStall() {
 	rng, p := s.Named("stall"), &s.plan
 	often, w, flood := rng.IntN(2) == 0, s.workers[rng.IntN(len(s.workers))], 64+rng.IntN(128)
 	begin, lasts := time.Duration(rng.IntN(3000))*time.Microsecond, time.Duration(8+rng.IntN(43))*time.Millisecond
@@ -28,23 +28,23 @@ func (s *workersLife) stall() {
 		if p.kinds&Hostile != 0 {
 			awake := begin + time.Duration(later*limit)
 			p.trouble = max(p.trouble, awake+time.Millisecond)
-			s.After(end, func() { s.pause(w.host); s.flood(w, flood) })
+			s.After(end, func() { s.pauseHost(w.host); s.floodWorker(w, flood) })
 			s.After(awake, w.host.Resume)
 		}
 	}
-	for _, peer := range s.peers() {
-		s.After(begin, func() { s.pause(peer) })
+	for _, peer := range s.peerHosts() {
+		s.After(begin, func() { s.pauseHost(peer) })
 		s.After(end, peer.Resume)
 	}
 }
 
-func (s *workersLife) pause(h *world.Host) {
+func (s *workersLife) pauseHost(h *world.Host) {
 	s.result.Pauses++
 	h.Pause()
 }
 
-// flood makes a stranger send answers to a worker.
-func (s *workersLife) flood(to *worker, frames int) {
+// floodWorker makes a stranger send answers to a worker.
+func (s *workersLife) floodWorker(to *worker, frames int) {
 	answer := make([]byte, wire.HeaderLen)
 	wire.Header{Type: wire.TypeAck, Job: job, Sender: to.sender}.Put(answer)
 	for range frames {

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// trouble plans the trouble, and its end.
-func (s *workersLife) trouble() {
+// planTrouble plans the trouble, and its end.
+func (s *workersLife) planTrouble() {
 	p, rng := &s.plan, s.options.random(streamTrouble)
-	hosts := s.peers()
+	hosts := s.peerHosts()
 	for _, w := range s.workers {
 		hosts = append(hosts, w.host)
 	}
@@ -38,18 +38,18 @@ func (s *workersLife) trouble() {
 				a.Pause()
 				s.After(lasts, a.Resume)
 			case Crash:
-				s.crash(w)
+				s.crashWorker(w)
 			case Evict:
-				s.evict(w, where)
+				s.evictWorker(w, where)
 			}
 		})
 	}
 	s.After(p.trouble, s.Heal)
 }
 
-// patience is how long after the trouble a worker may still give up: the limit of silence, which
+// silenceLimit is how long after the trouble a worker may still give up: the limit of silence, which
 // may have begun before.
-func (s *workersLife) patience() time.Duration {
+func (s *workersLife) silenceLimit() time.Duration {
 	if s.plan.flow.Silence > 0 {
 		return s.plan.flow.Silence
 	}
