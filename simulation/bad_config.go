@@ -22,7 +22,10 @@ var badFields = []struct {
 	{"server.address", func(c *cluster.Config) { c.Server.Address = c.Switch.Address }},
 	{"workers[0].address", func(c *cluster.Config) { c.Workers[0].Address = c.Switch.Address }},
 	{"workers[0].address", func(c *cluster.Config) { c.Workers[0].Address = c.Server.Address }},
-	{"workers[1].address", func(c *cluster.Config) { c.Workers = append(c.Workers[:1:1], c.Workers[0]); c.Workers[1].ID++ }},
+	{"workers[1].address", func(c *cluster.Config) {
+		c.Workers = append(c.Workers[:1:1], c.Workers[0])
+		c.Workers[1].ID++
+	}},
 	{"workers[0].address", func(c *cluster.Config) { c.Workers[0].Address = netip.MustParseAddr("fd00::3") }},
 	{"workers[0].address", func(c *cluster.Config) { c.Workers[0].Address = netip.MustParseAddr("fe80::3%eth0") }},
 	{"workers[1].id", func(c *cluster.Config) { c.Workers = append(c.Workers[:1:1], c.Workers[0]) }},

@@ -83,7 +83,10 @@ type storeAccount struct {
 }
 
 func newAccounts(c *clusterLife) (a *accounts, err error) {
-	a = &accounts{c: c, frames: map[frameID]*entry{}, sent: map[*process][]*entry{}, asked: map[*world.Host][]link.Packet{}, want: map[uint64][]int64{}}
+	a = &accounts{
+		c: c, frames: map[frameID]*entry{}, sent: map[*process][]*entry{}, asked: map[*world.Host][]link.Packet{},
+		want: map[uint64][]int64{},
+	}
 	if a.cfg, err = node.StoreConfig(&c.cfg); err != nil {
 		return nil, err
 	}
@@ -147,10 +150,12 @@ func (a *accounts) enterAnswers(at *world.Host, pkts []link.Packet) {
 			for cover := wire.Cover(answer, ack); cover != 0; cover &= cover - 1 {
 				id := e.id
 				id.seq += wire.CoverAhead - uint32(bits.TrailingZeros64(cover))
-				if other := a.frames[id]; other != nil && !other.applied && !slices.ContainsFunc(a.asked[at][i:], func(p link.Packet) bool {
+				inBatch := func(p link.Packet) bool {
 					later, _ := wire.ParseHeader(p.Payload)
-					return p.Src.Port != world.StrangePort && later.Job == job && later.Seq == id.seq && later.Sender == id.sender && later.Epoch == id.epoch
-				}) {
+					return p.Src.Port != world.StrangePort && later.Job == job &&
+						later.Seq == id.seq && later.Sender == id.sender && later.Epoch == id.epoch
+				}
+				if other := a.frames[id]; other != nil && !other.applied && !slices.ContainsFunc(a.asked[at][i:], inBatch) {
 					a.c.Fail("%s acknowledges frame %d of worker %d, which is not applied", at.Name(), id.seq, id.sender)
 				}
 			}
@@ -225,7 +230,8 @@ func (a *accounts) recordFlush(p *process) {
 	defer a.c.Mu.Unlock()
 	for _, e := range a.sent[p] {
 		if !e.flushed && !e.applied && !p.Dead() {
-			a.c.Fail("%s calls all that it has sent acknowledged, but frame %d to %s is not applied", p.Name(), e.id.seq, e.id.to.Name())
+			a.c.Fail("%s calls all that it has sent acknowledged, but frame %d to %s is not applied",
+				p.Name(), e.id.seq, e.id.to.Name())
 		}
 		e.flushed = true
 	}
@@ -349,7 +355,8 @@ func (a *accounts) compareStore() {
 	if held := pendingOf(st.store, map[uint64][]int64{}); len(held) > 0 {
 		for _, key := range slices.Sorted(maps.Keys(want)) {
 			if !slices.Equal(want[key], held[key]) {
-				s.Fail("key %d: the open step of %s holds %d, but the frames and harvests that it was given have %d", key, st.of.Name(), held[key], want[key])
+				s.Fail("key %d: the open step of %s holds %d, but the frames and harvests that it was given have %d",
+					key, st.of.Name(), held[key], want[key])
 				return
 			}
 		}
@@ -366,7 +373,8 @@ func (a *accounts) compareStore() {
 		st.store.Read([]uint64{key}, row)
 		st.shadow.Read([]uint64{key}, other)
 		if !equal(row, other) {
-			s.Fail("key %d: %s holds the weights %v, but a commit of the frames and harvests that it was given gives %v", key, st.of.Name(), row, other)
+			s.Fail("key %d: %s holds the weights %v, but a commit of the frames and harvests that it was given gives %v",
+				key, st.of.Name(), row, other)
 			return
 		}
 	}

@@ -59,11 +59,13 @@ func (a *accounts) checkWritten(data []byte) {
 			steps = saved.Step
 		}
 		if e.claim > 0 && e.claim <= steps && !st.holdsAt(e, version) {
-			s.Fail("a checkpoint counts %d steps of worker %d, but frame %d to %s, of the first %d, is not in its weights", steps, e.worker, e.id.seq, e.id.to.Name(), e.claim)
+			s.Fail("a checkpoint counts %d steps of worker %d, but frame %d to %s, of the first %d, is not in its weights",
+				steps, e.worker, e.id.seq, e.id.to.Name(), e.claim)
 			return
 		}
 		if a.c.cfg.Job.Sync && e.claim > steps && !e.idle && st.holdsAt(e, oldest) {
-			s.Fail("a checkpoint counts %d steps, but holds frame %d of worker %d, of step %d", steps, e.id.seq, e.worker, e.claim)
+			s.Fail("a checkpoint counts %d steps, but holds frame %d of worker %d, of step %d",
+				steps, e.id.seq, e.worker, e.claim)
 			return
 		}
 	}

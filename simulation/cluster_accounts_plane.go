@@ -44,7 +44,8 @@ func (p *planeAccount) compareBanks() {
 	}
 	for rank, n := range p.held {
 		if is := p.banks[0][rank] + p.banks[1][rank]; is != n {
-			p.c.Fail("rank %d: the banks of the switch hold %d units, but the frames that it has acknowledged have %d", rank, is, n)
+			p.c.Fail("rank %d: the banks of the switch hold %d units, but the frames that it has acknowledged have %d",
+				rank, is, n)
 			return
 		}
 	}
@@ -94,7 +95,8 @@ func (w watchedPlane) isBusy(call string) bool {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	w.calls[call]++
-	if s.plan.kinds&Queue == 0 || s.Healed() || s.Over() || s.options.named(fmt.Sprintf("%s %s %d", w.of.Name(), call, w.calls[call])).IntN(16) > 0 {
+	if s.plan.kinds&Queue == 0 || s.Healed() || s.Over() ||
+		s.options.named(fmt.Sprintf("%s %s %d", w.of.Name(), call, w.calls[call])).IntN(16) > 0 {
 		return false
 	}
 	w.of.c.result.Busy++

@@ -25,8 +25,13 @@ const readBuffer = 1 << 11
 func (p *process) clientOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithReadBufferSize(readBuffer),
-		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return p.c.conns.Dial(ctx, p.Process, addr) }),
-		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, o ...grpc.CallOption) error {
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			return p.c.conns.Dial(ctx, p.Process, addr)
+		}),
+		grpc.WithUnaryInterceptor(func(
+			ctx context.Context, method string, req, reply any,
+			conn *grpc.ClientConn, invoke grpc.UnaryInvoker, o ...grpc.CallOption,
+		) error {
 			p.awaitTurn(ctx, method, conn)
 			switch req := req.(type) {
 			case *pb.ReportRequest:
@@ -36,7 +41,10 @@ func (p *process) clientOptions() []grpc.DialOption {
 			}
 			return invoke(ctx, method, req, reply, conn, o...)
 		}),
-		grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
+		grpc.WithStreamInterceptor(func(
+			ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn,
+			method string, open grpc.Streamer, o ...grpc.CallOption,
+		) (grpc.ClientStream, error) {
 			p.awaitTurn(ctx, method, conn)
 			return open(ctx, desc, conn, method, o...)
 		}),
@@ -62,12 +70,16 @@ func (p *process) serverOptions() []grpc.ServerOption {
 	}
 	return []grpc.ServerOption{
 		grpc.ReadBufferSize(readBuffer),
-		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		grpc.UnaryInterceptor(func(
+			ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
+		) (any, error) {
 			reply, err := handle(ctx, req)
 			answers(ctx, info.FullMethod)
 			return reply, err
 		}),
-		grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		grpc.StreamInterceptor(func(
+			srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler,
+		) error {
 			err := handle(srv, stream)
 			answers(stream.Context(), info.FullMethod)
 			return err

@@ -34,17 +34,26 @@ func (c *clusterLife) drawConfig(rng *rand.Rand) error {
 	every := time.Duration(1+rng.IntN(2000)) * time.Millisecond
 	c.cfg = cluster.Config{
 		Backend: cluster.BackendUDP, Port: framePort,
-		Job:    cluster.Job{ID: job, HotSet: filepath.Join(c.dir, "hot.libra"), Sync: sync},
-		Switch: cluster.Switch{Address: address(1), Control: netip.AddrPortFrom(address(1), controlPort), Stripes: p.stripes, LaneAligned: rng.IntN(2) == 0},
+		Job: cluster.Job{ID: job, HotSet: filepath.Join(c.dir, "hot.libra"), Sync: sync},
+		Switch: cluster.Switch{
+			Address: address(1), Control: netip.AddrPortFrom(address(1), controlPort),
+			Stripes: p.stripes, LaneAligned: rng.IntN(2) == 0,
+		},
 		Server: cluster.Server{
 			Host: cluster.Host{Address: address(2)}, Control: netip.AddrPortFrom(address(2), controlPort),
 			Checkpoint: checkpointPath, CheckpointEvery: &every, CheckpointSteps: uint64(rng.IntN(4)),
 		},
-		Model: cluster.Model{Kind: "fm", Factors: 1 + rng.IntN(3), Batch: 5 + rng.IntN(20), Seed: rng.Uint64() >> 1, LearningRate: 0.05, InitialAccumulator: 1e-4, InitScale: 0.1},
-		Data:  cluster.Data{Synthetic: &cluster.Synthetic{Rows: 40 + rng.IntN(120), Seed: rng.Uint64() >> 1, HotShare: 0.6, Hot: 1000}},
+		Model: cluster.Model{
+			Kind: "fm", Factors: 1 + rng.IntN(3), Batch: 5 + rng.IntN(20), Seed: rng.Uint64() >> 1,
+			LearningRate: 0.05, InitialAccumulator: 1e-4, InitScale: 0.1,
+		},
+		Data: cluster.Data{Synthetic: &cluster.Synthetic{
+			Rows: 40 + rng.IntN(120), Seed: rng.Uint64() >> 1, HotShare: 0.6, Hot: 1000,
+		}},
 	}
 	for id := range p.workers {
-		c.cfg.Workers = append(c.cfg.Workers, cluster.Worker{ID: uint16(id + 1), Host: cluster.Host{Address: address(byte(id + 3))}})
+		w := cluster.Worker{ID: uint16(id + 1), Host: cluster.Host{Address: address(byte(id + 3))}}
+		c.cfg.Workers = append(c.cfg.Workers, w)
 	}
 	if !sync {
 		c.cfg.Job.Harvest = time.Duration(200+rng.IntN(30_000)) * time.Microsecond
@@ -130,7 +139,8 @@ func reference(c *cluster.Config, guest uint16) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	training.Model = train.FM{Factors: c.Model.Factors, L2: float32(c.Model.L2)} // from the file, whatever the processes read from it
+	// From the file, whatever the processes read from it.
+	training.Model = train.FM{Factors: c.Model.Factors, L2: float32(c.Model.L2)}
 	var sources []train.Source
 	for _, w := range c.Workers {
 		if w.ID == guest {

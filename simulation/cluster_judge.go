@@ -48,7 +48,8 @@ func (c *clusterLife) isExplained(p *process) bool {
 	if p.wrong != "" && strings.Contains(text, "another configuration: "+p.wrong+": ") {
 		return true
 	}
-	if strings.Contains(text, silentPeer) && !slices.ContainsFunc(c.paused, func(h *world.Host) bool { return h != p.Host() }) {
+	isOther := func(h *world.Host) bool { return h != p.Host() }
+	if strings.Contains(text, silentPeer) && !slices.ContainsFunc(c.paused, isOther) {
 		happened &^= Pause // during its own pause, a peer is not silent
 	}
 	if p.hearing != nil {

@@ -64,7 +64,8 @@ func (c *clusterLife) startRole(role string) {
 		c.result.Wrong++
 		mistakes[p.wrong](&cfg)
 	}
-	env := node.Env{Config: &cfg, Log: p.newLogger(), Machine: p.newMachine(), Ready: func() { p.ready, p.serving = true, c.serving }}
+	ready := func() { p.ready, p.serving = true, c.serving }
+	env := node.Env{Config: &cfg, Log: p.newLogger(), Machine: p.newMachine(), Ready: ready}
 	go func() {
 		var weights string
 		err := p.runRole(ctx, env, &weights)
@@ -87,7 +88,8 @@ func (p *process) runRole(ctx context.Context, env node.Env, weights *string) er
 		}
 		return err
 	}
-	id := env.Config.Workers[slices.IndexFunc(env.Config.Workers, func(w cluster.Worker) bool { return workerName(w.ID) == p.role })].ID
+	named := func(w cluster.Worker) bool { return workerName(w.ID) == p.role }
+	id := env.Config.Workers[slices.IndexFunc(env.Config.Workers, named)].ID
 	if id == p.c.guest {
 		return p.runGuest(ctx, env)
 	}

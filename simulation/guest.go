@@ -27,7 +27,8 @@ func (p *process) runGuest(ctx context.Context, env node.Env) error {
 		return err
 	}
 	fingerprint := hot.Fingerprint()
-	conn, err := control.Dial(ctx, control.ServerOf(c.Job.ID), c.Server.Control, control.Security{}, guestLimit, env.Log, p.clientOptions()...)
+	conn, err := control.Dial(ctx, control.ServerOf(c.Job.ID), c.Server.Control, control.Security{}, guestLimit, env.Log,
+		p.clientOptions()...)
 	if err != nil {
 		return err
 	}
@@ -42,8 +43,10 @@ func (p *process) runGuest(ctx context.Context, env node.Env) error {
 	member, err := control.WhileTaken(ctx, guestLimit, env.Log, func(ctx context.Context) (*pb.Membership, error) {
 		return control.Stay(ctx,
 			func(ctx context.Context, newest *pb.Membership) (grpc.ServerStreamingClient[pb.Membership], error) {
-				again := &pb.JoinRequest{Job: req.Job, Sender: req.Sender, Ip: req.Ip, Port: req.Port, HotSet: req.HotSet, Agree: req.Agree}
-				again.Token = newest.GetToken()
+				again := &pb.JoinRequest{
+					Job: req.Job, Sender: req.Sender, Ip: req.Ip, Port: req.Port, HotSet: req.HotSet, Agree: req.Agree,
+					Token: newest.GetToken(),
+				}
 				return client.Join(ctx, again)
 			},
 			func(newest *pb.Membership) time.Duration { return time.Duration(newest.GraceMs) * time.Millisecond },

@@ -8,7 +8,6 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/ps"
-
 	"github.com/libra-ina/libra/simulation/world"
 )
 
@@ -84,7 +83,9 @@ func (s *workersLife) bringHarvest(a *world.Actor, number uint64, rng *rand.Rand
 
 // applyHarvest adds a harvest to the open step of the first server, once, and ends the step there and at
 // the others. Stores may be replaced by ones restored from their checkpoints.
-func (s *workersLife) applyHarvest(a *world.Actor, bank *aggregator.Bank, h ps.Harvest, before, resume bool) (applied bool, err error) {
+func (s *workersLife) applyHarvest(
+	a *world.Actor, bank *aggregator.Bank, h ps.Harvest, before, resume bool,
+) (applied bool, err error) {
 	err = s.servers[0].commitStep(a, resume, func() error {
 		fresh, err := s.servers[0].store.ApplyHarvest(h, s.ledger.keys[:s.plan.hot])
 		if err != nil {
@@ -100,7 +101,8 @@ func (s *workersLife) applyHarvest(a *world.Actor, bank *aggregator.Bank, h ps.H
 		return before, err
 	}
 	for i, v := range s.servers[1:] { // each at its own time, one of them from a checkpoint on
-		if err := v.commitStep(a, resume && h.Number%uint64(len(s.servers)-1) == uint64(i), func() error { return nil }); err != nil {
+		this := resume && h.Number%uint64(len(s.servers)-1) == uint64(i)
+		if err := v.commitStep(a, this, func() error { return nil }); err != nil {
 			return true, err
 		}
 	}

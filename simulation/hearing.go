@@ -69,7 +69,8 @@ func (h *hearing) Sends(to wire.Endpoint, payload []byte) {
 func (h *hearing) firstAnswers(p *link.Packet, f func(of *heard, seq uint32)) {
 	of := h.peers[wire.Endpoint{IP: p.Src.IP, Port: p.Src.Port}]
 	head, err := wire.ParseHeader(p.Payload)
-	if err != nil || of == nil || head.Epoch != of.epoch || head.Type != wire.TypeAck && head.Type != wire.TypeError && head.Type != wire.TypeRows {
+	if err != nil || of == nil || head.Epoch != of.epoch ||
+		head.Type != wire.TypeAck && head.Type != wire.TypeError && head.Type != wire.TypeRows {
 		return
 	}
 	news := func(seq uint32) {

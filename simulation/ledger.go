@@ -110,7 +110,8 @@ const (
 func newLedger(life *workersLife) *ledger {
 	p := &life.plan
 	l := &ledger{
-		life: life, dim: p.dim, grads: gradients{next: 1}, frames: frames{flows: map[flowID]*flow{}}, index: map[uint64]int{}, row: make([]float32, p.dim),
+		life: life, dim: p.dim, grads: gradients{next: 1}, frames: frames{flows: map[flowID]*flow{}},
+		index: map[uint64]int{}, row: make([]float32, p.dim),
 		members: map[*world.Host]map[uint16]admission{}, numbers: map[rowNumber]int{}, asked: map[*world.Host][]expectation{},
 	}
 	for i := range p.hot {
@@ -177,7 +178,8 @@ func (l *ledger) readFrame(f *frame, h wire.Header) {
 	add := func(param int, g float32) {
 		n := number(g)
 		if n == 0 || n >= l.grads.next || int(l.grads.gradientAt(n).param) != param {
-			l.life.Fail("frame %d of sender %d holds the gradient %g for parameter %d, which was not pushed", f.id.seq, f.id.sender, g, param)
+			l.life.Fail("frame %d of sender %d holds the gradient %g for parameter %d, which was not pushed",
+				f.id.seq, f.id.sender, g, param)
 			return
 		}
 		f.grads = append(f.grads, int32(n))
@@ -219,7 +221,8 @@ func (l *ledger) readFrame(f *frame, h wire.Header) {
 			rows.Row(i, row)
 			at, ok := l.rowOf(f, h.Type, rows, i)
 			if ok && l.life.servers[l.life.rowSplit().Owner(l.life.hot, l.keys[at])].host != f.id.to {
-				l.life.Fail("frame %d of sender %d brings %s the row %d, which is another server's", f.id.seq, f.id.sender, f.id.to.Name(), l.keys[at])
+				l.life.Fail("frame %d of sender %d brings %s the row %d, which is another server's",
+					f.id.seq, f.id.sender, f.id.to.Name(), l.keys[at])
 			}
 			for c, g := range row {
 				if ok {
@@ -256,7 +259,8 @@ func (l *ledger) enterFrames(at *world.Host, pkts []link.Packet) {
 		}
 		a, known := l.members[at][h.Sender]
 		e := expectation{frame: f, refused: !known || a.epoch != h.Epoch || a.from.AddrPort() != p.Src.AddrPort()}
-		if !e.refused && !f.applied && f.kind == wire.TypeColdAt && f.numbering != l.life.serverAt(at).handler.Find(nil, nil) {
+		if !e.refused && !f.applied && f.kind == wire.TypeColdAt &&
+			f.numbering != l.life.serverAt(at).handler.Find(nil, nil) {
 			e.refused, e.late = true, l.hasOutlived(f)
 			l.refuseNumbers(f)
 		}
@@ -323,8 +327,10 @@ func (l *ledger) checkAnswers(at *world.Host, pkts []link.Packet) {
 		for cover := wire.Cover(pkts[i].Payload, h); cover != 0; cover &= cover - 1 {
 			id := f.id
 			id.seq += wire.CoverAhead - uint32(bits.TrailingZeros64(cover))
-			if other := l.frames.frameAt(id); other != nil && !world.IsQuery(other.kind) && !other.applied && !l.hasOutlived(other) {
-				l.life.Fail("%s acknowledges frame %d of sender %d, epoch %d, which is not applied, with frame %d", at.Name(), id.seq, id.sender, id.epoch, f.id.seq)
+			other := l.frames.frameAt(id)
+			if other != nil && !world.IsQuery(other.kind) && !other.applied && !l.hasOutlived(other) {
+				l.life.Fail("%s acknowledges frame %d of sender %d, epoch %d, which is not applied, with frame %d",
+					at.Name(), id.seq, id.sender, id.epoch, f.id.seq)
 			}
 		}
 	}

@@ -46,7 +46,9 @@ func (c *clusterLife) addNeighbour() error {
 	cfg := &n.cfg
 	address := func(host byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, host}) }
 	cfg.Job = cluster.Job{ID: theirJob, HotSet: filepath.Join(c.dir, "neighbour.libra"), Sync: true}
-	cfg.Server = cluster.Server{Host: cluster.Host{Address: address(20)}, Control: netip.AddrPortFrom(address(20), controlPort)}
+	cfg.Server = cluster.Server{
+		Host: cluster.Host{Address: address(20)}, Control: netip.AddrPortFrom(address(20), controlPort),
+	}
 	// Its worker has the same number as one of the others.
 	cfg.Workers = []cluster.Worker{{ID: 1, Host: cluster.Host{Address: address(21)}}}
 	cfg.Model.Epochs, cfg.Model.Batch, cfg.Model.Seed = 1, 5+rng.IntN(10), rng.Uint64()>>1

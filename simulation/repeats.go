@@ -28,7 +28,8 @@ func (s *workersLife) countRepeat(w *world.Host, peer *heard) {
 	}
 	peer.repeated++
 	if s.isLossless() && peer.repeated > 2+world.Timeouts(silent) {
-		s.Fail("%s has repeated %d frames to a peer that has answered nothing for %v, although none was lost", w.Name(), peer.repeated, silent)
+		s.Fail("%s has repeated %d frames to a peer that has answered nothing for %v, although none was lost",
+			w.Name(), peer.repeated, silent)
 	}
 }
 

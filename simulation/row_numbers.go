@@ -106,7 +106,8 @@ func (l *ledger) recordNumbers(f *frame, answer []byte) {
 	asked, err := wire.ParseRows(f.payload, wire.TypeFind)
 	told, failed := wire.ParseRows(answer, wire.TypeFound)
 	if err != nil || failed != nil || asked.Count != told.Count {
-		l.life.Fail("row numbers answer frame %d of sender %d, which asks for others: %v, %v", f.id.seq, f.id.sender, err, failed)
+		l.life.Fail("row numbers answer frame %d of sender %d, which asks for others: %v, %v",
+			f.id.seq, f.id.sender, err, failed)
 		return
 	}
 	for i := range told.Count {
@@ -129,7 +130,8 @@ func (l *ledger) rowOf(f *frame, t wire.Type, rows wire.Rows, i int) (at int, ok
 	}
 	f.numbering = rows.Numbering
 	if at, ok = l.numbers[rowNumber{f.id.to, rows.Numbering, rows.Number(i)}]; !ok {
-		l.life.Fail("frame %d of sender %d names row %d, of which the server has told nothing", f.id.seq, f.id.sender, rows.Number(i))
+		l.life.Fail("frame %d of sender %d names row %d, of which the server has told nothing",
+			f.id.seq, f.id.sender, rows.Number(i))
 	}
 	return at, ok
 }
@@ -153,7 +155,9 @@ func (l *ledger) hasOutlived(f *frame) bool {
 // wasRenamed reports whether other frames applied a frame's content, because it was refused for its
 // numbering.
 func (f *frame) wasRenamed() bool {
-	return f.refused && !slices.ContainsFunc(f.grads, func(n int32) bool { return f.push.session.of.life.ledger.grads.gradientAt(int(n)).applied == 0 })
+	return f.refused && !slices.ContainsFunc(f.grads, func(n int32) bool {
+		return f.push.session.of.life.ledger.grads.gradientAt(int(n)).applied == 0
+	})
 }
 
 // restoreStore replaces the store by one that begins with its checkpoint, as a restarted server does. Its

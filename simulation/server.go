@@ -29,11 +29,13 @@ func (s *workersLife) startServers() error {
 		v := &server{life: s, host: s.serverHost(i)}
 		s.servers = append(s.servers, v)
 		var err error
-		if v.store, err = ps.New(ps.Config{Dim: s.plan.dim, Exp: ps.DefaultExp, Optimizer: ps.Optimizer{LearningRate: learningRate}}); err != nil {
+		cfg := ps.Config{Dim: s.plan.dim, Exp: ps.DefaultExp, Optimizer: ps.Optimizer{LearningRate: learningRate}}
+		if v.store, err = ps.New(cfg); err != nil {
 			return err
 		}
 		v.handler = &handler{v}
-		if v.ps, err = transport.NewServer(transport.ServerConfig{Link: s.openReceiver(v.host), Job: job, Dim: s.plan.dim, Handler: v.handler}); err != nil {
+		at := transport.ServerConfig{Link: s.openReceiver(v.host), Job: job, Dim: s.plan.dim, Handler: v.handler}
+		if v.ps, err = transport.NewServer(at); err != nil {
 			return err
 		}
 	}

@@ -52,7 +52,8 @@ func (p *process) makeDemand(ctx context.Context, d demand, sender uint16) error
 	if d.ofSwitch {
 		at = cfg.Switch.Control
 	}
-	conn, err := grpc.NewClient("passthrough:///"+at.String(), append(p.clientOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	options := append(p.clientOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("passthrough:///"+at.String(), options...)
 	if err != nil {
 		return err
 	}
@@ -74,28 +75,40 @@ type demand struct {
 var guessed = make([]byte, 16)
 
 var demands = []demand{
-	{"take as arrived at a barrier", false, func(ctx context.Context, conn *grpc.ClientConn, c *cluster.Config, sender uint32) error {
+	{"take as arrived at a barrier", false, func(
+		ctx context.Context, conn *grpc.ClientConn, c *cluster.Config, sender uint32,
+	) error {
 		_, err := pb.NewParameterServerClient(conn).Barrier(ctx, &pb.BarrierRequest{Job: uint32(c.Job.ID), Sender: sender})
 		return err
 	}},
 	{"take a report of", false, func(ctx context.Context, conn *grpc.ClientConn, c *cluster.Config, sender uint32) error {
-		_, err := pb.NewParameterServerClient(conn).Report(ctx, &pb.ReportRequest{Job: uint32(c.Job.ID), Sender: sender, Token: guessed, Steps: 1 << 20})
+		_, err := pb.NewParameterServerClient(conn).Report(ctx, &pb.ReportRequest{
+			Job: uint32(c.Job.ID), Sender: sender, Token: guessed, Steps: 1 << 20,
+		})
 		return err
 	}},
 	{"take as finished", false, func(ctx context.Context, conn *grpc.ClientConn, c *cluster.Config, sender uint32) error {
-		_, err := pb.NewParameterServerClient(conn).Done(ctx, &pb.DoneRequest{Job: uint32(c.Job.ID), Sender: sender, Token: guessed})
+		_, err := pb.NewParameterServerClient(conn).Done(ctx, &pb.DoneRequest{
+			Job: uint32(c.Job.ID), Sender: sender, Token: guessed,
+		})
 		return err
 	}},
-	{"cut to 16 bits the number of", false, func(ctx context.Context, conn *grpc.ClientConn, c *cluster.Config, sender uint32) error {
+	{"cut to 16 bits the number of", false, func(
+		ctx context.Context, conn *grpc.ClientConn, c *cluster.Config, sender uint32,
+	) error {
 		_, err := pb.NewParameterServerClient(conn).Done(ctx, &pb.DoneRequest{Job: uint32(c.Job.ID), Sender: sender + 1<<16})
 		return err
 	}},
 	{"withdraw", false, func(ctx context.Context, conn *grpc.ClientConn, c *cluster.Config, sender uint32) error {
-		_, err := pb.NewParameterServerClient(conn).Leave(ctx, &pb.LeaveRequest{Job: uint32(c.Job.ID), Sender: sender, Token: guessed})
+		_, err := pb.NewParameterServerClient(conn).Leave(ctx, &pb.LeaveRequest{
+			Job: uint32(c.Job.ID), Sender: sender, Token: guessed,
+		})
 		return err
 	}},
 	{"withdraw", true, func(ctx context.Context, conn *grpc.ClientConn, c *cluster.Config, sender uint32) error {
-		_, err := pb.NewAggregatorClient(conn).Leave(ctx, &pb.LeaveRequest{Job: uint32(c.Job.ID), Sender: sender, Token: guessed})
+		_, err := pb.NewAggregatorClient(conn).Leave(ctx, &pb.LeaveRequest{
+			Job: uint32(c.Job.ID), Sender: sender, Token: guessed,
+		})
 		return err
 	}},
 	{"remove the job of", true, func(ctx context.Context, conn *grpc.ClientConn, c *cluster.Config, _ uint32) error {
@@ -112,7 +125,8 @@ var demands = []demand{
 	{"hand it the sums of", true, func(ctx context.Context, conn *grpc.ClientConn, c *cluster.Config, _ uint32) error {
 		stream, err := pb.NewAggregatorClient(conn).Harvest(ctx)
 		if err == nil {
-			err = stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Begin{Begin: &pb.HarvestBegin{Job: uint32(c.Job.ID), Key: guessed}}})
+			begin := &pb.HarvestBegin{Job: uint32(c.Job.ID), Key: guessed}
+			err = stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Begin{Begin: begin}})
 		}
 		if err == nil {
 			_, err = stream.Recv()

@@ -132,7 +132,8 @@ func (w *worker) joinJob() (err error) {
 func (w *worker) startCallers(l *session) {
 	s := w.life
 	for i := range s.plan.callers {
-		c := &caller{life: s, session: l, rng: s.options.random(streamCaller + uint64(w.sender)<<32 + uint64(w.joined)<<8 + uint64(i) + 1)}
+		stream := streamCaller + uint64(w.sender)<<32 + uint64(w.joined)<<8 + uint64(i) + 1
+		c := &caller{life: s, session: l, rng: s.options.random(stream)}
 		c.act = s.NewActor(fmt.Sprintf("caller %d of worker %d", i, w.sender), w.host)
 		c.act.Start(func() {
 			c.runCalls()
@@ -159,7 +160,8 @@ func (s *workersLife) withdrawHot(sender uint16) error {
 
 func (s *workersLife) admitHot(sender, epoch uint16, at *world.Host) error {
 	s.ledger.admitSender(s.switched, sender, epoch, at.Endpoint())
-	return s.model.AddSender(job, aggregator.SenderConfig{ID: sender, Epoch: epoch, IP: at.Endpoint().IP, Port: at.Endpoint().Port})
+	from := at.Endpoint()
+	return s.model.AddSender(job, aggregator.SenderConfig{ID: sender, Epoch: epoch, IP: from.IP, Port: from.Port})
 }
 
 // withdrawCold and admitCold run in turns: the ledger's record of the server's senders changes when

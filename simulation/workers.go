@@ -125,7 +125,9 @@ func (s *workersLife) setUp() (err error) {
 	if s.model, err = aggregator.NewModel(aggregator.Config{}); err != nil {
 		return err
 	}
-	if err = s.model.AddJob(aggregator.JobConfig{ID: job, Epoch: s.newEpoch(), Exp: ps.DefaultExp, Slots: s.hot.Slots(), MaxStripes: s.plan.stripes}); err != nil {
+	if err = s.model.AddJob(aggregator.JobConfig{
+		ID: job, Epoch: s.newEpoch(), Exp: ps.DefaultExp, Slots: s.hot.Slots(), MaxStripes: s.plan.stripes,
+	}); err != nil {
 		return err
 	}
 	for i := range s.ledger.banks { // the only way to get their addresses
@@ -147,7 +149,8 @@ func (s *workersLife) setUp() (err error) {
 			rng: s.options.random(streamCaller + uint64(i+1)<<32),
 		}
 		w.begin = w.startCallers
-		w.host = s.NewHost(fmt.Sprintf("worker %d", i+1), netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 1, byte(i + 1)}), framePort))
+		w.host = s.NewHost(fmt.Sprintf("worker %d",
+			i+1), netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 1, byte(i + 1)}), framePort))
 		s.workers = append(s.workers, w)
 	}
 	return nil

@@ -17,7 +17,8 @@ import (
 func (l *session) checkWhole(p *push, why string) {
 	for n := p.from; n < p.to; n++ {
 		if g := l.of.life.ledger.grads.gradientAt(n); g.applied != 1 {
-			l.of.life.Fail("%s, but gradient %d of worker %d, for parameter %d, was applied %d times", why, n, l.of.sender, g.param, g.applied)
+			l.of.life.Fail("%s, but gradient %d of worker %d, for parameter %d, was applied %d times",
+				why, n, l.of.sender, g.param, g.applied)
 			return
 		}
 	}
@@ -69,7 +70,9 @@ func (l *session) resolveDoubts() {
 			return false
 		}
 		if !l.refused && !d.of.failed {
-			l.of.life.Fail("a flush has ended, but not all gradients of a push of worker %d, which are %d to %d, were applied once", l.of.sender, d.of.from, d.of.to-1)
+			l.of.life.Fail("a flush has ended, but not all gradients of a push of worker %d,"+
+				" which are %d to %d, were applied once",
+				l.of.sender, d.of.from, d.of.to-1)
 		}
 		return true
 	})

@@ -46,7 +46,8 @@ func TestSeeds(t *testing.T) {
 				}
 				r, err := Run(InTest(t), o)
 				if err != nil {
-					t.Errorf("%v\nits trace: go test ./simulation -run '^TestSeeds$' -v -first %d -seeds 1 -only '%s' -trace", err, seed, *only)
+					t.Errorf("%v\nits trace: go test ./simulation -run '^TestSeeds$' -v -first %d -seeds 1 -only '%s' -trace",
+						err, seed, *only)
 					ended.Store(*stop)
 				}
 				mu.Lock()

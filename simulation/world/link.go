@@ -86,7 +86,8 @@ func (w *World) Open(h *Host, name string, watch Watcher) *Link {
 		l.free = append(l.free, link.Buf(i))
 	}
 	l.arrived = func() bool {
-		return len(l.inbox) > 0 || l.woken.Load() || l.early || l.closed.Load() || l.crashed || l.waits && len(l.queue) < queueLen/2
+		return len(l.inbox) > 0 || l.woken.Load() || l.early || l.closed.Load() || l.crashed ||
+			l.waits && len(l.queue) < queueLen/2
 	}
 	l.act = w.NewActor(name, h)
 	h.link = l
