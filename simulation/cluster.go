@@ -90,6 +90,14 @@ func newCluster(dir string, o Options) (*clusterLife, error) {
 }
 
 func (c *clusterLife) runLife() (ClusterResult, error) {
+	c.beginLife()
+	c.planTrouble()
+	c.neighbour.joinWorld()
+	return c.finishLife(func() bool { return c.phase == len(c.epochs) })
+}
+
+// beginLife makes the world with the hosts of the cluster, whose processes will start.
+func (c *clusterLife) beginLife() {
 	c.World = world.New(world.Options{
 		Seed: world.Seed(c.options.Seed), Trace: c.options.Trace, Life: c, Background: true, Bound: clusterBound,
 		Conditions: c.worldConditions(),
@@ -106,9 +114,11 @@ func (c *clusterLife) runLife() (ClusterResult, error) {
 	for _, role := range c.roles {
 		c.After(time.Duration(c.Draw(50))*time.Millisecond, func() { c.startRole(role) })
 	}
-	c.planTrouble()
-	c.neighbour.joinWorld()
-	c.Run(func() bool { return c.phase == len(c.epochs) })
+}
+
+// finishLife runs the life until it has ended.
+func (c *clusterLife) finishLife(ended func() bool) (ClusterResult, error) {
+	c.Run(ended)
 	c.endProcesses()
 	c.result.Lives = 1
 	c.result.Steps, c.result.Virtual, c.result.Digest = c.Step(), c.Elapsed(), c.Digest()

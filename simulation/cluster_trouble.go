@@ -56,29 +56,9 @@ func (c *clusterLife) planTrouble() {
 			case Reset:
 				c.conns.Break(world.Breakage{Which: which, How: how})
 			case Stop:
-				if victim := c.procs[roles[x]]; victim != nil {
-					c.result.Stops++
-					victim.stopped = true
-					victim.cancel()
-					c.After(stopLimit, func() {
-						if c.procs[roles[x]] == victim && !victim.Dead() && !a.Paused() {
-							c.Fail("%s was told to end %v ago, and does not: %s", victim.Name(), stopLimit, c.State())
-						}
-					})
-				}
+				c.stopRole(roles[x])
 			case Crash, Power:
-				c.Mu.Lock()
-				defer c.Mu.Unlock()
-				if kind == Power && roles[x] == theServer {
-					c.disk.LosePower()
-				}
-				if victim := c.procs[roles[x]]; victim != nil && !victim.Dead() {
-					c.killProcess(victim, kind == Power)
-					if kind == Power {
-						c.result.PowerLosses++
-					}
-					c.result.Kills++
-				}
+				c.crashRole(roles[x], kind == Power)
 			}
 		}
 		switch {
@@ -92,6 +72,38 @@ func (c *clusterLife) planTrouble() {
 	}
 	c.planStrangers(hosts)
 	c.After(p.trouble, c.Heal)
+}
+
+// stopRole tells a process to end, and checks that it does.
+func (c *clusterLife) stopRole(role string) {
+	victim := c.procs[role]
+	if victim == nil {
+		return
+	}
+	c.result.Stops++
+	victim.stopped = true
+	victim.cancel()
+	c.After(stopLimit, func() {
+		if c.procs[role] == victim && !victim.Dead() && !victim.Host().Paused() {
+			c.Fail("%s was told to end %v ago, and does not: %s", victim.Name(), stopLimit, c.State())
+		}
+	})
+}
+
+// crashRole kills a process; with power its machine loses power.
+func (c *clusterLife) crashRole(role string, power bool) {
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	if power && role == theServer {
+		c.disk.LosePower()
+	}
+	if victim := c.procs[role]; victim != nil && !victim.Dead() {
+		c.killProcess(victim, power)
+		if power {
+			c.result.PowerLosses++
+		}
+		c.result.Kills++
+	}
 }
 
 // Trouble is planned by time, by the number of frames or control messages sent, or by the server's

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +18,9 @@ import (
 
 // scriptSeeds is the number of schedules of each script: what it expects is so in all of them.
 const scriptSeeds = 20
+
+// clusterScriptSeeds is the same for clusters, whose lives take fifty times as long.
+const clusterScriptSeeds = 6
 
 // Each script in testdata holds, whatever the schedule. docs/simulation.md explains its lines.
 func TestScripts(t *testing.T) {
@@ -30,7 +34,11 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for seed := range uint64(scriptSeeds) {
+			seeds := uint64(scriptSeeds)
+			if isClusterScript.Match(text) {
+				seeds = clusterScriptSeeds
+			}
+			for seed := range seeds {
 				runScript(t, filepath.Base(name), string(text), seed+1)
 			}
 		})
@@ -74,6 +82,8 @@ func runScript(t *testing.T, name, text string, seed uint64) {
 	t.Errorf("%v\n%s", err, strings.Join(lines[max(0, len(lines)-40):], ""))
 }
 
+var isClusterScript = regexp.MustCompile(`(?m)^cluster\b`)
+
 // script is a life of workers whose events are the lines of a text.
 type script struct {
 	*workersLife
@@ -101,6 +111,10 @@ type scriptBatch struct {
 // liveScript runs a script and returns its trace.
 func liveScript(t *testing.T, name, text string, seed uint64) (trace string, err error) {
 	var out bytes.Buffer
+	if isClusterScript.MatchString(text) {
+		err := liveClusterScript(t, name, text, Options{Seed: seed, Trace: &out})
+		return out.String(), err
+	}
 	Workers.labelled(Options{Seed: seed}, func() {
 		InTest(t)(func() {
 			s := newScript(Options{Seed: seed, Trace: &out})
@@ -153,7 +167,7 @@ func (s *script) runLines(name, text string) error {
 	case s.expects == "":
 		return err
 	case err == nil || !strings.Contains(err.Error(), s.expects):
-		return fmt.Errorf("%s: the violation %q is expected, there is %v", name, s.expects, err)
+		return fmt.Errorf("%s: the violation %q is expected, there is %v", name, s.expects, s.Failure())
 	}
 	return nil
 }
@@ -205,11 +219,15 @@ func (s *script) finishLife() {
 	s.Heal()
 	for _, w := range s.workers {
 		if l := w.session; l != nil && l.callers > 0 {
-			s.leaveJob(w)
+			if err := s.leaveJob(w); err != nil {
+				s.Fail("%v", err)
+			}
 		}
 	}
 	for range s.ledger.banks {
-		s.harvestNow(false)
+		if err := s.harvestNow(false); err != nil && !s.Over() {
+			s.Fail("%v", err)
+		}
 	}
 }
 
