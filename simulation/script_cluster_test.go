@@ -5,7 +5,6 @@ package simulation
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -48,9 +47,10 @@ func liveClusterScript(t *testing.T, name, text string, o Options) error {
 		InTest(t)(func() {
 			c.beginLife()
 			s.act = c.NewActor("script", nil)
+			commands := compiled(clusterCommands)
 			s.act.Start(func() {
 				for i, line := range lines[first:] {
-					s.doLine(name, first+i+1, line)
+					doLine(s, c.World, commands, fmt.Sprintf("%s:%d", name, first+i+1), line)
 					if c.Over() || c.Failed() {
 						return
 					}
@@ -61,26 +61,6 @@ func liveClusterScript(t *testing.T, name, text string, o Options) error {
 		})
 	})
 	return err
-}
-
-// doLine executes a line. What is wrong about it is a violation, which names the line.
-func (s *clusterScript) doLine(name string, number int, line string) {
-	line, _, _ = strings.Cut(line, "#")
-	if line = strings.TrimSpace(line); line == "" {
-		return
-	}
-	s.Trace("-- %s:%d: %s\n", name, number, line)
-	for pattern, do := range clusterCommands {
-		m := regexp.MustCompile("^" + pattern + "$").FindStringSubmatch(line)
-		if m == nil {
-			continue
-		}
-		if err := do(s, m[1:]); err != nil && !s.Over() {
-			s.Fail("%s:%d: %v", name, number, err)
-		}
-		return
-	}
-	s.Fail("%s:%d: unknown command %q", name, number, line)
 }
 
 const role = `(switch|server|worker \d+)`

@@ -6,10 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/libra-ina/libra/simulation/world"
@@ -24,8 +22,8 @@ const (
 	word = `(\w+)`
 )
 
-// commands are what lines may say.
-var commands = map[string]func(s *script, m []string) error{
+// workerCommands are what lines of scripts of workers may say.
+var workerCommands = map[string]func(s *script, m []string) error{
 	// Life and death of workers.
 	`join worker (\d+)`:  withWorker((*script).joinWorker),
 	`leave worker (\d+)`: withWorker((*script).leaveJob),
@@ -165,14 +163,6 @@ var commands = map[string]func(s *script, m []string) error{
 	},
 	`(?:life|fault) .*`: func(*script, []string) error { return errors.New("the life has begun") },
 }
-
-var compiledCommands = sync.OnceValue(func() map[*regexp.Regexp]func(*script, []string) error {
-	all := map[*regexp.Regexp]func(*script, []string) error{}
-	for pattern, do := range commands {
-		all[regexp.MustCompile("^"+pattern+"$")] = do
-	}
-	return all
-})
 
 func isNumber(is int, want string) error {
 	if strconv.Itoa(is) != want {

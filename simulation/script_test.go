@@ -63,6 +63,8 @@ func TestScriptsFail(t *testing.T) {
 		"join worker 1\nfault x\n":           "x:2: the life has begun",
 		"join worker 1\nhold worker 1 -> server\npush worker 1 keys c0 as p\nfinish p\nexpect p ok\n":               "x:5: p is silent, not ok",
 		"fault the server adds a frame twice\njoin worker 1\n" + strings.Repeat("push worker 1 keys c0 as p\n", 16): "banks, harvest and store hold",
+		"cluster twice\n":            "x:1: twice: no such property of a cluster",
+		"cluster once\nfly switch\n": "x:2: unknown command \"fly switch\"",
 		"expect violation a flood\n": "the violation \"a flood\" is expected, there is <nil>",
 	} {
 		_, err := liveScript(t, "x", text, 1)
@@ -150,9 +152,10 @@ func (s *script) runLines(name, text string) error {
 		w.left, w.begin = 0, func(*session) {}
 	}
 	s.act = s.NewActor("script", nil)
+	commands := compiled(workerCommands)
 	s.act.Start(func() {
 		for i, line := range lines[first:] {
-			s.doLine(name, first+i+1, line)
+			doLine(s, s.World, commands, fmt.Sprintf("%s:%d", name, first+i+1), line)
 			if s.Over() || s.Failed() {
 				return
 			}
@@ -167,7 +170,7 @@ func (s *script) runLines(name, text string) error {
 	case s.expects == "":
 		return err
 	case err == nil || !strings.Contains(err.Error(), s.expects):
-		return fmt.Errorf("%s: the violation %q is expected, there is %v", name, s.expects, s.Failure())
+		return fmt.Errorf("%s: the violation %q is expected, there is %s", name, s.expects, fmt.Sprint(err))
 	}
 	return nil
 }
@@ -231,22 +234,32 @@ func (s *script) finishLife() {
 	}
 }
 
-// doLine executes a line. What is wrong about it is a violation, which names the line.
-func (s *script) doLine(name string, number int, line string) {
+// doLine executes a line of a script by one of its commands. What is wrong about it is a violation, which
+// names the line.
+func doLine[S any](s S, w *world.World, commands map[*regexp.Regexp]func(S, []string) error, place, line string) {
 	line, _, _ = strings.Cut(line, "#")
 	if line = strings.TrimSpace(line); line == "" {
 		return
 	}
-	s.Trace("-- %s:%d: %s\n", name, number, line)
-	for pattern, do := range compiledCommands() {
+	w.Trace("-- %s: %s\n", place, line)
+	for pattern, do := range commands {
 		m := pattern.FindStringSubmatch(line)
 		if m == nil {
 			continue
 		}
-		if err := do(s, m[1:]); err != nil && !s.Over() {
-			s.Fail("%s:%d: %v", name, number, err)
+		if err := do(s, m[1:]); err != nil && !w.Over() {
+			w.Fail("%s: %v", place, err)
 		}
 		return
 	}
-	s.Fail("%s:%d: unknown command %q", name, number, line)
+	w.Fail("%s: unknown command %q", place, line)
+}
+
+// compiled compiles the patterns of commands.
+func compiled[S any](commands map[string]func(S, []string) error) map[*regexp.Regexp]func(S, []string) error {
+	all := map[*regexp.Regexp]func(S, []string) error{}
+	for pattern, do := range commands {
+		all[regexp.MustCompile("^"+pattern+"$")] = do
+	}
+	return all
 }
