@@ -16,8 +16,14 @@ JSON     ?=
 ONLY     ?=
 TRAIN    ?=
 TEST     ?=
+RACE     ?=
 FIRST    ?= 1
 SEEDS    ?= 1000
+KERNEL   ?=
+LIMIT    ?= 3600
+
+# One build cache for all: the race detector alone needs cgo.
+export CGO_ENABLED := 0
 
 .PHONY: help build clients figures curves demo first-hour demo-smoke test simulate conformance exactly-once kernel-test p4 spec lint generate cross fuzz mutants bench man deb image setup clean
 
@@ -25,7 +31,7 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
 build: ## build bin/libra
-	CGO_ENABLED=0 GIT_OPTIONAL_LOCKS=0 $(GO) build -o $(BIN)/libra ./cmd/libra
+	GIT_OPTIONAL_LOCKS=0 $(GO) build -o $(BIN)/libra ./cmd/libra
 	@if [ -n "$$SUDO_UID" ]; then chown "$$SUDO_UID:$$SUDO_GID" $(BIN) $(BIN)/libra; fi # sudo make demo leaves nothing of root's, and go's git no index
 
 clients: ## build the C library, clients/c/build/libra.so.1
@@ -41,10 +47,10 @@ demo-smoke: build
 	$(BIN)/libra demo --rows 200000 --json | tail -n 1
 	$(BIN)/libra demo --rows 20000 --sync --backend udp --loss 0.01 --duplicate 0.01 --reorder 0.01 --json | tail -n 1
 
-test: setup ## run all tests under the race detector
+test: setup ## run all tests (RACE=1: under the race detector)
 	@for t in p4c-bm2-ss simple_switch_grpc; do command -v $$t >/dev/null || \
 		echo "left out: the tests of packages p4 and cmd/libra that need $$t, which is not on the PATH (docs/p4.md)"; done
-	LIBRA_CLIENTS_REQUIRED=1 $(GO) test -race -timeout 60m ./...
+	scripts/test.sh $(if $(RACE),-race)
 
 simulate: build ## live the lives of SEEDS seeds from FIRST on (ONLY: kinds of trouble, docs/simulation.md)
 	$(BIN)/libra simulate --seeds $(FIRST)-$$(( $(FIRST) + $(SEEDS) - 1 )) --only '$(ONLY)' $(ARGS)
@@ -55,8 +61,8 @@ conformance: ## compare the XDP program with the model on a million random frame
 exactly-once: ## deliver ten million frames on two CPUs, with repetitions, and look for lost or doubled updates
 	$(GO) test -count=1 -run '^Test(Rounds)?ExactlyOnce' -v ./bpf -deliveries 10000000
 
-kernel-test: ## run the tests of bpf and afxdp in emulated machines: all kernels, cards and architectures, or the Debian kernel of series KERNEL
-	$(if $(KERNEL),scripts/kernel-test.sh -k $(KERNEL),scripts/kernel-matrix.sh)
+kernel-test: ## run the tests of bpf and afxdp in emulated machines: all kernels, cards and architectures, or the Debian kernel of series KERNEL; each for LIMIT seconds at most
+	$(if $(KERNEL),scripts/kernel-test.sh -k $(KERNEL),scripts/kernel-matrix.sh) -t $(LIMIT)
 
 p4: ## compile the switch program (needs p4c)
 	p4test p4/program/libra_v1model.p4
@@ -70,7 +76,9 @@ spec: ## check the protocol's models in docs/spec, and that their mutants fail (
 lint: ## gofmt, go vet and golangci-lint
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run gofmt -w on these files"; exit 1; }
 	$(GO) vet ./...
+	$(GO) vet -C tools/mutants ./...
 	$(TOOL) golangci-lint run ./...
+	cd tools/mutants && $(GO) tool -modfile=../go.mod golangci-lint run ./...
 
 generate: $(BIN)/protoc-gen-go $(BIN)/protoc-gen-go-grpc ## rebuild BPF objects, gRPC stubs and golden files (needs clang-16, protoc)
 	$(GO) generate ./...
@@ -85,12 +93,14 @@ cross: ## build for the other platforms, and vet what is of darwin only, tests i
 	GOOS=linux GOARCH=arm64 $(GO) build ./...
 	GOOS=darwin GOARCH=arm64 $(GO) build ./...
 	GOOS=darwin $(GO) vet ./...
+	GOOS=darwin $(GO) vet -C tools/mutants ./...
 
 fuzz: ## run the fuzz targets that match FUZZ, each for FUZZTIME, and keep new inputs
 	scripts/fuzz.sh $(FUZZTIME) '$(FUZZ)'
 
 mutants: ## change the code of PKG in SAMPLE places, one at a time, and list the changes that no test sees (hours if all)
-	$(GO) run ./scripts/mutants -pkg '$(PKG)' -sample $(SAMPLE) -seed $(SEED) -min $(MIN) -only '$(ONLY)' -json '$(JSON)'
+	$(GO) build -C tools/mutants -o '$(CURDIR)/$(BIN)/mutants' .
+	$(BIN)/mutants -pkg '$(PKG)' -sample $(SAMPLE) -seed $(SEED) -min $(MIN) -only '$(ONLY)' -json '$(JSON)'
 
 bench: ## run the Go benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem ./...
@@ -108,7 +118,7 @@ deb: ## make a Debian package in out
 	scripts/deb.sh out
 
 image: ## make a container image, libra, of the static binary (needs podman or buildah)
-	CGO_ENABLED=0 $(GO) build -trimpath -o out/image/libra ./cmd/libra
+	$(GO) build -trimpath -o out/image/libra ./cmd/libra
 	"$$(command -v podman || command -v buildah || { echo 'make image: install podman or buildah' >&2; exit 1; })" \
 		build $(ARGS) -f packaging/Containerfile -t libra out/image
 

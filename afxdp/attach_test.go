@@ -215,7 +215,7 @@ func TestRxHints(t *testing.T) {
 	d := Desc{Frame: f, Off: 256, Len: uint32(len(p))}
 	copy(u.Packet(d), p)
 	transmit(t, tx, []Desc{d})
-	if ev, err := s.Poll(EventRx, 5*time.Second); ev != EventRx || err != nil {
+	if ev, err := s.Poll(EventRx, eventLimit); ev != EventRx || err != nil {
 		t.Fatal(ev, err)
 	}
 	descs := make([]Desc, 1)

@@ -62,7 +62,7 @@ func TestReclaimWaitsForTheDevice(t *testing.T) {
 		}
 	}
 	release()
-	s.cfg.BindTimeout = 5 * time.Second
+	s.cfg.BindTimeout = eventLimit
 	flying, err := s.Reclaim()
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func TestReopenWaitsForTheDevice(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	release()
-	s.cfg.BindTimeout = 5 * time.Second
+	s.cfg.BindTimeout = eventLimit
 	if err := s.Reopen(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func TestReopenOnAnotherInterfaceWaitsForTheDevice(t *testing.T) {
 		}
 	}
 	release()
-	s.cfg.BindTimeout = 5 * time.Second
+	s.cfg.BindTimeout = eventLimit
 	if err := s.Reopen(t.Context()); err != nil {
 		t.Fatal(err)
 	}

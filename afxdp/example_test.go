@@ -346,7 +346,7 @@ func ExampleConfig_multiBuffer() {
 	if err := a.Kick(); err != nil {
 		fatal(err)
 	}
-	if _, err := b.Poll(afxdp.EventRx, time.Second); err != nil {
+	if _, err := b.Poll(afxdp.EventRx, time.Minute); err != nil {
 		fatal(err)
 	}
 	descs := make([]afxdp.Desc, afxdp.MaxFragments)
@@ -397,7 +397,7 @@ func ExampleNewSocketFD() {
 		fatal(err)
 	}
 	generate(ns, 0, 1)
-	ev, err := sock.Poll(afxdp.EventRx, time.Second)
+	ev, err := sock.Poll(afxdp.EventRx, time.Minute)
 	fmt.Println("packet came:", ev == afxdp.EventRx)
 	if err := errors.Join(err, prog.Close(), sock.Close(), umem.Close(), file.Close()); err != nil {
 		fatal(err)

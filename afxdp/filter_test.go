@@ -186,7 +186,7 @@ func TestMatchSteers(t *testing.T) {
 			s := open(t, ns, newPool(t, u, 1024), Config{Interface: "b", XSKMap: a.XSKMap()})
 			for what, packet := range ours {
 				send[0](packet)
-				if ev, err := s.Poll(EventRx, 5*time.Second); ev != EventRx || err != nil {
+				if ev, err := s.Poll(EventRx, eventLimit); ev != EventRx || err != nil {
 					t.Fatalf("%s: %v, %v", what, ev, err)
 				}
 				descs := make([]Desc, 4)
@@ -275,13 +275,13 @@ func TestForeignPacketsReachTheStack(t *testing.T) {
 		}
 	}
 	buf := make([]byte, 64)
-	if err := in.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := in.SetReadDeadline(time.Now().Add(eventLimit)); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := in.Read(buf); err != nil || string(buf[:n]) != "to 9001" {
 		t.Errorf("kernel socket received %q, %v", buf[:n], err)
 	}
-	if ev, err := s.Poll(EventRx, 5*time.Second); ev != EventRx || err != nil {
+	if ev, err := s.Poll(EventRx, eventLimit); ev != EventRx || err != nil {
 		t.Fatal(ev, err)
 	}
 	descs := make([]Desc, 4)

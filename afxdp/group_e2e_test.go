@@ -74,7 +74,7 @@ func ask(bed *testbed.Bed, port uint16, question string) string {
 // exchange sends a packet, again each second, until there is a valid answer.
 func exchange(c net.Conn, packet []byte, is func(answer []byte) bool) ([]byte, error) {
 	buf := make([]byte, 2048)
-	for range 30 {
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
 		if _, err := c.Write(packet); err != nil {
 			return nil, err
 		}

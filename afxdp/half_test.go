@@ -117,7 +117,7 @@ func sendNumbers(s *Socket, pool *Pool, packets, window int, arrived <-chan int)
 func receiveNumbers(s *Socket, packets int, arrived chan<- int) error {
 	descs := make([]Desc, 32)
 	for next := 0; next < packets; {
-		if ev, err := s.Poll(EventRx, 20*time.Second); ev == 0 || err != nil {
+		if ev, err := s.Poll(EventRx, eventLimit); ev == 0 || err != nil {
 			return errors.Join(errors.New("no packet came"), err)
 		}
 		n, err := s.Receive(descs)
@@ -231,7 +231,7 @@ func TestCloseInterruptsBothHalves(t *testing.T) {
 	for _, which := range []side{receiving, sending} {
 		fds := []unix.PollFd{{Fd: int32(s.half(which).wake.FD()), Events: unix.POLLIN}}
 		interrupted := 0
-		for end := time.Now().Add(20 * time.Second); interrupted == 0 && time.Now().Before(end); {
+		for end := time.Now().Add(eventLimit); interrupted == 0 && time.Now().Before(end); {
 			interrupted, _ = unix.Poll(fds, 100) // again after a signal
 		}
 		if interrupted != 1 {

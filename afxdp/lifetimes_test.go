@@ -71,7 +71,7 @@ func TestReclaimNamesItsQueue(t *testing.T) {
 		t.Errorf("%v, want %q", err, want)
 	}
 	release()
-	s.cfg.BindTimeout = 5 * time.Second
+	s.cfg.BindTimeout = eventLimit
 	if _, err := s.Reclaim(); err != nil {
 		t.Error(err)
 	}

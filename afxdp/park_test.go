@@ -45,7 +45,7 @@ func TestPacketsEndParking(t *testing.T) {
 		done := make(chan error)
 		go func() {
 			for i := range uint64(rounds) {
-				if ready, err := poller.Poll(EventRx, 10*time.Second); err != nil || len(ready) != 1 || ready[0].Events != EventRx {
+				if ready, err := poller.Poll(EventRx, eventLimit); err != nil || len(ready) != 1 || ready[0].Events != EventRx {
 					done <- errors.Join(err, errors.New("no packet came"))
 					return
 				}
@@ -59,7 +59,7 @@ func TestPacketsEndParking(t *testing.T) {
 		}()
 		for i := range uint64(rounds) {
 			transmit(t, p.a, newPackets(t, p.a, begin+i, 1, 190))
-			if ready, err := answers.Poll(EventRx, 10*time.Second); err != nil || len(ready) != 1 || ready[0].Events != EventWake {
+			if ready, err := answers.Poll(EventRx, eventLimit); err != nil || len(ready) != 1 || ready[0].Events != EventWake {
 				t.Fatal(ready, err)
 			}
 		}
@@ -86,7 +86,7 @@ func TestParkingEnds(t *testing.T) {
 	}
 	for range 100 {
 		go p.b.Wake()
-		if ready, err := poller.Poll(EventRx, time.Minute); !slices.Equal(ready, []Ready{{p.b, EventWake, nil}}) || err != nil {
+		if ready, err := poller.Poll(EventRx, eventLimit); !slices.Equal(ready, []Ready{{p.b, EventWake, nil}}) || err != nil {
 			t.Fatal(ready, err)
 		}
 	}
@@ -104,7 +104,7 @@ func TestParkingEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	go p.b.Wake()
-	if ready, err := poller.Poll(EventRx, time.Minute); !slices.Equal(ready, []Ready{{p.b, EventWake, nil}}) || err != nil {
+	if ready, err := poller.Poll(EventRx, eventLimit); !slices.Equal(ready, []Ready{{p.b, EventWake, nil}}) || err != nil {
 		t.Errorf("%v, %v", ready, err)
 	}
 }

@@ -138,7 +138,7 @@ func testPassedSocket(t *testing.T, passMap bool) {
 	if !passMap { // since Linux 7 the map accepts the socket only after the child's Open
 		enter := func() error { return prog.XSKMap().Put(uint32(0), uint32(file.Fd())) }
 		err := enter()
-		for deadline := time.Now().Add(20 * time.Second); errors.Is(err, unix.ENOBUFS) && time.Now().Before(deadline); err = enter() {
+		for deadline := time.Now().Add(eventLimit); errors.Is(err, unix.ENOBUFS) && time.Now().Before(deadline); err = enter() {
 			time.Sleep(time.Millisecond)
 		}
 		if err != nil {
@@ -149,7 +149,7 @@ func testPassedSocket(t *testing.T, passMap bool) {
 	// The child needs a moment to bind, so the first packets may be lost.
 	number := uint64(0)
 	var got []uint64
-	for deadline := time.Now().Add(20 * time.Second); len(got) < packets; number++ {
+	for deadline := time.Now().Add(eventLimit); len(got) < packets; number++ {
 		if time.Now().After(deadline) {
 			t.Fatal("no echo")
 		}
@@ -245,7 +245,7 @@ func TestPassedSocketIsTriedAgain(t *testing.T) {
 	if err := holder.Close(); err != nil {
 		t.Fatal(err)
 	}
-	cfg.BindTimeout = 5 * time.Second
+	cfg.BindTimeout = eventLimit
 	other := cfg
 	other.RxRing = 64
 	_, err = tryOpen(ns, pool, other)
@@ -272,7 +272,7 @@ func TestPassedSocketIsTriedAgain(t *testing.T) {
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s.cfg.BindTimeout = 5 * time.Second
+	s.cfg.BindTimeout = eventLimit
 	if _, err := s.Reclaim(); err != nil || pool.Available() != 256 {
 		t.Errorf("%v, %d of 256 frames are free", err, pool.Available())
 	}

@@ -63,7 +63,7 @@ func TestWakeFromAnotherGoroutine(t *testing.T) {
 			p.b.Wake()
 			close(done)
 		}()
-		if ev, err := p.b.Poll(EventRx, 10*time.Second); ev != EventWake || err != nil {
+		if ev, err := p.b.Poll(EventRx, eventLimit); ev != EventWake || err != nil {
 			t.Fatalf("Poll returned %b, %v", ev, err)
 		}
 		<-done
@@ -362,7 +362,7 @@ func TestWakeBeforeSleep(t *testing.T) {
 	s.Wake() // which sees no sleep to end
 	start := time.Now()
 	s.in.polls.which = receiving
-	if some, err := s.in.polls.block(EventRx, time.Minute); !some || err != nil || time.Since(start) > 30*time.Second {
+	if some, err := s.in.polls.block(EventRx, eventLimit); !some || err != nil || time.Since(start) >= eventLimit {
 		t.Errorf("%v, %v after %v", some, err, time.Since(start))
 	}
 }

@@ -46,7 +46,7 @@ func testTwoQueues(t *testing.T, parked bool) {
 			transmit(t, s, newPackets(t, s, uint64(q)*1000+round*100, 100, 190))
 		}
 		for came := map[*Socket]bool{}; len(came) < 2; {
-			ready, err := poller.Poll(EventRx, 5*time.Second)
+			ready, err := poller.Poll(EventRx, eventLimit)
 			if err != nil || len(ready) == 0 {
 				t.Fatal(ready, err)
 			}
@@ -67,7 +67,7 @@ func testTwoQueues(t *testing.T, parked bool) {
 		t.Errorf("idle poller: %v, %v", ready, err)
 	}
 	receivers[1].Wake()
-	if ready, err := poller.Poll(EventRx, 10*time.Second); !slices.Equal(ready, []Ready{{receivers[1], EventWake, nil}}) || err != nil {
+	if ready, err := poller.Poll(EventRx, eventLimit); !slices.Equal(ready, []Ready{{receivers[1], EventWake, nil}}) || err != nil {
 		t.Errorf("Wake of the second socket: %v, %v", ready, err)
 	}
 	// Closing the registering socket leaves the one that shares running.
@@ -78,7 +78,7 @@ func testTwoQueues(t *testing.T, parked bool) {
 		t.Errorf("poller with a closed socket: %v, %v", ready, err)
 	}
 	transmit(t, senders[1], newPackets(t, senders[1], 5000, 10, 190))
-	if ready, err := poller.Poll(EventRx, 5*time.Second); !slices.Equal(ready, []Ready{{receivers[1], EventRx, nil}}) || err != nil {
+	if ready, err := poller.Poll(EventRx, eventLimit); !slices.Equal(ready, []Ready{{receivers[1], EventRx, nil}}) || err != nil {
 		t.Errorf("the other socket: %v, %v", ready, err)
 	}
 	if diff := cmp.Diff(upTo(5000, 10), receive(t, receivers[1], 10)); diff != "" {
@@ -145,7 +145,7 @@ func TestFramesMoveBetweenSockets(t *testing.T) {
 	var done []Frame
 	for len(done) < 4 {
 		buf := make([]Frame, 4)
-		if ev, err := a.Poll(EventCompletion, 5*time.Second); ev&EventCompletion == 0 || err != nil {
+		if ev, err := a.Poll(EventCompletion, eventLimit); ev&EventCompletion == 0 || err != nil {
 			t.Fatal(ev, err)
 		}
 		n, err := a.Completed(buf)
@@ -211,7 +211,7 @@ func fragment(t testing.TB, s *Socket, packet []byte, size int) (descs []Desc) {
 // receiveJumbo returns one packet and the number of its fragments.
 func receiveJumbo(t testing.TB, s *Socket) (packet []byte, fragments int) {
 	t.Helper()
-	if ev, err := s.Poll(EventRx, 5*time.Second); ev != EventRx || err != nil {
+	if ev, err := s.Poll(EventRx, eventLimit); ev != EventRx || err != nil {
 		t.Fatal(ev, err)
 	}
 	descs := make([]Desc, MaxFragments)

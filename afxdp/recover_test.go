@@ -31,7 +31,7 @@ func TestLinkDownAndUp(t *testing.T) {
 	}
 	wantErr(t, p.a.Kick(), ErrLinkDown)
 	// A sleeping Poll detects it by itself.
-	_, err := p.a.Poll(EventRx, 10*time.Second)
+	_, err := p.a.Poll(EventRx, eventLimit)
 	wantErr(t, err, ErrLinkDown)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
@@ -63,7 +63,7 @@ func TestReceiverLinkDownAndUp(t *testing.T) {
 	}
 	// Short timeouts must not hide it.
 	var err error
-	for start := time.Now(); err == nil && time.Since(start) < 10*time.Second; {
+	for start := time.Now(); err == nil && time.Since(start) < eventLimit; {
 		_, err = p.b.Poll(EventRx, time.Millisecond)
 	}
 	wantErr(t, err, ErrLinkDown)
@@ -82,7 +82,7 @@ func TestReceiverLinkDownAndUp(t *testing.T) {
 // it is notified of a peer's return asynchronously.
 func waitCarrier(t testing.TB, ns *testbed.Namespace) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(eventLimit); ; time.Sleep(5 * time.Millisecond) {
 		running, err := ns.Running("a")
 		if err != nil {
 			t.Fatal(err)
@@ -132,7 +132,7 @@ func TestInterfaceVanishesAndReturns(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range []*Socket{p.a, p.b} {
-		_, err := s.Poll(EventRx, 10*time.Second)
+		_, err := s.Poll(EventRx, eventLimit)
 		wantErr(t, err, ErrInterfaceGone)
 	}
 	wantErr(t, p.a.Kick(), ErrInterfaceGone)

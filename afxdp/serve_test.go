@@ -326,7 +326,7 @@ func TestServeFillsWhatAHandlerGaveAway(t *testing.T) {
 				if err := tx.Pool().Free(transmit(t, tx, newPackets(t, tx, i, 1, 100))...); err != nil {
 					t.Fatal(err)
 				}
-				for end := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Microsecond) {
+				for end := time.Now().Add(eventLimit); ; time.Sleep(100 * time.Microsecond) {
 					st, err := s.Snapshot()
 					if err != nil {
 						t.Fatal(err)

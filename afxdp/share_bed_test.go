@@ -179,7 +179,7 @@ func (m *mate) receive() error {
 
 // finish waits for packets in flight.
 func (m *mate) finish() error {
-	for stop := time.Now().Add(10 * time.Second); m.got < m.sent || m.s.InFlight() > 0; {
+	for stop := time.Now().Add(eventLimit); m.got < m.sent || m.s.InFlight() > 0; {
 		if err := m.turn(0); err != nil {
 			return err
 		}

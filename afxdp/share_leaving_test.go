@@ -93,7 +93,7 @@ func TestShareQueueSettles(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for stop := time.Now().Add(10 * time.Second); ; {
+		for stop := time.Now().Add(eventLimit); ; {
 			rings, err := m.s.Rings()
 			if err != nil {
 				t.Fatal(err)
@@ -164,7 +164,7 @@ func (n leavingNet) lands(t *testing.T, i, packets int) []Frame {
 	if err := s.Kick(); err != nil {
 		t.Fatal(err)
 	}
-	for stop := time.Now().Add(10 * time.Second); len(s.landed) < packets; time.Sleep(time.Millisecond) {
+	for stop := time.Now().Add(eventLimit); len(s.landed) < packets; time.Sleep(time.Millisecond) {
 		if done, err := n.socks[1].Completed(make([]Frame, 1)); done != 0 || err != nil {
 			t.Fatal(done, err)
 		}

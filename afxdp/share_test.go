@@ -40,7 +40,7 @@ func TestShareQueue(t *testing.T) {
 			var wg sync.WaitGroup
 			for _, m := range mates {
 				wg.Go(func() {
-					for stop := time.Now().Add(time.Minute); m.sent < packets && time.Now().Before(stop); {
+					for stop := time.Now().Add(eventLimit); m.sent < packets && time.Now().Before(stop); {
 						if err := m.turn(48); err != nil {
 							t.Error(err)
 							return
@@ -162,7 +162,7 @@ func TestShareQueueClosesInAnyOrder(t *testing.T) {
 				}
 				m.got = m.sent // of which some are lost
 			}
-			for stop := time.Now().Add(10 * time.Second); m.s.InFlight() > 0 && time.Now().Before(stop); {
+			for stop := time.Now().Add(eventLimit); m.s.InFlight() > 0 && time.Now().Before(stop); {
 				if fail(errors.Join(m.s.Kick(), m.complete())) {
 					return
 				}
@@ -279,7 +279,7 @@ func TestShareQueueInterfaceVanishes(t *testing.T) {
 		}
 		for _, m := range mates {
 			var err error
-			for stop := time.Now().Add(10 * time.Second); err == nil && time.Now().Before(stop); {
+			for stop := time.Now().Add(eventLimit); err == nil && time.Now().Before(stop); {
 				err = m.turn(64)
 			}
 			wantErr(t, err, ErrInterfaceGone)

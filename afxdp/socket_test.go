@@ -70,7 +70,7 @@ func TestFramesComeRound(t *testing.T) {
 func TestReceiveAlignment(t *testing.T) {
 	p := newPair(t, UMEMConfig{Headroom: 22}, Config{})
 	transmit(t, p.a, newPackets(t, p.a, 1, 1, 100))
-	if ev, err := p.b.Poll(EventRx, 5*time.Second); ev != EventRx || err != nil {
+	if ev, err := p.b.Poll(EventRx, eventLimit); ev != EventRx || err != nil {
 		t.Fatal(ev, err)
 	}
 	var d [1]Desc

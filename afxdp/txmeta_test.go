@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -43,7 +42,7 @@ func TestTxChecksumAndTimestamp(t *testing.T) {
 		t.Errorf("transmission at %d, not within [%d, %d]", ts, before, after)
 	}
 
-	if ev, err := p.b.Poll(EventRx, 5*time.Second); ev != EventRx || err != nil {
+	if ev, err := p.b.Poll(EventRx, eventLimit); ev != EventRx || err != nil {
 		t.Fatal(ev, err)
 	}
 	var got [1]Desc

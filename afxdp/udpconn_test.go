@@ -70,7 +70,7 @@ func kernelConn(t *testing.T, node *testbed.Node) *net.UDPConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(eventLimit)); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -97,7 +97,7 @@ func TestUDPConnHasItsAddress(t *testing.T) {
 			descs = append(descs, Desc{Frame: f, Off: 256, Len: uint32(n)})
 		}
 		transmit(t, a, descs)
-		if err := c.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		if err := c.SetReadDeadline(time.Now().Add(eventLimit)); err != nil {
 			t.Fatal(err)
 		}
 		buf := make([]byte, 100)
@@ -121,7 +121,7 @@ func TestUDPConnOfGroupSendsFromItsOwnAddress(t *testing.T) {
 		if _, err := c.WriteToUDPAddrPort([]byte(local), to); err != nil {
 			t.Errorf("%s: %v", local, err)
 		}
-		if err := k.SetReadDeadline(time.Now().Add(2 * time.Second)); err != nil {
+		if err := k.SetReadDeadline(time.Now().Add(eventLimit)); err != nil {
 			t.Fatal(err)
 		}
 		buf := make([]byte, 100)
@@ -175,7 +175,7 @@ func TestUDPConnDropsWrongChecksums(t *testing.T) {
 		descs = append(descs, Desc{Frame: f, Off: 256, Len: uint32(n)})
 	}
 	transmit(t, a, descs)
-	if err := c.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(eventLimit)); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 100)

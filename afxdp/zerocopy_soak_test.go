@@ -44,7 +44,7 @@ type soakEnd struct {
 
 func newSoakEnd(t *testing.T, cfg Config) *soakEnd {
 	t.Helper()
-	cfg.BindTimeout = 30 * time.Second
+	cfg.BindTimeout = eventLimit
 	cfg.Mode = soakMode(cfg.Interface)
 	e := &soakEnd{t: t, umem: newUMEM(t, UMEMConfig{Frames: soakFrames}), cfg: cfg}
 	e.pool = newPool(t, e.umem, 0)
@@ -223,7 +223,7 @@ func TestZeroCopySoak(t *testing.T) {
 	to := newSoakEnd(t, Config{Interface: b, XSKMap: at.XSKMap(), RxFrames: lent})
 	flow := func(packets int) {
 		t.Helper()
-		end := time.Now().Add(time.Minute)
+		end := time.Now().Add(eventLimit)
 		sent, came, last := from.moved, to.moved, time.Now()
 		for want := to.moved + packets; to.moved < want; {
 			if time.Since(last) > time.Second { // missing ones were lost
@@ -364,7 +364,7 @@ func soakChild(ifname string) error {
 	if err != nil {
 		return err
 	}
-	s, err := Open(pool, Config{Interface: ifname, XSKMap: at.XSKMap(), BindTimeout: 30 * time.Second, Mode: soakMode(ifname)})
+	s, err := Open(pool, Config{Interface: ifname, XSKMap: at.XSKMap(), BindTimeout: eventLimit, Mode: soakMode(ifname)})
 	if err != nil {
 		return err
 	}

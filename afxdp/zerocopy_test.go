@@ -52,7 +52,7 @@ func zeroCopyNICs(t *testing.T) (a, b string) {
 // the queue for a while, and drivers reset the link for a program and a socket.
 func openNIC(t *testing.T, cfg Config) *Socket {
 	t.Helper()
-	cfg.BindTimeout, cfg.Mode = 20*time.Second, BindZeroCopy
+	cfg.BindTimeout, cfg.Mode = eventLimit, BindZeroCopy
 	s, err := Open(newPool(t, newUMEM(t, UMEMConfig{Frames: 1024}), 0), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func openNIC(t *testing.T, cfg Config) *Socket {
 
 func waitLink(t *testing.T, name string) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(eventLimit); ; time.Sleep(20 * time.Millisecond) {
 		l, err := netlink.LinkByName(name)
 		if err != nil {
 			t.Fatal(err)
@@ -171,12 +171,12 @@ func TestZeroCopyReclaim(t *testing.T) {
 	const frames, lent = 512, 256
 	u := newUMEM(t, UMEMConfig{Frames: frames})
 	pool := newPool(t, u, 0)
-	cfg := Config{Interface: b, XSKMap: at.XSKMap(), RxFrames: lent, BindTimeout: 20 * time.Second, Mode: BindZeroCopy}
+	cfg := Config{Interface: b, XSKMap: at.XSKMap(), RxFrames: lent, BindTimeout: eventLimit, Mode: BindZeroCopy}
 	descs := make([]Desc, 64)
 	traffic := func(s *Socket) {
 		t.Helper()
 		got := 0
-		for end := time.Now().Add(30 * time.Second); got < 200; {
+		for end := time.Now().Add(eventLimit); got < 200; {
 			if _, err := s.Poll(EventRx, time.Millisecond); err != nil {
 				t.Fatal(err)
 			}
@@ -271,7 +271,7 @@ func TestZeroCopyBesideCopyMode(t *testing.T) {
 		t.Helper()
 		u := newUMEM(t, UMEMConfig{})
 		for _, name := range order {
-			s, err := Open(newPool(t, u, 1024), Config{Interface: name, RxFrames: -1, BindTimeout: 20 * time.Second})
+			s, err := Open(newPool(t, u, 1024), Config{Interface: name, RxFrames: -1, BindTimeout: eventLimit})
 			if err != nil {
 				t.Fatal(order, name, err)
 			}
@@ -304,7 +304,7 @@ func TestZeroCopyBesideCopyMode(t *testing.T) {
 // send them back in the same frames.
 func TestZeroCopyGroup(t *testing.T) {
 	a, b := zeroCopyNICs(t)
-	group, err := OpenAll(b, GroupConfig{Match: MatchEtherType(testEtherType), Socket: Config{Mode: BindZeroCopy, BindTimeout: 20 * time.Second}})
+	group, err := OpenAll(b, GroupConfig{Match: MatchEtherType(testEtherType), Socket: Config{Mode: BindZeroCopy, BindTimeout: eventLimit}})
 	if err != nil {
 		t.Fatal(err)
 	}

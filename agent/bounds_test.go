@@ -41,6 +41,9 @@ func TestWakesAreCountedExactly(t *testing.T) {
 		t.Fatalf("the session has ended: %d", code)
 	}
 	send(1)
+	for ctx := within(t); c.Memory().EndCode.Load() == 0 && ctx.Err() == nil; {
+		time.Sleep(time.Millisecond)
+	}
 	if code := agentproto.Code(c.Memory().EndCode.Load()); code != agentproto.WakeFlood {
 		t.Errorf("one more: %v", code)
 	}

@@ -418,7 +418,7 @@ func TestAgentIsKilled(t *testing.T) {
 	names("pull", c.Pull(within(t), keys, grads))
 	_, err = c.Prepare(within(t), keys)
 	names("prepare", err)
-	if after := time.Since(killed); after > time.Second {
+	if after := time.Since(killed); after > time.Minute { // of the two that each call has
 		t.Errorf("the last call has ended %v after the agent was killed", after)
 	}
 

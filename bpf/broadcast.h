@@ -31,10 +31,14 @@ static __always_inline int from_all(struct xdp_md *ctx, __u32 l3, __u32 round)
 	return 0;
 }
 
-/* to_all sends an answer out of all ports of a job. */
+/* to_all sends an answer out of all ports of a job, or drops and counts it if
+ * the job is being removed. */
 static __always_inline int to_all(__u32 job)
 {
 	void *set = bpf_map_lookup_elem(&port_sets, &job);
 
-	return set ? bpf_redirect_map(set, 0, BPF_F_BROADCAST) : XDP_DROP;
+	if (set)
+		return bpf_redirect_map(set, 0, BPF_F_BROADCAST);
+	COUNT(unanswered);
+	return XDP_DROP;
 }

@@ -16,9 +16,9 @@
  * 0. */
 #define THROTTLED 1ULL
 
-/* pay takes the cost of one frame from a sender's budget, if there is enough.
- * The job's lock is not needed: the deduction is atomic. */
-static __always_inline int pay(struct sender *sender)
+/* pay_budget takes the cost of one frame from a sender's budget, if there is
+ * enough. The job's lock is not needed: the deduction is atomic. */
+static __always_inline int pay_budget(struct sender *sender)
 {
 	__u64 now, spent;
 

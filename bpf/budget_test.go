@@ -148,7 +148,7 @@ func TestBudget(t *testing.T) {
 			if counted.Throttled != dropped || counted.Refused.Total() != refused {
 				t.Errorf("%d throttled, %d refused; want %d and %d", counted.Throttled, counted.Refused.Total(), dropped, refused)
 			}
-			for deadline := time.Now().Add(20 * time.Second); send(0, true) != aggregator.Reply; time.Sleep(10 * time.Millisecond) {
+			for deadline := time.Now().Add(eventLimit); send(0, true) != aggregator.Reply; time.Sleep(10 * time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatal("a budget that is used up never grows again")
 				}

@@ -56,12 +56,6 @@ struct tail {
 	__u64 sum;
 };
 
-#define CHUNK 16
-
-/* The verifier accepts no larger offset of a chunk. Bytes after it are not
- * summed, so a longer frame counts as damaged. */
-#define MAX_OFFSET (0xffff - CHUNK)
-
 /* sum_chunk adds the next up to CHUNK bytes of a tail. */
 static long sum_chunk(__u32 i, void *arg)
 {

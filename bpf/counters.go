@@ -42,6 +42,8 @@ func (a *Aggregator) Counters() (aggregator.Counters, error) {
 		Unexpected: c.Unexpected,
 		Refused:    refusals(&c.Refused),
 		Unanswered: c.Unanswered,
+
+		OutOfBounds: c.OutOfBounds,
 	}, nil
 }
 
@@ -112,6 +114,7 @@ func (a *Aggregator) sum() (aggregateCounters, error) {
 		t.TooShort += c.TooShort
 		t.Unexpected += c.Unexpected
 		t.Unanswered += c.Unanswered
+		t.OutOfBounds += c.OutOfBounds
 		for k := range c.Refused {
 			t.Refused[k] += c.Refused[k]
 		}

@@ -29,14 +29,14 @@ func TestCountersAreOfAllCPUs(t *testing.T) {
 		n := uint64(i + 1)
 		counts[i] = aggregateCounters{
 			Passed: n, Forwarded: 2 * n, Truncated: 3 * n, BadChecksum: 4 * n, PartialChecksum: 5 * n,
-			TooShort: 6 * n, Unexpected: 7 * n, Unanswered: 8 * n,
+			TooShort: 6 * n, Unexpected: 7 * n, Unanswered: 8 * n, OutOfBounds: 12 * n,
 		}
 		counts[i].Refused[wire.CodeWrongEpoch] = 9 * n
 		failed[i] = failuresFailures{Answers: 10 * n, Redirects: 11 * n}
 	}
 	n := uint64(cpus * (cpus + 1) / 2)
 	want.Passed, want.Forwarded, want.Truncated, want.BadChecksum, want.PartialChecksum = n, 2*n, 3*n, 4*n, 5*n
-	want.Short, want.Unexpected, want.Unanswered = 6*n, 7*n, 8*n
+	want.Short, want.Unexpected, want.Unanswered, want.OutOfBounds = 6*n, 7*n, 8*n, 12*n
 	want.Refused[wire.CodeWrongEpoch] = 9 * n
 	if err := d.objects.Counts.Put(uint32(0), counts); err != nil {
 		t.Fatal(err)
@@ -65,13 +65,7 @@ func TestHeldLockDropsFrames(t *testing.T) {
 			}
 			frame := numbered(nil, hotFrames(t, job, 1, job.Slots, 0)[0], wire.FirstSeq)
 			if name == "scale" {
-				e, err := wire.NewEnvelope(conformance.Host(0), conformance.Aggregator)
-				if err != nil {
-					t.Fatal(err)
-				}
-				frame = make([]byte, e.Len()+wire.ScaleLen)
-				wire.PutScale(frame[e.Len():], wire.Header{Job: job.ID, Sender: conformance.Sender(0).ID}, wire.ScaleReport{Exponent: 130})
-				e.Seal(frame)
+				frame = scaleFrame(t, job.ID, 0)
 			}
 			entry := &d.table.jobs[job.ID]
 			entry.Lock |= 1
@@ -92,6 +86,58 @@ func TestHeldLockDropsFrames(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An answer to all senders of a job that is being removed, whose set of ports is gone already, is
+// dropped and counted.
+func TestAnswerWithoutPortsIsCounted(t *testing.T) {
+	d := open(t)
+	job := aggregator.JobConfig{ID: 7, Mode: aggregator.Sync, Arithmetic: aggregator.Fixed, Workers: conformance.Senders, Slots: 100}
+	if err := conformance.StartJob(d, job); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.objects.PortSets.Delete(uint32(job.ID)); err != nil {
+		t.Fatal(err)
+	}
+	report := func(from int) aggregator.Action {
+		t.Helper()
+		v, _, err := d.Process(scaleFrame(t, job.ID, from), make([]byte, aggregator.MaxReply))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v.Action
+	}
+	const last = conformance.Senders - 1
+	for from := range last {
+		if got := report(from); got != aggregator.Reply {
+			t.Errorf("%v of worker %d's report, want an answer", got, from)
+		}
+	}
+	if got := report(last); got != aggregator.Drop {
+		t.Errorf("%v of the last report, want a drop", got)
+	}
+	if c, err := d.Counters(); err != nil || c != (aggregator.Counters{Unanswered: 1}) {
+		t.Errorf("counters %+v, %v, want one frame without an answer", c, err)
+	}
+	if c, err := d.JobCounters(job.ID); err != nil || c != (aggregator.JobCounters{Scales: 1}) {
+		t.Errorf("counters of the job %+v, %v, want one scale", c, err)
+	}
+	if got := report(last); got != aggregator.Reply { // to its sender alone
+		t.Errorf("%v of the repeated report, want an answer", got)
+	}
+}
+
+// scaleFrame returns a worker's report for the first iteration.
+func scaleFrame(t *testing.T, job uint16, from int) []byte {
+	t.Helper()
+	e, err := wire.NewEnvelope(conformance.Host(from), conformance.Aggregator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame := make([]byte, e.Len()+wire.ScaleLen)
+	wire.PutScale(frame[e.Len():], wire.Header{Job: job, Sender: conformance.Sender(from).ID}, wire.ScaleReport{Exponent: 130})
+	e.Seal(frame)
+	return frame
 }
 
 // A job has two banks, and with rounds an entry for each group of slots that a frame

@@ -4,6 +4,7 @@
  * and redirects are executed in batches after the program has returned, so only
  * tracepoints report failures. */
 
+#include "bounds.h"
 #include "kernel.h"
 
 /* The fields of the kernel's structures that are read here; the loader finds
@@ -46,7 +47,7 @@ struct attached {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 256);
+	__uint(max_entries, MAX_PORTS);
 	__type(key, struct attached);
 	__type(value, __u32);
 } attachments SEC(".maps");
@@ -63,7 +64,7 @@ struct {
 	__type(value, struct failures);
 } failed SEC(".maps");
 
-static __always_inline void count(__u32 answers, __u32 redirects)
+static __always_inline void count_failures(__u32 answers, __u32 redirects)
 {
 	__u32 zero = 0;
 	struct failures *f = bpf_map_lookup_elem(&failed, &zero);
@@ -89,7 +90,7 @@ int on_exception(__u64 *args)
 	struct bpf_prog *xdp = (void *)args[1];
 
 	if ((__u32)args[2] == XDP_TX && xdp->aux->id == program)
-		count(1, 0);
+		count_failures(1, 0);
 	return 0;
 }
 
@@ -101,7 +102,7 @@ int on_bulk_tx(__u64 *args)
 	__s32 drops = args[2];
 
 	if (drops > 0 && is_attached((void *)args[0]))
-		count(drops, 0);
+		count_failures(drops, 0);
 	return 0;
 }
 
@@ -113,7 +114,7 @@ int on_redirect_err(__u64 *args)
 	struct bpf_prog *xdp = (void *)args[1];
 
 	if (xdp->aux->id == program)
-		count(0, 1);
+		count_failures(0, 1);
 	return 0;
 }
 
@@ -124,7 +125,7 @@ int on_devmap_xmit(__u64 *args)
 	__s32 drops = args[3];
 
 	if (drops > 0 && is_attached((void *)args[0]))
-		count(0, drops);
+		count_failures(0, drops);
 	return 0;
 }
 

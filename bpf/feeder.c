@@ -5,7 +5,6 @@
 
 #include "frame.h"
 
-#define FRAMES 64 /* a power of two */
 #define SEQ_AT (sizeof(struct ethernet) + sizeof(struct ipv4) + sizeof(struct udp) + 8)
 #define CHECKSUM_AT (sizeof(struct ethernet) + sizeof(struct ipv4) + 6)
 
@@ -14,7 +13,7 @@ volatile const __u32 length; /* of all frames */
 volatile const __s32 longer; /* by how much answers are longer than frames */
 
 struct stored {
-	__u8 bytes[3520]; /* the most that fits a test run's single buffer */
+	__u8 bytes[MAX_FRAME];
 	__u32 sum; /* sum under the checksum, without the sequence number */
 };
 

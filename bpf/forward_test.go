@@ -58,7 +58,7 @@ func inBridge(t *testing.T, ports int, generic string, test func(a *Aggregator))
 // waitForwarding waits until a bridge's port has seen its carrier.
 func waitForwarding(t *testing.T, port string) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(eventLimit); ; time.Sleep(time.Millisecond) {
 		link, err := netlink.LinkByName(port)
 		if err != nil {
 			t.Fatal(err)
@@ -140,7 +140,7 @@ func waitTarget(t *testing.T, a *Aggregator, iface string, want bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(eventLimit); ; time.Sleep(time.Millisecond) {
 		var index uint32
 		if got := a.objects.Ports.Lookup(uint32(link.Attrs().Index), &index) == nil; got == want {
 			return

@@ -5,6 +5,7 @@
  * on amd64 and arm64 a program may read unaligned words. */
 #pragma once
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+#include "bounds.h"
 #include "kernel.h"
 
 #define ETHER_IPV4 0x0800
@@ -18,10 +19,7 @@
 #define HOP_LIMIT 64
 
 #define VERSION 1
-#define WINDOW 512
-#define LANES 22
 #define LANE_MASK ((1U << LANES) - 1)
-#define MAX_STRIPES 25
 
 enum type {
 	TYPE_HOT = 1,
@@ -130,9 +128,6 @@ struct cover {
 	__be64 frames;
 };
 
-#define COVER_BITS 64
-#define COVER_AHEAD 31
-
 /* The part of a frame for the aggregator after the Ethernet header. */
 struct packet {
 	struct ipv4 ip;
@@ -146,6 +141,3 @@ struct packet {
 #define ERROR_LEN (HEADER_LEN + sizeof(struct refusal))
 #define COVER_LEN (HEADER_LEN + sizeof(struct cover))
 #define SCALE_LEN (HEADER_LEN + sizeof(struct report))
-
-/* The largest offset of the IP header: after Ethernet and one tag. */
-#define MAX_L3 (sizeof(struct ethernet) + sizeof(struct vlan))

@@ -115,7 +115,7 @@ func TestJobsDoNotWaitForEachOther(t *testing.T) {
 				if err != nil {
 					t.Error(<-at, err)
 				}
-			case <-time.After(20 * time.Second):
+			case <-time.After(eventLimit):
 				t.Errorf("%s waits for a %s of another job", <-at, c.name)
 			}
 			select {

@@ -15,11 +15,6 @@
 #define LOCKED 1U
 #define BANK 2U /* set: the second bank is current */
 
-/* How often a program tries to take the lock: some tens of microseconds, the
- * time of many frames. If its holder's virtual CPU is suspended, the lock may
- * stay held for milliseconds. */
-#define SPINS 16384
-
 struct waiting {
 	struct job *job;
 	__s32 bank;

@@ -111,7 +111,7 @@ func (w *tap) expect(t *testing.T, frame []byte) {
 	t.Helper()
 	buf := make([]byte, 4096)
 	var others []string
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(eventLimit); time.Now().Before(deadline); {
 		n, from, err := unix.Recvfrom(w.fd, buf, 0)
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
 			continue

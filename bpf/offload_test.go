@@ -88,7 +88,7 @@ func TestKernelSocketOverVeth(t *testing.T) {
 		}
 		wait := func(wantPartial, wantApplied uint64) {
 			t.Helper()
-			for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+			for deadline := time.Now().Add(eventLimit); ; time.Sleep(time.Millisecond) {
 				partial, applied := counted()
 				if partial == wantPartial && applied == wantApplied {
 					return

@@ -53,7 +53,7 @@ func testResultsStayInTheirJob(t *testing.T, mode afxdp.AttachMode) {
 	}
 	next := func(host int) []byte {
 		t.Helper()
-		frame, err := w.hosts[host].wait(time.Now().Add(20 * time.Second))
+		frame, err := w.hosts[host].wait(time.Now().Add(eventLimit))
 		if err != nil {
 			t.Fatal(err)
 		}

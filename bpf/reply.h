@@ -4,19 +4,32 @@
 #include "checksum.h"
 #include "survey.h"
 
-/* resize cuts or extends the frame to a payload length. It fails only if the
- * receive buffer has no room after a frame that is shorter than an ERROR. */
-static __always_inline int resize(struct xdp_md *ctx, __u32 l3, __u32 payload)
+/* body_of cuts or extends the frame to a payload of len bytes and returns its
+ * body, after the Libra header, with size bytes that may be accessed. It returns
+ * NULL and counts if the receive buffer has no room after a frame that is shorter
+ * than its answer. Earlier pointers into the frame are invalid. */
+static __always_inline void *body_of(struct xdp_md *ctx, __u32 l3, __u32 len, __u32 size)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u64 have = end - data;
+	struct packet *p;
 
 	FORGET(have); /* the verifier does not accept truncating the pointers to 32 bits first */
-	if (bpf_xdp_adjust_tail(ctx, l3 + ENVELOPE_LEN + payload - have)) {
+	if (bpf_xdp_adjust_tail(ctx, l3 + ENVELOPE_LEN + len - have)) {
 		COUNT(unanswered);
-		return -1;
+		return NULL;
 	}
-	return 0;
+	p = packet_at(ctx, l3, &end);
+	if (!p || (void *)(p + 1) + size > end) {
+		drop_out_of_bounds();
+		return NULL;
+	}
+	return p + 1;
+}
+
+static __always_inline struct header *header_of(void *body)
+{
+	return body - HEADER_LEN;
 }
 
 /* seal swaps the addresses in a frame's headers and returns the verdict.
@@ -26,7 +39,7 @@ static __always_inline int resize(struct xdp_md *ctx, __u32 l3, __u32 payload)
 __noinline int seal(struct xdp_md *ctx, __u32 l3, __u32 payload, __u64 sum)
 {
 	struct ethernet *eth = (void *)(long)ctx->data;
-	struct packet *p = (void *)eth + (l3 & 0x1f);
+	struct packet *p = (void *)eth + (l3 & L3_MASK);
 	__be16 length = bpf_htons(sizeof(struct udp) + payload), from;
 	__be16 total = bpf_htons(ENVELOPE_LEN + payload);
 	void *end = (void *)(long)ctx->data_end;
@@ -35,7 +48,7 @@ __noinline int seal(struct xdp_md *ctx, __u32 l3, __u32 payload, __u64 sum)
 	__be32 ip;
 
 	if ((void *)(p + 1) > end || (void *)(eth + 1) > end)
-		return XDP_DROP;
+		return drop_out_of_bounds();
 	from = p->udp.src;
 	ip = p->ip.src;
 #pragma unroll
@@ -76,20 +89,12 @@ static __always_inline __u64 set_type(struct header *h, enum type type, __u8 fla
 /* refuse answers with an ERROR, which is already counted. */
 __noinline int refuse(struct xdp_md *ctx, __u32 l3, __u64 why)
 {
-	struct packet *p;
-	struct refusal *r;
+	struct refusal *r = body_of(ctx, l3, ERROR_LEN, sizeof(*r));
 	__u64 sum;
-	void *end;
 
-	if (resize(ctx, l3, ERROR_LEN))
+	if (!r)
 		return XDP_DROP;
-	p = packet_at(ctx, l3, &end);
-	if (!p)
-		return XDP_DROP;
-	r = (void *)(p + 1);
-	if ((void *)(r + 1) > end)
-		return XDP_DROP;
-	sum = set_type(&p->header, TYPE_ERROR, 0);
+	sum = set_type(header_of(r), TYPE_ERROR, 0);
 	r->code = bpf_htons(why >> 48);
 	r->index = bpf_htons(why >> 32 & 0xffff);
 	r->value = bpf_htonl(why);
@@ -99,40 +104,28 @@ __noinline int refuse(struct xdp_md *ctx, __u32 l3, __u64 why)
 /* acknowledge answers with an ACK without body. */
 static __always_inline int acknowledge(struct xdp_md *ctx, __u32 l3, __u8 flags)
 {
-	struct packet *p;
-	void *end;
+	void *body = body_of(ctx, l3, HEADER_LEN, 0);
 
-	if (resize(ctx, l3, HEADER_LEN))
+	if (!body)
 		return XDP_DROP;
-	p = packet_at(ctx, l3, &end);
-	if (!p)
-		return XDP_DROP;
-	return seal(ctx, l3, HEADER_LEN, set_type(&p->header, TYPE_ACK, flags));
+	return seal(ctx, l3, HEADER_LEN, set_type(header_of(body), TYPE_ACK, flags));
 }
 
 /* acknowledge_cover answers with an ACK that lists applied frames. */
 static __always_inline int acknowledge_cover(struct xdp_md *ctx, __u32 l3, __u64 frames)
 {
-	struct packet *p;
-	struct cover *c;
+	struct cover *c = body_of(ctx, l3, COVER_LEN, sizeof(*c));
 	__u64 sum;
-	void *end;
 
-	if (resize(ctx, l3, COVER_LEN))
+	if (!c)
 		return XDP_DROP;
-	p = packet_at(ctx, l3, &end);
-	if (!p)
-		return XDP_DROP;
-	c = (void *)(p + 1);
-	if ((void *)(c + 1) > end)
-		return XDP_DROP;
-	sum = set_type(&p->header, TYPE_ACK, FLAG_COVER);
+	sum = set_type(header_of(c), TYPE_ACK, FLAG_COVER);
 	c->frames = bpf_cpu_to_be64(frames);
 	return seal(ctx, l3, COVER_LEN, sum + sum_words(c, sizeof(*c) / 4));
 }
 
 /* put_stripe_sums replaces the values of a stripe by the sums in their slots.
- * Unused lanes, which count has zeroed, stay zero. */
+ * Unused lanes, which count_pairs has zeroed, stay zero. */
 static __always_inline void put_stripe_sums(struct stripe *s, struct ranking r, __u32 exact,
 					    __s64 exp, const struct bank *bank)
 {
@@ -200,20 +193,21 @@ __noinline int put_sums(struct xdp_md *ctx, __u32 l3, const struct job *job, str
 /* acknowledge_sums answers with an ACK whose sums are already in the frame. */
 static __always_inline int acknowledge_sums(struct xdp_md *ctx, __u32 l3, __u8 flags)
 {
+	struct header *h;
 	struct packet *p;
+	void *end, *body;
+	__u32 n, len;
 	__u64 sum;
-	void *end;
-	__u32 n;
 
 	p = packet_at(ctx, l3, &end);
 	if (!p)
-		return XDP_DROP;
+		return drop_out_of_bounds();
 	n = stripe_count(body_length(p));
-	if (resize(ctx, l3, HEADER_LEN + n * STRIPE_LEN))
+	len = HEADER_LEN + n * STRIPE_LEN;
+	body = body_of(ctx, l3, len, 0);
+	if (!body)
 		return XDP_DROP;
-	p = packet_at(ctx, l3, &end);
-	if (!p)
-		return XDP_DROP;
-	sum = set_type(&p->header, TYPE_ACK, flags | FLAG_SUM | (p->header.flags & FLAG_DENSE));
-	return seal(ctx, l3, HEADER_LEN + n * STRIPE_LEN, sum + sum_stripes(ctx, l3, n));
+	h = header_of(body);
+	sum = set_type(h, TYPE_ACK, flags | FLAG_SUM | (h->flags & FLAG_DENSE));
+	return seal(ctx, l3, len, sum + sum_stripes(ctx, l3, n));
 }

@@ -124,7 +124,7 @@ type participant struct {
 
 func (p *participant) run() error {
 	const patience = 20 * time.Millisecond
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(eventLimit)
 	p.round = make([]int, p.groups)
 	sent := make([]time.Time, p.groups)
 	for group := range p.groups {

@@ -55,20 +55,12 @@ duplicate:
  * iteration. */
 static __always_inline int acknowledge_scale(struct xdp_md *ctx, __u32 l3, const struct decision *d)
 {
-	struct report *r;
-	struct packet *p;
+	struct report *r = body_of(ctx, l3, SCALE_LEN, sizeof(*r));
 	__u64 sum;
-	void *end;
 
-	if (resize(ctx, l3, SCALE_LEN))
+	if (!r)
 		return XDP_DROP;
-	p = packet_at(ctx, l3, &end);
-	if (!p)
-		return XDP_DROP;
-	r = (void *)(p + 1);
-	if ((void *)(r + 1) > end)
-		return XDP_DROP;
-	sum = set_type(&p->header, TYPE_ACK, FLAG_SUM | FLAG_SCALE | (d->to_all ? FLAG_ALL : 0));
+	sum = set_type(header_of(r), TYPE_ACK, FLAG_SUM | FLAG_SCALE | (d->to_all ? FLAG_ALL : 0));
 	r->exponent = d->exponent;
 	__builtin_memset(r->unused, 0, sizeof(r->unused));
 	return seal(ctx, l3, SCALE_LEN, sum + sum_words(r, sizeof(*r) / 4));

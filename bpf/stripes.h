@@ -18,15 +18,12 @@
 static __always_inline struct packet *packet_at(struct xdp_md *ctx, __u32 l3, void **end)
 {
 	void *data = (void *)(long)ctx->data;
-	struct packet *p = data + (l3 & 0x1f);
+	struct packet *p = data + (l3 & L3_MASK);
 
 	*end = (void *)(long)ctx->data_end;
 	/* The verifier does not conclude the second from the first. */
 	return (void *)(p + 1) > *end || data + sizeof(struct ethernet) > *end ? NULL : p;
 }
-
-/* The largest number of pairs of a frame. */
-#define PAIRS (MAX_STRIPES * LANES)
 
 static __always_inline struct stripe *stripes_of(struct packet *p)
 {
@@ -137,7 +134,7 @@ static __always_inline int step(struct walk *w)
 	lane = w->position % LANES;
 	if (i >= stripe_count(body_length(p)))
 		return 0;
-	at = (w->l3 & 0x1f) + sizeof(*p) + i * STRIPE_LEN;
+	at = (w->l3 & L3_MASK) + sizeof(*p) + i * STRIPE_LEN;
 	/* The verifier does not know the bounds of quotients and remainders. */
 	FORGET(at);
 	FORGET(lane);

@@ -16,8 +16,8 @@
 #define BAD_MASK (1 << 16) /* a mask has bits beyond the lanes */
 #define PLAIN (1 << 17)
 
-/* count counts the pairs of a frame and reports a bad mask. It is separate from
- * survey, as a short loop for frames whose pairs need no check.
+/* count_pairs counts the pairs of a frame and reports a bad mask. It is separate
+ * from survey, as a short loop for frames whose pairs need no check.
  *
  * It zeroes unused lanes, so that later functions can ignore masks: adding 0
  * does not change a slot. (The answer to the frame leaves them out or has them
@@ -26,7 +26,7 @@
  * Like the other functions that walk a frame's stripes, it is global: the
  * verifier checks it once for any number of stripes, not once for each
  * number. */
-__noinline __u32 count(struct xdp_md *ctx, __u32 l3)
+__noinline __u32 count_pairs(struct xdp_md *ctx, __u32 l3)
 {
 	void *end;
 	struct packet *p = packet_at(ctx, l3, &end);

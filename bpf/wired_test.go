@@ -54,13 +54,13 @@ func (w *wired) ProcessFrom(from int, frame, reply []byte) (v aggregator.Verdict
 	if err := w.hosts[from].send(frame); err != nil {
 		return v, 0, err
 	}
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(eventLimit); time.Now().Before(deadline); {
 		after, err := w.Counters()
 		if err != nil {
 			return v, 0, err
 		}
 		silent := func(c aggregator.Counters) uint64 {
-			return c.Truncated + c.BadChecksum + c.PartialChecksum + c.Short + c.Unexpected + c.Unanswered
+			return c.Truncated + c.BadChecksum + c.PartialChecksum + c.Short + c.Unexpected + c.Unanswered + c.OutOfBounds
 		}
 		switch {
 		case after.Passed != before.Passed:
@@ -178,7 +178,7 @@ type pusher struct {
 func (p *pusher) run() error {
 	const window, patience = 32, 50 * time.Millisecond
 	p.unanswered = make(map[uint32]time.Time)
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(eventLimit)
 	for next := 0; next < len(p.frames) || len(p.unanswered) > 0; {
 		for next < len(p.frames) && len(p.unanswered) < window {
 			copies := 1 + next%4/3

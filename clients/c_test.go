@@ -64,6 +64,60 @@ func TestLibraryTakesNoThreadAndNoSignal(t *testing.T) {
 	}
 }
 
+// TestFilesCallOneWay checks that each file of the library calls only files that the list at the
+// head of internal.h names after it.
+func TestFilesCallOneWay(t *testing.T) {
+	dir := build(t, plain)
+	header, err := os.ReadFile("c/internal.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, _, _ := strings.Cut(string(header), "*/\n#ifndef")
+	place := map[string]int{} // in the list, by file
+	for i, f := range regexp.MustCompile(`(\w+)\.c\b`).FindAllStringSubmatch(list, -1) {
+		place[f[1]] = i
+	}
+	home, calls := map[string]string{}, map[string][]string{} // the file that defines a symbol; symbols by caller
+	objects, err := filepath.Glob(filepath.Join(dir, "*.o"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range objects {
+		file := strings.TrimSuffix(filepath.Base(object), ".o")
+		if _, ok := place[file]; !ok {
+			t.Errorf("internal.h does not list %s.c", file)
+		}
+		for line := range strings.Lines(run(t, command(t, "nm", object))) {
+			f := strings.Fields(line)
+			switch name := f[len(f)-1]; {
+			case f[len(f)-2] == "U":
+				calls[file] = append(calls[file], name)
+			case strings.ToUpper(f[len(f)-2]) == f[len(f)-2]:
+				home[name] = file
+			}
+		}
+	}
+	if len(objects) != len(place) {
+		t.Errorf("%d objects, %d files in the list of internal.h", len(objects), len(place))
+	}
+	between := 0
+	for file, names := range calls {
+		for _, name := range names {
+			to, ours := home[name]
+			if !ours {
+				continue
+			}
+			between++
+			if place[to] <= place[file] {
+				t.Errorf("%s.c calls %s of %s.c", file, name, to)
+			}
+		}
+	}
+	if between == 0 {
+		t.Error("no call between two files was found")
+	}
+}
+
 // TestSystemCalls checks the system calls of a C program that opens a session, pushes, pulls and
 // waits: the library creates no thread and no process, and sets no signal handler. The program
 // itself only queries all handlers.

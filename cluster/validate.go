@@ -18,6 +18,7 @@ import (
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -342,7 +343,7 @@ func (c *Config) checkModel(v *mistakes) {
 	default:
 		v.add("model.kind: %q is neither \"fm\" nor \"lr\"", m.Kind)
 	}
-	if !slices.Contains(train.Tasks(), m.Task) {
+	if !slices.Contains(data.Tasks(), m.Task) {
 		v.add("model.task: %q is neither \"classification\" nor \"regression\"", m.Task)
 	}
 	switch m.Optimizer {

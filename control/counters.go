@@ -13,7 +13,7 @@ import (
 func globalCounters(c *aggregator.Counters) map[string]uint64 {
 	m := map[string]uint64{
 		"passed": c.Passed, "forwarded": c.Forwarded, "truncated": c.Truncated, "bad_checksum": c.BadChecksum, "partial_checksum": c.PartialChecksum,
-		"short": c.Short, "unexpected": c.Unexpected, "unanswered": c.Unanswered,
+		"short": c.Short, "unexpected": c.Unexpected, "unanswered": c.Unanswered, "out_of_bounds": c.OutOfBounds,
 		"unsent_answers": c.UnsentAnswers, "unsent_redirects": c.UnsentRedirects,
 	}
 	addRefusals(m, &c.Refused)

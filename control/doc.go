@@ -18,7 +18,7 @@
 // Services return gRPC status errors whose code determines the reaction: InvalidArgument and
 // FailedPrecondition are permanent, ResourceExhausted names the exhausted resource, Unavailable may
 // be retried, and Aborted means that the job or the service has ended. Clients add role and call
-// with [CallError]; a TLS mismatch wraps [ErrTLS].
+// with [access.CallError]; a TLS mismatch wraps [access.ErrTLS].
 //
 // # Ownership and goroutines
 //

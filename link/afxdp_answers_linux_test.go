@@ -52,7 +52,7 @@ func linkWithFrames(t *testing.T, frames int) (*testbed.Node, *afxdpLink) {
 	bed := bedtest.New(t, testbed.Config{Hosts: 1})
 	h, sw := bed.Host(0), bed.Switch()
 	l, frame := linkAndFrame(t, bed)
-	end := time.Now().Add(time.Minute)
+	end := time.Now().Add(eventLimit)
 	for arrived := 0; arrived < frames; {
 		if time.Now().After(end) {
 			t.Fatalf("%d of %d frames have arrived", arrived, frames)
@@ -100,7 +100,7 @@ func TestAFXDPAnsweredFramesReturn(t *testing.T) {
 	answerAll(t, l, batchSize)
 	seen := listen(t, l, 1<<20)
 	filling := 0
-	for end := time.Now().Add(30 * time.Second); filling < rxFrames; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(eventLimit); filling < rxFrames; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("the kernel has %d frames to fill of %d", filling, rxFrames)
 		}
@@ -182,7 +182,7 @@ func TestAFXDPFullRing(t *testing.T) {
 	answerAll(t, l, late)
 	answerAll(t, l, late)
 	set(netlink.LinkSetUp)
-	for end := time.Now().Add(30 * time.Second); n < len(frames); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(eventLimit); n < len(frames); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d of %d frames are taken after the interface is up again", n, len(frames))
 		}

@@ -76,7 +76,7 @@ func TestForeignTraffic(t *testing.T) {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 100)
-	_ = kernel.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = kernel.SetReadDeadline(time.Now().Add(eventLimit))
 	if n, _, err := kernel.ReadFromUDPAddrPort(buf); err != nil || string(buf[:n]) != "for the kernel" {
 		t.Fatalf("the kernel's socket got %q, %v", buf[:n], err)
 	}
@@ -130,7 +130,7 @@ func TestForeignTraffic(t *testing.T) {
 	if _, err := client.WriteToUDPAddrPort([]byte("again"), at); err != nil {
 		t.Fatal(err)
 	}
-	_ = kernel.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = kernel.SetReadDeadline(time.Now().Add(eventLimit))
 	if n, _, err := kernel.ReadFromUDPAddrPort(buf); err != nil || string(buf[:n]) != "again" {
 		t.Errorf("after Close the kernel's socket got %q, %v", buf[:n], err)
 	}
@@ -209,7 +209,7 @@ func TestJumboInterface(t *testing.T) {
 		}
 	}
 	pkts := make([]Packet, 8)
-	for end := time.Now().Add(10 * time.Second); ; {
+	for end := time.Now().Add(eventLimit); ; {
 		n, err := link.Receive(pkts)
 		if err != nil {
 			t.Fatal(err)

@@ -38,7 +38,7 @@ func TestAFXDPQueuesTakeTurns(t *testing.T) {
 		return n
 	}
 	n := waiting()
-	for end := time.Now().Add(time.Minute); n[0]+n[1] < frames; n = waiting() {
+	for end := time.Now().Add(eventLimit); n[0]+n[1] < frames; n = waiting() {
 		if time.Now().After(end) {
 			t.Fatalf("%v of %d frames have arrived", n, frames)
 		}

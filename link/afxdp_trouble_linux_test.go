@@ -64,7 +64,7 @@ func TestAFXDPLinkDown(t *testing.T) {
 		}
 	}
 	set(netlink.LinkSetDown)
-	for end := time.Now().Add(10 * time.Second); links[0].Stats().LastError == nil; {
+	for end := time.Now().Add(eventLimit); links[0].Stats().LastError == nil; {
 		send()
 		if err := links[0].Wait(time.Millisecond); err != nil {
 			t.Fatal(err)
@@ -75,7 +75,7 @@ func TestAFXDPLinkDown(t *testing.T) {
 	}
 	set(netlink.LinkSetUp)
 	pkts := make([]Packet, 8)
-	for end := time.Now().Add(10 * time.Second); ; {
+	for end := time.Now().Add(eventLimit); ; {
 		send()
 		n, err := links[1].Receive(pkts)
 		if err != nil {
@@ -116,7 +116,7 @@ func TestAFXDPOverrun(t *testing.T) {
 	const frames = 2 * rxFrames
 	for range frames {
 		b, ok := links[0].Alloc()
-		for end := time.Now().Add(10 * time.Second); !ok; b, ok = links[0].Alloc() {
+		for end := time.Now().Add(eventLimit); !ok; b, ok = links[0].Alloc() {
 			if err := links[0].Wait(time.Millisecond); err != nil || time.Now().After(end) {
 				t.Fatal("no buffer: ", err)
 			}
@@ -126,7 +126,7 @@ func TestAFXDPOverrun(t *testing.T) {
 		}
 		links[0].Free(b)
 	}
-	for end := time.Now().Add(10 * time.Second); links[1].Stats().Overrun == 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(eventLimit); links[1].Stats().Overrun == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%+v after %d frames", links[1].Stats(), frames)
 		}

@@ -111,7 +111,7 @@ func TestFaultsReceived(t *testing.T) {
 	sendAll(t, from, l.Local(), frames, 20)
 	below.paths = 0
 	got := 0
-	for end := time.Now().Add(10 * time.Second); ; {
+	for end := time.Now().Add(eventLimit); ; {
 		pkts := make([]Packet, 8)
 		n, err := l.Receive(pkts)
 		if err != nil {
@@ -150,7 +150,7 @@ func TestFaultsKeepWhatIsDue(t *testing.T) {
 	}
 	inner := l.(*faultyLink)
 	pkt := make([]Packet, 1)
-	for end := time.Now().Add(10 * time.Second); len(inner.ready) == 0; {
+	for end := time.Now().Add(eventLimit); len(inner.ready) == 0; {
 		if _, err := l.Receive(pkt); err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +166,7 @@ func TestFaultsKeepWhatIsDue(t *testing.T) {
 		}
 	}
 	start := time.Now()
-	if err := l.Wait(20 * time.Second); err != nil || time.Since(start) > 10*time.Second {
+	if err := l.Wait(eventLimit); err != nil || time.Since(start) >= eventLimit {
 		t.Errorf("Wait: %v, after %v", err, time.Since(start))
 	}
 	if err := l.Close(); err != nil {

@@ -51,11 +51,11 @@ func TestUDPFullSocket(t *testing.T) {
 			t.Errorf("%v: the tap shows %d frames, and none has left", errno, len(all))
 		}
 		start := time.Now()
-		limit := 20 * time.Second
+		limit := eventLimit
 		if errno == unix.ENOBUFS {
 			limit = 10 * time.Millisecond // poll does not know when an interface has room
 		}
-		if err := l.Wait(limit); err != nil || time.Since(start) > 10*time.Second {
+		if err := l.Wait(limit); err != nil || time.Since(start) >= eventLimit {
 			t.Errorf("%v: Wait: %v, after %v", errno, err, time.Since(start))
 		}
 		if n, err := l.Send(frames); n != 2 || err != nil {

@@ -120,7 +120,7 @@ func TestUDPKeepsWhatWaitFinds(t *testing.T) {
 		}
 		pkts := make([]Packet, 1)
 		for i, n := uint32(0), 0; i < 2; n = 0 {
-			for end := time.Now().Add(time.Minute); n == 0; n, err = l.Receive(pkts) {
+			for end := time.Now().Add(eventLimit); n == 0; n, err = l.Receive(pkts) {
 				if err != nil || time.Now().After(end) {
 					t.Fatal("nothing comes: ", err)
 				}

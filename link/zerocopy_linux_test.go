@@ -37,7 +37,7 @@ func moveNIC(t *testing.T, name, address string) (*testbed.Namespace, [6]byte) {
 		if err := ns.Close(); err != nil {
 			t.Error(err)
 		}
-		for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		for end := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 			if _, err := netlink.LinkByName(name); err == nil {
 				return
 			}

@@ -24,6 +24,7 @@ import (
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/cluster/node"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/p4"
 	"github.com/libra-ina/libra/wire"
@@ -115,7 +116,7 @@ func startP4With(t *testing.T, change func(*cluster.Config)) *p4Bed {
 	case err := <-b.ended:
 		t.Fatal(err)
 	}
-	conn, err := control.Dial(t.Context(), control.TheAggregator(), b.config.Switch.Control, control.Security{}, time.Minute, quiet)
+	conn, err := access.Dial(t.Context(), access.TheAggregator(), b.config.Switch.Control, access.Security{}, time.Minute, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

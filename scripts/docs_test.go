@@ -235,7 +235,7 @@ func TestPackagesKnowNothingOf(t *testing.T) {
 	means := map[string][]string{
 		"sockets":              sockets,
 		"links":                {module + "link", module + "afxdp", module + "transport"},
-		"training":             {module + "train"},
+		"training":             {module + "train", module + "train/data", module + "train/fields"},
 		"frames":               {module + "wire"},
 		"transport":            {module + "transport"},
 		"Libra":                nil, // see below
@@ -341,5 +341,31 @@ func TestCostsAgree(t *testing.T) {
 	}
 	if compared < 8 {
 		t.Errorf("%d ratios compared", compared)
+	}
+}
+
+// TestDemoFiguresAgree holds the rates of the demo in README.md against docs/performance.md.
+func TestDemoFiguresAgree(t *testing.T) {
+	rates := func(name, pattern string) []string {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := regexp.MustCompile(pattern).FindStringSubmatch(string(text))
+		if m == nil {
+			t.Fatalf("%s has no rates of the demo", name)
+		}
+		for i, rate := range m[1:] {
+			value, err := strconv.ParseFloat(rate, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m[i+1] = strconv.FormatFloat(value, 'f', 0, 64)
+		}
+		return m[1:]
+	}
+	demo := rates("../README.md", `samples/s +([0-9.]+) k \(one process: ([0-9.]+) k\)`)
+	if got := rates("../docs/performance.md", `([0-9.]+) k samples/s \(one process: ([0-9.]+) k\)`); !slices.Equal(got, demo) {
+		t.Errorf("docs/performance.md has %q samples/s, README.md has %q", got, demo)
 	}
 }

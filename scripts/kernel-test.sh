@@ -14,12 +14,14 @@
 #                other releases of Debian
 #   -n CARD      run the tests of zero-copy mode instead, on two network cards of
 #                this kind: igb (Linux 6.14 has zero-copy for it) or virtio-net
-#                (Linux 7.2 has, 6.12 has not, and none has on arm64). Needs QEMU 8
+#                (Linux 7.2 has, 6.12 has not, and none has on arm64)
 #   -f FRAMES    random frames that XDP program and model are compared on (10000)
-#   -r REGEXP    run only the tests that match
+#   -r REGEXP    run only the tests that match; there must be one
 #   -s SECONDS   how long packets flow in trouble in zero-copy mode (20)
-#   -t SECONDS   time limit of the emulation (600)
-# Exit status: 0 if all passed, 1 if a test failed, 2 if nothing could be run,
+#   -t SECONDS   time limit of the emulation (3600)
+# It takes Go, and of Debian cpio and QEMU, which root has installed: Debian 12's will do, but
+# for igb, which needs QEMU 8.
+# Exit status: 0 if all passed, 1 if a test failed, 2 if nothing was run,
 # 124 if time ran out. Kernels are kept in ~/.cache/libra.
 set -euo pipefail
 
@@ -28,7 +30,7 @@ packages=(bpf afxdp)
 # Tests of what 6.1 lacks: XDP features and receive hints (6.3), multi-buffer (6.6), TX metadata (6.8).
 newer='^(TestForwardsOnlyToPortsThatTransmit|TestLeavesPortsWithoutXDPToTheBridge|TestJumbo.*|TestTxChecksumAndTimestamp|TestRxHints|ExampleConfig_multiBuffer)$'
 
-arch=amd64 series='' frames=10000 only='' limit=600 card='' soak=20
+arch=amd64 series='' frames=10000 only='' limit=3600 card='' soak=20
 while getopts a:k:n:f:r:s:t:h option; do
 	case $option in
 	a) arch=$OPTARG ;;
@@ -38,7 +40,7 @@ while getopts a:k:n:f:r:s:t:h option; do
 	r) only=$OPTARG ;;
 	s) soak=$OPTARG ;;
 	t) limit=$OPTARG ;;
-	h) sed -n '/^# usage/,/^# Exit/{s/^# //;/^Exit/d;p}' "$0" && exit ;;
+	h) sed -n '/^# usage/,/^# It takes/{s/^# //;/^It takes/d;p}' "$0" && exit ;;
 	*) exit 2 ;;
 	esac
 done
@@ -80,7 +82,7 @@ virtio-net)
 	modules+=("${drivers_virtio[@]}")
 	# The driver takes no XDP program while it may get merged packets, and has zero-copy
 	# only where it maps memory for the device (VIRTIO_F_ACCESS_PLATFORM).
-	device=virtio-net-pci,mq=on,iommu_platform=on,guest_tso4=off,guest_tso6=off,guest_ufo=off,guest_ecn=off,guest_csum=off,guest_uso4=off,guest_uso6=off
+	device=virtio-net-pci,mq=on,iommu_platform=on,guest_tso4=off,guest_tso6=off,guest_ufo=off,guest_ecn=off,guest_csum=off
 	;;
 *) die "there is no network card '$card' to emulate, only igb and virtio-net" ;;
 esac
@@ -89,26 +91,56 @@ esac
 [ "$series" != newest ] || series=''
 [ $((OPTIND - 1)) -eq $# ] || die "unexpected argument '${!OPTIND}'; -h shows the usage"
 
+# The selection comes first, because all else takes minutes.
+tests() { grep -rhoP --include='*_test.go' '^func \K(Test|Example|Fuzz)\w*' "${packages[@]}" | grep -vP -- "$newer"; }
+tests | grep -P -- "${only%%/*}" >/dev/null ||
+	die "no test of ${packages[*]}${series:+ for Linux $series} matches '$only'; 'go test -list . ${packages[*]/#/./}' shows their names"
+
 # What runs here.
-missing=()
-command -v "$qemu" >/dev/null || missing+=("$from")
+command -v go >/dev/null || die "there is no go in PATH=$PATH to compile the tests with: install Go" \
+	"$(sed -n 's/^go //p' go.mod) or later from https://go.dev/dl, and add its bin directory to PATH (sudo has a PATH of its own)"
+command -v apt-get >/dev/null || die "there is no apt-get in PATH=$PATH to get Debian's kernels with: run this on Debian or Ubuntu"
+options=(-o APT::Sandbox::User=root)
+# apt_get ARGUMENT... runs apt-get, or says what is in its way.
+apt_get() {
+	local said failed=''
+	{ said=$(apt-get -q "${options[@]}" "$@" 2>&1 >&3); } 3>&1 || failed=yes
+	[ -z "$said" ] || echo "$said" >&2
+	[ -n "$failed" ] || return 0
+	said=$(grep -o -m 1 'Could not get lock.*' <<<"$said") || die "'apt-get $*' failed, for the reason above"
+	die "'apt-get $*' failed. $said. Wait until the program that holds it has ended, then run this again"
+}
+root() { [ "$(id -u)" -eq 0 ]; }
+
+# igb needs QEMU 8, a pair of cards and arm64's processor 7.2, which is Debian 12's.
+needs=''
+[ "$card$arch" = amd64 ] || needs=7.2
+[ "$card" != igb ] || needs=8.0
+enough() { [ "$(printf '%s\n' "$needs" "$1" | sort -V | head -n 1)" = "$needs" ]; }
+# suite prints which of the suites that apt-get knows has a QEMU that is new enough.
+suite() {
+	apt-cache madison "$from" | while IFS=' |' read -r _ release _ suite _; do
+		release=${release#*:}
+		enough "${release%%[+~-]*}" && echo "${suite%%/*}" && break
+	done
+}
+release=$("$qemu" --version 2>/dev/null | sed -n 's/.*version \([0-9]*\.[0-9]*\).*/\1/p') || true
+missing=() install=(install --no-install-recommends)
+[ -n "$release" ] && enough "$release" || missing+=("$from")
 command -v cpio >/dev/null || missing+=(cpio)
-command -v apt-get >/dev/null || die "there is no apt-get to get Debian's kernels with"
 if [ ${#missing[@]} -gt 0 ]; then
-	[ "$(id -u)" -eq 0 ] || die "install ${missing[*]} first, as root: apt-get install --no-install-recommends ${missing[*]}"
+	! root || apt_get update
+	if [ "${missing[0]}" = "$from" ]; then
+		suite=$(suite) || true
+		[ -n "$suite" ] || die "this needs QEMU${needs:+ $needs or later}, ${release:+$qemu is $release, }and apt-get has none in package $from." \
+			"Debian 12 has one in its backports: add the suite bookworm-backports of your mirror to apt's sources, run apt-get update as root, then this again"
+		install+=(-t "$suite")
+	fi
+	root || die "${missing[*]} must be installed${needs:+, QEMU in version $needs or later}. As root: apt-get ${install[*]} ${missing[*]}"
 	say "installing ${missing[*]}"
-	apt-get update -q
-	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"
+	DEBIAN_FRONTEND=noninteractive apt_get "${install[@]}" -y "${missing[@]}"
 fi
-# The cards need QEMU 8, the second serial port of arm64's machine QEMU 9.1.
-release=$("$qemu" --version | sed -n 's/.*version \([0-9]*\.[0-9]*\).*/\1/p')
-needs=0
-[ -z "$card" ] || needs=8.0
-[ "$arch" = amd64 ] || needs=9.1
-[ "$(printf '%s\n' "$needs" "$release" | sort -V | head -n 1)" = "$needs" ] || die \
-	"this needs QEMU $needs or later, $qemu is $release; Debian 12 has one in its backports: add the suite" \
-	"bookworm-backports of your mirror to apt's sources, then" \
-	"apt-get update && apt-get install --no-install-recommends -t bookworm-backports $from"
+[ "$card" != virtio-net ] || ! "$qemu" -device virtio-net-pci,help | grep guest_uso >/dev/null || device+=,guest_uso4=off,guest_uso6=off # QEMU 8.2
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/libra
 [ "$arch" = amd64 ] || cache+=/$arch
@@ -134,14 +166,11 @@ fetch() {
 	rm -rf "${cache:?}/$package" # an earlier run wanted less of it
 	say "downloading $package"
 	mkdir "$work/$package"
-	(cd "$work" && apt_get download "$package") ||
-		die "cannot download $package; if it is gone from Debian, run apt-get update"
+	(cd "$work" && apt_get download "$package") || die "there is no $package: if Debian has a later one, run apt-get update"
 	dpkg-deb --fsys-tarfile "$work/$package"_*.deb | tar -x -C "$work/$package" --wildcards "$@"
 	mv "$work/$package" "$cache/"
 }
 
-options=(-o APT::Sandbox::User=root)
-apt_get() { apt-get -q "${options[@]}" "$@"; }
 names() { apt-cache "${options[@]}" pkgnames "$1"; }
 
 newest() {
@@ -164,7 +193,8 @@ elsewhere() {
 	)
 	if [ -z "$(find "$dir/updated" -mtime 0 2>/dev/null)" ]; then
 		say "looking at what Debian has for $arch in $*"
-		apt_get update && touch "$dir/updated"
+		apt_get update
+		touch "$dir/updated"
 	fi
 }
 kernel=''
@@ -172,7 +202,7 @@ if [ "$arch" != "$(dpkg --print-architecture)" ]; then
 	elsewhere bookworm trixie unstable
 	kernel=$(newest) || true
 elif [ -n "$series" ]; then
-	[ -n "$(names "linux-image-$series")" ] || [ "$(id -u)" -ne 0 ] || apt_get update
+	[ -n "$(names "linux-image-$series")" ] || ! root || apt_get update
 	kernel=$(newest) || true
 fi
 if [ -z "$kernel" ] && [ "$arch" = "$(dpkg --print-architecture)" ]; then
@@ -203,7 +233,8 @@ find . -type d -name testdata -prune -print0 | tar -c --null -T - | tar -x -C "$
 for package in "${packages[@]}"; do
 	say "compiling the tests of $package"
 	mkdir -p "$root/src/$package"
-	CGO_ENABLED=0 GOOS=linux GOARCH=$arch go test -c -o "$root/src/$package/test" "./$package"
+	CGO_ENABLED=0 GOOS=linux GOARCH=$arch go test -c -o "$root/src/$package/test" "./$package" ||
+		die "the tests of $package cannot be compiled for $arch; go says why, above"
 done
 
 cat >"$root/init" <<EOF
@@ -234,7 +265,10 @@ for package in ${packages[*]}; do
 	cd /src/\$package
 	./test -test.v -test.run ${only@Q} -test.skip ${newer@Q} -test.timeout ${limit}s \$flags || failed="\$failed \$package"
 done
-echo "result\$failed" >/dev/${serial}1
+echo 1 >/proc/sys/kernel/printk # nothing else on this line
+echo
+echo "result of kernel-test:\$failed"
+stty -echo # when the line has left
 poweroff -f
 EOF
 chmod +x "$root/init"
@@ -263,14 +297,15 @@ if [ -n "$card" ]; then
 fi
 mkfifo "$work/console"
 # Of subtests only failures are of interest.
-sed -u -e 's/\r$//' -e '/^ *--- PASS: .*\//d' -e '/^=== [A-Z]* .*\//d' <"$work/console" &
+sed -u -e 's/\r$//' -e '/^ *--- PASS: .*\//d' -e '/^=== [A-Z]* .*\//d' -e "/^--- PASS/w $work/passed" \
+	-e "/^result of kernel-test:/{w $work/result" -e 'd}' <"$work/console" &
 reader=$!
 # no_timer_check: on a machine that is busy, the kernel takes the timer of an emulated PC for broken.
 timeout "$limit" "$qemu" "${machine[@]}" -smp "$cpus" -m 2048 \
 	-nodefaults -no-user-config -display none -no-reboot "${devices[@]}" \
 	-kernel "$(find "$cache"/linux-*-"$version" -name 'vmlinuz*' | head -n 1)" -initrd "$work/initramfs" \
 	-append "console=${serial}0 quiet panic=-1 no_timer_check default_hugepagesz=1G hugepagesz=2M hugepages=16" \
-	-serial stdio -serial "file:$work/result" </dev/null >"$work/console" &
+	-serial stdio </dev/null >"$work/console" &
 emulator=$!
 status=0
 wait "$emulator" || status=$?
@@ -281,9 +316,12 @@ if [ "$status" -eq 124 ]; then
 	say "FAIL: time ran out after $limit s in the test that is shown last; -t allows more"
 	exit 124
 fi
-result=$(tr -d '\r' <"$work/result" 2>/dev/null || true)
+result=$(cat "$work/result" 2>/dev/null || true)
+result=${result#result of kernel-test}
 case $result in
-result) say "PASS: ${packages[*]} in $kernel${card:+ on $card}" ;;
-result*) say "FAIL:${result#result} in $kernel${card:+ on $card}" && exit 1 ;;
+:) ;;
+:*) say "FAIL$result in $kernel${card:+ on $card}" && exit 1 ;;
 *) say "FAIL: the machine stopped without a result (QEMU's status $status)" && exit 1 ;;
 esac
+[ -s "$work/passed" ] || die "FAIL: nothing ran in $kernel: the tests that match '$only' were skipped there, for the reasons above, or are not for $arch"
+say "PASS: ${packages[*]} in $kernel${card:+ on $card}"

@@ -91,3 +91,22 @@ func TestOperationsKnowsTheProgram(t *testing.T) {
 		t.Errorf("only %d counters, %d messages and %d parts of these were found", len(counters), len(messages), parts)
 	}
 }
+
+// TestContentsAreComplete holds the list of contents of docs/operations.md against its sections.
+func TestContentsAreComplete(t *testing.T) {
+	text, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	contents, _, _ := strings.Cut(string(text), "\n## ")
+	var listed, sections []string
+	for _, m := range regexp.MustCompile(`(?m)^- \[.+\]\(#(.+)\)$`).FindAllStringSubmatch(contents, -1) {
+		listed = append(listed, m[1])
+	}
+	for _, m := range regexp.MustCompile(`(?m)^## .+$`).FindAllString(fence.ReplaceAllString(string(text), ""), -1) {
+		sections = append(sections, anchors(m)...)
+	}
+	if len(sections) < 10 || !slices.Equal(listed, sections) {
+		t.Errorf("the contents are %q, the sections %q", listed, sections)
+	}
+}

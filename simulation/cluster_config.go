@@ -17,6 +17,7 @@ import (
 	"github.com/libra-ina/libra/internal/num/portable"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // drawConfig decides the cluster's training, and its final weights.
@@ -109,7 +110,7 @@ func makeHotSet(c *cluster.Config) error {
 	if err != nil {
 		return err
 	}
-	src, err := node.OpenSource(c, train.Shard{})
+	src, err := node.OpenSource(c, data.Shard{})
 	if err != nil {
 		return err
 	}
@@ -141,7 +142,7 @@ func reference(c *cluster.Config, guest uint16) (string, error) {
 	}
 	// From the file, whatever the processes read from it.
 	training.Model = train.FM{Factors: c.Model.Factors, L2: float32(c.Model.L2)}
-	var sources []train.Source
+	var sources []data.Source
 	for _, w := range c.Workers {
 		if w.ID == guest {
 			continue // it pushes nothing

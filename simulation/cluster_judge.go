@@ -45,7 +45,7 @@ var errorsOf = []struct {
 // isExplained reports whether the error with which a process has ended has a cause.
 func (c *clusterLife) isExplained(p *process) bool {
 	text, happened := p.err.Error(), c.happened
-	if p.wrong != "" && strings.Contains(text, "another configuration: "+p.wrong+": ") {
+	if p.wrong != "" && strings.Contains(text, "configuration differs: "+p.wrong+": ") {
 		return true
 	}
 	isOther := func(h *world.Host) bool { return h != p.Host() }

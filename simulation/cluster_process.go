@@ -111,6 +111,7 @@ func (p *process) newMachine() node.Machine {
 			}
 			return l, nil
 		},
+		Gate:    func() { p.Link().Enter() },
 		Plane:   func(plane aggregator.Plane) aggregator.Plane { return watchedPlane{plane, p, map[string]int{}} },
 		Store:   func(store *ps.Store) { c.accounts.openStore(p, store) },
 		Flushed: func() { c.accounts.recordFlush(p) },

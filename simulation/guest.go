@@ -10,6 +10,7 @@ import (
 
 	"github.com/libra-ina/libra/cluster/node"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/simulation/world"
@@ -27,7 +28,7 @@ func (p *process) runGuest(ctx context.Context, env node.Env) error {
 		return err
 	}
 	fingerprint := hot.Fingerprint()
-	conn, err := control.Dial(ctx, control.ServerOf(c.Job.ID), c.Server.Control, control.Security{}, guestLimit, env.Log,
+	conn, err := access.Dial(ctx, access.ServerOf(c.Job.ID), c.Server.Control, access.Security{}, guestLimit, env.Log,
 		p.clientOptions()...)
 	if err != nil {
 		return err
@@ -50,14 +51,14 @@ func (p *process) runGuest(ctx context.Context, env node.Env) error {
 				return client.Join(ctx, again)
 			},
 			func(newest *pb.Membership) time.Duration { return time.Duration(newest.GraceMs) * time.Millisecond },
-			func(err error) { cancel(control.CallError("parameter server", "withdrew this worker", err)) })
+			func(err error) { cancel(access.CallError("parameter server", "withdrew this worker", err)) })
 	})
 	if err != nil {
-		return control.CallError("parameter server", "join", err)
+		return access.CallError("parameter server", "join", err)
 	}
 	env.Ready()
 	call := func(name string, f func(context.Context) error) error {
-		err := control.CallError("parameter server", name, control.Repeat(ctx, f))
+		err := access.CallError("parameter server", name, control.Repeat(ctx, f))
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}

@@ -34,7 +34,8 @@ func (s *workersLife) startServers() error {
 			return err
 		}
 		v.handler = &handler{v}
-		at := transport.ServerConfig{Link: s.openReceiver(v.host), Job: job, Dim: s.plan.dim, Handler: v.handler}
+		l := s.openReceiver(v.host)
+		at := transport.ServerConfig{Link: l, Gate: l.Enter, Job: job, Dim: s.plan.dim, Handler: v.handler}
 		if v.ps, err = transport.NewServer(at); err != nil {
 			return err
 		}

@@ -111,7 +111,7 @@ func (w *worker) joinJob() (err error) {
 	l := &session{of: w, callers: s.plan.callers, hearing: newHearing(w.host, s.countRepeat)}
 	l.link = s.Open(w.host, w.host.Name(), l.hearing)
 	cfg := transport.WorkerConfig{
-		Link: l.link, Job: job, Sender: w.sender, AggregatorEpoch: hot, ServerEpoch: cold,
+		Link: l.link, Gate: l.link.Enter, Job: job, Sender: w.sender, AggregatorEpoch: hot, ServerEpoch: cold,
 		HotSet: s.hot, Layout: s.plan.layout, Stripes: s.plan.stripes,
 		Mode: aggregator.Combine, Arithmetic: aggregator.Exact, Exp: ps.DefaultExp,
 		Aggregator: s.switched.Endpoint(), Server: s.servers[0].host.Endpoint(), Flow: s.plan.flow,

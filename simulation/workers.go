@@ -140,7 +140,9 @@ func (s *workersLife) setUp() (err error) {
 			return err
 		}
 	}
-	if s.plane, err = transport.NewAggregatorServer(s.openReceiver(s.switched), s.model); err != nil {
+	l := s.openReceiver(s.switched)
+	of := transport.AggregatorConfig{Link: l, Model: s.model, Gate: l.Enter}
+	if s.plane, err = transport.NewAggregatorServer(of); err != nil {
 		return err
 	}
 	for i := range p.workers {

@@ -170,6 +170,9 @@ func TestIdleWorkerWaits(t *testing.T) {
 	if err := w.Do(t.Context(), func() {}); err != nil {
 		t.Fatal(err)
 	}
+	for ctx := deadline(t); l.waited.Load() == 0 && ctx.Err() == nil; {
+		time.Sleep(time.Millisecond)
+	}
 	time.Sleep(50 * time.Millisecond)
 	if received, waited := l.received.Load(), l.waited.Load(); waited == 0 || received > 20 {
 		t.Errorf("an idle worker has looked %d times for answers and waited %d times", received, waited)

@@ -21,7 +21,7 @@ import (
 // must report what is missing, and remain usable.
 func TestReduceMissesWorker(t *testing.T) {
 	ctx := deadline(t)
-	o := synchronous(clusterOptions{workers: 3, stripes: 1, limit: 300 * time.Millisecond})
+	o := synchronous(clusterOptions{workers: 3, stripes: 1, limit: time.Second})
 	c := newCluster(t, memFabric(t, o), o)
 	reduceAll(ctx, t, c.workers, 1)
 	var wg sync.WaitGroup

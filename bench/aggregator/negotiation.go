@@ -26,7 +26,7 @@ const (
 	// firstIterations are not measured; they tell how many make a window.
 	firstIterations = 5
 	// stall is how long a round may take at the most.
-	stall = 30 * time.Second
+	stall = 2 * time.Minute
 )
 
 var loopback = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0)
@@ -84,7 +84,7 @@ func udpSite(context.Context, int) (*site, error) {
 		return nil, errors.Join(err, model.Close())
 	}
 	at := l.Local()
-	server, err := transport.NewAggregatorServer(l, model)
+	server, err := transport.NewAggregatorServer(transport.AggregatorConfig{Link: l, Model: model})
 	if err != nil {
 		return nil, errors.Join(err, l.Close(), model.Close())
 	}

@@ -41,12 +41,13 @@ import (
 	"github.com/libra-ina/libra/internal/linux/sys"
 )
 
-// ReadyLimit bounds the time from a child's start until it is ready. The machine
-// may do a lot besides.
-const ReadyLimit = 30 * time.Second
+// ReadyLimit bounds the time from a child's start until it is ready: some compute for seconds
+// before, and have a small part of their CPU where other programs keep it busy. One that ends
+// instead is noticed at once.
+const ReadyLimit = 2 * time.Minute
 
 // EndLimit bounds the time that a child takes to end after it was told to.
-const EndLimit = 20 * time.Second
+const EndLimit = time.Minute
 
 // WithEndLimit returns a context that ends after [EndLimit].
 func WithEndLimit(ctx context.Context) (context.Context, context.CancelFunc) {

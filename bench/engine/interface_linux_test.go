@@ -144,7 +144,7 @@ func TestInterface(t *testing.T) {
 				ends <- outcome{r, err}
 			}()
 			var got *Report
-			for end := time.Now().Add(20 * time.Second); ; {
+			for end := time.Now().Add(eventLimit); ; {
 				r, err := runInterface(t.Context(), ns, nearConfig)
 				if err != nil {
 					t.Fatal(err)
@@ -276,7 +276,7 @@ func TestInterfaceWithoutALink(t *testing.T) {
 		for _, test := range []Test{Transmit, Receive, Forward} {
 			cfg := interfaceConfig("near", test)
 			cfg.Peer, cfg.Force = "02:00:00:00:00:09", true
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), eventLimit)
 			_, err := runInterface(ctx, ns, cfg)
 			cancel()
 			var wrong *experiment.ConfigError
@@ -296,7 +296,7 @@ func TestInterfaceWithoutALink(t *testing.T) {
 
 func awaitState(t *testing.T, ns *testbed.Namespace, name string, is func(state) bool) state {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(eventLimit); ; time.Sleep(5 * time.Millisecond) {
 		s := stateOf(t, ns, name)
 		if is(s) {
 			return s

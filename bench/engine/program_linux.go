@@ -163,8 +163,9 @@ const (
 	// spin is how long the AF_XDP programs look at their rings before they sleep.
 	spin = 100 * time.Microsecond
 	// rebind bounds the wait for a queue: the kernel takes up to half a second to
-	// release one that the program before held.
-	rebind = 3 * time.Second
+	// release one that the program before held,
+	// where nothing else keeps the CPUs busy.
+	rebind = 30 * time.Second
 )
 
 // program takes part in tests: it is a mover or a pusher. Its methods are called from one

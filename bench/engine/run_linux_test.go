@@ -23,6 +23,10 @@ const (
 	harnessArgument = "harness-process"
 )
 
+// eventLimit bounds the wait for an event that a test expects, on a machine that is busy with
+// other programs, too.
+const eventLimit = 2 * time.Minute
+
 func TestMain(m *testing.M) {
 	bedtest.RunAs(childArgument, func(args []string) error { return RunChild(args[1:]) })
 	bedtest.RunAs(harnessArgument, func(args []string) error {

@@ -35,7 +35,7 @@ const retry = 5 * time.Millisecond
 
 // patience bounds the wait for what the kernel has not yet released of a
 // predecessor: the queue of a closed socket, the program of a killed process.
-const patience = 5 * time.Second
+const patience = 30 * time.Second
 
 // end is one end of a link that package afxdp serves: a UMEM, a program and a
 // port for each queue.

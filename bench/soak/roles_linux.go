@@ -218,7 +218,7 @@ const (
 )
 
 // answerLimit bounds what the server's process does for one request.
-const answerLimit = 30 * time.Second
+const answerLimit = 2 * time.Minute
 
 // serverConfig is what the server's process is told.
 type serverConfig struct {

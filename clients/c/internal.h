@@ -2,8 +2,10 @@
 /*
  * Declarations that the library's files share.
  *
- * handshake.c opens a session, session.c ends it, ring.c submits and waits, requests.c has one
- * function per request, buffers.c divides the buffer area, error.c keeps the texts.
+ * handshake.c opens a session, session.c closes it, requests.c has one function per request, wait.c
+ * waits for them, ring.c submits and completes them, buffers.c divides the buffer area, base.c has
+ * the time and the check for forks, error.c keeps the texts. Each file calls only files that this
+ * list names after it.
  */
 #ifndef LIBRA_INTERNAL_H
 #define LIBRA_INTERNAL_H
@@ -108,12 +110,14 @@ void buffers_give(struct buffers *b, struct extent e);
 bool buffers_lend(struct buffers *b, struct extent e);
 bool buffers_return(struct buffers *b, uint64_t offset);
 
-/* session.c */
-int session_check(const struct libra_session *s, const char *what);
-int session_enlist(struct libra_session *s);
-void session_end(struct libra_session *s, int code, const char *text);
-void session_free(struct libra_session *s);
+/* base.c */
 int64_t now_ns(int clock);
+bool session_forked(const struct libra_session *s);
+int session_check(const struct libra_session *s, const char *what);
+
+/* session.c */
+int session_enlist(struct libra_session *s);
+void session_free(struct libra_session *s);
 
 /* ring.c: called with the lock held; pointers to requests are valid only while it is held */
 int ring_reserve(struct libra_session *s, const char *what, uint64_t bytes, uint32_t *index);
@@ -122,6 +126,7 @@ void ring_look(struct libra_session *s);
 void ring_look_at_socket(struct libra_session *s);
 bool ring_sleep(struct libra_session *s, int64_t deadline);
 void ring_arm(struct libra_session *s);
+void ring_fail(struct libra_session *s, int code, const char *text);
 int ring_ended(const struct libra_session *s, const char *what);
 struct request *ring_find(struct libra_session *s, libra_ticket ticket);
 void ring_vacate(struct libra_session *s, struct request *r);

@@ -29,7 +29,7 @@ __attribute__((format(printf, 2, 3))) static void broken(struct libra_session *s
 	vsnprintf(how, sizeof how, format, args);
 	va_end(args);
 	snprintf(text, sizeof text, "the agent at %s (process %u) broke the protocol: %s", s->path, s->info.agent_pid, how);
-	session_end(s, LIBRA_PROTOCOL, text);
+	ring_fail(s, LIBRA_PROTOCOL, text);
 	shutdown(s->socket, SHUT_RDWR);
 }
 
@@ -47,6 +47,29 @@ void ring_vacate(struct libra_session *s, struct request *r)
 	r->state = VACANT;
 	r->next = s->vacant;
 	s->vacant = (uint32_t)(r - s->requests);
+}
+
+/* ring_fail ends the session: it fails all pending and later requests. */
+void ring_fail(struct libra_session *s, int code, const char *text)
+{
+	if (s->ended)
+		return;
+	s->ended = code;
+	snprintf(s->ended_text, sizeof s->ended_text, "%s", text);
+	for (uint32_t i = 0; i < s->requests_room; i++) {
+		struct request *r = s->requests + i;
+		if (r->state != ON_THE_WAY)
+			continue;
+		s->on_the_way--;
+		r->state = DONE;
+		r->answer = (struct completion){.status = (uint32_t)code};
+		if (!r->kept)
+			ring_vacate(s, r);
+	}
+	pthread_cond_broadcast(&s->changed);
+	if (s->own_event >= 0 && write(s->own_event, &(uint64_t){1}, 8) < 0) {
+		/* If it is full, it is readable. */
+	}
 }
 
 static struct request *vacant(struct libra_session *s)
@@ -163,7 +186,7 @@ void ring_look(struct libra_session *s)
 		if (end >= LIBRA_NO_AGENT)
 			broken(s, "it ended the session with code %u", end);
 		else
-			session_end(s, (int)end, text);
+			ring_fail(s, (int)end, text);
 	}
 }
 
@@ -191,7 +214,7 @@ void ring_look_at_socket(struct libra_session *s)
 		return;
 	snprintf(text, sizeof text, "the agent at %s (process %u) has died: open a session with its successor",
 		 s->path, s->info.agent_pid);
-	session_end(s, LIBRA_AGENT_DIED, text);
+	ring_fail(s, LIBRA_AGENT_DIED, text);
 }
 
 static bool changed(const struct libra_session *s)

@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,14 +13,6 @@
 #include "internal.h"
 
 #define PART_MS 10000 /* how long libra_close waits for an agent that does not run */
-
-int64_t now_ns(int clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return t.tv_sec * (int64_t)1000000000 + t.tv_nsec;
-}
 
 /*
  * Sessions of this process. A child of fork(2) closes their descriptors: otherwise the agent would
@@ -101,48 +92,10 @@ int session_enlist(struct libra_session *s)
 	return LIBRA_OK;
 }
 
-static bool forked(const struct libra_session *s)
-{
-	return s->guard ? *s->guard == 0 : s->pid != getpid();
-}
-
-/* session_check tells whether this process may use the session. */
-int session_check(const struct libra_session *s, const char *what)
-{
-	if (!s)
-		return error_set(LIBRA_USAGE, "%s: the session is NULL", what);
-	if (forked(s))
-		return error_set(LIBRA_FORKED, "%s: %s", what, libra_code_text(LIBRA_FORKED));
-	return LIBRA_OK;
-}
-
-/* session_end fails all pending and later requests. The lock is held. */
-void session_end(struct libra_session *s, int code, const char *text)
-{
-	if (s->ended)
-		return;
-	s->ended = code;
-	snprintf(s->ended_text, sizeof s->ended_text, "%s", text);
-	for (uint32_t i = 0; i < s->requests_room; i++) {
-		struct request *r = s->requests + i;
-		if (r->state != ON_THE_WAY)
-			continue;
-		s->on_the_way--;
-		r->state = DONE;
-		r->answer = (struct completion){.status = (uint32_t)code};
-		if (!r->kept)
-			ring_vacate(s, r);
-	}
-	pthread_cond_broadcast(&s->changed);
-	if (s->own_event >= 0 && write(s->own_event, &(uint64_t){1}, 8) < 0) {
-		/* If it is full, it is readable. */
-	}
-}
-
 /* session_free frees this process's part of a session, which may be only partly open. */
 void session_free(struct libra_session *s)
 {
-	bool child = s->pid && forked(s);
+	bool child = s->pid && session_forked(s);
 
 	if (s->link) {
 		pthread_mutex_lock(&list_lock);
@@ -173,7 +126,7 @@ int libra_shutdown(struct libra_session *s)
 	if (code)
 		return code;
 	pthread_mutex_lock(&s->lock);
-	session_end(s, LIBRA_CLOSED, libra_code_text(LIBRA_CLOSED));
+	ring_fail(s, LIBRA_CLOSED, libra_code_text(LIBRA_CLOSED));
 	/* Shutting down reading wakes the thread that polls. If there is none, libra_close can
 	 * still see the agent's end. */
 	shutdown(s->socket, s->sleeping ? SHUT_RDWR : SHUT_WR);
@@ -205,7 +158,7 @@ int libra_close(struct libra_session *s)
 {
 	if (!s)
 		return LIBRA_OK;
-	if (forked(s)) {
+	if (session_forked(s)) {
 		session_free(s);
 		return LIBRA_OK;
 	}

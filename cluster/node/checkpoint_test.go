@@ -65,7 +65,7 @@ func TestServerContinuesFromItsPredecessorsLastCheckpoint(t *testing.T) {
 	var all lines
 	ended := make(chan outcome, 1)
 	go func() { ended <- trainWith(t.Context(), c, hooks{}, all.logger()) }()
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(all.String(), "waiting until it is free"); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(eventLimit); !strings.Contains(all.String(), "waiting until it is free"); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the second server does not wait for the first:\n%s", all.String())
 		}
@@ -129,7 +129,7 @@ func TestUnusableCheckpointFailsAtTheStart(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), eventLimit)
 			defer cancel()
 			_, err := RunServer(ctx, Env{Config: &theirs, Log: testLog(t)})
 			for _, want := range append(test.want, theirs.Server.Checkpoint) {
@@ -243,7 +243,7 @@ func TestCheckpointHasOneServer(t *testing.T) {
 	other := newCluster(t, 1)
 	other.Job.ID, other.Switch, other.Port, other.Server.Checkpoint = 6, c.Switch, c.Port, link
 	run := func(ready func()) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), eventLimit)
 		defer cancel()
 		_, err := RunServer(ctx, Env{Config: other, Log: testLog(t), Ready: func() { ready(); cancel() }})
 		return err

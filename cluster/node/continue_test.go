@@ -133,7 +133,7 @@ func TestFailedCheckpointIsNotRepeatedAtOnce(t *testing.T) {
 	out := trainWith(t.Context(), c, hooks{step: func(_ uint16, p train.Progress, _, _ func()) {
 		switch p.Steps {
 		case 3:
-			for deadline := time.Now().Add(10 * time.Second); !strings.Contains(all.String(), "checkpoint written"); time.Sleep(time.Millisecond) {
+			for deadline := time.Now().Add(eventLimit); !strings.Contains(all.String(), "checkpoint written"); time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Error("no checkpoint is written")
 					break
@@ -145,7 +145,7 @@ func TestFailedCheckpointIsNotRepeatedAtOnce(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 		case 10:
-			for deadline := time.Now().Add(10 * time.Second); !strings.Contains(all.String(), "no checkpoint was written; training goes on"); time.Sleep(time.Millisecond) {
+			for deadline := time.Now().Add(eventLimit); !strings.Contains(all.String(), "no checkpoint was written; training goes on"); time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Error("no failure is logged")
 					break

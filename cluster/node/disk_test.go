@@ -12,7 +12,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/internal/file"
@@ -113,7 +112,7 @@ func TestCheckpointIsReplacedMeanwhile(t *testing.T) {
 		}
 		return new(net.ListenConfig).Listen(ctx, "tcp", at.String())
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), eventLimit)
 	defer cancel()
 	_, err := RunServer(ctx, Env{Config: c, Machine: Machine{Listen: replace}, Log: testLog(t)})
 	if err == nil || !strings.Contains(err.Error(), "server.checkpoint: ") || !strings.Contains(err.Error(), "replace it by an intact copy, or remove it to start over") {

@@ -7,14 +7,13 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/libra-ina/libra/packer"
 )
 
 // Which rows are whose depends on the hot set, so that each of several servers continues with its own alone.
 func TestServersContinueWithTheirHotSet(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), eventLimit)
 	defer cancel()
 	c := newCluster(t, 1)
 	shard(t, c, 2)

@@ -58,6 +58,7 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 	}
 	e.Worker, err = transport.NewWorker(ctx, transport.WorkerConfig{
 		Link:            e.link,
+		Gate:            env.Machine.Gate,
 		Job:             c.Job.ID,
 		Sender:          self.ID,
 		AggregatorEpoch: e.members.AggregatorEpoch, ServerEpoch: e.members.ServerEpoch,

@@ -11,20 +11,21 @@ import (
 
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // Evaluation is the quality of the weights on held-out rows after an epoch of all workers:
 // asynchronous ones may be in the next one.
 type Evaluation struct {
 	Epoch int `json:"epoch"` // from 1
-	train.Metrics
+	data.Metrics
 }
 
 // evaluator evaluates a server's weights after each epoch. It copies only the rows that the
 // held-out data use, and training waits only for that.
 type evaluator struct {
 	model   train.Model
-	test    *train.Dataset // nil without held-out rows
+	test    *data.Dataset // nil without held-out rows
 	workers []uint16
 	// progress keeps the evaluations.
 	progress *progress
@@ -91,7 +92,7 @@ const copyRows = 4096
 // copy returns the weights that the held-out rows use.
 func (e *evaluator) copy(ctx context.Context) (copiedRows, error) {
 	dim := e.model.Dim()
-	w := copiedRows{keys: append(slices.Clone(e.test.Keys()), train.BiasKey), dim: dim}
+	w := copiedRows{keys: append(slices.Clone(e.test.Keys()), data.BiasKey), dim: dim}
 	w.rows = make([]float32, len(w.keys)*dim)
 	for first := 0; first < len(w.keys); first += copyRows {
 		end := min(first+copyRows, len(w.keys))

@@ -20,6 +20,7 @@ import (
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // byEpoch trains a synchronous configuration in this process, and evaluates it.
@@ -197,7 +198,7 @@ func TestManyRowsAreCopied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := append(test.Keys(), train.BiasKey)
+	keys := append(test.Keys(), data.BiasKey)
 	if want := (len(keys) + copyRows - 1) / copyRows; want < 3 || turns != want {
 		t.Errorf("%d rows are copied in %d turns, want %d, and 3 or more", len(keys), turns, want)
 	}
@@ -221,7 +222,7 @@ func TestDivergedTrainingIsNotEvaluated(t *testing.T) {
 	e := &evaluator{model: train.Linear{}, test: test, progress: newProgress(false, 0), log: slog.New(slog.NewTextHandler(&text, nil))}
 	rows := make([]float32, len(test.Keys())+1)
 	rows[len(rows)-1] = float32(math.NaN())
-	e.evaluate(copiedRows{append(test.Keys(), train.BiasKey), rows, 1}, 1)
+	e.evaluate(copiedRows{append(test.Keys(), data.BiasKey), rows, 1}, 1)
 	if all := e.progress.allEvaluations(); all != nil || !strings.Contains(text.String(), "model.learning_rate") {
 		t.Errorf("%v, log %q", all, &text)
 	}
@@ -245,7 +246,7 @@ func TestTestFileIsRefused(t *testing.T) {
 		}
 	}
 	failed := errors.New("the loop has ended")
-	e := &evaluator{model: train.Linear{}, test: &train.Dataset{}, workers: []uint16{1}, epochs: map[uint16]int{}, turn: func(context.Context, func()) error { return failed }}
+	e := &evaluator{model: train.Linear{}, test: &data.Dataset{}, workers: []uint16{1}, epochs: map[uint16]int{}, turn: func(context.Context, func()) error { return failed }}
 	if err := e.reached(t.Context(), 1, 1, true); !errors.Is(err, failed) {
 		t.Errorf("%v", err)
 	}

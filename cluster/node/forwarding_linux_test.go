@@ -189,7 +189,7 @@ func (f *forwarding) expect(from, to int, arrived, forwarded int) {
 // They reveal to the bridge where their sender is.
 func (f *forwarding) until(from, to int, forwarded bool) {
 	f.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(eventLimit); ; {
 		if _, n := f.send(from, to, f.frame(from, to), 1); n == 1 == forwarded {
 			return
 		}
@@ -254,7 +254,7 @@ func TestRoutesFollowHosts(t *testing.T) {
 		t.Errorf("of 20 frames of a host that has moved, %d arrived and %d were forwarded", a, x)
 	}
 	there := f.frame(0, 1)
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(eventLimit); ; {
 		a, x := f.send(0, 2, there, 1)
 		if a == 1 && x == 1 {
 			break
@@ -363,7 +363,7 @@ func TestRoutesAge(t *testing.T) {
 		return sys.WriteAttr(f.bed.Switch().Interface, "bridge/ageing_time", "100") // hundredths of a second
 	})
 	// The bridge sees nothing of this host meanwhile.
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(eventLimit); ; {
 		a, x := f.send(0, 1, f.frame(0, 1), 1)
 		if a != 1 {
 			t.Error("a frame is lost")

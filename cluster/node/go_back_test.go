@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/libra-ina/libra/cluster"
 )
@@ -158,7 +157,7 @@ func TestServerCannotGoBack(t *testing.T) {
 // One server, which has one checkpoint alone, takes no step to begin with, whether it has a file or not.
 func TestOneServerTakesNoStep(t *testing.T) {
 	step := uint64(3)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), eventLimit)
 	defer cancel()
 	c := newCluster(t, 1)
 	for _, path := range []string{c.Server.Checkpoint, ""} {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
 	"github.com/libra-ina/libra/ps"
@@ -77,11 +78,11 @@ func benchmarkHarvest(b *testing.B, part int, apply bool) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	server := control.NewServer(control.Security{})
+	server := access.NewServer(access.Security{})
 	pb.RegisterAggregatorServer(server, service)
 	go func() { _ = server.Serve(listener) }()
 	defer server.Stop()
-	conn, err := control.Dial(ctx, control.TheAggregator(), netip.MustParseAddrPort(listener.Addr().String()), control.Security{}, time.Minute, log)
+	conn, err := access.Dial(ctx, access.TheAggregator(), netip.MustParseAddrPort(listener.Addr().String()), access.Security{}, time.Minute, log)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/packer"
-	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // smallHotSet is one of rows of two scalars.
@@ -31,12 +31,12 @@ func TestHeldOutRowsAreBeyondTheOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	src, err := OpenSource(of(cluster.Synthetic{First: 150, Rows: 70, Seed: 3, Hot: 1000, HotShare: 0.6}), train.Shard{})
+	src, err := OpenSource(of(cluster.Synthetic{First: 150, Rows: 70, Seed: 3, Hot: 1000, HotShare: 0.6}), data.Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer src.Close()
-	want, err := train.Load(src)
+	want, err := data.Load(src)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,7 +88,7 @@ func TestProcessesLeaveNothing(t *testing.T) {
 		if out := run(step); (out.err() == nil) != (step == nil) {
 			t.Errorf("%s: %v", name, out.err())
 		}
-		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(eventLimit); ; time.Sleep(10 * time.Millisecond) {
 			after, files := held(t)
 			more := after > before
 			for kind, n := range files {
@@ -205,7 +205,7 @@ func TestEndOfAServiceIsTold(t *testing.T) {
 		}
 		for _, which := range []string{"switch", "server"} {
 			stop := runSwitch(t, c, testLog(t))
-			start := time.Now()
+			var start time.Time // of the end
 			var other, ended atomic.Bool
 			out := trainCluster(t.Context(), t, c, hooks{step: func(id uint16, p train.Progress, _, endServer func()) {
 				if id != 1 {
@@ -215,8 +215,10 @@ func TestEndOfAServiceIsTold(t *testing.T) {
 				case id != 1 || p.Steps < 5 || !other.Load(): // one that is yet to join would wait for the service
 				case !ended.CompareAndSwap(false, true):
 				case which == "server":
+					start = time.Now()
 					endServer()
 				default:
+					start = time.Now()
 					go stop() // which waits for the processes to hear of it
 				}
 			}})

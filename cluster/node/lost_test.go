@@ -104,7 +104,7 @@ func TestLossOfAWorkerIsHarvested(t *testing.T) {
 // awaitFile waits for a file that a server writes.
 func awaitFile(t *testing.T, path string, ended <-chan error) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(eventLimit); ; time.Sleep(time.Millisecond) {
 		if _, err := os.Stat(path); err == nil {
 			return
 		}
@@ -161,7 +161,7 @@ func TestLostWorkerIsNamed(t *testing.T) {
 	}
 	err := <-ended
 	// In between, on a busy machine: that it was not connected for the grace period.
-	if err == nil || !strings.Contains(err.Error(), "worker 1 left before it had finished") || !strings.HasSuffix(err.Error(), ", and it did not join anew within 50ms") {
+	if err == nil || !strings.Contains(err.Error(), "worker 1 left before it had finished") || !strings.HasSuffix(err.Error(), ", and it did not join again within 50ms") {
 		t.Errorf("the server ended with %v", err)
 	}
 }

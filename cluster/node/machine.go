@@ -29,6 +29,8 @@ type Machine struct {
 	Server []grpc.ServerOption
 	// Link opens the link for the frames of an address. Captures do not see its frames.
 	Link func(local netip.AddrPort) (link.Link, error)
+	// Gate is passed before calls of the endpoint on this link; see transport.WorkerConfig.
+	Gate func()
 	// Disk has the checkpoint.
 	Disk Disk
 	// Plane and Store wrap the data plane of a switch and receive the store of a server, so that a

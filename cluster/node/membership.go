@@ -12,6 +12,7 @@ import (
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/control/access"
 	"github.com/libra-ina/libra/packer"
 )
 
@@ -25,7 +26,7 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Security, err = control.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key); err != nil {
+	if cfg.Security, err = access.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key); err != nil {
 		return nil, err
 	}
 	cfg.Limit, cfg.Dial, cfg.Lost, cfg.Log = startLimit, env.Machine.Client, cancel, env.Log

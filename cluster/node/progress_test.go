@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // What a worker reports is part of a checkpoint when two harvests have been applied
@@ -133,7 +133,7 @@ func TestResume(t *testing.T) {
 func TestEvaluationsAreKept(t *testing.T) {
 	p := newProgress(true, 0)
 	of := func(epoch int, loss float64) Evaluation {
-		return Evaluation{Epoch: epoch, Metrics: train.Metrics{Loss: train.Loss{LogLoss: &loss}}}
+		return Evaluation{Epoch: epoch, Metrics: data.Metrics{Loss: data.Loss{LogLoss: &loss}}}
 	}
 	for _, e := range []Evaluation{of(2, 0.5), of(1, 0.75), of(3, 0.25), of(2, 0.625)} {
 		p.evaluated(e)

@@ -38,7 +38,7 @@ func TestServerThatFailsAtItsStartLeavesNothing(t *testing.T) {
 		t.Fatalf("the server ends with %v", err)
 	}
 	stacks := make([]byte, 1<<20)
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(eventLimit); ; time.Sleep(time.Millisecond) {
 		text := string(stacks[:runtime.Stack(stacks, true)])
 		if !strings.Contains(text, "propagateCancel") {
 			return

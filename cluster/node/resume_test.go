@@ -16,6 +16,7 @@ import (
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // saved reads a cluster's checkpoint.
@@ -172,7 +173,7 @@ func TestCheckpointsWhileTraining(t *testing.T) {
 				if id != 1 || done == 0 || name == "never" || name == "by steps" && done%2 != 0 {
 					return
 				}
-				for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+				for deadline := time.Now().Add(eventLimit); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 					if _, err := os.Stat(c.Server.Checkpoint); err != nil {
 						continue
 					}
@@ -315,7 +316,7 @@ func TestCheckpointContinuesInAnotherJob(t *testing.T) {
 	c := newCluster(t, 2)
 	startSwitch(t, c)
 	first := mustTrain(t, c)
-	src, err := OpenSource(c, train.Shard{})
+	src, err := OpenSource(c, data.Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
@@ -98,7 +99,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	if err := s.open(cfg); err != nil {
 		return nil, err
 	}
-	security, err := control.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
+	security, err := access.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +112,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if env.Server == 0 {
-		conn, err := control.Dial(ctx, control.TheAggregator(), c.Switch.Control, security, startLimit, env.Log, env.Machine.Client...)
+		conn, err := access.Dial(ctx, access.TheAggregator(), c.Switch.Control, security, startLimit, env.Log, env.Machine.Client...)
 		if err != nil {
 			return nil, err
 		}
@@ -168,7 +169,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	if !s.savesSteps() {
 		saving.Go(func() { s.saveRegularly(ctx) })
 	}
-	grpcServer := control.NewServer(security, env.Machine.Server...)
+	grpcServer := access.NewServer(security, env.Machine.Server...)
 	pb.RegisterParameterServerServer(grpcServer, service)
 	go func() { cancel(fmt.Errorf("control service: %w", grpcServer.Serve(listener))) }()
 	defer service.Close()
@@ -256,7 +257,7 @@ func (s *server) startLoop(dim int) error {
 		return errors.Join(err, link.Close())
 	}
 	s.loop, err = transport.NewServer(transport.ServerConfig{
-		Link: link, Job: c.Job.ID, Dim: dim, Handler: s.store, NoWeights: !s.hasWeights(),
+		Link: link, Gate: s.env.Machine.Gate, Job: c.Job.ID, Dim: dim, Handler: s.store, NoWeights: !s.hasWeights(),
 		Arrive: func(sender, epoch uint16, end wire.StepEnd) bool {
 			return s.arrive != nil && s.arrive(sender, epoch, end)
 		},

@@ -145,7 +145,7 @@ func TestWhoWaitsForFramesIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := errors.Join(conn.SetReadDeadline(time.Now().Add(20*time.Second)), s.loop.Admit(t.Context(), 1, from, 3)); err != nil {
+	if err := errors.Join(conn.SetReadDeadline(time.Now().Add(eventLimit)), s.loop.Admit(t.Context(), 1, from, 3)); err != nil {
 		t.Fatal(err)
 	}
 	s.push(t, 1, 2)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/link"
@@ -57,7 +56,7 @@ func TestStartErrors(t *testing.T) {
 			if test.change != nil {
 				test.change(c)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), eventLimit)
 			defer cancel()
 			check := func(process string, err error) {
 				t.Helper()
@@ -145,7 +144,7 @@ func TestPortsInUse(t *testing.T) {
 func TestSwitchWantsItsCertificates(t *testing.T) {
 	c := newCluster(t, 1)
 	c.TLS = cluster.TLS{CA: "no/ca.pem", Cert: "no/cert.pem", Key: "no/key.pem"}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), eventLimit)
 	defer cancel()
 	if err := RunSwitch(ctx, Env{Config: c, Log: testLog(t)}); err == nil || !strings.Contains(err.Error(), "no/c") {
 		t.Errorf("error %v", err)

@@ -14,6 +14,7 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
@@ -42,7 +43,7 @@ func (p *plane) slotLimit(configured int) int { return cmp.Or(configured, p.slot
 // ctx ends.
 func RunSwitch(ctx context.Context, env Env) (err error) {
 	c := env.Config
-	security, err := control.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
+	security, err := access.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
 	if err != nil {
 		return err
 	}
@@ -61,7 +62,7 @@ func RunSwitch(ctx context.Context, env Env) (err error) {
 	defer func() { err = errors.Join(err, p.Close()) }()
 
 	ctx, cancel := context.WithCancel(ctx) // stopServer cancels it
-	server := control.NewServer(security, env.Machine.Server...)
+	server := access.NewServer(security, env.Machine.Server...)
 	service := control.NewAggregator(ctx, control.AggregatorConfig{
 		Plane:   p,
 		Stripes: c.Switch.Stripes,

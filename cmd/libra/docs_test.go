@@ -54,7 +54,11 @@ func TestCommandsInPagesExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages = append(pages, "../../README.md", "../../CHANGELOG.md", "../../afxdp/README.md")
+	more, err := filepath.Glob("../../docs/*/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages = append(append(pages, more...), "../../README.md", "../../CHANGELOG.md", "../../afxdp/README.md")
 	fence := regexp.MustCompile("(?ms)^ *```.*?^ *```$")
 	// A command in prose is in backquotes, a command in a block has its own line, or follows the
 	// program that runs it, and ends before a comment or a pipe.

@@ -14,7 +14,6 @@ import (
 
 const (
 	weightsUsage = "`file` of weights: a checkpoint, or output of 'libra export'; for a job with several servers, the checkpoints of all, separated by commas (required)"
-	taskUsage    = "classification (labels 1 and 0 or -1) or regression (labels are numbers)"
 	scoredUsage  = "`file` of rows in libfm, libsvm or libffm format, plain or gzip (required)"
 )
 

@@ -26,6 +26,7 @@ import (
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // kills is the number of kills in TestKilledServerGoesOn.
@@ -68,7 +69,7 @@ func newKillBed(t *testing.T, backend string) *killBed {
 	if err := c.Write(bed.path); err != nil {
 		t.Fatal(err)
 	}
-	src, err := node.OpenSource(c, train.Shard{})
+	src, err := node.OpenSource(c, data.Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +183,7 @@ func (b *killBed) reference(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var sources []train.Source
+	var sources []data.Source
 	for _, w := range b.config.Workers {
 		src, err := node.OpenSource(b.config, b.config.Shard(w.ID))
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/train/weights"
 )
 
@@ -76,7 +76,7 @@ func TestRegression(t *testing.T) {
 }
 
 // evaluate compares the metrics of 'libra evaluate' with the known ones.
-func evaluate(t *testing.T, from, data string, want train.Metrics, more ...string) {
+func evaluate(t *testing.T, from, data string, want data.Metrics, more ...string) {
 	t.Helper()
 	stdout, stderr, code := inProcess(t, append([]string{"evaluate", "--weights", from, "--data", data, "--json"}, more...)...)
 	var e Evaluation

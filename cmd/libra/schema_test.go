@@ -78,7 +78,7 @@ func TestSchemasAreCurrent(t *testing.T) {
 		}
 		return nil
 	}
-	for _, dir := range []string{"bench", "cmd", "internal", "lut", "afxdp", "study"} {
+	for _, dir := range []string{"afxdp", "agent/agentproto", "bench", "cluster", "cmd", "internal", "link/capture", "lut", "simulation", "study", "train"} {
 		if err := r.AddGoComments("github.com/libra-ina/libra", "./"+dir); err != nil {
 			t.Fatal(err)
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/control/access"
 	"github.com/libra-ina/libra/internal/report"
 )
 
@@ -50,7 +51,7 @@ if a process does not answer; the others are still shown.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var (
-				security  control.Security
+				security  access.Security
 				addresses []netip.AddrPort
 			)
 			if config == "" && socket == "" && len(args) == 0 {
@@ -61,7 +62,7 @@ if a process does not answer; the others are still shown.`,
 				if err != nil {
 					return err
 				}
-				if security, err = control.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key); err != nil {
+				if security, err = access.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key); err != nil {
 					return err
 				}
 				addresses = []netip.AddrPort{c.Switch.Control}
@@ -105,14 +106,14 @@ if a process does not answer; the others are still shown.`,
 }
 
 // askProcess asks one control service. What it returns tells of the error, too.
-func askProcess(cmd *cobra.Command, addr netip.AddrPort, security control.Security) (p ProcessStatistics, err error) {
+func askProcess(cmd *cobra.Command, addr netip.AddrPort, security access.Security) (p ProcessStatistics, err error) {
 	p.Address = addr.String()
 	defer func() {
 		if err != nil {
 			p.Error = err.Error()
 		}
 	}()
-	conn, err := control.Dial(cmd.Context(), control.EitherService(), addr, security, answerLimit, slog.Default())
+	conn, err := access.Dial(cmd.Context(), access.EitherService(), addr, security, answerLimit, slog.Default())
 	if err != nil {
 		return p, err
 	}

@@ -79,35 +79,16 @@ var tables = map[string]*table{
 		{"4, 32, ZeroMQ, our table", "push", costs(4, 32, push.ZeroMQTable)},
 	}},
 	"readme": {header: []string{"what", "figure", "command"}, rows: []row{
-		byHand("training, 4 workers, synthetic log"),
-		byHand("frappe, 4 workers, 2 epochs, asynchronous"),
-		short("engine against libxdp in C: transmit, receive, echo", "engine", "%s, %s, %s of its rate",
+		short("engine against libxdp in C, 190 / 1414 bytes: transmit, receive, echo", "engine", "%s, %s, %s of its rate",
 			rates(engine.Transmit, engine.Libxdp), rates(engine.Receive, engine.Libxdp), rates(engine.Echo, engine.Libxdp)),
 		short("pushes of 4 workers against ZeroMQ with a hash map, with our table", "push", "%s times their rate", pushes(4096)),
 		short("XDP program, frame of 10 stripes: `exact`, `fixed`, `lut`", "aggregator", "%s", pairCosts),
 	}},
 	"measured": {header: []string{"what", "figure", "command"}, rows: []row{
-		named("engine against libxdp in C, 190 / 1414 bytes: transmit, receive, echo", "engine", "%s, %s, %s of its rate",
-			rates(engine.Transmit, engine.Libxdp), rates(engine.Receive, engine.Libxdp), rates(engine.Echo, engine.Libxdp)),
-		named("engine against asavie/xdp: transmit, echo", "engine", "%s, %s",
-			rates(engine.Transmit, engine.Asavie), rates(engine.Echo, engine.Asavie)),
-		named("engine against DPDK net_af_xdp: transmit, receive, echo", "engine", "%s, %s, %s",
-			rates(engine.Transmit, engine.DPDK), rates(engine.Receive, engine.DPDK), rates(engine.Echo, engine.DPDK)),
-		named("engine against UDP sockets: transmit, echo; p50 and p99 of a round trip", "engine", "%s, %s; %s and %s of its time",
-			rates(engine.Transmit, engine.UDP), rates(engine.Echo, engine.UDP),
-			latencies(func(q engine.Ratio) *float64 { return q.P50 }), latencies(func(q engine.Ratio) *float64 { return q.P99 })),
-		named("reliable push path against bare frames to the same aggregator", "engine", "%s of their rate", rates(engine.Push, engine.Bare)),
-		named("pushes, 4 workers, batches of 4,096, against ZeroMQ with a hash map, with our table", "push", "%s times their rate", pushes(4096)),
-		named("pushes, 4 workers, batches of 32, against the same", "push", "%s times", pushes(32)),
 		named("XDP program, frame of 10 stripes: `exact`, `fixed`, `lut`", "aggregator", "%s", pairCosts),
 		named("a flood of expensive frames, senders and jobs that come and go", "tenants", "%s", flood),
 		named("10 minutes of echo in trouble", "soak", "%s", trouble),
 	}},
-}
-
-// byHand is a row that is not measured here, and stays as it is.
-func byHand(label string) row {
-	return row{label: label, cells: func(results) []string { return nil }}
 }
 
 // short is a row that names how it is measured again, and not the whole command.

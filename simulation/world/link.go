@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -303,7 +304,7 @@ func (l *Link) Enter() {
 	if !l.w.options.Background {
 		return // they park between two calls
 	}
-	a := l.w.NewActor(l.act.name+" "+above("transport."), l.host)
+	a := l.w.NewActor(l.act.name+" "+above("transport.", "endpoint."), l.host)
 	a.hasty = true
 	a.Yield("enters")
 	a.Leave()
@@ -332,15 +333,17 @@ func (l *Link) Held() int {
 	return n
 }
 
-// above names the function that has called into a package.
-func above(pkg string) string {
+// above names the function that has called into packages that call each other.
+func above(pkgs ...string) string {
 	var pcs [24]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
-	for {
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+	for inside := false; ; {
 		f, more := frames.Next()
 		name := f.Function[strings.LastIndexByte(f.Function, '/')+1:]
-		if !strings.HasPrefix(name, pkg) || !more {
+		in := slices.ContainsFunc(pkgs, func(pkg string) bool { return strings.HasPrefix(name, pkg) })
+		if inside && !in || !more {
 			return name
 		}
+		inside = inside || in
 	}
 }

@@ -98,7 +98,7 @@ func TestParkedWakerLosesNothing(t *testing.T) {
 	w := openWaker(t)
 	p, _ := openParker(t, func(int) bool { return w.Take() })
 	losesNothing(t, w, func() bool {
-		if err := p.Limit(10 * time.Second); err != nil {
+		if err := p.Limit(eventLimit); err != nil {
 			t.Fatal(err)
 		}
 		w.Park(p)

@@ -106,7 +106,7 @@ func TestWakeOfOneThatIsAwake(t *testing.T) {
 func TestWakerLosesNothing(t *testing.T) {
 	w := openWaker(t)
 	losesNothing(t, w, func() bool {
-		woken, _ := sleep(t, w, 10*time.Second)
+		woken, _ := sleep(t, w, eventLimit)
 		return woken
 	})
 }
@@ -125,7 +125,7 @@ func losesNothing(t *testing.T, w *Waker, nap func() bool) {
 		}
 	})
 	for range rounds {
-		for deadline := time.Now().Add(20 * time.Second); ; {
+		for deadline := time.Now().Add(eventLimit); ; {
 			if nap() {
 				break
 			}

@@ -157,7 +157,7 @@ func (o *observer) living(t *testing.T) int {
 // it does in a work queue.
 func (o *observer) waitNone(t *testing.T) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(patience)
 	for o.living(t) > 0 {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d of %d namespaces still exist", o.living(t), o.next)

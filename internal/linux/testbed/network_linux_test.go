@@ -22,7 +22,7 @@ import (
 	"github.com/libra-ina/libra/internal/linux/sys"
 )
 
-const patience = 20 * time.Second // for operations that take microseconds
+const patience = 2 * time.Minute // for operations that take microseconds where the machine is not busy
 
 // readFeature reads a feature by one of ethtool's ETHTOOL_G... commands.
 func readFeature(name string, cmd uint32) (bool, error) {

@@ -81,7 +81,7 @@ func Processes(t testing.TB, mark string) (found []string) {
 // end.
 func Ended(t testing.TB, mark string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		left := Processes(t, mark)
 		if len(left) == 0 {
 			return

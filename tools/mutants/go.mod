@@ -1,0 +1,3 @@
+module github.com/libra-ina/libra/tools/mutants
+
+go 1.26.0
