@@ -15,7 +15,7 @@ func TestNoFusedMultiplyAdd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles some packages for another architecture")
 	}
-	packages := []string{"wire", "packer", "transport", "aggregator", "ps", "local", "internal/num/fixedpoint", "internal/num/scaled", "internal/num/portable", "train", "train/data", "train/weights", "cluster/node", "simulation"}
+	packages := []string{"wire", "packer", "transport", "aggregator", "ps", "local", "internal/num/fixedpoint", "internal/num/scaled", "internal/num/portable", "train", "train/data", "train/weights", "cluster/node", "simulation", "simulation/world"}
 	arguments := []string{"build", "-gcflags=-S"}
 	for _, p := range packages {
 		arguments = append(arguments, "../"+p)
