@@ -64,8 +64,8 @@ const (
 	DefaultLease = 5 * time.Second
 )
 
-// Aggregator is Libra_s: the control service of a data plane. It admits jobs and senders and passes
-// harvested sums to the jobs' parameter servers.
+// Aggregator is the control service of the switch daemon, for its data plane. It admits jobs and
+// senders and passes harvested sums to the jobs' parameter servers.
 type Aggregator struct {
 	pb.UnimplementedAggregatorServer
 	cfg    AggregatorConfig

@@ -346,7 +346,7 @@ func TestDaemonLosesItsSwitch(t *testing.T) {
 			b.stop()
 			b.sw.Restart()
 			serveP4(b.T, b.config, b.sw)
-		}, p4.ErrStateLost, "restart Libra_s"},
+		}, p4.ErrStateLost, "restart the switch daemon"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := startP4(t)
@@ -373,7 +373,7 @@ func TestDaemonRefusesAtItsStart(t *testing.T) {
 			s.Load(&rt.ForwardingPipelineConfig{
 				P4Info: &config.P4Info{Tables: []*config.Table{{}}}, Cookie: &rt.ForwardingPipelineConfig_Cookie{Cookie: 7},
 			})
-		}, []string{"the switch runs another program", "--p4-replace"}},
+		}, []string{"the switch runs a different program", "--p4-replace"}},
 		"no program": {func(c *cluster.Config, _ *p4.Switch) { c.Switch.P4.Info, c.Switch.P4.Config = "no/info", "no/json" }, []string{"P4Info: open no/info"}},
 		"no configuration": {func(c *cluster.Config, _ *p4.Switch) {
 			c.Switch.P4.Info, c.Switch.P4.Config = "compiled/libra_v1model.p4info.txtpb", "no/json"

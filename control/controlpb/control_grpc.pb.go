@@ -41,7 +41,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Aggregator is served by Libra_s, the daemon beside an aggregator's data plane.
+// Aggregator is served by the switch daemon, beside an aggregator's data plane.
 type AggregatorClient interface {
 	// CreateJob reserves slots and places for senders, and starts a new instance
 	// of a job with cleared banks. The id of a job that exists is refused with
@@ -173,7 +173,7 @@ func (c *aggregatorClient) Stats(ctx context.Context, in *StatsRequest, opts ...
 // All implementations must embed UnimplementedAggregatorServer
 // for forward compatibility.
 //
-// Aggregator is served by Libra_s, the daemon beside an aggregator's data plane.
+// Aggregator is served by the switch daemon, beside an aggregator's data plane.
 type AggregatorServer interface {
 	// CreateJob reserves slots and places for senders, and starts a new instance
 	// of a job with cleared banks. The id of a job that exists is refused with
