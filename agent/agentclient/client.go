@@ -139,7 +139,7 @@ func (c *Client) Submit(ctx context.Context, e agentproto.Entry) (ticket uint64,
 	return c.tickets - 1, nil
 }
 
-// Wait returns the completion of a ticket. The error tells why there is none; a failure of the
+// Wait returns the completion of a ticket. The error reports why there is none; a failure of the
 // entry is in the completion.
 func (c *Client) Wait(ctx context.Context, ticket uint64) (agentproto.Completion, error) {
 	for {
@@ -242,8 +242,8 @@ func (c *Client) collect() bool {
 	return true
 }
 
-// place waits for room in the buffer area for the next entry. It takes the first that fits, as the C library does:
-// so few pages are used, which stay in the cache.
+// place waits for room in the buffer area for the next entry. It takes the first that fits, as the
+// C library does: so few pages are used, which stay in the cache.
 func (c *Client) place(ctx context.Context, bytes uint64, answered bool) (at uint64, err error) {
 	size := c.welcome.Layout.BufferBytes
 	bytes = (bytes + 63) &^ 63
@@ -266,8 +266,8 @@ func (c *Client) place(ctx context.Context, bytes uint64, answered bool) (at uin
 	}
 }
 
-// recycle removes the regions that are free again, and the region of an entry that was not submitted because its
-// context ended.
+// recycle removes the regions that are free again, and the region of an entry that was not
+// submitted because its context ended.
 func (c *Client) recycle() {
 	read := c.tickets - uint64(c.tail-c.mem.SQHead.Load())
 	c.regions = slices.DeleteFunc(c.regions, func(r region) bool { return r.ticket == c.tickets || !r.answered && r.ticket < read })
