@@ -41,7 +41,8 @@ const (
 
 	// DefaultCheckpointEvery is the time between two checkpoints.
 	DefaultCheckpointEvery = time.Minute
-	// DefaultCheckpointSteps is the number of steps between two checkpoints of several servers with job.sync.
+	// DefaultCheckpointSteps is the number of steps between two checkpoints of several servers with
+	// job.sync.
 	DefaultCheckpointSteps = 1000
 )
 
@@ -94,7 +95,7 @@ type Job struct {
 type Switch struct {
 	// Address is the destination of hot frames.
 	Address netip.Addr `yaml:"address"`
-	// Control is the TCP address of Libra_s.
+	// Control is the TCP address of the switch daemon.
 	Control netip.AddrPort `yaml:"control"`
 	// Plane is "xdp", "model" or "p4"; empty means the backend's.
 	Plane string `yaml:"plane,omitempty"`
@@ -126,12 +127,12 @@ type P4 struct {
 	Election uint64 `yaml:"election,omitempty"`
 	// Ports with hosts.
 	Ports []uint32 `yaml:"ports,omitempty,flow"`
-	// Hosts are the ports of hosts by their MAC address. Frames for others go to all Ports.
+	// Hosts are the ports of hosts by their MAC address. Frames for unknown addresses go to all Ports.
 	Hosts map[string]uint32 `yaml:"hosts,omitempty"`
 	// Info and Config are the files of a compiled program; if omitted, the daemon's built-in one.
 	Info   string `yaml:"p4info,omitempty"`
 	Config string `yaml:"config,omitempty"`
-	// Replace allows the daemon to replace another program.
+	// Replace allows the daemon to replace a different program.
 	Replace bool `yaml:"replace,omitempty"`
 }
 

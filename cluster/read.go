@@ -196,7 +196,7 @@ func (c *Config) writtenZeros(file *yaml.Node) error {
 	var errs []error
 	for _, d := range c.defaults() {
 		if node := given(file, d.field); node != nil && d.missing() {
-			errs = append(errs, fmt.Errorf("line %d: %s: %q is no possible value: leave the field out for %v, or give another", node.Line, d.field, node.Value, d.value))
+			errs = append(errs, fmt.Errorf("line %d: %s: %q is not a valid value: leave the field out for %v, or give another", node.Line, d.field, node.Value, d.value))
 		}
 	}
 	return errors.Join(errs...)

@@ -66,10 +66,10 @@ var about = []Field{
 	{Path: "switch.p4.device", About: "Its number at that address", Example: "0"},
 	{Path: "switch.p4.election", Range: "1 or more", About: "Election ID: the controller with the highest is the switch's primary. The default is " + text(p4.DefaultElection), Example: text(p4.DefaultElection)},
 	{Path: "switch.p4.ports", Range: "0..509, each once", About: "Ports with hosts", Example: "[1, 2, 3]"},
-	{Path: "switch.p4.hosts", Range: "0..509, by MAC address", About: "Ports of hosts. Frames for others go to all ports", Example: `{"02:00:00:00:00:01": 1}`},
+	{Path: "switch.p4.hosts", Range: "0..509, by MAC address", About: "Ports of hosts. Frames for unknown addresses go to all ports", Example: `{"02:00:00:00:00:01": 1}`},
 	{Path: "switch.p4.p4info", Range: "together with config", About: "P4Info file of a compiled program. The default is the built-in one", Example: "program.p4info.txtpb"},
 	{Path: "switch.p4.config", Range: "together with p4info", About: "Device configuration file of the same program", Example: "program.json"},
-	{Path: "switch.p4.replace", About: "Replace another program that the switch runs", Example: "true"},
+	{Path: "switch.p4.replace", About: "Replace a different program that the switch runs", Example: "true"},
 
 	{Path: "server.address", Range: "required, IPv4", About: "Where cold gradients and pulls go", Example: "127.0.0.2", Given: true},
 	{Path: "server.interface", Range: "required with backend afxdp, only then", About: "Interface of the server's AF_XDP socket", Example: "eth0"},

@@ -128,7 +128,7 @@ func TestExampleIsValid(t *testing.T) {
 			t.Fatal(err)
 		}
 		if errs := checkNode(doc.Content[0], reflect.TypeFor[Config](), ""); errs != nil {
-			t.Errorf("%s: %s is no possible value: %v", f.Path, f.Example, errs)
+			t.Errorf("%s: %s is not a valid value: %v", f.Path, f.Example, errs)
 		}
 	}
 }

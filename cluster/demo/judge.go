@@ -53,7 +53,7 @@ func (r *run) result(hot *packer.HotSet) *Result {
 	res.HotShare = float64(res.HotPairs) / float64(res.Pairs)
 	res.WeightsSHA256 = r.server.WeightsSHA256
 	res.Steps = r.server.Steps
-	res.FramesSpared = int64(r.server.HotFrames) - int64(r.server.HarvestMessages)
+	res.FramesSaved = int64(r.server.HotFrames) - int64(r.server.HarvestMessages)
 	return res
 }
 

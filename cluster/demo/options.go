@@ -83,9 +83,9 @@ func Arithmetics() []string {
 func (o Options) Validate() error {
 	switch {
 	case o.Workers < 1 || o.Workers > maxWorkers:
-		return fmt.Errorf("--workers %d: from 1 to %d are possible", o.Workers, maxWorkers)
+		return fmt.Errorf("--workers %d: it must be from 1 to %d", o.Workers, maxWorkers)
 	case o.Servers < 0 || o.Servers > wire.MaxServers:
-		return fmt.Errorf("--servers %d: from 1 to %d are possible", o.Servers, wire.MaxServers)
+		return fmt.Errorf("--servers %d: it must be from 1 to %d", o.Servers, wire.MaxServers)
 	case o.Epochs < 0:
 		return fmt.Errorf("--epochs %d: at least 1 is required", o.Epochs)
 	case !slices.Contains(data.Tasks(), o.Task):
@@ -99,7 +99,7 @@ func (o Options) Validate() error {
 	case o.Model == "lr" && o.Factors != 0:
 		return fmt.Errorf("--factors %d: model lr has none, so leave it out", o.Factors)
 	case o.Factors < 0 || o.Factors > train.MaxFactors:
-		return fmt.Errorf("--factors %d: from 1 to %d are possible", o.Factors, train.MaxFactors)
+		return fmt.Errorf("--factors %d: it must be from 1 to %d", o.Factors, train.MaxFactors)
 	case o.Window < 0:
 		return fmt.Errorf("--window %d: at least 1 is required", o.Window)
 	case o.HotRows < 0:
@@ -209,17 +209,17 @@ type Result struct {
 	PairsPerSecond float64 `json:"pairs_per_s"`
 	HotPairs       uint64  `json:"hot_pairs"`
 	HotShare       float64 `json:"hot_share"` // of the pairs, summed in the network
-	// AddedPairs are gradients of hot rows that workers added to others before they pushed their
-	// sums. Pairs does not include them.
+	// AddedPairs are gradients of hot rows that workers summed before they pushed. Pairs does not
+	// include them.
 	AddedPairs      uint64  `json:"added_pairs"`
 	HotRows         int     `json:"hot_rows"`
 	Frames          uint64  `json:"frames"` // from workers, each counted once
 	FramesPerSecond float64 `json:"frames_per_s"`
 	Retransmissions uint64  `json:"retransmissions"`
-	// FramesSpared is the number of hot frames that the aggregator saved the server, less the
+	// FramesSaved is the number of hot frames that the server did not have to receive, less the
 	// messages with their sums.
-	FramesSpared int64  `json:"frames_spared"`
-	Steps        uint64 `json:"steps"`
+	FramesSaved int64  `json:"frames_spared"`
+	Steps       uint64 `json:"steps"`
 
 	FaultsDropped    uint64 `json:"faults_dropped"`
 	FaultsDuplicated uint64 `json:"faults_duplicated"`

@@ -43,7 +43,8 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 		return nil, err
 	}
 	o.Epochs = o.recipe().Epochs
-	// The processes of the cluster inherit it. They share this machine's processors, and each frame wakes one.
+	// The processes of the cluster inherit it. They share this machine's processors, and each frame
+	// wakes one.
 	if err := sys.BatchProcess(); err != nil {
 		o.Log.Debug("processes preempt each other", "error", err)
 	}

@@ -139,7 +139,7 @@ func TestRowsThatAreKeptAndPulledEarlyAreNoOlder(t *testing.T) {
 								v.settled = r.Steps
 								v.mu.Unlock()
 								time.Sleep(v.nap(100))
-								kept.reported()
+								kept.expireWeights()
 								return nil
 							},
 						}

@@ -43,8 +43,8 @@ type evaluator struct {
 	busy sync.WaitGroup
 }
 
-// start attaches the evaluator to the server's training.
-func (e *evaluator) start(s *server) {
+// startWith attaches the evaluator to the server's training.
+func (e *evaluator) startWith(s *server) {
 	e.progress, e.store, e.turn = s.progress, s.store, s.loop.Do
 	for _, earlier := range s.progress.allEvaluations() {
 		e.last = max(e.last, earlier.Epoch)
@@ -64,10 +64,10 @@ func newEvaluator(env Env) (e *evaluator, err error) {
 	return e, err
 }
 
-// reached records a worker's progress. If the worker is the last to complete an epoch, the weights
-// are copied, and evaluated after it has continued. The reports of a worker that resumes in the
-// middle of an epoch give that epoch's number.
-func (e *evaluator) reached(ctx context.Context, worker uint16, epochs int, ends bool) error {
+// epochReached records a worker's progress. If the worker is the last to complete an epoch, the
+// weights are copied, and evaluated after it has continued. The reports of a worker that resumes in
+// the middle of an epoch give that epoch's number.
+func (e *evaluator) epochReached(ctx context.Context, worker uint16, epochs int, ends bool) error {
 	if e.test == nil {
 		return nil
 	}
@@ -77,20 +77,20 @@ func (e *evaluator) reached(ctx context.Context, worker uint16, epochs int, ends
 	if !ends || epochs <= e.last || slices.ContainsFunc(e.workers, func(w uint16) bool { return e.epochs[w] < epochs }) {
 		return nil
 	}
-	w, err := e.copy(ctx)
+	w, err := e.copyWeights(ctx)
 	if err != nil {
 		return err
 	}
 	e.last = epochs
-	e.busy.Go(func() { e.evaluate(w, epochs) })
+	e.busy.Go(func() { e.evaluateCopy(w, epochs) })
 	return nil
 }
 
 // copyRows is the number of rows that are copied in a turn of the store's goroutine.
 const copyRows = 4096
 
-// copy returns the weights that the held-out rows use.
-func (e *evaluator) copy(ctx context.Context) (copiedRows, error) {
+// copyWeights returns the weights that the held-out rows use.
+func (e *evaluator) copyWeights(ctx context.Context) (copiedRows, error) {
 	dim := e.model.Dim()
 	w := copiedRows{keys: append(slices.Clone(e.test.Keys()), data.BiasKey), dim: dim}
 	w.rows = make([]float32, len(w.keys)*dim)
@@ -103,7 +103,7 @@ func (e *evaluator) copy(ctx context.Context) (copiedRows, error) {
 	return w, nil
 }
 
-func (e *evaluator) evaluate(w copiedRows, epoch int) {
+func (e *evaluator) evaluateCopy(w copiedRows, epoch int) {
 	begin := time.Now()
 	m, err := train.Evaluate(context.Background(), w, e.model, e.test)
 	if err != nil || !m.Finite() {
@@ -116,7 +116,7 @@ func (e *evaluator) evaluate(w copiedRows, epoch int) {
 		line = append(line, metric.Key, metric.Value)
 	}
 	e.log.Info("evaluated", append(line, "rows", e.test.Len(), "took", time.Since(begin).Round(time.Millisecond))...)
-	e.progress.evaluated(r)
+	e.progress.addEvaluation(r)
 	if e.done != nil {
 		e.done(r)
 	}

@@ -45,7 +45,7 @@ func (p *fullBank) Swap(uint16) (*aggregator.Bank, error) {
 func (p *fullBank) Clear(*aggregator.Bank) error { return nil }
 
 // BenchmarkHarvest takes harvests of 65,536 slots, of which all, or a quarter, hold a sum, from
-// the control daemon over a loopback connection into the server's store, and commits them. It
+// the switch daemon over a loopback connection into the server's store, and commits them. It
 // reports nanoseconds of CPU a sum.
 func BenchmarkHarvest(b *testing.B) {
 	for _, part := range []int{1, 4} {

@@ -67,16 +67,16 @@ func TestFilesAreClosed(t *testing.T) {
 	}
 	s := newServer(t, true)
 	s.progress.agreed = func() map[string]string { return map[string]string{} }
-	if err := s.commit(t.Context(), 0); err != nil {
+	if err := s.commitSync(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.save(func(f func()) error { return s.loop.Do(t.Context(), f) }); err != nil {
+	if err := s.saveCheckpoint(func(f func()) error { return s.loop.Do(t.Context(), f) }); err != nil {
 		t.Fatal(err)
 	}
 	path := s.env.Config.Server.Checkpoint
 	for name, read := range map[string]func() error{
 		"held-out rows":    func() error { _, err := LoadTest(c); return err },
-		"a checkpoint":     func() error { _, _, err := s.restore(path, s.store.Config()); return err },
+		"a checkpoint":     func() error { _, _, err := s.readCheckpoint(path, s.store.Config()); return err },
 		"one that is kept": s.keepPrevious,
 	} {
 		if err := read(); err != nil {

@@ -31,7 +31,7 @@ type Machine struct {
 	Link func(local netip.AddrPort) (link.Link, error)
 	// Gate is passed before calls of the endpoint on this link; see transport.WorkerConfig.
 	Gate func()
-	// Disk has the checkpoint.
+	// Disk stores the checkpoint.
 	Disk Disk
 	// Plane and Store wrap the data plane of a switch and receive the store of a server, so that a
 	// simulation can count their contents.

@@ -52,9 +52,10 @@ func agreeOnFirstStep(m *control.Membership, sync bool) error {
 	}
 	differ := fmt.Sprintf("the checkpoints of the servers are of different steps: %v, by index", steps)
 	if step, ok := newestOfAll(m.Checkpoints); ok {
-		return fmt.Errorf("%s: start all servers with --step %d, the newest step of which each has one", differ, step)
+		return fmt.Errorf("%s: start all servers with --step %d, the newest step of which each has a checkpoint", differ, step)
 	}
-	return fmt.Errorf("%s, and there is no step of which each has one (%v): put files there that belong together, or remove all to start over", differ, m.Checkpoints)
+	return fmt.Errorf("%s, and there is no step of which each has a checkpoint (%v): "+
+		"put files there that belong together, or remove all to start over", differ, m.Checkpoints)
 }
 
 // newestOfAll returns the largest number that is in all lists.

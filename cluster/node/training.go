@@ -72,7 +72,8 @@ func OpenSource(c *cluster.Config, shard data.Shard) (data.Source, error) {
 	case d.Train != "":
 		return data.OpenFile(d.Train, task, shard)
 	case d.Synthetic == nil:
-		return nil, errors.New("data: there are no training rows: give data.train (a file) or data.synthetic, or let processes train through 'libra agent'")
+		return nil, errors.New("data: no training rows are configured: give data.train (a file) or data.synthetic, " +
+			"or let processes train through 'libra agent'")
 	}
 	return data.NewSynthetic(data.SyntheticConfig{
 		Task: task, First: d.Synthetic.First, Rows: d.Synthetic.Rows, Seed: d.Synthetic.Seed, HotShare: d.Synthetic.HotShare, Hot: d.Synthetic.Hot,

@@ -34,7 +34,7 @@ type WorkerResult struct {
 	Elapsed         time.Duration `json:"elapsed_ns"`
 	HotPairs        uint64        `json:"hot_pairs"`
 	ColdPairs       uint64        `json:"cold_pairs"`
-	AddedPairs      uint64        `json:"added_pairs"` // added to others of hot rows before those were pushed
+	AddedPairs      uint64        `json:"added_pairs"` // of hot rows, summed by the worker before it pushed
 	Frames          uint64        `json:"frames"`      // pushes and pulls, without retransmissions
 	HotFrames       uint64        `json:"hot_frames"`
 	Retransmissions uint64        `json:"retransmissions"`
@@ -73,7 +73,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, w.close()) }()
+	defer func() { err = errors.Join(err, w.closeEndpoint()) }()
 	members := w.members
 
 	env.Log.Info("worker trains", "worker", o.ID, "backend", c.Backend, "arithmetic", members.Arithmetic, "layout", layout(members), "stripes", members.Stripes)
@@ -88,7 +88,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	if !c.Job.Sync || c.Data.HasTest() { // a synchronous server knows the steps by itself
 		training.Report = func(ctx context.Context, r train.Reached) error {
 			err := members.Report(ctx, r.Steps, r.Epochs, r.Ends)
-			kept.reported()
+			kept.expireWeights()
 			return err
 		}
 	}

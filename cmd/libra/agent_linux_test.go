@@ -188,7 +188,7 @@ func TestAgentFileIsChecked(t *testing.T) {
 		"jobs: [{name: \"a\\nb\", cluster: x, worker: 1}]":                           `jobs[0].name: "a\nb" has characters that cannot be shown`,
 		"jobs: [{name: a, worker: 1}]":                                               "jobs[0].cluster: the path of the job's cluster file is required",
 		"jobs: [{name: a, cluster: x}]":                                              "jobs[0].worker: the number of the host's worker in the cluster file is required",
-		"jobs: [{name: a, cluster: x, worker: 1}, {name: a, cluster: x, worker: 2}]": "another job has the cluster file x",
+		"jobs: [{name: a, cluster: x, worker: 1}, {name: a, cluster: x, worker: 2}]": "jobs[1].cluster: x is used twice",
 		socket + "jobs: [{name: a, cluster: /nowhere, worker: 1}]":                   "job a: cluster configuration: open /nowhere",
 		// Before it joins a job: this job's services do not run.
 		"socket: /nowhere/sock\njobs: [{name: a, cluster: " + config + ", worker: 1}]":            "socket /nowhere/sock: its directory does not exist: make it",

@@ -16,7 +16,7 @@ func TestArithmetics(t *testing.T) {
 					needRoot(t)
 				}
 				r := runDemo(t, "--backend", backend, "--arithmetic", arithmetic, "--data", shortFrappe(t, 8000), "--epochs", "2", "--workers", "2", "--sync")
-				if r.Arithmetic != arithmetic || r.HotShare < 0.5 || r.FramesSpared <= 0 {
+				if r.Arithmetic != arithmetic || r.HotShare < 0.5 || r.FramesSaved <= 0 {
 					t.Errorf("got %+v", r)
 				}
 				if math.Abs(*r.AUC-*r.OneProcess.AUC) > 0.005 || *r.AUC < 0.6 {

@@ -236,7 +236,7 @@ func printDemo(w io.Writer, r *demo.Result) error {
 		{"pairs that workers added up before", fmt.Sprintf("%.1f %%", 100*float64(r.AddedPairs)/float64(r.AddedPairs+r.Pairs))},
 		{"pairs summed in the network", fmt.Sprintf("%.1f %%", 100*r.HotShare)},
 		{"retransmissions", humanize.Comma(int64(r.Retransmissions))},
-		{"frames saved at the server", humanize.Comma(r.FramesSpared)},
+		{"frames saved at the server", humanize.Comma(r.FramesSaved)},
 		compared("frames of gradients at the server", func(o *demo.Outcome) string {
 			if o.GradientFrames == 0 {
 				return "" // one process has no server

@@ -64,7 +64,7 @@ func TestSynchronousTrainingIsExact(t *testing.T) {
 			if r.WeightsSHA256 != r.ReferenceSHA256 || len(r.WeightsSHA256) != 64 {
 				t.Errorf("weights %s, reference %s", r.WeightsSHA256, r.ReferenceSHA256)
 			}
-			if r.HotShare < 0.5 || r.FramesSpared <= 0 || r.Backend != args[1] {
+			if r.HotShare < 0.5 || r.FramesSaved <= 0 || r.Backend != args[1] {
 				t.Errorf("got %+v", r)
 			}
 			if strings.HasSuffix(name, "faults") && (r.FaultsDropped == 0 || r.FaultsDuplicated == 0 || r.FaultsReordered == 0 || r.Retransmissions == 0) {

@@ -229,7 +229,7 @@ func TestServersOnTheCommandLine(t *testing.T) {
 		{[]string{"ps", "--config", bed.path}, "--index is required: " + bed.path + " has 2 servers, which one is this?"},
 		{[]string{"ps", "--config", bed.path, "--index", "2"}, "no server 2 in the cluster configuration, which has 2: their indices begin with 0"},
 		{[]string{"ps", "--config", bed.path, "--index", "-1"}, "no server -1 in the cluster configuration, which has 2"},
-		{[]string{"demo", "--backend", "udp", "--servers", "33"}, "--servers 33: from 1 to 32 are possible"},
+		{[]string{"demo", "--backend", "udp", "--servers", "33"}, "--servers 33: it must be from 1 to 32"},
 		{[]string{"agent", "--config", agentFile(t, bed.path)}, "has 2 servers, but agents only serve jobs with one"},
 	} {
 		if _, stderr, code := output(t, c.args...); code == 0 || !strings.Contains(stderr, c.want) {

@@ -45,7 +45,7 @@ func TestTrainingOnBmv2(t *testing.T) {
 	if r.WeightsSHA256 != r.ReferenceSHA256 || len(r.WeightsSHA256) != 64 {
 		t.Errorf("weights %s, reference %s", r.WeightsSHA256, r.ReferenceSHA256)
 	}
-	if r.Plane != "p4" || r.HotPairs == 0 || r.FramesSpared <= 0 {
+	if r.Plane != "p4" || r.HotPairs == 0 || r.FramesSaved <= 0 {
 		t.Errorf("the switch did not aggregate: %+v", r)
 	}
 }
@@ -57,7 +57,7 @@ func TestTrainingOnBmv2WithLUT(t *testing.T) {
 	}
 	needRoot(t)
 	r := runDemo(t, "--plane", "p4", "--data", frappeRows(t, 1000), "--sync", "--epochs", "1", "--workers", "2", "--arithmetic", "lut", "--baseline", "one-process")
-	if r.Plane != "p4" || r.Arithmetic != "lut" || r.HotPairs == 0 || r.FramesSpared <= 0 {
+	if r.Plane != "p4" || r.Arithmetic != "lut" || r.HotPairs == 0 || r.FramesSaved <= 0 {
 		t.Errorf("the switch did not aggregate: %+v", r)
 	}
 	if r.OneProcess == nil || math.Abs(*r.AUC-*r.OneProcess.AUC) > 0.01 {
@@ -146,7 +146,7 @@ func TestSwitchFlagsOfAP4Switch(t *testing.T) {
 		"address":      {[]string{"--plane", "p4", "--p4-ports", "1"}, "--p4-runtime"},
 		"ports":        {[]string{"--plane", "p4", "--p4-runtime", absent}, "--p4-ports"},
 		"a port":       {[]string{"--plane", "p4", "--p4-runtime", absent, "--p4-ports", "4294967297"}, "switch.p4: port 4294967295 is not in 0..509"},
-		"a port twice": {[]string{"--plane", "p4", "--p4-runtime", absent, "--p4-ports", "1,2,1"}, "switch.p4.ports: 1 is there more than once: name each port once (--p4-ports)"},
+		"a port twice": {[]string{"--plane", "p4", "--p4-runtime", absent, "--p4-ports", "1,2,1"}, "switch.p4.ports: port 1 is named twice: name each port once (--p4-ports)"},
 		"a program":    {[]string{"--plane", "p4", "--p4-runtime", absent, "--p4-ports", "1", "--p4-info", "no/info", "--p4-config", "no/json"}, "P4Info: open no/info"},
 		"half":         {[]string{"--plane", "p4", "--p4-runtime", absent, "--p4-ports", "1", "--p4-info", "no/info"}, "switch.p4.p4info, config: they belong together"},
 		"no switch":    {[]string{"--plane", "p4", "--p4-runtime", absent, "--p4-ports", "1,2", "--p4-device", "3", "--p4-election", "5", "--p4-replace"}, "the switch does not answer at " + absent},

@@ -105,7 +105,7 @@ if a process does not answer; the others are still shown.`,
 	return cmd
 }
 
-// askProcess asks one control service. What it returns tells of the error, too.
+// askProcess asks one control service. The returned statistics report the error, too.
 func askProcess(cmd *cobra.Command, addr netip.AddrPort, security access.Security) (p ProcessStatistics, err error) {
 	p.Address = addr.String()
 	defer func() {
@@ -160,7 +160,7 @@ func (s *SwitchStatistics) print(out *report.Printer, address string) {
 		{"slots in use", fmt.Sprintf("%s of %s", count(s.SlotsUsed), count(s.Slots))},
 		{"memory of banks", humanize.IBytes(s.MemoryBytes)},
 	}
-	out.Table("Aggregator at "+address, []string{"", ""}, append(rows, counterRows(s.Counters)...))
+	out.Table("Switch at "+address, []string{"", ""}, append(rows, counterRows(s.Counters)...))
 	for _, j := range s.Jobs {
 		out.Table(fmt.Sprintf("Job %d", j.Job), []string{"", ""}, j.rows())
 	}
@@ -200,7 +200,7 @@ func (j *JobStatistics) lease() time.Duration {
 	return time.Duration(j.LeaseS * float64(time.Second)).Round(100 * time.Millisecond)
 }
 
-// harvestDue tells when a job asks for its harvests.
+// harvestDue describes when a job's harvests are due.
 func (j *JobStatistics) harvestDue() string {
 	var due []string
 	if j.HarvestPeriod > 0 {
