@@ -85,7 +85,7 @@ func TestWriteAndReadAgree(t *testing.T) {
 }
 
 // Every mistake must be named by its field, so that it can be found, and the
-// message tells what to do.
+// message says what to do.
 func TestReadNamesMistakes(t *testing.T) {
 	for name, c := range map[string]struct{ old, new, want string }{
 		"backend":            {"backend: udp", "backend: rdma", `backend: "rdma" is neither`},

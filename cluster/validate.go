@@ -237,7 +237,7 @@ func (c *Config) checkServer(field string, s Server, v *mistakes) {
 func checkInterface(field, name string, v *mistakes) {
 	const longest = 15 // IFNAMSIZ with its final zero is 16
 	if name == "" || name == "." || name == ".." || len(name) > longest || strings.ContainsAny(name, "/: \t\n\v\f\r") {
-		v.add("%s: %q is no name of an interface: 1 to %d bytes without a slash, a colon and spaces; \"ip link\" shows those of a host", field, name, longest)
+		v.add("%s: %q is not a valid interface name: 1 to %d bytes without a slash, a colon and spaces; \"ip link\" shows those of a host", field, name, longest)
 	}
 }
 

@@ -275,7 +275,7 @@ type brokenDisk struct {
 
 func (d brokenDisk) Stat(string) (fs.FileInfo, error) { return nil, d.why }
 
-// A machine that has a disk of its own has the checkpoint there.
+// A machine with its own disk keeps the checkpoint there.
 func TestCheckpointIsOnTheMachinesDisk(t *testing.T) {
 	why := errors.New("a head has crashed")
 	_, err := RunServer(soon(t), Env{Config: newCluster(t, 1), Machine: Machine{Disk: brokenDisk{why: why}}, Log: testLog(t)})

@@ -16,7 +16,7 @@ import (
 	"github.com/libra-ina/libra/train/data"
 )
 
-// versions is a server whose rows say which they are and how many mini-batches of its worker are part of them: those that a report told of. Pulls, pushes and
+// versions is a server whose rows say which they are and how many mini-batches of its worker are part of them: those that a report named. Pulls, pushes and
 // reports take random times.
 type versions struct {
 	train.Client

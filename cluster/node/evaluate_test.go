@@ -212,7 +212,7 @@ func TestManyRowsAreCopied(t *testing.T) {
 	}
 }
 
-// Weights that are no numbers are no evaluation, and an error tells of them.
+// Weights that are no numbers are no evaluation, and an error reports them.
 func TestDivergedTrainingIsNotEvaluated(t *testing.T) {
 	var text strings.Builder
 	test, err := LoadTest(&cluster.Config{Data: cluster.Data{Synthetic: &cluster.Synthetic{Rows: 1, Test: 50, Hot: 1000, HotShare: 0.6}}})

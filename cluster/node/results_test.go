@@ -44,7 +44,7 @@ func TestWorkerResult(t *testing.T) {
 	}
 }
 
-// What the server counts is what the workers sent, and what it tells while training
+// What the server counts is what the workers sent, and what it reports while training
 // grows to what it returns.
 func TestResultsAddUp(t *testing.T) {
 	c := newCluster(t, 2)

@@ -106,7 +106,7 @@ func TestStepsEndWithTheirHarvest(t *testing.T) {
 	after("a report behind a barrier", 6, 6)
 }
 
-// Without barriers a report is answered when what it tells of is part of the weights, and what a lost worker was told of belongs
+// Without barriers a report is answered when what it names is part of the weights, and what a lost worker was told belongs
 // into the next checkpoint. There are no steps to end.
 func TestReportsAndLossesWithoutBarriers(t *testing.T) {
 	s, h, services := newServices(t, false)

@@ -16,7 +16,7 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// lossy tells of frames that it has not lost.
+// lossy reports losses of frames that it has not lost.
 type lossy struct{ link.Link }
 
 func (l lossy) Stats() link.Stats {
@@ -44,7 +44,7 @@ func TestMachineIsTold(t *testing.T) {
 	go func() {
 		s, err := RunServer(t.Context(), Env{Config: c, Machine: m, Log: testLog(t)})
 		if err == nil && (s.Overrun != 31 || s.LostAnswers != 47) {
-			t.Errorf("the server tells of %d and %d lost frames", s.Overrun, s.LostAnswers)
+			t.Errorf("the server reports %d and %d lost frames", s.Overrun, s.LostAnswers)
 		}
 		ended <- err
 	}()
@@ -64,7 +64,7 @@ func TestMachineIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	if planes.Load() != 1 || stores.Load() != 1 || flushed.Load() < int32(w.Steps) || turns.Load() == 0 {
-		t.Errorf("told of %d planes, %d stores, %d flushes in %d steps, and %d turns", planes.Load(), stores.Load(), flushed.Load(), w.Steps, turns.Load())
+		t.Errorf("called for %d planes, %d stores, %d flushes in %d steps, and %d turns", planes.Load(), stores.Load(), flushed.Load(), w.Steps, turns.Load())
 	}
 }
 

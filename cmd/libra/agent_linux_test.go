@@ -78,7 +78,7 @@ func TestAgents(t *testing.T) {
 			told, stderr, code := inProcess(t, "stats", "--agent", socket, "--json")
 			conforms(t, "libra stats", told)
 			if code != 0 || !strings.Contains(told, fmt.Sprintf(`"process":%d`, os.Getpid())) {
-				t.Errorf("the agent tells of its clients %s\n%s", told, stderr)
+				t.Errorf("the agent reports its clients as %s\n%s", told, stderr)
 			}
 			keys := []uint64{0, 1, 2, 10, 11, 10_000 + uint64(worker)}
 			rows[i] = make([]float32, 4*len(keys[:5]))

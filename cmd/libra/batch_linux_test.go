@@ -39,7 +39,7 @@ func TestDemoDoesNotInterruptItself(t *testing.T) {
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	_ = cmd.Wait()            // its exit code tells of the interrupt
+	_ = cmd.Wait()            // its exit code reports the interrupt
 	if len(processes) < 1+6 { // switch, server and four workers
 		t.Errorf("processes %v\n%s", processes, stderr.text.String())
 	}

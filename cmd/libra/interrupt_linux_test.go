@@ -72,7 +72,7 @@ func TestInterruptedAgainEndsAtOnce(t *testing.T) {
 
 // The first SIGINT or SIGTERM requests a graceful end. A SIGINT after a while is a second request.
 // One at the same time is the same Ctrl-C delivered twice, and SIGTERM is sent by parents and
-// service managers, perhaps both.
+// service managers, possibly both.
 func TestWishes(t *testing.T) {
 	type sent struct {
 		after  time.Duration
