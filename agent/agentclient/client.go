@@ -26,7 +26,8 @@ import (
 
 // Client is a session with an agent. It belongs to one goroutine.
 type Client struct {
-	// Alone means that the process has nothing to do while the client sleeps; see [sys.PollAlone].
+	// Alone means that the process has nothing to do while the client sleeps. It then sleeps in a
+	// system call unknown to Go's scheduler: other goroutines wait for it, up to 10 ms.
 	Alone bool
 
 	conn    *net.UnixConn

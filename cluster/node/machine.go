@@ -50,7 +50,8 @@ type Disk interface {
 	file.Disk
 	Stat(path string) (fs.FileInfo, error)
 	Open(path string) (io.ReadCloser, error)
-	// Lock is [file.Lock].
+	// Lock locks path for this process by a file of path's name and the suffix. It fails at once if
+	// another process holds the lock.
 	Lock(path, suffix string) (unlock func() error, err error)
 }
 
