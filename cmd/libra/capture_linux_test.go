@@ -122,6 +122,7 @@ func shortFrappe(t *testing.T, rows int) string {
 // Wireshark must be able to read the demo's captures: every frame that was sent, including faults
 // and repetitions, without one that the dissector finds malformed.
 func TestDemoCapture(t *testing.T) {
+	t.Parallel()
 	for _, backend := range []string{"afxdp", "udp"} {
 		t.Run(backend, func(t *testing.T) {
 			if backend == "afxdp" {
@@ -178,8 +179,9 @@ func portOption(t *testing.T, file string) []string {
 // TestCaptureRunning attaches to the processes of a running demo, in their
 // network namespaces, and releases them again.
 func TestCaptureRunning(t *testing.T) {
+	t.Parallel()
 	needRoot(t)
-	cmd, _ := trainCluster(t, "demo", "-v", "--epochs", "100000", "--workers", "2", "--data", shortFrappe(t, 1000))
+	cmd, _ := trainCluster(t, nil, "demo", "-v", "--epochs", "100000", "--workers", "2", "--data", shortFrappe(t, 1000))
 	defer func() {
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait() // it was interrupted
@@ -257,6 +259,7 @@ func capturable(t *testing.T, demo int) map[string]int {
 }
 
 func TestCaptureErrors(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		args []string
 		code int

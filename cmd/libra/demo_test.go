@@ -43,6 +43,7 @@ func frappe(t *testing.T) []string {
 // Synchronous training must give the weights of one process, bit for bit, whatever the network
 // does, whether switch or server adds: invariant 1, end to end.
 func TestSynchronousTrainingIsExact(t *testing.T) {
+	t.Parallel()
 	faults := []string{"--loss", "0.01", "--duplicate", "0.01", "--reorder", "0.01"}
 	hashes := map[string]bool{}
 	for name, args := range map[string][]string{
@@ -79,6 +80,7 @@ func TestSynchronousTrainingIsExact(t *testing.T) {
 }
 
 func TestSynthetic(t *testing.T) {
+	t.Parallel()
 	for _, backend := range []string{"udp", "afxdp"} {
 		t.Run(backend, func(t *testing.T) {
 			if backend == "afxdp" {
@@ -127,11 +129,10 @@ func TestSynthetic(t *testing.T) {
 
 // The files of "sudo make demo" belong to the user who ran it.
 func TestDemoUnderSudo(t *testing.T) {
+	t.Parallel()
 	needRoot(t)
-	t.Setenv("SUDO_UID", "12345")
-	t.Setenv("SUDO_GID", "12345")
 	parent := filepath.Join(t.TempDir(), "out")
-	runDemo(t, "--backend", "udp", "--epochs", "1", "--rows", "2000", "--workers", "1", "--out", filepath.Join(parent, "kept"), "--capture", filepath.Join(parent, "frames"))
+	runDemoWith(t, []string{"SUDO_UID=12345", "SUDO_GID=12345"}, "--backend", "udp", "--epochs", "1", "--rows", "2000", "--workers", "1", "--out", filepath.Join(parent, "kept"), "--capture", filepath.Join(parent, "frames"))
 	files := 0
 	err := filepath.WalkDir(parent, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -204,7 +205,7 @@ func TestDemoLeavesNothingBehind(t *testing.T) {
 		{"kill", syscall.SIGKILL, -1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			cmd, stderr := trainCluster(t, append([]string{"demo", "-v", "--epochs", "1000"}, frappe(t)...)...)
+			cmd, stderr := trainCluster(t, nil, append([]string{"demo", "-v", "--epochs", "1000"}, frappe(t)...)...)
 			if err := cmd.Process.Signal(c.signal); err != nil {
 				t.Fatal(err)
 			}
@@ -236,10 +237,12 @@ func TestDemoLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// trainCluster starts a command and waits until a worker of it trains.
-func trainCluster(t *testing.T, args ...string) (cmd *exec.Cmd, stderr *waitBuffer) {
+// trainCluster starts a command, with more variables in its environment, and waits until a worker of
+// it trains.
+func trainCluster(t *testing.T, env []string, args ...string) (cmd *exec.Cmd, stderr *waitBuffer) {
 	t.Helper()
 	cmd, stderr = libra(t.Context(), args...), &waitBuffer{want: "worker trains", found: make(chan struct{})}
+	cmd.Env = append(cmd.Env, env...)
 	cmd.Stderr = stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
