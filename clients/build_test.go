@@ -74,7 +74,8 @@ func compile(v variant) func() error {
 	return sync.OnceValue(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		defer cancel()
-		out, err := exec.CommandContext(ctx, "make", "-j2", "-C", "c", "programs", "O="+filepath.Join(built, v.name), "CFLAGS=-Werror "+v.flags).CombinedOutput()
+		out, err := exec.CommandContext(ctx, "make", "-j2", "-C", "c", "programs",
+			"O="+filepath.Join(built, v.name), "CFLAGS=-Werror "+v.flags).CombinedOutput()
 		if err != nil {
 			err = fmt.Errorf("%w\n%s", err, out)
 		}

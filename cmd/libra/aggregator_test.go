@@ -84,7 +84,8 @@ func TestBenchP4AsJSON(t *testing.T) {
 func TestLutStudyAsJSON(t *testing.T) {
 	t.Parallel()
 	data := writeFile(t, "rows.libfm", clicks(3000, 1)) // the synthetic log would be trained on for ten seconds
-	stdout, stderr, code := output(t, "lut", "study", "--measure", "numbers", "--pairs", "2000", "--rounds", "1", "--data", data, "--json")
+	stdout, stderr, code := output(t, "lut", "study", "--measure", "numbers", "--pairs", "2000", "--rounds", "1",
+		"--data", data, "--json")
 	if code != 0 {
 		t.Fatal(stderr)
 	}

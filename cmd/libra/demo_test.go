@@ -132,7 +132,8 @@ func TestDemoUnderSudo(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
 	parent := filepath.Join(t.TempDir(), "out")
-	runDemoWith(t, []string{"SUDO_UID=12345", "SUDO_GID=12345"}, "--backend", "udp", "--epochs", "1", "--rows", "2000", "--workers", "1", "--out", filepath.Join(parent, "kept"), "--capture", filepath.Join(parent, "frames"))
+	runDemoWith(t, []string{"SUDO_UID=12345", "SUDO_GID=12345"},
+		"--backend", "udp", "--epochs", "1", "--rows", "2000", "--workers", "1", "--out", filepath.Join(parent, "kept"), "--capture", filepath.Join(parent, "frames"))
 	files := 0
 	err := filepath.WalkDir(parent, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
