@@ -153,15 +153,16 @@ func TestDemoUnderSudo(t *testing.T) {
 	}
 }
 
-// footprint is what a run could leave behind.
-func footprint(t *testing.T) map[string]int {
+// footprint is what a run with this folder of temporary files could leave behind. Processes of other
+// programs, which come and go, and their namespaces do not count.
+func footprint(t *testing.T, temporary string) map[string]int {
 	t.Helper()
 	found := map[string]int{}
 	for what, pattern := range map[string]string{
 		"links":      "/sys/class/net/*",
 		"named ns":   "/run/netns/*",
 		"pinned":     "/sys/fs/bpf/*", // a map or a program that outlives its processes
-		"temp files": filepath.Join(os.TempDir(), "libra-demo-*"),
+		"temp files": filepath.Join(temporary, "libra-demo-*"),
 	} {
 		names, err := filepath.Glob(pattern)
 		if err != nil {
@@ -177,10 +178,10 @@ func footprint(t *testing.T) map[string]int {
 	for _, p := range processes {
 		// A process may end during the check; then it is not left behind.
 		cmdline, err := os.ReadFile(p)
-		if err != nil {
+		if err != nil || !bytes.HasPrefix(cmdline, []byte(os.Args[0])) {
 			continue
 		}
-		if bytes.Contains(cmdline, []byte("\x00--config\x00")) && bytes.HasPrefix(cmdline, []byte(os.Args[0])) {
+		if bytes.Contains(cmdline, []byte("\x00--config\x00")) {
 			found["processes"]++
 		}
 		if ns, err := os.Readlink(filepath.Join(filepath.Dir(p), "ns", "net")); err == nil {
@@ -195,7 +196,9 @@ func footprint(t *testing.T) map[string]int {
 // new run.
 func TestDemoLeavesNothingBehind(t *testing.T) {
 	needRoot(t)
-	before := footprint(t)
+	temporary := t.TempDir()
+	env := []string{"TMPDIR=" + temporary}
+	before := footprint(t, temporary)
 	for _, c := range []struct {
 		name   string
 		signal syscall.Signal
@@ -206,7 +209,7 @@ func TestDemoLeavesNothingBehind(t *testing.T) {
 		{"kill", syscall.SIGKILL, -1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			cmd, stderr := trainCluster(t, nil, append([]string{"demo", "-v", "--epochs", "1000"}, frappe(t)...)...)
+			cmd, stderr := trainCluster(t, env, append([]string{"demo", "-v", "--epochs", "1000"}, frappe(t)...)...)
 			if err := cmd.Process.Signal(c.signal); err != nil {
 				t.Fatal(err)
 			}
@@ -217,13 +220,13 @@ func TestDemoLeavesNothingBehind(t *testing.T) {
 		})
 	}
 	// A killed parent cannot remove its temporary directory; the next run does.
-	if r := runDemo(t, append(frappe(t), "--epochs", "1")...); *r.AUC < 0.6 {
+	if r := runDemoWith(t, env, append(frappe(t), "--epochs", "1")...); *r.AUC < 0.6 {
 		t.Errorf("a run after a killed one: %+v", r)
 	}
 	// The kernel ends children and namespaces of a killed parent after some time.
 	deadline := time.Now().Add(20 * time.Second)
 	for {
-		after := footprint(t)
+		after := footprint(t, temporary)
 		same := true
 		for what, n := range after {
 			same = same && n <= before[what]
