@@ -51,6 +51,7 @@ func TestUnstablePackagesSaySo(t *testing.T) {
 // import: it tells units, errors, ownership and which goroutines may call, and it has
 // an example for the whole package that tests run.
 func TestPackagesReadAsPages(t *testing.T) {
+	t.Parallel()
 	pages := 0
 	for dir := range imports(t) {
 		if !public(dir) {
@@ -183,6 +184,7 @@ func exported(d ast.Decl) (names []string) {
 // value of a type of an internal package. It sees the types as the compiler does: renamed imports, variables
 // without a written type, aliases, and methods and fields of embedded types included.
 func TestSignaturesNameNoInternalTypes(t *testing.T) {
+	t.Parallel()
 	var dirs []string
 	args := []string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}
 	for dir := range imports(t) {

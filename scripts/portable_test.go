@@ -12,6 +12,7 @@ import (
 // What gradients, sums and weights go through is computed with the same roundings on all architectures: the
 // compiler makes no fused multiply-add of it where the processor has them.
 func TestNoFusedMultiplyAdd(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("compiles some packages for another architecture")
 	}

@@ -25,6 +25,7 @@ import (
 // Two hosts take part in a job by their agents: their clients push, meet at barriers, and read the
 // same weights. Interrupted agents have finished, so that the server ends normally.
 func TestAgents(t *testing.T) {
+	t.Parallel()
 	const steps = 3
 	config := handMade(t)
 	dir, err := os.MkdirTemp("", "libra-agents-*") // the path of a socket is short

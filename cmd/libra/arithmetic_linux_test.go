@@ -9,6 +9,7 @@ import (
 
 // The aggregator may add in any arithmetic: the training's result is about the same.
 func TestArithmetics(t *testing.T) {
+	t.Parallel()
 	for _, backend := range []string{"udp", "afxdp"} {
 		for _, arithmetic := range []string{"exact", "lut", "fixed"} {
 			t.Run(backend+" "+arithmetic, func(t *testing.T) {

@@ -17,7 +17,9 @@ import (
 
 // All processes of a demo have the policy SCHED_BATCH.
 func TestDemoDoesNotInterruptItself(t *testing.T) {
-	cmd, stderr := trainCluster(t, "demo", "-v", "--backend", cluster.BackendUDP, "--baseline", "none", "--rows", "20000", "--epochs", "1000")
+	t.Parallel()
+	cmd, stderr := trainCluster(t, nil, "demo", "-v", "--backend", cluster.BackendUDP, "--baseline", "none",
+		"--rows", "20000", "--epochs", "1000")
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
 	if err != nil {
 		t.Fatal(err)

@@ -107,6 +107,7 @@ func TestBadInput(t *testing.T) {
 }
 
 func TestHotsetBuildAndShow(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "hot.libra")
 	data := realdata.Path(t, "frappe-train.libfm.gz")
 	if _, stderr, code := output(t, "hotset", "build", "--data", data, "--out", out, "--hot-rows", "100", "--factors", "4"); code != 0 {

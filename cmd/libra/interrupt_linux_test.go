@@ -22,6 +22,7 @@ import (
 // A second interrupt ends a process whose graceful end never completes: its output goes into a full
 // pipe.
 func TestInterruptedAgainEndsAtOnce(t *testing.T) {
+	t.Parallel()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -121,6 +122,7 @@ func TestWishes(t *testing.T) {
 
 // A graceful end continues when the reader of the log has ended, as tee does on the same Ctrl-C.
 func TestInterruptedWithItsLogReader(t *testing.T) {
+	t.Parallel()
 	config := edited(t, handMade(t), "epochs: 2", "epochs: 100000")
 	begin(t, "switch", "--config", config, "--json").stdout.awaitReady(t)
 	r, w, err := os.Pipe()

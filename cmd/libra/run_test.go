@@ -20,6 +20,7 @@ import (
 // Each worker gets torchrun's variables and its agent's socket; its output is printed, and the
 // result is the last line.
 func TestRunTellsWorkersWhoTheyAre(t *testing.T) {
+	t.Parallel()
 	for _, backend := range []string{"udp", "afxdp"} {
 		t.Run(backend, func(t *testing.T) {
 			if backend == "afxdp" {
@@ -56,6 +57,7 @@ func TestRunTellsWorkersWhoTheyAre(t *testing.T) {
 
 // A worker that fails ends the others, and its status is that of the command.
 func TestRunFails(t *testing.T) {
+	t.Parallel()
 	before := time.Now()
 	_, stderr, code := output(t, "run", "--backend", "udp", "--workers", "2", "--", "sh", "-c", `test "$RANK" = 0 && exec sleep 60; echo "no such data" >&2; exit 7`)
 	if code != 7 || !strings.Contains(stderr, "libra: rank 1 exited with status 7") || !strings.Contains(stderr, "no such data") || time.Since(before) > 50*time.Second {
@@ -106,6 +108,7 @@ func TestRunFails(t *testing.T) {
 
 // Ctrl-C ends workers, agents, server and switch, and leaves nothing behind.
 func TestRunLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
 	backends := []string{"udp"}
 	if os.Geteuid() == 0 {
 		backends = append(backends, "afxdp")

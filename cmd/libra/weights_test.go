@@ -92,6 +92,7 @@ func python(t *testing.T) (interpreter, program string) {
 // Weights give the same results wherever they are read: as a checkpoint, in each format, and in
 // plain Python, whose AUC is equal to 1e-6.
 func TestWeightsAreTheSameEverywhere(t *testing.T) {
+	t.Parallel()
 	for _, model := range []string{"fm", "lr"} {
 		t.Run(model, func(t *testing.T) {
 			dir := trained(t, model)
