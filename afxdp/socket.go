@@ -179,7 +179,7 @@ func (s *Socket) FD() int {
 // mode it writes into no frame after Close returns. In zero-copy mode the device may continue until
 // the queue is released. Frames that the kernel held stay lent until Reclaim takes them back.
 func (s *Socket) Close() error {
-	if !s.shut() {
+	if !s.closeGates() {
 		<-s.closed
 		return nil
 	}
@@ -263,7 +263,7 @@ func (s *Socket) removeFromMap() error {
 func (s *Socket) teardown() error {
 	var errs []error
 	if s.bound && s.hasMates() {
-		s.settle()
+		s.settleFrames()
 	}
 	if s.bound && s.direct {
 		s.left = depart(s.queue, s.home, s.umem)
@@ -273,8 +273,8 @@ func (s *Socket) teardown() error {
 	}
 	s.mappings = nil
 	s.disconnect()
-	s.in.publish()
-	s.out.publish()
+	s.in.publishCounters()
+	s.out.publishCounters()
 	s.umem.mu.Lock()
 	s.bound, s.registered = false, false
 	if s.fd >= 0 {
@@ -286,11 +286,11 @@ func (s *Socket) teardown() error {
 	}
 	s.umem.mu.Unlock()
 	if s.mates != nil {
-		for _, m := range s.part() {
+		for _, m := range s.partFromQueue() {
 			errs = append(errs, unix.Munmap(m))
 		}
 	}
-	errs = append(errs, s.hook.leave(), s.clock.Swap(nil).close())
+	errs = append(errs, s.hook.releaseHook(), s.clock.Swap(nil).closeClock())
 	s.hook = nil
 	return errors.Join(errs...)
 }
