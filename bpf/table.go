@@ -30,7 +30,7 @@ func openTable(o *aggregateObjects) (table, error) {
 	return table{mem: mem, jobs: (*[aggregator.MaxJobs]aggregateJob)(unsafe.Pointer(&mem[0]))}, nil
 }
 
-func (t *table) close() error { return unix.Munmap(t.mem) }
+func (t *table) unmapTable() error { return unix.Munmap(t.mem) }
 
 // Bits of a job's lock, see lock.h.
 const (
@@ -38,8 +38,8 @@ const (
 	bankBit = 2
 )
 
-// start makes a job visible to the program.
-func (t *table) start(id uint16, value aggregateJob) {
+// startJob makes a job visible to the program.
+func (t *table) startJob(id uint16, value aggregateJob) {
 	e := &t.jobs[id]
 	slots := value.Slots
 	value.Slots = 0
@@ -47,8 +47,8 @@ func (t *table) start(id uint16, value aggregateJob) {
 	atomic.StoreUint32(&e.Slots, slots)
 }
 
-// stop makes the program refuse further frames of a job.
-func (t *table) stop(id uint16) { atomic.StoreUint32(&t.jobs[id].Slots, 0) }
+// stopJob makes the program refuse further frames of a job.
+func (t *table) stopJob(id uint16) { atomic.StoreUint32(&t.jobs[id].Slots, 0) }
 
 // turnBanks makes a job's other bank the current one.
 func (t *table) turnBanks(id uint16) {
