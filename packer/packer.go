@@ -101,10 +101,10 @@ type batch struct {
 	slotList
 	keys  []uint64
 	grads []float32
-	rows  *RowNumbers // of the cold rows, or nil to send keys
+	rows  *RowNumbers // numbers of the cold rows, or nil to send keys
 	sent  Sent
 
-	server int // of the next cold frame
+	server int // server of the next cold frame
 }
 
 // New returns a Packer. It returns [ErrConfig] if a field is out of range, or

@@ -80,8 +80,8 @@ func (p *Packer) Prepare(keys []uint64) (*Prepared, error) {
 
 // BeginPrepared is [Packer.Begin] of the concatenated keys of prepared batches, with the same
 // frames, except that cold rows are sent by number if all of the batches have numbers of the same
-// numbering. It returns the same errors, and [ErrConfig] if a batch was prepared for another hot
-// set, dimension, layout or number of servers: prepare its keys again.
+// numbering. It returns the same errors, and [ErrConfig] if a batch was prepared for a different
+// hot set, dimension, layout or number of servers: prepare its keys again.
 func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 	p.batch = batch{}
 	for _, b := range prepared {
@@ -115,7 +115,7 @@ func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 
 func (p *Packer) checkPrepared(b *Prepared) error {
 	if b.hotSet != p.hotSet || b.dim != p.dim || b.layout != p.layout || b.split != p.split {
-		return fmt.Errorf("%w: a batch that was prepared for another hot set, dimension, layout or number of servers; prepare it again", ErrConfig)
+		return fmt.Errorf("%w: the batch was prepared for a different hot set, dimension, layout or number of servers; prepare it again", ErrConfig)
 	}
 	return nil
 }

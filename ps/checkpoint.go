@@ -19,7 +19,7 @@ import (
 var (
 	// ErrNotCheckpoint means that the file is not a checkpoint.
 	ErrNotCheckpoint = errors.New("ps: not a checkpoint")
-	// ErrVersion means that the checkpoint has another format version.
+	// ErrVersion means that the format version of the checkpoint differs.
 	ErrVersion = errors.New("ps: unsupported checkpoint version")
 	// ErrCorrupt means that a checkpoint is truncated or damaged.
 	ErrCorrupt = errors.New("ps: checkpoint is corrupt")
@@ -220,7 +220,7 @@ func (c *checkpointReader) readBytes(n uint64) []byte {
 // readRows reads n rows into an empty store.
 func (c *checkpointReader) readRows(s *Store, n uint64) {
 	if s.rows.method == None && n > 0 {
-		c.failRead(fmt.Errorf("%w: it has %d rows, and without an optimiser there are none", ErrCorrupt, n))
+		c.failRead(fmt.Errorf("%w: it contains %d rows, but a store without an optimiser keeps none", ErrCorrupt, n))
 		return
 	}
 	s.rows.reserveRows(int(min(n, 1<<s.rows.shift))) // bounded, since n may be damaged

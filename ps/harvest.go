@@ -10,7 +10,7 @@ import (
 // Harvest holds the sums collected from one bank of an aggregator. Its number, ranks
 // and sums are those of control.Harvest.
 type Harvest struct {
-	// Instance is the job's: a recreated job is another instance, whose harvest
+	// Instance is the job's: a recreated job is a new instance, whose harvest
 	// numbers start at 1 again.
 	Instance uint64
 	// Number identifies the harvest within its instance. Numbers increase; the
@@ -129,7 +129,7 @@ func (s *Store) gatherScalars(h Harvest, hot []uint64) (found []int, keys []uint
 }
 
 func beyondHotSet(h Harvest, rank, rows, dim int) error {
-	return fmt.Errorf("ps: harvest %d holds a sum of rank %d, the hot set has %d rows of %d", h.Number, rank, rows, dim)
+	return fmt.Errorf("ps: harvest %d contains a sum of rank %d, the hot set contains %d rows of dimension %d", h.Number, rank, rows, dim)
 }
 
 // findHot returns the row of the key with a rank, or -1. Rows do not move, so it tries the

@@ -8,10 +8,10 @@ import "math/bits"
 // first chunk. Rows are numbered in the order of their first update, which places the hot
 // rows of a skewed job next to each other.
 type rows struct {
-	n      int // in use
+	n      int // rows in use
 	room   int // rows that the chunks hold
 	shift  uint
-	method Method // of the optimiser, which decides whether there are weights
+	method Method // method of the optimiser, which decides whether there are weights
 	dim    int
 	chunks []chunk
 	whole  []*[wholeRows]int64 // the sums of each chunk, if dim is 1 and there is a whole chunk

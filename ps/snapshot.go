@@ -27,7 +27,7 @@ type Snapshot struct {
 	store      *Store
 	harvest    harvestID
 	attachment []byte
-	rows       int // that the store had
+	rows       int // rows that the store had
 	next       int // the first row that is not yet copied
 	// kept holds the old weights and squares of changed rows; at maps a row to its offset.
 	at   map[int]int

@@ -32,9 +32,9 @@ type Store struct {
 	roomy    int      // rows at the last call of MakeRoom
 	hotRows  []int    // last known rows of the hot set, by rank; see findHot
 
-	harvest   harvestID // of the last harvest applied
-	committed harvestID // of the last harvest that is part of the weights
-	snapshot  *Snapshot // in progress, or nil
+	harvest   harvestID // the last harvest applied
+	committed harvestID // the last harvest that is part of the weights
+	snapshot  *Snapshot // snapshot in progress, or nil
 
 	// The current batch, kept for its memory.
 	batchKeys  []uint64
