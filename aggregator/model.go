@@ -40,7 +40,7 @@ type Model struct {
 	jobs     [MaxJobs]*job
 	routes   map[[6]byte]int
 	counters Counters
-	pairs    []pair // of the frame that is being processed
+	pairs    []pair // pairs of the frame that is being processed
 }
 
 var _ Plane = (*Model)(nil)

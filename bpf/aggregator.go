@@ -49,7 +49,7 @@ const DefaultBudget = 500
 // goroutines. Calls for different jobs do not wait for each other.
 type Aggregator struct {
 	objects aggregateObjects
-	table   table
+	table   jobTable
 	senders *senderTable
 	lut     lookupTables
 	inner   innerMaps
@@ -67,9 +67,9 @@ type Aggregator struct {
 	routes map[[6]byte]uint32  // index of the interface
 	// withheld holds the indices of interfaces without forwarding.
 	withheld map[uint32]struct{}
-	home     namespace // of the interfaces
+	home     namespace // namespace of the interfaces
 	failures failures
-	watch    *netdev.Watch // of the interfaces' features, nil without routes
+	watch    *netdev.Watch // watch on the interfaces' features, nil without routes
 	watched  chan struct{} // closed when the watch's goroutine has ended
 }
 
@@ -137,7 +137,7 @@ func openSpec(spec *ebpf.CollectionSpec, o Options) (*Aggregator, error) {
 	if err := load(spec, &a.objects); err != nil {
 		return nil, err
 	}
-	if a.table, err = openTable(&a.objects); err != nil {
+	if a.table, err = openJobTable(&a.objects); err != nil {
 		return nil, errors.Join(err, a.objects.Close())
 	}
 	if a.senders, err = openSenderTable(&a.objects); err != nil {

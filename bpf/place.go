@@ -39,8 +39,8 @@ type job struct {
 	current  int              // index of the bank that frames are added to, except during a swap
 	swapping bool             // programs see the other bank as current, but one may still use this one
 	frozen   *aggregator.Bank // view of the other bank that Swap returned, nil once cleared
-	groups   *ebpf.Map        // for mode Sync
-	ports    *portSet         // for jobs with rounds
+	groups   *ebpf.Map        // groups, for mode Sync
+	ports    *portSet         // ports, for jobs with rounds
 }
 
 // placeOf returns the place of a job id, or an error if the id is out of range.

@@ -79,7 +79,7 @@ func (t *senderTable) releaseEntries(indices ...uint32) {
 // member is an admitted sender of a job.
 type member struct {
 	aggregator.SenderConfig
-	index uint32 // in the sender table
+	index uint32 // index in the sender table
 }
 
 // withdrawMember makes the program refuse further frames of a job's sender, and waits for running
