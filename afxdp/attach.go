@@ -78,7 +78,7 @@ type Attachment struct {
 	hook *hook
 	mode AttachMode
 	prog *ebpf.Program // the built-in one, nil for the caller's
-	xsks []*ebpf.Map   // for Match and for each of Others
+	xsks []*ebpf.Map   // maps for Match and for each of Others
 }
 
 // attached keeps every Attachment reachable until it is closed. Otherwise the garbage collector

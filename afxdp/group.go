@@ -49,7 +49,7 @@ type GroupConfig struct {
 type Group struct {
 	umem    *UMEM
 	sockets []*Socket
-	home    *namespace // of the interface, while there are sockets
+	home    *namespace // namespace of the interface, while there are sockets
 
 	mu      sync.Mutex  // guards the fields below
 	program *Attachment // nil if the sockets only send

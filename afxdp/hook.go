@@ -27,8 +27,8 @@ import (
 type hook struct {
 	id      hookID
 	link    link.Link
-	pass    *ebpf.Program // while no Attachment has the link
-	sockets int           // in zero-copy mode
+	pass    *ebpf.Program // passes all packets; set while no Attachment has the link
+	sockets int           // number of sockets in zero-copy mode
 	idle    bool          // the link is closed: the next hook replaces this one
 }
 

@@ -24,7 +24,7 @@ type matchProgram struct {
 	labels int
 	here   string            // label of the next instruction
 	same   map[string]string // other labels of an instruction, and its first one
-	jumped map[string]bool   // to these labels
+	jumped map[string]bool   // labels to which there are jumps
 }
 
 // packetKind is the known part of a packet's headers.

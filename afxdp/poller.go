@@ -82,8 +82,8 @@ func (p *Poller) Poll(want Events, timeout time.Duration) ([]Ready, error) {
 			p.dropSocket(i)
 			i--
 		} else if f.Err != nil { // it repeats the error after linkCheck, however short it sleeps meanwhile
-			p.set.told = time.Now()
-			p.set.checked = p.set.told
+			p.set.reported = time.Now()
+			p.set.checked = p.set.reported
 		}
 	}
 	return p.ready, nil

@@ -22,12 +22,12 @@ type pollSet struct {
 	found []Ready       // of each socket
 	fds   []unix.PollFd // for each socket: itself, its eventfd; last, the watched descriptor
 	ts    unix.Timespec // here, because it would escape from the stack of waitFor
-	which side          // that the caller of waitFor is in
+	which side          // halves that the caller of waitFor is in
 
 	spinMax, spin time.Duration // longest and current time to spin
-	busy          time.Duration // to poll the drivers, see BusyPoll
+	busy          time.Duration // time to poll the drivers, see BusyPoll
 	checked       time.Time     // when the interfaces were last checked
-	told          time.Time     // when a Poller last reported one that does not work
+	reported      time.Time     // when a Poller last reported one that does not work
 
 	parker  *sys.Parker // nil: sleep in ppoll
 	parked  []uint32    // of each socket, the descriptors that the parker has
@@ -123,7 +123,7 @@ func (p *pollSet) idleSockets() bool {
 	failed := false
 	for i, s := range p.socks {
 		err := s.idleHalf(s.half(p.which))
-		if err != nil && time.Since(p.told) < linkCheck {
+		if err != nil && time.Since(p.reported) < linkCheck {
 			continue
 		}
 		failed = p.recordError(i, err) || failed

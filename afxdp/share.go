@@ -27,7 +27,7 @@ import (
 // through the first one's descriptor.
 type sharedQueue struct {
 	id      queueID
-	number  uint16     // of the UMEM, like those of sockets
+	number  uint16     // number in the UMEM, like those of sockets
 	filling frameState // of frames in the fill ring, of any socket
 	landed  frameState // of completed frames that their socket's Completed has not returned yet
 

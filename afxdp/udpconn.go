@@ -33,11 +33,11 @@ type UDPConn struct {
 	ifname string
 	mac    [6]byte
 	local  netip.AddrPort
-	room   int // of a payload
+	room   int // largest payload in bytes
 
 	reading sync.Mutex // guards the fields below
 	poller  *Poller
-	ready   []Ready // that have not been received from
+	ready   []Ready // sockets that have not been received from
 	from    *Socket // source of batch
 	batch   []Desc
 	next    int
@@ -52,7 +52,7 @@ type UDPConn struct {
 	hops      sync.Map // of netip.Addr to hop
 	hopCount  atomic.Int32
 	asking    sync.RWMutex    // read-locked during lookups in the kernel
-	home      *namespace      // of the lookups
+	home      *namespace      // namespace of the lookups
 	closed    context.Context // ends the lookups
 	endAsking context.CancelFunc
 }
