@@ -89,10 +89,10 @@ func (p *afxdpPath) To() wire.Endpoint { return p.to }
 func (l *afxdpLink) Path(ctx context.Context, to wire.Endpoint) (Path, error) {
 	var err error
 	if to.IP, err = peerZone(to.IP.Unmap(), l.zone); err != nil {
-		return nil, fmt.Errorf("%w: %v is no address to send to: %w", ErrConfig, to, err)
+		return nil, fmt.Errorf("%w: %v is not an address to send to: %w", ErrConfig, to, err)
 	}
 	if !to.IP.IsValid() || to.Port == 0 {
-		return nil, fmt.Errorf("%w: %v is no address to send to", ErrConfig, to)
+		return nil, fmt.Errorf("%w: %v is not an address to send to", ErrConfig, to)
 	}
 	if to.MAC == [6]byte{} {
 		hop, err := neigh.Resolve(ctx, l.cfg.Interface, to.IP)

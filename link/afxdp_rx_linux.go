@@ -12,7 +12,7 @@ import (
 
 // rxQueue holds the frames that an endpoint has received from one socket.
 type rxQueue struct {
-	descs []afxdp.Desc // of the last Receive
+	descs []afxdp.Desc // descriptors of the last Receive
 	kept  []bool       // by desc: sent as an answer
 	owed  int          // frames that answers removed from the fill ring
 }

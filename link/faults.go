@@ -45,7 +45,7 @@ type faultyLink struct {
 	out  *fault.Line[outgoing]
 	in   *fault.Line[incoming]
 
-	paths map[wire.Endpoint]Path // for answers
+	paths map[wire.Endpoint]Path // paths for answers
 	batch []Frame                // originals to send
 	below []Packet               // received by the wrapped link
 	ready []incoming             // received and due, but the caller's slice was full
