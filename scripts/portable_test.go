@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// What gradients, sums and weights go through is computed with the same roundings on all architectures: the
-// compiler makes no fused multiply-add of it where the processor has them.
+// What gradients, sums and weights go through is computed with the same roundings on all
+// architectures: the compiler makes no fused multiply-add of it where the processor has them.
 func TestNoFusedMultiplyAdd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles some packages for another architecture")
