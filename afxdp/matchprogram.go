@@ -114,7 +114,8 @@ func (p *matchProgram) loadField(off int16, size asm.Size) {
 
 // needBytes jumps to a label unless n bytes from R2 on are in the packet.
 func (p *matchProgram) needBytes(n int32, otherwise string) {
-	p.addInstructions(asm.Mov.Reg(asm.R5, asm.R2), asm.Add.Imm(asm.R5, n), asm.JGT.Reg(asm.R5, asm.R3, p.useLabel(otherwise)))
+	p.addInstructions(asm.Mov.Reg(asm.R5, asm.R2), asm.Add.Imm(asm.R5, n),
+		asm.JGT.Reg(asm.R5, asm.R3, p.useLabel(otherwise)))
 }
 
 // conditionsOf returns the label where packets of a kind continue: their conditions, or the result
@@ -157,7 +158,8 @@ func (p *matchProgram) findKind() {
 	)
 	p.needBytes(20, other)
 	p.loadField(0, asm.Byte)
-	p.addInstructions(asm.JLT.Imm(asm.R4, plainIPv4, p.useLabel(other)), asm.JGT.Imm(asm.R4, plainIPv4|15, p.useLabel(other)))
+	p.addInstructions(asm.JLT.Imm(asm.R4, plainIPv4, p.useLabel(other)),
+		asm.JGT.Imm(asm.R4, plainIPv4|15, p.useLabel(other)))
 	plain := p.conditionsOf(packetKind{ip: etherIPv4})
 	if p.match.asksForPorts() {
 		p.addInstructions(asm.JNE.Imm(asm.R4, plainIPv4, p.useLabel(plain)))

@@ -293,7 +293,7 @@ func TestPortsCannotBeChanged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer set.closeSet()
+		defer func() { _ = set.closeSet() }()
 		d.usePorts(t, "port0", "host0")
 		a, b := d.ports[0], d.ports[1]
 		only := func(p uint32) map[uint32]struct{} { return map[uint32]struct{}{p: {}} }

@@ -25,7 +25,10 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	h := &run{cfg: cfg, report: &Report{Rounds: cfg.Rounds}, progress: experiment.ProgressCounter{Progress: cfg.Progress}}
+	h := &run{
+		cfg: cfg, report: &Report{Rounds: cfg.Rounds},
+		progress: experiment.ProgressCounter{Progress: cfg.Progress},
+	}
 	defer h.report.finish()
 	var parts []part
 	for _, t := range cfg.Tests {
