@@ -117,8 +117,9 @@ man: build ## write a manual page for each command to out/man
 deb: ## make a Debian package in out
 	scripts/deb.sh out
 
-image: ## make a container image, libra, of the static binary (needs podman or buildah)
-	$(GO) build -trimpath -o out/image/libra ./cmd/libra
+image: ## make a container image, libra, of the static binary, or of LIBRA (needs podman or buildah)
+	@mkdir -p out/image
+	$(if $(LIBRA),install -m 755 '$(LIBRA)' out/image/libra,$(GO) build -trimpath -o out/image/libra ./cmd/libra)
 	"$$(command -v podman || command -v buildah || { echo 'make image: install podman or buildah' >&2; exit 1; })" \
 		build $(ARGS) -f packaging/Containerfile -t libra out/image
 

@@ -19,7 +19,8 @@ func (j *Job) allows(who *unix.Ucred) bool {
 	if int(who.Uid) == os.Geteuid() || slices.Contains(j.Users, who.Uid) || slices.Contains(j.Groups, who.Gid) {
 		return true
 	}
-	return len(j.Groups) > 0 && slices.ContainsFunc(groupsOf(who.Uid), func(g uint32) bool { return slices.Contains(j.Groups, g) })
+	return len(j.Groups) > 0 &&
+		slices.ContainsFunc(groupsOf(who.Uid), func(g uint32) bool { return slices.Contains(j.Groups, g) })
 }
 
 // groupsOf returns the user's groups in the system's files.

@@ -30,14 +30,14 @@ type Agent struct {
 	instance uint64
 	jobs     map[string]*job
 
-	clients atomic.Uint32 // numbers assigned so far
-	refused tally         // by code
-	logged  *room
+	clients  atomic.Uint32 // numbers assigned so far
+	refused  tally         // by code
+	logQueue *logQueue
 
-	mu       sync.Mutex
-	greeting map[*net.UnixConn]greeting // connections without a session
-	closed   bool
-	ended    sync.WaitGroup // running handshakes
+	mu         sync.Mutex
+	handshakes map[*net.UnixConn]pendingHandshake // connections without a session
+	closed     bool
+	running    sync.WaitGroup // handshakes in progress
 }
 
 // Listen opens the agent's socket and starts its jobs. [Agent.Serve] accepts clients.
@@ -45,16 +45,16 @@ func Listen(cfg Config) (_ *Agent, err error) {
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	log, room := limitLog(cfg.Log)
+	log, queue := limitLog(cfg.Log)
 	cfg.Log = log
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		return nil, errors.New("agent: this host is big-endian: agents run on little-endian hosts only")
 	}
-	a := &Agent{cfg: cfg, logged: room, jobs: map[string]*job{}, greeting: map[*net.UnixConn]greeting{}}
+	a := &Agent{cfg: cfg, logQueue: queue, jobs: map[string]*job{}, handshakes: map[*net.UnixConn]pendingHandshake{}}
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails
 	a.instance = binary.NativeEndian.Uint64(random[:])
-	if err := a.listen(); err != nil {
+	if err := a.openSocket(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	for _, j := range cfg.Jobs {
@@ -74,15 +74,15 @@ func TrySocket(path string) error {
 		path = agentproto.DefaultSocket
 	}
 	a := &Agent{cfg: Config{Socket: path, Mode: 0o600}}
-	if err := a.listen(); err != nil {
+	if err := a.openSocket(); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
 	return errors.Join(a.listener.Close(), a.unlock())
 }
 
-// listen opens the socket. With the lock held, an existing socket is left over from an
+// openSocket opens the socket. With the lock held, an existing socket is left over from an
 // agent that has ended.
-func (a *Agent) listen() (err error) {
+func (a *Agent) openSocket() (err error) {
 	path := a.cfg.Socket
 	if a.unlock, err = file.Lock(path, ".lock"); err != nil {
 		if errors.Is(err, file.ErrLocked) {
@@ -100,7 +100,7 @@ func (a *Agent) listen() (err error) {
 	}()
 	if info, err := os.Lstat(path); err == nil {
 		if info.Mode().Type() != fs.ModeSocket {
-			return fmt.Errorf("socket %s: there is a file that is not a socket: remove it, or configure another socket", path)
+			return fmt.Errorf("socket %s: the file is not a socket: remove it, or configure another path", path)
 		}
 		if err := os.Remove(path); err != nil {
 			return fmt.Errorf("socket %s, left behind: %w", path, err)
@@ -109,7 +109,8 @@ func (a *Agent) listen() (err error) {
 	a.listener, err = net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: path})
 	if err != nil {
 		if longest := len(syscall.RawSockaddrUnix{}.Path) - 1; len(path) > longest {
-			return fmt.Errorf("socket %s: its path has %d bytes, %d are possible: configure a shorter one: %w", path, len(path), longest, err)
+			return fmt.Errorf("socket %s: path is %d bytes long; the limit is %d: configure a shorter one: %w",
+				path, len(path), longest, err)
 		}
 		return fmt.Errorf("socket %s: %w", path, err)
 	}
@@ -150,7 +151,7 @@ func (a *Agent) Serve(ctx context.Context) error {
 		case err != nil:
 			return fmt.Errorf("agent: socket %s: %w", a.cfg.Socket, err)
 		}
-		a.ended.Go(func() { a.greet(conn) })
+		a.running.Go(func() { a.handshake(conn) })
 	}
 }
 
@@ -170,14 +171,14 @@ func (a *Agent) jobsEnded() error {
 	return errors.Join(errs...)
 }
 
-// Close ends all sessions, tells clients that the agent was closed, and removes the socket. It returns when all
-// pushes are acknowledged or the workers have ended, and the log is written.
+// Close ends all sessions, reports the reason to clients, and removes the socket. It returns when
+// all pushes are acknowledged or the workers have ended, and the log is written.
 func (a *Agent) Close() error {
 	a.mu.Lock()
 	again := a.closed
 	a.closed = true
-	for conn, g := range a.greeting {
-		if g.heard { // it gets an answer
+	for conn, g := range a.handshakes {
+		if g.helloReceived { // it gets an answer
 			_ = conn.SetWriteDeadline(time.Now().Add(lastAnswers))
 		} else {
 			_ = conn.Close()
@@ -192,9 +193,9 @@ func (a *Agent) Close() error {
 		err = nil
 	}
 	for _, j := range a.jobs { // before waiting for the last answers, which a client may fail to read
-		err = errors.Join(err, j.close(agentproto.AgentClosed))
+		err = errors.Join(err, j.closeJob(agentproto.AgentClosed))
 	}
-	a.ended.Wait()
-	a.logged.wait()
+	a.running.Wait()
+	a.logQueue.waitWritten()
 	return errors.Join(err, a.unlock())
 }

@@ -111,7 +111,9 @@ func Learn(ctx, until context.Context, socket, job string, counters int) (l Lear
 		if _, err := conn.Write(message); err != nil {
 			return err
 		}
-		stop = context.AfterFunc(until, func() { _, _ = conn.Write(agentproto.MarshalAsk()) }) // an error shows when the answer is read
+		stop = context.AfterFunc(until, func() {
+			_, _ = conn.Write(agentproto.MarshalAsk()) // an error shows when the answer is read
+		})
 		return nil
 	})
 	stop() // until may outlast an agent that refuses
@@ -133,13 +135,14 @@ func exchange(ctx context.Context, socket string, into any, ask func(net.Conn) e
 	err = ask(conn)
 	var text []byte
 	if err == nil {
-		text, err = answer(conn)
+		text, err = readAnswer(conn)
 	}
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("agent at %s accepts connections but does not answer: %w: is it stopped, or is another program there?", socket, err)
+		return fmt.Errorf("agent at %s accepts connections but does not answer: %w: "+
+			"is it stopped, or does a different program listen there?", socket, err)
 	}
 	if err == nil {
 		err = json.Unmarshal(text, into)
@@ -150,10 +153,11 @@ func exchange(ctx context.Context, socket string, into any, ask func(net.Conn) e
 	return nil
 }
 
-func answer(conn net.Conn) (text []byte, err error) {
+func readAnswer(conn net.Conn) (text []byte, err error) {
 	var b [agentproto.AnswerPart]byte
 	n, err := conn.Read(b[:])
-	if errors.Is(err, syscall.ECONNRESET) { // the agent closed the connection with unread data; its earlier answer can still be read
+	if errors.Is(err, syscall.ECONNRESET) {
+		// The agent closed the connection with unread data; its earlier answer can still be read.
 		n, err = conn.Read(b[:])
 	}
 	if errors.Is(err, io.EOF) {
@@ -170,6 +174,6 @@ func answer(conn net.Conn) (text []byte, err error) {
 	return text, err
 }
 
-func parts(text []byte) (messages [][]byte) {
+func answerMessages(text []byte) (messages [][]byte) {
 	return slices.AppendSeq([][]byte{agentproto.MarshalTold(len(text))}, slices.Chunk(text, agentproto.AnswerPart))
 }

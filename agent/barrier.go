@@ -26,17 +26,17 @@ type barrier struct {
 	gone    bool       // a party has left: no barrier can complete
 	waiting []*work    // of parties at the end of the due step
 	due     uint64
-	meeting bool // the host meets the others; its parties may have left
+	meeting bool // the host meets the other hosts; its parties may have left
 
 	// drop is not nil if the sums of the due step would be wrong: a party that left has pushed in it,
-	// or gradients of it were refused and the host could not meet the others.
+	// or gradients of it were refused and the host could not meet the other hosts.
 	drop *DroppedError
 
 	sums [2]*stepSums // of the last steps that ended in frames, or nil; used only by the worker's goroutine
 }
 
-// join adds a session if it is a party, and returns the due step.
-func (b *barrier) join(s *session) (due uint64, err error) {
+// addParty adds a session if it is a party, and returns the due step.
+func (b *barrier) addParty(s *session) (due uint64, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if s.parties == 0 {
@@ -44,27 +44,29 @@ func (b *barrier) join(s *session) (due uint64, err error) {
 	}
 	switch n := len(b.members); {
 	case b.meeting && n == 0:
-		return 0, fmt.Errorf("%w: the previous parties have ended, but this host still waits for the other hosts at the end of step %d", agentproto.Parties, b.due)
+		return 0, fmt.Errorf("%w: the previous parties have ended, but this host still waits for the other hosts "+
+			"at the end of step %d", agentproto.Parties, b.due)
 	case b.gone:
 		return 0, fmt.Errorf("%w: one of %d has ended, %d remain", agentproto.Parties, b.parties, n)
 	case n > 0 && s.parties != b.parties:
-		return 0, fmt.Errorf("%w: it gave %d, the others gave %d", agentproto.Parties, s.parties, b.parties)
+		return 0, fmt.Errorf("%w: it gave %d, the other clients gave %d", agentproto.Parties, s.parties, b.parties)
 	case uint32(n) == b.parties && n > 0:
-		return 0, fmt.Errorf("%w: all %d are there", agentproto.Parties, n)
+		return 0, fmt.Errorf("%w: all %d have joined", agentproto.Parties, n)
 	}
 	b.parties = s.parties
 	b.members = append(b.members, s)
 	return b.due, nil
 }
 
-// arrive is called in the worker's goroutine when all pushes of a party before its BARRIER are settled.
-func (b *barrier) arrive(w *work) {
+// partyArrived is called in the worker's goroutine when all pushes of a party before its BARRIER
+// are settled.
+func (b *barrier) partyArrived(w *work) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	twice := slices.ContainsFunc(b.waiting, func(other *work) bool { return other.s == w.s })
 	switch {
 	case b.gone || !slices.Contains(b.members, w.s):
-		w.c.Status = b.incomplete()
+		w.c.Status = b.incompleteCode()
 	case w.step != b.due || twice || b.meeting: // all parties are at the step for which the host meets the others
 		w.c.Status, w.c.Detail = agentproto.BadStep, b.due
 	default:
@@ -90,31 +92,32 @@ func (b *barrier) arrive(w *work) {
 				b.endStep(all, a)
 				return
 			}
-			b.job.others.Go(func() { b.meet(all, a, reduces, torn) })
+			b.job.goroutines.Go(func() { b.meetHosts(all, a, reduces, torn) })
 		}
 		return
 	}
-	w.answer()
+	w.answerEntry()
 }
 
-// endStep makes the host meet the job's other workers by frames, and by the control service if that fails.
+// endStep makes the host meet the job's other workers by frames, and by the control service if that
+// fails.
 func (b *barrier) endStep(all []*work, a Arrival) {
-	sums := b.unused()
+	sums := b.unusedSums()
 	step := &transport.Step{Number: all[0].step, Keys: sums.Keys, Sums: sums.Rows}
 	step.Done = func(err error) {
 		if err != nil {
-			b.job.others.Go(func() { b.meet(all, a, true, false) })
+			b.job.goroutines.Go(func() { b.meetHosts(all, a, true, false) })
 			return
 		}
 		sums.Sums = Sums{Keys: step.Keys, Rows: step.Sums}
-		b.answer(all, a, sums, nil)
+		b.answerParties(all, a, sums, nil)
 	}
 	b.job.cfg.Worker.EndStep(step)
 }
 
-// unused returns sums without users. Two are enough: parties that reduce in each step keep the sums
-// of one step until the next ones arrive.
-func (b *barrier) unused() *stepSums {
+// unusedSums returns sums without users. Two are enough: parties that reduce in each step keep the
+// sums of one step until the next ones arrive.
+func (b *barrier) unusedSums() *stepSums {
 	for _, sums := range b.sums {
 		if sums != nil && sums.users.Load() == 0 {
 			return sums
@@ -124,8 +127,9 @@ func (b *barrier) unused() *stepSums {
 	return b.sums[1]
 }
 
-// meet makes the host meet the job's other workers at the control service, and answers all parties.
-func (b *barrier) meet(all []*work, a Arrival, reduces, torn bool) {
+// meetHosts makes the host meet the job's other workers at the control service, and answers all
+// parties.
+func (b *barrier) meetHosts(all []*work, a Arrival, reduces, torn bool) {
 	var (
 		err  error
 		sums stepSums
@@ -141,11 +145,11 @@ func (b *barrier) meet(all []*work, a Arrival, reduces, torn bool) {
 	case cfg.Barrier != nil:
 		err = cfg.Barrier(b.job.ctx, all[0].step)
 	}
-	b.answer(all, a, &sums, err)
+	b.answerParties(all, a, &sums, err)
 }
 
-// answer ends the step, unless the host could not meet the others, and answers all parties.
-func (b *barrier) answer(all []*work, a Arrival, sums *stepSums, err error) {
+// answerParties ends the step, unless the host could not meet the others, and answers all parties.
+func (b *barrier) answerParties(all []*work, a Arrival, sums *stepSums, err error) {
 	var dropped *DroppedError
 	over := err == nil || errors.As(err, &dropped)
 	b.mu.Lock()
@@ -160,7 +164,7 @@ func (b *barrier) answer(all []*work, a Arrival, sums *stepSums, err error) {
 		case over:
 			w.s.pushedBefore = w.s.pushedAt
 		case !slices.Contains(b.members, w.s): // it has left, and the step is still due
-			b.tear(w.s.pushedAt > w.s.pushedBefore)
+			b.tearStep(w.s.pushedAt > w.s.pushedBefore)
 		}
 	}
 	b.mu.Unlock()
@@ -178,17 +182,17 @@ func (b *barrier) answer(all []*work, a Arrival, sums *stepSums, err error) {
 		case dropped != nil:
 			w.c.Status, w.c.Key, w.c.KeyKnown = agentproto.Dropped, dropped.Key, dropped.KeyKnown
 		case b.job.ctx.Err() != nil:
-			w.c.Status = b.incomplete()
+			w.c.Status = b.incompleteCode()
 		default:
 			w.c.Status, w.c.Peer = agentproto.Refused, agentproto.Server
 		}
-		w.answer()
+		w.answerEntry()
 	}
 }
 
-// progress returns how many parties are at the end of the due step, and of how many: all of them
-// while the host meets the others.
-func (b *barrier) progress() (arrived, parties uint64) {
+// partiesArrived returns how many parties are at the end of the due step, and of how many: all of
+// them while the host meets the others.
+func (b *barrier) partiesArrived() (arrived, parties uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.meeting {
@@ -197,9 +201,9 @@ func (b *barrier) progress() (arrived, parties uint64) {
 	return uint64(len(b.waiting)), uint64(b.parties)
 }
 
-// leave removes an ended session. If it was a party, waiting parties fail, and the due step is torn if
-// the session pushed in it: the next parties that reduce get it dropped.
-func (b *barrier) leave(s *session) {
+// removeParty removes an ended session. If it was a party, waiting parties fail, and the due step
+// is torn if the session pushed in it: the next parties that reduce get it dropped.
+func (b *barrier) removeParty(s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	i := slices.Index(b.members, s)
@@ -212,31 +216,31 @@ func (b *barrier) leave(s *session) {
 	if b.meeting { // its earlier pushes belong to the step that ends
 		ended = s.pushedAt
 	}
-	b.tear(s.counters.pushes.Load() > ended)
+	b.tearStep(s.counters.pushes.Load() > ended)
 	for _, w := range b.waiting {
-		w.c.Status = b.incomplete()
-		w.answer()
+		w.c.Status = b.incompleteCode()
+		w.answerEntry()
 	}
 	b.waiting = nil
 }
 
-// tear marks the due step to be dropped, if a party that left has pushed in it.
-func (b *barrier) tear(pushed bool) {
+// tearStep marks the due step to be dropped, if a party that left has pushed in it.
+func (b *barrier) tearStep(pushed bool) {
 	if pushed && b.drop == nil {
 		b.drop = new(DroppedError)
 	}
 }
 
-// incomplete returns why a barrier cannot complete: a party left, or the job has ended. Call it in the
-// worker's goroutine, or after the end of the job's context.
-func (b *barrier) incomplete() agentproto.Code {
+// incompleteCode returns why a barrier cannot complete: a party left, or the job has ended. Call it
+// in the worker's goroutine, or after the end of the job's context.
+func (b *barrier) incompleteCode() agentproto.Code {
 	code := agentproto.PartyGone
 	_ = errors.As(b.job.ended, &code)
 	return code
 }
 
-// unjoin removes a session that was not welcomed. The others still wait for all parties.
-func (b *barrier) unjoin(s *session) {
+// undoAddParty removes a session that was not welcomed. The others still wait for all parties.
+func (b *barrier) undoAddParty(s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.members = slices.DeleteFunc(b.members, func(other *session) bool { return other == s })

@@ -93,9 +93,9 @@ func TestBarriersFail(t *testing.T) {
 		}
 	}
 	both := []*agentclient.Client{b.dial(party(2))}
-	refuse(3, "it gave 3, the others gave 2")
+	refuse(3, "it gave 3, the other clients gave 2")
 	both = append(both, b.dial(party(2)))
-	refuse(2, "all 2 are there")
+	refuse(2, "all 2 have joined")
 	barrier := func(step uint64) (err error) {
 		errs := make([]error, 2)
 		var group sync.WaitGroup

@@ -33,13 +33,15 @@ type Config struct {
 type Job struct {
 	// Name identifies the job to clients.
 	Name string
-	// Worker sends for all clients of the job. It must not have another feed ([transport.Worker.Attach]).
+	// Worker sends for all clients of the job. No other feed may be attached to it
+	// ([transport.Worker.Attach]).
 	Worker *transport.Worker
-	// Why explains to clients why the worker was closed. If it is nil, or returns nil, the worker's own error does.
+	// Why explains to clients why the worker was closed. If it is nil, or returns nil, the worker's
+	// own error does.
 	Why func() error
 	// The worker's admission, as in its transport.WorkerConfig.
 	Number     uint16
-	HotSet     *packer.HotSet // nil if there is none
+	HotSet     *packer.HotSet // may be nil
 	Dim        int
 	Mode       aggregator.Mode
 	Arithmetic aggregator.Arithmetic
@@ -48,9 +50,9 @@ type Job struct {
 	// Barrier meets the job's other workers at the end of a step. Nil means that the host is
 	// the only one: its clients meet only each other.
 	Barrier func(ctx context.Context, step uint64) error
-	// Reduce is Barrier, and returns the sums of the step, the same on all hosts. Nil means that the job
-	// has no sums of steps. The error of either is a *DroppedError if the step was dropped; then the next
-	// one is due.
+	// Reduce is Barrier, and returns the sums of the step, the same on all hosts. Nil means that
+	// the job has no sums of steps. The error of either is a *DroppedError if the step was dropped;
+	// then the next one is due.
 	Reduce func(ctx context.Context, step uint64, a Arrival) (Sums, error)
 	// SumsInFrames makes the worker ask the job's server for the sums of a step
 	// ([transport.Worker.EndStep]), and calls Reduce only if frames do not deliver them.
@@ -67,8 +69,8 @@ type Job struct {
 
 // Limits bound each client of a job. Zeros mean the defaults.
 type Limits struct {
-	// Clients is the number of clients at a time, by default 64. As many more may have left with pushes
-	// in flight; further ones are refused until these are settled.
+	// Clients is the number of clients at a time, by default 64. As many more may have left with
+	// pushes in flight; further ones are refused until these are settled.
 	Clients int
 	// UserClients is the number of clients of one user, by default all.
 	UserClients int
@@ -98,20 +100,20 @@ func (c *Config) complete() error {
 		c.Log = slog.Default()
 	}
 	if len(c.Jobs) == 0 {
-		return errors.New("there is no job to serve")
+		return errors.New("no job to serve is configured")
 	}
 	names, workers := map[string]bool{}, map[*transport.Worker]bool{}
 	for i := range c.Jobs {
 		j := &c.Jobs[i]
 		switch {
 		case j.Name == "" || len(j.Name) > 63:
-			return fmt.Errorf("jobs[%d]: the name %q has %d bytes: 1 to 63 are possible", i, j.Name, len(j.Name))
+			return fmt.Errorf("jobs[%d]: the name %q is %d bytes long: it must be 1 to 63", i, j.Name, len(j.Name))
 		case names[j.Name]:
-			return fmt.Errorf("jobs[%d]: another job has the name %q", i, j.Name)
+			return fmt.Errorf("jobs[%d]: the name %q is used twice", i, j.Name)
 		case j.Worker == nil:
-			return fmt.Errorf("job %s: it has no worker", j.Name)
+			return fmt.Errorf("job %s: no worker is set", j.Name)
 		case workers[j.Worker]:
-			return fmt.Errorf("job %s: another job has the same worker", j.Name)
+			return fmt.Errorf("job %s: its worker also serves another job", j.Name)
 		}
 		names[j.Name], workers[j.Worker] = true, true
 		if j.Dim == 0 && j.HotSet != nil {

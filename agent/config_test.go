@@ -43,7 +43,7 @@ func TestConfigDefaults(t *testing.T) {
 		t.Errorf("%+v", j)
 	}
 	c.Jobs[0].Name += "n"
-	if err := c.complete(); err == nil || !strings.Contains(err.Error(), "jobs[0]: the name \""+c.Jobs[0].Name+"\" has 64 bytes: 1 to 63 are possible") {
+	if err := c.complete(); err == nil || !strings.Contains(err.Error(), "jobs[0]: the name \""+c.Jobs[0].Name+"\" is 64 bytes long: it must be 1 to 63") {
 		t.Errorf("a long name: %v", err)
 	}
 	c.Jobs[0].Name, c.Jobs[1].Limits.Memory = "a", least-1

@@ -81,7 +81,7 @@ func TestTornStepTellsAllHotFrames(t *testing.T) {
 	}
 	goOn()
 	if got := <-told; got[0] != got[1] {
-		t.Errorf("the host tells %d hot frames at the end of the torn step, and has sent %d in it", got[0], got[1])
+		t.Errorf("the host reports %d hot frames at the end of the torn step, and has sent %d in it", got[0], got[1])
 	}
 	if got, err := next.Wait(ctx, ticket); err != nil || got.Status != agentproto.Dropped {
 		t.Errorf("%+v, %v", got, err)

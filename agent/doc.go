@@ -26,7 +26,8 @@
 //
 // # Ownership and goroutines
 //
-// A Worker belongs to its owner, who closes it after the agent. Methods may be called from any goroutine.
-// The job is the feed ([transport.Feed]) of its worker, whose goroutine reads the rings and answers the
-// entries, so that a push passes no other goroutine. It sleeps on the network and all clients' sockets at once.
+// A Worker belongs to its owner, who closes it after the agent. Methods may be called from any
+// goroutine. The job is the feed ([transport.Feed]) of its worker, whose goroutine reads the rings
+// and answers the entries, so that a push passes no other goroutine. It sleeps on the network and
+// all clients' sockets at once.
 package agent

@@ -16,15 +16,15 @@ import (
 // entryCharge is the charge for an entry in flight in addition to the bytes that were read.
 const entryCharge = 4096
 
-// waits reports whether the client has unread entries.
-func (s *session) waits() bool {
+// hasUnread reports whether the client has unread entries.
+func (s *session) hasUnread() bool {
 	return s.ended == nil && !s.held.Load() && s.mem.SQTail.Load() != s.head
 }
 
-// take begins some of the client's entries, and reports whether there were any.
-func (s *session) take() (any bool) {
+// beginEntries begins some of the client's entries, and reports whether it began any.
+func (s *session) beginEntries() (any bool) {
 	for range turnEntries {
-		if s.ended != nil || !s.held.Load() && !s.read() || !s.begin() {
+		if s.ended != nil || !s.held.Load() && !s.readEntry() || !s.beginEntry() {
 			break
 		}
 		any = true
@@ -35,36 +35,40 @@ func (s *session) take() (any bool) {
 	return any
 }
 
-// read reads the next entry, if there is one. It ends a client that breaks the protocol.
-func (s *session) read() bool {
+// readEntry reads the next entry, if any. It ends a client that breaks the protocol.
+func (s *session) readEntry() bool {
 	entries := s.layout.Entries
 	tail := s.mem.SQTail.Load()
 	if tail == s.head {
 		return false
 	}
 	seen := s.mem.CQHead.Load() // after the tail: cq_head was at least this when the tail was stored
-	if n := s.written() - seen; n > entries {
-		return s.hostile(fmt.Errorf("%w: cq_head is %d after %d completions", agentproto.BadIndex, seen, s.written()))
+	if n := s.completionsWritten() - seen; n > entries {
+		return s.endHostile(fmt.Errorf("%w: cq_head is %d after %d completions",
+			agentproto.BadIndex, seen, s.completionsWritten()))
 	}
 	if tail-s.head > entries || tail-seen > entries {
-		return s.hostile(fmt.Errorf("%w: sq_tail is %d, sq_head %d, cq_head %d in rings of %d", agentproto.BadIndex, tail, s.head, seen, entries))
+		return s.endHostile(fmt.Errorf("%w: sq_tail is %d, sq_head %d, cq_head %d in rings of %d",
+			agentproto.BadIndex, tail, s.head, seen, entries))
 	}
 	copy(s.raw[:], s.mem.Entry(s.head)[:]) // read only once
 	var err error
 	if s.entry, err = agentproto.ParseEntry(&s.raw, s.layout.BufferBytes); err != nil {
-		return s.hostile(err)
+		return s.endHostile(err)
 	}
 	return true
 }
 
-func (s *session) hostile(why error) bool {
-	s.job.log.Warn("client breaks the protocol", "client", s.number, "name", s.name, "user", s.who.Uid, "process", s.who.Pid, "reason", why)
-	s.end(why)
+func (s *session) endHostile(why error) bool {
+	s.job.log.Warn("client breaks the protocol", "client", s.number, "name", s.name,
+		"user", s.who.Uid, "process", s.who.Pid, "reason", why)
+	s.endSession(why)
 	return false
 }
 
-// room reports whether an entry fits the client's memory for entries in flight. If not, the entry waits.
-func (s *session) room(charge int64) bool {
+// fitsInFlight reports whether an entry fits the client's memory for entries in flight. If not, the
+// entry waits.
+func (s *session) fitsInFlight(charge int64) bool {
 	if inFlight := s.charge.Load(); inFlight > 0 && inFlight+charge > int64(s.layout.BufferBytes) {
 		s.held.Store(true)
 		if s.charge.Load() > 0 { // whatever settles after this sees held
@@ -75,22 +79,22 @@ func (s *session) room(charge int64) bool {
 	return true
 }
 
-// begin starts the newest entry, or returns false.
-func (s *session) begin() bool {
+// beginEntry starts the newest entry, or returns false.
+func (s *session) beginEntry() bool {
 	e := &s.entry
 	charge := chargeOf(e)
-	if !s.room(charge) {
+	if !s.fitsInFlight(charge) {
 		return false
 	}
 	s.charge.Add(charge)
-	s.hold()
+	s.retainMemory()
 	w := newWork(s, e, charge)
 	s.taken++
 	s.head++
 	if w.c.Status == agentproto.OK {
-		s.start(w, e)
+		s.startOperation(w, e)
 	} else {
-		w.refuse()
+		w.refuseEntry()
 	}
 	return true
 }
@@ -122,7 +126,7 @@ func newWork(s *session, e *agentproto.Entry, charge int64) *work {
 	case e.Op == agentproto.Prepare && uint64(e.N)*uint64(s.job.cfg.Dim) > math.MaxUint32:
 		w.c.Status = agentproto.NoMemory // a push of it would be too large for the worker
 	case e.Batch != 0 && e.Op != agentproto.Release:
-		if w.batch = s.batch(e.Batch, e.N); w.batch == nil {
+		if w.batch = s.findBatch(e.Batch, e.N); w.batch == nil {
 			w.c.Status = agentproto.NoBatch
 		}
 	}
@@ -139,48 +143,49 @@ func (w *work) copyKeys(e *agentproto.Entry) []uint64 {
 	return w.keys
 }
 
-func (s *session) start(w *work, e *agentproto.Entry) {
+// startOperation executes an entry, or starts to.
+func (s *session) startOperation(w *work, e *agentproto.Entry) {
 	switch e.Op {
 	case agentproto.Push, agentproto.PushSums:
-		s.push(w, e)
+		s.startPush(w, e)
 	case agentproto.Flush, agentproto.Barrier, agentproto.Reduce:
 		if e.N > 0 {
 			w.sumKeys, w.sumRows = s.mem.Keys(e.Keys, int(e.N)), s.mem.Floats(e.Values, int(e.N)*int(e.Dim))
 		}
 		w.pushed = s.counters.pushes.Load()
-		w.line()
+		w.queueInOrder()
 		w.Settled(nil)
 	case agentproto.Pull:
 		s.counters.pulls.Add(1)
 		s.counters.keysPulled.Add(uint64(e.N))
 		w.request.Pull, w.request.Keys, w.request.Values = true, w.copyKeys(e), s.mem.Floats(e.Values, int(e.N)*int(e.Dim))
-		w.hand()
+		w.submitRequest()
 	case agentproto.Sums:
 		into, rows, first := s.mem.Keys(e.Keys, int(e.N)), s.mem.Floats(e.Values, int(e.N)*int(e.Dim)), e.Step
-		w.run(func(context.Context) error { return s.giveSums(into, rows, first) })
+		w.runSlow(func(context.Context) error { return s.copySums(into, rows, first) })
 	case agentproto.Release:
-		w.c.Status = s.forget(e.Batch)
+		w.c.Status = s.releaseBatch(e.Batch)
 		w.Settled(nil)
 	case agentproto.Prepare:
 		w.copyKeys(e)
-		w.run(func(context.Context) error { return s.prepare(w) })
+		w.runSlow(func(context.Context) error { return s.prepareBatch(w) })
 	case agentproto.Stats:
 		at := e.Values
-		w.run(func(ctx context.Context) error { return s.tell(ctx, at) })
+		w.runSlow(func(ctx context.Context) error { return s.writeStats(ctx, at) })
 	}
 }
 
-// push hands a copy of a push to the job's worker. An accepted push is sent completely, even if its
-// client ends.
-func (s *session) push(w *work, e *agentproto.Entry) {
+// startPush submits a copy of a push to the job's worker. An accepted push is sent completely, even
+// if its client ends.
+func (s *session) startPush(w *work, e *agentproto.Entry) {
 	s.counters.pushes.Add(1)
 	s.counters.keysPushed.Add(uint64(e.N))
-	w.line()
+	w.queueInOrder()
 	scalars := int(e.N) * int(e.Dim)
 	s.counters.bytesRead.Add(4 * uint64(scalars))
 	keys := w.copyKeys(e)
 	for _, l := range s.job.learners {
-		l.offer(keys)
+		l.offerKeys(keys)
 	}
 	w.values = append(w.values, s.mem.Floats(e.Values, scalars)...)
 	if at := s.job.numbers.Check(w.values); at >= 0 {
@@ -199,5 +204,5 @@ func (s *session) push(w *work, e *agentproto.Entry) {
 	case w.batch != nil:
 		r.Prepared = w.batch.places
 	}
-	w.hand()
+	w.submitRequest()
 }

@@ -122,7 +122,7 @@ func TestSocketInTheWay(t *testing.T) {
 	if err := os.WriteFile(cfg.Socket, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := agent.Listen(cfg); err == nil || !strings.Contains(err.Error(), "a file that is not a socket") {
+	if _, err := agent.Listen(cfg); err == nil || !strings.Contains(err.Error(), "the file is not a socket") {
 		t.Errorf("a file: %v", err)
 	}
 	if text, err := os.ReadFile(cfg.Socket); string(text) != "mine" {
@@ -150,10 +150,10 @@ func TestSocketErrors(t *testing.T) {
 	long := dir + "/" + strings.Repeat("n", 100) // a lock may have that name, a socket may not
 	for path, want := range map[string]string{
 		file + "/sock":   "not a directory",
-		long:             fmt.Sprintf("its path has %d bytes, 107 are possible: configure a shorter one: listen unixpacket %s: bind: invalid argument", len(long), long),
+		long:             fmt.Sprintf("path is %d bytes long; the limit is 107: configure a shorter one: listen unixpacket %s: bind: invalid argument", len(long), long),
 		dir + "/no/sock": "its directory does not exist: make it, or configure another socket",
-		file:             "there is a file that is not a socket: remove it, or configure another socket",
-		dir:              "there is a file that is not a socket: remove it, or configure another socket",
+		file:             "the file is not a socket: remove it, or configure another path",
+		dir:              "the file is not a socket: remove it, or configure another path",
 	} {
 		err := agent.TrySocket(path)
 		if err == nil || !strings.HasPrefix(err.Error(), "agent: socket "+path+": ") || !strings.HasSuffix(err.Error(), want) {
@@ -171,11 +171,11 @@ func TestConfigIsChecked(t *testing.T) {
 	w := b.cluster.Worker(0)
 	for want, cfg := range map[string]agent.Config{
 		"no job":                       {},
-		"has no worker":                {Jobs: []agent.Job{{Name: "a"}}},
+		"no worker is set":             {Jobs: []agent.Job{{Name: "a"}}},
 		"0 bytes":                      {Jobs: []agent.Job{{Worker: w}}},
 		"dimension 0":                  {Jobs: []agent.Job{{Name: "a", Worker: w}}},
-		"another job":                  {Jobs: []agent.Job{{Name: "a", Worker: w, Dim: 1}, {Name: "a", Worker: w, Dim: 1}}},
-		"same worker":                  {Jobs: []agent.Job{{Name: "a", Worker: w, Dim: 1}, {Name: "b", Worker: w, Dim: 1}}},
+		"is used twice":                {Jobs: []agent.Job{{Name: "a", Worker: w, Dim: 1}, {Name: "a", Worker: w, Dim: 1}}},
+		"also serves another job":      {Jobs: []agent.Job{{Name: "a", Worker: w, Dim: 1}, {Name: "b", Worker: w, Dim: 1}}},
 		"at least":                     {Jobs: []agent.Job{{Name: "a", Worker: w, Dim: 1, Limits: agent.Limits{Memory: 4096}}}},
 		"its directory does not exist": {Socket: "/nowhere/at/all", Jobs: []agent.Job{{Name: "a", Worker: w, Dim: 1}}},
 		"invalid argument":             {Socket: shortDir(t) + strings.Repeat("/x", 60), Jobs: []agent.Job{{Name: "a", Worker: w, Dim: 1}}},

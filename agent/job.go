@@ -27,25 +27,26 @@ import (
 const (
 	// turnEntries is how many entries of a client are taken in one turn.
 	turnEntries = 32
-	// lookEvery is the number of turns between polls of the sockets while the worker does not sleep.
-	lookEvery = 256
+	// pollEvery is the number of turns between polls of the sockets while the worker does not sleep.
+	pollEvery = 256
 )
 
-// job is the host's part in a job: its clients, and the worker that sends for them. It is the worker's
-// feed: the worker's goroutine reads the rings and answers, without a switch of goroutines.
+// job is the host's part in a job: its clients, and the worker that sends for them. It is the
+// worker's feed: the worker's goroutine reads the rings and answers, without a switch of
+// goroutines.
 type job struct {
 	cfg     Job
 	log     *slog.Logger
-	hotSet  packer.Fingerprint // zeros if there is none
+	hotSet  packer.Fingerprint // zeros without a hot set
 	numbers packer.Numbers     // accepted gradients; the packer checks those of fixed arithmetic
 	barrier barrier
 	epoll   int // of the clients' sockets
 
-	ctx    context.Context // ends with the sessions
-	cancel context.CancelFunc
-	memory atomic.Int64 // bytes that sessions have mapped
-	gone   departed
-	others sync.WaitGroup
+	ctx        context.Context // ends with the sessions
+	cancel     context.CancelFunc
+	memory     atomic.Int64 // bytes that sessions have mapped
+	gone       departed
+	goroutines sync.WaitGroup
 
 	// The fields below belong to the worker's goroutine.
 	sessions []*session
@@ -70,7 +71,10 @@ var _ transport.Feed = (*job)(nil)
 
 // newJob attaches a job to its worker.
 func newJob(cfg Job, log *slog.Logger) (*job, error) {
-	j := &job{cfg: cfg, log: log, idle: sys.Look{Limit: sys.DefaultLook}, bySocket: map[int32]*session{}, gone: departed{of: map[uint32]int{}}, done: make(chan struct{})}
+	j := &job{
+		cfg: cfg, log: log, idle: sys.Look{Limit: sys.DefaultLook}, bySocket: map[int32]*session{},
+		gone: departed{of: map[uint32]int{}}, done: make(chan struct{}),
+	}
 	if cfg.HotSet != nil {
 		j.hotSet = cfg.HotSet.Fingerprint()
 	}
@@ -93,22 +97,23 @@ func newJob(cfg Job, log *slog.Logger) (*job, error) {
 	return j, nil
 }
 
-// Turn implements [transport.Feed]: it answers settled entries and takes some entries of each client.
+// Turn implements [transport.Feed]: it answers settled entries and takes some entries of each
+// client.
 func (j *job) Turn() (any bool) {
 	any = len(j.loose) > 0 || len(j.settled) > 0
-	j.answer()
+	j.answerSettled()
 	for _, s := range j.sessions {
-		any = s.take() || any
+		any = s.beginEntries() || any
 	}
-	j.answer() // entries that need no worker
+	j.answerSettled() // entries that need no worker
 	if any {
 		j.idle.Found()
 	}
-	if j.turns++; j.turns >= lookEvery {
-		j.look()
+	if j.turns++; j.turns >= pollEvery {
+		j.pollSockets()
 	}
 	if j.over {
-		j.detach()
+		j.removeEnded()
 	}
 	if j.ended != nil && j.pending == 0 && !j.finished {
 		j.finished = true
@@ -117,8 +122,8 @@ func (j *job) Turn() (any bool) {
 	return any
 }
 
-// Sleep implements [transport.Feed]: it lets the worker poll its link and the rings for a while, then
-// asks the clients to wake it, and polls once more.
+// Sleep implements [transport.Feed]: it lets the worker poll its link and the rings for a while,
+// then asks the clients to wake it, and polls once more.
 func (j *job) Sleep() bool {
 	if j.yield {
 		j.yield = false
@@ -131,8 +136,8 @@ func (j *job) Sleep() bool {
 	for _, s := range j.sessions {
 		s.mem.AgentSleeps.Store(1)
 	}
-	if slices.ContainsFunc(j.sessions, (*session).waits) {
-		j.awake()
+	if slices.ContainsFunc(j.sessions, (*session).hasUnread) {
+		j.clearSleeps()
 		return false
 	}
 	return true
@@ -140,18 +145,19 @@ func (j *job) Sleep() bool {
 
 // Awake implements [transport.Feed].
 func (j *job) Awake() {
-	j.awake()
-	j.look() // Turn follows
+	j.clearSleeps()
+	j.pollSockets() // Turn follows
 }
 
-func (j *job) awake() {
+// clearSleeps announces to the clients that the agent is awake.
+func (j *job) clearSleeps() {
 	for _, s := range j.sessions {
 		s.mem.AgentSleeps.Store(0)
 	}
 }
 
-// look receives wake-ups, and detects closed sockets.
-func (j *job) look() {
+// pollSockets receives wake-ups, and detects closed sockets.
+func (j *job) pollSockets() {
 	j.turns = 0
 	n, err := sys.EpollNow(j.epoll, j.events[:])
 	if err != nil { // EINTR
@@ -159,48 +165,50 @@ func (j *job) look() {
 	}
 	for i := range j.events[:n] {
 		if s := j.bySocket[j.events[i].Fd]; s != nil {
-			s.hear()
+			s.receiveWakeUp()
 		}
 	}
 }
 
-// answer answers settled entries, one client after the other.
-func (j *job) answer() {
+// answerSettled answers settled entries, one client after the other.
+func (j *job) answerSettled() {
 	for _, w := range j.loose {
 		if w.request.Owner != nil { // a pull
 			j.pending--
-			w.fail(w.err)
+			w.setError(w.err)
 		}
-		w.answer()
+		w.answerEntry()
 	}
 	clear(j.loose)
 	j.loose = j.loose[:0]
 	for i := 0; i < len(j.settled); i++ { // an answer may settle an entry of another client
-		j.settled[i].answer()
+		j.settled[i].answerInOrder()
 		j.settled[i] = nil
 	}
 	j.settled = j.settled[:0]
 }
 
-// do runs a function in the worker's goroutine. It returns false if the worker has ended.
-func (j *job) do(call func()) bool {
+// runInWorker runs a function in the worker's goroutine. It returns false if the worker has ended.
+func (j *job) runInWorker(call func()) bool {
 	return j.cfg.Worker.Do(context.Background(), call) == nil
 }
 
-// attach registers a session, unless the job refuses it.
-func (j *job) attach(s *session, welcome func(nextStep uint64) error) (err error) {
-	if !j.do(func() { err = j.admit(s, welcome) }) {
+// addSession registers a session, unless the job refuses it.
+func (j *job) addSession(s *session, welcome func(nextStep uint64) error) (err error) {
+	if !j.runInWorker(func() { err = j.admitSession(s, welcome) }) {
 		err = j.ended // written before the worker's end
 	}
 	if err != nil {
 		s.cancel()
 		return errors.Join(err, unix.Close(s.socket), s.mem.Close())
 	}
-	j.log.Info("client came", "client", s.number, "name", s.name, "user", s.who.Uid, "process", s.who.Pid, "bytes", s.layout.Total)
+	j.log.Info("client came", "client", s.number, "name", s.name,
+		"user", s.who.Uid, "process", s.who.Pid, "bytes", s.layout.Total)
 	return nil
 }
 
-func (j *job) admit(s *session, welcome func(nextStep uint64) error) error {
+// admitSession is the part of addSession that runs in the worker's goroutine.
+func (j *job) admitSession(s *session, welcome func(nextStep uint64) error) error {
 	if j.ended != nil {
 		return j.ended
 	}
@@ -210,14 +218,14 @@ func (j *job) admit(s *session, welcome func(nextStep uint64) error) error {
 			own++
 		}
 	}
-	if err := j.room(s, len(j.sessions), own, ""); err != nil {
+	if err := j.checkLimits(s, len(j.sessions), own, ""); err != nil {
 		return err
 	}
-	gone, own := j.gone.count(s.who.Uid)
-	if err := j.room(s, gone, own, ", which are gone, but what they have pushed is still on its way"); err != nil {
+	gone, own := j.gone.countUser(s.who.Uid)
+	if err := j.checkLimits(s, gone, own, ", which have ended, but whose pushes are still in flight"); err != nil {
 		return err
 	}
-	step, err := j.barrier.join(s)
+	step, err := j.barrier.addParty(s)
 	if err != nil {
 		return err
 	}
@@ -226,7 +234,7 @@ func (j *job) admit(s *session, welcome func(nextStep uint64) error) error {
 		err = welcome(step)
 	}
 	if err != nil {
-		j.barrier.unjoin(s) // closing its last descriptor removes the socket from j.epoll
+		j.barrier.undoAddParty(s) // closing its last descriptor removes the socket from j.epoll
 		return err
 	}
 	j.memory.Add(int64(s.layout.Total))
@@ -235,8 +243,8 @@ func (j *job) admit(s *session, welcome func(nextStep uint64) error) error {
 	return nil
 }
 
-// room refuses a session if the limits of all clients or of its user are reached.
-func (j *job) room(s *session, others, own int, which string) error {
+// checkLimits refuses a session if the limits of all clients or of its user are reached.
+func (j *job) checkLimits(s *session, others, own int, which string) error {
 	switch {
 	case others >= j.cfg.Limits.Clients:
 		return fmt.Errorf("%w: %d%s", agentproto.Clients, others, which)
@@ -252,7 +260,7 @@ type departed struct {
 	of map[uint32]int
 }
 
-func (d *departed) add(user uint32, n int) {
+func (d *departed) addUser(user uint32, n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.of[user] += n; d.of[user] == 0 {
@@ -260,7 +268,7 @@ func (d *departed) add(user uint32, n int) {
 	}
 }
 
-func (d *departed) count(user uint32) (all, own int) {
+func (d *departed) countUser(user uint32) (all, own int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, n := range d.of {
@@ -269,8 +277,8 @@ func (d *departed) count(user uint32) (all, own int) {
 	return all, d.of[user]
 }
 
-// detach removes ended sessions. Their pushes continue.
-func (j *job) detach() {
+// removeEnded removes ended sessions. Their pushes continue.
+func (j *job) removeEnded() {
 	j.over = false
 	rest := j.sessions[:0]
 	for _, s := range j.sessions {
@@ -281,14 +289,14 @@ func (j *job) detach() {
 		delete(j.bySocket, int32(s.socket))
 		// A socket that a forked child still holds would stay in the epoll set.
 		_ = unix.EpollCtl(j.epoll, unix.EPOLL_CTL_DEL, s.socket, nil)
-		s.hangUp()
-		j.barrier.leave(s)
+		s.closeSocket()
+		j.barrier.removeParty(s)
 		code := agentproto.OK
 		_ = errors.As(s.ended, &code)
-		j.ends.add(code)
+		j.ends.addCode(code)
 		j.log.Info("client went", "client", s.number, "name", s.name, "pushes", s.counters.pushes.Load(), "reason", s.ended)
-		j.gone.add(s.who.Uid, 1)
-		s.release()
+		j.gone.addUser(s.who.Uid, 1)
+		s.releaseMemory()
 	}
 	clear(j.sessions[len(rest):])
 	j.sessions = rest
@@ -296,40 +304,40 @@ func (j *job) detach() {
 
 var errGone = errors.New("its socket is closed")
 
-// finish ends all sessions with a reason that wraps a code, and refuses new ones.
-func (j *job) finish(why error) {
+// endSessions ends all sessions with a reason that wraps a code, and refuses new ones.
+func (j *job) endSessions(why error) {
 	if j.ended == nil {
 		j.ended = why
 	}
 	for _, s := range j.sessions {
-		s.end(why)
+		s.endSession(why)
 	}
-	j.detach()
+	j.removeEnded()
 	j.cancel()
 	j.cfg.Worker.LeaveStep()
 }
 
 // End implements [transport.Feed]: the sessions end with the worker.
 func (j *job) End(err error) {
-	j.answer()
+	j.answerSettled()
 	if j.cfg.Why != nil {
 		if why := j.cfg.Why(); why != nil {
 			err = why
 		}
 	}
-	j.finish(fmt.Errorf("%w: %w", agentproto.JobEnded, err))
+	j.endSessions(fmt.Errorf("%w: %w", agentproto.JobEnded, err))
 	if !j.finished {
 		j.finished = true
 		close(j.done)
 	}
 }
 
-// close ends all sessions with a reason that wraps a code, refuses new ones, and waits
+// closeJob ends all sessions with a reason that wraps a code, refuses new ones, and waits
 // until their pushes are settled. If the worker has ended, the reason was that.
-func (j *job) close(why error) error {
-	j.do(func() { j.finish(why) })
+func (j *job) closeJob(why error) error {
+	j.runInWorker(func() { j.endSessions(why) })
 	<-j.done
-	j.others.Wait()
+	j.goroutines.Wait()
 	_ = j.cfg.Worker.Attach(context.Background(), nil, -1) // a worker that has ended has no feed
 	return os.NewSyscallError("close", unix.Close(j.epoll))
 }

@@ -38,11 +38,11 @@ func newLearner(counters int) (*learner, error) {
 		return nil, err
 	}
 	l := &learner{queue: make(chan []uint64, 64), counter: counter, done: make(chan struct{})}
-	go l.count()
+	go l.countKeys()
 	return l, nil
 }
 
-func (l *learner) count() {
+func (l *learner) countKeys() {
 	defer close(l.done)
 	for keys := range l.queue {
 		for _, key := range keys {
@@ -52,8 +52,8 @@ func (l *learner) count() {
 	}
 }
 
-// offer passes a push to the learner.
-func (l *learner) offer(keys []uint64) {
+// offerKeys passes a push to the learner.
+func (l *learner) offerKeys(keys []uint64) {
 	l.seen++
 	if n := l.waiting.Load(); n > 0 && n+int64(len(keys)) > learnQueue || len(l.queue) == cap(l.queue) {
 		return
@@ -63,48 +63,53 @@ func (l *learner) offer(keys []uint64) {
 	l.sampled++
 }
 
-func (l *learner) learned(j *job) *Learned {
+// finishCount waits until all offered keys are counted, and returns the most frequent ones.
+func (l *learner) finishCount(j *job) *Learned {
 	close(l.queue)
 	<-l.done
 	r := l.counter.Ranking()
-	out := &Learned{Job: j.cfg.Name, Dim: j.cfg.Dim, Pushes: l.seen, Sampled: l.sampled, Updates: r.Updates, CountErr: r.Err, Keys: []uint64{}, Counts: []uint64{}}
+	out := &Learned{
+		Job: j.cfg.Name, Dim: j.cfg.Dim, Pushes: l.seen, Sampled: l.sampled, Updates: r.Updates, CountErr: r.Err,
+		Keys: []uint64{}, Counts: []uint64{},
+	}
 	for _, c := range r.Counts[:min(len(r.Counts), packer.MaxSlots/j.cfg.Dim)] {
 		out.Keys, out.Counts = append(out.Keys, c.Key), append(out.Counts, c.Updates)
 	}
 	return out
 }
 
-// learn answers a LEARN: it counts until the client sends another message. A client that leaves gets no answer.
-func (a *Agent) learn(conn *net.UnixConn, user uint32, message []byte) error {
+// replyLearned answers a LEARN: it counts until the client sends a further message. A client that
+// leaves gets no answer.
+func (a *Agent) replyLearned(conn *net.UnixConn, user uint32, message []byte) error {
 	ask, err := agentproto.ParseLearn(message)
 	if err != nil {
 		return err
 	}
 	j := a.jobs[ask.Job]
 	if ask.Job == "" && len(a.jobs) == 1 {
-		j = a.jobs[a.names()[0]]
+		j = a.jobs[a.jobNames()[0]]
 	}
 	if j == nil {
-		return fmt.Errorf("%w: %q; it serves %s", agentproto.NoJob, ask.Job, strings.Join(a.names(), ", "))
+		return fmt.Errorf("%w: %q; it serves %s", agentproto.NoJob, ask.Job, strings.Join(a.jobNames(), ", "))
 	}
 	l, err := newLearner(int(ask.Counters))
 	if err != nil {
 		return err
 	}
-	if !j.do(func() { j.learners = append(j.learners, l) }) {
+	if !j.runInWorker(func() { j.learners = append(j.learners, l) }) {
 		close(l.queue)
 		<-l.done
 		return j.ended
 	}
-	a.hear(conn, user, false) // Close may close it
+	a.setHelloReceived(conn, user, false) // Close may close it
 	stop := context.AfterFunc(j.ctx, func() { _ = conn.SetReadDeadline(time.Now()) })
 	defer stop()
 	var b [agentproto.AskLen]byte
 	n, err := conn.Read(b[:])
-	if !j.do(func() { j.learners = slices.DeleteFunc(j.learners, func(o *learner) bool { return o == l }) }) {
+	if !j.runInWorker(func() { j.learners = slices.DeleteFunc(j.learners, func(o *learner) bool { return o == l }) }) {
 		<-j.cfg.Worker.Done() // nothing more is offered
 	}
-	learned := l.learned(j)
+	learned := l.finishCount(j)
 	switch {
 	case j.ctx.Err() != nil:
 		return j.ended
@@ -118,6 +123,6 @@ func (a *Agent) learn(conn *net.UnixConn, user uint32, message []byte) error {
 	if err != nil {
 		return err
 	}
-	send(conn, text)
+	sendText(conn, text)
 	return nil
 }

@@ -159,7 +159,7 @@ func TestLearnFails(t *testing.T) {
 		}
 	}
 	name := strings.Repeat("n", 64)
-	if _, err := b.learn(name, 10).end(); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "more than 63 bytes") {
+	if _, err := b.learn(name, 10).end(); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "longer than 63 bytes") {
 		t.Errorf("a name that no message can hold: %v", err)
 	}
 	ctx, cancel := context.WithCancel(within(t))

@@ -34,17 +34,17 @@ func TestLearnerLeavesOutWhatIsTooMuch(t *testing.T) {
 				keys := make([]uint64, c.length)
 				fill := func() {
 					for range 100 {
-						l.offer(keys)
+						l.offerKeys(keys)
 					}
 				}
 				fill()
 				if l.sampled != c.fit || l.seen != 100 {
 					t.Errorf("%d pushes of %d wait to be counted, want %d", l.sampled, l.seen, c.fit)
 				}
-				go l.count()
+				go l.countKeys()
 				synctest.Wait()
 				for range c.fit {
-					l.offer(keys)
+					l.offerKeys(keys)
 					synctest.Wait()
 				}
 				if l.sampled != 2*c.fit {
@@ -69,13 +69,13 @@ func TestLearnedFitsAHotSet(t *testing.T) {
 	}
 	for key := range uint64(10) {
 		for range key + 1 {
-			l.offer([]uint64{key})
+			l.offerKeys([]uint64{key})
 			for l.waiting.Load() > 0 {
 				runtime.Gosched()
 			}
 		}
 	}
-	got := l.learned(&job{cfg: Job{Name: "wide", Dim: packer.MaxSlots / 3}})
+	got := l.finishCount(&job{cfg: Job{Name: "wide", Dim: packer.MaxSlots / 3}})
 	want := &Learned{Job: "wide", Dim: packer.MaxSlots / 3, Pushes: 55, Sampled: 55, Updates: 55, Keys: []uint64{9, 8, 7}, Counts: []uint64{10, 9, 8}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

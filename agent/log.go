@@ -18,15 +18,15 @@ const (
 	logPause = 100 * time.Millisecond
 )
 
-// limited passes records on at a limited rate, in its own goroutine, so that a slow handler delays no
-// job. The first record after dropped ones reports their number.
-type limited struct {
+// limitedHandler passes records on at a limited rate, in its own goroutine, so that a slow handler
+// delays no job. The first record after dropped ones reports their number.
+type limitedHandler struct {
 	slog.Handler
-	room *room
+	queue *logQueue
 }
 
-// room is the rate limit of a handler and of all handlers derived from it.
-type room struct {
+// logQueue is the rate limit of a handler and of all handlers derived from it.
+type logQueue struct {
 	mu      sync.Mutex
 	full    time.Time // when the whole burst is available again
 	dropped int
@@ -41,13 +41,14 @@ type waitingRecord struct {
 	slog.Record
 }
 
-func limitLog(log *slog.Logger) (*slog.Logger, *room) {
-	r := new(room)
-	return slog.New(limited{Handler: log.Handler(), room: r}), r
+func limitLog(log *slog.Logger) (*slog.Logger, *logQueue) {
+	r := new(logQueue)
+	return slog.New(limitedHandler{Handler: log.Handler(), queue: r}), r
 }
 
-// take reserves room for a record of that time. It returns how many were dropped before.
-func (r *room) take(now time.Time) (dropped int, ok bool) {
+// reserveRecord reserves a place in the queue for a record of that time. It returns how many were
+// dropped before.
+func (r *logQueue) reserveRecord(now time.Time) (dropped int, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	full := r.full
@@ -63,8 +64,8 @@ func (r *room) take(now time.Time) (dropped int, ok bool) {
 	return dropped, true
 }
 
-func (l limited) Handle(_ context.Context, r slog.Record) error {
-	dropped, ok := l.room.take(r.Time)
+func (l limitedHandler) Handle(_ context.Context, r slog.Record) error {
+	dropped, ok := l.queue.reserveRecord(r.Time)
 	if !ok {
 		return nil
 	}
@@ -72,23 +73,23 @@ func (l limited) Handle(_ context.Context, r slog.Record) error {
 	if dropped > 0 {
 		r.AddAttrs(slog.Int("records left out", dropped))
 	}
-	l.room.pass(waitingRecord{l.Handler, r})
+	l.queue.queueRecord(waitingRecord{l.Handler, r})
 	return nil
 }
 
-// pass queues a record.
-func (r *room) pass(w waitingRecord) {
+// queueRecord queues a record.
+func (r *logQueue) queueRecord(w waitingRecord) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.queue = append(r.queue, w)
 	if !r.writing {
 		r.writing = true
-		r.writers.Go(r.write)
+		r.writers.Go(r.writeQueue)
 	}
 }
 
-// write writes the queue until it is empty. Errors of a handler are ignored.
-func (r *room) write() {
+// writeQueue writes the queue until it is empty. Errors of a handler are ignored.
+func (r *logQueue) writeQueue() {
 	for {
 		r.mu.Lock()
 		all := r.queue
@@ -104,12 +105,12 @@ func (r *room) write() {
 	}
 }
 
-func (r *room) wait() { r.writers.Wait() }
+func (r *logQueue) waitWritten() { r.writers.Wait() }
 
-func (l limited) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return limited{Handler: l.Handler.WithAttrs(attrs), room: l.room}
+func (l limitedHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return limitedHandler{Handler: l.Handler.WithAttrs(attrs), queue: l.queue}
 }
 
-func (l limited) WithGroup(name string) slog.Handler {
-	return limited{Handler: l.Handler.WithGroup(name), room: l.room}
+func (l limitedHandler) WithGroup(name string) slog.Handler {
+	return limitedHandler{Handler: l.Handler.WithGroup(name), queue: l.queue}
 }

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// Some records of a flood are dropped, which the next record reports. Later there is room again.
+// Some records of a flood are dropped, which the next record reports. Later ones are passed on again.
 func TestLogIsLimited(t *testing.T) {
 	var out bytes.Buffer
-	log, room := limitLog(slog.New(slog.NewTextHandler(&out, nil)))
+	log, queue := limitLog(slog.New(slog.NewTextHandler(&out, nil)))
 	log = log.With("job", "clicks").WithGroup("now")
 	start := time.Now()
 	write := func(after time.Duration) {
@@ -28,14 +28,14 @@ func TestLogIsLimited(t *testing.T) {
 	for range 1000 {
 		write(0)
 	}
-	room.wait()
+	queue.waitWritten()
 	if n := strings.Count(out.String(), "\n"); n != logBurst {
 		t.Errorf("%d records of 1000 at once are there, want %d", n, logBurst)
 	}
 	out.Reset()
 	write(logPause)
 	write(logPause)
-	room.wait()
+	queue.waitWritten()
 	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `job=clicks "now.records left out"=800`) {
 		t.Errorf("a moment later there are\n%s", got)
 	}
@@ -43,7 +43,7 @@ func TestLogIsLimited(t *testing.T) {
 	for range 1000 {
 		write(time.Hour)
 	}
-	room.wait()
+	queue.waitWritten()
 	if n := strings.Count(out.String(), "\n"); n != logBurst {
 		t.Errorf("%d records an hour later, want %d", n, logBurst)
 	}
@@ -64,7 +64,7 @@ func (h stoppedHandler) Handle(context.Context, slog.Record) error {
 // While a handler is busy, only a limited number of records wait for it.
 func TestRecordsWaitForTheHandler(t *testing.T) {
 	h := stoppedHandler{slog.DiscardHandler, make(chan struct{}, 3*logBurst), make(chan struct{})}
-	log, room := limitLog(slog.New(h))
+	log, queue := limitLog(slog.New(h))
 	now := time.Now()
 	write := func() {
 		now = now.Add(logPause) // never more at once than there is room for
@@ -78,7 +78,7 @@ func TestRecordsWaitForTheHandler(t *testing.T) {
 		write()
 	}
 	close(h.open)
-	room.wait()
+	queue.waitWritten()
 	if n := len(h.entered); n != logBurst {
 		t.Errorf("%d records have waited, want %d", n, logBurst)
 	}

@@ -84,13 +84,13 @@ func TestTurnTellsWhetherItDidSomething(t *testing.T) {
 	}
 	turn("an entry", true, 1)
 	turn("nothing", false, 1)
-	s.hold()
+	s.retainMemory()
 	j.loose = append(j.loose, &work{s: s, c: agentproto.Completion{Op: agentproto.Release}})
 	turn("an answer out of order", true, 2)
 	turn("nothing", false, 2)
-	s.hold()
+	s.retainMemory()
 	w := &work{s: s, c: agentproto.Completion{Op: agentproto.Flush}}
-	w.line()
+	w.queueInOrder()
 	w.Settled(nil)
 	turn("an answer in its turn", true, 3)
 	turn("nothing", false, 3)
@@ -120,7 +120,7 @@ func TestNoEntryWaitsForRoomThatIsThere(t *testing.T) {
 		s.held.Store(false)
 		s.charge.Store(bytes)
 		round.Add(1)
-		begun := s.room(bytes)
+		begun := s.fitsInFlight(bytes)
 		for settled.Load() <= i {
 			runtime.Gosched()
 		}

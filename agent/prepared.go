@@ -22,17 +22,17 @@ type prepared struct {
 	charge uint64
 }
 
-// prepare looks up keys and answers with a handle.
-func (s *session) prepare(w *work) error {
+// prepareBatch looks up keys and answers with a handle.
+func (s *session) prepareBatch(w *work) error {
 	n, dim := uint64(len(w.keys)), uint64(s.job.cfg.Dim)
 	b := &prepared{charge: preparedCharge + 16*n + 8*n*dim}
 	s.mu.Lock()
-	room := s.charged+b.charge <= s.job.cfg.Limits.Prepared
-	if room {
+	fits := s.charged+b.charge <= s.job.cfg.Limits.Prepared
+	if fits {
 		s.charged += b.charge
 	}
 	s.mu.Unlock()
-	if !room {
+	if !fits {
 		return fmt.Errorf("%w: prepared batches", agentproto.NoMemory)
 	}
 	places, err := s.job.cfg.Worker.Prepare(w.keys)
@@ -48,8 +48,8 @@ func (s *session) prepare(w *work) error {
 	return nil
 }
 
-// batch returns a prepared batch of n keys, nil if there is none.
-func (s *session) batch(handle uint64, n uint32) *prepared {
+// findBatch returns a prepared batch of n keys, or nil.
+func (s *session) findBatch(handle uint64, n uint32) *prepared {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.prepared[handle]
@@ -59,8 +59,8 @@ func (s *session) batch(handle uint64, n uint32) *prepared {
 	return b
 }
 
-// forget releases a prepared batch.
-func (s *session) forget(handle uint64) agentproto.Code {
+// releaseBatch releases a prepared batch.
+func (s *session) releaseBatch(handle uint64) agentproto.Code {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.prepared[handle]

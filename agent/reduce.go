@@ -27,7 +27,8 @@ type Arrival struct {
 	HotSent, HotAnswered uint32
 }
 
-// DroppedError means that gradients of a step were refused on a host, so that the step has no effect.
+// DroppedError means that gradients of a step were refused on a host, so that the step has no
+// effect.
 type DroppedError struct {
 	Key      uint64 // of the gradient
 	KeyKnown bool
@@ -40,7 +41,8 @@ func (e *DroppedError) Error() string {
 	return fmt.Sprintf("%v: key %d", agentproto.Dropped, e.Key)
 }
 
-// refusedBefore returns the first failed push since the last FLUSH, or REDUCE of a due step, and resets it.
+// refusedBefore returns the first failed push since the last FLUSH, or REDUCE of a due step, and
+// resets it.
 func (s *session) refusedBefore() *DroppedError {
 	first := s.failed
 	s.failed = agentproto.Completion{}
@@ -67,7 +69,7 @@ func (s *session) keepSums(sums *stepSums) {
 	}
 }
 
-func (s *session) giveSums(keys []uint64, rows []float32, first uint64) error {
+func (s *session) copySums(keys []uint64, rows []float32, first uint64) error {
 	s.mu.Lock()
 	sums := s.sums
 	if sums == nil {

@@ -47,7 +47,7 @@ type session struct {
 
 	// Also of that goroutine.
 	ended       error // the reason, nil while the session lasts
-	first, last *work // entries in order of their answers; last is valid while there is a first
+	first, last *work // the queue of entries in answer order; last is valid unless first is nil
 	failedBy    map[Code]uint64
 	failed      agentproto.Completion // of the first failed push since the last FLUSH, or REDUCE of a due step
 
@@ -60,13 +60,14 @@ type session struct {
 	sums *stepSums // of the last REDUCE, shared with the host's other parties
 
 	counters counters
-	// Pushes before the last end of a step it reached, and before the last completed step; under the barrier's lock.
+	// Pushes before the last end of a step it reached, and before the last completed step; under
+	// the barrier's lock.
 	pushedAt, pushedBefore uint64
 }
 
-// newSession makes a session with its memory; job.attach registers it.
+// newSession makes a session with its memory; job.addSession registers it.
 func (j *job) newSession(socket int, who *unix.Ucred, hello agentproto.Hello, number uint32) (*session, *os.File, error) {
-	if err := j.check(hello); err != nil {
+	if err := j.checkHello(hello); err != nil {
 		return nil, nil, err
 	}
 	layout := agentproto.LayoutOf(hello.Entries, hello.BufferBytes)
@@ -83,10 +84,10 @@ func (j *job) newSession(socket int, who *unix.Ucred, hello agentproto.Hello, nu
 	return s, file, nil
 }
 
-// hold keeps the memory mapped until release.
-func (s *session) hold() { s.refs.Add(1) }
+// retainMemory keeps the memory mapped until releaseMemory.
+func (s *session) retainMemory() { s.refs.Add(1) }
 
-func (s *session) release() {
+func (s *session) releaseMemory() {
 	if s.refs.Add(-1) > 0 {
 		return
 	}
@@ -94,26 +95,26 @@ func (s *session) release() {
 		s.job.log.Error("a client's memory is not returned", "client", s.number, "error", err)
 	}
 	s.job.memory.Add(-int64(s.layout.Total))
-	s.job.gone.add(s.who.Uid, -1)
+	s.job.gone.addUser(s.who.Uid, -1)
 }
 
-// hear receives a wake-up, or the end of the socket.
-func (s *session) hear() {
+// receiveWakeUp receives a wake-up, or the end of the socket.
+func (s *session) receiveWakeUp() {
 	var b [8]byte
 	n, err := sys.ReceiveNow(s.socket, b[:])
 	switch {
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
 	case err != nil, n == 0:
-		s.end(errGone)
+		s.endSession(errGone)
 	default:
 		if n := s.counters.wakesReceived.Add(1); n > s.taken+uint64(s.layout.Entries)+wakeAllowance {
-			s.end(agentproto.WakeFlood)
+			s.endSession(agentproto.WakeFlood)
 		}
 	}
 }
 
-// end ends the session; this turn detaches it. The first reason counts.
-func (s *session) end(why error) {
+// endSession ends the session; this turn detaches it. The first reason counts.
+func (s *session) endSession(why error) {
 	if s.ended != nil {
 		return
 	}
@@ -125,17 +126,19 @@ func (s *session) end(why error) {
 	s.cancel()
 }
 
-// complete writes the completion of an entry. The caller holds the memory. The ring has room: sq_tail - cq_head was
-// at most its size when the entry was read; a client that moves cq_head back harms only itself.
-func (s *session) complete(c *agentproto.Completion) {
+// putCompletion writes the completion of an entry. The caller holds the memory. The ring is not
+// full: sq_tail - cq_head was at most its size when the entry was read; a client that moves cq_head
+// back harms only itself.
+func (s *session) putCompletion(c *agentproto.Completion) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.Put(s.mem.Completion(s.completed))
 	s.completed++
 }
 
-// publish makes completions visible to the client, and wakes it if it sleeps. The caller holds the memory.
-func (s *session) publish() {
+// publishCompletions makes completions visible to the client, and wakes it if it sleeps. The caller
+// holds the memory.
+func (s *session) publishCompletions() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mem.CQTail.Store(s.completed)
@@ -145,15 +148,15 @@ func (s *session) publish() {
 	}
 }
 
-// hangUp closes the socket. Later answers send no wake-up.
-func (s *session) hangUp() {
+// closeSocket closes the socket. Later answers send no wake-up.
+func (s *session) closeSocket() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_ = unix.Close(s.socket)
 	s.socket = -1
 }
 
-func (s *session) written() uint32 {
+func (s *session) completionsWritten() uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.completed

@@ -34,7 +34,7 @@ type work struct {
 
 	request transport.Request
 	next    *work // of the session, in answer order
-	lined   bool  // it has a place in answer order
+	queued  bool  // it is answered in order
 	settled bool  // it can be answered in its turn
 	err     error // of the worker
 }
@@ -42,23 +42,24 @@ type work struct {
 // works recycles settled entries with their buffers.
 var works = sync.Pool{New: func() any { return new(work) }}
 
-// keep bounds the bytes of buffers that the pool keeps per entry.
-const keep = 4 << 20
+// maxPooledBytes bounds the bytes of buffers that the pool keeps per entry.
+const maxPooledBytes = 4 << 20
 
-// line gives an entry its place in its client's answer order.
-func (w *work) line() {
+// queueInOrder appends an entry to its client's queue: entries in it are answered in order.
+func (w *work) queueInOrder() {
 	s := w.s
 	if s.first == nil {
 		s.first = w
 	} else {
 		s.last.next = w
 	}
-	s.last, w.lined = w, true
+	s.last, w.queued = w, true
 	s.job.pending++
 }
 
-func (w *work) hand() {
-	if !w.lined {
+// submitRequest passes the entry to the job's worker.
+func (w *work) submitRequest() {
+	if !w.queued {
 		w.s.job.pending++
 	}
 	w.request.Owner = w
@@ -70,65 +71,66 @@ func (w *work) Settled(err error) {
 	s := w.s
 	w.settled, w.err = true, err
 	switch {
-	case !w.lined:
+	case !w.queued:
 		s.job.loose = append(s.job.loose, w)
 	case s.first == w: // it stays the first until it is answered
 		s.job.settled = append(s.job.settled, s)
 	}
 }
 
-// answer answers the oldest settled entries in order.
-func (s *session) answer() {
-	s.hold()
-	defer s.release()
+// answerInOrder answers the oldest settled entries in order.
+func (s *session) answerInOrder() {
+	s.retainMemory()
+	defer s.releaseMemory()
 	for w := s.first; w != nil && w.settled; w = s.first {
 		s.first = w.next
 		s.job.pending--
-		w.settle()
+		w.settleInTurn()
 	}
-	s.publish()
+	s.publishCompletions()
 }
 
-// end completes the entry and releases its resources. publish makes it visible to the client.
-func (w *work) end() {
+// completeEntry completes the entry and releases its resources. publishCompletions makes it visible
+// to the client.
+func (w *work) completeEntry() {
 	s := w.s
-	s.complete(&w.c)
+	s.putCompletion(&w.c)
 	s.charge.Add(-w.charge)
-	if 8*cap(w.keys)+4*cap(w.values) <= keep {
+	if 8*cap(w.keys)+4*cap(w.values) <= maxPooledBytes {
 		*w = work{keys: w.keys, values: w.values}
 		works.Put(w)
 	}
-	s.release()
+	s.releaseMemory()
 }
 
-// answer completes a single entry. Any goroutine may call it.
-func (w *work) answer() {
+// answerEntry completes a single entry. Any goroutine may call it.
+func (w *work) answerEntry() {
 	s := w.s
-	s.hold()
-	defer s.release()
-	w.end()
-	s.publish()
+	s.retainMemory()
+	defer s.releaseMemory()
+	w.completeEntry()
+	s.publishCompletions()
 	if s.held.Load() {
 		s.job.cfg.Worker.Poke()
 	}
 }
 
-// refuse answers an entry that cannot begin. A push keeps its place in answer order.
-func (w *work) refuse() {
+// refuseEntry answers an entry that cannot begin. A push is still answered in order.
+func (w *work) refuseEntry() {
 	if w.c.Op == agentproto.Push || w.c.Op == agentproto.PushSums {
 		w.s.counters.pushes.Add(1)
-		w.line()
+		w.queueInOrder()
 	}
 	w.Settled(nil)
 }
 
-// run executes a slow operation in a goroutine, and answers. ctx ends with the session.
-func (w *work) run(do func(ctx context.Context) error) {
+// runSlow executes a slow operation in a goroutine, and answers. ctx ends with the session.
+func (w *work) runSlow(do func(ctx context.Context) error) {
 	w.s.mem.SQHead.Store(w.s.head) // before the answer: to a client, a completed entry is a read one
 	w.s.job.yield = true
-	w.s.job.others.Go(func() {
-		w.fail(do(w.s.ctx))
-		w.answer()
+	w.s.job.goroutines.Go(func() {
+		w.setError(do(w.s.ctx))
+		w.answerEntry()
 	})
 }
 
@@ -141,8 +143,8 @@ func (w *work) badGradient(at int, key uint64) {
 	w.c.Detail, w.c.Key, w.c.KeyKnown = uint64(at), key, true
 }
 
-// fail records an error in the completion.
-func (w *work) fail(err error) {
+// setError records an error in the completion.
+func (w *work) setError(err error) {
 	if err == nil {
 		return
 	}
@@ -157,7 +159,8 @@ func (w *work) fail(err error) {
 		code      agentproto.Code
 	)
 	if errors.As(err, &pushed) {
-		c.Acknowledged, c.Refused, c.Unknown = uint32(pushed.Acked), uint32(pushed.Refused), uint32(pushed.Unknown+pushed.Unacked)
+		c.Acknowledged, c.Refused = uint32(pushed.Acked), uint32(pushed.Refused)
+		c.Unknown = uint32(pushed.Unknown + pushed.Unacked)
 	}
 	if errors.As(err, &peer) {
 		c.Peer = agentproto.Server
@@ -189,8 +192,8 @@ func (w *work) fail(err error) {
 	}
 }
 
-// settle ends an entry in its turn.
-func (w *work) settle() {
+// settleInTurn ends an entry in its turn.
+func (w *work) settleInTurn() {
 	s := w.s
 	switch w.c.Op {
 	case agentproto.Flush:
@@ -199,15 +202,15 @@ func (w *work) settle() {
 		first.Tag, first.Op, first.Ticket = w.c.Tag, w.c.Op, w.c.Ticket
 		w.c = first
 	case agentproto.Reduce:
-		s.job.barrier.arrive(w)
+		s.job.barrier.partyArrived(w)
 		return
 	case agentproto.Barrier:
 		if w.c.Status == agentproto.OK {
-			s.job.barrier.arrive(w)
+			s.job.barrier.partyArrived(w)
 			return
 		}
 	default:
-		w.fail(w.err)
+		w.setError(w.err)
 		if w.c.Status == agentproto.OK {
 			s.counters.acknowledged.Add(1)
 			break
@@ -221,5 +224,5 @@ func (w *work) settle() {
 			s.failed = w.c
 		}
 	}
-	w.end()
+	w.completeEntry()
 }

@@ -51,7 +51,7 @@ func TestErrorsInCompletions(t *testing.T) {
 	} {
 		var log bytes.Buffer
 		w := &work{s: &session{number: 9, job: &job{log: slog.New(slog.NewTextHandler(&log, nil))}}}
-		w.fail(c.err)
+		w.setError(c.err)
 		if diff := cmp.Diff(c.want, w.c); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
@@ -79,8 +79,8 @@ func TestFirstEndCounts(t *testing.T) {
 	s := &session{job: &job{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	first := errors.New("first")
-	s.end(first)
-	s.end(errGone)
+	s.endSession(first)
+	s.endSession(errGone)
 	if !errors.Is(s.ended, first) || s.ctx.Err() == nil {
 		t.Errorf("%v, %v", s.ended, s.ctx.Err())
 	}

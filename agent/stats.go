@@ -28,7 +28,7 @@ type tally struct {
 	count map[Code]uint64
 }
 
-func (t *tally) add(code agentproto.Code) {
+func (t *tally) addCode(code agentproto.Code) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.count == nil {
@@ -47,15 +47,15 @@ func (t *tally) snapshot() map[Code]uint64 {
 func (a *Agent) Stats() Stats {
 	s := Stats{Refused: a.refused.snapshot()}
 	for _, name := range slices.Sorted(maps.Keys(a.jobs)) {
-		s.Jobs = append(s.Jobs, a.jobs[name].stats())
+		s.Jobs = append(s.Jobs, a.jobs[name].jobStats())
 	}
 	return s
 }
 
-func (j *job) stats() JobStats {
+func (j *job) jobStats() JobStats {
 	var clients []ClientStats
 	learning := 0
-	j.do(func() { clients, learning = j.clients(), len(j.learners) })
+	j.runInWorker(func() { clients, learning = j.clientStats(), len(j.learners) })
 	sent, _ := j.cfg.Worker.Stats(context.Background()) // final ones, if the worker has ended
 	return JobStats{
 		Name: j.cfg.Name, Memory: j.memory.Load(), Ended: j.ends.snapshot(), Clients: clients,
@@ -63,8 +63,8 @@ func (j *job) stats() JobStats {
 	}
 }
 
-// clients runs in the worker's goroutine.
-func (j *job) clients() (all []ClientStats) {
+// clientStats runs in the worker's goroutine.
+func (j *job) clientStats() (all []ClientStats) {
 	for _, s := range j.sessions {
 		c := &s.counters
 		s.mu.Lock()
@@ -81,7 +81,8 @@ func (j *job) clients() (all []ClientStats) {
 	return all
 }
 
-func (s *session) tell(ctx context.Context, at uint64) error {
+// writeStats writes the answer to STATS into the client's memory.
+func (s *session) writeStats(ctx context.Context, at uint64) error {
 	job, err := s.job.cfg.Worker.Stats(ctx)
 	if err != nil {
 		return err
@@ -90,11 +91,12 @@ func (s *session) tell(ctx context.Context, at uint64) error {
 	s.mu.Lock()
 	charged := s.charged
 	s.mu.Unlock()
-	arrived, parties := s.job.barrier.progress()
+	arrived, parties := s.job.barrier.partiesArrived()
 	copy(s.mem.Words(at, agentproto.StatsLen/8), []uint64{
 		c.pushes.Load(), c.acknowledged.Load(), c.failed.Load(), c.keysPushed.Load(), c.pulls.Load(), c.keysPulled.Load(),
 		c.bytesRead.Load(), charged, c.wakesReceived.Load(), c.wakesSent.Load(),
-		job.Hot.Sent + job.Cold.Sent, job.Hot.Retransmitted + job.Cold.Retransmitted, uint64(job.Hot.SRTT), uint64(job.Cold.SRTT), arrived, parties,
+		job.Hot.Sent + job.Cold.Sent, job.Hot.Retransmitted + job.Cold.Retransmitted,
+		uint64(job.Hot.SRTT), uint64(job.Cold.SRTT), arrived, parties,
 	})
 	return nil
 }

@@ -16,7 +16,7 @@ func TestMemoryOfSums(t *testing.T) {
 	a, b, barrier := &session{}, &session{}, &barrier{}
 	steps := make([]*stepSums, 8)
 	for i := range steps {
-		steps[i] = barrier.unused()
+		steps[i] = barrier.unusedSums()
 		if a.sums == steps[i] || b.sums == steps[i] {
 			t.Fatalf("step %d takes sums that are in use", i)
 		}
@@ -35,7 +35,7 @@ func TestSumsAreGivenWhole(t *testing.T) {
 	const rows, steps = 1000, 2000
 	s, barrier := &session{job: &job{cfg: Job{Dim: 1}}}, &barrier{}
 	step := func(n int) {
-		sums := barrier.unused()
+		sums := barrier.unusedSums()
 		sums.Keys = slices.Grow(sums.Keys[:0], rows)[:rows]
 		sums.Rows = slices.Grow(sums.Rows[:0], rows)[:rows]
 		for i := range rows {
@@ -54,7 +54,7 @@ func TestSumsAreGivenWhole(t *testing.T) {
 				over = true
 			default:
 			}
-			if err := s.giveSums(keys, values, 0); err != nil {
+			if err := s.copySums(keys, values, 0); err != nil {
 				t.Error(err)
 			}
 			for i := range keys {
@@ -76,8 +76,8 @@ func TestSumsAreGivenWhole(t *testing.T) {
 func TestGiveSumsLeaves(t *testing.T) {
 	s, sums := &session{job: &job{cfg: Job{Dim: 1}}}, &stepSums{Sums: Sums{Keys: []uint64{1}, Rows: []float32{2}}}
 	s.keepSums(sums)
-	_ = s.giveSums(make([]uint64, 1), make([]float32, 1), 0)
-	_ = s.giveSums(make([]uint64, 1), make([]float32, 1), 9)
+	_ = s.copySums(make([]uint64, 1), make([]float32, 1), 0)
+	_ = s.copySums(make([]uint64, 1), make([]float32, 1), 9)
 	if n := sums.users.Load(); n != 1 {
 		t.Errorf("%d users, want 1", n)
 	}

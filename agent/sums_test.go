@@ -30,7 +30,7 @@ func fetchAdd(t *testing.T) (*transport.Worker, *packer.HotSet) {
 	t.Cleanup(func() { _ = model.Close() })
 	must(t, model.AddJob(aggregator.JobConfig{ID: 1, Epoch: 1, Mode: aggregator.FetchAdd, Exp: ps.DefaultExp, Slots: hot.Slots()}))
 	toAggregator, own := openUDP(t), openUDP(t)
-	a, err := transport.NewAggregatorServer(toAggregator, model)
+	a, err := transport.NewAggregatorServer(transport.AggregatorConfig{Link: toAggregator, Model: model})
 	must(t, err)
 	t.Cleanup(func() { _ = a.Close() })
 	at := own.Local()

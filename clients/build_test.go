@@ -29,10 +29,16 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv(agentSocket); path != "" {
 		agentMain(path)
 	}
+	var err error
+	if built, err = os.MkdirTemp("", "libra-clients-*"); err == nil {
+		err = os.Chmod(built, 0o755)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if built != "" {
-			_ = os.RemoveAll(built)
-		}
+		_ = os.RemoveAll(built)
 		os.Exit(code)
 	}))
 }
@@ -58,14 +64,26 @@ var (
 	thread  = variant{"thread", "-O1 -g -fsanitize=thread -Wno-tsan"}
 )
 
-var (
-	mu    sync.Mutex
-	built string // a folder that all users can read
-	done  = map[string]error{}
-)
+// built is a folder that all users can read.
+var built string
 
-// build builds the library and the programs of c/test and c/example.c once, and returns their
-// folder.
+// compiled compiles the library and the programs of c/test and c/example.c of each variant once.
+var compiled = map[variant]func() error{plain: compile(plain), address: compile(address), thread: compile(thread)}
+
+func compile(v variant) func() error {
+	return sync.OnceValue(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		out, err := exec.CommandContext(ctx, "make", "-j2", "-C", "c", "programs",
+			"O="+filepath.Join(built, v.name), "CFLAGS=-Werror "+v.flags).CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%w\n%s", err, out)
+		}
+		return err
+	})
+}
+
+// build builds the library and the programs, and returns their folder.
 func build(t testing.TB, v variant) string {
 	t.Helper()
 	for _, tool := range []string{"cc", "make"} {
@@ -73,31 +91,10 @@ func build(t testing.TB, v variant) string {
 			leaveOut(t, tool+" is not on the PATH: the C library is not tested")
 		}
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	if built == "" {
-		dir, err := os.MkdirTemp("", "libra-clients-*")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		built = dir
-	}
-	dir := filepath.Join(built, v.name)
-	err, tried := done[v.name]
-	if !tried {
-		out, failed := command(t, "make", "-j2", "-C", "c", "programs", "O="+dir, "CFLAGS=-Werror "+v.flags).CombinedOutput()
-		if failed != nil {
-			err = fmt.Errorf("%w\n%s", failed, out)
-		}
-		done[v.name] = err
-	}
-	if err != nil {
+	if err := errors.Join(sources(), compiled[v]()); err != nil {
 		t.Fatalf("the C programs, %s: %v", v.name, err)
 	}
-	return dir
+	return filepath.Join(built, v.name)
 }
 
 // program returns the command that runs a program of a build.

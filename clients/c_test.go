@@ -17,6 +17,7 @@ import (
 // TestLibraryAgainstFakeAgent runs the tests in C: requests, handshakes that fail, agents that break the
 // protocol or die, fork, signals, threads.
 func TestLibraryAgainstFakeAgent(t *testing.T) {
+	t.Parallel()
 	for _, v := range []variant{plain, address, thread} {
 		t.Run(v.name, func(t *testing.T) { run(t, program(t, v, "fake")) })
 	}
@@ -24,6 +25,7 @@ func TestLibraryAgainstFakeAgent(t *testing.T) {
 
 // TestHeaderStandsAlone compiles the header by itself, as C11 and as C++17.
 func TestHeaderStandsAlone(t *testing.T) {
+	t.Parallel()
 	build(t, plain)
 	for _, c := range [][]string{
 		{"cc", "-std=c11", "-x", "c"},
@@ -44,6 +46,7 @@ int main(void) { struct libra_options o = LIBRA_OPTIONS; struct libra_session *s
 // TestLibraryTakesNoThreadAndNoSignal checks the functions that the shared library uses from libc.
 // test/real.c checks the process.
 func TestLibraryTakesNoThreadAndNoSignal(t *testing.T) {
+	t.Parallel()
 	dir := build(t, plain)
 	symbols := run(t, command(t, "nm", "-D", filepath.Join(dir, "libra.so.1")))
 	if bad := regexp.MustCompile(` U (pthread_create|thrd_create|clone|fork|vfork|signal|sigaction|sigprocmask|pthread_sigmask|signalfd|atexit|exit|abort|system|printf|puts)@`).
@@ -67,6 +70,7 @@ func TestLibraryTakesNoThreadAndNoSignal(t *testing.T) {
 // TestFilesCallOneWay checks that each file of the library calls only files that the list at the
 // head of internal.h names after it.
 func TestFilesCallOneWay(t *testing.T) {
+	t.Parallel()
 	dir := build(t, plain)
 	header, err := os.ReadFile("c/internal.h")
 	if err != nil {
@@ -122,6 +126,7 @@ func TestFilesCallOneWay(t *testing.T) {
 // waits: the library creates no thread and no process, and sets no signal handler. The program
 // itself only queries all handlers.
 func TestSystemCalls(t *testing.T) {
+	t.Parallel()
 	if out, err := exec.Command("strace", "-qq", "-e", "trace=none", "true").CombinedOutput(); err != nil {
 		leaveOut(t, fmt.Sprintf("strace cannot be used, so system calls are not looked at: %v %s", err, out))
 	}
@@ -163,6 +168,7 @@ func TestSystemCalls(t *testing.T) {
 // TestInstalled builds the example with the results of `make install` and pkg-config, shared and
 // static.
 func TestInstalled(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("pkg-config"); err != nil {
 		leaveOut(t, "pkg-config is not on the PATH: the installed library is not tested")
 	}

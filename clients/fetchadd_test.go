@@ -42,7 +42,7 @@ func fetchAdd(t *testing.T) *bed {
 	must(err)
 	must(model.AddJob(aggregator.JobConfig{ID: 1, Epoch: 1, Mode: aggregator.FetchAdd, Exp: ps.DefaultExp, Slots: hot.Slots()}))
 	must(model.AddSender(1, aggregator.SenderConfig{ID: 1, Epoch: 1, IP: at.IP, Port: at.Port}))
-	aggregates, err := transport.NewAggregatorServer(toAggregator, model)
+	aggregates, err := transport.NewAggregatorServer(transport.AggregatorConfig{Link: toAggregator, Model: model})
 	must(err)
 	store, err := ps.New(ps.Config{Dim: dim, Exp: ps.DefaultExp, Optimizer: config(dim, 1).Optimizer})
 	must(err)

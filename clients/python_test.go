@@ -5,12 +5,14 @@
 package clients_test
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -18,22 +20,39 @@ import (
 func python(t testing.TB, b *bed, args ...string) *exec.Cmd {
 	t.Helper()
 	library := filepath.Join(build(t, plain), "libra.so.1")
-	// Debian's NumPy belongs to Debian's Python, which may not be first on the PATH.
-	for _, name := range []string{"python3", "/usr/bin/python3"} {
-		if command(t, name, "-c", "import numpy").Run() != nil {
-			continue
-		}
-		cmd := command(t, name, args...)
-		cmd.Env = append(os.Environ(), "LIBRA_LIBRARY="+library, "LIBRA_AGENT="+b.socket, "PYTHONPATH=python", "PYTHONDONTWRITEBYTECODE=1",
-			"PYTHONWARNINGS=error")
-		return cmd
+	name := withNumPy()
+	if name == "" {
+		leaveOut(t, "no python3 has NumPy (Debian: python3-numpy): the Python package is not tested")
 	}
-	leaveOut(t, "no python3 has NumPy (Debian: python3-numpy): the Python package is not tested")
-	return nil
+	cmd := command(t, name, args...)
+	cmd.Env = append(os.Environ(), "LIBRA_LIBRARY="+library, "LIBRA_AGENT="+b.socket, "PYTHONPATH=python", "PYTHONDONTWRITEBYTECODE=1",
+		"PYTHONWARNINGS=error")
+	return cmd
+}
+
+var (
+	withNumPy = sync.OnceValue(func() string { return pythonThatRuns("import numpy") })
+	withTorch = sync.OnceValue(func() string {
+		return pythonThatRuns("import numpy, torch.distributed as d; assert d.is_gloo_available()")
+	})
+)
+
+// pythonThatRuns returns the first Python that runs a program, or nothing. Debian's packages belong
+// to Debian's Python, which may not be first on the PATH.
+func pythonThatRuns(program string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), torchLimit)
+	defer cancel()
+	for _, name := range []string{"python3", "/usr/bin/python3"} {
+		if path, err := exec.LookPath(name); err == nil && exec.CommandContext(ctx, path, "-c", program).Run() == nil {
+			return path
+		}
+	}
+	return ""
 }
 
 // TestPython runs python/test/real.py with an agent.
 func TestPython(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, jobName, config(dim, 1))
 	if out, err := python(t, b, "python/test/real.py").CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
@@ -81,6 +100,7 @@ func TestPythonBesideStoppedAgent(t *testing.T) {
 
 // TestPythonSums pushes in mode fetchadd, and looks at the sums of hot rows, and at the places of cold ones.
 func TestPythonSums(t *testing.T) {
+	t.Parallel()
 	run(t, python(t, fetchAdd(t), "-c", `
 import numpy as np, libra
 with libra.Session("clicks") as session:
@@ -100,6 +120,7 @@ with libra.Session("clicks") as session:
 
 // TestPythonMissingHost has one of two hosts come to the end of a step. It is told who is missing.
 func TestPythonMissingHost(t *testing.T) {
+	t.Parallel()
 	cmd := python(t, &bed{}, "-c", `
 import os, libra
 if os.environ["RANK"] == "0":

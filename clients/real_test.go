@@ -75,6 +75,7 @@ func expected(t testing.TB) *ps.Store {
 // store, bit for bit. The program is an ordinary one, or has sanitizers, or runs as an unprivileged
 // user in a network namespace without interfaces.
 func TestSums(t *testing.T) {
+	t.Parallel()
 	want := expected(t)
 	keys, rows := make([]uint64, 100), make([]float32, 100*dim)
 	for k := range keys {
@@ -116,6 +117,7 @@ func TestSums(t *testing.T) {
 
 // TestClosesAmongSignals ends sessions while a timer interrupts the client.
 func TestClosesAmongSignals(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, jobName, config(dim, 1))
 	run(t, b.real(t, plain, "signals"))
 	b.idle(t)
@@ -350,6 +352,7 @@ func begin(t testing.TB, cmd *exec.Cmd, line string) *bufio.Scanner {
 
 // TestForkWithAgent compares sums after a program has forked between its pushes.
 func TestForkWithAgent(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, jobName, config(dim, 1))
 	run(t, b.real(t, plain, "fork"))
 	b.idle(t)
@@ -369,6 +372,7 @@ func TestForkWithAgent(t *testing.T) {
 
 // TestRefusals reads the errors of a program that the agent does not admit.
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, jobName, config(dim, 1))
 	lines := strings.Split(strings.TrimSpace(run(t, b.real(t, plain, "refusals"))), "\n")
 	for i, want := range []string{
@@ -385,6 +389,7 @@ func TestRefusals(t *testing.T) {
 
 // TestRefusedByTheSocket opens a session as a user for whom the agent's socket is closed.
 func TestRefusedByTheSocket(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		leaveOut(t, "becoming nobody needs root, for whom no socket is closed")
 	}
@@ -411,6 +416,7 @@ func needRoot(t testing.TB) {
 // TestSumsOverAFXDP compares the weights that a C program has pulled, and the server's, after the same pushes through a
 // switch of this machine's kernel and over UDP, bit for bit.
 func TestSumsOverAFXDP(t *testing.T) {
+	t.Parallel()
 	needRoot(t)
 	pushes := program(t, plain, "real", "push")
 	libra, err := buildLibra()
@@ -441,6 +447,7 @@ func TestSumsOverAFXDP(t *testing.T) {
 
 // TestExample runs c/example.c.
 func TestExample(t *testing.T) {
+	t.Parallel()
 	b := newBed(t, "lines", config(1, 0.1))
 	cmd := program(t, plain, "example", "lines")
 	cmd.Env = append(os.Environ(), "LIBRA_AGENT="+b.socket)

@@ -40,18 +40,14 @@ var buildLibra = sync.OnceValues(func() (string, error) {
 	return path, err
 })
 
-// torchPython returns a Python with PyTorch. Debian's belongs to Debian's Python, which may not be
-// first on the PATH.
+// torchPython returns a Python with PyTorch.
 func torchPython(t testing.TB) string {
 	t.Helper()
-	for _, name := range []string{"python3", "/usr/bin/python3"} {
-		path, err := exec.LookPath(name)
-		if err == nil && within(t, torchLimit, path, "-c", "import numpy, torch.distributed as d; assert d.is_gloo_available()").Run() == nil {
-			return path
-		}
+	path := withTorch()
+	if path == "" {
+		leaveOut(t, "no python3 has PyTorch with gloo (Debian: python3-torch): libra.torch is not tested")
 	}
-	leaveOut(t, "no python3 has PyTorch with gloo (Debian: python3-torch): libra.torch is not tested")
-	return ""
+	return path
 }
 
 // torch returns the command that runs a Python program with PyTorch as the workers of 'libra run'
@@ -71,6 +67,7 @@ func torch(t testing.TB, options []string, program ...string) *exec.Cmd {
 
 // The example that times all-reduces ends with both times, after comparing the sums.
 func TestAllReduceExample(t *testing.T) {
+	t.Parallel()
 	for _, backend := range []string{"udp", "afxdp"} {
 		t.Run(backend, func(t *testing.T) {
 			if backend == "afxdp" {
@@ -87,6 +84,7 @@ func TestAllReduceExample(t *testing.T) {
 
 // TestTorch runs the tests of libra.torch, each as the workers of a cluster.
 func TestTorch(t *testing.T) {
+	t.Parallel()
 	for program, options := range map[string]string{
 		"group":     "--sync --optimizer none --hosts 2 --workers 4 --dim 2",
 		"open":      "--sync --workers 2 --dim 2",
@@ -173,6 +171,7 @@ func shorter(t *testing.T, name string, rows int) (path string) {
 // TestTorchPage runs the commands of docs/python.md that train on frappe, on a part of it, and
 // checks their output: the AUC is that of one process, and weights are those of the previous run.
 func TestTorchPage(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../docs/python.md")
 	if err != nil {
 		t.Fatal(err)

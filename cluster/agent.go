@@ -70,18 +70,18 @@ func (a *Agent) validate(written *yaml.Node) error {
 		at := fmt.Sprintf("jobs[%d].", i)
 		switch {
 		case j.Name == "" || len(j.Name) > 63:
-			v.add("%sname: %q has %d bytes: 1 to 63 are possible", at, j.Name, len(j.Name))
+			v.add("%sname: %q is %d bytes long: it must be 1 to 63", at, j.Name, len(j.Name))
 		case strings.ContainsFunc(j.Name, func(r rune) bool { return !unicode.IsPrint(r) }):
 			v.add("%sname: %q has characters that cannot be shown: leave them out", at, j.Name)
 		case names[j.Name]:
-			v.add("%sname: another job has the name %q", at, j.Name)
+			v.add("%sname: %q is used twice", at, j.Name)
 		}
 		names[j.Name] = true
 		switch {
 		case j.Cluster == "":
 			v.add("%scluster: the path of the job's cluster file is required", at)
 		case files[j.Cluster]:
-			v.add("%scluster: another job has the cluster file %s: a host takes part in a job once", at, j.Cluster)
+			v.add("%scluster: %s is used twice: a host takes part in a job once", at, j.Cluster)
 		}
 		files[j.Cluster] = true
 		if j.Worker == 0 {

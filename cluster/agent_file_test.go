@@ -29,7 +29,7 @@ func TestAgentFileNamesMistakes(t *testing.T) {
 	}
 	for bad, field := range map[string]string{
 		job(strings.Repeat("n", 64), ""):            "jobs[0].name",
-		job("a", "") + "," + job("b", ""):           "jobs[1].cluster: another job has the cluster file c",
+		job("a", "") + "," + job("b", ""):           "jobs[1].cluster: c is used twice",
 		job("a", "") + ", null":                     "jobs[1]: it is null: remove it, or give a mapping",
 		job("a", "") + `;socket: ""`:                `line 2: socket: "" is no path`,
 		job("a", ", users: [~]"):                    "jobs[0].users[0]: it is null",
@@ -50,7 +50,7 @@ func TestAgentFileNamesMistakes(t *testing.T) {
 func TestNegativeZeroIsNoDefault(t *testing.T) {
 	for _, zero := range []string{"0", "-0", "-0.0", "0e5"} {
 		_, err := parse([]byte("model: {learning_rate: " + zero + "}"))
-		if err == nil || !strings.Contains(err.Error(), "model.learning_rate: \""+zero+"\" is no possible value") {
+		if err == nil || !strings.Contains(err.Error(), "model.learning_rate: \""+zero+"\" is not a valid value") {
 			t.Errorf("%s: %v", zero, err)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
-	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -34,20 +34,15 @@ const (
 	PlaneP4    = "p4"    // a P4 switch, with AF_XDP sockets
 )
 
-// Defaults of omitted fields.
+// Defaults of omitted fields; package fields has those of training.
 const (
-	// DefaultHarvest is the time between two harvests.
-	DefaultHarvest = 20 * time.Millisecond
-	// DefaultStaleness is how many of its own mini-batches a worker may be ahead of the weights.
-	DefaultStaleness = 8
-	// DefaultAccumulate makes a worker pull and push the rows of each mini-batch.
-	DefaultAccumulate = 1
 	// DefaultRejoin is how long a lost worker may take to join again.
 	DefaultRejoin = control.DefaultRejoin
 
 	// DefaultCheckpointEvery is the time between two checkpoints.
 	DefaultCheckpointEvery = time.Minute
-	// DefaultCheckpointSteps is the number of steps between two checkpoints of several servers with job.sync.
+	// DefaultCheckpointSteps is the number of steps between two checkpoints of several servers with
+	// job.sync.
 	DefaultCheckpointSteps = 1000
 )
 
@@ -74,38 +69,33 @@ type Config struct {
 	TLS     TLS      `yaml:"tls,omitempty"`
 }
 
-// Job is the part on which aggregator, server and workers must agree.
+// Job is the part on which aggregator, server and workers must agree. Package fields explains what has
+// no comment here, and has the defaults, for which zeros stand.
 type Job struct {
 	// ID of the job, 0 to 255.
 	ID uint16 `yaml:"id"`
 	// HotSet is the path of the hot-set file.
-	HotSet string `yaml:"hot_set"`
-	// Arithmetic in which the aggregator adds: "exact", "lut" or "fixed".
+	HotSet     string `yaml:"hot_set"`
 	Arithmetic string `yaml:"arithmetic,omitempty"`
 	// Exponent is the binary exponent of one unit of an exact or fixed sum. Nil means the
 	// arithmetic's default.
 	Exponent *int `yaml:"exponent,omitempty"`
-	// Sync makes all workers wait for each other after each iteration.
-	Sync bool `yaml:"sync,omitempty"`
-	// Harvest is the time between two harvests without Sync. With Sync, every step is harvested
-	// when all workers have pushed, and neither field may be given.
+	Sync     bool `yaml:"sync,omitempty"`
+	// Harvest and HarvestFrames are without Sync, with which every step is harvested when all
+	// workers have pushed.
 	Harvest time.Duration `yaml:"harvest,omitempty"`
 	// HarvestFrames, if not 0, also makes a harvest due after this number of frames, if that is
 	// earlier.
 	HarvestFrames uint64 `yaml:"harvest_frames,omitempty"`
-	// Staleness is train.Config.Staleness of a worker without Sync; 0 means
-	// DefaultStaleness.
-	Staleness int `yaml:"staleness,omitempty"`
-	// Accumulate is the number of mini-batches for which a worker without Sync keeps hot rows: it pulls
-	// their weights once, and pushes their gradients as one sum; 0 means DefaultAccumulate.
-	Accumulate int `yaml:"accumulate,omitempty"`
+	Staleness     int    `yaml:"staleness,omitempty"`
+	Accumulate    int    `yaml:"accumulate,omitempty"`
 }
 
 // Switch is the machine whose data plane aggregates.
 type Switch struct {
 	// Address is the destination of hot frames.
 	Address netip.Addr `yaml:"address"`
-	// Control is the TCP address of Libra_s.
+	// Control is the TCP address of the switch daemon.
 	Control netip.AddrPort `yaml:"control"`
 	// Plane is "xdp", "model" or "p4"; empty means the backend's.
 	Plane string `yaml:"plane,omitempty"`
@@ -137,12 +127,12 @@ type P4 struct {
 	Election uint64 `yaml:"election,omitempty"`
 	// Ports with hosts.
 	Ports []uint32 `yaml:"ports,omitempty,flow"`
-	// Hosts are the ports of hosts by their MAC address. Frames for others go to all Ports.
+	// Hosts are the ports of hosts by their MAC address. Frames for unknown addresses go to all Ports.
 	Hosts map[string]uint32 `yaml:"hosts,omitempty"`
 	// Info and Config are the files of a compiled program; if omitted, the daemon's built-in one.
 	Info   string `yaml:"p4info,omitempty"`
 	Config string `yaml:"config,omitempty"`
-	// Replace allows the daemon to replace another program.
+	// Replace allows the daemon to replace a different program.
 	Replace bool `yaml:"replace,omitempty"`
 }
 
@@ -183,36 +173,23 @@ type Worker struct {
 	Host `yaml:",inline"`
 }
 
-// Model describes the trained model.
+// Model describes the trained model. Package fields explains what has no comment here, and has the
+// defaults, for which zeros stand.
 type Model struct {
-	// Kind is "fm" or "lr".
-	Kind string `yaml:"kind"`
-	// Task is "classification" or "regression".
-	Task string `yaml:"task,omitempty"`
-	// Factors of a factorisation machine; 0 means train.DefaultFactors.
-	Factors int `yaml:"factors,omitempty"`
-	// Optimizer is "adagrad", "sgd" or "none", which keeps no weights.
-	Optimizer string `yaml:"optimizer,omitempty"`
-	// LearningRate is a float32; 0 means ps.DefaultLearningRate.
-	LearningRate float64 `yaml:"learning_rate,omitempty"`
-	// InitialAccumulator is the initial value of Adagrad's sums of squares; 0 means
-	// ps.DefaultInitialAccumulator.
+	Kind               string  `yaml:"kind"`
+	Task               string  `yaml:"task,omitempty"`
+	Factors            int     `yaml:"factors,omitempty"`
+	Optimizer          string  `yaml:"optimizer,omitempty"`
+	LearningRate       float64 `yaml:"learning_rate,omitempty"`
 	InitialAccumulator float64 `yaml:"initial_accumulator,omitempty"`
-	// InitScale bounds the initial latent weights of a factorisation machine;
-	// 0 means ps.DefaultScale.
-	InitScale float64 `yaml:"init_scale,omitempty"`
+	InitScale          float64 `yaml:"init_scale,omitempty"`
 	// L2 is the weight of the ridge penalty: half of it times the squared
 	// weights of a mini-batch's rows, without the bias, is added to the
 	// mini-batch's mean loss.
-	L2 float64 `yaml:"l2,omitempty"`
-	// Batch is the number of rows in a worker's iteration; 0 means
-	// train.DefaultBatch.
-	Batch int `yaml:"batch,omitempty"`
-	// Epochs is the total number of passes over the data, including those before a checkpoint; 0
-	// means 1.
-	Epochs int `yaml:"epochs,omitempty"`
-	// Seed of initial weights and of the order of rows.
-	Seed uint64 `yaml:"seed,omitempty"`
+	L2     float64 `yaml:"l2,omitempty"`
+	Batch  int     `yaml:"batch,omitempty"`
+	Epochs int     `yaml:"epochs,omitempty"`
+	Seed   uint64  `yaml:"seed,omitempty"`
 }
 
 // Data describes the training rows of workers: a libfm or libsvm file, plain or gzip, or a
@@ -223,8 +200,7 @@ type Data struct {
 	// evaluates the weights after each epoch.
 	Test      string     `yaml:"test,omitempty"`
 	Synthetic *Synthetic `yaml:"synthetic,omitempty"`
-	// Window is train.Config.Window of each worker; 0 means all its rows.
-	Window int `yaml:"window,omitempty"`
+	Window    int        `yaml:"window,omitempty"`
 }
 
 // HasTest reports whether there are held-out rows.
@@ -336,8 +312,8 @@ func (c *Config) WorkerIDs() []uint16 {
 }
 
 // Shard returns the part of the rows that a worker trains.
-func (c *Config) Shard(worker uint16) train.Shard {
-	return train.Shard{
+func (c *Config) Shard(worker uint16) data.Shard {
+	return data.Shard{
 		Index: slices.IndexFunc(c.Workers, func(w Worker) bool { return w.ID == worker }),
 		Count: len(c.Workers),
 	}

@@ -85,7 +85,7 @@ func TestWriteAndReadAgree(t *testing.T) {
 }
 
 // Every mistake must be named by its field, so that it can be found, and the
-// message tells what to do.
+// message says what to do.
 func TestReadNamesMistakes(t *testing.T) {
 	for name, c := range map[string]struct{ old, new, want string }{
 		"backend":            {"backend: udp", "backend: rdma", `backend: "rdma" is neither`},
@@ -169,7 +169,7 @@ func TestReadNamesMistakes(t *testing.T) {
 		"tiny l2":            {"kind: lr", "kind: lr, l2: 1e-60", "model.l2: 1e-60 is not in"},
 		"negative batch":     {"kind: lr", "kind: lr, batch: -1", "model.batch: -1 is less than 1"},
 		"negative epochs":    {"kind: lr", "kind: lr, epochs: -1", "model.epochs: -1 is less than 1"},
-		"test rows alone":    {"data: {train: train.libfm}", "data: {test: test.libfm}", "data.test: test.libfm, but there are no training rows"},
+		"test rows alone":    {"data: {train: train.libfm}", "data: {test: test.libfm}", "data.test: test.libfm, but no training rows are configured"},
 		"two logs":           {"train: train.libfm", "train: train.libfm, synthetic: {rows: 5, seed: 1, hot: 2, hot_share: 0.5}", "data: train and synthetic exclude each other"},
 		"synthetic rows":     {"train: train.libfm", "synthetic: {rows: -5}", "data.synthetic.rows: -5 is less than 1"},
 		"synthetic first":    {"train: train.libfm", "synthetic: {first: -5}", "data.synthetic.first: -5 is negative"},

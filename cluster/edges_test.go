@@ -79,7 +79,7 @@ func TestCheckpointEveryStep(t *testing.T) {
 	}
 }
 
-// Hosts compare exactly these fields, and each tells of a change.
+// Hosts compare exactly these fields, and each shows a change.
 func TestAgreementTellsOfEveryField(t *testing.T) {
 	changes := map[string]func(*Config){
 		"port":                      func(c *Config) { c.Port++ },

@@ -24,11 +24,11 @@ func TestHostsAreChecked(t *testing.T) {
 		{"127.0.0.5, interface: eth0", "127.0.0.5", "workers[1].interface: required with the afxdp backend"},
 		{"127.0.0.4, interface: eth0", "127.0.0.4, interface: eth0, queue: -2", "workers[0].queue: -2 is negative"},
 		{"[eth1]", "[eth1, eth2, eth1]", `switch.interfaces[2]: "eth1" is given twice`},
-		{"[eth1]", `[eth1, ""]`, `switch.interfaces[1]: "" is no name of an interface`},
-		{"[eth1]", "[..]", `switch.interfaces[0]: ".." is no name of an interface`},
-		{"7701, interface: eth0", "7701, interface: a234567890123456", `server.interface: "a234567890123456" is no name of an interface: 1 to 15 bytes`},
-		{"127.0.0.5, interface: eth0", "127.0.0.5, interface: a/b", `workers[1].interface: "a/b" is no name of an interface`},
-		{"127.0.0.5, interface: eth0", "127.0.0.5, interface: 'a b'", `workers[1].interface: "a b" is no name of an interface`},
+		{"[eth1]", `[eth1, ""]`, `switch.interfaces[1]: "" is not a valid interface name`},
+		{"[eth1]", "[..]", `switch.interfaces[0]: ".." is not a valid interface name`},
+		{"7701, interface: eth0", "7701, interface: a234567890123456", `server.interface: "a234567890123456" is not a valid interface name: 1 to 15 bytes`},
+		{"127.0.0.5, interface: eth0", "127.0.0.5, interface: a/b", `workers[1].interface: "a/b" is not a valid interface name`},
+		{"127.0.0.5, interface: eth0", "127.0.0.5, interface: 'a b'", `workers[1].interface: "a b" is not a valid interface name`},
 	} {
 		path := write(t, strings.Replace(afxdp, c.old, c.new, 1))
 		_, err := Read(path)

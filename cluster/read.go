@@ -15,9 +15,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/ps"
-	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
+	"github.com/libra-ina/libra/train/fields"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -112,6 +112,9 @@ type fallback struct {
 	set     func()
 }
 
+// ofField is the fallback of a field whose home is package fields.
+func ofField[T comparable](p *T, f fields.Field[T]) fallback { return defaultOf(f.Path, p, f.Default) }
+
 func defaultOf[T comparable](field string, p *T, value T) fallback {
 	var zero T
 	missing := func() bool { return *p == zero }
@@ -132,14 +135,14 @@ func (c *Config) defaults() []fallback {
 		defaultOf("backend", &c.Backend, BackendAFXDP),
 		defaultOf("port", &c.Port, wire.DefaultPort),
 		defaultOf("silence", &c.Silence, 10*time.Second),
-		defaultOf("job.arithmetic", &c.Job.Arithmetic, aggregator.Exact.String()),
+		ofField(&c.Job.Arithmetic, fields.Arithmetic),
 		defaultOf("switch.plane", &c.Switch.Plane, plane),
 		{"switch.slots", "the default", func() bool { return c.Switch.Slots == 0 }, func() {}}, // the daemon's
-		defaultOf("model.kind", &c.Model.Kind, "fm"),
-		defaultOf("model.task", &c.Model.Task, train.Classification.String()),
-		defaultOf("model.optimizer", &c.Model.Optimizer, ps.Adagrad.String()),
-		defaultOf("model.batch", &c.Model.Batch, train.DefaultBatch),
-		defaultOf("model.epochs", &c.Model.Epochs, 1),
+		ofField(&c.Model.Kind, fields.Model),
+		ofField(&c.Model.Task, fields.Task),
+		ofField(&c.Model.Optimizer, fields.Optimizer),
+		ofField(&c.Model.Batch, fields.Batch),
+		ofField(&c.Model.Epochs, fields.Epochs),
 	}
 	c.eachServer(func(field string, s *Server) {
 		list = append(list, defaultOf(field+".max_rows", &s.MaxRows, ps.DefaultMaxRows))
@@ -160,29 +163,29 @@ func (c *Config) defaults() []fallback {
 	}
 	if !c.Job.Sync {
 		list = append(list,
-			defaultOf("job.harvest", &c.Job.Harvest, DefaultHarvest),
-			defaultOf("job.staleness", &c.Job.Staleness, DefaultStaleness),
-			defaultOf("job.accumulate", &c.Job.Accumulate, DefaultAccumulate))
+			ofField(&c.Job.Harvest, fields.Harvest),
+			ofField(&c.Job.Staleness, fields.Staleness),
+			ofField(&c.Job.Accumulate, fields.Accumulate))
 		c.eachServer(func(field string, s *Server) {
 			list = append(list, defaultOf(field+".rejoin", &s.Rejoin, DefaultRejoin))
 		})
 	}
 	if c.Model.Kind == "" || c.Model.Kind == "fm" {
 		list = append(list,
-			defaultOf("model.factors", &c.Model.Factors, train.DefaultFactors),
-			defaultOf("model.init_scale", &c.Model.InitScale, ps.DefaultScale))
+			ofField(&c.Model.Factors, fields.Factors),
+			ofField(&c.Model.InitScale, fields.InitScale))
 	}
 	if c.Model.Optimizer != ps.None.String() {
-		list = append(list, defaultOf("model.learning_rate", &c.Model.LearningRate, ps.DefaultLearningRate))
+		list = append(list, ofField(&c.Model.LearningRate, fields.LearningRate))
 	}
 	if c.Model.Optimizer == "" || c.Model.Optimizer == ps.Adagrad.String() {
-		list = append(list, defaultOf("model.initial_accumulator", &c.Model.InitialAccumulator, ps.DefaultInitialAccumulator))
+		list = append(list, ofField(&c.Model.InitialAccumulator, fields.InitialAccumulator))
 	}
 	if s := c.Data.Synthetic; s != nil {
 		list = append(list,
-			defaultOf("data.synthetic.rows", &s.Rows, train.DefaultRows),
-			defaultOf("data.synthetic.hot", &s.Hot, train.DefaultHot),
-			defaultOf("data.synthetic.hot_share", &s.HotShare, train.DefaultHotShare))
+			defaultOf("data.synthetic.rows", &s.Rows, data.DefaultRows),
+			defaultOf("data.synthetic.hot", &s.Hot, data.DefaultHot),
+			defaultOf("data.synthetic.hot_share", &s.HotShare, data.DefaultHotShare))
 	}
 	return list
 }
@@ -193,7 +196,7 @@ func (c *Config) writtenZeros(file *yaml.Node) error {
 	var errs []error
 	for _, d := range c.defaults() {
 		if node := given(file, d.field); node != nil && d.missing() {
-			errs = append(errs, fmt.Errorf("line %d: %s: %q is no possible value: leave the field out for %v, or give another", node.Line, d.field, node.Value, d.value))
+			errs = append(errs, fmt.Errorf("line %d: %s: %q is not a valid value: leave the field out for %v, or give another", node.Line, d.field, node.Value, d.value))
 		}
 	}
 	return errors.Join(errs...)

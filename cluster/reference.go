@@ -13,6 +13,7 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/p4"
+	"github.com/libra-ina/libra/train/fields"
 )
 
 // A Field is the entry of a field of the cluster file in the reference.
@@ -33,7 +34,8 @@ type Field struct {
 	Given bool
 }
 
-// about is the hand-written part of the reference; its order is that of the example.
+// about is the hand-written part of the reference; its order is that of the example. The fields of
+// training are those of package fields.
 var about = []Field{
 	{Path: "backend", Range: "afxdp, udp", About: "Transport of frames: AF_XDP sockets and the XDP aggregator, which need root, or UDP sockets and the aggregator in Go", Example: "udp", Given: true},
 	{Path: "port", Range: "1..65535", About: "UDP port of all frames"},
@@ -42,13 +44,13 @@ var about = []Field{
 
 	{Path: "job.id", Range: "0..255", About: "Number of the job at the switch", Example: "1", Given: true},
 	{Path: "job.hot_set", Range: "required", About: "File that 'libra hotset build' wrote", Example: "hot.libra", Given: true},
-	{Path: "job.sync", About: "All workers take each step together; then weights are reproducible, bit for bit", Example: "true"},
-	{Path: "job.arithmetic", Range: "exact, lut, fixed", About: "How the aggregator adds: 64-bit fixed point, float32 by table lookup, saturating 32-bit fixed point"},
+	of(fields.Sync),
+	of(fields.Arithmetic),
 	{Path: "job.exponent", Range: "-100..60; not with lut", About: fmt.Sprintf("One unit of an exact or fixed sum is 2^exponent. The default is %d with exact, %d with fixed",
 		aggregator.DefaultExp(aggregator.Exact), aggregator.DefaultFixedExp), Example: text(aggregator.DefaultExp(aggregator.Exact))},
-	{Path: "job.harvest", Range: "1µs..1h; not with sync", About: "Time between two harvests of the sums"},
-	{Path: "job.staleness", Range: "1 or more; not with sync", About: "Largest number of mini-batches that a worker has pushed and that may be missing in the weights that it computes with"},
-	{Path: "job.accumulate", Range: "1 or more; not with sync", About: "Mini-batches for which a worker keeps hot rows: it pulls their weights once, and pushes their gradients as one sum. The limit of staleness takes precedence"},
+	of(fields.Harvest),
+	of(fields.Staleness),
+	of(fields.Accumulate),
 	{Path: "job.harvest_frames", Range: "not with sync", About: "Number of frames that also triggers a harvest, if it is reached first", Example: "5000"},
 
 	{Path: "switch.address", Range: "required, IPv4", About: "Where hot frames go", Example: "127.0.0.1", Given: true},
@@ -64,10 +66,10 @@ var about = []Field{
 	{Path: "switch.p4.device", About: "Its number at that address", Example: "0"},
 	{Path: "switch.p4.election", Range: "1 or more", About: "Election ID: the controller with the highest is the switch's primary. The default is " + text(p4.DefaultElection), Example: text(p4.DefaultElection)},
 	{Path: "switch.p4.ports", Range: "0..509, each once", About: "Ports with hosts", Example: "[1, 2, 3]"},
-	{Path: "switch.p4.hosts", Range: "0..509, by MAC address", About: "Ports of hosts. Frames for others go to all ports", Example: `{"02:00:00:00:00:01": 1}`},
+	{Path: "switch.p4.hosts", Range: "0..509, by MAC address", About: "Ports of hosts. Frames for unknown addresses go to all ports", Example: `{"02:00:00:00:00:01": 1}`},
 	{Path: "switch.p4.p4info", Range: "together with config", About: "P4Info file of a compiled program. The default is the built-in one", Example: "program.p4info.txtpb"},
 	{Path: "switch.p4.config", Range: "together with p4info", About: "Device configuration file of the same program", Example: "program.json"},
-	{Path: "switch.p4.replace", About: "Replace another program that the switch runs", Example: "true"},
+	{Path: "switch.p4.replace", About: "Replace a different program that the switch runs", Example: "true"},
 
 	{Path: "server.address", Range: "required, IPv4", About: "Where cold gradients and pulls go", Example: "127.0.0.2", Given: true},
 	{Path: "server.interface", Range: "required with backend afxdp, only then", About: "Interface of the server's AF_XDP socket", Example: "eth0"},
@@ -84,21 +86,21 @@ var about = []Field{
 	{Path: "workers[].interface", Range: "required with backend afxdp, only then", About: "Interface of its AF_XDP socket", Example: "eth0"},
 	{Path: "workers[].queue", Range: "0 or more; only with backend afxdp", About: "Receive queue of that interface", Example: "0"},
 
-	{Path: "model.kind", Range: "fm, lr", About: "Factorisation machine, or logistic (with regression: linear) regression"},
-	{Path: "model.task", Range: "classification, regression", About: "What is predicted: clicks, from labels 1 and 0 or -1, by log-loss; or numbers, from any labels, by squared error"},
-	{Path: "model.factors", Range: "1..64; only with fm", About: "Latent weights of a feature. The hot set must be built with the same number"},
-	{Path: "model.optimizer", Range: "adagrad, sgd, none; none only with sync and without data", About: "Rule by which gradients change weights; with none there are no weights, only the sums of each step"},
-	{Path: "model.learning_rate", Range: "above 0; not with optimizer none", About: "Scale of every change"},
-	{Path: "model.initial_accumulator", Range: "above 0; only with adagrad", About: "Initial value of the sums of squared gradients"},
-	{Path: "model.init_scale", Range: "above 0; only with fm", About: "Bound of the initial latent weights"},
-	{Path: "model.l2", Range: "0 or more", About: "Weight of the ridge penalty on the rows of a mini-batch", Example: "0.001"},
-	{Path: "model.batch", Range: "1 or more", About: "Rows of the data in a mini-batch"},
-	{Path: "model.epochs", Range: "1 or more", About: "Total passes over the data, including those before a checkpoint"},
-	{Path: "model.seed", About: "Seed of the initial weights and of the order of rows", Example: "1"},
+	of(fields.Model),
+	of(fields.Task),
+	of(fields.Factors),
+	of(fields.Optimizer),
+	of(fields.LearningRate),
+	of(fields.InitialAccumulator),
+	of(fields.InitScale),
+	of(fields.L2),
+	of(fields.Batch),
+	of(fields.Epochs),
+	of(fields.Seed),
 
 	{Path: "data.train", Range: "this or data.synthetic; neither where all hosts have agents", About: "Training rows in libfm, libsvm or libffm format, plain or gzip", Example: "train.libfm.gz", Given: true},
 	{Path: "data.test", Range: "not with data.synthetic", About: "Held-out rows in the same formats, on the server's host, which evaluates the weights after each epoch", Example: "test.libfm.gz"},
-	{Path: "data.window", Range: "0 or more", About: "Rows that a worker holds in memory and shuffles at a time; 0 for all, which reads its file once", Example: "1000000"},
+	of(fields.Window),
 	{Path: "data.synthetic.rows", Range: "1 or more", About: "Rows of a synthetic log to train on"},
 	{Path: "data.synthetic.first", Range: "0 or more", About: "Number of the first of them", Example: "0"},
 	{Path: "data.synthetic.seed", About: "Seed of the log", Example: "1"},
@@ -114,6 +116,11 @@ var about = []Field{
 	{Path: "tls.ca", Range: "all three or none", About: "Authority of the certificates of control connections, a PEM file", Example: "ca.pem"},
 	{Path: "tls.cert", Range: "all three or none", About: "Certificate of this host", Example: "cert.pem"},
 	{Path: "tls.key", Range: "all three or none", About: "Its key", Example: "key.pem"},
+}
+
+// of is the entry of a field whose home is package fields.
+func of[T comparable](f fields.Field[T]) Field {
+	return Field{Path: f.Path, Range: f.Possible(), About: f.About, Example: f.Example}
 }
 
 // Reference lists the fields of the cluster file, in its order.

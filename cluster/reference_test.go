@@ -17,6 +17,7 @@ import (
 
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/p4"
+	"github.com/libra-ina/libra/train/fields"
 )
 
 // paths lists the fields of a type, those of mappings in it included.
@@ -127,7 +128,7 @@ func TestExampleIsValid(t *testing.T) {
 			t.Fatal(err)
 		}
 		if errs := checkNode(doc.Content[0], reflect.TypeFor[Config](), ""); errs != nil {
-			t.Errorf("%s: %s is no possible value: %v", f.Path, f.Example, errs)
+			t.Errorf("%s: %s is not a valid value: %v", f.Path, f.Example, errs)
 		}
 	}
 }
@@ -317,4 +318,41 @@ func TestMistakesSpeakYAML(t *testing.T) {
 			}
 		}
 	}
+}
+
+// What the page and the file say of the fields of training is what package fields says.
+func TestTrainingFieldsHaveOneHome(t *testing.T) {
+	reference := map[string]Field{}
+	for _, f := range Reference() {
+		reference[f.Path] = f
+	}
+	var c Config
+	c.SetDefaults()
+	file := string(Example())
+	for _, home := range fields.All() {
+		f := reference[home.Name()]
+		if f.About != home.Sentence() || f.Range != home.Possible() || f.Default != "" && f.Default != home.Usual() {
+			t.Errorf("%s: the page says %+v, package fields %q, %q and %s", home.Name(), f, home.Sentence(), home.Possible(), home.Usual())
+		}
+		if !strings.Contains(file, "# "+home.Sentence()) {
+			t.Errorf("%s: the example does not say %q", home.Name(), home.Sentence())
+		}
+		value := reflect.ValueOf(c)
+		for name := range strings.SplitSeq(home.Name(), ".") {
+			value = value.FieldByIndex(fieldOf(value.Type(), name))
+		}
+		if got := fmt.Sprint(value.Interface()); got != home.Usual() {
+			t.Errorf("%s: an empty file means %s, the default is %s", home.Name(), got, home.Usual())
+		}
+	}
+}
+
+// fieldOf finds the field of a mapping with a name.
+func fieldOf(t reflect.Type, name string) []int {
+	for _, f := range reflect.VisibleFields(t) {
+		if tag, _, _ := strings.Cut(f.Tag.Get("yaml"), ","); tag == name {
+			return f.Index
+		}
+	}
+	return nil
 }

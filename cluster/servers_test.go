@@ -82,7 +82,7 @@ func TestCheckpointsOfServers(t *testing.T) {
 		several(item(1, ", checkpoint: a"), item(2, "")):                                                                `servers[1].checkpoint: "", and that of servers[0] is "a"`,
 		sync(several(item(1, ", checkpoint: a, checkpoint_steps: 5"), item(2, ", checkpoint: b, checkpoint_steps: 6"))): "servers[1].checkpoint_steps: 6, and those of servers[0] are 5",
 		sync(several(item(1, ", checkpoint: a, checkpoint_every: 1m"), item(2, ", checkpoint: b"))):                     "servers[0].checkpoint_every: 1m0s, but several servers with job.sync keep checkpoints of the same steps: use checkpoint_steps",
-		sync(several(item(1, ", checkpoint: a"), item(2, ", checkpoint: b, checkpoint_steps: 0"))):                      `line 7: servers[1].checkpoint_steps: "0" is no possible value: leave the field out for 1000, or give another`,
+		sync(several(item(1, ", checkpoint: a"), item(2, ", checkpoint: b, checkpoint_steps: 0"))):                      `line 7: servers[1].checkpoint_steps: "0" is not a valid value: leave the field out for 1000, or give another`,
 	} {
 		if _, err := Read(write(t, text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
@@ -98,10 +98,10 @@ func TestServersMistakes(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		several(item(1, ""), item(1, "")):                                     "line 7: servers[1].address: 127.0.9.1 is also servers[0].address",
-		several(item(1, ""), "{address: 127.0.0.4, control: 127.0.9.1:7701}"): "servers[1].control: 127.0.9.1:7701 is also servers[0].control: give one of them another port",
-		several(many...): "servers: 33, at most 32 are possible",
+		several(item(1, ""), "{address: 127.0.0.4, control: 127.0.9.1:7701}"): "servers[1].control: 127.0.9.1:7701 is also servers[0].control: give one of them a different port",
+		several(many...): "servers: 33 are listed; the limit is 32",
 		valid + "servers: [" + item(1, "") + "]\n":                                                       "servers: the file has server, too: list all servers here, and leave server out",
-		several(item(1, ""), item(2, ", max_rows: 0")):                                                   `line 7: servers[1].max_rows: "0" is no possible value`,
+		several(item(1, ""), item(2, ", max_rows: 0")):                                                   `line 7: servers[1].max_rows: "0" is not a valid value`,
 		several(item(1, ""), item(2, ", id: 4")):                                                         "servers[1].id: no such field: address, interface, queue, control,",
 		strings.Replace(several(item(1, ""), item(2, "")), "train: train.libfm", "train: a, test: b", 1): "data.test: a server evaluates its own rows",
 	} {

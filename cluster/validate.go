@@ -18,6 +18,7 @@ import (
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -126,7 +127,7 @@ func (c *Config) checkP4(v *mistakes) {
 	}
 	for i, port := range s.P4.Ports {
 		if slices.Contains(s.P4.Ports[:i], port) {
-			v.add("switch.p4.ports: %d is there more than once: name each port once (--p4-ports)", port)
+			v.add("switch.p4.ports: port %d is named twice: name each port once (--p4-ports)", port)
 			break
 		}
 	}
@@ -184,7 +185,7 @@ func (c *Config) checkServers(v *mistakes) {
 		v.add("servers: the file has server, too: list all servers here, and leave server out")
 	}
 	if n := len(c.Servers); n > wire.MaxServers {
-		v.add("servers: %d, at most %d are possible", n, wire.MaxServers)
+		v.add("servers: %d are listed; the limit is %d", n, wire.MaxServers)
 	}
 	c.eachServer(func(field string, s *Server) { c.checkServer(field, *s, v) })
 	for i, s := range c.Servers {
@@ -236,7 +237,7 @@ func (c *Config) checkServer(field string, s Server, v *mistakes) {
 func checkInterface(field, name string, v *mistakes) {
 	const longest = 15 // IFNAMSIZ with its final zero is 16
 	if name == "" || name == "." || name == ".." || len(name) > longest || strings.ContainsAny(name, "/: \t\n\v\f\r") {
-		v.add("%s: %q is no name of an interface: 1 to %d bytes without a slash, a colon and spaces; \"ip link\" shows those of a host", field, name, longest)
+		v.add("%s: %q is not a valid interface name: 1 to %d bytes without a slash, a colon and spaces; \"ip link\" shows those of a host", field, name, longest)
 	}
 }
 
@@ -310,7 +311,7 @@ func (c *Config) checkAddresses(v *mistakes) {
 		case a.Port() == 0 || !isHost(at.Addr()):
 			v.add("%s: %v cannot be dialled: give the address and the port that the other hosts reach it by", field, a)
 		case services[at] != "":
-			v.add("%s: %v is also %s: give one of them another port", field, a, services[at])
+			v.add("%s: %v is also %s: give one of them a different port", field, a, services[at])
 		default:
 			services[at] = field
 		}
@@ -342,7 +343,7 @@ func (c *Config) checkModel(v *mistakes) {
 	default:
 		v.add("model.kind: %q is neither \"fm\" nor \"lr\"", m.Kind)
 	}
-	if !slices.Contains(train.Tasks(), m.Task) {
+	if !slices.Contains(data.Tasks(), m.Task) {
 		v.add("model.task: %q is neither \"classification\" nor \"regression\"", m.Task)
 	}
 	switch m.Optimizer {
@@ -401,7 +402,7 @@ func (c *Config) checkData(v *mistakes) {
 	}
 	switch {
 	case c.Data.Train == "" && s == nil && c.Data.Test != "":
-		v.add("data.test: %s, but there are no training rows: give data.train", c.Data.Test)
+		v.add("data.test: %s, but no training rows are configured: give data.train", c.Data.Test)
 	case c.Data.Train != "" && s != nil:
 		v.add("data: train and synthetic exclude each other: leave one of them out")
 	case s != nil && c.Data.Test != "":

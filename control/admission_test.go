@@ -13,7 +13,9 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/internal/test/grpctest"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -58,12 +60,12 @@ func TestAdmission(t *testing.T) {
 // A sender whose connection breaks resumes its admission within the grace period, with its epoch
 // and its filter.
 func TestAdmissionIsResumed(t *testing.T) {
-	for name, harm := range map[string]func(*client){"both halves": (*client).breaks, "the client's half": (*client).halfOpens} {
+	for name, harm := range map[string]func(*client){"both halves": (*client).Break, "the client's half": (*client).HalfOpen} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := startAggregator(t)
 				l.create(t, spec())
-				host := l.dial(t, Security{}, workerIP.String())
+				host := l.dial(t, access.Security{}, workerIP.String())
 				worker := pb.NewAggregatorClient(host)
 				_, a, err := joinAs(t.Context(), worker, joinRequest())
 				if err != nil {
@@ -101,12 +103,12 @@ func TestAdmissionEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
 		l.create(t, spec())
-		host := l.dial(t, Security{}, workerIP.String())
+		host := l.dial(t, access.Security{}, workerIP.String())
 		_, a, err := joinAs(t.Context(), pb.NewAggregatorClient(host), joinRequest())
 		if err != nil {
 			t.Fatal(err)
 		}
-		host.breaks()
+		host.Break()
 		synctest.Wait()
 		time.Sleep(DefaultGrace - time.Millisecond)
 		if !l.taken(t, uint16(a.Epoch), 1, wire.DefaultPort) {
@@ -129,14 +131,12 @@ func TestVanishedMachineIsNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
 		l.create(t, spec())
-		host := l.dial(t, Security{}, workerIP.String())
+		host := l.dial(t, access.Security{}, workerIP.String())
 		if _, _, err := joinAs(t.Context(), pb.NewAggregatorClient(host), joinRequest()); err != nil {
 			t.Fatal(err)
 		}
-		host.mu.Lock()
-		host.down = true
-		host.mu.Unlock()
-		host.halfOpens()
+		host.StayAway()
+		host.HalfOpen()
 		synctest.Wait()
 		_, _, err := joinAs(t.Context(), l.client, joinRequest())
 		wants(t, "at once", err, codes.AlreadyExists, "worker 1", workerIP.String())
@@ -154,17 +154,17 @@ func TestRestartedSender(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
 		l.create(t, spec())
-		former := l.dial(t, Security{}, workerIP.String())
+		former := l.dial(t, access.Security{}, workerIP.String())
 		_, a, err := joinAs(t.Context(), pb.NewAggregatorClient(former), joinRequest())
 		if err != nil {
 			t.Fatal(err)
 		}
 		l.push(t, uint16(a.Epoch), 1, 0, 1)
 		// While it runs, no other worker takes its place.
-		worker := pb.NewAggregatorClient(l.dial(t, Security{}, workerIP.String()))
+		worker := pb.NewAggregatorClient(l.dial(t, access.Security{}, workerIP.String()))
 		_, _, err = joinAs(t.Context(), worker, joinRequest())
 		wants(t, "beside the former", err, codes.AlreadyExists, "worker 1", "already", workerIP.String())
-		former.vanish()
+		former.Vanish()
 		synctest.Wait()
 		elsewhere := joinRequest()
 		elsewhere.Ip = netip.MustParseAddr("192.0.2.8").AsSlice()
@@ -249,12 +249,12 @@ func TestStay(t *testing.T) {
 		soon bool
 	}{
 		"job removed": {func(_ *libras, _ *client, job *Owned) { _ = job.Remove(context.Background()) }, "job 5 was removed", true},
-		"unreachable": {func(_ *libras, host *client, _ *Owned) { host.vanish() }, errCut.Error(), false},
+		"unreachable": {func(_ *libras, host *client, _ *Owned) { host.Vanish() }, grpctest.ErrCut.Error(), false},
 		"withdrawn": {func(l *libras, host *client, _ *Owned) {
-			host.vanish()
+			host.Vanish()
 			synctest.Wait()
 			time.Sleep(DefaultGrace - 500*time.Millisecond)
-			host.comeBack()
+			host.ComeBack()
 			j := l.service.jobs[5]
 			j.roster.mu.Lock()
 			j.roster.drop(j.roster.members[1], vanished)
@@ -265,7 +265,7 @@ func TestStay(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := startAggregator(t)
 				job := l.create(t, spec())
-				host := l.dial(t, Security{}, workerIP.String())
+				host := l.dial(t, access.Security{}, workerIP.String())
 				lost := make(chan error, 2)
 				a, err := joining(t.Context(), pb.NewAggregatorClient(host), func(err error) { lost <- err })
 				if err != nil {
@@ -273,9 +273,9 @@ func TestStay(t *testing.T) {
 				}
 				for i := range 6 {
 					if i%2 == 0 {
-						host.breaks()
+						host.Break()
 					} else {
-						host.halfOpens()
+						host.HalfOpen()
 					}
 					time.Sleep(4 * DefaultGrace)
 					l.push(t, uint16(a.Epoch), uint32(1+i), 0, 1)
@@ -307,13 +307,13 @@ func TestStayEndsWithItsContext(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := startAggregator(t)
 			l.create(t, spec())
-			host := l.dial(t, Security{}, workerIP.String())
+			host := l.dial(t, access.Security{}, workerIP.String())
 			ctx, cancel := context.WithCancel(t.Context())
 			if _, err := joining(ctx, pb.NewAggregatorClient(host), func(err error) { t.Errorf("lost: %v", err) }); err != nil {
 				t.Fatal(err)
 			}
 			if down {
-				host.vanish()
+				host.Vanish()
 				time.Sleep(time.Second)
 			}
 			cancel()

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
@@ -63,13 +64,13 @@ const (
 	DefaultLease = 5 * time.Second
 )
 
-// Aggregator is Libra_s: the control service of a data plane. It admits jobs and senders and passes
-// harvested sums to the jobs' parameter servers.
+// Aggregator is the control service of the switch daemon, for its data plane. It admits jobs and
+// senders and passes harvested sums to the jobs' parameter servers.
 type Aggregator struct {
 	pb.UnimplementedAggregatorServer
 	cfg    AggregatorConfig
 	ctx    context.Context
-	random random
+	random access.Random
 
 	// epochs has the newest epoch of each job id, used for its successive jobs and for the
 	// admissions to them.
@@ -94,11 +95,11 @@ func NewAggregator(ctx context.Context, cfg AggregatorConfig) *Aggregator {
 	if cfg.JobMemory == nil {
 		cfg.JobMemory = func(n int) uint64 { return 2 * 8 * uint64(n) }
 	}
-	a := &Aggregator{cfg: cfg, ctx: ctx, random: newRandom(cfg.Random), jobs: map[uint16]*job{}}
+	a := &Aggregator{cfg: cfg, ctx: ctx, random: access.NewRandom(cfg.Random), jobs: map[uint16]*job{}}
 	// The start is random, so that frames from before a restart of the daemon do not match the jobs
 	// after it.
 	for i := range a.epochs {
-		a.epochs[i].Store(uint32(a.random.uint64()))
+		a.epochs[i].Store(uint32(a.random.Uint64()))
 	}
 	return a
 }
@@ -126,8 +127,8 @@ func (a *Aggregator) goBackground(f func()) (started bool) {
 
 // CreateJob implements the service.
 func (a *Aggregator) CreateJob(ctx context.Context, spec *pb.JobSpec) (*pb.Job, error) {
-	caller := callerOf(ctx)
-	if err := caller.need(roleServer, spec.Job); err != nil {
+	caller := access.CallerOf(ctx)
+	if err := caller.NeedServer(spec.Job); err != nil {
 		return nil, err
 	}
 	cfg, err := a.jobConfig(spec)
@@ -135,7 +136,7 @@ func (a *Aggregator) CreateJob(ctx context.Context, spec *pb.JobSpec) (*pb.Job, 
 		return nil, err
 	}
 	cfg.Epoch = a.nextEpoch(cfg.ID)
-	j := a.newJob(spec, cfg, caller.remote)
+	j := a.newJob(spec, cfg, caller.Remote)
 	if err := a.reserve(j); err != nil {
 		return nil, err
 	}
@@ -207,14 +208,14 @@ func (a *Aggregator) RemoveJob(ctx context.Context, req *pb.RemoveJobRequest) (*
 	var err error
 	if len(req.Key) > 0 {
 		j, err = a.owned(ctx, req.Job, req.Key)
-	} else if err = callerOf(ctx).needOperator(); err == nil {
+	} else if err = access.CallerOf(ctx).NeedOperator(); err == nil {
 		j, err = a.job(req.Job)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if req.Instance != 0 && req.Instance != j.instance {
-		return nil, status.Errorf(codes.NotFound, "job %d now has another instance: %d, not %d", req.Job, j.instance, req.Instance)
+		return nil, status.Errorf(codes.NotFound, "job %d is now instance %d, not %d", req.Job, j.instance, req.Instance)
 	}
 	if err := a.remove(j, "its owner or an operator asked for it"); err != nil {
 		return nil, err
@@ -308,11 +309,11 @@ func (a *Aggregator) sender(ctx context.Context, req *pb.JoinRequest) (*job, agg
 	if err != nil {
 		return nil, s, err
 	}
-	caller := callerOf(ctx)
-	if err := caller.need(roleWorker, req.Job, req.Sender); err != nil {
+	caller := access.CallerOf(ctx)
+	if err := caller.NeedWorker(req.Job, req.Sender); err != nil {
 		return nil, s, err
 	}
-	if err := caller.needAddress(s.IP); err != nil {
+	if err := caller.NeedAddress(s.IP); err != nil {
 		return nil, s, err
 	}
 	j, err := a.job(req.Job)
@@ -320,7 +321,7 @@ func (a *Aggregator) sender(ctx context.Context, req *pb.JoinRequest) (*job, agg
 		return nil, s, err
 	}
 	if !bytes.Equal(req.HotSet, j.spec.HotSet) {
-		return nil, s, status.Errorf(codes.FailedPrecondition, "worker %d has another hot set than job %d: copy the server's hot-set file to the worker", req.Sender, req.Job)
+		return nil, s, status.Errorf(codes.FailedPrecondition, "worker %d's hot set differs from job %d's: copy the server's hot-set file to the worker", req.Sender, req.Job)
 	}
 	return j, s, nil
 }
@@ -401,15 +402,15 @@ func (a *Aggregator) job(id uint32) (*job, error) {
 
 // owned returns a job for its owner.
 func (a *Aggregator) owned(ctx context.Context, id uint32, key []byte) (*job, error) {
-	if err := callerOf(ctx).need(roleServer, id); err != nil {
+	if err := access.CallerOf(ctx).NeedServer(id); err != nil {
 		return nil, err
 	}
 	j, err := a.job(id)
 	if err != nil {
 		return nil, err
 	}
-	if !j.key.is(key) {
-		return nil, status.Errorf(codes.PermissionDenied, "job %d belongs to another: the key is wrong", id)
+	if !j.key.Matches(key) {
+		return nil, status.Errorf(codes.PermissionDenied, "job %d belongs to another server: wrong job key", id)
 	}
 	return j, nil
 }

@@ -3,7 +3,7 @@
 // Package control is Libra's control plane: admission of jobs and senders, harvest of the
 // aggregator's sums, barriers between workers.
 //
-// [Aggregator] is the service of Libra_s, the control daemon of a data plane; [ParameterServer] is
+// [Aggregator] is the service of the switch daemon, for its data plane; [ParameterServer] is
 // the service of a parameter server, and [Harvester] the client with which it collects the sums. A
 // worker takes part by [Join]. All of it is gRPC over the kernel's TCP, which the XDP programs
 // pass. Harvested sums are the only gradients on this path.
@@ -18,7 +18,7 @@
 // Services return gRPC status errors whose code determines the reaction: InvalidArgument and
 // FailedPrecondition are permanent, ResourceExhausted names the exhausted resource, Unavailable may
 // be retried, and Aborted means that the job or the service has ended. Clients add role and call
-// with [CallError]; a TLS mismatch wraps [ErrTLS].
+// with [access.CallError]; a TLS mismatch wraps [access.ErrTLS].
 //
 // # Ownership and goroutines
 //

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
@@ -36,12 +37,12 @@ func TestOperatorRemovesTheInstanceThatIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
 		job := l.create(t, spec())
-		operator := pb.NewAggregatorClient(l.dial(t, Security{}, "192.0.2.1")) // the switch's own host
+		operator := pb.NewAggregatorClient(l.dial(t, access.Security{}, "192.0.2.1")) // the switch's own host
 		remove := func(instance uint64) error {
 			_, err := operator.RemoveJob(t.Context(), &pb.RemoveJobRequest{Job: 5, Instance: instance})
 			return err
 		}
-		wants(t, "another instance", remove(job.Instance+2), codes.NotFound, "now has another instance")
+		wants(t, "another instance", remove(job.Instance+2), codes.NotFound, "is now instance")
 		if err := remove(job.Instance); err != nil {
 			t.Error(err)
 		}
@@ -67,7 +68,7 @@ func TestRestartedSenderHasAnotherPort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
 		l.create(t, spec())
-		host := l.dial(t, Security{}, workerIP.String())
+		host := l.dial(t, access.Security{}, workerIP.String())
 		worker := pb.NewAggregatorClient(host)
 		req := joinRequest()
 		for _, port := range []uint32{4711, 4712} {
@@ -79,7 +80,7 @@ func TestRestartedSenderHasAnotherPort(t *testing.T) {
 			if !l.taken(t, uint16(a.Epoch), 1, uint16(port)) {
 				t.Errorf("frames from port %d are refused", port)
 			}
-			host.breaks()
+			host.Break()
 			synctest.Wait()
 		}
 	})

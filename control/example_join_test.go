@@ -14,6 +14,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
@@ -36,7 +37,7 @@ func ExampleJoin() {
 	serve := func(register func(*grpc.Server)) netip.AddrPort {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		check(err)
-		server := control.NewServer(control.Security{})
+		server := access.NewServer(access.Security{})
 		register(server)
 		context.AfterFunc(ctx, server.Stop)
 		go func() { _ = server.Serve(listener) }() // ends with Stop
@@ -51,7 +52,7 @@ func ExampleJoin() {
 	aggregatorAt := serve(func(s *grpc.Server) { pb.RegisterAggregatorServer(s, daemon) })
 
 	// The parameter server: it creates the job and admits workers to it.
-	conn, err := control.Dial(ctx, control.TheAggregator(), aggregatorAt, control.Security{}, time.Second, quiet)
+	conn, err := access.Dial(ctx, access.TheAggregator(), aggregatorAt, access.Security{}, time.Second, quiet)
 	check(err)
 	defer conn.Close()
 	job, err := control.CreateJob(ctx, pb.NewAggregatorClient(conn), &pb.JobSpec{

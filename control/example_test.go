@@ -14,6 +14,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
@@ -29,7 +30,7 @@ func Example() {
 	}
 	service := control.NewAggregator(ctx, control.AggregatorConfig{Plane: model, Stripes: 10, Dense: true, Log: quiet})
 	defer service.Close()
-	server := control.NewServer(control.Security{})
+	server := access.NewServer(access.Security{})
 	pb.RegisterAggregatorServer(server, service)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -39,7 +40,7 @@ func Example() {
 	defer server.Stop()
 
 	addr := listener.Addr().(*net.TCPAddr).AddrPort()
-	conn, err := control.Dial(ctx, control.TheAggregator(), addr, control.Security{}, 10*time.Second, quiet)
+	conn, err := access.Dial(ctx, access.TheAggregator(), addr, access.Security{}, 10*time.Second, quiet)
 	if err != nil {
 		panic(err)
 	}

@@ -62,7 +62,7 @@ func (j *job) resume(last uint64) error {
 	number := j.harvests()
 	applied, lost := last == number, last+1 == number && j.pending
 	if !applied && !lost {
-		return status.Errorf(codes.FailedPrecondition, "job %d: harvest %d is the newest here, and %d the newest that its server has applied: they do not fit together; create the job anew", j.cfg.ID, number, last)
+		return status.Errorf(codes.FailedPrecondition, "job %d: the newest harvest here is %d, and the newest that its server has applied is %d: these do not match; create the job again", j.cfg.ID, number, last)
 	}
 	if applied && j.pending {
 		if err := j.clear(); err != nil {

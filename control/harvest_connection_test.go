@@ -18,7 +18,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/internal/test/grpctest"
 )
 
 // The warning about a broken connection names the service, the call and the reason, without gRPC's
@@ -35,9 +37,9 @@ func TestBrokenHarvestStreamIsExplained(t *testing.T) {
 		if err := h.Now(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		l.host.vanish()
+		l.host.Vanish()
 		time.Sleep(time.Second)
-		l.host.comeBack()
+		l.host.ComeBack()
 		if err := h.Now(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +47,7 @@ func TestBrokenHarvestStreamIsExplained(t *testing.T) {
 		if err := <-ran; !errors.Is(err, context.Canceled) {
 			t.Errorf("the harvester ended with %v", err)
 		}
-		for _, want := range []string{"aggregator: harvest: the connection broke (", "(" + errCut.Error() + ")", "is the aggregator running"} {
+		for _, want := range []string{"aggregator: harvest: the connection broke (", "(" + grpctest.ErrCut.Error() + ")", "is the aggregator running"} {
 			if !strings.Contains(text.String(), want) {
 				t.Errorf("%q is not in the log:\n%s", want, &text)
 			}
@@ -61,14 +63,14 @@ func TestBrokenHarvestStreamIsExplained(t *testing.T) {
 // Whatever happens to either half of the connection, the harvest continues, and no sum is lost or
 // applied twice.
 func TestHarvestSurvivesBrokenConnections(t *testing.T) {
-	for name, harm := range map[string]func(*client){"both halves": (*client).breaks, "the client's half": (*client).halfOpens} {
+	for name, harm := range map[string]func(*client){"both halves": (*client).Break, "the client's half": (*client).HalfOpen} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := startAggregator(t)
 				s := spec()
 				s.HarvestPeriodUs = 500
 				job := l.create(t, s)
-				worker := l.dial(t, Security{}, workerIP.String())
+				worker := l.dial(t, access.Security{}, workerIP.String())
 				_, a, err := joinAs(t.Context(), pb.NewAggregatorClient(worker), joinRequest())
 				if err != nil {
 					t.Fatal(err)
@@ -112,7 +114,7 @@ func TestHarvesterBacksOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			l.host.breaks()
+			l.host.Break()
 			synctest.Wait()
 			if h.delay.next != 2*shortestDelay {
 				t.Errorf("after a harvest the next delay is %v, want %v", h.delay.next, 2*shortestDelay)
@@ -124,7 +126,7 @@ func TestHarvesterBacksOff(t *testing.T) {
 				t.Errorf("a harvest leaves a delay of %v", h.delay.next)
 			}
 		}
-		l.host.vanish()
+		l.host.Vanish()
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
 		if h.delay.next != longestDelay {
@@ -174,7 +176,7 @@ func TestHarvestResumes(t *testing.T) {
 			stream, end := begin(last)
 			defer end()
 			_, err := stream.Recv()
-			wants(t, "begun after another harvest", err, codes.FailedPrecondition, "job 5", fmt.Sprintf("harvest %d is the newest here, and %d the newest that", number, last))
+			wants(t, "begun after another harvest", err, codes.FailedPrecondition, "job 5", fmt.Sprintf("the newest harvest here is %d, and the newest that its server has applied is %d", number, last))
 		}
 		now := func(request uint64) *pb.HarvestRequest {
 			return &pb.HarvestRequest{What: &pb.HarvestRequest_Now{Now: request}}
@@ -246,7 +248,7 @@ func TestReconnectionAsksForNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 3 {
-			l.host.breaks()
+			l.host.Break()
 			time.Sleep(10 * time.Second)
 		}
 		_ = stop()

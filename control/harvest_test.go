@@ -247,7 +247,7 @@ func TestHarvestTimes(t *testing.T) {
 		h, stop := harvester(t, job, func(*Harvest) error { time.Sleep(takes); return nil })
 		for i := range 3 {
 			if i == 2 {
-				l.host.breaks()
+				l.host.Break()
 				time.Sleep(time.Second)
 			}
 			if err := h.Now(t.Context()); err != nil {

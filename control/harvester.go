@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
@@ -60,7 +61,7 @@ func (h *Harvester) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		} else if status.Code(err) == codes.Unavailable {
-			h.log.Warn("lost the aggregator's harvest stream, connecting again", "error", CallError("aggregator", "harvest", err))
+			h.log.Warn("lost the aggregator's harvest stream, connecting again", "error", access.CallError("aggregator", "harvest", err))
 			if err = h.delay.wait(ctx); err == nil {
 				continue
 			}
@@ -164,7 +165,7 @@ func (h *Harvester) Now(ctx context.Context) error {
 	}
 	defer h.mu.Unlock()
 	if h.answered < request {
-		return CallError("aggregator", "harvest", h.failed)
+		return access.CallError("aggregator", "harvest", h.failed)
 	}
 	return nil
 }

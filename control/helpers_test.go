@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
 	"github.com/libra-ina/libra/wire"
@@ -48,8 +49,8 @@ func startAggregator(t *testing.T, change ...func(*AggregatorConfig)) *libras {
 	ctx, end := context.WithCancel(t.Context())
 	l := &libras{model: model, service: NewAggregator(ctx, cfg), end: end}
 	t.Cleanup(l.service.Close)
-	l.network = newNetwork(t, Security{}, func(s *grpc.Server) { pb.RegisterAggregatorServer(s, l.service) })
-	l.host = l.dial(t, Security{}, "192.0.2.2")
+	l.network = newNetwork(t, access.Security{}, func(s *grpc.Server) { pb.RegisterAggregatorServer(s, l.service) })
+	l.host = l.dial(t, access.Security{}, "192.0.2.2")
 	l.client = pb.NewAggregatorClient(l.host)
 	return l
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
@@ -24,7 +25,7 @@ type job struct {
 	cfg      aggregator.JobConfig // complete
 	places   int                  // reserved for senders
 	instance uint64               // random, not 0
-	key      secret
+	key      access.Secret
 	creator  netip.AddrPort
 	roster   *roster
 
@@ -56,7 +57,7 @@ type job struct {
 func (a *Aggregator) newJob(spec *pb.JobSpec, cfg aggregator.JobConfig, creator netip.AddrPort) *job {
 	j := &job{
 		plane: a.cfg.Plane, persist: a.persist, spec: spec, cfg: cfg, places: places(spec), creator: creator,
-		instance: a.random.uint64() | 1, key: a.random.secret(),
+		instance: a.random.Uint64() | 1, key: a.random.Secret(),
 		ended: make(chan struct{}), harvesting: make(chan struct{}, 1),
 	}
 	j.owner = newPresence(&j.mu, a.cfg.Lease, func() { go a.expire(j) })
@@ -96,7 +97,7 @@ func places(spec *pb.JobSpec) int {
 // admit admits a sender at the data plane. The caller holds the roster's lock.
 func (j *job) admit(m *member) error {
 	if len(j.roster.members) >= j.places {
-		return status.Errorf(codes.ResourceExhausted, "job %d: sender %d: all %d places that the job has reserved are taken (senders in its specification)", j.cfg.ID, m.ID, j.places)
+		return status.Errorf(codes.ResourceExhausted, "job %d: sender %d: all %d places that the job reserved are taken (senders in its specification)", j.cfg.ID, m.ID, j.places)
 	}
 	if err := j.plane.AddSender(j.cfg.ID, m.SenderConfig); err != nil {
 		return planeError(err)

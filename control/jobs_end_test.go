@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/wire"
 )
@@ -194,8 +195,8 @@ func TestStoppingServiceTellsItsPeers(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		l := &libras{model: model, service: NewAggregator(ctx, AggregatorConfig{Plane: model, Stripes: 1, Log: quiet})}
 		t.Cleanup(l.service.Close)
-		l.network = newNetwork(t, Security{}, func(s *grpc.Server) { pb.RegisterAggregatorServer(s, l.service) })
-		l.client = pb.NewAggregatorClient(l.dial(t, Security{}, "192.0.2.2"))
+		l.network = newNetwork(t, access.Security{}, func(s *grpc.Server) { pb.RegisterAggregatorServer(s, l.service) })
+		l.client = pb.NewAggregatorClient(l.dial(t, access.Security{}, "192.0.2.2"))
 		job := l.create(t, spec())
 		hold, err := l.client.Hold(t.Context(), &pb.HoldRequest{Job: 5, Key: job.Key})
 		if err != nil {
@@ -264,7 +265,7 @@ func TestDialSaysWhoDoesNotAnswer(t *testing.T) {
 	}
 	addr := l.Addr().(*net.TCPAddr).AddrPort()
 	l.Close()
-	_, err = Dial(t.Context(), ServerOf(5), addr, Security{}, 200*time.Millisecond, quiet)
+	_, err = access.Dial(t.Context(), access.ServerOf(5), addr, access.Security{}, 200*time.Millisecond, quiet)
 	if err == nil || !contains(err, "parameter server", addr.String(), "did not answer") {
 		t.Errorf("got %v", err)
 	}
@@ -313,7 +314,7 @@ func TestNewerStreamEndsTheOlder(t *testing.T) {
 func TestClosedRosterAdmitsNone(t *testing.T) {
 	r := &roster{
 		mu: make(gate, 1), members: map[uint16]*member{}, epoch: func() uint16 { return 1 },
-		admit: func(*member) error { return nil }, withdraw: func(*member, ending) {}, random: newRandom(nil),
+		admit: func(*member) error { return nil }, withdraw: func(*member, ending) {}, random: access.NewRandom(nil),
 	}
 	r.close(errReplaced)
 	_, _, err := r.enter(aggregator.SenderConfig{ID: 1}, nil)

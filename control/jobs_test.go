@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
 )
@@ -291,7 +292,7 @@ func TestStuckServerDelaysNoOther(t *testing.T) {
 		job := l.create(t, s)
 		epoch := l.join(t)
 		// A server with a window that does not grow; four chunks are larger.
-		stuck := pb.NewAggregatorClient(l.dial(t, Security{}, "192.0.2.2", grpc.WithInitialWindowSize(1<<16)))
+		stuck := pb.NewAggregatorClient(l.dial(t, access.Security{}, "192.0.2.2", grpc.WithInitialWindowSize(1<<16)))
 		l.pushAll(t, epoch, aggregator.MaxSlots)
 		begin := func() pb.Aggregator_HarvestClient {
 			stream, err := stuck.Harvest(t.Context())
@@ -403,7 +404,7 @@ func TestRefusedRequests(t *testing.T) {
 		_, _, err := joinAs(t.Context(), l.client, r)
 		wants(t, "join with bad "+name, err, c.want)
 		if strings.Contains(name, "hot set") {
-			wants(t, name, err, c.want, "worker 2 has another hot set than job 5:")
+			wants(t, name, err, c.want, "worker 2's hot set differs from job 5's:")
 		}
 	}
 	_, err := l.client.RemoveJob(t.Context(), &pb.RemoveJobRequest{Job: 77, Key: []byte("key")})

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/wire"
 )
@@ -50,7 +51,7 @@ type JoinConfig struct {
 	MoreServers []netip.AddrPort
 
 	// Security protects the connections; the zero value is plain TCP.
-	Security Security
+	Security access.Security
 	// Limit bounds the wait for each service, and for the end of an earlier admission of this
 	// worker; 0 means [DefaultJoinLimit].
 	Limit time.Duration
@@ -116,7 +117,7 @@ type joinedServer struct {
 
 // Join admits a worker to a job, at its parameter servers and at the aggregator. The admission
 // outlives neither ctx nor Leave. The error names the service and what it refused; a TLS mismatch
-// wraps [ErrTLS].
+// wraps [access.ErrTLS].
 func Join(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -132,8 +133,8 @@ func Join(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 			m.Leave()
 		}
 	}()
-	dial := func(peer Peer, addr netip.AddrPort) (*grpc.ClientConn, error) {
-		conn, err := Dial(ctx, peer, addr, cfg.Security, cfg.Limit, cfg.Log, cfg.Dial...)
+	dial := func(peer access.Peer, addr netip.AddrPort) (*grpc.ClientConn, error) {
+		conn, err := access.Dial(ctx, peer, addr, cfg.Security, cfg.Limit, cfg.Log, cfg.Dial...)
 		if err == nil {
 			m.conns = append(m.conns, conn)
 		}
@@ -145,17 +146,18 @@ func Join(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	// the job.
 	addresses := append([]netip.AddrPort{cfg.Server}, cfg.MoreServers...)
 	for i, addr := range addresses {
-		peer := ServerOf(cfg.Job)
+		peer, role := access.ServerOf(cfg.Job), "parameter server"
 		if len(addresses) > 1 {
-			peer.name = fmt.Sprintf("parameter server %d of %d (by index, from 0)", i, len(addresses))
+			role = fmt.Sprintf("parameter server %d of %d (by index, from 0)", i, len(addresses))
+			peer = peer.Named(role)
 		}
 		conn, err := dial(peer, addr)
 		if err != nil {
 			return nil, err
 		}
-		m.servers = append(m.servers, joinedServer{pb.NewParameterServerClient(conn), peer.name, nil})
+		m.servers = append(m.servers, joinedServer{pb.NewParameterServerClient(conn), role, nil})
 	}
-	toAggregator, err := dial(TheAggregator(), cfg.Aggregator)
+	toAggregator, err := dial(access.TheAggregator(), cfg.Aggregator)
 	if err != nil {
 		return nil, err
 	}
@@ -287,10 +289,10 @@ func joinAt[M any, P interface {
 				return join(ctx, again)
 			},
 			func(newest *M) time.Duration { return time.Duration(P(newest).GetGraceMs()) * time.Millisecond },
-			func(err error) { m.lose(CallError(role, "withdrew this worker", err), cfg.Lost) })
+			func(err error) { m.lose(access.CallError(role, "withdrew this worker", err), cfg.Lost) })
 	})
 	if err != nil {
-		return nil, CallError(fmt.Sprintf("%s at %v", role, at), "join", err)
+		return nil, access.CallError(fmt.Sprintf("%s at %v", role, at), "join", err)
 	}
 	m.leaves = append(m.leaves, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
@@ -362,7 +364,7 @@ func (m *Membership) call(caller context.Context, name string, f func(context.Co
 	case err != nil && caller.Err() != nil:
 		return fmt.Errorf("%s: %s: %w", role, name, caller.Err())
 	}
-	return CallError(role, name, err)
+	return access.CallError(role, name, err)
 }
 
 // ask calls all servers at the same time. The first error cancels the others; role is its server's.

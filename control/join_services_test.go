@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
@@ -41,7 +42,7 @@ func startServices(t *testing.T, change ...func(*ParameterServerConfig)) *servic
 		if err != nil {
 			t.Fatal(err)
 		}
-		server := NewServer(Security{})
+		server := access.NewServer(access.Security{})
 		register(server)
 		go func() { _ = server.Serve(listener) }() // ends with Stop
 		t.Cleanup(server.Stop)
@@ -56,7 +57,7 @@ func startServices(t *testing.T, change ...func(*ParameterServerConfig)) *servic
 	daemon := NewAggregator(ctx, AggregatorConfig{Plane: model, Stripes: 10, Log: quiet})
 	t.Cleanup(daemon.Close)
 	s.aggregator, s.join.Aggregator = serve(func(g *grpc.Server) { pb.RegisterAggregatorServer(g, daemon) })
-	conn, err := Dial(t.Context(), TheAggregator(), s.join.Aggregator, Security{}, time.Minute, quiet)
+	conn, err := access.Dial(t.Context(), access.TheAggregator(), s.join.Aggregator, access.Security{}, time.Minute, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +90,7 @@ func startServices(t *testing.T, change ...func(*ParameterServerConfig)) *servic
 // senders counts those that the aggregator has admitted, and that the parameter server has.
 func (s *services) senders(t *testing.T) (atAggregator, atServer int) {
 	t.Helper()
-	conn, err := Dial(t.Context(), TheAggregator(), s.join.Aggregator, Security{}, time.Minute, quiet)
+	conn, err := access.Dial(t.Context(), access.TheAggregator(), s.join.Aggregator, access.Security{}, time.Minute, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +143,7 @@ func TestJoinAtTheWrongService(t *testing.T) {
 	} {
 		cfg := s.join
 		change(&cfg)
-		want += ": join: another service answers there: is the address right?"
+		want += ": join: a different service answers there: is the address right?"
 		if m, err := Join(t.Context(), cfg); m != nil || err == nil || err.Error() != want {
 			t.Errorf("%v, %v; want %q", m, err, want)
 		}
@@ -201,7 +202,7 @@ func TestJoinOfServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := NewServer(Security{})
+	server := access.NewServer(access.Security{})
 	pb.RegisterParameterServerServer(server, service)
 	go func() { _ = server.Serve(listener) }() // ends with Stop
 	t.Cleanup(server.Stop)
@@ -302,7 +303,7 @@ func (f whenTaken) Write(b []byte) (int, error) {
 func TestJoinEndsWithTheOtherService(t *testing.T) {
 	s := startServices(t)
 	former := s.join
-	conn, err := Dial(t.Context(), TheAggregator(), s.join.Aggregator, Security{}, time.Minute, quiet)
+	conn, err := access.Dial(t.Context(), access.TheAggregator(), s.join.Aggregator, access.Security{}, time.Minute, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -462,7 +463,7 @@ func TestServicesWithoutOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Leave()
-	conn, err := Dial(t.Context(), EitherService(), s.join.Server, Security{}, time.Minute, nil)
+	conn, err := access.Dial(t.Context(), access.EitherService(), s.join.Server, access.Security{}, time.Minute, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

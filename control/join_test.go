@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/wire"
 )
@@ -73,7 +74,7 @@ func TestJoinNamesTheServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := NewServer(Security{})
+	server := access.NewServer(access.Security{})
 	defer server.Stop()
 	go func() { _ = server.Serve(l) }()
 	answers := l.Addr().(*net.TCPAddr).AddrPort()

@@ -14,7 +14,9 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/internal/test/grpctest"
 )
 
 // A killed server loses its job when the lease ends; restarted, it gets a new instance without
@@ -30,17 +32,17 @@ func TestKilledServerGetsANewInstance(t *testing.T) {
 		if err := first.Hold(t.Context(), func(err error) { lost <- err }); err != nil {
 			t.Fatal(err)
 		}
-		stream, admitted, err := joinAs(t.Context(), pb.NewAggregatorClient(l.dial(t, Security{}, "192.0.2.3")), joinRequest())
+		stream, admitted, err := joinAs(t.Context(), pb.NewAggregatorClient(l.dial(t, access.Security{}, "192.0.2.3")), joinRequest())
 		if err != nil {
 			t.Fatal(err)
 		}
 		l.push(t, uint16(admitted.Epoch), 1, 9, 1) // is never harvested
 		time.Sleep(time.Minute)                    // a held job stays
 
-		restarted := pb.NewAggregatorClient(l.dial(t, Security{}, "192.0.2.2"))
+		restarted := pb.NewAggregatorClient(l.dial(t, access.Security{}, "192.0.2.2"))
 		_, err = restarted.CreateJob(t.Context(), spec())
 		wants(t, "the same job once more", err, codes.AlreadyExists, "job 5 exists", "192.0.2.2:40000 is connected", "libra job remove 5")
-		l.host.vanish() // kill -9
+		l.host.Vanish() // kill -9
 		synctest.Wait()
 		time.Sleep(time.Second)
 		_, err = restarted.CreateJob(t.Context(), spec())
@@ -76,13 +78,13 @@ func TestKilledServerGetsANewInstance(t *testing.T) {
 			t.Errorf("the new instance is given %d frames of the old one, as harvest %d", got.frames, got.numbers[0])
 		}
 		// The first process, if it was only suspended, has no control any more.
-		l.host.comeBack()
+		l.host.ComeBack()
 		if err := <-lost; !contains(err, "lost job 5") {
 			t.Errorf("the first self hears %v", err)
 		}
-		wants(t, "its harvest", NewHarvester(first, got.apply, quiet).Run(t.Context()), codes.PermissionDenied, "belongs to another")
+		wants(t, "its harvest", NewHarvester(first, got.apply, quiet).Run(t.Context()), codes.PermissionDenied, "job 5 belongs to another server: wrong job key")
 		_, err = l.client.RemoveJob(t.Context(), &pb.RemoveJobRequest{Job: 5, Key: first.Key})
-		wants(t, "its removal", err, codes.PermissionDenied, "belongs to another")
+		wants(t, "its removal", err, codes.PermissionDenied, "job 5 belongs to another server: wrong job key")
 	})
 }
 
@@ -91,7 +93,7 @@ func TestKilledServerGetsANewInstance(t *testing.T) {
 func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t, func(c *AggregatorConfig) { c.Lease = 7 * time.Second })
-		watcher := pb.NewAggregatorClient(l.dial(t, Security{}, "192.0.2.9"))
+		watcher := pb.NewAggregatorClient(l.dial(t, access.Security{}, "192.0.2.9"))
 		jobs := func() []*pb.JobStats {
 			st, err := watcher.Stats(t.Context(), &pb.StatsRequest{})
 			if err != nil {
@@ -119,9 +121,9 @@ func TestLease(t *testing.T) {
 			t.Errorf("while it is held: %v", j)
 		}
 		for range 5 { // broken connections are reopened in time
-			l.host.breaks()
+			l.host.Break()
 			time.Sleep(10 * time.Second)
-			l.host.halfOpens()
+			l.host.HalfOpen()
 			time.Sleep(20 * time.Second)
 		}
 		release()
@@ -150,13 +152,13 @@ func TestOwnerLosesTheAggregator(t *testing.T) {
 		if err := job.Hold(t.Context(), func(err error) { lost <- err }); err != nil {
 			t.Fatal(err)
 		}
-		l.host.vanish()
+		l.host.Vanish()
 		begun := time.Now()
 		err = <-lost
 		if took := time.Since(begun); took < DefaultLease || took > DefaultLease+longestDelay {
 			t.Errorf("it took %v to give up, the lease is %v", took, DefaultLease)
 		}
-		if !contains(err, "lost job 5", "aggregator", "hold", errCut.Error()) {
+		if !contains(err, "lost job 5", "aggregator", "hold", grpctest.ErrCut.Error()) {
 			t.Errorf("the reason is %v", err)
 		}
 		time.Sleep(time.Minute)
@@ -218,7 +220,7 @@ func TestJobsHaveOwners(t *testing.T) {
 		other.Job = 6
 		theirs := l.create(t, other)
 		l.push(t, l.join(t), 1, 3, 0.5)
-		stranger := pb.NewAggregatorClient(l.dial(t, Security{}, "192.0.2.66"))
+		stranger := pb.NewAggregatorClient(l.dial(t, access.Security{}, "192.0.2.66"))
 		short := job.Key[:15]
 		flipped := append([]byte{job.Key[0] ^ 1}, job.Key[1:]...)
 		for _, key := range [][]byte{nil, short, flipped, theirs.Key} {
@@ -233,7 +235,7 @@ func TestJobsHaveOwners(t *testing.T) {
 			wants(t, "a stranger's removal", err, codes.PermissionDenied)
 		}
 		_, err := l.client.RemoveJob(t.Context(), &pb.RemoveJobRequest{Job: 5, Key: job.Key, Instance: job.Instance + 2})
-		wants(t, "removal of another instance", err, codes.NotFound, fmt.Sprintf("job 5 now has another instance: %d, not %d", job.Instance, job.Instance+2))
+		wants(t, "removal of another instance", err, codes.NotFound, fmt.Sprintf("job 5 is now instance %d, not %d", job.Instance, job.Instance+2))
 		got := newSums()
 		h, stop := harvester(t, job, got.apply)
 		if err := h.Now(t.Context()); err != nil || got.rank(3) != units(t, 0.5) {

@@ -23,9 +23,9 @@ func TestLossInASyncJob(t *testing.T) {
 		want string
 	}{
 		"leaves":   {func(t *testing.T, _ *parameterServer, w *worker) { _ = w.leave(t) }, "worker 1 left before it had finished"},
-		"vanishes": {func(_ *testing.T, _ *parameterServer, w *worker) { w.host.vanish(); time.Sleep(DefaultGrace) }, "worker 1 left before it had finished: it was not connected for 3s"},
+		"vanishes": {func(_ *testing.T, _ *parameterServer, w *worker) { w.host.Vanish(); time.Sleep(DefaultGrace) }, "worker 1 left before it had finished: it was not connected for 3s"},
 		"restarts": {func(t *testing.T, s *parameterServer, w *worker) {
-			w.host.vanish()
+			w.host.Vanish()
 			synctest.Wait()
 			wants(t, "the new self", s.worker(t, 1).join(t), codes.FailedPrecondition, "worker 1 cannot join any more", "restarted")
 		}, "worker 1 left before it had finished: it was restarted"},
@@ -90,7 +90,7 @@ func TestLossInASyncJobBeforeAllHaveJoined(t *testing.T) {
 		if err := one.join(t); err != nil {
 			t.Fatal(err)
 		}
-		one.host.vanish()
+		one.host.Vanish()
 		time.Sleep(DefaultGrace)
 		synctest.Wait()
 		select {
@@ -108,7 +108,7 @@ func TestLossInASyncJobBeforeAllHaveJoined(t *testing.T) {
 // A connection in a sync job that breaks and is restored within the grace period is not a loss,
 // even while its worker waits.
 func TestBrokenConnectionIsNoLoss(t *testing.T) {
-	for name, harm := range map[string]func(*client){"both halves": (*client).breaks, "the client's half": (*client).halfOpens} {
+	for name, harm := range map[string]func(*client){"both halves": (*client).Break, "the client's half": (*client).HalfOpen} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := startServer(t, sync5)
@@ -155,7 +155,7 @@ func TestLostWorkerJoinsAnew(t *testing.T) {
 		one, two := s.joined(t)
 		epoch := one.member.Epoch
 		for round, absent := range []time.Duration{0, DefaultGrace - time.Second, DefaultGrace + 19*time.Second} {
-			one.host.vanish()
+			one.host.Vanish()
 			synctest.Wait()
 			time.Sleep(absent)
 			one = s.worker(t, 1)
@@ -187,7 +187,7 @@ func TestWorkerIsGivenUp(t *testing.T) {
 		s := startServer(t)
 		result := s.waits(t)
 		one, two := s.joined(t)
-		one.host.vanish()
+		one.host.Vanish()
 		synctest.Wait()
 		time.Sleep(DefaultGrace + DefaultRejoin - time.Millisecond)
 		if err := s.service.barrier.failure(); err != nil {
@@ -195,7 +195,7 @@ func TestWorkerIsGivenUp(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
-		want := "worker 1 left before it had finished: it was not connected for 3s, and it did not join anew within 30s"
+		want := "worker 1 left before it had finished: it was not connected for 3s, and it did not join again within 30s"
 		if err := s.service.barrier.failure(); err == nil || err.Error() != want {
 			t.Errorf("given up: %v, want %q", err, want)
 		}
@@ -228,7 +228,7 @@ func TestFinishedWorkerIsNoLoss(t *testing.T) {
 		if err := one.done(t); err != nil {
 			t.Fatal(err)
 		}
-		one.host.vanish()
+		one.host.Vanish()
 		time.Sleep(time.Hour)
 		if _, ok := s.of(1); ok || len(s.lost) != 0 {
 			t.Errorf("lost %v", s.lost)

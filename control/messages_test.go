@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -21,9 +20,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/wire"
 )
@@ -212,7 +211,7 @@ func TestIdleConnectionStays(t *testing.T) {
 		l.create(t, spec())
 		time.Sleep(time.Hour)
 		l.stats(t)
-		if n := len(l.host.cables); n != 1 {
+		if n := l.host.Connections(); n != 1 {
 			t.Errorf("%d connections in an hour", n)
 		}
 	})
@@ -273,53 +272,6 @@ func TestCounterNames(t *testing.T) {
 	check(reflect.ValueOf(&job).Elem(), func() map[string]uint64 { return jobCounters(&job) })
 }
 
-func TestCallErrors(t *testing.T) {
-	if err := CallError("aggregator", "join", nil); err != nil {
-		t.Error(err)
-	}
-	for want, err := range map[string]error{
-		"aggregator ended join":              io.EOF,
-		"aggregator: join: context canceled": status.Error(codes.Canceled, "whatever"),
-		"aggregator: join: no job 5":         status.Error(codes.NotFound, "no job 5"),
-		"aggregator: join: another service answers there: is the address right?": status.Error(codes.Unimplemented, "unknown service libra.Aggregator"),
-		// An older aggregator, and one with a similar error text.
-		"aggregator: join: unknown method Join":     status.Error(codes.Unimplemented, "unknown method Join"),
-		"aggregator: join: unknown service class 5": status.Error(codes.InvalidArgument, "unknown service class 5"),
-		"aggregator: join: file already closed":     net.ErrClosed,
-	} {
-		if want == "aggregator: join: file already closed" {
-			want = "aggregator: join: " + net.ErrClosed.Error()
-		}
-		if got := CallError("aggregator", "join", err); got.Error() != want {
-			t.Errorf("%v becomes %q, want %q", err, got, want)
-		}
-	}
-	// A broken connection, in gRPC's terms and in plain ones.
-	for message, reason := range map[string]string{
-		`connection error: desc = "transport: Error while dialing: dial tcp 192.0.2.1:7700: connect: connection refused"`: "dial tcp 192.0.2.1:7700: connect: connection refused",
-		"error reading from server: EOF": "the other side closed it",
-		`closing transport due to: connection error: desc = "error reading from server: read tcp: i/o timeout", received prior goaway: code: NO_ERROR`: "read tcp: i/o timeout",
-		`connection error: desc = "transport is closing"`:                                "transport is closing",
-		`connection error: desc = "keepalive ping failed to receive ACK within timeout"`: "keepalive ping failed to receive ACK within timeout",
-		"keepalive ping failed to receive ACK within timeout":                            "keepalive ping failed to receive ACK within timeout",
-		"transport is closing": "transport is closing",
-	} {
-		want := "aggregator: join: the connection broke (" + reason + "): is the aggregator running, and can this host reach it?"
-		if got := CallError("aggregator", "join", status.Error(codes.Unavailable, message)); got.Error() != want {
-			t.Errorf("%s becomes %q, want %q", message, got, want)
-		}
-	}
-	if err := CallError("aggregator", "join", status.Error(codes.Canceled, "")); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v is no cancellation", err)
-	}
-	if err := CallError("aggregator", "join", status.Error(codes.DeadlineExceeded, "context deadline exceeded")); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v is not the caller's deadline", err)
-	}
-	if err := CallError("aggregator", "join", net.ErrClosed); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("%v is not what it was", err)
-	}
-}
-
 // Names in messages are those of the planes, in both directions; others are unknown.
 func TestModesAndArithmetics(t *testing.T) {
 	for message, name := range pb.Mode_name {
@@ -355,7 +307,7 @@ func TestDialWaits(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	log2 := log.logger()
 	time.AfterFunc(1500*time.Millisecond, func() { cancel(gone) })
-	_, err = Dial(ctx, TheAggregator(), addr, Security{}, time.Minute, log2)
+	_, err = access.Dial(ctx, access.TheAggregator(), addr, access.Security{}, time.Minute, log2)
 	if !errors.Is(err, gone) || !contains(err, "aggregator at "+addr.String()) {
 		t.Errorf("got %v", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
@@ -28,7 +29,7 @@ type Owned struct {
 func CreateJob(ctx context.Context, client pb.AggregatorClient, spec *pb.JobSpec, limit time.Duration, log *slog.Logger) (*Owned, error) {
 	job, err := WhileTaken(ctx, limit, log, func(ctx context.Context) (*pb.Job, error) { return client.CreateJob(ctx, spec) })
 	if err != nil {
-		return nil, CallError("aggregator", "create job", err)
+		return nil, access.CallError("aggregator", "create job", err)
 	}
 	return &Owned{ID: uint16(spec.Job), Job: job, client: client}, nil
 }
@@ -43,7 +44,7 @@ func (o *Owned) Hold(ctx context.Context, lost func(error)) error {
 		},
 		func(*pb.HoldResponse) time.Duration { return lease },
 		func(err error) { lost(o.Lost("hold", err)) })
-	return CallError("aggregator", "hold", err)
+	return access.CallError("aggregator", "hold", err)
 }
 
 // Lost explains an error of a call that ended because the aggregator has ended the job or cannot be
@@ -52,7 +53,7 @@ func (o *Owned) Lost(call string, err error) error {
 	if _, ok := status.FromError(err); err == nil || !ok {
 		return err
 	}
-	return fmt.Errorf("lost job %d: %w", o.ID, CallError("aggregator", call, err))
+	return fmt.Errorf("lost job %d: %w", o.ID, access.CallError("aggregator", call, err))
 }
 
 // Remove ends the job. While the connection is broken it retries, until ctx ends. If there is no
@@ -65,9 +66,9 @@ func (o *Owned) Remove(ctx context.Context) error {
 		if again && (answer.Code() == codes.NotFound || answer.Code() == codes.PermissionDenied) {
 			return nil
 		}
-		_, broken := brokenBy(answer.Message())
+		_, broken := access.BrokenBy(answer.Message())
 		if answer.Code() != codes.Unavailable || !broken || delay.wait(ctx) != nil {
-			return CallError("aggregator", "remove job", err)
+			return access.CallError("aggregator", "remove job", err)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
@@ -19,8 +20,8 @@ func Query(ctx context.Context, conn grpc.ClientConnInterface) (*pb.AggregatorSt
 		return aggregator, nil, nil
 	}
 	if status.Code(err) != codes.Unimplemented {
-		return nil, nil, CallError("control service", "statistics", err)
+		return nil, nil, access.CallError("control service", "statistics", err)
 	}
 	server, err := pb.NewParameterServerClient(conn).Stats(ctx, &pb.StatsRequest{})
-	return nil, server, CallError("parameter server", "statistics", err)
+	return nil, server, access.CallError("parameter server", "statistics", err)
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/internal/test/grpctest"
 )
 
 // reducedDim is the number of floats in a row.
@@ -145,7 +146,7 @@ func TestStepsWithoutHotFramesAreNotHarvested(t *testing.T) {
 			c.Reduce = func(_ context.Context, step uint64, quiet bool) (Sums, error) {
 				end(step, quiet)
 				if step == 14 {
-					return Sums{}, errCut
+					return Sums{}, grpctest.ErrCut
 				}
 				return Sums{}, nil
 			}
@@ -191,7 +192,7 @@ func TestStepsWithoutHotFramesAreNotHarvested(t *testing.T) {
 		both(at(one, 13, nil, all(10)), at(two, 13, nil, all(0)))
 		for _, w := range []*worker{one, two} { // a harvest that fails has nothing
 			go func() {
-				wants(t, "a harvest that fails", at(w, 14, nil, all(11))(), codes.FailedPrecondition, errCut.Error())
+				wants(t, "a harvest that fails", at(w, 14, nil, all(11))(), codes.FailedPrecondition, grpctest.ErrCut.Error())
 			}()
 		}
 		synctest.Wait()
@@ -371,7 +372,7 @@ func (*broken) Context() context.Context { return context.Background() }
 
 func (b *broken) SendMsg(any) error {
 	b.sent++
-	return errCut
+	return grpctest.ErrCut
 }
 
 // Sums that cannot be encoded are an error and not an empty step, and a stream that breaks ends the answer.
@@ -382,7 +383,7 @@ func TestSumsThatCannotBeSent(t *testing.T) {
 	}
 	encoded := roundSums{encoded: make([]*grpc.PreparedMsg, 3)}
 	encoded.once.Do(func() {})
-	if err := encoded.send(&stream, 1); !errors.Is(err, errCut) || stream.sent != 1 {
+	if err := encoded.send(&stream, 1); !errors.Is(err, grpctest.ErrCut) || stream.sent != 1 {
 		t.Errorf("%v, after %d messages", err, stream.sent)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/control/access"
 )
 
 // DefaultGrace is how long an admission outlives its broken connection.
@@ -33,7 +34,7 @@ type roster struct {
 	epoch    func() uint16
 	admit    func(*member) error
 	withdraw func(*member, ending)
-	random   random
+	random   access.Random
 
 	mu      gate
 	members map[uint16]*member
@@ -51,7 +52,7 @@ func (g gate) Unlock() { <-g }
 type member struct {
 	aggregator.SenderConfig
 	presence
-	token secret
+	token access.Secret
 }
 
 // enter begins an admission, or resumes the one with the given token, and begins its connection.
@@ -63,7 +64,7 @@ func (r *roster) enter(s aggregator.SenderConfig, token []byte) (*member, *conne
 	}
 	m := r.members[s.ID]
 	if len(token) > 0 {
-		if m == nil || !m.token.is(token) {
+		if m == nil || !m.token.Matches(token) {
 			return nil, nil, status.Errorf(codes.PermissionDenied, "sender %d: its admission has ended: it was not connected for %v, or was restarted", s.ID, r.grace)
 		}
 		return m, m.connect(errReplaced), nil
@@ -77,7 +78,7 @@ func (r *roster) enter(s aggregator.SenderConfig, token []byte) (*member, *conne
 	default:
 		r.drop(m, restarted)
 	}
-	m = &member{SenderConfig: s, token: r.random.secret()}
+	m = &member{SenderConfig: s, token: r.random.Secret()}
 	m.presence = newPresence(r.mu, r.grace, func() { r.drop(m, vanished) })
 	m.Epoch = r.epoch()
 	if err := r.admit(m); err != nil {
@@ -107,7 +108,7 @@ func (r *roster) member(sender uint32, token []byte) (*member, error) {
 
 func (r *roster) find(id uint16, token []byte) (*member, error) {
 	m := r.members[id]
-	if m == nil || !m.token.is(token) {
+	if m == nil || !m.token.Matches(token) {
 		return nil, status.Errorf(codes.PermissionDenied, "sender %d has not joined with this token, or its admission has ended: it was not connected for %v, or was restarted", id, r.grace)
 	}
 	return m, nil

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
@@ -118,10 +119,10 @@ func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *Paramet
 	if cfg.FirstStep == nil {
 		cfg.FirstStep = func(uint16) uint64 { return 0 }
 	}
-	random := newRandom(cfg.Random)
+	random := access.NewRandom(cfg.Random)
 	s := &ParameterServer{
 		cfg: cfg, ctx: ctx, agree: newAgreement(cfg.Agree),
-		epoch: uint16(random.uint64()), absent: map[uint16]*deadline{},
+		epoch: uint16(random.Uint64()), absent: map[uint16]*deadline{},
 		left: make(chan struct{}, 1),
 	}
 	s.roster = &roster{
@@ -246,20 +247,20 @@ func (s *ParameterServer) sender(ctx context.Context, req *pb.JoinRequest) (aggr
 	if err != nil {
 		return sender, err
 	}
-	caller := callerOf(ctx)
-	if err := caller.need(roleWorker, req.Job, req.Sender); err != nil {
+	caller := access.CallerOf(ctx)
+	if err := caller.NeedWorker(req.Job, req.Sender); err != nil {
 		return sender, err
 	}
-	if err := caller.needAddress(sender.IP); err != nil {
+	if err := caller.NeedAddress(sender.IP); err != nil {
 		return sender, err
 	}
 	switch {
 	case req.Job != uint32(s.cfg.Job):
 		err = s.otherJob(req.Job)
 	case !slices.Contains(s.cfg.Workers, sender.ID):
-		err = status.Errorf(codes.PermissionDenied, "worker %d is not in the cluster configuration, which has %v", sender.ID, s.cfg.Workers)
+		err = status.Errorf(codes.PermissionDenied, "worker %d is not in the cluster configuration, which lists %v", sender.ID, s.cfg.Workers)
 	case !bytes.Equal(req.HotSet, s.cfg.HotSet):
-		err = status.Errorf(codes.FailedPrecondition, "worker %d has another hot set than the server: copy the server's hot-set file to the worker", sender.ID)
+		err = status.Errorf(codes.FailedPrecondition, "worker %d's hot set differs from the server's: copy the server's hot-set file to the worker", sender.ID)
 	default:
 		err = s.agree.check(sender.ID, req.Agree)
 	}
@@ -341,13 +342,13 @@ func (s *ParameterServer) await(worker uint16, lost error) {
 		s.absent[worker] = d
 	}
 	d.start(s.cfg.Rejoin, func() {
-		s.barrier.leave(worker, fmt.Errorf("%w, and it did not join anew within %v", lost, s.cfg.Rejoin))
+		s.barrier.leave(worker, fmt.Errorf("%w, and it did not join again within %v", lost, s.cfg.Rejoin))
 	})
 }
 
 // member returns the admission to which a call belongs.
 func (s *ParameterServer) member(ctx context.Context, job, sender uint32, token []byte) (*member, error) {
-	if err := callerOf(ctx).need(roleWorker, job, sender); err != nil {
+	if err := access.CallerOf(ctx).NeedWorker(job, sender); err != nil {
 		return nil, err
 	}
 	if job != uint32(s.cfg.Job) {
@@ -430,8 +431,8 @@ func (s *ParameterServer) Leave(ctx context.Context, req *pb.LeaveRequest) (*pb.
 
 // Stats implements the service.
 func (s *ParameterServer) Stats(ctx context.Context, _ *pb.StatsRequest) (*pb.ServerStats, error) {
-	if !callerOf(ctx).sees(uint32(s.cfg.Job)) {
-		return nil, status.Errorf(codes.PermissionDenied, "the certificate is for another job, not %d", s.cfg.Job)
+	if !access.CallerOf(ctx).Sees(uint32(s.cfg.Job)) {
+		return nil, status.Errorf(codes.PermissionDenied, "the certificate is not for job %d", s.cfg.Job)
 	}
 	if s.cfg.Stats == nil {
 		return &pb.ServerStats{}, nil

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
@@ -104,7 +105,7 @@ func startServer(t *testing.T, change ...func(*ParameterServerConfig)) *paramete
 	s.service = NewParameterServer(ctx, cfg)
 	t.Cleanup(s.service.Close)
 	t.Cleanup(stop)
-	s.network = newNetwork(t, Security{}, func(g *grpc.Server) { pb.RegisterParameterServerServer(g, s.service) })
+	s.network = newNetwork(t, access.Security{}, func(g *grpc.Server) { pb.RegisterParameterServerServer(g, s.service) })
 	return s
 }
 
@@ -120,7 +121,7 @@ type worker struct {
 
 func (s *parameterServer) worker(t *testing.T, id uint32) *worker {
 	ip := netip.AddrFrom4([4]byte{192, 0, 2, 10 + byte(id)})
-	host := s.dial(t, Security{}, ip.String())
+	host := s.dial(t, access.Security{}, ip.String())
 	return &worker{ParameterServerClient: pb.NewParameterServerClient(host), host: host, id: id, ip: ip}
 }
 

@@ -356,7 +356,7 @@ func TestStoppingServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t)
 		one, two := s.joined(t)
-		two.host.vanish()
+		two.host.Vanish()
 		time.Sleep(DefaultGrace)
 		synctest.Wait()
 		s.stop()

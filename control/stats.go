@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
@@ -38,7 +39,7 @@ func (t *timing) message() *pb.Timing {
 // Stats implements the service. With TLS, servers and workers see only their own jobs, switches and
 // operators all jobs.
 func (a *Aggregator) Stats(ctx context.Context, _ *pb.StatsRequest) (*pb.AggregatorStats, error) {
-	caller := callerOf(ctx)
+	caller := access.CallerOf(ctx)
 	c, err := a.cfg.Plane.Counters()
 	if err != nil {
 		return nil, planeError(err)
@@ -53,7 +54,7 @@ func (a *Aggregator) Stats(ctx context.Context, _ *pb.StatsRequest) (*pb.Aggrega
 		Senders: uint64(a.cfg.Senders), SendersUsed: uint64(places),
 	}
 	for _, j := range jobs {
-		if !caller.sees(uint32(j.cfg.ID)) {
+		if !caller.Sees(uint32(j.cfg.ID)) {
 			continue
 		}
 		stats, err := j.stats()

@@ -81,20 +81,6 @@ func TestLostExplainsAnswersOnly(t *testing.T) {
 	}
 }
 
-// Without random numbers there are no secrets, instead of guessable ones.
-func TestNoSecretsWithoutRandomNumbers(t *testing.T) {
-	defer func() {
-		if recover() == nil {
-			t.Error("a secret was made of nothing")
-		}
-	}()
-	newRandom(eof{}).secret()
-}
-
-type eof struct{}
-
-func (eof) Read([]byte) (int, error) { return 0, io.EOF }
-
 func nowRequest(n uint64) *pb.HarvestRequest {
 	return &pb.HarvestRequest{What: &pb.HarvestRequest_Now{Now: n}}
 }

@@ -84,7 +84,7 @@ func Open(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 		return nil, err
 	}
 	toAggregator, errAggregator := open(func(l link.Link) (err error) {
-		c.agg, err = transport.NewAggregatorServer(l, c.model)
+		c.agg, err = transport.NewAggregatorServer(transport.AggregatorConfig{Link: l, Model: c.model})
 		return err
 	})
 	toServer, errServer := open(func(l link.Link) (err error) {

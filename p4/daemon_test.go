@@ -24,6 +24,7 @@ import (
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/cluster/node"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/p4"
 	"github.com/libra-ina/libra/wire"
@@ -115,7 +116,7 @@ func startP4With(t *testing.T, change func(*cluster.Config)) *p4Bed {
 	case err := <-b.ended:
 		t.Fatal(err)
 	}
-	conn, err := control.Dial(t.Context(), control.TheAggregator(), b.config.Switch.Control, control.Security{}, time.Minute, quiet)
+	conn, err := access.Dial(t.Context(), access.TheAggregator(), b.config.Switch.Control, access.Security{}, time.Minute, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -345,7 +346,7 @@ func TestDaemonLosesItsSwitch(t *testing.T) {
 			b.stop()
 			b.sw.Restart()
 			serveP4(b.T, b.config, b.sw)
-		}, p4.ErrStateLost, "restart Libra_s"},
+		}, p4.ErrStateLost, "restart the switch daemon"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := startP4(t)
@@ -372,7 +373,7 @@ func TestDaemonRefusesAtItsStart(t *testing.T) {
 			s.Load(&rt.ForwardingPipelineConfig{
 				P4Info: &config.P4Info{Tables: []*config.Table{{}}}, Cookie: &rt.ForwardingPipelineConfig_Cookie{Cookie: 7},
 			})
-		}, []string{"the switch runs another program", "--p4-replace"}},
+		}, []string{"the switch runs a different program", "--p4-replace"}},
 		"no program": {func(c *cluster.Config, _ *p4.Switch) { c.Switch.P4.Info, c.Switch.P4.Config = "no/info", "no/json" }, []string{"P4Info: open no/info"}},
 		"no configuration": {func(c *cluster.Config, _ *p4.Switch) {
 			c.Switch.P4.Info, c.Switch.P4.Config = "compiled/libra_v1model.p4info.txtpb", "no/json"

@@ -30,12 +30,11 @@ var (
 	// ErrNotPrimary means that another controller with a higher election ID controls the switch. It
 	// is an [aggregator.ErrClosed], as the next two are.
 	ErrNotPrimary error = &condition{"another controller is the switch's primary", aggregator.ErrClosed}
-	// ErrOtherProgram means that the switch runs another program.
-	ErrOtherProgram error = &condition{"the switch runs another program", aggregator.ErrClosed}
+	// ErrOtherProgram means that the switch runs a different program.
+	ErrOtherProgram error = &condition{"the switch runs a different program", aggregator.ErrClosed}
 	// ErrStateLost means that the switch has restarted: all its jobs are gone.
 	ErrStateLost error = &condition{"the switch has lost its jobs", aggregator.ErrClosed}
-	// ErrFull means that a table of the switch has no room. It is an
-	// [aggregator.ErrTooManySlots].
+	// ErrFull means that a table of the switch is full. It is an [aggregator.ErrTooManySlots].
 	ErrFull error = &condition{"the switch's table is full", aggregator.ErrTooManySlots}
 )
 

@@ -26,21 +26,21 @@ import (
 type fake struct {
 	rt.UnimplementedP4RuntimeServer
 
-	mu      sync.Mutex
-	config  *rt.ForwardingPipelineConfig
-	program *simpleSwitch
-	primary *rt.Uint128
-	streams map[rt.P4Runtime_StreamChannelServer]*rt.Uint128
-	loads   int // number of loaded programs
-	writes  int // number of calls of Write
-	lose    int // number of packets of the control plane that are lost
-	behind  int // number of them that wait for later ones
-	queue   []*rt.PacketOut
-	fail    codes.Code // of a write
-	spared  int        // writes before the one that fails
-	unheard bool       // the one that fails is executed, and its answer is lost
-	unique  bool       // only one controller may have an election ID
-	deaf    int        // number of queries for the program that fail
+	mu         sync.Mutex
+	config     *rt.ForwardingPipelineConfig
+	program    *simpleSwitch
+	primary    *rt.Uint128
+	streams    map[rt.P4Runtime_StreamChannelServer]*rt.Uint128
+	loads      int // number of loaded programs
+	writes     int // number of calls of Write
+	lose       int // number of packets of the control plane that are lost
+	behind     int // number of them that wait for later ones
+	queue      []*rt.PacketOut
+	fail       codes.Code // of a write
+	writesLeft int        // writes before the one that fails
+	unheard    bool       // the one that fails is executed, and its answer is lost
+	unique     bool       // only one controller may have an election ID
+	deaf       int        // number of queries for the program that fail
 }
 
 // startFake serves a fake on a Unix socket.
@@ -241,8 +241,8 @@ func (f *fake) Write(_ context.Context, r *rt.WriteRequest) (*rt.WriteResponse, 
 		return nil, err
 	}
 	f.writes++
-	if f.spared > 0 {
-		f.spared--
+	if f.writesLeft > 0 {
+		f.writesLeft--
 	} else if f.fail != codes.OK {
 		code := f.fail
 		f.fail = codes.OK

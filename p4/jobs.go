@@ -42,7 +42,7 @@ func (p *Plane) AddJob(cfg aggregator.JobConfig) error {
 	j := &job{JobConfig: cfg, rows: (cfg.Slots + wire.Lanes - 1) / wire.Lanes, senders: make(map[uint16]*admission), doubtful: make(map[uint16]*admission), participants: make(map[uint16]bool)}
 	first, ok := p.rowPool.take(j.rows)
 	if !ok {
-		return fmt.Errorf("job %d: %w: %d slots take %d rows of the switch's registers, %d of %d are free, not all in one piece perhaps",
+		return fmt.Errorf("job %d: %w: %d slots take %d rows of the switch's registers, %d of %d are free, possibly not contiguous",
 			cfg.ID, aggregator.ErrTooManySlots, cfg.Slots, j.rows, p.rowPool.left(), p.rowPool.size)
 	}
 	j.first = first

@@ -45,7 +45,7 @@ type field struct {
 	match config.MatchField_MatchType // of a key
 }
 
-// The names that the control plane uses. A program without one of them is another program.
+// The names that the control plane uses. A program without one of them is a different one.
 const (
 	tableDestinations = "destinations"
 	tableJobs         = "jobs"
@@ -158,7 +158,7 @@ func (n *names) check() error {
 		}
 	}
 	if len(n.out.fields) != 2 || len(n.in.fields) != 2 {
-		return fmt.Errorf("p4: this is not Libra's program: its control packets have %d and %d fields, not 2", len(n.out.fields), len(n.in.fields))
+		return fmt.Errorf("p4: this is not Libra's program: its control packets contain %d and %d fields, not 2", len(n.out.fields), len(n.in.fields))
 	}
 	return nil
 }

@@ -71,13 +71,13 @@ func (c *client) unchanged(p *Program) error {
 	case err != nil:
 		return err
 	case !loaded:
-		return fmt.Errorf("p4: %w at %s: it has restarted; restart Libra_s and the jobs' servers", ErrStateLost, c.target)
+		return fmt.Errorf("p4: %w at %s: it has restarted; restart the switch daemon and the jobs' servers", ErrStateLost, c.target)
 	case cookie&^loadMask == p.cookie && cookie != c.loaded.Load():
-		return fmt.Errorf("p4: %w at %s: another Libra_s has loaded the program since the connection broke: stop that one, and restart this one and the jobs' servers",
-			ErrStateLost, c.target)
+		return fmt.Errorf("p4: %w at %s: another switch daemon has loaded the program since the connection broke: "+
+			"stop that one, and restart this one and the jobs' servers", ErrStateLost, c.target)
 	case cookie&^loadMask != p.cookie:
-		return fmt.Errorf("p4: %w (cookie %#x) at %s since the connection broke: stop the other controller, and restart Libra_s",
-			ErrOtherProgram, cookie, c.target)
+		return fmt.Errorf("p4: %w (cookie %#x) at %s since the connection broke: "+
+			"stop the other controller, and restart the switch daemon", ErrOtherProgram, cookie, c.target)
 	}
 	return nil
 }

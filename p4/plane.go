@@ -29,7 +29,7 @@ type Options struct {
 	Election uint64
 	// Program is the program for the switch; nil means [DefaultProgram].
 	Program *Program
-	// Replace allows Open to replace another program.
+	// Replace allows Open to replace a different program.
 	Replace bool
 	// Progress, if not nil, is called from time to time while the first job of [aggregator.LUT]
 	// waits for its tables, with the number of their entries in the switch.

@@ -54,7 +54,7 @@ func ReadProgram(infoPath, devicePath string) (*Program, error) {
 	}
 	p, err := newProgram(info, device)
 	if err != nil {
-		return nil, fmt.Errorf("%w (in %s): P4Info is what p4c writes with --p4runtime-files, as text; the device configuration is another file", err, infoPath)
+		return nil, fmt.Errorf("%w (in %s): P4Info is what p4c writes with --p4runtime-files, as text; the device configuration is a different file", err, infoPath)
 	}
 	return p, nil
 }

@@ -28,7 +28,7 @@ func wantFailed(t *testing.T, p *Plane, target error) {
 	}
 }
 
-// Another Libra_s loads the same program while the connection is broken: the jobs are gone.
+// Another switch daemon loads the same program while the connection is broken: the jobs are gone.
 func TestNoticesThatTheProgramWasLoadedAgain(t *testing.T) {
 	f, target, stop := startFake(t)
 	o := Options{Target: target, Address: conformance.Aggregator.IP, Election: 5}

@@ -162,7 +162,7 @@ func TestFailedAdmissionLeavesNoPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.fake.mu.Lock()
-	d.fake.fail, d.fake.spared = codes.Unavailable, 1 // the entry in table participants
+	d.fake.fail, d.fake.writesLeft = codes.Unavailable, 1 // the entry in table participants
 	d.fake.mu.Unlock()
 	if err := d.AddSender(job.ID, conformance.Sender(0)); !errors.Is(err, ErrUnreachable) {
 		t.Errorf("error %v", err)

@@ -202,7 +202,7 @@ func TestTrainingOnASimulatedSwitch(t *testing.T) {
 	if r.WeightsSHA256 != r.ReferenceSHA256 || len(r.WeightsSHA256) != 64 {
 		t.Errorf("weights %s, reference %s", r.WeightsSHA256, r.ReferenceSHA256)
 	}
-	if r.Plane != cluster.PlaneP4 || r.HotPairs == 0 || r.FramesSpared <= 0 {
+	if r.Plane != cluster.PlaneP4 || r.HotPairs == 0 || r.FramesSaved <= 0 {
 		t.Errorf("the switch did not aggregate: %+v", r)
 	}
 }

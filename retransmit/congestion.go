@@ -26,8 +26,8 @@ type congestion struct {
 	round   uint32  // the round trip ends with the answer to this frame or a later one
 }
 
-// answered records the answer to frame seq; next is the number of the next new frame.
-func (c *congestion) answered(seq, next uint32, size int) {
+// updateBound records the answer to frame seq; next is the number of the next new frame.
+func (c *congestion) updateBound(seq, next uint32, size int) {
 	c.heard++
 	if newer(c.round, seq) {
 		return

@@ -27,7 +27,7 @@ func TestCoverTakesWhatItNames(t *testing.T) {
 	for range 50 {
 		add(t, w, 0)
 	}
-	own, ok := w.Add(0, Entry{Cookie: 51, Own: true})
+	own, ok := w.Add(0, Entry{Cookie: 51, NeedsOwnAnswer: true})
 	w.Sent(0, 1)
 	if _, acked := w.Ack(ms, 3); !ok || !acked {
 		t.Fatal("frame 3 is not outstanding")

@@ -40,18 +40,18 @@ type detection struct {
 
 const never = Time(1<<63 - 1)
 
-func (d *detection) init() { d.at, d.reordering = never, 1 }
+func (d *detection) initDetection() { d.at, d.reordering = never, 1 }
 
-// answered records the answer to a frame that was sent once.
-func (d *detection) answered(order uint64, rtt time.Duration) {
+// updateNewest records the answer to a frame that was sent once.
+func (d *detection) updateNewest(order uint64, rtt time.Duration) {
 	if order > d.newest {
 		d.newest, d.rtt, d.changed = order, rtt, true
 	}
 }
 
-// noticed records that frames were retransmitted as lost. [Window.answeredAgain]
+// markLossy records that frames were retransmitted as lost. [Window.checkSpurious]
 // reverts it if all copies of a frame are answered: then the peer was slow.
-func (d *detection) noticed() { d.losing = d.order + lossMemory }
+func (d *detection) markLossy() { d.losing = d.order + lossMemory }
 
 // probing finds out after a timeout whether frames were lost or the peer was slow. It
 // retransmits the oldest frame and waits. A slow peer answers the others too. If only
@@ -67,22 +67,22 @@ type probing struct {
 	asked bool   // a second answer to it would show that nothing was lost
 }
 
-// restart starts the timer after a transmission or an answer.
-func (p *probing) restart(now Time) { p.from = now }
+// restartTimer starts the timer after a transmission or an answer.
+func (p *probing) restartTimer(now Time) { p.from = now }
 
-// heard records the answer to an outstanding frame (RFC 6298, section 5.3).
-func (p *probing) heard(now Time) {
+// noteAnswer records the answer to an outstanding frame (RFC 6298, section 5.3).
+func (p *probing) noteAnswer(now Time) {
 	p.from, p.alive = now, true
 }
 
-// settle records the answer to a frame that was sent once: not all was lost.
-func (p *probing) settle() { p.burst = 0 }
+// endBurst records the answer to a frame that was sent once: not all was lost.
+func (p *probing) endBurst() { p.burst = 0 }
 
-// timeout returns the time without answers after which the oldest frame is
+// probeTimeout returns the time without answers after which the oldest frame is
 // retransmitted, and whether it is shorter than the retransmission timeout. A lossy path
 // also loses last and single frames, which no later answer reveals; two round trips are
 // then enough (RFC 8985, section 7). On other paths, the cause is a waiting peer.
-func (w *Window) timeout() (d time.Duration, early bool) {
+func (w *Window) probeTimeout() (d time.Duration, early bool) {
 	d = w.rtt.rto
 	if w.tail.alive && w.loss.order < w.loss.losing {
 		d = min(d, 2*w.rtt.srtt+minAllowance)
@@ -112,8 +112,8 @@ func (w *Window) Resend(now Time, resend func(seq uint32, e Entry) bool) {
 	if (w.loss.changed || now >= w.loss.at) && w.resendLost(now, resend) {
 		return
 	}
-	if d, early := w.timeout(); now >= w.tail.from.Add(d) {
-		w.probe(now, early, resend)
+	if d, early := w.probeTimeout(); now >= w.tail.from.Add(d) {
+		w.sendProbes(now, early, resend)
 	}
 }
 
@@ -136,8 +136,8 @@ func (w *Window) resendLost(now Time, resend func(uint32, Entry) bool) bool {
 				d.at = now
 				return true
 			}
-			w.repeat(now, i)
-			w.tail.restart(now)
+			w.retransmitted(now, i)
+			w.tail.restartTimer(now)
 			w.limit.lost++
 			any = true
 		case f.copies > 1: // may be due later than those after it
@@ -149,7 +149,7 @@ func (w *Window) resendLost(now Time, resend func(uint32, Entry) bool) bool {
 		i = later
 	}
 	if any {
-		d.noticed()
+		d.markLossy()
 		if d.life--; d.life == 0 {
 			d.reordering = 1
 		}
@@ -163,15 +163,15 @@ func (w *Window) allowance(f *frame) time.Duration {
 	return min(min(a, w.rtt.rto)<<(f.copies-1), w.rtt.rto)
 }
 
-// repeat records a retransmission.
-func (w *Window) repeat(now Time, i int32) {
+// retransmitted records a retransmission.
+func (w *Window) retransmitted(now Time, i int32) {
 	w.unlink(&w.frames[i])
 	w.transmitted(now, i)
 	w.stats.Retransmitted++
 }
 
-// probe retransmits the oldest frames after a timeout.
-func (w *Window) probe(now Time, early bool, resend func(uint32, Entry) bool) {
+// sendProbes retransmits the oldest frames after a timeout.
+func (w *Window) sendProbes(now Time, early bool, resend func(uint32, Entry) bool) {
 	p := &w.tail
 	n := 1
 	if p.alive {
@@ -191,7 +191,7 @@ func (w *Window) probe(now Time, early bool, resend func(uint32, Entry) bool) {
 			break
 		}
 		f.probe = true
-		w.repeat(now, i)
+		w.retransmitted(now, i)
 		w.stats.Probes++
 		if f.copies == 2 {
 			p.once, p.asked = seq, true
@@ -205,12 +205,12 @@ func (w *Window) probe(now Time, early bool, resend func(uint32, Entry) bool) {
 		w.stats.Backoffs++
 	}
 	p.burst, p.alive, p.from = n, false, now
-	w.loss.noticed()
+	w.loss.markLossy()
 }
 
-// answeredAgain checks whether a retransmission was spurious: all copies of the frame
+// checkSpurious checks whether a retransmission was spurious: all copies of the frame
 // are answered. Then the path reorders frames by more than the allowance.
-func (w *Window) answeredAgain(seq uint32) {
+func (w *Window) checkSpurious(seq uint32) {
 	if p := &w.tail; p.asked && seq == p.once { // also when another frame has its place
 		w.loss.losing, p.asked = 0, false
 	}
@@ -239,13 +239,13 @@ func (w *Window) NextDeadline() (Time, bool) {
 	if w.outstanding == 0 {
 		return 0, false
 	}
-	t := w.heard.deadline(w.silent, w.rtt.rto)
+	t := w.heard.nextListening(w.silent, w.rtt.rto)
 	if w.idle() {
 		return t, true
 	}
 	if w.loss.changed && w.frames[w.first()].order < w.loss.newest {
 		return w.heard.at, true
 	}
-	d, _ := w.timeout()
+	d, _ := w.probeTimeout()
 	return min(t, w.loss.at, w.tail.from.Add(d)), true
 }

@@ -29,19 +29,19 @@ type silence struct {
 	listened time.Duration // since the last answer
 }
 
-// reset restarts the measurement, on an answer or the first outstanding frame.
-func (s *silence) reset(now Time) { s.at, s.listened = now, 0 }
+// restartSilence restarts the measurement, on an answer or the first outstanding frame.
+func (s *silence) restartSilence(now Time) { s.at, s.listened = now, 0 }
 
-// listen records that the caller has listened without an answer. The caller should
+// addListening records that the caller has listened without an answer. The caller should
 // listen at least once within the limit; any excess is a pause of the caller, in which
 // it could neither send nor receive.
-func (s *silence) listen(now Time, limit time.Duration) {
+func (s *silence) addListening(now Time, limit time.Duration) {
 	s.listened += min(max(0, now.Sub(s.at)), limit)
 	s.at = now
 }
 
-// deadline returns when to listen again.
-func (s *silence) deadline(silent, rto time.Duration) Time {
+// nextListening returns when to listen again.
+func (s *silence) nextListening(silent, rto time.Duration) Time {
 	return s.at.Add(max(0, min(silent-s.listened, rto)))
 }
 
@@ -55,7 +55,7 @@ func (w *Window) Check(now Time) error {
 	if w.outstanding == 0 {
 		return nil
 	}
-	w.heard.listen(now, w.rtt.rto+w.rtt.min)
+	w.heard.addListening(now, w.rtt.rto+w.rtt.min)
 	if w.heard.listened < w.silent {
 		return nil
 	}

@@ -16,9 +16,9 @@ type Entry struct {
 	Len    uint32 // length of the frame in bytes
 	Owner  uint32 // e.g. the index of a push
 
-	// Own marks a frame whose answer carries data, such as rows or sums. Only its own
+	// NeedsOwnAnswer marks a frame whose answer carries data, such as rows or sums. Only its own
 	// answer acknowledges it, never a cover; see [Window.Cover].
-	Own bool
+	NeedsOwnAnswer bool
 
 	// Repeated is set in the result of Ack and Refuse: the frame was sent more than
 	// once, so the answer may be to any of its copies.
@@ -112,7 +112,7 @@ func NewWindow(cfg Config) (*Window, error) {
 	}
 	head := w.head()
 	w.frames[head].earlier, w.frames[head].later = head, head
-	w.loss.init()
+	w.loss.initDetection()
 	w.limit = congestion{bound: float64(cfg.Size), round: w.next}
 	return w, nil
 }
@@ -140,11 +140,11 @@ func (w *Window) Full() bool {
 		w.limit.reached = true
 		return true
 	}
-	return w.spent()
+	return w.numbersSpent()
 }
 
-// spent reports whether no number is available for another frame.
-func (w *Window) spent() bool { return w.next-w.base > w.mask }
+// numbersSpent reports whether no number is available for another frame.
+func (w *Window) numbersSpent() bool { return w.next-w.base > w.mask }
 
 // Stats returns the counters so far.
 func (w *Window) Stats() Stats {
@@ -156,11 +156,11 @@ func (w *Window) Stats() Stats {
 // Add puts a frame into the window and returns its sequence number, or false if no
 // number is available; check [Window.Full] first. The frame waits for [Window.Sent].
 func (w *Window) Add(now Time, e Entry) (seq uint32, ok bool) {
-	if w.spent() {
+	if w.numbersSpent() {
 		return 0, false
 	}
 	if w.outstanding == 0 {
-		w.heard.reset(now) // nothing was outstanding until now
+		w.heard.restartSilence(now) // nothing was outstanding until now
 	}
 	seq = w.next
 	w.frames[w.index(seq)] = frame{Entry: e, outstanding: true}
@@ -175,7 +175,7 @@ func (w *Window) Add(now Time, e Entry) (seq uint32, ok bool) {
 func (w *Window) Sent(now Time, n int) {
 	for ; n > 0 && w.unsent != w.next; n-- {
 		if w.idle() {
-			w.tail.restart(now)
+			w.tail.restartTimer(now)
 		}
 		w.transmitted(now, int32(w.index(w.unsent)))
 		w.unsent++
@@ -214,7 +214,7 @@ func (w *Window) head() int32 { return int32(w.mask) + 1 }
 //
 // If the answer also acknowledges other frames, call [Window.Cover] afterwards.
 func (w *Window) Ack(now Time, seq uint32) (Entry, bool) {
-	e, ok := w.answered(now, seq)
+	e, ok := w.takeAnswered(now, seq)
 	if ok {
 		w.stats.Acked++
 	}
@@ -225,7 +225,7 @@ func (w *Window) Ack(now Time, seq uint32) (Entry, bool) {
 // counts as an answer, and the others give no information on the frame's copies.
 func (w *Window) AckOneOfMany(now Time, seq uint32) (Entry, bool) {
 	if newer(w.unsent, seq) && (newer(w.base, seq) || !w.frames[w.index(seq)].outstanding) {
-		w.heard.reset(now)
+		w.heard.restartSilence(now)
 		return Entry{}, false
 	}
 	return w.Ack(now, seq)
@@ -246,55 +246,55 @@ func (w *Window) Cover(now Time, seq uint32, cover uint64, taken func(Entry)) {
 			continue
 		}
 		f := &w.frames[w.index(s)]
-		if !f.outstanding || f.Own {
+		if !f.outstanding || f.NeedsOwnAnswer {
 			continue
 		}
 		if f.copies == 1 {
-			w.loss.answered(f.order, now.Sub(f.sent))
-			w.tail.settle()
+			w.loss.updateNewest(f.order, now.Sub(f.sent))
+			w.tail.endBurst()
 		}
 		w.stats.Acked++
 		w.stats.Covered++
-		taken(w.leave(now, s, f))
+		taken(w.removeFrame(now, s, f))
 	}
 }
 
 // Refuse removes frame seq, which the peer will not apply, from the window. It returns
 // false if the frame is not outstanding.
 func (w *Window) Refuse(now Time, seq uint32) (Entry, bool) {
-	e, ok := w.answered(now, seq)
+	e, ok := w.takeAnswered(now, seq)
 	if ok {
 		w.stats.Refused++
 	}
 	return e, ok
 }
 
-func (w *Window) answered(now Time, seq uint32) (Entry, bool) {
+func (w *Window) takeAnswered(now Time, seq uint32) (Entry, bool) {
 	if !newer(w.unsent, seq) {
 		w.stats.Unknown++
 		return Entry{}, false
 	}
-	w.heard.reset(now)
+	w.heard.restartSilence(now)
 	f := &w.frames[w.index(seq)]
 	if newer(w.base, seq) || !f.outstanding {
 		w.stats.Repeated++
-		w.answeredAgain(seq)
+		w.checkSpurious(seq)
 		return Entry{}, false
 	}
 	if f.copies == 1 {
 		// Karn's rule: with several copies, it is ambiguous which one is answered.
 		rtt := now.Sub(f.sent)
 		w.rtt.sample(rtt, seq, w.next)
-		w.loss.answered(f.order, rtt)
-		w.tail.settle()
+		w.loss.updateNewest(f.order, rtt)
+		w.tail.endBurst()
 	}
-	return w.leave(now, seq, f), true
+	return w.removeFrame(now, seq, f), true
 }
 
-// leave removes a frame from the window.
-func (w *Window) leave(now Time, seq uint32, f *frame) Entry {
-	w.tail.heard(now)
-	w.limit.answered(seq, w.next, int(w.mask)+1)
+// removeFrame removes a frame from the window.
+func (w *Window) removeFrame(now Time, seq uint32, f *frame) Entry {
+	w.tail.noteAnswer(now)
+	w.limit.updateBound(seq, w.next, int(w.mask)+1)
 	f.outstanding = false
 	w.unlink(f)
 	w.outstanding--

@@ -3,18 +3,49 @@
 package scripts_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
 
-// TestDebianPackage builds the program under sudo, makes the package, unpacks it into a
-// folder and looks at it as its user.
+// builder is the user for whom the program is built under sudo.
+const builder = 12345
+
+// folder is the program's, once it is built.
+var folder string
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if folder != "" {
+		_ = os.RemoveAll(folder)
+	}
+	os.Exit(code)
+}
+
+// build builds the program once for all tests, as "sudo make build" does.
+var build = sync.OnceValues(func() (libra string, err error) {
+	if folder, err = os.MkdirTemp("", "libra-scripts-*"); err != nil {
+		return "", err
+	}
+	bin := filepath.Join(folder, "bin")
+	cmd := exec.Command("make", "-C", "..", "build", "BIN="+bin)
+	cmd.Env = append(os.Environ(), fmt.Sprintf("SUDO_UID=%d", builder), fmt.Sprintf("SUDO_GID=%d", builder))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%v: %w\n%s", cmd, err, out)
+	}
+	return filepath.Join(bin, "libra"), nil
+})
+
+// TestDebianPackage makes the package of a program that was built under sudo, unpacks it into
+// a folder and looks at it as its user.
 func TestDebianPackage(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
 		t.Skip(err)
 	}
@@ -22,7 +53,10 @@ func TestDebianPackage(t *testing.T) {
 		t.Skip("only root can give files to others")
 	}
 	dir := t.TempDir()
-	libra := filepath.Join(dir, "bin", "libra")
+	libra, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
 	run := func(env []string, name string, args ...string) string {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), name, args...)
@@ -33,14 +67,12 @@ func TestDebianPackage(t *testing.T) {
 		}
 		return string(out)
 	}
-	const user = 12345
-	run([]string{"SUDO_UID=12345", "SUDO_GID=12345"}, "make", "-C", "..", "build", "BIN="+filepath.Dir(libra))
 	for _, path := range []string{libra, filepath.Dir(libra)} { // as after "sudo make demo"
 		info, err := os.Stat(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if owner := info.Sys().(*syscall.Stat_t).Uid; owner != user {
+		if owner := info.Sys().(*syscall.Stat_t).Uid; owner != builder {
 			t.Errorf("%s is left to user %d", path, owner)
 		}
 	}

@@ -41,6 +41,7 @@ func TestExampleProgramsAreShort(t *testing.T) {
 // The first program of the packet engine builds as its page shows it, and the
 // package's documentation has the same one.
 func TestFirstProgram(t *testing.T) {
+	t.Parallel()
 	read := func(name string) string {
 		text, err := os.ReadFile(name)
 		if err != nil {

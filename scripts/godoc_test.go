@@ -21,16 +21,37 @@ import (
 	"testing"
 )
 
+// unstable are the packages, with those in their folders, that other programs can import but should
+// not: parts of the command, and what only tests import. Each says so.
+var unstable = []string{
+	"agent/agentclient", "agent/agentproto", "aggregator/conformance", "aggregator/vectors", "bench", "clients",
+	"cluster", "cmd", "link/capture", "link/fault", "p4/program", "scripts", "simulation", "study", "train", "wire/golden",
+}
+
 // public reports whether a package is for other programs to import.
 func public(dir string) bool {
-	part := strings.Split(dir, "/")
-	return !slices.Contains(part, "internal") && !slices.Contains([]string{"bench", "clients", "cmd", "scripts", "study"}, part[0])
+	return !slices.Contains(strings.Split(dir, "/"), "internal") &&
+		!slices.ContainsFunc(unstable, func(u string) bool { return dir == u || strings.HasPrefix(dir, u+"/") })
+}
+
+// TestUnstablePackagesSaySo looks for the warning in the documentation of packages that other
+// programs can import and should not.
+func TestUnstablePackagesSaySo(t *testing.T) {
+	for dir := range imports(t) {
+		if top, _, _ := strings.Cut(dir, "/"); public(dir) || slices.Contains([]string{"bench", "clients", "cmd", "internal", "scripts", "study"}, top) {
+			continue
+		}
+		if text := page(t, dir).Doc; !strings.Contains(text, "not a stable interface") {
+			t.Errorf("the documentation of %s does not say that it is not a stable interface", dir)
+		}
+	}
 }
 
 // TestPackagesReadAsPages looks at the documentation of every package that others can
 // import: it tells units, errors, ownership and which goroutines may call, and it has
 // an example for the whole package that tests run.
 func TestPackagesReadAsPages(t *testing.T) {
+	t.Parallel()
 	pages := 0
 	for dir := range imports(t) {
 		if !public(dir) {
@@ -164,6 +185,7 @@ func exported(d ast.Decl) (names []string) {
 // renamed imports, variables without a written type, aliases, and methods and fields of embedded
 // types included.
 func TestSignaturesNameNoInternalTypes(t *testing.T) {
+	t.Parallel()
 	var dirs []string
 	args := []string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}
 	for dir := range imports(t) {

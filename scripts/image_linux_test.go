@@ -12,9 +12,10 @@ import (
 	"testing"
 )
 
-// TestImage makes the container image and trains in a container, which has no file but
-// the program.
+// TestImage makes the container image of the program and trains in a container, which has no
+// other file.
 func TestImage(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("buildah"); err != nil {
 		t.Skip(err)
 	}
@@ -39,7 +40,11 @@ func TestImage(t *testing.T) {
 		}
 		return strings.TrimSpace(string(out))
 	}
-	run("make", "-C", "..", "image")
+	libra, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run("make", "-C", "..", "image", "LIBRA="+libra)
 	container := run("buildah", "from", "libra")
 	var result struct {
 		Steps int `json:"steps"`

@@ -12,10 +12,11 @@ import (
 // What gradients, sums and weights go through is computed with the same roundings on all
 // architectures: the compiler makes no fused multiply-add of it where the processor has them.
 func TestNoFusedMultiplyAdd(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("compiles some packages for another architecture")
 	}
-	packages := []string{"wire", "packer", "transport", "aggregator", "ps", "local", "internal/num/fixedpoint", "internal/num/scaled", "internal/num/portable", "train", "cluster/node", "train/weights", "simulation"}
+	packages := []string{"wire", "packer", "transport", "aggregator", "ps", "local", "internal/num/fixedpoint", "internal/num/scaled", "internal/num/portable", "train", "train/data", "train/weights", "cluster/node", "simulation", "simulation/world"}
 	arguments := []string{"build", "-gcflags=-S"}
 	for _, p := range packages {
 		arguments = append(arguments, "../"+p)

@@ -13,6 +13,7 @@ import (
 )
 
 func TestShellcheck(t *testing.T) {
+	t.Parallel()
 	shellcheck, err := exec.LookPath("shellcheck")
 	if err != nil {
 		t.Skip("shellcheck is not installed; scripts/setup.sh installs it")
@@ -106,6 +107,7 @@ func TestTestbedUsage(t *testing.T) {
 }
 
 func TestTestbedUpAndDown(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("network namespaces need root")
 	}

@@ -3,6 +3,7 @@
 package scripts_test
 
 import (
+	"cmp"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -16,6 +17,9 @@ import (
 
 // step is a function of a walk in docs/architecture.md, e.g. transport.Worker.Push.
 type step struct{ pkg, receiver, name string }
+
+// folders are those of packages that are not at the top.
+var folders = map[string]string{"endpoint": "transport/endpoint"}
 
 // item is a numbered item of a walk: its function, and others that its text names.
 type item struct {
@@ -69,10 +73,10 @@ func walks(t *testing.T) map[string][]item {
 	return found
 }
 
-// calls lists for each function of a package the names of what it calls.
+// calls lists for each function of a package the names of what it calls, or passes to others to call.
 func calls(t *testing.T, pkg string) map[step][]string {
 	t.Helper()
-	names, err := filepath.Glob("../" + pkg + "/*.go")
+	names, err := filepath.Glob("../" + cmp.Or(folders[pkg], pkg) + "/*.go")
 	if err != nil || len(names) == 0 {
 		t.Fatalf("%s: no files, %v", pkg, err)
 	}
@@ -107,6 +111,11 @@ func calls(t *testing.T, pkg string) map[step][]string {
 						called = append(called, fn.Name)
 					case *ast.SelectorExpr:
 						called = append(called, fn.Sel.Name)
+					}
+					for _, a := range c.Args {
+						if passed, ok := a.(*ast.SelectorExpr); ok {
+							called = append(called, passed.Sel.Name)
+						}
 					}
 				}
 				return true
@@ -162,13 +171,28 @@ func TestWalksGoDown(t *testing.T) {
 	}
 }
 
-// TestLoopsAreEnteredOnce: only the goroutine's own function calls the event loop.
+// TestLoopsAreEnteredOnce: only the goroutine's own function calls the event loop, and only those who
+// make an endpoint start its goroutine.
 func TestLoopsAreEnteredOnce(t *testing.T) {
-	for s, called := range calls(t, "transport") {
-		for loop, callers := range map[string][]string{"turn": {"main"}, "main": nil, "serve": {"NewServer", "NewAggregatorServer"}} {
-			if slices.Contains(called, loop) && !slices.Contains(callers, s.name) {
-				t.Errorf("%v calls %s", s, loop)
+	entries := map[string][]string{
+		"turn": {"main"}, "main": {"NewWorker"},
+		"Serve": {"NewServer", "NewAggregatorServer"}, "Start": {"NewWorker", "NewServer", "NewAggregatorServer"},
+	}
+	found := map[string]bool{}
+	for _, pkg := range []string{"transport", "endpoint"} {
+		for s, called := range calls(t, pkg) {
+			for loop, callers := range entries {
+				if !slices.Contains(called, loop) {
+					continue
+				}
+				found[loop] = true
+				if !slices.Contains(callers, s.name) {
+					t.Errorf("%v calls %s", s, loop)
+				}
 			}
 		}
+	}
+	if len(found) != len(entries) {
+		t.Errorf("of the event loops only %v are entered", found)
 	}
 }

@@ -24,9 +24,10 @@ func Bubbles() Bubble {
 	testing.Init()
 	_ = flag.CommandLine.Parse(nil) // package testing parses its own flags, which have their defaults
 	started := make(chan *testing.T)
-	go testing.Main(func(string, string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: "simulation", F: func(t *testing.T) {
+	tests := []testing.InternalTest{{Name: "simulation", F: func(t *testing.T) {
 		started <- t
 		select {}
-	}}}, nil, nil)
+	}}}
+	go testing.Main(func(string, string) (bool, error) { return true, nil }, tests, nil, nil)
 	return InTest(<-started)
 }

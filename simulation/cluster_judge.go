@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/libra-ina/libra/simulation/world"
 )
 
 // stopLimit is how long a process that was told to end may take: it says goodbye to each service
@@ -40,18 +42,19 @@ var errorsOf = []struct {
 	{"context canceled", Stop},
 }
 
-// explained reports whether the error with which a process has ended has a cause.
-func (c *clusterLife) explained(p *process) bool {
+// isExplained reports whether the error with which a process has ended has a cause.
+func (c *clusterLife) isExplained(p *process) bool {
 	text, happened := p.err.Error(), c.happened
-	if p.wrong != "" && strings.Contains(text, "another configuration: "+p.wrong+": ") {
+	if p.wrong != "" && strings.Contains(text, "configuration differs: "+p.wrong+": ") {
 		return true
 	}
-	if strings.Contains(text, silentPeer) && !slices.ContainsFunc(c.paused, func(h *host) bool { return h != p.host }) {
+	isOther := func(h *world.Host) bool { return h != p.Host() }
+	if strings.Contains(text, silentPeer) && !slices.ContainsFunc(c.paused, isOther) {
 		happened &^= Pause // during its own pause, a peer is not silent
 	}
-	if p.link != nil {
-		if why := p.link.silent(p.err); why != nil {
-			c.s.fail("%s: %v", p.name, why)
+	if p.hearing != nil {
+		if why := p.hearing.givenUpWrongly(p.err); why != nil {
+			c.Fail("%s: %v", p.Name(), why)
 		}
 	}
 	for _, e := range errorsOf {

@@ -47,5 +47,5 @@ func (r *ClusterResult) Add(o ClusterResult) {
 	r.Guests += o.Guests
 	r.Neighbours += o.Neighbours
 	r.Busy += o.Busy
-	r.Traffic.add(o.Traffic)
+	r.Traffic.Add(o.Traffic)
 }

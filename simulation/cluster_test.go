@@ -36,7 +36,8 @@ func TestClusterSeeds(t *testing.T) {
 				}
 				r, err := RunCluster(InTest(t), o)
 				if err != nil {
-					t.Errorf("%v\nits trace: go test ./simulation -run '^TestClusterSeeds$' -v -first %d -clusters 1 -only '%s' -trace", err, o.Seed, *only)
+					t.Errorf("%v\nits trace: go test ./simulation -run '^TestClusterSeeds$' -v -first %d -clusters 1 -only '%s' -trace",
+						err, o.Seed, *only)
 					ended.Store(*stop)
 				}
 				mu.Lock()

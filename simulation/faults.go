@@ -30,35 +30,35 @@ const (
 // handler is the life's current store, which may treat one frame in sixteen wrongly.
 type handler struct{ *server }
 
-// now reports whether it is time for a fault.
-func (h *handler) now(which fault) bool {
-	return h.s.options.fault == which && h.s.ledger.applied%16 == 15
+// isDue reports whether it is time for a fault.
+func (h *handler) isDue(which fault) bool {
+	return h.life.options.fault == which && h.life.ledger.applied%16 == 15
 }
 
-func (h *handler) Accumulate(rows wire.Rows) error { return h.add(rows, h.store.Accumulate) }
+func (h *handler) Accumulate(rows wire.Rows) error { return h.applyRows(rows, h.store.Accumulate) }
 
 func (h *handler) AccumulateAt(rows wire.Rows) error {
-	if h.s.options.fault == staleNumbers {
+	if h.life.options.fault == staleNumbers {
 		rows.Numbering = h.store.Find(nil, nil)
 	}
-	return h.add(rows, h.store.AccumulateAt)
+	return h.applyRows(rows, h.store.AccumulateAt)
 }
 
-func (h *handler) add(rows wire.Rows, add func(wire.Rows) error) error {
+func (h *handler) applyRows(rows wire.Rows, add func(wire.Rows) error) error {
 	switch {
-	case h.now(acknowledgesOnly):
+	case h.isDue(acknowledgesOnly):
 		return nil
-	case h.now(panics):
+	case h.isDue(panics):
 		panic(panics)
-	case h.now(panicsLate):
+	case h.isDue(panicsLate):
 		time.AfterFunc(time.Microsecond, func() { panic(panicsLate) })
-	case h.now(locksItselfOut):
+	case h.isDue(locksItselfOut):
 		var mu sync.Mutex
 		mu.Lock()
 		mu.Lock()
 	}
 	err := add(rows)
-	if h.now(appliesTwice) && err == nil {
+	if h.isDue(appliesTwice) && err == nil {
 		err = add(rows)
 	}
 	return err
@@ -66,14 +66,14 @@ func (h *handler) add(rows wire.Rows, add func(wire.Rows) error) error {
 
 func (h *handler) Read(keys []uint64, dst []float32) {
 	h.store.Read(keys, dst)
-	if h.now(spoilsRow) {
+	if h.isDue(spoilsRow) {
 		dst[len(dst)-1]++
 	}
 }
 
 func (h *handler) Find(keys []uint64, numbers []uint32) uint32 {
 	numbering := h.store.Find(keys, numbers)
-	if h.s.options.fault == staleNumbers {
+	if h.life.options.fault == staleNumbers {
 		return 1
 	}
 	return numbering

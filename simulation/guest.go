@@ -10,23 +10,26 @@ import (
 
 	"github.com/libra-ina/libra/cluster/node"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/simulation/world"
 )
 
 // patience of other programs with the product's services.
 const guestLimit = 30 * time.Second
 
-// guest is a worker with its own program, in step with the others: it takes part in fewer steps
+// runGuest is a worker with its own program, in step with the others: it takes part in fewer steps
 // than they do, pushes nothing, and finishes. The others continue without it.
-func (p *process) guest(ctx context.Context, env node.Env) error {
+func (p *process) runGuest(ctx context.Context, env node.Env) error {
 	c := env.Config
 	hot, err := packer.LoadHotSet(c.Job.HotSet)
 	if err != nil {
 		return err
 	}
 	fingerprint := hot.Fingerprint()
-	conn, err := control.Dial(ctx, control.ServerOf(c.Job.ID), c.Server.Control, control.Security{}, guestLimit, env.Log, p.clientOptions()...)
+	conn, err := access.Dial(ctx, access.ServerOf(c.Job.ID), c.Server.Control, access.Security{}, guestLimit, env.Log,
+		p.clientOptions()...)
 	if err != nil {
 		return err
 	}
@@ -35,25 +38,27 @@ func (p *process) guest(ctx context.Context, env node.Env) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	req := &pb.JoinRequest{
-		Job: uint32(c.Job.ID), Sender: uint32(p.c.guest), Ip: p.host.at.IP.AsSlice(), Port: uint32(c.Port),
+		Job: uint32(c.Job.ID), Sender: uint32(p.c.guest), Ip: p.Host().Endpoint().IP.AsSlice(), Port: uint32(c.Port),
 		HotSet: fingerprint[:], Agree: c.Agreement(),
 	}
 	member, err := control.WhileTaken(ctx, guestLimit, env.Log, func(ctx context.Context) (*pb.Membership, error) {
 		return control.Stay(ctx,
 			func(ctx context.Context, newest *pb.Membership) (grpc.ServerStreamingClient[pb.Membership], error) {
-				again := &pb.JoinRequest{Job: req.Job, Sender: req.Sender, Ip: req.Ip, Port: req.Port, HotSet: req.HotSet, Agree: req.Agree}
-				again.Token = newest.GetToken()
+				again := &pb.JoinRequest{
+					Job: req.Job, Sender: req.Sender, Ip: req.Ip, Port: req.Port, HotSet: req.HotSet, Agree: req.Agree,
+					Token: newest.GetToken(),
+				}
 				return client.Join(ctx, again)
 			},
 			func(newest *pb.Membership) time.Duration { return time.Duration(newest.GraceMs) * time.Millisecond },
-			func(err error) { cancel(control.CallError("parameter server", "withdrew this worker", err)) })
+			func(err error) { cancel(access.CallError("parameter server", "withdrew this worker", err)) })
 	})
 	if err != nil {
-		return control.CallError("parameter server", "join", err)
+		return access.CallError("parameter server", "join", err)
 	}
 	env.Ready()
 	call := func(name string, f func(context.Context) error) error {
-		err := control.CallError("parameter server", name, control.Repeat(ctx, f))
+		err := access.CallError("parameter server", name, control.Repeat(ctx, f))
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
@@ -67,7 +72,7 @@ func (p *process) guest(ctx context.Context, env node.Env) error {
 			return err
 		}
 	}
-	p.turn("rests", never, time.Now().Add(p.c.guestRest))
+	p.Turn("rests", world.Never, time.Now().Add(p.c.guestRest))
 	if err := call("done", func(ctx context.Context) error {
 		_, err := client.Done(ctx, &pb.DoneRequest{Job: req.Job, Sender: req.Sender, Token: member.Token})
 		return err

@@ -10,55 +10,67 @@ import (
 
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/simulation/world"
 	"github.com/libra-ina/libra/transport"
 	"github.com/libra-ina/libra/wire"
 )
 
 // hearing records what a worker's process has received, to decide whether a peer that it gives up
 // was silent: a peer is not if its answer waits in the queue, or if the worker has not listened.
+//
+// It is the [world.Watcher] of the link.
 type hearing struct {
+	host *world.Host
+	// repeats, if set, is called for each frame that a timeout repeats.
+	repeats func(w *world.Host, peer *heard)
 	peers   map[wire.Endpoint]*heard
-	ended   time.Time
-	slept   time.Duration // until then
+
+	ended   time.Time     // the process has closed its link; zero: not yet
+	slept   time.Duration // in pauses until then
 	pauses  int           // until then
 	partial bool          // the last Receive has left some payloads
 }
 
+func newHearing(h *world.Host, repeats func(w *world.Host, peer *heard)) *hearing {
+	return &hearing{host: h, repeats: repeats, peers: map[wire.Endpoint]*heard{}}
+}
+
 // heard is the record of one peer.
 type heard struct {
-	epoch    uint16        // of the questions
+	epoch    uint16        // of the frames sent to it
 	answered []bool        // by number, from wire.FirstSeq
-	at       time.Time     // time of the last first answer to a frame
-	slept    time.Duration // until then
-	pauses   int           // until then
+	at       time.Time     // of the last first answer to a frame
+	slept    time.Duration // in pauses until at
+	pauses   int           // until at
 	waiting  []uint32      // numbers of frames whose answers are in the queue at the end
-	since    time.Time     // of the last answer, or of the first question
+	since    time.Time     // of the last answer, or of the first frame sent to it
 	repeated int           // frames that timeouts have repeated since then
 }
 
-// asks records that a frame is sent to a peer.
-func (l *simLink) asks(to wire.Endpoint, payload []byte) {
-	h, err := wire.ParseHeader(payload)
-	if l.hearing == nil || err != nil {
+// Sends records that a frame is sent to a peer.
+func (h *hearing) Sends(to wire.Endpoint, payload []byte) {
+	head, err := wire.ParseHeader(payload)
+	if err != nil {
 		return
 	}
-	of := l.hearing.peers[to]
+	of := h.peers[to]
 	if of == nil {
-		of = &heard{epoch: h.Epoch, since: time.Now()}
-		l.hearing.peers[to] = of
+		of = &heard{epoch: head.Epoch, since: time.Now()}
+		h.peers[to] = of
 	}
 	// A frame with a lower number than an answered one is assumed lost when others have overtaken
 	// it.
-	if h.Flags&wire.FlagRetx != 0 && h.Seq-wire.FirstSeq >= uint32(len(of.answered)) {
-		l.s.patient(l.host, of)
+	if head.Flags&wire.FlagRetx != 0 && head.Seq-wire.FirstSeq >= uint32(len(of.answered)) && h.repeats != nil {
+		h.repeats(h.host, of)
 	}
 }
 
-// answers calls f for each frame that a payload answers for the first time.
-func (h *hearing) answers(p *link.Packet, f func(of *heard, seq uint32)) {
+// firstAnswers calls f for each frame that a payload answers for the first time.
+func (h *hearing) firstAnswers(p *link.Packet, f func(of *heard, seq uint32)) {
 	of := h.peers[wire.Endpoint{IP: p.Src.IP, Port: p.Src.Port}]
 	head, err := wire.ParseHeader(p.Payload)
-	if err != nil || of == nil || head.Epoch != of.epoch || head.Type != wire.TypeAck && head.Type != wire.TypeError && head.Type != wire.TypeRows {
+	if err != nil || of == nil || head.Epoch != of.epoch ||
+		head.Type != wire.TypeAck && head.Type != wire.TypeError && head.Type != wire.TypeRows {
 		return
 	}
 	news := func(seq uint32) {
@@ -78,54 +90,52 @@ func (h *hearing) answers(p *link.Packet, f func(of *heard, seq uint32)) {
 	}
 }
 
-// hears records n payloads that a process gets.
-func (l *simLink) hears(given, asked int) {
-	if l.hearing == nil {
-		return
-	}
-	for i := range l.inbox[:given] {
-		l.hearing.answers(&l.inbox[i], func(of *heard, seq uint32) {
+// Gets records the payloads that the process gets.
+func (h *hearing) Gets(pkts []link.Packet, more bool) {
+	for i := range pkts {
+		h.firstAnswers(&pkts[i], func(of *heard, seq uint32) {
 			n := int(seq - wire.FirstSeq)
 			if more := n + 1 - len(of.answered); more > 0 {
 				of.answered = append(of.answered, make([]bool, more)...)
 			}
 			of.answered[n] = true
-			of.at, of.slept, of.pauses = time.Now(), l.host.rested(), l.host.pauses
+			of.at, of.slept, of.pauses = time.Now(), h.host.Slept(), h.host.Pauses()
 			of.since, of.repeated = of.at, 0
 		})
 	}
-	l.hearing.partial = given < min(asked, len(l.inbox))
+	h.partial = more
 }
 
-// listens records the queue of a process that closes its link.
-func (l *simLink) listens() {
-	h := l.hearing
-	if h == nil || !h.ended.IsZero() {
+// Answers does nothing: a worker answers nobody.
+func (h *hearing) Answers([]link.Packet) {}
+
+// Closes records the queue of a process that closes its link.
+func (h *hearing) Closes(waiting []link.Packet) {
+	if !h.ended.IsZero() {
 		return
 	}
-	h.ended, h.slept, h.pauses = time.Now(), l.host.rested(), l.host.pauses
+	h.ended, h.slept, h.pauses = time.Now(), h.host.Slept(), h.host.Pauses()
 	if h.partial {
 		return // it could not know
 	}
-	for i := range l.inbox {
-		h.answers(&l.inbox[i], func(of *heard, seq uint32) { of.waiting = append(of.waiting, seq) })
+	for i := range waiting {
+		h.firstAnswers(&waiting[i], func(of *heard, seq uint32) { of.waiting = append(of.waiting, seq) })
 	}
 }
 
-// until returns when the worker's process closed its link, or now if it is open: a call may begin
+// endedAt returns when the worker's process closed its link, or now if it is open: a call may begin
 // and end long after that.
-func (l *simLink) until() time.Time {
-	if l.hearing.ended.IsZero() {
+func (h *hearing) endedAt() time.Time {
+	if h.ended.IsZero() {
 		return time.Now()
 	}
-	return l.hearing.ended
+	return h.ended
 }
 
-// silent returns why a peer that was given up for its silence was not silent, or "".
-func (l *simLink) silent(err error) error {
+// givenUpWrongly returns why a peer that an error gives up for its silence was not silent, nil if it was.
+func (h *hearing) givenUpWrongly(err error) error {
 	var of *transport.PeerError
 	var silent *retransmit.SilentPeerError
-	h := l.hearing
 	if h == nil || h.ended.IsZero() || !errors.As(err, &of) || !errors.As(err, &silent) {
 		return nil
 	}
@@ -144,29 +154,4 @@ func (l *simLink) silent(err error) error {
 		return fmt.Errorf("it gives up a peer after %v, of which it has listened for %v", silent.Silent, listened)
 	}
 	return nil
-}
-
-// pause suspends a host's process.
-func (h *host) pause() {
-	if !h.paused {
-		h.paused, h.since = true, time.Now()
-		h.pauses++
-	}
-}
-
-// resume ends a pause.
-func (h *host) resume() {
-	if h.paused {
-		h.paused, h.resumed = false, time.Now()
-		h.slept += time.Since(h.since)
-		h.timeouts += timeouts(time.Since(h.since))
-	}
-}
-
-// rested returns how long a host has been suspended.
-func (h *host) rested() time.Duration {
-	if h.paused {
-		return h.slept + time.Since(h.since)
-	}
-	return h.slept
 }

@@ -40,7 +40,8 @@ const (
 )
 
 var kindNames = [...]string{
-	"loss", "duplicate", "reorder", "late", "corrupt", "partition", "pause", "crash", "evict", "cancel", "queue", "silence", "reset", "power", "stop", "hostile", "neighbour",
+	"loss", "duplicate", "reorder", "late", "corrupt", "partition", "pause", "crash", "evict", "cancel",
+	"queue", "silence", "reset", "power", "stop", "hostile", "neighbour",
 }
 
 // KindNames lists the names that [ParseKinds] accepts.

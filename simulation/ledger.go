@@ -11,6 +11,7 @@ import (
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/simulation/world"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -20,7 +21,7 @@ import (
 //
 // Every pushed gradient is a different number, so a frame identifies its push.
 type ledger struct {
-	s       *sim
+	life    *workersLife
 	grads   gradients
 	frames  frames
 	sums    []int64 // by parameter: everything that was applied, wherever it is now
@@ -29,10 +30,10 @@ type ledger struct {
 	dim     int
 	row     []float32
 	plain   []byte
-	members map[*host]map[uint16]admission // by sender
-	numbers map[rowNumber]int              // rows, by the numbers that the server has assigned
-	asked   map[*host][]expectation        // by the last payloads
-	applied int                            // frames
+	members map[*world.Host]map[uint16]admission // by sender
+	numbers map[rowNumber]int                    // rows, by the numbers that the server has assigned
+	asked   map[*world.Host][]expectation        // by the last payloads
+	applied int                                  // frames
 
 	// The store: committed sums, and the weights after each commit.
 	committed []int64
@@ -44,6 +45,24 @@ type ledger struct {
 	banks [2][]int64
 	spent *aggregator.Bank // of an applied harvest, until it is cleared
 }
+
+// receiver is the [world.Watcher] of a server or the aggregator.
+type receiver struct {
+	ledger *ledger
+	host   *world.Host
+}
+
+// Sends does nothing: receivers answer only.
+func (r receiver) Sends(wire.Endpoint, []byte) {}
+
+// Gets enters what the receiver has to apply.
+func (r receiver) Gets(pkts []link.Packet, _ bool) { r.ledger.enterFrames(r.host, pkts) }
+
+// Answers compares its answers.
+func (r receiver) Answers(pkts []link.Packet) { r.ledger.checkAnswers(r.host, pkts) }
+
+// Closes does nothing.
+func (r receiver) Closes([]link.Packet) {}
 
 // frame is the record of a frame.
 type frame struct {
@@ -88,11 +107,12 @@ const (
 	maxGrads = 1 << 24
 )
 
-func newLedger(s *sim) *ledger {
-	p := &s.plan
+func newLedger(life *workersLife) *ledger {
+	p := &life.plan
 	l := &ledger{
-		s: s, dim: p.dim, grads: gradients{next: 1}, frames: frames{flows: map[flowID]*flow{}}, index: map[uint64]int{}, row: make([]float32, p.dim),
-		members: map[*host]map[uint16]admission{}, numbers: map[rowNumber]int{}, asked: map[*host][]expectation{},
+		life: life, dim: p.dim, grads: gradients{next: 1}, frames: frames{flows: map[flowID]*flow{}},
+		index: map[uint64]int{}, row: make([]float32, p.dim),
+		members: map[*world.Host]map[uint16]admission{}, numbers: map[rowNumber]int{}, asked: map[*world.Host][]expectation{},
 	}
 	for i := range p.hot {
 		l.keys = append(l.keys, 1000+uint64(i))
@@ -111,7 +131,7 @@ func newLedger(s *sim) *ledger {
 
 // gradientOf returns a gradient for a parameter that no other push has.
 func (l *ledger) gradientOf(p *push, param int, negative bool) float32 {
-	n := l.grads.add(gradient{push: p, param: int32(param), negative: negative})
+	n := l.grads.addGradient(gradient{push: p, param: int32(param), negative: negative})
 	g := float32(n) * gradUnit
 	if negative {
 		return -g
@@ -122,17 +142,14 @@ func (l *ledger) gradientOf(p *push, param int, negative bool) float32 {
 // number is the inverse of gradientOf.
 func number(g float32) int { return int(math.Abs(float64(g)) / gradUnit) }
 
-// leaves records that a frame leaves a worker. It ignores answers.
-func (l *ledger) leaves(from, to *host, payload []byte, copied bool) {
-	if l == nil {
-		return
-	}
+// recordSent records that a frame leaves a worker. It ignores answers.
+func (l *ledger) recordSent(from, to *world.Host, payload []byte, copied bool) {
 	h, err := wire.ParseHeader(payload)
 	if err != nil {
-		l.s.fail("%s sends a payload without a header: %v", from.name, err)
+		l.life.Fail("%s sends a payload without a header: %v", from.Name(), err)
 		return
 	}
-	if !counted(h.Type) {
+	if !world.IsRequest(h.Type) {
 		return
 	}
 	id := frameID{flowID{to, h.Sender, h.Epoch}, h.Seq}
@@ -140,32 +157,33 @@ func (l *ledger) leaves(from, to *host, payload []byte, copied bool) {
 	plain := l.plain
 	h.Flags &^= wire.FlagRetx | wire.FlagQuiet | wire.FlagCover
 	h.Put(plain)
-	f := l.frames.at(id)
+	f := l.frames.frameAt(id)
 	if f == nil {
 		f = &frame{id: id, kind: h.Type, payload: bytes.Clone(plain)}
-		if !l.frames.add(f) {
-			l.s.fail("sender %d, epoch %d, gives a frame the number %d", h.Sender, h.Epoch, h.Seq)
+		if !l.frames.addFrame(f) {
+			l.life.Fail("sender %d, epoch %d, gives a frame the number %d", h.Sender, h.Epoch, h.Seq)
 			return
 		}
-		l.contents(f, h)
+		l.readFrame(f, h)
 	}
 	f.sent++
 	f.copied = f.copied || copied
 	if !bytes.Equal(f.payload, plain) {
-		l.s.fail("frame %d of sender %d, epoch %d, leaves with other contents than before", h.Seq, h.Sender, h.Epoch)
+		l.life.Fail("frame %d of sender %d, epoch %d, leaves with other contents than before", h.Seq, h.Sender, h.Epoch)
 	}
 }
 
-// contents reads the gradients of a frame.
-func (l *ledger) contents(f *frame, h wire.Header) {
+// readFrame reads the gradients of a frame.
+func (l *ledger) readFrame(f *frame, h wire.Header) {
 	add := func(param int, g float32) {
 		n := number(g)
-		if n == 0 || n >= l.grads.next || int(l.grads.at(n).param) != param {
-			l.s.fail("frame %d of sender %d holds the gradient %g for parameter %d, which was not pushed", f.id.seq, f.id.sender, g, param)
+		if n == 0 || n >= l.grads.next || int(l.grads.gradientAt(n).param) != param {
+			l.life.Fail("frame %d of sender %d holds the gradient %g for parameter %d, which was not pushed",
+				f.id.seq, f.id.sender, g, param)
 			return
 		}
 		f.grads = append(f.grads, int32(n))
-		of := l.grads.at(n)
+		of := l.grads.gradientAt(n)
 		f.push = of.push
 		f.again = f.again || of.again
 		if last := len(f.push.frames) - 1; last < 0 || f.push.frames[last] != f {
@@ -180,7 +198,7 @@ func (l *ledger) contents(f *frame, h wire.Header) {
 		}
 		stripes, err := wire.StripeCount(f.payload)
 		if err != nil {
-			l.s.fail("frame %d of sender %d: %v", f.id.seq, f.id.sender, err)
+			l.life.Fail("frame %d of sender %d: %v", f.id.seq, f.id.sender, err)
 			return
 		}
 		f.grads = make([]int32, 0, stripes*wire.Lanes)
@@ -194,7 +212,7 @@ func (l *ledger) contents(f *frame, h wire.Header) {
 	case wire.TypeCold, wire.TypeColdAt:
 		rows, err := wire.ParseRows(f.payload, h.Type)
 		if err != nil || rows.Dim != l.dim {
-			l.s.fail("frame %d of sender %d, of dimension %d: %v", f.id.seq, f.id.sender, rows.Dim, err)
+			l.life.Fail("frame %d of sender %d, of dimension %d: %v", f.id.seq, f.id.sender, rows.Dim, err)
 			return
 		}
 		row := l.row
@@ -202,8 +220,9 @@ func (l *ledger) contents(f *frame, h wire.Header) {
 		for i := range rows.Count {
 			rows.Row(i, row)
 			at, ok := l.rowOf(f, h.Type, rows, i)
-			if ok && l.s.servers[l.s.split().Owner(l.s.hot, l.keys[at])].host != f.id.to {
-				l.s.fail("frame %d of sender %d brings %s the row %d, which is another server's", f.id.seq, f.id.sender, f.id.to.name, l.keys[at])
+			if ok && l.life.servers[l.life.rowSplit().Owner(l.life.hot, l.keys[at])].host != f.id.to {
+				l.life.Fail("frame %d of sender %d brings %s the row %d, which is another server's",
+					f.id.seq, f.id.sender, f.id.to.Name(), l.keys[at])
 			}
 			for c, g := range row {
 				if ok {
@@ -214,71 +233,69 @@ func (l *ledger) contents(f *frame, h wire.Header) {
 	}
 }
 
-// admit records that a receiver accepts frames of a sender from now on.
-func (l *ledger) admit(at *host, sender, epoch uint16, from wire.Endpoint) {
+// admitSender records that a receiver accepts frames of a sender from now on.
+func (l *ledger) admitSender(at *world.Host, sender, epoch uint16, from wire.Endpoint) {
 	if l.members[at] == nil {
 		l.members[at] = map[uint16]admission{}
 	}
 	l.members[at][sender] = admission{epoch, from}
 }
 
-// handed records a frame that a receiver gets, and decides the required result.
-func (l *ledger) handed(at *host, pkts []link.Packet) {
-	if l == nil || !l.s.serves(at) {
-		return
-	}
+// enterFrames records a frame that a receiver gets, and decides the required result.
+func (l *ledger) enterFrames(at *world.Host, pkts []link.Packet) {
 	l.asked[at] = l.asked[at][:0]
 	for _, p := range pkts {
 		h, err := wire.ParseHeader(p.Payload)
 		id := frameID{flowID{at, h.Sender, h.Epoch}, h.Seq}
-		f := l.frames.at(id)
-		if p.Src.Port == strange {
+		f := l.frames.frameAt(id)
+		if p.Src.Port == world.StrangePort {
 			f = &frame{id: id, kind: h.Type}
 			l.asked[at] = append(l.asked[at], expectation{frame: f, refused: true})
 			continue
 		}
 		if err != nil || f == nil {
-			l.s.fail("%s is given a frame that nothing has sent: %+v, %v", at.name, h, err)
+			l.life.Fail("%s is given a frame that nothing has sent: %+v, %v", at.Name(), h, err)
 			continue
 		}
 		a, known := l.members[at][h.Sender]
 		e := expectation{frame: f, refused: !known || a.epoch != h.Epoch || a.from.AddrPort() != p.Src.AddrPort()}
-		if !e.refused && !f.applied && f.kind == wire.TypeColdAt && f.numbering != l.s.serverAt(at).handler.Find(nil, nil) {
-			e.refused, e.late = true, l.outlived(f)
-			l.rename(f)
+		if !e.refused && !f.applied && f.kind == wire.TypeColdAt &&
+			f.numbering != l.life.serverAt(at).handler.Find(nil, nil) {
+			e.refused, e.late = true, l.hasOutlived(f)
+			l.refuseNumbers(f)
 		}
 		id.seq--
-		before := l.frames.at(id)
+		before := l.frames.frameAt(id)
 		e.quiet = h.Flags&wire.FlagQuiet != 0 && !e.refused && !f.applied &&
-			(h.Seq == wire.FirstSeq || before != nil && (before.applied || pulls(before.kind)))
+			(h.Seq == wire.FirstSeq || before != nil && (before.applied || world.IsQuery(before.kind)))
 		l.asked[at] = append(l.asked[at], e)
-		if e.refused || f.applied || pulls(f.kind) {
+		if e.refused || f.applied || world.IsQuery(f.kind) {
 			continue
 		}
 		f.applied = true
 		if f.kind == wire.TypeColdAt {
-			l.s.result.ByNumber++
+			l.life.result.ByNumber++
 		}
 		l.applied++
 		for _, n := range f.grads {
-			g := l.grads.at(int(n))
+			g := l.grads.gradientAt(int(n))
 			g.applied++
-			l.sums[g.param] += g.units(int(n))
+			l.sums[g.param] += g.inUnits(int(n))
 			if g.applied > 1 {
-				l.s.fail("gradient %d comes to %s in two frames", n, at.name)
+				l.life.Fail("gradient %d comes to %s in two frames", n, at.Name())
 			}
 		}
 	}
 }
 
-// answers compares a receiver's answers with the required ones.
-func (l *ledger) answers(at *host, pkts []link.Packet) {
-	if l == nil || l.s.failure != nil {
+// checkAnswers compares a receiver's answers with the required ones.
+func (l *ledger) checkAnswers(at *world.Host, pkts []link.Packet) {
+	if l.life.Failed() {
 		return
 	}
 	asked := l.asked[at]
 	if len(asked) != len(pkts) {
-		l.s.fail("%s answers %d payloads of %d", at.name, len(pkts), len(asked))
+		l.life.Fail("%s answers %d payloads of %d", at.Name(), len(pkts), len(asked))
 		return
 	}
 	for i, e := range asked {
@@ -300,32 +317,34 @@ func (l *ledger) answers(at *host, pkts []link.Packet) {
 			want = wire.TypeAck
 		}
 		if err != nil || h.Type != want || h.Sender != f.id.sender || h.Epoch != f.id.epoch || h.Seq != f.id.seq {
-			l.s.fail("%s answers frame %d of sender %d, epoch %d, with %v (sender %d, epoch %d, number %d), not with %v",
-				at.name, f.id.seq, f.id.sender, f.id.epoch, h.Type, h.Sender, h.Epoch, h.Seq, want)
+			l.life.Fail("%s answers frame %d of sender %d, epoch %d, with %v (sender %d, epoch %d, number %d), not with %v",
+				at.Name(), f.id.seq, f.id.sender, f.id.epoch, h.Type, h.Sender, h.Epoch, h.Seq, want)
 			return
 		}
 		if h.Type == wire.TypeFound {
-			l.found(f, pkts[i].Payload[:pkts[i].Reply])
+			l.recordNumbers(f, pkts[i].Payload[:pkts[i].Reply])
 		}
 		for cover := wire.Cover(pkts[i].Payload, h); cover != 0; cover &= cover - 1 {
 			id := f.id
 			id.seq += wire.CoverAhead - uint32(bits.TrailingZeros64(cover))
-			if other := l.frames.at(id); other != nil && !pulls(other.kind) && !other.applied && !l.outlived(other) {
-				l.s.fail("%s acknowledges frame %d of sender %d, epoch %d, which is not applied, with frame %d", at.name, id.seq, id.sender, id.epoch, f.id.seq)
+			other := l.frames.frameAt(id)
+			if other != nil && !world.IsQuery(other.kind) && !other.applied && !l.hasOutlived(other) {
+				l.life.Fail("%s acknowledges frame %d of sender %d, epoch %d, which is not applied, with frame %d",
+					at.Name(), id.seq, id.sender, id.epoch, f.id.seq)
 			}
 		}
 	}
 }
 
-// balance compares the contents of banks, harvest and store with the applied gradients.
-func (l *ledger) balance() {
+// compareSums compares the contents of banks, harvest and store with the applied gradients.
+func (l *ledger) compareSums() {
 	l.held = append(l.held[:0], l.committed...)
 	held := l.held
-	for _, v := range l.s.servers {
+	for _, v := range l.life.servers {
 		for key, sums := range v.store.Pending() {
 			at, ok := l.index[key]
 			if !ok {
-				l.s.fail("the store of %s has a row %d", v.host.name, key)
+				l.life.Fail("the store of %s has a row %d", v.host.Name(), key)
 				return
 			}
 			for c, n := range sums {
@@ -345,14 +364,14 @@ func (l *ledger) balance() {
 		if n == l.sums[param] {
 			continue
 		}
-		l.s.fail("key %d, column %d: banks, harvest and store hold %d units, but the frames that were applied have %d",
+		l.life.Fail("key %d, column %d: banks, harvest and store hold %d units, but the frames that were applied have %d",
 			l.keys[param/l.dim], param%l.dim, n, l.sums[param])
 		return
 	}
 }
 
-// commit follows a commit of the store, by which the open step, pending, enters the weights.
-func (l *ledger) commit(pending map[int][]int64) {
+// commitRows follows a commit of the store, by which the open step, pending, enters the weights.
+func (l *ledger) commitRows(pending map[int][]int64) {
 	for at, sums := range pending {
 		row := make([]float32, l.dim)
 		for c, n := range sums {
@@ -361,12 +380,12 @@ func (l *ledger) commit(pending map[int][]int64) {
 			l.weights[i] -= float32(learningRate * (float32(n) * float32(math.Ldexp(1, fixedpoint.DefaultExp))))
 			row[c] = l.weights[i]
 		}
-		l.history[at] = append(l.history[at], version{l.s.step, row})
+		l.history[at] = append(l.history[at], version{l.life.Step(), row})
 	}
 }
 
-// pulled compares a pulled row with the store's contents during the pull.
-func (l *ledger) pulled(key uint64, since int64, row []float32) bool {
+// wasHeld compares a pulled row with the store's contents during the pull.
+func (l *ledger) wasHeld(key uint64, since int64, row []float32) bool {
 	at := l.index[key]
 	versions := l.history[at]
 	for i := len(versions) - 1; i >= 0; i-- {

@@ -5,7 +5,6 @@ package simulation
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"path/filepath"
 	"time"
@@ -37,17 +36,19 @@ const (
 
 var theirs = [2]string{theirServer, theirWorker}
 
-// besides decides whether another job is on the switch. As in extras, that changes nothing else.
-func (c *clusterLife) besides() error {
-	rng := c.s.named("neighbour")
-	if rng.IntN(4) > 0 || c.s.options.Kinds&Neighbour == 0 {
+// addNeighbour decides whether another job is on the switch. As in addExtras, that changes nothing else.
+func (c *clusterLife) addNeighbour() error {
+	rng := c.options.named("neighbour")
+	if rng.IntN(4) > 0 || c.options.Kinds&Neighbour == 0 {
 		return nil
 	}
 	n := &neighbour{c: c, cfg: c.cfg}
 	cfg := &n.cfg
 	address := func(host byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, host}) }
 	cfg.Job = cluster.Job{ID: theirJob, HotSet: filepath.Join(c.dir, "neighbour.libra"), Sync: true}
-	cfg.Server = cluster.Server{Host: cluster.Host{Address: address(20)}, Control: netip.AddrPortFrom(address(20), controlPort)}
+	cfg.Server = cluster.Server{
+		Host: cluster.Host{Address: address(20)}, Control: netip.AddrPortFrom(address(20), controlPort),
+	}
 	// Its worker has the same number as one of the others.
 	cfg.Workers = []cluster.Worker{{ID: 1, Host: cluster.Host{Address: address(21)}}}
 	cfg.Model.Epochs, cfg.Model.Batch, cfg.Model.Seed = 1, 5+rng.IntN(10), rng.Uint64()>>1
@@ -62,15 +63,15 @@ func (c *clusterLife) besides() error {
 	return err
 }
 
-// settle adds the neighbour's machines to the network, and plans its life.
-func (n *neighbour) settle() {
+// joinWorld adds the neighbour's machines to the network, and plans its life.
+func (n *neighbour) joinWorld() {
 	if n == nil {
 		return
 	}
-	s, rng := n.c.s, n.c.s.named("neighbour's life")
+	s, rng := n.c, n.c.options.named("neighbour's life")
 	for i, at := range []netip.Addr{n.cfg.Server.Address, n.cfg.Workers[0].Address} {
-		s.newHost(theirs[i], netip.AddrPortFrom(at, framePort).String())
-		n.again(i, rng.IntN(100))
+		s.NewHost(theirs[i], netip.AddrPortFrom(at, framePort))
+		n.restartLater(i, rng.IntN(100))
 	}
 	for range rng.IntN(4) {
 		moment, which, silence := rng.IntN(1+rng.IntN(1500)), rng.IntN(2), rng.IntN(2) == 0
@@ -78,24 +79,24 @@ func (n *neighbour) settle() {
 			continue
 		}
 		n.c.planned[byMessages] = append(n.c.planned[byMessages], planned{moment, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if victim := n.procs[which]; victim != nil && !victim.dead.Load() && !s.healed {
-				s.tell("%s is killed\n", victim.name)
-				n.c.kill(victim, silence)
+			s.Mu.Lock()
+			defer s.Mu.Unlock()
+			if victim := n.procs[which]; victim != nil && !victim.Dead() && !s.Healed() {
+				s.Tell("%s is killed\n", victim.Name())
+				n.c.killProcess(victim, silence)
 			}
 		}})
 	}
 }
 
-// again restarts one of the two in a while.
-func (n *neighbour) again(i, ms int) {
-	n.c.s.after(time.Duration(10+ms)*time.Millisecond, func() { n.start(i) })
+// restartLater restarts one of the two in a while.
+func (n *neighbour) restartLater(i, ms int) {
+	n.c.After(time.Duration(10+ms)*time.Millisecond, func() { n.startOne(i) })
 }
 
-func (n *neighbour) start(i int) {
-	c, s := n.c, n.c.s
-	if n.procs[i] != nil || s.over || n.runs == theirRuns || i == 1 && n.done {
+func (n *neighbour) startOne(i int) {
+	c, s := n.c, n.c
+	if n.procs[i] != nil || s.Over() || n.runs == theirRuns || i == 1 && n.done {
 		return
 	}
 	n.started[i]++
@@ -105,16 +106,13 @@ func (n *neighbour) start(i int) {
 	}
 	at := []netip.Addr{n.cfg.Server.Address, n.cfg.Workers[0].Address}[i]
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &process{c: c, role: theirs[i], name: fmt.Sprintf("%s@%d", theirs[i], n.started[i]), host: c.hostOf(at), cancel: cancel}
-	p.host.down = false
+	p := c.newProcess(theirs[i], fmt.Sprintf("%s@%d", theirs[i], n.started[i]), c.hostOf(at), cancel)
+	p.Host().PowerUp()
 	n.procs[i] = p
-	s.tell("%s starts\n", p.name)
+	s.Tell("%s starts\n", p.Name())
 	cfg := n.cfg
-	env := node.Env{Config: &cfg, Log: slog.New(slog.DiscardHandler), Machine: p.machine(), Ready: func() {}}
+	env := node.Env{Config: &cfg, Log: p.newLogger(), Machine: p.newMachine(), Ready: func() {}}
 	env.Machine.Store, env.Machine.Flushed = nil, nil
-	if s.out != nil {
-		env.Log = slog.New(slog.NewTextHandler(logWriter{p}, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: noTime}))
-	}
 	go func() {
 		var weights string
 		var err error
@@ -127,53 +125,53 @@ func (n *neighbour) start(i int) {
 			_, err = node.RunWorker(ctx, env, node.WorkerOptions{ID: cfg.Workers[0].ID})
 		}
 		cancel()
-		s.mu.Lock()
+		s.Mu.Lock()
 		p.ended, p.err, p.weights = true, err, weights
-		s.mu.Unlock()
-		s.kick()
+		s.Mu.Unlock()
+		s.Kick()
 	}()
 }
 
-// collect is the neighbour's operator, who reacts when one of its processes has ended.
-func (n *neighbour) collect() {
+// handleEnds is the neighbour's operator, who reacts when one of its processes has ended.
+func (n *neighbour) handleEnds() {
 	if n == nil {
 		return
 	}
-	s := n.c.s
+	s := n.c
 	for i, p := range n.procs {
 		if p == nil || !p.ended {
 			continue
 		}
 		n.procs[i] = nil
-		if s.over {
+		if s.Over() {
 			continue
 		}
-		s.tell("%s ends, killed %v, with an error %v\n", p.name, p.dead.Load(), p.err != nil)
-		whole := p.err == nil && !p.dead.Load()
+		s.Tell("%s ends, killed %v, with an error %v\n", p.Name(), p.Dead(), p.err != nil)
+		whole := p.err == nil && !p.Dead()
 		switch {
 		case i == 1 && whole:
 			n.done = true
 		case i == 1:
-			n.again(1, 500)
+			n.restartLater(1, 500)
 		default:
 			if whole {
 				n.c.result.Neighbours++
 				if p.weights != n.want {
-					s.fail("the job of a neighbour ends with the weights %s, not %s", p.weights, n.want)
+					s.Fail("the job of a neighbour ends with the weights %s, not %s", p.weights, n.want)
 				}
 			}
 			if w := n.procs[1]; w != nil {
-				n.c.kill(w, false)
+				n.c.killProcess(w, false)
 			}
 			n.done = false
-			n.again(0, 300)
-			n.again(1, 400)
+			n.restartLater(0, 300)
+			n.restartLater(1, 400)
 		}
 	}
 }
 
-// running lists the processes that have not ended.
-func (n *neighbour) running() (running []*process) {
+// runningProcesses lists the processes that have not ended.
+func (n *neighbour) runningProcesses() (running []*process) {
 	if n == nil {
 		return nil
 	}

@@ -10,17 +10,10 @@ import (
 	"slices"
 
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/simulation/world"
 	"github.com/libra-ina/libra/transport"
 	"github.com/libra-ina/libra/wire"
 )
-
-// counted reports whether frames of a type are workers' frames, which the ledger follows.
-func counted(t wire.Type) bool {
-	return t == wire.TypeHot || t == wire.TypeCold || t == wire.TypeColdAt || pulls(t)
-}
-
-// pulls reports whether frames of a type request data and change nothing.
-func pulls(t wire.Type) bool { return t == wire.TypePull || t == wire.TypeFind }
 
 // preparedBatch is a batch whose keys a caller pushes repeatedly.
 type preparedBatch struct {
@@ -30,53 +23,72 @@ type preparedBatch struct {
 
 // pushPrepared pushes a prepared batch, which it may create, or requests the row numbers of one.
 func (c *caller) pushPrepared() bool {
-	l := c.s.ledger
+	l := c.life.ledger
 	if c.rng.IntN(4) >= len(c.prepared) {
-		b := &preparedBatch{}
-		for range 1 + c.rng.IntN(c.s.plan.rows) {
-			b.keys = append(b.keys, l.keys[c.rng.IntN(len(l.keys))])
+		var keys []uint64
+		for range 1 + c.rng.IntN(c.life.plan.rows) {
+			keys = append(keys, l.keys[c.rng.IntN(len(l.keys))])
 		}
-		c.begin("Prepare")
-		var err error
-		b.Prepared, err = c.life.w.Prepare(b.keys)
-		if !c.returned() {
-			return false
+		if b, ok := c.prepareBatch(keys); b == nil {
+			return ok
 		}
-		if err != nil {
-			return c.life.excused("a preparation", err)
-		}
-		c.prepared = append(c.prepared, b)
 	}
 	b := c.prepared[c.rng.IntN(len(c.prepared))]
 	if c.rng.IntN(8) == 0 {
-		err := b.Locate(c.begin("Locate"))
-		if !c.returned() {
-			return false
-		}
-		return err == nil || c.life.excused("a search for row numbers", err)
+		return c.locateBatch(b)
 	}
 	if l.grads.next+len(b.keys)*l.dim >= maxGrads {
 		return true
 	}
-	p := &push{life: c.life, from: l.grads.next, most: -1, queued: c.rng.IntN(3) == 0}
+	return c.pushBatch(b, c.rng.IntN(3) == 0)
+}
+
+// prepareBatch prepares a batch. It returns nil if that fails, and whether the life goes on.
+func (c *caller) prepareBatch(keys []uint64) (b *preparedBatch, ok bool) {
+	c.beginCall("Prepare")
+	prepared, err := c.session.w.Prepare(keys)
+	if !c.hasReturned(err) {
+		return nil, false
+	}
+	if err != nil {
+		return nil, c.session.isExcused("a preparation", err)
+	}
+	b = &preparedBatch{prepared, keys}
+	c.prepared = append(c.prepared, b)
+	return b, true
+}
+
+// locateBatch requests the row numbers of a batch.
+func (c *caller) locateBatch(b *preparedBatch) bool {
+	err := b.Locate(c.beginCall("Locate"))
+	if !c.hasReturned(err) {
+		return false
+	}
+	return err == nil || c.session.isExcused("a search for row numbers", err)
+}
+
+// pushBatch pushes a prepared batch with new gradients.
+func (c *caller) pushBatch(b *preparedBatch, queued bool) bool {
+	l := c.life.ledger
+	p := &push{session: c.session, from: l.grads.next, most: -1, queued: queued}
 	var grads []float32
 	for _, key := range b.keys {
-		grads = c.gradients(p, grads, l.index[key])
+		grads = c.drawGradients(p, grads, l.index[key])
 	}
-	c.drawn(p)
+	c.recordPush(p)
 	var ticket *transport.Ticket
 	var err error
 	if p.queued {
-		c.begin("Prepared.PushLater")
+		c.beginCall("Prepared.PushLater")
 		ticket, err = b.PushLater(context.Background(), grads)
 	} else {
-		ticket, err = b.Push(c.begin("Prepared.Push"), grads)
+		ticket, err = b.Push(c.beginCall("Prepared.Push"), grads)
 	}
-	if !c.returned() {
+	if !c.hasReturned(err) {
 		return false
 	}
 	if err != nil {
-		return c.life.judge(p, err)
+		return c.session.judgePush(p, err)
 	}
 	p.ticket, p.accepted = ticket, true
 	c.tickets = append(c.tickets, p)
@@ -85,16 +97,17 @@ func (c *caller) pushPrepared() bool {
 
 // rowNumber is a number in a server's numbering.
 type rowNumber struct {
-	at                *host
+	at                *world.Host
 	numbering, number uint32
 }
 
-// found records row numbers of the server.
-func (l *ledger) found(f *frame, answer []byte) {
+// recordNumbers records row numbers of the server.
+func (l *ledger) recordNumbers(f *frame, answer []byte) {
 	asked, err := wire.ParseRows(f.payload, wire.TypeFind)
 	told, failed := wire.ParseRows(answer, wire.TypeFound)
 	if err != nil || failed != nil || asked.Count != told.Count {
-		l.s.fail("row numbers answer frame %d of sender %d, which asks for others: %v, %v", f.id.seq, f.id.sender, err, failed)
+		l.life.Fail("row numbers answer frame %d of sender %d, which asks for others: %v, %v",
+			f.id.seq, f.id.sender, err, failed)
 		return
 	}
 	for i := range told.Count {
@@ -103,7 +116,7 @@ func (l *ledger) found(f *frame, answer []byte) {
 			continue
 		}
 		if other, ok := l.numbers[n]; ok && other != at {
-			l.s.fail("keys %d and %d have the same row number %d", l.keys[other], l.keys[at], n.number)
+			l.life.Fail("keys %d and %d have the same row number %d", l.keys[other], l.keys[at], n.number)
 		}
 		l.numbers[n] = at
 	}
@@ -117,45 +130,48 @@ func (l *ledger) rowOf(f *frame, t wire.Type, rows wire.Rows, i int) (at int, ok
 	}
 	f.numbering = rows.Numbering
 	if at, ok = l.numbers[rowNumber{f.id.to, rows.Numbering, rows.Number(i)}]; !ok {
-		l.s.fail("frame %d of sender %d names row %d, of which the server has told nothing", f.id.seq, f.id.sender, rows.Number(i))
+		l.life.Fail("frame %d of sender %d names row %d, of which the server has told nothing",
+			f.id.seq, f.id.sender, rows.Number(i))
 	}
 	return at, ok
 }
 
-// rename records that a frame is refused because of its numbering: its content is sent again.
-func (l *ledger) rename(f *frame) {
+// refuseNumbers records that a frame is refused because of its numbering: its content is sent again.
+func (l *ledger) refuseNumbers(f *frame) {
 	f.refused = true
 	for _, n := range f.grads {
-		l.grads.at(int(n)).again = true
+		l.grads.gradientAt(int(n)).again = true
 	}
 }
 
-// outlived reports whether a frame that was refused for its numbering was followed by the frame
+// hasOutlived reports whether a frame that was refused for its numbering was followed by the frame
 // that replaces it in the receiver's filter: it was answered long ago, but covers still report it.
-func (l *ledger) outlived(f *frame) bool {
+func (l *ledger) hasOutlived(f *frame) bool {
 	id := f.id
 	id.seq += 2 * wire.DefaultWindow
-	return f.refused && l.frames.at(id) != nil
+	return f.refused && l.frames.frameAt(id) != nil
 }
 
-// renamed reports whether other frames applied a frame's content, because it was refused for its
+// wasRenamed reports whether other frames applied a frame's content, because it was refused for its
 // numbering.
-func (f *frame) renamed() bool {
-	return f.refused && !slices.ContainsFunc(f.grads, func(n int32) bool { return f.push.life.of.s.ledger.grads.at(int(n)).applied == 0 })
+func (f *frame) wasRenamed() bool {
+	return f.refused && !slices.ContainsFunc(f.grads, func(n int32) bool {
+		return f.push.session.of.life.ledger.grads.gradientAt(int(n)).applied == 0
+	})
 }
 
-// resume replaces the store by one that begins with its checkpoint, as a restarted server does. Its
+// restoreStore replaces the store by one that begins with its checkpoint, as a restarted server does. Its
 // rows are in a different order. The open step is empty.
-func (v *server) resume() {
+func (v *server) restoreStore() {
 	var file bytes.Buffer
 	err := v.store.WriteCheckpoint(&file, nil)
 	if err == nil {
-		v.store, _, err = ps.ReadCheckpoint(bytes.NewReader(backwards(file.Bytes(), v.s.plan.dim)), v.store.Config())
+		v.store, _, err = ps.ReadCheckpoint(bytes.NewReader(backwards(file.Bytes(), v.life.plan.dim)), v.store.Config())
 	}
 	if err != nil {
-		v.s.fail("a checkpoint of the store: %v", err)
+		v.life.Fail("a checkpoint of the store: %v", err)
 	}
-	v.s.result.Renumbers++
+	v.life.result.Renumbers++
 }
 
 // backwards reverses the rows of a checkpoint: see docs/checkpoint.md.

@@ -5,51 +5,56 @@ package simulation
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/simulation/world"
 	"github.com/libra-ina/libra/transport"
 )
 
 // server is a parameter server of a life of workers, which sometimes has two or three of them.
 type server struct {
-	s       *sim
-	host    *host
+	life    *workersLife
+	host    *world.Host
 	ps      *transport.Server
 	store   *ps.Store
 	handler *handler
 }
 
 // startServers starts the parameter servers.
-func (s *sim) startServers() error {
-	for i := range 1 + max(0, s.named("servers").IntN(5)-2) {
-		v := &server{s: s, host: s.serverHost(i)}
+func (s *workersLife) startServers() error {
+	for i := range 1 + max(0, s.Named("servers").IntN(5)-2) {
+		v := &server{life: s, host: s.serverHost(i)}
 		s.servers = append(s.servers, v)
 		var err error
-		if v.store, err = ps.New(ps.Config{Dim: s.plan.dim, Exp: ps.DefaultExp, Optimizer: ps.Optimizer{LearningRate: learningRate}}); err != nil {
+		cfg := ps.Config{Dim: s.plan.dim, Exp: ps.DefaultExp, Optimizer: ps.Optimizer{LearningRate: learningRate}}
+		if v.store, err = ps.New(cfg); err != nil {
 			return err
 		}
 		v.handler = &handler{v}
-		if v.ps, err = transport.NewServer(transport.ServerConfig{Link: s.open(v.host), Job: job, Dim: s.plan.dim, Handler: v.handler}); err != nil {
+		l := s.openReceiver(v.host)
+		at := transport.ServerConfig{Link: l, Gate: l.Enter, Job: job, Dim: s.plan.dim, Handler: v.handler}
+		if v.ps, err = transport.NewServer(at); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *sim) serverHost(i int) *host {
+func (s *workersLife) serverHost(i int) *world.Host {
 	if i == 0 {
-		return s.newHost("server", "10.0.0.1:7000")
+		return s.NewHost("server", netip.MustParseAddrPort("10.0.0.1:7000"))
 	}
-	return s.newHost(fmt.Sprintf("server %d", i), fmt.Sprintf("10.0.0.%d:7000", 2+i))
+	return s.NewHost(fmt.Sprintf("server %d", i), netip.MustParseAddrPort(fmt.Sprintf("10.0.0.%d:7000", 2+i)))
 }
 
-// split is the servers' split of the rows.
-func (s *sim) split() packer.Split { return packer.Split(len(s.servers)) }
+// rowSplit is the servers' split of the rows.
+func (s *workersLife) rowSplit() packer.Split { return packer.Split(len(s.servers)) }
 
-// peers are the hosts that workers talk to.
-func (s *sim) peers() (hosts []*host) {
+// peerHosts are the hosts that workers talk to.
+func (s *workersLife) peerHosts() (hosts []*world.Host) {
 	for _, v := range s.servers {
 		hosts = append(hosts, v.host)
 	}
@@ -57,7 +62,7 @@ func (s *sim) peers() (hosts []*host) {
 }
 
 // serverAt returns the server on a host, or nil.
-func (s *sim) serverAt(h *host) *server {
+func (s *workersLife) serverAt(h *world.Host) *server {
 	for _, v := range s.servers {
 		if v.host == h {
 			return v
@@ -66,21 +71,21 @@ func (s *sim) serverAt(h *host) *server {
 	return nil
 }
 
-// serves reports whether workers talk to a host.
-func (s *sim) serves(h *host) bool { return h == s.switched || s.serverAt(h) != nil }
+// isPeer reports whether workers talk to a host.
+func (s *workersLife) isPeer(h *world.Host) bool { return h == s.switched || s.serverAt(h) != nil }
 
-// unread is the number of frames waiting for the servers and the aggregator.
-func (s *sim) unread() (n int) {
-	for _, h := range s.peers() {
-		n += len(h.link.inbox)
+// unreadFrames is the number of frames waiting for the servers and the aggregator.
+func (s *workersLife) unreadFrames() (n int) {
+	for _, h := range s.peerHosts() {
+		n += h.Link().Unread()
 	}
 	return n
 }
 
-// commit ends the step of a server and compares the weights. first may add to it before.
-func (v *server) commit(a *actor, resume bool, first func() error) (err error) {
-	s := v.s
-	a.doing = "Server.Do"
+// commitStep ends the step of a server and compares the weights. first may add to it before.
+func (v *server) commitStep(a *world.Actor, resume bool, first func() error) (err error) {
+	s := v.life
+	a.Do("Server.Do")
 	called := v.ps.Do(context.Background(), func() {
 		if err = first(); err != nil {
 			return
@@ -90,19 +95,19 @@ func (v *server) commit(a *actor, resume bool, first func() error) (err error) {
 			pending[s.ledger.index[key]] = slices.Clone(sums)
 		}
 		v.store.Commit()
-		s.ledger.commit(pending)
+		s.ledger.commitRows(pending)
 		row := make([]float32, s.plan.dim)
 		for at := range pending {
 			v.store.Read(s.ledger.keys[at:][:1], row)
 			if want := s.ledger.weights[at*s.plan.dim:][:s.plan.dim]; !equal(row, want) {
-				s.fail("key %d has the weights %v, not %v", s.ledger.keys[at], row, want)
+				s.Fail("key %d has the weights %v, not %v", s.ledger.keys[at], row, want)
 			}
 		}
 		if resume {
-			v.resume()
+			v.restoreStore()
 		}
 	})
-	a.yield("applied")
+	a.Yield("applied")
 	if called != nil {
 		return called
 	}

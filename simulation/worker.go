@@ -11,28 +11,33 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/simulation/world"
 	"github.com/libra-ina/libra/transport"
 )
 
 // worker is a place for workers: their lives push there one after another, until all calls are
 // made.
 type worker struct {
-	s      *sim
-	sender uint16
-	host   *host
-	act    *actor
-	life   *life
-	left   int // calls
-	rng    *rand.Rand
+	life    *workersLife
+	sender  uint16
+	host    *world.Host
+	act     *world.Actor
+	session *session
+	joined  int // sessions before the current one
+	left    int // calls
+	rng     *rand.Rand
+	// begin starts the callers of a session.
+	begin func(*session)
 }
 
-// life is a worker's process, from its admission to its end.
-type life struct {
+// session is a worker's process, from its admission to its end.
+type session struct {
 	of      *worker
 	w       *transport.Worker
-	link    *simLink
-	callers int // that have not ended
-	flushed int // of the ended ones, how many ended after everything was acknowledged
+	link    *world.Link
+	hearing *hearing // of link
+	callers int      // that have not ended
+	flushed int      // of the ended ones, how many ended after everything was acknowledged
 	pushes  []*push
 	crashed bool
 	evicted bool
@@ -42,42 +47,42 @@ type life struct {
 	doubts []doubt
 }
 
-// over reports whether the callers of a life must end.
-func (l *life) over() bool { return l.crashed || l.of.s.over }
+// isOver reports whether the callers of a life must end.
+func (l *session) isOver() bool { return l.crashed || l.of.life.Over() }
 
-// main runs the lives of a worker.
-func (w *worker) main() {
-	s := w.s
-	for n := 0; ; n++ {
-		if err := w.join(n); err != nil {
-			if !s.over {
-				s.fail("worker %d cannot join: %v", w.sender, err)
+// runSessions runs the lives of a worker.
+func (w *worker) runSessions() {
+	s := w.life
+	for ; ; w.joined++ {
+		if err := w.joinJob(); err != nil {
+			if !s.Over() {
+				s.Fail("worker %d cannot join: %v", w.sender, err)
 			}
 			return
 		}
-		l := w.life
-		w.act.park("working", func() bool { return l.callers == 0 }, time.Time{})
-		if !l.over() {
-			w.act.doing = "Close"
+		l := w.session
+		w.act.Park("working", func() bool { return l.callers == 0 }, time.Time{})
+		if !l.isOver() {
+			w.act.Do("Close")
 			err := l.w.Close()
-			w.act.yield("closed")
-			if err != nil && !l.crashed && !s.over && !isSilent(err) {
-				s.fail("worker %d ends with %v", w.sender, err)
+			w.act.Yield("closed")
+			if err != nil && !l.crashed && !s.Over() && !isSilent(err) {
+				s.Fail("worker %d ends with %v", w.sender, err)
 			}
-			if !l.over() {
-				l.settle()
+			if !l.isOver() {
+				l.settleCalls()
 			}
 		}
-		if s.over || w.left <= 0 {
+		if s.Over() || w.left <= 0 {
 			return
 		}
-		w.act.sleep("dead", time.Duration(w.rng.IntN(20_000))*time.Microsecond)
+		w.act.Sleep("dead", time.Duration(w.rng.IntN(20_000))*time.Microsecond)
 	}
 }
 
-// join ends the previous life's admission, if any, and begins another life.
-func (w *worker) join(n int) (err error) {
-	s := w.s
+// joinJob ends the previous life's admission, if any, and begins another life.
+func (w *worker) joinJob() (err error) {
+	s := w.life
 	hot, cold := s.newEpoch(), s.newEpoch()
 	steps := []func() error{
 		func() error { return s.withdrawHot(w.sender) },
@@ -85,7 +90,7 @@ func (w *worker) join(n int) (err error) {
 		func() error { return s.admitHot(w.sender, hot, w.host) },
 		func() error { return s.admitCold(w.act, w.sender, cold, w.host) },
 	}
-	if n == 0 {
+	if w.joined == 0 {
 		steps = steps[2:]
 	}
 	// The two services see the end of a life and the start of the next at different times.
@@ -98,38 +103,46 @@ func (w *worker) join(n int) (err error) {
 		if err := step(); err != nil {
 			return err
 		}
-		w.act.yield("joining")
-		if s.over {
-			return errGone
+		w.act.Yield("joining")
+		if s.Over() {
+			return world.ErrGone
 		}
 	}
-	l := &life{of: w, callers: s.plan.callers, link: s.open(w.host)}
+	l := &session{of: w, callers: s.plan.callers, hearing: newHearing(w.host, s.countRepeat)}
+	l.link = s.Open(w.host, w.host.Name(), l.hearing)
 	cfg := transport.WorkerConfig{
-		Link: l.link, Job: job, Sender: w.sender, AggregatorEpoch: hot, ServerEpoch: cold,
+		Link: l.link, Gate: l.link.Enter, Job: job, Sender: w.sender, AggregatorEpoch: hot, ServerEpoch: cold,
 		HotSet: s.hot, Layout: s.plan.layout, Stripes: s.plan.stripes,
 		Mode: aggregator.Combine, Arithmetic: aggregator.Exact, Exp: ps.DefaultExp,
-		Aggregator: s.switched.at, Server: s.servers[0].host.at, Flow: s.plan.flow,
+		Aggregator: s.switched.Endpoint(), Server: s.servers[0].host.Endpoint(), Flow: s.plan.flow,
 	}
 	for _, v := range s.servers[1:] {
-		cfg.MoreServers = append(cfg.MoreServers, transport.ServerPeer{At: v.host.at, Epoch: cold})
+		cfg.MoreServers = append(cfg.MoreServers, transport.ServerPeer{At: v.host.Endpoint(), Epoch: cold})
 	}
 	if l.w, err = transport.NewWorker(context.Background(), cfg); err != nil {
 		return err
 	}
-	w.life = l
+	w.session = l
 	s.result.Workers++
-	for i := range s.plan.callers {
-		c := &caller{s: s, life: l, rng: rand.New(rand.NewPCG(s.options.Seed, streamCaller+uint64(w.sender)<<32+uint64(n)<<8+uint64(i)+1))}
-		c.act = s.newActor(fmt.Sprintf("caller %d of worker %d", i, w.sender), w.host)
-		c.act.start(func() {
-			c.main()
-			l.callers--
-		})
-	}
+	w.begin(l)
 	return nil
 }
 
-func (s *sim) newEpoch() uint16 {
+// startCallers starts the callers of a session, which draw their calls.
+func (w *worker) startCallers(l *session) {
+	s := w.life
+	for i := range s.plan.callers {
+		stream := streamCaller + uint64(w.sender)<<32 + uint64(w.joined)<<8 + uint64(i) + 1
+		c := &caller{life: s, session: l, rng: s.options.random(stream)}
+		c.act = s.NewActor(fmt.Sprintf("caller %d of worker %d", i, w.sender), w.host)
+		c.act.Start(func() {
+			c.runCalls()
+			l.callers--
+		})
+	}
+}
+
+func (s *workersLife) newEpoch() uint16 {
 	if s.options.fault == sameEpoch {
 		return 1
 	}
@@ -137,7 +150,7 @@ func (s *sim) newEpoch() uint16 {
 	return s.epochs
 }
 
-func (s *sim) withdrawHot(sender uint16) error {
+func (s *workersLife) withdrawHot(sender uint16) error {
 	delete(s.ledger.members[s.switched], sender)
 	if err := s.model.RemoveSender(job, sender); err != nil && !errors.Is(err, aggregator.ErrNoSender) {
 		return err
@@ -145,14 +158,15 @@ func (s *sim) withdrawHot(sender uint16) error {
 	return nil
 }
 
-func (s *sim) admitHot(sender, epoch uint16, at *host) error {
-	s.ledger.admit(s.switched, sender, epoch, at.at)
-	return s.model.AddSender(job, aggregator.SenderConfig{ID: sender, Epoch: epoch, IP: at.at.IP, Port: at.at.Port})
+func (s *workersLife) admitHot(sender, epoch uint16, at *world.Host) error {
+	s.ledger.admitSender(s.switched, sender, epoch, at.Endpoint())
+	from := at.Endpoint()
+	return s.model.AddSender(job, aggregator.SenderConfig{ID: sender, Epoch: epoch, IP: from.IP, Port: from.Port})
 }
 
 // withdrawCold and admitCold run in turns: the ledger's record of the server's senders changes when
 // the call returns, and two must not return at once.
-func (s *sim) withdrawCold(a *actor, sender uint16, still func() bool) error {
+func (s *workersLife) withdrawCold(a *world.Actor, sender uint16, still func() bool) error {
 	for _, v := range s.servers {
 		if err := s.withdrawAt(v, a, sender, still); err != nil {
 			return err
@@ -161,9 +175,9 @@ func (s *sim) withdrawCold(a *actor, sender uint16, still func() bool) error {
 	return nil
 }
 
-func (s *sim) withdrawAt(v *server, a *actor, sender uint16, still func() bool) error {
-	s.lock(a)
-	defer s.unlock(a)
+func (s *workersLife) withdrawAt(v *server, a *world.Actor, sender uint16, still func() bool) error {
+	s.lockServer(a)
+	defer s.unlockServer(a)
 	if !still() {
 		return nil // another life was admitted while this call waited for its turn
 	}
@@ -172,7 +186,7 @@ func (s *sim) withdrawAt(v *server, a *actor, sender uint16, still func() bool) 
 	return err
 }
 
-func (s *sim) admitCold(a *actor, sender, epoch uint16, at *host) error {
+func (s *workersLife) admitCold(a *world.Actor, sender, epoch uint16, at *world.Host) error {
 	for _, v := range s.servers {
 		if err := s.admitAt(v, a, sender, epoch, at); err != nil {
 			return err
@@ -181,55 +195,59 @@ func (s *sim) admitCold(a *actor, sender, epoch uint16, at *host) error {
 	return nil
 }
 
-func (s *sim) admitAt(v *server, a *actor, sender, epoch uint16, at *host) error {
-	s.lock(a)
-	defer s.unlock(a)
-	err := v.ps.Admit(context.Background(), sender, at.at.AddrPort(), epoch)
-	s.ledger.admit(v.host, sender, epoch, at.at)
+func (s *workersLife) admitAt(v *server, a *world.Actor, sender, epoch uint16, at *world.Host) error {
+	s.lockServer(a)
+	defer s.unlockServer(a)
+	err := v.ps.Admit(context.Background(), sender, at.Endpoint().AddrPort(), epoch)
+	s.ledger.admitSender(v.host, sender, epoch, at.Endpoint())
 	return err
 }
 
-func (s *sim) lock(a *actor) {
-	a.park("its turn at the server", func() bool { return !s.locked || s.over }, time.Time{})
-	s.locked, a.hasty = true, true // otherwise the server would know before the ledger does
-	a.doing = "a call of the server"
+func (s *workersLife) lockServer(a *world.Actor) {
+	a.Park("its turn at the server", func() bool { return !s.locked || s.Over() }, time.Time{})
+	s.locked = true
+	a.Rush(true) // otherwise the server would know before the ledger does
+	a.Do("a call of the server")
 }
 
-func (s *sim) unlock(a *actor) { s.locked, a.hasty = false, false }
+func (s *workersLife) unlockServer(a *world.Actor) {
+	s.locked = false
+	a.Rush(false)
+}
 
-// evict ends an admission while its worker lives.
-func (s *sim) evict(w *worker, where int) {
-	l := w.life
+// evictWorker ends an admission while its worker lives.
+func (s *workersLife) evictWorker(w *worker, where int) {
+	l := w.session
 	if l == nil || l.callers == 0 || l.crashed {
 		return
 	}
 	s.result.Evictions++
 	l.evicted = true
-	a := s.newActor(fmt.Sprintf("eviction of worker %d", w.sender), nil)
-	a.start(func() {
+	a := s.NewActor(fmt.Sprintf("eviction of worker %d", w.sender), nil)
+	a.Start(func() {
 		var err error
-		lives := func() bool { return w.life == l && l.callers > 0 && !s.over }
+		lives := func() bool { return w.session == l && l.callers > 0 && !s.Over() }
 		if where != 1 && lives() {
 			err = s.withdrawHot(w.sender)
 		}
-		a.yield("evicting")
+		a.Yield("evicting")
 		if where != 0 && lives() {
 			err = errors.Join(err, s.withdrawCold(a, w.sender, lives))
 		}
-		if err != nil && !s.over {
-			s.fail("eviction of worker %d: %v", w.sender, err)
+		if err != nil && !s.Over() {
+			s.Fail("eviction of worker %d: %v", w.sender, err)
 		}
 	})
 }
 
-// crash ends a worker's process at once.
-func (s *sim) crash(w *worker) {
-	l := w.life
+// crashWorker ends a worker's process at once.
+func (s *workersLife) crashWorker(w *worker) {
+	l := w.session
 	if l == nil || l.callers == 0 || l.crashed {
 		return
 	}
 	s.result.Crashes++
-	l.crashed, l.link.crashed = true, true
-	w.host.resume()
-	l.link.inbox, l.link.queue = nil, nil
+	l.crashed = true
+	l.link.Crash()
+	w.host.Resume()
 }

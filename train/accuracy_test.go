@@ -16,6 +16,8 @@ import (
 
 	"github.com/libra-ina/libra/internal/test/realdata"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train/data"
+	"github.com/libra-ina/libra/train/fields"
 )
 
 // asynchronous is a Client that treats gradients like several asynchronous workers and a harvest
@@ -59,18 +61,18 @@ func (a *asynchronous) Flush(ctx context.Context) error {
 }
 
 // frappe returns the training set and the held-out samples.
-func frappe(tb testing.TB) (train func() Source, test *Dataset) {
+func frappe(tb testing.TB) (train func() data.Source, test *data.Dataset) {
 	tb.Helper()
-	test, err := Load(open(tb, realdata.Path(tb, "frappe-test.libfm.gz"), Shard{}))
+	test, err := data.Load(open(tb, realdata.Path(tb, "frappe-test.libfm.gz")))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return func() Source { return open(tb, realdata.Path(tb, "frappe-train.libfm.gz"), Shard{}) }, test
+	return func() data.Source { return open(tb, realdata.Path(tb, "frappe-train.libfm.gz")) }, test
 }
 
 // auc trains with a client of a new store and returns the AUC on held-out samples
 // after each epoch.
-func auc(cfg Config, recipe Recipe, client func(*ps.Store) Client, train Source, test *Dataset) ([]float64, error) {
+func auc(cfg Config, recipe Recipe, client func(*ps.Store) Client, train data.Source, test *data.Dataset) ([]float64, error) {
 	store, err := ps.New(recipe.Store(cfg.Model, 1))
 	if err != nil {
 		return nil, err
@@ -93,7 +95,7 @@ func local(s *ps.Store) Client { return Local{s} }
 func TestFactorisationMachineLearnsFrappe(t *testing.T) {
 	train, test := frappe(t)
 	const epochs = 5
-	model := FM{Factors: DefaultFactors}
+	model := FM{Factors: fields.Factors.Default}
 	clients := map[string]func(*ps.Store) Client{
 		"reference":         local,
 		"2 late, 4 merged":  func(s *ps.Store) Client { return &asynchronous{Local: Local{s}, late: 2, merged: 4} },
@@ -141,13 +143,10 @@ func TestLogisticRegressionLearnsFrappe(t *testing.T) {
 }
 
 // heldOut returns rows of a synthetic log that follow the rows of cfg.
-func heldOut(tb testing.TB, cfg SyntheticConfig, rows int) *Dataset {
+func heldOut(tb testing.TB, cfg data.SyntheticConfig, rows int) *data.Dataset {
 	tb.Helper()
-	first := cfg.Rows
-	cfg.Rows += rows
-	s := synthetic(tb, cfg, Shard{})
-	s.row = first
-	d, err := Load(s)
+	cfg.First, cfg.Rows = cfg.Rows, rows
+	d, err := data.Load(synthetic(tb, cfg, data.Shard{}))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -155,11 +154,11 @@ func heldOut(tb testing.TB, cfg SyntheticConfig, rows int) *Dataset {
 }
 
 func TestSyntheticLogCanBeLearned(t *testing.T) {
-	log := SyntheticConfig{Rows: 40_000, Fields: 10, Features: 100_000, Hot: 3000, HotShare: 0.7, Seed: 1}
+	log := data.SyntheticConfig{Rows: 40_000, Fields: 10, Features: 100_000, Hot: 3000, HotShare: 0.7, Seed: 1}
 	test := heldOut(t, log, 10_000)
 	for name, model := range map[string]Model{"lr": Linear{}, "fm": FM{Factors: 8}} {
 		cfg := Config{Model: model, Epochs: ClickLog.Epochs, Batch: ClickLog.Batch, Sync: true}
-		got, err := auc(cfg, ClickLog, local, synthetic(t, log, Shard{}), test)
+		got, err := auc(cfg, ClickLog, local, synthetic(t, log, data.Shard{}), test)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,20 +170,20 @@ func TestSyntheticLogCanBeLearned(t *testing.T) {
 
 // Regression leaves less than half of the labels' variance; a variance of 1 is noise.
 func TestRegressionLearnsTheSyntheticLog(t *testing.T) {
-	log := SyntheticConfig{Rows: 40_000, Fields: 10, Features: 100_000, Hot: 3000, HotShare: 0.7, Seed: 1, Task: Regression}
+	log := data.SyntheticConfig{Rows: 40_000, Fields: 10, Features: 100_000, Hot: 3000, HotShare: 0.7, Seed: 1, Task: data.Regression}
 	test := heldOut(t, log, 10_000)
 	mean := 0.0
-	for _, label := range test.labels {
+	for _, label := range test.Labels() {
 		mean += float64(label) / float64(test.Len())
 	}
-	constant := *Regression.Measure(slices.Repeat([]float32{float32(mean)}, test.Len()), test.labels).RMSE
-	for name, model := range map[string]Model{"lr": Linear{For: Regression}, "fm": FM{For: Regression, Factors: 8}} {
+	constant := *data.Regression.Measure(slices.Repeat([]float32{float32(mean)}, test.Len()), test.Labels()).RMSE
+	for name, model := range map[string]Model{"lr": Linear{For: data.Regression}, "fm": FM{For: data.Regression, Factors: 8}} {
 		store, err := ps.New(ClickLog.Store(model, 1))
 		if err != nil {
 			t.Fatal(err)
 		}
 		cfg := Config{Model: model, Epochs: 2, Batch: ClickLog.Batch, Sync: true}
-		result, err := Train(t.Context(), Local{store}, synthetic(t, log, Shard{}), cfg)
+		result, err := Train(t.Context(), Local{store}, synthetic(t, log, data.Shard{}), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,21 +205,21 @@ func TestRegressionLearnsTheSyntheticLog(t *testing.T) {
 // and reports samples/s of training alone and the AUC on held-out samples after the
 // first and the last epoch.
 func BenchmarkTraining(b *testing.B) {
-	type data struct {
-		train  func() Source
-		test   *Dataset
+	type experiment struct {
+		train  func() data.Source
+		test   *data.Dataset
 		recipe Recipe
 	}
-	logs := map[string]func(testing.TB) data{
-		"frappe": func(tb testing.TB) data {
+	logs := map[string]func(testing.TB) experiment{
+		"frappe": func(tb testing.TB) experiment {
 			train, test := frappe(tb)
-			return data{train, test, SmallData}
+			return experiment{train, test, SmallData}
 		},
 	}
 	for _, share := range []float64{0.5, 0.7} {
-		logs[fmt.Sprintf("synthetic%g", 100*share)] = func(tb testing.TB) data {
-			log := SyntheticConfig{Rows: DefaultRows, HotShare: share, Seed: 1}
-			return data{func() Source { return synthetic(tb, log, Shard{}) }, heldOut(tb, log, 30_000), ClickLog}
+		logs[fmt.Sprintf("synthetic%g", 100*share)] = func(tb testing.TB) experiment {
+			log := data.SyntheticConfig{Rows: data.DefaultRows, HotShare: share, Seed: 1}
+			return experiment{func() data.Source { return synthetic(tb, log, data.Shard{}) }, heldOut(tb, log, 30_000), ClickLog}
 		}
 	}
 	models := map[string]Model{"lr": Linear{}, "fm8": FM{Factors: 8}, "fm24": FM{Factors: 24}}

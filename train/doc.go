@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package train trains sparse models through a parameter server: it reads or synthesises click
-// logs, turns mini-batches into gradients, and drives a [Client], its only interface to a
-// transport.
+// Package train trains sparse models through a parameter server: it turns mini-batches of package
+// data into gradients, and drives a [Client], its only interface to a transport.
 //
 // [Train] is a worker's loop, [Reference] the same training in one process without a transport.
 // Both compute gradients in a fixed order of samples and features, so that with synchronous workers

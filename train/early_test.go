@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/libra-ina/libra/train/data"
 )
 
 // early is a recorder whose pulls run concurrently with other calls. Mini-batches have one sample,
@@ -71,7 +73,7 @@ func TestRowsArePulledEarly(t *testing.T) {
 	train := func(cfg Config, fails string) ([]string, error) {
 		e := &early{recorder: recorder{Local: Local{newStore(t, Linear{}, 0)}}, fails: fails}
 		cfg.Model, cfg.Batch, cfg.Window = Linear{}, 1, 2
-		_, err := Train(t.Context(), barriers{e}, numbered(3, Shard{0, 1}), cfg)
+		_, err := Train(t.Context(), barriers{e}, numbered(3, data.Shard{Index: 0, Count: 1}), cfg)
 		return e.events, err
 	}
 	var keys []string // in the order of training
@@ -125,7 +127,10 @@ func TestStalenessIsBoundedEarly(t *testing.T) {
 				Report: func(_ context.Context, at Reached) error { asked <- at.Steps; return <-answer },
 			}
 			done := make(chan error, 1)
-			go func() { _, err := Train(t.Context(), e, numbered(40, Shard{0, 1}), cfg); done <- err }()
+			go func() {
+				_, err := Train(t.Context(), e, numbered(40, data.Shard{Index: 0, Count: 1}), cfg)
+				done <- err
+			}()
 			for {
 				select {
 				case steps := <-asked:

@@ -2,18 +2,17 @@
 
 package train
 
-// The bounds of [FM.Factors].
-const (
-	DefaultFactors = 24
-	MaxFactors     = 64
-)
+import "github.com/libra-ina/libra/train/data"
+
+// MaxFactors bounds [FM.Factors].
+const MaxFactors = 64
 
 // FM is a factorisation machine (Rendle, 2010): the score of a sample is its
 // linear part plus <v_i, v_j> x_i x_j over all pairs of its features. A row is the
 // feature's linear weight, then its Factors latent weights.
 type FM struct {
 	// For is the task.
-	For Task
+	For data.Task
 	// Factors is the length of a latent vector, 1 to [MaxFactors].
 	Factors int
 	// L2 is the weight of the ridge penalty on the rows of each batch.
@@ -24,7 +23,7 @@ type FM struct {
 func (m FM) Dim() int { return m.Factors + 1 }
 
 // Task implements [Model].
-func (m FM) Task() Task { return m.For }
+func (m FM) Task() data.Task { return m.For }
 
 // score returns a sample's score and stores in sums, for each factor, the sum of v x over the
 // features.
@@ -55,16 +54,16 @@ func (m FM) score(features []uint32, values, weights, sums []float32, bias int) 
 }
 
 // Gradient implements [Model].
-func (m FM) Gradient(b *Batch, weights, grads []float32) (loss float64) {
+func (m FM) Gradient(b *data.Batch, weights, grads []float32) (loss float64) {
 	d := m.Dim()
 	penalty(weights, grads, m.L2, d)
 	bias := len(b.Keys) - 1
 	scale := 1 / float32(b.Len())
 	var buf [MaxFactors]float32
 	sums := buf[:m.Factors]
-	for i, label := range b.labels {
-		features, values := b.sample(i)
-		derivative, l := m.For.loss(m.score(features, values, weights, sums, bias), label)
+	for i, label := range b.Labels {
+		features, values := b.Sample(i)
+		derivative, l := m.For.SampleLoss(m.score(features, values, weights, sums, bias), label)
 		loss += l
 		g := float32(derivative * scale)
 		grads[bias*d] += g
@@ -86,10 +85,10 @@ func (m FM) Gradient(b *Batch, weights, grads []float32) (loss float64) {
 }
 
 // Score implements [Model].
-func (m FM) Score(b *Batch, weights, dst []float32) {
+func (m FM) Score(b *data.Batch, weights, dst []float32) {
 	var buf [MaxFactors]float32
-	for i := range b.labels {
-		features, values := b.sample(i)
+	for i := range b.Labels {
+		features, values := b.Sample(i)
 		dst[i] = m.score(features, values, weights, buf[:m.Factors], len(b.Keys)-1)
 	}
 }

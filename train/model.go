@@ -7,7 +7,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/libra-ina/libra/internal/num/portable"
+	"github.com/libra-ina/libra/train/data"
+	"github.com/libra-ina/libra/train/fields"
 )
 
 // Model turns mini-batches into gradients and predictions. Weights and gradients are row after row
@@ -19,39 +20,39 @@ type Model interface {
 	// Dim is the number of floats in a row.
 	Dim() int
 	// Task is what the model predicts.
-	Task() Task
+	Task() data.Task
 	// Gradient overwrites grads with the gradient of the batch's mean loss and returns the sum of
 	// the samples' losses, as the task defines them.
-	Gradient(b *Batch, weights, grads []float32) (loss float64)
+	Gradient(b *data.Batch, weights, grads []float32) (loss float64)
 	// Score stores the score of each sample in dst, which [Task.Prediction] converts to a
 	// prediction.
-	Score(b *Batch, weights, dst []float32)
+	Score(b *data.Batch, weights, dst []float32)
 }
 
 // NewModel returns the model of a name, "lr" or "fm", for a task. Factors is the number of
-// latent factors of a factorisation machine; 0 means [DefaultFactors]. The weight
-// of the ridge penalty, l2, is not negative.
-func NewModel(name string, task Task, factors int, l2 float32) (Model, error) {
+// latent factors of a factorisation machine; 0 means the default of
+// [fields.Factors]. The weight of the ridge penalty, l2, is not negative.
+func NewModel(name string, task data.Task, factors int, l2 float32) (Model, error) {
 	if !(l2 >= 0) || math.IsInf(float64(l2), 0) {
-		return nil, fmt.Errorf("workload: L2 weight %g is not a number from 0 on", l2)
+		return nil, fmt.Errorf("train: L2 weight %g is not a number from 0 on", l2)
 	}
 	switch name {
 	case "lr":
 		return Linear{For: task, L2: l2}, nil
 	case "fm":
-		factors = cmp.Or(factors, DefaultFactors)
+		factors = cmp.Or(factors, fields.Factors.Default)
 		if factors < 1 || factors > MaxFactors {
-			return nil, fmt.Errorf("workload: %d factors are not in [1, %d]", factors, MaxFactors)
+			return nil, fmt.Errorf("train: %d factors are not in [1, %d]", factors, MaxFactors)
 		}
 		return FM{For: task, Factors: factors, L2: l2}, nil
 	}
-	return nil, fmt.Errorf("workload: unknown model %q; choose lr or fm", name)
+	return nil, fmt.Errorf("train: unknown model %q; choose lr or fm", name)
 }
 
 // Linear is logistic or linear regression, depending on the task: a row is one weight.
 type Linear struct {
 	// For is the task.
-	For Task
+	For data.Task
 	// L2 is the weight of the ridge penalty on the rows of each batch.
 	L2 float32
 }
@@ -60,16 +61,16 @@ type Linear struct {
 func (Linear) Dim() int { return 1 }
 
 // Task implements [Model].
-func (m Linear) Task() Task { return m.For }
+func (m Linear) Task() data.Task { return m.For }
 
 // Gradient implements [Model].
-func (m Linear) Gradient(b *Batch, weights, grads []float32) (loss float64) {
+func (m Linear) Gradient(b *data.Batch, weights, grads []float32) (loss float64) {
 	penalty(weights, grads, m.L2, 1)
 	bias := len(b.Keys) - 1
 	scale := 1 / float32(b.Len())
-	for i, label := range b.labels {
-		features, values := b.sample(i)
-		residual, l := m.For.loss(m.score(features, values, weights, bias), label)
+	for i, label := range b.Labels {
+		features, values := b.Sample(i)
+		residual, l := m.For.SampleLoss(m.score(features, values, weights, bias), label)
 		loss += l
 		g := float32(residual * scale)
 		grads[bias] += g
@@ -101,9 +102,9 @@ func (Linear) score(features []uint32, values, weights []float32, bias int) floa
 }
 
 // Score implements [Model].
-func (m Linear) Score(b *Batch, weights, dst []float32) {
-	for i := range b.labels {
-		features, values := b.sample(i)
+func (m Linear) Score(b *data.Batch, weights, dst []float32) {
+	for i := range b.Labels {
+		features, values := b.Sample(i)
 		dst[i] = m.score(features, values, weights, len(b.Keys)-1)
 	}
 }
@@ -120,30 +121,4 @@ func penalty(weights, grads []float32, l2 float32, dim int) {
 		grads[i] = float32(l2 * w)
 	}
 	clear(grads[n:])
-}
-
-// logLoss returns the derivative of a sample's log-loss by its score, and the
-// log-loss.
-func logLoss(score float32, label bool) (derivative float32, loss float64) {
-	z := float64(score)
-	// Neither exp nor log gets an argument out of its range: the exponential is of -|z|.
-	e := portable.Exp(-math.Abs(z))
-	loss = math.Log1p(e)
-	p := 1 / (1 + e)
-	if z < 0 {
-		p = e / (1 + e)
-	}
-	if label {
-		return float32(p - 1), loss + math.Max(-z, 0)
-	}
-	return float32(p), loss + math.Max(z, 0)
-}
-
-// sigmoid returns 1 / (1 + e^-z) without overflow.
-func sigmoid(z float64) float64 {
-	e := portable.Exp(-math.Abs(z))
-	if z < 0 {
-		return e / (1 + e)
-	}
-	return 1 / (1 + e)
 }

@@ -3,118 +3,29 @@
 package train
 
 import (
-	"io"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/libra-ina/libra/train/data"
+	"github.com/libra-ina/libra/train/fields"
 )
 
-// memory is a Source of samples in memory.
-type memory struct {
-	samples []Sample
-	shard   Shard
-	next    int
-}
-
-func (m *memory) Next(s *Sample) error {
-	for m.next < len(m.samples) && m.next%m.shard.Count != m.shard.Index {
-		m.next++
-	}
-	if m.next >= len(m.samples) {
-		return io.EOF
-	}
-	s.Label = m.samples[m.next].Label
-	s.Keys = append(s.Keys[:0], m.samples[m.next].Keys...)
-	s.Values = append(s.Values[:0], m.samples[m.next].Values...)
-	m.next++
-	return nil
-}
-
-func (m *memory) Rewind() error { m.next = 0; return nil }
-func (m *memory) Shard() Shard  { return m.shard }
-func (m *memory) Rows() int     { return min(m.next, len(m.samples)) }
-func (m *memory) Close() error  { return nil }
-
-// samples draws a click log with few features, some of which occur twice in a sample.
-func samples(t *rapid.T, ones bool, task Task) []Sample {
-	labels := rapid.Map(rapid.Bool(), label)
-	if task == Regression {
-		labels = rapid.Float32Range(-5, 5)
-	}
-	key := rapid.OneOf(rapid.Uint64Range(0, 12), rapid.Uint64Max(BiasKey-1))
-	value := rapid.Float32Range(-2, 2)
-	if ones {
-		value = rapid.Just(float32(1))
-	}
-	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Sample {
-		keys := rapid.SliceOfN(key, 0, 6).Draw(t, "keys")
-		return Sample{
-			labels.Draw(t, "label"), keys,
-			rapid.SliceOfN(value, len(keys), len(keys)).Draw(t, "values"),
-		}
-	}), 1, 20).Draw(t, "samples")
-}
-
-func dataset(t *rapid.T, samples []Sample) *Dataset {
-	d, err := Load(&memory{samples: samples, shard: Shard{0, 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
-
-func TestBatchHoldsItsSamples(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		ones := rapid.Bool().Draw(t, "ones")
-		log := samples(t, ones, Classification)
-		d := dataset(t, log)
-		if ones && d.values != nil {
-			t.Fatal("values of 1 take memory")
-		}
-		var b Batch
-		for range 3 { // the memory is reused
-			rows := rapid.SliceOfN(rapid.IntRange(0, len(log)-1), 1, 30).Draw(t, "rows")
-			b.Build(d, rows)
-			want := []uint64{BiasKey}
-			for i, row := range rows {
-				features, values := b.sample(i)
-				var keys []uint64
-				for _, f := range features {
-					keys = append(keys, b.Keys[f])
-				}
-				if values == nil {
-					values = slices.Repeat([]float32{1}, len(features))
-				}
-				if !slices.Equal(keys, log[row].Keys) || !slices.Equal(values, log[row].Values) || b.labels[i] != log[row].Label {
-					t.Fatalf("sample %d is %v %v %v, want %v", i, b.labels[i], keys, values, log[row])
-				}
-				want = append(want, keys...)
-			}
-			slices.Sort(want)
-			if diff := cmp.Diff(slices.Compact(want), b.Keys); diff != "" {
-				t.Fatal(diff)
-			}
-		}
-	})
-}
-
 // drawWeights draws the weights of a batch's rows.
-func drawWeights(t *rapid.T, b *Batch, dim int) []float32 {
+func drawWeights(t *rapid.T, b *data.Batch, dim int) []float32 {
 	n := len(b.Keys) * dim
 	return rapid.SliceOfN(rapid.Float32Range(-1, 1), n, n).Draw(t, "weights")
 }
 
 // scores computes the samples' scores from the definition, in float64, all pairs
 // of features included.
-func scores(b *Batch, weights []float64, dim int) []float64 {
+func scores(b *data.Batch, weights []float64, dim int) []float64 {
 	bias := len(b.Keys) - 1
 	scores := make([]float64, b.Len())
 	for i := range scores {
-		features, values := b.sample(i)
+		features, values := b.Sample(i)
 		x := func(j int) float64 {
 			if values == nil {
 				return 1
@@ -136,12 +47,12 @@ func scores(b *Batch, weights []float64, dim int) []float64 {
 }
 
 // meanLoss computes the penalised mean loss from the definition, in float64.
-func meanLoss(task Task, b *Batch, weights []float64, dim int, l2 float64) float64 {
+func meanLoss(task data.Task, b *data.Batch, weights []float64, dim int, l2 float64) float64 {
 	var sum float64
 	bias := len(b.Keys) - 1
 	for i, z := range scores(b, weights, dim) {
-		switch label := float64(b.labels[i]); {
-		case task == Regression:
+		switch label := float64(b.Labels[i]); {
+		case task == data.Regression:
 			sum += (z - label) * (z - label) / 2
 		case label == 1:
 			sum += math.Log1p(math.Exp(-z))
@@ -165,8 +76,8 @@ func TestGradientIsTheDerivative(t *testing.T) {
 		"fm":                FM{Factors: 3, L2: l2},
 		"lr without L2":     Linear{},
 		"fm, one factor":    FM{Factors: 1},
-		"linear regression": Linear{For: Regression, L2: l2},
-		"fm of regression":  FM{For: Regression, Factors: 3, L2: l2},
+		"linear regression": Linear{For: data.Regression, L2: l2},
+		"fm of regression":  FM{For: data.Regression, Factors: 3, L2: l2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
@@ -176,7 +87,7 @@ func TestGradientIsTheDerivative(t *testing.T) {
 					penalty = 0
 				}
 				d := dataset(t, samples(t, rapid.Bool().Draw(t, "ones"), model.Task()))
-				var b Batch
+				var b data.Batch
 				rows := make([]int, d.Len())
 				for i := range rows {
 					rows[i] = i
@@ -212,7 +123,7 @@ func TestGradientIsTheDerivative(t *testing.T) {
 				model.Score(&b, weights, predictions)
 				for i, z := range scores(&b, exact, dim) {
 					got, want := model.Task().Prediction(predictions[i]), 1/(1+math.Exp(-z))
-					if model.Task() == Regression {
+					if model.Task() == data.Regression {
 						want = z
 					}
 					if math.Abs(got-want) > 2e-5*(1+math.Abs(want)) {
@@ -224,42 +135,17 @@ func TestGradientIsTheDerivative(t *testing.T) {
 	}
 }
 
-func TestExtremeScores(t *testing.T) {
-	for _, test := range []struct {
-		score      float32
-		label      bool
-		derivative float32
-		loss       float64
-	}{
-		{0, true, -0.5, math.Ln2},
-		{0, false, 0.5, math.Ln2},
-		{1e30, true, 0, 0},
-		{1e30, false, 1, float64(float32(1e30))},
-		{-1e30, true, -1, float64(float32(1e30))},
-		{-1e30, false, 0, 0},
-	} {
-		derivative, loss := logLoss(test.score, test.label)
-		if derivative != test.derivative || math.Abs(loss-test.loss) > 1e-15*test.loss {
-			t.Errorf("score %g, label %v: %g, %g; want %g, %g", test.score, test.label, derivative, loss, test.derivative, test.loss)
-		}
-	}
-	// Diverged weights must be visible, so that a push refuses the gradient.
-	if d, _ := logLoss(float32(math.NaN()), true); d == d {
-		t.Errorf("derivative %g of a NaN score", d)
-	}
-}
-
 func TestNewModelHasThePenalty(t *testing.T) {
 	for _, want := range []Model{Linear{L2: 0.5}, FM{Factors: 3, L2: 0.5}} {
 		name := "lr"
 		if want.Dim() > 1 {
 			name = "fm"
 		}
-		if got, err := NewModel(name, Classification, 3, 0.5); err != nil || got != want {
+		if got, err := NewModel(name, data.Classification, 3, 0.5); err != nil || got != want {
 			t.Errorf("%+v, %v; want %+v", got, err, want)
 		}
 		for _, l2 := range []float64{-1, math.NaN(), math.Inf(1)} {
-			if _, err := NewModel(name, Classification, 3, float32(l2)); err == nil {
+			if _, err := NewModel(name, data.Classification, 3, float32(l2)); err == nil {
 				t.Errorf("%s takes a penalty of %g", name, l2)
 			}
 		}
@@ -271,8 +157,8 @@ func TestNewModel(t *testing.T) {
 		name    string
 		factors int
 		dim     int
-	}{{"lr", 0, 1}, {"fm", 0, DefaultFactors + 1}, {"fm", 1, 2}, {"fm", 64, 65}} {
-		m, err := NewModel(test.name, Classification, test.factors, 0)
+	}{{"lr", 0, 1}, {"fm", 0, fields.Factors.Default + 1}, {"fm", 1, 2}, {"fm", 64, 65}} {
+		m, err := NewModel(test.name, data.Classification, test.factors, 0)
 		if err != nil || m.Dim() != test.dim {
 			t.Errorf("%s, %d factors: %v, %v", test.name, test.factors, m, err)
 		}
@@ -281,11 +167,11 @@ func TestNewModel(t *testing.T) {
 		name    string
 		factors int
 	}{{"gbdt", 0}, {"fm", -1}, {"fm", 65}} {
-		if _, err := NewModel(test.name, Classification, test.factors, 0); err == nil {
+		if _, err := NewModel(test.name, data.Classification, test.factors, 0); err == nil {
 			t.Errorf("%s with %d factors is accepted", test.name, test.factors)
 		}
 	}
-	if _, err := NewModel("fm", Classification, 65, 0); err == nil || !strings.Contains(err.Error(), "65 factors are not in [1, 64]") {
+	if _, err := NewModel("fm", data.Classification, 65, 0); err == nil || !strings.Contains(err.Error(), "65 factors are not in [1, 64]") {
 		t.Error(err)
 	}
 }
@@ -302,11 +188,11 @@ func TestNoPenalty(t *testing.T) {
 }
 
 func BenchmarkGradient(b *testing.B) {
-	src, err := NewSynthetic(SyntheticConfig{Rows: 4096, Fields: 10}, Shard{})
+	src, err := data.NewSynthetic(data.SyntheticConfig{Rows: 4096, Fields: 10}, data.Shard{})
 	if err != nil {
 		b.Fatal(err)
 	}
-	d, err := Load(src)
+	d, err := data.Load(src)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -317,7 +203,7 @@ func BenchmarkGradient(b *testing.B) {
 	}
 	for name, model := range map[string]Model{"lr": Linear{}, "fm8": FM{Factors: 8}, "fm24": FM{Factors: 24}} {
 		b.Run(name, func(b *testing.B) {
-			var batch Batch
+			var batch data.Batch
 			var weights, grads []float32
 			for b.Loop() {
 				batch.Build(d, rows)

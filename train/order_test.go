@@ -13,16 +13,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-)
 
-// numbered is a log of n samples, each with its number as its one feature.
-func numbered(n int, shard Shard) *memory {
-	log := &memory{shard: shard}
-	for i := range uint64(n) {
-		log.samples = append(log.samples, Sample{1, []uint64{i}, []float32{1}})
-	}
-	return log
-}
+	"github.com/libra-ina/libra/train/data"
+)
 
 // TestOrderOfSamples checks the order through shards, epochs and windows: each worker has its own,
 // and a restarted worker relies on it.
@@ -31,7 +24,7 @@ func TestOrderOfSamples(t *testing.T) {
 	for shard := range 2 {
 		r := &recorder{Local: Local{newStore(t, Linear{}, 0)}}
 		cfg := Config{Model: Linear{}, Epochs: 3, Batch: batch, Seed: seed, Window: window}
-		if _, err := Train(t.Context(), r, numbered(32, Shard{shard, 2}), cfg); err != nil {
+		if _, err := Train(t.Context(), r, numbered(32, data.Shard{Index: shard, Count: 2}), cfg); err != nil {
 			t.Fatal(err)
 		}
 		var got, want []uint64
@@ -55,30 +48,6 @@ func TestOrderOfSamples(t *testing.T) {
 	}
 }
 
-// TestChoiceOfSamples checks that seed and shard choose the part of the log that decides the hot
-// set.
-func TestChoiceOfSamples(t *testing.T) {
-	const seed, fraction = 7, 0.3
-	for shard := range 2 {
-		var got, want []uint64
-		for keys, err := range SampledKeys(numbered(60, Shard{shard, 2}), fraction, seed) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			got = append(got, keys[0])
-		}
-		rng := rand.New(rand.NewPCG(seed, uint64(shard)))
-		for i := shard; i < 60; i += 2 {
-			if rng.Float64() < fraction {
-				want = append(want, uint64(i))
-			}
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("shard %d: %v, want %v", shard, got, want)
-		}
-	}
-}
-
 // deaf is a Client whose weights stay zero, so that every sample costs ln 2.
 type deaf struct{ countingPuller }
 
@@ -95,7 +64,7 @@ func TestProgressIsTheMeanOfAnEpoch(t *testing.T) {
 			Model: Linear{}, Epochs: 2, Batch: 10, Sync: sync,
 			Progress: func(p Progress) { seen = append(seen, p) },
 		}
-		r, err := Train(t.Context(), &deaf{}, numbered(25, Shard{0, 1}), cfg)
+		r, err := Train(t.Context(), &deaf{}, numbered(25, data.Shard{Index: 0, Count: 1}), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +84,7 @@ func TestMergedProgress(t *testing.T) {
 	mean := 0.8
 	a := &worker{cfg: Config{Model: Linear{}}, loss: 3, samples: 4, progress: Progress{Epoch: 2, Steps: 5, Samples: 40}}
 	b := &worker{loss: 1, samples: 1, progress: Progress{Epoch: 2, Steps: 3, Samples: 20}}
-	if diff := cmp.Diff(Progress{Epoch: 2, Steps: 8, Samples: 60, Loss: Loss{LogLoss: &mean}}, merge([]*worker{a, b})); diff != "" {
+	if diff := cmp.Diff(Progress{Epoch: 2, Steps: 8, Samples: 60, Loss: data.Loss{LogLoss: &mean}}, merge([]*worker{a, b})); diff != "" {
 		t.Error(diff)
 	}
 	if got := merge([]*worker{{}, {}}); got != (Progress{}) {
@@ -128,7 +97,7 @@ func TestEmptyShardEndsEpochs(t *testing.T) {
 	var epochs []int
 	r := &recorder{Local: Local{newStore(t, Linear{}, 0)}}
 	cfg := Config{Model: Linear{}, Epochs: 2, EpochDone: func(epoch int) error { epochs = append(epochs, epoch); return nil }}
-	if _, err := Train(t.Context(), r, numbered(1, Shard{1, 2}), cfg); err != nil || !slices.Equal(epochs, []int{0, 1}) || r.flushes != 2 {
+	if _, err := Train(t.Context(), r, numbered(1, data.Shard{Index: 1, Count: 2}), cfg); err != nil || !slices.Equal(epochs, []int{0, 1}) || r.flushes != 2 {
 		t.Errorf("epochs %v, %d flushes, %v", epochs, r.flushes, err)
 	}
 }
@@ -160,7 +129,7 @@ type broken struct {
 	n int
 }
 
-func (b *broken) Next(s *Sample) error {
+func (b *broken) Next(s *data.Sample) error {
 	if b.next >= b.n {
 		return io.ErrUnexpectedEOF
 	}
@@ -172,17 +141,17 @@ func TestReadErrorsEndTraining(t *testing.T) {
 	model := Linear{}
 	for _, n := range []int{0, 3, 12} { // in the first window and in later ones
 		cfg := Config{Model: model, Epochs: 2, Batch: 2, Window: 5}
-		log := func() Source { return &broken{numbered(20, Shard{0, 1}), n} }
+		log := func() data.Source { return &broken{numbered(20, data.Shard{Index: 0, Count: 1}), n} }
 		if _, err := Train(t.Context(), &deaf{}, log(), cfg); !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("row %d: Train returns %v", n, err)
 		}
-		if _, err := Reference(t.Context(), newStore(t, model, 0), []Source{log()}, cfg); !errors.Is(err, io.ErrUnexpectedEOF) {
+		if _, err := Reference(t.Context(), newStore(t, model, 0), []data.Source{log()}, cfg); !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("row %d: Reference returns %v", n, err)
 		}
 	}
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	log := []Source{numbered(4, Shard{0, 1})}
+	log := []data.Source{numbered(4, data.Shard{Index: 0, Count: 1})}
 	if _, err := Reference(canceled, newStore(t, model, 0), log, Config{Model: model, Epochs: 1}); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}
@@ -196,9 +165,9 @@ func TestReferenceTakesShardsInAnyOrder(t *testing.T) {
 	cfg := Config{Model: Linear{}, Epochs: 2, Batch: 5, Sync: true, Seed: 3}
 	var hashes []any
 	for _, order := range [][]int{{0, 1}, {1, 0}} {
-		var shards []Source
+		var shards []data.Source
 		for _, i := range order {
-			shards = append(shards, numbered(21, Shard{i, 2})) // 11 and 10 samples
+			shards = append(shards, numbered(21, data.Shard{Index: i, Count: 2})) // 11 and 10 samples
 		}
 		store := newStore(t, cfg.Model, 0)
 		got, err := Reference(t.Context(), store, shards, cfg)

@@ -2,13 +2,15 @@
 
 package train
 
-import "github.com/libra-ina/libra/ps"
+import (
+	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train/fields"
+)
 
 // Recipe is a set of hyper-parameters for a kind of data.
 type Recipe struct {
-	Epochs, Batch int
-	// Staleness, and the number of mini-batches for which a worker keeps hot rows, are for
-	// asynchronous training.
+	Epochs, Batch, Factors int
+	// Staleness and Accumulate are for asynchronous training.
 	Staleness, Accumulate int
 	Optimizer             ps.Optimizer
 	// Scale is the bound of the initial latent weights.
@@ -23,22 +25,25 @@ func (r Recipe) Store(m Model, seed uint64) ps.Config {
 // The recipes were chosen by random search for a high AUC that asynchrony hardly changes: gradients
 // that are a few mini-batches late, and steps that merge up to sixteen mini-batches. Twice the
 // learning rate of SmallData reaches an AUC of 0.95 sooner, but then asynchrony costs up to 0.008.
-// See BenchmarkTraining for their results.
+// See BenchmarkTraining for their results, and package fields for the values.
 var (
-	// SmallData suits a few ten thousand samples with frequent features, such as Frappe. It has
-	// many small steps; factors start large, because zero is a saddle point that late gradients
-	// leave slowly.
+	// SmallData suits tens of thousands of samples with frequent features, such as Frappe. It has
+	// many small steps.
 	SmallData = Recipe{
-		Epochs: DefaultEpochs, Batch: DefaultBatch, Staleness: 8, Accumulate: 1,
-		Optimizer: ps.Optimizer{Method: ps.Adagrad, LearningRate: ps.DefaultLearningRate, InitialAccumulator: 1e-5},
-		Scale:     0.2,
+		Epochs: fields.Epochs.SmallData(), Batch: fields.Batch.SmallData(), Factors: fields.Factors.SmallData(),
+		Staleness: fields.Staleness.SmallData(), Accumulate: fields.Accumulate.SmallData(),
+		Optimizer: adagrad(fields.LearningRate.SmallData(), fields.InitialAccumulator.SmallData()),
+		Scale:     float32(fields.InitScale.SmallData()),
 	}
-	// ClickLog suits long logs with many rare features, such as those of [Synthetic]. Factors
-	// overfit to rare features, so they start small, and two epochs are enough. Each mini-batch is
-	// a small part of the log, so weights may lack more of them.
+	// ClickLog suits long logs with many rare features, such as those of [data.Synthetic].
 	ClickLog = Recipe{
-		Epochs: 2, Batch: 256, Staleness: 24, Accumulate: 12,
-		Optimizer: ps.Optimizer{Method: ps.Adagrad, LearningRate: ps.DefaultLearningRate, InitialAccumulator: ps.DefaultInitialAccumulator},
-		Scale:     0.02,
+		Epochs: fields.Epochs.ClickLog(), Batch: fields.Batch.ClickLog(), Factors: fields.Factors.ClickLog(),
+		Staleness: fields.Staleness.ClickLog(), Accumulate: fields.Accumulate.ClickLog(),
+		Optimizer: adagrad(fields.LearningRate.ClickLog(), fields.InitialAccumulator.ClickLog()),
+		Scale:     float32(fields.InitScale.ClickLog()),
 	}
 )
+
+func adagrad(rate, accumulator float64) ps.Optimizer {
+	return ps.Optimizer{Method: ps.Adagrad, LearningRate: float32(rate), InitialAccumulator: float32(accumulator)}
+}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // Local is the [Client] of a store in the same process, for a single worker:
@@ -42,7 +43,7 @@ func (l Local) Barrier(context.Context, uint64) error {
 //
 // In the result, Steps counts the mini-batches of all shards and Loss is the mean over the last
 // epoch of all shards.
-func Reference(ctx context.Context, store *ps.Store, shards []Source, cfg Config) (Result, error) {
+func Reference(ctx context.Context, store *ps.Store, shards []data.Source, cfg Config) (Result, error) {
 	cfg, err := cfg.normal()
 	if err != nil {
 		return Result{}, err
@@ -105,7 +106,7 @@ func merge(workers []*worker) Progress {
 		samples += w.samples
 	}
 	if samples > 0 {
-		p.Loss = workers[0].cfg.Model.Task().mean(loss, samples)
+		p.Loss = workers[0].cfg.Model.Task().MeanLoss(loss, samples)
 	}
 	return p
 }

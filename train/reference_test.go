@@ -8,21 +8,23 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/libra-ina/libra/train/data"
 )
 
 // TestReferenceReports checks the reports of a training in one process: progress after each step
 // and at the end of each epoch, where an error ends it.
 func TestReferenceReports(t *testing.T) {
 	const rows, workers, batch = 210, 2, 25 // 105 samples per shard: five mini-batches
-	sources := func() []Source {
-		var s []Source
+	sources := func() []data.Source {
+		var s []data.Source
 		for i := range workers {
-			log := SyntheticConfig{Rows: rows, Fields: 3, Features: 100, Hot: 10, Seed: 2}
-			s = append(s, synthetic(t, log, Shard{i, workers}))
+			log := data.SyntheticConfig{Rows: rows, Fields: 3, Features: 100, Hot: 10, Seed: 2}
+			s = append(s, synthetic(t, log, data.Shard{Index: i, Count: workers}))
 		}
 		return s
 	}
-	model, err := NewModel("lr", Classification, 0, 0)
+	model, err := NewModel("lr", data.Classification, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

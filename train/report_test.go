@@ -8,6 +8,8 @@ import (
 	"math"
 	"testing"
 	"testing/synctest"
+
+	"github.com/libra-ina/libra/train/data"
 )
 
 // However late reports are answered, a mini-batch lacks at most Staleness of its worker's, and no
@@ -22,7 +24,10 @@ func TestStalenessIsBounded(t *testing.T) {
 				Report: func(_ context.Context, at Reached) error { asked <- at.Steps; return <-answer },
 			}
 			done := make(chan error, 1)
-			go func() { _, err := Train(t.Context(), r, numbered(20, Shard{0, 1}), cfg); done <- err }()
+			go func() {
+				_, err := Train(t.Context(), r, numbered(20, data.Shard{Index: 0, Count: 1}), cfg)
+				done <- err
+			}()
 			settled, most := 0, 0
 			for training := true; training; {
 				var steps uint64
@@ -58,15 +63,15 @@ func TestReportsEndWithTraining(t *testing.T) {
 		cfg := Config{Model: Linear{}, Epochs: 1, Batch: 1, Staleness: 4, ReportEvery: math.MaxInt64}
 		cfg.Report = func(context.Context, Reached) error { return errStop }
 		r := &recorder{Local: Local{newStore(t, Linear{}, 0)}}
-		if _, err := Train(t.Context(), r, numbered(20, Shard{0, 1}), cfg); !errors.Is(err, errStop) || len(r.pushed) != 4 {
+		if _, err := Train(t.Context(), r, numbered(20, data.Shard{Index: 0, Count: 1}), cfg); !errors.Is(err, errStop) || len(r.pushed) != 4 {
 			t.Errorf("%d mini-batches, %v", len(r.pushed), err)
 		}
 		cfg.Report = func(ctx context.Context, _ Reached) error { <-ctx.Done(); return ctx.Err() }
-		if _, err := Train(t.Context(), &failing{calls: 7}, numbered(20, Shard{0, 1}), cfg); !errors.Is(err, errFailing) {
+		if _, err := Train(t.Context(), &failing{calls: 7}, numbered(20, data.Shard{Index: 0, Count: 1}), cfg); !errors.Is(err, errFailing) {
 			t.Errorf("a call fails: %v", err)
 		}
 	})
-	if _, err := Train(t.Context(), &deaf{}, numbered(20, Shard{0, 1}), Config{Model: Linear{}, Staleness: -1}); err == nil {
+	if _, err := Train(t.Context(), &deaf{}, numbered(20, data.Shard{Index: 0, Count: 1}), Config{Model: Linear{}, Staleness: -1}); err == nil {
 		t.Error("negative staleness is taken")
 	}
 }

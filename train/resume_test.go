@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/libra-ina/libra/train/data"
 )
 
 // errStop ends a run at a step.
@@ -42,7 +44,7 @@ func TestResumedTrainingMatchesReference(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%+v", test), func(t *testing.T) {
 			cfg := Config{Model: FM{Factors: 2}, Epochs: 3, Batch: test.batch, Sync: true, Seed: 11, Window: test.window}
-			sources := func() []Source { return shards(t, test.rows, test.workers) }
+			sources := func() []data.Source { return shards(t, test.rows, test.workers) }
 			reference := newStore(t, cfg.Model, 1)
 			want, err := Reference(t.Context(), reference, sources(), cfg)
 			if err != nil {
@@ -112,9 +114,9 @@ func TestResumedTrainingMatchesReference(t *testing.T) {
 // An asynchronous worker continues with the mini-batch at which it stopped, and reports at the end
 // of an epoch what is acknowledged.
 func TestResumedWorkerGoesOn(t *testing.T) {
-	log := &memory{shard: Shard{0, 1}}
+	log := &memory{shard: data.Shard{Index: 0, Count: 1}}
 	for i := range uint64(43) {
-		log.samples = append(log.samples, Sample{1, []uint64{i}, []float32{1}})
+		log.samples = append(log.samples, data.Sample{Label: 1, Keys: []uint64{i}, Values: []float32{1}})
 	}
 	train := func(first uint64) (pushed [][]uint64, reports []uint64, epochs []int) {
 		log.next = 0
@@ -171,7 +173,7 @@ func (f *flushing) Flush(ctx context.Context) error {
 
 // Without a pause between reports, every mini-batch is reported, acknowledged.
 func TestReportsFollowFlushes(t *testing.T) {
-	log := synthetic(t, SyntheticConfig{Rows: 20, Fields: 2, Features: 100, Hot: 10}, Shard{})
+	log := synthetic(t, data.SyntheticConfig{Rows: 20, Fields: 2, Features: 100, Hot: 10}, data.Shard{})
 	r := &flushing{recorder: recorder{Local: Local{newStore(t, Linear{}, 0)}}}
 	var reports []uint64
 	cfg := Config{Model: Linear{}, Epochs: 1, Batch: 5, Report: func(_ context.Context, at Reached) error {

@@ -9,6 +9,9 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/libra-ina/libra/train/data"
+	"github.com/libra-ina/libra/train/fields"
 )
 
 // Puller reads weights.
@@ -44,19 +47,13 @@ type Client interface {
 	Barrier(ctx context.Context, step uint64) error
 }
 
-// The defaults of [Config].
-const (
-	DefaultEpochs = 10
-	DefaultBatch  = 64
-)
-
 // Config describes a training.
 type Config struct {
 	// Model is the trained model.
 	Model Model
-	// Epochs is the number of passes over the data; 0 means [DefaultEpochs].
+	// Epochs is [fields.Epochs], and 0 its default.
 	Epochs int
-	// Batch is the number of samples of a mini-batch; 0 means [DefaultBatch].
+	// Batch is [fields.Batch], and 0 its default.
 	Batch int
 	// Sync makes each mini-batch a step of the whole job, with a barrier at its end. Otherwise
 	// workers run independently.
@@ -73,12 +70,9 @@ type Config struct {
 	// continues meanwhile. An error ends the training.
 	Report      func(ctx context.Context, r Reached) error
 	ReportEvery time.Duration
-	// Staleness, if not 0, limits how many of a worker's own mini-batches may be missing in the
-	// weights that it trains with, in asynchronous training with Report (stale synchronous
-	// parallel, Ho et al. 2013).
+	// Staleness is [fields.Staleness], in asynchronous training with Report; 0 means no limit.
 	Staleness int
-	// Window is the number of the shard's samples to keep in memory and shuffle together; 0 means
-	// all, which reads the source only once.
+	// Window is [fields.Window].
 	Window int
 	// Progress, if set, is called after each mini-batch.
 	Progress func(Progress)
@@ -89,10 +83,10 @@ type Config struct {
 
 // Progress is the progress of a training.
 type Progress struct {
-	Epoch   int    `json:"epoch"`   // from 0
-	Steps   uint64 `json:"steps"`   // mini-batches that this run has trained
-	Samples uint64 `json:"samples"` // samples that this run has trained
-	Loss           // mean over this epoch's samples, each before its update
+	Epoch     int    `json:"epoch"`   // from 0
+	Steps     uint64 `json:"steps"`   // mini-batches that this run has trained
+	Samples   uint64 `json:"samples"` // samples that this run has trained
+	data.Loss        // mean over this epoch's samples, each before its update
 }
 
 // Reached is the progress of a worker over all its runs.
@@ -110,21 +104,21 @@ type Result struct {
 
 func (c Config) normal() (Config, error) {
 	if c.Model == nil {
-		return c, fmt.Errorf("workload: no model to train")
+		return c, fmt.Errorf("train: no model to train")
 	}
 	for _, f := range []struct {
 		name     string
 		value    *int
 		fallback int
 	}{
-		{"epochs", &c.Epochs, DefaultEpochs},
-		{"samples a batch", &c.Batch, DefaultBatch},
+		{"epochs", &c.Epochs, fields.Epochs.Default},
+		{"samples a batch", &c.Batch, fields.Batch.Default},
 		{"samples in memory", &c.Window, math.MaxInt},
 		{"mini-batches of staleness", &c.Staleness, math.MaxInt},
 	} {
 		*f.value = cmp.Or(*f.value, f.fallback)
 		if *f.value < 0 {
-			return c, fmt.Errorf("workload: %d %s", *f.value, f.name)
+			return c, fmt.Errorf("train: %d %s", *f.value, f.name)
 		}
 	}
 	return c, nil
@@ -135,7 +129,7 @@ func (c Config) normal() (Config, error) {
 // computed, if the training is asynchronous and Staleness above 1. In synchronous training all
 // workers of a job must have the same Config; a worker whose shard has fewer mini-batches than
 // others' takes part in their barriers without pushes.
-func Train(ctx context.Context, c Client, src Source, cfg Config) (Result, error) {
+func Train(ctx context.Context, c Client, src data.Source, cfg Config) (Result, error) {
 	cfg, err := cfg.normal()
 	if err != nil {
 		return Result{}, err
@@ -174,7 +168,7 @@ func Train(ctx context.Context, c Client, src Source, cfg Config) (Result, error
 		}
 	}
 	if w.step < cfg.First {
-		return Result{}, fmt.Errorf("workload: %d steps have been trained already, but %d epochs have only %d: raise the number of epochs", cfg.First, cfg.Epochs, w.step)
+		return Result{}, fmt.Errorf("train: %d steps have been trained already, but %d epochs have only %d: raise the number of epochs", cfg.First, cfg.Epochs, w.step)
 	}
 	return Result{w.progress, time.Since(begin)}, nil
 }
@@ -248,21 +242,21 @@ func (w *worker) report(ctx context.Context, c Client, r Reached) error {
 
 // miniBatch is a mini-batch and the weights of its rows.
 type miniBatch struct {
-	Batch
+	data.Batch
 	weights []float32
 	pulling Pulling // a started pull, or nil
 }
 
 // worker turns a source into mini-batches and runs them.
 type worker struct {
-	src   Source
+	src   data.Source
 	cfg   Config
 	early EarlyPuller // nil: rows are pulled when they are needed
 
 	step    uint64 // number of the next step, in all epochs and runs
 	reports reporter
 
-	data  *Dataset
+	data  *data.Dataset
 	rest  bool  // src has samples after data
 	block int   // number of data within the epoch
 	order []int // of the samples of data
@@ -294,7 +288,7 @@ func (w *worker) start(epoch int) error {
 }
 
 func (w *worker) load() (err error) {
-	w.data, w.rest, err = LoadPart(w.src, w.cfg.Window)
+	w.data, w.rest, err = data.LoadPart(w.src, w.cfg.Window)
 	if err != nil {
 		return err
 	}
@@ -372,7 +366,7 @@ func (w *worker) run(ctx context.Context, c Client) error {
 	w.samples += w.batch.Len()
 	w.progress.Steps++
 	w.progress.Samples += uint64(w.batch.Len())
-	w.progress.Loss = w.cfg.Model.Task().mean(w.loss, w.samples)
+	w.progress.Loss = w.cfg.Model.Task().MeanLoss(w.loss, w.samples)
 	if w.cfg.Progress != nil {
 		w.cfg.Progress(w.progress)
 	}
@@ -409,7 +403,7 @@ func (w *worker) pullNext(ctx context.Context) error {
 // padding returns how many more mini-batches the largest shard, shard 0, has than this one. It is
 // known at the end of an epoch.
 func (w *worker) padding() int {
-	largest := Shard{0, w.src.Shard().Count}.size(w.src.Rows())
+	largest := data.Shard{Index: 0, Count: w.src.Shard().Count}.Size(w.src.Rows())
 	return batches(largest, w.cfg.Window, w.cfg.Batch) - w.count
 }
 

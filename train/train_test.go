@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -18,6 +20,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/train/data"
+	"github.com/libra-ina/libra/train/fields"
 )
 
 func newStore(tb testing.TB, m Model, seed uint64) *ps.Store {
@@ -96,7 +100,7 @@ func TestSynchronousTrainingMatchesReference(t *testing.T) {
 				Model: FM{Factors: 4, L2: 1e-4}, Epochs: 3, Batch: test.batch,
 				Sync: true, Seed: 11, Window: test.window,
 			}
-			sources := func() []Source { return shards(t, test.rows, test.workers) }
+			sources := func() []data.Source { return shards(t, test.rows, test.workers) }
 			reference := newStore(t, cfg.Model, 1)
 			want, err := Reference(t.Context(), reference, sources(), cfg)
 			if err != nil {
@@ -142,7 +146,7 @@ func TestBatchesCountsTheLoop(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := &worker{src: &memory{samples: make([]Sample, n), shard: Shard{0, 1}}, cfg: cfg}
+		w := &worker{src: &memory{samples: make([]data.Sample, n), shard: data.Shard{Index: 0, Count: 1}}, cfg: cfg}
 		for epoch := range 2 {
 			if err := w.start(epoch); err != nil {
 				t.Fatal(err)
@@ -165,6 +169,19 @@ func TestBatchesCountsTheLoop(t *testing.T) {
 	})
 }
 
+// Zeros stand for the defaults of package fields.
+func TestConfigHasTheDefaultsOfFields(t *testing.T) {
+	cfg, err := Config{Model: Linear{}}.normal()
+	if err != nil || cfg.Epochs != fields.Epochs.Default || cfg.Batch != fields.Batch.Default {
+		t.Errorf("%+v, %v", cfg, err)
+	}
+	for name, r := range map[string]Recipe{"small data": SmallData, "click log": ClickLog} {
+		if r.Epochs < 1 || r.Batch < 1 || r.Factors < 1 || r.Staleness < 1 || r.Accumulate < 1 || r.Optimizer.LearningRate <= 0 || r.Optimizer.InitialAccumulator <= 0 || r.Scale <= 0 {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
 // recorder is a Client that records the samples of each mini-batch, by the one feature of each
 // sample.
 type recorder struct {
@@ -185,10 +202,10 @@ func (r *recorder) Barrier(context.Context, uint64) error {
 }
 
 func TestEpochsShuffleAllSamples(t *testing.T) {
-	log := &memory{shard: Shard{0, 1}}
+	log := &memory{shard: data.Shard{Index: 0, Count: 1}}
 	var want []uint64
 	for i := range uint64(40) {
-		log.samples = append(log.samples, Sample{1, []uint64{i}, []float32{1}})
+		log.samples = append(log.samples, data.Sample{Label: 1, Keys: []uint64{i}, Values: []float32{1}})
 		want = append(want, i)
 	}
 	train := func(seed uint64) *recorder {
@@ -254,8 +271,8 @@ func (f *failing) Flush(context.Context) error                     { return f.ca
 func (f *failing) Barrier(context.Context, uint64) error           { return f.call() }
 
 func TestTrainingStopsAtErrors(t *testing.T) {
-	log := func() Source {
-		return synthetic(t, SyntheticConfig{Rows: 10, Fields: 2, Features: 100, Hot: 10}, Shard{})
+	log := func() data.Source {
+		return synthetic(t, data.SyntheticConfig{Rows: 10, Fields: 2, Features: 100, Hot: 10}, data.Shard{})
 	}
 	cfg := Config{Model: Linear{}, Epochs: 1, Batch: 5, Sync: true}
 	const calls = 2*4 + 1
@@ -277,7 +294,11 @@ func TestTrainingStopsAtErrors(t *testing.T) {
 	if _, err := Train(t.Context(), local, log(), cfg); !errors.Is(err, io.ErrShortWrite) {
 		t.Errorf("end of the epoch: %v", err)
 	}
-	broken := open(t, write(t, "1 1:1\n1 x\n"), Shard{})
+	name := filepath.Join(t.TempDir(), "log.libfm")
+	if err := os.WriteFile(name, []byte("1 1:1\n1 x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	broken := open(t, name)
 	if _, err := Train(t.Context(), local, broken, Config{Model: Linear{}}); err == nil {
 		t.Error("a malformed row is accepted")
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/transport/endpoint"
 )
 
 // AggregatorServer answers frames from a link with an [aggregator.Model]. It is the
@@ -15,7 +16,7 @@ import (
 // model, also while the server runs. A broadcast is sent to each sender of the job
 // separately.
 type AggregatorServer struct {
-	loop
+	base
 	model *aggregator.Model
 	reply []byte
 	peers peers
@@ -23,26 +24,35 @@ type AggregatorServer struct {
 	copies []link.Frame
 }
 
-// NewAggregatorServer starts serving. The server owns the link and closes it; the
-// caller keeps the model.
-func NewAggregatorServer(on link.Link, model *aggregator.Model) (*AggregatorServer, error) {
-	if on == nil || model == nil {
+// AggregatorConfig describes an [AggregatorServer].
+type AggregatorConfig struct {
+	// Link carries the frames. The server owns and closes it once NewAggregatorServer succeeds.
+	Link link.Link
+	// Model answers them. The caller keeps it.
+	Model *aggregator.Model
+	// Gate is for simulations; see [endpoint.Config].
+	Gate func()
+}
+
+// NewAggregatorServer starts serving.
+func NewAggregatorServer(cfg AggregatorConfig) (*AggregatorServer, error) {
+	if cfg.Link == nil || cfg.Model == nil {
 		return nil, fmt.Errorf("%w: aggregator server needs a link and a model", ErrConfig)
 	}
-	a := &AggregatorServer{model: model, reply: make([]byte, aggregator.MaxReplyPayload)}
-	a.init(on, 0)
-	a.start(func() error { return a.serve(a.handle, nil) }, func(error) {})
+	a := &AggregatorServer{model: cfg.Model, reply: make([]byte, aggregator.MaxReplyPayload)}
+	a.initLoop(endpoint.Config{Link: cfg.Link, Gate: cfg.Gate})
+	a.loop.Start(func() error { return a.loop.Serve(a.handleBatch, nil) }, func(error) {})
 	return a, nil
 }
 
-func (a *AggregatorServer) handle(pkts []link.Packet) error {
+func (a *AggregatorServer) handleBatch(pkts []link.Packet) error {
 	for i := range pkts {
 		p := &pkts[i]
 		v, n := a.model.ProcessPayload(netip.AddrPortFrom(p.Src.IP, p.Src.Port), p.Payload, a.reply)
 		if n == 0 {
 			continue
 		}
-		a.peers.learn(p, a.reply[:n])
+		a.peers.learnSource(p, a.reply[:n])
 		if v.Action == aggregator.Broadcast {
 			if err := a.sendToAll(a.reply[:n]); err != nil {
 				return err

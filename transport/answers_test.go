@@ -11,6 +11,7 @@ import (
 
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -153,8 +154,8 @@ func TestRoundTripsExcludePacking(t *testing.T) {
 	full := &fullLink{Link: p.link}
 	p.link = full
 	p.push(1)
-	if d := p.patience(); d != sendRetry {
-		t.Errorf("a worker with frames that wait for room sleeps for %v, want %v", d, sendRetry)
+	if d := p.patience(); d != endpoint.SendRetry {
+		t.Errorf("a worker with frames that wait for room sleeps for %v, want %v", d, endpoint.SendRetry)
 	}
 	p.clock += retransmit.Time(50 * time.Millisecond)
 	full.room = 1

@@ -250,7 +250,7 @@ func modelFabric(t testing.TB, open func(host int) link.Link) fabric {
 		t.Fatal(err)
 	}
 	l := open(-1)
-	agg, err := NewAggregatorServer(l, model)
+	agg, err := NewAggregatorServer(AggregatorConfig{Link: l, Model: model})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -102,7 +102,7 @@ func TestOneAnswerCoversMany(t *testing.T) {
 func TestCoverIsNoAnswerToAPull(t *testing.T) {
 	p := newPausable(t, time.Hour)
 	pull := &operation{pull: true, keys: []uint64{5}, values: make([]float32, testDim), released: make(chan struct{})}
-	p.accept(pull)
+	p.acceptOperation(pull)
 	push := p.push(1)
 	if _, err := p.turn(); err != nil {
 		t.Fatal(err)

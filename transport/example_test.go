@@ -40,7 +40,7 @@ func Example() {
 	config := aggregator.JobConfig{ID: job, Epoch: epoch, Exp: aggregator.DefaultExp(aggregator.Exact), Slots: hot.Slots()}
 	check(model.AddJob(config))
 	aggLink := open()
-	agg, err := transport.NewAggregatorServer(aggLink, model)
+	agg, err := transport.NewAggregatorServer(transport.AggregatorConfig{Link: aggLink, Model: model})
 	check(err)
 	defer agg.Close()
 

@@ -90,7 +90,7 @@ func (w *Worker) Hand(r *Request) {
 	*o = operation{pull: r.Pull, keys: r.Keys, values: r.Values, sums: r.Sums, owner: r}
 	switch {
 	case r.Pull:
-		w.accept(o)
+		w.acceptOperation(o)
 		return
 	case r.Prepared != nil:
 		o.keys, o.prepared = r.Prepared.keys, r.Prepared.places
@@ -120,7 +120,7 @@ func (o *operation) fed() bool {
 func (w *Worker) sleep() error {
 	if w.feed == nil {
 		limit := w.patience()
-		if limit >= 0 && w.look() { // work is expected
+		if limit >= 0 && w.loop.LookAgain() { // work is expected
 			return nil
 		}
 		return w.link.Wait(limit)

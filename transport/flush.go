@@ -14,8 +14,8 @@ type flush struct {
 	settled atomic.Bool // by the result in done, or by the caller who has given up
 }
 
-// settle gives the caller a result, unless it has given up.
-func (fl *flush) settle(err error) bool {
+// settleFlush gives the caller a result, unless it has given up.
+func (fl *flush) settleFlush(err error) bool {
 	if !fl.settled.CompareAndSwap(false, true) {
 		return false
 	}
@@ -30,13 +30,13 @@ func (w *Worker) addFlush(fl *flush) {
 		fl.last = w.pushes[n-1]
 	}
 	if fl.last == nil {
-		w.mark(fl)
+		w.markFlush(fl)
 	}
 	w.flushes = append(w.flushes, fl)
 }
 
-// mark makes a flush wait for the frames sealed so far.
-func (w *Worker) mark(fl *flush) {
+// markFlush makes a flush wait for the frames sealed so far.
+func (w *Worker) markFlush(fl *flush) {
 	fl.last, fl.marks = nil, make([]uint32, len(w.flows))
 	for i, f := range w.flows {
 		if f != nil {
@@ -53,7 +53,7 @@ func (w *Worker) passOver(i int) {
 		case i > 0:
 			fl.last = w.pushes[i-1]
 		default:
-			w.mark(fl)
+			w.markFlush(fl)
 		}
 	}
 }
@@ -64,7 +64,7 @@ func (w *Worker) endFlushes() {
 	first := w.refusal
 	for _, fl := range w.flushes {
 		if fl.last != nil && fl.last.sealed {
-			w.mark(fl)
+			w.markFlush(fl)
 		}
 		// Frames that are sent again get numbers above the flush's marks.
 		ended := fl.last == nil && w.again == 0
@@ -75,7 +75,7 @@ func (w *Worker) endFlushes() {
 			if fl.refusal == nil {
 				fl.refusal = first
 			}
-			told = fl.settle(fl.refusal) || told
+			told = fl.settleFlush(fl.refusal) || told
 		} else {
 			rest = append(rest, fl)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -173,24 +174,24 @@ func FuzzAnswers(f *testing.F) {
 		w := idleWorker(t)
 		keys, grads := batch(rand.New(rand.NewPCG(1, 1)), 50)
 		o := &operation{keys: keys, values: grads, sums: make([]float32, len(grads)), released: make(chan struct{}), ticket: &Ticket{done: make(chan struct{})}}
-		w.accept(o)
-		w.pack()
+		w.acceptOperation(o)
+		w.packPushes()
 		if _, err := w.transmit(); err != nil {
 			t.Fatal(err)
 		}
 		for _, from := range w.flows {
 			p := link.Packet{Packet: wire.Packet{Src: from.path.To(), Payload: payload}}
-			w.receive(&p)
-			w.receive(&p)
+			w.receiveAnswer(&p)
+			w.receiveAnswer(&p)
 		}
 		if o.outstanding < 0 || o.acked+o.refused+o.outstanding != o.sent.HotFrames+o.sent.ColdFrames {
 			t.Fatalf("%d + %d + %d frames of %+v", o.acked, o.refused, o.outstanding, o.sent)
 		}
 		s := &Server{cfg: ServerConfig{Job: testJob, Dim: testDim, Handler: discard{}},
 			senders: map[uint16]*admitted{1: {from: w.link.Local().AddrPort(), epoch: testServerEpoch}}, keys: make([]uint64, 121), rows: make([]float32, 121*testDim), numbers: make([]uint32, 121)}
-		s.init(w.link, 0)
+		s.initLoop(endpoint.Config{Link: w.link})
 		request := link.Packet{Packet: wire.Packet{Src: w.link.Local(), Payload: append(make([]byte, 0, wire.DefaultPayload), payload...)}}
-		if err := s.handle([]link.Packet{request}); err != nil {
+		if err := s.handleBatch([]link.Packet{request}); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -44,20 +45,8 @@ func (s *scripted) Wait(time.Duration) error {
 	return nil
 }
 
-// A frame ends the look of a server, and the next one begins when there is none again, however long
-// that took.
-func TestWorkEndsALookOfAServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &scripted{come: func([]link.Packet) int { return 1 }}
-		var l loop
-		l.init(s, 0)
-		if err := l.serve(func([]link.Packet) error { return nil }, nil); !errors.Is(err, net.ErrClosed) || s.waits != 0 {
-			t.Errorf("%d sleeps, %v", s.waits, err)
-		}
-	})
-}
-
-// The same of a worker, which polls because of an unanswered frame.
+// A frame ends the look of a worker, which polls because of an unanswered frame, and the next one
+// begins when there is none again, however long that took.
 func TestWorkEndsALookOfAWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPausable(t, time.Hour)
@@ -76,6 +65,35 @@ func TestWorkEndsALookOfAWorker(t *testing.T) {
 			t.Errorf("%d sleeps, %v", s.waits, err)
 		}
 	})
+}
+
+// quiet is a link without traffic that counts sleeps.
+type quiet struct {
+	link.Link
+	waits int
+}
+
+func (q *quiet) Wait(time.Duration) error {
+	q.waits++
+	return nil
+}
+
+// A worker polls for answers, that is while frames are unanswered, and not for its callers.
+func TestWorkersLookForAnswers(t *testing.T) {
+	q := &quiet{}
+	w := &Worker{clock: clockFrom(time.Now())}
+	w.initLoop(endpoint.Config{Link: q, Look: time.Hour})
+	if err := w.sleep(); err != nil || q.waits != 1 {
+		t.Errorf("with nothing to come: %d sleeps, %v", q.waits, err)
+	}
+	w.out = make([]link.Frame, 1)
+	if err := w.sleep(); err != nil || q.waits != 1 {
+		t.Errorf("with a frame to send: %d sleeps, %v", q.waits, err)
+	}
+	w.initLoop(endpoint.Config{Link: q, Look: -1})
+	if err := w.sleep(); err != nil || q.waits != 2 {
+		t.Errorf("without a look: %d sleeps, %v", q.waits, err)
+	}
 }
 
 // An endpoint that polls for hours is as responsive as one that sleeps: it accepts submissions,

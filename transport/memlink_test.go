@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -142,7 +143,7 @@ func (l *memLink) deliver(payload []byte, to wire.Endpoint) {
 		return
 	}
 	if len(n.free) == 0 {
-		n.free = slab(rxBatch)
+		n.free = slab(endpoint.Batch)
 	}
 	mem := n.free[len(n.free)-1]
 	n.free = n.free[:len(n.free)-1]

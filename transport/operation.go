@@ -66,8 +66,8 @@ func (o *operation) serverOf(asked int) (server int) {
 	return server
 }
 
-// end returns where the keys of a server end in the order of a pull.
-func (o *operation) end(server int) int {
+// serverEnd returns where the keys of a server end in the order of a pull.
+func (o *operation) serverEnd(server int) int {
 	if o.ends == nil {
 		return len(o.keys)
 	}
@@ -82,8 +82,8 @@ func (o *operation) position(place int) int {
 	return int(o.order[place])
 }
 
-// fail records a failure; the first one counts.
-func (o *operation) fail(err error) {
+// recordFailure records a failure; the first one counts.
+func (o *operation) recordFailure(err error) {
 	if o.failure == nil {
 		o.failure = err
 	}
@@ -100,7 +100,7 @@ func (o *operation) result() error {
 	}
 }
 
-func (o *operation) release() {
+func (o *operation) releaseSlices() {
 	if o.open {
 		o.open = false
 		o.err = o.result()
@@ -110,21 +110,21 @@ func (o *operation) release() {
 	}
 }
 
-// refuse unblocks the caller of an operation of which nothing was sent.
-func (o *operation) refuse() {
+// refuseWhole unblocks the caller of an operation of which nothing was sent.
+func (o *operation) refuseWhole() {
 	o.err, o.open, o.plain = o.failure, false, true
 	if o.released != nil {
 		close(o.released)
 	}
 }
 
-// finish completes the operation and its members.
-func (o *operation) finish() {
-	o.release()
+// notifyCaller completes the operation and its members.
+func (o *operation) notifyCaller() {
+	o.releaseSlices()
 	for _, m := range o.members {
 		m.failure, m.sent, m.complete = o.failure, o.sent, o.complete
 		m.acked, m.refused, m.unknown, m.outstanding = o.acked, o.refused, o.unknown, o.outstanding
-		m.finish()
+		m.notifyCaller()
 	}
 	if o.ticket != nil {
 		o.ticket.err = o.result()
@@ -135,9 +135,9 @@ func (o *operation) finish() {
 	}
 }
 
-func (w *Worker) accept(o *operation) {
+func (w *Worker) acceptOperation(o *operation) {
 	o.open = true
-	w.register(o)
+	w.registerOperation(o)
 	if o.pull {
 		if servers := len(w.flows) - flowCold; servers > 1 && o.find == nil {
 			o.order, o.ends = packer.Split(servers).Order(w.cfg.HotSet, o.keys, o.order, o.ends)
@@ -148,7 +148,7 @@ func (w *Worker) accept(o *operation) {
 	}
 }
 
-func (w *Worker) register(o *operation) {
+func (w *Worker) registerOperation(o *operation) {
 	i := slices.Index(w.ops, nil)
 	if i < 0 {
 		i = len(w.ops)
@@ -157,19 +157,19 @@ func (w *Worker) register(o *operation) {
 	o.id, w.ops[i] = uint32(i), o
 }
 
-// sweep fails the operations whose callers have given up.
-func (w *Worker) sweep() {
+// sweepCancelled fails the operations whose callers have given up.
+func (w *Worker) sweepCancelled() {
 	for _, o := range w.ops {
 		if o != nil && o.cancelled.Load() && o.open {
-			o.fail(o.cause)
-			w.abandon(o)
-			w.settle(o)
+			o.recordFailure(o.cause)
+			w.abandonOperation(o)
+			w.settleOperation(o)
 		}
 	}
 }
 
-// abandon stops putting a failed operation into frames and unblocks its caller.
-func (w *Worker) abandon(o *operation) {
+// abandonOperation stops putting a failed operation into frames and unblocks its caller.
+func (w *Worker) abandonOperation(o *operation) {
 	if !o.sealed {
 		o.sealed = true
 		if i := slices.Index(w.pushes, o); i >= 0 {
@@ -178,11 +178,11 @@ func (w *Worker) abandon(o *operation) {
 		}
 		w.pulls = slices.DeleteFunc(w.pulls, func(other *operation) bool { return other == o })
 	}
-	o.release()
+	o.releaseSlices()
 }
 
-// settle ends an operation whose frames are all answered.
-func (w *Worker) settle(o *operation) {
+// settleOperation ends an operation whose frames are all answered.
+func (w *Worker) settleOperation(o *operation) {
 	if !o.sealed || o.outstanding > 0 {
 		return
 	}
@@ -191,6 +191,6 @@ func (w *Worker) settle(o *operation) {
 	}
 	w.ops[o.id] = nil
 	w.settled = w.settled || !o.fed()
-	o.finish()
-	w.follow(o)
+	o.notifyCaller()
+	w.followUp(o)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -53,7 +54,7 @@ func TestCancelledPushIsTakenOff(t *testing.T) {
 			o.keys = append(o.keys, first+uint64(i))
 		}
 		o.values = make([]float32, n*testDim)
-		p.accept(o)
+		p.acceptOperation(o)
 		return o
 	}
 	turns := func() {
@@ -71,7 +72,7 @@ func TestCancelledPushIsTakenOff(t *testing.T) {
 	}
 	long.cause = context.Canceled
 	long.cancelled.Store(true)
-	p.sweep()
+	p.sweepCancelled()
 	<-long.released
 	var push *PushError
 	want := packer.Sent{ColdRows: window * rows, ColdFrames: window}
@@ -124,14 +125,14 @@ func TestPullsDoNotWaitForAPush(t *testing.T) {
 	keys, grads := batch(rand.New(rand.NewPCG(1, 1)), 200_000)
 	push := &operation{keys: keys, values: grads, ticket: &Ticket{done: make(chan struct{})}, released: make(chan struct{})}
 	pull := &operation{pull: true, keys: keys[:1], values: make([]float32, testDim), released: make(chan struct{})}
-	p.accept(push)
+	p.acceptOperation(push)
 	for busy := true; busy; {
 		var err error
 		if busy, err = p.turn(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p.accept(pull)
+	p.acceptOperation(pull)
 	if _, err := p.turn(); err != nil || pull.asked != 0 || push.sealed {
 		t.Fatalf("%v; keys asked for: %d, all of the push in frames: %v", err, pull.asked, push.sealed)
 	}
@@ -177,25 +178,25 @@ func TestRefusalsThatFlushReports(t *testing.T) {
 func TestPackReportsWork(t *testing.T) {
 	w := idleWorker(t)
 	push := func(rows int) {
-		w.accept(&operation{keys: make([]uint64, rows), values: make([]float32, rows*testDim), released: make(chan struct{})})
+		w.acceptOperation(&operation{keys: make([]uint64, rows), values: make([]float32, rows*testDim), released: make(chan struct{})})
 	}
-	if w.pack() {
+	if w.packPushes() {
 		t.Error("did something without a push")
 	}
-	if push(0); !w.pack() || w.pack() {
+	if push(0); !w.packPushes() || w.packPushes() {
 		t.Error("an empty push is not packed once")
 	}
 	push(200 * wire.ColdCap(w.link.Limits().MaxPayload, testDim))
-	if !w.pack() || len(w.out) != rxBatch {
-		t.Errorf("%d frames for one batch, want %d", len(w.out), rxBatch)
+	if !w.packPushes() || len(w.out) != endpoint.Batch {
+		t.Errorf("%d frames for one batch, want %d", len(w.out), endpoint.Batch)
 	}
-	if w.pack() {
+	if w.packPushes() {
 		t.Error("did something without room")
 	}
 	if _, err := w.transmit(); err != nil {
 		t.Fatal(err)
 	}
-	if !w.pack() || len(w.out) != rxBatch {
-		t.Errorf("%d frames for the next batch, want %d", len(w.out), rxBatch)
+	if !w.packPushes() || len(w.out) != endpoint.Batch {
+		t.Errorf("%d frames for the next batch, want %d", len(w.out), endpoint.Batch)
 	}
 }

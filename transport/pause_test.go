@@ -11,6 +11,7 @@ import (
 
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -45,7 +46,7 @@ func (p *pausable) push(frames int) *operation {
 		o.keys = append(o.keys, uint64(i))
 	}
 	o.values = make([]float32, len(o.keys)*testDim)
-	p.accept(o)
+	p.acceptOperation(o)
 	for !o.sealed {
 		if busy, err := p.turn(); err != nil || !busy {
 			p.t.Fatalf("busy: %v, %v, %+v", busy, err, o.sent)
@@ -103,7 +104,7 @@ func TestPauseWithAnswersWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	// First, more than a batch of other frames.
-	for range 2 * rxBatch {
+	for range 2 * endpoint.Batch {
 		p.server.deliver(make([]byte, 1), p.link.Local())
 	}
 	if n := p.answer(); n < 200 {
@@ -162,7 +163,7 @@ func TestSilenceCountsListening(t *testing.T) {
 	if silent.Silent < 2*time.Second || silent.Silent > 2200*time.Millisecond {
 		t.Errorf("silent for %v", silent.Silent)
 	}
-	p.finish(err)
+	p.settleAll(err)
 	if err := o.ticket.Wait(context.Background()); !errors.As(err, &silent) {
 		t.Errorf("ticket: %v", err)
 	}
@@ -189,7 +190,7 @@ func TestFullBatchesKeepTimersWaiting(t *testing.T) {
 	}
 	turn(0)
 	turn(p.patience() - time.Millisecond) // it is not late yet, and this is the last check of the timers
-	for range 4 * rxBatch {
+	for range 4 * endpoint.Batch {
 		p.server.deliver(make([]byte, 1), p.link.Local())
 	}
 	for _, c := range []struct {
@@ -227,13 +228,13 @@ func TestPackingIsNoRoundTrip(t *testing.T) {
 func TestLateRowsLeaveTheCallersSliceAlone(t *testing.T) {
 	p := newPausable(t, time.Hour)
 	o := &operation{pull: true, keys: []uint64{1, 2}, values: make([]float32, 2*testDim), released: make(chan struct{})}
-	p.accept(o)
+	p.acceptOperation(o)
 	if _, err := p.turn(); err != nil || o.outstanding != 1 {
 		t.Fatalf("%d frames are on their way, %v", o.outstanding, err)
 	}
 	o.cause = context.Canceled
 	o.cancelled.Store(true)
-	p.sweep()
+	p.sweepCancelled()
 	<-o.released
 
 	pkts := make([]link.Packet, 1)

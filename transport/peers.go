@@ -26,8 +26,8 @@ type peer struct {
 	path   link.Path // nil until the first broadcast
 }
 
-// learn records the source of a frame that the reply acknowledges.
-func (p *peers) learn(request *link.Packet, reply []byte) {
+// learnSource records the source of a frame that the reply acknowledges.
+func (p *peers) learnSource(request *link.Packet, reply []byte) {
 	h, err := wire.ParseHeader(reply)
 	if err != nil || h.Type != wire.TypeAck {
 		return
@@ -53,7 +53,7 @@ func (p *peers) learn(request *link.Packet, reply []byte) {
 // sendToAll sends a payload to all known senders of its job. A copy without a buffer
 // is lost: its sender asks again.
 func (a *AggregatorServer) sendToAll(payload []byte) error {
-	out := a.loop.link
+	out := a.link
 	h, _ := wire.ParseHeader(payload)
 	b, ok := out.Alloc()
 	if !ok {

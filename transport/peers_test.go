@@ -11,6 +11,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -25,7 +26,7 @@ func TestPeers(t *testing.T) {
 		request := make([]byte, wire.HeaderLen)
 		h.Type = wire.TypeHot
 		h.Put(request)
-		p.learn(&link.Packet{Packet: wire.Packet{Src: from, Payload: request}}, reply(make([]byte, 100), h))
+		p.learnSource(&link.Packet{Packet: wire.Packet{Src: from, Payload: request}}, reply(make([]byte, 100), h))
 	}
 	refuse := func(b []byte, h wire.Header) []byte {
 		return wire.PutError(b, h, wire.Refusal{Code: wire.CodeUnknownSender})
@@ -80,7 +81,7 @@ func TestSendToAll(t *testing.T) {
 	network := newMemNet()
 	out := &lostLink{memLink: network.open("10.0.0.1:1"), lost: netip.MustParseAddr("10.0.0.3")}
 	var a AggregatorServer
-	a.init(out, 0)
+	a.initLoop(endpoint.Config{Link: out})
 	var hosts []*memLink
 	for i, addr := range []string{"10.0.0.2:1", "10.0.0.3:1", "10.0.0.4:1"} {
 		l := network.open(addr)

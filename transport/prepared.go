@@ -34,8 +34,8 @@ type Prepared struct {
 // The error is [packer.ErrShape] for more than 2^32-1 gradients, or why the worker has ended.
 func (w *Worker) Prepare(keys []uint64) (*Prepared, error) {
 	select {
-	case <-w.dead:
-		return nil, w.err
+	case <-w.Done():
+		return nil, w.Err()
 	default:
 	}
 	keys = slices.Clone(keys)
@@ -54,7 +54,7 @@ func (p *Prepared) Locate(ctx context.Context) error {
 	if p.places.ColdRows() == 0 {
 		return nil
 	}
-	if err := p.worker.submit(ctx, search(p.places)); !errors.Is(err, errNoNumbers) {
+	if err := p.worker.submitOperation(ctx, numbersSearch(p.places)); !errors.Is(err, errNoNumbers) {
 		return err
 	}
 	return nil

@@ -60,37 +60,37 @@ func (w *Worker) pushLater(ctx context.Context, q *queued) (*Ticket, error) {
 	q.ticket.worker = w
 	q.operation.ticket = &q.ticket
 	select {
-	case <-w.dead:
-		return nil, w.err
+	case <-w.Done():
+		return nil, w.Err()
 	default:
 	}
 	waiting := w.waiting.Add(size)
 	select {
 	case w.arrivals <- &q.operation:
 	default:
-		w.hurry()
+		w.hurryQueue()
 		select {
 		case w.arrivals <- &q.operation:
-		case <-w.dead:
-			return nil, w.err
+		case <-w.Done():
+			return nil, w.Err()
 		case <-ctx.Done():
 			w.waiting.Add(-size)
 			return nil, context.Cause(ctx)
 		}
 	}
 	if waiting > groupPairs {
-		w.hurry()
+		w.hurryQueue()
 	}
 	select {
-	case <-w.dead: // perhaps after failQueued
+	case <-w.Done(): // perhaps after failQueued
 		w.failQueued()
 	default:
 	}
 	return &q.ticket, nil
 }
 
-// hurry makes the worker take the queue.
-func (w *Worker) hurry() {
+// hurryQueue makes the worker take the queue.
+func (w *Worker) hurryQueue() {
 	if w.waiting.Load() > 0 && !w.urgent.Swap(true) {
 		w.link.Wake()
 	}
@@ -101,8 +101,8 @@ func (w *Worker) failQueued() {
 	for {
 		select {
 		case o := <-w.arrivals:
-			o.fail(w.err)
-			o.finish()
+			o.recordFailure(w.Err())
+			o.notifyCaller()
 		default:
 			return
 		}
@@ -129,17 +129,17 @@ func (w *Worker) takeQueue() (any bool) {
 	}
 }
 
-// group merges the next pushes into one operation with them as members, if there are
+// groupPushes merges the next pushes into one operation with them as members, if there are
 // several small ones from the queue, all prepared or none. A feed's pushes are added up
 // instead, if there are enough.
-func (w *Worker) group() {
-	if n := w.addable(); n > 0 {
+func (w *Worker) groupPushes() {
+	if n := w.addablePushes(); n > 0 {
 		w.pushes = slices.Replace(w.pushes, 0, n, &operation{members: slices.Clone(w.pushes[:n]), added: true})
 		return
 	}
 	n, pairs := 0, 0
 	for _, o := range w.pushes {
-		if !w.groups(o) || len(o.values) > groupMember || pairs+len(o.values) > groupPairs || (o.prepared == nil) != (w.pushes[0].prepared == nil) {
+		if !w.mayGroup(o) || len(o.values) > groupMember || pairs+len(o.values) > groupPairs || (o.prepared == nil) != (w.pushes[0].prepared == nil) {
 			break
 		}
 		pairs += len(o.values)
@@ -162,15 +162,15 @@ func (w *Worker) group() {
 	w.pushes = slices.Replace(w.pushes, 0, n, g)
 }
 
-// addable returns how many of the next pushes are added up: pushes of a feed, from more than one
+// addablePushes returns how many of the next pushes are added up: pushes of a feed, from more than one
 // client, in a job whose sums do not depend on their order.
-func (w *Worker) addable() (n int) {
+func (w *Worker) addablePushes() (n int) {
 	if !w.adds {
 		return 0
 	}
 	pairs, several := 0, false
 	for _, o := range w.pushes {
-		if o.owner == nil || !w.groups(o) || pairs+len(o.values) > sumPairs {
+		if o.owner == nil || !w.mayGroup(o) || pairs+len(o.values) > sumPairs {
 			break
 		}
 		pairs += len(o.values)
@@ -195,13 +195,13 @@ func (w *Worker) beginSum(g *operation) error {
 	return err
 }
 
-// groups reports whether a push may be merged with others.
-func (w *Worker) groups(o *operation) bool {
+// mayGroup reports whether a push may be merged with others.
+func (w *Worker) mayGroup(o *operation) bool {
 	return o.queued && !o.alone && len(o.values) == len(o.keys)*w.cfg.Dim
 }
 
-// dissolve puts the members of a group, the next push, back to be pushed separately.
-func (w *Worker) dissolve(g *operation) {
+// dissolveGroup puts the members of a group, the next push, back to be pushed separately.
+func (w *Worker) dissolveGroup(g *operation) {
 	for _, o := range g.members {
 		o.alone = true
 	}

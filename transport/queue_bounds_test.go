@@ -62,7 +62,7 @@ func TestLargestGroup(t *testing.T) {
 	w.takeQueue()
 	var sizes []int
 	for len(w.pushes) > 0 {
-		w.group()
+		w.groupPushes()
 		sizes = append(sizes, len(w.pushes[0].values))
 		w.pushes = w.pushes[1:]
 	}
@@ -81,15 +81,15 @@ func TestDissolvedGroupKeepsItsPlace(t *testing.T) {
 	w.urgent.Store(true)
 	w.takeQueue()
 	want := slices.Clone(w.pushes)
-	w.group()
+	w.groupPushes()
 	if g := w.pushes[0]; len(g.members) != 2 || len(w.pushes) != 2 {
 		t.Fatalf("%d pushes, the first of %d members", len(w.pushes), len(g.members))
 	}
-	if w.dissolve(w.pushes[0]); !slices.Equal(w.pushes, want) {
+	if w.dissolveGroup(w.pushes[0]); !slices.Equal(w.pushes, want) {
 		t.Errorf("%d pushes are left, want the %d as they came", len(w.pushes), len(want))
 	}
 	for i := range want {
-		if w.group(); w.pushes[0] != want[i] {
+		if w.groupPushes(); w.pushes[0] != want[i] {
 			t.Errorf("push %d is not the one that came as number %d", i, i)
 		}
 		w.pushes = w.pushes[1:]

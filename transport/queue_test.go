@@ -268,24 +268,28 @@ func TestFullQueueEndsWithItsContext(t *testing.T) {
 		result <- err
 	}()
 	time.Sleep(5 * time.Millisecond)
-	w.err = ErrClosed
-	close(w.dead)
+	endUnstarted(w)
 	if err := <-result; !errors.Is(err, ErrClosed) {
 		t.Errorf("error %v, want ErrClosed", err)
 	}
 	w.failQueued()
 }
 
+// endUnstarted ends the loop of a worker whose goroutine was never started.
+func endUnstarted(w *Worker) {
+	w.loop.Start(func() error { return ErrClosed }, func(error) {})
+	<-w.Done()
+}
+
 // TestQueueAfterTheEnd adds a batch just after the worker has ended and failed its queue: only
 // PushLater can settle its ticket.
 func TestQueueAfterTheEnd(t *testing.T) {
 	w := idleWorker(t)
-	w.err = ErrClosed
 	ticket, err := w.PushLater(t.Context(), []uint64{1}, make([]float32, testDim))
 	if err != nil {
 		t.Fatal(err)
 	}
-	close(w.dead)
+	endUnstarted(w)
 	if _, err := w.PushLater(t.Context(), []uint64{1}, make([]float32, testDim)); !errors.Is(err, ErrClosed) {
 		t.Errorf("error %v, want ErrClosed", err)
 	}
@@ -301,7 +305,6 @@ func TestQueueDuringTheEnd(t *testing.T) {
 	settled := 0
 	for n, end := 0, time.Now().Add(eventLimit); n < 20 || settled == 0 && time.Now().Before(end); n++ {
 		w := idleWorker(t)
-		w.err = ErrClosed
 		for range queueCap {
 			if _, err := w.PushLater(t.Context(), nil, nil); err != nil {
 				t.Fatal(err)
@@ -313,9 +316,12 @@ func TestQueueDuringTheEnd(t *testing.T) {
 			tickets <- ticket
 		}()
 		time.Sleep(2 * time.Millisecond) // until it waits for room
-		<-w.arrivals
-		close(w.dead)
+		w.loop.Start(func() error {
+			<-w.arrivals
+			return ErrClosed
+		}, func(error) {})
 		ticket := <-tickets
+		<-w.Done()
 		if ticket == nil {
 			continue // it saw the end first
 		}
@@ -346,12 +352,12 @@ func TestGroupsAreBounded(t *testing.T) {
 	if !w.takeQueue() || w.waiting.Load() != 0 || w.takeQueue() {
 		t.Fatal("the queue is not taken, or taken twice")
 	}
-	if w.hurry(); w.urgent.Load() {
+	if w.hurryQueue(); w.urgent.Load() {
 		t.Error("the worker hurries to an empty queue")
 	}
 	var sizes []int
 	for len(w.pushes) > 0 {
-		w.group()
+		w.groupPushes()
 		o := w.pushes[0]
 		w.pushes = w.pushes[1:]
 		sizes = append(sizes, max(1, len(o.members)))
@@ -377,7 +383,7 @@ func TestQueuedTicketsAtClose(t *testing.T) {
 		tickets = append(tickets, ticket)
 	}
 	queue(1)
-	w.hurry()
+	w.hurryQueue()
 	queue(10_000) // more than a window
 	queue(20)
 	queue(30)

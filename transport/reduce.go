@@ -29,10 +29,10 @@ func (w *Worker) Reduce(ctx context.Context, grads, sums []float32) error {
 	if len(grads) != r.slots || len(sums) != r.slots {
 		return fmt.Errorf("transport: reduce of %d gradients into %d sums, the hot set has %d slots", len(grads), len(sums), r.slots)
 	}
-	if err := r.acquire(ctx); err != nil {
+	if err := r.acquireTurn(ctx); err != nil {
 		return err
 	}
-	defer r.release()
+	defer r.releaseTurn()
 	numbers := r.numbers
 	if w.cfg.Negotiate {
 		exp, err := r.negotiate(ctx, grads)
@@ -44,7 +44,7 @@ func (w *Worker) Reduce(ctx context.Context, grads, sums []float32) error {
 	if at := numbers.Check(grads); at >= 0 {
 		return w.badGradient(at, grads[at])
 	}
-	return r.do(ctx, roundCall{end: r.groups, grads: grads, sums: sums, numbers: numbers})
+	return r.doCall(ctx, roundCall{end: r.groups, grads: grads, sums: sums, numbers: numbers})
 }
 
 // badGradient returns the error for a gradient of the hot vector that cannot be sent.
@@ -70,10 +70,10 @@ func (w *Worker) NegotiateScale(ctx context.Context, grads []float32) (exp int, 
 	if r == nil || w.cfg.Arithmetic != aggregator.Fixed {
 		return 0, fmt.Errorf("%w: a negotiation needs %v arithmetic and the number of workers", ErrMode, aggregator.Fixed)
 	}
-	if err := r.acquire(ctx); err != nil {
+	if err := r.acquireTurn(ctx); err != nil {
 		return 0, err
 	}
-	defer r.release()
+	defer r.releaseTurn()
 	return r.negotiate(ctx, grads)
 }
 
@@ -86,7 +86,7 @@ func (r *rounds) negotiate(ctx context.Context, grads []float32) (exp int, err e
 	if err != nil {
 		return 0, err
 	}
-	if err := r.do(ctx, roundCall{first: r.groups, end: r.groups + 1, exponent: largest}); err != nil {
+	if err := r.doCall(ctx, roundCall{first: r.groups, end: r.groups + 1, exponent: largest}); err != nil {
 		return 0, err
 	}
 	scale, err := scaled.ScaleFor(r.decided, r.w.cfg.Workers)

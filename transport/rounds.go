@@ -107,8 +107,8 @@ func newRounds(w *Worker, job aggregator.JobConfig) (*rounds, error) {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	r.again = func(_ uint32, e retransmit.Entry) bool { return r.flow.resend(0, e) }
-	r.begin = r.accept
-	w.register(&r.op)
+	r.begin = r.acceptCall
+	w.registerOperation(&r.op)
 	return r, nil
 }
 
@@ -124,76 +124,76 @@ func numbersOf(job aggregator.JobConfig) packer.Numbers {
 	return packer.Numbers{}
 }
 
-func (r *rounds) acquire(ctx context.Context) error {
+func (r *rounds) acquireTurn(ctx context.Context) error {
 	select {
 	case r.calling <- struct{}{}:
 		return nil
-	case <-r.w.dead:
-		return r.w.err
+	case <-r.w.Done():
+		return r.w.Err()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-func (r *rounds) release() { <-r.calling }
+func (r *rounds) releaseTurn() { <-r.calling }
 
-// do passes a call to the worker's goroutine and waits for its end. The caller
+// doCall passes a call to the worker's goroutine and waits for its end. The caller
 // has the turn.
-func (r *rounds) do(ctx context.Context, c roundCall) error {
+func (r *rounds) doCall(ctx context.Context, c roundCall) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	r.calls++
 	c.id = r.calls
 	r.request = c
-	if err := r.w.post(ctx, r.begin); err != nil {
+	if err := r.w.loop.Post(ctx, r.begin); err != nil {
 		return err
 	}
 	select {
 	case err := <-r.done:
 		return err
-	case <-r.w.dead:
+	case <-r.w.Done():
 	case <-ctx.Done():
 		// The goroutine may be using the slices, so it has to end the call.
 		cause := context.Cause(ctx)
-		if err := r.w.post(context.WithoutCancel(ctx), func() { r.cancel(c.id, cause) }); err == nil {
+		if err := r.w.loop.Post(context.WithoutCancel(ctx), func() { r.cancelCall(c.id, cause) }); err == nil {
 			select {
 			case err := <-r.done:
 				return err
-			case <-r.w.dead:
+			case <-r.w.Done():
 			}
 		} else {
-			<-r.w.dead
+			<-r.w.Done()
 		}
 	}
 	select {
 	case err := <-r.done:
 		return err
 	default: // the goroutine ended before it began the call
-		return r.w.err
+		return r.w.Err()
 	}
 }
 
-func (r *rounds) accept() {
+func (r *rounds) acceptCall() {
 	r.call, r.active = r.request, true
 	r.next, r.finished = r.call.first, 0
 	if r.broken != nil {
-		r.end(fmt.Errorf("%w: %w", ErrOutOfStep, r.broken))
+		r.endCall(fmt.Errorf("%w: %w", ErrOutOfStep, r.broken))
 	}
 }
 
-// cancel ends a call whose caller has given up.
-func (r *rounds) cancel(id uint64, cause error) {
+// cancelCall ends a call whose caller has given up.
+func (r *rounds) cancelCall(id uint64, cause error) {
 	switch {
 	case !r.active || r.call.id != id:
 	case r.next == r.call.first: // nothing is sent yet
-		r.end(cause)
+		r.endCall(cause)
 	default:
-		r.fail(cause)
+		r.breakRounds(cause)
 	}
 }
 
-func (r *rounds) end(err error) {
+func (r *rounds) endCall(err error) {
 	if r.active {
 		r.active = false
 		r.w.settled = true
@@ -201,34 +201,34 @@ func (r *rounds) end(err error) {
 	}
 }
 
-// fail ends the call in progress and all later ones: it is unknown whether other workers
+// breakRounds ends the call in progress and all later ones: it is unknown whether other workers
 // get this contribution, so the worker stays out of step with them.
-func (r *rounds) fail(err error) {
+func (r *rounds) breakRounds(err error) {
 	if r.broken != nil {
 		return
 	}
 	if r.active {
-		err = r.report(err)
+		err = r.progressError(err)
 	}
 	r.broken = err
 	for i := range r.contributions {
 		if c := &r.contributions[i]; c.state == waiting {
 			r.waits.Refuse(r.w.now, c.wait)
-			r.free(c)
+			r.freeContribution(c)
 		}
 	}
-	r.end(err)
+	r.endCall(err)
 }
 
-// finish ends the call in progress when the worker ends.
-func (r *rounds) finish(err error) {
+// workerEnded ends the call in progress when the worker ends.
+func (r *rounds) workerEnded(err error) {
 	if r != nil && r.active {
-		r.end(r.report(err))
+		r.endCall(r.progressError(err))
 	}
 }
 
-// report returns the progress of the current call.
-func (r *rounds) report(err error) *RoundError {
+// progressError returns the progress of the current call.
+func (r *rounds) progressError(err error) *RoundError {
 	c := r.call
 	e := &RoundError{
 		Scale: c.sums == nil, Parts: c.end - c.first, Done: r.finished,
@@ -245,22 +245,22 @@ func (r *rounds) report(err error) *RoundError {
 	return e
 }
 
-// send seals contributions while there is room, and reports whether it did.
-func (r *rounds) send() (any bool) {
+// sendContributions seals contributions while there is room, and reports whether it did.
+func (r *rounds) sendContributions() (any bool) {
 	if r == nil || !r.active {
 		return false
 	}
 	w := r.w
-	for r.next < r.call.end && r.room() {
-		b, ok := w.room(r.flow)
+	for r.next < r.call.end && r.hasRoom() {
+		b, ok := w.allocFrame(r.flow)
 		if !ok {
 			return any
 		}
-		h, payload := r.write(r.next, w.link.Payload(b))
+		h, payload := r.writeContribution(r.next, w.link.Payload(b))
 		c := &r.contributions[r.next]
 		c.state, c.seq, c.buf = sent, r.flow.window.NextSeq(), b
 		*r.recentAt(c.seq) = uint16(r.next)
-		w.enqueue(r.flow, h, payload, &r.op, cookie(b, r.next))
+		w.enqueueFrame(r.flow, h, payload, &r.op, placeOf(b, r.next))
 		r.next++
 		r.unacked++
 		any = true
@@ -268,48 +268,48 @@ func (r *rounds) send() (any bool) {
 	return any
 }
 
-// room reports whether waits has room for one more contribution.
-func (r *rounds) room() bool {
+// hasRoom reports whether waits has room for one more contribution.
+func (r *rounds) hasRoom() bool {
 	return int(r.waits.NextSeq()-r.waits.Base())+r.unacked < len(r.recent)
 }
 
-func (r *rounds) write(i int, buf []byte) (wire.Header, []byte) {
+func (r *rounds) writeContribution(i int, buf []byte) (wire.Header, []byte) {
 	if i == r.groups {
 		payload := buf[:wire.ScaleLen]
 		wire.ScaleReport{Iteration: r.contributions[i].round, Exponent: r.call.exponent}.Put(payload)
 		return wire.Header{Type: wire.TypeScale}, payload
 	}
-	values := r.part(r.call.grads, i)
+	values := r.groupPart(r.call.grads, i)
 	payload := buf[:wire.HotLen(packer.VectorStripes(len(values)))]
 	packer.PutVector(payload, r.firstSlot(i), values, r.call.numbers)
 	r.w.stats.PairsHot += uint64(len(values))
 	return wire.Header{Type: wire.TypeHot}, payload
 }
 
-// part returns a group's part of a vector.
-func (r *rounds) part(vector []float32, group int) []float32 {
+// groupPart returns a group's part of a vector.
+func (r *rounds) groupPart(vector []float32, group int) []float32 {
 	return vector[group*r.groupLen : min((group+1)*r.groupLen, r.slots)]
 }
 
 // firstSlot returns the slot in the first stripe of a group.
 func (r *rounds) firstSlot(group int) int { return group * r.groupLen / wire.Lanes }
 
-// repeat asks again for late results.
-func (r *rounds) repeat(drained bool) {
+// askForResults asks again for late results.
+func (r *rounds) askForResults(drained bool) {
 	if r == nil {
 		return
 	}
 	if drained {
 		if err := r.waits.Check(r.w.now); err != nil {
-			r.fail(r.noResult(err))
+			r.breakRounds(r.noResult(err))
 			return
 		}
 	}
 	r.waits.Resend(r.w.now, r.again)
 }
 
-// deadline returns the time of the next repetition, and false if nothing waits.
-func (r *rounds) deadline() (retransmit.Time, bool) {
+// nextDeadline returns the time of the next repetition, and false if nothing waits.
+func (r *rounds) nextDeadline() (retransmit.Time, bool) {
 	if r == nil {
 		return 0, false
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -24,7 +25,7 @@ type roundLink struct {
 }
 
 func newRoundLink() *roundLink {
-	return &roundLink{ackLink: *newAckLink(), results: slab(rxBatch), rounds: map[uint16]uint32{}}
+	return &roundLink{ackLink: *newAckLink(), results: slab(endpoint.Batch), rounds: map[uint16]uint32{}}
 }
 
 func (l *roundLink) Send(frames []link.Frame) (int, error) {

@@ -49,8 +49,8 @@ func newBusyRoundsTester(t testing.TB, scale bool, room int) *roundsTester {
 	if scale {
 		w.rounds.request = roundCall{id: 1, first: w.rounds.groups, end: w.rounds.groups + 1, exponent: 130}
 	}
-	w.rounds.accept()
-	w.rounds.send()
+	w.rounds.acceptCall()
+	w.rounds.sendContributions()
 	if _, err := w.transmit(); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func (l *fullLink) Send(frames []link.Frame) (int, error) {
 }
 
 func (r *roundsTester) receiveFrom(src wire.Endpoint, payload []byte) {
-	r.receive(&link.Packet{Packet: wire.Packet{Src: src, Payload: payload}})
+	r.receiveAnswer(&link.Packet{Packet: wire.Packet{Src: src, Payload: payload}})
 }
 
 func (r *roundsTester) answer(payload []byte) { r.receiveFrom(r.rounds.flow.path.To(), payload) }
@@ -264,8 +264,8 @@ func FuzzRoundAnswers(f *testing.F) {
 		}
 		for first := 0; first < testSlots; first += r.rounds.groupLen {
 			c := &r.rounds.contributions[first/r.rounds.groupLen]
-			part := r.rounds.part(r.v, first/r.rounds.groupLen)
-			if c.round == 5 && !cmp.Equal(part, r.rounds.part(before, first/r.rounds.groupLen)) {
+			part := r.rounds.groupPart(r.v, first/r.rounds.groupLen)
+			if c.round == 5 && !cmp.Equal(part, r.rounds.groupPart(before, first/r.rounds.groupLen)) {
 				t.Fatalf("group at %d changed without a result", first)
 			}
 		}

@@ -26,14 +26,14 @@ func smallRounds(t *testing.T, size int) *rounds {
 	}
 	v := make([]float32, testSlots)
 	r.request = roundCall{id: 7, end: r.groups, grads: v, sums: v, numbers: packer.Integers(0)}
-	r.accept()
+	r.acceptCall()
 	return r
 }
 
 // leave sends what fits.
 func leave(t *testing.T, r *rounds) bool {
 	t.Helper()
-	any := r.send()
+	any := r.sendContributions()
 	if _, err := r.w.transmit(); err != nil {
 		t.Fatal(err)
 	}
@@ -77,14 +77,14 @@ func TestRoundsKeepRoomForWhatWaits(t *testing.T) {
 			t.Fatalf("window of %d: %d contributions sent, %d not acknowledged", size, r.next, r.unacked)
 		}
 		h := wire.Header{Job: testJob, Sender: 1, Epoch: testEpoch, Seq: 1}
-		r.acked(h, wire.PutAck(make([]byte, wire.HeaderLen), h))
+		r.contributionAcked(h, wire.PutAck(make([]byte, wire.HeaderLen), h))
 		if r.contributions[0].state != waiting || r.unacked != size-1 || r.waits.Outstanding() != 1 {
 			t.Fatalf("window of %d: %+v, %d not acknowledged, %d wait", size, r.contributions[0], r.unacked, r.waits.Outstanding())
 		}
 		if leave(t, r) || r.next != size {
 			t.Errorf("window of %d: contribution %d is sent while %d wait and %d are not acknowledged", size, r.next, r.waits.Outstanding(), r.unacked)
 		}
-		r.settle(0)
+		r.settleContribution(0)
 		if !leave(t, r) || r.next != size+1 {
 			t.Errorf("window of %d: %d contributions are sent after the first result, want one more", size, r.next)
 		}
@@ -105,7 +105,7 @@ func TestGroupsCoverTheVector(t *testing.T) {
 			t.Errorf("%d slots: %d contributions of %d groups and the scale", slots, len(r.contributions), r.groups)
 		}
 		for i := range r.groups {
-			part := r.part(vector, i)
+			part := r.groupPart(vector, i)
 			if len(part) == 0 || r.firstSlot(i)*wire.Lanes != covered {
 				t.Errorf("%d slots: group %d has %d from %d on, after %d", slots, i, len(part), r.firstSlot(i)*wire.Lanes, covered)
 			}
@@ -141,7 +141,7 @@ func TestRepeatedAcknowledgementIsASignOfLife(t *testing.T) {
 	h := wire.Header{Job: testJob, Sender: 1, Epoch: testEpoch, Seq: 1}
 	for range 3 {
 		r.w.now += retransmit.Time(time.Second)
-		if v := r.acked(h, wire.PutAck(make([]byte, wire.HeaderLen), h)); v != taken {
+		if v := r.contributionAcked(h, wire.PutAck(make([]byte, wire.HeaderLen), h)); v != taken {
 			t.Fatalf("an acknowledgement of frame 1: %v, want %v", v, taken)
 		}
 		r.w.now += retransmit.Time(time.Minute)
@@ -151,7 +151,7 @@ func TestRepeatedAcknowledgementIsASignOfLife(t *testing.T) {
 		}
 	}
 	h.Seq = 99
-	if v := r.acked(h, wire.PutAck(make([]byte, wire.HeaderLen), h)); v != stray || r.w.now.Sub(r.heard) != time.Minute {
+	if v := r.contributionAcked(h, wire.PutAck(make([]byte, wire.HeaderLen), h)); v != stray || r.w.now.Sub(r.heard) != time.Minute {
 		t.Errorf("an acknowledgement of frame 99: %v, want %v; silent for %v", v, stray, r.w.now.Sub(r.heard))
 	}
 }
@@ -167,20 +167,20 @@ func TestRoundErrorFindsTheFirstPart(t *testing.T) {
 	} {
 		r := smallRounds(t, size)
 		leave(t, r)
-		r.settle(0)
-		if got := r.report(why); *got != want {
+		r.settleContribution(0)
+		if got := r.progressError(why); *got != want {
 			t.Errorf("window of %d: %+v, want %+v", size, *got, want)
 		}
 	}
 	r := smallRounds(t, 4)
 	leave(t, r)
 	h := wire.Header{Job: testJob, Sender: 1, Epoch: testEpoch, Seq: 1}
-	r.acked(h, wire.PutAck(make([]byte, wire.HeaderLen), h))
-	if got, want := *r.report(why), (RoundError{Parts: 3, Waiting: 1, Unacked: 2, Round: 5, Err: why}); got != want {
+	r.contributionAcked(h, wire.PutAck(make([]byte, wire.HeaderLen), h))
+	if got, want := *r.progressError(why), (RoundError{Parts: 3, Waiting: 1, Unacked: 2, Round: 5, Err: why}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	scale := newRoundsTester(t, true).rounds
-	if got, want := *scale.report(why), (RoundError{Scale: true, Parts: 1, Unacked: 1, Round: 5, Err: why}); got != want {
+	if got, want := *scale.progressError(why), (RoundError{Scale: true, Parts: 1, Unacked: 1, Round: 5, Err: why}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
@@ -190,24 +190,24 @@ func TestRoundErrorFindsTheFirstPart(t *testing.T) {
 func TestRoundCallIsCancelled(t *testing.T) {
 	why := errors.New("why")
 	r := smallRounds(t, 4)
-	if r.cancel(6, why); !r.active || r.broken != nil {
+	if r.cancelCall(6, why); !r.active || r.broken != nil {
 		t.Errorf("cancelled by an earlier call: active %v, broken by %v", r.active, r.broken)
 	}
-	if r.cancel(7, why); r.active || r.broken != nil || !errors.Is(<-r.done, why) {
+	if r.cancelCall(7, why); r.active || r.broken != nil || !errors.Is(<-r.done, why) {
 		t.Errorf("cancelled before anything is sent: active %v, broken by %v", r.active, r.broken)
 	}
-	r.cancel(7, why) // it has ended
+	r.cancelCall(7, why) // it has ended
 	if len(r.done) != 0 || r.broken != nil {
 		t.Error("a call that has ended is cancelled")
 	}
 	r = smallRounds(t, 4)
 	leave(t, r)
-	r.cancel(7, why)
+	r.cancelCall(7, why)
 	var e *RoundError
 	if r.active || !errors.Is(r.broken, why) || !errors.As(<-r.done, &e) || e.Unacked != 3 {
 		t.Errorf("cancelled after all is sent: active %v, broken by %v, %+v", r.active, r.broken, e)
 	}
-	r.fail(errors.New("later")) // the first reason stays
+	r.breakRounds(errors.New("later")) // the first reason stays
 	if !errors.Is(r.broken, why) {
 		t.Errorf("broken by %v", r.broken)
 	}

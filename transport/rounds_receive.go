@@ -7,16 +7,16 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// take handles an answer, to a contribution or to all workers, with the job and the
+// takeRoundAnswer handles an answer, to a contribution or to all workers, with the job and the
 // epoch of the flow. It returns other for answers to something else. An answer that
 // does not match a contribution changes nothing.
-func (r *rounds) take(h wire.Header, payload []byte) verdict {
+func (r *rounds) takeRoundAnswer(h wire.Header, payload []byte) verdict {
 	refused := -1
 	switch {
 	case h.Type == wire.TypeAck && (r.groups > 0 || h.Flags&(wire.FlagAll|wire.FlagScale) != 0):
-	case h.Type == wire.TypeError && r.outstanding(h.Seq) >= 0:
-		refused = r.outstanding(h.Seq)
-	case (h.Type == wire.TypeRows || h.Type == wire.TypeFound) && r.outstanding(h.Seq) >= 0:
+	case h.Type == wire.TypeError && r.outstandingAt(h.Seq) >= 0:
+		refused = r.outstandingAt(h.Seq)
+	case (h.Type == wire.TypeRows || h.Type == wire.TypeFound) && r.outstandingAt(h.Seq) >= 0:
 		return malformed // an answer to a request to a server
 	default:
 		return other
@@ -29,25 +29,25 @@ func (r *rounds) take(h wire.Header, payload []byte) verdict {
 	case h.Sender != to:
 		return stray
 	case refused >= 0:
-		return r.refused(refused, payload)
+		return r.contributionRefused(refused, payload)
 	case h.Flags&^wire.FlagScale == 0:
-		return r.acked(h, payload)
+		return r.contributionAcked(h, payload)
 	case h.Flags&^wire.FlagAll == wire.FlagSum:
-		return r.takeSums(h, payload)
+		return r.takeGroupSums(h, payload)
 	case h.Flags&^wire.FlagAll == wire.FlagSum|wire.FlagScale:
 		return r.takeScale(h, payload)
 	}
 	return malformed
 }
 
-// left reports whether the frame of a contribution was sent; before that, no answer
+// wasSent reports whether the frame of a contribution was sent; before that, no answer
 // to it is valid.
-func (r *rounds) left(c *contribution) bool {
+func (r *rounds) wasSent(c *contribution) bool {
 	return c.state != idle && int32(c.seq-r.flow.window.NextUnsent()) < 0
 }
 
-// outstanding returns the contribution whose frame has a sequence number, or -1.
-func (r *rounds) outstanding(seq uint32) int {
+// outstandingAt returns the contribution whose frame has a sequence number, or -1.
+func (r *rounds) outstandingAt(seq uint32) int {
 	if i := r.unackedAt(seq); i >= 0 {
 		return i
 	}
@@ -62,7 +62,7 @@ func (r *rounds) outstanding(seq uint32) int {
 // unackedAt returns the sent, unacknowledged contribution with a sequence number, or -1.
 func (r *rounds) unackedAt(seq uint32) int {
 	i := int(*r.recentAt(seq))
-	if c := &r.contributions[i]; c.seq == seq && c.state == sent && r.left(c) {
+	if c := &r.contributions[i]; c.seq == seq && c.state == sent && r.wasSent(c) {
 		return i
 	}
 	return -1
@@ -70,15 +70,15 @@ func (r *rounds) unackedAt(seq uint32) int {
 
 func (r *rounds) recentAt(seq uint32) *uint16 { return &r.recent[seq%uint32(len(r.recent))] }
 
-// acked records that the aggregator has a contribution and waits for other workers.
-func (r *rounds) acked(h wire.Header, payload []byte) verdict {
+// contributionAcked records that the aggregator has a contribution and waits for other workers.
+func (r *rounds) contributionAcked(h wire.Header, payload []byte) verdict {
 	if len(payload) != wire.HeaderLen {
 		return malformed
 	}
 	i := r.unackedAt(h.Seq)
 	if i < 0 {
 		// A repeated acknowledgement, for example of a frame that asks for the result again.
-		if r.outstanding(h.Seq) < 0 {
+		if r.outstandingAt(h.Seq) < 0 {
 			return stray
 		}
 		r.heard = r.w.now
@@ -90,36 +90,36 @@ func (r *rounds) acked(h wire.Header, payload []byte) verdict {
 	r.unacked--
 	c := &r.contributions[i]
 	if r.broken != nil {
-		r.free(c)
+		r.freeContribution(c)
 		return taken
 	}
 	c.state = waiting
-	c.wait, _ = r.waits.Add(now, e) // never full, see room
+	c.wait, _ = r.waits.Add(now, e) // never full, see hasRoom
 	r.waits.Sent(now, 1)
 	return taken
 }
 
-// awaited reports whether a result belongs to a contribution: by sequence number, or
+// awaitsResult reports whether a result belongs to a contribution: by sequence number, or
 // by round if it is for all workers. The network may delay results of earlier rounds.
-func (r *rounds) awaited(c *contribution, h wire.Header) bool {
+func (r *rounds) awaitsResult(c *contribution, h wire.Header) bool {
 	if h.Flags&wire.FlagAll != 0 {
-		return r.left(c) && h.Seq == c.round
+		return r.wasSent(c) && h.Seq == c.round
 	}
-	return r.left(c) && h.Seq == c.seq
+	return r.wasSent(c) && h.Seq == c.seq
 }
 
-func (r *rounds) takeSums(h wire.Header, payload []byte) verdict {
+func (r *rounds) takeGroupSums(h wire.Header, payload []byte) verdict {
 	if _, err := wire.StripeCount(payload); err != nil {
 		return malformed
 	}
 	i := int(wire.StripeAt(payload, 0).Slot(0)) * wire.Lanes / max(r.groupLen, 1)
-	if i >= r.groups || !r.awaited(&r.contributions[i], h) {
+	if i >= r.groups || !r.awaitsResult(&r.contributions[i], h) {
 		return stray
 	}
-	if r.active && !packer.TakeVector(payload, r.firstSlot(i), r.part(r.call.sums, i), r.call.numbers) {
+	if r.active && !packer.TakeVector(payload, r.firstSlot(i), r.groupPart(r.call.sums, i), r.call.numbers) {
 		return malformed
 	}
-	r.settle(i)
+	r.settleContribution(i)
 	return taken
 }
 
@@ -130,18 +130,18 @@ func (r *rounds) takeScale(h wire.Header, payload []byte) verdict {
 	switch {
 	case err != nil:
 		return malformed
-	case !r.awaited(c, h) || decision.Iteration != c.round:
+	case !r.awaitsResult(c, h) || decision.Iteration != c.round:
 		return stray
 	case decision.Exponent == wire.InfiniteExponent || r.active && decision.Exponent < r.call.exponent:
 		return malformed // the largest of all is at least our own
 	}
 	r.decided = decision.Exponent
-	r.settle(r.groups)
+	r.settleContribution(r.groups)
 	return taken
 }
 
-// settle completes a contribution with its result.
-func (r *rounds) settle(i int) {
+// settleContribution completes a contribution with its result.
+func (r *rounds) settleContribution(i int) {
 	w := r.w
 	r.heard = w.now
 	c := &r.contributions[i]
@@ -151,24 +151,24 @@ func (r *rounds) settle(i int) {
 	} else {
 		r.waits.Ack(w.now, c.wait)
 	}
-	r.free(c)
+	r.freeContribution(c)
 	c.round++
 	if !r.active {
 		return
 	}
 	w.stats.Results++
 	if r.finished++; r.finished == r.call.end-r.call.first {
-		r.end(nil)
+		r.endCall(nil)
 	}
 }
 
-func (r *rounds) free(c *contribution) {
+func (r *rounds) freeContribution(c *contribution) {
 	r.w.link.Free(c.buf)
 	c.state = idle
 }
 
-// refused ends the rounds: the other workers wait for this one in vain.
-func (r *rounds) refused(i int, payload []byte) verdict {
+// contributionRefused ends the rounds: the other workers wait for this one in vain.
+func (r *rounds) contributionRefused(i int, payload []byte) verdict {
 	w := r.w
 	why, err := wire.ParseRefusal(payload)
 	if err != nil {
@@ -182,11 +182,11 @@ func (r *rounds) refused(i int, payload []byte) verdict {
 		n := wire.HotLen(packer.VectorStripes(min(r.groupLen, r.slots-i*r.groupLen)))
 		refusal.Key, refusal.KeyKnown = w.refusedKey(r.flow, nil, w.link.Payload(c.buf)[:n], why)
 	}
-	r.fail(refusal) // reports the contribution as unacknowledged, and frees the waiting ones
+	r.breakRounds(refusal) // reports the contribution as unacknowledged, and frees the waiting ones
 	if c.state == sent {
 		r.flow.window.Refuse(w.now, c.seq)
 		r.unacked--
-		r.free(c)
+		r.freeContribution(c)
 	}
 	return taken
 }

@@ -21,32 +21,32 @@ type finding struct {
 	known uint64 // a bit for each server whose numbering is known
 }
 
-// follow starts what depends on the end of an operation.
-func (w *Worker) follow(o *operation) {
+// followUp starts what depends on the end of an operation.
+func (w *Worker) followUp(o *operation) {
 	switch {
 	case o.find != nil:
-		w.found(o)
+		w.foundNumbers(o)
 	case o.parent != nil:
 		w.sentAgain(o)
 	case !o.pull && o.failure == nil:
-		w.find(o.prepared)
+		w.findNumbers(o.prepared)
 		for _, m := range o.members {
-			w.find(m.prepared)
+			w.findNumbers(m.prepared)
 		}
 	}
 }
 
-// find requests the row numbers of a prepared batch that has none.
-func (w *Worker) find(b *packer.Prepared) {
+// findNumbers requests the row numbers of a prepared batch that has none.
+func (w *Worker) findNumbers(b *packer.Prepared) {
 	if b == nil || w.keysOnly || b.ColdRows() == 0 || b.RowNumbers() != nil || w.finding[b] {
 		return
 	}
 	w.finding[b] = true
-	w.accept(search(b))
+	w.acceptOperation(numbersSearch(b))
 }
 
-// search returns the operation that requests the row numbers of a batch.
-func search(b *packer.Prepared) *operation {
+// numbersSearch returns the operation that requests the row numbers of a batch.
+func numbersSearch(b *packer.Prepared) *operation {
 	ends := b.ColdEnds()
 	return &operation{pull: true, keys: b.ColdKeys(), ends: ends, find: &finding{of: b, rows: packer.RowNumbers{
 		Numberings: make([]uint32, max(1, len(ends))), Numbers: make([]uint32, b.ColdRows()),
@@ -62,18 +62,18 @@ func (w *Worker) receiveFound(f *flow, h wire.Header, payload []byte) verdict {
 	if !ok {
 		return taken
 	}
-	o, first := w.ops[e.Owner], cookieFirst(e.Cookie)
+	o, first := w.ops[e.Owner], framePlace(e.Cookie).firstKey()
 	if o.find == nil {
-		o.fail(w.peerError(f, fmt.Errorf("%w: row numbers that were not asked for", ErrAnswer)))
-	} else if err := o.find.take(rows, f.server(), first, w.pulled(o, f.server(), first)); err != nil {
-		o.fail(w.peerError(f, err))
+		o.recordFailure(w.peerError(f, fmt.Errorf("%w: row numbers that were not asked for", ErrAnswer)))
+	} else if err := o.find.takeNumbers(rows, f.server(), first, w.keysInFrame(o, f.server(), first)); err != nil {
+		o.recordFailure(w.peerError(f, err))
 	}
-	w.acknowledged(o, e)
+	w.frameAcknowledged(o, e)
 	return taken
 }
 
-// take stores a server's row numbers of n keys, from position first on.
-func (s *finding) take(rows wire.Rows, server, first, n int) error {
+// takeNumbers stores a server's row numbers of n keys, from position first on.
+func (s *finding) takeNumbers(rows wire.Rows, server, first, n int) error {
 	into := &s.rows
 	if rows.Count != n {
 		return fmt.Errorf("%w: %d row numbers for %d keys", ErrAnswer, rows.Count, n)
@@ -97,9 +97,9 @@ func (s *finding) take(rows wire.Rows, server, first, n int) error {
 // by key assigns them.
 var errNoNumbers = fmt.Errorf("%w: rows without numbers", ErrAnswer)
 
-// found ends the search for row numbers. A server that refuses it, or answers with something
+// foundNumbers ends the search for row numbers. A server that refuses it, or answers with something
 // else, is not asked again. A caller that gives up is no such answer.
-func (w *Worker) found(o *operation) {
+func (w *Worker) foundNumbers(o *operation) {
 	delete(w.finding, o.find.of)
 	switch {
 	case o.failure == nil:
@@ -189,7 +189,7 @@ func (w *Worker) sentAgain(o *operation) {
 		p.unknown++ // a part of it may be applied
 	}
 	if o.failure != nil {
-		p.fail(o.failure)
+		p.recordFailure(o.failure)
 	}
-	w.settle(p)
+	w.settleOperation(p)
 }

@@ -298,7 +298,7 @@ func TestNoRowNumbers(t *testing.T) {
 			w := idleWorker(t)
 			server := w.flows[flowCold].to
 			answer := func(b []byte) {
-				w.receive(&link.Packet{Packet: wire.Packet{Src: server, Payload: b}})
+				w.receiveAnswer(&link.Packet{Packet: wire.Packet{Src: server, Payload: b}})
 			}
 			p, err := w.Prepare([]uint64{5, 6})
 			if err != nil {
@@ -307,7 +307,7 @@ func TestNoRowNumbers(t *testing.T) {
 			for range 3 {
 				o := &operation{keys: p.keys, values: make([]float32, 2*testDim), prepared: p.places, ticket: &Ticket{done: make(chan struct{})}}
 				w.pushes = append(w.pushes, o)
-				for w.ask() || w.pack() {
+				for w.askForRows() || w.packPushes() {
 					if _, err := w.transmit(); err != nil {
 						t.Fatal(err)
 					}
@@ -424,15 +424,15 @@ func TestLocateThatIsGivenUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := search(b.places)
+	o := numbersSearch(b.places)
 	o.released = make(chan struct{})
-	p.accept(o)
+	p.acceptOperation(o)
 	if _, err := p.turn(); err != nil {
 		t.Fatal(err)
 	}
 	o.cause = context.Canceled // as Worker.await does
 	o.cancelled.Store(true)
-	p.sweep()
+	p.sweepCancelled()
 	for _, h := range arrived(t, p.server) {
 		p.answerWith(found(h, 1, 1, 2))
 	}
@@ -452,8 +452,8 @@ func TestRefusalOfAFeedsPushThatIsSentAgain(t *testing.T) {
 	f := &testFeed{done: make(chan struct{}), left: 1}
 	push := &fedPush{feed: f}
 	push.Prepared, push.Values, push.Owner = b, make([]float32, 2*testDim), push
-	locate := search(b.places)
-	p.accept(locate)
+	locate := numbersSearch(b.places)
+	p.acceptOperation(locate)
 	p.Hand(&push.Request)
 	refuse := func(h wire.Header, code wire.Code) {
 		p.answerWith(wire.PutError(make([]byte, wire.ErrorLen), h, wire.Refusal{Code: code}))

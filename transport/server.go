@@ -11,6 +11,7 @@ import (
 
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -52,12 +53,14 @@ type ServerConfig struct {
 	// Look is the longest time to poll for frames before sleeping. Polling yields the processor to
 	// others, and is reduced while it finds nothing. 0 means [DefaultLook], a negative value no polling.
 	Look time.Duration
+	// Gate is for simulations; see [endpoint.Config].
+	Gate func()
 }
 
 // Server receives the cold gradients of one job and answers its pulls. Frames of
 // senders that were not admitted change nothing.
 type Server struct {
-	loop
+	base
 	cfg     ServerConfig
 	senders map[uint16]*admitted
 	keys    []uint64
@@ -75,9 +78,9 @@ type admitted struct {
 	seen  retransmit.Filter
 }
 
-// reaches records a sequence number, or returns false if it is more than a window ahead of
+// reachesSeq records a sequence number, or returns false if it is more than a window ahead of
 // the newest one seen, where the sender cannot be.
-func (a *admitted) reaches(seq uint32) bool {
+func (a *admitted) reachesSeq(seq uint32) bool {
 	ahead := int32(seq - a.last)
 	if ahead > wire.DefaultWindow {
 		return false
@@ -124,9 +127,9 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		keys:    make([]uint64, wire.PullCap(cfg.Link.Limits().MaxPayload, cfg.Dim)),
 	}
 	s.rows, s.numbers = make([]float32, len(s.keys)*cfg.Dim), make([]uint32, len(s.keys))
-	s.init(cfg.Link, cfg.Look)
-	s.steps.init(cfg)
-	s.start(func() error { return s.serve(s.handle, s.sendSums) }, func(error) { s.stats.Link = s.link.Stats() })
+	s.initLoop(endpoint.Config{Link: cfg.Link, Look: cfg.Look, Gate: cfg.Gate})
+	s.steps.initSteps(cfg)
+	s.loop.Start(func() error { return s.loop.Serve(s.handleBatch, s.sendSums) }, func(error) { s.stats.Link = s.link.Stats() })
 	return s, nil
 }
 
@@ -167,15 +170,15 @@ func (s *Server) Stats(ctx context.Context) (ServerStats, error) {
 		st.Link = s.link.Stats()
 	})
 	select {
-	case <-s.dead:
+	case <-s.Done():
 		return s.stats, nil
 	default:
 		return st, err
 	}
 }
 
-// handle answers a batch of requests, each in place.
-func (s *Server) handle(pkts []link.Packet) error {
+// handleBatch answers a batch of requests, each in place.
+func (s *Server) handleBatch(pkts []link.Packet) error {
 	for i := range pkts {
 		p := &pkts[i]
 		h, err := wire.ParseHeader(p.Payload)
@@ -188,7 +191,7 @@ func (s *Server) handle(pkts []link.Packet) error {
 			s.stats.Unexpected++
 			continue
 		}
-		n, refusal, err := s.answer(p, h, err)
+		n, refusal, err := s.answerRequest(p, h, err)
 		if err != nil {
 			return err
 		}
@@ -201,9 +204,9 @@ func (s *Server) handle(pkts []link.Packet) error {
 	return nil
 }
 
-// answer serves one request and returns the length of the answer written over it, 0 for
+// answerRequest serves one request and returns the length of the answer written over it, 0 for
 // none, or a refusal. An error ends the server.
-func (s *Server) answer(p *link.Packet, h wire.Header, version error) (int, wire.Refusal, error) {
+func (s *Server) answerRequest(p *link.Packet, h wire.Header, version error) (int, wire.Refusal, error) {
 	switch {
 	case version != nil:
 		return 0, wire.Refusal{Code: wire.CodeWrongVersion, Value: wire.Version}, nil
@@ -219,11 +222,11 @@ func (s *Server) answer(p *link.Packet, h wire.Header, version error) (int, wire
 	if h.Epoch != from.epoch {
 		return 0, wire.Refusal{Code: wire.CodeWrongEpoch, Value: uint32(from.epoch)}, nil
 	}
-	if !from.reaches(h.Seq) {
+	if !from.reachesSeq(h.Seq) {
 		return 0, wire.Refusal{Code: wire.CodeWindow, Value: from.last + wire.DefaultWindow}, nil
 	}
 	if h.Type == wire.TypeStep {
-		n, refusal := s.step(p, h, from)
+		n, refusal := s.answerStep(p, h, from)
 		return n, refusal, nil
 	}
 	rows, err := wire.ParseRows(p.Payload, h.Type)
@@ -235,12 +238,12 @@ func (s *Server) answer(p *link.Packet, h wire.Header, version error) (int, wire
 	case rows.Dim != s.cfg.Dim:
 		return 0, wire.Refusal{Code: wire.CodeDimension, Value: uint32(s.cfg.Dim)}, nil
 	case h.Type == wire.TypePull || h.Type == wire.TypeFind:
-		return s.pull(p, h, rows, from)
+		return s.answerPull(p, h, rows, from)
 	}
 	fresh := from.seen.Fresh(h.Seq)
 	if !fresh {
 		s.stats.Duplicates++
-	} else if err := s.accumulate(h.Type, rows); err != nil {
+	} else if err := s.accumulateRows(h.Type, rows); err != nil {
 		var r wire.Refusal
 		if errors.As(err, &r) {
 			return 0, r, nil
@@ -260,7 +263,7 @@ func (s *Server) answer(p *link.Packet, h wire.Header, version error) (int, wire
 	return len(wire.PutCover(p.Payload, h, from.seen.Cover(h.Seq))), wire.Refusal{}, nil
 }
 
-func (s *Server) accumulate(t wire.Type, rows wire.Rows) error {
+func (s *Server) accumulateRows(t wire.Type, rows wire.Rows) error {
 	if t == wire.TypeCold {
 		return s.cfg.Handler.Accumulate(rows)
 	}
@@ -271,9 +274,9 @@ func (s *Server) accumulate(t wire.Type, rows wire.Rows) error {
 	return err
 }
 
-// pull overwrites a PULL with the rows, or a FIND with the row numbers. Duplicates are
+// answerPull overwrites a PULL with the rows, or a FIND with the row numbers. Duplicates are
 // answered like new requests: they change nothing.
-func (s *Server) pull(p *link.Packet, h wire.Header, asked wire.Rows, from *admitted) (int, wire.Refusal, error) {
+func (s *Server) answerPull(p *link.Packet, h wire.Header, asked wire.Rows, from *admitted) (int, wire.Refusal, error) {
 	if asked.Count > len(s.keys) {
 		return 0, wire.Refusal{Code: wire.CodeLength, Value: uint32(wire.PullLen(len(s.keys)))}, nil
 	}
@@ -285,7 +288,7 @@ func (s *Server) pull(p *link.Packet, h wire.Header, asked wire.Rows, from *admi
 		keys[i] = asked.Key(i)
 	}
 	if h.Type == wire.TypeFind {
-		return s.find(p, h, keys), wire.Refusal{}, nil
+		return s.answerFind(p, h, keys), wire.Refusal{}, nil
 	}
 	payload := p.Payload[:wire.RowsLen(len(keys), s.cfg.Dim)]
 	rows := wire.PutRows(payload, wire.TypeRows, len(keys), s.cfg.Dim)
@@ -300,8 +303,8 @@ func (s *Server) pull(p *link.Packet, h wire.Header, asked wire.Rows, from *admi
 	return len(payload), wire.Refusal{}, nil
 }
 
-// find overwrites a FIND, which is at least as long, with the row numbers of keys.
-func (s *Server) find(p *link.Packet, h wire.Header, keys []uint64) int {
+// answerFind overwrites a FIND, which is at least as long, with the row numbers of keys.
+func (s *Server) answerFind(p *link.Packet, h wire.Header, keys []uint64) int {
 	numbers := s.numbers[:len(keys)]
 	numbering := s.cfg.Handler.Find(keys, numbers)
 	payload := p.Payload[:wire.FoundLen(len(keys))]

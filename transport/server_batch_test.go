@@ -11,6 +11,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -45,7 +46,7 @@ func TestServerServesWholeBatches(t *testing.T) {
 	} {
 		pkts = append(pkts, packet(from, payload))
 	}
-	if err := s.handle(pkts); err != nil {
+	if err := s.handleBatch(pkts); err != nil {
 		t.Fatal(err)
 	}
 	var got []int
@@ -91,11 +92,11 @@ func TestCountersOutliveTheEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := NewAggregatorServer(network.open("10.0.0.9:19522"), model)
+	a, err := NewAggregatorServer(AggregatorConfig{Link: network.open("10.0.0.9:19522"), Model: model})
 	if err != nil {
 		t.Fatal(err)
 	}
-	to := client{t, c.link, a.loop.link.Local()}
+	to := client{t, c.link, a.link.Local()}
 	// A frame that is not Libra's gets no answer, and does not prevent others' answers.
 	to.send([]byte{1})
 	to.ask(cold(wire.Header{Seq: 1}, testDim, 1))
@@ -111,7 +112,7 @@ func TestAggregatorServerServesWholeBatches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := NewAggregatorServer(network.open("10.0.0.9:19522"), model)
+	a, err := NewAggregatorServer(AggregatorConfig{Link: network.open("10.0.0.9:19522"), Model: model})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +123,7 @@ func TestAggregatorServerServesWholeBatches(t *testing.T) {
 	hot := make([]byte, wire.HotLen(1))
 	wire.Header{Type: wire.TypeHot, Job: 77, Sender: 1, Seq: 5}.Put(hot)
 	pkts := []link.Packet{packet(from, []byte{1}), packet(from, hot), packet(from, nil), packet(from, hot)}
-	if err := a.handle(pkts); err != nil {
+	if err := a.handleBatch(pkts); err != nil {
 		t.Fatal(err)
 	}
 	for i, p := range pkts {
@@ -180,7 +181,7 @@ func completeRound(t *testing.T, on func(*memLink) link.Link) (workers []*memLin
 	}
 	network := newMemNet()
 	a := &AggregatorServer{model: model, reply: make([]byte, aggregator.MaxReplyPayload)}
-	a.init(on(network.open("10.0.0.9:19522")), 0)
+	a.initLoop(endpoint.Config{Link: on(network.open("10.0.0.9:19522"))})
 	for i, addr := range []string{"10.0.0.2:1000", "10.0.0.3:1000"} {
 		l := network.open(addr)
 		workers = append(workers, l)
@@ -194,5 +195,5 @@ func completeRound(t *testing.T, on func(*memLink) link.Link) (workers []*memLin
 		s.SetBits(0, 0x3f800000)
 		pkts = append(pkts, packet(l.local, hot))
 	}
-	return workers, pkts, a.handle(pkts)
+	return workers, pkts, a.handleBatch(pkts)
 }

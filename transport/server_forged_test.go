@@ -144,7 +144,7 @@ func TestWindowWrapsAround(t *testing.T) {
 		{1<<32 - 5, true, wire.DefaultWindow - 5},
 		{wire.DefaultWindow - 5, true, wire.DefaultWindow - 5},
 	} {
-		if ok := a.reaches(c.seq); ok != c.ok || a.last != c.last {
+		if ok := a.reachesSeq(c.seq); ok != c.ok || a.last != c.last {
 			t.Errorf("number %d: %v, newest %d; want %v, %d", c.seq, ok, a.last, c.ok, c.last)
 		}
 	}
@@ -179,7 +179,7 @@ func keepsTheFilterYoung(t *testing.T, frame func(wire.Header) []byte, want wire
 	h := wire.Header{Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: 1}
 	answer := func(payload []byte) wire.Type {
 		p := link.Packet{Packet: wire.Packet{Src: from.local, Payload: append(make([]byte, 0, wire.DefaultPayload), payload...)}}
-		if err := s.handle([]link.Packet{p}); err != nil {
+		if err := s.handleBatch([]link.Packet{p}); err != nil {
 			t.Fatal(err)
 		}
 		got, err := wire.ParseHeader(p.Payload[:wire.HeaderLen])

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -305,7 +306,7 @@ func TestSumsOfOtherSteps(t *testing.T) {
 		return got
 	}
 	give(4, rows, true)
-	want := map[uint16]int{early + 1: rxBatch} // those that waited for the link
+	want := map[uint16]int{early + 1: endpoint.Batch} // those that waited for the link
 	for sender := uint16(1); sender <= early; sender++ {
 		want[sender] = 2
 	}

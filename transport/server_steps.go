@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -37,20 +38,20 @@ type giving struct {
 	next, end int    // frames; none: a refusal
 }
 
-func (s *steps) init(cfg ServerConfig) {
+func (s *steps) initSteps(cfg ServerConfig) {
 	s.waiting = map[uint16]giving{}
 	s.fit = wire.SumsCap(cfg.Link.Limits().MaxPayload, cfg.Dim, wire.SumsWidthMax) > 0
-	s.out = make([]link.Frame, 0, rxBatch)
+	s.out = make([]link.Frame, 0, endpoint.Batch)
 }
 
-// step answers a STEP frame, with rows if the step is over.
-func (s *Server) step(p *link.Packet, h wire.Header, from *admitted) (int, wire.Refusal) {
+// answerStep answers a STEP frame, with rows if the step is over.
+func (s *Server) answerStep(p *link.Packet, h wire.Header, from *admitted) (int, wire.Refusal) {
 	end, err := wire.ParseStep(p.Payload)
 	if err != nil {
 		return 0, wire.Refusal{Code: wire.CodeLength, Value: wire.StepLen}
 	}
 	if from.seen.Fresh(h.Seq) {
-		from.seen.Mark(h.Seq) // see pull
+		from.seen.Mark(h.Seq) // see answerPull
 	}
 	s.stats.Steps++
 	none := wire.Refusal{Code: wire.CodeStep}
@@ -60,7 +61,7 @@ func (s *Server) step(p *link.Packet, h wire.Header, from *admitted) (int, wire.
 			return 0, none
 		}
 		s.stats.Sums++
-		return st.put(p.Payload[:cap(p.Payload)], h, int(end.First)/st.each), wire.Refusal{}
+		return st.putSums(p.Payload[:cap(p.Payload)], h, int(end.First)/st.each), wire.Refusal{}
 	}
 	if s.cfg.Arrive == nil || !st.fit {
 		return 0, none
@@ -82,16 +83,16 @@ func (s *Server) step(p *link.Packet, h wire.Header, from *admitted) (int, wire.
 	return len(wire.PutAck(p.Payload, h)), wire.Refusal{}
 }
 
-// put writes one of the SUMS frames, and returns its length.
-func (s *steps) put(payload []byte, request wire.Header, frame int) int {
+// putSums writes one of the SUMS frames, and returns its length.
+func (s *steps) putSums(payload []byte, request wire.Header, frame int) int {
 	n := copy(payload, s.frames[frame*s.length:min((frame+1)*s.length, len(s.frames))])
 	request.Type, request.Flags = wire.TypeSums, 0
 	request.Put(payload)
 	return n
 }
 
-// encode splits the sums of a step into frames of at most limit bytes.
-func (s *steps) encode(keys []uint64, sums []float32, limit, dim int) {
+// encodeSums splits the sums of a step into frames of at most limit bytes.
+func (s *steps) encodeSums(keys []uint64, sums []float32, limit, dim int) {
 	s.rows, s.frames = len(keys), s.frames[:0]
 	head := wire.SumsHead{Step: s.number, Rows: uint32(len(keys)), Width: wire.SumsWidth(keys, limit, dim)}
 	s.each = wire.SumsCap(limit, dim, head.Width)
@@ -118,7 +119,7 @@ func (s *Server) GiveSums(step uint64, keys []uint64, sums []float32) {
 		keys, sums = nil, nil
 	}
 	st.held, st.number = true, step
-	st.encode(keys, sums, s.link.Limits().MaxPayload, s.cfg.Dim)
+	st.encodeSums(keys, sums, s.link.Limits().MaxPayload, s.cfg.Dim)
 	st.giving = st.giving[:0] // of the previous step, which is over for all
 	for sender, g := range st.waiting {
 		if g.step != step {
@@ -160,7 +161,7 @@ func (s *Server) sendSums() (left bool, err error) {
 			if g.end == 0 {
 				n = len(wire.PutError(payload, g.request, wire.Refusal{Code: wire.CodeStep}))
 			} else {
-				n = st.put(payload, g.request, g.next)
+				n = st.putSums(payload, g.request, g.next)
 				g.next++
 				s.stats.Sums++
 			}

@@ -360,7 +360,10 @@ func TestConfigErrors(t *testing.T) {
 	}
 	worker := func(c WorkerConfig) error { _, err := NewWorker(t.Context(), c); return err }
 	server := func(c ServerConfig) error { _, err := NewServer(c); return err }
-	agg := func(l link.Link, m *aggregator.Model) error { _, err := NewAggregatorServer(l, m); return err }
+	agg := func(l link.Link, m *aggregator.Model) error {
+		_, err := NewAggregatorServer(AggregatorConfig{Link: l, Model: m})
+		return err
+	}
 	for name, c := range map[string]struct {
 		err  error
 		says string

@@ -75,7 +75,7 @@ func (w *Worker) EndStep(s *Step) {
 	}
 	on.op = &operation{step: on}
 	on.due = w.clock() + retransmit.Time(on.poll)
-	w.register(on.op)
+	w.registerOperation(on.op)
 	w.step = on
 }
 
@@ -90,7 +90,7 @@ func (w *Worker) endStep(err error) {
 	}
 	w.step = nil
 	s.op.sealed = true
-	w.settle(s.op) // once the STEP frames are answered
+	w.settleOperation(s.op) // once the STEP frames are answered
 	s.Done(err)
 }
 
@@ -105,14 +105,14 @@ func (w *Worker) askForSums() (any bool) {
 	}
 	f := w.flows[flowCold]
 	for len(s.wants) > 0 {
-		b, ok := w.room(f)
+		b, ok := w.allocFrame(f)
 		if !ok {
 			break
 		}
 		payload := w.link.Payload(b)[:wire.StepLen]
 		s.end.First = s.wants[0]
 		s.end.Put(payload)
-		w.enqueue(f, wire.Header{Type: wire.TypeStep}, payload, s.op, cookie(b, 0))
+		w.enqueueFrame(f, wire.Header{Type: wire.TypeStep}, payload, s.op, placeOf(b, 0))
 		s.wants = s.wants[1:]
 		any = true
 	}
@@ -148,9 +148,9 @@ func (w *Worker) receiveSums(f *flow, h wire.Header, payload []byte) verdict {
 	if e, ok := f.window.AckOneOfMany(w.now, h.Seq); ok {
 		o := w.ops[e.Owner]
 		if o.step == nil {
-			o.fail(w.peerError(f, fmt.Errorf("%w: sums of a step, which were not asked for", ErrAnswer)))
+			o.recordFailure(w.peerError(f, fmt.Errorf("%w: sums of a step, which were not asked for", ErrAnswer)))
 		}
-		w.acknowledged(o, e)
+		w.frameAcknowledged(o, e)
 	}
 	s := w.step
 	if s == nil || rows.Step != s.Number || int32(h.Seq-s.since) < 0 {
@@ -169,7 +169,7 @@ func (w *Worker) receiveSums(f *flow, h wire.Header, payload []byte) verdict {
 		s.Keys, s.Sums = sized(s.Keys, total), sized(s.Sums, total*d)
 		s.have = make([]uint64, (total+63)/64)
 	}
-	s.left -= mark(s.have, first, rows.Count)
+	s.left -= setBits(s.have, first, rows.Count)
 	rows.Copy(s.Keys[first:], s.Sums[first*d:])
 	s.due = w.now + retransmit.Time(sumsLag)
 	switch end := first + rows.Count; {
@@ -189,8 +189,8 @@ func sized[T any](s []T, n int) []T {
 	return s[:n]
 }
 
-// mark sets n bits from first, and returns how many of them were clear.
-func mark(set []uint64, first, n int) (fresh int) {
+// setBits sets n bits from first, and returns how many of them were clear.
+func setBits(set []uint64, first, n int) (fresh int) {
 	for n > 0 {
 		word, at := first/64, first%64
 		m := min(n, 64-at)

@@ -194,7 +194,7 @@ func asksForStep(t *testing.T, done func(error)) (w *Worker, take func(body []by
 		payload := make([]byte, wire.HeaderLen+len(body))
 		wire.Header{Type: wire.TypeSums, Job: testJob, Sender: 1, Epoch: testServerEpoch, Seq: wire.FirstSeq}.Put(payload)
 		copy(payload[wire.HeaderLen:], body)
-		w.receive(&link.Packet{Packet: wire.Packet{Src: server.Local(), Payload: payload}})
+		w.receiveAnswer(&link.Packet{Packet: wire.Packet{Src: server.Local(), Payload: payload}})
 	}
 }
 

@@ -13,14 +13,14 @@ type Ticket struct {
 
 // Done is closed when the push is acknowledged or has failed.
 func (t *Ticket) Done() <-chan struct{} {
-	t.hurry()
+	t.hurryPush()
 	return t.done
 }
 
-// hurry makes the worker take the push out of its queue.
-func (t *Ticket) hurry() {
+// hurryPush makes the worker take the push out of its queue.
+func (t *Ticket) hurryPush() {
 	if t.worker != nil {
-		t.worker.hurry()
+		t.worker.hurryQueue()
 	}
 }
 
@@ -32,7 +32,7 @@ func (t *Ticket) Wait(ctx context.Context) error {
 		return t.err
 	default:
 	}
-	t.hurry()
+	t.hurryPush()
 	select {
 	case <-t.done:
 		return t.err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -38,10 +39,10 @@ func TestTurnIsBusyOrIdle(t *testing.T) {
 		t.Fatal(err)
 	}
 	turn("a queue that may wait", -1)
-	p.hurry()
+	p.hurryQueue()
 	full.room = 0
 	turn("a queue to be taken", busy)
-	turn("a frame that finds no room", sendRetry)
+	turn("a frame that finds no room", endpoint.SendRetry)
 	full.room = 1
 	turn("a frame sent", busy)
 	turn("waiting for the answer", 20*time.Millisecond)

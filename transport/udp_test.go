@@ -55,7 +55,7 @@ func TestAggregatorServerOverUDP(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := openTestUDP(t)
-	a, err := NewAggregatorServer(l, model)
+	a, err := NewAggregatorServer(AggregatorConfig{Link: l, Model: model})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -405,8 +405,8 @@ func TestRefusalsOfNowhere(t *testing.T) {
 		for _, code := range []wire.Code{wire.CodeSlotRange, wire.CodeNotFinite, wire.CodeOverflow, wire.CodeDimension} {
 			for _, index := range []uint16{0, 1, testDim, wire.Lanes, wire.Lanes * wire.DefaultStripes, 65535} {
 				o := &operation{keys: []uint64{key}, values: make([]float32, testDim), ticket: &Ticket{done: make(chan struct{})}, released: make(chan struct{})}
-				w.accept(o)
-				w.pack()
+				w.acceptOperation(o)
+				w.packPushes()
 				if _, err := w.transmit(); err != nil {
 					t.Fatal(err)
 				}
@@ -416,7 +416,7 @@ func TestRefusalsOfNowhere(t *testing.T) {
 				}
 				h := wire.Header{Job: testJob, Sender: 1, Epoch: f.epoch, Seq: f.window.Base()}
 				answer := wire.PutError(make([]byte, wire.ErrorLen), h, wire.Refusal{Code: code, Index: index})
-				w.receive(&link.Packet{Packet: wire.Packet{Src: f.path.To(), Payload: answer}})
+				w.receiveAnswer(&link.Packet{Packet: wire.Packet{Src: f.path.To(), Payload: answer}})
 				var peer *PeerError
 				if !errors.As(o.ticket.err, &peer) {
 					t.Fatalf("%v, index %d: %v", code, index, o.ticket.err)

@@ -12,6 +12,7 @@ import (
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -19,9 +20,8 @@ import (
 // several goroutines.
 // A peer that stays silent for longer than Flow.Silence ends the worker: pending
 // and later calls fail with a [*PeerError].
-// and every later call fails with a [*PeerError].
 type Worker struct {
-	loop
+	base
 	cfg   WorkerConfig
 	clock func() retransmit.Time
 
@@ -61,7 +61,8 @@ type Worker struct {
 	sums    []float32
 	numbers packer.Numbers // of sums in answers to pushes
 
-	out     []link.Frame // not yet taken by the link, in order
+	pkts    []link.Packet // received in this turn
+	out     []link.Frame  // not yet taken by the link, in order
 	outFlow []uint8
 	retx    []link.Frame
 	expired retransmit.Time // when the timers were last checked
@@ -95,9 +96,9 @@ func NewWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.loop.start(w.main, w.finish)
+	w.loop.Start(w.main, w.settleAll)
 	go func() { // see PushLater, which also handles later arrivals
-		<-w.dead
+		<-w.Done()
 		w.failQueued()
 	}()
 	return w, nil
@@ -146,15 +147,16 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		clock:    clockFrom(time.Now()),
 		packer:   p,
 		numbers:  numbers,
-		out:      make([]link.Frame, 0, rxBatch),
-		outFlow:  make([]uint8, 0, rxBatch),
-		retx:     make([]link.Frame, 0, rxBatch),
+		out:      make([]link.Frame, 0, endpoint.Batch),
+		outFlow:  make([]uint8, 0, endpoint.Batch),
+		pkts:     make([]link.Packet, endpoint.Batch),
+		retx:     make([]link.Frame, 0, endpoint.Batch),
 		arrivals: make(chan *operation, queueCap),
 		finding:  map[*packer.Prepared]bool{},
 		adds:     cfg.HotSet != nil && job.Mode == aggregator.Combine && job.Arithmetic == aggregator.Exact,
 		exp:      job.Exp,
 	}
-	w.init(cfg.Link, cfg.Look)
+	w.initLoop(endpoint.Config{Link: cfg.Link, Look: cfg.Look, Gate: cfg.Gate})
 	servers := cfg.servers()
 	w.flows = make([]*flow, flowCold+len(servers))
 	for i, s := range servers {
@@ -197,19 +199,22 @@ func (w *Worker) addFlow(ctx context.Context, index uint8, role string, to wire.
 		if len(w.retx) == cap(w.retx) {
 			return false
 		}
-		w.retx = append(w.retx, link.Frame{Buf: cookieBuf(e.Cookie), Len: int(e.Len), To: f.path, Retx: true})
+		w.retx = append(w.retx, link.Frame{Buf: framePlace(e.Cookie).buf(), Len: int(e.Len), To: f.path, Retx: true})
 		return true
 	}
-	f.covered = func(e retransmit.Entry) { w.acknowledged(w.ops[e.Owner], e) }
+	f.covered = func(e retransmit.Entry) { w.frameAcknowledged(w.ops[e.Owner], e) }
 	w.flows[index] = f
 	return nil
 }
 
-// A window entry's cookie is the buffer of the frame and, for a pull, the
-// position of its first key in the operation.
-func cookie(b link.Buf, first int) uint64 { return uint64(first)<<32 | uint64(b) }
-func cookieBuf(cookie uint64) link.Buf    { return link.Buf(cookie & 0xffffffff) }
-func cookieFirst(cookie uint64) int       { return int(cookie >> 32) }
+// framePlace is what the worker keeps in the cookie of a window's entry: the buffer of the frame and,
+// for a pull, the position of its first key in the operation.
+type framePlace uint64
+
+func placeOf(b link.Buf, first int) framePlace { return framePlace(first)<<32 | framePlace(b) }
+
+func (p framePlace) buf() link.Buf { return link.Buf(p & 0xffffffff) }
+func (p framePlace) firstKey() int { return int(p >> 32) }
 
 // Push sends the gradients of the rows of keys, len(grads) = len(keys) × Dim. It
 // returns when all of them are in frames, so that the slices may be reused; the
@@ -226,7 +231,7 @@ func (w *Worker) Push(ctx context.Context, keys []uint64, grads []float32) (*Tic
 
 func (w *Worker) push(ctx context.Context, o *operation) (*Ticket, error) {
 	o.ticket = &Ticket{done: make(chan struct{})}
-	if err := w.submit(ctx, o); err != nil {
+	if err := w.submitOperation(ctx, o); err != nil {
 		return nil, err
 	}
 	return o.ticket, nil
@@ -240,7 +245,7 @@ func (w *Worker) PushSum(ctx context.Context, keys []uint64, grads, sums []float
 	if len(sums) != len(grads) {
 		return fmt.Errorf("transport: %d sums for %d gradients", len(sums), len(grads))
 	}
-	return w.submit(ctx, &operation{keys: keys, values: grads, sums: sums, ticket: &Ticket{done: make(chan struct{})}})
+	return w.submitOperation(ctx, &operation{keys: keys, values: grads, sums: sums, ticket: &Ticket{done: make(chan struct{})}})
 }
 
 // Pull reads the rows of keys from the parameter servers into dst, which must
@@ -265,7 +270,7 @@ func (w *Worker) BeginPull(ctx context.Context, keys []uint64, dst []float32) (*
 		return nil, fmt.Errorf("transport: pull of %d keys of dimension %d into %d floats", len(keys), w.cfg.Dim, len(dst))
 	}
 	p := &Pulling{worker: w, of: operation{pull: true, keys: keys, values: dst}}
-	if err := w.start(ctx, &p.of); err != nil {
+	if err := w.postOperation(ctx, &p.of); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -273,40 +278,40 @@ func (w *Worker) BeginPull(ctx context.Context, keys []uint64, dst []float32) (*
 
 // Wait returns when the rows are in dst, or the pull has failed. If ctx ends first, the pull is
 // cancelled. Call it once.
-func (p *Pulling) Wait(ctx context.Context) error { return p.worker.await(ctx, &p.of) }
+func (p *Pulling) Wait(ctx context.Context) error { return p.worker.awaitRelease(ctx, &p.of) }
 
-// submit passes an operation to the goroutine and waits until it releases the
+// submitOperation passes an operation to the goroutine and waits until it releases the
 // slices.
-func (w *Worker) submit(ctx context.Context, o *operation) error {
-	if err := w.start(ctx, o); err != nil {
+func (w *Worker) submitOperation(ctx context.Context, o *operation) error {
+	if err := w.postOperation(ctx, o); err != nil {
 		return err
 	}
-	return w.await(ctx, o)
+	return w.awaitRelease(ctx, o)
 }
 
-// start passes an operation to the goroutine.
-func (w *Worker) start(ctx context.Context, o *operation) error {
+// postOperation passes an operation to the goroutine.
+func (w *Worker) postOperation(ctx context.Context, o *operation) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
 	o.released = make(chan struct{})
-	return w.post(ctx, func() { w.accept(o) })
+	return w.loop.Post(ctx, func() { w.acceptOperation(o) })
 }
 
-// await waits until the goroutine releases an operation's slices.
-func (w *Worker) await(ctx context.Context, o *operation) error {
+// awaitRelease waits until the goroutine releases an operation's slices.
+func (w *Worker) awaitRelease(ctx context.Context, o *operation) error {
 	select {
 	case <-o.released:
 		return o.err
-	case <-w.dead:
+	case <-w.Done():
 	case <-ctx.Done():
 		// The goroutine may be using the slices, so it has to release them.
 		o.cause = context.Cause(ctx)
 		o.cancelled.Store(true)
-		_ = w.post(context.WithoutCancel(ctx), w.sweep) // or it is dead
+		_ = w.loop.Post(context.WithoutCancel(ctx), w.sweepCancelled) // or it is dead
 		select {
 		case <-o.released:
-		case <-w.dead:
+		case <-w.Done():
 		}
 	}
 	// If the worker has ended too, the operation's result is more precise than the reason.
@@ -314,7 +319,7 @@ func (w *Worker) await(ctx context.Context, o *operation) error {
 	case <-o.released:
 		return o.err
 	default: // the worker ended before it reached the operation
-		return w.err
+		return w.Err()
 	}
 }
 
@@ -324,7 +329,7 @@ func (w *Worker) await(ctx context.Context, o *operation) error {
 // to the next Flush. Concurrent Flushes return the same refusal.
 func (w *Worker) Flush(ctx context.Context) error {
 	fl := &flush{done: make(chan error, 1)}
-	if err := w.post(ctx, func() { w.addFlush(fl) }); err != nil {
+	if err := w.loop.Post(ctx, func() { w.addFlush(fl) }); err != nil {
 		return err
 	}
 	select {
@@ -335,12 +340,12 @@ func (w *Worker) Flush(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		return <-fl.done
-	case <-w.dead:
+	case <-w.Done():
 		select {
 		case err := <-fl.done:
 			return err
 		default: // the worker ended before it reached the flush
-			return w.err
+			return w.Err()
 		}
 	}
 }
@@ -350,7 +355,7 @@ func (w *Worker) Stats(ctx context.Context) (WorkerStats, error) {
 	var s WorkerStats
 	err := w.Do(ctx, func() { s = w.snapshot() })
 	select {
-	case <-w.dead:
+	case <-w.Done():
 		return w.stats, nil
 	default:
 		return s, err

@@ -70,6 +70,8 @@ type WorkerConfig struct {
 	// yields the processor to others, and is reduced while it finds nothing. 0 means [DefaultLook], a
 	// negative value no polling. With a [Feed], the feed decides.
 	Look time.Duration
+	// Gate is for simulations; see [endpoint.Config].
+	Gate func()
 }
 
 // ServerPeer is a parameter server's address and the epoch of the admission there.

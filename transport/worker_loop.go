@@ -6,6 +6,8 @@ import (
 	"math"
 	"runtime"
 	"time"
+
+	"github.com/libra-ina/libra/transport/endpoint"
 )
 
 const (
@@ -13,9 +15,6 @@ const (
 	// received frames is full: the answers to apparently late frames may be
 	// among those not yet received.
 	timerLag = 10 * time.Millisecond
-
-	// sendRetry bounds a sleep while the link has no room for frames.
-	sendRetry = time.Millisecond
 )
 
 // main is the worker's goroutine.
@@ -27,7 +26,7 @@ func (w *Worker) main() error {
 		case !busy:
 			err = w.sleep()
 		case w.feed == nil:
-			w.idle.Found()
+			w.loop.FoundWork()
 		}
 		if err != nil {
 			return err
@@ -39,7 +38,7 @@ func (w *Worker) main() error {
 // fills frames from pulls, rounds and pushes, retransmits late frames, and sends.
 // It reports whether there was anything to do. An error ends the worker.
 func (w *Worker) turn() (busy bool, err error) {
-	if w.closing.Load() {
+	if w.loop.Closing() {
 		return false, ErrClosed
 	}
 	n, err := w.link.Receive(w.pkts)
@@ -48,7 +47,7 @@ func (w *Worker) turn() (busy bool, err error) {
 	}
 	w.now = w.clock()
 	for i := range w.pkts[:n] {
-		w.receive(&w.pkts[i])
+		w.receiveAnswer(&w.pkts[i])
 	}
 	if w.settled {
 		// Goroutines that waited may push more. Let them do so now, on this thread:
@@ -57,19 +56,19 @@ func (w *Worker) turn() (busy bool, err error) {
 		runtime.Gosched()
 	}
 	busy = n > 0
-	busy = w.run() || busy
+	busy = w.loop.RunPosted() || busy
 	if w.feed != nil {
 		busy = w.feed.Turn() || busy
 	}
 	busy = w.takeQueue() || busy
-	busy = w.ask() || busy
+	busy = w.askForRows() || busy
 	busy = w.askForSums() || busy
-	busy = w.rounds.send() || busy
-	busy = w.pack() || busy
+	busy = w.rounds.sendContributions() || busy
+	busy = w.packPushes() || busy
 	w.endFlushes()
 	drained := n < len(w.pkts)
 	if drained || w.now.Sub(w.expired) > timerLag {
-		if err := w.repeat(drained); err != nil {
+		if err := w.repeatLate(drained); err != nil {
 			return false, err
 		}
 	}
@@ -77,35 +76,10 @@ func (w *Worker) turn() (busy bool, err error) {
 	return busy || sent, err
 }
 
-// transmit passes frames to the link, new ones before retransmissions.
-func (w *Worker) transmit() (any bool, err error) {
-	if len(w.out) > 0 {
-		w.askForAnswers()
-		w.now = w.clock() // packing is not part of a round trip
-		n, err := w.link.Send(w.out)
-		if err != nil {
-			return false, err
-		}
-		for _, f := range w.outFlow[:n] {
-			w.flows[f].window.Sent(w.now, 1)
-		}
-		w.out = append(w.out[:0], w.out[n:]...)
-		w.outFlow = append(w.outFlow[:0], w.outFlow[n:]...)
-		any = n > 0
-	}
-	if len(w.retx) > 0 {
-		// Retransmissions that the link does not accept now are sent at their next timeout.
-		n, err := w.link.Send(w.retx)
-		w.retx = w.retx[:0]
-		return any || n > 0, err
-	}
-	return any, nil
-}
-
-// repeat collects frames for retransmission. A silent peer ends the worker, but only if
+// repeatLate collects frames for retransmission. A silent peer ends the worker, but only if
 // all received frames are processed: after a pause of this process, answers may be
 // waiting.
-func (w *Worker) repeat(drained bool) error {
+func (w *Worker) repeatLate(drained bool) error {
 	w.expired = w.now
 	for _, f := range w.flows {
 		if f == nil {
@@ -120,7 +94,7 @@ func (w *Worker) repeat(drained bool) error {
 		}
 		f.window.Resend(w.now, f.resend)
 	}
-	w.rounds.repeat(drained)
+	w.rounds.askForResults(drained)
 	return nil
 }
 
@@ -140,11 +114,11 @@ func (w *Worker) patience() time.Duration {
 	if s := w.step; s != nil {
 		limit = min(limit, max(0, s.due.Sub(w.now)))
 	}
-	if t, ok := w.rounds.deadline(); ok {
+	if t, ok := w.rounds.nextDeadline(); ok {
 		limit = min(limit, max(0, t.Sub(w.now)))
 	}
 	if len(w.out) > 0 {
-		limit = min(limit, sendRetry)
+		limit = min(limit, endpoint.SendRetry)
 	}
 	if limit == forever {
 		return -1
@@ -152,25 +126,25 @@ func (w *Worker) patience() time.Duration {
 	return limit
 }
 
-// finish settles all pending operations with the reason of the end.
-func (w *Worker) finish(err error) {
+// settleAll settles all pending operations with the reason of the end.
+func (w *Worker) settleAll(err error) {
 	for _, o := range w.ops {
 		if o != nil {
-			o.fail(err)
-			o.finish()
+			o.recordFailure(err)
+			o.notifyCaller()
 		}
 	}
 	for _, o := range w.pushes {
 		if o.queued && !o.begun { // not registered yet
-			o.fail(err)
-			o.finish()
+			o.recordFailure(err)
+			o.notifyCaller()
 		}
 	}
 	for _, fl := range w.flushes {
-		fl.settle(err)
+		fl.settleFlush(err)
 	}
 	w.endStep(err)
-	w.rounds.finish(err)
+	w.rounds.workerEnded(err)
 	w.stats = w.snapshot()
 	if w.feed != nil {
 		w.feed.End(err)

@@ -12,6 +12,20 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
+// How a worker receives. All of this file runs in the worker's goroutine, once for each payload that
+// a turn has received (worker_loop.go). The functions are in the order in which answers are processed:
+//
+//  1. receiveAnswer counts what is no answer to this worker, and ignores it.
+//  2. takeAnswer compares it with what was sent to the peer from which it comes (flowFrom). Answers to
+//     rounds go on in rounds_receive.go.
+//  3. receiveAck, receiveRows and receiveError take the answered frames out of the flow's window;
+//     so do receiveFound (row_numbers.go) and receiveSums (step.go).
+//  4. frameAcknowledged and frameAnswered free the frame's buffer, and settleOperation (operation.go)
+//     ends the operation with its last frame.
+//
+// A received payload belongs to the link, and is valid until the turn ends: what callers are to get
+// is copied into their slices. A slice is written only while its caller waits (operation.open).
+
 // verdict classifies a received payload.
 type verdict uint8
 
@@ -22,10 +36,10 @@ const (
 	other                    // does not concern the rounds
 )
 
-// receive handles an answer. An answer that matches no sent frame is counted and
+// receiveAnswer handles an answer. An answer that matches no sent frame is counted and
 // ignored: it may be a late answer to a predecessor, or forged.
-func (w *Worker) receive(p *link.Packet) {
-	switch w.take(p) {
+func (w *Worker) receiveAnswer(p *link.Packet) {
+	switch w.takeAnswer(p) {
 	case malformed:
 		w.stats.Malformed++
 	case stray:
@@ -33,7 +47,7 @@ func (w *Worker) receive(p *link.Packet) {
 	}
 }
 
-func (w *Worker) take(p *link.Packet) verdict {
+func (w *Worker) takeAnswer(p *link.Packet) verdict {
 	h, err := wire.ParseHeader(p.Payload)
 	if err != nil {
 		return malformed
@@ -43,7 +57,7 @@ func (w *Worker) take(p *link.Packet) verdict {
 		return stray
 	}
 	if w.rounds != nil && f == w.rounds.flow {
-		if v := w.rounds.take(h, p.Payload); v != other {
+		if v := w.rounds.takeRoundAnswer(h, p.Payload); v != other {
 			return v
 		}
 	}
@@ -93,32 +107,17 @@ func (w *Worker) takeAck(f *flow, h wire.Header, payload []byte, stripes int, e 
 	o := w.ops[e.Owner]
 	switch {
 	case o.pull:
-		o.fail(w.peerError(f, fmt.Errorf("%w: an ACK to a pull", ErrAnswer)))
+		o.recordFailure(w.peerError(f, fmt.Errorf("%w: an ACK to a pull", ErrAnswer)))
 	case o.sums != nil && f.index == flowHot && stripes == 0:
-		o.fail(w.peerError(f, fmt.Errorf("%w: an ACK without sums to a push that wants them", ErrAnswer)))
+		o.recordFailure(w.peerError(f, fmt.Errorf("%w: an ACK without sums to a push that wants them", ErrAnswer)))
 	case o.sums != nil && stripes > 0:
-		w.takeSums(h.Flags, payload, stripes)
+		w.takePushSums(h.Flags, payload, stripes)
 	}
-	w.acknowledged(o, e)
+	w.frameAcknowledged(o, e)
 }
 
-func (w *Worker) acknowledged(o *operation, e retransmit.Entry) {
-	o.acked++
-	w.answered(o, e)
-}
-
-// answered returns the frame's buffer and settles its operation.
-func (w *Worker) answered(o *operation, e retransmit.Entry) {
-	w.link.Free(cookieBuf(e.Cookie))
-	o.outstanding--
-	if o.pull && o.failure != nil {
-		w.abandon(o) // the rest is useless
-	}
-	w.settle(o)
-}
-
-// takeSums stores the sums of an acknowledgement by rank.
-func (w *Worker) takeSums(flags wire.Flags, payload []byte, stripes int) {
+// takePushSums stores the sums of an acknowledgement by rank.
+func (w *Worker) takePushSums(flags wire.Flags, payload []byte, stripes int) {
 	layout := packer.LaneAligned
 	if flags&wire.FlagDense != 0 {
 		layout = packer.Dense
@@ -134,17 +133,30 @@ func (w *Worker) takeSums(flags wire.Flags, payload []byte, stripes int) {
 	}
 }
 
-// copySums gives the caller of PushSum the sums of its hot rows.
-func (w *Worker) copySums(o *operation) {
-	if w.cfg.HotSet == nil {
-		return
+func (w *Worker) receiveRows(f *flow, h wire.Header, payload []byte) verdict {
+	rows, err := wire.ParseRows(payload, wire.TypeRows)
+	if err != nil {
+		return malformed
 	}
+	e, ok := f.window.Ack(w.now, h.Seq)
+	if !ok {
+		return taken
+	}
+	o := w.ops[e.Owner]
+	first := framePlace(e.Cookie).firstKey()
 	d := w.cfg.Dim
-	for i, key := range o.keys {
-		if rank, ok := w.cfg.HotSet.Rank(key); ok {
-			copy(o.sums[i*d:][:d], w.sums[int(rank)*d:])
+	switch n := w.keysInFrame(o, f.server(), first); {
+	case !o.pull || o.find != nil:
+		o.recordFailure(w.peerError(f, fmt.Errorf("%w: rows, which no pull has asked for", ErrAnswer)))
+	case rows.Count != n || rows.Dim != d:
+		o.recordFailure(w.peerError(f, fmt.Errorf("%w: %d rows of dimension %d to a pull of %d of dimension %d", ErrAnswer, rows.Count, rows.Dim, n, d)))
+	case o.open:
+		for i := range n {
+			rows.Row(i, o.values[o.position(first+i)*d:])
 		}
 	}
+	w.frameAcknowledged(o, e)
+	return taken
 }
 
 func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) verdict {
@@ -157,16 +169,16 @@ func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) verdict {
 		return taken
 	}
 	w.stats.Refusals[min(int(r.Code), len(w.stats.Refusals)-1)]++
-	o, payload := w.ops[e.Owner], w.link.Payload(cookieBuf(e.Cookie))[:e.Len]
+	o, payload := w.ops[e.Owner], w.link.Payload(framePlace(e.Cookie).buf())[:e.Len]
 	if o.step != nil {
-		w.acknowledged(o, e)
+		w.frameAcknowledged(o, e)
 		if o.step == w.step {
 			w.endStep(w.peerError(f, r))
 		}
 		return taken
 	}
 	if r.Code == wire.CodeNumbering && w.sendAgain(o, f.server(), payload) {
-		w.link.Free(cookieBuf(e.Cookie)) // the frame stays outstanding in its push
+		w.link.Free(framePlace(e.Cookie).buf()) // the frame stays outstanding in its push
 		return taken
 	}
 	refusal := w.peerError(f, r)
@@ -175,13 +187,13 @@ func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) verdict {
 	if w.refusal == nil && !o.pull && !o.fed() && (o.sums == nil || !o.open) {
 		w.refusal = refusal // the push's caller may not be waiting
 	}
-	o.fail(refusal)
+	o.recordFailure(refusal)
 	if refusal.Unknown {
 		o.unknown++
 	} else {
 		o.refused++
 	}
-	w.answered(o, e)
+	w.frameAnswered(o, e)
 	return taken
 }
 
@@ -219,32 +231,34 @@ func (w *Worker) refusedKey(f *flow, o *operation, payload []byte, r wire.Refusa
 	return rows.Key(row), true
 }
 
-func (w *Worker) receiveRows(f *flow, h wire.Header, payload []byte) verdict {
-	rows, err := wire.ParseRows(payload, wire.TypeRows)
-	if err != nil {
-		return malformed
-	}
-	e, ok := f.window.Ack(w.now, h.Seq)
-	if !ok {
-		return taken
-	}
-	o := w.ops[e.Owner]
-	first := cookieFirst(e.Cookie)
-	d := w.cfg.Dim
-	switch n := w.pulled(o, f.server(), first); {
-	case !o.pull || o.find != nil:
-		o.fail(w.peerError(f, fmt.Errorf("%w: rows, which no pull has asked for", ErrAnswer)))
-	case rows.Count != n || rows.Dim != d:
-		o.fail(w.peerError(f, fmt.Errorf("%w: %d rows of dimension %d to a pull of %d of dimension %d", ErrAnswer, rows.Count, rows.Dim, n, d)))
-	case o.open:
-		for i := range n {
-			rows.Row(i, o.values[o.position(first+i)*d:])
-		}
-	}
-	w.acknowledged(o, e)
-	return taken
-}
-
 func (w *Worker) peerError(f *flow, err error) *PeerError {
 	return &PeerError{Role: f.role, Addr: f.to.AddrPort(), Job: w.cfg.Job, Sender: w.cfg.Sender, Err: err}
+}
+
+func (w *Worker) frameAcknowledged(o *operation, e retransmit.Entry) {
+	o.acked++
+	w.frameAnswered(o, e)
+}
+
+// frameAnswered returns the frame's buffer and settles its operation.
+func (w *Worker) frameAnswered(o *operation, e retransmit.Entry) {
+	w.link.Free(framePlace(e.Cookie).buf())
+	o.outstanding--
+	if o.pull && o.failure != nil {
+		w.abandonOperation(o) // the rest is useless
+	}
+	w.settleOperation(o)
+}
+
+// copySums gives the caller of PushSum the sums of its hot rows.
+func (w *Worker) copySums(o *operation) {
+	if w.cfg.HotSet == nil {
+		return
+	}
+	d := w.cfg.Dim
+	for i, key := range o.keys {
+		if rank, ok := w.cfg.HotSet.Rank(key); ok {
+			copy(o.sums[i*d:][:d], w.sums[int(rank)*d:])
+		}
+	}
 }

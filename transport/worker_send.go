@@ -13,13 +13,226 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// room allocates a buffer for the next frame of a flow. There is none if the flow's window
+// How a worker sends. All of this file runs in the worker's goroutine, which calls it once a turn
+// (worker_loop.go) and takes no lock. The functions are in the order in which frames are processed:
+//
+//  1. packPushes takes the next of the pushes that callers have handed over (worker.go, queue.go,
+//     feed.go): beginPush passes it to the packer, fillFrame makes its frames, one after the other,
+//     and sealPush ends it. askForRows makes the frames of pulls.
+//  2. allocFrame finds room for each: a number in the flow's window and a buffer of the link.
+//     Without room, the push or pull waits for the next turn.
+//  3. enqueueFrame writes the header, enters the frame in the window and queues it in out. Frames of
+//     rounds (rounds.go) and of steps (step.go) come in here too.
+//  4. transmit passes out to the link, and then what repeatLate has found late (worker_loop.go).
+//
+// A caller's slices belong to the worker until its push is in frames, or its pull has ended. A
+// buffer belongs to the worker from allocFrame to frameAnswered (worker_receive.go; for frames of
+// rounds, to freeContribution): until then its frame may be sent again, and its rows stay as they are.
+
+// packPushes fills frames from pushes while there is room, and reports whether it did
+// anything.
+func (w *Worker) packPushes() (any bool) {
+	for len(w.pushes) > 0 {
+		if !w.pushes[0].begun {
+			any = true
+			w.groupPushes()
+			if !w.beginPush(w.pushes[0]) {
+				continue
+			}
+		}
+		o := w.pushes[0]
+		for w.packer.Next() != 0 {
+			if !w.fillFrame(o) {
+				return any
+			}
+			any = true
+		}
+		w.sealPush(o)
+	}
+	return any
+}
+
+// beginPush passes a push to the packer, or ends it if it is refused as a whole.
+func (w *Worker) beginPush(o *operation) bool {
+	var err error
+	switch {
+	case o.added:
+		err = w.beginSum(o)
+	case o.prepared != nil:
+		err = w.packer.BeginPrepared(o.values, o.prepared)
+	case o.members != nil && o.members[0].prepared != nil:
+		err = w.packer.BeginPrepared(o.values, w.groupPrepared...)
+	default:
+		err = w.packer.Begin(o.keys, o.values)
+	}
+	if err == nil && w.cfg.Mode == aggregator.Sync && w.packer.Next() == wire.TypeHot {
+		err = fmt.Errorf("%w: a push of hot rows, which Reduce takes", ErrMode)
+	}
+	if err != nil && o.members != nil {
+		w.dissolveGroup(o) // the error may concern one member only
+		return false
+	}
+	if o.released == nil {
+		w.registerOperation(o) // from the queue, a group, or sent again
+	}
+	o.noteNumbers()
+	o.begun = true
+	if err == nil {
+		return true
+	}
+	w.pushes = slices.Delete(w.pushes, 0, 1)
+	o.sealed = true
+	o.recordFailure(err)
+	if o.queued && o.owner == nil && w.refusal == nil {
+		w.refusal = err // its ticket may be dropped
+	}
+	o.refuseWhole()
+	w.settleOperation(o)
+	return false
+}
+
+// fillFrame queues the next frame of a push, and returns false if there is no room.
+func (w *Worker) fillFrame(o *operation) bool {
+	f, h := w.flows[flowHot], wire.Header{Type: w.packer.Next(), Flags: wire.FlagQuiet}
+	if h.Type != wire.TypeHot {
+		f = w.flows[flowCold+w.packer.Server()]
+	} else {
+		if w.cfg.Layout == packer.Dense {
+			h.Flags |= wire.FlagDense
+		}
+		if o.sums != nil {
+			h.Flags = h.Flags&^wire.FlagQuiet | wire.FlagWantSum
+		}
+	}
+	b, ok := w.allocFrame(f)
+	if !ok {
+		return false
+	}
+	payload, err := w.packer.Fill(w.link.Payload(b))
+	if err != nil {
+		panic(err) // makeWorker has checked that frames fit the link's payloads
+	}
+	sent := w.packer.Sent()
+	w.stats.PairsHot += uint64(sent.HotPairs - o.sent.HotPairs)
+	cold := uint64(sent.ColdRows - o.sent.ColdRows)
+	w.stats.RowsCold += cold
+	if h.Type == wire.TypeColdAt {
+		w.stats.RowsAt += cold
+	}
+	o.sent = sent
+	w.enqueueFrame(f, h, payload, o, placeOf(b, 0))
+	return true
+}
+
+// sealPush ends the packing of a push.
+func (w *Worker) sealPush(o *operation) {
+	w.pushes = slices.Delete(w.pushes, 0, 1)
+	o.sealed, o.complete = true, true
+	for _, m := range o.members {
+		m.sealed = true
+	}
+	if o.sums == nil {
+		o.releaseSlices()
+	}
+	w.settleOperation(o)
+}
+
+// askForRows fills frames with keys of pulls while there is room, and reports whether it did.
+func (w *Worker) askForRows() (any bool) {
+	for len(w.pulls) > 0 {
+		o := w.pulls[0]
+		if o.asked < len(o.keys) {
+			server := o.serverOf(o.asked)
+			f := w.flows[flowCold+server]
+			b, ok := w.allocFrame(f)
+			if !ok {
+				return any
+			}
+			n := w.keysInFrame(o, server, o.asked)
+			payload := w.link.Payload(b)[:wire.PullLen(n)]
+			kind := wire.TypePull
+			if o.find != nil {
+				kind = wire.TypeFind
+				w.stats.Finds++
+			} else {
+				w.stats.KeysPulled += uint64(n)
+			}
+			rows := wire.PutRows(payload, kind, n, w.cfg.Dim)
+			for i := range n {
+				rows.SetKey(i, o.keys[o.position(o.asked+i)])
+			}
+			w.enqueueFrame(f, wire.Header{Type: kind}, payload, o, placeOf(b, o.asked))
+			o.asked += n
+			any = true
+		}
+		if o.asked == len(o.keys) {
+			o.complete, o.sealed = true, true
+			w.pulls = slices.Delete(w.pulls, 0, 1)
+			w.settleOperation(o)
+		}
+	}
+	return any
+}
+
+// keysInFrame returns how many keys of a pull are in the frame that begins with key first, for a server.
+func (w *Worker) keysInFrame(o *operation, server, first int) int {
+	return min(o.serverEnd(server)-first, w.pullCap())
+}
+
+func (w *Worker) pullCap() int { return wire.PullCap(w.link.Limits().MaxPayload, w.cfg.Dim) }
+
+// allocFrame allocates a buffer for the next frame of a flow. There is none if the flow's window
 // or the batch of frames to send is full, or the link has no buffer.
-func (w *Worker) room(f *flow) (link.Buf, bool) {
+func (w *Worker) allocFrame(f *flow) (link.Buf, bool) {
 	if len(w.out) == cap(w.out) || f.window.Full() {
 		return 0, false
 	}
 	return w.link.Alloc()
+}
+
+// enqueueFrame gives a frame its sequence number and queues it for transmit. Its place is that of a
+// buffer from allocFrame.
+func (w *Worker) enqueueFrame(f *flow, h wire.Header, payload []byte, o *operation, at framePlace) {
+	h.Job, h.Sender, h.Epoch, h.Seq = w.cfg.Job, w.cfg.Sender, f.epoch, f.window.NextSeq()
+	h.Put(payload)
+	if h.Seq%askEvery == 0 {
+		wire.Ask(payload)
+	}
+	e := retransmit.Entry{
+		Cookie: uint64(at), Len: uint32(len(payload)), Owner: o.id,
+		NeedsOwnAnswer: h.Flags&wire.FlagQuiet == 0,
+	}
+	if _, ok := f.window.Add(w.now, e); !ok {
+		panic("transport: frame queued on a full window")
+	}
+	w.out = append(w.out, link.Frame{Buf: at.buf(), Len: len(payload), To: f.path})
+	w.outFlow = append(w.outFlow, f.index)
+	o.outstanding++
+}
+
+// transmit passes frames to the link, new ones before retransmissions.
+func (w *Worker) transmit() (any bool, err error) {
+	if len(w.out) > 0 {
+		w.askForAnswers()
+		w.now = w.clock() // packing is not part of a round trip
+		n, err := w.link.Send(w.out)
+		if err != nil {
+			return false, err
+		}
+		for _, f := range w.outFlow[:n] {
+			w.flows[f].window.Sent(w.now, 1)
+		}
+		w.out = append(w.out[:0], w.out[n:]...)
+		w.outFlow = append(w.outFlow[:0], w.outFlow[n:]...)
+		any = n > 0
+	}
+	if len(w.retx) > 0 {
+		// Retransmissions that the link does not accept now are sent at their next timeout.
+		n, err := w.link.Send(w.retx)
+		w.retx = w.retx[:0]
+		return any || n > 0, err
+	}
+	return any, nil
 }
 
 // askEvery is the interval, in frames of a flow, of those that ask for an answer while
@@ -37,172 +250,3 @@ func (w *Worker) askForAnswers() {
 		}
 	}
 }
-
-// enqueue gives a frame its sequence number and queues it for transmit. Its
-// buffer, in the cookie, comes from room.
-func (w *Worker) enqueue(f *flow, h wire.Header, payload []byte, o *operation, cookie uint64) {
-	h.Job, h.Sender, h.Epoch, h.Seq = w.cfg.Job, w.cfg.Sender, f.epoch, f.window.NextSeq()
-	h.Put(payload)
-	if h.Seq%askEvery == 0 {
-		wire.Ask(payload)
-	}
-	e := retransmit.Entry{Cookie: cookie, Len: uint32(len(payload)), Owner: o.id, Own: h.Flags&wire.FlagQuiet == 0}
-	if _, ok := f.window.Add(w.now, e); !ok {
-		panic("transport: frame queued on a full window")
-	}
-	w.out = append(w.out, link.Frame{Buf: cookieBuf(cookie), Len: len(payload), To: f.path})
-	w.outFlow = append(w.outFlow, f.index)
-	o.outstanding++
-}
-
-// pack fills frames from pushes while there is room, and reports whether it did
-// anything.
-func (w *Worker) pack() (any bool) {
-	for len(w.pushes) > 0 {
-		if !w.pushes[0].begun {
-			any = true
-			w.group()
-			if !w.begin(w.pushes[0]) {
-				continue
-			}
-		}
-		o := w.pushes[0]
-		for w.packer.Next() != 0 {
-			if !w.fill(o) {
-				return any
-			}
-			any = true
-		}
-		w.seal(o)
-	}
-	return any
-}
-
-// begin passes a push to the packer, or ends it if it is refused as a whole.
-func (w *Worker) begin(o *operation) bool {
-	var err error
-	switch {
-	case o.added:
-		err = w.beginSum(o)
-	case o.prepared != nil:
-		err = w.packer.BeginPrepared(o.values, o.prepared)
-	case o.members != nil && o.members[0].prepared != nil:
-		err = w.packer.BeginPrepared(o.values, w.groupPrepared...)
-	default:
-		err = w.packer.Begin(o.keys, o.values)
-	}
-	if err == nil && w.cfg.Mode == aggregator.Sync && w.packer.Next() == wire.TypeHot {
-		err = fmt.Errorf("%w: a push of hot rows, which Reduce takes", ErrMode)
-	}
-	if err != nil && o.members != nil {
-		w.dissolve(o) // the error may concern one member only
-		return false
-	}
-	if o.released == nil {
-		w.register(o) // from the queue, a group, or sent again
-	}
-	o.noteNumbers()
-	o.begun = true
-	if err == nil {
-		return true
-	}
-	w.pushes = slices.Delete(w.pushes, 0, 1)
-	o.sealed = true
-	o.fail(err)
-	if o.queued && o.owner == nil && w.refusal == nil {
-		w.refusal = err // its ticket may be dropped
-	}
-	o.refuse()
-	w.settle(o)
-	return false
-}
-
-// fill queues the next frame of a push, and returns false if there is no room.
-func (w *Worker) fill(o *operation) bool {
-	f, h := w.flows[flowHot], wire.Header{Type: w.packer.Next(), Flags: wire.FlagQuiet}
-	if h.Type != wire.TypeHot {
-		f = w.flows[flowCold+w.packer.Server()]
-	} else {
-		if w.cfg.Layout == packer.Dense {
-			h.Flags |= wire.FlagDense
-		}
-		if o.sums != nil {
-			h.Flags = h.Flags&^wire.FlagQuiet | wire.FlagWantSum
-		}
-	}
-	b, ok := w.room(f)
-	if !ok {
-		return false
-	}
-	payload, err := w.packer.Fill(w.link.Payload(b))
-	if err != nil {
-		panic(err) // makeWorker has checked that frames fit the link's payloads
-	}
-	sent := w.packer.Sent()
-	w.stats.PairsHot += uint64(sent.HotPairs - o.sent.HotPairs)
-	cold := uint64(sent.ColdRows - o.sent.ColdRows)
-	w.stats.RowsCold += cold
-	if h.Type == wire.TypeColdAt {
-		w.stats.RowsAt += cold
-	}
-	o.sent = sent
-	w.enqueue(f, h, payload, o, cookie(b, 0))
-	return true
-}
-
-// seal ends the packing of a push.
-func (w *Worker) seal(o *operation) {
-	w.pushes = slices.Delete(w.pushes, 0, 1)
-	o.sealed, o.complete = true, true
-	for _, m := range o.members {
-		m.sealed = true
-	}
-	if o.sums == nil {
-		o.release()
-	}
-	w.settle(o)
-}
-
-// ask fills frames with keys of pulls while there is room, and reports whether it did.
-func (w *Worker) ask() (any bool) {
-	for len(w.pulls) > 0 {
-		o := w.pulls[0]
-		if o.asked < len(o.keys) {
-			server := o.serverOf(o.asked)
-			f := w.flows[flowCold+server]
-			b, ok := w.room(f)
-			if !ok {
-				return any
-			}
-			n := w.pulled(o, server, o.asked)
-			payload := w.link.Payload(b)[:wire.PullLen(n)]
-			kind := wire.TypePull
-			if o.find != nil {
-				kind = wire.TypeFind
-				w.stats.Finds++
-			} else {
-				w.stats.KeysPulled += uint64(n)
-			}
-			rows := wire.PutRows(payload, kind, n, w.cfg.Dim)
-			for i := range n {
-				rows.SetKey(i, o.keys[o.position(o.asked+i)])
-			}
-			w.enqueue(f, wire.Header{Type: kind}, payload, o, cookie(b, o.asked))
-			o.asked += n
-			any = true
-		}
-		if o.asked == len(o.keys) {
-			o.complete, o.sealed = true, true
-			w.pulls = slices.Delete(w.pulls, 0, 1)
-			w.settle(o)
-		}
-	}
-	return any
-}
-
-// pulled returns how many keys of a pull are in the frame that begins with key first, for a server.
-func (w *Worker) pulled(o *operation, server, first int) int {
-	return min(o.end(server)-first, w.pullCap())
-}
-
-func (w *Worker) pullCap() int { return wire.PullCap(w.link.Limits().MaxPayload, w.cfg.Dim) }

@@ -20,6 +20,7 @@ import (
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -160,7 +161,7 @@ func TestSumsOfNoRows(t *testing.T) {
 				s.SetMask(1 << lane)
 				s.SetSlot(lane, slot)
 				s.SetValue(lane, float32(slot)+float32(lane)/64)
-				w.takeSums(flags, payload, 1)
+				w.takePushSums(flags, payload, 1)
 				if rank := ranksOf(slot, lane); rank < ranks {
 					want[rank] = float32(slot) + float32(lane)/64
 				}
@@ -422,14 +423,18 @@ func (c *endsLate) Err() error {
 func TestCancelBeforeTheCallIsTaken(t *testing.T) {
 	w, _ := mute(t, retransmit.Config{Size: 16, Silence: time.Hour})
 	begun, busy := make(chan struct{}), make(chan struct{})
-	w.calls <- func() {
+	post := func(fn func()) {
+		if err := w.loop.Post(t.Context(), fn); err != nil {
+			t.Fatal(err)
+		}
+	}
+	post(func() {
 		close(begun)
 		<-busy
-	}
-	w.link.Wake()
+	})
 	<-begun
-	for range cap(w.calls) {
-		w.calls <- func() {}
+	for range endpoint.Backlog {
+		post(func() {})
 	}
 	ended := make(chan error)
 	calls := blocked(w)

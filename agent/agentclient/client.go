@@ -4,6 +4,8 @@
 
 // Package agentclient is a client of the host agent in Go, for tests and benchmarks. Go programs
 // that may own the link use package transport instead.
+//
+// It is part of the libra command, not a stable interface: it changes with any release.
 package agentclient
 
 import (
@@ -24,7 +26,8 @@ import (
 
 // Client is a session with an agent. It belongs to one goroutine.
 type Client struct {
-	// Alone means that the process has nothing to do while the client sleeps; see [sys.PollAlone].
+	// Alone means that the process has nothing to do while the client sleeps. It then sleeps in a
+	// system call unknown to Go's scheduler: other goroutines wait for it, up to 10 ms.
 	Alone bool
 
 	conn    *net.UnixConn
@@ -137,7 +140,7 @@ func (c *Client) Submit(ctx context.Context, e agentproto.Entry) (ticket uint64,
 	return c.tickets - 1, nil
 }
 
-// Wait returns the completion of a ticket. The error tells why there is none; a failure of the
+// Wait returns the completion of a ticket. The error reports why there is none; a failure of the
 // entry is in the completion.
 func (c *Client) Wait(ctx context.Context, ticket uint64) (agentproto.Completion, error) {
 	for {
@@ -240,8 +243,8 @@ func (c *Client) collect() bool {
 	return true
 }
 
-// place waits for room in the buffer area for the next entry. It takes the first that fits, as the C library does:
-// so few pages are used, which stay in the cache.
+// place waits for room in the buffer area for the next entry. It takes the first that fits, as the
+// C library does: so few pages are used, which stay in the cache.
 func (c *Client) place(ctx context.Context, bytes uint64, answered bool) (at uint64, err error) {
 	size := c.welcome.Layout.BufferBytes
 	bytes = (bytes + 63) &^ 63
@@ -264,8 +267,8 @@ func (c *Client) place(ctx context.Context, bytes uint64, answered bool) (at uin
 	}
 }
 
-// recycle removes the regions that are free again, and the region of an entry that was not submitted because its
-// context ended.
+// recycle removes the regions that are free again, and the region of an entry that was not
+// submitted because its context ended.
 func (c *Client) recycle() {
 	read := c.tickets - uint64(c.tail-c.mem.SQHead.Load())
 	c.regions = slices.DeleteFunc(c.regions, func(r region) bool { return r.ticket == c.tickets || !r.answered && r.ticket < read })

@@ -5,7 +5,7 @@ package agentproto
 import "fmt"
 
 // AskLen is the length of an ASK, and of the first message of its answer. AnswerPart limits the
-// length of the others.
+// length of the other messages.
 const (
 	AskLen     = 16
 	AnswerPart = 32 << 10
@@ -38,7 +38,7 @@ func ParseTold(b []byte) (bytes uint64, err error) {
 		return 0, err
 	}
 	if len(b) != AskLen || order.Uint32(b) != messageMagic || !zero(b[4:8]) {
-		return 0, fmt.Errorf("the answer of %d bytes is not that of an agent", len(b))
+		return 0, fmt.Errorf("the answer of %d bytes is not an agent's", len(b))
 	}
 	return order.Uint64(b[8:]), nil
 }

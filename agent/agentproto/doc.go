@@ -2,6 +2,8 @@
 
 // Package agentproto holds the layouts of docs/agent.md, for the agent and for clients in Go:
 // messages of the handshake, entries, completions, and the shared memory with its indices.
+//
+// It is part of the libra command, not a stable interface: it changes with any release.
 package agentproto
 
 // Version is the only version of the protocol.

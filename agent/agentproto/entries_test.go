@@ -74,7 +74,7 @@ func TestEntriesHaveTheirFields(t *testing.T) {
 		}
 	}
 	for _, op := range []Op{0, 11, 255} {
-		if err := parse(t, Entry{Op: op}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("there is no operation %d", op)) {
+		if err := parse(t, Entry{Op: op}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("unknown operation %d", op)) {
 			t.Errorf("operation %d: %v", op, err)
 		}
 	}

@@ -21,7 +21,7 @@ type Learn struct {
 func (l *Learn) Marshal() ([]byte, error) {
 	b := make([]byte, LearnLen)
 	if len(l.Job) >= 64 {
-		return nil, fmt.Errorf("agent: the name %q has more than 63 bytes", l.Job)
+		return nil, fmt.Errorf("agent: the name %q is longer than 63 bytes", l.Job)
 	}
 	order.PutUint32(b, messageMagic)
 	order.PutUint32(b[4:], l.Counters)
@@ -40,7 +40,7 @@ func ParseLearn(b []byte) (l Learn, err error) {
 		return l, fmt.Errorf("%w: the name is not a text that ends with a zero byte", BadHello)
 	}
 	if l.Counters < 1 || l.Counters > MaxCounters {
-		return l, fmt.Errorf("%w: %d counters, possible are 1 to %d", BadHello, l.Counters, MaxCounters)
+		return l, fmt.Errorf("%w: %d counters: it must be 1 to %d", BadHello, l.Counters, MaxCounters)
 	}
 	return l, nil
 }

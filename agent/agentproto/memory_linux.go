@@ -29,7 +29,7 @@ type Header struct {
 }
 
 // word has its own cache line. Go's atomic operations are sequentially consistent: a store, and a
-// load of another word after it, need no fence between them.
+// load of a different word after it, need no fence between them.
 type word struct {
 	atomic.Uint32
 	_ [60]byte
@@ -53,7 +53,8 @@ func NewMemory(l Layout) (*Memory, *os.File, error) {
 	if err := file.Truncate(int64(l.Total)); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("shared memory of %d bytes: %w", l.Total, err), file.Close())
 	}
-	if _, err := unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
+	const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+	if _, err := unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, seals); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("shared memory: %w", os.NewSyscallError("fcntl F_ADD_SEALS", err)), file.Close())
 	}
 	m, err := mapMemory(fd, l)

@@ -205,7 +205,7 @@ func TestReceiveAnswer(t *testing.T) {
 		"a refusal":                {refused.Marshal(), nil, "agent: refused: no"},
 		"a refusal with memory":    {refused.Marshal(), unix.UnixRights(int(file.Fd())), "agent: refused: no"},
 		"more than a refusal has":  {append(refused.Marshal(), 0), nil, "513 bytes fits no version"},
-		"what is no answer at all": {[]byte("HTTP/1.1 400"), nil, "is another program listening there?"},
+		"what is no answer at all": {[]byte("HTTP/1.1 400"), nil, "does a different program listen there?"},
 	} {
 		before, err := os.ReadDir("/proc/self/fd")
 		if err != nil {

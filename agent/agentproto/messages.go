@@ -41,7 +41,7 @@ func (h *Hello) Marshal() ([]byte, error) {
 		field []byte
 	}{{h.Job, b[64:128]}, {h.Client, b[128:160]}} {
 		if len(name.text) >= len(name.field) {
-			return nil, fmt.Errorf("agent: the name %q has more than %d bytes", name.text, len(name.field)-1)
+			return nil, fmt.Errorf("agent: the name %q is longer than %d bytes", name.text, len(name.field)-1)
 		}
 		copy(name.field, name.text)
 	}
@@ -76,7 +76,7 @@ func ParseHello(b []byte) (h Hello, err error) {
 	}
 	h.Entries, h.BufferBytes = cmp.Or(h.Entries, DefaultEntries), cmp.Or(h.BufferBytes, DefaultBufferBytes)
 	if n := h.Entries; n < MinEntries || n > MaxEntries || n&(n-1) != 0 {
-		return h, fmt.Errorf("%w: %d entries: a power of two from %d to %d is possible", BadHello, n, MinEntries, MaxEntries)
+		return h, fmt.Errorf("%w: %d entries: it must be a power of two from %d to %d", BadHello, n, MinEntries, MaxEntries)
 	}
 	return h, nil
 }
@@ -149,7 +149,7 @@ func (e *RefusedError) Marshal() []byte {
 // ParseAnswer reads the answer to HELLO. If the agent has refused, the error is a [*RefusedError].
 func ParseAnswer(b []byte) (*Welcome, error) {
 	if len(b) < 8 || order.Uint32(b) != messageMagic {
-		return nil, fmt.Errorf("agent: an answer of %d bytes is not an agent's answer: is another program listening there?", len(b))
+		return nil, fmt.Errorf("agent: an answer of %d bytes is not an agent's: does a different program listen there?", len(b))
 	}
 	code := Code(order.Uint32(b[4:]))
 	switch {
@@ -158,11 +158,13 @@ func ParseAnswer(b []byte) (*Welcome, error) {
 		e.Text, _ = text(b[16:])
 		return nil, e
 	case code != OK || len(b) != WelcomeLen:
-		return nil, fmt.Errorf("agent: an answer with code %d and %d bytes fits no version of the protocol that this program knows", uint32(code), len(b))
+		return nil, fmt.Errorf("agent: an answer with code %d and %d bytes fits no version of the protocol "+
+			"that this program knows", uint32(code), len(b))
 	}
 	w := &Welcome{
 		Version: order.Uint16(b[8:]), Job: order.Uint16(b[10:]), Mode: b[12], Arithmetic: b[13], Features: order.Uint64(b[16:]),
-		Dim: order.Uint32(b[24:]), Exponent: int32(order.Uint32(b[28:])), HotRows: order.Uint32(b[32:]), Client: order.Uint32(b[36:]),
+		Dim: order.Uint32(b[24:]), Exponent: int32(order.Uint32(b[28:])),
+		HotRows: order.Uint32(b[32:]), Client: order.Uint32(b[36:]),
 		PID: order.Uint32(b[40:]), Instance: order.Uint64(b[48:]), NextStep: order.Uint64(b[56:]),
 		Layout: Layout{
 			Total: order.Uint64(b[64:]), SQ: order.Uint64(b[72:]), CQ: order.Uint64(b[80:]), Buffers: order.Uint64(b[88:]),

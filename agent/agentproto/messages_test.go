@@ -72,7 +72,7 @@ func TestHelloIsChecked(t *testing.T) {
 		"a client that is no text":   {func(b []byte) { b[128] = 0xff }, BadHello, "a name is not a text"},
 		"the fewest entries":         {change: func(b []byte) { order.PutUint32(b[16:], 8) }},
 		"the most entries":           {change: func(b []byte) { order.PutUint32(b[16:], 65536) }},
-		"too few entries":            {func(b []byte) { order.PutUint32(b[16:], 4) }, BadHello, "4 entries: a power of two from 8 to 65536"},
+		"too few entries":            {func(b []byte) { order.PutUint32(b[16:], 4) }, BadHello, "4 entries: it must be a power of two from 8 to 65536"},
 		"too many entries":           {func(b []byte) { order.PutUint32(b[16:], 131072) }, BadHello, "131072 entries"},
 		"entries of no power of two": {func(b []byte) { order.PutUint32(b[16:], 24) }, BadHello, "24 entries"},
 	} {
@@ -123,8 +123,8 @@ func TestAnswerIsChecked(t *testing.T) {
 		answer []byte
 		want   string
 	}{
-		"shorter than a code":       {good[:7], "an answer of 7 bytes is not an agent's answer"},
-		"another magic number":      {with(good, func(b []byte) { b[0]++ }), "is another program listening there?"},
+		"shorter than a code":       {good[:7], "an answer of 7 bytes is not an agent's"},
+		"another magic number":      {with(good, func(b []byte) { b[0]++ }), "does a different program listen there?"},
 		"a short welcome":           {good[:WelcomeLen-1], "code 0 and 255 bytes fits no version"},
 		"a long welcome":            {append(good, 0), "code 0 and 257 bytes fits no version"},
 		"a short refusal":           {refused[:RefusedLen-1], "code 4 and 511 bytes fits no version"},

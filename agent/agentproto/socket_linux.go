@@ -21,7 +21,7 @@ func Wake(socket int) {
 
 var wakeUp = [1]byte{1}
 
-// Dup returns another descriptor of a socket, which the caller closes. It outlives the connection.
+// Dup duplicates the descriptor of a socket, which the caller closes. It outlives the connection.
 func Dup(conn *net.UnixConn) (socket int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -67,7 +67,7 @@ func ReceiveAnswer(conn *net.UnixConn) (*Welcome, *os.File, error) {
 	return w, files, nil
 }
 
-// received returns the descriptor of a control message, nil if there is none.
+// received returns the descriptor of a control message, or nil.
 func received(control []byte) (*os.File, error) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil || len(messages) == 0 {

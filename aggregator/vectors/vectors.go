@@ -3,6 +3,9 @@
 // Package vectors reads the test vectors of an aggregator: frames with the required verdicts and
 // answers of any implementation, and its final sums and counters. docs/wire.md describes the files,
 // which are in aggregator/testdata/vectors.
+//
+// It is for the tests of data planes and transports, not a stable interface: it changes with any
+// release.
 package vectors
 
 import (

@@ -84,7 +84,7 @@ func udpSite(context.Context, int) (*site, error) {
 		return nil, errors.Join(err, model.Close())
 	}
 	at := l.Local()
-	server, err := transport.NewAggregatorServer(l, model)
+	server, err := transport.NewAggregatorServer(transport.AggregatorConfig{Link: l, Model: model})
 	if err != nil {
 		return nil, errors.Join(err, l.Close(), model.Close())
 	}

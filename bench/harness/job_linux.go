@@ -16,6 +16,7 @@ import (
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/bpf"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/linux/netdev"
 	"github.com/libra-ina/libra/internal/linux/testbed"
@@ -60,7 +61,7 @@ func HostConfigOf(bed *testbed.Bed, host int) HostConfig {
 
 // Dial connects to the control service. The caller calls hangUp.
 func (p *HostConfig) Dial(ctx context.Context) (_ pb.AggregatorClient, hangUp func() error, err error) {
-	conn, err := control.Dial(ctx, control.TheAggregator(), p.Control, control.Security{}, startLimit, slog.Default())
+	conn, err := access.Dial(ctx, access.TheAggregator(), p.Control, access.Security{}, startLimit, slog.Default())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -93,10 +94,10 @@ func (p *HostConfig) Join(ctx context.Context, client pb.AggregatorClient, job, 
 		Job: job, Sender: sender, Ip: p.Self.IP.AsSlice(), Mac: p.Self.MAC[:], HotSet: hotSet,
 	})
 	if err != nil {
-		return nil, control.CallError("aggregator", "join", err)
+		return nil, access.CallError("aggregator", "join", err)
 	}
 	admission, err := stream.Recv()
-	return admission, control.CallError("aggregator", "join", err)
+	return admission, access.CallError("aggregator", "join", err)
 }
 
 // OpenLink opens the AF_XDP link of the place.

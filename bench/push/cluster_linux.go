@@ -25,6 +25,7 @@ import (
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bpf"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/linux/proc"
 	"github.com/libra-ina/libra/internal/linux/sys"
@@ -233,7 +234,7 @@ func (b *bed) serveControl() error {
 		return fmt.Errorf("push: control service: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	server := control.NewServer(control.Security{})
+	server := access.NewServer(access.Security{})
 	service := control.NewAggregator(ctx, control.AggregatorConfig{
 		Plane: b.aggregator, Stripes: wire.MaxStripes, Dense: true, Log: slog.New(slog.DiscardHandler),
 	})

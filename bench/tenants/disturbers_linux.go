@@ -13,6 +13,7 @@ import (
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/wire"
 )
@@ -238,7 +239,7 @@ func (c *childConfig) joinAndLeave(ctx context.Context, client pb.AggregatorClie
 		return err
 	}
 	_, err = client.Leave(ctx, &pb.LeaveRequest{Job: churnJob, Sender: sender, Token: admission.Token})
-	return control.CallError("aggregator", "leave", err)
+	return access.CallError("aggregator", "leave", err)
 }
 
 func churnSpec(id uint32) *pb.JobSpec {
@@ -250,8 +251,8 @@ func churnSpec(id uint32) *pb.JobSpec {
 func createAndRemove(ctx context.Context, client pb.AggregatorClient, id uint32) error {
 	job, err := client.CreateJob(ctx, churnSpec(id))
 	if err != nil {
-		return control.CallError("aggregator", "create job", err)
+		return access.CallError("aggregator", "create job", err)
 	}
 	_, err = client.RemoveJob(ctx, &pb.RemoveJobRequest{Job: id, Key: job.Key})
-	return control.CallError("aggregator", "remove job", err)
+	return access.CallError("aggregator", "remove job", err)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
 	"github.com/libra-ina/libra/internal/report/experiment"
@@ -186,7 +187,7 @@ func refused(counters map[string]uint64) (total uint64) {
 func (t *tenant) result(ctx context.Context) (*tenantResult, error) {
 	stats, err := t.client.Stats(ctx, &pb.StatsRequest{})
 	if err != nil {
-		return nil, control.CallError("aggregator", "statistics", err)
+		return nil, access.CallError("aggregator", "statistics", err)
 	}
 	r := &tenantResult{Job: Job{Job: int(t.Job), Mode: t.Mode.String(), Arithmetic: t.Arithmetic.String(), Pairs: t.pairs}}
 	r.Dropped, r.Refused, r.Throttled = stats.Counters["bad_checksum"], refused(stats.Counters), stats.Counters["throttled"]

@@ -15,6 +15,7 @@ import (
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/train/weights"
 )
 
@@ -29,7 +30,7 @@ func Baselines() []string { return []string{OneProcess, ServerOnly} }
 
 // Outcome is the cost and the result of one way to train.
 type Outcome struct {
-	train.Metrics            // of held-out rows
+	data.Metrics             // of held-out rows
 	Seconds          float64 `json:"training_s"` // of training
 	SamplesPerSecond float64 `json:"samples_per_s"`
 	// GradientFrames are the gradient frames that the server received: frames of workers, and
@@ -58,7 +59,7 @@ func (r *run) outcome() Outcome {
 }
 
 // evaluate fills in how well the weights in the servers' checkpoints predict.
-func (o *Outcome) evaluate(ctx context.Context, c *cluster.Config, heldOut *train.Dataset) error {
+func (o *Outcome) evaluate(ctx context.Context, c *cluster.Config, heldOut *data.Dataset) error {
 	store, _, err := trained(c)
 	if err != nil {
 		return err
@@ -66,7 +67,7 @@ func (o *Outcome) evaluate(ctx context.Context, c *cluster.Config, heldOut *trai
 	return o.evaluateStore(ctx, c, store, heldOut)
 }
 
-func (o *Outcome) evaluateStore(ctx context.Context, c *cluster.Config, store *ps.Store, heldOut *train.Dataset) error {
+func (o *Outcome) evaluateStore(ctx context.Context, c *cluster.Config, store *ps.Store, heldOut *data.Dataset) error {
 	model, err := node.Model(c.Model)
 	if err != nil {
 		return err
@@ -83,7 +84,7 @@ func (o Options) wants(baseline string) bool { return slices.Contains(o.Baseline
 
 // serverOnly repeats the training on the same cluster, with a hot set of one row that is not in the
 // data, so that the aggregator has nothing to add.
-func (r *run) serverOnly(ctx context.Context, heldOut *train.Dataset) (*Outcome, error) {
+func (r *run) serverOnly(ctx context.Context, heldOut *data.Dataset) (*Outcome, error) {
 	c := *r.config
 	dir := filepath.Dir(r.path)
 	c.Job.HotSet = filepath.Join(dir, "cold.libra")

@@ -16,6 +16,7 @@ import (
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // result sums the reports of the processes.
@@ -52,12 +53,12 @@ func (r *run) result(hot *packer.HotSet) *Result {
 	res.HotShare = float64(res.HotPairs) / float64(res.Pairs)
 	res.WeightsSHA256 = r.server.WeightsSHA256
 	res.Steps = r.server.Steps
-	res.FramesSpared = int64(r.server.HotFrames) - int64(r.server.HarvestMessages)
+	res.FramesSaved = int64(r.server.HotFrames) - int64(r.server.HarvestMessages)
 	return res
 }
 
 // judge evaluates the trained weights on held-out rows, and trains the baselines for comparison.
-func (r *run) judge(ctx context.Context, heldOut *train.Dataset, res *Result) error {
+func (r *run) judge(ctx context.Context, heldOut *data.Dataset, res *Result) error {
 	o, c := r.options, r.config
 	if err := res.evaluate(ctx, c, heldOut); err != nil {
 		return err
@@ -76,7 +77,7 @@ func (r *run) judge(ctx context.Context, heldOut *train.Dataset, res *Result) er
 }
 
 // oneProcess trains the reference.
-func (r *run) oneProcess(ctx context.Context, heldOut *train.Dataset, res *Result) error {
+func (r *run) oneProcess(ctx context.Context, heldOut *data.Dataset, res *Result) error {
 	o, c := r.options, r.config
 	cfg, err := node.StoreConfig(c)
 	if err != nil {
@@ -141,9 +142,9 @@ func (o Options) reference(ctx context.Context, c *cluster.Config, store *ps.Sto
 	if o.Sync {
 		shards = o.Workers
 	}
-	var sources []train.Source
+	var sources []data.Source
 	for i := range shards {
-		src, err := node.OpenSource(c, train.Shard{Index: i, Count: shards})
+		src, err := node.OpenSource(c, data.Shard{Index: i, Count: shards})
 		if err != nil {
 			return train.Result{}, err
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -30,32 +31,20 @@ type Options struct {
 	// Data and Test are libfm or libsvm files; without Data the click log is synthetic. Data
 	// without Test is evaluated on its own rows.
 	Data, Test string
-	// Window is the number of rows that a worker holds in memory; 0 means all.
-	Window int
 	// Rows of the synthetic log; 0 means enough for training of a minute or two.
 	Rows int
-	// Model is "fm" or "lr".
-	Model string
-	// Task is "classification" or "regression".
-	Task string
+	// The fields of package fields; Batch, Epochs, Staleness, Accumulate, Factors and LearningRate
+	// of 0 mean the recipe's values. Seed is also that of the synthetic rows and of faults.
+	Model, Task, Arithmetic, Optimizer                    string
+	Sync                                                  bool
+	Harvest                                               time.Duration
+	Batch, Epochs, Staleness, Accumulate, Factors, Window int
+	LearningRate                                          float64
+	Seed                                                  uint64
 	// Workers is the number of workers, each in its own process.
 	Workers int
 	// Servers is the number of parameter servers, each in its own process; 0 means 1.
 	Servers int
-	// Epochs is the number of passes over the data; 0 means the recipe's.
-	Epochs int
-	// Sync makes workers wait for each other after each mini-batch.
-	Sync bool
-	// Arithmetic of the aggregator: "exact", "lut" or "fixed".
-	Arithmetic string
-	// Harvest is the time between two harvests; 0 means the default.
-	Harvest time.Duration
-	// Staleness is how many of its own mini-batches a worker may be ahead of the weights; 0 means
-	// the recipe's.
-	Staleness int
-	// Accumulate is the number of mini-batches for which a worker keeps hot rows before it pushes
-	// and pulls them; 0 means the recipe's.
-	Accumulate int
 	// Backend is cluster.BackendAFXDP or cluster.BackendUDP.
 	Backend string
 	// Plane is the aggregator's data plane: empty for the backend's, or cluster.PlaneP4 for bmv2's
@@ -63,17 +52,9 @@ type Options struct {
 	Plane string
 	// LaneAligned makes workers send lane-aligned frames of one stripe, as a P4 switch requires.
 	LaneAligned bool
-	// Batch is the number of rows of a mini-batch; 0 means the recipe's.
-	Batch int
-	// Factors of a factorisation machine; 0 means the recipe's.
-	Factors int
 	// HotRows is the number of hot rows; 0 means as many as the scalars of the paper's largest hot
 	// set suffice for.
 	HotRows int
-	// Optimizer is "adagrad" or "sgd".
-	Optimizer string
-	// LearningRate of the optimiser; 0 means the recipe's.
-	LearningRate float64
 	// Faults are injected at the workers.
 	Faults cluster.Faults
 	// Capture, if set, is a folder for the frames that every worker and the server send and
@@ -85,8 +66,6 @@ type Options struct {
 	// has evaluations after each epoch, unless there are several servers: their checkpoints become
 	// one.
 	Out string
-	// Seed of the model, of the order of rows and of the synthetic rows.
-	Seed uint64
 
 	// Stderr receives the progress.
 	Stderr io.Writer
@@ -104,13 +83,13 @@ func Arithmetics() []string {
 func (o Options) Validate() error {
 	switch {
 	case o.Workers < 1 || o.Workers > maxWorkers:
-		return fmt.Errorf("--workers %d: from 1 to %d are possible", o.Workers, maxWorkers)
+		return fmt.Errorf("--workers %d: it must be from 1 to %d", o.Workers, maxWorkers)
 	case o.Servers < 0 || o.Servers > wire.MaxServers:
-		return fmt.Errorf("--servers %d: from 1 to %d are possible", o.Servers, wire.MaxServers)
+		return fmt.Errorf("--servers %d: it must be from 1 to %d", o.Servers, wire.MaxServers)
 	case o.Epochs < 0:
 		return fmt.Errorf("--epochs %d: at least 1 is required", o.Epochs)
-	case !slices.Contains(train.Tasks(), o.Task):
-		return fmt.Errorf("--task %q is none of %v", o.Task, train.Tasks())
+	case !slices.Contains(data.Tasks(), o.Task):
+		return fmt.Errorf("--task %q is none of %v", o.Task, data.Tasks())
 	case !slices.Contains(Arithmetics(), o.Arithmetic):
 		return fmt.Errorf("--arithmetic %q is none of %v", o.Arithmetic, Arithmetics())
 	case o.Harvest < 0:
@@ -120,7 +99,7 @@ func (o Options) Validate() error {
 	case o.Model == "lr" && o.Factors != 0:
 		return fmt.Errorf("--factors %d: model lr has none, so leave it out", o.Factors)
 	case o.Factors < 0 || o.Factors > train.MaxFactors:
-		return fmt.Errorf("--factors %d: from 1 to %d are possible", o.Factors, train.MaxFactors)
+		return fmt.Errorf("--factors %d: it must be from 1 to %d", o.Factors, train.MaxFactors)
 	case o.Window < 0:
 		return fmt.Errorf("--window %d: at least 1 is required", o.Window)
 	case o.HotRows < 0:
@@ -161,7 +140,7 @@ func (o Options) dim() int {
 	if o.Model == "lr" {
 		return 1
 	}
-	return 1 + cmp.Or(o.recipe().factors, train.DefaultFactors)
+	return 1 + o.recipe().Factors
 }
 
 // LongLog is the number of rows of a synthetic log from which on weights may lack many
@@ -169,15 +148,15 @@ func (o Options) dim() int {
 const LongLog = 500_000
 
 // recipe returns the hyper-parameters for the training, with the user's values where they are set.
-func (o Options) recipe() recipe {
-	r := recipe{Recipe: train.SmallData}
+func (o Options) recipe() train.Recipe {
+	r := train.SmallData
 	if o.Data == "" {
-		r = recipe{Recipe: train.ClickLog, factors: SyntheticFactors}
+		r = train.ClickLog
 		if cmp.Or(o.Rows, SyntheticRows) < LongLog {
 			r.Staleness, r.Accumulate = train.SmallData.Staleness, train.SmallData.Accumulate
 		}
 	}
-	r.factors = cmp.Or(o.Factors, r.factors)
+	r.Factors = cmp.Or(o.Factors, r.Factors)
 	r.Epochs = cmp.Or(o.Epochs, r.Epochs)
 	r.Batch = cmp.Or(o.Batch, r.Batch)
 	r.Staleness = cmp.Or(o.Staleness, r.Staleness)
@@ -189,21 +168,14 @@ func (o Options) recipe() recipe {
 	return r
 }
 
-// recipe is a set of hyper-parameters; factors is 0 for the model's default.
-type recipe struct {
-	train.Recipe
-	factors int
-}
-
 // The synthetic click log is like the paper's search engine (§3.1):
 // nine million parameters (2^20 features with a weight and eight factors each),
 // the hottest of which take 70 % of the updates. With this many rows the demo
 // takes one to two minutes on two cores.
 const (
-	SyntheticRows    = 1_800_000
-	SyntheticShare   = 0.7
-	SyntheticFactors = 8
-	heldOutRows      = 50_000
+	SyntheticRows  = 1_800_000
+	SyntheticShare = 0.7
+	heldOutRows    = 50_000
 )
 
 // maxWorkers limits the demo to a size for one machine.
@@ -237,17 +209,17 @@ type Result struct {
 	PairsPerSecond float64 `json:"pairs_per_s"`
 	HotPairs       uint64  `json:"hot_pairs"`
 	HotShare       float64 `json:"hot_share"` // of the pairs, summed in the network
-	// AddedPairs are gradients of hot rows that workers added to others before they pushed their
-	// sums. Pairs does not include them.
+	// AddedPairs are gradients of hot rows that workers summed before they pushed. Pairs does not
+	// include them.
 	AddedPairs      uint64  `json:"added_pairs"`
 	HotRows         int     `json:"hot_rows"`
 	Frames          uint64  `json:"frames"` // from workers, each counted once
 	FramesPerSecond float64 `json:"frames_per_s"`
 	Retransmissions uint64  `json:"retransmissions"`
-	// FramesSpared is the number of hot frames that the aggregator saved the server, less the
+	// FramesSaved is the number of hot frames that the server did not have to receive, less the
 	// messages with their sums.
-	FramesSpared int64  `json:"frames_spared"`
-	Steps        uint64 `json:"steps"`
+	FramesSaved int64  `json:"frames_spared"`
+	Steps       uint64 `json:"steps"`
 
 	FaultsDropped    uint64 `json:"faults_dropped"`
 	FaultsDuplicated uint64 `json:"faults_duplicated"`

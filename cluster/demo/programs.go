@@ -96,19 +96,19 @@ func (p Programs) Validate() error {
 	case len(p.Command) == 0:
 		return errors.New("no command: give it after --, as in 'libra run -- python3 train.py'")
 	case p.Hosts < 1 || p.Hosts > maxWorkers:
-		return fmt.Errorf("--hosts %d: from 1 to %d are possible", p.Hosts, maxWorkers)
+		return fmt.Errorf("--hosts %d: it must be from 1 to %d", p.Hosts, maxWorkers)
 	case p.Workers < p.Hosts || p.Workers%p.Hosts != 0:
 		return fmt.Errorf("--workers %d on %d hosts: each host runs as many, so give a multiple of --hosts", p.Workers, p.Hosts)
 	case p.Workers > maxWorkers:
-		return fmt.Errorf("--workers %d: at most %d are possible", p.Workers, maxWorkers)
+		return fmt.Errorf("--workers %d: the limit is %d", p.Workers, maxWorkers)
 	case p.Dim < 1 || p.Dim > maxDim:
-		return fmt.Errorf("--dim %d: from 1 to %d are possible", p.Dim, maxDim)
+		return fmt.Errorf("--dim %d: it must be from 1 to %d", p.Dim, maxDim)
 	case p.HotRows < 0:
 		return fmt.Errorf("--hot-rows %d: the number must not be negative", p.HotRows)
 	case p.HotSet == "" && p.HotRows > packer.MaxSlots/p.Dim:
 		return fmt.Errorf("--hot-rows %d: a switch has room for %d rows of %d scalars", p.HotRows, packer.MaxSlots/p.Dim, p.Dim)
 	case p.Job == "" || len(p.Job) > 63:
-		return fmt.Errorf("--job %q has %d bytes: 1 to 63 are possible", p.Job, len(p.Job))
+		return fmt.Errorf("--job %q is %d bytes long: it must be 1 to 63", p.Job, len(p.Job))
 	case p.Harvest < 0:
 		return fmt.Errorf("--harvest %v: the time must be positive", p.Harvest)
 	case p.Harvest != 0 && p.Sync:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // refresh is the time between two updates of the displayed progress.
@@ -42,7 +43,7 @@ func (r *run) watch() (stop func()) {
 func (r *run) state() (samples int64, fields []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var loss train.Metric
+	var loss data.Metric
 	epoch, known := r.options.Epochs, 0
 	for _, w := range r.progress {
 		samples += int64(w.Samples)

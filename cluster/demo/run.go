@@ -28,6 +28,7 @@ import (
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/train/weights"
 )
 
@@ -42,7 +43,8 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 		return nil, err
 	}
 	o.Epochs = o.recipe().Epochs
-	// The processes of the cluster inherit it. They share this machine's processors, and each frame wakes one.
+	// The processes of the cluster inherit it. They share this machine's processors, and each frame
+	// wakes one.
 	if err := sys.BatchProcess(); err != nil {
 		o.Log.Debug("processes preempt each other", "error", err)
 	}
@@ -177,14 +179,14 @@ func (o Options) config(dir string) (*cluster.Config, error) {
 		r.Optimizer = ps.Optimizer{Method: ps.SGD, LearningRate: r.Optimizer.LearningRate}
 	}
 	if o.Model == "lr" { // whose initial weights are zero
-		r.factors, r.Scale = 0, 0
+		r.Factors, r.Scale = 0, 0
 	}
 	c := &cluster.Config{
 		Backend: o.Backend,
 		Job:     cluster.Job{ID: 1, HotSet: filepath.Join(dir, "hot.libra"), Sync: o.Sync, Arithmetic: o.Arithmetic, Harvest: o.Harvest, Staleness: r.Staleness, Accumulate: r.Accumulate},
 		Switch:  cluster.Switch{Plane: o.Plane, LaneAligned: o.LaneAligned, Stripes: o.stripes()},
 		Model: cluster.Model{
-			Kind: o.Model, Task: o.Task, Factors: r.factors, Epochs: r.Epochs, Batch: r.Batch, Seed: o.Seed,
+			Kind: o.Model, Task: o.Task, Factors: r.Factors, Epochs: r.Epochs, Batch: r.Batch, Seed: o.Seed,
 			Optimizer:          r.Optimizer.Method.String(),
 			LearningRate:       float64(r.Optimizer.LearningRate),
 			InitialAccumulator: float64(r.Optimizer.InitialAccumulator),
@@ -230,7 +232,7 @@ func (o Options) prepare(c *cluster.Config) (hot *packer.HotSet, rows int, err e
 	if err != nil {
 		return nil, 0, err
 	}
-	src, err := node.OpenSource(c, train.Shard{})
+	src, err := node.OpenSource(c, data.Shard{})
 	if err != nil {
 		return nil, 0, err
 	}

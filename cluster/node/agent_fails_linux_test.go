@@ -38,7 +38,7 @@ func TestAgentCannotBegin(t *testing.T) {
 		want   string
 		joins  bool
 	}{
-		"a file is there":    {taken, []cluster.AgentJob{{Name: "absent", Cluster: absent}}, "socket " + taken + ": there is a file that is not a socket", false},
+		"a file is there":    {taken, []cluster.AgentJob{{Name: "absent", Cluster: absent}}, "socket " + taken + ": the file is not a socket", false},
 		"a job of several":   {free, []cluster.AgentJob{several}, "job several: " + several.Cluster + " has 2 servers, but agents only serve jobs with one", true},
 		"no file of a job":   {free, []cluster.AgentJob{{Name: "absent", Cluster: absent}}, "job absent: cluster configuration: open " + absent, true},
 		"a worker not there": {free, []cluster.AgentJob{{Name: "ninth", Cluster: several.Cluster, Worker: 9}}, "job ninth: ", true},
@@ -89,7 +89,7 @@ func TestHostDropsAStep(t *testing.T) {
 	if _, err := j.Reduce(t.Context(), 2, agent.Arrival{}); err != nil {
 		t.Errorf("the one after it: %v", err)
 	}
-	if err := errors.Join(j.end(true), <-ended); err != nil {
+	if err := errors.Join(j.leaveJob(true), <-ended); err != nil {
 		t.Error(err)
 	}
 }

@@ -33,7 +33,7 @@ func runAgent(ctx context.Context, cfg *cluster.Agent, log *slog.Logger, ready f
 	var joined []*joinedJob
 	defer func() {
 		for _, j := range joined {
-			err = errors.Join(err, j.end(err == nil))
+			err = errors.Join(err, j.leaveJob(err == nil))
 		}
 	}()
 	for i := range cfg.Jobs {
@@ -97,7 +97,7 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 	stop := context.AfterFunc(ctx, func() { j.cancel(context.Cause(ctx)) })
 	j.endpoint, err = openEndpoint(j.lost, j.cancel, j.env, j.self, model.Dim())
 	if !stop() && err == nil {
-		err = errors.Join(context.Cause(ctx), j.endpoint.close())
+		err = errors.Join(context.Cause(ctx), j.endpoint.closeEndpoint())
 	}
 	if err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 	users, err1 := from.UserIDs()
 	groups, err2 := from.GroupIDs()
 	if err := errors.Join(err1, err2); err != nil {
-		return nil, errors.Join(err, j.end(false))
+		return nil, errors.Join(err, j.leaveJob(false))
 	}
 	m := j.endpoint.members
 	j.Job = agent.Job{
@@ -141,15 +141,15 @@ func asDropped(err error) error {
 	return err
 }
 
-// end leaves the job; if the host has done its part, it first reports that to the server.
-func (j *joinedJob) end(done bool) (err error) {
+// leaveJob leaves the job; if the host has done its part, it first reports that to the server.
+func (j *joinedJob) leaveJob(done bool) (err error) {
 	j.unwatch()
 	if done && j.lost.Err() == nil && j.endpoint.Worker.Err() == nil {
 		ctx, cancel := context.WithTimeout(j.lost, leaveLimit)
 		err = j.endpoint.members.Done(ctx)
 		cancel()
 	}
-	err = errors.Join(err, j.endpoint.close())
+	err = errors.Join(err, j.endpoint.closeEndpoint())
 	j.cancel(nil)
 	return err
 }

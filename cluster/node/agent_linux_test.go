@@ -43,13 +43,13 @@ func TestHostHasFinishedOnlyIfItSaysSo(t *testing.T) {
 		lost string // what is logged of it
 		left bool   // what the server says
 	}{
-		"finished":               {end: func(j *joinedJob) error { return j.end(true) }},
-		"not finished":           {end: func(j *joinedJob) error { return j.end(false) }, left: true},
-		"its endpoint has ended": {end: func(j *joinedJob) error { return errors.Join(j.endpoint.Worker.Close(), j.end(true)) }, left: true},
+		"finished":               {end: func(j *joinedJob) error { return j.leaveJob(true) }},
+		"not finished":           {end: func(j *joinedJob) error { return j.leaveJob(false) }, left: true},
+		"its endpoint has ended": {end: func(j *joinedJob) error { return errors.Join(j.endpoint.Worker.Close(), j.leaveJob(true)) }, left: true},
 		"its admission has ended": {end: func(j *joinedJob) error {
 			j.cancel(withdrawn)
 			<-j.endpoint.Done()
-			return j.end(true)
+			return j.leaveJob(true)
 		}, left: true, lost: `msg="the job has ended" job=rows reason=withdrawn`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestHostEndsStepsInFrames(t *testing.T) {
 		t.Errorf("keys %v, sums %v: %v", keys, sums, err)
 	}
 	cancel()
-	if err := errors.Join(<-served, a.Close(), j.end(true), <-ended); err != nil {
+	if err := errors.Join(<-served, a.Close(), j.leaveJob(true), <-ended); err != nil {
 		t.Error(err)
 	}
 }

@@ -44,14 +44,14 @@ func newServer(t *testing.T, sync bool) *server {
 // training.
 func TestHarvestsAreCounted(t *testing.T) {
 	s := newServer(t, false)
-	s.progress.report(1, 8)
+	s.progress.addReport(1, 8)
 	apply := func(number, frames uint64) {
 		t.Helper()
 		h := &control.Harvest{Number: number, Ranks: []uint32{0, 3}, Sums: []int64{1 << 20, 2 << 20}, Frames: frames, Pairs: 10 * frames, Chunks: 3}
 		if frames == 0 {
 			h.Ranks, h.Sums = nil, nil
 		}
-		if err := s.apply(t.Context(), h); err != nil {
+		if err := s.applyHarvest(t.Context(), h); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -65,7 +65,7 @@ func TestHarvestsAreCounted(t *testing.T) {
 	if s.progress.settled[1] != 8 {
 		t.Errorf("settled %v", s.progress.settled)
 	}
-	stats, err := s.stats(t.Context())
+	stats, err := s.serverStats(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestHarvestsAreCounted(t *testing.T) {
 // In synchronous training the barrier ends the step, and checkpoints fall due by steps.
 func TestStepsAreCommitted(t *testing.T) {
 	s := newServer(t, true)
-	if err := s.apply(t.Context(), &control.Harvest{Number: 1, Ranks: []uint32{1}, Sums: []int64{1}, Frames: 1, Pairs: 1, Chunks: 1}); err != nil {
+	if err := s.applyHarvest(t.Context(), &control.Harvest{Number: 1, Ranks: []uint32{1}, Sums: []int64{1}, Frames: 1, Pairs: 1, Chunks: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if s.version != 0 || s.result.Steps != 0 || s.result.Harvests != 1 {
@@ -86,7 +86,7 @@ func TestStepsAreCommitted(t *testing.T) {
 	}
 	s.env.Config.Server.CheckpointSteps = 3
 	for step := range uint64(7) {
-		if err := s.commit(t.Context(), step); err != nil {
+		if err := s.commitSync(t.Context(), step); err != nil {
 			t.Fatal(err)
 		}
 		due := len(s.due) == 1
@@ -104,7 +104,7 @@ func TestStepsAreCommitted(t *testing.T) {
 		t.Errorf("%d steps", s.result.Steps)
 	}
 	s.env.Config.Server.CheckpointSteps = 0
-	if err := s.commit(t.Context(), 7); err != nil || len(s.due) != 0 {
+	if err := s.commitSync(t.Context(), 7); err != nil || len(s.due) != 0 {
 		t.Errorf("%v; %d checkpoints are due, and none was asked for", err, len(s.due))
 	}
 	s.saveSoon()
@@ -117,25 +117,25 @@ func TestStepsAreCommitted(t *testing.T) {
 // A harvest that does not fit is an error, and changes and counts nothing.
 func TestHarvestThatDoesNotFit(t *testing.T) {
 	s := newServer(t, false)
-	if err := s.apply(t.Context(), &control.Harvest{Number: 1, Ranks: []uint32{6}, Sums: []int64{1}, Frames: 1, Chunks: 1}); err == nil || !strings.Contains(err.Error(), "rank 6") {
+	if err := s.applyHarvest(t.Context(), &control.Harvest{Number: 1, Ranks: []uint32{6}, Sums: []int64{1}, Frames: 1, Chunks: 1}); err == nil || !strings.Contains(err.Error(), "rank 6") {
 		t.Errorf("a rank beyond the hot set: %v", err)
 	}
 	s.env.Config.Job.Arithmetic = "lut"
 	huge := int64(math.Float32bits(math.MaxFloat32))
-	if err := s.apply(t.Context(), &control.Harvest{Number: 1, Ranks: []uint32{1}, Sums: []int64{huge}, Frames: 1, Chunks: 1}); !errors.Is(err, ps.ErrOverflow) {
+	if err := s.applyHarvest(t.Context(), &control.Harvest{Number: 1, Ranks: []uint32{1}, Sums: []int64{huge}, Frames: 1, Chunks: 1}); !errors.Is(err, ps.ErrOverflow) {
 		t.Errorf("a sum out of range: %v", err)
 	}
 	if !reflect.DeepEqual(s.result, ServerResult{}) || s.version != 0 || s.store.Len() != 0 {
 		t.Errorf("%+v, %d commits, %d rows", s.result, s.version, s.store.Len())
 	}
 	s.loop.Close()
-	if err := s.apply(t.Context(), &control.Harvest{Number: 1}); err == nil {
+	if err := s.applyHarvest(t.Context(), &control.Harvest{Number: 1}); err == nil {
 		t.Error("a harvest is applied by an endpoint that is closed")
 	}
-	if err := s.commit(t.Context(), 0); err == nil || s.progress.step != 0 {
+	if err := s.commitSync(t.Context(), 0); err == nil || s.progress.step != 0 {
 		t.Errorf("a step is committed by an endpoint that is closed: %v", err)
 	}
-	if _, err := s.stats(t.Context()); err == nil {
+	if _, err := s.serverStats(t.Context()); err == nil {
 		t.Error("an endpoint that is closed has statistics")
 	}
 }

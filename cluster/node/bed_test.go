@@ -20,6 +20,7 @@ import (
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // newCluster returns the configuration of a small synchronous cluster over UDP
@@ -68,7 +69,7 @@ func buildHotSetOf(t *testing.T, c *cluster.Config, rows int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	src, err := OpenSource(c, train.Shard{})
+	src, err := OpenSource(c, data.Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +236,7 @@ func reference(t *testing.T, c *cluster.Config) *ps.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var sources []train.Source
+	var sources []data.Source
 	for _, w := range c.Workers {
 		src, err := OpenSource(c, c.Shard(w.ID))
 		if err != nil {

@@ -17,12 +17,12 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// open creates the server's store: from the checkpoint if there is one.
-func (s *server) open(cfg ps.Config) (err error) {
+// openStore creates the server's store: from the checkpoint if there is one.
+func (s *server) openStore(cfg ps.Config) (err error) {
 	c := s.env.Config
 	s.progress = newProgress(c.Job.Sync, s.env.Server)
 	s.agreement = c.Agreement()
-	if s.several() { // the hot set determines which server owns a row
+	if s.hasSeveral() { // the hot set determines which server owns a row
 		s.agreement[hotSetField] = fmt.Sprintf("%x", s.hot.Fingerprint())
 	}
 	path := c.Server.Checkpoint
@@ -31,28 +31,30 @@ func (s *server) open(cfg ps.Config) (err error) {
 		return err
 	}
 	if _, err := s.disk().Stat(filepath.Dir(path)); err != nil {
-		return fmt.Errorf(s.field()+".checkpoint: the folder of the file: %w", err)
+		return fmt.Errorf(s.configField()+".checkpoint: the folder of the file: %w", err)
 	}
 	if s.restored, err = s.disk().Stat(path); errors.Is(err, fs.ErrNotExist) {
 		s.store, err = ps.New(cfg)
 		return err
 	}
 	if err != nil {
-		return fmt.Errorf(s.field()+".checkpoint: %w", err)
+		return fmt.Errorf(s.configField()+".checkpoint: %w", err)
 	}
-	store, attachment, err := s.restore(path, cfg)
+	store, attachment, err := s.readCheckpoint(path, cfg)
 	switch {
 	case errors.Is(err, ps.ErrMismatch):
-		return fmt.Errorf(s.field()+".checkpoint: %w; restore the configuration that it was trained with, or remove it to start over", err)
+		return fmt.Errorf(s.configField()+".checkpoint: %w; "+
+			"restore the configuration that it was trained with, or remove it to start over", err)
 	case errors.Is(err, ps.ErrCorrupt), errors.Is(err, ps.ErrNotCheckpoint):
-		return fmt.Errorf(s.field()+".checkpoint: %w; replace it by an intact copy, or remove it to start over", err)
+		return fmt.Errorf(s.configField()+".checkpoint: %w; replace it by an intact copy, or remove it to start over", err)
 	case errors.Is(err, ps.ErrVersion):
-		return fmt.Errorf(s.field()+".checkpoint: %w; continue with the version of Libra that wrote it, or remove it to start over", err)
+		return fmt.Errorf(s.configField()+".checkpoint: %w; "+
+			"continue with the version of Libra that wrote it, or remove it to start over", err)
 	case err != nil:
-		return fmt.Errorf(s.field()+".checkpoint: %w", err)
+		return fmt.Errorf(s.configField()+".checkpoint: %w", err)
 	}
-	if s.agreement, err = s.progress.resume(attachment, s.agreement, c.Model.Epochs); err != nil {
-		return fmt.Errorf("checkpoint %s (%s.checkpoint): %w", path, s.field(), err)
+	if s.agreement, err = s.progress.resumeFrom(attachment, s.agreement, c.Model.Epochs); err != nil {
+		return fmt.Errorf("checkpoint %s (%s.checkpoint): %w", path, s.configField(), err)
 	}
 	s.store = store
 	return nil
@@ -63,8 +65,8 @@ func (s *server) disk() Disk { return s.env.Machine.disk() }
 // temporary is the suffix of a checkpoint that is being written.
 const temporary = ".tmp"
 
-// restore is [ps.Restore] on the machine's disk.
-func (s *server) restore(path string, cfg ps.Config) (*ps.Store, []byte, error) {
+// readCheckpoint is [ps.Restore] on the machine's disk.
+func (s *server) readCheckpoint(path string, cfg ps.Config) (*ps.Store, []byte, error) {
 	f, err := s.disk().Open(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening checkpoint: %w", err)
@@ -77,11 +79,11 @@ func (s *server) restore(path string, cfg ps.Config) (*ps.Store, []byte, error) 
 	return store, attachment, nil
 }
 
-// takeOver makes the checkpoint this server's, which now owns the job, until release is called. The
-// job's previous server, which removed the job when it had ended, may have written another
-// checkpoint since open read it. A server that was stopped until its lease had ended, or that
-// belongs to another job or switch, still has the checkpoint.
-func (s *server) takeOver(cfg ps.Config) (release func() error, err error) {
+// takeCheckpoint makes the checkpoint this server's, which now owns the job, until release is
+// called. The job's previous server, which removed the job when it had ended, may have written
+// another checkpoint since open read it. A server that was stopped until its lease had ended, or
+// that belongs to another job or switch, still has the checkpoint.
+func (s *server) takeCheckpoint(cfg ps.Config) (release func() error, err error) {
 	path := s.env.Config.Server.Checkpoint
 	if path == "" {
 		return func() error { return nil }, nil
@@ -90,18 +92,18 @@ func (s *server) takeOver(cfg ps.Config) (release func() error, err error) {
 	release, err = s.disk().Lock(path, ".lock")
 	switch {
 	case errors.Is(err, file.ErrLocked):
-		return nil, fmt.Errorf(s.field()+".checkpoint: %w: end that server, or give this one a file of its own", err)
+		return nil, fmt.Errorf(s.configField()+".checkpoint: %w: end that server, or give this one a file of its own", err)
 	case err != nil:
-		return nil, fmt.Errorf(s.field()+".checkpoint: a checkpoint cannot be written: %w", err)
+		return nil, fmt.Errorf(s.configField()+".checkpoint: a checkpoint cannot be written: %w", err)
 	}
 	err = file.PrepareOn(s.disk(), path, temporary)
 	if err == nil && s.savesSteps() {
 		err = file.PrepareOn(s.disk(), path+previousSuffix, temporary)
 	}
 	if err != nil {
-		err = fmt.Errorf(s.field()+".checkpoint: a checkpoint cannot be written: %w", err)
+		err = fmt.Errorf(s.configField()+".checkpoint: a checkpoint cannot be written: %w", err)
 	} else {
-		err = s.reopen(cfg)
+		err = s.reopenStore(cfg)
 	}
 	if err != nil {
 		return nil, errors.Join(err, release())
@@ -109,11 +111,11 @@ func (s *server) takeOver(cfg ps.Config) (release func() error, err error) {
 	return release, nil
 }
 
-// reopen reads the checkpoint again if it was replaced, and logs where training starts.
-func (s *server) reopen(cfg ps.Config) error {
+// reopenStore reads the checkpoint again if it was replaced, and logs where training starts.
+func (s *server) reopenStore(cfg ps.Config) error {
 	path := s.env.Config.Server.Checkpoint
 	if now, err := s.disk().Stat(path); err == nil && !sameFile(s.restored, now) {
-		if err := s.open(cfg); err != nil {
+		if err := s.openStore(cfg); err != nil {
 			return err
 		}
 	}
@@ -165,7 +167,7 @@ func (s *server) saveRegularly(ctx context.Context) {
 		if ctx.Err() != nil {
 			return // RunServer writes the last one
 		}
-		err := s.save(func(f func()) error { return s.loop.Do(ctx, f) })
+		err := s.saveCheckpoint(func(f func()) error { return s.loop.Do(ctx, f) })
 		if err != nil && ctx.Err() == nil {
 			s.env.Log.Error("no checkpoint was written; training goes on", "error", err, "next_try_in", saveAgain)
 			select {
@@ -176,9 +178,9 @@ func (s *server) saveRegularly(ctx context.Context) {
 	}
 }
 
-// save writes a checkpoint of the weights of the last commit, unless the last checkpoint has them.
-// turn runs a function in the goroutine that owns the store.
-func (s *server) save(turn func(func()) error) error {
+// saveCheckpoint writes a checkpoint of the weights of the last commit, unless the last checkpoint
+// has them. turn runs a function in the goroutine that owns the store.
+func (s *server) saveCheckpoint(turn func(func()) error) error {
 	path := s.env.Config.Server.Checkpoint
 	if path == "" {
 		return nil
@@ -205,7 +207,7 @@ func (s *server) save(turn func(func()) error) error {
 			return
 		}
 		var attachment []byte
-		if attachment, failed = s.progress.encode(); failed == nil {
+		if attachment, failed = s.progress.encodeAttachment(); failed == nil {
 			snapshot = s.store.Snapshot(attachment)
 		}
 	})
@@ -224,7 +226,7 @@ func (s *server) save(turn func(func()) error) error {
 // saveAtEnd writes the last checkpoint, when nothing else uses the store any more. An interrupted
 // process reports no other error, so a failure must be logged.
 func (s *server) saveAtEnd() error {
-	err := s.save(func(f func()) error { f(); return nil })
+	err := s.saveCheckpoint(func(f func()) error { f(); return nil })
 	if err != nil {
 		s.env.Log.Error("the last checkpoint was not written", "error", err)
 	}

@@ -198,7 +198,7 @@ func TestCheckpointIsWrittenOnceACommit(t *testing.T) {
 	path := s.env.Config.Server.Checkpoint
 	save := func() {
 		t.Helper()
-		if err := s.save(func(f func()) error { return s.loop.Do(t.Context(), f) }); err != nil {
+		if err := s.saveCheckpoint(func(f func()) error { return s.loop.Do(t.Context(), f) }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -207,7 +207,7 @@ func TestCheckpointIsWrittenOnceACommit(t *testing.T) {
 		t.Errorf("before the first commit: %v", err)
 	}
 	for step := range uint64(3) {
-		if err := s.commit(t.Context(), step); err != nil {
+		if err := s.commitSync(t.Context(), step); err != nil {
 			t.Fatal(err)
 		}
 		save()
@@ -275,7 +275,7 @@ type brokenDisk struct {
 
 func (d brokenDisk) Stat(string) (fs.FileInfo, error) { return nil, d.why }
 
-// A machine that has a disk of its own has the checkpoint there.
+// A machine with its own disk keeps the checkpoint there.
 func TestCheckpointIsOnTheMachinesDisk(t *testing.T) {
 	why := errors.New("a head has crashed")
 	_, err := RunServer(soon(t), Env{Config: newCluster(t, 1), Machine: Machine{Disk: brokenDisk{why: why}}, Log: testLog(t)})

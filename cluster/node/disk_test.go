@@ -80,7 +80,7 @@ func TestNoRoomForAStep(t *testing.T) {
 		{newest: 5, before: 2, fails: 2}, {newest: 6, before: 5, fails: 2},
 	} {
 		disk.file = w.full
-		if err := s.commit(t.Context(), uint64(step)); err != nil {
+		if err := s.commitSync(t.Context(), uint64(step)); err != nil {
 			t.Fatal(err)
 		}
 		for file, want := range map[string]int{path: w.newest, path + previousSuffix: w.before} {

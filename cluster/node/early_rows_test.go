@@ -13,9 +13,10 @@ import (
 
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
-// versions is a server whose rows say which they are and how many mini-batches of its worker are part of them: those that a report told of. Pulls, pushes and
+// versions is a server whose rows say which they are and how many mini-batches of its worker are part of them: those that a report named. Pulls, pushes and
 // reports take random times.
 type versions struct {
 	train.Client
@@ -65,7 +66,7 @@ func (v *versions) Flush(context.Context) error { time.Sleep(v.nap(300)); return
 type counted struct{ n, next int }
 
 func (c *counted) keys(i int) []uint64 { return []uint64{uint64(i % 3), 10, 100 + uint64(i)} }
-func (c *counted) Next(s *train.Sample) error {
+func (c *counted) Next(s *data.Sample) error {
 	if c.next == c.n {
 		return io.EOF
 	}
@@ -73,10 +74,10 @@ func (c *counted) Next(s *train.Sample) error {
 	c.next++
 	return nil
 }
-func (c *counted) Rewind() error      { c.next = 0; return nil }
-func (c *counted) Shard() train.Shard { return train.Shard{Index: 0, Count: 1} }
-func (c *counted) Rows() int          { return c.n }
-func (c *counted) Close() error       { return nil }
+func (c *counted) Rewind() error     { c.next = 0; return nil }
+func (c *counted) Shard() data.Shard { return data.Shard{Index: 0, Count: 1} }
+func (c *counted) Rows() int         { return c.n }
+func (c *counted) Close() error      { return nil }
 
 // checking is a model that looks at how old rows are.
 type checking struct {
@@ -92,7 +93,7 @@ type age struct {
 	nap   func() time.Duration
 }
 
-func (m checking) Gradient(b *train.Batch, weights, grads []float32) float64 {
+func (m checking) Gradient(b *data.Batch, weights, grads []float32) float64 {
 	time.Sleep(m.of.nap())
 	for i, w := range weights {
 		if key := uint64(w) % 1000; key != b.Keys[i]%1000 {
@@ -138,7 +139,7 @@ func TestRowsThatAreKeptAndPulledEarlyAreNoOlder(t *testing.T) {
 								v.settled = r.Steps
 								v.mu.Unlock()
 								time.Sleep(v.nap(100))
-								kept.reported()
+								kept.expireWeights()
 								return nil
 							},
 						}

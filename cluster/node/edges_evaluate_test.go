@@ -23,12 +23,12 @@ func TestContinuedServerKeepsItsEvaluations(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &server{store: store, loop: &transport.Server{}, progress: newProgress(false, 0)}
-	s.progress.evaluated(Evaluation{Epoch: 2})
+	s.progress.addEvaluation(Evaluation{Epoch: 2})
 	e := &evaluator{model: train.Linear{}, test: test, workers: []uint16{1}, epochs: map[uint16]int{}, log: testLog(t)}
-	e.start(s)
+	e.startWith(s)
 	e.turn = func(_ context.Context, f func()) error { f(); return nil }
 	for epoch := 1; epoch <= 3; epoch++ {
-		if err := e.reached(t.Context(), 1, epoch, true); err != nil {
+		if err := e.epochReached(t.Context(), 1, epoch, true); err != nil {
 			t.Fatal(err)
 		}
 		e.busy.Wait()

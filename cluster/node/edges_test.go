@@ -28,7 +28,7 @@ func TestServersContinueWithTheirHotSet(t *testing.T) {
 	buildHotSetOf(t, c, hot.Len()/2)
 	for i := range c.Servers {
 		_, err := RunServer(ctx, Env{Config: c, Server: i, Log: testLog(t)})
-		if err == nil || !strings.Contains(err.Error(), "another configuration: job.hot_set was ") {
+		if err == nil || !strings.Contains(err.Error(), "a different configuration: job.hot_set was ") {
 			t.Errorf("server %d: %v", i, err)
 		}
 	}

@@ -37,7 +37,7 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, e.close())
+			err = errors.Join(err, e.closeEndpoint())
 		}
 	}()
 	// The link is opened before the admission: a worker that cannot open it must not count as one
@@ -58,6 +58,7 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 	}
 	e.Worker, err = transport.NewWorker(ctx, transport.WorkerConfig{
 		Link:            e.link,
+		Gate:            env.Machine.Gate,
 		Job:             c.Job.ID,
 		Sender:          self.ID,
 		AggregatorEpoch: e.members.AggregatorEpoch, ServerEpoch: e.members.ServerEpoch,
@@ -89,8 +90,8 @@ func layout(m *control.Membership) packer.Layout {
 	return packer.LaneAligned
 }
 
-// close ends the admission, the sending and the link, as far as they were started.
-func (e *endpoint) close() (err error) {
+// closeEndpoint ends the admission, the sending and the link, as far as they were started.
+func (e *endpoint) closeEndpoint() (err error) {
 	switch {
 	case e.Worker != nil:
 		err = e.Worker.Close()

@@ -11,20 +11,21 @@ import (
 
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // Evaluation is the quality of the weights on held-out rows after an epoch of all workers:
 // asynchronous ones may be in the next one.
 type Evaluation struct {
 	Epoch int `json:"epoch"` // from 1
-	train.Metrics
+	data.Metrics
 }
 
 // evaluator evaluates a server's weights after each epoch. It copies only the rows that the
 // held-out data use, and training waits only for that.
 type evaluator struct {
 	model   train.Model
-	test    *train.Dataset // nil without held-out rows
+	test    *data.Dataset // nil without held-out rows
 	workers []uint16
 	// progress keeps the evaluations.
 	progress *progress
@@ -42,8 +43,8 @@ type evaluator struct {
 	busy sync.WaitGroup
 }
 
-// start attaches the evaluator to the server's training.
-func (e *evaluator) start(s *server) {
+// startWith attaches the evaluator to the server's training.
+func (e *evaluator) startWith(s *server) {
 	e.progress, e.store, e.turn = s.progress, s.store, s.loop.Do
 	for _, earlier := range s.progress.allEvaluations() {
 		e.last = max(e.last, earlier.Epoch)
@@ -63,10 +64,10 @@ func newEvaluator(env Env) (e *evaluator, err error) {
 	return e, err
 }
 
-// reached records a worker's progress. If the worker is the last to complete an epoch, the weights
-// are copied, and evaluated after it has continued. The reports of a worker that resumes in the
-// middle of an epoch give that epoch's number.
-func (e *evaluator) reached(ctx context.Context, worker uint16, epochs int, ends bool) error {
+// epochReached records a worker's progress. If the worker is the last to complete an epoch, the
+// weights are copied, and evaluated after it has continued. The reports of a worker that resumes in
+// the middle of an epoch give that epoch's number.
+func (e *evaluator) epochReached(ctx context.Context, worker uint16, epochs int, ends bool) error {
 	if e.test == nil {
 		return nil
 	}
@@ -76,22 +77,22 @@ func (e *evaluator) reached(ctx context.Context, worker uint16, epochs int, ends
 	if !ends || epochs <= e.last || slices.ContainsFunc(e.workers, func(w uint16) bool { return e.epochs[w] < epochs }) {
 		return nil
 	}
-	w, err := e.copy(ctx)
+	w, err := e.copyWeights(ctx)
 	if err != nil {
 		return err
 	}
 	e.last = epochs
-	e.busy.Go(func() { e.evaluate(w, epochs) })
+	e.busy.Go(func() { e.evaluateCopy(w, epochs) })
 	return nil
 }
 
 // copyRows is the number of rows that are copied in a turn of the store's goroutine.
 const copyRows = 4096
 
-// copy returns the weights that the held-out rows use.
-func (e *evaluator) copy(ctx context.Context) (copiedRows, error) {
+// copyWeights returns the weights that the held-out rows use.
+func (e *evaluator) copyWeights(ctx context.Context) (copiedRows, error) {
 	dim := e.model.Dim()
-	w := copiedRows{keys: append(slices.Clone(e.test.Keys()), train.BiasKey), dim: dim}
+	w := copiedRows{keys: append(slices.Clone(e.test.Keys()), data.BiasKey), dim: dim}
 	w.rows = make([]float32, len(w.keys)*dim)
 	for first := 0; first < len(w.keys); first += copyRows {
 		end := min(first+copyRows, len(w.keys))
@@ -102,7 +103,7 @@ func (e *evaluator) copy(ctx context.Context) (copiedRows, error) {
 	return w, nil
 }
 
-func (e *evaluator) evaluate(w copiedRows, epoch int) {
+func (e *evaluator) evaluateCopy(w copiedRows, epoch int) {
 	begin := time.Now()
 	m, err := train.Evaluate(context.Background(), w, e.model, e.test)
 	if err != nil || !m.Finite() {
@@ -115,7 +116,7 @@ func (e *evaluator) evaluate(w copiedRows, epoch int) {
 		line = append(line, metric.Key, metric.Value)
 	}
 	e.log.Info("evaluated", append(line, "rows", e.test.Len(), "took", time.Since(begin).Round(time.Millisecond))...)
-	e.progress.evaluated(r)
+	e.progress.addEvaluation(r)
 	if e.done != nil {
 		e.done(r)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // byEpoch trains a synchronous configuration in this process, and evaluates it.
@@ -156,11 +157,11 @@ func TestLastWorkerEndsEpoch(t *testing.T) {
 				turn: func(_ context.Context, f func()) error { copies++; f(); return nil },
 			}
 			for _, r := range c.earlier {
-				e.progress.evaluated(r)
+				e.progress.addEvaluation(r)
 				e.last = r.Epoch
 			}
 			for _, r := range c.reports {
-				if err := e.reached(t.Context(), uint16(r[0]-'0'), int(r[1]-'0'), strings.HasSuffix(r, "!")); err != nil {
+				if err := e.epochReached(t.Context(), uint16(r[0]-'0'), int(r[1]-'0'), strings.HasSuffix(r, "!")); err != nil {
 					t.Fatal(err)
 				}
 				e.busy.Wait()
@@ -193,11 +194,11 @@ func TestManyRowsAreCopied(t *testing.T) {
 	}
 	turns := 0
 	e := &evaluator{model: model, test: test, store: store, turn: func(_ context.Context, f func()) error { turns++; f(); return nil }}
-	got, err := e.copy(t.Context())
+	got, err := e.copyWeights(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := append(test.Keys(), train.BiasKey)
+	keys := append(test.Keys(), data.BiasKey)
 	if want := (len(keys) + copyRows - 1) / copyRows; want < 3 || turns != want {
 		t.Errorf("%d rows are copied in %d turns, want %d, and 3 or more", len(keys), turns, want)
 	}
@@ -211,7 +212,7 @@ func TestManyRowsAreCopied(t *testing.T) {
 	}
 }
 
-// Weights that are no numbers are no evaluation, and an error tells of them.
+// Weights that are no numbers are no evaluation, and an error reports them.
 func TestDivergedTrainingIsNotEvaluated(t *testing.T) {
 	var text strings.Builder
 	test, err := LoadTest(&cluster.Config{Data: cluster.Data{Synthetic: &cluster.Synthetic{Rows: 1, Test: 50, Hot: 1000, HotShare: 0.6}}})
@@ -221,7 +222,7 @@ func TestDivergedTrainingIsNotEvaluated(t *testing.T) {
 	e := &evaluator{model: train.Linear{}, test: test, progress: newProgress(false, 0), log: slog.New(slog.NewTextHandler(&text, nil))}
 	rows := make([]float32, len(test.Keys())+1)
 	rows[len(rows)-1] = float32(math.NaN())
-	e.evaluate(copiedRows{append(test.Keys(), train.BiasKey), rows, 1}, 1)
+	e.evaluateCopy(copiedRows{append(test.Keys(), data.BiasKey), rows, 1}, 1)
 	if all := e.progress.allEvaluations(); all != nil || !strings.Contains(text.String(), "model.learning_rate") {
 		t.Errorf("%v, log %q", all, &text)
 	}
@@ -245,8 +246,8 @@ func TestTestFileIsRefused(t *testing.T) {
 		}
 	}
 	failed := errors.New("the loop has ended")
-	e := &evaluator{model: train.Linear{}, test: &train.Dataset{}, workers: []uint16{1}, epochs: map[uint16]int{}, turn: func(context.Context, func()) error { return failed }}
-	if err := e.reached(t.Context(), 1, 1, true); !errors.Is(err, failed) {
+	e := &evaluator{model: train.Linear{}, test: &data.Dataset{}, workers: []uint16{1}, epochs: map[uint16]int{}, turn: func(context.Context, func()) error { return failed }}
+	if err := e.epochReached(t.Context(), 1, 1, true); !errors.Is(err, failed) {
 		t.Errorf("%v", err)
 	}
 }

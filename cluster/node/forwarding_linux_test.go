@@ -304,7 +304,7 @@ func TestRoutesFollowHosts(t *testing.T) {
 	f.plane.reach(forwardedJob, [][6]byte{f.sender(1).MAC}) // of a job that has ended
 }
 
-// refusingAggregator keeps what it is told of a job.
+// refusingAggregator keeps the specification of a job.
 type refusingAggregator struct {
 	pb.AggregatorClient
 	spec *pb.JobSpec
@@ -341,7 +341,7 @@ func TestFramesOfAllServersAreForwarded(t *testing.T) {
 			t.Errorf("the job: %v", err)
 		}
 		if got := asked.spec.GetServerMacs(); len(got) != 2 || !bytes.Equal(got[0], f.bed.Host(1).MAC) || !bytes.Equal(got[1], macs[0]) {
-			t.Errorf("the aggregator is told of the servers %x", got)
+			t.Errorf("the aggregator gets the servers %x", got)
 		}
 		return nil
 	})

@@ -32,14 +32,14 @@ func TestFirstCheckpointIsGivenUp(t *testing.T) {
 		if err := os.WriteFile(path, []byte("the checkpoint"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s.progress.commit(c.at)
+		s.progress.commitSteps(c.at)
 		err := s.goBack(s.store.Config())
 		_, stat := os.Stat(path)
 		if gone := errors.Is(stat, fs.ErrNotExist); gone != c.gives {
 			t.Errorf("a checkpoint of step %d for step %d is given up: %v", c.at, c.begin, gone)
 		}
-		if c.gives && (err != nil || s.progress.first(1) != 0) || !c.gives && (err == nil || !strings.HasSuffix(err.Error(), ", and there is none before it")) {
-			t.Errorf("a checkpoint of step %d for step %d: %v, then step %d", c.at, c.begin, err, s.progress.first(1))
+		if c.gives && (err != nil || s.progress.firstStep(1) != 0) || !c.gives && (err == nil || !strings.HasSuffix(err.Error(), ", and there is none before it")) {
+			t.Errorf("a checkpoint of step %d for step %d: %v, then step %d", c.at, c.begin, err, s.progress.firstStep(1))
 		}
 	}
 }
@@ -96,8 +96,8 @@ func newNoted(t *testing.T, before string) (*server, *notedDisk) {
 	c.Servers, c.Server.CheckpointSteps = make([]cluster.Server, 2), 4
 	s.env.Config, s.env.Machine.Disk, s.hot = &c, disk, smallHotSet(t)
 	s.progress.agreed = func() map[string]string { return map[string]string{} }
-	s.progress.commit(8)
-	attachment, err := s.progress.encode()
+	s.progress.commitSteps(8)
+	attachment, err := s.progress.encodeAttachment()
 	if err == nil {
 		err = s.store.Checkpoint(c.Server.Checkpoint, attachment)
 	}

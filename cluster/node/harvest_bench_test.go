@@ -19,6 +19,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
 	"github.com/libra-ina/libra/ps"
@@ -44,7 +45,7 @@ func (p *fullBank) Swap(uint16) (*aggregator.Bank, error) {
 func (p *fullBank) Clear(*aggregator.Bank) error { return nil }
 
 // BenchmarkHarvest takes harvests of 65,536 slots, of which all, or a quarter, hold a sum, from
-// the control daemon over a loopback connection into the server's store, and commits them. It
+// the switch daemon over a loopback connection into the server's store, and commits them. It
 // reports nanoseconds of CPU a sum.
 func BenchmarkHarvest(b *testing.B) {
 	for _, part := range []int{1, 4} {
@@ -77,11 +78,11 @@ func benchmarkHarvest(b *testing.B, part int, apply bool) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	server := control.NewServer(control.Security{})
+	server := access.NewServer(access.Security{})
 	pb.RegisterAggregatorServer(server, service)
 	go func() { _ = server.Serve(listener) }()
 	defer server.Stop()
-	conn, err := control.Dial(ctx, control.TheAggregator(), netip.MustParseAddrPort(listener.Addr().String()), control.Security{}, time.Minute, log)
+	conn, err := access.Dial(ctx, access.TheAggregator(), netip.MustParseAddrPort(listener.Addr().String()), access.Security{}, time.Minute, log)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/packer"
-	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // smallHotSet is one of rows of two scalars.
@@ -31,12 +31,12 @@ func TestHeldOutRowsAreBeyondTheOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	src, err := OpenSource(of(cluster.Synthetic{First: 150, Rows: 70, Seed: 3, Hot: 1000, HotShare: 0.6}), train.Shard{})
+	src, err := OpenSource(of(cluster.Synthetic{First: 150, Rows: 70, Seed: 3, Hot: 1000, HotShare: 0.6}), data.Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer src.Close()
-	want, err := train.Load(src)
+	want, err := data.Load(src)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,16 +67,16 @@ func TestFilesAreClosed(t *testing.T) {
 	}
 	s := newServer(t, true)
 	s.progress.agreed = func() map[string]string { return map[string]string{} }
-	if err := s.commit(t.Context(), 0); err != nil {
+	if err := s.commitSync(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.save(func(f func()) error { return s.loop.Do(t.Context(), f) }); err != nil {
+	if err := s.saveCheckpoint(func(f func()) error { return s.loop.Do(t.Context(), f) }); err != nil {
 		t.Fatal(err)
 	}
 	path := s.env.Config.Server.Checkpoint
 	for name, read := range map[string]func() error{
 		"held-out rows":    func() error { _, err := LoadTest(c); return err },
-		"a checkpoint":     func() error { _, _, err := s.restore(path, s.store.Config()); return err },
+		"a checkpoint":     func() error { _, _, err := s.readCheckpoint(path, s.store.Config()); return err },
 		"one that is kept": s.keepPrevious,
 	} {
 		if err := read(); err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // hosts is a data plane that tracks the hosts of its jobs: their senders, and their servers, which
-// [hosts.reach] sets.
+// [hosts.setServers] sets.
 type hosts struct {
 	aggregator.Plane
 	// follow starts tracking a host, until release is called.
@@ -21,7 +21,7 @@ type hosts struct {
 	jobs map[uint16]*jobHosts
 }
 
-// jobHosts has the functions that release the hosts of a job.
+// jobHosts contains the functions that release the hosts of a job.
 type jobHosts struct {
 	servers []func()
 	senders map[uint16]func()
@@ -31,8 +31,8 @@ func newHosts(p aggregator.Plane, follow func(mac [6]byte) (release func())) *ho
 	return &hosts{Plane: p, follow: follow, jobs: make(map[uint16]*jobHosts)}
 }
 
-// reach sets the hosts of a job's servers, replacing the previous ones.
-func (h *hosts) reach(job uint16, servers [][6]byte) {
+// setServers sets the hosts of a job's servers, replacing the previous ones.
+func (h *hosts) setServers(job uint16, servers [][6]byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	j := h.jobs[job]

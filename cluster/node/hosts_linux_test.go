@@ -47,14 +47,14 @@ func TestHostsAreFollowed(t *testing.T) {
 			t.Errorf("%s: hosts %d are followed, want %d", what, followed, want)
 		}
 	}
-	h.reach(1, servers(9))
+	h.setServers(1, servers(9))
 	step("a job that is not there", nil)
 	step("a job", h.AddJob(aggregator.JobConfig{ID: 1, Slots: 10}))
-	h.reach(1, servers(9))
+	h.setServers(1, servers(9))
 	step("its server", nil, 9)
-	h.reach(1, servers(9, 7, 4))
+	h.setServers(1, servers(9, 7, 4))
 	step("its three servers", nil, 4, 7, 9)
-	h.reach(1, servers(8))
+	h.setServers(1, servers(8))
 	step("its server on another host", nil, 8)
 	step("a sender", h.AddSender(1, sender(3, 5)), 5, 8)
 	step("a second", h.AddSender(1, sender(4, 6)), 5, 6, 8)
@@ -72,7 +72,7 @@ func TestHostsAreFollowed(t *testing.T) {
 	if err := h.RemoveJob(1); !errors.Is(err, aggregator.ErrNoJob) {
 		t.Errorf("a job that is not there: %v", err)
 	}
-	h.reach(1, servers(9))
+	h.setServers(1, servers(9))
 	step("its server afterwards", nil, 6)
 
 	// What the plane refuses is not followed.

@@ -31,7 +31,7 @@ type hotRows struct {
 	order   []uint32  // all row ranks, in ascending order of their keys
 	waits   []bool    // by row rank: the row has gradients that were not pushed
 	grads   []float32 // by scalar rank: their sums
-	added   uint64    // gradients that were added to others before they were pushed
+	added   uint64    // gradients that were added to earlier ones before they were pushed
 
 	pulls [2]*hotPull // the last one, and the one before
 	keys  []uint64    // of one push: the rows for the server
@@ -73,11 +73,13 @@ func newHotRows(c earlyClient, set *packer.HotSet, every int) *hotRows {
 	return h
 }
 
-// reported makes the rows expire, so that they are pulled again. It may be called during a pull.
-func (h *hotRows) reported() { h.periods.Add(1) }
+// expireWeights makes the rows expire, so that they are pulled again. It may be called during a
+// pull.
+func (h *hotRows) expireWeights() { h.periods.Add(1) }
 
-// find returns the ranks of a mini-batch's keys. A push has the keys of the last pull or of the one before.
-func (h *hotRows) find(keys []uint64) *hotPull {
+// findPull returns the ranks of a mini-batch's keys. A push has the keys of the last pull or of the
+// one before.
+func (h *hotRows) findPull(keys []uint64) *hotPull {
 	for _, p := range h.pulls {
 		if slices.Equal(p.batch, keys) {
 			return p
@@ -102,7 +104,7 @@ func (h *hotRows) Pull(ctx context.Context, keys []uint64, dst []float32) error 
 
 // BeginPull implements [train.EarlyPuller], for one pull at a time.
 func (h *hotRows) BeginPull(ctx context.Context, keys []uint64, dst []float32) (_ train.Pulling, err error) {
-	d, p := h.set.Dim(), h.find(keys)
+	d, p := h.set.Dim(), h.findPull(keys)
 	// Some of the pulled rows may lack updates that a report completes during the pull.
 	p.period, p.dst = h.periods.Load(), dst
 	p.keys, p.positions = p.keys[:0], p.positions[:0]
@@ -140,7 +142,7 @@ func (p *hotPull) Wait(ctx context.Context) error {
 func (h *hotRows) Push(ctx context.Context, keys []uint64, grads []float32) error {
 	d := h.set.Dim()
 	h.keys, h.rows = h.keys[:0], h.rows[:0]
-	for i, rank := range h.find(keys).ranks {
+	for i, rank := range h.findPull(keys).ranks {
 		row := grads[i*d:][:d]
 		if rank == packer.Cold {
 			h.keys, h.rows = append(h.keys, keys[i]), append(h.rows, row...)

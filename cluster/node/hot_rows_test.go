@@ -87,8 +87,8 @@ func TestHotRowsAreKeptBetweenReports(t *testing.T) {
 	pull([]uint64{10, 20}, []float32{0, 0}, []uint64{10, 20})
 	server.commits = 1
 	pull([]uint64{10, 20, 30}, []float32{0, 1, 1}, []uint64{20, 30})
-	h.reported()
-	server.commits, server.during = 2, h.reported
+	h.expireWeights()
+	server.commits, server.during = 2, h.expireWeights
 	pull([]uint64{10, 30}, []float32{2, 2}, []uint64{10, 30})
 	server.commits, server.during = 3, nil
 	pull([]uint64{10, 30}, []float32{3, 3}, []uint64{10, 30})
@@ -138,7 +138,7 @@ func TestHotRowsArePulledEarly(t *testing.T) {
 	server.commits = 1
 	wait(begin(10, 30), 10, 1, 30, 1) // the push ended the period
 	p = begin(10, 40)                 // of which one is kept
-	h.reported()
+	h.expireWeights()
 	server.commits = 2
 	wait(p, 10, 1, 40, 1)
 	wait(begin(10, 40), 10, 2, 40, 2)

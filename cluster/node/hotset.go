@@ -7,7 +7,7 @@ import (
 
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/packer/heat"
-	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // HotSetOptions configure how the hot rows of a training set are found (the paper's §3.3).
@@ -30,7 +30,7 @@ type HotSetOptions struct {
 
 // BuildHotSet finds the hot rows of a training set. It reads src once, or twice if a sample of it
 // would be too small.
-func BuildHotSet(src train.Source, o HotSetOptions) (*packer.HotSet, error) {
+func BuildHotSet(src data.Source, o HotSetOptions) (*packer.HotSet, error) {
 	if o.Rate == 0 {
 		o.Rate = DefaultRate
 		hot, sampled, err := sampleHotSet(src, o)
@@ -54,7 +54,7 @@ const (
 
 // sampleHotSet also returns how many rows it sampled. If there are none at a rate below 1, there is
 // no hot set.
-func sampleHotSet(src train.Source, o HotSetOptions) (hot *packer.HotSet, sampled uint64, err error) {
+func sampleHotSet(src data.Source, o HotSetOptions) (hot *packer.HotSet, sampled uint64, err error) {
 	sampler, err := heat.NewSampler(o.Rate, o.Seed)
 	if err != nil {
 		return nil, sampled, err
@@ -65,7 +65,7 @@ func sampleHotSet(src train.Source, o HotSetOptions) (hot *packer.HotSet, sample
 			return nil, sampled, err
 		}
 	}
-	for keys, err := range train.SampledKeys(src, sampler.Rate(), o.Seed) {
+	for keys, err := range data.SampledKeys(src, sampler.Rate(), o.Seed) {
 		if err != nil {
 			return nil, sampled, err
 		}

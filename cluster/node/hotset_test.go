@@ -12,12 +12,12 @@ import (
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/packer/heat"
-	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
-func openRows(t *testing.T, rows int) train.Source {
+func openRows(t *testing.T, rows int) data.Source {
 	t.Helper()
-	src, err := OpenSource(&cluster.Config{Data: cluster.Data{Synthetic: &cluster.Synthetic{Rows: rows, Seed: 9, HotShare: 0.6, Hot: 1000}}}, train.Shard{})
+	src, err := OpenSource(&cluster.Config{Data: cluster.Data{Synthetic: &cluster.Synthetic{Rows: rows, Seed: 9, HotShare: 0.6, Hot: 1000}}}, data.Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestBuildHotSet(t *testing.T) {
 		t.Error("the seed changes nothing")
 	}
 	// The bias is in every sample, so that its count is that of the samples.
-	if r, ok := given.Rank(train.BiasKey); !ok || given.Count(r) != meta.Rows {
+	if r, ok := given.Rank(data.BiasKey); !ok || given.Count(r) != meta.Rows {
 		t.Errorf("the bias has rank %d, %v", r, ok)
 	}
 
@@ -58,7 +58,7 @@ func TestBuildHotSet(t *testing.T) {
 		t.Error("a sketch with room for all keys finds other rows")
 	}
 	small := build(HotSetOptions{Seed: 3, Dim: 4, Rows: 50, Counters: 40})
-	if _, ok := small.Rank(train.BiasKey); small.Len() != 40 || !ok {
+	if _, ok := small.Rank(data.BiasKey); small.Len() != 40 || !ok {
 		t.Errorf("a sketch of 40 keys finds %d rows, the bias among them: %v", small.Len(), ok)
 	}
 
@@ -102,13 +102,13 @@ func TestHotSetErrors(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("1 5:1\nnonsense\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	broken, err := train.OpenFile(bad, train.Classification, train.Shard{})
+	broken, err := data.OpenFile(bad, data.Classification, data.Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer broken.Close()
 	for name, c := range map[string]struct {
-		src  train.Source
+		src  data.Source
 		o    HotSetOptions
 		want string
 	}{

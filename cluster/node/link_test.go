@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/cluster"
-	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/wire"
@@ -130,11 +130,11 @@ func TestStopServerCutsOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := control.NewServer(control.Security{})
+	s := access.NewServer(access.Security{})
 	begun, returned := make(chan struct{}), make(chan struct{})
 	pb.RegisterParameterServerServer(s, &endless{begun: begun, returned: returned})
 	go func() { _ = s.Serve(listener) }()
-	conn, err := control.Dial(t.Context(), control.ServerOf(1), listener.Addr().(*net.TCPAddr).AddrPort(), control.Security{}, eventLimit, slog.New(slog.DiscardHandler))
+	conn, err := access.Dial(t.Context(), access.ServerOf(1), listener.Addr().(*net.TCPAddr).AddrPort(), access.Security{}, eventLimit, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func TestProcessesNameTheirBackend(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`msg="aggregator serves" process=switch data_plane="go model over udp"`,
+		`msg="switch serves" process=switch data_plane="go model over udp"`,
 		`msg="parameter server serves" process=ps backend=udp`,
 		`msg="worker trains" process="worker 1" worker=1 backend=udp`,
 	} {

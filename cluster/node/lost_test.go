@@ -161,7 +161,7 @@ func TestLostWorkerIsNamed(t *testing.T) {
 	}
 	err := <-ended
 	// In between, on a busy machine: that it was not connected for the grace period.
-	if err == nil || !strings.Contains(err.Error(), "worker 1 left before it had finished") || !strings.HasSuffix(err.Error(), ", and it did not join anew within 50ms") {
+	if err == nil || !strings.Contains(err.Error(), "worker 1 left before it had finished") || !strings.HasSuffix(err.Error(), ", and it did not join again within 50ms") {
 		t.Errorf("the server ended with %v", err)
 	}
 }

@@ -29,7 +29,9 @@ type Machine struct {
 	Server []grpc.ServerOption
 	// Link opens the link for the frames of an address. Captures do not see its frames.
 	Link func(local netip.AddrPort) (link.Link, error)
-	// Disk has the checkpoint.
+	// Gate is passed before calls of the endpoint on this link; see transport.WorkerConfig.
+	Gate func()
+	// Disk stores the checkpoint.
 	Disk Disk
 	// Plane and Store wrap the data plane of a switch and receive the store of a server, so that a
 	// simulation can count their contents.
@@ -48,7 +50,8 @@ type Disk interface {
 	file.Disk
 	Stat(path string) (fs.FileInfo, error)
 	Open(path string) (io.ReadCloser, error)
-	// Lock is [file.Lock].
+	// Lock locks path for this process by a file of path's name and the suffix. It fails at once if
+	// another process holds the lock.
 	Lock(path, suffix string) (unlock func() error, err error)
 }
 

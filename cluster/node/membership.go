@@ -12,6 +12,7 @@ import (
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/control/access"
 	"github.com/libra-ina/libra/packer"
 )
 
@@ -25,7 +26,7 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Security, err = control.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key); err != nil {
+	if cfg.Security, err = access.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key); err != nil {
 		return nil, err
 	}
 	cfg.Limit, cfg.Dial, cfg.Lost, cfg.Log = startLimit, env.Machine.Client, cancel, env.Log
@@ -51,9 +52,10 @@ func agreeOnFirstStep(m *control.Membership, sync bool) error {
 	}
 	differ := fmt.Sprintf("the checkpoints of the servers are of different steps: %v, by index", steps)
 	if step, ok := newestOfAll(m.Checkpoints); ok {
-		return fmt.Errorf("%s: start all servers with --step %d, the newest step of which each has one", differ, step)
+		return fmt.Errorf("%s: start all servers with --step %d, the newest step of which each has a checkpoint", differ, step)
 	}
-	return fmt.Errorf("%s, and there is no step of which each has one (%v): put files there that belong together, or remove all to start over", differ, m.Checkpoints)
+	return fmt.Errorf("%s, and there is no step of which each has a checkpoint (%v): "+
+		"put files there that belong together, or remove all to start over", differ, m.Checkpoints)
 }
 
 // newestOfAll returns the largest number that is in all lists.

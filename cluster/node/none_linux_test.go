@@ -110,7 +110,7 @@ func TestSumsWithoutWeights(t *testing.T) {
 			interrupt()
 		}
 		for _, j := range joined {
-			_ = j.end(!interrupted)
+			_ = j.leaveJob(!interrupted)
 		}
 		err := server.Wait()
 		return result, err

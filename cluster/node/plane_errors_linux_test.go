@@ -57,7 +57,7 @@ func TestUnfitInterfaces(t *testing.T) {
 		}
 		for name, want := range map[string]string{
 			"few":     "interface few has 1 receive queues but its peer fewpeer has 2 transmit queues, so XDP cannot run on it: make the pair with equal numbers (ip link add ... numrxqueues 2)",
-			"absent0": `there is no interface "absent0" here; there are [`,
+			"absent0": `there is no interface "absent0" here, only [`,
 			"equal":   "", "more": "", "lo": "",
 			bed.Host(0).PortName: "", // its peer is in another namespace
 		} {

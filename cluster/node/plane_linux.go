@@ -68,7 +68,7 @@ func openXDPPlane(c *cluster.Config, log *slog.Logger) (plane, error) {
 		what: what,
 
 		jobMemory: func(int) uint64 { return bpf.JobMemory },
-		reach:     followed.reach,
+		reach:     followed.setServers,
 	}, nil
 }
 
@@ -100,7 +100,7 @@ func checkQueues(name string) error {
 	if err != nil {
 		var absent netlink.LinkNotFoundError
 		if errors.As(err, &absent) {
-			return fmt.Errorf("there is no interface %q here; there are %v", name, interfaceNames())
+			return fmt.Errorf("there is no interface %q here, only %v", name, interfaceNames())
 		}
 		return fmt.Errorf("interface %s: %w", name, err)
 	}

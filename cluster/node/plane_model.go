@@ -26,7 +26,7 @@ func openModelPlane(env Env) (plane, error) {
 	if err != nil {
 		return plane{}, errors.Join(err, l.Close())
 	}
-	server, err := transport.NewAggregatorServer(l, model)
+	server, err := transport.NewAggregatorServer(transport.AggregatorConfig{Link: l, Model: model, Gate: env.Machine.Gate})
 	if err != nil {
 		err = errors.Join(err, l.Close())
 		return plane{}, errors.Join(err, model.Close())

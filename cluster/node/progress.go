@@ -33,7 +33,7 @@ type progress struct {
 
 // savedProgress is the attachment of a checkpoint, as JSON.
 type savedProgress struct {
-	// Agreed is the part of the configuration that hosts have in common.
+	// Agreed is the part of the configuration that is the same on all hosts.
 	Agreed map[string]string `json:"agreed"`
 	// Server is the index of the server, if there are several.
 	Server int `json:"server,omitempty"`
@@ -55,38 +55,38 @@ func newProgress(sync bool, server int) *progress {
 	}
 }
 
-// commit records that a number of steps is part of the weights, in synchronous training.
-func (p *progress) commit(steps uint64) {
+// commitSteps records that a number of steps is part of the weights, in synchronous training.
+func (p *progress) commitSteps(steps uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.step = steps
 }
 
-// settle records that a harvest has been applied and committed, in asynchronous training.
-func (p *progress) settle() {
+// settleReports records that a harvest has been applied and committed, in asynchronous training.
+func (p *progress) settleReports() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.Copy(p.settled, p.waiting)
 	maps.Copy(p.waiting, p.reported)
 }
 
-// report records how many steps of a worker are acknowledged.
-func (p *progress) report(worker uint16, steps uint64) {
+// addReport records how many steps of a worker are acknowledged.
+func (p *progress) addReport(worker uint16, steps uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reported[worker] = max(p.reported[worker], steps)
 }
 
-// finish records that all workers have finished, and everything is committed.
-func (p *progress) finish(epochs int) {
+// completeEpochs records that all workers have finished, and everything is committed.
+func (p *progress) completeEpochs(epochs int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.complete = epochs
 	maps.Copy(p.settled, p.reported)
 }
 
-// evaluated records an evaluation, which replaces one of the same epoch.
-func (p *progress) evaluated(e Evaluation) {
+// addEvaluation records an evaluation, which replaces one of the same epoch.
+func (p *progress) addEvaluation(e Evaluation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at, found := slices.BinarySearchFunc(p.evaluations, e.Epoch, func(e Evaluation, epoch int) int { return e.Epoch - epoch })
@@ -103,8 +103,8 @@ func (p *progress) allEvaluations() []Evaluation {
 	return slices.Clone(p.evaluations)
 }
 
-// first returns the step at which a worker starts.
-func (p *progress) first(worker uint16) uint64 {
+// firstStep returns the step at which a worker starts.
+func (p *progress) firstStep(worker uint16) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sync {
@@ -113,8 +113,8 @@ func (p *progress) first(worker uint16) uint64 {
 	return p.reported[worker]
 }
 
-// encode returns the attachment of a checkpoint of the current weights.
-func (p *progress) encode() ([]byte, error) {
+// encodeAttachment returns the attachment of a checkpoint of the current weights.
+func (p *progress) encodeAttachment() ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	saved := savedProgress{Agreed: p.agreed(), Server: p.server, Complete: p.complete, Evaluations: p.evaluations}
@@ -130,15 +130,16 @@ func (p *progress) encode() ([]byte, error) {
 // rates from now on.
 var mayChange = []string{"port", "switch.stripes", "model.epochs", "model.learning_rate", "model.initial_accumulator"}
 
-// resume continues from an attachment. The agreement is the configuration's; fields that only
+// resumeFrom continues from an attachment. The agreement is the configuration's; fields that only
 // workers know, such as their data, are compared when they join. The returned fields are those on
 // which they must agree.
-func (p *progress) resume(attachment []byte, agreement map[string]string, epochs int) (agreed map[string]string, err error) {
+func (p *progress) resumeFrom(attachment []byte, agreement map[string]string, epochs int) (agreed map[string]string, err error) {
 	var saved savedProgress
 	if err := json.Unmarshal(attachment, &saved); err != nil || saved.Agreed == nil {
 		return nil, fmt.Errorf("it does not record the progress of training: remove it to start over")
 	}
-	if agreement[cluster.ServersField] != "" && saved.Agreed[cluster.ServersField] == "" { // written when there was only one server
+	if agreement[cluster.ServersField] != "" && saved.Agreed[cluster.ServersField] == "" {
+		// It was written when there was only one server.
 		saved.Agreed[cluster.ServersField] = "1"
 	}
 	agreed = maps.Clone(agreement)
@@ -161,9 +162,11 @@ func (p *progress) resume(attachment []byte, agreement map[string]string, epochs
 	}
 	switch {
 	case differ != nil:
-		return nil, fmt.Errorf("it was trained with another configuration: %s; restore that, or remove the checkpoint to start over", strings.Join(differ, "; "))
+		return nil, fmt.Errorf("it was trained with a different configuration: %s; "+
+			"restore that, or remove the checkpoint to start over", strings.Join(differ, "; "))
 	case epochs < saved.Complete:
-		return nil, fmt.Errorf("it has been trained for %d epochs, and model.epochs, the total, is %d: raise that, or remove the checkpoint to start over", saved.Complete, epochs)
+		return nil, fmt.Errorf("it has been trained for %d epochs, and model.epochs, the total, is %d: "+
+			"raise that, or remove the checkpoint to start over", saved.Complete, epochs)
 	}
 	p.step, p.evaluations = saved.Step, saved.Evaluations
 	for _, steps := range []map[uint16]uint64{p.reported, p.waiting, p.settled} {

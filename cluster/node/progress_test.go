@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // What a worker reports is part of a checkpoint when two harvests have been applied
@@ -19,41 +19,41 @@ func TestReportsSettleAfterTwoHarvests(t *testing.T) {
 	p := newProgress(false, 0)
 	steps := func(want string) {
 		t.Helper()
-		text, err := p.encode()
+		text, err := p.encodeAttachment()
 		if err != nil || string(text) != want {
 			t.Errorf("%s, %v, want %s", text, err, want)
 		}
 	}
 	steps(`{"agreed":null}`)
 	p.agreed = func() map[string]string { return map[string]string{"port": "1"} }
-	p.report(3, 10)
+	p.addReport(3, 10)
 	steps(`{"agreed":{"port":"1"}}`)
-	p.settle()
-	p.report(3, 20)
-	p.report(4, 5)
+	p.settleReports()
+	p.addReport(3, 20)
+	p.addReport(4, 5)
 	steps(`{"agreed":{"port":"1"}}`)
-	p.settle()
+	p.settleReports()
 	steps(`{"agreed":{"port":"1"},"steps":{"3":10}}`)
-	p.report(3, 15) // an old report, late
-	p.settle()
+	p.addReport(3, 15) // an old report, late
+	p.settleReports()
 	steps(`{"agreed":{"port":"1"},"steps":{"3":20,"4":5}}`)
-	if p.first(3) != 20 || p.first(4) != 5 || p.first(5) != 0 {
-		t.Errorf("workers begin with steps %d, %d, %d", p.first(3), p.first(4), p.first(5))
+	if p.firstStep(3) != 20 || p.firstStep(4) != 5 || p.firstStep(5) != 0 {
+		t.Errorf("workers begin with steps %d, %d, %d", p.firstStep(3), p.firstStep(4), p.firstStep(5))
 	}
-	p.report(4, 6)
-	p.finish(2)
+	p.addReport(4, 6)
+	p.completeEpochs(2)
 	steps(`{"agreed":{"port":"1"},"steps":{"3":20,"4":6},"complete_epochs":2}`)
 
 	again := newProgress(false, 0)
-	text, _ := p.encode()
-	if _, err := again.resume(text, map[string]string{"port": "1"}, 3); err != nil {
+	text, _ := p.encodeAttachment()
+	if _, err := again.resumeFrom(text, map[string]string{"port": "1"}, 3); err != nil {
 		t.Fatal(err)
 	}
-	if again.first(3) != 20 || again.first(4) != 6 || again.complete != 0 {
+	if again.firstStep(3) != 20 || again.firstStep(4) != 6 || again.complete != 0 {
 		t.Errorf("resumed: %+v", again)
 	}
 	// A harvest that holds nothing new takes nothing back.
-	again.settle()
+	again.settleReports()
 	p = again
 	steps(`{"agreed":null,"steps":{"3":20,"4":6}}`)
 }
@@ -61,15 +61,15 @@ func TestReportsSettleAfterTwoHarvests(t *testing.T) {
 // Of synchronous training the checkpoint has the one step of all.
 func TestProgressOfSynchronousTraining(t *testing.T) {
 	p := newProgress(true, 0)
-	p.commit(7)
-	p.report(1, 99)
-	p.finish(2)
-	text, err := p.encode()
+	p.commitSteps(7)
+	p.addReport(1, 99)
+	p.completeEpochs(2)
+	text, err := p.encodeAttachment()
 	if want := `{"agreed":null,"step":7,"complete_epochs":2}`; err != nil || string(text) != want {
 		t.Errorf("%s, %v, want %s", text, err, want)
 	}
-	if p.first(1) != 7 {
-		t.Errorf("worker 1 begins with step %d", p.first(1))
+	if p.firstStep(1) != 7 {
+		t.Errorf("worker 1 begins with step %d", p.firstStep(1))
 	}
 }
 
@@ -91,7 +91,7 @@ func TestResume(t *testing.T) {
 		"pace":            {saved: `{"agreed":{"port":"2","switch.stripes":"for an MTU of 1500","model.epochs":"1","model.learning_rate":"1","model.initial_accumulator":"5"}}`, epochs: 2},
 		"two fields": {
 			saved: `{"agreed":{"model.kind":"lr","model.epochs":"1","model.batch":"10"}}`, epochs: 2,
-			want: "it was trained with another configuration: model.batch was 10 and is 20; model.kind was lr and is fm; restore that",
+			want: "it was trained with a different configuration: model.batch was 10 and is 20; model.kind was lr and is fm; restore that",
 		},
 		"data of a file": {saved: `{"agreed":{"model.batch":"20"}}`, change: map[string]string{"data": "synthetic"}, epochs: 2, want: "data is now synthetic"},
 		"fewer epochs":   {saved: `{"agreed":{},"complete_epochs":3}`, epochs: 2, want: "it has been trained for 3 epochs, and model.epochs, the total, is 2"},
@@ -103,7 +103,7 @@ func TestResume(t *testing.T) {
 			p := newProgress(true, 0)
 			agreement := maps.Clone(now)
 			maps.Copy(agreement, c.change)
-			got, err := p.resume([]byte(c.saved), agreement, c.epochs)
+			got, err := p.resumeFrom([]byte(c.saved), agreement, c.epochs)
 			if c.want != "" {
 				if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "to start over") || p.step != 0 {
 					t.Errorf("error %v, want %q", err, c.want)
@@ -122,7 +122,7 @@ func TestResume(t *testing.T) {
 	}
 	for epochs, complete := range map[int]int{2: 2, 3: 0} {
 		p := newProgress(true, 0)
-		if _, err := p.resume([]byte(`{"agreed":{},"step":9,"complete_epochs":2}`), now, epochs); err != nil || p.complete != complete || p.first(1) != 9 {
+		if _, err := p.resumeFrom([]byte(`{"agreed":{},"step":9,"complete_epochs":2}`), now, epochs); err != nil || p.complete != complete || p.firstStep(1) != 9 {
 			t.Errorf("%d of 2 epochs: %+v, %v", epochs, p, err)
 		}
 	}
@@ -133,21 +133,21 @@ func TestResume(t *testing.T) {
 func TestEvaluationsAreKept(t *testing.T) {
 	p := newProgress(true, 0)
 	of := func(epoch int, loss float64) Evaluation {
-		return Evaluation{Epoch: epoch, Metrics: train.Metrics{Loss: train.Loss{LogLoss: &loss}}}
+		return Evaluation{Epoch: epoch, Metrics: data.Metrics{Loss: data.Loss{LogLoss: &loss}}}
 	}
 	for _, e := range []Evaluation{of(2, 0.5), of(1, 0.75), of(3, 0.25), of(2, 0.625)} {
-		p.evaluated(e)
+		p.addEvaluation(e)
 	}
 	want := []Evaluation{of(1, 0.75), of(2, 0.625), of(3, 0.25)}
 	if diff := cmp.Diff(want, p.allEvaluations()); diff != "" {
 		t.Error(diff)
 	}
-	text, err := p.encode()
+	text, err := p.encodeAttachment()
 	if err != nil {
 		t.Fatal(err)
 	}
 	again := newProgress(true, 0)
-	if _, err := again.resume(bytes.Replace(text, []byte(`"agreed":null`), []byte(`"agreed":{}`), 1), nil, 3); err != nil {
+	if _, err := again.resumeFrom(bytes.Replace(text, []byte(`"agreed":null`), []byte(`"agreed":{}`), 1), nil, 3); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, again.allEvaluations()); diff != "" {

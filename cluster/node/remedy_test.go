@@ -10,7 +10,7 @@ import (
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/packer"
-	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -29,7 +29,7 @@ func TestRemedyOfLargeGradients(t *testing.T) {
 		"refused":    {fmt.Errorf("a push: %w", wire.Refusal{Code: wire.CodeSlotRange}), "", false},
 		"another":    {io.ErrUnexpectedEOF, "", false},
 	} {
-		for task, remedy := range map[train.Task]string{train.Classification: diverges, train.Regression: labels} {
+		for task, remedy := range map[data.Task]string{data.Classification: diverges, data.Regression: labels} {
 			got := withRemedy(c.err, task)
 			if !c.large {
 				if got != c.err { //nolint:errorlint // it is the same one
@@ -47,14 +47,14 @@ func TestRemedyOfLargeGradients(t *testing.T) {
 // Rows of an unknown task are not opened.
 func TestRowsOfAnUnknownTask(t *testing.T) {
 	c := &cluster.Config{Model: cluster.Model{Task: "guess"}, Data: cluster.Data{Synthetic: &cluster.Synthetic{Rows: 1}}}
-	if src, err := OpenSource(c, train.Shard{}); src != nil || err == nil || !strings.Contains(err.Error(), "guess") {
+	if src, err := OpenSource(c, data.Shard{}); src != nil || err == nil || !strings.Contains(err.Error(), "guess") {
 		t.Errorf("%v, %v", src, err)
 	}
 }
 
 // A worker of a job without training rows is told where they could come from.
 func TestNoTrainingRows(t *testing.T) {
-	if _, err := OpenSource(&cluster.Config{Model: cluster.Model{Task: train.Regression.String()}}, train.Shard{}); err == nil ||
+	if _, err := OpenSource(&cluster.Config{Model: cluster.Model{Task: data.Regression.String()}}, data.Shard{}); err == nil ||
 		!strings.Contains(err.Error(), "give data.train (a file) or data.synthetic, or let processes train through 'libra agent'") {
 		t.Errorf("%v", err)
 	}

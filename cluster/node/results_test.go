@@ -18,13 +18,14 @@ import (
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/transport"
 )
 
 // Each counter of a worker's links and training has its place in the result.
 func TestWorkerResult(t *testing.T) {
 	half := 0.5
-	loss := train.Loss{LogLoss: &half}
+	loss := data.Loss{LogLoss: &half}
 	got := workerResult(3, "udp",
 		train.Result{Progress: train.Progress{Samples: 1, Steps: 2, Loss: loss}, Elapsed: 4},
 		transport.WorkerStats{
@@ -43,7 +44,7 @@ func TestWorkerResult(t *testing.T) {
 	}
 }
 
-// What the server counts is what the workers sent, and what it tells while training
+// What the server counts is what the workers sent, and what it reports while training
 // grows to what it returns.
 func TestResultsAddUp(t *testing.T) {
 	c := newCluster(t, 2)

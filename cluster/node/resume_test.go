@@ -16,6 +16,7 @@ import (
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // saved reads a cluster's checkpoint.
@@ -315,7 +316,7 @@ func TestCheckpointContinuesInAnotherJob(t *testing.T) {
 	c := newCluster(t, 2)
 	startSwitch(t, c)
 	first := mustTrain(t, c)
-	src, err := OpenSource(c, train.Shard{})
+	src, err := OpenSource(c, data.Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
@@ -53,12 +54,12 @@ type server struct {
 	endCapture func() error
 	job        *control.Owned // of server 0, nil at the others
 
-	// agreement has the values on which workers must agree with this server.
+	// agreement contains the values on which workers must agree with this server.
 	agreement map[string]string
 	progress  *progress
 	evaluator *evaluator
 	restored  fs.FileInfo   // the checkpoint that was read, or nil
-	due       chan struct{} // holds a token when a checkpoint is due for another reason than time
+	due       chan struct{} // holds a token when a checkpoint is due for a reason other than time
 	saving    sync.Mutex    // held while a checkpoint is written
 	saved     uint64        // version of the last checkpoint
 
@@ -95,14 +96,14 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	if s.evaluator, err = newEvaluator(env); err != nil {
 		return nil, err
 	}
-	if err := s.open(cfg); err != nil {
+	if err := s.openStore(cfg); err != nil {
 		return nil, err
 	}
-	security, err := control.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
+	security, err := access.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
 	if err != nil {
 		return nil, err
 	}
-	listener, err := env.Machine.listen(ctx, s.field()+".control", c.Server.Control)
+	listener, err := env.Machine.listen(ctx, s.configField()+".control", c.Server.Control)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +112,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if env.Server == 0 {
-		conn, err := control.Dial(ctx, control.TheAggregator(), c.Switch.Control, security, startLimit, env.Log, env.Machine.Client...)
+		conn, err := access.Dial(ctx, access.TheAggregator(), c.Switch.Control, security, startLimit, env.Log, env.Machine.Client...)
 		if err != nil {
 			return nil, err
 		}
@@ -132,7 +133,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 			return nil, err
 		}
 	}
-	releaseCheckpoint, err := s.takeOver(cfg)
+	releaseCheckpoint, err := s.takeCheckpoint(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +145,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	if err := s.startLoop(cfg.Dim); err != nil {
 		return nil, err
 	}
-	s.evaluator.start(s)
+	s.evaluator.startWith(s)
 	defer s.evaluator.busy.Wait()
 	var saving sync.WaitGroup
 	defer func() {
@@ -158,9 +159,9 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	go func() { <-s.loop.Done(); cancel(s.loop.Err()) }()
 	harvest := s.startHarvests(ctx, cancel)
 
-	service := control.NewParameterServer(ctx, s.services(ctx, cfg.Dim, harvest))
+	service := control.NewParameterServer(ctx, s.serviceConfig(ctx, cfg.Dim, harvest))
 	s.progress.agreed = service.Agreed
-	if c.Job.Sync && !s.several() {
+	if c.Job.Sync && !s.hasSeveral() {
 		s.arrive = func(sender, epoch uint16, end wire.StepEnd) bool {
 			return service.Arrive(sender, epoch, end.Step, control.HotFrames{Sent: end.HotSent, Answered: end.HotAnswered})
 		}
@@ -168,59 +169,60 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	if !s.savesSteps() {
 		saving.Go(func() { s.saveRegularly(ctx) })
 	}
-	grpcServer := control.NewServer(security, env.Machine.Server...)
+	grpcServer := access.NewServer(security, env.Machine.Server...)
 	pb.RegisterParameterServerServer(grpcServer, service)
 	go func() { cancel(fmt.Errorf("control service: %w", grpcServer.Serve(listener))) }()
 	defer service.Close()
 	defer stopServer(grpcServer, func() { cancel(nil) })
 
-	env.Log.Info(s.name()+" serves", "backend", c.Backend, "address", c.Server.Address, "port", c.Port, "control", listener.Addr())
+	env.Log.Info(s.logName()+" serves", "backend", c.Backend, "address", c.Server.Address, "port", c.Port,
+		"control", listener.Addr())
 	env.ready()
 	if err := service.Wait(ctx); err != nil {
 		return nil, err
 	}
-	return s.finish(ctx, harvest)
+	return s.finishJob(ctx, harvest)
 }
 
-// several reports whether the job has several servers.
-func (s *server) several() bool { return len(s.env.Config.Servers) > 1 }
+// hasSeveral reports whether the job has several servers.
+func (s *server) hasSeveral() bool { return len(s.env.Config.Servers) > 1 }
 
 // hasWeights reports whether the job has weights, and not only the sums of its steps.
 func (s *server) hasWeights() bool { return s.store.Config().Optimizer.Method != ps.None }
 
-// name returns the server's name in messages.
-func (s *server) name() string {
-	if s.several() {
+// logName returns the server's name in messages.
+func (s *server) logName() string {
+	if s.hasSeveral() {
 		return fmt.Sprintf("parameter server %d", s.env.Server)
 	}
 	return "parameter server"
 }
 
-// field returns the server's field in the cluster file.
-func (s *server) field() string {
+// configField returns the server's field in the cluster file.
+func (s *server) configField() string {
 	if len(s.env.Config.Servers) > 0 {
 		return fmt.Sprintf("servers[%d]", s.env.Server)
 	}
 	return "server"
 }
 
-// instance returns the job's instance, 0 at servers that have not created it.
-func (s *server) instance() uint64 {
+// jobInstance returns the job's instance, 0 at servers that have not created it.
+func (s *server) jobInstance() uint64 {
 	if s.job == nil {
 		return 0
 	}
 	return s.job.Instance
 }
 
-// finish applies the rest after the last worker has finished. The checkpoint is written after the
-// endpoint is closed.
-func (s *server) finish(ctx context.Context, harvest func(context.Context) error) (*ServerResult, error) {
+// finishJob applies the rest after the last worker has finished. The checkpoint is written after
+// the endpoint is closed.
+func (s *server) finishJob(ctx context.Context, harvest func(context.Context) error) (*ServerResult, error) {
 	if err := harvest(ctx); err != nil {
 		return nil, err
 	}
 	err := s.loop.Do(ctx, func() {
 		s.commitStep()
-		s.progress.finish(s.env.Config.Model.Epochs)
+		s.progress.completeEpochs(s.env.Config.Model.Epochs)
 		if s.hasWeights() {
 			hash := s.store.Hash()
 			s.result.WeightsSHA256 = hex.EncodeToString(hash[:])
@@ -249,14 +251,14 @@ func (s *server) startLoop(dim int) error {
 		return err
 	}
 	process := "ps"
-	if s.several() {
+	if s.hasSeveral() {
 		process = fmt.Sprint("ps ", s.env.Server)
 	}
 	if s.endCapture, err = offerCapture(s.env, link, process, c.Server.Host); err != nil {
 		return errors.Join(err, link.Close())
 	}
 	s.loop, err = transport.NewServer(transport.ServerConfig{
-		Link: link, Job: c.Job.ID, Dim: dim, Handler: s.store, NoWeights: !s.hasWeights(),
+		Link: link, Gate: s.env.Machine.Gate, Job: c.Job.ID, Dim: dim, Handler: s.store, NoWeights: !s.hasWeights(),
 		Arrive: func(sender, epoch uint16, end wire.StepEnd) bool {
 			return s.arrive != nil && s.arrive(sender, epoch, end)
 		},

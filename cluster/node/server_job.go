@@ -24,7 +24,8 @@ import (
 func (s *server) startHarvests(ctx context.Context, cancel context.CancelCauseFunc) (now func(context.Context) error) {
 	c := s.env.Config
 	if s.job != nil {
-		harvester := control.NewHarvester(s.job, func(h *control.Harvest) error { return s.apply(ctx, h) }, s.env.Log.With("control", c.Switch.Control))
+		apply := func(h *control.Harvest) error { return s.applyHarvest(ctx, h) }
+		harvester := control.NewHarvester(s.job, apply, s.env.Log.With("control", c.Switch.Control))
 		go func() { cancel(s.job.Lost("harvest", harvester.Run(ctx))) }()
 		return harvester.Now
 	}
@@ -34,7 +35,7 @@ func (s *server) startHarvests(ctx context.Context, cancel context.CancelCauseFu
 	now = func(ctx context.Context) error {
 		return s.loop.Do(ctx, func() {
 			s.commitStep()
-			s.progress.settle()
+			s.progress.settleReports()
 		})
 	}
 	go func() {
@@ -98,8 +99,8 @@ func (s *server) removeJob() error {
 	return err
 }
 
-// apply adds a harvest to the open step. Without barriers a harvest also ends the step.
-func (s *server) apply(ctx context.Context, h *control.Harvest) error {
+// applyHarvest adds a harvest to the open step. Without barriers a harvest also ends the step.
+func (s *server) applyHarvest(ctx context.Context, h *control.Harvest) error {
 	if err := toUnits(h, s.env.Config.Job.Config(), s.store.Config().Exp); err != nil {
 		return err
 	}
@@ -118,7 +119,7 @@ func (s *server) apply(ctx context.Context, h *control.Harvest) error {
 		}
 		if !s.env.Config.Job.Sync {
 			s.commitStep()
-			s.progress.settle()
+			s.progress.settleReports()
 		}
 	})
 	return errors.Join(err, failed)

@@ -12,26 +12,26 @@ import (
 	"github.com/libra-ina/libra/transport"
 )
 
-// services returns the control service's callbacks into the server. harvest applies everything that
-// the aggregator has acknowledged.
-func (s *server) services(ctx context.Context, dim int, harvest func(context.Context) error) control.ParameterServerConfig {
+// serviceConfig returns the control service's callbacks into the server. harvest applies everything
+// that the aggregator has acknowledged.
+func (s *server) serviceConfig(ctx context.Context, dim int, harvest func(context.Context) error) control.ParameterServerConfig {
 	c, fingerprint := s.env.Config, s.hot.Fingerprint()
 	agree := map[string]string{}
 	maps.Copy(agree, s.agreement)
-	if s.several() {
+	if s.hasSeveral() {
 		agree[control.IndexField] = strconv.Itoa(s.env.Server)
 	}
 	services := control.ParameterServerConfig{
-		Job: c.Job.ID, Instance: s.instance(), Sync: c.Job.Sync, Port: c.Port, Dimension: dim, HotSet: fingerprint[:], Workers: c.WorkerIDs(),
-		Members: s.loop, Agree: agree, FirstStep: s.progress.first,
+		Job: c.Job.ID, Instance: s.jobInstance(), Sync: c.Job.Sync, Port: c.Port, Dimension: dim,
+		HotSet: fingerprint[:], Workers: c.WorkerIDs(), Members: s.loop, Agree: agree, FirstStep: s.progress.firstStep,
 		Report: func(ctx context.Context, sender uint16, r *pb.ReportRequest) error {
 			if !c.Job.Sync { // where a barrier precedes it
-				s.progress.report(sender, r.Steps)
+				s.progress.addReport(sender, r.Steps)
 				if err := harvest(ctx); err != nil {
 					return err
 				}
 			}
-			return s.evaluator.reached(ctx, sender, int(r.Epochs), r.Ends)
+			return s.evaluator.epochReached(ctx, sender, int(r.Epochs), r.Ends)
 		},
 		Rejoin: c.Server.Rejoin,
 		Lost: func(uint16) {
@@ -47,9 +47,9 @@ func (s *server) services(ctx context.Context, dim int, harvest func(context.Con
 			if err := harvest(ctx); err != nil {
 				return err
 			}
-			return s.commit(ctx, step)
+			return s.commitSync(ctx, step)
 		},
-		Stats:  s.stats,
+		Stats:  s.serverStats,
 		Random: s.env.Machine.Random,
 		Log:    s.env.Log,
 	}
@@ -74,7 +74,7 @@ func (s *server) addSums(ctx context.Context, services *control.ParameterServerC
 		if err := harvestUnless(ctx, quiet); err != nil {
 			return sums, err
 		}
-		err = s.end(ctx, step, func() {
+		err = s.endStep(ctx, step, func() {
 			sums.Keys, sums.Rows = s.store.AppendSums(nil, nil)
 			s.commitStep()
 		})
@@ -87,7 +87,7 @@ func (s *server) addSums(ctx context.Context, services *control.ParameterServerC
 		s.loop.GiveSums(step, sums.Keys, sums.Rows) // before the commit, for which they need not wait
 		s.commitStep()
 		s.store.MakeRoom()
-		s.progress.commit(step + 1)
+		s.progress.commitSteps(step + 1)
 		s.saveAfter(step)
 	}
 	services.Give = func(step uint64, sums control.Sums, ok bool) {
@@ -103,20 +103,20 @@ func (s *server) addSums(ctx context.Context, services *control.ParameterServerC
 		if err := harvestUnless(ctx, quiet); err != nil { // the aggregator's part of it
 			return err
 		}
-		return s.end(ctx, step, s.store.Drop)
+		return s.endStep(ctx, step, s.store.Drop)
 	}
 }
 
-// commit ends a step of synchronous training.
-func (s *server) commit(ctx context.Context, step uint64) error {
-	return s.end(ctx, step, s.commitStep)
+// commitSync ends a step of synchronous training.
+func (s *server) commitSync(ctx context.Context, step uint64) error {
+	return s.endStep(ctx, step, s.commitStep)
 }
 
-// end ends a step by a call in the store's goroutine.
-func (s *server) end(ctx context.Context, step uint64, call func()) error {
+// endStep ends a step by a call in the store's goroutine.
+func (s *server) endStep(ctx context.Context, step uint64, call func()) error {
 	err := s.loop.Do(ctx, func() {
 		call()
-		s.progress.commit(step + 1)
+		s.progress.commitSteps(step + 1)
 	})
 	switch {
 	case err != nil:
@@ -135,7 +135,7 @@ func (s *server) commitStep() {
 	}
 }
 
-func (s *server) stats(ctx context.Context) (*pb.ServerStats, error) {
+func (s *server) serverStats(ctx context.Context) (*pb.ServerStats, error) {
 	var out pb.ServerStats
 	err := s.loop.Do(ctx, func() {
 		out.Rows, out.Steps, out.Harvests = uint64(s.store.Len()), s.result.Steps, s.result.Harvests

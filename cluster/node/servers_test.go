@@ -219,7 +219,7 @@ func TestServersEndAStepApart(t *testing.T) {
 		relabel(t, c, 0, server0)
 		relabel(t, c, 1, server1)
 		err := trainSharded(t.Context(), t, c, nil, nil).errs[2]
-		want := fmt.Sprintf("the checkpoints of the servers are of different steps: [%d %d], by index: start all servers with --step %d, the newest step of which each has one", server0, server1, common)
+		want := fmt.Sprintf("the checkpoints of the servers are of different steps: [%d %d], by index: start all servers with --step %d, the newest step of which each has a checkpoint", server0, server1, common)
 		if err == nil || err.Error() != want {
 			t.Errorf("%v, want %q", err, want)
 		}
@@ -317,7 +317,7 @@ func stepsOf(t *testing.T, c *cluster.Config, server int) (steps []uint64) {
 	for _, path := range []string{c.Servers[server].Checkpoint, c.Servers[server].Checkpoint + previousSuffix} {
 		if _, attachment, err := ps.Restore(path, cfg); err == nil {
 			p := newProgress(true, server)
-			if _, err := p.resume(attachment, map[string]string{}, c.Model.Epochs); err != nil {
+			if _, err := p.resumeFrom(attachment, map[string]string{}, c.Model.Epochs); err != nil {
 				t.Fatal(err)
 			}
 			steps = append(steps, p.step)
@@ -383,7 +383,7 @@ func TestServersThatDoNotBelongTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	refuses(&broken, 1, &step, "checkpoint "+broken.Servers[1].Checkpoint+previousSuffix+": it was trained with another configuration: it was that of server 0")
+	refuses(&broken, 1, &step, "checkpoint "+broken.Servers[1].Checkpoint+previousSuffix+": it was trained with a different configuration: it was that of server 0")
 	if err := os.WriteFile(broken.Servers[1].Checkpoint+previousSuffix, []byte("no checkpoint"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -399,7 +399,7 @@ func TestServersThatDoNotBelongTogether(t *testing.T) {
 	defer cancel()
 	out := trainSharded(ctx, t, c, nil, nil)
 	steps := stepsOf(t, c, 1)
-	want := fmt.Sprintf("the checkpoints of the servers are of different steps: [0 %d], by index, and there is no step of which each has one ([[0 0] [%[1]d %d]]): put files there that belong together", steps[0], steps[1])
+	want := fmt.Sprintf("the checkpoints of the servers are of different steps: [0 %d], by index, and there is no step of which each has a checkpoint ([[0 0] [%[1]d %d]]): put files there that belong together", steps[0], steps[1])
 	if err := out.errs[2]; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}
@@ -445,7 +445,7 @@ func TestServersInAnotherOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = join(ctx, func(error) {}, Env{Config: &other, Log: log}, c.Workers[0], hot)
-	if err == nil || !strings.Contains(err.Error(), "another configuration") {
+	if err == nil || !strings.Contains(err.Error(), "configuration differs") {
 		t.Errorf("a worker with the servers 0, 2, 1 has joined: %v", err)
 	}
 }

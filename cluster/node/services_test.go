@@ -35,7 +35,7 @@ func newServices(t *testing.T, sync bool) (*server, *harvests, control.Parameter
 	t.Helper()
 	s, h := newServer(t, sync), &harvests{}
 	s.hot, s.evaluator = smallHotSet(t), &evaluator{}
-	return s, h, s.services(t.Context(), 2, h.now)
+	return s, h, s.serviceConfig(t.Context(), 2, h.now)
 }
 
 // push adds to the sums of key 90.
@@ -57,7 +57,7 @@ func TestStepsEndWithTheirHarvest(t *testing.T) {
 	s, h, services := newServices(t, true)
 	after := func(what string, harvests int, steps uint64) {
 		t.Helper()
-		if first := s.progress.first(1); h.n != harvests || first != steps {
+		if first := s.progress.firstStep(1); h.n != harvests || first != steps {
 			t.Errorf("%s: %d harvests, want %d; step %d is due, want %d", what, h.n, harvests, first, steps)
 		}
 	}
@@ -106,15 +106,15 @@ func TestStepsEndWithTheirHarvest(t *testing.T) {
 	after("a report behind a barrier", 6, 6)
 }
 
-// Without barriers a report is answered when what it tells of is part of the weights, and what a lost worker was told of belongs
+// Without barriers a report is answered when what it names is part of the weights, and what a lost worker was told belongs
 // into the next checkpoint. There are no steps to end.
 func TestReportsAndLossesWithoutBarriers(t *testing.T) {
 	s, h, services := newServices(t, false)
 	if services.Reduce != nil || services.Drop != nil || services.Give != nil || services.ReduceHere != nil {
 		t.Error("an asynchronous job has sums of steps")
 	}
-	if err := services.Report(t.Context(), 1, &pb.ReportRequest{Steps: 8}); err != nil || h.n != 1 || s.progress.first(1) != 8 {
-		t.Errorf("%d harvests after a report, %d steps, %v", h.n, s.progress.first(1), err)
+	if err := services.Report(t.Context(), 1, &pb.ReportRequest{Steps: 8}); err != nil || h.n != 1 || s.progress.firstStep(1) != 8 {
+		t.Errorf("%d harvests after a report, %d steps, %v", h.n, s.progress.firstStep(1), err)
 	}
 	if services.Lost(1); h.n != 2 || len(s.due) != 1 {
 		t.Errorf("%d harvests after the loss of a worker, and %d checkpoints are due", h.n, len(s.due))
@@ -195,9 +195,9 @@ func TestWhoTellsOfCheckpoints(t *testing.T) {
 	}{{2, true, "weights", []uint64{7}}, {2, true, "", nil}, {2, false, "weights", nil}, {1, true, "weights", nil}} {
 		s := newServer(t, c.sync)
 		s.hot = smallHotSet(t)
-		s.progress.commit(7)
+		s.progress.commitSteps(7)
 		s.env.Config.Servers, s.env.Config.Server.Checkpoint = make([]cluster.Server, c.servers), c.file
-		if got := s.services(t.Context(), 2, nil).Checkpoints; !slices.Equal(got, c.want) {
+		if got := s.serviceConfig(t.Context(), 2, nil).Checkpoints; !slices.Equal(got, c.want) {
 			t.Errorf("%+v: checkpoints of the steps %v", c, got)
 		}
 	}

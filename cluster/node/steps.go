@@ -22,7 +22,7 @@ import (
 // is a step of which each has a checkpoint.
 
 // savesSteps reports whether the server keeps checkpoints of the same steps as other servers.
-func (s *server) savesSteps() bool { return s.several() && s.env.Config.Job.Sync }
+func (s *server) savesSteps() bool { return s.hasSeveral() && s.env.Config.Job.Sync }
 
 // hotSetField is the name of the hot set's fingerprint in the checkpoints of several servers.
 const hotSetField = "job.hot_set"
@@ -32,7 +32,7 @@ const previousSuffix = ".previous"
 
 // saveStep writes the checkpoint of a step that all servers keep.
 func (s *server) saveStep(ctx context.Context) {
-	err := s.save(func(f func()) error { return s.loop.Do(ctx, f) })
+	err := s.saveCheckpoint(func(f func()) error { return s.loop.Do(ctx, f) })
 	if err != nil && ctx.Err() == nil {
 		s.env.Log.Error("no checkpoint was written; training goes on, and cannot be continued if the other servers have gone further when it ends", "error", err)
 	}
@@ -47,7 +47,7 @@ func (s *server) keepPrevious() error {
 	return s.copyCheckpoint(path, path+previousSuffix)
 }
 
-// copyCheckpoint replaces one file by another.
+// copyCheckpoint replaces the file to by a copy of from.
 func (s *server) copyCheckpoint(from, to string) error {
 	return file.ReplaceOn(s.disk(), to, temporary, func(w io.Writer) error {
 		f, err := s.disk().Open(from)
@@ -66,7 +66,7 @@ func (s *server) checkStep() error {
 	case s.env.Step == nil || s.savesSteps() && s.env.Config.Server.Checkpoint != "":
 		return nil
 	case s.savesSteps():
-		return fmt.Errorf("--step %d: %s.checkpoint names no file: leave --step out", *s.env.Step, s.field())
+		return fmt.Errorf("--step %d: %s.checkpoint names no file: leave --step out", *s.env.Step, s.configField())
 	}
 	return fmt.Errorf("--step %d: only several servers of a job with job.sync keep checkpoints of the same steps: leave it out", *s.env.Step)
 }
@@ -78,10 +78,11 @@ func (s *server) goBack(cfg ps.Config) error {
 		return nil
 	}
 	path := s.env.Config.Server.Checkpoint
-	has := fmt.Errorf("--step %d: the checkpoint %s (%s.checkpoint) is of step %d", *s.env.Step, path, s.field(), s.progress.step)
-	_, attachment, err := s.restore(path+previousSuffix, cfg)
+	has := fmt.Errorf("--step %d: the checkpoint %s (%s.checkpoint) is of step %d",
+		*s.env.Step, path, s.configField(), s.progress.step)
+	_, attachment, err := s.readCheckpoint(path+previousSuffix, cfg)
 	if errors.Is(err, fs.ErrNotExist) {
-		if *s.env.Step == 0 && s.isFirst() {
+		if *s.env.Step == 0 && s.mayBeFirst() {
 			return s.beginAnew(cfg)
 		}
 		return fmt.Errorf("%w, and there is none before it", has)
@@ -90,7 +91,7 @@ func (s *server) goBack(cfg ps.Config) error {
 		return fmt.Errorf("%w, and the one before it cannot be read: %w", has, err)
 	}
 	earlier := newProgress(s.progress.sync, s.progress.server)
-	if _, err := earlier.resume(attachment, s.agreement, s.env.Config.Model.Epochs); err != nil {
+	if _, err := earlier.resumeFrom(attachment, s.agreement, s.env.Config.Model.Epochs); err != nil {
 		return fmt.Errorf("checkpoint %s: %w", path+previousSuffix, err)
 	}
 	if earlier.step != *s.env.Step {
@@ -99,18 +100,18 @@ func (s *server) goBack(cfg ps.Config) error {
 	if err := s.copyCheckpoint(path+previousSuffix, path); err != nil {
 		return err
 	}
-	return s.open(cfg)
+	return s.openStore(cfg)
 }
 
-// isFirst reports whether the checkpoint may be the first one, before which another server had
+// mayBeFirst reports whether the checkpoint may be the first one, before which another server had
 // none.
-func (s *server) isFirst() bool { return s.progress.step <= s.env.Config.Server.CheckpointSteps }
+func (s *server) mayBeFirst() bool { return s.progress.step <= s.env.Config.Server.CheckpointSteps }
 
 // startSteps returns the steps from which the server could start: the values that --step accepts.
 func (s *server) startSteps() []uint64 {
 	steps := []uint64{s.progress.step}
 	f, err := s.disk().Open(s.env.Config.Server.Checkpoint + previousSuffix)
-	if errors.Is(err, fs.ErrNotExist) && s.isFirst() {
+	if errors.Is(err, fs.ErrNotExist) && s.mayBeFirst() {
 		return append(steps, 0)
 	}
 	if err != nil {
@@ -131,5 +132,5 @@ func (s *server) beginAnew(cfg ps.Config) error {
 	if err := errors.Join(s.disk().Remove(path), s.disk().SyncDir(filepath.Dir(path))); err != nil {
 		return fmt.Errorf("--step 0: giving up the checkpoint: %w", err)
 	}
-	return s.open(cfg)
+	return s.openStore(cfg)
 }

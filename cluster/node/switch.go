@@ -14,16 +14,17 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// plane is a data plane, and what the daemon needs besides managing jobs.
+// plane is a data plane, and what the switch daemon needs besides managing jobs.
 type plane struct {
 	aggregator.Plane
 	// reach passes the hosts of a job's servers to the data plane; nil if it does not need them.
 	reach func(job uint16, servers [][6]byte)
-	// jobMemory returns the bytes of the banks of a job of n slots; nil for
-	// the control service's default.
+	// jobMemory returns the bytes of the banks of a job of n slots; nil for the control service's
+	// default.
 	jobMemory func(n int) uint64
 	// failed delivers the error that ends a data plane which can fail by itself; nil if it cannot.
 	failed <-chan error
@@ -38,11 +39,10 @@ type plane struct {
 // capacity.
 func (p *plane) slotLimit(configured int) int { return cmp.Or(configured, p.slots) }
 
-// RunSwitch runs an aggregator: Libra_s and its data plane. It serves until
-// ctx ends.
+// RunSwitch runs the switch daemon and its data plane. It serves until ctx ends.
 func RunSwitch(ctx context.Context, env Env) (err error) {
 	c := env.Config
-	security, err := control.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
+	security, err := access.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func RunSwitch(ctx context.Context, env Env) (err error) {
 	defer func() { err = errors.Join(err, p.Close()) }()
 
 	ctx, cancel := context.WithCancel(ctx) // stopServer cancels it
-	server := control.NewServer(security, env.Machine.Server...)
+	server := access.NewServer(security, env.Machine.Server...)
 	service := control.NewAggregator(ctx, control.AggregatorConfig{
 		Plane:   p,
 		Stripes: c.Switch.Stripes,
@@ -80,7 +80,8 @@ func RunSwitch(ctx context.Context, env Env) (err error) {
 	go func() { served <- server.Serve(listener) }()
 	defer stopServer(server, cancel)
 
-	env.Log.Info("aggregator serves", "data_plane", p.what, "address", c.Switch.Address, "port", c.Port, "control", listener.Addr())
+	env.Log.Info("switch serves", "data_plane", p.what, "address", c.Switch.Address, "port", c.Port,
+		"control", listener.Addr())
 	go advise(ctx, p, env.Log, time.Second)
 	env.ready()
 	select {

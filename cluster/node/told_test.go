@@ -16,7 +16,7 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// lossy tells of frames that it has not lost.
+// lossy reports losses of frames that it has not lost.
 type lossy struct{ link.Link }
 
 func (l lossy) Stats() link.Stats {
@@ -44,7 +44,7 @@ func TestMachineIsTold(t *testing.T) {
 	go func() {
 		s, err := RunServer(t.Context(), Env{Config: c, Machine: m, Log: testLog(t)})
 		if err == nil && (s.Overrun != 31 || s.LostAnswers != 47) {
-			t.Errorf("the server tells of %d and %d lost frames", s.Overrun, s.LostAnswers)
+			t.Errorf("the server reports %d and %d lost frames", s.Overrun, s.LostAnswers)
 		}
 		ended <- err
 	}()
@@ -64,7 +64,7 @@ func TestMachineIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	if planes.Load() != 1 || stores.Load() != 1 || flushed.Load() < int32(w.Steps) || turns.Load() == 0 {
-		t.Errorf("told of %d planes, %d stores, %d flushes in %d steps, and %d turns", planes.Load(), stores.Load(), flushed.Load(), w.Steps, turns.Load())
+		t.Errorf("called for %d planes, %d stores, %d flushes in %d steps, and %d turns", planes.Load(), stores.Load(), flushed.Load(), w.Steps, turns.Load())
 	}
 }
 
@@ -72,7 +72,7 @@ func TestMachineIsTold(t *testing.T) {
 func TestStepThatEndsByFrames(t *testing.T) {
 	s := newServer(t, true)
 	s.hot, s.env.Config.Server.CheckpointSteps = smallHotSet(t), 2
-	services := s.services(t.Context(), 2, nil)
+	services := s.serviceConfig(t.Context(), 2, nil)
 	for step := range uint64(4) {
 		var got control.Sums
 		if err := s.loop.Do(t.Context(), func() {
@@ -88,8 +88,8 @@ func TestStepThatEndsByFrames(t *testing.T) {
 		if !slices.Equal(got.Keys, []uint64{90, 91}) || !slices.Equal(got.Rows, []float32{1, 2, 3, float32(step)}) {
 			t.Errorf("step %d has the sums %+v", step, got)
 		}
-		if s.progress.first(1) != step+1 || s.result.Steps != step+1 || s.version != step+1 {
-			t.Errorf("after step %d, %d is due, and %d are counted", step, s.progress.first(1), s.result.Steps)
+		if s.progress.firstStep(1) != step+1 || s.result.Steps != step+1 || s.version != step+1 {
+			t.Errorf("after step %d, %d is due, and %d are counted", step, s.progress.firstStep(1), s.result.Steps)
 		}
 		due := len(s.due) == 1
 		if due {

@@ -10,11 +10,12 @@ import (
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // Model returns the model that a configuration describes.
 func Model(c cluster.Model) (train.Model, error) {
-	task, err := train.ParseTask(c.Task)
+	task, err := data.ParseTask(c.Task)
 	if err != nil {
 		return nil, err
 	}
@@ -61,41 +62,42 @@ func TrainConfig(c *cluster.Config) (train.Config, error) {
 }
 
 // OpenSource opens a shard of the training rows.
-func OpenSource(c *cluster.Config, shard train.Shard) (train.Source, error) {
-	task, err := train.ParseTask(c.Model.Task)
+func OpenSource(c *cluster.Config, shard data.Shard) (data.Source, error) {
+	task, err := data.ParseTask(c.Model.Task)
 	if err != nil {
 		return nil, err
 	}
 	d := c.Data
 	switch {
 	case d.Train != "":
-		return train.OpenFile(d.Train, task, shard)
+		return data.OpenFile(d.Train, task, shard)
 	case d.Synthetic == nil:
-		return nil, errors.New("data: there are no training rows: give data.train (a file) or data.synthetic, or let processes train through 'libra agent'")
+		return nil, errors.New("data: no training rows are configured: give data.train (a file) or data.synthetic, " +
+			"or let processes train through 'libra agent'")
 	}
-	return train.NewSynthetic(train.SyntheticConfig{
+	return data.NewSynthetic(data.SyntheticConfig{
 		Task: task, First: d.Synthetic.First, Rows: d.Synthetic.Rows, Seed: d.Synthetic.Seed, HotShare: d.Synthetic.HotShare, Hot: d.Synthetic.Hot,
 	}, shard)
 }
 
 // LoadTest reads the held-out rows, which must have both labels of classification.
-func LoadTest(c *cluster.Config) (*train.Dataset, error) {
+func LoadTest(c *cluster.Config) (*data.Dataset, error) {
 	held, name := &cluster.Config{Model: c.Model, Data: cluster.Data{Train: c.Data.Test}}, c.Data.Test
 	if name == "" {
 		beyond := *c.Data.Synthetic
 		beyond.First, beyond.Rows = beyond.First+beyond.Rows, beyond.Test
 		held.Data.Synthetic, name = &beyond, "of the synthetic log"
 	}
-	src, err := OpenSource(held, train.Shard{})
+	src, err := OpenSource(held, data.Shard{})
 	if err != nil {
 		return nil, fmt.Errorf("held-out rows (data.test, or --test): %w", err)
 	}
 	defer src.Close()
-	d, err := train.Load(src)
+	d, err := data.Load(src)
 	if err != nil {
 		return nil, fmt.Errorf("held-out rows (data.test, or --test): %w", err)
 	}
-	if c.Model.Task == train.Regression.String() {
+	if c.Model.Task == data.Regression.String() {
 		return d, nil
 	}
 	if labels := d.Labels(); !slices.Contains(labels, 1) || !slices.Contains(labels, 0) {

@@ -12,6 +12,7 @@ import (
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/transport"
 	"github.com/libra-ina/libra/wire"
 )
@@ -29,11 +30,11 @@ type WorkerResult struct {
 	Backend         string        `json:"backend"`
 	Samples         uint64        `json:"samples"`
 	Steps           uint64        `json:"steps"`
-	train.Loss                    // of the last epoch, each sample before its update
+	data.Loss                     // of the last epoch, each sample before its update
 	Elapsed         time.Duration `json:"elapsed_ns"`
 	HotPairs        uint64        `json:"hot_pairs"`
 	ColdPairs       uint64        `json:"cold_pairs"`
-	AddedPairs      uint64        `json:"added_pairs"` // added to others of hot rows before those were pushed
+	AddedPairs      uint64        `json:"added_pairs"` // of hot rows, summed by the worker before it pushed
 	Frames          uint64        `json:"frames"`      // pushes and pulls, without retransmissions
 	HotFrames       uint64        `json:"hot_frames"`
 	Retransmissions uint64        `json:"retransmissions"`
@@ -72,7 +73,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, w.close()) }()
+	defer func() { err = errors.Join(err, w.closeEndpoint()) }()
 	members := w.members
 
 	env.Log.Info("worker trains", "worker", o.ID, "backend", c.Backend, "arithmetic", members.Arithmetic, "layout", layout(members), "stripes", members.Stripes)
@@ -87,7 +88,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	if !c.Job.Sync || c.Data.HasTest() { // a synchronous server knows the steps by itself
 		training.Report = func(ctx context.Context, r train.Reached) error {
 			err := members.Report(ctx, r.Steps, r.Epochs, r.Ends)
-			kept.reported()
+			kept.expireWeights()
 			return err
 		}
 	}
@@ -119,7 +120,7 @@ func reason(ctx context.Context, err error) error {
 
 // withRemedy adds a remedy for gradients that no arithmetic accepts: the user knows only learning
 // rates and labels.
-func withRemedy(err error, task train.Task) error {
+func withRemedy(err error, task data.Task) error {
 	refusal, here := wire.Refusal{}, (*packer.NotFiniteError)(nil)
 	refused := errors.As(err, &refusal) && (refusal.Code == wire.CodeOverflow || refusal.Code == wire.CodeNotFinite)
 	switch {
@@ -128,7 +129,7 @@ func withRemedy(err error, task train.Task) error {
 	case !refused:
 		return err
 	}
-	if task == train.Regression {
+	if task == data.Regression {
 		return fmt.Errorf("%w: gradients are too large: divide the labels by a number such as their standard deviation, or lower the learning rate", err)
 	}
 	return fmt.Errorf("%w: gradients are too large, because training diverges: lower the learning rate", err)

@@ -49,7 +49,8 @@ interrupted; the host's part in the jobs is then finished.`,
 			}
 			p.out = cmd.OutOrStdout()
 			if os.Getenv("GOGC") == "" {
-				// The sums of a step are as much as all else that an agent holds, so it would collect every few steps.
+				// The sums of a step are as much as all else that an agent holds, so it would
+				// collect every few steps.
 				debug.SetGCPercent(400)
 			}
 			return node.RunAgent(cmd.Context(), c, slog.Default(), p.ready)

@@ -25,6 +25,7 @@ import (
 // Two hosts take part in a job by their agents: their clients push, meet at barriers, and read the
 // same weights. Interrupted agents have finished, so that the server ends normally.
 func TestAgents(t *testing.T) {
+	t.Parallel()
 	const steps = 3
 	config := handMade(t)
 	dir, err := os.MkdirTemp("", "libra-agents-*") // the path of a socket is short
@@ -78,7 +79,7 @@ func TestAgents(t *testing.T) {
 			told, stderr, code := inProcess(t, "stats", "--agent", socket, "--json")
 			conforms(t, "libra stats", told)
 			if code != 0 || !strings.Contains(told, fmt.Sprintf(`"process":%d`, os.Getpid())) {
-				t.Errorf("the agent tells of its clients %s\n%s", told, stderr)
+				t.Errorf("the agent reports its clients as %s\n%s", told, stderr)
 			}
 			keys := []uint64{0, 1, 2, 10, 11, 10_000 + uint64(worker)}
 			rows[i] = make([]float32, 4*len(keys[:5]))
@@ -188,7 +189,7 @@ func TestAgentFileIsChecked(t *testing.T) {
 		"jobs: [{name: \"a\\nb\", cluster: x, worker: 1}]":                           `jobs[0].name: "a\nb" has characters that cannot be shown`,
 		"jobs: [{name: a, worker: 1}]":                                               "jobs[0].cluster: the path of the job's cluster file is required",
 		"jobs: [{name: a, cluster: x}]":                                              "jobs[0].worker: the number of the host's worker in the cluster file is required",
-		"jobs: [{name: a, cluster: x, worker: 1}, {name: a, cluster: x, worker: 2}]": "another job has the cluster file x",
+		"jobs: [{name: a, cluster: x, worker: 1}, {name: a, cluster: x, worker: 2}]": "jobs[1].cluster: x is used twice",
 		socket + "jobs: [{name: a, cluster: /nowhere, worker: 1}]":                   "job a: cluster configuration: open /nowhere",
 		// Before it joins a job: this job's services do not run.
 		"socket: /nowhere/sock\njobs: [{name: a, cluster: " + config + ", worker: 1}]":            "socket /nowhere/sock: its directory does not exist: make it",

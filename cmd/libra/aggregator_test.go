@@ -37,6 +37,7 @@ func TestBenchAggregatorUsage(t *testing.T) {
 }
 
 func TestBenchAggregatorAsJSON(t *testing.T) {
+	t.Parallel()
 	plots := t.TempDir()
 	stdout, stderr, code := output(t, "bench", "aggregator", "--measure", "negotiation", "--backends", "udp", "--arithmetics", "fixed",
 		"--workers", "2", "--parameters", "500", "--rounds", "1", "--duration", "1ms", "--out", plots, "--json")
@@ -81,7 +82,10 @@ func TestBenchP4AsJSON(t *testing.T) {
 
 // TestLutStudyAsJSON has the fields of package arithmetic at the top.
 func TestLutStudyAsJSON(t *testing.T) {
-	stdout, stderr, code := output(t, "lut", "study", "--measure", "numbers", "--pairs", "2000", "--rounds", "1", "--json")
+	t.Parallel()
+	data := writeFile(t, "rows.libfm", clicks(3000, 1)) // the synthetic log would be trained on for ten seconds
+	stdout, stderr, code := output(t, "lut", "study", "--measure", "numbers", "--pairs", "2000", "--rounds", "1",
+		"--data", data, "--json")
 	if code != 0 {
 		t.Fatal(stderr)
 	}

@@ -9,6 +9,7 @@ import (
 
 // The aggregator may add in any arithmetic: the training's result is about the same.
 func TestArithmetics(t *testing.T) {
+	t.Parallel()
 	for _, backend := range []string{"udp", "afxdp"} {
 		for _, arithmetic := range []string{"exact", "lut", "fixed"} {
 			t.Run(backend+" "+arithmetic, func(t *testing.T) {
@@ -16,7 +17,7 @@ func TestArithmetics(t *testing.T) {
 					needRoot(t)
 				}
 				r := runDemo(t, "--backend", backend, "--arithmetic", arithmetic, "--data", shortFrappe(t, 8000), "--epochs", "2", "--workers", "2", "--sync")
-				if r.Arithmetic != arithmetic || r.HotShare < 0.5 || r.FramesSpared <= 0 {
+				if r.Arithmetic != arithmetic || r.HotShare < 0.5 || r.FramesSaved <= 0 {
 					t.Errorf("got %+v", r)
 				}
 				if math.Abs(*r.AUC-*r.OneProcess.AUC) > 0.005 || *r.AUC < 0.6 {

@@ -32,8 +32,8 @@ func TestOutputThatCannotBe(t *testing.T) {
 		{"rows", data, exitUsage, "this file is read, and would be lost", []string{"predict", "--weights", checkpoint, "--data", data}},
 		{"folder", dir, exitFailure, "is a folder: give the name of a file", []string{"hotset", "build", "--data", data}},
 		{"folder", dir, exitFailure, "is a folder: give the name of a file", []string{"export", "--format", "csv", "--weights", checkpoint}},
-		{"no folder", filepath.Join(dir, "no", "file.csv"), exitFailure, "make that folder, or choose another", []string{"export", "--weights", checkpoint}},
-		{"no folder", filepath.Join(dir, "no", "file"), exitFailure, "make that folder, or choose another", []string{"predict", "--weights", checkpoint, "--data", data}},
+		{"no folder", filepath.Join(dir, "no", "file.csv"), exitFailure, "make that folder, or choose a different one", []string{"export", "--weights", checkpoint}},
+		{"no folder", filepath.Join(dir, "no", "file"), exitFailure, "make that folder, or choose a different one", []string{"predict", "--weights", checkpoint, "--data", data}},
 		{"pipe", pipe, exitFailure, "is a device or a pipe: give the name of a file", []string{"hotset", "build", "--data", data}},
 		{"pipe", pipe, exitFailure, "is a device or a pipe: give the name of a file", []string{"export", "--format", "csv", "--weights", checkpoint}},
 		{"pipe", pipe, exitFailure, "is a device or a pipe: give the name of a file", []string{"predict", "--weights", checkpoint, "--data", data}},
@@ -74,9 +74,9 @@ func TestStandardOutputThatIsFull(t *testing.T) {
 
 // Most users do not know the folder of temporary files.
 func TestTemporaryFolderThatIsMissing(t *testing.T) {
+	t.Parallel()
 	missing := filepath.Join(t.TempDir(), "missing")
-	t.Setenv("TMPDIR", missing)
-	_, stderr, code := output(t, "demo", "--backend", "udp", "--rows", "100")
+	_, stderr, code := outputWith(t, []string{"TMPDIR=" + missing}, "demo", "--backend", "udp", "--rows", "100")
 	if want := "temporary files go to " + missing + ": create that folder, or set TMPDIR"; code != exitFailure || !strings.Contains(stderr, want) {
 		t.Errorf("exit code %d\n%s", code, stderr)
 	}
@@ -107,6 +107,7 @@ func TestNumbersThatCannotBe(t *testing.T) {
 // Files without data, or with too little of it, end each command that reads data with exit code 1,
 // before anything is trained or written, and with a remedy.
 func TestBadDataFiles(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	const format, csv, pairs = "a label and the features that are not zero, as in 1 3:1 7:0.5", ":1:1: label \"click,age\": this may be CSV", "is not an index:value pair"
 	files := map[string]struct {
@@ -159,6 +160,7 @@ func TestBadDataFiles(t *testing.T) {
 // Weights of another model, of another dimension or of other features are refused where they cannot
 // be right.
 func TestWeightsOfAnotherModel(t *testing.T) {
+	t.Parallel()
 	dir := trained(t, "fm")
 	test, checkpoint := filepath.Join(dir, "test.libfm"), filepath.Join(dir, "weights.libra")
 	text, err := os.ReadFile(checkpoint)

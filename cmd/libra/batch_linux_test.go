@@ -17,7 +17,9 @@ import (
 
 // All processes of a demo have the policy SCHED_BATCH.
 func TestDemoDoesNotInterruptItself(t *testing.T) {
-	cmd, stderr := trainCluster(t, "demo", "-v", "--backend", cluster.BackendUDP, "--baseline", "none", "--rows", "20000", "--epochs", "1000")
+	t.Parallel()
+	cmd, stderr := trainCluster(t, nil, "demo", "-v", "--backend", cluster.BackendUDP, "--baseline", "none",
+		"--rows", "20000", "--epochs", "1000")
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +41,7 @@ func TestDemoDoesNotInterruptItself(t *testing.T) {
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	_ = cmd.Wait()            // its exit code tells of the interrupt
+	_ = cmd.Wait()            // its exit code reports the interrupt
 	if len(processes) < 1+6 { // switch, server and four workers
 		t.Errorf("processes %v\n%s", processes, stderr.text.String())
 	}

@@ -99,7 +99,7 @@ func measure[T any, R interface {
 	if err := out.prepare(); err != nil {
 		return err
 	}
-	var bar *report.Progress // from the first step on, which tells how many there are
+	var bar *report.Progress // from the first step on, which reports their number
 	r, err := run(func(done, total int, what string) {
 		if bar == nil {
 			bar = report.NewProgress(cmd.ErrOrStderr(), int64(total), unit)

@@ -31,8 +31,8 @@ are listed with the packages to install. Everything takes about ten minutes;
 
 With --interface it measures the engine on an interface of this machine instead, on all of its
 queues: transmit, which sends to --peer as fast as it can, or at --pace; receive and forward,
-which count, and return, the UDP packets to port 9119 that another machine sends; and
-request-response, whose frames another machine forwards, with a histogram. All other packets
+which count, and return, the UDP packets to port 9119 that a second machine sends; and
+request-response, whose frames a second machine forwards, with a histogram. All other packets
 reach the kernel as usual, and the interface is restored. It needs the privileges of package
 afxdp; the other machine runs the same command.`,
 		Example: `  libra bench engine --measure transmit,echo --sizes 190,1414 --baseline libxdp,udp
@@ -68,7 +68,7 @@ afxdp; the other machine runs the same command.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&tests, "measure", names(c.Tests), "what to measure; with --interface transmit, receive, forward and request-response, and only transmit unless others are named")
+	f.StringSliceVar(&tests, "measure", names(c.Tests), "what to measure; with --interface transmit, receive, forward and request-response, and only transmit unless more are named")
 	f.IntSliceVar(&c.Sizes, "sizes", c.Sizes, "frame sizes in bytes; with --interface up to 1514")
 	f.IntVar(&c.Rounds, "rounds", c.Rounds, "interleaved rounds")
 	f.DurationVar(&c.Duration, "duration", c.Duration, "time of one measurement")
@@ -85,7 +85,7 @@ afxdp; the other machine runs the same command.`,
 	return cmd
 }
 
-// measureInterface measures on an interface of the user's, and tells before what it sends there.
+// measureInterface measures on an interface of the user's. It first prints what it will send there.
 func measureInterface(cmd *cobra.Command, c engine.InterfaceConfig, out *results) error {
 	c.Sending = func(i engine.Interface) {
 		pace := "as fast as it can"

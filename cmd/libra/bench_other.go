@@ -14,7 +14,8 @@ import (
 	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
-// unsupported stands for an experiment, and unsupportedChild for its processes, where there is no Linux.
+// unsupported stands for an experiment, and unsupportedChild for its processes, on systems other
+// than Linux.
 func unsupported[Config, Report any](context.Context, Config) (*Report, error) {
 	return nil, experiment.ErrUnsupported
 }

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -122,6 +123,7 @@ func shortFrappe(t *testing.T, rows int) string {
 // Wireshark must be able to read the demo's captures: every frame that was sent, including faults
 // and repetitions, without one that the dissector finds malformed.
 func TestDemoCapture(t *testing.T) {
+	t.Parallel()
 	for _, backend := range []string{"afxdp", "udp"} {
 		t.Run(backend, func(t *testing.T) {
 			if backend == "afxdp" {
@@ -178,12 +180,14 @@ func portOption(t *testing.T, file string) []string {
 // TestCaptureRunning attaches to the processes of a running demo, in their
 // network namespaces, and releases them again.
 func TestCaptureRunning(t *testing.T) {
+	t.Parallel()
 	needRoot(t)
-	cmd, _ := trainCluster(t, "demo", "-v", "--epochs", "100000", "--workers", "2", "--data", shortFrappe(t, 1000))
-	defer func() {
+	cmd, _ := trainCluster(t, nil, "demo", "-v", "--epochs", "100000", "--workers", "2", "--data", shortFrappe(t, 1000))
+	end := sync.OnceFunc(func() {
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait() // it was interrupted
-	}()
+	})
+	defer end()
 	pids := capturable(t, cmd.Process.Pid)
 
 	file := filepath.Join(t.TempDir(), "live.pcapng")
@@ -201,21 +205,15 @@ func TestCaptureRunning(t *testing.T) {
 	if err := second.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	for name, d := range map[string]dissected{"file": dissect(t, file, nil), "pipe": dissect(t, "-", &piped)} {
-		if d.check(t, "HOT", "ACK"); d.frames != 300 {
-			t.Errorf("%s: %d frames, want 300", name, d.frames)
-		}
-	}
 	// A capture limited by time may have no frame or a hundred thousand, for which tshark takes
 	// minutes.
+	var counted string
 	for _, limit := range [][]string{{"--duration", "300ms"}, {"--count", "3000"}} {
 		stdout, stderrText, code := output(t, append([]string{"capture", "--pid", strconv.Itoa(pids["ps"])}, limit...)...)
 		if code != 0 || !strings.Contains(stderrText, "captured") {
 			t.Fatalf("%v: exit code %d\n%s", limit, code, stderrText)
 		}
-		if limit[0] == "--count" {
-			dissect(t, "-", bytes.NewBufferString(stdout)).check(t, "PULL", "ROWS")
-		}
+		counted = stdout
 	}
 
 	// The demo itself has no link, and its workers continue.
@@ -225,6 +223,14 @@ func TestCaptureRunning(t *testing.T) {
 	if again := capturable(t, cmd.Process.Pid); again["worker 1"] != pids["worker 1"] {
 		t.Errorf("processes were %v, are %v", pids, again)
 	}
+
+	end() // it leaves tshark the processors
+	for name, d := range map[string]dissected{"file": dissect(t, file, nil), "pipe": dissect(t, "-", &piped)} {
+		if d.check(t, "HOT", "ACK"); d.frames != 300 {
+			t.Errorf("%s: %d frames, want 300", name, d.frames)
+		}
+	}
+	dissect(t, "-", bytes.NewBufferString(counted)).check(t, "PULL", "ROWS")
 }
 
 // capturable returns the listed processes of a demo, by name, when there are three.
@@ -257,6 +263,7 @@ func capturable(t *testing.T, demo int) map[string]int {
 }
 
 func TestCaptureErrors(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		args []string
 		code int

@@ -107,6 +107,7 @@ func TestBadInput(t *testing.T) {
 }
 
 func TestHotsetBuildAndShow(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "hot.libra")
 	data := realdata.Path(t, "frappe-train.libfm.gz")
 	if _, stderr, code := output(t, "hotset", "build", "--data", data, "--out", out, "--hot-rows", "100", "--factors", "4"); code != 0 {
@@ -179,7 +180,7 @@ func TestReferenceIsCurrent(t *testing.T) {
 	for _, e := range exitCodes {
 		meaning, _, _ := strings.Cut(e.meaning, ":")
 		if !strings.Contains(help, fmt.Sprintf("%d %s", e.code, strings.Fields(meaning)[0])) {
-			t.Errorf("help does not tell of exit code %d, %s", e.code, meaning)
+			t.Errorf("help does not explain exit code %d, %s", e.code, meaning)
 		}
 	}
 	for path, c := range commands() {
@@ -206,7 +207,7 @@ func TestManualPages(t *testing.T) {
 		}
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			if f.Name != "help" && !bytes.Contains(bytes.ReplaceAll(text, []byte(`\-`), []byte("-")), []byte("--"+f.Name)) {
-				t.Errorf("%s does not tell of --%s", file, f.Name)
+				t.Errorf("%s does not explain --%s", file, f.Name)
 			}
 		})
 	}

@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +30,16 @@ func freePort(t *testing.T, addr string) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
+// networks counts the calls of loopback.
+var networks atomic.Uint32
+
+// loopback returns a network of the loopback interface, without its last byte, that no other test of
+// this program and hardly another program uses: tests that run in parallel find no port of
+// another's free, or in use.
+func loopback() string {
+	return fmt.Sprintf("127.%d.%d.", 80+networks.Add(1)%100, os.Getpid()%250+1)
+}
+
 // handMade writes a configuration like a user's, for two workers over UDP, with a hot set that the
 // command line built.
 func handMade(t *testing.T) (config string) {
@@ -42,23 +54,25 @@ func handMade(t *testing.T) (config string) {
 	if _, stderr, code := output(t, "hotset", "build", "--data", data, "--out", hot, "--hot-rows", "20", "--factors", "3", "--rate", "0.5"); code != 0 {
 		t.Fatal(stderr)
 	}
+	network := loopback()
 	return writeFile(t, "cluster.yaml", fmt.Sprintf(`
 backend: udp
 port: %d
 silence: 5s
 job: {id: 9, hot_set: %s, sync: true}
-switch: {address: 127.77.1.1, control: 127.77.1.1:%d}
-server: {address: 127.77.1.2, control: 127.77.1.2:%d, checkpoint: %s}
+switch: {address: %s1, control: %[3]s1:%[4]d}
+server: {address: %[3]s2, control: %[3]s2:%[5]d, checkpoint: %[6]s}
 workers:
-  - {id: 1, address: 127.77.1.3}
-  - {id: 4, address: 127.77.1.4}
+  - {id: 1, address: %[3]s3}
+  - {id: 4, address: %[3]s4}
 model: {kind: fm, factors: 3, batch: 16, epochs: 2}
-data: {train: %s}
-`, freePort(t, "127.77.1.1"), hot, freePort(t, "127.77.1.1"), freePort(t, "127.77.1.2"), filepath.Join(dir, "weights.libra"), data))
+data: {train: %[7]s}
+`, freePort(t, network+"1"), hot, network, freePort(t, network+"1"), freePort(t, network+"2"), filepath.Join(dir, "weights.libra"), data))
 }
 
 // The processes of a cluster can be started by hand, in any order; each prints what it waits for.
 func TestClusterByHand(t *testing.T) {
+	t.Parallel()
 	config := handMade(t)
 	sw := libra(t.Context(), "switch", "--config", config)
 	var swLog bytes.Buffer
@@ -147,6 +161,7 @@ func switchControl(t *testing.T, config string) string {
 
 // A process whose peer does not start names the peer, and a port in use is named with its address.
 func TestClusterFailures(t *testing.T) {
+	t.Parallel()
 	config := handMade(t)
 	if _, stderr, code := output(t, "worker", "--config", config, "--id", "2"); code != exitFailure || !strings.Contains(stderr, "no worker 2") {
 		t.Errorf("code %d: %s", code, stderr)

@@ -21,8 +21,8 @@ import (
 	"github.com/libra-ina/libra/internal/file"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/report/chart"
-	"github.com/libra-ina/libra/ps"
-	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
+	"github.com/libra-ina/libra/train/fields"
 )
 
 func newDemo() *cobra.Command {
@@ -31,7 +31,8 @@ func newDemo() *cobra.Command {
 		baselines []string
 	)
 	o := demo.Options{
-		Model: "fm", Task: train.Classification.String(), Workers: 4, Backend: cluster.BackendAFXDP, Arithmetic: "exact", Optimizer: ps.Adagrad.String(), Seed: 1,
+		Model: fields.Model.Default, Task: fields.Task.Default, Workers: 4, Backend: cluster.BackendAFXDP,
+		Arithmetic: fields.Arithmetic.Default, Optimizer: fields.Optimizer.Default, Seed: 1,
 	}
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -103,42 +104,52 @@ take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 	f := cmd.Flags()
 	f.StringVar(&o.Data, "data", "", "training `file` in libfm, libsvm or libffm format, plain or gzip (default: synthetic rows)")
 	f.StringVar(&o.Test, "test", "", "`file` of held-out rows (default with --data: the training rows)")
-	f.IntVar(&o.Window, "window", 0, "rows that a worker holds in memory, for data larger than memory (default: all of its rows)")
+	f.IntVar(&o.Window, "window", 0, fields.Window.Help("")+" (default: all of its rows)")
 	f.IntVar(&o.Rows, "rows", 0, fmt.Sprintf("rows of the synthetic log (default %d: one to two minutes of training)", demo.SyntheticRows))
-	f.StringVar(&o.Model, "model", o.Model, "fm (factorisation machine) or lr (logistic or, with regression, linear regression)")
-	f.StringVar(&o.Task, "task", o.Task, taskUsage)
+	f.StringVar(&o.Model, "model", o.Model, fields.Model.Help(""))
+	f.StringVar(&o.Task, "task", o.Task, fields.Task.Help(""))
 	f.IntVar(&o.Workers, "workers", o.Workers, "number of workers")
 	f.IntVar(&o.Servers, "servers", 1, "number of parameter servers, each with a part of the rows")
-	f.IntVar(&o.Epochs, "epochs", 0, fmt.Sprintf("passes over the data (default %d with --data, %d without)", train.SmallData.Epochs, train.ClickLog.Epochs))
-	f.BoolVar(&o.Sync, "sync", false, "wait for all workers after each mini-batch")
-	f.StringVar(&o.Arithmetic, "arithmetic", o.Arithmetic, "how the aggregator adds: exact, lut (float32 by table lookup) or fixed (int32)")
-	f.DurationVar(&o.Harvest, "harvest", 0, fmt.Sprintf("time between two harvests without --sync (default %v)", cluster.DefaultHarvest))
-	f.IntVar(&o.Staleness, "staleness", 0, fmt.Sprintf("mini-batches of its own that may be missing in the weights that a worker reads, without --sync (default %d; %d for synthetic logs of %d rows or more)", train.SmallData.Staleness, train.ClickLog.Staleness, demo.LongLog))
-	f.IntVar(&o.Accumulate, "accumulate", 0, fmt.Sprintf("mini-batches for which a worker keeps hot rows, before it pushes and pulls them, without --sync (default %d; %d for synthetic logs of %d rows or more)", train.SmallData.Accumulate, train.ClickLog.Accumulate, demo.LongLog))
+	f.IntVar(&o.Epochs, "epochs", 0, byData(fields.Epochs))
+	f.BoolVar(&o.Sync, "sync", false, fields.Sync.Help(""))
+	f.StringVar(&o.Arithmetic, "arithmetic", o.Arithmetic, fields.Arithmetic.Help(""))
+	f.DurationVar(&o.Harvest, "harvest", 0, fields.Harvest.Help(fields.Harvest.Usual()))
+	f.IntVar(&o.Staleness, "staleness", 0, byLength(fields.Staleness))
+	f.IntVar(&o.Accumulate, "accumulate", 0, byLength(fields.Accumulate))
 	f.StringVar(&o.Backend, "backend", o.Backend, "afxdp (needs root) or udp")
 	f.StringVar(&o.Plane, "plane", "", "p4 for a P4 switch, bmv2's simple_switch_grpc (default: the backend's own data plane)")
 	f.BoolVar(&o.LaneAligned, "lane-aligned", false, "send frames that a P4 switch accepts: one stripe, each pair in its register's lane")
-	f.IntVar(&o.Batch, "batch", 0, fmt.Sprintf("rows of a mini-batch (default %d with --data, %d without)", train.SmallData.Batch, train.ClickLog.Batch))
-	f.IntVar(&o.Factors, "factors", 0, fmt.Sprintf("latent factors of fm (default %d with --data, %d without)", train.DefaultFactors, demo.SyntheticFactors))
+	f.IntVar(&o.Batch, "batch", 0, byData(fields.Batch))
+	f.IntVar(&o.Factors, "factors", 0, byData(fields.Factors))
 	f.IntVar(&o.HotRows, "hot-rows", 0, fmt.Sprintf("number of hot rows (default: %d scalars')", demo.HotScalars))
-	f.StringVar(&o.Optimizer, "optimizer", o.Optimizer, "adagrad or sgd")
-	f.Float64Var(&o.LearningRate, "learning-rate", 0, fmt.Sprintf("learning rate of the optimiser (default %v)", ps.DefaultLearningRate))
+	f.StringVar(&o.Optimizer, "optimizer", o.Optimizer, fields.Optimizer.Help("")+": adagrad or sgd")
+	f.Float64Var(&o.LearningRate, "learning-rate", 0, fields.LearningRate.Help(fields.LearningRate.Usual()))
 	f.Float64Var(&o.Faults.Loss, "loss", 0, "probability that a frame is lost")
 	f.Float64Var(&o.Faults.Duplicate, "duplicate", 0, "probability that a frame arrives twice")
 	f.Float64Var(&o.Faults.Reorder, "reorder", 0, "probability that later frames overtake a frame")
 	f.StringVar(&o.Capture, "capture", "", "`folder` for pcapng files of all frames that workers and server send and receive")
 	f.StringSliceVar(&baselines, "baseline", []string{demo.OneProcess}, "what to compare with: one-process, server-only, or none")
 	f.StringVar(&o.Out, "out", "", "`folder` for results: weights.libra (the checkpoint), hot.libra, result.json, and with one server learning curves as SVG (default: nothing)")
-	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the model, the order of rows, and faults")
+	f.Uint64Var(&o.Seed, "seed", o.Seed, fields.Seed.Help("")+", of synthetic rows and of faults")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object as the last line of standard output")
 	choices(cmd, "model", "fm", "lr")
-	choices(cmd, "task", train.Tasks()...)
+	choices(cmd, "task", data.Tasks()...)
 	choices(cmd, "arithmetic", demo.Arithmetics()...)
 	choices(cmd, "backend", cluster.BackendAFXDP, cluster.BackendUDP)
 	choices(cmd, "plane", cluster.PlaneP4)
 	choices(cmd, "optimizer", "adagrad", "sgd")
 	choices(cmd, "baseline", append(demo.Baselines(), noBaseline)...)
 	return cmd
+}
+
+// byData is the help of a flag whose default depends on where the rows come from.
+func byData(f fields.Field[int]) string {
+	return f.Help(fmt.Sprintf("%d with --data, %d without", f.SmallData(), f.ClickLog()))
+}
+
+// byLength is the help of a flag whose default depends on the length of the synthetic log.
+func byLength(f fields.Field[int]) string {
+	return f.Help(fmt.Sprintf("%d; %d for synthetic logs of %d rows or more", f.SmallData(), f.ClickLog(), demo.LongLog))
 }
 
 // learningCurves shows how well the weights predict held-out rows after each epoch.
@@ -225,7 +236,7 @@ func printDemo(w io.Writer, r *demo.Result) error {
 		{"pairs that workers added up before", fmt.Sprintf("%.1f %%", 100*float64(r.AddedPairs)/float64(r.AddedPairs+r.Pairs))},
 		{"pairs summed in the network", fmt.Sprintf("%.1f %%", 100*r.HotShare)},
 		{"retransmissions", humanize.Comma(int64(r.Retransmissions))},
-		{"frames saved at the server", humanize.Comma(r.FramesSpared)},
+		{"frames saved at the server", humanize.Comma(r.FramesSaved)},
 		compared("frames of gradients at the server", func(o *demo.Outcome) string {
 			if o.GradientFrames == 0 {
 				return "" // one process has no server

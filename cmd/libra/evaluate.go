@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/libra-ina/libra/internal/report"
-	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // Evaluation is the JSON object of 'libra evaluate'. AUC is absent if all rows have the same
@@ -17,7 +17,7 @@ import (
 type Evaluation struct {
 	Rows int    `json:"rows"`
 	Task string `json:"task"`
-	train.Metrics
+	data.Metrics
 }
 
 func newEvaluate() *cobra.Command {
@@ -50,7 +50,7 @@ func newEvaluate() *cobra.Command {
 				return report.WriteJSON(cmd.OutOrStdout(), e)
 			}
 			table := [][]any{{"rows", humanize.Comma(int64(e.Rows))}}
-			if task == train.Classification && e.AUC == nil {
+			if task == data.Classification && e.AUC == nil {
 				table = append(table, []any{"AUC", "undefined: all rows have the same label"})
 			}
 			for _, m := range e.All() {

@@ -14,7 +14,6 @@ import (
 
 const (
 	weightsUsage = "`file` of weights: a checkpoint, or output of 'libra export'; for a job with several servers, the checkpoints of all, separated by commas (required)"
-	taskUsage    = "classification (labels 1 and 0 or -1) or regression (labels are numbers)"
 	scoredUsage  = "`file` of rows in libfm, libsvm or libffm format, plain or gzip (required)"
 )
 
@@ -25,7 +24,7 @@ func newExport() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "export --weights FILE --out FILE",
-		Short: "Write the weights of a checkpoint in another program's format",
+		Short: "Write the weights of a checkpoint in a different program's format",
 		Long: `Reads the weights of a trained model, from a checkpoint or an exported file, and
 writes them as csv, as a NumPy archive (npz), or as the text models of libFM and
 xLearn. docs/weights.md describes the formats, and has a program that reads one.`,

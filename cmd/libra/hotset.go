@@ -13,7 +13,8 @@ import (
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/packer/heat"
-	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
+	"github.com/libra-ina/libra/train/fields"
 )
 
 func newHotset() *cobra.Command {
@@ -27,9 +28,9 @@ func newHotset() *cobra.Command {
 
 func newHotsetBuild() *cobra.Command {
 	var (
-		data, out string
+		file, out string
 		asJSON    bool
-		model     = cluster.Model{Kind: "fm"}
+		model     = cluster.Model{Kind: fields.Model.Default}
 		o         node.HotSetOptions
 	)
 	cmd := &cobra.Command{
@@ -40,10 +41,10 @@ rank order, to a file that all processes of a cluster read. How many are hot
 follows the paper's Principle 1 unless --hot-rows sets it.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if data == "" || out == "" {
+			if file == "" || out == "" {
 				return usagef(cmd, "--data and --out are required")
 			}
-			if err := checkOutput(cmd, out, data); err != nil { // now, and not when all rows are counted
+			if err := checkOutput(cmd, out, file); err != nil { // now, and not when all rows are counted
 				return err
 			}
 			if model.Kind == "lr" && model.Factors != 0 {
@@ -57,7 +58,7 @@ follows the paper's Principle 1 unless --hot-rows sets it.`,
 			if most := packer.MaxSlots / o.Dim; o.Rows > most {
 				return usagef(cmd, "--hot-rows %d: a switch has room for %d rows of %d scalars", o.Rows, most, o.Dim)
 			}
-			src, err := train.OpenFile(data, train.Regression, train.Shard{}) // with any labels
+			src, err := data.OpenFile(file, data.Regression, data.Shard{}) // with any labels
 			if err != nil {
 				return err
 			}
@@ -73,10 +74,10 @@ follows the paper's Principle 1 unless --hot-rows sets it.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&data, "data", "", "training `file` in libfm, libsvm or libffm format, plain or gzip, with any labels")
+	f.StringVar(&file, "data", "", "training `file` in libfm, libsvm or libffm format, plain or gzip, with any labels")
 	f.StringVar(&out, "out", "", "hot-set `file` to write")
-	f.StringVar(&model.Kind, "model", model.Kind, "model of the parameters: fm or lr")
-	f.IntVar(&model.Factors, "factors", 0, fmt.Sprintf("factors of the factorisation machine (default %d)", train.DefaultFactors))
+	f.StringVar(&model.Kind, "model", model.Kind, fields.Model.Help(""))
+	f.IntVar(&model.Factors, "factors", 0, fields.Factors.Help(fields.Factors.Usual()))
 	choices(cmd, "model", "fm", "lr")
 	f.Float64Var(&o.Rate, "rate", 0, fmt.Sprintf("share of the rows to sample (default %v, or 1 where that is fewer than %d rows)", node.DefaultRate, node.EnoughRows))
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the row sampler")

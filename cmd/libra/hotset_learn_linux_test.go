@@ -55,6 +55,7 @@ func agentAndClient(t *testing.T) (socket string, c *agentclient.Client) {
 // TestHotsetLearn learns the hot rows of a client that pushes, a given number, or by Principle 1,
 // and 'hotset show' reads them.
 func TestHotsetLearn(t *testing.T) {
+	t.Parallel()
 	socket, c := agentAndClient(t)
 	pushing, stop := context.WithCancel(t.Context())
 	pushed := make(chan error, 1)
@@ -114,6 +115,7 @@ func TestHotsetLearn(t *testing.T) {
 
 // TestHotsetLearnFails checks the errors when nothing can be learnt, and that no file is left then.
 func TestHotsetLearnFails(t *testing.T) {
+	t.Parallel()
 	socket, _ := agentAndClient(t)
 	out := filepath.Join(t.TempDir(), "hot.libra")
 	file := writeFile(t, "agent.yaml", "socket: "+socket+"\njobs: [{name: clicks, cluster: cluster.yaml, worker: 1}]\n")

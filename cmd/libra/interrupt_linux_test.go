@@ -22,6 +22,7 @@ import (
 // A second interrupt ends a process whose graceful end never completes: its output goes into a full
 // pipe.
 func TestInterruptedAgainEndsAtOnce(t *testing.T) {
+	t.Parallel()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +73,7 @@ func TestInterruptedAgainEndsAtOnce(t *testing.T) {
 
 // The first SIGINT or SIGTERM requests a graceful end. A SIGINT after a while is a second request.
 // One at the same time is the same Ctrl-C delivered twice, and SIGTERM is sent by parents and
-// service managers, perhaps both.
+// service managers, possibly both.
 func TestWishes(t *testing.T) {
 	type sent struct {
 		after  time.Duration
@@ -121,6 +122,7 @@ func TestWishes(t *testing.T) {
 
 // A graceful end continues when the reader of the log has ended, as tee does on the same Ctrl-C.
 func TestInterruptedWithItsLogReader(t *testing.T) {
+	t.Parallel()
 	config := edited(t, handMade(t), "epochs: 2", "epochs: 100000")
 	begin(t, "switch", "--config", config, "--json").stdout.awaitReady(t)
 	r, w, err := os.Pipe()

@@ -14,7 +14,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/cluster"
-	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/report"
 )
@@ -32,7 +32,7 @@ func (s *switchAccess) flags(cmd *cobra.Command) {
 // dial connects to the switch.
 func (s *switchAccess) dial(cmd *cobra.Command) (*grpc.ClientConn, error) {
 	var (
-		security control.Security
+		security access.Security
 		address  netip.AddrPort
 	)
 	if s.config == "" && s.control == "" {
@@ -43,7 +43,7 @@ func (s *switchAccess) dial(cmd *cobra.Command) (*grpc.ClientConn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if security, err = control.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key); err != nil {
+		if security, err = access.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key); err != nil {
 			return nil, err
 		}
 		address = c.Switch.Control
@@ -54,7 +54,7 @@ func (s *switchAccess) dial(cmd *cobra.Command) (*grpc.ClientConn, error) {
 			return nil, usagef(cmd, "--control: %q is not an IP:port", s.control)
 		}
 	}
-	return control.Dial(cmd.Context(), control.TheAggregator(), address, security, answerLimit, slog.Default())
+	return access.Dial(cmd.Context(), access.TheAggregator(), address, security, answerLimit, slog.Default())
 }
 
 func newJob() *cobra.Command {
@@ -70,7 +70,7 @@ end. The job of a server that was killed goes away by itself when its lease ends
 
 func newJobList() *cobra.Command {
 	var (
-		access switchAccess
+		at     switchAccess
 		asJSON bool
 	)
 	cmd := &cobra.Command{
@@ -84,14 +84,14 @@ jobs only.`,
   libra job list --control 10.0.0.1:7700 --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			conn, err := access.dial(cmd)
+			conn, err := at.dial(cmd)
 			if err != nil {
 				return err
 			}
 			defer conn.Close()
 			stats, err := pb.NewAggregatorClient(conn).Stats(cmd.Context(), &pb.StatsRequest{})
 			if err != nil {
-				return control.CallError("aggregator", "list jobs", err)
+				return access.CallError("aggregator", "list jobs", err)
 			}
 			jobs := newJobStatistics(stats.Jobs)
 			if asJSON {
@@ -100,7 +100,7 @@ jobs only.`,
 			return printJobs(cmd.OutOrStdout(), jobs)
 		},
 	}
-	access.flags(cmd)
+	at.flags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
@@ -125,7 +125,7 @@ func yesNo(b bool) string {
 
 func newJobRemove() *cobra.Command {
 	var (
-		access   switchAccess
+		at       switchAccess
 		instance uint64
 	)
 	cmd := &cobra.Command{
@@ -142,16 +142,16 @@ an error. --instance removes the job only if it is still that instance.`,
 			if err != nil || id >= aggregator.MaxJobs {
 				return usagef(cmd, "%q is no job ID: they are 0 to %d", args[0], aggregator.MaxJobs-1)
 			}
-			conn, err := access.dial(cmd)
+			conn, err := at.dial(cmd)
 			if err != nil {
 				return err
 			}
 			defer conn.Close()
 			_, err = pb.NewAggregatorClient(conn).RemoveJob(cmd.Context(), &pb.RemoveJobRequest{Job: uint32(id), Instance: instance})
-			return control.CallError("aggregator", "remove job", err)
+			return access.CallError("aggregator", "remove job", err)
 		},
 	}
-	access.flags(cmd)
+	at.flags(cmd)
 	cmd.Flags().Uint64Var(&instance, "instance", 0, "remove the job only if it is this `instance`; 0: any instance")
 	return cmd
 }

@@ -61,6 +61,7 @@ var remedy = regexp.MustCompile(`checkpoints of the servers are of different ste
 // One of three servers is killed at random moments, repeatedly. Training continues where it was, or
 // names the step from which it can, and ends with the weights of an undisturbed run.
 func TestKilledServersGoOn(t *testing.T) {
+	t.Parallel()
 	bed := newKillBed(t, cluster.BackendUDP)
 	bed.withServers(t, 3)
 	want := bed.reference(t)
@@ -129,6 +130,7 @@ func TestKilledServersGoOn(t *testing.T) {
 // Servers that are told to end may be a step apart. The workers name a step of which both have a
 // checkpoint, and training continues with it.
 func TestEndedServersNameAStep(t *testing.T) {
+	t.Parallel()
 	bed := newKillBed(t, cluster.BackendUDP)
 	bed.withServers(t, 2)
 	want := bed.reference(t)
@@ -219,6 +221,7 @@ func restoreProgress(t *testing.T, path string) (*ps.Store, map[string]any) {
 // Commands for clusters with several servers need the server's index, and commands that read
 // weights need the checkpoints of all.
 func TestServersOnTheCommandLine(t *testing.T) {
+	t.Parallel()
 	bed := newKillBed(t, cluster.BackendUDP)
 	bed.withServers(t, 2)
 	bed.runSwitch(t)
@@ -229,7 +232,7 @@ func TestServersOnTheCommandLine(t *testing.T) {
 		{[]string{"ps", "--config", bed.path}, "--index is required: " + bed.path + " has 2 servers, which one is this?"},
 		{[]string{"ps", "--config", bed.path, "--index", "2"}, "no server 2 in the cluster configuration, which has 2: their indices begin with 0"},
 		{[]string{"ps", "--config", bed.path, "--index", "-1"}, "no server -1 in the cluster configuration, which has 2"},
-		{[]string{"demo", "--backend", "udp", "--servers", "33"}, "--servers 33: from 1 to 32 are possible"},
+		{[]string{"demo", "--backend", "udp", "--servers", "33"}, "--servers 33: it must be from 1 to 32"},
 		{[]string{"agent", "--config", agentFile(t, bed.path)}, "has 2 servers, but agents only serve jobs with one"},
 	} {
 		if _, stderr, code := output(t, c.args...); code == 0 || !strings.Contains(stderr, c.want) {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/hex"
 	"flag"
-	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -26,6 +25,7 @@ import (
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // kills is the number of kills in TestKilledServerGoesOn.
@@ -68,7 +68,7 @@ func newKillBed(t *testing.T, backend string) *killBed {
 	if err := c.Write(bed.path); err != nil {
 		t.Fatal(err)
 	}
-	src, err := node.OpenSource(c, train.Shard{})
+	src, err := node.OpenSource(c, data.Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,8 @@ func newKillBed(t *testing.T, backend string) *killBed {
 
 func (b *killBed) onLoopback(t *testing.T) {
 	t.Helper()
-	address := func(i int) string { return fmt.Sprintf("127.78.%d.%d", os.Getpid()%250+1, i) }
+	network := loopback()
+	address := func(i int) string { return network + strconv.Itoa(i) }
 	b.place(2, func(i int) (netip.Addr, string) { return netip.MustParseAddr(address(i + 1)), "" }, func(i int) uint16 {
 		return uint16(freePort(t, address(i+1)))
 	})
@@ -182,7 +183,7 @@ func (b *killBed) reference(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var sources []train.Source
+	var sources []data.Source
 	for _, w := range b.config.Workers {
 		src, err := node.OpenSource(b.config, b.config.Shard(w.ID))
 		if err != nil {
@@ -244,6 +245,7 @@ var backends = []string{cluster.BackendUDP, cluster.BackendAFXDP}
 
 // One epoch, and a second one resumed from its checkpoint, equal two epochs at once, bit for bit.
 func TestResumedEpochEqualsTwoEpochs(t *testing.T) {
+	t.Parallel()
 	for _, backend := range backends {
 		t.Run(backend, func(t *testing.T) {
 			bed := newKillBed(t, backend)
@@ -265,6 +267,7 @@ func TestResumedEpochEqualsTwoEpochs(t *testing.T) {
 // A server that is killed at any moment and restarted, with its workers, ends with the weights of
 // an undisturbed training.
 func TestKilledServerGoesOn(t *testing.T) {
+	t.Parallel()
 	for _, backend := range backends {
 		t.Run(backend, func(t *testing.T) {
 			bed := newKillBed(t, backend)

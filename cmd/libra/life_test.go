@@ -134,6 +134,7 @@ func edited(t *testing.T, config string, replace ...string) string {
 // A worker of an asynchronous job that is killed and restarted rejoins at once, and the job ends
 // normally.
 func TestRestartedWorkerJoinsAnew(t *testing.T) {
+	t.Parallel()
 	config := edited(t, handMade(t), "sync: true", "sync: false, harvest: 2ms", "epochs: 2", "epochs: 200")
 	sw := begin(t, "switch", "--config", config, "--json")
 	sw.stdout.awaitReady(t)
@@ -161,6 +162,7 @@ func TestRestartedWorkerJoinsAnew(t *testing.T) {
 // A server that is killed before its first checkpoint and restarted, with its workers, ends with
 // the weights of an undisturbed run: no state of the switch reaches the new instance.
 func TestKilledServerBeginsAnew(t *testing.T) {
+	t.Parallel()
 	config := edited(t, handMade(t), "epochs: 2", "epochs: 40")
 	sw := begin(t, "switch", "--config", config, "--json")
 	sw.stdout.awaitReady(t)
@@ -211,6 +213,7 @@ func TestKilledServerBeginsAnew(t *testing.T) {
 
 // Jobs are listed with their owners, and removed by an operator.
 func TestJobCommands(t *testing.T) {
+	t.Parallel()
 	config := handMade(t)
 	sw := begin(t, "switch", "--config", config, "--json")
 	sw.stdout.awaitReady(t)

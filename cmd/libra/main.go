@@ -87,7 +87,7 @@ func remedyOfTemporary(err error) string {
 }
 
 // sameWish is how far apart two signals may be and still come of one Ctrl-C: the
-// terminal sends one, and perhaps a parent that got it too.
+// terminal sends one, and possibly a parent that received it too.
 const sameWish = 500 * time.Millisecond
 
 // untilInterrupted returns a context that the first signal ends, after a call of begin.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"os"
 	"os/exec"
 	"slices"
@@ -26,6 +27,11 @@ func TestMain(m *testing.M) {
 	if os.Getenv(runMain) != "" {
 		os.Exit(run())
 	}
+	// Most tests wait for processes: more of them at once than there are processors. The flag of
+	// go test, which is parsed later, comes first.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
 	os.Exit(m.Run())
 }
 
@@ -42,7 +48,15 @@ func libra(ctx context.Context, args ...string) *exec.Cmd {
 // command's schema.
 func output(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
+	return outputWith(t, nil, args...)
+}
+
+// outputWith is output with more variables in the program's environment. Tests that change their own
+// environment cannot run in parallel.
+func outputWith(t *testing.T, env []string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
 	cmd := libra(t.Context(), args...)
+	cmd.Env = append(cmd.Env, env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -84,7 +98,13 @@ func checkJSON(t *testing.T, args []string, stdout string, code int) {
 // runDemo runs 'libra demo --json' and decodes the last line.
 func runDemo(t *testing.T, args ...string) demo.Result {
 	t.Helper()
-	stdout, stderr, code := output(t, append([]string{"demo", "--json"}, args...)...)
+	return runDemoWith(t, nil, args...)
+}
+
+// runDemoWith is runDemo with more variables in the program's environment.
+func runDemoWith(t *testing.T, env []string, args ...string) demo.Result {
+	t.Helper()
+	stdout, stderr, code := outputWith(t, env, append([]string{"demo", "--json"}, args...)...)
 	if code != 0 {
 		t.Fatalf("libra demo %v: exit code %d\n%s", args, code, stderr)
 	}

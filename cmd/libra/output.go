@@ -15,11 +15,11 @@ import (
 	"github.com/libra-ina/libra/internal/file"
 )
 
-// checkOutput refuses a file to write, --out, that is a folder or a device, has no folder, or would replace one
-// of the files that are read.
+// checkOutput refuses a file to write, --out, that is a folder or a device, has no folder, or would
+// replace one of the files that are read.
 func checkOutput(cmd *cobra.Command, out string, read ...string) error {
 	if _, err := os.Stat(filepath.Dir(out)); err != nil {
-		return fmt.Errorf("--out: %w: make that folder, or choose another", err)
+		return fmt.Errorf("--out: %w: make that folder, or choose a different one", err)
 	}
 	info, err := os.Stat(out)
 	if err != nil {
@@ -33,14 +33,14 @@ func checkOutput(cmd *cobra.Command, out string, read ...string) error {
 	}
 	for _, path := range read {
 		if other, err := os.Stat(path); err == nil && os.SameFile(info, other) {
-			return usagef(cmd, "--out %s: this file is read, and would be lost: choose another", out)
+			return usagef(cmd, "--out %s: this file is read, and would be lost: choose a different one", out)
 		}
 	}
 	return writable(out, out)
 }
 
-// writable reports why a file cannot be written, before the work for it is done. It is part of, or is,
-// what --out names.
+// writable reports why a file cannot be written, before the work for it is done. It is part of, or
+// is, what --out names.
 func writable(path, out string) error {
 	err := file.Prepare(path, "."+rand.Text()+".tmp")
 	if trial := (*fs.PathError)(nil); errors.As(err, &trial) {

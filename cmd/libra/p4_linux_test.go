@@ -37,6 +37,7 @@ func frappeRows(t *testing.T, rows int) string {
 }
 
 func TestTrainingOnBmv2(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("simple_switch_grpc"); err != nil {
 		t.Skip("simple_switch_grpc is not on the PATH: no training on bmv2 in this test (docs/p4.md says how to get it)")
 	}
@@ -45,19 +46,20 @@ func TestTrainingOnBmv2(t *testing.T) {
 	if r.WeightsSHA256 != r.ReferenceSHA256 || len(r.WeightsSHA256) != 64 {
 		t.Errorf("weights %s, reference %s", r.WeightsSHA256, r.ReferenceSHA256)
 	}
-	if r.Plane != "p4" || r.HotPairs == 0 || r.FramesSpared <= 0 {
+	if r.Plane != "p4" || r.HotPairs == 0 || r.FramesSaved <= 0 {
 		t.Errorf("the switch did not aggregate: %+v", r)
 	}
 }
 
 // The first job of lut arithmetic waits for its tables.
 func TestTrainingOnBmv2WithLUT(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("simple_switch_grpc"); err != nil {
 		t.Skip("simple_switch_grpc is not on the PATH: no training on bmv2 in this test (docs/p4.md says how to get it)")
 	}
 	needRoot(t)
 	r := runDemo(t, "--plane", "p4", "--data", frappeRows(t, 1000), "--sync", "--epochs", "1", "--workers", "2", "--arithmetic", "lut", "--baseline", "one-process")
-	if r.Plane != "p4" || r.Arithmetic != "lut" || r.HotPairs == 0 || r.FramesSpared <= 0 {
+	if r.Plane != "p4" || r.Arithmetic != "lut" || r.HotPairs == 0 || r.FramesSaved <= 0 {
 		t.Errorf("the switch did not aggregate: %+v", r)
 	}
 	if r.OneProcess == nil || math.Abs(*r.AUC-*r.OneProcess.AUC) > 0.01 {
@@ -67,15 +69,17 @@ func TestTrainingOnBmv2WithLUT(t *testing.T) {
 
 // A killed demo leaves no switch behind, and the next run removes its directory.
 func TestKilledDemoLeavesNoP4Switch(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("simple_switch_grpc"); err != nil {
 		t.Skip("simple_switch_grpc is not on the PATH: no training on bmv2 in this test (docs/p4.md says how to get it)")
 	}
 	needRoot(t)
-	t.Setenv("TMPDIR", t.TempDir()) // other runs on this machine have other directories
+	temporary := t.TempDir() // other runs on this machine have other directories
+	env := []string{"TMPDIR=" + temporary}
 	data := frappeRows(t, 1000)
-	cmd, _ := trainCluster(t, "demo", "-v", "--plane", "p4", "--data", data, "--epochs", "1000")
+	cmd, _ := trainCluster(t, env, "demo", "-v", "--plane", "p4", "--data", data, "--epochs", "1000")
 	left := func() (directories []string) {
-		directories, err := filepath.Glob(filepath.Join(os.TempDir(), "libra-demo-*"))
+		directories, err := filepath.Glob(filepath.Join(temporary, "libra-demo-*"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +103,7 @@ func TestKilledDemoLeavesNoP4Switch(t *testing.T) {
 			t.Fatalf("the killed run goes on: %q", running)
 		}
 	}
-	if r := runDemo(t, "--rows", "1000", "--epochs", "1"); r.HotPairs == 0 {
+	if r := runDemoWith(t, env, "--rows", "1000", "--epochs", "1"); r.HotPairs == 0 {
 		t.Errorf("a run after a killed one: %+v", r)
 	}
 	if rest := left(); len(rest) != 0 {
@@ -125,9 +129,9 @@ func commandsWith(t *testing.T, text string) (found []string) {
 
 // Without bmv2 the demo names the missing program.
 func TestDemoNeedsAP4Switch(t *testing.T) {
+	t.Parallel()
 	needRoot(t)
-	t.Setenv("PATH", t.TempDir())
-	_, stderr, code := output(t, "demo", "--plane", "p4", "--rows", "1000")
+	_, stderr, code := outputWith(t, []string{"PATH=" + t.TempDir()}, "demo", "--plane", "p4", "--rows", "1000")
 	if code != 1 || !strings.Contains(stderr, `"simple_switch_grpc": executable file not found in $PATH`) || !strings.Contains(stderr, "docs/p4.md") {
 		t.Errorf("exit code %d\n%s", code, stderr)
 	}
@@ -135,9 +139,9 @@ func TestDemoNeedsAP4Switch(t *testing.T) {
 
 // Flags can select the data plane.
 func TestSwitchFlagsOfAP4Switch(t *testing.T) {
+	t.Parallel()
 	config := edited(t, handMade(t), "backend: udp", "backend: afxdp", "switch: {", "switch: {interfaces: [eth0], stripes: 10, ",
-		"address: 127.77.1.2", "interface: eth0, address: 127.77.1.2", "address: 127.77.1.3", "interface: eth0, address: 127.77.1.3",
-		"address: 127.77.1.4", "interface: eth0, address: 127.77.1.4")
+		"server: {", "server: {interface: eth0, ", "{id: 1, ", "{id: 1, interface: eth0, ", "{id: 4, ", "{id: 4, interface: eth0, ")
 	absent := "unix:" + filepath.Join(t.TempDir(), "absent")
 	for name, test := range map[string]struct {
 		args []string
@@ -146,7 +150,7 @@ func TestSwitchFlagsOfAP4Switch(t *testing.T) {
 		"address":      {[]string{"--plane", "p4", "--p4-ports", "1"}, "--p4-runtime"},
 		"ports":        {[]string{"--plane", "p4", "--p4-runtime", absent}, "--p4-ports"},
 		"a port":       {[]string{"--plane", "p4", "--p4-runtime", absent, "--p4-ports", "4294967297"}, "switch.p4: port 4294967295 is not in 0..509"},
-		"a port twice": {[]string{"--plane", "p4", "--p4-runtime", absent, "--p4-ports", "1,2,1"}, "switch.p4.ports: 1 is there more than once: name each port once (--p4-ports)"},
+		"a port twice": {[]string{"--plane", "p4", "--p4-runtime", absent, "--p4-ports", "1,2,1"}, "switch.p4.ports: port 1 is named twice: name each port once (--p4-ports)"},
 		"a program":    {[]string{"--plane", "p4", "--p4-runtime", absent, "--p4-ports", "1", "--p4-info", "no/info", "--p4-config", "no/json"}, "P4Info: open no/info"},
 		"half":         {[]string{"--plane", "p4", "--p4-runtime", absent, "--p4-ports", "1", "--p4-info", "no/info"}, "switch.p4.p4info, config: they belong together"},
 		"no switch":    {[]string{"--plane", "p4", "--p4-runtime", absent, "--p4-ports", "1,2", "--p4-device", "3", "--p4-election", "5", "--p4-replace"}, "the switch does not answer at " + absent},

@@ -19,7 +19,7 @@ import (
 // newReference returns the command that writes docs/cli.md and the manual pages. It is for
 // those who build Libra, and hidden from others.
 func newReference() *cobra.Command {
-	cmd := &cobra.Command{Use: "reference", Short: "Write what the commands tell of themselves, as Markdown or manual pages", Hidden: true}
+	cmd := &cobra.Command{Use: "reference", Short: "Write the help of the commands as Markdown or manual pages", Hidden: true}
 	markdown := &cobra.Command{
 		Use: "markdown", Short: "Print one Markdown page about all commands", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/train/weights"
 )
 
@@ -35,6 +35,7 @@ func ratings(rows int, seed uint64) string {
 // Regression predicts numbers: a whole cluster trains like one process, bit for bit, and its
 // weights give the same predictions wherever they are read.
 func TestRegression(t *testing.T) {
+	t.Parallel()
 	train, test := writeFile(t, "train.libfm", ratings(3000, 1)), writeFile(t, "test.libfm", ratings(500, 2))
 	for _, model := range []string{"lr", "fm"} {
 		t.Run(model, func(t *testing.T) {
@@ -76,7 +77,7 @@ func TestRegression(t *testing.T) {
 }
 
 // evaluate compares the metrics of 'libra evaluate' with the known ones.
-func evaluate(t *testing.T, from, data string, want train.Metrics, more ...string) {
+func evaluate(t *testing.T, from, data string, want data.Metrics, more ...string) {
 	t.Helper()
 	stdout, stderr, code := inProcess(t, append([]string{"evaluate", "--weights", from, "--data", data, "--json"}, more...)...)
 	var e Evaluation
@@ -125,6 +126,7 @@ func inPython(t *testing.T, from, data string, want float64) {
 
 // Without a file the demo draws labels for the task, and asynchronous workers learn them.
 func TestSyntheticRegression(t *testing.T) {
+	t.Parallel()
 	r := runDemo(t, "--task", "regression", "--backend", "udp", "--rows", "30000", "--workers", "2", "--epochs", "1")
 	if r.Data != "synthetic" || r.RMSE == nil || r.OneProcess.RMSE == nil || *r.RMSE > 1.2**r.OneProcess.RMSE {
 		t.Errorf("%+v", r)
@@ -133,6 +135,7 @@ func TestSyntheticRegression(t *testing.T) {
 
 // A cluster file names the task, and the services report errors in the unit of the labels.
 func TestRegressionByHand(t *testing.T) {
+	t.Parallel()
 	config := handMade(t)
 	text, err := os.ReadFile(config)
 	if err != nil {

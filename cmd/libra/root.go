@@ -56,8 +56,8 @@ Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.`,
 	return root
 }
 
-// groups gives commands that only have others below them a behaviour of their own: help,
-// and a usage error for what is none of them.
+// groups gives commands that only contain subcommands a behaviour of their own: help, and a usage
+// error for arguments that are no subcommand.
 func groups(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		groups(sub)

@@ -20,6 +20,7 @@ import (
 // Each worker gets torchrun's variables and its agent's socket; its output is printed, and the
 // result is the last line.
 func TestRunTellsWorkersWhoTheyAre(t *testing.T) {
+	t.Parallel()
 	for _, backend := range []string{"udp", "afxdp"} {
 		t.Run(backend, func(t *testing.T) {
 			if backend == "afxdp" {
@@ -56,6 +57,7 @@ func TestRunTellsWorkersWhoTheyAre(t *testing.T) {
 
 // A worker that fails ends the others, and its status is that of the command.
 func TestRunFails(t *testing.T) {
+	t.Parallel()
 	before := time.Now()
 	_, stderr, code := output(t, "run", "--backend", "udp", "--workers", "2", "--", "sh", "-c", `test "$RANK" = 0 && exec sleep 60; echo "no such data" >&2; exit 7`)
 	if code != 7 || !strings.Contains(stderr, "libra: rank 1 exited with status 7") || !strings.Contains(stderr, "no such data") || time.Since(before) > 50*time.Second {
@@ -68,14 +70,14 @@ func TestRunFails(t *testing.T) {
 	for want, args := range map[string][]string{
 		"no command: give it after --":                                    {},
 		"--workers 3 on 2 hosts: each host runs as many":                  {"--hosts", "2", "--workers", "3", "true"},
-		"--dim 66: from 1 to 65 are possible":                             {"--dim", "66", "true"},
+		"--dim 66: it must be from 1 to 65":                               {"--dim", "66", "true"},
 		"--harvest 1s: with --sync every step is harvested":               {"--sync", "--harvest", "1s", "true"},
 		"--optimizer none: it keeps no weights, only":                     {"--optimizer", "none", "true"},
 		"--learning-rate 1: --optimizer none changes none":                {"--sync", "--optimizer", "none", "--learning-rate", "1", "true"},
-		"--hosts 65: from 1 to 64 are possible":                           {"--hosts", "65", "--workers", "65", "true"},
-		`--job "" has 0 bytes: 1 to 63 are possible`:                      {"--job", "", "true"},
+		"--hosts 65: it must be from 1 to 64":                             {"--hosts", "65", "--workers", "65", "true"},
+		`--job "" is 0 bytes long: it must be 1 to 63`:                    {"--job", "", "true"},
 		`--backend tcp: "tcp" is none of afxdp, udp`:                      {"--backend", "tcp", "true"},
-		"--workers 130: at most 64 are possible":                          {"--workers", "130", "true"},
+		"--workers 130: the limit is 64":                                  {"--workers", "130", "true"},
 		"--hot-rows 65537: a switch has room for 65536 rows of 1 scalars": {"--hot-rows", "65537", "true"},
 		"--hot-rows 4097: a switch has room for 4096 rows of 16 scalars":  {"--hot-rows", "4097", "--dim", "16", "true"},
 		"--learning-rate -1: it must be above zero":                       {"--learning-rate", "-1", "true"},
@@ -106,6 +108,7 @@ func TestRunFails(t *testing.T) {
 
 // Ctrl-C ends workers, agents, server and switch, and leaves nothing behind.
 func TestRunLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
 	backends := []string{"udp"}
 	if os.Geteuid() == 0 {
 		backends = append(backends, "afxdp")

@@ -10,6 +10,7 @@ import (
 // TestMeasurementsConform runs each benchmark for a moment. The results on a busy machine,
 // including the verdict of a soak, do not matter here.
 func TestMeasurementsConform(t *testing.T) {
+	t.Parallel()
 	needRoot(t)
 	for path, args := range map[string][]string{
 		"libra bench engine":  {"--measure", "echo,request-response", "--sizes", "190", "--baseline", "udp,dpdk-af_xdp", "--rounds", "1", "--duration", "50ms"},

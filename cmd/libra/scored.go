@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
+	"github.com/libra-ina/libra/train/fields"
 	"github.com/libra-ina/libra/train/weights"
 )
 
@@ -24,8 +26,8 @@ func (s *scored) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&s.weights, "weights", nil, weightsUsage)
 	f.StringVar(&s.data, "data", "", scoredUsage)
-	f.StringVar(&s.task, "task", "", "task of the weights, which only checkpoints record: "+taskUsage+" (default: the checkpoint's, else classification)")
-	choices(cmd, "task", train.Tasks()...)
+	f.StringVar(&s.task, "task", "", fields.Task.Help("")+"; only checkpoints record it (default: the checkpoint's, else "+fields.Task.Default+")")
+	choices(cmd, "task", data.Tasks()...)
 }
 
 // files names the weights.
@@ -40,7 +42,7 @@ func (s *scored) rows(cmd *cobra.Command, labelled bool, part func(scores, label
 	if len(s.weights) == 0 || s.data == "" {
 		return usagef(cmd, "--weights and --data are required")
 	}
-	task, err := train.ParseTask(s.task)
+	task, err := data.ParseTask(s.task)
 	if err != nil {
 		return err
 	}
@@ -59,16 +61,16 @@ func (s *scored) rows(cmd *cobra.Command, labelled bool, part func(scores, label
 	}
 	labels := *w.Task
 	if !labelled {
-		labels = train.Regression
+		labels = data.Regression
 	}
-	src, err := train.OpenFile(s.data, labels, train.Shard{})
+	src, err := data.OpenFile(s.data, labels, data.Shard{})
 	if err != nil {
 		return err
 	}
 	defer src.Close()
 	for first, more := true, true; more; first = false {
-		var d *train.Dataset
-		if d, more, err = train.LoadPart(src, scoredRows); err != nil {
+		var d *data.Dataset
+		if d, more, err = data.LoadPart(src, scoredRows); err != nil {
 			return err
 		}
 		if first && w.Known(d) == 0 {

@@ -83,7 +83,7 @@ the life. docs/simulation.md lists what is checked.`,
 				if c.First, c.Last, err = seedRange(seeds); err != nil {
 					return usagef(cmd, "--seeds: %w", err)
 				}
-			default: // others each time
+			default: // different ones each time
 				c.First, c.Last = rand.Uint64N(1<<40), math.MaxUint64
 			}
 			debug.SetGCPercent(400) // more collections cost time, fewer cost memory that is new to the caches and to the kernel

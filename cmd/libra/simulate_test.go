@@ -17,6 +17,7 @@ import (
 
 // The same seeds give the same lives in two processes, and end without a violation.
 func TestSimulate(t *testing.T) {
+	t.Parallel()
 	var reports [2]simulation.Report
 	for i := range reports {
 		stdout, stderr, code := output(t, "simulate", "--seeds", "1-3", "--only", "loss,crash", "--json")
@@ -40,6 +41,7 @@ func TestSimulate(t *testing.T) {
 // A seed has the same trace, byte by byte, in two processes, on one processor and on two, with and
 // without the race detector.
 func TestSameTraceInEveryProcess(t *testing.T) {
+	t.Parallel()
 	trace := func(life, seed string, change func(*exec.Cmd)) string {
 		cmd := libra(t.Context(), "simulate", "--seed", seed, "--lives", life, "--trace")
 		change(cmd)
@@ -88,6 +90,7 @@ func raceEnabled() bool {
 }
 
 func TestSimulateRefuses(t *testing.T) {
+	t.Parallel()
 	for args, want := range map[string]string{
 		"--seed 1 --seeds 1-2":      "--seed and --seeds exclude each other",
 		"--seeds 5":                 `--seeds: "5": two numbers are needed, such as 1-100`,

@@ -18,6 +18,7 @@ import (
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/control/access"
 	"github.com/libra-ina/libra/internal/report"
 )
 
@@ -50,7 +51,7 @@ if a process does not answer; the others are still shown.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var (
-				security  control.Security
+				security  access.Security
 				addresses []netip.AddrPort
 			)
 			if config == "" && socket == "" && len(args) == 0 {
@@ -61,7 +62,7 @@ if a process does not answer; the others are still shown.`,
 				if err != nil {
 					return err
 				}
-				if security, err = control.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key); err != nil {
+				if security, err = access.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key); err != nil {
 					return err
 				}
 				addresses = []netip.AddrPort{c.Switch.Control}
@@ -104,15 +105,15 @@ if a process does not answer; the others are still shown.`,
 	return cmd
 }
 
-// askProcess asks one control service. What it returns tells of the error, too.
-func askProcess(cmd *cobra.Command, addr netip.AddrPort, security control.Security) (p ProcessStatistics, err error) {
+// askProcess asks one control service. The returned statistics report the error, too.
+func askProcess(cmd *cobra.Command, addr netip.AddrPort, security access.Security) (p ProcessStatistics, err error) {
 	p.Address = addr.String()
 	defer func() {
 		if err != nil {
 			p.Error = err.Error()
 		}
 	}()
-	conn, err := control.Dial(cmd.Context(), control.EitherService(), addr, security, answerLimit, slog.Default())
+	conn, err := access.Dial(cmd.Context(), access.EitherService(), addr, security, answerLimit, slog.Default())
 	if err != nil {
 		return p, err
 	}
@@ -159,7 +160,7 @@ func (s *SwitchStatistics) print(out *report.Printer, address string) {
 		{"slots in use", fmt.Sprintf("%s of %s", count(s.SlotsUsed), count(s.Slots))},
 		{"memory of banks", humanize.IBytes(s.MemoryBytes)},
 	}
-	out.Table("Aggregator at "+address, []string{"", ""}, append(rows, counterRows(s.Counters)...))
+	out.Table("Switch at "+address, []string{"", ""}, append(rows, counterRows(s.Counters)...))
 	for _, j := range s.Jobs {
 		out.Table(fmt.Sprintf("Job %d", j.Job), []string{"", ""}, j.rows())
 	}
@@ -199,7 +200,7 @@ func (j *JobStatistics) lease() time.Duration {
 	return time.Duration(j.LeaseS * float64(time.Second)).Round(100 * time.Millisecond)
 }
 
-// harvestDue tells when a job asks for its harvests.
+// harvestDue describes when a job's harvests are due.
 func (j *JobStatistics) harvestDue() string {
 	var due []string
 	if j.HarvestPeriod > 0 {

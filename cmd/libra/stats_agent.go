@@ -16,7 +16,7 @@ import (
 	"github.com/libra-ina/libra/internal/report"
 )
 
-// askAgent asks an agent. What it returns tells of the error, too.
+// askAgent asks an agent. The returned statistics report the error, too.
 func askAgent(ctx context.Context, socket string) (*AgentStatistics, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()

@@ -17,7 +17,7 @@ type Statistics struct {
 	Agent     *AgentStatistics    `json:"agent,omitempty"` // if --agent is given
 }
 
-// ProcessStatistics are those of one process. Of switch, ps and error, one is there.
+// ProcessStatistics are those of one process. Exactly one of Switch, Server and Error is set.
 type ProcessStatistics struct {
 	Address string            `json:"address"` // of its control service
 	Switch  *SwitchStatistics `json:"switch,omitempty"`
@@ -25,19 +25,19 @@ type ProcessStatistics struct {
 	Error   string            `json:"error,omitempty"` // why it did not answer
 }
 
-// AgentStatistics are those of an agent. Of stats and error, one is there.
+// AgentStatistics are those of an agent. Exactly one of Stats and Error is set.
 type AgentStatistics struct {
 	Socket string       `json:"socket"`
 	Stats  *agent.Stats `json:"stats,omitempty"`
 	Error  string       `json:"error,omitempty"` // why it did not answer
 }
 
-// SwitchStatistics are those of an aggregator with its control daemon.
+// SwitchStatistics are those of a switch: its daemon and its aggregator.
 type SwitchStatistics struct {
 	Jobs        []JobStatistics   `json:"jobs"`
-	Slots       uint64            `json:"slots"` // that all jobs together may have
+	Slots       uint64            `json:"slots"` // of all jobs together, at most
 	SlotsUsed   uint64            `json:"slots_used"`
-	Senders     uint64            `json:"senders"`      // that all jobs together may have
+	Senders     uint64            `json:"senders"`      // of all jobs together, at most
 	SendersUsed uint64            `json:"senders_used"` // reserved by jobs
 	MemoryBytes uint64            `json:"memory_bytes"` // of the jobs' banks
 	Counters    map[string]uint64 `json:"counters"`
@@ -54,8 +54,8 @@ type ServerStatistics struct {
 // JobStatistics are those of one job of a switch.
 type JobStatistics struct {
 	Job uint32 `json:"job"`
-	// Instance is another number for every job that was ever created: 64 bits, which
-	// many readers of JSON do not take as a number.
+	// Instance is different for every job that was ever created. It has 64 bits, which many readers
+	// of JSON do not accept as a number.
 	Instance        uint64            `json:"instance,string"`
 	Owner           string            `json:"owner"`      // the address that created it
 	Held            bool              `json:"held"`       // its owner is connected

@@ -238,6 +238,7 @@ func (b *stepsBed) counters(t *testing.T) map[string]uint64 {
 // The sums of steps are sent in frames, to each host all of them, and are exact; also if frames are
 // lost, duplicated or reordered.
 func TestStepsEndInFrames(t *testing.T) {
+	t.Parallel()
 	faults := cluster.Faults{Loss: 0.02, Duplicate: 0.02, Reorder: 0.02, Seed: 7}
 	for name, c := range map[string]struct {
 		optimizer string
@@ -271,6 +272,7 @@ const (
 // A host that is killed in the middle of a step ends the job for the others, when its grace period
 // is over. No host gets wrong sums.
 func TestStepsOfKilledAgent(t *testing.T) {
+	t.Parallel()
 	for name, wait := range map[string]bool{"while it steps": false, "while others wait for it": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -350,6 +352,7 @@ func (b *stepsBed) stepUntilError(t *testing.T, limit func(host int) int) <-chan
 // hosts. Each call ends, and all returned sums are right. Restarted agents continue with the new
 // one.
 func TestStepsOfKilledServer(t *testing.T) {
+	t.Parallel()
 	const hosts = 2
 	b := newStepsBed(t, hosts, "none", cluster.Faults{})
 	b.steps(t, 8)
@@ -380,6 +383,7 @@ func TestStepsOfKilledServer(t *testing.T) {
 // frames, which only the server may send, to other hosts, changes no sums, not even its own: all
 // steps end with exact sums.
 func TestStepsBesideHostileHost(t *testing.T) {
+	t.Parallel()
 	const hosts, steps = 3, 30
 	b := newStepsBed(t, hosts, "none", cluster.Faults{})
 	b.steps(t, 8)

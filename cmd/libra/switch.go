@@ -13,7 +13,8 @@ import (
 	"github.com/libra-ina/libra/p4"
 )
 
-// SwitchLine is the line of 'libra switch --json' and 'libra agent --json', and the first one of the others.
+// SwitchLine is the line of 'libra switch --json' and 'libra agent --json', and the first line of
+// 'libra ps --json' and 'libra worker --json'.
 type SwitchLine struct {
 	Ready *int `json:"ready,omitempty"` // process ID, once it serves
 }
@@ -51,11 +52,11 @@ func (p *process) planeFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&s.Plane, "plane", "", "data plane: xdp, model or p4 (default the backend's: xdp or model)")
 	f.StringVar(&s.P4.Runtime, "p4-runtime", "", "P4Runtime `address` of the P4 switch: host:port, or unix:path")
-	f.StringVar(&s.P4.Info, "p4-info", "", "P4Info `file` of a compiled program (default: the program that libra has)")
+	f.StringVar(&s.P4.Info, "p4-info", "", "P4Info `file` of a compiled program (default: libra's own)")
 	f.StringVar(&s.P4.Config, "p4-config", "", "device configuration `file` of the same program")
 	f.Uint64Var(&s.P4.Device, "p4-device", 0, "number of the P4 switch at its address")
 	f.Uint64Var(&s.P4.Election, "p4-election", 0, fmt.Sprintf("election ID: the controller with the highest is the switch's primary (default %d)", p4.DefaultElection))
-	f.BoolVar(&s.P4.Replace, "p4-replace", false, "replace another program that the P4 switch runs")
+	f.BoolVar(&s.P4.Replace, "p4-replace", false, "replace a different program that the P4 switch runs")
 	choices(cmd, "plane", cluster.PlaneXDP, cluster.PlaneModel, cluster.PlaneP4)
 	ports := f.UintSlice("p4-ports", nil, "`ports` of the P4 switch that have hosts behind them")
 	set := func(flag string, apply func(c *cluster.Switch)) {

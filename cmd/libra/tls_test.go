@@ -90,6 +90,7 @@ func (a *authority) file(c *cluster.Config, name, role string, at netip.Addr, la
 // With mutual TLS a host without the right certificate is refused with the reason; hosts with
 // theirs train.
 func TestClusterWithCertificates(t *testing.T) {
+	t.Parallel()
 	bed := newKillBed(t, cluster.BackendUDP)
 	c, want := bed.config, bed.reference(t)
 	a := newAuthority(t)

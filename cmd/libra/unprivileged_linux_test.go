@@ -50,7 +50,7 @@ func TestPrivilegesAreAskedFor(t *testing.T) {
 		var stdout, stderr bytes.Buffer
 		cmd := run(strings.Fields(line)...)
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
-		_ = cmd.Run() // its exit code tells
+		_ = cmd.Run() // its exit code shows the failure
 		text := stderr.String()
 		if cmd.ProcessState.ExitCode() != exitFailure || stdout.String() != "" && !strings.Contains(stdout.String(), "Not measured") || strings.Contains(stdout.String(), "baseline") ||
 			!strings.Contains(text, "root") || strings.Contains(text, "udp") != hint {

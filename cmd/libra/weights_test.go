@@ -19,6 +19,7 @@ import (
 
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/train/weights"
 )
 
@@ -41,7 +42,7 @@ func clicks(rows int, seed uint64) string {
 // with the checkpoint, weights.libra, and unseen test rows, test.libfm.
 func trained(t *testing.T, model string) string {
 	t.Helper()
-	const task = train.Classification
+	const task = data.Classification
 	dir := t.TempDir()
 	rows, test := filepath.Join(dir, "train.libfm"), filepath.Join(dir, "test.libfm")
 	if err := errors.Join(os.WriteFile(rows, []byte(clicks(3000, 1)), 0o600), os.WriteFile(test, []byte(clicks(1000, 2)), 0o600)); err != nil {
@@ -55,12 +56,12 @@ func trained(t *testing.T, model string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	src, err := train.OpenFile(rows, task, train.Shard{})
+	src, err := data.OpenFile(rows, task, data.Shard{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer src.Close()
-	if _, err := train.Reference(t.Context(), store, []train.Source{src}, train.Config{Model: m, Epochs: 2, Batch: 16, Seed: 1}); err != nil {
+	if _, err := train.Reference(t.Context(), store, []data.Source{src}, train.Config{Model: m, Epochs: 2, Batch: 16, Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
 	attachment := fmt.Sprintf(`{"agreed": {"model.kind": %q, "model.factors": "%d"}}`, model, m.Dim()-1)
@@ -91,6 +92,7 @@ func python(t *testing.T) (interpreter, program string) {
 // Weights give the same results wherever they are read: as a checkpoint, in each format, and in
 // plain Python, whose AUC is equal to 1e-6.
 func TestWeightsAreTheSameEverywhere(t *testing.T) {
+	t.Parallel()
 	for _, model := range []string{"fm", "lr"} {
 		t.Run(model, func(t *testing.T) {
 			dir := trained(t, model)

@@ -269,7 +269,7 @@ func (x *JobSpec) GetSenders() uint32 {
 type Job struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Epoch         uint32                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`                    // of answers to all senders (rounds)
-	Instance      uint64                 `protobuf:"varint,2,opt,name=instance,proto3" json:"instance,omitempty"`              // never 0; another one for each CreateJob
+	Instance      uint64                 `protobuf:"varint,2,opt,name=instance,proto3" json:"instance,omitempty"`              // never 0; a different one for each CreateJob
 	Key           []byte                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`                         // proves the owner
 	LeaseMs       uint32                 `protobuf:"varint,4,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"` // for which the job outlives its owner's connection
 	unknownFields protoimpl.UnknownFields
@@ -622,7 +622,7 @@ func (x *JoinRequest) GetAgree() map[string]string {
 
 type Admission struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Epoch         uint32                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`     // of this admission: frames of another are refused
+	Epoch         uint32                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`     // of this admission: frames of a different one are refused
 	Stripes       uint32                 `protobuf:"varint,2,opt,name=stripes,proto3" json:"stripes,omitempty"` // largest number of stripes in a frame
 	Dense         bool                   `protobuf:"varint,3,opt,name=dense,proto3" json:"dense,omitempty"`     // dense frames are taken
 	Window        uint32                 `protobuf:"varint,4,opt,name=window,proto3" json:"window,omitempty"`   // frames that may be unacknowledged
@@ -746,7 +746,7 @@ func (x *Admission) GetGraceMs() uint32 {
 
 type Membership struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Epoch         uint32                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"` // of this admission: cold frames of another are refused
+	Epoch         uint32                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"` // of this admission: cold frames of a different one are refused
 	Dimension     uint32                 `protobuf:"varint,2,opt,name=dimension,proto3" json:"dimension,omitempty"`
 	Workers       uint32                 `protobuf:"varint,3,opt,name=workers,proto3" json:"workers,omitempty"`
 	Instance      uint64                 `protobuf:"varint,4,opt,name=instance,proto3" json:"instance,omitempty"`                    // of the job
@@ -1105,7 +1105,7 @@ type HarvestChunk struct {
 	// Group after group of 64 slots, each a mask and then the sums of the slots whose bits are
 	// set, in the order of their ranks, as words of 8 bytes, little-endian. A sum is in the
 	// job's arithmetic: units of its exponent (exact, fixed), or the bits of a float32 (lut).
-	// A server that expects the ranks in field 2 finds that there are none, and fails.
+	// A server that expects the ranks in field 2 finds none, and fails.
 	Sums          []byte `protobuf:"bytes,3,opt,name=sums,proto3" json:"sums,omitempty"`
 	Last          bool   `protobuf:"varint,4,opt,name=last,proto3" json:"last,omitempty"`
 	Frames        uint64 `protobuf:"varint,5,opt,name=frames,proto3" json:"frames,omitempty"` // hot frames summed in this bank, in the last chunk
@@ -1807,10 +1807,10 @@ type AggregatorStats struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Counters      map[string]uint64      `protobuf:"bytes,1,rep,name=counters,proto3" json:"counters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	Jobs          []*JobStats            `protobuf:"bytes,2,rep,name=jobs,proto3" json:"jobs,omitempty"`    // in the order of their ids
-	Slots         uint64                 `protobuf:"varint,3,opt,name=slots,proto3" json:"slots,omitempty"` // that all jobs together may have
+	Slots         uint64                 `protobuf:"varint,3,opt,name=slots,proto3" json:"slots,omitempty"` // of all jobs together, at most
 	SlotsUsed     uint64                 `protobuf:"varint,4,opt,name=slots_used,json=slotsUsed,proto3" json:"slots_used,omitempty"`
 	MemoryBytes   uint64                 `protobuf:"varint,5,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"` // of the jobs' banks
-	Senders       uint64                 `protobuf:"varint,6,opt,name=senders,proto3" json:"senders,omitempty"`                            // that all jobs together may have
+	Senders       uint64                 `protobuf:"varint,6,opt,name=senders,proto3" json:"senders,omitempty"`                            // of all jobs together, at most
 	SendersUsed   uint64                 `protobuf:"varint,7,opt,name=senders_used,json=sendersUsed,proto3" json:"senders_used,omitempty"` // reserved by jobs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

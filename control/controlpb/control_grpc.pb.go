@@ -41,7 +41,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Aggregator is served by Libra_s, the daemon beside an aggregator's data plane.
+// Aggregator is served by the switch daemon, beside an aggregator's data plane.
 type AggregatorClient interface {
 	// CreateJob reserves slots and places for senders, and starts a new instance
 	// of a job with cleared banks. The id of a job that exists is refused with
@@ -173,7 +173,7 @@ func (c *aggregatorClient) Stats(ctx context.Context, in *StatsRequest, opts ...
 // All implementations must embed UnimplementedAggregatorServer
 // for forward compatibility.
 //
-// Aggregator is served by Libra_s, the daemon beside an aggregator's data plane.
+// Aggregator is served by the switch daemon, beside an aggregator's data plane.
 type AggregatorServer interface {
 	// CreateJob reserves slots and places for senders, and starts a new instance
 	// of a job with cleared banks. The id of a job that exists is refused with
@@ -424,11 +424,11 @@ type ParameterServerClient interface {
 	// ended, the same to every worker that asks. A worker of which gradients were refused
 	// says so: then the step is dropped for all. The sums are kept until the next step ends.
 	Reduce(ctx context.Context, in *ReduceRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReducedRows], error)
-	// Report tells how far a worker has come: all that it
+	// Report says how far a worker has come: all that it
 	// pushed in these steps is acknowledged. It is answered when that is part of the
 	// weights.
 	Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportResponse, error)
-	// Done tells that a worker has finished its last epoch.
+	// Done reports that a worker has finished its last epoch.
 	Done(ctx context.Context, in *DoneRequest, opts ...grpc.CallOption) (*DoneResponse, error)
 	// Leave ends an admission at once. Before Done, the worker counts as lost.
 	Leave(ctx context.Context, in *LeaveRequest, opts ...grpc.CallOption) (*LeaveResponse, error)
@@ -547,11 +547,11 @@ type ParameterServerServer interface {
 	// ended, the same to every worker that asks. A worker of which gradients were refused
 	// says so: then the step is dropped for all. The sums are kept until the next step ends.
 	Reduce(*ReduceRequest, grpc.ServerStreamingServer[ReducedRows]) error
-	// Report tells how far a worker has come: all that it
+	// Report says how far a worker has come: all that it
 	// pushed in these steps is acknowledged. It is answered when that is part of the
 	// weights.
 	Report(context.Context, *ReportRequest) (*ReportResponse, error)
-	// Done tells that a worker has finished its last epoch.
+	// Done reports that a worker has finished its last epoch.
 	Done(context.Context, *DoneRequest) (*DoneResponse, error)
 	// Leave ends an admission at once. Before Done, the worker counts as lost.
 	Leave(context.Context, *LeaveRequest) (*LeaveResponse, error)

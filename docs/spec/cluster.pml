@@ -466,7 +466,7 @@ inline save()
 #endif
 }
 
-/* progress.settle. What was acknowledged before a harvest began is in the weights when
+/* progress.settleReports. What was acknowledged before a harvest began is in the weights when
  * that is applied. One may be on its way when the report comes, so it takes two. */
 inline settle()
 {

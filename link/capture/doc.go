@@ -10,6 +10,8 @@
 //
 // The link never waits for a capture. Each capture has its own queue; frames that do not fit are
 // counted, and the count is in the file.
+//
+// It is part of the libra command, not a stable interface: it changes with any release.
 package capture
 
 import "errors"

@@ -6,6 +6,8 @@
 // A [Line] is one direction of a path. Its decisions come from a seeded
 // generator and from the number of frames that passed, never from a clock, so
 // the same frames meet the same faults in every run.
+//
+// It is part of the libra command, not a stable interface: it changes with any release.
 package fault
 
 import (

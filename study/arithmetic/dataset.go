@@ -16,6 +16,7 @@ import (
 	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // DataSet describes numbers that were added. Least, Median and Largest are
@@ -108,7 +109,7 @@ func gradients(c Config, rng *rand.Rand) (d dataSet, err error) {
 		return d, err
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	model, err := train.NewModel("fm", train.Classification, 0, 0)
+	model, err := train.NewModel("fm", data.Classification, 0, 0)
 	if err != nil {
 		return d, err
 	}
@@ -139,11 +140,11 @@ func gradients(c Config, rng *rand.Rand) (d dataSet, err error) {
 	return d, nil
 }
 
-func open(c Config) (train.Source, error) {
+func open(c Config) (data.Source, error) {
 	if c.Data != "" {
-		return train.OpenFile(c.Data, train.Classification, train.Shard{})
+		return data.OpenFile(c.Data, data.Classification, data.Shard{})
 	}
-	return train.NewSynthetic(train.SyntheticConfig{Seed: c.Seed}, train.Shard{})
+	return data.NewSynthetic(data.SyntheticConfig{Seed: c.Seed}, data.Shard{})
 }
 
 // errEnough ends a training.

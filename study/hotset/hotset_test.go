@@ -20,7 +20,7 @@ import (
 	"github.com/libra-ina/libra/internal/report/chart"
 	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/internal/test/realdata"
-	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // checkReport checks what holds for every study.
@@ -240,7 +240,7 @@ func TestRunErrors(t *testing.T) {
 		}
 		return path
 	}
-	var syntax *train.SyntaxError
+	var syntax *data.SyntaxError
 	for name, c := range map[string]struct {
 		change func(*Config)
 		check  func(error) bool

@@ -11,7 +11,7 @@ import (
 
 	"github.com/libra-ina/libra/internal/file"
 	"github.com/libra-ina/libra/packer/heat"
-	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // Log describes a training log.
@@ -106,7 +106,7 @@ func load(c Config) ([]*trainingLog, error) {
 }
 
 func readLibFM(path string) (*trainingLog, error) {
-	src, err := train.OpenFile(path, train.Regression, train.Shard{})
+	src, err := data.OpenFile(path, data.Regression, data.Shard{})
 	if err != nil {
 		return nil, err
 	}
@@ -115,18 +115,18 @@ func readLibFM(path string) (*trainingLog, error) {
 }
 
 func synthesise(c Config, share float64) (*trainingLog, error) {
-	src, err := train.NewSynthetic(train.SyntheticConfig{
+	src, err := data.NewSynthetic(data.SyntheticConfig{
 		Rows: c.SyntheticRows, Hot: topParameters, HotShare: share, Seed: c.Seed, Spread: true,
-	}, train.Shard{})
+	}, data.Shard{})
 	if err != nil {
 		return nil, err
 	}
 	return readSource(fmt.Sprintf("synthetic %.0f %%", 100*share), src)
 }
 
-func readSource(name string, src train.Source) (*trainingLog, error) {
+func readSource(name string, src data.Source) (*trainingLog, error) {
 	l := &trainingLog{name: name, ends: []int{0}}
-	var s train.Sample
+	var s data.Sample
 	for {
 		switch err := src.Next(&s); {
 		case errors.Is(err, io.EOF):
@@ -145,7 +145,7 @@ func readText(path string) (*trainingLog, error) {
 		return nil, fmt.Errorf("hotset study: %w", err)
 	}
 	defer f.Close()
-	in, err := train.NewReader(f)
+	in, err := data.NewReader(f)
 	if err != nil {
 		return nil, fmt.Errorf("hotset study: %s: %w", path, err)
 	}

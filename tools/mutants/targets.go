@@ -44,7 +44,10 @@ var targets = []target{
 	own("aggregator"),
 	{"ps", []stage{{dir: "ps"}, {dir: "cluster/node"}}},
 	own("cluster"),
+	{"train/data", []stage{{dir: "train/data"}, {dir: "train"}}},
+	own("train/fields"),
 	own("train"),
+	{"control/access", []stage{{dir: "control/access"}, {dir: "control"}}},
 	{"control", []stage{{dir: "control"}, {dir: "cluster/node"}}},
 	{"cluster/node", []stage{
 		{dir: "cluster/node", skip: longNode},
@@ -56,6 +59,7 @@ var targets = []target{
 	own("internal/linux/sys"),
 	own("internal/file"),
 	own("link"),
+	own("transport/endpoint"),
 	{"transport", []stage{
 		{dir: "transport", skip: longTransport},
 		{dir: "transport", run: longTransport},

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // The arrays of a NumPy archive, and the types of their elements.
@@ -162,7 +163,7 @@ func readNPZ(f *os.File) (*Weights, error) {
 	for i, key := range features {
 		row[0] = weights[i]
 		copy(row[1:], factors[i*(b.dim-1):])
-		if key == train.BiasKey || !b.add(key, row) {
+		if key == data.BiasKey || !b.add(key, row) {
 			return nil, fmt.Errorf("feature %d: %w, or is no feature", key, errTwice)
 		}
 	}

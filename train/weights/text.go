@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // The first fields of the lines of CSV.
@@ -47,7 +48,7 @@ func numbers(dst []float32, texts []string) (err error) {
 // feature reads the index of a feature.
 func feature(text string) (uint64, error) {
 	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || n == train.BiasKey {
+	if err != nil || n == data.BiasKey {
 		return 0, fmt.Errorf("feature %.40q is not an integer from 0 to 2^64-2", text)
 	}
 	return n, nil

@@ -19,6 +19,7 @@ import (
 
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // Weights are the weights of a linear model or a factorisation machine.
@@ -27,7 +28,7 @@ type Weights struct {
 	Factors int
 	Bias    float32
 	// Task is the task of the training; nil if it is not known: exported files do not contain it.
-	Task *train.Task
+	Task *data.Task
 
 	features []uint64  // ascending
 	rows     []float32 // of each feature: the linear weight, then the latent weights
@@ -48,7 +49,7 @@ func (w *Weights) Kind() string {
 
 // Model returns the weights' model. Without Task it is a model of classification.
 func (w *Weights) Model() (train.Model, error) {
-	task := train.Classification
+	task := data.Classification
 	if w.Task != nil {
 		task = *w.Task
 	}
@@ -64,7 +65,7 @@ func (w *Weights) Pull(_ context.Context, keys []uint64, dst []float32) error {
 	clear(dst)
 	d, from := w.dim(), 0
 	for i, key := range keys { // keys ascend
-		if key == train.BiasKey {
+		if key == data.BiasKey {
 			dst[i*d] = w.Bias
 			continue
 		}
@@ -77,7 +78,7 @@ func (w *Weights) Pull(_ context.Context, keys []uint64, dst []float32) error {
 }
 
 // Known returns the number of features of d that have weights.
-func (w *Weights) Known(d *train.Dataset) int {
+func (w *Weights) Known(d *data.Dataset) int {
 	n, from := 0, 0
 	for _, key := range d.Keys() { // keys ascend
 		at, known := slices.BinarySearch(w.features[from:], key)
@@ -113,7 +114,7 @@ func Of(store *ps.Store) *Weights {
 	dim := store.Config().Dim
 	w := &Weights{Factors: dim - 1, features: make([]uint64, 0, store.Len()), rows: make([]float32, 0, store.Len()*dim)}
 	for key, row := range store.Rows() {
-		if key == train.BiasKey {
+		if key == data.BiasKey {
 			w.Bias = row[0]
 			continue
 		}
@@ -125,13 +126,13 @@ func Of(store *ps.Store) *Weights {
 
 // modelOf returns the number of factors and the task of the model in a checkpoint's attachment
 // (docs/checkpoint.md).
-func modelOf(attachment []byte) (factors int, task train.Task, err error) {
+func modelOf(attachment []byte) (factors int, task data.Task, err error) {
 	var saved struct{ Agreed map[string]string }
 	if err := json.Unmarshal(attachment, &saved); err != nil {
 		return 0, 0, errors.New("its attachment is not that of a training")
 	}
-	if task, err = train.ParseTask(saved.Agreed["model.task"]); err != nil {
-		return 0, 0, fmt.Errorf("model.task is %q, and this program knows %s", saved.Agreed["model.task"], strings.Join(train.Tasks(), " and "))
+	if task, err = data.ParseTask(saved.Agreed["model.task"]); err != nil {
+		return 0, 0, fmt.Errorf("model.task is %q, and this program knows %s", saved.Agreed["model.task"], strings.Join(data.Tasks(), " and "))
 	}
 	switch kind := saved.Agreed["model.kind"]; kind {
 	case "lr":

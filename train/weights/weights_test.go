@@ -19,6 +19,7 @@ import (
 
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/train/data"
 )
 
 var comparable = cmp.AllowUnexported(Weights{})
@@ -39,7 +40,7 @@ func TestSaveAndLoad(t *testing.T) {
 	dir := t.TempDir()
 	for _, f := range formats {
 		t.Run(f.name, func(t *testing.T) {
-			limit := uint64(train.BiasKey - 1)
+			limit := uint64(data.BiasKey - 1)
 			if f.name == "libfm" {
 				limit = 300
 			}
@@ -227,7 +228,7 @@ func TestLoadCheckpoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Push([]uint64{12, train.BiasKey, 5}, []float32{1, 2, 3, 4, 0, 0, 5, 6, 7}); err != nil {
+	if err := store.Push([]uint64{12, data.BiasKey, 5}, []float32{1, 2, 3, 4, 0, 0, 5, 6, 7}); err != nil {
 		t.Fatal(err)
 	}
 	store.Commit()
@@ -255,12 +256,12 @@ func TestLoadCheckpoint(t *testing.T) {
 			t.Fatal(err)
 		}
 		rows := make([]float32, 9)
-		store.Read([]uint64{5, 12, train.BiasKey}, rows)
-		if diff := cmp.Diff(&Weights{Task: new(train.Task), Factors: 2, Bias: rows[6], features: []uint64{5, 12}, rows: rows[:6]}, w, comparable); diff != "" {
+		store.Read([]uint64{5, 12, data.BiasKey}, rows)
+		if diff := cmp.Diff(&Weights{Task: new(data.Task), Factors: 2, Bias: rows[6], features: []uint64{5, 12}, rows: rows[:6]}, w, comparable); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		got := make([]float32, 12)
-		if err := w.Pull(t.Context(), []uint64{4, 5, 13, train.BiasKey}, got); err != nil {
+		if err := w.Pull(t.Context(), []uint64{4, 5, 13, data.BiasKey}, got); err != nil {
 			t.Fatal(err)
 		}
 		if want := slices.Concat([]float32{0, 0, 0}, rows[:3], []float32{0, 0, 0}, []float32{rows[6], 0, 0}); !slices.Equal(got, want) {
@@ -275,7 +276,7 @@ func TestLoadCheckpoint(t *testing.T) {
 // Ascending keys are looked up one after the other.
 func TestPullOfSeveralFeatures(t *testing.T) {
 	w := &Weights{Bias: 0.5, features: []uint64{2, 3, 5, 8, 13}, rows: []float32{20, 30, 50, 80, 130}}
-	keys, got := []uint64{1, 2, 5, 6, 8, 13, 21, train.BiasKey}, make([]float32, 8)
+	keys, got := []uint64{1, 2, 5, 6, 8, 13, 21, data.BiasKey}, make([]float32, 8)
 	if err := w.Pull(t.Context(), keys, got); err != nil || !slices.Equal(got, []float32{0, 20, 50, 0, 80, 130, 0, 0.5}) {
 		t.Errorf("%v: %v, %v", keys, got, err)
 	}

@@ -5,6 +5,9 @@
 //
 // A directory of golden frames holds index.json, which is an array of [Case], and for each case
 // NAME.hex: hexadecimal bytes, of which lines that begin with # are comments.
+//
+// It is for the tests of data planes and transports, not a stable interface: it changes with any
+// release.
 package golden
 
 import (

@@ -19,7 +19,7 @@ import libra.torch
 
 def main():
     arguments = options(__doc__).parse_args()
-    dist.init_process_group("gloo")  # tells rank 0 when all workers are done
+    dist.init_process_group("gloo")  # with it, rank 0 learns when all workers are done
     rank, ranks = dist.get_rank(), dist.get_world_size()
     data, test = Rows(arguments.data, arguments.rows), Rows(arguments.test, arguments.rows)
     shares = DistributedSampler(data, seed=1)

@@ -9,7 +9,7 @@ from ._library import library
 
 
 class Error(Exception):
-    """A call has failed. ``str()`` tells what was wrong, where, and what to do."""
+    """A call has failed. ``str()`` says what was wrong, where, and what to do."""
 
     #: Number of the code, as in libra.h.
     code: int = 0
@@ -58,11 +58,11 @@ class SessionClosed(Error, ValueError):
 
 
 class NotFinite(Error, ValueError):
-    """A gradient is NaN or infinite: ``index`` and ``key`` tell which."""
+    """A gradient is NaN or infinite: ``index`` and ``key`` identify it."""
 
 
 class OutOfRange(Error, ValueError):
-    """A gradient is out of the range of the job's arithmetic: ``index`` and ``key`` tell which."""
+    """A gradient is out of the range of the job's arithmetic: ``index`` and ``key`` identify it."""
 
 
 class TooLarge(Error, ValueError):
@@ -70,7 +70,7 @@ class TooLarge(Error, ValueError):
 
 
 class Refused(Error):
-    """The aggregator or the parameter server refused a frame, or this host could not meet the others at the end of a step."""
+    """The aggregator or the server refused a frame, or this host could not meet the other hosts at the end of a step."""
 
 
 class PartyGone(Error):

@@ -13,7 +13,7 @@ TIMEOUT = 259
 
 
 class LibraryNotFound(OSError):
-    """libra.so.1 was not found, or has another version."""
+    """libra.so.1 was not found, or is of a different version."""
 
 
 class CError(ctypes.Structure):

@@ -296,7 +296,7 @@ class Session:
     def pull(self, keys: Keys, out: Optional[np.ndarray] = None) -> np.ndarray:
         """Returns the rows of keys, float32[n, dim], in ``out`` if that is given.
 
-        Sees the pushes that a :meth:`flush` or :meth:`barrier` of before has waited for.
+        Sees all pushes completed by an earlier :meth:`flush` or :meth:`barrier`.
         """
         return self.pull_later(keys, out).wait()
 
@@ -332,9 +332,9 @@ class Session:
         out. If gradients of any process are refused, the step changes nothing: that process gets the failure of its
         push, such as :class:`NotFinite`, the others :class:`StepDropped`. Needs a job whose workers take steps together.
 
-        Raises TimeoutError if not all of them have come after ``timeout`` seconds. It tells who is missing: parties of this
-        host, or other hosts. The step stays under way, so that
-        :meth:`abandon` is all that is left to do; the other parties of this host then get :class:`PartyGone`.
+        Raises TimeoutError if not all of them have come after ``timeout`` seconds. Its text names who is missing: parties
+        of this host, or other hosts. The step stays under way, so that :meth:`abandon` is all that is left to do; the
+        other parties of this host then get :class:`PartyGone`.
         """
         # Gradients and copies of the sums go through the session's buffers, half of them at a time.
         step = max(1, self._info.buffer_bytes // (2 * (8 + 4 * self.dim)))
@@ -350,7 +350,7 @@ class Session:
         except TimeoutError:
             raise TimeoutError(late + _NO_ANSWER) from None
         rows, number = ctypes.c_uint64(), ctypes.c_uint64()
-        # A guess of the number of rows: more take another request.
+        # A guess of the number of rows: more need a further request.
         room = min(step, self._reduced + self._reduced // 8 + 64 if self._reduced else 2 * n)
         all_keys, sums = np.empty(room, np.uint64), np.empty((room, self.dim), np.float32)
         try:
@@ -502,7 +502,7 @@ class Session:
     def _keys(self, keys: Keys) -> Tuple[Any, int]:
         if isinstance(keys, Batch):
             if keys._session is not self:
-                raise ValueError("the batch was released, or belongs to another session")
+                raise ValueError("the batch was released, or belongs to a different session")
             return keys, len(keys)
         array = np.asarray(keys)
         if array.ndim != 1:
@@ -551,7 +551,7 @@ class Session:
         return True
 
     def _submit(self, function: str, *arguments: Any, end: Optional[float] = None) -> None:
-        """Submits a request, and waits for room without limit, until a signal handler raises, or until ``end``."""
+        """Submits a request. Waits for space in the agent's queue until ``end``, if given, or a signal handler raises."""
         if self._abandoned:
             self._reap()
         while True:
@@ -559,7 +559,7 @@ class Session:
             if code != TIMEOUT:
                 break
             if end is not None and time.monotonic() >= end:
-                raise TimeoutError("the agent has made no room")
+                raise TimeoutError("timed out waiting for space in the agent's queue")
         check(code)
 
     def _call(self, name: str, keys: Any, *arrays: np.ndarray, n: int, number: Optional[ctypes.c_uint64] = None, end: Optional[float] = None) -> None:

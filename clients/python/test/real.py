@@ -32,7 +32,7 @@ class Requests(unittest.TestCase):
         self.addCleanup(self.session.close)
 
     def weights(self, keys):
-        """After a step, of which the gradients are those of before."""
+        """The weights after a step, which ends with the gradients pushed before."""
         self.session.barrier()
         return self.session.pull(keys)
 
@@ -329,7 +329,7 @@ class Library(unittest.TestCase):
             self.assertEqual(0 if declared == "void" else declared.count(",") + 1, len(arguments), name)
 
     def test_error(self):
-        """What the library tells of a refusal is in the exception."""
+        """What the library reports about a refusal is in the exception."""
         c = _library.CError(peer=2, refusal=12, key_known=1, key=9, index=5, acknowledged=1, refused=2, unknown=3, text=b"why")
         fake = types.SimpleNamespace(last_error=lambda: types.SimpleNamespace(contents=c), code_name=lambda code: b"NAME")
         with mock.patch.object(_errors, "library", lambda: fake):

@@ -118,7 +118,7 @@ class Open(unittest.TestCase):
         self.assertEqual([str(w.message) for w in told if "libra.Session" in str(w.message)], [])  # the session is closed
 
     def test_units(self):
-        """The job has to be able to add what tells whether the ranks agree."""
+        """The job has to be able to add the rows that show whether the ranks agree."""
 
         def check(exponent, ranks):
             member = {"agent": 1, "parties": ranks, "job": 1, "dim": 2, "arithmetic": "exact", "exponent": exponent}

@@ -9,8 +9,9 @@
     dist.init_process_group("libra")        # in place of "gloo"
 
 All-reduces of sparse tensors then go through the host's agent, everything else through gloo. With
-another backend, :func:`sparse_hook` does the same for the sparse gradients of a DistributedDataParallel. Rows of
-:class:`Embedding` and :class:`EmbeddingBag` live in the parameter server instead of the processes. Needs PyTorch 1.13 or later.
+a different backend, :func:`sparse_hook` does the same for the sparse gradients of a
+DistributedDataParallel. Rows of :class:`Embedding` and :class:`EmbeddingBag` live in the parameter
+server instead of the processes. Needs PyTorch 1.13 or later.
 """
 
 from ._compat import register

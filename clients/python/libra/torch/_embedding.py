@@ -72,7 +72,7 @@ class EmbeddingBag(_Remote):
     def __init__(self, num_embeddings: int, session: Session, *, mode: str = "mean", first_key: int = 0) -> None:
         super().__init__(num_embeddings, session, first_key=first_key)
         if mode not in ("sum", "mean", "max"):
-            raise ValueError(f"mode is {mode!r}: sum, mean and max are possible")
+            raise ValueError(f"mode is {mode!r}: it must be sum, mean or max")
         self.mode = mode
 
     def forward(self, index: torch.Tensor, offsets: Optional[torch.Tensor] = None, per_sample_weights: Optional[torch.Tensor] = None) -> torch.Tensor:

@@ -38,7 +38,7 @@ class Group(ProcessGroup):  # type: ignore[misc, valid-type]
                 sums = self._rows.all_reduce(self._gloo, tensors[0], operation(options.reduceOp))
             if sums is not None:
                 if tensors[0].device == sums.device:
-                    tensors[0].zero_()  # unlike assigning data, this tells autograd that the tensor changes
+                    tensors[0].zero_()  # unlike assigning data, this shows autograd that the tensor changes
                     tensors[0].data = sums  # copy_ would copy them
                 else:
                     tensors[0].copy_(sums)

@@ -208,7 +208,7 @@ def _open(rank: int) -> Session:
 
 
 def _member(session: Session) -> Dict[str, Any]:
-    """What each rank tells all others."""
+    """What each rank reports to all others."""
     info = session.info
     return {"agent": info.instance, "parties": int(os.environ["LOCAL_WORLD_SIZE"]), "job": info.job, "dim": info.dim, "arithmetic": info.arithmetic, "exponent": info.exponent}
 

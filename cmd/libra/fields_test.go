@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/libra-ina/libra/train/fields"
+)
+
+// ownMeaning are the flags that have the name of a field of training and mean something else.
+var ownMeaning = []string{
+	"libra bench push --harvest",    // of a benchmark without training
+	"libra bench tenants --harvest", // the same
+	"libra bench soak --seed",       // of the order of events
+	"libra hotset build --seed",     // of the sample of rows
+	"libra hotset study --seed",
+	"libra lut study --seed",
+	"libra run --seed", // the order of rows is the programs' own
+	"libra simulate --seed",
+}
+
+// A flag that sets a field of training says what package fields says, and has its default or one
+// that the help names.
+func TestFlagsOfFieldsHaveOneHome(t *testing.T) {
+	exceptions := slices.Clone(ownMeaning)
+	found := map[string]bool{}
+	for path, c := range commands() {
+		for _, home := range fields.All() {
+			f := c.LocalFlags().Lookup(home.Flag())
+			if f == nil {
+				continue
+			}
+			name := path + " --" + f.Name
+			if i := slices.Index(exceptions, name); i >= 0 {
+				exceptions = slices.Delete(exceptions, i, i+1)
+				continue
+			}
+			found[f.Name] = true
+			_, usage := pflag.UnquoteUsage(f)
+			if !strings.HasPrefix(usage, home.Help("")) {
+				t.Errorf("%s: %q, package fields says %q", name, usage, home.Help(""))
+			}
+			_, told := cutDefault(usage)
+			switch f.DefValue {
+			case home.Usual():
+			case "", "0", "0s", "false": // the field's default, or what the help says
+				if told == "" && home.Usual() != f.DefValue {
+					t.Errorf("%s: the help has no default, package fields has %s", name, home.Usual())
+				}
+			default:
+				if name != "libra demo --seed" {
+					t.Errorf("%s: the default is %s, in package fields %s", name, f.DefValue, home.Usual())
+				}
+			}
+		}
+	}
+	if len(exceptions) > 0 {
+		t.Errorf("%q: no such flags", exceptions)
+	}
+	for _, home := range fields.All() {
+		if !found[home.Flag()] && !slices.Contains([]string{"model.initial_accumulator", "model.init_scale", "model.l2"}, home.Name()) {
+			t.Errorf("no command has --%s", home.Flag())
+		}
+	}
+}

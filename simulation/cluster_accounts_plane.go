@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/libra-ina/libra/aggregator"
+)
+
+// planeAccount is the required state of the banks of one job of the switch.
+type planeAccount struct {
+	c       *clusterLife
+	of      *process
+	job     uint16
+	banks   [2][]int64 // the product's
+	held    []int64    // applied and in a bank, by rank
+	current []*entry   // since the last swap
+	frozen  *frozen    // nil: no bank is harvested
+	removed bool
+}
+
+// frozen is the content of a bank that is harvested.
+type frozen struct {
+	sums    []int64
+	entries []*entry
+	taken   bool // by the server
+}
+
+// takeHarvest returns what a harvest brings to the server that it does not have yet, nil if nothing.
+func (p *planeAccount) takeHarvest() *frozen {
+	if p == nil || p.frozen == nil || p.frozen.taken {
+		return nil
+	}
+	p.frozen.taken = true
+	return p.frozen
+}
+
+// compareBanks compares the banks with the applied frames.
+func (p *planeAccount) compareBanks() {
+	if p == nil || p.removed || p.of.Dead() {
+		return
+	}
+	for rank, n := range p.held {
+		if is := p.banks[0][rank] + p.banks[1][rank]; is != n {
+			p.c.Fail("rank %d: the banks of the switch hold %d units, but the frames that it has acknowledged have %d",
+				rank, is, n)
+			return
+		}
+	}
+}
+
+// watchedPlane is the data plane of a switch with accounts.
+type watchedPlane struct {
+	aggregator.Plane
+	of    *process
+	calls map[string]int // by request
+}
+
+func (w watchedPlane) AddJob(cfg aggregator.JobConfig) error {
+	err := w.Plane.AddJob(cfg)
+	if err != nil || cfg.ID != job {
+		return err
+	}
+	p := &planeAccount{c: w.of.c, of: w.of, job: cfg.ID}
+	for i := range p.banks { // the only way to get their addresses
+		bank, err := w.Plane.Swap(cfg.ID)
+		if err != nil {
+			return err
+		}
+		p.banks[i] = bank.Slots
+		if err := w.Plane.Clear(bank); err != nil {
+			return err
+		}
+	}
+	p.held = make([]int64, len(p.banks[0]))
+	w.changeAccounts(func(a *accounts) { a.plane = p })
+	return nil
+}
+
+// changeAccounts changes the accounts, unless the process has ended.
+func (w watchedPlane) changeAccounts(change func(*accounts)) {
+	s := w.of.c
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if !w.of.Dead() {
+		change(w.of.c.accounts)
+	}
+}
+
+// isBusy makes a call fail sometimes, before it does anything.
+func (w watchedPlane) isBusy(call string) bool {
+	s := w.of.c
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	w.calls[call]++
+	if s.plan.kinds&Queue == 0 || s.Healed() || s.Over() ||
+		s.options.named(fmt.Sprintf("%s %s %d", w.of.Name(), call, w.calls[call])).IntN(16) > 0 {
+		return false
+	}
+	w.of.c.result.Busy++
+	return true
+}
+
+func (w watchedPlane) RemoveSender(id, sender uint16) error {
+	if w.isBusy(fmt.Sprintf("RemoveSender %d", sender)) {
+		return aggregator.ErrBusy
+	}
+	return w.Plane.RemoveSender(id, sender)
+}
+
+func (w watchedPlane) RemoveJob(id uint16) error {
+	if w.isBusy("RemoveJob") {
+		return aggregator.ErrBusy
+	}
+	err := w.Plane.RemoveJob(id)
+	w.changeAccounts(func(a *accounts) {
+		if err == nil && a.plane != nil && a.plane.job == id {
+			a.plane.removed = true // its banks are no longer its own
+		}
+	})
+	return err
+}
+
+func (w watchedPlane) Swap(id uint16) (*aggregator.Bank, error) {
+	if w.isBusy("Swap") {
+		return nil, aggregator.ErrBusy
+	}
+	bank, err := w.Plane.Swap(id)
+	fault := w.of.c.options.fault
+	if err == nil && id == theirJob && fault == givesTheirs {
+		bank.Slots[0] += 1 << 16
+	}
+	w.changeAccounts(func(a *accounts) {
+		if p := a.plane; p != nil && id == theirJob && fault == takesTheirs {
+			p.banks[0][0]++
+		}
+		if p := a.plane; err == nil && p != nil && p.job == id {
+			p.compareBanks()
+			p.frozen = &frozen{sums: slices.Clone(bank.Slots), entries: p.current}
+			p.current = nil
+			if int(bank.Frames) != len(p.frozen.entries) {
+				w.of.c.Fail("a harvest of %d frames, of %d that were applied", bank.Frames, len(p.frozen.entries))
+			}
+		}
+	})
+	return bank, err
+}
+
+func (w watchedPlane) Clear(bank *aggregator.Bank) error {
+	if w.isBusy("Clear") {
+		return aggregator.ErrBusy
+	}
+	w.changeAccounts(func(a *accounts) {
+		p := a.plane
+		if p == nil || p.job != bank.Job || p.frozen == nil {
+			return
+		}
+		p.compareBanks()
+		switch {
+		case !p.frozen.taken:
+			w.of.c.Fail("a bank is cleared although the server has not had its harvest")
+		case !slices.Equal(p.frozen.sums, bank.Slots):
+			w.of.c.Fail("a bank has changed while it was harvested")
+		}
+		for rank, n := range p.frozen.sums {
+			p.held[rank] -= n
+		}
+		p.frozen = nil
+	})
+	return w.Plane.Clear(bank)
+}

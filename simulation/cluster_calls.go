@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/peer"
+
+	pb "github.com/libra-ina/libra/control/controlpb"
+)
+
+// Goroutines that begin calls, or answer them, at the same time would write to their connection in
+// random order. So they become actors, one by one.
+
+// readBuffer is the size of gRPC's reads. A life makes many connections; buffers of gRPC's default
+// size would take a tenth of its memory.
+const readBuffer = 1 << 11
+
+func (p *process) clientOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithReadBufferSize(readBuffer),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			return p.c.conns.Dial(ctx, p.Process, addr)
+		}),
+		grpc.WithUnaryInterceptor(func(
+			ctx context.Context, method string, req, reply any,
+			conn *grpc.ClientConn, invoke grpc.UnaryInvoker, o ...grpc.CallOption,
+		) error {
+			p.awaitTurn(ctx, method, conn)
+			switch req := req.(type) {
+			case *pb.ReportRequest:
+				p.c.accounts.recordSteps(p, req.Steps)
+			case *pb.BarrierRequest:
+				p.c.accounts.recordSteps(p, req.Step+1)
+			}
+			return invoke(ctx, method, req, reply, conn, o...)
+		}),
+		grpc.WithStreamInterceptor(func(
+			ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn,
+			method string, open grpc.Streamer, o ...grpc.CallOption,
+		) (grpc.ClientStream, error) {
+			p.awaitTurn(ctx, method, conn)
+			return open(ctx, desc, conn, method, o...)
+		}),
+	}
+}
+
+// awaitTurn is where a call waits for its turn. During connection setup, all calls would otherwise
+// wait together in gRPC, and continue together.
+func (p *process) awaitTurn(ctx context.Context, method string, conn *grpc.ClientConn) {
+	until, _ := ctx.Deadline()
+	p.Turn("calls "+filepath.Base(method), func() bool {
+		return conn.GetState() != connectivity.Connecting || ctx.Err() != nil || p.Dead()
+	}, until)
+}
+
+func (p *process) serverOptions() []grpc.ServerOption {
+	answers := func(ctx context.Context, method string) {
+		name := "answers " + filepath.Base(method)
+		if from, ok := peer.FromContext(ctx); ok {
+			name += " of " + from.Addr.String()
+		}
+		p.Turn(name, nil, time.Time{})
+	}
+	return []grpc.ServerOption{
+		grpc.ReadBufferSize(readBuffer),
+		grpc.UnaryInterceptor(func(
+			ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
+		) (any, error) {
+			reply, err := handle(ctx, req)
+			answers(ctx, info.FullMethod)
+			return reply, err
+		}),
+		grpc.StreamInterceptor(func(
+			srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler,
+		) error {
+			err := handle(srv, stream)
+			answers(stream.Context(), info.FullMethod)
+			return err
+		}),
+	}
+}
