@@ -40,10 +40,10 @@ type RingCounts struct {
 // with the kernel, or lost. Each of the sockets that share a queue reports the common fill ring,
 // and its own part of the completion ring.
 func (s *Socket) Rings() (RingCounts, error) {
-	if err := s.enter(both); err != nil {
+	if err := s.enterHalves(both); err != nil {
 		return RingCounts{}, err
 	}
-	defer s.leave(both)
+	defer s.leaveHalves(both)
 	var c RingCounts
 	for _, r := range []struct {
 		ring *ring
@@ -56,7 +56,7 @@ func (s *Socket) Rings() (RingCounts, error) {
 		*r.n = int(n)
 	}
 	if s.mates != nil {
-		n, ok := s.ended(s.maxInFlight)
+		n, ok := s.endedFrames(s.maxInFlight)
 		if !ok {
 			return c, ErrRingCorrupt
 		}

@@ -78,7 +78,7 @@ type Attachment struct {
 	hook *hook
 	mode AttachMode
 	prog *ebpf.Program // the built-in one, nil for the caller's
-	xsks []*ebpf.Map   // for Match and for each of Others
+	xsks []*ebpf.Map   // maps for Match and for each of Others
 }
 
 // attached keeps every Attachment reachable until it is closed. Otherwise the garbage collector
@@ -107,7 +107,7 @@ func Attach(cfg AttachConfig) (*Attachment, error) {
 			a.xsks = append(a.xsks, xsks)
 		}
 	}
-	if err := a.attach(); err != nil {
+	if err := a.attachLink(); err != nil {
 		return nil, errors.Join(err, a.closePrograms())
 	}
 	attached.Store(a, nil)
@@ -147,26 +147,26 @@ func (a *Attachment) Reattach() error {
 	if _, ok := attached.Load(a); !ok {
 		return net.ErrClosed
 	}
-	if err := a.detach(); err != nil {
+	if err := a.detachLink(); err != nil {
 		return err
 	}
-	return a.attach()
+	return a.attachLink()
 }
 
-// on returns the index of the program's interface, 0 for none: see hook.on.
-func (a *Attachment) on() (ifindex int, err error) {
+// attachedTo returns the index of the program's interface, 0 for none: see hook.attachedTo.
+func (a *Attachment) attachedTo() (ifindex int, err error) {
 	if a.hook == nil { // a Reattach failed
 		return 0, nil
 	}
-	return a.hook.on()
+	return a.hook.attachedTo()
 }
 
-// detach closes the link, if there is one: a failed Reattach leaves none.
-func (a *Attachment) detach() error {
+// detachLink closes the link, if there is one: a failed Reattach leaves none.
+func (a *Attachment) detachLink() error {
 	if a.hook == nil {
 		return nil
 	}
-	err := a.hook.give()
+	err := a.hook.detachProgram()
 	a.hook = nil
 	if err != nil {
 		return fmt.Errorf("afxdp: detach from %s: %w", a.cfg.Interface, err)
@@ -174,8 +174,8 @@ func (a *Attachment) detach() error {
 	return nil
 }
 
-// attach loads the built-in program, unless the caller has one, and links it.
-func (a *Attachment) attach() error {
+// attachLink loads the built-in program, unless the caller has one, and links it.
+func (a *Attachment) attachLink() error {
 	cfg := a.cfg
 	ifi, err := interfaceByName(cfg.Interface)
 	if err != nil {
@@ -211,7 +211,7 @@ func (a *Attachment) attach() error {
 		return explainAttach(err, cfg, ifi)
 	}
 	if a.mode, err = attachedMode(ifi.Index); err != nil {
-		return errors.Join(err, h.give())
+		return errors.Join(err, h.detachProgram())
 	}
 	a.hook = h
 	return nil
@@ -247,7 +247,7 @@ func explainAttach(err error, cfg AttachConfig, ifi *net.Interface) error {
 		return fmt.Errorf("%w: attach to %s: a veth needs at least as many receive queues as its peer has transmit queues, others a free transmit queue for each CPU; set them with ethtool -L, or use AttachGeneric without Hints: %w", ErrFewQueues, ifi.Name, err)
 	case errors.Is(err, unix.EOPNOTSUPP) && !d.Native && (cfg.Mode == AttachNative || cfg.Hints):
 		return &FeatureError{
-			Feature: "native XDP on " + ifi.Name, Needs: "a driver that has it, which " + d.name() + " has not",
+			Feature: "native XDP on " + ifi.Name, Needs: "a driver that has it, which " + d.name() + " lacks",
 			Remedy: "use AttachAuto or AttachGeneric, without Hints", Err: err,
 		}
 	case ifi.MTU > 3498 && !cfg.MultiBuffer:
@@ -284,7 +284,7 @@ func (a *Attachment) OtherXSKMap(i int) *ebpf.Map {
 // Close detaches the program from the interface. It may be called more than once.
 func (a *Attachment) Close() error {
 	attached.Delete(a)
-	return errors.Join(a.detach(), a.closePrograms())
+	return errors.Join(a.detachLink(), a.closePrograms())
 }
 
 func (a *Attachment) closePrograms() error {

@@ -33,8 +33,8 @@ func BenchmarkTransmit(b *testing.B) {
 					b.Fatal(n, err)
 				}
 				next = (next + batch) % ring
-				k.tx.release(uint32(batch))
-				k.completion.submit(uint32(batch))
+				k.tx.releaseEntries(uint32(batch))
+				k.completion.submitEntries(uint32(batch))
 				if n, err := s.Completed(done); n != batch || err != nil {
 					b.Fatal(n, err)
 				}
@@ -58,8 +58,8 @@ func BenchmarkReceive(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				k.rx.submit(uint32(batch))
-				k.fill.release(uint32(batch))
+				k.rx.submitEntries(uint32(batch))
+				k.fill.releaseEntries(uint32(batch))
 				if n, err := s.Receive(descs); n != batch || err != nil {
 					b.Fatal(n, err)
 				}
@@ -86,16 +86,16 @@ func BenchmarkForward(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		k.rx.submit(batch)
-		k.fill.release(batch)
+		k.rx.submitEntries(batch)
+		k.fill.releaseEntries(batch)
 		if n, err := s.Receive(descs); n != batch || err != nil {
 			b.Fatal(n, err)
 		}
 		if n, err := s.Send(descs); n != batch || err != nil {
 			b.Fatal(n, err)
 		}
-		k.tx.release(batch)
-		k.completion.submit(batch)
+		k.tx.releaseEntries(batch)
+		k.completion.submitEntries(batch)
 		if n, err := s.Completed(done); n != batch || err != nil {
 			b.Fatal(n, err)
 		}

@@ -44,15 +44,15 @@ func (b *BusyPoll) duration() time.Duration {
 	return b.Time
 }
 
-func (b *BusyPoll) check() error {
+func (b *BusyPoll) checkLimits() error {
 	if b.Time < 0 || b.Time > time.Second || b.Budget < 0 || b.Budget > 1<<16-1 {
 		return fmt.Errorf("%w: Config.BusyPoll time %v, budget %d", ErrConfig, b.Time, b.Budget)
 	}
 	return nil
 }
 
-// apply sets the options on a socket.
-func (b *BusyPoll) apply(fd int) error {
+// applyTo sets the options on a socket.
+func (b *BusyPoll) applyTo(fd int) error {
 	micros, budget := max(1, int(b.duration().Microseconds())), 64
 	if b.Budget > 0 {
 		budget = b.Budget

@@ -149,7 +149,7 @@ func (c *Config) setDefaults(pool *Pool) error {
 	}
 	c.BindTimeout = cmp.Or(c.BindTimeout, 2*time.Second)
 	if c.BusyPoll != nil {
-		if err := c.BusyPoll.check(); err != nil {
+		if err := c.BusyPoll.checkLimits(); err != nil {
 			return err
 		}
 	}

@@ -39,7 +39,7 @@ func (s *Socket) connect() (err error) {
 	}()
 	first := true // that the socket has fill and completion rings
 	if s.cfg.ShareQueue {
-		if first, err = s.join(queueID{s.home.id(), ifi.Index, s.cfg.Queue}); err != nil {
+		if first, err = s.joinQueue(queueID{s.home.id(), ifi.Index, s.cfg.Queue}); err != nil {
 			return err
 		}
 	}
@@ -51,7 +51,7 @@ func (s *Socket) connect() (err error) {
 		return err
 	}
 	if s.cfg.BusyPoll != nil {
-		if err := s.cfg.BusyPoll.apply(s.fd); err != nil {
+		if err := s.cfg.BusyPoll.applyTo(s.fd); err != nil {
 			return err
 		}
 		info.BusyPoll = true
@@ -65,7 +65,7 @@ func (s *Socket) connect() (err error) {
 	}
 	if first {
 		// Drivers in zero-copy mode take frames during bind, so fill the ring first.
-		if err := s.stock(s.cfg.RxFrames); err != nil {
+		if err := s.stockFillRing(s.cfg.RxFrames); err != nil {
 			return err
 		}
 		s.share = s.cfg.RxFrames
@@ -105,7 +105,7 @@ func (s *Socket) connect() (err error) {
 	}
 	if !first {
 		// Last: frames in another socket's fill ring are not this one's to take back.
-		if err := s.stock(s.inherit()); err != nil {
+		if err := s.stockFillRing(s.inheritFrames()); err != nil {
 			return errors.Join(err, s.removeFromMap())
 		}
 	}
@@ -318,7 +318,7 @@ func (s *Socket) mapRings(first bool) error {
 		descs(&s.tx, unix.XDP_PGOFF_TX_RING, off.Tx, s.cfg.TxRing))
 	err = errors.Join(errs...)
 	if err == nil && first && s.mates != nil {
-		s.mates.bring(s, s.mappings[:2])
+		s.mates.bringRings(s, s.mappings[:2])
 		s.mappings = s.mappings[2:]
 	}
 	return err

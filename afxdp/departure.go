@@ -81,14 +81,14 @@ func forgetDepartures(u *UMEM) {
 	}
 }
 
-// await waits until the device has released the frames. A nil departure is over.
-func (d *departure) await(ctx context.Context) error {
+// awaitRelease waits until the device has released the frames. A nil departure is over.
+func (d *departure) awaitRelease(ctx context.Context) error {
 	if d == nil {
 		return nil
 	}
 	for wait := nextWait(0); !d.gone.Load(); wait = nextWait(wait) {
 		var free bool
-		err := d.home.do(func() (err error) {
+		err := d.home.runInside(func() (err error) {
 			free, err = isFree(d.ifindex, d.queue)
 			return err
 		})
@@ -144,7 +144,7 @@ func isFree(ifindex, queue int) (free bool, err error) {
 // awaitDevice waits until the device has released the frames that were lent through the previous
 // kernel socket.
 func (s *Socket) awaitDevice(ctx context.Context) error {
-	if err := s.left.await(ctx); err != nil {
+	if err := s.left.awaitRelease(ctx); err != nil {
 		return err
 	}
 	s.left = nil
@@ -160,7 +160,7 @@ func (s *Socket) takeBack() error {
 		return err
 	}
 	for _, f := range s.lent(nil, s.filling) {
-		s.pool.push(f)
+		s.pool.pushFrame(f)
 	}
 	return nil
 }

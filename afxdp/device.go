@@ -103,7 +103,7 @@ func (d Device) zeroCopyError(cfg *Config, err error) error {
 	e := &FeatureError{Feature: "zero-copy on " + cfg.Interface, Err: err}
 	switch {
 	case d.Known && !d.ZeroCopy:
-		e.Needs = "a driver with AF_XDP support, which " + d.name() + " has not"
+		e.Needs = "a driver with AF_XDP support, which " + d.name() + " lacks"
 		e.Remedy = "use BindAuto or BindCopy, or a network card whose driver has it"
 	case d.Known && cfg.MultiBuffer && d.MaxSegments <= 1:
 		e.Needs = "packets of one frame, since " + d.name() + " takes no others in that mode"
@@ -125,7 +125,7 @@ func (i *Info) lacks(request uint64) error {
 	if !d.Known {
 		return nil
 	}
-	e := &FeatureError{Err: unix.EOPNOTSUPP, Needs: "a driver that has it, which " + d.name() + " has not"}
+	e := &FeatureError{Err: unix.EOPNOTSUPP, Needs: "a driver that has it, which " + d.name() + " lacks"}
 	switch {
 	case request&txMetaLaunchTime != 0 && !d.TxLaunchTime:
 		e.Feature, e.Since, e.Remedy = "launch time on "+i.Interface, newerThan("6.14"), "wait in the program, as Pace does"

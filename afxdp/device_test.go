@@ -95,11 +95,11 @@ func TestRequestsThatTheDeviceLacks(t *testing.T) {
 		words    string // "" if it is sent
 	}{
 		"launch time":          {all, true, func(m TxMeta) { m.RequestLaunchTime(1) }, ""},
-		"no launch time":       {without(func(d *Device) { d.TxLaunchTime = false }), true, func(m TxMeta) { m.RequestLaunchTime(1) }, "launch time on eth7 needs Linux 6.14 or later and a driver that has it, which the driver igc has not; wait"},
+		"no launch time":       {without(func(d *Device) { d.TxLaunchTime = false }), true, func(m TxMeta) { m.RequestLaunchTime(1) }, "launch time on eth7 needs Linux 6.14 or later and a driver that has it, which the driver igc lacks; wait"},
 		"no launch time, copy": {without(func(d *Device) { d.TxLaunchTime = false }), false, func(m TxMeta) { m.RequestLaunchTime(1) }, "launch time"},
-		"no timestamp":         {without(func(d *Device) { d.TxTimestamp = false }), true, func(m TxMeta) { m.RequestTimestamp() }, "timestamps in zero-copy mode on eth7 needs a driver that has it, which the driver igc has not; take"},
+		"no timestamp":         {without(func(d *Device) { d.TxTimestamp = false }), true, func(m TxMeta) { m.RequestTimestamp() }, "timestamps in zero-copy mode on eth7 needs a driver that has it, which the driver igc lacks; take"},
 		"timestamp, copy":      {without(func(d *Device) { d.TxTimestamp = false }), false, func(m TxMeta) { m.RequestTimestamp() }, ""},
-		"no checksum":          {without(func(d *Device) { d.TxChecksum, d.Driver = false, "" }), true, func(m TxMeta) { m.RequestChecksum(34, 6) }, "which the driver has not; compute"},
+		"no checksum":          {without(func(d *Device) { d.TxChecksum, d.Driver = false, "" }), true, func(m TxMeta) { m.RequestChecksum(34, 6) }, "which the driver lacks; compute"},
 		"checksum, copy":       {without(func(d *Device) { d.TxChecksum = false }), false, func(m TxMeta) { m.RequestChecksum(34, 6) }, ""},
 		"nothing asked for":    {Device{Known: true}, true, func(TxMeta) {}, ""},
 		"not known":            {Device{}, true, func(m TxMeta) { m.RequestLaunchTime(1) }, ""},
@@ -142,7 +142,7 @@ func TestLaunchTimeOnVethIsRefused(t *testing.T) {
 	d[0].Flags = WithTxMeta
 	s.UMEM().TxMeta(d[0]).Reset()
 	s.UMEM().TxMeta(d[0]).RequestLaunchTime(1)
-	if n, err := s.Send(d); n != 0 || !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "which the driver veth has not") {
+	if n, err := s.Send(d); n != 0 || !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "which the driver veth lacks") {
 		t.Errorf("sent %d, %v", n, err)
 	}
 }
@@ -154,7 +154,7 @@ func TestWhyThereIsNoZeroCopy(t *testing.T) {
 		multi  bool
 		words  string
 	}{
-		"driver":   {Device{Known: true, Driver: "veth"}, false, "zero-copy on b needs a driver with AF_XDP support, which the driver veth has not; use BindAuto"},
+		"driver":   {Device{Known: true, Driver: "veth"}, false, "zero-copy on b needs a driver with AF_XDP support, which the driver veth lacks; use BindAuto"},
 		"segments": {Device{Known: true, ZeroCopy: true, MaxSegments: 1, Driver: "igb"}, true, "packets of one frame, since the driver igb takes no others in that mode; leave Config.MultiBuffer out"},
 		"MTU":      {Device{Known: true, ZeroCopy: true, MaxSegments: 1, Driver: "igb"}, false, "lower the interface's MTU"},
 		"fragments": {Device{Known: true, ZeroCopy: true, MaxSegments: 8, Driver: "ice"}, true,

@@ -24,9 +24,9 @@ const (
 
 func newGate() gate { return gate{left: make(chan struct{})} }
 
-// enter returns net.ErrClosed after close, and ErrConcurrentUse if another
+// enterGate returns net.ErrClosed after closeGate, and ErrConcurrentUse if another
 // goroutine is inside.
-func (g *gate) enter() error {
+func (g *gate) enterGate() error {
 	if g.state.CompareAndSwap(0, gateBusy) {
 		return nil
 	}
@@ -40,7 +40,7 @@ func (g *gate) refusal() error {
 	return ErrConcurrentUse
 }
 
-func (g *gate) leave() {
+func (g *gate) leaveGate() {
 	if !g.state.CompareAndSwap(gateBusy, 0) {
 		close(g.left)
 	}
@@ -49,9 +49,9 @@ func (g *gate) leave() {
 // closing reports, to the goroutine inside, that it should leave.
 func (g *gate) closing() bool { return g.state.Load()&gateClosed != 0 }
 
-// close closes the gate. If a goroutine is inside it calls wake and waits. It returns false if the
-// gate was already closed.
-func (g *gate) close(wake func()) bool {
+// closeGate closes the gate. If a goroutine is inside it calls wake and waits. It returns false if
+// the gate was already closed.
+func (g *gate) closeGate(wake func()) bool {
 	for {
 		old := g.state.Load()
 		if old&gateClosed != 0 {

@@ -49,7 +49,7 @@ type GroupConfig struct {
 type Group struct {
 	umem    *UMEM
 	sockets []*Socket
-	home    *namespace // of the interface, while there are sockets
+	home    *namespace // namespace of the interface, while there are sockets
 
 	mu      sync.Mutex  // guards the fields below
 	program *Attachment // nil if the sockets only send
@@ -190,7 +190,7 @@ func (g *Group) Snapshot() (Stats, error) {
 		if err != nil {
 			return sum, err
 		}
-		sum.add(&st)
+		sum.addStats(&st)
 	}
 	return sum, nil
 }
@@ -230,7 +230,7 @@ func (g *Group) Run(ctx context.Context, loop func(*Socket) error) error {
 	errs := make([]error, len(g.sockets))
 	for i, s := range g.sockets {
 		loops.Go(func() {
-			if errs[i] = g.run(ctx, s, loop); errs[i] != nil {
+			if errs[i] = g.runSocket(ctx, s, loop); errs[i] != nil {
 				cancel(errs[i])
 			}
 		})
@@ -251,8 +251,8 @@ func (g *Group) ranOut() error {
 	return nil
 }
 
-// run is one goroutine of Run.
-func (g *Group) run(ctx context.Context, s *Socket, loop func(*Socket) error) error {
+// runSocket is one goroutine of Run.
+func (g *Group) runSocket(ctx context.Context, s *Socket, loop func(*Socket) error) error {
 	unpin, err := PinThread(-1)
 	if err != nil {
 		return err
@@ -289,7 +289,7 @@ func (g *Group) recover(ctx context.Context, s *Socket) error {
 		if !errors.Is(err, ErrInterfaceGone) && !errors.Is(err, ErrLinkDown) && !lacksDescriptors(err) {
 			return err
 		}
-		if err := s.pause(ctx, err); err != nil {
+		if err := s.pauseBefore(ctx, err); err != nil {
 			return err
 		}
 	}
@@ -329,11 +329,11 @@ func (g *Group) reattach(ifindex int) error {
 	if g.closed || g.program == nil {
 		return nil
 	}
-	on, err := g.program.on()
+	on, err := g.program.attachedTo()
 	if err != nil || on != 0 && (on == ifindex || ifindex == 0) {
 		return err
 	}
-	return g.home.do(func() error {
+	return g.home.runInside(func() error {
 		name := g.program.cfg.Interface
 		if ifi, err := interfaceByName(name); err != nil {
 			return err
@@ -354,7 +354,7 @@ func (g *Group) closeSockets() error {
 	g.closed = true
 	var errs []error
 	if g.program != nil {
-		errs = append(errs, g.program.detach())
+		errs = append(errs, g.program.detachLink())
 	}
 	for _, s := range g.sockets {
 		errs = append(errs, s.Close())

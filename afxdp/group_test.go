@@ -311,13 +311,13 @@ func TestGroupWaitsForASetInterface(t *testing.T) {
 func TestGroupClosesItsProgramFirst(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	g := openAll(t, ns, GroupConfig{Match: MatchUDP(9), Frames: 64})
-	if err := g.Sockets()[0].enter(both); err != nil {
+	if err := g.Sockets()[0].enterHalves(both); err != nil {
 		t.Fatal(err)
 	}
 	closed := make(chan error)
 	go func() { closed <- g.Close() }()
 	until(t, "the program's end", func() bool { return attachedID(t, ns) == 0 })
-	g.Sockets()[0].leave(both)
+	g.Sockets()[0].leaveHalves(both)
 	if err := <-closed; err != nil {
 		t.Error(err)
 	}

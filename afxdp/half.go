@@ -37,28 +37,28 @@ func sideOf(want Events) side {
 	return sending
 }
 
-// enter lets the caller into the halves, or into none.
-func (s *Socket) enter(which side) error {
+// enterHalves lets the caller into the halves, or into none.
+func (s *Socket) enterHalves(which side) error {
 	if which&receiving != 0 {
-		if err := s.in.gate.enter(); err != nil {
+		if err := s.in.gate.enterGate(); err != nil {
 			return err
 		}
 	}
 	if which&sending != 0 {
-		if err := s.out.gate.enter(); err != nil {
-			s.leave(which & receiving)
+		if err := s.out.gate.enterGate(); err != nil {
+			s.leaveHalves(which & receiving)
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Socket) leave(which side) {
+func (s *Socket) leaveHalves(which side) {
 	if which&receiving != 0 {
-		s.in.gate.leave()
+		s.in.gate.leaveGate()
 	}
 	if which&sending != 0 {
-		s.out.gate.leave()
+		s.out.gate.leaveGate()
 	}
 }
 
@@ -79,13 +79,13 @@ func (s *Socket) takeWake(which side) bool {
 // closing reports whether Close has begun.
 func (s *Socket) closing() bool { return s.in.gate.closing() }
 
-// shut closes the gates of both halves, after the goroutines inside have left. It returns false if
-// that was done before, or is in progress.
-func (s *Socket) shut() bool {
-	if !s.in.gate.close(s.in.wake.Interrupt) {
+// closeGates closes the gates of both halves, after the goroutines inside have left. It returns
+// false if that was done before, or is in progress.
+func (s *Socket) closeGates() bool {
+	if !s.in.gate.closeGate(s.in.wake.Interrupt) {
 		return false
 	}
-	s.out.gate.close(s.out.wake.Interrupt)
+	s.out.gate.closeGate(s.out.wake.Interrupt)
 	return true
 }
 

@@ -177,7 +177,7 @@ func TestHalvesHaveOneGoroutineEach(t *testing.T) {
 		},
 	}
 	for _, held := range []side{receiving, sending, both} {
-		if err := s.enter(held); err != nil {
+		if err := s.enterHalves(held); err != nil {
 			t.Fatal(err)
 		}
 		for needs, calls := range halves {
@@ -191,7 +191,7 @@ func TestHalvesHaveOneGoroutineEach(t *testing.T) {
 				}
 			}
 		}
-		s.leave(held)
+		s.leaveHalves(held)
 	}
 	for _, calls := range halves {
 		for name, call := range calls {
@@ -223,7 +223,7 @@ func TestWakeOfBothHalves(t *testing.T) {
 func TestCloseInterruptsBothHalves(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	s := open(t, ns, newPool(t, newUMEM(t, UMEMConfig{Frames: 64}), 0), Config{Interface: "a"})
-	if err := s.enter(both); err != nil {
+	if err := s.enterHalves(both); err != nil {
 		t.Fatal(err)
 	}
 	closed := make(chan error)
@@ -237,7 +237,7 @@ func TestCloseInterruptsBothHalves(t *testing.T) {
 		if interrupted != 1 {
 			t.Errorf("half %b would sleep on", which)
 		}
-		s.leave(which)
+		s.leaveHalves(which)
 	}
 	if err := <-closed; err != nil {
 		t.Error(err)
@@ -248,7 +248,7 @@ func TestCloseInterruptsBothHalves(t *testing.T) {
 func TestSecondCloseWaitsForTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Socket{in: half{gate: newGate()}, out: half{gate: newGate()}, closed: make(chan struct{})}
-		s.shut() // like the first call, which has not finished
+		s.closeGates() // like the first call, which has not finished
 		returned := false
 		go func() {
 			if err := s.Close(); err != nil {

@@ -27,8 +27,8 @@ import (
 type hook struct {
 	id      hookID
 	link    link.Link
-	pass    *ebpf.Program // while no Attachment has the link
-	sockets int           // in zero-copy mode
+	pass    *ebpf.Program // passes all packets; set while no Attachment has the link
+	sockets int           // number of sockets in zero-copy mode
 	idle    bool          // the link is closed: the next hook replaces this one
 }
 
@@ -46,7 +46,7 @@ var hooks struct {
 func takeHook(id hookID, prog *ebpf.Program, flags link.XDPAttachFlags) (*hook, error) {
 	hooks.Lock()
 	defer hooks.Unlock()
-	if h := hooks.of[id]; h.works() && h.pass != nil && flags != link.XDPGenericMode {
+	if h := hooks.of[id]; h.isAttached() && h.pass != nil && flags != link.XDPGenericMode {
 		if err := h.link.Update(prog); err != nil {
 			return nil, err
 		}
@@ -75,17 +75,17 @@ func addHook(id hookID, l link.Link, pass *ebpf.Program) *hook {
 	return h
 }
 
-// give detaches the Attachment's program, and leaves one that passes packets for as long as sockets
-// need it.
-func (h *hook) give() error {
+// detachProgram detaches the Attachment's program, and leaves one that passes packets for as long
+// as sockets need it.
+func (h *hook) detachProgram() error {
 	hooks.Lock()
 	defer hooks.Unlock()
 	if h.sockets == 0 {
-		return h.close()
+		return h.closeHook()
 	}
 	pass, err := loadPass()
 	if err != nil {
-		return errors.Join(err, h.rest())
+		return errors.Join(err, h.emptyHook())
 	}
 	err = h.link.Update(pass)
 	if err == nil {
@@ -96,18 +96,18 @@ func (h *hook) give() error {
 	if errors.Is(err, unix.ENOLINK) {
 		err = nil // the interface, which the sockets needed, is gone, or another process has detached the link
 	}
-	return errors.Join(pass.Close(), h.rest(), err)
+	return errors.Join(pass.Close(), h.emptyHook(), err)
 }
 
-// rest empties the hook, and keeps it for sockets that may need the next one.
-func (h *hook) rest() error {
+// emptyHook empties the hook, and keeps it for sockets that may need the next one.
+func (h *hook) emptyHook() error {
 	h.idle = true
 	return h.link.Close()
 }
 
-// on returns the index of the link's interface: 0 once that is gone, or the link was detached. A
-// new interface with the same index has no link.
-func (h *hook) on() (ifindex int, err error) {
+// attachedTo returns the index of the link's interface: 0 once that is gone, or the link was
+// detached. A new interface with the same index has no link.
+func (h *hook) attachedTo() (ifindex int, err error) {
 	info, err := h.link.Info()
 	if err != nil {
 		return 0, fmt.Errorf("afxdp: ask for the interface of the program on %d: %w", h.id.ifindex, err)
@@ -115,17 +115,18 @@ func (h *hook) on() (ifindex int, err error) {
 	return int(info.XDP().Ifindex), nil
 }
 
-// works reports whether there is a hook whose link is attached. If that is unknown, it is assumed.
-func (h *hook) works() bool {
+// isAttached reports whether there is a hook whose link is attached. If that is unknown, it is
+// assumed.
+func (h *hook) isAttached() bool {
 	if h == nil || h.idle {
 		return false
 	}
-	ifindex, err := h.on()
+	ifindex, err := h.attachedTo()
 	return ifindex != 0 || err != nil
 }
 
-// close empties the hook.
-func (h *hook) close() error {
+// closeHook empties the hook.
+func (h *hook) closeHook() error {
 	if hooks.of[h.id] == h {
 		delete(hooks.of, h.id)
 	}
@@ -144,7 +145,7 @@ func useHook(id hookID) (*hook, error) {
 	hooks.Lock()
 	defer hooks.Unlock()
 	h := hooks.of[id]
-	if !h.works() {
+	if !h.isAttached() {
 		if attachedProgram(id.ifindex) != 0 {
 			return nil, nil
 		}
@@ -169,8 +170,8 @@ func useHook(id hookID) (*hook, error) {
 	return h, nil
 }
 
-// leave reverts useHook. h may be nil.
-func (h *hook) leave() error {
+// releaseHook reverts useHook. h may be nil.
+func (h *hook) releaseHook() error {
 	if h == nil {
 		return nil
 	}
@@ -180,7 +181,7 @@ func (h *hook) leave() error {
 	if h.sockets > 0 || h.pass == nil && !h.idle {
 		return nil
 	}
-	return h.close()
+	return h.closeHook()
 }
 
 // loadPass loads a program that passes every packet to the kernel's stack. It accepts packets of
@@ -205,7 +206,7 @@ func (s *Socket) lacksProgram() bool {
 		return false
 	}
 	lacks := false
-	_ = s.home.do(func() error {
+	_ = s.home.runInside(func() error {
 		l, err := netlink.LinkByIndex(info.Ifindex)
 		if err == nil {
 			a := l.Attrs()

@@ -85,7 +85,7 @@ func TestProgramForZeroCopy(t *testing.T) {
 		t.Errorf("events %b after the Attachment was closed, %v", ev, err)
 	}
 	for i, want := range []bool{true, false} {
-		if err := h[i].leave(); err != nil {
+		if err := h[i].releaseHook(); err != nil {
 			t.Fatal(err)
 		}
 		if got := program() != 0; got != want {
@@ -96,7 +96,7 @@ func TestProgramForZeroCopy(t *testing.T) {
 	at = attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
 	own := program()
 	use(0)
-	if err := h[0].leave(); err != nil {
+	if err := h[0].releaseHook(); err != nil {
 		t.Fatal(err)
 	}
 	if p := program(); p != own {
@@ -110,7 +110,7 @@ func TestProgramForZeroCopy(t *testing.T) {
 	if err := at.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := h[0].leave(); err != nil {
+	if err := h[0].releaseHook(); err != nil {
 		t.Error(err)
 	}
 }
@@ -143,17 +143,17 @@ func TestDetachedHookIsReplaced(t *testing.T) {
 		if h != first {
 			t.Errorf("hook %p, want that of the first socket, %p", h, first)
 		}
-		return errors.Join(err, h.leave())
+		return errors.Join(err, h.releaseHook())
 	}, bpfCommand(unix.BPF_OBJ_GET_INFO_BY_FD, unix.EDOM))
 	if err := first.link.Detach(); err != nil {
 		t.Fatal(err)
 	}
 	second := use()
-	if err := errors.Join(first.leave(), second.link.Detach()); err != nil {
+	if err := errors.Join(first.releaseHook(), second.link.Detach()); err != nil {
 		t.Fatal(err)
 	}
 	at := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll(), Mode: AttachNative})
-	if err := errors.Join(second.leave(), at.Close()); err != nil {
+	if err := errors.Join(second.releaseHook(), at.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if id := attachedID(t, ns); id != 0 || len(hooks.of) != 0 {
@@ -179,7 +179,7 @@ func TestSocketsKeepAProgramAfterReattach(t *testing.T) {
 	if attachedID(t, ns) == 0 {
 		t.Error("there is no program for the socket")
 	}
-	if err := h.leave(); err != nil {
+	if err := h.releaseHook(); err != nil {
 		t.Fatal(err)
 	}
 	if id := attachedID(t, ns); id != 0 || len(hooks.of) != 0 {
@@ -205,7 +205,7 @@ func TestSocketsKeepAProgramAfterAFailedReattach(t *testing.T) {
 		if attachedID(t, ns) == 0 {
 			t.Errorf("command %d: there is no program for the socket", command)
 		}
-		if err := h.leave(); err != nil {
+		if err := h.releaseHook(); err != nil {
 			t.Fatal(err)
 		}
 		if id := attachedID(t, ns); id != 0 || len(hooks.of) != 0 {
@@ -256,7 +256,7 @@ func TestDetachMeetsErrors(t *testing.T) {
 	err = ns.Do(func() error {
 		refuse.Exhaust(t, "afxdp: ", func() (func() error, error) {
 			h, err := useHook(id)
-			return h.leave, err
+			return h.releaseHook, err
 		})
 		return nil
 	})
@@ -299,7 +299,7 @@ func TestDetachMeetsErrors(t *testing.T) {
 		if err := a.Close(); err != nil {
 			t.Errorf("%s: closed again: %v", name, err)
 		}
-		if err := h.leave(); err != nil {
+		if err := h.releaseHook(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -313,14 +313,14 @@ func TestDetachMeetsErrors(t *testing.T) {
 	if p := attachedID(t, ns); p != passing {
 		t.Errorf("program %d is on the interface, want %d", p, passing)
 	}
-	if err := h.leave(); err != nil {
+	if err := h.releaseHook(); err != nil {
 		t.Fatal(err)
 	}
 	// Reattach reports programs that it cannot remove.
 	a := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
 	h = use()
 	refused(t, ns, "reattach", unix.EDOM, "afxdp: detach from b: ", a.Reattach, bpfCommand(unix.BPF_LINK_UPDATE, unix.EDOM))
-	if err := errors.Join(h.leave(), a.Close()); err != nil {
+	if err := errors.Join(h.releaseHook(), a.Close()); err != nil {
 		t.Error(err)
 	}
 	if err := a.Reattach(); !errors.Is(err, net.ErrClosed) {

@@ -154,7 +154,7 @@ func TestBadEntriesAreCounted(t *testing.T) {
 	} {
 		k.rx.descs[i] = e
 	}
-	k.rx.submit(8)
+	k.rx.submitEntries(8)
 	descs := make([]Desc, 8)
 	n, err := s.Receive(descs)
 	if err != nil {
@@ -176,7 +176,7 @@ func TestBadEntriesAreCounted(t *testing.T) {
 	for i, addr := range []uint64{8 << 11, filled[2], filled[4], ^uint64(0)} {
 		k.completion.addrs[i] = addr
 	}
-	k.completion.submit(4)
+	k.completion.submitEntries(4)
 	for range 2 { // then they are out of the ring
 		if n, err := s.Completed(done); n != 0 || err != nil || s.out.count.BadCompletions != 4 {
 			t.Errorf("%d completions, %v, %d bad", n, err, s.out.count.BadCompletions)
@@ -205,7 +205,7 @@ func TestBadEntryAtTheHead(t *testing.T) {
 			}
 		}
 		k.rx.descs[0], k.rx.descs[1] = bad, xdpDesc{Addr: 1<<11 + 256, Len: 60}
-		k.rx.submit(2)
+		k.rx.submitEntries(2)
 		descs := make([]Desc, 4)
 		n, err := s.Receive(descs)
 		if n != 1 || err != nil || descs[0] != (Desc{Frame: 1, Off: 256, Len: 60}) || s.in.count.BadDescs != 1 {
@@ -226,7 +226,7 @@ func TestBadFragmentDropsThePacket(t *testing.T) {
 	}
 	k.deliver(1, uint32(More))
 	k.rx.descs[k.rx.prod%64] = xdpDesc{Addr: ^uint64(0), Len: 60, Options: uint32(More)}
-	k.rx.submit(1)
+	k.rx.submitEntries(1)
 	descs := make([]Desc, MaxFragments)
 	if n, err := s.Receive(descs); n != 0 || err != nil {
 		t.Fatal(n, err)

@@ -184,8 +184,8 @@ type flowRules struct {
 	Locations [8192]uint32
 }
 
-// do requests the driver's rules, or changes one.
-func (r *flowRules) do(ifname string, command uint32) error {
+// callDriver requests the driver's rules, or changes one.
+func (r *flowRules) callDriver(ifname string, command uint32) error {
 	r.Cmd = command
 	return sys.Ethtool(ifname, unsafe.Pointer(r))
 }

@@ -60,11 +60,11 @@ func linkError(errno unix.Errno) error {
 // It returns ErrLinkDown or ErrInterfaceGone if the interface cannot send; queued packets stay
 // queued.
 func (s *Socket) Kick() error {
-	if err := s.out.gate.enter(); err != nil {
+	if err := s.out.gate.enterGate(); err != nil {
 		return err
 	}
 	err := s.kick()
-	s.out.gate.leave()
+	s.out.gate.leaveGate()
 	return err
 }
 
@@ -172,17 +172,17 @@ func (s *Socket) holding() bool {
 // inDriver returns how many packets the kernel has taken and not completed.
 func (s *Socket) inDriver() uint32 {
 	queued, _ := s.tx.pending()
-	completed, _ := s.ended(s.maxInFlight)
+	completed, _ := s.endedFrames(s.maxInFlight)
 	return s.inFlight - min(s.inFlight, queued+completed)
 }
 
 // Backlog returns how many packets Send queued that the kernel has not taken: 0 after Close, when
 // there is no ring any more. Only the sending goroutine may call it.
 func (s *Socket) Backlog() int {
-	if s.out.gate.enter() != nil {
+	if s.out.gate.enterGate() != nil {
 		return 0
 	}
-	defer s.out.gate.leave()
+	defer s.out.gate.leaveGate()
 	n, _ := s.tx.pending()
 	return int(n)
 }

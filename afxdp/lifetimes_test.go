@@ -49,7 +49,7 @@ func TestDepartures(t *testing.T) {
 	check("without one UMEM", 2, false, false, false, false)
 	departed(one)
 	check("with a new socket", 1, false, true, false, false)
-	if err := all[1].await(context.Background()); err != nil {
+	if err := all[1].awaitRelease(context.Background()); err != nil {
 		t.Error(err)
 	}
 	forgetDepartures(b)
@@ -119,11 +119,11 @@ func TestDisconnected(t *testing.T) {
 	if rings, err := s.Rings(); rings != (RingCounts{}) || err != nil {
 		t.Errorf("rings %+v, %v", rings, err)
 	}
-	_ = s.in.gate.enter()
+	_ = s.in.gate.enterGate()
 	if _, err := s.Rings(); !errors.Is(err, ErrConcurrentUse) || s.Backlog() != 0 {
 		t.Errorf("beside another goroutine: %v", err)
 	}
-	s.in.gate.leave()
+	s.in.gate.leaveGate()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}

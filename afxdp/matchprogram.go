@@ -24,7 +24,7 @@ type matchProgram struct {
 	labels int
 	here   string            // label of the next instruction
 	same   map[string]string // other labels of an instruction, and its first one
-	jumped map[string]bool   // to these labels
+	jumped map[string]bool   // labels to which there are jumps
 }
 
 // packetKind is the known part of a packet's headers.
@@ -45,26 +45,26 @@ func (k packetKind) label() string { return fmt.Sprintf("kind %#x %d", k.ip, k.p
 // omitted if nothing reaches it.
 func (m Match) program(redirect asm.Instructions) asm.Instructions {
 	p := &matchProgram{match: m, same: make(map[string]string), jumped: make(map[string]bool)}
-	p.add(asm.Mov.Reg(asm.R6, asm.R1))
+	p.addInstructions(asm.Mov.Reg(asm.R6, asm.R1))
 	if m.op == matchAll {
-		p.add(redirect...)
+		p.addInstructions(redirect...)
 		return p.insns
 	}
 	p.findKind()
 	falls := len(p.kinds) > 0 // the last kind continues with redirect
 	for i, k := range p.kinds {
 		p.label(k.label())
-		p.branch(m, k, false, pass)
+		p.branchOn(m, k, false, pass)
 		if i < len(p.kinds)-1 {
-			p.add(p.jump(take))
+			p.addInstructions(p.jump(take))
 		}
 	}
 	if falls || p.jumped[take] {
 		p.label(take)
-		p.add(redirect...)
+		p.addInstructions(redirect...)
 	}
 	p.label(pass)
-	p.add(asm.Mov.Imm(asm.R0, xdpPass), asm.Return())
+	p.addInstructions(asm.Mov.Imm(asm.R0, xdpPass), asm.Return())
 	for i, ins := range p.insns {
 		if name, ok := p.same[ins.Reference()]; ok {
 			p.insns[i] = ins.WithReference(name)
@@ -73,7 +73,7 @@ func (m Match) program(redirect asm.Instructions) asm.Instructions {
 	return p.insns
 }
 
-func (p *matchProgram) add(more ...asm.Instruction) {
+func (p *matchProgram) addInstructions(more ...asm.Instruction) {
 	for _, ins := range more {
 		if p.here != "" {
 			ins, p.here = ins.WithSymbol(p.here), ""
@@ -96,30 +96,31 @@ func (p *matchProgram) newLabel() string {
 	return fmt.Sprintf("after %d", p.labels)
 }
 
-func (p *matchProgram) jump(to string) asm.Instruction { return asm.Ja.Label(p.to(to)) }
+func (p *matchProgram) jump(to string) asm.Instruction { return asm.Ja.Label(p.useLabel(to)) }
 
-// to records a jump to a label.
-func (p *matchProgram) to(label string) string {
+// useLabel records a jump to a label.
+func (p *matchProgram) useLabel(label string) string {
 	p.jumped[label] = true
 	return label
 }
 
-// load loads a field of the header at R2 in the host's byte order.
-func (p *matchProgram) load(off int16, size asm.Size) {
-	p.add(asm.LoadMem(asm.R4, asm.R2, off, size))
+// loadField loads a field of the header at R2 in the host's byte order.
+func (p *matchProgram) loadField(off int16, size asm.Size) {
+	p.addInstructions(asm.LoadMem(asm.R4, asm.R2, off, size))
 	if size != asm.Byte {
-		p.add(asm.HostTo(asm.BE, asm.R4, size))
+		p.addInstructions(asm.HostTo(asm.BE, asm.R4, size))
 	}
 }
 
-// need jumps to a label unless n bytes from R2 on are in the packet.
-func (p *matchProgram) need(n int32, otherwise string) {
-	p.add(asm.Mov.Reg(asm.R5, asm.R2), asm.Add.Imm(asm.R5, n), asm.JGT.Reg(asm.R5, asm.R3, p.to(otherwise)))
+// needBytes jumps to a label unless n bytes from R2 on are in the packet.
+func (p *matchProgram) needBytes(n int32, otherwise string) {
+	p.addInstructions(asm.Mov.Reg(asm.R5, asm.R2), asm.Add.Imm(asm.R5, n),
+		asm.JGT.Reg(asm.R5, asm.R3, p.useLabel(otherwise)))
 }
 
-// end returns the label where packets of a kind continue: their conditions, or the result if there
-// are none.
-func (p *matchProgram) end(k packetKind) string {
+// conditionsOf returns the label where packets of a kind continue: their conditions, or the result
+// if there are none.
+func (p *matchProgram) conditionsOf(k packetKind) string {
 	holds, known := p.match.fold(k)
 	switch {
 	case known && holds:
@@ -138,52 +139,53 @@ func (p *matchProgram) end(k packetKind) string {
 
 // findKind is the counterpart of the function look.
 func (p *matchProgram) findKind() {
-	other := p.end(packetKind{})
-	p.add(
+	other := p.conditionsOf(packetKind{})
+	p.addInstructions(
 		asm.LoadMem(asm.R2, asm.R6, mdData, asm.Word),
 		asm.LoadMem(asm.R3, asm.R6, mdDataEnd, asm.Word),
 	)
-	p.need(14, pass) // no such packet arrives, but the verifier requires the check
-	p.load(12, asm.Half)
-	p.add(asm.Mov.Reg(asm.R7, asm.R4), asm.JNE.Imm(asm.R7, etherVLAN, p.to("untagged")))
-	p.need(18, "untagged")
-	p.load(16, asm.Half)
-	p.add(asm.Mov.Reg(asm.R7, asm.R4), asm.Add.Imm(asm.R2, 4))
+	p.needBytes(14, pass) // no such packet arrives, but the verifier requires the check
+	p.loadField(12, asm.Half)
+	p.addInstructions(asm.Mov.Reg(asm.R7, asm.R4), asm.JNE.Imm(asm.R7, etherVLAN, p.useLabel("untagged")))
+	p.needBytes(18, "untagged")
+	p.loadField(16, asm.Half)
+	p.addInstructions(asm.Mov.Reg(asm.R7, asm.R4), asm.Add.Imm(asm.R2, 4))
 	p.label("untagged")
-	p.add(
+	p.addInstructions(
 		asm.Add.Imm(asm.R2, 14),
-		asm.JEq.Imm(asm.R7, etherIPv6, p.to("ipv6")),
-		asm.JNE.Imm(asm.R7, etherIPv4, p.to(other)),
+		asm.JEq.Imm(asm.R7, etherIPv6, p.useLabel("ipv6")),
+		asm.JNE.Imm(asm.R7, etherIPv4, p.useLabel(other)),
 	)
-	p.need(20, other)
-	p.load(0, asm.Byte)
-	p.add(asm.JLT.Imm(asm.R4, plainIPv4, p.to(other)), asm.JGT.Imm(asm.R4, plainIPv4|15, p.to(other)))
-	plain := p.end(packetKind{ip: etherIPv4})
+	p.needBytes(20, other)
+	p.loadField(0, asm.Byte)
+	p.addInstructions(asm.JLT.Imm(asm.R4, plainIPv4, p.useLabel(other)),
+		asm.JGT.Imm(asm.R4, plainIPv4|15, p.useLabel(other)))
+	plain := p.conditionsOf(packetKind{ip: etherIPv4})
 	if p.match.asksForPorts() {
-		p.add(asm.JNE.Imm(asm.R4, plainIPv4, p.to(plain)))
-		p.load(6, asm.Half)
-		p.add(asm.And.Imm(asm.R4, fragmentField), asm.JNE.Imm(asm.R4, 0, p.to(plain)))
+		p.addInstructions(asm.JNE.Imm(asm.R4, plainIPv4, p.useLabel(plain)))
+		p.loadField(6, asm.Half)
+		p.addInstructions(asm.And.Imm(asm.R4, fragmentField), asm.JNE.Imm(asm.R4, 0, p.useLabel(plain)))
 		p.findPorts(etherIPv4, 20, 9, plain)
 	}
-	p.add(p.jump(plain))
+	p.addInstructions(p.jump(plain))
 	p.label("ipv6")
-	p.need(40, other)
-	p.load(0, asm.Byte)
-	p.add(asm.And.Imm(asm.R4, 0xf0), asm.JNE.Imm(asm.R4, 0x60, p.to(other)))
-	plain = p.end(packetKind{ip: etherIPv6})
+	p.needBytes(40, other)
+	p.loadField(0, asm.Byte)
+	p.addInstructions(asm.And.Imm(asm.R4, 0xf0), asm.JNE.Imm(asm.R4, 0x60, p.useLabel(other)))
+	plain = p.conditionsOf(packetKind{ip: etherIPv6})
 	if p.match.asksForPorts() {
 		p.findPorts(etherIPv6, 40, 6, plain)
 	}
-	p.add(p.jump(plain))
+	p.addInstructions(p.jump(plain))
 }
 
 // findPorts separates UDP and TCP packets from others after an IP header.
 func (p *matchProgram) findPorts(ip uint16, header int32, protocol int16, plain string) {
-	p.need(header+portsRoom, plain)
-	p.load(protocol, asm.Byte)
+	p.needBytes(header+portsRoom, plain)
+	p.loadField(protocol, asm.Byte)
 	for _, protocol := range []uint8{protoUDP, protoTCP} {
-		if to := p.end(packetKind{ip, protocol}); to != plain {
-			p.add(asm.JEq.Imm(asm.R4, int32(protocol), p.to(to)))
+		if to := p.conditionsOf(packetKind{ip, protocol}); to != plain {
+			p.addInstructions(asm.JEq.Imm(asm.R4, int32(protocol), p.useLabel(to)))
 		}
 	}
 }
@@ -244,38 +246,38 @@ func (m Match) fold(k packetKind) (holds, known bool) {
 	return false, false
 }
 
-// branch jumps to a label if m's result for a packet of a kind is want.
-func (p *matchProgram) branch(m Match, k packetKind, want bool, label string) {
+// branchOn jumps to a label if m's result for a packet of a kind is want.
+func (p *matchProgram) branchOn(m Match, k packetKind, want bool, label string) {
 	if holds, known := m.fold(k); known {
 		if holds == want {
-			p.add(p.jump(label))
+			p.addInstructions(p.jump(label))
 		}
 		return
 	}
 	switch m.op {
 	case matchNot:
-		p.branch(m.args[0], k, !want, label)
+		p.branchOn(m.args[0], k, !want, label)
 	case matchAnd, matchOr:
 		p.branchOf(m, k, want, label)
 	case matchEtherType:
-		p.compare(asm.R7, m, want, label)
+		p.compareRange(asm.R7, m, want, label)
 	case matchProtocol:
-		p.load(map[uint16]int16{etherIPv4: 9, etherIPv6: 6}[k.ip], asm.Byte)
-		p.compare(asm.R4, m, want, label)
+		p.loadField(map[uint16]int16{etherIPv4: 9, etherIPv6: 6}[k.ip], asm.Byte)
+		p.compareRange(asm.R4, m, want, label)
 	case matchPort, matchSourcePort:
 		off := map[uint16]int16{etherIPv4: 20, etherIPv6: 40}[k.ip]
 		if m.op == matchPort {
 			off += 2
 		}
-		p.load(off, asm.Half)
-		p.compare(asm.R4, m, want, label)
+		p.loadField(off, asm.Half)
+		p.compareRange(asm.R4, m, want, label)
 	case matchSource, matchDestination:
 		p.comparePrefix(m, want, label)
 	}
 }
 
 // branchOf writes a list of conditions without those that the kind decides: one of these that
-// decides the list would have decided it in branch.
+// decides the list would have decided it in branchOn.
 func (p *matchProgram) branchOf(m Match, k packetKind, want bool, label string) {
 	var open []Match
 	for _, a := range m.args {
@@ -286,33 +288,33 @@ func (p *matchProgram) branchOf(m Match, k packetKind, want bool, label string) 
 	decides := m.op == matchOr // the result of one condition that decides the list
 	if want == decides {
 		for _, a := range open {
-			p.branch(a, k, want, label)
+			p.branchOn(a, k, want, label)
 		}
 		return
 	}
 	after := p.newLabel()
 	last := len(open) - 1
 	for _, a := range open[:last] {
-		p.branch(a, k, decides, after)
+		p.branchOn(a, k, decides, after)
 	}
-	p.branch(open[last], k, want, label)
+	p.branchOn(open[last], k, want, label)
 	p.label(after)
 }
 
-// compare jumps to a label if want equals whether the register is from first to last.
-func (p *matchProgram) compare(r asm.Register, m Match, want bool, label string) {
+// compareRange jumps to a label if want equals whether the register is from first to last.
+func (p *matchProgram) compareRange(r asm.Register, m Match, want bool, label string) {
 	first, last := int32(m.first), int32(m.last)
 	switch {
 	case first == last && want:
-		p.add(asm.JEq.Imm(r, first, p.to(label)))
+		p.addInstructions(asm.JEq.Imm(r, first, p.useLabel(label)))
 	case first == last:
-		p.add(asm.JNE.Imm(r, first, p.to(label)))
+		p.addInstructions(asm.JNE.Imm(r, first, p.useLabel(label)))
 	case want:
 		after := p.newLabel()
-		p.add(asm.JLT.Imm(r, first, p.to(after)), asm.JLE.Imm(r, last, p.to(label)))
+		p.addInstructions(asm.JLT.Imm(r, first, p.useLabel(after)), asm.JLE.Imm(r, last, p.useLabel(label)))
 		p.label(after)
 	default:
-		p.add(asm.JLT.Imm(r, first, p.to(label)), asm.JGT.Imm(r, last, p.to(label)))
+		p.addInstructions(asm.JLT.Imm(r, first, p.useLabel(label)), asm.JGT.Imm(r, last, p.useLabel(label)))
 	}
 }
 
@@ -328,16 +330,16 @@ func (p *matchProgram) comparePrefix(m Match, want bool, label string) {
 		unlike = p.newLabel()
 	}
 	for left := m.prefix.Bits(); left > 0; left -= 32 {
-		p.load(off, asm.Word)
+		p.loadField(off, asm.Word)
 		value := binary.BigEndian.Uint32(address)
 		if left < 32 {
-			p.add(asm.RSh.Imm(asm.R4, int32(32-left)))
+			p.addInstructions(asm.RSh.Imm(asm.R4, int32(32-left)))
 			value >>= 32 - left
 		}
 		if want && left <= 32 {
-			p.add(asm.JEq.Imm32(asm.R4, int32(value), p.to(label)))
+			p.addInstructions(asm.JEq.Imm32(asm.R4, int32(value), p.useLabel(label)))
 		} else {
-			p.add(asm.JNE.Imm32(asm.R4, int32(value), p.to(unlike)))
+			p.addInstructions(asm.JNE.Imm32(asm.R4, int32(value), p.useLabel(unlike)))
 		}
 		off, address = off+4, address[4:]
 	}

@@ -56,7 +56,7 @@ func allocate(size int, huge HugePages, numaOf string) ([]byte, PageKind, error)
 	}
 	mem, err := mapPages(size, 0, huge, numaOf)
 	if errors.Is(err, unix.ENOMEM) {
-		return nil, 0, fmt.Errorf("%w: %d bytes, which the system has not; use fewer frames: %w", ErrMemlock, size, err)
+		return nil, 0, fmt.Errorf("%w: %d bytes are more than the system has; use fewer frames: %w", ErrMemlock, size, err)
 	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("afxdp: map %d bytes for the UMEM: %w", size, err)

@@ -107,7 +107,7 @@ func TestMemoryMeetsErrors(t *testing.T) {
 	mmap := refuse.Call{Number: unix.SYS_MMAP, Args: map[int]uint32{1: 131 << 11}, Err: unix.EDOM}
 	refused(t, ns, "map", unix.EDOM, "afxdp: map 268288 bytes for the UMEM: mmap: ", create(UMEMConfig{Frames: 131, HugePages: HugePagesOff}), mmap)
 	mmap.Err = unix.ENOMEM
-	refused(t, ns, "no memory", ErrMemlock, "268288 bytes, which the system has not", create(UMEMConfig{Frames: 131, HugePages: HugePagesOff}), mmap)
+	refused(t, ns, "no memory", ErrMemlock, "268288 bytes are more than the system has", create(UMEMConfig{Frames: 131, HugePages: HugePagesOff}), mmap)
 	populate := refuse.Call{Number: unix.SYS_MADVISE, Args: map[int]uint32{2: unix.MADV_POPULATE_WRITE}, Err: unix.EDOM}
 	refused(t, ns, "populate", unix.EDOM, "madvise MADV_POPULATE_WRITE: ", create(UMEMConfig{Frames: 128, HugePages: HugePagesOff}), populate)
 	huge := refuse.Call{Number: unix.SYS_MMAP, Args: map[int]uint32{1: 4 << 20}, Err: unix.EDOM}

@@ -64,8 +64,8 @@ func (n *namespace) id() sys.NamespaceID {
 	return n.ID()
 }
 
-// do runs fn with the calling thread in the namespace.
-func (n *namespace) do(fn func() error) error {
+// runInside runs fn with the calling thread in the namespace.
+func (n *namespace) runInside(fn func() error) error {
 	if n == nil {
 		return fn()
 	}

@@ -42,19 +42,19 @@ func TestNamespaceOfASocket(t *testing.T) {
 			t.Errorf("namespace %v", none)
 		}
 		ran := false
-		err := none.do(func() error { ran = true; return nil })
+		err := none.runInside(func() error { ran = true; return nil })
 		if !ran {
 			t.Error("the function does not run")
 		}
 		return errors.Join(err, u.leaveNamespace(none))
 	}, refuse.Call{Number: unix.SYS_OPENAT, Err: unix.EDOM})
 	ran := func() error { t.Error("the function runs"); return errors.New("ran") }
-	refused(t, other, "no privilege", ErrPermission, "afxdp: the interface's namespace: afxdp: missing privilege: CAP_SYS_ADMIN", func() error { return n.do(ran) },
+	refused(t, other, "no privilege", ErrPermission, "afxdp: the interface's namespace: afxdp: missing privilege: CAP_SYS_ADMIN", func() error { return n.runInside(ran) },
 		refuse.Call{Number: unix.SYS_SETNS, Err: unix.EPERM})
-	refused(t, other, "no namespace", unix.EDOM, "afxdp: the interface's namespace: ", func() error { return n.do(ran) },
+	refused(t, other, "no namespace", unix.EDOM, "afxdp: the interface's namespace: ", func() error { return n.runInside(ran) },
 		refuse.Call{Number: unix.SYS_OPENAT, Err: unix.EDOM})
 	refused(t, other, "no namespace", nil, "", func() error {
-		err := n.do(ran)
+		err := n.runInside(ran)
 		if err == nil || errors.Is(err, ErrPermission) {
 			t.Errorf("error %v, want one that is not ErrPermission", err)
 		}
@@ -62,7 +62,7 @@ func TestNamespaceOfASocket(t *testing.T) {
 	}, refuse.Call{Number: unix.SYS_SETNS, Err: unix.EDOM})
 	// fn's error is not treated as an error of entering.
 	for _, ns := range []*testbed.Namespace{ns, other} {
-		if err := ns.Do(func() error { return n.do(func() error { return unix.EPERM }) }); !errors.Is(err, unix.EPERM) || errors.Is(err, ErrPermission) {
+		if err := ns.Do(func() error { return n.runInside(func() error { return unix.EPERM }) }); !errors.Is(err, unix.EPERM) || errors.Is(err, ErrPermission) {
 			t.Errorf("error %v, want EPERM alone", err)
 		}
 	}

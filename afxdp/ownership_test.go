@@ -73,7 +73,7 @@ func TestOwnership(t *testing.T) {
 				f := anyFrame.Draw(rt, "frame")
 				n, err := s.Fill([]Frame{Frame(f)})
 				if n == 0 && err == nil {
-					if room, _ := s.fill.reserve(1); room > 0 {
+					if room, _ := s.fill.reserveEntries(1); room > 0 {
 						rt.Fatal("Fill took nothing although there is room")
 					}
 					return
@@ -84,7 +84,7 @@ func TestOwnership(t *testing.T) {
 			},
 			"release": func(rt *rapid.T) {
 				f := anyFrame.Draw(rt, "frame")
-				room, _ := s.fill.reserve(1)
+				room, _ := s.fill.reserveEntries(1)
 				if check("release", f, s.Release([]Desc{{Frame: Frame(f)}})) {
 					model[f] = map[bool]string{true: "filling", false: "free"}[room > 0]
 				}
@@ -205,7 +205,7 @@ func TestFragmentsAreTakenWhole(t *testing.T) {
 			rt.Fatal(err)
 		}
 		for _, n := range lengths {
-			if free, _ := k.rx.reserve(MaxFragments); int(free) < n {
+			if free, _ := k.rx.reserveEntries(MaxFragments); int(free) < n {
 				break
 			}
 			for i := range n {

@@ -41,17 +41,17 @@ func Pace(rate float64, write func(s *Socket, packets []Desc) (int, error)) func
 		p := pacing{s: s, start: time.Now(), rate: rate, packets: make([]Desc, 0, serveBatch), frames: make([]Frame, serveBatch)}
 		for {
 			if _, last := ended.Load(s); last {
-				err := p.finish()
+				err := p.awaitTransmitted()
 				if err == nil {
 					ended.Delete(s)
 				}
 				return err
 			}
-			due, err := p.await()
+			due, err := p.awaitDue()
 			if err != nil {
 				return err
 			}
-			stop, err := p.send(due, write)
+			stop, err := p.sendDue(due, write)
 			if errors.Is(stop, io.EOF) {
 				ended.Store(s, nil)
 			} else if stop != nil {
@@ -73,10 +73,10 @@ type pacing struct {
 	frames  []Frame
 }
 
-// await waits until packets are due and there are frames for them, and returns how many.
-func (p *pacing) await() (int, error) {
+// awaitDue waits until packets are due and there are frames for them, and returns how many.
+func (p *pacing) awaitDue() (int, error) {
 	for {
-		if err := p.free(); err != nil {
+		if err := p.freeTransmitted(); err != nil {
 			return 0, err
 		}
 		elapsed := time.Since(p.start)
@@ -101,8 +101,8 @@ func (p *pacing) await() (int, error) {
 	}
 }
 
-// send calls write and sends its packets. stop is the error of write.
-func (p *pacing) send(due int, write func(*Socket, []Desc) (int, error)) (stop, err error) {
+// sendDue calls write and sends its packets. stop is the error of write.
+func (p *pacing) sendDue(due int, write func(*Socket, []Desc) (int, error)) (stop, err error) {
 	n := p.s.pool.AllocBatch(p.frames[:due])
 	p.packets = p.packets[:n]
 	for i, f := range p.frames[:n] {
@@ -113,7 +113,7 @@ func (p *pacing) send(due int, write func(*Socket, []Desc) (int, error)) (stop, 
 		return nil, fmt.Errorf("%w: Pace: %d of %d packets were written", ErrConfig, wrote, n)
 	}
 	p.sent += float64(wrote)
-	if err := p.drop(p.packets[wrote:]); err != nil {
+	if err := p.dropPackets(p.packets[wrote:]); err != nil {
 		return stop, err
 	}
 	for rest := p.packets[:wrote]; len(rest) > 0; {
@@ -121,18 +121,18 @@ func (p *pacing) send(due int, write func(*Socket, []Desc) (int, error)) (stop, 
 		rest = rest[n:]
 		if err = errors.Join(err, p.s.Kick()); err == nil && len(rest) > 0 {
 			if _, err = p.s.Poll(EventCompletion, -1); err == nil {
-				err = p.free()
+				err = p.freeTransmitted()
 			}
 		}
 		if err != nil {
-			return stop, errors.Join(err, p.drop(rest))
+			return stop, errors.Join(err, p.dropPackets(rest))
 		}
 	}
 	return stop, nil
 }
 
-// drop returns the frames of packets that are not sent to the pool.
-func (p *pacing) drop(packets []Desc) error {
+// dropPackets returns the frames of packets that are not sent to the pool.
+func (p *pacing) dropPackets(packets []Desc) error {
 	for _, d := range packets {
 		if err := p.s.pool.Free(d.Frame); err != nil {
 			return err
@@ -141,8 +141,8 @@ func (p *pacing) drop(packets []Desc) error {
 	return nil
 }
 
-// free returns transmitted frames to the pool.
-func (p *pacing) free() error {
+// freeTransmitted returns transmitted frames to the pool.
+func (p *pacing) freeTransmitted() error {
 	var done [serveBatch]Frame
 	n, err := p.s.Completed(done[:])
 	if err != nil {
@@ -151,8 +151,8 @@ func (p *pacing) free() error {
 	return p.s.pool.Free(done[:n]...)
 }
 
-// finish waits until everything is transmitted.
-func (p *pacing) finish() error {
+// awaitTransmitted waits until everything is transmitted.
+func (p *pacing) awaitTransmitted() error {
 	for p.s.InFlight() > 0 {
 		if err := p.s.Kick(); err != nil {
 			return err
@@ -160,7 +160,7 @@ func (p *pacing) finish() error {
 		if _, err := p.s.Poll(EventCompletion, -1); err != nil {
 			return err
 		}
-		if err := p.free(); err != nil {
+		if err := p.freeTransmitted(); err != nil {
 			return err
 		}
 	}

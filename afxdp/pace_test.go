@@ -61,7 +61,7 @@ func TestPaceIsNeverEarly(t *testing.T) {
 func TestPaceForgetsDelays(t *testing.T) {
 	s, _ := newSim(t, simConfig{frames: 512, ring: 64})
 	p := pacing{s: s, rate: 1000, start: time.Now().Add(-time.Hour), frames: make([]Frame, serveBatch), packets: make([]Desc, 0, serveBatch)}
-	due, err := p.await()
+	due, err := p.awaitDue()
 	if err != nil || due < 10 || due > serveBatch {
 		t.Errorf("%d packets are due, %v", due, err)
 	}
@@ -95,7 +95,7 @@ func TestPaceKeepsNoFramesWhenItFails(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 64, ring: 8})
 	k.onSend = func() unix.Errno { return unix.ENETDOWN }
 	p := pacing{s: s, rate: 1e6, start: time.Now(), frames: make([]Frame, serveBatch), packets: make([]Desc, 0, serveBatch)}
-	_, err := p.send(20, func(_ *Socket, packets []Desc) (int, error) {
+	_, err := p.sendDue(20, func(_ *Socket, packets []Desc) (int, error) {
 		for i := range packets {
 			packets[i].Len = 60
 		}
@@ -114,7 +114,7 @@ func TestPaceSends(t *testing.T) {
 		s, k := newSim(t, simConfig{frames: 64, ring: 8})
 		k.onRecv = func() unix.Errno { return unix.ENETDOWN } // ends a wait
 		p := pacing{s: s, rate: 1e6, start: time.Now(), frames: make([]Frame, serveBatch), packets: make([]Desc, 0, serveBatch)}
-		_, err := p.send(1, func(_ *Socket, packets []Desc) (int, error) {
+		_, err := p.sendDue(1, func(_ *Socket, packets []Desc) (int, error) {
 			packets[0].Len = length
 			return 1, nil
 		})

@@ -35,7 +35,7 @@ func (p *pollSet) openParker() (err error) {
 
 // something reports whether there is a reason to end a sleep.
 func (p *pollSet) something() bool {
-	return p.look(EventRx) || p.closing() || p.readable()
+	return p.lookAtRings(EventRx) || p.closing() || p.readable()
 }
 
 // readable reports whether the watched descriptor is readable.

@@ -45,13 +45,13 @@ const (
 // for EventWake alone, at the same time.
 func (s *Socket) Poll(want Events, timeout time.Duration) (Events, error) {
 	which := sideOf(want)
-	if err := s.enter(which); err != nil {
+	if err := s.enterHalves(which); err != nil {
 		return 0, err
 	}
 	p := &s.half(which).polls
-	err := p.wait(which, want, timeout)
+	err := p.waitFor(which, want, timeout)
 	f := p.found[0]
-	s.leave(which)
+	s.leaveHalves(which)
 	if err == nil {
 		err = f.Err
 	}
@@ -68,12 +68,12 @@ func (s *Socket) ready(which side, want Events) (ev Events) {
 	}
 	if want&EventRx != 0 {
 		// A corrupt ring counts as ready: Receive reports it.
-		if n, ok := s.rx.available(1); n > 0 || !ok {
+		if n, ok := s.rx.availableEntries(1); n > 0 || !ok {
 			ev |= EventRx
 		}
 	}
 	if want&EventCompletion != 0 {
-		if n, ok := s.ended(1); n > 0 || !ok || len(s.reclaimed) > 0 {
+		if n, ok := s.endedFrames(1); n > 0 || !ok || len(s.reclaimed) > 0 {
 			ev |= EventCompletion
 		}
 	}

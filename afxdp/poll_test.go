@@ -362,7 +362,7 @@ func TestWakeBeforeSleep(t *testing.T) {
 	s.Wake() // which sees no sleep to end
 	start := time.Now()
 	s.in.polls.which = receiving
-	if some, err := s.in.polls.block(EventRx, eventLimit); !some || err != nil || time.Since(start) >= eventLimit {
+	if some, err := s.in.polls.blockFor(EventRx, eventLimit); !some || err != nil || time.Since(start) >= eventLimit {
 		t.Errorf("%v, %v after %v", some, err, time.Since(start))
 	}
 }
@@ -373,7 +373,7 @@ func TestSleepShowsCounters(t *testing.T) {
 	openWakers(t, s)
 	s.in.count.RxReceived, s.out.count.TxSubmitted = 1, 2
 	s.in.polls.which = both
-	if _, err := s.in.polls.sleep(EventRx|EventCompletion, 0); err != nil {
+	if _, err := s.in.polls.sleepFor(EventRx|EventCompletion, 0); err != nil {
 		t.Fatal(err)
 	}
 	if st, err := s.Snapshot(); st.RxReceived != 1 || st.TxSubmitted != 2 {

@@ -57,7 +57,7 @@ func (p *Poller) Watch(fd int) {
 func (p *Poller) Poll(want Events, timeout time.Duration) ([]Ready, error) {
 	which := sideOf(want)
 	p.ready = p.ready[:0]
-	if err := p.enter(which); err != nil {
+	if err := p.enterSockets(which); err != nil {
 		return nil, err
 	}
 	if len(p.ready) > 0 {
@@ -65,8 +65,8 @@ func (p *Poller) Poll(want Events, timeout time.Duration) ([]Ready, error) {
 	} else if len(p.set.socks) == 0 {
 		return nil, net.ErrClosed
 	}
-	err := p.set.wait(which, want, timeout)
-	p.leave(which, len(p.set.socks))
+	err := p.set.waitFor(which, want, timeout)
+	p.leaveSockets(which, len(p.set.socks))
 	if err != nil {
 		return nil, err
 	}
@@ -79,42 +79,42 @@ func (p *Poller) Poll(want Events, timeout time.Duration) ([]Ready, error) {
 			p.ready = append(p.ready, f)
 		}
 		if errors.Is(f.Err, net.ErrClosed) {
-			p.drop(i)
+			p.dropSocket(i)
 			i--
 		} else if f.Err != nil { // it repeats the error after linkCheck, however short it sleeps meanwhile
-			p.set.told = time.Now()
-			p.set.checked = p.set.told
+			p.set.reported = time.Now()
+			p.set.checked = p.set.reported
 		}
 	}
 	return p.ready, nil
 }
 
-// enter enters all sockets that are not closed, or none.
-func (p *Poller) enter(which side) error {
+// enterSockets enters all sockets that are not closed, or none.
+func (p *Poller) enterSockets(which side) error {
 	for i := 0; i < len(p.set.socks); i++ {
 		s := p.set.socks[i]
-		switch err := s.enter(which); {
+		switch err := s.enterHalves(which); {
 		case errors.Is(err, net.ErrClosed):
 			p.ready = append(p.ready, Ready{Socket: s, Err: err})
-			p.drop(i)
+			p.dropSocket(i)
 			i--
 		case err != nil:
-			p.leave(which, i)
+			p.leaveSockets(which, i)
 			return err
 		}
 	}
 	return nil
 }
 
-// leave leaves the first n sockets.
-func (p *Poller) leave(which side, n int) {
+// leaveSockets leaves the first n sockets.
+func (p *Poller) leaveSockets(which side, n int) {
 	for _, s := range p.set.socks[:n] {
-		s.leave(which)
+		s.leaveHalves(which)
 	}
 }
 
-// drop removes a socket from the Poller.
-func (p *Poller) drop(i int) {
+// dropSocket removes a socket from the Poller.
+func (p *Poller) dropSocket(i int) {
 	p.set.socks = slices.Delete(p.set.socks, i, i+1)
 	p.set.found = slices.Delete(p.set.found, i, i+1)
 	if p.set.parker != nil {

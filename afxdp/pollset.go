@@ -21,13 +21,13 @@ type pollSet struct {
 	socks []*Socket
 	found []Ready       // of each socket
 	fds   []unix.PollFd // for each socket: itself, its eventfd; last, the watched descriptor
-	ts    unix.Timespec // here, because it would escape from the stack of wait
-	which side          // that the caller of wait is in
+	ts    unix.Timespec // here, because it would escape from the stack of waitFor
+	which side          // halves that the caller of waitFor is in
 
 	spinMax, spin time.Duration // longest and current time to spin
-	busy          time.Duration // to poll the drivers, see BusyPoll
+	busy          time.Duration // time to poll the drivers, see BusyPoll
 	checked       time.Time     // when the interfaces were last checked
-	told          time.Time     // when a Poller last reported one that does not work
+	reported      time.Time     // when a Poller last reported one that does not work
 
 	parker  *sys.Parker // nil: sleep in ppoll
 	parked  []uint32    // of each socket, the descriptors that the parker has
@@ -47,13 +47,13 @@ func (p *pollSet) init(socks ...*Socket) {
 	p.spin, p.checked = p.spinMax, time.Now()
 }
 
-// wait leaves its results in p.found. It returns only errors of waiting itself.
-func (p *pollSet) wait(which side, want Events, timeout time.Duration) error {
+// waitFor leaves its results in p.found. It returns only errors of waiting itself.
+func (p *pollSet) waitFor(which side, want Events, timeout time.Duration) error {
 	p.which = which
 	for i := range p.found {
 		p.found[i].Events, p.found[i].Err = 0, nil
 	}
-	if p.look(want) || timeout == 0 {
+	if p.lookAtRings(want) || timeout == 0 {
 		return nil
 	}
 	start := time.Now()
@@ -71,7 +71,7 @@ func (p *pollSet) wait(which side, want Events, timeout time.Duration) error {
 		if want&EventCompletion != 0 || slices.ContainsFunc(p.socks, (*Socket).sleepsBlind) {
 			left = min(left, nap)
 		}
-		if some, err := p.sleep(want, left); some || err != nil {
+		if some, err := p.sleepFor(want, left); some || err != nil {
 			return err
 		}
 		if p.checkLinks() {
@@ -80,8 +80,8 @@ func (p *pollSet) wait(which side, want Events, timeout time.Duration) error {
 	}
 }
 
-// look checks the rings, and reports whether there is something for the caller.
-func (p *pollSet) look(want Events) bool {
+// lookAtRings checks the rings, and reports whether there is something for the caller.
+func (p *pollSet) lookAtRings(want Events) bool {
 	some := false
 	for i, s := range p.socks {
 		f := &p.found[i]
@@ -91,8 +91,8 @@ func (p *pollSet) look(want Events) bool {
 	return some
 }
 
-// fail records a socket's error, and reports whether there is one.
-func (p *pollSet) fail(i int, err error) bool {
+// recordError records a socket's error, and reports whether there is one.
+func (p *pollSet) recordError(i int, err error) bool {
 	if err != nil {
 		p.found[i].Err = err
 	}
@@ -109,7 +109,7 @@ func (p *pollSet) checkLinks() bool {
 	p.checked = now
 	failed := false
 	for i, s := range p.socks {
-		failed = p.fail(i, s.linkState()) || failed
+		failed = p.recordError(i, s.linkState()) || failed
 	}
 	if failed {
 		p.checked = time.Time{} // the next call must repeat the report without delay
@@ -117,16 +117,16 @@ func (p *pollSet) checkLinks() bool {
 	return failed
 }
 
-// idle does for all sockets the work of a Receive that finds nothing, and reports whether one has
-// an error, unless a Poller reported one recently.
-func (p *pollSet) idle() bool {
+// idleSockets does for all sockets the work of a Receive that finds nothing, and reports whether
+// one has an error, unless a Poller reported one recently.
+func (p *pollSet) idleSockets() bool {
 	failed := false
 	for i, s := range p.socks {
-		err := s.idle(s.half(p.which))
-		if err != nil && time.Since(p.told) < linkCheck {
+		err := s.idleHalf(s.half(p.which))
+		if err != nil && time.Since(p.reported) < linkCheck {
 			continue
 		}
-		failed = p.fail(i, err) || failed
+		failed = p.recordError(i, err) || failed
 	}
 	return failed
 }
@@ -141,10 +141,10 @@ func (p *pollSet) pollDrivers(want Events, start time.Time, timeout time.Duratio
 		limit = min(limit, timeout)
 	}
 	for {
-		if p.idle() {
+		if p.idleSockets() {
 			return true
 		}
-		if some := p.look(want); some || time.Since(start) >= limit || p.closing() {
+		if some := p.lookAtRings(want); some || time.Since(start) >= limit || p.closing() {
 			return some
 		}
 	}
@@ -163,7 +163,7 @@ func (p *pollSet) spinFor(want Events, start time.Time, timeout time.Duration) b
 	}
 	for time.Since(start) < limit {
 		for range 16 {
-			if p.look(want) {
+			if p.lookAtRings(want) {
 				p.spin = min(2*p.spin, p.spinMax)
 				return true
 			}
@@ -171,7 +171,7 @@ func (p *pollSet) spinFor(want Events, start time.Time, timeout time.Duration) b
 		if p.closing() {
 			return false // sleep reports it
 		}
-		if p.idle() {
+		if p.idleSockets() {
 			return true
 		}
 	}
@@ -184,7 +184,7 @@ func (p *pollSet) closing() bool {
 	closing := false
 	for i, s := range p.socks {
 		if s.half(p.which).gate.closing() {
-			closing = p.fail(i, net.ErrClosed)
+			closing = p.recordError(i, net.ErrClosed)
 		}
 	}
 	return closing
@@ -196,20 +196,20 @@ func (p *pollSet) countOverslept(want Events) {
 		return
 	}
 	for _, s := range p.socks {
-		if n, _ := s.rx.available(1); n > 0 {
+		if n, _ := s.rx.availableEntries(1); n > 0 {
 			s.in.count.Overslept++
 		}
 	}
 }
 
-// sleep sleeps for at most d, and reports whether there is something.
-func (p *pollSet) sleep(want Events, d time.Duration) (bool, error) {
+// sleepFor sleeps for at most d, and reports whether there is something.
+func (p *pollSet) sleepFor(want Events, d time.Duration) (bool, error) {
 	for _, s := range p.socks {
 		if p.which&receiving != 0 {
-			s.in.publish()
+			s.in.publishCounters()
 		}
 		if p.which&sending != 0 {
-			s.out.publish()
+			s.out.publishCounters()
 		}
 		if s.tx.waiting() > 0 && s.tx.needWakeup() {
 			d = min(d, backlogRetry)
@@ -221,11 +221,11 @@ func (p *pollSet) sleep(want Events, d time.Duration) (bool, error) {
 	if p.parker != nil && want == EventRx && d >= sys.MinPark {
 		return p.park(d)
 	}
-	return p.block(want, d)
+	return p.blockFor(want, d)
 }
 
-// block blocks in ppoll for at most d, and reports whether there is something.
-func (p *pollSet) block(want Events, d time.Duration) (bool, error) {
+// blockFor blocks in ppoll for at most d, and reports whether there is something.
+func (p *pollSet) blockFor(want Events, d time.Duration) (bool, error) {
 	events := int16(0)
 	if want&EventRx != 0 {
 		events = unix.POLLIN
@@ -239,7 +239,7 @@ func (p *pollSet) block(want Events, d time.Duration) (bool, error) {
 	watched := &p.fds[2*len(p.socks)]
 	watched.Revents = 0
 	// After Sleep: see sys.Waker.
-	some := p.look(want)
+	some := p.lookAtRings(want)
 	var err error
 	if !some && !p.closing() {
 		var woken int
@@ -257,5 +257,5 @@ func (p *pollSet) block(want Events, d time.Duration) (bool, error) {
 	if err != nil && !errors.Is(err, unix.EINTR) {
 		return false, os.NewSyscallError("ppoll", err)
 	}
-	return p.look(want) || watched.Revents != 0, nil
+	return p.lookAtRings(want) || watched.Revents != 0, nil
 }

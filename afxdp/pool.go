@@ -51,13 +51,13 @@ func (p *Pool) Free(frames ...Frame) error {
 		if int(f) >= len(state) || state[f] != stateYours {
 			return frameError("free", f, state)
 		}
-		p.push(f)
+		p.pushFrame(f)
 	}
 	return nil
 }
 
-// push frees a frame whose state the caller has checked.
-func (p *Pool) push(f Frame) {
+// pushFrame frees a frame whose state the caller has checked.
+func (p *Pool) pushFrame(f Frame) {
 	p.umem.state[f] = stateFree
 	p.free = append(p.free, f)
 }

@@ -17,10 +17,10 @@ import (
 // unchanged and queued packets are sent at the next Kick. Otherwise Recover reopens it, see Reopen;
 // the XDP program is gone with the interface, see [Attachment.Reattach].
 func (s *Socket) Recover(ctx context.Context) error {
-	if err := s.enter(both); err != nil {
+	if err := s.enterHalves(both); err != nil {
 		return err
 	}
-	defer s.leave(both)
+	defer s.leaveHalves(both)
 	for {
 		err := s.linkState()
 		switch {
@@ -29,7 +29,7 @@ func (s *Socket) Recover(ctx context.Context) error {
 		case errors.Is(err, ErrInterfaceGone):
 			return s.reopen(ctx)
 		}
-		if err := s.pause(ctx, err); err != nil {
+		if err := s.pauseBefore(ctx, err); err != nil {
 			return err
 		}
 	}
@@ -44,13 +44,13 @@ func (s *Socket) Recover(ctx context.Context) error {
 // ErrInterfaceGone, and Reopen may be called again. Frames in flight stay so until that succeeds,
 // or until Close and Reclaim; after zero-copy mode, so do frames in the state "filling".
 //
-// The calling thread may be in another network namespace than the interface; then it needs
+// The calling thread may be in a different network namespace than the interface; then it needs
 // CAP_SYS_ADMIN.
 func (s *Socket) Reopen(ctx context.Context) error {
-	if err := s.enter(both); err != nil {
+	if err := s.enterHalves(both); err != nil {
 		return err
 	}
-	defer s.leave(both)
+	defer s.leaveHalves(both)
 	return s.reopen(ctx)
 }
 
@@ -62,25 +62,25 @@ func (s *Socket) reopen(ctx context.Context) (err error) {
 	// interface.
 	program := s.hook
 	s.hook = nil
-	defer func() { err = errors.Join(err, program.leave()) }()
+	defer func() { err = errors.Join(err, program.releaseHook()) }()
 	if err := errors.Join(s.removeFromMap(), s.detach()); err != nil {
 		return err
 	}
 	s.holdKicks = 0
 	for {
-		err := s.home.do(func() error { return s.replace(ctx) })
+		err := s.home.runInside(func() error { return s.replaceKernelSocket(ctx) })
 		if err == nil {
 			break
 		}
 		if !errors.Is(err, ErrInterfaceGone) && !errors.Is(err, ErrLinkDown) {
 			return err
 		}
-		if err := s.pause(ctx, err); err != nil {
+		if err := s.pauseBefore(ctx, err); err != nil {
 			return err
 		}
 	}
 	for _, f := range s.spare {
-		s.pool.push(f)
+		s.pool.pushFrame(f)
 	}
 	s.spare = nil
 	if !s.continues {
@@ -89,9 +89,9 @@ func (s *Socket) reopen(ctx context.Context) (err error) {
 	return nil
 }
 
-// replace connects a new kernel socket to the current interface of that name. When it succeeds, no
-// other descriptor gives access to the frames of the previous socket.
-func (s *Socket) replace(ctx context.Context) error {
+// replaceKernelSocket connects a new kernel socket to the current interface of that name. When it
+// succeeds, no other descriptor gives access to the frames of the previous socket.
+func (s *Socket) replaceKernelSocket(ctx context.Context) error {
 	ifi, err := interfaceByName(s.cfg.Interface)
 	switch {
 	case err != nil:
@@ -123,8 +123,8 @@ func (s *Socket) replace(ctx context.Context) error {
 	return err
 }
 
-// pause waits briefly for the interface to change. cause is the reason.
-func (s *Socket) pause(ctx context.Context, cause error) error {
+// pauseBefore waits briefly for the interface to change. cause is the reason.
+func (s *Socket) pauseBefore(ctx context.Context, cause error) error {
 	if s.closing() {
 		return net.ErrClosed
 	}

@@ -251,8 +251,8 @@ func TestCloseWhileRecovering(t *testing.T) {
 	}
 }
 
-// newBusyNet returns a socket that has lost its queue: the interface was down when it was reopened, and another socket has the queue since.
-// Its frames to be filled are 16 of 64. In flight is one.
+// newBusyNet returns a socket that has lost its queue: the interface was down when it was reopened,
+// and another socket has the queue since. Its frames to be filled are 16 of 64. In flight is one.
 func newBusyNet(t *testing.T, cfg Config) (ns *testbed.Namespace, s *Socket) {
 	t.Helper()
 	ns = newNet(t, testbed.VethConfig{})

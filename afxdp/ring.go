@@ -59,9 +59,9 @@ const ringNeedWakeup = 1
 // position again cannot miss both.
 func (r *ring) needWakeup() bool { return r.flags.Load()&ringNeedWakeup != 0 }
 
-// reserve returns how many entries, at most want, the producer may write from
+// reserveEntries returns how many entries, at most want, the producer may write from
 // position prod on. ok is false if the consumer's position is impossible.
-func (r *ring) reserve(want uint32) (n uint32, ok bool) {
+func (r *ring) reserveEntries(want uint32) (n uint32, ok bool) {
 	if room := r.size - (r.prod - r.cons); room >= want {
 		return want, true
 	}
@@ -74,8 +74,8 @@ func (r *ring) reserve(want uint32) (n uint32, ok bool) {
 	return min(want, r.size-used), true
 }
 
-// submit publishes n entries that were written after reserve.
-func (r *ring) submit(n uint32) {
+// submitEntries publishes n entries that were written after reserveEntries.
+func (r *ring) submitEntries(n uint32) {
 	if n == 0 {
 		return
 	}
@@ -97,9 +97,9 @@ func (r *ring) pending() (n uint32, ok bool) {
 // waiting is pending for a goroutine that is not the producer.
 func (r *ring) waiting() uint32 { return r.producer.Load() - r.consumer.Load() }
 
-// available returns how many entries, at most want, the consumer may read from
+// availableEntries returns how many entries, at most want, the consumer may read from
 // position cons on. ok is false if the producer's position is impossible.
-func (r *ring) available(want uint32) (n uint32, ok bool) {
+func (r *ring) availableEntries(want uint32) (n uint32, ok bool) {
 	if n := r.prod - r.cons; n >= want {
 		return want, true
 	}
@@ -112,8 +112,8 @@ func (r *ring) available(want uint32) (n uint32, ok bool) {
 	return min(want, n), true
 }
 
-// release returns n entries that were read to the producer.
-func (r *ring) release(n uint32) {
+// releaseEntries returns n entries that were read to the producer.
+func (r *ring) releaseEntries(n uint32) {
 	if n == 0 {
 		return
 	}

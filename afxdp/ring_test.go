@@ -26,21 +26,21 @@ func newTestRing() (*ring, *atomic.Uint32, *atomic.Uint32) {
 
 func TestRingProducer(t *testing.T) {
 	r, producer, consumer := newTestRing()
-	if n, ok := r.reserve(100); n != 8 || !ok {
+	if n, ok := r.reserveEntries(100); n != 8 || !ok {
 		t.Fatalf("empty ring has room for %d (%v), want 8", n, ok)
 	}
-	r.submit(6)
+	r.submitEntries(6)
 	if got := producer.Load(); got != 3 {
 		t.Errorf("producer is %d, want 3 (wrapped)", got)
 	}
-	if n, _ := r.reserve(8); n != 2 {
+	if n, _ := r.reserveEntries(8); n != 2 {
 		t.Errorf("room for %d, want 2", n)
 	}
 	consumer.Add(5)
-	if n, _ := r.reserve(2); n != 2 {
+	if n, _ := r.reserveEntries(2); n != 2 {
 		t.Errorf("room for %d, want the 2 that were asked for", n)
 	}
-	if n, _ := r.reserve(8); n != 7 {
+	if n, _ := r.reserveEntries(8); n != 7 {
 		t.Errorf("room for %d, want 7", n)
 	}
 	if n, ok := r.pending(); n != 1 || !ok {
@@ -50,18 +50,18 @@ func TestRingProducer(t *testing.T) {
 
 func TestRingConsumer(t *testing.T) {
 	r, producer, consumer := newTestRing()
-	if n, ok := r.available(8); n != 0 || !ok {
+	if n, ok := r.availableEntries(8); n != 0 || !ok {
 		t.Fatalf("empty ring has %d (%v)", n, ok)
 	}
 	producer.Add(8)
-	if n, _ := r.available(3); n != 3 {
+	if n, _ := r.availableEntries(3); n != 3 {
 		t.Errorf("%d available, want the 3 that were asked for", n)
 	}
-	r.release(3)
+	r.releaseEntries(3)
 	if got := consumer.Load(); got != 0 {
 		t.Errorf("consumer is %d, want 0 (wrapped)", got)
 	}
-	if n, _ := r.available(8); n != 5 {
+	if n, _ := r.availableEntries(8); n != 5 {
 		t.Errorf("%d available, want 5", n)
 	}
 }
@@ -70,7 +70,7 @@ func TestRingRefusesImpossiblePositions(t *testing.T) {
 	for _, ahead := range []uint32{9, 1 << 31, ^uint32(0)} {
 		r, producer, _ := newTestRing()
 		producer.Add(ahead)
-		if n, ok := r.available(8); n != 0 || ok {
+		if n, ok := r.availableEntries(8); n != 0 || ok {
 			t.Errorf("producer %d ahead: %d available, ok %v", ahead, n, ok)
 		}
 	}
@@ -78,7 +78,7 @@ func TestRingRefusesImpossiblePositions(t *testing.T) {
 	for _, ahead := range []uint32{1, 1 << 31, ^uint32(8)} {
 		r, _, consumer := newTestRing()
 		consumer.Add(ahead)
-		if n, ok := r.reserve(9); n != 0 || ok {
+		if n, ok := r.reserveEntries(9); n != 0 || ok {
 			t.Errorf("consumer %d ahead: room for %d, ok %v", ahead, n, ok)
 		}
 		if n, ok := r.pending(); n != 0 || ok {
@@ -121,7 +121,7 @@ func TestCorruptRingsOfAllMethods(t *testing.T) {
 		"Fill":    func(s *Socket) error { _, err := s.Fill(frame); return err },
 		"Refill":  func(s *Socket) error { _, err := s.Refill(1); return err },
 		"Send":    func(s *Socket) error { _, err := s.Send(one); return err },
-		"stock":   func(s *Socket) error { s.state[3] = s.filling; return s.stock(1) },
+		"stock":   func(s *Socket) error { s.state[3] = s.filling; return s.stockFillRing(1) },
 	} {
 		s, k := newSim(t, simConfig{frames: 16, ring: 8})
 		s.fill.cons, s.tx.cons = ^uint32(7), ^uint32(7) // full, so that it looks

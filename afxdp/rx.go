@@ -13,34 +13,34 @@ package afxdp
 // Receive that finds nothing wakes the driver if the driver needs it, and polls it with
 // Config.BusyPoll; this call may return ErrLinkDown or ErrInterfaceGone.
 func (s *Socket) Receive(dst []Desc) (n int, err error) {
-	if err := s.in.gate.enter(); err != nil {
+	if err := s.in.gate.enterGate(); err != nil {
 		return 0, err
 	}
 	n, err = s.receive(dst)
-	s.in.gate.leave()
+	s.in.gate.leaveGate()
 	return n, err
 }
 
 func (s *Socket) receive(dst []Desc) (int, error) {
-	avail, ok := s.rx.available(uint32(len(dst)))
+	avail, ok := s.rx.availableEntries(uint32(len(dst)))
 	if !ok {
 		return 0, ErrRingCorrupt
 	}
 	if avail == 0 {
-		return 0, s.idle(&s.in)
+		return 0, s.idleHalf(&s.in)
 	}
 	if s.mates != nil {
-		s.mates.sync()
+		s.mates.syncFillers()
 	}
 	n, used := s.receivePlain(dst[:avail]), avail
 	var err error
 	if n < int(avail) {
 		n, used, err = s.receiveChecked(dst, n, avail)
 	}
-	s.rx.release(used)
+	s.rx.releaseEntries(used)
 	s.unfilled += n
 	s.in.count.RxReceived += uint64(n)
-	s.in.counted()
+	s.in.countCall()
 	return n, err
 }
 
@@ -115,11 +115,11 @@ func (s *Socket) receiveChecked(dst []Desc, n int, avail uint32) (whole int, use
 func (s *Socket) skipBad(taken []Desc, whole int, e xdpDesc) int {
 	s.in.count.BadDescs++
 	for _, d := range taken[whole:] {
-		s.pool.push(d.Frame)
+		s.pool.pushFrame(d.Frame)
 		s.unfilled++
 	}
 	if f := e.Addr >> s.umem.shift; f < uint64(len(s.state)) && s.state[f] == s.filling {
-		s.pool.push(Frame(f)) // a frame of ours, which the kernel no longer uses
+		s.pool.pushFrame(Frame(f)) // a frame of ours, which the kernel no longer uses
 		s.unfilled++
 	}
 	s.rxSkip = e.Options&uint32(More) != 0
@@ -129,18 +129,18 @@ func (s *Socket) skipBad(taken []Desc, whole int, e xdpDesc) int {
 // Release returns frames of received packets to the fill ring. Frames for which the fill ring has
 // no room go to the pool. It stops at the first frame that is not yours and returns a [FrameError].
 func (s *Socket) Release(descs []Desc) error {
-	if err := s.in.gate.enter(); err != nil {
+	if err := s.in.gate.enterGate(); err != nil {
 		return err
 	}
 	s.lockFill()
 	err := s.releaseDescs(descs)
 	s.unlockFill()
-	s.in.gate.leave()
+	s.in.gate.leaveGate()
 	return err
 }
 
 func (s *Socket) releaseDescs(descs []Desc) error {
-	room, ok := s.fill.reserve(uint32(len(descs)))
+	room, ok := s.fill.reserveEntries(uint32(len(descs)))
 	if !ok {
 		return ErrRingCorrupt
 	}
@@ -161,14 +161,14 @@ func (s *Socket) releaseDescs(descs []Desc) error {
 			break
 		}
 		if n == room {
-			s.pool.push(f)
+			s.pool.pushFrame(f)
 			continue
 		}
 		state[f] = filling
 		entry[(pos+n)&mask] = uint64(f) << shift
 		n++
 	}
-	s.fill.submit(n)
+	s.fill.submitEntries(n)
 	s.unfilled -= int(n)
 	return s.wakeFill(err)
 }
@@ -176,18 +176,18 @@ func (s *Socket) releaseDescs(descs []Desc) error {
 // Fill puts frames that are yours in the fill ring, for example those that Completed returned in a
 // program that forwards. It returns how many the fill ring had room for; the others stay yours.
 func (s *Socket) Fill(frames []Frame) (n int, err error) {
-	if err := s.in.gate.enter(); err != nil {
+	if err := s.in.gate.enterGate(); err != nil {
 		return 0, err
 	}
 	s.lockFill()
 	n, err = s.fillFrames(frames)
 	s.unlockFill()
-	s.in.gate.leave()
+	s.in.gate.leaveGate()
 	return n, err
 }
 
 func (s *Socket) fillFrames(frames []Frame) (int, error) {
-	room, ok := s.fill.reserve(uint32(len(frames)))
+	room, ok := s.fill.reserveEntries(uint32(len(frames)))
 	if !ok {
 		return 0, ErrRingCorrupt
 	}
@@ -204,7 +204,7 @@ func (s *Socket) fillFrames(frames []Frame) (int, error) {
 		s.fill.addrs[(s.fill.prod+n)&mask] = uint64(f) << s.umem.shift
 		n++
 	}
-	s.fill.submit(n)
+	s.fill.submitEntries(n)
 	s.unfilled -= int(n)
 	return int(n), s.wakeFill(err)
 }
@@ -212,25 +212,25 @@ func (s *Socket) fillFrames(frames []Frame) (int, error) {
 // Refill moves up to n free frames from the pool to the fill ring and returns
 // how many it moved.
 func (s *Socket) Refill(n int) (int, error) {
-	if err := s.in.gate.enter(); err != nil {
+	if err := s.in.gate.enterGate(); err != nil {
 		return 0, err
 	}
 	s.lockFill()
 	n, err := s.refill(n)
 	s.unlockFill()
-	s.in.gate.leave()
+	s.in.gate.leaveGate()
 	return n, err
 }
 
-// stock puts up to n frames in a new fill ring: first those that an earlier ring lent to the
-// kernel, then free ones. It is harmless that a device may still write into the former: the kernel
-// uses the new ring only when it has released the queue. Surplus frames become spare.
-func (s *Socket) stock(n int) error {
+// stockFillRing puts up to n frames in a new fill ring: first those that an earlier ring lent to
+// the kernel, then free ones. It is harmless that a device may still write into the former: the
+// kernel uses the new ring only when it has released the queue. Surplus frames become spare.
+func (s *Socket) stockFillRing(n int) error {
 	s.lockFill()
 	defer s.unlockFill()
 	own, _ := statesOf(s.id)
 	old := s.lent(nil, own)
-	again, ok := s.fill.reserve(uint32(min(n, len(old))))
+	again, ok := s.fill.reserveEntries(uint32(min(n, len(old))))
 	if !ok {
 		return ErrRingCorrupt
 	}
@@ -239,7 +239,7 @@ func (s *Socket) stock(n int) error {
 		s.state[f] = s.filling
 		s.fill.addrs[(s.fill.prod+uint32(i))&mask] = uint64(f) << s.umem.shift
 	}
-	s.fill.submit(again)
+	s.fill.submitEntries(again)
 	s.spare = old[again:]
 	more, err := s.refill(n - int(again))
 	s.unfilled = max(0, n-int(again)-more)
@@ -247,7 +247,7 @@ func (s *Socket) stock(n int) error {
 }
 
 func (s *Socket) refill(n int) (int, error) {
-	room, ok := s.fill.reserve(uint32(max(0, min(n, s.pool.Available()))))
+	room, ok := s.fill.reserveEntries(uint32(max(0, min(n, s.pool.Available()))))
 	if !ok {
 		return 0, ErrRingCorrupt
 	}
@@ -257,7 +257,7 @@ func (s *Socket) refill(n int) (int, error) {
 		s.state[f] = s.filling
 		s.fill.addrs[(s.fill.prod+i)&mask] = uint64(f) << s.umem.shift
 	}
-	s.fill.submit(room)
+	s.fill.submitEntries(room)
 	s.unfilled -= int(room)
 	return int(room), s.wakeFill(nil)
 }
@@ -271,12 +271,12 @@ func (s *Socket) wakeFill(err error) error {
 	return s.wakeDriver(&s.in)
 }
 
-// idle is called by the goroutine in a half when there is nothing for it: to wake a driver that
+// idleHalf is called by the goroutine in a half when there is nothing for it: to wake a driver that
 // found the fill ring empty before frames were put there, and set its flag after that; or, with
 // BusyPoll, to do the driver's work.
-func (s *Socket) idle(h *half) error {
+func (s *Socket) idleHalf(h *half) error {
 	if h.published.behind > 0 {
-		h.publish()
+		h.publishCounters()
 	}
 	if s.cfg.BusyPoll == nil && !s.fill.needWakeup() {
 		return nil

@@ -27,7 +27,7 @@ func TestPacketsFillTheirFrames(t *testing.T) {
 			}
 			f := k.fill.addrs[i] >> 11
 			k.rx.descs[i] = xdpDesc{Addr: f<<11 + uint64(e.off), Len: e.length, Options: e.options}
-			k.rx.submit(1)
+			k.rx.submitEntries(1)
 			want = append(want, Desc{Frame: Frame(f), Off: uint16(e.off), Len: e.length, Flags: DescFlags(e.options)})
 		}
 		got := make([]Desc, 20)
@@ -65,7 +65,7 @@ func TestRestOfADroppedPacketIsNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.rx.descs[0] = xdpDesc{Addr: ^uint64(0), Len: 60, Options: uint32(More)}
-	k.rx.submit(1)
+	k.rx.submitEntries(1)
 	descs := make([]Desc, MaxFragments)
 	if n, err := s.Receive(descs); n != 0 || err != nil {
 		t.Fatal(n, err)
@@ -127,8 +127,8 @@ func TestFullFillRing(t *testing.T) {
 	if n := s.Pool().AllocBatch(frames); n != 5 || s.Pool().Available() != 3 {
 		t.Fatal(n)
 	}
-	k.fill.available(8)
-	k.fill.release(2)
+	k.fill.availableEntries(8)
+	k.fill.releaseEntries(2)
 	descs := make([]Desc, 4)
 	for i := range descs {
 		descs[i].Frame = frames[i]
@@ -142,7 +142,7 @@ func TestFullFillRing(t *testing.T) {
 	if s.Pool().Available() != 5 || s.state[frames[1]] != s.filling || s.state[frames[2]] != stateFree || s.state[frames[3]] != stateFree {
 		t.Errorf("%d frames are free", s.Pool().Available())
 	}
-	k.fill.release(1)
+	k.fill.releaseEntries(1)
 	var pair [2]Frame
 	pair[0] = frames[4]
 	pair[1], _ = s.Pool().Alloc()
@@ -153,7 +153,7 @@ func TestFullFillRing(t *testing.T) {
 		t.Errorf("the ring has %x", got)
 	}
 	// A frame that the caller does not own ends the batch after those before it.
-	k.fill.release(4)
+	k.fill.releaseEntries(4)
 	for name, give := range map[string]func(...Frame) (int, error){
 		"release": func(f ...Frame) (int, error) {
 			err := s.Release([]Desc{{Frame: f[0]}, {Frame: f[1]}, {Frame: f[2]}})
@@ -170,7 +170,7 @@ func TestFullFillRing(t *testing.T) {
 				t.Errorf("%s: %d, %v", name, n, err)
 			}
 			s.state[a] = stateYours
-			k.fill.release(1)
+			k.fill.releaseEntries(1)
 		}
 		if err := s.Pool().Free(a, b); err != nil {
 			t.Fatal(err)

@@ -49,7 +49,7 @@ func (s *Socket) SendAt(at time.Time, descs []Desc) (int, error) {
 
 // requestLaunch sets the launch time in the metadata of each packet.
 func (s *Socket) requestLaunch(clock *deviceClock, at time.Time, descs []Desc) error {
-	ns, err := clock.at(at)
+	ns, err := clock.readingAt(at)
 	if err != nil {
 		return err
 	}
@@ -94,9 +94,9 @@ func openClock(number int) (*deviceClock, error) {
 	}}, nil
 }
 
-// at returns the reading of the device's clock at a time, assuming that both clocks run alike until
-// then.
-func (c *deviceClock) at(t time.Time) (uint64, error) {
+// readingAt returns the reading of the device's clock at a time, assuming that both clocks run
+// alike until then.
+func (c *deviceClock) readingAt(t time.Time) (uint64, error) {
 	before := time.Now()
 	device, err := c.now()
 	if err != nil {
@@ -106,7 +106,7 @@ func (c *deviceClock) at(t time.Time) (uint64, error) {
 	return uint64(device + int64(t.Sub(before.Add(time.Since(before)/2)))), nil
 }
 
-func (c *deviceClock) close() error {
+func (c *deviceClock) closeClock() error {
 	if c == nil || c.file == nil {
 		return nil
 	}

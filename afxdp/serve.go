@@ -33,7 +33,7 @@ func Serve(handle func(s *Socket, packets []Desc) error) func(*Socket) error {
 		// Surplus frames of Fill and Refill also wait for packets from now on.
 		s.unfilled = max(0, s.unfilled)
 		for {
-			if err := turn.run(); err != nil {
+			if err := turn.runTurn(); err != nil {
 				return err
 			}
 		}
@@ -48,7 +48,7 @@ type serveTurn struct {
 	sent     []Frame
 }
 
-func (t *serveTurn) run() error {
+func (t *serveTurn) runTurn() error {
 	want := EventRx
 	if t.s.InFlight() > 0 {
 		// Nothing else would return their frames to the fill ring.
@@ -57,7 +57,7 @@ func (t *serveTurn) run() error {
 	if _, err := t.s.Poll(want, -1); err != nil {
 		return err
 	}
-	if err := t.refill(); err != nil {
+	if err := t.refillSent(); err != nil {
 		return err
 	}
 	n, err := t.s.Receive(t.packets)
@@ -65,7 +65,7 @@ func (t *serveTurn) run() error {
 		return err
 	}
 	if n == 0 { // there may have been frames without packets
-		return t.replace()
+		return t.replaceFrames()
 	}
 	t.received = t.received[:n]
 	for i, d := range t.packets[:n] {
@@ -90,15 +90,15 @@ func (t *serveTurn) giveBack() error {
 			rest = append(rest, f)
 		}
 	}
-	if err := t.fill(rest); err != nil {
+	if err := t.fillReceived(rest); err != nil {
 		return err
 	}
-	return t.replace()
+	return t.replaceFrames()
 }
 
-// replace puts frames of the pool in the fill ring in place of those that will not return by
+// replaceFrames puts frames of the pool in the fill ring in place of those that will not return by
 // themselves.
-func (t *serveTurn) replace() error {
+func (t *serveTurn) replaceFrames() error {
 	lack := t.s.unfilled - t.s.InFlight()
 	if lack <= 0 {
 		return nil
@@ -107,18 +107,18 @@ func (t *serveTurn) replace() error {
 	return err
 }
 
-// refill puts sent frames in the fill ring.
-func (t *serveTurn) refill() error {
+// refillSent puts sent frames in the fill ring.
+func (t *serveTurn) refillSent() error {
 	n, err := t.s.Completed(t.sent)
 	if n == 0 || err != nil {
 		return err
 	}
-	return t.fill(t.sent[:n])
+	return t.fillReceived(t.sent[:n])
 }
 
-// fill puts as many frames in the fill ring as were received, and the others in the pool: handle
-// took as many from there.
-func (t *serveTurn) fill(frames []Frame) error {
+// fillReceived puts as many frames in the fill ring as were received, and the others in the pool:
+// handle took as many from there.
+func (t *serveTurn) fillReceived(frames []Frame) error {
 	n, err := t.s.Fill(frames[:min(len(frames), max(0, t.s.unfilled))])
 	if errors.Is(err, ErrFrameState) || errors.Is(err, ErrRingCorrupt) {
 		return err

@@ -75,7 +75,7 @@ func TestServeFillsForBadEntries(t *testing.T) {
 			}
 		}
 		k.rx.descs[(k.rx.prod-1)&(k.rx.size-1)].Len = 0
-		if err := turn.run(); err != nil {
+		if err := turn.runTurn(); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(Census{Free: 12, Filling: 4}, s.umem.Census()); diff != "" {
@@ -91,7 +91,7 @@ func TestServeReportsARefusedFill(t *testing.T) {
 	s.unfilled = 1
 	k.fill.consumer.Store(1)
 	s.fill.prod, s.fill.cons = 0, ^uint32(7) // full, so that it looks
-	wantErr(t, (&serveTurn{s: s}).fill([]Frame{f}), ErrRingCorrupt)
+	wantErr(t, (&serveTurn{s: s}).fillReceived([]Frame{f}), ErrRingCorrupt)
 	if s.state[f] != stateYours {
 		t.Errorf("the frame is %s", stateName(s.state[f]))
 	}
@@ -112,7 +112,7 @@ func TestServeKeepsNoFramesWhenItFails(t *testing.T) {
 		var frames [4]Frame
 		s.Pool().AllocBatch(frames[:])
 		s.unfilled = 2
-		wantErr(t, (&serveTurn{s: s}).fill(frames[:]), want)
+		wantErr(t, (&serveTurn{s: s}).fillReceived(frames[:]), want)
 		if diff := cmp.Diff(Census{Free: 14, Filling: 2}, s.umem.Census()); diff != "" {
 			t.Errorf("%v: (-want +got):\n%s", want, diff)
 		}
@@ -282,10 +282,10 @@ func TestServeFillsWhatWasMissing(t *testing.T) {
 	if n := s.Pool().AllocBatch(held); n != 3 {
 		t.Fatal(n)
 	}
-	if err := s.stock(7); err != nil {
+	if err := s.stockFillRing(7); err != nil {
 		t.Fatal(err)
 	}
-	if err := (&serveTurn{s: s}).fill(held); err != nil {
+	if err := (&serveTurn{s: s}).fillReceived(held); err != nil {
 		t.Fatal(err)
 	}
 	if n, ok := s.fill.pending(); n != 7 || !ok || s.Pool().Available() != 1 {

@@ -27,7 +27,7 @@ import (
 // through the first one's descriptor.
 type sharedQueue struct {
 	id      queueID
-	number  uint16     // of the UMEM, like those of sockets
+	number  uint16     // number in the UMEM, like those of sockets
 	filling frameState // of frames in the fill ring, of any socket
 	landed  frameState // of completed frames that their socket's Completed has not returned yet
 
@@ -48,9 +48,9 @@ type sharedQueue struct {
 	gone       bool      // the last socket has left
 }
 
-// join adds the socket to its queue. first means that it must bring the rings. The caller holds
-// UMEM.sharing until it is bound.
-func (s *Socket) join(id queueID) (first bool, err error) {
+// joinQueue adds the socket to its queue. first means that it must bring the rings. The caller
+// holds UMEM.sharing until it is bound.
+func (s *Socket) joinQueue(id queueID) (first bool, err error) {
 	u := s.umem
 	q := u.queues[id]
 	if first = q == nil; first {
@@ -70,7 +70,7 @@ func (s *Socket) join(id queueID) (first bool, err error) {
 		}
 	}
 	if s.former != nil && s.former != q {
-		s.former.forget(s) // replace has waited for its frames
+		s.former.forgetSocket(s) // replace has waited for its frames
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -99,8 +99,8 @@ func sameMap(a, b *ebpf.Map) bool {
 	return known && idX == idY
 }
 
-// bring makes the rings of the first socket, which has mapped them, the queue's.
-func (q *sharedQueue) bring(s *Socket, mappings [][]byte) {
+// bringRings makes the rings of the first socket, which has mapped them, the queue's.
+func (q *sharedQueue) bringRings(s *Socket, mappings [][]byte) {
 	q.mappings = mappings
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -108,9 +108,9 @@ func (q *sharedQueue) bring(s *Socket, mappings [][]byte) {
 	s.completion = addrRing{ring: emptyRing()} // Completed then asks the queue
 }
 
-// inherit returns how many frames the socket must put into the fill ring in addition to those that
-// others left in it.
-func (s *Socket) inherit() int {
+// inheritFrames returns how many frames the socket must put into the fill ring in addition to those
+// that others left in it.
+func (s *Socket) inheritFrames() int {
 	n := min(s.mates.surplus, s.cfg.RxFrames)
 	s.mates.surplus -= n
 	s.share = s.cfg.RxFrames
@@ -120,11 +120,11 @@ func (s *Socket) inherit() int {
 // hasMates reports whether another socket keeps the queue when s leaves it. s may share no queue.
 func (s *Socket) hasMates() bool { return s.mates != nil && s.mates.users > 1 }
 
-// settle finishes work that the other sockets would otherwise have to finish for s, which leaves
-// them: packets that the kernel has not taken are sent if possible, as frames that it may or may
-// not have taken would stay lent; frames of packets that s has not received return to the fill
+// settleFrames finishes work that the other sockets would otherwise have to finish for s, which
+// leaves them: packets that the kernel has not taken are sent if possible, as frames that it may or
+// may not have taken would stay lent; frames of packets that s has not received return to the fill
 // ring.
-func (s *Socket) settle() {
+func (s *Socket) settleFrames() {
 	q := s.mates
 	if s.calls.recv() == unix.ENXIO {
 		s.takeShare()
@@ -140,7 +140,7 @@ func (s *Socket) settle() {
 			break
 		}
 		q.mu.Lock()
-		q.sort() // the kernel needs room for completions
+		q.sortCompletions() // the kernel needs room for completions
 		q.mu.Unlock()
 		if after, _ := s.tx.pending(); after == before {
 			time.Sleep(time.Millisecond)
@@ -152,21 +152,21 @@ func (s *Socket) settle() {
 	_, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n, _ := s.rx.available(s.rx.size)
+	n, _ := s.rx.availableEntries(s.rx.size)
 	own, _ := statesOf(s.id)
 	for i := range n {
 		f := s.rx.descs[(s.rx.cons+i)&(s.rx.size-1)].Addr >> s.umem.shift
 		if f >= uint64(len(s.state)) || s.state[f] != q.filling {
 			continue
 		}
-		if room, _ := q.fill.reserve(1); room == 0 {
+		if room, _ := q.fill.reserveEntries(1); room == 0 {
 			s.state[f] = own // Reclaim returns it
 			continue
 		}
 		q.fill.addrs[q.fill.prod&(q.fill.size-1)] = f << s.umem.shift
-		q.fill.submit(1)
+		q.fill.submitEntries(1)
 	}
-	s.rx.release(n)
+	s.rx.releaseEntries(n)
 }
 
 // takeShare removes at most as many frames from the fill ring as the socket put there. The kernel
@@ -192,9 +192,10 @@ const (
 	membarrierGlobal = 1 // MEMBARRIER_CMD_GLOBAL
 )
 
-// part is called when the socket is closed, with UMEM.sharing held. It returns the rings if they
-// are no longer needed. The last socket takes over the frames in the fill ring, as lent by itself.
-func (s *Socket) part() (mappings [][]byte) {
+// partFromQueue is called when the socket is closed, with UMEM.sharing held. It returns the rings
+// if they are no longer needed. The last socket takes over the frames in the fill ring, as lent by
+// itself.
+func (s *Socket) partFromQueue() (mappings [][]byte) {
 	q, u := s.mates, s.umem
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -209,13 +210,13 @@ func (s *Socket) part() (mappings [][]byte) {
 		q.fill, q.completion = addrRing{ring: emptyRing()}, addrRing{ring: emptyRing()}
 		u.relabel(q.filling, own)
 		for len(q.members) > 0 {
-			q.dismiss(q.members[0])
+			q.dismissFrames(q.members[0])
 		}
 		u.giveNumber(q.number)
 	} else {
 		q.surplus += s.share
 		if s.landedAll() {
-			q.dismiss(s)
+			q.dismissFrames(s)
 		}
 	}
 	if !slices.Contains(q.members, s) {
@@ -227,9 +228,9 @@ func (s *Socket) part() (mappings [][]byte) {
 // landedAll reports whether the socket expects no completion. The caller holds mu.
 func (s *Socket) landedAll() bool { return int(s.inFlight) == len(s.landed)+len(s.reclaimed) }
 
-// dismiss changes the landed frames of a socket to the state of in-flight frames of a closed,
+// dismissFrames changes the landed frames of a socket to the state of in-flight frames of a closed,
 // unshared socket. The caller holds mu.
-func (q *sharedQueue) dismiss(s *Socket) {
+func (q *sharedQueue) dismissFrames(s *Socket) {
 	for _, f := range s.landed {
 		s.state[f] = s.flying
 	}
@@ -237,10 +238,10 @@ func (q *sharedQueue) dismiss(s *Socket) {
 	q.members = slices.DeleteFunc(q.members, func(m *Socket) bool { return m == s })
 }
 
-func (q *sharedQueue) forget(s *Socket) {
+func (q *sharedQueue) forgetSocket(s *Socket) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.dismiss(s)
+	q.dismissFrames(s)
 }
 
 // relabel changes the state of all frames that have one. No goroutine uses those; see lent for the
@@ -276,7 +277,7 @@ func (s *Socket) awaitLanding(ctx context.Context) error {
 		case <-time.After(wait):
 		}
 	}
-	q.forget(s)
+	q.forgetSocket(s)
 	s.former = nil
 	return nil
 }
@@ -284,7 +285,7 @@ func (s *Socket) awaitLanding(ctx context.Context) error {
 // hasLanded reports whether no more completions can arrive. err is why it could not check the
 // interface.
 func (s *Socket) hasLanded(q *sharedQueue) (landed bool, err error) {
-	err = s.home.do(func() error {
+	err = s.home.runInside(func() error {
 		_, err := interfaceByIndex(q.id.ifindex)
 		return err
 	})
@@ -292,20 +293,20 @@ func (s *Socket) hasLanded(q *sharedQueue) (landed bool, err error) {
 	defer s.umem.sharing.Unlock()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.sort()
+	q.sortCompletions()
 	return errors.Is(err, ErrInterfaceGone) || q.unbound || q.gone || s.landedAll(), err
 }
 
-// sort lands all completions with the sockets that sent the frames. It returns false if the ring is
-// corrupt. The caller holds mu.
+// sortCompletions lands all completions with the sockets that sent the frames. It returns false if
+// the ring is corrupt. The caller holds mu.
 //
 // The race detector must not see that the states are read here. The frames are in flight, so their
 // sockets do not write them; but only the kernel orders these reads after the writes before
 // sending.
 //
 //go:norace
-func (q *sharedQueue) sort() (ok bool) {
-	n, ok := q.completion.available(q.completion.size)
+func (q *sharedQueue) sortCompletions() (ok bool) {
+	n, ok := q.completion.availableEntries(q.completion.size)
 	if n == 0 || !ok {
 		return ok
 	}
@@ -324,7 +325,7 @@ next:
 		}
 		q.bad++
 	}
-	q.completion.release(n)
+	q.completion.releaseEntries(n)
 	return true
 }
 
@@ -332,7 +333,7 @@ next:
 func (s *Socket) completedShared(dst []Frame) (int, error) {
 	q := s.mates
 	q.mu.Lock()
-	ok := q.sort()
+	ok := q.sortCompletions()
 	n := copy(dst, s.landed)
 	s.landed = s.landed[:copy(s.landed, s.landed[n:])]
 	s.out.count.BadCompletions += q.bad
@@ -348,14 +349,14 @@ func (s *Socket) completedShared(dst []Frame) (int, error) {
 	return n, nil
 }
 
-// ended returns how many frames, at most want, Completed would return.
-func (s *Socket) ended(want uint32) (n uint32, ok bool) {
+// endedFrames returns how many frames, at most want, Completed would return.
+func (s *Socket) endedFrames(want uint32) (n uint32, ok bool) {
 	if s.mates == nil {
-		return s.completion.available(want)
+		return s.completion.availableEntries(want)
 	}
 	s.mates.mu.Lock()
 	defer s.mates.mu.Unlock()
-	ok = s.mates.sort()
+	ok = s.mates.sortCompletions()
 	return min(want, uint32(len(s.landed))), ok
 }
 
@@ -383,10 +384,10 @@ func (q *sharedQueue) giveFill(s *Socket) {
 	q.mu.Unlock()
 }
 
-// sync waits until the goroutine that filled the frames of received packets has left the ring. The
-// kernel had to take them from there, so the wait is only for the race detector, which does not see
-// the order through the kernel.
-func (q *sharedQueue) sync() {
+// syncFillers waits until the goroutine that filled the frames of received packets has left the
+// ring. The kernel had to take them from there, so the wait is only for the race detector, which
+// does not see the order through the kernel.
+func (q *sharedQueue) syncFillers() {
 	q.mu.Lock()
 	q.mu.Unlock() //nolint:staticcheck // the empty section is the purpose
 }

@@ -68,7 +68,8 @@ func reflectPackets(t *testing.T, ns *testbed.Namespace) {
 	})
 }
 
-// A mate is one goroutine's socket: it sends numbered packets of its EtherType, and expects them back.
+// A mate is one goroutine's socket: it sends numbered packets of its EtherType, and expects them
+// back.
 type mate struct {
 	s        *Socket
 	pool     *Pool

@@ -17,8 +17,8 @@ import (
 	"github.com/libra-ina/libra/internal/linux/testbed"
 )
 
-// Frames whose completion may still come on the queue, or that the kernel may have taken, stay lent until the last
-// socket has left it.
+// Frames whose completion may still come on the queue, or that the kernel may have taken, stay lent
+// until the last socket has left it.
 func TestShareQueueKeepsWhatMayComplete(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	u := newUMEM(t, UMEMConfig{Frames: 128})

@@ -111,36 +111,36 @@ func heap(n int) []byte {
 // deliver puts a packet of 60 bytes in the next fill ring frame. The packet
 // starts with its number. It returns false if a ring does not allow it.
 func (k *simKernel) deliver(number uint64, options uint32) bool {
-	if n, _ := k.rx.reserve(1); n == 0 {
+	if n, _ := k.rx.reserveEntries(1); n == 0 {
 		return false
 	}
-	if n, _ := k.fill.available(1); n == 0 {
+	if n, _ := k.fill.availableEntries(1); n == 0 {
 		return false
 	}
 	addr := k.fill.addrs[k.fill.cons%k.fill.size] + kernelHeadroom
-	k.fill.release(1)
+	k.fill.releaseEntries(1)
 	binary.NativeEndian.PutUint64(k.umem.mem[addr:], number)
 	k.rx.descs[k.rx.prod%k.rx.size] = xdpDesc{Addr: addr, Len: 60, Options: options}
-	k.rx.submit(1)
+	k.rx.submitEntries(1)
 	return true
 }
 
 // transmit takes one descriptor from the TX ring.
 func (k *simKernel) transmit() (xdpDesc, bool) {
-	if n, _ := k.tx.available(1); n == 0 {
+	if n, _ := k.tx.availableEntries(1); n == 0 {
 		return xdpDesc{}, false
 	}
 	d := k.tx.descs[k.tx.cons%k.tx.size]
-	k.tx.release(1)
+	k.tx.releaseEntries(1)
 	return d, true
 }
 
 // complete reports a transmission's end.
 func (k *simKernel) complete(addr uint64) bool {
-	if n, _ := k.completion.reserve(1); n == 0 {
+	if n, _ := k.completion.reserveEntries(1); n == 0 {
 		return false
 	}
 	k.completion.addrs[k.completion.prod%k.completion.size] = addr
-	k.completion.submit(1)
+	k.completion.submitEntries(1)
 	return true
 }

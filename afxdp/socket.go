@@ -36,14 +36,14 @@ type Socket struct {
 	flying      frameState   // of frames in our TX or completion ring
 	maxInFlight uint32
 	mates       *sharedQueue // nil unless others may be bound to the same queue
-	spare       []Frame      // in the state "filling" when it was reopened, and surplus
+	spare       []Frame      // surplus frames that were filling when it was reopened
 
 	id         uint16        // 0 after its release, see UMEM.unregister
 	closed     chan struct{} // closed when Close has finished
-	home       *namespace    // of the interface
-	queue      queueID       // that the kernel's socket is, or was, bound to
+	home       *namespace    // namespace of the interface
+	queue      queueID       // queue to which the kernel's socket is, or was, bound
 	direct     bool          // others may have access to the frames after our fd is closed
-	hook       *hook         // with the program that the driver needs to send
+	hook       *hook         // hook with the program that the driver needs to send
 	mode       BindMode      // requested at the last bind; BindAuto may have become BindCopy
 	left       *departure    // nil if only we have access to our frames
 	fd         int
@@ -51,7 +51,7 @@ type Socket struct {
 	mappings   [][]byte
 	bound      bool         // guarded by umem.mu; so is fd while siblings may bind to it
 	shared     bool         // bound to the UMEM of a sibling
-	former     *sharedQueue // that it left to others, with frames in flight
+	former     *sharedQueue // queue that it left to others, with frames in flight
 	share      int          // its frames in the fill ring of the shared queue, if divided fairly
 	continues  bool         // it is back there, and they complete there
 	registered bool         // the UMEM is registered with fd itself
@@ -75,8 +75,8 @@ type Socket struct {
 	out        half
 	completion addrRing
 	tx         descRing
-	reclaimed  []Frame // in flight when the socket was reopened
-	landed     []Frame // of a shared queue: completed, see there
+	reclaimed  []Frame // frames in flight when the socket was reopened
+	landed     []Frame // completed frames of a shared queue, see sharedQueue
 	inFlight   uint32
 	holdAbove  uint32 // see holding
 	holdKicks  uint32
@@ -179,7 +179,7 @@ func (s *Socket) FD() int {
 // mode it writes into no frame after Close returns. In zero-copy mode the device may continue until
 // the queue is released. Frames that the kernel held stay lent until Reclaim takes them back.
 func (s *Socket) Close() error {
-	if !s.shut() {
+	if !s.closeGates() {
 		<-s.closed
 		return nil
 	}
@@ -263,7 +263,7 @@ func (s *Socket) removeFromMap() error {
 func (s *Socket) teardown() error {
 	var errs []error
 	if s.bound && s.hasMates() {
-		s.settle()
+		s.settleFrames()
 	}
 	if s.bound && s.direct {
 		s.left = depart(s.queue, s.home, s.umem)
@@ -273,8 +273,8 @@ func (s *Socket) teardown() error {
 	}
 	s.mappings = nil
 	s.disconnect()
-	s.in.publish()
-	s.out.publish()
+	s.in.publishCounters()
+	s.out.publishCounters()
 	s.umem.mu.Lock()
 	s.bound, s.registered = false, false
 	if s.fd >= 0 {
@@ -286,11 +286,11 @@ func (s *Socket) teardown() error {
 	}
 	s.umem.mu.Unlock()
 	if s.mates != nil {
-		for _, m := range s.part() {
+		for _, m := range s.partFromQueue() {
 			errs = append(errs, unix.Munmap(m))
 		}
 	}
-	errs = append(errs, s.hook.leave(), s.clock.Swap(nil).close())
+	errs = append(errs, s.hook.releaseHook(), s.clock.Swap(nil).closeClock())
 	s.hook = nil
 	return errors.Join(errs...)
 }

@@ -60,7 +60,7 @@ func (c *Counters) fields() [10]*uint64 {
 	}
 }
 
-func (s *Stats) add(other *Stats) {
+func (s *Stats) addStats(other *Stats) {
 	for i, n := range other.fields() {
 		*s.fields()[i] += *n
 	}
@@ -72,15 +72,15 @@ func (s *Stats) add(other *Stats) {
 	s.Kernel.TxRingEmpty += other.Kernel.TxRingEmpty
 }
 
-// counted is called after each call that moved packets.
-func (h *half) counted() {
+// countCall is called after each call that moved packets.
+func (h *half) countCall() {
 	if h.published.behind++; h.published.behind >= publishEvery {
-		h.publish()
+		h.publishCounters()
 	}
 }
 
-// publish makes the counters visible to Snapshot.
-func (h *half) publish() {
+// publishCounters makes the counters visible to Snapshot.
+func (h *half) publishCounters() {
 	h.published.behind = 0
 	for i, n := range h.count.fields() {
 		// Most are unchanged, and a store costs as much as ten loads.
@@ -93,12 +93,12 @@ func (h *half) publish() {
 // Stats reads the counters. It makes a system call and belongs, like Receive and Send, to the
 // owner's goroutine; others call Snapshot.
 func (s *Socket) Stats() (Stats, error) {
-	if err := s.enter(both); err != nil {
+	if err := s.enterHalves(both); err != nil {
 		return Stats{}, err
 	}
-	defer s.leave(both)
-	s.in.publish()
-	s.out.publish()
+	defer s.leaveHalves(both)
+	s.in.publishCounters()
+	s.out.publishCounters()
 	return s.Snapshot()
 }
 

@@ -117,7 +117,7 @@ func TestKernelStatsAreAddedUp(t *testing.T) {
 	// Reopening keeps the counts of the replaced socket.
 	bad := newPackets(t, p.a, 0, 1, 60)
 	p.a.tx.descs[0] = xdpDesc{Addr: 1 << 40, Len: 60} // refused by the kernel
-	p.a.tx.submit(1)
+	p.a.tx.submitEntries(1)
 	_ = p.a.Kick()
 	if err := p.a.Pool().Free(bad[0].Frame); err != nil {
 		t.Fatal(err)
@@ -149,8 +149,8 @@ func TestCountersArePublished(t *testing.T) {
 	s, _ := newSim(t, simConfig{frames: 8, ring: 8})
 	want := Counters{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
 	s.in.count, s.out.count = want, want
-	s.in.publish()
-	s.out.publish()
+	s.in.publishCounters()
+	s.out.publishCounters()
 	for _, n := range want.fields() {
 		*n *= 2
 	}

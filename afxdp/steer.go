@@ -109,7 +109,7 @@ func (s Steering) rules() ([]flowSpec, error) {
 	for _, f := range flows {
 		served := len(rules)
 		if f == (flow{etherType: f.etherType}) {
-			rules = append(rules, f.rule(flowEther, s.Queue))
+			rules = append(rules, f.encodeRule(flowEther, s.Queue))
 			continue
 		}
 		ip4, ip6 := f.overIP(etherIPv4), f.overIP(etherIPv6)
@@ -119,7 +119,7 @@ func (s Steering) rules() ([]flowSpec, error) {
 			over     bool
 		}{{flowUDP4, protoUDP, ip4}, {flowUDP6, protoUDP, ip6}, {flowTCP4, protoTCP, ip4}, {flowTCP6, protoTCP, ip6}} {
 			if r.over && (f.protocol == r.protocol || f.protocol == 0 && f.source|f.dst != 0) {
-				rules = append(rules, f.rule(r.kind, s.Queue))
+				rules = append(rules, f.encodeRule(r.kind, s.Queue))
 			}
 		}
 		ok = ok && len(rules) > served // or the others' rules would hide that it has none
@@ -143,8 +143,8 @@ func (f flow) overIP(etherType uint16) bool {
 	return true
 }
 
-// rule encodes a flow in the layout of its kind.
-func (f flow) rule(kind uint32, queue int) flowSpec {
+// encodeRule encodes a flow in the layout of its kind.
+func (f flow) encodeRule(kind uint32, queue int) flowSpec {
 	r := flowSpec{Type: kind, Queue: uint64(queue)}
 	number := func(at int, v uint16) {
 		if v != 0 {
@@ -171,8 +171,8 @@ func (f flow) rule(kind uint32, queue int) flowSpec {
 	return r
 }
 
-// steer enables steering on the card and adds the rules.
-func (t *Tuned) steer(ifname string, steering []Steering) error {
+// steerFlows enables steering on the card and adds the rules.
+func (t *Tuned) steerFlows(ifname string, steering []Steering) error {
 	var rules []flowSpec
 	queues, _, err := QueueCounts(ifname)
 	for _, s := range steering {
@@ -209,7 +209,7 @@ func (t *Tuned) allowSteering(ifname string) error {
 		var rules flowRules
 		now, err := getFlags(ifname)
 		if err == nil {
-			err = rules.do(ifname, unix.ETHTOOL_GRXCLSRLCNT)
+			err = rules.callDriver(ifname, unix.ETHTOOL_GRXCLSRLCNT)
 		}
 		if err != nil || rules.Count > 0 {
 			return err // another process's rules stay
@@ -222,15 +222,15 @@ func (t *Tuned) allowSteering(ifname string) error {
 // addRule adds a rule to the card.
 func (t *Tuned) addRule(ifname string, rule flowSpec) error {
 	var rules flowRules
-	err := rules.do(ifname, unix.ETHTOOL_GRXCLSRLCNT)
+	err := rules.callDriver(ifname, unix.ETHTOOL_GRXCLSRLCNT)
 	if err == nil {
-		rule.Location, err = rules.place(func() error { return rules.do(ifname, unix.ETHTOOL_GRXCLSRLALL) })
+		rule.Location, err = rules.chooseLocation(func() error { return rules.callDriver(ifname, unix.ETHTOOL_GRXCLSRLALL) })
 	}
 	if err != nil {
 		return err
 	}
 	rules.Spec = rule
-	if err := rules.do(ifname, unix.ETHTOOL_SRXCLSRLINS); err != nil {
+	if err := rules.callDriver(ifname, unix.ETHTOOL_SRXCLSRLINS); err != nil {
 		return err
 	}
 	at := rules.Spec.Location
@@ -242,7 +242,7 @@ func (t *Tuned) addRule(ifname string, rule flowSpec) error {
 		}
 		if err == nil {
 			rules.Spec.Location = at
-			err = rules.do(ifname, unix.ETHTOOL_SRXCLSRLDEL)
+			err = rules.callDriver(ifname, unix.ETHTOOL_SRXCLSRLDEL)
 		}
 		return err
 	})
@@ -255,10 +255,10 @@ func othersChoice(ours, now flowSpec, err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) || err == nil && now != ours
 }
 
-// place returns the location of a new rule, as ethtool -N does: the driver's choice, if the driver
-// has reported with their count that it chooses; otherwise, after list has returned the locations
-// of its rules, the last free one.
-func (r *flowRules) place(list func() error) (uint32, error) {
+// chooseLocation returns the location of a new rule, as ethtool -N does: the driver's choice, if
+// the driver has reported with their count that it chooses; otherwise, after list has returned the
+// locations of its rules, the last free one.
+func (r *flowRules) chooseLocation(list func() error) (uint32, error) {
 	if r.Data&driverLocates != 0 {
 		return anyLocation, nil
 	}
@@ -278,7 +278,7 @@ func (r *flowRules) place(list func() error) (uint32, error) {
 
 func getRule(ifname string, at uint32) (flowSpec, error) {
 	rules := flowRules{Spec: flowSpec{Location: at}}
-	err := rules.do(ifname, unix.ETHTOOL_GRXCLSRULE)
+	err := rules.callDriver(ifname, unix.ETHTOOL_GRXCLSRULE)
 	return rules.Spec, err
 }
 
@@ -287,9 +287,9 @@ func explainSteer(ifname string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, errors.ErrUnsupported), errors.Is(err, unix.EINVAL):
-		return &FeatureError{Feature: "Tuning.Steer on " + ifname, Needs: "a card that has such rules", Remedy: "steer by what its driver takes (dmesg may tell), or leave it out", Err: err}
+		return &FeatureError{Feature: "Tuning.Steer on " + ifname, Needs: "a card that has such rules", Remedy: "steer by what its driver accepts (dmesg may say), or leave it out", Err: err}
 	case errors.Is(err, unix.ENOSPC):
-		return fmt.Errorf("afxdp: %s has no room for another rule; ethtool -n shows those that it has: %w", ifname, err)
+		return fmt.Errorf("afxdp: no room for another rule on %s; ethtool -n shows its rules: %w", ifname, err)
 	}
 	return explainTune(ifname, "steer packets", err)
 }

@@ -125,7 +125,7 @@ func TestPlaceOfARule(t *testing.T) {
 		"the driver refuses to tell":  {0, 0, 24, nil, 0, 1, unix.EOPNOTSUPP},
 	} {
 		rules, asked := flowRules{Count: c.count, Data: c.data}, 0
-		got, err := rules.place(func() error {
+		got, err := rules.chooseLocation(func() error {
 			asked++
 			rules.Data = c.size
 			copy(rules.Locations[:], c.taken)
@@ -188,10 +188,10 @@ func TestZeroCopyCardSteers(t *testing.T) {
 		flags, err := getFlags(a)
 		var all flowRules
 		if err == nil {
-			err = all.do(a, unix.ETHTOOL_GRXCLSRLCNT)
+			err = all.callDriver(a, unix.ETHTOOL_GRXCLSRLCNT)
 		}
 		if err == nil {
-			err = all.do(a, unix.ETHTOOL_GRXCLSRLALL)
+			err = all.callDriver(a, unix.ETHTOOL_GRXCLSRLALL)
 		}
 		for _, at := range all.Locations[:all.Count] {
 			rule, ruleErr := getRule(a, at)

@@ -100,7 +100,7 @@ func Tune(ctx context.Context, ifname string, cfg Tuning) (_ *Tuned, err error) 
 		}
 	}
 	if len(cfg.Steer) > 0 {
-		if err := t.steer(ifname, cfg.Steer); err != nil {
+		if err := t.steerFlows(ifname, cfg.Steer); err != nil {
 			return nil, err
 		}
 	}
@@ -129,7 +129,7 @@ func Tune(ctx context.Context, ifname string, cfg Tuning) (_ *Tuned, err error) 
 func (t *Tuned) setQueues(ifname string, n int) error {
 	before, err := getChannels(ifname)
 	if errors.Is(err, errors.ErrUnsupported) {
-		return &FeatureError{Feature: "Tuning.Queues on " + ifname, Needs: "a driver that tells its queues", Remedy: "leave it out", Err: err}
+		return &FeatureError{Feature: "Tuning.Queues on " + ifname, Needs: "a driver that reports its queues", Remedy: "leave it out", Err: err}
 	}
 	if err != nil {
 		return fmt.Errorf("afxdp: queues of %s: %w", ifname, err)

@@ -129,7 +129,7 @@ func TestTuneThatFails(t *testing.T) {
 		"negative queue":  {Tuning{Steer: []Steering{{MatchUDP(9000), -1}}}, ErrNoQueue, "", nil},
 		"no match":        {Tuning{Steer: []Steering{{}}}, ErrConfig, "no Match", nil},
 		"no such rule":    {Tuning{Queues: 3, Steer: []Steering{{MatchUDP(9000).Not(), 1}}}, ErrConfig, "without Not and ranges", nil},
-		"driver has none": {Tuning{Queues: 1}, errors.ErrUnsupported, "a driver that tells its queues", []refuse.Call{{Number: unix.SYS_IOCTL, Err: unix.EOPNOTSUPP}}},
+		"driver has none": {Tuning{Queues: 1}, errors.ErrUnsupported, "a driver that reports its queues", []refuse.Call{{Number: unix.SYS_IOCTL, Err: unix.EOPNOTSUPP}}},
 		"no NAPI":         {Tuning{Queues: 2, DeferIRQs: 1, ThreadedNAPI: true}, errors.ErrUnsupported, "set threaded to 1 of a needs", nil},
 		"no privilege":    {Tuning{Queues: 2, DeferIRQs: 1}, ErrPermission, "CAP_SYS_ADMIN", []refuse.Call{{Number: unix.SYS_FSOPEN, Err: unix.EPERM}}},
 	} {

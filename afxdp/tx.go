@@ -13,16 +13,16 @@ package afxdp
 // The kernel starts on them at the next Kick. The bytes must not change until Completed returned
 // the frame.
 func (s *Socket) Send(descs []Desc) (n int, err error) {
-	if err := s.out.gate.enter(); err != nil {
+	if err := s.out.gate.enterGate(); err != nil {
 		return 0, err
 	}
 	n, err = s.send(descs)
-	s.out.gate.leave()
+	s.out.gate.leaveGate()
 	return n, err
 }
 
 func (s *Socket) send(descs []Desc) (int, error) {
-	room, ok := s.tx.reserve(min(uint32(len(descs)), s.maxInFlight-s.inFlight))
+	room, ok := s.tx.reserveEntries(min(uint32(len(descs)), s.maxInFlight-s.inFlight))
 	if !ok {
 		return 0, ErrRingCorrupt
 	}
@@ -31,10 +31,10 @@ func (s *Socket) send(descs []Desc) (int, error) {
 	if n < int(room) {
 		n, err = s.sendChecked(descs, n, int(room))
 	}
-	s.tx.submit(uint32(n))
+	s.tx.submitEntries(uint32(n))
 	s.inFlight += uint32(n)
 	s.out.count.TxSubmitted += uint64(n)
-	s.out.counted()
+	s.out.countCall()
 	return n, err
 }
 
@@ -122,7 +122,7 @@ func (s *Socket) checkDesc(descs []Desc, i, first int) error {
 		return refuse("metadata on a fragment that is not the first")
 	case d.Flags&WithTxMeta != 0:
 		m := s.umem.TxMeta(d)
-		if reason := m.check(d.Len); reason != "" {
+		if reason := m.refusalOf(d.Len); reason != "" {
 			return refuse(reason)
 		}
 		return s.info.Load().lacks(m.flags())
@@ -134,11 +134,11 @@ func (s *Socket) checkDesc(descs []Desc, i, first int) error {
 // unchanged. The end of a transmission does not mean that the packet was received. It returns how
 // many were written to dst.
 func (s *Socket) Completed(dst []Frame) (n int, err error) {
-	if err := s.out.gate.enter(); err != nil {
+	if err := s.out.gate.enterGate(); err != nil {
 		return 0, err
 	}
 	n, err = s.completed(dst)
-	s.out.gate.leave()
+	s.out.gate.leaveGate()
 	return n, err
 }
 
@@ -146,13 +146,13 @@ func (s *Socket) completed(dst []Frame) (int, error) {
 	if len(s.reclaimed) > 0 {
 		return s.completedByReopen(dst), nil
 	}
-	avail, ok := s.completion.available(uint32(len(dst)))
+	avail, ok := s.completion.availableEntries(uint32(len(dst)))
 	if !ok {
 		return 0, ErrRingCorrupt
 	}
 	if avail == 0 {
 		if s.out.published.behind > 0 {
-			s.out.publish()
+			s.out.publishCounters()
 		}
 		if s.mates != nil {
 			return s.completedShared(dst)
@@ -178,7 +178,7 @@ func (s *Socket) completed(dst []Frame) (int, error) {
 		dst[n] = Frame(f)
 		n++
 	}
-	s.completion.release(avail)
+	s.completion.releaseEntries(avail)
 	s.countCompleted(n)
 	return n, nil
 }
@@ -188,9 +188,9 @@ func (s *Socket) countCompleted(n int) {
 	s.inFlight -= uint32(n)
 	s.out.count.TxCompleted += uint64(n)
 	if s.inFlight > 0 {
-		s.out.counted()
+		s.out.countCall()
 	} else {
-		s.out.publish() // there may be no later call to send
+		s.out.publishCounters() // there may be no later call to send
 	}
 }
 

@@ -63,9 +63,9 @@ func (m TxMeta) flags() uint64 { return binary.NativeEndian.Uint64(m) }
 
 func (m TxMeta) setFlag(f uint64) { binary.NativeEndian.PutUint64(m, m.flags()|f) }
 
-// check returns why the kernel would refuse the request, or "". A refused request stays at the head
-// of the TX ring and blocks it.
-func (m TxMeta) check(packet uint32) string {
+// refusalOf returns why the kernel would refuse the request, or "". A refused request stays at the
+// head of the TX ring and blocks it.
+func (m TxMeta) refusalOf(packet uint32) string {
 	flags := m.flags()
 	if flags&^(txMetaTimestamp|txMetaChecksum|txMetaLaunchTime) != 0 {
 		return "unknown flags in the metadata: call TxMeta.Reset first"

@@ -106,8 +106,8 @@ func (u UDP) ChecksumValid() bool {
 
 // Reply turns the packet into an answer with this payload, in place: Ethernet and IP addresses and
 // ports are swapped, lengths and checksums are new, the hop limit is 64, a VLAN tag stays. payload
-// may be the packet's own, changed and with another length; otherwise it is copied. Reply returns
-// the length of the packet, for Desc.Len.
+// may be the packet's own, changed and with a different length; otherwise it is copied. Reply
+// returns the length of the packet, for Desc.Len.
 //
 // The error, which leaves the packet unchanged, is an ErrDescriptor: the payload does not fit the
 // frame or an IP packet, or the packet has no address to answer from or to, because it was sent to

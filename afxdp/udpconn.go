@@ -33,11 +33,11 @@ type UDPConn struct {
 	ifname string
 	mac    [6]byte
 	local  netip.AddrPort
-	room   int // of a payload
+	room   int // largest payload in bytes
 
 	reading sync.Mutex // guards the fields below
 	poller  *Poller
-	ready   []Ready // that have not been received from
+	ready   []Ready // sockets that have not been received from
 	from    *Socket // source of batch
 	batch   []Desc
 	next    int
@@ -52,7 +52,7 @@ type UDPConn struct {
 	hops      sync.Map // of netip.Addr to hop
 	hopCount  atomic.Int32
 	asking    sync.RWMutex    // read-locked during lookups in the kernel
-	home      *namespace      // of the lookups
+	home      *namespace      // namespace of the lookups
 	closed    context.Context // ends the lookups
 	endAsking context.CancelFunc
 }
@@ -235,11 +235,11 @@ func (c *UDPConn) WriteToUDPAddrPort(p []byte, to netip.AddrPort) (int, error) {
 func (c *UDPConn) write(p []byte, to netip.AddrPort) error {
 	switch {
 	case len(p) > c.room:
-		return fmt.Errorf("%w: a payload of %d bytes, and %s has room for %d", unix.EMSGSIZE, len(p), c.ifname, c.room)
+		return fmt.Errorf("%w: a payload of %d bytes; the limit on %s is %d", unix.EMSGSIZE, len(p), c.ifname, c.room)
 	case to.Addr().BitLen() != c.local.Addr().BitLen():
-		return fmt.Errorf("%w: %v has another family than %v", unix.EAFNOSUPPORT, to.Addr(), c.local.Addr())
+		return fmt.Errorf("%w: the address family of %v differs from that of %v", unix.EAFNOSUPPORT, to.Addr(), c.local.Addr())
 	}
-	way, err := c.way(to.Addr())
+	way, err := c.nextHop(to.Addr())
 	if err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func (c *UDPConn) write(p []byte, to netip.AddrPort) error {
 			return err
 		}
 	}
-	f, err := c.frame()
+	f, err := c.awaitFrame()
 	if err != nil {
 		return err
 	}
@@ -278,8 +278,8 @@ func (c *UDPConn) write(p []byte, to netip.AddrPort) error {
 	return nil // it is queued, and after an error the caller would send it again
 }
 
-// frame waits for a free frame.
-func (c *UDPConn) frame() (Frame, error) {
+// awaitFrame waits for a free frame.
+func (c *UDPConn) awaitFrame() (Frame, error) {
 	for {
 		n, err := c.sender().Completed(c.done[:])
 		if err == nil {
@@ -301,8 +301,8 @@ func (c *UDPConn) frame() (Frame, error) {
 	}
 }
 
-// way returns the next hop to an address.
-func (c *UDPConn) way(to netip.Addr) (hop, error) {
+// nextHop returns the next hop to an address.
+func (c *UDPConn) nextHop(to netip.Addr) (hop, error) {
 	known, ok := c.hops.Load(to)
 	if ok && time.Now().Before(known.(hop).until) {
 		return known.(hop), nil
@@ -322,7 +322,7 @@ func (c *UDPConn) way(to netip.Addr) (hop, error) {
 		return hop{}, net.ErrClosed
 	}
 	way := hop{until: time.Now().Add(hopLifetime)}
-	err = c.home.do(func() (err error) {
+	err = c.home.runInside(func() (err error) {
 		way.Hop, err = neigh.Resolve(ctx, c.ifname, to)
 		return err
 	})
@@ -334,13 +334,13 @@ func (c *UDPConn) way(to netip.Addr) (hop, error) {
 	case err != nil:
 		return hop{}, err
 	}
-	c.keep(to, way)
+	c.cacheHop(to, way)
 	return way, nil
 }
 
-// keep caches an answer of the kernel. When there is no room it drops all others, which would soon
-// expire.
-func (c *UDPConn) keep(to netip.Addr, way hop) {
+// cacheHop caches an answer of the kernel. When there is no room it drops all others, which would
+// soon expire.
+func (c *UDPConn) cacheHop(to netip.Addr, way hop) {
 	if _, known := c.hops.Swap(to, way); known || c.hopCount.Add(1) <= maxHops {
 		return
 	}

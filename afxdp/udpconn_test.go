@@ -467,14 +467,14 @@ func TestUDPConnForgetsWays(t *testing.T) {
 	address := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}) }
 	for i := range maxHops {
 		for range 2 { // an answer in place of an expired one
-			c.keep(address(i), hop{})
+			c.cacheHop(address(i), hop{})
 		}
 	}
 	if n := kept(); n != maxHops {
 		t.Errorf("%d are kept, want %d", n, maxHops)
 	}
 	for i := range 3 * maxHops {
-		c.keep(address(maxHops+i), hop{})
+		c.cacheHop(address(maxHops+i), hop{})
 		if n := int(c.hopCount.Load()); n > maxHops {
 			t.Fatalf("%d are kept", n)
 		}
@@ -507,7 +507,7 @@ func TestUDPConnAfterADeadline(t *testing.T) {
 		}
 	}
 	until(t, "the packets", func() bool {
-		n, ok := c.sender().rx.available(3)
+		n, ok := c.sender().rx.availableEntries(3)
 		return ok && n == 3
 	})
 	for _, step := range []struct {

@@ -14,7 +14,7 @@ import (
 // addresses by itself; others get that of the next hop from the kernel's table ("ip neigh",
 // netlink's NeighList).
 type UDPHeaders struct {
-	FromMAC, ToMAC [6]byte        // of the interface, and of the next hop
+	FromMAC, ToMAC [6]byte        // addresses of the interface and of the next hop
 	From, To       netip.AddrPort // of one family
 }
 

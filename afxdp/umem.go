@@ -76,7 +76,7 @@ type UMEM struct {
 	mu      sync.Mutex // guards the fields below; set-up paths only
 	carved  int        // frames already given to pools
 	sockets map[uint16]*Socket
-	spaces  map[sys.NamespaceID]*namespace // of the sockets
+	spaces  map[sys.NamespaceID]*namespace // namespaces of the sockets
 
 	prepared map[uint64]prepared  // by inode, see there
 	numbers  [maxSockets + 1]bool // taken, see frame.go

@@ -84,8 +84,8 @@ func TestPollerLeavesItsSockets(t *testing.T) {
 		want  error
 	}{
 		{func() {}, nil},
-		{func() { _ = b.in.gate.enter() }, ErrConcurrentUse},
-		{func() { b.in.gate.leave(); b.shut() }, nil},
+		{func() { _ = b.in.gate.enterGate() }, ErrConcurrentUse},
+		{func() { b.in.gate.leaveGate(); b.closeGates() }, nil},
 	} {
 		c.enter()
 		if _, err := p.Poll(EventRx, 0); !errors.Is(err, c.want) {
@@ -95,7 +95,7 @@ func TestPollerLeavesItsSockets(t *testing.T) {
 			t.Errorf("after %v the other socket is %v", c.want, err)
 		}
 	}
-	a.shut()
+	a.closeGates()
 	if ready, err := p.Poll(EventRx, -1); !slices.Equal(ready, []Ready{{a, 0, net.ErrClosed}}) || err != nil {
 		t.Errorf("%v, %v", ready, err)
 	}
@@ -109,7 +109,7 @@ func TestPollerGoesOnBehindAClosedSocket(t *testing.T) {
 	a, _ := newSim(t, simConfig{frames: 8, ring: 8})
 	b, _ := newSim(t, simConfig{frames: 8, ring: 8})
 	p := NewPoller(a, b)
-	a.shut()
+	a.closeGates()
 	for _, want := range [][]Ready{{{a, 0, net.ErrClosed}}, {}} {
 		ready, err := p.Poll(EventRx, 0)
 		if !slices.Equal(ready, want) || err != nil {
@@ -170,7 +170,7 @@ func TestSleep(t *testing.T) {
 		if _, err := unix.Write(h.wake.FD(), []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
 			t.Fatal(err)
 		}
-		if some, err := p.sleep(want, time.Hour); some || err != nil {
+		if some, err := p.sleepFor(want, time.Hour); some || err != nil {
 			t.Fatalf("%+v, %v", p.found, err)
 		}
 		events := map[bool]int16{true: unix.POLLIN}[want&EventRx != 0]
@@ -334,7 +334,7 @@ func TestPollReportsErrorsWhileBusy(t *testing.T) {
 		closed := make(chan bool)
 		k.onRecv = func() unix.Errno {
 			if !s.closing() {
-				go func() { closed <- s.shut() }()
+				go func() { closed <- s.closeGates() }()
 				for !s.closing() {
 					time.Sleep(time.Microsecond)
 				}
@@ -414,7 +414,7 @@ func testWatch(t *testing.T, parked bool) {
 	defer unix.Close(fd)
 	p := newPoller(t, parked, s)
 	p.Watch(fd)
-	if some, err := p.set.sleep(EventRx, time.Hour); !some || err != nil {
+	if some, err := p.set.sleepFor(EventRx, time.Hour); !some || err != nil {
 		t.Errorf("%v, %v", some, err)
 	}
 	p.set.spinMax, p.set.spin = time.Hour, time.Hour // unused: it is not the descriptor that Poll would check
@@ -425,11 +425,11 @@ func testWatch(t *testing.T, parked bool) {
 		t.Fatal(err)
 	}
 	time.AfterFunc(5*time.Millisecond, func() { _, _ = unix.Write(fd, []byte{1, 0, 0, 0, 0, 0, 0, 1}) })
-	if some, err := p.set.sleep(EventRx, time.Hour); !some || err != nil {
+	if some, err := p.set.sleepFor(EventRx, time.Hour); !some || err != nil {
 		t.Errorf("%v, %v when it becomes readable", some, err)
 	}
 	p.Watch(-1)
-	if some, err := p.set.sleep(EventRx, 5*time.Millisecond); some || err != nil {
+	if some, err := p.set.sleepFor(EventRx, 5*time.Millisecond); some || err != nil {
 		t.Errorf("%v, %v without it", some, err)
 	}
 }

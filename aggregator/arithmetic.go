@@ -13,8 +13,8 @@ type arithmetic interface {
 	// number converts the bits of a pair to the number that it adds to a slot, or returns the code
 	// with which the frame is refused.
 	number(bits uint32) (int64, wire.Code)
-	// add returns the slot after the addition of the number.
-	add(slot, number int64) (int64, outcome)
+	// addNumber returns the slot after the addition of the number.
+	addNumber(slot, number int64) (int64, outcome)
 	// bits returns the encoding of a slot's sum on the wire.
 	bits(slot int64) uint32
 }

@@ -25,7 +25,7 @@ func (a exactArithmetic) number(bits uint32) (int64, wire.Code) {
 	return n, 0
 }
 
-func (exactArithmetic) add(slot, number int64) (int64, outcome) {
+func (exactArithmetic) addNumber(slot, number int64) (int64, outcome) {
 	sum, ok := fixedpoint.Add(slot, number)
 	if !ok {
 		return slot, overflowed

@@ -13,7 +13,7 @@ type fixedArithmetic struct{}
 
 func (fixedArithmetic) number(bits uint32) (int64, wire.Code) { return int64(int32(bits)), 0 }
 
-func (fixedArithmetic) add(slot, number int64) (int64, outcome) {
+func (fixedArithmetic) addNumber(slot, number int64) (int64, outcome) {
 	sum := int64(scaled.Add(int32(slot), int32(number)))
 	if sum != slot+number {
 		return sum, saturated

@@ -83,7 +83,7 @@ func (m *Model) ProcessFrom(port int, frame, reply []byte) (v Verdict, n int) {
 		return Verdict{Action: Pass}, 0
 	}
 	if !m.isDestination(frame) {
-		if to, ok := m.forward(port, frame); ok {
+		if to, ok := m.forwardFrame(port, frame); ok {
 			m.counters.Forwarded++
 			return Verdict{Action: Forward, Port: to}, 0
 		}
@@ -105,7 +105,7 @@ func (m *Model) ProcessFrom(port int, frame, reply []byte) (v Verdict, n int) {
 	if binary.BigEndian.Uint16(frame[etherType:]) == etherTypeVLAN {
 		head += vlanLen
 	}
-	v, answer := m.answer(origin{ip: p.Src.IP, port: p.Src.Port, mac: &p.Src.MAC}, p.Payload, reply[head:])
+	v, answer := m.answerPayload(origin{ip: p.Src.IP, port: p.Src.Port, mac: &p.Src.MAC}, p.Payload, reply[head:])
 	copy(reply, frame[:head])
 	switch v.Action {
 	case Reply:
@@ -123,15 +123,15 @@ func (m *Model) ProcessFrom(port int, frame, reply []byte) (v Verdict, n int) {
 func (m *Model) ProcessPayload(src netip.AddrPort, payload, reply []byte) (v Verdict, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	v, answer := m.answer(origin{ip: src.Addr().Unmap(), port: src.Port()}, payload, reply)
+	v, answer := m.answerPayload(origin{ip: src.Addr().Unmap(), port: src.Port()}, payload, reply)
 	return v, len(answer)
 }
 
-// forward returns the output port of a Libra frame between hosts. It handles only the simple case
-// of a learning bridge: an untagged frame of a host behind the port on which it arrived, to a host
-// behind another port. The bridge must see all others, to learn where their sender is now, or to
-// treat them by rules that only it knows.
-func (m *Model) forward(from int, frame []byte) (to int, ok bool) {
+// forwardFrame returns the output port of a Libra frame between hosts. It handles only the simple
+// case of a learning bridge: an untagged frame of a host behind the port on which it arrived, to a
+// host behind another port. The bridge must see all others, to learn where their sender is now, or
+// to treat them by rules that only it knows.
+func (m *Model) forwardFrame(from int, frame []byte) (to int, ok bool) {
 	if binary.BigEndian.Uint16(frame[etherType:]) == etherTypeVLAN {
 		return 0, false
 	}

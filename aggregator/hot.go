@@ -16,16 +16,16 @@ type origin struct {
 	mac  *[6]byte // nil without an Ethernet header
 }
 
-func (o origin) is(s SenderConfig) bool {
+func (o origin) isSender(s SenderConfig) bool {
 	return o.ip == s.IP && o.port == s.Port && (o.mac == nil || *o.mac == s.MAC)
 }
 
-// answer processes a UDP payload addressed to the aggregator and writes the payload of the answer.
-// It returns that payload, a prefix of reply. The caller holds the lock.
+// answerPayload processes a UDP payload addressed to the aggregator and writes the payload of the
+// answer. It returns that payload, a prefix of reply. The caller holds the lock.
 //
 // The order of the checks is part of the protocol: if a frame has several errors, all data planes
 // report the same one.
-func (m *Model) answer(from origin, payload, reply []byte) (Verdict, []byte) {
+func (m *Model) answerPayload(from origin, payload, reply []byte) (Verdict, []byte) {
 	h, err := wire.ParseHeader(payload)
 	switch {
 	case errors.Is(err, wire.ErrTruncated):
@@ -44,10 +44,10 @@ func (m *Model) answer(from origin, payload, reply []byte) (Verdict, []byte) {
 	}
 	j := m.jobs[h.Job]
 	s := j.senders[h.Sender]
-	if s == nil || !from.is(s.SenderConfig) {
+	if s == nil || !from.isSender(s.SenderConfig) {
 		return refuse(&j.counters.Refused, h, reply, wire.Refusal{Code: wire.CodeUnknownSender})
 	}
-	action, answer, r := m.serve(j, s, h, payload, reply)
+	action, answer, r := m.serveFrame(j, s, h, payload, reply)
 	if r != nil {
 		s.counters.Refused++
 		return refuse(&j.counters.Refused, h, reply, *r)
@@ -65,23 +65,23 @@ func refuse(count *Refusals, h wire.Header, reply []byte, r wire.Refusal) (Verdi
 	return Verdict{Action: Reply}, wire.PutError(reply, h, r)
 }
 
-// serve executes the frame of an admitted sender and returns the answer, and whether it is for the
-// sender alone ([Reply]) or for all ([Broadcast]). A frame that it refuses has changed nothing.
-func (m *Model) serve(j *job, s *sender, h wire.Header, payload, reply []byte) (Action, []byte, *wire.Refusal) {
+// serveFrame executes the frame of an admitted sender and returns the answer, and whether it is for
+// the sender alone ([Reply]) or for all ([Broadcast]). A frame that it refuses has changed nothing.
+func (m *Model) serveFrame(j *job, s *sender, h wire.Header, payload, reply []byte) (Action, []byte, *wire.Refusal) {
 	if h.Epoch != s.Epoch {
 		return Drop, nil, &wire.Refusal{Code: wire.CodeWrongEpoch, Value: uint32(s.Epoch)}
 	}
 	if h.Type == wire.TypeScale {
-		return j.report(s, h, payload, reply)
+		return j.reportScale(s, h, payload, reply)
 	}
 	stripes, r := j.checkStripes(h, payload)
 	if r != nil {
 		return Drop, nil, r
 	}
 	if j.Mode == Sync {
-		return m.contribute(j, s, h, payload, stripes, reply)
+		return m.contributeRound(j, s, h, payload, stripes, reply)
 	}
-	return m.hot(j, s, h, payload, stripes, reply)
+	return m.serveHot(j, s, h, payload, stripes, reply)
 }
 
 // checkStripes checks a HOT frame as a whole and returns its number of stripes.
@@ -110,14 +110,15 @@ func layoutOf(f wire.Flags) Layouts {
 	return Aligned
 }
 
-// hot adds a HOT frame of a job without rounds, unless it was applied before, and acknowledges it.
-func (m *Model) hot(j *job, s *sender, h wire.Header, payload []byte, stripes int, reply []byte) (Action, []byte, *wire.Refusal) {
+// serveHot adds a HOT frame of a job without rounds, unless it was applied before, and acknowledges
+// it.
+func (m *Model) serveHot(j *job, s *sender, h wire.Header, payload []byte, stripes int, reply []byte) (Action, []byte, *wire.Refusal) {
 	b := &j.banks[j.current]
 	wantSum := h.Flags&wire.FlagWantSum != 0
 	fresh := s.seen.Fresh(h.Seq)
 	switch {
 	case fresh:
-		if r := m.apply(j, s, b, h, payload, stripes); r != nil {
+		if r := m.applyPairs(j, s, b, h, payload, stripes); r != nil {
 			return Drop, nil, r
 		}
 	case wantSum:

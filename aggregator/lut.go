@@ -37,7 +37,7 @@ func (lutArithmetic) number(bits uint32) (int64, wire.Code) {
 	return int64(bits), 0
 }
 
-func (a lutArithmetic) add(slot, number int64) (int64, outcome) {
+func (a lutArithmetic) addNumber(slot, number int64) (int64, outcome) {
 	sum := a.tables.Add(uint32(slot), uint32(number))
 	if sum&floatExponent == floatExponent {
 		return int64(sum&floatSign | floatLargest), saturated

@@ -40,7 +40,7 @@ type Model struct {
 	jobs     [MaxJobs]*job
 	routes   map[[6]byte]int
 	counters Counters
-	pairs    []pair // of the frame that is being processed
+	pairs    []pair // pairs of the frame that is being processed
 }
 
 var _ Plane = (*Model)(nil)
@@ -117,7 +117,7 @@ func (m *Model) AddJob(cfg JobConfig) error {
 func (m *Model) RemoveJob(id uint16) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, err := m.job(id); err != nil {
+	if _, err := m.findJob(id); err != nil {
 		return err
 	}
 	m.jobs[id] = nil
@@ -128,7 +128,7 @@ func (m *Model) RemoveJob(id uint16) error {
 func (m *Model) AddSender(id uint16, s SenderConfig) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	j, err := m.job(id)
+	j, err := m.findJob(id)
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (m *Model) AddSender(id uint16, s SenderConfig) error {
 func (m *Model) RemoveSender(id, sender uint16) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	j, _, err := m.sender(id, sender)
+	j, _, err := m.findSender(id, sender)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (m *Model) RemoveSender(id, sender uint16) error {
 func (m *Model) Swap(id uint16) (*Bank, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	j, err := m.job(id)
+	j, err := m.findJob(id)
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +175,7 @@ func (m *Model) Swap(id uint16) (*Bank, error) {
 func (m *Model) Clear(frozen *Bank) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	j, err := m.job(frozen.Job)
+	j, err := m.findJob(frozen.Job)
 	if err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (m *Model) Counters() (Counters, error) {
 func (m *Model) JobCounters(id uint16) (JobCounters, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	j, err := m.job(id)
+	j, err := m.findJob(id)
 	if err != nil {
 		return JobCounters{}, err
 	}
@@ -214,7 +214,7 @@ func (m *Model) JobCounters(id uint16) (JobCounters, error) {
 func (m *Model) SenderCounters(id, sender uint16) (SenderCounters, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	_, s, err := m.sender(id, sender)
+	_, s, err := m.findSender(id, sender)
 	if err != nil {
 		return SenderCounters{}, err
 	}
@@ -255,8 +255,8 @@ func (m *Model) RemoveRoute(mac [6]byte) error {
 	return nil
 }
 
-// job returns a job's state. The caller holds the lock.
-func (m *Model) job(id uint16) (*job, error) {
+// findJob returns a job's state. The caller holds the lock.
+func (m *Model) findJob(id uint16) (*job, error) {
 	if m.closed {
 		return nil, ErrClosed
 	}
@@ -266,9 +266,9 @@ func (m *Model) job(id uint16) (*job, error) {
 	return m.jobs[id], nil
 }
 
-// sender returns a sender's state and its job's. The caller holds the lock.
-func (m *Model) sender(id, sender uint16) (*job, *sender, error) {
-	j, err := m.job(id)
+// findSender returns a sender's state and its job's. The caller holds the lock.
+func (m *Model) findSender(id, sender uint16) (*job, *sender, error) {
+	j, err := m.findJob(id)
 	if err != nil {
 		return nil, nil, err
 	}

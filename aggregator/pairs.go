@@ -40,8 +40,8 @@ func lanes(payload []byte, stripes int, do func(s *wire.Stripe, lane, position i
 	return nil
 }
 
-// decode checks and converts all pairs of a payload and appends them to dst.
-func (j *job) decode(f wire.Flags, payload []byte, stripes int, dst []pair) ([]pair, *wire.Refusal) {
+// decodePairs checks and converts all pairs of a payload and appends them to dst.
+func (j *job) decodePairs(f wire.Flags, payload []byte, stripes int, dst []pair) ([]pair, *wire.Refusal) {
 	r := lanes(payload, stripes, func(s *wire.Stripe, lane, position int) *wire.Refusal {
 		number, code := j.arithmetic.number(s.Bits(lane))
 		rank := rank(f, s, lane)
@@ -73,14 +73,14 @@ func (j *job) slotRange(position int) *wire.Refusal {
 	return &wire.Refusal{Code: wire.CodeSlotRange, Index: uint16(position), Value: uint32(j.Slots)}
 }
 
-// apply adds all pairs of a fresh frame to a bank and marks the frame as applied, or changes
+// applyPairs adds all pairs of a fresh frame to a bank and marks the frame as applied, or changes
 // nothing and returns the reason.
-func (m *Model) apply(j *job, s *sender, b *bank, h wire.Header, payload []byte, stripes int) *wire.Refusal {
-	pairs, r := j.decode(h.Flags, payload, stripes, m.pairs[:0])
+func (m *Model) applyPairs(j *job, s *sender, b *bank, h wire.Header, payload []byte, stripes int) *wire.Refusal {
+	pairs, r := j.decodePairs(h.Flags, payload, stripes, m.pairs[:0])
 	if r != nil {
 		return r
 	}
-	cut, r := j.add(b, pairs)
+	cut, r := j.addPairs(b, pairs)
 	if r != nil {
 		return r
 	}
@@ -96,13 +96,13 @@ func (m *Model) apply(j *job, s *sender, b *bank, h wire.Header, payload []byte,
 	return nil
 }
 
-// add adds all pairs, or none if the arithmetic cannot represent a sum. It returns how many sums
-// were limited to the largest number.
-func (j *job) add(b *bank, pairs []pair) (cut uint64, r *wire.Refusal) {
+// addPairs adds all pairs, or none if the arithmetic cannot represent a sum. It returns how many
+// sums were limited to the largest number.
+func (j *job) addPairs(b *bank, pairs []pair) (cut uint64, r *wire.Refusal) {
 	for i := range pairs {
 		p := &pairs[i]
 		p.before = b.slots[p.rank]
-		sum, how := j.arithmetic.add(p.before, p.number)
+		sum, how := j.arithmetic.addNumber(p.before, p.number)
 		switch how {
 		case saturated:
 			cut++

@@ -22,11 +22,11 @@ type group struct {
 // workers is a set of workers, by position.
 type workers uint64
 
-func (w workers) has(s *sender) bool { return w>>s.position&1 != 0 }
+func (w workers) hasSender(s *sender) bool { return w>>s.position&1 != 0 }
 
-func (w *workers) add(s *sender) { *w |= 1 << s.position }
+func (w *workers) addSender(s *sender) { *w |= 1 << s.position }
 
-func (w workers) count() int { return bits.OnesCount64(uint64(w)) }
+func (w workers) countSenders() int { return bits.OnesCount64(uint64(w)) }
 
 // groupSlots returns the number of slots in every group except the last.
 func (c JobConfig) groupSlots() int { return c.MaxStripes * wire.Lanes }
@@ -39,17 +39,17 @@ func newGroups(c JobConfig) []group {
 	return make([]group, (c.Slots+c.groupSlots()-1)/c.groupSlots())
 }
 
-// contribute adds a HOT frame to the round of its group, unless it was applied before. The frame
-// that completes the round is answered to all workers; the others are acknowledged, and their
+// contributeRound adds a HOT frame to the round of its group, unless it was applied before. The
+// frame that completes the round is answered to all workers; the others are acknowledged, and their
 // senders get the result when they retransmit.
-func (m *Model) contribute(j *job, s *sender, h wire.Header, payload []byte, stripes int, reply []byte) (Action, []byte, *wire.Refusal) {
+func (m *Model) contributeRound(j *job, s *sender, h wire.Header, payload []byte, stripes int, reply []byte) (Action, []byte, *wire.Refusal) {
 	i, r := j.checkShape(payload, stripes)
 	if r != nil {
 		return Drop, nil, r
 	}
 	g := &j.groups[i]
 	current, other := &j.banks[g.round&1], &j.banks[g.round&1^1]
-	waiting := g.contributed.has(s)
+	waiting := g.contributed.hasSender(s)
 	if !s.seen.Fresh(h.Seq) {
 		j.countDuplicate(s)
 		if waiting || g.round == 0 {
@@ -60,11 +60,11 @@ func (m *Model) contribute(j *job, s *sender, h wire.Header, payload []byte, str
 	if waiting {
 		return Drop, nil, &wire.Refusal{Code: wire.CodeRound, Value: g.round}
 	}
-	if r := m.apply(j, s, current, h, payload, stripes); r != nil {
+	if r := m.applyPairs(j, s, current, h, payload, stripes); r != nil {
 		return Drop, nil, r
 	}
-	g.contributed.add(s)
-	if g.contributed.count() < j.Workers {
+	g.contributed.addSender(s)
+	if g.contributed.countSenders() < j.Workers {
 		return Reply, wire.PutAck(reply, h), nil
 	}
 	answer := wire.ToAll(j.putSums(current, h, payload, reply), g.round)

@@ -14,8 +14,8 @@ type negotiation struct {
 	previous    uint8 // decided for the previous iteration
 }
 
-// report processes a SCALE frame.
-func (j *job) report(s *sender, h wire.Header, payload, reply []byte) (Action, []byte, *wire.Refusal) {
+// reportScale processes a SCALE frame.
+func (j *job) reportScale(s *sender, h wire.Header, payload, reply []byte) (Action, []byte, *wire.Refusal) {
 	report, err := wire.ParseScale(payload)
 	switch {
 	case err != nil:
@@ -32,13 +32,13 @@ func (j *job) report(s *sender, h wire.Header, payload, reply []byte) (Action, [
 		return Reply, wire.PutDecision(reply, h, wire.ScaleReport{Iteration: report.Iteration, Exponent: n.previous}), nil
 	case report.Iteration != n.iteration:
 		return Drop, nil, &wire.Refusal{Code: wire.CodeRound, Value: n.iteration}
-	case n.contributed.has(s):
+	case n.contributed.hasSender(s):
 		j.countDuplicate(s)
 		return Reply, wire.PutScaleAck(reply, h), nil
 	}
-	n.contributed.add(s)
+	n.contributed.addSender(s)
 	n.largest = max(n.largest, report.Exponent)
-	if n.contributed.count() < j.Workers {
+	if n.contributed.countSenders() < j.Workers {
 		return Reply, wire.PutScaleAck(reply, h), nil
 	}
 	decision := wire.ScaleReport{Iteration: n.iteration, Exponent: n.largest}

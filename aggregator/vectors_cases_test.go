@@ -105,11 +105,12 @@ func laneVectors(mode aggregator.Mode, a aggregator.Arithmetic) *vectors.File {
 	return s.file
 }
 
-// longVectors are frames that an MTU of 1500 does not carry. One of 26 stripes is not among them: an XDP program in native
-// mode never sees it as a whole.
+// longVectors are frames that an MTU of 1500 does not carry. One of 26 stripes is not among them:
+// an XDP program in native mode never sees it as a whole.
 func longVectors() *vectors.File {
 	s := newScript("long", "frames of more than ten stripes: taken up to what the job takes, which is ten if it does not say")
-	// full has a number in each lane of n stripes, which is that of the frame at first and larger by one in each lane.
+	// full has a number in each lane of n stripes, which is that of the frame at first and larger
+	// by one in each lane.
 	full := func(seq uint32, flags wire.Flags, n int) []byte {
 		content := make([][]bitsPair, n)
 		for i := range content {

@@ -49,7 +49,7 @@ const DefaultBudget = 500
 // goroutines. Calls for different jobs do not wait for each other.
 type Aggregator struct {
 	objects aggregateObjects
-	table   table
+	table   jobTable
 	senders *senderTable
 	lut     lookupTables
 	inner   innerMaps
@@ -67,9 +67,9 @@ type Aggregator struct {
 	routes map[[6]byte]uint32  // index of the interface
 	// withheld holds the indices of interfaces without forwarding.
 	withheld map[uint32]struct{}
-	home     namespace // of the interfaces
+	home     namespace // namespace of the interfaces
 	failures failures
-	watch    *netdev.Watch // of the interfaces' features, nil without routes
+	watch    *netdev.Watch // watch on the interfaces' features, nil without routes
 	watched  chan struct{} // closed when the watch's goroutine has ended
 }
 
@@ -137,11 +137,11 @@ func openSpec(spec *ebpf.CollectionSpec, o Options) (*Aggregator, error) {
 	if err := load(spec, &a.objects); err != nil {
 		return nil, err
 	}
-	if a.table, err = openTable(&a.objects); err != nil {
+	if a.table, err = openJobTable(&a.objects); err != nil {
 		return nil, errors.Join(err, a.objects.Close())
 	}
 	if a.senders, err = openSenderTable(&a.objects); err != nil {
-		return nil, errors.Join(err, a.table.close(), a.objects.Close())
+		return nil, errors.Join(err, a.table.unmapTable(), a.objects.Close())
 	}
 	return a, nil
 }
@@ -174,9 +174,9 @@ func (a *Aggregator) Attach(iface string, mode afxdp.AttachMode) error {
 		return errors.Join(err, at.Close())
 	}
 	a.ports[iface] = &port{at, index}
-	a.failures.start(a.objects.Aggregate)
+	a.failures.startCounting(a.objects.Aggregate)
 	if err := errors.Join(a.failures.attached(&a.home, index), a.updateAllPorts()); err != nil {
-		return errors.Join(err, a.detach(iface))
+		return errors.Join(err, a.detachPort(iface))
 	}
 	return nil
 }
@@ -200,11 +200,11 @@ func (a *Aggregator) Detach(iface string) error {
 	if a.ports[iface] == nil {
 		return nil
 	}
-	return a.detach(iface)
+	return a.detachPort(iface)
 }
 
-// detach removes the program from a port. The caller holds the lock.
-func (a *Aggregator) detach(iface string) error {
+// detachPort removes the program from a port. The caller holds the lock.
+func (a *Aggregator) detachPort(iface string) error {
 	at := a.ports[iface]
 	delete(a.ports, iface)
 	return errors.Join(a.updateAllPorts(), at.Close(), a.failures.detached(&a.home, at.index))
@@ -213,17 +213,17 @@ func (a *Aggregator) detach(iface string) error {
 // Close implements [aggregator.Plane]. It detaches the program from all
 // interfaces first.
 func (a *Aggregator) Close() error {
-	err := a.close()
+	err := a.closeAll()
 	if a.watched != nil {
 		<-a.watched
 	}
 	return err
 }
 
-func (a *Aggregator) close() error {
+func (a *Aggregator) closeAll() error {
 	var errs []error
 	for i := range a.places {
-		errs = append(errs, a.places[i].close())
+		errs = append(errs, a.places[i].closePlace())
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -238,5 +238,5 @@ func (a *Aggregator) close() error {
 		errs = append(errs, at.Close())
 	}
 	clear(a.ports)
-	return errors.Join(append(errs, a.failures.close(), a.home.close(), a.table.close(), a.senders.close(), a.objects.Close())...)
+	return errors.Join(append(errs, a.failures.closeTracepoints(), a.home.closeNamespace(), a.table.unmapTable(), a.senders.unmapTable(), a.objects.Close())...)
 }

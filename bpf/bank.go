@@ -60,9 +60,9 @@ func newBank(spec *ebpf.MapSpec) (*bank, error) {
 	return &bank{m: m, mem: mem, sums: (*bankValue)(unsafe.Pointer(&mem[0]))}, nil
 }
 
-// close unmaps the bank. The kernel frees it with the last reference, held by the map of banks or
-// by a program that still runs.
-func (b *bank) close() error {
+// unmapBank unmaps the bank. The kernel frees it with the last reference, held by the map of banks
+// or by a program that still runs.
+func (b *bank) unmapBank() error {
 	if b == nil {
 		return nil
 	}
@@ -71,8 +71,8 @@ func (b *bank) close() error {
 	return errors.Join(err, b.m.Close())
 }
 
-// clear zeroes the slots of a job of n slots, and the counts.
-func (b *bank) clear(n int) {
+// clearSlots zeroes the slots of a job of n slots, and the counts.
+func (b *bank) clearSlots(n int) {
 	clear(b.sums.slots[:n])
 	b.sums.frames, b.sums.pairs = 0, 0
 }

@@ -19,11 +19,11 @@ func (a *Aggregator) Counters() (aggregator.Counters, error) {
 	if a.closed {
 		return aggregator.Counters{}, aggregator.ErrClosed
 	}
-	c, err := a.sum()
+	c, err := a.sumCounters()
 	if err != nil {
 		return aggregator.Counters{}, err
 	}
-	answers, redirects, err := a.failures.read()
+	answers, redirects, err := a.failures.readCounts()
 	if err != nil {
 		return aggregator.Counters{}, err
 	}
@@ -49,13 +49,13 @@ func (a *Aggregator) Counters() (aggregator.Counters, error) {
 
 // JobCounters implements [aggregator.Plane].
 func (a *Aggregator) JobCounters(id uint16) (aggregator.JobCounters, error) {
-	p, err := a.place(id)
+	p, err := a.placeOf(id)
 	if err != nil {
 		return aggregator.JobCounters{}, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, err := p.locked(id); err != nil {
+	if _, err := p.lockedJob(id); err != nil {
 		return aggregator.JobCounters{}, err
 	}
 	c := &a.table.jobs[id]
@@ -74,13 +74,13 @@ func (a *Aggregator) JobCounters(id uint16) (aggregator.JobCounters, error) {
 
 // SenderCounters implements [aggregator.Plane].
 func (a *Aggregator) SenderCounters(id, sender uint16) (aggregator.SenderCounters, error) {
-	p, err := a.place(id)
+	p, err := a.placeOf(id)
 	if err != nil {
 		return aggregator.SenderCounters{}, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	j, err := p.locked(id)
+	j, err := p.lockedJob(id)
 	if err != nil {
 		return aggregator.SenderCounters{}, err
 	}
@@ -97,8 +97,8 @@ func (a *Aggregator) SenderCounters(id, sender uint16) (aggregator.SenderCounter
 	}, nil
 }
 
-// sum adds up the counters that belong to no job over all CPUs.
-func (a *Aggregator) sum() (aggregateCounters, error) {
+// sumCounters adds up the counters that belong to no job over all CPUs.
+func (a *Aggregator) sumCounters() (aggregateCounters, error) {
 	var perCPU []aggregateCounters
 	if err := a.objects.Counts.Lookup(uint32(0), &perCPU); err != nil {
 		return aggregateCounters{}, fmt.Errorf("bpf: read counters: %w", err)

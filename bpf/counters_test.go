@@ -22,7 +22,7 @@ func TestCountersAreOfAllCPUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := open(t)
-	d.failures.start(d.objects.Aggregate) // and no interface has it, so that no frame is counted
+	d.failures.startCounting(d.objects.Aggregate) // and no interface has it, so that no frame is counted
 	counts, failed := make([]aggregateCounters, cpus), make([]failuresFailures, cpus)
 	want := aggregator.Counters{}
 	for i := range cpus {

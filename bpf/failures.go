@@ -19,19 +19,19 @@ type failures struct {
 	err     error // why frames are not counted
 }
 
-// start loads the programs and attaches them to the kernel's tracepoints, which concern all
+// startCounting loads the programs and attaches them to the kernel's tracepoints, which concern all
 // interfaces of the machine. The kernel detaches them when the last process that holds them ends.
 // If it fails, nothing is counted.
-func (f *failures) start(program *ebpf.Program) {
+func (f *failures) startCounting(program *ebpf.Program) {
 	if f.links != nil || f.err != nil {
 		return
 	}
-	if f.err = f.load(program); f.err != nil {
-		f.err = errors.Join(fmt.Errorf("frames that the kernel did not send are not counted: %w", f.err), f.close())
+	if f.err = f.loadTracepoint(program); f.err != nil {
+		f.err = errors.Join(fmt.Errorf("frames that the kernel did not send are not counted: %w", f.err), f.closeTracepoints())
 	}
 }
 
-func (f *failures) load(program *ebpf.Program) error {
+func (f *failures) loadTracepoint(program *ebpf.Program) error {
 	info, err := program.Info()
 	if err != nil {
 		return fmt.Errorf("bpf: %w", err)
@@ -85,8 +85,8 @@ func attachment(n *namespace, index uint32) failuresAttached {
 	return failuresAttached{Namespace: uint32(n.ID().Inode()), Index: index}
 }
 
-// read returns how many answers and how many redirected frames were not sent.
-func (f *failures) read() (answers, redirects uint64, err error) {
+// readCounts returns how many answers and how many redirected frames were not sent.
+func (f *failures) readCounts() (answers, redirects uint64, err error) {
 	if f.links == nil {
 		return 0, 0, nil
 	}
@@ -101,7 +101,7 @@ func (f *failures) read() (answers, redirects uint64, err error) {
 	return answers, redirects, nil
 }
 
-func (f *failures) close() error {
+func (f *failures) closeTracepoints() error {
 	var errs []error
 	for _, l := range f.links {
 		errs = append(errs, l.Close())

@@ -21,13 +21,13 @@ import (
 // meantime add to the other bank, so the banks remain swapped, and the next Swap waits for the same
 // bank.
 func (a *Aggregator) Swap(id uint16) (*aggregator.Bank, error) {
-	p, err := a.place(id)
+	p, err := a.placeOf(id)
 	if err != nil {
 		return nil, err
 	}
 	p.harvest.Lock()
 	defer p.harvest.Unlock()
-	j, err := p.running(id)
+	j, err := p.runningJob(id)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (a *Aggregator) Swap(id uint16) (*aggregator.Bank, error) {
 		a.table.turnBanks(id)
 		j.swapping = true
 	}
-	a.wait(id)
+	a.awaitPrograms(id)
 	if err := a.table.awaitFree(id, a.patience); err != nil {
 		return nil, fmt.Errorf("bpf: job %d: swap banks: %w", id, err)
 	}
@@ -56,20 +56,20 @@ func (a *Aggregator) Swap(id uint16) (*aggregator.Bank, error) {
 
 // Clear implements [aggregator.Plane].
 func (a *Aggregator) Clear(frozen *aggregator.Bank) error {
-	p, err := a.place(frozen.Job)
+	p, err := a.placeOf(frozen.Job)
 	if err != nil {
 		return err
 	}
 	p.harvest.Lock()
 	defer p.harvest.Unlock()
-	j, err := p.running(frozen.Job)
+	j, err := p.runningJob(frozen.Job)
 	if err != nil {
 		return err
 	}
 	if err := j.CheckClear(j.frozen, frozen); err != nil {
 		return err
 	}
-	j.banks[1-j.current].clear(j.Slots)
+	j.banks[1-j.current].clearSlots(j.Slots)
 	j.frozen = nil
 	return nil
 }

@@ -22,13 +22,13 @@ func (a *Aggregator) AddJob(cfg aggregator.JobConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	p, err := a.place(cfg.ID)
+	p, err := a.placeOf(cfg.ID)
 	if err != nil {
 		return err
 	}
 	p.admission.Lock()
 	defer p.admission.Unlock()
-	if _, err := p.running(cfg.ID); !errors.Is(err, aggregator.ErrNoJob) {
+	if _, err := p.runningJob(cfg.ID); !errors.Is(err, aggregator.ErrNoJob) {
 		if err == nil {
 			err = fmt.Errorf("job %d: %w", cfg.ID, aggregator.ErrJobExists)
 		}
@@ -40,9 +40,9 @@ func (a *Aggregator) AddJob(cfg aggregator.JobConfig) (err error) {
 		err = a.startJob(j)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("bpf: job %d: %w", cfg.ID, explain(err)), j.close())
+		return errors.Join(fmt.Errorf("bpf: job %d: %w", cfg.ID, explain(err)), j.closeMaps())
 	}
-	p.fill(j)
+	p.setJob(j)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if j.ports != nil {
@@ -54,7 +54,7 @@ func (a *Aggregator) AddJob(cfg aggregator.JobConfig) (err error) {
 // createMaps creates the job's own maps.
 func (a *Aggregator) createMaps(j *job) (err error) {
 	if j.Arithmetic == aggregator.LUT {
-		if err := a.lut.fill(a.objects.Tables); err != nil {
+		if err := a.lut.fillTables(a.objects.Tables); err != nil {
 			return err
 		}
 	}
@@ -83,7 +83,7 @@ func (a *Aggregator) startJob(j *job) (err error) {
 			err = errors.Join(err, a.removeMaps(j.ID))
 		}
 	}()
-	a.wait(j.ID)
+	a.awaitPrograms(j.ID)
 	for i, b := range j.banks {
 		if err := a.objects.Banks.Put(bankKey(j.ID, i), b.m); err != nil {
 			return fmt.Errorf("install bank: %w", err)
@@ -99,7 +99,7 @@ func (a *Aggregator) startJob(j *job) (err error) {
 			return fmt.Errorf("install set of ports: %w", err)
 		}
 	}
-	a.table.start(j.ID, aggregateJob{
+	a.table.startJob(j.ID, aggregateJob{
 		Slots:      uint32(j.Slots),
 		MaxStripes: uint32(j.MaxStripes),
 		Exp:        int32(j.Exp),
@@ -120,7 +120,7 @@ func bankKey(id uint16, bank int) uint32 { return uint32(id)*2 + uint32(bank) }
 // only when no program runs that may have seen the old entry (maybe_wait_bpf_programs in the
 // kernel's kernel/bpf/syscall.c, since Linux 4.20).
 func (a *Aggregator) removeMaps(id uint16) error {
-	a.wait(id)
+	a.awaitPrograms(id)
 	errs := []error{
 		a.objects.Banks.Delete(bankKey(id, 0)),
 		a.objects.Banks.Delete(bankKey(id, 1)),
@@ -167,35 +167,35 @@ func belowSlots(slots int) (t [2][wire.Lanes / 2]uint64) {
 // It removes the job's maps last, because that call returns only when no program runs that has seen
 // the job. Then the entries of its senders are no longer written, and new senders may get them.
 func (a *Aggregator) RemoveJob(id uint16) error {
-	p, err := a.place(id)
+	p, err := a.placeOf(id)
 	if err != nil {
 		return err
 	}
 	p.admission.Lock()
 	defer p.admission.Unlock()
-	j, err := p.end(id)
+	j, err := p.endJob(id)
 	if err != nil {
 		return err
 	}
 	a.mu.Lock()
 	delete(a.sets, id)
 	a.mu.Unlock()
-	a.table.stop(id)
+	a.table.stopJob(id)
 	var errs []error
 	var entries []uint32
 	for s, m := range j.senders {
-		errs = append(errs, a.senders.withdraw(id, s))
+		errs = append(errs, a.senders.withdrawSender(id, s))
 		entries = append(entries, m.index)
 	}
 	err = errors.Join(append(errs, a.removeMaps(id))...)
 	if err == nil {
-		a.senders.release(entries...)
+		a.senders.releaseEntries(entries...)
 	}
-	return errors.Join(err, j.close())
+	return errors.Join(err, j.closeMaps())
 }
 
-// wait is called before a call for a job that waits for programs to end.
-func (a *Aggregator) wait(job uint16) {
+// awaitPrograms is called before a call for a job that waits for programs to end.
+func (a *Aggregator) awaitPrograms(job uint16) {
 	if a.waits != nil {
 		a.waits(job)
 	}

@@ -76,11 +76,11 @@ func TestFailuresCannotBeCounted(t *testing.T) {
 	var f failures
 	refuse.Exhaust(t, "frames that the kernel did not send are not counted: ", func() (func() error, error) {
 		f = failures{}
-		f.start(d.objects.Aggregate)
+		f.startCounting(d.objects.Aggregate)
 		if (f.links == nil) != (f.err != nil) {
 			t.Errorf("%d links, error %v", len(f.links), f.err)
 		}
-		return f.close, f.err
+		return f.closeTracepoints, f.err
 	})
 	for name, c := range map[string]refuse.Call{
 		"id of the program": refuseBPF(unix.BPF_OBJ_GET_INFO_BY_FD, unix.EDOM),
@@ -88,7 +88,7 @@ func TestFailuresCannotBeCounted(t *testing.T) {
 		"attach":            refuseBPF(unix.BPF_RAW_TRACEPOINT_OPEN, unix.EDOM),
 	} {
 		f = failures{}
-		if err := refuse.Run(func() error { f.start(d.objects.Aggregate); return nil }, c); err != nil {
+		if err := refuse.Run(func() error { f.startCounting(d.objects.Aggregate); return nil }, c); err != nil {
 			t.Fatal(err)
 		}
 		checkErrno(t, name, f.err, unix.EDOM)

@@ -30,8 +30,8 @@ type lookupTables struct {
 	filled bool
 }
 
-// fill writes the program's tables unless they are already written.
-func (t *lookupTables) fill(tables *ebpf.Map) error {
+// fillTables writes the program's tables unless they are already written.
+func (t *lookupTables) fillTables(tables *ebpf.Map) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.filled {

@@ -18,8 +18,8 @@ var ErrNamespace = errors.New("an aggregator's interfaces must be in one network
 // the first.
 type namespace struct{ *sys.Namespace }
 
-// settle makes the caller's namespace the aggregator's, or checks that it is.
-func (n *namespace) settle() error {
+// settleIn makes the caller's namespace the aggregator's, or checks that it is.
+func (n *namespace) settleIn() error {
 	here, err := sys.ThreadNamespace()
 	if err != nil {
 		return err
@@ -34,15 +34,15 @@ func (n *namespace) settle() error {
 	return errors.Join(err, here.Close())
 }
 
-// do runs fn in the namespace. It needs CAP_SYS_ADMIN if the caller is in a different one.
-func (n *namespace) do(fn func() error) error {
+// runInside runs fn in the namespace. It needs CAP_SYS_ADMIN if the caller is in a different one.
+func (n *namespace) runInside(fn func() error) error {
 	if n.Namespace == nil {
 		return fn()
 	}
 	return n.Do(fn)
 }
 
-func (n *namespace) close() error {
+func (n *namespace) closeNamespace() error {
 	if n.Namespace == nil {
 		return nil
 	}

@@ -39,28 +39,28 @@ type job struct {
 	current  int              // index of the bank that frames are added to, except during a swap
 	swapping bool             // programs see the other bank as current, but one may still use this one
 	frozen   *aggregator.Bank // view of the other bank that Swap returned, nil once cleared
-	groups   *ebpf.Map        // for mode Sync
-	ports    *portSet         // for jobs with rounds
+	groups   *ebpf.Map        // groups, for mode Sync
+	ports    *portSet         // ports, for jobs with rounds
 }
 
-// place returns the place of a job id, or an error if the id is out of range.
-func (a *Aggregator) place(id uint16) (*place, error) {
+// placeOf returns the place of a job id, or an error if the id is out of range.
+func (a *Aggregator) placeOf(id uint16) (*place, error) {
 	if id >= aggregator.MaxJobs {
 		return nil, fmt.Errorf("job %d: %w", id, aggregator.ErrNoJob)
 	}
 	return &a.places[id], nil
 }
 
-// running returns the job of a place. The caller holds admission or harvest, so that the job is not
-// removed.
-func (p *place) running(id uint16) (*job, error) {
+// runningJob returns the job of a place. The caller holds admission or harvest, so that the job is
+// not removed.
+func (p *place) runningJob(id uint16) (*job, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.locked(id)
+	return p.lockedJob(id)
 }
 
-// locked is running for a caller that holds mu.
-func (p *place) locked(id uint16) (*job, error) {
+// lockedJob is runningJob for a caller that holds mu.
+func (p *place) lockedJob(id uint16) (*job, error) {
 	switch {
 	case p.closed:
 		return nil, aggregator.ErrClosed
@@ -70,27 +70,28 @@ func (p *place) locked(id uint16) (*job, error) {
 	return p.job, nil
 }
 
-// fill sets the job of a place. The caller holds admission.
-func (p *place) fill(j *job) {
+// setJob sets the job of a place. The caller holds admission.
+func (p *place) setJob(j *job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.job = j
 }
 
-// end removes the job from the place, when no harvest uses it any more. The caller holds admission.
-func (p *place) end(id uint16) (*job, error) {
+// endJob removes the job from the place, when no harvest uses it any more. The caller holds
+// admission.
+func (p *place) endJob(id uint16) (*job, error) {
 	p.harvest.Lock()
 	defer p.harvest.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	j, err := p.locked(id)
+	j, err := p.lockedJob(id)
 	p.job = nil
 	return j, err
 }
 
-// close ends the job, if there is one, and prevents new ones. The kernel keeps the maps that a
+// closePlace ends the job, if there is one, and prevents new ones. The kernel keeps the maps that a
 // running program uses, so unlike RemoveJob it need not wait.
-func (p *place) close() error {
+func (p *place) closePlace() error {
 	p.admission.Lock()
 	defer p.admission.Unlock()
 	p.harvest.Lock()
@@ -103,10 +104,10 @@ func (p *place) close() error {
 	}
 	j := p.job
 	p.job = nil
-	return j.close()
+	return j.closeMaps()
 }
 
-// close releases the maps of createMaps.
-func (j *job) close() error {
-	return errors.Join(j.banks[0].close(), j.banks[1].close(), j.groups.Close(), j.ports.close())
+// closeMaps releases the maps of createMaps.
+func (j *job) closeMaps() error {
+	return errors.Join(j.banks[0].unmapBank(), j.banks[1].unmapBank(), j.groups.Close(), j.ports.closeSet())
 }

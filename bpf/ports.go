@@ -43,16 +43,16 @@ func newPortSet(spec *ebpf.MapSpec, cfg aggregator.JobConfig) (*portSet, error) 
 	return &portSet{m: m, members: make(map[uint32]struct{}), senders: make(map[uint16][6]byte)}, nil
 }
 
-func (s *portSet) close() error {
+func (s *portSet) closeSet() error {
 	if s == nil {
 		return nil
 	}
 	return s.m.Close()
 }
 
-// set makes the set equal to want. It adds ports before it deletes others, so that the ports in
-// both are never missing.
-func (s *portSet) set(want map[uint32]struct{}) error {
+// replacePorts makes the set equal to want. It adds ports before it deletes others, so that the
+// ports in both are never missing.
+func (s *portSet) replacePorts(want map[uint32]struct{}) error {
 	for p := range want {
 		if _, ok := s.members[p]; ok {
 			continue
@@ -88,7 +88,7 @@ func (a *Aggregator) interfaceIndex(name string) (uint32, error) {
 	if err != nil {
 		return 0, fmt.Errorf("bpf: interface %s: %w", name, err)
 	}
-	if err := a.home.settle(); err != nil {
+	if err := a.home.settleIn(); err != nil {
 		return 0, fmt.Errorf("bpf: interface %s: %w", name, err)
 	}
 	return uint32(ifi.Index), nil
@@ -137,7 +137,7 @@ func (a *Aggregator) updatePorts(set *portSet) error {
 		return nil
 	}
 	// The kernel looks up the interface in the caller's namespace.
-	return a.home.do(func() error { return set.set(want) })
+	return a.home.runInside(func() error { return set.replacePorts(want) })
 }
 
 // updateAllPorts is updatePorts for all jobs, after a change of ports or routes.

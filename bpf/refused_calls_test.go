@@ -293,19 +293,19 @@ func TestPortsCannotBeChanged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer set.close()
+		defer func() { _ = set.closeSet() }()
 		d.usePorts(t, "port0", "host0")
 		a, b := d.ports[0], d.ports[1]
 		only := func(p uint32) map[uint32]struct{} { return map[uint32]struct{}{p: {}} }
-		refused(t, "add", fmt.Sprintf("add interface %d to its ports: ", a), func() error { return set.set(only(a)) },
+		refused(t, "add", fmt.Sprintf("add interface %d to its ports: ", a), func() error { return set.replacePorts(only(a)) },
 			refuseBPF(unix.BPF_MAP_UPDATE_ELEM, unix.EDOM))
 		if len(set.members) != 0 {
 			t.Errorf("members %v", set.members)
 		}
-		if err := set.set(only(a)); err != nil {
+		if err := set.replacePorts(only(a)); err != nil {
 			t.Fatal(err)
 		}
-		refused(t, "remove", fmt.Sprintf("remove interface %d from its ports: ", a), func() error { return set.set(only(b)) },
+		refused(t, "remove", fmt.Sprintf("remove interface %d from its ports: ", a), func() error { return set.replacePorts(only(b)) },
 			refuseBPF(unix.BPF_MAP_DELETE_ELEM, unix.EDOM))
 		if want := map[uint32]struct{}{a: {}, b: {}}; !maps.Equal(set.members, want) {
 			t.Errorf("members %v, want %v", set.members, want)
@@ -432,17 +432,17 @@ func TestCapabilitiesAreUnknown(t *testing.T) {
 func TestNamespaceErrors(t *testing.T) {
 	needPrivileges(t)
 	n := &namespace{}
-	refused(t, "settle", "network namespace: ", n.settle, refuse.Call{Number: unix.SYS_OPENAT, Err: unix.EDOM})
+	refused(t, "settle", "network namespace: ", n.settleIn, refuse.Call{Number: unix.SYS_OPENAT, Err: unix.EDOM})
 	mine := errors.New("what the function returns")
-	if err := n.do(func() error { return mine }); !errors.Is(err, mine) {
+	if err := n.runInside(func() error { return mine }); !errors.Is(err, mine) {
 		t.Errorf("before there is one: %v", err)
 	}
-	if err := n.close(); err != nil {
+	if err := n.closeNamespace(); err != nil {
 		t.Errorf("before there is one: %v", err)
 	}
 	before := refuse.CountDescriptors(t)
 	for range 2 {
-		if err := n.settle(); err != nil {
+		if err := n.settleIn(); err != nil {
 			t.Fatal(err)
 		}
 		if now := refuse.CountDescriptors(t); now != before+1 {
@@ -454,13 +454,13 @@ func TestNamespaceErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	if err := other.Do(n.settle); !errors.Is(err, ErrNamespace) {
+	if err := other.Do(n.settleIn); !errors.Is(err, ErrNamespace) {
 		t.Errorf("in another namespace: %v, want ErrNamespace", err)
 	}
-	if err := other.Do(func() error { return n.do(func() error { return mine }) }); !errors.Is(err, mine) {
+	if err := other.Do(func() error { return n.runInside(func() error { return mine }) }); !errors.Is(err, mine) {
 		t.Errorf("from another namespace: %v", err)
 	}
-	if err := n.close(); err != nil {
+	if err := n.closeNamespace(); err != nil {
 		t.Error(err)
 	}
 }

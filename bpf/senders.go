@@ -15,13 +15,13 @@ import (
 
 // AddSender implements [aggregator.Plane].
 func (a *Aggregator) AddSender(id uint16, s aggregator.SenderConfig) error {
-	p, err := a.place(id)
+	p, err := a.placeOf(id)
 	if err != nil {
 		return err
 	}
 	p.admission.Lock()
 	defer p.admission.Unlock()
-	j, err := p.running(id)
+	j, err := p.runningJob(id)
 	if err != nil {
 		return err
 	}
@@ -45,11 +45,11 @@ func (a *Aggregator) AddSender(id uint16, s aggregator.SenderConfig) error {
 		value.Mac[i] = binary.NativeEndian.Uint16(s.MAC[2*i:])
 	}
 	m := member{SenderConfig: s}
-	if m.index, err = a.senders.admit(value); err != nil {
+	if m.index, err = a.senders.admitSender(value); err != nil {
 		return fmt.Errorf("bpf: job %d: sender %d: %w", id, s.ID, err)
 	}
 	if err := a.addToSet(j.ports, s); err != nil {
-		return errors.Join(fmt.Errorf("bpf: job %d: %w", id, err), a.withdraw(j, m))
+		return errors.Join(fmt.Errorf("bpf: job %d: %w", id, err), a.withdrawMember(j, m))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,13 +60,13 @@ func (a *Aggregator) AddSender(id uint16, s aggregator.SenderConfig) error {
 
 // RemoveSender implements [aggregator.Plane].
 func (a *Aggregator) RemoveSender(id, sender uint16) error {
-	p, err := a.place(id)
+	p, err := a.placeOf(id)
 	if err != nil {
 		return err
 	}
 	p.admission.Lock()
 	defer p.admission.Unlock()
-	j, err := p.running(id)
+	j, err := p.runningJob(id)
 	if err != nil {
 		return err
 	}
@@ -77,5 +77,5 @@ func (a *Aggregator) RemoveSender(id, sender uint16) error {
 	p.mu.Lock()
 	delete(j.senders, sender)
 	p.mu.Unlock()
-	return errors.Join(a.withdraw(j, m), a.removeFromSet(j.ports, sender))
+	return errors.Join(a.withdrawMember(j, m), a.removeFromSet(j.ports, sender))
 }

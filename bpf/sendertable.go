@@ -42,10 +42,10 @@ func openSenderTable(o *aggregateObjects) (*senderTable, error) {
 	return t, nil
 }
 
-func (t *senderTable) close() error { return unix.Munmap(t.mem) }
+func (t *senderTable) unmapTable() error { return unix.Munmap(t.mem) }
 
-// admit gives a sender an entry and makes it visible to the program.
-func (t *senderTable) admit(value aggregateSender) (index uint32, err error) {
+// admitSender gives a sender an entry and makes it visible to the program.
+func (t *senderTable) admitSender(value aggregateSender) (index uint32, err error) {
 	t.mu.Lock()
 	last := len(t.free) - 1
 	if last >= 0 {
@@ -57,20 +57,20 @@ func (t *senderTable) admit(value aggregateSender) (index uint32, err error) {
 	}
 	t.entries[index] = value
 	if err := t.admissions.Update(value.Key, index, ebpf.UpdateNoExist); err != nil {
-		t.release(index)
+		t.releaseEntries(index)
 		return 0, err
 	}
 	return index, nil
 }
 
-// withdraw makes the program refuse further frames of a sender. Running programs may still use its
-// entry: wait for them before release.
-func (t *senderTable) withdraw(job, sender uint16) error {
+// withdrawSender makes the program refuse further frames of a sender. Running programs may still
+// use its entry: wait for them before release.
+func (t *senderTable) withdrawSender(job, sender uint16) error {
 	return t.admissions.Delete(aggregateSenderKey{Job: job, Sender: sender})
 }
 
-// release makes entries available to other senders.
-func (t *senderTable) release(indices ...uint32) {
+// releaseEntries makes entries available to other senders.
+func (t *senderTable) releaseEntries(indices ...uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.free = append(t.free, indices...)
@@ -79,20 +79,20 @@ func (t *senderTable) release(indices ...uint32) {
 // member is an admitted sender of a job.
 type member struct {
 	aggregator.SenderConfig
-	index uint32 // in the sender table
+	index uint32 // index in the sender table
 }
 
-// withdraw makes the program refuse further frames of a job's sender, and waits for running
+// withdrawMember makes the program refuse further frames of a job's sender, and waits for running
 // programs by installing a bank again; see removeMaps. Then another sender may get the entry.
-func (a *Aggregator) withdraw(j *job, m member) error {
-	a.wait(j.ID)
+func (a *Aggregator) withdrawMember(j *job, m member) error {
+	a.awaitPrograms(j.ID)
 	err := errors.Join(
-		a.senders.withdraw(j.ID, m.ID),
+		a.senders.withdrawSender(j.ID, m.ID),
 		a.objects.Banks.Put(bankKey(j.ID, 0), j.banks[0].m),
 	)
 	if err != nil {
 		return fmt.Errorf("bpf: job %d: withdraw sender %d: %w", j.ID, m.ID, err)
 	}
-	a.senders.release(m.index)
+	a.senders.releaseEntries(m.index)
 	return nil
 }

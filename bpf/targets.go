@@ -54,7 +54,7 @@ func (a *Aggregator) updateTargets() {
 // is forbidden. The caller holds the lock.
 func (a *Aggregator) updateTarget(index uint32) error {
 	// The kernel looks up the interface in the caller's namespace.
-	return a.home.do(func() error {
+	return a.home.runInside(func() error {
 		wanted, err := a.isTarget(index)
 		if wanted && err == nil {
 			err = a.objects.Ports.Put(index, index)

@@ -38,7 +38,7 @@ func (l *afxdpLink) Join(job uint16) error {
 	return nil
 }
 
-func (l *afxdpLink) leave() error {
+func (l *afxdpLink) leaveQueue() error {
 	if !l.joined.IsValid() {
 		return nil
 	}

@@ -89,10 +89,10 @@ func (p *afxdpPath) To() wire.Endpoint { return p.to }
 func (l *afxdpLink) Path(ctx context.Context, to wire.Endpoint) (Path, error) {
 	var err error
 	if to.IP, err = peerZone(to.IP.Unmap(), l.zone); err != nil {
-		return nil, fmt.Errorf("%w: %v is no address to send to: %w", ErrConfig, to, err)
+		return nil, fmt.Errorf("%w: %v is not an address to send to: %w", ErrConfig, to, err)
 	}
 	if !to.IP.IsValid() || to.Port == 0 {
-		return nil, fmt.Errorf("%w: %v is no address to send to", ErrConfig, to)
+		return nil, fmt.Errorf("%w: %v is not an address to send to", ErrConfig, to)
 	}
 	if to.MAC == [6]byte{} {
 		hop, err := neigh.Resolve(ctx, l.cfg.Interface, to.IP)
@@ -192,7 +192,7 @@ func (l *afxdpLink) sendBatch(frames []Frame) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	l.show(Outbound, l.descs[:n])
+	l.showFrames(Outbound, l.descs[:n])
 	l.stats.Sent += uint64(n)
 	if n < len(l.descs) {
 		return l.index[n], nil
@@ -200,8 +200,8 @@ func (l *afxdpLink) sendBatch(frames []Frame) (int, error) {
 	return len(frames), nil
 }
 
-// kick starts the transmission. An interface that is down may come up again before the peer is given
-// up, so it only sets Stats.LastError.
+// kick starts the transmission. An interface that is down may come up again before the peer is
+// given up, so it only sets Stats.LastError.
 func (l *afxdpLink) kick() error {
 	err := l.tx.Kick()
 	if errors.Is(err, afxdp.ErrLinkDown) {
@@ -252,7 +252,7 @@ func (l *afxdpLink) Close() error {
 	}
 	l.stats = l.Stats()
 	l.closed = true
-	l.tap.close()
+	l.tap.closeListeners()
 	var errs []error
 	if l.at != nil {
 		errs = append(errs, l.at.Close())
@@ -266,6 +266,6 @@ func (l *afxdpLink) Close() error {
 	if l.umem != nil {
 		errs = append(errs, l.umem.Close())
 	}
-	errs = append(errs, l.leave(), os.NewSyscallError("close", unix.Close(l.port)))
+	errs = append(errs, l.leaveQueue(), os.NewSyscallError("close", unix.Close(l.port)))
 	return errors.Join(errs...)
 }

@@ -248,7 +248,7 @@ func TestOpenAFXDPErrors(t *testing.T) {
 		"negative queue":         {cfg: AFXDPConfig{Interface: h.Interface, Local: at, Queue: -1}, config: true, says: []string{"Queue is -1"}},
 		"no such queue":          {cfg: AFXDPConfig{Interface: h.Interface, Local: at, Queue: 5}, says: []string{h.Interface, "queue"}},
 		"one queue too far":      {cfg: AFXDPConfig{Interface: h.Interface, Local: at, Queue: 1}, says: []string{h.Interface, "queue 1"}},
-		"no zero-copy":           {cfg: AFXDPConfig{Interface: h.Interface, Local: at, ZeroCopy: true}, says: []string{"zero-copy on " + h.Interface, "veth has not", "BindCopy"}},
+		"no zero-copy":           {cfg: AFXDPConfig{Interface: h.Interface, Local: at, ZeroCopy: true}, says: []string{"zero-copy on " + h.Interface, "veth lacks", "BindCopy"}},
 		"another zone":           {cfg: AFXDPConfig{Interface: h.Interface, Local: netip.MustParseAddrPort("[fe80::1%nope]:1")}, config: true, says: []string{"nope"}},
 	} {
 		t.Run(name, func(t *testing.T) {

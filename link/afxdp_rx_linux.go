@@ -12,7 +12,7 @@ import (
 
 // rxQueue holds the frames that an endpoint has received from one socket.
 type rxQueue struct {
-	descs []afxdp.Desc // of the last Receive
+	descs []afxdp.Desc // descriptors of the last Receive
 	kept  []bool       // by desc: sent as an answer
 	owed  int          // frames that answers removed from the fill ring
 }
@@ -22,7 +22,7 @@ func (l *afxdpLink) Receive(pkts []Packet) (n int, err error) {
 	for k := range l.socks {
 		i := (l.first + k) % len(l.socks)
 		s, q := l.socks[i], &l.rx[i]
-		if err := l.release(s, q); err != nil { // net.ErrClosed after Close
+		if err := l.releaseReceived(s, q); err != nil { // net.ErrClosed after Close
 			return 0, err
 		}
 		room := min(len(pkts)-n, cap(q.descs))
@@ -31,7 +31,7 @@ func (l *afxdpLink) Receive(pkts []Packet) (n int, err error) {
 			return 0, err
 		}
 		q.descs = q.descs[:got]
-		l.show(Inbound, q.descs)
+		l.showFrames(Inbound, q.descs)
 		for j, d := range q.descs {
 			q.kept[j] = false
 			if p, ok := l.parse(d); ok {
@@ -60,9 +60,9 @@ func (l *afxdpLink) parse(d afxdp.Desc) (wire.Packet, bool) {
 	return p, false
 }
 
-// release returns the frames of the last Receive to the fill ring, and replaces those that answers
-// used.
-func (l *afxdpLink) release(s *afxdp.Socket, q *rxQueue) error {
+// releaseReceived returns the frames of the last Receive to the fill ring, and replaces those that
+// answers used.
+func (l *afxdpLink) releaseReceived(s *afxdp.Socket, q *rxQueue) error {
 	back := q.descs[:0]
 	for k, d := range q.descs {
 		if !q.kept[k] {
@@ -108,7 +108,7 @@ func (l *afxdpLink) Reply(pkts []Packet) error {
 		q.owed++
 		l.flying[d.Frame], l.dropped[d.Frame] = true, true
 	}
-	l.show(Outbound, l.descs[:n])
+	l.showFrames(Outbound, l.descs[:n])
 	l.stats.Sent += uint64(n)
 	l.stats.NoRoom += uint64(len(l.descs) - n)
 	return l.kick()

@@ -45,7 +45,7 @@ type faultyLink struct {
 	out  *fault.Line[outgoing]
 	in   *fault.Line[incoming]
 
-	paths map[wire.Endpoint]Path // for answers
+	paths map[wire.Endpoint]Path // paths for answers
 	batch []Frame                // originals to send
 	below []Packet               // received by the wrapped link
 	ready []incoming             // received and due, but the caller's slice was full
@@ -102,7 +102,7 @@ func (l *faultyLink) copyIn(in incoming) incoming {
 func (l *faultyLink) Send(frames []Frame) (int, error) {
 	l.batch = l.batch[:0]
 	for _, f := range frames {
-		l.out.Pass(outgoing{frame: f}, l.deliver)
+		l.out.Pass(outgoing{frame: f}, l.deliverFrame)
 	}
 	n, err := l.Link.Send(l.batch)
 	l.lost += uint64(len(l.batch) - n)
@@ -112,9 +112,9 @@ func (l *faultyLink) Send(frames []Frame) (int, error) {
 	return len(frames), nil
 }
 
-// deliver sends one frame through the wrapped link; a copy at once, because its original may be in
-// the same batch.
-func (l *faultyLink) deliver(o outgoing) {
+// deliverFrame sends one frame through the wrapped link; a copy at once, because its original may
+// be in the same batch.
+func (l *faultyLink) deliverFrame(o outgoing) {
 	if o.copy == nil {
 		l.batch = append(l.batch, o.frame)
 		return
@@ -178,7 +178,7 @@ func (l *faultyLink) Reply(pkts []Packet) error {
 			l.paths[p.Src] = to
 		}
 		payload := append([]byte(nil), p.Payload[:p.Reply]...)
-		l.out.Pass(outgoing{frame: Frame{Len: p.Reply, To: to}, copy: payload}, l.deliver)
+		l.out.Pass(outgoing{frame: Frame{Len: p.Reply, To: to}, copy: payload}, l.deliverFrame)
 	}
 	return l.err
 }

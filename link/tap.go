@@ -41,7 +41,7 @@ type Tap struct {
 	hearing atomic.Pointer[[]*Listener] // nil without listeners
 	done    chan struct{}               // closed with the link
 
-	mu     sync.Mutex // orders Listen, Listener.Close and close
+	mu     sync.Mutex // orders Listen, Listener.Close and closeListeners
 	closed bool
 }
 
@@ -83,7 +83,7 @@ func (t *Tap) listeners() []*Listener {
 	return nil
 }
 
-func (t *Tap) remove(l *Listener) {
+func (t *Tap) removeListener(l *Listener) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := slices.DeleteFunc(t.listeners(), func(o *Listener) bool { return o == l })
@@ -94,7 +94,7 @@ func (t *Tap) remove(l *Listener) {
 	t.hearing.Store(&all)
 }
 
-func (t *Tap) close() {
+func (t *Tap) closeListeners() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.closed {
@@ -109,8 +109,8 @@ type tapBatch struct {
 	time time.Time
 }
 
-// begin returns the batch that the link is about to send or has just received.
-func (t *Tap) begin() (b tapBatch, listening bool) {
+// beginBatch returns the batch that the link is about to send or has just received.
+func (t *Tap) beginBatch() (b tapBatch, listening bool) {
 	p := t.hearing.Load()
 	if p == nil {
 		return b, false
@@ -118,13 +118,13 @@ func (t *Tap) begin() (b tapBatch, listening bool) {
 	return tapBatch{to: *p, time: time.Now()}, true
 }
 
-func (b *tapBatch) add(d Direction, frame []byte) {
+func (b *tapBatch) addFrame(d Direction, frame []byte) {
 	for _, l := range b.to {
-		l.put(b.time, d, frame)
+		l.queueFrame(b.time, d, frame)
 	}
 }
 
-func (b *tapBatch) end() {
+func (b *tapBatch) endBatch() {
 	for _, l := range b.to {
 		select {
 		case l.more <- struct{}{}:
@@ -144,10 +144,10 @@ type Listener struct {
 	queued, dropped atomic.Uint64
 }
 
-// put queues a copy of a frame, or counts it as lost.
-func (l *Listener) put(at time.Time, d Direction, frame []byte) {
+// queueFrame queues a copy of a frame, or counts it as lost.
+func (l *Listener) queueFrame(at time.Time, d Direction, frame []byte) {
 	f := TappedFrame{Time: at, Direction: d, Data: frame[:min(len(frame), TapSnapLen)], Len: len(frame), Lost: l.lost}
-	if l.ring.put(&f) {
+	if l.ring.putFrame(&f) {
 		l.lost = 0
 		l.queued.Add(1)
 		return
@@ -158,7 +158,7 @@ func (l *Listener) put(at time.Time, d Direction, frame []byte) {
 
 // Read returns the oldest frame in the queue, or false if there is none. The
 // frame's data is valid until the next call.
-func (l *Listener) Read() (TappedFrame, bool) { return l.ring.get() }
+func (l *Listener) Read() (TappedFrame, bool) { return l.ring.nextFrame() }
 
 // More receives a value when there may be frames again after Read has found none.
 func (l *Listener) More() <-chan struct{} { return l.more }
@@ -173,4 +173,4 @@ func (l *Listener) Counts() (queued, dropped uint64) {
 }
 
 // Close stops the listener.
-func (l *Listener) Close() { l.tap.remove(l) }
+func (l *Listener) Close() { l.tap.removeListener(l) }

@@ -41,8 +41,8 @@ func newTapRing(size int) tapRing {
 	return tapRing{mem: make([]byte, 1<<bits.Len(uint(size-1)))}
 }
 
-// put copies a frame into the ring, unless the ring is full.
-func (r *tapRing) put(f *TappedFrame) bool {
+// putFrame copies a frame into the ring, unless the ring is full.
+func (r *tapRing) putFrame(f *TappedFrame) bool {
 	head := r.head.Load()
 	at := int(head) & (len(r.mem) - 1)
 	need := (tapHeader + len(f.Data) + tapAlign - 1) &^ (tapAlign - 1)
@@ -68,8 +68,8 @@ func (r *tapRing) put(f *TappedFrame) bool {
 	return true
 }
 
-// get releases the last record and returns the next one.
-func (r *tapRing) get() (f TappedFrame, ok bool) {
+// nextFrame releases the last record and returns the next one.
+func (r *tapRing) nextFrame() (f TappedFrame, ok bool) {
 	tail := r.tail.Load() + uint64(r.held)
 	r.held = 0
 	r.tail.Store(tail)

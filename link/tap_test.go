@@ -45,7 +45,7 @@ func TestTapRing(t *testing.T) {
 		for i := range rapid.IntRange(1, 400).Draw(t, "steps") {
 			if rapid.IntRange(0, 2).Draw(t, "what") == 0 {
 				for range rapid.IntRange(1, 30).Draw(t, "reads") {
-					got, ok := r.get()
+					got, ok := r.nextFrame()
 					if ok != (len(queue) > 0) {
 						t.Fatalf("got a frame: %v, %d are queued", ok, len(queue))
 					}
@@ -62,7 +62,7 @@ func TestTapRing(t *testing.T) {
 			}
 			n := rapid.IntRange(0, TapSnapLen).Draw(t, "length")
 			f := TappedFrame{Time: time.Unix(0, int64(i)), Direction: Direction(1 + i%2), Len: n + i, Lost: uint64(i), Data: bytes.Repeat([]byte{byte(i)}, n)}
-			if r.put(&f) {
+			if r.putFrame(&f) {
 				queue = append(queue, f)
 			} else if len(queue) < tapRingMin/(tapHeader+TapSnapLen+tapAlign)-1 {
 				t.Fatalf("full with %d frames", len(queue))
@@ -83,14 +83,14 @@ func TestTapConcurrent(t *testing.T) {
 	go func() {
 		frame := make([]byte, 200)
 		for i := range frames {
-			b, _ := tap.begin()
+			b, _ := tap.beginBatch()
 			for k := range frame {
 				frame[k] = byte(i)
 			}
-			b.add(Outbound, frame[:1+i%len(frame)])
-			b.end()
+			b.addFrame(Outbound, frame[:1+i%len(frame)])
+			b.endBatch()
 		}
-		tap.close()
+		tap.closeListeners()
 	}()
 	next, ended := 0, false
 	for !ended {
@@ -357,11 +357,11 @@ func BenchmarkTap(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				if batch, listening := tap.begin(); listening {
+				if batch, listening := tap.beginBatch(); listening {
 					for range batchSize {
-						batch.add(Inbound, frame)
+						batch.addFrame(Inbound, frame)
 					}
-					batch.end()
+					batch.endBatch()
 					for _, ok := l.Read(); ok; _, ok = l.Read() {
 					}
 				}

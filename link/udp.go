@@ -45,16 +45,16 @@ type udpSocket interface {
 	local() netip.AddrPort
 	// prepare returns the path to an address of the socket's family.
 	prepare(to wire.Endpoint) *udpPath
-	// receive reads up to len(pkts) datagrams, each into one of room.
-	receive(pkts []Packet, room [][]byte) (int, error)
-	// send sends up to batchSize frames, frame f from payloads[f.Buf].
-	send(frames []Frame, payloads [][]byte) udpSent
-	// reply sends the answers of a batch of packets that receive returned, and returns their
-	// number.
-	reply(pkts []Packet) (answers int, s udpSent)
-	wait(limit time.Duration) error
+	// receiveBatch reads up to len(pkts) datagrams, each into one of room.
+	receiveBatch(pkts []Packet, room [][]byte) (int, error)
+	// sendFrames sends up to batchSize frames, frame f from payloads[f.Buf].
+	sendFrames(frames []Frame, payloads [][]byte) udpSent
+	// replyBatch sends the answers of a batch of packets that receiveBatch returned, and returns
+	// their number.
+	replyBatch(pkts []Packet) (answers int, s udpSent)
+	waitReadable(limit time.Duration) error
 	wakeUp()
-	close() error
+	closeSocket() error
 }
 
 // udpSent is the result of sending a batch.
@@ -206,9 +206,9 @@ func (l *udpLink) Send(frames []Frame) (int, error) {
 				wire.MarkRetx(l.payloads[f.Buf])
 			}
 		}
-		shown, listening := l.tap.begin()
-		s := l.sock.send(batch, l.payloads)
-		l.count(&s)
+		shown, listening := l.tap.beginBatch()
+		s := l.sock.sendFrames(batch, l.payloads)
+		l.countSent(&s)
 		if listening {
 			l.showSent(&shown, batch, &s)
 		}
@@ -220,7 +220,7 @@ func (l *udpLink) Send(frames []Frame) (int, error) {
 	return taken, nil
 }
 
-func (l *udpLink) count(s *udpSent) {
+func (l *udpLink) countSent(s *udpSent) {
 	l.stats.Sent += uint64(s.taken - len(s.refused))
 	l.stats.SendError += uint64(len(s.refused))
 	if s.why != nil {
@@ -232,7 +232,7 @@ func (l *udpLink) Receive(pkts []Packet) (int, error) {
 	if l.closed {
 		return 0, net.ErrClosed
 	}
-	n, err := l.sock.receive(pkts, l.room)
+	n, err := l.sock.receiveBatch(pkts, l.room)
 	if err != nil {
 		return 0, fmt.Errorf("link: udp at %v: %w", l.local, err)
 	}
@@ -257,9 +257,9 @@ func (l *udpLink) Reply(pkts []Packet) error {
 	}
 	for len(pkts) > 0 {
 		batch := pkts[:min(len(pkts), batchSize)]
-		shown, listening := l.tap.begin()
-		answers, s := l.sock.reply(batch)
-		l.count(&s)
+		shown, listening := l.tap.beginBatch()
+		answers, s := l.sock.replyBatch(batch)
+		l.countSent(&s)
 		if listening {
 			l.showReplies(&shown, batch, &s)
 		}
@@ -273,14 +273,14 @@ func (l *udpLink) Wait(limit time.Duration) error {
 	if l.closed {
 		return net.ErrClosed
 	}
-	return l.sock.wait(limit)
+	return l.sock.waitReadable(limit)
 }
 
 // Watch implements [Watcher].
 func (l *udpLink) Watch(fd int) bool {
-	s, ok := l.sock.(interface{ watch(fd int) })
+	s, ok := l.sock.(interface{ watchDescriptor(fd int) })
 	if ok {
-		s.watch(fd)
+		s.watchDescriptor(fd)
 	}
 	return ok
 }
@@ -291,6 +291,6 @@ func (l *udpLink) Stats() Stats { return l.stats }
 
 func (l *udpLink) Close() error {
 	l.closed = true
-	l.tap.close()
-	return l.sock.close()
+	l.tap.closeListeners()
+	return l.sock.closeSocket()
 }

@@ -37,7 +37,7 @@ func TestUDPBufferBeyondTheLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.close()
+	defer func() { _ = s.closeSocket() }()
 	if got != 2*want {
 		t.Errorf("a buffer of %d bytes, want twice %d", got, want)
 	}
@@ -59,12 +59,12 @@ func TestUDPBuffersOfBothDirections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.close()
+	defer func() { _ = s.closeSocket() }()
 	check("mmsg", s.(*mmsgSocket).fd)
 	if s, _, err = openNetSocket(local, 0, ask); err != nil {
 		t.Fatal(err)
 	}
-	defer s.close()
+	defer func() { _ = s.closeSocket() }()
 	raw, err := s.(*netSocket).conn.SyscallConn()
 	if err == nil {
 		err = raw.Control(func(fd uintptr) { check("net", int(fd)) })

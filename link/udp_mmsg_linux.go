@@ -53,7 +53,7 @@ func newMessages() messages {
 	return m
 }
 
-func (m *messages) set(i int, data []byte, name *byte, namelen int) {
+func (m *messages) setMessage(i int, data []byte, name *byte, namelen int) {
 	m.iovecs[i].Base = unsafe.SliceData(data)
 	m.iovecs[i].SetLen(len(data))
 	m.headers[i].Hdr.Name = name
@@ -73,7 +73,7 @@ func openUDPSocket(local netip.AddrPort, zone uint32, buffer int) (_ udpSocket, 
 	s := &mmsgSocket{fd: fd, zone: zone, rx: newMessages(), tx: newMessages()}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.close())
+			err = errors.Join(err, s.closeSocket())
 		}
 	}()
 	var addr unix.Sockaddr = &unix.SockaddrInet4{Addr: as4(local.Addr()), Port: int(local.Port())}
@@ -135,10 +135,10 @@ func htons(port uint16) (net uint16) {
 	return net
 }
 
-func (s *mmsgSocket) receive(pkts []Packet, room [][]byte) (int, error) {
+func (s *mmsgSocket) receiveBatch(pkts []Packet, room [][]byte) (int, error) {
 	n := min(len(pkts), len(room))
 	for i := range n {
-		s.rx.set(i, room[i], (*byte)(unsafe.Pointer(&s.rx.names[i])), unix.SizeofSockaddrInet6)
+		s.rx.setMessage(i, room[i], (*byte)(unsafe.Pointer(&s.rx.names[i])), unix.SizeofSockaddrInet6)
 	}
 	n, errno := s.mmsg(unix.SYS_RECVMMSG, s.rx.headers[:n])
 	switch errno {
@@ -151,13 +151,13 @@ func (s *mmsgSocket) receive(pkts []Packet, room [][]byte) (int, error) {
 	for i := range n {
 		pkts[i] = Packet{Handle: uint32(i)}
 		pkts[i].Payload = room[i][:s.rx.headers[i].Len]
-		pkts[i].Src.IP, pkts[i].Src.Port = s.source(i)
+		pkts[i].Src.IP, pkts[i].Src.Port = s.sourceOf(i)
 	}
 	return n, nil
 }
 
-// source decodes the source address of datagram i of the receive batch.
-func (s *mmsgSocket) source(i int) (netip.Addr, uint16) {
+// sourceOf decodes the source address of datagram i of the receive batch.
+func (s *mmsgSocket) sourceOf(i int) (netip.Addr, uint16) {
 	name := &s.rx.names[i]
 	port := bytesOf(&name.Port)
 	p := uint16(port[0])<<8 | uint16(port[1])
@@ -167,29 +167,29 @@ func (s *mmsgSocket) source(i int) (netip.Addr, uint16) {
 	return netip.AddrFrom16(name.Addr).Unmap(), p
 }
 
-func (s *mmsgSocket) send(frames []Frame, payloads [][]byte) udpSent {
+func (s *mmsgSocket) sendFrames(frames []Frame, payloads [][]byte) udpSent {
 	for i := range frames {
 		f := &frames[i]
 		to := f.To.(*udpPath).sockaddr
-		s.tx.set(i, payloads[f.Buf][:f.Len], unsafe.SliceData(to), len(to))
+		s.tx.setMessage(i, payloads[f.Buf][:f.Len], unsafe.SliceData(to), len(to))
 	}
-	return s.transmit(len(frames))
+	return s.transmitBatch(len(frames))
 }
 
-func (s *mmsgSocket) reply(pkts []Packet) (answers int, _ udpSent) {
+func (s *mmsgSocket) replyBatch(pkts []Packet) (answers int, _ udpSent) {
 	for i := range pkts {
 		if p := &pkts[i]; p.Reply > 0 {
 			h := &s.rx.headers[p.Handle].Hdr
-			s.tx.set(answers, p.Payload[:p.Reply], h.Name, int(h.Namelen))
+			s.tx.setMessage(answers, p.Payload[:p.Reply], h.Name, int(h.Namelen))
 			answers++
 		}
 	}
-	return answers, s.transmit(answers)
+	return answers, s.transmitBatch(answers)
 }
 
-// transmit sends the first n messages of the transmit batch. It skips a message that the kernel
-// refuses, which the peer sees as lost.
-func (s *mmsgSocket) transmit(n int) udpSent {
+// transmitBatch sends the first n messages of the transmit batch. It skips a message that the
+// kernel refuses, which the peer sees as lost.
+func (s *mmsgSocket) transmitBatch(n int) udpSent {
 	s.full, s.refused = false, s.refused[:0]
 	taken, why := 0, error(nil)
 	for taken < n {
@@ -216,7 +216,7 @@ func (s *mmsgSocket) mmsg(call uintptr, headers []unix.Mmsghdr) (int, unix.Errno
 	return int(n), errno
 }
 
-func (s *mmsgSocket) wait(limit time.Duration) error {
+func (s *mmsgSocket) waitReadable(limit time.Duration) error {
 	s.wake.Sleep()
 	if !s.wake.Pending() {
 		s.fds[0].Events = unix.POLLIN
@@ -240,12 +240,12 @@ func (s *mmsgSocket) wait(limit time.Duration) error {
 	return nil
 }
 
-// watch makes wait also end for a descriptor.
-func (s *mmsgSocket) watch(fd int) { s.fds[2].Fd = int32(fd) }
+// watchDescriptor makes wait also end for a descriptor.
+func (s *mmsgSocket) watchDescriptor(fd int) { s.fds[2].Fd = int32(fd) }
 
 func (s *mmsgSocket) wakeUp() { s.wake.Wake() }
 
-func (s *mmsgSocket) close() error {
+func (s *mmsgSocket) closeSocket() error {
 	if s.fd < 0 {
 		return nil
 	}

@@ -25,7 +25,7 @@ type netSocket struct {
 
 	refused []int // datagrams of the last batch that the kernel refused to send
 
-	// first is a datagram that wait has read.
+	// first is a datagram that waitReadable has read.
 	first     Packet
 	firstData []byte
 
@@ -60,7 +60,7 @@ func (s *netSocket) local() netip.AddrPort { return s.addr }
 
 func (s *netSocket) prepare(to wire.Endpoint) *udpPath { return &udpPath{to: to} }
 
-func (s *netSocket) receive(pkts []Packet, room [][]byte) (int, error) {
+func (s *netSocket) receiveBatch(pkts []Packet, room [][]byte) (int, error) {
 	n := 0
 	if s.first.Payload != nil && len(pkts) > 0 {
 		pkts[0] = s.first
@@ -70,8 +70,8 @@ func (s *netSocket) receive(pkts []Packet, room [][]byte) (int, error) {
 	}
 	for ; n < min(len(pkts), len(room)); n++ {
 		// A read with an expired deadline would fail at once.
-		s.until(time.Now().Add(glance))
-		p, err := s.read(room[n])
+		s.setDeadline(time.Now().Add(glance))
+		p, err := s.readDatagram(room[n])
 		if err != nil {
 			return n, err
 		}
@@ -83,8 +83,8 @@ func (s *netSocket) receive(pkts []Packet, room [][]byte) (int, error) {
 	return n, nil
 }
 
-// read reads a datagram; the payload is nil if none arrived before the deadline.
-func (s *netSocket) read(buf []byte) (p Packet, err error) {
+// readDatagram reads a datagram; the payload is nil if none arrived before the deadline.
+func (s *netSocket) readDatagram(buf []byte) (p Packet, err error) {
 	n, from, err := s.conn.ReadFromUDPAddrPort(buf)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -98,7 +98,7 @@ func (s *netSocket) read(buf []byte) (p Packet, err error) {
 	return p, nil
 }
 
-func (s *netSocket) write(data []byte, to netip.AddrPort) error {
+func (s *netSocket) writeDatagram(data []byte, to netip.AddrPort) error {
 	_, err := s.conn.WriteToUDPAddrPort(data, inZone(to, s.zone))
 	return err
 }
@@ -112,23 +112,23 @@ func inZone(to netip.AddrPort, zone string) netip.AddrPort {
 	return to
 }
 
-func (s *netSocket) send(frames []Frame, payloads [][]byte) udpSent {
+func (s *netSocket) sendFrames(frames []Frame, payloads [][]byte) udpSent {
 	s.refused = s.refused[:0]
 	var why error
 	for i, f := range frames {
-		if err := s.write(payloads[f.Buf][:f.Len], f.To.(*udpPath).to.AddrPort()); err != nil {
+		if err := s.writeDatagram(payloads[f.Buf][:f.Len], f.To.(*udpPath).to.AddrPort()); err != nil {
 			s.refused, why = append(s.refused, i), err
 		}
 	}
 	return udpSent{len(frames), s.refused, why}
 }
 
-func (s *netSocket) reply(pkts []Packet) (answers int, _ udpSent) {
+func (s *netSocket) replyBatch(pkts []Packet) (answers int, _ udpSent) {
 	s.refused = s.refused[:0]
 	var why error
 	for _, p := range pkts {
 		if p.Reply > 0 {
-			if err := s.write(p.Payload[:p.Reply], p.Src.AddrPort()); err != nil {
+			if err := s.writeDatagram(p.Payload[:p.Reply], p.Src.AddrPort()); err != nil {
 				s.refused, why = append(s.refused, answers), err
 			}
 			answers++
@@ -137,8 +137,8 @@ func (s *netSocket) reply(pkts []Packet) (answers int, _ udpSent) {
 	return answers, udpSent{answers, s.refused, why}
 }
 
-// wait blocks in a read, which wake ends by moving its deadline.
-func (s *netSocket) wait(limit time.Duration) (err error) {
+// waitReadable blocks in a read, which wake ends by moving its deadline.
+func (s *netSocket) waitReadable(limit time.Duration) (err error) {
 	if s.first.Payload != nil {
 		return nil
 	}
@@ -153,9 +153,9 @@ func (s *netSocket) wait(limit time.Duration) (err error) {
 		return nil
 	}
 	s.waiting = true
-	s.until(deadline)
+	s.setDeadline(deadline)
 	s.mu.Unlock()
-	s.first, err = s.read(s.firstData)
+	s.first, err = s.readDatagram(s.firstData)
 	s.mu.Lock()
 	s.waiting, s.pending = false, false
 	s.mu.Unlock()
@@ -167,15 +167,15 @@ func (s *netSocket) wakeUp() {
 	defer s.mu.Unlock()
 	s.pending = true
 	if s.waiting {
-		s.until(time.Now())
+		s.setDeadline(time.Now())
 	}
 }
 
-// until sets the deadline of current and later reads. It fails only on a closed socket, where they
-// fail too.
-func (s *netSocket) until(t time.Time) { _ = s.conn.SetReadDeadline(t) }
+// setDeadline sets the deadline of current and later reads. It fails only on a closed socket, where
+// they fail too.
+func (s *netSocket) setDeadline(t time.Time) { _ = s.conn.SetReadDeadline(t) }
 
-func (s *netSocket) close() error {
+func (s *netSocket) closeSocket() error {
 	err := s.conn.Close()
 	if errors.Is(err, net.ErrClosed) {
 		return nil

@@ -98,7 +98,7 @@ func TestUDPOpenRefused(t *testing.T) {
 			before = sockets(t)
 			s, _, err := openUDPSocket(local, 0, udpBuffer)
 			if err == nil {
-				err = errors.Join(errors.New("it is opened"), s.close())
+				err = errors.Join(errors.New("it is opened"), s.closeSocket())
 			}
 			after = sockets(t)
 			return err

@@ -22,8 +22,8 @@ func newUDPTap() udpTap {
 	return udpTap{Tap: newTap(), frame: make([]byte, wire.MaxEnvelopeLen+udpRoom)}
 }
 
-// show adds a frame around a payload to a batch.
-func (t *udpTap) show(b *tapBatch, d Direction, src, dst wire.Endpoint, payload []byte) {
+// showPayload adds a frame around a payload to a batch.
+func (t *udpTap) showPayload(b *tapBatch, d Direction, src, dst wire.Endpoint, payload []byte) {
 	if t.envelope == nil || src != t.src || dst != t.dst {
 		e, err := wire.NewEnvelope(src, dst)
 		if err != nil {
@@ -34,17 +34,17 @@ func (t *udpTap) show(b *tapBatch, d Direction, src, dst wire.Endpoint, payload 
 	frame := t.frame[:t.envelope.Len()+len(payload)]
 	copy(t.envelope.Payload(frame, len(payload)), payload)
 	t.envelope.Seal(frame)
-	b.add(d, frame)
+	b.addFrame(d, frame)
 }
 
 // showSent shows the frames of a batch that were sent.
 func (l *udpLink) showSent(b *tapBatch, frames []Frame, s *udpSent) {
 	for i, f := range frames[:s.taken] {
 		if !slices.Contains(s.refused, i) {
-			l.tap.show(b, Outbound, l.local, f.To.To(), l.payloads[f.Buf][:f.Len])
+			l.tap.showPayload(b, Outbound, l.local, f.To.To(), l.payloads[f.Buf][:f.Len])
 		}
 	}
-	b.end()
+	b.endBatch()
 }
 
 func (l *udpLink) showReplies(b *tapBatch, pkts []Packet, s *udpSent) {
@@ -57,25 +57,25 @@ func (l *udpLink) showReplies(b *tapBatch, pkts []Packet, s *udpSent) {
 			break
 		}
 		if !slices.Contains(s.refused, i) {
-			l.tap.show(b, Outbound, l.local, p.Src, p.Payload[:p.Reply])
+			l.tap.showPayload(b, Outbound, l.local, p.Src, p.Payload[:p.Reply])
 		}
 		i++
 	}
-	b.end()
+	b.endBatch()
 }
 
 func (l *udpLink) showReceived(pkts []Packet) {
 	if len(pkts) == 0 {
 		return
 	}
-	b, listening := l.tap.begin()
+	b, listening := l.tap.beginBatch()
 	if !listening {
 		return
 	}
 	for _, p := range pkts {
-		l.tap.show(&b, Inbound, p.Src, l.local, p.Payload)
+		l.tap.showPayload(&b, Inbound, p.Src, l.local, p.Payload)
 	}
-	b.end()
+	b.endBatch()
 }
 
 func (l *udpLink) tapped() *Tap { return l.tap.Tap }

@@ -53,7 +53,7 @@ type Cluster struct {
 	server  *transport.Server
 	workers []*transport.Worker
 
-	keys     []uint64 // of the hot set, by rank
+	keys     []uint64 // keys of the hot set, by rank
 	harvests uint64   // used by the server's goroutine
 }
 

@@ -26,7 +26,7 @@ func TestKeepOrderSpreadsEvenly(t *testing.T) {
 			if at > width {
 				continue
 			}
-			home := p.home(least + at)
+			home := p.homeEntry(least + at)
 			want := new(big.Int).SetUint64(at)
 			want.Mul(want.Add(want, big.NewInt(1)), new(big.Int).SetUint64(entries))
 			span := new(big.Int).SetUint64(width)

@@ -105,7 +105,7 @@ const Cold = math.MaxUint32
 
 // Rank returns the row rank of a key, and false if the key is cold.
 func (h *HotSet) Rank(key uint64) (rowRank uint32, ok bool) {
-	at := h.index.find(key)
+	at := h.index.findKey(key)
 	return at - 1, at != 0
 }
 

@@ -34,7 +34,7 @@ const (
 var (
 	// ErrNotHotSet means that the data is not a hot set.
 	ErrNotHotSet = errors.New("packer: not a hot-set file")
-	// ErrVersion means that the file has another format version.
+	// ErrVersion means that the format version of the file differs.
 	ErrVersion = errors.New("packer: unsupported hot-set file version")
 	// ErrCorrupt means that the file is truncated or modified, or that data follows its
 	// end.

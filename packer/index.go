@@ -65,7 +65,7 @@ func keepOrder(log int, least, greatest uint64) placing {
 	return placing{base: least - 1, factor: factor, last: entries - 1}
 }
 
-func (p *placing) home(key uint64) uint64 {
+func (p *placing) homeEntry(key uint64) uint64 {
 	hi, lo := bits.Mul64((key-p.base)^p.flip, p.factor)
 	return min((hi^lo&p.fold)>>(p.shift&63), p.last)
 }
@@ -89,8 +89,8 @@ func newIndex(keys []uint64) (x index, first, second int) {
 func buildIndex(keys []uint64, p placing, patience int) (x index, first, second int) {
 	x = index{entries: make([]uint32, p.last+1), keys: keys, placing: p}
 	for i := 1; i < len(keys); i++ {
-		home := x.home(keys[i])
-		for ; x.entries[home] != 0; home = x.next(home) {
+		home := x.homeEntry(keys[i])
+		for ; x.entries[home] != 0; home = x.nextEntry(home) {
 			if at := x.entries[home] & entryAt; keys[at] == keys[i] {
 				return x, int(at), i
 			}
@@ -104,10 +104,10 @@ func buildIndex(keys []uint64, p placing, patience int) (x index, first, second 
 	return x, 0, 0
 }
 
-func (x *index) next(entry uint64) uint64 { return (entry + 1) & uint64(len(x.entries)-1) }
+func (x *index) nextEntry(entry uint64) uint64 { return (entry + 1) & uint64(len(x.entries)-1) }
 
-func (x *index) find(key uint64) uint32 {
-	for at := x.home(key); ; at = x.next(at) {
+func (x *index) findKey(key uint64) uint32 {
+	for at := x.homeEntry(key); ; at = x.nextEntry(at) {
 		entry := x.entries[at]
 		if at := entry & entryAt; x.keys[at] == key {
 			return at // 0 if the padding equals the key
@@ -118,14 +118,14 @@ func (x *index) find(key uint64) uint32 {
 	}
 }
 
-// findAll is find for a batch; out must be as long as keys. It takes two passes:
+// findAll is findKey for a batch; out must be as long as keys. It takes two passes:
 // in a short loop over independent loads, the processor overlaps many cache misses.
 // The conditional assignments compile to conditional moves.
 func (x *index) findAll(out []uint32, keys []uint64) {
 	out = out[:len(keys)]
 	entries, known, p := x.entries, x.keys, x.placing
 	for i, key := range keys {
-		out[i] = entries[p.home(key)]
+		out[i] = entries[p.homeEntry(key)]
 	}
 	for i, key := range keys {
 		entry := out[i]
@@ -140,7 +140,7 @@ func (x *index) findAll(out []uint32, keys []uint64) {
 		}
 		out[i] = found
 		if passed != 0 {
-			out[i] = x.find(key)
+			out[i] = x.findKey(key)
 		}
 	}
 }

@@ -57,8 +57,8 @@ func TestIndexFindsWhatIsThere(t *testing.T) {
 				out := make([]uint32, len(batch))
 				x.findAll(out, batch)
 				for i, key := range batch {
-					if out[i] != want[key] || x.find(key) != want[key] {
-						t.Fatalf("%s: key %#x: findAll gives %d, find %d, want %d", order, key, out[i], x.find(key), want[key])
+					if out[i] != want[key] || x.findKey(key) != want[key] {
+						t.Fatalf("%s: key %#x: findAll gives %d, find %d, want %d", order, key, out[i], x.findKey(key), want[key])
 					}
 				}
 			}
@@ -119,7 +119,7 @@ func TestIndexWithCollidingKeys(t *testing.T) {
 		const n, spare = 50, 200
 		keys := []uint64{0}
 		for key := uint64(1 << 30); len(keys) < 1+n+spare; key-- {
-			if p.home(key) == p.last {
+			if p.homeEntry(key) == p.last {
 				keys = append(keys, key)
 			}
 		}
@@ -131,8 +131,8 @@ func TestIndexWithCollidingKeys(t *testing.T) {
 			if i >= n {
 				want = 0
 			}
-			if out[i] != want || x.find(key) != want {
-				t.Fatalf("%s: key %d: findAll gives %d, find %d, want %d", name, key, out[i], x.find(key), want)
+			if out[i] != want || x.findKey(key) != want {
+				t.Fatalf("%s: key %d: findAll gives %d, find %d, want %d", name, key, out[i], x.findKey(key), want)
 			}
 		}
 	}

@@ -46,9 +46,9 @@ func (n Numbers) Check(grads []float32) int {
 	return slices.IndexFunc(grads, func(g float32) bool { return magnitude(g) >= limit })
 }
 
-// allBelow reports whether all magnitudes are below a limit, which is at most infinity. It subtracts them from
-// limit-1 with the sign bit set, which stays set unless a magnitude is larger; two at a time, because every
-// gradient passes here.
+// allBelow reports whether all magnitudes are below a limit, which is at most infinity. It
+// subtracts them from limit-1 with the sign bit set, which stays set unless a magnitude is larger;
+// two at a time, because every gradient passes here.
 func allBelow(limit uint32, grads []float32) bool {
 	const signs = 1<<63 | 1<<31
 	most, left := uint64(limit-1)*(1<<32+1)|signs, uint64(signs)
@@ -103,7 +103,7 @@ func (e *RangeError) Error() string {
 
 // checkNumbers refuses the first gradient that is not finite, or else the first hot one that is out
 // of range. Most batches have neither, and are read once.
-func (p *Packer) checkNumbers(where *places, keys []uint64, grads []float32) error {
+func (p *Packer) checkNumbers(where *slotList, keys []uint64, grads []float32) error {
 	if p.numbers.Check(grads) < 0 {
 		return nil
 	}
@@ -111,7 +111,7 @@ func (p *Packer) checkNumbers(where *places, keys []uint64, grads []float32) err
 		return err
 	}
 	first := uint32(math.MaxUint32)
-	where.hot(func(_ int, at uint32, _ uint16) {
+	where.eachHot(func(_ int, at uint32, _ uint16) {
 		if magnitude(grads[at]) >= p.numbers.limit {
 			first = min(first, at)
 		}

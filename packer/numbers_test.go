@@ -59,8 +59,9 @@ func TestFloatsBelow(t *testing.T) {
 	}
 }
 
-// TestCheckFindsTheFirst puts a gradient that is refused at each place of batches of each length and alignment,
-// between gradients of which a check of two at a time could carry into it or borrow from it.
+// TestCheckFindsTheFirst puts a gradient that is refused at each place of batches of each length
+// and alignment, between gradients of which a check of two at a time could carry into it or borrow
+// from it.
 func TestCheckFindsTheFirst(t *testing.T) {
 	for limit, n := range map[uint32]Numbers{infinity: {}, 0x48000000: FloatsBelow(17), 1: FloatsBelow(-149)} {
 		refused := []uint32{limit, math.MaxInt32, limit | 1<<31, math.MaxUint32}

@@ -98,13 +98,13 @@ type Packer struct {
 
 // batch is the batch in progress, and its progress.
 type batch struct {
-	places
+	slotList
 	keys  []uint64
 	grads []float32
-	rows  *RowNumbers // of the cold rows, or nil to send keys
+	rows  *RowNumbers // numbers of the cold rows, or nil to send keys
 	sent  Sent
 
-	server int // of the next cold frame
+	server int // server of the next cold frame
 }
 
 // New returns a Packer. It returns [ErrConfig] if a field is out of range, or
@@ -141,34 +141,34 @@ func New(c Config) (*Packer, error) {
 // with *[RangeError] for the first hot gradient that Config.Numbers excludes.
 func (p *Packer) Begin(keys []uint64, grads []float32) error {
 	p.batch = batch{}
-	if err := p.check(keys, grads); err != nil {
+	if err := p.checkBatch(keys, grads); err != nil {
 		return err
 	}
-	p.scratch.reset()
-	p.place(&p.scratch, keys, 0)
-	p.deal(&p.scratch, keys)
-	return p.start(p.placed(&p.scratch), keys, grads)
+	p.scratch.resetScratch()
+	p.placeKeys(&p.scratch, keys, 0)
+	p.groupCold(&p.scratch, keys)
+	return p.startBatch(p.slotListOf(&p.scratch), keys, grads)
 }
 
-// start makes a batch of the right shape the current one, unless it refuses its gradients.
-func (p *Packer) start(where places, keys []uint64, grads []float32) error {
+// startBatch makes a batch of the right shape the current one, unless it refuses its gradients.
+func (p *Packer) startBatch(where slotList, keys []uint64, grads []float32) error {
 	if err := p.checkNumbers(&where, keys, grads); err != nil {
 		return err
 	}
-	p.batch = batch{places: where, keys: keys, grads: grads}
-	p.aim()
+	p.batch = batch{slotList: where, keys: keys, grads: grads}
+	p.aimBatch()
 	return nil
 }
 
-// aim finds the server of the next cold frame.
-func (b *batch) aim() {
+// aimBatch finds the server of the next cold frame.
+func (b *batch) aimBatch() {
 	for b.server < len(b.ends) && b.sent.ColdRows == b.ends[b.server] {
 		b.server++
 	}
 }
 
-// check checks the shape of a batch.
-func (p *Packer) check(keys []uint64, grads []float32) error {
+// checkBatch checks the shape of a batch.
+func (p *Packer) checkBatch(keys []uint64, grads []float32) error {
 	return p.checkShape(uint64(len(keys)), uint64(len(grads)))
 }
 

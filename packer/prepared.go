@@ -12,7 +12,7 @@ import (
 // these keys need no look-up: [Packer.BeginPrepared]. It is immutable except for the row
 // numbers.
 type Prepared struct {
-	places
+	slotList
 	keys   []uint64
 	hotSet *HotSet
 	dim    int
@@ -69,60 +69,60 @@ func (p *Packer) Prepare(keys []uint64) (*Prepared, error) {
 		return nil, err
 	}
 	var s scratch
-	p.place(&s, keys, 0)
-	p.deal(&s, keys)
-	where := p.placed(&s)
+	p.placeKeys(&s, keys, 0)
+	p.groupCold(&s, keys)
+	where := p.slotListOf(&s)
 	// The scratch memory may be larger.
 	where.masks, where.at = slices.Clone(where.masks), slices.Clone(where.at)
 	where.slots, where.cold = slices.Clone(where.slots), slices.Clone(where.cold)
-	return &Prepared{places: where, keys: keys, hotSet: p.hotSet, dim: p.dim, layout: p.layout, split: p.split}, nil
+	return &Prepared{slotList: where, keys: keys, hotSet: p.hotSet, dim: p.dim, layout: p.layout, split: p.split}, nil
 }
 
 // BeginPrepared is [Packer.Begin] of the concatenated keys of prepared batches, with the same
 // frames, except that cold rows are sent by number if all of the batches have numbers of the same
-// numbering. It returns the same errors, and [ErrConfig] if a batch was prepared for another hot
-// set, dimension, layout or number of servers: prepare its keys again.
+// numbering. It returns the same errors, and [ErrConfig] if a batch was prepared for a different
+// hot set, dimension, layout or number of servers: prepare its keys again.
 func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 	p.batch = batch{}
 	for _, b := range prepared {
-		if err := p.suits(b); err != nil {
+		if err := p.checkPrepared(b); err != nil {
 			return err
 		}
 	}
 	if len(prepared) == 1 {
 		b := prepared[0]
-		if err := p.check(b.keys, grads); err != nil {
+		if err := p.checkBatch(b.keys, grads); err != nil {
 			return err
 		}
-		return p.startAt(b.rows.Load(), b.places, b.keys, grads)
+		return p.startAt(b.rows.Load(), b.slotList, b.keys, grads)
 	}
 	p.merged = p.merged[:0]
 	for _, b := range prepared {
 		p.merged = append(p.merged, b.keys...)
 	}
-	if err := p.check(p.merged, grads); err != nil {
+	if err := p.checkBatch(p.merged, grads); err != nil {
 		return err
 	}
-	p.scratch.reset()
+	p.scratch.resetScratch()
 	first := 0
 	for _, b := range prepared {
-		p.mergeHot(&p.scratch, &b.places, first)
+		p.mergeHot(&p.scratch, &b.slotList, first)
 		first += len(b.keys)
 	}
 	p.mergeCold(&p.scratch, prepared)
-	return p.startAt(p.mergeNumbers(prepared), p.placed(&p.scratch), p.merged, grads)
+	return p.startAt(p.mergeNumbers(prepared), p.slotListOf(&p.scratch), p.merged, grads)
 }
 
-func (p *Packer) suits(b *Prepared) error {
+func (p *Packer) checkPrepared(b *Prepared) error {
 	if b.hotSet != p.hotSet || b.dim != p.dim || b.layout != p.layout || b.split != p.split {
-		return fmt.Errorf("%w: a batch that was prepared for another hot set, dimension, layout or number of servers; prepare it again", ErrConfig)
+		return fmt.Errorf("%w: the batch was prepared for a different hot set, dimension, layout or number of servers; prepare it again", ErrConfig)
 	}
 	return nil
 }
 
-// startAt is start with row numbers for the cold rows, or keys if rows is nil.
-func (p *Packer) startAt(rows *RowNumbers, where places, keys []uint64, grads []float32) error {
-	if err := p.start(where, keys, grads); err != nil {
+// startAt is startBatch with row numbers for the cold rows, or keys if rows is nil.
+func (p *Packer) startAt(rows *RowNumbers, where slotList, keys []uint64, grads []float32) error {
+	if err := p.startBatch(where, keys, grads); err != nil {
 		return err
 	}
 	p.rows = rows
@@ -138,7 +138,7 @@ func (p *Packer) mergeNumbers(prepared []*Prepared) *RowNumbers {
 		m.Numberings = append(m.Numberings, 0)
 		begin := len(m.Numbers)
 		for _, b := range prepared {
-			n := len(b.of(server))
+			n := len(b.positionsOf(server))
 			if n == 0 {
 				continue
 			}
@@ -146,7 +146,7 @@ func (p *Packer) mergeNumbers(prepared []*Prepared) *RowNumbers {
 			if rows == nil || len(m.Numbers) > begin && rows.Numberings[server] != m.Numberings[server] {
 				return nil
 			}
-			m.Numberings[server], m.Numbers = rows.Numberings[server], append(m.Numbers, rows.Numbers[b.end(server)-n:b.end(server)]...)
+			m.Numberings[server], m.Numbers = rows.Numberings[server], append(m.Numbers, rows.Numbers[b.endOf(server)-n:b.endOf(server)]...)
 		}
 	}
 	return m

@@ -4,9 +4,9 @@ package packer
 
 import "math/bits"
 
-// Split is the number of parameter servers among which the rows of a job are split; 0 means 1. Hot rows
-// belong to server 0, which receives the aggregator's sums. A hash distributes the others evenly,
-// whatever the keys are.
+// Split is the number of parameter servers among which the rows of a job are split; 0 means 1. Hot
+// rows belong to server 0, which receives the aggregator's sums. A hash distributes the others
+// evenly, whatever the keys are.
 //
 // Workers, servers and readers of their checkpoints must have the same split and,
 // because of the hot rows, the same hot set.
@@ -35,8 +35,8 @@ func (n Split) Owner(hot *HotSet, key uint64) int {
 	return n.Of(key)
 }
 
-// Order appends the positions of keys, sorted stably by server, to order, and the end of each server's
-// list to ends. It keeps nothing, and is safe for concurrent use.
+// Order appends the positions of keys, sorted stably by server, to order, and the end of each
+// server's list to ends. It keeps nothing, and is safe for concurrent use.
 func (n Split) Order(hot *HotSet, keys []uint64, order []uint32, ends []int) ([]uint32, []int) {
 	first := len(ends)
 	for range n {

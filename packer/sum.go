@@ -12,7 +12,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// ErrSum means that a sum of batches is out of the range of the job's arithmetic: push the batches separately.
+// ErrSum means that a sum of batches is out of the range of the job's arithmetic: push the batches
+// separately.
 var ErrSum = errors.New("packer: a sum of batches is out of the job's range")
 
 // Part is one of several batches of a sum.
@@ -22,7 +23,8 @@ type Part struct {
 	Grads    []float32
 }
 
-// sums adds up the hot gradients of several batches. Indexing slots by a uint16 needs no bounds check.
+// sums adds up the hot gradients of several batches. Indexing slots by a uint16 needs no bounds
+// check.
 type sums struct {
 	slots   [MaxSlots]int64
 	touched [MaxSlots / 64]uint64 // a bit for each slot
@@ -39,9 +41,9 @@ type sums struct {
 // the unit. So the aggregator's sums get the same bits, and no intermediate sum is out of range if the
 // final one is not. Slots with a sum of 0 are sent too. Cold rows are sent unchanged.
 //
-// It returns the number of hot gradients added up. The parts' slices are not used after it returns. The
-// errors are [ErrSum] and those of Begin and BeginPrepared for one of the parts; after an error there is
-// no batch.
+// It returns the number of hot gradients added up. The parts' slices are not used after it returns.
+// The errors are [ErrSum] and those of Begin and BeginPrepared for one of the parts; after an error
+// there is no batch.
 func (p *Packer) BeginSum(exp int, parts []Part) (pairs int, err error) {
 	p.batch = batch{}
 	if p.sums == nil {
@@ -51,36 +53,36 @@ func (p *Packer) BeginSum(exp int, parts []Part) (pairs int, err error) {
 	s.nCold, s.pairs = 0, 0
 	defer func() {
 		if err != nil {
-			s.clear()
+			s.clearSums()
 		}
 	}()
 	units := fixedpoint.Format{Exp: exp}
 	prepared := p.prepared[:0]
 	for i := range parts {
 		part := &parts[i]
-		keys, where := part.Keys, places{}
+		keys, where := part.Keys, slotList{}
 		if b := part.Prepared; b != nil {
-			if err := p.suits(b); err != nil {
+			if err := p.checkPrepared(b); err != nil {
 				return 0, err
 			}
 			prepared = append(prepared, b)
-			keys, where = b.keys, b.places
+			keys, where = b.keys, b.slotList
 		}
-		if err := p.check(keys, part.Grads); err != nil {
+		if err := p.checkBatch(keys, part.Grads); err != nil {
 			return 0, err
 		}
 		if err := p.checkFinite(keys, part.Grads); err != nil {
 			return 0, err
 		}
 		if part.Prepared == nil {
-			p.scratch.reset()
-			p.place(&p.scratch, keys, 0)
-			where = p.placed(&p.scratch)
+			p.scratch.resetScratch()
+			p.placeKeys(&p.scratch, keys, 0)
+			where = p.slotListOf(&p.scratch)
 		}
-		if !s.add(units, p.layout, &where, part.Grads) {
+		if !s.addHot(units, p.layout, &where, part.Grads) {
 			return 0, fmt.Errorf("%w: it ends at 2^%d", ErrSum, 63+exp)
 		}
-		s.take(&where, keys, part.Grads, p.dim)
+		s.takeSums(&where, keys, part.Grads, p.dim)
 		s.pairs += where.pairs
 	}
 	p.prepared = prepared
@@ -95,8 +97,8 @@ func (p *Packer) BeginSum(exp int, parts []Part) (pairs int, err error) {
 	return s.pairs, nil
 }
 
-// add adds the hot gradients of a part. It returns false if a gradient or a sum is out of range.
-func (s *sums) add(units fixedpoint.Format, layout Layout, where *places, grads []float32) bool {
+// addHot adds the hot gradients of a part. It returns false if a gradient or a sum is out of range.
+func (s *sums) addHot(units fixedpoint.Format, layout Layout, where *slotList, grads []float32) bool {
 	var wrong int64 // negative: out of range
 	if layout == Dense {
 		slots := where.slots[:where.pairs]
@@ -109,7 +111,7 @@ func (s *sums) add(units fixedpoint.Format, layout Layout, where *places, grads 
 		}
 		return wrong >= 0
 	}
-	where.hot(func(lane int, at uint32, slot uint16) {
+	where.eachHot(func(lane int, at uint32, slot uint16) {
 		n, err := units.FromBits(math.Float32bits(grads[at]))
 		if err != nil {
 			wrong = -1
@@ -128,13 +130,13 @@ func (s *sums) addOne(rank uint16, n int64) int64 {
 	return (old ^ sum) & (n ^ sum)
 }
 
-// clear zeroes the sums.
-func (s *sums) clear() {
+// clearSums zeroes the sums.
+func (s *sums) clearSums() {
 	clear(s.slots[:])
 	clear(s.touched[:])
 }
 
-func (s *sums) take(where *places, keys []uint64, grads []float32, dim int) {
+func (s *sums) takeSums(where *slotList, keys []uint64, grads []float32, dim int) {
 	n := s.nCold + len(where.cold)
 	s.keys, s.grads = grown(s.keys, n), grown(s.grads, n*dim)
 	to, rows := s.keys[s.nCold:n], s.grads[s.nCold*dim:n*dim]
@@ -156,12 +158,12 @@ func (s *sums) take(where *places, keys []uint64, grads []float32, dim int) {
 // startSum makes the sums the current batch, and clears them.
 func (p *Packer) startSum(units fixedpoint.Format, rows *RowNumbers) error {
 	s, t := p.sums, &p.scratch
-	t.reset()
+	t.resetScratch()
 	t.nCold, t.cold = s.nCold, grown(t.cold, s.nCold)
 	for i := range s.nCold {
 		t.cold[i] = uint32(i)
 	}
-	p.deal(t, s.keys) // in the order of mergeNumbers
+	p.groupCold(t, s.keys) // in the order of mergeNumbers
 	at, most := s.nCold*p.dim, s.pairs*fixedpoint.SplitParts
 	s.grads = grown(s.grads, at+most)
 	if p.layout == Dense {
@@ -181,8 +183,8 @@ func (p *Packer) startSum(units fixedpoint.Format, rows *RowNumbers) error {
 			at += n
 		}
 	}
-	p.batch = batch{places: p.placed(t), keys: s.keys[:s.nCold], grads: s.grads[:at], rows: rows}
-	p.aim()
+	p.batch = batch{slotList: p.slotListOf(t), keys: s.keys[:s.nCold], grads: s.grads[:at], rows: rows}
+	p.aimBatch()
 	return nil
 }
 
@@ -207,6 +209,6 @@ func (s *scratch) placeSum(layout Layout, rank uint16, at uint32, n int) {
 		return
 	}
 	for i := range uint32(n) {
-		s.align(int(rank%wire.Lanes), at+i, rank/wire.Lanes)
+		s.alignSlot(int(rank%wire.Lanes), at+i, rank/wire.Lanes)
 	}
 }

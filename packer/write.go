@@ -49,7 +49,7 @@ func (p *Packer) writeStripe(s *wire.Stripe, k int) {
 // fillCold writes up to n cold rows of one server, in batch order.
 func (p *Packer) fillCold(payload []byte, n int) []byte {
 	first := p.sent.ColdRows
-	rows := p.cold[first:p.end(p.server)]
+	rows := p.cold[first:p.endOf(p.server)]
 	rows = rows[:min(n, len(rows))]
 	var body wire.Rows
 	if p.rows != nil {
@@ -64,6 +64,6 @@ func (p *Packer) fillCold(payload []byte, n int) []byte {
 	body.GatherRows(p.grads, rows)
 	p.sent.ColdRows += len(rows)
 	p.sent.ColdFrames++
-	p.aim()
+	p.aimBatch()
 	return payload
 }

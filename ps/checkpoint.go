@@ -19,7 +19,7 @@ import (
 var (
 	// ErrNotCheckpoint means that the file is not a checkpoint.
 	ErrNotCheckpoint = errors.New("ps: not a checkpoint")
-	// ErrVersion means that the checkpoint has another format version.
+	// ErrVersion means that the format version of the checkpoint differs.
 	ErrVersion = errors.New("ps: unsupported checkpoint version")
 	// ErrCorrupt means that a checkpoint is truncated or damaged.
 	ErrCorrupt = errors.New("ps: checkpoint is corrupt")
@@ -67,7 +67,7 @@ func CheckpointConfig(path string) (Config, error) {
 	}
 	defer f.Close()
 	c := &checkpointReader{in: bufio.NewReader(f)}
-	h := c.head()
+	h := c.readHead()
 	if c.err != nil {
 		return Config{}, fmt.Errorf("%s: %w", path, c.err)
 	}
@@ -81,15 +81,15 @@ func ReadCheckpoint(r io.Reader, cfg Config) (*Store, []byte, error) {
 		return nil, nil, err
 	}
 	c := &checkpointReader{in: bufio.NewReaderSize(r, turnBytes)}
-	h := c.head()
-	c.fail(h.compare(s.cfg))
+	h := c.readHead()
+	c.failRead(h.compareConfig(s.cfg))
 	s.harvest, s.committed = h.harvest, h.harvest
-	attachment := c.bytes(h.attached)
-	c.rows(s, h.rows)
-	c.checksum("contents")
+	attachment := c.readBytes(h.attached)
+	c.readRows(s, h.rows)
+	c.readChecksum("contents")
 	if c.err == nil {
 		if _, err := c.in.ReadByte(); err != io.EOF {
-			c.fail(fmt.Errorf("%w: bytes follow its end", ErrCorrupt))
+			c.failRead(fmt.Errorf("%w: bytes follow its end", ErrCorrupt))
 		}
 	}
 	if c.err != nil {
@@ -98,10 +98,11 @@ func ReadCheckpoint(r io.Reader, cfg Config) (*Store, []byte, error) {
 	return s, attachment, nil
 }
 
-// ReadAttachment reads a checkpoint's attachment alone. It does not see whether the rest is damaged.
+// ReadAttachment reads a checkpoint's attachment alone. It does not see whether the rest is
+// damaged.
 func ReadAttachment(r io.Reader) ([]byte, error) {
 	c := &checkpointReader{in: bufio.NewReader(r)}
-	attachment := c.bytes(c.head().attached)
+	attachment := c.readBytes(c.readHead().attached)
 	return attachment, c.err
 }
 
@@ -114,14 +115,14 @@ type checkpointReader struct {
 	err error
 }
 
-func (c *checkpointReader) fail(err error) {
+func (c *checkpointReader) failRead(err error) {
 	if c.err == nil {
 		c.err = err
 	}
 }
 
-// next returns the next n bytes, which are valid until the next call.
-func (c *checkpointReader) next(n int) []byte {
+// nextBytes returns the next n bytes, which are valid until the next call.
+func (c *checkpointReader) nextBytes(n int) []byte {
 	c.buf = slices.Grow(c.buf[:0], n)[:n]
 	b := c.buf
 	if c.err == nil {
@@ -129,9 +130,9 @@ func (c *checkpointReader) next(n int) []byte {
 		c.n += int64(got)
 		switch {
 		case err == io.EOF || err == io.ErrUnexpectedEOF:
-			c.fail(fmt.Errorf("%w: it ends after %d bytes", ErrCorrupt, c.n))
+			c.failRead(fmt.Errorf("%w: it ends after %d bytes", ErrCorrupt, c.n))
 		case err != nil:
-			c.fail(fmt.Errorf("ps: reading checkpoint: %w", err))
+			c.failRead(fmt.Errorf("ps: reading checkpoint: %w", err))
 		}
 		c.sum = crc32.Update(c.sum, castagnoli, b)
 	}
@@ -141,14 +142,14 @@ func (c *checkpointReader) next(n int) []byte {
 	return b
 }
 
-func (c *checkpointReader) uint32() uint32 { return binary.LittleEndian.Uint32(c.next(4)) }
-func (c *checkpointReader) uint64() uint64 { return binary.LittleEndian.Uint64(c.next(8)) }
+func (c *checkpointReader) uint32() uint32 { return binary.LittleEndian.Uint32(c.nextBytes(4)) }
+func (c *checkpointReader) uint64() uint64 { return binary.LittleEndian.Uint64(c.nextBytes(8)) }
 
-// checksum compares the checksum so far with the stored one.
-func (c *checkpointReader) checksum(of string) {
+// readChecksum compares the checksum so far with the stored one.
+func (c *checkpointReader) readChecksum(of string) {
 	want := c.sum
 	if got := c.uint32(); got != want {
-		c.fail(fmt.Errorf("%w: checksum of its %s is %08x, stored is %08x", ErrCorrupt, of, want, got))
+		c.failRead(fmt.Errorf("%w: checksum of its %s is %08x, stored is %08x", ErrCorrupt, of, want, got))
 	}
 }
 
@@ -161,14 +162,14 @@ type checkpointHead struct {
 	rows, attached uint64
 }
 
-// head reads up to the first checksum.
-func (c *checkpointReader) head() (h checkpointHead) {
-	if magic := c.next(len(checkpointMagic)); string(magic) != checkpointMagic && (c.err == nil || errors.Is(c.err, ErrCorrupt)) {
+// readHead reads up to the first checksum.
+func (c *checkpointReader) readHead() (h checkpointHead) {
+	if magic := c.nextBytes(len(checkpointMagic)); string(magic) != checkpointMagic && (c.err == nil || errors.Is(c.err, ErrCorrupt)) {
 		// A short file without the magic is not a truncated checkpoint.
 		c.err = ErrNotCheckpoint
 	}
 	if v := c.uint32(); v != checkpointVersion {
-		c.fail(fmt.Errorf("%w: %d, this program reads %d", ErrVersion, v, checkpointVersion))
+		c.failRead(fmt.Errorf("%w: %d, this program reads %d", ErrVersion, v, checkpointVersion))
 	}
 	h.dim, h.exp = int(c.uint32()), int(int32(c.uint32()))
 	h.method = Method(min(c.uint32(), math.MaxUint8))
@@ -176,7 +177,7 @@ func (c *checkpointReader) head() (h checkpointHead) {
 	h.harvest = harvestID{c.uint64(), c.uint64()}
 	h.rows, h.attached = c.uint64(), c.uint64()
 	// The fields are used only if they are undamaged.
-	c.checksum("header")
+	c.readChecksum("header")
 	return h
 }
 
@@ -184,9 +185,9 @@ func (h checkpointHead) config() Config {
 	return Config{Dim: h.dim, Exp: h.exp, Optimizer: Optimizer{Method: h.method}, Init: h.init}
 }
 
-// compare returns an error that wraps [ErrMismatch] if the configuration of the
+// compareConfig returns an error that wraps [ErrMismatch] if the configuration of the
 // saved store differs.
-func (h checkpointHead) compare(cfg Config) error {
+func (h checkpointHead) compareConfig(cfg Config) error {
 	for _, f := range []struct {
 		name       string
 		file, want any
@@ -204,41 +205,41 @@ func (h checkpointHead) compare(cfg Config) error {
 	return nil
 }
 
-// bytes reads n bytes. It allocates as they arrive, so that a damaged n
+// readBytes reads n bytes. It allocates as they arrive, so that a damaged n
 // cannot demand more memory than the input is long.
-func (c *checkpointReader) bytes(n uint64) []byte {
+func (c *checkpointReader) readBytes(n uint64) []byte {
 	var b []byte
 	for n > 0 && c.err == nil {
 		part := min(n, 1<<16)
-		b = append(b, c.next(int(part))...)
+		b = append(b, c.nextBytes(int(part))...)
 		n -= part
 	}
 	return b
 }
 
-// rows reads n rows into an empty store.
-func (c *checkpointReader) rows(s *Store, n uint64) {
+// readRows reads n rows into an empty store.
+func (c *checkpointReader) readRows(s *Store, n uint64) {
 	if s.rows.method == None && n > 0 {
-		c.fail(fmt.Errorf("%w: it has %d rows, and without an optimiser there are none", ErrCorrupt, n))
+		c.failRead(fmt.Errorf("%w: it contains %d rows, but a store without an optimiser keeps none", ErrCorrupt, n))
 		return
 	}
-	s.rows.reserve(int(min(n, 1<<s.rows.shift))) // bounded, since n may be damaged
+	s.rows.reserveRows(int(min(n, 1<<s.rows.shift))) // bounded, since n may be damaged
 	length := 8 + 4*s.cfg.Dim
 	if s.rows.method == Adagrad {
 		length += 4 * s.cfg.Dim
 	}
 	for i := uint64(0); i < n && c.err == nil; i++ {
-		b := c.next(length)
+		b := c.nextBytes(length)
 		if c.err != nil {
 			return
 		}
 		key := binary.LittleEndian.Uint64(b)
-		r, inserted := s.index.place(key, s.rows.n)
+		r, inserted := s.index.placeKey(key, s.rows.n)
 		if !inserted {
-			c.fail(fmt.Errorf("%w: key %d comes twice", ErrCorrupt, key))
+			c.failRead(fmt.Errorf("%w: key %d comes twice", ErrCorrupt, key))
 			return
 		}
-		s.insert(key)
+		s.insertRow(key)
 		_, _, weights, squares := s.rows.row(r)
 		floats(squares, floats(weights, b[8:]))
 	}

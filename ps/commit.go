@@ -9,12 +9,12 @@ import "math"
 // leaves its weight unchanged.
 func (s *Store) Commit() int {
 	if s.snapshot != nil {
-		s.snapshot.keep(s.touched)
+		s.snapshot.keepRows(s.touched)
 	}
 	n := s.touchedRows()
 	switch {
 	case s.rows.method == None:
-		s.forget()
+		s.forgetStep()
 	case s.cfg.Dim == 1:
 		s.commitScalars()
 	default:
@@ -30,18 +30,18 @@ func (s *Store) touchedRows() int {
 	if u := &s.unsummed; !u.closed && u.summed == len(u.keys) {
 		return u.rows
 	}
-	s.sum()
+	s.sumNoted()
 	return len(s.touched)
 }
 
-// forget drops the step's rows and keeps its memory.
-func (s *Store) forget() {
+// forgetStep drops the step's rows and keeps its memory.
+func (s *Store) forgetStep() {
 	if s.unsummed.closed {
-		s.index.forget(s.rows.n)
-		s.rows.forget()
+		s.index.forgetKeys(s.rows.n)
+		s.rows.forgetRows()
 		s.roomy = 0
 	}
-	s.unsummed.begin()
+	s.unsummed.beginStep()
 }
 
 func (s *Store) commitRows() {
@@ -55,7 +55,7 @@ func (s *Store) commitRows() {
 		} else {
 			s.sgd(sums, weights)
 		}
-		s.rows.unmark(r)
+		s.rows.unmarkRow(r)
 	}
 }
 
@@ -63,7 +63,7 @@ func (s *Store) commitRows() {
 // overlaps the cache misses without help.
 func (s *Store) commitScalars() {
 	for _, r := range s.touched {
-		c, i := s.rows.at(r)
+		c, i := s.rows.chunkAt(r)
 		sums, weights := c.sums[i:i+1], c.weights[i:i+1]
 		if s.rows.method == Adagrad {
 			s.adagrad(sums, weights, c.squares[i:i+1])
@@ -77,12 +77,12 @@ func (s *Store) commitScalars() {
 // Drop ends the step and discards its gradients.
 func (s *Store) Drop() {
 	if s.rows.method == None {
-		s.forget()
+		s.forgetStep()
 	} else {
 		for _, r := range s.touched {
 			_, sums, _, _ := s.rows.row(r)
 			clear(sums)
-			s.rows.unmark(r)
+			s.rows.unmarkRow(r)
 		}
 	}
 	s.touched = s.touched[:0]
@@ -97,7 +97,7 @@ const commitBatch = 64
 func (s *Store) approach(rows []int) {
 	d, loaded := s.cfg.Dim, uint64(0)
 	for _, r := range rows {
-		c, j := s.rows.at(r)
+		c, j := s.rows.chunkAt(r)
 		first, last := j*d, (j+1)*d-1
 		loaded |= uint64(c.sums[first]|c.sums[last]) | uint64(math.Float32bits(c.weights[first])|math.Float32bits(c.weights[last]))
 		if c.squares != nil {

@@ -46,7 +46,7 @@ func TestErrorsNameThePlace(t *testing.T) {
 		says    string
 	}{
 		{Harvest{Number: 9, Sums: []int64{1, 1, 1, 1, 1, 1}}, "ps: harvest 9, key 50, column 2: "},
-		{Harvest{Number: 9, Ranks: []uint32{7}, Sums: []int64{1}}, "ps: harvest 9 holds a sum of rank 7, the hot set has 2 rows of 3"},
+		{Harvest{Number: 9, Ranks: []uint32{7}, Sums: []int64{1}}, "ps: harvest 9 contains a sum of rank 7, the hot set contains 2 rows of dimension 3"},
 		{Harvest{Number: 9, Ranks: []uint32{7}, Sums: []int64{1, 2}}, "ps: harvest 9 has 1 ranks for 2 sums"},
 	} {
 		_, err := s.ApplyHarvest(c.harvest, hot)

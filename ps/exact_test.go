@@ -39,16 +39,16 @@ func TestCapacityIsReserved(t *testing.T) {
 }
 
 // TestHomeFindsMostKeys fills a table until just before it grows: 94 of 100 keys are in one of the
-// two entries that home checks, 82 in the first.
+// two entries that findBatch checks, 82 in the first.
 func TestHomeFindsMostKeys(t *testing.T) {
 	const n = 6000
 	table := newTable(n)
 	keys, rows := make([]uint64, n), make([]int, n)
 	for i := range keys {
 		keys[i] = uint64(i)
-		table.place(keys[i], i)
+		table.placeKey(keys[i], i)
 	}
-	table.home(rows, keys)
+	table.findBatch(rows, keys)
 	found := 0
 	for i, r := range rows {
 		if r == i {
@@ -189,7 +189,7 @@ func TestReadOfManyRows(t *testing.T) {
 		got, want := make([]float32, d*len(keys)), make([]float32, d)
 		s.Read(keys, got)
 		for i, key := range keys {
-			s.cfg.Init.fill(key, want)
+			s.cfg.Init.fillRow(key, want)
 			for c := range want {
 				if at := int(key)*d + c; at < len(grads) {
 					want[c] -= grads[at]
@@ -225,7 +225,7 @@ func TestLongAttachment(t *testing.T) {
 
 // TestHeaderHasItsLength counts the bytes before the first checksum.
 func TestHeaderHasItsLength(t *testing.T) {
-	n := len(newStore(t, Config{Dim: 1}).Snapshot(nil).head())
+	n := len(newStore(t, Config{Dim: 1}).Snapshot(nil).encodeHead())
 	if n != 68 || checkpointHeadLen != 68 {
 		t.Errorf("%d bytes, the constant is %d", n, checkpointHeadLen)
 	}

@@ -10,7 +10,7 @@ import (
 // Harvest holds the sums collected from one bank of an aggregator. Its number, ranks
 // and sums are those of control.Harvest.
 type Harvest struct {
-	// Instance is the job's: a recreated job is another instance, whose harvest
+	// Instance is the job's: a recreated job is a new instance, whose harvest
 	// numbers start at 1 again.
 	Instance uint64
 	// Number identifies the harvest within its instance. Numbers increase; the
@@ -54,8 +54,8 @@ func (s *Store) ApplyHarvest(h Harvest, hot []uint64) (applied bool, err error) 
 	}
 	// Refusing a row would lose acknowledged gradients, and a harvest adds at most
 	// the rows of the hot set.
-	if !s.note(keys, units, math.MaxInt) {
-		if bad, err := s.add(found, keys, units, math.MaxInt); err != nil {
+	if !s.noteRows(keys, units, math.MaxInt) {
+		if bad, err := s.addUnits(found, keys, units, math.MaxInt); err != nil {
 			return false, fmt.Errorf("ps: harvest %d, key %d, column %d: %w", h.Number, keys[bad/d], bad%d, err)
 		}
 	}
@@ -63,14 +63,14 @@ func (s *Store) ApplyHarvest(h Harvest, hot []uint64) (applied bool, err error) 
 	return true, nil
 }
 
-// gatherRows returns the rows with sums in a harvest, as arguments of add.
+// gatherRows returns the rows with sums in a harvest, as arguments of addUnits.
 func (s *Store) gatherRows(h Harvest, hot []uint64) (found []int, keys []uint64, units []int64, err error) {
 	d := s.cfg.Dim
 	rows := len(h.Sums)
 	if h.Ranks == nil {
 		rows = (rows + d - 1) / d
 	}
-	keys, units = s.batch(rows)
+	keys, units = s.scratchRows(rows)
 	keys, units, found = keys[:0], units[:0], s.batchRows[:0]
 	last, first := -1, 0 // row rank of the last row in keys, and the rank of its column 0
 	for i, sum := range h.Sums {
@@ -82,7 +82,7 @@ func (s *Store) gatherRows(h Harvest, hot []uint64) (found []int, keys []uint64,
 			continue
 		}
 		end := len(units)
-		// A repeated rank starts another row, so that apply adds the two and
+		// A repeated rank starts another row, so that applyUnits adds the two and
 		// detects an overflow.
 		if rank < first || rank >= first+d || last < 0 || units[end-d+rank-first] != 0 {
 			row := rank / d
@@ -104,7 +104,7 @@ func (s *Store) gatherRows(h Harvest, hot []uint64) (found []int, keys []uint64,
 // gatherScalars is gatherRows for rows of one column, in short loops that overlap the cache
 // misses of many rows.
 func (s *Store) gatherScalars(h Harvest, hot []uint64) (found []int, keys []uint64, units []int64, err error) {
-	keys, units = s.batch(len(h.Sums))
+	keys, units = s.scratchRows(len(h.Sums))
 	found = s.batchRows
 	n := 0
 	for i, sum := range h.Sums {
@@ -129,7 +129,7 @@ func (s *Store) gatherScalars(h Harvest, hot []uint64) (found []int, keys []uint
 }
 
 func beyondHotSet(h Harvest, rank, rows, dim int) error {
-	return fmt.Errorf("ps: harvest %d holds a sum of rank %d, the hot set has %d rows of %d", h.Number, rank, rows, dim)
+	return fmt.Errorf("ps: harvest %d contains a sum of rank %d, the hot set contains %d rows of dimension %d", h.Number, rank, rows, dim)
 }
 
 // findHot returns the row of the key with a rank, or -1. Rows do not move, so it tries the
@@ -144,7 +144,7 @@ func (s *Store) findHot(rank int, key uint64) int {
 // searchHot is findHot for a row that moved. It is a separate function so that the
 // compiler can inline findHot.
 func (s *Store) searchHot(rank int, key uint64) int {
-	r := s.index.find(key)
+	r := s.index.findRow(key)
 	s.hotRows[rank] = max(r, 0)
 	return r
 }

@@ -11,7 +11,7 @@ func TestInitialWeightsAreSplitmix(t *testing.T) {
 	i := Init{Scale: 0.5, Seed: 9}
 	for _, key := range []uint64{0, 1, 1 << 63} {
 		got := make([]float32, 5)
-		i.fill(key, got)
+		i.fillRow(key, got)
 		state := mix(mix(i.Seed+gamma) ^ key)
 		for c := 1; c < len(got); c++ {
 			want := (float64(mix(state+uint64(c)*gamma)>>40) - 1<<23) / (1 << 23) * 0.5

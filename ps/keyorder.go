@@ -41,9 +41,9 @@ type keyedRow struct {
 	row int
 }
 
-// sortByKey is a radix sort, lowest digit first, that returns the rows in one of its two slices of equal
-// length. It skips digits that all keys share. A comparison sort, which mispredicts every other
-// comparison, takes ten times as long; digits of 8 bits instead of 11, 1.4 times.
+// sortByKey is a radix sort, lowest digit first, that returns the rows in one of its two slices of
+// equal length. It skips digits that all keys share. A comparison sort, which mispredicts every
+// other comparison, takes ten times as long; digits of 8 bits instead of 11, 1.4 times.
 func sortByKey(rows, other []keyedRow) []keyedRow {
 	var differ uint64
 	for _, r := range rows {
@@ -83,7 +83,7 @@ func (s *Store) Hash() [sha256.Size]byte {
 	buf := make([]byte, 8+4*d)
 	initial := make([]float32, d)
 	for key, weights := range s.Rows() {
-		s.cfg.Init.fill(key, initial)
+		s.cfg.Init.fillRow(key, initial)
 		if slices.EqualFunc(weights, initial, sameBits) {
 			continue
 		}

@@ -4,9 +4,10 @@ package ps
 
 import "fmt"
 
-// Merge returns a store with the rows of all the stores of one job's servers, which share no key. It has the
-// configuration and the harvests of the first; open steps are left out. The error names the field in which
-// another store's configuration differs, or a key that occurs twice; it wraps [ErrMismatch].
+// Merge returns a store with the rows of all the stores of one job's servers, which share no key.
+// It has the configuration and the harvests of the first; open steps are left out. The error names
+// the field in which another store's configuration differs, or a key that occurs twice; it wraps
+// [ErrMismatch].
 func Merge(stores ...*Store) (*Store, error) {
 	cfg := stores[0].cfg
 	total := 0
@@ -21,16 +22,16 @@ func Merge(stores ...*Store) (*Store, error) {
 	all.harvest, all.committed = stores[0].committed, stores[0].committed
 	for i, s := range stores {
 		head := checkpointHead{dim: s.cfg.Dim, exp: s.cfg.Exp, method: s.cfg.Optimizer.Method, init: s.cfg.Init}
-		if err := head.compare(cfg); err != nil {
+		if err := head.compareConfig(cfg); err != nil {
 			return nil, fmt.Errorf("server %d: %w", i, err)
 		}
 		for r := range s.kept() {
 			key, _, weights, squares := s.rows.row(r)
-			at, inserted := all.index.place(key, all.rows.n)
+			at, inserted := all.index.placeKey(key, all.rows.n)
 			if !inserted {
 				return nil, fmt.Errorf("%w: key %d is at server %d and at one before it", ErrMismatch, key, i)
 			}
-			all.insert(key)
+			all.insertRow(key)
 			_, _, w, q := all.rows.row(at)
 			copy(w, weights)
 			copy(q, squares)

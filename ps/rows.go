@@ -8,10 +8,10 @@ import "math/bits"
 // first chunk. Rows are numbered in the order of their first update, which places the hot
 // rows of a skewed job next to each other.
 type rows struct {
-	n      int // in use
+	n      int // rows in use
 	room   int // rows that the chunks hold
 	shift  uint
-	method Method // of the optimiser, which decides whether there are weights
+	method Method // method of the optimiser, which decides whether there are weights
 	dim    int
 	chunks []chunk
 	whole  []*[wholeRows]int64 // the sums of each chunk, if dim is 1 and there is a whole chunk
@@ -39,15 +39,15 @@ func newRows(dim int, method Method) rows {
 	return rows{dim: dim, method: method, shift: uint(shift)}
 }
 
-// at returns the chunk of a row and the row's number in it.
-func (t *rows) at(r int) (c *chunk, i int) {
+// chunkAt returns the chunk of a row and the row's number in it.
+func (t *rows) chunkAt(r int) (c *chunk, i int) {
 	return &t.chunks[r>>(t.shift&63)], r & (1<<(t.shift&63) - 1)
 }
 
-// load prefetches the sums of rows; its result only keeps the compiler from removing the loads.
-// Large stores of dimension 1 have their own loop: the fewer instructions between two loads, the
-// more of them run in parallel.
-func (t *rows) load(rows []int) (loaded int64) {
+// prefetchSums prefetches the sums of rows; its result only keeps the compiler from removing the
+// loads. Large stores of dimension 1 have their own loop: the fewer instructions between two loads,
+// the more of them run in parallel.
+func (t *rows) prefetchSums(rows []int) (loaded int64) {
 	if whole := t.whole; whole != nil {
 		for _, r := range rows {
 			loaded |= whole[uint(r)/wholeRows][uint(r)%wholeRows]
@@ -55,15 +55,15 @@ func (t *rows) load(rows []int) (loaded int64) {
 		return loaded
 	}
 	for _, r := range rows {
-		c, i := t.at(r)
+		c, i := t.chunkAt(r)
 		loaded |= c.sums[i*t.dim] | c.sums[(i+1)*t.dim-1]
 	}
 	return loaded
 }
 
-// reserve makes room for n rows in total. The first chunk starts small and doubles up to its full
-// size, so that a store of few rows takes little memory.
-func (t *rows) reserve(n int) {
+// reserveRows makes room for n rows in total. The first chunk starts small and doubles up to its
+// full size, so that a store of few rows takes little memory.
+func (t *rows) reserveRows(n int) {
 	if n <= t.room {
 		return
 	}
@@ -109,7 +109,7 @@ func (t *rows) grown(c chunk, size int) chunk {
 
 // row returns the arrays of one row; squares is nil without Adagrad, weights without an optimiser.
 func (t *rows) row(r int) (key uint64, sums []int64, weights, squares []float32) {
-	c, i := t.at(r)
+	c, i := t.chunkAt(r)
 	from, to := i*t.dim, (i+1)*t.dim
 	if t.method == Adagrad {
 		squares = c.squares[from:to:to]
@@ -121,12 +121,12 @@ func (t *rows) row(r int) (key uint64, sums []int64, weights, squares []float32)
 }
 
 func (t *rows) key(r int) uint64 {
-	c, i := t.at(r)
+	c, i := t.chunkAt(r)
 	return c.keys[i]
 }
 
-// mark adds a row to the open step, and returns false if it is in it already.
-func (c *chunk) mark(i int) bool {
+// markRow adds a row to the open step, and returns false if it is in it already.
+func (c *chunk) markRow(i int) bool {
 	word, bit := &c.marks[i>>6], uint64(1)<<(i&63)
 	if *word&bit != 0 {
 		return false
@@ -135,8 +135,8 @@ func (c *chunk) mark(i int) bool {
 	return true
 }
 
-// forget removes all rows, and zeroes their sums and marks.
-func (t *rows) forget() {
+// forgetRows removes all rows, and zeroes their sums and marks.
+func (t *rows) forgetRows() {
 	for i, left := 0, t.n; left > 0; i++ {
 		c, n := &t.chunks[i], min(left, 1<<t.shift)
 		clear(c.sums[:n*t.dim])
@@ -146,7 +146,7 @@ func (t *rows) forget() {
 	t.n = 0
 }
 
-func (t *rows) unmark(r int) {
-	c, i := t.at(r)
+func (t *rows) unmarkRow(r int) {
+	c, i := t.chunkAt(r)
 	c.marks[i>>6] &^= 1 << (i & 63)
 }

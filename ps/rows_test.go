@@ -183,20 +183,20 @@ func TestRowsAreBounded(t *testing.T) {
 func TestForgetClearsAllChunks(t *testing.T) {
 	const dim, n = 1024, 200
 	r := newRows(dim, None)
-	r.reserve(n)
+	r.reserveRows(n)
 	if len(r.chunks) < 3 {
 		t.Fatalf("%d rows are in %d chunks", n, len(r.chunks))
 	}
 	r.n = n
 	for i := range n {
-		c, j := r.at(i)
-		c.mark(j)
+		c, j := r.chunkAt(i)
+		c.markRow(j)
 		c.sums[j*dim], c.sums[(j+1)*dim-1] = 1, 1
 	}
-	r.forget()
+	r.forgetRows()
 	for i := range n {
-		c, j := r.at(i)
-		if c.sums[j*dim] != 0 || c.sums[(j+1)*dim-1] != 0 || !c.mark(j) {
+		c, j := r.chunkAt(i)
+		if c.sums[j*dim] != 0 || c.sums[(j+1)*dim-1] != 0 || !c.markRow(j) {
 			t.Fatalf("row %d of %d in a chunk is not clear", i, 1<<r.shift)
 		}
 	}

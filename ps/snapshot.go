@@ -27,7 +27,7 @@ type Snapshot struct {
 	store      *Store
 	harvest    harvestID
 	attachment []byte
-	rows       int // that the store had
+	rows       int // rows that the store had
 	next       int // the first row that is not yet copied
 	// kept holds the old weights and squares of changed rows; at maps a row to its offset.
 	at   map[int]int
@@ -48,8 +48,8 @@ func (s *Store) Snapshot(attachment []byte) *Snapshot {
 	return s.snapshot
 }
 
-// keep saves rows that a commit is about to change.
-func (p *Snapshot) keep(touched []int) {
+// keepRows saves rows that a commit is about to change.
+func (p *Snapshot) keepRows(touched []int) {
 	for _, r := range touched {
 		if _, kept := p.at[r]; kept || r < p.next || r >= p.rows {
 			continue
@@ -114,21 +114,21 @@ func PrepareCheckpoint(path string) error {
 	return nil
 }
 
-// end stops commits from saving rows.
-func (p *Snapshot) end() {
+// endKeeping stops commits from saving rows.
+func (p *Snapshot) endKeeping() {
 	if p.store.snapshot == p {
 		p.store.snapshot = nil
 	}
 }
 
 func (p *Snapshot) Write(w io.Writer, turn func(func()) error) error {
-	return p.write(w, turnBytes, turn)
+	return p.writeRows(w, turnBytes, turn)
 }
 
-// write copies about bound bytes of rows per turn.
-func (p *Snapshot) write(w io.Writer, bound int, turn func(func()) error) (err error) {
+// writeRows copies about bound bytes of rows per turn.
+func (p *Snapshot) writeRows(w io.Writer, bound int, turn func(func()) error) (err error) {
 	defer func() {
-		if failed := turn(p.end); err == nil {
+		if failed := turn(p.endKeeping); err == nil {
 			err = failed
 		}
 	}()
@@ -139,7 +139,7 @@ func (p *Snapshot) write(w io.Writer, bound int, turn func(func()) error) (err e
 		_, err := out.Write(b)
 		return err
 	}
-	b := p.head()
+	b := p.encodeHead()
 	// A bufio.Writer keeps its first error.
 	_ = put(b)
 	_ = put(binary.LittleEndian.AppendUint32(b[:0], sum.Sum32()))
@@ -167,8 +167,8 @@ func (p *Snapshot) write(w io.Writer, bound int, turn func(func()) error) (err e
 	return out.Flush()
 }
 
-// head returns the header up to its checksum.
-func (p *Snapshot) head() []byte {
+// encodeHead returns the header up to its checksum.
+func (p *Snapshot) encodeHead() []byte {
 	cfg := &p.store.cfg
 	le := binary.LittleEndian
 	b := append(make([]byte, 0, turnBytes), checkpointMagic...)

@@ -46,7 +46,7 @@ func TestSnapshotIsOfOneMoment(t *testing.T) {
 			f()
 			return nil
 		}
-		if err := p.write(&got, 1, turn); err != nil {
+		if err := p.writeRows(&got, 1, turn); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got.Bytes(), want) {

@@ -32,9 +32,9 @@ type Store struct {
 	roomy    int      // rows at the last call of MakeRoom
 	hotRows  []int    // last known rows of the hot set, by rank; see findHot
 
-	harvest   harvestID // of the last harvest applied
-	committed harvestID // of the last harvest that is part of the weights
-	snapshot  *Snapshot // in progress, or nil
+	harvest   harvestID // the last harvest applied
+	committed harvestID // the last harvest that is part of the weights
+	snapshot  *Snapshot // snapshot in progress, or nil
 
 	// The current batch, kept for its memory.
 	batchKeys  []uint64
@@ -60,7 +60,7 @@ func New(cfg Config) (*Store, error) {
 		numbering: rand.Uint32(),
 	}
 	s.unsummed.closed = cfg.Optimizer.Method != None
-	s.rows.reserve(cfg.Capacity)
+	s.rows.reserveRows(cfg.Capacity)
 	return s, nil
 }
 
@@ -70,7 +70,7 @@ func (s *Store) Config() Config { return s.cfg }
 // Len returns the number of rows in memory: those ever updated, or, without an optimiser,
 // those of the open step.
 func (s *Store) Len() int {
-	s.sum()
+	s.sumNoted()
 	return s.rows.n
 }
 
@@ -94,37 +94,37 @@ func (s *Store) LastHarvest() (instance, number uint64) {
 func (s *Store) Read(keys []uint64, dst []float32) {
 	if s.kept() == 0 {
 		for i, key := range keys {
-			s.cfg.Init.fill(key, dst[i*s.cfg.Dim:][:s.cfg.Dim])
+			s.cfg.Init.fillRow(key, dst[i*s.cfg.Dim:][:s.cfg.Dim])
 		}
 		return
 	}
 	for len(keys) > 0 {
 		n := min(readBatch, len(keys))
-		s.read(keys[:n], dst[:n*s.cfg.Dim])
+		s.readKeys(keys[:n], dst[:n*s.cfg.Dim])
 		keys, dst = keys[n:], dst[n*s.cfg.Dim:]
 	}
 }
 
-// readBatch bounds the rows that read loads before it copies them, to keep them in the cache.
+// readBatch bounds the rows that readKeys loads before it copies them, to keep them in the cache.
 const readBatch = 128
 
-// read is Read of at most readBatch keys. Like add, it prefetches the rows in a short loop before
-// it copies them; for one column, that loop already copies.
-func (s *Store) read(keys []uint64, dst []float32) {
+// readKeys is Read of at most readBatch keys. Like addUnits, it prefetches the rows in a short loop
+// before it copies them; for one column, that loop already copies.
+func (s *Store) readKeys(keys []uint64, dst []float32) {
 	d := s.cfg.Dim
-	s.batch(len(keys))
+	s.scratchRows(len(keys))
 	rows := s.batchRows
-	s.index.home(rows, keys)
+	s.index.findBatch(rows, keys)
 	var loaded uint32
 	for i, r := range rows {
 		if r < 0 {
-			if r = s.index.find(keys[i]); r < 0 {
-				s.cfg.Init.fill(keys[i], dst[i*d:][:d])
+			if r = s.index.findRow(keys[i]); r < 0 {
+				s.cfg.Init.fillRow(keys[i], dst[i*d:][:d])
 				continue
 			}
 			rows[i] = r
 		}
-		c, j := s.rows.at(r)
+		c, j := s.rows.chunkAt(r)
 		first, last := c.weights[j*d], c.weights[(j+1)*d-1]
 		dst[i*d] = first
 		loaded |= math.Float32bits(last)
@@ -135,14 +135,14 @@ func (s *Store) read(keys []uint64, dst []float32) {
 	}
 	for i, r := range rows {
 		if r >= 0 {
-			c, j := s.rows.at(r)
+			c, j := s.rows.chunkAt(r)
 			copy(dst[i*d:][:d], c.weights[j*d:])
 		}
 	}
 }
 
-// fill writes the initial weights of a row.
-func (i Init) fill(key uint64, dst []float32) {
+// fillRow writes the initial weights of a row.
+func (i Init) fillRow(key uint64, dst []float32) {
 	dst[0] = 0
 	// A splitmix64 stream for each row: the state advances by gamma, and
 	// column c gets output c.
@@ -165,14 +165,14 @@ func (s *Store) Accumulate(rows wire.Rows) error {
 	if rows.Dim != d {
 		return wire.Refusal{Code: wire.CodeDimension, Value: uint32(d)}
 	}
-	keys, units := s.batch(rows.Count)
+	keys, units := s.scratchRows(rows.Count)
 	for i := range keys {
 		keys[i] = rows.Key(i)
 	}
 	if err := s.units(rows); err != nil {
 		return err
 	}
-	switch bad, err := s.apply(keys, units, s.cfg.MaxRows); {
+	switch bad, err := s.applyUnits(keys, units, s.cfg.MaxRows); {
 	case errors.Is(err, ErrFull):
 		return wire.Refusal{Code: wire.CodeRowsFull, Index: uint16(bad / d), Value: uint32(s.cfg.MaxRows)}
 	case err != nil:
@@ -191,7 +191,7 @@ func (s *Store) AccumulateAt(rows wire.Rows) error {
 	case rows.Numbering != s.numbering:
 		return wire.Refusal{Code: wire.CodeNumbering, Value: s.numbering}
 	}
-	_, units := s.batch(rows.Count)
+	_, units := s.scratchRows(rows.Count)
 	kept := s.kept()
 	for i := range s.batchRows {
 		r := int(rows.Number(i)) - 1
@@ -203,7 +203,7 @@ func (s *Store) AccumulateAt(rows wire.Rows) error {
 	if err := s.units(rows); err != nil {
 		return err
 	}
-	if bad, err := s.add(s.batchRows, nil, units, s.cfg.MaxRows); err != nil {
+	if bad, err := s.addUnits(s.batchRows, nil, units, s.cfg.MaxRows); err != nil {
 		return wire.Refusal{Code: wire.CodeOverflow, Index: uint16(bad)}
 	}
 	return nil
@@ -217,11 +217,11 @@ func (s *Store) Find(keys []uint64, numbers []uint32) (numbering uint32) {
 		clear(numbers[:len(keys)])
 		return s.numbering
 	}
-	s.batch(len(keys))
-	s.index.home(s.batchRows, keys)
+	s.scratchRows(len(keys))
+	s.index.findBatch(s.batchRows, keys)
 	for i, r := range s.batchRows {
 		if r < 0 {
-			r = s.index.find(keys[i])
+			r = s.index.findRow(keys[i])
 		}
 		numbers[i] = uint32(r + 1)
 	}
@@ -256,7 +256,7 @@ func (s *Store) Push(keys []uint64, grads []float32) error {
 	if len(grads) != len(keys)*d {
 		return fmt.Errorf("ps: %d gradients for %d rows of %d", len(grads), len(keys), d)
 	}
-	_, units := s.batch(len(keys))
+	_, units := s.scratchRows(len(keys))
 	for i, x := range grads {
 		n, err := s.format.FromFloat32(x)
 		if err != nil {
@@ -264,7 +264,7 @@ func (s *Store) Push(keys []uint64, grads []float32) error {
 		}
 		units[i] = n
 	}
-	if bad, err := s.apply(keys, units, s.cfg.MaxRows); err != nil {
+	if bad, err := s.applyUnits(keys, units, s.cfg.MaxRows); err != nil {
 		return fmt.Errorf("ps: gradient %d (key %d, column %d): %w", bad, keys[bad/d], bad%d, err)
 	}
 	return nil
@@ -278,38 +278,38 @@ func (s *Store) AddSum(key uint64, col int, units int64) error {
 	if col < 0 || col >= d {
 		return fmt.Errorf("ps: column %d of a row of %d", col, d)
 	}
-	keys, row := s.batch(1)
+	keys, row := s.scratchRows(1)
 	clear(row)
 	keys[0], row[col] = key, units
-	if _, err := s.apply(keys, row, s.cfg.MaxRows); err != nil {
+	if _, err := s.applyUnits(keys, row, s.cfg.MaxRows); err != nil {
 		return fmt.Errorf("ps: key %d, column %d: %w", key, col, err)
 	}
 	return nil
 }
 
-// batch returns scratch space for n rows.
-func (s *Store) batch(n int) (keys []uint64, units []int64) {
+// scratchRows returns scratch space for n rows.
+func (s *Store) scratchRows(n int) (keys []uint64, units []int64) {
 	s.batchKeys = slices.Grow(s.batchKeys[:0], n)[:n]
 	s.batchUnits = slices.Grow(s.batchUnits[:0], n*s.cfg.Dim)[:n*s.cfg.Dim]
 	s.batchRows = slices.Grow(s.batchRows[:0], n)[:n]
 	return s.batchKeys, s.batchUnits
 }
 
-// apply adds len(keys) rows of units to the open step. If a sum overflows
+// applyUnits adds len(keys) rows of units to the open step. If a sum overflows
 // ([ErrOverflow]), or a new row would exceed limit ([ErrFull]), it restores the store
-// and returns the position of the unit. The caller has called batch for at least as
+// and returns the position of the unit. The caller has called scratchRows for at least as
 // many rows.
-func (s *Store) apply(keys []uint64, units []int64, limit int) (bad int, err error) {
-	if s.note(keys, units, limit) {
+func (s *Store) applyUnits(keys []uint64, units []int64, limit int) (bad int, err error) {
+	if s.noteRows(keys, units, limit) {
 		return 0, nil
 	}
 	rows := s.batchRows[:len(keys)]
-	s.index.home(rows, keys)
-	return s.add(rows, keys, units, limit)
+	s.index.findBatch(rows, keys)
+	return s.addUnits(rows, keys, units, limit)
 }
 
-// add is apply with known rows; unknown ones are less than 0.
-func (s *Store) add(rows []int, keys []uint64, units []int64, limit int) (bad int, err error) {
+// addUnits is applyUnits with known rows; unknown ones are less than 0.
+func (s *Store) addUnits(rows []int, keys []uint64, units []int64, limit int) (bad int, err error) {
 	d := s.cfg.Dim
 	oldRows, oldTouched := s.rows.n, len(s.touched)
 
@@ -317,11 +317,11 @@ func (s *Store) add(rows []int, keys []uint64, units []int64, limit int) (bad in
 		if r >= 0 {
 			continue
 		}
-		r, inserted := s.index.place(keys[i], s.rows.n)
+		r, inserted := s.index.placeKey(keys[i], s.rows.n)
 		if inserted {
-			s.insert(keys[i])
+			s.insertRow(keys[i])
 			if s.rows.n > limit {
-				s.undo(rows, nil, oldRows, oldTouched)
+				s.undoUnits(rows, nil, oldRows, oldTouched)
 				return i * d, ErrFull
 			}
 		}
@@ -329,53 +329,53 @@ func (s *Store) add(rows []int, keys []uint64, units []int64, limit int) (bad in
 	}
 	// Short passes let the processor overlap the cache misses of each: first those of
 	// the table, now those of the sums.
-	s.loaded = s.rows.load(rows)
+	s.loaded = s.rows.prefetchSums(rows)
 	if d == 1 { // the loop below, without its inner loop and slices
 		for i, r := range rows {
-			c, j := s.rows.at(r)
+			c, j := s.rows.chunkAt(r)
 			at := &c.sums[j]
 			sum, ok := fixedpoint.Add(*at, units[i])
 			if !ok {
-				s.undo(rows, units[:i], oldRows, oldTouched)
+				s.undoUnits(rows, units[:i], oldRows, oldTouched)
 				return i, ErrOverflow
 			}
 			*at = sum
-			if c.mark(j) {
+			if c.markRow(j) {
 				s.touched = append(s.touched, r)
 			}
 		}
 		return 0, nil
 	}
 	for i, r := range rows {
-		c, j := s.rows.at(r)
+		c, j := s.rows.chunkAt(r)
 		sums, add := c.sums[j*d:][:d], units[i*d:][:d]
 		for col := range sums {
 			sum, ok := fixedpoint.Add(sums[col], add[col])
 			if !ok {
-				s.undo(rows, units[:i*d+col], oldRows, oldTouched)
+				s.undoUnits(rows, units[:i*d+col], oldRows, oldTouched)
 				return i*d + col, ErrOverflow
 			}
 			sums[col] = sum
 		}
-		if c.mark(j) {
+		if c.markRow(j) {
 			s.touched = append(s.touched, r)
 		}
 	}
 	return 0, nil
 }
 
-// insert appends a row with its initial weights.
-func (s *Store) insert(key uint64) {
-	s.rows.reserve(s.rows.n + 1)
-	c, i := s.rows.at(s.rows.n)
+// insertRow appends a row with its initial weights.
+func (s *Store) insertRow(key uint64) {
+	s.rows.reserveRows(s.rows.n + 1)
+	c, i := s.rows.chunkAt(s.rows.n)
 	s.rows.n++
 	c.keys[i] = key
-	// The sums are zero: in new memory, and after undo or forget.
+	// The sums are zero: in new memory, and after undoUnits or forgetStep.
 	if s.rows.method == None {
 		return
 	}
 	_, _, weights, squares := s.rows.row(s.rows.n - 1)
-	s.cfg.Init.fill(key, weights)
+	s.cfg.Init.fillRow(key, weights)
 	for col := range squares {
 		squares[col] = s.cfg.Optimizer.InitialAccumulator
 	}
@@ -388,20 +388,20 @@ func (s *Store) MakeRoom() {
 	s.roomy = s.rows.n
 }
 
-// undo reverts apply: the additions of units, then the touched rows and the
+// undoUnits reverts applyUnits: the additions of units, then the touched rows and the
 // insertions.
-func (s *Store) undo(rows []int, units []int64, oldRows, oldTouched int) {
+func (s *Store) undoUnits(rows []int, units []int64, oldRows, oldTouched int) {
 	d := s.cfg.Dim
 	for i, n := range units {
 		_, sums, _, _ := s.rows.row(rows[i/d])
 		sums[i%d] -= n
 	}
 	for _, r := range s.touched[oldTouched:] {
-		s.rows.unmark(r)
+		s.rows.unmarkRow(r)
 	}
 	s.touched = s.touched[:oldTouched]
 	for r := oldRows; r < s.rows.n; r++ {
-		s.index.unplace(s.rows.key(r))
+		s.index.unplaceKey(s.rows.key(r))
 	}
 	s.rows.n = oldRows
 }
@@ -410,7 +410,7 @@ func (s *Store) undo(rows []int, units []int64, oldRows, oldTouched int) {
 // sums in fixed-point units. The sums are views; the store must not be changed
 // during the iteration.
 func (s *Store) Pending() iter.Seq2[uint64, []int64] {
-	s.sum()
+	s.sumNoted()
 	return func(yield func(uint64, []int64) bool) {
 		for _, r := range s.touched {
 			key, sums, _, _ := s.rows.row(r)

@@ -4,9 +4,9 @@ package ps
 
 import "slices"
 
-// AppendSums appends the rows of the open step in key order: their keys to keys, and the float32 nearest
-// to each of their Dim sums to sums. It skips rows whose sums are all zero, since the store does not know
-// whether a row summed by an aggregator was touched.
+// AppendSums appends the rows of the open step in key order: their keys to keys, and the float32
+// nearest to each of their Dim sums to sums. It skips rows whose sums are all zero, since the store
+// does not know whether a row summed by an aggregator was touched.
 func (s *Store) AppendSums(keys []uint64, sums []float32) ([]uint64, []float32) {
 	if !s.unsummed.closed {
 		return s.appendUnsummed(keys, sums)
@@ -19,7 +19,7 @@ func (s *Store) AppendSums(keys []uint64, sums []float32) ([]uint64, []float32) 
 	}
 	keys, sums = slices.Grow(keys, n), slices.Grow(sums, n*d)
 	for _, row := range sortByKey(rows[:n], rows[n:]) {
-		c, i := s.rows.at(row.row)
+		c, i := s.rows.chunkAt(row.row)
 		keys, sums = s.appendRow(keys, sums, row.key, c.sums[i*d:][:d])
 	}
 	return keys, sums

@@ -117,7 +117,7 @@ func TestCommitMatchesBigArithmetic(t *testing.T) {
 				r := rows[key]
 				if r == nil {
 					r = &row{make([]float32, cfg.Dim), make([]float32, cfg.Dim)}
-					cfg.Init.fill(key, r.weights)
+					cfg.Init.fillRow(key, r.weights)
 					for c := range r.squares {
 						r.squares[c] = cfg.Optimizer.InitialAccumulator
 					}

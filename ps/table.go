@@ -17,9 +17,10 @@ type table struct {
 	shift uint
 	// seed keeps clients from choosing keys that collide.
 	seed uint64
-	// base is the entry value of row 0. Entries below it are free: see forget.
+	// base is the entry value of row 0. Entries below it are free: see forgetKeys.
 	base uint64
-	// spare is a segment that was split, or nil. The next split reuses its memory: new memory costs more than the rest of a split.
+	// spare is a segment that was split, or nil. The next split reuses its memory: new memory costs
+	// more than the rest of a split.
 	spare *segment
 }
 
@@ -32,11 +33,12 @@ type segment struct {
 
 const segmentEntries = 1 << 12
 
-// entry holds a key and its row number plus the table's base. The base is above 0, so new entries are free, and
-// every uint64 is a valid key.
+// entry holds a key and its row number plus the table's base. The base is above 0, so new entries
+// are free, and every uint64 is a valid key.
 type entry struct{ key, row uint64 }
 
-// full reports whether a segment would be full with more keys; a full one is split before the next insertion.
+// full reports whether a segment would be full with more keys; a full one is split before the next
+// insertion.
 func (s *segment) full(more int) bool { return 2*(s.used+more) >= segmentEntries }
 
 // newTable returns a table with room for about capacity keys.
@@ -64,8 +66,8 @@ func mix(x uint64) uint64 {
 
 func (t *table) hash(key uint64) uint64 { return mix(key ^ t.seed) }
 
-// find returns the row of a key, or -1.
-func (t *table) find(key uint64) int {
+// findRow returns the row of a key, or -1.
+func (t *table) findRow(key uint64) int {
 	h := t.hash(key)
 	s := t.dir[h>>(t.shift&63)]
 	for i := h; ; i++ {
@@ -79,14 +81,14 @@ func (t *table) find(key uint64) int {
 	}
 }
 
-// home looks up a batch of keys: rows[i] becomes the row of keys[i] if that key is in
+// findBatch looks up a batch of keys: rows[i] becomes the row of keys[i] if that key is in
 // one of the first two entries of its probe sequence, as nearly all are, else less
 // than 0. The branch predictor cannot guess where a key is, and a misprediction that
 // waits for memory costs more than the rest of a look-up. So this loop does not branch on
 // what it finds, and the processor overlaps the cache misses of many keys. A shorter
 // loop overlaps more of them, so the hashes are computed first. The conditional
 // assignments compile to conditional moves.
-func (t *table) home(rows []int, keys []uint64) {
+func (t *table) findBatch(rows []int, keys []uint64) {
 	dir, shift, seed, base := t.dir, t.shift, t.seed, t.base
 	rows = rows[:len(keys)]
 	for i, key := range keys {
@@ -107,23 +109,23 @@ func (t *table) home(rows []int, keys []uint64) {
 	}
 }
 
-// place returns the row of a key. If the key is new, it gets row next.
-func (t *table) place(key uint64, next int) (row int, inserted bool) {
+// placeKey returns the row of a key. If the key is new, it gets row next.
+func (t *table) placeKey(key uint64, next int) (row int, inserted bool) {
 	h := t.hash(key)
 	s := t.dir[h>>(t.shift&63)]
 	for s.full(0) {
-		if row := t.find(key); row >= 0 {
+		if row := t.findRow(key); row >= 0 {
 			return row, false
 		}
-		t.split(h)
+		t.splitSegment(h)
 		s = t.dir[h>>(t.shift&63)]
 	}
-	return s.place(h, key, uint64(next), t.base)
+	return s.placeInSegment(h, key, uint64(next), t.base)
 }
 
-// place inserts a key with its row at the end of its probe sequence, or returns
+// placeInSegment inserts a key with its row at the end of its probe sequence, or returns
 // its existing row.
-func (s *segment) place(h, key, row, base uint64) (int, bool) {
+func (s *segment) placeInSegment(h, key, row, base uint64) (int, bool) {
 	for i := h; ; i++ {
 		e := &s.entries[i%segmentEntries]
 		if e.row < base {
@@ -137,17 +139,17 @@ func (s *segment) place(h, key, row, base uint64) (int, bool) {
 	}
 }
 
-// forget removes all keys, whose rows are below n, by raising the base above their entries. The
+// forgetKeys removes all keys, whose rows are below n, by raising the base above their entries. The
 // base never overflows 64 bits.
-func (t *table) forget(n int) {
+func (t *table) forgetKeys(n int) {
 	t.base += uint64(n)
 	for _, s := range t.dir {
 		s.used = 0
 	}
 }
 
-// split moves half of the segment of hash h to a new one.
-func (t *table) split(h uint64) {
+// splitSegment moves half of the segment of hash h to a new one.
+func (t *table) splitSegment(h uint64) {
 	old := t.dir[h>>(t.shift&63)]
 	if old.depth == 64-t.shift { // the directory has one pointer to it
 		dir := make([]*segment, 2*len(t.dir))
@@ -166,7 +168,7 @@ func (t *table) split(h uint64) {
 	for _, e := range &old.entries {
 		if e.row >= t.base {
 			h := t.hash(e.key)
-			halves[h>>(63-old.depth)&1].place(h, e.key, e.row-t.base, t.base)
+			halves[h>>(63-old.depth)&1].placeInSegment(h, e.key, e.row-t.base, t.base)
 		}
 	}
 	// The pointers to the old segment are adjacent.
@@ -178,7 +180,8 @@ func (t *table) split(h uint64) {
 	t.spare = old
 }
 
-// makeRoom splits the segments that would be full with n more keys, if n is large compared with the segments to visit.
+// makeRoom splits the segments that would be full with n more keys, if n is large compared with the
+// segments to visit.
 func (t *table) makeRoom(n int) {
 	if n < len(t.dir) {
 		return
@@ -187,7 +190,7 @@ func (t *table) makeRoom(n int) {
 		s := t.dir[h>>(t.shift&63)]
 		share := n >> s.depth
 		if more := share + share/4; s.used > segmentEntries/8 && s.full(more) { // hashes are uneven
-			t.split(h)
+			t.splitSegment(h)
 			continue
 		}
 		if h += 1 << (64 - s.depth); h == 0 {
@@ -196,9 +199,9 @@ func (t *table) makeRoom(n int) {
 	}
 }
 
-// unplace removes a key. Entries behind it whose probe sequences pass over it move
+// unplaceKey removes a key. Entries behind it whose probe sequences pass over it move
 // up (Knuth, The Art of Computer Programming 3, algorithm 6.4R).
-func (t *table) unplace(key uint64) {
+func (t *table) unplaceKey(key uint64) {
 	h := t.hash(key)
 	s := t.dir[h>>(t.shift&63)]
 	hole := h % segmentEntries

@@ -19,7 +19,7 @@ type tableModel struct {
 }
 
 func (m *tableModel) place(t interface{ Fatalf(string, ...any) }, k uint64) {
-	row, inserted := m.table.place(k, len(m.order))
+	row, inserted := m.table.placeKey(k, len(m.order))
 	if known, ok := m.want[k]; ok == inserted || ok && row != known || !ok && row != len(m.order) {
 		t.Fatalf("place(%d) = %d, %v; the map has %d, %v", k, row, inserted, known, ok)
 	}
@@ -31,13 +31,13 @@ func (m *tableModel) place(t interface{ Fatalf(string, ...any) }, k uint64) {
 
 func (m *tableModel) check(t interface{ Fatalf(string, ...any) }) {
 	for k, row := range m.want {
-		if got := m.table.find(k); got != row {
+		if got := m.table.findRow(k); got != row {
 			t.Fatalf("find(%d) = %d, want %d", k, got, row)
 		}
 	}
 	// home finds a key's row or nothing, never another's.
 	rows := make([]int, len(m.order))
-	m.table.home(rows, m.order)
+	m.table.findBatch(rows, m.order)
 	for i, k := range m.order {
 		if rows[i] >= 0 && rows[i] != m.want[k] {
 			t.Fatalf("home of %d is %d, want %d or none", k, rows[i], m.want[k])
@@ -98,14 +98,14 @@ func TestTableMatchesMap(t *testing.T) {
 				}
 				if rapid.Bool().Draw(t, "take back") {
 					for _, k := range rapid.Permutation(slices.Clone(m.order[old:])).Draw(t, "order") {
-						m.table.unplace(k)
+						m.table.unplaceKey(k)
 						delete(m.want, k)
 					}
 					m.order = m.order[:old]
 				}
 			},
 			"forget": func(t *rapid.T) {
-				m.table.forget(len(m.order))
+				m.table.forgetKeys(len(m.order))
 				clear(m.want)
 				m.order = m.order[:0]
 			},
@@ -115,8 +115,8 @@ func TestTableMatchesMap(t *testing.T) {
 			"": func(t *rapid.T) {
 				m.check(t)
 				k := key.Draw(t, "absent")
-				if _, ok := m.want[k]; !ok && m.table.find(k) != -1 {
-					t.Fatalf("find(%d) = %d, want -1", k, m.table.find(k))
+				if _, ok := m.want[k]; !ok && m.table.findRow(k) != -1 {
+					t.Fatalf("find(%d) = %d, want -1", k, m.table.findRow(k))
 				}
 			},
 		})
@@ -147,7 +147,7 @@ func TestTableGrows(t *testing.T) {
 			t.Errorf("%d pointers in the directory", n)
 		}
 		for i, k := range m.order {
-			m.table.unplace(k)
+			m.table.unplaceKey(k)
 			delete(m.want, k)
 			if i%20_000 == 0 {
 				m.check(t)

@@ -9,14 +9,15 @@ import (
 )
 
 const (
-	// unsummedMost bounds the sums of noted rows, in units: in any order of additions, none leaves the range.
+	// unsummedMost bounds the sums of noted rows, in units: in any order of additions, none leaves
+	// the range.
 	unsummedMost = 1 << 62
 	unsummedRows = 1 << 20
 )
 
-// unsummed is the open step of a store without an optimiser while only [Store.AppendSums] needs the sums.
-// AppendSums sorts rows by key anyway, which places equal keys next to each other: looking up each row in
-// the table on arrival would take longer than all else. The table is empty meanwhile.
+// unsummed is the open step of a store without an optimiser while only [Store.AppendSums] needs the
+// sums. AppendSums sorts rows by key anyway, which places equal keys next to each other: looking up
+// each row in the table on arrival would take longer than all else. The table is empty meanwhile.
 type unsummed struct {
 	closed bool // the step is in the table
 	keys   []uint64
@@ -26,9 +27,9 @@ type unsummed struct {
 	summed, rows int // AppendSums found rows distinct rows among the first summed keys
 }
 
-// note adds rows to a step that is not in the table. It returns false with the step in the table if the
-// step is there already, or might overflow or exceed limit.
-func (s *Store) note(keys []uint64, units []int64, limit int) bool {
+// noteRows adds rows to a step that is not in the table. It returns false with the step in the
+// table if the step is there already, or might overflow or exceed limit.
+func (s *Store) noteRows(keys []uint64, units []int64, limit int) bool {
 	u := &s.unsummed
 	if u.closed {
 		return false
@@ -36,7 +37,7 @@ func (s *Store) note(keys []uint64, units []int64, limit int) bool {
 	over, most := bits.Mul64(largest(units), timesOfKey(keys))
 	most, carry := bits.Add64(u.most, most, 0)
 	if over|carry != 0 || most > unsummedMost || len(u.keys)+len(keys) > min(limit, unsummedRows) {
-		s.sum()
+		s.sumNoted()
 		return false
 	}
 	u.most = most
@@ -63,8 +64,8 @@ func timesOfKey(keys []uint64) uint64 {
 	return 1
 }
 
-// sum moves the open step into the table.
-func (s *Store) sum() {
+// sumNoted moves the open step into the table.
+func (s *Store) sumNoted() {
 	u := &s.unsummed
 	if u.closed {
 		return
@@ -73,14 +74,14 @@ func (s *Store) sum() {
 	var rows [readBatch]int
 	for keys, units := u.keys, u.units; len(keys) > 0; {
 		n := min(len(keys), readBatch)
-		s.index.home(rows[:n], keys[:n])
-		_, _ = s.add(rows[:n], keys[:n], units[:n*s.cfg.Dim], math.MaxInt) // no sum is out of range
+		s.index.findBatch(rows[:n], keys[:n])
+		_, _ = s.addUnits(rows[:n], keys[:n], units[:n*s.cfg.Dim], math.MaxInt) // no sum is out of range
 		keys, units = keys[n:], units[n*s.cfg.Dim:]
 	}
 	u.keys, u.units = u.keys[:0], u.units[:0]
 }
 
-func (u *unsummed) begin() { *u = unsummed{keys: u.keys[:0], units: u.units[:0]} }
+func (u *unsummed) beginStep() { *u = unsummed{keys: u.keys[:0], units: u.units[:0]} }
 
 // appendUnsummed is AppendSums of a step that is not in the table.
 func (s *Store) appendUnsummed(keys []uint64, sums []float32) ([]uint64, []float32) {
@@ -93,7 +94,7 @@ func (s *Store) appendUnsummed(keys []uint64, sums []float32) ([]uint64, []float
 	}
 	rows = sortByKey(rows[:n], rows[n:])
 	keys, sums = slices.Grow(keys, n), slices.Grow(sums, n*d)
-	_, total := s.batch(1)
+	_, total := s.scratchRows(1)
 	u.summed, u.rows = n, 0
 	for len(rows) > 0 {
 		key, units := rows[0].key, u.units[rows[0].row*d:][:d]

@@ -19,9 +19,9 @@ func unsummedStore(t *testing.T, maxRows int) *Store {
 // noted adds units of rows of one column, and checks whether the step is still unsummed.
 func noted(t *testing.T, s *Store, want bool, keys []uint64, units ...int64) {
 	t.Helper()
-	_, own := s.batch(len(keys))
+	_, own := s.scratchRows(len(keys))
 	copy(own, units)
-	if _, err := s.apply(keys, own, s.cfg.MaxRows); err != nil {
+	if _, err := s.applyUnits(keys, own, s.cfg.MaxRows); err != nil {
 		t.Fatal(err)
 	}
 	if s.unsummed.closed == want {
@@ -29,7 +29,8 @@ func noted(t *testing.T, s *Store, want bool, keys []uint64, units ...int64) {
 	}
 }
 
-// Units that might have an overflow are added at once, after all that came before; whichever way they are added, sums are the same.
+// Units that might have an overflow are added at once, after all that came before; whichever way
+// they are added, sums are the same.
 func TestUnsummedUnits(t *testing.T) {
 	const most = unsummedMost - 5*3 - 3 // what is left: three keys that do not ascend, then two that do
 	for _, n := range []int64{0, 225 << 46, most - 1, -most, most, -most - 1, math.MaxInt64, math.MinInt64 + 8} {
@@ -105,8 +106,8 @@ func TestUnsummedRowsAreCountedOnce(t *testing.T) {
 	}
 }
 
-// Commit counts rows, also those whose sums are zero, whether they have been summed before or not, or only the first of them; a step
-// that is dropped leaves nothing.
+// Commit counts rows, also those whose sums are zero, whether they have been summed before or not,
+// or only the first of them; a step that is dropped leaves nothing.
 func TestUnsummedStepsEnd(t *testing.T) {
 	s := unsummedStore(t, 0)
 	for name, between := range map[string]func(){

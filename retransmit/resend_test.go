@@ -147,8 +147,7 @@ func TestReorderingStretchesTheAllowance(t *testing.T) {
 	}
 }
 
-// TestReorderingIsBounded takes hundreds of frames for lost that are not, in one
-// round trip and in many.
+// TestReorderingIsBounded wrongly declares hundreds of frames lost, in one round trip and in many.
 func TestReorderingIsBounded(t *testing.T) {
 	w, now := settled(t, Config{})
 	for rounds := range 10 {

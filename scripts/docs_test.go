@@ -262,7 +262,8 @@ func TestPackagesKnowNothingOf(t *testing.T) {
 				if slices.Contains(unknown, i) {
 					t.Errorf("%s knows of %s, by %s", path, i, p)
 				}
-				// Packages that read and write files know of no socket, whatever system calls lock a file.
+				// Packages that read and write files know of no socket, whatever system calls lock
+				// a file.
 				if ours, ok := strings.CutPrefix(i, module); ok && !seen[ours] && ours != "internal/file" {
 					seen[ours] = true
 					visit(ours)

@@ -97,8 +97,8 @@ func TestPackagesReadAsPages(t *testing.T) {
 }
 
 // TestExportedNamesAreFew counts functions, types, methods, variables and constants of the packages
-// that a user of the whole system reads first: each is to be taken in at one sitting. Methods that a type
-// has from an embedded unexported one count, as its page lists them.
+// that a user of the whole system reads first: each is to be taken in at one sitting. Methods that
+// a type has from an embedded unexported one count, as its page lists them.
 func TestExportedNamesAreFew(t *testing.T) {
 	for _, dir := range []string{"transport", "packer", "link"} {
 		names := map[string]bool{} // once, though platforms have variants
@@ -180,9 +180,10 @@ func exported(d ast.Decl) (names []string) {
 	})
 }
 
-// TestSignaturesNameNoInternalTypes looks at what packages that others can import export: an outsider has no
-// value of a type of an internal package. It sees the types as the compiler does: renamed imports, variables
-// without a written type, aliases, and methods and fields of embedded types included.
+// TestSignaturesNameNoInternalTypes looks at what packages that others can import export: an
+// outsider has no value of a type of an internal package. It sees the types as the compiler does:
+// renamed imports, variables without a written type, aliases, and methods and fields of embedded
+// types included.
 func TestSignaturesNameNoInternalTypes(t *testing.T) {
 	t.Parallel()
 	var dirs []string
@@ -338,8 +339,8 @@ type only struct{ *types.Package }
 
 func (o only) Import(string) (*types.Package, error) { return o.Package, nil }
 
-// TestPagesNameNoInternals looks at the comments of what packages that others can import export: an outsider
-// cannot look up what they name in an internal package.
+// TestPagesNameNoInternals looks at the comments of what packages that others can import export: an
+// outsider cannot look up what they name in an internal package.
 func TestPagesNameNoInternals(t *testing.T) {
 	for dir := range imports(t) {
 		if !public(dir) {

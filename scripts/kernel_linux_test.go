@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// strangers is the machine that scripts/kernel-test.sh meets: commands that take the place of those of
-// Debian, and nothing else on the PATH than what they and the script call.
+// strangers is the machine that scripts/kernel-test.sh meets: commands that take the place of those
+// of Debian, and nothing else on the PATH than what they and the script call.
 type strangers struct {
 	dir  string
 	lack string            // a command that is not there

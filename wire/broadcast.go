@@ -43,6 +43,6 @@ func Broadcast(frame []byte, n int, job uint16) []byte {
 	copy(src, dst)
 	ip := to.IP.As4()
 	copy(dst, ip[:])
-	l.seal(frame)
+	l.sealFrame(frame)
 	return frame
 }

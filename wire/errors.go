@@ -11,7 +11,7 @@ import (
 // Errors of the decoders. They are static values, so that refusing a hostile frame does not
 // allocate.
 var (
-	// ErrForeign means that a frame is not a Libra frame (another protocol or port) and is for
+	// ErrForeign means that a frame is not a Libra frame (a different protocol or port) and is for
 	// another receiver on the interface.
 	ErrForeign = errors.New("wire: not a Libra frame")
 	// ErrTruncated means that a frame ends before the headers that it announces.
@@ -23,7 +23,7 @@ var (
 	// header alone, which Linux writes if it leaves the rest to the network card (CHECKSUM_PARTIAL
 	// in the kernel's skbuff.h).
 	ErrPartialChecksum = fmt.Errorf("%w: it covers the pseudo header only, its sender leaves the rest to a network card", ErrChecksum)
-	// ErrVersion means that another protocol version wrote the frame.
+	// ErrVersion means that a different protocol version wrote the frame.
 	ErrVersion = errors.New("wire: unsupported protocol version")
 	// ErrLength means that a body does not have the length that its type and its counts require.
 	ErrLength = errors.New("wire: body length does not match its contents")

@@ -183,8 +183,8 @@ func TestEnvelopeLengths(t *testing.T) {
 	if n := wire.DefaultPayload; n != 1472 || wire.HotLen(wire.DefaultStripes) > n || wire.HotLen(wire.DefaultStripes+1) <= n {
 		t.Errorf("DefaultPayload is %d, DefaultStripes %d", n, wire.DefaultStripes)
 	}
-	// The buffer of 4096 bytes is also for the kernel's headroom and struct skb_shared_info, and for
-	// Ethernet header and tag.
+	// The buffer of 4096 bytes is also for the kernel's headroom and struct skb_shared_info, and
+	// for Ethernet header and tag.
 	const room = 4096 - 256 - 320 - 18
 	frame := len(seal(worker, switchHost, make([]byte, wire.MaxPayload)))
 	if ip := frame - 14; ip != wire.MaxMTU || wire.MaxMTU != 3440 || wire.HotLen(wire.MaxStripes) != wire.MaxPayload || ip > room || ip+wire.StripeLen <= room {

@@ -141,8 +141,8 @@ func (h Header) Put(b []byte) {
 }
 
 // ParseHeader reads the header of a UDP payload. It returns [ErrTruncated] if the payload is too
-// short and [ErrVersion] if another protocol version wrote it; in the second case it still fills
-// the fields, because the answer to such a frame echoes them.
+// short and [ErrVersion] if a different protocol version wrote it; in the second case it still
+// fills the fields, because the answer to such a frame echoes them.
 func ParseHeader(payload []byte) (Header, error) {
 	if len(payload) < HeaderLen {
 		return Header{}, ErrTruncated

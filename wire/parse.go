@@ -49,7 +49,7 @@ func ParseFrame(frame []byte, port uint16) (Packet, error) {
 	if binary.BigEndian.Uint16(udp[6:]) == 0 {
 		return p, ErrChecksum
 	}
-	if fold(sum(protoUDP+uint64(length), l.summed(frame, length))) != 0xffff {
+	if fold(sum(protoUDP+uint64(length), l.checksumOf(frame, length))) != 0xffff {
 		if binary.BigEndian.Uint16(udp[6:]) == fold(sum(protoUDP+uint64(length), frame[l.addrs():l.udp])) {
 			return p, ErrPartialChecksum
 		}
@@ -108,8 +108,8 @@ func (l layout) addrs() int {
 	return l.ip + 12
 }
 
-// summed returns the bytes that the UDP checksum covers besides the protocol and the length: the
-// addresses, which end at the UDP header, and a datagram of length bytes.
-func (l layout) summed(frame []byte, length int) []byte {
+// checksumOf returns the bytes that the UDP checksum covers besides the protocol and the length:
+// the addresses, which end at the UDP header, and a datagram of length bytes.
+func (l layout) checksumOf(frame []byte, length int) []byte {
 	return frame[l.addrs() : l.udp+length]
 }

@@ -90,13 +90,13 @@ func Reply(frame []byte, n int) []byte {
 	swap(addrs[:len(addrs)/2], addrs[len(addrs)/2:])
 	udp := frame[l.udp:]
 	swap(udp[0:2], udp[2:4])
-	l.seal(frame)
+	l.sealFrame(frame)
 	return frame
 }
 
-// seal writes everything that depends neither on the addresses nor on the ports: the other fields
-// of the IP and UDP headers, with the length of the frame, and the checksums.
-func (l layout) seal(frame []byte) {
+// sealFrame writes everything that depends neither on the addresses nor on the ports: the other
+// fields of the IP and UDP headers, with the length of the frame, and the checksums.
+func (l layout) sealFrame(frame []byte) {
 	ip, udp := frame[l.ip:l.udp], frame[l.udp:]
 	length := len(udp)
 	if l.v6() {
@@ -109,7 +109,7 @@ func (l layout) seal(frame []byte) {
 	}
 	binary.BigEndian.PutUint16(udp[4:], uint16(length))
 	binary.BigEndian.PutUint16(udp[6:], 0)
-	acc := sum(protoUDP+uint64(length), l.summed(frame, length))
+	acc := sum(protoUDP+uint64(length), l.checksumOf(frame, length))
 	binary.BigEndian.PutUint16(udp[6:], udpChecksum(acc))
 }
 

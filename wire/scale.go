@@ -31,7 +31,7 @@ func (r ScaleReport) Put(payload []byte) {
 }
 
 // ParseScale reads the body of a SCALE payload, or of an ACK with [FlagScale]
-// and [FlagSum]. It returns [ErrLength] if the payload has another length.
+// and [FlagSum]. It returns [ErrLength] if the payload has a different length.
 func ParseScale(payload []byte) (ScaleReport, error) {
 	if len(payload) != ScaleLen {
 		return ScaleReport{}, ErrLength

@@ -19,11 +19,11 @@ type Generator struct {
 	rng     *rand.Rand
 	jobs    []aggregator.JobConfig             // complete, in their current epochs
 	senders [][Senders]aggregator.SenderConfig // by job, as currently admitted
-	epochs  []uint16                           // of the next admission, by job
+	epochs  []uint16                           // epoch of the next admission, by job
 	flows   map[flow]*history
 	scales  []negotiation // by job
 	ports   *rand.Rand
-	port    int // of the last frame
+	port    int // port of the last frame
 	buf     [4096]byte
 }
 

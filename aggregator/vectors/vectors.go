@@ -97,8 +97,8 @@ type Frame struct {
 	From    int    `json:"from,omitempty"` // the ingress port
 	Bytes   Hex    `json:"bytes"`
 	Verdict string `json:"verdict"`          // pass, drop, reply, forward or broadcast
-	Port    int    `json:"port,omitempty"`   // of forward
-	Answer  Hex    `json:"answer,omitempty"` // of reply and broadcast: the complete frame
+	Port    int    `json:"port,omitempty"`   // port to which forward sends
+	Answer  Hex    `json:"answer,omitempty"` // the complete frame of reply and broadcast
 }
 
 // Harvest is a Swap and the content of the frozen bank: its nonzero slots by rank, as in

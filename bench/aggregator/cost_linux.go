@@ -16,7 +16,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// warmUp is the number of frames that tell how many make a test run. The kernel
+// warmUp is the number of frames that determine how many make a test run. The kernel
 // takes tens of milliseconds to begin one, so that there is none before each
 // measurement: caches are warm after a small part of it.
 const warmUp = 2000
@@ -112,7 +112,7 @@ func (h *run) measure(ctx context.Context, g group, others ...*experiment.Subjec
 			Measure: func(context.Context) (float64, error) { return b.measure(count) },
 		})
 	}
-	if err := experiment.TakeTurns(ctx, h.cfg.Rounds, &h.steps, append(subjects, others...)); err != nil {
+	if err := experiment.TakeTurns(ctx, h.cfg.Rounds, &h.progress, append(subjects, others...)); err != nil {
 		return err
 	}
 	for i, b := range g {

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// firstIterations are not measured; they tell how many make a window.
+	// firstIterations are not measured; they determine how many make a window.
 	firstIterations = 5
 	// stall is how long a round may take at the most.
 	stall = 2 * time.Minute
@@ -44,7 +44,7 @@ func endpoint(i int) wire.Endpoint {
 type site struct {
 	plane      aggregator.Plane
 	aggregator wire.Endpoint
-	epoch      uint16 // of the newest job
+	epoch      uint16 // epoch of the newest job
 	// link opens worker i's link, and at calls fn where that works.
 	link  func(i int) (link.Link, error)
 	at    func(i int, fn func() error) error
@@ -112,7 +112,7 @@ func (h *run) delay(ctx context.Context, s *site, b Backend, n int, a aggregator
 		What:    fmt.Sprintf("%v, %d workers, %v", b, n, a),
 		Measure: func(ctx context.Context) ([]iteration, error) { return c.iterate(ctx, count) },
 	}
-	if err := experiment.TakeTurns(ctx, h.cfg.Rounds, &h.steps, []*experiment.Subject[[]iteration]{subject}); err != nil {
+	if err := experiment.TakeTurns(ctx, h.cfg.Rounds, &h.progress, []*experiment.Subject[[]iteration]{subject}); err != nil {
 		return err
 	}
 	over := func(part func(iteration) float64) experiment.Spread {

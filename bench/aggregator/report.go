@@ -36,9 +36,9 @@ type Report struct {
 type Result struct {
 	Arithmetic string `json:"arithmetic"`
 	Mode       string `json:"mode"`
-	Stripes    int    `json:"stripes"` // of a frame
+	Stripes    int    `json:"stripes"` // stripes in a frame
 	Hot        int    `json:"hot"`     // parameters of the job
-	Pairs      int    `json:"pairs"`   // of a frame
+	Pairs      int    `json:"pairs"`   // pairs in a frame
 
 	// Medians over the rounds. Min and Max are of NsPerPair.
 	NsPerFrame float64 `json:"ns_per_frame"`
@@ -52,7 +52,7 @@ type Result struct {
 // Rate is how many pairs the XDP program adds in a second on one CPU, in frames
 // of the greatest length.
 type Rate struct {
-	Distribution string            `json:"distribution"` // of ranks
+	Distribution string            `json:"distribution"` // distribution of ranks
 	Arithmetic   string            `json:"arithmetic"`
 	Hot          int               `json:"hot"`
 	Pairs        experiment.Spread `json:"pairs_per_s"`
@@ -60,7 +60,7 @@ type Rate struct {
 
 // System is aggregator and parameter server together, if each has a CPU.
 type System struct {
-	Distribution string `json:"distribution"` // of all keys
+	Distribution string `json:"distribution"` // distribution of all keys
 	Hot          int    `json:"hot"`          // 0: the server alone
 	// HotShare is the share of the pairs whose key is hot.
 	HotShare float64 `json:"hot_share"`
@@ -83,7 +83,7 @@ type Delay struct {
 	Workers    int    `json:"workers"`
 	Arithmetic string `json:"arithmetic"`
 	Parameters int    `json:"parameters"`
-	Iterations int    `json:"iterations"` // in all rounds
+	Iterations int    `json:"iterations"` // iterations in all rounds
 
 	// In nanoseconds: medians of a round's iterations of all workers, and their
 	// spread over the rounds. Negotiate is 0 where there is nothing to negotiate.
@@ -134,8 +134,8 @@ func bound(share, aggregator, server float64) float64 {
 
 // Targets of combine mode, in nanoseconds.
 const (
-	exactPair   = 4   // of a frame of 10 stripes
-	lutPair     = 25  // likewise
+	exactPair   = 4   // in a frame of 10 stripes
+	lutPair     = 25  // in a frame of 10 stripes
 	exactFrame  = 200 // of one stripe
 	fixedFactor = 1   // of exact's time
 )

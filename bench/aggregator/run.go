@@ -25,7 +25,10 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	h := &run{cfg: cfg, report: &Report{Rounds: cfg.Rounds}, steps: experiment.Steps{Progress: cfg.Progress}}
+	h := &run{
+		cfg: cfg, report: &Report{Rounds: cfg.Rounds},
+		progress: experiment.ProgressCounter{Progress: cfg.Progress},
+	}
 	defer h.report.finish()
 	var parts []part
 	for _, t := range cfg.Tests {
@@ -44,7 +47,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		}
 	}
 	for _, p := range parts {
-		h.steps.Total += p.steps
+		h.progress.Total += p.steps
 	}
 	for _, p := range parts {
 		if err := h.skip(p, p.run(ctx)); err != nil {
@@ -55,9 +58,9 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 }
 
 type run struct {
-	cfg    Config
-	report *Report
-	steps  experiment.Steps
+	cfg      Config
+	report   *Report
+	progress experiment.ProgressCounter
 }
 
 // part is what is measured or, for want of privileges, skipped as one.
@@ -74,7 +77,7 @@ func (h *run) skip(p part, err error) error {
 		return err
 	}
 	h.report.Unavailable = append(h.report.Unavailable, experiment.Unavailable{What: p.what, Reason: err.Error()})
-	h.steps.Total -= p.steps
+	h.progress.Total -= p.steps
 	return nil
 }
 
@@ -132,7 +135,7 @@ func Backends() []Backend { return []Backend{UDP, AFXDP} }
 // Config is what to measure; [Defaults] is everything.
 type Config struct {
 	Tests       []Test
-	Arithmetics []aggregator.Arithmetic // of the jobs
+	Arithmetics []aggregator.Arithmetic // arithmetics of the jobs
 
 	// Modes, Stripes and Hot are what Cost combines with each other: modes of the
 	// job, stripes of a frame and numbers of hot parameters.

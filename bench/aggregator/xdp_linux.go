@@ -24,9 +24,9 @@ func xdpSite(ctx context.Context, workers int) (*site, error) {
 	}
 	return &site{
 		plane:      aggregator,
-		aggregator: harness.PlaceOf(bed, 0).Aggregator,
+		aggregator: harness.HostConfigOf(bed, 0).Aggregator,
 		link: func(i int) (link.Link, error) {
-			p := harness.PlaceOf(bed, i)
+			p := harness.HostConfigOf(bed, i)
 			return p.OpenLink()
 		},
 		at:    func(i int, fn func() error) error { return bed.Host(i).Do(fn) },

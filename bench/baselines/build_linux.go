@@ -18,7 +18,7 @@ import (
 
 // Program is a baseline's source.
 type Program struct {
-	name      string // of the processes
+	name      string // name of the processes
 	source    string
 	compiler  []string
 	libraries []string
@@ -96,7 +96,7 @@ func (e *Executable) Command(args ...string) []string {
 // Close removes the program.
 func (e *Executable) Close() error { return e.memory.Close() }
 
-// complaint returns the line of a compiler's output that tells what is wrong.
+// complaint returns the line of a compiler's output that says what is wrong.
 func complaint(out string) string {
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	tells := func(l string) bool { return strings.Contains(l, "error") || strings.Contains(l, "cannot find") }

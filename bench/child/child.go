@@ -120,7 +120,7 @@ type Child struct {
 	input io.WriteCloser
 
 	lastID  atomic.Int64
-	waiting sync.Map // by a request's ID, the channel that its answer goes to
+	waiting sync.Map // request ID to the channel of its answer
 }
 
 // Start starts a child in a group. The group ends with its Stop or Wait.

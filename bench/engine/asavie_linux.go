@@ -79,9 +79,9 @@ func (p *asavie) complete() {
 	}
 }
 
-// await takes a batch of what came in. It looks at the ring for as long as the other programs do
-// before it calls the library's Poll, which always makes a system call.
-func (p *asavie) await() ([]xdp.Desc, error) {
+// awaitBatch takes a batch of what came in. It looks at the ring for as long as the other programs
+// do before it calls the library's Poll, which always makes a system call.
+func (p *asavie) awaitBatch() ([]xdp.Desc, error) {
 	n := p.sock.NumReceived()
 	for start := time.Now(); n == 0 && time.Since(start) < spin; {
 		for i := 0; i < 16 && n == 0; i++ {
@@ -98,13 +98,13 @@ func (p *asavie) await() ([]xdp.Desc, error) {
 }
 
 func (p *asavie) receive() (int, error) {
-	descs, err := p.await()
+	descs, err := p.awaitBatch()
 	p.sock.Fill(descs)
 	return len(descs), err
 }
 
 func (p *asavie) bounce() (int, error) {
-	descs, err := p.await()
+	descs, err := p.awaitBatch()
 	for _, d := range descs {
 		turnRound(p.sock.GetFrame(d))
 	}

@@ -31,7 +31,7 @@ type bed struct {
 	tested     wire.Endpoint
 	opposite   wire.Endpoint
 	programs   opposite
-	attached   link.Link       // of one of programs, to the opposite end; nil while the aggregator is there
+	attached   link.Link       // of one of programs, to the opposite end; nil while the aggregator is attached
 	aggregator *bpf.Aggregator // nil unless in the push test
 	threads    [2]int          // NAPI threads of the tested and of the opposite end
 }
@@ -47,22 +47,22 @@ func newBed(ctx context.Context, cfg Config, mtu int) (_ *bed, err error) {
 	host, sw := network.Host(0), network.Switch()
 	b.tested = wire.Endpoint{MAC: [6]byte(host.MAC), IP: host.IP, Port: testPort}
 	b.opposite = wire.Endpoint{MAC: [6]byte(sw.MAC), IP: sw.IP, Port: testPort}
-	if err := b.programs.load(b.tested, b.opposite); err != nil {
+	if err := b.programs.loadPrograms(b.tested, b.opposite); err != nil {
 		return nil, err
 	}
-	return b, errors.Join(b.attach(), b.pinThreads())
+	return b, errors.Join(b.attachPrograms(), b.pinThreads())
 }
 
 func (b *bed) host() *testbed.Node { return b.net.Host(0) }
 
-// prepare makes the ends ready for a baseline's turn in a test. The function that
+// prepareTest makes the ends ready for a baseline's turn in a test. The function that
 // it returns undoes what must not stay.
-func (b *bed) prepare(test Test, baseline string) (undo func() error, err error) {
+func (b *bed) prepareTest(test Test, baseline string) (undo func() error, err error) {
 	if err := b.detachLeftover(); err != nil {
 		return nil, err
 	}
 	if test == Push {
-		return b.aggregate()
+		return b.runAggregator()
 	}
 	prog := b.programs.countAndDrop
 	if test == Echo || test == RequestResponse {
@@ -113,8 +113,8 @@ func (b *bed) arrived() (uint64, error) {
 	return n, nil
 }
 
-// pinThreads finds the NAPI threads and moves them to the opposite end's CPU. They come before the generator
-// there, which would else fill the ring for a whole time slice before they empty it.
+// pinThreads finds the NAPI threads and moves them to the opposite end's CPU. They come before the
+// generator there, which would else fill the ring for a whole time slice before they empty it.
 func (b *bed) pinThreads() (err error) {
 	if b.threads, err = harness.NAPIThreads(b.net, 0); err != nil {
 		return fmt.Errorf("engine: %w", err)
@@ -124,10 +124,10 @@ func (b *bed) pinThreads() (err error) {
 
 // Close removes the bed.
 func (b *bed) Close() error {
-	return errors.Join(b.detach(), b.programs.close(), b.net.Close())
+	return errors.Join(b.detachPrograms(), b.programs.closePrograms(), b.net.Close())
 }
 
-func (b *bed) attach() (err error) {
+func (b *bed) attachPrograms() (err error) {
 	b.attached, err = attachXDP(b.net.Switch(), b.host().PortIndex, b.programs.countAndDrop)
 	return err
 }
@@ -142,7 +142,7 @@ func attachXDP(at *testbed.Node, ifindex int, prog *ebpf.Program) (l link.Link, 
 	return l, nil
 }
 
-func (b *bed) detach() error {
+func (b *bed) detachPrograms() error {
 	if b.attached == nil {
 		return nil
 	}
@@ -151,14 +151,14 @@ func (b *bed) detach() error {
 	return err
 }
 
-// aggregate makes the opposite end an XDP aggregator with a job, until undo.
-func (b *bed) aggregate() (undo func() error, err error) {
+// runAggregator makes the opposite end an XDP aggregator with a job, until undo.
+func (b *bed) runAggregator() (undo func() error, err error) {
 	undo = func() error {
 		err := experiment.Close(b.aggregator)
 		b.aggregator = nil
-		return errors.Join(err, b.attach())
+		return errors.Join(err, b.attachPrograms())
 	}
-	err = b.detach()
+	err = b.detachPrograms()
 	if err == nil {
 		b.aggregator, err = harness.OpenSwitch(b.net)
 	}

@@ -95,7 +95,7 @@ func Defaults() Config {
 	}
 }
 
-func (c *Config) check() error {
+func (c *Config) checkFields() error {
 	return experiment.Check("engine",
 		experiment.Known("measure", Tests(), c.Tests...),
 		experiment.InRange("sizes", minSize, jumboSize, c.Sizes...),
@@ -107,7 +107,7 @@ func (c *Config) check() error {
 	)
 }
 
-// excluded tells where and why a baseline has no part in a test at a size; empty
+// excluded says where and why a baseline has no part in a test at a size; empty
 // if it has.
 func excluded(baseline string, test Test, size int) string {
 	pushes := baseline == Libra || pushOnly(baseline)

@@ -32,8 +32,8 @@ type generator struct {
 	done     chan error
 }
 
-// generate starts to send frames; stop ends it.
-func (b *bed) generate(frame []byte) *generator {
+// startGenerator starts to send frames; stop ends it.
+func (b *bed) startGenerator(frame []byte) *generator {
 	g := &generator{done: make(chan error, 1), thread: make(chan int, 1)}
 	go func() {
 		g.done <- b.net.Switch().Do(func() error {
@@ -53,8 +53,8 @@ func (b *bed) generate(frame []byte) *generator {
 	return g
 }
 
-// stop ends the generator and returns why it failed, if it did.
-func (g *generator) stop() error {
+// stopGenerator ends the generator and returns why it failed, if it did.
+func (g *generator) stopGenerator() error {
 	g.stopping.Store(true)
 	for tid := -1; ; {
 		select {
@@ -123,7 +123,7 @@ func (g *generator) sendRaw(ifindex int, frame []byte) error {
 	}
 	msgs := make([]mmsghdr, batch)
 	for i := range msgs {
-		msgs[i].point(frame)
+		msgs[i].pointTo(frame)
 	}
 	for !g.stopping.Load() {
 		if _, err := mmsg(fd, unix.SYS_SENDMMSG, "sendmmsg", msgs, 0); err != nil {

@@ -46,7 +46,7 @@ type InterfaceConfig struct {
 // Interface is what was measured instead of a veth pair.
 type Interface struct {
 	Name   string `json:"name"`
-	Driver string `json:"driver"` // "" if it does not tell
+	Driver string `json:"driver"` // "" if unknown
 	// Peer is the Ethernet address that frames were sent to; absent if none were.
 	Peer string `json:"peer,omitempty"`
 	// Queues are those with a socket.
@@ -78,7 +78,7 @@ func histogram(times []uint32) (buckets []Bucket) {
 	return buckets
 }
 
-func (c *InterfaceConfig) check() error {
+func (c *InterfaceConfig) checkFields() error {
 	err := experiment.Check("engine",
 		experiment.Known("measure", InterfaceTests(), c.Tests...),
 		experiment.InRange("sizes", minSize, maxPlain, c.Sizes...),

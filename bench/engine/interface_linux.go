@@ -26,27 +26,27 @@ import (
 // all others go on to the kernel. The interface is left as it was. When ctx is done it
 // returns what it has and the cause.
 func RunInterface(ctx context.Context, cfg InterfaceConfig) (*Report, error) {
-	if err := cfg.check(); err != nil {
+	if err := cfg.checkFields(); err != nil {
 		return nil, err
 	}
 	// The link is looked at again while it is measured.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	r := &interfaceRun{cfg: cfg, steps: experiment.Steps{Progress: cfg.Progress}, report: &Report{
+	r := &interfaceRun{cfg: cfg, progress: experiment.ProgressCounter{Progress: cfg.Progress}, report: &Report{
 		Machine: machine(), Interface: &Interface{Name: cfg.Interface, Pace: cfg.Pace}, Rounds: cfg.Rounds, Duration: cfg.Duration,
 	}}
-	if err := r.look(ctx); err != nil {
+	if err := r.lookAtInterface(ctx); err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
 	if cfg.Sending != nil && cfg.sends() {
 		cfg.Sending(*r.report.Interface)
 	}
 	for _, test := range cfg.Tests {
-		r.steps.Total += len(r.sizes(test)) * cfg.Rounds
+		r.progress.Total += len(r.sizes(test)) * cfg.Rounds
 	}
 	for _, test := range cfg.Tests {
 		for _, size := range r.sizes(test) {
-			if err := r.measure(ctx, test, size); err != nil {
+			if err := r.measureTest(ctx, test, size); err != nil {
 				err = fmt.Errorf("engine: %s on %s: %w", test, cfg.Interface, err)
 				if len(r.report.Results) == 0 {
 					return nil, err
@@ -63,7 +63,7 @@ type interfaceRun struct {
 	index       int
 	local, peer wire.Endpoint
 	report      *Report
-	steps       experiment.Steps
+	progress    experiment.ProgressCounter
 }
 
 // sizes returns those of a test; what comes in has its own.
@@ -74,8 +74,8 @@ func (r *interfaceRun) sizes(test Test) []int {
 	return r.cfg.Sizes
 }
 
-// look finds out whether the interface can be measured, and who is at the other end.
-func (r *interfaceRun) look(ctx context.Context) error {
+// lookAtInterface finds out whether the interface can be measured, and who is at the other end.
+func (r *interfaceRun) lookAtInterface(ctx context.Context) error {
 	refuse := func(format string, args ...any) error {
 		return &experiment.ConfigError{Field: "interface", Problem: r.cfg.Interface + " " + fmt.Sprintf(format, args...)}
 	}
@@ -150,28 +150,28 @@ func (r *interfaceRun) findPeer(ctx context.Context) error {
 	return nil
 }
 
-func (r *interfaceRun) measure(ctx context.Context, test Test, size int) (err error) {
+func (r *interfaceRun) measureTest(ctx context.Context, test Test, size int) (err error) {
 	work := &interfaceWork{pace: r.cfg.Pace}
 	if size > 0 {
 		if work.frame, err = buildFrame(r.local, r.peer, size); err != nil {
 			return err
 		}
 	}
-	group, err := r.open(ctx, test)
+	group, err := r.openGroup(ctx, test)
 	if err != nil {
 		return err
 	}
 	running, stop := context.WithCancelCause(ctx)
 	ended := make(chan error, 1)
 	go func() {
-		err := work.run(running, group, test)
+		err := work.runTest(running, group, test)
 		if err == nil {
 			err = context.Canceled
 		}
 		stop(err) // ends a round that is being measured
 		ended <- err
 	}()
-	samples, times, err := r.rounds(running, group, work, test, size)
+	samples, times, err := r.measureRounds(running, group, work, test, size)
 	stop(nil)
 	if failed := <-ended; failed != nil && !errors.Is(failed, context.Canceled) && !errors.Is(err, failed) {
 		err = errors.Join(err, failed)
@@ -188,8 +188,8 @@ func (r *interfaceRun) measure(ctx context.Context, test Test, size int) (err er
 	return nil
 }
 
-// open opens a socket on each queue, and waits for the link, which drivers reset for that.
-func (r *interfaceRun) open(ctx context.Context, test Test) (_ *afxdp.Group, err error) {
+// openGroup opens a socket on each queue, and waits for the link, which drivers reset for that.
+func (r *interfaceRun) openGroup(ctx context.Context, test Test) (_ *afxdp.Group, err error) {
 	cfg := afxdp.GroupConfig{Queues: r.cfg.Queues, Socket: socketConfig}
 	cfg.Socket.MaxPacket = maxPlain
 	if test == Transmit {
@@ -234,10 +234,10 @@ func (r *interfaceRun) awaitLink(ctx context.Context) error {
 	}
 }
 
-// rounds measures the rounds of a test, and returns their samples and all round-trip times.
-func (r *interfaceRun) rounds(ctx context.Context, group *afxdp.Group, work *interfaceWork, test Test, size int) (samples []Sample, times []uint32, err error) {
+// measureRounds measures the rounds of a test, and returns their samples and all round-trip times.
+func (r *interfaceRun) measureRounds(ctx context.Context, group *afxdp.Group, work *interfaceWork, test Test, size int) (samples []Sample, times []uint32, err error) {
 	read := func() (m reading, err error) {
-		if m.lost, m.frames, err = work.read(group, test); err != nil {
+		if m.lost, m.frames, err = work.readCounters(group, test); err != nil {
 			return m, err
 		}
 		m.cpu, err = sys.OwnUsage()
@@ -250,7 +250,7 @@ func (r *interfaceRun) rounds(ctx context.Context, group *afxdp.Group, work *int
 	}
 	warm := r.cfg.WarmUp
 	for range r.cfg.Rounds {
-		r.steps.Next(what)
+		r.progress.Next(what)
 		if err := experiment.Sleep(ctx, warm); err != nil {
 			return nil, nil, err
 		}
@@ -262,13 +262,13 @@ func (r *interfaceRun) rounds(ctx context.Context, group *afxdp.Group, work *int
 		}
 		round := notes{cpu: after.cpu.Since(before.cpu), roundTrip: work.takeTimes()}
 		var t tally
-		t.add(before, before, after, after)
-		samples, times = append(samples, t.sample(round)), append(times, round.roundTrip...)
+		t.addSlice(before, before, after, after)
+		samples, times = append(samples, t.sampleOf(round)), append(times, round.roundTrip...)
 	}
 	return samples, times, nil
 }
 
-// explainSilence tells what a test waits for.
+// explainSilence says what a test waits for.
 func explainSilence(err error, test Test) error {
 	switch {
 	case errors.Is(err, context.Canceled):

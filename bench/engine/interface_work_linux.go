@@ -17,10 +17,10 @@ import (
 
 // interfaceWork is what the sockets of a group do in a test.
 type interfaceWork struct {
-	frame []byte // to send
+	frame []byte // frame to send
 	pace  float64
 
-	frames, bytes atomic.Uint64 // that came in
+	frames, bytes atomic.Uint64 // frames and bytes received
 
 	mu    sync.Mutex // guards what follows
 	times []uint32   // of round trips, in ns
@@ -30,24 +30,24 @@ type interfaceWork struct {
 // answerLimit is how long a request waits for its answer before it counts as lost.
 const answerLimit = 100 * time.Millisecond
 
-func (w *interfaceWork) run(ctx context.Context, group *afxdp.Group, test Test) error {
+func (w *interfaceWork) runTest(ctx context.Context, group *afxdp.Group, test Test) error {
 	switch test {
 	case Transmit:
 		if w.pace > 0 {
-			return group.Run(ctx, afxdp.Pace(w.pace/float64(len(group.Sockets())), w.write))
+			return group.Run(ctx, afxdp.Pace(w.pace/float64(len(group.Sockets())), w.writeFrames))
 		}
-		return group.Run(ctx, w.flood)
+		return group.Run(ctx, w.floodFrames)
 	case Receive:
-		return group.Run(ctx, afxdp.Serve(w.count))
+		return group.Run(ctx, afxdp.Serve(w.countFrames))
 	case Forward:
 		return group.Run(ctx, afxdp.Serve(w.sendBack))
 	default:
-		return w.ask(ctx, group)
+		return w.askOneByOne(ctx, group)
 	}
 }
 
-// read returns what was lost, by cause, and how many frames moved.
-func (w *interfaceWork) read(group *afxdp.Group, test Test) (lost map[string]uint64, frames uint64, err error) {
+// readCounters returns what was lost, by cause, and how many frames moved.
+func (w *interfaceWork) readCounters(group *afxdp.Group, test Test) (lost map[string]uint64, frames uint64, err error) {
 	st, err := group.Snapshot()
 	lost = socketDrops(st)
 	switch test {
@@ -77,16 +77,16 @@ func (w *interfaceWork) meanSize() int {
 	return int(w.bytes.Load() / max(1, w.frames.Load()))
 }
 
-// write is for afxdp.Pace.
-func (w *interfaceWork) write(s *afxdp.Socket, packets []afxdp.Desc) (int, error) {
+// writeFrames is for afxdp.Pace.
+func (w *interfaceWork) writeFrames(s *afxdp.Socket, packets []afxdp.Desc) (int, error) {
 	for i := range packets {
 		packets[i].Len = uint32(copy(s.UMEM().Packet(packets[i]), w.frame))
 	}
 	return len(packets), nil
 }
 
-// flood sends as fast as it can. The bytes are written once.
-func (w *interfaceWork) flood(s *afxdp.Socket) error {
+// floodFrames sends as fast as it can. The bytes are written once.
+func (w *interfaceWork) floodFrames(s *afxdp.Socket) error {
 	p := libra{cfg: &programConfig{frame: w.frame}}
 	p.prepare(s)
 	for {
@@ -101,8 +101,8 @@ func (w *interfaceWork) flood(s *afxdp.Socket) error {
 	}
 }
 
-// count is for afxdp.Serve.
-func (w *interfaceWork) count(_ *afxdp.Socket, packets []afxdp.Desc) error {
+// countFrames is for afxdp.Serve.
+func (w *interfaceWork) countFrames(_ *afxdp.Socket, packets []afxdp.Desc) error {
 	bytes := 0
 	for _, d := range packets {
 		bytes += int(d.Len)
@@ -120,12 +120,12 @@ func (w *interfaceWork) sendBack(s *afxdp.Socket, packets []afxdp.Desc) error {
 	if _, err := s.Send(packets); err != nil {
 		return err
 	}
-	return w.count(s, packets)
+	return w.countFrames(s, packets)
 }
 
-// ask sends one frame at a time, at most at the pace, and waits for its return, on
+// askOneByOne sends one frame at a time, at most at the pace, and waits for its return, on
 // whichever queue that is.
-func (w *interfaceWork) ask(ctx context.Context, group *afxdp.Group) error {
+func (w *interfaceWork) askOneByOne(ctx context.Context, group *afxdp.Group) error {
 	unpin, err := afxdp.PinThread(-1)
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func (w *interfaceWork) ask(ctx context.Context, group *afxdp.Group) error {
 	a := asking{w: w, socket: group.Sockets()[0], poller: afxdp.NewPoller(group.Sockets()...), descs: make([]afxdp.Desc, batch)}
 	begin, due := time.Now(), time.Duration(0) // when the next request is due, after the beginning
 	for err == nil && ctx.Err() == nil {
-		if err = a.once(); w.pace > 0 {
+		if err = a.askOnce(); w.pace > 0 {
 			due += time.Duration(float64(time.Second) / w.pace)
 			due = max(due, time.Since(begin)-time.Second) // no more than a second is caught up with
 			time.Sleep(due - time.Since(begin))
@@ -147,13 +147,13 @@ func (w *interfaceWork) ask(ctx context.Context, group *afxdp.Group) error {
 
 type asking struct {
 	w      *interfaceWork
-	socket *afxdp.Socket // that sends
+	socket *afxdp.Socket // the socket that sends
 	poller *afxdp.Poller
 	descs  []afxdp.Desc
-	number uint64 // of the request, which its payload begins with
+	number uint64 // number of the request, which its payload begins with
 }
 
-func (a *asking) once() error {
+func (a *asking) askOnce() error {
 	f, ok := a.socket.Pool().Alloc()
 	if !ok {
 		return afxdp.ErrNoFrames
@@ -170,7 +170,7 @@ func (a *asking) once() error {
 	if err := a.socket.Kick(); err != nil {
 		return err
 	}
-	answered, err := a.await(start.Add(answerLimit))
+	answered, err := a.awaitAnswer(start.Add(answerLimit))
 	took := time.Since(start)
 	if err != nil {
 		return err
@@ -190,8 +190,8 @@ func (a *asking) once() error {
 	return a.socket.Pool().Free(done[:n]...)
 }
 
-// await takes in what comes until the answer is there, or the time is over.
-func (a *asking) await(end time.Time) (answered bool, err error) {
+// awaitAnswer receives until the answer arrives or the time is over.
+func (a *asking) awaitAnswer(end time.Time) (answered bool, err error) {
 	for left := time.Until(end); !answered && left > 0; left = time.Until(end) {
 		ready, err := a.poller.Poll(afxdp.EventRx, left)
 		if err != nil {

@@ -7,11 +7,11 @@ import (
 	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
-// libra is package afxdp, used as its documentation tells. In the push test it
+// libra is package afxdp, used as its documentation says. In the push test it
 // is a worker instead, see pushWorker.
 type libra struct {
 	cfg    *programConfig
-	group  *afxdp.Group // of the one socket
+	group  *afxdp.Group // group of the one socket
 	umem   *afxdp.UMEM
 	pool   *afxdp.Pool
 	sock   *afxdp.Socket
@@ -93,8 +93,8 @@ func (p *libra) transmit(n int) (int, error) {
 	return sent / per, err
 }
 
-// await takes a batch of what came in, waiting for it if there is nothing.
-func (p *libra) await() (descs []afxdp.Desc, packets int, err error) {
+// awaitBatch takes a batch of what came in, waiting for it if there is nothing.
+func (p *libra) awaitBatch() (descs []afxdp.Desc, packets int, err error) {
 	n, err := p.sock.Receive(p.descs)
 	if n == 0 && err == nil {
 		if _, err = p.sock.Poll(afxdp.EventRx, idle); err == nil {
@@ -113,7 +113,7 @@ func (p *libra) await() (descs []afxdp.Desc, packets int, err error) {
 }
 
 func (p *libra) receive() (int, error) {
-	descs, packets, err := p.await()
+	descs, packets, err := p.awaitBatch()
 	if err != nil {
 		return 0, err
 	}
@@ -121,7 +121,7 @@ func (p *libra) receive() (int, error) {
 }
 
 func (p *libra) bounce() (int, error) {
-	descs, packets, err := p.await()
+	descs, packets, err := p.awaitBatch()
 	if err != nil {
 		return 0, err
 	}
@@ -141,16 +141,16 @@ func (p *libra) bounce() (int, error) {
 		if err := p.sock.Kick(); err != nil {
 			return 0, err
 		}
-		if err := p.refill(); err != nil {
+		if err := p.refillSent(); err != nil {
 			return 0, err
 		}
 	}
 	return packets, nil
 }
 
-// refill lends the frames that were sent to the kernel for packets to come in. Those
+// refillSent lends the frames that were sent to the kernel for packets to come in. Those
 // that are left over were sent before, hence may be again.
-func (p *libra) refill() error {
+func (p *libra) refillSent() error {
 	done, err := p.sock.Completed(p.frames)
 	if err != nil {
 		return err

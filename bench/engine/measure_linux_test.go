@@ -25,25 +25,26 @@ func TestRoundTripTimes(t *testing.T) {
 	now := reading{at: time.Unix(1, 0), lost: map[string]uint64{}}
 	later := reading{at: time.Unix(2, 0), frames: 200, lost: map[string]uint64{}}
 	var slice tally
-	slice.add(now, now, later, later)
-	s := slice.sample(notes{roundTrip: nanos})
+	slice.addSlice(now, now, later, later)
+	s := slice.sampleOf(notes{roundTrip: nanos})
 	if *s.P50ns != 100e3 || *s.P99ns != 198e3 || s.PPS != 200 {
 		t.Errorf("%v ns, %v ns, %v frames a second", *s.P50ns, *s.P99ns, s.PPS)
 	}
-	if s := slice.sample(notes{}); s.P50ns != nil || s.P99ns != nil {
+	if s := slice.sampleOf(notes{}); s.P50ns != nil || s.P99ns != nil {
 		t.Error("there are percentiles of nothing")
 	}
 }
 
-// The rate is that of the slices; the cost is that of all frames, as is the CPU time, which the program notes once.
+// The rate is that of the slices; the cost is that of all frames, as is the CPU time, which the
+// program notes once.
 func TestTally(t *testing.T) {
 	at := func(ms int64, frames uint64) reading {
 		return reading{at: time.UnixMilli(ms), frames: frames, napi: [2]uint64{frames * 10, frames * 20}, lost: map[string]uint64{"x": frames / 100}}
 	}
 	var sum tally
-	sum.add(at(0, 0), at(30, 100), at(80, 600), at(90, 700))
-	sum.add(at(1000, 700), at(1030, 800), at(1080, 1800), at(1090, 1900))
-	s := sum.sample(notes{cpu: sys.Usage{User: 19000, Kernel: 1900}, drops: map[string]uint64{"x": 1, "y": 2}})
+	sum.addSlice(at(0, 0), at(30, 100), at(80, 600), at(90, 700))
+	sum.addSlice(at(1000, 700), at(1030, 800), at(1080, 1800), at(1090, 1900))
+	s := sum.sampleOf(notes{cpu: sys.Usage{User: 19000, Kernel: 1900}, drops: map[string]uint64{"x": 1, "y": 2}})
 	if s.PPS != 1500/0.1 || s.NsUser != 10 || s.NsKernel != 11 || s.NsOpposite != 20 {
 		t.Errorf("%+v", s)
 	}
@@ -82,7 +83,8 @@ func TestOneProgramOfAGroupRuns(t *testing.T) {
 	}
 }
 
-// statesOf returns the states of the processes with a mark among their arguments, a letter for each (proc(5)).
+// statesOf returns the states of the processes with a mark among their arguments, a letter for each
+// (proc(5)).
 func statesOf(t *testing.T, mark string) (states string) {
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {

@@ -25,8 +25,8 @@ type opposite struct {
 	countAndDrop *ebpf.Program // the frames of the test
 	reflect      *ebpf.Program // the frames of the test, counted too
 	generate     *ebpf.Program // run on frames that the kernel makes, puts each of them on the cable
-	// pass is attached to the tested end where a baseline has no XDP program: veth wakes the receiving
-	// end for frames sent by XDP_TX only if there is some program.
+	// pass is attached to the tested end where a baseline has no XDP program: veth wakes the
+	// receiving end for frames sent by XDP_TX only if there is some program.
 	pass *ebpf.Program
 }
 
@@ -37,8 +37,8 @@ const (
 	portAt      = 36
 )
 
-// load loads the programs for a cable.
-func (o *opposite) load(tested, opposed wire.Endpoint) (err error) {
+// loadPrograms loads the programs for a cable.
+func (o *opposite) loadPrograms(tested, opposed wire.Endpoint) (err error) {
 	o.arrived, err = ebpf.NewMap(&ebpf.MapSpec{Name: "arrived", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	if err != nil {
 		return fmt.Errorf("engine: make the opposite end's counter: %w", err)
@@ -78,10 +78,10 @@ func count(arrived *ebpf.Map) asm.Instructions {
 	}
 }
 
-// turnBack addresses a frame to the tested end. The addresses are written, not swapped: what comes back to the tested end is
-// then the same frame whether the program there turned the IP addresses round (a UDP socket), the MAC
-// addresses only (a program that bounces frames), or nothing. Source and destination change places at most,
-// so the checksums stay right.
+// turnBack addresses a frame to the tested end. The addresses are written, not swapped: what comes
+// back to the tested end is then the same frame whether the program there turned the IP addresses
+// round (a UDP socket), the MAC addresses only (a program that bounces frames), or nothing. Source
+// and destination change places at most, so the checksums stay right.
 func turnBack(tested, opposed wire.Endpoint) (insns asm.Instructions) {
 	write := func(at int16, bytes []byte) {
 		for word := range slices.Chunk(bytes, 4) {
@@ -94,6 +94,6 @@ func turnBack(tested, opposed wire.Endpoint) (insns asm.Instructions) {
 	return insns
 }
 
-func (o *opposite) close() error {
+func (o *opposite) closePrograms() error {
 	return errors.Join(o.arrived.Close(), o.countAndDrop.Close(), o.reflect.Close(), o.generate.Close(), o.pass.Close())
 }

@@ -20,11 +20,11 @@ func TestOppositePrograms(t *testing.T) {
 	opposed := wire.Endpoint{MAC: [6]byte{2, 0xfd, 0, 0, 0, 2}, IP: netip.MustParseAddr("10.0.0.254"), Port: testPort}
 	var b bed
 	defer func() {
-		if err := b.programs.close(); err != nil {
+		if err := b.programs.closePrograms(); err != nil {
 			t.Error(err)
 		}
 	}()
-	bedtest.Check(t, b.programs.load(tested, opposed))
+	bedtest.Check(t, b.programs.loadPrograms(tested, opposed))
 	frame := func(from, to wire.Endpoint) []byte {
 		f, err := buildFrame(from, to, minHot)
 		if err != nil {

@@ -61,8 +61,8 @@ const (
 
 func controlIn(mem []byte) *control { return (*control)(unsafe.Pointer(&mem[0])) }
 
-// record stores a round-trip time; those beyond the room for them are not kept.
-func (c *control) record(nanos int64) {
+// recordTrip stores a round-trip time; those beyond the room for them are not kept.
+func (c *control) recordTrip(nanos int64) {
 	if n := c.samples.Load(); n < maxSamples {
 		c.roundTrip[n] = uint32(min(nanos, int64(^uint32(0))))
 		c.samples.Store(n + 1)
@@ -94,14 +94,14 @@ func (r *run) startProgram(ctx context.Context, b *bed, baseline string, test Te
 	}
 	p := &programProcess{shared: shared, control: controlIn(shared.Mem), group: proc.NewGroup(ctx, proc.Config{Grace: child.EndLimit})}
 	p.frameLen = uint32(copy(p.frame[:], frame))
-	spec := child.Spec{Name: baseline, Start: b.host().Start, Files: []*os.File{shared.File}, OnLine: p.line}
+	spec := child.Spec{Name: baseline, Start: b.host().Start, Files: []*os.File{shared.File}, OnLine: p.parseLine}
 	if baseline == Libxdp {
 		spec.Command = r.xdp.Command(b.host().Interface, string(test), strconv.Itoa(r.cfg.CPUs[0]))
 	} else {
 		spec.Command, spec.CPU = r.cfg.ChildCommand, new(r.cfg.CPUs[0])
-		place := harness.PlaceOf(b.net, 0)
-		place.Spin = spin
-		spec.Config = programConfig{Place: place, Baseline: baseline, Test: test, Size: size}
+		host := harness.HostConfigOf(b.net, 0)
+		host.Spin = spin
+		spec.Config = programConfig{HostConfig: host, Baseline: baseline, Test: test, Size: size}
 	}
 	if p.child, err = child.Launch(ctx, p.group, spec); err != nil {
 		p.kill()
@@ -110,14 +110,14 @@ func (r *run) startProgram(ctx context.Context, b *bed, baseline string, test Te
 	return p, nil
 }
 
-func (p *programProcess) line(line []byte) {
+func (p *programProcess) parseLine(line []byte) {
 	var d dropsLine
 	if json.Unmarshal(line, &d) == nil && d.Drops != nil {
 		p.drops = d.Drops
 	}
 }
 
-func (p *programProcess) enter(phase uint32) error {
+func (p *programProcess) enterPhase(phase uint32) error {
 	p.phase.Store(phase)
 	return nil
 }
@@ -127,7 +127,7 @@ func (p *programProcess) received() (uint64, error) {
 	return p.control.received.Load(), p.child.Failed()
 }
 
-func (p *programProcess) finish(ctx context.Context) (n notes, err error) {
+func (p *programProcess) finishTest(ctx context.Context) (n notes, err error) {
 	if err := p.child.Stop(ctx); err != nil {
 		return n, err
 	}
@@ -196,19 +196,19 @@ type pusher interface {
 	push() (int, error)
 }
 
-// programConfig is what the process of a program in Go is told.
+// programConfig configures the process of a program in Go.
 type programConfig struct {
-	harness.Place
+	harness.HostConfig
 	Baseline string
 	Test     Test
 	Size     int
 
 	control *control
-	frame   []byte // to send; read-only
+	frame   []byte // frame to send; read-only
 	jumbo   bool
 }
 
-// program returns the program that is told c, nil if that is not written in Go.
+// program returns the program that c configures, nil if that is not written in Go.
 func (c *programConfig) program() program {
 	switch {
 	case c.Baseline == Libra && c.Test == Push, c.Baseline == Unprepared:
@@ -229,16 +229,16 @@ func (c *programConfig) program() program {
 // It is of no use by itself.
 func RunChild(args []string) error {
 	return child.Main(args, func(_ context.Context, c programConfig) error {
-		if err := c.run(); err != nil {
+		if err := c.runProgram(); err != nil {
 			return fmt.Errorf("engine: %s: %w", c.Baseline, err)
 		}
 		return nil
 	})
 }
 
-// run opens the program, announces it, and steps until the parent wants it to
+// runProgram opens the program, announces it, and steps until the parent wants it to
 // stop.
-func (c *programConfig) run() (err error) {
+func (c *programConfig) runProgram() (err error) {
 	runtime.LockOSThread()
 	mem, err := sys.MapShared(controlFD, 0, int(unsafe.Sizeof(control{})), unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
@@ -254,18 +254,18 @@ func (c *programConfig) run() (err error) {
 	if err := p.open(); err != nil {
 		return err
 	}
-	step, err := c.step(p)
+	step, err := c.stepOf(p)
 	if err != nil {
 		return err
 	}
 	if err := proc.AnnounceReady(os.Stdout, true); err != nil {
 		return err
 	}
-	return c.loop(p, step)
+	return c.loopThroughPhases(p, step)
 }
 
-// step returns what the test repeats. It returns how many frames it received.
-func (c *programConfig) step(p program) (func() (int, error), error) {
+// stepOf returns what the test repeats. It returns how many frames it received.
+func (c *programConfig) stepOf(p program) (func() (int, error), error) {
 	if p, ok := p.(pusher); ok && c.Test == Push {
 		return p.push, nil
 	}
@@ -284,7 +284,7 @@ func (c *programConfig) step(p program) (func() (int, error), error) {
 	case Echo:
 		return c.echo(m), nil
 	case RequestResponse:
-		return func() (int, error) { return c.request(m) }, nil
+		return func() (int, error) { return c.requestOnce(m) }, nil
 	}
 	return nil, fmt.Errorf("no test %q", c.Test)
 }
@@ -313,21 +313,21 @@ func (c *programConfig) echo(m mover) func() (int, error) {
 	}
 }
 
-func (c *programConfig) request(m mover) (int, error) {
+func (c *programConfig) requestOnce(m mover) (int, error) {
 	start := time.Now()
 	if _, err := m.transmit(1); err != nil {
 		return 0, err
 	}
 	n, err := m.receive()
 	if n > 0 && c.control.phase.Load() == phaseMeasure {
-		c.control.record(int64(time.Since(start)))
+		c.control.recordTrip(int64(time.Since(start)))
 	}
 	return n, err
 }
 
-// loop steps through the phases. At the limits of the measurement it notes the CPU
+// loopThroughPhases steps through the phases. At the limits of the measurement it notes the CPU
 // time and the drops, and at the end it reports the drops in between.
-func (c *programConfig) loop(p program, step func() (int, error)) error {
+func (c *programConfig) loopThroughPhases(p program, step func() (int, error)) error {
 	var before map[string]uint64
 	for phase := phaseWarmUp; ; {
 		now := c.control.phase.Load()

@@ -20,10 +20,10 @@ import (
 )
 
 // bare is package afxdp alone against the aggregator: the frames of the
-// pushes are there before the test, only their numbers change.
+// pushes are written before the test; only their numbers change.
 type bare struct {
 	libra
-	seq    uint32 // of the next frame
+	seq    uint32 // number of the next frame
 	acked  uint32 // the newest frame that asked for an answer and got it
 	silent int    // waits in a row without an acknowledgement
 }
@@ -55,7 +55,7 @@ func (p *bare) open() error {
 		w.frames = append(w.frames, p.umem.Bytes(f)[off:off+p.cfg.Size])
 	}
 	for i := 0; len(w.frames) >= pushFrames(stripes); i++ {
-		if err := w.write(pack, load[i]); err != nil {
+		if err := w.writePushes(pack, load[i]); err != nil {
 			return err
 		}
 	}
@@ -71,16 +71,16 @@ type chunkWriter struct {
 
 var errCold = errors.New("a key of a push is not hot")
 
-func (w *chunkWriter) write(p *packer.Packer, load pushed) error {
+func (w *chunkWriter) writePushes(p *packer.Packer, load pushed) error {
 	if err := p.Begin(load.keys, load.grads); err != nil {
 		return err
 	}
 	for p.Next() == wire.TypeHot {
-		payload, err := p.Fill(w.next())
+		payload, err := p.Fill(w.nextChunk())
 		if err != nil {
 			return err
 		}
-		w.seal(payload)
+		w.sealChunk(payload)
 	}
 	if p.Next() != 0 {
 		return errCold
@@ -88,9 +88,9 @@ func (w *chunkWriter) write(p *packer.Packer, load pushed) error {
 	return nil
 }
 
-func (w *chunkWriter) next() []byte { return w.frames[0][w.envelope.Len():] }
+func (w *chunkWriter) nextChunk() []byte { return w.frames[0][w.envelope.Len():] }
 
-func (w *chunkWriter) seal(payload []byte) {
+func (w *chunkWriter) sealChunk(payload []byte) {
 	wire.Header{
 		Type: wire.TypeHot, Flags: wire.FlagDense | wire.FlagQuiet, Job: pushJob, Sender: pushSender, Epoch: pushEpoch,
 	}.Put(payload)
@@ -150,7 +150,7 @@ func (p *bare) flying() int { return int(p.seq - 1 - p.acked) }
 
 // takeAcks returns how many frames are acknowledged by those that asked for an answer.
 func (p *bare) takeAcks() (acked int, err error) {
-	descs, _, err := p.await()
+	descs, _, err := p.awaitBatch()
 	if err != nil {
 		return 0, err
 	}
@@ -187,8 +187,8 @@ type pushWorker struct {
 	cfg      *programConfig
 	worker   *transport.Worker
 	load     []pushed
-	prepared []*transport.Prepared // of the load; nil: the worker looks its keys up
-	frames   int                   // of a push
+	prepared []*transport.Prepared // prepared pushes of the load; nil: the worker looks its keys up
+	frames   int                   // frames of a push
 	next     int                   // number of the next push
 	tickets  [pushesFlying]*transport.Ticket
 }

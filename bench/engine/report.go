@@ -125,9 +125,9 @@ func newResult(test Test, size int, baseline string, samples []Sample) Result {
 	return r
 }
 
-// add adds the results of a test at a size, and the ratios of Libra's to the
+// addResults adds the results of a test at a size, and the ratios of Libra's to the
 // others. Samples with the same index are of the same round.
-func (r *Report) add(results []Result) {
+func (r *Report) addResults(results []Result) {
 	r.Results = append(r.Results, results...)
 	ours := experiment.Find(results, func(res Result) bool { return res.Baseline == Libra })
 	if ours == nil {
@@ -150,7 +150,7 @@ func (r *Report) add(results []Result) {
 	}
 }
 
-func (r *Report) ratio(to Result) *Ratio {
+func (r *Report) ratioTo(to Result) *Ratio {
 	return experiment.Find(r.Ratios, func(q Ratio) bool {
 		return q.Test == to.Test && q.Size == to.Size && q.Baseline == to.Baseline
 	})
@@ -180,7 +180,7 @@ var targets = []struct {
 	{test: Push, baseline: EchoInPush, pps: 0.85},
 }
 
-func (r *Report) judge() {
+func (r *Report) judgeResults() {
 	for _, t := range targets {
 		for _, q := range r.Ratios {
 			if q.Test != t.test || q.Baseline != t.baseline || t.sizes != nil && !slices.Contains(t.sizes, q.Size) {
@@ -214,7 +214,7 @@ func (r *Report) Print(out *report.Printer) {
 	var rows [][]any
 	for _, res := range r.Results {
 		ratio, p50, p99 := "", "", ""
-		if q := r.ratio(res); q != nil {
+		if q := r.ratioTo(res); q != nil {
 			ratio, p50, p99 = fmt.Sprintf("%.2f", q.OfMedians), optional(q.P50, 1, "%.2f"), optional(q.P99, 1, "%.2f")
 		}
 		rows = append(rows, []any{

@@ -44,7 +44,7 @@ func TestSummary(t *testing.T) {
 // A machine that slows down between rounds changes the rates, not the ratios.
 func TestRatiosArePairedByRound(t *testing.T) {
 	var r Report
-	r.add([]Result{
+	r.addResults([]Result{
 		newResult(Echo, 190, Libra, samplesOf(1000, 10, 100)),
 		newResult(Echo, 190, UDP, samplesOf(500, 5, 50)),
 		newResult(Echo, 190, Asavie, samplesOf(0, 0, 0)),
@@ -57,7 +57,7 @@ func TestRatiosArePairedByRound(t *testing.T) {
 		t.Error(diff)
 	}
 	r = Report{}
-	r.add([]Result{newResult(Echo, 190, UDP, samplesOf(500))})
+	r.addResults([]Result{newResult(Echo, 190, UDP, samplesOf(500))})
 	if len(r.Results) != 1 || r.Ratios != nil {
 		t.Errorf("without Libra there are %d results and the ratios %v", len(r.Results), r.Ratios)
 	}
@@ -71,7 +71,7 @@ func TestTargets(t *testing.T) {
 		{Test: Transmit, Size: 1414, Baseline: Libxdp, OfMedians: 0.9},
 		{Test: RequestResponse, Size: 64, Baseline: UDP, P50: &low, P99: &high},
 	}}
-	r.judge()
+	r.judgeResults()
 	want := []Target{
 		{Transmit, 1414, Libxdp, "rate", experiment.AtLeast(0.97, 0.9)},
 		{Echo, 190, UDP, "rate", experiment.AtLeast(5, 5.5)},
@@ -104,10 +104,10 @@ func sampleReport() *Report {
 				}
 				pair = append(pair, newResult(test, size, baseline, []Sample{s}))
 			}
-			r.add(pair)
+			r.addResults(pair)
 		}
 	}
-	r.judge()
+	r.judgeResults()
 	return r
 }
 

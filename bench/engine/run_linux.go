@@ -26,17 +26,17 @@ const (
 	jumboMTU = jumboSize - 14
 )
 
-// Run measures. It needs root; without, the error wraps a testbed.CapabilityError. A baseline that cannot be
-// run is reported in Report.Unavailable and does not end the run. When ctx is done, Run
+// Run measures. It needs root; without, the error wraps a testbed.CapabilityError. A baseline that
+// cannot be run is reported in Report.Unavailable and does not end the run. When ctx is done, Run
 // returns what it has and the cause.
 //
 // Nothing is left behind, however the process ends.
 func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
-	if err := errors.Join(cfg.check(), child.Command(&cfg.ChildCommand, "engine")); err != nil {
+	if err := errors.Join(cfg.checkFields(), child.Command(&cfg.ChildCommand, "engine")); err != nil {
 		return nil, err
 	}
 	r := &run{
-		cfg: cfg, steps: experiment.Steps{Progress: cfg.Progress},
+		cfg: cfg, progress: experiment.ProgressCounter{Progress: cfg.Progress},
 		report: &Report{Machine: machine(), Rounds: cfg.Rounds, Duration: cfg.Duration},
 	}
 	defer func() { err = errors.Join(err, experiment.Close(r.xdp)) }()
@@ -44,7 +44,7 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 		return nil, err
 	}
 	err = r.measureAll(ctx)
-	r.report.judge()
+	r.report.judgeResults()
 	if errors.Is(err, fs.ErrPermission) && len(r.report.Results) == 0 {
 		return nil, err
 	}
@@ -68,9 +68,9 @@ func machine() Machine {
 type run struct {
 	cfg       Config
 	xdp       *baselines.Executable // of Libxdp
-	baselines []string              // that can run
+	baselines []string              // baselines that can run
 	report    *Report
-	steps     experiment.Steps
+	progress  experiment.ProgressCounter
 }
 
 // findBaselines finds out which baselines can run, and builds the C program.
@@ -117,7 +117,7 @@ func (r *run) measureAll(ctx context.Context) error {
 				}
 				g.baselines = append(g.baselines, b)
 			}
-			r.steps.Total += len(g.baselines) * r.cfg.Rounds
+			r.progress.Total += len(g.baselines) * r.cfg.Rounds
 			mtu := plainMTU
 			if size > maxPlain {
 				mtu = jumboMTU
@@ -169,7 +169,7 @@ func (r *run) measureGroup(ctx context.Context, beds []*bed, g group) error {
 			results = append(results, newResult(g.test, g.size, w.baseline, w.samples))
 		}
 	}
-	r.report.add(results)
+	r.report.addResults(results)
 	return err
 }
 
@@ -185,13 +185,13 @@ func (r *run) takeTurns(ctx context.Context, all []*runner, sliced bool) error {
 		for together := range slices.Chunk(left, size) {
 			for _, w := range together {
 				if ctx.Err() == nil {
-					r.steps.Next(fmt.Sprintf("%s, %d bytes, %s", w.group.test, w.group.size, w.baseline))
-					w.begin(ctx)
+					r.progress.Next(fmt.Sprintf("%s, %d bytes, %s", w.group.test, w.group.size, w.baseline))
+					w.beginProgram(ctx)
 				}
 			}
 			r.measureSlices(ctx, together, sliced)
 			for _, w := range together {
-				w.end(ctx)
+				w.endProgram(ctx)
 			}
 			if ctx.Err() != nil {
 				return fmt.Errorf("interrupted: %w", context.Cause(ctx))

@@ -218,7 +218,7 @@ func TestConfigIsChecked(t *testing.T) {
 			t.Errorf("wrong %s: error %v", name, err)
 		}
 	}
-	if c := Defaults(); c.check() != nil {
-		t.Errorf("the defaults: %v", c.check())
+	if c := Defaults(); c.checkFields() != nil {
+		t.Errorf("the defaults: %v", c.checkFields())
 	}
 }

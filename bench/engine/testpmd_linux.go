@@ -37,7 +37,7 @@ var testpmdModes = map[Test]string{Transmit: "txonly", Receive: "rxonly", Echo: 
 
 const testpmdCommand = "dpdk-testpmd"
 
-// installTestpmd tells how to get testpmd with the driver. Debian 12's DPDK comes without.
+// installTestpmd says how to get testpmd with the driver. Debian 12's DPDK comes without.
 const installTestpmd = "scripts/dpdk.sh builds and installs it on Debian; elsewhere build DPDK with libxdp-dev installed (meson setup -Denable_drivers=net/af_xdp,mempool/ring,bus/vdev -Denable_apps=test-pmd) " +
 	"and put dpdk-testpmd in the PATH"
 
@@ -78,7 +78,7 @@ func startTestpmd(ctx context.Context, b *bed, _ string, test Test, size int) (p
 		}
 	}})
 	if err == nil {
-		err = t.forward(test)
+		err = t.setForwarding(test)
 	}
 	if err != nil {
 		t.kill()
@@ -87,27 +87,27 @@ func startTestpmd(ctx context.Context, b *bed, _ string, test Test, size int) (p
 	return t, nil
 }
 
-// forward waits for the prompt and starts forwarding. In an echo it first sends the
+// setForwarding waits for the prompt and starts forwarding. In an echo it first sends the
 // frames that are to circulate.
-func (t *testpmd) forward(test Test) error {
-	if _, err := t.await("Done"); err != nil {
+func (t *testpmd) setForwarding(test Test) error {
+	if _, err := t.awaitLine("Done"); err != nil {
 		return err
 	}
 	if test == Echo {
-		return t.say("start tx_first %d", window/batch)
+		return t.writeCommand("start tx_first %d", window/batch)
 	}
-	return t.say("start")
+	return t.writeCommand("start")
 }
 
-func (t *testpmd) say(format string, args ...any) error {
+func (t *testpmd) writeCommand(format string, args ...any) error {
 	if _, err := fmt.Fprintf(t.stdin, format+"\n", args...); err != nil {
 		return fmt.Errorf("engine: command testpmd: %w", err)
 	}
 	return nil
 }
 
-// await returns the next line of output that contains the text.
-func (t *testpmd) await(text string) (string, error) {
+// awaitLine returns the next line of output that contains the text.
+func (t *testpmd) awaitLine(text string) (string, error) {
 	limit := time.NewTimer(child.ReadyLimit)
 	defer limit.Stop()
 	for {
@@ -124,13 +124,13 @@ func (t *testpmd) await(text string) (string, error) {
 	}
 }
 
-func (t *testpmd) stats() (map[string]uint64, error) {
-	if err := t.say("show port stats 0"); err != nil {
+func (t *testpmd) readStats() (map[string]uint64, error) {
+	if err := t.writeCommand("show port stats 0"); err != nil {
 		return nil, err
 	}
 	counters := map[string]uint64{}
 	for _, row := range []string{"RX-packets:", "RX-errors:", "RX-nombuf:", "TX-packets:"} {
-		line, err := t.await(row)
+		line, err := t.awaitLine(row)
 		if err != nil {
 			return nil, err
 		}
@@ -145,17 +145,17 @@ func (t *testpmd) stats() (map[string]uint64, error) {
 }
 
 func (t *testpmd) received() (uint64, error) {
-	counters, err := t.stats()
+	counters, err := t.readStats()
 	return counters["RX-packets"], err
 }
 
-// enter notes CPU time and drops at a limit of the measurement.
-func (t *testpmd) enter(phase uint32) error {
+// enterPhase notes CPU time and drops at a limit of the measurement.
+func (t *testpmd) enterPhase(phase uint32) error {
 	usage, err := sys.ProcessUsage(t.process.Pid())
 	if err != nil {
 		return err
 	}
-	counters, err := t.stats()
+	counters, err := t.readStats()
 	i := phase - phaseMeasure
 	t.at[i], t.drops[i] = usage, map[string]uint64{
 		"socket: RX missed": counters["RX-missed"], "socket: RX errors": counters["RX-errors"],
@@ -164,8 +164,8 @@ func (t *testpmd) enter(phase uint32) error {
 	return err
 }
 
-func (t *testpmd) finish(ctx context.Context) (n notes, err error) {
-	if err := errors.Join(t.say("stop"), t.say("quit")); err != nil {
+func (t *testpmd) finishTest(ctx context.Context) (n notes, err error) {
+	if err := errors.Join(t.writeCommand("stop"), t.writeCommand("quit")); err != nil {
 		return n, err
 	}
 	ctx, cancel := child.WithEndLimit(ctx)

@@ -15,16 +15,17 @@ import (
 	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
-// sliceTime is the length of a slice. The speed of a machine that others use changes by two from second
-// to second, so that programs that ran one after the other for half a second each would be told apart
-// by it more than by what they do.
+// sliceTime is the length of a slice. The speed of a machine that others use changes by two from
+// second to second, so that programs that ran one after the other for half a second each would be
+// told apart by it more than by what they do.
 const sliceTime = 50 * time.Millisecond
 
-// settleTime bounds how often the counters are looked at while the first frames of a flood are awaited.
+// settleTime bounds how often the counters are looked at while the first frames of a flood are
+// awaited.
 const settleTime = 5 * time.Millisecond
 
-// sliced reports whether a test's programs are alive together, all but one of them stopped, and run in turns
-// of a slice. A stop would be in the round-trip times of the one test, and set off the
+// sliced reports whether a test's programs are alive together, all but one of them stopped, and run
+// in turns of a slice. A stop would be in the round-trip times of the one test, and set off the
 // retransmissions of the other.
 func (g group) sliced() bool { return g.test != RequestResponse && g.test != Push }
 
@@ -34,7 +35,7 @@ type runner struct {
 	bed      *bed
 	baseline string
 	group    group
-	test     Test // that its program does
+	test     Test // the test that its program runs
 
 	samples []Sample
 	err     error // why it takes no further part
@@ -53,12 +54,12 @@ func newRunner(r *run, b *bed, baseline string, g group) *runner {
 	return w
 }
 
-// begin starts the program and lets it run for a while. After a failure the runner has
+// beginProgram starts the program and lets it run for a while. After a failure the runner has
 // no process, and err set.
-func (w *runner) begin(ctx context.Context) {
+func (w *runner) beginProgram(ctx context.Context) {
 	w.tally = tally{}
-	w.try(ctx, func() (err error) {
-		if w.undo, err = w.bed.prepare(w.test, w.baseline); err != nil {
+	w.tryPart(ctx, func() (err error) {
+		if w.undo, err = w.bed.prepareTest(w.test, w.baseline); err != nil {
 			return err
 		}
 		start, program := w.run.startProgram, w.baseline
@@ -71,19 +72,20 @@ func (w *runner) begin(ctx context.Context) {
 		if w.process, err = start(ctx, w.bed, program, w.test, w.group.size); err != nil {
 			return err
 		}
-		quiet := w.flood()
+		quiet := w.floodTested()
 		if err := errors.Join(experiment.Sleep(ctx, w.run.cfg.WarmUp), quiet()); err != nil {
 			return err
 		}
-		if err := w.process.enter(phaseMeasure); err != nil {
+		if err := w.process.enterPhase(phaseMeasure); err != nil {
 			return err
 		}
-		return w.signal(syscall.SIGSTOP)
+		return w.signalProgram(syscall.SIGSTOP)
 	})
 }
 
-// flood sends frames to the tested end if the test is about what arrives there. quiet ends it.
-func (w *runner) flood() (quiet func() error) {
+// floodTested sends frames to the tested end if the test is about what arrives there. quiet ends
+// it.
+func (w *runner) floodTested() (quiet func() error) {
 	if w.test != Receive {
 		return func() error { return nil }
 	}
@@ -91,10 +93,10 @@ func (w *runner) flood() (quiet func() error) {
 	if err != nil {
 		return func() error { return err }
 	}
-	return sync.OnceValue(w.bed.generate(frame).stop)
+	return sync.OnceValue(w.bed.startGenerator(frame).stopGenerator)
 }
 
-// measureSlices measures the programs in turns, of which another begins each time.
+// measureSlices measures the programs in turns; each time a different one begins.
 func (r *run) measureSlices(ctx context.Context, together []*runner, sliced bool) {
 	n := 1
 	if sliced {
@@ -103,28 +105,28 @@ func (r *run) measureSlices(ctx context.Context, together []*runner, sliced bool
 	order := slices.Clone(together)
 	for range n {
 		for _, w := range order {
-			w.slice(ctx, r.cfg.Duration/time.Duration(n))
+			w.measureSlice(ctx, r.cfg.Duration/time.Duration(n))
 		}
 		order = append(order[1:], order[0])
 	}
 }
 
-// slice measures the program for d, in which it alone runs.
-func (w *runner) slice(ctx context.Context, d time.Duration) {
+// measureSlice measures the program for d, in which it alone runs.
+func (w *runner) measureSlice(ctx context.Context, d time.Duration) {
 	if w.process == nil {
 		return
 	}
-	w.try(ctx, func() (err error) {
-		if err := w.signal(syscall.SIGCONT); err != nil {
+	w.tryPart(ctx, func() (err error) {
+		if err := w.signalProgram(syscall.SIGCONT); err != nil {
 			return err
 		}
-		read := func() (reading, error) { return w.bed.read(w.test, w.process) }
+		read := func() (reading, error) { return w.bed.readCounters(w.test, w.process) }
 		moved := func(before, after reading) bool { return after.frames != before.frames }
 		first, err := read()
 		if err != nil {
 			return err
 		}
-		quiet := w.flood()
+		quiet := w.floodTested()
 		defer func() { err = errors.Join(err, quiet()) }()
 		if w.test == Receive { // to make a flood takes the kernel tens of milliseconds
 			if _, _, err := experiment.Window(ctx, settleTime, read, moved); err != nil {
@@ -145,41 +147,41 @@ func (w *runner) slice(ctx context.Context, d time.Duration) {
 				return err
 			}
 		}
-		w.tally.add(first, before, after, last)
-		return w.signal(syscall.SIGSTOP)
+		w.tally.addSlice(first, before, after, last)
+		return w.signalProgram(syscall.SIGSTOP)
 	})
 }
 
-// end ends the program and keeps what was measured.
-func (w *runner) end(ctx context.Context) {
+// endProgram ends the program and keeps what was measured.
+func (w *runner) endProgram(ctx context.Context) {
 	if w.process == nil {
 		return
 	}
-	w.try(ctx, func() error {
-		if err := errors.Join(w.signal(syscall.SIGCONT), w.process.enter(phaseStop)); err != nil { // testpmd answers only while it runs
+	w.tryPart(ctx, func() error {
+		if err := errors.Join(w.signalProgram(syscall.SIGCONT), w.process.enterPhase(phaseStop)); err != nil { // testpmd answers only while it runs
 			return err
 		}
-		n, err := w.process.finish(ctx)
+		n, err := w.process.finishTest(ctx)
 		if err != nil {
 			return err
 		}
 		w.process = nil
-		w.samples = append(w.samples, w.tally.sample(n))
+		w.samples = append(w.samples, w.tally.sampleOf(n))
 		undo := w.undo
 		w.undo = nil
 		return undo()
 	})
 }
 
-// try does a part of a round. An error ends the program, and, unless ctx is done, the
+// tryPart does a part of a round. An error ends the program, and, unless ctx is done, the
 // runner's part in the group.
-func (w *runner) try(ctx context.Context, do func() error) {
+func (w *runner) tryPart(ctx context.Context, do func() error) {
 	err := do()
 	if err == nil {
 		return
 	}
 	if w.process != nil {
-		_ = w.signal(syscall.SIGCONT) // else it would not see that it is to end
+		_ = w.signalProgram(syscall.SIGCONT) // else it would not see that it is to end
 		w.process.kill()
 		w.process = nil
 	}
@@ -188,13 +190,13 @@ func (w *runner) try(ctx context.Context, do func() error) {
 		w.undo = nil
 	}
 	if ctx.Err() == nil {
-		w.run.steps.Done += w.run.cfg.Rounds - len(w.samples) - 1
+		w.run.progress.Done += w.run.cfg.Rounds - len(w.samples) - 1
 		w.samples, w.err = nil, err
 	}
 }
 
-// signal stops the program, or lets it go on, if it takes turns in slices.
-func (w *runner) signal(sig syscall.Signal) error {
+// signalProgram stops the program, or lets it go on, if it takes turns in slices.
+func (w *runner) signalProgram(sig syscall.Signal) error {
 	if !w.group.sliced() {
 		return nil
 	}
@@ -203,12 +205,13 @@ func (w *runner) signal(sig syscall.Signal) error {
 
 // A process runs the tested program.
 type process interface {
-	// enter is called with phaseMeasure and phaseStop at the limits of the measurement, while the process runs.
-	enter(phase uint32) error
+	// enterPhase is called with phaseMeasure and phaseStop at the limits of the measurement, while
+	// the process runs.
+	enterPhase(phase uint32) error
 	// received returns how many frames reached the program's memory.
 	received() (uint64, error)
-	// finish ends the process and returns what it noted.
-	finish(ctx context.Context) (notes, error)
+	// finishTest ends the process and returns what it noted.
+	finishTest(ctx context.Context) (notes, error)
 	// kill ends the process after an error.
 	kill()
 	// pid is that of the process, which leads a process group.
@@ -231,7 +234,7 @@ type reading struct {
 	lost   map[string]uint64
 }
 
-func (b *bed) read(test Test, p process) (r reading, err error) {
+func (b *bed) readCounters(test Test, p process) (r reading, err error) {
 	if r.lost, err = b.losses(); err != nil {
 		return r, err
 	}
@@ -252,14 +255,14 @@ func (b *bed) read(test Test, p process) (r reading, err error) {
 // tally adds up the slices of a program.
 type tally struct {
 	elapsed time.Duration
-	frames  uint64 // in that time
+	frames  uint64 // frames in that time
 	all     uint64 // frames in all of the time that the program ran, as are:
 	napi    [2]uint64
 	lost    map[string]uint64
 }
 
-// add adds a slice: the program ran from first to last, and was measured from before to after.
-func (t *tally) add(first, before, after, last reading) {
+// addSlice adds a slice: the program ran from first to last, and was measured from before to after.
+func (t *tally) addSlice(first, before, after, last reading) {
 	t.elapsed += after.at.Sub(before.at)
 	t.frames += after.frames - before.frames
 	t.all += last.frames - first.frames
@@ -269,7 +272,7 @@ func (t *tally) add(first, before, after, last reading) {
 	experiment.Add(&t.lost, experiment.Difference(first.lost, last.lost))
 }
 
-func (t *tally) sample(n notes) Sample {
+func (t *tally) sampleOf(n notes) Sample {
 	s := Sample{drops: t.lost}
 	s.PPS = float64(t.frames) / t.elapsed.Seconds()
 	s.Cost = Cost{

@@ -41,10 +41,10 @@ func (p *udp) open() (err error) {
 		p.in = p.in[:1] // looking for more than the answer would take time
 	}
 	for i := range p.out {
-		p.out[i].point(payload)
+		p.out[i].pointTo(payload)
 	}
 	for i := range p.in {
-		p.in[i].point(make([]byte, len(payload)))
+		p.in[i].pointTo(make([]byte, len(payload)))
 	}
 	if p.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return os.NewSyscallError("socket", err)
@@ -60,7 +60,7 @@ func (p *udp) open() (err error) {
 	)
 }
 
-func (m *mmsghdr) point(buf []byte) {
+func (m *mmsghdr) pointTo(buf []byte) {
 	iov := &unix.Iovec{Base: &buf[0]}
 	iov.SetLen(len(buf))
 	m.hdr.Iov = iov
@@ -84,7 +84,7 @@ func (p *udp) transmit(n int) (int, error) {
 	return mmsg(p.fd, unix.SYS_SENDMMSG, "sendmmsg", p.out[:n], 0)
 }
 
-// receive blocks until there is a datagram and takes what else is there.
+// receive blocks until a datagram arrives and takes all that have arrived.
 func (p *udp) receive() (int, error) {
 	return mmsg(p.fd, unix.SYS_RECVMMSG, "recvmmsg", p.in, unix.MSG_WAITFORONE)
 }

@@ -39,7 +39,7 @@ func TestPushesFillFramesOfTheTestedSizes(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := testWriter(t, want, size)
-		if err := w.write(p, load[0]); err != nil {
+		if err := w.writePushes(p, load[0]); err != nil {
 			t.Fatal(err)
 		}
 		if len(w.frames) != 0 || pushFrames(stripes) != want {
@@ -66,9 +66,9 @@ func testWriter(t *testing.T, frames, size int) *chunkWriter {
 func TestRenumberedFrameHasValidChecksum(t *testing.T) {
 	w := testWriter(t, 1, minHot)
 	frame := w.frames[0]
-	payload := w.next()
+	payload := w.nextChunk()
 	copy(payload[wire.HeaderLen:], "gradients")
-	w.seal(payload)
+	w.sealChunk(payload)
 	for _, seq := range []uint32{1, 2, 0xffff, 0x10000, 0xffffffff, 0, 0x12345678} {
 		renumber(frame, seq)
 		p, err := wire.ParseFrame(frame, wire.DefaultPort)

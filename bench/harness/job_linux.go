@@ -37,21 +37,21 @@ func ControlAt(bed *testbed.Bed) netip.AddrPort {
 	return netip.AddrPortFrom(bed.Switch().IP, controlPort)
 }
 
-// Place is where on a bed a process of a job lives, and the way to its aggregator.
-type Place struct {
+// HostConfig is where on a bed a process of a job lives, and the way to its aggregator.
+type HostConfig struct {
 	Interface        string
 	Self, Aggregator wire.Endpoint
 	Control          netip.AddrPort // the aggregator's control service
 	Spin             time.Duration  // as in [link.AFXDPConfig]
-	MTU              int            // likewise
+	MTU              int            // as in [link.AFXDPConfig]
 	Look             time.Duration  // as in [transport.WorkerConfig]
-	Faults           link.Faults    // of the link
+	Faults           link.Faults    // faults of the link
 }
 
-// PlaceOf returns the place of a host.
-func PlaceOf(bed *testbed.Bed, host int) Place {
+// HostConfigOf returns the configuration for a process on a host.
+func HostConfigOf(bed *testbed.Bed, host int) HostConfig {
 	at, sw := bed.Host(host), bed.Switch()
-	return Place{
+	return HostConfig{
 		Interface:  at.Interface,
 		Self:       wire.Endpoint{MAC: [6]byte(at.MAC), IP: at.IP, Port: wire.DefaultPort},
 		Aggregator: wire.Endpoint{MAC: [6]byte(sw.MAC), IP: sw.IP, Port: wire.DefaultPort},
@@ -60,7 +60,7 @@ func PlaceOf(bed *testbed.Bed, host int) Place {
 }
 
 // Dial connects to the control service. The caller calls hangUp.
-func (p *Place) Dial(ctx context.Context) (_ pb.AggregatorClient, hangUp func() error, err error) {
+func (p *HostConfig) Dial(ctx context.Context) (_ pb.AggregatorClient, hangUp func() error, err error) {
 	conn, err := access.Dial(ctx, access.TheAggregator(), p.Control, access.Security{}, startLimit, slog.Default())
 	if err != nil {
 		return nil, nil, err
@@ -70,7 +70,7 @@ func (p *Place) Dial(ctx context.Context) (_ pb.AggregatorClient, hangUp func() 
 
 // WithJob creates a job and calls do, whose context ends when the job does. The job
 // is kept alive until do returns.
-func (p *Place) WithJob(ctx context.Context, spec *pb.JobSpec, do func(context.Context, pb.AggregatorClient, *control.Owned) error) error {
+func (p *HostConfig) WithJob(ctx context.Context, spec *pb.JobSpec, do func(context.Context, pb.AggregatorClient, *control.Owned) error) error {
 	client, hangUp, err := p.Dial(ctx)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (p *Place) WithJob(ctx context.Context, spec *pb.JobSpec, do func(context.C
 }
 
 // Join admits a sender of a job for as long as ctx lives.
-func (p *Place) Join(ctx context.Context, client pb.AggregatorClient, job, sender uint32, hotSet []byte) (*pb.Admission, error) {
+func (p *HostConfig) Join(ctx context.Context, client pb.AggregatorClient, job, sender uint32, hotSet []byte) (*pb.Admission, error) {
 	stream, err := client.Join(ctx, &pb.JoinRequest{
 		Job: job, Sender: sender, Ip: p.Self.IP.AsSlice(), Mac: p.Self.MAC[:], HotSet: hotSet,
 	})
@@ -101,7 +101,7 @@ func (p *Place) Join(ctx context.Context, client pb.AggregatorClient, job, sende
 }
 
 // OpenLink opens the AF_XDP link of the place.
-func (p *Place) OpenLink() (link.Link, error) {
+func (p *HostConfig) OpenLink() (link.Link, error) {
 	l, err := link.OpenAFXDP(link.AFXDPConfig{
 		Interface: p.Interface, Local: netip.AddrPortFrom(p.Self.IP, p.Self.Port), Spin: p.Spin, MTU: p.MTU,
 	})
@@ -116,8 +116,8 @@ func (p *Place) OpenLink() (link.Link, error) {
 }
 
 // StartWorker admits a worker for as long as ctx lives and starts it on the place's link.
-// cfg has what the admission does not tell: job, sender, hot set, server, mode and arithmetic.
-func (p *Place) StartWorker(ctx context.Context, client pb.AggregatorClient, cfg transport.WorkerConfig) (*transport.Worker, error) {
+// cfg contains what the admission does not: job, sender, hot set, server, mode and arithmetic.
+func (p *HostConfig) StartWorker(ctx context.Context, client pb.AggregatorClient, cfg transport.WorkerConfig) (*transport.Worker, error) {
 	fingerprint := cfg.HotSet.Fingerprint()
 	admission, err := p.Join(ctx, client, uint32(cfg.Job), uint32(cfg.Sender), fingerprint[:])
 	if err != nil {
@@ -138,8 +138,8 @@ func (p *Place) StartWorker(ctx context.Context, client pb.AggregatorClient, cfg
 	return worker, nil
 }
 
-// NAPIThreads returns the threads that receive at a host and at its port of the switch, on a bed with threaded NAPI. They stand
-// for softirqs and come before all processes.
+// NAPIThreads returns the threads that receive at a host and at its port of the switch, on a bed
+// with threaded NAPI. They stand for softirqs and come before all processes.
 func NAPIThreads(bed *testbed.Bed, host int) (threads [2]int, err error) {
 	h := bed.Host(host)
 	for i, end := range []struct {

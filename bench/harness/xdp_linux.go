@@ -23,8 +23,8 @@ const (
 // Foreign is where a program's body jumps to with a frame that it passes to the kernel's stack.
 const Foreign = "foreign"
 
-// LoadXDP loads a program that does body with frames of an EtherType that have the least number of bytes, with
-// the frame in R7 and the context in R6. All others are foreign.
+// LoadXDP loads a program that does body with frames of an EtherType that have the least number of
+// bytes, with the frame in R7 and the context in R6. All others are foreign.
 func LoadXDP(name string, flags uint32, etherType, least int32, body asm.Instructions) (*ebpf.Program, error) {
 	return loadXDP(name, flags, append(append(asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),

@@ -22,7 +22,7 @@ import (
 
 const agentJob = "push"
 
-// agentConfig is what the process of the host agent is told.
+// agentConfig configures the process of the host agent.
 type agentConfig struct {
 	Socket   string
 	Separate bool // what waits is not added up
@@ -95,7 +95,7 @@ func (r *run) startAgent(ctx context.Context, c *cluster, baseline string, clien
 	}
 	a, err := child.Launch(ctx, c.group, child.Spec{
 		Name: "agent", Command: r.cfg.ChildCommand, CPU: new(cpu(1)), Start: r.bed.net.Host(1).Start, Files: []*os.File{r.load.File},
-		Config: childConfig{Place: r.place(1, clients+2), ServerEnd: harness.PlaceOf(r.bed.net, 0).Self, Agent: &agentConfig{Socket: c.socket(), Separate: baseline == AgentSeparate}},
+		Config: childConfig{HostConfig: r.hostConfig(1, clients+2), ServerEnd: harness.HostConfigOf(r.bed.net, 0).Self, Agent: &agentConfig{Socket: c.socket(), Separate: baseline == AgentSeparate}},
 	})
 	c.agent = []*child.Child{a}
 	return err

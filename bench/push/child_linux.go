@@ -47,8 +47,8 @@ type mark struct {
 	User   uint64 `json:"user_ns"`   // CPU time of the process so far
 	Kernel uint64 `json:"kernel_ns"` // CPU time of the process so far, in the kernel
 
-	Frames   uint64 `json:"frames,omitempty"`   // that a worker of Libra has sent, repeated ones too
-	Repeated uint64 `json:"repeated,omitempty"` // of them
+	Frames   uint64 `json:"frames,omitempty"`   // frames that a worker of Libra has sent, repeated ones too
+	Repeated uint64 `json:"repeated,omitempty"` // how many of them were repeated
 
 	Trip time.Duration `json:"trip_ns,omitempty"` // answer to opTrips
 }
@@ -68,9 +68,9 @@ const (
 	sumsFD     = 4 // servers only
 )
 
-// childConfig is what a process of Libra is told.
+// childConfig configures a process of Libra.
 type childConfig struct {
-	harness.Place
+	harness.HostConfig
 	ServerEnd wire.Endpoint
 	Server    *serverConfig `json:",omitempty"`
 	Worker    *workerConfig `json:",omitempty"`
@@ -78,15 +78,15 @@ type childConfig struct {
 }
 
 type serverConfig struct {
-	Workers []netip.AddrPort // by number
+	Workers []netip.AddrPort // workers by number
 	Harvest time.Duration    // between two harvests
 }
 
 type workerConfig struct {
-	Number     int    // from 0 on
+	Number     int    // number from 0 on
 	Batch      int    // pairs in a push
 	Unprepared bool   // the keys of each push are looked up
-	Socket     string // of the agent whose client it is; "": it is a worker of its own
+	Socket     string // socket of the agent whose client it is; "": it is a worker of its own
 }
 
 // RunChild is a process of Libra, on a host of the test bed. It is of no use by
@@ -94,18 +94,19 @@ type workerConfig struct {
 func RunChild(args []string) error {
 	return child.Main(args, func(ctx context.Context, c childConfig) (err error) {
 		if c.Spin < 0 {
-			// It shares its CPU, and with more processors Go's monitor thread would wake up thousands of times a second.
+			// It shares its CPU, and with more processors Go's monitor thread would wake up
+			// thousands of times a second.
 			runtime.GOMAXPROCS(1)
 		}
 		switch {
 		case c.Server != nil:
-			err = c.serve(ctx)
+			err = c.runServer(ctx)
 		case c.Agent != nil:
 			err = c.serveClients(ctx)
 		case c.Worker.Socket != "":
 			err = c.Worker.pushThroughAgent(ctx)
 		default:
-			err = c.work(ctx)
+			err = c.runWorker(ctx)
 		}
 		if err != nil {
 			return fmt.Errorf("push: %w", err)
@@ -115,7 +116,7 @@ func RunChild(args []string) error {
 }
 
 // answer serves requests until ctx ends or the process is told to end. others do what the requests
-// ask for, and tell what a mark does not have by itself; opMark needs nothing.
+// ask for, and fill in what a mark does not contain by itself; opMark needs nothing.
 func answer(ctx context.Context, pushes func() uint64, others map[string]func(context.Context, *mark) error) error {
 	return child.Serve(ctx, func(ctx context.Context, op string, _ json.RawMessage) (any, error) {
 		var told mark
@@ -156,9 +157,9 @@ func newStore(keys []uint64) (*ps.Store, error) {
 	return store, store.Push(keys, make([]float32, len(keys)))
 }
 
-// serve is the parameter server's process. The sums stay in the store's open step,
+// runServer is the parameter server's process. The sums stay in the store's open step,
 // because the baselines do not apply an optimiser either.
-func (c *childConfig) serve(ctx context.Context) error {
+func (c *childConfig) runServer(ctx context.Context) error {
 	keys, hot, err := openKeys()
 	if err != nil {
 		return err
@@ -245,7 +246,7 @@ func (c *childConfig) startLoop(ctx context.Context, store *ps.Store) (*transpor
 // room in the caches and, with eight workers, would be dropped.
 const window = 64
 
-func (c *childConfig) work(ctx context.Context) error {
+func (c *childConfig) runWorker(ctx context.Context) error {
 	load, err := openShare(c.Worker.Batch, c.Worker.Number)
 	if err != nil {
 		return err
@@ -263,7 +264,7 @@ func (c *childConfig) work(ctx context.Context) error {
 			if prepared[n], err = worker.Prepare(load.keysOf(n)); err != nil {
 				return err
 			}
-			// As if batches had been pushed before, the server tells the numbers of their rows.
+			// As if batches had been pushed before, the server reports the numbers of their rows.
 			if err := prepared[n].Locate(ctx); err != nil {
 				return err
 			}
@@ -297,7 +298,7 @@ func (c *childConfig) withWorker(ctx context.Context, number int, do func(contex
 	return errors.Join(do(ctx, worker, hot), worker.Close())
 }
 
-// frames returns what tells how many frames a worker has sent.
+// frames returns the function that reports how many frames a worker has sent.
 func frames(w *transport.Worker) func(context.Context, *mark) error {
 	return func(ctx context.Context, told *mark) error {
 		s, err := w.Stats(ctx)
@@ -313,8 +314,8 @@ type pusher[Ticket any] struct {
 	wait func(ctx context.Context, ticket Ticket) error
 }
 
-// drive pushes as the requests ask for, beginning with push number from. frames tells what a mark has of the
-// frames; nil: they are another process's.
+// drive pushes as the requests ask for, beginning with push number from. frames tells what a mark
+// has of the frames; nil: they are another process's.
 func drive[T any](ctx context.Context, p pusher[T], from int, frames func(context.Context, *mark) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -374,8 +375,8 @@ func openShare(size, worker int) (batches, error) {
 func (b *batches) keysOf(n int) []uint64   { return b.keys[n%batchesEach*b.size:][:b.size] }
 func (b *batches) gradsOf(n int) []float32 { return b.grads[n%batchesEach*b.size:][:b.size] }
 
-// pushAll pushes the batches of a worker in turn, after those that were pushed before, until stop returns true, InFlight of
-// them at a time, and returns when all are acknowledged.
+// pushAll pushes the batches of a worker in turn, after those that were pushed before, until stop
+// returns true, InFlight of them at a time, and returns when all are acknowledged.
 func pushAll[T any](ctx context.Context, p pusher[T], pushes *atomic.Uint64, stop func() bool) error {
 	var tickets [InFlight]T
 	first := int(pushes.Load())
@@ -408,10 +409,12 @@ func pushAll[T any](ctx context.Context, p pusher[T], pushes *atomic.Uint64, sto
 	return nil
 }
 
-// opTrips makes roundTrips pushes, one at a time, but takes about tripsLimit at most: a machine may be busy.
+// opTrips makes roundTrips pushes, one at a time, but takes about tripsLimit at most: a machine may
+// be busy.
 const roundTrips, tripsLimit = 2000, 5 * time.Second
 
-// measureTrips returns the median time from a push to its acknowledgement, without others on their way.
+// measureTrips returns the median time from a push to its acknowledgement, without others on their
+// way.
 func measureTrips[T any](ctx context.Context, p pusher[T], pushes *atomic.Uint64) (time.Duration, error) {
 	times := make([]time.Duration, 0, roundTrips)
 	for begin := time.Now(); len(times) < roundTrips && (len(times) == 0 || time.Since(begin) < tripsLimit); {

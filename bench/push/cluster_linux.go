@@ -41,16 +41,16 @@ type cluster struct {
 	server  *child.Child
 	workers []*child.Child
 	agent   []*child.Child // whose clients the workers are, if there is one
-	folder  string         // of the agent's socket, or ""
+	folder  string         // folder of the agent's socket, or ""
 	sums    *sys.Shared
 }
 
-func (r *run) launch(ctx context.Context, baseline string, workers int, harvest time.Duration) (_ *cluster, err error) {
+func (r *run) launchCluster(ctx context.Context, baseline string, workers int, harvest time.Duration) (_ *cluster, err error) {
 	c := &cluster{group: proc.NewGroup(ctx, proc.Config{Grace: child.EndLimit})}
 	if c.sums, err = sys.NewShared("libra-bench-sums", sumsSize); err != nil {
 		return nil, err
 	}
-	defer experiment.Undo(&err, c.kill)
+	defer experiment.Undo(&err, c.killAll)
 	if c.server, err = child.Launch(ctx, c.group, r.serverSpec(baseline, workers, harvest, c.sums.File)); err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func (r *run) serverSpec(baseline string, workers int, harvest time.Duration, su
 	for i := range hosts {
 		c.Workers = append(c.Workers, netip.AddrPortFrom(r.bed.net.Host(i+1).IP, wire.DefaultPort))
 	}
-	s.Command, s.CPU, s.Config = r.cfg.ChildCommand, new(cpu(0)), childConfig{Place: r.place(0, workers+1), Server: &c}
+	s.Command, s.CPU, s.Config = r.cfg.ChildCommand, new(cpu(0)), childConfig{HostConfig: r.hostConfig(0, workers+1), Server: &c}
 	return s
 }
 
@@ -110,19 +110,19 @@ func (r *run) workerSpec(c *cluster, baseline string, workers, worker int) child
 		return s
 	}
 	s.CPU, s.Start = new(cpu(worker+1)), r.bed.net.Host(worker+1).Start
-	place := r.place(worker+1, workers+1)
+	host := r.hostConfig(worker+1, workers+1)
 	if baseline == Lossy {
-		place.Faults = link.Faults{Drop: r.cfg.Loss, Seed: uint64(worker + 1)}
+		host.Faults = link.Faults{Drop: r.cfg.Loss, Seed: uint64(worker + 1)}
 	}
-	s.Config = childConfig{Place: place, ServerEnd: harness.PlaceOf(r.bed.net, 0).Self, Worker: &cfg}
+	s.Config = childConfig{HostConfig: host, ServerEnd: harness.HostConfigOf(r.bed.net, 0).Self, Worker: &cfg}
 	return s
 }
 
-// place returns the place of a process, of several on the bed. If it has to share its CPU with another of them it
-// does not spin: what it would wait for may well wait for the CPU. In the study of scale time that is
-// only waited would count as a role's.
-func (r *run) place(process, processes int) harness.Place {
-	p := harness.PlaceOf(r.bed.net, process)
+// hostConfig returns what a process needs to know of its host, of several on the bed. If it has to
+// share its CPU with another of them it does not spin: what it would wait for may well wait for the
+// CPU. In the study of scale time that is only waited would count as a role's.
+func (r *run) hostConfig(process, processes int) harness.HostConfig {
+	p := harness.HostConfigOf(r.bed.net, process)
 	p.MTU = wire.MaxMTU
 	if cpus := runtime.NumCPU(); process >= cpus || process+cpus < processes || r.cfg.Scale {
 		p.Spin = -1
@@ -151,9 +151,9 @@ func askAll(ctx context.Context, processes []*child.Child, op string) ([]mark, e
 	return marks, asking.Wait()
 }
 
-// finish ends the workers, then the server, and returns how often each worker
+// finishWorkers ends the workers, then the server, and returns how often each worker
 // pushed in all. If the workers are ours, the first one is asked for its round trip before.
-func (c *cluster) finish(ctx context.Context, ours bool) (pushes []uint64, trip time.Duration, err error) {
+func (c *cluster) finishWorkers(ctx context.Context, ours bool) (pushes []uint64, trip time.Duration, err error) {
 	marks, err := askAll(ctx, c.workers, opStop)
 	if err == nil && ours {
 		var told []mark
@@ -180,7 +180,7 @@ func (c *cluster) finish(ctx context.Context, ours bool) (pushes []uint64, trip 
 	return pushes, trip, c.group.Wait()
 }
 
-func (c *cluster) kill() error {
+func (c *cluster) killAll() error {
 	_ = c.group.Stop() // what failed first has been reported
 	err := c.sums.Close()
 	if c.folder != "" {
@@ -197,11 +197,11 @@ type bed struct {
 	aggregator *bpf.Aggregator
 	statistics io.Closer
 	endControl func()   // the control service; nil before it has begun
-	threads    [][2]int // that receive at each host and at its port; nil unless roles are told apart
+	threads    [][2]int // threads that receive at each host and at its port; nil unless roles are told apart
 }
 
-// newBed makes a bed. Where roles are to be told apart, frames are received by threads of each interface, instead of by
-// the sender's.
+// newBed makes a bed. Where roles are to be told apart, frames are received by threads of each
+// interface, instead of by the sender's.
 func newBed(ctx context.Context, workers int, apart bool) (_ *bed, err error) {
 	network, err := testbed.New(ctx, testbed.Config{Hosts: workers + 1, MTU: wire.MaxMTU, StaticARP: true, ThreadedNAPI: apart})
 	if err != nil {
@@ -224,11 +224,11 @@ func newBed(ctx context.Context, workers int, apart bool) (_ *bed, err error) {
 		}
 		b.threads = append(b.threads, threads)
 	}
-	err = network.Switch().Do(b.serve)
+	err = network.Switch().Do(b.serveControl)
 	return b, err
 }
 
-func (b *bed) serve() error {
+func (b *bed) serveControl() error {
 	listener, err := net.Listen("tcp", harness.ControlAt(b.net).String())
 	if err != nil {
 		return fmt.Errorf("push: control service: %w", err)

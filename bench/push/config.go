@@ -23,8 +23,8 @@ const (
 	// Lossy is Libra with workers that lose a share of the frames that they send, and of those
 	// that they receive.
 	Lossy = "libra-lossy"
-	// Agent is Libra with one host agent, through which the workers push prepared batches. Each of them is
-	// a process that reaches the agent through shared memory.
+	// Agent is Libra with one host agent, through which the workers push prepared batches. Each of
+	// them is a process that reaches the agent through shared memory.
 	Agent = "agent"
 	// AgentUnprepared is Agent with an agent that looks the keys of each push up.
 	AgentUnprepared = "agent-unprepared"
@@ -90,8 +90,8 @@ func Defaults() Config {
 	}
 }
 
-// ScaleDefaults returns the configuration of the study of scale: one number of workers, from whose costs it derives the
-// rates of others, and baselines of [ScaleBaselines].
+// ScaleDefaults returns the configuration of the study of scale: one number of workers, from whose
+// costs it derives the rates of others, and baselines of [ScaleBaselines].
 func ScaleDefaults() Config {
 	c := Defaults()
 	c.Scale, c.Workers, c.Baselines = true, []int{2}, ScaleBaselines()
@@ -101,7 +101,7 @@ func ScaleDefaults() Config {
 // ScaleBaselines returns what the study of scale knows.
 func ScaleBaselines() []string { return []string{Libra, ZeroMQHash, ZeroMQTable} }
 
-func (c *Config) check() error {
+func (c *Config) checkFields() error {
 	known, line := Baselines(), 1.0
 	if c.Scale {
 		known, line = ScaleBaselines(), c.Line

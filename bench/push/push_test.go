@@ -17,7 +17,7 @@ import (
 // filled returns a workload for tests.
 func filled(batch, workers int) *workload {
 	w := &workload{batch: batch, workers: workers, mem: make([]byte, shareOffset(batch, workers))}
-	w.fill(1)
+	w.fillWorkload(1)
 	return w
 }
 
@@ -29,7 +29,7 @@ func TestBatches(t *testing.T) {
 		ranked[rank] = keyOf(number)
 	}
 	keys, grads := make([]uint64, 20*batch), make([]float32, 20*batch)
-	d.fill(keys, grads)
+	d.drawBatches(keys, grads)
 	if share := hotShare(ranked, keys); share < 0.63 || share > 0.65 {
 		t.Errorf("the %d hottest keys take %.3f of the pairs, want about 0.64", HotKeys, share)
 	}
@@ -53,8 +53,8 @@ func TestBatches(t *testing.T) {
 
 func TestWorkersPushDifferentBatches(t *testing.T) {
 	w := filled(32, 2)
-	a, _ := w.share(0)
-	b, _ := w.share(1)
+	a, _ := w.shareOf(0)
+	b, _ := w.shareOf(1)
 	if slices.Equal(a, b) || slices.Equal(a[:32], a[32:64]) {
 		t.Error("batches repeat")
 	}
@@ -64,7 +64,7 @@ func TestWorkersPushDifferentBatches(t *testing.T) {
 func sumsOf(w *workload, pushes []uint64) map[uint64]int64 {
 	sums := map[uint64]int64{}
 	for worker, n := range pushes {
-		keys, grads := w.share(worker)
+		keys, grads := w.shareOf(worker)
 		for i := range int(n) {
 			at := i % batchesEach * w.batch
 			for k, key := range keys[at : at+w.batch] {
@@ -82,7 +82,7 @@ func TestCheckFindsEveryDifference(t *testing.T) {
 	for key, units := range sumsOf(w, pushes) {
 		held = append(held, row{key, units})
 	}
-	if err := w.check(pushes, held); err != nil {
+	if err := w.checkSums(pushes, held); err != nil {
 		t.Fatal(err)
 	}
 	odd := slices.IndexFunc(held, func(r row) bool { return r.units != 0 })
@@ -97,7 +97,7 @@ func TestCheckFindsEveryDifference(t *testing.T) {
 		"an unknown key": {pushes, func(r []row) []row { return append(r, row{held[0].key ^ 1, 0}) }},
 	}
 	for name, test := range tests {
-		if err := w.check(test.pushes, test.spoil(slices.Clone(held))); !errors.Is(err, ErrSums) {
+		if err := w.checkSums(test.pushes, test.spoil(slices.Clone(held))); !errors.Is(err, ErrSums) {
 			t.Errorf("%s: %v, want ErrSums", name, err)
 		}
 	}
@@ -112,20 +112,20 @@ func example() *Report {
 			for k := range 3 {
 				samples = append(samples, Sample{Figures: Figures{
 					PairsPerSecond: float64(max(1, 8-3*i+k)) * 1e6,
-					Frames:         Frames{Fairness: 0.99, Repeated: 0.01},
+					FrameStats:     FrameStats{Fairness: 0.99, Repeated: 0.01},
 					Cost:           Cost{NsWorker: 10, NsKernel: 20, NsAggregator: 5, NsServer: float64(10 * (i + 1))},
 				}})
 			}
-			r.add(Result{Workers: workers, Batch: 4096, Baseline: baseline, Samples: samples})
+			r.addResult(Result{Workers: workers, Batch: 4096, Baseline: baseline, Samples: samples})
 		}
 	}
-	r.finish()
+	r.finishReport()
 	return r
 }
 
 func TestReport(t *testing.T) {
 	r := example()
-	hash := r.find(4, 4096, ZeroMQHash)
+	hash := r.findResult(4, 4096, ZeroMQHash)
 	if hash.PairsPerSecond != 6e6 || hash.Min != 5e6 || hash.Max != 7e6 || hash.NsTotal != 55 || hash.Ratio != 1.5 {
 		t.Errorf("summary %+v", hash)
 	}
@@ -156,14 +156,14 @@ func TestReportOfAgents(t *testing.T) {
 		ZeroMQHash: {{PairsPerSecond: 1}},
 	} {
 		samples := experiment.Pick(rounds, func(f Figures) Sample { return Sample{Figures: f} })
-		r.add(Result{Workers: 1, Batch: 32, Baseline: baseline, Samples: samples})
+		r.addResult(Result{Workers: 1, Batch: 32, Baseline: baseline, Samples: samples})
 	}
-	r.finish()
-	if got := r.find(1, 32, Agent); got.InProcess != 0.95 || got.InProcessTrip != 1.2 || got.RoundTrip != 12 {
+	r.finishReport()
+	if got := r.findResult(1, 32, Agent); got.InProcess != 0.95 || got.InProcessTrip != 1.2 || got.RoundTrip != 12 {
 		t.Errorf("%+v", got)
 	}
 	for _, other := range []string{Libra, ZeroMQHash} {
-		if got := r.find(1, 32, other); got.InProcess != 0 || got.InProcessTrip != 0 {
+		if got := r.findResult(1, 32, other); got.InProcess != 0 || got.InProcessTrip != 0 {
 			t.Errorf("%+v", got)
 		}
 	}
@@ -184,10 +184,10 @@ func TestRatiosAreWithinRounds(t *testing.T) {
 		for _, n := range res.rounds {
 			samples = append(samples, Sample{Figures: Figures{PairsPerSecond: n, Cost: Cost{NsServer: n}}})
 		}
-		r.add(Result{Workers: res.workers, Batch: 4096, Baseline: res.baseline, Samples: samples})
+		r.addResult(Result{Workers: res.workers, Batch: 4096, Baseline: res.baseline, Samples: samples})
 	}
-	r.finish()
-	if got := r.find(4, 4096, ZeroMQTable).Ratio; got != 0.5 {
+	r.finishReport()
+	if got := r.findResult(4, 4096, ZeroMQTable).Ratio; got != 0.5 {
 		t.Errorf("ratio %v, want 0.5", got)
 	}
 	for what, want := range map[string]float64{
@@ -209,13 +209,13 @@ func TestReportOfLoss(t *testing.T) {
 	for baseline, rates := range map[string][]float64{Libra: {10, 20, 4}, Lossy: {8, 14, 4}} {
 		var samples []Sample
 		for i, rate := range rates {
-			samples = append(samples, Sample{Figures: Figures{PairsPerSecond: rate, Frames: Frames{Fairness: float64(i), Repeated: float64(2 * i)}}})
+			samples = append(samples, Sample{Figures: Figures{PairsPerSecond: rate, FrameStats: FrameStats{Fairness: float64(i), Repeated: float64(2 * i)}}})
 		}
-		r.add(Result{Workers: 4, Batch: 256, Baseline: baseline, Samples: samples})
+		r.addResult(Result{Workers: 4, Batch: 256, Baseline: baseline, Samples: samples})
 	}
-	r.finish()
-	lossy, whole := r.find(4, 256, Lossy), r.find(4, 256, Libra)
-	if lossy.Lossless != 0.8 || whole.Lossless != 0 || lossy.Frames != (Frames{Fairness: 1, Repeated: 2}) {
+	r.finishReport()
+	lossy, whole := r.findResult(4, 256, Lossy), r.findResult(4, 256, Libra)
+	if lossy.Lossless != 0.8 || whole.Lossless != 0 || lossy.FrameStats != (FrameStats{Fairness: 1, Repeated: 2}) {
 		t.Errorf("%+v, %+v", lossy, whole)
 	}
 	if len(r.Targets) != 1 || !r.Targets[0].Met || !strings.Contains(r.Targets[0].What, "1 % of the frames lost") {

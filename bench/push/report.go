@@ -33,7 +33,7 @@ type Report struct {
 	Targets []experiment.Target `json:"targets"`
 	// Unavailable is what was not measured, and why.
 	Unavailable []experiment.Unavailable `json:"unavailable"`
-	// Scale is there with --scale.
+	// Scale is present with --scale.
 	Scale *Scale `json:"scale,omitempty"`
 }
 
@@ -52,15 +52,16 @@ type Result struct {
 	// NsTotal is the median of the sum of the CPU times.
 	NsTotal float64 `json:"total_ns_per_pair"`
 
-	// Ratio is Libra's rate divided by this one, as the median of the ratios within rounds; 0 if Libra
-	// was not measured.
+	// Ratio is Libra's rate divided by this one, as the median of the ratios within rounds; 0 if
+	// Libra was not measured.
 	Ratio float64 `json:"ratio"`
 	// InProcess is, with an agent, the rate divided by that of the same pushes in process, and
-	// InProcessTrip the round trip, as medians of the ratios within rounds; 0 where both were not measured.
+	// InProcessTrip the round trip, as medians of the ratios within rounds; 0 where both were not
+	// measured.
 	InProcess     float64 `json:"in_process_ratio"`
 	InProcessTrip float64 `json:"in_process_round_trip_ratio"`
-	// Lossless is, of lossy workers, the rate divided by that without loss, as the median of the ratios within
-	// rounds; 0 where both were not measured.
+	// Lossless is, of lossy workers, the rate divided by that without loss, as the median of the
+	// ratios within rounds; 0 where both were not measured.
 	Lossless float64 `json:"lossless_ratio"`
 
 	Samples []Sample `json:"samples"`
@@ -68,12 +69,13 @@ type Result struct {
 
 // Figures are what is measured in a round.
 type Figures struct {
-	PairsPerSecond float64 `json:"pairs_per_s"` // of all workers together
-	// RoundTrip is the median time from a worker's push to its acknowledgement, without others on their way; 0 where it was not measured.
+	PairsPerSecond float64 `json:"pairs_per_s"` // pairs per second of all workers together
+	// RoundTrip is the median time from a worker's push to its acknowledgement, without others on
+	// their way; 0 where it was not measured.
 	RoundTrip time.Duration `json:"round_trip_ns"`
-	Frames
+	FrameStats
 	Cost
-	// Roles is there with --scale.
+	// Roles is present with --scale.
 	Roles *Roles `json:"roles,omitempty"`
 }
 
@@ -86,34 +88,36 @@ type Cost struct {
 	NsServer     float64 `json:"server_ns_per_pair"`
 }
 
-// Frames is how the workers share the way, and how often they send a frame again.
-type Frames struct {
+// FrameStats is how the workers share the way, and how often they send a frame again.
+type FrameStats struct {
 	// Fairness is Jain's index of the workers' rates: 1 if they are equal, 1/n if one of n has all.
 	// R. Jain, D. Chiu, W. Hawe: A quantitative measure of fairness, DEC-TR-301, 1984.
 	Fairness float64 `json:"fairness"`
-	// Repeated is the share of the workers' frames that were sent again; 0 of ZeroMQ, where TCP does.
+	// Repeated is the share of the workers' frames that were sent again; 0 of ZeroMQ, where TCP
+	// does.
 	Repeated float64 `json:"repeated_share"`
-	// PairsPerFrame is how many pairs were acknowledged for each frame that the workers sent; 0 of ZeroMQ.
+	// PairsPerFrame is how many pairs were acknowledged for each frame that the workers sent; 0 of
+	// ZeroMQ.
 	PairsPerFrame float64 `json:"pairs_per_frame"`
 }
 
-func (c Cost) total() float64 { return c.NsWorker + c.NsKernel + c.NsAggregator + c.NsServer }
+func (c Cost) totalNs() float64 { return c.NsWorker + c.NsKernel + c.NsAggregator + c.NsServer }
 
 // Sample is one measurement.
 type Sample struct {
 	Figures
-	// Held is there with --scale, where it was measured.
+	// Held is present with --scale, where it was measured.
 	Held *Held `json:"held,omitempty"`
 }
 
-func (r *Report) add(res Result) {
+func (r *Report) addResult(res Result) {
 	spread := experiment.Over(res.Samples, rate)
 	res.Figures, res.Min, res.Max = experiment.MedianOf(res.Samples).Figures, spread.Min, spread.Max
-	res.NsTotal = experiment.Over(res.Samples, func(s Sample) float64 { return s.total() }).Median
+	res.NsTotal = experiment.Over(res.Samples, func(s Sample) float64 { return s.totalNs() }).Median
 	r.Results = append(r.Results, res)
 }
 
-func (r *Report) find(workers, batch int, baseline string) *Result {
+func (r *Report) findResult(workers, batch int, baseline string) *Result {
 	return experiment.Find(r.Results, func(res Result) bool {
 		return res.Workers == workers && res.Batch == batch && res.Baseline == baseline
 	})
@@ -122,21 +126,21 @@ func (r *Report) find(workers, batch int, baseline string) *Result {
 // inProcess has the baseline with the same pushes in process for each through an agent.
 var inProcess = map[string]string{Agent: Libra, AgentUnprepared: Unprepared}
 
-func (r *Report) finish() {
+func (r *Report) finishReport() {
 	for i := range r.Results {
 		res := &r.Results[i]
-		if ours := r.find(res.Workers, res.Batch, Libra); ours != nil {
+		if ours := r.findResult(res.Workers, res.Batch, Libra); ours != nil {
 			res.Ratio = ratio(ours, res, rate)
 			if res.Baseline == Lossy {
 				res.Lossless = ratio(res, ours, rate)
 			}
 		}
-		if same := r.find(res.Workers, res.Batch, inProcess[res.Baseline]); same != nil {
+		if same := r.findResult(res.Workers, res.Batch, inProcess[res.Baseline]); same != nil {
 			res.InProcess = ratio(res, same, rate)
 			res.InProcessTrip = ratio(res, same, func(s Sample) float64 { return float64(s.RoundTrip) })
 		}
 	}
-	r.judge()
+	r.judgeResults()
 }
 
 func rate(s Sample) float64 { return s.PairsPerSecond }
@@ -146,8 +150,8 @@ func ratio(one, other *Result, figure func(Sample) float64) float64 {
 	return experiment.Ratios(experiment.Pick(one.Samples, figure), experiment.Pick(other.Samples, figure)).Median
 }
 
-// judge compares the results with what Libra has to reach.
-func (r *Report) judge() {
+// judgeResults compares the results with what Libra has to reach.
+func (r *Report) judgeResults() {
 	want := func(what string, want, got float64) {
 		r.Targets = append(r.Targets, experiment.Target{What: what, Verdict: experiment.AtLeast(want, got)})
 	}
@@ -156,14 +160,14 @@ func (r *Report) judge() {
 		baseline       string
 		rate           float64
 	}{{4, 4096, ZeroMQHash, 4}, {4, 4096, ZeroMQTable, 1.5}, {4, 256, ZeroMQHash, 5}, {4, 32, ZeroMQHash, 2.5}, {1, 4096, ZeroMQTable, 1.5}} {
-		ours, theirs := r.find(t.workers, t.batch, Libra), r.find(t.workers, t.batch, t.baseline)
+		ours, theirs := r.findResult(t.workers, t.batch, Libra), r.findResult(t.workers, t.batch, t.baseline)
 		if ours == nil || theirs == nil {
 			continue
 		}
 		where := fmt.Sprintf("%s, batches of %d: %%s %s", english.Plural(t.workers, "worker", ""), t.batch, t.baseline)
 		want(fmt.Sprintf(where, "rate of libra divided by that of"), t.rate, theirs.Ratio)
 		if t.batch == 4096 && t.workers == 4 {
-			want(fmt.Sprintf(where, "CPU time per pair, libra's divided into that of"), 1, ratio(theirs, ours, func(s Sample) float64 { return s.total() }))
+			want(fmt.Sprintf(where, "CPU time per pair, libra's divided into that of"), 1, ratio(theirs, ours, func(s Sample) float64 { return s.totalNs() }))
 		}
 	}
 	for _, res := range r.Results {
@@ -179,12 +183,12 @@ func (r *Report) judge() {
 			baseline string
 			rate     float64
 		}{{ZeroMQHash, 2}, {ZeroMQTable, 1}} {
-			if theirs := r.find(4, res.Batch, t.baseline); theirs != nil && res.Workers == 4 && res.Baseline == Agent {
+			if theirs := r.findResult(4, res.Batch, t.baseline); theirs != nil && res.Workers == 4 && res.Baseline == Agent {
 				want(fmt.Sprintf("4 workers, batches of %d: rate of agent divided by that of %s", res.Batch, t.baseline), t.rate, ratio(&res, theirs, rate))
 			}
 		}
 	}
-	if four, eight := r.find(4, 4096, Libra), r.find(8, 4096, Libra); four != nil && eight != nil {
+	if four, eight := r.findResult(4, 4096, Libra), r.findResult(8, 4096, Libra); four != nil && eight != nil {
 		want("batches of 4096: rate of 8 workers divided by that of 4", 1, ratio(eight, four, rate))
 		want("8 workers, batches of 4096: Jain's index of fairness", 0.98, eight.Fairness)
 	}

@@ -20,20 +20,20 @@ import (
 // Report.Unavailable and does not end the run; a wrong sum does. When ctx is
 // done, Run returns what it has and the cause.
 //
-// Nothing is left behind, however the process ends, but of a study of scale that SIGKILL ended: its control groups stay,
-// without processes, until the next study removes them.
+// Nothing is left behind, however the process ends, but of a study of scale that SIGKILL ended: its
+// control groups stay, without processes, until the next study removes them.
 func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
-	if err := errors.Join(cfg.check(), child.Command(&cfg.ChildCommand, "push")); err != nil {
+	if err := errors.Join(cfg.checkFields(), child.Command(&cfg.ChildCommand, "push")); err != nil {
 		return nil, err
 	}
-	r := &run{cfg: cfg, steps: experiment.Steps{Progress: cfg.Progress}, report: &Report{
+	r := &run{cfg: cfg, progress: experiment.ProgressCounter{Progress: cfg.Progress}, report: &Report{
 		Rounds: cfg.Rounds, Duration: cfg.Duration, Harvest: cfg.Harvest, Loss: cfg.Loss,
 	}}
 	defer func() { err = errors.Join(err, experiment.Close(r.bed), experiment.Close(r.keyValue)) }()
 	if err := r.findBaselines(ctx); err != nil {
 		return nil, err
 	}
-	r.steps.Total = len(cfg.Batches) * len(cfg.Workers) * cfg.Rounds * len(r.baselines)
+	r.progress.Total = len(cfg.Batches) * len(cfg.Workers) * cfg.Rounds * len(r.baselines)
 	if r.bed, err = newBed(ctx, slices.Max(cfg.Workers), cfg.Scale); err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 			break
 		}
 	}
-	r.report.finish()
+	r.report.finishReport()
 	if cfg.Scale {
 		r.report.addScale(&cfg)
 	}
@@ -55,10 +55,10 @@ type run struct {
 	report    *Report
 	bed       *bed
 	keyValue  *baselines.Executable // of ZeroMQHash and ZeroMQTable
-	baselines []string              // that can run
+	baselines []string              // baselines that can run
 	work      *workload
-	load      *sys.Shared // its memory
-	steps     experiment.Steps
+	load      *sys.Shared // memory of the workload
+	progress  experiment.ProgressCounter
 }
 
 // findBaselines finds out which baselines can run, and builds the C++ program.
@@ -87,12 +87,13 @@ func (r *run) measureBatch(ctx context.Context, batch int) (err error) {
 	}
 	defer func() { err = errors.Join(err, r.load.Close()) }()
 	r.work = &workload{batch: batch, workers: workers, mem: r.load.Mem}
-	r.work.fill(1)
-	keys, _ := r.work.share(0)
+	r.work.fillWorkload(1)
+	keys, _ := r.work.shareOf(0)
 	return r.takeTurns(ctx, hotShare(r.work.ranked(), keys))
 }
 
-// takeTurns measures every number of workers with every baseline once in each round, for ratios within rounds.
+// takeTurns measures every number of workers with every baseline once in each round, for ratios
+// within rounds.
 func (r *run) takeTurns(ctx context.Context, hotShare float64) error {
 	var subjects []*experiment.Subject[Sample]
 	for _, workers := range r.cfg.Workers {
@@ -103,17 +104,17 @@ func (r *run) takeTurns(ctx context.Context, hotShare float64) error {
 					if r.cfg.Scale {
 						return r.measureScale(ctx, b, workers)
 					}
-					s, _, err := r.observe(ctx, b, workers, observation{harvest: r.cfg.Harvest, lasts: r.cfg.Duration})
+					s, _, err := r.observeCluster(ctx, b, workers, observation{harvest: r.cfg.Harvest, lasts: r.cfg.Duration})
 					return s, err
 				},
 			})
 		}
 	}
-	err := experiment.TakeTurns(ctx, r.cfg.Rounds, &r.steps, subjects)
+	err := experiment.TakeTurns(ctx, r.cfg.Rounds, &r.progress, subjects)
 	for i, s := range subjects {
 		if len(s.Samples) > 0 {
 			workers, baseline := r.cfg.Workers[i/len(r.baselines)], r.baselines[i%len(r.baselines)]
-			r.report.add(Result{Workers: workers, Batch: r.work.batch, Baseline: baseline, HotShare: hotShare, Samples: s.Samples})
+			r.report.addResult(Result{Workers: workers, Batch: r.work.batch, Baseline: baseline, HotShare: hotShare, Samples: s.Samples})
 		}
 	}
 	return err
@@ -126,26 +127,26 @@ type observation struct {
 	hold func(*cluster) (release func() error, err error)
 }
 
-// observe lets a baseline push. In a study of scale it also returns what the roles take.
-func (r *run) observe(ctx context.Context, baseline string, workers int, o observation) (s Sample, roles rolesUsage, err error) {
-	c, err := r.launch(ctx, baseline, workers, o.harvest)
+// observeCluster lets a baseline push. In a study of scale it also returns what the roles take.
+func (r *run) observeCluster(ctx context.Context, baseline string, workers int, o observation) (s Sample, roles rolesUsage, err error) {
+	c, err := r.launchCluster(ctx, baseline, workers, o.harvest)
 	if err != nil {
 		return s, roles, err
 	}
-	defer func() { err = errors.Join(err, c.kill()) }()
+	defer func() { err = errors.Join(err, c.killAll()) }()
 	release := func() error { return nil }
 	if o.hold != nil {
 		if release, err = o.hold(c); err != nil {
 			return s, roles, err
 		}
 	}
-	before, after, err := r.window(ctx, c, o.lasts)
+	before, after, err := r.measureWindow(ctx, c, o.lasts)
 	if err := errors.Join(err, release()); err != nil {
 		return s, roles, err
 	}
-	pushes, trip, err := c.finish(ctx, ours(baseline))
+	pushes, trip, err := c.finishWorkers(ctx, ours(baseline))
 	if err == nil {
-		err = r.work.check(pushes, heldRows(c.sums.Mem))
+		err = r.work.checkSums(pushes, heldRows(c.sums.Mem))
 	}
 	if err != nil {
 		return s, roles, err
@@ -155,8 +156,8 @@ func (r *run) observe(ctx context.Context, baseline string, workers int, o obser
 	return s, roles, nil
 }
 
-// window lets the workers push, and reads the counters after the warm-up and at the end.
-func (r *run) window(ctx context.Context, c *cluster, lasts time.Duration) (before, after reading, err error) {
+// measureWindow lets the workers push, and reads the counters after the warm-up and at the end.
+func (r *run) measureWindow(ctx context.Context, c *cluster, lasts time.Duration) (before, after reading, err error) {
 	if _, err := askAll(ctx, c.workers, opStart); err != nil {
 		return before, after, err
 	}
@@ -164,7 +165,7 @@ func (r *run) window(ctx context.Context, c *cluster, lasts time.Duration) (befo
 		return before, after, err
 	}
 	return experiment.Window(ctx, lasts,
-		func() (reading, error) { return r.read(ctx, c) },
+		func() (reading, error) { return r.readCounters(ctx, c) },
 		func(before, after reading) bool { return after.pushes() > before.pushes() })
 }
 
@@ -172,12 +173,12 @@ func (r *run) window(ctx context.Context, c *cluster, lasts time.Duration) (befo
 type reading struct {
 	marks      []mark        // of the workers, the agent, if there is one, and, last, the server
 	own        mark          // of this process, which holds the aggregator's control service
-	aggregator time.Duration // for which its program ran
+	aggregator time.Duration // CPU time of the aggregator's program
 	softirq    uint64        // ns, of the threads that run what interrupts leave over
-	links      []linkReading // of the hosts, the server's first; only in the study of scale
+	links      []linkReading // links of the hosts, the server's first; only in the study of scale
 }
 
-func (r *run) read(ctx context.Context, c *cluster) (now reading, _ error) {
+func (r *run) readCounters(ctx context.Context, c *cluster) (now reading, _ error) {
 	var errs [5]error
 	now.own, errs[0] = ownMark(0)
 	now.aggregator, errs[1] = r.bed.aggregator.RunTime()
@@ -208,7 +209,7 @@ func newSample(baseline string, before, after reading, workers, batch int) (_ Sa
 	last := len(before.marks) - 1 // the server
 	for i, b := range before.marks[:last] {
 		a := after.marks[i]
-		u.worker.add(a.since(b))
+		u.worker.addUsage(a.since(b))
 		own := float64(a.Pushes-b.Pushes) * float64(batch) / (float64(a.At-b.At) / 1e9)
 		rate += own
 		squares += own * own
@@ -222,15 +223,15 @@ func newSample(baseline string, before, after reading, workers, batch int) (_ Sa
 	kernel += u.addLinks(baseline, before.links, after.links, seconds)
 	own := after.own.since(before.own)
 	program := float64(after.aggregator-before.aggregator) / seconds
-	u.sw.user = own.user + own.kernel // of the control service
+	u.sw.user = own.user + own.kernel // time of the control service
 	if !ours(baseline) {
 		program, u.sw.user = 0, 0
 	}
-	shares := Frames{
+	shares := FrameStats{
 		Fairness: experiment.Quotient(rate*rate, float64(workers)*squares), Repeated: experiment.Quotient(float64(repeated), float64(frames)),
 		PairsPerFrame: experiment.Quotient(float64(pushes)*float64(batch), float64(frames)),
 	}
-	return Sample{Figures: Figures{PairsPerSecond: rate, Frames: shares, Cost: Cost{
+	return Sample{Figures: Figures{PairsPerSecond: rate, FrameStats: shares, Cost: Cost{
 		NsWorker:     experiment.Quotient(u.worker.user, rate),
 		NsKernel:     experiment.Quotient(max(0, kernel-program), rate),
 		NsAggregator: experiment.Quotient(program+u.sw.user, rate),

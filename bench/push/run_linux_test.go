@@ -50,10 +50,10 @@ func TestEveryBaselineSumsExactly(t *testing.T) {
 			}
 			continue
 		}
-		if r := report.find(2, 256, baseline); r == nil || len(r.Samples) != 1 {
+		if r := report.findResult(2, 256, baseline); r == nil || len(r.Samples) != 1 {
 			t.Errorf("%s: result %+v, want one sample", baseline, r)
 		} else if r.Fairness <= 0 || r.Fairness > 1.000001 || baseline == Lossy && r.Repeated < 0.05 {
-			t.Errorf("%s: %+v", baseline, r.Frames)
+			t.Errorf("%s: %+v", baseline, r.FrameStats)
 		}
 	}
 }
@@ -105,7 +105,8 @@ func TestFailingChildEndsTheRun(t *testing.T) {
 	}
 }
 
-// The study of scale tells every role's costs, whatever runs beside it, and leaves no control group.
+// The study of scale tells every role's costs, whatever runs beside it, and leaves no control
+// group.
 func TestScaleTellsEveryRole(t *testing.T) {
 	cfg := ScaleDefaults()
 	short := testConfig("scale")
@@ -116,8 +117,9 @@ func TestScaleTellsEveryRole(t *testing.T) {
 	held := !slices.ContainsFunc(report.Unavailable, func(u experiment.Unavailable) bool { return strings.Contains(u.Reason, "cgroup2") })
 	for _, res := range report.Results {
 		r := res.Roles
-		// Kernels tell user from kernel time by ticks, of which a process may see none here; what a role took may all count
-		// as its harvests; and the bytes of so short a time are not those of the pairs that are acknowledged in it.
+		// Kernels tell user from kernel time by ticks, of which a process may see none here; what a
+		// role took may all count as its harvests; and the bytes of so short a time are not those
+		// of the pairs that are acknowledged in it.
 		takes := func(c RoleCost) bool { return c.perPair()+c.Harvests > 0 }
 		if !takes(r.Worker) || !takes(r.Server) || r.WorkerBytes <= 0 || r.ServerBytes <= 0 {
 			t.Errorf("%s: %+v", res.Baseline, r)
@@ -159,7 +161,7 @@ func TestConfigIsChecked(t *testing.T) {
 		}
 	}
 	for _, c := range []Config{Defaults(), ScaleDefaults()} {
-		if err := c.check(); err != nil {
+		if err := c.checkFields(); err != nil {
 			t.Errorf("the defaults: %v", err)
 		}
 	}

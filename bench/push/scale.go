@@ -22,8 +22,8 @@ var (
 	scaleServers = []int{1, 2, 4, 8}
 )
 
-// Scale is the study of scale: the rates that follow from what a pair costs each role where every worker and server is a
-// machine of its own.
+// Scale is the study of scale: the rates that follow from what a pair costs each role where every
+// worker and server is a machine of its own.
 type Scale struct {
 	// Line is the rate of a machine's link in each direction.
 	Line        float64  `json:"line_gbit_per_s"`
@@ -40,7 +40,7 @@ type ScalePoint struct {
 	Baseline       string  `json:"peer"`
 	Workers        int     `json:"workers"`
 	Servers        int     `json:"servers"`
-	PairsPerSecond float64 `json:"pairs_per_s"` // of all workers together
+	PairsPerSecond float64 `json:"pairs_per_s"` // pairs per second of all workers together
 	// Bottleneck is what is busy all the time: worker, server, worker link or server link.
 	Bottleneck string `json:"bottleneck"`
 	// SwitchCPUs is how many CPUs a switch needs that runs the XDP program; 0 of ZeroMQ.
@@ -53,10 +53,10 @@ type ScalePoint struct {
 type ScaleCheck struct {
 	Batch    int    `json:"batch"`
 	Baseline string `json:"peer"`
-	Workers  int    `json:"workers"` // beside one server
+	Workers  int    `json:"workers"` // number of workers, beside one server
 	Held
 	Predicted  float64 `json:"predicted_pairs_per_s"`
-	Bottleneck string  `json:"bottleneck"` // that the model names
+	Bottleneck string  `json:"bottleneck"` // what the model names as busy all the time
 	// Error is the measured rate divided by the predicted one, less 1.
 	Error float64 `json:"error"`
 }
@@ -65,10 +65,11 @@ type ScaleCheck struct {
 type Roles struct {
 	Worker RoleCost `json:"worker"`
 	Server RoleCost `json:"server"`
-	// Switch is that of Libra: the kernel's time at its ports, with the XDP program, and the control service.
+	// Switch is that of Libra: the kernel's time at its ports, with the XDP program, and the
+	// control service.
 	Switch RoleCost `json:"switch"`
-	// WorkerBytes and ServerBytes are what a pair of all pairs takes on the links of the workers together and of the
-	// server, in the busier direction, with all that Ethernet adds.
+	// WorkerBytes and ServerBytes are what a pair of all pairs takes on the links of the workers
+	// together and of the server, in the busier direction, with all that Ethernet adds.
 	WorkerBytes float64 `json:"worker_link_bytes_per_pair"`
 	ServerBytes float64 `json:"server_link_bytes_per_pair"`
 }
@@ -88,13 +89,13 @@ func (c RoleCost) perPair() float64 { return c.NsUser + c.NsKernel }
 type Held struct {
 	Share          float64 `json:"share_of_cpu"`
 	PairsPerSecond float64 `json:"pairs_per_s"`
-	WorkerCPUs     float64 `json:"worker_cpus"` // that each worker used, in the mean
+	WorkerCPUs     float64 `json:"worker_cpus"` // CPUs that each worker used, on average
 	ServerCPUs     float64 `json:"server_cpus"`
 }
 
-// limit returns the rate at which the first role or link is busy all the time, in pairs a second of all workers, and its
-// name. A worker and a server have a number of CPUs each, which is below 1 for a share of one; a link has a number of
-// bytes a second in each direction, 0 for no limit.
+// limit returns the rate at which the first role or link is busy all the time, in pairs a second of
+// all workers, and its name. A worker and a server have a number of CPUs each, which is below 1 for
+// a share of one; a link has a number of bytes a second in each direction, 0 for no limit.
 func (r *Roles) limit(workers, servers int, cpus, line float64) (rate float64, bottleneck string) {
 	w, s := float64(workers), float64(servers)
 	limits := []struct {
@@ -117,8 +118,9 @@ func (r *Roles) limit(workers, servers int, cpus, line float64) (rate float64, b
 	return rate, bottleneck
 }
 
-// withHarvests parts what a role took into time for each pair and time for harvests, which costs the same whatever the
-// rate, from measurements without and with moreHarvests times as many; all in CPU ns a second and pairs a second.
+// withHarvests parts what a role took into time for each pair and time for harvests, which costs
+// the same whatever the rate, from measurements without and with moreHarvests times as many; all in
+// CPU ns a second and pairs a second.
 func withHarvests(cost, rate, more, moreRate float64) (perPair, harvests float64) {
 	if rate == 0 || moreRate == 0 {
 		return 0, 0
@@ -129,8 +131,9 @@ func withHarvests(cost, rate, more, moreRate float64) (perPair, harvests float64
 	return (cost - harvests) / rate, harvests
 }
 
-// heldShare returns the share of a CPU that each worker and the server get when they are held to it: a fifth, or less where
-// that would be more than half of all CPUs. The rest is for the switch, and for what else runs.
+// heldShare returns the share of a CPU that each worker and the server get when they are held to
+// it: a fifth, or less where that would be more than half of all CPUs. The rest is for the switch,
+// and for what else runs.
 func heldShare(workers, cpus int) float64 { return min(0.2, 0.5*float64(cpus)/float64(workers+1)) }
 
 // addScale derives the study of scale from the results.
@@ -140,7 +143,7 @@ func (r *Report) addScale(cfg *Config) {
 		if res.Roles == nil {
 			continue
 		}
-		ours := r.find(res.Workers, res.Batch, Libra)
+		ours := r.findResult(res.Workers, res.Batch, Libra)
 		for _, workers := range scaleWorkers {
 			for _, servers := range scaleServers {
 				p := ScalePoint{Batch: res.Batch, Baseline: res.Baseline, Workers: workers, Servers: servers}
@@ -174,7 +177,7 @@ func assumptions(cfg *Config) []string {
 		"The time of ksoftirqd is no role's: it cannot be told from that of other users of the machine.",
 		fmt.Sprintf("The switch works at the rate of its links, %g Gbit/s in each direction of each machine's, with 24 bytes besides each frame. One that runs the XDP program needs the CPUs that the table gives; that CPUs which add to the same sum slow each other down is not in them.", cfg.Line),
 		"Keys and sums are split evenly among the servers, and a push to several costs as much as one to one.",
-		fmt.Sprintf("Harvests are every %v and take the same time whatever the rate; how much, a measurement with %d times as many tells.", cfg.Harvest, moreHarvests),
+		fmt.Sprintf("Harvests are every %v and take the same time whatever the rate; a measurement with %d times as many shows how much.", cfg.Harvest, moreHarvests),
 		"Held: the same processes with a share of a CPU each, by control groups. The thread that receives at a role's interface is in the role's group; the switch is not held.",
 	}
 }
@@ -223,7 +226,8 @@ func (s *Scale) print(out *report.Printer, results []Result) {
 	}
 }
 
-// charts returns for each batch size the predicted rates against the number of workers (push-scale-BATCH).
+// charts returns for each batch size the predicted rates against the number of workers
+// (push-scale-BATCH).
 func (s *Scale) charts() (charts []chart.Chart) {
 	for _, batch := range experiment.Distinct(s.Points, func(p ScalePoint) int { return p.Batch }) {
 		c := chart.Chart{

@@ -19,11 +19,12 @@ import (
 // linkReading is the state of a host's link at a moment.
 type linkReading struct {
 	host, port uint64  // ns, of the threads that receive at its ends
-	bytes      float64 // in the busier direction, with all that Ethernet adds
+	bytes      float64 // bytes in the busier direction, with all that Ethernet adds
 	loopback   float64 // the same of the loopback device, in segments as long as the bed's frames
 }
 
-// What Ethernet adds to a frame besides its header: preamble, check sequence, gap. A full one has what TCP adds, too.
+// What Ethernet adds to a frame besides its header: preamble, check sequence, gap. A full one has
+// what TCP adds, too.
 const (
 	perFrame    = 8 + 4 + 12
 	fullFrame   = wire.MaxMTU + 14 + perFrame
@@ -62,26 +63,27 @@ func (b *bed) readLinks(workers int) (links []linkReading, err error) {
 	return links, nil
 }
 
-// measureScale measures what each role costs, with more harvests too, and the rate when each is held to its share.
+// measureScale measures what each role costs, with more harvests too, and the rate when each is
+// held to its share.
 func (r *run) measureScale(ctx context.Context, baseline string, workers int) (Sample, error) {
 	o := observation{harvest: r.cfg.Harvest, lasts: r.cfg.Duration}
-	s, costs, err := r.observe(ctx, baseline, workers, o)
+	s, costs, err := r.observeCluster(ctx, baseline, workers, o)
 	if err != nil {
 		return s, err
 	}
 	often, more := s, costs
 	if ours(baseline) {
 		o.harvest /= moreHarvests
-		if often, more, err = r.observe(ctx, baseline, workers, o); err != nil {
+		if often, more, err = r.observeCluster(ctx, baseline, workers, o); err != nil {
 			return s, err
 		}
 	}
 	s.Roles = costs.roles(s.PairsPerSecond, more, often.PairsPerSecond)
 
 	share := heldShare(workers, runtime.NumCPU())
-	slow, held, err := r.observe(ctx, baseline, workers, observation{
+	slow, held, err := r.observeCluster(ctx, baseline, workers, observation{
 		harvest: r.cfg.Harvest, lasts: max(r.cfg.Duration, heldPeriods*sys.GroupPeriod),
-		hold: func(c *cluster) (func() error, error) { return r.hold(c, share) },
+		hold: func(c *cluster) (func() error, error) { return r.holdToShare(c, share) },
 	})
 	if errors.Is(err, sys.ErrNoCPUGroups) {
 		experiment.AddUnavailable(&r.report.Unavailable, experiment.Unavailable{What: "roles held to a share of a CPU", Reason: err.Error()})
@@ -93,11 +95,13 @@ func (r *run) measureScale(ctx context.Context, baseline string, workers int) (S
 	return s, err
 }
 
-// heldPeriods is how many periods of a control group a measurement lasts at least: the share is kept in the mean of many.
+// heldPeriods is how many periods of a control group a measurement lasts at least: the share is
+// kept in the mean of many.
 const heldPeriods = 100
 
-// hold holds the server and each worker, with the threads that receive at their interfaces, to a share of a CPU.
-func (r *run) hold(c *cluster, share float64) (release func() error, err error) {
+// holdToShare holds the server and each worker, with the threads that receive at their interfaces,
+// to a share of a CPU.
+func (r *run) holdToShare(c *cluster, share float64) (release func() error, err error) {
 	var groups []*sys.CPUGroup
 	release = func() error { return experiment.Close(groups...) }
 	for i, p := range append([]*child.Child{c.server}, c.workers...) {
@@ -118,7 +122,7 @@ type usage struct{ user, kernel float64 }
 
 func (u usage) cpus() float64 { return (u.user + u.kernel) / 1e9 }
 
-func (u *usage) add(v usage) { u.user, u.kernel = u.user+v.user, u.kernel+v.kernel }
+func (u *usage) addUsage(v usage) { u.user, u.kernel = u.user+v.user, u.kernel+v.kernel }
 
 func (m mark) since(before mark) usage {
 	seconds := float64(m.At-before.At) / 1e9
@@ -131,7 +135,8 @@ type rolesUsage struct {
 	workerBytes, serverBytes float64
 }
 
-// addLinks adds what the roles' links take, and returns the CPU time of all threads that receive at their ends.
+// addLinks adds what the roles' links take, and returns the CPU time of all threads that receive at
+// their ends.
 func (u *rolesUsage) addLinks(baseline string, before, after []linkReading, seconds float64) (threads float64) {
 	for i, from := range before {
 		to := after[i]
@@ -154,7 +159,8 @@ func (u *rolesUsage) addLinks(baseline string, before, after []linkReading, seco
 	return threads
 }
 
-// roles divides what the roles took by the rate, and finds out by a measurement with more harvests what those cost.
+// roles divides what the roles took by the rate, and finds out by a measurement with more harvests
+// what those cost.
 func (u *rolesUsage) roles(rate float64, more rolesUsage, moreRate float64) *Roles {
 	cost := func(few, many usage) (c RoleCost) {
 		var user, kernel float64

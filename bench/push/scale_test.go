@@ -16,8 +16,8 @@ import (
 // near tells whether two figures are the same but for rounding.
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*math.Abs(b) }
 
-// Of a worker that takes 20 ns a pair, a server that takes 10 besides a tenth of its CPU, and links of 1000 MB/s, the rate
-// is what the scarcest allows; doubling what that costs halves it.
+// Of a worker that takes 20 ns a pair, a server that takes 10 besides a tenth of its CPU, and links
+// of 1000 MB/s, the rate is what the scarcest allows; doubling what that costs halves it.
 func TestLimitIsTheScarcest(t *testing.T) {
 	roles := Roles{
 		Worker: RoleCost{NsUser: 15, NsKernel: 5}, Server: RoleCost{NsUser: 4, NsKernel: 6, Harvests: 0.1}, WorkerBytes: 8, ServerBytes: 5,
@@ -62,7 +62,8 @@ func TestHarvestsAreNotTimeOfPairs(t *testing.T) {
 	}
 }
 
-// studied is a report with a study of made-up samples: Libra's server takes half the time of the baseline's.
+// studied is a report with a study of made-up samples: Libra's server takes half the time of the
+// baseline's.
 func studied() *Report {
 	cfg := ScaleDefaults()
 	r := &Report{}
@@ -71,11 +72,11 @@ func studied() *Report {
 		if baseline == Libra {
 			roles.Switch = RoleCost{NsKernel: 5, Harvests: 0.1}
 		}
-		r.add(Result{Workers: 2, Batch: 32, Baseline: baseline, Samples: []Sample{
+		r.addResult(Result{Workers: 2, Batch: 32, Baseline: baseline, Samples: []Sample{
 			{Figures: Figures{PairsPerSecond: 1, Roles: roles}, Held: &Held{Share: 0.2, PairsPerSecond: 15e6, WorkerCPUs: 0.1, ServerCPUs: 0.2}},
 		}})
 	}
-	r.finish()
+	r.finishReport()
 	r.addScale(&cfg)
 	return r
 }

@@ -72,13 +72,14 @@ func view[T any](mem []byte) []T {
 // ranked returns all keys, the hottest first.
 func (w *workload) ranked() []uint64 { return view[uint64](w.mem[:8*Keys]) }
 
-// share returns the keys and gradients of a worker: batchesEach batches.
-func (w *workload) share(worker int) (keys []uint64, grads []float32) {
+// shareOf returns the keys and gradients of a worker: batchesEach batches.
+func (w *workload) shareOf(worker int) (keys []uint64, grads []float32) {
 	size := shareSize(w.batch)
 	return splitShare(w.mem[shareOffset(w.batch, worker):][:size])
 }
 
-// shareOffset returns where a worker's part begins; that of one more than there are is the end of all.
+// shareOffset returns where a worker's part begins; that of one more than there are is the end of
+// all.
 func shareOffset(batch, worker int) int { return 8*Keys + worker*shareSize(batch) }
 
 // splitShare parts a worker's memory into keys and gradients.
@@ -87,14 +88,14 @@ func splitShare(part []byte) (keys []uint64, grads []float32) {
 	return view[uint64](part[:at]), view[float32](part[at:])
 }
 
-func (w *workload) fill(seed uint64) {
+func (w *workload) fillWorkload(seed uint64) {
 	d := newDrawer(seed, w.batch)
 	ranked := w.ranked()
 	for rank, number := range d.numbers {
 		ranked[rank] = keyOf(number)
 	}
 	for worker := range w.workers {
-		d.fill(w.share(worker))
+		d.drawBatches(w.shareOf(worker))
 	}
 }
 
@@ -102,7 +103,7 @@ type drawer struct {
 	batch   int
 	rng     *rand.Rand
 	zipf    *zipf.Distribution
-	numbers []uint32 // of the keys, by rank
+	numbers []uint32 // numbers of the keys, by rank
 	drawn   []uint64 // a bit for each number: what is drawn is distinct and sorted
 }
 
@@ -119,8 +120,8 @@ func newDrawer(seed uint64, batch int) *drawer {
 	return d
 }
 
-// fill draws batches until keys and gradients are full.
-func (d *drawer) fill(keys []uint64, grads []float32) {
+// drawBatches draws batches until keys and gradients are full.
+func (d *drawer) drawBatches(keys []uint64, grads []float32) {
 	for ; len(keys) > 0; keys, grads = keys[d.batch:], grads[d.batch:] {
 		for n := 0; n < d.batch; {
 			number := d.numbers[d.zipf.Draw(d.rng)]
@@ -159,13 +160,13 @@ func hotShare(ranked, keys []uint64) float64 {
 	return float64(n) / float64(len(keys))
 }
 
-// check compares what a server holds with what the workers pushed: pushes[i] is
+// checkSums compares what a server holds with what the workers pushed: pushes[i] is
 // the number of pushes of worker i. It returns an error that names the first
 // key whose sum is wrong.
-func (w *workload) check(pushes []uint64, held []row) error {
+func (w *workload) checkSums(pushes []uint64, held []row) error {
 	want := make([]int64, Keys) // in units of valueUnit, by number
 	for worker, n := range pushes {
-		keys, grads := w.share(worker)
+		keys, grads := w.shareOf(worker)
 		for b := range batchesEach {
 			times := int64(n / batchesEach)
 			if uint64(b) < n%batchesEach {

@@ -17,7 +17,7 @@ import (
 // account is where the frames of a UMEM are at a moment when nothing moves, and
 // what its ports have counted since the account before.
 type account struct {
-	Frames int              // of the UMEM
+	Frames int              // frames of the UMEM
 	Pool   int              // free, in the pools of all ports
 	Rings  afxdp.RingCounts // entries in the rings of all ports
 	Census afxdp.Census     // by the state bytes
@@ -33,7 +33,7 @@ type counts struct {
 	Sent         uint64 // packets that the sockets took
 	Corrupt      uint64
 	FirstCorrupt string // what was wrong with the first one
-	Late         uint64 // and the next two as in LinkReport
+	Late         uint64 // this and the next two are as in LinkReport
 	LostWakeups  uint64
 	Latest       time.Duration
 	// Sockets are the counters of the sockets, without what a socket counted
@@ -41,7 +41,7 @@ type counts struct {
 	Sockets map[string]uint64
 }
 
-func (c *counts) add(d counts) {
+func (c *counts) addCounts(d counts) {
 	c.Sent += d.Sent
 	c.Corrupt += d.Corrupt
 	c.FirstCorrupt = cmp.Or(c.FirstCorrupt, d.FirstCorrupt)
@@ -85,17 +85,17 @@ func (e *end) account(ctx context.Context) (*account, error) {
 	defer holding.Wait()
 	defer close(release)
 	for _, p := range e.ports {
-		if err := p.settle(ctx); err != nil {
+		if err := p.settleFrames(ctx); err != nil {
 			return nil, err
 		}
 		held := make(chan error, 1)
 		// The call returns after the census, for which all ports have to stand still.
 		holding.Go(func() {
-			_ = p.ask(ctx, func() {
-				p.enter(doingHold)
-				held <- p.add(a)
+			_ = p.runOnLoop(ctx, func() {
+				p.enterState(doingHold)
+				held <- p.addTo(a)
 				<-release
-				p.enter(doingWork)
+				p.enterState(doingWork)
 			})
 		})
 		select {
@@ -111,10 +111,10 @@ func (e *end) account(ctx context.Context) (*account, error) {
 	return a, nil
 }
 
-func (p *port) settle(ctx context.Context) error {
+func (p *port) settleFrames(ctx context.Context) error {
 	for {
 		var waits string // "" at rest
-		if err := p.ask(ctx, func() {
+		if err := p.runOnLoop(ctx, func() {
 			if !p.role.settled() {
 				waits = p.role.status()
 			}
@@ -134,8 +134,8 @@ const (
 	socketRxFull    = "RX ring full"
 )
 
-// add adds the port's share to an account. It runs on the port's goroutine.
-func (p *port) add(a *account) error {
+// addTo adds the port's share to an account. It runs on the port's goroutine.
+func (p *port) addTo(a *account) error {
 	s := p.sock.Load()
 	rings, err := s.Rings()
 	if err != nil {
@@ -163,7 +163,7 @@ func (p *port) add(a *account) error {
 	}
 	p.counts.Sockets = experiment.Difference(p.reported, counters)
 	p.reported = counters
-	a.Counts.add(p.counts)
+	a.Counts.addCounts(p.counts)
 	p.counts = counts{}
 	return nil
 }
@@ -176,9 +176,9 @@ type tally struct {
 	interfaces     map[string]uint64
 }
 
-func (t *tally) add(d tally) {
-	t.client.add(d.client)
-	t.server.add(d.server)
+func (t *tally) addTally(d tally) {
+	t.client.addCounts(d.client)
+	t.server.addCounts(d.server)
 	t.answered += d.answered
 	experiment.Add(&t.interfaces, d.interfaces)
 }
@@ -198,9 +198,9 @@ func (t *tally) lost() int64 { return int64(t.client.Sent - t.answered) }
 // at rest: a packet may still be on its way after the client gave it up.
 const quiet = 10 * time.Millisecond
 
-// stock waits until a paused link is at rest, counts the frames at both ends and
+// takeStock waits until a paused link is at rest, counts the frames at both ends and
 // returns what was counted since the last stock.
-func (h *runner) stock(ctx context.Context, l *link) (t tally, err error) {
+func (h *runner) takeStock(ctx context.Context, l *link) (t tally, err error) {
 	resting, cancel := context.WithTimeoutCause(ctx, endurance*h.cfg.Bound,
 		fmt.Errorf("the link is not at rest %v after the clients were paused", endurance*h.cfg.Bound))
 	defer cancel()
@@ -209,13 +209,13 @@ func (h *runner) stock(ctx context.Context, l *link) (t tally, err error) {
 		if err != nil {
 			return t, h.notAtRest(ctx, l, err)
 		}
-		t.client.add(near.Counts)
+		t.client.addCounts(near.Counts)
 		far, err := l.opposite.account(resting)
 		if err != nil {
 			return t, h.notAtRest(ctx, l, err)
 		}
 		if far != nil {
-			t.server.add(far.Counts)
+			t.server.addCounts(far.Counts)
 		}
 		answered := l.answers() - l.total.answered
 		drops, err := l.drops()
@@ -224,12 +224,12 @@ func (h *runner) stock(ctx context.Context, l *link) (t tally, err error) {
 		}
 		drops = experiment.Difference(l.total.interfaces, drops)
 		if t.interfaces != nil && t.answered == answered && maps.Equal(t.interfaces, drops) {
-			h.judge(l, "client", near, t.client)
+			h.judgeAccount(l, "client", near, t.client)
 			if far != nil {
-				h.judge(l, "server", far, t.server)
-				h.failIf(l.memory.add(far.PID, far.Memory))
+				h.judgeAccount(l, "server", far, t.server)
+				h.failIf(l.memory.addSample(far.PID, far.Memory))
 			}
-			l.total.add(t)
+			l.total.addTally(t)
 			return t, nil
 		}
 		t.answered, t.interfaces = answered, drops
@@ -244,60 +244,60 @@ func (h *runner) notAtRest(ctx context.Context, l *link, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	return fmt.Errorf("%w: %w: %s", ErrFailed, err, l.describe(ctx))
+	return fmt.Errorf("%w: %w: %s", ErrFailed, err, l.describeStall(ctx))
 }
 
-// judge looks for leaks in an account, and for corruption and lost wake-ups in
+// judgeAccount looks for leaks in an account, and for corruption and lost wake-ups in
 // what was found since the last stock.
-func (h *runner) judge(l *link, side string, a *account, found counts) {
+func (h *runner) judgeAccount(l *link, side string, a *account, found counts) {
 	h.report.Accounts++
 	if n := a.leaked(); n > 0 {
 		h.report.Leaked = max(h.report.Leaked, n)
-		h.report.fail("link %s, %s: %d frames leaked: %v", l.name, side, n, a)
+		h.report.addFailure("link %s, %s: %d frames leaked: %v", l.name, side, n, a)
 	}
 	if found.Corrupt > 0 {
-		h.report.fail("link %s, %s: %d corrupt packets; the first: %s", l.name, side, found.Corrupt, found.FirstCorrupt)
+		h.report.addFailure("link %s, %s: %d corrupt packets; the first: %s", l.name, side, found.Corrupt, found.FirstCorrupt)
 	}
 	if found.LostWakeups > 0 {
-		h.report.fail("link %s, %s: %d times the kernel did not wake Poll for a packet; the longest wait: %v",
+		h.report.addFailure("link %s, %s: %d times the kernel did not wake Poll for a packet; the longest wait: %v",
 			l.name, side, found.LostWakeups, found.Latest)
 	}
 }
 
 func (h *runner) failIf(err error) {
 	if err != nil {
-		h.report.fail("%v", err)
+		h.report.addFailure("%v", err)
 	}
 }
 
-// explain holds a link to losing only packets that are in the kernel's drop
+// explainLoss holds a link to losing only packets that are in the kernel's drop
 // counters.
-func (h *runner) explain(l *link, t tally, during string) {
+func (h *runner) explainLoss(l *link, t tally, during string) {
 	lost, dropped := t.lost(), t.dropped()
 	if lost == dropped {
 		return
 	}
 	l.report.Unexplained += lost - dropped
-	h.report.fail("link %s, %s: %d packets sent, %d answered, %d in drop counters (%v)", l.name, during,
+	h.report.addFailure("link %s, %s: %d packets sent, %d answered, %d in drop counters (%v)", l.name, during,
 		t.client.Sent, t.answered, dropped, t.interfaces)
 }
 
 func (l *link) setCalm(ctx context.Context, on bool) {
 	for _, c := range l.clients {
 		// It only fails when everything is being stopped.
-		_ = c.ask(ctx, func() { c.calm = on })
+		_ = c.runOnLoop(ctx, func() { c.calm = on })
 	}
 }
 
-func (h *runner) finish() {
+func (h *runner) finishReport() {
 	r := h.report
 	r.Duration = time.Since(h.began)
 	r.Allocations = float64(h.allocations) / max(1, float64(h.packets))
-	h.remember(&h.own)
+	h.rememberGrowth(&h.own)
 	for _, l := range h.links {
 		var both counts
-		both.add(l.total.client)
-		both.add(l.total.server)
+		both.addCounts(l.total.client)
+		both.addCounts(l.total.server)
 		roundTrips := newHistogram()
 		for _, c := range l.clients {
 			roundTrips.Merge(c.roundTrip)
@@ -311,13 +311,13 @@ func (h *runner) finish() {
 		lr.Rate = float64(l.packets) / max(l.flowed.Seconds(), 1e-9)
 		lr.RoundTrip = summary(roundTrips)
 		r.sumUp(l.name)
-		h.remember(&l.memory)
+		h.rememberGrowth(&l.memory)
 	}
 }
 
-// remember ends a memory watch and reports the process with most samples.
-func (h *runner) remember(w *memoryWatch) {
-	h.failIf(w.end())
+// rememberGrowth ends a memory watch and reports the process with most samples.
+func (h *runner) rememberGrowth(w *memoryWatch) {
+	h.failIf(w.endProcess())
 	if w.longest.Samples > 0 {
 		h.report.Memory = append(h.report.Memory, w.longest)
 	}

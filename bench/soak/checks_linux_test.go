@@ -14,7 +14,7 @@ func TestReportHasEveryDropOnce(t *testing.T) {
 	h := newRunner(Defaults())
 	defer h.thread.Close()
 	l := &link{name: "process", report: &LinkReport{}}
-	l.total.add(tally{
+	l.total.addTally(tally{
 		client: counts{Sent: 20, Corrupt: 1, Sockets: map[string]uint64{socketRxDropped: 2}},
 		server: counts{Sent: 15, Corrupt: 2, Sockets: map[string]uint64{socketRxDropped: 3, socketRxFull: 1}},
 
@@ -25,7 +25,7 @@ func TestReportHasEveryDropOnce(t *testing.T) {
 		{Link: "process", Kind: "b", Recovery: 3, Lost: 1}, {Link: "process", Kind: "b", Recovery: 5, Lost: 2},
 		{Link: "process", Kind: "a", Recovery: 1}, {Link: "xdp", Kind: "a", Recovery: 9},
 	}
-	h.finish()
+	h.finishReport()
 	if r := l.report; r.Sent != 20 || r.Dropped != 7 || r.Destroyed != 1 || r.Corrupt != 3 || r.Sockets[socketRxDropped] != 5 || r.Interfaces["near RX"] != 7 {
 		t.Errorf("%+v", *r)
 	}
@@ -42,7 +42,7 @@ func TestCountsAddUp(t *testing.T) {
 		{Sent: 20, Corrupt: 3, FirstCorrupt: "bad", Late: 1, Latest: 7, LostWakeups: 1},
 		{Corrupt: 1, FirstCorrupt: "worse", Late: 1, Latest: 4, Sockets: map[string]uint64{"a": 2, "b": 1}},
 	} {
-		got.add(c)
+		got.addCounts(c)
 	}
 	want := counts{Sent: 30, Corrupt: 4, FirstCorrupt: "bad", Late: 4, Latest: 7, LostWakeups: 1, Sockets: map[string]uint64{"a": 3, "b": 1}}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -50,7 +50,8 @@ func TestCountsAddUp(t *testing.T) {
 	}
 }
 
-// A sleep shows a lost wake-up if packets were there at its end, it was long, and it returned in time.
+// A sleep shows a lost wake-up if packets were there at its end, it was long, and it returned in
+// time.
 func TestUnwokenSleeps(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
@@ -66,7 +67,7 @@ func TestUnwokenSleeps(t *testing.T) {
 		{19 * ms, 19 * ms, true, false},
 	} {
 		var s sleep
-		if s.ended(c.took, c.timeout, c.overslept); s.took != c.took || s.unwoken != c.want {
+		if s.recordEnd(c.took, c.timeout, c.overslept); s.took != c.took || s.unwoken != c.want {
 			t.Errorf("%+v: %v", c, s.unwoken)
 		}
 	}

@@ -20,11 +20,11 @@ func TestConfigIsChecked(t *testing.T) {
 		func(c *Config) { c.Bound = time.Millisecond }, func(c *Config) { c.Bound = 2 * time.Hour },
 	} {
 		c := Defaults()
-		if err := c.check(); err != nil {
+		if err := c.checkFields(); err != nil {
 			t.Errorf("the defaults: %v", err)
 		}
 		change(&c)
-		if err := c.check(); !errors.Is(err, experiment.ErrConfig) {
+		if err := c.checkFields(); !errors.Is(err, experiment.ErrConfig) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
@@ -50,16 +50,16 @@ func TestMemoryGrowthIsFound(t *testing.T) {
 	} {
 		w := memoryWatch{process: "server", warmUp: 1}
 		for _, m := range []Memory{{Heap: 1}, flat, c.last} {
-			if err := w.add(1, m); err != nil {
+			if err := w.addSample(1, m); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 		// The next process begins anew.
-		err := w.add(2, Memory{})
+		err := w.addSample(2, Memory{})
 		if (err == nil) != (c.says == "") || (err != nil && !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := w.end(); err != nil || w.longest.Samples != 2 || w.longest.Last != c.last {
+		if err := w.endProcess(); err != nil || w.longest.Samples != 2 || w.longest.Last != c.last {
 			t.Errorf("%s: %v, %+v", name, err, w.longest)
 		}
 	}
@@ -82,7 +82,7 @@ func TestReportIsWritten(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, out.String())
 		}
 	}
-	r.fail("link %s is gone", "process")
+	r.addFailure("link %s is gone", "process")
 	out.Reset()
 	if err := experiment.WriteTables(&out, r); err != nil || !strings.Contains(out.String(), "FAILED: link process is gone") || strings.Contains(out.String(), "passed") {
 		t.Errorf("%v\n%s", err, out.String())

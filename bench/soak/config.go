@@ -33,7 +33,7 @@ func Defaults() Config {
 	return Config{Duration: 10 * time.Minute, Bound: 5 * time.Second, Seed: 1}
 }
 
-func (c *Config) check() error {
+func (c *Config) checkFields() error {
 	return experiment.Check("soak",
 		experiment.InRange("duration", time.Second, 7*24*time.Hour, c.Duration),
 		experiment.InRange("bound", 100*time.Millisecond, time.Hour, c.Bound),

@@ -24,7 +24,7 @@ import (
 // the RX ring cannot fill up: a frame that the kernel cannot deliver stays with
 // it, where it cannot be counted.
 const (
-	framesEach = 1024 // of a queue
+	framesEach = 1024 // frames of a queue
 	fillEach   = 512
 	ringSize   = 1024
 	batch      = 64
@@ -46,10 +46,10 @@ type end struct {
 
 	mu      sync.Mutex // guards what the ports share
 	program *afxdp.Attachment
-	index   int // of the interface that the program is on
+	index   int // index of the interface that the program is on
 
-	stamping *ebpf.Program // in place of the built-in one; nil for that
-	sockets  *ebpf.Map     // that the program redirects to
+	stamping *ebpf.Program // used in place of the built-in program; nil for that one
+	sockets  *ebpf.Map     // sockets to which the program redirects
 }
 
 // role is what a port does with packets. Its methods run on the port's
@@ -102,7 +102,7 @@ func openEnd(ctx context.Context, ifname string, queues int, stamps bool) (_ *en
 			return nil, err
 		}
 		p := &port{end: e, queue: queue, pool: pool, calls: make(chan func(), 1)}
-		if err := p.open(ctx); err != nil {
+		if err := p.openSocket(ctx); err != nil {
 			return nil, err
 		}
 		e.ports = append(e.ports, p)
@@ -135,9 +135,9 @@ func loadStamping(queues int) (*ebpf.Program, *ebpf.Map, error) {
 	return prog, sockets, nil
 }
 
-// reattach puts the program on the interface if that was replaced. An interface
+// reattachProgram puts the program on the interface if that was replaced. An interface
 // that is gone again is no error: the port finds out.
-func (e *end) reattach() error {
+func (e *end) reattachProgram() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	ifi, err := net.InterfaceByName(e.ifname)
@@ -152,9 +152,9 @@ func (e *end) reattach() error {
 	return err
 }
 
-// run serves the ports, each on a thread of its own that in puts in the
+// servePorts serves the ports, each on a thread of its own that in puts in the
 // namespace, until ctx is done. It returns the first failure.
-func (e *end) run(ctx context.Context, in func(func() error) error) error {
+func (e *end) servePorts(ctx context.Context, in func(func() error) error) error {
 	ports, ctx := errgroup.WithContext(ctx)
 	stop := context.AfterFunc(ctx, func() {
 		for _, p := range e.ports {
@@ -163,7 +163,7 @@ func (e *end) run(ctx context.Context, in func(func() error) error) error {
 	})
 	defer stop()
 	for _, p := range e.ports {
-		ports.Go(func() error { return in(func() error { return p.run(ctx) }) })
+		ports.Go(func() error { return in(func() error { return p.runLoop(ctx) }) })
 	}
 	return ports.Wait()
 }
@@ -179,7 +179,7 @@ func (e *end) status(ctx context.Context) string {
 		lines[i] = fmt.Sprintf("queue %d %s", i, p.where())
 		var waits string
 		limited, cancel := context.WithTimeout(ctx, statusLimit)
-		if p.ask(limited, func() { waits = p.role.status() }) == nil {
+		if p.runOnLoop(limited, func() { waits = p.role.status() }) == nil {
 			lines[i] += ", " + waits
 		}
 		cancel()

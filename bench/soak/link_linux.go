@@ -40,17 +40,17 @@ type link struct {
 	report  *LinkReport
 	deck    deck
 	rand    *rand.Rand
-	total   tally         // until the last stock
-	memory  memoryWatch   // of the server's process
+	total   tally         // what was counted up to the last stock
+	memory  memoryWatch   // memory of the server's process
 	flowed  time.Duration // undisturbed
 	packets uint64        // answered in that time
 
-	happens disturbance // in this round
+	happens disturbance // disturbance of this round
 	event   Event
 }
 
-// build makes the namespaces and plugs the cable in.
-func (l *link) build() (err error) {
+// buildLink makes the namespaces and plugs the cable in.
+func (l *link) buildLink() (err error) {
 	if l.near, err = testbed.NewNamespace(); err != nil {
 		return err
 	}
@@ -74,9 +74,9 @@ func (l *link) unplug() error {
 	return l.near.Delete(nearName)
 }
 
-// start opens the clients and the opposite and runs the clients, paused. A client
+// startClients opens the clients and the opposite and runs the clients, paused. A client
 // that fails calls stop.
-func (l *link) start(ctx context.Context, stop context.CancelCauseFunc) error {
+func (l *link) startClients(ctx context.Context, stop context.CancelCauseFunc) error {
 	if err := l.opposite.start(ctx); err != nil {
 		return err
 	}
@@ -94,14 +94,14 @@ func (l *link) start(ctx context.Context, stop context.CancelCauseFunc) error {
 		l.clients = append(l.clients, c)
 	}
 	l.running.Go(func() error {
-		err := l.end.run(ctx, l.near.Do)
+		err := l.end.servePorts(ctx, l.near.Do)
 		stop(err) // which does nothing once ctx is done, as it is without a failure
 		return err
 	})
 	return nil
 }
 
-func (l *link) flow(on bool) {
+func (l *link) setFlowing(on bool) {
 	for _, c := range l.clients {
 		if on {
 			// The watchdog's time begins now.
@@ -151,7 +151,7 @@ func (l *link) drops() (map[string]uint64, error) {
 	return drops, err
 }
 
-func (l *link) describe(ctx context.Context) string {
+func (l *link) describeStall(ctx context.Context) string {
 	s := fmt.Sprintf("link %s; client: %s", l.name, l.end.status(ctx))
 	for i, c := range l.clients {
 		s += fmt.Sprintf("; queue %d had its last answer %v ago", i, time.Duration(now()-c.answered.Load()).Round(time.Millisecond))
@@ -197,8 +197,8 @@ type disturbance struct {
 
 type action func(ctx context.Context, l *link) error
 
-// run makes it happen and returns when the repair began.
-func (d disturbance) run(ctx context.Context, l *link) (since int64, err error) {
+// disturbLink makes it happen and returns when the repair began.
+func (d disturbance) disturbLink(ctx context.Context, l *link) (since int64, err error) {
 	hold := minHold + time.Duration(l.rand.Int64N(int64(maxHold-minHold)))
 	if d.spoil != nil {
 		if err := d.spoil(ctx, l); err != nil {
@@ -255,7 +255,7 @@ func onQueues(do func(ctx context.Context, l *link, queue int) error) action {
 func closeQueue(_ context.Context, l *link, q int) error { return l.clients[q].sock.Load().Close() }
 
 func reopenQueue(ctx context.Context, l *link, q int) error {
-	return l.near.Do(func() error { return l.clients[q].reopen(ctx) })
+	return l.near.Do(func() error { return l.clients[q].reopenSocket(ctx) })
 }
 
 func setUp(ns *testbed.Namespace, name string, up bool) action {
@@ -281,7 +281,7 @@ func start(ctx context.Context, l *link) error { return l.opposite.start(ctx) }
 // deck deals disturbances: each once in random order, then all again.
 type deck struct{ all, rest []disturbance }
 
-func (d *deck) next(r *rand.Rand) disturbance {
+func (d *deck) drawNext(r *rand.Rand) disturbance {
 	if len(d.rest) == 0 {
 		d.rest = append(d.rest, d.all...)
 		r.Shuffle(len(d.rest), func(i, j int) { d.rest[i], d.rest[j] = d.rest[j], d.rest[i] })

@@ -62,16 +62,16 @@ func goroutines() int {
 type memoryWatch struct {
 	process string
 	warmUp  int    // samples of each process that do not count
-	pid     int    // of the current process
+	pid     int    // the current process
 	growth  Growth // of it; its samples are below 0 during the warm-up
-	longest Growth // of the process with most samples
+	longest Growth // growth of the process with most samples
 }
 
-// add takes a sample. It returns an error if it is the first one of a new
+// addSample takes a sample. It returns an error if it is the first one of a new
 // process and the one before had grown.
-func (w *memoryWatch) add(pid int, m Memory) (err error) {
+func (w *memoryWatch) addSample(pid int, m Memory) (err error) {
 	if pid != w.pid {
-		err = w.end()
+		err = w.endProcess()
 		w.pid = pid
 	}
 	w.growth.Samples++
@@ -82,9 +82,9 @@ func (w *memoryWatch) add(pid int, m Memory) (err error) {
 	return err
 }
 
-// end closes the current process's record and returns an error if it has grown.
-func (w *memoryWatch) end() error {
-	err := w.growth.check()
+// endProcess closes the current process's record and returns an error if it has grown.
+func (w *memoryWatch) endProcess() error {
+	err := w.growth.checkGrowth()
 	if w.growth.Samples > w.longest.Samples {
 		w.longest = w.growth
 	}
@@ -96,8 +96,8 @@ func (w *memoryWatch) end() error {
 // with each event.
 const heapSlack = 1 << 20
 
-// check returns an error that names what has grown since the warm-up.
-func (g *Growth) check() error {
+// checkGrowth returns an error that names what has grown since the warm-up.
+func (g *Growth) checkGrowth() error {
 	var what string
 	if g.Last.Heap > g.First.Heap+heapSlack {
 		what += fmt.Sprintf(", heap from %d to %d bytes", g.First.Heap, g.Last.Heap)

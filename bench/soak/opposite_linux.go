@@ -36,7 +36,7 @@ type process struct {
 	link    *link
 	command []string
 	thread  *proc.Thread // starts the process, and outlives it
-	group   *proc.Group  // of the server; nil before the first start
+	group   *proc.Group  // the server's processes; nil before the first start
 	server  *child.Child
 }
 

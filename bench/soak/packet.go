@@ -65,8 +65,8 @@ type packet struct {
 // size returns the length of a frame by its number.
 func size(number uint64) int { return sizes[number%uint64(len(sizes))] }
 
-// write fills a frame of size(p.number) bytes.
-func (p *packet) write(b []byte) {
+// writeFrame fills a frame of size(p.number) bytes.
+func (p *packet) writeFrame(b []byte) {
 	clear(b[:12])
 	binary.BigEndian.PutUint16(b[12:], etherType)
 	binary.BigEndian.PutUint64(b[arrivedAt:], 0)
@@ -123,24 +123,24 @@ const (
 	fateGivenUp
 )
 
-// window is what a client knows about the packets of one flow. Numbers begin
+// sendWindow is what a client knows about the packets of one flow. Numbers begin
 // with 0.
-type window struct {
+type sendWindow struct {
 	size       uint64
 	base, next uint64 // those before base are answered or given up
 	sent       [remembered]int64
 	fate       [remembered]uint8
 }
 
-func (w *window) room() int { return int(w.size - (w.next - w.base)) }
+func (w *sendWindow) freeNumbers() int { return int(w.size - (w.next - w.base)) }
 
-func (w *window) add(now int64) {
+func (w *sendWindow) addPacket(now int64) {
 	w.sent[w.next%remembered], w.fate[w.next%remembered] = now, fateWaiting
 	w.next++
 }
 
-// expire gives up packets that were sent before a time.
-func (w *window) expire(before int64) {
+// expireBefore gives up packets that were sent before a time.
+func (w *sendWindow) expireBefore(before int64) {
 	for ; w.base < w.next; w.base++ {
 		i := w.base % remembered
 		if w.fate[i] == fateWaiting {
@@ -159,7 +159,7 @@ var (
 	errForgotten = errors.New("soak: an answer to a packet that the window has forgotten")
 )
 
-func (w *window) answer(number uint64) error {
+func (w *sendWindow) answerPacket(number uint64) error {
 	switch {
 	case number >= w.next:
 		return errNeverSent
@@ -176,7 +176,7 @@ func (w *window) answer(number uint64) error {
 	return nil
 }
 
-func (w *window) oldest() (sent int64, waiting bool) {
+func (w *sendWindow) oldest() (sent int64, waiting bool) {
 	if w.base == w.next {
 		return 0, false
 	}

@@ -20,7 +20,7 @@ func TestPacketRoundTrip(t *testing.T) {
 			sent:   rapid.Int64().Draw(t, "sent"),
 		}
 		b := make([]byte, size(want.number))
-		want.write(b)
+		want.writeFrame(b)
 		want.arrived = rapid.Int64().Draw(t, "arrived")
 		binary.BigEndian.PutUint64(b[arrivedAt:], uint64(want.arrived))
 		got, err := read(b)
@@ -39,14 +39,14 @@ func TestCorruptPacketIsFound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := packet{number: rapid.Uint64().Draw(t, "number")}
 		b := make([]byte, size(p.number))
-		p.write(b)
+		p.writeFrame(b)
 		i := rapid.IntRange(coveredAt, len(b)-1).Draw(t, "position")
 		b[i] ^= byte(rapid.IntRange(1, 255).Draw(t, "change"))
 		if _, err := read(b); err == nil {
 			t.Fatalf("byte %d was changed without an error", i)
 		}
 		b = make([]byte, size(p.number))
-		p.write(b)
+		p.writeFrame(b)
 		if _, err := read(b[:rapid.IntRange(0, len(b)-1).Draw(t, "length")]); err == nil {
 			t.Fatal("a packet was cut without an error")
 		}
@@ -55,7 +55,7 @@ func TestCorruptPacketIsFound(t *testing.T) {
 
 func TestForeignFrame(t *testing.T) {
 	b := make([]byte, 64)
-	(&packet{}).write(b)
+	(&packet{}).writeFrame(b)
 	b[12] = 0x08
 	if _, err := read(b); !errors.Is(err, errForeign) {
 		t.Errorf("got %v", err)
@@ -66,7 +66,7 @@ func TestForeignFrame(t *testing.T) {
 func TestWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const size = 8
-		w := window{size: size}
+		w := sendWindow{size: size}
 		type fate struct {
 			sent              int64
 			answered, givenUp bool
@@ -75,16 +75,16 @@ func TestWindow(t *testing.T) {
 		clock := int64(0)
 		t.Repeat(map[string]func(*rapid.T){
 			"send": func(t *rapid.T) {
-				if w.room() == 0 {
+				if w.freeNumbers() == 0 {
 					t.Skip("full")
 				}
-				w.add(clock)
+				w.addPacket(clock)
 				model = append(model, fate{sent: clock})
 				clock++
 			},
 			"expire": func(t *rapid.T) {
 				before := rapid.Int64Range(max(0, clock-2*size), clock).Draw(t, "before")
-				w.expire(before)
+				w.expireBefore(before)
 				for i := range model {
 					if f := &model[i]; !f.answered && f.sent < before {
 						f.givenUp = true
@@ -93,7 +93,7 @@ func TestWindow(t *testing.T) {
 			},
 			"answer": func(t *rapid.T) {
 				number := rapid.Uint64Range(0, uint64(len(model))+2).Draw(t, "number")
-				err := w.answer(number)
+				err := w.answerPacket(number)
 				switch {
 				case number >= uint64(len(model)):
 					if !errors.Is(err, errNeverSent) {
@@ -117,7 +117,7 @@ func TestWindow(t *testing.T) {
 						base = min(base, i)
 					}
 				}
-				if got := w.room(); got != size-(len(model)-base) {
+				if got := w.freeNumbers(); got != size-(len(model)-base) {
 					t.Fatalf("room for %d, %d of %d are waited for since %d", got, waiting, len(model), base)
 				}
 				if sent, ok := w.oldest(); ok != (waiting > 0) || (ok && sent != model[base].sent) {
@@ -129,15 +129,15 @@ func TestWindow(t *testing.T) {
 }
 
 func TestWindowForgets(t *testing.T) {
-	w := window{size: 1}
+	w := sendWindow{size: 1}
 	for range remembered + 1 {
-		w.add(0)
-		w.expire(1)
+		w.addPacket(0)
+		w.expireBefore(1)
 	}
-	if err := w.answer(0); !errors.Is(err, errForgotten) {
+	if err := w.answerPacket(0); !errors.Is(err, errForgotten) {
 		t.Errorf("got %v", err)
 	}
-	if err := w.answer(1); err != nil {
+	if err := w.answerPacket(1); err != nil {
 		t.Error(err)
 	}
 }

@@ -41,7 +41,7 @@ type port struct {
 	queue int
 	pool  *afxdp.Pool
 	sock  atomic.Pointer[afxdp.Socket]
-	calls chan func() // to run on the port's goroutine
+	calls chan func() // functions to run on the port's goroutine
 
 	frames [framesEach]afxdp.Frame
 	descs  [batch]afxdp.Desc
@@ -58,9 +58,9 @@ type port struct {
 	reported map[string]uint64 // the socket's counters in the last account
 }
 
-func (p *port) run(ctx context.Context) error {
+func (p *port) runLoop(ctx context.Context) error {
 	p.thread.Store(int32(unix.Gettid()))
-	defer p.sleep.watch()()
+	defer p.sleep.watchThread()()
 	for ctx.Err() == nil {
 		select {
 		case call := <-p.calls:
@@ -69,26 +69,26 @@ func (p *port) run(ctx context.Context) error {
 		default:
 		}
 		if err := p.role.step(); err != nil {
-			p.enter(doingRecover)
+			p.enterState(doingRecover)
 			why := err.Error()
 			p.because.Store(&why)
-			if err := p.restore(ctx, err); err != nil && ctx.Err() == nil {
+			if err := p.restoreSocket(ctx, err); err != nil && ctx.Err() == nil {
 				return fmt.Errorf("soak: queue %d of %s: %w", p.queue, p.end.ifname, err)
 			}
-			p.enter(doingWork)
+			p.enterState(doingWork)
 		}
 	}
 	return nil
 }
 
-func (p *port) enter(doing int32) {
+func (p *port) enterState(doing int32) {
 	p.since.Store(now())
 	p.doing.Store(doing)
 }
 
-// open opens a socket where there is none, as soon as the interface allows it.
-func (p *port) open(ctx context.Context) error {
-	p.enter(doingOpen)
+// openSocket opens a socket where there is none, as soon as the interface allows it.
+func (p *port) openSocket(ctx context.Context) error {
+	p.enterState(doingOpen)
 	for {
 		s, err := afxdp.Open(p.pool, afxdp.Config{
 			Interface: p.end.ifname, Queue: p.queue, XSKMap: p.end.sockets,
@@ -99,7 +99,7 @@ func (p *port) open(ctx context.Context) error {
 		case err == nil:
 			p.sock.Store(s)
 			p.reported = nil
-			return p.end.reattach()
+			return p.end.reattachProgram()
 		case !errors.Is(err, afxdp.ErrLinkDown) && !errors.Is(err, afxdp.ErrInterfaceGone):
 			return err
 		}
@@ -109,7 +109,7 @@ func (p *port) open(ctx context.Context) error {
 	}
 }
 
-func (p *port) restore(ctx context.Context, cause error) error {
+func (p *port) restoreSocket(ctx context.Context, cause error) error {
 	s := p.sock.Load()
 	switch {
 	case errors.Is(cause, net.ErrClosed):
@@ -120,21 +120,21 @@ func (p *port) restore(ctx context.Context, cause error) error {
 		if err := p.pool.Free(flying...); err != nil {
 			return err
 		}
-		return p.open(ctx)
+		return p.openSocket(ctx)
 	case errors.Is(cause, afxdp.ErrLinkDown), errors.Is(cause, afxdp.ErrInterfaceGone):
 		if err := s.Recover(ctx); err != nil {
 			if errors.Is(err, net.ErrClosed) {
-				return p.restore(ctx, net.ErrClosed)
+				return p.restoreSocket(ctx, net.ErrClosed)
 			}
 			return err
 		}
-		return p.end.reattach()
+		return p.end.reattachProgram()
 	}
 	return cause
 }
 
-// ask runs fn on the port's goroutine and waits for it.
-func (p *port) ask(ctx context.Context, fn func()) error {
+// runOnLoop runs fn on the port's goroutine and waits for it.
+func (p *port) runOnLoop(ctx context.Context, fn func()) error {
 	done := make(chan struct{})
 	select {
 	case p.calls <- func() { fn(); close(done) }:
@@ -152,14 +152,14 @@ func (p *port) ask(ctx context.Context, fn func()) error {
 // wake makes a sleeping goroutine check for calls.
 func (p *port) wake() { p.sock.Load().Wake() }
 
-func (p *port) receive() ([]afxdp.Desc, error) {
+func (p *port) receiveBatch() ([]afxdp.Desc, error) {
 	n, err := p.sock.Load().Receive(p.descs[:])
 	return p.descs[:n], err
 }
 
-// check reads a packet and counts it if it is corrupt. Foreign frames, which have
+// checkPacket reads a packet and counts it if it is corrupt. Foreign frames, which have
 // no sender here, count as corrupt too.
-func (p *port) check(b []byte) (packet, bool) {
+func (p *port) checkPacket(b []byte) (packet, bool) {
 	pkt, err := read(b)
 	if err != nil {
 		p.spoilt(err)
@@ -168,7 +168,7 @@ func (p *port) check(b []byte) (packet, bool) {
 }
 
 func (p *port) spoilt(err error) {
-	p.counts.add(counts{Corrupt: 1, FirstCorrupt: err.Error()})
+	p.counts.addCounts(counts{Corrupt: 1, FirstCorrupt: err.Error()})
 }
 
 // giveBack frees frames if a call failed because the socket is closed; they are
@@ -185,9 +185,9 @@ func (p *port) giveBack(descs []afxdp.Desc, cause error) error {
 	return cause
 }
 
-// collect takes back frames that were sent: into the fill ring if there is room
+// collectFrames takes back frames that were sent: into the fill ring if there is room
 // and fill is set, the rest into the pool.
-func (p *port) collect(fill bool) error {
+func (p *port) collectFrames(fill bool) error {
 	s := p.sock.Load()
 	n, err := s.Completed(p.frames[:])
 	if err != nil {
@@ -251,9 +251,9 @@ type sleep struct {
 	waitedAt int64
 }
 
-// watch begins to read the calling thread's statistics and returns what ends
+// watchThread begins to read the calling thread's statistics and returns what ends
 // that. Kernels may lack them; then no time is excused.
-func (s *sleep) watch() (end func()) {
+func (s *sleep) watchThread() (end func()) {
 	s.sched, _ = os.Open("/proc/thread-self/schedstat")
 	return func() { _ = s.sched.Close() }
 }
@@ -280,13 +280,13 @@ func (p *port) poll(want afxdp.Events, timeout time.Duration) error {
 	p.doing.Store(doingPoll)
 	_, err := s.Poll(want, timeout)
 	p.doing.Store(doingWork)
-	p.sleep.ended(time.Duration(now()-start), timeout, overslept(s) != before)
+	p.sleep.recordEnd(time.Duration(now()-start), timeout, overslept(s) != before)
 	return err
 }
 
-// ended records a sleep. After its time it may have waited for one of the processors of Go's scheduler, and packets may
-// have arrived meanwhile: then these do not show a lost wake-up.
-func (s *sleep) ended(took, timeout time.Duration, overslept bool) {
+// recordEnd records a sleep. After its time it may have waited for one of the processors of Go's
+// scheduler, and packets may have arrived meanwhile: then these do not show a lost wake-up.
+func (s *sleep) recordEnd(took, timeout time.Duration, overslept bool) {
 	s.took, s.unwoken = took, overslept && took >= lateAfter && (timeout < 0 || took < timeout+lateAfter/2)
 }
 
@@ -297,7 +297,7 @@ func overslept(s *afxdp.Socket) uint64 {
 	return st.Overslept
 }
 
-// arrived is told the first packet of a batch. If the port slept for long after
+// arrived records the first packet of a batch. If the port slept for long after
 // the packet had come, and not for want of a CPU, the packet was late. If the
 // kernel did not even end the sleep, a wake-up was lost.
 func (p *port) arrived(first packet) {

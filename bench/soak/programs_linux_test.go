@@ -30,7 +30,7 @@ func TestPrograms(t *testing.T) {
 
 	for number := range uint64(len(sizes)) {
 		b := make([]byte, size(number))
-		(&packet{number: number, sent: 1}).write(b)
+		(&packet{number: number, sent: 1}).writeFrame(b)
 		foreign := append([]byte(nil), b...)
 		foreign[12] ^= 0xff
 		for _, c := range []struct {

@@ -24,14 +24,14 @@ var ErrFailed = errors.New("soak: failed")
 
 // Report is the outcome of a run. It marshals to one JSON object.
 type Report struct {
-	Duration time.Duration `json:"duration_ns"` // that it took
+	Duration time.Duration `json:"duration_ns"` // time that the run took
 	Seed     uint64        `json:"seed"`
 	Window   int           `json:"window"`
 	Bound    time.Duration `json:"bound_ns"`
 	Rounds   int           `json:"rounds"`
 
 	Links  []*LinkReport `json:"links"`
-	Events []Event       `json:"events"` // in order
+	Events []Event       `json:"events"` // events in the order in which they happened
 	// Recoveries sum the events up by link and kind.
 	Recoveries []Recovery `json:"recoveries"`
 	// Accounts is how often the frames of a UMEM were counted. Leaked is the
@@ -54,14 +54,14 @@ type LinkReport struct {
 	Link   string `json:"link"`
 	Queues int    `json:"queues"`
 
-	Sent     uint64 `json:"sent"`     // by the clients
+	Sent     uint64 `json:"sent"`     // packets that the clients sent
 	Answered uint64 `json:"answered"` // came back whole
 	// Dropped are in the drop counters of the interfaces, for transmission, and
 	// of the sockets, for reception, each packet once.
 	Dropped int64 `json:"dropped"`
 	// Interfaces are the drop counters of both interfaces. Those for reception
 	// also have packets that are in the other end's for transmission, and those
-	// that went to the kernel's stack while no socket was there.
+	// that went to the kernel's stack while no socket was open.
 	Interfaces map[string]uint64 `json:"interfaces"`
 	// Destroyed were in rings that an event destroyed, or came while no socket
 	// was there: neither answered nor dropped.
@@ -69,7 +69,7 @@ type LinkReport struct {
 	// Unexplained are those in undisturbed time and over changes of MTU. It has
 	// to be 0.
 	Unexplained int64  `json:"unexplained"`
-	Corrupt     uint64 `json:"corrupt"` // or answered twice; has to be 0
+	Corrupt     uint64 `json:"corrupt"` // packets that arrived corrupt or were answered twice; has to be 0
 
 	// Rate is in packets per second of undisturbed time.
 	Rate float64 `json:"frames_per_s"`
@@ -96,8 +96,8 @@ type Event struct {
 	// until every queue had an answer to a packet sent after that.
 	Recovery time.Duration `json:"recovery_ns"`
 	Sent     uint64        `json:"sent"`    // around the event
-	Lost     int64         `json:"lost"`    // of these
-	Dropped  int64         `json:"dropped"` // of the lost, those in the kernel's counters
+	Lost     int64         `json:"lost"`    // how many of these were lost
+	Dropped  int64         `json:"dropped"` // how many of the lost are in the kernel's counters
 }
 
 // Recovery sums up the events of one kind on one link.
@@ -167,7 +167,7 @@ func newReport(cfg Config) *Report {
 	return &Report{Seed: cfg.Seed, Window: windowSize, Bound: cfg.Bound}
 }
 
-func (r *Report) fail(format string, args ...any) {
+func (r *Report) addFailure(format string, args ...any) {
 	r.Failures = append(r.Failures, fmt.Sprintf(format, args...))
 }
 

@@ -28,7 +28,7 @@ const giveUpAfter = 50 * time.Millisecond
 type client struct {
 	*port
 	flow   uint16
-	window window
+	window sendWindow
 	out    [batch]afxdp.Desc
 
 	paused   atomic.Bool
@@ -46,12 +46,12 @@ type client struct {
 }
 
 func newClient(p *port, flow uint16) *client {
-	return &client{port: p, flow: flow, window: window{size: windowSize}, roundTrip: newHistogram()}
+	return &client{port: p, flow: flow, window: sendWindow{size: windowSize}, roundTrip: newHistogram()}
 }
 
-// mark asks for the first answer to a packet of at least size bytes that is
+// setMark asks for the first answer to a packet of at least size bytes that is
 // sent at a time or later.
-func (c *client) mark(at int64, size int) {
+func (c *client) setMark(at int64, size int) {
 	c.markSize.Store(int64(size))
 	c.markTime.Store(at)
 }
@@ -65,15 +65,15 @@ func (c *client) resumed(mark int64) (at int64, ok bool) {
 
 func (c *client) step() error {
 	at := now()
-	c.window.expire(at - int64(giveUpAfter))
+	c.window.expireBefore(at - int64(giveUpAfter))
 	// Before it sends: a client that finds no frame to send waits for completions.
-	if err := c.collect(false); err != nil {
+	if err := c.collectFrames(false); err != nil {
 		return err
 	}
 	sent := 0
 	if !c.paused.Load() {
 		var err error
-		if sent, err = c.send(at); err != nil {
+		if sent, err = c.sendPackets(at); err != nil {
 			return err
 		}
 	}
@@ -82,7 +82,7 @@ func (c *client) step() error {
 			return err
 		}
 	}
-	descs, err := c.receive()
+	descs, err := c.receiveBatch()
 	if err != nil {
 		return err
 	}
@@ -90,27 +90,27 @@ func (c *client) step() error {
 		if sent > 0 {
 			return nil
 		}
-		return c.wait()
+		return c.waitForAnswer()
 	}
 	for i, d := range descs {
-		c.take(c.pool.UMEM().Packet(d), i == 0)
+		c.takeAnswer(c.pool.UMEM().Packet(d), i == 0)
 	}
 	return c.giveBack(descs, c.sock.Load().Release(descs))
 }
 
-// send fills the window up with packets.
-func (c *client) send(at int64) (int, error) {
-	n := min(batch, c.window.room())
+// sendPackets fills the window up with packets.
+func (c *client) sendPackets(at int64) (int, error) {
+	n := min(batch, c.window.freeNumbers())
 	n = c.pool.AllocBatch(c.frames[:n])
 	first := c.window.next
 	for i, f := range c.frames[:n] {
 		p := packet{flow: c.flow, number: first + uint64(i), sent: at, calm: c.calm}
 		c.out[i] = afxdp.Desc{Frame: f, Off: uint16(c.pool.UMEM().RxOffset()), Len: uint32(size(p.number))}
-		p.write(c.pool.UMEM().Packet(c.out[i]))
+		p.writeFrame(c.pool.UMEM().Packet(c.out[i]))
 	}
 	sent, err := c.sock.Load().Send(c.out[:n])
 	for range sent {
-		c.window.add(at)
+		c.window.addPacket(at)
 	}
 	c.counts.Sent += uint64(sent)
 	if err != nil && !errors.Is(err, net.ErrClosed) {
@@ -120,7 +120,7 @@ func (c *client) send(at int64) (int, error) {
 	return sent, errors.Join(err, c.pool.Free(c.frames[sent:n]...))
 }
 
-func (c *client) wait() error {
+func (c *client) waitForAnswer() error {
 	want, timeout := afxdp.EventRx, -time.Nanosecond
 	if oldest, waiting := c.window.oldest(); waiting {
 		timeout = max(time.Millisecond, time.Duration(oldest-now())+giveUpAfter)
@@ -131,8 +131,8 @@ func (c *client) wait() error {
 	return c.poll(want, timeout)
 }
 
-func (c *client) take(b []byte, first bool) {
-	p, ok := c.check(b)
+func (c *client) takeAnswer(b []byte, first bool) {
+	p, ok := c.checkPacket(b)
 	if !ok {
 		return
 	}
@@ -140,7 +140,7 @@ func (c *client) take(b []byte, first bool) {
 		c.spoilt(fmt.Errorf("soak: an answer for flow %d came to flow %d", p.flow, c.flow))
 		return
 	}
-	if err := c.window.answer(p.number); err != nil {
+	if err := c.window.answerPacket(p.number); err != nil {
 		c.spoilt(fmt.Errorf("%w: flow %d, packet %d", err, p.flow, p.number))
 		return
 	}
@@ -179,10 +179,10 @@ func (s server) step() error {
 			return err
 		}
 	}
-	if err := s.collect(true); err != nil {
+	if err := s.collectFrames(true); err != nil {
 		return err
 	}
-	descs, err := s.receive()
+	descs, err := s.receiveBatch()
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func (s server) step() error {
 	}
 	for i, d := range descs {
 		// A corrupt packet goes back too: the client then sees it.
-		p, ok := s.check(s.pool.UMEM().Packet(d))
+		p, ok := s.checkPacket(s.pool.UMEM().Packet(d))
 		if i == 0 && ok && p.calm {
 			s.arrived(p)
 		}
@@ -220,7 +220,7 @@ const (
 // answerLimit bounds what the server's process does for one request.
 const answerLimit = 2 * time.Minute
 
-// serverConfig is what the server's process is told.
+// serverConfig configures the server's process.
 type serverConfig struct {
 	Interface string
 	Queues    int
@@ -243,15 +243,15 @@ func serve(ctx context.Context, c serverConfig) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	running, ctx := errgroup.WithContext(ctx) // a port's failure ends Serve
-	running.Go(func() error { return e.run(ctx, func(fn func() error) error { return fn() }) })
+	running.Go(func() error { return e.servePorts(ctx, func(fn func() error) error { return fn() }) })
 	running.Go(func() error {
 		defer cancel()
-		return child.Serve(ctx, e.answer)
+		return child.Serve(ctx, e.answerCall)
 	})
 	return running.Wait()
 }
 
-func (e *end) answer(ctx context.Context, op string, arg json.RawMessage) (any, error) {
+func (e *end) answerCall(ctx context.Context, op string, arg json.RawMessage) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	var queue int // 0 for requests without
@@ -273,16 +273,16 @@ func (e *end) answer(ctx context.Context, op string, arg json.RawMessage) (any, 
 	case opClose:
 		return nil, e.ports[queue].sock.Load().Close()
 	case opReopen:
-		return nil, e.ports[queue].reopen(ctx)
+		return nil, e.ports[queue].reopenSocket(ctx)
 	}
 	return nil, child.Unknown(op)
 }
 
-// reopen makes a port replace its kernel socket. A socket that was closed
+// reopenSocket makes a port replace its kernel socket. A socket that was closed
 // meanwhile is replaced anyway.
-func (p *port) reopen(ctx context.Context) error {
+func (p *port) reopenSocket(ctx context.Context) error {
 	var err error
-	if asked := p.ask(ctx, func() { err = p.sock.Load().Reopen(ctx) }); asked != nil {
+	if asked := p.runOnLoop(ctx, func() { err = p.sock.Load().Reopen(ctx) }); asked != nil {
 		return asked
 	}
 	if errors.Is(err, net.ErrClosed) {

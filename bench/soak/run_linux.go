@@ -36,20 +36,20 @@ const (
 //
 // Nothing is left behind, however the process ends.
 func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
-	if err := errors.Join(cfg.check(), child.Command(&cfg.ChildCommand, "soak")); err != nil {
+	if err := errors.Join(cfg.checkFields(), child.Command(&cfg.ChildCommand, "soak")); err != nil {
 		return nil, err
 	}
 	h := newRunner(cfg)
 	running, stop := context.WithCancelCause(ctx)
-	if err := h.build(running, stop); err != nil {
+	if err := h.buildLinks(running, stop); err != nil {
 		stop(nil)
-		err = errors.Join(err, h.close())
+		err = errors.Join(err, h.closeAll())
 		if errors.Is(err, fs.ErrPermission) {
 			err = fmt.Errorf("soak: making network namespaces and AF_XDP sockets needs root: %w", err)
 		}
 		return nil, err
 	}
-	return h.report, h.run(running, stop)
+	return h.report, h.runAll(running, stop)
 }
 
 type runner struct {
@@ -72,22 +72,22 @@ func newRunner(cfg Config) *runner {
 	}
 }
 
-// run soaks, takes everything down and completes the report.
-func (h *runner) run(ctx context.Context, stop context.CancelCauseFunc) error {
+// runAll soaks, takes everything down and completes the report.
+func (h *runner) runAll(ctx context.Context, stop context.CancelCauseFunc) error {
 	err := h.soak(ctx)
 	if err != nil && ctx.Err() != nil { // why everything was stopped, instead of what came of that
 		err = fmt.Errorf("soak: stopped after %d rounds: %w", h.report.Rounds, context.Cause(ctx))
 	}
 	stop(nil)
-	err = errors.Join(err, h.close())
-	h.finish()
+	err = errors.Join(err, h.closeAll())
+	h.finishReport()
 	if err == nil {
 		err = h.report.err()
 	}
 	return err
 }
 
-func (h *runner) build(ctx context.Context, stop context.CancelCauseFunc) error {
+func (h *runner) buildLinks(ctx context.Context, stop context.CancelCauseFunc) error {
 	served, reflected := &link{name: "process", queues: 2, stamps: true}, &link{name: "xdp", queues: 1}
 	served.opposite = &process{link: served, command: h.cfg.ChildCommand, thread: h.thread}
 	reflected.opposite = &reflector{link: reflected}
@@ -97,13 +97,13 @@ func (h *runner) build(ctx context.Context, stop context.CancelCauseFunc) error 
 		l.memory = memoryWatch{process: "server", warmUp: 2} // the first account warms its JSON up
 		h.links = append(h.links, l)
 		h.report.Links = append(h.report.Links, l.report)
-		if err := l.build(); err != nil {
+		if err := l.buildLink(); err != nil {
 			return err
 		}
 		l.deck.all = disturbances(l)
 		// Until everything has happened once.
 		h.own.warmUp = max(h.own.warmUp, len(l.deck.all))
-		if err := l.start(ctx, stop); err != nil {
+		if err := l.startClients(ctx, stop); err != nil {
 			return err
 		}
 	}
@@ -113,7 +113,7 @@ func (h *runner) build(ctx context.Context, stop context.CancelCauseFunc) error 
 // soak goes from round to round until the time is over, but makes one at least.
 func (h *runner) soak(ctx context.Context) error {
 	for _, l := range h.links {
-		if _, err := h.stock(ctx, l); err != nil {
+		if _, err := h.takeStock(ctx, l); err != nil {
 			return err
 		}
 	}
@@ -154,7 +154,7 @@ func (h *runner) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.failIf(h.own.add(os.Getpid(), m))
+	h.failIf(h.own.addSample(os.Getpid(), m))
 	return nil
 }
 
@@ -168,14 +168,14 @@ func (h *runner) undisturbed(ctx context.Context) error {
 	}
 	runtime.ReadMemStats(&before)
 	for _, l := range h.links {
-		l.flow(true)
+		l.setFlowing(true)
 	}
 	for time.Since(began) < undisturbedTime {
 		if err := experiment.Sleep(ctx, undisturbedTime/10); err != nil {
 			return err
 		}
 		for _, l := range h.links {
-			if err := h.watch(ctx, l); err != nil {
+			if err := h.watchStall(ctx, l); err != nil {
 				return err
 			}
 		}
@@ -183,24 +183,24 @@ func (h *runner) undisturbed(ctx context.Context) error {
 	runtime.ReadMemStats(&after)
 	h.allocations += after.Mallocs - before.Mallocs
 	for i, l := range h.links {
-		l.flow(false)
+		l.setFlowing(false)
 		l.flowed += time.Since(began)
 		l.packets += l.answers() - answered[i]
 		h.packets += l.answers() - answered[i]
 	}
 	for _, l := range h.links {
-		t, err := h.stock(ctx, l)
+		t, err := h.takeStock(ctx, l)
 		if err != nil {
 			return err
 		}
 		l.setCalm(ctx, false)
-		h.explain(l, t, "undisturbed time")
+		h.explainLoss(l, t, "undisturbed time")
 	}
 	return nil
 }
 
-// watch notes a stall of an undisturbed link. It gives up when one does not end.
-func (h *runner) watch(ctx context.Context, l *link) error {
+// watchStall notes a stall of an undisturbed link. It gives up when one does not end.
+func (h *runner) watchStall(ctx context.Context, l *link) error {
 	if err := l.opposite.failed(); err != nil {
 		return err
 	}
@@ -219,14 +219,14 @@ const endurance = 4
 
 // stall writes a stall down and waits for its end.
 func (h *runner) stall(ctx context.Context, l *link, during string, over func() bool) error {
-	s := Stall{At: time.Since(h.began), Link: l.name, During: during, Waits: l.describe(ctx)}
+	s := Stall{At: time.Since(h.began), Link: l.name, During: during, Waits: l.describeStall(ctx)}
 	h.mu.Lock()
 	h.report.Stalls = append(h.report.Stalls, s)
-	h.report.fail("link %s, %s: no answer within %v: %s", l.name, during, h.cfg.Bound, s.Waits)
+	h.report.addFailure("link %s, %s: no answer within %v: %s", l.name, during, h.cfg.Bound, s.Waits)
 	h.mu.Unlock()
 	for deadline := time.Now().Add(endurance * h.cfg.Bound); !over(); {
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%w: link %s, %s: no answer at all any more: %s", ErrFailed, l.name, during, l.describe(ctx))
+			return fmt.Errorf("%w: link %s, %s: no answer at all any more: %s", ErrFailed, l.name, during, l.describeStall(ctx))
 		}
 		if err := experiment.Sleep(ctx, retry); err != nil {
 			return err
@@ -238,27 +238,27 @@ func (h *runner) stall(ctx context.Context, l *link, during string, over func() 
 // disturbed makes something happen to every link while packets flow.
 func (h *runner) disturbed(ctx context.Context) error {
 	for _, l := range h.links {
-		l.flow(true)
+		l.setFlowing(true)
 	}
 	if err := experiment.Sleep(ctx, beforeEvent); err != nil {
 		return err
 	}
 	var all errgroup.Group
 	for _, l := range h.links {
-		l.happens = l.deck.next(l.rand)
+		l.happens = l.deck.drawNext(l.rand)
 		all.Go(func() error { return h.disturb(ctx, l) })
 	}
 	if err := errors.Join(all.Wait(), experiment.Sleep(ctx, afterEvent)); err != nil {
 		return err
 	}
 	for _, l := range h.links {
-		l.flow(false)
-		t, err := h.stock(ctx, l)
+		l.setFlowing(false)
+		t, err := h.takeStock(ctx, l)
 		if err != nil {
 			return err
 		}
 		if l.happens.exact {
-			h.explain(l, t, l.happens.kind)
+			h.explainLoss(l, t, l.happens.kind)
 		}
 		l.event.Sent, l.event.Lost, l.event.Dropped = t.client.Sent, t.lost(), t.dropped()
 		h.report.Events = append(h.report.Events, l.event)
@@ -269,13 +269,13 @@ func (h *runner) disturbed(ctx context.Context) error {
 func (h *runner) disturb(ctx context.Context, l *link) error {
 	d := l.happens
 	l.event = Event{At: time.Since(h.began), Link: l.name, Kind: d.kind}
-	since, err := d.run(ctx, l)
+	since, err := d.disturbLink(ctx, l)
 	if err != nil {
 		return fmt.Errorf("soak: link %s, %s: %w", l.name, d.kind, err)
 	}
 	mark := now()
 	for _, c := range l.clients {
-		c.mark(mark, d.size)
+		c.setMark(mark, d.size)
 	}
 	// resumed returns when the last queue had its answer, 0 before.
 	resumed := func() (last int64) {
@@ -303,8 +303,8 @@ func (h *runner) disturb(ctx context.Context, l *link) error {
 	return nil
 }
 
-// close removes everything. The clients' context must be done.
-func (h *runner) close() error {
+// closeAll removes everything. The clients' context must be done.
+func (h *runner) closeAll() error {
 	defer h.thread.Close()
 	return experiment.Close(h.links...)
 }

@@ -91,15 +91,15 @@ func tampered(t *testing.T, cfg Config, d disturbance) (*Report, error) {
 	h := newRunner(cfg)
 	ctx, stop := context.WithCancelCause(t.Context())
 	defer stop(nil)
-	if err := h.build(ctx, stop); err != nil {
+	if err := h.buildLinks(ctx, stop); err != nil {
 		stop(nil)
-		_ = h.close()
+		_ = h.closeAll()
 		bedtest.SkipDenied(t, err)
 		t.Fatal(err)
 	}
 	h.links[0].deck.all = []disturbance{{kind: "nothing", repair: func(context.Context, *link) error { return nil }}}
 	h.links[1].deck.all = []disturbance{d}
-	return h.report, h.run(ctx, stop)
+	return h.report, h.runAll(ctx, stop)
 }
 
 // wantFailure fails unless a run found what it should.
@@ -119,7 +119,7 @@ func wantFailure(t *testing.T, report *Report, err error, words ...string) {
 // moved waits until a client's counter has moved. An event is short: the client may
 // not have had a CPU for it.
 func moved(ctx context.Context, c *client, counter func(*client) uint64) error {
-	read := func() (n uint64, err error) { return n, c.ask(ctx, func() { n = counter(c) }) }
+	read := func() (n uint64, err error) { return n, c.runOnLoop(ctx, func() { n = counter(c) }) }
 	before, err := read()
 	for n := before; n == before && err == nil; n, err = read() {
 		time.Sleep(time.Millisecond)
@@ -147,19 +147,19 @@ func TestClientWithoutFramesGoesOn(t *testing.T) {
 		c := l.clients[0]
 		var failed error
 		check := func(err error) { failed = errors.Join(failed, err) }
-		asked := c.ask(ctx, func() {
+		asked := c.runOnLoop(ctx, func() {
 			_, err := c.sock.Load().Poll(0, time.Minute) // for ask's call of Wake
 			check(err)
 			for failed == nil && c.pool.Available() > 0 {
-				c.window.expire(math.MaxInt64)
-				_, err := c.send(now())
+				c.window.expireBefore(math.MaxInt64)
+				_, err := c.sendPackets(now())
 				check(err)
 			}
-			c.window.expire(math.MaxInt64)
+			c.window.expireBefore(math.MaxInt64)
 			check(c.sock.Load().Reopen(ctx))
 			time.Sleep(100 * time.Millisecond)
 			for descs := c.descs[:1]; failed == nil && len(descs) > 0; {
-				descs, err = c.receive()
+				descs, err = c.receiveBatch()
 				check(err)
 				check(c.sock.Load().Release(descs))
 			}
@@ -176,7 +176,7 @@ func TestLeakIsFound(t *testing.T) {
 	cfg := testConfig("leak")
 	cfg.Duration = time.Second
 	d := disturbance{kind: "a frame forgotten", repair: func(ctx context.Context, l *link) error {
-		return l.clients[0].ask(ctx, func() { l.clients[0].pool.Alloc() })
+		return l.clients[0].runOnLoop(ctx, func() { l.clients[0].pool.Alloc() })
 	}}
 	report, err := tampered(t, cfg, d)
 	wantFailure(t, report, err, "link xdp, client: 1 frames leaked: 1024 frames: pools", "yours 1")
@@ -218,7 +218,7 @@ func TestCorruptionIsFound(t *testing.T) {
 	defer prog.Close()
 	cfg := testConfig("corruption")
 	cfg.Duration = time.Second
-	// The program is there for part of an event only: without a single answer
+	// The program is attached for part of an event only: without a single answer
 	// there would be a stall.
 	var attached *afxdp.Attachment
 	spoil := func(_ context.Context, l *link) error {

@@ -131,7 +131,7 @@ type flooder struct {
 	sock  *afxdp.Socket
 	free  []afxdp.Desc // frames with their bytes, ready to be sent
 	done  []afxdp.Frame
-	off   uint16 // of the bytes in a frame
+	off   uint16 // offset of the bytes in a frame
 	len   uint32 // of all frames
 	sent  uint64
 }

@@ -40,7 +40,7 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 		return nil, err
 	}
 	r := &Report{CPUs: runtime.NumCPU(), Harvest: cfg.Harvest, ThreadedNAPI: cfg.ThreadedNAPI}
-	steps := experiment.Steps{Progress: cfg.Progress, Total: 2}
+	steps := experiment.ProgressCounter{Progress: cfg.Progress, Total: 2}
 	for _, disturbed := range []bool{false, true} {
 		what := "undisturbed"
 		if disturbed {
@@ -86,7 +86,7 @@ func (m *measurement) run(ctx context.Context, disturbed bool) (*Phase, error) {
 	)
 	working, ctx := errgroup.WithContext(ctx)
 	work := func(name string, host int, cfg childConfig, result any) error {
-		cfg.Place, cfg.Duration = harness.PlaceOf(m.bed, host), m.cfg.Duration
+		cfg.HostConfig, cfg.Duration = harness.HostConfigOf(m.bed, host), m.cfg.Duration
 		cfg.Spin = -1 // it shares the CPUs with others
 		c, err := m.start(ctx, name, m.bed.Host(host), cfg, false)
 		if err != nil {
@@ -140,10 +140,10 @@ func (m *measurement) start(ctx context.Context, name string, at *testbed.Node, 
 	return child.Launch(ctx, m.group, child.Spec{Name: name, Command: m.cfg.ChildCommand, Config: cfg, Start: at.Start, Service: service})
 }
 
-// childConfig is what a process is told: what it is and, but for the switch, where it is and for
+// childConfig configures a process: what it is and, but for the switch, where it is and for
 // how long tenants push.
 type childConfig struct {
-	harness.Place
+	harness.HostConfig
 	Duration time.Duration
 
 	Switch       *switchConfig

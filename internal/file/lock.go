@@ -5,4 +5,4 @@ package file
 import "errors"
 
 // ErrLocked means that another holder has locked a file.
-var ErrLocked = errors.New("another process has it")
+var ErrLocked = errors.New("locked by another process")

@@ -61,7 +61,7 @@ func openLock(name string) (*os.File, error) {
 }
 
 // errRemoved means that the last holder of a lock has removed the file since it was opened.
-var errRemoved = errors.New("the file has another name, or none")
+var errRemoved = errors.New("the file was renamed or removed")
 
 // isAt returns nil if a name still refers to the file, and errRemoved if not.
 func isAt(f *os.File, name string) error {

@@ -34,7 +34,7 @@ func (s Source) String() string {
 	return fmt.Sprintf("%s (process %d, %s%s, %v)", s.Process, s.PID, s.Backend, on, s.Address)
 }
 
-// comment is the text in the file's section header. It tells a reader of the file alone how to
+// comment is the text in the file's section header. It says to a reader of the file alone how to
 // decode it.
 func (s Source) comment() string {
 	var b strings.Builder

@@ -207,7 +207,7 @@ func receivedMemory(p *pair) {
 	})
 }
 
-// replies answers every second request, with an answer of another length.
+// replies answers every second request, with an answer of a different length.
 func replies(p *pair) {
 	requests := p.messages(slices.Repeat([]int{100}, 40)...)
 	frames := p.fill(p.a, p.ab, requests)

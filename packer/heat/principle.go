@@ -12,7 +12,7 @@ import (
 
 // ErrShare means that the share of updates that a [Principle] demands needs more rows
 // than were counted, or more memory or slots than available.
-var ErrShare = errors.New("heat: share of updates is out of reach")
+var ErrShare = errors.New("heat: that share of updates cannot be reached")
 
 // Principle decides how many rows are hot: the paper's Principle 1 (§3.3),
 //

@@ -121,7 +121,7 @@ func (l laboratory) hotSet(args ...string) (rows int, share float64, err error) 
 // number is a flag's value.
 func number(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 
-// memory shows what a share of the chip's memory spares the server.
+// memory shows what a share of the chip's memory saves at the server.
 func (l laboratory) memory() (c chart.Chart, err error) {
 	shares := []float64{0.0005, 0.001, 0.002, 0.005, 0.0125}
 	alone, err := l.train(demo.ServerOnly)
@@ -164,7 +164,7 @@ func (l laboratory) share() (c chart.Chart, err error) {
 		for _, p := range []float64{0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 0.999} {
 			rows, _, err := l.hotSet("--model", model, "--p", number(p))
 			if err != nil {
-				break // there is no room for as many, and stderr tells it
+				break // there is no room for as many, as stderr says
 			}
 			s.Points = append(s.Points, chart.Point{X: 100 * p, Y: float64(rows)})
 		}

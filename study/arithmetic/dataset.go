@@ -156,7 +156,7 @@ type recorder struct {
 	train.Local
 	rng     *rand.Rand
 	limit   int // of pairs
-	batches int // to stop after; 0: at the end of the data
+	batches int // batches after which to stop; 0: at the end of the data
 
 	pushes int
 	// What the first worker pushes in this iteration.

@@ -229,7 +229,7 @@ func (r *Report) advice() string {
 	return exactly + " " + looked + " " + negotiated
 }
 
-// harvest tells how long a sum of lut may become.
+// harvest reports how long a sum of lut may become.
 func (r *Report) harvest() string {
 	shortest := math.MaxInt // of the lengths that do harm
 	for _, s := range r.LongSums {

@@ -27,7 +27,8 @@ const (
 
 var methods = []Method{RandomInOrder, HeatInOrder, HeatAlgorithm1, LaneAligned, Dense}
 
-// Packets is how one method packs the hot gradients of one log's mini-batches, for 22 registers and packets of 22 pairs.
+// Packets is how one method packs the hot gradients of one log's mini-batches, for 22 registers and
+// packets of 22 pairs.
 type Packets struct {
 	Log string `json:"log"`
 	// Combined: each key once a batch, in ascending order, as a worker pushes

@@ -38,8 +38,8 @@ type RatePrecision struct {
 func precision(l *trainingLog, c Config) ([]Precision, error) {
 	type trial struct {
 		rule         heat.Principle
-		hot          *packer.HotSet // of the whole log
-		found, sizes []float64      // of the samples at one rate
+		hot          *packer.HotSet // hot set of the whole log
+		found, sizes []float64      // for the samples at one rate
 	}
 	results, trials := make([]Precision, len(c.Steps)), make([]trial, len(c.Steps))
 	for i, step := range c.Steps {

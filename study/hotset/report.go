@@ -100,7 +100,7 @@ func (r *Report) printPackets(out *report.Printer) {
 	out.Table("(B) Recirculations of a packet", []string{
 		"log", "batches", "placement and packing", "pairs a batch", "packets", "unfilled", "recirculations", "worst", "one pass",
 	}, rows)
-	out.Note("Mini-batches of %d rows, %d registers, packets of %d pairs (192 bytes; the paper does not tell its number of registers). "+
+	out.Note("Mini-batches of %d rows, %d registers, packets of %d pairs (192 bytes; the paper does not give its number of registers). "+
 		"A packet that carries n pairs of one register is recirculated n-1 times. \"Combined\" batches hold each key once, in ascending "+
 		"order, as a worker pushes them; \"every update\" sends a pair for each occurrence, so that repeated keys meet in one packet "+
 		"whatever the placement. Lane-aligned packets are stripes, whose lane j is wired to register j. Dense stripes are for "+

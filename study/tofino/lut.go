@@ -18,9 +18,9 @@ type LUT struct {
 	Entries        int `json:"table_entries"`
 	SRAM           int `json:"sram_blocks"`
 	TCAM           int `json:"tcam_blocks"`
-	Stages         int `json:"stages"`           // of one addition, behind the slot's register
-	Passes         int `json:"passes_of_lane"`   // by stages
-	Recirculations int `json:"recirculations"`   // of a frame with all lanes
+	Stages         int `json:"stages"`           // stages of one addition, behind the slot's register
+	Passes         int `json:"passes_of_lane"`   // passes of a lane, by the number of stages
+	Recirculations int `json:"recirculations"`   // recirculations of a frame with all lanes
 	Copies         int `json:"entries_of_lanes"` // if each lane had its own tables
 }
 

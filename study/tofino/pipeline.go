@@ -31,7 +31,7 @@ type step struct {
 	units   int
 	tables  int      // logical tables of a unit: tables, and branches that write something
 	salus   int      // stateful ALUs of a unit
-	objects []string // of the program; %d stands for the unit
+	objects []string // objects of the program; %d stands for the unit
 }
 
 // steps are those of p4/program/libra_tna.p4. They are in the order in which they are
@@ -64,7 +64,7 @@ var steps = []step{
 
 // Stage is what one stage of the pipeline holds.
 type Stage struct {
-	Number int      `json:"number"` // from 1 on
+	Number int      `json:"number"` // number of the stage, from 1 on
 	Steps  []string `json:"steps"`
 	Tables int      `json:"logical_tables"`
 	SALUs  int      `json:"stateful_alus"`

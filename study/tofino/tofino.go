@@ -20,7 +20,7 @@ import (
 // Report is what the programs take. It marshals to one JSON object.
 type Report struct {
 	Programs []Program `json:"programs"` // the paper's first
-	Stages   []Stage   `json:"stages"`   // of the program for TNA
+	Stages   []Stage   `json:"stages"`   // stages of the program for TNA
 	Left     Left      `json:"left"`
 	LUT      LUT       `json:"lut"` // what lut arithmetic would take beside that
 }
@@ -41,7 +41,7 @@ type Program struct {
 	Hash           int     `json:"hash_units"`
 	TCAM           int     `json:"tcam_blocks"`
 	PHV            int     `json:"phv_bits"`
-	Recirculations int     `json:"recirculations"` // of a frame, at most
+	Recirculations int     `json:"recirculations"` // largest number for one frame
 }
 
 // Left is what the program for TNA leaves to others in the stages of a pipeline.

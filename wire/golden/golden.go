@@ -31,8 +31,8 @@ type Case struct {
 	Dst   *Endpoint `json:"dst,omitempty"`
 
 	// Payload is the state of the UDP payload: "ok", "truncated" (shorter than the header),
-	// "version" (another protocol version) or "length" (the body has a wrong length). The header is
-	// set unless Payload is "truncated", a body only if it is "ok".
+	// "version" (a different protocol version) or "length" (the body has a wrong length). The
+	// header is set unless Payload is "truncated", a body only if it is "ok".
 	Payload string   `json:"payload,omitempty"`
 	Header  *Header  `json:"header,omitempty"`
 	Stripes []Stripe `json:"stripes,omitempty"` // HOT, and ACK with sums

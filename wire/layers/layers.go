@@ -93,7 +93,7 @@ func decode(data []byte, p gopacket.PacketBuilder) error {
 }
 
 // DecodeFromBytes decodes a UDP payload, and reuses the memory of l. It returns an error for
-// another protocol version, and for a body whose length does not match its type. The body of an
+// a different protocol version, and for a body whose length does not match its type. The body of an
 // unknown type stays undecoded.
 func (l *Libra) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 	*l = Libra{
@@ -274,7 +274,7 @@ func (l *Libra) size() (count, n int, err error) {
 	keys, numbers, floats := l.Header.Type.Body()
 	if l.Header.Type == wire.TypeSums {
 		if keys, floats = true, true; !l.sumsFit() {
-			return 0, 0, fmt.Errorf("libra: %v whose keys are not in order, or farther from the first one than %d bytes tell", l.Header.Type, l.Sums.Width)
+			return 0, 0, fmt.Errorf("libra: %v whose keys are not in order, or too far from the first key to encode in %d bytes", l.Header.Type, l.Sums.Width)
 		}
 	}
 	switch {
@@ -289,7 +289,7 @@ func (l *Libra) size() (count, n int, err error) {
 		return 0, 0, fmt.Errorf("libra: %v of %d rows, not 1..%d", l.Header.Type, count, maxUint16)
 	}
 	if floats && len(l.Values) != count*l.Dim {
-		return 0, 0, fmt.Errorf("libra: %v of %d rows of dimension %d has %d values", l.Header.Type, count, l.Dim, len(l.Values))
+		return 0, 0, fmt.Errorf("libra: %v of %d rows of dimension %d contains %d values", l.Header.Type, count, l.Dim, len(l.Values))
 	}
 	switch l.Header.Type {
 	case wire.TypeCold:

@@ -41,7 +41,7 @@ type Follower struct {
 	plane     Plane
 	log       *slog.Logger
 	forwards  bool           // whether any frames may be forwarded
-	names     map[int]string // of the interfaces, by index
+	names     map[int]string // names of the interfaces, by index
 	namespace *sys.Namespace // namespace of the follower
 	requests  *nl.NetlinkSocket
 	changes   *nl.NetlinkSocket
@@ -211,16 +211,16 @@ func (f *Follower) refreshes() error {
 func (f *Follower) refresh() error {
 	ports, err := readPorts(f.requests)
 	if err != nil {
-		return errors.Join(err, f.tell(nil, nil))
+		return errors.Join(err, f.updatePlane(nil, nil))
 	}
 	table, err := readTable(f.requests)
 	if err != nil {
-		return errors.Join(err, f.tell(nil, nil))
+		return errors.Join(err, f.updatePlane(nil, nil))
 	}
 	f.mu.Lock()
 	hosts := maps.Clone(f.hosts)
 	f.mu.Unlock()
-	return f.tell(f.decide(ports, table, hosts))
+	return f.updatePlane(f.decide(ports, table, hosts))
 }
 
 // decide returns the interfaces of the hosts, and the interfaces that forward.
@@ -247,8 +247,8 @@ func (f *Follower) decide(ports map[int]port, table []entry, hosts map[[6]byte]i
 	return routes, forwards
 }
 
-// tell updates the data plane. An update that it refuses is tried again the next time.
-func (f *Follower) tell(routes map[[6]byte]string, forwards map[string]bool) error {
+// updatePlane updates the data plane. An update that it refuses is tried again the next time.
+func (f *Follower) updatePlane(routes map[[6]byte]string, forwards map[string]bool) error {
 	var errs []error
 	for name := range f.ports {
 		if _, ok := forwards[name]; !ok {

@@ -35,7 +35,7 @@ type Look struct {
 // Again is called when there is no work. It reports whether to poll again; otherwise the owner
 // sleeps.
 func (l *Look) Again() bool {
-	if !l.again(time.Now()) {
+	if !l.lookAgain(time.Now()) {
 		return false
 	}
 	yield()
@@ -45,17 +45,17 @@ func (l *Look) Again() bool {
 // Found is called when there is work.
 func (l *Look) Found() {
 	if !l.since.IsZero() {
-		l.end(time.Now())
+		l.endLook(time.Now())
 	}
 }
 
-func (l *Look) again(now time.Time) bool {
+func (l *Look) lookAgain(now time.Time) bool {
 	switch {
 	case !l.since.IsZero():
 		if now.Sub(l.since) <= l.Limit {
 			return true
 		}
-		l.end(now)
+		l.endLook(now)
 	case l.credit < 0:
 		l.credit += max(1, l.Limit/lookRest)
 	case l.Limit > 0:
@@ -65,8 +65,8 @@ func (l *Look) again(now time.Time) bool {
 	return false
 }
 
-// end ends a look. One that took too long was unsuccessful even if there is work now.
-func (l *Look) end(now time.Time) {
+// endLook ends a look. One that took too long was unsuccessful even if there is work now.
+func (l *Look) endLook(now time.Time) {
 	limit := min(l.Limit, time.Hour)
 	if took := now.Sub(l.since); took <= l.Limit {
 		l.credit += l.Limit / lookGain

@@ -15,14 +15,14 @@ func looks(l *Look, waits ...time.Duration) (slept int) {
 	now := time.Unix(1, 0)
 	for _, wait := range waits {
 		come := now.Add(wait * time.Microsecond)
-		for now.Before(come) && l.again(now) {
+		for now.Before(come) && l.lookAgain(now) {
 			now = now.Add(min(10*time.Microsecond, come.Sub(now)))
 		}
 		if now.Before(come) {
 			slept++
 			now = come
 		} else if !l.since.IsZero() {
-			l.end(now)
+			l.endLook(now)
 		}
 	}
 	return slept
@@ -52,7 +52,7 @@ func TestLook(t *testing.T) {
 		t.Errorf("the longest look: slept %d times", slept)
 	}
 	l, slept := Look{Limit: 1, credit: -3}, 0
-	for ; slept < 10 && !l.again(time.Unix(1, 0)); slept++ {
+	for ; slept < 10 && !l.lookAgain(time.Unix(1, 0)); slept++ {
 	}
 	if slept != 3 {
 		t.Errorf("the shortest look, of three in vain: slept %d times", slept)
@@ -66,11 +66,11 @@ func TestLookInVain(t *testing.T) {
 	l := &Look{Limit: limit}
 	for range 10_000 {
 		l.since = time.Unix(1, 0)
-		l.end(l.since)
+		l.endLook(l.since)
 	}
 	looked, now := 0, time.Unix(1, 0)
 	for range 6400 {
-		for l.again(now) {
+		for l.lookAgain(now) {
 			looked++
 			now = now.Add(limit + 1)
 		}
@@ -87,16 +87,16 @@ func TestLookThatLosesTheProcessor(t *testing.T) {
 	const limit = 64 * time.Microsecond
 	for _, c := range []struct{ took, want time.Duration }{{10 * limit, -10 * limit}, {time.Hour, -lookLoss * limit}} {
 		l, now := &Look{Limit: limit}, time.Unix(1, 0)
-		if !l.again(now) {
+		if !l.lookAgain(now) {
 			t.Fatal("sleeps at once")
 		}
-		l.end(now.Add(c.took))
-		if l.credit != c.want || l.again(now.Add(c.took)) {
+		l.endLook(now.Add(c.took))
+		if l.credit != c.want || l.lookAgain(now.Add(c.took)) {
 			t.Errorf("%v were lost: %+v", c.took, l)
 		}
 	}
 	l := &Look{Limit: limit, credit: lookCredit * limit, since: time.Unix(1, 0)}
-	if l.end(l.since.Add(time.Hour)); !l.again(time.Unix(1, 0)) {
+	if l.endLook(l.since.Add(time.Hour)); !l.lookAgain(time.Unix(1, 0)) {
 		t.Errorf("an hour was lost of one whose looks have paid: %+v", l)
 	}
 }

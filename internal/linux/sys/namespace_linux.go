@@ -99,7 +99,7 @@ func (n *Namespace) Do(fn func() error) error {
 		return fn()
 	}
 	return andReturn(func() error {
-		if err := n.set(); err != nil {
+		if err := n.setThread(); err != nil {
 			return fmt.Errorf("enter the network namespace: %w", err)
 		}
 		return fn()
@@ -112,7 +112,7 @@ func (n *Namespace) Run(fn func() error) error {
 	return OwnThread(func() error {
 		here, err := ThreadNamespaceID()
 		if err == nil && here != n.id {
-			err = n.set()
+			err = n.setThread()
 		}
 		if err != nil {
 			return fmt.Errorf("enter the network namespace: %w", err)
@@ -121,7 +121,7 @@ func (n *Namespace) Run(fn func() error) error {
 	})
 }
 
-func (n *Namespace) set() error {
+func (n *Namespace) setThread() error {
 	return os.NewSyscallError("setns", unix.Setns(n.FD(), unix.CLONE_NEWNET))
 }
 
@@ -134,7 +134,7 @@ func andReturn(fn func() error) (err error) {
 		return err
 	}
 	defer func() {
-		back := errors.Join(home.set(), home.Close())
+		back := errors.Join(home.setThread(), home.Close())
 		if back == nil {
 			runtime.UnlockOSThread()
 			return

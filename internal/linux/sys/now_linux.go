@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// System calls that bypass the runtime. All but PollAlone do not wait. After a sleep, the first system
-// call known to the runtime wakes its monitor thread, which then checks every 20 µs, as long as the
-// process is busy, whether the call has ended.
+// System calls that bypass the runtime. All but PollAlone do not wait. After a sleep, the first
+// system call known to the runtime wakes its monitor thread, which then checks every 20 µs, as long
+// as the process is busy, whether the call has ended.
 
 // PollNow is poll(2) with a timeout of zero. It returns the number of descriptors with events.
 func PollNow(fds []unix.PollFd) (int, error) { return PollAlone(fds, 0) }

@@ -75,7 +75,8 @@ func TestCallsThatDoNotWait(t *testing.T) {
 
 func second(_ int, err error) error { return err }
 
-// A call that the runtime does not know of does not keep other goroutines from a processor for long.
+// A call that the runtime does not know of does not keep other goroutines from a processor for
+// long.
 func TestPollAloneIsInterrupted(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for range 10 {

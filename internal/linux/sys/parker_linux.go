@@ -51,15 +51,15 @@ func NewParker(ready func() bool) (*Parker, error) {
 
 // Add makes Park look for work at each event of a descriptor. Closing the descriptor removes it.
 func (p *Parker) Add(fd int) error {
-	return p.control(unix.EPOLL_CTL_ADD, fd)
+	return p.controlEpoll(unix.EPOLL_CTL_ADD, fd)
 }
 
 // Remove removes an open descriptor.
 func (p *Parker) Remove(fd int) error {
-	return p.control(unix.EPOLL_CTL_DEL, fd)
+	return p.controlEpoll(unix.EPOLL_CTL_DEL, fd)
 }
 
-func (p *Parker) control(op, fd int) error {
+func (p *Parker) controlEpoll(op, fd int) error {
 	var err error
 	if e := p.conn.Control(func(set uintptr) {
 		err = unix.EpollCtl(int(set), op, fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(fd)})
@@ -86,8 +86,8 @@ func (p *Parker) Park() (bool, error) {
 	return err == nil, err
 }
 
-// Interrupt ends the current Park, or that of the current Limit. It may be called from any goroutine, also
-// after Close.
+// Interrupt ends the current Park, or that of the current Limit. It may be called from any
+// goroutine, also after Close.
 func (p *Parker) Interrupt() {
 	_ = p.file.SetReadDeadline(time.Unix(1, 0)) // an error means that it is closed, so Park has ended
 }

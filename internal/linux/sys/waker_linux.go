@@ -46,16 +46,16 @@ func (w *Waker) Wake() {
 	}
 	// Loaded once: the eventfd must not be written for an owner that has woken in the meantime.
 	if in := w.sleeping.Load(); in != nil {
-		w.end(in)
+		w.endSleep(in)
 	}
 }
 
 // Interrupt ends the current or next sleep without being reported by Take. An owner that is about
 // to sleep in a Parker checks for the reason by itself.
-func (w *Waker) Interrupt() { w.end(w.sleeping.Load()) }
+func (w *Waker) Interrupt() { w.endSleep(w.sleeping.Load()) }
 
-// end ends a sleep in a Parker, or in poll(2).
-func (w *Waker) end(in *Parker) {
+// endSleep ends a sleep in a Parker, or in poll(2).
+func (w *Waker) endSleep(in *Parker) {
 	if in != nil && in != inPoll {
 		in.Interrupt()
 		return

@@ -43,7 +43,7 @@ func New(ctx context.Context, cfg Config) (*Bed, error) {
 		return nil, err
 	}
 	b := &Bed{cfg: cfg, thread: proc.NewThread()}
-	if err := b.build(ctx); err != nil {
+	if err := b.buildAll(ctx); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil

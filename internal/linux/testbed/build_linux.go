@@ -15,9 +15,9 @@ import (
 
 const bridgeName = "br0"
 
-// build creates the namespaces and everything in them. All of it is reachable from b at any time,
-// so that Close can remove it after a failure.
-func (b *Bed) build(ctx context.Context) error {
+// buildAll creates the namespaces and everything in them. All of it is reachable from b at any
+// time, so that Close can remove it after a failure.
+func (b *Bed) buildAll(ctx context.Context) error {
 	sw, handle, err := b.newNode("switch", bridgeName, switchOffset)
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (b *Bed) addUplink(handle *netlink.Handle) error {
 	err := b.sw.ns.Veth(VethConfig{Names: [2]string{bridged, UplinkName}, Master: b.sw.Index, Queues: b.cfg.Queues, MTU: b.cfg.MTU})
 	for _, name := range []string{bridged, UplinkName} {
 		if err == nil {
-			_, err = b.tune(handle, b.sw, name)
+			_, err = b.tuneInterface(handle, b.sw, name)
 		}
 	}
 	return err
@@ -132,10 +132,10 @@ func (b *Bed) addHost(ctx context.Context, i int, sw *netlink.Handle) error {
 	if err != nil {
 		return err
 	}
-	if n.PortIndex, err = b.tune(sw, b.sw, n.PortName); err != nil {
+	if n.PortIndex, err = b.tuneInterface(sw, b.sw, n.PortName); err != nil {
 		return err
 	}
-	if n.Index, err = b.tune(handle, n, n.Interface); err != nil {
+	if n.Index, err = b.tuneInterface(handle, n, n.Interface); err != nil {
 		return err
 	}
 	if err := b.addAddress(handle, n); err != nil {
@@ -144,8 +144,8 @@ func (b *Bed) addHost(ctx context.Context, i int, sw *netlink.Handle) error {
 	return waitUp(ctx, handle)
 }
 
-// tune configures one end of a cable, and returns its index.
-func (b *Bed) tune(handle *netlink.Handle, n *Node, name string) (int, error) {
+// tuneInterface configures one end of a cable, and returns its index.
+func (b *Bed) tuneInterface(handle *netlink.Handle, n *Node, name string) (int, error) {
 	link, err := handle.LinkByName(name)
 	if err != nil {
 		return 0, fmt.Errorf("testbed: find %s: %w", name, err)

@@ -32,8 +32,8 @@ func Exp(x float64) float64 {
 	return float64(sum * math.Float64frombits(uint64(1023+int64(k))<<52))
 }
 
-// Log returns the natural logarithm of a finite x > 0, with an error below 1e-15 times the larger of 1
-// and the result; NaN for any other x.
+// Log returns the natural logarithm of a finite x > 0, with an error below 1e-15 times the larger
+// of 1 and the result; NaN for any other x.
 func Log(x float64) float64 {
 	if !(x > 0) || math.IsInf(x, 1) {
 		return math.NaN()
@@ -52,5 +52,6 @@ func Log(x float64) float64 {
 	return float64(k*ln2Hi) + (float64(k*ln2Lo) + float64(2*s*sum))
 }
 
-// Pow returns x^y for a finite x > 0, with a relative error below 1e-15 times the larger of 1 and |y ln x|.
+// Pow returns x^y for a finite x > 0, with a relative error below 1e-15 times the larger of 1 and
+// |y ln x|.
 func Pow(x, y float64) float64 { return Exp(float64(y * Log(x))) }

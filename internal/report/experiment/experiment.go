@@ -41,7 +41,7 @@ func WriteTables(w io.Writer, r Report) error {
 	return out.Err()
 }
 
-// A WithTargets report tells what an experiment has to reach, which is of interest to those
+// A WithTargets report says what an experiment has to reach, which is of interest to those
 // who change Libra.
 type WithTargets interface {
 	Report
@@ -95,7 +95,7 @@ type Unavailable struct {
 	What     string `json:"what,omitempty"`
 	Baseline string `json:"peer,omitempty"`
 	Test     string `json:"test,omitempty"`        // empty: in no test
-	Size     int    `json:"frame_bytes,omitempty"` // of frames, in bytes; 0: at no size
+	Size     int    `json:"frame_bytes,omitempty"` // size of the frames in bytes; 0: at no size
 	Reason   string `json:"reason"`
 	Install  string `json:"install,omitempty"` // what makes it available, if anything does
 }

@@ -35,7 +35,7 @@ func subject(name string, log *[]string, failAt int, failure error) *Subject[int
 func TestSubjectsTakeTurnsWithinRounds(t *testing.T) {
 	var log, announced []string
 	var steps []int
-	s := &Steps{Total: 6, Progress: func(done, total int, what string) {
+	s := &ProgressCounter{Total: 6, Progress: func(done, total int, what string) {
 		announced, steps = append(announced, what), append(steps, done, total)
 	}}
 	a, b := subject("a", &log, 0, nil), subject("b", &log, 0, nil)
@@ -57,7 +57,7 @@ func TestFailureEndsTurns(t *testing.T) {
 	broken := errors.New("broken")
 	var log []string
 	a, b := subject("a", &log, 2, broken), subject("b", &log, 0, nil)
-	err := TakeTurns(t.Context(), 3, &Steps{}, []*Subject[int]{a, b})
+	err := TakeTurns(t.Context(), 3, &ProgressCounter{}, []*Subject[int]{a, b})
 	if !errors.Is(err, broken) || !strings.HasPrefix(err.Error(), "a: ") || len(log) != 3 {
 		t.Errorf("error %v after turns %v, want a's after its second turn", err, log)
 	}
@@ -72,7 +72,7 @@ func TestInterruptKeepsSamples(t *testing.T) {
 		cancel(enough)
 		return 0, ctx.Err()
 	}}
-	err := TakeTurns(ctx, 3, &Steps{}, []*Subject[int]{a, b})
+	err := TakeTurns(ctx, 3, &ProgressCounter{}, []*Subject[int]{a, b})
 	if !errors.Is(err, enough) || len(a.Samples) != 1 {
 		t.Errorf("error %v, %d samples: want the cause and one sample", err, len(a.Samples))
 	}

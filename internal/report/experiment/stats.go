@@ -45,8 +45,8 @@ func Over[S any](samples []S, figure func(S) float64) Spread {
 	return SpreadOf(Pick(samples, figure))
 }
 
-// MedianOf returns a sample whose numbers are the medians of those of all samples, field by field, down into
-// structs and pointers; a nil pointer is no sample. There must be one sample at least.
+// MedianOf returns a sample whose numbers are the medians of those of all samples, field by field,
+// down into structs and pointers; a nil pointer is no sample. There must be one sample at least.
 func MedianOf[S any](samples []S) (median S) {
 	setMedian(reflect.ValueOf(&median).Elem(), Pick(samples, func(s S) reflect.Value { return reflect.ValueOf(s) }))
 	return median

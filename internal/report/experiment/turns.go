@@ -12,14 +12,14 @@ import (
 // done, the number of all, and a description of this one.
 type Progress func(done, total int, what string)
 
-// Steps counts the measurements of a run. Its zero value counts in silence.
-type Steps struct {
+// ProgressCounter counts the measurements of a run. Its zero value counts in silence.
+type ProgressCounter struct {
 	Progress    Progress // may be nil
 	Done, Total int
 }
 
 // Next announces a measurement.
-func (s *Steps) Next(what string) {
+func (s *ProgressCounter) Next(what string) {
 	if s.Progress != nil {
 		s.Progress(s.Done, s.Total, what)
 	}
@@ -37,7 +37,7 @@ type Subject[S any] struct {
 
 // TakeTurns measures every subject once in each round, until one fails. When ctx is done it
 // returns the cause; the subjects have the samples up to then.
-func TakeTurns[S any](ctx context.Context, rounds int, steps *Steps, subjects []*Subject[S]) error {
+func TakeTurns[S any](ctx context.Context, rounds int, steps *ProgressCounter, subjects []*Subject[S]) error {
 	for range rounds {
 		for _, s := range subjects {
 			if ctx.Err() != nil {

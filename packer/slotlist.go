@@ -8,10 +8,10 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// places describes where each gradient of a batch goes, without the gradients. Data
+// slotList describes where each gradient of a batch goes, without the gradients. Data
 // for lanes and stripes is in frame order, so that writing a frame reads all of it
 // sequentially, except for the gradients.
-type places struct {
+type slotList struct {
 	masks []uint32 // for each stripe its used lanes
 	at    []uint32 // for each lane its gradient's position in the batch
 	slots []uint16 // for each lane the uint16 of the frame: slot (lane-aligned) or rank (dense)
@@ -20,29 +20,29 @@ type places struct {
 	pairs int      // hot pairs
 }
 
-func (p *places) end(server int) int {
+func (p *slotList) endOf(server int) int {
 	if p.ends == nil {
 		return len(p.cold)
 	}
 	return p.ends[server]
 }
 
-func (p *places) of(server int) []uint32 {
+func (p *slotList) positionsOf(server int) []uint32 {
 	first := 0
 	if server > 0 {
-		first = p.end(server - 1)
+		first = p.endOf(server - 1)
 	}
-	return p.cold[first:p.end(server)]
+	return p.cold[first:p.endOf(server)]
 }
 
 // lanesOf returns the positions and slots of a stripe's gradients.
-func (p *places) lanesOf(stripe int) (at *[wire.Lanes]uint32, slots *[wire.Lanes]uint16) {
+func (p *slotList) lanesOf(stripe int) (at *[wire.Lanes]uint32, slots *[wire.Lanes]uint16) {
 	first := stripe * wire.Lanes
 	return (*[wire.Lanes]uint32)(p.at[first:]), (*[wire.Lanes]uint16)(p.slots[first:])
 }
 
-// hot calls yield for each hot pair, stripe by stripe.
-func (p *places) hot(yield func(lane int, at uint32, slot uint16)) {
+// eachHot calls yield for each hot pair, stripe by stripe.
+func (p *slotList) eachHot(yield func(lane int, at uint32, slot uint16)) {
 	for k, mask := range p.masks {
 		at, slots := p.lanesOf(k)
 		for ; mask != 0; mask &= mask - 1 {
@@ -55,7 +55,7 @@ func (p *places) hot(yield func(lane int, at uint32, slot uint16)) {
 // scratch is the memory for placing batches. It grows to the largest batch and is
 // reused; its slices may be longer than the part in use.
 type scratch struct {
-	places
+	slotList
 	nCold int
 	found []uint32        // for each key its row rank + 1, or 0
 	rows  []uint32        // indices of hot keys
@@ -63,7 +63,7 @@ type scratch struct {
 	used  [wire.Lanes]int // LaneAligned: pairs in each lane
 }
 
-func (s *scratch) reset() {
+func (s *scratch) resetScratch() {
 	s.pairs, s.nCold = 0, 0
 	s.masks, s.used, s.ends = s.masks[:0], [wire.Lanes]int{}, s.ends[:0]
 }
@@ -73,9 +73,9 @@ func grown[T any](s []T, n int) []T {
 	return append(s, make([]T, max(0, n-len(s)))...)
 }
 
-// place appends the places of the gradients of keys, which are at positions first and following in the
-// batch.
-func (p *Packer) place(s *scratch, keys []uint64, first int) {
+// placeKeys appends the places of the gradients of keys, which are at positions first and following
+// in the batch.
+func (p *Packer) placeKeys(s *scratch, keys []uint64, first int) {
 	s.found = grown(s.found, len(keys))
 	s.cold = grown(s.cold, s.nCold+len(keys))
 	found := s.found[:len(keys)]
@@ -90,7 +90,7 @@ func (p *Packer) place(s *scratch, keys []uint64, first int) {
 		return
 	}
 	s.rows = grown(s.rows, len(keys))
-	for _, i := range s.separate(found, uint32(first)) {
+	for _, i := range s.separateHot(found, uint32(first)) {
 		rank, at := (found[i]-1)*uint32(p.dim), (uint32(first)+i)*uint32(p.dim)
 		if p.layout == Dense {
 			s.placeDense(rank, at, p.dim)
@@ -100,10 +100,10 @@ func (p *Packer) place(s *scratch, keys []uint64, first int) {
 	}
 }
 
-// separate lists the cold keys in s.cold and returns the indices of the hot ones.
+// separateHot lists the cold keys in s.cold and returns the indices of the hot ones.
 // It writes every position to both lists and advances one of them: a branch would
 // be mispredicted at every other cold key.
-func (s *scratch) separate(found []uint32, first uint32) (hot []uint32) {
+func (s *scratch) separateHot(found []uint32, first uint32) (hot []uint32) {
 	hot, cold, n := s.rows[:len(found)], s.cold[s.nCold:][:len(found)], 0
 	for i, f := range found {
 		hot[n] = uint32(i)
@@ -116,7 +116,7 @@ func (s *scratch) separate(found []uint32, first uint32) (hot []uint32) {
 	return hot[:n]
 }
 
-// placePairs is separate and placeDense in one pass, for rows of one gradient.
+// placePairs is separateHot and placeDense in one pass, for rows of one gradient.
 func (s *scratch) placePairs(found []uint32, first uint32) {
 	at, slots, cold := s.at[s.pairs:][:len(found)], s.slots[s.pairs:][:len(found)], s.cold[s.nCold:][:len(found)]
 	n := 0
@@ -153,15 +153,15 @@ func (s *scratch) placeDense(rank, at uint32, dim int) {
 func (s *scratch) placeAligned(rank, at uint32, dim int) {
 	register, slot := rank%wire.Lanes, rank/wire.Lanes
 	for j := range uint32(dim) {
-		s.align(int(register), at+j, uint16(slot))
+		s.alignSlot(int(register), at+j, uint16(slot))
 		if register++; register == wire.Lanes {
 			register, slot = 0, slot+1
 		}
 	}
 }
 
-// align puts a gradient into the first stripe with its lane free.
-func (s *scratch) align(lane int, at uint32, slot uint16) {
+// alignSlot puts a gradient into the first stripe with its lane free.
+func (s *scratch) alignSlot(lane int, at uint32, slot uint16) {
 	k := s.used[lane]
 	s.used[lane]++
 	if k == len(s.masks) {
@@ -176,8 +176,8 @@ func (s *scratch) align(lane int, at uint32, slot uint16) {
 	s.at[i], s.slots[i] = at, slot
 }
 
-// deal sorts the cold keys by server.
-func (p *Packer) deal(s *scratch, keys []uint64) {
+// groupCold sorts the cold keys by server.
+func (p *Packer) groupCold(s *scratch, keys []uint64) {
 	if p.split == 1 {
 		return
 	}
@@ -203,7 +203,7 @@ func (p *Packer) mergeCold(s *scratch, prepared []*Prepared) {
 	for server := range int(p.split) {
 		first := 0
 		for _, b := range prepared {
-			cold := b.of(server)
+			cold := b.positionsOf(server)
 			s.cold = grown(s.cold, s.nCold+len(cold))
 			for i, at := range cold {
 				s.cold[s.nCold+i] = uint32(first) + at
@@ -218,10 +218,10 @@ func (p *Packer) mergeCold(s *scratch, prepared []*Prepared) {
 }
 
 // mergeHot appends the hot pairs of another batch of the same layout, whose rows start at first.
-func (p *Packer) mergeHot(s *scratch, o *places, first int) {
+func (p *Packer) mergeHot(s *scratch, o *slotList, first int) {
 	base := uint32(first * p.dim)
 	if p.layout == LaneAligned {
-		o.hot(func(lane int, at uint32, slot uint16) { s.align(lane, base+at, slot) })
+		o.eachHot(func(lane int, at uint32, slot uint16) { s.alignSlot(lane, base+at, slot) })
 		return
 	}
 	s.growLanes(s.pairs + o.pairs)
@@ -232,8 +232,8 @@ func (p *Packer) mergeHot(s *scratch, o *places, first int) {
 	s.pairs += o.pairs
 }
 
-// placed returns the places so far. They are valid until the next reset.
-func (p *Packer) placed(s *scratch) places {
+// slotListOf returns the slot list so far. It is valid until the next reset.
+func (p *Packer) slotListOf(s *scratch) slotList {
 	if p.layout == Dense {
 		for n := s.pairs; n > 0; n -= wire.Lanes {
 			s.masks = append(s.masks, 1<<min(n, wire.Lanes)-1)
@@ -241,5 +241,5 @@ func (p *Packer) placed(s *scratch) places {
 		clear(s.slots[s.pairs : len(s.masks)*wire.Lanes]) // unused lanes are zero
 	}
 	lanes := len(s.masks) * wire.Lanes
-	return places{masks: s.masks, at: s.at[:lanes], slots: s.slots[:lanes], cold: s.cold[:s.nCold], ends: s.ends, pairs: s.pairs}
+	return slotList{masks: s.masks, at: s.at[:lanes], slots: s.slots[:lanes], cold: s.cold[:s.nCold], ends: s.ends, pairs: s.pairs}
 }

@@ -16,21 +16,21 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 )
 
-// table is the program's map of jobs, mapped into this process.
-type table struct {
+// jobTable is the program's map of jobs, mapped into this process.
+type jobTable struct {
 	mem  []byte
 	jobs *[aggregator.MaxJobs]aggregateJob
 }
 
-func openTable(o *aggregateObjects) (table, error) {
-	mem, err := mapMemory(o.Jobs, int(unsafe.Sizeof(*table{}.jobs)))
+func openJobTable(o *aggregateObjects) (jobTable, error) {
+	mem, err := mapMemory(o.Jobs, int(unsafe.Sizeof(*jobTable{}.jobs)))
 	if err != nil {
-		return table{}, err
+		return jobTable{}, err
 	}
-	return table{mem: mem, jobs: (*[aggregator.MaxJobs]aggregateJob)(unsafe.Pointer(&mem[0]))}, nil
+	return jobTable{mem: mem, jobs: (*[aggregator.MaxJobs]aggregateJob)(unsafe.Pointer(&mem[0]))}, nil
 }
 
-func (t *table) close() error { return unix.Munmap(t.mem) }
+func (t *jobTable) unmapTable() error { return unix.Munmap(t.mem) }
 
 // Bits of a job's lock, see lock.h.
 const (
@@ -38,8 +38,8 @@ const (
 	bankBit = 2
 )
 
-// start makes a job visible to the program.
-func (t *table) start(id uint16, value aggregateJob) {
+// startJob makes a job visible to the program.
+func (t *jobTable) startJob(id uint16, value aggregateJob) {
 	e := &t.jobs[id]
 	slots := value.Slots
 	value.Slots = 0
@@ -47,11 +47,11 @@ func (t *table) start(id uint16, value aggregateJob) {
 	atomic.StoreUint32(&e.Slots, slots)
 }
 
-// stop makes the program refuse further frames of a job.
-func (t *table) stop(id uint16) { atomic.StoreUint32(&t.jobs[id].Slots, 0) }
+// stopJob makes the program refuse further frames of a job.
+func (t *jobTable) stopJob(id uint16) { atomic.StoreUint32(&t.jobs[id].Slots, 0) }
 
 // turnBanks makes a job's other bank the current one.
-func (t *table) turnBanks(id uint16) {
+func (t *jobTable) turnBanks(id uint16) {
 	lock := &t.jobs[id].Lock
 	for {
 		word := atomic.LoadUint32(lock)
@@ -64,7 +64,7 @@ func (t *table) turnBanks(id uint16) {
 // awaitFree waits until the job's lock is free. Then no program uses the bank that was current
 // before turnBanks: a program that takes the lock later sees the other bank. It takes a few
 // microseconds.
-func (t *table) awaitFree(id uint16, limit time.Duration) error {
+func (t *jobTable) awaitFree(id uint16, limit time.Duration) error {
 	lock := &t.jobs[id].Lock
 	deadline := time.Now().Add(limit)
 	for atomic.LoadUint32(lock)&locked != 0 {

@@ -16,7 +16,7 @@ import (
 // The daemon never holds a job's lock, so that it may be killed at any time: at no moment of a swap
 // does the word have the bit that programs set.
 func TestDaemonNeverHoldsTheLock(t *testing.T) {
-	table := table{jobs: new([aggregator.MaxJobs]aggregateJob)}
+	table := jobTable{jobs: new([aggregator.MaxJobs]aggregateJob)}
 	word := &table.jobs[3].Lock
 	var (
 		watching sync.WaitGroup
@@ -50,7 +50,7 @@ func TestDaemonNeverHoldsTheLock(t *testing.T) {
 
 // A swap leaves the lock to the program that holds it, also when it times out.
 func TestSwapLeavesTheLock(t *testing.T) {
-	table := table{jobs: new([aggregator.MaxJobs]aggregateJob)}
+	table := jobTable{jobs: new([aggregator.MaxJobs]aggregateJob)}
 	word := &table.jobs[3].Lock
 	for _, bank := range []uint32{0, bankBit} {
 		atomic.StoreUint32(word, bank|locked)
