@@ -247,7 +247,8 @@ func (s *Socket) explainBind(err error) error {
 	case errors.Is(err, unix.EINVAL) && s.cfg.MultiBuffer:
 		return &FeatureError{Feature: fmt.Sprintf("multi-buffer on queue %d of %s", q, name), Since: "6.6", Err: err}
 	case errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("%w: queue %d of %s; or, for a passed socket, it is restricted to another interface: %w", ErrNoQueue, q, name, err)
+		return fmt.Errorf("%w: queue %d of %s; or, for a passed socket, it is restricted to another interface: %w",
+			ErrNoQueue, q, name, err)
 	}
 	return fmt.Errorf("afxdp: bind to queue %d of %s: %w", q, name, err)
 }

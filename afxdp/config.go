@@ -142,7 +142,8 @@ func (c *Config) setDefaults(pool *Pool) error {
 		return fmt.Errorf("%w: Config.RxFrames %d exceeds FillRing %d", ErrConfig, c.RxFrames, c.FillRing)
 	}
 	if c.MaxPacket < 0 || c.Spin < 0 || c.BindTimeout < 0 {
-		return fmt.Errorf("%w: Config.MaxPacket %d, Spin %v or BindTimeout %v is negative", ErrConfig, c.MaxPacket, c.Spin, c.BindTimeout)
+		return fmt.Errorf("%w: Config.MaxPacket %d, Spin %v or BindTimeout %v is negative", ErrConfig, c.MaxPacket, c.Spin,
+			c.BindTimeout)
 	}
 	if have := pool.Available(); c.RxFrames > have {
 		return fmt.Errorf("%w: Config.RxFrames %d, the pool has %d", ErrNoFrames, c.RxFrames, have)

@@ -100,7 +100,8 @@ func (s *Socket) connect() (err error) {
 			return s.unwritableMap("entered in", err)
 		}
 		if err != nil {
-			return fmt.Errorf("afxdp: enter queue %d in the XSKMAP of %d entries: %w", s.cfg.Queue, s.cfg.XSKMap.MaxEntries(), err)
+			return fmt.Errorf("afxdp: enter queue %d in the XSKMAP of %d entries: %w", s.cfg.Queue, s.cfg.XSKMap.MaxEntries(),
+				err)
 		}
 	}
 	if !first {
@@ -175,7 +176,8 @@ func QueueCounts(ifname string) (rx, tx int, err error) {
 func (s *Socket) createFD() error {
 	if s.cfg.File != nil {
 		if family, err := unix.GetsockoptInt(int(s.cfg.File.Fd()), unix.SOL_SOCKET, unix.SO_DOMAIN); family != unix.AF_XDP {
-			return fmt.Errorf("%w: Config.File is no AF_XDP socket, as NewSocketFD makes, or is closed: %w", ErrConfig, cmp.Or(err, error(unix.EAFNOSUPPORT)))
+			return fmt.Errorf("%w: Config.File is no AF_XDP socket, as NewSocketFD makes, or is closed: %w", ErrConfig,
+				cmp.Or(err, error(unix.EAFNOSUPPORT)))
 		}
 		fd, err := unix.FcntlInt(s.cfg.File.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {

@@ -130,9 +130,11 @@ func (i *Info) lacks(request uint64) error {
 	case request&txMetaLaunchTime != 0 && !d.TxLaunchTime:
 		e.Feature, e.Since, e.Remedy = "launch time on "+i.Interface, newerThan("6.14"), "wait in the program, as Pace does"
 	case request&txMetaChecksum != 0 && i.ZeroCopy && !d.TxChecksum:
-		e.Feature, e.Since, e.Remedy = "checksums in zero-copy mode on "+i.Interface, newerThan("6.8"), "compute them in the program, or use BindCopy"
+		e.Feature, e.Since, e.Remedy = "checksums in zero-copy mode on "+i.Interface, newerThan("6.8"),
+			"compute them in the program, or use BindCopy"
 	case request&txMetaTimestamp != 0 && i.ZeroCopy && !d.TxTimestamp:
-		e.Feature, e.Since, e.Remedy = "transmit timestamps in zero-copy mode on "+i.Interface, newerThan("6.8"), "take the time in the program, or use BindCopy"
+		e.Feature, e.Since, e.Remedy = "transmit timestamps in zero-copy mode on "+i.Interface, newerThan("6.8"),
+			"take the time in the program, or use BindCopy"
 	default:
 		return nil
 	}

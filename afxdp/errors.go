@@ -98,7 +98,8 @@ type DescError struct {
 }
 
 func (e *DescError) Error() string {
-	return fmt.Sprintf("%v: frame %d offset %d length %d: %s", ErrDescriptor, e.Desc.Frame, e.Desc.Off, e.Desc.Len, e.Reason)
+	return fmt.Sprintf("%v: frame %d offset %d length %d: %s", ErrDescriptor, e.Desc.Frame, e.Desc.Off, e.Desc.Len,
+		e.Reason)
 }
 
 // Unwrap returns ErrDescriptor.

@@ -107,7 +107,8 @@ func OpenAll(ifname string, cfg GroupConfig) (g *Group, err error) {
 // setDefaults completes a configuration, and refuses one with fields that must be zero.
 func (c *GroupConfig) setDefaults(ifi *net.Interface) error {
 	for name, given := range map[string]bool{
-		"Attach.Interface": c.Attach.Interface != "", "Attach.Match": c.Attach.Match.op != matchInvalid || c.Attach.Match.err != nil,
+		"Attach.Interface": c.Attach.Interface != "", "Attach.Match": c.Attach.Match.op != matchInvalid ||
+			c.Attach.Match.err != nil,
 		"Attach.Program": c.Attach.Program != nil, "Attach.Queues": c.Attach.Queues != 0,
 		"Socket.Interface": c.Socket.Interface != "", "Socket.Queue": c.Socket.Queue != 0,
 		"Socket.XSKMap": c.Socket.XSKMap != nil, "Socket.File": c.Socket.File != nil, "UMEM.Frames": c.UMEM.Frames != 0,
@@ -120,7 +121,8 @@ func (c *GroupConfig) setDefaults(ifi *net.Interface) error {
 		return fmt.Errorf("%w: GroupConfig.Attach.Others: a Group has no sockets for them: use Attach and Open", ErrConfig)
 	}
 	if c.Socket.RxFrames < 0 && (c.Match.op != matchInvalid || c.Match.err != nil) {
-		return fmt.Errorf("%w: GroupConfig.Match with Socket.RxFrames %d: sockets that only send match nothing", ErrConfig, c.Socket.RxFrames)
+		return fmt.Errorf("%w: GroupConfig.Match with Socket.RxFrames %d: sockets that only send match nothing", ErrConfig,
+			c.Socket.RxFrames)
 	}
 	send, direction := c.Socket.RxFrames < 0, "receive"
 	if send {
@@ -140,11 +142,13 @@ func (c *GroupConfig) setDefaults(ifi *net.Interface) error {
 		return fmt.Errorf("%w: GroupConfig.Queues are %v: none, or one twice", ErrConfig, c.Queues)
 	}
 	if last := c.Queues[len(c.Queues)-1]; c.Queues[0] < 0 || last >= queues {
-		return fmt.Errorf("%w: GroupConfig.Queues are %v, %s has %s queues 0 to %d (see ethtool -l %s)", ErrNoQueue, c.Queues, ifi.Name, direction, queues-1, ifi.Name)
+		return fmt.Errorf("%w: GroupConfig.Queues are %v, %s has %s queues 0 to %d (see ethtool -l %s)", ErrNoQueue,
+			c.Queues, ifi.Name, direction, queues-1, ifi.Name)
 	}
 	c.Frames = cmp.Or(c.Frames, 4096)
 	if most := 1 << 24 / len(c.Queues); c.Frames < 1 || c.Frames > most {
-		return fmt.Errorf("%w: GroupConfig.Frames %d is not in [1, %d] for each of %d queues", ErrConfig, c.Frames, most, len(c.Queues))
+		return fmt.Errorf("%w: GroupConfig.Frames %d is not in [1, %d] for each of %d queues", ErrConfig, c.Frames, most,
+			len(c.Queues))
 	}
 	c.UMEM.Frames = c.Frames * len(c.Queues)
 	if c.UMEM.FrameSize == 0 && !c.Socket.MultiBuffer {
@@ -315,7 +319,8 @@ func (g *Group) keepProgram(ctx context.Context) error {
 		case <-time.After(programCheck):
 		}
 		// The loops report that the interface is gone or down.
-		if err := g.reattach(0); err != nil && !errors.Is(err, ErrInterfaceGone) && !errors.Is(err, ErrLinkDown) && !lacksDescriptors(err) {
+		if err := g.reattach(0); err != nil && !errors.Is(err, ErrInterfaceGone) && !errors.Is(err, ErrLinkDown) &&
+			!lacksDescriptors(err) {
 			return err
 		}
 	}

@@ -86,7 +86,8 @@ func newDescRing(mem []byte, off ringOffsets, n uint32) (descRing, error) {
 
 func getsockopt(fd, level, opt int, p unsafe.Pointer, size uintptr) error {
 	n := uint32(size)
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(opt), uintptr(p), uintptr(unsafe.Pointer(&n)), 0)
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(opt), uintptr(p),
+		uintptr(unsafe.Pointer(&n)), 0)
 	if errno != 0 {
 		return errno
 	}

@@ -140,7 +140,8 @@ func (s *Socket) sendError(errno unix.Errno) error {
 		return fmt.Errorf("%w: %s: %w", err, name, errno)
 	}
 	if (errno == unix.EINVAL || errno == unix.EOPNOTSUPP) && !s.info.Load().ZeroCopy {
-		return fmt.Errorf("%w: the kernel refuses the packet at the head of the TX ring, Reopen the socket: %w", ErrDescriptor, errno)
+		return fmt.Errorf("%w: the kernel refuses the packet at the head of the TX ring, Reopen the socket: %w",
+			ErrDescriptor, errno)
 	}
 	return fmt.Errorf("afxdp: send on %s: %w", name, errno)
 }

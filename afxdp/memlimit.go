@@ -21,7 +21,8 @@ func checkMemoryLimit(size int) error {
 	if int64(size) <= limit {
 		return nil
 	}
-	return fmt.Errorf("%w: %d bytes, of which %s allows %d; raise that, or use fewer frames", ErrMemlock, size, file, limit)
+	return fmt.Errorf("%w: %d bytes, of which %s allows %d; raise that, or use fewer frames", ErrMemlock, size, file,
+		limit)
 }
 
 // memoryLimit returns the smallest limit of the cgroups of a process, and its file: of version 2,

@@ -33,12 +33,15 @@ const paceBehind = 10 * time.Millisecond
 //
 // It is for sockets that do not receive: see GroupConfig.Match.
 func Pace(rate float64, write func(s *Socket, packets []Desc) (int, error)) func(*Socket) error {
-	var ended sync.Map // the sockets for which write has returned io.EOF: it is not called for them again, even if the link goes down before the end
+	// the sockets for which write has returned io.EOF: it is not called for them again, even if the
+	// link goes down before the end
+	var ended sync.Map
 	return func(s *Socket) error {
 		if !(rate > 0) || math.IsInf(rate, 1) {
 			return fmt.Errorf("%w: Pace of %v packets a second", ErrConfig, rate)
 		}
-		p := pacing{s: s, start: time.Now(), rate: rate, packets: make([]Desc, 0, serveBatch), frames: make([]Frame, serveBatch)}
+		p := pacing{s: s, start: time.Now(), rate: rate, packets: make([]Desc, 0, serveBatch),
+			frames: make([]Frame, serveBatch)}
 		for {
 			if _, last := ended.Load(s); last {
 				err := p.awaitTransmitted()

@@ -62,13 +62,16 @@ func loadRedirect(cfg AttachConfig, xsks []*ebpf.Map, ifindex int) (*ebpf.Progra
 		spec.Flags |= unix.BPF_F_XDP_DEV_BOUND_ONLY
 		spec.Ifindex = uint32(ifindex)
 	}
-	spec.Instructions = chain(cfg.matches(), func(i int) asm.Instructions { return redirectProgram(xsks[i].FD(), cfg.matches()[i], hints) })
+	spec.Instructions = chain(cfg.matches(), func(i int) asm.Instructions {
+		return redirectProgram(xsks[i].FD(), cfg.matches()[i], hints)
+	})
 	prog, err := ebpf.NewProgram(spec)
 	switch {
 	case err == nil:
 		return prog, nil
 	case cfg.Hints && errors.Is(err, unix.EOPNOTSUPP):
-		err = &FeatureError{Feature: "receive hints", Since: newerThan("6.3"), Needs: "a driver with XDP metadata", Remedy: "leave AttachConfig.Hints out", Err: err}
+		err = &FeatureError{Feature: "receive hints", Since: newerThan("6.3"), Needs: "a driver with XDP metadata",
+			Remedy: "leave AttachConfig.Hints out", Err: err}
 	case cfg.MultiBuffer && errors.Is(err, unix.EINVAL):
 		err = &FeatureError{Feature: "XDP programs for several buffers", Since: oldestKernel, Err: err}
 	}

@@ -109,7 +109,8 @@ func Open(pool *Pool, cfg Config) (*Socket, error) {
 		return nil, err
 	}
 	s := &Socket{
-		in: half{gate: newGate()}, out: half{gate: newGate()}, cfg: cfg, umem: pool.umem, pool: pool, state: pool.umem.state, fd: -1,
+		in: half{gate: newGate()}, out: half{gate: newGate()}, cfg: cfg, umem: pool.umem, pool: pool,
+		state: pool.umem.state, fd: -1,
 		maxInFlight: uint32(cfg.CompletionRing), closed: make(chan struct{}),
 	}
 	s.disconnect()

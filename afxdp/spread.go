@@ -24,7 +24,8 @@ func (t *Tuned) spreadOver(ifname string, n int) error {
 		err = unix.EOPNOTSUPP
 	}
 	if errors.Is(err, errors.ErrUnsupported) {
-		return &FeatureError{Feature: "Tuning.Spread on " + ifname, Needs: "a card that spreads packets over its queues by a table", Remedy: "leave it out", Err: err}
+		return &FeatureError{Feature: "Tuning.Spread on " + ifname,
+			Needs: "a card that spreads packets over its queues by a table", Remedy: "leave it out", Err: err}
 	}
 	if err != nil {
 		return explainTune(ifname, "read the indirection table", err)

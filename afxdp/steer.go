@@ -177,7 +177,8 @@ func (t *Tuned) steerFlows(ifname string, steering []Steering) error {
 	queues, _, err := QueueCounts(ifname)
 	for _, s := range steering {
 		if s.Queue < 0 || err == nil && s.Queue >= queues {
-			return fmt.Errorf("%w: %s has %d receive queues in use, Tuning.Steer names queue %d", ErrNoQueue, ifname, queues, s.Queue)
+			return fmt.Errorf("%w: %s has %d receive queues in use, Tuning.Steer names queue %d", ErrNoQueue, ifname, queues,
+				s.Queue)
 		}
 		more, err := s.rules()
 		if err != nil {
@@ -287,7 +288,8 @@ func explainSteer(ifname string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, errors.ErrUnsupported), errors.Is(err, unix.EINVAL):
-		return &FeatureError{Feature: "Tuning.Steer on " + ifname, Needs: "a card that has such rules", Remedy: "steer by what its driver accepts (dmesg may say), or leave it out", Err: err}
+		return &FeatureError{Feature: "Tuning.Steer on " + ifname, Needs: "a card that has such rules",
+			Remedy: "steer by what its driver accepts (dmesg may say), or leave it out", Err: err}
 	case errors.Is(err, unix.ENOSPC):
 		return fmt.Errorf("afxdp: no room for another rule on %s; ethtool -n shows its rules: %w", ifname, err)
 	}

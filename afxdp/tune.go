@@ -67,7 +67,8 @@ func Tune(ctx context.Context, ifname string, cfg Tuning) (_ *Tuned, err error) 
 	case cfg.DeferIRQs < 0:
 		return nil, fmt.Errorf("%w: Tuning.DeferIRQs %d is negative; 0 leaves it as it is", ErrConfig, cfg.DeferIRQs)
 	case cfg.DeferIRQs > math.MaxInt32:
-		return nil, fmt.Errorf("%w: Tuning.DeferIRQs %d is more than the kernel accepts; the largest value is %d", ErrConfig, cfg.DeferIRQs, math.MaxInt32)
+		return nil, fmt.Errorf("%w: Tuning.DeferIRQs %d is more than the kernel accepts; the largest value is %d",
+			ErrConfig, cfg.DeferIRQs, math.MaxInt32)
 	case cfg.FlushTimeout < 0:
 		return nil, fmt.Errorf("%w: Tuning.FlushTimeout %v is negative; 0 leaves it as it is", ErrConfig, cfg.FlushTimeout)
 	}
@@ -129,7 +130,8 @@ func Tune(ctx context.Context, ifname string, cfg Tuning) (_ *Tuned, err error) 
 func (t *Tuned) setQueues(ifname string, n int) error {
 	before, err := getChannels(ifname)
 	if errors.Is(err, errors.ErrUnsupported) {
-		return &FeatureError{Feature: "Tuning.Queues on " + ifname, Needs: "a driver that reports its queues", Remedy: "leave it out", Err: err}
+		return &FeatureError{Feature: "Tuning.Queues on " + ifname, Needs: "a driver that reports its queues",
+			Remedy: "leave it out", Err: err}
 	}
 	if err != nil {
 		return fmt.Errorf("afxdp: queues of %s: %w", ifname, err)
@@ -200,7 +202,8 @@ func explainTune(ifname, what string, err error) error {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return fmt.Errorf("%w: to %s of %s needs CAP_NET_ADMIN and CAP_SYS_ADMIN: %w", ErrPermission, what, ifname, err)
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return &FeatureError{Feature: fmt.Sprintf("to %s of %s", what, ifname), Needs: "a driver that has it", Remedy: "leave it out", Err: err}
+		return &FeatureError{Feature: fmt.Sprintf("to %s of %s", what, ifname), Needs: "a driver that has it",
+			Remedy: "leave it out", Err: err}
 	}
 	return fmt.Errorf("afxdp: %s of %s: %w", what, ifname, err)
 }

@@ -117,11 +117,13 @@ func (u UDP) Reply(payload []byte) (length int, err error) {
 	length = u.udp + udpHeader + len(payload)
 	switch {
 	case length > cap(u.packet):
-		return 0, fmt.Errorf("%w: a UDP payload of %d bytes does not fit: there is room for %d", ErrDescriptor, len(payload), cap(u.packet)-u.udp-udpHeader)
+		return 0, fmt.Errorf("%w: a UDP payload of %d bytes does not fit: there is room for %d", ErrDescriptor,
+			len(payload), cap(u.packet)-u.udp-udpHeader)
 	case length-u.ip > 1<<16-1:
 		return 0, fmt.Errorf("%w: a UDP payload of %d bytes is longer than an IP packet", ErrDescriptor, len(payload))
 	case !u.answerable():
-		return 0, fmt.Errorf("%w: a packet from %v to %v, %x, has no answer", ErrDescriptor, u.Source(), u.Destination(), u.packet[:6])
+		return 0, fmt.Errorf("%w: a packet from %v to %v, %x, has no answer", ErrDescriptor, u.Source(), u.Destination(),
+			u.packet[:6])
 	}
 	u.packet = u.packet[:length]
 	copy(u.packet[u.udp+udpHeader:], payload)

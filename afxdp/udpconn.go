@@ -90,7 +90,8 @@ func ListenUDP(ifname string, local netip.AddrPort) (*UDPConn, error) {
 	}
 	local = netip.AddrPortFrom(local.Addr().Unmap().WithZone(""), local.Port())
 	if !local.IsValid() || local.Port() == 0 || len(ifi.HardwareAddr) != 6 {
-		return nil, fmt.Errorf("%w: ListenUDP on %s at %v: an address, a port and an Ethernet interface are needed", ErrConfig, ifname, local)
+		return nil, fmt.Errorf("%w: ListenUDP on %s at %v: an address, a port and an Ethernet interface are needed",
+			ErrConfig, ifname, local)
 	}
 	everything := netip.PrefixFrom(local.Addr(), local.Addr().BitLen())
 	if local.Addr().IsUnspecified() {
@@ -237,7 +238,8 @@ func (c *UDPConn) write(p []byte, to netip.AddrPort) error {
 	case len(p) > c.room:
 		return fmt.Errorf("%w: a payload of %d bytes; the limit on %s is %d", unix.EMSGSIZE, len(p), c.ifname, c.room)
 	case to.Addr().BitLen() != c.local.Addr().BitLen():
-		return fmt.Errorf("%w: the address family of %v differs from that of %v", unix.EAFNOSUPPORT, to.Addr(), c.local.Addr())
+		return fmt.Errorf("%w: the address family of %v differs from that of %v", unix.EAFNOSUPPORT, to.Addr(),
+			c.local.Addr())
 	}
 	way, err := c.nextHop(to.Addr())
 	if err != nil {

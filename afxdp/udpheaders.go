@@ -32,7 +32,8 @@ func (h *UDPHeaders) Put(frame, payload []byte) (length int, err error) {
 	case !from.IsValid() || from.BitLen() != to.BitLen() || from.Is4In6() || to.Is4In6():
 		return 0, fmt.Errorf("%w: a UDP packet from %v to %v: addresses of one family are needed", ErrDescriptor, from, to)
 	case length > len(frame) || length-u.ip > 1<<16-1:
-		return 0, fmt.Errorf("%w: a UDP payload of %d bytes does not fit: there is room for %d", ErrDescriptor, len(payload), max(0, len(frame)-u.udp-udpHeader))
+		return 0, fmt.Errorf("%w: a UDP payload of %d bytes does not fit: there is room for %d", ErrDescriptor,
+			len(payload), max(0, len(frame)-u.udp-udpHeader))
 	}
 	u.packet = frame[:length]
 	copy(u.packet[u.udp+udpHeader:], payload)

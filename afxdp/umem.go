@@ -92,9 +92,11 @@ func NewUMEM(cfg UMEMConfig) (*UMEM, error) {
 	case cfg.Frames < 1 || cfg.Frames > 1<<24:
 		return nil, fmt.Errorf("%w: UMEMConfig.Frames %d is not in [1, 2^24]", ErrConfig, cfg.Frames)
 	case cfg.FrameSize < 2048 || cfg.FrameSize > page || bits.OnesCount(uint(cfg.FrameSize)) != 1:
-		return nil, fmt.Errorf("%w: UMEMConfig.FrameSize %d is not a power of two in [2048, %d]", ErrConfig, cfg.FrameSize, page)
+		return nil, fmt.Errorf("%w: UMEMConfig.FrameSize %d is not a power of two in [2048, %d]", ErrConfig, cfg.FrameSize,
+			page)
 	case cfg.Headroom < 0 || cfg.Headroom >= cfg.FrameSize-kernelHeadroom-minPacket:
-		return nil, fmt.Errorf("%w: UMEMConfig.Headroom %d leaves no room for packets in frames of %d", ErrConfig, cfg.Headroom, cfg.FrameSize)
+		return nil, fmt.Errorf("%w: UMEMConfig.Headroom %d leaves no room for packets in frames of %d", ErrConfig,
+			cfg.Headroom, cfg.FrameSize)
 	case cfg.HugePages > HugePagesOff:
 		return nil, fmt.Errorf("%w: UMEMConfig.HugePages %d", ErrConfig, cfg.HugePages)
 	case cfg.SoftwareChecksum && !cfg.TxMetadata:

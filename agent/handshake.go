@@ -53,7 +53,8 @@ func (a *Agent) handshake(conn *net.UnixConn) {
 	_ = errors.As(err, &code)
 	a.refused.addCode(code)
 	a.cfg.Log.Info("refused a client", "user", who.Uid, "process", who.Pid, "reason", err)
-	answer := agentproto.RefusedError{Code: code, Oldest: agentproto.Version, Newest: agentproto.Version, Text: err.Error()}
+	answer := agentproto.RefusedError{Code: code, Oldest: agentproto.Version, Newest: agentproto.Version,
+		Text: err.Error()}
 	_ = conn.SetWriteDeadline(time.Now().Add(helloLimit))
 	_, _ = conn.Write(answer.Marshal()) // the client may have left
 	_ = conn.Close()

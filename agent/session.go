@@ -66,7 +66,8 @@ type session struct {
 }
 
 // newSession makes a session with its memory; job.addSession registers it.
-func (j *job) newSession(socket int, who *unix.Ucred, hello agentproto.Hello, number uint32) (*session, *os.File, error) {
+func (j *job) newSession(socket int, who *unix.Ucred, hello agentproto.Hello, number uint32) (*session, *os.File,
+	error) {
 	if err := j.checkHello(hello); err != nil {
 		return nil, nil, err
 	}
@@ -76,7 +77,8 @@ func (j *job) newSession(socket int, who *unix.Ucred, hello agentproto.Hello, nu
 		return nil, nil, err
 	}
 	s := &session{
-		job: j, number: number, name: hello.Client, who: who, socket: socket, mem: mem, layout: layout, parties: hello.Parties,
+		job: j, number: number, name: hello.Client, who: who, socket: socket, mem: mem, layout: layout,
+		parties:  hello.Parties,
 		prepared: map[uint64]*prepared{},
 	}
 	s.ctx, s.cancel = context.WithCancel(j.ctx)

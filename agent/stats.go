@@ -73,9 +73,10 @@ func (j *job) clientStats() (all []ClientStats) {
 		all = append(all, ClientStats{
 			Client: s.number, Name: s.name, User: s.who.Uid, Process: s.who.Pid,
 			Memory: s.layout.Total, InFlight: s.charge.Load(), Prepared: charged,
-			Pushes: c.pushes.Load(), Acknowledged: c.acknowledged.Load(), Failed: c.failed.Load(), KeysPushed: c.keysPushed.Load(),
-			FailedBy: maps.Clone(s.failedBy),
-			Pulls:    c.pulls.Load(), KeysPulled: c.keysPulled.Load(),
+			Pushes: c.pushes.Load(), Acknowledged: c.acknowledged.Load(), Failed: c.failed.Load(),
+			KeysPushed: c.keysPushed.Load(),
+			FailedBy:   maps.Clone(s.failedBy),
+			Pulls:      c.pulls.Load(), KeysPulled: c.keysPulled.Load(),
 		})
 	}
 	return all

@@ -112,7 +112,8 @@ func layoutOf(f wire.Flags) Layouts {
 
 // serveHot adds a HOT frame of a job without rounds, unless it was applied before, and acknowledges
 // it.
-func (m *Model) serveHot(j *job, s *sender, h wire.Header, payload []byte, stripes int, reply []byte) (Action, []byte, *wire.Refusal) {
+func (m *Model) serveHot(j *job, s *sender, h wire.Header, payload []byte, stripes int, reply []byte) (Action, []byte,
+	*wire.Refusal) {
 	b := &j.banks[j.current]
 	wantSum := h.Flags&wire.FlagWantSum != 0
 	fresh := s.seen.Fresh(h.Seq)

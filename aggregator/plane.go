@@ -183,7 +183,8 @@ func (c JobConfig) Complete() (JobConfig, error) {
 	case c.Mode == Sync && c.Workers == 0:
 		return c, jobError(c.ID, ErrConfig, "%v mode needs the number of workers", c.Mode)
 	case c.Workers != 0 && !rounds:
-		return c, jobError(c.ID, ErrConfig, "%d workers, but %v mode with %v arithmetic has no rounds", c.Workers, c.Mode, c.Arithmetic)
+		return c, jobError(c.ID, ErrConfig, "%d workers, but %v mode with %v arithmetic has no rounds", c.Workers, c.Mode,
+			c.Arithmetic)
 	case c.Workers < 0 || c.Workers > MaxWorkers:
 		return c, jobError(c.ID, ErrConfig, "%d workers, at most %d can take part in rounds", c.Workers, MaxWorkers)
 	case c.Mode == Sync && c.Layouts != Aligned:

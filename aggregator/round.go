@@ -42,7 +42,8 @@ func newGroups(c JobConfig) []group {
 // contributeRound adds a HOT frame to the round of its group, unless it was applied before. The
 // frame that completes the round is answered to all workers; the others are acknowledged, and their
 // senders get the result when they retransmit.
-func (m *Model) contributeRound(j *job, s *sender, h wire.Header, payload []byte, stripes int, reply []byte) (Action, []byte, *wire.Refusal) {
+func (m *Model) contributeRound(j *job, s *sender, h wire.Header, payload []byte, stripes int, reply []byte) (Action,
+	[]byte, *wire.Refusal) {
 	i, r := j.checkShape(payload, stripes)
 	if r != nil {
 		return Drop, nil, r

@@ -238,5 +238,6 @@ func (a *Aggregator) closeAll() error {
 		errs = append(errs, at.Close())
 	}
 	clear(a.ports)
-	return errors.Join(append(errs, a.failures.closeTracepoints(), a.home.closeNamespace(), a.table.unmapTable(), a.senders.unmapTable(), a.objects.Close())...)
+	return errors.Join(append(errs, a.failures.closeTracepoints(), a.home.closeNamespace(), a.table.unmapTable(),
+		a.senders.unmapTable(), a.objects.Close())...)
 }

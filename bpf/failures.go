@@ -27,7 +27,8 @@ func (f *failures) startCounting(program *ebpf.Program) {
 		return
 	}
 	if f.err = f.loadTracepoint(program); f.err != nil {
-		f.err = errors.Join(fmt.Errorf("frames that the kernel did not send are not counted: %w", f.err), f.closeTracepoints())
+		f.err = errors.Join(fmt.Errorf("frames that the kernel did not send are not counted: %w", f.err),
+			f.closeTracepoints())
 	}
 }
 
@@ -50,7 +51,8 @@ func (f *failures) loadTracepoint(program *ebpf.Program) error {
 	if err := load(spec, &f.objects); err != nil {
 		return err
 	}
-	for _, p := range []*ebpf.Program{f.objects.OnException, f.objects.OnBulkTx, f.objects.OnRedirectErr, f.objects.OnDevmapXmit} {
+	for _, p := range []*ebpf.Program{f.objects.OnException, f.objects.OnBulkTx, f.objects.OnRedirectErr,
+		f.objects.OnDevmapXmit} {
 		l, err := link.AttachTracing(link.TracingOptions{Program: p})
 		if err != nil {
 			return fmt.Errorf("bpf: attach %v: %w", p, err)

@@ -55,7 +55,8 @@ func (a *Aggregator) NewFeeder(frames [][]byte, answer int) (_ *Feeder, err erro
 	for i, frame := range frames {
 		s := &stored[i]
 		if len(frame) != len(f.frame) || len(frame) > len(s.Bytes) {
-			return nil, fmt.Errorf("frame %d has %d bytes, the first one %d, the limit is %d", i, len(frame), len(f.frame), len(s.Bytes))
+			return nil, fmt.Errorf("frame %d has %d bytes, the first one %d, the limit is %d", i, len(frame), len(f.frame),
+				len(s.Bytes))
 		}
 		copy(s.Bytes[:], frame)
 		s.Sum = uint32(^binary.BigEndian.Uint16(s.Bytes[checksumAt:]))

@@ -35,7 +35,8 @@ func openSenderTable(o *aggregateObjects) (*senderTable, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &senderTable{mem: mem, entries: unsafe.Slice((*aggregateSender)(unsafe.Pointer(&mem[0])), n), admissions: o.Admissions}
+	t := &senderTable{mem: mem, entries: unsafe.Slice((*aggregateSender)(unsafe.Pointer(&mem[0])), n),
+		admissions: o.Admissions}
 	for i := range n {
 		t.free = append(t.free, uint32(n-1-i))
 	}

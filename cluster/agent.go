@@ -90,10 +90,12 @@ func (a *Agent) validate(written *yaml.Node) error {
 		for _, limit := range []struct {
 			field string
 			value int
-		}{{"clients", j.Clients}, {"clients_per_user", j.ClientsPerUser}, {"memory_mib", j.MemoryMiB}, {"prepared_mib", j.PreparedMiB}} {
+		}{{"clients", j.Clients}, {"clients_per_user", j.ClientsPerUser}, {"memory_mib", j.MemoryMiB},
+			{"prepared_mib", j.PreparedMiB}} {
 			const most = 1 << 20
 			if given(written, at+limit.field) != nil && (limit.value < 1 || limit.value > most) {
-				v.add("%s%s: %d is not from 1 to %d: leave the field out for the default, or give another", at, limit.field, limit.value, most)
+				v.add("%s%s: %d is not from 1 to %d: leave the field out for the default, or give another", at, limit.field,
+					limit.value, most)
 			}
 		}
 		if _, err := j.UserIDs(); err != nil {

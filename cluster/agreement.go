@@ -19,8 +19,9 @@ func (c *Config) Agreement() map[string]string {
 	m := c.Model
 	float := func(x float64) string { return strconv.FormatFloat(float64(float32(x)), 'g', -1, 32) }
 	a := map[string]string{
-		"port":                      strconv.Itoa(int(c.Port)),
-		"switch.stripes":            fmt.Sprintf("for an MTU of %d", c.MTU()), // a host receives no frames longer than it can send
+		"port": strconv.Itoa(int(c.Port)),
+		// a host receives no frames longer than it can send
+		"switch.stripes":            fmt.Sprintf("for an MTU of %d", c.MTU()),
 		"job.arithmetic":            c.Job.Arithmetic,
 		"job.exponent":              strconv.Itoa(c.Job.Config().Exp),
 		"job.sync":                  strconv.FormatBool(c.Job.Sync),
@@ -78,5 +79,6 @@ func (d Data) Fingerprint() (string, error) {
 }
 
 func (s *Synthetic) fingerprint() string {
-	return fmt.Sprintf("synthetic, rows %d from %d, seed %d, hot %d with share %g", s.Rows, s.First, s.Seed, s.Hot, s.HotShare)
+	return fmt.Sprintf("synthetic, rows %d from %d, seed %d, hot %d with share %g", s.Rows, s.First, s.Seed, s.Hot,
+		s.HotShare)
 }

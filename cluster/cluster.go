@@ -275,7 +275,8 @@ func (c *Config) AllServers() []Server {
 func (c *Config) ForServer(index int) (*Config, error) {
 	all := c.AllServers()
 	if index < 0 || index >= len(all) {
-		return nil, fmt.Errorf("no server %d in the cluster configuration, which has %d: their indices begin with 0", index, len(all))
+		return nil, fmt.Errorf("no server %d in the cluster configuration, which has %d: their indices begin with 0", index,
+			len(all))
 	}
 	own := *c
 	own.Server = all[index]

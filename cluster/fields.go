@@ -79,7 +79,8 @@ func checkNode(n *yaml.Node, t reflect.Type, path string) (errs []error) {
 			}
 			field, known := types[key.Value]
 			if !known {
-				errs = append(errs, fmt.Errorf("line %d: %s: no such field: %s possible", key.Line, join(path, key.Value), strings.Join(names, ", ")+are(len(names))))
+				errs = append(errs, fmt.Errorf("line %d: %s: no such field: %s possible", key.Line, join(path, key.Value),
+					strings.Join(names, ", ")+are(len(names))))
 				continue
 			}
 			errs = append(errs, checkNode(value, field, join(path, key.Value))...)

@@ -152,7 +152,8 @@ func (c *Config) defaults() []fallback {
 	})
 	if c.Switch.Plane == PlaneP4 {
 		list = append(list,
-			fallback{"switch.p4.election", "the default", func() bool { return c.Switch.P4.Election == 0 }, func() {}}, // package p4's
+			// package p4's
+			fallback{"switch.p4.election", "the default", func() bool { return c.Switch.P4.Election == 0 }, func() {}},
 			defaultOf("switch.stripes", &c.Switch.Stripes, 1),
 			defaultOf("switch.lane_aligned", &c.Switch.LaneAligned, true))
 	} else {
@@ -196,7 +197,8 @@ func (c *Config) writtenZeros(file *yaml.Node) error {
 	var errs []error
 	for _, d := range c.defaults() {
 		if node := given(file, d.field); node != nil && d.missing() {
-			errs = append(errs, fmt.Errorf("line %d: %s: %q is not a valid value: leave the field out for %v, or give another", node.Line, d.field, node.Value, d.value))
+			errs = append(errs, fmt.Errorf("line %d: %s: %q is not a valid value: leave the field out for %v, or give another",
+				node.Line, d.field, node.Value, d.value))
 		}
 	}
 	return errors.Join(errs...)

@@ -88,7 +88,8 @@ func (c *Config) checkSwitch(v *mistakes) {
 	case n < 1 || n > wire.MaxStripes:
 		v.add("switch.stripes: %d is not in 1..%d", n, wire.MaxStripes)
 	case n > wire.DefaultStripes && c.Backend == BackendUDP:
-		v.add("switch.stripes: %d, but the frames of the udp backend have at most %d, whatever the MTU", n, wire.DefaultStripes)
+		v.add("switch.stripes: %d, but the frames of the udp backend have at most %d, whatever the MTU", n,
+			wire.DefaultStripes)
 	}
 }
 
@@ -105,7 +106,8 @@ func (c *Config) checkPlane(v *mistakes) {
 		return
 	}
 	if c.Backend != backend && (c.Backend == BackendAFXDP || c.Backend == BackendUDP) {
-		v.add("switch.plane: %s, but hosts with the %s backend do not reach it: choose backend %s", s.Plane, c.Backend, backend)
+		v.add("switch.plane: %s, but hosts with the %s backend do not reach it: choose backend %s", s.Plane, c.Backend,
+			backend)
 	}
 	if s.Plane != PlaneP4 && !reflect.ValueOf(s.P4).IsZero() {
 		v.add("switch.p4: only with plane p4, and this one is %s", s.Plane)
@@ -191,7 +193,8 @@ func (c *Config) checkServers(v *mistakes) {
 	for i, s := range c.Servers {
 		first := c.Servers[0]
 		if (s.Checkpoint == "") != (first.Checkpoint == "") {
-			v.add("servers[%d].checkpoint: %q, and that of servers[0] is %q: either all servers keep checkpoints or none does", i, s.Checkpoint, first.Checkpoint)
+			v.add("servers[%d].checkpoint: %q, and that of servers[0] is %q: either all servers keep checkpoints or none does",
+				i, s.Checkpoint, first.Checkpoint)
 		}
 		if s.CheckpointSteps != first.CheckpointSteps && c.ofSteps() {
 			v.add("servers[%d].checkpoint_steps: %d, and those of servers[0] are %d: checkpoints of the same steps belong together, so give all servers the same", i, s.CheckpointSteps, first.CheckpointSteps)
@@ -217,7 +220,8 @@ func (c *Config) checkServer(field string, s Server, v *mistakes) {
 	case s.CheckpointEvery != nil && *s.CheckpointEvery != 0 && s.Checkpoint == "":
 		add(".checkpoint_every: %v, but %s.checkpoint names no file", *s.CheckpointEvery, field)
 	case s.CheckpointSteps != 0 && !c.Job.Sync:
-		add(".checkpoint_steps: %d, but only jobs with job.sync have steps in common: use checkpoint_every", s.CheckpointSteps)
+		add(".checkpoint_steps: %d, but only jobs with job.sync have steps in common: use checkpoint_every",
+			s.CheckpointSteps)
 	case s.CheckpointSteps != 0 && s.Checkpoint == "":
 		add(".checkpoint_steps: %d, but %s.checkpoint names no file", s.CheckpointSteps, field)
 	}
@@ -351,7 +355,8 @@ func (c *Config) checkModel(v *mistakes) {
 		positive(v, "model.initial_accumulator", m.InitialAccumulator)
 	case "sgd":
 		if m.InitialAccumulator != 0 {
-			v.add("model.initial_accumulator: %g, but sgd has none: leave it out, or choose optimizer adagrad", m.InitialAccumulator)
+			v.add("model.initial_accumulator: %g, but sgd has none: leave it out, or choose optimizer adagrad",
+				m.InitialAccumulator)
 		}
 	case "none":
 		c.checkNoWeights(v)

@@ -161,7 +161,8 @@ func (a *Aggregator) reserve(j *job) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if old := a.jobs[j.cfg.ID]; old != nil {
-		return status.Errorf(codes.AlreadyExists, "job %d exists: %s; remove it ('libra job remove %d') or use another id", j.cfg.ID, old.ownership(), j.cfg.ID)
+		return status.Errorf(codes.AlreadyExists, "job %d exists: %s; remove it ('libra job remove %d') or use another id",
+			j.cfg.ID, old.ownership(), j.cfg.ID)
 	}
 	slots, places := a.used()
 	if free := a.cfg.Slots - slots; j.cfg.Slots > free {
@@ -265,7 +266,8 @@ func (a *Aggregator) persist(call func() error) error {
 // expire removes a job whose lease has ended.
 func (a *Aggregator) expire(j *job) {
 	a.goBackground(func() {
-		if err := a.remove(j, "its owner was not connected for "+a.cfg.Lease.String()); err != nil && status.Code(err) != codes.NotFound {
+		if err := a.remove(j, "its owner was not connected for "+a.cfg.Lease.String()); err != nil &&
+			status.Code(err) != codes.NotFound {
 			a.cfg.Log.Warn("cannot remove a job whose lease has ended", "job", j.cfg.ID, "error", err)
 		}
 	})
@@ -321,7 +323,8 @@ func (a *Aggregator) sender(ctx context.Context, req *pb.JoinRequest) (*job, agg
 		return nil, s, err
 	}
 	if !bytes.Equal(req.HotSet, j.spec.HotSet) {
-		return nil, s, status.Errorf(codes.FailedPrecondition, "worker %d's hot set differs from job %d's: copy the server's hot-set file to the worker", req.Sender, req.Job)
+		return nil, s, status.Errorf(codes.FailedPrecondition,
+			"worker %d's hot set differs from job %d's: copy the server's hot-set file to the worker", req.Sender, req.Job)
 	}
 	return j, s, nil
 }
@@ -367,7 +370,8 @@ func (a *Aggregator) Harvest(stream grpc.BidiStreamingServer[pb.HarvestRequest, 
 		return err
 	}
 	if j.cfg.Mode == aggregator.Sync {
-		return status.Errorf(codes.FailedPrecondition, "job %d cannot be harvested: in %v mode the sums go to the workers", j.cfg.ID, j.cfg.Mode)
+		return status.Errorf(codes.FailedPrecondition, "job %d cannot be harvested: in %v mode the sums go to the workers",
+			j.cfg.ID, j.cfg.Mode)
 	}
 	// The stream is served by another goroutine than this call, which must be able to end while
 	// sending blocks: its end also ends the sending.

@@ -51,7 +51,8 @@ func (a *agreement) check(worker uint16, values map[string]string) error {
 		if others {
 			remedy += "; if the other worker was wrong, restart the server, which keeps what its first worker had"
 		}
-		return status.Errorf(codes.FailedPrecondition, "worker %d's configuration differs: %s; %s", worker, strings.Join(differ, "; "), remedy)
+		return status.Errorf(codes.FailedPrecondition, "worker %d's configuration differs: %s; %s", worker,
+			strings.Join(differ, "; "), remedy)
 	}
 	for field, value := range values {
 		if _, ok := a.values[field]; !ok {

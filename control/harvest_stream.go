@@ -168,7 +168,8 @@ func (h *harvestSession) take(req *pb.HarvestRequest) error {
 		return nil
 	case *pb.HarvestRequest_Done:
 		if !h.pending || what.Done != h.harvests() {
-			return status.Errorf(codes.InvalidArgument, "job %d: harvest %d is not waiting for an acknowledgement", h.cfg.ID, what.Done)
+			return status.Errorf(codes.InvalidArgument, "job %d: harvest %d is not waiting for an acknowledgement", h.cfg.ID,
+				what.Done)
 		}
 		return h.clear()
 	}

@@ -61,7 +61,8 @@ func (h *Harvester) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		} else if status.Code(err) == codes.Unavailable {
-			h.log.Warn("lost the aggregator's harvest stream, connecting again", "error", access.CallError("aggregator", "harvest", err))
+			h.log.Warn("lost the aggregator's harvest stream, connecting again", "error",
+				access.CallError("aggregator", "harvest", err))
 			if err = h.delay.wait(ctx); err == nil {
 				continue
 			}

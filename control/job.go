@@ -97,7 +97,9 @@ func places(spec *pb.JobSpec) int {
 // admit admits a sender at the data plane. The caller holds the roster's lock.
 func (j *job) admit(m *member) error {
 	if len(j.roster.members) >= j.places {
-		return status.Errorf(codes.ResourceExhausted, "job %d: sender %d: all %d places that the job reserved are taken (senders in its specification)", j.cfg.ID, m.ID, j.places)
+		return status.Errorf(codes.ResourceExhausted,
+			"job %d: sender %d: all %d places that the job reserved are taken (senders in its specification)", j.cfg.ID, m.ID,
+			j.places)
 	}
 	if err := j.plane.AddSender(j.cfg.ID, m.SenderConfig); err != nil {
 		return planeError(err)
@@ -112,7 +114,8 @@ func (j *job) ownership() string {
 	if j.owner.connected() {
 		return fmt.Sprintf("its owner at %v is connected", j.creator)
 	}
-	return fmt.Sprintf("its owner at %v is not connected, and its lease ends in %v", j.creator, j.leaseLeft().Round(time.Millisecond))
+	return fmt.Sprintf("its owner at %v is not connected, and its lease ends in %v", j.creator,
+		j.leaseLeft().Round(time.Millisecond))
 }
 
 // leaseLeft returns how long the job still outlives its owner. The caller holds the lock.

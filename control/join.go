@@ -240,7 +240,8 @@ func (m *Membership) take(joined *pb.Membership, admitted *pb.Admission) error {
 			"start this worker again; if that does not help, restart the server", joined.Instance, m.job, admitted.Instance)
 	}
 	if admitted.Window < wire.DefaultWindow {
-		return fmt.Errorf("the aggregator recognises duplicates within %d frames, this worker needs %d", admitted.Window, wire.DefaultWindow)
+		return fmt.Errorf("the aggregator recognises duplicates within %d frames, this worker needs %d", admitted.Window,
+			wire.DefaultWindow)
 	}
 	var known [2]bool
 	m.Mode, known[0] = ModeOf(admitted.Mode)
@@ -315,11 +316,13 @@ func (m *Membership) Barrier(ctx context.Context, step uint64) error {
 // Reduce is Barrier, and returns the sums of the step, of rows of dim floats. refused is the reason
 // why gradients of this worker are missing from them, or nil; hot are its frames for the
 // aggregator. Jobs with several servers have no sums, because each server would have only a part.
-func (m *Membership) Reduce(ctx context.Context, step uint64, dim int, refused *DroppedError, hot HotFrames) (sums Sums, err error) {
+func (m *Membership) Reduce(ctx context.Context, step uint64, dim int, refused *DroppedError,
+	hot HotFrames) (sums Sums, err error) {
 	if len(m.servers) > 1 {
 		return sums, fmt.Errorf("reduce: the job has %d parameter servers, each with a part of the sums: use a job with one", len(m.servers))
 	}
-	req := &pb.ReduceRequest{Job: m.job, Sender: m.worker, Token: m.servers[0].token, Step: step, Hot: &pb.HotFrames{Sent: hot.Sent, Answered: hot.Answered}}
+	req := &pb.ReduceRequest{Job: m.job, Sender: m.worker, Token: m.servers[0].token, Step: step,
+		Hot: &pb.HotFrames{Sent: hot.Sent, Answered: hot.Answered}}
 	if refused != nil {
 		req.Refused = refused.Message()
 	}
@@ -338,7 +341,8 @@ func (m *Membership) Reduce(ctx context.Context, step uint64, dim int, refused *
 // when that is part of the weights.
 func (m *Membership) Report(ctx context.Context, steps uint64, epochs int, ends bool) error {
 	return m.call(ctx, "report", func(ctx context.Context, s *joinedServer) error {
-		_, err := s.Report(ctx, &pb.ReportRequest{Job: m.job, Sender: m.worker, Token: s.token, Steps: steps, Epochs: uint32(epochs), Ends: ends})
+		_, err := s.Report(ctx, &pb.ReportRequest{Job: m.job, Sender: m.worker, Token: s.token, Steps: steps,
+			Epochs: uint32(epochs), Ends: ends})
 		return err
 	})
 }

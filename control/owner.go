@@ -26,8 +26,11 @@ type Owned struct {
 // CreateJob creates a job at an aggregator. While another job has its id, such as one of a killed
 // process whose lease runs, it retries for the given time. Unless [Owned.Hold] is called, the job
 // ends with its lease.
-func CreateJob(ctx context.Context, client pb.AggregatorClient, spec *pb.JobSpec, limit time.Duration, log *slog.Logger) (*Owned, error) {
-	job, err := WhileTaken(ctx, limit, log, func(ctx context.Context) (*pb.Job, error) { return client.CreateJob(ctx, spec) })
+func CreateJob(ctx context.Context, client pb.AggregatorClient, spec *pb.JobSpec, limit time.Duration,
+	log *slog.Logger) (*Owned, error) {
+	job, err := WhileTaken(ctx, limit, log, func(ctx context.Context) (*pb.Job, error) {
+		return client.CreateJob(ctx, spec)
+	})
 	if err != nil {
 		return nil, access.CallError("aggregator", "create job", err)
 	}

@@ -214,7 +214,8 @@ func ReceiveSums(stream grpc.ServerStreamingClient[pb.ReducedRows], dim int) (su
 		}
 		n := len(m.Keys) / 8
 		if len(m.Keys) != 8*n || len(m.Sums) != 4*dim*n || uint64(len(sums.Keys)+n) > m.Rows {
-			return Sums{}, fmt.Errorf("the parameter server sent %d bytes of keys and %d bytes of sums, for rows of %d floats", len(m.Keys), len(m.Sums), dim)
+			return Sums{}, fmt.Errorf("the parameter server sent %d bytes of keys and %d bytes of sums, for rows of %d floats",
+				len(m.Keys), len(m.Sums), dim)
 		}
 		if sums.Keys == nil && n > 0 {
 			all := int(min(m.Rows, uint64(max(n, roomAtOnce/dim))))

@@ -65,16 +65,20 @@ func (r *roster) enter(s aggregator.SenderConfig, token []byte) (*member, *conne
 	m := r.members[s.ID]
 	if len(token) > 0 {
 		if m == nil || !m.token.Matches(token) {
-			return nil, nil, status.Errorf(codes.PermissionDenied, "sender %d: its admission has ended: it was not connected for %v, or was restarted", s.ID, r.grace)
+			return nil, nil, status.Errorf(codes.PermissionDenied,
+				"sender %d: its admission has ended: it was not connected for %v, or was restarted", s.ID, r.grace)
 		}
 		return m, m.connect(errReplaced), nil
 	}
 	switch {
 	case m == nil:
 	case m.connected():
-		return nil, nil, status.Errorf(codes.AlreadyExists, "worker %d is already in the job, from %v: start each worker once, with its own id", s.ID, m.IP)
+		return nil, nil, status.Errorf(codes.AlreadyExists,
+			"worker %d is already in the job, from %v: start each worker once, with its own id", s.ID, m.IP)
 	case m.IP != s.IP:
-		return nil, nil, status.Errorf(codes.AlreadyExists, "worker %d was in the job just now, from %v, and may come back until %v from now", s.ID, m.IP, time.Until(m.until).Round(time.Millisecond))
+		return nil, nil, status.Errorf(codes.AlreadyExists,
+			"worker %d was in the job just now, from %v, and may come back until %v from now", s.ID, m.IP,
+			time.Until(m.until).Round(time.Millisecond))
 	default:
 		r.drop(m, restarted)
 	}

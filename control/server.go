@@ -258,9 +258,11 @@ func (s *ParameterServer) sender(ctx context.Context, req *pb.JoinRequest) (aggr
 	case req.Job != uint32(s.cfg.Job):
 		err = s.otherJob(req.Job)
 	case !slices.Contains(s.cfg.Workers, sender.ID):
-		err = status.Errorf(codes.PermissionDenied, "worker %d is not in the cluster configuration, which lists %v", sender.ID, s.cfg.Workers)
+		err = status.Errorf(codes.PermissionDenied, "worker %d is not in the cluster configuration, which lists %v",
+			sender.ID, s.cfg.Workers)
 	case !bytes.Equal(req.HotSet, s.cfg.HotSet):
-		err = status.Errorf(codes.FailedPrecondition, "worker %d's hot set differs from the server's: copy the server's hot-set file to the worker", sender.ID)
+		err = status.Errorf(codes.FailedPrecondition,
+			"worker %d's hot set differs from the server's: copy the server's hot-set file to the worker", sender.ID)
 	default:
 		err = s.agree.check(sender.ID, req.Agree)
 	}
@@ -378,7 +380,8 @@ func (s *ParameterServer) Barrier(ctx context.Context, req *pb.BarrierRequest) (
 
 // noSteps is the answer to a worker that takes a step with others in a job without steps.
 func (s *ParameterServer) noSteps() error {
-	return status.Errorf(codes.FailedPrecondition, "job %d does not take steps together, so its steps have no sums: set job.sync", s.cfg.Job)
+	return status.Errorf(codes.FailedPrecondition,
+		"job %d does not take steps together, so its steps have no sums: set job.sync", s.cfg.Job)
 }
 
 // uncommitted is the answer to a call of a worker whose gradients could not be applied. If the call

@@ -54,7 +54,8 @@ func ModeOf(message pb.Mode) (aggregator.Mode, bool) {
 // the allowed values.
 func (a *Aggregator) jobConfig(spec *pb.JobSpec) (aggregator.JobConfig, error) {
 	refuse := func(format string, args ...any) (aggregator.JobConfig, error) {
-		return aggregator.JobConfig{}, status.Errorf(codes.InvalidArgument, "job %d: "+format, append([]any{spec.Job}, args...)...)
+		return aggregator.JobConfig{}, status.Errorf(codes.InvalidArgument, "job %d: "+format,
+			append([]any{spec.Job}, args...)...)
 	}
 	mode, known := ModeOf(spec.Mode)
 	if !known {
@@ -80,9 +81,11 @@ func (a *Aggregator) jobConfig(spec *pb.JobSpec) (aggregator.JobConfig, error) {
 	case slices.ContainsFunc(spec.ServerMacs, func(mac []byte) bool { return len(mac) != len([6]byte{}) }):
 		return refuse("server_macs: one of them is no Ethernet address of 6 bytes")
 	case mode == aggregator.Sync && spec.HarvestPeriodUs != 0:
-		return refuse("harvest_period: %v, but in %v mode the sums go to the workers and there is no harvest", harvestPeriod(spec), mode)
+		return refuse("harvest_period: %v, but in %v mode the sums go to the workers and there is no harvest",
+			harvestPeriod(spec), mode)
 	case mode == aggregator.Sync && spec.HarvestFrames != 0:
-		return refuse("harvest_frames: %d, but in %v mode the sums go to the workers and there is no harvest", spec.HarvestFrames, mode)
+		return refuse("harvest_frames: %d, but in %v mode the sums go to the workers and there is no harvest",
+			spec.HarvestFrames, mode)
 	}
 	cfg := aggregator.JobConfig{
 		ID:         uint16(spec.Job),

@@ -39,7 +39,8 @@ func (p *pause) reset() { p.next = 0 }
 // WhileTaken calls f again while it fails with AlreadyExists, because the owner may be about to
 // give up the object: a job of a killed server, an admission of a killed worker. It gives up after
 // limit. It logs once why it waits.
-func WhileTaken[T any](ctx context.Context, limit time.Duration, log *slog.Logger, f func(context.Context) (T, error)) (T, error) {
+func WhileTaken[T any](ctx context.Context, limit time.Duration, log *slog.Logger,
+	f func(context.Context) (T, error)) (T, error) {
 	end := time.Now().Add(limit)
 	var delay pause
 	for first := true; ; first = false {
@@ -48,7 +49,8 @@ func WhileTaken[T any](ctx context.Context, limit time.Duration, log *slog.Logge
 			return v, err
 		}
 		if first {
-			cmp.Or(log, slog.Default()).Info("waiting until it is free", "reason", status.Convert(err).Message(), "at_most", limit)
+			cmp.Or(log, slog.Default()).Info("waiting until it is free", "reason", status.Convert(err).Message(), "at_most",
+				limit)
 		}
 		if err := delay.wait(ctx); err != nil {
 			return v, err
@@ -75,7 +77,8 @@ func Repeat(ctx context.Context, f func(context.Context) error) error {
 // connection breaks, open is called again, with the newest first message, for as long as grace of
 // that message allows. When the service ends the stream, or cannot be reached for that long, lost
 // is called, once.
-func Stay[M any](ctx context.Context, open func(ctx context.Context, newest *M) (grpc.ServerStreamingClient[M], error), grace func(*M) time.Duration, lost func(error)) (*M, error) {
+func Stay[M any](ctx context.Context, open func(ctx context.Context, newest *M) (grpc.ServerStreamingClient[M],
+	error), grace func(*M) time.Duration, lost func(error)) (*M, error) {
 	stream, newest, err := openFirst(ctx, open, nil)
 	if err != nil {
 		return nil, err
@@ -111,7 +114,8 @@ func Stay[M any](ctx context.Context, open func(ctx context.Context, newest *M) 
 }
 
 // openFirst opens a stream and returns its first message.
-func openFirst[M any](ctx context.Context, open func(context.Context, *M) (grpc.ServerStreamingClient[M], error), newest *M) (grpc.ServerStreamingClient[M], *M, error) {
+func openFirst[M any](ctx context.Context, open func(context.Context, *M) (grpc.ServerStreamingClient[M], error),
+	newest *M) (grpc.ServerStreamingClient[M], *M, error) {
 	stream, err := open(ctx, newest)
 	if err != nil {
 		return nil, nil, err

@@ -32,7 +32,8 @@ func (l *afxdpLink) Join(job uint16) error {
 	copy(request.Address[:], group.MAC[:])
 	if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &request); err != nil {
 		unix.Close(fd)
-		return fmt.Errorf("link: afxdp on %s: joining %v: %w", l.cfg.Interface, group.IP, os.NewSyscallError("setsockopt", err))
+		return fmt.Errorf("link: afxdp on %s: joining %v: %w", l.cfg.Interface, group.IP,
+			os.NewSyscallError("setsockopt", err))
 	}
 	l.member, l.joined = fd, group.IP
 	return nil

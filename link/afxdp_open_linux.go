@@ -90,7 +90,8 @@ func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
 	if rx, _, err := afxdp.QueueCounts(cfg.Interface); err == nil {
 		queues = max(queues, rx)
 	}
-	if l.at, err = afxdp.Attach(afxdp.AttachConfig{Interface: cfg.Interface, Match: afxdp.MatchUDP(l.local.Port), Queues: queues}); err != nil {
+	if l.at, err = afxdp.Attach(afxdp.AttachConfig{Interface: cfg.Interface, Match: afxdp.MatchUDP(l.local.Port),
+		Queues: queues}); err != nil {
 		return nil, err
 	}
 	if err := l.openSockets(queues); err != nil {
@@ -111,7 +112,8 @@ func checkLocal(ifi *net.Interface, ip netip.Addr) error {
 		}
 	}
 	if !slices.Contains(have, ip) {
-		return errors.Join(err, fmt.Errorf("%w: AFXDPConfig.Local: %v is not an address of %s, which has %v", ErrConfig, ip, ifi.Name, have))
+		return errors.Join(err, fmt.Errorf("%w: AFXDPConfig.Local: %v is not an address of %s, which has %v", ErrConfig, ip,
+			ifi.Name, have))
 	}
 	return nil
 }
@@ -146,7 +148,8 @@ func (l *afxdpLink) openSockets(queues int) (err error) {
 	}
 	for q := range queues {
 		s, err := afxdp.Open(l.pool, afxdp.Config{
-			Interface: l.cfg.Interface, Queue: q, Mode: mode, XSKMap: l.at.XSKMap(), RxFrames: perQueue, MaxPacket: l.mtu + frameHead, Spin: max(0, l.cfg.Spin),
+			Interface: l.cfg.Interface, Queue: q, Mode: mode, XSKMap: l.at.XSKMap(), RxFrames: perQueue, MaxPacket: l.mtu +
+				frameHead, Spin: max(0, l.cfg.Spin),
 		})
 		if err != nil {
 			return fmt.Errorf("queue %d: %w", q, err)

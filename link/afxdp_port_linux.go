@@ -19,7 +19,8 @@ func reservePort(local netip.AddrPort, index int) (fd int, err error) {
 	var to unix.Sockaddr = &unix.SockaddrInet4{Addr: as4(local.Addr()), Port: int(local.Port())}
 	if local.Addr().Is6() {
 		domain = unix.AF_INET6
-		to = &unix.SockaddrInet6{Addr: local.Addr().As16(), Port: int(local.Port()), ZoneId: linkLocalZone(local.Addr(), uint32(index))}
+		to = &unix.SockaddrInet6{Addr: local.Addr().As16(), Port: int(local.Port()),
+			ZoneId: linkLocalZone(local.Addr(), uint32(index))}
 	}
 	if fd, err = unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return 0, os.NewSyscallError("socket", err)

@@ -88,7 +88,8 @@ func Open(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 		return err
 	})
 	toServer, errServer := open(func(l link.Link) (err error) {
-		c.server, err = transport.NewServer(transport.ServerConfig{Link: l, Job: job, Dim: cfg.Dim, Handler: c.store, NoWeights: cfg.Optimizer.Method == ps.None})
+		c.server, err = transport.NewServer(transport.ServerConfig{Link: l, Job: job, Dim: cfg.Dim, Handler: c.store,
+			NoWeights: cfg.Optimizer.Method == ps.None})
 		return err
 	})
 	if err := errors.Join(errAggregator, errServer); err != nil {

@@ -150,5 +150,6 @@ func (b Budget) String() string {
 	for _, t := range b.Tables {
 		s += fmt.Sprintf("%-9s %6d entries %7d bytes\n", t.Name, t.Entries, t.Bytes)
 	}
-	return s + fmt.Sprintf("%-9s %22d bytes, of which %d for the paper's tables (paper: %d)\n", "total", b.Total, b.Paper, PaperBytes)
+	return s + fmt.Sprintf("%-9s %22d bytes, of which %d for the paper's tables (paper: %d)\n", "total", b.Total,
+		b.Paper, PaperBytes)
 }

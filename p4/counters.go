@@ -158,7 +158,8 @@ func (p *Plane) JobCounters(id uint16) (aggregator.JobCounters, error) {
 }
 
 func jobCells(id uint16) []cells {
-	return []cells{jobEvents(id), bankApplied(id, 0), bankApplied(id, 1), jobSaturated(id), {counterCompleted, 2 * int(id), 2}}
+	return []cells{jobEvents(id), bankApplied(id, 0), bankApplied(id, 1), jobSaturated(id),
+		{counterCompleted, 2 * int(id), 2}}
 }
 
 // SenderCounters implements [aggregator.Plane].

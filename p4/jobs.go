@@ -39,7 +39,8 @@ func (p *Plane) AddJob(cfg aggregator.JobConfig) error {
 	if err := p.noJob(cfg.ID); err != nil {
 		return err
 	}
-	j := &job{JobConfig: cfg, rows: (cfg.Slots + wire.Lanes - 1) / wire.Lanes, senders: make(map[uint16]*admission), doubtful: make(map[uint16]*admission), participants: make(map[uint16]bool)}
+	j := &job{JobConfig: cfg, rows: (cfg.Slots + wire.Lanes - 1) / wire.Lanes, senders: make(map[uint16]*admission),
+		doubtful: make(map[uint16]*admission), participants: make(map[uint16]bool)}
 	first, ok := p.rowPool.take(j.rows)
 	if !ok {
 		return fmt.Errorf("job %d: %w: %d slots take %d rows of the switch's registers, %d of %d are free, possibly not contiguous",
@@ -183,7 +184,8 @@ func (p *Plane) AddSender(id uint16, s aggregator.SenderConfig) error {
 		return err
 	}
 	if !s.IP.Is4() {
-		return fmt.Errorf("job %d: %w: sender %d: the switch program aggregates over IPv4, and %v is none", id, aggregator.ErrUnsupported, s.ID, s.IP)
+		return fmt.Errorf("job %d: %w: sender %d: the switch program aggregates over IPv4, and %v is none", id,
+			aggregator.ErrUnsupported, s.ID, s.IP)
 	}
 	s.Port = cmp.Or(s.Port, p.port)
 	if err := p.removeDoubtful(j, s.ID); err != nil {
@@ -191,7 +193,8 @@ func (p *Plane) AddSender(id uint16, s aggregator.SenderConfig) error {
 	}
 	index, ok := p.senders.take()
 	if !ok {
-		return fmt.Errorf("job %d: sender %d: %w: the switch has room for %d", id, s.ID, aggregator.ErrTooManySenders, p.senders.size)
+		return fmt.Errorf("job %d: sender %d: %w: the switch has room for %d", id, s.ID, aggregator.ErrTooManySenders,
+			p.senders.size)
 	}
 	a := &admission{index: index, keys: senderKeys(id, s)}
 	a.began, err = p.count("counters of a sender", senderEvents(index), senderApplied(index))
@@ -230,7 +233,8 @@ func (p *Plane) AddSender(id uint16, s aggregator.SenderConfig) error {
 // participant returns the entry of the next sender in table participants.
 func (j *job) participant(sender uint16) entry {
 	return entry{
-		table: tableParticipants, keys: []number{uintNumber(uint64(j.ID)), uintNumber(uint64(sender))}, action: actionTakePart,
+		table: tableParticipants, keys: []number{uintNumber(uint64(j.ID)), uintNumber(uint64(sender))},
+		action: actionTakePart,
 		params: map[string]number{
 			"place":    uintNumber(1 << j.places),
 			"everyone": uintNumber(1<<j.Workers - 1),

@@ -16,15 +16,16 @@ import (
 // entries: a frame can use a table once in a pass, and an addition needs two logarithms
 // (program/v1model/lut.p4).
 var lutTables = map[string][]lutTable{
-	"epo":      {{"of_larger.epo", "of_larger.take_epo"}, {"of_smaller.epo", "of_smaller.take_epo"}},
-	"logM":     {{"of_larger.log_m", "of_larger.take_log_m"}, {"of_smaller.log_m", "of_smaller.take_log_m"}},
-	"logMln2":  {{"of_larger.log_mln2", "of_larger.take_log_mln2"}, {"of_smaller.log_mln2", "of_smaller.take_log_mln2"}},
-	"logDelta": {{"of_larger.log_delta", "of_larger.take_log_delta"}, {"of_smaller.log_delta", "of_smaller.take_log_delta"}},
-	"exp":      {{"of_larger.exp", "of_larger.take_exp"}, {"of_smaller.exp", "of_smaller.take_exp"}},
-	"mi":       {{"mi", "take_step"}},
-	"sub":      {{"sub", "take_step"}},
-	"final":    {{"final", "take_final"}},
-	"norm":     {{"norm", "take_norm"}},
+	"epo":     {{"of_larger.epo", "of_larger.take_epo"}, {"of_smaller.epo", "of_smaller.take_epo"}},
+	"logM":    {{"of_larger.log_m", "of_larger.take_log_m"}, {"of_smaller.log_m", "of_smaller.take_log_m"}},
+	"logMln2": {{"of_larger.log_mln2", "of_larger.take_log_mln2"}, {"of_smaller.log_mln2", "of_smaller.take_log_mln2"}},
+	"logDelta": {{"of_larger.log_delta", "of_larger.take_log_delta"},
+		{"of_smaller.log_delta", "of_smaller.take_log_delta"}},
+	"exp":   {{"of_larger.exp", "of_larger.take_exp"}, {"of_smaller.exp", "of_smaller.take_exp"}},
+	"mi":    {{"mi", "take_step"}},
+	"sub":   {{"sub", "take_step"}},
+	"final": {{"final", "take_final"}},
+	"norm":  {{"norm", "take_norm"}},
 }
 
 type lutTable struct{ table, action string }

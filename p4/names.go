@@ -133,8 +133,10 @@ func (n *names) checkRegisters(info *config.P4Info) error {
 
 // check returns an error that names a missing part of the program.
 func (n *names) check() error {
-	tables := map[string]int{tableDestinations: 3, tableJobs: 1, tableSenders: 5, tableHosts: 1, tableHomes: 2, tableParticipants: 2}
-	actions := map[string]int{actionLocal: 0, actionBetween: 0, actionServe: 9, actionAdmit: 3, actionSend: 1, actionHome: 0, actionTakePart: 2}
+	tables := map[string]int{tableDestinations: 3, tableJobs: 1, tableSenders: 5, tableHosts: 1, tableHomes: 2,
+		tableParticipants: 2}
+	actions := map[string]int{actionLocal: 0, actionBetween: 0, actionServe: 9, actionAdmit: 3, actionSend: 1,
+		actionHome: 0, actionTakePart: 2}
 	for _, all := range lutTables {
 		for _, t := range all {
 			tables[t.table], actions[t.action] = 1, 1
@@ -151,14 +153,16 @@ func (n *names) check() error {
 		}
 	}
 	for _, name := range []string{
-		counterEvents, counterJobEvents, counterApplied, counterSaturated, counterSenderEvents, counterSenderApplied, counterCompleted,
+		counterEvents, counterJobEvents, counterApplied, counterSaturated, counterSenderEvents, counterSenderApplied,
+		counterCompleted,
 	} {
 		if _, ok := n.counters[name]; !ok {
 			return fmt.Errorf("p4: this is not Libra's program: it has no counter %s", name)
 		}
 	}
 	if len(n.out.fields) != 2 || len(n.in.fields) != 2 {
-		return fmt.Errorf("p4: this is not Libra's program: its control packets contain %d and %d fields, not 2", len(n.out.fields), len(n.in.fields))
+		return fmt.Errorf("p4: this is not Libra's program: its control packets contain %d and %d fields, not 2",
+			len(n.out.fields), len(n.in.fields))
 	}
 	return nil
 }

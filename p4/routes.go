@@ -24,7 +24,8 @@ func (p *Plane) AddRoute(mac [6]byte, port uint32) error {
 	what := fmt.Sprintf("route to %v", net.HardwareAddr(mac[:]))
 	// Not all switches report that a table is full: bmv2 returns an unknown error.
 	if _, ok := p.routes[mac]; !ok && len(p.routes) == int(p.names.tables[tableHosts].size) {
-		return fmt.Errorf("p4: %s: %w: it has room for %d hosts: leave some out, frames for them go to all ports", what, ErrFull, len(p.routes))
+		return fmt.Errorf("p4: %s: %w: it has room for %d hosts: leave some out, frames for them go to all ports", what,
+			ErrFull, len(p.routes))
 	}
 	if err := p.client.put(what, entry{
 		table: tableHosts, keys: []number{macNumber(mac)}, action: actionSend,

@@ -50,7 +50,8 @@ func (h *HotSet) WriteTo(w io.Writer) (int64, error) {
 	head = binary.BigEndian.AppendUint32(head, hotSetVersion)
 	head = binary.BigEndian.AppendUint32(head, uint32(h.dim))
 	m := h.meta
-	for _, v := range []uint64{uint64(len(h.keys)), math.Float64bits(m.Rate), m.Seed, m.Rows, m.Updates, m.Covered, m.CountErr} {
+	for _, v := range []uint64{uint64(len(h.keys)), math.Float64bits(m.Rate), m.Seed, m.Rows, m.Updates, m.Covered,
+		m.CountErr} {
 		head = binary.BigEndian.AppendUint64(head, v)
 	}
 	// A bufio.Writer keeps its first error, and Flush returns it.

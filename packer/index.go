@@ -49,7 +49,8 @@ type placing struct {
 }
 
 func scatter(log int) placing {
-	return placing{flip: 0x2d358dccaa6c78a5, factor: 0x9e3779b97f4a7c15, fold: ^uint64(0), shift: uint(64 - log), last: 1<<log - 1}
+	return placing{flip: 0x2d358dccaa6c78a5, factor: 0x9e3779b97f4a7c15, fold: ^uint64(0), shift: uint(64 - log),
+		last: 1<<log - 1}
 }
 
 // keepOrder places keys from least to greatest in 2^log entries.

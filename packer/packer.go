@@ -128,7 +128,8 @@ func New(c Config) (*Packer, error) {
 	case c.Stripes < 1 || c.Stripes > wire.MaxStripes:
 		return nil, fmt.Errorf("%w: %d stripes a frame, possible are 1 to %d", ErrConfig, c.Stripes, wire.MaxStripes)
 	}
-	return &Packer{hotSet: c.HotSet, dim: c.Dim, layout: c.Layout, stripes: c.Stripes, numbers: c.Numbers, split: max(1, c.Split)}, nil
+	return &Packer{hotSet: c.HotSet, dim: c.Dim, layout: c.Layout, stripes: c.Stripes, numbers: c.Numbers,
+		split: max(1, c.Split)}, nil
 }
 
 // Begin starts a batch: keys[i] is a row key and grads[i*Dim:(i+1)*Dim] its
@@ -219,7 +220,8 @@ func (p *Packer) Fill(payload []byte) ([]byte, error) {
 	switch p.Next() {
 	case wire.TypeHot:
 		if len(payload) < wire.HotLen(p.stripes) {
-			return nil, fmt.Errorf("packer: hot frame %d of the batch: %w: %d bytes for %d stripes", p.sent.HotFrames, ErrBuffer, len(payload), p.stripes)
+			return nil, fmt.Errorf("packer: hot frame %d of the batch: %w: %d bytes for %d stripes", p.sent.HotFrames,
+				ErrBuffer, len(payload), p.stripes)
 		}
 		return p.fillHot(payload), nil
 	case wire.TypeCold, wire.TypeColdAt:
@@ -228,7 +230,8 @@ func (p *Packer) Fill(payload []byte) ([]byte, error) {
 			n = wire.ColdAtCap(len(payload), p.dim)
 		}
 		if n < 1 {
-			return nil, fmt.Errorf("packer: cold frame %d of the batch: %w: %d bytes cannot hold a row of dimension %d", p.sent.ColdFrames, ErrBuffer, len(payload), p.dim)
+			return nil, fmt.Errorf("packer: cold frame %d of the batch: %w: %d bytes cannot hold a row of dimension %d",
+				p.sent.ColdFrames, ErrBuffer, len(payload), p.dim)
 		}
 		return p.fillCold(payload, n), nil
 	}

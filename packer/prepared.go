@@ -146,7 +146,8 @@ func (p *Packer) mergeNumbers(prepared []*Prepared) *RowNumbers {
 			if rows == nil || len(m.Numbers) > begin && rows.Numberings[server] != m.Numberings[server] {
 				return nil
 			}
-			m.Numberings[server], m.Numbers = rows.Numberings[server], append(m.Numbers, rows.Numbers[b.endOf(server)-n:b.endOf(server)]...)
+			m.Numberings[server], m.Numbers = rows.Numberings[server],
+				append(m.Numbers, rows.Numbers[b.endOf(server)-n:b.endOf(server)]...)
 		}
 	}
 	return m

@@ -241,5 +241,6 @@ func (p *Packer) slotListOf(s *scratch) slotList {
 		clear(s.slots[s.pairs : len(s.masks)*wire.Lanes]) // unused lanes are zero
 	}
 	lanes := len(s.masks) * wire.Lanes
-	return slotList{masks: s.masks, at: s.at[:lanes], slots: s.slots[:lanes], cold: s.cold[:s.nCold], ends: s.ends, pairs: s.pairs}
+	return slotList{masks: s.masks, at: s.at[:lanes], slots: s.slots[:lanes], cold: s.cold[:s.nCold], ends: s.ends,
+		pairs: s.pairs}
 }

@@ -164,7 +164,8 @@ type checkpointHead struct {
 
 // readHead reads up to the first checksum.
 func (c *checkpointReader) readHead() (h checkpointHead) {
-	if magic := c.nextBytes(len(checkpointMagic)); string(magic) != checkpointMagic && (c.err == nil || errors.Is(c.err, ErrCorrupt)) {
+	if magic := c.nextBytes(len(checkpointMagic)); string(magic) != checkpointMagic &&
+		(c.err == nil || errors.Is(c.err, ErrCorrupt)) {
 		// A short file without the magic is not a truncated checkpoint.
 		c.err = ErrNotCheckpoint
 	}

@@ -129,7 +129,8 @@ func (s *Store) gatherScalars(h Harvest, hot []uint64) (found []int, keys []uint
 }
 
 func beyondHotSet(h Harvest, rank, rows, dim int) error {
-	return fmt.Errorf("ps: harvest %d contains a sum of rank %d, the hot set contains %d rows of dimension %d", h.Number, rank, rows, dim)
+	return fmt.Errorf("ps: harvest %d contains a sum of rank %d, the hot set contains %d rows of dimension %d", h.Number,
+		rank, rows, dim)
 }
 
 // findHot returns the row of the key with a rank, or -1. Rows do not move, so it tries the

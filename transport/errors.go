@@ -94,7 +94,8 @@ func (e *PushError) Error() string {
 		what = "a part of the batch"
 	}
 	return fmt.Sprintf("transport: push failed after %s was sent (%d hot pairs, %d cold rows in %d frames: %d acknowledged, %d refused, %d unknown, %d unanswered): %v",
-		what, e.Sent.HotPairs, e.Sent.ColdRows, e.Acked+e.Refused+e.Unknown+e.Unacked, e.Acked, e.Refused, e.Unknown, e.Unacked, e.Err)
+		what, e.Sent.HotPairs, e.Sent.ColdRows, e.Acked+e.Refused+e.Unknown+e.Unacked, e.Acked, e.Refused, e.Unknown,
+		e.Unacked, e.Err)
 }
 
 func (e *PushError) Unwrap() error { return e.Err }

@@ -139,7 +139,8 @@ func (w *Worker) groupPushes() {
 	}
 	n, pairs := 0, 0
 	for _, o := range w.pushes {
-		if !w.mayGroup(o) || len(o.values) > groupMember || pairs+len(o.values) > groupPairs || (o.prepared == nil) != (w.pushes[0].prepared == nil) {
+		if !w.mayGroup(o) || len(o.values) > groupMember || pairs+len(o.values) > groupPairs ||
+			(o.prepared == nil) != (w.pushes[0].prepared == nil) {
 			break
 		}
 		pairs += len(o.values)

@@ -27,7 +27,8 @@ func (w *Worker) Reduce(ctx context.Context, grads, sums []float32) error {
 		return fmt.Errorf("%w: Reduce needs %v, the mode is %v", ErrMode, aggregator.Sync, w.cfg.Mode)
 	}
 	if len(grads) != r.slots || len(sums) != r.slots {
-		return fmt.Errorf("transport: reduce of %d gradients into %d sums, the hot set has %d slots", len(grads), len(sums), r.slots)
+		return fmt.Errorf("transport: reduce of %d gradients into %d sums, the hot set has %d slots", len(grads), len(sums),
+			r.slots)
 	}
 	if err := r.acquireTurn(ctx); err != nil {
 		return err

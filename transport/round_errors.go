@@ -43,7 +43,8 @@ func (e *RoundError) Error() string {
 		if e.Waiting > 0 {
 			state = "is acknowledged and waits for other workers"
 		}
-		return fmt.Sprintf("transport: negotiation of the scale of iteration %d failed; the worker's report %s: %v", e.Round, state, e.Err)
+		return fmt.Sprintf("transport: negotiation of the scale of iteration %d failed; the worker's report %s: %v",
+			e.Round, state, e.Err)
 	}
 	return fmt.Sprintf("transport: reduce failed in round %d of group %d: of %d groups %d are done, %d are acknowledged and wait for other workers, %d are not acknowledged, %d not sent: %v",
 		e.Round, e.Part, e.Parts, e.Done, e.Waiting, e.Unacked, e.Unsent, e.Err)

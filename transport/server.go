@@ -119,7 +119,8 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	case cfg.Handler == nil:
 		return nil, fmt.Errorf("%w: ServerConfig.Handler is nil", ErrConfig)
 	case cfg.Dim < 1 || wire.ColdCap(cfg.Link.Limits().MaxPayload, cfg.Dim) < 1:
-		return nil, fmt.Errorf("%w: a row of %d floats does not fit a payload of %d bytes", ErrConfig, cfg.Dim, cfg.Link.Limits().MaxPayload)
+		return nil, fmt.Errorf("%w: a row of %d floats does not fit a payload of %d bytes", ErrConfig, cfg.Dim,
+			cfg.Link.Limits().MaxPayload)
 	}
 	s := &Server{
 		cfg:     cfg,
@@ -129,7 +130,9 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	s.rows, s.numbers = make([]float32, len(s.keys)*cfg.Dim), make([]uint32, len(s.keys))
 	s.initLoop(endpoint.Config{Link: cfg.Link, Look: cfg.Look, Gate: cfg.Gate})
 	s.steps.initSteps(cfg)
-	s.loop.Start(func() error { return s.loop.Serve(s.handleBatch, s.sendSums) }, func(error) { s.stats.Link = s.link.Stats() })
+	s.loop.Start(func() error {
+		return s.loop.Serve(s.handleBatch, s.sendSums)
+	}, func(error) { s.stats.Link = s.link.Stats() })
 	return s, nil
 }
 
@@ -140,7 +143,8 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 func (s *Server) Admit(ctx context.Context, sender uint16, from netip.AddrPort, epoch uint16) error {
 	from = seen(from)
 	if !from.IsValid() || from.Port() == 0 {
-		return fmt.Errorf("%w: sender %d: frames cannot come from %v: it is not a host's address and port", ErrConfig, sender, from)
+		return fmt.Errorf("%w: sender %d: frames cannot come from %v: it is not a host's address and port", ErrConfig,
+			sender, from)
 	}
 	exists := false
 	err := s.Do(ctx, func() {
@@ -186,7 +190,8 @@ func (s *Server) handleBatch(pkts []link.Packet) error {
 		case errors.Is(err, wire.ErrTruncated):
 			s.stats.Malformed++
 			continue
-		case h.Type == wire.TypeAck || h.Type == wire.TypeError || h.Type == wire.TypeRows || h.Type == wire.TypeFound || h.Type == wire.TypeSums:
+		case h.Type == wire.TypeAck || h.Type == wire.TypeError || h.Type == wire.TypeRows || h.Type == wire.TypeFound ||
+			h.Type == wire.TypeSums:
 			// Answering answers could cause an endless exchange.
 			s.stats.Unexpected++
 			continue
@@ -210,7 +215,8 @@ func (s *Server) answerRequest(p *link.Packet, h wire.Header, version error) (in
 	switch {
 	case version != nil:
 		return 0, wire.Refusal{Code: wire.CodeWrongVersion, Value: wire.Version}, nil
-	case h.Type != wire.TypeCold && h.Type != wire.TypeColdAt && h.Type != wire.TypePull && h.Type != wire.TypeFind && h.Type != wire.TypeStep:
+	case h.Type != wire.TypeCold && h.Type != wire.TypeColdAt && h.Type != wire.TypePull && h.Type != wire.TypeFind &&
+		h.Type != wire.TypeStep:
 		return 0, wire.Refusal{Code: wire.CodeType}, nil
 	case h.Job != s.cfg.Job:
 		return 0, wire.Refusal{Code: wire.CodeUnknownJob}, nil

@@ -126,7 +126,8 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	if job.Arithmetic == aggregator.Fixed {
 		numbers = packer.Integers(job.Exp)
 	}
-	p, err := packer.New(packer.Config{HotSet: cfg.HotSet, Dim: cfg.Dim, Layout: cfg.Layout, Stripes: cfg.Stripes, Numbers: numbers, Split: packer.Split(1 + len(cfg.MoreServers))})
+	p, err := packer.New(packer.Config{HotSet: cfg.HotSet, Dim: cfg.Dim, Layout: cfg.Layout, Stripes: cfg.Stripes,
+		Numbers: numbers, Split: packer.Split(1 + len(cfg.MoreServers))})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
@@ -245,7 +246,8 @@ func (w *Worker) PushSum(ctx context.Context, keys []uint64, grads, sums []float
 	if len(sums) != len(grads) {
 		return fmt.Errorf("transport: %d sums for %d gradients", len(sums), len(grads))
 	}
-	return w.submitOperation(ctx, &operation{keys: keys, values: grads, sums: sums, ticket: &Ticket{done: make(chan struct{})}})
+	return w.submitOperation(ctx, &operation{keys: keys, values: grads, sums: sums,
+		ticket: &Ticket{done: make(chan struct{})}})
 }
 
 // Pull reads the rows of keys from the parameter servers into dst, which must

@@ -149,7 +149,8 @@ func (w *Worker) receiveRows(f *flow, h wire.Header, payload []byte) verdict {
 	case !o.pull || o.find != nil:
 		o.recordFailure(w.peerError(f, fmt.Errorf("%w: rows, which no pull has asked for", ErrAnswer)))
 	case rows.Count != n || rows.Dim != d:
-		o.recordFailure(w.peerError(f, fmt.Errorf("%w: %d rows of dimension %d to a pull of %d of dimension %d", ErrAnswer, rows.Count, rows.Dim, n, d)))
+		o.recordFailure(w.peerError(f, fmt.Errorf("%w: %d rows of dimension %d to a pull of %d of dimension %d", ErrAnswer,
+			rows.Count, rows.Dim, n, d)))
 	case o.open:
 		for i := range n {
 			rows.Row(i, o.values[o.position(first+i)*d:])

@@ -22,7 +22,8 @@ var (
 	// ErrPartialChecksum is the ErrChecksum of a frame whose UDP checksum is the sum of the pseudo
 	// header alone, which Linux writes if it leaves the rest to the network card (CHECKSUM_PARTIAL
 	// in the kernel's skbuff.h).
-	ErrPartialChecksum = fmt.Errorf("%w: it covers the pseudo header only, its sender leaves the rest to a network card", ErrChecksum)
+	ErrPartialChecksum = fmt.Errorf("%w: it covers the pseudo header only, its sender leaves the rest to a network card",
+		ErrChecksum)
 	// ErrVersion means that a different protocol version wrote the frame.
 	ErrVersion = errors.New("wire: unsupported protocol version")
 	// ErrLength means that a body does not have the length that its type and its counts require.
@@ -89,7 +90,8 @@ func (c Code) String() string {
 // copy may have been applied and its answer lost, and a later copy may still be applied.
 func (c Code) Final() bool {
 	switch c {
-	case CodeSlotRange, CodeWrongVersion, CodeNotFinite, CodeLength, CodeMode, CodeLayout, CodeDimension, CodeType, CodeNumbering, CodeNoWeights:
+	case CodeSlotRange, CodeWrongVersion, CodeNotFinite, CodeLength, CodeMode, CodeLayout, CodeDimension, CodeType,
+		CodeNumbering, CodeNoWeights:
 		return true
 	}
 	return false

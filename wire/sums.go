@@ -124,7 +124,8 @@ func ParseStepSums(payload []byte) (StepSums, error) {
 	// Compared row by row, because count × dim × 4 can exceed a 32-bit int.
 	row := s.Width + s.Dim*floatLen
 	switch {
-	case s.Count == 0 || s.Dim == 0 || s.Width < 1 || s.Width > SumsWidthMax, len(s.rows)%row != 0 || len(s.rows)/row != s.Count,
+	case s.Count == 0 || s.Dim == 0 || s.Width < 1 || s.Width > SumsWidthMax, len(s.rows)%row != 0 ||
+		len(s.rows)/row != s.Count,
 		uint64(s.First)+uint64(s.Count) > uint64(s.Rows), bytesAt(s.rows, s.Width) != 0:
 		return StepSums{}, ErrLength
 	}

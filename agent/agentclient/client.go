@@ -271,7 +271,9 @@ func (c *Client) place(ctx context.Context, bytes uint64, answered bool) (at uin
 // submitted because its context ended.
 func (c *Client) recycle() {
 	read := c.tickets - uint64(c.tail-c.mem.SQHead.Load())
-	c.regions = slices.DeleteFunc(c.regions, func(r region) bool { return r.ticket == c.tickets || !r.answered && r.ticket < read })
+	c.regions = slices.DeleteFunc(c.regions, func(r region) bool {
+		return r.ticket == c.tickets || !r.answered && r.ticket < read
+	})
 }
 
 // Push copies a batch into shared memory and submits it.
@@ -283,7 +285,8 @@ func (c *Client) Push(ctx context.Context, keys []uint64, grads []float32) (tick
 	copy(c.mem.Keys(at, len(keys)), keys)
 	values := at + uint64(8*len(keys))
 	copy(c.mem.Floats(values, len(grads)), grads)
-	return c.Submit(ctx, agentproto.Entry{Op: agentproto.Push, Dim: c.welcome.Dim, Keys: at, Values: values, N: uint32(len(keys))})
+	return c.Submit(ctx, agentproto.Entry{Op: agentproto.Push, Dim: c.welcome.Dim, Keys: at, Values: values,
+		N: uint32(len(keys))})
 }
 
 // PushPrepared is Push of a prepared batch of n keys.
@@ -293,7 +296,8 @@ func (c *Client) PushPrepared(ctx context.Context, handle uint64, n int, grads [
 		return 0, err
 	}
 	copy(c.mem.Floats(at, len(grads)), grads)
-	return c.Submit(ctx, agentproto.Entry{Op: agentproto.Push, Dim: c.welcome.Dim, Batch: handle, Values: at, N: uint32(n)})
+	return c.Submit(ctx, agentproto.Entry{Op: agentproto.Push, Dim: c.welcome.Dim, Batch: handle, Values: at,
+		N: uint32(n)})
 }
 
 // Pull reads rows.
@@ -304,7 +308,8 @@ func (c *Client) Pull(ctx context.Context, keys []uint64, rows []float32) error 
 	}
 	copy(c.mem.Keys(at, len(keys)), keys)
 	values := at + uint64(8*len(keys))
-	_, err = c.call(ctx, agentproto.Entry{Op: agentproto.Pull, Dim: c.welcome.Dim, Keys: at, Values: values, N: uint32(len(keys))})
+	_, err = c.call(ctx, agentproto.Entry{Op: agentproto.Pull, Dim: c.welcome.Dim, Keys: at, Values: values,
+		N: uint32(len(keys))})
 	if err == nil {
 		copy(rows, c.mem.Floats(values, len(rows)))
 	}
@@ -320,7 +325,8 @@ func (c *Client) PushSums(ctx context.Context, keys []uint64, grads []float32) e
 	copy(c.mem.Keys(at, len(keys)), keys)
 	values := at + uint64(8*len(keys))
 	copy(c.mem.Floats(values, len(grads)), grads)
-	e := agentproto.Entry{Op: agentproto.PushSums, Dim: c.welcome.Dim, Keys: at, Values: values, Sums: values, N: uint32(len(keys))}
+	e := agentproto.Entry{Op: agentproto.PushSums, Dim: c.welcome.Dim, Keys: at, Values: values, Sums: values,
+		N: uint32(len(keys))}
 	_, err = c.call(ctx, e)
 	if err == nil {
 		copy(grads, c.mem.Floats(values, len(grads)))
@@ -367,7 +373,8 @@ func (c *Client) Reduce(ctx context.Context, step uint64) (keys []uint64, sums [
 	keys, sums = make([]uint64, got.Detail), make([]float32, got.Detail*uint64(c.welcome.Dim))
 	for first := uint64(0); first < got.Detail; {
 		n := min(got.Detail-first, max(1, c.welcome.Layout.BufferBytes/row))
-		if err := c.Sums(ctx, first, keys[first:first+n], sums[first*uint64(c.welcome.Dim):(first+n)*uint64(c.welcome.Dim)]); err != nil {
+		if err := c.Sums(ctx, first, keys[first:first+n],
+			sums[first*uint64(c.welcome.Dim):(first+n)*uint64(c.welcome.Dim)]); err != nil {
 			return nil, nil, err
 		}
 		first += n
@@ -382,7 +389,8 @@ func (c *Client) Sums(ctx context.Context, first uint64, keys []uint64, sums []f
 		return err
 	}
 	values := at + uint64(8*len(keys))
-	_, err = c.call(ctx, agentproto.Entry{Op: agentproto.Sums, Dim: c.welcome.Dim, Keys: at, Values: values, N: uint32(len(keys)), Step: first})
+	_, err = c.call(ctx, agentproto.Entry{Op: agentproto.Sums, Dim: c.welcome.Dim, Keys: at, Values: values,
+		N: uint32(len(keys)), Step: first})
 	if err == nil {
 		copy(keys, c.mem.Keys(at, len(keys)))
 		copy(sums, c.mem.Floats(values, len(sums)))

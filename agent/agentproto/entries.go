@@ -71,7 +71,8 @@ var uses = map[Op]fields{
 func ParseEntry(b *[EntryLen]byte, bufferBytes uint64) (e Entry, err error) {
 	e = Entry{
 		Op: Op(b[0]), Dim: order.Uint32(b[4:]), Tag: order.Uint64(b[8:]), Batch: order.Uint64(b[16:]),
-		Keys: order.Uint64(b[24:]), Values: order.Uint64(b[32:]), Sums: order.Uint64(b[40:]), N: order.Uint32(b[48:]), Step: order.Uint64(b[56:]),
+		Keys: order.Uint64(b[24:]), Values: order.Uint64(b[32:]), Sums: order.Uint64(b[40:]), N: order.Uint32(b[48:]),
+		Step: order.Uint64(b[56:]),
 	}
 	use, known := uses[e.Op]
 	bad := func(field string, value uint64) error {
@@ -169,7 +170,8 @@ func (c *Completion) Put(b *[CompletionLen]byte) {
 func ParseCompletion(b *[CompletionLen]byte) Completion {
 	return Completion{
 		Tag: order.Uint64(b[0:]), Status: Code(order.Uint32(b[8:])), Op: Op(b[12]), Peer: Peer(b[13]),
-		Refusal: order.Uint16(b[14:]), Ticket: order.Uint64(b[16:]), Detail: order.Uint64(b[24:]), Key: order.Uint64(b[32:]), KeyKnown: b[40] != 0,
+		Refusal: order.Uint16(b[14:]), Ticket: order.Uint64(b[16:]), Detail: order.Uint64(b[24:]),
+		Key: order.Uint64(b[32:]), KeyKnown: b[40] != 0,
 		Acknowledged: order.Uint32(b[48:]), Refused: order.Uint32(b[52:]), Unknown: order.Uint32(b[56:]),
 	}
 }

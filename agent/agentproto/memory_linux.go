@@ -55,7 +55,8 @@ func NewMemory(l Layout) (*Memory, *os.File, error) {
 	}
 	const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 	if _, err := unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, seals); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("shared memory: %w", os.NewSyscallError("fcntl F_ADD_SEALS", err)), file.Close())
+		return nil, nil, errors.Join(fmt.Errorf("shared memory: %w", os.NewSyscallError("fcntl F_ADD_SEALS", err)),
+			file.Close())
 	}
 	m, err := mapMemory(fd, l)
 	if err != nil {

@@ -149,7 +149,8 @@ func (e *RefusedError) Marshal() []byte {
 // ParseAnswer reads the answer to HELLO. If the agent has refused, the error is a [*RefusedError].
 func ParseAnswer(b []byte) (*Welcome, error) {
 	if len(b) < 8 || order.Uint32(b) != messageMagic {
-		return nil, fmt.Errorf("agent: an answer of %d bytes is not an agent's: does a different program listen there?", len(b))
+		return nil, fmt.Errorf("agent: an answer of %d bytes is not an agent's: does a different program listen there?",
+			len(b))
 	}
 	code := Code(order.Uint32(b[4:]))
 	switch {
@@ -162,8 +163,9 @@ func ParseAnswer(b []byte) (*Welcome, error) {
 			"that this program knows", uint32(code), len(b))
 	}
 	w := &Welcome{
-		Version: order.Uint16(b[8:]), Job: order.Uint16(b[10:]), Mode: b[12], Arithmetic: b[13], Features: order.Uint64(b[16:]),
-		Dim: order.Uint32(b[24:]), Exponent: int32(order.Uint32(b[28:])),
+		Version: order.Uint16(b[8:]), Job: order.Uint16(b[10:]), Mode: b[12], Arithmetic: b[13],
+		Features: order.Uint64(b[16:]),
+		Dim:      order.Uint32(b[24:]), Exponent: int32(order.Uint32(b[28:])),
 		HotRows: order.Uint32(b[32:]), Client: order.Uint32(b[36:]),
 		PID: order.Uint32(b[40:]), Instance: order.Uint64(b[48:]), NextStep: order.Uint64(b[56:]),
 		Layout: Layout{

@@ -105,7 +105,9 @@ func (p *Pair) jobs() []aggregator.JobConfig {
 func (p *Pair) CompareCounters() error {
 	for _, j := range p.jobs() {
 		job := fmt.Sprintf("job %d", j.ID)
-		if err := same(p, job+": ", func(d aggregator.Plane) (aggregator.JobCounters, error) { return d.JobCounters(j.ID) }); err != nil {
+		if err := same(p, job+": ", func(d aggregator.Plane) (aggregator.JobCounters, error) {
+			return d.JobCounters(j.ID)
+		}); err != nil {
 			return err
 		}
 		for i := range Senders {
@@ -214,7 +216,8 @@ func (p *Pair) readmit(g *Generator, k, i int) error {
 		case job.Workers == 0 && err != nil:
 			return err
 		case job.Workers > 0 && !errors.Is(err, aggregator.ErrTooManySenders):
-			return errors.Join(fmt.Errorf("job %d with %d workers: one more sender is not refused as one too many", job.ID, job.Workers), err)
+			return errors.Join(fmt.Errorf("job %d with %d workers: one more sender is not refused as one too many", job.ID,
+				job.Workers), err)
 		}
 	}
 	return nil

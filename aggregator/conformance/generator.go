@@ -51,7 +51,8 @@ func NewGenerator(seed uint64, jobs ...aggregator.JobConfig) *Generator {
 		jobs = Jobs
 	}
 	g := &Generator{
-		rng: rand.New(rand.NewPCG(seed, 0)), ports: rand.New(rand.NewPCG(seed, 1)), flows: make(map[flow]*history), scales: make([]negotiation, len(jobs)),
+		rng: rand.New(rand.NewPCG(seed, 0)), ports: rand.New(rand.NewPCG(seed, 1)), flows: make(map[flow]*history),
+		scales:  make([]negotiation, len(jobs)),
 		senders: make([][Senders]aggregator.SenderConfig, len(jobs)),
 	}
 	for k, j := range jobs {

@@ -51,7 +51,9 @@ func TestManagement(t *testing.T, p aggregator.Plane) {
 		{func(c *aggregator.JobConfig) { c.Layouts = 4 }, aggregator.ErrUnsupported},
 		{func(c *aggregator.JobConfig) { c.Workers = 2 }, aggregator.ErrConfig},
 		{func(c *aggregator.JobConfig) { c.Mode = aggregator.Sync }, aggregator.ErrConfig},
-		{func(c *aggregator.JobConfig) { c.Mode, c.Workers = aggregator.Sync, aggregator.MaxWorkers+1 }, aggregator.ErrConfig},
+		{func(c *aggregator.JobConfig) {
+			c.Mode, c.Workers = aggregator.Sync, aggregator.MaxWorkers+1
+		}, aggregator.ErrConfig},
 		{func(c *aggregator.JobConfig) { c.Arithmetic, c.Workers = aggregator.Fixed, -1 }, aggregator.ErrConfig},
 		{func(c *aggregator.JobConfig) { c.Arithmetic, c.Exp = aggregator.LUT, -20 }, aggregator.ErrConfig},
 		{func(c *aggregator.JobConfig) {

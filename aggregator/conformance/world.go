@@ -48,14 +48,17 @@ var Jobs = []aggregator.JobConfig{
 	{ID: 10, Epoch: 1000, Mode: aggregator.Combine, Arithmetic: aggregator.LUT, Slots: 700},
 	{ID: 11, Epoch: 2000, Mode: aggregator.FetchAdd, Arithmetic: aggregator.LUT, Slots: 100, MaxStripes: 3},
 	{ID: 12, Epoch: 3000, Mode: aggregator.Combine, Arithmetic: aggregator.Fixed, Slots: 900},
-	{ID: 13, Epoch: 4000, Mode: aggregator.FetchAdd, Arithmetic: aggregator.Fixed, Workers: Senders, Slots: 100, MaxStripes: 5},
+	{ID: 13, Epoch: 4000, Mode: aggregator.FetchAdd, Arithmetic: aggregator.Fixed, Workers: Senders, Slots: 100,
+		MaxStripes: 5},
 	{ID: 14, Epoch: 5000, Mode: aggregator.Sync, Exp: -46, Workers: Senders, Slots: 3*220 + 115},
 	{ID: 15, Epoch: 6000, Mode: aggregator.Sync, Arithmetic: aggregator.LUT, Workers: Senders, Slots: 100, MaxStripes: 2},
-	{ID: 200, Epoch: 7000, Mode: aggregator.Sync, Arithmetic: aggregator.Fixed, Workers: Senders, Slots: 44, MaxStripes: 1},
+	{ID: 200, Epoch: 7000, Mode: aggregator.Sync, Arithmetic: aggregator.Fixed, Workers: Senders, Slots: 44,
+		MaxStripes: 1},
 	{ID: 240, Epoch: 8000, Mode: aggregator.FetchAdd, Exp: -46, Slots: 2000, MaxStripes: wire.MaxStripes},
 	{ID: 241, Epoch: 9000, Mode: aggregator.FetchAdd, Arithmetic: aggregator.LUT, Slots: 600, MaxStripes: wire.MaxStripes},
 	{ID: 242, Epoch: 10_000, Mode: aggregator.FetchAdd, Arithmetic: aggregator.Fixed, Slots: 560, MaxStripes: 24},
-	{ID: 243, Epoch: 11_000, Mode: aggregator.Sync, Exp: -46, Workers: Senders, Slots: 2*550 + 240, MaxStripes: wire.MaxStripes},
+	{ID: 243, Epoch: 11_000, Mode: aggregator.Sync, Exp: -46, Workers: Senders, Slots: 2*550 + 240,
+		MaxStripes: wire.MaxStripes},
 }
 
 // Setup starts jobs, or without any all [Jobs], and admits all senders as a new [Generator]

@@ -30,7 +30,8 @@ func (f *File) Replay(d conformance.Device) error {
 		}
 		if fr := s.Frame; fr != nil && !reflect.DeepEqual(*fr, *want.Frame) {
 			return fmt.Errorf("%s: step %d, %s: frame %x:\nverdict is %s, port %d, answer %x\nwant       %s, port %d, answer %x",
-				f.Name, i, fr.About, fr.Bytes, fr.Verdict, fr.Port, fr.Answer, want.Frame.Verdict, want.Frame.Port, want.Frame.Answer)
+				f.Name, i, fr.About, fr.Bytes, fr.Verdict, fr.Port, fr.Answer, want.Frame.Verdict, want.Frame.Port,
+				want.Frame.Answer)
 		}
 		if s.Harvest != nil && !reflect.DeepEqual(s.Harvest, want.Harvest) {
 			return fmt.Errorf("%s: step %d: harvest is %+v, want %+v", f.Name, i, *s.Harvest, *want.Harvest)

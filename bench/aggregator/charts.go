@@ -25,7 +25,9 @@ func (r *Report) Charts() []chart.Chart {
 // costChart has a colour for each arithmetic, and dashes and glyphs for each mode.
 func (r *Report) costChart() chart.Chart {
 	hot := paperHot
-	if counts := experiment.Distinct(r.Results, func(res Result) int { return res.Hot }); len(counts) > 0 && !slices.Contains(counts, hot) {
+	if counts := experiment.Distinct(r.Results, func(res Result) int {
+		return res.Hot
+	}); len(counts) > 0 && !slices.Contains(counts, hot) {
 		hot = counts[0]
 	}
 	stripes := experiment.Distinct(r.Results, func(res Result) int { return res.Stripes })
@@ -44,7 +46,8 @@ func (r *Report) costChart() chart.Chart {
 }
 
 func hotAxis() chart.Axis {
-	return chart.Axis{Label: "hot parameters", Max: 70_000, Ticks: chart.Ticks("%d", 0, 10_000, 20_000, 30_000, 40_000, 50_000, 60_000)}
+	return chart.Axis{Label: "hot parameters", Max: 70_000,
+		Ticks: chart.Ticks("%d", 0, 10_000, 20_000, 30_000, 40_000, 50_000, 60_000)}
 }
 
 // rateChart has a colour for each arithmetic, and dashes and glyphs for each
@@ -54,7 +57,9 @@ func (r *Report) rateChart() chart.Chart {
 		Name: "throughput", Title: "Aggregation throughput of the XDP program on one CPU",
 		X: hotAxis(), Y: chart.Axis{Label: "million pairs per second", Room: legendRoom},
 	}
-	chart.AddCurves(&c, r.Rates, func(q Rate) string { return q.Arithmetic }, func(q Rate) string { return q.Distribution },
+	chart.AddCurves(&c, r.Rates, func(q Rate) string {
+		return q.Arithmetic
+	}, func(q Rate) string { return q.Distribution },
 		func(q Rate) (x, y float64) { return float64(q.Hot), q.Pairs.Median / 1e6 })
 	return c
 }

@@ -69,7 +69,8 @@ type group []*bench
 func (g *group) add(p *bpf.Aggregator, f frames) (err error) {
 	job := &f.job
 	b := &bench{plane: p, job: uint16(jobID + len(*g)), result: Result{
-		Arithmetic: job.Arithmetic.String(), Mode: job.Mode.String(), Stripes: job.MaxStripes, Hot: job.Slots, Pairs: job.MaxStripes * wire.Lanes,
+		Arithmetic: job.Arithmetic.String(), Mode: job.Mode.String(), Stripes: job.MaxStripes, Hot: job.Slots,
+		Pairs: job.MaxStripes * wire.Lanes,
 	}}
 	job.ID, job.Exp = b.job, aggregator.DefaultExp(job.Arithmetic)
 	senders, answer := 1, wire.EnvelopeLen+wire.HeaderLen
@@ -108,7 +109,8 @@ func (h *run) measure(ctx context.Context, g group, others ...*experiment.Subjec
 		}
 		count := max(warmUp, int(float64(cmp.Or(h.cfg.Duration, RunTime))/max(ns, 1)))
 		subjects = append(subjects, &experiment.Subject[float64]{
-			What:    fmt.Sprintf("%s, %s, %d stripes, %d hot", b.result.Mode, b.result.Arithmetic, b.result.Stripes, b.result.Hot),
+			What: fmt.Sprintf("%s, %s, %d stripes, %d hot", b.result.Mode, b.result.Arithmetic, b.result.Stripes,
+				b.result.Hot),
 			Measure: func(context.Context) (float64, error) { return b.measure(count) },
 		})
 	}

@@ -112,16 +112,20 @@ func (h *run) delay(ctx context.Context, s *site, b Backend, n int, a aggregator
 		What:    fmt.Sprintf("%v, %d workers, %v", b, n, a),
 		Measure: func(ctx context.Context) ([]iteration, error) { return c.iterate(ctx, count) },
 	}
-	if err := experiment.TakeTurns(ctx, h.cfg.Rounds, &h.progress, []*experiment.Subject[[]iteration]{subject}); err != nil {
+	if err := experiment.TakeTurns(ctx, h.cfg.Rounds, &h.progress,
+		[]*experiment.Subject[[]iteration]{subject}); err != nil {
 		return err
 	}
 	over := func(part func(iteration) float64) experiment.Spread {
-		return experiment.Over(subject.Samples, func(all []iteration) float64 { return experiment.Median(experiment.Pick(all, part)) })
+		return experiment.Over(subject.Samples, func(all []iteration) float64 {
+			return experiment.Median(experiment.Pick(all, part))
+		})
 	}
 	d := Delay{
-		Backend: string(b), Workers: n, Arithmetic: a.String(), Parameters: h.cfg.Parameters, Iterations: count * h.cfg.Rounds,
-		Reduce: over(func(i iteration) float64 { return i.reduce }),
-		Total:  over(func(i iteration) float64 { return i.negotiate + i.reduce }),
+		Backend: string(b), Workers: n, Arithmetic: a.String(), Parameters: h.cfg.Parameters,
+		Iterations: count * h.cfg.Rounds,
+		Reduce:     over(func(i iteration) float64 { return i.reduce }),
+		Total:      over(func(i iteration) float64 { return i.negotiate + i.reduce }),
 	}
 	if c.negotiates {
 		negotiate := func(i iteration) float64 { return i.negotiate }
@@ -142,7 +146,8 @@ type cluster struct {
 func newCluster(ctx context.Context, s *site, n int, a aggregator.Arithmetic, parameters int) (_ *cluster, err error) {
 	s.epoch++ // frames of an earlier cluster may still be under way
 	job := aggregator.JobConfig{
-		ID: jobID, Epoch: s.epoch, Mode: aggregator.Sync, Arithmetic: a, Exp: aggregator.DefaultExp(a), Workers: n, Slots: parameters, MaxStripes: wire.DefaultStripes,
+		ID: jobID, Epoch: s.epoch, Mode: aggregator.Sync, Arithmetic: a, Exp: aggregator.DefaultExp(a), Workers: n,
+		Slots: parameters, MaxStripes: wire.DefaultStripes,
 	}
 	if err := s.plane.AddJob(job); err != nil {
 		return nil, err
@@ -221,7 +226,8 @@ func (c *cluster) iterate(ctx context.Context, n int) ([]iteration, error) {
 	return slices.Concat(all...), err
 }
 
-func (c *cluster) iterateOne(ctx context.Context, w *transport.Worker, grads []float32, n int) (own []iteration, err error) {
+func (c *cluster) iterateOne(ctx context.Context, w *transport.Worker, grads []float32, n int) (own []iteration,
+	err error) {
 	sums := make([]float32, len(grads))
 	for range n {
 		start := time.Now()

@@ -110,7 +110,9 @@ func (r *Report) find(a aggregator.Arithmetic, m aggregator.Mode, stripes, hot i
 func (r *Report) finish() {
 	r.judge()
 	of := func(distribution string, hot int) []float64 {
-		if s := experiment.Find(r.Systems, func(s System) bool { return s.Distribution == distribution && s.Hot == hot }); s != nil {
+		if s := experiment.Find(r.Systems, func(s System) bool {
+			return s.Distribution == distribution && s.Hot == hot
+		}); s != nil {
 			return s.Samples
 		}
 		return nil
@@ -156,7 +158,8 @@ func (r *Report) judge() {
 			want(hot, "exact, 1 stripe, ns a frame", exactFrame, one.NsPerFrame)
 		}
 		if exact != nil && fixed != nil {
-			want(hot, "fixed, 10 stripes, time divided by that of exact", fixedFactor, experiment.Ratios(fixed.Samples, exact.Samples).Median)
+			want(hot, "fixed, 10 stripes, time divided by that of exact", fixedFactor,
+				experiment.Ratios(fixed.Samples, exact.Samples).Median)
 		}
 		if lut != nil {
 			want(hot, "lut, 10 stripes, ns a pair", lutPair, lut.NsPerPair)
@@ -174,7 +177,8 @@ func (r *Report) Print(out *report.Printer) {
 		for _, n := range experiment.Distinct(r.Results, func(res Result) string { return res.Arithmetic }) {
 			header = append(header, n+", ns a frame", "ns a pair")
 		}
-		out.Table(fmt.Sprintf("Cost of the XDP program, median of %s (smallest-largest)", english.Plural(r.Rounds, "round", "")), header, experiment.Rows(r.Results,
+		out.Table(fmt.Sprintf("Cost of the XDP program, median of %s (smallest-largest)",
+			english.Plural(r.Rounds, "round", "")), header, experiment.Rows(r.Results,
 			func(res Result) []any { return []any{res.Mode, humanize.Comma(int64(res.Hot)), res.Stripes} },
 			func(res Result) []any {
 				return []any{fmt.Sprintf("%.0f", res.NsPerFrame), fmt.Sprintf("%.2f (%.2f-%.2f)", res.NsPerPair, res.Min, res.Max)}
@@ -192,12 +196,14 @@ func (r *Report) Print(out *report.Printer) {
 	}
 	if len(r.Systems) > 0 {
 		out.Table("Aggregator and parameter server together, million pairs a second, exact arithmetic (Figures 13 and 14)",
-			[]string{"keys", "hot", "hot share", "server on the rest", "together", "of server alone", fmt.Sprintf("of %s hot", humanize.Comma(paperHot))}, experiment.Pick(r.Systems, System.row))
+			[]string{"keys", "hot", "hot share", "server on the rest", "together", "of server alone",
+				fmt.Sprintf("of %s hot", humanize.Comma(paperHot))}, experiment.Pick(r.Systems, System.row))
 		out.Note("%s", r.paperOnThroughput())
 	}
 	if len(r.Negotiations) > 0 {
 		out.Table("Delay of an iteration, µs (Figure 17), median (smallest-largest round)",
-			[]string{"backend", "workers", "arithmetic", "iterations", "negotiation", "p99", "reduction", "iteration"}, experiment.Pick(r.Negotiations, Delay.row))
+			[]string{"backend", "workers", "arithmetic", "iterations", "negotiation", "p99", "reduction", "iteration"},
+			experiment.Pick(r.Negotiations, Delay.row))
 		out.Note("%s", r.paperOnDelay())
 	}
 	experiment.PrintUnavailable(out, r.Unavailable)
@@ -269,7 +275,8 @@ func (s System) row() []any {
 
 func (d Delay) row() []any {
 	return []any{
-		d.Backend, d.Workers, d.Arithmetic, d.Iterations, micros(d.Negotiate), report.Cell("%.0f", d.Slowest/1e3), micros(d.Reduce), micros(d.Total),
+		d.Backend, d.Workers, d.Arithmetic, d.Iterations, micros(d.Negotiate), report.Cell("%.0f", d.Slowest/1e3),
+		micros(d.Reduce), micros(d.Total),
 	}
 }
 

@@ -34,7 +34,8 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	for _, t := range cfg.Tests {
 		switch t {
 		case Cost:
-			parts = append(parts, part{string(Cost), len(cfg.Modes) * len(cfg.Hot) * len(cfg.Arithmetics) * len(cfg.Stripes) * cfg.Rounds, h.cost})
+			parts = append(parts, part{string(Cost),
+				len(cfg.Modes) * len(cfg.Hot) * len(cfg.Arithmetics) * len(cfg.Stripes) * cfg.Rounds, h.cost})
 		case Throughput:
 			parts = append(parts, part{string(Throughput), h.throughputSteps(), h.throughput})
 		case Negotiation:

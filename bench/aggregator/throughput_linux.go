@@ -49,7 +49,8 @@ func (h *run) throughput(ctx context.Context) (err error) {
 }
 
 // sweep measures one distribution, and what the server does if there is one.
-func (h *run) sweep(ctx context.Context, p *bpf.Aggregator, name string, d *zipf.Distribution, server *ps.Store) (err error) {
+func (h *run) sweep(ctx context.Context, p *bpf.Aggregator, name string, d *zipf.Distribution,
+	server *ps.Store) (err error) {
 	rng := rand.New(rand.NewPCG(2, 0))
 	var g group
 	defer func() { err = errors.Join(err, experiment.Close(g...)) }()
@@ -78,7 +79,9 @@ func (h *run) sweep(ctx context.Context, p *bpf.Aggregator, name string, d *zipf
 	}
 	programs := map[int][]float64{} // with exact arithmetic, by number of hot parameters
 	for _, b := range g {
-		pairs := experiment.Pick(b.result.Samples, func(ns float64) float64 { return experiment.Quotient(1e9*float64(b.result.Pairs), ns) })
+		pairs := experiment.Pick(b.result.Samples, func(ns float64) float64 {
+			return experiment.Quotient(1e9*float64(b.result.Pairs), ns)
+		})
 		if b.result.Arithmetic == aggregator.Exact.String() {
 			programs[b.result.Hot] = pairs
 		}

@@ -169,7 +169,8 @@ func (b *bed) runAggregator() (undo func() error, err error) {
 		})
 	}
 	if err == nil {
-		err = b.aggregator.AddSender(pushJob, aggregator.SenderConfig{ID: pushSender, Epoch: pushEpoch, MAC: b.tested.MAC, IP: b.tested.IP})
+		err = b.aggregator.AddSender(pushJob, aggregator.SenderConfig{ID: pushSender, Epoch: pushEpoch, MAC: b.tested.MAC,
+			IP: b.tested.IP})
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("engine: aggregator at the opposite end: %w", err), undo())
@@ -192,7 +193,8 @@ func (b *bed) losses() (map[string]uint64, error) {
 			return nil
 		})
 	}
-	if err := errors.Join(read("tested end", b.host(), b.host().Index), read("opposite end", b.net.Switch(), b.host().PortIndex)); err != nil {
+	if err := errors.Join(read("tested end", b.host(), b.host().Index),
+		read("opposite end", b.net.Switch(), b.host().PortIndex)); err != nil {
 		return nil, err
 	}
 	if b.aggregator != nil {
@@ -200,7 +202,8 @@ func (b *bed) losses() (map[string]uint64, error) {
 		if err != nil {
 			return nil, fmt.Errorf("engine: read the aggregator's counters: %w", err)
 		}
-		lost["aggregator: duplicates"], lost["aggregator: refused"], lost["aggregator: raced"] = c.Duplicates, c.Refused.Total(), c.Raced
+		lost["aggregator: duplicates"], lost["aggregator: refused"], lost["aggregator: raced"] = c.Duplicates,
+			c.Refused.Total(), c.Raced
 	}
 	return lost, b.host().Do(func() error { return udpLosses(lost) })
 }

@@ -113,7 +113,8 @@ func excluded(baseline string, test Test, size int) string {
 	pushes := baseline == Libra || pushOnly(baseline)
 	switch {
 	case pushes && test == Push && pushStripes[size] == 0:
-		return fmt.Sprintf("push: frames of other than %d and %d bytes, which have 1 and %d stripes", minHot, maxHot, wire.DefaultStripes)
+		return fmt.Sprintf("push: frames of other than %d and %d bytes, which have 1 and %d stripes", minHot, maxHot,
+			wire.DefaultStripes)
 	case test == Push && !pushes:
 		return "push: it is no worker"
 	case test != Push && pushOnly(baseline):

@@ -84,7 +84,8 @@ func (g *generator) sendLive(ifindex int, prog *ebpf.Program, frame []byte) erro
 	for !g.stopping.Load() {
 		_, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_TEST_RUN, uintptr(unsafe.Pointer(&run)), unsafe.Sizeof(run))
 		if errno != 0 && errno != unix.EINTR {
-			return fmt.Errorf("engine: generate frames (needs Linux 5.18): %w", os.NewSyscallError("bpf BPF_PROG_TEST_RUN", errno))
+			return fmt.Errorf("engine: generate frames (needs Linux 5.18): %w",
+				os.NewSyscallError("bpf BPF_PROG_TEST_RUN", errno))
 		}
 	}
 	return nil

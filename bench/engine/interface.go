@@ -106,7 +106,8 @@ func (c *InterfaceConfig) checkFields() error {
 func InterfaceDefaults() InterfaceConfig {
 	d := Defaults()
 	return InterfaceConfig{
-		Tests: []Test{Transmit}, Sizes: []int{minSize, minHot, 512, maxHot}, Rounds: d.Rounds, Duration: d.Duration, WarmUp: d.WarmUp,
+		Tests: []Test{Transmit}, Sizes: []int{minSize, minHot, 512, maxHot}, Rounds: d.Rounds, Duration: d.Duration,
+		WarmUp: d.WarmUp,
 	}
 }
 
@@ -119,16 +120,19 @@ func (c *InterfaceConfig) sends() bool {
 func (c *InterfaceConfig) peer() (ip netip.Addr, mac net.HardwareAddr, err error) {
 	if ip, err := netip.ParseAddr(c.Peer); err == nil {
 		if ip = ip.Unmap(); !ip.Is4() || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLoopback() {
-			return ip, nil, &experiment.ConfigError{Field: "peer", Problem: c.Peer + " is not the IPv4 address of another machine"}
+			return ip, nil, &experiment.ConfigError{Field: "peer", Problem: c.Peer +
+				" is not the IPv4 address of another machine"}
 		}
 		return ip, nil, nil
 	}
 	mac, err = net.ParseMAC(c.Peer)
 	if err != nil || len(mac) != 6 {
-		return ip, nil, &experiment.ConfigError{Field: "peer", Problem: c.Peer + " is neither an IPv4 nor an Ethernet address"}
+		return ip, nil, &experiment.ConfigError{Field: "peer", Problem: c.Peer +
+			" is neither an IPv4 nor an Ethernet address"}
 	}
 	if mac[0]&1 != 0 || [6]byte(mac) == [6]byte{} {
-		return ip, nil, &experiment.ConfigError{Field: "peer", Problem: c.Peer + " is not the Ethernet address of one other card"}
+		return ip, nil, &experiment.ConfigError{Field: "peer", Problem: c.Peer +
+			" is not the Ethernet address of one other card"}
 	}
 	return ip, mac, nil
 }

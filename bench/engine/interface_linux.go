@@ -33,7 +33,8 @@ func RunInterface(ctx context.Context, cfg InterfaceConfig) (*Report, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	r := &interfaceRun{cfg: cfg, progress: experiment.ProgressCounter{Progress: cfg.Progress}, report: &Report{
-		Machine: machine(), Interface: &Interface{Name: cfg.Interface, Pace: cfg.Pace}, Rounds: cfg.Rounds, Duration: cfg.Duration,
+		Machine: machine(), Interface: &Interface{Name: cfg.Interface, Pace: cfg.Pace}, Rounds: cfg.Rounds,
+		Duration: cfg.Duration,
 	}}
 	if err := r.lookAtInterface(ctx); err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
@@ -91,7 +92,8 @@ func (r *interfaceRun) lookAtInterface(ctx context.Context) error {
 	case at.OperState != netlink.OperUp:
 		return refuse("has no link (it is %s): ip link set %s up, and look at the cable", at.OperState, r.cfg.Interface)
 	case r.cfg.sends() && slices.Max(append(r.cfg.Sizes, 0)) > at.MTU+14:
-		return &experiment.ConfigError{Field: "sizes", Problem: fmt.Sprintf("the MTU of %s is %d, so its frames have at most %d bytes", at.Name, at.MTU, at.MTU+14)}
+		return &experiment.ConfigError{Field: "sizes",
+			Problem: fmt.Sprintf("the MTU of %s is %d, so its frames have at most %d bytes", at.Name, at.MTU, at.MTU+14)}
 	}
 	if !r.cfg.Force {
 		routes, err := netlink.RouteList(l, netlink.FAMILY_ALL)
@@ -139,7 +141,9 @@ func (r *interfaceRun) findPeer(ctx context.Context) error {
 			return err
 		}
 		if hop.Next != ip {
-			return &experiment.ConfigError{Field: "peer", Problem: fmt.Sprintf("%v is behind the gateway %v, which would be flooded; it has to be on the network of %s", ip, hop.Next, r.cfg.Interface)}
+			return &experiment.ConfigError{Field: "peer",
+				Problem: fmt.Sprintf("%v is behind the gateway %v, which would be flooded; it has to be on the network of %s", ip,
+					hop.Next, r.cfg.Interface)}
 		}
 		r.local.IP, r.peer.IP, r.peer.MAC = hop.Source, ip, hop.MAC
 	}
@@ -235,7 +239,8 @@ func (r *interfaceRun) awaitLink(ctx context.Context) error {
 }
 
 // measureRounds measures the rounds of a test, and returns their samples and all round-trip times.
-func (r *interfaceRun) measureRounds(ctx context.Context, group *afxdp.Group, work *interfaceWork, test Test, size int) (samples []Sample, times []uint32, err error) {
+func (r *interfaceRun) measureRounds(ctx context.Context, group *afxdp.Group, work *interfaceWork, test Test,
+	size int) (samples []Sample, times []uint32, err error) {
 	read := func() (m reading, err error) {
 		if m.lost, m.frames, err = work.readCounters(group, test); err != nil {
 			return m, err
@@ -256,7 +261,9 @@ func (r *interfaceRun) measureRounds(ctx context.Context, group *afxdp.Group, wo
 		}
 		warm = 0
 		work.takeTimes() // of what was before
-		before, after, err := experiment.Window(ctx, r.cfg.Duration, read, func(before, after reading) bool { return after.frames != before.frames })
+		before, after, err := experiment.Window(ctx, r.cfg.Duration, read, func(before, after reading) bool {
+			return after.frames != before.frames
+		})
 		if err != nil {
 			return nil, nil, explainSilence(err, test)
 		}

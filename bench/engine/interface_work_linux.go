@@ -130,7 +130,8 @@ func (w *interfaceWork) askOneByOne(ctx context.Context, group *afxdp.Group) err
 	if err != nil {
 		return err
 	}
-	a := asking{w: w, socket: group.Sockets()[0], poller: afxdp.NewPoller(group.Sockets()...), descs: make([]afxdp.Desc, batch)}
+	a := asking{w: w, socket: group.Sockets()[0], poller: afxdp.NewPoller(group.Sockets()...),
+		descs: make([]afxdp.Desc, batch)}
 	begin, due := time.Now(), time.Duration(0) // when the next request is due, after the beginning
 	for err == nil && ctx.Err() == nil {
 		if err = a.askOnce(); w.pace > 0 {

@@ -39,7 +39,8 @@ const (
 
 // loadPrograms loads the programs for a cable.
 func (o *opposite) loadPrograms(tested, opposed wire.Endpoint) (err error) {
-	o.arrived, err = ebpf.NewMap(&ebpf.MapSpec{Name: "arrived", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	o.arrived, err = ebpf.NewMap(&ebpf.MapSpec{Name: "arrived", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8,
+		MaxEntries: 1})
 	if err != nil {
 		return fmt.Errorf("engine: make the opposite end's counter: %w", err)
 	}
@@ -49,7 +50,8 @@ func (o *opposite) loadPrograms(tested, opposed wire.Endpoint) (err error) {
 	const frags, headers = unix.BPF_F_XDP_HAS_FRAGS, wire.EnvelopeLen
 	var errs [4]error
 	o.countAndDrop, errs[0] = harness.LoadXDP("count_and_drop", frags, unix.ETH_P_IP, headers, then(harness.XDPDrop, nil))
-	o.reflect, errs[1] = harness.LoadXDP("reflect", frags, unix.ETH_P_IP, headers, then(harness.XDPTx, turnBack(tested, opposed)))
+	o.reflect, errs[1] = harness.LoadXDP("reflect", frags, unix.ETH_P_IP, headers,
+		then(harness.XDPTx, turnBack(tested, opposed)))
 	o.generate, errs[2] = harness.LoadVerdict("generate", 0, harness.XDPTx)
 	o.pass, errs[3] = harness.LoadVerdict("pass", frags, harness.XDPPass)
 	if err := errors.Join(errs[:]...); err != nil {

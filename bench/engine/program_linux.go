@@ -92,7 +92,8 @@ func (r *run) startProgram(ctx context.Context, b *bed, baseline string, test Te
 	if err != nil {
 		return nil, err
 	}
-	p := &programProcess{shared: shared, control: controlIn(shared.Mem), group: proc.NewGroup(ctx, proc.Config{Grace: child.EndLimit})}
+	p := &programProcess{shared: shared, control: controlIn(shared.Mem),
+		group: proc.NewGroup(ctx, proc.Config{Grace: child.EndLimit})}
 	p.frameLen = uint32(copy(p.frame[:], frame))
 	spec := child.Spec{Name: baseline, Start: b.host().Start, Files: []*os.File{shared.File}, OnLine: p.parseLine}
 	if baseline == Libxdp {

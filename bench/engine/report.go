@@ -144,7 +144,8 @@ func (r *Report) addResults(results []Result) {
 			Paired: paired.Median, PairedMin: paired.Min, PairedMax: paired.Max,
 		}
 		if ours.P50ns != nil && b.P50ns != nil {
-			ratio.P50, ratio.P99 = new(experiment.Quotient(*ours.P50ns, *b.P50ns)), new(experiment.Quotient(*ours.P99ns, *b.P99ns))
+			ratio.P50, ratio.P99 = new(experiment.Quotient(*ours.P50ns, *b.P50ns)),
+				new(experiment.Quotient(*ours.P99ns, *b.P99ns))
 		}
 		r.Ratios = append(r.Ratios, ratio)
 	}
@@ -225,7 +226,8 @@ func (r *Report) Print(out *report.Printer) {
 	}
 	out.Table(
 		fmt.Sprintf("%s, %s, Linux %s, %s; medians of %s of %v",
-			cmp.Or(r.Machine.CPU, "unknown CPU"), english.Plural(r.Machine.CPUs, "CPU", ""), r.Machine.Kernel, r.Machine.GoVersion, english.Plural(r.Rounds, "round", ""), r.Duration),
+			cmp.Or(r.Machine.CPU, "unknown CPU"), english.Plural(r.Machine.CPUs, "CPU", ""), r.Machine.Kernel,
+			r.Machine.GoVersion, english.Plural(r.Rounds, "round", ""), r.Duration),
 		[]string{
 			"test", "size", "baseline", "Mpps", "min", "max", "libra/baseline", "user ns", "kernel ns", "far ns",
 			"p50 µs", "p99 µs", "p50 ratio", "p99 ratio", "dropped",
@@ -248,7 +250,8 @@ func (r *Report) printInterface(out *report.Printer) {
 	if r.Interface.ZeroCopy {
 		mode = "zero-copy mode"
 	}
-	out.Note("%s (driver %s), queues %v, %s", r.Interface.Name, cmp.Or(r.Interface.Driver, "unknown"), r.Interface.Queues, mode)
+	out.Note("%s (driver %s), queues %v, %s", r.Interface.Name, cmp.Or(r.Interface.Driver, "unknown"),
+		r.Interface.Queues, mode)
 	for _, res := range r.Results {
 		var rows [][]any
 		for _, b := range res.RoundTrip {

@@ -89,7 +89,8 @@ func (r *run) findBaselines(ctx context.Context) (err error) {
 			_, missing = exec.LookPath(testpmdCommand)
 		}
 		if missing != nil {
-			experiment.AddUnavailable(&r.report.Unavailable, experiment.Unavailable{Baseline: b, Reason: missing.Error(), Install: install})
+			experiment.AddUnavailable(&r.report.Unavailable,
+				experiment.Unavailable{Baseline: b, Reason: missing.Error(), Install: install})
 			continue
 		}
 		r.baselines = append(r.baselines, b)
@@ -164,7 +165,8 @@ func (r *run) measureGroup(ctx context.Context, beds []*bed, g group) error {
 	for _, w := range all {
 		switch {
 		case w.err != nil:
-			experiment.AddUnavailable(&r.report.Unavailable, experiment.Unavailable{Baseline: w.baseline, Test: string(g.test), Size: g.size, Reason: w.err.Error()})
+			experiment.AddUnavailable(&r.report.Unavailable,
+				experiment.Unavailable{Baseline: w.baseline, Test: string(g.test), Size: g.size, Reason: w.err.Error()})
 		case len(w.samples) > 0:
 			results = append(results, newResult(g.test, g.size, w.baseline, w.samples))
 		}

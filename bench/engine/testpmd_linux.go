@@ -71,12 +71,13 @@ func startTestpmd(ctx context.Context, b *bed, _ string, test Test, size int) (p
 	t := &testpmd{
 		group: proc.NewGroup(ctx, proc.Config{Grace: child.EndLimit}), stdin: stdin, lines: make(chan string, 256),
 	}
-	t.process, err = t.group.Start(proc.Spec{Name: testpmdCommand, Cmd: cmd, Start: b.host().Start, OnLine: func(l []byte) {
-		select {
-		case t.lines <- string(l):
-		default: // beyond what is waited for
-		}
-	}})
+	t.process, err = t.group.Start(proc.Spec{Name: testpmdCommand, Cmd: cmd, Start: b.host().Start,
+		OnLine: func(l []byte) {
+			select {
+			case t.lines <- string(l):
+			default: // beyond what is waited for
+			}
+		}})
 	if err == nil {
 		err = t.setForwarding(test)
 	}

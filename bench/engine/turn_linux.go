@@ -282,7 +282,8 @@ func (t *tally) sampleOf(n notes) Sample {
 	}
 	experiment.Add(&s.drops, n.drops)
 	if len(n.roundTrip) > 0 {
-		s.P50ns, s.P99ns = new(float64(experiment.Quantile(n.roundTrip, 0.5))), new(float64(experiment.Quantile(n.roundTrip, 0.99)))
+		s.P50ns, s.P99ns = new(float64(experiment.Quantile(n.roundTrip, 0.5))),
+			new(float64(experiment.Quantile(n.roundTrip, 0.99)))
 	}
 	return s
 }

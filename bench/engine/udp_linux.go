@@ -52,11 +52,15 @@ func (p *udp) open() (err error) {
 	timeout := unix.NsecToTimeval(int64(idle))
 	return cmp.Or(
 		os.NewSyscallError("setsockopt SO_NO_CHECK", unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1)),
-		os.NewSyscallError("setsockopt SO_SNDBUFFORCE", unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, socketBuffer)),
-		os.NewSyscallError("setsockopt SO_RCVBUFFORCE", unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketBuffer)),
-		os.NewSyscallError("setsockopt SO_RCVTIMEO", unix.SetsockoptTimeval(p.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout)),
+		os.NewSyscallError("setsockopt SO_SNDBUFFORCE",
+			unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, socketBuffer)),
+		os.NewSyscallError("setsockopt SO_RCVBUFFORCE",
+			unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketBuffer)),
+		os.NewSyscallError("setsockopt SO_RCVTIMEO",
+			unix.SetsockoptTimeval(p.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout)),
 		os.NewSyscallError("bind", unix.Bind(p.fd, &unix.SockaddrInet4{Port: testPort, Addr: p.cfg.Self.IP.As4()})),
-		os.NewSyscallError("connect", unix.Connect(p.fd, &unix.SockaddrInet4{Port: testPort, Addr: p.cfg.Aggregator.IP.As4()})),
+		os.NewSyscallError("connect", unix.Connect(p.fd,
+			&unix.SockaddrInet4{Port: testPort, Addr: p.cfg.Aggregator.IP.As4()})),
 	)
 }
 
@@ -70,7 +74,8 @@ func (m *mmsghdr) pointTo(buf []byte) {
 // mmsg makes a system call on messages and returns how many it moved.
 // Conditions that pass by themselves, such as the end of the receive timeout, count as none.
 func mmsg(fd int, call uintptr, name string, msgs []mmsghdr, flags int) (int, error) {
-	n, _, errno := unix.Syscall6(call, uintptr(fd), uintptr(unsafe.Pointer(&msgs[0])), uintptr(len(msgs)), uintptr(flags), 0, 0)
+	n, _, errno := unix.Syscall6(call, uintptr(fd), uintptr(unsafe.Pointer(&msgs[0])), uintptr(len(msgs)),
+		uintptr(flags), 0, 0)
 	switch errno {
 	case 0:
 		return int(n), nil

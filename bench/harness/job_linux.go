@@ -70,7 +70,8 @@ func (p *HostConfig) Dial(ctx context.Context) (_ pb.AggregatorClient, hangUp fu
 
 // WithJob creates a job and calls do, whose context ends when the job does. The job
 // is kept alive until do returns.
-func (p *HostConfig) WithJob(ctx context.Context, spec *pb.JobSpec, do func(context.Context, pb.AggregatorClient, *control.Owned) error) error {
+func (p *HostConfig) WithJob(ctx context.Context, spec *pb.JobSpec,
+	do func(context.Context, pb.AggregatorClient, *control.Owned) error) error {
 	client, hangUp, err := p.Dial(ctx)
 	if err != nil {
 		return err
@@ -89,7 +90,8 @@ func (p *HostConfig) WithJob(ctx context.Context, spec *pb.JobSpec, do func(cont
 }
 
 // Join admits a sender of a job for as long as ctx lives.
-func (p *HostConfig) Join(ctx context.Context, client pb.AggregatorClient, job, sender uint32, hotSet []byte) (*pb.Admission, error) {
+func (p *HostConfig) Join(ctx context.Context, client pb.AggregatorClient, job, sender uint32,
+	hotSet []byte) (*pb.Admission, error) {
 	stream, err := client.Join(ctx, &pb.JoinRequest{
 		Job: job, Sender: sender, Ip: p.Self.IP.AsSlice(), Mac: p.Self.MAC[:], HotSet: hotSet,
 	})
@@ -117,7 +119,8 @@ func (p *HostConfig) OpenLink() (link.Link, error) {
 
 // StartWorker admits a worker for as long as ctx lives and starts it on the place's link.
 // cfg contains what the admission does not: job, sender, hot set, server, mode and arithmetic.
-func (p *HostConfig) StartWorker(ctx context.Context, client pb.AggregatorClient, cfg transport.WorkerConfig) (*transport.Worker, error) {
+func (p *HostConfig) StartWorker(ctx context.Context, client pb.AggregatorClient,
+	cfg transport.WorkerConfig) (*transport.Worker, error) {
 	fingerprint := cfg.HotSet.Fingerprint()
 	admission, err := p.Join(ctx, client, uint32(cfg.Job), uint32(cfg.Sender), fingerprint[:])
 	if err != nil {

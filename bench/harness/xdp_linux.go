@@ -45,7 +45,8 @@ func LoadVerdict(name string, flags uint32, verdict int32) (*ebpf.Program, error
 }
 
 func loadXDP(name string, flags uint32, insns asm.Instructions) (*ebpf.Program, error) {
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: ebpf.XDP, Flags: flags, License: "Dual BSD/GPL", Instructions: insns})
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: ebpf.XDP, Flags: flags, License: "Dual BSD/GPL",
+		Instructions: insns})
 	if err != nil {
 		return nil, fmt.Errorf("load XDP program %s: %w", name, err)
 	}

@@ -35,7 +35,8 @@ func (c *childConfig) serveClients(ctx context.Context) error {
 		a, err := agent.Listen(agent.Config{
 			Socket: c.Agent.Socket, Log: slog.New(slog.DiscardHandler),
 			Jobs: []agent.Job{{
-				Name: agentJob, Worker: worker, Number: job, HotSet: hot, Exp: ps.DefaultExp, Separate: c.Agent.Separate, Limits: agent.Limits{Prepared: 1 << 30},
+				Name: agentJob, Worker: worker, Number: job, HotSet: hot, Exp: ps.DefaultExp, Separate: c.Agent.Separate,
+				Limits: agent.Limits{Prepared: 1 << 30},
 			}},
 		})
 		if err != nil {
@@ -94,8 +95,10 @@ func (r *run) startAgent(ctx context.Context, c *cluster, baseline string, clien
 		return err
 	}
 	a, err := child.Launch(ctx, c.group, child.Spec{
-		Name: "agent", Command: r.cfg.ChildCommand, CPU: new(cpu(1)), Start: r.bed.net.Host(1).Start, Files: []*os.File{r.load.File},
-		Config: childConfig{HostConfig: r.hostConfig(1, clients+2), ServerEnd: harness.HostConfigOf(r.bed.net, 0).Self, Agent: &agentConfig{Socket: c.socket(), Separate: baseline == AgentSeparate}},
+		Name: "agent", Command: r.cfg.ChildCommand, CPU: new(cpu(1)), Start: r.bed.net.Host(1).Start,
+		Files: []*os.File{r.load.File},
+		Config: childConfig{HostConfig: r.hostConfig(1, clients+2), ServerEnd: harness.HostConfigOf(r.bed.net, 0).Self,
+			Agent: &agentConfig{Socket: c.socket(), Separate: baseline == AgentSeparate}},
 	})
 	c.agent = []*child.Child{a}
 	return err

@@ -186,7 +186,8 @@ func (c *childConfig) runServer(ctx context.Context) error {
 }
 
 // serveJob sums until the process is told to end.
-func (c *childConfig) serveJob(ctx context.Context, owned *control.Owned, store *ps.Store, keys []uint64, sums []byte) (err error) {
+func (c *childConfig) serveJob(ctx context.Context, owned *control.Owned, store *ps.Store, keys []uint64,
+	sums []byte) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	loop, err := c.startLoop(ctx, store)
@@ -204,7 +205,9 @@ func (c *childConfig) serveJob(ctx context.Context, owned *control.Owned, store 
 	go func() { cancel(harvester.Run(ctx)) }()
 	go func() { <-loop.Done(); cancel(loop.Err()) }()
 
-	return answer(ctx, func() uint64 { return 0 }, map[string]func(context.Context, *mark) error{opStop: func(ctx context.Context, _ *mark) error {
+	return answer(ctx, func() uint64 {
+		return 0
+	}, map[string]func(context.Context, *mark) error{opStop: func(ctx context.Context, _ *mark) error {
 		if err := harvester.Now(ctx); err != nil {
 			return err
 		}
@@ -277,7 +280,8 @@ func (c *childConfig) runWorker(ctx context.Context) error {
 }
 
 // withWorker calls do with the worker of a number, from 0 on; its sender id is one more.
-func (c *childConfig) withWorker(ctx context.Context, number int, do func(context.Context, *transport.Worker, *packer.HotSet) error) error {
+func (c *childConfig) withWorker(ctx context.Context, number int,
+	do func(context.Context, *transport.Worker, *packer.HotSet) error) error {
 	_, hot, err := openKeys()
 	if err != nil {
 		return err
@@ -290,7 +294,8 @@ func (c *childConfig) withWorker(ctx context.Context, number int, do func(contex
 	}
 	defer func() { _ = hangUp() }()
 	worker, err := c.StartWorker(ctx, client, transport.WorkerConfig{
-		Job: job, Sender: uint16(number + 1), ServerEpoch: coldEpoch, HotSet: hot, Server: c.ServerEnd, Flow: retransmit.Config{Size: window},
+		Job: job, Sender: uint16(number + 1), ServerEpoch: coldEpoch, HotSet: hot, Server: c.ServerEnd,
+		Flow: retransmit.Config{Size: window},
 	})
 	if err != nil {
 		return err

@@ -45,7 +45,8 @@ type cluster struct {
 	sums    *sys.Shared
 }
 
-func (r *run) launchCluster(ctx context.Context, baseline string, workers int, harvest time.Duration) (_ *cluster, err error) {
+func (r *run) launchCluster(ctx context.Context, baseline string, workers int, harvest time.Duration) (_ *cluster,
+	err error) {
 	c := &cluster{group: proc.NewGroup(ctx, proc.Config{Grace: child.EndLimit})}
 	if c.sums, err = sys.NewShared("libra-bench-sums", sumsSize); err != nil {
 		return nil, err
@@ -90,7 +91,8 @@ func (r *run) serverSpec(baseline string, workers int, harvest time.Duration, su
 	for i := range hosts {
 		c.Workers = append(c.Workers, netip.AddrPortFrom(r.bed.net.Host(i+1).IP, wire.DefaultPort))
 	}
-	s.Command, s.CPU, s.Config = r.cfg.ChildCommand, new(cpu(0)), childConfig{HostConfig: r.hostConfig(0, workers+1), Server: &c}
+	s.Command, s.CPU, s.Config = r.cfg.ChildCommand, new(cpu(0)),
+		childConfig{HostConfig: r.hostConfig(0, workers+1), Server: &c}
 	return s
 }
 
@@ -103,7 +105,8 @@ func (r *run) workerSpec(c *cluster, baseline string, workers, worker int) child
 		return s
 	}
 	s.Command = r.cfg.ChildCommand
-	cfg := workerConfig{Number: worker, Batch: r.work.batch, Unprepared: baseline == Unprepared || baseline == AgentUnprepared}
+	cfg := workerConfig{Number: worker, Batch: r.work.batch, Unprepared: baseline == Unprepared ||
+		baseline == AgentUnprepared}
 	if throughAgent(baseline) {
 		cfg.Socket = c.socket()
 		s.CPU, s.Config = new(cpu(worker+2)), childConfig{Worker: &cfg}
@@ -203,7 +206,8 @@ type bed struct {
 // newBed makes a bed. Where roles are to be told apart, frames are received by threads of each
 // interface, instead of by the sender's.
 func newBed(ctx context.Context, workers int, apart bool) (_ *bed, err error) {
-	network, err := testbed.New(ctx, testbed.Config{Hosts: workers + 1, MTU: wire.MaxMTU, StaticARP: true, ThreadedNAPI: apart})
+	network, err := testbed.New(ctx, testbed.Config{Hosts: workers + 1, MTU: wire.MaxMTU, StaticARP: true,
+		ThreadedNAPI: apart})
 	if err != nil {
 		return nil, err
 	}

@@ -86,7 +86,8 @@ type Config struct {
 func Defaults() Config {
 	return Config{
 		Workers: []int{1, 2, 4, 8}, Batches: []int{4096, 256, 32}, Baselines: Baselines(), Rounds: 3,
-		Duration: 250 * time.Millisecond, WarmUp: 100 * time.Millisecond, Harvest: 50 * time.Millisecond, Loss: 0.01, Line: 25,
+		Duration: 250 * time.Millisecond, WarmUp: 100 * time.Millisecond, Harvest: 50 * time.Millisecond, Loss: 0.01,
+		Line: 25,
 	}
 }
 
@@ -106,7 +107,8 @@ func (c *Config) checkFields() error {
 	if c.Scale {
 		known, line = ScaleBaselines(), c.Line
 		if len(c.Workers) != 1 {
-			return experiment.Check("push", &experiment.ConfigError{Field: "workers", Problem: "the study of scale measures one number of workers"})
+			return experiment.Check("push", &experiment.ConfigError{Field: "workers",
+				Problem: "the study of scale measures one number of workers"})
 		}
 	}
 	return experiment.Check("push",

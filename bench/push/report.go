@@ -159,7 +159,8 @@ func (r *Report) judgeResults() {
 		workers, batch int
 		baseline       string
 		rate           float64
-	}{{4, 4096, ZeroMQHash, 4}, {4, 4096, ZeroMQTable, 1.5}, {4, 256, ZeroMQHash, 5}, {4, 32, ZeroMQHash, 2.5}, {1, 4096, ZeroMQTable, 1.5}} {
+	}{{4, 4096, ZeroMQHash, 4}, {4, 4096, ZeroMQTable, 1.5}, {4, 256, ZeroMQHash, 5}, {4, 32, ZeroMQHash, 2.5},
+		{1, 4096, ZeroMQTable, 1.5}} {
 		ours, theirs := r.findResult(t.workers, t.batch, Libra), r.findResult(t.workers, t.batch, t.baseline)
 		if ours == nil || theirs == nil {
 			continue
@@ -167,24 +168,31 @@ func (r *Report) judgeResults() {
 		where := fmt.Sprintf("%s, batches of %d: %%s %s", english.Plural(t.workers, "worker", ""), t.batch, t.baseline)
 		want(fmt.Sprintf(where, "rate of libra divided by that of"), t.rate, theirs.Ratio)
 		if t.batch == 4096 && t.workers == 4 {
-			want(fmt.Sprintf(where, "CPU time per pair, libra's divided into that of"), 1, ratio(theirs, ours, func(s Sample) float64 { return s.totalNs() }))
+			want(fmt.Sprintf(where, "CPU time per pair, libra's divided into that of"), 1,
+				ratio(theirs, ours, func(s Sample) float64 {
+					return s.totalNs()
+				}))
 		}
 	}
 	for _, res := range r.Results {
 		if res.Workers == 4 && res.Lossless > 0 {
-			want(fmt.Sprintf("4 workers, batches of %d: rate with %.3g %% of the frames lost divided by that without", res.Batch, 100*r.Loss), 0.7, res.Lossless)
+			want(fmt.Sprintf("4 workers, batches of %d: rate with %.3g %% of the frames lost divided by that without",
+				res.Batch, 100*r.Loss), 0.7, res.Lossless)
 		}
 		if res.Workers == 1 && res.InProcess > 0 && (res.Batch == 4096 || res.Batch == 32) {
-			where := fmt.Sprintf("1 worker, batches of %d: %%s of %s divided by that of %s", res.Batch, res.Baseline, inProcess[res.Baseline])
+			where := fmt.Sprintf("1 worker, batches of %d: %%s of %s divided by that of %s", res.Batch, res.Baseline,
+				inProcess[res.Baseline])
 			want(fmt.Sprintf(where, "rate"), 0.9, res.InProcess)
-			r.Targets = append(r.Targets, experiment.Target{What: fmt.Sprintf(where, "round trip"), Verdict: experiment.AtMost(1.1, res.InProcessTrip)})
+			r.Targets = append(r.Targets, experiment.Target{What: fmt.Sprintf(where, "round trip"),
+				Verdict: experiment.AtMost(1.1, res.InProcessTrip)})
 		}
 		for _, t := range []struct {
 			baseline string
 			rate     float64
 		}{{ZeroMQHash, 2}, {ZeroMQTable, 1}} {
 			if theirs := r.findResult(4, res.Batch, t.baseline); theirs != nil && res.Workers == 4 && res.Baseline == Agent {
-				want(fmt.Sprintf("4 workers, batches of %d: rate of agent divided by that of %s", res.Batch, t.baseline), t.rate, ratio(&res, theirs, rate))
+				want(fmt.Sprintf("4 workers, batches of %d: rate of agent divided by that of %s", res.Batch, t.baseline), t.rate,
+					ratio(&res, theirs, rate))
 			}
 		}
 	}
@@ -204,12 +212,15 @@ func (r *Report) Print(out *report.Printer) {
 	rows := experiment.Pick(r.Results, func(res Result) []any {
 		return []any{
 			res.Workers, humanize.Comma(int64(res.Batch)), fmt.Sprintf("%.0f", 100*res.HotShare), res.Baseline,
-			mega(res.PairsPerSecond), mega(res.Min), mega(res.Max), fmt.Sprintf("%.2f", res.Ratio), report.Cell("%.2f", res.InProcess),
-			report.Cell("%.0f", float64(res.RoundTrip)/1e3), report.Cell("%.2f", res.InProcessTrip), fmt.Sprintf("%.2f", res.Fairness), fmt.Sprintf("%.2f", 100*res.Repeated), report.Cell("%.0f", res.PairsPerFrame),
+			mega(res.PairsPerSecond), mega(res.Min), mega(res.Max), fmt.Sprintf("%.2f", res.Ratio),
+			report.Cell("%.2f", res.InProcess),
+			report.Cell("%.0f", float64(res.RoundTrip)/1e3), report.Cell("%.2f", res.InProcessTrip),
+			fmt.Sprintf("%.2f", res.Fairness), fmt.Sprintf("%.2f", 100*res.Repeated), report.Cell("%.0f", res.PairsPerFrame),
 			nanos(res.NsWorker), nanos(res.NsKernel), nanos(res.NsAggregator), nanos(res.NsServer), nanos(res.NsTotal),
 		}
 	})
-	out.Table(fmt.Sprintf("Medians of %s of %v; the sums were right in all of them", english.Plural(r.Rounds, "round", ""), r.Duration), []string{
+	out.Table(fmt.Sprintf("Medians of %s of %v; the sums were right in all of them",
+		english.Plural(r.Rounds, "round", ""), r.Duration), []string{
 		"workers", "batch", "hot %", "baseline", "Mpairs/s", "min", "max", "libra/baseline", "/ in process",
 		"round trip µs", "/ in process", "fairness", "repeated %", "pairs/frame",
 		"worker ns", "kernel ns", "aggregator ns", "ps ns", "all ns",

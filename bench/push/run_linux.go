@@ -67,7 +67,8 @@ func (r *run) findBaselines(ctx context.Context) (err error) {
 		if !ours(b) && r.keyValue == nil {
 			r.keyValue, err = baselines.KeyValue.Build(ctx)
 			if errors.Is(err, baselines.ErrBuild) {
-				experiment.AddUnavailable(&r.report.Unavailable, experiment.Unavailable{Baseline: b, Reason: err.Error(), Install: baselines.KeyValue.Install})
+				experiment.AddUnavailable(&r.report.Unavailable,
+					experiment.Unavailable{Baseline: b, Reason: err.Error(), Install: baselines.KeyValue.Install})
 				continue
 			}
 			if err != nil {
@@ -114,7 +115,8 @@ func (r *run) takeTurns(ctx context.Context, hotShare float64) error {
 	for i, s := range subjects {
 		if len(s.Samples) > 0 {
 			workers, baseline := r.cfg.Workers[i/len(r.baselines)], r.baselines[i%len(r.baselines)]
-			r.report.addResult(Result{Workers: workers, Batch: r.work.batch, Baseline: baseline, HotShare: hotShare, Samples: s.Samples})
+			r.report.addResult(Result{Workers: workers, Batch: r.work.batch, Baseline: baseline, HotShare: hotShare,
+				Samples: s.Samples})
 		}
 	}
 	return err
@@ -128,7 +130,8 @@ type observation struct {
 }
 
 // observeCluster lets a baseline push. In a study of scale it also returns what the roles take.
-func (r *run) observeCluster(ctx context.Context, baseline string, workers int, o observation) (s Sample, roles rolesUsage, err error) {
+func (r *run) observeCluster(ctx context.Context, baseline string, workers int, o observation) (s Sample,
+	roles rolesUsage, err error) {
 	c, err := r.launchCluster(ctx, baseline, workers, o.harvest)
 	if err != nil {
 		return s, roles, err
@@ -228,7 +231,8 @@ func newSample(baseline string, before, after reading, workers, batch int) (_ Sa
 		program, u.sw.user = 0, 0
 	}
 	shares := FrameStats{
-		Fairness: experiment.Quotient(rate*rate, float64(workers)*squares), Repeated: experiment.Quotient(float64(repeated), float64(frames)),
+		Fairness:      experiment.Quotient(rate*rate, float64(workers)*squares),
+		Repeated:      experiment.Quotient(float64(repeated), float64(frames)),
 		PairsPerFrame: experiment.Quotient(float64(pushes)*float64(batch), float64(frames)),
 	}
 	return Sample{Figures: Figures{PairsPerSecond: rate, FrameStats: shares, Cost: Cost{

@@ -191,13 +191,16 @@ func (s *Scale) print(out *report.Printer, results []Result) {
 	for _, res := range results {
 		if r := res.Roles; r != nil {
 			rows = append(rows, []any{
-				humanize.Comma(int64(res.Batch)), res.Baseline, nanos(r.Worker.NsUser), nanos(r.Worker.NsKernel), nanos(r.Server.NsUser), nanos(r.Server.NsKernel),
-				fmt.Sprintf("%.1f", 100*r.Server.Harvests), nanos(r.Switch.perPair()), fmt.Sprintf("%.1f", r.WorkerBytes), fmt.Sprintf("%.1f", r.ServerBytes),
+				humanize.Comma(int64(res.Batch)), res.Baseline, nanos(r.Worker.NsUser), nanos(r.Worker.NsKernel),
+				nanos(r.Server.NsUser), nanos(r.Server.NsKernel),
+				fmt.Sprintf("%.1f", 100*r.Server.Harvests), nanos(r.Switch.perPair()), fmt.Sprintf("%.1f", r.WorkerBytes),
+				fmt.Sprintf("%.1f", r.ServerBytes),
 			})
 		}
 	}
 	out.Table("What a pair costs each role, in ns of CPU time and in bytes on the link; harvests in % of the server's CPU",
-		[]string{"batch", "baseline", "worker user", "worker kernel", "server user", "server kernel", "harvests %", "switch", "worker link B", "server link B"}, rows)
+		[]string{"batch", "baseline", "worker user", "worker kernel", "server user", "server kernel", "harvests %",
+			"switch", "worker link B", "server link B"}, rows)
 	header := []string{"batch", "workers", "baseline"}
 	for _, n := range scaleServers {
 		header = append(header, english.Plural(n, "server", ""), "limit", "libra/baseline", "switch CPUs")
@@ -208,18 +211,21 @@ func (s *Scale) print(out *report.Printer, results []Result) {
 	out.Table("Predicted rates in million pairs a second", header, experiment.Rows(points,
 		func(p ScalePoint) []any { return []any{humanize.Comma(int64(p.Batch)), p.Workers, p.Baseline} },
 		func(p ScalePoint) []any {
-			return []any{nanos(p.PairsPerSecond / 1e6), p.Bottleneck, fmt.Sprintf("%.2f", p.Ratio), report.Cell("%.1f", p.SwitchCPUs)}
+			return []any{nanos(p.PairsPerSecond / 1e6), p.Bottleneck, fmt.Sprintf("%.2f", p.Ratio),
+				report.Cell("%.1f", p.SwitchCPUs)}
 		}))
 	if len(s.Checks) > 0 {
-		out.Table("The model against measurements in which each role is held to a share of a CPU; million pairs a second", []string{
-			"batch", "baseline", "workers", "share", "limit", "predicted", "measured", "error %", "a worker's CPUs", "server's CPUs",
-		}, experiment.Pick(s.Checks, func(c ScaleCheck) []any {
-			return []any{
-				humanize.Comma(int64(c.Batch)), c.Baseline, c.Workers, fmt.Sprintf("%.2f", c.Share), c.Bottleneck,
-				fmt.Sprintf("%.2f", c.Predicted/1e6), fmt.Sprintf("%.2f", c.PairsPerSecond/1e6), fmt.Sprintf("%+.0f", 100*c.Error),
-				fmt.Sprintf("%.3f", c.WorkerCPUs), fmt.Sprintf("%.3f", c.ServerCPUs),
-			}
-		}))
+		out.Table("The model against measurements in which each role is held to a share of a CPU; million pairs a second",
+			[]string{
+				"batch", "baseline", "workers", "share", "limit", "predicted", "measured", "error %", "a worker's CPUs",
+				"server's CPUs",
+			}, experiment.Pick(s.Checks, func(c ScaleCheck) []any {
+				return []any{
+					humanize.Comma(int64(c.Batch)), c.Baseline, c.Workers, fmt.Sprintf("%.2f", c.Share), c.Bottleneck,
+					fmt.Sprintf("%.2f", c.Predicted/1e6), fmt.Sprintf("%.2f", c.PairsPerSecond/1e6), fmt.Sprintf("%+.0f", 100*c.Error),
+					fmt.Sprintf("%.3f", c.WorkerCPUs), fmt.Sprintf("%.3f", c.ServerCPUs),
+				}
+			}))
 	}
 	for _, a := range s.Assumptions {
 		out.Note("Assumed: %s", a)
@@ -231,14 +237,18 @@ func (s *Scale) print(out *report.Printer, results []Result) {
 func (s *Scale) charts() (charts []chart.Chart) {
 	for _, batch := range experiment.Distinct(s.Points, func(p ScalePoint) int { return p.Batch }) {
 		c := chart.Chart{
-			Name: fmt.Sprintf("push-scale-%d", batch), Title: fmt.Sprintf("pushes of %d pairs: predicted rate of all workers, on machines of their own", batch),
+			Name:   fmt.Sprintf("push-scale-%d", batch),
+			Title:  fmt.Sprintf("pushes of %d pairs: predicted rate of all workers, on machines of their own", batch),
 			Legend: chart.TopRight, // beside the curves
-			X:      chart.Axis{Label: "workers", Log: true, Ticks: chart.Ticks("%d", scaleWorkers...), Min: 1, Max: 500}, Y: chart.Axis{Label: "million pairs per second", Log: true},
+			X:      chart.Axis{Label: "workers", Log: true, Ticks: chart.Ticks("%d", scaleWorkers...), Min: 1, Max: 500},
+			Y:      chart.Axis{Label: "million pairs per second", Log: true},
 		}
 		points := slices.DeleteFunc(slices.Clone(s.Points), func(p ScalePoint) bool {
 			return p.Batch != batch || p.PairsPerSecond <= 0 // the axis is logarithmic
 		})
-		chart.AddCurves(&c, points, func(p ScalePoint) string { return p.Baseline }, func(p ScalePoint) string { return english.Plural(p.Servers, "server", "") },
+		chart.AddCurves(&c, points, func(p ScalePoint) string {
+			return p.Baseline
+		}, func(p ScalePoint) string { return english.Plural(p.Servers, "server", "") },
 			func(p ScalePoint) (x, y float64) { return float64(p.Workers), p.PairsPerSecond / 1e6 })
 		charts = append(charts, c)
 	}

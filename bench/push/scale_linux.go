@@ -86,11 +86,13 @@ func (r *run) measureScale(ctx context.Context, baseline string, workers int) (S
 		hold: func(c *cluster) (func() error, error) { return r.holdToShare(c, share) },
 	})
 	if errors.Is(err, sys.ErrNoCPUGroups) {
-		experiment.AddUnavailable(&r.report.Unavailable, experiment.Unavailable{What: "roles held to a share of a CPU", Reason: err.Error()})
+		experiment.AddUnavailable(&r.report.Unavailable,
+			experiment.Unavailable{What: "roles held to a share of a CPU", Reason: err.Error()})
 		return s, nil
 	}
 	s.Held = &Held{
-		Share: share, PairsPerSecond: slow.PairsPerSecond, WorkerCPUs: held.worker.cpus() / float64(workers), ServerCPUs: held.server.cpus(),
+		Share: share, PairsPerSecond: slow.PairsPerSecond, WorkerCPUs: held.worker.cpus() / float64(workers),
+		ServerCPUs: held.server.cpus(),
 	}
 	return s, err
 }
@@ -170,7 +172,8 @@ func (u *rolesUsage) roles(rate float64, more rolesUsage, moreRate float64) *Rol
 		return c
 	}
 	return &Roles{
-		Worker: RoleCost{NsUser: experiment.Quotient(u.worker.user, rate), NsKernel: experiment.Quotient(u.worker.kernel, rate)},
+		Worker: RoleCost{NsUser: experiment.Quotient(u.worker.user, rate),
+			NsKernel: experiment.Quotient(u.worker.kernel, rate)},
 		Server: cost(u.server, more.server), Switch: cost(u.sw, more.sw),
 		WorkerBytes: experiment.Quotient(u.workerBytes, rate), ServerBytes: experiment.Quotient(u.serverBytes, rate),
 	}

@@ -185,12 +185,14 @@ func (w *workload) checkSums(pushes []uint64, held []row) error {
 		}
 		seen[n] = true
 		if r.units != want[n]*unitsPerValue {
-			return fmt.Errorf("%w: key %#x sums to %v, but %v was pushed", ErrSums, r.key, float64(r.units)/unitsPerValue*valueUnit, float64(want[n])*valueUnit)
+			return fmt.Errorf("%w: key %#x sums to %v, but %v was pushed", ErrSums, r.key,
+				float64(r.units)/unitsPerValue*valueUnit, float64(want[n])*valueUnit)
 		}
 	}
 	for n, sum := range want {
 		if sum != 0 && !seen[n] {
-			return fmt.Errorf("%w: key %#x, to which %v was pushed, is not held", ErrSums, keyOf(uint32(n)), float64(sum)*valueUnit)
+			return fmt.Errorf("%w: key %#x, to which %v was pushed, is not held", ErrSums, keyOf(uint32(n)),
+				float64(sum)*valueUnit)
 		}
 	}
 	return nil

@@ -104,7 +104,8 @@ func (e *end) account(ctx context.Context) (*account, error) {
 				return nil, err
 			}
 		case <-ctx.Done():
-			return nil, fmt.Errorf("soak: queue %d of %s cannot be stopped: %s: %w", p.queue, e.ifname, p.where(), context.Cause(ctx))
+			return nil, fmt.Errorf("soak: queue %d of %s cannot be stopped: %s: %w", p.queue, e.ifname, p.where(),
+				context.Cause(ctx))
 		}
 	}
 	a.Census = e.umem.Census()
@@ -122,7 +123,8 @@ func (p *port) settleFrames(ctx context.Context) error {
 			return err
 		}
 		if err := experiment.Sleep(ctx, settleStep); err != nil {
-			return fmt.Errorf("soak: queue %d of %s does not come to rest: %s, %s: %w", p.queue, p.end.ifname, p.where(), waits, err)
+			return fmt.Errorf("soak: queue %d of %s does not come to rest: %s, %s: %w", p.queue, p.end.ifname, p.where(),
+				waits, err)
 		}
 	}
 }

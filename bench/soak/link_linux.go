@@ -61,7 +61,8 @@ func (l *link) buildLink() (err error) {
 }
 
 func (l *link) plug() error {
-	return l.near.Veth(testbed.VethConfig{Names: [2]string{nearName, farName}, Peer: l.far, Queues: l.queues, MTU: plainMTU})
+	return l.near.Veth(testbed.VethConfig{Names: [2]string{nearName, farName}, Peer: l.far, Queues: l.queues,
+		MTU: plainMTU})
 }
 
 // unplug removes the cable, after adding its counters to those of the past.
@@ -154,7 +155,8 @@ func (l *link) drops() (map[string]uint64, error) {
 func (l *link) describeStall(ctx context.Context) string {
 	s := fmt.Sprintf("link %s; client: %s", l.name, l.end.status(ctx))
 	for i, c := range l.clients {
-		s += fmt.Sprintf("; queue %d had its last answer %v ago", i, time.Duration(now()-c.answered.Load()).Round(time.Millisecond))
+		s += fmt.Sprintf("; queue %d had its last answer %v ago", i,
+			time.Duration(now()-c.answered.Load()).Round(time.Millisecond))
 	}
 	s += "; opposite: " + l.opposite.status(ctx)
 	err := l.interfaces(func(ns *testbed.Namespace, name string) error {

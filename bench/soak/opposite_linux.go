@@ -43,7 +43,8 @@ type process struct {
 func (p *process) start(ctx context.Context) (err error) {
 	p.group = proc.NewGroup(ctx, proc.Config{})
 	p.server, err = child.Launch(ctx, p.group, child.Spec{
-		Name: "soak server", Command: p.command, Config: serverConfig{Interface: farName, Queues: p.link.queues}, Service: true,
+		Name: "soak server", Command: p.command, Config: serverConfig{Interface: farName, Queues: p.link.queues},
+		Service: true,
 		Start: func(cmd *exec.Cmd) error {
 			return p.thread.Run(func() error { return p.link.far.Do(cmd.Start) })
 		},

@@ -145,7 +145,8 @@ func (p *port) runOnLoop(ctx context.Context, fn func()) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("soak: queue %d of %s does not answer: %s: %w", p.queue, p.end.ifname, p.where(), context.Cause(ctx))
+		return fmt.Errorf("soak: queue %d of %s does not answer: %s: %w", p.queue, p.end.ifname, p.where(),
+			context.Cause(ctx))
 	}
 }
 

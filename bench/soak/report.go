@@ -199,18 +199,21 @@ func (r *Report) Print(out *report.Printer) {
 	}))
 	out.Table("Recoveries", []string{"link", "event", "times", "p50 ms", "p90", "p99", "max", "packets lost"},
 		experiment.Pick(r.Recoveries, func(k Recovery) []any {
-			return []any{k.Link, k.Kind, k.Times.Count, millis(k.Times.P50), millis(k.Times.P90), millis(k.Times.P99), millis(k.Times.Max), comma(k.Lost)}
+			return []any{k.Link, k.Kind, k.Times.Count, millis(k.Times.P50), millis(k.Times.P90), millis(k.Times.P99),
+				millis(k.Times.Max), comma(k.Lost)}
 		}))
 	change := func(a, b uint64) string { return comma(a) + " → " + comma(b) }
 	out.Table("Memory", []string{"process", "samples", "heap bytes", "objects", "descriptors", "goroutines"},
 		experiment.Pick(r.Memory, func(g Growth) []any {
 			return []any{
 				g.Process, g.Samples, change(g.First.Heap, g.Last.Heap), change(g.First.Objects, g.Last.Objects),
-				change(uint64(g.First.Descriptors), uint64(g.Last.Descriptors)), change(uint64(g.First.Goroutines), uint64(g.Last.Goroutines)),
+				change(uint64(g.First.Descriptors), uint64(g.Last.Descriptors)),
+				change(uint64(g.First.Goroutines), uint64(g.Last.Goroutines)),
 			}
 		}))
 	for _, l := range r.Links {
-		out.Note("Link %s, interfaces' drop counters: %s; sockets' counters: %s.", l.Link, list(l.Interfaces), list(l.Sockets))
+		out.Note("Link %s, interfaces' drop counters: %s; sockets' counters: %s.", l.Link, list(l.Interfaces),
+			list(l.Sockets))
 	}
 	out.Note("Frames: %d leaked in %d accounts; stalls beyond %v: %d; %.4f allocations a packet.",
 		r.Leaked, r.Accounts, r.Bound, len(r.Stalls), r.Allocations)
@@ -229,6 +232,8 @@ func micros(ns int64) string { return fmt.Sprintf("%.0f", float64(ns)/1e3) }
 func millis(ns int64) string { return fmt.Sprintf("%.1f", float64(ns)/1e6) }
 
 func list(counters map[string]uint64) string {
-	all := experiment.Pick(slices.Sorted(maps.Keys(counters)), func(name string) string { return name + " " + comma(counters[name]) })
+	all := experiment.Pick(slices.Sorted(maps.Keys(counters)), func(name string) string {
+		return name + " " + comma(counters[name])
+	})
 	return cmp.Or(strings.Join(all, ", "), "none")
 }

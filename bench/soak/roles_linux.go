@@ -153,7 +153,8 @@ func (c *client) takeAnswer(b []byte, first bool) {
 	}
 	c.answers.Add(1)
 	c.answered.Store(at)
-	if mark := c.markTime.Load(); mark != 0 && p.sent >= mark && int64(len(b)) >= c.markSize.Load() && c.markTime.CompareAndSwap(mark, 0) {
+	if mark := c.markTime.Load(); mark != 0 && p.sent >= mark && int64(len(b)) >= c.markSize.Load() &&
+		c.markTime.CompareAndSwap(mark, 0) {
 		c.markedAt.Store(at)
 	}
 }

@@ -31,7 +31,8 @@ func Defaults() Config { return Config{Duration: 3 * time.Second, Harvest: 20 * 
 
 func (c *Config) check() error {
 	if c.Harvest < time.Millisecond || c.Duration < 10*c.Harvest {
-		return &experiment.ConfigError{Field: "harvest", Problem: fmt.Sprintf("%v for %v: at least 1ms, and ten harvests, are needed", c.Harvest, c.Duration)}
+		return &experiment.ConfigError{Field: "harvest",
+			Problem: fmt.Sprintf("%v for %v: at least 1ms, and ten harvests, are needed", c.Harvest, c.Duration)}
 	}
 	return nil
 }

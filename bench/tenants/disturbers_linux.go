@@ -28,7 +28,8 @@ const (
 
 func (c *childConfig) flood(ctx context.Context) error {
 	spec := &pb.JobSpec{
-		Job: floodJob, Mode: pb.Mode_MODE_FETCHADD, Arithmetic: pb.Arithmetic_ARITHMETIC_EXACT, Slots: floodSlots, Senders: floodSenders,
+		Job: floodJob, Mode: pb.Mode_MODE_FETCHADD, Arithmetic: pb.Arithmetic_ARITHMETIC_EXACT, Slots: floodSlots,
+		Senders: floodSenders,
 	}
 	return c.WithJob(ctx, spec, func(ctx context.Context, client pb.AggregatorClient, _ *control.Owned) (err error) {
 		var epochs [floodSenders]uint16
@@ -197,7 +198,8 @@ const (
 // churn is a tenant whose senders and jobs come and go, as fast as the
 // daemon answers.
 func (c *childConfig) churn(ctx context.Context) error {
-	return c.WithJob(ctx, churnSpec(churnJob), func(ctx context.Context, client pb.AggregatorClient, _ *control.Owned) error {
+	return c.WithJob(ctx, churnSpec(churnJob), func(ctx context.Context, client pb.AggregatorClient,
+		_ *control.Owned) error {
 		return whenAsked(ctx, func(ctx context.Context) (Churn, error) { return c.comeAndGo(ctx, client) })
 	})
 }

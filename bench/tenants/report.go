@@ -94,13 +94,16 @@ func (r *Report) Print(out *report.Printer) {
 		}
 		for _, j := range run.Tenants {
 			rows = append(rows, []any{
-				flood, fmt.Sprintf("%d: %s, %s", j.Job, j.Mode, j.Arithmetic), humanize.SIWithDigits(float64(j.Pairs)/run.Seconds, 2, ""), j.Harvests,
+				flood, fmt.Sprintf("%d: %s, %s", j.Job, j.Mode, j.Arithmetic),
+				humanize.SIWithDigits(float64(j.Pairs)/run.Seconds, 2, ""), j.Harvests,
 				milliseconds(j.Mean), milliseconds(j.Max), milliseconds(j.P50), milliseconds(j.P95), milliseconds(j.Held),
 			})
 		}
 	}
-	title := fmt.Sprintf("Harvest every %v, in ms; all sums exact; %d CPUs for everything; threaded NAPI: %v", r.Harvest, r.CPUs, r.ThreadedNAPI)
-	out.Table(title, []string{"flood", "job", "pairs/s", "harvests", "mean", "max", "median at server", "p95 at server", "held"}, rows)
+	title := fmt.Sprintf("Harvest every %v, in ms; all sums exact; %d CPUs for everything; threaded NAPI: %v", r.Harvest,
+		r.CPUs, r.ThreadedNAPI)
+	out.Table(title, []string{"flood", "job", "pairs/s", "harvests", "mean", "max", "median at server", "p95 at server",
+		"held"}, rows)
 	for _, run := range r.Phases {
 		if run.Disturbed {
 			out.Note("Of the flood, %s frames were sent; while the others pushed, %s were dropped, %s refused and %s throttled. %s senders a second came and went, and %s jobs.",

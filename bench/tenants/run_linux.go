@@ -136,8 +136,10 @@ func (m *measurement) run(ctx context.Context, disturbed bool) (*Phase, error) {
 	return run, nil
 }
 
-func (m *measurement) start(ctx context.Context, name string, at *testbed.Node, cfg childConfig, service bool) (*child.Child, error) {
-	return child.Launch(ctx, m.group, child.Spec{Name: name, Command: m.cfg.ChildCommand, Config: cfg, Start: at.Start, Service: service})
+func (m *measurement) start(ctx context.Context, name string, at *testbed.Node, cfg childConfig,
+	service bool) (*child.Child, error) {
+	return child.Launch(ctx, m.group, child.Spec{Name: name, Command: m.cfg.ChildCommand, Config: cfg, Start: at.Start,
+		Service: service})
 }
 
 // childConfig configures a process: what it is and, but for the switch, where it is and for

@@ -68,7 +68,8 @@ func (c *childConfig) tenant(ctx context.Context) (err error) {
 	if t.hot, err = packer.NewHotSet(1, keys, nil, packer.Meta{}); err != nil {
 		return err
 	}
-	modes := map[aggregator.Mode]pb.Mode{aggregator.Combine: pb.Mode_MODE_COMBINE, aggregator.FetchAdd: pb.Mode_MODE_FETCHADD}
+	modes := map[aggregator.Mode]pb.Mode{aggregator.Combine: pb.Mode_MODE_COMBINE,
+		aggregator.FetchAdd: pb.Mode_MODE_FETCHADD}
 	fingerprint := t.hot.Fingerprint()
 	spec := &pb.JobSpec{
 		Job: t.Job, Mode: modes[t.Mode], Arithmetic: control.ArithmeticMessage(t.Arithmetic), Slots: slots,
@@ -94,7 +95,8 @@ func (c *childConfig) tenant(ctx context.Context) (err error) {
 	})
 }
 
-func (t *tenant) run(ctx context.Context, worker *transport.Worker, harvester *control.Harvester) (*tenantResult, error) {
+func (t *tenant) run(ctx context.Context, worker *transport.Worker, harvester *control.Harvester) (*tenantResult,
+	error) {
 	if err := t.push(ctx, worker); err != nil {
 		return nil, errors.Join(err, context.Cause(ctx))
 	}
@@ -190,7 +192,8 @@ func (t *tenant) result(ctx context.Context) (*tenantResult, error) {
 		return nil, access.CallError("aggregator", "statistics", err)
 	}
 	r := &tenantResult{Job: Job{Job: int(t.Job), Mode: t.Mode.String(), Arithmetic: t.Arithmetic.String(), Pairs: t.pairs}}
-	r.Dropped, r.Refused, r.Throttled = stats.Counters["bad_checksum"], refused(stats.Counters), stats.Counters["throttled"]
+	r.Dropped, r.Refused, r.Throttled = stats.Counters["bad_checksum"], refused(stats.Counters),
+		stats.Counters["throttled"]
 	for _, j := range stats.Jobs {
 		r.Refused += refused(j.Counters)
 		r.Throttled += j.Counters["throttled"]

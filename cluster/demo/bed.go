@@ -98,7 +98,8 @@ func loopback(c *cluster.Config, workers int) error {
 		controls[s.Address] = &s.Control
 	}
 	for i := 1; i <= workers; i++ {
-		c.Workers = append(c.Workers, cluster.Worker{ID: uint16(i), Host: cluster.Host{Address: address(1 + len(servers) + i)}})
+		c.Workers = append(c.Workers, cluster.Worker{ID: uint16(i),
+			Host: cluster.Host{Address: address(1 + len(servers) + i)}})
 	}
 	port, err := freePort("udp", c.Switch.Address)
 	if err != nil {

@@ -137,7 +137,8 @@ func (o Options) heldOut(c *cluster.Config) (cluster.Data, error) {
 
 // reference trains in this process: with Sync, the same mini-batches in the same steps as the
 // workers; without it, those of a single worker.
-func (o Options) reference(ctx context.Context, c *cluster.Config, store *ps.Store, training train.Config) (train.Result, error) {
+func (o Options) reference(ctx context.Context, c *cluster.Config, store *ps.Store,
+	training train.Config) (train.Result, error) {
 	shards := 1
 	if o.Sync {
 		shards = o.Workers

@@ -105,7 +105,8 @@ func (o Options) Validate() error {
 	case o.HotRows < 0:
 		return fmt.Errorf("--hot-rows %d: at least 1 is required", o.HotRows)
 	case o.HotRows > packer.MaxSlots/o.dim():
-		return fmt.Errorf("--hot-rows %d: a switch has room for %d rows of %d scalars", o.HotRows, packer.MaxSlots/o.dim(), o.dim())
+		return fmt.Errorf("--hot-rows %d: a switch has room for %d rows of %d scalars", o.HotRows, packer.MaxSlots/o.dim(),
+			o.dim())
 	case o.Optimizer != ps.Adagrad.String() && o.Optimizer != ps.SGD.String():
 		return fmt.Errorf("--optimizer %q is neither adagrad nor sgd", o.Optimizer)
 	case o.Accumulate < 0:
@@ -115,7 +116,8 @@ func (o Options) Validate() error {
 	case o.Staleness < 0:
 		return fmt.Errorf("--staleness %d: at least 1 is required", o.Staleness)
 	case o.Staleness != 0 && o.Sync:
-		return fmt.Errorf("--staleness %d: with --sync no worker is ahead of the weights, so leave one of them out", o.Staleness)
+		return fmt.Errorf("--staleness %d: with --sync no worker is ahead of the weights, so leave one of them out",
+			o.Staleness)
 	case o.Rows < 0 || o.Rows > 0 && o.Data != "":
 		return fmt.Errorf("--rows %d: a positive number, for the synthetic log only, so without --data", o.Rows)
 	case o.Test != "" && o.Data == "":
@@ -127,7 +129,8 @@ func (o Options) Validate() error {
 	case o.Plane != "" && o.Plane != cluster.PlaneP4:
 		return fmt.Errorf("--plane %q is not %q: leave it out for the backend's", o.Plane, cluster.PlaneP4)
 	case o.Plane == cluster.PlaneP4 && o.Backend != cluster.BackendAFXDP:
-		return fmt.Errorf("--plane %s with --backend %s: hosts with the %s backend alone reach a P4 switch", o.Plane, o.Backend, cluster.BackendAFXDP)
+		return fmt.Errorf("--plane %s with --backend %s: hosts with the %s backend alone reach a P4 switch", o.Plane,
+			o.Backend, cluster.BackendAFXDP)
 	}
 	if err := o.Faults.Validate(); err != nil { // its fields have the names of the flags
 		return errors.New("--" + strings.TrimPrefix(err.Error(), "faults."))

@@ -98,7 +98,8 @@ func (p Programs) Validate() error {
 	case p.Hosts < 1 || p.Hosts > maxWorkers:
 		return fmt.Errorf("--hosts %d: it must be from 1 to %d", p.Hosts, maxWorkers)
 	case p.Workers < p.Hosts || p.Workers%p.Hosts != 0:
-		return fmt.Errorf("--workers %d on %d hosts: each host runs as many, so give a multiple of --hosts", p.Workers, p.Hosts)
+		return fmt.Errorf("--workers %d on %d hosts: each host runs as many, so give a multiple of --hosts", p.Workers,
+			p.Hosts)
 	case p.Workers > maxWorkers:
 		return fmt.Errorf("--workers %d: the limit is %d", p.Workers, maxWorkers)
 	case p.Dim < 1 || p.Dim > maxDim:
@@ -106,7 +107,8 @@ func (p Programs) Validate() error {
 	case p.HotRows < 0:
 		return fmt.Errorf("--hot-rows %d: the number must not be negative", p.HotRows)
 	case p.HotSet == "" && p.HotRows > packer.MaxSlots/p.Dim:
-		return fmt.Errorf("--hot-rows %d: a switch has room for %d rows of %d scalars", p.HotRows, packer.MaxSlots/p.Dim, p.Dim)
+		return fmt.Errorf("--hot-rows %d: a switch has room for %d rows of %d scalars", p.HotRows, packer.MaxSlots/p.Dim,
+			p.Dim)
 	case p.Job == "" || len(p.Job) > 63:
 		return fmt.Errorf("--job %q is %d bytes long: it must be 1 to 63", p.Job, len(p.Job))
 	case p.Harvest < 0:
@@ -161,7 +163,8 @@ func RunPrograms(ctx context.Context, p Programs) (result *ProgramsResult, err e
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	r := &programs{Programs: p, config: c, dir: files.dir, path: filepath.Join(files.dir, "cluster.yaml"), bed: b, done: make([]ProgramDone, p.Workers)}
+	r := &programs{Programs: p, config: c, dir: files.dir, path: filepath.Join(files.dir, "cluster.yaml"), bed: b,
+		done: make([]ProgramDone, p.Workers)}
 	if err := c.Write(r.path); err != nil {
 		return nil, err
 	}
@@ -176,7 +179,8 @@ func (p Programs) config(dir string) (*cluster.Config, error) {
 		Model:   cluster.Model{Kind: "lr", Optimizer: p.Optimizer, LearningRate: p.LearningRate, Seed: p.Seed},
 	}
 	if p.Backend == cluster.BackendAFXDP {
-		c.Switch.Stripes = wire.MaxStripes // interfaces of a bed accept such frames, and pulls and sums of steps use equally long ones
+		// interfaces of a bed accept such frames, and pulls and sums of steps use equally long ones
+		c.Switch.Stripes = wire.MaxStripes
 	}
 	if p.Dim > 1 {
 		c.Model.Kind, c.Model.Factors = "fm", p.Dim-1
@@ -188,7 +192,8 @@ func (p Programs) config(dir string) (*cluster.Config, error) {
 			err = fmt.Errorf("--hot-set %s: its rows have %d floats, and --dim is %d", p.HotSet, hot.Dim(), p.Dim)
 		}
 		if most := packer.MaxSlots / p.Dim; err == nil && hot.Len() > most {
-			err = fmt.Errorf("--hot-set %s: it has %d rows, and a switch has room for %d of %d scalars", p.HotSet, hot.Len(), most, p.Dim)
+			err = fmt.Errorf("--hot-set %s: it has %d rows, and a switch has room for %d of %d scalars", p.HotSet, hot.Len(),
+				most, p.Dim)
 		}
 		c.Job.HotSet, _ = filepath.Abs(p.HotSet)
 		return c, err
@@ -273,7 +278,8 @@ func workerName(rank int) string { return workerPrefix + strconv.Itoa(rank) }
 
 type startIn func(group string, host int, service bool, spec proc.Spec) (*proc.Child, error)
 
-func (p *programs) runAll(ctx context.Context, self string, start startIn, groups map[string]*proc.Group) (*ProgramsResult, error) {
+func (p *programs) runAll(ctx context.Context, self string, start startIn,
+	groups map[string]*proc.Group) (*ProgramsResult, error) {
 	service := func(group, name string, host int, service bool, onLine func([]byte), args ...string) (*proc.Child, error) {
 		cmd := exec.Command(self, append(args, "--json")...)
 		if group == "agents" {
@@ -297,7 +303,8 @@ func (p *programs) runAll(ctx context.Context, self string, start startIn, group
 		if err != nil {
 			return nil, err
 		}
-		if _, err := service("agents", fmt.Sprintf("agent %d", host), host, true, nil, "agent", "--config", file); err != nil {
+		if _, err := service("agents", fmt.Sprintf("agent %d", host), host, true, nil, "agent", "--config",
+			file); err != nil {
 			return nil, err
 		}
 	}
@@ -311,7 +318,8 @@ func (p *programs) runAll(ctx context.Context, self string, start startIn, group
 		host := 1 + rank/p.perHost()
 		cmd := exec.Command(p.Command[0], p.Command[1:]...)
 		cmd.Env = p.environment(rank, master)
-		child, err := start("workers", host, false, proc.Spec{Name: workerName(rank), Cmd: cmd, Plain: true, OnLine: p.printer(rank)})
+		child, err := start("workers", host, false, proc.Spec{Name: workerName(rank), Cmd: cmd, Plain: true,
+			OnLine: p.printer(rank)})
 		if err != nil {
 			return nil, err
 		}
@@ -345,7 +353,8 @@ func (p *programs) await(ctx context.Context, workers []*proc.Child, begin time.
 			err := child.Wait(ctx)
 			if err == nil {
 				p.done[rank] = ProgramDone{
-					Rank: rank, Host: 1 + rank/p.perHost(), Seconds: time.Since(begin).Seconds(), CPUSeconds: child.CPUTime().Seconds(),
+					Rank: rank, Host: 1 + rank/p.perHost(), Seconds: time.Since(begin).Seconds(),
+					CPUSeconds: child.CPUTime().Seconds(),
 				}
 			}
 			ended <- err

@@ -63,7 +63,8 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 		return nil, err
 	}
 	if rows < o.Workers {
-		return nil, fmt.Errorf("%d training rows for %d workers: give --workers at most %d, or more rows", rows, o.Workers, rows)
+		return nil, fmt.Errorf("%d training rows for %d workers: give --workers at most %d, or more rows", rows, o.Workers,
+			rows)
 	}
 	data, err := o.heldOut(c)
 	if err != nil {
@@ -183,8 +184,9 @@ func (o Options) config(dir string) (*cluster.Config, error) {
 	}
 	c := &cluster.Config{
 		Backend: o.Backend,
-		Job:     cluster.Job{ID: 1, HotSet: filepath.Join(dir, "hot.libra"), Sync: o.Sync, Arithmetic: o.Arithmetic, Harvest: o.Harvest, Staleness: r.Staleness, Accumulate: r.Accumulate},
-		Switch:  cluster.Switch{Plane: o.Plane, LaneAligned: o.LaneAligned, Stripes: o.stripes()},
+		Job: cluster.Job{ID: 1, HotSet: filepath.Join(dir, "hot.libra"), Sync: o.Sync, Arithmetic: o.Arithmetic,
+			Harvest: o.Harvest, Staleness: r.Staleness, Accumulate: r.Accumulate},
+		Switch: cluster.Switch{Plane: o.Plane, LaneAligned: o.LaneAligned, Stripes: o.stripes()},
 		Model: cluster.Model{
 			Kind: o.Model, Task: o.Task, Factors: r.Factors, Epochs: r.Epochs, Batch: r.Batch, Seed: o.Seed,
 			Optimizer:          r.Optimizer.Method.String(),
@@ -208,7 +210,8 @@ func (o Options) config(dir string) (*cluster.Config, error) {
 	}
 	dim := model.Dim()
 	if o.Data == "" {
-		c.Data.Synthetic = &cluster.Synthetic{Rows: cmp.Or(o.Rows, SyntheticRows), Seed: o.Seed, HotShare: SyntheticShare, Hot: HotScalars / dim}
+		c.Data.Synthetic = &cluster.Synthetic{Rows: cmp.Or(o.Rows, SyntheticRows), Seed: o.Seed, HotShare: SyntheticShare,
+			Hot: HotScalars / dim}
 	} else if abs, err := filepath.Abs(o.Data); err == nil {
 		c.Data.Train = abs
 	}
@@ -237,11 +240,13 @@ func (o Options) prepare(c *cluster.Config) (hot *packer.HotSet, rows int, err e
 		return nil, 0, err
 	}
 	defer src.Close()
-	hot, err = node.BuildHotSet(src, node.HotSetOptions{Seed: o.Seed, Dim: model.Dim(), Rows: cmp.Or(o.HotRows, HotScalars/model.Dim())})
+	hot, err = node.BuildHotSet(src, node.HotSetOptions{Seed: o.Seed, Dim: model.Dim(),
+		Rows: cmp.Or(o.HotRows, HotScalars/model.Dim())})
 	if err != nil {
 		return nil, 0, err
 	}
-	o.Log.Info("hot set found by sampling", "rows", hot.Len(), "scalars", hot.Slots(), "share_of_updates", fmt.Sprintf("%.3f", hot.Meta().Share()))
+	o.Log.Info("hot set found by sampling", "rows", hot.Len(), "scalars", hot.Slots(), "share_of_updates",
+		fmt.Sprintf("%.3f", hot.Meta().Share()))
 	return hot, src.Rows(), packer.SaveHotSet(c.Job.HotSet, hot)
 }
 

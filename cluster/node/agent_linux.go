@@ -56,7 +56,8 @@ func runAgent(ctx context.Context, cfg *cluster.Agent, log *slog.Logger, ready f
 		log.Warn("the agent keeps its capabilities: build libra with CGO_ENABLED=0", "error", err)
 	}
 	for _, j := range joined {
-		log.Info("agent serves", "socket", served.Socket, "job", j.Name, "worker", j.self.ID, "backend", j.env.Config.Backend, "dimension", j.Dim,
+		log.Info("agent serves", "socket", served.Socket, "job", j.Name, "worker", j.self.ID, "backend",
+			j.env.Config.Backend, "dimension", j.Dim,
 			"hot rows", j.HotSet.Len(), "users", strings.Join(j.from.Users, ","), "groups", strings.Join(j.from.Groups, ","))
 	}
 	ready()
@@ -114,10 +115,13 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 	}
 	m := j.endpoint.members
 	j.Job = agent.Job{
-		Name: from.Name, Worker: j.endpoint.Worker, Why: func() error { return context.Cause(j.lost) }, Number: c.Job.ID, HotSet: j.endpoint.hot, Dim: model.Dim(),
+		Name: from.Name, Worker: j.endpoint.Worker, Why: func() error {
+			return context.Cause(j.lost)
+		}, Number: c.Job.ID, HotSet: j.endpoint.hot, Dim: model.Dim(),
 		Mode: m.Mode, Arithmetic: m.Arithmetic, Exp: m.Exp, NextStep: m.FirstStep,
 		Users: users, Groups: groups, Separate: from.Separate,
-		Limits: agent.Limits{Clients: from.Clients, UserClients: from.ClientsPerUser, Memory: uint64(from.MemoryMiB) << 20, Prepared: uint64(from.PreparedMiB) << 20},
+		Limits: agent.Limits{Clients: from.Clients, UserClients: from.ClientsPerUser, Memory: uint64(from.MemoryMiB) << 20,
+			Prepared: uint64(from.PreparedMiB) << 20},
 	}
 	j.Barrier = func(ctx context.Context, step uint64) error { return asDropped(m.Barrier(ctx, step)) }
 	if c.Job.Sync {
@@ -125,7 +129,8 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 		// the buffers hold fewer of them.
 		j.SumsInFrames = c.Backend == cluster.BackendAFXDP
 		j.Reduce = func(ctx context.Context, step uint64, a agent.Arrival) (agent.Sums, error) {
-			sums, err := m.Reduce(ctx, step, model.Dim(), (*control.DroppedError)(a.Refused), control.HotFrames{Sent: a.HotSent, Answered: a.HotAnswered})
+			sums, err := m.Reduce(ctx, step, model.Dim(), (*control.DroppedError)(a.Refused),
+				control.HotFrames{Sent: a.HotSent, Answered: a.HotAnswered})
 			return agent.Sums(sums), asDropped(err)
 		}
 	}

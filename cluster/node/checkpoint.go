@@ -127,7 +127,8 @@ func (s *server) reopenStore(cfg ps.Config) error {
 	}
 	log := s.env.Log.With("file", path, "rows", s.store.Len())
 	if s.progress.complete > 0 {
-		log.Info("the checkpoint's training is complete: raise model.epochs, the total, to train on", "epochs", s.progress.complete)
+		log.Info("the checkpoint's training is complete: raise model.epochs, the total, to train on", "epochs",
+			s.progress.complete)
 		return nil
 	}
 	if s.progress.sync {
@@ -215,7 +216,9 @@ func (s *server) saveCheckpoint(turn func(func()) error) error {
 		return err
 	}
 	begin := time.Now()
-	if err := file.ReplaceOn(s.disk(), path, temporary, func(w io.Writer) error { return snapshot.Write(w, turn) }); err != nil {
+	if err := file.ReplaceOn(s.disk(), path, temporary, func(w io.Writer) error {
+		return snapshot.Write(w, turn)
+	}); err != nil {
 		return fmt.Errorf("writing checkpoint: %w", err)
 	}
 	s.saved = version

@@ -29,7 +29,8 @@ type endpoint struct {
 
 // openEndpoint joins a job as one of its workers. If the admission ends before the endpoint is
 // closed, cancel is called with the reason.
-func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, self cluster.Worker, dim int) (_ *endpoint, err error) {
+func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, self cluster.Worker,
+	dim int) (_ *endpoint, err error) {
 	c := env.Config
 	e := &endpoint{}
 	if e.hot, err = loadHotSet(c, dim); err != nil {
@@ -54,7 +55,8 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 	servers := c.AllServers()
 	var more []transport.ServerPeer
 	for i, s := range servers[1:] {
-		more = append(more, transport.ServerPeer{At: wire.Endpoint{IP: s.Address, Port: c.Port}, Epoch: e.members.MoreEpochs[i]})
+		more = append(more, transport.ServerPeer{At: wire.Endpoint{IP: s.Address, Port: c.Port},
+			Epoch: e.members.MoreEpochs[i]})
 	}
 	e.Worker, err = transport.NewWorker(ctx, transport.WorkerConfig{
 		Link:            e.link,

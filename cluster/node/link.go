@@ -22,7 +22,8 @@ func openLink(env Env, h cluster.Host, faulty bool) (link.Link, error) {
 	if err != nil || !faulty || !c.Faults.Any() {
 		return l, err
 	}
-	f := link.Faults{Drop: c.Faults.Loss, Duplicate: c.Faults.Duplicate, Reorder: c.Faults.Reorder, Seed: faultSeed(c.Faults.Seed, h.Address)}
+	f := link.Faults{Drop: c.Faults.Loss, Duplicate: c.Faults.Duplicate, Reorder: c.Faults.Reorder,
+		Seed: faultSeed(c.Faults.Seed, h.Address)}
 	wrapped, err := link.WithFaults(l, f)
 	if err != nil {
 		return nil, errors.Join(err, l.Close())

@@ -20,7 +20,8 @@ import (
 const leaveLimit = 2 * time.Second
 
 // join admits a worker. If its admission ends before it leaves, cancel is called with the reason.
-func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self cluster.Worker, hot *packer.HotSet) (*control.Membership, error) {
+func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self cluster.Worker,
+	hot *packer.HotSet) (*control.Membership, error) {
 	c := env.Config
 	cfg, err := joinConfig(c, self, hot)
 	if err != nil {
@@ -52,7 +53,8 @@ func agreeOnFirstStep(m *control.Membership, sync bool) error {
 	}
 	differ := fmt.Sprintf("the checkpoints of the servers are of different steps: %v, by index", steps)
 	if step, ok := newestOfAll(m.Checkpoints); ok {
-		return fmt.Errorf("%s: start all servers with --step %d, the newest step of which each has a checkpoint", differ, step)
+		return fmt.Errorf("%s: start all servers with --step %d, the newest step of which each has a checkpoint", differ,
+			step)
 	}
 	return fmt.Errorf("%s, and there is no step of which each has a checkpoint (%v): "+
 		"put files there that belong together, or remove all to start over", differ, m.Checkpoints)

@@ -132,7 +132,8 @@ func interfaceNames() []string {
 
 // followBridge makes the program forward between hosts as the ports' bridge does. transmits is
 // netdev.TransmitsXDP.
-func followBridge(interfaces []string, a bridge.Plane, transmits func(index int) (bool, error), log *slog.Logger) (*bridge.Follower, error) {
+func followBridge(interfaces []string, a bridge.Plane, transmits func(index int) (bool, error),
+	log *slog.Logger) (*bridge.Follower, error) {
 	forwards := true
 	for _, name := range interfaces {
 		ifi, err := net.InterfaceByName(name)

@@ -89,7 +89,9 @@ func (p *progress) completeEpochs(epochs int) {
 func (p *progress) addEvaluation(e Evaluation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at, found := slices.BinarySearchFunc(p.evaluations, e.Epoch, func(e Evaluation, epoch int) int { return e.Epoch - epoch })
+	at, found := slices.BinarySearchFunc(p.evaluations, e.Epoch, func(e Evaluation, epoch int) int {
+		return e.Epoch - epoch
+	})
 	if found {
 		p.evaluations = slices.Delete(p.evaluations, at, at+1)
 	}
@@ -133,7 +135,8 @@ var mayChange = []string{"port", "switch.stripes", "model.epochs", "model.learni
 // resumeFrom continues from an attachment. The agreement is the configuration's; fields that only
 // workers know, such as their data, are compared when they join. The returned fields are those on
 // which they must agree.
-func (p *progress) resumeFrom(attachment []byte, agreement map[string]string, epochs int) (agreed map[string]string, err error) {
+func (p *progress) resumeFrom(attachment []byte, agreement map[string]string, epochs int) (agreed map[string]string,
+	err error) {
 	var saved savedProgress
 	if err := json.Unmarshal(attachment, &saved); err != nil || saved.Agreed == nil {
 		return nil, fmt.Errorf("it does not record the progress of training: remove it to start over")

@@ -93,7 +93,8 @@ func (s *server) removeJob() error {
 	defer cancel()
 	err := s.job.Remove(ctx)
 	if err != nil && ctx.Err() != nil {
-		s.env.Log.Warn("the job was not removed; it ends with its lease", "job", s.job.ID, "lease", time.Duration(s.job.LeaseMs)*time.Millisecond, "error", err)
+		s.env.Log.Warn("the job was not removed; it ends with its lease", "job", s.job.ID, "lease",
+			time.Duration(s.job.LeaseMs)*time.Millisecond, "error", err)
 		return nil
 	}
 	return err
@@ -106,7 +107,8 @@ func (s *server) applyHarvest(ctx context.Context, h *control.Harvest) error {
 	}
 	var failed error
 	err := s.loop.Do(ctx, func() {
-		fresh, err := s.store.ApplyHarvest(ps.Harvest{Instance: s.job.Instance, Number: h.Number, Ranks: h.Ranks, Sums: h.Sums}, s.keys)
+		fresh, err := s.store.ApplyHarvest(ps.Harvest{Instance: s.job.Instance, Number: h.Number, Ranks: h.Ranks,
+			Sums: h.Sums}, s.keys)
 		if err != nil {
 			failed = err
 			return

@@ -14,7 +14,8 @@ import (
 
 // serviceConfig returns the control service's callbacks into the server. harvest applies everything
 // that the aggregator has acknowledged.
-func (s *server) serviceConfig(ctx context.Context, dim int, harvest func(context.Context) error) control.ParameterServerConfig {
+func (s *server) serviceConfig(ctx context.Context, dim int,
+	harvest func(context.Context) error) control.ParameterServerConfig {
 	c, fingerprint := s.env.Config, s.hot.Fingerprint()
 	agree := map[string]string{}
 	maps.Copy(agree, s.agreement)
@@ -63,7 +64,8 @@ func (s *server) serviceConfig(ctx context.Context, dim int, harvest func(contex
 }
 
 // addSums adds the callbacks that end steps with their sums, or without.
-func (s *server) addSums(ctx context.Context, services *control.ParameterServerConfig, harvest func(context.Context) error) {
+func (s *server) addSums(ctx context.Context, services *control.ParameterServerConfig,
+	harvest func(context.Context) error) {
 	harvestUnless := func(ctx context.Context, quiet bool) error {
 		if quiet { // a harvest would be empty
 			return nil

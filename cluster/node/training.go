@@ -76,7 +76,8 @@ func OpenSource(c *cluster.Config, shard data.Shard) (data.Source, error) {
 			"or let processes train through 'libra agent'")
 	}
 	return data.NewSynthetic(data.SyntheticConfig{
-		Task: task, First: d.Synthetic.First, Rows: d.Synthetic.Rows, Seed: d.Synthetic.Seed, HotShare: d.Synthetic.HotShare, Hot: d.Synthetic.Hot,
+		Task: task, First: d.Synthetic.First, Rows: d.Synthetic.Rows, Seed: d.Synthetic.Seed,
+		HotShare: d.Synthetic.HotShare, Hot: d.Synthetic.Hot,
 	}, shard)
 }
 

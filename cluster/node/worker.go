@@ -76,7 +76,8 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	defer func() { err = errors.Join(err, w.closeEndpoint()) }()
 	members := w.members
 
-	env.Log.Info("worker trains", "worker", o.ID, "backend", c.Backend, "arithmetic", members.Arithmetic, "layout", layout(members), "stripes", members.Stripes)
+	env.Log.Info("worker trains", "worker", o.ID, "backend", c.Backend, "arithmetic", members.Arithmetic, "layout",
+		layout(members), "stripes", members.Stripes)
 	env.ready()
 	training.First = members.FirstStep
 	access := earlyClient(client{w.Worker, members, env.Machine.Flushed})
@@ -163,7 +164,8 @@ func loadHotSet(c *cluster.Config, dim int) (*packer.HotSet, error) {
 		return nil, err
 	}
 	if hot.Dim() != dim {
-		return nil, fmt.Errorf("hot set %s: its rows have %d scalars, those of the model %d: build it for this model", c.Job.HotSet, hot.Dim(), dim)
+		return nil, fmt.Errorf("hot set %s: its rows have %d scalars, those of the model %d: build it for this model",
+			c.Job.HotSet, hot.Dim(), dim)
 	}
 	if hot.Len() == 0 {
 		return nil, fmt.Errorf("hot set %s is empty: build it with a larger sample, or with --hot-rows", c.Job.HotSet)

@@ -55,7 +55,8 @@ Everything takes about two minutes.`,
 	f.StringSliceVar(&backends, "backends", names(c.Backends), "links for negotiations")
 	f.IntVar(&c.Parameters, "parameters", c.Parameters, "length of the vector that is reduced after a negotiation")
 	f.IntVar(&c.Rounds, "rounds", c.Rounds, "interleaved rounds")
-	f.DurationVar(&c.Duration, "duration", 0, fmt.Sprintf("time of one measurement (default %v; of negotiations %v)", aggregator.RunTime, aggregator.IterationTime))
+	f.DurationVar(&c.Duration, "duration", 0, fmt.Sprintf("time of one measurement (default %v; of negotiations %v)",
+		aggregator.RunTime, aggregator.IterationTime))
 	choices(cmd, "measure", names(aggregator.Tests())...)
 	choices(cmd, "arithmetics", names(aggregator.Arithmetics())...)
 	choices(cmd, "modes", names(aggregator.Modes())...)

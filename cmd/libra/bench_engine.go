@@ -72,9 +72,11 @@ afxdp; the other machine runs the same command.`,
 	f.IntSliceVar(&c.Sizes, "sizes", c.Sizes, "frame sizes in bytes; with --interface up to 1514")
 	f.IntVar(&c.Rounds, "rounds", c.Rounds, "interleaved rounds")
 	f.DurationVar(&c.Duration, "duration", c.Duration, "time of one measurement")
-	f.StringVar(&card.Interface, "interface", "", "`name` of the interface of this machine to measure on (default: a temporary veth pair)")
+	f.StringVar(&card.Interface, "interface", "",
+		"`name` of the interface of this machine to measure on (default: a temporary veth pair)")
 	f.StringVar(&card.Peer, "peer", "", "IPv4 or Ethernet `address` that --interface sends to (default: none)")
-	f.Float64Var(&card.Pace, "pace", 0, "most frames per second that --interface sends on all queues together (default: no limit)")
+	f.Float64Var(&card.Pace, "pace", 0,
+		"most frames per second that --interface sends on all queues together (default: no limit)")
 	f.IntSliceVar(&card.Queues, "queues", nil, "queues of --interface to use (default: all)")
 	f.BoolVar(&card.Force, "force", false, "measure on --interface even if it leads to the default gateway")
 	choices(cmd, "measure", append(names(engine.Tests()), string(engine.Forward))...)
@@ -92,7 +94,8 @@ func measureInterface(cmd *cobra.Command, c engine.InterfaceConfig, out *results
 		if i.Pace > 0 {
 			pace = fmt.Sprintf("%g a second", i.Pace)
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "libra: sends frames from %s to %s, UDP port 9119, %s; Ctrl-C ends it\n", i.Name, i.Peer, pace)
+		fmt.Fprintf(cmd.ErrOrStderr(), "libra: sends frames from %s to %s, UDP port 9119, %s; Ctrl-C ends it\n", i.Name,
+			i.Peer, pace)
 	}
 	return measure(cmd, out, "measurements", func(p experiment.Progress) (*engine.Report, error) {
 		c.Progress = p

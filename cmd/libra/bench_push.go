@@ -55,7 +55,9 @@ each role to a share of a CPU, and the measured rate is compared with the predic
 	f.DurationVar(&c.Duration, "duration", c.Duration, "time of one measurement")
 	f.DurationVar(&c.Harvest, "harvest", c.Harvest, "time between two harvests")
 	f.Float64Var(&c.Loss, "loss", c.Loss, "share of the frames that the workers of libra-lossy lose in each direction")
-	f.BoolVar(&c.Scale, "scale", false, fmt.Sprintf("add the study of scale; measures %d workers unless --workers gives a different number", push.ScaleDefaults().Workers[0]))
+	f.BoolVar(&c.Scale, "scale", false,
+		fmt.Sprintf("add the study of scale; measures %d workers unless --workers gives a different number",
+			push.ScaleDefaults().Workers[0]))
 	f.Float64Var(&c.Line, "line", c.Line, "Gbit/s of a machine's link in the study of scale")
 	baselineFlag(cmd, &baselines)
 	out.flags(cmd)

@@ -44,7 +44,8 @@ run checks that their sums are exact. It needs root.`,
 	f.DurationVar(&c.Duration, "duration", c.Duration, "time of each of the two runs")
 	f.DurationVar(&c.Harvest, "harvest", c.Harvest, "time between two harvests of the jobs")
 	f.BoolVar(&c.ThreadedNAPI, "threaded-napi", false, "receive in kernel threads at the switch")
-	f.Float64Var(&within, "within", 0, "fail if a mean interval or a 95th percentile is off by more than this `share` (default: do not)")
+	f.Float64Var(&within, "within", 0,
+		"fail if a mean interval or a 95th percentile is off by more than this `share` (default: do not)")
 	f.BoolVar(&out.json, "json", false, "print one JSON object")
 	cmd.AddCommand(newChild(tenantsChild))
 	return cmd

@@ -29,7 +29,8 @@ with its line, its field and the possible values. Files named in it are not open
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: job %d, backend %s, %s\n", args[0], c.Job.ID, c.Backend, english.Plural(len(c.Workers), "worker", ""))
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: job %d, backend %s, %s\n", args[0], c.Job.ID, c.Backend,
+				english.Plural(len(c.Workers), "worker", ""))
 			return err
 		},
 	}

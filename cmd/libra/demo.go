@@ -102,10 +102,12 @@ take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Data, "data", "", "training `file` in libfm, libsvm or libffm format, plain or gzip (default: synthetic rows)")
+	f.StringVar(&o.Data, "data", "",
+		"training `file` in libfm, libsvm or libffm format, plain or gzip (default: synthetic rows)")
 	f.StringVar(&o.Test, "test", "", "`file` of held-out rows (default with --data: the training rows)")
 	f.IntVar(&o.Window, "window", 0, fields.Window.Help("")+" (default: all of its rows)")
-	f.IntVar(&o.Rows, "rows", 0, fmt.Sprintf("rows of the synthetic log (default %d: one to two minutes of training)", demo.SyntheticRows))
+	f.IntVar(&o.Rows, "rows", 0, fmt.Sprintf("rows of the synthetic log (default %d: one to two minutes of training)",
+		demo.SyntheticRows))
 	f.StringVar(&o.Model, "model", o.Model, fields.Model.Help(""))
 	f.StringVar(&o.Task, "task", o.Task, fields.Task.Help(""))
 	f.IntVar(&o.Workers, "workers", o.Workers, "number of workers")
@@ -117,8 +119,10 @@ take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 	f.IntVar(&o.Staleness, "staleness", 0, byLength(fields.Staleness))
 	f.IntVar(&o.Accumulate, "accumulate", 0, byLength(fields.Accumulate))
 	f.StringVar(&o.Backend, "backend", o.Backend, "afxdp (needs root) or udp")
-	f.StringVar(&o.Plane, "plane", "", "p4 for a P4 switch, bmv2's simple_switch_grpc (default: the backend's own data plane)")
-	f.BoolVar(&o.LaneAligned, "lane-aligned", false, "send frames that a P4 switch accepts: one stripe, each pair in its register's lane")
+	f.StringVar(&o.Plane, "plane", "",
+		"p4 for a P4 switch, bmv2's simple_switch_grpc (default: the backend's own data plane)")
+	f.BoolVar(&o.LaneAligned, "lane-aligned", false,
+		"send frames that a P4 switch accepts: one stripe, each pair in its register's lane")
 	f.IntVar(&o.Batch, "batch", 0, byData(fields.Batch))
 	f.IntVar(&o.Factors, "factors", 0, byData(fields.Factors))
 	f.IntVar(&o.HotRows, "hot-rows", 0, fmt.Sprintf("number of hot rows (default: %d scalars')", demo.HotScalars))
@@ -127,8 +131,10 @@ take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 	f.Float64Var(&o.Faults.Loss, "loss", 0, "probability that a frame is lost")
 	f.Float64Var(&o.Faults.Duplicate, "duplicate", 0, "probability that a frame arrives twice")
 	f.Float64Var(&o.Faults.Reorder, "reorder", 0, "probability that later frames overtake a frame")
-	f.StringVar(&o.Capture, "capture", "", "`folder` for pcapng files of all frames that workers and server send and receive")
-	f.StringSliceVar(&baselines, "baseline", []string{demo.OneProcess}, "what to compare with: one-process, server-only, or none")
+	f.StringVar(&o.Capture, "capture", "",
+		"`folder` for pcapng files of all frames that workers and server send and receive")
+	f.StringSliceVar(&baselines, "baseline", []string{demo.OneProcess},
+		"what to compare with: one-process, server-only, or none")
 	f.StringVar(&o.Out, "out", "", "`folder` for results: weights.libra (the checkpoint), hot.libra, result.json, and with one server learning curves as SVG (default: nothing)")
 	f.Uint64Var(&o.Seed, "seed", o.Seed, fields.Seed.Help("")+", of synthetic rows and of faults")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object as the last line of standard output")
@@ -156,7 +162,8 @@ func byLength(f fields.Field[int]) string {
 func learningCurves(r *demo.Result) []chart.Chart {
 	var charts []chart.Chart
 	for i, metric := range r.All() {
-		c := chart.Chart{Name: strings.ReplaceAll(metric.Key, "_", "-"), Title: strings.ToUpper(metric.Name[:1]) + metric.Name[1:] + " of held-out rows", Legend: chart.TopRight}
+		c := chart.Chart{Name: strings.ReplaceAll(metric.Key, "_", "-"), Title: strings.ToUpper(metric.Name[:1]) +
+			metric.Name[1:] + " of held-out rows", Legend: chart.TopRight}
 		if metric.Key == "auc" { // which rises
 			c.Legend = chart.BottomRight
 		}
@@ -224,7 +231,9 @@ func printDemo(w io.Writer, r *demo.Result) error {
 		{"epochs", r.Epochs},
 	}
 	for i, metric := range r.All() {
-		rows = append(rows, compared(metric.Name+", held-out rows", func(o *demo.Outcome) string { return fmt.Sprintf("%.4f", o.All()[i].Value) }))
+		rows = append(rows, compared(metric.Name+", held-out rows", func(o *demo.Outcome) string {
+			return fmt.Sprintf("%.4f", o.All()[i].Value)
+		}))
 	}
 	rows = append(rows, [][]any{
 		compared("training time", func(o *demo.Outcome) string {
@@ -233,7 +242,8 @@ func printDemo(w io.Writer, r *demo.Result) error {
 		compared("samples/s", func(o *demo.Outcome) string { return humanize.SIWithDigits(o.SamplesPerSecond, 1, "") }),
 		{"pairs/s", humanize.SIWithDigits(r.PairsPerSecond, 2, "")},
 		{"frames/s", humanize.SIWithDigits(r.FramesPerSecond, 1, "")},
-		{"pairs that workers added up before", fmt.Sprintf("%.1f %%", 100*float64(r.AddedPairs)/float64(r.AddedPairs+r.Pairs))},
+		{"pairs that workers added up before", fmt.Sprintf("%.1f %%",
+			100*float64(r.AddedPairs)/float64(r.AddedPairs+r.Pairs))},
 		{"pairs summed in the network", fmt.Sprintf("%.1f %%", 100*r.HotShare)},
 		{"retransmissions", humanize.Comma(int64(r.Retransmissions))},
 		{"frames saved at the server", humanize.Comma(r.FramesSaved)},
@@ -252,7 +262,8 @@ func printDemo(w io.Writer, r *demo.Result) error {
 	}...)
 	if r.FaultsDropped+r.FaultsDuplicated+r.FaultsReordered > 0 {
 		rows = append(rows, []any{"faults injected", fmt.Sprintf("%s lost, %s doubled, %s overtaken",
-			humanize.Comma(int64(r.FaultsDropped)), humanize.Comma(int64(r.FaultsDuplicated)), humanize.Comma(int64(r.FaultsReordered)))})
+			humanize.Comma(int64(r.FaultsDropped)), humanize.Comma(int64(r.FaultsDuplicated)),
+			humanize.Comma(int64(r.FaultsReordered)))})
 	}
 	if r.ReferenceSHA256 != "" {
 		verdict := "equal to those of one process, bit for bit"

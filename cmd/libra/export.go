@@ -39,7 +39,8 @@ xLearn. docs/weights.md describes the formats, and has a program that reads one.
 			}
 			if format == "" {
 				if format = weights.FormatOf(out); format == "" {
-					return usagef(cmd, "--out %s: its name ends with no format: give --format: %s", out, strings.Join(weights.Formats(), ", "))
+					return usagef(cmd, "--out %s: its name ends with no format: give --format: %s", out,
+						strings.Join(weights.Formats(), ", "))
 				}
 			}
 			if err := checkOutput(cmd, out, from...); err != nil {
@@ -56,7 +57,8 @@ xLearn. docs/weights.md describes the formats, and has a program that reads one.
 			if w.Task != nil {
 				what += " for " + w.Task.String()
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s features of model %s with %d factors\n", humanize.Comma(int64(w.Len())), what, w.Factors)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s features of model %s with %d factors\n",
+				humanize.Comma(int64(w.Len())), what, w.Factors)
 			return err
 		},
 	}

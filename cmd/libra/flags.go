@@ -47,7 +47,8 @@ func choices(cmd *cobra.Command, flag string, words ...string) {
 // positive are the flags with which a number or a time above zero is asked for. What
 // stands for their default is to leave them out.
 var positive = []string{
-	"accumulate", "batch", "bound", "c", "count", "counters", "dim", "duration", "epochs", "factors", "for", "harvest", "hosts", "hot-rows", "learning-rate", "p", "p4-election", "pairs",
+	"accumulate", "batch", "bound", "c", "count", "counters", "dim", "duration", "epochs", "factors", "for", "harvest",
+	"hosts", "hot-rows", "learning-rate", "p", "p4-election", "pairs",
 	"parameters", "pid", "rate", "rounds", "rows", "staleness", "top", "window", "within", "workers",
 }
 

@@ -79,12 +79,16 @@ follows the paper's Principle 1 unless --hot-rows sets it.`,
 	f.StringVar(&model.Kind, "model", model.Kind, fields.Model.Help(""))
 	f.IntVar(&model.Factors, "factors", 0, fields.Factors.Help(fields.Factors.Usual()))
 	choices(cmd, "model", "fm", "lr")
-	f.Float64Var(&o.Rate, "rate", 0, fmt.Sprintf("share of the rows to sample (default %v, or 1 where that is fewer than %d rows)", node.DefaultRate, node.EnoughRows))
+	f.Float64Var(&o.Rate, "rate", 0,
+		fmt.Sprintf("share of the rows to sample (default %v, or 1 where that is fewer than %d rows)", node.DefaultRate,
+			node.EnoughRows))
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the row sampler")
 	f.IntVar(&o.Rows, "hot-rows", 0, "number of hot rows (default: by Principle 1)")
 	f.IntVar(&o.Counters, "counters", 0, "count at most this number of keys, by a sketch (default: all, exactly)")
 	f.Float64Var(&o.Principle.Share, "p", 0, "Principle 1: share of the updates that the hot parameters must receive")
-	f.Float64Var(&o.Principle.MemoryShare, "c", 0, fmt.Sprintf("Principle 1: share of a %d MiB chip to use (default %v)", heat.DefaultChipBytes>>20, heat.DefaultMemoryShare))
+	f.Float64Var(&o.Principle.MemoryShare, "c", 0,
+		fmt.Sprintf("Principle 1: share of a %d MiB chip to use (default %v)", heat.DefaultChipBytes>>20,
+			heat.DefaultMemoryShare))
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
@@ -137,7 +141,8 @@ func printHotset(w io.Writer, hot *packer.HotSet, top int, asJSON bool) error {
 		rows = append(rows, HotRow{r, hot.Key(r), hot.Count(r)})
 	}
 	if asJSON {
-		return report.WriteJSON(w, HotSet{hot.Len(), hot.Dim(), hot.Slots(), meta.Share(), meta.Rate, hot.Fingerprint().String(), rows})
+		return report.WriteJSON(w, HotSet{hot.Len(), hot.Dim(), hot.Slots(), meta.Share(), meta.Rate,
+			hot.Fingerprint().String(), rows})
 	}
 	fmt.Fprintf(w, "%d hot rows of %d scalars (%d slots) take %.1f %% of the updates in a sample of %.3g %% of the rows\nfingerprint %v\n",
 		hot.Len(), hot.Dim(), hot.Slots(), 100*meta.Share(), 100*meta.Rate, hot.Fingerprint())

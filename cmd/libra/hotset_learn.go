@@ -96,7 +96,8 @@ this. --config takes the file of 'libra agent', which names its socket.`,
 			}
 			took, early := min(time.Since(start), length), cmd.Context().Err() != nil
 			if early {
-				fmt.Fprintf(cmd.ErrOrStderr(), "interrupted after %v: what was learnt until then is kept, if anything\n", took.Round(time.Millisecond))
+				fmt.Fprintf(cmd.ErrOrStderr(), "interrupted after %v: what was learnt until then is kept, if anything\n",
+					took.Round(time.Millisecond))
 			}
 			if learned.Updates == 0 {
 				return fmt.Errorf("no client of job %s pushed within %v, so %s was not written: start the training, or give more time by --for", learned.Job, took.Round(time.Millisecond), out)
@@ -121,8 +122,9 @@ this. --config takes the file of 'libra agent', which names its socket.`,
 			if asJSON {
 				return report.WriteJSON(cmd.OutOrStdout(), LearnedHotSet{
 					HotSet: HotSet{hot.Len(), hot.Dim(), hot.Slots(), hot.Meta().Share(), meta.Rate, hot.Fingerprint().String(), nil},
-					Job:    learned.Job, Pushes: learned.Pushes, Sampled: learned.Sampled, Updates: learned.Updates, CountErr: learned.CountErr,
-					Seconds: took.Seconds(), Interrupted: early,
+					Job:    learned.Job, Pushes: learned.Pushes, Sampled: learned.Sampled, Updates: learned.Updates,
+					CountErr: learned.CountErr,
+					Seconds:  took.Seconds(), Interrupted: early,
 				})
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%d hot rows of %d scalars (%d slots) take %.1f %% of the updates that were counted: %s in %s of %s pushes of job %s\nfingerprint %v\n",
@@ -139,7 +141,8 @@ this. --config takes the file of 'libra agent', which names its socket.`,
 	f.DurationVar(&length, "for", 30*time.Second, "time to count for")
 	f.IntVar(&rows, "hot-rows", 0, "number of hot rows (default: by Principle 1)")
 	f.Float64Var(&principle.Share, "p", 0, "Principle 1: share of the updates that the hot parameters must receive")
-	f.Float64Var(&principle.MemoryShare, "c", 0, fmt.Sprintf("Principle 1: share of a %d MiB chip to use (default %v)", heat.DefaultChipBytes>>20, heat.DefaultMemoryShare))
+	f.Float64Var(&principle.MemoryShare, "c", 0, fmt.Sprintf("Principle 1: share of a %d MiB chip to use (default %v)",
+		heat.DefaultChipBytes>>20, heat.DefaultMemoryShare))
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }

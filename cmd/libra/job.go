@@ -25,8 +25,10 @@ type switchAccess struct {
 }
 
 func (s *switchAccess) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.config, "config", "", "cluster configuration `file`, for the switch's control address and the tls section")
-	cmd.Flags().StringVar(&s.control, "control", "", "control `address` (IP:port) of the switch, instead of the configuration's")
+	cmd.Flags().StringVar(&s.config, "config", "",
+		"cluster configuration `file`, for the switch's control address and the tls section")
+	cmd.Flags().StringVar(&s.control, "control", "",
+		"control `address` (IP:port) of the switch, instead of the configuration's")
 }
 
 // dial connects to the switch.
@@ -113,7 +115,8 @@ func printJobs(w io.Writer, jobs []JobStatistics) error {
 			fmt.Sprintf("%d of %d", j.Senders, j.SendersReserved), count(uint64(j.Slots)), count(j.Harvests),
 		})
 	}
-	return report.Table(w, []string{"job", "instance", "owner", "connected", "lease", "mode", "senders", "slots", "harvests"}, rows)
+	return report.Table(w, []string{"job", "instance", "owner", "connected", "lease", "mode", "senders", "slots",
+		"harvests"}, rows)
 }
 
 func yesNo(b bool) string {
@@ -147,7 +150,8 @@ an error. --instance removes the job only if it is still that instance.`,
 				return err
 			}
 			defer conn.Close()
-			_, err = pb.NewAggregatorClient(conn).RemoveJob(cmd.Context(), &pb.RemoveJobRequest{Job: uint32(id), Instance: instance})
+			_, err = pb.NewAggregatorClient(conn).RemoveJob(cmd.Context(),
+				&pb.RemoveJobRequest{Job: uint32(id), Instance: instance})
 			return access.CallError("aggregator", "remove job", err)
 		},
 	}

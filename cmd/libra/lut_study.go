@@ -78,7 +78,8 @@ type LutStudy struct {
 
 // runLutStudy carries out parts of a study. What the process lacks the privileges for
 // is left out, with a note. When ctx is done, it returns what it has and the cause.
-func runLutStudy(ctx context.Context, c arithmetic.Config, parts []string, progress experiment.Progress) (*LutStudy, error) {
+func runLutStudy(ctx context.Context, c arithmetic.Config, parts []string, progress experiment.Progress) (*LutStudy,
+	error) {
 	if err := experiment.Known("measure", lutStudyParts(), parts...); err != nil {
 		return nil, err
 	}

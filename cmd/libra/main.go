@@ -80,7 +80,8 @@ func exitCode(stderr io.Writer, err error, interrupted bool) int {
 func remedyOfTemporary(err error) string {
 	var failed *fs.PathError
 	temp := os.TempDir()
-	if !errors.As(err, &failed) || failed.Path != temp && (failed.Op != "mkdir" || filepath.Dir(failed.Path) != filepath.Clean(temp)) {
+	if !errors.As(err, &failed) || failed.Path != temp &&
+		(failed.Op != "mkdir" || filepath.Dir(failed.Path) != filepath.Clean(temp)) {
 		return ""
 	}
 	return fmt.Sprintf(": temporary files go to %s: create that folder, or set TMPDIR to one that you can write to", temp)

@@ -74,7 +74,8 @@ FILE.previous). --step makes a server resume from the checkpoint of that step.` 
 		},
 	}
 	p.flags(cmd)
-	cmd.Flags().IntVar(&index, "index", 0, "index of the server in the list servers of the configuration, from 0 (required if there are several)")
+	cmd.Flags().IntVar(&index, "index", 0,
+		"index of the server in the list servers of the configuration, from 0 (required if there are several)")
 	cmd.Flags().Uint64Var(&step, "step", 0, "`step` of the checkpoint to resume from, one of the last two (default: the last; only several servers with job.sync)")
 	return cmd
 }

@@ -19,7 +19,8 @@ import (
 // newReference returns the command that writes docs/cli.md and the manual pages. It is for
 // those who build Libra, and hidden from others.
 func newReference() *cobra.Command {
-	cmd := &cobra.Command{Use: "reference", Short: "Write the help of the commands as Markdown or manual pages", Hidden: true}
+	cmd := &cobra.Command{Use: "reference", Short: "Write the help of the commands as Markdown or manual pages",
+		Hidden: true}
 	markdown := &cobra.Command{
 		Use: "markdown", Short: "Print one Markdown page about all commands", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -125,7 +126,8 @@ func describe(b *strings.Builder, c *cobra.Command) {
 
 // kindWords replaces names of Go's types.
 var kindWords = map[string]string{
-	"duration": "time", "float": "number", "float64Slice": "numbers", "int": "number", "ints": "numbers", "string": "word", "strings": "words",
+	"duration": "time", "float": "number", "float64Slice": "numbers", "int": "number", "ints": "numbers",
+	"string": "word", "strings": "words",
 	"uint": "number", "uint16": "number", "uints": "numbers",
 }
 

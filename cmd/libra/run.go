@@ -20,7 +20,8 @@ import (
 func newRun() *cobra.Command {
 	var asJSON bool
 	p := demo.Programs{
-		Hosts: 1, Workers: 1, Job: "default", Dim: 1, Backend: cluster.BackendAFXDP, Optimizer: fields.Optimizer.Default, Seed: 1,
+		Hosts: 1, Workers: 1, Job: "default", Dim: 1, Backend: cluster.BackendAFXDP, Optimizer: fields.Optimizer.Default,
+		Seed: 1,
 	}
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- COMMAND [ARGUMENTS]",
@@ -66,11 +67,13 @@ privileges are needed.`,
 	f.IntVar(&p.Workers, "workers", p.Workers, "number of workers on all hosts together")
 	f.StringVar(&p.Job, "job", p.Job, "name of the job at the agents")
 	f.IntVar(&p.Dim, "dim", p.Dim, "floats of a row")
-	f.IntVar(&p.HotRows, "hot-rows", 0, fmt.Sprintf("number of hot rows, which have the keys from 0 on (default %d; with --sync only the row of key 2^64-1)", demo.DefaultHotRows))
+	f.IntVar(&p.HotRows, "hot-rows", 0,
+		fmt.Sprintf("number of hot rows, which have the keys from 0 on (default %d; with --sync only the row of key 2^64-1)", demo.DefaultHotRows))
 	f.StringVar(&p.HotSet, "hot-set", "", "hot-set `file`, in place of --hot-rows")
 	f.BoolVar(&p.Sync, "sync", false, fields.Sync.Help(""))
 	f.DurationVar(&p.Harvest, "harvest", 0, fields.Harvest.Help(fields.Harvest.Usual()))
-	f.StringVar(&p.Optimizer, "optimizer", p.Optimizer, fields.Optimizer.Help("")+": adagrad, sgd, or none, for the sums of each step alone (with --sync)")
+	f.StringVar(&p.Optimizer, "optimizer", p.Optimizer,
+		fields.Optimizer.Help("")+": adagrad, sgd, or none, for the sums of each step alone (with --sync)")
 	f.Float64Var(&p.LearningRate, "learning-rate", 0, fields.LearningRate.Help(fields.LearningRate.Usual()))
 	f.StringVar(&p.Backend, "backend", p.Backend, "afxdp (needs root) or udp")
 	f.Uint64Var(&p.Seed, "seed", p.Seed, "seed of the initial weights; with --dim 1 they are zeros")
@@ -99,7 +102,8 @@ func printPrograms(w io.Writer, r *demo.ProgramsResult) error {
 		{"frames to the server", count(r.ColdFrames)},
 	}
 	if r.WeightsSHA256 != "" {
-		rows = append(rows, []any{"rows at the server", humanize.Comma(int64(r.Rows))}, []any{"SHA-256 of the weights", r.WeightsSHA256})
+		rows = append(rows, []any{"rows at the server", humanize.Comma(int64(r.Rows))},
+			[]any{"SHA-256 of the weights", r.WeightsSHA256})
 	}
 	return report.Table(w, []string{"", ""}, rows)
 }

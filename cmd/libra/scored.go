@@ -26,7 +26,8 @@ func (s *scored) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&s.weights, "weights", nil, weightsUsage)
 	f.StringVar(&s.data, "data", "", scoredUsage)
-	f.StringVar(&s.task, "task", "", fields.Task.Help("")+"; only checkpoints record it (default: the checkpoint's, else "+fields.Task.Default+")")
+	f.StringVar(&s.task, "task", "",
+		fields.Task.Help("")+"; only checkpoints record it (default: the checkpoint's, else "+fields.Task.Default+")")
 	choices(cmd, "task", data.Tasks()...)
 }
 

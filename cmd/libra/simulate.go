@@ -87,14 +87,16 @@ the life. docs/simulation.md lists what is checked.`,
 				c.First, c.Last = rand.Uint64N(1<<40), math.MaxUint64
 			}
 			debug.SetGCPercent(400) // more collections cost time, fewer cost memory that is new to the caches and to the kernel
-			s := simulating{cmd: cmd, json: asJSON, whole: whole, limit: limit, shortening: shorteningLimit, in: simulation.Bubbles()}
+			s := simulating{cmd: cmd, json: asJSON, whole: whole, limit: limit, shortening: shorteningLimit,
+				in: simulation.Bubbles()}
 			return s.run(c)
 		},
 	}
 	f := cmd.Flags()
 	f.Uint64Var(&seed, "seed", 0, "run the lives of one seed")
 	f.StringVar(&seeds, "seeds", "", "run the lives of the seeds `A-B` (default: starting at a random one)")
-	f.DurationVar(&duration, "duration", time.Minute, "start no life after this time (with --seed and --seeds only if given)")
+	f.DurationVar(&duration, "duration", time.Minute,
+		"start no life after this time (with --seed and --seeds only if given)")
 	f.StringSliceVar(&only, "only", nil, "kinds of trouble (default: all)")
 	f.StringSliceVar(&lives, "lives", nil, "kinds of lives (default: both)")
 	choices(cmd, "only", simulation.KindNames()...)
@@ -180,7 +182,8 @@ func (s simulating) print(r *simulation.Report, v *simulation.Violation, c simul
 		}
 	}
 	p := report.NewPrinter(w)
-	p.Table(fmt.Sprintf("Lives of the %s seeds from %d on, %s of wall time", humanize.Comma(int64(r.Seeds)), r.First, r.Elapsed.Round(time.Millisecond)),
+	p.Table(fmt.Sprintf("Lives of the %s seeds from %d on, %s of wall time", humanize.Comma(int64(r.Seeds)), r.First,
+		r.Elapsed.Round(time.Millisecond)),
 		[]string{"", "workers", "clusters"}, [][]any{
 			{"lives", r.Workers.Lives, r.Clusters.Lives},
 			{"steps", r.Workers.Steps, r.Clusters.Steps},

@@ -28,12 +28,15 @@ func askAgent(ctx context.Context, socket string) (*AgentStatistics, error) {
 }
 
 func (a *AgentStatistics) print(out *report.Printer) {
-	out.Table("Agent at "+a.Socket, []string{"", ""}, append([][]any{{"jobs", len(a.Stats.Jobs)}}, codeRows("refused: ", a.Stats.Refused)...))
+	out.Table("Agent at "+a.Socket, []string{"", ""},
+		append([][]any{{"jobs", len(a.Stats.Jobs)}}, codeRows("refused: ", a.Stats.Refused)...))
 	for _, j := range a.Stats.Jobs {
-		rows := [][]any{{"clients", len(j.Clients)}, {"memory", humanize.IBytes(uint64(j.Memory))}, {"hot pairs sent", count(j.PairsSent)}, {"hot pairs added up before", count(j.PairsAdded)}}
+		rows := [][]any{{"clients", len(j.Clients)}, {"memory", humanize.IBytes(uint64(j.Memory))},
+			{"hot pairs sent", count(j.PairsSent)}, {"hot pairs added up before", count(j.PairsAdded)}}
 		out.Table("Job "+j.Name, []string{"", ""}, append(rows, codeRows("ended: ", j.Ended)...))
 		if len(j.Clients) > 0 {
-			out.Table("Clients of job "+j.Name, []string{"", "name", "user", "process", "memory", "pushes", "pairs", "failed", "pulls"}, clientRows(j.Clients))
+			out.Table("Clients of job "+j.Name, []string{"", "name", "user", "process", "memory", "pushes", "pairs", "failed",
+				"pulls"}, clientRows(j.Clients))
 		}
 		for _, c := range j.Clients {
 			if len(c.FailedBy) > 0 {
@@ -50,7 +53,8 @@ func clientRows(clients []agent.ClientStats) (rows [][]any) {
 			name = known.Username
 		}
 		rows = append(rows, []any{
-			c.Client, c.Name, name, c.Process, humanize.IBytes(c.Memory), count(c.Pushes), count(c.KeysPushed), count(c.Failed), count(c.Pulls),
+			c.Client, c.Name, name, c.Process, humanize.IBytes(c.Memory), count(c.Pushes), count(c.KeysPushed),
+			count(c.Failed), count(c.Pulls),
 		})
 	}
 	return rows

@@ -104,7 +104,8 @@ func (t Timing) String() string {
 
 func newSwitchStatistics(s *pb.AggregatorStats) *SwitchStatistics {
 	return &SwitchStatistics{
-		Jobs: newJobStatistics(s.Jobs), Slots: s.Slots, SlotsUsed: s.SlotsUsed, Senders: s.Senders, SendersUsed: s.SendersUsed,
+		Jobs: newJobStatistics(s.Jobs), Slots: s.Slots, SlotsUsed: s.SlotsUsed, Senders: s.Senders,
+		SendersUsed: s.SendersUsed,
 		MemoryBytes: s.MemoryBytes, Counters: s.Counters,
 	}
 }
@@ -118,8 +119,10 @@ func newJobStatistics(jobs []*pb.JobStats) (all []JobStatistics) {
 		all = append(all, JobStatistics{
 			Job: j.Job, Instance: j.Instance, Owner: j.Owner, Held: j.Held, LeaseS: float64(j.LeaseMs) / 1e3,
 			Mode: lower(j.Mode, "MODE_"), Arithmetic: lower(j.Arithmetic, "ARITHMETIC_"), Exponent: j.Exponent, Epoch: j.Epoch,
-			Workers: j.Workers, Senders: j.Senders, SendersReserved: j.SendersReserved, Slots: j.Slots, MemoryBytes: j.MemoryBytes,
-			Harvests: j.Harvests, HarvestPeriod: time.Duration(j.HarvestPeriodUs) * time.Microsecond, HarvestFrames: j.HarvestFrames,
+			Workers: j.Workers, Senders: j.Senders, SendersReserved: j.SendersReserved, Slots: j.Slots,
+			MemoryBytes: j.MemoryBytes,
+			Harvests:    j.Harvests, HarvestPeriod: time.Duration(j.HarvestPeriodUs) * time.Microsecond,
+			HarvestFrames:   j.HarvestFrames,
 			HarvestInterval: newTiming(j.HarvestInterval), HarvestHeld: newTiming(j.HarvestHeld), Counters: j.Counters,
 		})
 	}

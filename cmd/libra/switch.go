@@ -55,7 +55,8 @@ func (p *process) planeFlags(cmd *cobra.Command) {
 	f.StringVar(&s.P4.Info, "p4-info", "", "P4Info `file` of a compiled program (default: libra's own)")
 	f.StringVar(&s.P4.Config, "p4-config", "", "device configuration `file` of the same program")
 	f.Uint64Var(&s.P4.Device, "p4-device", 0, "number of the P4 switch at its address")
-	f.Uint64Var(&s.P4.Election, "p4-election", 0, fmt.Sprintf("election ID: the controller with the highest is the switch's primary (default %d)", p4.DefaultElection))
+	f.Uint64Var(&s.P4.Election, "p4-election", 0,
+		fmt.Sprintf("election ID: the controller with the highest is the switch's primary (default %d)", p4.DefaultElection))
 	f.BoolVar(&s.P4.Replace, "p4-replace", false, "replace a different program that the P4 switch runs")
 	choices(cmd, "plane", cluster.PlaneXDP, cluster.PlaneModel, cluster.PlaneP4)
 	ports := f.UintSlice("p4-ports", nil, "`ports` of the P4 switch that have hosts behind them")

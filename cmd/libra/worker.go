@@ -53,7 +53,8 @@ func newWorker() *cobra.Command {
 				loss = fmt.Sprintf(", %s %.4f", l.Name, l.Value)
 			}
 			fmt.Fprintf(p.out, "%d samples in %v%s; %d hot and %d cold pairs in %d frames, %d retransmissions\n",
-				result.Samples, result.Elapsed.Round(time.Millisecond), loss, result.HotPairs, result.ColdPairs, result.Frames, result.Retransmissions)
+				result.Samples, result.Elapsed.Round(time.Millisecond), loss, result.HotPairs, result.ColdPairs, result.Frames,
+				result.Retransmissions)
 			return nil
 		},
 	}

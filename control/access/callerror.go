@@ -58,7 +58,8 @@ func CallError(role, call string, err error) error {
 			return fmt.Errorf("%s: %s: a different service answers there: is the address right?", role, call)
 		}
 		if reason, broken := BrokenBy(s.Message()); broken {
-			return fmt.Errorf("%s: %s: the connection broke (%s): is the %s running, and can this host reach it?", role, call, reason, role)
+			return fmt.Errorf("%s: %s: the connection broke (%s): is the %s running, and can this host reach it?", role, call,
+				reason, role)
 		}
 		if s.Code() == codes.DeadlineExceeded { // the service knows the deadline, and may answer before the caller's clock reaches it
 			return fmt.Errorf("%s: %s: %w", role, call, context.DeadlineExceeded)

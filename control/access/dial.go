@@ -72,10 +72,12 @@ func (p Peer) Named(name string) Peer {
 // Dial connects to a control service and waits until it answers, at most for the given time. It
 // logs once that it waits. The options are added to those of all control connections. A nil log
 // means [slog.Default].
-func Dial(ctx context.Context, peer Peer, addr netip.AddrPort, sec Security, limit time.Duration, log *slog.Logger, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+func Dial(ctx context.Context, peer Peer, addr netip.AddrPort, sec Security, limit time.Duration, log *slog.Logger,
+	more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	role := peer.name
 	log = cmp.Or(log, slog.Default())
-	conn, err := grpc.NewClient("passthrough:///"+addr.String(), append(sec.DialOptions(addr.Addr().String(), peer), more...)...)
+	conn, err := grpc.NewClient("passthrough:///"+addr.String(),
+		append(sec.DialOptions(addr.Addr().String(), peer), more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("%s at %v: %w", role, addr, err)
 	}
@@ -119,7 +121,8 @@ func Dial(ctx context.Context, peer Peer, addr netip.AddrPort, sec Security, lim
 			case caller.Err() != nil:
 				return nil, fmt.Errorf("%s at %v did not answer: %w: is it running, and is the address right?", role, addr, why)
 			}
-			return nil, fmt.Errorf("%s at %v did not answer within %v: is it running, and is the address right?", role, addr, limit)
+			return nil, fmt.Errorf("%s at %v did not answer within %v: is it running, and is the address right?", role, addr,
+				limit)
 		}
 	}
 }
@@ -141,7 +144,8 @@ func (s Security) DialOptions(name string, peer Peer) []grpc.DialOption {
 		grpc.WithInitialWindowSize(windowBytes),
 		grpc.WithInitialConnWindowSize(windowBytes),
 		grpc.WithReadBufferSize(bufferBytes),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout, PermitWithoutStream: true}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout,
+			PermitWithoutStream: true}),
 		// The processes of a cluster start in any order: retry quickly.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.5, MaxDelay: time.Second},

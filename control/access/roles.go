@@ -118,7 +118,8 @@ func (c Caller) need(role string, want ...uint32) error {
 	if !c.secured || c.is(role, want...) {
 		return nil
 	}
-	return status.Errorf(codes.PermissionDenied, "this call needs a certificate for %s; the certificate is for %v (its URI names)", uri(role, want), c.names)
+	return status.Errorf(codes.PermissionDenied,
+		"this call needs a certificate for %s; the certificate is for %v (its URI names)", uri(role, want), c.names)
 }
 
 // uri returns the URI of a role in a certificate.
@@ -137,7 +138,8 @@ func (c Caller) NeedOperator() error {
 	case c.secured && !c.is(roleOperator) && !c.is(roleSwitch):
 		return c.need(roleOperator)
 	case !c.secured && !c.onThisHost():
-		return status.Errorf(codes.PermissionDenied, "without the job key or TLS, allowed only from the switch's own host, not from %v", c.Remote.Addr())
+		return status.Errorf(codes.PermissionDenied,
+			"without the job key or TLS, allowed only from the switch's own host, not from %v", c.Remote.Addr())
 	}
 	return nil
 }

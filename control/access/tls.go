@@ -31,7 +31,8 @@ func LoadSecurity(ca, cert, key string) (Security, error) {
 		return Security{}, nil
 	}
 	if ca == "" || cert == "" || key == "" {
-		return Security{}, fmt.Errorf("mutual TLS needs an authority, a certificate and a key; got ca %q, cert %q, key %q", ca, cert, key)
+		return Security{}, fmt.Errorf("mutual TLS needs an authority, a certificate and a key; got ca %q, cert %q, key %q",
+			ca, cert, key)
 	}
 	pem, err := os.ReadFile(ca)
 	if err != nil {
@@ -58,7 +59,8 @@ func (s Security) acceptable() error {
 			between.AddCert(c)
 		}
 	}
-	_, err := s.identity.Leaf.Verify(x509.VerifyOptions{Roots: s.peers, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	_, err := s.identity.Leaf.Verify(x509.VerifyOptions{Roots: s.peers, Intermediates: between,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 	return err
 }
 
@@ -82,9 +84,11 @@ func (s Security) mismatch(err error) (_ error, certain bool) {
 	ended = ended && !strings.Contains(reason, net.ErrClosed.Error())
 	switch {
 	case s.on() && strings.Contains(reason, "first record does not look like a TLS handshake"):
-		return fmt.Errorf("%w: this side uses TLS and the other plain TCP: give both the same tls section, or neither", ErrTLS), true
+		return fmt.Errorf("%w: this side uses TLS and the other plain TCP: give both the same tls section, or neither",
+			ErrTLS), true
 	case s.on() && found:
-		return fmt.Errorf("%w: %s: compare the authority, and the names and dates of the certificates, on both sides", ErrTLS, strings.TrimRight(alert, "\"")), true
+		return fmt.Errorf("%w: %s: compare the authority, and the names and dates of the certificates, on both sides",
+			ErrTLS, strings.TrimRight(alert, "\"")), true
 	case s.on() && ended:
 		return fmt.Errorf("%w: it ended the connection after the handshake, so it does not accept this side's certificate: was that signed by the authority that the other side trusts?", ErrTLS), false
 	case ended:
@@ -121,7 +125,8 @@ func (s Security) client(name string, peer Peer) credentials.TransportCredential
 			if peer.role == "" || cert.is(peer.role, peer.job...) {
 				return nil
 			}
-			return fmt.Errorf("tls: the certificate of the %s is for %v (its URI names), not for %s", peer.name, cert.names, uri(peer.role, peer.job))
+			return fmt.Errorf("tls: the certificate of the %s is for %v (its URI names), not for %s", peer.name, cert.names,
+				uri(peer.role, peer.job))
 		},
 	})
 }

@@ -107,7 +107,8 @@ func (s *Server) serve(conn *net.UnixConn) error {
 		return writeLine(conn, answer{Protocol: protocol, Source: s.src})
 	}
 	if !s.admit() {
-		return writeLine(conn, answer{Protocol: protocol, Error: fmt.Sprintf("%d captures are running already, which is the limit", maxSessions)})
+		return writeLine(conn, answer{Protocol: protocol,
+			Error: fmt.Sprintf("%d captures are running already, which is the limit", maxSessions)})
 	}
 	defer s.dismiss()
 	// It listens before it answers, so that no frame is missed after the answer.
@@ -143,7 +144,8 @@ func (s *Server) judge(conn *net.UnixConn, req request) (refusal string, denied 
 	case uid != 0 && uid != me:
 		return fmt.Sprintf("the process belongs to %s: capture as that user or as root", userName(me)), true
 	case req.Protocol != protocol:
-		return fmt.Sprintf("the process speaks version %d of the capture protocol, not %d: use the same release of libra", protocol, req.Protocol), false
+		return fmt.Sprintf("the process speaks version %d of the capture protocol, not %d: use the same release of libra",
+			protocol, req.Protocol), false
 	}
 	return "", false
 }

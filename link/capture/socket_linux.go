@@ -79,7 +79,8 @@ func hiddenNetwork(pid int) error {
 			return fmt.Errorf("%w: it belongs to %s: capture as that user or as root", ErrPermission, userName(int(st.Uid)))
 		}
 	}
-	return fmt.Errorf("%w: reading its network namespace needs CAP_SYS_PTRACE: capture as root, outside containers", ErrPermission)
+	return fmt.Errorf("%w: reading its network namespace needs CAP_SYS_PTRACE: capture as root, outside containers",
+		ErrPermission)
 }
 
 // notCapturable describes a process that does not answer.
@@ -88,7 +89,8 @@ func notCapturable(pid int) error {
 	if cmdline, err := os.ReadFile(filepath.Join(procDir(pid), "cmdline")); err == nil {
 		what = strings.TrimSpace(string(bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '})))
 	}
-	return fmt.Errorf("%w: it is %q, or has no link yet (libra capture --list shows those that can be captured)", ErrNotCapturable, what)
+	return fmt.Errorf("%w: it is %q, or has no link yet (libra capture --list shows those that can be captured)",
+		ErrNotCapturable, what)
 }
 
 func procDir(pid int) string { return filepath.Join("/proc", strconv.Itoa(pid)) }

@@ -55,7 +55,8 @@ func sizes(p *pair) {
 		if i == 1 {
 			to, way = p.a, p.ba
 		}
-		p.exchange(from, to, way, p.messages(wire.HeaderLen, wire.HeaderLen+1, 60, 601, from.Limits().MaxPayload-1, from.Limits().MaxPayload))
+		p.exchange(from, to, way, p.messages(wire.HeaderLen, wire.HeaderLen+1, 60, 601, from.Limits().MaxPayload-1,
+			from.Limits().MaxPayload))
 	}
 }
 

@@ -84,7 +84,8 @@ type inbox struct {
 }
 
 func (p *pair) inbox(at, from link.Link, all []message) *inbox {
-	in := &inbox{pair: p, at: at, from: from, missing: map[uint32]message{}, known: p.known[at], pkts: make([]link.Packet, batch)}
+	in := &inbox{pair: p, at: at, from: from, missing: map[uint32]message{}, known: p.known[at],
+		pkts: make([]link.Packet, batch)}
 	for _, m := range all {
 		in.missing[m.seq], in.known[m.seq] = m, m
 	}

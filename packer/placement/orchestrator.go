@@ -29,7 +29,8 @@ type Orchestrator struct {
 // given capacity. It returns [packer.ErrConfig] if either is not positive or too large.
 func NewOrchestrator(m, capacity int) (*Orchestrator, error) {
 	if m < 1 || m > packer.MaxSlots || capacity < 1 || capacity > packer.MaxSlots {
-		return nil, fmt.Errorf("%w: %d registers and packets of %d gradients, possible are 1 to %d", packer.ErrConfig, m, capacity, packer.MaxSlots)
+		return nil, fmt.Errorf("%w: %d registers and packets of %d gradients, possible are 1 to %d", packer.ErrConfig, m,
+			capacity, packer.MaxSlots)
 	}
 	return &Orchestrator{m: uint32(m), capacity: uint32(capacity), cursor: make([]uint32, m)}, nil
 }

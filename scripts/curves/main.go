@@ -75,14 +75,16 @@ func (l laboratory) run(result any, args ...string) error {
 
 // train trains two epochs, asynchronously.
 func (l laboratory) train(baseline string, args ...string) (r demo.Result, err error) {
-	err = l.run(&r, append([]string{"demo", "--backend", l.backend, "--test", l.test, "--epochs", "2", "--baseline", baseline}, args...)...)
+	err = l.run(&r, append([]string{"demo", "--backend", l.backend, "--test", l.test, "--epochs", "2", "--baseline",
+		baseline}, args...)...)
 	if err != nil {
 		return r, err
 	}
 	if r.AUC == nil {
 		return r, fmt.Errorf("%s: %v has no AUC", l.test, args)
 	}
-	fmt.Fprintf(os.Stderr, "%v: AUC %.4f, %d steps, %.1f %% in the network, %d gradient frames\n", args, *r.AUC, r.Steps, 100*r.HotShare, r.GradientFrames)
+	fmt.Fprintf(os.Stderr, "%v: AUC %.4f, %d steps, %.1f %% in the network, %d gradient frames\n", args, *r.AUC, r.Steps,
+		100*r.HotShare, r.GradientFrames)
 	return r, nil
 }
 
@@ -128,7 +130,8 @@ func (l laboratory) memory() (c chart.Chart, err error) {
 	if err != nil {
 		return c, err
 	}
-	series := []chart.Series{{Name: "updates that the hot set covers"}, {Name: "pairs summed in the network", Colour: 1}, {Name: "frames of gradients at the server, of those without the switch", Colour: 2}}
+	series := []chart.Series{{Name: "updates that the hot set covers"}, {Name: "pairs summed in the network", Colour: 1},
+		{Name: "frames of gradients at the server, of those without the switch", Colour: 2}}
 	for _, share := range shares {
 		rows, covered, err := l.hotSet("--c", number(share))
 		if err != nil {
@@ -138,7 +141,8 @@ func (l laboratory) memory() (c chart.Chart, err error) {
 		if err != nil {
 			return c, err
 		}
-		for i, y := range []float64{covered, r.HotShare, float64(r.GradientFrames) / float64(alone.ServerOnly.GradientFrames)} {
+		for i, y := range []float64{covered, r.HotShare,
+			float64(r.GradientFrames) / float64(alone.ServerOnly.GradientFrames)} {
 			series[i].Points = append(series[i].Points, chart.Point{X: 100 * share, Y: 100 * y})
 		}
 	}
@@ -148,7 +152,8 @@ func (l laboratory) memory() (c chart.Chart, err error) {
 	}
 	return chart.Chart{
 		Name: "tuning-c", Title: "What c spares the server", Legend: chart.TopLeft,
-		X: chart.Axis{Label: "c: memory of the chip (%)", Log: true, Ticks: chart.Ticks("%g", ticks...)}, Y: chart.Axis{Label: "%", Max: 130, Ticks: chart.Ticks("%d", 0, 20, 40, 60, 80, 100)},
+		X:      chart.Axis{Label: "c: memory of the chip (%)", Log: true, Ticks: chart.Ticks("%g", ticks...)},
+		Y:      chart.Axis{Label: "%", Max: 130, Ticks: chart.Ticks("%d", 0, 20, 40, 60, 80, 100)},
 		Series: series,
 	}, nil
 }
@@ -180,7 +185,8 @@ func (l laboratory) harvest() (c chart.Chart, err error) {
 	if err != nil {
 		return c, err
 	}
-	series := []chart.Series{{Name: "staleness " + fields.Staleness.Usual() + ", the default"}, {Name: "staleness 1,000", Colour: 1}, {Name: "one process", Colour: 2}}
+	series := []chart.Series{{Name: "staleness " + fields.Staleness.Usual() + ", the default"},
+		{Name: "staleness 1,000", Colour: 1}, {Name: "one process", Colour: 2}}
 	for _, ms := range periods {
 		for i, staleness := range []string{fields.Staleness.Usual(), "1000"} {
 			p, err := l.auc(ms, "--harvest", number(ms)+"ms", "--staleness", staleness)
@@ -193,7 +199,8 @@ func (l laboratory) harvest() (c chart.Chart, err error) {
 	}
 	return chart.Chart{
 		Name: "tuning-harvest", Title: "AUC of held-out rows by the harvest period, 2 epochs", Legend: chart.BottomLeft,
-		X: chart.Axis{Label: "harvest period (ms)", Log: true, Ticks: chart.Ticks("%g", periods...), Room: 1.1}, Y: aucAxis(series),
+		X:      chart.Axis{Label: "harvest period (ms)", Log: true, Ticks: chart.Ticks("%g", periods...), Room: 1.1},
+		Y:      aucAxis(series),
 		Series: series,
 	}, nil
 }

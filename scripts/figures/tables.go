@@ -49,7 +49,8 @@ var sizes = []int{190, 1414}
 
 var tables = map[string]*table{
 	"bare": {header: []string{"", "190 bytes", "1414 bytes", "wanted"}, rows: []row{
-		{"frame rate of pushes of prepared batches, of bare's", "engine", wanted("0.9, 0.85", rates(engine.Push, engine.Bare))},
+		{"frame rate of pushes of prepared batches, of bare's", "engine",
+			wanted("0.9, 0.85", rates(engine.Push, engine.Bare))},
 		{"of pushes whose keys are looked up", "engine", wanted("", rates(engine.Push, engine.Unprepared))},
 		{"of an echo of whole frames, without an aggregator", "engine", wanted("", rates(engine.Push, engine.EchoInPush))},
 	}},
@@ -64,24 +65,30 @@ var tables = map[string]*table{
 		{"echo: DPDK net_af_xdp", "engine", wanted("1.0", rates(engine.Echo, engine.DPDK))},
 		{"transmit: UDP, sendmmsg", "engine", wanted("6 at 190", rates(engine.Transmit, engine.UDP))},
 		{"echo: UDP, recvmmsg and sendmmsg", "engine", wanted("5 at 190", rates(engine.Echo, engine.UDP))},
-		{"request–response, median: UDP socket", "engine", wanted("at most 0.7", latencies(func(q engine.Ratio) *float64 { return q.P50 }))},
-		{"request–response, p99: UDP socket", "engine", wanted("at most 0.7", latencies(func(q engine.Ratio) *float64 { return q.P99 }))},
+		{"request–response, median: UDP socket", "engine", wanted("at most 0.7", latencies(func(q engine.Ratio) *float64 {
+			return q.P50
+		}))},
+		{"request–response, p99: UDP socket", "engine", wanted("at most 0.7", latencies(func(q engine.Ratio) *float64 {
+			return q.P99
+		}))},
 	}},
-	"push": {header: []string{"workers, batch, baseline", "rate", "worker", "kernel", "aggregator", "server", "all"}, rows: []row{
-		{"4, 4,096, Libra", "push", costs(4, 4096, push.Libra)},
-		{"4, 4,096, ZeroMQ, hash map", "push", costs(4, 4096, push.ZeroMQHash)},
-		{"4, 4,096, ZeroMQ, our table", "push", costs(4, 4096, push.ZeroMQTable)},
-		{"8, 4,096, Libra", "push", costs(8, 4096, push.Libra)},
-		{"8, 4,096, ZeroMQ, hash map", "push", costs(8, 4096, push.ZeroMQHash)},
-		{"8, 4,096, ZeroMQ, our table", "push", costs(8, 4096, push.ZeroMQTable)},
-		{"4, 32, Libra", "push", costs(4, 32, push.Libra)},
-		{"4, 32, ZeroMQ, hash map", "push", costs(4, 32, push.ZeroMQHash)},
-		{"4, 32, ZeroMQ, our table", "push", costs(4, 32, push.ZeroMQTable)},
-	}},
+	"push": {header: []string{"workers, batch, baseline", "rate", "worker", "kernel", "aggregator", "server", "all"},
+		rows: []row{
+			{"4, 4,096, Libra", "push", costs(4, 4096, push.Libra)},
+			{"4, 4,096, ZeroMQ, hash map", "push", costs(4, 4096, push.ZeroMQHash)},
+			{"4, 4,096, ZeroMQ, our table", "push", costs(4, 4096, push.ZeroMQTable)},
+			{"8, 4,096, Libra", "push", costs(8, 4096, push.Libra)},
+			{"8, 4,096, ZeroMQ, hash map", "push", costs(8, 4096, push.ZeroMQHash)},
+			{"8, 4,096, ZeroMQ, our table", "push", costs(8, 4096, push.ZeroMQTable)},
+			{"4, 32, Libra", "push", costs(4, 32, push.Libra)},
+			{"4, 32, ZeroMQ, hash map", "push", costs(4, 32, push.ZeroMQHash)},
+			{"4, 32, ZeroMQ, our table", "push", costs(4, 32, push.ZeroMQTable)},
+		}},
 	"readme": {header: []string{"what", "figure", "command"}, rows: []row{
 		short("engine against libxdp in C, 190 / 1414 bytes: transmit, receive, echo", "engine", "%s, %s, %s of its rate",
 			rates(engine.Transmit, engine.Libxdp), rates(engine.Receive, engine.Libxdp), rates(engine.Echo, engine.Libxdp)),
-		short("pushes of 4 workers against ZeroMQ with a hash map, with our table", "push", "%s times their rate", pushes(4096)),
+		short("pushes of 4 workers against ZeroMQ with a hash map, with our table", "push", "%s times their rate",
+			pushes(4096)),
 		short("XDP program, frame of 10 stripes: `exact`, `fixed`, `lut`", "aggregator", "%s", pairCosts),
 	}},
 	"measured": {header: []string{"what", "figure", "command"}, rows: []row{
@@ -179,7 +186,8 @@ func costs(workers, batch int, baseline string) func(results) []string {
 // pushes returns the rate of 4 workers and its ratios to the baselines'.
 func pushes(batch int) func(results) []string {
 	return func(r results) []string {
-		ours, hash, table := findPush(r, 4, batch, push.Libra), findPush(r, 4, batch, push.ZeroMQHash), findPush(r, 4, batch, push.ZeroMQTable)
+		ours, hash, table := findPush(r, 4, batch, push.Libra), findPush(r, 4, batch, push.ZeroMQHash),
+			findPush(r, 4, batch, push.ZeroMQTable)
 		if ours == nil || hash == nil || table == nil {
 			return nil
 		}
@@ -194,11 +202,13 @@ func pairCosts(r results) []string {
 			return res.Arithmetic == a.String() && res.Stripes == stripes
 		})
 	}
-	exact, fixed, lut, one := find(aggregator.Exact, 10), find(aggregator.Fixed, 10), find(aggregator.LUT, 10), find(aggregator.Exact, 1)
+	exact, fixed, lut, one := find(aggregator.Exact, 10), find(aggregator.Fixed, 10), find(aggregator.LUT, 10),
+		find(aggregator.Exact, 1)
 	if exact == nil || fixed == nil || lut == nil || one == nil {
 		return nil
 	}
-	return []string{fmt.Sprintf("%.1f, %.1f, %.0f ns a pair, one stripe of `exact` %.0f ns", exact.NsPerPair, fixed.NsPerPair, lut.NsPerPair, one.NsPerFrame)}
+	return []string{fmt.Sprintf("%.1f, %.1f, %.0f ns a pair, one stripe of `exact` %.0f ns", exact.NsPerPair,
+		fixed.NsPerPair, lut.NsPerPair, one.NsPerFrame)}
 }
 
 // flood returns what a flood does to the harvests of two other jobs.
@@ -216,7 +226,8 @@ func flood(r results) []string {
 	}
 	mean, p95 := func(j tenants.Job) time.Duration { return j.Mean }, func(j tenants.Job) time.Duration { return j.P95 }
 	return []string{fmt.Sprintf("%s frames, %.0f senders and %.0f jobs a second: two other jobs' sums exact, their mean harvest interval at most %s ms of %s, p95 at most %s; undisturbed %s and %s",
-		humanize.Comma(int64(float64(busy.FloodFrames)/busy.FloodSeconds)), float64(busy.Joins)/busy.ChurnSeconds, float64(busy.Jobs)/busy.ChurnSeconds,
+		humanize.Comma(int64(float64(busy.FloodFrames)/busy.FloodSeconds)), float64(busy.Joins)/busy.ChurnSeconds,
+		float64(busy.Jobs)/busy.ChurnSeconds,
 		ms(most(busy, mean)), ms(r.tenants.Harvest), ms(most(busy, p95)), ms(most(calm, mean)), ms(most(calm, p95)))}
 }
 

@@ -131,7 +131,8 @@ func gradients(c Config, rng *rand.Rand) (d dataSet, err error) {
 		return d, fmt.Errorf("arithmetic study: gradients of %s: %w", name, err)
 	}
 	if len(r.pairs) < c.Pairs {
-		return d, fmt.Errorf("arithmetic study: %s gives %d pairs of gradients, %d are asked for; train on more", name, len(r.pairs), c.Pairs)
+		return d, fmt.Errorf("arithmetic study: %s gives %d pairs of gradients, %d are asked for; train on more", name,
+			len(r.pairs), c.Pairs)
 	}
 	d = dataSet{name: "R1 " + name, pairs: r.pairs}
 	for _, p := range d.pairs {

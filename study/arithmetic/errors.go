@@ -148,7 +148,8 @@ func table2(d dataSet, a Arithmetic, s slot, bound uint8) (Precision, error) {
 		values[i] = precision(got, float64(p.a)+float64(p.b))
 	}
 	all := experiment.SpreadOf(values)
-	return Precision{Arithmetic: a, DataSet: d.name, Median: all.Median, Average: stat.Mean(values, nil), Worst: all.Min}, nil
+	return Precision{Arithmetic: a, DataSet: d.name, Median: all.Median, Average: stat.Mean(values, nil),
+		Worst: all.Min}, nil
 }
 
 // Arithmetic names a way to add.

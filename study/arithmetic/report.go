@@ -51,7 +51,8 @@ func (r *Report) printDataSets(out *report.Printer) {
 	out.Table("Numbers that are added", []string{"data set", "pairs", "least", "median", "largest", "of opposite signs"},
 		experiment.Pick(r.DataSets, func(d DataSet) []any {
 			return []any{
-				d.Name, d.Pairs, fmt.Sprintf("%.1e", d.Least), fmt.Sprintf("%.1e", d.Median), fmt.Sprintf("%.1e", d.Largest), percent(d.Opposite, 1),
+				d.Name, d.Pairs, fmt.Sprintf("%.1e", d.Least), fmt.Sprintf("%.1e", d.Median), fmt.Sprintf("%.1e", d.Largest),
+				percent(d.Opposite, 1),
 			}
 		}))
 }
@@ -106,7 +107,8 @@ func (r *Report) printMemory(out *report.Printer) {
 		"has none. What the Go model needs is counted; a bank of the XDP data plane has %s slots of 8 bytes whatever the job.",
 		r.Senders, humanize.Comma(aggregator.MaxSlots))
 	tables := experiment.Pick(r.Tables.Tables, func(t lut.TableBytes) []any { return []any{t.Name, t.Entries, t.Bytes} })
-	tables = append(tables, []any{"all", "", r.Tables.Total}, []any{fmt.Sprintf("all but sub (paper: %d)", lut.PaperBytes), "", r.Tables.Paper})
+	tables = append(tables, []any{"all", "", r.Tables.Total},
+		[]any{fmt.Sprintf("all but sub (paper: %d)", lut.PaperBytes), "", r.Tables.Paper})
 	out.Table("Tables of lut, bytes", []string{"table", "entries", "bytes"}, tables)
 	out.Note("Errors of one addition are below %.2g (same signs), %.2g (opposite signs, exponents two or more apart) and %.2g (others).",
 		r.Bound.SameSigns, r.Bound.OppositeSigns, r.Bound.Cancelling)
@@ -245,9 +247,11 @@ func (r *Report) harvest() string {
 	}
 	limit := percent(tolerable, 1)
 	if harmless == 0 {
-		return fmt.Sprintf("Median errors exceed %s from %s additions on, so harvest after fewer.", limit, humanize.Comma(int64(shortest)))
+		return fmt.Sprintf("Median errors exceed %s from %s additions on, so harvest after fewer.", limit,
+			humanize.Comma(int64(shortest)))
 	}
-	return fmt.Sprintf("Median errors stay within %s up to %s additions, so harvest at least as often.", limit, humanize.Comma(int64(harmless)))
+	return fmt.Sprintf("Median errors stay within %s up to %s additions, so harvest at least as often.", limit,
+		humanize.Comma(int64(harmless)))
 }
 
 // table2 returns an arithmetic's rows, gradients first.

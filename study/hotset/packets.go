@@ -134,10 +134,13 @@ func inOrder(_ []uint64, hot []placement.Gradient, packet func([]placement.Gradi
 }
 
 // inStripes packs as workers do, and takes every stripe for a packet.
-func inStripes(hot *packer.HotSet, layout packer.Layout) (func([]uint64, []placement.Gradient, func([]placement.Gradient)) error, error) {
+func inStripes(hot *packer.HotSet, layout packer.Layout) (func([]uint64, []placement.Gradient,
+	func([]placement.Gradient)) error, error) {
 	p, err := packer.New(packer.Config{HotSet: hot, Layout: layout})
 	return func(keys []uint64, _ []placement.Gradient, packet func([]placement.Gradient)) error {
-		_, err := pack(p, keys, make([]float32, len(keys)), func(payload []byte) error { return eachStripe(payload, layout, packet) })
+		_, err := pack(p, keys, make([]float32, len(keys)), func(payload []byte) error {
+			return eachStripe(payload, layout, packet)
+		})
 		return err
 	}, err
 }

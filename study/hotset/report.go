@@ -43,7 +43,9 @@ func form(combined bool) string {
 }
 
 func (r *Report) printLogs(out *report.Printer) {
-	rows := experiment.Pick(r.Logs, func(l Log) []any { return []any{l.Name, l.Rows, l.Updates, l.Parameters, percent(l.Top30K)} })
+	rows := experiment.Pick(r.Logs, func(l Log) []any {
+		return []any{l.Name, l.Rows, l.Updates, l.Parameters, percent(l.Top30K)}
+	})
 	rows = append(rows,
 		[]any{"paper, Task 1 (§3.1)", "", "", "150 million", "over 50 %"},
 		[]any{"paper, Task 2 (§3.1)", "", "", "9 million", "about 70 %"})
@@ -98,7 +100,8 @@ func (r *Report) printPackets(out *report.Printer) {
 		[]any{"paper, both tasks (§5.4)", "", "random", "", "", "", "about 10"},
 		[]any{"paper, both tasks (§5.4)", "", "heat-based, Algorithm 1", "", "", "", "below 1"})
 	out.Table("(B) Recirculations of a packet", []string{
-		"log", "batches", "placement and packing", "pairs a batch", "packets", "unfilled", "recirculations", "worst", "one pass",
+		"log", "batches", "placement and packing", "pairs a batch", "packets", "unfilled", "recirculations", "worst",
+		"one pass",
 	}, rows)
 	out.Note("Mini-batches of %d rows, %d registers, packets of %d pairs (192 bytes; the paper does not give its number of registers). "+
 		"A packet that carries n pairs of one register is recirculated n-1 times. \"Combined\" batches hold each key once, in ascending "+
@@ -113,7 +116,8 @@ func (r *Report) printLanes(out *report.Printer) {
 		if l.Batches == 0 {
 			return []any{l.Log, form(l.Combined), l.Size}
 		}
-		return []any{l.Log, form(l.Combined), l.Size, fmt.Sprintf("%.0f", l.HotPairs), percent(l.LaneAligned), percent(l.Dense)}
+		return []any{l.Log, form(l.Combined), l.Size, fmt.Sprintf("%.0f", l.HotPairs), percent(l.LaneAligned),
+			percent(l.Dense)}
 	})
 	out.Table("(C) Unfilled lanes of hot frames by batch size",
 		[]string{"log", "batches", "size", "hot pairs a batch", "lane-aligned", "dense"}, rows)
@@ -138,7 +142,8 @@ func (r *Report) precisionChart() chart.Chart {
 	}
 	steps := experiment.Distinct(r.Precision, func(q Precision) int { return q.Step })
 	for _, q := range r.Precision {
-		s := chart.Series{Name: fmt.Sprintf("%s, step %d", q.Log, q.Step), Colour: r.logNumber(q.Log), Variant: slices.Index(steps, q.Step)}
+		s := chart.Series{Name: fmt.Sprintf("%s, step %d", q.Log, q.Step), Colour: r.logNumber(q.Log),
+			Variant: slices.Index(steps, q.Step)}
 		for _, v := range q.Rates {
 			s.Points = append(s.Points, chart.Point{X: 100 * v.Rate, Y: 100 * v.Median})
 		}

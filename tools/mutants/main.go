@@ -58,7 +58,8 @@ func main() {
 	flag.Float64Var(&o.min, "min", 95, "percentage of effective mutants that must be killed in each package")
 	flag.StringVar(&o.json, "json", "", "file for the results as JSON")
 	flag.BoolVar(&o.list, "list", false, "list the mutants, in the file of -json too, and do not run them")
-	flag.StringVar(&o.only, "only", "", "only mutants whose line in the report contains this, for example wire/rows.go:61:")
+	flag.StringVar(&o.only, "only", "",
+		"only mutants whose line in the report contains this, for example wire/rows.go:61:")
 	flag.DurationVar(&o.slack, "slack", 20*time.Second,
 		"time that is added to the limit of a mutant's tests, which is five times what they take without it")
 	flag.Parse()

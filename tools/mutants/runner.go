@@ -200,7 +200,8 @@ func (r *runner) prepare(ctx context.Context, dir string, n int, m *mutant) (var
 	changed := filepath.Join(dir, filepath.Base(m.File))
 	original := filepath.Join(r.root, filepath.FromSlash(m.File))
 	mapping, err := json.Marshal(map[string]map[string]string{"Replace": {original: changed}})
-	if err := errors.Join(err, os.WriteFile(changed, m.apply(), 0o600), os.WriteFile(v.overlay, mapping, 0o600)); err != nil {
+	if err := errors.Join(err, os.WriteFile(changed, m.apply(), 0o600),
+		os.WriteFile(v.overlay, mapping, 0o600)); err != nil {
 		return v, err
 	}
 	if m.number > 0 {

@@ -179,7 +179,8 @@ func (f *File) parse(line []byte, s *Sample) error {
 			f.colons = colons
 		}
 		if colons != f.colons || colons > 2 {
-			return f.malformed(begin, fmt.Sprintf("%.40q has %d colons: all pairs of a file are index:value, or all are field:index:value", pair, colons))
+			return f.malformed(begin,
+				fmt.Sprintf("%.40q has %d colons: all pairs of a file are index:value, or all are field:index:value", pair, colons))
 		}
 		if colons == 2 {
 			field, rest, _ := bytes.Cut(pair, []byte(":"))

@@ -53,8 +53,9 @@ func fitSkew(n, hot int, q, share float64) (zipfMandelbrot, error) {
 	}
 	lo, hi := zipfMandelbrot{0, q, n}, zipfMandelbrot{limit, q, n}
 	if !(share >= lo.share(hot)) || !(share <= hi.share(hot)) {
-		return zipfMandelbrot{}, fmt.Errorf("data: the top %d of %d parameters cannot have a share of %g of the updates; from %.3g to %.3g is possible",
-			hot, n, share, lo.share(hot), hi.share(hot))
+		return zipfMandelbrot{},
+			fmt.Errorf("data: the top %d of %d parameters cannot have a share of %g of the updates; from %.3g to %.3g is possible",
+				hot, n, share, lo.share(hot), hi.share(hot))
 	}
 	// The interval is halved until s has no more digits.
 	for range 60 {

@@ -21,7 +21,7 @@ const (
 )
 
 // SyntheticConfig describes a click log with the skew that the paper's §3.1 found in production: a
-// few ten thousand hot parameters receive half of all updates or more.
+// few tens of thousands of hot parameters receive half of all updates or more.
 //
 // Every sample has one feature of each field. All fields have the same number of features and the
 // same distribution over them, a Zipf–Mandelbrot law whose exponent is solved for HotShare. Labels

@@ -54,7 +54,8 @@ var (
 		About: "Latent weights of a feature, the same number in the hot set and in training",
 	}
 	Optimizer = Field[string]{
-		Path: "model.optimizer", Default: ps.Adagrad.String(), Range: "adagrad, sgd; none, for the sums of each step alone, only with sync and without data",
+		Path: "model.optimizer", Default: ps.Adagrad.String(),
+		Range: "adagrad, sgd; none, for the sums of each step alone, only with sync and without data",
 		About: "Rule by which gradients change weights",
 	}
 	LearningRate = Field[float64]{
@@ -63,13 +64,15 @@ var (
 	}
 	// InitialAccumulator is smaller for few rows, which have too few steps to outgrow a larger one.
 	InitialAccumulator = Field[float64]{
-		Path: "model.initial_accumulator", Default: ps.DefaultInitialAccumulator, smallData: 1e-5, Range: "above 0", When: "only with adagrad",
+		Path: "model.initial_accumulator", Default: ps.DefaultInitialAccumulator, smallData: 1e-5, Range: "above 0",
+		When:  "only with adagrad",
 		About: "Initial value of the sums of squared gradients",
 	}
 	// InitScale is large for frequent features: zero is a saddle point that late gradients leave
 	// slowly. Of rare features, large factors overfit.
 	InitScale = Field[float64]{
-		Path: "model.init_scale", Default: ps.DefaultScale, smallData: 0.2, clickLog: 0.02, Range: "above 0", When: "only with fm",
+		Path: "model.init_scale", Default: ps.DefaultScale, smallData: 0.2, clickLog: 0.02, Range: "above 0",
+		When:  "only with fm",
 		About: "Bound of the initial latent weights",
 	}
 	L2 = Field[float64]{

@@ -140,7 +140,8 @@ func (b *builder) add(feature uint64, row []float32) bool {
 
 // weights sorts the collected rows.
 func (b *builder) weights() *Weights {
-	w := &Weights{Factors: b.dim - 1, Bias: b.bias, features: slices.Sorted(slices.Values(b.keys)), rows: make([]float32, 0, len(b.rows))}
+	w := &Weights{Factors: b.dim - 1, Bias: b.bias, features: slices.Sorted(slices.Values(b.keys)),
+		rows: make([]float32, 0, len(b.rows))}
 	for _, feature := range w.features {
 		w.rows = append(w.rows, b.rows[b.index[feature]*b.dim:][:b.dim]...)
 	}
@@ -149,5 +150,7 @@ func (b *builder) weights() *Weights {
 
 // finite reports whether all weights are numbers.
 func finite(weights []float32) bool {
-	return !slices.ContainsFunc(weights, func(x float32) bool { return math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) })
+	return !slices.ContainsFunc(weights, func(x float32) bool {
+		return math.IsNaN(float64(x)) || math.IsInf(float64(x), 0)
+	})
 }

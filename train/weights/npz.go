@@ -55,7 +55,9 @@ func writeNPZ(out io.Writer, w *Weights) error {
 	}
 	err := errors.Join(
 		array(npzBias, npyFloat32, nil, func(out io.Writer) error { return binary.Write(out, binary.LittleEndian, w.Bias) }),
-		array(npzFeatures, npyUint64, []int{n}, func(out io.Writer) error { return binary.Write(out, binary.LittleEndian, w.features) }),
+		array(npzFeatures, npyUint64, []int{n}, func(out io.Writer) error {
+			return binary.Write(out, binary.LittleEndian, w.features)
+		}),
 		array(npzWeights, npyFloat32, []int{n}, columns(0, 1)),
 	)
 	if err == nil && w.Factors > 0 {
@@ -154,7 +156,8 @@ func readNPZ(f *os.File) (*Weights, error) {
 		b.dim += shape[1]
 	}
 	if len(bias) != 1 || len(weights) != len(features) {
-		return nil, fmt.Errorf("arrays %s, %s and %s have %d, %d and %d elements: one, and equal numbers are wanted", npzBias, npzFeatures, npzWeights, len(bias), len(features), len(weights))
+		return nil, fmt.Errorf("arrays %s, %s and %s have %d, %d and %d elements: one, and equal numbers are wanted",
+			npzBias, npzFeatures, npzWeights, len(bias), len(features), len(weights))
 	}
 	if b.bias = bias[0]; !finite(bias) || !finite(weights) || !finite(factors) {
 		return nil, errors.New("not all weights are finite numbers")

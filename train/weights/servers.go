@@ -55,9 +55,11 @@ func ReadCheckpoints(paths ...string) (*ps.Store, []byte, error) {
 		case servers != len(paths):
 			return nil, nil, fmt.Errorf("%s: it is of server %d of a job with %d (by index, from 0), and the number of files is %d: give the checkpoints of all its servers, separated by commas", path, a.Server, servers, len(paths))
 		case a.Server < 0 || a.Server >= servers:
-			return nil, nil, fmt.Errorf("%s: it names server %d of %d (by index, from 0): %w", path, a.Server, servers, ps.ErrCorrupt)
+			return nil, nil, fmt.Errorf("%s: it names server %d of %d (by index, from 0): %w", path, a.Server, servers,
+				ps.ErrCorrupt)
 		case stores[a.Server] != nil:
-			return nil, nil, fmt.Errorf("%s: it is of server %d, as is %s: give the checkpoint of each server once", path, a.Server, named[a.Server])
+			return nil, nil, fmt.Errorf("%s: it is of server %d, as is %s: give the checkpoint of each server once", path,
+				a.Server, named[a.Server])
 		case i > 0 && a.Agreed["job.sync"] == "true" && a.Step != step:
 			return nil, nil, fmt.Errorf("%s: it is of step %d, and %s of step %d: give checkpoints of one step (the one before the last is in FILE.previous)", path, a.Step, paths[0], step)
 		}

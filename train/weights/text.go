@@ -91,7 +91,8 @@ func readCSV(f *os.File) (*Weights, error) {
 	}
 	b := builder{dim: len(head) - 1}
 	if b.dim < 1 || b.dim > train.MaxFactors+1 || head[1] != "weight" {
-		return nil, fmt.Errorf("line 1: columns feature, weight and at most %d factors are wanted, not %.60q", train.MaxFactors, strings.Join(head, ","))
+		return nil, fmt.Errorf("line 1: columns feature, weight and at most %d factors are wanted, not %.60q",
+			train.MaxFactors, strings.Join(head, ","))
 	}
 	row := make([]float32, b.dim)
 	for line := 2; ; line++ {
@@ -280,7 +281,8 @@ func readXLearn(f *os.File) (*Weights, error) {
 		return linear.weights(), err
 	}
 	if len(latent.keys) != len(linear.keys) {
-		return nil, fmt.Errorf("it has linear weights of %d features and latent weights of %d", len(linear.keys), len(latent.keys))
+		return nil, fmt.Errorf("it has linear weights of %d features and latent weights of %d", len(linear.keys),
+			len(latent.keys))
 	}
 	b := builder{dim: 1 + latent.dim, bias: linear.bias}
 	for i, key := range linear.keys {

@@ -132,7 +132,8 @@ func modelOf(attachment []byte) (factors int, task data.Task, err error) {
 		return 0, 0, errors.New("its attachment is not that of a training")
 	}
 	if task, err = data.ParseTask(saved.Agreed["model.task"]); err != nil {
-		return 0, 0, fmt.Errorf("model.task is %q, and this program knows %s", saved.Agreed["model.task"], strings.Join(data.Tasks(), " and "))
+		return 0, 0, fmt.Errorf("model.task is %q, and this program knows %s", saved.Agreed["model.task"],
+			strings.Join(data.Tasks(), " and "))
 	}
 	switch kind := saved.Agreed["model.kind"]; kind {
 	case "lr":

@@ -289,7 +289,8 @@ func (l *Libra) size() (count, n int, err error) {
 		return 0, 0, fmt.Errorf("libra: %v of %d rows, not 1..%d", l.Header.Type, count, maxUint16)
 	}
 	if floats && len(l.Values) != count*l.Dim {
-		return 0, 0, fmt.Errorf("libra: %v of %d rows of dimension %d contains %d values", l.Header.Type, count, l.Dim, len(l.Values))
+		return 0, 0, fmt.Errorf("libra: %v of %d rows of dimension %d contains %d values", l.Header.Type, count, l.Dim,
+			len(l.Values))
 	}
 	switch l.Header.Type {
 	case wire.TypeCold:
@@ -311,7 +312,8 @@ func (l *Libra) size() (count, n int, err error) {
 // sumsFit reports whether the width is enough for the differences of the keys.
 func (l *Libra) sumsFit() bool {
 	w := l.Sums.Width
-	return w >= 1 && w <= wire.SumsWidthMax && slices.IsSorted(l.Keys) && (len(l.Keys) == 0 || (l.Keys[len(l.Keys)-1]-l.Keys[0])>>(8*w) == 0)
+	return w >= 1 && w <= wire.SumsWidthMax && slices.IsSorted(l.Keys) &&
+		(len(l.Keys) == 0 || (l.Keys[len(l.Keys)-1]-l.Keys[0])>>(8*w) == 0)
 }
 
 const maxUint16 = 1<<16 - 1

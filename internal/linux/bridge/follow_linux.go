@@ -224,7 +224,8 @@ func (f *Follower) refresh() error {
 }
 
 // decide returns the interfaces of the hosts, and the interfaces that forward.
-func (f *Follower) decide(ports map[int]port, table []entry, hosts map[[6]byte]int) (map[[6]byte]string, map[string]bool) {
+func (f *Follower) decide(ports map[int]port, table []entry, hosts map[[6]byte]int) (map[[6]byte]string,
+	map[string]bool) {
 	bridge := 0
 	for _, index := range slices.Sorted(maps.Keys(f.names)) {
 		if bridge == 0 {

@@ -92,7 +92,8 @@ func ReceiveNAPI(index, queue int) (uint32, error) {
 	answers, err := family.query(cmdQueueGet, 0, number(queueIfindex, index),
 		number(queueType, queueReceives), number(queueID, queue))
 	switch {
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP): // the interface is down; the kernel does not support the request
+	// the interface is down; the kernel does not support the request
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP):
 		return 0, nil
 	case err != nil:
 		return 0, fmt.Errorf("NAPI context of queue %d of interface %d: %w", queue, index, err)

@@ -55,7 +55,8 @@ func xdpGroup() (uint32, error) {
 		if err != nil {
 			return 0, err
 		}
-		if id, ok := g.uint32(nl.GENL_CTRL_ATTR_MCAST_GRP_ID); ok && string(g[nl.GENL_CTRL_ATTR_MCAST_GRP_NAME]) == group+"\x00" {
+		if id, ok := g.uint32(nl.GENL_CTRL_ATTR_MCAST_GRP_ID); ok &&
+			string(g[nl.GENL_CTRL_ATTR_MCAST_GRP_NAME]) == group+"\x00" {
 			return id, nil
 		}
 	}

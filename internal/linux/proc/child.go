@@ -146,7 +146,8 @@ func (c *Child) judge(killed bool) error {
 	switch {
 	case killed:
 		return &KilledError{Name: c.spec.Name, Grace: c.group.cfg.Grace}
-	case c.stopped && (state.Success() || endedBy(state) == syscall.SIGTERM): // it does not handle the signal that asked it to end
+	// it does not handle the signal that asked it to end
+	case c.stopped && (state.Success() || endedBy(state) == syscall.SIGTERM):
 		return nil
 	case state.Success() && c.spec.Service:
 		return c.exitError("but has to run until it is stopped")

@@ -50,7 +50,8 @@ func MissingCapabilities(want ...Capability) (missing []string, err error) {
 func DropCapabilities() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData
-	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0)
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)),
+		uintptr(unsafe.Pointer(&none[0])), 0)
 	if errno == syscall.ENOTSUP {
 		return fmt.Errorf("drop capabilities: a program with cgo cannot: %w", errors.ErrUnsupported)
 	}

@@ -45,7 +45,9 @@ func newCPUGroup(mounts, name string, cpus float64) (*CPUGroup, error) {
 	}
 	removeStale(root)
 	period, quota := GroupPeriod.Microseconds(), int64(cpus*float64(GroupPeriod.Microseconds()))
-	limits := [][2]string{{"cpu.shares", "102400"}, {"cpu.cfs_period_us", fmt.Sprint(period)}, {"cpu.cfs_quota_us", fmt.Sprint(quota)}} // version 1
+	// version 1
+	limits := [][2]string{{"cpu.shares", "102400"}, {"cpu.cfs_period_us", fmt.Sprint(period)},
+		{"cpu.cfs_quota_us", fmt.Sprint(quota)}}
 	if unified {
 		limits = [][2]string{{"cpu.weight", "10000"}, {"cpu.max", fmt.Sprintf("%d %d", quota, period)}}
 		if err := writeFile(root, "cgroup.subtree_control", "+cpu"); err != nil {

@@ -27,7 +27,8 @@ func Ethtool(ifname string, command unsafe.Pointer) error {
 		return err
 	}
 	defer unix.Close(fd)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&ifr))); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
+		uintptr(unsafe.Pointer(&ifr))); errno != 0 {
 		return errno
 	}
 	return nil

@@ -21,19 +21,22 @@ func PollNow(fds []unix.PollFd) (int, error) { return PollAlone(fds, 0) }
 // goroutines wait for it, up to 10 ms, when the monitor thread interrupts the call (EINTR).
 func PollAlone(fds []unix.PollFd, limit time.Duration) (int, error) {
 	timeout := unix.NsecToTimespec(int64(limit))
-	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(fds))), uintptr(len(fds)), uintptr(unsafe.Pointer(&timeout)), 0, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(fds))), uintptr(len(fds)),
+		uintptr(unsafe.Pointer(&timeout)), 0, 0, 0)
 	return result(n, errno)
 }
 
 // EpollNow is epoll_wait(2) with a timeout of zero. It returns the number of events.
 func EpollNow(epoll int, events []unix.EpollEvent) (int, error) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), 0, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epoll),
+		uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), 0, 0, 0)
 	return result(n, errno)
 }
 
 // SendNow is send(2) with MSG_DONTWAIT and MSG_NOSIGNAL.
 func SendNow(socket int, b []byte) error {
-	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(socket), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(socket), uintptr(unsafe.Pointer(unsafe.SliceData(b))),
+		uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 	if errno != 0 {
 		return errno
 	}
@@ -42,7 +45,8 @@ func SendNow(socket int, b []byte) error {
 
 // ReceiveNow is recv(2) with MSG_DONTWAIT. It returns 0 at the end.
 func ReceiveNow(socket int, b []byte) (int, error) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(socket), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(socket), uintptr(unsafe.Pointer(unsafe.SliceData(b))),
+		uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
 	return result(n, errno)
 }
 

@@ -12,7 +12,8 @@ import (
 )
 
 // ErrUnsupported is returned by every function except on Linux.
-var ErrUnsupported = fmt.Errorf("testbed: network namespaces exist on Linux only; use the udp backend: %w", errors.ErrUnsupported)
+var ErrUnsupported = fmt.Errorf("testbed: network namespaces exist on Linux only; use the udp backend: %w",
+	errors.ErrUnsupported)
 
 // Namespace is a network namespace, which only Linux has.
 type Namespace struct{}

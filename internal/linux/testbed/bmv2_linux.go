@@ -13,7 +13,8 @@ import (
 // the namespace of the interfaces, as root.
 func SimpleSwitch(path, target string, interfaces []string) *exec.Cmd {
 	// The switch reads the state of its ports from sysfs, so it needs that of its namespace.
-	args := []string{"-c", `mount -t sysfs sysfs /sys && exec "$0" "$@"`, path, "--no-p4", "--device-id", "0", "--log-level", "error"}
+	args := []string{"-c", `mount -t sysfs sysfs /sys && exec "$0" "$@"`, path, "--no-p4", "--device-id", "0",
+		"--log-level", "error"}
 	for i, name := range interfaces {
 		args = append(args, "-i", fmt.Sprintf("%d@%s", i+1, name))
 	}

@@ -99,7 +99,8 @@ func (b *Bed) addBridge(handle *netlink.Handle) error {
 // addUplink creates the cable between the bridge and the program that switches.
 func (b *Bed) addUplink(handle *netlink.Handle) error {
 	const bridged = "bridged"
-	err := b.sw.ns.Veth(VethConfig{Names: [2]string{bridged, UplinkName}, Master: b.sw.Index, Queues: b.cfg.Queues, MTU: b.cfg.MTU})
+	err := b.sw.ns.Veth(VethConfig{Names: [2]string{bridged, UplinkName}, Master: b.sw.Index, Queues: b.cfg.Queues,
+		MTU: b.cfg.MTU})
 	for _, name := range []string{bridged, UplinkName} {
 		if err == nil {
 			_, err = b.tuneInterface(handle, b.sw, name)

@@ -170,7 +170,9 @@ func AddBars[T any](c *Chart, all []T, group, name func(T) string, parts func(T)
 		place, width := beside(indexOf(&names, name(v)), len(names))
 		at := Point{X: float64(indexOf(&c.X.Names, group(v))) + place}
 		for _, p := range parts(v) {
-			i := slices.IndexFunc(c.Series, func(s Series) bool { return s.Name == p.Name && s.Colour == p.Colour && s.Variant == p.Variant })
+			i := slices.IndexFunc(c.Series, func(s Series) bool {
+				return s.Name == p.Name && s.Colour == p.Colour && s.Variant == p.Variant
+			})
 			if i < 0 {
 				i = len(c.Series)
 				c.Series = append(c.Series, Series{Name: p.Name, Kind: Bars, Colour: p.Colour, Variant: p.Variant, Width: width})
@@ -248,7 +250,8 @@ func (c *Chart) legendWidth(p *plot.Plot) vg.Length {
 
 func (c *Chart) draw() (*plot.Plot, error) {
 	p := plot.New()
-	for _, style := range []*text.Style{&p.Title.TextStyle, &p.Legend.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label} {
+	for _, style := range []*text.Style{&p.Title.TextStyle, &p.Legend.TextStyle, &p.X.Label.TextStyle,
+		&p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label} {
 		style.Font.Variant = "Sans"
 	}
 	p.BackgroundColor = color.White
@@ -329,7 +332,9 @@ func (s *Series) addTo(p *plot.Plot) error {
 	finite := *s
 	s = &finite
 	s.Points = slices.DeleteFunc(slices.Clone(s.Points), func(pt Point) bool {
-		return slices.ContainsFunc([]float64{pt.X, pt.Y, pt.Low, pt.High, pt.Foot}, func(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) })
+		return slices.ContainsFunc([]float64{pt.X, pt.Y, pt.Low, pt.High, pt.Foot}, func(x float64) bool {
+			return math.IsNaN(x) || math.IsInf(x, 0)
+		})
 	})
 	if len(s.Points) == 0 {
 		return nil
@@ -391,7 +396,8 @@ func (s *Series) bars() (*plotter.Polygon, error) {
 	var bars []plotter.XYer
 	for _, pt := range s.Points {
 		left, right := pt.X-s.Width/2, pt.X+s.Width/2
-		bars = append(bars, plotter.XYs{{X: left, Y: pt.Foot}, {X: left, Y: pt.Y}, {X: right, Y: pt.Y}, {X: right, Y: pt.Foot}})
+		bars = append(bars, plotter.XYs{{X: left, Y: pt.Foot}, {X: left, Y: pt.Y}, {X: right, Y: pt.Y},
+			{X: right, Y: pt.Foot}})
 	}
 	body, err := plotter.NewPolygon(bars...)
 	if err != nil {

@@ -42,8 +42,10 @@ func outline(svg []byte) ([]byte, error) {
 			err = fmt.Errorf("text %q: %w", line, e)
 		}
 		var title bytes.Buffer
-		_ = xml.EscapeText(&title, []byte(line)) // without bytes that XML does not allow, which file names may have; a buffer accepts all
-		return fmt.Appendf(nil, "<g transform=\"scale(1, -1) translate(%s, %s) scale(%.4g)\"><title>%s</title>%s</g>", m[1], m[2], size/em, &title, glyphs)
+		// without bytes that XML does not allow, which file names may have; a buffer accepts all
+		_ = xml.EscapeText(&title, []byte(line))
+		return fmt.Appendf(nil, "<g transform=\"scale(1, -1) translate(%s, %s) scale(%.4g)\"><title>%s</title>%s</g>", m[1],
+			m[2], size/em, &title, glyphs)
 	})
 	// The glyphs follow the opening tag, before their uses.
 	begin := bytes.Index(svg, []byte("<g "))

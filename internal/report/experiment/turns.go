@@ -79,7 +79,8 @@ const stallLimit = 30 * time.Second
 
 // Window reads counters at the beginning and at the end of a measurement of at
 // least d, which lasts until something has moved.
-func Window[R any](ctx context.Context, d time.Duration, read func() (R, error), moved func(before, after R) bool) (before, after R, err error) {
+func Window[R any](ctx context.Context, d time.Duration, read func() (R, error),
+	moved func(before, after R) bool) (before, after R, err error) {
 	start := time.Now()
 	if before, err = read(); err != nil {
 		return before, after, err

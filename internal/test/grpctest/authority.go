@@ -48,7 +48,8 @@ func NewAuthority(t *testing.T) *Authority {
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"},
 		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	a.Cert = must(x509.ParseCertificate(must(x509.CreateCertificate(rand.Reader, template, template, &a.Key.PublicKey, a.Key))))
+	a.Cert = must(x509.ParseCertificate(must(x509.CreateCertificate(rand.Reader, template, template, &a.Key.PublicKey,
+		a.Key))))
 	a.write("ca.pem", "CERTIFICATE", a.Cert.Raw)
 	return a
 }
