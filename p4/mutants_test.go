@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/p4/program"
 )
 
 // mutant changes every primitive of the program's actions: it returns its replacement, nil for
@@ -15,14 +16,14 @@ import (
 type mutant func(op string, params []any) (string, []any)
 
 // mutate returns a changed program.
-func mutate(t *testing.T, change mutant) *Program {
+func mutate(t *testing.T, change mutant) *program.Compiled {
 	t.Helper()
-	p, err := DefaultProgram()
+	p, err := program.Default()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var tree map[string]any
-	if err := json.Unmarshal(p.device, &tree); err != nil {
+	if err := json.Unmarshal(p.Device, &tree); err != nil {
 		t.Fatal(err)
 	}
 	changes := 0
@@ -46,7 +47,7 @@ func mutate(t *testing.T, change mutant) *Program {
 	if changes == 0 {
 		t.Fatal("the mutant is the program itself")
 	}
-	if p.device, err = json.Marshal(tree); err != nil {
+	if p.Device, err = json.Marshal(tree); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -147,12 +148,12 @@ func TestMutantsAreCaught(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short")
 	}
-	catch(t, func(t *testing.T, p *Program) device { return openWithLUT(t, p) })
+	catch(t, func(t *testing.T, p *program.Compiled) device { return openWithLUT(t, p) })
 }
 
 // catch runs all mutants until each differs from the model. Frames use both banks of the first job,
 // and its last harvest contains what the previous ones have left.
-func catch(t *testing.T, open func(t *testing.T, p *Program) device) {
+func catch(t *testing.T, open func(t *testing.T, p *program.Compiled) device) {
 	const frames = 800
 	for name, m := range mutants {
 		t.Run(name, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/p4/program"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -87,12 +88,12 @@ func TestElectionIDIsTaken(t *testing.T) {
 
 func TestRefusedProgram(t *testing.T) {
 	_, target, _ := startFake(t)
-	program, err := DefaultProgram()
+	broken, err := program.Default()
 	if err != nil {
 		t.Fatal(err)
 	}
-	program.device = []byte("of another switch")
-	_, err = Open(Options{Target: target, Address: conformance.Aggregator.IP, Program: program})
+	broken.Device = []byte("of another switch")
+	_, err = Open(Options{Target: target, Address: conformance.Aggregator.IP, Program: broken})
 	if err == nil || !strings.Contains(err.Error(), "--p4-config") || !strings.Contains(err.Error(), "--p4-device") {
 		t.Errorf("a program of another switch: %v", err)
 	}
@@ -181,16 +182,16 @@ func TestAdmissionsWithoutAnAnswerAreTakenBack(t *testing.T) {
 // A program with fewer rows would lose additions to the missing ones.
 func TestRegistersHaveTheSizeThatTheControlPlaneCountsOn(t *testing.T) {
 	for _, name := range []string{"slots0", "slots21", "seen"} {
-		program, err := DefaultProgram()
+		broken, err := program.Default()
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, r := range program.info.Registers {
+		for _, r := range broken.Info.Registers {
 			if r.Preamble.Alias == name {
 				r.Size /= 2
 			}
 		}
-		if _, err := resolve(program.info); err == nil || !strings.Contains(err.Error(), "register "+name+" has") {
+		if _, err := resolve(broken.Info); err == nil || !strings.Contains(err.Error(), "register "+name+" has") {
 			t.Errorf("half of %s: %v", name, err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/p4/program"
 )
 
 // simulated is a plane whose switch is the fake. Port n of the model is port n + 1.
@@ -28,10 +29,10 @@ var _ conformance.Device = (*simulated)(nil)
 const elsewhere = 3
 
 // openSimulated starts a fake and a plane on it.
-func openSimulated(tb testing.TB, program *Program) *simulated {
+func openSimulated(tb testing.TB, compiled *program.Compiled) *simulated {
 	tb.Helper()
 	f, target, _ := startFake(tb)
-	p, err := Open(Options{Target: target, Program: program, Address: conformance.Aggregator.IP, Ports: []uint32{elsewhere}})
+	p, err := Open(Options{Target: target, Program: compiled, Address: conformance.Aggregator.IP, Ports: []uint32{elsewhere}})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -52,7 +53,7 @@ var loadedTables struct {
 // openWithLUT is openSimulated with a switch that has the tables of lut arithmetic: the first call
 // creates them, without the messages that TestLUTTablesAreLoadedOnce sends, and later calls share
 // them, which is much faster.
-func openWithLUT(tb testing.TB, program *Program) *simulated {
+func openWithLUT(tb testing.TB, compiled *program.Compiled) *simulated {
 	tb.Helper()
 	l := &loadedTables
 	l.once.Do(func() {
@@ -77,7 +78,7 @@ func openWithLUT(tb testing.TB, program *Program) *simulated {
 			}
 		}
 	})
-	d := openSimulated(tb, program)
+	d := openSimulated(tb, compiled)
 	for name, entries := range l.tables {
 		d.fake.program.tables[name].entries = entries // the tables are never changed
 		d.lut.done += len(entries)
