@@ -11,15 +11,7 @@ import (
 	"github.com/libra-ina/libra/aggregator/vectors"
 )
 
-var frames = flag.Int("frames", unlessRace(5000, 2000), "number of random frames that a differential test compares")
-
-// unlessRace returns the number of frames of a test.
-func unlessRace(n, race int) int {
-	if underRace {
-		return race
-	}
-	return n
-}
+var frames = flag.Int("frames", 5000, "number of random frames that a differential test compares")
 
 // jobs are the jobs of the differential tests: modes with arithmetics, few and many slots, whole
 // and partial last rows, coarse and fine units. The program takes one lane-aligned stripe per

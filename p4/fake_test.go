@@ -324,18 +324,18 @@ func (f *fake) update(u *rt.Update) error {
 func (f *fake) entry(t *config.Table, m *rt.TableEntry) *tableEntry {
 	e := &tableEntry{Priority: int(m.Priority)}
 	for _, k := range t.MatchFields {
-		key := matchKey{Value: new(big.Int).SetBytes(match(m, k.Id))}
+		key := matchKey{Value: numOf(match(m, k.Id))}
 		switch k.GetMatchType() {
 		case config.MatchField_TERNARY:
-			key.Mask = new(big.Int)
+			key.Masked = true
 			for _, f := range m.Match {
 				if f.FieldId == k.Id {
-					key.Mask.SetBytes(f.GetTernary().Mask)
+					key.Mask = numOf(f.GetTernary().Mask)
 				}
 			}
 		case config.MatchField_LPM:
 			prefix := int(m.Match[0].GetLpm().GetPrefixLen())
-			key.Mask, e.Priority = prefixMask(prefix, int(k.Bitwidth)), prefix
+			key.Mask, key.Masked, e.Priority = prefixMask(prefix, int(k.Bitwidth)), true, prefix
 		}
 		e.Keys = append(e.Keys, key)
 	}
@@ -345,7 +345,7 @@ func (f *fake) entry(t *config.Table, m *rt.TableEntry) *tableEntry {
 		}
 	}
 	for _, p := range m.GetAction().GetAction().GetParams() {
-		e.Data = append(e.Data, new(big.Int).SetBytes(p.Value))
+		e.Data = append(e.Data, numOf(p.Value))
 	}
 	return e
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-var lutFrames = flag.Int("lut-frames", unlessRace(300, 100), "number of random frames of lut arithmetic that a differential test compares")
+var lutFrames = flag.Int("lut-frames", 300, "number of random frames of lut arithmetic that a differential test compares")
 
 func TestLUTEqualsModel(t *testing.T) { testLUT(t, openWithLUT(t, nil)) }
 
@@ -106,7 +106,7 @@ func lutEntriesOf(f *fake) (n int) {
 	defer f.mu.Unlock()
 	for name, t := range f.program.tables {
 		if strings.Contains(name, lutTablePath) {
-			n += len(t.entries)
+			n += t.len()
 		}
 	}
 	return n

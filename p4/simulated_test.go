@@ -47,7 +47,7 @@ func openSimulated(tb testing.TB, compiled *program.Compiled) *simulated {
 // loadedTables are the tables of lut arithmetic of a switch, as a plane loads them.
 var loadedTables struct {
 	once   sync.Once
-	tables map[string]map[string]*tableEntry
+	tables map[string]*switchTable
 }
 
 // openWithLUT is openSimulated with a switch that has the tables of lut arithmetic: the first call
@@ -71,17 +71,18 @@ func openWithLUT(tb testing.TB, compiled *program.Compiled) *simulated {
 				tb.Fatal(err)
 			}
 		}
-		l.tables = make(map[string]map[string]*tableEntry)
+		l.tables = make(map[string]*switchTable)
 		for name, t := range d.fake.program.tables {
 			if strings.Contains(name, lutTablePath) {
-				l.tables[name] = t.entries
+				l.tables[name] = t
 			}
 		}
 	})
 	d := openSimulated(tb, compiled)
-	for name, entries := range l.tables {
-		d.fake.program.tables[name].entries = entries // the tables are never changed
-		d.lut.done += len(entries)
+	for name, t := range l.tables {
+		own := d.fake.program.tables[name]
+		own.entries, own.data, own.ranked = t.entries, t.data, t.ranked // they are never changed
+		d.lut.done += t.len()
 	}
 	return d
 }
