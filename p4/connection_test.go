@@ -16,6 +16,7 @@ import (
 
 // The connection breaks and is restored: the jobs still exist.
 func TestReconnects(t *testing.T) {
+	t.Parallel()
 	f, target, stop := startFake(t)
 	p, err := Open(Options{Target: target, Address: conformance.Aggregator.IP})
 	if err != nil {

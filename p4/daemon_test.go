@@ -310,6 +310,7 @@ func TestRemovalWaitsForTheSwitch(t *testing.T) {
 
 // A job of lut arithmetic waits for its tables, and the log shows their progress.
 func TestDaemonLoadsTables(t *testing.T) {
+	t.Parallel()
 	b := startP4(t)
 	b.create(7)
 	const progress = `msg="loading the tables of lut arithmetic into the switch"`

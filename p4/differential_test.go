@@ -93,12 +93,16 @@ func compare(t *testing.T, d device, jobs []aggregator.JobConfig, n int, want ..
 var verdicts = []aggregator.Action{aggregator.Pass, aggregator.Drop, aggregator.Reply, aggregator.Forward, aggregator.Broadcast}
 
 func TestProgramEqualsModel(t *testing.T) {
+	t.Parallel()
 	compare(t, openSimulated(t, nil), jobs, *frames, verdicts...)
 }
 
 // The vectors define the behaviour of every data plane without the model.
 func TestProgramReplaysVectors(t *testing.T) {
-	replay(t, func(t *testing.T) device { return openWithLUT(t, nil) })
+	replay(t, func(t *testing.T) device {
+		t.Parallel()
+		return openWithLUT(t, nil)
+	})
 }
 
 // replay replays the vector files whose jobs the program supports.

@@ -148,16 +148,20 @@ func TestMutantsAreCaught(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short")
 	}
-	catch(t, func(t *testing.T, p *program.Compiled) device { return openWithLUT(t, p) })
+	t.Parallel()
+	catch(t, func(t *testing.T, change mutant) device {
+		t.Parallel()
+		return openWithLUT(t, mutate(t, change))
+	})
 }
 
 // catch runs all mutants until each differs from the model. Frames use both banks of the first job,
 // and its last harvest contains what the previous ones have left.
-func catch(t *testing.T, open func(t *testing.T, p *program.Compiled) device) {
+func catch(t *testing.T, open func(t *testing.T, change mutant) device) {
 	const frames = 800
 	for name, m := range mutants {
 		t.Run(name, func(t *testing.T) {
-			p := pair(t, open(t, mutate(t, m.change)), m.jobs)
+			p := pair(t, open(t, m.change), m.jobs)
 			err := p.Harvest(m.jobs[0].ID)
 			if err == nil {
 				_, err = p.Run(1, frames) // with two harvests of each job at the end

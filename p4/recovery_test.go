@@ -31,6 +31,7 @@ func wantFailed(t *testing.T, p *Plane, target error) {
 
 // Another switch daemon loads the same program while the connection is broken: the jobs are gone.
 func TestNoticesThatTheProgramWasLoadedAgain(t *testing.T) {
+	t.Parallel()
 	f, target, stop := startFake(t)
 	o := Options{Target: target, Address: conformance.Aggregator.IP, Election: 5}
 	p, err := Open(o)
@@ -100,6 +101,7 @@ func TestRefusedProgram(t *testing.T) {
 }
 
 func TestNoRowComesBack(t *testing.T) {
+	t.Parallel()
 	f, target, _ := startFake(t)
 	p, err := Open(Options{Target: target, Address: conformance.Aggregator.IP})
 	if err != nil {
