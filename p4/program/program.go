@@ -71,7 +71,7 @@ func Read(infoPath, devicePath string) (*Compiled, error) {
 	p, err := parse(info, device)
 	if err != nil {
 		return nil, fmt.Errorf("%w (in %s): P4Info is what p4c writes with --p4runtime-files, as text; "+
-			"the device configuration is another file", err, infoPath)
+			"the device configuration is a different file", err, infoPath)
 	}
 	return p, nil
 }
