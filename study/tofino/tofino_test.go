@@ -73,9 +73,9 @@ func TestPageHasTheFigures(t *testing.T) {
 			r.Left.SRAM, stages*sramOfStage, r.Left.TCAM, r.Left.Tables, stages*tablesOfStage),
 		fmt.Sprintf("%d tables with %s entries, as on bmv2: %d SRAM blocks, of %d that are left, and %d TCAM block.",
 			r.LUT.Tables, humanize.Comma(int64(r.LUT.Entries)), r.LUT.SRAM, r.Left.SRAM, r.LUT.TCAM),
-		fmt.Sprintf("An addition has %d stages, so a lane takes %d passes, and a frame of 22 pairs %d recirculations.",
+		fmt.Sprintf("An addition takes %d stages, so a lane takes %d passes, and a frame of 22 pairs %d recirculations.",
 			r.LUT.Stages, r.LUT.Passes, r.LUT.Recirculations),
-		fmt.Sprintf("A copy of the tables for each lane has %s entries", humanize.Comma(int64(r.LUT.Copies))),
+		fmt.Sprintf("A copy of the tables for each lane takes %s entries", humanize.Comma(int64(r.LUT.Copies))),
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("docs/p4.md has no %q", want)
