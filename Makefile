@@ -66,9 +66,9 @@ kernel-test: ## run the tests of bpf and afxdp in emulated machines: all kernels
 
 p4: ## compile the switch program (needs p4c)
 	p4test p4/program/libra_v1model.p4
-	$(GO) test -count=1 -timeout 60m -run '^TestCompiledIsCurrent$$' ./p4 -recompile
-	$(GO) test -count=1 -run '^(TestCompiledBelongsToSources|TestTablesOfTNABelongToProgram)$$' ./p4 -record
-	$(GO) test -count=1 -run '^TestTNACompiles$$' -v ./p4
+	$(GO) test -count=1 -timeout 60m -run '^TestCompiledIsCurrent$$' ./p4/program -recompile
+	$(GO) test -count=1 -run '^(TestCompiledBelongsToSources|TestTablesOfTNABelongToProgram)$$' ./p4/program -record
+	$(GO) test -count=1 -run '^TestTNACompiles$$' -v ./p4/program
 
 spec: ## check the protocol's models in docs/spec, and that their mutants fail (needs spin)
 	scripts/spec.sh

@@ -70,9 +70,10 @@ func startCostly(tb testing.TB, d *device, mode aggregator.Mode) (aggregator.Job
 // are not affected.
 func TestBudget(t *testing.T) {
 	const budget = 5 // few, because a slow machine would never use up more
+	d := openWithBudget(t, budget)
 	for _, c := range costly {
 		t.Run(c.name, func(t *testing.T) {
-			d := openWithBudget(t, budget)
+			d.forget(t)
 			job, flags := startCostly(t, d, c.mode)
 			good := hotFrames(t, job, wire.DefaultStripes, 29_000, flags)
 			seq := uint32(0)
@@ -160,9 +161,10 @@ func TestBudget(t *testing.T) {
 // Ordinary frames cost no budget, in any arithmetic.
 func TestOrdinaryFramesAreFree(t *testing.T) {
 	const budget = 5
+	d := openWithBudget(t, budget)
 	for _, arithmetic := range []aggregator.Arithmetic{aggregator.Exact, aggregator.Fixed, aggregator.LUT} {
 		for mode, flags := range map[aggregator.Mode]wire.Flags{aggregator.Combine: 0, aggregator.FetchAdd: wire.FlagWantSum} {
-			d := openWithBudget(t, budget)
+			d.forget(t)
 			job := aggregator.JobConfig{ID: 21, Mode: mode, Arithmetic: arithmetic, Exp: aggregator.DefaultExp(arithmetic), Slots: 30_000, MaxStripes: wire.MaxStripes}
 			if err := conformance.StartJob(d, job); err != nil {
 				t.Fatal(err)

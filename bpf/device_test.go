@@ -18,7 +18,12 @@ import (
 	"github.com/libra-ina/libra/aggregator/conformance"
 )
 
-var frames = flag.Int("frames", defaultFrames, "number of random frames that the differential test compares")
+// Both numbers are for every day: make conformance compares a million frames, and make exactly-once
+// delivers ten million.
+var (
+	frames     = flag.Int("frames", 100_000, "number of random frames that the differential test compares")
+	deliveries = flag.Int("deliveries", 100_000, "number of frames that the exactly-once test delivers")
+)
 
 // needPrivileges is the only reason to skip a test of this package.
 func needPrivileges(tb testing.TB) {
@@ -118,6 +123,32 @@ func openWith(tb testing.TB, o Options) *device {
 		}
 	})
 	return &device{Aggregator: a}
+}
+
+// forget removes all jobs and routes, and sets the counters to 0, as if the program had just been
+// loaded. Loading takes the verifier half a second, so tests of many cases load it once.
+func (d *device) forget(tb testing.TB) {
+	tb.Helper()
+	for id := range uint16(aggregator.MaxJobs) {
+		if err := d.RemoveJob(id); err != nil && !errors.Is(err, aggregator.ErrNoJob) {
+			tb.Fatal(err)
+		}
+	}
+	for name, m := range map[string]*ebpf.Map{"routes": d.objects.Routes, "ports": d.objects.Ports} {
+		var keys []any
+		for all, key, value := m.Iterate(), make([]byte, m.KeySize()), make([]byte, m.ValueSize()); all.Next(&key, &value); {
+			keys = append(keys, append([]byte(nil), key...))
+		}
+		for _, key := range keys {
+			if err := m.Delete(key); err != nil {
+				tb.Fatalf("%s: %v", name, err)
+			}
+		}
+	}
+	if err := d.objects.Counts.Put(uint32(0), make([]aggregateCounters, ebpf.MustPossibleCPU())); err != nil {
+		tb.Fatal(err)
+	}
+	d.ports = nil
 }
 
 func newModel(tb testing.TB) *aggregator.Model {

@@ -7,7 +7,6 @@ package bpf
 import (
 	"encoding/binary"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -21,8 +20,6 @@ import (
 	"github.com/libra-ina/libra/aggregator/conformance"
 	"github.com/libra-ina/libra/wire"
 )
-
-var deliveries = flag.Int("deliveries", defaultDeliveries, "number of frames that the exactly-once test delivers")
 
 const (
 	crowd     = 8  // senders

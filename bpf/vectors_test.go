@@ -5,6 +5,7 @@
 package bpf
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/libra-ina/libra/aggregator/conformance"
@@ -19,11 +20,15 @@ func TestReplaysVectors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	loaded := map[netip.Addr]*device{}
 	for _, f := range files {
+		if loaded[f.Address] == nil {
+			loaded[f.Address] = openWith(t, Options{Address: f.Address, Budget: -1})
+		}
+		d := loaded[f.Address]
 		t.Run(f.Name, func(t *testing.T) {
 			inNamespace(t, 2, func() {
-				d := openWith(t, Options{Address: f.Address, Budget: -1})
-				defer d.Close()
+				d.forget(t)
 				d.usePorts(t, "port0", "host0", "port1")
 				for _, r := range f.Routes {
 					d.route(t, []conformance.Route{{Host: wire.Endpoint{MAC: r.MAC}, Port: r.Port}})

@@ -2,11 +2,7 @@
 
 package p4
 
-import (
-	"encoding/json"
-	"fmt"
-	"math/big"
-)
+import "fmt"
 
 // switchAction is an operation of the pipeline, by a table or the compiler.
 type switchAction struct {
@@ -15,16 +11,24 @@ type switchAction struct {
 }
 
 // assign writes a field as bmv2 does: truncated to its width, with its sign.
-func (f *frame) assign(at place, t fieldType, v *big.Int) {
+func (f *frame) assign(at place, t fieldType, v num) {
 	if t.signed {
-		v = binaries["two_comp_mod"](v, big.NewInt(int64(t.bits)))
-		f.headers[at.header].fields[at.field] = v
-		return
+		f.fields[at] = v.signed(t.bits)
+	} else {
+		f.fields[at] = v.truncated(t.bits)
 	}
-	f.set(at, v, t.bits)
 }
 
-func (p *simpleSwitch) loadActions(c *configuration) error {
+// assignable returns the place of a field that actions write.
+func (p *switchProgram) assignable(v *value) (place, fieldType, error) {
+	at, t, err := p.field(v.Value)
+	if err == nil && (at < 0 || t.bits < 0) {
+		err = fmt.Errorf("%v is not assigned", v.Value)
+	}
+	return at, t, err
+}
+
+func (p *switchProgram) loadActions(c *configuration) error {
 	for _, a := range c.Actions {
 		compiled := &switchAction{name: a.Name}
 		for _, op := range a.Primitives {
@@ -39,46 +43,45 @@ func (p *simpleSwitch) loadActions(c *configuration) error {
 	return nil
 }
 
-// name returns the name of an extern that is a parameter.
-func name(v value) (s string, err error) {
-	err = json.Unmarshal(v.Value, &s)
-	return s, err
+// indexOf returns the index of an extern that is a parameter.
+func indexOf(v value, all map[string]int, kind string) (int, error) {
+	name, _ := v.Value.(string)
+	i, ok := all[name]
+	if !ok {
+		return 0, fmt.Errorf("no %s %v", kind, v.Value)
+	}
+	return i, nil
 }
 
 // dropPort is the port of dropped frames.
 const dropPort = 511
 
-func (p *simpleSwitch) primitive(op string, params []value) (func(f *frame), error) {
+func (p *switchProgram) primitive(op string, params []value) (func(f *frame), error) {
 	switch op {
 	case "assign":
-		at, t, err := p.field(params[0].Value)
+		at, t, err := p.assignable(&params[0])
 		if err != nil {
 			return nil, err
-		}
-		if at.field < 0 {
-			return nil, fmt.Errorf("a validity is not assigned")
 		}
 		e, err := p.expression(&params[1])
 		return func(f *frame) { f.assign(at, t, e(f)) }, err
 	case "add_header", "remove_header":
 		h, err := p.headerOf(params[0].Value)
-		return func(f *frame) {
-			f.headers[h].valid = op == "add_header"
-		}, err
+		return func(f *frame) { f.valid[h] = op == "add_header" }, err
 	case "mark_to_drop":
 		return func(f *frame) {
-			f.set(p.egressSpec, big.NewInt(dropPort), 9)
+			f.set(p.egressSpec, num{lo: dropPort}, 9)
 			f.set(p.group, zero, 16)
 		}, nil
 	case "truncate":
 		e, err := p.expression(&params[0])
-		return func(f *frame) { f.limit = int(e(f).Int64()) }, err
+		return func(f *frame) { f.limit = int(e(f).lo) }, err
 	case "resubmit":
 		n, err := hexNumber(params[0].Value)
 		if err != nil {
 			return nil, err
 		}
-		list := int(n.Int64())
+		list := int(n.lo)
 		if p.kept[list] == nil {
 			return nil, fmt.Errorf("no field list %d", list)
 		}
@@ -88,18 +91,14 @@ func (p *simpleSwitch) primitive(op string, params []value) (func(f *frame), err
 	case "register_write":
 		return p.registerWrite(params)
 	case "count":
-		id, err := name(params[0])
+		i, err := indexOf(params[0], p.counterIndex, "counter")
 		if err != nil {
 			return nil, err
 		}
-		cells, ok := p.counters[id]
-		if !ok {
-			return nil, fmt.Errorf("no counter %q", id)
-		}
 		e, err := p.expression(&params[1])
 		return func(f *frame) {
-			if i := e(f).Uint64(); i < uint64(len(cells)) {
-				cells[i]++
+			if cells, n := f.in.counters[i], e(f).lo; n < uint64(len(cells)) {
+				cells[n]++
 			}
 		}, err
 	case "modify_field_with_hash_based_offset":
@@ -108,42 +107,27 @@ func (p *simpleSwitch) primitive(op string, params []value) (func(f *frame), err
 	return nil, fmt.Errorf("no such primitive")
 }
 
-func (p *simpleSwitch) register(v value) (*register, error) {
-	id, err := name(v)
+func (p *switchProgram) registerRead(params []value) (func(f *frame), error) {
+	at, t, err := p.assignable(&params[0])
 	if err != nil {
 		return nil, err
 	}
-	r, ok := p.registers[id]
-	if !ok {
-		return nil, fmt.Errorf("no register %q", id)
-	}
-	return r, nil
-}
-
-func (p *simpleSwitch) registerRead(params []value) (func(f *frame), error) {
-	at, t, err := p.field(params[0].Value)
-	if err != nil {
-		return nil, err
-	}
-	r, err := p.register(params[1])
+	i, err := indexOf(params[1], p.registerIndex, "register")
 	if err != nil {
 		return nil, err
 	}
 	index, err := p.expression(&params[2])
 	return func(f *frame) {
+		r := &f.in.registers[i]
 		r.reads++
-		if i := index(f).Uint64(); i < uint64(len(r.cells)) {
-			v := r.cells[i]
-			if v == nil {
-				v = zero
-			}
-			f.assign(at, t, v)
+		if n := index(f).lo; n < uint64(len(r.cells)) {
+			f.assign(at, t, r.cells[n])
 		}
 	}, err
 }
 
-func (p *simpleSwitch) registerWrite(params []value) (func(f *frame), error) {
-	r, err := p.register(params[0])
+func (p *switchProgram) registerWrite(params []value) (func(f *frame), error) {
+	i, err := indexOf(params[0], p.registerIndex, "register")
 	if err != nil {
 		return nil, err
 	}
@@ -153,16 +137,18 @@ func (p *simpleSwitch) registerWrite(params []value) (func(f *frame), error) {
 	}
 	v, err := p.expression(&params[2])
 	return func(f *frame) {
+		r := &f.in.registers[i]
 		r.writes++
-		if i := index(f).Uint64(); i < uint64(len(r.cells)) {
-			r.cells[i] = truncated(v(f), r.bits)
+		if n := index(f).lo; n < uint64(len(r.cells)) {
+			r.cells[n] = v(f).and(r.mask)
 		}
 	}, err
 }
 
 // passed ends a pass.
 func (p *simpleSwitch) passed() {
-	for _, r := range p.registers {
+	for i := range p.registers {
+		r := &p.registers[i]
 		p.reads, p.writes = max(p.reads, r.reads), max(p.writes, r.writes)
 		r.reads, r.writes = 0, 0
 	}
@@ -177,8 +163,8 @@ func (p *simpleSwitch) accessed() (reads, writes int) {
 }
 
 // hash writes base + checksum mod max.
-func (p *simpleSwitch) hash(params []value) (func(f *frame), error) {
-	at, t, err := p.field(params[0].Value)
+func (p *switchProgram) hash(params []value) (func(f *frame), error) {
+	at, t, err := p.assignable(&params[0])
 	if err != nil {
 		return nil, err
 	}
@@ -186,18 +172,20 @@ func (p *simpleSwitch) hash(params []value) (func(f *frame), error) {
 	if err != nil {
 		return nil, err
 	}
-	id, err := name(params[2])
+	name, _ := params[2].Value.(string)
+	sum, ok := p.sums[name]
+	if !ok {
+		return nil, fmt.Errorf("no calculation %q", name)
+	}
+	size, err := p.expression(&params[3])
 	if err != nil {
 		return nil, err
 	}
-	sum, ok := p.sums[id]
-	if !ok {
-		return nil, fmt.Errorf("no calculation %q", id)
-	}
-	size, err := p.expression(&params[3])
 	return func(f *frame) {
-		n := new(big.Int).SetUint64(checksum(sum(f)))
-		n.Mod(n, size(f))
-		f.assign(at, t, n.Add(n, base(f)))
-	}, err
+		n := checksum(sum(f))
+		if s := size(f); s.hi == 0 { // else it is larger than any checksum
+			n %= s.lo
+		}
+		f.assign(at, t, num{lo: n}.add(base(f)))
+	}, nil
 }

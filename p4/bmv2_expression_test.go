@@ -3,147 +3,177 @@
 package p4
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/big"
 )
 
 // expression computes a number or a condition, which is 0 or 1.
-type expression func(f *frame) *big.Int
-
-var one = big.NewInt(1)
-
-func truth(b bool) *big.Int {
-	if b {
-		return one
-	}
-	return zero
-}
+type expression func(f *frame) num
 
 // expression compiles a value.
-func (p *simpleSwitch) expression(v *value) (expression, error) {
+func (p *switchProgram) expression(v *value) (expression, error) {
 	switch v.Type {
 	case "expression":
-		var inner term
-		if err := json.Unmarshal(v.Value, &inner); err != nil {
-			return nil, fmt.Errorf("expression %s: %w", v.Value, err)
+		inner, ok := v.Value.(map[string]any)
+		if !ok {
+			return nil, fmt.Errorf("expression %v", v.Value)
 		}
-		if inner.Type != "" {
-			return p.expression(&inner.value)
+		if nested := valueOf(inner); nested.Type != "" {
+			return p.expression(nested)
 		}
-		return p.operation(&inner)
+		return p.operation(inner)
 	case "field":
-		at, _, err := p.field(v.Value)
+		at, t, err := p.field(v.Value)
 		if err != nil {
 			return nil, err
 		}
-		return func(f *frame) *big.Int { return f.get(at) }, nil
-	case "hexstr":
-		n, err := hexNumber(v.Value)
-		if err != nil {
-			return nil, err
+		if t.bits < 0 || t.bits > 127 {
+			return nil, fmt.Errorf("field %v is too wide to be computed with", v.Value)
 		}
-		return func(*frame) *big.Int { return n }, nil
-	case "bool":
-		var b bool
-		if err := json.Unmarshal(v.Value, &b); err != nil {
-			return nil, err
+		if at < 0 {
+			return func(f *frame) num { return f.get(at) }, nil
 		}
-		n := truth(b)
-		return func(*frame) *big.Int { return n }, nil
+		return func(f *frame) num { return f.fields[at] }, nil
+	case "hexstr", "bool":
+		n, err := constant(v)
+		return func(*frame) num { return n }, err
 	case "local", "runtime_data":
-		var i int
-		if err := json.Unmarshal(v.Value, &i); err != nil {
-			return nil, err
+		n, ok := v.Value.(float64)
+		if !ok {
+			return nil, fmt.Errorf("parameter %v", v.Value)
 		}
-		return func(f *frame) *big.Int { return f.data[i] }, nil
+		i := int(n)
+		return func(f *frame) num { return f.data[i] }, nil
 	case "header": // of operation valid
-		i, err := p.headerOf(v.Value)
-		if err != nil {
-			return nil, err
-		}
-		return func(f *frame) *big.Int { return truth(f.headers[i].valid) }, nil
+		h, err := p.headerOf(v.Value)
+		return func(f *frame) num { return truth(f.valid[h]) }, err
 	}
-	return nil, fmt.Errorf("no values of type %q (%s)", v.Type, v.Value)
+	return nil, fmt.Errorf("no values of type %q (%v)", v.Type, v.Value)
 }
 
-func hexNumber(raw json.RawMessage) (*big.Int, error) {
-	var text string
-	if err := json.Unmarshal(raw, &text); err != nil {
-		return nil, err
+// constant returns the number of a constant.
+func constant(v *value) (num, error) {
+	if b, ok := v.Value.(bool); ok {
+		return truth(b), nil
 	}
-	return parseHex(text)
+	return hexNumber(v.Value)
 }
 
-func parseHex(text string) (*big.Int, error) {
+func hexNumber(v any) (num, error) {
+	text, ok := v.(string)
+	if !ok {
+		return zero, fmt.Errorf("%v is no number", v)
+	}
 	n, ok := new(big.Int).SetString(text, 0)
 	if !ok {
-		return nil, fmt.Errorf("%q is no number", text)
+		return zero, fmt.Errorf("%q is no number", text)
 	}
-	return n, nil
+	return narrowed(n)
+}
+
+// constantOf returns the number that a part of an operation is, if it is one in any frame.
+func constantOf(v *value) (n num, ok bool) {
+	for v.Type == "expression" {
+		inner, ok := v.Value.(map[string]any)
+		if !ok {
+			return zero, false
+		}
+		v = valueOf(inner)
+	}
+	if v.Type != "hexstr" && v.Type != "bool" {
+		return zero, false
+	}
+	n, err := constant(v)
+	return n, err == nil
 }
 
 // operation compiles an operation. Numbers have as many bits as they need: the compiler has marked
 // where they are truncated.
-func (p *simpleSwitch) operation(o *term) (expression, error) {
+func (p *switchProgram) operation(o map[string]any) (expression, error) {
+	op, _ := o["op"].(string)
 	var parts [3]expression
-	for i, v := range []*value{o.Left, o.Right, o.Cond} {
-		if v == nil {
+	for i, name := range []string{"left", "right", "cond"} {
+		m, ok := o[name].(map[string]any)
+		if !ok {
 			continue
 		}
 		var err error
-		if parts[i], err = p.expression(v); err != nil {
+		if parts[i], err = p.expression(valueOf(m)); err != nil {
 			return nil, err
 		}
 	}
 	left, right, cond := parts[0], parts[1], parts[2]
-	if binary, ok := binaries[o.Op]; ok {
-		return func(f *frame) *big.Int { return binary(left(f), right(f)) }, nil
+	if m, ok := o["right"].(map[string]any); ok {
+		if n, ok := constantOf(valueOf(m)); ok {
+			if e := withConstant(op, left, n); e != nil {
+				return e, nil
+			}
+		}
 	}
-	switch o.Op {
+	switch op {
+	case "+":
+		return func(f *frame) num { return left(f).add(right(f)) }, nil
+	case "-":
+		return func(f *frame) num { return left(f).sub(right(f)) }, nil
+	case "*":
+		return func(f *frame) num { return left(f).mul(right(f)) }, nil
+	case "<<":
+		return func(f *frame) num { return left(f).shl(right(f).lo) }, nil
+	case ">>":
+		return func(f *frame) num { return left(f).shr(right(f).lo) }, nil
+	case "&":
+		return func(f *frame) num { return left(f).and(right(f)) }, nil
+	case "|":
+		return func(f *frame) num { return left(f).or(right(f)) }, nil
+	case "^":
+		return func(f *frame) num { return left(f).xor(right(f)) }, nil
+	case "==":
+		return func(f *frame) num { return truth(left(f) == right(f)) }, nil
+	case "!=":
+		return func(f *frame) num { return truth(left(f) != right(f)) }, nil
+	case "<":
+		return func(f *frame) num { return truth(left(f).cmp(right(f)) < 0) }, nil
+	case "<=":
+		return func(f *frame) num { return truth(left(f).cmp(right(f)) <= 0) }, nil
+	case ">":
+		return func(f *frame) num { return truth(left(f).cmp(right(f)) > 0) }, nil
+	case ">=":
+		return func(f *frame) num { return truth(left(f).cmp(right(f)) >= 0) }, nil
+	case "two_comp_mod": // the number that the low bits of left are in two's complement
+		return func(f *frame) num { return left(f).signed(int(right(f).lo)) }, nil
 	case "and":
-		return func(f *frame) *big.Int { return truth(left(f).Sign() != 0 && right(f).Sign() != 0) }, nil
+		return func(f *frame) num { return truth(left(f) != zero && right(f) != zero) }, nil
 	case "or":
-		return func(f *frame) *big.Int { return truth(left(f).Sign() != 0 || right(f).Sign() != 0) }, nil
+		return func(f *frame) num { return truth(left(f) != zero || right(f) != zero) }, nil
 	case "not":
-		return func(f *frame) *big.Int { return truth(right(f).Sign() == 0) }, nil
+		return func(f *frame) num { return truth(right(f) == zero) }, nil
 	case "~":
-		return func(f *frame) *big.Int { return new(big.Int).Not(right(f)) }, nil
+		return func(f *frame) num { return right(f).not() }, nil
 	case "d2b", "b2d", "valid":
 		return right, nil
 	case "?":
-		return func(f *frame) *big.Int {
-			if cond(f).Sign() != 0 {
+		return func(f *frame) num {
+			if cond(f) != zero {
 				return left(f)
 			}
 			return right(f)
 		}, nil
 	}
-	return nil, fmt.Errorf("no operation %q", o.Op)
+	return nil, fmt.Errorf("no operation %q", op)
 }
 
-var binaries = map[string]func(a, b *big.Int) *big.Int{
-	"+":  func(a, b *big.Int) *big.Int { return new(big.Int).Add(a, b) },
-	"-":  func(a, b *big.Int) *big.Int { return new(big.Int).Sub(a, b) },
-	"*":  func(a, b *big.Int) *big.Int { return new(big.Int).Mul(a, b) },
-	"<<": func(a, b *big.Int) *big.Int { return new(big.Int).Lsh(a, uint(b.Uint64())) },
-	">>": func(a, b *big.Int) *big.Int { return new(big.Int).Rsh(a, uint(b.Uint64())) },
-	"&":  func(a, b *big.Int) *big.Int { return new(big.Int).And(a, b) },
-	"|":  func(a, b *big.Int) *big.Int { return new(big.Int).Or(a, b) },
-	"^":  func(a, b *big.Int) *big.Int { return new(big.Int).Xor(a, b) },
-	"==": func(a, b *big.Int) *big.Int { return truth(a.Cmp(b) == 0) },
-	"!=": func(a, b *big.Int) *big.Int { return truth(a.Cmp(b) != 0) },
-	"<":  func(a, b *big.Int) *big.Int { return truth(a.Cmp(b) < 0) },
-	"<=": func(a, b *big.Int) *big.Int { return truth(a.Cmp(b) <= 0) },
-	">":  func(a, b *big.Int) *big.Int { return truth(a.Cmp(b) > 0) },
-	">=": func(a, b *big.Int) *big.Int { return truth(a.Cmp(b) >= 0) },
-	// The number that the low b bits of a are in two's complement.
-	"two_comp_mod": func(a, b *big.Int) *big.Int {
-		width := uint(b.Uint64())
-		n := new(big.Int).And(a, mask(int(width)))
-		if n.Bit(int(width)-1) == 1 {
-			n.Sub(n, new(big.Int).Lsh(one, width))
-		}
-		return n
-	},
+// withConstant compiles the most frequent operations whose right side is a constant.
+func withConstant(op string, left expression, n num) expression {
+	switch op {
+	case "&":
+		return func(f *frame) num { return left(f).and(n) }
+	case ">>":
+		return func(f *frame) num { return left(f).shr(n.lo) }
+	case "==":
+		return func(f *frame) num { return truth(left(f) == n) }
+	case "two_comp_mod":
+		width := int(n.lo)
+		return func(f *frame) num { return left(f).signed(width) }
+	}
+	return nil
 }

@@ -49,7 +49,7 @@ type configuration struct {
 		Input []value
 	}
 	Checksums []struct {
-		Target      json.RawMessage
+		Target      any
 		Calculation string
 		Verify      bool
 		Condition   *value `json:"if_cond"`
@@ -68,34 +68,9 @@ type configuration struct {
 		}
 	}
 	Pipelines []struct {
-		Name   string
-		Init   *string `json:"init_table"`
-		Tables []struct {
-			Name string
-			Key  []struct {
-				Match  string `json:"match_type"`
-				Target json.RawMessage
-			}
-			Actions []string
-			IDs     []int              `json:"action_ids"`
-			Base    *string            `json:"base_default_next"`
-			Next    map[string]*string `json:"next_tables"`
-			Default *struct {
-				ID   int      `json:"action_id"`
-				Data []string `json:"action_data"`
-			} `json:"default_entry"`
-			Entries []struct {
-				Key []struct {
-					Match  string `json:"match_type"`
-					Key    any
-					Prefix int `json:"prefix_length"`
-				} `json:"match_key"`
-				Action struct {
-					ID   int      `json:"action_id"`
-					Data []string `json:"action_data"`
-				} `json:"action_entry"`
-			}
-		}
+		Name         string
+		Init         *string `json:"init_table"`
+		Tables       []configuredTable
 		Conditionals []struct {
 			Name       string
 			Expression value
@@ -105,18 +80,43 @@ type configuration struct {
 	}
 }
 
+// configuredTable is a table of the configuration.
+type configuredTable struct {
+	Name string
+	Key  []struct {
+		Match  string `json:"match_type"`
+		Target any
+	}
+	Actions []string
+	IDs     []int              `json:"action_ids"`
+	Base    *string            `json:"base_default_next"`
+	Next    map[string]*string `json:"next_tables"`
+	Default *struct {
+		ID   int      `json:"action_id"`
+		Data []string `json:"action_data"`
+	} `json:"default_entry"`
+	Entries []struct {
+		Key []struct {
+			Match  string `json:"match_type"`
+			Key    any
+			Prefix int `json:"prefix_length"`
+		} `json:"match_key"`
+		Action struct {
+			ID   int      `json:"action_id"`
+			Data []string `json:"action_data"`
+		} `json:"action_entry"`
+	}
+}
+
 // value is a parameter of a primitive, or a part of an expression.
 type value struct {
 	Type  string
-	Value json.RawMessage
+	Value any
 	Width int `json:"bitwidth"`
 }
 
-// term is the content of an expression: one more value, or an operation.
-type term struct {
-	value
-	Op    string
-	Left  *value
-	Right *value
-	Cond  *value
+// valueOf returns a part of an expression: a value, or one without a type if it is an operation.
+func valueOf(m map[string]any) *value {
+	t, _ := m["type"].(string)
+	return &value{Type: t, Value: m["value"]}
 }

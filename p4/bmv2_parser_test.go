@@ -2,53 +2,34 @@
 
 package p4
 
-import (
-	"fmt"
-	"math/big"
-)
+import "fmt"
 
 // parseState is a state of the parser.
 type parseState struct {
 	name string
-	ops  []func(r *reader, f *frame) string // returns the name of an error, or ""
-	key  func(f *frame) *big.Int
+	ops  []func(r *bitReader, f *frame) (failure string) // the name of an error, or ""
+	key  expression
 	next []transition
 }
 
 type transition struct {
 	any         bool
-	value, mask *big.Int // mask may be nil
+	value, mask num
 	to          *parseState
 }
 
-// reader takes bits from the front of a frame.
-type reader struct {
-	data []byte
-	at   int // bit
-}
-
-func (r *reader) left() int { return 8*len(r.data) - r.at }
-
-// take reads bits. Headers are whole bytes, but fields need not be.
-func (r *reader) take(bits int) *big.Int {
-	first, last := r.at/8, (r.at+bits+7)/8
-	v := new(big.Int).SetBytes(r.data[first:last])
-	v.Rsh(v, uint(8*last-r.at-bits))
-	r.at += bits
-	return truncated(v, bits)
-}
-
-func (p *simpleSwitch) loadParser(c *configuration) error {
+func (p *switchProgram) loadParser(c *configuration) error {
 	if len(c.Parsers) != 1 || len(c.Deparsers) != 1 {
 		return fmt.Errorf("%d parsers and %d deparsers, not one", len(c.Parsers), len(c.Deparsers))
 	}
 	parser := c.Parsers[0]
+	states := make(map[string]*parseState)
 	for _, s := range parser.States {
-		p.states[s.Name] = &parseState{name: s.Name}
+		states[s.Name] = &parseState{name: s.Name}
 	}
-	p.start = p.states[parser.Init]
+	p.start = states[parser.Init]
 	for _, s := range parser.States {
-		state := p.states[s.Name]
+		state := states[s.Name]
 		for _, o := range s.Ops {
 			op, err := p.parserOp(o.Op, o.Parameters)
 			if err != nil {
@@ -56,147 +37,137 @@ func (p *simpleSwitch) loadParser(c *configuration) error {
 			}
 			state.ops = append(state.ops, op)
 		}
-		var parts []expression
-		var widths []int
-		for i := range s.Key {
-			e, err := p.expression(&s.Key[i])
-			if err != nil {
-				return fmt.Errorf("parser state %s: %w", s.Name, err)
-			}
-			_, t, err := p.field(s.Key[i].Value)
-			if err != nil {
-				return fmt.Errorf("parser state %s: %w", s.Name, err)
-			}
-			// Each field of a key has whole bytes.
-			parts, widths = append(parts, e), append(widths, (t.bits+7)/8*8)
-		}
-		state.key = func(f *frame) *big.Int {
-			var b bitString
-			for i, e := range parts {
-				b.append(e(f), widths[i])
-			}
-			return b.v
+		var err error
+		if state.key, err = p.parserKey(s.Key); err != nil {
+			return fmt.Errorf("parser state %s: %w", s.Name, err)
 		}
 		for _, t := range s.Transitions {
-			n := transition{any: t.Type == "default"}
-			var err error
+			n := transition{any: t.Type == "default", mask: mask(128)}
 			if t.Next != nil {
-				n.to = p.states[*t.Next]
-			}
-			if !n.any {
-				if n.value, err = parseHex(*t.Value); err != nil {
-					return err
-				}
+				n.to = states[*t.Next]
 			}
 			if t.Mask != nil {
-				if n.mask, err = parseHex(*t.Mask); err != nil {
+				if n.mask, err = hexNumber(*t.Mask); err != nil {
 					return err
 				}
+			}
+			if !n.any {
+				if n.value, err = hexNumber(*t.Value); err != nil {
+					return err
+				}
+				n.value = n.value.and(n.mask)
 			}
 			state.next = append(state.next, n)
 		}
 	}
 	for _, name := range c.Deparsers[0].Order {
-		h, ok := p.headers[name]
-		if !ok {
-			return fmt.Errorf("deparser: no header %q", name)
+		h, err := p.headerOf(name)
+		if err != nil {
+			return fmt.Errorf("deparser: %w", err)
 		}
 		p.order = append(p.order, h)
 	}
 	return nil
 }
 
+// parserKey compiles a key of some fields, each of which has whole bytes.
+func (p *switchProgram) parserKey(parts []value) (expression, error) {
+	key := func(*frame) num { return zero }
+	total := 0
+	for i := range parts {
+		e, err := p.expression(&parts[i])
+		if err != nil {
+			return nil, err
+		}
+		_, t, err := p.field(parts[i].Value)
+		if err != nil {
+			return nil, err
+		}
+		width := uint64((t.bits + 7) / 8 * 8)
+		if total += int(width); total > 127 {
+			return nil, fmt.Errorf("a key of more than 127 bits")
+		}
+		earlier := key
+		key = func(f *frame) num { return earlier(f).shl(width).or(e(f)) }
+	}
+	return key, nil
+}
+
 const tooShort = "PacketTooShort"
 
-func (p *simpleSwitch) parserOp(name string, params []value) (func(*reader, *frame) string, error) {
+func (p *switchProgram) parserOp(name string, params []value) (func(*bitReader, *frame) string, error) {
 	switch name {
 	case "extract", "extract_VL":
 		h, err := p.headerOf(params[0].Value)
 		if err != nil {
 			return nil, err
 		}
-		var length expression
+		length := func(*frame) num { return zero }
 		if name == "extract_VL" {
 			if length, err = p.expression(&params[1]); err != nil {
 				return nil, err
 			}
 		}
-		return func(r *reader, f *frame) string { return p.extract(r, f, h, length) }, nil
+		return func(r *bitReader, f *frame) string { return p.extract(r, f, h, int(length(f).lo)) }, nil
 	case "set":
-		at, t, err := p.field(params[0].Value)
+		at, t, err := p.assignable(&params[0])
 		if err != nil {
 			return nil, err
 		}
 		e, err := p.expression(&params[1])
-		if err != nil {
-			return nil, err
-		}
-		return func(_ *reader, f *frame) string { f.assign(at, t, e(f)); return "" }, nil
+		return func(_ *bitReader, f *frame) string { f.assign(at, t, e(f)); return "" }, err
 	}
 	return nil, fmt.Errorf("no parser operation %q", name)
 }
 
-// extract reads a header.
-func (p *simpleSwitch) extract(r *reader, f *frame, h int, length expression) string {
-	types := p.types[h].fields
-	total, varying := 0, 0
-	if length != nil {
-		varying = int(length(f).Int64())
+// extract reads a header, whose field of any length has this number of bits.
+func (p *switchProgram) extract(r *bitReader, f *frame, h, length int) string {
+	t := &p.types[h]
+	if length < 0 || length%8 != 0 {
+		panic(fmt.Sprintf("bmv2: a field of %d bits in header %s", length, t.name))
 	}
-	for _, t := range types {
-		if t.bits < 0 {
-			total += varying
-		} else {
-			total += t.bits
-		}
+	total := t.bits
+	if t.varies {
+		total += length
 	}
 	if r.left() < total {
 		return tooShort
 	}
-	header := &f.headers[h]
-	header.valid = true
-	header.bits = make([]int, len(types))
-	for i, t := range types {
-		n := t.bits
-		if n < 0 {
-			n = varying
+	f.valid[h] = true
+	for i := range t.fields {
+		if width := t.fields[i].bits; width >= 0 {
+			f.fields[int(t.first)+i] = r.take(width)
+			continue
 		}
-		header.bits[i] = n
-		header.fields[i] = r.take(n)
+		rest := make([]byte, length/8)
+		for k := range rest {
+			rest[k] = byte(r.take(8).lo)
+		}
+		f.rest[h] = rest
 	}
 	return ""
 }
 
 // parse parses a frame.
-func (p *simpleSwitch) parse(f *frame, data []byte) {
-	r := &reader{data: data}
-	fail := func(name string) { f.headers[p.parserError.header].fields[p.parserError.field] = p.errors[name] }
+func (p *switchProgram) parse(f *frame, data []byte) {
+	r := bitReader{data: data}
+	fail := func(name string) { f.fields[p.parserError] = p.errors[name] }
 	for s := p.start; s != nil; {
 		for _, op := range s.ops {
-			if e := op(r, f); e != "" {
+			if e := op(&r, f); e != "" {
 				fail(e)
 				f.payload = data[r.at/8:]
 				return
 			}
 		}
-		var key *big.Int
+		key := s.key(f)
 		var next *parseState
 		found := false
-		for _, t := range s.next {
-			if !t.any {
-				if key == nil {
-					key = s.key(f)
-				}
-				got, want := key, t.value
-				if t.mask != nil {
-					got, want = new(big.Int).And(key, t.mask), new(big.Int).And(want, t.mask)
-				}
-				if got.Cmp(want) != 0 {
-					continue
-				}
+		for i := range s.next {
+			if t := &s.next[i]; t.any || key.and(t.mask) == t.value {
+				next, found = t.to, true
+				break
 			}
-			next, found = t.to, true
-			break
 		}
 		if !found {
 			fail("NoMatch")
@@ -207,22 +178,21 @@ func (p *simpleSwitch) parse(f *frame, data []byte) {
 }
 
 // deparse assembles a frame.
-func (p *simpleSwitch) deparse(f *frame) []byte {
-	var out []byte
+func (p *switchProgram) deparse(f *frame) []byte {
+	var out bitWriter
 	for _, h := range p.order {
-		header := &f.headers[h]
-		if !header.valid {
+		if !f.valid[h] {
 			continue
 		}
-		var b bitString
-		for i, t := range p.types[h].fields {
-			n := t.bits
-			if n < 0 {
-				n = header.bits[i]
+		t := &p.types[h]
+		for i := range t.fields {
+			if width := t.fields[i].bits; width >= 0 {
+				out.put(f.fields[int(t.first)+i], width)
+			} else {
+				out.putBytes(f.rest[h])
 			}
-			b.append(truncated(f.get(place{h, i}), n), n)
 		}
-		out = append(out, b.bytes()...)
+		out.free = 0 // headers are whole bytes
 	}
-	return append(out, f.payload...)
+	return append(out.data, f.payload...)
 }

@@ -2,91 +2,90 @@
 
 package p4
 
-import "math/big"
-
-// frame is a frame in the pipeline.
+// frame is a frame in the pipeline of a switch.
 type frame struct {
-	headers []header // by index in the program
+	in      *simpleSwitch
+	fields  []num    // of all headers
+	valid   []bool   // by header
+	rest    [][]byte // by header: its field that has any length
 	payload []byte   // rest after the parser
 	limit   int      // of the length, negative for none
 	again   int      // the field list with which the frame is resubmitted, or 0
-	data    []*big.Int
+	data    []num    // of the entry whose action runs
 }
 
-// header is one header or struct of metadata.
-type header struct {
-	valid  bool
-	fields []*big.Int // nil is 0
-	bits   []int      // widths of this instance: varbit fields have any
-}
+// place is the index of a field among those of all headers; that of a header's validity is negative.
+type place int
 
-// place is a field of a header.
-type place struct{ header, field int }
+func validity(header int) place { return place(^header) }
 
-var zero = new(big.Int)
-
-func (f *frame) get(p place) *big.Int {
-	if p.field < 0 { // the header's validity
-		return truth(f.headers[p.header].valid)
+func (f *frame) get(p place) num {
+	if p < 0 {
+		return truth(f.valid[^p])
 	}
-	if v := f.headers[p.header].fields[p.field]; v != nil {
-		return v
+	return f.fields[p]
+}
+
+// set writes a field, truncated to its width.
+func (f *frame) set(p place, v num, width int) { f.fields[p] = v.truncated(width) }
+
+// become makes f a copy of a frame.
+func (f *frame) become(o *frame) {
+	f.in, f.payload, f.limit, f.again, f.data = o.in, o.payload, o.limit, o.again, o.data
+	f.fields = append(f.fields[:0], o.fields...)
+	f.valid = append(f.valid[:0], o.valid...)
+	f.rest = append(f.rest[:0], o.rest...)
+}
+
+// bitReader takes bits from the front of a frame.
+type bitReader struct {
+	data []byte
+	at   int // bit
+}
+
+func (r *bitReader) left() int { return 8*len(r.data) - r.at }
+
+// take reads up to 128 bits. Headers are whole bytes, but fields need not be.
+func (r *bitReader) take(width int) (v num) {
+	for width > 0 {
+		here := 8 - r.at%8 // bits of this byte
+		n := min(here, width)
+		c := r.data[r.at/8] >> (here - n) & (1<<n - 1)
+		v = num{v.hi<<n | int64(v.lo>>(64-n)), v.lo<<n | uint64(c)}
+		r.at += n
+		width -= n
 	}
-	return zero
+	return v
 }
 
-func (f *frame) set(p place, v *big.Int, width int) {
-	f.headers[p.header].fields[p.field] = truncated(v, width)
+// bitWriter collects consecutive fields.
+type bitWriter struct {
+	data []byte
+	free int // bits of the last byte
 }
 
-// truncated returns the low bits of a number, in two's complement.
-func truncated(v *big.Int, width int) *big.Int {
-	if v.Sign() >= 0 && v.BitLen() <= width {
-		return v
+// put appends the low bits of a number.
+func (w *bitWriter) put(v num, width int) {
+	for width > 0 {
+		if w.free == 0 {
+			w.data, w.free = append(w.data, 0), 8
+		}
+		n := min(w.free, width)
+		c := byte(v.shr(uint64(width-n)).lo) & (1<<n - 1)
+		w.data[len(w.data)-1] |= c << (w.free - n)
+		w.free -= n
+		width -= n
 	}
-	return new(big.Int).And(v, mask(width))
 }
 
-var masks [2048]*big.Int
-
-func init() {
-	for i := range masks {
-		m := new(big.Int).Lsh(big.NewInt(1), uint(i))
-		masks[i] = m.Sub(m, big.NewInt(1))
+func (w *bitWriter) putBytes(b []byte) {
+	if w.free == 0 {
+		w.data = append(w.data, b...)
+		return
 	}
-}
-
-func mask(width int) *big.Int {
-	if width < len(masks) {
-		return masks[width]
+	for _, c := range b {
+		w.put(num{lo: uint64(c)}, 8)
 	}
-	m := new(big.Int).Lsh(big.NewInt(1), uint(width))
-	return m.Sub(m, big.NewInt(1))
-}
-
-// bitString collects consecutive fields.
-type bitString struct {
-	v    *big.Int
-	bits int
-}
-
-func (b *bitString) append(v *big.Int, width int) {
-	if b.v == nil {
-		b.v = new(big.Int)
-	}
-	b.v.Lsh(b.v, uint(width))
-	b.v.Or(b.v, v)
-	b.bits += width
-}
-
-// bytes returns the bits, padded with zeros at the end to whole bytes.
-func (b *bitString) bytes() []byte {
-	n := (b.bits + 7) / 8
-	if n == 0 {
-		return nil
-	}
-	v := new(big.Int).Lsh(b.v, uint(n*8-b.bits))
-	return v.FillBytes(make([]byte, n))
 }
 
 // checksum is the Internet checksum (RFC 1071).

@@ -2,11 +2,32 @@
 
 package p4
 
-import (
-	"fmt"
-	"math/big"
-	"slices"
-)
+import "fmt"
+
+// simpleSwitch runs a program like bmv2's simple_switch, one frame at a time, with its tables,
+// registers and counters: the program is compared with the model wherever Go runs.
+type simpleSwitch struct {
+	*switchProgram
+	registers []register
+	counters  [][]uint64
+	tables    map[string]*switchTable
+	byIndex   []*switchTable // the same, as the program numbers them
+	groups    map[uint16][]copyTo
+
+	reads, writes int // of one register in one pass, since the last call of accessed
+	passes        int // of the last frame
+
+	// What the passes of a frame use, so that they allocate nothing.
+	pass, earlier, copied frame
+	summed                []byte // that a checksum is over
+}
+
+type register struct {
+	cells []num
+	mask  num
+
+	reads, writes int // in this pass
+}
 
 // copyTo is one copy of a frame that goes to a multicast group.
 type copyTo struct{ Port, Instance uint16 }
@@ -17,27 +38,54 @@ type output struct {
 	Data []byte
 }
 
+// loadSwitch returns a switch that runs a device configuration, with registers and counters of 0.
+func loadSwitch(device []byte) (*simpleSwitch, error) {
+	program, err := loadProgram(device)
+	if err != nil {
+		return nil, err
+	}
+	p := &simpleSwitch{switchProgram: program, tables: make(map[string]*switchTable), groups: make(map[uint16][]copyTo)}
+	for _, r := range program.registers {
+		p.registers = append(p.registers, register{cells: make([]num, r.size), mask: mask(r.bits)})
+	}
+	for _, size := range program.counters {
+		p.counters = append(p.counters, make([]uint64, size))
+	}
+	for _, t := range program.tables {
+		s, err := newTable(t)
+		if err != nil {
+			return nil, fmt.Errorf("bmv2: %w", err)
+		}
+		p.tables[t.name] = s
+		p.byIndex = append(p.byIndex, s)
+	}
+	return p, nil
+}
+
 // mostPasses is the limit of resubmissions: bmv2 would continue for ever.
 const mostPasses = 100
 
 // process passes a frame, or a packet of the control plane, through the program. As in
 // bmv2, a frame that is resubmitted comes before all others.
 func (p *simpleSwitch) process(port uint16, data []byte) []output {
-	f := p.ingress(port, data, nil)
+	f, earlier := &p.pass, &p.earlier
+	p.ingress(f, port, data, nil)
 	for p.passes = 1; f.again != 0; p.passes++ {
 		if p.passes == mostPasses {
 			return nil
 		}
-		f = p.ingress(port, data, f)
+		f, earlier = earlier, f
+		p.ingress(f, port, data, earlier)
 	}
-	if group := uint16(f.get(p.group).Uint64()); group != 0 {
+	if group := uint16(f.get(p.group).lo); group != 0 {
 		var out []output
 		for _, r := range p.groups[group] {
-			out = append(out, p.egress(f.clone(), r.Port, r.Instance)...)
+			p.copied.become(f)
+			out = append(out, p.egress(&p.copied, r.Port, r.Instance)...)
 		}
 		return out
 	}
-	to := uint16(f.get(p.egressSpec).Uint64())
+	to := uint16(f.get(p.egressSpec).lo)
 	if to == dropPort {
 		return nil
 	}
@@ -45,16 +93,17 @@ func (p *simpleSwitch) process(port uint16, data []byte) []output {
 }
 
 // ingress passes a frame through the ingress pipeline, once more after a resubmission.
-func (p *simpleSwitch) ingress(port uint16, data []byte, earlier *frame) *frame {
-	f := p.fresh.clone()
+func (p *simpleSwitch) ingress(f *frame, port uint16, data []byte, earlier *frame) {
+	f.become(&p.fresh)
+	f.in = p
 	if earlier != nil {
 		for _, at := range p.kept[earlier.again] {
-			f.headers[at.header].fields[at.field] = earlier.get(at)
+			f.fields[at] = earlier.fields[at]
 		}
 	} else {
-		f.set(p.ingressPort, big.NewInt(int64(port)), 9) // which bmv2 does not keep
+		f.set(p.ingressPort, num{lo: uint64(port)}, 9) // which bmv2 does not keep
 	}
-	f.set(p.packetLength, big.NewInt(int64(len(data))), 32)
+	f.set(p.packetLength, num{lo: uint64(len(data))}, 32)
 	p.parse(f, data)
 	for _, right := range p.checks {
 		if !right(f) {
@@ -63,53 +112,15 @@ func (p *simpleSwitch) ingress(port uint16, data []byte, earlier *frame) *frame 
 	}
 	p.run("ingress", f)
 	p.passed()
-	return f
-}
-
-var garbage = new(big.Int).SetBytes([]byte("undefined undefined undefined"))
-
-// loadFresh creates the initial state of all frames.
-func (p *simpleSwitch) loadFresh(*configuration) error {
-	p.fresh = &frame{headers: make([]header, len(p.types)), limit: -1}
-	for i, t := range p.types {
-		h := &p.fresh.headers[i]
-		*h = header{valid: t.metadata, fields: make([]*big.Int, len(t.fields))}
-		if t.metadata {
-			continue
-		}
-		// The fields of an invalid header are undefined, so they are not 0.
-		for k, ft := range t.fields {
-			h.fields[k] = truncated(garbage, max(ft.bits, 0))
-		}
-	}
-	return nil
-}
-
-// clone copies a frame. The fields of all headers are one allocation, because the race detector and
-// the garbage collector see each pass of each frame.
-func (f *frame) clone() *frame {
-	c := *f
-	c.headers = slices.Clone(f.headers)
-	n := 0
-	for i := range c.headers {
-		n += len(c.headers[i].fields)
-	}
-	fields := make([]*big.Int, 0, n)
-	for i := range c.headers {
-		h := &c.headers[i]
-		fields = append(fields, h.fields...)
-		h.fields = fields[len(fields)-len(h.fields) : len(fields) : len(fields)]
-	}
-	return &c
 }
 
 // egress takes a frame from the ingress pipeline to a port.
 func (p *simpleSwitch) egress(f *frame, port, instance uint16) []output {
-	f.set(p.egressPort, big.NewInt(int64(port)), 9)
-	f.set(p.egressRid, big.NewInt(int64(instance)), 16)
+	f.set(p.egressPort, num{lo: uint64(port)}, 9)
+	f.set(p.egressRid, num{lo: uint64(instance)}, 16)
 	f.set(p.egressSpec, zero, 9)
 	p.run("egress", f)
-	if f.get(p.egressSpec).Uint64() == dropPort {
+	if f.get(p.egressSpec).lo == dropPort {
 		return nil
 	}
 	data := p.deparse(f)
@@ -119,63 +130,43 @@ func (p *simpleSwitch) egress(f *frame, port, instance uint16) []output {
 	return []output{{port, data}}
 }
 
-func (p *simpleSwitch) run(name string, f *frame) {
-	pl := p.pipelines[name]
-	for at := pl.start; at != ""; {
-		at = pl.nodes[at](f)
+func (p *simpleSwitch) run(pipeline string, f *frame) {
+	for n := p.pipelines[pipeline]; n != nil; {
+		n = n.run(f)
 	}
 }
 
 // insert adds an entry to a table. size is the largest number of entries.
 func (p *simpleSwitch) insert(name string, size int, e *tableEntry) error {
-	t, err := p.table(name, e)
+	t, err := p.table(name)
 	if err != nil {
 		return err
 	}
-	switch {
-	case t.entries[e.identity()] != nil:
-		return errExists
-	case len(t.entries) >= size:
-		return errTableFull
-	}
-	t.entries[e.identity()] = e
-	return nil
+	return t.insert(e, size)
 }
 
 // modify replaces the action of an entry.
 func (p *simpleSwitch) modify(name string, e *tableEntry) error {
-	t, err := p.table(name, e)
+	t, err := p.table(name)
 	if err != nil {
 		return err
 	}
-	if t.entries[e.identity()] == nil {
-		return errNoEntry
-	}
-	t.entries[e.identity()] = e
-	return nil
+	return t.modify(e)
 }
 
 // delete removes the entry with the key of e.
 func (p *simpleSwitch) delete(name string, e *tableEntry) error {
-	t, ok := p.tables[name]
-	if !ok {
-		return fmt.Errorf("no table %q", name)
+	t, err := p.table(name)
+	if err != nil {
+		return err
 	}
-	if t.entries[e.identity()] == nil {
-		return errNoEntry
-	}
-	delete(t.entries, e.identity())
-	return nil
+	return t.delete(e)
 }
 
-// table returns a table that has an entry's action.
-func (p *simpleSwitch) table(name string, e *tableEntry) (*switchTable, error) {
+func (p *simpleSwitch) table(name string) (*switchTable, error) {
 	t, ok := p.tables[name]
 	if !ok {
 		return nil, fmt.Errorf("no table %q", name)
-	}
-	if t.actions[e.Action] == nil {
-		return nil, fmt.Errorf("table %s has no action %q", name, e.Action)
 	}
 	return t, nil
 }
@@ -185,9 +176,9 @@ func (p *simpleSwitch) setGroup(id uint16, replicas []copyTo) { p.groups[id] = r
 
 // counter returns the packet count of one cell of a counter.
 func (p *simpleSwitch) counter(name string, index int) (uint64, error) {
-	cells, ok := p.counters[name]
-	if !ok || index < 0 || index >= len(cells) {
+	i, ok := p.counterIndex[name]
+	if !ok || index < 0 || index >= len(p.counters[i]) {
 		return 0, fmt.Errorf("no counter %s[%d]", name, index)
 	}
-	return cells[index], nil
+	return p.counters[i][index], nil
 }

@@ -5,6 +5,7 @@ package p4
 import (
 	"errors"
 	"math/big"
+	"math/rand/v2"
 	"strings"
 	"testing"
 )
@@ -46,7 +47,7 @@ func TestRunsAProgram(t *testing.T) {
 	if out := p.process(3, []byte{0x25, 1, 2, 9}); out != nil {
 		t.Errorf("without an entry: %v", out)
 	}
-	e := &tableEntry{Keys: []matchKey{{Value: big.NewInt(5)}}, Action: "bump"}
+	e := &tableEntry{Keys: []matchKey{{Value: num{lo: 5}}}, Action: "bump"}
 	if err := p.insert("t", 1, e); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +63,7 @@ func TestRunsAProgram(t *testing.T) {
 	if err := p.insert("t", 2, e); !errors.Is(err, errExists) {
 		t.Errorf("the same entry: %v", err)
 	}
-	other := &tableEntry{Keys: []matchKey{{Value: big.NewInt(6)}}, Action: "bump"}
+	other := &tableEntry{Keys: []matchKey{{Value: num{lo: 6}}}, Action: "bump"}
 	if err := p.insert("t", 1, other); !errors.Is(err, errTableFull) {
 		t.Errorf("one entry too many: %v", err)
 	}
@@ -83,5 +84,75 @@ func TestSaysWhatItLacks(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "resubmit_"+what) {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+}
+
+// Numbers are those of math/big: what has no room panics.
+func TestNumbersEqualBig(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 5))
+	number := func() *big.Int { // of all lengths, most often with many equal bits
+		v := new(big.Int).Lsh(new(big.Int).SetUint64(rng.Uint64()>>rng.IntN(64)), uint(rng.IntN(64)))
+		if rng.IntN(2) == 0 {
+			v.Neg(v)
+		}
+		if v.BitLen() <= 126 && rng.IntN(4) == 0 {
+			v.Sub(v, big.NewInt(1))
+		}
+		return v
+	}
+	of := func(v *big.Int) num {
+		n, err := narrowed(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	refused := 0
+	same := func(op string, a, b *big.Int, compute func() num, want *big.Int) {
+		t.Helper()
+		defer func() {
+			if r := recover(); r != nil {
+				refused++
+				if want.BitLen() <= 127 && op != "*" {
+					t.Fatalf("%v %s %v: %v", a, op, b, r)
+				}
+			}
+		}()
+		if got := compute().big(); got.Cmp(want) != 0 {
+			t.Fatalf("%v %s %v is %v, want %v", a, op, b, got, want)
+		}
+	}
+	for range 20_000 {
+		a, b := number(), number()
+		n, width := uint(rng.IntN(160)), 1+rng.IntN(127)
+		x, y := of(a), of(b)
+		shift := new(big.Int).SetUint64(uint64(n))
+		bits := big.NewInt(int64(width))
+		low := new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), uint(width)), big.NewInt(1))
+		cut := new(big.Int).And(a, low)
+		signed := new(big.Int).Set(cut)
+		if cut.Bit(width-1) == 1 {
+			signed.Sub(signed, new(big.Int).Add(low, big.NewInt(1)))
+		}
+		same("+", a, b, func() num { return x.add(y) }, new(big.Int).Add(a, b))
+		same("-", a, b, func() num { return x.sub(y) }, new(big.Int).Sub(a, b))
+		same("*", a, b, func() num { return x.mul(y) }, new(big.Int).Mul(a, b))
+		same("&", a, b, func() num { return x.and(y) }, new(big.Int).And(a, b))
+		same("|", a, b, func() num { return x.or(y) }, new(big.Int).Or(a, b))
+		same("^", a, b, func() num { return x.xor(y) }, new(big.Int).Xor(a, b))
+		same("~", a, b, x.not, new(big.Int).Not(a))
+		same("<<", a, shift, func() num { return x.shl(uint64(n)) }, new(big.Int).Lsh(a, n))
+		same(">>", a, shift, func() num { return x.shr(uint64(n)) }, new(big.Int).Rsh(a, n))
+		same("in", a, bits, func() num { return x.truncated(width) }, cut)
+		same("signed in", a, bits, func() num { return x.signed(width) }, signed)
+		if x.cmp(y) != a.Cmp(b) || (x == y) != (a.Cmp(b) == 0) {
+			t.Fatalf("%v and %v compare as %d", a, b, x.cmp(y))
+		}
+	}
+	if refused == 0 {
+		t.Error("no result was too wide")
+	}
+	if _, err := narrowed(new(big.Int).Lsh(big.NewInt(1), 127)); err == nil {
+		t.Error("a number of 128 bits was accepted")
 	}
 }

@@ -11,10 +11,12 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/p4/program"
 )
 
 // The connection breaks and is restored: the jobs still exist.
 func TestReconnects(t *testing.T) {
+	t.Parallel()
 	f, target, stop := startFake(t)
 	p, err := Open(Options{Target: target, Address: conformance.Aggregator.IP})
 	if err != nil {
@@ -96,11 +98,11 @@ func TestMastership(t *testing.T) {
 func TestKeepsAnotherProgram(t *testing.T) {
 	f, target, _ := startFake(t)
 	o := Options{Target: target, Address: conformance.Aggregator.IP}
-	mine, err := DefaultProgram()
+	mine, err := program.Default()
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.config = &rt.ForwardingPipelineConfig{P4Info: mine.info, Cookie: &rt.ForwardingPipelineConfig_Cookie{Cookie: 7}}
+	f.config = &rt.ForwardingPipelineConfig{P4Info: mine.Info, Cookie: &rt.ForwardingPipelineConfig_Cookie{Cookie: 7}}
 	if _, err := Open(o); !errors.Is(err, ErrOtherProgram) {
 		t.Errorf("over another program: %v", err)
 	}

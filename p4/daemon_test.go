@@ -310,6 +310,7 @@ func TestRemovalWaitsForTheSwitch(t *testing.T) {
 
 // A job of lut arithmetic waits for its tables, and the log shows their progress.
 func TestDaemonLoadsTables(t *testing.T) {
+	t.Parallel()
 	b := startP4(t)
 	b.create(7)
 	const progress = `msg="loading the tables of lut arithmetic into the switch"`
@@ -376,10 +377,10 @@ func TestDaemonRefusesAtItsStart(t *testing.T) {
 		}, []string{"the switch runs a different program", "--p4-replace"}},
 		"no program": {func(c *cluster.Config, _ *p4.Switch) { c.Switch.P4.Info, c.Switch.P4.Config = "no/info", "no/json" }, []string{"P4Info: open no/info"}},
 		"no configuration": {func(c *cluster.Config, _ *p4.Switch) {
-			c.Switch.P4.Info, c.Switch.P4.Config = "compiled/libra_v1model.p4info.txtpb", "no/json"
+			c.Switch.P4.Info, c.Switch.P4.Config = "program/compiled/libra_v1model.p4info.txtpb", "no/json"
 		}, []string{"device configuration: open no/json"}},
 		"no P4Info": {func(c *cluster.Config, _ *p4.Switch) {
-			c.Switch.P4.Info, c.Switch.P4.Config = "compiled/libra_v1model.json", "compiled/libra_v1model.json"
+			c.Switch.P4.Info, c.Switch.P4.Config = "program/compiled/libra_v1model.json", "program/compiled/libra_v1model.json"
 		}, []string{"P4Info: ", "libra_v1model.json"}},
 		"a host": {func(c *cluster.Config, _ *p4.Switch) { c.Switch.P4.Hosts = map[string]uint32{"here": 1} }, []string{"switch.p4.hosts: ", "here"}},
 	} {
@@ -400,10 +401,10 @@ func TestDaemonRefusesAtItsStart(t *testing.T) {
 // names the program and the switch.
 func TestDaemonReadsProgramAndHosts(t *testing.T) {
 	b := startP4With(t, func(c *cluster.Config) {
-		c.Switch.P4.Info, c.Switch.P4.Config = "compiled/libra_v1model.p4info.txtpb", "compiled/libra_v1model.json"
+		c.Switch.P4.Info, c.Switch.P4.Config = "program/compiled/libra_v1model.p4info.txtpb", "program/compiled/libra_v1model.json"
 		c.Switch.P4.Hosts = map[string]uint32{"02:00:00:00:00:05": 2}
 	})
-	if want := `data_plane="p4, the program in compiled/libra_v1model.json, at ` + b.config.Switch.P4.Runtime + `"`; !strings.Contains(b.said.String(), want) {
+	if want := `data_plane="p4, the program in program/compiled/libra_v1model.json, at ` + b.config.Switch.P4.Runtime + `"`; !strings.Contains(b.said.String(), want) {
 		t.Errorf("the log has no %s:\n%s", want, b.said.String())
 	}
 	b.create(1)

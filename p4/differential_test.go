@@ -11,15 +11,7 @@ import (
 	"github.com/libra-ina/libra/aggregator/vectors"
 )
 
-var frames = flag.Int("frames", unlessRace(5000, 2000), "number of random frames that a differential test compares")
-
-// unlessRace returns the number of frames of a test.
-func unlessRace(n, race int) int {
-	if underRace {
-		return race
-	}
-	return n
-}
+var frames = flag.Int("frames", 5000, "number of random frames that a differential test compares")
 
 // jobs are the jobs of the differential tests: modes with arithmetics, few and many slots, whole
 // and partial last rows, coarse and fine units. The program takes one lane-aligned stripe per
@@ -101,12 +93,16 @@ func compare(t *testing.T, d device, jobs []aggregator.JobConfig, n int, want ..
 var verdicts = []aggregator.Action{aggregator.Pass, aggregator.Drop, aggregator.Reply, aggregator.Forward, aggregator.Broadcast}
 
 func TestProgramEqualsModel(t *testing.T) {
+	t.Parallel()
 	compare(t, openSimulated(t, nil), jobs, *frames, verdicts...)
 }
 
 // The vectors define the behaviour of every data plane without the model.
 func TestProgramReplaysVectors(t *testing.T) {
-	replay(t, func(t *testing.T) device { return openWithLUT(t, nil) })
+	replay(t, func(t *testing.T) device {
+		t.Parallel()
+		return openWithLUT(t, nil)
+	})
 }
 
 // replay replays the vector files whose jobs the program supports.

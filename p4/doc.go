@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package p4 is the aggregator as a P4 program, and its control plane.
+// Package p4 is the control plane of the aggregator as a P4 program, which is package
+// [github.com/libra-ina/libra/p4/program].
 //
-// The program is in folder program, one subject per file. [Plane] loads it into a switch over
+// [Plane] loads the program into a switch over
 // P4Runtime and is an [aggregator.Plane]: jobs and admissions are table entries, statistics are
 // counters. Since P4Runtime cannot read registers on every target, the program answers packets with
 // a row of slots. docs/p4.md describes both.
-//
-// Folder compiled holds the compiler's output, so that using the program needs no compiler.
 //
 // # Units
 //

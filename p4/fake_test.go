@@ -28,6 +28,7 @@ type fake struct {
 
 	mu         sync.Mutex
 	config     *rt.ForwardingPipelineConfig
+	index      infoIndex
 	program    *simpleSwitch
 	primary    *rt.Uint128
 	streams    map[rt.P4Runtime_StreamChannelServer]*rt.Uint128
@@ -41,6 +42,27 @@ type fake struct {
 	unheard    bool       // the one that fails is executed, and its answer is lost
 	unique     bool       // only one controller may have an election ID
 	deaf       int        // number of queries for the program that fail
+}
+
+// infoIndex finds parts of a P4Info by their numbers.
+type infoIndex struct {
+	of      *config.P4Info
+	tables  map[uint32]*config.Table
+	actions map[uint32]*config.Action
+}
+
+// info returns the index of the present P4Info.
+func (f *fake) info() *infoIndex {
+	if i := &f.index; i.of != f.config.P4Info {
+		*i = infoIndex{f.config.P4Info, make(map[uint32]*config.Table), make(map[uint32]*config.Action)}
+		for _, t := range i.of.Tables {
+			i.tables[t.Preamble.Id] = t
+		}
+		for _, a := range i.of.Actions {
+			i.actions[a.Preamble.Id] = a
+		}
+	}
+	return &f.index
 }
 
 // startFake serves a fake on a Unix socket.
@@ -324,28 +346,26 @@ func (f *fake) update(u *rt.Update) error {
 func (f *fake) entry(t *config.Table, m *rt.TableEntry) *tableEntry {
 	e := &tableEntry{Priority: int(m.Priority)}
 	for _, k := range t.MatchFields {
-		key := matchKey{Value: new(big.Int).SetBytes(match(m, k.Id))}
+		key := matchKey{Value: numOf(match(m, k.Id))}
 		switch k.GetMatchType() {
 		case config.MatchField_TERNARY:
-			key.Mask = new(big.Int)
+			key.Masked = true
 			for _, f := range m.Match {
 				if f.FieldId == k.Id {
-					key.Mask.SetBytes(f.GetTernary().Mask)
+					key.Mask = numOf(f.GetTernary().Mask)
 				}
 			}
 		case config.MatchField_LPM:
 			prefix := int(m.Match[0].GetLpm().GetPrefixLen())
-			key.Mask, e.Priority = prefixMask(prefix, int(k.Bitwidth)), prefix
+			key.Mask, key.Masked, e.Priority = prefixMask(prefix, int(k.Bitwidth)), true, prefix
 		}
 		e.Keys = append(e.Keys, key)
 	}
-	for _, a := range f.config.P4Info.Actions {
-		if a.Preamble.Id == m.GetAction().GetAction().GetActionId() {
-			e.Action = a.Preamble.Name
-		}
+	if a := f.info().actions[m.GetAction().GetAction().GetActionId()]; a != nil {
+		e.Action = a.Preamble.Name
 	}
 	for _, p := range m.GetAction().GetAction().GetParams() {
-		e.Data = append(e.Data, new(big.Int).SetBytes(p.Value))
+		e.Data = append(e.Data, numOf(p.Value))
 	}
 	return e
 }
@@ -355,30 +375,28 @@ func (f *fake) check(e *rt.TableEntry, u rt.Update_Type) (*config.Table, error) 
 	if f.config == nil {
 		return nil, refusal(codes.FailedPrecondition, "no program")
 	}
-	for _, t := range f.config.P4Info.Tables {
-		if t.Preamble.Id != e.TableId {
-			continue
-		}
-		ternary := false
-		for _, k := range t.MatchFields {
-			m := match(e, k.Id)
-			ternary = ternary || k.GetMatchType() == config.MatchField_TERNARY
-			if m == nil && k.GetMatchType() == config.MatchField_EXACT {
-				return nil, refusal(codes.InvalidArgument, "%s: key %s is missing", t.Preamble.Name, k.Name)
-			}
-			if err := width(m, k.Bitwidth); err != nil {
-				return nil, refusal(codes.InvalidArgument, "%s: key %s: %v", t.Preamble.Name, k.Name, err)
-			}
-		}
-		if ternary != (e.Priority > 0) {
-			return nil, refusal(codes.InvalidArgument, "%s: priority %d", t.Preamble.Name, e.Priority)
-		}
-		if u == rt.Update_DELETE {
-			return t, nil
-		}
-		return t, f.checkAction(t, e.GetAction().GetAction())
+	t := f.info().tables[e.TableId]
+	if t == nil {
+		return nil, refusal(codes.InvalidArgument, "no table %d", e.TableId)
 	}
-	return nil, refusal(codes.InvalidArgument, "no table %d", e.TableId)
+	ternary := false
+	for _, k := range t.MatchFields {
+		m := match(e, k.Id)
+		ternary = ternary || k.GetMatchType() == config.MatchField_TERNARY
+		if m == nil && k.GetMatchType() == config.MatchField_EXACT {
+			return nil, refusal(codes.InvalidArgument, "%s: key %s is missing", t.Preamble.Name, k.Name)
+		}
+		if err := width(m, k.Bitwidth); err != nil {
+			return nil, refusal(codes.InvalidArgument, "%s: key %s: %v", t.Preamble.Name, k.Name, err)
+		}
+	}
+	if ternary != (e.Priority > 0) {
+		return nil, refusal(codes.InvalidArgument, "%s: priority %d", t.Preamble.Name, e.Priority)
+	}
+	if u == rt.Update_DELETE {
+		return t, nil
+	}
+	return t, f.checkAction(t, e.GetAction().GetAction())
 }
 
 func match(e *rt.TableEntry, id uint32) []byte {
@@ -417,20 +435,19 @@ func (f *fake) checkAction(t *config.Table, a *rt.Action) error {
 	if !allowed {
 		return refusal(codes.InvalidArgument, "%s: action %d", t.Preamble.Name, a.GetActionId())
 	}
-	for _, want := range f.config.P4Info.Actions {
-		if want.Preamble.Id != a.ActionId {
-			continue
+	want := f.info().actions[a.ActionId]
+	if want == nil {
+		return nil
+	}
+	if len(want.Params) != len(a.Params) {
+		return refusal(codes.InvalidArgument, "%s has %d parameters", want.Preamble.Name, len(want.Params))
+	}
+	for i, p := range want.Params {
+		if a.Params[i].ParamId != p.Id {
+			return refusal(codes.InvalidArgument, "%s: parameter %s is missing", want.Preamble.Name, p.Name)
 		}
-		if len(want.Params) != len(a.Params) {
-			return refusal(codes.InvalidArgument, "%s has %d parameters", want.Preamble.Name, len(want.Params))
-		}
-		for i, p := range want.Params {
-			if a.Params[i].ParamId != p.Id {
-				return refusal(codes.InvalidArgument, "%s: parameter %s is missing", want.Preamble.Name, p.Name)
-			}
-			if err := width(a.Params[i].Value, p.Bitwidth); err != nil {
-				return refusal(codes.InvalidArgument, "%s: %s: %v", want.Preamble.Name, p.Name, err)
-			}
+		if err := width(a.Params[i].Value, p.Bitwidth); err != nil {
+			return refusal(codes.InvalidArgument, "%s: %s: %v", want.Preamble.Name, p.Name, err)
 		}
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-var lutFrames = flag.Int("lut-frames", unlessRace(300, 100), "number of random frames of lut arithmetic that a differential test compares")
+var lutFrames = flag.Int("lut-frames", 300, "number of random frames of lut arithmetic that a differential test compares")
 
 func TestLUTEqualsModel(t *testing.T) { testLUT(t, openWithLUT(t, nil)) }
 
@@ -106,7 +106,7 @@ func lutEntriesOf(f *fake) (n int) {
 	defer f.mu.Unlock()
 	for name, t := range f.program.tables {
 		if strings.Contains(name, lutTablePath) {
-			n += len(t.entries)
+			n += t.len()
 		}
 	}
 	return n
@@ -115,6 +115,7 @@ func lutEntriesOf(f *fake) (n int) {
 // The first job of lut arithmetic loads the tables, and no other. Loading continues where it was
 // interrupted, and other calls are served in the meantime.
 func TestLUTTablesAreLoadedOnce(t *testing.T) {
+	t.Parallel()
 	const all = 344_601
 	f, target, _ := startFake(t)
 	var p *Plane
@@ -174,6 +175,7 @@ func TestLUTTablesAreLoadedOnce(t *testing.T) {
 // A plane that is closed while it loads the tables has its own error, not one that blames the
 // switch.
 func TestCloseWhileTablesAreLoaded(t *testing.T) {
+	t.Parallel()
 	_, target, _ := startFake(t)
 	var p *Plane
 	closed := make(chan error, 1)

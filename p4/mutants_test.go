@@ -4,10 +4,12 @@ package p4
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/p4/program"
 )
 
 // mutant changes every primitive of the program's actions: it returns its replacement, nil for
@@ -15,14 +17,14 @@ import (
 type mutant func(op string, params []any) (string, []any)
 
 // mutate returns a changed program.
-func mutate(t *testing.T, change mutant) *Program {
+func mutate(t *testing.T, change mutant) *program.Compiled {
 	t.Helper()
-	p, err := DefaultProgram()
+	p, err := program.Default()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var tree map[string]any
-	if err := json.Unmarshal(p.device, &tree); err != nil {
+	if err := json.Unmarshal(p.Device, &tree); err != nil {
 		t.Fatal(err)
 	}
 	changes := 0
@@ -31,10 +33,10 @@ func mutate(t *testing.T, change mutant) *Program {
 		var kept []any
 		for _, do := range a["primitives"].([]any) {
 			do := do.(map[string]any)
-			before, _ := json.Marshal(do)
-			op, params := change(do["op"].(string), do["parameters"].([]any))
+			was, with := do["op"].(string), do["parameters"].([]any)
+			op, params := change(was, with)
 			do["op"], do["parameters"] = op, params
-			if after, _ := json.Marshal(do); string(after) != string(before) {
+			if op != was || !reflect.DeepEqual(params, with) {
 				changes++
 			}
 			if op != "" {
@@ -46,7 +48,7 @@ func mutate(t *testing.T, change mutant) *Program {
 	if changes == 0 {
 		t.Fatal("the mutant is the program itself")
 	}
-	if p.device, err = json.Marshal(tree); err != nil {
+	if p.Device, err = json.Marshal(tree); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -147,16 +149,20 @@ func TestMutantsAreCaught(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short")
 	}
-	catch(t, func(t *testing.T, p *Program) device { return openWithLUT(t, p) })
+	t.Parallel()
+	catch(t, func(t *testing.T, change mutant) device {
+		t.Parallel()
+		return openWithLUT(t, mutate(t, change))
+	})
 }
 
 // catch runs all mutants until each differs from the model. Frames use both banks of the first job,
 // and its last harvest contains what the previous ones have left.
-func catch(t *testing.T, open func(t *testing.T, p *Program) device) {
+func catch(t *testing.T, open func(t *testing.T, change mutant) device) {
 	const frames = 800
 	for name, m := range mutants {
 		t.Run(name, func(t *testing.T) {
-			p := pair(t, open(t, mutate(t, m.change)), m.jobs)
+			p := pair(t, open(t, m.change), m.jobs)
 			err := p.Harvest(m.jobs[0].ID)
 			if err == nil {
 				_, err = p.Run(1, frames) // with two harvests of each job at the end

@@ -4,6 +4,7 @@ package p4
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -11,11 +12,19 @@ import (
 	rt "github.com/p4lang/p4runtime/go/p4/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/libra-ina/libra/p4/program"
 )
 
 // loadMask is the part of a cookie that distinguishes loads of the same program: after another
 // load, our jobs are gone.
 const loadMask = 1<<32 - 1
+
+// cookieOf returns the cookie that identifies a program in a switch, by its upper half.
+func cookieOf(p *program.Compiled) uint64 {
+	// 0 would mean that there is no cookie.
+	return binary.BigEndian.Uint64(p.Digest[:])&^loadMask | 1<<32
+}
 
 // running returns the cookie of the switch's program, 0 if it runs none. A program that another
 // controller has loaded may have no cookie either.
@@ -38,23 +47,24 @@ func (c *client) running() (cookie uint64, loaded bool, err error) {
 
 // load makes the switch run the program from its initial state. It refuses to replace another
 // program unless replace is set.
-func (c *client) load(p *Program, replace bool) error {
+func (c *client) load(p *program.Compiled, replace bool) error {
 	cookie, loaded, err := c.running()
 	if err != nil {
 		return err
 	}
-	if loaded && cookie&^loadMask != p.cookie && !replace {
+	ours := cookieOf(p)
+	if loaded && cookie&^loadMask != ours && !replace {
 		return fmt.Errorf("p4: %w (cookie %#x, ours is %#x) at %s: if it may be replaced, say so (--p4-replace)",
-			ErrOtherProgram, cookie, p.cookie, c.target)
+			ErrOtherProgram, cookie, ours, c.target)
 	}
-	c.loaded.Store(p.cookie | uint64(rand.Uint32()))
+	c.loaded.Store(ours | uint64(rand.Uint32()))
 	ctx, cancel := context.WithTimeout(c.ctx, 6*patience)
 	defer cancel()
 	_, err = c.rpc.SetForwardingPipelineConfig(ctx, &rt.SetForwardingPipelineConfigRequest{
 		DeviceId: c.device, ElectionId: c.electionID(),
 		Action: rt.SetForwardingPipelineConfigRequest_VERIFY_AND_COMMIT,
 		Config: &rt.ForwardingPipelineConfig{
-			P4Info: p.info, P4DeviceConfig: p.device,
+			P4Info: p.Info, P4DeviceConfig: p.Device,
 			Cookie: &rt.ForwardingPipelineConfig_Cookie{Cookie: c.loaded.Load()},
 		},
 	})
@@ -65,17 +75,18 @@ func (c *client) load(p *Program, replace bool) error {
 }
 
 // unchanged returns an error if the switch no longer runs the program.
-func (c *client) unchanged(p *Program) error {
+func (c *client) unchanged(p *program.Compiled) error {
 	cookie, loaded, err := c.running()
+	ours := cookieOf(p)
 	switch {
 	case err != nil:
 		return err
 	case !loaded:
 		return fmt.Errorf("p4: %w at %s: it has restarted; restart the switch daemon and the jobs' servers", ErrStateLost, c.target)
-	case cookie&^loadMask == p.cookie && cookie != c.loaded.Load():
+	case cookie&^loadMask == ours && cookie != c.loaded.Load():
 		return fmt.Errorf("p4: %w at %s: another switch daemon has loaded the program since the connection broke: "+
 			"stop that one, and restart this one and the jobs' servers", ErrStateLost, c.target)
-	case cookie&^loadMask != p.cookie:
+	case cookie&^loadMask != ours:
 		return fmt.Errorf("p4: %w (cookie %#x) at %s since the connection broke: "+
 			"stop the other controller, and restart the switch daemon", ErrOtherProgram, cookie, c.target)
 	}

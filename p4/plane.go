@@ -12,6 +12,7 @@ import (
 	rt "github.com/p4lang/p4runtime/go/p4/v1"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/p4/program"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -27,8 +28,8 @@ type Options struct {
 	// Election is the election ID of this controller; 0 means [DefaultElection]. The controller
 	// with the highest one is primary.
 	Election uint64
-	// Program is the program for the switch; nil means [DefaultProgram].
-	Program *Program
+	// Program is the program for the switch; nil means [program.Default].
+	Program *program.Compiled
 	// Replace allows Open to replace a different program.
 	Replace bool
 	// Progress, if not nil, is called from time to time while the first job of [aggregator.LUT]
@@ -105,11 +106,11 @@ func Open(o Options) (*Plane, error) {
 	o.Port, o.Election = cmp.Or(o.Port, wire.DefaultPort), cmp.Or(o.Election, DefaultElection)
 	if o.Program == nil {
 		var err error
-		if o.Program, err = DefaultProgram(); err != nil {
+		if o.Program, err = program.Default(); err != nil {
 			return nil, err
 		}
 	}
-	n, err := resolve(o.Program.info)
+	n, err := resolve(o.Program.Info)
 	if err != nil {
 		return nil, err
 	}

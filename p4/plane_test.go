@@ -34,6 +34,7 @@ func TestRefusesWhatTheProgramLacks(t *testing.T) {
 
 // A job gets rows that no other job has, zeroed if another one had them before.
 func TestRowsAreGivenOnce(t *testing.T) {
+	t.Parallel()
 	d := openSimulated(t, nil)
 	g := conformance.NewGenerator(1, jobs...)
 	reply := make([]byte, aggregator.MaxReply)
@@ -116,6 +117,7 @@ func TestFailedCallsChangeNothing(t *testing.T) {
 
 // A harvest misses no slot although requests and responses are lost.
 func TestHarvestRepeatsLostRequests(t *testing.T) {
+	t.Parallel()
 	d := openSimulated(t, nil)
 	p := pair(t, d, jobs)
 	g := conformance.NewGenerator(1, jobs...)
@@ -179,6 +181,7 @@ func (f *fake) setBehind(n int) {
 // A request that was repeated because the response was late may reach the program after its call
 // has ended. It must not clear later additions.
 func TestRepeatedRequestsClearNothingNew(t *testing.T) {
+	t.Parallel()
 	d := openSimulated(t, nil)
 	job := aggregator.JobConfig{ID: 1, Epoch: 1, Slots: wire.Lanes}
 	if err := conformance.StartJob(d, job); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/p4/program"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -30,6 +31,7 @@ func wantFailed(t *testing.T, p *Plane, target error) {
 
 // Another switch daemon loads the same program while the connection is broken: the jobs are gone.
 func TestNoticesThatTheProgramWasLoadedAgain(t *testing.T) {
+	t.Parallel()
 	f, target, stop := startFake(t)
 	o := Options{Target: target, Address: conformance.Aggregator.IP, Election: 5}
 	p, err := Open(o)
@@ -87,18 +89,19 @@ func TestElectionIDIsTaken(t *testing.T) {
 
 func TestRefusedProgram(t *testing.T) {
 	_, target, _ := startFake(t)
-	program, err := DefaultProgram()
+	broken, err := program.Default()
 	if err != nil {
 		t.Fatal(err)
 	}
-	program.device = []byte("of another switch")
-	_, err = Open(Options{Target: target, Address: conformance.Aggregator.IP, Program: program})
+	broken.Device = []byte("of another switch")
+	_, err = Open(Options{Target: target, Address: conformance.Aggregator.IP, Program: broken})
 	if err == nil || !strings.Contains(err.Error(), "--p4-config") || !strings.Contains(err.Error(), "--p4-device") {
 		t.Errorf("a program of another switch: %v", err)
 	}
 }
 
 func TestNoRowComesBack(t *testing.T) {
+	t.Parallel()
 	f, target, _ := startFake(t)
 	p, err := Open(Options{Target: target, Address: conformance.Aggregator.IP})
 	if err != nil {
@@ -181,16 +184,16 @@ func TestAdmissionsWithoutAnAnswerAreTakenBack(t *testing.T) {
 // A program with fewer rows would lose additions to the missing ones.
 func TestRegistersHaveTheSizeThatTheControlPlaneCountsOn(t *testing.T) {
 	for _, name := range []string{"slots0", "slots21", "seen"} {
-		program, err := DefaultProgram()
+		broken, err := program.Default()
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, r := range program.info.Registers {
+		for _, r := range broken.Info.Registers {
 			if r.Preamble.Alias == name {
 				r.Size /= 2
 			}
 		}
-		if _, err := resolve(program.info); err == nil || !strings.Contains(err.Error(), "register "+name+" has") {
+		if _, err := resolve(broken.Info); err == nil || !strings.Contains(err.Error(), "register "+name+" has") {
 			t.Errorf("half of %s: %v", name, err)
 		}
 	}

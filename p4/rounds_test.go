@@ -177,7 +177,7 @@ func TestFailedAdmissionLeavesNoPlace(t *testing.T) {
 		d.fake.mu.Lock()
 		table := d.fake.program.tables[name]
 		d.fake.mu.Unlock()
-		if table == nil || len(table.entries) != 0 {
+		if table == nil || table.len() != 0 {
 			t.Errorf("table %s: %v", name, table)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/p4/program"
 )
 
 // simulated is a plane whose switch is the fake. Port n of the model is port n + 1.
@@ -28,10 +29,10 @@ var _ conformance.Device = (*simulated)(nil)
 const elsewhere = 3
 
 // openSimulated starts a fake and a plane on it.
-func openSimulated(tb testing.TB, program *Program) *simulated {
+func openSimulated(tb testing.TB, compiled *program.Compiled) *simulated {
 	tb.Helper()
 	f, target, _ := startFake(tb)
-	p, err := Open(Options{Target: target, Program: program, Address: conformance.Aggregator.IP, Ports: []uint32{elsewhere}})
+	p, err := Open(Options{Target: target, Program: compiled, Address: conformance.Aggregator.IP, Ports: []uint32{elsewhere}})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -46,13 +47,13 @@ func openSimulated(tb testing.TB, program *Program) *simulated {
 // loadedTables are the tables of lut arithmetic of a switch, as a plane loads them.
 var loadedTables struct {
 	once   sync.Once
-	tables map[string]map[string]*tableEntry
+	tables map[string]*switchTable
 }
 
 // openWithLUT is openSimulated with a switch that has the tables of lut arithmetic: the first call
 // creates them, without the messages that TestLUTTablesAreLoadedOnce sends, and later calls share
 // them, which is much faster.
-func openWithLUT(tb testing.TB, program *Program) *simulated {
+func openWithLUT(tb testing.TB, compiled *program.Compiled) *simulated {
 	tb.Helper()
 	l := &loadedTables
 	l.once.Do(func() {
@@ -70,17 +71,18 @@ func openWithLUT(tb testing.TB, program *Program) *simulated {
 				tb.Fatal(err)
 			}
 		}
-		l.tables = make(map[string]map[string]*tableEntry)
+		l.tables = make(map[string]*switchTable)
 		for name, t := range d.fake.program.tables {
 			if strings.Contains(name, lutTablePath) {
-				l.tables[name] = t.entries
+				l.tables[name] = t
 			}
 		}
 	})
-	d := openSimulated(tb, program)
-	for name, entries := range l.tables {
-		d.fake.program.tables[name].entries = entries // the tables are never changed
-		d.lut.done += len(entries)
+	d := openSimulated(tb, compiled)
+	for name, t := range l.tables {
+		own := d.fake.program.tables[name]
+		own.entries, own.data, own.ranked = t.entries, t.data, t.ranked // they are never changed
+		d.lut.done += t.len()
 	}
 	return d
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/aggregator/conformance"
 	"github.com/libra-ina/libra/internal/linux/testbed"
+	"github.com/libra-ina/libra/p4/program"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -134,11 +135,11 @@ func openTap(name string) (int, error) {
 
 // openWired starts a switch with a program and an aggregator at the address of
 // [conformance.Aggregator].
-func openWired(tb testing.TB, program *Program) *wired {
+func openWired(tb testing.TB, compiled *program.Compiled) *wired {
 	tb.Helper()
 	target, taps := startBmv2(tb)
 	p, err := Open(Options{
-		Target: target, Program: program, Address: conformance.Aggregator.IP, Ports: []uint32{elsewhere},
+		Target: target, Program: compiled, Address: conformance.Aggregator.IP, Ports: []uint32{elsewhere},
 	})
 	if err != nil {
 		tb.Fatal(err)

@@ -259,7 +259,7 @@ done
 failed=
 for package in ${packages[*]}; do
 	flags=
-	[ \$package != bpf ] || flags='-frames $frames'
+	[ \$package != bpf ] || flags='-frames $frames -deliveries 400000'
 	[ \$package != afxdp ] || flags='-soak ${soak}s'
 	echo "== \$package"
 	cd /src/\$package

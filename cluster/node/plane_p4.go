@@ -10,6 +10,7 @@ import (
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/p4"
+	"github.com/libra-ina/libra/p4/program"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -26,7 +27,7 @@ func openP4Plane(c *cluster.Config, log *slog.Logger) (plane, error) {
 	what := "p4, the built-in program"
 	if s.Info != "" {
 		var err error
-		if o.Program, err = p4.ReadProgram(s.Info, s.Config); err != nil {
+		if o.Program, err = program.Read(s.Info, s.Config); err != nil {
 			return plane{}, err
 		}
 		what = "p4, the program in " + s.Config

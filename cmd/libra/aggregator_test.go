@@ -59,9 +59,9 @@ func TestBenchAggregatorAsJSON(t *testing.T) {
 	}
 }
 
-func TestBenchP4AsJSON(t *testing.T) {
-	stdout, stderr, code := output(t, "bench", "p4", "--json")
-	if code != 0 {
+func TestP4StudyAsJSON(t *testing.T) {
+	stdout, stderr, code := output(t, "p4", "study", "--json")
+	if code != 0 || stderr != "" {
 		t.Fatal(stderr)
 	}
 	var r struct {
@@ -77,6 +77,19 @@ func TestBenchP4AsJSON(t *testing.T) {
 	}
 	if len(r.Programs) != 3 || r.Programs[0].Stages != 9 || r.Programs[2].Stages != len(r.Stages) || r.Programs[2].Recirculations != 0 {
 		t.Errorf("report %+v", r)
+	}
+}
+
+// The former name of 'libra p4 study' prints the same to standard output, and the new name to standard
+// error; help has only the new one.
+func TestP4StudyByItsFormerName(t *testing.T) {
+	want, _, _ := output(t, "p4", "study", "--json")
+	stdout, stderr, code := output(t, "bench", "p4", "--json")
+	if code != 0 || stdout != want || !strings.Contains(stderr, "'libra p4 study'") {
+		t.Errorf("code %d, %q, %q", code, stdout, stderr)
+	}
+	if help, _, _ := output(t, "bench", "--help"); strings.Contains(help, "p4") {
+		t.Errorf("help of bench:\n%s", help)
 	}
 }
 

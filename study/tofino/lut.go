@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/libra-ina/libra/p4"
+	"github.com/libra-ina/libra/p4/program"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -48,7 +48,7 @@ var lutSteps = []step{
 }
 
 // lut derives what lut arithmetic would take from the objects of the program for v1model.
-func lut(objects []p4.Object) (l LUT, err error) {
+func lut(objects []program.Object) (l LUT, err error) {
 	memories := make(map[string]memory)
 	for _, o := range objects {
 		at := strings.Index(o.Name, lutPath)

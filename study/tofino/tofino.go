@@ -13,7 +13,7 @@ import (
 
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/report/experiment"
-	"github.com/libra-ina/libra/p4"
+	"github.com/libra-ina/libra/p4/program"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -67,7 +67,7 @@ const (
 
 // Run computes the report.
 func Run() (*Report, error) {
-	compiled, err := p4.DefaultProgram()
+	compiled, err := program.Default()
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func Run() (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	narrow, err := p4.TNAObjects()
+	narrow, err := program.TNAObjects()
 	if err != nil {
 		return nil, err
 	}
@@ -121,19 +121,19 @@ func Run() (*Report, error) {
 }
 
 // sizes adds up what a program declares.
-func sizes(name string, objects []p4.Object) Program {
+func sizes(name string, objects []program.Object) Program {
 	p := Program{Name: name}
 	for _, o := range objects {
 		bytes := float64(o.Size) * float64(o.Width) / 8
 		switch o.Kind {
-		case p4.KindTable:
+		case program.KindTable:
 			p.Entries += o.Size
-		case p4.KindConstantTable:
+		case program.KindConstantTable:
 			p.Constant += o.Size
-		case p4.KindRegister:
+		case program.KindRegister:
 			p.Registers++
 			p.RegisterBytes += bytes
-		case p4.KindCounter:
+		case program.KindCounter:
 			p.Cells += o.Size
 			p.CounterBytes += bytes
 		}
@@ -144,8 +144,8 @@ func sizes(name string, objects []p4.Object) Program {
 // blocks returns the memory of an object: cells side by side and a spare block for
 // writing; rows of TCAM, with the parameters in SRAM; or a hash table of four ways,
 // whose words hold key and parameters.
-func blocks(o p4.Object) memory {
-	if o.Kind == p4.KindRegister || o.Kind == p4.KindCounter {
+func blocks(o program.Object) memory {
+	if o.Kind == program.KindRegister || o.Kind == program.KindCounter {
 		return memory{sram: ceil(o.Size*o.Width, blockBits) + 1}
 	}
 	key, data, ternary := 0, 0, false

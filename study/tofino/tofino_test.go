@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/libra-ina/libra/internal/report/experiment"
-	"github.com/libra-ina/libra/p4"
+	"github.com/libra-ina/libra/p4/program"
 )
 
 func mustRun(t *testing.T) *Report {
@@ -73,9 +73,9 @@ func TestPageHasTheFigures(t *testing.T) {
 			r.Left.SRAM, stages*sramOfStage, r.Left.TCAM, r.Left.Tables, stages*tablesOfStage),
 		fmt.Sprintf("%d tables with %s entries, as on bmv2: %d SRAM blocks, of %d that are left, and %d TCAM block.",
 			r.LUT.Tables, humanize.Comma(int64(r.LUT.Entries)), r.LUT.SRAM, r.Left.SRAM, r.LUT.TCAM),
-		fmt.Sprintf("An addition has %d stages, so a lane takes %d passes, and a frame of 22 pairs %d recirculations.",
+		fmt.Sprintf("An addition takes %d stages, so a lane takes %d passes, and a frame of 22 pairs %d recirculations.",
 			r.LUT.Stages, r.LUT.Passes, r.LUT.Recirculations),
-		fmt.Sprintf("A copy of the tables for each lane has %s entries", humanize.Comma(int64(r.LUT.Copies))),
+		fmt.Sprintf("A copy of the tables for each lane takes %s entries", humanize.Comma(int64(r.LUT.Copies))),
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("docs/p4.md has no %q", want)
@@ -84,20 +84,20 @@ func TestPageHasTheFigures(t *testing.T) {
 }
 
 func TestBlocks(t *testing.T) {
-	exact := func(bits int) []p4.Datum { return []p4.Datum{{Match: "exact", Width: bits}} }
+	exact := func(bits int) []program.Datum { return []program.Datum{{Match: "exact", Width: bits}} }
 	for name, c := range map[string]struct {
-		object p4.Object
+		object program.Object
 		want   memory
 	}{
-		"full block and the spare": {p4.Object{Kind: p4.KindRegister, Size: 4096, Width: 32}, memory{sram: 2}},
-		"one cell more":            {p4.Object{Kind: p4.KindCounter, Size: 2049, Width: 64}, memory{sram: 3}},
-		"four ways":                {p4.Object{Kind: p4.KindTable, Size: 64, Keys: exact(16)}, memory{sram: 4}},
+		"full block and the spare": {program.Object{Kind: program.KindRegister, Size: 4096, Width: 32}, memory{sram: 2}},
+		"one cell more":            {program.Object{Kind: program.KindCounter, Size: 2049, Width: 64}, memory{sram: 3}},
+		"four ways":                {program.Object{Kind: program.KindTable, Size: 64, Keys: exact(16)}, memory{sram: 4}},
 		"two words wide": {
-			p4.Object{Kind: p4.KindTable, Size: 64, Keys: exact(100), Actions: []p4.Action{{}, {Data: exact(29)}}}, memory{sram: 8},
+			program.Object{Kind: program.KindTable, Size: 64, Keys: exact(100), Actions: []program.Action{{}, {Data: exact(29)}}}, memory{sram: 8},
 		},
-		"eight words deep": {p4.Object{Kind: p4.KindTable, Size: 8192, Keys: exact(16)}, memory{sram: 8}},
+		"eight words deep": {program.Object{Kind: program.KindTable, Size: 8192, Keys: exact(16)}, memory{sram: 8}},
 		"TCAM": {
-			p4.Object{Kind: p4.KindConstantTable, Size: 513, Keys: []p4.Datum{{Match: "exact", Width: 44}, {Match: "ternary", Width: 1}}},
+			program.Object{Kind: program.KindConstantTable, Size: 513, Keys: []program.Datum{{Match: "exact", Width: 44}, {Match: "ternary", Width: 1}}},
 			memory{tcam: 4},
 		},
 	} {
@@ -112,7 +112,7 @@ func TestStepsBelongToTheProgram(t *testing.T) {
 	if _, err := place(steps, map[string]memory{}); err == nil || !strings.Contains(err.Error(), "the program has no destinations") {
 		t.Errorf("no objects: %v", err)
 	}
-	all, err := p4.TNAObjects()
+	all, err := program.TNAObjects()
 	if err != nil {
 		t.Fatal(err)
 	}

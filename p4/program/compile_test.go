@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package p4
+package program
 
 import (
 	"bytes"
@@ -84,7 +84,7 @@ func strip(t *testing.T, device []byte) []byte {
 // The v1model top passes the compiler's front end without a warning.
 func TestV1modelCompiles(t *testing.T) {
 	needP4c(t, "p4test")
-	if out, err := exec.Command("p4test", "program/libra_v1model.p4").CombinedOutput(); err != nil || len(out) > 0 {
+	if out, err := exec.Command("p4test", "libra_v1model.p4").CombinedOutput(); err != nil || len(out) > 0 {
 		t.Fatalf("p4test: %v\n%s", err, out)
 	}
 }
@@ -92,7 +92,7 @@ func TestV1modelCompiles(t *testing.T) {
 // The compiled files equal the compiler's output.
 func TestCompiledIsCurrent(t *testing.T) {
 	needP4c(t, "p4c-bm2-ss")
-	info, device := compile(t, "program/libra_v1model.p4")
+	info, device := compile(t, "libra_v1model.p4")
 	for path, got := range map[string][]byte{infoFile: info, deviceFile: device} {
 		if *recompile {
 			if err := os.WriteFile(path, got, 0o666); err != nil {

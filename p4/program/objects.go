@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package p4
+package program
 
 import (
 	_ "embed"
@@ -44,7 +44,7 @@ type Action struct {
 
 // tnaTables is the description for a control plane of Tofino; a test compares it with the program.
 //
-//go:embed program/libra_tna.tables.json
+//go:embed libra_tna.tables.json
 var tnaTables []byte
 
 // TNAObjects returns the objects of the program for TNA.
@@ -57,10 +57,10 @@ func TNAObjects() ([]Object, error) {
 }
 
 // Objects returns the objects of a compiled program, from its P4Info.
-func (p *Program) Objects() ([]Object, error) {
+func (p *Compiled) Objects() ([]Object, error) {
 	const counterBits = 64
 	actions := make(map[uint32]Action)
-	for _, a := range p.info.Actions {
+	for _, a := range p.Info.Actions {
 		action := Action{Name: a.Preamble.Alias}
 		for _, d := range a.Params {
 			action.Data = append(action.Data, Datum{Name: d.Name, Width: int(d.Bitwidth)})
@@ -68,7 +68,7 @@ func (p *Program) Objects() ([]Object, error) {
 		actions[a.Preamble.Id] = action
 	}
 	var all []Object
-	for _, t := range p.info.Tables {
+	for _, t := range p.Info.Tables {
 		o := Object{Name: t.Preamble.Name, Kind: KindTable, Size: int(t.Size)}
 		if t.IsConstTable {
 			o.Kind = KindConstantTable
@@ -85,14 +85,14 @@ func (p *Program) Objects() ([]Object, error) {
 		}
 		all = append(all, o)
 	}
-	for _, r := range p.info.Registers {
+	for _, r := range p.Info.Registers {
 		width := int(r.TypeSpec.GetBitstring().GetBit().GetBitwidth())
 		if width == 0 {
 			return nil, fmt.Errorf("p4: register %s: cells that are no bit strings", r.Preamble.Name)
 		}
 		all = append(all, Object{Name: r.Preamble.Name, Kind: KindRegister, Size: int(r.Size), Width: width})
 	}
-	for _, c := range p.info.Counters {
+	for _, c := range p.Info.Counters {
 		all = append(all, Object{Name: c.Preamble.Name, Kind: KindCounter, Size: int(c.Size), Width: counterBits})
 	}
 	return all, nil

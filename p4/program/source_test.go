@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package p4
+package program
 
 import (
 	"fmt"
