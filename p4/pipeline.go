@@ -68,7 +68,8 @@ func (c *client) load(p *program.Compiled, replace bool) error {
 			Cookie: &rt.ForwardingPipelineConfig_Cookie{Cookie: c.loaded.Load()},
 		},
 	})
-	if err = c.explain("load the program", err); err != nil && !errors.Is(err, ErrUnreachable) && !errors.Is(err, ErrNotPrimary) {
+	if err = c.explain("load the program", err); err != nil && !errors.Is(err, ErrUnreachable) &&
+		!errors.Is(err, ErrNotPrimary) {
 		err = fmt.Errorf("%w: check that the switch at %s has device %d (--p4-device), and that the program is compiled for it (--p4-config)", err, c.target, c.device)
 	}
 	return err
@@ -82,7 +83,8 @@ func (c *client) unchanged(p *program.Compiled) error {
 	case err != nil:
 		return err
 	case !loaded:
-		return fmt.Errorf("p4: %w at %s: it has restarted; restart the switch daemon and the jobs' servers", ErrStateLost, c.target)
+		return fmt.Errorf("p4: %w at %s: it has restarted; restart the switch daemon and the jobs' servers", ErrStateLost,
+			c.target)
 	case cookie&^loadMask == ours && cookie != c.loaded.Load():
 		return fmt.Errorf("p4: %w at %s: another switch daemon has loaded the program since the connection broke: "+
 			"stop that one, and restart this one and the jobs' servers", ErrStateLost, c.target)

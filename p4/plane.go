@@ -115,8 +115,9 @@ func Open(o Options) (*Plane, error) {
 		return nil, err
 	}
 	p := &Plane{
-		names: n, responses: responses{in: n.in}, lut: lutLoader{progress: o.Progress}, port: o.Port, failed: make(chan error, 1),
-		jobs: make(map[uint16]*job), rowPool: rowPool{size: rowsOfBank},
+		names: n, responses: responses{in: n.in}, lut: lutLoader{progress: o.Progress}, port: o.Port,
+		failed: make(chan error, 1),
+		jobs:   make(map[uint16]*job), rowPool: rowPool{size: rowsOfBank},
 		senders: indexPool{size: int(n.tables[tableSenders].size)}, routes: make(map[[6]byte]uint32),
 	}
 	if p.client, err = dial(o, n, p.responses.take); err != nil {

@@ -99,7 +99,8 @@ func (s *Store) approach(rows []int) {
 	for _, r := range rows {
 		c, j := s.rows.chunkAt(r)
 		first, last := j*d, (j+1)*d-1
-		loaded |= uint64(c.sums[first]|c.sums[last]) | uint64(math.Float32bits(c.weights[first])|math.Float32bits(c.weights[last]))
+		loaded |= uint64(c.sums[first]|c.sums[last]) |
+			uint64(math.Float32bits(c.weights[first])|math.Float32bits(c.weights[last]))
 		if c.squares != nil {
 			loaded |= uint64(math.Float32bits(c.squares[first]) | math.Float32bits(c.squares[last]))
 		}

@@ -158,7 +158,8 @@ func (w *runner) endProgram(ctx context.Context) {
 		return
 	}
 	w.tryPart(ctx, func() error {
-		if err := errors.Join(w.signalProgram(syscall.SIGCONT), w.process.enterPhase(phaseStop)); err != nil { // testpmd answers only while it runs
+		// testpmd answers only while it runs.
+		if err := errors.Join(w.signalProgram(syscall.SIGCONT), w.process.enterPhase(phaseStop)); err != nil {
 			return err
 		}
 		n, err := w.process.finishTest(ctx)

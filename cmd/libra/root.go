@@ -48,7 +48,9 @@ Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.`,
 		setUpLog(*verbose)
 		return checkFlags(cmd)
 	}
-	root.AddCommand(newDemo(), newSwitch(), newServer(), newWorker(), newAgent(), newRun(), newStats(), newJob(), newCapture(), newHotset(), newConfig(), newExport(), newPredict(), newEvaluate(), newLut(), newP4(), newBench(), newSimulate(), newCompletion(), newVersion(), newReference())
+	root.AddCommand(newDemo(), newSwitch(), newServer(), newWorker(), newAgent(), newRun(), newStats(), newJob(),
+		newCapture(), newHotset(), newConfig(), newExport(), newPredict(), newEvaluate(), newLut(), newP4(), newBench(),
+		newSimulate(), newCompletion(), newVersion(), newReference())
 	root.CompletionOptions.DisableDefaultCmd = true // it takes any word for a shell
 	root.InitDefaultHelpCmd()
 	groups(root)

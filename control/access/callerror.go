@@ -61,7 +61,8 @@ func CallError(role, call string, err error) error {
 			return fmt.Errorf("%s: %s: the connection broke (%s): is the %s running, and can this host reach it?", role, call,
 				reason, role)
 		}
-		if s.Code() == codes.DeadlineExceeded { // the service knows the deadline, and may answer before the caller's clock reaches it
+		// The service knows the deadline, and may answer before the caller's clock reaches it.
+		if s.Code() == codes.DeadlineExceeded {
 			return fmt.Errorf("%s: %s: %w", role, call, context.DeadlineExceeded)
 		}
 		return fmt.Errorf("%s: %s: %s", role, call, s.Message())

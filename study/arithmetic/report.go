@@ -309,7 +309,8 @@ func memory(c Config, tables lut.Budget) []Memory {
 	perSender := int(unsafe.Sizeof(retransmit.Filter{}) +
 		unsafe.Sizeof(aggregator.SenderConfig{}) + unsafe.Sizeof(aggregator.SenderCounters{}))
 	control := c.Senders*perSender +
-		int(unsafe.Sizeof(aggregator.JobConfig{})+unsafe.Sizeof(aggregator.JobCounters{})+unsafe.Sizeof(aggregator.Counters{}))
+		int(unsafe.Sizeof(aggregator.JobConfig{})+unsafe.Sizeof(aggregator.JobCounters{})+
+			unsafe.Sizeof(aggregator.Counters{}))
 	rows := []Memory{paperMemory}
 	add := func(a Arithmetic, slot, tables int) {
 		bank := hotParameters * slot

@@ -55,7 +55,8 @@ type Left struct {
 }
 
 // paper is §5.7, for 30,000 hot parameters: at most one recirculation (§4).
-var paper = Program{Name: "paper (Tofino, measured)", MemoryBytes: 656.5 * kilobyte, Stages: 9, VLIW: 37, Hash: 16, Recirculations: 1}
+var paper = Program{Name: "paper (Tofino, measured)", MemoryBytes: 656.5 * kilobyte, Stages: 9, VLIW: 37, Hash: 16,
+	Recirculations: 1}
 
 // Bits of the header vector that the program for TNA needs. An IPv6 header is read, and
 // nothing of it is used.
@@ -205,7 +206,9 @@ func (r *Report) Print(out *report.Printer) {
 		row("on-chip memory, KB", "derived", func(p Program) any { return kb(p.MemoryBytes) }),
 		row(fmt.Sprintf("stages of %d", stages), "derived", func(p Program) any { return some(p.Stages) }),
 		row(fmt.Sprintf("stateful ALUs of %d", stages*salusOfStage), "derived", func(p Program) any { return some(p.SALUs) }),
-		row(fmt.Sprintf("VLIW instructions of %d", stages*vliwOfStage), "derived", func(p Program) any { return some(p.VLIW) }),
+		row(fmt.Sprintf("VLIW instructions of %d", stages*vliwOfStage), "derived", func(p Program) any {
+			return some(p.VLIW)
+		}),
 		row("hash units (the paper's: of 32)", "derived", func(p Program) any { return some(p.Hash) }),
 		row(fmt.Sprintf("TCAM blocks of %d", stages*tcamOfStage), "derived", func(p Program) any { return some(p.TCAM) }),
 		row(fmt.Sprintf("header vector, bits of %d", phvBits), "derived", func(p Program) any { return some(p.PHV) }),
@@ -217,10 +220,12 @@ func (r *Report) Print(out *report.Printer) {
 			return []any{g.Number, strings.Join(g.Steps, "; "), g.Tables, g.SALUs, g.SRAM, g.TCAM}
 		}))
 	out.Note("Left for ordinary switching: %d untouched stages; in the others %d logical tables, %d stateful ALUs, %d SRAM blocks, "+
-		"%d TCAM blocks; %d bits of the header vector.", r.Left.Stages, r.Left.Tables, r.Left.SALUs, r.Left.SRAM, r.Left.TCAM, r.Left.PHV)
+		"%d TCAM blocks; %d bits of the header vector.", r.Left.Stages, r.Left.Tables, r.Left.SALUs, r.Left.SRAM,
+		r.Left.TCAM, r.Left.PHV)
 	out.Note("Lut arithmetic on TNA would take %d tables with %d entries (%d if each lane had its own), %d SRAM and %d TCAM blocks, %d stages for an addition, "+
 		"which makes %d passes for a lane, and %d recirculations of a frame with %d pairs. Derived; the entries are declared (v1model).",
-		r.LUT.Tables, r.LUT.Entries, r.LUT.Copies, r.LUT.SRAM, r.LUT.TCAM, r.LUT.Stages, r.LUT.Passes, r.LUT.Recirculations, wire.Lanes)
+		r.LUT.Tables, r.LUT.Entries, r.LUT.Copies, r.LUT.SRAM, r.LUT.TCAM, r.LUT.Stages, r.LUT.Passes, r.LUT.Recirculations,
+		wire.Lanes)
 	out.Note("Declared: read from the compiled program's P4Info (v1model) and from the description of the program (TNA). Derived: a stage for each step " +
 		"that waits for another, within a stage's limits, and blocks of memory by the rules of package study/tofino; no compiler for Tofino has seen the program. " +
 		"A software switch has no stages. The paper's on-chip memory is that of its tables and registers for 30,000 parameters and lut arithmetic; " +

@@ -211,7 +211,8 @@ func readLibFM(f *os.File) (*Weights, error) {
 	for j, weight := range linear {
 		all[0] = weight
 		copy(all[1:], latent[j*(b.dim-1):])
-		if slices.ContainsFunc(all, func(x float32) bool { return x != 0 }) { // otherwise the line only fills the gap between two features
+		// Otherwise the line only fills the gap between two features.
+		if slices.ContainsFunc(all, func(x float32) bool { return x != 0 }) {
 			b.add(uint64(j), all)
 		}
 	}
