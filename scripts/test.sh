@@ -40,7 +40,8 @@ else
 	# Whole clusters with the race detector in each process, over either backend.
 	CGO_ENABLED=1 tests -race -run '^TestSynthetic$' ./cmd/libra
 fi
-tests -C tools/mutants ./... # a module of its own
+cd tools/mutants && tests ./... # a module of its own
+cd ../.. || exit 1
 
 awk -F'|' '
 	FNR == NR { if (/^\| `/) { gsub(/[ `]/, "", $2); budget[$2] = $3 + 0 } next }

@@ -312,13 +312,18 @@ func TestInterfaceOfSilence(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for seconds")
 	}
-	ns := cable(t)
-	for test, words := range map[Test]string{Receive: "has to send UDP packets to port 9119", RequestResponse: "--measure forward"} {
-		cfg := interfaceConfig("near", test)
-		cfg.Peer = "02:00:00:00:00:09"
-		if _, err := runInterface(t.Context(), ns, cfg); err == nil || !strings.Contains(err.Error(), words) {
-			t.Errorf("%s: %v, want %q", test, err, words)
-		}
+	for test, words := range map[Test]string{
+		Receive: "has to send UDP packets to port 9119", RequestResponse: "--measure forward",
+	} {
+		t.Run(string(test), func(t *testing.T) {
+			t.Parallel() // each waits for as long as nothing may move
+			ns := cable(t)
+			cfg := interfaceConfig("near", test)
+			cfg.Peer = "02:00:00:00:00:09"
+			if _, err := runInterface(t.Context(), ns, cfg); err == nil || !strings.Contains(err.Error(), words) {
+				t.Errorf("%v, want %q", err, words)
+			}
+		})
 	}
 }
 

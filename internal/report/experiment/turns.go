@@ -75,7 +75,7 @@ func Sleep(ctx context.Context, d time.Duration) error {
 
 // stallLimit is how much longer than asked for a measurement takes if nothing
 // moves: on a busy machine, a program may not even have run.
-const stallLimit = 30 * time.Second
+const stallLimit = 10 * time.Second
 
 // Window reads counters at the beginning and at the end of a measurement of at
 // least d, which lasts until something has moved.
