@@ -34,7 +34,7 @@ const (
 	PlaneP4    = "p4"    // a P4 switch, with AF_XDP sockets
 )
 
-// Defaults of omitted fields; package fields has those of training.
+// Defaults of omitted fields; package settings has those of training.
 const (
 	// DefaultRejoin is how long a lost worker may take to join again.
 	DefaultRejoin = control.DefaultRejoin

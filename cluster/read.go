@@ -17,7 +17,7 @@ import (
 
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train/data"
-	"github.com/libra-ina/libra/train/fields"
+	"github.com/libra-ina/libra/train/settings"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -112,8 +112,10 @@ type fallback struct {
 	set     func()
 }
 
-// ofField is the fallback of a field whose home is package fields.
-func ofField[T comparable](p *T, f fields.Field[T]) fallback { return defaultOf(f.Path, p, f.Default) }
+// ofField is the fallback of a field whose home is package settings.
+func ofField[T comparable](p *T, f settings.Field[T]) fallback {
+	return defaultOf(f.Path, p, f.Default)
+}
 
 func defaultOf[T comparable](field string, p *T, value T) fallback {
 	var zero T
@@ -135,14 +137,14 @@ func (c *Config) defaults() []fallback {
 		defaultOf("backend", &c.Backend, BackendAFXDP),
 		defaultOf("port", &c.Port, wire.DefaultPort),
 		defaultOf("silence", &c.Silence, 10*time.Second),
-		ofField(&c.Job.Arithmetic, fields.Arithmetic),
+		ofField(&c.Job.Arithmetic, settings.Arithmetic),
 		defaultOf("switch.plane", &c.Switch.Plane, plane),
 		{"switch.slots", "the default", func() bool { return c.Switch.Slots == 0 }, func() {}}, // the daemon's
-		ofField(&c.Model.Kind, fields.Model),
-		ofField(&c.Model.Task, fields.Task),
-		ofField(&c.Model.Optimizer, fields.Optimizer),
-		ofField(&c.Model.Batch, fields.Batch),
-		ofField(&c.Model.Epochs, fields.Epochs),
+		ofField(&c.Model.Kind, settings.Model),
+		ofField(&c.Model.Task, settings.Task),
+		ofField(&c.Model.Optimizer, settings.Optimizer),
+		ofField(&c.Model.Batch, settings.Batch),
+		ofField(&c.Model.Epochs, settings.Epochs),
 	}
 	c.eachServer(func(field string, s *Server) {
 		list = append(list, defaultOf(field+".max_rows", &s.MaxRows, ps.DefaultMaxRows))
@@ -164,23 +166,23 @@ func (c *Config) defaults() []fallback {
 	}
 	if !c.Job.Sync {
 		list = append(list,
-			ofField(&c.Job.Harvest, fields.Harvest),
-			ofField(&c.Job.Staleness, fields.Staleness),
-			ofField(&c.Job.Accumulate, fields.Accumulate))
+			ofField(&c.Job.Harvest, settings.Harvest),
+			ofField(&c.Job.Staleness, settings.Staleness),
+			ofField(&c.Job.Accumulate, settings.Accumulate))
 		c.eachServer(func(field string, s *Server) {
 			list = append(list, defaultOf(field+".rejoin", &s.Rejoin, DefaultRejoin))
 		})
 	}
 	if c.Model.Kind == "" || c.Model.Kind == "fm" {
 		list = append(list,
-			ofField(&c.Model.Factors, fields.Factors),
-			ofField(&c.Model.InitScale, fields.InitScale))
+			ofField(&c.Model.Factors, settings.Factors),
+			ofField(&c.Model.InitScale, settings.InitScale))
 	}
 	if c.Model.Optimizer != ps.None.String() {
-		list = append(list, ofField(&c.Model.LearningRate, fields.LearningRate))
+		list = append(list, ofField(&c.Model.LearningRate, settings.LearningRate))
 	}
 	if c.Model.Optimizer == "" || c.Model.Optimizer == ps.Adagrad.String() {
-		list = append(list, ofField(&c.Model.InitialAccumulator, fields.InitialAccumulator))
+		list = append(list, ofField(&c.Model.InitialAccumulator, settings.InitialAccumulator))
 	}
 	if s := c.Data.Synthetic; s != nil {
 		list = append(list,

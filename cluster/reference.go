@@ -13,7 +13,7 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/p4"
-	"github.com/libra-ina/libra/train/fields"
+	"github.com/libra-ina/libra/train/settings"
 )
 
 // A Field is the entry of a field of the cluster file in the reference.
@@ -35,7 +35,7 @@ type Field struct {
 }
 
 // about is the hand-written part of the reference; its order is that of the example. The fields of
-// training are those of package fields.
+// training are those of package settings.
 var about = []Field{
 	{Path: "backend", Range: "afxdp, udp", About: "Transport of frames: AF_XDP sockets and the XDP aggregator, which need root, or UDP sockets and the aggregator in Go", Example: "udp", Given: true},
 	{Path: "port", Range: "1..65535", About: "UDP port of all frames"},
@@ -46,15 +46,15 @@ var about = []Field{
 	{Path: "job.id", Range: "0..255", About: "Number of the job at the switch", Example: "1", Given: true},
 	{Path: "job.hot_set", Range: "required", About: "File that 'libra hotset build' wrote", Example: "hot.libra",
 		Given: true},
-	of(fields.Sync),
-	of(fields.Arithmetic),
+	of(settings.Sync),
+	of(settings.Arithmetic),
 	{Path: "job.exponent", Range: "-100..60; not with lut",
 		About: fmt.Sprintf("One unit of an exact or fixed sum is 2^exponent. The default is %d with exact, %d with fixed",
 			aggregator.DefaultExp(aggregator.Exact), aggregator.DefaultFixedExp),
 		Example: text(aggregator.DefaultExp(aggregator.Exact))},
-	of(fields.Harvest),
-	of(fields.Staleness),
-	of(fields.Accumulate),
+	of(settings.Harvest),
+	of(settings.Staleness),
+	of(settings.Accumulate),
 	{Path: "job.harvest_frames", Range: "not with sync",
 		About: "Number of frames that also triggers a harvest, if it is reached first", Example: "5000"},
 
@@ -116,24 +116,24 @@ var about = []Field{
 	{Path: "workers[].queue", Range: "0 or more; only with backend afxdp", About: "Receive queue of that interface",
 		Example: "0"},
 
-	of(fields.Model),
-	of(fields.Task),
-	of(fields.Factors),
-	of(fields.Optimizer),
-	of(fields.LearningRate),
-	of(fields.InitialAccumulator),
-	of(fields.InitScale),
-	of(fields.L2),
-	of(fields.Batch),
-	of(fields.Epochs),
-	of(fields.Seed),
+	of(settings.Model),
+	of(settings.Task),
+	of(settings.Factors),
+	of(settings.Optimizer),
+	of(settings.LearningRate),
+	of(settings.InitialAccumulator),
+	of(settings.InitScale),
+	of(settings.L2),
+	of(settings.Batch),
+	of(settings.Epochs),
+	of(settings.Seed),
 
 	{Path: "data.train", Range: "this or data.synthetic; neither where all hosts have agents",
 		About: "Training rows in libfm, libsvm or libffm format, plain or gzip", Example: "train.libfm.gz", Given: true},
 	{Path: "data.test", Range: "not with data.synthetic",
 		About:   "Held-out rows in the same formats, on the server's host, which evaluates the weights after each epoch",
 		Example: "test.libfm.gz"},
-	of(fields.Window),
+	of(settings.Window),
 	{Path: "data.synthetic.rows", Range: "1 or more", About: "Rows of a synthetic log to train on"},
 	{Path: "data.synthetic.first", Range: "0 or more", About: "Number of the first of them", Example: "0"},
 	{Path: "data.synthetic.seed", About: "Seed of the log", Example: "1"},
@@ -156,8 +156,8 @@ var about = []Field{
 	{Path: "tls.key", Range: "all three or none", About: "Its key", Example: "key.pem"},
 }
 
-// of is the entry of a field whose home is package fields.
-func of[T comparable](f fields.Field[T]) Field {
+// of is the entry of a field whose home is package settings.
+func of[T comparable](f settings.Field[T]) Field {
 	return Field{Path: f.Path, Range: f.Possible(), About: f.About, Example: f.Example}
 }
 

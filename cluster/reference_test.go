@@ -17,7 +17,7 @@ import (
 
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/p4"
-	"github.com/libra-ina/libra/train/fields"
+	"github.com/libra-ina/libra/train/settings"
 )
 
 // paths lists the fields of a type, those of mappings in it included.
@@ -320,7 +320,7 @@ func TestMistakesSpeakYAML(t *testing.T) {
 	}
 }
 
-// What the page and the file say of the fields of training is what package fields says.
+// What the page and the file say of the fields of training is what package settings says.
 func TestTrainingFieldsHaveOneHome(t *testing.T) {
 	reference := map[string]Field{}
 	for _, f := range Reference() {
@@ -329,10 +329,10 @@ func TestTrainingFieldsHaveOneHome(t *testing.T) {
 	var c Config
 	c.SetDefaults()
 	file := string(Example())
-	for _, home := range fields.All() {
+	for _, home := range settings.All() {
 		f := reference[home.Name()]
 		if f.About != home.Sentence() || f.Range != home.Possible() || f.Default != "" && f.Default != home.Usual() {
-			t.Errorf("%s: the page says %+v, package fields %q, %q and %s", home.Name(), f, home.Sentence(), home.Possible(), home.Usual())
+			t.Errorf("%s: the page says %+v, package settings %q, %q and %s", home.Name(), f, home.Sentence(), home.Possible(), home.Usual())
 		}
 		if !strings.Contains(file, "# "+home.Sentence()) {
 			t.Errorf("%s: the example does not say %q", home.Name(), home.Sentence())

@@ -235,7 +235,7 @@ func TestPackagesKnowNothingOf(t *testing.T) {
 	means := map[string][]string{
 		"sockets":              sockets,
 		"links":                {module + "link", module + "afxdp", module + "transport"},
-		"training":             {module + "train", module + "train/data", module + "train/fields"},
+		"training":             {module + "train", module + "train/data", module + "train/settings"},
 		"frames":               {module + "wire"},
 		"transport":            {module + "transport"},
 		"Libra":                nil, // see below

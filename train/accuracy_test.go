@@ -17,7 +17,7 @@ import (
 	"github.com/libra-ina/libra/internal/test/realdata"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train/data"
-	"github.com/libra-ina/libra/train/fields"
+	"github.com/libra-ina/libra/train/settings"
 )
 
 // asynchronous is a Client that treats gradients like several asynchronous workers and a harvest
@@ -95,7 +95,7 @@ func local(s *ps.Store) Client { return Local{s} }
 func TestFactorisationMachineLearnsFrappe(t *testing.T) {
 	train, test := frappe(t)
 	const epochs = 5
-	model := FM{Factors: fields.Factors.Default}
+	model := FM{Factors: settings.Factors.Default}
 	clients := map[string]func(*ps.Store) Client{
 		"reference":         local,
 		"2 late, 4 merged":  func(s *ps.Store) Client { return &asynchronous{Local: Local{s}, late: 2, merged: 4} },

@@ -8,7 +8,7 @@ import (
 	"math"
 
 	"github.com/libra-ina/libra/train/data"
-	"github.com/libra-ina/libra/train/fields"
+	"github.com/libra-ina/libra/train/settings"
 )
 
 // Model turns mini-batches into gradients and predictions. Weights and gradients are row after row
@@ -31,7 +31,7 @@ type Model interface {
 
 // NewModel returns the model of a name, "lr" or "fm", for a task. Factors is the number of
 // latent factors of a factorisation machine; 0 means the default of
-// [fields.Factors]. The weight of the ridge penalty, l2, is not negative.
+// [settings.Factors]. The weight of the ridge penalty, l2, is not negative.
 func NewModel(name string, task data.Task, factors int, l2 float32) (Model, error) {
 	if !(l2 >= 0) || math.IsInf(float64(l2), 0) {
 		return nil, fmt.Errorf("train: L2 weight %g is not a number from 0 on", l2)
@@ -40,7 +40,7 @@ func NewModel(name string, task data.Task, factors int, l2 float32) (Model, erro
 	case "lr":
 		return Linear{For: task, L2: l2}, nil
 	case "fm":
-		factors = cmp.Or(factors, fields.Factors.Default)
+		factors = cmp.Or(factors, settings.Factors.Default)
 		if factors < 1 || factors > MaxFactors {
 			return nil, fmt.Errorf("train: %d factors are not in [1, %d]", factors, MaxFactors)
 		}

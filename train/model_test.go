@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/libra-ina/libra/train/data"
-	"github.com/libra-ina/libra/train/fields"
+	"github.com/libra-ina/libra/train/settings"
 )
 
 // drawWeights draws the weights of a batch's rows.
@@ -157,7 +157,7 @@ func TestNewModel(t *testing.T) {
 		name    string
 		factors int
 		dim     int
-	}{{"lr", 0, 1}, {"fm", 0, fields.Factors.Default + 1}, {"fm", 1, 2}, {"fm", 64, 65}} {
+	}{{"lr", 0, 1}, {"fm", 0, settings.Factors.Default + 1}, {"fm", 1, 2}, {"fm", 64, 65}} {
 		m, err := NewModel(test.name, data.Classification, test.factors, 0)
 		if err != nil || m.Dim() != test.dim {
 			t.Errorf("%s, %d factors: %v, %v", test.name, test.factors, m, err)

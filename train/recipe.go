@@ -4,7 +4,7 @@ package train
 
 import (
 	"github.com/libra-ina/libra/ps"
-	"github.com/libra-ina/libra/train/fields"
+	"github.com/libra-ina/libra/train/settings"
 )
 
 // Recipe is a set of hyper-parameters for a kind of data.
@@ -25,22 +25,22 @@ func (r Recipe) Store(m Model, seed uint64) ps.Config {
 // The recipes were chosen by random search for a high AUC that asynchrony hardly changes: gradients
 // that are a few mini-batches late, and steps that merge up to sixteen mini-batches. Twice the
 // learning rate of SmallData reaches an AUC of 0.95 sooner, but then asynchrony costs up to 0.008.
-// See BenchmarkTraining for their results, and package fields for the values.
+// See BenchmarkTraining for their results, and package settings for the values.
 var (
 	// SmallData suits tens of thousands of samples with frequent features, such as Frappe. It has
 	// many small steps.
 	SmallData = Recipe{
-		Epochs: fields.Epochs.SmallData(), Batch: fields.Batch.SmallData(), Factors: fields.Factors.SmallData(),
-		Staleness: fields.Staleness.SmallData(), Accumulate: fields.Accumulate.SmallData(),
-		Optimizer: adagrad(fields.LearningRate.SmallData(), fields.InitialAccumulator.SmallData()),
-		Scale:     float32(fields.InitScale.SmallData()),
+		Epochs: settings.Epochs.SmallData(), Batch: settings.Batch.SmallData(), Factors: settings.Factors.SmallData(),
+		Staleness: settings.Staleness.SmallData(), Accumulate: settings.Accumulate.SmallData(),
+		Optimizer: adagrad(settings.LearningRate.SmallData(), settings.InitialAccumulator.SmallData()),
+		Scale:     float32(settings.InitScale.SmallData()),
 	}
 	// ClickLog suits long logs with many rare features, such as those of [data.Synthetic].
 	ClickLog = Recipe{
-		Epochs: fields.Epochs.ClickLog(), Batch: fields.Batch.ClickLog(), Factors: fields.Factors.ClickLog(),
-		Staleness: fields.Staleness.ClickLog(), Accumulate: fields.Accumulate.ClickLog(),
-		Optimizer: adagrad(fields.LearningRate.ClickLog(), fields.InitialAccumulator.ClickLog()),
-		Scale:     float32(fields.InitScale.ClickLog()),
+		Epochs: settings.Epochs.ClickLog(), Batch: settings.Batch.ClickLog(), Factors: settings.Factors.ClickLog(),
+		Staleness: settings.Staleness.ClickLog(), Accumulate: settings.Accumulate.ClickLog(),
+		Optimizer: adagrad(settings.LearningRate.ClickLog(), settings.InitialAccumulator.ClickLog()),
+		Scale:     float32(settings.InitScale.ClickLog()),
 	}
 )
 

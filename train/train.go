@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/train/data"
-	"github.com/libra-ina/libra/train/fields"
+	"github.com/libra-ina/libra/train/settings"
 )
 
 // Puller reads weights.
@@ -51,9 +51,9 @@ type Client interface {
 type Config struct {
 	// Model is the trained model.
 	Model Model
-	// Epochs is [fields.Epochs], and 0 its default.
+	// Epochs is [settings.Epochs], and 0 its default.
 	Epochs int
-	// Batch is [fields.Batch], and 0 its default.
+	// Batch is [settings.Batch], and 0 its default.
 	Batch int
 	// Sync makes each mini-batch a step of the whole job, with a barrier at its end. Otherwise
 	// workers run independently.
@@ -70,9 +70,9 @@ type Config struct {
 	// continues meanwhile. An error ends the training.
 	Report      func(ctx context.Context, r Reached) error
 	ReportEvery time.Duration
-	// Staleness is [fields.Staleness], in asynchronous training with Report; 0 means no limit.
+	// Staleness is [settings.Staleness], in asynchronous training with Report; 0 means no limit.
 	Staleness int
-	// Window is [fields.Window].
+	// Window is [settings.Window].
 	Window int
 	// Progress, if set, is called after each mini-batch.
 	Progress func(Progress)
@@ -111,8 +111,8 @@ func (c Config) normal() (Config, error) {
 		value    *int
 		fallback int
 	}{
-		{"epochs", &c.Epochs, fields.Epochs.Default},
-		{"samples a batch", &c.Batch, fields.Batch.Default},
+		{"epochs", &c.Epochs, settings.Epochs.Default},
+		{"samples a batch", &c.Batch, settings.Batch.Default},
 		{"samples in memory", &c.Window, math.MaxInt},
 		{"mini-batches of staleness", &c.Staleness, math.MaxInt},
 	} {

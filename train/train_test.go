@@ -21,7 +21,7 @@ import (
 
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train/data"
-	"github.com/libra-ina/libra/train/fields"
+	"github.com/libra-ina/libra/train/settings"
 )
 
 func newStore(tb testing.TB, m Model, seed uint64) *ps.Store {
@@ -169,10 +169,10 @@ func TestBatchesCountsTheLoop(t *testing.T) {
 	})
 }
 
-// Zeros stand for the defaults of package fields.
+// Zeros stand for the defaults of package settings.
 func TestConfigHasTheDefaultsOfFields(t *testing.T) {
 	cfg, err := Config{Model: Linear{}}.normal()
-	if err != nil || cfg.Epochs != fields.Epochs.Default || cfg.Batch != fields.Batch.Default {
+	if err != nil || cfg.Epochs != settings.Epochs.Default || cfg.Batch != settings.Batch.Default {
 		t.Errorf("%+v, %v", cfg, err)
 	}
 	for name, r := range map[string]Recipe{"small data": SmallData, "click log": ClickLog} {

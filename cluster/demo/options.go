@@ -33,7 +33,7 @@ type Options struct {
 	Data, Test string
 	// Rows of the synthetic log; 0 means enough for training of a minute or two.
 	Rows int
-	// The fields of package fields; Batch, Epochs, Staleness, Accumulate, Factors and LearningRate
+	// The fields of package settings; Batch, Epochs, Staleness, Accumulate, Factors and LearningRate
 	// of 0 mean the recipe's values. Seed is also that of the synthetic rows and of faults.
 	Model, Task, Arithmetic, Optimizer                    string
 	Sync                                                  bool

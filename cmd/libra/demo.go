@@ -22,7 +22,7 @@ import (
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/report/chart"
 	"github.com/libra-ina/libra/train/data"
-	"github.com/libra-ina/libra/train/fields"
+	"github.com/libra-ina/libra/train/settings"
 )
 
 func newDemo() *cobra.Command {
@@ -31,8 +31,8 @@ func newDemo() *cobra.Command {
 		baselines []string
 	)
 	o := demo.Options{
-		Model: fields.Model.Default, Task: fields.Task.Default, Workers: 4, Backend: cluster.BackendAFXDP,
-		Arithmetic: fields.Arithmetic.Default, Optimizer: fields.Optimizer.Default, Seed: 1,
+		Model: settings.Model.Default, Task: settings.Task.Default, Workers: 4, Backend: cluster.BackendAFXDP,
+		Arithmetic: settings.Arithmetic.Default, Optimizer: settings.Optimizer.Default, Seed: 1,
 	}
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -105,29 +105,29 @@ take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 	f.StringVar(&o.Data, "data", "",
 		"training `file` in libfm, libsvm or libffm format, plain or gzip (default: synthetic rows)")
 	f.StringVar(&o.Test, "test", "", "`file` of held-out rows (default with --data: the training rows)")
-	f.IntVar(&o.Window, "window", 0, fields.Window.Help("")+" (default: all of its rows)")
+	f.IntVar(&o.Window, "window", 0, settings.Window.Help("")+" (default: all of its rows)")
 	f.IntVar(&o.Rows, "rows", 0, fmt.Sprintf("rows of the synthetic log (default %d: one to two minutes of training)",
 		demo.SyntheticRows))
-	f.StringVar(&o.Model, "model", o.Model, fields.Model.Help(""))
-	f.StringVar(&o.Task, "task", o.Task, fields.Task.Help(""))
+	f.StringVar(&o.Model, "model", o.Model, settings.Model.Help(""))
+	f.StringVar(&o.Task, "task", o.Task, settings.Task.Help(""))
 	f.IntVar(&o.Workers, "workers", o.Workers, "number of workers")
 	f.IntVar(&o.Servers, "servers", 1, "number of parameter servers, each with a part of the rows")
-	f.IntVar(&o.Epochs, "epochs", 0, byData(fields.Epochs))
-	f.BoolVar(&o.Sync, "sync", false, fields.Sync.Help(""))
-	f.StringVar(&o.Arithmetic, "arithmetic", o.Arithmetic, fields.Arithmetic.Help(""))
-	f.DurationVar(&o.Harvest, "harvest", 0, fields.Harvest.Help(fields.Harvest.Usual()))
-	f.IntVar(&o.Staleness, "staleness", 0, byLength(fields.Staleness))
-	f.IntVar(&o.Accumulate, "accumulate", 0, byLength(fields.Accumulate))
+	f.IntVar(&o.Epochs, "epochs", 0, byData(settings.Epochs))
+	f.BoolVar(&o.Sync, "sync", false, settings.Sync.Help(""))
+	f.StringVar(&o.Arithmetic, "arithmetic", o.Arithmetic, settings.Arithmetic.Help(""))
+	f.DurationVar(&o.Harvest, "harvest", 0, settings.Harvest.Help(settings.Harvest.Usual()))
+	f.IntVar(&o.Staleness, "staleness", 0, byLength(settings.Staleness))
+	f.IntVar(&o.Accumulate, "accumulate", 0, byLength(settings.Accumulate))
 	f.StringVar(&o.Backend, "backend", o.Backend, "afxdp (needs root) or udp")
 	f.StringVar(&o.Plane, "plane", "",
 		"p4 for a P4 switch, bmv2's simple_switch_grpc (default: the backend's own data plane)")
 	f.BoolVar(&o.LaneAligned, "lane-aligned", false,
 		"send frames that a P4 switch accepts: one stripe, each pair in its register's lane")
-	f.IntVar(&o.Batch, "batch", 0, byData(fields.Batch))
-	f.IntVar(&o.Factors, "factors", 0, byData(fields.Factors))
+	f.IntVar(&o.Batch, "batch", 0, byData(settings.Batch))
+	f.IntVar(&o.Factors, "factors", 0, byData(settings.Factors))
 	f.IntVar(&o.HotRows, "hot-rows", 0, fmt.Sprintf("number of hot rows (default: %d scalars')", demo.HotScalars))
-	f.StringVar(&o.Optimizer, "optimizer", o.Optimizer, fields.Optimizer.Help("")+": adagrad or sgd")
-	f.Float64Var(&o.LearningRate, "learning-rate", 0, fields.LearningRate.Help(fields.LearningRate.Usual()))
+	f.StringVar(&o.Optimizer, "optimizer", o.Optimizer, settings.Optimizer.Help("")+": adagrad or sgd")
+	f.Float64Var(&o.LearningRate, "learning-rate", 0, settings.LearningRate.Help(settings.LearningRate.Usual()))
 	f.Float64Var(&o.Faults.Loss, "loss", 0, "probability that a frame is lost")
 	f.Float64Var(&o.Faults.Duplicate, "duplicate", 0, "probability that a frame arrives twice")
 	f.Float64Var(&o.Faults.Reorder, "reorder", 0, "probability that later frames overtake a frame")
@@ -136,7 +136,7 @@ take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 	f.StringSliceVar(&baselines, "baseline", []string{demo.OneProcess},
 		"what to compare with: one-process, server-only, or none")
 	f.StringVar(&o.Out, "out", "", "`folder` for results: weights.libra (the checkpoint), hot.libra, result.json, and with one server learning curves as SVG (default: nothing)")
-	f.Uint64Var(&o.Seed, "seed", o.Seed, fields.Seed.Help("")+", of synthetic rows and of faults")
+	f.Uint64Var(&o.Seed, "seed", o.Seed, settings.Seed.Help("")+", of synthetic rows and of faults")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object as the last line of standard output")
 	choices(cmd, "model", "fm", "lr")
 	choices(cmd, "task", data.Tasks()...)
@@ -149,12 +149,12 @@ take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 }
 
 // byData is the help of a flag whose default depends on where the rows come from.
-func byData(f fields.Field[int]) string {
+func byData(f settings.Field[int]) string {
 	return f.Help(fmt.Sprintf("%d with --data, %d without", f.SmallData(), f.ClickLog()))
 }
 
 // byLength is the help of a flag whose default depends on the length of the synthetic log.
-func byLength(f fields.Field[int]) string {
+func byLength(f settings.Field[int]) string {
 	return f.Help(fmt.Sprintf("%d; %d for synthetic logs of %d rows or more", f.SmallData(), f.ClickLog(), demo.LongLog))
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/libra-ina/libra/train/fields"
+	"github.com/libra-ina/libra/train/settings"
 )
 
 // ownMeaning are the flags that have the name of a field of training and mean something else.
@@ -24,13 +24,13 @@ var ownMeaning = []string{
 	"libra simulate --seed",
 }
 
-// A flag that sets a field of training says what package fields says, and has its default or one
+// A flag that sets a field of training says what package settings says, and has its default or one
 // that the help names.
 func TestFlagsOfFieldsHaveOneHome(t *testing.T) {
 	exceptions := slices.Clone(ownMeaning)
 	found := map[string]bool{}
 	for path, c := range commands() {
-		for _, home := range fields.All() {
+		for _, home := range settings.All() {
 			f := c.LocalFlags().Lookup(home.Flag())
 			if f == nil {
 				continue
@@ -43,18 +43,18 @@ func TestFlagsOfFieldsHaveOneHome(t *testing.T) {
 			found[f.Name] = true
 			_, usage := pflag.UnquoteUsage(f)
 			if !strings.HasPrefix(usage, home.Help("")) {
-				t.Errorf("%s: %q, package fields says %q", name, usage, home.Help(""))
+				t.Errorf("%s: %q, package settings says %q", name, usage, home.Help(""))
 			}
 			_, told := cutDefault(usage)
 			switch f.DefValue {
 			case home.Usual():
 			case "", "0", "0s", "false": // the field's default, or what the help says
 				if told == "" && home.Usual() != f.DefValue {
-					t.Errorf("%s: the help has no default, package fields has %s", name, home.Usual())
+					t.Errorf("%s: the help has no default, package settings has %s", name, home.Usual())
 				}
 			default:
 				if name != "libra demo --seed" {
-					t.Errorf("%s: the default is %s, in package fields %s", name, f.DefValue, home.Usual())
+					t.Errorf("%s: the default is %s, in package settings %s", name, f.DefValue, home.Usual())
 				}
 			}
 		}
@@ -62,7 +62,7 @@ func TestFlagsOfFieldsHaveOneHome(t *testing.T) {
 	if len(exceptions) > 0 {
 		t.Errorf("%q: no such flags", exceptions)
 	}
-	for _, home := range fields.All() {
+	for _, home := range settings.All() {
 		if !found[home.Flag()] && !slices.Contains([]string{"model.initial_accumulator", "model.init_scale", "model.l2"}, home.Name()) {
 			t.Errorf("no command has --%s", home.Flag())
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/packer/heat"
 	"github.com/libra-ina/libra/train/data"
-	"github.com/libra-ina/libra/train/fields"
+	"github.com/libra-ina/libra/train/settings"
 )
 
 func newHotset() *cobra.Command {
@@ -30,7 +30,7 @@ func newHotsetBuild() *cobra.Command {
 	var (
 		file, out string
 		asJSON    bool
-		model     = cluster.Model{Kind: fields.Model.Default}
+		model     = cluster.Model{Kind: settings.Model.Default}
 		o         node.HotSetOptions
 	)
 	cmd := &cobra.Command{
@@ -76,8 +76,8 @@ follows the paper's Principle 1 unless --hot-rows sets it.`,
 	f := cmd.Flags()
 	f.StringVar(&file, "data", "", "training `file` in libfm, libsvm or libffm format, plain or gzip, with any labels")
 	f.StringVar(&out, "out", "", "hot-set `file` to write")
-	f.StringVar(&model.Kind, "model", model.Kind, fields.Model.Help(""))
-	f.IntVar(&model.Factors, "factors", 0, fields.Factors.Help(fields.Factors.Usual()))
+	f.StringVar(&model.Kind, "model", model.Kind, settings.Model.Help(""))
+	f.IntVar(&model.Factors, "factors", 0, settings.Factors.Help(settings.Factors.Usual()))
 	choices(cmd, "model", "fm", "lr")
 	f.Float64Var(&o.Rate, "rate", 0,
 		fmt.Sprintf("share of the rows to sample (default %v, or 1 where that is fewer than %d rows)", node.DefaultRate,

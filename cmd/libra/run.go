@@ -14,13 +14,13 @@ import (
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/cluster/demo"
 	"github.com/libra-ina/libra/internal/report"
-	"github.com/libra-ina/libra/train/fields"
+	"github.com/libra-ina/libra/train/settings"
 )
 
 func newRun() *cobra.Command {
 	var asJSON bool
 	p := demo.Programs{
-		Hosts: 1, Workers: 1, Job: "default", Dim: 1, Backend: cluster.BackendAFXDP, Optimizer: fields.Optimizer.Default,
+		Hosts: 1, Workers: 1, Job: "default", Dim: 1, Backend: cluster.BackendAFXDP, Optimizer: settings.Optimizer.Default,
 		Seed: 1,
 	}
 	cmd := &cobra.Command{
@@ -70,11 +70,11 @@ privileges are needed.`,
 	f.IntVar(&p.HotRows, "hot-rows", 0,
 		fmt.Sprintf("number of hot rows, which have the keys from 0 on (default %d; with --sync only the row of key 2^64-1)", demo.DefaultHotRows))
 	f.StringVar(&p.HotSet, "hot-set", "", "hot-set `file`, in place of --hot-rows")
-	f.BoolVar(&p.Sync, "sync", false, fields.Sync.Help(""))
-	f.DurationVar(&p.Harvest, "harvest", 0, fields.Harvest.Help(fields.Harvest.Usual()))
+	f.BoolVar(&p.Sync, "sync", false, settings.Sync.Help(""))
+	f.DurationVar(&p.Harvest, "harvest", 0, settings.Harvest.Help(settings.Harvest.Usual()))
 	f.StringVar(&p.Optimizer, "optimizer", p.Optimizer,
-		fields.Optimizer.Help("")+": adagrad, sgd, or none, for the sums of each step alone (with --sync)")
-	f.Float64Var(&p.LearningRate, "learning-rate", 0, fields.LearningRate.Help(fields.LearningRate.Usual()))
+		settings.Optimizer.Help("")+": adagrad, sgd, or none, for the sums of each step alone (with --sync)")
+	f.Float64Var(&p.LearningRate, "learning-rate", 0, settings.LearningRate.Help(settings.LearningRate.Usual()))
 	f.StringVar(&p.Backend, "backend", p.Backend, "afxdp (needs root) or udp")
 	f.Uint64Var(&p.Seed, "seed", p.Seed, "seed of the initial weights; with --dim 1 they are zeros")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object as the last line of standard output")

@@ -10,7 +10,7 @@ import (
 
 	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/train/data"
-	"github.com/libra-ina/libra/train/fields"
+	"github.com/libra-ina/libra/train/settings"
 	"github.com/libra-ina/libra/train/weights"
 )
 
@@ -27,7 +27,7 @@ func (s *scored) flags(cmd *cobra.Command) {
 	f.StringSliceVar(&s.weights, "weights", nil, weightsUsage)
 	f.StringVar(&s.data, "data", "", scoredUsage)
 	f.StringVar(&s.task, "task", "",
-		fields.Task.Help("")+"; only checkpoints record it (default: the checkpoint's, else "+fields.Task.Default+")")
+		settings.Task.Help("")+"; only checkpoints record it (default: the checkpoint's, else "+settings.Task.Default+")")
 	choices(cmd, "task", data.Tasks()...)
 }
 

@@ -3,14 +3,10 @@
 package file
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 )
-
-// ErrNotRegular means that a path leads to a folder, a device, a pipe or a socket.
-var ErrNotRegular = errors.New("not a regular file")
 
 // Open opens a regular file for reading; symbolic links are followed. Opening a pipe without a
 // writer, or reading some devices, would never return, and no context can end it.

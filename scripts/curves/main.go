@@ -21,7 +21,7 @@ import (
 
 	"github.com/libra-ina/libra/cluster/demo"
 	"github.com/libra-ina/libra/internal/report/chart"
-	"github.com/libra-ina/libra/train/fields"
+	"github.com/libra-ina/libra/train/settings"
 )
 
 func main() {
@@ -185,10 +185,10 @@ func (l laboratory) harvest() (c chart.Chart, err error) {
 	if err != nil {
 		return c, err
 	}
-	series := []chart.Series{{Name: "staleness " + fields.Staleness.Usual() + ", the default"},
+	series := []chart.Series{{Name: "staleness " + settings.Staleness.Usual() + ", the default"},
 		{Name: "staleness 1,000", Colour: 1}, {Name: "one process", Colour: 2}}
 	for _, ms := range periods {
-		for i, staleness := range []string{fields.Staleness.Usual(), "1000"} {
+		for i, staleness := range []string{settings.Staleness.Usual(), "1000"} {
 			p, err := l.auc(ms, "--harvest", number(ms)+"ms", "--staleness", staleness)
 			if err != nil {
 				return c, err

@@ -45,7 +45,7 @@ var targets = []target{
 	{"ps", []stage{{dir: "ps"}, {dir: "cluster/node"}}},
 	own("cluster"),
 	{"train/data", []stage{{dir: "train/data"}, {dir: "train"}}},
-	own("train/fields"),
+	own("train/settings"),
 	own("train"),
 	{"control/access", []stage{{dir: "control/access"}, {dir: "control"}}},
 	{"control", []stage{{dir: "control"}, {dir: "cluster/node"}}},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fields is the one home of the settings of a training: name, default, possible values and
+// Package settings is the one home of the settings of a training: name, default, possible values and
 // explanation of each. The cluster file and its page, the flags of the commands and their help, and
 // package train read them here, so that there is no second default and no second explanation.
 //
@@ -8,7 +8,7 @@
 // recipe, which stand here beside the general one.
 //
 // It is part of the libra command, not a stable interface: it changes with any release.
-package fields
+package settings
 
 import (
 	"cmp"
