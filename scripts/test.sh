@@ -37,6 +37,8 @@ else
 	mapfile -t others < <(printf '%s\n' "${all[@]}" | grep -E "$plain")
 	CGO_ENABLED=1 tests -race "${raced[@]}"
 	tests "${others[@]}"
+	# The control plane of the switch program; its frames are compared without.
+	CGO_ENABLED=1 tests -race -short ./p4 -frames 1000
 	# Whole clusters with the race detector in each process, over either backend.
 	CGO_ENABLED=1 tests -race -run '^TestSynthetic$' ./cmd/libra
 fi
