@@ -62,7 +62,7 @@ func (a *Aggregator) newJob(spec *pb.JobSpec, cfg aggregator.JobConfig, creator 
 	}
 	j.owner = newPresence(&j.mu, a.cfg.Lease, func() { go a.expire(j) })
 	j.roster = &roster{
-		mu:      make(gate, 1),
+		mu:      make(chanMutex, 1),
 		random:  a.random,
 		members: map[uint16]*member{},
 		grace:   a.cfg.Grace,

@@ -313,7 +313,7 @@ func TestNewerStreamEndsTheOlder(t *testing.T) {
 // A closed roster admits no sender.
 func TestClosedRosterAdmitsNone(t *testing.T) {
 	r := &roster{
-		mu: make(gate, 1), members: map[uint16]*member{}, epoch: func() uint16 { return 1 },
+		mu: make(chanMutex, 1), members: map[uint16]*member{}, epoch: func() uint16 { return 1 },
 		admit: func(*member) error { return nil }, withdraw: func(*member, ending) {}, random: access.NewRandom(nil),
 	}
 	r.close(errReplaced)

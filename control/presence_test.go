@@ -11,12 +11,12 @@ import (
 
 // countedLock counts how often it was taken.
 type countedLock struct {
-	gate
+	chanMutex
 	taken int
 }
 
 func (l *countedLock) Lock() {
-	l.gate.Lock()
+	l.chanMutex.Lock()
 	l.taken++
 }
 
@@ -27,7 +27,7 @@ func TestPeerComesBackAtTheEndOfItsGracePeriod(t *testing.T) {
 	for name, again := range map[string]bool{"and stays": false, "and is gone again": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				lock, gone := make(gate, 1), 0
+				lock, gone := make(chanMutex, 1), 0
 				p := newPresence(lock, grace, func() { gone++ })
 				lock.Lock()
 				p.disconnect(p.connect(nil))
@@ -63,7 +63,7 @@ func TestPeerComesBackAtTheEndOfItsGracePeriod(t *testing.T) {
 // again.
 func TestDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lock, over := &countedLock{gate: make(gate, 1)}, 0
+		lock, over := &countedLock{chanMutex: make(chanMutex, 1)}, 0
 		d := deadline{lock: lock}
 		locked := func(f func()) {
 			lock.Lock()
@@ -73,7 +73,7 @@ func TestDeadline(t *testing.T) {
 		start := func() {
 			locked(func() {
 				d.start(time.Second, func() {
-					if len(lock.gate) == 0 {
+					if len(lock.chanMutex) == 0 {
 						t.Error("called without the lock")
 					}
 					over++
@@ -121,7 +121,7 @@ func TestDeadline(t *testing.T) {
 func TestReplacedConnectionEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		replaced := errors.New("replaced")
-		p := newPresence(make(gate, 1), time.Second, func() { t.Error("gone") })
+		p := newPresence(make(chanMutex, 1), time.Second, func() { t.Error("gone") })
 		first := p.connect(nil)
 		second := p.connect(replaced)
 		select {

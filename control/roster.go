@@ -36,17 +36,17 @@ type roster struct {
 	withdraw func(*member, ending)
 	random   access.Random
 
-	mu      gate
+	mu      chanMutex
 	members map[uint16]*member
 	closed  error // why the receiver has ended, or nil
 }
 
-// gate is a lock that is held while its holder waits for others. It is a channel with one place, so
-// that a goroutine that waits for it counts as blocked in a simulation's virtual time.
-type gate chan struct{}
+// chanMutex is a lock that is held while its holder waits for others. It is a channel with one
+// place, so that a goroutine that waits for it counts as blocked in a simulation's virtual time.
+type chanMutex chan struct{}
 
-func (g gate) Lock()   { g <- struct{}{} }
-func (g gate) Unlock() { <-g }
+func (m chanMutex) Lock()   { m <- struct{}{} }
+func (m chanMutex) Unlock() { <-m }
 
 // member is one admission of one sender.
 type member struct {

@@ -126,7 +126,7 @@ func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *Paramet
 		left: make(chan struct{}, 1),
 	}
 	s.roster = &roster{
-		mu: make(gate, 1), random: random, members: map[uint16]*member{},
+		mu: make(chanMutex, 1), random: random, members: map[uint16]*member{},
 		grace: cfg.Grace, epoch: s.nextEpoch, admit: s.admit, withdraw: s.withdraw,
 	}
 	var first uint64

@@ -38,11 +38,13 @@ var linkRules = []linkRule{
 	// The format, the algorithms and the model say what Libra does, not how it gets there.
 	{
 		of: []string{
-			module + "clients", module + "wire", module + "retransmit", module + "packer", module + "lut",
+			module + "wire", module + "retransmit", module + "packer", module + "lut",
 			module + "aggregator",
 		},
 		denied: []string{grpc, ebpf, netlink, transport},
 	},
+	// A program that pushes through a host agent needs the agent's protocol alone.
+	{of: []string{module + "agent/agentproto", module + "agent/agentclient"}, denied: []string{grpc, ebpf, transport}},
 	// What the switch program declares can be read without a control plane.
 	{of: []string{module + "p4/program"}, denied: []string{grpc}, allowed: []string{}},
 }
