@@ -175,7 +175,7 @@ func (m Match) Err() error {
 		return fmt.Errorf("%w: no Match: say which packets are to leave the kernel's stack, as with MatchUDP; MatchAll is for every packet, ARP and SSH included", ErrConfig)
 	}
 	if n := m.conditions(); n > maxConditions {
-		return fmt.Errorf("%w: a Match of %d conditions, at most %d are possible", ErrConfig, n, maxConditions)
+		return fmt.Errorf("%w: a Match of %d conditions; the limit is %d", ErrConfig, n, maxConditions)
 	}
 	return nil
 }

@@ -197,7 +197,7 @@ func (c JobConfig) Complete() (JobConfig, error) {
 	case c.Slots < 1:
 		return c, jobError(c.ID, ErrConfig, "%d slots", c.Slots)
 	case c.MaxStripes < 1 || c.MaxStripes > wire.MaxStripes:
-		return c, jobError(c.ID, ErrConfig, "%d stripes a frame, 1 to %d are possible",
+		return c, jobError(c.ID, ErrConfig, "%d stripes a frame; it must be 1 to %d",
 			c.MaxStripes, wire.MaxStripes)
 	case c.Layouts&^(Aligned|Dense) != 0:
 		return c, jobError(c.ID, ErrUnsupported, "layouts %#x", uint8(c.Layouts))

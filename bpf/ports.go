@@ -62,7 +62,7 @@ func (s *portSet) replacePorts(want map[uint32]struct{}) error {
 				continue // a removed interface needs no frames
 			}
 			if errors.Is(err, unix.E2BIG) {
-				err = fmt.Errorf("at most %d are possible: %w", s.m.MaxEntries(), err)
+				err = fmt.Errorf("the limit is %d: %w", s.m.MaxEntries(), err)
 			}
 			return fmt.Errorf("add interface %d to its ports: %w", p, err)
 		}

@@ -231,7 +231,7 @@ func TestSenderCannotBeAdmitted(t *testing.T) {
 			}
 		}
 		err := d.AddSender(job.ID, s)
-		if !errors.Is(err, unix.E2BIG) || !strings.Contains(err.Error(), "bpf: job 5: add interface ") || !strings.Contains(err.Error(), "at most 1 are possible") {
+		if !errors.Is(err, unix.E2BIG) || !strings.Contains(err.Error(), "bpf: job 5: add interface ") || !strings.Contains(err.Error(), "the limit is 1") {
 			t.Errorf("too many ports: %v", err)
 		}
 		if _, err := d.SenderCounters(job.ID, s.ID); !errors.Is(err, aggregator.ErrNoSender) {

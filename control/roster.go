@@ -170,11 +170,11 @@ func senderAddress(sender uint32, ip, mac []byte, port uint32) (aggregator.Sende
 	}
 	addr, ok := netip.AddrFromSlice(ip)
 	if !ok {
-		return refuse(": ip: an address of %d bytes, 4 or 16 are possible", len(ip))
+		return refuse(": ip: an address of %d bytes; it must have 4 or 16", len(ip))
 	}
 	s.IP = addr.Unmap()
 	if n := len(mac); n != 0 && n != len(s.MAC) {
-		return refuse(": mac: an address of %d bytes, 6 are possible, or none over UDP sockets", n)
+		return refuse(": mac: an address of %d bytes; it must have 6, or none over UDP sockets", n)
 	}
 	copy(s.MAC[:], mac)
 	return s, nil

@@ -65,7 +65,7 @@ func NewHotSet(dim int, keys, counts []uint64, meta Meta) (*HotSet, error) {
 	case dim < 1 || dim > maxDim:
 		return nil, fmt.Errorf("%w: row dimension %d is not in [1, %d]", ErrHotSet, dim, maxDim)
 	case len(keys) > maxHotKeys:
-		return nil, fmt.Errorf("%w: %d keys, at most %d are possible", ErrHotSet, len(keys), maxHotKeys)
+		return nil, fmt.Errorf("%w: %d keys; the limit is %d", ErrHotSet, len(keys), maxHotKeys)
 	case counts != nil && len(counts) != len(keys):
 		return nil, fmt.Errorf("%w: %d counts for %d keys", ErrHotSet, len(counts), len(keys))
 	}
