@@ -8,7 +8,7 @@
  *
  *	Program   bpf/lock.h lock, unlock; bpf/aggregate.c; bpf/apply.h
  *	Daemon    control/harvest_bank.go freeze, clear; control/harvest_stream.go harvest;
- *	          bpf/harvest.go Swap, Clear; bpf/table.go turnBanks, awaitFree
+ *	          bpf/harvest.go Swap, Clear; bpf/jobtable.go turnBanks, awaitFree
  *
  * A frame adds 1 to one slot, by a read and a write: the lock has to keep other
  * programs away meanwhile.
