@@ -223,3 +223,27 @@ func TestCommandsForTestsRunSome(t *testing.T) {
 		t.Errorf("only %d commands were found", commands)
 	}
 }
+
+// TestModelsNameTheirCode looks for the files that the protocol's models say they are of.
+func TestModelsNameTheirCode(t *testing.T) {
+	models, err := filepath.Glob("../docs/spec/*.pml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := 0
+	for _, model := range models {
+		text, err := os.ReadFile(model)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range regexp.MustCompile(`[a-z0-9_]+(/[a-z0-9_]+)+\.(go|h)`).FindAllString(string(text), -1) {
+			if _, err := os.Stat("../" + path); err != nil {
+				t.Errorf("%s: %v", filepath.Base(model), err)
+			}
+			named++
+		}
+	}
+	if named < 20 {
+		t.Errorf("only %d files were found", named)
+	}
+}
