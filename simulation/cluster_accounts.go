@@ -50,8 +50,13 @@ func (r accountant) Sends(wire.Endpoint, []byte) {}
 // Gets records the frames that the receiver gets.
 func (r accountant) Gets(pkts []link.Packet, _ bool) { r.recordFrames(r.host, pkts) }
 
-// Answers enters the frames that the receiver acknowledges.
-func (r accountant) Answers(pkts []link.Packet) { r.enterAnswers(r.host, pkts) }
+// Answers enters the frames that the receiver acknowledges. A harvest of a process that ends may
+// run beside it.
+func (r accountant) Answers(pkts []link.Packet) {
+	r.c.Mu.Lock()
+	defer r.c.Mu.Unlock()
+	r.enterAnswers(r.host, pkts)
+}
 
 // Closes does nothing.
 func (r accountant) Closes([]link.Packet) {}
