@@ -64,9 +64,9 @@ func TestNumbersInErrors(t *testing.T) {
 	_, counts := NewHotSet(1, make([]uint64, 2), make([]uint64, 3), Meta{})
 	for want, err := range map[string]error{
 		fmt.Sprintf("row dimension %d is not in [1, %d]", maxDim+1, maxDim): dimension,
-		"16777216 keys; the limit is 16777215":                      keys,
-		"3 counts for 2 keys":                      counts,
-		"26 stripes a frame, possible are 1 to 25": stripes,
+		"16777216 keys; the limit is 16777215":                              keys,
+		"3 counts for 2 keys":                                               counts,
+		"26 stripes a frame, possible are 1 to 25":                          stripes,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
