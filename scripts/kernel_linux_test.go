@@ -54,7 +54,7 @@ func qemu(version, console string) string {
 
 // qemuOffer is the script of an apt-cache that knows a QEMU.
 func qemuOffer(version, suite string) string {
-	return "[ $1 != madison ] || echo \"$2 | 1:" + version + "+dfsg-7+deb12u18+b3 | http://deb.debian.org/debian " + suite + "/main amd64 Packages\""
+	return "[ $1 != madison ] || echo \"$2 | 1:" + version + "+dfsg-7+deb12u18+b3 | http://debian.example/debian " + suite + "/main amd64 Packages\""
 }
 
 // kernelTest runs scripts/kernel-test.sh there.
