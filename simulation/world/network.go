@@ -14,6 +14,13 @@ import (
 // way is a direction between two hosts.
 type way struct{ from, to *Host }
 
+// order records in which order the frames of a way arrive.
+type order struct {
+	left      uint64 // frames that have left
+	newest    uint64 // the newest of them that has arrived
+	overtaken int    // frames that have arrived after a newer one
+}
+
 // Network carries frames between the hosts of a world.
 type Network struct {
 	w         *World
@@ -24,6 +31,7 @@ type Network struct {
 	cut       map[way]int // active one-way partitions
 	bursts    map[way]int // number of frames still to lose
 	holds     map[way]*hold
+	orders    map[way]*order
 	count     Traffic
 }
 
@@ -58,6 +66,7 @@ func newNetwork(w *World) *Network {
 		w: w, rng: w.options.Seed.Stream(streamNetwork),
 		hosts: map[netip.AddrPort]*Host{}, addresses: map[netip.Addr]*Host{},
 		cut: map[way]int{}, bursts: map[way]int{}, holds: map[way]*hold{},
+		orders: map[way]*order{},
 	}
 }
 
@@ -101,7 +110,8 @@ func (n *Network) carry(from *Host, to wire.Endpoint, payload []byte) {
 		hostile = false
 		lost, duplicated, late, corrupted = false, false, false, false
 	}
-	held := n.holds[way{from, dst}]
+	on := way{from, dst}
+	held := n.holds[on]
 	w.options.Life.Leaves(from, dst, payload, duplicated || late || held != nil)
 	switch {
 	case dst == nil:
@@ -129,7 +139,8 @@ func (n *Network) carry(from *Host, to wire.Endpoint, payload []byte) {
 		payload = damage(from.at, dst.at, payload, bit)
 	}
 	if payload != nil {
-		w.quietly(first, func() { n.arrive(from, dst, payload) })
+		arrived := n.number(on)
+		w.quietly(first, func() { arrived(); n.arrive(from, dst, payload) })
 	}
 	if duplicated {
 		n.count.Duplicated++
@@ -138,6 +149,32 @@ func (n *Network) carry(from *Host, to wire.Endpoint, payload []byte) {
 	if late {
 		n.count.Late++
 		w.quietly(far, func() { n.arrive(from, dst, whole) })
+	}
+}
+
+// Overtaken returns how many frames from one host to another have arrived after one that left later.
+// Copies, and frames that were held, do not count.
+func (n *Network) Overtaken(from, to *Host) int {
+	if o := n.orders[way{from, to}]; o != nil {
+		return o.overtaken
+	}
+	return 0
+}
+
+// number gives the next frame of a way its number, and returns what records its arrival.
+func (n *Network) number(on way) func() {
+	o := n.orders[on]
+	if o == nil {
+		o = new(order)
+		n.orders[on] = o
+	}
+	o.left++
+	number := o.left
+	return func() {
+		if number < o.newest {
+			o.overtaken++
+		}
+		o.newest = max(o.newest, number)
 	}
 }
 

@@ -165,6 +165,28 @@ func TestFatesOfFrames(t *testing.T) {
 	}
 }
 
+// The network counts the frames that later ones have overtaken.
+func TestOvertaken(t *testing.T) {
+	most := 0
+	for seed := range Seed(20) {
+		e := live(t, seed, nil, Conditions{}, func(e *echo, l *Link, a *Actor) { e.ask(t, l, a, 1, 2, 3, 4, 5, 6, 7, 8) })
+		want, newest := 0, uint32(0)
+		for _, n := range e.got {
+			if n < newest {
+				want++
+			}
+			newest = max(newest, n)
+		}
+		if n := e.Net.Overtaken(e.asker, e.answerer); n != want {
+			t.Errorf("seed %d: %d frames were overtaken, not %d: %v", seed, n, want, e.got)
+		}
+		most = max(most, want)
+	}
+	if most == 0 {
+		t.Error("no frame was overtaken")
+	}
+}
+
 // The same seed gives the same life, another seed another one.
 func TestSeedsDecide(t *testing.T) {
 	var traces [3]strings.Builder
