@@ -80,3 +80,61 @@ func TestLargeFeaturesTrain(t *testing.T) {
 		}
 	}
 }
+
+// What the error says of too large gradients is tried: with the remedy, the training succeeds; a
+// learning rate is blamed only where a lower one helps.
+func TestRemediesOfLargeGradients(t *testing.T) {
+	t.Parallel()
+	const scale, rate, labels = "scale feature 7 (values up to %s), for example by its standard deviation", "lower the learning rate", "divide the labels by a number such as their standard deviation (they go up to 9e+06)"
+	stamps := func(values ...float64) func(i int) string {
+		return func(i int) string { return fmt.Sprintf("%d %d:1 7:%g", i%2, 3+i%2, values[i%len(values)]) }
+	}
+	real := func(label float64, value float64) func(i int) string {
+		return func(i int) string { return fmt.Sprintf("%g 3:1 7:%g", label*float64(i%5), value) }
+	}
+	for name, c := range map[string]struct {
+		rows   func(i int) string
+		args   []string
+		want   string
+		others []string // must not be advised
+		remedy func(i int) string
+		more   []string // of the remedy
+	}{
+		"time stamp":           {stamps(1.7e9), []string{"--model", "lr"}, fmt.Sprintf(scale, "1.7e+09"), []string{rate}, stamps(1.1, 0.9), nil},
+		"time stamp, low rate": {stamps(1.7e9), []string{"--model", "lr", "--learning-rate", "1e-38"}, fmt.Sprintf(scale, "1.7e+09"), []string{rate}, stamps(1.1, 0.9), nil},
+		"time stamp, fm":       {stamps(1.7e9, 1), nil, fmt.Sprintf(scale, "1.7e+09"), []string{rate}, stamps(1.1, 0.9), nil},
+		"time stamp, sync":     {stamps(1.7e9), []string{"--model", "lr", "--sync"}, fmt.Sprintf(scale, "1.7e+09"), []string{rate}, stamps(1.1, 0.9), nil},
+		"no numbers":           {stamps(3e38), nil, fmt.Sprintf(scale, "3e+38"), []string{rate}, stamps(1.1, 0.9), nil},
+		"regression":           {real(0.001, 1.7e9), []string{"--task", "regression"}, fmt.Sprintf(scale, "1.7e+09"), []string{rate, "labels"}, real(0.001, 1), nil},
+		"labels":               {func(i int) string { return fmt.Sprintf("%d %d:1", 1000000+8000000*(i%2), i%2) }, []string{"--task", "regression"}, labels, []string{rate, "scale"}, real(1, 1), nil},
+		"rate":                 {stamps(1), []string{"--optimizer", "sgd", "--learning-rate", "1e30", "--epochs", "3"}, "because training diverges: " + rate, []string{"scale", "labels"}, nil, []string{"--learning-rate", "0.1"}},
+		"initial weights":      {stamps(1), []string{"--init-scale", "1e5"}, "lower the bound of the initial weights (model.init_scale, --init-scale)", []string{rate, "scale "}, nil, []string{"--init-scale", "0.01"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run := func(rows func(int) string, more ...string) (stderr string, code int) {
+				args := append([]string{"demo", "--backend", "udp", "--workers", "2", "--baseline", "none", "--data", rowsFile(t, 300, rows)}, c.args...)
+				_, stderr, code = output(t, append(args, more...)...)
+				return stderr, code
+			}
+			stderr, code := run(c.rows)
+			_, remedy, _ := strings.Cut(stderr, "gradients are too large")
+			remedy, _, _ = strings.Cut(remedy, "\n")
+			if code != exitFailure || !strings.Contains(remedy, c.want) {
+				t.Fatalf("code %d: %s", code, stderr)
+			}
+			for _, other := range c.others {
+				if strings.Contains(remedy, other) {
+					t.Errorf("it also advises %q: %s", other, remedy)
+				}
+			}
+			better := c.rows
+			if c.remedy != nil {
+				better = c.remedy
+			}
+			if stderr, code := run(better, c.more...); code != 0 {
+				t.Errorf("with the remedy: code %d: %s", code, stderr)
+			}
+		})
+	}
+}
