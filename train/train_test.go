@@ -175,7 +175,7 @@ func TestConfigHasTheDefaultsOfFields(t *testing.T) {
 	if err != nil || cfg.Epochs != settings.Epochs.Default || cfg.Batch != settings.Batch.Default {
 		t.Errorf("%+v, %v", cfg, err)
 	}
-	for name, r := range map[string]Recipe{"small data": SmallData, "click log": ClickLog} {
+	for name, r := range map[string]Recipe{"small data": SmallData, "frequent features": Frequent, "click log": ClickLog} {
 		if r.Epochs < 1 || r.Batch < 1 || r.Factors < 1 || r.Staleness < 1 || r.Accumulate < 1 || r.Optimizer.LearningRate <= 0 || r.Optimizer.InitialAccumulator <= 0 || r.Scale <= 0 {
 			t.Errorf("%s: %+v", name, r)
 		}
