@@ -51,13 +51,19 @@ type AttachConfig struct {
 type AttachMode uint8
 
 const (
-	// AttachAuto uses native mode if the driver supports it, else generic.
+	// AttachAuto uses native mode if the driver supports it, else generic, which has its own rules:
+	// Attachment.Mode says what became of it.
 	AttachAuto AttachMode = iota
 	// AttachNative runs the program in the driver, before the kernel
 	// allocates a socket buffer.
 	AttachNative
 	// AttachGeneric runs the program in the kernel's stack. It works with every driver, but costs a
-	// socket buffer for every packet.
+	// socket buffer for every packet. The program meets packets before senders on this machine have
+	// cut them into segments, and after the kernel has joined received ones, so they may exceed the
+	// MTU by far: up to 64 KB, of which a frame has no room (KernelStats.RxDropped), and which
+	// MultiBuffer returns in one piece. This concerns TCP, and UDP with UDP_SEGMENT or UDP_GRO. To
+	// prevent it: "ethtool -K eth0 gro off lro off", and at a veth's peer "ethtool -K veth1 gso off
+	// tso off tx-udp-segmentation off".
 	AttachGeneric
 )
 
@@ -86,7 +92,8 @@ type Attachment struct {
 var attached sync.Map
 
 // Attach attaches an XDP program to an interface. It never replaces an existing program: it returns
-// ErrProgramAttached instead.
+// ErrProgramAttached instead. The built-in program needs a device with Ethernet headers, which a tun
+// device lacks ([FeatureError]).
 func Attach(cfg AttachConfig) (*Attachment, error) {
 	if cfg.Mode > AttachGeneric {
 		return nil, fmt.Errorf("%w: AttachConfig.Mode %d", ErrConfig, cfg.Mode)
@@ -183,6 +190,9 @@ func (a *Attachment) attachLink() error {
 	}
 	prog := cfg.Program
 	if prog == nil {
+		if err := needEthernet(ifi, "the built-in program", "use an Ethernet device (a tap instead of a tun), or a program of your own (AttachConfig.Program)"); err != nil {
+			return err
+		}
 		// Loaded for each interface: a program with hints is bound to one.
 		if prog, err = loadRedirect(cfg, a.xsks, ifi.Index); err != nil {
 			return err

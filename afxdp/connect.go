@@ -140,6 +140,11 @@ func (s *Socket) checkInterface() (*net.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.cfg.XSKMap == nil && s.cfg.File == nil { // otherwise the caller's program may know better
+		if err := needEthernet(ifi, "a socket without a program of its own", "use an Ethernet device (a tap instead of a tun), or give the map of your own program (Config.XSKMap)"); err != nil {
+			return nil, err
+		}
+	}
 	// An Ethernet header and one VLAN tag are added to the MTU.
 	need := ifi.MTU + minPacket + 4
 	if s.cfg.MaxPacket > 0 {
