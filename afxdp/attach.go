@@ -80,11 +80,12 @@ func (m AttachMode) String() string {
 //
 // Its methods are not safe for concurrent use.
 type Attachment struct {
-	cfg  AttachConfig
-	hook *hook
-	mode AttachMode
-	prog *ebpf.Program // the built-in one, nil for the caller's
-	xsks []*ebpf.Map   // maps for Match and for each of Others
+	cfg   AttachConfig
+	index int // of the interface that it was attached to last
+	hook  *hook
+	mode  AttachMode
+	prog  *ebpf.Program // the built-in one, nil for the caller's
+	xsks  []*ebpf.Map   // maps for Match and for each of Others
 }
 
 // attached keeps every Attachment reachable until it is closed. Otherwise the garbage collector
@@ -147,8 +148,9 @@ func (c *AttachConfig) checkMatches() error {
 	return nil
 }
 
-// Reattach attaches the program again after the interface was replaced by one of the same name: the
-// old link ended with the old interface. XSKMap stays the same, so Socket.Recover can follow. If it
+// Reattach attaches the program again after another process has detached it, or after the interface
+// was replaced by one of the same name: the old link ended with the old interface. While that exists
+// in the calling thread's network namespace, it is used whatever its name is now. XSKMap stays the same, so Socket.Recover can follow. If it
 // fails it may be called again.
 func (a *Attachment) Reattach() error {
 	if _, ok := attached.Load(a); !ok {
@@ -159,6 +161,11 @@ func (a *Attachment) Reattach() error {
 	}
 	return a.attachLink()
 }
+
+// AttachedTo returns the index of the interface that the program is on, 0 for none: the interface was
+// deleted, another process has detached the program, or a Reattach failed. An interface that was
+// moved to another network namespace takes the program along.
+func (a *Attachment) AttachedTo() (ifindex int, err error) { return a.attachedTo() }
 
 // attachedTo returns the index of the program's interface, 0 for none: see hook.attachedTo.
 func (a *Attachment) attachedTo() (ifindex int, err error) {
@@ -184,7 +191,7 @@ func (a *Attachment) detachLink() error {
 // attachLink loads the built-in program, unless the caller has one, and links it.
 func (a *Attachment) attachLink() error {
 	cfg := a.cfg
-	ifi, err := interfaceByName(cfg.Interface)
+	ifi, err := a.presentInterface()
 	if err != nil {
 		return err
 	}
@@ -223,8 +230,19 @@ func (a *Attachment) attachLink() error {
 	if a.mode, err = attachedMode(ifi.Index); err != nil {
 		return errors.Join(err, h.detachProgram())
 	}
-	a.hook = h
+	a.hook, a.index = h, ifi.Index
 	return nil
+}
+
+// presentInterface finds the interface by its index, which stays when it is renamed; then by its
+// name, because one that was deleted and created again has another index.
+func (a *Attachment) presentInterface() (*net.Interface, error) {
+	if a.index != 0 {
+		if ifi, err := interfaceByIndex(a.index); err == nil || !errors.Is(err, ErrInterfaceGone) {
+			return ifi, err
+		}
+	}
+	return interfaceByName(a.cfg.Interface)
 }
 
 // attachedMode reads back the mode in which the kernel attached the program.
