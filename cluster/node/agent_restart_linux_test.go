@@ -45,12 +45,13 @@ const (
 )
 
 // startHosts starts server and agents of a job whose clients call round until the test ends.
-func startHosts(t *testing.T, n int, sync bool) *restarts {
+func startHosts(t *testing.T, n int, sync bool, change ...func(*cluster.Config)) *restarts {
 	t.Helper()
 	c := newCluster(t, n)
 	c.Model.Optimizer, c.Model.LearningRate, c.Model.InitialAccumulator = "sgd", 1, 0
-	if c.Job.Sync = sync; !sync {
-		c.Job.Harvest = time.Millisecond
+	c.Job.Sync = sync
+	for _, f := range change {
+		f(c)
 	}
 	startSwitch(t, c)
 	h := &restarts{t: t, file: filepath.Join(t.TempDir(), "cluster.yaml"), server: make(chan error, 1)}
@@ -140,8 +141,8 @@ func (h *restarts) client(i int, round func(c *agentclient.Client) error) error 
 	}
 }
 
-// finish ends the job by its hosts.
-func (h *restarts) finish() {
+// finish ends the job by its hosts, or by its server after them.
+func (h *restarts) finish(interrupts bool) {
 	h.t.Helper()
 	for i, a := range h.agents {
 		a.end()
@@ -149,7 +150,10 @@ func (h *restarts) finish() {
 			h.t.Errorf("agent %d: %v", i, err)
 		}
 	}
-	if err := <-h.server; err != nil {
+	if interrupts {
+		h.stop()
+	}
+	if err := <-h.server; (err != nil) != interrupts {
 		h.t.Errorf("the server: %v", err)
 	}
 	if text := h.log.String(); strings.Contains(text, "lost a worker") {
@@ -158,10 +162,16 @@ func (h *restarts) finish() {
 }
 
 // Host by host, agents are restarted while their clients push: the job goes on, every push that an
-// agent has accepted counts once, and the server ends when all hosts have finished.
+// agent has accepted counts once, and the server ends when all hosts have finished. A server that is
+// stopped after its hosts has everything, too, even if no other harvest is due.
 func TestAgentsAreRestartedUnderLoad(t *testing.T) {
+	t.Run("finished", func(t *testing.T) { restartUnderLoad(t, true, time.Millisecond) })
+	t.Run("stopped", func(t *testing.T) { restartUnderLoad(t, false, time.Minute) })
+}
+
+func restartUnderLoad(t *testing.T, finish bool, harvest time.Duration) {
 	const agents = 3
-	h := startHosts(t, agents, false)
+	h := startHosts(t, agents, false, func(c *cluster.Config) { c.Job.Harvest = harvest })
 	var accepted atomic.Int64
 	var clients sync.WaitGroup
 	for i := range agents {
@@ -188,17 +198,15 @@ func TestAgentsAreRestartedUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	for range 2 {
-		for i := range agents {
-			h.restart(i, false)
-		}
+	for i := range agents {
+		h.restart(i, false)
 	}
 	for i := range agents {
-		h.restart(i, true)
+		h.restart(i, finish)
 	}
 	h.done.Store(true)
 	clients.Wait()
-	h.finish()
+	h.finish(!finish)
 	for _, key := range []uint64{restartHot, restartCold} {
 		row := make([]float32, 4)
 		h.store.Read([]uint64{key}, row)
@@ -256,7 +264,7 @@ func TestAgentsAreRestartedBetweenSteps(t *testing.T) {
 	}
 	last.Store(int64(h.agents[0].rounds.Load() + 200))
 	clients.Wait()
-	h.finish()
+	h.finish(false)
 	t.Logf("%d ends of steps were answered with DROPPED", dropped.Load())
 	if n := dropped.Load(); n > 2*agents*agents {
 		t.Errorf("%d answers are DROPPED, want at most one step for each of %d restarts", n, 2*agents)
