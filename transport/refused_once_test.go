@@ -123,7 +123,7 @@ func (r rowStore) isEmpty(t *testing.T) {
 // no room for a row. When the reason is gone, the network delivers its copies of all of them.
 func TestRefusedFrameIsNotAppliedLater(t *testing.T) {
 	sgd, none := ps.Optimizer{Method: ps.SGD, LearningRate: 1}, ps.Optimizer{Method: ps.None}
-	half := func(*Worker) []float32 { return []float32{1 << 16, 1 << 16, 1 << 16} }
+	half := []float32{1 << 16, 1 << 16, 1 << 16}
 	for name, c := range map[string]struct {
 		cfg    ps.Config
 		keys   [2]uint64
@@ -144,7 +144,7 @@ func TestRefusedFrameIsNotAppliedLater(t *testing.T) {
 			r := newRowStore(t, c.cfg)
 			w := r.newWorker(t)
 			push := func(key uint64) error {
-				ticket, err := w.Push(ctx, []uint64{key}, half(w))
+				ticket, err := w.Push(ctx, []uint64{key}, half)
 				if err != nil {
 					return err
 				}
