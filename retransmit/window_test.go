@@ -80,7 +80,7 @@ func TestWindowSpansItsSize(t *testing.T) {
 func TestWindowReturnsEntryOnce(t *testing.T) {
 	w := newWindow(t, Config{})
 	want := Entry{Cookie: 1 << 40, Len: 1414, Owner: 9}
-	w.Add(0, Entry{Cookie: 1 << 40, Len: 1414, Owner: 9, Repeated: true}) // the window's word counts
+	w.Add(0, Entry{Cookie: 1 << 40, Len: 1414, Owner: 9})
 	w.Add(0, Entry{})
 	w.Add(0, Entry{})
 	w.Sent(0, 2)

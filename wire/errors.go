@@ -85,13 +85,15 @@ func (c Code) String() string {
 	return fmt.Sprintf("error code %d", uint16(c))
 }
 
-// Final reports whether a refusal with this code holds for every copy of the frame, because it
-// depends only on the frame and the job. The other codes depend on the receiver's state: an earlier
-// copy may have been applied and its answer lost, and a later copy may still be applied.
+// Final reports whether a refusal with this code holds for every copy of the frame: because it
+// depends only on the frame and the job, or because the receiver remembers that it has refused the
+// number. The other codes come from a receiver that does not look the number up, since it has no
+// admission for it: an earlier copy may have been applied and its answer lost, whether the sender
+// or the network made it.
 func (c Code) Final() bool {
 	switch c {
-	case CodeSlotRange, CodeWrongVersion, CodeNotFinite, CodeLength, CodeMode, CodeLayout, CodeDimension, CodeType,
-		CodeNumbering, CodeNoWeights:
+	case CodeSlotRange, CodeWrongVersion, CodeNotFinite, CodeOverflow, CodeLength, CodeMode, CodeLayout, CodeDimension,
+		CodeType, CodeRound, CodeRowsFull, CodeNumbering, CodeRowNumber, CodeNoWeights:
 		return true
 	}
 	return false
