@@ -74,6 +74,9 @@ type Config struct {
 	Staleness int
 	// Window is [settings.Window].
 	Window int
+	// Counted, if set, is called once with the number of rows of all shards, when the first pass
+	// through them is in memory or at its end.
+	Counted func(rows int)
 	// Progress, if set, is called after each mini-batch.
 	Progress func(Progress)
 	// EpochDone, if set, is called at the end of each epoch, when all pushes are acknowledged. An
@@ -292,6 +295,10 @@ func (w *worker) load() (err error) {
 	w.data, w.rest, err = data.LoadPart(w.src, w.cfg.Window)
 	if err != nil {
 		return err
+	}
+	if !w.rest && w.cfg.Counted != nil {
+		w.cfg.Counted(w.src.Rows())
+		w.cfg.Counted = nil
 	}
 	w.shuffle()
 	return nil

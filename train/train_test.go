@@ -325,3 +325,16 @@ func restore(t *testing.T, c *cluster) *ps.Store {
 	}
 	return store
 }
+
+// The number of rows is told once, whether they fit in memory or not.
+func TestRowsAreCounted(t *testing.T) {
+	for _, window := range []int{0, 7, 100} {
+		store := newStore(t, Linear{}, 1)
+		var told []int
+		src := synthetic(t, data.SyntheticConfig{Rows: 20, Fields: 2, Features: 50, Hot: 4, HotShare: 0.5, Seed: 1}, data.Shard{Index: 1, Count: 2})
+		_, err := Train(t.Context(), Local{store}, src, Config{Model: Linear{}, Epochs: 3, Batch: 3, Window: window, Sync: true, Counted: func(rows int) { told = append(told, rows) }})
+		if err != nil || len(told) != 1 || told[0] != 20 {
+			t.Errorf("window %d: told %v, %v", window, told, err)
+		}
+	}
+}

@@ -66,6 +66,7 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 		return nil, fmt.Errorf("%d training rows for %d workers: give --workers at most %d, or more rows", rows, o.Workers,
 			rows)
 	}
+	node.AdviseStaleness(o.Log, c, o.Workers, rows)
 	data, err := o.heldOut(c)
 	if err != nil {
 		return nil, err

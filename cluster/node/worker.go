@@ -61,6 +61,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 		return nil, err
 	}
 	training.Progress = o.Progress
+	training.Counted = func(rows int) { AdviseStaleness(env.Log, c, len(c.Workers), rows) }
 	src, err := OpenSource(c, c.Shard(o.ID))
 	if err != nil {
 		return nil, err
