@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -44,9 +46,9 @@ type Interface struct {
 
 	configured string
 	state      State
-	wrong      map[string]bool // what is wrong and was logged
-	prefix     netip.Prefix    // last one of Needs.Address
-	bridge     string          // last bridge that it was a port of
+	wrong      map[string]string // what is wrong and was logged
+	prefix     netip.Prefix      // last one of Needs.Address
+	bridge     string            // last bridge that it was a port of
 }
 
 // Needs are what a user has built upon.
@@ -59,7 +61,7 @@ type Needs struct {
 
 // Find returns an interface by name, with its present state.
 func Find(name string, log *slog.Logger, needs Needs) (*Interface, error) {
-	i := &Interface{Log: log, Needs: needs, configured: name, wrong: make(map[string]bool)}
+	i := &Interface{Log: log, Needs: needs, configured: name, wrong: make(map[string]string)}
 	s, err := byName(name)
 	if err != nil {
 		return nil, fmt.Errorf("interface %s: %w", name, err)
@@ -201,13 +203,13 @@ func (i *Interface) clause(s string) string {
 
 // condition logs when something becomes wrong, and when it is right again.
 func (i *Interface) condition(log *slog.Logger, what string, wrong bool, bad, good string) {
-	if i.wrong[what] == wrong {
-		return
-	}
-	i.wrong[what] = wrong
-	if wrong {
+	_, was := i.wrong[what]
+	switch {
+	case wrong && !was:
+		i.wrong[what] = bad
 		log.Warn(bad)
-	} else {
+	case !wrong && was:
+		delete(i.wrong, what)
 		log.Info(good)
 	}
 }
@@ -215,14 +217,21 @@ func (i *Interface) condition(log *slog.Logger, what string, wrong bool, bad, go
 // Problem logs an error of a user's own look at a matter, once until it changes or is over; nil says
 // that it is over.
 func (i *Interface) Problem(what string, err error) {
-	text := what + ": "
-	for known := range i.wrong {
-		if len(known) > len(text) && known[:len(text)] == text && (err == nil || known != text+err.Error()) {
-			delete(i.wrong, known)
-		}
+	if err == nil {
+		delete(i.wrong, what)
+		return
 	}
-	if err != nil && !i.wrong[text+err.Error()] {
-		i.wrong[text+err.Error()] = true
+	text := what + ": " + err.Error()
+	if i.wrong[what] != text {
+		i.wrong[what] = text
 		i.Log.Warn(what, "interface", i.configured, "error", err)
 	}
+}
+
+// Wrong returns what is wrong with the interface at present, "" if nothing is.
+func (i *Interface) Wrong() string {
+	if len(i.wrong) == 0 {
+		return ""
+	}
+	return i.configured + ": " + strings.Join(slices.Sorted(maps.Values(i.wrong)), "; ")
 }
