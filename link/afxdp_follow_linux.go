@@ -69,7 +69,7 @@ func (l *afxdpLink) beginFollowing() (err error) {
 	f.iface.After = "the link goes on there"
 	f.iface.Kept = "the link keeps the one that its peers know"
 	f.heardAt = time.Now()
-	f.watch, err = netwatch.Start(l.look)
+	f.watch, err = netwatch.Start(netwatch.Everything, l.look)
 	return err
 }
 

@@ -24,8 +24,8 @@ type State struct {
 	MTU     int
 	Up      bool // by the administrator
 	Carrier bool
-	Master  int // index of the bridge that it is a port of, 0 for none
-	Addrs   []netip.Prefix
+	Master  int            // index of the bridge that it is a port of, 0 for none
+	Addrs   []netip.Prefix // read if there are needs for one, and by Find
 }
 
 // Has reports whether an address is one of the interface's.
@@ -70,6 +70,10 @@ func Find(name string, log *slog.Logger, needs Needs) (*Interface, error) {
 	if s.Index == 0 {
 		return nil, fmt.Errorf("interface %s: %w", name, unix.ENODEV)
 	}
+	if err := i.state.readAddrs(); err != nil {
+		return nil, fmt.Errorf("interface %s: %w", name, err)
+	}
+	s = i.state
 	i.remember(State{}, s)
 	return i, nil
 }
@@ -87,6 +91,9 @@ func (i *Interface) Configured() string { return i.configured }
 // not that there is no interface: then State.Index is 0.
 func (i *Interface) Look() (State, error) {
 	now, err := i.read()
+	if err == nil && now.Index != 0 && i.Needs.Address.IsValid() {
+		err = now.readAddrs()
+	}
 	if err != nil {
 		return i.state, err
 	}
@@ -129,7 +136,7 @@ func (i *Interface) read() (State, error) {
 
 func byName(name string) (State, error) { return stateOf(netlink.LinkByName(name)) }
 
-// stateOf reads the addresses to a link. The index is 0 if there is none.
+// stateOf returns the state of a link, without addresses. The index is 0 if there is none.
 func stateOf(l netlink.Link, err error) (State, error) {
 	if err != nil {
 		var absent netlink.LinkNotFoundError
@@ -143,9 +150,15 @@ func stateOf(l netlink.Link, err error) (State, error) {
 		Index: a.Index, Name: a.Name, MAC: a.HardwareAddr, MTU: a.MTU, Up: a.RawFlags&unix.IFF_UP != 0,
 		Carrier: a.RawFlags&unix.IFF_LOWER_UP != 0, Master: a.MasterIndex,
 	}
+	return s, nil
+}
+
+// readAddrs reads the addresses of an interface.
+func (s *State) readAddrs() error {
+	l := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: s.Index, Name: s.Name}}
 	addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-		return State{}, err
+		return err
 	}
 	for _, each := range addrs {
 		if ip, ok := netip.AddrFromSlice(each.IP); ok {
@@ -153,7 +166,7 @@ func stateOf(l netlink.Link, err error) (State, error) {
 			s.Addrs = append(s.Addrs, netip.PrefixFrom(ip.Unmap(), bits))
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // report logs the differences.
