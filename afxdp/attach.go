@@ -162,6 +162,35 @@ func (a *Attachment) Reattach() error {
 	return a.attachLink()
 }
 
+// SetMatch replaces the built-in program's Match, without a moment in which no program is attached.
+func (a *Attachment) SetMatch(m Match) error {
+	if _, ok := attached.Load(a); !ok {
+		return net.ErrClosed
+	}
+	if a.cfg.Program != nil {
+		return fmt.Errorf("%w: SetMatch with a program of the caller's", ErrConfig)
+	}
+	cfg := a.cfg
+	cfg.Match = m
+	if err := cfg.checkMatches(); err != nil {
+		return fmt.Errorf("afxdp: match on %s: %w", cfg.Interface, err)
+	}
+	if a.hook == nil { // a Reattach failed; the next one uses it
+		a.cfg = cfg
+		return nil
+	}
+	prog, err := loadRedirect(cfg, a.xsks, a.index)
+	if err != nil {
+		return err
+	}
+	if err := a.hook.replaceProgram(prog); err != nil {
+		return errors.Join(fmt.Errorf("afxdp: match on %s: %w", cfg.Interface, err), prog.Close())
+	}
+	before := a.prog
+	a.cfg, a.prog = cfg, prog
+	return before.Close()
+}
+
 // AttachedTo returns the index of the interface that the program is on, 0 for none: the interface was
 // deleted, another process has detached the program, or a Reattach failed. An interface that was
 // moved to another network namespace takes the program along.

@@ -55,7 +55,7 @@ func (g *Group) follow(changed chan int) (stop func(), err error) {
 		}
 		iface.After = "sockets and program are moved to it"
 		iface.Kept = "packets that the program builds need it as their source"
-		w, err := netwatch.Start(func() {
+		w, err := netwatch.Start(netwatch.Interfaces, func() {
 			s, err := iface.Look()
 			if err != nil {
 				return // it is tried again soon

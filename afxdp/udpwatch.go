@@ -32,7 +32,7 @@ func (c *UDPConn) watchPort(ifname string) (err error) {
 	c.iface.After = "receiving goes on there"
 	c.iface.Kept = "packets are sent from the new one"
 	c.now.Store(c.portOf(c.iface.State()))
-	c.watch, err = netwatch.Start(c.lookAtPort)
+	c.watch, err = netwatch.Start(netwatch.Everything, c.lookAtPort)
 	return err
 }
 

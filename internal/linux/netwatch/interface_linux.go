@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -22,8 +24,8 @@ type State struct {
 	MTU     int
 	Up      bool // by the administrator
 	Carrier bool
-	Master  int // index of the bridge that it is a port of, 0 for none
-	Addrs   []netip.Prefix
+	Master  int            // index of the bridge that it is a port of, 0 for none
+	Addrs   []netip.Prefix // read if there are needs for one, and by Find
 }
 
 // Has reports whether an address is one of the interface's.
@@ -44,9 +46,9 @@ type Interface struct {
 
 	configured string
 	state      State
-	wrong      map[string]bool // what is wrong and was logged
-	prefix     netip.Prefix    // last one of Needs.Address
-	bridge     string          // last bridge that it was a port of
+	wrong      map[string]string // what is wrong and was logged
+	prefix     netip.Prefix      // last one of Needs.Address
+	bridge     string            // last bridge that it was a port of
 }
 
 // Needs are what a user has built upon.
@@ -59,7 +61,7 @@ type Needs struct {
 
 // Find returns an interface by name, with its present state.
 func Find(name string, log *slog.Logger, needs Needs) (*Interface, error) {
-	i := &Interface{Log: log, Needs: needs, configured: name, wrong: make(map[string]bool)}
+	i := &Interface{Log: log, Needs: needs, configured: name, wrong: make(map[string]string)}
 	s, err := byName(name)
 	if err != nil {
 		return nil, fmt.Errorf("interface %s: %w", name, err)
@@ -68,6 +70,10 @@ func Find(name string, log *slog.Logger, needs Needs) (*Interface, error) {
 	if s.Index == 0 {
 		return nil, fmt.Errorf("interface %s: %w", name, unix.ENODEV)
 	}
+	if err := i.state.readAddrs(); err != nil {
+		return nil, fmt.Errorf("interface %s: %w", name, err)
+	}
+	s = i.state
 	i.remember(State{}, s)
 	return i, nil
 }
@@ -85,6 +91,9 @@ func (i *Interface) Configured() string { return i.configured }
 // not that there is no interface: then State.Index is 0.
 func (i *Interface) Look() (State, error) {
 	now, err := i.read()
+	if err == nil && now.Index != 0 && i.Needs.Address.IsValid() {
+		err = now.readAddrs()
+	}
 	if err != nil {
 		return i.state, err
 	}
@@ -127,7 +136,7 @@ func (i *Interface) read() (State, error) {
 
 func byName(name string) (State, error) { return stateOf(netlink.LinkByName(name)) }
 
-// stateOf reads the addresses to a link. The index is 0 if there is none.
+// stateOf returns the state of a link, without addresses. The index is 0 if there is none.
 func stateOf(l netlink.Link, err error) (State, error) {
 	if err != nil {
 		var absent netlink.LinkNotFoundError
@@ -141,9 +150,15 @@ func stateOf(l netlink.Link, err error) (State, error) {
 		Index: a.Index, Name: a.Name, MAC: a.HardwareAddr, MTU: a.MTU, Up: a.RawFlags&unix.IFF_UP != 0,
 		Carrier: a.RawFlags&unix.IFF_LOWER_UP != 0, Master: a.MasterIndex,
 	}
+	return s, nil
+}
+
+// readAddrs reads the addresses of an interface.
+func (s *State) readAddrs() error {
+	l := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: s.Index, Name: s.Name}}
 	addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-		return State{}, err
+		return err
 	}
 	for _, each := range addrs {
 		if ip, ok := netip.AddrFromSlice(each.IP); ok {
@@ -151,7 +166,7 @@ func stateOf(l netlink.Link, err error) (State, error) {
 			s.Addrs = append(s.Addrs, netip.PrefixFrom(ip.Unmap(), bits))
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // report logs the differences.
@@ -201,13 +216,13 @@ func (i *Interface) clause(s string) string {
 
 // condition logs when something becomes wrong, and when it is right again.
 func (i *Interface) condition(log *slog.Logger, what string, wrong bool, bad, good string) {
-	if i.wrong[what] == wrong {
-		return
-	}
-	i.wrong[what] = wrong
-	if wrong {
+	_, was := i.wrong[what]
+	switch {
+	case wrong && !was:
+		i.wrong[what] = bad
 		log.Warn(bad)
-	} else {
+	case !wrong && was:
+		delete(i.wrong, what)
 		log.Info(good)
 	}
 }
@@ -215,14 +230,21 @@ func (i *Interface) condition(log *slog.Logger, what string, wrong bool, bad, go
 // Problem logs an error of a user's own look at a matter, once until it changes or is over; nil says
 // that it is over.
 func (i *Interface) Problem(what string, err error) {
-	text := what + ": "
-	for known := range i.wrong {
-		if len(known) > len(text) && known[:len(text)] == text && (err == nil || known != text+err.Error()) {
-			delete(i.wrong, known)
-		}
+	if err == nil {
+		delete(i.wrong, what)
+		return
 	}
-	if err != nil && !i.wrong[text+err.Error()] {
-		i.wrong[text+err.Error()] = true
+	text := what + ": " + err.Error()
+	if i.wrong[what] != text {
+		i.wrong[what] = text
 		i.Log.Warn(what, "interface", i.configured, "error", err)
 	}
+}
+
+// Wrong returns what is wrong with the interface at present, "" if nothing is.
+func (i *Interface) Wrong() string {
+	if len(i.wrong) == 0 {
+		return ""
+	}
+	return i.configured + ": " + strings.Join(slices.Sorted(maps.Values(i.wrong)), "; ")
 }

@@ -14,9 +14,10 @@ import (
 )
 
 const (
-	// minInterval is the shortest time between two looks, so that frequent changes do not keep a CPU
-	// busy.
+	// minInterval is the shortest time between two looks, and share that for each time that a look
+	// takes, so that frequent changes do not keep a CPU busy.
 	minInterval = 20 * time.Millisecond
+	share       = 10
 	// maxInterval is the time between looks without notifications.
 	maxInterval = time.Second
 )
@@ -31,17 +32,25 @@ type Watch struct {
 	close     sync.Once
 }
 
+// Of is what a Watch is notified of.
+type Of []uint
+
+var (
+	// Interfaces are links, and their addresses.
+	Interfaces = Of{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR}
+	// Everything is interfaces, routes and neighbours.
+	Everything = append(Of{unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_NEIGH}, Interfaces...)
+)
+
 // Start begins to watch the network namespace of the calling thread. It calls look on a thread of
 // its own in that namespace: soon after a change, at least once a second, and never concurrently.
-// interval is a shorter time than a second, or 0.
-func Start(look func()) (*Watch, error) {
+func Start(of Of, look func()) (*Watch, error) {
 	w := &Watch{wake: make(chan struct{}, 1), stop: make(chan struct{})}
 	var err error
 	if w.namespace, err = sys.ThreadNamespace(); err != nil {
 		return nil, fmt.Errorf("watch the network: %w", err)
 	}
-	if w.changes, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
-		unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE); err != nil {
+	if w.changes, err = nl.Subscribe(unix.NETLINK_ROUTE, of...); err != nil {
 		w.namespace.Close()
 		return nil, fmt.Errorf("watch the network: %w", err)
 	}
@@ -97,11 +106,12 @@ func (w *Watch) looks(look func()) {
 		case <-w.wake:
 		case <-tick.C:
 		}
+		began := time.Now()
 		look()
 		select {
 		case <-w.stop:
 			return
-		case <-time.After(minInterval):
+		case <-time.After(max(minInterval, share*time.Since(began))):
 		}
 	}
 }
