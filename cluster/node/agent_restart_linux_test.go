@@ -367,3 +367,29 @@ func TestStoppedAgentLeavesATornStep(t *testing.T) {
 		}
 	}
 }
+
+// In an asynchronous job, too, clients meet at barriers after a host was restarted, at the step that the server names.
+func TestBarriersAfterARestart(t *testing.T) {
+	h := startHosts(t, 2, false)
+	one, two := h.dial(0), h.dial(1)
+	both := func(step uint64) {
+		t.Helper()
+		first := make(chan error, 1)
+		go func() { first <- one.Barrier(t.Context(), step) }()
+		if err := errors.Join(two.Barrier(t.Context(), step), <-first); err != nil {
+			t.Fatal(err)
+		}
+	}
+	both(0)
+	both(1)
+	for i := range 2 {
+		h.stopAgent(i)
+		h.start(i, true)
+	}
+	one, two = h.dial(0), h.dial(1)
+	if first, second := one.Welcome().NextStep, two.Welcome().NextStep; first != 2 || second != 2 {
+		t.Fatalf("the next steps are %d and %d", first, second)
+	}
+	both(2)
+	h.finish(false)
+}
