@@ -309,7 +309,7 @@ func joinAt[M any, P interface {
 }
 
 // Barrier waits for the other workers at the end of a step, until everything that was acknowledged
-// to them is part of the weights. The error wraps a [*DroppedError] if the step was dropped.
+// to them is part of the weights. A push of the worker meanwhile may become part of either step. The error wraps a [*DroppedError] if the step was dropped.
 func (m *Membership) Barrier(ctx context.Context, step uint64) error {
 	return m.call(ctx, "barrier", func(ctx context.Context, s *joinedServer) error {
 		_, err := s.Barrier(ctx, &pb.BarrierRequest{Job: m.job, Sender: m.worker, Token: s.token,

@@ -272,26 +272,50 @@ func TestTornStepOfAFinishedWorker(t *testing.T) {
 		if err := meet(t, one, two, 0); err != nil {
 			t.Fatal(err)
 		}
+		if err := errors.Join(two.tear(t, 0), two.tear(t, 2), meet(t, one, two, 1)); err != nil {
+			t.Fatal(err)
+		}
 		other := make(chan error, 1)
-		go func() { _, err := one.reduce(t, 1, nil); other <- err }()
+		go func() { _, err := one.reduce(t, 2, nil); other <- err }()
 		synctest.Wait()
-		if err := errors.Join(two.tear(t, 0), two.tear(t, 2), two.tear(t, 1), two.done(t)); err != nil {
+		if err := errors.Join(two.tear(t, 2), two.done(t)); err != nil {
 			t.Fatal(err)
 		}
 		var drop *DroppedError
 		if err := <-other; !errors.As(err, &drop) {
 			t.Errorf("the step that the other has torn: %v", err)
 		}
-		if _, err := one.reduce(t, 2, nil); err != nil {
+		if _, err := one.reduce(t, 3, nil); err != nil {
 			t.Errorf("the next one: %v", err)
 		}
-		if err := errors.Join(two.tear(t, 3), one.tear(t, 3), one.done(t), <-ended); err != nil {
+		if err := two.tear(t, 4); err != nil || s.service.IsTorn() {
+			t.Errorf("one that has finished tears a step: %v", err)
+		}
+		if err := errors.Join(one.tear(t, 4), one.done(t), <-ended); err != nil {
 			t.Error(err)
 		}
-		if !s.service.IsTorn() || !slices.Equal(*dropped, []uint64{1}) {
+		if !s.service.IsTorn() || !slices.Equal(*dropped, []uint64{2}) {
 			t.Errorf("torn %v, dropped %v", s.service.IsTorn(), *dropped)
 		}
 	})
+}
+
+// What a worker reported of its frames at the end of a step counts no more when it has left.
+func TestDepartureTakesBackTheReport(t *testing.T) {
+	b := newBarrier([]uint16{1, 2}, 0, func(uint64) error { return nil })
+	for worker := range uint16(2) {
+		if _, _, err := b.arrive(1, 0, wish{epoch: worker, hot: &HotFrames{}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.depart(2)
+	if len(b.round.hot) != 2 || len(b.arrived) != 1 {
+		t.Errorf("another has left: hot %v, arrived %v", b.round.hot, b.arrived)
+	}
+	b.depart(1)
+	if len(b.round.hot) != 0 || len(b.arrived) != 0 {
+		t.Errorf("hot %v, arrived %v", b.round.hot, b.arrived)
+	}
 }
 
 // Without steps that workers take together, none can be dropped.

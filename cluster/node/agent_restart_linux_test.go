@@ -272,3 +272,124 @@ func TestAgentsAreRestartedBetweenSteps(t *testing.T) {
 }
 
 var errFinished = errors.New("all steps are done")
+
+// stopAgent ends an agent gracefully.
+func (h *restarts) stopAgent(i int) {
+	h.t.Helper()
+	h.agents[i].end()
+	if err := <-h.agents[i].ended; err != nil {
+		h.t.Fatalf("agent %d: %v", i, err)
+	}
+}
+
+func (h *restarts) dial(i int) *agentclient.Client {
+	h.t.Helper()
+	c, err := agentclient.Dial(h.t.Context(), h.socket(i), agentproto.Hello{Job: "rows", Parties: 1, BufferBytes: 1 << 16})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { _ = c.Conn().Close() })
+	return c
+}
+
+// pushes pushes rows of a hot and a cold key, which are acknowledged.
+func (h *restarts) pushes(c *agentclient.Client, g float32) {
+	h.t.Helper()
+	_, err := c.Push(h.t.Context(), []uint64{restartHot, restartCold}, []float32{g, 0, 0, 0, g, 0, 0, 0})
+	if err == nil {
+		err = c.Flush(h.t.Context())
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// both ends a step by a BARRIER of one client and a REDUCE of the other, and returns the sum, 0 if it is dropped.
+func (h *restarts) both(one, two *agentclient.Client, step uint64) (sum float32, dropped bool) {
+	h.t.Helper()
+	first := make(chan error, 1)
+	go func() { first <- one.Barrier(h.t.Context(), step) }()
+	_, sums, err := two.Reduce(h.t.Context(), step)
+	err1 := <-first
+	if errors.Is(err, agentproto.Dropped) && errors.Is(err1, agentproto.Dropped) {
+		return 0, true
+	}
+	if err != nil || err1 != nil || len(sums) != 8 || sums[0] != sums[4] {
+		h.t.Fatalf("step %d: %v, %v, sums %v", step, err, err1, sums)
+	}
+	return sums[0], false
+}
+
+// A step that the clients of a host have left torn when its agent is stopped is dropped, and not committed, whether the
+// host comes back or has finished, and also if it is the last one of the job.
+func TestStoppedAgentLeavesATornStep(t *testing.T) {
+	h := startHosts(t, 2, true)
+	one, two := h.dial(0), h.dial(1)
+	h.pushes(one, 1)
+	h.stopAgent(0)
+	h.start(0, true)
+	one = h.dial(0)
+	h.pushes(two, 10)
+	if step := one.Welcome().NextStep; step != 0 {
+		t.Fatalf("step %d is next", step)
+	}
+	if sum, dropped := h.both(one, two, 0); !dropped {
+		t.Errorf("the sum of the torn step is %v", sum)
+	}
+	h.pushes(one, 2)
+	h.pushes(two, 20)
+	if sum, dropped := h.both(one, two, 1); dropped || sum != 22 {
+		t.Errorf("the sum of the next step is %v, dropped: %v", sum, dropped)
+	}
+
+	h.pushes(one, 3)
+	h.pushes(two, 30)
+	h.stopAgent(0) // it has finished
+	if _, _, err := two.Reduce(t.Context(), 2); !errors.Is(err, agentproto.Dropped) {
+		t.Errorf("a step that one that has finished has torn: %v", err)
+	}
+	h.pushes(two, 40)
+	if _, sums, err := two.Reduce(t.Context(), 3); err != nil || len(sums) != 8 || sums[0] != 40 {
+		t.Errorf("the next one: %v, %v", sums, err)
+	}
+	h.stopAgent(1)
+	h.start(1, true)
+	two = h.dial(1)
+	h.pushes(two, 50)
+	h.stopAgent(1)
+	if err := <-h.server; err != nil {
+		t.Error(err)
+	}
+	row := make([]float32, 4)
+	for _, key := range []uint64{restartHot, restartCold} {
+		if h.store.Read([]uint64{key}, row); row[0] != -62 {
+			t.Errorf("key %d has %v, want -62", key, row[0])
+		}
+	}
+}
+
+// In an asynchronous job, too, clients meet at barriers after a host was restarted, at the step that the server names.
+func TestBarriersAfterARestart(t *testing.T) {
+	h := startHosts(t, 2, false)
+	one, two := h.dial(0), h.dial(1)
+	both := func(step uint64) {
+		t.Helper()
+		first := make(chan error, 1)
+		go func() { first <- one.Barrier(t.Context(), step) }()
+		if err := errors.Join(two.Barrier(t.Context(), step), <-first); err != nil {
+			t.Fatal(err)
+		}
+	}
+	both(0)
+	both(1)
+	for i := range 2 {
+		h.stopAgent(i)
+		h.start(i, true)
+	}
+	one, two = h.dial(0), h.dial(1)
+	if first, second := one.Welcome().NextStep, two.Welcome().NextStep; first != 2 || second != 2 {
+		t.Fatalf("the next steps are %d and %d", first, second)
+	}
+	both(2)
+	h.finish(false)
+}
