@@ -4,6 +4,7 @@ package aggregator_test
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"slices"
 
@@ -20,7 +21,7 @@ func vectorFiles() []*vectors.File {
 		for m := aggregator.Combine; m <= aggregator.FetchAdd; m++ {
 			files = append(files, plainVectors(m, a), laneVectors(m, a))
 		}
-		files = append(files, syncVectors(a))
+		files = append(files, syncVectors(a, 24, 2, ""), syncVectors(a, 22, 1, "-lanes"))
 	}
 	return append(files, longVectors(), coverVectors(),
 		refusedVectors("refused-combine", aggregator.Combine, 2), refusedVectors("refused-fetchadd", aggregator.FetchAdd, 2),
@@ -181,10 +182,13 @@ func coverVectors() *vectors.File {
 	return s.file
 }
 
-// syncVectors is one group of 24 slots, two workers, three rounds.
-func syncVectors(a aggregator.Arithmetic) *vectors.File {
-	s := newScript("sync-"+a.String(), "sync with "+a.String()+" arithmetic: two workers, one group of 24 slots, three rounds")
-	cfg := aggregator.JobConfig{ID: 4, Epoch: 2, Mode: aggregator.Sync, Arithmetic: a, Exp: aggregator.DefaultExp(a), Workers: 2, Slots: 24, MaxStripes: 2}
+// syncVectors is one group of slots, two workers, four rounds.
+func syncVectors(a aggregator.Arithmetic, slots, most int, suffix string) *vectors.File {
+	s := newScript("sync-"+a.String()+suffix, fmt.Sprintf("sync with %v arithmetic: two workers, one group of %d slots, four rounds", a, slots))
+	cfg := aggregator.JobConfig{
+		ID: 4, Epoch: 2, Mode: aggregator.Sync, Arithmetic: a, Exp: aggregator.DefaultExp(a), Workers: 2, Slots: slots, MaxStripes: most,
+		Layouts: aggregator.Aligned,
+	}
 	s.addJob(2, cfg)
 	payload := func(sender int, seq uint32, scale float64) []byte {
 		numbers := make([]uint32, cfg.Slots)
@@ -207,11 +211,15 @@ func syncVectors(a aggregator.Arithmetic) *vectors.File {
 	}
 	s.send("round 2, worker 0, with the largest number in rank 21", 0, top(payload(0, 3, 1)))
 	s.send("worker 0 again, under another number", 0, payload(0, 4, 1))
+	twice := payload(0, 5, 1)
+	wire.StripeAt(twice, 0).SetBits(3, 0x7fc00000)
+	s.send("worker 0 again, with NaN: the round comes first", 0, twice)
 	s.send("round 2, worker 1, with the largest number: refused or cut", 1, top(payload(1, 3, -1)))
 	s.send("the same number, less: refused again, or complete", 1, payload(1, 3, -1))
 	s.send("worker 1, less, under another number: complete if it was refused", 1, payload(1, 4, -1))
 	s.send("worker 0 in round 3, with the number that was refused in round 2", 0, payload(0, 4, 1))
-	s.send("round 3, worker 0, under a number of its own", 0, payload(0, 5, 1))
+	s.send("worker 0 in round 3, with the number that had NaN in round 2", 0, payload(0, 5, 1))
+	s.send("round 3, worker 0, under a number of its own", 0, payload(0, 6, 1))
 	s.send("the number that was refused, again", 0, payload(0, 4, 1))
 	s.send("worker 1 in round 3, with the number of the sum that was refused, or is applied", 1, payload(1, 3, -1))
 	s.send("round 3, worker 1", 1, payload(1, 5, -1))

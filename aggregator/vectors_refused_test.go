@@ -18,6 +18,9 @@ func refusedVectors(name string, mode aggregator.Mode, most int) *vectors.File {
 	const quiet, cover, retx = wire.FlagQuiet, wire.FlagCover, wire.FlagRetx
 	top, one := largest(aggregator.Exact), number(aggregator.Exact, 1)
 	send := func(about string, seq uint32, flags wire.Flags, pairs ...bitsPair) {
+		if most == 1 {
+			flags &^= quiet | cover // a switch ignores them
+		}
 		s.send(about, 0, stripes(s.header(0, seq, flags), pairs))
 	}
 	much := []bitsPair{{3, 0, one}, {10, 0, top}} // too much for what is there
