@@ -67,6 +67,9 @@ type ParameterServerConfig struct {
 	// Lost, if not nil, is also called when a worker is lost before it has finished, whether or not
 	// it joins again later.
 	Lost func(sender uint16)
+	// Diverged, if not nil, is called before Lost if the worker leaves because its gradients have
+	// become too large. It must not wait.
+	Diverged func(sender uint16)
 	// Commit is called when all workers have arrived at a barrier: it must return when everything
 	// that was acknowledged to them is applied. Nil refuses barriers.
 	Commit func(ctx context.Context, step uint64) error
@@ -100,13 +103,15 @@ type ParameterServer struct {
 	barrier *barrier
 	agree   *agreement
 	roster  *roster
+	// training is the identity of the training, if nothing of an earlier one is kept.
+	training string
 	// harvested are the hot frames that no later harvest holds. It is used by the commits, one of
 	// which runs at a time.
 	harvested map[lifetime]HotFrames
 
 	// Both are guarded by the roster's lock.
-	epoch  uint16               // of the newest admission
-	absent map[uint16]*deadline // by which lost workers must join again
+	epoch  uint16             // of the newest admission
+	absent map[uint16]*absent // lost workers that may join again
 
 	left chan struct{} // holds a token when an admission has ended
 }
@@ -122,12 +127,14 @@ func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *Paramet
 	random := access.NewRandom(cfg.Random)
 	s := &ParameterServer{
 		cfg: cfg, ctx: ctx, agree: newAgreement(cfg.Agree),
-		epoch: uint16(random.Uint64()), absent: map[uint16]*deadline{},
+		epoch: uint16(random.Uint64()), absent: map[uint16]*absent{},
 		left: make(chan struct{}, 1),
 	}
+	s.training = fmt.Sprintf("%016x", random.Uint64())
 	s.roster = &roster{
 		mu: make(chanMutex, 1), random: random, members: map[uint16]*member{},
-		grace: cfg.Grace, epoch: s.nextEpoch, admit: s.admit, withdraw: s.withdraw,
+		grace: cfg.Grace, epoch: func() uint16 { return s.epoch + 1 }, take: func(epoch uint16) { s.epoch = epoch },
+		may: s.mayAdmit, admit: s.admit, withdraw: s.withdraw,
 	}
 	var first uint64
 	if len(cfg.Workers) > 0 {
@@ -211,6 +218,29 @@ func (s *ParameterServer) Close() {
 	}
 }
 
+// Check implements the service.
+func (s *ParameterServer) Check(ctx context.Context, req *pb.JoinRequest) (*pb.Membership, error) {
+	sender, err := s.sender(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.roster.check(sender, req.Agree); err != nil {
+		return nil, err
+	}
+	return s.terms(sender.ID), nil
+}
+
+// terms returns the answer to a worker that joins, without what belongs to its admission.
+func (s *ParameterServer) terms(worker uint16) *pb.Membership {
+	training := s.agree.valueOf(TrainingField)
+	return &pb.Membership{
+		Dimension: uint32(s.cfg.Dimension), Workers: uint32(len(s.cfg.Workers)),
+		Instance: s.cfg.Instance, FirstStep: s.cfg.FirstStep(worker),
+		GraceMs: uint32(s.cfg.Grace.Milliseconds()), Checkpoints: s.cfg.Checkpoints,
+		Training: cmp.Or(training, s.training), NewTraining: training == "",
+	}
+}
+
 // Join implements the service.
 func (s *ParameterServer) Join(req *pb.JoinRequest, stream grpc.ServerStreamingServer[pb.Membership]) error {
 	ctx := stream.Context()
@@ -218,17 +248,15 @@ func (s *ParameterServer) Join(req *pb.JoinRequest, stream grpc.ServerStreamingS
 	if err != nil {
 		return err
 	}
-	m, c, err := s.roster.enter(sender, req.Token)
+	m, c, err := s.roster.enter(sender, req.Token, req.Agree)
 	if err != nil {
 		return err
 	}
 	defer s.roster.exit(m, c)
 	s.cfg.Log.Debug("worker connected", "worker", m.ID, "address", m.IP, "epoch", m.Epoch)
-	if err := stream.Send(&pb.Membership{
-		Epoch: uint32(m.Epoch), Dimension: uint32(s.cfg.Dimension), Workers: uint32(len(s.cfg.Workers)),
-		Instance: s.cfg.Instance, FirstStep: s.cfg.FirstStep(m.ID),
-		Token: m.token[:], GraceMs: uint32(s.cfg.Grace.Milliseconds()), Checkpoints: s.cfg.Checkpoints,
-	}); err != nil {
+	terms := s.terms(m.ID)
+	terms.Epoch, terms.Token = uint32(m.Epoch), m.token[:]
+	if err := stream.Send(terms); err != nil {
 		return err
 	}
 	select {
@@ -273,16 +301,19 @@ func (s *ParameterServer) otherJob(job uint32) error {
 	return status.Errorf(codes.NotFound, "job %d is not served here; this server serves job %d", job, s.cfg.Job)
 }
 
-// nextEpoch returns the epoch of the next admission. The caller holds the roster's lock.
-func (s *ParameterServer) nextEpoch() uint16 {
-	s.epoch++
-	return s.epoch
+// mayAdmit refuses a worker of a job that has failed, or whose configuration differs. The caller
+// holds the roster's lock.
+func (s *ParameterServer) mayAdmit(m, _ *member) error {
+	if err := s.barrier.failure(); err != nil && (s.cfg.Sync || !s.barrier.isRunning(m.ID)) {
+		return status.Errorf(codes.FailedPrecondition, "worker %d cannot join any more: %v", m.ID, err)
+	}
+	return s.agree.check(m.ID, m.agree)
 }
 
 // admit accepts a worker's frames from now on.
 func (s *ParameterServer) admit(m *member) error {
-	if err := s.barrier.failure(); err != nil && (s.cfg.Sync || !s.barrier.isRunning(m.ID)) {
-		return status.Errorf(codes.FailedPrecondition, "worker %d cannot join any more: %v", m.ID, err)
+	if err := s.mayAdmit(m, nil); err != nil { // the end of its earlier admission may have ended the job
+		return err
 	}
 	// Under the server's context: a worker that disconnects meanwhile must not leave half an
 	// admission.
@@ -292,6 +323,7 @@ func (s *ParameterServer) admit(m *member) error {
 		}
 		return status.Errorf(codes.Internal, "worker %d: %v", m.ID, err)
 	}
+	s.agree.hold(m.ID, m.agree)
 	if d := s.absent[m.ID]; d != nil && d.stop() {
 		s.cfg.Log.Info("worker is back", "worker", m.ID, "address", m.IP)
 	}
@@ -310,6 +342,13 @@ func (s *ParameterServer) withdraw(m *member, how ending) {
 	if err := s.cfg.Members.Remove(s.ctx, m.ID); err != nil && s.ctx.Err() == nil {
 		s.cfg.Log.Warn("cannot withdraw a worker", "worker", m.ID, "error", err)
 	}
+	if how == unused {
+		s.agree.release(m.agree)
+		if a := s.absent[m.ID]; a != nil { // it is not back
+			s.await(m.ID, a.lost, time.Until(a.until))
+		}
+		return
+	}
 	if !s.barrier.isRunning(m.ID) {
 		return
 	}
@@ -320,7 +359,13 @@ func (s *ParameterServer) withdraw(m *member, how ending) {
 	case restarted:
 		lost = fmt.Errorf("%w: it was restarted", lost)
 	}
+	if why := m.departure.GetReason(); why != "" {
+		lost = fmt.Errorf("%w: %s", lost, why)
+	}
 	s.cfg.Log.Warn("lost a worker", "worker", m.ID, "reason", lost)
+	if m.departure.GetDiverged() && s.cfg.Diverged != nil {
+		s.cfg.Diverged(m.ID)
+	}
 	if s.cfg.Lost != nil {
 		go s.cfg.Lost(m.ID)
 	}
@@ -333,17 +378,24 @@ func (s *ParameterServer) withdraw(m *member, how ending) {
 		}
 		return
 	}
-	s.await(m.ID, lost)
+	s.await(m.ID, lost, s.cfg.Rejoin)
+}
+
+// absent is a worker that is lost, or was lost before its latest admission.
+type absent struct {
+	deadline
+	lost  error
+	until time.Time
 }
 
 // await gives a lost worker time to join again. The caller holds the roster's lock.
-func (s *ParameterServer) await(worker uint16, lost error) {
-	d := s.absent[worker]
-	if d == nil {
-		d = &deadline{lock: s.roster.mu}
-		s.absent[worker] = d
+func (s *ParameterServer) await(worker uint16, lost error, limit time.Duration) {
+	if earlier := s.absent[worker]; earlier != nil {
+		earlier.stop()
 	}
-	d.start(s.cfg.Rejoin, func() {
+	a := &absent{deadline{lock: s.roster.mu}, lost, time.Now().Add(limit)}
+	s.absent[worker] = a
+	a.start(max(0, limit), func() {
 		s.barrier.leave(worker, fmt.Errorf("%w, and it did not join again within %v", lost, s.cfg.Rejoin))
 	})
 }
@@ -422,11 +474,10 @@ func (s *ParameterServer) Done(ctx context.Context, req *pb.DoneRequest) (*pb.Do
 
 // Leave implements the service.
 func (s *ParameterServer) Leave(ctx context.Context, req *pb.LeaveRequest) (*pb.LeaveResponse, error) {
-	m, err := s.member(ctx, req.Job, req.Sender, req.Token)
-	if err != nil {
+	if _, err := s.member(ctx, req.Job, req.Sender, req.Token); err != nil {
 		return nil, err
 	}
-	if err := s.roster.leave(uint32(m.ID), req.Token); err != nil {
+	if err := s.roster.leave(req); err != nil {
 		return nil, err
 	}
 	return &pb.LeaveResponse{}, nil

@@ -745,15 +745,20 @@ func (x *Admission) GetGraceMs() uint32 {
 }
 
 type Membership struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Epoch         uint32                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"` // of this admission: cold frames of a different one are refused
-	Dimension     uint32                 `protobuf:"varint,2,opt,name=dimension,proto3" json:"dimension,omitempty"`
-	Workers       uint32                 `protobuf:"varint,3,opt,name=workers,proto3" json:"workers,omitempty"`
-	Instance      uint64                 `protobuf:"varint,4,opt,name=instance,proto3" json:"instance,omitempty"`                    // of the job
-	FirstStep     uint64                 `protobuf:"varint,5,opt,name=first_step,json=firstStep,proto3" json:"first_step,omitempty"` // that the worker trains: earlier ones are done
-	Token         []byte                 `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`                           // proves the worker
-	GraceMs       uint32                 `protobuf:"varint,7,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`       // for which the admission outlives its connection
-	Checkpoints   []uint64               `protobuf:"varint,8,rep,packed,name=checkpoints,proto3" json:"checkpoints,omitempty"`       // steps with which the server could be started instead, first_step among them; of several servers
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Epoch       uint32                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"` // of this admission: cold frames of a different one are refused
+	Dimension   uint32                 `protobuf:"varint,2,opt,name=dimension,proto3" json:"dimension,omitempty"`
+	Workers     uint32                 `protobuf:"varint,3,opt,name=workers,proto3" json:"workers,omitempty"`
+	Instance    uint64                 `protobuf:"varint,4,opt,name=instance,proto3" json:"instance,omitempty"`                    // of the job
+	FirstStep   uint64                 `protobuf:"varint,5,opt,name=first_step,json=firstStep,proto3" json:"first_step,omitempty"` // that the worker trains: earlier ones are done
+	Token       []byte                 `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`                           // proves the worker
+	GraceMs     uint32                 `protobuf:"varint,7,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`       // for which the admission outlives its connection
+	Checkpoints []uint64               `protobuf:"varint,8,rep,packed,name=checkpoints,proto3" json:"checkpoints,omitempty"`       // steps with which the server could be started instead, first_step among them; of several servers
+	// Identity of the training, which its checkpoints carry. If it is new, nothing of it has been
+	// kept yet: the server takes that of the job's other servers, which the first worker that
+	// joins brings in agree.
+	Training      string `protobuf:"bytes,9,opt,name=training,proto3" json:"training,omitempty"`
+	NewTraining   bool   `protobuf:"varint,10,opt,name=new_training,json=newTraining,proto3" json:"new_training,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -844,11 +849,28 @@ func (x *Membership) GetCheckpoints() []uint64 {
 	return nil
 }
 
+func (x *Membership) GetTraining() string {
+	if x != nil {
+		return x.Training
+	}
+	return ""
+}
+
+func (x *Membership) GetNewTraining() bool {
+	if x != nil {
+		return x.NewTraining
+	}
+	return false
+}
+
 type LeaveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
 	Sender        uint32                 `protobuf:"varint,2,opt,name=sender,proto3" json:"sender,omitempty"`
 	Token         []byte                 `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
+	Unused        bool                   `protobuf:"varint,4,opt,name=unused,proto3" json:"unused,omitempty"`     // it has sent nothing: it leaves as if it had not joined
+	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`      // why it leaves before it has finished, for other workers and the log
+	Diverged      bool                   `protobuf:"varint,6,opt,name=diverged,proto3" json:"diverged,omitempty"` // its gradients became too large: later weights are not worth keeping
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -902,6 +924,27 @@ func (x *LeaveRequest) GetToken() []byte {
 		return x.Token
 	}
 	return nil
+}
+
+func (x *LeaveRequest) GetUnused() bool {
+	if x != nil {
+		return x.Unused
+	}
+	return false
+}
+
+func (x *LeaveRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *LeaveRequest) GetDiverged() bool {
+	if x != nil {
+		return x.Diverged
+	}
+	return false
 }
 
 type LeaveResponse struct {
@@ -2292,7 +2335,7 @@ const file_control_proto_rawDesc = "" +
 	"\binstance\x18\t \x01(\x04R\binstance\x12\x14\n" +
 	"\x05token\x18\n" +
 	" \x01(\fR\x05token\x12\x19\n" +
-	"\bgrace_ms\x18\v \x01(\rR\agraceMs\"\xe8\x01\n" +
+	"\bgrace_ms\x18\v \x01(\rR\agraceMs\"\xa7\x02\n" +
 	"\n" +
 	"Membership\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12\x1c\n" +
@@ -2303,11 +2346,17 @@ const file_control_proto_rawDesc = "" +
 	"first_step\x18\x05 \x01(\x04R\tfirstStep\x12\x14\n" +
 	"\x05token\x18\x06 \x01(\fR\x05token\x12\x19\n" +
 	"\bgrace_ms\x18\a \x01(\rR\agraceMs\x12 \n" +
-	"\vcheckpoints\x18\b \x03(\x04R\vcheckpoints\"N\n" +
+	"\vcheckpoints\x18\b \x03(\x04R\vcheckpoints\x12\x1a\n" +
+	"\btraining\x18\t \x01(\tR\btraining\x12!\n" +
+	"\fnew_training\x18\n" +
+	" \x01(\bR\vnewTraining\"\x9a\x01\n" +
 	"\fLeaveRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x14\n" +
-	"\x05token\x18\x03 \x01(\fR\x05token\"\x0f\n" +
+	"\x05token\x18\x03 \x01(\fR\x05token\x12\x16\n" +
+	"\x06unused\x18\x04 \x01(\bR\x06unused\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x1a\n" +
+	"\bdiverged\x18\x06 \x01(\bR\bdiverged\"\x0f\n" +
 	"\rLeaveResponse\"\x80\x01\n" +
 	"\x0eHarvestRequest\x126\n" +
 	"\x05begin\x18\x04 \x01(\v2\x1e.libra.control.v1.HarvestBeginH\x00R\x05begin\x12\x12\n" +
@@ -2426,17 +2475,19 @@ const file_control_proto_rawDesc = "" +
 	"\x16ARITHMETIC_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10ARITHMETIC_EXACT\x10\x01\x12\x12\n" +
 	"\x0eARITHMETIC_LUT\x10\x02\x12\x14\n" +
-	"\x10ARITHMETIC_FIXED\x10\x032\x97\x04\n" +
+	"\x10ARITHMETIC_FIXED\x10\x032\xdc\x04\n" +
 	"\n" +
 	"Aggregator\x12=\n" +
 	"\tCreateJob\x12\x19.libra.control.v1.JobSpec\x1a\x15.libra.control.v1.Job\x12G\n" +
 	"\x04Hold\x12\x1d.libra.control.v1.HoldRequest\x1a\x1e.libra.control.v1.HoldResponse0\x01\x12T\n" +
-	"\tRemoveJob\x12\".libra.control.v1.RemoveJobRequest\x1a#.libra.control.v1.RemoveJobResponse\x12D\n" +
+	"\tRemoveJob\x12\".libra.control.v1.RemoveJobRequest\x1a#.libra.control.v1.RemoveJobResponse\x12C\n" +
+	"\x05Check\x12\x1d.libra.control.v1.JoinRequest\x1a\x1b.libra.control.v1.Admission\x12D\n" +
 	"\x04Join\x12\x1d.libra.control.v1.JoinRequest\x1a\x1b.libra.control.v1.Admission0\x01\x12H\n" +
 	"\x05Leave\x12\x1e.libra.control.v1.LeaveRequest\x1a\x1f.libra.control.v1.LeaveResponse\x12O\n" +
 	"\aHarvest\x12 .libra.control.v1.HarvestRequest\x1a\x1e.libra.control.v1.HarvestChunk(\x010\x01\x12J\n" +
-	"\x05Stats\x12\x1e.libra.control.v1.StatsRequest\x1a!.libra.control.v1.AggregatorStats2\x9a\x04\n" +
-	"\x0fParameterServer\x12E\n" +
+	"\x05Stats\x12\x1e.libra.control.v1.StatsRequest\x1a!.libra.control.v1.AggregatorStats2\xe0\x04\n" +
+	"\x0fParameterServer\x12D\n" +
+	"\x05Check\x12\x1d.libra.control.v1.JoinRequest\x1a\x1c.libra.control.v1.Membership\x12E\n" +
 	"\x04Join\x12\x1d.libra.control.v1.JoinRequest\x1a\x1c.libra.control.v1.Membership0\x01\x12N\n" +
 	"\aBarrier\x12 .libra.control.v1.BarrierRequest\x1a!.libra.control.v1.BarrierResponse\x12J\n" +
 	"\x06Reduce\x12\x1f.libra.control.v1.ReduceRequest\x1a\x1d.libra.control.v1.ReducedRows0\x01\x12K\n" +
@@ -2517,33 +2568,37 @@ var file_control_proto_depIdxs = []int32{
 	2,  // 17: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
 	4,  // 18: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
 	6,  // 19: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
-	8,  // 20: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
-	11, // 21: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
-	13, // 22: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
-	26, // 23: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
-	8,  // 24: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
-	16, // 25: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
-	18, // 26: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
-	22, // 27: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
-	24, // 28: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
-	11, // 29: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
-	26, // 30: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
-	3,  // 31: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
-	5,  // 32: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
-	7,  // 33: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
-	9,  // 34: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
-	12, // 35: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
-	15, // 36: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
-	27, // 37: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
-	10, // 38: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
-	17, // 39: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
-	21, // 40: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
-	23, // 41: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
-	25, // 42: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
-	12, // 43: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
-	30, // 44: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
-	31, // [31:45] is the sub-list for method output_type
-	17, // [17:31] is the sub-list for method input_type
+	8,  // 20: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
+	8,  // 21: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
+	11, // 22: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
+	13, // 23: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
+	26, // 24: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
+	8,  // 25: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
+	8,  // 26: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
+	16, // 27: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
+	18, // 28: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
+	22, // 29: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
+	24, // 30: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
+	11, // 31: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
+	26, // 32: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
+	3,  // 33: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
+	5,  // 34: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
+	7,  // 35: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
+	9,  // 36: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
+	9,  // 37: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
+	12, // 38: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
+	15, // 39: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
+	27, // 40: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
+	10, // 41: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
+	10, // 42: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
+	17, // 43: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
+	21, // 44: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
+	23, // 45: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
+	25, // 46: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
+	12, // 47: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
+	30, // 48: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
+	33, // [33:49] is the sub-list for method output_type
+	17, // [17:33] is the sub-list for method input_type
 	17, // [17:17] is the sub-list for extension type_name
 	17, // [17:17] is the sub-list for extension extendee
 	0,  // [0:17] is the sub-list for field type_name
