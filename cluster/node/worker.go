@@ -14,7 +14,6 @@ import (
 	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/transport"
-	"github.com/libra-ina/libra/wire"
 )
 
 // WorkerOptions are a worker's options in addition to the configuration.
@@ -96,7 +95,9 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	training.ReportEvery, training.Staleness = reportEvery, c.Job.Staleness
 	trained, err := train.Train(ctx, access, src, training)
 	if err != nil {
-		return nil, withRemedy(reason(ctx, err), training.Model.Task())
+		err = reason(ctx, err)
+		w.departure = departureFor(ctx, err)
+		return nil, withCheckpoint(withRemedy(err, training.Model.Task()), w.departure, c)
 	}
 	stats, err := w.Stats(ctx)
 	if err != nil {
@@ -122,13 +123,12 @@ func reason(ctx context.Context, err error) error {
 // withRemedy adds a remedy for gradients that no arithmetic accepts: the user knows only learning
 // rates and labels.
 func withRemedy(err error, task data.Task) error {
-	refusal, here := wire.Refusal{}, (*packer.NotFiniteError)(nil)
-	refused := errors.As(err, &refusal) && (refusal.Code == wire.CodeOverflow || refusal.Code == wire.CodeNotFinite)
-	switch {
-	case errors.As(err, &here): // without the remedy for programmers
-		err = fmt.Errorf("a gradient of feature %d is %v", here.Key, here.Value)
-	case !refused:
+	if !isDivergence(err) {
 		return err
+	}
+	var here *packer.NotFiniteError
+	if errors.As(err, &here) { // without the remedy for programmers
+		err = fmt.Errorf("a gradient of feature %d is %v", here.Key, here.Value)
 	}
 	if task == data.Regression {
 		return fmt.Errorf("%w: gradients are too large: divide the labels by a number such as their standard deviation, or lower the learning rate", err)
