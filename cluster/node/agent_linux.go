@@ -104,7 +104,7 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 	stop := context.AfterFunc(ctx, func() { j.cancel(context.Cause(ctx)) })
 	j.endpoint, err = openEndpoint(j.lost, j.cancel, j.env, j.self, model.Dim())
 	if !stop() && err == nil {
-		j.endpoint.members.Suspend() // it has sent nothing
+		j.endpoint.members.LeaveAs(control.Departure{Back: true}) // it has sent nothing
 		err = errors.Join(context.Cause(ctx), j.endpoint.closeEndpoint())
 	}
 	if err != nil {
@@ -178,6 +178,6 @@ func (j *joinedJob) endPart(finished bool) error {
 	if finished {
 		return m.Done(ctx)
 	}
-	m.Suspend()
+	m.LeaveAs(control.Departure{Back: true})
 	return nil
 }
