@@ -145,6 +145,7 @@ func (b *barrier) meetHosts(all []*work, a Arrival, reduces, torn bool) {
 	case cfg.Barrier != nil:
 		err = cfg.Barrier(b.job.ctx, all[0].step)
 	}
+	b.job.awaitTurn("answers parties")
 	b.answerParties(all, a, &sums, err)
 }
 

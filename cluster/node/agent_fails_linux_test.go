@@ -74,7 +74,7 @@ func TestAgentCannotBegin(t *testing.T) {
 func TestHostDropsAStep(t *testing.T) {
 	var log lines
 	from, ended := agentJob(t, &log)
-	j, err := joinJob(t.Context(), from, log.logger())
+	j, err := (AgentMachine{}).joinJob(t.Context(), from, log.logger())
 	if err != nil {
 		t.Fatal(err)
 	}
