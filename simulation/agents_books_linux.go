@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"slices"
+	"time"
+
+	"github.com/libra-ina/libra/agent/agentproto"
+	"github.com/libra-ina/libra/cluster/node"
+	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/simulation/world"
+)
+
+// stepBooks is the ledger of a life of agents: which pushes belong to which step, and what clients must
+// be told.
+//
+// A push belongs to the step that the next BARRIER or REDUCE of its session ends, in the order of the
+// ring. What a session has pushed when it ends belongs to no step that may be committed.
+type stepBooks struct {
+	l     *agentsLife
+	dim   int
+	index map[uint64]int // of keys
+
+	ends map[stepID]agentproto.Code // OK or DROPPED, as the first party was told
+
+	// weights are those after some number of steps, of all keys; only in jobs with steps and weights.
+	weights map[uint64][]float32
+	initial []float32 // of a new store
+}
+
+// stepID is a step of one life of the server: after its restart, steps may come again.
+type stepID struct {
+	era  int
+	step uint64
+}
+
+func newStepBooks(l *agentsLife) *stepBooks {
+	b := &stepBooks{
+		l: l, dim: l.plan.dim, index: map[uint64]int{}, ends: map[stepID]agentproto.Code{},
+		weights: map[uint64][]float32{},
+	}
+	for i, key := range l.of.keys {
+		b.index[key] = i
+	}
+	cfg, err := node.StoreConfig(&l.cfg)
+	if err == nil {
+		var store *ps.Store
+		if store, err = ps.New(cfg); err == nil {
+			b.initial = make([]float32, len(l.of.keys)*b.dim)
+			store.Read(l.of.keys, b.initial)
+		}
+	}
+	if err != nil {
+		panic(err) // drawConfig has checked it
+	}
+	return b
+}
+
+// openStore is called with the store of a server that starts.
+func (b *stepBooks) openStore(store *ps.Store) {
+	if !b.l.of.weights || !b.l.of.sync {
+		return
+	}
+	clear(b.weights)
+	now := make([]float32, len(b.initial))
+	store.Read(b.l.of.keys, now)
+	b.initial = now // of the step with which the server begins
+}
+
+// begins notes the step with which a session begins.
+func (b *stepBooks) weightsAfter(steps uint64) []float32 {
+	if len(b.weights) == 0 {
+		return nil
+	}
+	return b.weights[steps]
+}
+
+// answered is called with each completion.
+func (b *stepBooks) answered(e *asked) {
+	switch e.Op {
+	case agentproto.Barrier, agentproto.Reduce:
+		if e.c.Status == agentproto.OK || e.c.Status == agentproto.Dropped {
+			b.endStep(e)
+		}
+	case agentproto.Flush:
+		b.checkPushed(e, e.c.Status)
+	case agentproto.Push:
+		b.checkPushed(e, e.c.Status)
+	}
+}
+
+// checkPushed checks the status of a push, or of a FLUSH.
+func (b *stepBooks) checkPushed(e *asked, status agentproto.Code) {
+	switch status {
+	case agentproto.OK:
+	case agentproto.JobEnded, agentproto.AgentClosed, agentproto.Refused:
+		if b.l.happened == 0 {
+			b.l.Fail("%s: operation %d: %+v, although nothing has happened", e.s.name, e.Op, e.c)
+		}
+	default:
+		b.l.Fail("%s: operation %d: %+v", e.s.name, e.Op, e.c)
+	}
+}
+
+// endStep notes how a step has ended. All parties must be told the same.
+func (b *stepBooks) endStep(e *asked) {
+	id := stepID{e.s.era, e.Step}
+	status := e.c.Status
+	if status == agentproto.Dropped {
+		b.l.result.Dropped++
+	} else if e.Op == agentproto.Barrier {
+		b.l.result.Met++
+	}
+	known, ok := b.ends[id]
+	if ok {
+		if known != status {
+			b.l.Fail("%s is told of step %d: %v; another party was told: %v", e.s.name, e.Step, status, known)
+		}
+		return
+	}
+	b.ends[id] = status
+	if !b.l.of.sync {
+		return
+	}
+	if status == agentproto.Dropped {
+		b.checkDropped(e)
+	}
+	if before := b.before(e.Step); before != nil {
+		after := slices.Clone(before)
+		if status == agentproto.OK {
+			for i, sum := range b.sumsOf(id) {
+				after[i] -= float32(sum)
+			}
+		}
+		b.weights[e.Step+1] = after
+	}
+}
+
+// before returns the weights before a step, nil if they are unknown.
+func (b *stepBooks) before(step uint64) []float32 {
+	if !b.l.of.weights || !b.l.of.sync {
+		return nil
+	}
+	if len(b.weights) == 0 { // the first step of a server begins with what its store has
+		b.weights[step] = b.initial
+	}
+	return b.weights[step]
+}
+
+// sumsOf returns the sums of a step that has ended: of the pushes that sessions have made before
+// they ended it.
+func (b *stepBooks) sumsOf(id stepID) []int64 {
+	sums := make([]int64, len(b.l.of.keys)*b.dim)
+	for _, s := range b.l.sessions {
+		if s.era != id.era || !s.party {
+			continue
+		}
+		s.collect()
+		var open []*asked
+		for i, e := range s.entries {
+			switch {
+			case e.Op == agentproto.Push:
+				open = append(open, e)
+			case s.endsStep(i):
+				if e.Step == id.step {
+					b.addPushes(sums, open)
+				}
+				open = nil
+			}
+		}
+	}
+	return sums
+}
+
+// endsStep reports whether an entry has ended its step, or may have without being answered.
+func (s *ring) endsStep(i int) bool {
+	e := s.entries[i]
+	if e.Op != agentproto.Barrier && e.Op != agentproto.Reduce || uint32(i) >= s.accepted() {
+		return false
+	}
+	return !e.done || e.c.Status == agentproto.OK || e.c.Status == agentproto.Dropped || e.c.Status == agentproto.JobEnded ||
+		e.c.Status == agentproto.AgentClosed
+}
+
+// addPushes adds acknowledged pushes.
+func (b *stepBooks) addPushes(sums []int64, pushes []*asked) {
+	for _, e := range pushes {
+		if !e.done || e.c.Status != agentproto.OK {
+			continue
+		}
+		for i, key := range e.keys {
+			for c := range b.dim {
+				sums[b.index[key]*b.dim+c] += int64(e.grads[i*b.dim+c])
+			}
+		}
+	}
+}
+
+// compareSums compares what a REDUCE has returned with the step's pushes.
+func (b *stepBooks) compareSums(e *asked, keys []uint64, rows []float32) {
+	got := make([]int64, len(b.l.of.keys)*b.dim)
+	for i, key := range keys {
+		at, ok := b.index[key]
+		if !ok || i > 0 && keys[i-1] >= key {
+			b.l.Fail("%s: step %d: keys %v", e.s.name, e.Step, keys)
+			return
+		}
+		for c := range b.dim {
+			got[at*b.dim+c] = int64(rows[i*b.dim+c])
+		}
+	}
+	want := b.sumsOf(stepID{e.s.era, e.Step})
+	for i := range want {
+		if got[i] != want[i] {
+			b.l.Fail("%s: REDUCE returns %d as the sum of key %d in step %d; the pushes of that step sum up to %d",
+				e.s.name, got[i], b.l.of.keys[i/b.dim], e.Step, want[i])
+			return
+		}
+	}
+}
+
+// comparePulled compares rows with the weights after some steps, which no later step has changed.
+func (b *stepBooks) comparePulled(e *asked, steps uint64) {
+	switch {
+	case !b.l.of.weights:
+		if e.c.Status != agentproto.NoWeights {
+			b.l.Fail("%s: a PULL without weights: %+v", e.s.name, e.c)
+		}
+		return
+	case e.c.Status != agentproto.OK:
+		b.checkPushed(e, e.c.Status)
+		return
+	case !b.l.of.sync:
+		return
+	}
+	want := b.weightsAfter(steps)
+	if want == nil || e.s.era != b.l.serving {
+		return
+	}
+	b.l.result.Pulled++
+	for i, key := range e.keys {
+		for c := range b.dim {
+			if got, is := e.gotRows[i*b.dim+c], want[b.index[key]*b.dim+c]; got != is {
+				b.l.Fail("%s: after %d steps the weight of key %d is %v; a plain loop has %v", e.s.name, steps, key, got, is)
+				return
+			}
+		}
+	}
+}
+
+// torn reports whether a session has ended with pushes that belong to no step.
+func (s *ring) torn() bool {
+	if !s.over() {
+		return false
+	}
+	open := false
+	for i, e := range s.entries {
+		switch {
+		case e.Op == agentproto.Push && uint32(i) < s.accepted():
+			open = true
+		case s.endsStep(i):
+			open = false
+		}
+	}
+	return open
+}
+
+// checkDropped checks that a dropped step has a cause: a party that has pushed and ended.
+func (b *stepBooks) checkDropped(e *asked) {
+	for _, s := range b.l.sessions {
+		if s.era == e.s.era && s.party && s.excuses < 2 && s.torn() {
+			s.excuses++
+			return
+		}
+	}
+	b.l.Fail("%s is told that step %d was dropped, but no party has left it", e.s.name, e.Step)
+}
+
+// checkGone checks that a party that is said to have gone has.
+func (b *stepBooks) checkGone(e *asked) {
+	for _, s := range b.l.sessions {
+		if s.at == e.s.at && s != e.s && s.party && s.over() {
+			return
+		}
+	}
+	b.l.Fail("%s is told that a party has gone, but none has", e.s.name)
+}
+
+// checkReached compares the sums of all pushes once all parties have taken their steps.
+func (l *agentsLife) checkReached() {
+	if !l.allReached() {
+		return
+	}
+	if l.of.sync || l.audited {
+		l.audited = true
+		return
+	}
+	act := l.NewActor("auditor", nil)
+	act.Start(func() { l.books.audit(act) })
+}
+
+// audit compares the weights of an asynchronous job with all its pushes.
+func (b *stepBooks) audit(act *world.Actor) {
+	act.Sleep("audits", time.Second)
+	b.l.audited = true
+}

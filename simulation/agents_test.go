@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package simulation
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+var agentSeeds = flag.Uint64("agents", 300, "lives of agents")
+
+// No life of agents has a violation, whatever its seed.
+func TestAgentSeeds(t *testing.T) {
+	kinds, err := ParseKinds(*only)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var (
+		mu    sync.Mutex
+		total AgentsResult
+		ended atomic.Bool
+	)
+	t.Cleanup(func() { t.Logf("%d seeds from %d on, %v:\n%+v", *agentSeeds, *first, kinds, total) })
+	shards := uint64(runtime.GOMAXPROCS(0))
+	for shard := range shards {
+		t.Run(fmt.Sprintf("shard %d of %d", shard+1, shards), func(t *testing.T) {
+			t.Parallel()
+			for n := shard; n < *agentSeeds && !ended.Load(); n += shards {
+				var trace bytes.Buffer
+				o := Options{Seed: *first + n, Kinds: kinds}
+				if *show {
+					o.Trace = &trace
+				}
+				r, err := RunAgents(InTest(t), o)
+				if err != nil {
+					t.Errorf("%v\nits trace: go test ./simulation -run '^TestAgentSeeds$' -v -first %d -agents 1 -only '%s' -trace",
+						err, o.Seed, *only)
+					ended.Store(*stop)
+				}
+				mu.Lock()
+				total.Add(r)
+				if *show {
+					t.Logf("%s", &trace)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+}
