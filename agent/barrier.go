@@ -73,7 +73,6 @@ func (b *barrier) partyArrived(w *work) {
 		if w.c.Op == agentproto.Reduce {
 			w.refused = w.s.refusedBefore()
 		}
-		w.s.pushedAt = w.pushed
 		b.waiting = append(b.waiting, w)
 		if uint32(len(b.waiting)) == b.parties {
 			all := b.waiting
@@ -87,7 +86,7 @@ func (b *barrier) partyArrived(w *work) {
 			}
 			torn := b.drop != nil
 			a.Refused = cmp.Or(a.Refused, b.drop)
-			b.drop = nil // parties that leave from now on tear the next step
+			b.drop = nil
 			if reduces && a.Refused == nil && b.job.cfg.SumsInFrames {
 				b.endStep(all, a)
 				return
@@ -140,7 +139,7 @@ func (b *barrier) meetHosts(all []*work, a Arrival, reduces, torn bool) {
 		_ = cfg.Worker.Do(b.job.ctx, func() { a.HotSent, a.HotAnswered = cfg.Worker.HotFrames() })
 	}
 	switch {
-	case reduces:
+	case reduces, a.Refused != nil && cfg.Reduce != nil: // only this call can drop a step
 		sums.Sums, err = cfg.Reduce(b.job.ctx, all[0].step, a)
 	case cfg.Barrier != nil:
 		err = cfg.Barrier(b.job.ctx, all[0].step)
@@ -163,9 +162,12 @@ func (b *barrier) answerParties(all []*work, a Arrival, sums *stepSums, err erro
 	for _, w := range all {
 		switch {
 		case over:
-			w.s.pushedBefore = w.s.pushedAt
+			w.s.pushedBefore = w.s.counters.pushes.Load() // none has begun since the party came
+			w.s.late.Store(false)
 		case !slices.Contains(b.members, w.s): // it has left, and the step is still due
-			b.tearStep(w.s.pushedAt > w.s.pushedBefore)
+			b.tearStep(w.s)
+		default:
+			w.s.late.Store(true)
 		}
 	}
 	b.mu.Unlock()
@@ -213,11 +215,9 @@ func (b *barrier) removeParty(s *session) {
 	}
 	b.members = slices.Delete(b.members, i, i+1)
 	b.gone = len(b.members) > 0
-	ended := s.pushedBefore
-	if b.meeting { // its earlier pushes belong to the step that ends
-		ended = s.pushedAt
+	if !b.meeting { // else its pushes belong to the step that ends
+		b.tearStep(s)
 	}
-	b.tearStep(s.counters.pushes.Load() > ended)
 	for _, w := range b.waiting {
 		w.c.Status = b.incompleteCode()
 		w.answerEntry()
@@ -226,10 +226,27 @@ func (b *barrier) removeParty(s *session) {
 }
 
 // tearStep marks the due step to be dropped, if a party that left has pushed in it.
-func (b *barrier) tearStep(pushed bool) {
-	if pushed && b.drop == nil {
+func (b *barrier) tearStep(s *session) {
+	if s.counters.pushes.Load() > s.pushedBefore && b.drop == nil {
 		b.drop = new(DroppedError)
 	}
+}
+
+// pushedLate marks the due step to be dropped: a party pushes after its end, which the host could
+// not meet the others for.
+func (b *barrier) pushedLate() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.drop == nil {
+		b.drop = new(DroppedError)
+	}
+}
+
+// openStep returns the due step, and whether parties have left it torn.
+func (b *barrier) openStep() (due uint64, torn bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.due, b.drop != nil
 }
 
 // incompleteCode returns why a barrier cannot complete: a party left, or the job has ended. Call it

@@ -349,7 +349,7 @@ func (a *Aggregator) Leave(_ context.Context, req *pb.LeaveRequest) (*pb.LeaveRe
 	if err != nil {
 		return nil, err
 	}
-	if err := j.roster.leave(req.Sender, req.Token); err != nil {
+	if err := j.roster.leave(req.Sender, req.Token, left); err != nil {
 		return nil, err
 	}
 	return &pb.LeaveResponse{}, nil

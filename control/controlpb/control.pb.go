@@ -745,15 +745,18 @@ func (x *Admission) GetGraceMs() uint32 {
 }
 
 type Membership struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Epoch         uint32                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"` // of this admission: cold frames of a different one are refused
-	Dimension     uint32                 `protobuf:"varint,2,opt,name=dimension,proto3" json:"dimension,omitempty"`
-	Workers       uint32                 `protobuf:"varint,3,opt,name=workers,proto3" json:"workers,omitempty"`
-	Instance      uint64                 `protobuf:"varint,4,opt,name=instance,proto3" json:"instance,omitempty"`                    // of the job
-	FirstStep     uint64                 `protobuf:"varint,5,opt,name=first_step,json=firstStep,proto3" json:"first_step,omitempty"` // that the worker trains: earlier ones are done
-	Token         []byte                 `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`                           // proves the worker
-	GraceMs       uint32                 `protobuf:"varint,7,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`       // for which the admission outlives its connection
-	Checkpoints   []uint64               `protobuf:"varint,8,rep,packed,name=checkpoints,proto3" json:"checkpoints,omitempty"`       // steps with which the server could be started instead, first_step among them; of several servers
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Epoch     uint32                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"` // of this admission: cold frames of a different one are refused
+	Dimension uint32                 `protobuf:"varint,2,opt,name=dimension,proto3" json:"dimension,omitempty"`
+	Workers   uint32                 `protobuf:"varint,3,opt,name=workers,proto3" json:"workers,omitempty"`
+	Instance  uint64                 `protobuf:"varint,4,opt,name=instance,proto3" json:"instance,omitempty"`                    // of the job
+	FirstStep uint64                 `protobuf:"varint,5,opt,name=first_step,json=firstStep,proto3" json:"first_step,omitempty"` // that the worker trains: earlier ones are done
+	Token     []byte                 `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`                           // proves the worker
+	GraceMs   uint32                 `protobuf:"varint,7,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`       // for which the admission outlives its connection
+	// Step of the next barrier that waits for this worker, once for all workers of a server. It is
+	// first_step where workers take steps together.
+	NextStep      uint64   `protobuf:"varint,9,opt,name=next_step,json=nextStep,proto3" json:"next_step,omitempty"`
+	Checkpoints   []uint64 `protobuf:"varint,8,rep,packed,name=checkpoints,proto3" json:"checkpoints,omitempty"` // steps with which the server could be started instead, first_step among them; of several servers
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -837,6 +840,13 @@ func (x *Membership) GetGraceMs() uint32 {
 	return 0
 }
 
+func (x *Membership) GetNextStep() uint64 {
+	if x != nil {
+		return x.NextStep
+	}
+	return 0
+}
+
 func (x *Membership) GetCheckpoints() []uint64 {
 	if x != nil {
 		return x.Checkpoints
@@ -845,10 +855,13 @@ func (x *Membership) GetCheckpoints() []uint64 {
 }
 
 type LeaveRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
-	Sender        uint32                 `protobuf:"varint,2,opt,name=sender,proto3" json:"sender,omitempty"`
-	Token         []byte                 `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Job    uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
+	Sender uint32                 `protobuf:"varint,2,opt,name=sender,proto3" json:"sender,omitempty"`
+	Token  []byte                 `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
+	// The worker has neither finished nor is it lost: it may join again at any time, and
+	// the server waits for it as for one that has not joined yet. The aggregator ignores it.
+	Back          bool `protobuf:"varint,4,opt,name=back,proto3" json:"back,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -902,6 +915,13 @@ func (x *LeaveRequest) GetToken() []byte {
 		return x.Token
 	}
 	return nil
+}
+
+func (x *LeaveRequest) GetBack() bool {
+	if x != nil {
+		return x.Back
+	}
+	return false
 }
 
 type LeaveResponse struct {
@@ -1767,6 +1787,110 @@ func (*DoneResponse) Descriptor() ([]byte, []int) {
 	return file_control_proto_rawDescGZIP(), []int{23}
 }
 
+type TearRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
+	Sender        uint32                 `protobuf:"varint,2,opt,name=sender,proto3" json:"sender,omitempty"`
+	Token         []byte                 `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
+	Step          uint64                 `protobuf:"varint,4,opt,name=step,proto3" json:"step,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TearRequest) Reset() {
+	*x = TearRequest{}
+	mi := &file_control_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TearRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TearRequest) ProtoMessage() {}
+
+func (x *TearRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TearRequest.ProtoReflect.Descriptor instead.
+func (*TearRequest) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *TearRequest) GetJob() uint32 {
+	if x != nil {
+		return x.Job
+	}
+	return 0
+}
+
+func (x *TearRequest) GetSender() uint32 {
+	if x != nil {
+		return x.Sender
+	}
+	return 0
+}
+
+func (x *TearRequest) GetToken() []byte {
+	if x != nil {
+		return x.Token
+	}
+	return nil
+}
+
+func (x *TearRequest) GetStep() uint64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+type TearResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TearResponse) Reset() {
+	*x = TearResponse{}
+	mi := &file_control_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TearResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TearResponse) ProtoMessage() {}
+
+func (x *TearResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TearResponse.ProtoReflect.Descriptor instead.
+func (*TearResponse) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{25}
+}
+
 type StatsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1775,7 +1899,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1787,7 +1911,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1800,7 +1924,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{24}
+	return file_control_proto_rawDescGZIP(), []int{26}
 }
 
 type AggregatorStats struct {
@@ -1818,7 +1942,7 @@ type AggregatorStats struct {
 
 func (x *AggregatorStats) Reset() {
 	*x = AggregatorStats{}
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1830,7 +1954,7 @@ func (x *AggregatorStats) String() string {
 func (*AggregatorStats) ProtoMessage() {}
 
 func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1843,7 +1967,7 @@ func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregatorStats.ProtoReflect.Descriptor instead.
 func (*AggregatorStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{25}
+	return file_control_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AggregatorStats) GetCounters() map[string]uint64 {
@@ -1923,7 +2047,7 @@ type JobStats struct {
 
 func (x *JobStats) Reset() {
 	*x = JobStats{}
-	mi := &file_control_proto_msgTypes[26]
+	mi := &file_control_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1935,7 +2059,7 @@ func (x *JobStats) String() string {
 func (*JobStats) ProtoMessage() {}
 
 func (x *JobStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[26]
+	mi := &file_control_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1948,7 +2072,7 @@ func (x *JobStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStats.ProtoReflect.Descriptor instead.
 func (*JobStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{26}
+	return file_control_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *JobStats) GetJob() uint32 {
@@ -2104,7 +2228,7 @@ type Timing struct {
 
 func (x *Timing) Reset() {
 	*x = Timing{}
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2116,7 +2240,7 @@ func (x *Timing) String() string {
 func (*Timing) ProtoMessage() {}
 
 func (x *Timing) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2129,7 +2253,7 @@ func (x *Timing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timing.ProtoReflect.Descriptor instead.
 func (*Timing) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{27}
+	return file_control_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Timing) GetCount() uint64 {
@@ -2172,7 +2296,7 @@ type ServerStats struct {
 
 func (x *ServerStats) Reset() {
 	*x = ServerStats{}
-	mi := &file_control_proto_msgTypes[28]
+	mi := &file_control_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2184,7 +2308,7 @@ func (x *ServerStats) String() string {
 func (*ServerStats) ProtoMessage() {}
 
 func (x *ServerStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[28]
+	mi := &file_control_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2197,7 +2321,7 @@ func (x *ServerStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerStats.ProtoReflect.Descriptor instead.
 func (*ServerStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{28}
+	return file_control_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ServerStats) GetRows() uint64 {
@@ -2292,7 +2416,7 @@ const file_control_proto_rawDesc = "" +
 	"\binstance\x18\t \x01(\x04R\binstance\x12\x14\n" +
 	"\x05token\x18\n" +
 	" \x01(\fR\x05token\x12\x19\n" +
-	"\bgrace_ms\x18\v \x01(\rR\agraceMs\"\xe8\x01\n" +
+	"\bgrace_ms\x18\v \x01(\rR\agraceMs\"\x85\x02\n" +
 	"\n" +
 	"Membership\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12\x1c\n" +
@@ -2302,12 +2426,14 @@ const file_control_proto_rawDesc = "" +
 	"\n" +
 	"first_step\x18\x05 \x01(\x04R\tfirstStep\x12\x14\n" +
 	"\x05token\x18\x06 \x01(\fR\x05token\x12\x19\n" +
-	"\bgrace_ms\x18\a \x01(\rR\agraceMs\x12 \n" +
-	"\vcheckpoints\x18\b \x03(\x04R\vcheckpoints\"N\n" +
+	"\bgrace_ms\x18\a \x01(\rR\agraceMs\x12\x1b\n" +
+	"\tnext_step\x18\t \x01(\x04R\bnextStep\x12 \n" +
+	"\vcheckpoints\x18\b \x03(\x04R\vcheckpoints\"b\n" +
 	"\fLeaveRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x14\n" +
-	"\x05token\x18\x03 \x01(\fR\x05token\"\x0f\n" +
+	"\x05token\x18\x03 \x01(\fR\x05token\x12\x12\n" +
+	"\x04back\x18\x04 \x01(\bR\x04back\"\x0f\n" +
 	"\rLeaveResponse\"\x80\x01\n" +
 	"\x0eHarvestRequest\x126\n" +
 	"\x05begin\x18\x04 \x01(\v2\x1e.libra.control.v1.HarvestBeginH\x00R\x05begin\x12\x12\n" +
@@ -2362,7 +2488,13 @@ const file_control_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\fR\x05token\"\x0e\n" +
-	"\fDoneResponse\"\x0e\n" +
+	"\fDoneResponse\"a\n" +
+	"\vTearRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
+	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x14\n" +
+	"\x05token\x18\x03 \x01(\fR\x05token\x12\x12\n" +
+	"\x04step\x18\x04 \x01(\x04R\x04step\"\x0e\n" +
+	"\fTearResponse\"\x0e\n" +
 	"\fStatsRequest\"\xe0\x02\n" +
 	"\x0fAggregatorStats\x12K\n" +
 	"\bcounters\x18\x01 \x03(\v2/.libra.control.v1.AggregatorStats.CountersEntryR\bcounters\x12.\n" +
@@ -2435,13 +2567,14 @@ const file_control_proto_rawDesc = "" +
 	"\x04Join\x12\x1d.libra.control.v1.JoinRequest\x1a\x1b.libra.control.v1.Admission0\x01\x12H\n" +
 	"\x05Leave\x12\x1e.libra.control.v1.LeaveRequest\x1a\x1f.libra.control.v1.LeaveResponse\x12O\n" +
 	"\aHarvest\x12 .libra.control.v1.HarvestRequest\x1a\x1e.libra.control.v1.HarvestChunk(\x010\x01\x12J\n" +
-	"\x05Stats\x12\x1e.libra.control.v1.StatsRequest\x1a!.libra.control.v1.AggregatorStats2\x9a\x04\n" +
+	"\x05Stats\x12\x1e.libra.control.v1.StatsRequest\x1a!.libra.control.v1.AggregatorStats2\xe1\x04\n" +
 	"\x0fParameterServer\x12E\n" +
 	"\x04Join\x12\x1d.libra.control.v1.JoinRequest\x1a\x1c.libra.control.v1.Membership0\x01\x12N\n" +
 	"\aBarrier\x12 .libra.control.v1.BarrierRequest\x1a!.libra.control.v1.BarrierResponse\x12J\n" +
 	"\x06Reduce\x12\x1f.libra.control.v1.ReduceRequest\x1a\x1d.libra.control.v1.ReducedRows0\x01\x12K\n" +
 	"\x06Report\x12\x1f.libra.control.v1.ReportRequest\x1a .libra.control.v1.ReportResponse\x12E\n" +
-	"\x04Done\x12\x1d.libra.control.v1.DoneRequest\x1a\x1e.libra.control.v1.DoneResponse\x12H\n" +
+	"\x04Done\x12\x1d.libra.control.v1.DoneRequest\x1a\x1e.libra.control.v1.DoneResponse\x12E\n" +
+	"\x04Tear\x12\x1d.libra.control.v1.TearRequest\x1a\x1e.libra.control.v1.TearResponse\x12H\n" +
 	"\x05Leave\x12\x1e.libra.control.v1.LeaveRequest\x1a\x1f.libra.control.v1.LeaveResponse\x12F\n" +
 	"\x05Stats\x12\x1e.libra.control.v1.StatsRequest\x1a\x1d.libra.control.v1.ServerStatsB.Z,github.com/libra-ina/libra/control/controlpbb\x06proto3"
 
@@ -2458,7 +2591,7 @@ func file_control_proto_rawDescGZIP() []byte {
 }
 
 var file_control_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_control_proto_goTypes = []any{
 	(Mode)(0),                 // 0: libra.control.v1.Mode
 	(Arithmetic)(0),           // 1: libra.control.v1.Arithmetic
@@ -2486,64 +2619,68 @@ var file_control_proto_goTypes = []any{
 	(*ReportResponse)(nil),    // 23: libra.control.v1.ReportResponse
 	(*DoneRequest)(nil),       // 24: libra.control.v1.DoneRequest
 	(*DoneResponse)(nil),      // 25: libra.control.v1.DoneResponse
-	(*StatsRequest)(nil),      // 26: libra.control.v1.StatsRequest
-	(*AggregatorStats)(nil),   // 27: libra.control.v1.AggregatorStats
-	(*JobStats)(nil),          // 28: libra.control.v1.JobStats
-	(*Timing)(nil),            // 29: libra.control.v1.Timing
-	(*ServerStats)(nil),       // 30: libra.control.v1.ServerStats
-	nil,                       // 31: libra.control.v1.JoinRequest.AgreeEntry
-	nil,                       // 32: libra.control.v1.AggregatorStats.CountersEntry
-	nil,                       // 33: libra.control.v1.JobStats.CountersEntry
-	nil,                       // 34: libra.control.v1.ServerStats.CountersEntry
+	(*TearRequest)(nil),       // 26: libra.control.v1.TearRequest
+	(*TearResponse)(nil),      // 27: libra.control.v1.TearResponse
+	(*StatsRequest)(nil),      // 28: libra.control.v1.StatsRequest
+	(*AggregatorStats)(nil),   // 29: libra.control.v1.AggregatorStats
+	(*JobStats)(nil),          // 30: libra.control.v1.JobStats
+	(*Timing)(nil),            // 31: libra.control.v1.Timing
+	(*ServerStats)(nil),       // 32: libra.control.v1.ServerStats
+	nil,                       // 33: libra.control.v1.JoinRequest.AgreeEntry
+	nil,                       // 34: libra.control.v1.AggregatorStats.CountersEntry
+	nil,                       // 35: libra.control.v1.JobStats.CountersEntry
+	nil,                       // 36: libra.control.v1.ServerStats.CountersEntry
 }
 var file_control_proto_depIdxs = []int32{
 	0,  // 0: libra.control.v1.JobSpec.mode:type_name -> libra.control.v1.Mode
 	1,  // 1: libra.control.v1.JobSpec.arithmetic:type_name -> libra.control.v1.Arithmetic
-	31, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
+	33, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
 	0,  // 3: libra.control.v1.Admission.mode:type_name -> libra.control.v1.Mode
 	1,  // 4: libra.control.v1.Admission.arithmetic:type_name -> libra.control.v1.Arithmetic
 	14, // 5: libra.control.v1.HarvestRequest.begin:type_name -> libra.control.v1.HarvestBegin
 	20, // 6: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
 	19, // 7: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
 	20, // 8: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
-	32, // 9: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
-	28, // 10: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
-	33, // 11: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
+	34, // 9: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
+	30, // 10: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
+	35, // 11: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
 	0,  // 12: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
 	1,  // 13: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
-	29, // 14: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
-	29, // 15: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
-	34, // 16: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
+	31, // 14: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
+	31, // 15: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
+	36, // 16: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
 	2,  // 17: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
 	4,  // 18: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
 	6,  // 19: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
 	8,  // 20: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
 	11, // 21: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
 	13, // 22: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
-	26, // 23: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
+	28, // 23: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
 	8,  // 24: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
 	16, // 25: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
 	18, // 26: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
 	22, // 27: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
 	24, // 28: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
-	11, // 29: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
-	26, // 30: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
-	3,  // 31: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
-	5,  // 32: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
-	7,  // 33: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
-	9,  // 34: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
-	12, // 35: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
-	15, // 36: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
-	27, // 37: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
-	10, // 38: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
-	17, // 39: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
-	21, // 40: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
-	23, // 41: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
-	25, // 42: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
-	12, // 43: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
-	30, // 44: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
-	31, // [31:45] is the sub-list for method output_type
-	17, // [17:31] is the sub-list for method input_type
+	26, // 29: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
+	11, // 30: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
+	28, // 31: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
+	3,  // 32: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
+	5,  // 33: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
+	7,  // 34: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
+	9,  // 35: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
+	12, // 36: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
+	15, // 37: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
+	29, // 38: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
+	10, // 39: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
+	17, // 40: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
+	21, // 41: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
+	23, // 42: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
+	25, // 43: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
+	27, // 44: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
+	12, // 45: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
+	32, // 46: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
+	32, // [32:47] is the sub-list for method output_type
+	17, // [17:32] is the sub-list for method input_type
 	17, // [17:17] is the sub-list for extension type_name
 	17, // [17:17] is the sub-list for extension extendee
 	0,  // [0:17] is the sub-list for field type_name
@@ -2567,7 +2704,7 @@ func file_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_proto_rawDesc), len(file_control_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   33,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
