@@ -4,12 +4,10 @@ package simulation
 
 import (
 	"slices"
-	"time"
 
 	"github.com/libra-ina/libra/agent/agentproto"
 	"github.com/libra-ina/libra/cluster/node"
 	"github.com/libra-ina/libra/ps"
-	"github.com/libra-ina/libra/simulation/world"
 )
 
 // stepBooks is the ledger of a life of agents: which pushes belong to which step, and what clients must
@@ -68,7 +66,7 @@ func (b *stepBooks) openStore(store *ps.Store) {
 	b.initial = now // of the step with which the server begins
 }
 
-// begins notes the step with which a session begins.
+// weightsAfter returns the weights after some steps, nil if they are unknown.
 func (b *stepBooks) weightsAfter(steps uint64) []float32 {
 	if len(b.weights) == 0 {
 		return nil
@@ -83,16 +81,42 @@ func (b *stepBooks) answered(e *asked) {
 		if e.c.Status == agentproto.OK || e.c.Status == agentproto.Dropped {
 			b.endStep(e)
 		}
+	case agentproto.Push, agentproto.PushSums:
+		b.checkPushed(e)
 	case agentproto.Flush:
-		b.checkPushed(e, e.c.Status)
-	case agentproto.Push:
-		b.checkPushed(e, e.c.Status)
+		b.checkFlushed(e)
 	}
 }
 
-// checkPushed checks the status of a push, or of a FLUSH.
-func (b *stepBooks) checkPushed(e *asked, status agentproto.Code) {
-	switch status {
+// wrongness returns the status of a push that is refused for its contents, or OK.
+func (b *stepBooks) wrongness(e *asked) agentproto.Code {
+	for _, x := range e.grads {
+		switch {
+		case e.Op == agentproto.PushSums:
+			return agentproto.BadMode
+		case x != x:
+			return agentproto.NotFinite
+		case x >= 1<<30:
+			return agentproto.OutOfRange
+		}
+	}
+	return agentproto.OK
+}
+
+// checkPushed checks the status of a push.
+func (b *stepBooks) checkPushed(e *asked) {
+	if want := b.wrongness(e); want != agentproto.OK {
+		if e.c.Status != want {
+			b.l.Fail("%s: a push that is refused by %v: %+v", e.s.name, want, e.c)
+		}
+		return
+	}
+	b.checkStatus(e)
+}
+
+// checkStatus checks the status of an entry that nothing but trouble can refuse.
+func (b *stepBooks) checkStatus(e *asked) {
+	switch e.c.Status {
 	case agentproto.OK:
 	case agentproto.JobEnded, agentproto.AgentClosed, agentproto.Refused:
 		if b.l.happened == 0 {
@@ -100,6 +124,27 @@ func (b *stepBooks) checkPushed(e *asked, status agentproto.Code) {
 		}
 	default:
 		b.l.Fail("%s: operation %d: %+v", e.s.name, e.Op, e.c)
+	}
+}
+
+// checkFlushed checks that a FLUSH reports the first push before it that failed, unless a FLUSH or REDUCE
+// between them did.
+func (b *stepBooks) checkFlushed(e *asked) {
+	want := agentproto.OK
+	for i := slices.Index(e.s.entries, e) - 1; i >= 0; i-- {
+		one := e.s.entries[i]
+		if one.Op == agentproto.Flush || one.Op == agentproto.Reduce {
+			if one.Op == agentproto.Reduce && one.done && (one.c.Status == agentproto.BadStep || one.c.Status == agentproto.BadMode) {
+				continue
+			}
+			break
+		}
+		if (one.Op == agentproto.Push || one.Op == agentproto.PushSums) && one.done && one.c.Status != agentproto.OK {
+			want = one.c.Status
+		}
+	}
+	if e.c.Status != want {
+		b.l.Fail("%s: a FLUSH reports %v; the first push that failed before it: %v", e.s.name, e.c.Status, want)
 	}
 }
 
@@ -125,6 +170,8 @@ func (b *stepBooks) endStep(e *asked) {
 	}
 	if status == agentproto.Dropped {
 		b.checkDropped(e)
+	} else {
+		b.checkWhole(id)
 	}
 	if before := b.before(e.Step); before != nil {
 		after := slices.Clone(before)
@@ -153,10 +200,9 @@ func (b *stepBooks) before(step uint64) []float32 {
 func (b *stepBooks) sumsOf(id stepID) []int64 {
 	sums := make([]int64, len(b.l.of.keys)*b.dim)
 	for _, s := range b.l.sessions {
-		if s.era != id.era || !s.party {
+		if s.era != id.era || !s.party || s.at != b.enders(id, s.host) {
 			continue
 		}
-		s.collect()
 		var open []*asked
 		for i, e := range s.entries {
 			switch {
@@ -173,14 +219,63 @@ func (b *stepBooks) sumsOf(id stepID) []int64 {
 	return sums
 }
 
+// enders returns the run of a host's agent whose parties have ended a step: the last one, if those of
+// several have tried.
+func (b *stepBooks) enders(id stepID, host string) (at *agentRun) {
+	for _, s := range b.l.sessions {
+		if s.era != id.era || s.host != host || !s.party {
+			continue
+		}
+		s.collect()
+		for i, e := range s.entries {
+			if e.Step == id.step && s.endsStep(i) {
+				at = s.at
+			}
+		}
+	}
+	return at
+}
+
 // endsStep reports whether an entry has ended its step, or may have without being answered.
 func (s *ring) endsStep(i int) bool {
 	e := s.entries[i]
 	if e.Op != agentproto.Barrier && e.Op != agentproto.Reduce || uint32(i) >= s.accepted() {
 		return false
 	}
-	return !e.done || e.c.Status == agentproto.OK || e.c.Status == agentproto.Dropped || e.c.Status == agentproto.JobEnded ||
-		e.c.Status == agentproto.AgentClosed
+	return !e.done || s.hasEnded(i) || e.c.Status == agentproto.JobEnded || e.c.Status == agentproto.AgentClosed
+}
+
+// hasEnded reports whether an entry has ended its step.
+func (s *ring) hasEnded(i int) bool {
+	e := s.entries[i]
+	return (e.Op == agentproto.Barrier || e.Op == agentproto.Reduce) && e.done &&
+		(e.c.Status == agentproto.OK || e.c.Status == agentproto.Dropped)
+}
+
+// checkWhole checks that no party has reduced a step that was not dropped after a push of its own failed.
+func (b *stepBooks) checkWhole(id stepID) {
+	for _, s := range b.l.sessions {
+		for i, e := range s.entries {
+			if s.era == id.era && e.Op == agentproto.Reduce && e.Step == id.step && s.hasEnded(i) && s.failedBefore(i) {
+				b.l.Fail("step %d is not dropped, although a push of %s before its REDUCE has failed", id.step, s.name)
+			}
+		}
+	}
+}
+
+// failedBefore reports whether a push before an entry has failed, since the last FLUSH or REDUCE.
+func (s *ring) failedBefore(i int) bool {
+	for i--; i >= 0; i-- {
+		switch e := s.entries[i]; e.Op {
+		case agentproto.Flush, agentproto.Reduce:
+			return false
+		case agentproto.Push, agentproto.PushSums:
+			if e.done && e.c.Status != agentproto.OK {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // addPushes adds acknowledged pushes.
@@ -229,7 +324,7 @@ func (b *stepBooks) comparePulled(e *asked, steps uint64) {
 		}
 		return
 	case e.c.Status != agentproto.OK:
-		b.checkPushed(e, e.c.Status)
+		b.checkStatus(e)
 		return
 	case !b.l.of.sync:
 		return
@@ -249,32 +344,41 @@ func (b *stepBooks) comparePulled(e *asked, steps uint64) {
 	}
 }
 
-// torn reports whether a session has ended with pushes that belong to no step.
+// torn reports whether a session has ended with pushes for which no step has ended.
 func (s *ring) torn() bool {
 	if !s.over() {
 		return false
 	}
 	open := false
 	for i, e := range s.entries {
-		switch {
-		case e.Op == agentproto.Push && uint32(i) < s.accepted():
+		if e.Op == agentproto.Push && uint32(i) < s.accepted() {
 			open = true
-		case s.endsStep(i):
+		} else if s.hasEnded(i) {
 			open = false
 		}
 	}
 	return open
 }
 
-// checkDropped checks that a dropped step has a cause: a party that has pushed and ended.
+// checkDropped checks that a dropped step has a cause: a push that has failed, or a party that has pushed
+// and ended.
 func (b *stepBooks) checkDropped(e *asked) {
 	for _, s := range b.l.sessions {
-		if s.era == e.s.era && s.party && s.excuses < 2 && s.torn() {
+		if s.era != e.s.era || !s.party {
+			continue
+		}
+		s.collect()
+		for i, one := range s.entries {
+			if one.Op == agentproto.Reduce && one.Step == e.Step && s.failedBefore(i) {
+				return
+			}
+		}
+		if s.excuses < 2 && s.torn() {
 			s.excuses++
 			return
 		}
 	}
-	b.l.Fail("%s is told that step %d was dropped, but no party has left it", e.s.name, e.Step)
+	b.l.Fail("%s is told that step %d was dropped, but no push has failed, and no party has left it", e.s.name, e.Step)
 }
 
 // checkGone checks that a party that is said to have gone has.
@@ -285,23 +389,4 @@ func (b *stepBooks) checkGone(e *asked) {
 		}
 	}
 	b.l.Fail("%s is told that a party has gone, but none has", e.s.name)
-}
-
-// checkReached compares the sums of all pushes once all parties have taken their steps.
-func (l *agentsLife) checkReached() {
-	if !l.allReached() {
-		return
-	}
-	if l.of.sync || l.audited {
-		l.audited = true
-		return
-	}
-	act := l.NewActor("auditor", nil)
-	act.Start(func() { l.books.audit(act) })
-}
-
-// audit compares the weights of an asynchronous job with all its pushes.
-func (b *stepBooks) audit(act *world.Actor) {
-	act.Sleep("audits", time.Second)
-	b.l.audited = true
 }

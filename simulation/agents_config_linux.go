@@ -17,14 +17,16 @@ import (
 
 // jobPlan is what a seed chooses for the job of agents.
 type jobPlan struct {
-	sync    bool   // hosts take steps together
-	weights bool   // the job has weights, and not only the sums of its steps
-	framed  bool   // sums arrive in frames
-	goal    uint64 // steps that the parties take
-	parties []int  // on each host
-	helpers int    // threads of a party, beside the one that ends its steps
-	most    int    // pushes of a thread in a step
-	buffer  uint64 // bytes of a session's buffer area at least, which bound what it has in flight
+	sync    bool          // hosts take steps together
+	weights bool          // the job has weights, and not only the sums of its steps
+	framed  bool          // sums arrive in frames
+	goal    uint64        // steps that the parties take
+	parties []int         // on each host
+	helpers int           // threads of a party, beside the one that ends its steps
+	pace    time.Duration // the longest pause of a thread
+	wrong   int           // one push in so many is refused for its contents; 0: none
+	most    int           // pushes of a thread in a step
+	buffer  uint64        // bytes of a session's buffer area at least, which bound what it has in flight
 	keys    []uint64
 }
 
@@ -40,9 +42,11 @@ func (l *agentsLife) drawConfig(rng *rand.Rand) error {
 		l.happened = Loss
 	}
 	kind := rng.IntN(4)
+	pace := time.Duration(float64(200*time.Microsecond) * portable.Pow(100, rng.Float64()))
 	l.of = jobPlan{
 		sync: kind > 0, weights: kind < 2, framed: rng.IntN(3) > 0, goal: uint64(2 + rng.IntN(8)>>l.options.Cut.Halves),
 		helpers: rng.IntN(3), most: 1 + rng.IntN(4)>>l.options.Cut.Halves,
+		pace: pace, wrong: rng.IntN(2) * (8 + rng.IntN(40)),
 		buffer: []uint64{0, 16 << 10, 64 << 10, 64 << 10}[rng.IntN(4)],
 	}
 	address := func(host byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, host}) }

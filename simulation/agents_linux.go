@@ -35,7 +35,8 @@ type agentsLife struct {
 	parties  []*party
 	sessions []*ring // all
 	books    *stepBooks
-	audited  bool // the last sums were compared
+	auditing bool // the last sums are compared
+	audited  bool // they were
 
 	planned  [clocks][]planned      // trouble
 	moments  [clocks]int            // that have passed
@@ -92,12 +93,21 @@ func (l *agentsLife) runLife() (AgentsResult, error) {
 		l.After(time.Duration(l.Draw(100))*time.Millisecond, p.startProgram)
 	}
 	l.planTrouble()
-	l.Run(func() bool { return l.audited && l.Healed() })
+	l.Run(l.hasEnded)
 	l.endAll()
 	l.result.Lives = 1
 	l.result.Steps, l.result.Virtual, l.result.Digest = l.Step(), l.Elapsed(), l.Digest()
 	l.result.Traffic, l.result.Broken = l.Net.Traffic(), l.conns.Broken()
 	return l.result, violation(l.options, l.World)
+}
+
+// hasEnded reports whether all parties have taken their steps, after the trouble, and all was compared.
+func (l *agentsLife) hasEnded() bool {
+	if l.Healed() && l.allReached() && !l.auditing {
+		l.auditing = true
+		l.startAudit()
+	}
+	return l.audited
 }
 
 func (l *agentsLife) addressOf(role string) netip.Addr {

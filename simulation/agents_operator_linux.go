@@ -13,9 +13,6 @@ func (l *agentsLife) Collect() {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
 	l.conns.Collect()
-	for l.moments[byWrites] < l.disk.Writes() {
-		l.passMoment(byWrites)
-	}
 	for _, role := range l.roles {
 		if p := l.procs[role]; p != nil && p.ended {
 			delete(l.procs, role)

@@ -4,6 +4,7 @@ package simulation
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -125,15 +126,11 @@ func (r *program) run(act *world.Actor) {
 			r.threads--
 		})
 	}
-	for step := r.s.next; step < r.l.of.goal; step++ {
-		if !r.takeStep(act, step) {
-			break
-		}
+	step := r.s.next
+	for step < r.l.of.goal && r.takeStep(act, step) {
+		step++
 	}
-	if !r.over() && !r.leave {
-		r.p.reached = true
-		r.l.checkReached()
-	}
+	r.p.reached = step >= r.l.of.goal && !r.over()
 	for !r.over() && !r.leave { // others of the host may have to take steps again
 		r.pause(act, 20*time.Millisecond)
 	}
@@ -234,7 +231,7 @@ func (r *program) drawKeys(most int) (keys []uint64) {
 
 // work is one push, or another request between two ends of steps.
 func (r *program) work(act *world.Actor) bool {
-	r.pause(act, time.Millisecond)
+	r.pause(act, r.l.of.pace)
 	e := &asked{}
 	switch r.rng.IntN(12) {
 	case 0:
@@ -246,6 +243,9 @@ func (r *program) work(act *world.Actor) bool {
 	default:
 		e.Op = agentproto.Push
 		r.drawPush(e, r.drawKeys(8))
+		if n := r.l.of.wrong; n > 0 && r.rng.IntN(n) == 0 {
+			r.spoil(e)
+		}
 	}
 	if !r.submit(act, e) {
 		return false
@@ -258,6 +258,18 @@ func (r *program) drawPush(e *asked, keys []uint64) {
 	e.keys = keys
 	for range len(keys) * r.l.plan.dim {
 		e.grads = append(e.grads, float32(1+r.rng.IntN(100)))
+	}
+}
+
+// spoil makes a push one that is refused as a whole.
+func (r *program) spoil(e *asked) {
+	switch r.rng.IntN(3) {
+	case 0:
+		e.Op = agentproto.PushSums // the job's mode has none
+	case 1:
+		e.grads[r.rng.IntN(len(e.grads))] = float32(math.NaN())
+	case 2:
+		e.grads[r.rng.IntN(len(e.grads))] = 1 << 30
 	}
 }
 
@@ -281,7 +293,7 @@ func (r *program) pushPrepared(act *world.Actor) bool {
 // help is another thread of the program: it pushes whatever the main one does.
 func (r *program) help(act *world.Actor) {
 	for range r.l.of.most * int(r.l.of.goal) {
-		r.pause(act, 4*time.Millisecond)
+		r.pause(act, 4*r.l.of.pace)
 		if r.over() || r.ends || r.leave || !r.work(act) {
 			return
 		}
@@ -301,6 +313,7 @@ func (r *program) submit(act *world.Actor, e *asked) bool {
 	}
 	r.l.Tell("%s submits %d: operation %d, step %d\n", r.name, r.s.tail, e.Op, e.Step)
 	r.s.submit(e)
+	r.l.passMoment(byWrites)
 	act.Yield("submitted")
 	return !r.dead
 }

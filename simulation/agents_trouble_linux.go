@@ -16,9 +16,9 @@ func (l *agentsLife) planTrouble() {
 	gentle := rng.IntN(2) == 0 // only parties die
 	for n := range 1 + rng.IntN(most-1) {
 		at := time.Duration(float64(p.trouble) * rng.Float64())
-		clock, moment := rng.IntN(3), rng.IntN(1+rng.IntN(600))
-		if early := time.Duration(rng.IntN(200)) * time.Millisecond; rng.IntN(3) > 0 {
-			at = min(at, early)
+		clock, moment := rng.IntN(int(clocks)), rng.IntN(1+rng.IntN(400))
+		if early := settled + time.Duration(float64(10*l.of.pace)*rng.Float64()); rng.IntN(3) > 0 {
+			at = early
 		}
 		lasts := time.Duration(float64(time.Millisecond) * portable.Pow(5_000, rng.Float64()))
 		a, b := l.roles[rng.IntN(len(l.roles))], l.roles[rng.IntN(len(l.roles))]
@@ -28,7 +28,7 @@ func (l *agentsLife) planTrouble() {
 		if p.kinds&kind == 0 || slices.Contains(l.options.Cut.Without, n) {
 			continue
 		}
-		if kind&(Crash|Stop) != 0 && gentle {
+		if gentle {
 			ofParty = true
 		}
 		begin := func() { l.beginTrouble(kind, a, b, victim, ofParty, lasts, world.Breakage{Which: which, How: how}) }
@@ -41,8 +41,11 @@ func (l *agentsLife) planTrouble() {
 			l.planned[clock] = append(l.planned[clock], planned{moment, begin})
 		}
 	}
-	l.After(p.trouble, l.Heal)
+	l.After(settled+p.trouble, l.Heal)
 }
+
+// settled is when most parties have sessions.
+const settled = 100 * time.Millisecond
 
 // beginTrouble begins one trouble, unless all has ended.
 func (l *agentsLife) beginTrouble(kind Kinds, a, b string, victim *party, ofParty bool, lasts time.Duration,
