@@ -281,7 +281,7 @@ func (r *program) pushPrepared(act *world.Actor) bool {
 		return false
 	}
 	if prepare.c.Status != agentproto.OK {
-		r.l.Fail("%s: PREPARE: %v", r.name, prepare.c.Status)
+		r.l.books.checkStatus(prepare)
 		return false
 	}
 	push := &asked{Entry: agentproto.Entry{Op: agentproto.Push, Batch: prepare.c.Detail}}

@@ -54,3 +54,31 @@ func TestAgentSeeds(t *testing.T) {
 		})
 	}
 }
+
+// The same seed gives agents the same life, on one processor and on several.
+func TestSameSeedSameAgentsTrace(t *testing.T) {
+	for seed := *first; seed < *first+min(*agentSeeds, 12); seed++ {
+		var traces [2]bytes.Buffer
+		var results [2]AgentsResult
+		for i := range traces {
+			before := 0
+			if i == 1 {
+				before = runtime.GOMAXPROCS(1)
+			}
+			var err error
+			results[i], err = RunAgents(InTest(t), Options{Seed: seed, Kinds: ClusterAll, Trace: &traces[i]})
+			if before > 0 {
+				runtime.GOMAXPROCS(before)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		if results[0] != results[1] {
+			t.Fatalf("seed %d: two lives differ, from here on:\n%s", seed, firstDifference(traces[0].Bytes(), traces[1].Bytes()))
+		}
+		if traces[0].Len() < 1000 {
+			t.Errorf("seed %d: a trace of %d bytes", seed, traces[0].Len())
+		}
+	}
+}
