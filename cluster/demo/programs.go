@@ -385,7 +385,7 @@ func (p *programs) socket(host int) string {
 
 func (p *programs) agentFile(host int) (path string, err error) {
 	text, err := yaml.Marshal(&cluster.Agent{
-		Socket: p.socket(host), Jobs: []cluster.AgentJob{{Name: p.Job, Cluster: p.path, Worker: uint16(host)}},
+		Socket: p.socket(host), Jobs: []cluster.AgentJob{{Name: p.Job, Cluster: p.path, Worker: uint16(host), Finish: true}},
 	})
 	if err != nil {
 		return "", fmt.Errorf("demo: %w", err)
