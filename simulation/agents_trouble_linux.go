@@ -14,9 +14,9 @@ import (
 func (l *agentsLife) planTrouble() {
 	p, rng := &l.plan, l.options.random(streamTrouble)
 	gentle := rng.IntN(2) == 0 // only parties die
-	for n := range 1 + rng.IntN(most-1) {
+	for n := range 2 + rng.IntN(most-2) {
 		at := time.Duration(float64(p.trouble) * rng.Float64())
-		clock, moment := rng.IntN(int(clocks)), rng.IntN(1+rng.IntN(400))
+		clock, moment := rng.IntN(clocks), rng.IntN(1+rng.IntN(160))
 		if early := settled + time.Duration(float64(10*l.of.pace)*rng.Float64()); rng.IntN(3) > 0 {
 			at = early
 		}
@@ -24,7 +24,7 @@ func (l *agentsLife) planTrouble() {
 		a, b := l.roles[rng.IntN(len(l.roles))], l.roles[rng.IntN(len(l.roles))]
 		victim, ofParty := l.parties[rng.IntN(len(l.parties))], rng.IntN(2) == 0
 		which, how := rng.IntN(64), rng.IntN(3)
-		kind := [...]Kinds{Partition, Pause, Crash, Crash, Reset, Stop, Stop}[rng.IntN(7)]
+		kind := [...]Kinds{Partition, Pause, Crash, Crash, Crash, Reset, Stop, Stop, Stop}[rng.IntN(9)]
 		if p.kinds&kind == 0 || slices.Contains(l.options.Cut.Without, n) {
 			continue
 		}
