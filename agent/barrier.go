@@ -136,6 +136,7 @@ func (b *barrier) meetHosts(all []*work, a Arrival, reduces, torn bool) {
 	)
 	if torn { // pushes in flight belong to this step, too; the clients that a failure concerns have left
 		_ = cfg.Worker.Flush(b.job.ctx)
+		b.job.awaitTurn("meets the hosts")
 		_ = cfg.Worker.Do(b.job.ctx, func() { a.HotSent, a.HotAnswered = cfg.Worker.HotFrames() })
 	}
 	switch {

@@ -193,9 +193,9 @@ func (j *job) answerSettled() {
 }
 
 // awaitTurn is where a goroutine that is not the worker's waits until it may affect others.
-func (j *job) awaitTurn(what string) {
+func (j *job) awaitTurn(format string, args ...any) {
 	if j.turn != nil {
-		j.turn(what)
+		j.turn(fmt.Sprintf(format, args...))
 	}
 }
 

@@ -66,12 +66,12 @@ func (b *stepBooks) openStore(store *ps.Store) {
 	b.initial = now // of the step with which the server begins
 }
 
-// weightsAfter returns the weights after some steps, nil if they are unknown.
-func (b *stepBooks) weightsAfter(steps uint64) []float32 {
-	if len(b.weights) == 0 {
-		return nil
+// begins notes the step that is due when a party comes: the first one after a server's start, with what
+// its store has.
+func (b *stepBooks) begins(s *ring) {
+	if len(b.weights) == 0 && s.era == b.l.serving {
+		b.weights[s.next] = b.initial
 	}
-	return b.weights[steps]
 }
 
 // answered is called with each completion.
@@ -177,7 +177,8 @@ func (b *stepBooks) endStep(e *asked) {
 	} else {
 		b.checkWhole(id)
 	}
-	if before := b.before(e.Step); before != nil {
+	// They are unknown after a step whose end nobody was told.
+	if before := b.weights[e.Step]; before != nil && b.l.of.weights && e.s.era == b.l.serving {
 		after := slices.Clone(before)
 		if status == agentproto.OK {
 			for i, sum := range b.sumsOf(id) {
@@ -186,17 +187,6 @@ func (b *stepBooks) endStep(e *asked) {
 		}
 		b.weights[e.Step+1] = after
 	}
-}
-
-// before returns the weights before a step, nil if they are unknown.
-func (b *stepBooks) before(step uint64) []float32 {
-	if !b.l.of.weights || !b.l.of.sync {
-		return nil
-	}
-	if len(b.weights) == 0 { // the first step of a server begins with what its store has
-		b.weights[step] = b.initial
-	}
-	return b.weights[step]
 }
 
 // sumsOf returns the sums of a step that has ended: of the pushes that sessions have made before
@@ -333,7 +323,7 @@ func (b *stepBooks) comparePulled(e *asked, steps uint64) {
 	case !b.l.of.sync:
 		return
 	}
-	want := b.weightsAfter(steps)
+	want := b.weights[steps]
 	if want == nil || e.s.era != b.l.serving {
 		return
 	}

@@ -100,6 +100,9 @@ func (l *agentsLife) openSession(act *world.Actor, at *agentRun, name string, pa
 	if at.Dead() {
 		s.loseAgent()
 	}
+	if s.party {
+		l.books.begins(s)
+	}
 	return s
 }
 
