@@ -65,8 +65,12 @@ type ParameterServerConfig struct {
 	// was acknowledged to the worker is applied.
 	Report func(ctx context.Context, sender uint16, r *pb.ReportRequest) error
 	// Lost, if not nil, is also called when a worker is lost before it has finished, whether or not
-	// it joins again later; unless Sync is set, also when one leaves that may come back.
+	// it joins again later.
 	Lost func(sender uint16)
+	// Away, if not nil, is called when a worker leaves that may come back, before it gets the answer.
+	// Unless Sync is set, it must return when everything that was acknowledged to the worker is
+	// applied.
+	Away func(ctx context.Context, sender uint16) error
 	// Commit is called when all workers have arrived at a barrier: it must return when everything
 	// that was acknowledged to them is applied. Nil refuses barriers.
 	Commit func(ctx context.Context, step uint64) error
@@ -325,9 +329,6 @@ func (s *ParameterServer) withdraw(m *member, how ending) {
 		s.cfg.Log.Info("a worker has left, and may come back", "worker", m.ID)
 		s.away[m.ID] = true
 		s.barrier.depart(m.ID)
-		if s.cfg.Lost != nil && !s.cfg.Sync {
-			go s.cfg.Lost(m.ID)
-		}
 		return
 	}
 	lost := fmt.Errorf("worker %d left before it had finished", m.ID)
@@ -461,11 +462,18 @@ func (s *ParameterServer) Leave(ctx context.Context, req *pb.LeaveRequest) (*pb.
 		return nil, err
 	}
 	how := left
+	var unsettled error
 	if req.Back {
 		how = away
+		if s.cfg.Away != nil {
+			unsettled = s.cfg.Away(ctx, m.ID)
+		}
 	}
 	if err := s.roster.leave(uint32(m.ID), req.Token, how); err != nil {
 		return nil, err
+	}
+	if unsettled != nil { // the worker has left nevertheless
+		return nil, s.uncommitted(ctx, unsettled)
 	}
 	return &pb.LeaveResponse{}, nil
 }

@@ -164,6 +164,32 @@ func TestReturnDuringACommit(t *testing.T) {
 	})
 }
 
+// A worker that leaves for a while gets the answer when what it pushed is applied. If that fails, it is told, and has
+// left.
+func TestLeavingForAWhileWaits(t *testing.T) {
+	fails := errors.New("no harvest")
+	var away []uint16
+	s := startServer(t, func(c *ParameterServerConfig) {
+		c.Away = func(_ context.Context, sender uint16) error {
+			if away = append(away, sender); len(away) == 1 {
+				return fails
+			}
+			return nil
+		}
+	})
+	one, _ := s.joined(t)
+	wants(t, "leaving", one.suspend(t), codes.FailedPrecondition, fails.Error())
+	if err := errors.Join(one.join(t), one.suspend(t), one.join(t)); err != nil {
+		t.Error(err)
+	}
+	if len(s.lost) != 0 {
+		t.Errorf("lost %v", s.lost)
+	}
+	if !slices.Equal(away, []uint16{1, 1}) {
+		t.Errorf("away: %v", away)
+	}
+}
+
 // stepsServer is a server of a sync job with sums, which records what became of its steps.
 func stepsServer(t *testing.T) (s *parameterServer, dropped *[]uint64) {
 	t.Helper()

@@ -45,12 +45,13 @@ const (
 )
 
 // startHosts starts server and agents of a job whose clients call round until the test ends.
-func startHosts(t *testing.T, n int, sync bool) *restarts {
+func startHosts(t *testing.T, n int, sync bool, change ...func(*cluster.Config)) *restarts {
 	t.Helper()
 	c := newCluster(t, n)
 	c.Model.Optimizer, c.Model.LearningRate, c.Model.InitialAccumulator = "sgd", 1, 0
-	if c.Job.Sync = sync; !sync {
-		c.Job.Harvest = time.Millisecond
+	c.Job.Sync = sync
+	for _, f := range change {
+		f(c)
 	}
 	startSwitch(t, c)
 	h := &restarts{t: t, file: filepath.Join(t.TempDir(), "cluster.yaml"), server: make(chan error, 1)}
@@ -140,8 +141,8 @@ func (h *restarts) client(i int, round func(c *agentclient.Client) error) error 
 	}
 }
 
-// finish ends the job by its hosts.
-func (h *restarts) finish() {
+// finish ends the job by its hosts, or by its server after them.
+func (h *restarts) finish(interrupts bool) {
 	h.t.Helper()
 	for i, a := range h.agents {
 		a.end()
@@ -149,7 +150,10 @@ func (h *restarts) finish() {
 			h.t.Errorf("agent %d: %v", i, err)
 		}
 	}
-	if err := <-h.server; err != nil {
+	if interrupts {
+		h.stop()
+	}
+	if err := <-h.server; (err != nil) != interrupts {
 		h.t.Errorf("the server: %v", err)
 	}
 	if text := h.log.String(); strings.Contains(text, "lost a worker") {
@@ -158,10 +162,16 @@ func (h *restarts) finish() {
 }
 
 // Host by host, agents are restarted while their clients push: the job goes on, every push that an
-// agent has accepted counts once, and the server ends when all hosts have finished.
+// agent has accepted counts once, and the server ends when all hosts have finished. A server that is
+// stopped after its hosts has everything, too, even if no other harvest is due.
 func TestAgentsAreRestartedUnderLoad(t *testing.T) {
+	t.Run("finished", func(t *testing.T) { restartUnderLoad(t, true, time.Millisecond) })
+	t.Run("stopped", func(t *testing.T) { restartUnderLoad(t, false, time.Minute) })
+}
+
+func restartUnderLoad(t *testing.T, finish bool, harvest time.Duration) {
 	const agents = 3
-	h := startHosts(t, agents, false)
+	h := startHosts(t, agents, false, func(c *cluster.Config) { c.Job.Harvest = harvest })
 	var accepted atomic.Int64
 	var clients sync.WaitGroup
 	for i := range agents {
@@ -188,17 +198,15 @@ func TestAgentsAreRestartedUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	for range 2 {
-		for i := range agents {
-			h.restart(i, false)
-		}
+	for i := range agents {
+		h.restart(i, false)
 	}
 	for i := range agents {
-		h.restart(i, true)
+		h.restart(i, finish)
 	}
 	h.done.Store(true)
 	clients.Wait()
-	h.finish()
+	h.finish(!finish)
 	for _, key := range []uint64{restartHot, restartCold} {
 		row := make([]float32, 4)
 		h.store.Read([]uint64{key}, row)
@@ -256,7 +264,7 @@ func TestAgentsAreRestartedBetweenSteps(t *testing.T) {
 	}
 	last.Store(int64(h.agents[0].rounds.Load() + 200))
 	clients.Wait()
-	h.finish()
+	h.finish(false)
 	t.Logf("%d ends of steps were answered with DROPPED", dropped.Load())
 	if n := dropped.Load(); n > 2*agents*agents {
 		t.Errorf("%d answers are DROPPED, want at most one step for each of %d restarts", n, 2*agents)
@@ -264,3 +272,98 @@ func TestAgentsAreRestartedBetweenSteps(t *testing.T) {
 }
 
 var errFinished = errors.New("all steps are done")
+
+// stopAgent ends an agent gracefully.
+func (h *restarts) stopAgent(i int) {
+	h.t.Helper()
+	h.agents[i].end()
+	if err := <-h.agents[i].ended; err != nil {
+		h.t.Fatalf("agent %d: %v", i, err)
+	}
+}
+
+func (h *restarts) dial(i int) *agentclient.Client {
+	h.t.Helper()
+	c, err := agentclient.Dial(h.t.Context(), h.socket(i), agentproto.Hello{Job: "rows", Parties: 1, BufferBytes: 1 << 16})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { _ = c.Conn().Close() })
+	return c
+}
+
+// pushes pushes rows of a hot and a cold key, which are acknowledged.
+func (h *restarts) pushes(c *agentclient.Client, g float32) {
+	h.t.Helper()
+	_, err := c.Push(h.t.Context(), []uint64{restartHot, restartCold}, []float32{g, 0, 0, 0, g, 0, 0, 0})
+	if err == nil {
+		err = c.Flush(h.t.Context())
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// both ends a step by a BARRIER of one client and a REDUCE of the other, and returns the sum, 0 if it is dropped.
+func (h *restarts) both(one, two *agentclient.Client, step uint64) (sum float32, dropped bool) {
+	h.t.Helper()
+	first := make(chan error, 1)
+	go func() { first <- one.Barrier(h.t.Context(), step) }()
+	_, sums, err := two.Reduce(h.t.Context(), step)
+	err1 := <-first
+	if errors.Is(err, agentproto.Dropped) && errors.Is(err1, agentproto.Dropped) {
+		return 0, true
+	}
+	if err != nil || err1 != nil || len(sums) != 8 || sums[0] != sums[4] {
+		h.t.Fatalf("step %d: %v, %v, sums %v", step, err, err1, sums)
+	}
+	return sums[0], false
+}
+
+// A step that the clients of a host have left torn when its agent is stopped is dropped, and not committed, whether the
+// host comes back or has finished, and also if it is the last one of the job.
+func TestStoppedAgentLeavesATornStep(t *testing.T) {
+	h := startHosts(t, 2, true)
+	one, two := h.dial(0), h.dial(1)
+	h.pushes(one, 1)
+	h.stopAgent(0)
+	h.start(0, true)
+	one = h.dial(0)
+	h.pushes(two, 10)
+	if step := one.Welcome().NextStep; step != 0 {
+		t.Fatalf("step %d is next", step)
+	}
+	if sum, dropped := h.both(one, two, 0); !dropped {
+		t.Errorf("the sum of the torn step is %v", sum)
+	}
+	h.pushes(one, 2)
+	h.pushes(two, 20)
+	if sum, dropped := h.both(one, two, 1); dropped || sum != 22 {
+		t.Errorf("the sum of the next step is %v, dropped: %v", sum, dropped)
+	}
+
+	h.pushes(one, 3)
+	h.pushes(two, 30)
+	h.stopAgent(0) // it has finished
+	if _, _, err := two.Reduce(t.Context(), 2); !errors.Is(err, agentproto.Dropped) {
+		t.Errorf("a step that one that has finished has torn: %v", err)
+	}
+	h.pushes(two, 40)
+	if _, sums, err := two.Reduce(t.Context(), 3); err != nil || len(sums) != 8 || sums[0] != 40 {
+		t.Errorf("the next one: %v, %v", sums, err)
+	}
+	h.stopAgent(1)
+	h.start(1, true)
+	two = h.dial(1)
+	h.pushes(two, 50)
+	h.stopAgent(1)
+	if err := <-h.server; err != nil {
+		t.Error(err)
+	}
+	row := make([]float32, 4)
+	for _, key := range []uint64{restartHot, restartCold} {
+		if h.store.Read([]uint64{key}, row); row[0] != -62 {
+			t.Errorf("key %d has %v, want -62", key, row[0])
+		}
+	}
+}

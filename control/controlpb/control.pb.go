@@ -518,6 +518,44 @@ func (*RemoveJobResponse) Descriptor() ([]byte, []int) {
 	return file_control_proto_rawDescGZIP(), []int{5}
 }
 
+// Removed is a detail of the status that ends the streams of a job which an operator has removed:
+// it is over, and its owner is not to create it again.
+type Removed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Removed) Reset() {
+	*x = Removed{}
+	mi := &file_control_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Removed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Removed) ProtoMessage() {}
+
+func (x *Removed) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Removed.ProtoReflect.Descriptor instead.
+func (*Removed) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{6}
+}
+
 type JoinRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Job    uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -536,7 +574,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_control_proto_msgTypes[6]
+	mi := &file_control_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -548,7 +586,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[6]
+	mi := &file_control_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -561,7 +599,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{6}
+	return file_control_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *JoinRequest) GetJob() uint32 {
@@ -639,7 +677,7 @@ type Admission struct {
 
 func (x *Admission) Reset() {
 	*x = Admission{}
-	mi := &file_control_proto_msgTypes[7]
+	mi := &file_control_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -651,7 +689,7 @@ func (x *Admission) String() string {
 func (*Admission) ProtoMessage() {}
 
 func (x *Admission) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[7]
+	mi := &file_control_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -664,7 +702,7 @@ func (x *Admission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admission.ProtoReflect.Descriptor instead.
 func (*Admission) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{7}
+	return file_control_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Admission) GetEpoch() uint32 {
@@ -763,7 +801,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_control_proto_msgTypes[8]
+	mi := &file_control_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -775,7 +813,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[8]
+	mi := &file_control_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -788,7 +826,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{8}
+	return file_control_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Membership) GetEpoch() uint32 {
@@ -868,7 +906,7 @@ type LeaveRequest struct {
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_control_proto_msgTypes[9]
+	mi := &file_control_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -880,7 +918,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[9]
+	mi := &file_control_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -893,7 +931,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{9}
+	return file_control_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LeaveRequest) GetJob() uint32 {
@@ -932,7 +970,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_control_proto_msgTypes[10]
+	mi := &file_control_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -944,7 +982,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[10]
+	mi := &file_control_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -957,7 +995,7 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{10}
+	return file_control_proto_rawDescGZIP(), []int{11}
 }
 
 type HarvestRequest struct {
@@ -974,7 +1012,7 @@ type HarvestRequest struct {
 
 func (x *HarvestRequest) Reset() {
 	*x = HarvestRequest{}
-	mi := &file_control_proto_msgTypes[11]
+	mi := &file_control_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -986,7 +1024,7 @@ func (x *HarvestRequest) String() string {
 func (*HarvestRequest) ProtoMessage() {}
 
 func (x *HarvestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[11]
+	mi := &file_control_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -999,7 +1037,7 @@ func (x *HarvestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestRequest.ProtoReflect.Descriptor instead.
 func (*HarvestRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{11}
+	return file_control_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *HarvestRequest) GetWhat() isHarvestRequest_What {
@@ -1069,7 +1107,7 @@ type HarvestBegin struct {
 
 func (x *HarvestBegin) Reset() {
 	*x = HarvestBegin{}
-	mi := &file_control_proto_msgTypes[12]
+	mi := &file_control_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1081,7 +1119,7 @@ func (x *HarvestBegin) String() string {
 func (*HarvestBegin) ProtoMessage() {}
 
 func (x *HarvestBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[12]
+	mi := &file_control_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1094,7 +1132,7 @@ func (x *HarvestBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestBegin.ProtoReflect.Descriptor instead.
 func (*HarvestBegin) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{12}
+	return file_control_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HarvestBegin) GetJob() uint32 {
@@ -1138,7 +1176,7 @@ type HarvestChunk struct {
 
 func (x *HarvestChunk) Reset() {
 	*x = HarvestChunk{}
-	mi := &file_control_proto_msgTypes[13]
+	mi := &file_control_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1150,7 +1188,7 @@ func (x *HarvestChunk) String() string {
 func (*HarvestChunk) ProtoMessage() {}
 
 func (x *HarvestChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[13]
+	mi := &file_control_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1163,7 +1201,7 @@ func (x *HarvestChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestChunk.ProtoReflect.Descriptor instead.
 func (*HarvestChunk) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{13}
+	return file_control_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HarvestChunk) GetNumber() uint64 {
@@ -1227,7 +1265,7 @@ type BarrierRequest struct {
 
 func (x *BarrierRequest) Reset() {
 	*x = BarrierRequest{}
-	mi := &file_control_proto_msgTypes[14]
+	mi := &file_control_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1239,7 +1277,7 @@ func (x *BarrierRequest) String() string {
 func (*BarrierRequest) ProtoMessage() {}
 
 func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[14]
+	mi := &file_control_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1252,7 +1290,7 @@ func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierRequest.ProtoReflect.Descriptor instead.
 func (*BarrierRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{14}
+	return file_control_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *BarrierRequest) GetJob() uint32 {
@@ -1291,7 +1329,7 @@ type BarrierResponse struct {
 
 func (x *BarrierResponse) Reset() {
 	*x = BarrierResponse{}
-	mi := &file_control_proto_msgTypes[15]
+	mi := &file_control_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1303,7 +1341,7 @@ func (x *BarrierResponse) String() string {
 func (*BarrierResponse) ProtoMessage() {}
 
 func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[15]
+	mi := &file_control_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1316,7 +1354,7 @@ func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierResponse.ProtoReflect.Descriptor instead.
 func (*BarrierResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{15}
+	return file_control_proto_rawDescGZIP(), []int{16}
 }
 
 type ReduceRequest struct {
@@ -1333,7 +1371,7 @@ type ReduceRequest struct {
 
 func (x *ReduceRequest) Reset() {
 	*x = ReduceRequest{}
-	mi := &file_control_proto_msgTypes[16]
+	mi := &file_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1345,7 +1383,7 @@ func (x *ReduceRequest) String() string {
 func (*ReduceRequest) ProtoMessage() {}
 
 func (x *ReduceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[16]
+	mi := &file_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1358,7 +1396,7 @@ func (x *ReduceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReduceRequest.ProtoReflect.Descriptor instead.
 func (*ReduceRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{16}
+	return file_control_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReduceRequest) GetJob() uint32 {
@@ -1414,7 +1452,7 @@ type HotFrames struct {
 
 func (x *HotFrames) Reset() {
 	*x = HotFrames{}
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1426,7 +1464,7 @@ func (x *HotFrames) String() string {
 func (*HotFrames) ProtoMessage() {}
 
 func (x *HotFrames) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1439,7 +1477,7 @@ func (x *HotFrames) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotFrames.ProtoReflect.Descriptor instead.
 func (*HotFrames) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{17}
+	return file_control_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *HotFrames) GetSent() uint32 {
@@ -1466,7 +1504,7 @@ type Dropped struct {
 
 func (x *Dropped) Reset() {
 	*x = Dropped{}
-	mi := &file_control_proto_msgTypes[18]
+	mi := &file_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1478,7 +1516,7 @@ func (x *Dropped) String() string {
 func (*Dropped) ProtoMessage() {}
 
 func (x *Dropped) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[18]
+	mi := &file_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1491,7 +1529,7 @@ func (x *Dropped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dropped.ProtoReflect.Descriptor instead.
 func (*Dropped) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{18}
+	return file_control_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Dropped) GetKey() uint64 {
@@ -1515,7 +1553,7 @@ type ReducedRows struct {
 
 func (x *ReducedRows) Reset() {
 	*x = ReducedRows{}
-	mi := &file_control_proto_msgTypes[19]
+	mi := &file_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1527,7 +1565,7 @@ func (x *ReducedRows) String() string {
 func (*ReducedRows) ProtoMessage() {}
 
 func (x *ReducedRows) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[19]
+	mi := &file_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1540,7 +1578,7 @@ func (x *ReducedRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReducedRows.ProtoReflect.Descriptor instead.
 func (*ReducedRows) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{19}
+	return file_control_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReducedRows) GetRows() uint64 {
@@ -1585,7 +1623,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_control_proto_msgTypes[20]
+	mi := &file_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1597,7 +1635,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[20]
+	mi := &file_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1610,7 +1648,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{20}
+	return file_control_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReportRequest) GetJob() uint32 {
@@ -1663,7 +1701,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_control_proto_msgTypes[21]
+	mi := &file_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1675,7 +1713,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[21]
+	mi := &file_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1688,7 +1726,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{21}
+	return file_control_proto_rawDescGZIP(), []int{22}
 }
 
 type DoneRequest struct {
@@ -1702,7 +1740,7 @@ type DoneRequest struct {
 
 func (x *DoneRequest) Reset() {
 	*x = DoneRequest{}
-	mi := &file_control_proto_msgTypes[22]
+	mi := &file_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1714,7 +1752,7 @@ func (x *DoneRequest) String() string {
 func (*DoneRequest) ProtoMessage() {}
 
 func (x *DoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[22]
+	mi := &file_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1727,7 +1765,7 @@ func (x *DoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneRequest.ProtoReflect.Descriptor instead.
 func (*DoneRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{22}
+	return file_control_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DoneRequest) GetJob() uint32 {
@@ -1759,7 +1797,7 @@ type DoneResponse struct {
 
 func (x *DoneResponse) Reset() {
 	*x = DoneResponse{}
-	mi := &file_control_proto_msgTypes[23]
+	mi := &file_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1771,7 +1809,7 @@ func (x *DoneResponse) String() string {
 func (*DoneResponse) ProtoMessage() {}
 
 func (x *DoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[23]
+	mi := &file_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1784,7 +1822,7 @@ func (x *DoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneResponse.ProtoReflect.Descriptor instead.
 func (*DoneResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{23}
+	return file_control_proto_rawDescGZIP(), []int{24}
 }
 
 type TearRequest struct {
@@ -1799,7 +1837,7 @@ type TearRequest struct {
 
 func (x *TearRequest) Reset() {
 	*x = TearRequest{}
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1811,7 +1849,7 @@ func (x *TearRequest) String() string {
 func (*TearRequest) ProtoMessage() {}
 
 func (x *TearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1824,7 +1862,7 @@ func (x *TearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TearRequest.ProtoReflect.Descriptor instead.
 func (*TearRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{24}
+	return file_control_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TearRequest) GetJob() uint32 {
@@ -1863,7 +1901,7 @@ type TearResponse struct {
 
 func (x *TearResponse) Reset() {
 	*x = TearResponse{}
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +1913,7 @@ func (x *TearResponse) String() string {
 func (*TearResponse) ProtoMessage() {}
 
 func (x *TearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +1926,7 @@ func (x *TearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TearResponse.ProtoReflect.Descriptor instead.
 func (*TearResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{25}
+	return file_control_proto_rawDescGZIP(), []int{26}
 }
 
 type StatsRequest struct {
@@ -1899,7 +1937,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_control_proto_msgTypes[26]
+	mi := &file_control_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1911,7 +1949,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[26]
+	mi := &file_control_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1924,7 +1962,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{26}
+	return file_control_proto_rawDescGZIP(), []int{27}
 }
 
 type AggregatorStats struct {
@@ -1942,7 +1980,7 @@ type AggregatorStats struct {
 
 func (x *AggregatorStats) Reset() {
 	*x = AggregatorStats{}
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1954,7 +1992,7 @@ func (x *AggregatorStats) String() string {
 func (*AggregatorStats) ProtoMessage() {}
 
 func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1967,7 +2005,7 @@ func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregatorStats.ProtoReflect.Descriptor instead.
 func (*AggregatorStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{27}
+	return file_control_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AggregatorStats) GetCounters() map[string]uint64 {
@@ -2047,7 +2085,7 @@ type JobStats struct {
 
 func (x *JobStats) Reset() {
 	*x = JobStats{}
-	mi := &file_control_proto_msgTypes[28]
+	mi := &file_control_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2059,7 +2097,7 @@ func (x *JobStats) String() string {
 func (*JobStats) ProtoMessage() {}
 
 func (x *JobStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[28]
+	mi := &file_control_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2072,7 +2110,7 @@ func (x *JobStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStats.ProtoReflect.Descriptor instead.
 func (*JobStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{28}
+	return file_control_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *JobStats) GetJob() uint32 {
@@ -2228,7 +2266,7 @@ type Timing struct {
 
 func (x *Timing) Reset() {
 	*x = Timing{}
-	mi := &file_control_proto_msgTypes[29]
+	mi := &file_control_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2240,7 +2278,7 @@ func (x *Timing) String() string {
 func (*Timing) ProtoMessage() {}
 
 func (x *Timing) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[29]
+	mi := &file_control_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2253,7 +2291,7 @@ func (x *Timing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timing.ProtoReflect.Descriptor instead.
 func (*Timing) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{29}
+	return file_control_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Timing) GetCount() uint64 {
@@ -2296,7 +2334,7 @@ type ServerStats struct {
 
 func (x *ServerStats) Reset() {
 	*x = ServerStats{}
-	mi := &file_control_proto_msgTypes[30]
+	mi := &file_control_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2308,7 +2346,7 @@ func (x *ServerStats) String() string {
 func (*ServerStats) ProtoMessage() {}
 
 func (x *ServerStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[30]
+	mi := &file_control_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2321,7 +2359,7 @@ func (x *ServerStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerStats.ProtoReflect.Descriptor instead.
 func (*ServerStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{30}
+	return file_control_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ServerStats) GetRows() uint64 {
@@ -2388,7 +2426,8 @@ const file_control_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x1a\n" +
 	"\binstance\x18\x03 \x01(\x04R\binstance\"\x13\n" +
-	"\x11RemoveJobResponse\"\x96\x02\n" +
+	"\x11RemoveJobResponse\"\t\n" +
+	"\aRemoved\"\x96\x02\n" +
 	"\vJoinRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x10\n" +
@@ -2591,7 +2630,7 @@ func file_control_proto_rawDescGZIP() []byte {
 }
 
 var file_control_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_control_proto_goTypes = []any{
 	(Mode)(0),                 // 0: libra.control.v1.Mode
 	(Arithmetic)(0),           // 1: libra.control.v1.Arithmetic
@@ -2601,84 +2640,85 @@ var file_control_proto_goTypes = []any{
 	(*HoldResponse)(nil),      // 5: libra.control.v1.HoldResponse
 	(*RemoveJobRequest)(nil),  // 6: libra.control.v1.RemoveJobRequest
 	(*RemoveJobResponse)(nil), // 7: libra.control.v1.RemoveJobResponse
-	(*JoinRequest)(nil),       // 8: libra.control.v1.JoinRequest
-	(*Admission)(nil),         // 9: libra.control.v1.Admission
-	(*Membership)(nil),        // 10: libra.control.v1.Membership
-	(*LeaveRequest)(nil),      // 11: libra.control.v1.LeaveRequest
-	(*LeaveResponse)(nil),     // 12: libra.control.v1.LeaveResponse
-	(*HarvestRequest)(nil),    // 13: libra.control.v1.HarvestRequest
-	(*HarvestBegin)(nil),      // 14: libra.control.v1.HarvestBegin
-	(*HarvestChunk)(nil),      // 15: libra.control.v1.HarvestChunk
-	(*BarrierRequest)(nil),    // 16: libra.control.v1.BarrierRequest
-	(*BarrierResponse)(nil),   // 17: libra.control.v1.BarrierResponse
-	(*ReduceRequest)(nil),     // 18: libra.control.v1.ReduceRequest
-	(*HotFrames)(nil),         // 19: libra.control.v1.HotFrames
-	(*Dropped)(nil),           // 20: libra.control.v1.Dropped
-	(*ReducedRows)(nil),       // 21: libra.control.v1.ReducedRows
-	(*ReportRequest)(nil),     // 22: libra.control.v1.ReportRequest
-	(*ReportResponse)(nil),    // 23: libra.control.v1.ReportResponse
-	(*DoneRequest)(nil),       // 24: libra.control.v1.DoneRequest
-	(*DoneResponse)(nil),      // 25: libra.control.v1.DoneResponse
-	(*TearRequest)(nil),       // 26: libra.control.v1.TearRequest
-	(*TearResponse)(nil),      // 27: libra.control.v1.TearResponse
-	(*StatsRequest)(nil),      // 28: libra.control.v1.StatsRequest
-	(*AggregatorStats)(nil),   // 29: libra.control.v1.AggregatorStats
-	(*JobStats)(nil),          // 30: libra.control.v1.JobStats
-	(*Timing)(nil),            // 31: libra.control.v1.Timing
-	(*ServerStats)(nil),       // 32: libra.control.v1.ServerStats
-	nil,                       // 33: libra.control.v1.JoinRequest.AgreeEntry
-	nil,                       // 34: libra.control.v1.AggregatorStats.CountersEntry
-	nil,                       // 35: libra.control.v1.JobStats.CountersEntry
-	nil,                       // 36: libra.control.v1.ServerStats.CountersEntry
+	(*Removed)(nil),           // 8: libra.control.v1.Removed
+	(*JoinRequest)(nil),       // 9: libra.control.v1.JoinRequest
+	(*Admission)(nil),         // 10: libra.control.v1.Admission
+	(*Membership)(nil),        // 11: libra.control.v1.Membership
+	(*LeaveRequest)(nil),      // 12: libra.control.v1.LeaveRequest
+	(*LeaveResponse)(nil),     // 13: libra.control.v1.LeaveResponse
+	(*HarvestRequest)(nil),    // 14: libra.control.v1.HarvestRequest
+	(*HarvestBegin)(nil),      // 15: libra.control.v1.HarvestBegin
+	(*HarvestChunk)(nil),      // 16: libra.control.v1.HarvestChunk
+	(*BarrierRequest)(nil),    // 17: libra.control.v1.BarrierRequest
+	(*BarrierResponse)(nil),   // 18: libra.control.v1.BarrierResponse
+	(*ReduceRequest)(nil),     // 19: libra.control.v1.ReduceRequest
+	(*HotFrames)(nil),         // 20: libra.control.v1.HotFrames
+	(*Dropped)(nil),           // 21: libra.control.v1.Dropped
+	(*ReducedRows)(nil),       // 22: libra.control.v1.ReducedRows
+	(*ReportRequest)(nil),     // 23: libra.control.v1.ReportRequest
+	(*ReportResponse)(nil),    // 24: libra.control.v1.ReportResponse
+	(*DoneRequest)(nil),       // 25: libra.control.v1.DoneRequest
+	(*DoneResponse)(nil),      // 26: libra.control.v1.DoneResponse
+	(*TearRequest)(nil),       // 27: libra.control.v1.TearRequest
+	(*TearResponse)(nil),      // 28: libra.control.v1.TearResponse
+	(*StatsRequest)(nil),      // 29: libra.control.v1.StatsRequest
+	(*AggregatorStats)(nil),   // 30: libra.control.v1.AggregatorStats
+	(*JobStats)(nil),          // 31: libra.control.v1.JobStats
+	(*Timing)(nil),            // 32: libra.control.v1.Timing
+	(*ServerStats)(nil),       // 33: libra.control.v1.ServerStats
+	nil,                       // 34: libra.control.v1.JoinRequest.AgreeEntry
+	nil,                       // 35: libra.control.v1.AggregatorStats.CountersEntry
+	nil,                       // 36: libra.control.v1.JobStats.CountersEntry
+	nil,                       // 37: libra.control.v1.ServerStats.CountersEntry
 }
 var file_control_proto_depIdxs = []int32{
 	0,  // 0: libra.control.v1.JobSpec.mode:type_name -> libra.control.v1.Mode
 	1,  // 1: libra.control.v1.JobSpec.arithmetic:type_name -> libra.control.v1.Arithmetic
-	33, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
+	34, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
 	0,  // 3: libra.control.v1.Admission.mode:type_name -> libra.control.v1.Mode
 	1,  // 4: libra.control.v1.Admission.arithmetic:type_name -> libra.control.v1.Arithmetic
-	14, // 5: libra.control.v1.HarvestRequest.begin:type_name -> libra.control.v1.HarvestBegin
-	20, // 6: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
-	19, // 7: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
-	20, // 8: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
-	34, // 9: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
-	30, // 10: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
-	35, // 11: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
+	15, // 5: libra.control.v1.HarvestRequest.begin:type_name -> libra.control.v1.HarvestBegin
+	21, // 6: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
+	20, // 7: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
+	21, // 8: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
+	35, // 9: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
+	31, // 10: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
+	36, // 11: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
 	0,  // 12: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
 	1,  // 13: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
-	31, // 14: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
-	31, // 15: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
-	36, // 16: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
+	32, // 14: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
+	32, // 15: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
+	37, // 16: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
 	2,  // 17: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
 	4,  // 18: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
 	6,  // 19: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
-	8,  // 20: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
-	11, // 21: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
-	13, // 22: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
-	28, // 23: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
-	8,  // 24: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
-	16, // 25: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
-	18, // 26: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
-	22, // 27: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
-	24, // 28: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
-	26, // 29: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
-	11, // 30: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
-	28, // 31: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
+	9,  // 20: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
+	12, // 21: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
+	14, // 22: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
+	29, // 23: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
+	9,  // 24: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
+	17, // 25: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
+	19, // 26: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
+	23, // 27: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
+	25, // 28: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
+	27, // 29: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
+	12, // 30: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
+	29, // 31: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
 	3,  // 32: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
 	5,  // 33: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
 	7,  // 34: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
-	9,  // 35: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
-	12, // 36: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
-	15, // 37: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
-	29, // 38: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
-	10, // 39: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
-	17, // 40: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
-	21, // 41: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
-	23, // 42: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
-	25, // 43: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
-	27, // 44: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
-	12, // 45: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
-	32, // 46: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
+	10, // 35: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
+	13, // 36: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
+	16, // 37: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
+	30, // 38: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
+	11, // 39: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
+	18, // 40: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
+	22, // 41: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
+	24, // 42: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
+	26, // 43: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
+	28, // 44: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
+	13, // 45: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
+	33, // 46: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
 	32, // [32:47] is the sub-list for method output_type
 	17, // [17:32] is the sub-list for method input_type
 	17, // [17:17] is the sub-list for extension type_name
@@ -2692,19 +2732,19 @@ func file_control_proto_init() {
 		return
 	}
 	file_control_proto_msgTypes[0].OneofWrappers = []any{}
-	file_control_proto_msgTypes[11].OneofWrappers = []any{
+	file_control_proto_msgTypes[12].OneofWrappers = []any{
 		(*HarvestRequest_Begin)(nil),
 		(*HarvestRequest_Now)(nil),
 		(*HarvestRequest_Done)(nil),
 	}
-	file_control_proto_msgTypes[18].OneofWrappers = []any{}
+	file_control_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_proto_rawDesc), len(file_control_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
