@@ -119,6 +119,7 @@ func (b *stepBooks) checkStatus(e *asked) {
 	switch e.c.Status {
 	case agentproto.OK:
 	case agentproto.JobEnded, agentproto.AgentClosed, agentproto.Refused:
+		b.l.Tell("%s: operation %d: %+v\n", e.s.name, e.Op, e.c)
 		if b.l.happened == 0 {
 			b.l.Fail("%s: operation %d: %+v, although nothing has happened", e.s.name, e.Op, e.c)
 		}
@@ -181,8 +182,12 @@ func (b *stepBooks) endStep(e *asked) {
 	if before := b.weights[e.Step]; before != nil && b.l.of.weights && e.s.era == b.l.serving {
 		after := slices.Clone(before)
 		if status == agentproto.OK {
-			for i, sum := range b.sumsOf(id) {
+			sums, most := b.sumsOf(id)
+			for i, sum := range sums {
 				after[i] -= float32(sum)
+			}
+			if !slices.Equal(sums, most) {
+				after = nil
 			}
 		}
 		b.weights[e.Step+1] = after
@@ -190,9 +195,9 @@ func (b *stepBooks) endStep(e *asked) {
 }
 
 // sumsOf returns the sums of a step that has ended: of the pushes that sessions have made before
-// they ended it.
-func (b *stepBooks) sumsOf(id stepID) []int64 {
-	sums := make([]int64, len(b.l.of.keys)*b.dim)
+// they ended it. most also has those that have failed, but of which some frames may have been applied.
+func (b *stepBooks) sumsOf(id stepID) (sums, most []int64) {
+	sums, most = make([]int64, len(b.l.of.keys)*b.dim), make([]int64, len(b.l.of.keys)*b.dim)
 	for _, s := range b.l.sessions {
 		if s.era != id.era || !s.party || s.at != b.enders(id, s.host) {
 			continue
@@ -204,13 +209,13 @@ func (b *stepBooks) sumsOf(id stepID) []int64 {
 				open = append(open, e)
 			case s.endsStep(i):
 				if e.Step == id.step {
-					b.addPushes(sums, open)
+					b.addPushes(sums, most, open)
 				}
 				open = nil
 			}
 		}
 	}
-	return sums
+	return sums, most
 }
 
 // enders returns the run of a host's agent whose parties have ended a step: the last one, if those of
@@ -253,8 +258,26 @@ func (b *stepBooks) checkWhole(id stepID) {
 			if s.era == id.era && e.Op == agentproto.Reduce && e.Step == id.step && s.hasEnded(i) && s.failedBefore(i) {
 				b.l.Fail("step %d is not dropped, although a push of %s before its REDUCE has failed", id.step, s.name)
 			}
+			if s.era == id.era && e.Step == id.step && s.spoilsStep(i) {
+				b.l.Fail("step %d is not dropped, although %s has pushed in it after it could not end", id.step, s.name)
+			}
 		}
 	}
+}
+
+// spoilsStep reports whether an entry could not end its step, and a push of the next one follows that the
+// agent has taken nevertheless.
+func (s *ring) spoilsStep(i int) bool {
+	e := s.entries[i]
+	if e.Op != agentproto.Barrier && e.Op != agentproto.Reduce || !e.done || e.c.Status != agentproto.Refused {
+		return false
+	}
+	for i++; i < len(s.entries) && uint32(i) < s.accepted() && !s.hasEnded(i); i++ {
+		if s.entries[i].Op == agentproto.Push {
+			return true
+		}
+	}
+	return false
 }
 
 // failedBefore reports whether a push before an entry has failed, since the last FLUSH or REDUCE.
@@ -272,15 +295,19 @@ func (s *ring) failedBefore(i int) bool {
 	return false
 }
 
-// addPushes adds acknowledged pushes.
-func (b *stepBooks) addPushes(sums []int64, pushes []*asked) {
+// addPushes adds acknowledged pushes, and those of which some frames may have been applied.
+func (b *stepBooks) addPushes(sums, most []int64, pushes []*asked) {
 	for _, e := range pushes {
-		if !e.done || e.c.Status != agentproto.OK {
+		if !e.done || e.c.Status != agentproto.OK && e.c.Acknowledged+e.c.Unknown == 0 {
 			continue
 		}
 		for i, key := range e.keys {
 			for c := range b.dim {
-				sums[b.index[key]*b.dim+c] += int64(e.grads[i*b.dim+c])
+				at, x := b.index[key]*b.dim+c, int64(e.grads[i*b.dim+c])
+				most[at] += x
+				if e.c.Status == agentproto.OK {
+					sums[at] += x
+				}
 			}
 		}
 	}
@@ -299,9 +326,9 @@ func (b *stepBooks) compareSums(e *asked, keys []uint64, rows []float32) {
 			got[at*b.dim+c] = int64(rows[i*b.dim+c])
 		}
 	}
-	want := b.sumsOf(stepID{e.s.era, e.Step})
+	want, most := b.sumsOf(stepID{e.s.era, e.Step})
 	for i := range want {
-		if got[i] != want[i] {
+		if got[i] < want[i] || got[i] > most[i] {
 			b.l.Fail("%s: REDUCE returns %d as the sum of key %d in step %d; the pushes of that step sum up to %d",
 				e.s.name, got[i], b.l.of.keys[i/b.dim], e.Step, want[i])
 			return
@@ -363,7 +390,7 @@ func (b *stepBooks) checkDropped(e *asked) {
 		}
 		s.collect()
 		for i, one := range s.entries {
-			if one.Op == agentproto.Reduce && one.Step == e.Step && s.failedBefore(i) {
+			if one.Step == e.Step && (one.Op == agentproto.Reduce && s.failedBefore(i) || s.spoilsStep(i)) {
 				return
 			}
 		}
