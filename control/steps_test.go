@@ -67,9 +67,9 @@ func TestBarriersAfterAReturn(t *testing.T) {
 					})
 					ended := s.waits(t)
 					one, two := s.joined(t)
-					step := one.member.NextStep
-					if step != 20 || two.member.NextStep != step {
-						t.Fatalf("the first steps are %d and %d", step, two.member.NextStep)
+					step := one.member.GetNextStep()
+					if step != 20 || two.member.GetNextStep() != step {
+						t.Fatalf("the first steps are %d and %d", step, two.member.GetNextStep())
 					}
 					for range 2 {
 						if err := meet(t, one, two, step); err != nil {
@@ -92,8 +92,8 @@ func TestBarriersAfterAReturn(t *testing.T) {
 					if err := two.join(t); err != nil {
 						t.Fatal(err)
 					}
-					if two.member.NextStep != step {
-						t.Errorf("it is to continue with step %d, want %d", two.member.NextStep, step)
+					if two.member.GetNextStep() != step {
+						t.Errorf("it is to continue with step %d, want %d", two.member.GetNextStep(), step)
 					}
 					if waits == "the other" {
 						if err := errors.Join(two.barrier(t, step), <-other); err != nil {
@@ -150,8 +150,8 @@ func TestReturnDuringACommit(t *testing.T) {
 		if err := errors.Join(<-joined, <-first); err != nil {
 			t.Fatal(err)
 		}
-		if two.member.NextStep != 1 {
-			t.Errorf("it is to continue with step %d", two.member.NextStep)
+		if two.member.GetNextStep() != 1 {
+			t.Errorf("it is to continue with step %d", two.member.GetNextStep())
 		}
 		go func() { first <- one.barrier(t, 1) }()
 		second := make(chan error, 1)
@@ -240,8 +240,8 @@ func TestReturnToASyncJob(t *testing.T) {
 				if err := two.join(t); err != nil {
 					t.Fatal(err)
 				}
-				if two.member.NextStep != 1 {
-					t.Errorf("it is to continue with step %d", two.member.NextStep)
+				if two.member.GetNextStep() != 1 {
+					t.Errorf("it is to continue with step %d", two.member.GetNextStep())
 				}
 				var drop1, drop2 *DroppedError
 				err := droppedIn(two.barrier(t, 1))
@@ -272,26 +272,50 @@ func TestTornStepOfAFinishedWorker(t *testing.T) {
 		if err := meet(t, one, two, 0); err != nil {
 			t.Fatal(err)
 		}
+		if err := errors.Join(two.tear(t, 0), two.tear(t, 2), meet(t, one, two, 1)); err != nil {
+			t.Fatal(err)
+		}
 		other := make(chan error, 1)
-		go func() { _, err := one.reduce(t, 1, nil); other <- err }()
+		go func() { _, err := one.reduce(t, 2, nil); other <- err }()
 		synctest.Wait()
-		if err := errors.Join(two.tear(t, 0), two.tear(t, 2), two.tear(t, 1), two.done(t)); err != nil {
+		if err := errors.Join(two.tear(t, 2), two.done(t)); err != nil {
 			t.Fatal(err)
 		}
 		var drop *DroppedError
 		if err := <-other; !errors.As(err, &drop) {
 			t.Errorf("the step that the other has torn: %v", err)
 		}
-		if _, err := one.reduce(t, 2, nil); err != nil {
+		if _, err := one.reduce(t, 3, nil); err != nil {
 			t.Errorf("the next one: %v", err)
 		}
-		if err := errors.Join(two.tear(t, 3), one.tear(t, 3), one.done(t), <-ended); err != nil {
+		if err := two.tear(t, 4); err != nil || s.service.IsTorn() {
+			t.Errorf("one that has finished tears a step: %v", err)
+		}
+		if err := errors.Join(one.tear(t, 4), one.done(t), <-ended); err != nil {
 			t.Error(err)
 		}
-		if !s.service.IsTorn() || !slices.Equal(*dropped, []uint64{1}) {
+		if !s.service.IsTorn() || !slices.Equal(*dropped, []uint64{2}) {
 			t.Errorf("torn %v, dropped %v", s.service.IsTorn(), *dropped)
 		}
 	})
+}
+
+// What a worker reported of its frames at the end of a step counts no more when it has left.
+func TestDepartureTakesBackTheReport(t *testing.T) {
+	b := newBarrier([]uint16{1, 2}, 0, func(uint64) error { return nil })
+	for worker := range uint16(2) {
+		if _, _, err := b.arrive(1, 0, wish{epoch: worker, hot: &HotFrames{}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.depart(2)
+	if len(b.round.hot) != 2 || len(b.arrived) != 1 {
+		t.Errorf("another has left: hot %v, arrived %v", b.round.hot, b.arrived)
+	}
+	b.depart(1)
+	if len(b.round.hot) != 0 || len(b.arrived) != 0 {
+		t.Errorf("hot %v, arrived %v", b.round.hot, b.arrived)
+	}
 }
 
 // Without steps that workers take together, none can be dropped.
@@ -347,5 +371,18 @@ func TestSuspendedMembership(t *testing.T) {
 	}
 	if got := service.barrier.unfinished(); !slices.Equal(got, []uint16{1}) || service.barrier.failure() != nil {
 		t.Errorf("unfinished %v, failure %v", got, service.barrier.failure())
+	}
+}
+
+// A server that does not know the next step of its barriers counts from the first one.
+func TestNextStepOfAnOlderServer(t *testing.T) {
+	step := uint64(0)
+	for _, c := range []struct {
+		joined *pb.Membership
+		want   uint64
+	}{{&pb.Membership{FirstStep: 7}, 7}, {&pb.Membership{FirstStep: 7, NextStep: &step}, 0}} {
+		if got := nextStep(c.joined); got != c.want {
+			t.Errorf("%v: step %d, want %d", c.joined, got, c.want)
+		}
 	}
 }

@@ -262,7 +262,7 @@ func TestAgentsAreRestartedBetweenSteps(t *testing.T) {
 	for i := range agents {
 		h.restart(i, true)
 	}
-	last.Store(int64(h.agents[0].rounds.Load() + 200))
+	last.Store(h.agents[0].rounds.Load() + 200)
 	clients.Wait()
 	h.finish(false)
 	t.Logf("%d ends of steps were answered with DROPPED", dropped.Load())
@@ -366,4 +366,30 @@ func TestStoppedAgentLeavesATornStep(t *testing.T) {
 			t.Errorf("key %d has %v, want -62", key, row[0])
 		}
 	}
+}
+
+// In an asynchronous job, too, clients meet at barriers after a host was restarted, at the step that the server names.
+func TestBarriersAfterARestart(t *testing.T) {
+	h := startHosts(t, 2, false)
+	one, two := h.dial(0), h.dial(1)
+	both := func(step uint64) {
+		t.Helper()
+		first := make(chan error, 1)
+		go func() { first <- one.Barrier(t.Context(), step) }()
+		if err := errors.Join(two.Barrier(t.Context(), step), <-first); err != nil {
+			t.Fatal(err)
+		}
+	}
+	both(0)
+	both(1)
+	for i := range 2 {
+		h.stopAgent(i)
+		h.start(i, true)
+	}
+	one, two = h.dial(0), h.dial(1)
+	if first, second := one.Welcome().NextStep, two.Welcome().NextStep; first != 2 || second != 2 {
+		t.Fatalf("the next steps are %d and %d", first, second)
+	}
+	both(2)
+	h.finish(false)
 }
