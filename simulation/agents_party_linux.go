@@ -302,17 +302,23 @@ func (r *program) help(act *world.Actor) {
 
 // submit submits an entry as soon as there is room. It returns false if the session is over.
 func (r *program) submit(act *world.Actor, e *asked) bool {
-	for r.s.collect(); !r.s.room(); r.s.collect() {
+	s := r.s
+	if r.l.options.fault == overtakes && e.Op == agentproto.Push && e.Batch == 0 && r.s.ends() {
+		if s = r.l.openSession(act, r.s.at, r.name+" aside", 0); s == nil {
+			return false
+		}
+	}
+	for s.collect(); !s.room(); s.collect() {
 		if r.over() {
 			return false
 		}
-		r.s.sleep(act, r.s.room)
+		s.sleep(act, s.room)
 	}
-	if r.over() {
+	if r.over() || s.over() {
 		return false
 	}
-	r.l.Tell("%s submits %d: operation %d, step %d\n", r.name, r.s.tail, e.Op, e.Step)
-	r.s.submit(e)
+	r.l.Tell("%s submits %d: operation %d, step %d\n", s.name, s.tail, e.Op, e.Step)
+	s.submit(e)
 	r.l.passMoment(byWrites)
 	act.Yield("submitted")
 	return !r.dead
@@ -320,11 +326,11 @@ func (r *program) submit(act *world.Actor, e *asked) bool {
 
 // wait waits for the completion of an entry. It returns false if there will be none.
 func (r *program) wait(act *world.Actor, e *asked) bool {
-	for r.s.collect(); !e.done; r.s.collect() {
-		if r.over() {
+	for e.s.collect(); !e.done; e.s.collect() {
+		if r.over() || e.s.over() {
 			return false
 		}
-		r.s.sleep(act, func() bool { return e.done })
+		e.s.sleep(act, func() bool { return e.done })
 	}
 	return !r.dead
 }

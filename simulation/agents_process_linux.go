@@ -88,8 +88,28 @@ func (p *agentRun) runRole(ctx context.Context) error {
 	on := node.AgentMachine{
 		Machine: p.newMachine(), Agent: func(a *agent.Agent) { p.agent = a }, SumsInFrames: l.of.framed,
 	}
-	file := &cluster.Agent{Jobs: []cluster.AgentJob{{Name: jobName, Cluster: l.clusterFile(), Worker: id}}}
+	on.Job = p.spoilJob
+	file := &cluster.Agent{Jobs: []cluster.AgentJob{{
+		Name: jobName, Cluster: l.clusterFile(), Worker: id, Finish: l.options.fault == finishes,
+	}}}
 	return on.RunAgent(ctx, file, log, ready)
+}
+
+// spoilJob puts the life's fault into an agent's job.
+func (p *agentRun) spoilJob(j *agent.Job) {
+	switch p.l.options.fault {
+	case startsOver:
+		j.NextStep = 0
+	case forgetsTorn:
+		if reduce := j.Reduce; reduce != nil {
+			j.Reduce = func(ctx context.Context, step uint64, a agent.Arrival) (agent.Sums, error) {
+				if a.Refused != nil && !a.Refused.KeyKnown {
+					a.Refused = nil
+				}
+				return reduce(ctx, step, a)
+			}
+		}
+	}
 }
 
 // newMachine is the machine of a process.

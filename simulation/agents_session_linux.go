@@ -203,6 +203,13 @@ func (s *ring) readResults(e *asked) {
 	e.gotRows = slices.Clone(s.mem.Floats(rows, n*s.l.plan.dim))
 }
 
+// ends reports whether the end of a step is not answered.
+func (s *ring) ends() bool {
+	return slices.ContainsFunc(s.entries, func(e *asked) bool {
+		return !e.done && (e.Op == agentproto.Barrier || e.Op == agentproto.Reduce)
+	})
+}
+
 // room reports whether another entry may be submitted.
 func (s *ring) room() bool { return s.tail-s.head < ringEntries }
 

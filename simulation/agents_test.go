@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -80,5 +81,32 @@ func TestSameSeedSameAgentsTrace(t *testing.T) {
 		if traces[0].Len() < 1000 {
 			t.Errorf("seed %d: a trace of %d bytes", seed, traces[0].Len())
 		}
+	}
+}
+
+// Faults in the steps of parties are found.
+func TestAgentFaultsAreFound(t *testing.T) {
+	for f, by := range map[fault]struct {
+		from uint64 // seed
+		want string
+	}{
+		overtakes:   {1, "the pushes of that step sum up to"},
+		forgetsTorn: {1, "is not dropped"},
+		startsOver:  {20, "no end in sight"},
+		finishes:    {60, "ends as if its work were done"},
+	} {
+		t.Run(string(f), func(t *testing.T) {
+			t.Parallel()
+			for seed := by.from; seed < by.from+1000; seed++ {
+				if _, err := RunAgents(InTest(t), Options{Seed: seed, Kinds: ClusterAll, fault: f}); err != nil {
+					t.Logf("found: %v", err)
+					if !strings.Contains(err.Error(), by.want) {
+						t.Errorf("found by something else than %q", by.want)
+					}
+					return
+				}
+			}
+			t.Error("1,000 lives have not shown it")
+		})
 	}
 }

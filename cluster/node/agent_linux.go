@@ -35,6 +35,9 @@ type AgentMachine struct {
 	// Agent receives the agent before ready is called. There is no socket: its clients come by
 	// [agent.Agent.Admit].
 	Agent func(*agent.Agent)
+	// Job, if not nil, may change a job that the agent has joined, so that a simulation can check that
+	// it finds a fault.
+	Job func(*agent.Job)
 	// SumsInFrames makes the sums of steps arrive in frames, as on an AF_XDP link.
 	SumsInFrames bool
 
@@ -64,6 +67,9 @@ func (on AgentMachine) RunAgent(ctx context.Context, cfg *cluster.Agent, log *sl
 		j, err := on.joinJob(ctx, &cfg.Jobs[i], log)
 		if err != nil {
 			return fmt.Errorf("job %s: %w", cfg.Jobs[i].Name, err)
+		}
+		if on.Job != nil {
+			on.Job(&j.Job)
 		}
 		joined = append(joined, j)
 		served.Jobs = append(served.Jobs, j.Job)

@@ -46,8 +46,7 @@
 #define ARRIVAL_KEPT 6	/* the arrival of a host that has left counts for the one that comes back */
 #define TORN_TWICE 7	/* a torn step makes the host drop the next one, too */
 #define TEAR_NEXT 8	/* a party that leaves while its host meets the others tears the step after */
-#define MIXED 9		/* a party joins a group of which one has left */
-#define EARLY 10	/* a host that comes back does not wait for the commit of a step in which it has arrived */
+#define EARLY 9		/* a host that comes back does not wait for the commit of a step in which it has arrived */
 #ifndef MUTANT
 #define MUTANT 0
 #endif
@@ -159,7 +158,7 @@ proctype Party(byte i)
 
 come:	atomic {
 		up[HOST(i)] && members[HOST(i)] < PARTIES && !(meets[HOST(i)] && members[HOST(i)] == 0) &&
-			(!gone[HOST(i)] || MUTANT == MIXED) ->
+			!gone[HOST(i)] ->
 		member[i] = true; members[HOST(i)]++;
 		step = at[HOST(i)]
 	}
@@ -281,7 +280,7 @@ end:	do
 #endif
 		:: else -> outcome = OK;
 #ifndef ASYNC
-			assert(!orphan)			/* EXACT */
+			assert(!orphan)			/* WHOLE */
 #endif
 		fi;
 		for (k : 0 .. N - 1) {
