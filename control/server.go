@@ -262,9 +262,11 @@ func (s *ParameterServer) Join(req *pb.JoinRequest, stream grpc.ServerStreamingS
 	terms := s.terms(m.ID)
 	terms.Epoch, terms.Token = uint32(m.Epoch), m.token[:]
 	if len(req.Token) == 0 { // otherwise the worker knows it
-		if terms.NextStep, err = s.barrier.next(ctx); err != nil {
+		step, err := s.barrier.next(ctx)
+		if err != nil {
 			return status.FromContextError(err).Err()
 		}
+		terms.NextStep = &step
 	}
 	if err := stream.Send(terms); err != nil {
 		return err
@@ -503,7 +505,9 @@ func (s *ParameterServer) Tear(ctx context.Context, req *pb.TearRequest) (*pb.Te
 	if s.cfg.Drop == nil {
 		return nil, s.noSteps()
 	}
-	s.barrier.tear(m.ID, req.Step)
+	if s.barrier.tear(m.ID, req.Step) {
+		s.cfg.Log.Info("a worker leaves a step torn, which will be dropped", "worker", m.ID, "step", req.Step)
+	}
 	return &pb.TearResponse{}, nil
 }
 

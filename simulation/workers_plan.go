@@ -66,8 +66,11 @@ func (p *plan) worldConditions() world.Conditions {
 // Groce et al., Swarm Testing, ISSTA 2012.
 func (o Options) fewKinds(life Life) Kinds {
 	met := All | Hostile
-	if life == Clusters {
+	switch life {
+	case Clusters:
 		met = ClusterAll &^ (Evict | Cancel | Silence | Neighbour)
+	case Agents:
+		met = All&^(Evict|Cancel|Silence) | Reset | Stop
 	}
 	var kinds []Kinds
 	for k := Kinds(1); k <= ClusterAll; k <<= 1 {
