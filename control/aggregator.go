@@ -231,8 +231,8 @@ func (a *Aggregator) RemoveJob(ctx context.Context, req *pb.RemoveJobRequest) (*
 	return &pb.RemoveJobResponse{}, nil
 }
 
-// remove ends a job, and its streams with a status. Its id and budgets stay reserved until the data plane has released it; other
-// jobs do not wait for that.
+// remove ends a job, and its streams with a status. Its id and budgets stay reserved until the data
+// plane has released it; other jobs do not wait for that.
 func (a *Aggregator) remove(j *job, told *status.Status, why string) error {
 	a.mu.Lock()
 	running := j.running

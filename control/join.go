@@ -176,7 +176,7 @@ func Join(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 		if err != nil {
 			return nil, err
 		}
-		s.token, s.next = answer.Token, answer.NextStep
+		s.token, s.next = answer.Token, nextStep(answer)
 		joined = append(joined, answer)
 	}
 	client := pb.NewAggregatorClient(toAggregator)
@@ -253,11 +253,19 @@ func (m *Membership) take(joined *pb.Membership, admitted *pb.Admission) error {
 	if known != [2]bool{true, true} {
 		return fmt.Errorf("the aggregator runs job %d in mode %v with arithmetic %v, which this worker does not know: use the same version of Libra on all hosts", m.job, admitted.Mode, admitted.Arithmetic)
 	}
-	m.FirstStep, m.NextStep = joined.FirstStep, joined.NextStep
+	m.FirstStep, m.NextStep = joined.FirstStep, nextStep(joined)
 	m.Exp, m.Workers = int(admitted.Exponent), int(admitted.Workers)
 	m.AggregatorEpoch, m.ServerEpoch = uint16(admitted.Epoch), uint16(joined.Epoch)
 	m.Stripes, m.Dense = int(admitted.Stripes), admitted.Dense
 	return nil
+}
+
+// nextStep returns the step of a server's next barrier.
+func nextStep(joined *pb.Membership) uint64 {
+	if joined.NextStep == nil {
+		return joined.FirstStep
+	}
+	return *joined.NextStep
 }
 
 // request returns the worker's description of itself for the services.
@@ -309,7 +317,8 @@ func joinAt[M any, P interface {
 }
 
 // Barrier waits for the other workers at the end of a step, until everything that was acknowledged
-// to them is part of the weights. A push of the worker meanwhile may become part of either step. The error wraps a [*DroppedError] if the step was dropped.
+// to them is part of the weights. A push of the worker meanwhile may become part of either step. The
+// error wraps a [*DroppedError] if the step was dropped.
 func (m *Membership) Barrier(ctx context.Context, step uint64) error {
 	return m.call(ctx, "barrier", func(ctx context.Context, s *joinedServer) error {
 		_, err := s.Barrier(ctx, &pb.BarrierRequest{Job: m.job, Sender: m.worker, Token: s.token,

@@ -229,11 +229,13 @@ func (s *ParameterServer) Join(req *pb.JoinRequest, stream grpc.ServerStreamingS
 	}
 	defer s.roster.exit(m, c)
 	s.cfg.Log.Debug("worker connected", "worker", m.ID, "address", m.IP, "epoch", m.Epoch)
-	var next uint64
+	var next *uint64
 	if len(req.Token) == 0 { // otherwise the worker knows it
-		if next, err = s.barrier.next(ctx); err != nil {
+		step, err := s.barrier.next(ctx)
+		if err != nil {
 			return status.FromContextError(err).Err()
 		}
+		next = &step
 	}
 	if err := stream.Send(&pb.Membership{
 		Epoch: uint32(m.Epoch), Dimension: uint32(s.cfg.Dimension), Workers: uint32(len(s.cfg.Workers)),

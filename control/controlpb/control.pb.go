@@ -791,9 +791,10 @@ type Membership struct {
 	FirstStep uint64                 `protobuf:"varint,5,opt,name=first_step,json=firstStep,proto3" json:"first_step,omitempty"` // that the worker trains: earlier ones are done
 	Token     []byte                 `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`                           // proves the worker
 	GraceMs   uint32                 `protobuf:"varint,7,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`       // for which the admission outlives its connection
-	// Step of the next barrier that waits for this worker, once for all workers of a server. It is
-	// first_step where workers take steps together.
-	NextStep      uint64   `protobuf:"varint,9,opt,name=next_step,json=nextStep,proto3" json:"next_step,omitempty"`
+	// Step of the next barrier that waits for this worker: the server counts for all. Absent in an
+	// answer of a server that knows only first_step, which is the same where workers take steps
+	// together.
+	NextStep      *uint64  `protobuf:"varint,9,opt,name=next_step,json=nextStep,proto3,oneof" json:"next_step,omitempty"`
 	Checkpoints   []uint64 `protobuf:"varint,8,rep,packed,name=checkpoints,proto3" json:"checkpoints,omitempty"` // steps with which the server could be started instead, first_step among them; of several servers
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -879,8 +880,8 @@ func (x *Membership) GetGraceMs() uint32 {
 }
 
 func (x *Membership) GetNextStep() uint64 {
-	if x != nil {
-		return x.NextStep
+	if x != nil && x.NextStep != nil {
+		return *x.NextStep
 	}
 	return 0
 }
@@ -2455,7 +2456,7 @@ const file_control_proto_rawDesc = "" +
 	"\binstance\x18\t \x01(\x04R\binstance\x12\x14\n" +
 	"\x05token\x18\n" +
 	" \x01(\fR\x05token\x12\x19\n" +
-	"\bgrace_ms\x18\v \x01(\rR\agraceMs\"\x85\x02\n" +
+	"\bgrace_ms\x18\v \x01(\rR\agraceMs\"\x98\x02\n" +
 	"\n" +
 	"Membership\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12\x1c\n" +
@@ -2465,9 +2466,11 @@ const file_control_proto_rawDesc = "" +
 	"\n" +
 	"first_step\x18\x05 \x01(\x04R\tfirstStep\x12\x14\n" +
 	"\x05token\x18\x06 \x01(\fR\x05token\x12\x19\n" +
-	"\bgrace_ms\x18\a \x01(\rR\agraceMs\x12\x1b\n" +
-	"\tnext_step\x18\t \x01(\x04R\bnextStep\x12 \n" +
-	"\vcheckpoints\x18\b \x03(\x04R\vcheckpoints\"b\n" +
+	"\bgrace_ms\x18\a \x01(\rR\agraceMs\x12 \n" +
+	"\tnext_step\x18\t \x01(\x04H\x00R\bnextStep\x88\x01\x01\x12 \n" +
+	"\vcheckpoints\x18\b \x03(\x04R\vcheckpointsB\f\n" +
+	"\n" +
+	"_next_step\"b\n" +
 	"\fLeaveRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x14\n" +
@@ -2732,6 +2735,7 @@ func file_control_proto_init() {
 		return
 	}
 	file_control_proto_msgTypes[0].OneofWrappers = []any{}
+	file_control_proto_msgTypes[9].OneofWrappers = []any{}
 	file_control_proto_msgTypes[12].OneofWrappers = []any{
 		(*HarvestRequest_Begin)(nil),
 		(*HarvestRequest_Now)(nil),
