@@ -450,7 +450,9 @@ func (s *ParameterServer) Tear(ctx context.Context, req *pb.TearRequest) (*pb.Te
 	if s.cfg.Drop == nil {
 		return nil, s.noSteps()
 	}
-	s.barrier.tear(m.ID, req.Step)
+	if s.barrier.tear(m.ID, req.Step) {
+		s.cfg.Log.Info("a worker leaves a step torn, which will be dropped", "worker", m.ID, "step", req.Step)
+	}
 	return &pb.TearResponse{}, nil
 }
 
