@@ -16,7 +16,9 @@ type fault struct {
 	pair func(l *lanes, p *lanePair)
 }
 
-func bitsOf(bits uint32) func(*lanes, *lanePair) { return func(_ *lanes, p *lanePair) { p.bits = bits } }
+func bitsOf(bits uint32) func(*lanes, *lanePair) {
+	return func(_ *lanes, p *lanePair) { p.bits = bits }
+}
 
 // ranks beyond the end, of a job whose last row lacks the last lane.
 func rowOf(row int) func(*lanes, *lanePair) {
