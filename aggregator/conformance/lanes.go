@@ -301,13 +301,13 @@ func (l *lanes) overflows() {
 				}
 				l.added(l.add(0, 0, of(half)...))
 				a := l.add(1, wire.FlagWantSum, of(half)...)
-				if sign == 0 {
-					l.refused(a, wire.CodeOverflow, min(lane, other))
-				} else { // -2^63 is in range
+				who := 1
+				if sign != 0 { // -2^63 is in range
 					l.added(a)
-					l.refused(l.add(2, 0, of(unit)...), wire.CodeOverflow, min(lane, other))
-					l.send(2, l.seq[2], 0, of(unit|1<<31)...) // its number is spent, or not
+					who, a = 2, l.add(2, 0, of(unit)...)
 				}
+				l.refused(a, wire.CodeOverflow, min(lane, other))
+				l.refused(l.send(who, l.seq[who], 0, everyLane(row, same4(0))...), wire.CodeOverflow, min(lane, other)) // for good
 				l.added(l.add(0, wire.FlagWantSum, everyLane(row, same4(0))...)) // what the refused ones have left
 				l.add(2, wire.FlagWantSum, of(almost)...)
 				l.add(2, wire.FlagWantSum, of(unit)...)
