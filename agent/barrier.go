@@ -24,6 +24,7 @@ type barrier struct {
 	parties uint32
 	members []*session // parties that have joined
 	gone    bool       // a party has left: no barrier can complete
+	left    uint64     // the party that left first, see [agentproto.Completion.Party]
 	waiting []*work    // of parties at the end of the due step
 	due     uint64
 	meeting bool // the host meets the other hosts; its parties may have left
@@ -66,14 +67,13 @@ func (b *barrier) partyArrived(w *work) {
 	twice := slices.ContainsFunc(b.waiting, func(other *work) bool { return other.s == w.s })
 	switch {
 	case b.gone || !slices.Contains(b.members, w.s):
-		w.c.Status = b.incompleteCode()
+		b.setIncomplete(w)
 	case w.step != b.due || twice || b.meeting: // all parties are at the step for which the host meets the others
 		w.c.Status, w.c.Detail = agentproto.BadStep, b.due
 	default:
 		if w.c.Op == agentproto.Reduce {
 			w.refused = w.s.refusedBefore()
 		}
-		w.s.pushedAt = w.pushed
 		b.waiting = append(b.waiting, w)
 		if uint32(len(b.waiting)) == b.parties {
 			all := b.waiting
@@ -87,7 +87,7 @@ func (b *barrier) partyArrived(w *work) {
 			}
 			torn := b.drop != nil
 			a.Refused = cmp.Or(a.Refused, b.drop)
-			b.drop = nil // parties that leave from now on tear the next step
+			b.drop = nil
 			if reduces && a.Refused == nil && b.job.cfg.SumsInFrames {
 				b.endStep(all, a)
 				return
@@ -140,7 +140,7 @@ func (b *barrier) meetHosts(all []*work, a Arrival, reduces, torn bool) {
 		_ = cfg.Worker.Do(b.job.ctx, func() { a.HotSent, a.HotAnswered = cfg.Worker.HotFrames() })
 	}
 	switch {
-	case reduces:
+	case reduces, a.Refused != nil && cfg.Reduce != nil: // only this call can drop a step
 		sums.Sums, err = cfg.Reduce(b.job.ctx, all[0].step, a)
 	case cfg.Barrier != nil:
 		err = cfg.Barrier(b.job.ctx, all[0].step)
@@ -162,9 +162,12 @@ func (b *barrier) answerParties(all []*work, a Arrival, sums *stepSums, err erro
 	for _, w := range all {
 		switch {
 		case over:
-			w.s.pushedBefore = w.s.pushedAt
+			w.s.pushedBefore = w.s.counters.pushes.Load() // none has begun since the party came
+			w.s.late.Store(false)
 		case !slices.Contains(b.members, w.s): // it has left, and the step is still due
-			b.tearStep(w.s.pushedAt > w.s.pushedBefore)
+			b.tearStep(w.s)
+		default:
+			w.s.late.Store(true)
 		}
 	}
 	b.mu.Unlock()
@@ -182,7 +185,7 @@ func (b *barrier) answerParties(all []*work, a Arrival, sums *stepSums, err erro
 		case dropped != nil:
 			w.c.Status, w.c.Key, w.c.KeyKnown = agentproto.Dropped, dropped.Key, dropped.KeyKnown
 		case b.job.ctx.Err() != nil:
-			w.c.Status = b.incompleteCode()
+			b.setIncomplete(w)
 		default:
 			w.c.Status, w.c.Peer = agentproto.Refused, agentproto.Server
 		}
@@ -211,32 +214,52 @@ func (b *barrier) removeParty(s *session) {
 		return
 	}
 	b.members = slices.Delete(b.members, i, i+1)
-	b.gone = len(b.members) > 0
-	ended := s.pushedBefore
-	if b.meeting { // its earlier pushes belong to the step that ends
-		ended = s.pushedAt
+	if !b.gone {
+		b.left = agentproto.PartyDetail(s.number, uint32(s.who.Pid))
 	}
-	b.tearStep(s.counters.pushes.Load() > ended)
+	b.gone = len(b.members) > 0
+	if !b.meeting { // else its pushes belong to the step that ends
+		b.tearStep(s)
+	}
 	for _, w := range b.waiting {
-		w.c.Status = b.incompleteCode()
+		b.setIncomplete(w)
 		w.answerEntry()
 	}
 	b.waiting = nil
 }
 
 // tearStep marks the due step to be dropped, if a party that left has pushed in it.
-func (b *barrier) tearStep(pushed bool) {
-	if pushed && b.drop == nil {
+func (b *barrier) tearStep(s *session) {
+	if s.counters.pushes.Load() > s.pushedBefore && b.drop == nil {
 		b.drop = new(DroppedError)
 	}
 }
 
-// incompleteCode returns why a barrier cannot complete: a party left, or the job has ended. Call it
-// in the worker's goroutine, or after the end of the job's context.
-func (b *barrier) incompleteCode() agentproto.Code {
-	code := agentproto.PartyGone
-	_ = errors.As(b.job.ended, &code)
-	return code
+// pushedLate marks the due step to be dropped: a party pushes after its end, which the host could
+// not meet the others for.
+func (b *barrier) pushedLate() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.drop == nil {
+		b.drop = new(DroppedError)
+	}
+}
+
+// openStep returns the due step, and whether parties have left it torn.
+func (b *barrier) openStep() (due uint64, torn bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.due, b.drop != nil
+}
+
+// setIncomplete sets why a barrier cannot complete: a party left, or the job has ended. Call it in
+// the worker's goroutine, or after the end of the job's context.
+func (b *barrier) setIncomplete(w *work) {
+	w.c.Status = agentproto.PartyGone
+	_ = errors.As(b.job.ended, &w.c.Status)
+	if w.c.Status == agentproto.PartyGone {
+		w.c.Detail = b.left
+	}
 }
 
 // undoAddParty removes a session that was not welcomed. The others still wait for all parties.

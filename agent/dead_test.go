@@ -88,8 +88,8 @@ func TestTornStepTellsAllHotFrames(t *testing.T) {
 	}
 }
 
-// What a party submits after its REDUCE belongs to the next step, even if the agent reads it before
-// the REDUCE's turn: if the party then ends, it tears that step.
+// What a party submits after its REDUCE belongs to the next step: it waits even if the REDUCE's turn has
+// not come. If the party ends after that, it tears that step.
 func TestPushAfterAReduceThatWaits(t *testing.T) {
 	var b *bed
 	var mu sync.Mutex
@@ -134,12 +134,16 @@ func TestPushAfterAReduceThatWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for c.Memory().SQHead.Load() != 5 && ctx.Err() == nil {
-		runtime.Gosched()
+	b.turns()
+	if head := c.Memory().SQHead.Load(); head != 2 {
+		t.Errorf("%d entries are read before the step has ended, want 2", head)
 	}
 	goOn()
 	if got, err := c.Wait(ctx, reduce); err != nil || got.Status != agentproto.OK {
 		t.Fatalf("%+v %v", got, err)
+	}
+	for c.Memory().SQHead.Load() != 5 && ctx.Err() == nil {
+		runtime.Gosched()
 	}
 	_ = c.Conn().Close()
 	b.idle(0)

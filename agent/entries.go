@@ -66,24 +66,35 @@ func (s *session) endHostile(why error) bool {
 	return false
 }
 
-// fitsInFlight reports whether an entry fits the client's memory for entries in flight. If not, the
-// entry waits.
-func (s *session) fitsInFlight(charge int64) bool {
+// isBlocked reports whether an entry cannot begin yet: it does not fit the client's memory for
+// entries in flight, or it is a push after a BARRIER or REDUCE that is not answered, so that it
+// belongs to the next step.
+func (s *session) isBlocked(op agentproto.Op, charge int64) bool {
 	if inFlight := s.charge.Load(); inFlight > 0 && inFlight+charge > int64(s.layout.BufferBytes) {
+		return true
+	}
+	return isPush(op) && s.ending.Load() > 0
+}
+
+// mustWait is isBlocked, and makes whoever answers an entry wake the worker.
+func (s *session) mustWait(op agentproto.Op, charge int64) bool {
+	if s.isBlocked(op, charge) {
 		s.held.Store(true)
-		if s.charge.Load() > 0 { // whatever settles after this sees held
-			return false
+		if s.isBlocked(op, charge) { // whatever settles after this sees held
+			return true
 		}
 	}
 	s.held.Store(false)
-	return true
+	return false
 }
+
+func isPush(op agentproto.Op) bool { return op == agentproto.Push || op == agentproto.PushSums }
 
 // beginEntry starts the newest entry, or returns false.
 func (s *session) beginEntry() bool {
 	e := &s.entry
 	charge := chargeOf(e)
-	if !s.fitsInFlight(charge) {
+	if s.mustWait(e.Op, charge) {
 		return false
 	}
 	s.charge.Add(charge)
@@ -103,7 +114,7 @@ func (s *session) beginEntry() bool {
 func chargeOf(e *agentproto.Entry) int64 {
 	// Keys of a prepared batch count too: an entry in flight keeps them after their release.
 	charge := int64(entryCharge) + 8*int64(e.N)
-	if e.Op == agentproto.Push || e.Op == agentproto.PushSums {
+	if isPush(e.Op) {
 		charge += 4 * int64(e.N) * int64(e.Dim)
 	}
 	return charge
@@ -152,7 +163,9 @@ func (s *session) startOperation(w *work, e *agentproto.Entry) {
 		if e.N > 0 {
 			w.sumKeys, w.sumRows = s.mem.Keys(e.Keys, int(e.N)), s.mem.Floats(e.Values, int(e.N)*int(e.Dim))
 		}
-		w.pushed = s.counters.pushes.Load()
+		if w.ends = e.Op != agentproto.Flush; w.ends {
+			s.ending.Add(1)
+		}
 		w.queueInOrder()
 		w.Settled(nil)
 	case agentproto.Pull:
@@ -180,6 +193,9 @@ func (s *session) startOperation(w *work, e *agentproto.Entry) {
 func (s *session) startPush(w *work, e *agentproto.Entry) {
 	s.counters.pushes.Add(1)
 	s.counters.keysPushed.Add(uint64(e.N))
+	if s.late.Load() {
+		s.job.barrier.pushedLate()
+	}
 	w.queueInOrder()
 	scalars := int(e.N) * int(e.Dim)
 	s.counters.bytesRead.Add(4 * uint64(scalars))

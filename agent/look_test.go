@@ -99,33 +99,37 @@ func TestTurnTellsWhetherItDidSomething(t *testing.T) {
 	}
 }
 
-// When the last pending entry is settled, the entry that waits for its room is started, or known to
-// wait.
-func TestNoEntryWaitsForRoomThatIsThere(t *testing.T) {
-	const rounds, bytes = 100_000, 4096
+// When the last pending entry is settled, or the last end of a step is answered, the entry that
+// waits for it is started, or known to wait.
+func TestNoEntryWaitsForWhatIsOver(t *testing.T) {
+	const rounds, bytes = 50_000, 4096
 	s := &session{layout: agentproto.LayoutOf(8, bytes)}
-	var round, settled atomic.Int64
-	var seen bool
-	go func() {
+	for op, charge := range map[agentproto.Op]int64{agentproto.Pull: bytes, agentproto.PushSums: 0} {
+		var round, settled atomic.Int64
+		var seen bool
+		go func() {
+			for i := range int64(rounds) {
+				for round.Load() <= i {
+					runtime.Gosched()
+				}
+				s.charge.Add(-charge)
+				s.ending.Add(-1)
+				seen = s.held.Load()
+				settled.Add(1)
+			}
+		}()
 		for i := range int64(rounds) {
-			for round.Load() <= i {
+			s.held.Store(false)
+			s.charge.Store(charge)
+			s.ending.Store(1)
+			round.Add(1)
+			begun := !s.mustWait(op, charge)
+			for settled.Load() <= i {
 				runtime.Gosched()
 			}
-			s.charge.Add(-bytes)
-			seen = s.held.Load()
-			settled.Add(1)
-		}
-	}()
-	for i := range int64(rounds) {
-		s.held.Store(false)
-		s.charge.Store(bytes)
-		round.Add(1)
-		begun := s.fitsInFlight(bytes)
-		for settled.Load() <= i {
-			runtime.Gosched()
-		}
-		if !begun && !seen {
-			t.Fatalf("round %d: an entry waits, and what was settled has not seen it", i)
+			if !begun && !seen {
+				t.Fatalf("operation %d, round %d: an entry waits, and what was settled has not seen it", op, i)
+			}
 		}
 	}
 }

@@ -5,7 +5,6 @@
 package agent_test
 
 import (
-	"context"
 	"errors"
 	"math"
 	"runtime"
@@ -264,8 +263,8 @@ func TestCopiesAreUsedAgain(t *testing.T) {
 // Pending entries count with their keys and gradients, including those of a prepared batch, which a
 // pull or push keeps when it is released. They may fill a client's limit to the last byte.
 func TestWhatIsOnItsWayIsCharged(t *testing.T) {
-	const buffer = 3 * 4096 // a barrier counts for 4096, a push for that and for what it has
-	const most = (buffer - 2*4096) / (8 + 4*dim)
+	const buffer, row = 3 * 4096, 8 + 4*dim // a push counts for 4096 and for what it has
+	const most = (buffer - 2*4096 - row) / row
 	for name, c := range map[string]struct {
 		n        int
 		prepared bool
@@ -275,18 +274,18 @@ func TestWhatIsOnItsWayIsCharged(t *testing.T) {
 		"fits": {most, false, true}, "too much": {most + 1, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			open := make(chan struct{})
-			b := newBed(t, func(cfg *agent.Config) {
-				cfg.Jobs[0].Barrier = func(context.Context, uint64) error { <-open; return nil }
-			})
-			client := b.dial(party(1), func(h *agentproto.Hello) { h.BufferBytes = buffer })
+			b := newBed(t)
+			goOn := b.stopServer() // a push of a cold row stays on its way
+			client := b.dial(func(h *agentproto.Hello) { h.BufferBytes = buffer })
 			push, before := agentproto.Entry{Op: agentproto.Push, Dim: dim, Values: 8 * uint64(c.n), N: uint32(c.n)}, uint32(1)
 			if c.prepared {
 				handle, err := client.Prepare(within(t), make([]uint64, c.n))
 				must(t, err)
 				push.Batch, before = handle, 2
 			}
-			_, err := client.Submit(within(t), agentproto.Entry{Op: agentproto.Barrier})
+			client.Memory().Keys(buffer-row, 1)[0] = 1000
+			_, err := client.Submit(within(t), agentproto.Entry{Op: agentproto.Push, Dim: dim, Keys: buffer - row,
+				Values: buffer - row + 8, N: 1})
 			must(t, err)
 			ticket, err := client.Submit(within(t), push)
 			must(t, err)
@@ -302,7 +301,7 @@ func TestWhatIsOnItsWayIsCharged(t *testing.T) {
 			if read := client.Memory().SQHead.Load(); read != want {
 				t.Errorf("the agent has read %d entries, want %d", read, want)
 			}
-			close(open)
+			goOn()
 			if got, err := client.Wait(within(t), ticket); err != nil || got.Status != agentproto.OK {
 				t.Errorf("the push: %+v, %v", got, err)
 			}

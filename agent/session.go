@@ -36,8 +36,12 @@ type session struct {
 
 	// refs keeps the memory mapped: one for the session and one for each entry in flight.
 	refs   atomic.Int32
-	held   atomic.Bool  // an entry waits for memory
+	held   atomic.Bool  // an entry waits for memory, or a push for the end of a step
 	charge atomic.Int64 // bytes of entries in flight
+	ending atomic.Int32 // BARRIERs and REDUCEs that are not answered
+	// late means that the party has reached the end of the due step, but the host could not meet the
+	// others: a push now would be in the wrong step.
+	late atomic.Bool
 
 	// The worker's goroutine's view of the rings, which is never read back from the memory.
 	head  uint32                    // entries read
@@ -59,10 +63,8 @@ type session struct {
 
 	sums *stepSums // of the last REDUCE, shared with the host's other parties
 
-	counters counters
-	// Pushes before the last end of a step it reached, and before the last completed step; under
-	// the barrier's lock.
-	pushedAt, pushedBefore uint64
+	counters     counters
+	pushedBefore uint64 // pushes before the last step that has ended; under the barrier's lock
 }
 
 // newSession makes a session with its memory; job.addSession registers it.

@@ -22,7 +22,7 @@ type work struct {
 	c       agentproto.Completion // so far
 	charge  int64
 	step    uint64
-	pushed  uint64        // BARRIER, REDUCE: pushes of the client before it
+	ends    bool          // BARRIER, REDUCE: it counts in its session's ending
 	refused *DroppedError // REDUCE: of the pushes before it
 	batch   *prepared     // instead of keys
 
@@ -96,6 +96,9 @@ func (w *work) completeEntry() {
 	s := w.s
 	s.putCompletion(&w.c)
 	s.charge.Add(-w.charge)
+	if w.ends {
+		s.ending.Add(-1) // pushes that follow are of the next step
+	}
 	if 8*cap(w.keys)+4*cap(w.values) <= maxPooledBytes {
 		*w = work{keys: w.keys, values: w.values}
 		works.Put(w)
@@ -117,7 +120,7 @@ func (w *work) answerEntry() {
 
 // refuseEntry answers an entry that cannot begin. A push is still answered in order.
 func (w *work) refuseEntry() {
-	if w.c.Op == agentproto.Push || w.c.Op == agentproto.PushSums {
+	if isPush(w.c.Op) {
 		w.s.counters.pushes.Add(1)
 		w.queueInOrder()
 	}

@@ -223,8 +223,9 @@ func TestTornByOneOfTwo(t *testing.T) {
 }
 
 // The pushes of a party that ends while its host meets the others belong to the step that ends, if
-// that succeeds; pushes after its REDUCE tear the next one. A failed step is still due, and torn
-// once a party that pushed in it has ended.
+// that succeeds. A push after its REDUCE waits: it is nothing if the party ends, and tears the next
+// step if it was begun before that. A failed step is still due, and torn once a party that pushed in
+// it has ended.
 func TestTornWhileTheHostMeetsTheOthers(t *testing.T) {
 	fails := errors.New("no server")
 	for name, l := range map[string]struct {
@@ -234,12 +235,13 @@ func TestTornWhileTheHostMeetsTheOthers(t *testing.T) {
 		retries bool  // and reduces again
 		torn    bool
 	}{
-		"it ends":                      {},
-		"it ends after one more push":  {more: true, torn: true},
-		"it fails":                     {outcome: fails, torn: true},
-		"it fails before the party":    {outcome: fails, stays: true, torn: true},
-		"it fails, and then succeeds":  {outcome: fails, stays: true, retries: true},
-		"it succeeds before the party": {stays: true},
+		"it ends":                                           {},
+		"it ends after one more push":                       {more: true},
+		"it fails":                                          {outcome: fails, torn: true},
+		"it fails before the party":                         {outcome: fails, stays: true, torn: true},
+		"it fails after one more push":                      {outcome: fails, more: true, torn: true},
+		"it fails, and then succeeds":                       {outcome: fails, stays: true, retries: true},
+		"it succeeds before the party":                      {stays: true},
 		"it succeeds after one more push, before the party": {more: true, stays: true, torn: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -274,15 +276,14 @@ func TestTornWhileTheHostMeetsTheOthers(t *testing.T) {
 			<-entered
 			if l.more {
 				push(c)
-				if err := c.Flush(ctx); err != nil {
-					t.Fatal(err)
-				}
+				b.turns()
 			}
 			if l.stays {
 				outcome <- l.outcome
 				if got, err := c.Wait(ctx, ticket); err != nil || (got.Status == agentproto.OK) != (l.outcome == nil) {
 					t.Fatalf("the meeting gave %+v, %v", got, err)
 				}
+				must(t, c.Flush(ctx))
 			}
 			if l.retries {
 				if _, _, err := c.Reduce(ctx, 0); err != nil {

@@ -38,6 +38,8 @@ type AgentJob struct {
 	PreparedMiB    int `yaml:"prepared_mib,omitempty"`
 	// Separate sends the pushes of the clients separately, instead of adding them up first.
 	Separate bool `yaml:"separate,omitempty"`
+	// Finish makes the end of the agent the end of the host's part in the job: it does not come back.
+	Finish bool `yaml:"finish,omitempty"`
 }
 
 // ReadAgent reads and checks an agent's file. Errors name the file, the field and its line.

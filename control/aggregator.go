@@ -218,15 +218,22 @@ func (a *Aggregator) RemoveJob(ctx context.Context, req *pb.RemoveJobRequest) (*
 	if req.Instance != 0 && req.Instance != j.instance {
 		return nil, status.Errorf(codes.NotFound, "job %d is now instance %d, not %d", req.Job, j.instance, req.Instance)
 	}
-	if err := a.remove(j, "its owner or an operator asked for it"); err != nil {
+	why := status.Newf(codes.Aborted, "job %d was removed", j.cfg.ID)
+	if len(req.Key) == 0 {
+		why = status.Newf(codes.Aborted, "job %d was removed by an operator", j.cfg.ID)
+		if detailed, err := why.WithDetails(&pb.Removed{}); err == nil {
+			why = detailed
+		}
+	}
+	if err := a.remove(j, why, "its owner or an operator asked for it"); err != nil {
 		return nil, err
 	}
 	return &pb.RemoveJobResponse{}, nil
 }
 
-// remove ends a job. Its id and budgets stay reserved until the data plane has released it; other
+// remove ends a job, and its streams with a status. Its id and budgets stay reserved until the data plane has released it; other
 // jobs do not wait for that.
-func (a *Aggregator) remove(j *job, why string) error {
+func (a *Aggregator) remove(j *job, told *status.Status, why string) error {
 	a.mu.Lock()
 	running := j.running
 	j.running = false
@@ -234,7 +241,7 @@ func (a *Aggregator) remove(j *job, why string) error {
 	if !running {
 		return status.Errorf(codes.NotFound, "no job %d: it is being removed", j.cfg.ID)
 	}
-	j.stop(status.Errorf(codes.Aborted, "job %d was removed", j.cfg.ID))
+	j.stop(told.Err())
 	err := j.release()
 	a.forget(j)
 	if err != nil { // an error about its memory, perhaps; the data plane no longer has the job
@@ -266,7 +273,8 @@ func (a *Aggregator) persist(call func() error) error {
 // expire removes a job whose lease has ended.
 func (a *Aggregator) expire(j *job) {
 	a.goBackground(func() {
-		if err := a.remove(j, "its owner was not connected for "+a.cfg.Lease.String()); err != nil &&
+		told := status.Newf(codes.Aborted, "job %d was removed", j.cfg.ID)
+		if err := a.remove(j, told, "its owner was not connected for "+a.cfg.Lease.String()); err != nil &&
 			status.Code(err) != codes.NotFound {
 			a.cfg.Log.Warn("cannot remove a job whose lease has ended", "job", j.cfg.ID, "error", err)
 		}
@@ -349,7 +357,7 @@ func (a *Aggregator) Leave(_ context.Context, req *pb.LeaveRequest) (*pb.LeaveRe
 	if err != nil {
 		return nil, err
 	}
-	if err := j.roster.leave(req.Sender, req.Token); err != nil {
+	if err := j.roster.leave(req.Sender, req.Token, left); err != nil {
 		return nil, err
 	}
 	return &pb.LeaveResponse{}, nil

@@ -5,6 +5,7 @@ package control
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 )
@@ -154,6 +155,51 @@ func (b *barrier) end(err error) {
 	close(b.round.done)
 	clear(b.arrived)
 	b.latest, b.round = b.round, newRound()
+}
+
+// next returns the step whose barrier is the next that a new admission of a worker can take part in.
+func (b *barrier) next(ctx context.Context) (uint64, error) {
+	b.mu.Lock()
+	for b.round.commits { // with the arrival of an earlier admission
+		done := b.round.done
+		b.mu.Unlock()
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+		b.mu.Lock()
+	}
+	defer b.mu.Unlock()
+	return b.step, nil
+}
+
+// depart takes back the arrival of a worker that may come again: its next admission arrives by
+// itself. It is too late if all have arrived.
+func (b *barrier) depart(worker uint16) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.round.commits {
+		return
+	}
+	delete(b.arrived, worker)
+	maps.DeleteFunc(b.round.hot, func(l lifetime, _ HotFrames) bool { return l.worker == worker })
+}
+
+// tear drops a step, unless all have arrived at its end.
+func (b *barrier) tear(worker uint16, step uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.running[worker] && step == b.step && !b.round.commits && b.round.dropped == nil {
+		b.round.dropped = &DroppedError{}
+	}
+}
+
+// isTorn reports whether the open step is to be dropped.
+func (b *barrier) isTorn() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.round.dropped != nil
 }
 
 // finish removes a worker whose work is done, which may complete the round.

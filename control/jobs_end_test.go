@@ -48,7 +48,7 @@ func TestRemovedJobEndsItsStreams(t *testing.T) {
 		_, err = stream.Recv()
 		wants(t, "the sender's stream", err, codes.Aborted, "job 5 was removed")
 		wants(t, "the harvest", <-ran, codes.Aborted, "job 5 was removed")
-		if err := <-lost; !contains(err, "lost job 5", "job 5 was removed") {
+		if err := <-lost; !contains(err, "lost job 5", "job 5 was removed") || errors.Is(err, ErrRemoved) {
 			t.Errorf("its owner hears %v", err)
 		}
 		if _, err := l.model.JobCounters(5); err == nil {

@@ -87,6 +87,9 @@ type Membership struct {
 
 	Dense     bool   // hot frames are dense, otherwise lane-aligned
 	FirstStep uint64 // that the worker trains: the store has the earlier ones
+	// NextStep is the step of the next Barrier or Reduce. It may differ from FirstStep where workers
+	// train at their own pace.
+	NextStep uint64
 
 	// MoreEpochs and MoreFirstSteps are ServerEpoch and FirstStep of the servers from index 1 on,
 	// whose checkpoints may be of other steps.
@@ -97,7 +100,7 @@ type Membership struct {
 
 	job, worker uint32
 	servers     []joinedServer
-	leaves      []func() error // at the services joined, the newest last
+	leaves      []func(back bool) error // at the services joined, the newest last
 	conns       []*grpc.ClientConn
 
 	ctx   context.Context // ends with the admission, with its reason
@@ -113,6 +116,7 @@ type joinedServer struct {
 	pb.ParameterServerClient
 	role  string // its name in errors
 	token []byte
+	next  uint64 // its NextStep: without Sync, servers count the steps each for itself
 }
 
 // Join admits a worker to a job, at its parameter servers and at the aggregator. The admission
@@ -155,7 +159,7 @@ func Join(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 		if err != nil {
 			return nil, err
 		}
-		m.servers = append(m.servers, joinedServer{pb.NewParameterServerClient(conn), role, nil})
+		m.servers = append(m.servers, joinedServer{pb.NewParameterServerClient(conn), role, nil, 0})
 	}
 	toAggregator, err := dial(access.TheAggregator(), cfg.Aggregator)
 	if err != nil {
@@ -172,7 +176,7 @@ func Join(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 		if err != nil {
 			return nil, err
 		}
-		s.token = answer.Token
+		s.token, s.next = answer.Token, answer.NextStep
 		joined = append(joined, answer)
 	}
 	client := pb.NewAggregatorClient(toAggregator)
@@ -249,7 +253,7 @@ func (m *Membership) take(joined *pb.Membership, admitted *pb.Admission) error {
 	if known != [2]bool{true, true} {
 		return fmt.Errorf("the aggregator runs job %d in mode %v with arithmetic %v, which this worker does not know: use the same version of Libra on all hosts", m.job, admitted.Mode, admitted.Arithmetic)
 	}
-	m.FirstStep = joined.FirstStep
+	m.FirstStep, m.NextStep = joined.FirstStep, joined.NextStep
 	m.Exp, m.Workers = int(admitted.Exponent), int(admitted.Workers)
 	m.AggregatorEpoch, m.ServerEpoch = uint16(admitted.Epoch), uint16(joined.Epoch)
 	m.Stripes, m.Dense = int(admitted.Stripes), admitted.Dense
@@ -295,20 +299,21 @@ func joinAt[M any, P interface {
 	if err != nil {
 		return nil, access.CallError(fmt.Sprintf("%s at %v", role, at), "join", err)
 	}
-	m.leaves = append(m.leaves, func() error {
+	m.leaves = append(m.leaves, func(back bool) error {
 		ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
 		defer cancel()
-		_, err := leave(ctx, &pb.LeaveRequest{Job: req.Job, Sender: req.Sender, Token: P(first).GetToken()})
+		_, err := leave(ctx, &pb.LeaveRequest{Job: req.Job, Sender: req.Sender, Token: P(first).GetToken(), Back: back})
 		return err
 	})
 	return first, nil
 }
 
 // Barrier waits for the other workers at the end of a step, until everything that was acknowledged
-// to them is part of the weights. The error wraps a [*DroppedError] if the step was dropped.
+// to them is part of the weights. A push of the worker meanwhile may become part of either step. The error wraps a [*DroppedError] if the step was dropped.
 func (m *Membership) Barrier(ctx context.Context, step uint64) error {
 	return m.call(ctx, "barrier", func(ctx context.Context, s *joinedServer) error {
-		_, err := s.Barrier(ctx, &pb.BarrierRequest{Job: m.job, Sender: m.worker, Token: s.token, Step: step})
+		_, err := s.Barrier(ctx, &pb.BarrierRequest{Job: m.job, Sender: m.worker, Token: s.token,
+			Step: s.next + step - m.NextStep})
 		return droppedIn(err)
 	})
 }
@@ -351,6 +356,16 @@ func (m *Membership) Report(ctx context.Context, steps uint64, epochs int, ends 
 func (m *Membership) Done(ctx context.Context) error {
 	return m.call(ctx, "done", func(ctx context.Context, s *joinedServer) error {
 		_, err := s.Done(ctx, &pb.DoneRequest{Job: m.job, Sender: m.worker, Token: s.token})
+		return err
+	})
+}
+
+// Tear reports that what the worker pushed in a step is incomplete, and will stay so: unless the step
+// has ended, it is dropped for all workers at its end. It precedes a Suspend or Done in the middle of
+// a step. Only jobs whose workers take steps together can drop one.
+func (m *Membership) Tear(ctx context.Context, step uint64) error {
+	return m.call(ctx, "tear", func(ctx context.Context, s *joinedServer) error {
+		_, err := s.Tear(ctx, &pb.TearRequest{Job: m.job, Sender: m.worker, Token: s.token, Step: step})
 		return err
 	})
 }
@@ -399,14 +414,21 @@ func (m *Membership) ask(ctx context.Context, f func(context.Context, *joinedSer
 	return role, err
 }
 
-// Leave ends the admission, at the aggregator first, and closes the connections. It waits at most 2
-// seconds for a service that does not answer; one that has ended cannot be notified. A second call
-// does nothing.
-func (m *Membership) Leave() {
+// Leave ends the admission, at the aggregator first, and closes the connections. Before Done, the
+// worker counts as lost. It waits at most 2 seconds for a service that does not answer; one that has
+// ended cannot be notified. A second call does nothing, as after Suspend.
+func (m *Membership) Leave() { m.leave(false) }
+
+// Suspend is Leave for a worker that may come back: it is neither lost nor finished. The servers wait
+// for it without limit, like for a worker that has not joined yet, and the others wait at their next
+// barrier.
+func (m *Membership) Suspend() { m.leave(true) }
+
+func (m *Membership) leave(back bool) {
 	m.ended.Store(true) // the services' answers to a leave are no loss
 	m.end(errLeft)
 	for _, leave := range slices.Backward(m.leaves) {
-		_ = leave()
+		_ = leave(back)
 	}
 	for _, c := range m.conns {
 		c.Close()

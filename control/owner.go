@@ -4,6 +4,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -50,13 +51,29 @@ func (o *Owned) Hold(ctx context.Context, lost func(error)) error {
 	return access.CallError("aggregator", "hold", err)
 }
 
+// ErrRemoved is in the error of [Owned.Lost] if an operator removed the job: it is over, and not to be
+// created again by itself.
+var ErrRemoved = errors.New("the job was removed by an operator")
+
+// removedError is an error with its own text that is [ErrRemoved].
+type removedError struct{ error }
+
+func (removedError) Is(target error) bool { return target == ErrRemoved }
+
 // Lost explains an error of a call that ended because the aggregator has ended the job or cannot be
 // reached. It returns other errors unchanged.
 func (o *Owned) Lost(call string, err error) error {
-	if _, ok := status.FromError(err); err == nil || !ok {
+	answer, ok := status.FromError(err)
+	if err == nil || !ok {
 		return err
 	}
-	return fmt.Errorf("lost job %d: %w", o.ID, access.CallError("aggregator", call, err))
+	lost := fmt.Errorf("lost job %d: %w", o.ID, access.CallError("aggregator", call, err))
+	for _, detail := range answer.Details() {
+		if _, ok := detail.(*pb.Removed); ok {
+			return removedError{lost}
+		}
+	}
+	return lost
 }
 
 // Remove ends the job. While the connection is broken it retries, until ctx ends. If there is no

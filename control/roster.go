@@ -23,6 +23,7 @@ const (
 	left      ending = iota // the sender left on purpose
 	vanished                // its connection broke and was not restored
 	restarted               // the sender joined again, without its token
+	away                    // the sender left on purpose, and may come back
 )
 
 // roster holds the admissions of one job's senders at one receiver. Its lock is held while the
@@ -119,7 +120,7 @@ func (r *roster) find(id uint16, token []byte) (*member, error) {
 }
 
 // leave ends an admission at once.
-func (r *roster) leave(sender uint32, token []byte) error {
+func (r *roster) leave(sender uint32, token []byte, how ending) error {
 	if _, err := r.member(sender, token); err != nil {
 		return err
 	}
@@ -127,7 +128,7 @@ func (r *roster) leave(sender uint32, token []byte) error {
 	defer r.mu.Unlock()
 	m, err := r.find(uint16(sender), token)
 	if err == nil {
-		r.drop(m, left)
+		r.drop(m, how)
 	}
 	return err
 }

@@ -56,7 +56,7 @@ type ParameterServerConfig struct {
 	// these must be equal among them.
 	Agree map[string]string
 	// FirstStep returns the step at which a worker starts, because the store has the earlier ones;
-	// nil means 0. Barriers start at that of the first worker.
+	// nil means 0. Barriers start at the largest of them.
 	FirstStep func(sender uint16) uint64
 	// Checkpoints are the steps from which the server could start, if there are several servers,
 	// which must start from the same one.
@@ -67,6 +67,10 @@ type ParameterServerConfig struct {
 	// Lost, if not nil, is also called when a worker is lost before it has finished, whether or not
 	// it joins again later.
 	Lost func(sender uint16)
+	// Away, if not nil, is called when a worker leaves that may come back, before it gets the answer.
+	// Unless Sync is set, it must return when everything that was acknowledged to the worker is
+	// applied.
+	Away func(ctx context.Context, sender uint16) error
 	// Commit is called when all workers have arrived at a barrier: it must return when everything
 	// that was acknowledged to them is applied. Nil refuses barriers.
 	Commit func(ctx context.Context, step uint64) error
@@ -104,9 +108,10 @@ type ParameterServer struct {
 	// which runs at a time.
 	harvested map[lifetime]HotFrames
 
-	// Both are guarded by the roster's lock.
+	// All are guarded by the roster's lock.
 	epoch  uint16               // of the newest admission
 	absent map[uint16]*deadline // by which lost workers must join again
+	away   map[uint16]bool      // workers that have left and may come back, at any time
 
 	left chan struct{} // holds a token when an admission has ended
 }
@@ -122,7 +127,7 @@ func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *Paramet
 	random := access.NewRandom(cfg.Random)
 	s := &ParameterServer{
 		cfg: cfg, ctx: ctx, agree: newAgreement(cfg.Agree),
-		epoch: uint16(random.Uint64()), absent: map[uint16]*deadline{},
+		epoch: uint16(random.Uint64()), absent: map[uint16]*deadline{}, away: map[uint16]bool{},
 		left: make(chan struct{}, 1),
 	}
 	s.roster = &roster{
@@ -130,8 +135,8 @@ func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *Paramet
 		grace: cfg.Grace, epoch: s.nextEpoch, admit: s.admit, withdraw: s.withdraw,
 	}
 	var first uint64
-	if len(cfg.Workers) > 0 {
-		first = cfg.FirstStep(cfg.Workers[0])
+	for _, w := range cfg.Workers {
+		first = max(first, cfg.FirstStep(w))
 	}
 	// A commit belongs to all workers, so it runs under the server's context, not under that of the
 	// worker that arrived last.
@@ -224,9 +229,15 @@ func (s *ParameterServer) Join(req *pb.JoinRequest, stream grpc.ServerStreamingS
 	}
 	defer s.roster.exit(m, c)
 	s.cfg.Log.Debug("worker connected", "worker", m.ID, "address", m.IP, "epoch", m.Epoch)
+	var next uint64
+	if len(req.Token) == 0 { // otherwise the worker knows it
+		if next, err = s.barrier.next(ctx); err != nil {
+			return status.FromContextError(err).Err()
+		}
+	}
 	if err := stream.Send(&pb.Membership{
 		Epoch: uint32(m.Epoch), Dimension: uint32(s.cfg.Dimension), Workers: uint32(len(s.cfg.Workers)),
-		Instance: s.cfg.Instance, FirstStep: s.cfg.FirstStep(m.ID),
+		Instance: s.cfg.Instance, FirstStep: s.cfg.FirstStep(m.ID), NextStep: next,
 		Token: m.token[:], GraceMs: uint32(s.cfg.Grace.Milliseconds()), Checkpoints: s.cfg.Checkpoints,
 	}); err != nil {
 		return err
@@ -292,7 +303,8 @@ func (s *ParameterServer) admit(m *member) error {
 		}
 		return status.Errorf(codes.Internal, "worker %d: %v", m.ID, err)
 	}
-	if d := s.absent[m.ID]; d != nil && d.stop() {
+	if d := s.absent[m.ID]; d != nil && d.stop() || s.away[m.ID] {
+		delete(s.away, m.ID)
 		s.cfg.Log.Info("worker is back", "worker", m.ID, "address", m.IP)
 	}
 	return nil
@@ -311,6 +323,12 @@ func (s *ParameterServer) withdraw(m *member, how ending) {
 		s.cfg.Log.Warn("cannot withdraw a worker", "worker", m.ID, "error", err)
 	}
 	if !s.barrier.isRunning(m.ID) {
+		return
+	}
+	if how == away {
+		s.cfg.Log.Info("a worker has left, and may come back", "worker", m.ID)
+		s.away[m.ID] = true
+		s.barrier.depart(m.ID)
 		return
 	}
 	lost := fmt.Errorf("worker %d left before it had finished", m.ID)
@@ -333,6 +351,7 @@ func (s *ParameterServer) withdraw(m *member, how ending) {
 		}
 		return
 	}
+	s.barrier.depart(m.ID)
 	s.await(m.ID, lost)
 }
 
@@ -420,14 +439,41 @@ func (s *ParameterServer) Done(ctx context.Context, req *pb.DoneRequest) (*pb.Do
 	return &pb.DoneResponse{}, nil
 }
 
+// Tear implements the service.
+func (s *ParameterServer) Tear(ctx context.Context, req *pb.TearRequest) (*pb.TearResponse, error) {
+	m, err := s.member(ctx, req.Job, req.Sender, req.Token)
+	if err != nil {
+		return nil, err
+	}
+	if s.cfg.Drop == nil {
+		return nil, s.noSteps()
+	}
+	s.barrier.tear(m.ID, req.Step)
+	return &pb.TearResponse{}, nil
+}
+
+// IsTorn reports whether the open step is to be dropped. It is final when Wait has returned.
+func (s *ParameterServer) IsTorn() bool { return s.barrier.isTorn() }
+
 // Leave implements the service.
 func (s *ParameterServer) Leave(ctx context.Context, req *pb.LeaveRequest) (*pb.LeaveResponse, error) {
 	m, err := s.member(ctx, req.Job, req.Sender, req.Token)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.roster.leave(uint32(m.ID), req.Token); err != nil {
+	how := left
+	var unsettled error
+	if req.Back {
+		how = away
+		if s.cfg.Away != nil {
+			unsettled = s.cfg.Away(ctx, m.ID)
+		}
+	}
+	if err := s.roster.leave(uint32(m.ID), req.Token, how); err != nil {
 		return nil, err
+	}
+	if unsettled != nil { // the worker has left nevertheless
+		return nil, s.uncommitted(ctx, unsettled)
 	}
 	return &pb.LeaveResponse{}, nil
 }

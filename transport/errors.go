@@ -41,12 +41,16 @@ type PeerError struct {
 func (e *PeerError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %v, job %d, sender %d: ", e.Role, e.Addr, e.Job, e.Sender)
-	if errors.As(e.Err, new(wire.Refusal)) {
+	refusal := wire.Refusal{}
+	if errors.As(e.Err, &refusal) {
 		b.WriteString("refused: ")
 	}
 	b.WriteString(e.Err.Error())
 	if e.KeyKnown {
 		fmt.Fprintf(&b, " (key %d)", e.Key)
+	}
+	if remedy := refusal.Code.Remedy(); refusal.Code != 0 && remedy != "" {
+		b.WriteString(": " + remedy)
 	}
 	if e.Unknown {
 		b.WriteString("; another copy of the frame may have arrived before, so it is unknown whether it was applied")

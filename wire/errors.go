@@ -78,6 +78,35 @@ var codeTexts = map[Code]string{
 	CodeNoWeights:     "the job keeps no weights: give it an optimizer (model.optimizer)",
 }
 
+// remedies are what a user can do about a refusal. Codes without one say it in their texts.
+var remedies = map[Code]string{
+	CodeUnknownJob:    "the job has ended, or this is the address of another: start this process again",
+	CodeUnknownSender: "its admission has ended, for example while it was stopped: start it again",
+	CodeSlotRange:     "use the job's hot set",
+	CodeWrongEpoch:    "the receiver has admitted the sender anew, or was restarted: start this process again",
+	CodeWrongVersion:  "run the same version of Libra on all hosts",
+	CodeNotFinite:     "send finite numbers",
+	CodeOverflow:      "sums of exact arithmetic must stay below 2^17 in size with the default exponent: send smaller numbers",
+	CodeLength:        "run the same version of Libra on all hosts, with the same switch.stripes",
+	CodeMode:          "sums in answers need a job of mode fetchadd, rounds one of mode sync",
+	CodeLayout:        "send what the switch takes: lane-aligned frames (switch.lane_aligned)",
+	CodeDimension:     "use the job's model and hot set on all hosts",
+	CodeType:          "is it the address of an aggregator or server, and of the same version of Libra?",
+	CodeRound:         "the workers are not at the same round: start all of them again",
+	CodeWindow:        "start this process again",
+	CodeRowsFull:      "raise server.max_rows, or train with fewer features",
+	CodeNumbering:     "the server was restarted: start this process again",
+	CodeRowNumber:     "the server was restarted: start this process again",
+}
+
+// Remedy returns what a user can do about a refusal with this code, or nothing.
+func (c Code) Remedy() string {
+	if _, known := codeTexts[c]; !known {
+		return "a newer version of Libra knows this code: update this one"
+	}
+	return remedies[c]
+}
+
 func (c Code) String() string {
 	if s, ok := codeTexts[c]; ok {
 		return s

@@ -456,3 +456,15 @@ func TestLaneMask(t *testing.T) {
 		}
 	}
 }
+
+// Every code has a name, and a remedy in the text or beside it.
+func TestEveryCodeHasARemedy(t *testing.T) {
+	for code := wire.CodeUnknownJob; code <= wire.CodeNoWeights; code++ {
+		if strings.HasPrefix(code.String(), "error code") || code.Remedy() == "" && !strings.Contains(code.String(), ": ") {
+			t.Errorf("code %d: %q, %q", code, code, code.Remedy())
+		}
+	}
+	if wire.Code(999).Remedy() == "" {
+		t.Error("a code of later versions has no remedy")
+	}
+}

@@ -37,6 +37,10 @@
  * returns at once when the agent dies for any reason. A call that does not wait notices the death
  * within a second.
  *
+ * STOPPED AGENTS. An agent that is stopped, perhaps to be started again at once, ends its sessions with
+ * LIBRA_AGENT_CLOSED: open another one. Each push counts wholly or not at all; one for which
+ * libra_accepted had returned 1 counts. After LIBRA_AGENT_DIED only acknowledged ones are sure to.
+ *
  * THREADS. Any number of threads may use one session, but libra_close must be the last call. The
  * library creates no threads and sets no signal handlers.
  *
@@ -89,7 +93,7 @@ enum libra_code {
 	LIBRA_PARTY_GONE = 38,   /* another party of the barrier has ended */
 	LIBRA_BAD_STEP = 39,     /* the barrier's step is not the current one */
 	LIBRA_NO_PARTY = 40,     /* options.parties was 0, so the session has no barriers */
-	LIBRA_DROPPED = 41,      /* gradients of the step were refused, here or elsewhere: `key` */
+	LIBRA_DROPPED = 41,      /* gradients of the step were refused, here or elsewhere: `key`; or a party has ended */
 	LIBRA_NO_SUMS = 42,      /* there are no sums of a libra_reduce, or not of these rows */
 	LIBRA_NO_WEIGHTS = 43,   /* the job has no optimiser: there are sums of steps, but no weights to pull */
 
@@ -344,7 +348,12 @@ LIBRA_API int libra_flush(struct libra_session *session, libra_ticket *ticket);
  *
  * Waits also for the acknowledgement of all earlier pushes of all parties, and returns when the
  * server has committed the step. The library counts the steps. Errors: LIBRA_PARTY_GONE,
- * LIBRA_BAD_STEP, LIBRA_NO_PARTY, LIBRA_REFUSED if the other hosts did not arrive, LIBRA_JOB_ENDED.
+ * LIBRA_BAD_STEP, LIBRA_NO_PARTY, LIBRA_REFUSED if the other hosts did not arrive, LIBRA_DROPPED if
+ * the step was dropped, LIBRA_JOB_ENDED.
+ *
+ * A push that follows, of any thread, belongs to the next step, also before this request is complete:
+ * then it waits for that in the session's buffers, as do all requests after it. Do not make another
+ * party wait for such a push before its own barrier.
  */
 LIBRA_API int libra_barrier(struct libra_session *session, libra_ticket *ticket);
 

@@ -18,8 +18,8 @@ import (
 )
 
 // RunAgent joins the jobs of an agent's file, each as the worker that the file names, and serves
-// clients until ctx ends or all jobs have ended. For a job that is still running, the host then
-// counts as finished. ready is called when clients can connect.
+// clients until ctx ends or all jobs have ended. In a job that is still running, the host may then
+// come back, unless the file says that it has finished. ready is called when clients can connect.
 func RunAgent(ctx context.Context, cfg *cluster.Agent, log *slog.Logger, ready func()) error {
 	return runAgent(ctx, cfg, log, ready, sys.DropCapabilities)
 }
@@ -31,9 +31,14 @@ func runAgent(ctx context.Context, cfg *cluster.Agent, log *slog.Logger, ready f
 		return err
 	}
 	var joined []*joinedJob
+	var a *agent.Agent
 	defer func() {
+		finishes := err == nil
 		for _, j := range joined {
-			err = errors.Join(err, j.leaveJob(err == nil))
+			if a != nil {
+				j.openStep, j.torn = a.OpenStep(j.Name)
+			}
+			err = errors.Join(err, j.leaveJob(finishes && j.from.Finish))
 		}
 	}()
 	for i := range cfg.Jobs {
@@ -44,8 +49,7 @@ func runAgent(ctx context.Context, cfg *cluster.Agent, log *slog.Logger, ready f
 		joined = append(joined, j)
 		served.Jobs = append(served.Jobs, j.Job)
 	}
-	a, err := agent.Listen(served)
-	if err != nil {
+	if a, err = agent.Listen(served); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, a.Close()) }()
@@ -74,6 +78,8 @@ type joinedJob struct {
 	lost     context.Context // ends with the admission
 	cancel   context.CancelCauseFunc
 	unwatch  func() bool
+	openStep uint64 // due when the agent has ended
+	torn     bool   // parties pushed in that step and have ended before its end
 }
 
 // joinJob joins a job as one of its workers.
@@ -98,6 +104,7 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 	stop := context.AfterFunc(ctx, func() { j.cancel(context.Cause(ctx)) })
 	j.endpoint, err = openEndpoint(j.lost, j.cancel, j.env, j.self, model.Dim())
 	if !stop() && err == nil {
+		j.endpoint.members.Suspend() // it has sent nothing
 		err = errors.Join(context.Cause(ctx), j.endpoint.closeEndpoint())
 	}
 	if err != nil {
@@ -118,7 +125,7 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 		Name: from.Name, Worker: j.endpoint.Worker, Why: func() error {
 			return context.Cause(j.lost)
 		}, Number: c.Job.ID, HotSet: j.endpoint.hot, Dim: model.Dim(),
-		Mode: m.Mode, Arithmetic: m.Arithmetic, Exp: m.Exp, NextStep: m.FirstStep,
+		Mode: m.Mode, Arithmetic: m.Arithmetic, Exp: m.Exp, NextStep: m.NextStep,
 		Users: users, Groups: groups, Separate: from.Separate,
 		Limits: agent.Limits{Clients: from.Clients, UserClients: from.ClientsPerUser, Memory: uint64(from.MemoryMiB) << 20,
 			Prepared: uint64(from.PreparedMiB) << 20},
@@ -146,15 +153,31 @@ func asDropped(err error) error {
 	return err
 }
 
-// leaveJob leaves the job; if the host has done its part, it first reports that to the server.
-func (j *joinedJob) leaveJob(done bool) (err error) {
+// leaveJob leaves the job. The host has finished its part in it, or may come back; a host whose
+// pushes are not all acknowledged, or that cannot say which step is torn, counts as lost.
+func (j *joinedJob) leaveJob(finished bool) (err error) {
 	j.unwatch()
-	if done && j.lost.Err() == nil && j.endpoint.Worker.Err() == nil {
-		ctx, cancel := context.WithTimeout(j.lost, leaveLimit)
-		err = j.endpoint.members.Done(ctx)
-		cancel()
+	if j.lost.Err() == nil && j.endpoint.Worker.Err() == nil {
+		err = j.endPart(finished)
 	}
 	err = errors.Join(err, j.endpoint.closeEndpoint())
 	j.cancel(nil)
 	return err
+}
+
+// endPart ends the host's part in the job, for ever or for now.
+func (j *joinedJob) endPart(finished bool) error {
+	ctx, cancel := context.WithTimeout(j.lost, leaveLimit)
+	defer cancel()
+	m := j.endpoint.members
+	if j.torn && j.env.Config.Job.Sync {
+		if err := m.Tear(ctx, j.openStep); err != nil {
+			return err
+		}
+	}
+	if finished {
+		return m.Done(ctx)
+	}
+	m.Suspend()
+	return nil
 }

@@ -17,8 +17,26 @@ import (
 	"github.com/libra-ina/libra/cluster"
 )
 
+// servedJob is a job that a server runs.
+type servedJob struct {
+	stop  context.CancelFunc // of the server
+	ended chan error         // how it ended
+}
+
+// goesOn reports an error unless the job is still there, for a worker that may come back, and ends it.
+func (j servedJob) goesOn(t *testing.T, log *lines) {
+	t.Helper()
+	if text := log.String(); !strings.Contains(text, `msg="a worker has left, and may come back" worker=1`) || strings.Contains(text, "lost a worker") {
+		t.Errorf("the server has logged %q", text)
+	}
+	j.stop()
+	if err := <-j.ended; err == nil || !strings.Contains(err.Error(), "workers [1] have not finished: context canceled") {
+		t.Errorf("the server ended with %v", err)
+	}
+}
+
 // agentJob is a job that a server runs, as an agent's file names it.
-func agentJob(t *testing.T, log *lines) (from *cluster.AgentJob, served <-chan error) {
+func agentJob(t *testing.T, log *lines) (from *cluster.AgentJob, served servedJob) {
 	t.Helper()
 	c := newCluster(t, 1)
 	startSwitch(t, c)
@@ -26,25 +44,29 @@ func agentJob(t *testing.T, log *lines) (from *cluster.AgentJob, served <-chan e
 	if err := c.Write(from.Cluster); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
+	served.ended = make(chan error, 1)
+	var ctx context.Context
+	ctx, served.stop = context.WithCancel(t.Context())
+	t.Cleanup(served.stop)
 	go func() {
-		_, err := RunServer(t.Context(), Env{Config: c, Log: log.logger()})
-		ended <- err
+		_, err := RunServer(ctx, Env{Config: c, Log: log.logger()})
+		served.ended <- err
 	}()
-	return from, ended
+	return from, served
 }
 
-// A host that ends has finished only if it says so, and nothing has broken: otherwise the job
-// has lost it. It is not reported as lost by the host itself when it leaves.
+// A host that ends has finished only if it says so; otherwise it may come back. If something has broken, the
+// job has lost it. It is not reported as lost by the host itself when it leaves.
 func TestHostHasFinishedOnlyIfItSaysSo(t *testing.T) {
 	withdrawn := errors.New("withdrawn")
 	for name, c := range map[string]struct {
 		end  func(j *joinedJob) error
 		lost string // what is logged of it
 		left bool   // what the server says
+		back bool   // it may come back
 	}{
 		"finished":               {end: func(j *joinedJob) error { return j.leaveJob(true) }},
-		"not finished":           {end: func(j *joinedJob) error { return j.leaveJob(false) }, left: true},
+		"not finished":           {end: func(j *joinedJob) error { return j.leaveJob(false) }, back: true},
 		"its endpoint has ended": {end: func(j *joinedJob) error { return errors.Join(j.endpoint.Worker.Close(), j.leaveJob(true)) }, left: true},
 		"its admission has ended": {end: func(j *joinedJob) error {
 			j.cancel(withdrawn)
@@ -68,7 +90,11 @@ func TestHostHasFinishedOnlyIfItSaysSo(t *testing.T) {
 			if j.lost.Err() == nil || j.endpoint.Err() == nil {
 				t.Errorf("at the end, the admission is %v, the endpoint %v", j.lost.Err(), j.endpoint.Err())
 			}
-			err = <-served
+			if c.back {
+				served.goesOn(t, &log)
+				return
+			}
+			err = <-served.ended
 			if left := err != nil && strings.Contains(err.Error(), "worker 1 left before it had finished"); left != c.left || !left && err != nil {
 				t.Errorf("the server ended with %v", err)
 			}
@@ -101,9 +127,7 @@ func TestHostDoesNotJoin(t *testing.T) {
 	if t.Failed() {
 		return // the server may wait for its worker
 	}
-	if err := <-served; err == nil || !strings.Contains(err.Error(), "worker 1 left before it had finished") {
-		t.Errorf("the server ended with %v", err)
-	}
+	served.goesOn(t, &log)
 }
 
 // An agent that fails to drop its capabilities does not serve; one whose build has no way to drop them logs that.
@@ -119,7 +143,7 @@ func TestAgentDropsItsCapabilities(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log, hosts lines
-			from, ended := agentJob(t, &log)
+			from, job := agentJob(t, &log)
 			cfg := &cluster.Agent{Socket: filepath.Join(t.TempDir(), "agent.sock"), Jobs: []cluster.AgentJob{*from}}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -132,9 +156,7 @@ func TestAgentDropsItsCapabilities(t *testing.T) {
 			if text := hosts.String(); strings.Contains(text, "capabilities") != (c.says != "") || !strings.Contains(text, c.says) {
 				t.Errorf("the agent has logged %q, want %q", text, c.says)
 			}
-			if err := <-ended; (err == nil) != c.serves {
-				t.Errorf("the server ended with %v", err)
-			}
+			job.goesOn(t, &log)
 		})
 	}
 }
@@ -142,7 +164,7 @@ func TestAgentDropsItsCapabilities(t *testing.T) {
 // A host that ends a step by frames gets the sums in frames: its server knows whose step it is.
 func TestHostEndsStepsInFrames(t *testing.T) {
 	var log lines
-	from, ended := agentJob(t, &log)
+	from, served := agentJob(t, &log)
 	j, err := joinJob(t.Context(), from, log.logger())
 	if err != nil {
 		t.Fatal(err)
@@ -157,9 +179,9 @@ func TestHostEndsStepsInFrames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := make(chan error, 1)
+	serves := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { served <- a.Serve(ctx) }()
+	go func() { serves <- a.Serve(ctx) }()
 	client, err := agentclient.Dial(ctx, socket, agentproto.Hello{Job: job.Name, Parties: 1, BufferBytes: 1 << 16})
 	if err != nil {
 		t.Fatal(err)
@@ -173,7 +195,7 @@ func TestHostEndsStepsInFrames(t *testing.T) {
 		t.Errorf("keys %v, sums %v: %v", keys, sums, err)
 	}
 	cancel()
-	if err := errors.Join(<-served, a.Close(), j.leaveJob(true), <-ended); err != nil {
+	if err := errors.Join(<-serves, a.Close(), j.leaveJob(true), <-served.ended); err != nil {
 		t.Error(err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
@@ -193,7 +194,7 @@ func TestServerSaysThatItsJobWasRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := <-ended
-		if err == nil || !strings.Contains(err.Error(), "lost job 5: aggregator: ") || !strings.Contains(err.Error(), "was removed") || strings.Contains(err.Error(), "rpc error") {
+		if err == nil || !strings.Contains(err.Error(), "lost job 5: aggregator: ") || !strings.Contains(err.Error(), "was removed") || strings.Contains(err.Error(), "rpc error") || !errors.Is(err, control.ErrRemoved) {
 			t.Errorf("the server ends with %v", err)
 		}
 	}

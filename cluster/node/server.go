@@ -182,7 +182,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	if err := service.Wait(ctx); err != nil {
 		return nil, err
 	}
-	return s.finishJob(ctx, harvest)
+	return s.finishJob(ctx, harvest, service.IsTorn())
 }
 
 // hasSeveral reports whether the job has several servers.
@@ -215,14 +215,20 @@ func (s *server) jobInstance() uint64 {
 	return s.job.Instance
 }
 
-// finishJob applies the rest after the last worker has finished. The checkpoint is written after
-// the endpoint is closed.
-func (s *server) finishJob(ctx context.Context, harvest func(context.Context) error) (*ServerResult, error) {
+// finishJob applies the rest after the last worker has finished, unless it is a part of a step that
+// is torn. The checkpoint is written after the endpoint is closed.
+func (s *server) finishJob(ctx context.Context, harvest func(context.Context) error, torn bool) (*ServerResult,
+	error) {
 	if err := harvest(ctx); err != nil {
 		return nil, err
 	}
 	err := s.loop.Do(ctx, func() {
-		s.commitStep()
+		if torn {
+			s.store.Drop()
+			s.env.Log.Warn("the last step is dropped: programs pushed in it and ended before its end")
+		} else {
+			s.commitStep()
+		}
 		s.progress.completeEpochs(s.env.Config.Model.Epochs)
 		if s.hasWeights() {
 			hash := s.store.Hash()

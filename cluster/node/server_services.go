@@ -44,6 +44,13 @@ func (s *server) serviceConfig(ctx context.Context, dim int,
 			}
 			s.saveSoon()
 		},
+		Away: func(ctx context.Context, _ uint16) error {
+			if c.Job.Sync { // where only whole steps count
+				return nil
+			}
+			s.saveSoon()
+			return harvest(ctx)
+		},
 		Commit: func(ctx context.Context, step uint64) error {
 			if err := harvest(ctx); err != nil {
 				return err

@@ -34,9 +34,11 @@ language (docs/agent.md specifies the protocol). The file:
       memory_mib: 64              # limit of the memory shared with each client
       prepared_mib: 64            # limit of the prepared batches of each client
       separate: false             # true: pushes of several clients are not added up
+      finish: false               # true: when the agent is stopped, this host has finished
 
 When all jobs are joined, the agent drops its capabilities. It serves until it is
-interrupted; the host's part in the jobs is then finished.`,
+interrupted. The jobs go on, and the host may come back, unless its file says that it has
+finished its part.`,
 		Example: `  libra agent --config agent.yaml`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -57,7 +57,7 @@ func TestAgents(t *testing.T) {
 	rows, sums := make([][]float32, 2), make([][]float32, 2)
 	for i, worker := range []int{1, 4} {
 		socket := filepath.Join(dir, fmt.Sprint(worker))
-		file := writeFile(t, "agent.yaml", fmt.Sprintf("socket: %s\njobs: [{name: rows, cluster: %s, worker: %d, users: [nobody], groups: [12345], clients: 3, memory_mib: 16}]\n", socket, config, worker))
+		file := writeFile(t, "agent.yaml", fmt.Sprintf("socket: %s\njobs: [{name: rows, cluster: %s, worker: %d, users: [nobody], groups: [12345], clients: 3, memory_mib: 16, finish: true}]\n", socket, config, worker))
 		stdout := ready()
 		agent, log := start(stdout, "agent", "--config", file, "--json")
 		agents = append(agents, agent)

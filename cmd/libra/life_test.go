@@ -279,7 +279,7 @@ func TestJobCommands(t *testing.T) {
 	if jobs := list("--control", address); len(jobs) != 0 {
 		t.Errorf("after its removal: %+v", jobs)
 	}
-	if err := server.Wait(); err == nil || !strings.Contains(server.stderr.String(), "job 9 was removed") {
+	if err := server.Wait(); server.ProcessState.ExitCode() != exitRemoved || !strings.Contains(server.stderr.String(), "job 9 was removed by an operator") {
 		t.Errorf("the server of the removed job: %v\n%s", err, server.stderr.String())
 	}
 

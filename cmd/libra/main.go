@@ -18,12 +18,14 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/cluster/demo"
+	"github.com/libra-ina/libra/control"
 )
 
 // Exit codes, for scripts.
 const (
 	exitFailure     = 1   // what was asked for failed
 	exitUsage       = 2   // the command line is wrong
+	exitRemoved     = 3   // an operator removed the job: its unit is not to start it again
 	exitInterrupted = 130 // SIGINT or SIGTERM ended the run
 )
 
@@ -35,6 +37,7 @@ var exitCodes = []struct {
 	{0, "success"},
 	{exitFailure, "failure: standard error has the reason"},
 	{exitUsage, "wrong usage: the command line is wrong, and nothing was done"},
+	{exitRemoved, "an operator removed the server's job ('libra job remove'): it is not to be started again by itself"},
 	{exitInterrupted, "interrupted by Ctrl-C or SIGTERM"},
 }
 
@@ -66,6 +69,9 @@ func exitCode(stderr io.Writer, err error, interrupted bool) int {
 	case interrupted:
 		fmt.Fprintln(stderr, "libra: interrupted")
 		return exitInterrupted
+	case errors.Is(err, control.ErrRemoved):
+		fmt.Fprintf(stderr, "libra: %v\n", err)
+		return exitRemoved
 	case errors.As(err, &worker):
 		fmt.Fprintf(stderr, "libra: %v\n", err)
 		return worker.Code

@@ -518,6 +518,44 @@ func (*RemoveJobResponse) Descriptor() ([]byte, []int) {
 	return file_control_proto_rawDescGZIP(), []int{5}
 }
 
+// Removed is a detail of the status that ends the streams of a job which an operator has removed:
+// it is over, and its owner is not to create it again.
+type Removed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Removed) Reset() {
+	*x = Removed{}
+	mi := &file_control_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Removed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Removed) ProtoMessage() {}
+
+func (x *Removed) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Removed.ProtoReflect.Descriptor instead.
+func (*Removed) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{6}
+}
+
 type JoinRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Job    uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -536,7 +574,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_control_proto_msgTypes[6]
+	mi := &file_control_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -548,7 +586,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[6]
+	mi := &file_control_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -561,7 +599,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{6}
+	return file_control_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *JoinRequest) GetJob() uint32 {
@@ -639,7 +677,7 @@ type Admission struct {
 
 func (x *Admission) Reset() {
 	*x = Admission{}
-	mi := &file_control_proto_msgTypes[7]
+	mi := &file_control_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -651,7 +689,7 @@ func (x *Admission) String() string {
 func (*Admission) ProtoMessage() {}
 
 func (x *Admission) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[7]
+	mi := &file_control_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -664,7 +702,7 @@ func (x *Admission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admission.ProtoReflect.Descriptor instead.
 func (*Admission) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{7}
+	return file_control_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Admission) GetEpoch() uint32 {
@@ -745,22 +783,25 @@ func (x *Admission) GetGraceMs() uint32 {
 }
 
 type Membership struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Epoch         uint32                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"` // of this admission: cold frames of a different one are refused
-	Dimension     uint32                 `protobuf:"varint,2,opt,name=dimension,proto3" json:"dimension,omitempty"`
-	Workers       uint32                 `protobuf:"varint,3,opt,name=workers,proto3" json:"workers,omitempty"`
-	Instance      uint64                 `protobuf:"varint,4,opt,name=instance,proto3" json:"instance,omitempty"`                    // of the job
-	FirstStep     uint64                 `protobuf:"varint,5,opt,name=first_step,json=firstStep,proto3" json:"first_step,omitempty"` // that the worker trains: earlier ones are done
-	Token         []byte                 `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`                           // proves the worker
-	GraceMs       uint32                 `protobuf:"varint,7,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`       // for which the admission outlives its connection
-	Checkpoints   []uint64               `protobuf:"varint,8,rep,packed,name=checkpoints,proto3" json:"checkpoints,omitempty"`       // steps with which the server could be started instead, first_step among them; of several servers
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Epoch     uint32                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"` // of this admission: cold frames of a different one are refused
+	Dimension uint32                 `protobuf:"varint,2,opt,name=dimension,proto3" json:"dimension,omitempty"`
+	Workers   uint32                 `protobuf:"varint,3,opt,name=workers,proto3" json:"workers,omitempty"`
+	Instance  uint64                 `protobuf:"varint,4,opt,name=instance,proto3" json:"instance,omitempty"`                    // of the job
+	FirstStep uint64                 `protobuf:"varint,5,opt,name=first_step,json=firstStep,proto3" json:"first_step,omitempty"` // that the worker trains: earlier ones are done
+	Token     []byte                 `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`                           // proves the worker
+	GraceMs   uint32                 `protobuf:"varint,7,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`       // for which the admission outlives its connection
+	// Step of the next barrier that waits for this worker, once for all workers of a server. It is
+	// first_step where workers take steps together.
+	NextStep      uint64   `protobuf:"varint,9,opt,name=next_step,json=nextStep,proto3" json:"next_step,omitempty"`
+	Checkpoints   []uint64 `protobuf:"varint,8,rep,packed,name=checkpoints,proto3" json:"checkpoints,omitempty"` // steps with which the server could be started instead, first_step among them; of several servers
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_control_proto_msgTypes[8]
+	mi := &file_control_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -772,7 +813,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[8]
+	mi := &file_control_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -785,7 +826,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{8}
+	return file_control_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Membership) GetEpoch() uint32 {
@@ -837,6 +878,13 @@ func (x *Membership) GetGraceMs() uint32 {
 	return 0
 }
 
+func (x *Membership) GetNextStep() uint64 {
+	if x != nil {
+		return x.NextStep
+	}
+	return 0
+}
+
 func (x *Membership) GetCheckpoints() []uint64 {
 	if x != nil {
 		return x.Checkpoints
@@ -845,17 +893,20 @@ func (x *Membership) GetCheckpoints() []uint64 {
 }
 
 type LeaveRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
-	Sender        uint32                 `protobuf:"varint,2,opt,name=sender,proto3" json:"sender,omitempty"`
-	Token         []byte                 `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Job    uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
+	Sender uint32                 `protobuf:"varint,2,opt,name=sender,proto3" json:"sender,omitempty"`
+	Token  []byte                 `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
+	// The worker has neither finished nor is it lost: it may join again at any time, and
+	// the server waits for it as for one that has not joined yet. The aggregator ignores it.
+	Back          bool `protobuf:"varint,4,opt,name=back,proto3" json:"back,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_control_proto_msgTypes[9]
+	mi := &file_control_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -867,7 +918,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[9]
+	mi := &file_control_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -880,7 +931,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{9}
+	return file_control_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LeaveRequest) GetJob() uint32 {
@@ -904,6 +955,13 @@ func (x *LeaveRequest) GetToken() []byte {
 	return nil
 }
 
+func (x *LeaveRequest) GetBack() bool {
+	if x != nil {
+		return x.Back
+	}
+	return false
+}
+
 type LeaveResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -912,7 +970,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_control_proto_msgTypes[10]
+	mi := &file_control_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -924,7 +982,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[10]
+	mi := &file_control_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -937,7 +995,7 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{10}
+	return file_control_proto_rawDescGZIP(), []int{11}
 }
 
 type HarvestRequest struct {
@@ -954,7 +1012,7 @@ type HarvestRequest struct {
 
 func (x *HarvestRequest) Reset() {
 	*x = HarvestRequest{}
-	mi := &file_control_proto_msgTypes[11]
+	mi := &file_control_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -966,7 +1024,7 @@ func (x *HarvestRequest) String() string {
 func (*HarvestRequest) ProtoMessage() {}
 
 func (x *HarvestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[11]
+	mi := &file_control_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -979,7 +1037,7 @@ func (x *HarvestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestRequest.ProtoReflect.Descriptor instead.
 func (*HarvestRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{11}
+	return file_control_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *HarvestRequest) GetWhat() isHarvestRequest_What {
@@ -1049,7 +1107,7 @@ type HarvestBegin struct {
 
 func (x *HarvestBegin) Reset() {
 	*x = HarvestBegin{}
-	mi := &file_control_proto_msgTypes[12]
+	mi := &file_control_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1061,7 +1119,7 @@ func (x *HarvestBegin) String() string {
 func (*HarvestBegin) ProtoMessage() {}
 
 func (x *HarvestBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[12]
+	mi := &file_control_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1074,7 +1132,7 @@ func (x *HarvestBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestBegin.ProtoReflect.Descriptor instead.
 func (*HarvestBegin) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{12}
+	return file_control_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HarvestBegin) GetJob() uint32 {
@@ -1118,7 +1176,7 @@ type HarvestChunk struct {
 
 func (x *HarvestChunk) Reset() {
 	*x = HarvestChunk{}
-	mi := &file_control_proto_msgTypes[13]
+	mi := &file_control_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1130,7 +1188,7 @@ func (x *HarvestChunk) String() string {
 func (*HarvestChunk) ProtoMessage() {}
 
 func (x *HarvestChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[13]
+	mi := &file_control_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1143,7 +1201,7 @@ func (x *HarvestChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestChunk.ProtoReflect.Descriptor instead.
 func (*HarvestChunk) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{13}
+	return file_control_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HarvestChunk) GetNumber() uint64 {
@@ -1207,7 +1265,7 @@ type BarrierRequest struct {
 
 func (x *BarrierRequest) Reset() {
 	*x = BarrierRequest{}
-	mi := &file_control_proto_msgTypes[14]
+	mi := &file_control_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1219,7 +1277,7 @@ func (x *BarrierRequest) String() string {
 func (*BarrierRequest) ProtoMessage() {}
 
 func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[14]
+	mi := &file_control_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1232,7 +1290,7 @@ func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierRequest.ProtoReflect.Descriptor instead.
 func (*BarrierRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{14}
+	return file_control_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *BarrierRequest) GetJob() uint32 {
@@ -1271,7 +1329,7 @@ type BarrierResponse struct {
 
 func (x *BarrierResponse) Reset() {
 	*x = BarrierResponse{}
-	mi := &file_control_proto_msgTypes[15]
+	mi := &file_control_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1283,7 +1341,7 @@ func (x *BarrierResponse) String() string {
 func (*BarrierResponse) ProtoMessage() {}
 
 func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[15]
+	mi := &file_control_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1296,7 +1354,7 @@ func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierResponse.ProtoReflect.Descriptor instead.
 func (*BarrierResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{15}
+	return file_control_proto_rawDescGZIP(), []int{16}
 }
 
 type ReduceRequest struct {
@@ -1313,7 +1371,7 @@ type ReduceRequest struct {
 
 func (x *ReduceRequest) Reset() {
 	*x = ReduceRequest{}
-	mi := &file_control_proto_msgTypes[16]
+	mi := &file_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1325,7 +1383,7 @@ func (x *ReduceRequest) String() string {
 func (*ReduceRequest) ProtoMessage() {}
 
 func (x *ReduceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[16]
+	mi := &file_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1338,7 +1396,7 @@ func (x *ReduceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReduceRequest.ProtoReflect.Descriptor instead.
 func (*ReduceRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{16}
+	return file_control_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReduceRequest) GetJob() uint32 {
@@ -1394,7 +1452,7 @@ type HotFrames struct {
 
 func (x *HotFrames) Reset() {
 	*x = HotFrames{}
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1406,7 +1464,7 @@ func (x *HotFrames) String() string {
 func (*HotFrames) ProtoMessage() {}
 
 func (x *HotFrames) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1419,7 +1477,7 @@ func (x *HotFrames) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotFrames.ProtoReflect.Descriptor instead.
 func (*HotFrames) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{17}
+	return file_control_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *HotFrames) GetSent() uint32 {
@@ -1446,7 +1504,7 @@ type Dropped struct {
 
 func (x *Dropped) Reset() {
 	*x = Dropped{}
-	mi := &file_control_proto_msgTypes[18]
+	mi := &file_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1458,7 +1516,7 @@ func (x *Dropped) String() string {
 func (*Dropped) ProtoMessage() {}
 
 func (x *Dropped) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[18]
+	mi := &file_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1471,7 +1529,7 @@ func (x *Dropped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dropped.ProtoReflect.Descriptor instead.
 func (*Dropped) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{18}
+	return file_control_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Dropped) GetKey() uint64 {
@@ -1495,7 +1553,7 @@ type ReducedRows struct {
 
 func (x *ReducedRows) Reset() {
 	*x = ReducedRows{}
-	mi := &file_control_proto_msgTypes[19]
+	mi := &file_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1507,7 +1565,7 @@ func (x *ReducedRows) String() string {
 func (*ReducedRows) ProtoMessage() {}
 
 func (x *ReducedRows) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[19]
+	mi := &file_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1520,7 +1578,7 @@ func (x *ReducedRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReducedRows.ProtoReflect.Descriptor instead.
 func (*ReducedRows) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{19}
+	return file_control_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReducedRows) GetRows() uint64 {
@@ -1565,7 +1623,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_control_proto_msgTypes[20]
+	mi := &file_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1577,7 +1635,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[20]
+	mi := &file_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1590,7 +1648,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{20}
+	return file_control_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReportRequest) GetJob() uint32 {
@@ -1643,7 +1701,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_control_proto_msgTypes[21]
+	mi := &file_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1655,7 +1713,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[21]
+	mi := &file_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1668,7 +1726,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{21}
+	return file_control_proto_rawDescGZIP(), []int{22}
 }
 
 type DoneRequest struct {
@@ -1682,7 +1740,7 @@ type DoneRequest struct {
 
 func (x *DoneRequest) Reset() {
 	*x = DoneRequest{}
-	mi := &file_control_proto_msgTypes[22]
+	mi := &file_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1694,7 +1752,7 @@ func (x *DoneRequest) String() string {
 func (*DoneRequest) ProtoMessage() {}
 
 func (x *DoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[22]
+	mi := &file_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1707,7 +1765,7 @@ func (x *DoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneRequest.ProtoReflect.Descriptor instead.
 func (*DoneRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{22}
+	return file_control_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DoneRequest) GetJob() uint32 {
@@ -1739,7 +1797,7 @@ type DoneResponse struct {
 
 func (x *DoneResponse) Reset() {
 	*x = DoneResponse{}
-	mi := &file_control_proto_msgTypes[23]
+	mi := &file_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1751,7 +1809,7 @@ func (x *DoneResponse) String() string {
 func (*DoneResponse) ProtoMessage() {}
 
 func (x *DoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[23]
+	mi := &file_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1764,7 +1822,111 @@ func (x *DoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneResponse.ProtoReflect.Descriptor instead.
 func (*DoneResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{23}
+	return file_control_proto_rawDescGZIP(), []int{24}
+}
+
+type TearRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
+	Sender        uint32                 `protobuf:"varint,2,opt,name=sender,proto3" json:"sender,omitempty"`
+	Token         []byte                 `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
+	Step          uint64                 `protobuf:"varint,4,opt,name=step,proto3" json:"step,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TearRequest) Reset() {
+	*x = TearRequest{}
+	mi := &file_control_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TearRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TearRequest) ProtoMessage() {}
+
+func (x *TearRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TearRequest.ProtoReflect.Descriptor instead.
+func (*TearRequest) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *TearRequest) GetJob() uint32 {
+	if x != nil {
+		return x.Job
+	}
+	return 0
+}
+
+func (x *TearRequest) GetSender() uint32 {
+	if x != nil {
+		return x.Sender
+	}
+	return 0
+}
+
+func (x *TearRequest) GetToken() []byte {
+	if x != nil {
+		return x.Token
+	}
+	return nil
+}
+
+func (x *TearRequest) GetStep() uint64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+type TearResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TearResponse) Reset() {
+	*x = TearResponse{}
+	mi := &file_control_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TearResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TearResponse) ProtoMessage() {}
+
+func (x *TearResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TearResponse.ProtoReflect.Descriptor instead.
+func (*TearResponse) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{26}
 }
 
 type StatsRequest struct {
@@ -1775,7 +1937,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1787,7 +1949,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1800,7 +1962,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{24}
+	return file_control_proto_rawDescGZIP(), []int{27}
 }
 
 type AggregatorStats struct {
@@ -1818,7 +1980,7 @@ type AggregatorStats struct {
 
 func (x *AggregatorStats) Reset() {
 	*x = AggregatorStats{}
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1830,7 +1992,7 @@ func (x *AggregatorStats) String() string {
 func (*AggregatorStats) ProtoMessage() {}
 
 func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1843,7 +2005,7 @@ func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregatorStats.ProtoReflect.Descriptor instead.
 func (*AggregatorStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{25}
+	return file_control_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AggregatorStats) GetCounters() map[string]uint64 {
@@ -1923,7 +2085,7 @@ type JobStats struct {
 
 func (x *JobStats) Reset() {
 	*x = JobStats{}
-	mi := &file_control_proto_msgTypes[26]
+	mi := &file_control_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1935,7 +2097,7 @@ func (x *JobStats) String() string {
 func (*JobStats) ProtoMessage() {}
 
 func (x *JobStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[26]
+	mi := &file_control_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1948,7 +2110,7 @@ func (x *JobStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStats.ProtoReflect.Descriptor instead.
 func (*JobStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{26}
+	return file_control_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *JobStats) GetJob() uint32 {
@@ -2104,7 +2266,7 @@ type Timing struct {
 
 func (x *Timing) Reset() {
 	*x = Timing{}
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2116,7 +2278,7 @@ func (x *Timing) String() string {
 func (*Timing) ProtoMessage() {}
 
 func (x *Timing) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2129,7 +2291,7 @@ func (x *Timing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timing.ProtoReflect.Descriptor instead.
 func (*Timing) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{27}
+	return file_control_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Timing) GetCount() uint64 {
@@ -2172,7 +2334,7 @@ type ServerStats struct {
 
 func (x *ServerStats) Reset() {
 	*x = ServerStats{}
-	mi := &file_control_proto_msgTypes[28]
+	mi := &file_control_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2184,7 +2346,7 @@ func (x *ServerStats) String() string {
 func (*ServerStats) ProtoMessage() {}
 
 func (x *ServerStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[28]
+	mi := &file_control_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2197,7 +2359,7 @@ func (x *ServerStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerStats.ProtoReflect.Descriptor instead.
 func (*ServerStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{28}
+	return file_control_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ServerStats) GetRows() uint64 {
@@ -2264,7 +2426,8 @@ const file_control_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x1a\n" +
 	"\binstance\x18\x03 \x01(\x04R\binstance\"\x13\n" +
-	"\x11RemoveJobResponse\"\x96\x02\n" +
+	"\x11RemoveJobResponse\"\t\n" +
+	"\aRemoved\"\x96\x02\n" +
 	"\vJoinRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x10\n" +
@@ -2292,7 +2455,7 @@ const file_control_proto_rawDesc = "" +
 	"\binstance\x18\t \x01(\x04R\binstance\x12\x14\n" +
 	"\x05token\x18\n" +
 	" \x01(\fR\x05token\x12\x19\n" +
-	"\bgrace_ms\x18\v \x01(\rR\agraceMs\"\xe8\x01\n" +
+	"\bgrace_ms\x18\v \x01(\rR\agraceMs\"\x85\x02\n" +
 	"\n" +
 	"Membership\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12\x1c\n" +
@@ -2302,12 +2465,14 @@ const file_control_proto_rawDesc = "" +
 	"\n" +
 	"first_step\x18\x05 \x01(\x04R\tfirstStep\x12\x14\n" +
 	"\x05token\x18\x06 \x01(\fR\x05token\x12\x19\n" +
-	"\bgrace_ms\x18\a \x01(\rR\agraceMs\x12 \n" +
-	"\vcheckpoints\x18\b \x03(\x04R\vcheckpoints\"N\n" +
+	"\bgrace_ms\x18\a \x01(\rR\agraceMs\x12\x1b\n" +
+	"\tnext_step\x18\t \x01(\x04R\bnextStep\x12 \n" +
+	"\vcheckpoints\x18\b \x03(\x04R\vcheckpoints\"b\n" +
 	"\fLeaveRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x14\n" +
-	"\x05token\x18\x03 \x01(\fR\x05token\"\x0f\n" +
+	"\x05token\x18\x03 \x01(\fR\x05token\x12\x12\n" +
+	"\x04back\x18\x04 \x01(\bR\x04back\"\x0f\n" +
 	"\rLeaveResponse\"\x80\x01\n" +
 	"\x0eHarvestRequest\x126\n" +
 	"\x05begin\x18\x04 \x01(\v2\x1e.libra.control.v1.HarvestBeginH\x00R\x05begin\x12\x12\n" +
@@ -2362,7 +2527,13 @@ const file_control_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\fR\x05token\"\x0e\n" +
-	"\fDoneResponse\"\x0e\n" +
+	"\fDoneResponse\"a\n" +
+	"\vTearRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
+	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x14\n" +
+	"\x05token\x18\x03 \x01(\fR\x05token\x12\x12\n" +
+	"\x04step\x18\x04 \x01(\x04R\x04step\"\x0e\n" +
+	"\fTearResponse\"\x0e\n" +
 	"\fStatsRequest\"\xe0\x02\n" +
 	"\x0fAggregatorStats\x12K\n" +
 	"\bcounters\x18\x01 \x03(\v2/.libra.control.v1.AggregatorStats.CountersEntryR\bcounters\x12.\n" +
@@ -2435,13 +2606,14 @@ const file_control_proto_rawDesc = "" +
 	"\x04Join\x12\x1d.libra.control.v1.JoinRequest\x1a\x1b.libra.control.v1.Admission0\x01\x12H\n" +
 	"\x05Leave\x12\x1e.libra.control.v1.LeaveRequest\x1a\x1f.libra.control.v1.LeaveResponse\x12O\n" +
 	"\aHarvest\x12 .libra.control.v1.HarvestRequest\x1a\x1e.libra.control.v1.HarvestChunk(\x010\x01\x12J\n" +
-	"\x05Stats\x12\x1e.libra.control.v1.StatsRequest\x1a!.libra.control.v1.AggregatorStats2\x9a\x04\n" +
+	"\x05Stats\x12\x1e.libra.control.v1.StatsRequest\x1a!.libra.control.v1.AggregatorStats2\xe1\x04\n" +
 	"\x0fParameterServer\x12E\n" +
 	"\x04Join\x12\x1d.libra.control.v1.JoinRequest\x1a\x1c.libra.control.v1.Membership0\x01\x12N\n" +
 	"\aBarrier\x12 .libra.control.v1.BarrierRequest\x1a!.libra.control.v1.BarrierResponse\x12J\n" +
 	"\x06Reduce\x12\x1f.libra.control.v1.ReduceRequest\x1a\x1d.libra.control.v1.ReducedRows0\x01\x12K\n" +
 	"\x06Report\x12\x1f.libra.control.v1.ReportRequest\x1a .libra.control.v1.ReportResponse\x12E\n" +
-	"\x04Done\x12\x1d.libra.control.v1.DoneRequest\x1a\x1e.libra.control.v1.DoneResponse\x12H\n" +
+	"\x04Done\x12\x1d.libra.control.v1.DoneRequest\x1a\x1e.libra.control.v1.DoneResponse\x12E\n" +
+	"\x04Tear\x12\x1d.libra.control.v1.TearRequest\x1a\x1e.libra.control.v1.TearResponse\x12H\n" +
 	"\x05Leave\x12\x1e.libra.control.v1.LeaveRequest\x1a\x1f.libra.control.v1.LeaveResponse\x12F\n" +
 	"\x05Stats\x12\x1e.libra.control.v1.StatsRequest\x1a\x1d.libra.control.v1.ServerStatsB.Z,github.com/libra-ina/libra/control/controlpbb\x06proto3"
 
@@ -2458,7 +2630,7 @@ func file_control_proto_rawDescGZIP() []byte {
 }
 
 var file_control_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_control_proto_goTypes = []any{
 	(Mode)(0),                 // 0: libra.control.v1.Mode
 	(Arithmetic)(0),           // 1: libra.control.v1.Arithmetic
@@ -2468,82 +2640,87 @@ var file_control_proto_goTypes = []any{
 	(*HoldResponse)(nil),      // 5: libra.control.v1.HoldResponse
 	(*RemoveJobRequest)(nil),  // 6: libra.control.v1.RemoveJobRequest
 	(*RemoveJobResponse)(nil), // 7: libra.control.v1.RemoveJobResponse
-	(*JoinRequest)(nil),       // 8: libra.control.v1.JoinRequest
-	(*Admission)(nil),         // 9: libra.control.v1.Admission
-	(*Membership)(nil),        // 10: libra.control.v1.Membership
-	(*LeaveRequest)(nil),      // 11: libra.control.v1.LeaveRequest
-	(*LeaveResponse)(nil),     // 12: libra.control.v1.LeaveResponse
-	(*HarvestRequest)(nil),    // 13: libra.control.v1.HarvestRequest
-	(*HarvestBegin)(nil),      // 14: libra.control.v1.HarvestBegin
-	(*HarvestChunk)(nil),      // 15: libra.control.v1.HarvestChunk
-	(*BarrierRequest)(nil),    // 16: libra.control.v1.BarrierRequest
-	(*BarrierResponse)(nil),   // 17: libra.control.v1.BarrierResponse
-	(*ReduceRequest)(nil),     // 18: libra.control.v1.ReduceRequest
-	(*HotFrames)(nil),         // 19: libra.control.v1.HotFrames
-	(*Dropped)(nil),           // 20: libra.control.v1.Dropped
-	(*ReducedRows)(nil),       // 21: libra.control.v1.ReducedRows
-	(*ReportRequest)(nil),     // 22: libra.control.v1.ReportRequest
-	(*ReportResponse)(nil),    // 23: libra.control.v1.ReportResponse
-	(*DoneRequest)(nil),       // 24: libra.control.v1.DoneRequest
-	(*DoneResponse)(nil),      // 25: libra.control.v1.DoneResponse
-	(*StatsRequest)(nil),      // 26: libra.control.v1.StatsRequest
-	(*AggregatorStats)(nil),   // 27: libra.control.v1.AggregatorStats
-	(*JobStats)(nil),          // 28: libra.control.v1.JobStats
-	(*Timing)(nil),            // 29: libra.control.v1.Timing
-	(*ServerStats)(nil),       // 30: libra.control.v1.ServerStats
-	nil,                       // 31: libra.control.v1.JoinRequest.AgreeEntry
-	nil,                       // 32: libra.control.v1.AggregatorStats.CountersEntry
-	nil,                       // 33: libra.control.v1.JobStats.CountersEntry
-	nil,                       // 34: libra.control.v1.ServerStats.CountersEntry
+	(*Removed)(nil),           // 8: libra.control.v1.Removed
+	(*JoinRequest)(nil),       // 9: libra.control.v1.JoinRequest
+	(*Admission)(nil),         // 10: libra.control.v1.Admission
+	(*Membership)(nil),        // 11: libra.control.v1.Membership
+	(*LeaveRequest)(nil),      // 12: libra.control.v1.LeaveRequest
+	(*LeaveResponse)(nil),     // 13: libra.control.v1.LeaveResponse
+	(*HarvestRequest)(nil),    // 14: libra.control.v1.HarvestRequest
+	(*HarvestBegin)(nil),      // 15: libra.control.v1.HarvestBegin
+	(*HarvestChunk)(nil),      // 16: libra.control.v1.HarvestChunk
+	(*BarrierRequest)(nil),    // 17: libra.control.v1.BarrierRequest
+	(*BarrierResponse)(nil),   // 18: libra.control.v1.BarrierResponse
+	(*ReduceRequest)(nil),     // 19: libra.control.v1.ReduceRequest
+	(*HotFrames)(nil),         // 20: libra.control.v1.HotFrames
+	(*Dropped)(nil),           // 21: libra.control.v1.Dropped
+	(*ReducedRows)(nil),       // 22: libra.control.v1.ReducedRows
+	(*ReportRequest)(nil),     // 23: libra.control.v1.ReportRequest
+	(*ReportResponse)(nil),    // 24: libra.control.v1.ReportResponse
+	(*DoneRequest)(nil),       // 25: libra.control.v1.DoneRequest
+	(*DoneResponse)(nil),      // 26: libra.control.v1.DoneResponse
+	(*TearRequest)(nil),       // 27: libra.control.v1.TearRequest
+	(*TearResponse)(nil),      // 28: libra.control.v1.TearResponse
+	(*StatsRequest)(nil),      // 29: libra.control.v1.StatsRequest
+	(*AggregatorStats)(nil),   // 30: libra.control.v1.AggregatorStats
+	(*JobStats)(nil),          // 31: libra.control.v1.JobStats
+	(*Timing)(nil),            // 32: libra.control.v1.Timing
+	(*ServerStats)(nil),       // 33: libra.control.v1.ServerStats
+	nil,                       // 34: libra.control.v1.JoinRequest.AgreeEntry
+	nil,                       // 35: libra.control.v1.AggregatorStats.CountersEntry
+	nil,                       // 36: libra.control.v1.JobStats.CountersEntry
+	nil,                       // 37: libra.control.v1.ServerStats.CountersEntry
 }
 var file_control_proto_depIdxs = []int32{
 	0,  // 0: libra.control.v1.JobSpec.mode:type_name -> libra.control.v1.Mode
 	1,  // 1: libra.control.v1.JobSpec.arithmetic:type_name -> libra.control.v1.Arithmetic
-	31, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
+	34, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
 	0,  // 3: libra.control.v1.Admission.mode:type_name -> libra.control.v1.Mode
 	1,  // 4: libra.control.v1.Admission.arithmetic:type_name -> libra.control.v1.Arithmetic
-	14, // 5: libra.control.v1.HarvestRequest.begin:type_name -> libra.control.v1.HarvestBegin
-	20, // 6: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
-	19, // 7: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
-	20, // 8: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
-	32, // 9: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
-	28, // 10: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
-	33, // 11: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
+	15, // 5: libra.control.v1.HarvestRequest.begin:type_name -> libra.control.v1.HarvestBegin
+	21, // 6: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
+	20, // 7: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
+	21, // 8: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
+	35, // 9: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
+	31, // 10: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
+	36, // 11: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
 	0,  // 12: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
 	1,  // 13: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
-	29, // 14: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
-	29, // 15: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
-	34, // 16: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
+	32, // 14: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
+	32, // 15: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
+	37, // 16: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
 	2,  // 17: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
 	4,  // 18: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
 	6,  // 19: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
-	8,  // 20: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
-	11, // 21: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
-	13, // 22: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
-	26, // 23: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
-	8,  // 24: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
-	16, // 25: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
-	18, // 26: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
-	22, // 27: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
-	24, // 28: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
-	11, // 29: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
-	26, // 30: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
-	3,  // 31: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
-	5,  // 32: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
-	7,  // 33: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
-	9,  // 34: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
-	12, // 35: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
-	15, // 36: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
-	27, // 37: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
-	10, // 38: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
-	17, // 39: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
-	21, // 40: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
-	23, // 41: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
-	25, // 42: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
-	12, // 43: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
-	30, // 44: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
-	31, // [31:45] is the sub-list for method output_type
-	17, // [17:31] is the sub-list for method input_type
+	9,  // 20: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
+	12, // 21: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
+	14, // 22: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
+	29, // 23: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
+	9,  // 24: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
+	17, // 25: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
+	19, // 26: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
+	23, // 27: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
+	25, // 28: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
+	27, // 29: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
+	12, // 30: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
+	29, // 31: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
+	3,  // 32: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
+	5,  // 33: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
+	7,  // 34: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
+	10, // 35: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
+	13, // 36: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
+	16, // 37: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
+	30, // 38: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
+	11, // 39: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
+	18, // 40: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
+	22, // 41: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
+	24, // 42: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
+	26, // 43: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
+	28, // 44: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
+	13, // 45: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
+	33, // 46: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
+	32, // [32:47] is the sub-list for method output_type
+	17, // [17:32] is the sub-list for method input_type
 	17, // [17:17] is the sub-list for extension type_name
 	17, // [17:17] is the sub-list for extension extendee
 	0,  // [0:17] is the sub-list for field type_name
@@ -2555,19 +2732,19 @@ func file_control_proto_init() {
 		return
 	}
 	file_control_proto_msgTypes[0].OneofWrappers = []any{}
-	file_control_proto_msgTypes[11].OneofWrappers = []any{
+	file_control_proto_msgTypes[12].OneofWrappers = []any{
 		(*HarvestRequest_Begin)(nil),
 		(*HarvestRequest_Now)(nil),
 		(*HarvestRequest_Done)(nil),
 	}
-	file_control_proto_msgTypes[18].OneofWrappers = []any{}
+	file_control_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_proto_rawDesc), len(file_control_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   33,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -404,6 +404,7 @@ const (
 	ParameterServer_Reduce_FullMethodName  = "/libra.control.v1.ParameterServer/Reduce"
 	ParameterServer_Report_FullMethodName  = "/libra.control.v1.ParameterServer/Report"
 	ParameterServer_Done_FullMethodName    = "/libra.control.v1.ParameterServer/Done"
+	ParameterServer_Tear_FullMethodName    = "/libra.control.v1.ParameterServer/Tear"
 	ParameterServer_Leave_FullMethodName   = "/libra.control.v1.ParameterServer/Leave"
 	ParameterServer_Stats_FullMethodName   = "/libra.control.v1.ParameterServer/Stats"
 )
@@ -430,7 +431,12 @@ type ParameterServerClient interface {
 	Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportResponse, error)
 	// Done reports that a worker has finished its last epoch.
 	Done(ctx context.Context, in *DoneRequest, opts ...grpc.CallOption) (*DoneResponse, error)
-	// Leave ends an admission at once. Before Done, the worker counts as lost.
+	// Tear says that the gradients which a worker pushed in a step are incomplete, and will stay
+	// so: unless the step has ended, it is dropped for all, at its end. A worker that leaves in
+	// the middle of a step calls it before Leave or Done.
+	Tear(ctx context.Context, in *TearRequest, opts ...grpc.CallOption) (*TearResponse, error)
+	// Leave ends an admission at once. Before Done, the worker counts as lost, unless it says
+	// that it may come back.
 	Leave(ctx context.Context, in *LeaveRequest, opts ...grpc.CallOption) (*LeaveResponse, error)
 	Stats(ctx context.Context, in *StatsRequest, opts ...grpc.CallOption) (*ServerStats, error)
 }
@@ -511,6 +517,16 @@ func (c *parameterServerClient) Done(ctx context.Context, in *DoneRequest, opts 
 	return out, nil
 }
 
+func (c *parameterServerClient) Tear(ctx context.Context, in *TearRequest, opts ...grpc.CallOption) (*TearResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TearResponse)
+	err := c.cc.Invoke(ctx, ParameterServer_Tear_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *parameterServerClient) Leave(ctx context.Context, in *LeaveRequest, opts ...grpc.CallOption) (*LeaveResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(LeaveResponse)
@@ -553,7 +569,12 @@ type ParameterServerServer interface {
 	Report(context.Context, *ReportRequest) (*ReportResponse, error)
 	// Done reports that a worker has finished its last epoch.
 	Done(context.Context, *DoneRequest) (*DoneResponse, error)
-	// Leave ends an admission at once. Before Done, the worker counts as lost.
+	// Tear says that the gradients which a worker pushed in a step are incomplete, and will stay
+	// so: unless the step has ended, it is dropped for all, at its end. A worker that leaves in
+	// the middle of a step calls it before Leave or Done.
+	Tear(context.Context, *TearRequest) (*TearResponse, error)
+	// Leave ends an admission at once. Before Done, the worker counts as lost, unless it says
+	// that it may come back.
 	Leave(context.Context, *LeaveRequest) (*LeaveResponse, error)
 	Stats(context.Context, *StatsRequest) (*ServerStats, error)
 	mustEmbedUnimplementedParameterServerServer()
@@ -580,6 +601,9 @@ func (UnimplementedParameterServerServer) Report(context.Context, *ReportRequest
 }
 func (UnimplementedParameterServerServer) Done(context.Context, *DoneRequest) (*DoneResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Done not implemented")
+}
+func (UnimplementedParameterServerServer) Tear(context.Context, *TearRequest) (*TearResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Tear not implemented")
 }
 func (UnimplementedParameterServerServer) Leave(context.Context, *LeaveRequest) (*LeaveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Leave not implemented")
@@ -684,6 +708,24 @@ func _ParameterServer_Done_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ParameterServer_Tear_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TearRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ParameterServerServer).Tear(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ParameterServer_Tear_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ParameterServerServer).Tear(ctx, req.(*TearRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ParameterServer_Leave_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(LeaveRequest)
 	if err := dec(in); err != nil {
@@ -738,6 +780,10 @@ var ParameterServer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Done",
 			Handler:    _ParameterServer_Done_Handler,
+		},
+		{
+			MethodName: "Tear",
+			Handler:    _ParameterServer_Tear_Handler,
 		},
 		{
 			MethodName: "Leave",

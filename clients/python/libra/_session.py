@@ -23,7 +23,7 @@ Keys = Union[npt.ArrayLike, "Batch"]
 # Ctrl-C interrupts.
 _SLICE = 100
 
-_NO_ANSWER = "the agent of this host does not answer: is it stopped?"
+_NO_ANSWER = "the agent of this host does not answer: is it stopped, or do pushes of another thread wait for the step's end?"
 
 _MODES = ("combine", "fetchadd", "sync")
 _ARITHMETICS = ("exact", "lut", "fixed")
@@ -321,7 +321,11 @@ class Session:
         self._ticket("flush", ()).wait()
 
     def barrier(self) -> None:
-        """Ends a step: waits for the other parties of this host, for all pushes of all of them, and for the job's other hosts."""
+        """Ends a step: waits for the other parties of this host, for all pushes of all of them, and for the job's other hosts.
+
+        Pushes that follow belong to the next step. Those of other threads, and requests after them, wait for its end.
+        Raises :class:`StepDropped` if the step was dropped.
+        """
         self._ticket("barrier", ()).wait()
 
     def reduce(self, keys: Keys, gradients: npt.ArrayLike, timeout: Optional[float] = None) -> Tuple[np.ndarray, np.ndarray]:

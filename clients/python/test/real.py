@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests with the real agent, at LIBRA_AGENT. The job is "clicks", with rows of two floats, of which 0 to 49 are hot, SGD of rate 1."""
 
+import contextlib
 import gc
 import os
 import re
@@ -8,6 +9,7 @@ import select
 import signal
 import sys
 import threading
+import time
 import types
 import unittest
 import warnings
@@ -26,9 +28,17 @@ def dial(**options):
     return libra.Session("clicks", client="python", dim=2, **options)
 
 
+def dial_party():
+    """Opens a session, and ends the step in which sessions of earlier tests have pushed before they ended: it is dropped."""
+    session = dial(parties=1)
+    with contextlib.suppress(libra.StepDropped):
+        session.barrier()
+    return session
+
+
 class Requests(unittest.TestCase):
     def setUp(self):
-        self.session = dial(parties=1)
+        self.session = dial_party()
         self.addCleanup(self.session.close)
 
     def weights(self, keys):
@@ -150,7 +160,7 @@ class Requests(unittest.TestCase):
         with self.assertRaises(ValueError) as failed:
             self.session.flush()
         self.assertIsInstance(failed.exception, libra.OutOfRange)
-        with self.assertRaisesRegex(libra.Error, "mode has no such request"):
+        with self.assertRaisesRegex(libra.Error, "the job.s mode is combine: sums in answers need mode fetchadd"):
             self.session.push_sums([1], [[1, 1]])
         with self.assertRaises(libra.Error):
             self.session.flush()
@@ -194,8 +204,7 @@ class Requests(unittest.TestCase):
 
 class Life(unittest.TestCase):
     def test_threads(self):
-        session = dial(parties=1)
-        session.barrier()
+        session = dial_party()
         before = session.pull(np.arange(8))
 
         def push(key):
@@ -279,6 +288,46 @@ class Life(unittest.TestCase):
         with self.assertRaisesRegex(TimeoutError, r"not ended after 0.2 s: 1 of 2 parties of this host have come"):
             session.reduce([3], [[1, 2]], timeout=0.2)
         session.abandon()
+        while True:
+            try:
+                session = dial(parties=1)
+                break
+            except libra.Error as e:  # the agent has not seen the end yet
+                self.assertEqual(e.name, "PARTIES")
+        with self.assertRaises(libra.StepDropped):  # its push is not applied in silence
+            session.barrier()
+        session.barrier()
+        session.close()
+
+    def test_push_during_a_step(self):
+        """A push of another thread during the end of a step belongs to the next one, and so do the requests after it."""
+        session, other = dial(parties=2), dial(parties=2)
+        session.push([2**40], [[1, 1]])
+        sums = {}
+
+        def reduce(key):
+            sums[key] = session.reduce([key], [[1, 1]])
+
+        first = threading.Thread(target=reduce, args=(1,))
+        first.start()
+        while other.statistics().step_arrived == 0:
+            time.sleep(0.001)
+        later = session.push_later([2**41], [[100, 100]])
+        second = threading.Thread(target=reduce, args=(2,))
+        second.start()
+        for _ in range(100):
+            other.statistics()  # each is a turn of the agent
+        self.assertFalse(later.done() or later.accepted())
+        other.barrier()
+        first.join()
+        later.wait(600)
+        other.barrier()
+        second.join()
+        np.testing.assert_array_equal(sums[1][0], [1, 2**40])
+        np.testing.assert_array_equal(sums[2][0], [2, 2**41])
+        np.testing.assert_array_equal(sums[2][1], [[1, 1], [100, 100]])
+        session.close()
+        other.close()
 
     def test_fork(self):
         with dial() as session:

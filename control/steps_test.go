@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/libra-ina/libra/control/access"
+	pb "github.com/libra-ina/libra/control/controlpb"
+)
+
+func (w *worker) suspend(t *testing.T) error {
+	_, err := w.Leave(t.Context(), &pb.LeaveRequest{Job: 5, Sender: w.id, Token: w.member.GetToken(), Back: true})
+	return err
+}
+
+func (w *worker) tear(t *testing.T, step uint64) error {
+	_, err := w.Tear(t.Context(), &pb.TearRequest{Job: 5, Sender: w.id, Token: w.member.GetToken(), Step: step})
+	return err
+}
+
+// meet ends a step of two workers, and returns the second one's error.
+func meet(t *testing.T, one, two *worker, step uint64) error {
+	t.Helper()
+	first := make(chan error, 1)
+	go func() { first <- one.barrier(t, step) }()
+	second := make(chan error, 1)
+	go func() { second <- two.barrier(t, step) }()
+	select {
+	case err := <-first:
+		if err != nil {
+			t.Errorf("step %d: worker %d: %v", step, one.id, err)
+		}
+	case <-time.After(time.Minute): // of virtual time
+		t.Fatalf("step %d: worker %d waits for ever", step, one.id)
+	}
+	return <-second
+}
+
+// However a worker of an asynchronous job leaves and comes back, the barrier tells it the step at which it
+// meets the others, which may wait for it. What it did in its earlier admission does not count.
+func TestBarriersAfterAReturn(t *testing.T) {
+	for name, leave := range map[string]func(t *testing.T, w *worker){
+		"it leaves":    func(t *testing.T, w *worker) { _ = w.leave(t) },
+		"it vanishes":  func(_ *testing.T, w *worker) { w.host.Vanish(); time.Sleep(DefaultGrace + time.Second) },
+		"it restarts":  func(_ *testing.T, w *worker) { w.host.Vanish() },
+		"for a moment": func(t *testing.T, w *worker) { _ = w.suspend(t) },
+		"for a long time": func(t *testing.T, w *worker) {
+			_ = w.suspend(t)
+			time.Sleep(10 * DefaultRejoin)
+		},
+	} {
+		for _, waits := range []string{"", "the other", "it"} { // at the barrier
+			t.Run(name+" "+waits, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := startServer(t, func(c *ParameterServerConfig) {
+						c.FirstStep = func(sender uint16) uint64 { return 10 * uint64(sender) } // as workers report it
+					})
+					ended := s.waits(t)
+					one, two := s.joined(t)
+					step := one.member.NextStep
+					if step != 20 || two.member.NextStep != step {
+						t.Fatalf("the first steps are %d and %d", step, two.member.NextStep)
+					}
+					for range 2 {
+						if err := meet(t, one, two, step); err != nil {
+							t.Fatal(err)
+						}
+						step++
+					}
+					other := make(chan error, 1)
+					switch waits {
+					case "the other":
+						go func() { other <- one.barrier(t, step) }()
+					case "it":
+						w := *two
+						go func() { _ = w.barrier(t, step) }()
+					}
+					synctest.Wait()
+					leave(t, two)
+					synctest.Wait()
+					two = s.worker(t, 2)
+					if err := two.join(t); err != nil {
+						t.Fatal(err)
+					}
+					if two.member.NextStep != step {
+						t.Errorf("it is to continue with step %d, want %d", two.member.NextStep, step)
+					}
+					if waits == "the other" {
+						if err := errors.Join(two.barrier(t, step), <-other); err != nil {
+							t.Error(err)
+						}
+						step++
+					}
+					if err := meet(t, one, two, step); err != nil {
+						t.Error(err)
+					}
+					if len(ended) != 0 {
+						t.Errorf("the job has ended: %v", <-ended)
+					}
+					want := []uint64{20, 21, 22}
+					if waits == "the other" {
+						want = append(want, 23)
+					}
+					if !slices.Equal(s.commits, want) {
+						t.Errorf("commits %v, want %v", s.commits, want)
+					}
+					if err := errors.Join(one.done(t), two.done(t), <-ended); err != nil {
+						t.Error(err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A worker that comes back while the step that it has ended is being committed begins with the next one.
+func TestReturnDuringACommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		commits, end := make(chan uint64, 4), make(chan error)
+		s := startServer(t, func(c *ParameterServerConfig) {
+			c.Commit = func(_ context.Context, step uint64) error {
+				commits <- step
+				return <-end
+			}
+		})
+		one, two := s.joined(t)
+		first := make(chan error, 1)
+		go func() { first <- one.barrier(t, 0) }()
+		w := *two
+		go func() { _ = w.barrier(t, 0) }()
+		<-commits
+		if err := two.suspend(t); err != nil {
+			t.Fatal(err)
+		}
+		joined := make(chan error, 1)
+		two = s.worker(t, 2)
+		go func() { joined <- two.join(t) }()
+		synctest.Wait()
+		end <- nil
+		if err := errors.Join(<-joined, <-first); err != nil {
+			t.Fatal(err)
+		}
+		if two.member.NextStep != 1 {
+			t.Errorf("it is to continue with step %d", two.member.NextStep)
+		}
+		go func() { first <- one.barrier(t, 1) }()
+		second := make(chan error, 1)
+		go func() { second <- two.barrier(t, 1) }()
+		<-commits
+		end <- nil
+		if err := errors.Join(<-first, <-second); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A worker that leaves for a while gets the answer when what it pushed is applied. If that fails, it is told, and has
+// left.
+func TestLeavingForAWhileWaits(t *testing.T) {
+	fails := errors.New("no harvest")
+	var away []uint16
+	s := startServer(t, func(c *ParameterServerConfig) {
+		c.Away = func(_ context.Context, sender uint16) error {
+			if away = append(away, sender); len(away) == 1 {
+				return fails
+			}
+			return nil
+		}
+	})
+	one, _ := s.joined(t)
+	wants(t, "leaving", one.suspend(t), codes.FailedPrecondition, fails.Error())
+	if err := errors.Join(one.join(t), one.suspend(t), one.join(t)); err != nil {
+		t.Error(err)
+	}
+	if len(s.lost) != 0 {
+		t.Errorf("lost %v", s.lost)
+	}
+	if !slices.Equal(away, []uint16{1, 1}) {
+		t.Errorf("away: %v", away)
+	}
+}
+
+// stepsServer is a server of a sync job with sums, which records what became of its steps.
+func stepsServer(t *testing.T) (s *parameterServer, dropped *[]uint64) {
+	t.Helper()
+	dropped = new([]uint64)
+	s = startServer(t, sync5, func(c *ParameterServerConfig) {
+		c.Reduce = func(context.Context, uint64, bool) (Sums, error) { return Sums{}, nil }
+		c.Drop = func(_ context.Context, step uint64, _ bool) error {
+			*dropped = append(*dropped, step)
+			return nil
+		}
+	})
+	return s, dropped
+}
+
+// A worker of a sync job that may come back is not lost: the others wait for it. If it has left a step torn, all are
+// told that the step is dropped, and the next one is as usual.
+func TestReturnToASyncJob(t *testing.T) {
+	for _, arrived := range []bool{false, true} { // it has come to the end of the step
+		for _, torn := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				s, dropped := stepsServer(t)
+				ended := s.waits(t)
+				one, two := s.joined(t)
+				if err := meet(t, one, two, 0); err != nil {
+					t.Fatal(err)
+				}
+				if arrived {
+					w := *two
+					go func() { _, _ = w.reduce(t, 1, nil) }()
+					synctest.Wait()
+				}
+				if torn {
+					if err := two.tear(t, 1); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := two.suspend(t); err != nil {
+					t.Fatal(err)
+				}
+				other := make(chan error, 1)
+				go func() { _, err := one.reduce(t, 1, nil); other <- err }()
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				if len(other)+len(ended)+len(s.lost) != 0 {
+					t.Fatal("it counts as lost, or as finished")
+				}
+				two = s.worker(t, 2)
+				if err := two.join(t); err != nil {
+					t.Fatal(err)
+				}
+				if two.member.NextStep != 1 {
+					t.Errorf("it is to continue with step %d", two.member.NextStep)
+				}
+				var drop1, drop2 *DroppedError
+				err := droppedIn(two.barrier(t, 1))
+				if other := <-other; errors.As(err, &drop1) != torn || errors.As(other, &drop2) != torn || !torn && (err != nil || other != nil) {
+					t.Errorf("torn %v: the step ends with %v and %v", torn, err, other)
+				}
+				if err := meet(t, one, two, 2); err != nil {
+					t.Error(err)
+				}
+				if (len(*dropped) == 1) != torn {
+					t.Errorf("torn %v: steps %v are dropped", torn, *dropped)
+				}
+				if err := errors.Join(one.done(t), two.done(t), <-ended); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// A step that a worker has left torn is dropped for the others if the worker has finished, and also if all have.
+// Tearing a step that is over changes nothing.
+func TestTornStepOfAFinishedWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, dropped := stepsServer(t)
+		ended := s.waits(t)
+		one, two := s.joined(t)
+		if err := meet(t, one, two, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(two.tear(t, 0), two.tear(t, 2), meet(t, one, two, 1)); err != nil {
+			t.Fatal(err)
+		}
+		other := make(chan error, 1)
+		go func() { _, err := one.reduce(t, 2, nil); other <- err }()
+		synctest.Wait()
+		if err := errors.Join(two.tear(t, 2), two.done(t)); err != nil {
+			t.Fatal(err)
+		}
+		var drop *DroppedError
+		if err := <-other; !errors.As(err, &drop) {
+			t.Errorf("the step that the other has torn: %v", err)
+		}
+		if _, err := one.reduce(t, 3, nil); err != nil {
+			t.Errorf("the next one: %v", err)
+		}
+		if err := two.tear(t, 4); err != nil || s.service.IsTorn() {
+			t.Errorf("one that has finished tears a step: %v", err)
+		}
+		if err := errors.Join(one.tear(t, 4), one.done(t), <-ended); err != nil {
+			t.Error(err)
+		}
+		if !s.service.IsTorn() || !slices.Equal(*dropped, []uint64{2}) {
+			t.Errorf("torn %v, dropped %v", s.service.IsTorn(), *dropped)
+		}
+	})
+}
+
+// What a worker reported of its frames at the end of a step counts no more when it has left.
+func TestDepartureTakesBackTheReport(t *testing.T) {
+	b := newBarrier([]uint16{1, 2}, 0, func(uint64) error { return nil })
+	for worker := range uint16(2) {
+		if _, _, err := b.arrive(1, 0, wish{epoch: worker, hot: &HotFrames{}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.depart(2)
+	if len(b.round.hot) != 2 || len(b.arrived) != 1 {
+		t.Errorf("another has left: hot %v, arrived %v", b.round.hot, b.arrived)
+	}
+	b.depart(1)
+	if len(b.round.hot) != 0 || len(b.arrived) != 0 {
+		t.Errorf("hot %v, arrived %v", b.round.hot, b.arrived)
+	}
+}
+
+// Without steps that workers take together, none can be dropped.
+func TestTearNeedsSteps(t *testing.T) {
+	s := startServer(t)
+	one, _ := s.joined(t)
+	wants(t, "tear", one.tear(t, 0), codes.FailedPrecondition, "job 5 does not take steps together")
+}
+
+// A membership that is suspended is neither lost nor finished. Servers count steps each for itself: a membership passes
+// the barriers of all of them with one number.
+func TestSuspendedMembership(t *testing.T) {
+	s := startServices(t, func(c *ParameterServerConfig) {
+		c.Workers = []uint16{1}
+		c.FirstStep = func(uint16) uint64 { return 4 }
+	})
+	var commits [2][]uint64
+	service := NewParameterServer(t.Context(), ParameterServerConfig{
+		Job: 5, Port: 19522, Dimension: 1, HotSet: hotSet, Workers: []uint16{1}, Members: &roll{}, Log: quiet,
+		Agree: map[string]string{IndexField: "1"}, FirstStep: func(uint16) uint64 { return 7 },
+		Commit: func(_ context.Context, step uint64) error { commits[1] = append(commits[1], step); return nil },
+	})
+	t.Cleanup(service.Close)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := access.NewServer(access.Security{})
+	pb.RegisterParameterServerServer(server, service)
+	go func() { _ = server.Serve(listener) }() // ends with Stop
+	t.Cleanup(server.Stop)
+	s.join.MoreServers = []netip.AddrPort{listener.Addr().(*net.TCPAddr).AddrPort()}
+	for life := range uint64(2) {
+		m, err := Join(t.Context(), s.join)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := 4 + 2*life; m.NextStep != want {
+			t.Errorf("life %d begins with step %d, want %d", life, m.NextStep, want)
+		}
+		for step := range uint64(2) {
+			if err := m.Barrier(t.Context(), m.NextStep+step); err != nil {
+				t.Error(err)
+			}
+		}
+		m.Suspend()
+		if at, here := s.senders(t); at != 0 || here != 0 {
+			t.Errorf("%d and %d senders are left", at, here)
+		}
+	}
+	if !slices.Equal(commits[1], []uint64{7, 8, 9, 10}) {
+		t.Errorf("the second server has committed %v", commits[1])
+	}
+	if got := service.barrier.unfinished(); !slices.Equal(got, []uint16{1}) || service.barrier.failure() != nil {
+		t.Errorf("unfinished %v, failure %v", got, service.barrier.failure())
+	}
+}
