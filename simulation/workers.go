@@ -8,7 +8,6 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/packer"
-	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/simulation/world"
 	"github.com/libra-ina/libra/transport"
 	"github.com/libra-ina/libra/wire"
@@ -126,7 +125,7 @@ func (s *workersLife) setUp() (err error) {
 		return err
 	}
 	if err = s.model.AddJob(aggregator.JobConfig{
-		ID: job, Epoch: s.newEpoch(), Exp: ps.DefaultExp, Slots: s.hot.Slots(), MaxStripes: s.plan.stripes,
+		ID: job, Epoch: s.newEpoch(), Exp: s.plan.exp, Slots: s.hot.Slots(), MaxStripes: s.plan.stripes,
 	}); err != nil {
 		return err
 	}

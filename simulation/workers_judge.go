@@ -69,7 +69,9 @@ func (l *session) resolveDoubts() {
 		if len(d.told) > 0 {
 			return false
 		}
-		if !l.refused && !d.of.failed {
+		// A call that has returned one refusal stands for those of the same time, too.
+		told := l.refused || l.denied && (l.evicted || d.of.isDenied())
+		if !told && !d.of.failed {
 			l.of.life.Fail("a flush has ended, but not all gradients of a push of worker %d,"+
 				" which are %d to %d, were applied once",
 				l.of.sender, d.of.from, d.of.to-1)
@@ -141,6 +143,9 @@ func (l *session) isExcused(what string, err error) bool {
 	var refusal wire.Refusal
 	switch {
 	case errors.Is(err, errCancelled):
+		return true
+	case errors.As(err, &refusal) && l.of.life.plan.denies(refusal.Code):
+		l.denied = true
 		return true
 	case errors.As(err, &refusal):
 		if !l.evicted || refusal.Code != wire.CodeUnknownSender {
