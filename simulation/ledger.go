@@ -72,7 +72,6 @@ type frame struct {
 	push    *push   // of the first gradient
 	applied bool
 	sent    int  // by its sender
-	copied  bool // by the network
 
 	// The content of a frame by number is sent again by key, if the numbers are no longer valid.
 	numbering uint32
@@ -146,7 +145,7 @@ func (l *ledger) gradientOf(p *push, param int, negative bool) float32 {
 func number(g float32) int { return int(math.Abs(float64(g)) / gradUnit) }
 
 // recordSent records that a frame leaves a worker. It ignores answers.
-func (l *ledger) recordSent(from, to *world.Host, payload []byte, copied bool) {
+func (l *ledger) recordSent(from, to *world.Host, payload []byte) {
 	h, err := wire.ParseHeader(payload)
 	if err != nil {
 		l.life.Fail("%s sends a payload without a header: %v", from.Name(), err)
@@ -170,7 +169,6 @@ func (l *ledger) recordSent(from, to *world.Host, payload []byte, copied bool) {
 		l.readFrame(f, h)
 	}
 	f.sent++
-	f.copied = f.copied || copied
 	if !bytes.Equal(f.payload, plain) {
 		l.life.Fail("frame %d of sender %d, epoch %d, leaves with other contents than before", h.Seq, h.Sender, h.Epoch)
 	}

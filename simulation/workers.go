@@ -77,11 +77,11 @@ func (s *workersLife) Turned(at *world.Host) {
 }
 
 // Leaves follows a frame into the network.
-func (s *workersLife) Leaves(from, to *world.Host, payload []byte, copied bool) {
+func (s *workersLife) Leaves(from, to *world.Host, payload []byte, _ bool) {
 	if h, err := wire.ParseHeader(payload); err == nil && h.Flags&wire.FlagRetx != 0 && !s.isPeer(from) {
 		s.repeated++
 	}
-	s.ledger.recordSent(from, to, payload, copied)
+	s.ledger.recordSent(from, to, payload)
 }
 
 // openReceiver gives a server or the aggregator a link, whose frames the ledger follows.

@@ -80,14 +80,6 @@ func (l *session) resolveDoubts() {
 	})
 }
 
-// wasDoubled reports whether the network has copied a frame, or the frame that repeats its content
-// after a refusal for its numbering.
-func (f *frame) wasDoubled() bool {
-	return f.copied || f.refused && slices.ContainsFunc(f.push.frames, func(o *frame) bool {
-		return o.again && o.copied && slices.Contains(f.grads, o.grads[0])
-	})
-}
-
 // judgePush compares a push's result with its frames. It returns false if the life has ended.
 func (l *session) judgePush(p *push, err error) bool {
 	p.judged = true
@@ -96,13 +88,13 @@ func (l *session) judgePush(p *push, err error) bool {
 		return true
 	}
 	p.failed = true
-	applied, copied := 0, 0
+	applied, denied := 0, 0
 	for _, f := range p.frames {
 		if f.applied && !f.again || f.wasRenamed() {
 			applied++
-			if f.wasDoubled() {
-				copied++
-			}
+		}
+		if f.denied != 0 {
+			denied++
 		}
 	}
 	var e *transport.PushError
@@ -116,8 +108,11 @@ func (l *session) judgePush(p *push, err error) bool {
 		}
 	default:
 		p.most = e.Acked + e.Refused + e.Unknown + e.Unacked
-		if applied < e.Acked || applied > e.Acked+e.Unknown+e.Unacked+copied {
+		if applied < e.Acked || applied > e.Acked+e.Unknown+e.Unacked {
 			l.of.life.Fail("of the frames of a push of worker %d, %d are applied: %v", l.of.sender, applied, err)
+		}
+		if e.Refused > denied {
+			l.of.life.Fail("of the frames of a push of worker %d, %d are refused for good: %v", l.of.sender, denied, err)
 		}
 	}
 	l.measureFrames(p)
