@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/simulation/world"
 	"github.com/libra-ina/libra/wire"
@@ -29,6 +30,8 @@ type plan struct {
 	rows    int           // of a batch at most
 	tickets int           // that a caller does not wait for
 	hasty   bool          // callers seldom wait
+	exp     int           // of the unit of all sums
+	full    int           // rows of a server's open step at most; 0: any number
 	trouble time.Duration // duration of the faults
 
 	loss, burst, duplicate, reorder, late, corrupt, hostile float64
@@ -114,6 +117,13 @@ func newPlan(rng *rand.Rand, o Options, life Life) plan {
 	}
 	if o.named("long").IntN(16) == 0 { // frames beyond an MTU of 1500, which the rows of many calls fill
 		p.stripes, p.rows = wire.MaxStripes, p.rows+400
+	}
+	p.exp = ps.DefaultExp
+	if rng := o.named("tight"); rng.IntN(4) == 0 { // some sums, and late in the life some gradients, are out of range
+		p.exp = -72 + rng.IntN(4)
+	}
+	if rng := o.named("full"); rng.IntN(8) == 0 {
+		p.full = 1 + rng.IntN(6)
 	}
 	if o.Cut.Workers > 0 {
 		p.workers = min(p.workers, o.Cut.Workers)
