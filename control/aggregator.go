@@ -191,14 +191,15 @@ func (a *Aggregator) used() (slots, places int) {
 	return slots, places
 }
 
-// start opens a job for calls. Its lease runs until the owner holds it.
+// start opens a job for calls. Its lease runs until the owner holds it, which may not have got the
+// answer yet: an outage of its link would be noticed later.
 func (a *Aggregator) start(j *job) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	j.running = true
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.owner.await()
+	j.owner.awaitFor(access.Outage + a.cfg.Lease)
 }
 
 // forget releases a job's id and its part of the budgets.
@@ -306,7 +307,7 @@ func (a *Aggregator) Check(ctx context.Context, req *pb.JoinRequest) (*pb.Admiss
 	if err != nil {
 		return nil, err
 	}
-	if err := j.roster.check(s, nil); err != nil {
+	if err := j.roster.check(s, req); err != nil {
 		return nil, err
 	}
 	return a.terms(j), nil
@@ -318,7 +319,7 @@ func (a *Aggregator) Join(req *pb.JoinRequest, stream grpc.ServerStreamingServer
 	if err != nil {
 		return err
 	}
-	m, c, err := j.roster.enter(s, req.Token, nil)
+	m, c, err := j.roster.enter(s, req)
 	if err != nil {
 		return err
 	}

@@ -81,7 +81,7 @@ func (m *Membership) atServer(cfg *JoinConfig, i int) *JoinConfig {
 // call: it is of an earlier release.
 func checkAt[M any](ctx context.Context, cfg *JoinConfig,
 	check func(context.Context, *pb.JoinRequest, ...grpc.CallOption) (*M, error)) (*M, error) {
-	answer, err := check(ctx, cfg.request())
+	answer, err := whileBroken(ctx, func(ctx context.Context) (*M, error) { return check(ctx, cfg.request()) })
 	if status.Code(err) == codes.Unimplemented {
 		return nil, nil
 	}

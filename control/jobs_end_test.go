@@ -317,6 +317,6 @@ func TestClosedRosterAdmitsNone(t *testing.T) {
 		admit: func(*member) error { return nil }, withdraw: func(*member, ending) {}, random: access.NewRandom(nil),
 	}
 	r.close(errReplaced)
-	_, _, err := r.enter(aggregator.SenderConfig{ID: 1}, nil, nil)
+	_, _, err := r.enter(aggregator.SenderConfig{ID: 1}, nil)
 	wants(t, "an admission", err, codes.Aborted, "the job has ended: a newer connection has taken over")
 }

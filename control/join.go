@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -65,8 +66,12 @@ type JoinConfig struct {
 	// fail by themselves, but those of a transport.Worker do not: pass the context.CancelCauseFunc
 	// of their context. It may be nil.
 	Lost func(error)
+	// Random is the source of what distinguishes this attempt to join; nil means crypto/rand.
+	Random io.Reader
 	// Log receives messages about waiting; nil means [slog.Default].
 	Log *slog.Logger
+
+	attempt []byte
 }
 
 // DefaultJoinLimit is how long a worker waits for services that are not available yet.
@@ -136,6 +141,8 @@ func Join(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	}
 	cfg.Limit = cmp.Or(cfg.Limit, DefaultJoinLimit)
 	m := &Membership{job: uint32(cfg.Job), worker: uint32(cfg.Worker)}
+	secret := access.NewRandom(cfg.Random).Secret()
+	cfg.attempt = secret[:]
 	m.ctx, m.end = context.WithCancelCause(ctx)
 	defer func() {
 		if err != nil {
@@ -280,7 +287,7 @@ func nextStep(joined *pb.Membership) uint64 {
 func (c *JoinConfig) request() *pb.JoinRequest {
 	return &pb.JoinRequest{
 		Job: uint32(c.Job), Sender: uint32(c.Worker), Ip: c.From.Addr().AsSlice(), Port: uint32(c.From.Port()), Mac: c.MAC,
-		HotSet: c.HotSet, Agree: c.Agree,
+		HotSet: c.HotSet, Agree: c.Agree, Attempt: c.attempt,
 	}
 }
 

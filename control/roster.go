@@ -3,6 +3,7 @@
 package control
 
 import (
+	"crypto/subtle"
 	"net/netip"
 	"time"
 
@@ -60,31 +61,36 @@ type member struct {
 	aggregator.SenderConfig
 	presence
 	token access.Secret
-	agree map[string]string // what it presented of the configuration
+
+	attempt []byte            // that led to the admission
+	agree   map[string]string // what it presented of the configuration
 
 	wasAway   bool             // it had left, and could come back, when it joined
 	departure *pb.LeaveRequest // how it left; nil: it has not
 }
 
-// enter begins an admission, or resumes the one with the given token, and begins its connection.
-func (r *roster) enter(s aggregator.SenderConfig, token []byte, agree map[string]string) (*member, *connection, error) {
+// enter begins an admission, or resumes that of a token or an attempt, and begins its connection.
+func (r *roster) enter(s aggregator.SenderConfig, req *pb.JoinRequest) (*member, *connection, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(token) > 0 {
+	if len(req.GetToken()) > 0 {
 		m := r.members[s.ID]
 		switch {
 		case r.closed != nil:
 			return nil, nil, r.ended()
-		case m == nil || !m.token.Matches(token):
+		case m == nil || !m.token.Matches(req.Token):
 			return nil, nil, status.Errorf(codes.PermissionDenied,
 				"sender %d: its admission has ended: it was not connected for %v, or was restarted", s.ID, r.grace)
 		}
 		return m, m.connect(errReplaced), nil
 	}
-	m := &member{SenderConfig: s, agree: agree}
+	m := newMember(s, req)
 	earlier, err := r.examine(m)
 	if err != nil {
 		return nil, nil, err
+	}
+	if earlier.isOf(m) {
+		return earlier, earlier.connect(errReplaced), nil
 	}
 	m.token = r.random.Secret()
 	m.presence = newPresence(r.mu, r.grace, func() { r.drop(m, vanished) })
@@ -101,11 +107,20 @@ func (r *roster) enter(s aggregator.SenderConfig, token []byte, agree map[string
 }
 
 // check reports whether a sender could begin an admission now, and changes nothing.
-func (r *roster) check(s aggregator.SenderConfig, agree map[string]string) error {
+func (r *roster) check(s aggregator.SenderConfig, req *pb.JoinRequest) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, err := r.examine(&member{SenderConfig: s, agree: agree})
+	_, err := r.examine(newMember(s, req))
 	return err
+}
+
+func newMember(s aggregator.SenderConfig, req *pb.JoinRequest) *member {
+	return &member{SenderConfig: s, attempt: req.GetAttempt(), agree: req.GetAgree()}
+}
+
+// isOf reports whether an admission came of the same attempt: its sender has not got the answer.
+func (m *member) isOf(again *member) bool {
+	return m != nil && len(m.attempt) > 0 && m.IP == again.IP && subtle.ConstantTimeCompare(m.attempt, again.attempt) == 1
 }
 
 // examine refuses a sender that may not begin an admission. Otherwise it returns the earlier one
@@ -116,6 +131,8 @@ func (r *roster) examine(m *member) (earlier *member, err error) {
 	case r.closed != nil:
 		return nil, r.ended()
 	case earlier == nil:
+	case earlier.isOf(m):
+		return earlier, nil
 	case earlier.connected():
 		return nil, status.Errorf(codes.AlreadyExists,
 			"worker %d is already in the job, from %v: start each worker once, with its own id", m.ID, earlier.IP)

@@ -31,6 +31,7 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 		return nil, err
 	}
 	cfg.Limit, cfg.Dial, cfg.Lost, cfg.Log = startLimit, env.Machine.Client, cancel, env.Log
+	cfg.Random = env.Machine.Random
 	m, err := control.Join(ctx, cfg)
 	if err != nil {
 		return nil, err

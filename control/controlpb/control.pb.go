@@ -567,7 +567,10 @@ type JoinRequest struct {
 	Token  []byte                 `protobuf:"bytes,7,opt,name=token,proto3" json:"token,omitempty"`                 // of the admission to resume; absent: a new one
 	// What must be equal on all hosts, by field of the cluster configuration.
 	// The aggregator ignores it.
-	Agree         map[string]string `protobuf:"bytes,8,rep,name=agree,proto3" json:"agree,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Agree map[string]string `protobuf:"bytes,8,rep,name=agree,proto3" json:"agree,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Random, the same in all requests of one attempt to join: a sender that did not get the answer
+	// asks again, and gets the admission that it has.
+	Attempt       []byte `protobuf:"bytes,9,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -654,6 +657,13 @@ func (x *JoinRequest) GetToken() []byte {
 func (x *JoinRequest) GetAgree() map[string]string {
 	if x != nil {
 		return x.Agree
+	}
+	return nil
+}
+
+func (x *JoinRequest) GetAttempt() []byte {
+	if x != nil {
+		return x.Attempt
 	}
 	return nil
 }
@@ -2471,7 +2481,7 @@ const file_control_proto_rawDesc = "" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x1a\n" +
 	"\binstance\x18\x03 \x01(\x04R\binstance\"\x13\n" +
 	"\x11RemoveJobResponse\"\t\n" +
-	"\aRemoved\"\x96\x02\n" +
+	"\aRemoved\"\xb0\x02\n" +
 	"\vJoinRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x10\n" +
@@ -2480,7 +2490,8 @@ const file_control_proto_rawDesc = "" +
 	"\ahot_set\x18\x05 \x01(\fR\x06hotSet\x12\x12\n" +
 	"\x04port\x18\x06 \x01(\rR\x04port\x12\x14\n" +
 	"\x05token\x18\a \x01(\fR\x05token\x12>\n" +
-	"\x05agree\x18\b \x03(\v2(.libra.control.v1.JoinRequest.AgreeEntryR\x05agree\x1a8\n" +
+	"\x05agree\x18\b \x03(\v2(.libra.control.v1.JoinRequest.AgreeEntryR\x05agree\x12\x18\n" +
+	"\aattempt\x18\t \x01(\fR\aattempt\x1a8\n" +
 	"\n" +
 	"AgreeEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

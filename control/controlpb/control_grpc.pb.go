@@ -47,7 +47,7 @@ type AggregatorClient interface {
 	// CreateJob reserves slots and places for senders, and starts a new instance
 	// of a job with cleared banks. The id of a job that exists is refused with
 	// ALREADY_EXISTS, even if the specification is equal. Unless its owner calls
-	// Hold, the job is removed when its lease ends.
+	// Hold, the job is removed when its lease, and the longest outage of a link, have passed.
 	CreateJob(ctx context.Context, in *JobSpec, opts ...grpc.CallOption) (*Job, error)
 	// Hold keeps a job alive: the lease does not run while the stream is open. The
 	// first message comes when it is. A second stream replaces the first.
@@ -193,7 +193,7 @@ type AggregatorServer interface {
 	// CreateJob reserves slots and places for senders, and starts a new instance
 	// of a job with cleared banks. The id of a job that exists is refused with
 	// ALREADY_EXISTS, even if the specification is equal. Unless its owner calls
-	// Hold, the job is removed when its lease ends.
+	// Hold, the job is removed when its lease, and the longest outage of a link, have passed.
 	CreateJob(context.Context, *JobSpec) (*Job, error)
 	// Hold keeps a job alive: the lease does not run while the stream is open. The
 	// first message comes when it is. A second stream replaces the first.
