@@ -57,7 +57,7 @@ def _device(store: Any, under: Any, rank: int) -> str:
     """The device for which PyTorch wants a backend. It says so only in the prefix of what the backend stores."""
     key = f"libra {rank}"
     store.set(key, "")
-    return next((device for device in ("cuda", "xpu", "mps", "hpu") if under.check([f"{device}/{key}"])), "cpu")
+    return next((device for device in ("cuda", "xpu", "mps", "hpu") if under.check([f"{device}//{key}"])), "cpu")  # the prefix ends with one of them
 
 
 def _forget(name: str, group: "weakref.ref[Group]") -> None:
