@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package codec
+
+import "golang.org/x/sys/cpu"
+
+//go:generate go run -C _asm . -out ../avx2_amd64.s -stubs ../avx2_amd64.go -pkg codec
+
+var hasAVX2 = cpu.X86.HasAVX2
+
+func (c *Codec) encode(out []byte, values []float32) int {
+	if hasAVX2 {
+		return c.encodeAVX2(out, values)
+	}
+	return c.encodePlain(out, values)
+}
+
+func (c *Codec) decode(values []float32, coded []byte) error {
+	if hasAVX2 {
+		return c.decodeAVX2(values, coded)
+	}
+	return c.decodePlain(values, 0, coded, 0)
+}
+
+func (c *Codec) encodeAVX2(out []byte, values []float32) (n int) {
+	if groups := len(values) / Group; groups > 0 {
+		n = encodeGroups(&out[0], &values[0], groups, &c.constants)
+		values = values[groups*Group:]
+	}
+	if len(values) > 0 { // zeros behind them do not change the codes
+		var group [Group]float32
+		var codes [maxGroup]byte
+		copy(group[:], values)
+		n += copy(out[n:], codes[:encodeGroups(&codes[0], &group[0], 1, &c.constants)])
+	}
+	return n
+}
+
+// decodeAVX2 decodes groups as long as the longest of them cannot end beyond the codes. The rest
+// gets bytes behind it which may be read. Whatever is wrong, the plain decoder finds it again.
+func (c *Codec) decodeAVX2(values []float32, coded []byte) error {
+	v, n := 0, 0
+	if groups := min(len(values)/Group, len(coded)); groups > 0 {
+		done, read := decodeGroups(&values[0], &coded[0], len(coded)-maxGroup, groups, &c.constants)
+		v, n = done*Group, read
+	}
+	rest := len(coded) - n
+	if v == len(values) || rest == 0 || rest >= maxGroup {
+		return c.decodePlain(values, v, coded, n)
+	}
+	var tail [2 * maxGroup]byte
+	copy(tail[:], coded[n:])
+	w, m := v, 0
+	if groups := (len(values) - v) / Group; groups > 0 {
+		done, read := decodeGroups(&values[v], &tail[0], rest-1, groups, &c.constants)
+		w, m = v+done*Group, read
+	}
+	if last := values[w:]; 0 < len(last) && len(last) < Group && m < rest && endsAt(tail[m:rest], len(last)) {
+		var group [Group]float32
+		if done, read := decodeGroups(&group[0], &tail[m], 0, 1, &c.constants); done == 1 {
+			w += copy(last, group[:])
+			m += read
+		}
+	}
+	if w == len(values) && m == rest {
+		return nil
+	}
+	return c.decodePlain(values, v, coded, n)
+}
+
+// endsAt reports whether a group has no burst and no tag beyond so many values, as far as its bytes
+// tell.
+func endsAt(coded []byte, values int) bool {
+	marks := coded[0]
+	if marks&beyond(values) != 0 {
+		return false
+	}
+	n := 1
+	for ; values > 0; values -= Burst {
+		if marks&0x80 != 0 {
+			if n+2 > len(coded) {
+				return false
+			}
+			tags := uint16(coded[n])<<8 | uint16(coded[n+1])
+			if values < Burst && tags&(0xffff>>(2*values)) != 0 {
+				return false
+			}
+			n += 2 + codesLen(tags)
+		}
+		marks <<= 1
+	}
+	return true
+}
