@@ -15,11 +15,13 @@ func (c *Codec) encode(out []byte, values []float32) int {
 	return c.encodePlain(out, values)
 }
 
+// decode leaves what is wrong to the plain decoder, which says where.
 func (c *Codec) decode(values []float32, coded []byte) error {
+	v, n := 0, 0
 	if hasAVX2 {
-		return c.decodeAVX2(values, coded)
+		v, n = c.decodeAVX2(values, coded)
 	}
-	return c.decodePlain(values, 0, coded, 0)
+	return c.decodePlain(values, v, coded, n)
 }
 
 func (c *Codec) encodeAVX2(out []byte, values []float32) (n int) {
@@ -36,36 +38,37 @@ func (c *Codec) encodeAVX2(out []byte, values []float32) (n int) {
 	return n
 }
 
-// decodeAVX2 decodes groups as long as the longest of them cannot end beyond the codes. The rest
-// gets bytes behind it which may be read. Whatever is wrong, the plain decoder finds it again.
-func (c *Codec) decodeAVX2(values []float32, coded []byte) error {
-	v, n := 0, 0
+// decodeAVX2 decodes as many values as it can, all if nothing is wrong, and returns how many and the
+// length of their codes.
+func (c *Codec) decodeAVX2(values []float32, coded []byte) (v, n int) {
+	// Groups, as long as the longest of them cannot end beyond the codes.
 	if groups := min(len(values)/Group, len(coded)); groups > 0 {
 		done, read := decodeGroups(&values[0], &coded[0], len(coded)-maxGroup, groups, &c.constants)
 		v, n = done*Group, read
 	}
 	rest := len(coded) - n
 	if v == len(values) || rest == 0 || rest >= maxGroup {
-		return c.decodePlain(values, v, coded, n)
+		return v, n
 	}
+
+	// What is left gets bytes behind it which may be read.
 	var tail [2 * maxGroup]byte
 	copy(tail[:], coded[n:])
 	w, m := v, 0
 	if groups := (len(values) - v) / Group; groups > 0 {
 		done, read := decodeGroups(&values[v], &tail[0], rest-1, groups, &c.constants)
+		if read > rest {
+			return v, n
+		}
 		w, m = v+done*Group, read
 	}
 	if last := values[w:]; 0 < len(last) && len(last) < Group && m < rest && endsAt(tail[m:rest], len(last)) {
 		var group [Group]float32
-		if done, read := decodeGroups(&group[0], &tail[m], 0, 1, &c.constants); done == 1 {
-			w += copy(last, group[:])
-			m += read
+		if done, read := decodeGroups(&group[0], &tail[m], 0, 1, &c.constants); done == 1 && m+read <= rest {
+			w, m = w+copy(last, group[:]), m+read
 		}
 	}
-	if w == len(values) && m == rest {
-		return nil
-	}
-	return c.decodePlain(values, v, coded, n)
+	return w, n + m
 }
 
 // endsAt reports whether a group has no burst and no tag beyond so many values, as far as its bytes
@@ -82,7 +85,7 @@ func endsAt(coded []byte, values int) bool {
 				return false
 			}
 			tags := uint16(coded[n])<<8 | uint16(coded[n+1])
-			if values < Burst && tags&(0xffff>>(2*values)) != 0 {
+			if tags&(0xffff>>(2*values)) != 0 {
 				return false
 			}
 			n += 2 + codesLen(tags)

@@ -56,6 +56,7 @@ static const struct {
 	{LIBRA_PROTOCOL, "PROTOCOL", "the agent broke the protocol"},
 	{LIBRA_SYSTEM, "SYSTEM", "a system call failed"},
 	{LIBRA_CLOSED, "CLOSED", "the session was shut down by this program"},
+	{LIBRA_MALFORMED, "MALFORMED", "the bytes are not an encoding of this number of values"},
 };
 
 static _Thread_local struct libra_error last;
