@@ -308,7 +308,7 @@ func (l *lanes) overflows() {
 				}
 				l.refused(a, wire.CodeOverflow, min(lane, other))
 				l.refused(l.send(who, l.seq[who], 0, everyLane(row, same4(0))...), wire.CodeOverflow, min(lane, other)) // for good
-				l.added(l.add(0, wire.FlagWantSum, everyLane(row, same4(0))...)) // what the refused ones have left
+				l.added(l.add(0, wire.FlagWantSum, everyLane(row, same4(0))...))                                        // what the refused ones have left
 				l.add(2, wire.FlagWantSum, of(almost)...)
 				l.add(2, wire.FlagWantSum, of(unit)...)
 				row++
