@@ -78,7 +78,7 @@ type Aggregator struct {
 
 	mu   sync.Mutex // held briefly, never during calls of the data plane
 	jobs map[uint16]*job
-	// removed has the key of the last job of an id that an operator removed, whose owner may ask later.
+	// removed has, by id, the key of the last job that an operator removed: its owner may ask later.
 	removed map[uint16]access.Secret
 	// background are goroutines that use the data plane after or outside a call; closed forbids new
 	// ones.
@@ -437,7 +437,8 @@ func (a *Aggregator) owned(ctx context.Context, id uint32, key []byte) (*job, er
 	return nil, err
 }
 
-// wasRemoved reports whether an operator removed the job with this key: its owner may not have been connected.
+// wasRemoved reports whether an operator removed the job with this key. Its owner was told so if it
+// was connected.
 func (a *Aggregator) wasRemoved(id uint32, key []byte) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
