@@ -51,13 +51,19 @@ type AttachConfig struct {
 type AttachMode uint8
 
 const (
-	// AttachAuto uses native mode if the driver supports it, else generic.
+	// AttachAuto uses native mode if the driver supports it, else generic, which has its own rules:
+	// Attachment.Mode says what became of it.
 	AttachAuto AttachMode = iota
 	// AttachNative runs the program in the driver, before the kernel
 	// allocates a socket buffer.
 	AttachNative
 	// AttachGeneric runs the program in the kernel's stack. It works with every driver, but costs a
-	// socket buffer for every packet.
+	// socket buffer for every packet. The program meets packets before senders on this machine have
+	// cut them into segments, and after the kernel has joined received ones, so they may exceed the
+	// MTU by far: up to 64 KB, of which a frame has no room (KernelStats.RxDropped), and which
+	// MultiBuffer returns in one piece. This concerns TCP, and UDP with UDP_SEGMENT or UDP_GRO. To
+	// prevent it: "ethtool -K eth0 gro off lro off", and at a veth's peer "ethtool -K veth1 gso off
+	// tso off tx-udp-segmentation off".
 	AttachGeneric
 )
 
@@ -74,11 +80,12 @@ func (m AttachMode) String() string {
 //
 // Its methods are not safe for concurrent use.
 type Attachment struct {
-	cfg  AttachConfig
-	hook *hook
-	mode AttachMode
-	prog *ebpf.Program // the built-in one, nil for the caller's
-	xsks []*ebpf.Map   // maps for Match and for each of Others
+	cfg   AttachConfig
+	index int // of the interface that it was attached to last
+	hook  *hook
+	mode  AttachMode
+	prog  *ebpf.Program // the built-in one, nil for the caller's
+	xsks  []*ebpf.Map   // maps for Match and for each of Others
 }
 
 // attached keeps every Attachment reachable until it is closed. Otherwise the garbage collector
@@ -86,7 +93,8 @@ type Attachment struct {
 var attached sync.Map
 
 // Attach attaches an XDP program to an interface. It never replaces an existing program: it returns
-// ErrProgramAttached instead.
+// ErrProgramAttached instead. The built-in program needs a device with Ethernet headers, which a tun
+// device lacks ([FeatureError]).
 func Attach(cfg AttachConfig) (*Attachment, error) {
 	if cfg.Mode > AttachGeneric {
 		return nil, fmt.Errorf("%w: AttachConfig.Mode %d", ErrConfig, cfg.Mode)
@@ -140,8 +148,9 @@ func (c *AttachConfig) checkMatches() error {
 	return nil
 }
 
-// Reattach attaches the program again after the interface was replaced by one of the same name: the
-// old link ended with the old interface. XSKMap stays the same, so Socket.Recover can follow. If it
+// Reattach attaches the program again after another process has detached it, or after the interface
+// was replaced by one of the same name: the old link ended with the old interface. While that exists
+// in the calling thread's network namespace, it is used whatever its name is now. XSKMap stays the same, so Socket.Recover can follow. If it
 // fails it may be called again.
 func (a *Attachment) Reattach() error {
 	if _, ok := attached.Load(a); !ok {
@@ -152,6 +161,40 @@ func (a *Attachment) Reattach() error {
 	}
 	return a.attachLink()
 }
+
+// SetMatch replaces the built-in program's Match, without a moment in which no program is attached.
+func (a *Attachment) SetMatch(m Match) error {
+	if _, ok := attached.Load(a); !ok {
+		return net.ErrClosed
+	}
+	if a.cfg.Program != nil {
+		return fmt.Errorf("%w: SetMatch with a program of the caller's", ErrConfig)
+	}
+	cfg := a.cfg
+	cfg.Match = m
+	if err := cfg.checkMatches(); err != nil {
+		return fmt.Errorf("afxdp: match on %s: %w", cfg.Interface, err)
+	}
+	if a.hook == nil { // a Reattach failed; the next one uses it
+		a.cfg = cfg
+		return nil
+	}
+	prog, err := loadRedirect(cfg, a.xsks, a.index)
+	if err != nil {
+		return err
+	}
+	if err := a.hook.replaceProgram(prog); err != nil {
+		return errors.Join(fmt.Errorf("afxdp: match on %s: %w", cfg.Interface, err), prog.Close())
+	}
+	before := a.prog
+	a.cfg, a.prog = cfg, prog
+	return before.Close()
+}
+
+// AttachedTo returns the index of the interface that the program is on, 0 for none: the interface was
+// deleted, another process has detached the program, or a Reattach failed. An interface that was
+// moved to another network namespace takes the program along.
+func (a *Attachment) AttachedTo() (ifindex int, err error) { return a.attachedTo() }
 
 // attachedTo returns the index of the program's interface, 0 for none: see hook.attachedTo.
 func (a *Attachment) attachedTo() (ifindex int, err error) {
@@ -177,12 +220,15 @@ func (a *Attachment) detachLink() error {
 // attachLink loads the built-in program, unless the caller has one, and links it.
 func (a *Attachment) attachLink() error {
 	cfg := a.cfg
-	ifi, err := interfaceByName(cfg.Interface)
+	ifi, err := a.presentInterface()
 	if err != nil {
 		return err
 	}
 	prog := cfg.Program
 	if prog == nil {
+		if err := needEthernet(ifi, "the built-in program", "use an Ethernet device (a tap instead of a tun), or a program of your own (AttachConfig.Program)"); err != nil {
+			return err
+		}
 		// Loaded for each interface: a program with hints is bound to one.
 		if prog, err = loadRedirect(cfg, a.xsks, ifi.Index); err != nil {
 			return err
@@ -213,8 +259,19 @@ func (a *Attachment) attachLink() error {
 	if a.mode, err = attachedMode(ifi.Index); err != nil {
 		return errors.Join(err, h.detachProgram())
 	}
-	a.hook = h
+	a.hook, a.index = h, ifi.Index
 	return nil
+}
+
+// presentInterface finds the interface by its index, which stays when it is renamed; then by its
+// name, because one that was deleted and created again has another index.
+func (a *Attachment) presentInterface() (*net.Interface, error) {
+	if a.index != 0 {
+		if ifi, err := interfaceByIndex(a.index); err == nil || !errors.Is(err, ErrInterfaceGone) {
+			return ifi, err
+		}
+	}
+	return interfaceByName(a.cfg.Interface)
 }
 
 // attachedMode reads back the mode in which the kernel attached the program.

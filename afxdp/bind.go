@@ -5,6 +5,7 @@
 package afxdp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -21,7 +22,7 @@ func (s *Socket) bind(ifindex int) error {
 		if err != nil {
 			return fmt.Errorf("afxdp: driver of %s: socket: %w", s.cfg.Interface, err)
 		}
-		s.mode = safeMode(driverOf(fd, s.cfg.Interface))
+		s.mode = safeMode(driverOf(fd, cmp.Or(s.ifname, s.cfg.Interface)))
 		unix.Close(fd)
 	}
 	return s.explainBind(persist(s.cfg.BindTimeout, func() error { return s.tryBind(ifindex) }, func(err error) bool {

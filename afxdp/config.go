@@ -36,7 +36,8 @@ type Config struct {
 	RxFrames int
 	// MaxPacket is the size in bytes of the largest packet to be received, including its Ethernet
 	// header. Packets that do not fit a frame are dropped and counted. Open refuses frames that are
-	// too small for it. The default is the largest value: a packet of the interface's MTU.
+	// too small for it. The default is the largest value: a packet of the interface's MTU. With the
+	// program in generic mode larger ones may arrive, see AttachGeneric.
 	MaxPacket int
 	// TxBudget is the number of frames that one system call may send in copy mode; Kick repeats the
 	// call. A garbage collection that stops the world waits for the call to end: at half a

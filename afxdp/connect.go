@@ -37,6 +37,7 @@ func (s *Socket) connect() (err error) {
 			err = errors.Join(err, s.keepPrepared(), s.teardown())
 		}
 	}()
+	s.ifname = ifi.Name
 	first := true // that the socket has fill and completion rings
 	if s.cfg.ShareQueue {
 		if first, err = s.joinQueue(queueID{s.home.id(), ifi.Index, s.cfg.Queue}); err != nil {
@@ -136,9 +137,14 @@ func (s *Socket) checkSharing(ifi *net.Interface) error {
 
 // checkInterface finds problems for which the kernel would return a bare EINVAL, or nothing.
 func (s *Socket) checkInterface() (*net.Interface, error) {
-	ifi, err := interfaceByName(s.cfg.Interface)
+	ifi, err := s.presentInterface()
 	if err != nil {
 		return nil, err
+	}
+	if s.cfg.XSKMap == nil && s.cfg.File == nil { // otherwise the caller's program may know better
+		if err := needEthernet(ifi, "a socket without a program of its own", "use an Ethernet device (a tap instead of a tun), or give the map of your own program (Config.XSKMap)"); err != nil {
+			return nil, err
+		}
 	}
 	// An Ethernet header and one VLAN tag are added to the MTU.
 	need := ifi.MTU + minPacket + 4
@@ -156,6 +162,15 @@ func (s *Socket) checkInterface() (*net.Interface, error) {
 			ErrNoQueue, ifi.Name, rx, tx, s.cfg.Queue, ifi.Name)
 	}
 	return ifi, nil
+}
+
+// presentInterface prefers the name: who reopens a socket means another interface, if one has it.
+func (s *Socket) presentInterface() (*net.Interface, error) {
+	ifi, err := interfaceByName(s.cfg.Interface)
+	if s.queue.ifindex != 0 && errors.Is(err, ErrInterfaceGone) {
+		return interfaceByIndex(s.queue.ifindex)
+	}
+	return ifi, err
 }
 
 // QueueCounts returns how many receive and transmit queues of an interface are in use. Sockets on

@@ -9,14 +9,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/libra-ina/libra/internal/linux/netwatch"
 )
 
 // GroupConfig describes the sockets of an interface. Match is required, unless
@@ -42,6 +44,10 @@ type GroupConfig struct {
 	Attach AttachConfig
 	Socket Config
 	UMEM   UMEMConfig
+
+	// Log gets what happens to the interface during Run, such as a new MTU or Ethernet address, and
+	// the remedy where packets are lost by it. Default: [slog.Default].
+	Log *slog.Logger
 }
 
 // A Group is a socket on each of several queues of one interface, with one UMEM, a pool for each
@@ -50,6 +56,9 @@ type Group struct {
 	umem    *UMEM
 	sockets []*Socket
 	home    *namespace // namespace of the interface, while there are sockets
+	ifname  string
+	log     *slog.Logger
+	needs   netwatch.Needs
 
 	mu      sync.Mutex  // guards the fields below
 	program *Attachment // nil if the sockets only send
@@ -70,7 +79,7 @@ func OpenAll(ifname string, cfg GroupConfig) (g *Group, err error) {
 	if err := cfg.setDefaults(ifi); err != nil {
 		return nil, err
 	}
-	g = &Group{}
+	g = &Group{ifname: ifi.Name, log: cfg.Log, needs: netwatch.Needs{MinMTU: ifi.MTU}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, g.Close())
@@ -101,7 +110,17 @@ func OpenAll(ifname string, cfg GroupConfig) (g *Group, err error) {
 		g.sockets = append(g.sockets, s)
 	}
 	g.home = g.sockets[0].home
+	if cfg.Socket.RxFrames >= 0 && !cfg.Socket.MultiBuffer && cfg.Socket.MaxPacket == 0 {
+		g.needs.MaxMTU = max(ifi.MTU, g.umem.RxRoom()-minPacket-4)
+	}
 	return g, nil
+}
+
+func (g *Group) logger() *slog.Logger {
+	if g.log == nil {
+		return slog.Default()
+	}
+	return g.log
 }
 
 // setDefaults completes a configuration, and refuses one with fields that must be zero.
@@ -303,50 +322,6 @@ func (g *Group) recover(ctx context.Context, s *Socket) error {
 // process may soon close.
 func lacksDescriptors(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
-}
-
-// programCheck is the period of keepProgram.
-const programCheck = time.Second
-
-// keepProgram attaches the program again when another process has detached it, which no socket
-// notices, until ctx is done. An interface that is down may still be changing, or be a different
-// one: then the loops that wait for it attach the program, when it is up.
-func (g *Group) keepProgram(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(programCheck):
-		}
-		// The loops report that the interface is gone or down.
-		if err := g.reattach(0); err != nil && !errors.Is(err, ErrInterfaceGone) && !errors.Is(err, ErrLinkDown) &&
-			!lacksDescriptors(err) {
-			return err
-		}
-	}
-}
-
-// reattach attaches the program to the interface unless it is on the one with the index, to which a
-// socket was bound; 0 means any.
-func (g *Group) reattach(ifindex int) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed || g.program == nil {
-		return nil
-	}
-	on, err := g.program.attachedTo()
-	if err != nil || on != 0 && (on == ifindex || ifindex == 0) {
-		return err
-	}
-	return g.home.runInside(func() error {
-		name := g.program.cfg.Interface
-		if ifi, err := interfaceByName(name); err != nil {
-			return err
-		} else if ifi.Flags&net.FlagUp == 0 {
-			return fmt.Errorf("%w: %s", ErrLinkDown, name)
-		}
-		return g.program.Reattach()
-	})
 }
 
 // closeSockets detaches the program first, so that the kernel gets packets that arrive meanwhile.

@@ -99,6 +99,18 @@ func (h *hook) detachProgram() error {
 	return errors.Join(pass.Close(), h.emptyHook(), err)
 }
 
+// replaceProgram replaces the Attachment's program. If the link is detached, there is none to replace:
+// the next program is attached with a new link.
+func (h *hook) replaceProgram(prog *ebpf.Program) error {
+	hooks.Lock()
+	defer hooks.Unlock()
+	err := h.link.Update(prog)
+	if errors.Is(err, unix.ENOLINK) {
+		return nil
+	}
+	return err
+}
+
 // emptyHook empties the hook, and keeps it for sockets that may need the next one.
 func (h *hook) emptyHook() error {
 	h.idle = true

@@ -32,6 +32,24 @@ func linkByIndex(index int) (netlink.Link, error) {
 	return l, explainLookup(strconv.Itoa(index), err)
 }
 
+// needEthernet refuses a device whose packets begin with their IP headers, such as a tun or WireGuard
+// device: what reads Ethernet headers finds nothing there.
+func needEthernet(ifi *net.Interface, what, remedy string) error {
+	l, err := linkByIndex(ifi.Index)
+	if err != nil {
+		return err
+	}
+	switch kind := l.Attrs().EncapType; kind {
+	case "ether", "loopback": // loopback has Ethernet headers of zeros
+		return nil
+	default:
+		return &FeatureError{
+			Feature: what + " on " + ifi.Name, Needs: fmt.Sprintf("packets with Ethernet headers, which a device of type %q lacks", kind),
+			Remedy: remedy, Err: unix.EPROTONOSUPPORT,
+		}
+	}
+}
+
 // explainLookup distinguishes an absent interface from a failed lookup, for want of descriptors or
 // memory: an errno belongs to the lookup, since both packages have their own error for the absent
 // one.

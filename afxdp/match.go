@@ -14,11 +14,15 @@ import (
 // it. [Attach] makes a program from it, and Match.Packet returns the program's decision for a
 // packet.
 //
-// Conditions apply to the EtherType, after one VLAN tag if there is one (802.1Q; a tag that the
-// driver removes is not seen); to the protocol and the addresses of IPv4 packets and of IPv6
+// Conditions apply to the VLAN of a tag (802.1Q); to the EtherType, after one tag if there is one; to
+// the protocol and the addresses of IPv4 packets and of IPv6
 // packets, whose protocol is the next header's, since extension headers are not followed; and to
 // the ports of UDP and TCP packets. Fragments and packets with IPv4 options have no ports: a
 // fragment may not contain them, and options are for the kernel.
+//
+// A tag that the device removes, or that a veth's peer leaves beside the packet, is not seen, so the
+// packet counts as untagged: "ethtool -K eth0 rxvlan off", and "txvlan off" at a veth's peer, leave
+// tags where programs look.
 //
 // The zero Match is invalid, so that no program takes packets by accident. A Match may be copied,
 // and used by any goroutine.
@@ -45,6 +49,7 @@ const (
 	matchPort
 	matchSource
 	matchDestination
+	matchVLAN
 )
 
 // maxConditions bounds the program, whose jumps reach 2^15 instructions.
@@ -63,6 +68,24 @@ func MatchUDP(ports ...uint16) Match {
 // MatchTCP matches TCP packets over IPv4 and IPv6 to one of the ports.
 func MatchTCP(ports ...uint16) Match {
 	return MatchProtocol(protoTCP).And(matchValues(matchPort, "TCP", ports))
+}
+
+// MatchUntagged matches packets that belong to no VLAN: those without a tag, and those whose tag has
+// only a priority (VLAN number 0), which the kernel also delivers as packets of the interface itself.
+// Packets of VLANs, those of 802.1ad among them, are then left to the kernel's VLAN interfaces.
+func MatchUntagged() Match {
+	return Match{op: matchVLAN}.And(MatchEtherType(etherVLAN, etherServiceVLAN).Not())
+}
+
+// MatchVLAN matches packets whose 802.1Q tag has one of the numbers, from 1 to 4094.
+func MatchVLAN(numbers ...uint16) Match {
+	for _, n := range numbers {
+		if n == 0 || n > lastVLAN {
+			return Match{err: fmt.Errorf("%w: MatchVLAN(%d): VLANs have numbers from 1 to %d; MatchUntagged is for packets of none",
+				ErrConfig, n, lastVLAN)}
+		}
+	}
+	return matchValues(matchVLAN, "VLAN", numbers)
 }
 
 // MatchEtherType matches packets of one of the types, such as 0x0806 for ARP.
@@ -200,6 +223,7 @@ func (m Match) Packet(packet []byte) bool {
 
 // headers are the fields to which a Match applies.
 type headers struct {
+	vlan        uint16 // 0 without a tag
 	etherType   uint16
 	ip          bool // the fields below are those of an IP packet
 	protocol    uint8
@@ -210,6 +234,8 @@ type headers struct {
 
 const (
 	etherIPv4, etherIPv6, etherVLAN = 0x0800, 0x86dd, 0x8100
+	etherServiceVLAN                = 0x88a8 // 802.1ad
+	vlanField, lastVLAN             = 0xfff, 4094
 	protoTCP, protoUDP              = 6, 17
 	plainIPv4                       = 0x45   // version 4, five words: no options
 	fragmentField                   = 0x3fff // of the field: all bits except "don't fragment"
@@ -222,6 +248,7 @@ func look(packet []byte) (h headers) {
 	h.etherType = binary.BigEndian.Uint16(packet[12:])
 	body := packet[14:]
 	if h.etherType == etherVLAN && len(body) >= 4 {
+		h.vlan = binary.BigEndian.Uint16(body) & vlanField
 		h.etherType = binary.BigEndian.Uint16(body[2:])
 		body = body[4:]
 	}
@@ -279,6 +306,8 @@ func (m Match) holds(h headers) bool {
 		return h.ip && m.prefix.Contains(h.from)
 	case matchDestination:
 		return h.ip && m.prefix.Contains(h.to)
+	case matchVLAN:
+		return in(h.vlan)
 	}
 	return false
 }

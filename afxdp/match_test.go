@@ -23,7 +23,7 @@ import (
 type matcher struct{ *rand.Rand }
 
 var (
-	someTypes     = []uint16{etherIPv4, etherIPv6, etherVLAN, 0x0806, 0x88b5, 0}
+	someTypes     = []uint16{etherIPv4, etherIPv6, etherVLAN, etherServiceVLAN, 0x0806, 0x88b5, 0}
 	someProtocols = []uint8{protoUDP, protoTCP, 1, 58, 44, 132}
 	somePorts     = []uint16{0, 1, 53, 9000, 9001, 0x2823, 32768, 65535}
 	someAddresses = []netip.Addr{
@@ -64,7 +64,7 @@ func (r matcher) match(depth int) Match {
 	}
 	ports := []uint16{pick(r, somePorts), pick(r, somePorts)}
 	first, last := min(ports[0], ports[1]), max(ports[0], ports[1])
-	switch r.IntN(11) {
+	switch r.IntN(13) {
 	case 0:
 		return MatchAll()
 	case 1:
@@ -85,6 +85,10 @@ func (r matcher) match(depth int) Match {
 		return MatchSourcePortRange(first, last)
 	case 9:
 		return MatchSource(r.prefixes()...)
+	case 10:
+		return MatchUntagged()
+	case 11:
+		return MatchVLAN(7, uint16(1+r.IntN(0xffe)))
 	}
 	return MatchDestination(r.prefixes()...)
 }
@@ -93,7 +97,10 @@ func (r matcher) packet() []byte {
 	p := make([]byte, 12, 128)
 	for range r.IntN(8) / 5 * (1 + r.IntN(2)) {
 		p = binary.BigEndian.AppendUint16(p, etherVLAN)
-		p = append(p, byte(r.IntN(256)), 7)
+		p = append(p, byte(r.IntN(256)), pick(r, []byte{7, 0}))
+		if r.IntN(2) == 0 {
+			p[len(p)-2] &= 0xf0 // a priority, and the VLANs 0 or 7
+		}
 	}
 	from, to := pick(r, someAddresses), pick(r, someAddresses)
 	for to.Is4() != from.Is4() {
@@ -191,6 +198,12 @@ func TestMatchPacket(t *testing.T) {
 	})
 	tcp := v4("192.0.2.1", "198.51.100.2", func(ip []byte) { ip[9] = 6 })
 	fragmented := v4("192.0.2.1", "198.51.100.2", func(ip []byte) { ip[6] = 0x20 })
+	tagged := func(number uint16, more ...byte) []byte {
+		p := append(append([]byte{}, udp[:12]...), 0x81, 0, 0xa0|byte(number>>8), byte(number))
+		return append(append(p, more...), udp[12:]...)
+	}
+	priority, vlan10, stacked := tagged(0), tagged(10), tagged(0, 0x81, 0, 0, 10)
+	service := append(append(append([]byte{}, udp[:12]...), 0x88, 0xa8, 0, 10), udp[12:]...)
 	arp := append([]byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 6}, make([]byte, 46)...)
 	for name, c := range map[string]struct {
 		match Match
@@ -214,7 +227,12 @@ func TestMatchPacket(t *testing.T) {
 		"and":          {MatchPort(9000).And(MatchProtocol(6)), [][]byte{tcp}, [][]byte{udp}},
 		"or":           {MatchEtherType(0x0806).Or(MatchTCP(9000)), [][]byte{tcp, arp}, [][]byte{udp}},
 		"not":          {MatchUDP(9000).Not(), [][]byte{tcp, arp, fragmented}, [][]byte{udp, udp6}},
-		"invalid":      {Match{}, nil, [][]byte{udp, arp}},
+		"untagged": {MatchUntagged(), [][]byte{udp, priority, arp}, [][]byte{vlan10, stacked, service, tagged(0)[:16],
+			udp6}},
+		"VLAN":        {MatchVLAN(42, 10), [][]byte{vlan10, udp6}, [][]byte{udp, priority, stacked, service, tagged(266)}},
+		"UDP of none": {MatchUDP(9000).And(MatchUntagged()), [][]byte{udp, priority}, [][]byte{vlan10, arp}},
+		"of any VLAN": {MatchUntagged().Not(), [][]byte{vlan10, stacked, service}, [][]byte{udp, priority, arp}},
+		"invalid":     {Match{}, nil, [][]byte{udp, arp}},
 	} {
 		for _, p := range c.takes {
 			if !c.match.Packet(p) {
@@ -248,6 +266,9 @@ func TestMatchErrors(t *testing.T) {
 		"no source":         {MatchSource(), "MatchSource of nothing"},
 		"zero prefix":       {MatchDestination(netip.Prefix{}), "MatchDestination(invalid Prefix)"},
 		"mapped prefix":     {MatchSource(netip.MustParsePrefix("::ffff:1.2.3.0/120")), "no prefix of IPv4 or IPv6"},
+		"no VLAN":           {MatchVLAN(), "MatchVLAN of nothing"},
+		"VLAN 0":            {MatchVLAN(10, 0), "MatchUntagged is for packets of none"},
+		"VLAN 4095":         {MatchVLAN(4095), "from 1 to 4094"},
 		"range upside-down": {MatchSourcePortRange(2, 1), "MatchSourcePortRange from 2 to 1"},
 		"too many":          {MatchPort(many...), fmt.Sprintf("%d conditions", maxConditions+1)},
 	} {

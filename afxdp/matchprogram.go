@@ -7,6 +7,7 @@ package afxdp
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf/asm"
 )
@@ -15,7 +16,7 @@ import (
 // determines the packet's kind. For each kind follows the Match without the conditions that the
 // kind decides: a Match of UDP ports leaves no condition for an ARP packet.
 //
-// R6 holds the context, R7 the EtherType. R2 points after the Ethernet header, R3 to the packet's
+// R6 holds the context, R7 the EtherType, R8 the VLAN's number if a condition needs it. R2 points after the Ethernet header, R3 to the packet's
 // end. R4 and R5 hold fields.
 type matchProgram struct {
 	match  Match
@@ -145,9 +146,17 @@ func (p *matchProgram) findKind() {
 		asm.LoadMem(asm.R3, asm.R6, mdDataEnd, asm.Word),
 	)
 	p.needBytes(14, pass) // no such packet arrives, but the verifier requires the check
+	vlan := p.match.asksFor(matchVLAN)
+	if vlan {
+		p.addInstructions(asm.Mov.Imm(asm.R8, 0))
+	}
 	p.loadField(12, asm.Half)
 	p.addInstructions(asm.Mov.Reg(asm.R7, asm.R4), asm.JNE.Imm(asm.R7, etherVLAN, p.useLabel("untagged")))
 	p.needBytes(18, "untagged")
+	if vlan {
+		p.loadField(14, asm.Half)
+		p.addInstructions(asm.And.Imm(asm.R4, vlanField), asm.Mov.Reg(asm.R8, asm.R4))
+	}
 	p.loadField(16, asm.Half)
 	p.addInstructions(asm.Mov.Reg(asm.R7, asm.R4), asm.Add.Imm(asm.R2, 4))
 	p.label("untagged")
@@ -191,16 +200,11 @@ func (p *matchProgram) findPorts(ip uint16, header int32, protocol int16, plain 
 }
 
 // asksForPorts reports whether the result depends on the presence of ports.
-func (m Match) asksForPorts() bool {
-	if m.op == matchPort || m.op == matchSourcePort {
-		return true
-	}
-	for _, a := range m.args {
-		if a.asksForPorts() {
-			return true
-		}
-	}
-	return false
+func (m Match) asksForPorts() bool { return m.asksFor(matchPort) || m.asksFor(matchSourcePort) }
+
+// asksFor reports whether there is a condition of a kind.
+func (m Match) asksFor(op matchOp) bool {
+	return m.op == op || slices.ContainsFunc(m.args, func(a Match) bool { return a.asksFor(op) })
 }
 
 // fold reports whether m holds for every packet of a kind, or for none.
@@ -261,6 +265,8 @@ func (p *matchProgram) branchOn(m Match, k packetKind, want bool, label string) 
 		p.branchOf(m, k, want, label)
 	case matchEtherType:
 		p.compareRange(asm.R7, m, want, label)
+	case matchVLAN:
+		p.compareRange(asm.R8, m, want, label)
 	case matchProtocol:
 		p.loadField(map[uint16]int16{etherIPv4: 9, etherIPv6: 6}[k.ip], asm.Byte)
 		p.compareRange(asm.R4, m, want, label)

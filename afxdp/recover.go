@@ -36,9 +36,9 @@ func (s *Socket) Recover(ctx context.Context) error {
 }
 
 // Reopen replaces the kernel's socket by a new one on the same memory, queue and map, after the
-// interface was reset or replaced by one of the same name. It waits until the interface exists and
-// is up, or until ctx is done. Frames that were in flight are returned by Completed; whether they
-// were sent is unknown. Packets in the RX ring are lost.
+// interface was reset or replaced by one of the same name, or renamed. It waits until the interface
+// exists and is up, or until ctx is done. Frames that were in flight are returned by Completed;
+// whether they were sent is unknown. Packets in the RX ring are lost.
 //
 // If it fails, the socket has no rings: methods find nothing to do, Kick and Poll return
 // ErrInterfaceGone, and Reopen may be called again. Frames in flight stay so until that succeeds,
@@ -92,7 +92,7 @@ func (s *Socket) reopen(ctx context.Context) (err error) {
 // replaceKernelSocket connects a new kernel socket to the current interface of that name. When it
 // succeeds, no other descriptor gives access to the frames of the previous socket.
 func (s *Socket) replaceKernelSocket(ctx context.Context) error {
-	ifi, err := interfaceByName(s.cfg.Interface)
+	ifi, err := s.presentInterface()
 	switch {
 	case err != nil:
 		return err

@@ -41,6 +41,7 @@ type Socket struct {
 	id         uint16        // 0 after its release, see UMEM.unregister
 	closed     chan struct{} // closed when Close has finished
 	home       *namespace    // namespace of the interface
+	ifname     string        // name of its interface at the last Open or Reopen
 	queue      queueID       // queue to which the kernel's socket is, or was, bound
 	direct     bool          // others may have access to the frames after our fd is closed
 	hook       *hook         // hook with the program that the driver needs to send

@@ -34,7 +34,10 @@ type Counters struct {
 
 // KernelStats are counted by the kernel (XDP_STATISTICS).
 type KernelStats struct {
-	RxDropped      uint64 // packets dropped for other reasons than a full ring
+	// RxDropped counts packets dropped for other reasons than a full RX ring: no frame was in the
+	// fill ring, or the packet is larger than a frame, as those that [AttachGeneric] meets before
+	// they are cut into segments.
+	RxDropped      uint64
 	RxInvalidDescs uint64 // fill ring entries that the kernel refused
 	TxInvalidDescs uint64 // TX ring entries that the kernel refused
 	RxRingFull     uint64 // packets dropped because the RX ring was full

@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/libra-ina/libra/internal/linux/neigh"
+	"github.com/libra-ina/libra/internal/linux/netwatch"
 	"github.com/libra-ina/libra/internal/linux/sys"
 )
 
@@ -29,11 +29,12 @@ import (
 // Its methods may be called from any goroutine. Reading and writing do not wait for each other.
 // Errors are [*net.OpError]s.
 type UDPConn struct {
-	group  *Group
-	ifname string
-	mac    [6]byte
-	local  netip.AddrPort
-	room   int // largest payload in bytes
+	group *Group
+	local netip.AddrPort
+	now   atomic.Pointer[udpPort]
+
+	iface *netwatch.Interface // used by the watch
+	watch *netwatch.Watch
 
 	reading sync.Mutex // guards the fields below
 	poller  *Poller
@@ -48,42 +49,33 @@ type UDPConn struct {
 	done    [serveBatch]Frame
 
 	readDeadline, writeDeadline atomic.Int64 // in nanoseconds since 1970, 0 for none
+	malformed, badChecksum      atomic.Uint64
 
-	hops      sync.Map // of netip.Addr to hop
-	hopCount  atomic.Int32
+	hops      hopCache
 	asking    sync.RWMutex    // read-locked during lookups in the kernel
 	home      *namespace      // namespace of the lookups
 	closed    context.Context // ends the lookups
 	endAsking context.CancelFunc
 }
 
-// hop is the kernel's answer for an address.
-type hop struct {
-	neigh.Hop
-	until time.Time
-}
-
-const (
-	// hopLifetime is how long an answer of the kernel is cached.
-	hopLifetime = 5 * time.Second
-	// maxHops is the number of cached answers. A program that answers every sender sends to as many
-	// addresses as strangers invent.
-	maxHops = 4096
-)
-
 var _ net.PacketConn = (*UDPConn)(nil)
 
 // ListenUDP opens sockets on all receive queues of an interface for UDP packets to a local address
-// and port; all others still pass to the kernel's stack. An unspecified address, 0.0.0.0 or ::,
-// means all addresses of its family; packets are then sent from the interface's address, as with a
-// group's address. The kernel does not know that the port is taken, and knows the address only if
-// it is the interface's, which it must be for others to find it. Packets that never left the
-// machine, such as those of a veth pair, have no checksum yet if their sender leaves it to the
-// device (ethtool -K veth0 tx off), and are dropped. An interface can have only one UDPConn
-// ([ErrProgramAttached]), and its MTU must fit one frame, up to some 3,800 bytes
-// ([ErrFrameTooSmall]). The kernel's answers about neighbours are cached for five seconds. The
-// calling thread's network namespace must be the interface's. Errors are those of [OpenAll].
-func ListenUDP(ifname string, local netip.AddrPort) (*UDPConn, error) {
+// and port that belong to no VLAN ([MatchUntagged]); all others still pass to the kernel's stack. An
+// unspecified address, 0.0.0.0 or ::, means all addresses of its family; packets are then sent from
+// the interface's address, as with a group's address. The kernel does not know that the port is
+// taken, and knows the address only if it is the interface's, which it must be for others to find it.
+// Packets that never left the machine, such as those of a veth pair, have no checksum yet if their
+// sender leaves it to the device (ethtool -K veth0 tx off), and are dropped. An interface can have
+// only one UDPConn ([ErrProgramAttached]), and its MTU must fit one frame, up to some 3,800 bytes
+// ([ErrFrameTooSmall]). The calling thread's network namespace must be the interface's. Errors are
+// those of [OpenAll].
+//
+// As with a kernel's socket, the interface may change meanwhile: its addresses, its MTU, its name,
+// its neighbours, whether it is up. If it is deleted, reading goes on when there is one of its name
+// again; if another process detaches the program, it is attached again. Such events, and what to do
+// about those that stop packets, are logged with [slog.Default].
+func ListenUDP(ifname string, local netip.AddrPort) (_ *UDPConn, err error) {
 	ifi, err := interfaceByName(ifname)
 	if err != nil {
 		return nil, err
@@ -97,18 +89,20 @@ func ListenUDP(ifname string, local netip.AddrPort) (*UDPConn, error) {
 	if local.Addr().IsUnspecified() {
 		everything = netip.PrefixFrom(local.Addr(), 0)
 	}
-	group, err := OpenAll(ifname, GroupConfig{Match: MatchUDP(local.Port()).And(MatchDestination(everything))})
+	match := MatchUDP(local.Port()).And(MatchDestination(everything), MatchUntagged())
+	cfg := GroupConfig{Match: match}
+	if ifi.MTU+minPacket+4+kernelHeadroom <= udpFrame {
+		cfg.Frames, cfg.UMEM.FrameSize = udpFrames, udpFrame
+	}
+	group, err := OpenAll(ifname, cfg)
 	if err != nil {
 		return nil, err
 	}
 	c := &UDPConn{
-		group: group, ifname: ifname, mac: [6]byte(ifi.HardwareAddr), local: local, poller: NewPoller(group.sockets...),
+		group: group, local: local, poller: NewPoller(group.sockets...),
 		free: &Pool{umem: group.umem, free: make([]Frame, 0, group.umem.Frames())},
-		room: min(ifi.MTU-20, group.umem.RxRoom()-14-20) - udpHeader,
 	}
-	if local.Addr().Is6() {
-		c.room -= 40 - 20
-	}
+	c.closed, c.endAsking = context.WithCancel(context.Background())
 	// A pool for the goroutines that write, of frames that do not wait for packets.
 	var frames [1024]Frame
 	n := c.sender().pool.AllocBatch(frames[:])
@@ -118,9 +112,17 @@ func ListenUDP(ifname string, local netip.AddrPort) (*UDPConn, error) {
 	if held, err := sys.ThreadNamespace(); err == nil { // see UMEM.enterNamespace
 		c.home = &namespace{Namespace: held}
 	}
-	c.closed, c.endAsking = context.WithCancel(context.Background())
+	if err := c.watchPort(ifname); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
 	return c, nil
 }
+
+// Frames of a connection leave room for a larger MTU than the interface has at the start.
+const (
+	udpFrame  = 4096
+	udpFrames = 2048 // for each queue, half of which wait for packets
+)
 
 func (c *UDPConn) sender() *Socket { return c.group.sockets[0] }
 
@@ -135,6 +137,9 @@ func (c *UDPConn) LocalAddr() net.Addr { return net.UDPAddrFromAddrPort(c.local)
 func (c *UDPConn) Close() error {
 	c.endAsking()
 	err := c.group.closeSockets()
+	if c.watch != nil {
+		c.watch.Close()
+	}
 	// Callers inside leave before their resources are released.
 	c.reading.Lock()
 	defer c.reading.Unlock()
@@ -150,8 +155,20 @@ func (c *UDPConn) Close() error {
 	return errors.Join(err, c.group.Close())
 }
 
+// UDPStats counts the packets that a [UDPConn] took from the kernel and did not deliver, as the kernel
+// would not have. Those that found no room are in Group.Snapshot.
+type UDPStats struct {
+	Malformed   uint64 // with lengths that contradict each other
+	BadChecksum uint64
+}
+
+// Stats returns the counters.
+func (c *UDPConn) Stats() UDPStats {
+	return UDPStats{Malformed: c.malformed.Load(), BadChecksum: c.badChecksum.Load()}
+}
+
 // ReadFrom reads a packet, and returns the number of bytes of its payload that fit p and its
-// sender, a [*net.UDPAddr]. Packets with a wrong checksum, and those of VLANs, are dropped.
+// sender, a [*net.UDPAddr]. Packets with a wrong checksum are dropped, see Stats.
 func (c *UDPConn) ReadFrom(p []byte) (int, net.Addr, error) {
 	n, from, err := c.ReadFromUDPAddrPort(p)
 	if err != nil {
@@ -171,7 +188,12 @@ func (c *UDPConn) ReadFromUDPAddrPort(p []byte) (n int, from netip.AddrPort, err
 		for c.next < len(c.batch) {
 			d := c.batch[c.next]
 			c.next++
-			if u, ok := ParseUDP(c.group.umem.Packet(d)); ok && !u.tagged() && u.ChecksumValid() {
+			switch u, ok := ParseUDP(c.group.umem.Packet(d)); {
+			case !ok:
+				c.malformed.Add(1)
+			case !u.ChecksumValid():
+				c.badChecksum.Add(1)
+			default:
 				return copy(p, u.Payload()), u.Source(), nil
 			}
 		}
@@ -195,6 +217,16 @@ func (c *UDPConn) receive() error {
 		c.ready = c.ready[1:]
 		if errors.Is(r.Err, ErrLinkDown) {
 			continue // it may come up again
+		}
+		if errors.Is(r.Err, ErrInterfaceGone) {
+			c.writing.Lock() // writers leave, because sending fails too
+			err := c.reviveSockets()
+			c.writing.Unlock()
+			c.ready = nil
+			if err != nil {
+				return err
+			}
+			continue
 		}
 		if r.Err != nil {
 			return r.Err
@@ -234,9 +266,13 @@ func (c *UDPConn) WriteToUDPAddrPort(p []byte, to netip.AddrPort) (int, error) {
 }
 
 func (c *UDPConn) write(p []byte, to netip.AddrPort) error {
+	port := c.now.Load()
 	switch {
-	case len(p) > c.room:
-		return fmt.Errorf("%w: a payload of %d bytes; the limit on %s is %d", unix.EMSGSIZE, len(p), c.ifname, c.room)
+	case len(p) > port.room:
+		return fmt.Errorf("%w: a payload of %d bytes; the limit on %s is %d", unix.EMSGSIZE, len(p), port.name, port.room)
+	case port.lost:
+		return fmt.Errorf("%w: %v is no longer an address of %s: ip address add puts it back", unix.EADDRNOTAVAIL,
+			c.local.Addr(), port.name)
 	case to.Addr().BitLen() != c.local.Addr().BitLen():
 		return fmt.Errorf("%w: the address family of %v differs from that of %v", unix.EAFNOSUPPORT, to.Addr(),
 			c.local.Addr())
@@ -263,7 +299,7 @@ func (c *UDPConn) write(p []byte, to netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	h := UDPHeaders{FromMAC: c.mac, ToMAC: way.MAC, From: from, To: to}
+	h := UDPHeaders{FromMAC: port.mac, ToMAC: way.MAC, From: from, To: to}
 	d := Desc{Frame: f, Off: uint16(c.group.umem.RxOffset())}
 	length, err := h.Put(c.group.umem.Bytes(f)[d.Off:], p)
 	if err != nil {
@@ -301,53 +337,6 @@ func (c *UDPConn) awaitFrame() (Frame, error) {
 			return 0, err
 		}
 	}
-}
-
-// nextHop returns the next hop to an address.
-func (c *UDPConn) nextHop(to netip.Addr) (hop, error) {
-	known, ok := c.hops.Load(to)
-	if ok && time.Now().Before(known.(hop).until) {
-		return known.(hop), nil
-	}
-	left, err := c.remaining(&c.writeDeadline)
-	if err != nil {
-		return hop{}, err
-	}
-	ctx, cancel := c.closed, context.CancelFunc(func() {})
-	if left >= 0 {
-		ctx, cancel = context.WithTimeout(ctx, left)
-	}
-	defer cancel()
-	c.asking.RLock()
-	defer c.asking.RUnlock()
-	if c.closed.Err() != nil {
-		return hop{}, net.ErrClosed
-	}
-	way := hop{until: time.Now().Add(hopLifetime)}
-	err = c.home.runInside(func() (err error) {
-		way.Hop, err = neigh.Resolve(ctx, c.ifname, to)
-		return err
-	})
-	switch {
-	case c.closed.Err() != nil:
-		return hop{}, net.ErrClosed
-	case ctx.Err() != nil:
-		return hop{}, errors.Join(os.ErrDeadlineExceeded, err)
-	case err != nil:
-		return hop{}, err
-	}
-	c.cacheHop(to, way)
-	return way, nil
-}
-
-// cacheHop caches an answer of the kernel. When there is no room it drops all others, which would
-// soon expire.
-func (c *UDPConn) cacheHop(to netip.Addr, way hop) {
-	if _, known := c.hops.Swap(to, way); known || c.hopCount.Add(1) <= maxHops {
-		return
-	}
-	c.hopCount.Store(0)
-	c.hops.Clear()
 }
 
 // SetDeadline is SetReadDeadline and SetWriteDeadline.

@@ -19,6 +19,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/libra-ina/libra/internal/linux/neigh"
 	"github.com/libra-ina/libra/internal/linux/testbed"
 )
 
@@ -132,22 +133,6 @@ func TestUDPConnOfGroupSendsFromItsOwnAddress(t *testing.T) {
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-// The kernel's answer about a neighbour expires.
-func TestUDPConnAsksForNeighboursAnew(t *testing.T) {
-	bed, c := newConn(t, 1)
-	k := kernelConn(t, bed.Switch())
-	to := k.LocalAddr().(*net.UDPAddr).AddrPort()
-	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
-	c.hops.Store(to.Addr(), hop{until: time.Now().Add(-time.Nanosecond)}) // of no machine
-	if _, err := c.WriteToUDPAddrPort([]byte("hello"), to); err != nil {
-		t.Fatal(err)
-	}
-	buf := make([]byte, 100)
-	if n, _, err := k.ReadFrom(buf); string(buf[:n]) != "hello" || err != nil {
-		t.Errorf("read %q, %v", buf[:n], err)
 	}
 }
 
@@ -461,26 +446,26 @@ func TestUDPConnWhileTheLinkIsDown(t *testing.T) {
 func TestUDPConnForgetsWays(t *testing.T) {
 	var c UDPConn
 	kept := func() (n int) {
-		c.hops.Range(func(any, any) bool { n++; return true })
+		c.hops.of.Range(func(any, any) bool { n++; return true })
 		return n
 	}
 	address := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}) }
 	for i := range maxHops {
 		for range 2 { // an answer in place of an expired one
-			c.cacheHop(address(i), hop{})
+			c.hops.put(address(i), neigh.Hop{})
 		}
 	}
 	if n := kept(); n != maxHops {
 		t.Errorf("%d are kept, want %d", n, maxHops)
 	}
 	for i := range 3 * maxHops {
-		c.cacheHop(address(maxHops+i), hop{})
-		if n := int(c.hopCount.Load()); n > maxHops {
+		c.hops.put(address(maxHops+i), neigh.Hop{})
+		if n := c.hops.size; n > maxHops {
 			t.Fatalf("%d are kept", n)
 		}
 	}
-	if n := kept(); n > maxHops || n != int(c.hopCount.Load()) {
-		t.Errorf("%d are kept, and %d counted", n, c.hopCount.Load())
+	if n := kept(); n > maxHops || n != c.hops.size {
+		t.Errorf("%d are kept, and %d counted", n, c.hops.size)
 	}
 }
 

@@ -24,6 +24,7 @@ type barrier struct {
 	parties uint32
 	members []*session // parties that have joined
 	gone    bool       // a party has left: no barrier can complete
+	left    uint64     // the party that left first, see [agentproto.Completion.Party]
 	waiting []*work    // of parties at the end of the due step
 	due     uint64
 	meeting bool // the host meets the other hosts; its parties may have left
@@ -66,7 +67,7 @@ func (b *barrier) partyArrived(w *work) {
 	twice := slices.ContainsFunc(b.waiting, func(other *work) bool { return other.s == w.s })
 	switch {
 	case b.gone || !slices.Contains(b.members, w.s):
-		w.c.Status = b.incompleteCode()
+		b.setIncomplete(w)
 	case w.step != b.due || twice || b.meeting: // all parties are at the step for which the host meets the others
 		w.c.Status, w.c.Detail = agentproto.BadStep, b.due
 	default:
@@ -186,7 +187,7 @@ func (b *barrier) answerParties(all []*work, a Arrival, sums *stepSums, err erro
 		case dropped != nil:
 			w.c.Status, w.c.Key, w.c.KeyKnown = agentproto.Dropped, dropped.Key, dropped.KeyKnown
 		case b.job.ctx.Err() != nil:
-			w.c.Status = b.incompleteCode()
+			b.setIncomplete(w)
 		default:
 			w.c.Status, w.c.Peer = agentproto.Refused, agentproto.Server
 		}
@@ -215,12 +216,15 @@ func (b *barrier) removeParty(s *session) {
 		return
 	}
 	b.members = slices.Delete(b.members, i, i+1)
+	if !b.gone {
+		b.left = agentproto.PartyDetail(s.number, uint32(s.who.Pid))
+	}
 	b.gone = len(b.members) > 0
 	if !b.meeting { // else its pushes belong to the step that ends
 		b.tearStep(s)
 	}
 	for _, w := range b.waiting {
-		w.c.Status = b.incompleteCode()
+		b.setIncomplete(w)
 		w.answerEntry()
 	}
 	b.waiting = nil
@@ -250,12 +254,14 @@ func (b *barrier) openStep() (due uint64, torn bool) {
 	return b.due, b.drop != nil
 }
 
-// incompleteCode returns why a barrier cannot complete: a party left, or the job has ended. Call it
-// in the worker's goroutine, or after the end of the job's context.
-func (b *barrier) incompleteCode() agentproto.Code {
-	code := agentproto.PartyGone
-	_ = errors.As(b.job.ended, &code)
-	return code
+// setIncomplete sets why a barrier cannot complete: a party left, or the job has ended. Call it in
+// the worker's goroutine, or after the end of the job's context.
+func (b *barrier) setIncomplete(w *work) {
+	w.c.Status = agentproto.PartyGone
+	_ = errors.As(b.job.ended, &w.c.Status)
+	if w.c.Status == agentproto.PartyGone {
+		w.c.Detail = b.left
+	}
 }
 
 // undoAddParty removes a session that was not welcomed. The others still wait for all parties.

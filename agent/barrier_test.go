@@ -7,6 +7,8 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -132,8 +134,11 @@ func TestBarriersFail(t *testing.T) {
 	}
 	if got, err := both[0].Wait(within(t), ticket); err != nil || got.Status != agentproto.PartyGone {
 		t.Errorf("the party that waited: %+v, %v", got, err)
+	} else if client, pid := got.Party(); client != both[1].Welcome().Client || int(pid) != os.Getpid() {
+		t.Errorf("the party that left is said to be %d of process %d", client, pid)
 	}
-	if err := both[0].Barrier(within(t), 1); !errors.Is(err, agentproto.PartyGone) {
+	if err := both[0].Barrier(within(t), 1); !errors.Is(err, agentproto.PartyGone) ||
+		!strings.Contains(err.Error(), fmt.Sprintf("start all of them anew (it was process %d, client %d in the agent's log)", os.Getpid(), both[1].Welcome().Client)) {
 		t.Errorf("the next barrier: %v", err)
 	}
 	refuse(2, "one of 2 has ended, 1 remain")

@@ -66,7 +66,7 @@ func refuse(count *Refusals, h wire.Header, reply []byte, r wire.Refusal) (Verdi
 }
 
 // serveFrame executes the frame of an admitted sender and returns the answer, and whether it is for
-// the sender alone ([Reply]) or for all ([Broadcast]). A frame that it refuses has changed nothing.
+// the sender alone ([Reply]) or for all ([Broadcast]). A frame that it refuses has changed no sum.
 func (m *Model) serveFrame(j *job, s *sender, h wire.Header, payload, reply []byte) (Action, []byte, *wire.Refusal) {
 	if h.Epoch != s.Epoch {
 		return Drop, nil, &wire.Refusal{Code: wire.CodeWrongEpoch, Value: uint32(s.Epoch)}
@@ -117,7 +117,10 @@ func (m *Model) serveHot(j *job, s *sender, h wire.Header, payload []byte, strip
 	b := &j.banks[j.current]
 	wantSum := h.Flags&wire.FlagWantSum != 0
 	fresh := s.seen.Fresh(h.Seq)
+	refusal, refused := s.seen.Refusal(h.Seq)
 	switch {
+	case refused:
+		return Drop, nil, again(refusal)
 	case fresh:
 		if r := m.applyPairs(j, s, b, h, payload, stripes); r != nil {
 			return Drop, nil, r
@@ -137,11 +140,14 @@ func (m *Model) serveHot(j *job, s *sender, h wire.Header, payload []byte, strip
 		return Reply, j.putSums(b, h, payload, reply), nil
 	case m.each || h.Flags&(wire.FlagQuiet|wire.FlagCover) == 0:
 		return Reply, wire.PutAck(reply, h), nil
-	case fresh && h.Flags&wire.FlagQuiet != 0 && !s.seen.Fresh(h.Seq-1):
+	case fresh && h.Flags&wire.FlagQuiet != 0 && s.seen.Applied(h.Seq-1):
 		return Drop, nil, nil // a later frame requests the answer
 	}
 	return Reply, wire.PutCover(reply, h, s.seen.Cover(h.Seq)), nil
 }
+
+// again returns the refusal for a copy of a refused frame. Other frames do not pay for its memory.
+func again(r wire.Refusal) *wire.Refusal { return &r }
 
 func (j *job) countDuplicate(s *sender) {
 	j.counters.Duplicates++

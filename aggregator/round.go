@@ -51,6 +51,12 @@ func (m *Model) contributeRound(j *job, s *sender, h wire.Header, payload []byte
 	g := &j.groups[i]
 	current, other := &j.banks[g.round&1], &j.banks[g.round&1^1]
 	waiting := g.contributed.hasSender(s)
+	if refusal, refused := s.seen.Refusal(h.Seq); refused {
+		if refusal.Code == wire.CodeRound {
+			refusal.Value = g.round
+		}
+		return Drop, nil, again(refusal)
+	}
 	if !s.seen.Fresh(h.Seq) {
 		j.countDuplicate(s)
 		if waiting || g.round == 0 {
@@ -59,7 +65,9 @@ func (m *Model) contributeRound(j *job, s *sender, h wire.Header, payload []byte
 		return Reply, j.putSums(other, h, payload, reply), nil
 	}
 	if waiting {
-		return Drop, nil, &wire.Refusal{Code: wire.CodeRound, Value: g.round}
+		r := wire.Refusal{Code: wire.CodeRound, Value: g.round}
+		s.seen.Refuse(h.Seq, r)
+		return Drop, nil, &r
 	}
 	if r := m.applyPairs(j, s, current, h, payload, stripes); r != nil {
 		return Drop, nil, r

@@ -4,6 +4,7 @@ package aggregator_test
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"slices"
 
@@ -20,9 +21,11 @@ func vectorFiles() []*vectors.File {
 		for m := aggregator.Combine; m <= aggregator.FetchAdd; m++ {
 			files = append(files, plainVectors(m, a), laneVectors(m, a))
 		}
-		files = append(files, syncVectors(a))
+		files = append(files, syncVectors(a, 24, 2, ""), syncVectors(a, 22, 1, "-lanes"))
 	}
-	return append(files, longVectors(), coverVectors(), roundVectors(), scaleVectors(), epochVectors(), readmissionVectors(), addressVectors(),
+	return append(files, longVectors(), coverVectors(),
+		refusedVectors("refused-combine", aggregator.Combine, 2), refusedVectors("refused-fetchadd", aggregator.FetchAdd, 2),
+		refusedVectors("refused-lanes", aggregator.FetchAdd, 1), roundVectors(), scaleVectors(), epochVectors(), readmissionVectors(), addressVectors(),
 		hostileVectors("hostile", aggregator.Dense, 2), hostileVectors("hostile-lanes", aggregator.Aligned, 1))
 }
 
@@ -45,7 +48,7 @@ func plainVectors(mode aggregator.Mode, a aggregator.Arithmetic) *vectors.File {
 	top := largest(a)
 	s.send("the largest number", 0, stripes(s.header(0, 3, dense), []bitsPair{{0, 10, top}, {1, 11, top}}))
 	s.send("rank 10 beyond the largest: refused or cut", 0, stripes(s.header(0, 4, dense), []bitsPair{{4, 12, x(2)}, {5, 11, x(-1)}, {6, 10, top}}))
-	s.send("the same number, less: new if the one before was refused", 0, stripes(s.header(0, 4, dense), []bitsPair{{0, 10, x(-1)}}))
+	s.send("the same number, less: refused again, or not added", 0, stripes(s.header(0, 4, dense), []bitsPair{{0, 10, x(-1)}}))
 	if a == aggregator.Exact {
 		half := math.Float32bits(-(1 << 16)) // half of the range
 		s.send("the least sum, -2^63 units", 0, stripes(s.header(0, 5, dense), []bitsPair{{0, 14, half}, {1, 14, half}}))
@@ -95,7 +98,7 @@ func laneVectors(mode aggregator.Mode, a aggregator.Arithmetic) *vectors.File {
 	s.send("infinity behind a rank that is not there", 1, stripes(s.header(1, 2, 0), []bitsPair{{3, 1, x(1)}, {4, 0, 0xff800000}}))
 	s.send("the largest number", 0, stripes(s.header(0, 5, 0), []bitsPair{{10, 0, top}, {11, 0, top}}))
 	s.send("the largest number again: refused or cut", 0, stripes(s.header(0, 6, 0), []bitsPair{{9, 0, x(1)}, {11, 0, top}, {12, 0, top}}))
-	s.send("the same number, less: new if the one before was refused", 0, stripes(s.header(0, 6, 0), []bitsPair{{11, 0, x(-1)}}))
+	s.send("the same number, less: refused again, or not added", 0, stripes(s.header(0, 6, 0), []bitsPair{{11, 0, x(-1)}}))
 	s.send("the least number of each lane", 1, stripes(s.header(1, 3, 0), []bitsPair{{0, 0, top ^ 1<<31}, {21, 0, 1 << 31}}))
 	s.harvest()
 	s.send("into the other bank", 1, stripes(s.header(1, 4, 0), row(1e-3)))
@@ -179,10 +182,13 @@ func coverVectors() *vectors.File {
 	return s.file
 }
 
-// syncVectors is one group of 24 slots, two workers, three rounds.
-func syncVectors(a aggregator.Arithmetic) *vectors.File {
-	s := newScript("sync-"+a.String(), "sync with "+a.String()+" arithmetic: two workers, one group of 24 slots, three rounds")
-	cfg := aggregator.JobConfig{ID: 4, Epoch: 2, Mode: aggregator.Sync, Arithmetic: a, Exp: aggregator.DefaultExp(a), Workers: 2, Slots: 24, MaxStripes: 2}
+// syncVectors is one group of slots, two workers, four rounds.
+func syncVectors(a aggregator.Arithmetic, slots, most int, suffix string) *vectors.File {
+	s := newScript("sync-"+a.String()+suffix, fmt.Sprintf("sync with %v arithmetic: two workers, one group of %d slots, four rounds", a, slots))
+	cfg := aggregator.JobConfig{
+		ID: 4, Epoch: 2, Mode: aggregator.Sync, Arithmetic: a, Exp: aggregator.DefaultExp(a), Workers: 2, Slots: slots, MaxStripes: most,
+		Layouts: aggregator.Aligned,
+	}
 	s.addJob(2, cfg)
 	payload := func(sender int, seq uint32, scale float64) []byte {
 		numbers := make([]uint32, cfg.Slots)
@@ -205,8 +211,18 @@ func syncVectors(a aggregator.Arithmetic) *vectors.File {
 	}
 	s.send("round 2, worker 0, with the largest number in rank 21", 0, top(payload(0, 3, 1)))
 	s.send("worker 0 again, under another number", 0, payload(0, 4, 1))
+	twice := payload(0, 5, 1)
+	wire.StripeAt(twice, 0).SetBits(3, 0x7fc00000)
+	s.send("worker 0 again, with NaN: the round comes first", 0, twice)
 	s.send("round 2, worker 1, with the largest number: refused or cut", 1, top(payload(1, 3, -1)))
-	s.send("the same frame, less: new if it was refused", 1, payload(1, 3, -1))
+	s.send("the same number, less: refused again, or complete", 1, payload(1, 3, -1))
+	s.send("worker 1, less, under another number: complete if it was refused", 1, payload(1, 4, -1))
+	s.send("worker 0 in round 3, with the number that was refused in round 2", 0, payload(0, 4, 1))
+	s.send("worker 0 in round 3, with the number that had NaN in round 2", 0, payload(0, 5, 1))
+	s.send("round 3, worker 0, under a number of its own", 0, payload(0, 6, 1))
+	s.send("the number that was refused, again", 0, payload(0, 4, 1))
+	s.send("worker 1 in round 3, with the number of the sum that was refused, or is applied", 1, payload(1, 3, -1))
+	s.send("round 3, worker 1", 1, payload(1, 5, -1))
 	return s.file
 }
 

@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "budget.h"
 #include "exact.h"
+#include "filter.h"
 #include "fixed.h"
 #include "lut.h"
 #include "survey.h"
@@ -54,5 +55,8 @@ static __always_inline __u64 add(struct xdp_md *ctx, __u32 l3, const struct judg
 		if (why)
 			return why;
 	}
-	return add_carefully(ctx, l3, job, bank);
+	why = add_carefully(ctx, l3, job, bank);
+	if (why)
+		remember_refusal(sender, f->seq, why);
+	return why;
 }

@@ -83,7 +83,7 @@ type aggregateSender struct {
 	Pairs      uint64
 	Duplicates uint64
 	Refused    uint64
-	Seen       [1024]uint32
+	Seen       [1024]uint64
 }
 
 type aggregateSenderKey struct {

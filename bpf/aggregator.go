@@ -30,7 +30,7 @@ type Options struct {
 	// are forwarded. 0 means [wire.DefaultPort].
 	Port uint16
 
-	// MaxSenders limits the number of admitted senders of all jobs together; each takes 4 KiB. 0
+	// MaxSenders limits the number of admitted senders of all jobs together; each takes 8 KiB. 0
 	// means 1024.
 	MaxSenders int
 
@@ -179,6 +179,36 @@ func (a *Aggregator) Attach(iface string, mode afxdp.AttachMode) error {
 		return errors.Join(err, a.detachPort(iface))
 	}
 	return nil
+}
+
+// Reattach attaches the program again to a port from which another process has detached it, or that was
+// deleted and created again. index is the port's present one, from the network namespace of the calling
+// thread, which is the aggregator's. It reports whether that was necessary. Routes to a port that was
+// created again have to be added again, too.
+func (a *Aggregator) Reattach(iface string, index int) (again bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p := a.ports[iface]
+	switch {
+	case a.closed:
+		return false, aggregator.ErrClosed
+	case p == nil:
+		return false, fmt.Errorf("bpf: the aggregator is not attached to %s", iface)
+	}
+	on, err := p.AttachedTo()
+	if err != nil || on == index {
+		return false, err
+	}
+	if err := p.Reattach(); err != nil {
+		return false, err
+	}
+	on, err = p.AttachedTo()
+	if err != nil || uint32(on) == p.index {
+		return true, err
+	}
+	before := p.index
+	p.index = uint32(on)
+	return true, errors.Join(a.failures.detached(&a.home, before), a.failures.attached(&a.home, p.index), a.updateAllPorts())
 }
 
 // Mode returns the mode that the kernel uses on an interface, or false if the

@@ -16,7 +16,7 @@ enum answer {
 };
 
 /* apply_new applies a frame that was not applied before, or returns its
- * refusal: then it has changed nothing. */
+ * refusal: then it has changed no sum. */
 static __always_inline __u64 apply_new(struct xdp_md *ctx, __u32 l3, const struct judged *f,
 				       struct job *job, struct sender *sender, struct bank *bank)
 {
@@ -48,14 +48,17 @@ static __always_inline __u64 apply(struct xdp_md *ctx, __u32 l3, const struct ju
 				   struct job *job, struct sender *sender, struct bank *bank,
 				   enum answer *answer)
 {
-	int fresh = is_fresh(*place_of(sender, f->seq), f->seq);
-	__u64 why;
+	__u64 entry = *place_of(sender, f->seq), why;
+	int fresh = is_fresh(entry, f->seq);
 
 	if (fresh) {
 		why = apply_new(ctx, l3, f, job, sender, bank);
 		if (why)
 			return why;
 	} else {
+		why = former_refusal(entry, f->seq);
+		if (why)
+			return why;
 		if (f->again)
 			return f->again;
 		count_duplicate(job, sender);
@@ -64,7 +67,7 @@ static __always_inline __u64 apply(struct xdp_md *ctx, __u32 l3, const struct ju
 		put_sums(ctx, l3, job, bank);
 		*answer = SUMS;
 	} else if (fresh && f->flags & FLAG_QUIET &&
-		   !is_fresh(*place_of(sender, f->seq - 1), f->seq - 1)) {
+		   was_applied(*place_of(sender, f->seq - 1), f->seq - 1)) {
 		*answer = NOTHING;
 	} else if (f->flags & (FLAG_QUIET | FLAG_COVER)) {
 		*answer = COVER_ACK;

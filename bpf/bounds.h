@@ -41,7 +41,7 @@
 /* Banks of a job: frames add into one while the other one is read. */
 #define BANKS 2
 
-/* Senders of all jobs, 4 KiB of memory each; the loader may change it. */
+/* Senders of all jobs, 8 KiB of memory each; the loader may change it. */
 #define MAX_SENDERS 1024
 
 /* Hosts: the senders, and a server for each job; the loader sets it. */

@@ -4,29 +4,56 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "maps.h"
 
-/* place_of returns the entry of seq, which holds the last applied sequence
- * number that maps to it. */
-static __always_inline __u32 *place_of(struct sender *sender, __u32 seq)
+/* An entry is the number of the newest frame that maps to it. If that was
+ * refused, bit 63 is set, and the bits from 32 on are those of the refusal:
+ * code and index, not the value. */
+#define REFUSED (1ULL << 63)
+
+static __always_inline __u64 *place_of(struct sender *sender, __u32 seq)
 {
 	return &sender->seen[seq % (2 * WINDOW)];
 }
 
-static __always_inline int is_fresh(__u32 applied, __u32 seq)
+static __always_inline int is_fresh(__u64 entry, __u32 seq)
 {
-	return (__s32)(seq - applied) > 0;
+	return (__s32)(seq - (__u32)entry) > 0;
 }
 
-/* cover_of returns which frames around seq are applied. */
+/* was_applied returns whether a frame was applied, as far as its entry knows. */
+static __always_inline int was_applied(__u64 entry, __u32 seq)
+{
+	return !is_fresh(entry, seq) && !(entry & REFUSED);
+}
+
+/* remember_refusal makes a refusal that depends on the sums, or on the round,
+ * hold for all copies of a frame. */
+static __always_inline void remember_refusal(struct sender *sender, __u32 seq, __u64 why)
+{
+	*place_of(sender, seq) = REFUSED | (why & ~0ULL << 32) | seq;
+}
+
+/* former_refusal returns the refusal of an earlier copy of a frame, or 0. */
+static __always_inline __u64 former_refusal(__u64 entry, __u32 seq)
+{
+	if (!(entry & REFUSED) || (__u32)entry != seq)
+		return 0;
+	return entry & ~REFUSED & ~0ULL << 32;
+}
+
+/* cover_of returns which frames around seq are applied. It has no branch: an
+ * entry's bit 63 joins the sign of how far the entry is behind. */
 __noinline __u64 cover_of(struct sender *sender, __u32 seq)
 {
-	__u64 cover = 0;
+	__u32 other = seq + COVER_AHEAD - (COVER_BITS - 1);
+	__u64 others = 0;
 
 	if (!sender)
 		return 0;
-	for (__u32 i = 0; i < COVER_BITS; i++) {
-		__u32 other = seq + COVER_AHEAD - i;
+	for (__u32 i = 0; i < COVER_BITS; i++, other++) {
+		__u64 entry = *place_of(sender, other);
+		__s64 behind = (__s32)(other - (__u32)entry);
 
-		cover |= (__u64)!is_fresh(*place_of(sender, other), other) << i;
+		others = others << 1 | (entry | -behind) >> 63;
 	}
-	return cover;
+	return ~others;
 }

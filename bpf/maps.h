@@ -107,7 +107,7 @@ struct sender {
 	__u64 pairs;
 	__u64 duplicates;
 	__u64 refused;          /* counted without the lock, atomically */
-	__u32 seen[2 * WINDOW]; /* see filter.h */
+	__u64 seen[2 * WINDOW]; /* see filter.h */
 };
 
 struct {

@@ -128,7 +128,7 @@ static __always_inline struct group *group_of(struct xdp_md *ctx, __u32 l3, __u3
 
 /* contribute adds a frame to the round of its group, unless it was applied
  * before, and sets its answer; or it returns the frame's refusal and has
- * changed nothing. The answer to the frame that completes the round is for all
+ * changed no sum. The answer to the frame that completes the round is for all
  * workers, and is numbered by the round.
  *
  * The caller holds the job's lock. The frame must be a whole group, whose round
@@ -139,9 +139,12 @@ static __always_inline __u64 contribute(struct xdp_md *ctx, __u32 l3, const stru
 					struct bank *other, enum answer *answer)
 {
 	__u64 all = ~0ULL >> (-job->workers & 63), own = 1ULL << (sender->position & 63);
-	__u64 why;
+	__u64 entry = *place_of(sender, f->seq), why;
 
-	if (!is_fresh(*place_of(sender, f->seq), f->seq)) {
+	if (!is_fresh(entry, f->seq)) {
+		why = former_refusal(entry, f->seq);
+		if (why)
+			return why >> 48 == CODE_ROUND ? why | group->round : why;
 		count_duplicate(job, sender);
 		if (group->round && !(group->contributed & own)) {
 			put_sums(ctx, l3, job, other);
@@ -149,8 +152,11 @@ static __always_inline __u64 contribute(struct xdp_md *ctx, __u32 l3, const stru
 		}
 		return 0;
 	}
-	if (group->contributed & own)
-		return REFUSAL(CODE_ROUND, 0, group->round);
+	if (group->contributed & own) {
+		why = REFUSAL(CODE_ROUND, 0, group->round);
+		remember_refusal(sender, f->seq, why);
+		return why;
+	}
 	why = apply_new(ctx, l3, f, job, sender, bank);
 	if (why)
 		return why;

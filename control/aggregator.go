@@ -135,15 +135,17 @@ func (a *Aggregator) CreateJob(ctx context.Context, spec *pb.JobSpec) (*pb.Job, 
 	if err != nil {
 		return nil, err
 	}
-	cfg.Epoch = a.nextEpoch(cfg.ID)
 	j := a.newJob(spec, cfg, caller.Remote)
 	if err := a.reserve(j); err != nil {
 		return nil, err
 	}
+	cfg.Epoch = a.nextEpoch(cfg.ID) // of the id that is reserved now: a refused call uses up none
+	j.cfg.Epoch = cfg.Epoch
 	if err := a.cfg.Plane.AddJob(cfg); err != nil {
 		a.forget(j)
 		return nil, planeError(err)
 	}
+	a.takeEpoch(cfg.ID, cfg.Epoch)
 	a.start(j)
 	a.reach(cfg.ID, spec.ServerMacs)
 	a.cfg.Log.Info("job created", "job", cfg.ID, "instance", j.instance, "owner", j.creator, "epoch", cfg.Epoch,
@@ -154,7 +156,10 @@ func (a *Aggregator) CreateJob(ctx context.Context, spec *pb.JobSpec) (*pb.Job, 
 }
 
 // nextEpoch returns the next epoch of a job id.
-func (a *Aggregator) nextEpoch(job uint16) uint16 { return uint16(a.epochs[job].Add(1)) }
+func (a *Aggregator) nextEpoch(job uint16) uint16 { return uint16(a.epochs[job].Load() + 1) }
+
+// takeEpoch records that an epoch of a job id is used.
+func (a *Aggregator) takeEpoch(job, epoch uint16) { a.epochs[job].Store(uint32(epoch)) }
 
 // reserve allocates a job's id and its part of the budgets.
 func (a *Aggregator) reserve(j *job) error {
@@ -186,14 +191,15 @@ func (a *Aggregator) used() (slots, places int) {
 	return slots, places
 }
 
-// start opens a job for calls. Its lease runs until the owner holds it.
+// start opens a job for calls. Its lease runs until the owner holds it, which may not have got the
+// answer yet: an outage of its link would be noticed later.
 func (a *Aggregator) start(j *job) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	j.running = true
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.owner.await()
+	j.owner.awaitFor(access.Outage + a.cfg.Lease)
 }
 
 // forget releases a job's id and its part of the budgets.
@@ -295,13 +301,25 @@ func (a *Aggregator) Hold(req *pb.HoldRequest, stream grpc.ServerStreamingServer
 	return a.stay(stream.Context(), c, j)
 }
 
+// Check implements the service.
+func (a *Aggregator) Check(ctx context.Context, req *pb.JoinRequest) (*pb.Admission, error) {
+	j, s, err := a.sender(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	if err := j.roster.check(s, req); err != nil {
+		return nil, err
+	}
+	return a.terms(j), nil
+}
+
 // Join implements the service.
 func (a *Aggregator) Join(req *pb.JoinRequest, stream grpc.ServerStreamingServer[pb.Admission]) error {
 	j, s, err := a.sender(stream.Context(), req)
 	if err != nil {
 		return err
 	}
-	m, c, err := j.roster.enter(s, req.Token)
+	m, c, err := j.roster.enter(s, req)
 	if err != nil {
 		return err
 	}
@@ -357,7 +375,7 @@ func (a *Aggregator) Leave(_ context.Context, req *pb.LeaveRequest) (*pb.LeaveRe
 	if err != nil {
 		return nil, err
 	}
-	if err := j.roster.leave(req.Sender, req.Token, left); err != nil {
+	if err := j.roster.leave(req); err != nil {
 		return nil, err
 	}
 	return &pb.LeaveResponse{}, nil

@@ -361,7 +361,7 @@ func TestSuspendedMembership(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		m.Suspend()
+		m.LeaveAs(Departure{Back: true})
 		if at, here := s.senders(t); at != 0 || here != 0 {
 			t.Errorf("%d and %d senders are left", at, here)
 		}

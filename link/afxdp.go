@@ -3,6 +3,7 @@
 package link
 
 import (
+	"log/slog"
 	"net/netip"
 	"time"
 )
@@ -18,7 +19,7 @@ type AFXDPConfig struct {
 	// calling thread.
 	Interface string
 	// Local is an address of that interface, and the UDP port. While the link is open, frames to
-	// that port do not reach the kernel's sockets; all others do. The link binds the port, so that
+	// that address and port do not reach the kernel's sockets; all others do. The link binds the port, so that
 	// no other process of the host can send from it; a port that is already bound is an error. A
 	// zone must name the interface.
 	Local netip.AddrPort
@@ -34,4 +35,7 @@ type AFXDPConfig struct {
 	// Spin is the longest time to spin before sleeping. 0 means DefaultSpin,
 	// a negative value not to spin.
 	Spin time.Duration
+	// Log gets what happens to the interface while the link is open, with the remedy where frames are
+	// lost by it. Default: [slog.Default].
+	Log *slog.Logger
 }

@@ -28,15 +28,24 @@ func (l *afxdpLink) Join(job uint16) error {
 	if err != nil {
 		return fmt.Errorf("link: afxdp on %s: %w", l.cfg.Interface, os.NewSyscallError("socket", err))
 	}
-	request := unix.PacketMreq{Ifindex: int32(l.zone), Type: unix.PACKET_MR_MULTICAST, Alen: uint16(len(group.MAC))}
-	copy(request.Address[:], group.MAC[:])
-	if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &request); err != nil {
+	if err := accept(fd, l.zone, unix.PACKET_MR_MULTICAST, group.MAC); err != nil {
 		unix.Close(fd)
-		return fmt.Errorf("link: afxdp on %s: joining %v: %w", l.cfg.Interface, group.IP,
-			os.NewSyscallError("setsockopt", err))
+		return fmt.Errorf("link: afxdp on %s: joining %v: %w", l.cfg.Interface, group.IP, err)
 	}
-	l.member, l.joined = fd, group.IP
+	l.member, l.joined, l.groupMAC = fd, group.IP, group.MAC
+	if err := l.follow.setMatch(l.at, l.match()); err != nil {
+		return fmt.Errorf("link: afxdp on %s: joining %v: %w", l.cfg.Interface, group.IP, err)
+	}
 	return nil
+}
+
+// accept makes an interface receive frames to an Ethernet address that is not its own, for as long as
+// a packet socket is open.
+func accept(fd int, index uint32, kind uint16, mac [6]byte) error {
+	request := unix.PacketMreq{Ifindex: int32(index), Type: kind, Alen: uint16(len(mac))}
+	copy(request.Address[:], mac[:])
+	return os.NewSyscallError("setsockopt PACKET_ADD_MEMBERSHIP",
+		unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &request))
 }
 
 func (l *afxdpLink) leaveQueue() error {

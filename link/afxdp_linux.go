@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -41,7 +42,8 @@ type afxdpLink struct {
 	limit int // bytes of a payload
 	head  int // bytes before the payload
 
-	at     *afxdp.Attachment
+	at     *afxdp.Attachment // used by the watch once that has begun, and by Join
+	follow follower
 	umem   *afxdp.UMEM
 	pool   *afxdp.Pool
 	socks  []*afxdp.Socket
@@ -57,10 +59,11 @@ type afxdpLink struct {
 	index []int // descs[i] belongs to frame index[i] of the batch
 	done  []afxdp.Frame
 
-	joined netip.Addr // group of a job's senders, if any
-	member int        // socket that holds the group membership, if any
-	port   int        // socket that reserves the port
-	zone   uint32     // index of the interface
+	joined   netip.Addr // group of a job's senders, if any
+	member   int        // socket that holds the group membership, if any
+	groupMAC [6]byte
+	port     int    // socket that reserves the port
+	zone     uint32 // index of the interface
 
 	stats  Stats
 	tap    *Tap
@@ -79,9 +82,11 @@ func (l *afxdpLink) Limits() Limits {
 	return Limits{MaxPayload: l.limit, Window: wire.DefaultWindow}
 }
 
+// afxdpPath is a path whose Ethernet address the link keeps up to date, unless the caller gave it.
 type afxdpPath struct {
 	to       wire.Endpoint
-	envelope *wire.Envelope
+	envelope atomic.Pointer[wire.Envelope]
+	used     atomic.Bool // since the watch looked last
 }
 
 func (p *afxdpPath) To() wire.Endpoint { return p.to }
@@ -94,8 +99,9 @@ func (l *afxdpLink) Path(ctx context.Context, to wire.Endpoint) (Path, error) {
 	if !to.IP.IsValid() || to.Port == 0 {
 		return nil, fmt.Errorf("%w: %v is not an address to send to", ErrConfig, to)
 	}
-	if to.MAC == [6]byte{} {
-		hop, err := neigh.Resolve(ctx, l.cfg.Interface, to.IP)
+	lookup := to.MAC == [6]byte{}
+	if lookup {
+		hop, err := neigh.Resolve(ctx, l.follow.interfaceName(), to.IP)
 		if err != nil {
 			return nil, fmt.Errorf("link: afxdp: %w", err)
 		}
@@ -105,7 +111,12 @@ func (l *afxdpLink) Path(ctx context.Context, to wire.Endpoint) (Path, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &afxdpPath{to: to, envelope: e}, nil
+	path := &afxdpPath{to: to}
+	path.envelope.Store(e)
+	if lookup {
+		l.follow.addPath(path, to.MAC)
+	}
+	return path, nil
 }
 
 func (l *afxdpLink) Alloc() (Buf, bool) {
@@ -181,7 +192,11 @@ func (l *afxdpLink) sendBatch(frames []Frame) (int, error) {
 		if f.Retx {
 			wire.MarkRetx(packet[l.head:])
 		}
-		f.To.(*afxdpPath).envelope.Seal(packet)
+		to := f.To.(*afxdpPath)
+		if !to.used.Load() {
+			to.used.Store(true)
+		}
+		to.envelope.Load().Seal(packet)
 		l.descs = append(l.descs, afxdp.Desc{Frame: afxdp.Frame(f.Buf), Off: uint16(off), Len: uint32(len(packet))})
 		l.index = append(l.index, i)
 	}
@@ -200,27 +215,28 @@ func (l *afxdpLink) sendBatch(frames []Frame) (int, error) {
 	return len(frames), nil
 }
 
-// kick starts the transmission. An interface that is down may come up again before the peer is
-// given up, so it only sets Stats.LastError.
-func (l *afxdpLink) kick() error {
-	err := l.tx.Kick()
-	if errors.Is(err, afxdp.ErrLinkDown) {
-		l.stats.LastError = err
-		return nil
+// kick starts the transmission.
+func (l *afxdpLink) kick() error { return l.absorb(l.tx.Kick()) }
+
+// absorb keeps an error that may be over before the peer is given up: an interface that is down may
+// come up again, and one that is gone may be created again. It only sets Stats.LastError.
+func (l *afxdpLink) absorb(err error) error {
+	switch {
+	case errors.Is(err, afxdp.ErrInterfaceGone):
+		l.follow.lost.Store(true)
+	case !errors.Is(err, afxdp.ErrLinkDown):
+		return err
 	}
-	return err
+	l.stats.LastError = err
+	return nil
 }
 
 func (l *afxdpLink) Wait(limit time.Duration) error {
 	ready, err := l.poller.Poll(afxdp.EventRx, limit) // net.ErrClosed after Close
 	for _, r := range ready {
 		if err == nil {
-			err = r.Err
+			err = l.absorb(r.Err)
 		}
-	}
-	if errors.Is(err, afxdp.ErrLinkDown) {
-		l.stats.LastError = err
-		return nil
 	}
 	return err
 }
@@ -235,6 +251,7 @@ func (l *afxdpLink) Wake() { l.tx.Wake() }
 
 func (l *afxdpLink) Stats() Stats {
 	s := l.stats
+	s.LastError = l.follow.explain(s.LastError)
 	for _, sock := range l.socks {
 		if k, err := sock.Stats(); err == nil { // else it is closed, and l.stats has its counters
 			s.SendError += k.TxDropped
@@ -253,7 +270,7 @@ func (l *afxdpLink) Close() error {
 	l.stats = l.Stats()
 	l.closed = true
 	l.tap.closeListeners()
-	var errs []error
+	errs := []error{l.follow.endFollowing()}
 	if l.at != nil {
 		errs = append(errs, l.at.Close())
 	}

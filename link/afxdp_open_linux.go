@@ -90,14 +90,26 @@ func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
 	if rx, _, err := afxdp.QueueCounts(cfg.Interface); err == nil {
 		queues = max(queues, rx)
 	}
-	if l.at, err = afxdp.Attach(afxdp.AttachConfig{Interface: cfg.Interface, Match: afxdp.MatchUDP(l.local.Port),
-		Queues: queues}); err != nil {
+	if l.at, err = afxdp.Attach(afxdp.AttachConfig{Interface: cfg.Interface, Match: l.match(), Queues: queues}); err != nil {
 		return nil, err
 	}
 	if err := l.openSockets(queues); err != nil {
 		return nil, err
 	}
+	if err := l.beginFollowing(); err != nil {
+		return nil, err
+	}
 	return l, nil
+}
+
+// match selects what the link delivers. Frames to other addresses are those of the kernel's sockets,
+// or of hosts for which this one is a router.
+func (l *afxdpLink) match() afxdp.Match {
+	to := []netip.Prefix{netip.PrefixFrom(l.local.IP, l.local.IP.BitLen())}
+	if l.joined.IsValid() {
+		to = append(to, netip.PrefixFrom(l.joined, l.joined.BitLen()))
+	}
+	return afxdp.MatchUDP(l.local.Port).And(afxdp.MatchDestination(to...))
 }
 
 // checkLocal checks that the interface has the address, so that the kernel answers ARP for it.

@@ -18,6 +18,11 @@ type rxQueue struct {
 }
 
 func (l *afxdpLink) Receive(pkts []Packet) (n int, err error) {
+	if l.follow.back.Load() {
+		if err := l.reopenSockets(); err != nil {
+			return 0, err
+		}
+	}
 	l.first = (l.first + 1) % len(l.socks) // so that one queue cannot starve the others
 	for k := range l.socks {
 		i := (l.first + k) % len(l.socks)
@@ -27,7 +32,7 @@ func (l *afxdpLink) Receive(pkts []Packet) (n int, err error) {
 		}
 		room := min(len(pkts)-n, cap(q.descs))
 		got, err := s.Receive(q.descs[:room])
-		if err != nil {
+		if err := l.absorb(err); err != nil {
 			return 0, err
 		}
 		q.descs = q.descs[:got]
@@ -40,7 +45,10 @@ func (l *afxdpLink) Receive(pkts []Packet) (n int, err error) {
 			}
 		}
 	}
-	l.stats.Received += uint64(n)
+	if n > 0 {
+		l.stats.Received += uint64(n)
+		l.follow.heard.Store(l.stats.Received)
+	}
 	return n, nil
 }
 
@@ -70,7 +78,7 @@ func (l *afxdpLink) releaseReceived(s *afxdp.Socket, q *rxQueue) error {
 		}
 	}
 	q.descs = q.descs[:0]
-	if err := s.Release(back); err != nil {
+	if err := l.absorb(s.Release(back)); err != nil {
 		return err
 	}
 	if q.owed == 0 {
@@ -79,7 +87,7 @@ func (l *afxdpLink) releaseReceived(s *afxdp.Socket, q *rxQueue) error {
 	l.reap()
 	n, err := s.Refill(q.owed)
 	q.owed -= n
-	return err
+	return l.absorb(err)
 }
 
 func (l *afxdpLink) Reply(pkts []Packet) error {

@@ -5,6 +5,7 @@ package link
 import (
 	"bytes"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/libra-ina/libra/internal/linux/testbed"
@@ -59,7 +60,7 @@ func TestTapAFXDP(t *testing.T) {
 		exchange(b, length, false)
 		exchange(b, length, true)
 	}
-	// To another address, the frame is not for the receiver.
+	// To another address, the frame is for the receiver's kernel.
 	other := links[1].Local()
 	other.IP = other.IP.Next().Next()
 	stranger, err := links[0].Path(t.Context(), other)
@@ -69,12 +70,31 @@ func TestTapAFXDP(t *testing.T) {
 	if sent, err := links[0].Send([]Frame{{Buf: b, Len: 50, To: stranger}}); sent != 1 || err != nil {
 		t.Fatalf("sent %d, %v", sent, err)
 	}
+	// A frame that was changed on its way is shown, although the receiver discards it.
+	e, err := wire.NewEnvelope(links[0].Local(), links[1].Local())
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := make([]byte, e.Len()+50)
+	e.Seal(changed)
+	changed[e.Len()]++
+	if err := bed.Host(0).Do(func() error { sendRaw(t, bed.Host(0), changed); return nil }); err != nil {
+		t.Fatal(err)
+	}
 	exchange(b, 20, false)
 
 	ends := [2][]TappedFrame{readAll(taps[0]), readAll(taps[1])}
 	if len(ends[0]) != 15 || len(ends[1]) != 15 {
 		t.Fatalf("%d and %d frames, want 15", len(ends[0]), len(ends[1]))
 	}
+	if !bytes.Equal(ends[1][12].Data, changed) || ends[1][12].Direction != Inbound {
+		t.Errorf("the changed frame: %x", ends[1][12].Data)
+	}
+	ends[1] = slices.Delete(ends[1], 12, 13)
+	if p, err := wire.ParseFrame(ends[0][12].Data, wire.DefaultPort); err != nil || p.Dst.IP != other.IP {
+		t.Errorf("the frame to another address: %+v, %v", p, err)
+	}
+	ends[0] = slices.Delete(ends[0], 12, 13)
 	for i, f := range ends[0] {
 		g := ends[1][i]
 		if !bytes.Equal(f.Data, g.Data) || f.Direction+g.Direction != Inbound+Outbound {

@@ -171,6 +171,10 @@ func (p *Plane) removeJob(id uint16) error {
 	return nil
 }
 
+// lastGeneration is the last of the admissions that the duplicate filter can tell apart: it has 23
+// bits for them beside a number and the refusal of it.
+const lastGeneration = 1<<23 - 1
+
 // AddSender implements [aggregator.Plane].
 func (p *Plane) AddSender(id uint16, s aggregator.SenderConfig) error {
 	p.mu.Lock()
@@ -190,6 +194,10 @@ func (p *Plane) AddSender(id uint16, s aggregator.SenderConfig) error {
 	s.Port = cmp.Or(s.Port, p.port)
 	if err := p.removeDoubtful(j, s.ID); err != nil {
 		return err
+	}
+	if p.generations == lastGeneration {
+		return fmt.Errorf("job %d: sender %d: %w: the switch has had %d admissions since its program was loaded: restart libra switch",
+			id, s.ID, aggregator.ErrTooManySenders, p.generations)
 	}
 	index, ok := p.senders.take()
 	if !ok {

@@ -161,6 +161,26 @@ func TestTableOfSendersIsFull(t *testing.T) {
 	}
 }
 
+// The filter's entries tell 2^23-1 admissions apart. The last one works; the next would share its
+// entries with the first.
+func TestAdmissionsAreUsedUp(t *testing.T) {
+	d := openSimulated(t, nil)
+	if err := d.AddJob(aggregator.JobConfig{ID: 1, Slots: 10}); err != nil {
+		t.Fatal(err)
+	}
+	d.generations = lastGeneration - 1
+	s := conformance.Sender(0)
+	if err := d.AddSender(1, s); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.RemoveSender(1, s.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.AddSender(1, s); !errors.Is(err, aggregator.ErrTooManySenders) || !strings.Contains(err.Error(), "restart libra switch") {
+		t.Errorf("one admission more than the filter can tell apart: %v", err)
+	}
+}
+
 // eventually waits for a condition.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()

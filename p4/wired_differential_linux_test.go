@@ -20,7 +20,7 @@ func TestSwitchReadmission(t *testing.T) { conformance.TestReadmission(t, openWi
 // bmv2 runs the mutants like the interpreter.
 func TestSwitchMutantsAreCaught(t *testing.T) {
 	needBmv2(t)
-	catch(t, func(t *testing.T, change mutant) device { return openWired(t, mutate(t, change)) })
+	catch(t, func(t *testing.T, m mutant) device { return openWired(t, mutate(t, m)) })
 }
 
 func TestSwitchLUTEqualsModel(t *testing.T) { testLUT(t, openWired(t, nil)) }

@@ -19,10 +19,6 @@ type Entry struct {
 	// NeedsOwnAnswer marks a frame whose answer carries data, such as rows or sums. Only its own
 	// answer acknowledges it, never a cover; see [Window.Cover].
 	NeedsOwnAnswer bool
-
-	// Repeated is set in the result of Ack and Refuse: the frame was sent more than
-	// once, so the answer may be to any of its copies.
-	Repeated bool
 }
 
 // Stats counts what happened to the frames of a [Window].
@@ -301,9 +297,7 @@ func (w *Window) removeFrame(now Time, seq uint32, f *frame) Entry {
 	for w.base != w.next && !w.frames[w.index(w.base)].outstanding {
 		w.base++
 	}
-	e := f.Entry
-	e.Repeated = f.copies > 1
-	return e
+	return f.Entry
 }
 
 // Unacked iterates over the unanswered frames, oldest first.

@@ -80,7 +80,7 @@ func TestWindowSpansItsSize(t *testing.T) {
 func TestWindowReturnsEntryOnce(t *testing.T) {
 	w := newWindow(t, Config{})
 	want := Entry{Cookie: 1 << 40, Len: 1414, Owner: 9}
-	w.Add(0, Entry{Cookie: 1 << 40, Len: 1414, Owner: 9, Repeated: true}) // the window's word counts
+	w.Add(0, Entry{Cookie: 1 << 40, Len: 1414, Owner: 9})
 	w.Add(0, Entry{})
 	w.Add(0, Entry{})
 	w.Sent(0, 2)
@@ -169,7 +169,7 @@ func TestTimeoutGrowsWithThePath(t *testing.T) {
 
 func TestDefaults(t *testing.T) {
 	got, err := Config{}.withDefaults()
-	want := Config{Size: 512, InitialRTO: 20 * time.Millisecond, MinRTO: 5 * time.Millisecond, MaxRTO: time.Second, Silence: 10 * time.Second}
+	want := Config{Size: 512, InitialRTO: 20 * time.Millisecond, MinRTO: 5 * time.Millisecond, MaxRTO: time.Second, Silence: 12 * time.Second}
 	if err != nil || got != want {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}

@@ -27,6 +27,7 @@ trap 'rm -rf "$work"' EXIT
 declare -A prints=(
 	[once]='assertion violated .*!\(applied\[n\]\)'
 	[acknowledged]='assertion violated .*applied\[n\]\|\|pull\[n\]'
+	[refused]='assertion violated .*!\((told|applied)\[n\]\)'
 	[harvested]='assertion violated .*harvested=='
 	[single]='assertion violated .*(open_hot&sums|bank\[current\]&|open_cold&)'
 	[exact]='assertion violated .*count_(hot|cold)=='
@@ -81,6 +82,8 @@ configurations() {
 		flow holds -DW=4 -DM=32
 		flow holds -DPLACES=W -DLIFE=M/2+W
 		flow holds -DMUTANT=EQUALITY -DLIFE=2*W
+		flow holds -DREFUSE
+		flow holds -DREFUSE -DSERVER
 		flow holds-ever -DPROGRESS
 		flow once -DLIFE=M/2+2*W+1
 		flow once -DPLACES=W
@@ -93,6 +96,10 @@ configurations() {
 		flow acknowledged -DMUTANT=NARROW -DSERVER
 		flow acknowledged -DMUTANT=COUNTED
 		flow progress -DPROGRESS -DMUTANT=NO_REPEAT
+		flow refused -DREFUSE -DMUTANT=FRESH_AGAIN
+		flow acknowledged -DREFUSE -DMUTANT=UNTOLD
+		flow acknowledged -DREFUSE -DMUTANT=SHOWN
+		flow refused -DREFUSE -DMUTANT=NOT_CLEARED
 		swap holds
 		swap holds-ever -DFRAMES=2 -DTIMEOUTS=1
 		swap harvested -DMUTANT=NO_WAIT

@@ -39,7 +39,12 @@ func (h *handler) isDue(which fault) bool {
 	return h.life.options.fault == which && h.life.ledger.applied%16 == 15
 }
 
-func (h *handler) Accumulate(rows wire.Rows) error { return h.applyRows(rows, h.store.Accumulate) }
+func (h *handler) Accumulate(rows wire.Rows) error {
+	if err := h.isRoom(rows); err != nil {
+		return err
+	}
+	return h.applyRows(rows, h.store.Accumulate)
+}
 
 func (h *handler) AccumulateAt(rows wire.Rows) error {
 	if h.life.options.fault == staleNumbers {

@@ -3,7 +3,6 @@
 package simulation
 
 import (
-	"github.com/libra-ina/libra/internal/num/fixedpoint"
 	"github.com/libra-ina/libra/simulation/world"
 	"github.com/libra-ina/libra/wire"
 )
@@ -17,9 +16,9 @@ type gradient struct {
 	again    bool // its frame was refused for its numbering
 }
 
-// inUnits returns what a gradient adds to a sum.
-func (g *gradient) inUnits(number int) int64 {
-	n := int64(number) << (gradExp - fixedpoint.DefaultExp)
+// inUnits returns what a gradient adds to a sum in units of 2^exp, if it is in range.
+func (g *gradient) inUnits(number, exp int) int64 {
+	n := int64(number) << (gradExp - exp)
 	if g.negative {
 		return -n
 	}

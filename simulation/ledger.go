@@ -8,7 +8,6 @@ import (
 	"math/bits"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/num/fixedpoint"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/simulation/world"
@@ -73,12 +72,13 @@ type frame struct {
 	push    *push   // of the first gradient
 	applied bool
 	sent    int  // by its sender
-	copied  bool // by the network
 
 	// The content of a frame by number is sent again by key, if the numbers are no longer valid.
 	numbering uint32
 	refused   bool // refused for its numbering, with all copies
 	again     bool // repeats the content of another one
+
+	denied wire.Code // refused for what the receiver held, with all copies
 }
 
 type admission struct {
@@ -89,9 +89,11 @@ type admission struct {
 // expectation is the required answer to a payload.
 type expectation struct {
 	frame   *frame
-	refused bool // it must be refused
-	quiet   bool // it may remain unanswered
-	late    bool // it may be treated as already applied
+	before  *frame // has the number before
+	fresh   bool   // it is applied, unless the answer is a refusal for what the receiver holds
+	refused bool   // it must be refused
+	quiet   bool   // it may remain unanswered
+	late    bool   // it may be treated as already applied
 }
 
 // version is a row's weights from a moment on.
@@ -101,7 +103,7 @@ type version struct {
 }
 
 const (
-	// gradExp makes the largest gradient 4 and a sum of 2^15 of them fit.
+	// gradExp makes the largest gradient 4 and a sum of 2^15 of them fit the default exponent.
 	gradExp  = -22
 	gradUnit = 1.0 / (1 << -gradExp)
 	maxGrads = 1 << 24
@@ -143,7 +145,7 @@ func (l *ledger) gradientOf(p *push, param int, negative bool) float32 {
 func number(g float32) int { return int(math.Abs(float64(g)) / gradUnit) }
 
 // recordSent records that a frame leaves a worker. It ignores answers.
-func (l *ledger) recordSent(from, to *world.Host, payload []byte, copied bool) {
+func (l *ledger) recordSent(from, to *world.Host, payload []byte) {
 	h, err := wire.ParseHeader(payload)
 	if err != nil {
 		l.life.Fail("%s sends a payload without a header: %v", from.Name(), err)
@@ -167,7 +169,6 @@ func (l *ledger) recordSent(from, to *world.Host, payload []byte, copied bool) {
 		l.readFrame(f, h)
 	}
 	f.sent++
-	f.copied = f.copied || copied
 	if !bytes.Equal(f.payload, plain) {
 		l.life.Fail("frame %d of sender %d, epoch %d, leaves with other contents than before", h.Seq, h.Sender, h.Epoch)
 	}
@@ -264,26 +265,34 @@ func (l *ledger) enterFrames(at *world.Host, pkts []link.Packet) {
 			e.refused, e.late = true, l.hasOutlived(f)
 			l.refuseNumbers(f)
 		}
+		if f.denied != 0 {
+			e.refused, e.late = true, e.late || l.hasOutlived(f)
+		}
 		id.seq--
-		before := l.frames.frameAt(id)
+		e.before = l.frames.frameAt(id)
 		e.quiet = h.Flags&wire.FlagQuiet != 0 && !e.refused && !f.applied &&
-			(h.Seq == wire.FirstSeq || before != nil && (before.applied || world.IsQuery(before.kind)))
+			(h.Seq == wire.FirstSeq || e.before != nil && (e.before.applied || world.IsQuery(e.before.kind)))
+		e.fresh = !e.refused && !f.applied && !world.IsQuery(f.kind)
 		l.asked[at] = append(l.asked[at], e)
-		if e.refused || f.applied || world.IsQuery(f.kind) {
-			continue
+		if e.fresh {
+			l.applyFrame(at, f)
 		}
-		f.applied = true
-		if f.kind == wire.TypeColdAt {
-			l.life.result.ByNumber++
-		}
-		l.applied++
-		for _, n := range f.grads {
-			g := l.grads.gradientAt(int(n))
-			g.applied++
-			l.sums[g.param] += g.inUnits(int(n))
-			if g.applied > 1 {
-				l.life.Fail("gradient %d comes to %s in two frames", n, at.Name())
-			}
+	}
+}
+
+// applyFrame enters the gradients of a frame.
+func (l *ledger) applyFrame(at *world.Host, f *frame) {
+	f.applied = true
+	if f.kind == wire.TypeColdAt {
+		l.life.result.ByNumber++
+	}
+	l.applied++
+	for _, n := range f.grads {
+		g := l.grads.gradientAt(int(n))
+		g.applied++
+		l.sums[g.param] += g.inUnits(int(n), l.life.plan.exp)
+		if g.applied > 1 {
+			l.life.Fail("gradient %d comes to %s in two frames", n, at.Name())
 		}
 	}
 }
@@ -300,13 +309,16 @@ func (l *ledger) checkAnswers(at *world.Host, pkts []link.Packet) {
 	}
 	for i, e := range asked {
 		f := e.frame
-		if e.quiet && pkts[i].Reply == 0 {
+		if e.quiet && pkts[i].Reply == 0 && (e.before == nil || e.before.denied == 0) {
 			continue
 		}
 		h, err := wire.ParseHeader(pkts[i].Payload[:pkts[i].Reply])
+		if err == nil && h.Type == wire.TypeError && !e.refused {
+			l.denyFrame(at, e, pkts[i].Payload[:pkts[i].Reply])
+		}
 		want := wire.TypeAck
 		switch {
-		case e.refused:
+		case e.refused || f.denied != 0:
 			want = wire.TypeError
 		case f.kind == wire.TypePull:
 			want = wire.TypeRows
@@ -377,7 +389,7 @@ func (l *ledger) commitRows(pending map[int][]int64) {
 		for c, n := range sums {
 			i := at*l.dim + c
 			l.committed[i] += n
-			l.weights[i] -= float32(learningRate * (float32(n) * float32(math.Ldexp(1, fixedpoint.DefaultExp))))
+			l.weights[i] -= float32(learningRate * (float32(n) * float32(math.Ldexp(1, l.life.plan.exp))))
 			row[c] = l.weights[i]
 		}
 		l.history[at] = append(l.history[at], version{l.life.Step(), row})

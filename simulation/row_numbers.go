@@ -144,12 +144,12 @@ func (l *ledger) refuseNumbers(f *frame) {
 	}
 }
 
-// hasOutlived reports whether a frame that was refused for its numbering was followed by the frame
-// that replaces it in the receiver's filter: it was answered long ago, but covers still report it.
+// hasOutlived reports whether a refused frame was followed by the frame that replaces it in the
+// receiver's filter: it was answered long ago, but covers and answers take it for applied.
 func (l *ledger) hasOutlived(f *frame) bool {
 	id := f.id
 	id.seq += 2 * wire.DefaultWindow
-	return f.refused && l.frames.frameAt(id) != nil
+	return (f.refused || f.denied != 0) && l.frames.frameAt(id) != nil
 }
 
 // wasRenamed reports whether other frames applied a frame's content, because it was refused for its

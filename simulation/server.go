@@ -29,7 +29,7 @@ func (s *workersLife) startServers() error {
 		v := &server{life: s, host: s.serverHost(i)}
 		s.servers = append(s.servers, v)
 		var err error
-		cfg := ps.Config{Dim: s.plan.dim, Exp: ps.DefaultExp, Optimizer: ps.Optimizer{LearningRate: learningRate}}
+		cfg := ps.Config{Dim: s.plan.dim, Exp: s.plan.exp, Optimizer: ps.Optimizer{LearningRate: learningRate}}
 		if v.store, err = ps.New(cfg); err != nil {
 			return err
 		}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/simulation/world"
 	"github.com/libra-ina/libra/transport"
 )
@@ -42,6 +41,7 @@ type session struct {
 	crashed bool
 	evicted bool
 	refused bool // and a call has returned it
+	denied  bool // a call has returned a refusal for what a receiver held
 
 	inside []*caller // callers in a call that may return a refusal
 	doubts []doubt
@@ -113,7 +113,7 @@ func (w *worker) joinJob() (err error) {
 	cfg := transport.WorkerConfig{
 		Link: l.link, Gate: l.link.Enter, Job: job, Sender: w.sender, AggregatorEpoch: hot, ServerEpoch: cold,
 		HotSet: s.hot, Layout: s.plan.layout, Stripes: s.plan.stripes,
-		Mode: aggregator.Combine, Arithmetic: aggregator.Exact, Exp: ps.DefaultExp,
+		Mode: aggregator.Combine, Arithmetic: aggregator.Exact, Exp: s.plan.exp,
 		Aggregator: s.switched.Endpoint(), Server: s.servers[0].host.Endpoint(), Flow: s.plan.flow,
 	}
 	for _, v := range s.servers[1:] {

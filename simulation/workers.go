@@ -8,7 +8,6 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/packer"
-	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/simulation/world"
 	"github.com/libra-ina/libra/transport"
 	"github.com/libra-ina/libra/wire"
@@ -78,11 +77,11 @@ func (s *workersLife) Turned(at *world.Host) {
 }
 
 // Leaves follows a frame into the network.
-func (s *workersLife) Leaves(from, to *world.Host, payload []byte, copied bool) {
+func (s *workersLife) Leaves(from, to *world.Host, payload []byte, _ bool) {
 	if h, err := wire.ParseHeader(payload); err == nil && h.Flags&wire.FlagRetx != 0 && !s.isPeer(from) {
 		s.repeated++
 	}
-	s.ledger.recordSent(from, to, payload, copied)
+	s.ledger.recordSent(from, to, payload)
 }
 
 // openReceiver gives a server or the aggregator a link, whose frames the ledger follows.
@@ -126,7 +125,7 @@ func (s *workersLife) setUp() (err error) {
 		return err
 	}
 	if err = s.model.AddJob(aggregator.JobConfig{
-		ID: job, Epoch: s.newEpoch(), Exp: ps.DefaultExp, Slots: s.hot.Slots(), MaxStripes: s.plan.stripes,
+		ID: job, Epoch: s.newEpoch(), Exp: s.plan.exp, Slots: s.hot.Slots(), MaxStripes: s.plan.stripes,
 	}); err != nil {
 		return err
 	}

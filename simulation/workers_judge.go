@@ -69,20 +69,14 @@ func (l *session) resolveDoubts() {
 		if len(d.told) > 0 {
 			return false
 		}
-		if !l.refused && !d.of.failed {
+		// A call that has returned one refusal stands for those of the same time, too.
+		told := l.refused || l.denied && (l.evicted || d.of.isDenied())
+		if !told && !d.of.failed {
 			l.of.life.Fail("a flush has ended, but not all gradients of a push of worker %d,"+
 				" which are %d to %d, were applied once",
 				l.of.sender, d.of.from, d.of.to-1)
 		}
 		return true
-	})
-}
-
-// wasDoubled reports whether the network has copied a frame, or the frame that repeats its content
-// after a refusal for its numbering.
-func (f *frame) wasDoubled() bool {
-	return f.copied || f.refused && slices.ContainsFunc(f.push.frames, func(o *frame) bool {
-		return o.again && o.copied && slices.Contains(f.grads, o.grads[0])
 	})
 }
 
@@ -94,13 +88,13 @@ func (l *session) judgePush(p *push, err error) bool {
 		return true
 	}
 	p.failed = true
-	applied, copied := 0, 0
+	applied, denied := 0, 0
 	for _, f := range p.frames {
 		if f.applied && !f.again || f.wasRenamed() {
 			applied++
-			if f.wasDoubled() {
-				copied++
-			}
+		}
+		if f.denied != 0 {
+			denied++
 		}
 	}
 	var e *transport.PushError
@@ -114,8 +108,11 @@ func (l *session) judgePush(p *push, err error) bool {
 		}
 	default:
 		p.most = e.Acked + e.Refused + e.Unknown + e.Unacked
-		if applied < e.Acked || applied > e.Acked+e.Unknown+e.Unacked+copied {
+		if applied < e.Acked || applied > e.Acked+e.Unknown+e.Unacked {
 			l.of.life.Fail("of the frames of a push of worker %d, %d are applied: %v", l.of.sender, applied, err)
+		}
+		if e.Refused > denied {
+			l.of.life.Fail("of the frames of a push of worker %d, %d are refused for good: %v", l.of.sender, denied, err)
 		}
 	}
 	l.measureFrames(p)
@@ -141,6 +138,9 @@ func (l *session) isExcused(what string, err error) bool {
 	var refusal wire.Refusal
 	switch {
 	case errors.Is(err, errCancelled):
+		return true
+	case errors.As(err, &refusal) && l.of.life.plan.denies(refusal.Code):
+		l.denied = true
 		return true
 	case errors.As(err, &refusal):
 		if !l.evicted || refusal.Code != wire.CodeUnknownSender {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/simulation/world"
 	"github.com/libra-ina/libra/wire"
@@ -29,6 +30,8 @@ type plan struct {
 	rows    int           // of a batch at most
 	tickets int           // that a caller does not wait for
 	hasty   bool          // callers seldom wait
+	exp     int           // of the unit of all sums
+	full    int           // rows of a server's open step at most; 0: any number
 	trouble time.Duration // duration of the faults
 
 	loss, burst, duplicate, reorder, late, corrupt, hostile float64
@@ -68,7 +71,7 @@ func (o Options) fewKinds(life Life) Kinds {
 	met := All | Hostile
 	switch life {
 	case Clusters:
-		met = ClusterAll &^ (Evict | Cancel | Silence | Neighbour)
+		met = ClusterAll &^ (Evict | Cancel | Silence | Neighbour | Outage)
 	case Agents:
 		met = All&^(Evict|Cancel|Silence) | Reset | Stop
 	}
@@ -115,12 +118,19 @@ func newPlan(rng *rand.Rand, o Options, life Life) plan {
 	if o.named("long").IntN(16) == 0 { // frames beyond an MTU of 1500, which the rows of many calls fill
 		p.stripes, p.rows = wire.MaxStripes, p.rows+400
 	}
+	p.exp = ps.DefaultExp
+	if rng := o.named("tight"); rng.IntN(4) == 0 { // some sums, and late in the life some gradients, are out of range
+		p.exp = -72 + rng.IntN(4)
+	}
+	if rng := o.named("full"); rng.IntN(8) == 0 {
+		p.full = 1 + rng.IntN(6)
+	}
 	if o.Cut.Workers > 0 {
 		p.workers = min(p.workers, o.Cut.Workers)
 	}
 	p.calls = max(1, p.calls>>o.Cut.Halves)
 	p.payload = max(wire.HotLen(p.stripes), 200) + rng.IntN(300)
-	p.kinds = o.Kinds & o.fewKinds(life)
+	p.kinds = o.Kinds & (o.fewKinds(life) &^ Outage) // a life draws by itself whether it has outages
 	for k := Kinds(1); k <= Hostile; k <<= 1 {
 		// Most lives have only some kinds of trouble, so that one does not hide the effects of
 		// another.

@@ -26,6 +26,7 @@ type Result struct {
 	Calls     int           `json:"calls"`
 	Pushes    int           `json:"pushes"`
 	Applied   int           `json:"applied"` // frames, once each
+	Denied    int           `json:"denied"`  // frames refused for what a receiver held, once each
 	Harvests  int           `json:"harvests"`
 	Renumbers int           `json:"renumbers"` // renumberings of the store's rows
 	ByNumber  int           `json:"by_number"` // frames with row numbers, once each
@@ -47,6 +48,7 @@ func (r *Result) Add(o Result) {
 	r.Calls += o.Calls
 	r.Pushes += o.Pushes
 	r.Applied += o.Applied
+	r.Denied += o.Denied
 	r.Harvests += o.Harvests
 	r.Renumbers += o.Renumbers
 	r.ByNumber += o.ByNumber

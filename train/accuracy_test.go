@@ -107,7 +107,7 @@ func TestFactorisationMachineLearnsFrappe(t *testing.T) {
 	for name, client := range clients {
 		src := train()
 		group.Go(func() error {
-			got, err := auc(Config{Model: model, Epochs: epochs, Sync: name == "reference"}, SmallData, client, src, test)
+			got, err := auc(Config{Model: model, Epochs: epochs, Sync: name == "reference"}, Frequent, client, src, test)
 			if err != nil {
 				return err
 			}
@@ -133,7 +133,7 @@ func TestFactorisationMachineLearnsFrappe(t *testing.T) {
 
 func TestLogisticRegressionLearnsFrappe(t *testing.T) {
 	train, test := frappe(t)
-	got, err := auc(Config{Model: Linear{}, Epochs: 3, Sync: true}, SmallData, local, train(), test)
+	got, err := auc(Config{Model: Linear{}, Epochs: 3, Sync: true}, Frequent, local, train(), test)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func BenchmarkTraining(b *testing.B) {
 	logs := map[string]func(testing.TB) experiment{
 		"frappe": func(tb testing.TB) experiment {
 			train, test := frappe(tb)
-			return experiment{train, test, SmallData}
+			return experiment{train, test, Frequent}
 		},
 	}
 	for _, share := range []float64{0.5, 0.7} {

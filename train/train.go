@@ -74,6 +74,9 @@ type Config struct {
 	Staleness int
 	// Window is [settings.Window].
 	Window int
+	// Counted, if set, is called once with the number of rows of all shards, when the first pass
+	// through them is in memory or at its end.
+	Counted func(rows int)
 	// Progress, if set, is called after each mini-batch.
 	Progress func(Progress)
 	// EpochDone, if set, is called at the end of each epoch, when all pushes are acknowledged. An
@@ -128,7 +131,7 @@ func (c Config) normal() (Config, error) {
 // gradients. An [EarlyPuller] pulls the rows of the next mini-batch while the gradients of one are
 // computed, if the training is asynchronous and Staleness above 1. In synchronous training all
 // workers of a job must have the same Config; a worker whose shard has fewer mini-batches than
-// others' takes part in their barriers without pushes.
+// others' takes part in their barriers without pushes. An error of the client is a [*Failure].
 func Train(ctx context.Context, c Client, src data.Source, cfg Config) (Result, error) {
 	cfg, err := cfg.normal()
 	if err != nil {
@@ -150,16 +153,16 @@ func Train(ctx context.Context, c Client, src data.Source, cfg Config) (Result, 
 			return Result{}, err
 		}
 		if err := w.epoch(ctx, c); err != nil {
-			return Result{}, err
+			return Result{}, w.failed(err)
 		}
 		if cfg.First > 0 && w.step <= cfg.First { // an earlier run has trained this epoch
 			continue
 		}
 		if err := w.report(ctx, c, Reached{w.step, epoch + 1, true}); err != nil {
-			return Result{}, err
+			return Result{}, w.failed(err)
 		}
 		if err := w.reports.wait(); err != nil {
-			return Result{}, err
+			return Result{}, w.failed(err)
 		}
 		if cfg.EpochDone != nil {
 			if err := cfg.EpochDone(epoch); err != nil {
@@ -265,6 +268,7 @@ type worker struct {
 
 	batch, coming miniBatch // the trained mini-batch, and the next one if it is already pulled
 	grads         []float32
+	begin         float64 // see [Failure]
 	progress      Progress
 	loss          float64 // sum over this epoch
 	samples       int     // of this epoch
@@ -291,6 +295,10 @@ func (w *worker) load() (err error) {
 	w.data, w.rest, err = data.LoadPart(w.src, w.cfg.Window)
 	if err != nil {
 		return err
+	}
+	if !w.rest && w.cfg.Counted != nil {
+		w.cfg.Counted(w.src.Rows())
+		w.cfg.Counted = nil
 	}
 	w.shuffle()
 	return nil
@@ -360,6 +368,9 @@ func (w *worker) run(ctx context.Context, c Client) error {
 	}
 	w.grads = resize(w.grads, len(w.batch.weights))
 	w.loss += w.cfg.Model.Gradient(&w.batch.Batch, w.batch.weights, w.grads)
+	if w.progress.Steps == 0 {
+		w.begin = largestGradient(w.grads)
+	}
 	if err := c.Push(ctx, w.batch.Keys, w.grads); err != nil {
 		return err
 	}

@@ -175,7 +175,7 @@ func TestConfigHasTheDefaultsOfFields(t *testing.T) {
 	if err != nil || cfg.Epochs != settings.Epochs.Default || cfg.Batch != settings.Batch.Default {
 		t.Errorf("%+v, %v", cfg, err)
 	}
-	for name, r := range map[string]Recipe{"small data": SmallData, "click log": ClickLog} {
+	for name, r := range map[string]Recipe{"small data": SmallData, "frequent features": Frequent, "click log": ClickLog} {
 		if r.Epochs < 1 || r.Batch < 1 || r.Factors < 1 || r.Staleness < 1 || r.Accumulate < 1 || r.Optimizer.LearningRate <= 0 || r.Optimizer.InitialAccumulator <= 0 || r.Scale <= 0 {
 			t.Errorf("%s: %+v", name, r)
 		}
@@ -324,4 +324,17 @@ func restore(t *testing.T, c *cluster) *ps.Store {
 		t.Fatal(err)
 	}
 	return store
+}
+
+// The number of rows is told once, whether they fit in memory or not.
+func TestRowsAreCounted(t *testing.T) {
+	for _, window := range []int{0, 7, 100} {
+		store := newStore(t, Linear{}, 1)
+		var told []int
+		src := synthetic(t, data.SyntheticConfig{Rows: 20, Fields: 2, Features: 50, Hot: 4, HotShare: 0.5, Seed: 1}, data.Shard{Index: 1, Count: 2})
+		_, err := Train(t.Context(), Local{store}, src, Config{Model: Linear{}, Epochs: 3, Batch: 3, Window: window, Sync: true, Counted: func(rows int) { told = append(told, rows) }})
+		if err != nil || len(told) != 1 || told[0] != 20 {
+			t.Errorf("window %d: told %v, %v", window, told, err)
+		}
+	}
 }

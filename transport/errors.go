@@ -32,9 +32,8 @@ type PeerError struct {
 	KeyKnown bool
 	// LinkErr is the last send error, if the peer was silent.
 	LinkErr error
-	// Unknown means that another copy of the refused frame may have been applied: the
-	// frame was sent more than once, and the reason for the refusal depends on the
-	// peer's state (see [wire.Code.Final]).
+	// Unknown means that another copy of the refused frame may have been applied, because
+	// the peer does not know what it did with the frame's number (see [wire.Code.Final]).
 	Unknown bool
 	Err     error
 }
@@ -42,15 +41,19 @@ type PeerError struct {
 func (e *PeerError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %v, job %d, sender %d: ", e.Role, e.Addr, e.Job, e.Sender)
-	if errors.As(e.Err, new(wire.Refusal)) {
+	refusal := wire.Refusal{}
+	if errors.As(e.Err, &refusal) {
 		b.WriteString("refused: ")
 	}
 	b.WriteString(e.Err.Error())
 	if e.KeyKnown {
 		fmt.Fprintf(&b, " (key %d)", e.Key)
 	}
+	if remedy := refusal.Code.Remedy(); refusal.Code != 0 && remedy != "" {
+		b.WriteString(": " + remedy)
+	}
 	if e.Unknown {
-		b.WriteString("; the frame had been sent before, so it is unknown whether it was applied")
+		b.WriteString("; another copy of the frame may have arrived before, so it is unknown whether it was applied")
 	}
 	if e.LinkErr != nil {
 		fmt.Fprintf(&b, "; the last error of sending was: %v", e.LinkErr)
@@ -60,25 +63,21 @@ func (e *PeerError) Error() string {
 
 func (e *PeerError) Unwrap() error { return e.Err }
 
-// PushError counts the frames of a failed push. Acknowledged frames are applied,
-// refused ones are not. The fate of the others is unknown: they were refused after
-// a retransmission, or have no answer.
-//
-// Receivers judge each copy of a frame separately. Where the reason for a refusal
-// depends on their state (job, sender or epoch not admitted, a sum out of range
-// until the next harvest), a copy that the network duplicated or delayed may
-// be applied although another was refused. Admit a sender before it sends.
+// PushError counts the frames of a failed push. Acknowledged frames are applied.
+// Refused ones are not, and never will be: whoever pushes their contents again does
+// not have them twice. The fate of the others is unknown: they were refused by a peer
+// that no longer knows, or not yet, what it did with their numbers, or have no answer.
 type PushError struct {
 	// Sent is what was sent before the push failed. It has
 	// Acked + Refused + Unknown + Unacked frames.
 	Sent  packer.Sent
 	Acked int
-	// Refused frames were sent once, or refused for a reason that holds for every
-	// copy ([wire.Code.Final]).
+	// Refused frames were refused for a reason that holds for every copy, of the
+	// sender's or of the network's ([wire.Code.Final]).
 	Refused int
-	// Unknown frames were sent more than once and then refused for another
-	// reason: the answer of an applied copy may be lost, or a copy still in the
-	// network may be applied later.
+	// Unknown frames were refused for another reason (job, sender or epoch not
+	// admitted, a number beyond the window): the answer of an applied copy may be
+	// lost. Withdraw a sender only when it has no unanswered frames.
 	Unknown int
 	// Unacked frames had no answer when the push failed. They are retransmitted
 	// until they are answered, unless the endpoint has ended.

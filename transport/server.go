@@ -248,10 +248,14 @@ func (s *Server) answerRequest(p *link.Packet, h wire.Header, version error) (in
 	}
 	fresh := from.seen.Fresh(h.Seq)
 	if !fresh {
+		if r, refused := from.seen.Refusal(h.Seq); refused {
+			return 0, r, nil
+		}
 		s.stats.Duplicates++
 	} else if err := s.accumulateRows(h.Type, rows); err != nil {
 		var r wire.Refusal
 		if errors.As(err, &r) {
+			from.seen.Refuse(h.Seq, r) // a copy must not be applied when the reason is gone
 			return 0, r, nil
 		}
 		return 0, r, fmt.Errorf("transport: server of job %d: %w", s.cfg.Job, err)
@@ -263,7 +267,7 @@ func (s *Server) answerRequest(p *link.Packet, h wire.Header, version error) (in
 	switch {
 	case h.Flags&(wire.FlagQuiet|wire.FlagCover) == 0:
 		return len(wire.PutAck(p.Payload, h)), wire.Refusal{}, nil
-	case fresh && h.Flags&wire.FlagQuiet != 0 && !from.seen.Fresh(h.Seq-1):
+	case fresh && h.Flags&wire.FlagQuiet != 0 && from.seen.Applied(h.Seq-1):
 		return 0, wire.Refusal{}, nil // a later frame asks for an ACK
 	}
 	return len(wire.PutCover(p.Payload, h, from.seen.Cover(h.Seq))), wire.Refusal{}, nil

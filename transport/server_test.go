@@ -144,7 +144,7 @@ func TestServerAnswers(t *testing.T) {
 	}
 	good := wire.Header{Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: 1}
 	with := func(change func(*wire.Header)) wire.Header { h := good; change(&h); return h }
-	third := with(func(h *wire.Header) { h.Seq = 3 })
+	at := func(seq uint32) wire.Header { return with(func(h *wire.Header) { h.Seq = seq }) }
 	huge := float32(1 << 30)
 	l.refuse = func(r wire.Rows) error {
 		row := make([]float32, r.Dim)
@@ -194,12 +194,13 @@ func TestServerAnswers(t *testing.T) {
 		{name: "length of a find", from: c, payload: findOf(good, 42)[:20], want: wire.Refusal{Code: wire.CodeLength, Value: wire.DefaultPayload}},
 		{name: "find of too many keys", from: c, payload: findOf(good, make([]uint64, 122)...), want: wire.Refusal{Code: wire.CodeLength, Value: uint32(wire.PullLen(121))}},
 		{name: "find", from: c, payload: findOf(good, 43, 42)},
-		{name: "length by number", from: c, payload: coldAt(third, 1, 1)[:35], want: wire.Refusal{Code: wire.CodeLength, Value: wire.DefaultPayload}},
-		{name: "numbering", from: c, payload: coldAt(third, 1, 2), want: wire.Refusal{Code: wire.CodeNumbering}},
-		{name: "no number", from: c, payload: coldAt(third, 0, 0), want: wire.Refusal{Code: wire.CodeRowNumber, Value: 1}},
-		{name: "number", from: c, payload: coldAt(third, 0, 1, 2), want: wire.Refusal{Code: wire.CodeRowNumber, Index: 1, Value: 1}},
-		{name: "corrected by number", from: c, payload: coldAt(third, 0, 1)},
-		{name: "repeated by number", from: c, payload: coldAt(third, 99, 99)},
+		{name: "length by number", from: c, payload: coldAt(at(3), 1, 1)[:35], want: wire.Refusal{Code: wire.CodeLength, Value: wire.DefaultPayload}},
+		{name: "numbering", from: c, payload: coldAt(at(3), 1, 2), want: wire.Refusal{Code: wire.CodeNumbering}},
+		{name: "no number", from: c, payload: coldAt(at(4), 0, 0), want: wire.Refusal{Code: wire.CodeRowNumber, Value: 1}},
+		{name: "number", from: c, payload: coldAt(at(5), 0, 1, 2), want: wire.Refusal{Code: wire.CodeRowNumber, Index: 1, Value: 1}},
+		{name: "a refused number", from: c, payload: coldAt(at(5), 0, 1), want: wire.Refusal{Code: wire.CodeRowNumber, Index: 1, Value: 1}},
+		{name: "corrected by number", from: c, payload: coldAt(at(6), 0, 1)},
+		{name: "repeated by number", from: c, payload: coldAt(at(6), 99, 99)},
 	} {
 		got := c.from.ask(c.payload)
 		if c.silent {

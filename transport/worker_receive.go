@@ -184,7 +184,7 @@ func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) verdict {
 	}
 	refusal := w.peerError(f, r)
 	refusal.Key, refusal.KeyKnown = w.refusedKey(f, o, payload, r)
-	refusal.Unknown = e.Repeated && !r.Code.Final() && !o.pull
+	refusal.Unknown = !r.Code.Final() && !o.pull
 	if w.refusal == nil && !o.pull && !o.fed() && (o.sums == nil || !o.open) {
 		w.refusal = refusal // the push's caller may not be waiting
 	}

@@ -78,6 +78,35 @@ var codeTexts = map[Code]string{
 	CodeNoWeights:     "the job keeps no weights: give it an optimizer (model.optimizer)",
 }
 
+// remedies are what a user can do about a refusal. Codes without one say it in their texts.
+var remedies = map[Code]string{
+	CodeUnknownJob:    "the job has ended, or this is the address of another: start this process again",
+	CodeUnknownSender: "its admission has ended, for example while it was stopped: start it again",
+	CodeSlotRange:     "use the job's hot set",
+	CodeWrongEpoch:    "the receiver has admitted the sender anew, or was restarted: start this process again",
+	CodeWrongVersion:  "run the same version of Libra on all hosts",
+	CodeNotFinite:     "send finite numbers",
+	CodeOverflow:      "sums of exact arithmetic must stay below 2^17 in size with the default exponent: send smaller numbers",
+	CodeLength:        "run the same version of Libra on all hosts, with the same switch.stripes",
+	CodeMode:          "sums in answers need a job of mode fetchadd, rounds one of mode sync",
+	CodeLayout:        "send what the switch takes: lane-aligned frames (switch.lane_aligned)",
+	CodeDimension:     "use the job's model and hot set on all hosts",
+	CodeType:          "is it the address of an aggregator or server, and of the same version of Libra?",
+	CodeRound:         "the workers are not at the same round: start all of them again",
+	CodeWindow:        "start this process again",
+	CodeRowsFull:      "raise server.max_rows, or train with fewer features",
+	CodeNumbering:     "the server was restarted: start this process again",
+	CodeRowNumber:     "the server was restarted: start this process again",
+}
+
+// Remedy returns what a user can do about a refusal with this code, or nothing.
+func (c Code) Remedy() string {
+	if _, known := codeTexts[c]; !known {
+		return "a newer version of Libra knows this code: update this one"
+	}
+	return remedies[c]
+}
+
 func (c Code) String() string {
 	if s, ok := codeTexts[c]; ok {
 		return s
@@ -85,13 +114,15 @@ func (c Code) String() string {
 	return fmt.Sprintf("error code %d", uint16(c))
 }
 
-// Final reports whether a refusal with this code holds for every copy of the frame, because it
-// depends only on the frame and the job. The other codes depend on the receiver's state: an earlier
-// copy may have been applied and its answer lost, and a later copy may still be applied.
+// Final reports whether a refusal with this code holds for every copy of the frame: because it
+// depends only on the frame and the job, or because the receiver remembers that it has refused the
+// number. The other codes come from a receiver that does not look the number up, since it has no
+// admission for it: an earlier copy may have been applied and its answer lost, whether the sender
+// or the network made it.
 func (c Code) Final() bool {
 	switch c {
-	case CodeSlotRange, CodeWrongVersion, CodeNotFinite, CodeLength, CodeMode, CodeLayout, CodeDimension, CodeType,
-		CodeNumbering, CodeNoWeights:
+	case CodeSlotRange, CodeWrongVersion, CodeNotFinite, CodeOverflow, CodeLength, CodeMode, CodeLayout, CodeDimension,
+		CodeType, CodeRound, CodeRowsFull, CodeNumbering, CodeRowNumber, CodeNoWeights:
 		return true
 	}
 	return false

@@ -392,13 +392,15 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// TestFinalRefusals lists the codes that hold for every copy of a frame; the
-// others depend on the receiver's state (docs/wire.md, "What a refusal means").
+// TestFinalRefusals lists the codes that hold for every copy of a frame; behind the
+// others, a copy may have been applied (docs/wire.md, "What a refusal means").
 func TestFinalRefusals(t *testing.T) {
 	final := map[wire.Code]bool{
 		wire.CodeSlotRange: true, wire.CodeWrongVersion: true, wire.CodeNotFinite: true, wire.CodeLength: true,
 		wire.CodeMode: true, wire.CodeLayout: true, wire.CodeDimension: true, wire.CodeType: true, wire.CodeNumbering: true,
 		wire.CodeNoWeights: true,
+		// The receiver remembers these.
+		wire.CodeOverflow: true, wire.CodeRound: true, wire.CodeRowsFull: true, wire.CodeRowNumber: true,
 	}
 	for code := range wire.Code(100) {
 		if code.Final() != final[code] {
@@ -452,5 +454,17 @@ func TestLaneMask(t *testing.T) {
 		if has := wire.LaneMask>>lane&1 == 1; has != (lane < wire.Lanes) {
 			t.Errorf("bit %d: %v", lane, has)
 		}
+	}
+}
+
+// Every code has a name, and a remedy in the text or beside it.
+func TestEveryCodeHasARemedy(t *testing.T) {
+	for code := wire.CodeUnknownJob; code <= wire.CodeNoWeights; code++ {
+		if strings.HasPrefix(code.String(), "error code") || code.Remedy() == "" && !strings.Contains(code.String(), ": ") {
+			t.Errorf("code %d: %q, %q", code, code, code.Remedy())
+		}
+	}
+	if wire.Code(999).Remedy() == "" {
+		t.Error("a code of later versions has no remedy")
 	}
 }

@@ -15,13 +15,16 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/agent/agentproto"
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/linux/sys"
+	"github.com/libra-ina/libra/wire"
 )
 
 // Client is a session with an agent. It belongs to one goroutine.
@@ -417,13 +420,41 @@ func (c *Client) call(ctx context.Context, e agentproto.Entry) (agentproto.Compl
 	}
 	got, err := c.Wait(ctx, ticket)
 	if err == nil && got.Status != agentproto.OK {
-		err = &Failed{got}
+		err = &Failed{got, aggregator.Mode(c.welcome.Mode)}
 	}
 	return got, err
 }
 
 // Failed is the completion of a failed entry.
-type Failed struct{ agentproto.Completion }
+type Failed struct {
+	agentproto.Completion
+	Mode aggregator.Mode // the job's
+}
 
-func (f *Failed) Error() string { return fmt.Sprintf("agent: operation %d: %v", f.Op, f.Status) }
+// Error names the operation, the reason, and what is known of the row, the peer and the party.
+func (f *Failed) Error() string {
+	text := fmt.Sprintf("agent: %v: %v", f.Op, f.Status)
+	if f.KeyKnown {
+		text += fmt.Sprintf(", key %d", f.Key)
+	}
+	switch code := wire.Code(f.Refusal); {
+	case f.Status == agentproto.PartyGone && f.Detail != 0:
+		client, pid := f.Party()
+		text += fmt.Sprintf(" (it was process %d, client %d in the agent's log)", pid, client)
+	case f.Status == agentproto.BadMode:
+		text += fmt.Sprintf(" (it is %v)", f.Mode)
+	case f.Status == agentproto.BadStep:
+		text += fmt.Sprintf(" (step %d is due)", f.Detail)
+	case f.Status == agentproto.Refused && code != 0:
+		text = strings.Replace(text, f.Status.Error(), fmt.Sprintf("the %v refused a frame: %v", f.Peer, code), 1)
+		if remedy := code.Remedy(); remedy != "" {
+			text += ": " + remedy
+		}
+	case f.Status == agentproto.Refused:
+		text = strings.Replace(text, f.Status.Error(), "this host could not meet the other workers of the job: the agent's log has the reason", 1)
+	}
+	return text
+}
+
+// Unwrap returns the code.
 func (f *Failed) Unwrap() error { return f.Status }

@@ -44,40 +44,40 @@ const (
 // codes contains a text for each code.
 var codes = map[Code]string{
 	OK:         "no error",
-	BadHello:   "the first message is not a HELLO",
+	BadHello:   "the first message is not a HELLO: connect with a library of Libra",
 	BadVersion: "client and agent have no version of the protocol in common: update the older one",
 	Features:   "the agent lacks a feature that the client needs: update the agent",
 	NoJob:      "the agent serves no job of this name: see its configuration",
 	NotAllowed: "this user may not use the job: add the user or a group of it to the job in the agent's configuration",
-	Dimension:  "the rows of the job have a different number of gradients",
+	Dimension:  "the rows of the job have a different number of gradients: WELCOME has the number",
 	HotSet:     "the job's hot set differs: use the job's file",
 	NoMemory:   "more memory than the configuration grants: ask for less, or raise the limit",
-	Clients:    "the job has as many clients as the configuration allows",
+	Clients:    "the job has as many clients as the configuration allows: end one, or raise the limit",
 	Parties: "the other clients of the job gave a different number of parties, or all parties have joined, or one has left: " +
 		"start all of them anew",
-	JobEnded:   "the agent's part in the job has ended",
-	NotFinite:  "a gradient is NaN or infinite",
-	OutOfRange: "a gradient is out of the range of the job's arithmetic",
-	NoBatch:    "no prepared batch has this handle and number of keys",
-	BadMode:    "the job's mode has no such operation",
-	Refused:    "the aggregator or the parameter server refused a frame",
-	BadAnswer:  "the aggregator or the parameter server gave an invalid answer",
-	PartyGone:  "another client of this host that took part in the barrier has ended",
-	BadStep:    "the barrier's step is not the one that is due",
-	NoParty:    "a client that takes no part in barriers submitted one",
-	Dropped:    "gradients of the step were refused, of this client or of another, so that the step was dropped for all",
-	NoSums:     "no REDUCE of this client returned sums, or they do not contain these rows",
+	JobEnded:   "the agent's part in the job has ended: the agent's log has the reason; open a session again when the job runs",
+	NotFinite:  "a gradient is NaN or infinite: look where it comes from; clipping and a lower learning rate often help",
+	OutOfRange: "a gradient is out of the range of the job's arithmetic: send smaller numbers",
+	NoBatch:    "no prepared batch has this handle and number of keys: prepare it in this session, and do not release it before",
+	BadMode:    "the job's mode has no such operation: sums in answers need mode fetchadd, REDUCE needs job.sync",
+	Refused:    "the aggregator or the parameter server refused a frame: the refusal's code has the reason",
+	BadAnswer:  "the aggregator or the parameter server gave an invalid answer: run the same version of Libra on all hosts",
+	PartyGone:  "another client of this host that took part in the barrier has ended: start all of them anew",
+	BadStep:    "the barrier's step is not the one that is due: each party ends each step once",
+	NoParty:    "a client that takes no part in barriers submitted one: give the number of parties in HELLO",
+	Dropped:    "gradients of the step were refused, of this client or of another, so that the step was dropped for all: the client that pushed them is told why",
+	NoSums:     "no REDUCE of this client returned sums, or they do not contain these rows: submit SUMS after a REDUCE, for rows of it",
 	NoWeights: "the job keeps no weights to pull: give it an optimizer, adagrad or sgd " +
 		"(model.optimizer of the cluster file, --optimizer of libra run)",
-	AgentClosed: "the agent was stopped",
-	BadEntry:    "an entry breaks the rules of docs/agent.md",
-	BadIndex:    "an index of a ring jumped",
-	WakeFlood:   "far more wake-ups were sent than entries submitted",
+	AgentClosed: "the agent was stopped: open a session with its successor",
+	BadEntry:    "an entry breaks the rules of docs/agent.md: report this",
+	BadIndex:    "an index of a ring jumped: report this, unless the program writes into the shared memory",
+	WakeFlood:   "far more wake-ups were sent than entries submitted: report this",
 }
 
 func (c Code) Error() string {
 	if text, ok := codes[c]; ok {
 		return text
 	}
-	return fmt.Sprintf("code %d", uint32(c))
+	return fmt.Sprintf("a code that this version does not know (%d): update it", uint32(c))
 }

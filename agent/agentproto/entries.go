@@ -21,6 +21,19 @@ const (
 	Sums     Op = 10
 )
 
+var opNames = [...]string{
+	Push: "push", Pull: "pull", PushSums: "push with sums", Flush: "flush", Barrier: "barrier", Prepare: "prepare",
+	Release: "release", Stats: "statistics", Reduce: "reduce", Sums: "sums",
+}
+
+// String returns the operation's name.
+func (o Op) String() string {
+	if int(o) < len(opNames) && opNames[o] != "" {
+		return opNames[o]
+	}
+	return fmt.Sprintf("operation %d", uint8(o))
+}
+
 // HasRows reports whether entries of an operation have a dimension; [Reduce] only if N is not 0.
 func (o Op) HasRows() bool { return uses[o].rows }
 
@@ -139,6 +152,13 @@ type Completion struct {
 	Acknowledged, Refused, Unknown uint32
 }
 
+// PartyDetail is the Detail of [PartyGone]: who left, by the number that WELCOME gave, and the
+// process.
+func PartyDetail(client, pid uint32) uint64 { return uint64(pid)<<32 | uint64(client) }
+
+// Party returns who left, if the status is [PartyGone].
+func (c *Completion) Party() (client, pid uint32) { return uint32(c.Detail), uint32(c.Detail >> 32) }
+
 // Peer is the other end that a failure concerns.
 type Peer uint8
 
@@ -148,6 +168,17 @@ const (
 	Aggregator
 	Server
 )
+
+// String names the peer.
+func (p Peer) String() string {
+	switch p {
+	case Aggregator:
+		return "aggregator"
+	case Server:
+		return "parameter server"
+	}
+	return "peer"
+}
 
 // Put writes the completion.
 func (c *Completion) Put(b *[CompletionLen]byte) {

@@ -118,7 +118,7 @@ func TestEntriesStayInTheirArea(t *testing.T) {
 
 // Each code has a text, and an unknown number gets one, too.
 func TestCodesHaveTexts(t *testing.T) {
-	if got := Code(1000).Error(); got != "code 1000" {
+	if got := Code(1000).Error(); got != "a code that this version does not know (1000): update it" {
 		t.Errorf("an unknown code is %q", got)
 	}
 }

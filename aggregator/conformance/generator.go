@@ -172,11 +172,15 @@ func (g *Generator) history(f flow) *history {
 	return h
 }
 
-// payload returns a valid payload of a flow: a new one or a repetition.
+// payload returns a valid payload of a flow: a new one, a repetition, or one that has the number of
+// an earlier one and other contents, which tells what a receiver knows by the number alone.
 func (g *Generator) payload(f flow) []byte {
 	h := g.history(f)
 	if len(h.payloads) > 0 && g.oneIn(6) {
 		p := h.payloads[g.rng.IntN(len(h.payloads))]
+		if g.oneIn(4) {
+			return g.fresh(f, seqOf(p))
+		}
 		if g.oneIn(2) {
 			wire.MarkRetx(p)
 		}
@@ -219,4 +223,13 @@ func (g *Generator) fresh(f flow, seq uint32) []byte {
 		p[1] |= byte([...]wire.Flags{wire.FlagQuiet, wire.FlagCover, wire.FlagCover | wire.FlagQuiet}[g.rng.IntN(3)])
 	}
 	return p
+}
+
+// seqOf returns the number of a payload.
+func seqOf(payload []byte) uint32 {
+	h, err := wire.ParseHeader(payload)
+	if err != nil {
+		panic(err) // a generator's own
+	}
+	return h.Seq
 }

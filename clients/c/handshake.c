@@ -54,6 +54,7 @@ static int read_options(struct libra_options *o, const struct libra_options *fro
 static int join(struct libra_session *s, int32_t open_ms)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	struct stat file;
 	struct timeval limit = {.tv_sec = open_ms / 1000, .tv_usec = open_ms % 1000 * 1000};
 
 	memcpy(a.sun_path, s->path, sizeof a.sun_path);
@@ -71,6 +72,9 @@ static int join(struct libra_session *s, int32_t open_ms)
 			return error_set(LIBRA_NO_AGENT, "libra_open: there is no %s: start libra agent on this host, or name its "
 					 "socket in options.socket or LIBRA_AGENT", s->path);
 		case ECONNREFUSED:
+			if (!stat(s->path, &file) && !S_ISSOCK(file.st_mode))
+				return error_set(LIBRA_NO_AGENT, "libra_open: %s is no socket: name that of libra agent in options.socket or "
+						 "LIBRA_AGENT", s->path);
 			return error_set(LIBRA_NO_AGENT, "libra_open: no agent listens at %s any more: start libra agent", s->path);
 		case EACCES:
 		case EPERM:

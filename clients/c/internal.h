@@ -99,6 +99,8 @@ struct libra_session {
 
 /* error.c */
 struct libra_error *error_new(int code);
+const char *refusal_text(int refusal);
+const char *refusal_remedy(int refusal);
 __attribute__((format(printf, 2, 3))) int error_set(int code, const char *format, ...);
 void clean_text(char *to, size_t room, const char *from, size_t length);
 

@@ -11,21 +11,43 @@
 
 #include "internal.h"
 
+static const char *mode_name(int mode)
+{
+	static const char *const names[] = {"combine", "fetchadd", "sync"};
+	return mode >= 0 && mode <= 2 ? names[mode] : "one that this version of the library does not know";
+}
+
 /* failure sets the error of a request that the agent has answered. */
 static int failure(const struct libra_session *s, const struct request *r)
 {
 	static const char *const names[] = {"request", "push", "pull", "push with sums", "flush",
 					    "barrier", "prepare", "release", "statistics", "reduce", "sums"};
-	static const char *const peers[] = {"", " by the aggregator", " by the parameter server"};
+	static const char *const peers[] = {"a peer", "the aggregator", "the parameter server"};
 	const struct completion *c = &r->answer;
 	bool gradient = c->status == LIBRA_NOT_FINITE || c->status == LIBRA_OUT_OF_RANGE;
 	struct libra_error *e = error_new((int)c->status);
+	char own[256];
 	size_t room = sizeof e->text, n;
 	const char *text = s->ended == e->code ? s->ended_text : libra_code_text(e->code);
 
 	if (c->status == LIBRA_REFUSED && !c->refusal) /* the end of a step, not a frame */
 		text = "this host could not meet the other workers of the job: a process or an agent may have ended there; the agent's log "
 		       "has the reason";
+	if (c->status == LIBRA_REFUSED && c->refusal) {
+		snprintf(own, sizeof own, "%s refused a frame", peers[c->peer <= 2 ? c->peer : 0]);
+		text = own;
+	}
+	if (c->status == LIBRA_MODE) {
+		snprintf(own, sizeof own, "the job's mode is %s: %s", mode_name(s->info.mode),
+			 r->op == REDUCE ? "the sums of steps need job.sync: true in the cluster file, or libra run --sync"
+					 : "sums in answers need mode fetchadd, which cluster files do not have: use libra_push and libra_pull");
+		text = own;
+	}
+	if (c->status == LIBRA_PARTY_GONE && c->detail) {
+		snprintf(own, sizeof own, "another client of this host that took part in the barrier has ended (process %" PRIu64
+			 ", client %" PRIu32 " in the agent's log): start all of them anew", c->detail >> 32, (uint32_t)c->detail);
+		text = own;
+	}
 	e->peer = c->peer;
 	e->refusal = c->refusal;
 	e->key_known = c->key_known == 1;
@@ -35,10 +57,18 @@ static int failure(const struct libra_session *s, const struct request *r)
 	e->refused = c->refused;
 	e->unknown = c->unknown;
 
+	/* The remedy is what follows a colon; what is known of the place stands before it. */
+	const char *remedy = strstr(text, ": ");
+	if (!remedy)
+		remedy = text + strlen(text);
+	int cause = (int)(remedy - text);
+	if (c->refusal)
+		remedy = refusal_remedy(c->refusal);
+
 	n = (size_t)snprintf(e->text, room, "%s", names[r->op]);
 	if (r->n && !r->rows)
 		n += (size_t)snprintf(e->text + n, room - n, " of %" PRIu64 " keys", r->n);
-	n += (size_t)snprintf(e->text + n, room - n, ", job %s: %s", s->job, text);
+	n += (size_t)snprintf(e->text + n, room - n, ", job %s: %.*s", s->job, cause, text);
 	if (gradient && n < room)
 		n += (size_t)snprintf(e->text + n, room - n, ": number %" PRIu64, c->detail);
 	if (e->key_known && n < room)
@@ -46,10 +76,12 @@ static int failure(const struct libra_session *s, const struct request *r)
 	if (c->status == LIBRA_BAD_STEP && n < room)
 		n += (size_t)snprintf(e->text + n, room - n, ", which is %" PRIu64, c->detail);
 	if (c->refusal && n < room)
-		n += (size_t)snprintf(e->text + n, room - n, ": code %u%s", c->refusal, peers[c->peer <= 2 ? c->peer : 0]);
+		n += (size_t)snprintf(e->text + n, room - n, ": %s", refusal_text(c->refusal));
 	if (c->acknowledged + c->refused + c->unknown && n < room)
-		snprintf(e->text + n, room - n, "; of its frames %u were applied, %u were not, %u may have been",
-			 c->acknowledged, c->refused, c->unknown);
+		n += (size_t)snprintf(e->text + n, room - n, "; of its frames %u were applied, %u were not, %u may have been",
+				      c->acknowledged, c->refused, c->unknown);
+	if (n < room)
+		snprintf(e->text + n, room - n, "%s", remedy);
 	return e->code;
 }
 

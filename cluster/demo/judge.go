@@ -21,7 +21,7 @@ import (
 
 // result sums the reports of the processes.
 func (r *run) result(hot *packer.HotSet) *Result {
-	o := r.options
+	o, m := r.options, r.config.Model
 	res := &Result{
 		Backend:    o.Backend,
 		Plane:      r.config.Switch.Plane,
@@ -33,9 +33,15 @@ func (r *run) result(hot *packer.HotSet) *Result {
 		Servers:    len(r.config.AllServers()),
 		Epochs:     o.Epochs,
 		Sync:       o.Sync,
+		Batch:      m.Batch,
+		Factors:    m.Factors,
+		Optimizer:  m.Optimizer,
+		Seed:       m.Seed,
 		HotRows:    hot.Len(),
 		Outcome:    r.outcome(),
 	}
+	res.LearningRate, res.InitialAccumulator = float32(m.LearningRate), float32(m.InitialAccumulator)
+	res.InitScale = float32(m.InitScale)
 	res.Data = cmp.Or(res.Data, "synthetic")
 	for _, w := range r.workers {
 		res.Samples += w.Samples

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -33,13 +34,13 @@ type Options struct {
 	Data, Test string
 	// Rows of the synthetic log; 0 means enough for training of a minute or two.
 	Rows int
-	// The fields of package settings; Batch, Epochs, Staleness, Accumulate, Factors and LearningRate
-	// of 0 mean the recipe's values. Seed is also that of the synthetic rows and of faults.
+	// The fields of package settings; Batch, Epochs, Staleness, Accumulate, Factors and the
+	// numbers that are not whole mean the recipe's values if they are 0. Seed is also that of the synthetic rows and of faults.
 	Model, Task, Arithmetic, Optimizer                    string
 	Sync                                                  bool
 	Harvest                                               time.Duration
 	Batch, Epochs, Staleness, Accumulate, Factors, Window int
-	LearningRate                                          float64
+	LearningRate, InitScale, InitialAccumulator           float64
 	Seed                                                  uint64
 	// Workers is the number of workers, each in its own process.
 	Workers int
@@ -109,6 +110,17 @@ func (o Options) Validate() error {
 			o.dim())
 	case o.Optimizer != ps.Adagrad.String() && o.Optimizer != ps.SGD.String():
 		return fmt.Errorf("--optimizer %q is neither adagrad nor sgd", o.Optimizer)
+	case !isRate(o.LearningRate):
+		return fmt.Errorf("--learning-rate %g: it must be above 0, and a float32", o.LearningRate)
+	case !isRate(o.InitScale):
+		return fmt.Errorf("--init-scale %g: it must be above 0, and a float32", o.InitScale)
+	case o.InitScale != 0 && o.Model == "lr":
+		return fmt.Errorf("--init-scale %g: model lr begins with zeros, so leave it out, or give --model fm", o.InitScale)
+	case !isRate(o.InitialAccumulator):
+		return fmt.Errorf("--initial-accumulator %g: it must be above 0, and a float32", o.InitialAccumulator)
+	case o.InitialAccumulator != 0 && o.Optimizer != ps.Adagrad.String():
+		return fmt.Errorf("--initial-accumulator %g: optimizer %s has none, so leave it out, or give --optimizer adagrad",
+			o.InitialAccumulator, o.Optimizer)
 	case o.Accumulate < 0:
 		return fmt.Errorf("--accumulate %d: at least 1 is required", o.Accumulate)
 	case o.Accumulate != 0 && o.Sync:
@@ -136,6 +148,11 @@ func (o Options) Validate() error {
 		return errors.New("--" + strings.TrimPrefix(err.Error(), "faults."))
 	}
 	return nil
+}
+
+// isRate reports whether a number is left out or a positive float32.
+func isRate(x float64) bool {
+	return x == 0 || float32(x) > 0 && !math.IsInf(float64(float32(x)), 0)
 }
 
 // dim is the number of scalars of a row.
@@ -168,6 +185,8 @@ func (o Options) recipe() train.Recipe {
 		r.Staleness, r.Accumulate = 0, 0
 	}
 	r.Optimizer.LearningRate = cmp.Or(float32(o.LearningRate), r.Optimizer.LearningRate)
+	r.Optimizer.InitialAccumulator = cmp.Or(float32(o.InitialAccumulator), r.Optimizer.InitialAccumulator)
+	r.Scale = cmp.Or(float32(o.InitScale), r.Scale)
 	return r
 }
 
@@ -196,6 +215,15 @@ type Result struct {
 	Servers    int    `json:"servers"`
 	Epochs     int    `json:"epochs"`
 	Sync       bool   `json:"sync"`
+
+	// Of the model and its optimiser, as in the cluster file.
+	Batch              int     `json:"batch"`
+	Factors            int     `json:"factors,omitempty"`
+	Optimizer          string  `json:"optimizer"`
+	LearningRate       float32 `json:"learning_rate"`
+	InitialAccumulator float32 `json:"initial_accumulator,omitempty"`
+	InitScale          float32 `json:"init_scale,omitempty"`
+	Seed               uint64  `json:"seed"`
 
 	Outcome
 	// OneProcess and ServerOnly are the baselines, if requested.

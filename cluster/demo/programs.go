@@ -241,12 +241,13 @@ func (p *programs) run(ctx context.Context) (_ *ProgramsResult, err error) {
 	defer cancel(nil)
 	groups := map[string]*proc.Group{}
 	var order []*proc.Group
+	failures := proc.NewFailures(isConsequence)
 	for _, g := range []string{"services", "agents", "workers"} {
 		logs := p.Logs
 		if g == "workers" {
 			logs = p.Stderr
 		}
-		groups[g] = proc.NewGroup(ctx, proc.Config{Stderr: logs, Failed: cancel}) // a failure in one group ends the others
+		groups[g] = proc.NewGroup(ctx, proc.Config{Stderr: logs, Failed: cancel, Failures: failures}) // a failure in one group ends the others
 		order = append([]*proc.Group{groups[g]}, order...)
 	}
 	start := func(group string, host int, service bool, spec proc.Spec) (*proc.Child, error) {
@@ -254,8 +255,8 @@ func (p *programs) run(ctx context.Context) (_ *ProgramsResult, err error) {
 		return groups[group].Start(spec)
 	}
 	result, err := p.runAll(ctx, self, start, groups)
-	// The first failure explains the others.
-	first := context.Cause(ctx)
+	failures.Await()
+	first := context.Cause(ctx) // it explains what follows
 	for _, g := range order {
 		if stopped := g.Stop(); err == nil {
 			err = stopped
@@ -264,6 +265,7 @@ func (p *programs) run(ctx context.Context) (_ *ProgramsResult, err error) {
 	if first != nil {
 		err = first
 	}
+	// Of several failures, the cause is the first that errors.As finds.
 	var exit *proc.ExitError
 	if errors.As(err, &exit) && exit.Code > 0 && strings.HasPrefix(exit.Name, workerPrefix) {
 		err = &WorkerError{Code: exit.Code, Err: err}

@@ -66,6 +66,7 @@ func Run(ctx context.Context, o Options) (result *Result, err error) {
 		return nil, fmt.Errorf("%d training rows for %d workers: give --workers at most %d, or more rows", rows, o.Workers,
 			rows)
 	}
+	node.AdviseStaleness(o.Log, c, o.Workers, rows)
 	data, err := o.heldOut(c)
 	if err != nil {
 		return nil, err
@@ -287,7 +288,7 @@ func (r *run) train(ctx context.Context) (err error) {
 		// After the daemon, which removes its jobs from the switch.
 		defer func() { err = errors.Join(err, stop()) }()
 	}
-	group := proc.NewGroup(ctx, proc.Config{Stderr: r.options.Logs})
+	group := proc.NewGroup(ctx, proc.Config{Stderr: r.options.Logs, Failures: proc.NewFailures(isConsequence)})
 	start := func(name string, host int, service bool, onLine func([]byte), args ...string) (*proc.Child, error) {
 		args = append(args, "--config", r.path, "--json")
 		return group.Start(proc.Spec{
@@ -295,9 +296,9 @@ func (r *run) train(ctx context.Context) (err error) {
 		})
 	}
 	err = r.runAll(ctx, start)
-	// The group knows the first failure, which explains the others.
-	if first := group.Stop(); first != nil {
-		return first
+	// The group knows the failures of all, and their cause.
+	if failed := group.Stop(); failed != nil {
+		return failed
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/cluster"
 )
 
 // advise checks a data plane's counters until ctx ends, and warns once, with the remedy, if a
@@ -32,4 +33,22 @@ func advise(ctx context.Context, p aggregator.Plane, log *slog.Logger, every tim
 			return
 		}
 	}
+}
+
+// AdviseStaleness warns if asynchronous workers may together lack more rows' gradients than the data
+// has rows: then weights are older than an epoch, and training learns less than one process.
+func AdviseStaleness(log *slog.Logger, c *cluster.Config, workers, rows int) {
+	together := workers * c.Model.Batch
+	if c.Job.Sync || c.Job.Staleness*together <= rows {
+		return
+	}
+	if fits := rows / together; fits > 0 {
+		log.Warn("weights may lack the gradients of more rows than the data has, which costs accuracy: "+
+			"lower job.staleness (--staleness)", "rows", rows, "staleness", c.Job.Staleness, "workers", workers,
+			"batch", c.Model.Batch, "at_most", fits)
+		return
+	}
+	log.Warn("weights may lack the gradients of more rows than the data has, which costs accuracy: "+
+		"train with job.sync (--sync), or with smaller mini-batches or fewer workers", "rows", rows,
+		"staleness", c.Job.Staleness, "workers", workers, "batch", c.Model.Batch)
 }

@@ -131,7 +131,7 @@ func (on AgentMachine) joinJob(ctx context.Context, from *cluster.AgentJob, log 
 	stop := context.AfterFunc(ctx, func() { j.cancel(context.Cause(ctx)) })
 	j.endpoint, err = openEndpoint(j.lost, j.cancel, j.env, j.self, model.Dim())
 	if !stop() && err == nil {
-		j.endpoint.members.Suspend() // it has sent nothing
+		j.endpoint.members.LeaveAs(control.Departure{Back: true}) // it has sent nothing
 		err = errors.Join(context.Cause(ctx), j.endpoint.closeEndpoint())
 	}
 	if err != nil {
@@ -205,6 +205,6 @@ func (j *joinedJob) endPart(finished bool) error {
 	if finished {
 		return m.Done(ctx)
 	}
-	m.Suspend()
+	m.LeaveAs(control.Departure{Back: true})
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
@@ -39,6 +38,9 @@ type forwarding struct {
 	taps  [3]int // packet sockets on the hosts
 
 	programs [3]*afxdp.Attachment
+
+	log  lines
+	read int // how much of the log says has looked at
 }
 
 const forwardedJob = 4
@@ -47,13 +49,13 @@ func newForwarding(t *testing.T, mode string) *forwarding {
 	t.Helper()
 	bed := bedtest.New(t, testbed.Config{Hosts: 3, StaticARP: true})
 	f := &forwarding{t: t, bed: bed}
-	c := &cluster.Config{Switch: cluster.Switch{Address: bed.Switch().IP, XDPMode: mode}}
+	c := &cluster.Config{Switch: cluster.Switch{Address: bed.Switch().IP, XDPMode: mode, Stripes: 10}}
 	for i, h := range bed.Hosts() {
 		c.Switch.Interfaces = append(c.Switch.Interfaces, h.PortName)
 		f.on(h, func() error { return f.openTap(i) })
 	}
 	f.on(bed.Switch(), func() (err error) {
-		f.plane, err = openXDPPlane(c, slog.New(slog.NewTextHandler(t.Output(), nil)))
+		f.plane, err = openXDPPlane(c, f.log.logger())
 		return err
 	})
 	t.Cleanup(func() {

@@ -5,6 +5,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/libra-ina/libra/internal/linux/sys"
 )
@@ -29,7 +30,12 @@ func threadNAPI(interfaces []string) (restore func() error, err error) {
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("threaded NAPI on %s (switch.threaded_napi): %w", name, err), restore())
 		}
-		undo = append(undo, func() error { return sys.WriteAttr(name, "threaded", before) })
+		undo = append(undo, func() error {
+			if err := sys.WriteAttr(name, "threaded", before); !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			return nil // the interface is gone
+		})
 	}
 	return restore, nil
 }

@@ -44,6 +44,7 @@ func openXDPPlane(c *cluster.Config, log *slog.Logger) (plane, error) {
 	if err := a.CountsFailures(); err != nil {
 		log.Warn("counters are incomplete", "error", err)
 	}
+	prepare := func(string) error { return nil }
 	if c.Switch.ThreadedNAPI {
 		restore, err := threadNAPI(c.Switch.Interfaces)
 		if err != nil {
@@ -53,15 +54,25 @@ func openXDPPlane(c *cluster.Config, log *slog.Logger) (plane, error) {
 			err := restore()
 			return errors.Join(err, a.Close())
 		}
+		prepare = func(name string) error {
+			_, err := threadNAPI([]string{name}) // the present one ends with its interface
+			return err
+		}
 		what += ", threaded NAPI"
+	}
+	ports, err := keepPorts(c, a, log, prepare)
+	if err != nil {
+		return plane{}, errors.Join(err, closeAll())
 	}
 	follower, err := followBridge(c.Switch.Interfaces, a, netdev.TransmitsXDP, log)
 	if err != nil {
+		ports.close()
 		return plane{}, errors.Join(err, closeAll())
 	}
 	followed := newHosts(a, follower.Reach)
 	return plane{
 		Plane: closing{followed, func() error {
+			ports.close()
 			follower.Close()
 			return closeAll()
 		}},

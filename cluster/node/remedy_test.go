@@ -5,41 +5,54 @@ package node
 import (
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"testing"
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/wire"
 )
 
-// An error of gradients that no arithmetic takes has what to do about it, by the model's task. Others stay as they are.
+// An error of gradients that no arithmetic holds says what makes them smaller. Others stay as they are.
 func TestRemedyOfLargeGradients(t *testing.T) {
-	const diverges, labels = ", because training diverges: lower the learning rate", ": divide the labels by a number such as their standard deviation, or lower the learning rate"
-	infinite := &packer.NotFiniteError{Index: 3, Key: 77, Value: 5}
+	overflow := fmt.Errorf("a push: %w", wire.Refusal{Code: wire.CodeOverflow})
+	stamp, both := []data.Largest{{Key: 7, Value: 1.7e9}}, []data.Largest{{Key: 7, Value: 40}, {Key: 2, Value: 30}}
+	const diverges = ", because training diverges: lower the learning rate"
+	const scale = ": scale feature 7 (values up to 1.7e+09), for example by its standard deviation"
 	for name, c := range map[string]struct {
-		err    error
-		begins string
-		large  bool
+		err          error
+		failure      train.Failure
+		task         data.Task
+		begins, ends string
 	}{
-		"overflow":   {fmt.Errorf("a push: %w", wire.Refusal{Code: wire.CodeOverflow}), "a push: ", true},
-		"not finite": {fmt.Errorf("a push: %w", wire.Refusal{Code: wire.CodeNotFinite}), "a push: ", true},
-		"found here": {fmt.Errorf("a push: %w", infinite), "a gradient of feature 77 is 5: ", true},
-		"refused":    {fmt.Errorf("a push: %w", wire.Refusal{Code: wire.CodeSlotRange}), "", false},
-		"another":    {io.ErrUnexpectedEOF, "", false},
+		"diverges":                   {overflow, train.Failure{Begin: 1, Batch: 64}, data.Classification, "a push: ", diverges},
+		"small labels":               {overflow, train.Failure{Begin: 1, Batch: 64, Label: 0.01}, data.Regression, "a push: ", diverges},
+		"not finite":                 {fmt.Errorf("a push: %w", wire.Refusal{Code: wire.CodeNotFinite}), train.Failure{Begin: 1}, data.Classification, "a push: ", diverges},
+		"found here":                 {fmt.Errorf("a push: %w", &packer.NotFiniteError{Key: 77, Value: 5}), train.Failure{Begin: 1}, data.Classification, "a gradient of feature 77 is 5: ", diverges},
+		"of the intercept":           {&packer.NotFiniteError{Key: data.BiasKey, Value: 5}, train.Failure{Begin: 1}, data.Classification, "a gradient of the intercept is 5: ", diverges},
+		"a time stamp":               {overflow, train.Failure{Begin: 1e8, Large: stamp, Batch: 64, Label: 1}, data.Classification, "a push: ", scale},
+		"a time stamp, small labels": {overflow, train.Failure{Begin: 1e5, Large: stamp, Batch: 64, Label: 0.004}, data.Regression, "a push: ", scale},
+		"a late time stamp":          {overflow, train.Failure{Begin: 1, Large: stamp, Batch: 64, Label: 1}, data.Classification, "a push: ", scale},
+		"no number":                  {&packer.NotFiniteError{Key: 3, Value: 5}, train.Failure{Begin: math.Inf(1), Large: []data.Largest{{Key: 3, Value: 3e38}}, Batch: 64}, data.Classification, "a gradient of feature 3 is 5: ", ": scale feature 3 (values up to 3e+38), for example by its standard deviation"},
+		"large features":             {overflow, train.Failure{Begin: 100, Large: both, Batch: 64, Label: 1}, data.Classification, "a push: ", ": scale features such as 7 (values up to 40), 2 (values up to 30), each for example by its standard deviation, or lower the learning rate"},
+		"large labels":               {overflow, train.Failure{Begin: 1e6, Batch: 64, Label: 9e6}, data.Regression, "a push: ", ": divide the labels by a number such as their standard deviation (they go up to 9e+06)"},
+		"labels of 20":               {overflow, train.Failure{Begin: 10, Batch: 64, Label: 20}, data.Regression, "a push: ", ": divide the labels by a number such as their standard deviation (they go up to 20), or lower the learning rate"},
+		"large weights":              {overflow, train.Failure{Begin: 1e6, Batch: 64, Label: 1}, data.Classification, "a push: ", ": lower the bound of the initial weights (model.init_scale, --init-scale)"},
+		"a diverged checkpoint":      {overflow, train.Failure{Begin: 1e6, Batch: 64, Label: 1, Resumed: true}, data.Classification, "a push: ", ": remove the checkpoint, if the weights in it have diverged"},
 	} {
-		for task, remedy := range map[data.Task]string{data.Classification: diverges, data.Regression: labels} {
-			got := withRemedy(c.err, task)
-			if !c.large {
-				if got != c.err { //nolint:errorlint // it is the same one
-					t.Errorf("%s, %v: %v becomes %v", name, task, c.err, got)
-				}
-				continue
-			}
-			if !strings.HasPrefix(got.Error(), c.begins) || !strings.HasSuffix(got.Error(), ": gradients are too large"+remedy) || strings.Contains(got.Error(), "put a finite number there") {
-				t.Errorf("%s, %v: %v, want one that begins with %q and ends with %q", name, task, got, c.begins, remedy)
-			}
+		failed := c.failure
+		failed.Err = c.err
+		got := withRemedy(fmt.Errorf("train: %w", &failed), c.err, c.task)
+		if !strings.HasPrefix(got.Error(), c.begins) || !strings.HasSuffix(got.Error(), ": gradients are too large"+c.ends) || strings.Contains(got.Error(), "put a finite number there") {
+			t.Errorf("%s: %v, want one that begins with %q and ends with %q", name, got, c.begins, c.ends)
+		}
+	}
+	for _, other := range []error{fmt.Errorf("a push: %w", wire.Refusal{Code: wire.CodeSlotRange}), io.ErrUnexpectedEOF} {
+		if got := withRemedy(&train.Failure{Err: other}, other, data.Classification); got != other { //nolint:errorlint // it is the same one
+			t.Errorf("%v becomes %v", other, got)
 		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/transport"
-	"github.com/libra-ina/libra/wire"
 )
 
 // WorkerOptions are a worker's options in addition to the configuration.
@@ -62,6 +61,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 		return nil, err
 	}
 	training.Progress = o.Progress
+	training.Counted = func(rows int) { AdviseStaleness(env.Log, c, len(c.Workers), rows) }
 	src, err := OpenSource(c, c.Shard(o.ID))
 	if err != nil {
 		return nil, err
@@ -96,7 +96,9 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	training.ReportEvery, training.Staleness = reportEvery, c.Job.Staleness
 	trained, err := train.Train(ctx, access, src, training)
 	if err != nil {
-		return nil, withRemedy(reason(ctx, err), training.Model.Task())
+		why := reason(ctx, err)
+		w.departure = departureFor(ctx, why)
+		return nil, withCheckpoint(withRemedy(err, why, training.Model.Task()), w.departure, c)
 	}
 	stats, err := w.Stats(ctx)
 	if err != nil {
@@ -117,23 +119,6 @@ func reason(ctx context.Context, err error) error {
 		return cause
 	}
 	return err
-}
-
-// withRemedy adds a remedy for gradients that no arithmetic accepts: the user knows only learning
-// rates and labels.
-func withRemedy(err error, task data.Task) error {
-	refusal, here := wire.Refusal{}, (*packer.NotFiniteError)(nil)
-	refused := errors.As(err, &refusal) && (refusal.Code == wire.CodeOverflow || refusal.Code == wire.CodeNotFinite)
-	switch {
-	case errors.As(err, &here): // without the remedy for programmers
-		err = fmt.Errorf("a gradient of feature %d is %v", here.Key, here.Value)
-	case !refused:
-		return err
-	}
-	if task == data.Regression {
-		return fmt.Errorf("%w: gradients are too large: divide the labels by a number such as their standard deviation, or lower the learning rate", err)
-	}
-	return fmt.Errorf("%w: gradients are too large, because training diverges: lower the learning rate", err)
 }
 
 func workerResult(id uint16, backend string, t train.Result, s transport.WorkerStats, dim int) *WorkerResult {

@@ -169,7 +169,6 @@ func TestWeightsOfAnotherModel(t *testing.T) {
 	}
 	cut := writeFile(t, "cut.libra", string(text[:len(text)/2]))
 	for name, c := range map[string]struct{ weights, want string }{
-		"other features":    {writeFile(t, "other.csv", "feature,weight\nbias,0\n99999999,1\n"), "none of its features has weights in"},
 		"half a checkpoint": {cut, "cut.libra"},
 		"rows of two sizes": {writeFile(t, "sizes.csv", "feature,weight,factor_1\nbias,0,0\n3,1\n"), "wrong number of fields"},
 		"a hot set":         {writeFile(t, "hot.libra", "LIBRAHOT...."), "it is a hot set, which has no weights"},

@@ -128,6 +128,8 @@ take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 	f.IntVar(&o.HotRows, "hot-rows", 0, fmt.Sprintf("number of hot rows (default: %d scalars')", demo.HotScalars))
 	f.StringVar(&o.Optimizer, "optimizer", o.Optimizer, settings.Optimizer.Help("")+": adagrad or sgd")
 	f.Float64Var(&o.LearningRate, "learning-rate", 0, settings.LearningRate.Help(settings.LearningRate.Usual()))
+	f.Float64Var(&o.InitialAccumulator, "initial-accumulator", 0, byData(settings.InitialAccumulator))
+	f.Float64Var(&o.InitScale, "init-scale", 0, byData(settings.InitScale))
 	f.Float64Var(&o.Faults.Loss, "loss", 0, "probability that a frame is lost")
 	f.Float64Var(&o.Faults.Duplicate, "duplicate", 0, "probability that a frame arrives twice")
 	f.Float64Var(&o.Faults.Reorder, "reorder", 0, "probability that later frames overtake a frame")
@@ -149,8 +151,11 @@ take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 }
 
 // byData is the help of a flag whose default depends on where the rows come from.
-func byData(f settings.Field[int]) string {
-	return f.Help(fmt.Sprintf("%d with --data, %d without", f.SmallData(), f.ClickLog()))
+func byData[T int | float64](f settings.Field[T]) string {
+	if f.SmallData() == f.ClickLog() {
+		return f.Help(f.Usual())
+	}
+	return f.Help(fmt.Sprintf("%v with --data, %v without", f.SmallData(), f.ClickLog()))
 }
 
 // byLength is the help of a flag whose default depends on the length of the synthetic log.

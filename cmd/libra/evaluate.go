@@ -4,6 +4,8 @@ package main
 
 import (
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
@@ -44,7 +46,7 @@ func newEvaluate() *cobra.Command {
 			task := s.model.Task()
 			e := Evaluation{len(scores), task.String(), task.Measure(scores, labels)}
 			if !e.Finite() {
-				return fmt.Errorf("%s: the weights predict no numbers: their training diverged: train again with a lower learning rate", s.files())
+				return noNumbers(&s, scores)
 			}
 			if asJSON {
 				return report.WriteJSON(cmd.OutOrStdout(), e)
@@ -62,4 +64,14 @@ func newEvaluate() *cobra.Command {
 	s.flags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
+}
+
+// noNumbers says for which row there is no number, and why that may be.
+func noNumbers(s *scored, scores []float32) error {
+	row := slices.IndexFunc(scores, func(score float32) bool { return math.IsNaN(float64(score)) || math.IsInf(float64(score), 0) })
+	if row < 0 { // a sum of them is too large
+		row = 0
+	}
+	return fmt.Errorf("%s: the weights predict no numbers, first for row %d of %s: either their training diverged, then train again with a lower learning rate; or its values are far larger than those of the training, then scale them alike",
+		s.files(), row+1, s.data)
 }

@@ -63,7 +63,7 @@ func TestFlagsOfFieldsHaveOneHome(t *testing.T) {
 		t.Errorf("%q: no such flags", exceptions)
 	}
 	for _, home := range settings.All() {
-		if !found[home.Flag()] && !slices.Contains([]string{"model.initial_accumulator", "model.init_scale", "model.l2"}, home.Name()) {
+		if !found[home.Flag()] && !slices.Contains([]string{"model.l2"}, home.Name()) {
 			t.Errorf("no command has --%s", home.Flag())
 		}
 	}

@@ -48,7 +48,7 @@ func choices(cmd *cobra.Command, flag string, words ...string) {
 // stands for their default is to leave them out.
 var positive = []string{
 	"accumulate", "batch", "bound", "c", "count", "counters", "dim", "duration", "epochs", "factors", "for", "harvest",
-	"hosts", "hot-rows", "learning-rate", "p", "p4-election", "pairs",
+	"hosts", "hot-rows", "init-scale", "initial-accumulator", "learning-rate", "p", "p4-election", "pairs",
 	"parameters", "pid", "rate", "rounds", "rows", "staleness", "top", "window", "within", "workers",
 }
 

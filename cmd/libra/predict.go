@@ -22,7 +22,8 @@ func newPredict() *cobra.Command {
 		Short: "Predict the click probability, or the number, of each row of a file",
 		Long: `Writes one prediction per line, in the order of the rows: the probability of a click or, with
 weights of regression, the number. Labels are ignored, but must be present. A feature
-that was never trained has no effect.`,
+that was never trained has no effect: a row of such features alone is predicted by the
+intercept, with a warning if there are only such rows.`,
 		Example: `  libra predict --weights weights.libra --data test.libfm.gz --out predictions.txt`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

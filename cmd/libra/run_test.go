@@ -67,6 +67,11 @@ func TestRunFails(t *testing.T) {
 	if code != exitFailure || !strings.Contains(stderr, "rank 0 was ended by a signal (killed)") {
 		t.Errorf("code %d: %s", code, stderr)
 	}
+	// Rank 0 has lost rank 1, which takes its time to end.
+	_, stderr, code = output(t, "run", "--backend", "udp", "--workers", "2", "--", "sh", "-c", `test "$RANK" = 0 && sleep 0.5 && echo "libra.PartyGone: PARTY_GONE: another client" >&2 && exit 1; sleep 1; echo "no such data" >&2; exit 7`)
+	if code != 7 || !strings.Contains(stderr, "libra: rank 1 exited with status 7; last lines of its standard error:\n  no such data\nand rank 0 exited with status 1; last lines of its standard error:\n  libra.PartyGone: PARTY_GONE") {
+		t.Errorf("code %d: %s", code, stderr)
+	}
 	for want, args := range map[string][]string{
 		"no command: give it after --":                                    {},
 		"--workers 3 on 2 hosts: each host runs as many":                  {"--hosts", "2", "--workers", "3", "true"},

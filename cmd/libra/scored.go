@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -69,14 +70,13 @@ func (s *scored) rows(cmd *cobra.Command, labelled bool, part func(scores, label
 		return err
 	}
 	defer src.Close()
-	for first, more := true, true; more; first = false {
+	features, known := 0, 0
+	for more := true; more; {
 		var d *data.Dataset
 		if d, more, err = data.LoadPart(src, scoredRows); err != nil {
 			return err
 		}
-		if first && w.Known(d) == 0 {
-			return fmt.Errorf("%s: none of its features has weights in %s, which were trained on other data, or on features with other numbers: take the weights of a training on data like this", s.data, s.files())
-		}
+		features, known = features+len(d.Keys()), known+w.Known(d)
 		scores, err := train.Scores(cmd.Context(), w, s.model, d)
 		if err != nil {
 			return err
@@ -85,5 +85,22 @@ func (s *scored) rows(cmd *cobra.Command, labelled bool, part func(scores, label
 			return err
 		}
 	}
-	return nil
+	return s.strange(features, known, labelled)
+}
+
+// strange says that rows have no features with weights. Their predictions are right if the features
+// are new, as those of unseen users are, but all the same; and no measure of such weights is.
+func (s *scored) strange(features, known int, labelled bool) error {
+	switch {
+	case known > 0:
+		return nil
+	case features == 0:
+		slog.Warn("no row has a feature: every prediction is that of the intercept alone", "data", s.data)
+		return nil
+	case !labelled:
+		slog.Warn("none of the features has weights: every prediction is that of the intercept alone; if the features are not new, take the weights of a training on data like this",
+			"data", s.data, "weights", s.files())
+		return nil
+	}
+	return fmt.Errorf("%s: none of its features has weights in %s, which were trained on other data, or on features with other numbers: take the weights of a training on data like this", s.data, s.files())
 }

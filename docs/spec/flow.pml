@@ -11,8 +11,14 @@
  * It forgets a frame only when LIFE further numbers are in use, because numbers
  * that wrap around mean nothing without such a limit.
  *
+ * With REFUSE, the receiver may refuse any new frame, for a reason that is gone
+ * when the next copy arrives: a sum out of range, no room for a row. Also shown:
+ * a frame that its sender takes for refused is never applied, and one that it
+ * takes for applied was. The receiver also answers the number before the one that
+ * arrives, as a cover does.
+ *
  *	sender    retransmit/window.go Add, Ack; transport/worker_receive.go receive
- *	receiver  retransmit/filter.go Fresh, Mark; bpf/filter.h; transport/server.go
+ *	receiver  retransmit/filter.go Fresh, Mark, Refuse; bpf/filter.h; transport/server.go
  */
 
 #ifndef W
@@ -36,6 +42,10 @@
 #define NARROW 4	/* the server takes one number less than a window ahead */
 #define COUNTED 5	/* the window bounds how many frames are unanswered, not their span */
 #define NO_REPEAT 6	/* the sender repeats nothing */
+#define FRESH_AGAIN 7	/* a refusal leaves the number fresh */
+#define UNTOLD 8	/* a refused number is entered like an applied one */
+#define SHOWN 9		/* covers show refused numbers */
+#define NOT_CLEARED 10	/* a frame that is applied leaves its entry's refusal there */
 #ifndef MUTANT
 #define MUTANT 0
 #endif
@@ -51,6 +61,9 @@ bit pulling;		/* Half a lap of numbers is of one kind, to keep the states few. *
 
 /* The receiver. A real one starts with zeros, too: no number is 0 at first. */
 byte seen[PLACES];
+#ifdef REFUSE
+bit refusal[PLACES];	/* the number was refused */
+#endif
 #ifdef SERVER
 byte last = FIRST - 1;	/* the newest number that it has seen */
 #endif
@@ -60,8 +73,15 @@ bit sent[M];		/* the frame may arrive */
 bit flagged[M];		/* so may a copy with the RETX flag */
 bit pull[M];		/* it is a PULL, which is answered and never applied */
 bit answered[M];	/* the answer may arrive */
+#ifdef REFUSE
+bit denied[M];		/* an ERROR may arrive */
+#endif
 
 bit applied[M];		/* of this use of the number: known to the properties only */
+#ifdef REFUSE
+bit refused[M];		/* of this use: the receiver has refused a copy, */
+bit told[M];		/* and the sender knows; likewise */
+#endif
 
 #ifdef PROGRESS		/* then the network forgets what it delivers, */
 #define ONCE 1
@@ -72,8 +92,27 @@ byte losses = 2;	/* and this is how many frames or answers it loses */
 
 inline forget(n)
 {
-	sent[n] = 0; flagged[n] = 0; pull[n] = 0; answered[n] = 0; applied[n] = 0
+	sent[n] = 0; flagged[n] = 0; pull[n] = 0; answered[n] = 0; applied[n] = 0;
+#ifdef REFUSE
+	denied[n] = 0; refused[n] = 0; told[n] = 0
+#endif
 }
+
+#ifdef REFUSE
+#define may_refuse(n) (n % (M / 2) == 3)	/* one in half a lap, to keep the states few */
+#define is_refused(n) (seen[(n) % PLACES] == n && refusal[(n) % PLACES])
+#define set_refusal(n, bit) refusal[(n) % PLACES] = bit
+#if MUTANT == SHOWN
+#define is_shown(n) (!newer(n, seen[(n) % PLACES]))
+#else
+#define is_shown(n) (!newer(n, seen[(n) % PLACES]) && !refusal[(n) % PLACES])
+#endif
+#define was_refused(n) refused[n]
+#else
+#define is_refused(n) false
+#define set_refusal(n, bit) skip
+#define was_refused(n) false
+#endif
 
 #if MUTANT == COUNTED
 #define count (unanswered[0] + unanswered[1] + unanswered[2] + unanswered[3] + \
@@ -137,26 +176,45 @@ inline reach(n)
 #endif
 }
 
-inline arrive(n, retx)
+inline arrive(n, retx, refuse)
 {
 	reach(n);
 	if
 	:: !reached ->				/* ERROR 14 */
-		assert(applied[n] || pull[n])	/* It is no frame that is yet to be applied. */
+		assert(applied[n] || pull[n] || was_refused(n))	/* It is no frame that is yet to be applied. */
 	:: else ->
 		judge(n, retx);
 		if
-		:: fresh && !pull[n] ->
+		:: fresh && !pull[n] && !refuse ->
 			assert(!applied[n]);	/* AT MOST ONCE */
-			applied[n] = 1; seen[n % PLACES] = n
+#ifdef REFUSE
+			assert(!told[n]);	/* REFUSED FOR GOOD */
+#endif
+			applied[n] = 1; seen[n % PLACES] = n; answered[n] = 1;
+#if MUTANT != NOT_CLEARED
+			set_refusal(n, 0)
+#endif
+#ifdef REFUSE
+		:: fresh && !pull[n] && refuse ->	/* ERROR 7, 15, ... */
+			refused[n] = 1; denied[n] = 1;
+#if MUTANT != FRESH_AGAIN
+			seen[n % PLACES] = n; set_refusal(n, MUTANT != UNTOLD)
+#endif
+		:: !fresh && is_refused(n) && !pull[n] -> denied[n] = 1
+#endif
 		:: fresh && pull[n] ->
 #if MUTANT != UNMARKED
-			seen[n % PLACES] = n;
+			seen[n % PLACES] = n; set_refusal(n, 0);
 #endif
-			skip
-		:: else
+			answered[n] = 1
+		:: !fresh && (!is_refused(n) || pull[n]) -> answered[n] = 1
 		fi;
-		answered[n] = 1
+#ifdef REFUSE
+		if
+		:: is_shown(minus(n, 1)) && sent[minus(n, 1)] && !pull[minus(n, 1)] -> answered[minus(n, 1)] = 1
+		:: else
+		fi
+#endif
 	fi;
 	fresh = false; reached = false
 }
@@ -176,6 +234,23 @@ inline settle(n)
 	fi
 }
 
+#ifdef REFUSE
+/* The sender takes an ERROR: Window.Refuse. */
+inline give_up(n)
+{
+	if
+	:: newer(next, n) && !newer(base, n) && unanswered[n] ->
+		assert(!applied[n]);		/* REFUSED FOR GOOD, for what came before */
+		told[n] = 1; unanswered[n] = 0;
+		do
+		:: base != next && !unanswered[base] -> base = (base + 1) % M
+		:: else -> break
+		od
+	:: else		/* answered before */
+	fi
+}
+#endif
+
 /* What becomes of number n in the network. There is one such process a number. */
 active [M] proctype Number()
 {
@@ -183,9 +258,14 @@ active [M] proctype Number()
 	bool fresh, reached;
 
 	do
-	:: d_step { sent[n] -> sent[n] = !ONCE; arrive(n, 0) }
-	:: d_step { flagged[n] -> flagged[n] = !ONCE; arrive(n, 1) }
+	:: d_step { sent[n] -> sent[n] = !ONCE; arrive(n, 0, 0) }
+	:: d_step { flagged[n] -> flagged[n] = !ONCE; arrive(n, 1, 0) }
 	:: d_step { answered[n] -> answered[n] = !ONCE; settle(n) }
+#ifdef REFUSE
+	:: d_step { sent[n] && may_refuse(n) -> sent[n] = !ONCE; arrive(n, 0, 1) }
+	:: d_step { flagged[n] && may_refuse(n) -> flagged[n] = !ONCE; arrive(n, 1, 1) }
+	:: d_step { denied[n] -> denied[n] = !ONCE; give_up(n) }
+#endif
 #if MUTANT != NO_REPEAT
 	:: unanswered[n] && !flagged[n] && (!ONCE || !sent[n] && !answered[n]) ->
 		flagged[n] = 1			/* Window.Resend */

@@ -49,7 +49,7 @@ struct job_t {
 struct sender_t {
     bit<1> found;
     KEPT bit<16> index; // of its duplicate filter and counters
-    bit<32> generation; // of the admission: no two have the same
+    bit<32> generation; // of the admission: no two have the same, and all fit 23 bits
     bit<16> epoch;
 }
 

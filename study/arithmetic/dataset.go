@@ -116,7 +116,7 @@ func gradients(c Config, rng *rand.Rand) (d dataSet, err error) {
 	name, recipe := "synthetic click log", train.ClickLog
 	if c.Data != "" {
 		name, _, _ = strings.Cut(filepath.Base(c.Data), ".")
-		recipe = train.SmallData
+		recipe = train.Frequent
 	}
 	store, err := ps.New(recipe.Store(model, c.Seed))
 	if err != nil {

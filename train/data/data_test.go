@@ -247,3 +247,20 @@ func TestChoiceOfSamples(t *testing.T) {
 		}
 	}
 }
+
+// Values of a feature in several rows, negative ones, and files whose values are all 1.
+func TestLargestValues(t *testing.T) {
+	for text, want := range map[string][]Largest{
+		"1 3:1 7:-40 9:2\n-1 7:30 8:11 5:1e9\n": {{5, 1e9}, {7, 40}},
+		"1 3:1 7:10\n":                          nil,
+		"1 3:1\n":                               nil,
+	} {
+		d, err := Load(open(t, write(t, text), Shard{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := d.LargestValues(10, 2); !slices.Equal(got, want) || d.LargestLabel() != 1 {
+			t.Errorf("%q: %v and %v", text, got, d.LargestLabel())
+		}
+	}
+}

@@ -36,7 +36,8 @@ func (e *SyntaxError) Error() string {
 // format of LIBFFM they are field:index:value; the field, a non-negative integer, is ignored.
 // Labels of classification are -1 and 1, or 0 and 1, and labels of regression finite numbers;
 // indices are non-negative integers other than [BiasKey]; values are finite. Lines may have any
-// length. Rows of other shards are skipped unread.
+// length. Of rows of other shards only the kind is read, of the label and of the first pair: it must
+// be the same in the whole file, and each worker sees its own rows alone.
 type File struct {
 	name  string
 	task  Task
@@ -133,6 +134,9 @@ func (f *File) Next(s *Sample) error {
 		if (f.rows-1)%f.shard.Count == f.shard.Index {
 			return f.parse(line, s)
 		}
+		if err := f.checkKind(line); err != nil {
+			return err
+		}
 	}
 }
 
@@ -158,6 +162,35 @@ func (f *File) readLine() ([]byte, error) {
 	}
 }
 
+// checkKind reports that a row of another shard has a label or pairs of another kind than the rows
+// before it.
+func (f *File) checkKind(line []byte) error {
+	begin, end := token(line, 0)
+	if f.task == Classification {
+		if problem := f.label(line[begin:end], &Sample{}); problem != "" {
+			return f.malformed(begin, problem)
+		}
+	}
+	begin, end = token(line, end)
+	colons := bytes.Count(line[begin:end], []byte(":"))
+	if colons == 0 { // another worker reports it, if it is no empty row
+		return nil
+	}
+	return f.checkColons(line[begin:end], begin, colons)
+}
+
+// checkColons reports that a pair has more or fewer colons than those before it.
+func (f *File) checkColons(pair []byte, begin, colons int) error {
+	if f.colons == 0 {
+		f.colons = colons
+	}
+	if colons != f.colons || colons > 2 {
+		return f.malformed(begin,
+			fmt.Sprintf("%.40q has %d colons: all pairs of a file are index:value, or all are field:index:value", pair, colons))
+	}
+	return nil
+}
+
 // parse stores the row in line in s.
 func (f *File) parse(line []byte, s *Sample) error {
 	s.Keys, s.Values = s.Keys[:0], s.Values[:0]
@@ -172,15 +205,14 @@ func (f *File) parse(line []byte, s *Sample) error {
 		}
 		pair := line[begin:end]
 		colons := bytes.Count(pair, []byte(":"))
-		switch {
-		case colons == 0:
-			return f.malformed(begin, fmt.Sprintf("%.40q is not an index:value pair; %s", pair, rowFormat))
-		case f.colons == 0:
-			f.colons = colons
+		if pair[0] == '#' {
+			return f.malformed(begin, fmt.Sprintf("%.40q: this is a comment, which the format does not have: remove it", pair))
 		}
-		if colons != f.colons || colons > 2 {
-			return f.malformed(begin,
-				fmt.Sprintf("%.40q has %d colons: all pairs of a file are index:value, or all are field:index:value", pair, colons))
+		if colons == 0 {
+			return f.malformed(begin, fmt.Sprintf("%.40q is not an index:value pair; %s", pair, rowFormat))
+		}
+		if err := f.checkColons(pair, begin, colons); err != nil {
+			return err
 		}
 		if colons == 2 {
 			field, rest, _ := bytes.Cut(pair, []byte(":"))
@@ -224,16 +256,21 @@ func (f *File) label(text []byte, s *Sample) (problem string) {
 			f.negative = int8(v)
 		}
 		if f.negative != int8(v) {
-			return fmt.Sprintf("label %s in a file whose negative label is %d", text, f.negative)
+			return fmt.Sprintf("label %s in a file whose negative label is %d: write one of them for all rows without a click, or choose task regression for three values",
+				text, f.negative)
 		}
 		s.Label = 0
 	case bytes.ContainsFunc(text, func(r rune) bool { return r == utf8.RuneError || r < ' ' }):
 		return fmt.Sprintf("label %.40q: this is no text; %s", text, rowFormat)
+	case bytes.HasPrefix(text, []byte("#")):
+		return fmt.Sprintf("label %.40q: this is a comment, which the format does not have: remove it", text)
+	case bytes.Contains(text, []byte(":")):
+		return fmt.Sprintf("label %.40q: this is a pair: begin each row with a label, 0 where there is none; %s", text, rowFormat)
 	case bytes.ContainsAny(text, ",;"):
 		return fmt.Sprintf("label %.40q: this may be CSV; %s", text, rowFormat)
 	case f.task == Regression:
 		return fmt.Sprintf("label %.40q is not a finite float32; %s", text, rowFormat)
-	case err == nil:
+	case err == nil && !math.IsNaN(v) && !math.IsInf(v, 0):
 		return fmt.Sprintf("label %.40q is not 1, 0 or -1: to predict numbers and not clicks, choose task regression", text)
 	default:
 		return fmt.Sprintf("label %.40q is not 1, 0 or -1; %s", text, rowFormat)

@@ -62,16 +62,16 @@ var (
 		Path: "model.learning_rate", Default: ps.DefaultLearningRate, Range: "above 0", When: "not with optimizer none",
 		About: "Learning rate of the optimiser: the scale of every change",
 	}
-	// InitialAccumulator is smaller for few rows, which have too few steps to outgrow a larger one.
 	InitialAccumulator = Field[float64]{
-		Path: "model.initial_accumulator", Default: ps.DefaultInitialAccumulator, smallData: 1e-5, Range: "above 0",
+		Path: "model.initial_accumulator", Default: ps.DefaultInitialAccumulator, Range: "above 0",
 		When:  "only with adagrad",
 		About: "Initial value of the sums of squared gradients",
 	}
-	// InitScale is large for frequent features: zero is a saddle point that late gradients leave
-	// slowly. Of rare features, large factors overfit.
+	// InitScale is small, since scores grow with its square and with the square of the values: with
+	// a bound of 0.2, features of 100 have gradients that no arithmetic holds. [train.Frequent] says
+	// where a larger one is better.
 	InitScale = Field[float64]{
-		Path: "model.init_scale", Default: ps.DefaultScale, smallData: 0.2, clickLog: 0.02, Range: "above 0",
+		Path: "model.init_scale", Default: ps.DefaultScale, clickLog: 0.02, Range: "above 0",
 		When:  "only with fm",
 		About: "Bound of the initial latent weights",
 	}

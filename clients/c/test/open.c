@@ -206,6 +206,9 @@ static void options(void)
 	o.size = sizeof o;
 	o.socket = "/nowhere/agent.sock";
 	usage(o, LIBRA_NO_AGENT, "there is no /nowhere/agent.sock: start libra agent");
+	o.socket = "/dev/null";
+	usage(o, LIBRA_NO_AGENT, "/dev/null is no socket: name that of libra agent in options.socket or LIBRA_AGENT");
+	o.socket = "/nowhere/agent.sock";
 	o.socket = NULL;
 	CHECK(setenv("LIBRA_AGENT", "/nowhere/else", 1) == 0);
 	usage(o, LIBRA_NO_AGENT, "there is no /nowhere/else");

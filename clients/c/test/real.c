@@ -126,6 +126,7 @@ static void push_all(void)
 	CHECK(libra_push(s, keys, gradients, 3, &t) == LIBRA_OK && libra_wait(s, t, -1) == LIBRA_OUT_OF_RANGE);
 	CHECK(libra_flush(s, NULL) == LIBRA_OUT_OF_RANGE);
 	CHECK(libra_push_sums(s, keys, gradients, gradients, 2, NULL) == LIBRA_MODE);
+	CHECK(strstr(e->text, "the job's mode is combine: sums in answers need mode fetchadd"));
 	CHECK(libra_flush(s, NULL) == LIBRA_MODE);
 	CHECK(libra_push_batch(s, &prepared, gradients, &t) == LIBRA_OK && libra_wait(s, t, -1) == LIBRA_NO_BATCH);
 	CHECK(libra_flush(s, NULL) == LIBRA_NO_BATCH);

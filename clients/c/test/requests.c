@@ -104,7 +104,8 @@ static void failures(struct libra_session *s)
 	CHECK(libra_wait(s, t, -1) == LIBRA_NOT_FINITE);
 	const struct libra_error *e = libra_last_error();
 	CHECK(e->code == LIBRA_NOT_FINITE && e->index == 4 && e->key_known && e->key == 20);
-	CHECK(strcmp(e->text, "push of 2 keys, job clicks: a gradient is NaN or infinite: number 4, key 20") == 0);
+	CHECK(strcmp(e->text, "push of 2 keys, job clicks: a gradient is NaN or infinite: number 4, key 20: look where it comes "
+					     "from; clipping and a lower learning rate often help") == 0);
 
 	CHECK(libra_push(s, NULL, gradients, 1, NULL) == LIBRA_USAGE && strstr(e->text, "libra_push: keys is NULL"));
 	CHECK(libra_push(s, keys, NULL, 1, NULL) == LIBRA_USAGE && strstr(e->text, "gradients is NULL"));

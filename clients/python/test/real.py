@@ -160,7 +160,7 @@ class Requests(unittest.TestCase):
         with self.assertRaises(ValueError) as failed:
             self.session.flush()
         self.assertIsInstance(failed.exception, libra.OutOfRange)
-        with self.assertRaisesRegex(libra.Error, "mode has no such request"):
+        with self.assertRaisesRegex(libra.Error, "the job.s mode is combine: sums in answers need mode fetchadd"):
             self.session.push_sums([1], [[1, 1]])
         with self.assertRaises(libra.Error):
             self.session.flush()

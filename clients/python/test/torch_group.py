@@ -110,6 +110,26 @@ class Group(unittest.TestCase):
             dist.all_reduce(sparse([1], [[1.0, 2.0]], (10, 2)), op=dist.ReduceOp.MAX if odd else dist.ReduceOp.SUM)
         self.test_sums()
 
+    def test_empty(self):
+        """A rank without rows takes part, whatever the layout of its tensor."""
+        for layout in 1, 2:
+            for first in 0, ranks - 1:
+                if rank == first:
+                    tensor = torch.sparse_coo_tensor(torch.empty((layout, 0), dtype=torch.int64), torch.empty((0, 2)[: 3 - layout]), (8, 2))
+                else:
+                    tensor = sparse([1], [[1.0, 2.0]], (8, 2))
+                dist.all_reduce(tensor)
+                self.assertEqual(tensor.to_dense().tolist()[:2], [[0.0, 0.0], [ranks - 1.0, 2 * (ranks - 1.0)]])
+            layout_here = layout if rank == 0 else 3 - layout  # all are empty
+            tensor = torch.sparse_coo_tensor(torch.empty((layout_here, 0), dtype=torch.int64), torch.empty((0, 2)[: 3 - layout_here]), (8, 2))
+            dist.all_reduce(tensor)
+            self.assertEqual(tensor._nnz(), 0)
+        # A shape or type of its own is no question of layout, and tensors of other layouts with rows are none of Libra's.
+        tensor = torch.sparse_coo_tensor(torch.empty((2, 0), dtype=torch.int64), torch.empty(0), (9, 2)) if rank == 0 else sparse([1], [[1.0, 2.0]], (8, 2))
+        with self.assertRaisesRegex(libra.torch.Mismatch, r"rank 0: shape \[9, 2\], 2 of its dimensions sparse"):
+            dist.all_reduce(tensor)
+        self.test_sums()
+
     def test_threads(self):
         """Threads take turns, as with gloo."""
         sums = []

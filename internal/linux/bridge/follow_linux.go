@@ -41,7 +41,7 @@ type Follower struct {
 	plane     Plane
 	log       *slog.Logger
 	forwards  bool           // whether any frames may be forwarded
-	names     map[int]string // names of the interfaces, by index
+	names     map[int]string // names of the interfaces at the start, by their present or last index
 	namespace *sys.Namespace // namespace of the follower
 	requests  *nl.NetlinkSocket
 	changes   *nl.NetlinkSocket
@@ -220,7 +220,31 @@ func (f *Follower) refresh() error {
 	f.mu.Lock()
 	hosts := maps.Clone(f.hosts)
 	f.mu.Unlock()
+	f.adopt(ports)
 	return f.updatePlane(f.decide(ports, table, hosts))
+}
+
+// adopt finds the interfaces that were deleted and created again, which have other indexes. The data
+// plane is told of their routes again.
+func (f *Follower) adopt(ports map[int]port) {
+	byName := make(map[string]int)
+	for index, p := range ports {
+		byName[p.name] = index
+	}
+	for index, name := range maps.Clone(f.names) {
+		_, alive := ports[index]
+		now, exists := byName[name]
+		if alive || !exists {
+			continue
+		}
+		if _, taken := f.names[now]; taken {
+			continue // another of the interfaces has the name now
+		}
+		delete(f.names, index)
+		f.names[now] = name
+		delete(f.ports, name)
+		maps.DeleteFunc(f.routes, func(_ [6]byte, at string) bool { return at == name })
+	}
 }
 
 // decide returns the interfaces of the hosts, and the interfaces that forward.

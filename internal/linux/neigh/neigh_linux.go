@@ -71,9 +71,12 @@ func resolve(ctx context.Context, link string, dst netip.Addr) (Hop, error) {
 	}
 	probed := false
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
-		mac, state, err := lookup(index, hop.Next)
+		mac, state, err := new(Table).lookup(index, hop.Next)
 		switch {
 		case err != nil || state&valid != 0:
+			if state&unix.NUD_STALE != 0 {
+				confirm(hop, index, dst)
+			}
 			return finish(hop, mac, err)
 		case state&unix.NUD_NOARP != 0:
 			return hop, ErrNoEthernet
@@ -153,24 +156,6 @@ func parseRoute(r netlink.Route, dst netip.Addr) (Hop, int, error) {
 	}
 	hop.Link = l.Attrs().Name
 	return hop, r.LinkIndex, nil
-}
-
-// lookup returns the neighbour table's entry for an address, in state NUD_NONE if there is none.
-func lookup(index int, next netip.Addr) (net.HardwareAddr, int, error) {
-	family := netlink.FAMILY_V6
-	if next.Is4() {
-		family = netlink.FAMILY_V4
-	}
-	entries, err := netlink.NeighList(index, family)
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-		return nil, 0, fmt.Errorf("reading the neighbour table: %w", err)
-	}
-	for _, e := range entries {
-		if addr(e.IP) == next {
-			return e.HardwareAddr, e.State, nil
-		}
-	}
-	return nil, unix.NUD_NONE, nil
 }
 
 // probe sends an empty datagram, so that the kernel resolves the next hop.

@@ -135,9 +135,14 @@ func (c *Child) supervise() {
 
 	c.stopped = c.group.ctx.Err() != nil
 	c.err = c.judge(killed)
-	if c.err != nil {
+	switch {
+	case c.err == nil:
+	case c.stopped: // it is no cause
 		c.group.fail(c.err)
+	default:
+		c.group.childFailed(c.err)
 	}
+	c.group.cfg.Failures.count(c.spec.Service, -1)
 	close(c.done)
 }
 

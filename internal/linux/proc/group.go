@@ -34,9 +34,11 @@ type Config struct {
 	// Grace is the time between the request to stop (SIGTERM) and SIGKILL;
 	// 0 means DefaultGrace.
 	Grace time.Duration
-	// Failed is called with the group's first failure of a child, before other children are stopped
-	// for it. It must not call the group. Nil: only Wait and Stop return it.
+	// Failed is called with the group's failure, before other children are stopped for it. It must
+	// not call the group. Nil: only Wait and Stop return it.
 	Failed func(error)
+	// Failures are shared by groups whose children depend on each other; nil: the group's own.
+	Failures *Failures
 }
 
 // Spec describes a child.
@@ -59,8 +61,9 @@ type Spec struct {
 	OnLine func(line []byte)
 }
 
-// Group is a set of children that end together: the first failure stops the others. A group ends
-// with Wait or Stop, one of which must be called.
+// Group is a set of children that end together: a failure stops the others, after a short time for
+// those that it ends anyway, see [Failures]. A group ends with Wait or Stop, one of which must be
+// called.
 //
 // Start, Stop and the children's methods may be called from several goroutines.
 type Group struct {
@@ -77,18 +80,22 @@ type Group struct {
 
 	mu       sync.Mutex
 	children []*Child
-	err      error // the first failure
+	err      error // why the group failed
 }
 
 // NewGroup returns an empty group. When ctx ends, the group stops its children as Stop does.
 func NewGroup(ctx context.Context, cfg Config) *Group {
 	cfg.Tail = cmp.Or(cfg.Tail, DefaultTail)
 	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
+	if cfg.Failures == nil {
+		cfg.Failures = NewFailures(nil)
+	}
 	g := &Group{cfg: cfg, thread: NewThread(), stopper: make(chan struct{})}
 	if cfg.Stderr != nil {
 		g.stderr = &lockedWriter{w: cfg.Stderr}
 	}
 	g.ctx, g.cancel = context.WithCancelCause(ctx)
+	context.AfterFunc(g.ctx, cfg.Failures.settle) // nobody waits for children that are being stopped
 	go g.stopAll()
 	return g
 }
@@ -113,16 +120,18 @@ func (g *Group) Start(spec Spec) (*Child, error) {
 		return nil, fmt.Errorf("proc: start %s: %w", spec.Name, err)
 	}
 	g.children = append(g.children, c)
+	g.cfg.Failures.count(spec.Service, 1)
 	g.running.Add(1)
 	go c.supervise()
 	return c, nil
 }
 
-// Wait waits until every child has ended and returns the first failure: an [ExitError], a
-// [KilledError], or the cause of the context's end. It returns nil if all succeeded. Start must not
-// be called after it.
+// Wait waits until every child has ended and returns the failure: an [ExitError], a [FailuresError]
+// if several children failed, a [KilledError], or the cause of the context's end. It returns nil if
+// all succeeded. Start must not be called after it.
 func (g *Group) Wait() error {
 	g.running.Wait()
+	g.cfg.Failures.Await()
 	g.cancel(ErrStopped)
 	<-g.stopper
 	g.thread.Close()
@@ -132,13 +141,15 @@ func (g *Group) Wait() error {
 }
 
 // Stop terminates the running children, kills those that have not ended after the grace period, and
-// then does what Wait does. A child that ends by the termination signal has succeeded.
+// then does what Wait does. A child that ends by the termination signal has succeeded. After a
+// failure, it first waits until the cause is known.
 func (g *Group) Stop() error {
+	g.cfg.Failures.Await()
 	g.cancel(ErrStopped)
 	return g.Wait()
 }
 
-// fail records the group's first error and stops the children.
+// fail records why the group failed and stops the children.
 func (g *Group) fail(err error) {
 	g.mu.Lock()
 	first := g.err == nil
@@ -150,6 +161,11 @@ func (g *Group) fail(err error) {
 		g.cfg.Failed(err)
 	}
 	g.cancel(err)
+}
+
+// childFailed has the group fail once the cause is known.
+func (g *Group) childFailed(err error) {
+	g.cfg.Failures.add(err, g.fail)
 }
 
 // stopAll waits for the group's end and then stops its children.

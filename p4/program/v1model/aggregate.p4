@@ -10,7 +10,7 @@
 // of lut arithmetic takes a pass for each lane; bmv2 takes a frame that is resubmitted
 // before all others, so no frame or request finds half of it in the registers.
 control Aggregate(inout headers_t hdr, inout state_t meta) {
-    register<bit<64>>(SENDERS * FILTER) seen; // generation of the admission, number
+    register<bit<64>>(SENDERS * FILTER) seen; // code and lane of a refusal, generation of the admission, number
     register<bit<96>>(ROWS) rounds;           // who has contributed, number
 #define SLOTS(j) register<bit<64>>(2 * ROWS) slots##j;
     EACH_LANE(SLOTS)
@@ -79,15 +79,19 @@ control Aggregate(inout headers_t hdr, inout state_t meta) {
                 // An entry of an earlier admission counts as empty.
                 meta.entry = (bit<32>)meta.sender.index << 10 | hdr.libra.seq & (FILTER - 1);
                 seen.read(before, meta.entry);
-                if (before[63:32] != meta.sender.generation) {
+                if (before[54:32] != meta.sender.generation[22:0]) {
                     before = 0;
                 }
                 if ((int<32>)(hdr.libra.seq - before[31:0]) > 0) {
                     meta.fresh = 1;
+                } else if (before[31:0] == hdr.libra.seq) {
+                    // A copy of a frame that was applied, without a code, or refused.
+                    meta.code = before[63:60];
+                    meta.lane = before[59:55];
                 }
                 if (meta.job.mode == MODE_SYNC) {
                     rounds.read(state, group);
-                    if (meta.fresh == 1 && state[95:32] & meta.place != 0) {
+                    if (meta.code == CODE_ROUND || meta.fresh == 1 && state[95:32] & meta.place != 0) {
                         meta.code = CODE_ROUND;
                         meta.value = state[31:0];
                     } else if (meta.fresh == 1) {
@@ -104,7 +108,7 @@ control Aggregate(inout headers_t hdr, inout state_t meta) {
                 rounds.write(group, 64w0 ++ (meta.round + 1));
             }
             if (meta.code != CODE_NONE) {
-                // Of a round.
+                // Of a round, or of an earlier copy.
             } else if (meta.fresh == 1 && meta.pair_fault != CODE_NONE) {
                 meta.code = meta.pair_fault;
                 meta.lane = meta.pair_lane;
@@ -149,8 +153,13 @@ control Aggregate(inout headers_t hdr, inout state_t meta) {
             if (meta.code == CODE_SLOT_RANGE) {
                 meta.value = meta.job.slots;
             }
+            if (meta.fresh == 1 && meta.step == STEP_CHECK &&
+                (meta.pair_fault == CODE_NONE || meta.code == CODE_ROUND)) {
+                // Refused or not: no copy of it is added when the sum is in range again. A fault of
+                // the frame's own needs no memory.
+                seen.write(meta.entry, meta.code ++ meta.lane ++ meta.sender.generation[22:0] ++ hdr.libra.seq);
+            }
             if (applied == 1) {
-                seen.write(meta.entry, meta.sender.generation ++ hdr.libra.seq);
                 if (meta.job.mode == MODE_SYNC) {
                     state[95:32] = state[95:32] | meta.place;
                     rounds.write(group, state);

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	ebpflink "github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+
+	"github.com/libra-ina/libra/internal/linux/testbed"
+	"github.com/libra-ina/libra/internal/test/bedtest"
+	"github.com/libra-ina/libra/wire"
+)
+
+// journal collects a log.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+// says waits until the log has the words, in what was logged since the last call.
+func (j *journal) says(t *testing.T, words string) {
+	t.Helper()
+	for end := time.Now().Add(eventLimit); ; time.Sleep(time.Millisecond) {
+		j.mu.Lock()
+		text := j.text.String()
+		if strings.Contains(text, words) {
+			j.text.Reset()
+			j.mu.Unlock()
+			return
+		}
+		j.mu.Unlock()
+		if time.Now().After(end) {
+			t.Fatalf("the log does not say %q: %s", words, text)
+		}
+	}
+}
+
+// A cable is a bed of two hosts with a link each. The first host's link is the one whose host changes.
+type cable struct {
+	t     *testing.T
+	bed   *testbed.Bed
+	log   journal
+	links [2]Link
+	path  Path
+}
+
+func newCable(t *testing.T) *cable {
+	t.Helper()
+	c := &cable{t: t, bed: bedtest.New(t, testbed.Config{Hosts: 2})}
+	for i := range c.links {
+		h := c.bed.Host(i)
+		// The kernel's patience with neighbours is short.
+		c.at(i, fmt.Sprintf("cd /proc/sys/net/ipv4/neigh/%s; echo 0 >delay_first_probe_time; echo 50 >retrans_time_ms; echo 1 >ucast_solicit", h.Interface))
+		if err := h.Do(func() (err error) {
+			c.links[i], err = OpenAFXDP(AFXDPConfig{Interface: h.Interface, Local: netip.AddrPortFrom(h.IP, wire.DefaultPort),
+				Log: slog.New(slog.NewTextHandler(&c.log, nil))})
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := c.links[i].Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err := c.bed.Host(0).Do(func() (err error) {
+		c.path, err = c.links[0].Path(t.Context(), wire.Endpoint{IP: c.bed.Host(1).IP, Port: wire.DefaultPort})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// at runs commands at a host, and on the switch with -1.
+func (c *cable) at(host int, commands string) {
+	c.t.Helper()
+	node := c.bed.Switch()
+	if host >= 0 {
+		node = c.bed.Host(host)
+	}
+	if err := node.Do(func() error {
+		out, err := exec.Command("sh", "-ec", commands).CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%s: %w: %s", commands, err, out)
+		}
+		return err
+	}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// passes sends frames, and answers them, until an answer is back. Some may be lost.
+func (c *cable) passes(what string) {
+	c.t.Helper()
+	pkts := make([]Packet, 8)
+	for end := time.Now().Add(eventLimit); ; {
+		if time.Now().After(end) {
+			c.t.Fatalf("%s: nothing passes: %+v, %+v", what, c.links[0].Stats(), c.links[1].Stats())
+		}
+		if b, ok := c.links[0].Alloc(); ok {
+			wire.Header{Type: wire.TypeHot, Seq: 7}.Put(c.links[0].Payload(b))
+			if _, err := c.links[0].Send([]Frame{{Buf: b, Len: wire.HeaderLen, To: c.path}}); err != nil {
+				c.t.Fatal(what, err)
+			}
+			c.links[0].Free(b)
+		}
+		for i, l := range []Link{c.links[1], c.links[0]} {
+			if err := l.Wait(5 * time.Millisecond); err != nil {
+				c.t.Fatal(what, err)
+			}
+			n, err := l.Receive(pkts)
+			if err != nil {
+				c.t.Fatal(what, err)
+			}
+			if n > 0 && i == 1 {
+				return
+			}
+			for k := range pkts[:n] {
+				pkts[k].Reply = wire.HeaderLen
+			}
+			if err := l.Reply(pkts[:n]); err != nil {
+				c.t.Fatal(what, err)
+			}
+		}
+	}
+}
+
+// sendsTo waits until the path's frames go to an Ethernet address. Frames to others may arrive, too: a
+// bridge sends those to unknown addresses to every port.
+func (c *cable) sendsTo(mac string) {
+	c.t.Helper()
+	b, ok := c.links[0].Alloc()
+	if !ok {
+		c.t.Fatal("no buffer")
+	}
+	defer c.links[0].Free(b)
+	tap := listen(c.t, c.links[0], 1<<20)
+	defer tap.Close()
+	for end := time.Now().Add(eventLimit); ; {
+		for _, f := range readAll(tap) {
+			if f.Direction == Outbound && net.HardwareAddr(f.Data[:6]).String() == mac {
+				return
+			}
+		}
+		if time.Now().After(end) {
+			c.t.Fatalf("no frames go to %s", mac)
+		}
+		wire.Header{Type: wire.TypeHot, Seq: 7}.Put(c.links[0].Payload(b))
+		if _, err := c.links[0].Send([]Frame{{Buf: b, Len: wire.HeaderLen, To: c.path}}); err != nil {
+			c.t.Fatal(err)
+		}
+		if err := c.links[0].Wait(5 * time.Millisecond); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// drain receives what earlier changes have left behind.
+func (c *cable) drain() {
+	c.t.Helper()
+	pkts := make([]Packet, 8)
+	for _, l := range c.links {
+		for n := 1; n > 0; {
+			var err error
+			if n, err = l.Receive(pkts); err != nil {
+				c.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A link survives each change of its host's network that a kernel's socket would survive, or works
+// again after it; its log says what has happened, and what to do.
+func TestAFXDPSurvivesChanges(t *testing.T) {
+	c := newCable(t)
+	ip := [2]netip.Addr{c.bed.Host(0).IP, c.bed.Host(1).IP}
+	c.passes("at first")
+	mtu := testbed.DefaultMTU
+	for _, step := range []struct {
+		host     int
+		commands string
+		says     string
+		to       string // last byte of the address that frames go to, "" if nothing passes
+	}{
+		{1, "ip link set dev host1 address 02:00:00:00:00:22", "the link keeps the one that its peers know", "22"},
+		{0, fmt.Sprintf("ip neigh replace %v dev host0 lladdr 02:00:00:00:00:99 nud permanent", ip[1]), "a peer has another Ethernet address", "99"},
+		{0, fmt.Sprintf("ip neigh replace %v dev host0 lladdr 02:00:00:00:00:22 nud permanent", ip[1]), "a peer has another Ethernet address", "22"},
+		{0, fmt.Sprintf("ip neigh replace %v dev host0 lladdr 02:00:00:00:00:99 nud stale", ip[1]), "a peer has another Ethernet address", "22"},
+		{0, fmt.Sprintf("ip neigh del %v dev host0", ip[1]), "", "22"},
+		{0, "ip link set dev host0 address 02:00:00:00:00:11", "another Ethernet address", "22"},
+		{0, "ip link set dev host0 mtu 600", fmt.Sprintf("ip link set dev host0 mtu %d", wire.DefaultMTU), "22"},
+		{0, fmt.Sprintf("ip link set dev host0 mtu %d", wire.DefaultMTU), "the MTU is large enough again", "22"},
+		{0, fmt.Sprintf("ip link set dev host0 mtu %d", mtu+8), "", "22"},
+		{0, "ip link set dev host0 down", "ip link set dev host0 up", ""},
+		{0, "ip link set dev host0 up", "up again", "22"},
+		{0, "ip link set dev host0 name other", "another name", "22"},
+		{0, "ip link set dev other name host0", "another name", "22"},
+		{0, fmt.Sprintf("ip address del %v/24 dev host0", ip[0]), fmt.Sprintf("ip address add %v/24 dev host0", ip[0]), ""},
+		{0, fmt.Sprintf("ip address add %v/24 dev host0", ip[0]), "has its address again", "22"},
+		{-1, fmt.Sprintf("ip link set dev %s nomaster", c.bed.Host(0).PortName), "", ""},
+		{-1, fmt.Sprintf("ip link set dev %s master br0", c.bed.Host(0).PortName), "", "22"},
+	} {
+		c.at(step.host, step.commands)
+		if step.says != "" {
+			c.log.says(t, step.says)
+		}
+		if step.to != "" {
+			c.sendsTo("02:00:00:00:00:" + step.to)
+			c.drain()
+			c.passes(step.commands)
+		}
+	}
+}
+
+// recreate deletes the first host's interface and makes another one of its name.
+func (c *cable) recreate() {
+	c.t.Helper()
+	port := c.bed.Host(0).PortName
+	c.at(-1, "ip link del dev "+port)
+	c.log.says(c.t, "the interface is gone")
+	c.at(0, fmt.Sprintf("ip link add host0 mtu %[2]d numrxqueues 1 numtxqueues 1 type veth peer name %[1]s mtu %[2]d numrxqueues 1 numtxqueues 1; ethtool -K host0 tx off; ethtool -K %[1]s tx off", port, testbed.DefaultMTU))
+	var sw *testbed.Node = c.bed.Switch()
+	if err := sw.Do(func() error {
+		ns, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			return err
+		}
+		defer ns.Close()
+		return c.bed.Host(0).Do(func() error {
+			l, err := netlink.LinkByName(port)
+			if err != nil {
+				return err
+			}
+			return netlink.LinkSetNsFd(l, int(ns.Fd()))
+		})
+	}); err != nil {
+		c.t.Fatal(err)
+	}
+	c.at(-1, fmt.Sprintf("ip link set dev %s master br0 up", port))
+	c.at(0, fmt.Sprintf("ip link set dev host0 up; ip address add %v/24 dev host0", c.bed.Host(0).IP))
+	c.log.says(c.t, "the interface is back")
+}
+
+// An interface that is deleted and created again serves the link again, with its group and its
+// buffers; and so does one from which another tool has detached the program.
+func TestAFXDPSurvivesItsInterface(t *testing.T) {
+	c := newCable(t)
+	if err := c.bed.Host(0).Do(func() error { return Join(c.links[0], 3) }); err != nil {
+		t.Fatal(err)
+	}
+	c.passes("at first")
+	free := func() (n int) {
+		var all []Buf
+		for b, ok := c.links[0].Alloc(); ok; b, ok = c.links[0].Alloc() {
+			all = append(all, b)
+		}
+		for _, b := range all {
+			c.links[0].Free(b)
+		}
+		return len(all)
+	}
+	before := free()
+	for range 2 {
+		c.recreate()
+		c.drain()
+		c.passes("created again")
+		var members []byte
+		if err := c.bed.Host(0).Do(func() (err error) { members, err = os.ReadFile("/proc/thread-self/net/dev_mcast"); return err }); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(members), "01005e4c0003") {
+			t.Errorf("the interface is not in the group: %s", members)
+		}
+	}
+	if after := free(); after < before {
+		t.Errorf("%d free buffers, %d before", after, before)
+	}
+	l := c.links[0].(*afxdpLink)
+	detachLink(t, l)
+	c.log.says(t, "the XDP program was gone from the interface")
+	c.drain()
+	c.passes("attached again")
+}
+
+// detachLink detaches a link's program as bpftool does.
+func detachLink(t *testing.T, l *afxdpLink) {
+	t.Helper()
+	it := new(ebpflink.Iterator)
+	defer it.Close()
+	for it.Next() {
+		info, err := it.Link.Info()
+		if err != nil || info.XDP() == nil || int(info.XDP().Ifindex) != l.tx.Info().Ifindex {
+			continue
+		}
+		if err := it.Link.Detach(); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	t.Fatal("no link is attached to the interface: ", it.Err())
+}
+
+// A peer whose address the kernel believes to know is looked for again when it is silent.
+func TestAFXDPDoubtsASilentPeer(t *testing.T) {
+	c := newCable(t)
+	c.passes("at first")
+	c.at(0, fmt.Sprintf("ip neigh replace %v dev host0 lladdr 02:00:00:00:00:99 nud reachable", c.bed.Host(1).IP))
+	c.sendsTo("02:00:00:00:00:99")
+	c.sendsTo(c.bed.Host(1).MAC.String())
+}
+
+// Paths that nobody holds any more are not followed.
+func TestAFXDPForgetsPaths(t *testing.T) {
+	c := newCable(t)
+	for range 5 {
+		if err := c.bed.Host(0).Do(func() error {
+			_, err := c.links[0].Path(t.Context(), wire.Endpoint{IP: c.bed.Host(1).IP, Port: 9})
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := &c.links[0].(*afxdpLink).follow
+	for end := time.Now().Add(eventLimit); ; collect() {
+		f.addPath(c.path.(*afxdpPath), [6]byte{})
+		f.mu.Lock()
+		n := len(f.paths)
+		f.paths = f.paths[:n-1]
+		f.mu.Unlock()
+		if n <= 2 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d paths are followed, want 1", n-1)
+		}
+	}
+}
+
+func collect() {
+	runtime.GC()
+	time.Sleep(time.Millisecond)
+}
