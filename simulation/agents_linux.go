@@ -48,6 +48,9 @@ type agentsLife struct {
 // agentsBound is how long a life of agents may take once the trouble has ended.
 const agentsBound = 3 * time.Minute
 
+// EveryLife lists the kinds of life that can run here.
+func EveryLife() []Life { return []Life{Workers, Clusters, Agents} }
+
 func agentName(id uint16) string { return fmt.Sprintf("agent %d", id) }
 
 // RunAgents runs the life of host agents and of their clients, in a bubble of testing/synctest, and
