@@ -21,6 +21,7 @@ import (
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/wire"
 )
 
 // shard puts several servers in the place of the one of a configuration.
@@ -444,7 +445,7 @@ func TestServersInAnotherOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = join(ctx, func(error) {}, Env{Config: &other, Log: log}, c.Workers[0], hot)
+	_, err = join(ctx, func(error) {}, Env{Config: &other, Log: log}, c.Workers[0], hot, wire.Endpoint{})
 	if err == nil || !strings.Contains(err.Error(), "configuration differs") {
 		t.Errorf("a worker with the servers 0, 2, 1 has joined: %v", err)
 	}
