@@ -993,6 +993,102 @@ func (*LeaveResponse) Descriptor() ([]byte, []int) {
 	return file_control_proto_rawDescGZIP(), []int{10}
 }
 
+type FollowRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
+	Index         uint32                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"` // of the server that follows
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowRequest) Reset() {
+	*x = FollowRequest{}
+	mi := &file_control_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowRequest) ProtoMessage() {}
+
+func (x *FollowRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
+func (*FollowRequest) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *FollowRequest) GetJob() uint32 {
+	if x != nil {
+		return x.Job
+	}
+	return 0
+}
+
+func (x *FollowRequest) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+type FollowResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	GraceMs       uint32                 `protobuf:"varint,1,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"` // for which the connection may be broken
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowResponse) Reset() {
+	*x = FollowResponse{}
+	mi := &file_control_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowResponse) ProtoMessage() {}
+
+func (x *FollowResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowResponse.ProtoReflect.Descriptor instead.
+func (*FollowResponse) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *FollowResponse) GetGraceMs() uint32 {
+	if x != nil {
+		return x.GraceMs
+	}
+	return 0
+}
+
 type HarvestRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to What:
@@ -1007,7 +1103,7 @@ type HarvestRequest struct {
 
 func (x *HarvestRequest) Reset() {
 	*x = HarvestRequest{}
-	mi := &file_control_proto_msgTypes[11]
+	mi := &file_control_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1019,7 +1115,7 @@ func (x *HarvestRequest) String() string {
 func (*HarvestRequest) ProtoMessage() {}
 
 func (x *HarvestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[11]
+	mi := &file_control_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1032,7 +1128,7 @@ func (x *HarvestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestRequest.ProtoReflect.Descriptor instead.
 func (*HarvestRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{11}
+	return file_control_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HarvestRequest) GetWhat() isHarvestRequest_What {
@@ -1102,7 +1198,7 @@ type HarvestBegin struct {
 
 func (x *HarvestBegin) Reset() {
 	*x = HarvestBegin{}
-	mi := &file_control_proto_msgTypes[12]
+	mi := &file_control_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1114,7 +1210,7 @@ func (x *HarvestBegin) String() string {
 func (*HarvestBegin) ProtoMessage() {}
 
 func (x *HarvestBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[12]
+	mi := &file_control_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1127,7 +1223,7 @@ func (x *HarvestBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestBegin.ProtoReflect.Descriptor instead.
 func (*HarvestBegin) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{12}
+	return file_control_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HarvestBegin) GetJob() uint32 {
@@ -1171,7 +1267,7 @@ type HarvestChunk struct {
 
 func (x *HarvestChunk) Reset() {
 	*x = HarvestChunk{}
-	mi := &file_control_proto_msgTypes[13]
+	mi := &file_control_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1183,7 +1279,7 @@ func (x *HarvestChunk) String() string {
 func (*HarvestChunk) ProtoMessage() {}
 
 func (x *HarvestChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[13]
+	mi := &file_control_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1196,7 +1292,7 @@ func (x *HarvestChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestChunk.ProtoReflect.Descriptor instead.
 func (*HarvestChunk) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{13}
+	return file_control_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *HarvestChunk) GetNumber() uint64 {
@@ -1260,7 +1356,7 @@ type BarrierRequest struct {
 
 func (x *BarrierRequest) Reset() {
 	*x = BarrierRequest{}
-	mi := &file_control_proto_msgTypes[14]
+	mi := &file_control_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1272,7 +1368,7 @@ func (x *BarrierRequest) String() string {
 func (*BarrierRequest) ProtoMessage() {}
 
 func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[14]
+	mi := &file_control_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1285,7 +1381,7 @@ func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierRequest.ProtoReflect.Descriptor instead.
 func (*BarrierRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{14}
+	return file_control_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *BarrierRequest) GetJob() uint32 {
@@ -1324,7 +1420,7 @@ type BarrierResponse struct {
 
 func (x *BarrierResponse) Reset() {
 	*x = BarrierResponse{}
-	mi := &file_control_proto_msgTypes[15]
+	mi := &file_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1336,7 +1432,7 @@ func (x *BarrierResponse) String() string {
 func (*BarrierResponse) ProtoMessage() {}
 
 func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[15]
+	mi := &file_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1349,7 +1445,7 @@ func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierResponse.ProtoReflect.Descriptor instead.
 func (*BarrierResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{15}
+	return file_control_proto_rawDescGZIP(), []int{17}
 }
 
 type ReduceRequest struct {
@@ -1366,7 +1462,7 @@ type ReduceRequest struct {
 
 func (x *ReduceRequest) Reset() {
 	*x = ReduceRequest{}
-	mi := &file_control_proto_msgTypes[16]
+	mi := &file_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1378,7 +1474,7 @@ func (x *ReduceRequest) String() string {
 func (*ReduceRequest) ProtoMessage() {}
 
 func (x *ReduceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[16]
+	mi := &file_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1391,7 +1487,7 @@ func (x *ReduceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReduceRequest.ProtoReflect.Descriptor instead.
 func (*ReduceRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{16}
+	return file_control_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReduceRequest) GetJob() uint32 {
@@ -1447,7 +1543,7 @@ type HotFrames struct {
 
 func (x *HotFrames) Reset() {
 	*x = HotFrames{}
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1459,7 +1555,7 @@ func (x *HotFrames) String() string {
 func (*HotFrames) ProtoMessage() {}
 
 func (x *HotFrames) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1472,7 +1568,7 @@ func (x *HotFrames) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotFrames.ProtoReflect.Descriptor instead.
 func (*HotFrames) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{17}
+	return file_control_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *HotFrames) GetSent() uint32 {
@@ -1499,7 +1595,7 @@ type Dropped struct {
 
 func (x *Dropped) Reset() {
 	*x = Dropped{}
-	mi := &file_control_proto_msgTypes[18]
+	mi := &file_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1511,7 +1607,7 @@ func (x *Dropped) String() string {
 func (*Dropped) ProtoMessage() {}
 
 func (x *Dropped) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[18]
+	mi := &file_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1524,7 +1620,7 @@ func (x *Dropped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dropped.ProtoReflect.Descriptor instead.
 func (*Dropped) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{18}
+	return file_control_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Dropped) GetKey() uint64 {
@@ -1548,7 +1644,7 @@ type ReducedRows struct {
 
 func (x *ReducedRows) Reset() {
 	*x = ReducedRows{}
-	mi := &file_control_proto_msgTypes[19]
+	mi := &file_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1560,7 +1656,7 @@ func (x *ReducedRows) String() string {
 func (*ReducedRows) ProtoMessage() {}
 
 func (x *ReducedRows) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[19]
+	mi := &file_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1573,7 +1669,7 @@ func (x *ReducedRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReducedRows.ProtoReflect.Descriptor instead.
 func (*ReducedRows) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{19}
+	return file_control_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReducedRows) GetRows() uint64 {
@@ -1618,7 +1714,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_control_proto_msgTypes[20]
+	mi := &file_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1630,7 +1726,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[20]
+	mi := &file_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1643,7 +1739,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{20}
+	return file_control_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReportRequest) GetJob() uint32 {
@@ -1696,7 +1792,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_control_proto_msgTypes[21]
+	mi := &file_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1708,7 +1804,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[21]
+	mi := &file_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1721,7 +1817,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{21}
+	return file_control_proto_rawDescGZIP(), []int{23}
 }
 
 type DoneRequest struct {
@@ -1735,7 +1831,7 @@ type DoneRequest struct {
 
 func (x *DoneRequest) Reset() {
 	*x = DoneRequest{}
-	mi := &file_control_proto_msgTypes[22]
+	mi := &file_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1747,7 +1843,7 @@ func (x *DoneRequest) String() string {
 func (*DoneRequest) ProtoMessage() {}
 
 func (x *DoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[22]
+	mi := &file_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1760,7 +1856,7 @@ func (x *DoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneRequest.ProtoReflect.Descriptor instead.
 func (*DoneRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{22}
+	return file_control_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DoneRequest) GetJob() uint32 {
@@ -1792,7 +1888,7 @@ type DoneResponse struct {
 
 func (x *DoneResponse) Reset() {
 	*x = DoneResponse{}
-	mi := &file_control_proto_msgTypes[23]
+	mi := &file_control_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1804,7 +1900,7 @@ func (x *DoneResponse) String() string {
 func (*DoneResponse) ProtoMessage() {}
 
 func (x *DoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[23]
+	mi := &file_control_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1817,7 +1913,7 @@ func (x *DoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneResponse.ProtoReflect.Descriptor instead.
 func (*DoneResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{23}
+	return file_control_proto_rawDescGZIP(), []int{25}
 }
 
 type StatsRequest struct {
@@ -1828,7 +1924,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +1936,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +1949,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{24}
+	return file_control_proto_rawDescGZIP(), []int{26}
 }
 
 type AggregatorStats struct {
@@ -1871,7 +1967,7 @@ type AggregatorStats struct {
 
 func (x *AggregatorStats) Reset() {
 	*x = AggregatorStats{}
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1883,7 +1979,7 @@ func (x *AggregatorStats) String() string {
 func (*AggregatorStats) ProtoMessage() {}
 
 func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1896,7 +1992,7 @@ func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregatorStats.ProtoReflect.Descriptor instead.
 func (*AggregatorStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{25}
+	return file_control_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AggregatorStats) GetCounters() map[string]uint64 {
@@ -1976,7 +2072,7 @@ type JobStats struct {
 
 func (x *JobStats) Reset() {
 	*x = JobStats{}
-	mi := &file_control_proto_msgTypes[26]
+	mi := &file_control_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1988,7 +2084,7 @@ func (x *JobStats) String() string {
 func (*JobStats) ProtoMessage() {}
 
 func (x *JobStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[26]
+	mi := &file_control_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2001,7 +2097,7 @@ func (x *JobStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStats.ProtoReflect.Descriptor instead.
 func (*JobStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{26}
+	return file_control_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *JobStats) GetJob() uint32 {
@@ -2157,7 +2253,7 @@ type Timing struct {
 
 func (x *Timing) Reset() {
 	*x = Timing{}
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2169,7 +2265,7 @@ func (x *Timing) String() string {
 func (*Timing) ProtoMessage() {}
 
 func (x *Timing) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2182,7 +2278,7 @@ func (x *Timing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timing.ProtoReflect.Descriptor instead.
 func (*Timing) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{27}
+	return file_control_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Timing) GetCount() uint64 {
@@ -2225,7 +2321,7 @@ type ServerStats struct {
 
 func (x *ServerStats) Reset() {
 	*x = ServerStats{}
-	mi := &file_control_proto_msgTypes[28]
+	mi := &file_control_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2237,7 +2333,7 @@ func (x *ServerStats) String() string {
 func (*ServerStats) ProtoMessage() {}
 
 func (x *ServerStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[28]
+	mi := &file_control_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2250,7 +2346,7 @@ func (x *ServerStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerStats.ProtoReflect.Descriptor instead.
 func (*ServerStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{28}
+	return file_control_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ServerStats) GetRows() uint64 {
@@ -2368,7 +2464,12 @@ const file_control_proto_rawDesc = "" +
 	"\x06unused\x18\x04 \x01(\bR\x06unused\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x1a\n" +
 	"\bdiverged\x18\x06 \x01(\bR\bdiverged\"\x0f\n" +
-	"\rLeaveResponse\"\x80\x01\n" +
+	"\rLeaveResponse\"7\n" +
+	"\rFollowRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\rR\x03job\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\rR\x05index\"+\n" +
+	"\x0eFollowResponse\x12\x19\n" +
+	"\bgrace_ms\x18\x01 \x01(\rR\agraceMs\"\x80\x01\n" +
 	"\x0eHarvestRequest\x126\n" +
 	"\x05begin\x18\x04 \x01(\v2\x1e.libra.control.v1.HarvestBeginH\x00R\x05begin\x12\x12\n" +
 	"\x03now\x18\x02 \x01(\x04H\x00R\x03now\x12\x14\n" +
@@ -2496,7 +2597,7 @@ const file_control_proto_rawDesc = "" +
 	"\x04Join\x12\x1d.libra.control.v1.JoinRequest\x1a\x1b.libra.control.v1.Admission0\x01\x12H\n" +
 	"\x05Leave\x12\x1e.libra.control.v1.LeaveRequest\x1a\x1f.libra.control.v1.LeaveResponse\x12O\n" +
 	"\aHarvest\x12 .libra.control.v1.HarvestRequest\x1a\x1e.libra.control.v1.HarvestChunk(\x010\x01\x12J\n" +
-	"\x05Stats\x12\x1e.libra.control.v1.StatsRequest\x1a!.libra.control.v1.AggregatorStats2\xe0\x04\n" +
+	"\x05Stats\x12\x1e.libra.control.v1.StatsRequest\x1a!.libra.control.v1.AggregatorStats2\xaf\x05\n" +
 	"\x0fParameterServer\x12D\n" +
 	"\x05Check\x12\x1d.libra.control.v1.JoinRequest\x1a\x1c.libra.control.v1.Membership\x12E\n" +
 	"\x04Join\x12\x1d.libra.control.v1.JoinRequest\x1a\x1c.libra.control.v1.Membership0\x01\x12N\n" +
@@ -2504,7 +2605,8 @@ const file_control_proto_rawDesc = "" +
 	"\x06Reduce\x12\x1f.libra.control.v1.ReduceRequest\x1a\x1d.libra.control.v1.ReducedRows0\x01\x12K\n" +
 	"\x06Report\x12\x1f.libra.control.v1.ReportRequest\x1a .libra.control.v1.ReportResponse\x12E\n" +
 	"\x04Done\x12\x1d.libra.control.v1.DoneRequest\x1a\x1e.libra.control.v1.DoneResponse\x12H\n" +
-	"\x05Leave\x12\x1e.libra.control.v1.LeaveRequest\x1a\x1f.libra.control.v1.LeaveResponse\x12F\n" +
+	"\x05Leave\x12\x1e.libra.control.v1.LeaveRequest\x1a\x1f.libra.control.v1.LeaveResponse\x12M\n" +
+	"\x06Follow\x12\x1f.libra.control.v1.FollowRequest\x1a .libra.control.v1.FollowResponse0\x01\x12F\n" +
 	"\x05Stats\x12\x1e.libra.control.v1.StatsRequest\x1a\x1d.libra.control.v1.ServerStatsB.Z,github.com/libra-ina/libra/control/controlpbb\x06proto3"
 
 var (
@@ -2520,7 +2622,7 @@ func file_control_proto_rawDescGZIP() []byte {
 }
 
 var file_control_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_control_proto_goTypes = []any{
 	(Mode)(0),                 // 0: libra.control.v1.Mode
 	(Arithmetic)(0),           // 1: libra.control.v1.Arithmetic
@@ -2535,81 +2637,85 @@ var file_control_proto_goTypes = []any{
 	(*Membership)(nil),        // 10: libra.control.v1.Membership
 	(*LeaveRequest)(nil),      // 11: libra.control.v1.LeaveRequest
 	(*LeaveResponse)(nil),     // 12: libra.control.v1.LeaveResponse
-	(*HarvestRequest)(nil),    // 13: libra.control.v1.HarvestRequest
-	(*HarvestBegin)(nil),      // 14: libra.control.v1.HarvestBegin
-	(*HarvestChunk)(nil),      // 15: libra.control.v1.HarvestChunk
-	(*BarrierRequest)(nil),    // 16: libra.control.v1.BarrierRequest
-	(*BarrierResponse)(nil),   // 17: libra.control.v1.BarrierResponse
-	(*ReduceRequest)(nil),     // 18: libra.control.v1.ReduceRequest
-	(*HotFrames)(nil),         // 19: libra.control.v1.HotFrames
-	(*Dropped)(nil),           // 20: libra.control.v1.Dropped
-	(*ReducedRows)(nil),       // 21: libra.control.v1.ReducedRows
-	(*ReportRequest)(nil),     // 22: libra.control.v1.ReportRequest
-	(*ReportResponse)(nil),    // 23: libra.control.v1.ReportResponse
-	(*DoneRequest)(nil),       // 24: libra.control.v1.DoneRequest
-	(*DoneResponse)(nil),      // 25: libra.control.v1.DoneResponse
-	(*StatsRequest)(nil),      // 26: libra.control.v1.StatsRequest
-	(*AggregatorStats)(nil),   // 27: libra.control.v1.AggregatorStats
-	(*JobStats)(nil),          // 28: libra.control.v1.JobStats
-	(*Timing)(nil),            // 29: libra.control.v1.Timing
-	(*ServerStats)(nil),       // 30: libra.control.v1.ServerStats
-	nil,                       // 31: libra.control.v1.JoinRequest.AgreeEntry
-	nil,                       // 32: libra.control.v1.AggregatorStats.CountersEntry
-	nil,                       // 33: libra.control.v1.JobStats.CountersEntry
-	nil,                       // 34: libra.control.v1.ServerStats.CountersEntry
+	(*FollowRequest)(nil),     // 13: libra.control.v1.FollowRequest
+	(*FollowResponse)(nil),    // 14: libra.control.v1.FollowResponse
+	(*HarvestRequest)(nil),    // 15: libra.control.v1.HarvestRequest
+	(*HarvestBegin)(nil),      // 16: libra.control.v1.HarvestBegin
+	(*HarvestChunk)(nil),      // 17: libra.control.v1.HarvestChunk
+	(*BarrierRequest)(nil),    // 18: libra.control.v1.BarrierRequest
+	(*BarrierResponse)(nil),   // 19: libra.control.v1.BarrierResponse
+	(*ReduceRequest)(nil),     // 20: libra.control.v1.ReduceRequest
+	(*HotFrames)(nil),         // 21: libra.control.v1.HotFrames
+	(*Dropped)(nil),           // 22: libra.control.v1.Dropped
+	(*ReducedRows)(nil),       // 23: libra.control.v1.ReducedRows
+	(*ReportRequest)(nil),     // 24: libra.control.v1.ReportRequest
+	(*ReportResponse)(nil),    // 25: libra.control.v1.ReportResponse
+	(*DoneRequest)(nil),       // 26: libra.control.v1.DoneRequest
+	(*DoneResponse)(nil),      // 27: libra.control.v1.DoneResponse
+	(*StatsRequest)(nil),      // 28: libra.control.v1.StatsRequest
+	(*AggregatorStats)(nil),   // 29: libra.control.v1.AggregatorStats
+	(*JobStats)(nil),          // 30: libra.control.v1.JobStats
+	(*Timing)(nil),            // 31: libra.control.v1.Timing
+	(*ServerStats)(nil),       // 32: libra.control.v1.ServerStats
+	nil,                       // 33: libra.control.v1.JoinRequest.AgreeEntry
+	nil,                       // 34: libra.control.v1.AggregatorStats.CountersEntry
+	nil,                       // 35: libra.control.v1.JobStats.CountersEntry
+	nil,                       // 36: libra.control.v1.ServerStats.CountersEntry
 }
 var file_control_proto_depIdxs = []int32{
 	0,  // 0: libra.control.v1.JobSpec.mode:type_name -> libra.control.v1.Mode
 	1,  // 1: libra.control.v1.JobSpec.arithmetic:type_name -> libra.control.v1.Arithmetic
-	31, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
+	33, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
 	0,  // 3: libra.control.v1.Admission.mode:type_name -> libra.control.v1.Mode
 	1,  // 4: libra.control.v1.Admission.arithmetic:type_name -> libra.control.v1.Arithmetic
-	14, // 5: libra.control.v1.HarvestRequest.begin:type_name -> libra.control.v1.HarvestBegin
-	20, // 6: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
-	19, // 7: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
-	20, // 8: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
-	32, // 9: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
-	28, // 10: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
-	33, // 11: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
+	16, // 5: libra.control.v1.HarvestRequest.begin:type_name -> libra.control.v1.HarvestBegin
+	22, // 6: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
+	21, // 7: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
+	22, // 8: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
+	34, // 9: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
+	30, // 10: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
+	35, // 11: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
 	0,  // 12: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
 	1,  // 13: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
-	29, // 14: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
-	29, // 15: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
-	34, // 16: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
+	31, // 14: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
+	31, // 15: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
+	36, // 16: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
 	2,  // 17: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
 	4,  // 18: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
 	6,  // 19: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
 	8,  // 20: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
 	8,  // 21: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
 	11, // 22: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
-	13, // 23: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
-	26, // 24: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
+	15, // 23: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
+	28, // 24: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
 	8,  // 25: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
 	8,  // 26: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
-	16, // 27: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
-	18, // 28: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
-	22, // 29: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
-	24, // 30: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
+	18, // 27: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
+	20, // 28: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
+	24, // 29: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
+	26, // 30: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
 	11, // 31: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
-	26, // 32: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
-	3,  // 33: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
-	5,  // 34: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
-	7,  // 35: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
-	9,  // 36: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
-	9,  // 37: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
-	12, // 38: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
-	15, // 39: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
-	27, // 40: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
-	10, // 41: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
-	10, // 42: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
-	17, // 43: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
-	21, // 44: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
-	23, // 45: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
-	25, // 46: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
-	12, // 47: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
-	30, // 48: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
-	33, // [33:49] is the sub-list for method output_type
-	17, // [17:33] is the sub-list for method input_type
+	13, // 32: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
+	28, // 33: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
+	3,  // 34: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
+	5,  // 35: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
+	7,  // 36: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
+	9,  // 37: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
+	9,  // 38: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
+	12, // 39: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
+	17, // 40: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
+	29, // 41: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
+	10, // 42: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
+	10, // 43: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
+	19, // 44: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
+	23, // 45: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
+	25, // 46: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
+	27, // 47: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
+	12, // 48: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
+	14, // 49: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
+	32, // 50: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
+	34, // [34:51] is the sub-list for method output_type
+	17, // [17:34] is the sub-list for method input_type
 	17, // [17:17] is the sub-list for extension type_name
 	17, // [17:17] is the sub-list for extension extendee
 	0,  // [0:17] is the sub-list for field type_name
@@ -2621,19 +2727,19 @@ func file_control_proto_init() {
 		return
 	}
 	file_control_proto_msgTypes[0].OneofWrappers = []any{}
-	file_control_proto_msgTypes[11].OneofWrappers = []any{
+	file_control_proto_msgTypes[13].OneofWrappers = []any{
 		(*HarvestRequest_Begin)(nil),
 		(*HarvestRequest_Now)(nil),
 		(*HarvestRequest_Done)(nil),
 	}
-	file_control_proto_msgTypes[18].OneofWrappers = []any{}
+	file_control_proto_msgTypes[20].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_proto_rawDesc), len(file_control_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   33,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -450,6 +450,7 @@ const (
 	ParameterServer_Report_FullMethodName  = "/libra.control.v1.ParameterServer/Report"
 	ParameterServer_Done_FullMethodName    = "/libra.control.v1.ParameterServer/Done"
 	ParameterServer_Leave_FullMethodName   = "/libra.control.v1.ParameterServer/Leave"
+	ParameterServer_Follow_FullMethodName  = "/libra.control.v1.ParameterServer/Follow"
 	ParameterServer_Stats_FullMethodName   = "/libra.control.v1.ParameterServer/Stats"
 )
 
@@ -479,6 +480,9 @@ type ParameterServerClient interface {
 	Done(ctx context.Context, in *DoneRequest, opts ...grpc.CallOption) (*DoneResponse, error)
 	// Leave ends an admission at once. Before Done, the worker counts as lost.
 	Leave(ctx context.Context, in *LeaveRequest, opts ...grpc.CallOption) (*LeaveResponse, error)
+	// Follow is called by the job's other servers, at the one with index 0. The first message comes at
+	// once; the stream ends with the job: without an error if all workers have finished.
+	Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowResponse], error)
 	Stats(ctx context.Context, in *StatsRequest, opts ...grpc.CallOption) (*ServerStats, error)
 }
 
@@ -578,6 +582,25 @@ func (c *parameterServerClient) Leave(ctx context.Context, in *LeaveRequest, opt
 	return out, nil
 }
 
+func (c *parameterServerClient) Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ParameterServer_ServiceDesc.Streams[2], ParameterServer_Follow_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[FollowRequest, FollowResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ParameterServer_FollowClient = grpc.ServerStreamingClient[FollowResponse]
+
 func (c *parameterServerClient) Stats(ctx context.Context, in *StatsRequest, opts ...grpc.CallOption) (*ServerStats, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ServerStats)
@@ -614,6 +637,9 @@ type ParameterServerServer interface {
 	Done(context.Context, *DoneRequest) (*DoneResponse, error)
 	// Leave ends an admission at once. Before Done, the worker counts as lost.
 	Leave(context.Context, *LeaveRequest) (*LeaveResponse, error)
+	// Follow is called by the job's other servers, at the one with index 0. The first message comes at
+	// once; the stream ends with the job: without an error if all workers have finished.
+	Follow(*FollowRequest, grpc.ServerStreamingServer[FollowResponse]) error
 	Stats(context.Context, *StatsRequest) (*ServerStats, error)
 	mustEmbedUnimplementedParameterServerServer()
 }
@@ -645,6 +671,9 @@ func (UnimplementedParameterServerServer) Done(context.Context, *DoneRequest) (*
 }
 func (UnimplementedParameterServerServer) Leave(context.Context, *LeaveRequest) (*LeaveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Leave not implemented")
+}
+func (UnimplementedParameterServerServer) Follow(*FollowRequest, grpc.ServerStreamingServer[FollowResponse]) error {
+	return status.Error(codes.Unimplemented, "method Follow not implemented")
 }
 func (UnimplementedParameterServerServer) Stats(context.Context, *StatsRequest) (*ServerStats, error) {
 	return nil, status.Error(codes.Unimplemented, "method Stats not implemented")
@@ -782,6 +811,17 @@ func _ParameterServer_Leave_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ParameterServer_Follow_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(FollowRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ParameterServerServer).Follow(m, &grpc.GenericServerStream[FollowRequest, FollowResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ParameterServer_FollowServer = grpc.ServerStreamingServer[FollowResponse]
+
 func _ParameterServer_Stats_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(StatsRequest)
 	if err := dec(in); err != nil {
@@ -841,6 +881,11 @@ var ParameterServer_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Reduce",
 			Handler:       _ParameterServer_Reduce_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Follow",
+			Handler:       _ParameterServer_Follow_Handler,
 			ServerStreams: true,
 		},
 	},
