@@ -38,7 +38,7 @@ func (s *ParameterServer) Follow(req *pb.FollowRequest, stream grpc.ServerStream
 	if req.Job != uint32(s.cfg.Job) {
 		return s.otherJob(req.Job)
 	}
-	s.cfg.Log.Debug("another server follows", "index", req.Index)
+	s.cfg.Log.Info("another server follows", "index", req.Index)
 	if err := stream.Send(&pb.FollowResponse{GraceMs: uint32(s.cfg.Grace.Milliseconds())}); err != nil {
 		return err
 	}
