@@ -132,6 +132,12 @@ func (l *lanes) add(sender int, flags wire.Flags, pairs ...lanePair) answered {
 	return l.send(sender, l.seq[sender], flags, pairs...)
 }
 
+// read repeats a sender's last number: the answer has the sums, and nothing is added.
+func (l *lanes) read(sender int, pairs []lanePair) {
+	l.Helper()
+	l.added(l.send(sender, l.seq[sender], wire.FlagWantSum|wire.FlagRetx, pairs...))
+}
+
 // send sends a frame with a number.
 func (l *lanes) send(sender int, seq uint32, flags wire.Flags, pairs ...lanePair) answered {
 	l.Helper()
@@ -258,6 +264,7 @@ func (l *lanes) sums() {
 		for i, pairs := range parts {
 			l.added(l.add(row%Senders, wire.FlagWantSum*wire.Flags(i/2), pairs...))
 		}
+		l.read(row%Senders, parts[0])
 	}
 }
 
@@ -323,6 +330,7 @@ func (l *lanes) saturation() {
 	for lane := range wire.Lanes {
 		for _, number := range []int32{top, 0, 1, -1, top, least, -1, -top, 1, least, least, 1, top, top, -1 << 16, 1 << 16} {
 			l.added(l.add(lane%Senders, wire.FlagWantSum, lanePair{lane, lane % 2, uint32(number)}))
+			l.read(lane%Senders, everyLane(lane%2, same4(0)))
 		}
 	}
 	for _, number := range []int32{top, 1, 1, least, least, least, top} {
@@ -342,6 +350,7 @@ func (l *lanes) lookups() {
 	for lane := range wire.Lanes {
 		for _, number := range numbers {
 			l.added(l.add(lane%Senders, wire.FlagWantSum, lanePair{lane, lane % 2, math.Float32bits(number)}))
+			l.read(lane%Senders, everyLane(lane%2, same4(0)))
 		}
 	}
 	for i := range numbers {
