@@ -144,7 +144,7 @@ func (l *lanes) send(sender int, seq uint32, flags wire.Flags, pairs ...lanePair
 	stripe := l.turn % l.stripes
 	l.turn++
 	payload := make([]byte, wire.HotLen(l.stripes))
-	wire.Header{Type: wire.TypeHot, Flags: flags, Job: l.job.ID, Sender: Sender(sender).ID, Epoch: l.job.Epoch, Seq: seq}.Put(payload)
+	l.header(wire.TypeHot, flags, sender, seq).Put(payload)
 	s := wire.StripeAt(payload, stripe)
 	for _, p := range pairs {
 		s.SetMask(s.Mask() | 1<<p.lane)
@@ -154,6 +154,11 @@ func (l *lanes) send(sender int, seq uint32, flags wire.Flags, pairs ...lanePair
 	a := l.process(sender, payload)
 	a.at = stripe * wire.Lanes
 	return a
+}
+
+// header returns the header of a sender's frame.
+func (l *lanes) header(kind wire.Type, flags wire.Flags, sender int, seq uint32) wire.Header {
+	return wire.Header{Type: kind, Flags: flags, Job: l.job.ID, Sender: Sender(sender).ID, Epoch: l.job.Epoch, Seq: seq}
 }
 
 // process sends a payload to both.
@@ -346,7 +351,8 @@ func (l *lanes) saturation() {
 // lookups adds in each lane by table lookup: equal and opposite numbers, sums that are cut, numbers
 // too small to be seen, and zeros of both signs.
 func (l *lanes) lookups() {
-	numbers := []float32{1, 1, -2, 0, 1.5, -1e-3, 1e-30, math.MaxFloat32, math.MaxFloat32, -math.MaxFloat32, -math.MaxFloat32, -math.MaxFloat32, 3e38, 1e-38, -1e-38}
+	const top = math.MaxFloat32
+	numbers := []float32{1, 1, -2, 0, 1.5, -1e-3, 1e-30, top, top, -top, -top, -top, 3e38, 1e-38, -1e-38}
 	for lane := range wire.Lanes {
 		for _, number := range numbers {
 			l.added(l.add(lane%Senders, wire.FlagWantSum, lanePair{lane, lane % 2, math.Float32bits(number)}))
@@ -354,6 +360,8 @@ func (l *lanes) lookups() {
 		}
 	}
 	for i := range numbers {
-		l.added(l.add(0, wire.FlagWantSum, everyLane(i%2, func(lane int) uint32 { return math.Float32bits(numbers[(i+lane)%len(numbers)]) })...))
+		l.added(l.add(0, wire.FlagWantSum, everyLane(i%2, func(lane int) uint32 {
+			return math.Float32bits(numbers[(i+lane)%len(numbers)])
+		})...))
 	}
 }
