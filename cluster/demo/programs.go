@@ -248,7 +248,8 @@ func (p *programs) run(ctx context.Context) (_ *ProgramsResult, err error) {
 		if g == "workers" {
 			logs = p.Stderr
 		}
-		groups[g] = proc.NewGroup(ctx, proc.Config{Stderr: logs, Failed: cancel, Failures: failures}) // a failure in one group ends the others
+		// A failure in one group ends the others.
+		groups[g] = proc.NewGroup(ctx, proc.Config{Stderr: logs, Failed: cancel, Failures: failures})
 		order = append([]*proc.Group{groups[g]}, order...)
 	}
 	start := func(group string, host int, service bool, spec proc.Spec) (*proc.Child, error) {
