@@ -42,6 +42,17 @@ func TestTorchCollectives(t *testing.T) {
 	}
 }
 
+// torchrun is torchrun, which up to 2.14 at least opens its own store with libuv whatever USE_LIBUV
+// says, and so does not start where Debian's PyTorch has none.
+const torchrun = `
+import functools, os
+from torch.distributed.elastic.rendezvous import c10d_rendezvous_backend as backend
+if os.environ.get("USE_LIBUV") == "0":
+    backend.TCPStore = functools.partial(backend.TCPStore, use_libuv=False)
+from torch.distributed.run import main
+main()
+`
+
 // TestTorchRestart has a rank killed in an all-reduce. The other is told, and torchrun starts both anew,
 // which add again.
 func TestTorchRestart(t *testing.T) {
@@ -70,7 +81,7 @@ print("added in start", os.environ["TORCHELASTIC_RESTART_COUNT"], flush=True)
 		t.Fatal(err)
 	}
 	cmd := torch(t, strings.Fields("--sync --optimizer none --dim 2"),
-		strings.Fields("-m torch.distributed.run --standalone --nproc_per_node 2 --max_restarts 1 --monitor_interval 0.1 -r 1 -t 1 "+file)...)
+		append([]string{"-c", torchrun}, strings.Fields("--standalone --nproc_per_node 2 --max_restarts 1 --monitor_interval 0.1 -r 1 -t 1 "+file)...)...)
 	cmd.Env = append(cmd.Env, "OMP_NUM_THREADS=1", "LOGLEVEL=ERROR")
 	out, err := cmd.CombinedOutput()
 	if n := strings.Count(string(out), "added in start 1"); err != nil || n != 2 {
