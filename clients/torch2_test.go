@@ -46,9 +46,9 @@ func TestTorchCollectives(t *testing.T) {
 // says, and so does not start where Debian's PyTorch has none.
 const torchrun = `
 import functools, os
-from torch.distributed.elastic.rendezvous import c10d_rendezvous_backend as backend
+import torch.distributed as dist
 if os.environ.get("USE_LIBUV") == "0":
-    backend.TCPStore = functools.partial(backend.TCPStore, use_libuv=False)
+    dist.TCPStore = functools.partial(dist.TCPStore, use_libuv=False)
 from torch.distributed.run import main
 main()
 `
