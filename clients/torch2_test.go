@@ -80,8 +80,11 @@ print("added in start", os.environ["TORCHELASTIC_RESTART_COUNT"], flush=True)
 	if err := os.WriteFile(file, []byte(program), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	cmd := torch(t, strings.Fields("--sync --optimizer none --dim 2"),
-		append([]string{"-c", torchrun}, strings.Fields("--standalone --nproc_per_node 2 --max_restarts 1 --monitor_interval 0.1 -r 1 -t 1 "+file)...)...)
+	options := "--standalone --nproc_per_node 2 --max_restarts 1 --monitor_interval 0.1 -r 1 -t 1 "
+	if !strings.HasPrefix(torchVersion(t), "1.") { // which does not know it
+		options += "--local_addr 127.0.0.1 "
+	}
+	cmd := torch(t, strings.Fields("--sync --optimizer none --dim 2"), append([]string{"-c", torchrun}, strings.Fields(options+file)...)...)
 	cmd.Env = append(cmd.Env, "OMP_NUM_THREADS=1", "LOGLEVEL=ERROR")
 	out, err := cmd.CombinedOutput()
 	if n := strings.Count(string(out), "added in start 1"); err != nil || n != 2 {
