@@ -85,7 +85,8 @@ print("added in start", os.environ["TORCHELASTIC_RESTART_COUNT"], flush=True)
 		options += "--local_addr 127.0.0.1 "
 	}
 	cmd := torch(t, strings.Fields("--sync --optimizer none --dim 2"), append([]string{"-c", torchrun}, strings.Fields(options+file)...)...)
-	cmd.Env = append(cmd.Env, "OMP_NUM_THREADS=1", "LOGLEVEL=ERROR")
+	cmd.Env = append(cmd.Env, "OMP_NUM_THREADS=1", "LOGLEVEL=ERROR",
+		"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1") // ranks would open torchrun's with libuv
 	out, err := cmd.CombinedOutput()
 	if n := strings.Count(string(out), "added in start 1"); err != nil || n != 2 {
 		t.Errorf("%v, %d ranks have added after the restart\n%s", err, n, out)
