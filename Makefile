@@ -21,11 +21,12 @@ FIRST    ?= 1
 SEEDS    ?= 1000
 KERNEL   ?=
 LIMIT    ?= 3600
+SUITES   ?=
 
 # One build cache for all: the race detector alone needs cgo.
 export CGO_ENABLED := 0
 
-.PHONY: help build clients figures curves demo first-hour demo-smoke test simulate conformance exactly-once kernel-test p4 spec lint generate cross fuzz mutants bench man deb image setup clean
+.PHONY: help build clients figures curves demo first-hour demo-smoke test simulate conformance exactly-once kernel-test torch p4 spec lint generate cross fuzz mutants bench man deb image setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -63,6 +64,9 @@ exactly-once: ## deliver ten million frames on two CPUs, with repetitions, and l
 
 kernel-test: ## run the tests of bpf and afxdp in emulated machines: all kernels, cards and architectures, or the Debian kernel of series KERNEL; each for LIMIT seconds at most
 	$(if $(KERNEL),scripts/kernel-test.sh -k $(KERNEL),scripts/kernel-matrix.sh) -t $(LIMIT)
+
+torch: ## run the tests of the Python package with Debian 12's, 13's and unstable's PyTorch (SUITES; chroots are made once, root)
+	scripts/torch.sh $(SUITES)
 
 p4: ## compile the switch program (needs p4c)
 	p4test p4/program/libra_v1model.p4

@@ -15,7 +15,7 @@
 set -euo pipefail
 
 # Every test that runs Python has one of these names.
-only='^Test(Python|Torch|AllReduce|Wheel)' kept=''
+only='^Test(Python|Torch|AllReduce)' kept=''
 while getopts kr:h option; do
 	case $option in
 	k) kept=yes ;;
@@ -37,10 +37,8 @@ suites=("$@")
 for suite in "${suites[@]}"; do
 	[[ $suite =~ ^(bookworm|trixie|sid)$ ]] || die "there is no suite '$suite' to test with, only bookworm, trixie and sid"
 done
-own=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+own=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/libra/torch
-# How it begins in each is in python3.
-packages=(python3-torch python3-venv)
 
 # make_chroot SUITE makes a chroot, under another name until it is whole.
 make_chroot() {
@@ -52,16 +50,19 @@ make_chroot() {
 	say "making a chroot of $1 in $cache/$1: 300 MB to download"
 	mkdir -p "$cache"
 	rm -rf "$new"
-	debootstrap --variant=minbase "$1" "$new" "$mirror" >"$cache/$1.log" 2>&1 &&
-		DEBIAN_FRONTEND=noninteractive chroot "$new" apt-get install -q -y --no-install-recommends "${packages[@]}" >>"$cache/$1.log" 2>&1 ||
-		{ tail -n 5 "$cache/$1.log" >&2; die "the chroot of $1 cannot be made, for the reason above; $cache/$1.log has all of it"; }
+	if ! {
+		debootstrap --variant=minbase "$1" "$new" "$mirror" &&
+			DEBIAN_FRONTEND=noninteractive chroot "$new" apt-get install -q -y --no-install-recommends python3-torch
+	} >"$cache/$1.log" 2>&1; then
+		tail -n 5 "$cache/$1.log" >&2
+		die "the chroot of $1 cannot be made, for the reason above; all of it is in $cache/$1.log"
+	fi
 	chroot "$new" apt-get clean
 	mv "$new" "$cache/$1"
 }
 
 work=''
-clean() { [ -z "$work" ] || rm -rf "$work"; }
-trap clean EXIT
+trap '[ -z "$work" ] || rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
@@ -72,7 +73,10 @@ in_chroot() {
 	chmod 755 "$work"
 	mkdir "$work/src" "$work/bin" "$work/tmp"
 	chmod 1777 "$work/tmp"
-	git ls-files -z -co --exclude-standard --deduplicate | xargs -0 -I{} sh -c 'test ! -e "$1" || printf "%s\0" "$1"' sh {} | tar -c --null -T - | tar -x -C "$work/src"
+	git ls-files -z -co --exclude-standard | while IFS='' read -r -d '' file; do
+		[ ! -e "$file" ] || printf '%s\0' "$file" # one that is deleted is listed, too
+	done | tar -c --null -T - | tar -x -C "$work/src"
+	cp /etc/hosts "$root/etc/" # torchrun asks for this machine's address
 	[ ! -e ../shared ] || ln -s "$(realpath ../shared)" "$work/shared"
 	cat >"$work/bin/python3" <<-END
 		#!/bin/bash
