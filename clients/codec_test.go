@@ -5,6 +5,7 @@
 package clients_test
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -171,8 +172,7 @@ func TestCodecPatterns(t *testing.T) {
 func hashPatterns(t *testing.T, c *codec.Codec, step uint64) string {
 	const basis, most = 14695981039346656037, 1024
 	codes, decoded := uint64(basis), uint64(basis)
-	hash := func(to *uint64, word uint64) { *to = (*to ^ word) * 1099511628211 }
-	values, coded := make([]float32, 0, most), []byte(nil)
+	values, coded, bits := make([]float32, 0, most), []byte(nil), []byte(nil)
 	for next := uint64(0); next < 1<<32; {
 		for values = values[:0]; len(values) < most && next < 1<<32; next += step {
 			values = append(values, math.Float32frombits(uint32(next)))
@@ -181,14 +181,27 @@ func hashPatterns(t *testing.T, c *codec.Codec, step uint64) string {
 		if err := c.Decode(values, coded); err != nil {
 			t.Error(err)
 		}
-		for _, b := range coded {
-			hash(&codes, uint64(b))
-		}
+		codes = hashWords(codes, coded)
+		bits = bits[:0]
 		for _, v := range values {
-			hash(&decoded, uint64(math.Float32bits(v)))
+			bits = binary.LittleEndian.AppendUint32(bits, math.Float32bits(v))
 		}
+		decoded = hashWords(decoded, bits)
 	}
 	return fmt.Sprintf("%016x %016x\n", codes, decoded)
+}
+
+// hashWords continues FNV-1a, of little-endian words of 64 bits, the last filled up with zeros.
+func hashWords(hash uint64, b []byte) uint64 {
+	for len(b) > 0 {
+		word := b
+		if len(b) < 8 {
+			word = append(b[:len(b):len(b)], make([]byte, 8-len(b))...)
+		}
+		hash = (hash ^ binary.LittleEndian.Uint64(word)) * 1099511628211
+		b = b[min(8, len(b)):]
+	}
+	return hash
 }
 
 // TestCodecCalls has arguments that are refused, and libra_fit.

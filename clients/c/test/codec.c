@@ -12,6 +12,7 @@
  * Arrays are as long as they must be, so that the sanitizer sees accesses behind them.
  */
 #define _GNU_SOURCE
+#include <endian.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,9 +139,20 @@ static void lines(void)
 	free(line);
 }
 
-static uint64_t hash_with(uint64_t hash, uint64_t word)
+/* hash_with continues FNV-1a, of little-endian words of 64 bits, the last filled up with zeros. */
+static uint64_t hash_with(uint64_t hash, const void *from, size_t bytes)
 {
-	return (hash ^ word) * 1099511628211u; /* FNV-1a */
+	uint64_t word;
+
+	for (const uint8_t *at = from, *end = at + bytes; at < end; at += 8) {
+		word = 0;
+		if (end - at >= 8)
+			memcpy(&word, at, 8);
+		else
+			memcpy(&word, at, (size_t)(end - at));
+		hash = (hash ^ le64toh(word)) * 1099511628211u;
+	}
+	return hash;
 }
 
 static void patterns(int bound, int scale, uint64_t step)
@@ -156,13 +168,12 @@ static void patterns(int bound, int scale, uint64_t step)
 		float *values = floats_of(bits, n);
 		uint8_t *coded = encode_both(bound, scale, values, n, &bytes);
 		CHECK(decode_both(bound, scale, coded, bytes, values, n) == LIBRA_OK);
-		for (size_t i = 0; i < bytes; i++)
-			codes = hash_with(codes, coded[i]);
+		codes = hash_with(codes, coded, bytes);
 		for (size_t i = 0; i < n; i++) {
-			uint32_t after;
-			memcpy(&after, values + i, sizeof after);
-			decoded = hash_with(decoded, after);
+			memcpy(bits + i, values + i, sizeof *bits);
+			bits[i] = htole32(bits[i]);
 		}
+		decoded = hash_with(decoded, bits, n * sizeof *bits);
 		free(values);
 		free(coded);
 	}
