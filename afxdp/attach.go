@@ -230,13 +230,18 @@ func (a *Attachment) attachLink() error {
 			return err
 		}
 		// Loaded for each interface: a program with hints is bound to one.
-		if prog, err = loadRedirect(cfg, a.xsks, ifi.Index); err != nil {
+		prog, err = loadRedirect(cfg, a.xsks, ifi.Index)
+		switch {
+		case errors.Is(err, ErrPermission) && a.prog != nil && !cfg.Hints:
+			prog = a.prog // of a process that has given up its privileges
+		case err != nil:
 			return err
+		default:
+			if err := a.prog.Close(); err != nil {
+				return errors.Join(err, prog.Close())
+			}
+			a.prog = prog
 		}
-		if err := a.prog.Close(); err != nil {
-			return errors.Join(err, prog.Close())
-		}
-		a.prog = prog
 	}
 	ns, _ := sys.ThreadNamespaceID() // without /proc, indexes must suffice
 	id := hookID{ns, ifi.Index}
