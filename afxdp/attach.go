@@ -150,8 +150,8 @@ func (c *AttachConfig) checkMatches() error {
 
 // Reattach attaches the program again after another process has detached it, or after the interface
 // was replaced by one of the same name: the old link ended with the old interface. While that exists
-// in the calling thread's network namespace, it is used whatever its name is now. XSKMap stays the same, so Socket.Recover can follow. If it
-// fails it may be called again.
+// in the calling thread's network namespace, it is used whatever its name is now. XSKMap stays the
+// same, so Socket.Recover can follow. If it fails it may be called again.
 func (a *Attachment) Reattach() error {
 	if _, ok := attached.Load(a); !ok {
 		return net.ErrClosed

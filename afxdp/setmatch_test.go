@@ -9,6 +9,8 @@ import (
 	"net"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/libra-ina/libra/internal/linux/testbed"
 )
 
@@ -76,4 +78,29 @@ func TestSetMatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantErr(t, a.SetMatch(MatchUDP(1)), net.ErrClosed)
+}
+
+// A process that has given up the privilege to load programs attaches its former one again.
+func TestReattachWithoutPrivileges(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	a := attach(t, ns, AttachConfig{Interface: "b", Match: MatchUDP(1)})
+	before := attachedID(t, ns)
+	if err := a.hook.link.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	if on, err := a.AttachedTo(); on != 0 || err != nil {
+		t.Errorf("a detached program is on interface %d, %v", on, err)
+	}
+	refused(t, ns, "reattach", nil, "", a.Reattach, bpfCommand(unix.BPF_PROG_LOAD, unix.EPERM))
+	if now := attachedID(t, ns); now != before {
+		t.Errorf("program %d is on the interface, want %d", now, before)
+	}
+	if on, err := a.AttachedTo(); on != a.index || on == 0 || err != nil {
+		t.Errorf("the program is on interface %d, %v, want %d", on, err, a.index)
+	}
+	// Without a former one, it is refused.
+	refused(t, ns, "attach", ErrPermission, "CAP_BPF", func() error {
+		_, err := Attach(AttachConfig{Interface: "a", Match: MatchUDP(1)})
+		return err
+	}, bpfCommand(unix.BPF_PROG_LOAD, unix.EPERM))
 }

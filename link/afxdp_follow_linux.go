@@ -216,7 +216,8 @@ func (l *afxdpLink) refreshPaths(ifname string) {
 		}
 		path.envelope.Store(e)
 		known.mac = hop.MAC
-		f.iface.Log.Info("a peer has another Ethernet address, and frames go there", "peer", to.IP, "address", net.HardwareAddr(hop.MAC[:]).String())
+		f.iface.Log.Info("a peer has another Ethernet address, and frames go there", "peer", to.IP,
+			"address", net.HardwareAddr(hop.MAC[:]).String())
 	}
 }
 
