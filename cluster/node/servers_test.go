@@ -459,7 +459,7 @@ func TestServersInAnotherOrder(t *testing.T) {
 		t.Errorf("a worker with the servers 0, 2, 1 has joined: %v", err)
 	}
 	// The job goes on, and takes the worker with the right file.
-	also, err := join(ctx, lost, Env{Config: c, Log: log}, c.Workers[1], hot)
+	also, err := join(ctx, lost, Env{Config: c, Log: log}, c.Workers[1], hot, wire.Endpoint{})
 	if err != nil {
 		t.Fatal(err)
 	}
