@@ -383,7 +383,9 @@ func TestUDPConnKeepsItsProgram(t *testing.T) {
 	far := p.socket("0.0.0.0:8000")
 	to := &net.UDPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 7000}
 	passes(t, "at first", near, far, to)
+	conn.group.mu.Lock()
 	detach(t, conn.group.program)
+	conn.group.mu.Unlock()
 	log.says(t, "another process has detached the XDP program")
 	passes(t, "attached again", near, far, to)
 	pass, err := loadPass()
@@ -395,7 +397,7 @@ func TestUDPConnKeepsItsProgram(t *testing.T) {
 	detach(t, conn.group.program)
 	var other link.Link
 	if err := p.near.Do(func() (err error) {
-		other, err = link.AttachXDP(link.XDPOptions{Program: pass, Interface: conn.iface.State().Index})
+		other, err = link.AttachXDP(link.XDPOptions{Program: pass, Interface: conn.sender().Info().Ifindex})
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -408,7 +410,7 @@ func TestUDPConnKeepsItsProgram(t *testing.T) {
 	passes(t, "the other's end", near, far, to)
 }
 
-// detach detaches a program as bpftool does.
+// detach detaches a program as bpftool does. The caller holds its group's lock.
 func detach(t *testing.T, a *Attachment) {
 	t.Helper()
 	info, err := a.hook.link.Info()
@@ -484,7 +486,9 @@ func TestGroupLogsChanges(t *testing.T) {
 			receives(c.change)
 		}
 	}
+	g.mu.Lock()
 	detach(t, g.program)
+	g.mu.Unlock()
 	log.says(t, "another process has detached the XDP program")
 	receives("attached again under another name")
 	p.at(p.near, "ip link del dev c")

@@ -141,7 +141,7 @@ func (l *afxdpLink) look() {
 	f.name.Store(&s.Name)
 	if s.Up {
 		f.iface.Problem("the XDP program is not on the interface", l.keepProgram(s.Index))
-		if f.lost.Load() && !f.back.Swap(true) {
+		if (f.lost.Load() || l.tx.Info().Ifindex != s.Index) && !f.back.Swap(true) {
 			l.tx.Wake()
 		}
 	}

@@ -4,6 +4,7 @@ package link
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -18,9 +19,12 @@ import (
 
 	ebpflink "github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
+	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/internal/linux/testbed"
 	"github.com/libra-ina/libra/internal/test/bedtest"
+	"github.com/libra-ina/libra/internal/test/refuse"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -301,6 +305,48 @@ func TestAFXDPSurvivesItsInterface(t *testing.T) {
 	c.log.says(t, "the XDP program was gone from the interface")
 	c.drain()
 	c.passes("attached again")
+}
+
+// Errors that may be over soon do not end a link.
+func TestAFXDPAbsorbsWhatMayPass(t *testing.T) {
+	l := newCable(t).links[0].(*afxdpLink)
+	for _, passing := range []error{nil, afxdp.ErrLinkDown, afxdp.ErrNoProgram, afxdp.ErrInterfaceGone} {
+		if err := l.absorb(passing); err != nil || !errors.Is(l.stats.LastError, passing) {
+			t.Errorf("%v: %v, and the last error is %v", passing, err, l.stats.LastError)
+		}
+	}
+	for _, lasting := range []error{net.ErrClosed, afxdp.ErrRingCorrupt, afxdp.ErrNoQueue} {
+		if err := l.absorb(lasting); !errors.Is(err, lasting) {
+			t.Errorf("%v: %v", lasting, err)
+		}
+	}
+	// The sockets are as they were: that the interface was gone is over with the next look.
+	for end := time.Now().Add(eventLimit); l.follow.lost.Load(); time.Sleep(time.Millisecond) {
+		if _, err := l.Receive(make([]Packet, 1)); err != nil || time.Now().After(end) {
+			t.Fatal("the link does not recover: ", err)
+		}
+	}
+}
+
+// A process without the privilege to open sockets says so, and what to do, when its interface is
+// another one.
+func TestAFXDPWithoutPrivileges(t *testing.T) {
+	c := newCable(t)
+	c.passes("at first")
+	c.recreate()
+	l := c.links[0].(*afxdpLink)
+	err := refuse.Run(func() error {
+		for end := time.Now().Add(eventLimit); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			_, err := l.Receive(make([]Packet, 1))
+			if err := errors.Join(err, l.Wait(time.Millisecond)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, refuse.Call{Number: unix.SYS_SOCKET, Args: map[int]uint32{0: unix.AF_XDP}, Err: unix.EPERM})
+	if !errors.Is(err, afxdp.ErrPermission) || !strings.Contains(err.Error(), "start it again") {
+		t.Errorf("error %v, want one with the remedy", err)
+	}
 }
 
 // detachLink detaches a link's program as bpftool does.

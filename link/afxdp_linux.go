@@ -219,11 +219,14 @@ func (l *afxdpLink) sendBatch(frames []Frame) (int, error) {
 func (l *afxdpLink) kick() error { return l.absorb(l.tx.Kick()) }
 
 // absorb keeps an error that may be over before the peer is given up: an interface that is down may
-// come up again, and one that is gone may be created again. It only sets Stats.LastError.
+// come up again, one that is gone may be created again, and a program that another process has
+// detached, without which some drivers send nothing, is attached again. It only sets Stats.LastError.
 func (l *afxdpLink) absorb(err error) error {
 	switch {
 	case errors.Is(err, afxdp.ErrInterfaceGone):
 		l.follow.lost.Store(true)
+	case errors.Is(err, afxdp.ErrNoProgram):
+		l.follow.watch.Look()
 	case !errors.Is(err, afxdp.ErrLinkDown):
 		return err
 	}
