@@ -54,11 +54,13 @@ func Listen(cfg Config) (_ *Agent, err error) {
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails
 	a.instance = binary.NativeEndian.Uint64(random[:])
-	if err := a.openSocket(); err != nil {
-		return nil, fmt.Errorf("agent: %w", err)
+	if cfg.Turn == nil {
+		if err := a.openSocket(); err != nil {
+			return nil, fmt.Errorf("agent: %w", err)
+		}
 	}
 	for _, j := range cfg.Jobs {
-		if a.jobs[j.Name], err = newJob(j, cfg.Log.With("job", j.Name)); err != nil {
+		if a.jobs[j.Name], err = newJob(j, cfg.Log.With("job", j.Name), cfg.Turn); err != nil {
 			delete(a.jobs, j.Name)
 			return nil, errors.Join(fmt.Errorf("agent: job %s: %w", j.Name, err), a.Close())
 		}
@@ -135,6 +137,13 @@ func (a *Agent) Serve(ctx context.Context) error {
 		}
 		cancel(errJobsEnded)
 	}()
+	if a.listener == nil {
+		<-ctx.Done()
+		if errors.Is(context.Cause(ctx), errJobsEnded) {
+			return a.jobsEnded()
+		}
+		return nil
+	}
 	stop := context.AfterFunc(ctx, func() { _ = a.listener.Close() })
 	defer stop()
 	for {
@@ -193,14 +202,19 @@ func (a *Agent) Close() error {
 	if again {
 		return nil
 	}
-	err := a.listener.Close()
-	if errors.Is(err, net.ErrClosed) { // by Serve
-		err = nil
+	var err error
+	if a.listener != nil {
+		if err = a.listener.Close(); errors.Is(err, net.ErrClosed) { // by Serve
+			err = nil
+		}
 	}
 	for _, j := range a.jobs { // before waiting for the last answers, which a client may fail to read
 		err = errors.Join(err, j.closeJob(agentproto.AgentClosed))
 	}
 	a.running.Wait()
 	a.logQueue.waitWritten()
-	return errors.Join(err, a.unlock())
+	if a.unlock != nil {
+		err = errors.Join(err, a.unlock())
+	}
+	return err
 }

@@ -137,6 +137,7 @@ func (b *barrier) meetHosts(all []*work, a Arrival, reduces, torn bool) {
 	)
 	if torn { // pushes in flight belong to this step, too; the clients that a failure concerns have left
 		_ = cfg.Worker.Flush(b.job.ctx)
+		b.job.awaitTurn("meets the hosts")
 		_ = cfg.Worker.Do(b.job.ctx, func() { a.HotSent, a.HotAnswered = cfg.Worker.HotFrames() })
 	}
 	switch {
@@ -145,6 +146,7 @@ func (b *barrier) meetHosts(all []*work, a Arrival, reduces, torn bool) {
 	case cfg.Barrier != nil:
 		err = cfg.Barrier(b.job.ctx, all[0].step)
 	}
+	b.job.awaitTurn("answers parties")
 	b.answerParties(all, a, &sums, err)
 }
 

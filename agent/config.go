@@ -27,6 +27,11 @@ type Config struct {
 	Jobs []Job
 	// Log receives messages about clients, rate-limited; nil means slog.Default.
 	Log *slog.Logger
+	// Turn belongs to a simulation and is nil otherwise. A goroutine that several events may have
+	// woken passes it before it affects others, so that the simulation decides the order. With it
+	// there is no socket: clients come by [Agent.Admit]. Nor does the agent poll: in a simulation, time
+	// stands still while code runs.
+	Turn func(what string)
 }
 
 // Job describes a job that the host takes part in.

@@ -125,6 +125,20 @@ func (a *Agent) admitClient(conn *net.UnixConn, who *unix.Ucred) error {
 	if err != nil {
 		return err
 	}
+	return a.startSession(who, hello, func() (int, error) { return agentproto.Dup(conn) },
+		func(w *agentproto.Welcome, memory *os.File) error { return agentproto.SendWelcome(conn, w, memory) })
+}
+
+// Admit is the handshake of a simulation's client, whose socket it takes. welcome gets the answer,
+// and the memory, which it must not close.
+func (a *Agent) Admit(who *unix.Ucred, hello agentproto.Hello, socket int,
+	welcome func(*agentproto.Welcome, *os.File) error) error {
+	return a.startSession(who, hello, func() (int, error) { return socket, nil }, welcome)
+}
+
+// startSession starts a session on a client's socket, which it closes if it fails.
+func (a *Agent) startSession(who *unix.Ucred, hello agentproto.Hello, take func() (socket int, err error),
+	welcome func(*agentproto.Welcome, *os.File) error) error {
 	j := a.jobs[hello.Job]
 	if j == nil {
 		return fmt.Errorf("%w: %q; it serves %s", agentproto.NoJob, hello.Job, strings.Join(a.jobNames(), ", "))
@@ -132,7 +146,7 @@ func (a *Agent) admitClient(conn *net.UnixConn, who *unix.Ucred) error {
 	if !j.cfg.allows(who) {
 		return fmt.Errorf("%w: user %s, job %s", agentproto.NotAllowed, userName(who.Uid), hello.Job)
 	}
-	socket, err := agentproto.Dup(conn)
+	socket, err := take()
 	if err != nil {
 		return err
 	}
@@ -141,9 +155,7 @@ func (a *Agent) admitClient(conn *net.UnixConn, who *unix.Ucred) error {
 		return errors.Join(err, unix.Close(socket))
 	}
 	defer memory.Close()
-	return j.addSession(s, func(nextStep uint64) error {
-		return agentproto.SendWelcome(conn, a.welcomeMessage(s, nextStep), memory)
-	})
+	return j.addSession(s, func(nextStep uint64) error { return welcome(a.welcomeMessage(s, nextStep), memory) })
 }
 
 // replyStats answers an ASK.

@@ -40,7 +40,8 @@ type job struct {
 	hotSet  packer.Fingerprint // zeros without a hot set
 	numbers packer.Numbers     // accepted gradients; the packer checks those of fixed arithmetic
 	barrier barrier
-	epoll   int // of the clients' sockets
+	turn    func(what string) // of a simulation, or nil
+	epoll   int               // of the clients' sockets
 
 	ctx        context.Context // ends with the sessions
 	cancel     context.CancelFunc
@@ -70,10 +71,13 @@ type job struct {
 var _ transport.Feed = (*job)(nil)
 
 // newJob attaches a job to its worker.
-func newJob(cfg Job, log *slog.Logger) (*job, error) {
+func newJob(cfg Job, log *slog.Logger, turn func(string)) (*job, error) {
 	j := &job{
-		cfg: cfg, log: log, idle: sys.Look{Limit: sys.DefaultLook}, bySocket: map[int32]*session{},
+		cfg: cfg, log: log, turn: turn, idle: sys.Look{Limit: sys.DefaultLook}, bySocket: map[int32]*session{},
 		gone: departed{of: map[uint32]int{}}, done: make(chan struct{}),
+	}
+	if turn != nil {
+		j.idle.Limit = 0
 	}
 	if cfg.HotSet != nil {
 		j.hotSet = cfg.HotSet.Fingerprint()
@@ -186,6 +190,13 @@ func (j *job) answerSettled() {
 		j.settled[i] = nil
 	}
 	j.settled = j.settled[:0]
+}
+
+// awaitTurn is where a goroutine that is not the worker's waits until it may affect others.
+func (j *job) awaitTurn(format string, args ...any) {
+	if j.turn != nil {
+		j.turn(fmt.Sprintf(format, args...))
+	}
 }
 
 // runInWorker runs a function in the worker's goroutine. It returns false if the worker has ended.

@@ -132,6 +132,7 @@ func (w *work) runSlow(do func(ctx context.Context) error) {
 	w.s.mem.SQHead.Store(w.s.head) // before the answer: to a client, a completed entry is a read one
 	w.s.job.yield = true
 	w.s.job.goroutines.Go(func() {
+		w.s.job.awaitTurn("answers entry %d of client %d", w.c.Ticket, w.s.number)
 		w.setError(do(w.s.ctx))
 		w.answerEntry()
 	})

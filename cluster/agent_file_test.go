@@ -22,7 +22,7 @@ func TestAgentFileNamesMistakes(t *testing.T) {
 		return err
 	}
 	job := func(name, more string) string { return fmt.Sprintf("{name: %s, cluster: c, worker: 1%s}", name, more) }
-	for _, good := range []string{job(strings.Repeat("n", 63), ""), job("a", ", clients: null"), job("a", "") + ";socket: ", job("a", ", clients: 1048576, memory_mib: 1")} {
+	for _, good := range []string{job(strings.Repeat("n", 63), ""), job("a", ", clients: null"), job("a", "") + ";socket: ", job("a", ", clients: 1048576, memory_mib: 1"), job("a", ", finish: true")} {
 		if err := read(good); err != nil {
 			t.Errorf("%s: %v", good, err)
 		}
@@ -37,6 +37,7 @@ func TestAgentFileNamesMistakes(t *testing.T) {
 		"{name: a, cluster: c, worker: 0}":          "jobs[0].worker",
 		job("a", ", clients: 1048577"):              "jobs[0].clients: 1048577",
 		job("a", ", prepared_mib: 0"):               "jobs[0].prepared_mib: 0",
+		job("a", ", finish: 1"):                     "finish",
 		job("a", ", clients_per_user: -1"):          "jobs[0].clients_per_user: -1",
 		job("a", "") + "," + "{name: a, worker: 1}": "jobs[1].name",
 	} {

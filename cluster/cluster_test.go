@@ -355,7 +355,7 @@ func TestDefaults(t *testing.T) {
 	if diff := cmp.Diff(want, c.Model); diff != "" {
 		t.Error(diff)
 	}
-	if c.Port != wire.DefaultPort || c.Silence != 10*time.Second || c.Job.Harvest != 20*time.Millisecond || *c.Server.CheckpointEvery != time.Minute || c.Server.MaxRows != 1<<26 || c.Switch.Slots != 0 {
+	if c.Port != wire.DefaultPort || c.Silence != 12*time.Second || c.Job.Harvest != 20*time.Millisecond || *c.Server.CheckpointEvery != time.Minute || c.Server.MaxRows != 1<<26 || c.Switch.Slots != 0 {
 		t.Errorf("%+v", c)
 	}
 	// What the default of one field is depends on others.

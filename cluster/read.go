@@ -136,7 +136,7 @@ func (c *Config) defaults() []fallback {
 	list := []fallback{
 		defaultOf("backend", &c.Backend, BackendAFXDP),
 		defaultOf("port", &c.Port, wire.DefaultPort),
-		defaultOf("silence", &c.Silence, 10*time.Second),
+		defaultOf("silence", &c.Silence, 12*time.Second),
 		ofField(&c.Job.Arithmetic, settings.Arithmetic),
 		defaultOf("switch.plane", &c.Switch.Plane, plane),
 		{"switch.slots", "the default", func() bool { return c.Switch.Slots == 0 }, func() {}}, // the daemon's

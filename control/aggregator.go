@@ -78,6 +78,8 @@ type Aggregator struct {
 
 	mu   sync.Mutex // held briefly, never during calls of the data plane
 	jobs map[uint16]*job
+	// removed has, by id, the key of the last job that an operator removed: its owner may ask later.
+	removed map[uint16]access.Secret
 	// background are goroutines that use the data plane after or outside a call; closed forbids new
 	// ones.
 	background sync.WaitGroup
@@ -95,7 +97,8 @@ func NewAggregator(ctx context.Context, cfg AggregatorConfig) *Aggregator {
 	if cfg.JobMemory == nil {
 		cfg.JobMemory = func(n int) uint64 { return 2 * 8 * uint64(n) }
 	}
-	a := &Aggregator{cfg: cfg, ctx: ctx, random: access.NewRandom(cfg.Random), jobs: map[uint16]*job{}}
+	a := &Aggregator{cfg: cfg, ctx: ctx, random: access.NewRandom(cfg.Random), jobs: map[uint16]*job{},
+		removed: map[uint16]access.Secret{}}
 	// The start is random, so that frames from before a restart of the daemon do not match the jobs
 	// after it.
 	for i := range a.epochs {
@@ -135,15 +138,17 @@ func (a *Aggregator) CreateJob(ctx context.Context, spec *pb.JobSpec) (*pb.Job, 
 	if err != nil {
 		return nil, err
 	}
-	cfg.Epoch = a.nextEpoch(cfg.ID)
 	j := a.newJob(spec, cfg, caller.Remote)
 	if err := a.reserve(j); err != nil {
 		return nil, err
 	}
+	cfg.Epoch = a.nextEpoch(cfg.ID) // of the id that is reserved now: a refused call uses up none
+	j.cfg.Epoch = cfg.Epoch
 	if err := a.cfg.Plane.AddJob(cfg); err != nil {
 		a.forget(j)
 		return nil, planeError(err)
 	}
+	a.takeEpoch(cfg.ID, cfg.Epoch)
 	a.start(j)
 	a.reach(cfg.ID, spec.ServerMacs)
 	a.cfg.Log.Info("job created", "job", cfg.ID, "instance", j.instance, "owner", j.creator, "epoch", cfg.Epoch,
@@ -154,7 +159,10 @@ func (a *Aggregator) CreateJob(ctx context.Context, spec *pb.JobSpec) (*pb.Job, 
 }
 
 // nextEpoch returns the next epoch of a job id.
-func (a *Aggregator) nextEpoch(job uint16) uint16 { return uint16(a.epochs[job].Add(1)) }
+func (a *Aggregator) nextEpoch(job uint16) uint16 { return uint16(a.epochs[job].Load() + 1) }
+
+// takeEpoch records that an epoch of a job id is used.
+func (a *Aggregator) takeEpoch(job, epoch uint16) { a.epochs[job].Store(uint32(epoch)) }
 
 // reserve allocates a job's id and its part of the budgets.
 func (a *Aggregator) reserve(j *job) error {
@@ -186,14 +194,15 @@ func (a *Aggregator) used() (slots, places int) {
 	return slots, places
 }
 
-// start opens a job for calls. Its lease runs until the owner holds it.
+// start opens a job for calls. Its lease runs until the owner holds it, which may not have got the
+// answer yet: an outage of its link would be noticed later.
 func (a *Aggregator) start(j *job) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	j.running = true
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.owner.await()
+	j.owner.awaitFor(access.Outage + a.cfg.Lease)
 }
 
 // forget releases a job's id and its part of the budgets.
@@ -218,30 +227,27 @@ func (a *Aggregator) RemoveJob(ctx context.Context, req *pb.RemoveJobRequest) (*
 	if req.Instance != 0 && req.Instance != j.instance {
 		return nil, status.Errorf(codes.NotFound, "job %d is now instance %d, not %d", req.Job, j.instance, req.Instance)
 	}
-	why := status.Newf(codes.Aborted, "job %d was removed", j.cfg.ID)
-	if len(req.Key) == 0 {
-		why = status.Newf(codes.Aborted, "job %d was removed by an operator", j.cfg.ID)
-		if detailed, err := why.WithDetails(&pb.Removed{}); err == nil {
-			why = detailed
-		}
-	}
-	if err := a.remove(j, why, "its owner or an operator asked for it"); err != nil {
+	if err := a.remove(j, len(req.Key) == 0, "its owner or an operator asked for it"); err != nil {
 		return nil, err
 	}
 	return &pb.RemoveJobResponse{}, nil
 }
 
-// remove ends a job, and its streams with a status. Its id and budgets stay reserved until the data plane has released it; other
+// remove ends a job. Its id and budgets stay reserved until the data plane has released it; other
 // jobs do not wait for that.
-func (a *Aggregator) remove(j *job, told *status.Status, why string) error {
+func (a *Aggregator) remove(j *job, byOperator bool, why string) error {
+	told := status.Errorf(codes.Aborted, "job %d was removed", j.cfg.ID)
 	a.mu.Lock()
 	running := j.running
 	j.running = false
+	if running && byOperator {
+		told, a.removed[j.cfg.ID] = removedByOperator(j.cfg.ID), j.key
+	}
 	a.mu.Unlock()
 	if !running {
 		return status.Errorf(codes.NotFound, "no job %d: it is being removed", j.cfg.ID)
 	}
-	j.stop(told.Err())
+	j.stop(told)
 	err := j.release()
 	a.forget(j)
 	if err != nil { // an error about its memory, perhaps; the data plane no longer has the job
@@ -249,6 +255,15 @@ func (a *Aggregator) remove(j *job, told *status.Status, why string) error {
 	}
 	a.cfg.Log.Info("job removed", "job", j.cfg.ID, "instance", j.instance, "harvests", j.harvests(), "because", why)
 	return nil
+}
+
+// removedByOperator is what the owner of a job is told that an operator has removed.
+func removedByOperator(job uint16) error {
+	told := status.Newf(codes.Aborted, "job %d was removed by an operator", job)
+	if detailed, err := told.WithDetails(&pb.Removed{}); err == nil {
+		told = detailed
+	}
+	return told.Err()
 }
 
 // persist repeats a call that removes something from the data plane while the data plane is too
@@ -273,8 +288,7 @@ func (a *Aggregator) persist(call func() error) error {
 // expire removes a job whose lease has ended.
 func (a *Aggregator) expire(j *job) {
 	a.goBackground(func() {
-		told := status.Newf(codes.Aborted, "job %d was removed", j.cfg.ID)
-		if err := a.remove(j, told, "its owner was not connected for "+a.cfg.Lease.String()); err != nil &&
+		if err := a.remove(j, false, "its owner was not connected for "+a.cfg.Lease.String()); err != nil &&
 			status.Code(err) != codes.NotFound {
 			a.cfg.Log.Warn("cannot remove a job whose lease has ended", "job", j.cfg.ID, "error", err)
 		}
@@ -295,13 +309,25 @@ func (a *Aggregator) Hold(req *pb.HoldRequest, stream grpc.ServerStreamingServer
 	return a.stay(stream.Context(), c, j)
 }
 
+// Check implements the service.
+func (a *Aggregator) Check(ctx context.Context, req *pb.JoinRequest) (*pb.Admission, error) {
+	j, s, err := a.sender(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	if err := j.roster.check(s, req); err != nil {
+		return nil, err
+	}
+	return a.terms(j), nil
+}
+
 // Join implements the service.
 func (a *Aggregator) Join(req *pb.JoinRequest, stream grpc.ServerStreamingServer[pb.Admission]) error {
 	j, s, err := a.sender(stream.Context(), req)
 	if err != nil {
 		return err
 	}
-	m, c, err := j.roster.enter(s, req.Token)
+	m, c, err := j.roster.enter(s, req)
 	if err != nil {
 		return err
 	}
@@ -357,7 +383,7 @@ func (a *Aggregator) Leave(_ context.Context, req *pb.LeaveRequest) (*pb.LeaveRe
 	if err != nil {
 		return nil, err
 	}
-	if err := j.roster.leave(req.Sender, req.Token, left); err != nil {
+	if err := j.roster.leave(req); err != nil {
 		return nil, err
 	}
 	return &pb.LeaveResponse{}, nil
@@ -418,13 +444,24 @@ func (a *Aggregator) owned(ctx context.Context, id uint32, key []byte) (*job, er
 		return nil, err
 	}
 	j, err := a.job(id)
-	if err != nil {
-		return nil, err
+	switch {
+	case err == nil && j.key.Matches(key):
+		return j, nil
+	case a.wasRemoved(id, key):
+		return nil, removedByOperator(uint16(id))
+	case err == nil:
+		err = status.Errorf(codes.PermissionDenied, "job %d belongs to another server: wrong job key", id)
 	}
-	if !j.key.Matches(key) {
-		return nil, status.Errorf(codes.PermissionDenied, "job %d belongs to another server: wrong job key", id)
-	}
-	return j, nil
+	return nil, err
+}
+
+// wasRemoved reports whether an operator removed the job with this key. Its owner was told so if it
+// was connected.
+func (a *Aggregator) wasRemoved(id uint32, key []byte) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	removed, ok := a.removed[uint16(id)]
+	return ok && id < aggregator.MaxJobs && removed.Matches(key)
 }
 
 // reach passes the MAC addresses of a job's servers to the data plane.

@@ -21,23 +21,66 @@ type agreement struct {
 }
 
 // agreed is a value and the host that set it.
-type agreed struct{ value, whose string }
+type agreed struct {
+	value, whose string
+	holders      int // admissions with it, of a value that a worker set; those that have ended count, too
+}
 
 const theServer = "the server"
 
 func newAgreement(server map[string]string) *agreement {
 	a := &agreement{values: map[string]agreed{}}
 	for field, value := range server {
-		a.values[field] = agreed{value, theServer}
+		a.values[field] = agreed{value: value, whose: theServer}
 	}
 	return a
 }
 
-// check compares a worker's values. The error names every field that differs, with both values. A
-// refused worker sets nothing.
+// check compares a worker's values, and sets nothing. The error names every field that differs, with
+// both values.
 func (a *agreement) check(worker uint16, values map[string]string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	return a.compare(worker, values)
+}
+
+// hold sets the values of a worker that is admitted, as far as they are new.
+func (a *agreement) hold(worker uint16, values map[string]string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for field, value := range values {
+		known, ok := a.values[field]
+		if !ok {
+			known = agreed{value: value, whose: fmt.Sprintf("worker %d", worker)}
+		}
+		known.holders++
+		a.values[field] = known
+	}
+}
+
+// release takes back what hold has set, if no other worker has been admitted with it.
+func (a *agreement) release(values map[string]string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for field := range values {
+		known := a.values[field]
+		known.holders--
+		a.values[field] = known
+		if known.whose != theServer && known.holders == 0 {
+			delete(a.values, field)
+		}
+	}
+}
+
+// valueOf returns the value of a field, or "".
+func (a *agreement) valueOf(field string) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.values[field].value
+}
+
+// compare is check. The caller holds the lock.
+func (a *agreement) compare(worker uint16, values map[string]string) error {
 	var differ []string
 	others := false // whether another worker's value is among them
 	for _, field := range slices.Sorted(maps.Keys(values)) {
@@ -53,11 +96,6 @@ func (a *agreement) check(worker uint16, values map[string]string) error {
 		}
 		return status.Errorf(codes.FailedPrecondition, "worker %d's configuration differs: %s; %s", worker,
 			strings.Join(differ, "; "), remedy)
-	}
-	for field, value := range values {
-		if _, ok := a.values[field]; !ok {
-			a.values[field] = agreed{value, fmt.Sprintf("worker %d", worker)}
-		}
 	}
 	return nil
 }

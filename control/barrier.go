@@ -186,13 +186,17 @@ func (b *barrier) depart(worker uint16) {
 	maps.DeleteFunc(b.round.hot, func(l lifetime, _ HotFrames) bool { return l.worker == worker })
 }
 
-// tear drops a step, unless all have arrived at its end.
-func (b *barrier) tear(worker uint16, step uint64) {
+// tear makes a step be dropped, unless all have arrived at its end, and reports whether it will be.
+func (b *barrier) tear(worker uint16, step uint64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.running[worker] && step == b.step && !b.round.commits && b.round.dropped == nil {
+	if !b.running[worker] || step != b.step || b.round.commits {
+		return false
+	}
+	if b.round.dropped == nil {
 		b.round.dropped = &DroppedError{}
 	}
+	return true
 }
 
 // isTorn reports whether the open step is to be dropped.

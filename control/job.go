@@ -68,12 +68,21 @@ func (a *Aggregator) newJob(spec *pb.JobSpec, cfg aggregator.JobConfig, creator 
 		grace:   a.cfg.Grace,
 		epoch: func() uint16 {
 			if cfg.Workers != 0 {
-				return cfg.Epoch // answers go to all workers, and none is admitted twice
+				return j.cfg.Epoch // answers go to all workers, and none is admitted twice
 			}
 			return a.nextEpoch(cfg.ID)
 		},
-		admit: j.admit,
-		withdraw: func(m *member, _ ending) {
+		take: func(epoch uint16) { a.takeEpoch(cfg.ID, epoch) },
+		may:  j.mayAdmit,
+		admit: func(m *member) error {
+			err := j.admit(m)
+			if err == nil {
+				a.cfg.Log.Info("worker joined", "job", cfg.ID, "worker", m.ID, "address", m.IP, "epoch", m.Epoch)
+			}
+			return err
+		},
+		withdraw: func(m *member, how ending) {
+			a.logEnd(cfg.ID, m, how)
 			err := a.persist(func() error { return j.plane.RemoveSender(cfg.ID, m.ID) })
 			if err != nil && !errors.Is(err, aggregator.ErrClosed) {
 				a.cfg.Log.Warn("cannot withdraw a sender", "job", cfg.ID, "sender", m.ID, "error", err)
@@ -94,13 +103,33 @@ func places(spec *pb.JobSpec) int {
 	return DefaultJobSenders
 }
 
-// admit admits a sender at the data plane. The caller holds the roster's lock.
-func (j *job) admit(m *member) error {
-	if len(j.roster.members) >= j.places {
+// logEnd logs that an admission has ended.
+func (a *Aggregator) logEnd(job uint16, m *member, how ending) {
+	log := a.cfg.Log.With("job", job, "worker", m.ID, "address", m.IP)
+	switch how {
+	case left:
+		log.Info("worker left")
+	case unused:
+		log.Info("worker left before it had sent anything")
+	case vanished:
+		log.Warn("lost a worker", "reason", fmt.Sprintf("it was not connected for %v", a.cfg.Grace))
+	case restarted:
+		log.Warn("lost a worker", "reason", "it was restarted")
+	}
+}
+
+// mayAdmit refuses a sender for which the job has no place. The caller holds the roster's lock.
+func (j *job) mayAdmit(m, replaces *member) error {
+	if replaces == nil && len(j.roster.members) >= j.places {
 		return status.Errorf(codes.ResourceExhausted,
 			"job %d: sender %d: all %d places that the job reserved are taken (senders in its specification)", j.cfg.ID, m.ID,
 			j.places)
 	}
+	return nil
+}
+
+// admit admits a sender at the data plane. The caller holds the roster's lock.
+func (j *job) admit(m *member) error {
 	if err := j.plane.AddSender(j.cfg.ID, m.SenderConfig); err != nil {
 		return planeError(err)
 	}

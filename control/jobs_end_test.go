@@ -320,3 +320,43 @@ func TestClosedRosterAdmitsNone(t *testing.T) {
 	_, _, err := r.enter(aggregator.SenderConfig{ID: 1}, nil)
 	wants(t, "an admission", err, codes.Aborted, "the job has ended: a newer connection has taken over")
 }
+
+// The owner of a job that an operator removes is told so, also if it was not connected, and if another job has its id
+// by then. Others are not.
+func TestRemovedByAnOperator(t *testing.T) {
+	for name, connected := range map[string]bool{"connected": true, "not connected": false} {
+		t.Run(name, func(t *testing.T) {
+			l := startAggregator(t)
+			job := l.create(t, spec())
+			lost := make(chan error, 1)
+			hold := func() error { return job.Hold(t.Context(), func(err error) { lost <- err }) }
+			if connected {
+				if err := hold(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			operator := pb.NewAggregatorClient(l.dial(t, access.Security{}, "192.0.2.1")) // the switch's own host
+			if _, err := operator.RemoveJob(t.Context(), &pb.RemoveJobRequest{Job: 5}); err != nil {
+				t.Fatal(err)
+			}
+			if connected {
+				if err := <-lost; !errors.Is(err, ErrRemoved) || !contains(err, "lost job 5", "job 5 was removed by an operator") {
+					t.Errorf("its owner is told %v", err)
+				}
+			}
+			other := l.create(t, spec())
+			h := NewHarvester(job, newSums().apply, quiet)
+			if err := job.Lost("harvest", h.Run(t.Context())); !errors.Is(err, ErrRemoved) {
+				t.Errorf("when it asks later: %v", err)
+			}
+			forged := &Owned{ID: 5, Job: &pb.Job{Key: make([]byte, len(job.Key))}, client: l.client}
+			h = NewHarvester(forged, newSums().apply, quiet)
+			if err := forged.Lost("harvest", h.Run(t.Context())); err == nil || errors.Is(err, ErrRemoved) {
+				t.Errorf("another is told %v", err)
+			}
+			if err := other.Remove(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

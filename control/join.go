@@ -7,11 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +29,10 @@ import (
 // worker that lists the servers in another order must not join.
 const IndexField = "index of the server"
 
+// TrainingField is the field of an agreement for the identity of the training, which is random. Its
+// checkpoints carry it, so that files of another training are not taken for its own.
+const TrainingField = "training"
+
 // JoinConfig names the worker, the job and the addresses of the job's services. Fields without a
 // default are required.
 type JoinConfig struct {
@@ -42,7 +45,8 @@ type JoinConfig struct {
 	// HotSet is the fingerprint of the worker's hot set.
 	HotSet []byte
 	// Agree has the values on which the worker and the parameter servers must agree, field by field;
-	// see [ParameterServerConfig]. It may be nil. Join adds [IndexField], if there are several servers.
+	// see [ParameterServerConfig]. It may be nil. Join adds [IndexField], if there are several servers,
+	// and [TrainingField].
 	Agree map[string]string
 
 	Server, Aggregator netip.AddrPort // control services
@@ -62,8 +66,12 @@ type JoinConfig struct {
 	// fail by themselves, but those of a transport.Worker do not: pass the context.CancelCauseFunc
 	// of their context. It may be nil.
 	Lost func(error)
+	// Random is the source of what distinguishes this attempt to join; nil means crypto/rand.
+	Random io.Reader
 	// Log receives messages about waiting; nil means [slog.Default].
 	Log *slog.Logger
+
+	attempt []byte
 }
 
 // DefaultJoinLimit is how long a worker waits for services that are not available yet.
@@ -97,10 +105,15 @@ type Membership struct {
 	MoreFirstSteps []uint64
 	// Checkpoints are, by index, the steps from which each server could start.
 	Checkpoints [][]uint64
+	// Trainings are, by index, the identities of the trainings that the servers continue; "" is
+	// a new one, or one of an earlier release.
+	Trainings []string
 
 	job, worker uint32
+	addresses   []netip.AddrPort // of the servers, then of the aggregator
 	servers     []joinedServer
-	leaves      []func(back bool) error // at the services joined, the newest last
+	training    string                  // identity of the training
+	leaves      []func(Departure) error // at the services joined, the newest last
 	conns       []*grpc.ClientConn
 
 	ctx   context.Context // ends with the admission, with its reason
@@ -128,13 +141,15 @@ func Join(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	}
 	cfg.Limit = cmp.Or(cfg.Limit, DefaultJoinLimit)
 	m := &Membership{job: uint32(cfg.Job), worker: uint32(cfg.Worker)}
+	secret := access.NewRandom(cfg.Random).Secret()
+	cfg.attempt = secret[:]
 	m.ctx, m.end = context.WithCancelCause(ctx)
 	defer func() {
 		if err != nil {
 			if m.ended.Load() { // the other service's reason is more specific
 				err = context.Cause(m.ctx)
 			}
-			m.Leave()
+			m.LeaveAs(Departure{Unused: true})
 		}
 	}()
 	dial := func(peer access.Peer, addr netip.AddrPort) (*grpc.ClientConn, error) {
@@ -145,10 +160,11 @@ func Join(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 		return conn, err
 	}
 
-	// The servers are first: the one with index 0 creates the job at the aggregator. All are
-	// reached before any is joined: a worker that joins one server and then fails counts as lost in
-	// the job.
+	// The servers are first: the one with index 0 creates the job at the aggregator. All services are
+	// reached, and asked whether they would admit the worker, before any does: what one refuses must
+	// change nothing at the others.
 	addresses := append([]netip.AddrPort{cfg.Server}, cfg.MoreServers...)
+	m.addresses = append(slices.Clone(addresses), cfg.Aggregator)
 	for i, addr := range addresses {
 		peer, role := access.ServerOf(cfg.Job), "parameter server"
 		if len(addresses) > 1 {
@@ -165,22 +181,21 @@ func Join(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	if err != nil {
 		return nil, err
 	}
+	client := pb.NewAggregatorClient(toAggregator)
+	if err := m.checkAll(&cfg, client); err != nil {
+		return nil, err
+	}
 	var joined []*pb.Membership
 	for i := range m.servers {
-		s, here := &m.servers[i], cfg
-		if len(m.servers) > 1 {
-			here.Agree = map[string]string{IndexField: strconv.Itoa(i)}
-			maps.Copy(here.Agree, cfg.Agree)
-		}
-		answer, err := joinAt(&here, m, s.role, addresses[i], s.Join, s.Leave)
+		s := &m.servers[i]
+		answer, err := joinAt(m.atServer(&cfg, i), m, s.role, addresses[i], s.Join, s.Leave)
 		if err != nil {
 			return nil, err
 		}
-		s.token, s.next = answer.Token, answer.NextStep
+		s.token, s.next = answer.Token, nextStep(answer)
 		joined = append(joined, answer)
 	}
-	client := pb.NewAggregatorClient(toAggregator)
-	admitted, err := joinAt(&cfg, m, "aggregator", cfg.Aggregator, client.Join, client.Leave)
+	admitted, err := joinAt(&cfg, m, theAggregator, cfg.Aggregator, client.Join, client.Leave)
 	if err != nil {
 		return nil, err
 	}
@@ -253,18 +268,26 @@ func (m *Membership) take(joined *pb.Membership, admitted *pb.Admission) error {
 	if known != [2]bool{true, true} {
 		return fmt.Errorf("the aggregator runs job %d in mode %v with arithmetic %v, which this worker does not know: use the same version of Libra on all hosts", m.job, admitted.Mode, admitted.Arithmetic)
 	}
-	m.FirstStep, m.NextStep = joined.FirstStep, joined.NextStep
+	m.FirstStep, m.NextStep = joined.FirstStep, nextStep(joined)
 	m.Exp, m.Workers = int(admitted.Exponent), int(admitted.Workers)
 	m.AggregatorEpoch, m.ServerEpoch = uint16(admitted.Epoch), uint16(joined.Epoch)
 	m.Stripes, m.Dense = int(admitted.Stripes), admitted.Dense
 	return nil
 }
 
+// nextStep returns the step of a server's next barrier.
+func nextStep(joined *pb.Membership) uint64 {
+	if joined.NextStep == nil {
+		return joined.FirstStep
+	}
+	return *joined.NextStep
+}
+
 // request returns the worker's description of itself for the services.
 func (c *JoinConfig) request() *pb.JoinRequest {
 	return &pb.JoinRequest{
 		Job: uint32(c.Job), Sender: uint32(c.Worker), Ip: c.From.Addr().AsSlice(), Port: uint32(c.From.Port()), Mac: c.MAC,
-		HotSet: c.HotSet, Agree: c.Agree,
+		HotSet: c.HotSet, Agree: c.Agree, Attempt: c.attempt,
 	}
 }
 
@@ -299,17 +322,19 @@ func joinAt[M any, P interface {
 	if err != nil {
 		return nil, access.CallError(fmt.Sprintf("%s at %v", role, at), "join", err)
 	}
-	m.leaves = append(m.leaves, func(back bool) error {
+	m.leaves = append(m.leaves, func(how Departure) error {
 		ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
 		defer cancel()
-		_, err := leave(ctx, &pb.LeaveRequest{Job: req.Job, Sender: req.Sender, Token: P(first).GetToken(), Back: back})
+		_, err := leave(ctx, &pb.LeaveRequest{Job: req.Job, Sender: req.Sender, Token: P(first).GetToken(),
+			Unused: how.Unused, Reason: how.reason(), Diverged: how.Diverged, Back: how.Back})
 		return err
 	})
 	return first, nil
 }
 
 // Barrier waits for the other workers at the end of a step, until everything that was acknowledged
-// to them is part of the weights. A push of the worker meanwhile may become part of either step. The error wraps a [*DroppedError] if the step was dropped.
+// to them is part of the weights. A push of the worker meanwhile may become part of either step. The
+// error wraps a [*DroppedError] if the step was dropped.
 func (m *Membership) Barrier(ctx context.Context, step uint64) error {
 	return m.call(ctx, "barrier", func(ctx context.Context, s *joinedServer) error {
 		_, err := s.Barrier(ctx, &pb.BarrierRequest{Job: m.job, Sender: m.worker, Token: s.token,
@@ -361,8 +386,8 @@ func (m *Membership) Done(ctx context.Context) error {
 }
 
 // Tear reports that what the worker pushed in a step is incomplete, and will stay so: unless the step
-// has ended, it is dropped for all workers at its end. It precedes a Suspend or Done in the middle of
-// a step. Only jobs whose workers take steps together can drop one.
+// has ended, it is dropped for all workers at its end. It precedes a departure with Back, or Done, in
+// the middle of a step. Only jobs whose workers take steps together can drop one.
 func (m *Membership) Tear(ctx context.Context, step uint64) error {
 	return m.call(ctx, "tear", func(ctx context.Context, s *joinedServer) error {
 		_, err := s.Tear(ctx, &pb.TearRequest{Job: m.job, Sender: m.worker, Token: s.token, Step: step})
@@ -416,20 +441,17 @@ func (m *Membership) ask(ctx context.Context, f func(context.Context, *joinedSer
 
 // Leave ends the admission, at the aggregator first, and closes the connections. Before Done, the
 // worker counts as lost. It waits at most 2 seconds for a service that does not answer; one that has
-// ended cannot be notified. A second call does nothing, as after Suspend.
-func (m *Membership) Leave() { m.leave(false) }
+// ended cannot be notified. A second call does nothing.
+func (m *Membership) Leave() { m.LeaveAs(Departure{}) }
 
-// Suspend is Leave for a worker that may come back: it is neither lost nor finished. The servers wait
-// for it without limit, like for a worker that has not joined yet, and the others wait at their next
-// barrier.
-func (m *Membership) Suspend() { m.leave(true) }
-
-func (m *Membership) leave(back bool) {
+// LeaveAs is Leave, and tells the services how the worker leaves.
+func (m *Membership) LeaveAs(how Departure) {
 	m.ended.Store(true) // the services' answers to a leave are no loss
 	m.end(errLeft)
 	for _, leave := range slices.Backward(m.leaves) {
-		_ = leave(back)
+		_ = leave(how)
 	}
+	m.leaves = nil
 	for _, c := range m.conns {
 		c.Close()
 	}

@@ -29,7 +29,9 @@ import (
 // services are an aggregator and the parameter server of its job 5, on the loopback interface.
 type services struct {
 	join                JoinConfig // of worker 1
-	members             *roll      // of the parameter server
+	daemon              *Aggregator
+	service             *ParameterServer
+	members             *roll // of the parameter server
 	aggregator, server  *grpc.Server
 	endDaemon, endTrain context.CancelFunc
 }
@@ -55,6 +57,7 @@ func startServices(t *testing.T, change ...func(*ParameterServerConfig)) *servic
 	ctx, end := context.WithCancel(t.Context())
 	s.endDaemon = end
 	daemon := NewAggregator(ctx, AggregatorConfig{Plane: model, Stripes: 10, Log: quiet})
+	s.daemon = daemon
 	t.Cleanup(daemon.Close)
 	s.aggregator, s.join.Aggregator = serve(func(g *grpc.Server) { pb.RegisterAggregatorServer(g, daemon) })
 	conn, err := access.Dial(t.Context(), access.TheAggregator(), s.join.Aggregator, access.Security{}, time.Minute, quiet)
@@ -80,6 +83,7 @@ func startServices(t *testing.T, change ...func(*ParameterServerConfig)) *servic
 	}
 	ctx, s.endTrain = context.WithCancel(t.Context())
 	service := NewParameterServer(ctx, cfg)
+	s.service = service
 	t.Cleanup(service.Close)
 	s.server, s.join.Server = serve(func(g *grpc.Server) { pb.RegisterParameterServerServer(g, service) })
 	s.join.Job, s.join.Worker, s.join.From, s.join.HotSet = 5, 1, netip.MustParseAddrPort("127.0.0.1:19522"), hotSet
@@ -299,7 +303,17 @@ func (f whenTaken) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// withoutCheck makes services those of a release that does not know the call Check.
+func withoutCheck(ctx context.Context, method string, req, reply any, c *grpc.ClientConn, call grpc.UnaryInvoker,
+	opts ...grpc.CallOption) error {
+	if strings.HasSuffix(method, "/Check") {
+		return status.Error(codes.Unimplemented, "unknown method Check")
+	}
+	return call(ctx, method, req, reply, c, opts...)
+}
+
 // While a worker waits at one service, the other may end its admission: that is then the reason.
+// Services of a release that does not know the call Check have admitted it before it waits.
 func TestJoinEndsWithTheOtherService(t *testing.T) {
 	s := startServices(t)
 	former := s.join
@@ -311,6 +325,7 @@ func TestJoinEndsWithTheOtherService(t *testing.T) {
 	if _, _, err := joinAs(t.Context(), pb.NewAggregatorClient(conn), former.request()); err != nil {
 		t.Fatal(err)
 	}
+	s.join.Dial = []grpc.DialOption{grpc.WithUnaryInterceptor(withoutCheck)}
 	s.join.Log = slog.New(slog.NewTextHandler(whenTaken(s.server.Stop), nil))
 	m, err := Join(t.Context(), s.join)
 	if m != nil || err == nil || !strings.HasPrefix(err.Error(), "parameter server: withdrew this worker: ") {

@@ -109,7 +109,7 @@ func TestLease(t *testing.T) {
 			t.Errorf("the lease is %d ms", job.LeaseMs)
 		}
 		time.Sleep(5 * time.Second)
-		if j := jobs()[0]; j.Held || j.LeaseMs != 2000 || j.Owner != "192.0.2.2:40000" || j.Instance != job.Instance || j.Epoch != job.Epoch {
+		if j := jobs()[0]; j.Held || j.LeaseMs != 12000 || j.Owner != "192.0.2.2:40000" || j.Instance != job.Instance || j.Epoch != job.Epoch {
 			t.Errorf("before it is held: %v", j)
 		}
 		ctx, release := context.WithCancel(t.Context())

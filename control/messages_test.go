@@ -81,7 +81,7 @@ func TestAggregatorsLog(t *testing.T) {
 		if _, err := l.client.Leave(t.Context(), &pb.LeaveRequest{Job: 5, Sender: 1, Token: a.Token}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(DefaultLease)
+		time.Sleep(access.Outage + DefaultLease)
 		synctest.Wait()
 		plane.removeJob = nil
 		l.create(t, spec())
@@ -91,7 +91,7 @@ func TestAggregatorsLog(t *testing.T) {
 		if _, err := CreateJob(t.Context(), l.client, spec(), 0, quiet); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(DefaultLease)
+		time.Sleep(access.Outage + DefaultLease)
 		synctest.Wait()
 		log.has(t,
 			[]string{"job created", "job=5", fmt.Sprint("instance=", job.Instance), "owner=192.0.2.2:40000", fmt.Sprint("epoch=", job.Epoch), "mode=combine", "arithmetic=exact", "slots=100", "senders=64"},

@@ -30,7 +30,7 @@ type Owned struct {
 func CreateJob(ctx context.Context, client pb.AggregatorClient, spec *pb.JobSpec, limit time.Duration,
 	log *slog.Logger) (*Owned, error) {
 	job, err := WhileTaken(ctx, limit, log, func(ctx context.Context) (*pb.Job, error) {
-		return client.CreateJob(ctx, spec)
+		return whileBroken(ctx, func(ctx context.Context) (*pb.Job, error) { return client.CreateJob(ctx, spec) })
 	})
 	if err != nil {
 		return nil, access.CallError("aggregator", "create job", err)

@@ -86,9 +86,12 @@ func (p *presence) disconnect(c *connection) {
 }
 
 // await begins the grace period.
-func (p *presence) await() {
-	p.until = time.Now().Add(p.grace)
-	p.deadline.start(p.grace, p.gone)
+func (p *presence) await() { p.awaitFor(p.grace) }
+
+// awaitFor begins a grace period of another length.
+func (p *presence) awaitFor(limit time.Duration) {
+	p.until = time.Now().Add(limit)
+	p.deadline.start(limit, p.gone)
 }
 
 // stop ends the connection and the grace period; gone is not called after it.

@@ -3,6 +3,7 @@
 package control
 
 import (
+	"crypto/subtle"
 	"net/netip"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control/access"
+	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
 // DefaultGrace is how long an admission outlives its broken connection.
@@ -21,6 +23,7 @@ type ending int
 
 const (
 	left      ending = iota // the sender left on purpose
+	unused                  // it left before it had sent anything, as if it had not joined
 	vanished                // its connection broke and was not restored
 	restarted               // the sender joined again, without its token
 	away                    // the sender left on purpose, and may come back
@@ -31,8 +34,12 @@ const (
 type roster struct {
 	grace time.Duration
 	// epoch returns the epoch of the next admission, which no earlier admission of the receiver has
-	// had: a frame of a sender's earlier admission is refused because of it.
-	epoch    func() uint16
+	// had: a frame of a sender's earlier admission is refused because of it. An admission that
+	// succeeds takes it; one that fails leaves it to the next.
+	epoch func() uint16
+	take  func(epoch uint16)
+	// may refuses a sender before anything is changed; replaces is its earlier admission, or nil.
+	may      func(m, replaces *member) error
 	admit    func(*member) error
 	withdraw func(*member, ending)
 	random   access.Random
@@ -54,43 +61,92 @@ type member struct {
 	aggregator.SenderConfig
 	presence
 	token access.Secret
+
+	attempt []byte            // that led to the admission
+	agree   map[string]string // what it presented of the configuration
+
+	wasAway   bool             // it had left, and could come back, when it joined
+	departure *pb.LeaveRequest // how it left; nil: it has not
 }
 
-// enter begins an admission, or resumes the one with the given token, and begins its connection.
-func (r *roster) enter(s aggregator.SenderConfig, token []byte) (*member, *connection, error) {
+// enter begins an admission, or resumes that of a token or an attempt, and begins its connection.
+func (r *roster) enter(s aggregator.SenderConfig, req *pb.JoinRequest) (*member, *connection, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed != nil {
-		return nil, nil, status.Errorf(codes.Aborted, "the job has ended: %s", status.Convert(r.closed).Message())
-	}
-	m := r.members[s.ID]
-	if len(token) > 0 {
-		if m == nil || !m.token.Matches(token) {
+	if len(req.GetToken()) > 0 {
+		m := r.members[s.ID]
+		switch {
+		case r.closed != nil:
+			return nil, nil, r.ended()
+		case m == nil || !m.token.Matches(req.Token):
 			return nil, nil, status.Errorf(codes.PermissionDenied,
 				"sender %d: its admission has ended: it was not connected for %v, or was restarted", s.ID, r.grace)
 		}
 		return m, m.connect(errReplaced), nil
 	}
-	switch {
-	case m == nil:
-	case m.connected():
-		return nil, nil, status.Errorf(codes.AlreadyExists,
-			"worker %d is already in the job, from %v: start each worker once, with its own id", s.ID, m.IP)
-	case m.IP != s.IP:
-		return nil, nil, status.Errorf(codes.AlreadyExists,
-			"worker %d was in the job just now, from %v, and may come back until %v from now", s.ID, m.IP,
-			time.Until(m.until).Round(time.Millisecond))
-	default:
-		r.drop(m, restarted)
+	m := newMember(s, req)
+	earlier, err := r.examine(m)
+	if err != nil {
+		return nil, nil, err
 	}
-	m = &member{SenderConfig: s, token: r.random.Secret()}
+	if earlier.isOf(m) {
+		return earlier, earlier.connect(errReplaced), nil
+	}
+	m.token = r.random.Secret()
 	m.presence = newPresence(r.mu, r.grace, func() { r.drop(m, vanished) })
+	if earlier != nil {
+		r.drop(earlier, restarted)
+	}
 	m.Epoch = r.epoch()
 	if err := r.admit(m); err != nil {
 		return nil, nil, err
 	}
+	r.take(m.Epoch)
 	r.members[s.ID] = m
 	return m, m.connect(nil), nil
+}
+
+// check reports whether a sender could begin an admission now, and changes nothing.
+func (r *roster) check(s aggregator.SenderConfig, req *pb.JoinRequest) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, err := r.examine(newMember(s, req))
+	return err
+}
+
+func newMember(s aggregator.SenderConfig, req *pb.JoinRequest) *member {
+	return &member{SenderConfig: s, attempt: req.GetAttempt(), agree: req.GetAgree()}
+}
+
+// isOf reports whether an admission came of the same attempt: its sender has not got the answer.
+func (m *member) isOf(again *member) bool {
+	return m != nil && len(m.attempt) > 0 && m.IP == again.IP && subtle.ConstantTimeCompare(m.attempt, again.attempt) == 1
+}
+
+// examine refuses a sender that may not begin an admission. Otherwise it returns the earlier one
+// that the new one would replace, or nil. The caller holds the lock.
+func (r *roster) examine(m *member) (earlier *member, err error) {
+	earlier = r.members[m.ID]
+	switch {
+	case r.closed != nil:
+		return nil, r.ended()
+	case earlier == nil:
+	case earlier.isOf(m):
+		return earlier, nil
+	case earlier.connected():
+		return nil, status.Errorf(codes.AlreadyExists,
+			"worker %d is already in the job, from %v: start each worker once, with its own id", m.ID, earlier.IP)
+	case earlier.IP != m.IP:
+		return nil, status.Errorf(codes.AlreadyExists,
+			"worker %d was in the job just now, from %v, and may come back until %v from now", m.ID, earlier.IP,
+			time.Until(earlier.until).Round(time.Millisecond))
+	}
+	return earlier, r.may(m, earlier)
+}
+
+// ended is the answer to a sender of a job that has ended.
+func (r *roster) ended() error {
+	return status.Errorf(codes.Aborted, "the job has ended: %s", status.Convert(r.closed).Message())
 }
 
 // exit records that a connection broke.
@@ -120,17 +176,26 @@ func (r *roster) find(id uint16, token []byte) (*member, error) {
 }
 
 // leave ends an admission at once.
-func (r *roster) leave(sender uint32, token []byte, how ending) error {
-	if _, err := r.member(sender, token); err != nil {
+func (r *roster) leave(req *pb.LeaveRequest) error {
+	if _, err := r.member(req.Sender, req.Token); err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m, err := r.find(uint16(sender), token)
-	if err == nil {
-		r.drop(m, how)
+	m, err := r.find(uint16(req.Sender), req.Token)
+	if err != nil {
+		return err
 	}
-	return err
+	m.departure = req
+	how := left
+	switch {
+	case req.Unused:
+		how = unused
+	case req.Back:
+		how = away
+	}
+	r.drop(m, how)
+	return nil
 }
 
 // drop ends an admission. The caller holds the lock.

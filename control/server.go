@@ -71,6 +71,9 @@ type ParameterServerConfig struct {
 	// Unless Sync is set, it must return when everything that was acknowledged to the worker is
 	// applied.
 	Away func(ctx context.Context, sender uint16) error
+	// Diverged, if not nil, is called before Lost if the worker leaves because its gradients have
+	// become too large. It must not wait.
+	Diverged func(sender uint16)
 	// Commit is called when all workers have arrived at a barrier: it must return when everything
 	// that was acknowledged to them is applied. Nil refuses barriers.
 	Commit func(ctx context.Context, step uint64) error
@@ -104,14 +107,16 @@ type ParameterServer struct {
 	barrier *barrier
 	agree   *agreement
 	roster  *roster
+	// training is the identity of the training, if nothing of an earlier one is kept.
+	training string
 	// harvested are the hot frames that no later harvest holds. It is used by the commits, one of
 	// which runs at a time.
 	harvested map[lifetime]HotFrames
 
 	// All are guarded by the roster's lock.
-	epoch  uint16               // of the newest admission
-	absent map[uint16]*deadline // by which lost workers must join again
-	away   map[uint16]bool      // workers that have left and may come back, at any time
+	epoch  uint16             // of the newest admission
+	absent map[uint16]*absent // lost workers that may join again
+	away   map[uint16]bool    // workers that have left and may come back, at any time
 
 	left chan struct{} // holds a token when an admission has ended
 }
@@ -127,12 +132,14 @@ func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *Paramet
 	random := access.NewRandom(cfg.Random)
 	s := &ParameterServer{
 		cfg: cfg, ctx: ctx, agree: newAgreement(cfg.Agree),
-		epoch: uint16(random.Uint64()), absent: map[uint16]*deadline{}, away: map[uint16]bool{},
+		epoch: uint16(random.Uint64()), absent: map[uint16]*absent{}, away: map[uint16]bool{},
 		left: make(chan struct{}, 1),
 	}
+	s.training = fmt.Sprintf("%016x", random.Uint64())
 	s.roster = &roster{
 		mu: make(chanMutex, 1), random: random, members: map[uint16]*member{},
-		grace: cfg.Grace, epoch: s.nextEpoch, admit: s.admit, withdraw: s.withdraw,
+		grace: cfg.Grace, epoch: func() uint16 { return s.epoch + 1 }, take: func(epoch uint16) { s.epoch = epoch },
+		may: s.mayAdmit, admit: s.admit, withdraw: s.withdraw,
 	}
 	var first uint64
 	for _, w := range cfg.Workers {
@@ -223,23 +230,22 @@ func (s *ParameterServer) Join(req *pb.JoinRequest, stream grpc.ServerStreamingS
 	if err != nil {
 		return err
 	}
-	m, c, err := s.roster.enter(sender, req.Token)
+	m, c, err := s.roster.enter(sender, req)
 	if err != nil {
 		return err
 	}
 	defer s.roster.exit(m, c)
 	s.cfg.Log.Debug("worker connected", "worker", m.ID, "address", m.IP, "epoch", m.Epoch)
-	var next uint64
+	terms := s.terms(m.ID)
+	terms.Epoch, terms.Token = uint32(m.Epoch), m.token[:]
 	if len(req.Token) == 0 { // otherwise the worker knows it
-		if next, err = s.barrier.next(ctx); err != nil {
+		step, err := s.barrier.next(ctx)
+		if err != nil {
 			return status.FromContextError(err).Err()
 		}
+		terms.NextStep = &step
 	}
-	if err := stream.Send(&pb.Membership{
-		Epoch: uint32(m.Epoch), Dimension: uint32(s.cfg.Dimension), Workers: uint32(len(s.cfg.Workers)),
-		Instance: s.cfg.Instance, FirstStep: s.cfg.FirstStep(m.ID), NextStep: next,
-		Token: m.token[:], GraceMs: uint32(s.cfg.Grace.Milliseconds()), Checkpoints: s.cfg.Checkpoints,
-	}); err != nil {
+	if err := stream.Send(terms); err != nil {
 		return err
 	}
 	select {
@@ -284,16 +290,19 @@ func (s *ParameterServer) otherJob(job uint32) error {
 	return status.Errorf(codes.NotFound, "job %d is not served here; this server serves job %d", job, s.cfg.Job)
 }
 
-// nextEpoch returns the epoch of the next admission. The caller holds the roster's lock.
-func (s *ParameterServer) nextEpoch() uint16 {
-	s.epoch++
-	return s.epoch
+// mayAdmit refuses a worker of a job that has failed, or whose configuration differs. The caller
+// holds the roster's lock.
+func (s *ParameterServer) mayAdmit(m, _ *member) error {
+	if err := s.barrier.failure(); err != nil && (s.cfg.Sync || !s.barrier.isRunning(m.ID)) {
+		return status.Errorf(codes.FailedPrecondition, "worker %d cannot join any more: %v", m.ID, err)
+	}
+	return s.agree.check(m.ID, m.agree)
 }
 
 // admit accepts a worker's frames from now on.
 func (s *ParameterServer) admit(m *member) error {
-	if err := s.barrier.failure(); err != nil && (s.cfg.Sync || !s.barrier.isRunning(m.ID)) {
-		return status.Errorf(codes.FailedPrecondition, "worker %d cannot join any more: %v", m.ID, err)
+	if err := s.mayAdmit(m, nil); err != nil { // the end of its earlier admission may have ended the job
+		return err
 	}
 	// Under the server's context: a worker that disconnects meanwhile must not leave half an
 	// admission.
@@ -303,8 +312,10 @@ func (s *ParameterServer) admit(m *member) error {
 		}
 		return status.Errorf(codes.Internal, "worker %d: %v", m.ID, err)
 	}
-	if d := s.absent[m.ID]; d != nil && d.stop() || s.away[m.ID] {
-		delete(s.away, m.ID)
+	s.agree.hold(m.ID, m.agree)
+	m.wasAway = s.away[m.ID]
+	delete(s.away, m.ID)
+	if d := s.absent[m.ID]; d != nil && d.stop() || m.wasAway {
 		s.cfg.Log.Info("worker is back", "worker", m.ID, "address", m.IP)
 	}
 	return nil
@@ -322,6 +333,16 @@ func (s *ParameterServer) withdraw(m *member, how ending) {
 	if err := s.cfg.Members.Remove(s.ctx, m.ID); err != nil && s.ctx.Err() == nil {
 		s.cfg.Log.Warn("cannot withdraw a worker", "worker", m.ID, "error", err)
 	}
+	if how == unused {
+		s.agree.release(m.agree)
+		switch a := s.absent[m.ID]; { // it is not back
+		case m.wasAway:
+			s.away[m.ID] = true
+		case a != nil:
+			s.await(m.ID, a.lost, time.Until(a.until))
+		}
+		return
+	}
 	if !s.barrier.isRunning(m.ID) {
 		return
 	}
@@ -338,7 +359,13 @@ func (s *ParameterServer) withdraw(m *member, how ending) {
 	case restarted:
 		lost = fmt.Errorf("%w: it was restarted", lost)
 	}
+	if why := m.departure.GetReason(); why != "" {
+		lost = fmt.Errorf("%w: %s", lost, why)
+	}
 	s.cfg.Log.Warn("lost a worker", "worker", m.ID, "reason", lost)
+	if m.departure.GetDiverged() && s.cfg.Diverged != nil {
+		s.cfg.Diverged(m.ID)
+	}
 	if s.cfg.Lost != nil {
 		go s.cfg.Lost(m.ID)
 	}
@@ -352,19 +379,7 @@ func (s *ParameterServer) withdraw(m *member, how ending) {
 		return
 	}
 	s.barrier.depart(m.ID)
-	s.await(m.ID, lost)
-}
-
-// await gives a lost worker time to join again. The caller holds the roster's lock.
-func (s *ParameterServer) await(worker uint16, lost error) {
-	d := s.absent[worker]
-	if d == nil {
-		d = &deadline{lock: s.roster.mu}
-		s.absent[worker] = d
-	}
-	d.start(s.cfg.Rejoin, func() {
-		s.barrier.leave(worker, fmt.Errorf("%w, and it did not join again within %v", lost, s.cfg.Rejoin))
-	})
+	s.await(m.ID, lost, s.cfg.Rejoin)
 }
 
 // member returns the admission to which a call belongs.
@@ -448,7 +463,9 @@ func (s *ParameterServer) Tear(ctx context.Context, req *pb.TearRequest) (*pb.Te
 	if s.cfg.Drop == nil {
 		return nil, s.noSteps()
 	}
-	s.barrier.tear(m.ID, req.Step)
+	if s.barrier.tear(m.ID, req.Step) {
+		s.cfg.Log.Info("a worker leaves a step torn, which will be dropped", "worker", m.ID, "step", req.Step)
+	}
 	return &pb.TearResponse{}, nil
 }
 
@@ -457,19 +474,14 @@ func (s *ParameterServer) IsTorn() bool { return s.barrier.isTorn() }
 
 // Leave implements the service.
 func (s *ParameterServer) Leave(ctx context.Context, req *pb.LeaveRequest) (*pb.LeaveResponse, error) {
-	m, err := s.member(ctx, req.Job, req.Sender, req.Token)
-	if err != nil {
+	if _, err := s.member(ctx, req.Job, req.Sender, req.Token); err != nil {
 		return nil, err
 	}
-	how := left
 	var unsettled error
-	if req.Back {
-		how = away
-		if s.cfg.Away != nil {
-			unsettled = s.cfg.Away(ctx, m.ID)
-		}
+	if req.Back && s.cfg.Away != nil {
+		unsettled = s.cfg.Away(ctx, uint16(req.Sender))
 	}
-	if err := s.roster.leave(uint32(m.ID), req.Token, how); err != nil {
+	if err := s.roster.leave(req); err != nil {
 		return nil, err
 	}
 	if unsettled != nil { // the worker has left nevertheless

@@ -120,10 +120,16 @@ func harvestPeriod(spec *pb.JobSpec) time.Duration {
 	return time.Duration(spec.HarvestPeriodUs) * time.Microsecond
 }
 
-// admission returns what the aggregator accepts from a sender.
+// admission returns what the aggregator accepts from a sender that it has admitted.
 func (a *Aggregator) admission(j *job, m *member) *pb.Admission {
+	t := a.terms(j)
+	t.Epoch, t.Token = uint32(m.Epoch), m.token[:]
+	return t
+}
+
+// terms returns what the aggregator accepts from any sender of a job.
+func (a *Aggregator) terms(j *job) *pb.Admission {
 	return &pb.Admission{
-		Epoch:      uint32(m.Epoch),
 		Stripes:    uint32(j.cfg.MaxStripes),
 		Dense:      j.cfg.Layouts&aggregator.Dense != 0,
 		Window:     wire.DefaultWindow,
@@ -132,7 +138,6 @@ func (a *Aggregator) admission(j *job, m *member) *pb.Admission {
 		Exponent:   int32(j.cfg.Exp),
 		Workers:    uint32(j.cfg.Workers),
 		Instance:   j.instance,
-		Token:      m.token[:],
 		GraceMs:    uint32(a.cfg.Grace.Milliseconds()),
 	}
 }

@@ -73,16 +73,43 @@ func Repeat(ctx context.Context, f func(context.Context) error) error {
 	}
 }
 
+// whileBroken calls f again while its connection is broken, for as long as services keep what belongs
+// to a broken connection: a link may be down while a peer sets something up, too.
+func whileBroken[T any](ctx context.Context, f func(context.Context) (T, error)) (T, error) {
+	var end time.Time
+	var delay pause
+	for {
+		v, err := f(ctx)
+		if status.Code(err) != codes.Unavailable {
+			return v, err
+		}
+		if end.IsZero() {
+			end = time.Now().Add(DefaultGrace)
+		}
+		if time.Now().After(end) || delay.wait(ctx) != nil {
+			return v, err
+		}
+	}
+}
+
 // Stay opens a stream, returns its first message and keeps it open until ctx ends. When its
 // connection breaks, open is called again, with the newest first message, for as long as grace of
 // that message allows. When the service ends the stream, or cannot be reached for that long, lost
 // is called, once.
 func Stay[M any](ctx context.Context, open func(ctx context.Context, newest *M) (grpc.ServerStreamingClient[M],
 	error), grace func(*M) time.Duration, lost func(error)) (*M, error) {
-	stream, newest, err := openFirst(ctx, open, nil)
+	type opened struct {
+		stream grpc.ServerStreamingClient[M]
+		first  *M
+	}
+	begun, err := whileBroken(ctx, func(ctx context.Context) (o opened, err error) {
+		o.stream, o.first, err = openFirst(ctx, open, nil)
+		return o, err
+	})
 	if err != nil {
 		return nil, err
 	}
+	stream, newest := begun.stream, begun.first
 	first := newest
 	go func() {
 		for {

@@ -67,9 +67,9 @@ func TestBarriersAfterAReturn(t *testing.T) {
 					})
 					ended := s.waits(t)
 					one, two := s.joined(t)
-					step := one.member.NextStep
-					if step != 20 || two.member.NextStep != step {
-						t.Fatalf("the first steps are %d and %d", step, two.member.NextStep)
+					step := one.member.GetNextStep()
+					if step != 20 || two.member.GetNextStep() != step {
+						t.Fatalf("the first steps are %d and %d", step, two.member.GetNextStep())
 					}
 					for range 2 {
 						if err := meet(t, one, two, step); err != nil {
@@ -92,8 +92,8 @@ func TestBarriersAfterAReturn(t *testing.T) {
 					if err := two.join(t); err != nil {
 						t.Fatal(err)
 					}
-					if two.member.NextStep != step {
-						t.Errorf("it is to continue with step %d, want %d", two.member.NextStep, step)
+					if two.member.GetNextStep() != step {
+						t.Errorf("it is to continue with step %d, want %d", two.member.GetNextStep(), step)
 					}
 					if waits == "the other" {
 						if err := errors.Join(two.barrier(t, step), <-other); err != nil {
@@ -150,8 +150,8 @@ func TestReturnDuringACommit(t *testing.T) {
 		if err := errors.Join(<-joined, <-first); err != nil {
 			t.Fatal(err)
 		}
-		if two.member.NextStep != 1 {
-			t.Errorf("it is to continue with step %d", two.member.NextStep)
+		if two.member.GetNextStep() != 1 {
+			t.Errorf("it is to continue with step %d", two.member.GetNextStep())
 		}
 		go func() { first <- one.barrier(t, 1) }()
 		second := make(chan error, 1)
@@ -240,8 +240,8 @@ func TestReturnToASyncJob(t *testing.T) {
 				if err := two.join(t); err != nil {
 					t.Fatal(err)
 				}
-				if two.member.NextStep != 1 {
-					t.Errorf("it is to continue with step %d", two.member.NextStep)
+				if two.member.GetNextStep() != 1 {
+					t.Errorf("it is to continue with step %d", two.member.GetNextStep())
 				}
 				var drop1, drop2 *DroppedError
 				err := droppedIn(two.barrier(t, 1))
@@ -361,7 +361,7 @@ func TestSuspendedMembership(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		m.Suspend()
+		m.LeaveAs(Departure{Back: true})
 		if at, here := s.senders(t); at != 0 || here != 0 {
 			t.Errorf("%d and %d senders are left", at, here)
 		}
@@ -371,5 +371,18 @@ func TestSuspendedMembership(t *testing.T) {
 	}
 	if got := service.barrier.unfinished(); !slices.Equal(got, []uint16{1}) || service.barrier.failure() != nil {
 		t.Errorf("unfinished %v, failure %v", got, service.barrier.failure())
+	}
+}
+
+// A server that does not know the next step of its barriers counts from the first one.
+func TestNextStepOfAnOlderServer(t *testing.T) {
+	step := uint64(0)
+	for _, c := range []struct {
+		joined *pb.Membership
+		want   uint64
+	}{{&pb.Membership{FirstStep: 7}, 7}, {&pb.Membership{FirstStep: 7, NextStep: &step}, 0}} {
+		if got := nextStep(c.joined); got != c.want {
+			t.Errorf("%v: step %d, want %d", c.joined, got, c.want)
+		}
 	}
 }

@@ -36,7 +36,8 @@ type Config struct {
 	MaxRTO time.Duration
 
 	// Silence is the longest time without an answer while frames are
-	// unacknowledged and the caller listens; see [Window.Check]. Default 10 s.
+	// unacknowledged and the caller listens; see [Window.Check]. Default 12 s: a link that is down
+	// for ten is no reason to give a peer up, and the next repetition comes within MaxRTO.
 	Silence time.Duration
 }
 
@@ -45,7 +46,7 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.InitialRTO, 20*time.Millisecond)
 	setDefault(&c.MinRTO, 5*time.Millisecond)
 	setDefault(&c.MaxRTO, time.Second)
-	setDefault(&c.Silence, 10*time.Second)
+	setDefault(&c.Silence, 12*time.Second)
 	if c.Size < 1 || c.Size > wire.DefaultWindow || c.Size&(c.Size-1) != 0 {
 		return c, fmt.Errorf("retransmit: window of %d frames: must be a power of two up to %d", c.Size, wire.DefaultWindow)
 	}

@@ -169,7 +169,7 @@ func TestTimeoutGrowsWithThePath(t *testing.T) {
 
 func TestDefaults(t *testing.T) {
 	got, err := Config{}.withDefaults()
-	want := Config{Size: 512, InitialRTO: 20 * time.Millisecond, MinRTO: 5 * time.Millisecond, MaxRTO: time.Second, Silence: 10 * time.Second}
+	want := Config{Size: 512, InitialRTO: 20 * time.Millisecond, MinRTO: 5 * time.Millisecond, MaxRTO: time.Second, Silence: 12 * time.Second}
 	if err != nil || got != want {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}

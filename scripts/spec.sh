@@ -32,6 +32,8 @@ declare -A prints=(
 	[single]='assertion violated .*(open_hot&sums|bank\[current\]&|open_cold&)'
 	[exact]='assertion violated .*count_(hot|cold)=='
 	[covered]='assertion violated .*n>=saved_steps'
+	[whole]='assertion violated .*(!\(orphan\)|outcome==)'
+	[caused]='assertion violated +orphan'
 	[progress]='acceptance cycle'
 	[stuck]='invalid end state'
 )
@@ -114,6 +116,20 @@ configurations() {
 		cluster holds -DASYNC -DLIVES=2 -DWORKER_CRASHES=0 -DSWITCH_CRASHES=0
 		cluster holds -DASYNC -DLIVES=3 -DSTEPS=1 -DSWITCH_CRASHES=0
 		cluster holds-ever -DLIVES=3 -DSTEPS=1 -DSWITCH_CRASHES=0
+		steps holds
+		steps holds -DSTEPS=1 -DDEATHS=2
+		steps holds -DSTEPS=1 -DSTOPS=2
+		steps holds -DASYNC
+		steps whole -DMUTANT=OVERTAKE
+		steps whole -DMUTANT=FORGET
+		steps whole -DMUTANT=FINISHED
+		steps stuck -DMUTANT=FIRST_STEP
+		steps stuck -DASYNC -DMUTANT=FIRST_STEP
+		steps whole -DMUTANT=NO_TEAR
+		steps stuck -DMUTANT=ARRIVAL_KEPT
+		steps caused -DMUTANT=TORN_TWICE
+		steps caused -DMUTANT=TEAR_NEXT
+		steps stuck -DMUTANT=EARLY
 		cluster exact -DMUTANT=NUMBER_ONLY
 		cluster exact -DMUTANT=BANKS_KEPT
 		cluster single -DMUTANT=SAME_EPOCH

@@ -27,6 +27,7 @@ type Report struct {
 	Elapsed    time.Duration `json:"elapsed_ns"`
 	Workers    Result        `json:"workers"`
 	Clusters   ClusterResult `json:"clusters"`
+	Agents     AgentsResult  `json:"agents"`
 	Violations []*Violation  `json:"violations"`
 }
 
@@ -65,6 +66,7 @@ func (c Campaign) Run(ctx context.Context, in Bubble) (*Report, error) {
 					mu.Lock()
 					total.Workers.Add(one.Workers)
 					total.Clusters.Add(one.Clusters)
+					total.Agents.Add(one.Agents)
 					total.Elapsed = time.Since(begin)
 					if v != nil {
 						total.Violations = append(total.Violations, v)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/simulation/world"
 )
 
 // Goroutines that begin calls, or answer them, at the same time would write to their connection in
@@ -23,29 +24,36 @@ import (
 const readBuffer = 1 << 11
 
 func (p *process) clientOptions() []grpc.DialOption {
+	return clientOptions(p.Process, p.c.conns, func(req any) {
+		switch req := req.(type) {
+		case *pb.ReportRequest:
+			p.c.accounts.recordSteps(p, req.Steps)
+		case *pb.BarrierRequest:
+			p.c.accounts.recordSteps(p, req.Step+1)
+		}
+	})
+}
+
+// clientOptions are those of a process that calls services. calls is told of each request.
+func clientOptions(p *world.Process, conns *world.Connections, calls func(req any)) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithReadBufferSize(readBuffer),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-			return p.c.conns.Dial(ctx, p.Process, addr)
+			return conns.Dial(ctx, p, addr)
 		}),
 		grpc.WithUnaryInterceptor(func(
 			ctx context.Context, method string, req, reply any,
 			conn *grpc.ClientConn, invoke grpc.UnaryInvoker, o ...grpc.CallOption,
 		) error {
-			p.awaitTurn(ctx, method, conn)
-			switch req := req.(type) {
-			case *pb.ReportRequest:
-				p.c.accounts.recordSteps(p, req.Steps)
-			case *pb.BarrierRequest:
-				p.c.accounts.recordSteps(p, req.Step+1)
-			}
+			awaitTurn(ctx, p, method, conn)
+			calls(req)
 			return invoke(ctx, method, req, reply, conn, o...)
 		}),
 		grpc.WithStreamInterceptor(func(
 			ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn,
 			method string, open grpc.Streamer, o ...grpc.CallOption,
 		) (grpc.ClientStream, error) {
-			p.awaitTurn(ctx, method, conn)
+			awaitTurn(ctx, p, method, conn)
 			return open(ctx, desc, conn, method, o...)
 		}),
 	}
@@ -53,14 +61,15 @@ func (p *process) clientOptions() []grpc.DialOption {
 
 // awaitTurn is where a call waits for its turn. During connection setup, all calls would otherwise
 // wait together in gRPC, and continue together.
-func (p *process) awaitTurn(ctx context.Context, method string, conn *grpc.ClientConn) {
+func awaitTurn(ctx context.Context, p *world.Process, method string, conn *grpc.ClientConn) {
 	until, _ := ctx.Deadline()
 	p.Turn("calls "+filepath.Base(method), func() bool {
 		return conn.GetState() != connectivity.Connecting || ctx.Err() != nil || p.Dead()
 	}, until)
 }
 
-func (p *process) serverOptions() []grpc.ServerOption {
+// serverOptions are those of a process that serves.
+func serverOptions(p *world.Process) []grpc.ServerOption {
 	answers := func(ctx context.Context, method string) {
 		name := "answers " + filepath.Base(method)
 		if from, ok := peer.FromContext(ctx); ok {

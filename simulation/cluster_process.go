@@ -103,7 +103,7 @@ func (p *process) newMachine() node.Machine {
 	m := node.Machine{
 		Listen: func(_ context.Context, at netip.AddrPort) (net.Listener, error) { return c.conns.Listen(p.Process, at) },
 		Client: p.clientOptions(),
-		Server: p.serverOptions(),
+		Server: serverOptions(p.Process),
 		Link: func(netip.AddrPort) (link.Link, error) {
 			l, err := p.Open(p.newWatcher())
 			if err != nil {
@@ -116,7 +116,7 @@ func (p *process) newMachine() node.Machine {
 		Store:   func(store *ps.Store) { c.accounts.openStore(p, store) },
 		Flushed: func() { c.accounts.recordFlush(p) },
 		Turn:    func(what string) { p.Turn(what, nil, time.Time{}) },
-		Random:  &lockedReader{life: c, from: seeded(c.options.named("random of " + p.Name()))},
+		Random:  &lockedReader{w: c.World, from: seeded(c.options.named("random of " + p.Name()))},
 	}
 	if p.role == theServer {
 		m.Disk = c.disk.For(p.Process)
@@ -134,8 +134,11 @@ func (p *process) newWatcher() world.Watcher {
 }
 
 // newLogger is the process's log, which goes into the trace.
-func (p *process) newLogger() *slog.Logger {
-	out := p.c.LogOf(p.Name())
+func (p *process) newLogger() *slog.Logger { return newLogger(p.c.World, p.Name()) }
+
+// newLogger is the log of a process.
+func newLogger(w *world.World, process string) *slog.Logger {
+	out := w.LogOf(process)
 	if out == nil {
 		return slog.New(slog.DiscardHandler)
 	}
@@ -161,13 +164,13 @@ func (c *clusterLife) killProcess(p *process, silence bool) {
 
 // lockedReader is a source of random numbers for several goroutines.
 type lockedReader struct {
-	life *clusterLife
+	w    *world.World
 	from *rand.ChaCha8
 }
 
 func (r *lockedReader) Read(b []byte) (int, error) {
-	r.life.Mu.Lock()
-	defer r.life.Mu.Unlock()
+	r.w.Mu.Lock()
+	defer r.w.Mu.Unlock()
 	return r.from.Read(b)
 }
 

@@ -24,6 +24,7 @@ type ClusterResult struct {
 	Guests      int           `json:"guests"`     // workers with their own program
 	Neighbours  int           `json:"neighbours"` // trainings that another job on the switch has completed
 	Busy        int           `json:"busy"`       // calls refused because the data plane was busy
+	Outages     int           `json:"outages"`
 	Traffic     Traffic       `json:"traffic"`
 }
 
@@ -47,5 +48,6 @@ func (r *ClusterResult) Add(o ClusterResult) {
 	r.Guests += o.Guests
 	r.Neighbours += o.Neighbours
 	r.Busy += o.Busy
+	r.Outages += o.Outages
 	r.Traffic.Add(o.Traffic)
 }

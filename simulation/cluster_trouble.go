@@ -71,7 +71,8 @@ func (c *clusterLife) planTrouble() {
 		}
 	}
 	c.planStrangers(hosts)
-	c.After(p.trouble, c.Heal)
+	c.planOutages(hosts)
+	c.After(c.plan.trouble, c.Heal)
 }
 
 // stopRole tells a process to end, and checks that it does.

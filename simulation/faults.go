@@ -26,6 +26,10 @@ const (
 	givesTheirs      fault = "another job of the switch has units that it did not add"
 	panics           fault = "the server panics"
 	panicsLate       fault = "a timer of the server panics"
+	overtakes        fault = "a push behind the end of a step is sent before that is answered"
+	forgetsTorn      fault = "a step that parties have torn is committed"
+	finishes         fault = "an agent that is stopped counts as one that has finished"
+	startsOver       fault = "a host that comes back begins with the first step"
 	locksItselfOut   fault = "the server waits for its own lock"
 )
 

@@ -35,13 +35,15 @@ const (
 	Stop                               // a process is told to end, and restarted
 	Hostile                            // a stranger on a host of the job sends frames and answers
 	Neighbour                          // another job on the same switch trains, is killed and starts again
+	Outage                             // a host's link is down for up to 15 seconds
 
-	ClusterAll = All | Reset | Power | Stop | Hostile | Neighbour
+	ClusterAll = All | Reset | Power | Stop | Hostile | Neighbour | Outage
 )
 
 var kindNames = [...]string{
 	"loss", "duplicate", "reorder", "late", "corrupt", "partition", "pause", "crash", "evict", "cancel",
 	"queue", "silence", "reset", "power", "stop", "hostile", "neighbour",
+	"outage",
 }
 
 // KindNames lists the names that [ParseKinds] accepts.

@@ -32,17 +32,23 @@ type Life string
 const (
 	Workers  Life = "workers"
 	Clusters Life = "clusters"
+	Agents   Life = "agents"
 )
 
 // live runs a life of a kind, and returns its violation, nil if it has none. An error is about the
 // simulation, not the life.
 func (l Life) live(in Bubble, o Options, r *Report) (*Violation, error) {
 	var err error
-	if l == Clusters {
+	switch l {
+	case Clusters:
 		var one ClusterResult
 		one, err = RunCluster(in, o)
 		r.Clusters.Add(one)
-	} else {
+	case Agents:
+		var one AgentsResult
+		one, err = RunAgents(in, o)
+		r.Agents.Add(one)
+	default:
 		var one Result
 		one, err = Run(in, o)
 		r.Workers.Add(one)
@@ -63,7 +69,7 @@ type Cut struct {
 	Without []int `json:"without,omitempty"`
 	// Workers is the largest number of workers; 0: the seed's.
 	Workers int `json:"workers,omitempty"`
-	// Halves is how often the work is halved: calls, or rows of data.
+	// Halves is how often the work is halved: calls, rows of data, or steps.
 	Halves int `json:"halves,omitempty"`
 	// Once limits a cluster to its first training.
 	Once bool `json:"once,omitempty"`
@@ -117,10 +123,7 @@ func (v *Violation) Shortest(ctx context.Context, in Bubble) *Violation {
 
 // Test returns a Go test that runs the life again.
 func (v *Violation) Test() string {
-	run := "Run"
-	if v.Life == Clusters {
-		run = "RunCluster"
-	}
+	run := map[Life]string{Workers: "Run", Clusters: "RunCluster", Agents: "RunAgents"}[v.Life]
 	kinds := "0"
 	if v.Options.Kinds != 0 {
 		names := strings.Split(v.Options.Kinds.String(), ",")

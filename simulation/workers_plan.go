@@ -71,8 +71,11 @@ func (p *plan) worldConditions() world.Conditions {
 // Groce et al., Swarm Testing, ISSTA 2012.
 func (o Options) fewKinds(life Life) Kinds {
 	met := All | Hostile
-	if life == Clusters {
-		met = ClusterAll &^ (Evict | Cancel | Silence | Neighbour)
+	switch life {
+	case Clusters:
+		met = ClusterAll &^ (Evict | Cancel | Silence | Neighbour | Outage)
+	case Agents:
+		met = All&^(Evict|Cancel|Silence) | Reset | Stop
 	}
 	var kinds []Kinds
 	for k := Kinds(1); k <= ClusterAll; k <<= 1 {
@@ -129,7 +132,7 @@ func newPlan(rng *rand.Rand, o Options, life Life) plan {
 	}
 	p.calls = max(1, p.calls>>o.Cut.Halves)
 	p.payload = max(wire.HotLen(p.stripes), 200) + rng.IntN(300)
-	p.kinds = o.Kinds & o.fewKinds(life)
+	p.kinds = o.Kinds & (o.fewKinds(life) &^ Outage) // a life draws by itself whether it has outages
 	for k := Kinds(1); k <= Hostile; k <<= 1 {
 		// Most lives have only some kinds of trouble, so that one does not hide the effects of
 		// another.

@@ -129,7 +129,7 @@ func (s *Server) GiveSums(step uint64, keys []uint64, sums []float32) {
 		st.giving = append(st.giving, g)
 		delete(st.waiting, sender)
 	}
-	slices.SortFunc(st.giving, func(a, b giving) int { return cmp.Compare(a.came, b.came) })
+	slices.SortFunc(st.giving, byArrival)
 	_, st.failed = s.sendSums()
 }
 
@@ -137,11 +137,15 @@ func (s *Server) GiveSums(step uint64, keys []uint64, sums []float32) {
 // may be called where GiveSums may.
 func (s *Server) RefuseSteps() {
 	st := &s.steps
+	before := len(st.giving)
 	for sender, g := range st.waiting {
 		st.giving = append(st.giving, g)
 		delete(st.waiting, sender)
 	}
+	slices.SortFunc(st.giving[before:], byArrival)
 }
+
+func byArrival(a, b giving) int { return cmp.Compare(a.came, b.came) }
 
 // sendSums sends the pending frames of senders in turn, and reports whether the link left some over.
 func (s *Server) sendSums() (left bool, err error) {

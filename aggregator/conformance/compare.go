@@ -39,6 +39,7 @@ type Pair struct {
 	Jobs []aggregator.JobConfig
 
 	got, want [aggregator.MaxReply]byte
+	answer    []byte // the model's, to the last frame
 }
 
 // Process is ProcessFrom with port 0.
@@ -48,6 +49,7 @@ func (p *Pair) Process(frame []byte) (aggregator.Verdict, error) { return p.Proc
 // the difference.
 func (p *Pair) ProcessFrom(port int, frame []byte) (aggregator.Verdict, error) {
 	want, wantLen := p.Model.ProcessFrom(port, frame, p.want[:])
+	p.answer = p.want[:wantLen]
 	got, gotLen, err := p.Device.ProcessFrom(port, frame, p.got[:])
 	if err != nil {
 		return want, err

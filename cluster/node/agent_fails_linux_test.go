@@ -72,7 +72,7 @@ func TestAgentCannotBegin(t *testing.T) {
 func TestHostDropsAStep(t *testing.T) {
 	var log lines
 	from, served := agentJob(t, &log)
-	j, err := joinJob(t.Context(), from, log.logger())
+	j, err := (AgentMachine{}).joinJob(t.Context(), from, log.logger())
 	if err != nil {
 		t.Fatal(err)
 	}

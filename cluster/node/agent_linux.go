@@ -25,9 +25,31 @@ func RunAgent(ctx context.Context, cfg *cluster.Agent, log *slog.Logger, ready f
 }
 
 // runAgent is RunAgent; drop is sys.DropCapabilities.
-func runAgent(ctx context.Context, cfg *cluster.Agent, log *slog.Logger, ready func(), drop func() error) (err error) {
+func runAgent(ctx context.Context, cfg *cluster.Agent, log *slog.Logger, ready func(), drop func() error) error {
+	return AgentMachine{drop: drop}.RunAgent(ctx, cfg, log, ready)
+}
+
+// AgentMachine is the machine of a simulated agent.
+type AgentMachine struct {
+	Machine
+	// Agent receives the agent before ready is called. There is no socket: its clients come by
+	// [agent.Agent.Admit].
+	Agent func(*agent.Agent)
+	// Job, if not nil, may change a job that the agent has joined, so that a simulation can check that
+	// it finds a fault.
+	Job func(*agent.Job)
+	// SumsInFrames makes the sums of steps arrive in frames, as on an AF_XDP link.
+	SumsInFrames bool
+
+	drop func() error // gives up what the agent may do as root; nil: nothing
+}
+
+// RunAgent is [RunAgent] on this machine.
+func (on AgentMachine) RunAgent(ctx context.Context, cfg *cluster.Agent, log *slog.Logger, ready func()) (err error) {
 	served := agent.Config{Socket: cmp.Or(cfg.Socket, agentproto.DefaultSocket), Log: log}
-	if err := agent.TrySocket(served.Socket); err != nil {
+	if on.Agent != nil {
+		served.Turn = on.Turn
+	} else if err := agent.TrySocket(served.Socket); err != nil {
 		return err
 	}
 	var joined []*joinedJob
@@ -42,9 +64,12 @@ func runAgent(ctx context.Context, cfg *cluster.Agent, log *slog.Logger, ready f
 		}
 	}()
 	for i := range cfg.Jobs {
-		j, err := joinJob(ctx, &cfg.Jobs[i], log)
+		j, err := on.joinJob(ctx, &cfg.Jobs[i], log)
 		if err != nil {
 			return fmt.Errorf("job %s: %w", cfg.Jobs[i].Name, err)
+		}
+		if on.Job != nil {
+			on.Job(&j.Job)
 		}
 		joined = append(joined, j)
 		served.Jobs = append(served.Jobs, j.Job)
@@ -53,7 +78,9 @@ func runAgent(ctx context.Context, cfg *cluster.Agent, log *slog.Logger, ready f
 		return err
 	}
 	defer func() { err = errors.Join(err, a.Close()) }()
-	if err := drop(); err != nil {
+	if on.Agent != nil {
+		on.Agent(a)
+	} else if err := on.drop(); err != nil {
 		if !errors.Is(err, errors.ErrUnsupported) {
 			return err
 		}
@@ -83,7 +110,7 @@ type joinedJob struct {
 }
 
 // joinJob joins a job as one of its workers.
-func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*joinedJob, error) {
+func (on AgentMachine) joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*joinedJob, error) {
 	c, err := cluster.Read(from.Cluster)
 	if err != nil {
 		return nil, err
@@ -91,7 +118,7 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 	if n := len(c.AllServers()); n > 1 {
 		return nil, fmt.Errorf("%s has %d servers, but agents only serve jobs with one, because clients get all sums from it: list one server there, or run 'libra worker'", from.Cluster, n)
 	}
-	j := &joinedJob{env: Env{Config: c, Log: log.With("job", from.Name)}, from: from}
+	j := &joinedJob{env: Env{Config: c, Log: log.With("job", from.Name), Machine: on.Machine}, from: from}
 	if j.self, err = c.Worker(from.Worker); err != nil {
 		return nil, err
 	}
@@ -104,7 +131,7 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 	stop := context.AfterFunc(ctx, func() { j.cancel(context.Cause(ctx)) })
 	j.endpoint, err = openEndpoint(j.lost, j.cancel, j.env, j.self, model.Dim())
 	if !stop() && err == nil {
-		j.endpoint.members.Suspend() // it has sent nothing
+		j.endpoint.members.LeaveAs(control.Departure{Back: true}) // it has sent nothing
 		err = errors.Join(context.Cause(ctx), j.endpoint.closeEndpoint())
 	}
 	if err != nil {
@@ -134,7 +161,7 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 	if c.Job.Sync {
 		// Over UDP sockets the system calls for frames cost more than those of a connection, and
 		// the buffers hold fewer of them.
-		j.SumsInFrames = c.Backend == cluster.BackendAFXDP
+		j.SumsInFrames = c.Backend == cluster.BackendAFXDP || on.SumsInFrames
 		j.Reduce = func(ctx context.Context, step uint64, a agent.Arrival) (agent.Sums, error) {
 			sums, err := m.Reduce(ctx, step, model.Dim(), (*control.DroppedError)(a.Refused),
 				control.HotFrames{Sent: a.HotSent, Answered: a.HotAnswered})
@@ -178,6 +205,6 @@ func (j *joinedJob) endPart(finished bool) error {
 	if finished {
 		return m.Done(ctx)
 	}
-	m.Suspend()
+	m.LeaveAs(control.Departure{Back: true})
 	return nil
 }

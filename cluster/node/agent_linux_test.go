@@ -77,7 +77,7 @@ func TestHostHasFinishedOnlyIfItSaysSo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log, hosts lines
 			from, served := agentJob(t, &log)
-			j, err := joinJob(t.Context(), from, hosts.logger())
+			j, err := (AgentMachine{}).joinJob(t.Context(), from, hosts.logger())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -112,7 +112,7 @@ func TestHostDoesNotJoin(t *testing.T) {
 	given, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("interrupted")
 	cancel(why)
-	if j, err := joinJob(given, from, log.logger()); j != nil || !errors.Is(err, why) {
+	if j, err := (AgentMachine{}).joinJob(given, from, log.logger()); j != nil || !errors.Is(err, why) {
 		t.Errorf("interrupted: %v, %v", j, err)
 	}
 	for field, wrong := range map[string]cluster.AgentJob{
@@ -120,7 +120,7 @@ func TestHostDoesNotJoin(t *testing.T) {
 		"no worker 7":                 {Cluster: from.Cluster, Worker: 7},
 		"open /nowhere/cluster.yaml:": {Cluster: "/nowhere/cluster.yaml", Worker: 1},
 	} {
-		if j, err := joinJob(t.Context(), &wrong, log.logger()); j != nil || err == nil || !strings.Contains(err.Error(), field) {
+		if j, err := (AgentMachine{}).joinJob(t.Context(), &wrong, log.logger()); j != nil || err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v, %v", field, j, err)
 		}
 	}
@@ -165,7 +165,7 @@ func TestAgentDropsItsCapabilities(t *testing.T) {
 func TestHostEndsStepsInFrames(t *testing.T) {
 	var log lines
 	from, served := agentJob(t, &log)
-	j, err := joinJob(t.Context(), from, log.logger())
+	j, err := (AgentMachine{}).joinJob(t.Context(), from, log.logger())
 	if err != nil {
 		t.Fatal(err)
 	}

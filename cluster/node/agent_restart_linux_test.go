@@ -262,7 +262,7 @@ func TestAgentsAreRestartedBetweenSteps(t *testing.T) {
 	for i := range agents {
 		h.restart(i, true)
 	}
-	last.Store(int64(h.agents[0].rounds.Load() + 200))
+	last.Store(h.agents[0].rounds.Load() + 200)
 	clients.Wait()
 	h.finish(false)
 	t.Logf("%d ends of steps were answered with DROPPED", dropped.Load())

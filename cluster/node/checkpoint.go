@@ -34,6 +34,7 @@ func (s *server) openStore(cfg ps.Config) (err error) {
 		return fmt.Errorf(s.configField()+".checkpoint: the folder of the file: %w", err)
 	}
 	if s.restored, err = s.disk().Stat(path); errors.Is(err, fs.ErrNotExist) {
+		s.restored = nil
 		s.store, err = ps.New(cfg)
 		return err
 	}
@@ -186,6 +187,10 @@ func (s *server) saveCheckpoint(turn func(func()) error) error {
 	if path == "" {
 		return nil
 	}
+	diverged := s.diverged.Load()
+	if diverged {
+		path += divergedSuffix
+	}
 	s.saving.Lock() // a step may end while the server does
 	defer s.saving.Unlock()
 	var (
@@ -194,7 +199,7 @@ func (s *server) saveCheckpoint(turn func(func()) error) error {
 		failed   error
 	)
 	saved := s.saved
-	if s.savesSteps() {
+	if s.savesSteps() && !diverged {
 		if err := turn(func() { version = s.version }); err != nil || version == saved {
 			return err
 		}

@@ -25,6 +25,7 @@ type endpoint struct {
 
 	link       link.Link
 	endCapture func() error
+	departure  control.Departure // how it leaves
 }
 
 // openEndpoint joins a job as one of its workers. If the admission ends before the endpoint is
@@ -38,6 +39,7 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 	}
 	defer func() {
 		if err != nil {
+			e.departure.Unused = true
 			err = errors.Join(err, e.closeEndpoint())
 		}
 	}()
@@ -49,7 +51,7 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 	if e.endCapture, err = offerCapture(env, e.link, fmt.Sprintf("worker %d", self.ID), self.Host); err != nil {
 		return nil, err
 	}
-	if e.members, err = join(ctx, cancel, env, self, e.hot); err != nil {
+	if e.members, err = join(ctx, cancel, env, self, e.hot, e.link.Local()); err != nil {
 		return nil, reason(ctx, err)
 	}
 	servers := c.AllServers()
@@ -101,7 +103,7 @@ func (e *endpoint) closeEndpoint() (err error) {
 		err = e.link.Close()
 	}
 	if e.members != nil {
-		e.members.Leave()
+		e.members.LeaveAs(e.departure)
 	}
 	if e.endCapture != nil {
 		err = errors.Join(err, e.endCapture())

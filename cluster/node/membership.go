@@ -14,29 +14,35 @@ import (
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/control/access"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/wire"
 )
 
 // leaveLimit is how long a process that ends waits for an answer.
 const leaveLimit = 2 * time.Second
 
-// join admits a worker. If its admission ends before it leaves, cancel is called with the reason.
+// join admits a worker, whose frames come from an endpoint. If its admission ends before it leaves,
+// cancel is called with the reason.
 func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self cluster.Worker,
-	hot *packer.HotSet) (*control.Membership, error) {
+	hot *packer.HotSet, from wire.Endpoint) (*control.Membership, error) {
 	c := env.Config
 	cfg, err := joinConfig(c, self, hot)
 	if err != nil {
 		return nil, err
 	}
+	if cfg.MAC != nil && from.MAC != [6]byte{} {
+		cfg.MAC = from.MAC[:] // the interface may have another one by now
+	}
 	if cfg.Security, err = access.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key); err != nil {
 		return nil, err
 	}
 	cfg.Limit, cfg.Dial, cfg.Lost, cfg.Log = startLimit, env.Machine.Client, cancel, env.Log
+	cfg.Random = env.Machine.Random
 	m, err := control.Join(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
 	if err := agreeOnFirstStep(m, c.Job.Sync); err != nil {
-		m.Leave()
+		m.LeaveAs(control.Departure{Reason: err.Error()}) // the servers end, to be started with another step
 		return nil, err
 	}
 	return m, nil
@@ -48,6 +54,10 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 func agreeOnFirstStep(m *control.Membership, sync bool) error {
 	steps := append([]uint64{m.FirstStep}, m.MoreFirstSteps...)
 	m.FirstStep = slices.Min(steps)
+	if !areOne(m.Trainings) && slices.Max(steps) > 0 {
+		return fmt.Errorf("the checkpoints of the servers are of different trainings: %v, by index: "+
+			"put files there that belong together, or remove all to start over", m.Trainings)
+	}
 	if !sync || slices.Max(steps) == m.FirstStep {
 		return nil
 	}
@@ -58,6 +68,14 @@ func agreeOnFirstStep(m *control.Membership, sync bool) error {
 	}
 	return fmt.Errorf("%s, and there is no step of which each has a checkpoint (%v): "+
 		"put files there that belong together, or remove all to start over", differ, m.Checkpoints)
+}
+
+// areOne reports whether servers continue the same training. "" is a new one, or one without an
+// identity.
+func areOne(trainings []string) bool {
+	known := slices.DeleteFunc(slices.Clone(trainings), func(t string) bool { return t == "" })
+	slices.Sort(known)
+	return len(slices.Compact(known)) < 2
 }
 
 // newestOfAll returns the largest number that is in all lists.

@@ -55,7 +55,7 @@ func TestSumsWithoutWeights(t *testing.T) {
 		})
 		for i := range joined {
 			all.Go(func() (err error) {
-				joined[i], err = joinJob(ctx, &cluster.AgentJob{Name: "sums", Cluster: path, Worker: c.Workers[i].ID}, testLog(t))
+				joined[i], err = (AgentMachine{}).joinJob(ctx, &cluster.AgentJob{Name: "sums", Cluster: path, Worker: c.Workers[i].ID}, testLog(t))
 				return err
 			})
 		}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"sync"
+	"sync/atomic"
 
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/control/access"
@@ -62,6 +63,7 @@ type server struct {
 	due       chan struct{} // holds a token when a checkpoint is due for a reason other than time
 	saving    sync.Mutex    // held while a checkpoint is written
 	saved     uint64        // version of the last checkpoint
+	diverged  atomic.Bool   // the training has diverged: the checkpoint is kept as it is
 
 	// Written only by the loop's goroutine.
 	result  ServerResult

@@ -124,6 +124,9 @@ func (s *server) applyHarvest(ctx context.Context, h *control.Harvest) error {
 			s.progress.settleReports()
 		}
 	})
+	if errors.Is(failed, ps.ErrOverflow) {
+		s.keepGood("the sums of a harvest became too large")
+	}
 	return errors.Join(err, failed)
 }
 

@@ -4,6 +4,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"strconv"
 
@@ -35,6 +36,9 @@ func (s *server) serviceConfig(ctx context.Context, dim int,
 			return s.evaluator.epochReached(ctx, sender, int(r.Epochs), r.Ends)
 		},
 		Rejoin: c.Server.Rejoin,
+		Diverged: func(worker uint16) {
+			s.keepGood(fmt.Sprintf("the gradients of worker %d became too large", worker))
+		},
 		Lost: func(uint16) {
 			// Errors end the server, which also writes a checkpoint.
 			if c.Job.Sync {

@@ -21,6 +21,7 @@ import (
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/wire"
 )
 
 // shard puts several servers in the place of the one of a configuration.
@@ -52,7 +53,7 @@ type sharded struct {
 // each server that ends it; steps are what the servers are told to begin with.
 func trainSharded(ctx context.Context, t *testing.T, c *cluster.Config, step *uint64, progress func(train.Progress, []func())) sharded {
 	t.Helper()
-	log, n := testLog(t), len(c.Servers)
+	log, n := testLog(t), len(c.AllServers())
 	out := sharded{servers: make([]*ServerResult, n), errs: make([]error, n+len(c.Workers))}
 	var group sync.WaitGroup
 	var ends []func()
@@ -179,14 +180,14 @@ func TestServersContinue(t *testing.T) {
 	}
 }
 
-// trainedByTwo trains with two servers that write a checkpoint every three steps. It returns the cluster, the hash of
+// trainedByTwo trains with two servers that write a checkpoint every six steps. It returns the cluster, the hash of
 // its weights, and the steps of the first server's checkpoints.
 func trainedByTwo(t *testing.T, workers int) (c *cluster.Config, want string, steps []uint64) {
 	t.Helper()
 	c = newCluster(t, workers)
 	shard(t, c, 2)
 	for i := range c.Servers {
-		c.Servers[i].CheckpointSteps = 3
+		c.Servers[i].CheckpointSteps = 6
 	}
 	startSwitch(t, c)
 	if err := errors.Join(trainSharded(t.Context(), t, c, nil, nil).errs...); err != nil {
@@ -404,7 +405,7 @@ func TestServersThatDoNotBelongTogether(t *testing.T) {
 		t.Errorf("%v, want %q", err, want)
 	}
 	for _, err := range out.errs[:2] { // it has told the servers
-		if err == nil || err.Error() != "worker 1 left before it had finished" {
+		if err == nil || err.Error() != "worker 1 left before it had finished: "+out.errs[2].Error() {
 			t.Errorf("a server ends with %v", err)
 		}
 	}
@@ -444,8 +445,28 @@ func TestServersInAnotherOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = join(ctx, func(error) {}, Env{Config: &other, Log: log}, c.Workers[0], hot)
+	lost := func(why error) {
+		if ctx.Err() == nil {
+			t.Errorf("worker 1, whose file is right, has lost the job: %v", why)
+		}
+	}
+	right, err := join(ctx, lost, Env{Config: c, Log: log}, c.Workers[0], hot, wire.Endpoint{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = join(ctx, func(error) {}, Env{Config: &other, Log: log}, c.Workers[1], hot, wire.Endpoint{})
 	if err == nil || !strings.Contains(err.Error(), "configuration differs") {
 		t.Errorf("a worker with the servers 0, 2, 1 has joined: %v", err)
 	}
+	// The job goes on, and takes the worker with the right file.
+	also, err := join(ctx, lost, Env{Config: c, Log: log}, c.Workers[1], hot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	met := make(chan error, 1)
+	go func() { met <- right.Barrier(ctx, 0) }()
+	if err := errors.Join(also.Barrier(ctx, 0), <-met); err != nil {
+		t.Errorf("the step of the others: %v", err)
+	}
+	cancel()
 }

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/internal/file"
 	"github.com/libra-ina/libra/ps"
 )
@@ -20,6 +21,11 @@ import (
 // one. When any of them has committed a later step, all have that checkpoint; until a server has
 // committed one, it has not given up the previous one. Whenever servers end, or are killed, there
 // is a step of which each has a checkpoint.
+//
+// A file may be of another life: the previous checkpoint of a training that was given up, by removing
+// its file, or one beside which an older file was put back. So checkpoints carry the identity of
+// their training, and the previous one counts only if it is of the same training, and of an earlier
+// step.
 
 // savesSteps reports whether the server keeps checkpoints of the same steps as other servers.
 func (s *server) savesSteps() bool { return s.hasSeveral() && s.env.Config.Job.Sync }
@@ -38,13 +44,31 @@ func (s *server) saveStep(ctx context.Context) {
 	}
 }
 
-// keepPrevious keeps the checkpoint that is about to be replaced, if there is one.
+// keepPrevious keeps the checkpoint that is about to be replaced, if there is one. Otherwise the
+// previous one is of a training that was given up.
 func (s *server) keepPrevious() error {
 	path := s.env.Config.Server.Checkpoint
 	if _, err := s.disk().Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return s.removePrevious()
 	}
 	return s.copyCheckpoint(path, path+previousSuffix)
+}
+
+// removePrevious removes a previous checkpoint that is of no use, if there is one.
+func (s *server) removePrevious() error {
+	path := s.disk().Resolve(s.env.Config.Server.Checkpoint + previousSuffix)
+	err := s.disk().Remove(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, s.disk().SyncDir(filepath.Dir(path)))
+}
+
+// isOfThisTraining reports whether a previous checkpoint is of the training that the server continues.
+// An earlier release may have written it, without an identity.
+func (s *server) isOfThisTraining(previous *savedProgress) bool {
+	id := previous.Agreed[control.TrainingField]
+	return id == "" || id == s.agreement[control.TrainingField]
 }
 
 // copyCheckpoint replaces the file to by a copy of from.
@@ -78,23 +102,37 @@ func (s *server) goBack(cfg ps.Config) error {
 		return nil
 	}
 	path := s.env.Config.Server.Checkpoint
+	if _, err := s.disk().Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("--step %d: there is no checkpoint %s (%s.checkpoint): put one of that step there, which may be %s%s",
+			*s.env.Step, path, s.configField(), path, previousSuffix)
+	}
 	has := fmt.Errorf("--step %d: the checkpoint %s (%s.checkpoint) is of step %d",
 		*s.env.Step, path, s.configField(), s.progress.step)
 	_, attachment, err := s.readCheckpoint(path+previousSuffix, cfg)
-	if errors.Is(err, fs.ErrNotExist) {
-		if *s.env.Step == 0 && s.mayBeFirst() {
-			return s.beginAnew(cfg)
-		}
-		return fmt.Errorf("%w, and there is none before it", has)
-	}
-	if err != nil {
-		return fmt.Errorf("%w, and the one before it cannot be read: %w", has, err)
+	var saved savedProgress
+	none := errors.Is(err, fs.ErrNotExist)
+	if err == nil && json.Unmarshal(attachment, &saved) == nil && !s.isOfThisTraining(&saved) {
+		none = true
+		has = fmt.Errorf("%w (that of %s%s is of another training)", has, path, previousSuffix)
 	}
 	earlier := newProgress(s.progress.sync, s.progress.server)
-	if _, err := earlier.resumeFrom(attachment, s.agreement, s.env.Config.Model.Epochs); err != nil {
-		return fmt.Errorf("checkpoint %s: %w", path+previousSuffix, err)
+	if err == nil && !none {
+		if _, err := earlier.resumeFrom(attachment, s.agreement, s.env.Config.Model.Epochs); err != nil {
+			return fmt.Errorf("checkpoint %s: %w", path+previousSuffix, err)
+		}
+		if earlier.step >= s.progress.step { // an older file was put back beside it
+			none = true
+			has = fmt.Errorf("%w (that of %s%s, of step %d, is not earlier)", has, path, previousSuffix, earlier.step)
+		}
 	}
-	if earlier.step != *s.env.Step {
+	switch {
+	case none && *s.env.Step == 0 && s.mayBeFirst():
+		return s.beginAnew(cfg)
+	case none:
+		return fmt.Errorf("%w, and there is none before it", has)
+	case err != nil:
+		return fmt.Errorf("%w, and the one before it cannot be read: %w", has, err)
+	case earlier.step != *s.env.Step:
 		return fmt.Errorf("%w, and the one before it of step %d: start all servers with a step of which each has a checkpoint", has, earlier.step)
 	}
 	if err := s.copyCheckpoint(path+previousSuffix, path); err != nil {
@@ -110,20 +148,36 @@ func (s *server) mayBeFirst() bool { return s.progress.step <= s.env.Config.Serv
 // startSteps returns the steps from which the server could start: the values that --step accepts.
 func (s *server) startSteps() []uint64 {
 	steps := []uint64{s.progress.step}
-	f, err := s.disk().Open(s.env.Config.Server.Checkpoint + previousSuffix)
-	if errors.Is(err, fs.ErrNotExist) && s.mayBeFirst() {
+	saved, err := s.readPreviousProgress()
+	switch {
+	case err == nil:
+		return append(steps, saved.Step)
+	case errors.Is(err, fs.ErrNotExist) && s.mayBeFirst():
 		return append(steps, 0)
 	}
+	return steps
+}
+
+// readPreviousProgress reads which step the previous checkpoint is of. One that is not of this
+// training, or not of an earlier step, does not exist.
+func (s *server) readPreviousProgress() (*savedProgress, error) {
+	if _, err := s.disk().Stat(s.env.Config.Server.Checkpoint); err != nil { // the operator has started over
+		return nil, fs.ErrNotExist
+	}
+	f, err := s.disk().Open(s.env.Config.Server.Checkpoint + previousSuffix)
 	if err != nil {
-		return steps
+		return nil, err
 	}
 	defer f.Close()
 	var saved savedProgress
 	attachment, err := ps.ReadAttachment(f)
-	if err == nil && json.Unmarshal(attachment, &saved) == nil {
-		steps = append(steps, saved.Step)
+	if err == nil {
+		err = json.Unmarshal(attachment, &saved)
 	}
-	return steps
+	if err == nil && (!s.isOfThisTraining(&saved) || saved.Step >= s.progress.step) {
+		err = fs.ErrNotExist
+	}
+	return &saved, err
 }
 
 // beginAnew gives up the first checkpoint.

@@ -96,7 +96,9 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	training.ReportEvery, training.Staleness = reportEvery, c.Job.Staleness
 	trained, err := train.Train(ctx, access, src, training)
 	if err != nil {
-		return nil, withRemedy(err, reason(ctx, err), training.Model.Task())
+		why := reason(ctx, err)
+		w.departure = departureFor(ctx, why)
+		return nil, withCheckpoint(withRemedy(err, why, training.Model.Task()), w.departure, c)
 	}
 	stats, err := w.Stats(ctx)
 	if err != nil {

@@ -34,17 +34,18 @@ func newSimulate() *cobra.Command {
 		duration        time.Duration
 		asJSON, whole   bool
 		parallel        = runtime.GOMAXPROCS(0)
-		everyLife       = []simulation.Life{simulation.Workers, simulation.Clusters}
+		everyLife       = simulation.EveryLife()
 		unlimited       = time.Duration(math.MaxInt64)
 		shorteningLimit = 2 * time.Minute
 	)
 	cmd := &cobra.Command{
 		Use:   "simulate",
-		Short: "Simulate workers and whole clusters in virtual time, and look for violated guarantees",
-		Long: `Runs the code of this program in a simulation: workers, parameter server and
-aggregator in one process, in virtual time, on a network that loses, duplicates,
-delays, corrupts and partitions, with processes that crash and machines that lose
-power. A seed determines everything. After each step, all gradients are counted.
+		Short: "Simulate workers, clusters and host agents in virtual time, and look for violated guarantees",
+		Long: `Runs the code of this program in a simulation: workers or host agents, parameter
+server and aggregator in one process, in virtual time, on a network that loses,
+duplicates, delays, corrupts and partitions, with processes that crash and
+machines that lose power. A seed determines everything. After each step, all
+gradients are counted.
 
 It ends with exit code 1 at the first violation, and prints the smallest life
 that has one: its seed, the reduced set of events, the end of its trace, and a
@@ -98,9 +99,13 @@ the life. docs/simulation.md lists what is checked.`,
 	f.DurationVar(&duration, "duration", time.Minute,
 		"start no life after this time (with --seed and --seeds only if given)")
 	f.StringSliceVar(&only, "only", nil, "kinds of trouble (default: all)")
-	f.StringSliceVar(&lives, "lives", nil, "kinds of lives (default: both)")
+	f.StringSliceVar(&lives, "lives", nil, "kinds of lives (default: all)")
 	choices(cmd, "only", simulation.KindNames()...)
-	choices(cmd, "lives", string(simulation.Workers), string(simulation.Clusters))
+	var names []string
+	for _, life := range everyLife {
+		names = append(names, string(life))
+	}
+	choices(cmd, "lives", names...)
 	f.BoolVar(&whole, "trace", false, "print the whole trace of a violation, or of the only seed")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
@@ -142,8 +147,9 @@ func (s simulating) run(c simulation.Campaign) error {
 	}
 	progress := report.NewProgress(s.cmd.ErrOrStderr(), total, unit)
 	c.Progress = func(r *simulation.Report) {
-		progress.Update(done(r), fmt.Sprintf("%s lives of workers, %s of clusters from seed %d on",
-			humanize.Comma(int64(r.Workers.Lives)), humanize.Comma(int64(r.Clusters.Lives)), c.First))
+		progress.Update(done(r), fmt.Sprintf("%s lives of workers, %s of clusters, %s of agents from seed %d on",
+			humanize.Comma(int64(r.Workers.Lives)), humanize.Comma(int64(r.Clusters.Lives)),
+			humanize.Comma(int64(r.Agents.Lives)), c.First))
 	}
 	r, err := c.Run(ctx, s.in)
 	progress.Finish()
@@ -184,12 +190,12 @@ func (s simulating) print(r *simulation.Report, v *simulation.Violation, c simul
 	p := report.NewPrinter(w)
 	p.Table(fmt.Sprintf("Lives of the %s seeds from %d on, %s of wall time", humanize.Comma(int64(r.Seeds)), r.First,
 		r.Elapsed.Round(time.Millisecond)),
-		[]string{"", "workers", "clusters"}, [][]any{
-			{"lives", r.Workers.Lives, r.Clusters.Lives},
-			{"steps", r.Workers.Steps, r.Clusters.Steps},
-			{"frames", r.Workers.Traffic.Frames, r.Clusters.Traffic.Frames},
-			{"crashes, losses of power", r.Workers.Crashes, r.Clusters.Kills},
-			{"virtual hours", r.Workers.Virtual.Hours(), r.Clusters.Virtual.Hours()},
+		[]string{"", "workers", "clusters", "agents"}, [][]any{
+			{"lives", r.Workers.Lives, r.Clusters.Lives, r.Agents.Lives},
+			{"steps", r.Workers.Steps, r.Clusters.Steps, r.Agents.Steps},
+			{"frames", r.Workers.Traffic.Frames, r.Clusters.Traffic.Frames, r.Agents.Traffic.Frames},
+			{"crashes, losses of power", r.Workers.Crashes, r.Clusters.Kills, r.Agents.Kills},
+			{"virtual hours", r.Workers.Virtual.Hours(), r.Clusters.Virtual.Hours(), r.Agents.Virtual.Hours()},
 		})
 	if v == nil {
 		return p.Err()
@@ -216,9 +222,12 @@ func (s simulating) trace(w io.Writer, life simulation.Life, o simulation.Option
 	var trace bytes.Buffer
 	o.Trace = &trace
 	var err error
-	if life == simulation.Clusters {
+	switch life {
+	case simulation.Clusters:
 		_, err = simulation.RunCluster(s.in, o)
-	} else {
+	case simulation.Agents:
+		_, err = simulation.RunAgents(s.in, o)
+	default:
 		_, err = simulation.Run(s.in, o)
 	}
 	if v := (*simulation.Violation)(nil); err != nil && !errors.As(err, &v) {

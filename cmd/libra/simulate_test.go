@@ -26,10 +26,10 @@ func TestSimulate(t *testing.T) {
 		}
 	}
 	r := reports[0]
-	if r.Workers != reports[1].Workers || r.Clusters != reports[1].Clusters {
+	if r.Workers != reports[1].Workers || r.Clusters != reports[1].Clusters || r.Agents != reports[1].Agents {
 		t.Errorf("two runs of the same seeds: %+v", reports)
 	}
-	if r.First != 1 || r.Seeds != 3 || r.Workers.Lives != 3 || r.Clusters.Lives != 3 || r.Kinds != "loss,crash" || r.Clusters.Trainings == 0 {
+	if r.First != 1 || r.Seeds != 3 || r.Workers.Lives != 3 || r.Clusters.Lives != 3 || r.Agents.Lives != 3 || r.Kinds != "loss,crash" || r.Clusters.Trainings == 0 {
 		t.Errorf("%+v", r)
 	}
 	stdout, stderr, code := output(t, "simulate", "--seed", "3", "--lives", "workers", "--trace")
@@ -65,7 +65,7 @@ func TestSameTraceInEveryProcess(t *testing.T) {
 	} else {
 		t.Log("the tests run without -race: traces with it are not compared")
 	}
-	for _, life := range []string{"workers", "clusters"} {
+	for _, life := range []string{"workers", "clusters", "agents"} {
 		for seed := range 2 {
 			one := strconv.Itoa(seed + 1)
 			want := trace(life, one, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "GOMAXPROCS=2") })
@@ -98,7 +98,7 @@ func TestSimulateRefuses(t *testing.T) {
 		"--seeds 1-2x":              `--seeds: "1-2x"`,
 		"--seeds 1-2 --duration 0s": "--duration 0s: it must be above zero",
 		"--only rain":               `--only rain: "rain" is none of none, loss, duplicate`,
-		"--lives cats":              `--lives cats: "cats" is none of workers, clusters`,
+		"--lives cats":              `--lives cats: "cats" is none of workers, clusters, agents`,
 		"--seed 1 more":             `unexpected argument "more"`,
 	} {
 		stdout, stderr, code := output(t, append([]string{"simulate"}, strings.Fields(args)...)...)

@@ -19,21 +19,15 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-const (
-	// Control connections idle between barriers; pings detect a peer whose machine has died, for
-	// which TCP alone would need hours.
-	pingEvery   = 5 * time.Second
-	pingTimeout = 5 * time.Second
-	// handshakeLimit bounds a caller's connection set-up, because a service that ends waits for
-	// pending handshakes.
-	handshakeLimit = 5 * time.Second
-)
+// handshakeLimit bounds a caller's connection set-up, because a service that ends waits for pending
+// handshakes.
+const handshakeLimit = 5 * time.Second
 
 // NewServer returns a gRPC server with the settings that all control services use, and the given
 // options.
 func NewServer(sec Security, more ...grpc.ServerOption) *grpc.Server {
 	return grpc.NewServer(append([]grpc.ServerOption{
-		grpc.Creds(sec.server()),
+		grpc.Creds(watchful{sec.server()}),
 		grpc.ConnectionTimeout(handshakeLimit),
 		grpc.WriteBufferSize(bufferBytes),
 		grpc.WaitForHandlers(true), // handlers use the data plane, which is closed later
@@ -138,13 +132,13 @@ const (
 // which the peer's certificate must be valid.
 func (s Security) DialOptions(name string, peer Peer) []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithTransportCredentials(s.client(name, peer)),
+		grpc.WithTransportCredentials(watchful{s.client(name, peer)}),
 		// A harvest or the sums of a step are sent at once, without waiting for window updates.
 		// Fixed windows also avoid the pings that estimate them.
 		grpc.WithInitialWindowSize(windowBytes),
 		grpc.WithInitialConnWindowSize(windowBytes),
 		grpc.WithReadBufferSize(bufferBytes),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout,
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: clientPings, Timeout: pingTimeout,
 			PermitWithoutStream: true}),
 		// The processes of a cluster start in any order: retry quickly.
 		grpc.WithConnectParams(grpc.ConnectParams{

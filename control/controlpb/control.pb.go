@@ -567,7 +567,10 @@ type JoinRequest struct {
 	Token  []byte                 `protobuf:"bytes,7,opt,name=token,proto3" json:"token,omitempty"`                 // of the admission to resume; absent: a new one
 	// What must be equal on all hosts, by field of the cluster configuration.
 	// The aggregator ignores it.
-	Agree         map[string]string `protobuf:"bytes,8,rep,name=agree,proto3" json:"agree,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Agree map[string]string `protobuf:"bytes,8,rep,name=agree,proto3" json:"agree,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Random, the same in all requests of one attempt to join: a sender that did not get the answer
+	// asks again, and gets the admission that it has.
+	Attempt       []byte `protobuf:"bytes,9,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -654,6 +657,13 @@ func (x *JoinRequest) GetToken() []byte {
 func (x *JoinRequest) GetAgree() map[string]string {
 	if x != nil {
 		return x.Agree
+	}
+	return nil
+}
+
+func (x *JoinRequest) GetAttempt() []byte {
+	if x != nil {
+		return x.Attempt
 	}
 	return nil
 }
@@ -791,10 +801,16 @@ type Membership struct {
 	FirstStep uint64                 `protobuf:"varint,5,opt,name=first_step,json=firstStep,proto3" json:"first_step,omitempty"` // that the worker trains: earlier ones are done
 	Token     []byte                 `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`                           // proves the worker
 	GraceMs   uint32                 `protobuf:"varint,7,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`       // for which the admission outlives its connection
-	// Step of the next barrier that waits for this worker, once for all workers of a server. It is
-	// first_step where workers take steps together.
-	NextStep      uint64   `protobuf:"varint,9,opt,name=next_step,json=nextStep,proto3" json:"next_step,omitempty"`
-	Checkpoints   []uint64 `protobuf:"varint,8,rep,packed,name=checkpoints,proto3" json:"checkpoints,omitempty"` // steps with which the server could be started instead, first_step among them; of several servers
+	// Step of the next barrier that waits for this worker: the server counts for all. Absent in an
+	// answer of a server that knows only first_step, which is the same where workers take steps
+	// together.
+	NextStep    *uint64  `protobuf:"varint,11,opt,name=next_step,json=nextStep,proto3,oneof" json:"next_step,omitempty"`
+	Checkpoints []uint64 `protobuf:"varint,8,rep,packed,name=checkpoints,proto3" json:"checkpoints,omitempty"` // steps with which the server could be started instead, first_step among them; of several servers
+	// Identity of the training, which its checkpoints carry. If it is new, nothing of it has been
+	// kept yet: the server takes that of the job's other servers, which the first worker that
+	// joins brings in agree.
+	Training      string `protobuf:"bytes,9,opt,name=training,proto3" json:"training,omitempty"`
+	NewTraining   bool   `protobuf:"varint,10,opt,name=new_training,json=newTraining,proto3" json:"new_training,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -879,8 +895,8 @@ func (x *Membership) GetGraceMs() uint32 {
 }
 
 func (x *Membership) GetNextStep() uint64 {
-	if x != nil {
-		return x.NextStep
+	if x != nil && x.NextStep != nil {
+		return *x.NextStep
 	}
 	return 0
 }
@@ -892,14 +908,31 @@ func (x *Membership) GetCheckpoints() []uint64 {
 	return nil
 }
 
+func (x *Membership) GetTraining() string {
+	if x != nil {
+		return x.Training
+	}
+	return ""
+}
+
+func (x *Membership) GetNewTraining() bool {
+	if x != nil {
+		return x.NewTraining
+	}
+	return false
+}
+
 type LeaveRequest struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Job    uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
-	Sender uint32                 `protobuf:"varint,2,opt,name=sender,proto3" json:"sender,omitempty"`
-	Token  []byte                 `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Job      uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
+	Sender   uint32                 `protobuf:"varint,2,opt,name=sender,proto3" json:"sender,omitempty"`
+	Token    []byte                 `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
+	Unused   bool                   `protobuf:"varint,4,opt,name=unused,proto3" json:"unused,omitempty"`     // it has sent nothing: it leaves as if it had not joined
+	Reason   string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`      // why it leaves before it has finished, for other workers and the log
+	Diverged bool                   `protobuf:"varint,6,opt,name=diverged,proto3" json:"diverged,omitempty"` // its gradients became too large: later weights are not worth keeping
 	// The worker has neither finished nor is it lost: it may join again at any time, and
 	// the server waits for it as for one that has not joined yet. The aggregator ignores it.
-	Back          bool `protobuf:"varint,4,opt,name=back,proto3" json:"back,omitempty"`
+	Back          bool `protobuf:"varint,7,opt,name=back,proto3" json:"back,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -953,6 +986,27 @@ func (x *LeaveRequest) GetToken() []byte {
 		return x.Token
 	}
 	return nil
+}
+
+func (x *LeaveRequest) GetUnused() bool {
+	if x != nil {
+		return x.Unused
+	}
+	return false
+}
+
+func (x *LeaveRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *LeaveRequest) GetDiverged() bool {
+	if x != nil {
+		return x.Diverged
+	}
+	return false
 }
 
 func (x *LeaveRequest) GetBack() bool {
@@ -2427,7 +2481,7 @@ const file_control_proto_rawDesc = "" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x1a\n" +
 	"\binstance\x18\x03 \x01(\x04R\binstance\"\x13\n" +
 	"\x11RemoveJobResponse\"\t\n" +
-	"\aRemoved\"\x96\x02\n" +
+	"\aRemoved\"\xb0\x02\n" +
 	"\vJoinRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x10\n" +
@@ -2436,7 +2490,8 @@ const file_control_proto_rawDesc = "" +
 	"\ahot_set\x18\x05 \x01(\fR\x06hotSet\x12\x12\n" +
 	"\x04port\x18\x06 \x01(\rR\x04port\x12\x14\n" +
 	"\x05token\x18\a \x01(\fR\x05token\x12>\n" +
-	"\x05agree\x18\b \x03(\v2(.libra.control.v1.JoinRequest.AgreeEntryR\x05agree\x1a8\n" +
+	"\x05agree\x18\b \x03(\v2(.libra.control.v1.JoinRequest.AgreeEntryR\x05agree\x12\x18\n" +
+	"\aattempt\x18\t \x01(\fR\aattempt\x1a8\n" +
 	"\n" +
 	"AgreeEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -2455,7 +2510,7 @@ const file_control_proto_rawDesc = "" +
 	"\binstance\x18\t \x01(\x04R\binstance\x12\x14\n" +
 	"\x05token\x18\n" +
 	" \x01(\fR\x05token\x12\x19\n" +
-	"\bgrace_ms\x18\v \x01(\rR\agraceMs\"\x85\x02\n" +
+	"\bgrace_ms\x18\v \x01(\rR\agraceMs\"\xd7\x02\n" +
 	"\n" +
 	"Membership\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12\x1c\n" +
@@ -2465,14 +2520,22 @@ const file_control_proto_rawDesc = "" +
 	"\n" +
 	"first_step\x18\x05 \x01(\x04R\tfirstStep\x12\x14\n" +
 	"\x05token\x18\x06 \x01(\fR\x05token\x12\x19\n" +
-	"\bgrace_ms\x18\a \x01(\rR\agraceMs\x12\x1b\n" +
-	"\tnext_step\x18\t \x01(\x04R\bnextStep\x12 \n" +
-	"\vcheckpoints\x18\b \x03(\x04R\vcheckpoints\"b\n" +
+	"\bgrace_ms\x18\a \x01(\rR\agraceMs\x12 \n" +
+	"\tnext_step\x18\v \x01(\x04H\x00R\bnextStep\x88\x01\x01\x12 \n" +
+	"\vcheckpoints\x18\b \x03(\x04R\vcheckpoints\x12\x1a\n" +
+	"\btraining\x18\t \x01(\tR\btraining\x12!\n" +
+	"\fnew_training\x18\n" +
+	" \x01(\bR\vnewTrainingB\f\n" +
+	"\n" +
+	"_next_step\"\xae\x01\n" +
 	"\fLeaveRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x14\n" +
-	"\x05token\x18\x03 \x01(\fR\x05token\x12\x12\n" +
-	"\x04back\x18\x04 \x01(\bR\x04back\"\x0f\n" +
+	"\x05token\x18\x03 \x01(\fR\x05token\x12\x16\n" +
+	"\x06unused\x18\x04 \x01(\bR\x06unused\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x1a\n" +
+	"\bdiverged\x18\x06 \x01(\bR\bdiverged\x12\x12\n" +
+	"\x04back\x18\a \x01(\bR\x04back\"\x0f\n" +
 	"\rLeaveResponse\"\x80\x01\n" +
 	"\x0eHarvestRequest\x126\n" +
 	"\x05begin\x18\x04 \x01(\v2\x1e.libra.control.v1.HarvestBeginH\x00R\x05begin\x12\x12\n" +
@@ -2597,17 +2660,19 @@ const file_control_proto_rawDesc = "" +
 	"\x16ARITHMETIC_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10ARITHMETIC_EXACT\x10\x01\x12\x12\n" +
 	"\x0eARITHMETIC_LUT\x10\x02\x12\x14\n" +
-	"\x10ARITHMETIC_FIXED\x10\x032\x97\x04\n" +
+	"\x10ARITHMETIC_FIXED\x10\x032\xdc\x04\n" +
 	"\n" +
 	"Aggregator\x12=\n" +
 	"\tCreateJob\x12\x19.libra.control.v1.JobSpec\x1a\x15.libra.control.v1.Job\x12G\n" +
 	"\x04Hold\x12\x1d.libra.control.v1.HoldRequest\x1a\x1e.libra.control.v1.HoldResponse0\x01\x12T\n" +
-	"\tRemoveJob\x12\".libra.control.v1.RemoveJobRequest\x1a#.libra.control.v1.RemoveJobResponse\x12D\n" +
+	"\tRemoveJob\x12\".libra.control.v1.RemoveJobRequest\x1a#.libra.control.v1.RemoveJobResponse\x12C\n" +
+	"\x05Check\x12\x1d.libra.control.v1.JoinRequest\x1a\x1b.libra.control.v1.Admission\x12D\n" +
 	"\x04Join\x12\x1d.libra.control.v1.JoinRequest\x1a\x1b.libra.control.v1.Admission0\x01\x12H\n" +
 	"\x05Leave\x12\x1e.libra.control.v1.LeaveRequest\x1a\x1f.libra.control.v1.LeaveResponse\x12O\n" +
 	"\aHarvest\x12 .libra.control.v1.HarvestRequest\x1a\x1e.libra.control.v1.HarvestChunk(\x010\x01\x12J\n" +
-	"\x05Stats\x12\x1e.libra.control.v1.StatsRequest\x1a!.libra.control.v1.AggregatorStats2\xe1\x04\n" +
-	"\x0fParameterServer\x12E\n" +
+	"\x05Stats\x12\x1e.libra.control.v1.StatsRequest\x1a!.libra.control.v1.AggregatorStats2\xa7\x05\n" +
+	"\x0fParameterServer\x12D\n" +
+	"\x05Check\x12\x1d.libra.control.v1.JoinRequest\x1a\x1c.libra.control.v1.Membership\x12E\n" +
 	"\x04Join\x12\x1d.libra.control.v1.JoinRequest\x1a\x1c.libra.control.v1.Membership0\x01\x12N\n" +
 	"\aBarrier\x12 .libra.control.v1.BarrierRequest\x1a!.libra.control.v1.BarrierResponse\x12J\n" +
 	"\x06Reduce\x12\x1f.libra.control.v1.ReduceRequest\x1a\x1d.libra.control.v1.ReducedRows0\x01\x12K\n" +
@@ -2692,35 +2757,39 @@ var file_control_proto_depIdxs = []int32{
 	2,  // 17: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
 	4,  // 18: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
 	6,  // 19: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
-	9,  // 20: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
-	12, // 21: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
-	14, // 22: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
-	29, // 23: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
-	9,  // 24: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
-	17, // 25: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
-	19, // 26: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
-	23, // 27: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
-	25, // 28: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
-	27, // 29: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
-	12, // 30: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
-	29, // 31: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
-	3,  // 32: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
-	5,  // 33: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
-	7,  // 34: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
-	10, // 35: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
-	13, // 36: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
-	16, // 37: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
-	30, // 38: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
-	11, // 39: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
-	18, // 40: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
-	22, // 41: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
-	24, // 42: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
-	26, // 43: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
-	28, // 44: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
-	13, // 45: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
-	33, // 46: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
-	32, // [32:47] is the sub-list for method output_type
-	17, // [17:32] is the sub-list for method input_type
+	9,  // 20: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
+	9,  // 21: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
+	12, // 22: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
+	14, // 23: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
+	29, // 24: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
+	9,  // 25: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
+	9,  // 26: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
+	17, // 27: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
+	19, // 28: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
+	23, // 29: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
+	25, // 30: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
+	27, // 31: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
+	12, // 32: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
+	29, // 33: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
+	3,  // 34: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
+	5,  // 35: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
+	7,  // 36: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
+	10, // 37: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
+	10, // 38: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
+	13, // 39: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
+	16, // 40: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
+	30, // 41: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
+	11, // 42: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
+	11, // 43: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
+	18, // 44: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
+	22, // 45: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
+	24, // 46: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
+	26, // 47: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
+	28, // 48: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
+	13, // 49: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
+	33, // 50: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
+	34, // [34:51] is the sub-list for method output_type
+	17, // [17:34] is the sub-list for method input_type
 	17, // [17:17] is the sub-list for extension type_name
 	17, // [17:17] is the sub-list for extension extendee
 	0,  // [0:17] is the sub-list for field type_name
@@ -2732,6 +2801,7 @@ func file_control_proto_init() {
 		return
 	}
 	file_control_proto_msgTypes[0].OneofWrappers = []any{}
+	file_control_proto_msgTypes[9].OneofWrappers = []any{}
 	file_control_proto_msgTypes[12].OneofWrappers = []any{
 		(*HarvestRequest_Begin)(nil),
 		(*HarvestRequest_Now)(nil),

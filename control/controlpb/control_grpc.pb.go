@@ -31,6 +31,7 @@ const (
 	Aggregator_CreateJob_FullMethodName = "/libra.control.v1.Aggregator/CreateJob"
 	Aggregator_Hold_FullMethodName      = "/libra.control.v1.Aggregator/Hold"
 	Aggregator_RemoveJob_FullMethodName = "/libra.control.v1.Aggregator/RemoveJob"
+	Aggregator_Check_FullMethodName     = "/libra.control.v1.Aggregator/Check"
 	Aggregator_Join_FullMethodName      = "/libra.control.v1.Aggregator/Join"
 	Aggregator_Leave_FullMethodName     = "/libra.control.v1.Aggregator/Leave"
 	Aggregator_Harvest_FullMethodName   = "/libra.control.v1.Aggregator/Harvest"
@@ -46,7 +47,7 @@ type AggregatorClient interface {
 	// CreateJob reserves slots and places for senders, and starts a new instance
 	// of a job with cleared banks. The id of a job that exists is refused with
 	// ALREADY_EXISTS, even if the specification is equal. Unless its owner calls
-	// Hold, the job is removed when its lease ends.
+	// Hold, the job is removed when its lease, and the longest outage of a link, have passed.
 	CreateJob(ctx context.Context, in *JobSpec, opts ...grpc.CallOption) (*Job, error)
 	// Hold keeps a job alive: the lease does not run while the stream is open. The
 	// first message comes when it is. A second stream replaces the first.
@@ -54,6 +55,10 @@ type AggregatorClient interface {
 	// RemoveJob withdraws a job, its senders and its slots. Without the key it
 	// takes an operator.
 	RemoveJob(ctx context.Context, in *RemoveJobRequest, opts ...grpc.CallOption) (*RemoveJobResponse, error)
+	// Check answers as Join would now, and admits nobody: the answer has no epoch and no token. A
+	// worker asks all services of its job before it joins any, so that none admits a worker that
+	// another refuses.
+	Check(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (*Admission, error)
 	// Join admits a sender to a job. The first message describes what the
 	// aggregator takes; then the stream stays open. When it breaks, the admission lasts for
 	// the grace period, within which Join with the token resumes it. Join without
@@ -111,6 +116,16 @@ func (c *aggregatorClient) RemoveJob(ctx context.Context, in *RemoveJobRequest, 
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RemoveJobResponse)
 	err := c.cc.Invoke(ctx, Aggregator_RemoveJob_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *aggregatorClient) Check(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (*Admission, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Admission)
+	err := c.cc.Invoke(ctx, Aggregator_Check_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +193,7 @@ type AggregatorServer interface {
 	// CreateJob reserves slots and places for senders, and starts a new instance
 	// of a job with cleared banks. The id of a job that exists is refused with
 	// ALREADY_EXISTS, even if the specification is equal. Unless its owner calls
-	// Hold, the job is removed when its lease ends.
+	// Hold, the job is removed when its lease, and the longest outage of a link, have passed.
 	CreateJob(context.Context, *JobSpec) (*Job, error)
 	// Hold keeps a job alive: the lease does not run while the stream is open. The
 	// first message comes when it is. A second stream replaces the first.
@@ -186,6 +201,10 @@ type AggregatorServer interface {
 	// RemoveJob withdraws a job, its senders and its slots. Without the key it
 	// takes an operator.
 	RemoveJob(context.Context, *RemoveJobRequest) (*RemoveJobResponse, error)
+	// Check answers as Join would now, and admits nobody: the answer has no epoch and no token. A
+	// worker asks all services of its job before it joins any, so that none admits a worker that
+	// another refuses.
+	Check(context.Context, *JoinRequest) (*Admission, error)
 	// Join admits a sender to a job. The first message describes what the
 	// aggregator takes; then the stream stays open. When it breaks, the admission lasts for
 	// the grace period, within which Join with the token resumes it. Join without
@@ -218,6 +237,9 @@ func (UnimplementedAggregatorServer) Hold(*HoldRequest, grpc.ServerStreamingServ
 }
 func (UnimplementedAggregatorServer) RemoveJob(context.Context, *RemoveJobRequest) (*RemoveJobResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RemoveJob not implemented")
+}
+func (UnimplementedAggregatorServer) Check(context.Context, *JoinRequest) (*Admission, error) {
+	return nil, status.Error(codes.Unimplemented, "method Check not implemented")
 }
 func (UnimplementedAggregatorServer) Join(*JoinRequest, grpc.ServerStreamingServer[Admission]) error {
 	return status.Error(codes.Unimplemented, "method Join not implemented")
@@ -299,6 +321,24 @@ func _Aggregator_RemoveJob_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Aggregator_Check_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(JoinRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AggregatorServer).Check(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Aggregator_Check_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AggregatorServer).Check(ctx, req.(*JoinRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Aggregator_Join_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(JoinRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -369,6 +409,10 @@ var Aggregator_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Aggregator_RemoveJob_Handler,
 		},
 		{
+			MethodName: "Check",
+			Handler:    _Aggregator_Check_Handler,
+		},
+		{
 			MethodName: "Leave",
 			Handler:    _Aggregator_Leave_Handler,
 		},
@@ -399,6 +443,7 @@ var Aggregator_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
+	ParameterServer_Check_FullMethodName   = "/libra.control.v1.ParameterServer/Check"
 	ParameterServer_Join_FullMethodName    = "/libra.control.v1.ParameterServer/Join"
 	ParameterServer_Barrier_FullMethodName = "/libra.control.v1.ParameterServer/Barrier"
 	ParameterServer_Reduce_FullMethodName  = "/libra.control.v1.ParameterServer/Reduce"
@@ -415,6 +460,8 @@ const (
 //
 // ParameterServer is served by a parameter server.
 type ParameterServerClient interface {
+	// Check answers as Join would now, and admits nobody, as the aggregator's does.
+	Check(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (*Membership, error)
 	// Join admits a worker to the job's cold gradients and pulls. The admission
 	// ends as one of the aggregator does.
 	Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Membership], error)
@@ -447,6 +494,16 @@ type parameterServerClient struct {
 
 func NewParameterServerClient(cc grpc.ClientConnInterface) ParameterServerClient {
 	return &parameterServerClient{cc}
+}
+
+func (c *parameterServerClient) Check(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (*Membership, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Membership)
+	err := c.cc.Invoke(ctx, ParameterServer_Check_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 func (c *parameterServerClient) Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Membership], error) {
@@ -553,6 +610,8 @@ func (c *parameterServerClient) Stats(ctx context.Context, in *StatsRequest, opt
 //
 // ParameterServer is served by a parameter server.
 type ParameterServerServer interface {
+	// Check answers as Join would now, and admits nobody, as the aggregator's does.
+	Check(context.Context, *JoinRequest) (*Membership, error)
 	// Join admits a worker to the job's cold gradients and pulls. The admission
 	// ends as one of the aggregator does.
 	Join(*JoinRequest, grpc.ServerStreamingServer[Membership]) error
@@ -587,6 +646,9 @@ type ParameterServerServer interface {
 // pointer dereference when methods are called.
 type UnimplementedParameterServerServer struct{}
 
+func (UnimplementedParameterServerServer) Check(context.Context, *JoinRequest) (*Membership, error) {
+	return nil, status.Error(codes.Unimplemented, "method Check not implemented")
+}
 func (UnimplementedParameterServerServer) Join(*JoinRequest, grpc.ServerStreamingServer[Membership]) error {
 	return status.Error(codes.Unimplemented, "method Join not implemented")
 }
@@ -630,6 +692,24 @@ func RegisterParameterServerServer(s grpc.ServiceRegistrar, srv ParameterServerS
 		t.testEmbeddedByValue()
 	}
 	s.RegisterService(&ParameterServer_ServiceDesc, srv)
+}
+
+func _ParameterServer_Check_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(JoinRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ParameterServerServer).Check(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ParameterServer_Check_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ParameterServerServer).Check(ctx, req.(*JoinRequest))
+	}
+	return interceptor(ctx, in, info, handler)
 }
 
 func _ParameterServer_Join_Handler(srv interface{}, stream grpc.ServerStream) error {
@@ -769,6 +849,10 @@ var ParameterServer_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "libra.control.v1.ParameterServer",
 	HandlerType: (*ParameterServerServer)(nil),
 	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Check",
+			Handler:    _ParameterServer_Check_Handler,
+		},
 		{
 			MethodName: "Barrier",
 			Handler:    _ParameterServer_Barrier_Handler,

@@ -19,15 +19,17 @@ type end struct {
 	of       *Process
 	peer     *end
 	local    netip.AddrPort
-	rng      *rand.Rand // of its delays
-	out      []byte     // not delivered yet
-	preface  int        // bytes of it before the frames
-	settled  int        // bytes of it at the last Collect
-	fin      bool       // nothing follows out
-	silent   bool       // nothing is sent, and the peer is not notified
-	due      bool       // a delivery is planned
-	in       []byte     // delivered
-	err      error      // result of a read when in is empty
+	rng      *rand.Rand    // of its delays
+	out      []byte        // not delivered yet
+	preface  int           // bytes of it before the frames
+	settled  int           // bytes of it at the last Collect
+	fin      bool          // nothing follows out
+	silent   bool          // nothing is sent, and the peer is not notified
+	due      bool          // a delivery is planned
+	again    time.Duration // until the next repetition of what is dropped; 0: nothing is
+	dropped  time.Time     // since when
+	in       []byte        // delivered
+	err      error         // result of a read when in is empty
 	closed   bool
 	readable chan struct{} // a signal for Read
 	deadline time.Time     // of Read; zero: none
@@ -52,10 +54,10 @@ func (n *Connections) deliver(e *end) {
 	}
 	from, to := e.of.host, e.peer.of.host
 	if !n.w.Net.Reaches(from, to) || to.paused || to.down {
-		n.w.After(resend, func() { n.deliver(e) })
+		n.sendAgain(e)
 		return
 	}
-	e.due = false
+	e.due, e.again = false, 0
 	if e.peer.closed { // the other host no longer knows the connection
 		if !e.closed && n.w.Net.Reaches(to, from) {
 			e.closeEnd(errReset)
@@ -91,6 +93,29 @@ func (n *Connections) deliver(e *end) {
 	e.settled = max(0, e.settled-unit)
 	e.peer.signalReader()
 	n.planDelivery(e)
+}
+
+// sendAgain plans the repetition of data that were dropped. A process that does not run keeps
+// nothing from arriving at its host. The lock is held.
+func (n *Connections) sendAgain(e *end) {
+	to := e.peer.of.host
+	if n.w.Net.Reaches(e.of.host, to) && !to.down {
+		n.w.After(resend, func() { n.deliver(e) })
+		return
+	}
+	if e.again == 0 {
+		e.again, e.dropped = resend, time.Now()
+	}
+	left := sendLimit - time.Since(e.dropped)
+	if left <= 0 {
+		n.w.Tell("%s gives up\n", e.name)
+		e.closeEnd(errTimeout)
+		e.silent, e.due = true, false
+		e.out, e.settled = nil, 0
+		return
+	}
+	n.w.After(min(e.again, left), func() { n.deliver(e) })
+	e.again *= 2
 }
 
 func (e *end) signalReader() {

@@ -14,10 +14,17 @@ import (
 	"time"
 )
 
-// resend is how long what a partition has dropped takes to be sent again.
-const resend = 200 * time.Millisecond
+const (
+	// resend is how long what a partition has dropped takes to be sent again. For data it doubles
+	// each time.
+	resend = 200 * time.Millisecond
+	// sendLimit is how long the kernel sends data again (TCP_USER_TIMEOUT), as package access sets
+	// it. Then the connection ends, and the other host does not learn of it.
+	sendLimit = 11 * time.Second
+)
 
 var (
+	errTimeout = &net.OpError{Op: "write", Net: "tcp", Err: syscall.ETIMEDOUT}
 	errReset   = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
 	errPipe    = &net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE}
 	errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}

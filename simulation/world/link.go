@@ -59,6 +59,9 @@ type Link struct {
 	crashed bool
 	closed  atomic.Bool
 	stats   link.Stats
+
+	readable func(fd int) bool // nil: it cannot watch a descriptor
+	fd       int               // that it watches; -1: none
 }
 
 type buffer struct {
@@ -82,7 +85,7 @@ func (p path) To() wire.Endpoint { return wire.Endpoint(p) }
 
 // Open gives a host a link, for a new process whose actor has a name.
 func (w *World) Open(h *Host, name string, watch Watcher) *Link {
-	l := &Link{w: w, host: h, watch: watch, bufs: make([]buffer, 2*w.options.Conditions.Window+64)}
+	l := &Link{w: w, host: h, watch: watch, bufs: make([]buffer, 2*w.options.Conditions.Window+64), fd: -1}
 	for i := range l.bufs {
 		l.free = append(l.free, link.Buf(i))
 	}
@@ -282,6 +285,9 @@ func (l *Link) Wait(limit time.Duration) error {
 	if l.early {
 		l.w.Short++
 	}
+	if l.fd >= 0 && l.readable(l.fd) {
+		l.woken.Store(true)
+	}
 	l.act.Park("wait", l.arrived, until)
 	l.woken.Store(false)
 	l.waits = l.waits && len(l.queue) >= queueLen/2
@@ -295,6 +301,26 @@ func (l *Link) Wake() {
 	l.woken.Store(true)
 	if a := l.w.current.Load(); a != nil && a != l.act && a.caller && !a.hasty {
 		a.Yield("wake")
+	}
+}
+
+// WatchBy makes the link able to watch descriptors. readable reports whether one is readable; whoever
+// makes it so calls Signal.
+func (l *Link) WatchBy(readable func(fd int) bool) { l.readable = readable }
+
+// Watch implements [link.Watcher].
+func (l *Link) Watch(fd int) bool {
+	if l.readable != nil {
+		l.fd = fd
+	}
+	return l.readable != nil
+}
+
+// Signal ends a wait of the link, because the descriptor that it watches has become readable.
+func (l *Link) Signal() {
+	if l.fd >= 0 {
+		l.woken.Store(true)
+		l.w.Kick()
 	}
 }
 

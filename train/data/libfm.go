@@ -205,6 +205,9 @@ func (f *File) parse(line []byte, s *Sample) error {
 		}
 		pair := line[begin:end]
 		colons := bytes.Count(pair, []byte(":"))
+		if pair[0] == '#' {
+			return f.malformed(begin, fmt.Sprintf("%.40q: this is a comment, which the format does not have: remove it", pair))
+		}
 		if colons == 0 {
 			return f.malformed(begin, fmt.Sprintf("%.40q is not an index:value pair; %s", pair, rowFormat))
 		}
@@ -259,11 +262,15 @@ func (f *File) label(text []byte, s *Sample) (problem string) {
 		s.Label = 0
 	case bytes.ContainsFunc(text, func(r rune) bool { return r == utf8.RuneError || r < ' ' }):
 		return fmt.Sprintf("label %.40q: this is no text; %s", text, rowFormat)
+	case bytes.HasPrefix(text, []byte("#")):
+		return fmt.Sprintf("label %.40q: this is a comment, which the format does not have: remove it", text)
+	case bytes.Contains(text, []byte(":")):
+		return fmt.Sprintf("label %.40q: this is a pair: begin each row with a label, 0 where there is none; %s", text, rowFormat)
 	case bytes.ContainsAny(text, ",;"):
 		return fmt.Sprintf("label %.40q: this may be CSV; %s", text, rowFormat)
 	case f.task == Regression:
 		return fmt.Sprintf("label %.40q is not a finite float32; %s", text, rowFormat)
-	case err == nil:
+	case err == nil && !math.IsNaN(v) && !math.IsInf(v, 0):
 		return fmt.Sprintf("label %.40q is not 1, 0 or -1: to predict numbers and not clicks, choose task regression", text)
 	default:
 		return fmt.Sprintf("label %.40q is not 1, 0 or -1; %s", text, rowFormat)

@@ -108,8 +108,12 @@ func TestMalformedRows(t *testing.T) {
 	for _, test := range []struct{ row, want string }{
 		{"2 1:1", `2:1: label "2" is not 1, 0 or -1: to predict numbers and not clicks, choose task regression`},
 		{"yes 1:1", `2:1: label "yes" is not 1, 0 or -1`},
-		{"1:1 2:1", `2:1: label "1:1" is not 1, 0 or -1`},
-		{"nan 1:1", `2:1: label "nan" is not 1, 0 or -1`},
+		{"1:1 2:1", `2:1: label "1:1": this is a pair: begin each row with a label, 0 where there is none; rows are in`},
+		{"# by a program", `2:1: label "#": this is a comment, which the format does not have: remove it`},
+		{"1 1:1 # yes", `2:7: "#": this is a comment, which the format does not have: remove it`},
+		{"1 1:1 #5:1", `2:7: "#5:1": this is a comment`},
+		{"nan 1:1", `2:1: label "nan" is not 1, 0 or -1; rows are in`}, // no task takes it
+		{"-inf 1:1", `2:1: label "-inf" is not 1, 0 or -1; rows are in`},
 		{"0 1:1", `2:1: label 0 in a file whose negative label is -1`},
 		{"1 12", `2:3: "12" is not an index:value pair`},
 		{"1 5:1 :1", `2:7: feature index "" is not an integer from 0 to 2^64-2`},

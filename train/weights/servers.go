@@ -32,6 +32,7 @@ func ReadCheckpoints(paths ...string) (*ps.Store, []byte, error) {
 	named := make([]string, len(paths)) // by index
 	var first []byte
 	var step uint64
+	var training, trained string // identity of the training, and a file that has it
 	for i, path := range paths {
 		cfg, err := ps.CheckpointConfig(path)
 		if err != nil {
@@ -62,6 +63,11 @@ func ReadCheckpoints(paths ...string) (*ps.Store, []byte, error) {
 				a.Server, named[a.Server])
 		case i > 0 && a.Agreed["job.sync"] == "true" && a.Step != step:
 			return nil, nil, fmt.Errorf("%s: it is of step %d, and %s of step %d: give checkpoints of one step (the one before the last is in FILE.previous)", path, a.Step, paths[0], step)
+		}
+		if id := a.Agreed["training"]; id != "" && training != "" && id != training {
+			return nil, nil, fmt.Errorf("%s: it is of training %s, and %s of training %s: give checkpoints of one training", path, id, trained, training)
+		} else if id != "" {
+			training, trained = id, path
 		}
 		step, stores[a.Server], named[a.Server] = a.Step, store, path
 		if a.Server == 0 {

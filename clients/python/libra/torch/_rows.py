@@ -18,11 +18,13 @@ import torch
 
 from .._errors import Error, NotFinite, OutOfRange, Refused, StepDropped
 from .._session import Session
-from ._compat import coalesced
+from ._tensors import coalesced
 
 
 class Mismatch(ValueError):
     """The ranks called all_reduce with tensors of different shapes or types. All of them get this error."""
+
+    _layout: Optional[int] = None  # sparse dimensions of the ranks' tensors that have rows, if those match but for this
 
 
 # A step's sums show whether all ranks passed the same kind of tensor. Each rank adds a 1, the digits of a hash of its kind,
@@ -36,6 +38,7 @@ class _Kind:
 
     def __init__(self, shape: torch.Size, sparse: int, dtype: torch.dtype, op: str, dim: int, ranks: int) -> None:
         self.text = f"shape {list(shape)}, {sparse} of its dimensions sparse, {dtype}, {op}"
+        self.sparse = sparse
         self.width = math.prod(shape[1:])  # floats of a row of the tensor
         self.chunks = max(1, -(-self.width // dim))  # rows of the job that it takes
         self.ours = op == "SUM" and dtype == torch.float32 and sparse == 1 and self.width > 0 and shape[0] * self.chunks < 1 << 62
@@ -69,7 +72,8 @@ class Rows:
     def all_reduce(self, gloo: Any, tensor: torch.Tensor, op: str = "SUM") -> Optional[torch.Tensor]:
         """The sum of the ranks' tensors, coalesced and on the CPU; None if Libra does not support the operation. ``gloo`` is a group of all ranks.
 
-        It sums float32 tensors with a single sparse dimension, the first. All ranks get the same
+        It sums float32 tensors with a single sparse dimension, the first. A tensor without rows may have any number of sparse
+        dimensions: a rank whose batch is empty may not know which layout the others have. All ranks get the same
         bits: each value is the float32 nearest to the exact sum over the ranks' coalesced tensors. Rows whose sums are all zero are left out.
 
         Raises :class:`Mismatch` on all ranks if their tensors do not match; on a rank with a gradient that is NaN or out of range,
@@ -78,11 +82,23 @@ class Rows:
         TimeoutError if not all ranks arrive within the group's timeout; afterwards no all-reduce is
         possible.
         """
-        kind = _kind(tensor.shape, tensor.sparse_dim(), tensor.dtype, op, self._session.dim, gloo.size())
-        if not kind.ours:
-            self._sums(gloo, kind, np.empty(0, np.int64), np.empty((0, kind.width), np.float32))
-            return None
-        index, rows = self._sums(gloo, kind, *_ordered(tensor, kind.width))
+        try:
+            return self._all_reduce(gloo, tensor, tensor.sparse_dim(), op)
+        except Mismatch as e:
+            if e._layout is None or not _kind(tensor.shape, e._layout, tensor.dtype, op, self._session.dim, gloo.size()).ours:
+                raise
+            return self._all_reduce(gloo, tensor, e._layout, op)  # as do all ranks
+
+    def _all_reduce(self, gloo: Any, tensor: torch.Tensor, sparse: int, op: str) -> Optional[torch.Tensor]:
+        """all_reduce of a tensor that counts as one with this number of sparse dimensions."""
+        kind = _kind(tensor.shape, sparse, tensor.dtype, op, self._session.dim, gloo.size())
+        empty = tensor._nnz() == 0
+        if empty or not kind.ours:
+            index, rows = self._sums(gloo, kind, np.empty(0, np.int64), np.empty((0, kind.width), np.float32), empty)
+            if not kind.ours:
+                return None
+        else:
+            index, rows = self._sums(gloo, kind, *_ordered(tensor, kind.width))
         if len(index) and not 0 <= index[-1] < tensor.shape[0]:  # the largest; beyond int64 it wraps to a negative number
             raise Error(f"a step of {tensor.shape[0]} rows has one beyond them: no other program may take part in the job")
         return coalesced(torch.from_numpy(index[None]), torch.from_numpy(rows.reshape(-1, *tensor.shape[1:])), tensor.shape)
@@ -95,7 +111,11 @@ class Rows:
         except StepDropped:  # on all ranks: the step still held what earlier ranks had pushed
             self._sums(gloo, *nothing)
 
-    def _sums(self, gloo: Any, kind: _Kind, index: np.ndarray, rows: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+    def is_forked(self) -> bool:
+        """Whether this is a child of the process that opened the session, in which all-reduces raise :class:`libra.Forked`."""
+        return os.getpid() != self._process
+
+    def _sums(self, gloo: Any, kind: _Kind, index: np.ndarray, rows: np.ndarray, empty: bool = False) -> Tuple[np.ndarray, np.ndarray]:
         """Index, int64[n], ascending, and sums, float32[n, width], of all ranks' rows, if all ranks agree on the kind."""
         session, n = self._session, len(kind.seal)
         keys = np.empty(n + len(index) * kind.chunks, np.uint64)
@@ -122,15 +142,20 @@ class Rows:
             programs, ranks = values[0, 0] if len(keys) and keys[0] == 0 else 0, gloo.size()
             if programs != ranks:
                 raise Error(f"{programs:.0f} programs took part in a step, and there are {ranks} ranks: no other program may take part in the job")
-            kinds = "; ".join(f"rank {rank}: {text}" for rank, text in enumerate(gather(gloo, kind.text)))
-            raise Mismatch(f"the ranks' tensors do not match: {kinds}")
+            all_ = [text.split(" ", 2) for text in gather(gloo, f"{kind.sparse} {'empty' if empty else 'rows'} {kind.text}")]
+            kinds = "; ".join(f"rank {rank}: {text}" for rank, (_, _, text) in enumerate(all_))
+            mismatch = Mismatch(f"the ranks' tensors do not match: {kinds}")
+            with_rows = {sparse for sparse, has, _ in all_ if has == "rows"}
+            if len({text.replace(f" {sparse} of", "") for sparse, _, text in all_}) == 1 and with_rows <= {"1"}:
+                mismatch._layout = 1  # the only one that Libra sums
+            raise mismatch
         keys, values = keys[kind.agreed :].view(np.int64), values[kind.agreed :]
         keys -= n
         return _join(keys, values, kind.chunks, kind.width)
 
     def _reduce(self, keys: np.ndarray, values: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
         """Takes a step, one thread at a time. In a forked child the lock may be held for ever, so the session reports the error instead."""
-        with self._turn if os.getpid() == self._process else contextlib.nullcontext():
+        with contextlib.nullcontext() if self.is_forked() else self._turn:
             return self._session.reduce(keys, values, timeout=self._timeout)
 
 

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/wire"
+)
+
+// isDivergence reports whether a training has ended because gradients became too large.
+func isDivergence(err error) bool {
+	if refusal := (wire.Refusal{}); errors.As(err, &refusal) {
+		return refusal.Code == wire.CodeOverflow || refusal.Code == wire.CodeNotFinite
+	}
+	var here *packer.NotFiniteError
+	return errors.As(err, &here)
+}
+
+// departureFor returns how a worker leaves whose training ends with an error.
+func departureFor(ctx context.Context, err error) control.Departure {
+	if ctx.Err() != nil { // it is told to end, or has lost its job
+		return control.Departure{}
+	}
+	return control.Departure{Reason: err.Error(), Diverged: isDivergence(err)}
+}
+
+// withCheckpoint adds to the remedy of a training that has diverged what the checkpoints need: to
+// continue from one that has begun to diverge would end in the same way.
+func withCheckpoint(err error, how control.Departure, c *cluster.Config) error {
+	var files []string
+	for _, s := range c.AllServers() {
+		if s.Checkpoint != "" {
+			files = append(files, s.Checkpoint)
+		}
+	}
+	if !how.Diverged || files == nil {
+		return err
+	}
+	noun, object := "checkpoint", "it"
+	if len(files) > 1 {
+		noun, object = "checkpoints", "them"
+	}
+	return fmt.Errorf("%w; then start without the server's %s %s, if there is one, because its weights may have begun to diverge: remove %s, or put an earlier copy there",
+		err, noun, strings.Join(files, ", "), object)
+}
+
+// divergedSuffix is added to the name of a checkpoint for one that is written after the training has
+// diverged.
+const divergedSuffix = ".diverged"
+
+// keepGood keeps the checkpoint that the server has, because the training has diverged: weights of
+// later steps, and probably of the last ones before, make gradients too large again. They go to
+// another file, for those who want to look at them.
+func (s *server) keepGood(why string) {
+	if s.diverged.Swap(true) {
+		return
+	}
+	path := s.env.Config.Server.Checkpoint
+	if path == "" {
+		s.env.Log.Error("training has diverged", "because", why, "remedy", "lower model.learning_rate, and start again")
+		return
+	}
+	s.env.Log.Error("training has diverged: the checkpoint is kept as it is", "because", why, "checkpoint", path,
+		"later_weights_go_to", path+divergedSuffix,
+		"remedy", "lower model.learning_rate, and remove the checkpoint to start over, or put an earlier copy there")
+}

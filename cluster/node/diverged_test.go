@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/control"
+)
+
+// diverging is a learning rate with which gradients soon become too large.
+const diverging = 1e9
+
+// A training that diverges leaves the checkpoint of the one before it, and says what to do. That helps: with a lower rate
+// training continues from the checkpoint, and starts over without it.
+func TestDivergedTrainingKeepsItsCheckpoint(t *testing.T) {
+	for name, set := range map[string]func(*cluster.Config){
+		"in step": func(*cluster.Config) {},
+		"asynchronous": func(c *cluster.Config) {
+			c.Job.Sync = false
+			c.Server.Rejoin = cluster.DefaultRejoin / 100
+		},
+		"with two servers": func(c *cluster.Config) { shard(t, c, 2) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 2)
+			set(c)
+			startSwitch(t, c)
+			run := func() (workers, servers error) {
+				out := trainSharded(t.Context(), t, c, nil, nil)
+				n := len(c.AllServers())
+				return errors.Join(out.errs[n:]...), errors.Join(out.errs[:n]...)
+			}
+			if err := errors.Join(run()); err != nil {
+				t.Fatal(err)
+			}
+			path, rate := c.AllServers()[0].Checkpoint, c.Model.LearningRate
+			good, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Model.LearningRate, c.Model.Epochs = diverging, 20
+			workers, servers := run()
+			for _, part := range []string{"gradients are too large", "lower the learning rate; then start without the server's checkpoint", path, "remove "} {
+				if workers == nil || !strings.Contains(workers.Error(), part) {
+					t.Errorf("workers end with %v, want %q", workers, part)
+				}
+			}
+			if servers == nil || !strings.Contains(servers.Error(), "left before it had finished: ") || !strings.Contains(servers.Error(), "out of range") {
+				t.Errorf("servers end with %v, want the reason of the worker", servers)
+			}
+			if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, good) {
+				t.Errorf("the checkpoint has been replaced: %v", err)
+			}
+			if _, err := os.Stat(path + divergedSuffix); err != nil {
+				t.Errorf("the later weights: %v", err)
+			}
+
+			c.Model.LearningRate, c.Model.Epochs = rate, 2
+			if err := errors.Join(run()); err != nil {
+				t.Errorf("from the checkpoint: %v", err)
+			}
+			for _, s := range c.AllServers() {
+				if err := os.Remove(s.Checkpoint); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := errors.Join(run()); err != nil {
+				t.Errorf("without the checkpoint: %v", err)
+			}
+		})
+	}
+}
+
+// Only a worker that ends by itself says why, and only one whose gradients are too large that the training diverges.
+func TestDeparture(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if how := departureFor(ended, errors.New("anything")); how != (control.Departure{}) {
+		t.Errorf("a worker that is told to end leaves as %+v", how)
+	}
+	if how := departureFor(t.Context(), errors.New("no such file")); how != (control.Departure{Reason: "no such file"}) {
+		t.Errorf("a worker with another error leaves as %+v", how)
+	}
+	c := &cluster.Config{Servers: []cluster.Server{{Checkpoint: "a"}, {}, {Checkpoint: "b"}}}
+	err := errors.New("lower it")
+	for _, how := range []control.Departure{{}, {Reason: "lower it"}} {
+		if got := withCheckpoint(err, how, c); got != err { //nolint:errorlint // it is the same one
+			t.Errorf("%+v: %v", how, got)
+		}
+	}
+	want := "lower it; then start without the server's checkpoints a, b, if there is one, because its weights may have begun to diverge: remove them, or put an earlier copy there"
+	if got := withCheckpoint(err, control.Departure{Diverged: true}, c); got.Error() != want {
+		t.Errorf("%v, want %q", got, want)
+	}
+	if got := withCheckpoint(err, control.Departure{Diverged: true}, &cluster.Config{}); got != err { //nolint:errorlint // it is the same one
+		t.Errorf("without a file: %v", got)
+	}
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	pb "github.com/libra-ina/libra/control/controlpb"
+)
+
+// Check implements the service.
+func (s *ParameterServer) Check(ctx context.Context, req *pb.JoinRequest) (*pb.Membership, error) {
+	sender, err := s.sender(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.roster.check(sender, req); err != nil {
+		return nil, err
+	}
+	return s.terms(sender.ID), nil
+}
+
+// terms returns the answer to a worker that joins, without what belongs to its admission.
+func (s *ParameterServer) terms(worker uint16) *pb.Membership {
+	training := s.agree.valueOf(TrainingField)
+	return &pb.Membership{
+		Dimension: uint32(s.cfg.Dimension), Workers: uint32(len(s.cfg.Workers)),
+		Instance: s.cfg.Instance, FirstStep: s.cfg.FirstStep(worker),
+		GraceMs: uint32(s.cfg.Grace.Milliseconds()), Checkpoints: s.cfg.Checkpoints,
+		Training: cmp.Or(training, s.training), NewTraining: training == "",
+	}
+}
+
+// absent is a worker that is lost, or was lost before its latest admission.
+type absent struct {
+	deadline
+	lost  error
+	until time.Time
+}
+
+// await gives a lost worker time to join again. The caller holds the roster's lock.
+func (s *ParameterServer) await(worker uint16, lost error, limit time.Duration) {
+	if earlier := s.absent[worker]; earlier != nil {
+		earlier.stop()
+	}
+	a := &absent{deadline{lock: s.roster.mu}, lost, time.Now().Add(limit)}
+	s.absent[worker] = a
+	a.start(max(0, limit), func() {
+		s.barrier.leave(worker, fmt.Errorf("%w, and it did not join again within %v", lost, s.cfg.Rejoin))
+	})
+}

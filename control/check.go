@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/libra-ina/libra/control/access"
+	pb "github.com/libra-ina/libra/control/controlpb"
+)
+
+const theAggregator = "aggregator"
+
+// checkAll asks all services whether they would admit the worker, until none waits for the end of an
+// earlier admission. It checks their answers as far as these do not depend on an admission.
+func (m *Membership) checkAll(cfg *JoinConfig, aggregator pb.AggregatorClient) error {
+	m.Trainings = make([]string, len(m.servers))
+	var first *pb.Membership
+	var refuses string // the service that has refused the worker
+	terms, err := WhileTaken(m.ctx, cfg.Limit, cfg.Log, func(ctx context.Context) (*pb.Admission, error) {
+		for i := range m.servers {
+			s := &m.servers[i]
+			answer, err := checkAt(ctx, m.atServer(cfg, i), s.Check)
+			if err != nil {
+				refuses = fmt.Sprintf("%s at %v", s.role, m.addresses[i])
+				return nil, err
+			}
+			if i == 0 {
+				first = answer
+			}
+			m.Trainings[i] = ""
+			if !answer.GetNewTraining() {
+				m.Trainings[i] = answer.GetTraining()
+			}
+		}
+		refuses = fmt.Sprintf("%s at %v", theAggregator, cfg.Aggregator)
+		return checkAt(ctx, cfg, aggregator.Check)
+	})
+	switch {
+	case err != nil:
+		return access.CallError(refuses, "join", err)
+	case first == nil:
+		return nil
+	}
+	m.training = first.Training // which is new, unless a server continues one
+	if i := slices.IndexFunc(m.Trainings, func(t string) bool { return t != "" }); i >= 0 {
+		m.training = m.Trainings[i]
+	}
+	if terms == nil {
+		return nil
+	}
+	return m.take(first, terms)
+}
+
+// atServer returns the configuration for joining one of the servers. Unless that continues a training
+// by itself, it gets the identity of the others' training.
+func (m *Membership) atServer(cfg *JoinConfig, i int) *JoinConfig {
+	here := *cfg
+	here.Agree = maps.Clone(cfg.Agree)
+	if here.Agree == nil {
+		here.Agree = map[string]string{}
+	}
+	if len(m.servers) > 1 {
+		here.Agree[IndexField] = strconv.Itoa(i)
+	}
+	if own := m.Trainings[i]; m.training != "" && (own == "" || own == m.training) {
+		here.Agree[TrainingField] = m.training
+	}
+	return &here
+}
+
+// checkAt asks a service whether it would admit the worker. The answer is nil if it does not know this
+// call: it is of an earlier release.
+func checkAt[M any](ctx context.Context, cfg *JoinConfig,
+	check func(context.Context, *pb.JoinRequest, ...grpc.CallOption) (*M, error)) (*M, error) {
+	answer, err := whileBroken(ctx, func(ctx context.Context) (*M, error) { return check(ctx, cfg.request()) })
+	if status.Code(err) == codes.Unimplemented {
+		return nil, nil
+	}
+	return answer, err
+}

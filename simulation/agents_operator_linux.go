@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Collect processes everything since the last call. All goroutines are blocked.
+func (l *agentsLife) Collect() {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	l.conns.Collect()
+	for _, role := range l.roles {
+		if p := l.procs[role]; p != nil && p.ended {
+			delete(l.procs, role)
+			l.handleEnd(p)
+		}
+	}
+}
+
+// handleEnd is the operator's reaction to a process that has ended by itself, or was killed.
+func (l *agentsLife) handleEnd(p *agentRun) {
+	if l.Over() {
+		return
+	}
+	l.Tell("%s ends, killed %v, with an error %v\n", p.Name(), p.Dead(), p.err != nil)
+	if out := l.LogOf(p.Name()); out != nil && p.err != nil {
+		_, _ = fmt.Fprintf(out, "%v\n", p.err)
+	}
+	switch {
+	case p.Dead() || p.stopped:
+	case p.err == nil:
+		l.Fail("%s ends as if its work were done, while parties take steps", p.Name())
+	case l.happened&(ended|cut) == 0:
+		l.Fail("%s ends, which %v does not explain: %v", p.Name(), l.happened, p.err)
+	}
+	if p.role == theServer {
+		l.result.Restarts++
+	}
+	l.After(time.Duration(10+l.Draw(500))*time.Millisecond, func() { l.startRole(p.role) })
+}
+
+// allReached reports whether all parties have taken all their steps.
+func (l *agentsLife) allReached() bool {
+	return !slices.ContainsFunc(l.parties, func(p *party) bool { return !p.reached })
+}

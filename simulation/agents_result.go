@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import "time"
+
+// AgentsResult is the summary of lives of agents.
+type AgentsResult struct {
+	Lives    int           `json:"lives"`
+	Steps    int64         `json:"steps"`
+	Virtual  time.Duration `json:"virtual_ns"`
+	Digest   uint64        `json:"digest,string"` // of the trace
+	Agents   int           `json:"agents"`        // starts of agents
+	Parties  int           `json:"parties"`       // sessions
+	Kills    int           `json:"kills"`         // of any process
+	Stops    int           `json:"stops"`
+	Pauses   int           `json:"pauses"`
+	Restarts int           `json:"restarts"` // of servers
+	Pushes   int           `json:"pushes"`
+	Reduced  int           `json:"reduced"` // REDUCEs that returned sums
+	Met      int           `json:"met"`     // BARRIERs that ended a step
+	Dropped  int           `json:"dropped"` // answers that a step was dropped
+	Gone     int           `json:"gone"`    // answers that a party had gone
+	Framed   int           `json:"framed"`  // STEP frames
+	Pulled   int           `json:"pulled"`  // PULLs whose rows were compared
+	Broken   int           `json:"broken"`  // control connections
+	Traffic  Traffic       `json:"traffic"`
+}
+
+// Add adds the summary of another life.
+func (r *AgentsResult) Add(o AgentsResult) {
+	r.Lives += o.Lives
+	r.Steps += o.Steps
+	r.Virtual += o.Virtual
+	r.Digest ^= o.Digest
+	r.Agents += o.Agents
+	r.Parties += o.Parties
+	r.Kills += o.Kills
+	r.Stops += o.Stops
+	r.Pauses += o.Pauses
+	r.Restarts += o.Restarts
+	r.Pushes += o.Pushes
+	r.Reduced += o.Reduced
+	r.Met += o.Met
+	r.Dropped += o.Dropped
+	r.Gone += o.Gone
+	r.Framed += o.Framed
+	r.Pulled += o.Pulled
+	r.Broken += o.Broken
+	r.Traffic.Add(o.Traffic)
+}
