@@ -89,16 +89,17 @@ func (l *lanes) faults() {
 				l.added(repeated)
 			}
 			l.added(l.send(2, l.seq[2], wire.FlagRetx, one...))
-			l.unused(lane, f)
+			l.unused(lane, f, flags)
 		}
 	}
 }
 
-// unused sends a frame whose only fault is in a lane that its mask leaves out.
-func (l *lanes) unused(lane int, f fault) {
+// unused sends a frame whose only fault is in a lane that its mask leaves out, and which is zero in
+// an answer with sums.
+func (l *lanes) unused(lane int, f fault, flags wire.Flags) {
 	payload := make([]byte, wire.HotLen(l.stripes))
 	l.seq[1]++
-	l.header(wire.TypeHot, 0, 1, l.seq[1]).Put(payload)
+	l.header(wire.TypeHot, flags, 1, l.seq[1]).Put(payload)
 	s, p := wire.StripeAt(payload, 0), lanePair{lane: lane}
 	f.pair(l, &p)
 	s.SetMask(wire.LaneMask &^ (1 << lane))
