@@ -13,7 +13,8 @@ import (
 	"github.com/libra-ina/libra/cluster"
 )
 
-// An agent that cannot begin says why, by job, and leaves the jobs that it has joined. It looks at its socket before it joins any.
+// An agent that cannot begin says why, by job, and leaves the jobs that it has joined as if it had not: they go on, and take
+// it when it can. It looks at its socket before it joins any.
 func TestAgentCannotBegin(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, c *cluster.Config) string {
@@ -58,6 +59,13 @@ func TestAgentCannotBegin(t *testing.T) {
 			}
 			if !c.joins || t.Failed() { // the server may wait for its worker
 				return
+			}
+			again, err := joinJob(t.Context(), &jobs[0], log.logger())
+			if err != nil {
+				t.Fatalf("the job that was joined does not go on: %v", err)
+			}
+			if err := again.leaveJob(false); err != nil {
+				t.Error(err)
 			}
 			if err := <-ended; err == nil || !strings.Contains(err.Error(), "worker 1 left before it had finished") {
 				t.Errorf("the server of the job that was joined ended with %v", err)

@@ -41,6 +41,7 @@ func runAgent(ctx context.Context, cfg *cluster.Agent, log *slog.Logger, ready f
 		if err != nil {
 			return fmt.Errorf("job %s: %w", cfg.Jobs[i].Name, err)
 		}
+		j.endpoint.departure.Unused = true // until clients can push
 		joined = append(joined, j)
 		served.Jobs = append(served.Jobs, j.Job)
 	}
@@ -56,6 +57,7 @@ func runAgent(ctx context.Context, cfg *cluster.Agent, log *slog.Logger, ready f
 		log.Warn("the agent keeps its capabilities: build libra with CGO_ENABLED=0", "error", err)
 	}
 	for _, j := range joined {
+		j.endpoint.departure.Unused = false
 		log.Info("agent serves", "socket", served.Socket, "job", j.Name, "worker", j.self.ID, "backend",
 			j.env.Config.Backend, "dimension", j.Dim,
 			"hot rows", j.HotSet.Len(), "users", strings.Join(j.from.Users, ","), "groups", strings.Join(j.from.Groups, ","))
@@ -98,6 +100,7 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 	stop := context.AfterFunc(ctx, func() { j.cancel(context.Cause(ctx)) })
 	j.endpoint, err = openEndpoint(j.lost, j.cancel, j.env, j.self, model.Dim())
 	if !stop() && err == nil {
+		j.endpoint.departure.Unused = true
 		err = errors.Join(context.Cause(ctx), j.endpoint.closeEndpoint())
 	}
 	if err != nil {
@@ -111,6 +114,7 @@ func joinJob(ctx context.Context, from *cluster.AgentJob, log *slog.Logger) (*jo
 	users, err1 := from.UserIDs()
 	groups, err2 := from.GroupIDs()
 	if err := errors.Join(err1, err2); err != nil {
+		j.endpoint.departure.Unused = true
 		return nil, errors.Join(err, j.leaveJob(false))
 	}
 	m := j.endpoint.members
