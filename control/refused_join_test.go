@@ -76,7 +76,7 @@ func startTwoServers(t *testing.T) *twoServers {
 }
 
 // state is what a refused worker must not change: the values agreed on, by server, and the epochs.
-func (j *twoServers) state(t *testing.T) (agreed []map[string]string, epochs []uint16) {
+func (j *twoServers) state() (agreed []map[string]string, epochs []uint16) {
 	for _, s := range j.served {
 		agreed = append(agreed, s.Agreed())
 		s.roster.mu.Lock()
@@ -113,11 +113,11 @@ func TestRefusedWorkerChangesNothing(t *testing.T) {
 			j.two.Agree = map[string]string{"model.batch": "100", "data": "worker 2's"}
 			j.two.Limit = time.Second
 			c.change(t, j)
-			agreed, epochs := j.state(t)
+			agreed, epochs := j.state()
 			if _, err := Join(t.Context(), j.two); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("%v, want %q", err, c.want)
 			}
-			again, epochsNow := j.state(t)
+			again, epochsNow := j.state()
 			if !slices.EqualFunc(agreed, again, maps.Equal[map[string]string, map[string]string]) {
 				t.Errorf("agreed %v, after it %v", agreed, again)
 			}
@@ -166,13 +166,13 @@ func (j *twoServers) fill(t *testing.T) {
 func TestUnusedAdmissionLeavesNothing(t *testing.T) {
 	j := startTwoServers(t)
 	j.two.Agree = map[string]string{"model.batch": "100", "data": "a file"}
-	agreed, _ := j.state(t)
+	agreed, _ := j.state()
 	m, err := Join(t.Context(), j.two)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.LeaveAs(Departure{Unused: true})
-	if again, _ := j.state(t); !slices.EqualFunc(agreed, again, maps.Equal[map[string]string, map[string]string]) {
+	if again, _ := j.state(); !slices.EqualFunc(agreed, again, maps.Equal[map[string]string, map[string]string]) {
 		t.Errorf("agreed %v, after it %v", agreed, again)
 	}
 	if err := j.served[0].barrier.failure(); err != nil {

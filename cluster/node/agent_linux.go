@@ -71,6 +71,7 @@ func (on AgentMachine) RunAgent(ctx context.Context, cfg *cluster.Agent, log *sl
 		if on.Job != nil {
 			on.Job(&j.Job)
 		}
+		j.endpoint.departure.Unused = true // until clients can push
 		joined = append(joined, j)
 		served.Jobs = append(served.Jobs, j.Job)
 	}
@@ -87,6 +88,7 @@ func (on AgentMachine) RunAgent(ctx context.Context, cfg *cluster.Agent, log *sl
 		log.Warn("the agent keeps its capabilities: build libra with CGO_ENABLED=0", "error", err)
 	}
 	for _, j := range joined {
+		j.endpoint.departure.Unused = false
 		log.Info("agent serves", "socket", served.Socket, "job", j.Name, "worker", j.self.ID, "backend",
 			j.env.Config.Backend, "dimension", j.Dim,
 			"hot rows", j.HotSet.Len(), "users", strings.Join(j.from.Users, ","), "groups", strings.Join(j.from.Groups, ","))
@@ -131,7 +133,7 @@ func (on AgentMachine) joinJob(ctx context.Context, from *cluster.AgentJob, log 
 	stop := context.AfterFunc(ctx, func() { j.cancel(context.Cause(ctx)) })
 	j.endpoint, err = openEndpoint(j.lost, j.cancel, j.env, j.self, model.Dim())
 	if !stop() && err == nil {
-		j.endpoint.members.LeaveAs(control.Departure{Back: true}) // it has sent nothing
+		j.endpoint.departure.Unused = true
 		err = errors.Join(context.Cause(ctx), j.endpoint.closeEndpoint())
 	}
 	if err != nil {
@@ -145,6 +147,7 @@ func (on AgentMachine) joinJob(ctx context.Context, from *cluster.AgentJob, log 
 	users, err1 := from.UserIDs()
 	groups, err2 := from.GroupIDs()
 	if err := errors.Join(err1, err2); err != nil {
+		j.endpoint.departure.Unused = true
 		return nil, errors.Join(err, j.leaveJob(false))
 	}
 	m := j.endpoint.members
@@ -184,7 +187,7 @@ func asDropped(err error) error {
 // pushes are not all acknowledged, or that cannot say which step is torn, counts as lost.
 func (j *joinedJob) leaveJob(finished bool) (err error) {
 	j.unwatch()
-	if j.lost.Err() == nil && j.endpoint.Worker.Err() == nil {
+	if j.lost.Err() == nil && j.endpoint.Worker.Err() == nil && !j.endpoint.departure.Unused {
 		err = j.endPart(finished)
 	}
 	err = errors.Join(err, j.endpoint.closeEndpoint())

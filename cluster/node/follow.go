@@ -21,7 +21,7 @@ var errOthersFinished = errors.New("parameter server 0 has finished the job, and
 // begin, or go on. It may start later.
 func (s *server) followFirst(ctx context.Context, cancel context.CancelCauseFunc, service *control.ParameterServer,
 	security access.Security) {
-	first := s.env.Config.Servers[0].Control
+	job, first := s.env.Config.Job.ID, s.env.Config.Servers[0].Control
 	ended := func(why error) {
 		if why == nil {
 			why = errOthersFinished
@@ -35,11 +35,11 @@ func (s *server) followFirst(ctx context.Context, cancel context.CancelCauseFunc
 		}
 	}
 	for ctx.Err() == nil {
-		conn, err := access.Dial(ctx, access.ServerOf(s.env.Config.Job.ID).Named("parameter server 0"), first, security, startLimit,
+		conn, err := access.Dial(ctx, access.ServerOf(job).Named("parameter server 0"), first, security, startLimit,
 			s.env.Log, s.env.Machine.Client...)
 		if err == nil {
 			context.AfterFunc(ctx, func() { conn.Close() })
-			err = control.Follow(ctx, conn, s.env.Config.Job.ID, s.env.Server, ended)
+			err = control.Follow(ctx, conn, job, s.env.Server, ended)
 			if err == nil {
 				return
 			}

@@ -38,8 +38,10 @@ func TestServersEndWithTheFirst(t *testing.T) {
 			<-first
 			ready, other := run(soon(t), 1)
 			<-ready
-			for strings.Count(all.String(), "another server follows") < 2 {
-				time.Sleep(time.Millisecond)
+			for limit := soon(t); strings.Count(all.String(), "another server follows") < 2; time.Sleep(time.Millisecond) {
+				if limit.Err() != nil {
+					t.Fatalf("the others do not follow:\n%s", all.String())
+				}
 			}
 			end()
 			if err := <-ended; !errors.Is(err, context.Canceled) {
