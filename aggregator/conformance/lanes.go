@@ -310,7 +310,7 @@ func (l *lanes) overflows() {
 				again := l.send(who, l.seq[who], 0, everyLane(row, same4(0))...)
 				again.at = a.at // it is refused for good, for the pair of the first frame
 				l.refused(again, wire.CodeOverflow, min(lane, other))
-				l.added(l.add(0, wire.FlagWantSum, everyLane(row, same4(0))...))                                        // what the refused ones have left
+				l.added(l.add(0, wire.FlagWantSum, everyLane(row, same4(0))...)) // what the refused ones have left
 				l.add(2, wire.FlagWantSum, of(almost)...)
 				l.add(2, wire.FlagWantSum, of(unit)...)
 				row++
