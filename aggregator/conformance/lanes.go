@@ -319,10 +319,9 @@ func (l *lanes) overflows() {
 					who, a = 2, l.add(2, 0, of(unit)...)
 				}
 				l.refused(a, wire.CodeOverflow, min(lane, other))
-				// The number is refused for good, whatever it brings.
-				if again := l.send(who, l.seq[who], 0, everyLane(row, same4(0))...); again.refusal != a.refusal {
-					l.Errorf("again: %v, want %v", again.refusal, a.refusal)
-				}
+				again := l.send(who, l.seq[who], 0, everyLane(row, same4(0))...)
+				again.at = a.at // it is refused for good, for the pair of the first frame
+				l.refused(again, wire.CodeOverflow, min(lane, other))
 				l.added(l.add(0, wire.FlagWantSum, everyLane(row, same4(0))...)) // what the refused ones have left
 				l.add(2, wire.FlagWantSum, of(almost)...)
 				l.add(2, wire.FlagWantSum, of(unit)...)
