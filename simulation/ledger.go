@@ -71,7 +71,7 @@ type frame struct {
 	grads   []int32 // numbers
 	push    *push   // of the first gradient
 	applied bool
-	sent    int  // by its sender
+	sent    int // by its sender
 
 	// The content of a frame by number is sent again by key, if the numbers are no longer valid.
 	numbering uint32
