@@ -150,8 +150,8 @@ func (c *AttachConfig) checkMatches() error {
 
 // Reattach attaches the program again after another process has detached it, or after the interface
 // was replaced by one of the same name: the old link ended with the old interface. While that exists
-// in the calling thread's network namespace, it is used whatever its name is now. XSKMap stays the same, so Socket.Recover can follow. If it
-// fails it may be called again.
+// in the calling thread's network namespace, it is used whatever its name is now. XSKMap stays the
+// same, so Socket.Recover can follow. If it fails it may be called again.
 func (a *Attachment) Reattach() error {
 	if _, ok := attached.Load(a); !ok {
 		return net.ErrClosed
@@ -230,13 +230,18 @@ func (a *Attachment) attachLink() error {
 			return err
 		}
 		// Loaded for each interface: a program with hints is bound to one.
-		if prog, err = loadRedirect(cfg, a.xsks, ifi.Index); err != nil {
+		prog, err = loadRedirect(cfg, a.xsks, ifi.Index)
+		switch {
+		case errors.Is(err, ErrPermission) && a.prog != nil && !cfg.Hints:
+			prog = a.prog // of a process that has given up its privileges
+		case err != nil:
 			return err
+		default:
+			if err := a.prog.Close(); err != nil {
+				return errors.Join(err, prog.Close())
+			}
+			a.prog = prog
 		}
-		if err := a.prog.Close(); err != nil {
-			return errors.Join(err, prog.Close())
-		}
-		a.prog = prog
 	}
 	ns, _ := sys.ThreadNamespaceID() // without /proc, indexes must suffice
 	id := hookID{ns, ifi.Index}

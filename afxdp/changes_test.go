@@ -219,7 +219,7 @@ func TestUDPConnSurvivesWhatTheKernelDoes(t *testing.T) {
 			said("up again")
 			passes(t, "down and up", near, far, to)
 			p.at(p.near, "ip link set dev a name c")
-			said("another name")
+			said("ip link set dev c name a")
 			passes(t, "renamed", near, far, to)
 			p.at(p.near, "ip link set dev c name a; ip address del 10.0.0.1/24 dev a")
 			said("ip address add 10.0.0.1/24 dev a")
@@ -474,7 +474,7 @@ func TestGroupLogsChanges(t *testing.T) {
 		{"ip link set dev a mtu 9000", "received packets of more than"},
 		{"ip link set dev a mtu 1500", "have room again"},
 		{"ip link set dev a address 02:00:00:00:00:11", "packets that the program builds need it"},
-		{"ip link set dev a name c", "another name"},
+		{"ip link set dev a name c", "ip link set dev c name a"},
 		{"ip link set dev c down", "ip link set dev c up"},
 		{"ip link set dev c up", "up again"},
 	} {

@@ -16,8 +16,8 @@ import (
 // determines the packet's kind. For each kind follows the Match without the conditions that the
 // kind decides: a Match of UDP ports leaves no condition for an ARP packet.
 //
-// R6 holds the context, R7 the EtherType, R8 the VLAN's number if a condition needs it. R2 points after the Ethernet header, R3 to the packet's
-// end. R4 and R5 hold fields.
+// R6 holds the context, R7 the EtherType, R8 the VLAN's number if a condition needs it. R2 points
+// after the Ethernet header, R3 to the packet's end. R4 and R5 hold fields.
 type matchProgram struct {
 	match  Match
 	insns  asm.Instructions

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"slices"
 
 	"github.com/libra-ina/libra/internal/linux/netwatch"
 )
@@ -23,7 +22,8 @@ type udpPort struct {
 
 // watchPort reads the interface, and begins to follow its changes.
 func (c *UDPConn) watchPort(ifname string) (err error) {
-	if c.iface, err = netwatch.Find(ifname, c.group.logger(), netwatch.Needs{MaxMTU: c.group.umem.RxRoom() - minPacket - 4}); err != nil {
+	needs := netwatch.Needs{MaxMTU: c.group.umem.RxRoom() - minPacket - 4}
+	if c.iface, err = netwatch.Find(ifname, c.group.logger(), needs); err != nil {
 		return err
 	}
 	if s := c.iface.State(); s.Has(c.local.Addr()) {
@@ -86,8 +86,12 @@ func (c *UDPConn) reviveSockets() error {
 // ignoreAbsence drops errors that are over when an interface is back, or a descriptor is free, and
 // those of a connection that is being closed.
 func ignoreAbsence(err error) error {
-	if slices.ContainsFunc([]error{ErrInterfaceGone, ErrLinkDown, ErrNoProgram, net.ErrClosed}, func(e error) bool { return errors.Is(err, e) }) ||
-		lacksDescriptors(err) {
+	for _, passing := range []error{ErrInterfaceGone, ErrLinkDown, ErrNoProgram, net.ErrClosed} {
+		if errors.Is(err, passing) {
+			return nil
+		}
+	}
+	if lacksDescriptors(err) {
 		return nil
 	}
 	return err

@@ -208,7 +208,8 @@ func (a *Aggregator) Reattach(iface string, index int) (again bool, err error) {
 	}
 	before := p.index
 	p.index = uint32(on)
-	return true, errors.Join(a.failures.detached(&a.home, before), a.failures.attached(&a.home, p.index), a.updateAllPorts())
+	return true, errors.Join(a.failures.detached(&a.home, before), a.failures.attached(&a.home, p.index),
+		a.updateAllPorts())
 }
 
 // Mode returns the mode that the kernel uses on an interface, or false if the

@@ -37,12 +37,19 @@ var (
 	})
 )
 
+// interpreter is the variable with which scripts/torch.sh says which Python to test.
+const interpreter = "LIBRA_PYTHON"
+
 // pythonThatRuns returns the first Python that runs a program, or nothing. Debian's packages belong
 // to Debian's Python, which may not be first on the PATH.
 func pythonThatRuns(program string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), torchLimit)
 	defer cancel()
-	for _, name := range []string{"python3", "/usr/bin/python3"} {
+	pythons := []string{"python3", "/usr/bin/python3"}
+	if given := os.Getenv(interpreter); given != "" {
+		pythons = []string{given}
+	}
+	for _, name := range pythons {
 		if path, err := exec.LookPath(name); err == nil && exec.CommandContext(ctx, path, "-c", program).Run() == nil {
 			return path
 		}

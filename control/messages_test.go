@@ -39,6 +39,12 @@ func (n *notes) Write(b []byte) (int, error) {
 	return n.text.Write(b)
 }
 
+func (n *notes) String() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.text.String()
+}
+
 func (n *notes) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(n, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
@@ -95,6 +101,8 @@ func TestAggregatorsLog(t *testing.T) {
 		synctest.Wait()
 		log.has(t,
 			[]string{"job created", "job=5", fmt.Sprint("instance=", job.Instance), "owner=192.0.2.2:40000", fmt.Sprint("epoch=", job.Epoch), "mode=combine", "arithmetic=exact", "slots=100", "senders=64"},
+			[]string{"level=INFO", "worker joined", "job=5", "worker=1", "address=192.0.2.7", fmt.Sprint("epoch=", a.Epoch)},
+			[]string{"level=INFO", "worker left", "job=5", "worker=1", "address=192.0.2.7"},
 			[]string{"sender connected", "job=5", "sender=1", "address=192.0.2.7", fmt.Sprint("epoch=", a.Epoch)},
 			[]string{"cannot withdraw a sender", "job=5", "sender=1", "no such sender"},
 			[]string{"cannot remove a job whose lease has ended", "job=5", "no memory to give back"},

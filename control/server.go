@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -119,6 +120,10 @@ type ParameterServer struct {
 	away   map[uint16]bool    // workers that have left and may come back, at any time
 
 	left chan struct{} // holds a token when an admission has ended
+
+	ended chan struct{} // closed by End, with the reason in why
+	why   error
+	once  sync.Once
 }
 
 // NewParameterServer returns the service for one job; ctx bounds its commits.
@@ -133,7 +138,7 @@ func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *Paramet
 	s := &ParameterServer{
 		cfg: cfg, ctx: ctx, agree: newAgreement(cfg.Agree),
 		epoch: uint16(random.Uint64()), absent: map[uint16]*absent{}, away: map[uint16]bool{},
-		left: make(chan struct{}, 1),
+		left: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	s.training = fmt.Sprintf("%016x", random.Uint64())
 	s.roster = &roster{
@@ -163,6 +168,7 @@ func (s *ParameterServer) Wait(ctx context.Context) error {
 	look := time.NewTicker(missingEvery)
 	defer look.Stop()
 	var logged []uint16
+	var late lateness
 	for {
 		select {
 		case <-s.barrier.idle:
@@ -189,6 +195,7 @@ func (s *ParameterServer) Wait(ctx context.Context) error {
 			s.cfg.Log.Info("waiting for workers to join", "workers", missing)
 		}
 		logged = missing
+		late.look(s.barrier, s.cfg.Log)
 	}
 }
 

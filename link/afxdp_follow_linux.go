@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -31,16 +32,16 @@ type follower struct {
 	name    atomic.Pointer[string] // of the interface
 	trouble atomic.Pointer[string]
 
-	lost  atomic.Bool   // the sockets have no interface
-	back  atomic.Bool   // there is one again
-	heard atomic.Uint64 // frames that the link delivered
+	lost   atomic.Bool   // the sockets have no interface
+	back   atomic.Bool   // there is one again
+	heard  atomic.Uint64 // frames that the link delivered
+	keptAt atomic.Int64  // index of the interface that keeps the link's Ethernet address, 0 for none
 
 	mu    sync.Mutex // guards the attachment, and the paths
 	paths []followed
 
 	// Used by the watch.
 	keeper           int // packet socket that keeps the link's Ethernet address, 0 for none
-	keptAt           int // index of the interface that keeps it
 	heardThen        uint64
 	heardAt, doubted time.Time
 }
@@ -69,6 +70,11 @@ func (l *afxdpLink) beginFollowing() (err error) {
 	f.iface.After = "the link goes on there"
 	f.iface.Kept = "the link keeps the one that its peers know"
 	f.heardAt = time.Now()
+	// Opened now, because a process may give up its privileges.
+	if f.keeper, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
+		f.keeper = 0
+		return os.NewSyscallError("socket", err)
+	}
 	f.watch, err = netwatch.Start(netwatch.Everything, l.look)
 	return err
 }
@@ -140,7 +146,9 @@ func (l *afxdpLink) look() {
 		}
 	}
 	f.iface.Problem("the link's Ethernet address is not kept", l.keepAddress(s))
-	l.refreshPaths(s.Name)
+	if s.Up && s.Has(l.local.IP) { // otherwise there is no route, and the log says why
+		l.refreshPaths(s.Name)
+	}
 }
 
 // keepProgram attaches the program again if another process has detached it, or the interface is
@@ -154,7 +162,7 @@ func (l *afxdpLink) keepProgram(index int) error {
 		return err
 	}
 	if err := l.at.Reattach(); err != nil {
-		return err
+		return unprivileged(err)
 	}
 	f.iface.Log.Warn("the XDP program was gone from the interface, and is attached again", "interface", f.iface.Configured())
 	return nil
@@ -164,19 +172,12 @@ func (l *afxdpLink) keepProgram(index int) error {
 // the aggregator know it by, when the interface itself has another one.
 func (l *afxdpLink) keepAddress(s netwatch.State) error {
 	f := &l.follow
-	if f.keptAt == s.Index || string(s.MAC) == string(l.local.MAC[:]) {
+	if int(f.keptAt.Load()) == s.Index || string(s.MAC) == string(l.local.MAC[:]) {
 		return nil
-	}
-	if f.keeper == 0 {
-		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return os.NewSyscallError("socket", err)
-		}
-		f.keeper = fd
 	}
 	err := accept(f.keeper, uint32(s.Index), unix.PACKET_MR_UNICAST, l.local.MAC)
 	if err == nil {
-		f.keptAt = s.Index
+		f.keptAt.Store(int64(s.Index))
 	}
 	return err
 }
@@ -215,7 +216,8 @@ func (l *afxdpLink) refreshPaths(ifname string) {
 		}
 		path.envelope.Store(e)
 		known.mac = hop.MAC
-		f.iface.Log.Info("a peer has another Ethernet address, and frames go there", "peer", to.IP, "address", hop.MAC)
+		f.iface.Log.Info("a peer has another Ethernet address, and frames go there", "peer", to.IP,
+			"address", net.HardwareAddr(hop.MAC[:]).String())
 	}
 }
 
@@ -238,20 +240,25 @@ func (l *afxdpLink) reopenSockets() error {
 			if errors.Is(err, afxdp.ErrInterfaceGone) || errors.Is(err, afxdp.ErrLinkDown) {
 				err = l.absorb(err)
 			}
-			return err
+			return unprivileged(err)
 		}
 	}
 	f.lost.Store(false)
 	return l.moveMemberships(uint32(l.tx.Info().Ifindex))
 }
 
+// unprivileged adds the remedy to an error of a process that has given up its privileges.
+func unprivileged(err error) error {
+	if errors.Is(err, afxdp.ErrPermission) {
+		return fmt.Errorf("the process has given up the privileges that the interface needs again, as a host agent does: start it again: %w", err)
+	}
+	return err
+}
+
 // moveMemberships makes what the link has for its interface valid for another one.
 func (l *afxdpLink) moveMemberships(index uint32) error {
-	before := l.zone
 	l.zone = index
-	if before == index {
-		return nil
-	}
+	l.follow.keptAt.Store(0) // it ended with the former interface, even if the new one has its index
 	var errs []error
 	if l.joined.IsValid() {
 		errs = append(errs, accept(l.member, index, unix.PACKET_MR_MULTICAST, l.groupMAC))

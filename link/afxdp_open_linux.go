@@ -90,7 +90,8 @@ func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
 	if rx, _, err := afxdp.QueueCounts(cfg.Interface); err == nil {
 		queues = max(queues, rx)
 	}
-	if l.at, err = afxdp.Attach(afxdp.AttachConfig{Interface: cfg.Interface, Match: l.match(), Queues: queues}); err != nil {
+	program := afxdp.AttachConfig{Interface: cfg.Interface, Match: l.match(), Queues: queues}
+	if l.at, err = afxdp.Attach(program); err != nil {
 		return nil, err
 	}
 	if err := l.openSockets(queues); err != nil {

@@ -39,7 +39,7 @@ var linkRules = []linkRule{
 	{
 		of: []string{
 			module + "wire", module + "retransmit", module + "packer", module + "lut",
-			module + "aggregator",
+			module + "codec", module + "aggregator",
 		},
 		denied: []string{grpc, ebpf, netlink, transport},
 	},

@@ -144,7 +144,7 @@ func (c *caller) drawBatch(most int) (p *push, keys []uint64, grads []float32) {
 func (c *caller) drawGradients(p *push, grads []float32, at int) []float32 {
 	l := c.life.ledger
 	for col := range l.dim {
-		grads = append(grads, l.gradientOf(p, at*l.dim+col, c.rng.IntN(2) == 0))
+		grads = append(grads, l.gradientOf(p, at*l.dim+col, c.rng.IntN(2) == 0 && c.life.plan.positive == 0))
 	}
 	return grads
 }

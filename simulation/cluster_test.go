@@ -111,3 +111,18 @@ func firstDifference(a, b []byte) string {
 	from := max(0, at-300)
 	return fmt.Sprintf("%s\n--- and\n%s", a[from:min(len(a), at+100)], b[from:min(len(b), at+100)])
 }
+
+// No outage of a link that is shorter than ten seconds ends a process, whoever notices it first.
+func TestOutagesEndNothing(t *testing.T) {
+	var total ClusterResult
+	for seed := uint64(1); seed <= 40; seed++ {
+		r, err := RunCluster(InTest(t), Options{Seed: seed, Kinds: Outage})
+		if err != nil {
+			t.Error(err)
+		}
+		total.Add(r)
+	}
+	if total.Outages < 20 {
+		t.Errorf("%d outages", total.Outages)
+	}
+}

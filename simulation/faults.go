@@ -3,6 +3,7 @@
 package simulation
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -20,6 +21,7 @@ const (
 	harvestsTwice    fault = "a harvest that comes again has another number"
 	clearsEarly      fault = "a bank is cleared although its harvest was lost"
 	staleNumbers     fault = "rows have other numbers, but the numbering is the same"
+	addsRefused      fault = "the server adds a frame that it refuses"
 	takesTheirs      fault = "a job has units of another job of its switch"
 	givesTheirs      fault = "another job of the switch has units that it did not add"
 	panics           fault = "the server panics"
@@ -41,6 +43,9 @@ func (h *handler) isDue(which fault) bool {
 
 func (h *handler) Accumulate(rows wire.Rows) error {
 	if err := h.isRoom(rows); err != nil {
+		if h.life.options.fault == addsRefused {
+			return errors.Join(err, h.store.Accumulate(rows))
+		}
 		return err
 	}
 	return h.applyRows(rows, h.store.Accumulate)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/simulation/world"
 )
 
@@ -130,6 +131,7 @@ func newScript(o Options) *script {
 	s := &workersLife{options: o, plan: plan{
 		kinds:   Loss, // scripts lose frames, so repetitions are not counted
 		workers: 2, dim: 1, hot: 4, cold: 4, stripes: 1, payload: 300, window: 16, callers: 1, inbox: 4096, delay: 1,
+		exp: ps.DefaultExp,
 	}}
 	s.plan.flow.Size = s.plan.window
 	return &script{workersLife: s, calls: map[string]*scriptCall{}, batches: map[string]*scriptBatch{}}
@@ -204,9 +206,10 @@ func (s *script) setProperty(property, value string) error {
 	}
 	n, err := strconv.Atoi(value)
 	at := map[string]*int{
+		"exponent": &s.plan.exp, "full": &s.plan.full, "positive": &s.plan.positive,
 		"workers": &s.plan.workers, "dim": &s.plan.dim, "hot": &s.plan.hot, "cold": &s.plan.cold, "window": &s.plan.window,
 	}[property]
-	if err != nil || n < 1 || at == nil {
+	if err != nil || n < 1 && property != "exponent" || at == nil {
 		return fmt.Errorf("%s %s: no such property of a life", property, value)
 	}
 	*at = n

@@ -25,14 +25,16 @@ type plan struct {
 	payload int // largest of a link, in bytes
 	window  int // frames
 	flow    retransmit.Config
-	calls   int           // of each caller
-	callers int           // of each worker
-	rows    int           // of a batch at most
-	tickets int           // that a caller does not wait for
-	hasty   bool          // callers seldom wait
-	exp     int           // of the unit of all sums
-	full    int           // rows of a server's open step at most; 0: any number
-	trouble time.Duration // duration of the faults
+	calls   int  // of each caller
+	callers int  // of each worker
+	rows    int  // of a batch at most
+	tickets int  // that a caller does not wait for
+	hasty   bool // callers seldom wait
+	exp     int  // of the unit of all sums
+	full    int  // rows of a server's open step at most; 0: any number
+
+	positive int           // not 0: all gradients are
+	trouble  time.Duration // duration of the faults
 
 	loss, burst, duplicate, reorder, late, corrupt, hostile float64
 

@@ -183,7 +183,7 @@ func TestParseKinds(t *testing.T) {
 
 // A checker that finds nothing may be broken. Each of these faults in a life is found soon.
 func TestFaultsAreFound(t *testing.T) {
-	for _, f := range []fault{appliesTwice, acknowledgesOnly, sameEpoch, harvestsTwice, clearsEarly, spoilsRow, staleNumbers} {
+	for _, f := range []fault{appliesTwice, acknowledgesOnly, sameEpoch, harvestsTwice, clearsEarly, spoilsRow, staleNumbers, addsRefused} {
 		t.Run(string(f), func(t *testing.T) {
 			for seed := uint64(1); seed <= 1000; seed++ {
 				_, err := Run(InTest(t), Options{Seed: seed, Kinds: All, fault: f})

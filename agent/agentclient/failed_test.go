@@ -24,7 +24,7 @@ func TestFailed(t *testing.T) {
 			Op: agentproto.Flush, Status: agentproto.Refused, Peer: agentproto.Aggregator, Refusal: 99,
 		},
 		"agent: reduce: this host could not meet the other workers of the job: the agent's log": {Op: agentproto.Reduce, Status: agentproto.Refused, Peer: agentproto.Server},
-		"REDUCE needs job.sync (it is combine)": {Op: agentproto.Reduce, Status: agentproto.BadMode},
+		"REDUCE needs job.sync (it is combine)":                                                 {Op: agentproto.Reduce, Status: agentproto.BadMode},
 		"start all of them anew (it was process 4711, client 3 in the agent's log)": {
 			Op: agentproto.Barrier, Status: agentproto.PartyGone, Detail: agentproto.PartyDetail(3, 4711),
 		},

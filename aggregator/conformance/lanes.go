@@ -132,13 +132,19 @@ func (l *lanes) add(sender int, flags wire.Flags, pairs ...lanePair) answered {
 	return l.send(sender, l.seq[sender], flags, pairs...)
 }
 
+// read repeats a sender's last number: the answer has the sums, and nothing is added.
+func (l *lanes) read(sender int, pairs []lanePair) {
+	l.Helper()
+	l.added(l.send(sender, l.seq[sender], wire.FlagWantSum|wire.FlagRetx, pairs...))
+}
+
 // send sends a frame with a number.
 func (l *lanes) send(sender int, seq uint32, flags wire.Flags, pairs ...lanePair) answered {
 	l.Helper()
 	stripe := l.turn % l.stripes
 	l.turn++
 	payload := make([]byte, wire.HotLen(l.stripes))
-	wire.Header{Type: wire.TypeHot, Flags: flags, Job: l.job.ID, Sender: Sender(sender).ID, Epoch: l.job.Epoch, Seq: seq}.Put(payload)
+	l.header(wire.TypeHot, flags, sender, seq).Put(payload)
 	s := wire.StripeAt(payload, stripe)
 	for _, p := range pairs {
 		s.SetMask(s.Mask() | 1<<p.lane)
@@ -148,6 +154,11 @@ func (l *lanes) send(sender int, seq uint32, flags wire.Flags, pairs ...lanePair
 	a := l.process(sender, payload)
 	a.at = stripe * wire.Lanes
 	return a
+}
+
+// header returns the header of a sender's frame.
+func (l *lanes) header(kind wire.Type, flags wire.Flags, sender int, seq uint32) wire.Header {
+	return wire.Header{Type: kind, Flags: flags, Job: l.job.ID, Sender: Sender(sender).ID, Epoch: l.job.Epoch, Seq: seq}
 }
 
 // process sends a payload to both.
@@ -258,6 +269,7 @@ func (l *lanes) sums() {
 		for i, pairs := range parts {
 			l.added(l.add(row%Senders, wire.FlagWantSum*wire.Flags(i/2), pairs...))
 		}
+		l.read(row%Senders, parts[0])
 	}
 }
 
@@ -308,7 +320,7 @@ func (l *lanes) overflows() {
 				}
 				l.refused(a, wire.CodeOverflow, min(lane, other))
 				l.refused(l.send(who, l.seq[who], 0, everyLane(row, same4(0))...), wire.CodeOverflow, min(lane, other)) // for good
-				l.added(l.add(0, wire.FlagWantSum, everyLane(row, same4(0))...)) // what the refused ones have left
+				l.added(l.add(0, wire.FlagWantSum, everyLane(row, same4(0))...))                                        // what the refused ones have left
 				l.add(2, wire.FlagWantSum, of(almost)...)
 				l.add(2, wire.FlagWantSum, of(unit)...)
 				row++
@@ -323,6 +335,7 @@ func (l *lanes) saturation() {
 	for lane := range wire.Lanes {
 		for _, number := range []int32{top, 0, 1, -1, top, least, -1, -top, 1, least, least, 1, top, top, -1 << 16, 1 << 16} {
 			l.added(l.add(lane%Senders, wire.FlagWantSum, lanePair{lane, lane % 2, uint32(number)}))
+			l.read(lane%Senders, everyLane(lane%2, same4(0)))
 		}
 	}
 	for _, number := range []int32{top, 1, 1, least, least, least, top} {
@@ -338,13 +351,17 @@ func (l *lanes) saturation() {
 // lookups adds in each lane by table lookup: equal and opposite numbers, sums that are cut, numbers
 // too small to be seen, and zeros of both signs.
 func (l *lanes) lookups() {
-	numbers := []float32{1, 1, -2, 0, 1.5, -1e-3, 1e-30, math.MaxFloat32, math.MaxFloat32, -math.MaxFloat32, -math.MaxFloat32, -math.MaxFloat32, 3e38, 1e-38, -1e-38}
+	const top = math.MaxFloat32
+	numbers := []float32{1, 1, -2, 0, 1.5, -1e-3, 1e-30, top, top, -top, -top, -top, 3e38, 1e-38, -1e-38}
 	for lane := range wire.Lanes {
 		for _, number := range numbers {
 			l.added(l.add(lane%Senders, wire.FlagWantSum, lanePair{lane, lane % 2, math.Float32bits(number)}))
+			l.read(lane%Senders, everyLane(lane%2, same4(0)))
 		}
 	}
 	for i := range numbers {
-		l.added(l.add(0, wire.FlagWantSum, everyLane(i%2, func(lane int) uint32 { return math.Float32bits(numbers[(i+lane)%len(numbers)]) })...))
+		l.added(l.add(0, wire.FlagWantSum, everyLane(i%2, func(lane int) uint32 {
+			return math.Float32bits(numbers[(i+lane)%len(numbers)])
+		})...))
 	}
 }

@@ -36,7 +36,9 @@ var (
 		{wire.CodeNotFinite, bitsOf(0xff800000)},
 		{wire.CodeNotFinite, bitsOf(0x7fc00001)},
 		{wire.CodeSlotRange, rowOf(math.MaxUint16)},
-		{wire.CodeOverflow, func(l *lanes, p *lanePair) { p.bits = math.Float32bits(-float32(math.Ldexp(1.5, 63+l.job.Exp))) }},
+		{wire.CodeOverflow, func(l *lanes, p *lanePair) {
+			p.bits = math.Float32bits(-float32(math.Ldexp(1.5, 63+l.job.Exp)))
+		}},
 		{wire.CodeNotFinite, func(l *lanes, p *lanePair) { infinite.pair(l, p); rank.pair(l, p) }}, // that comes first
 		{wire.CodeSlotRange, func(l *lanes, p *lanePair) { large.pair(l, p); rank.pair(l, p) }},
 	}
@@ -96,7 +98,7 @@ func (l *lanes) faults() {
 func (l *lanes) unused(lane int, f fault) {
 	payload := make([]byte, wire.HotLen(l.stripes))
 	l.seq[1]++
-	wire.Header{Type: wire.TypeHot, Job: l.job.ID, Sender: Sender(1).ID, Epoch: l.job.Epoch, Seq: l.seq[1]}.Put(payload)
+	l.header(wire.TypeHot, 0, 1, l.seq[1]).Put(payload)
 	s, p := wire.StripeAt(payload, 0), lanePair{lane: lane}
 	f.pair(l, &p)
 	s.SetMask(wire.LaneMask &^ (1 << lane))

@@ -33,7 +33,9 @@ func (l *lanes) rounds() {
 	for round := range 5 {
 		for row := range rows {
 			for sender := range Senders {
-				pairs := l.row(row, func(lane int) uint32 { return l.number((lane + 1) * (sender + 2) * (round + 3) * (1 - 2*(lane&1))) })
+				pairs := l.row(row, func(lane int) uint32 {
+					return l.number((lane + 1) * (sender + 2) * (round + 3) * (1 - 2*(lane&1)))
+				})
 				l.added(l.add(sender, 0, pairs...))
 				if sender == 1 { // a contribution that comes too early
 					if early := l.add(1, 0, pairs...); early.refusal.Code != wire.CodeRound {
@@ -123,8 +125,9 @@ func (l *lanes) roundChecksums() {
 func (l *lanes) scaleChecksums() {
 	report := func(sender int, iteration uint32, exponent uint8) answered {
 		l.seq[sender]++
-		h := wire.Header{Type: wire.TypeScale, Job: l.job.ID, Sender: Sender(sender).ID, Epoch: l.job.Epoch, Seq: l.seq[sender]}
-		return l.process(sender, wire.PutScale(make([]byte, wire.ScaleLen), h, wire.ScaleReport{Iteration: iteration, Exponent: exponent}))
+		h := l.header(wire.TypeScale, 0, sender, l.seq[sender])
+		r := wire.ScaleReport{Iteration: iteration, Exponent: exponent}
+		return l.process(sender, wire.PutScale(make([]byte, wire.ScaleLen), h, r))
 	}
 	zero := func(what string, iteration uint32) {
 		first := report(0, iteration, 7)

@@ -75,6 +75,7 @@ static const struct {
 	 "the agent broke the protocol: run the same version of Libra everywhere, and report this"},
 	{LIBRA_SYSTEM, "SYSTEM", "a system call failed"},
 	{LIBRA_CLOSED, "CLOSED", "the session was shut down by this program"},
+	{LIBRA_MALFORMED, "MALFORMED", "the bytes are not an encoding of this number of values"},
 };
 
 /* The wire's codes of ERROR frames, with what can be done. */

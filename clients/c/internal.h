@@ -4,8 +4,8 @@
  *
  * handshake.c opens a session, session.c closes it, requests.c has one function per request, wait.c
  * waits for them, ring.c submits and completes them, buffers.c divides the buffer area, base.c has
- * the time and the check for forks, error.c keeps the texts. Each file calls only files that this
- * list names after it.
+ * the time and the check for forks, codec.c codes gradients without a session, error.c keeps the
+ * texts. Each file calls only files that this list names after it.
  */
 #ifndef LIBRA_INTERNAL_H
 #define LIBRA_INTERNAL_H
@@ -132,6 +132,24 @@ void ring_fail(struct libra_session *s, int code, const char *text);
 int ring_ended(const struct libra_session *s, const char *what);
 struct request *ring_find(struct libra_session *s, libra_ticket ticket);
 void ring_vacate(struct libra_session *s, struct request *r);
+
+/* codec.c */
+struct coding {
+	float up, down;            /* 2^scale, and its inverse */
+	float one, two;            /* the least magnitudes with tags 1 and 2 */
+	float unit[4], inverse[4]; /* by tag: what puts a code into the high bytes of a word, and its inverse */
+};
+struct coding_fault {
+	size_t offset, value; /* of the bytes that are wrong, and the first value that they are about */
+	const char *reason;
+};
+int codec_begin(struct coding *c, const char *what, int bound, int scale);
+size_t codec_encode(const struct coding *c, const float *values, size_t n, uint8_t *coded);
+size_t codec_encode_plain(const struct coding *c, const float *values, size_t n, uint8_t *coded);
+bool codec_decode(const struct coding *c, const uint8_t *coded, size_t bytes, float *values, size_t n,
+		  struct coding_fault *f);
+bool codec_decode_plain(const struct coding *c, const uint8_t *coded, size_t bytes, size_t at, float *values, size_t n,
+			size_t value, struct coding_fault *f);
 
 #define NEVER INT64_MAX      /* a deadline */
 #define LOOK_EVERY 100000000 /* ns between two looks at the socket by calls that do not wait */

@@ -113,7 +113,8 @@ enum libra_code {
 	LIBRA_TOO_LARGE = 262,   /* the request cannot fit the session's buffers */
 	LIBRA_PROTOCOL = 263,    /* the agent broke the protocol: report this */
 	LIBRA_SYSTEM = 264,      /* a system call failed */
-	LIBRA_CLOSED = 265       /* libra_shutdown has ended the session */
+	LIBRA_CLOSED = 265,      /* libra_shutdown has ended the session */
+	LIBRA_MALFORMED = 266    /* libra_decode: the bytes are no encoding of so many values: `index` */
 };
 
 enum libra_mode { LIBRA_COMBINE = 0, LIBRA_FETCHADD = 1, LIBRA_SYNC = 2 };
@@ -127,7 +128,7 @@ struct libra_error {
 	int refusal;         /* LIBRA_REFUSED: the code of the ERROR frame, or 0 */
 	int key_known;       /* 1 if `key` is set */
 	uint64_t key;        /* the key concerned */
-	uint64_t index;      /* LIBRA_NOT_FINITE, LIBRA_OUT_OF_RANGE: index of the gradient, from 0 */
+	uint64_t index;      /* LIBRA_NOT_FINITE, LIBRA_OUT_OF_RANGE: index of the gradient, from 0; LIBRA_MALFORMED: of the byte */
 	uint32_t acknowledged; /* frames of a failed push that were applied */
 	uint32_t refused;      /* frames that were not applied */
 	uint32_t unknown;      /* frames for which it is not known */
@@ -414,6 +415,37 @@ LIBRA_API int libra_accepted(struct libra_session *session, libra_ticket ticket)
  */
 LIBRA_API int libra_fd(struct libra_session *session);
 LIBRA_API int libra_process(struct libra_session *session);
+
+/*
+ * LIBRA_CODED_MAX - bytes of the longest encoding of n values
+ */
+#define LIBRA_CODED_MAX(n) (((size_t)(n) + 63) / 64 + ((size_t)(n) + 7) / 8 * 2 + 4 * (size_t)(n))
+
+/*
+ * libra_encode - code values in 0, 1, 2 or 4 bytes each, with an error below 2^-(bound + scale)
+ *
+ * values[n], `bound` from 1 to 14, `scale` from -126 to 126. coded[room], with a room of at least
+ * LIBRA_CODED_MAX(n), receives *bytes bytes; what is behind them may be overwritten. docs/codec.md describes
+ * the format and when to use it. Needs no session, and neither do the next two. Errors: LIBRA_USAGE.
+ */
+LIBRA_API int libra_encode(int bound, int scale, const float *values, size_t n, uint8_t *coded, size_t room,
+			   size_t *bytes);
+
+/*
+ * libra_decode - decode the n values that all of coded[bytes] encodes, with the bound and scale of libra_encode
+ *
+ * The bytes may come from anywhere. On failure values[n] is undefined. Results do not depend on the machine,
+ * except that threads which treat subnormal numbers as zero lose those. Errors: LIBRA_MALFORMED with the
+ * byte in `index`, LIBRA_USAGE.
+ */
+LIBRA_API int libra_decode(int bound, int scale, const uint8_t *coded, size_t bytes, float *values, size_t n);
+
+/*
+ * libra_fit - the scale that puts the largest finite magnitude of values[n] into [1/2, 1)
+ *
+ * 0 if all are zero or not finite; -126 or 126 if it would be beyond.
+ */
+LIBRA_API int libra_fit(const float *values, size_t n);
 
 #ifdef __cplusplus
 }

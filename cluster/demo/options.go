@@ -35,7 +35,8 @@ type Options struct {
 	// Rows of the synthetic log; 0 means enough for training of a minute or two.
 	Rows int
 	// The fields of package settings; Batch, Epochs, Staleness, Accumulate, Factors and the
-	// numbers that are not whole mean the recipe's values if they are 0. Seed is also that of the synthetic rows and of faults.
+	// numbers that are not whole mean the recipe's values if they are 0. Seed is also that of the
+	// synthetic rows and of faults.
 	Model, Task, Arithmetic, Optimizer                    string
 	Sync                                                  bool
 	Harvest                                               time.Duration

@@ -224,6 +224,7 @@ type programs struct {
 	dir    string
 	path   string
 	bed    *bed
+	plain  bool // PyTorch's store does without libuv
 
 	mu     sync.Mutex
 	done   []ProgramDone
@@ -247,7 +248,8 @@ func (p *programs) run(ctx context.Context) (_ *ProgramsResult, err error) {
 		if g == "workers" {
 			logs = p.Stderr
 		}
-		groups[g] = proc.NewGroup(ctx, proc.Config{Stderr: logs, Failed: cancel, Failures: failures}) // a failure in one group ends the others
+		// A failure in one group ends the others.
+		groups[g] = proc.NewGroup(ctx, proc.Config{Stderr: logs, Failed: cancel, Failures: failures})
 		order = append([]*proc.Group{groups[g]}, order...)
 	}
 	start := func(group string, host int, service bool, spec proc.Spec) (*proc.Child, error) {
@@ -282,6 +284,8 @@ type startIn func(group string, host int, service bool, spec proc.Spec) (*proc.C
 
 func (p *programs) runAll(ctx context.Context, self string, start startIn,
 	groups map[string]*proc.Group) (*ProgramsResult, error) {
+	plain := make(chan bool, 1)
+	go func() { plain <- lacksLibuv(ctx, p.Command[0]) }()
 	service := func(group, name string, host int, service bool, onLine func([]byte), args ...string) (*proc.Child, error) {
 		cmd := exec.Command(self, append(args, "--json")...)
 		if group == "agents" {
@@ -313,6 +317,9 @@ func (p *programs) runAll(ctx context.Context, self string, start startIn,
 	master, err := p.master()
 	if err != nil {
 		return nil, err
+	}
+	if p.plain = <-plain; p.plain {
+		p.Log.Info("this PyTorch was built without libuv", "set", withoutLibuv+"=0")
 	}
 	begin := time.Now()
 	var workers []*proc.Child
@@ -435,6 +442,9 @@ func (p *programs) environment(rank int, master netip.AddrPort) []string {
 	}
 	if p.Workers > 1 {
 		defaults["OMP_NUM_THREADS"] = "1"
+	}
+	if p.plain {
+		defaults[withoutLibuv] = "0"
 	}
 	for name, value := range defaults {
 		if _, given := os.LookupEnv(name); !given {

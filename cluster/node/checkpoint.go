@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/libra-ina/libra/cluster"
@@ -231,10 +232,24 @@ func (s *server) saveCheckpoint(turn func(func()) error) error {
 	return nil
 }
 
+// waitForRoom is how long the last checkpoint is tried again while the disk is full: somebody may make
+// room, and nothing else has the weights.
+const waitForRoom = 10 * time.Minute
+
 // saveAtEnd writes the last checkpoint, when nothing else uses the store any more. An interrupted
 // process reports no other error, so a failure must be logged.
 func (s *server) saveAtEnd() error {
-	err := s.saveCheckpoint(func(f func()) error { f(); return nil })
+	var err error
+	for end := time.Now().Add(waitForRoom); ; {
+		err = s.saveCheckpoint(func(f func()) error { f(); return nil })
+		full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+		if !full || !time.Now().Add(saveAgain).Before(end) {
+			break
+		}
+		s.env.Log.Error("the last checkpoint was not written: make room on its disk, or end this process by a second Ctrl-C or a kill",
+			"error", err, "next_try_in", saveAgain, "until", end.Format(time.RFC3339))
+		time.Sleep(saveAgain)
+	}
 	if err != nil {
 		s.env.Log.Error("the last checkpoint was not written", "error", err)
 	}

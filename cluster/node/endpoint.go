@@ -51,7 +51,7 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 	if e.endCapture, err = offerCapture(env, e.link, fmt.Sprintf("worker %d", self.ID), self.Host); err != nil {
 		return nil, err
 	}
-	if e.members, err = join(ctx, cancel, env, self, e.hot); err != nil {
+	if e.members, err = join(ctx, cancel, env, self, e.hot, e.link.Local()); err != nil {
 		return nil, reason(ctx, err)
 	}
 	servers := c.AllServers()

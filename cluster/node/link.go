@@ -53,7 +53,8 @@ func openBackend(env Env, h cluster.Host) (link.Link, error) {
 			return nil, err
 		}
 	}
-	return link.OpenAFXDP(link.AFXDPConfig{Interface: h.Interface, Queue: h.Queue, Local: local, MTU: c.MTU(), Log: env.Log})
+	return link.OpenAFXDP(link.AFXDPConfig{Interface: h.Interface, Queue: h.Queue, Local: local, MTU: c.MTU(),
+		Log: env.Log})
 }
 
 // checkMTU refuses an interface that would lose frames of the cluster's hosts.

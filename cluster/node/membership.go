@@ -14,18 +14,23 @@ import (
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/control/access"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/wire"
 )
 
 // leaveLimit is how long a process that ends waits for an answer.
 const leaveLimit = 2 * time.Second
 
-// join admits a worker. If its admission ends before it leaves, cancel is called with the reason.
+// join admits a worker, whose frames come from an endpoint. If its admission ends before it leaves,
+// cancel is called with the reason.
 func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self cluster.Worker,
-	hot *packer.HotSet) (*control.Membership, error) {
+	hot *packer.HotSet, from wire.Endpoint) (*control.Membership, error) {
 	c := env.Config
 	cfg, err := joinConfig(c, self, hot)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.MAC != nil && from.MAC != [6]byte{} {
+		cfg.MAC = from.MAC[:] // the interface may have another one by now
 	}
 	if cfg.Security, err = access.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key); err != nil {
 		return nil, err

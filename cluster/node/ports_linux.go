@@ -31,7 +31,8 @@ type switchPorts struct {
 
 // keepPorts starts to follow the interfaces of a switch, in the network namespace of the calling
 // thread.
-func keepPorts(c *cluster.Config, plane *bpf.Aggregator, log *slog.Logger, prepare func(name string) error) (*switchPorts, error) {
+func keepPorts(c *cluster.Config, plane *bpf.Aggregator, log *slog.Logger,
+	prepare func(name string) error) (*switchPorts, error) {
 	k := &switchPorts{plane: plane, log: log, prepare: prepare}
 	for _, name := range c.Switch.Interfaces {
 		port, err := netwatch.Find(name, log, netwatch.Needs{MinMTU: wire.HotMTU(c.Switch.Stripes), Bridge: true})

@@ -184,14 +184,14 @@ func TestSwitchFollowsItsPorts(t *testing.T) {
 	f.on(h, func() error { return f.openTap(1) }) // the former one would report the outage
 
 	f.at(sw, "ip link set dev %s name renamed", h.PortName)
-	f.says("another name")
+	f.says("ip link set dev renamed name " + h.PortName)
 	f.detach(h.PortIndex)
 	f.says("another process has detached the XDP program from the port")
 	f.attached("renamed")
 	f.meet()
 	f.expect(0, 1, 200, 200)
 	f.at(sw, "ip link set dev renamed name %s", h.PortName)
-	f.says("another name")
+	f.says("has its name again")
 
 	f.at(sw, "ip address del %v/24 dev br0", sw.IP)
 	f.says(fmt.Sprintf("ip address add %v/24 dev br0", sw.IP))

@@ -177,6 +177,10 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	go func() { cancel(fmt.Errorf("control service: %w", grpcServer.Serve(listener))) }()
 	defer service.Close()
 	defer stopServer(grpcServer, func() { cancel(nil) })
+	defer func() { service.End(err) }()
+	if env.Server > 0 {
+		go s.followFirst(ctx, cancel, service, security)
+	}
 
 	env.Log.Info(s.logName()+" serves", "backend", c.Backend, "address", c.Server.Address, "port", c.Port,
 		"control", listener.Addr())

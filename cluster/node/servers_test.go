@@ -21,6 +21,7 @@ import (
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
+	"github.com/libra-ina/libra/wire"
 )
 
 // shard puts several servers in the place of the one of a configuration.
@@ -449,16 +450,16 @@ func TestServersInAnotherOrder(t *testing.T) {
 			t.Errorf("worker 1, whose file is right, has lost the job: %v", why)
 		}
 	}
-	right, err := join(ctx, lost, Env{Config: c, Log: log}, c.Workers[0], hot)
+	right, err := join(ctx, lost, Env{Config: c, Log: log}, c.Workers[0], hot, wire.Endpoint{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = join(ctx, func(error) {}, Env{Config: &other, Log: log}, c.Workers[1], hot)
+	_, err = join(ctx, func(error) {}, Env{Config: &other, Log: log}, c.Workers[1], hot, wire.Endpoint{})
 	if err == nil || !strings.Contains(err.Error(), "configuration differs") {
 		t.Errorf("a worker with the servers 0, 2, 1 has joined: %v", err)
 	}
 	// The job goes on, and takes the worker with the right file.
-	also, err := join(ctx, lost, Env{Config: c, Log: log}, c.Workers[1], hot)
+	also, err := join(ctx, lost, Env{Config: c, Log: log}, c.Workers[1], hot, wire.Endpoint{})
 	if err != nil {
 		t.Fatal(err)
 	}

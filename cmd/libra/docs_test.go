@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,10 +13,10 @@ import (
 )
 
 // TestUnitsCallCommands parses the commands of the systemd units, and compares their capabilities
-// with docs/operations.md.
+// with docs/operations.md, and the statuses on which they act with the command's.
 func TestUnitsCallCommands(t *testing.T) {
 	units, err := filepath.Glob("../../packaging/systemd/*.service")
-	if err != nil || len(units) != 3 {
+	if err != nil || len(units) != 5 {
 		t.Fatalf("%d units, %v", len(units), err)
 	}
 	page, err := os.ReadFile("../../docs/operations.md")
@@ -31,12 +32,23 @@ func TestUnitsCallCommands(t *testing.T) {
 		if start == nil {
 			t.Fatalf("%s starts nothing", unit)
 		}
-		c, rest, err := newRoot().Find(strings.Fields(string(start[1])))
+		c, rest, err := newRoot().Find(strings.Fields(strings.ReplaceAll(string(start[1]), "%i", "1")))
 		if err != nil || !c.HasParent() {
 			t.Fatalf("%s: %s: %v", unit, start[1], err)
 		}
 		if err := c.ParseFlags(rest); err != nil {
 			t.Errorf("%s: %s: %v", unit, start[1], err)
+		}
+		for _, line := range []string{
+			"Restart=on-failure", fmt.Sprint("SuccessExitStatus=", exitInterrupted), fmt.Sprint("RestartPreventExitStatus=", exitUsage),
+			"StartLimitIntervalSec=0",
+		} {
+			if !strings.Contains(string(text), "\n"+line+"\n") {
+				t.Errorf("%s: no line %s", unit, line)
+			}
+		}
+		if name := filepath.Base(unit); !strings.Contains(string(page), strings.TrimSuffix(name, ".service")) {
+			t.Errorf("docs/operations.md does not name %s", name)
 		}
 		for _, set := range regexp.MustCompile(`(?m)^(?:Ambient|CapabilityBounding)\w+=(.+)$`).FindAllSubmatch(text, -1) {
 			if caps := strings.Fields(string(set[1])); len(caps) != 4 || slices.ContainsFunc(caps, func(c string) bool { return !strings.Contains(string(page), c) }) {

@@ -36,6 +36,7 @@ type killBed struct {
 	config *cluster.Config
 	path   string // of the file
 	start  []func(*exec.Cmd) error
+	bed    *testbed.Bed // nil on the loopback interface
 }
 
 // Indices of the processes in killBed.start.
@@ -100,6 +101,7 @@ func (b *killBed) inNamespaces(t *testing.T, workers int) *testbed.Bed {
 	t.Helper()
 	needRoot(t)
 	bed := bedtest.New(t, testbed.Config{Hosts: 1 + workers})
+	b.bed = bed
 	b.start = append(b.start, bed.Switch().Start)
 	for _, h := range bed.Hosts() {
 		b.config.Switch.Interfaces = append(b.config.Switch.Interfaces, h.PortName)

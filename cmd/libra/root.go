@@ -4,8 +4,6 @@ package main
 
 import (
 	"fmt"
-	"log/slog"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -87,23 +85,6 @@ func groups(c *cobra.Command) {
 	}
 	c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	c.SuggestionsMinimumDistance = 2
-}
-
-// setUpLog makes the default logger write plain lines to standard error.
-func setUpLog(verbose bool) {
-	level := slog.LevelInfo
-	if verbose {
-		level = slog.LevelDebug
-	}
-	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{
-		Level: level,
-		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			if a.Key == slog.TimeKey {
-				a.Value = slog.StringValue(a.Value.Time().Format("15:04:05.000"))
-			}
-			return a
-		},
-	})))
 }
 
 // oneArg demands one argument.

@@ -451,6 +451,7 @@ const (
 	ParameterServer_Done_FullMethodName    = "/libra.control.v1.ParameterServer/Done"
 	ParameterServer_Tear_FullMethodName    = "/libra.control.v1.ParameterServer/Tear"
 	ParameterServer_Leave_FullMethodName   = "/libra.control.v1.ParameterServer/Leave"
+	ParameterServer_Follow_FullMethodName  = "/libra.control.v1.ParameterServer/Follow"
 	ParameterServer_Stats_FullMethodName   = "/libra.control.v1.ParameterServer/Stats"
 )
 
@@ -485,6 +486,9 @@ type ParameterServerClient interface {
 	// Leave ends an admission at once. Before Done, the worker counts as lost, unless it says
 	// that it may come back.
 	Leave(ctx context.Context, in *LeaveRequest, opts ...grpc.CallOption) (*LeaveResponse, error)
+	// Follow is called by the job's other servers, at the one with index 0. The first message comes at
+	// once; the stream ends with the job: without an error if all workers have finished.
+	Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowResponse], error)
 	Stats(ctx context.Context, in *StatsRequest, opts ...grpc.CallOption) (*ServerStats, error)
 }
 
@@ -594,6 +598,25 @@ func (c *parameterServerClient) Leave(ctx context.Context, in *LeaveRequest, opt
 	return out, nil
 }
 
+func (c *parameterServerClient) Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ParameterServer_ServiceDesc.Streams[2], ParameterServer_Follow_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[FollowRequest, FollowResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ParameterServer_FollowClient = grpc.ServerStreamingClient[FollowResponse]
+
 func (c *parameterServerClient) Stats(ctx context.Context, in *StatsRequest, opts ...grpc.CallOption) (*ServerStats, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ServerStats)
@@ -635,6 +658,9 @@ type ParameterServerServer interface {
 	// Leave ends an admission at once. Before Done, the worker counts as lost, unless it says
 	// that it may come back.
 	Leave(context.Context, *LeaveRequest) (*LeaveResponse, error)
+	// Follow is called by the job's other servers, at the one with index 0. The first message comes at
+	// once; the stream ends with the job: without an error if all workers have finished.
+	Follow(*FollowRequest, grpc.ServerStreamingServer[FollowResponse]) error
 	Stats(context.Context, *StatsRequest) (*ServerStats, error)
 	mustEmbedUnimplementedParameterServerServer()
 }
@@ -669,6 +695,9 @@ func (UnimplementedParameterServerServer) Tear(context.Context, *TearRequest) (*
 }
 func (UnimplementedParameterServerServer) Leave(context.Context, *LeaveRequest) (*LeaveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Leave not implemented")
+}
+func (UnimplementedParameterServerServer) Follow(*FollowRequest, grpc.ServerStreamingServer[FollowResponse]) error {
+	return status.Error(codes.Unimplemented, "method Follow not implemented")
 }
 func (UnimplementedParameterServerServer) Stats(context.Context, *StatsRequest) (*ServerStats, error) {
 	return nil, status.Error(codes.Unimplemented, "method Stats not implemented")
@@ -824,6 +853,17 @@ func _ParameterServer_Leave_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ParameterServer_Follow_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(FollowRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ParameterServerServer).Follow(m, &grpc.GenericServerStream[FollowRequest, FollowResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ParameterServer_FollowServer = grpc.ServerStreamingServer[FollowResponse]
+
 func _ParameterServer_Stats_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(StatsRequest)
 	if err := dec(in); err != nil {
@@ -887,6 +927,11 @@ var ParameterServer_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Reduce",
 			Handler:       _ParameterServer_Reduce_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Follow",
+			Handler:       _ParameterServer_Follow_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -37,6 +37,7 @@ var targets = []target{
 		{dir: "wire", run: "^TestDissector"}, // through tshark
 	}},
 	own("lut"),
+	own("codec"),
 	own("packer"),
 	own("packer/heat"),
 	own("packer/placement"),

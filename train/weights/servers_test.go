@@ -50,13 +50,23 @@ func TestReadCheckpoints(t *testing.T) {
 	if w, err := Load(old); err != nil || w.Len() != 1 {
 		t.Errorf("of the times of one server: %v", err)
 	}
+	of := func(training string, index int) string {
+		return strings.Replace(attachmentOf("2", index, 7), `{"servers"`, fmt.Sprintf(`{"training": %q, "servers"`, training), 1)
+	}
+	one := serverFile(t, "one", of("0123", 0), 5)
+	for _, other := range []string{serverFile(t, "also", of("0123", 1), 6), b} { // of a release without identities
+		if _, err := Load(one, other); err != nil {
+			t.Error(err)
+		}
+	}
 	for want, paths := range map[string][]string{
+		": it is of training 4567, and " + one + " of training 0123: give checkpoints of one training":                                      {one, serverFile(t, "two", of("4567", 1), 6)},
 		a + ": it is of server 0 of a job with 2 (by index, from 0), and the number of files is 1: give the checkpoints of all its servers": {a},
 		a + ": it is of server 0 of a job with 2 (by index, from 0), and the number of files is 3":                                          {a, b, a},
-		old + ": it is of server 0 of a job with 1":                                                                              {old, old},
-		a + ": it is of server 0, as is " + a + ": give the checkpoint of each server":                                           {a, a},
-		": it is of step 8, and " + a + " of step 7: give checkpoints of one step (the one before the last is in FILE.previous)": {a, serverFile(t, "later", attachmentOf("2", 1, 8), 6)},
-		"key 5 is at server 1 and at one before it":                                                                              {a, serverFile(t, "same", attachmentOf("2", 1, 7), 5)},
+		old + ": it is of server 0 of a job with 1":                                                                                         {old, old},
+		a + ": it is of server 0, as is " + a + ": give the checkpoint of each server":                                                      {a, a},
+		": it is of step 8, and " + a + " of step 7: give checkpoints of one step (the one before the last is in FILE.previous)":            {a, serverFile(t, "later", attachmentOf("2", 1, 8), 6)},
+		"key 5 is at server 1 and at one before it":                                                                                         {a, serverFile(t, "same", attachmentOf("2", 1, 7), 5)},
 		`it names "x" servers`:   {serverFile(t, "x", attachmentOf("x", 0, 7), 5)},
 		"it names server 9 of 2": {a, serverFile(t, "nine", attachmentOf("2", 9, 7), 5)},
 	} {

@@ -106,7 +106,7 @@ class Group(unittest.TestCase):
         ):
             with self.assertRaisesRegex(libra.torch.Mismatch, text):
                 dist.all_reduce(tensor)
-        with self.assertRaisesRegex(libra.torch.Mismatch, r"rank 0: .*, SUM; .*rank %d: .*, MAX" % (ranks - 1)):
+        with self.assertRaisesRegex(libra.torch.Mismatch, r"rank 0: .*, SUM; .*rank %d: .*, (MAX|not SUM)" % (ranks - 1)):  # PyTorch 2 hides its name
             dist.all_reduce(sparse([1], [[1.0, 2.0]], (10, 2)), op=dist.ReduceOp.MAX if odd else dist.ReduceOp.SUM)
         self.test_sums()
 
@@ -211,8 +211,9 @@ class Group(unittest.TestCase):
         model = torch.nn.EmbeddingBag(50, 6, sparse=True)
         index = torch.tensor([[1, 2]])
         parallel = DistributedDataParallel(model)
-        with self.assertRaisesRegex(RuntimeError, "(NotFinite|StepDropped): .*row 1 of the tensor"):
+        with self.assertRaises((RuntimeError, libra.NotFinite, libra.StepDropped)) as failed:  # in PyTorch 1 a text alone comes out of it
             (parallel(index).sum() * (float("nan") if rank == 1 else 1)).backward()
+        self.assertRegex(f"{type(failed.exception).__name__}: {failed.exception}", "(NotFinite|StepDropped): .*row 1 of the tensor")
         model.zero_grad()
         parallel = DistributedDataParallel(model)
         parallel(index).sum().backward()
@@ -239,7 +240,7 @@ def train(group, hook=None):
         optimizer.zero_grad()
         parallel(torch.randint(0, 50, (8, 4), generator=random)).square().mean().backward()
         optimizer.step()
-    through_libra = hook is not None or isinstance(parallel.process_group, libra.torch.Group)
+    through_libra = hook is not None or dist.get_backend(parallel.process_group) == "libra"
     assert (pushes() > rows) == through_libra, (pushes(), rows)
     return torch.cat([p.detach().reshape(-1) for p in model.parameters()]).numpy()
 

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 import libra.torch
 
 rank = int(os.environ["RANK"])
-store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 2, rank == 0)
+store, _, _ = next(dist.rendezvous("env://"))
 tensor = torch.sparse_coo_tensor([[1]], [[1.0, 2.0]], (8, 2))
 
 

@@ -182,11 +182,12 @@ func (i *Interface) report(before, now State) {
 	if before.Index != 0 && before.Index != now.Index {
 		log.Warn("the interface was replaced by another one of its name" + i.clause(i.After))
 	}
-	if before.Index == now.Index && before.Name != now.Name {
-		log.Warn("the interface has another name now; it is used as before, but the configuration does not find it when the process starts again", "name", now.Name)
-	}
+	i.condition(log, "name", now.Name != i.configured,
+		fmt.Sprintf("the interface has the name %s now; it is used as before, but a process that starts again does not find it: ip link set dev %[1]s name %s, or change the configuration", now.Name, i.configured),
+		"the interface has its name again")
 	if before.Index != 0 && len(before.MAC) > 0 && before.MAC.String() != now.MAC.String() {
-		log.Warn("the interface has another Ethernet address"+i.clause(i.Kept), "before", before.MAC, "now", now.MAC)
+		log.Warn("the interface has another Ethernet address"+i.clause(i.Kept), "before", before.MAC.String(), "now",
+			now.MAC.String())
 	}
 	i.condition(log, "down", !now.Up, fmt.Sprintf("the interface is down, nothing passes it: ip link set dev %s up", now.Name),
 		"the interface is up again")

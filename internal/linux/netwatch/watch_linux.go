@@ -14,10 +14,11 @@ import (
 )
 
 const (
-	// minInterval is the shortest time between two looks, and share that for each time that a look
-	// takes, so that frequent changes do not keep a CPU busy.
+	// The time between two looks is at least minInterval, and twice what the last one took, so that
+	// frequent changes do not keep a CPU busy; but no longer than pause, because a look that had to
+	// wait for the kernel's lock says nothing about the next one.
 	minInterval = 20 * time.Millisecond
-	share       = 10
+	pause       = 200 * time.Millisecond
 	// maxInterval is the time between looks without notifications.
 	maxInterval = time.Second
 )
@@ -111,7 +112,7 @@ func (w *Watch) looks(look func()) {
 		select {
 		case <-w.stop:
 			return
-		case <-time.After(max(minInterval, share*time.Since(began))):
+		case <-time.After(min(max(minInterval, 2*time.Since(began)), pause)):
 		}
 	}
 }

@@ -131,8 +131,8 @@ func (f *Failures) decide() error {
 			causes = append(causes, err)
 		}
 	}
-	if all := append(causes, consequences...); len(all) > 1 {
-		return &FailuresError{Failures: all}
+	if len(f.all) > 1 {
+		return &FailuresError{Failures: append(causes, consequences...)}
 	}
 	return f.all[0]
 }

@@ -11,15 +11,14 @@
 All-reduces of sparse tensors then go through the host's agent, everything else through gloo. With
 a different backend, :func:`sparse_hook` does the same for the sparse gradients of a
 DistributedDataParallel. Rows of :class:`Embedding` and :class:`EmbeddingBag` live in the parameter
-server instead of the processes. Needs PyTorch 1.13 or later.
+server instead of the processes. Needs PyTorch 1.13, or 2.6 or later.
 """
 
-from ._compat import register
+from ._generation import register
 from ._embedding import Embedding, EmbeddingBag
-from ._group import Group, create
 from ._hook import sparse_hook
 from ._rows import Mismatch
 
-register("libra", create)
+register()
 
-__all__ = ["Embedding", "EmbeddingBag", "Group", "Mismatch", "sparse_hook"]
+__all__ = ["Embedding", "EmbeddingBag", "Mismatch", "sparse_hook"]

@@ -18,7 +18,7 @@ import torch
 
 from .._errors import Error, NotFinite, OutOfRange, Refused, StepDropped
 from .._session import Session
-from ._compat import coalesced
+from ._tensors import coalesced
 
 
 class Mismatch(ValueError):
@@ -111,6 +111,10 @@ class Rows:
         except StepDropped:  # on all ranks: the step still held what earlier ranks had pushed
             self._sums(gloo, *nothing)
 
+    def is_forked(self) -> bool:
+        """Whether this is a child of the process that opened the session, in which all-reduces raise :class:`libra.Forked`."""
+        return os.getpid() != self._process
+
     def _sums(self, gloo: Any, kind: _Kind, index: np.ndarray, rows: np.ndarray, empty: bool = False) -> Tuple[np.ndarray, np.ndarray]:
         """Index, int64[n], ascending, and sums, float32[n, width], of all ranks' rows, if all ranks agree on the kind."""
         session, n = self._session, len(kind.seal)
@@ -151,7 +155,7 @@ class Rows:
 
     def _reduce(self, keys: np.ndarray, values: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
         """Takes a step, one thread at a time. In a forked child the lock may be held for ever, so the session reports the error instead."""
-        with self._turn if os.getpid() == self._process else contextlib.nullcontext():
+        with contextlib.nullcontext() if self.is_forked() else self._turn:
             return self._session.reduce(keys, values, timeout=self._timeout)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend "libra" of torch.distributed."""
+"""The backend "libra" in PyTorch 1.13, where a backend is a whole process group."""
 
 from __future__ import annotations
 
@@ -10,10 +10,33 @@ from datetime import timedelta
 from typing import Any, Callable, List, Optional
 
 import torch
-from torch.distributed import AllreduceOptions, ProcessGroupGloo
+from torch.distributed import AllreduceOptions, Backend, ProcessGroup, ProcessGroupGloo, ReduceOp
 
-from ._compat import COLLECTIVES, ProcessGroup, done, operation
 from ._rows import Rows, connect
+from ._tensors import assign, done
+
+#: What a group delegates to gloo: everything that :mod:`torch.distributed` and DistributedDataParallel call on a group, except ``allreduce``.
+_COLLECTIVES = (
+    "_allgather_base",
+    "_get_sequence_number_for_group",
+    "_reduce_scatter_base",
+    "_set_sequence_number_for_group",
+    "allgather",
+    "allgather_coalesced",
+    "allreduce_coalesced",
+    "alltoall",
+    "alltoall_base",
+    "barrier",
+    "broadcast",
+    "gather",
+    "monitored_barrier",
+    "recv",
+    "recv_anysource",
+    "reduce",
+    "reduce_scatter",
+    "scatter",
+    "send",
+)
 
 
 class Group(ProcessGroup):  # type: ignore[misc, valid-type]
@@ -35,13 +58,9 @@ class Group(ProcessGroup):  # type: ignore[misc, valid-type]
         options = options or AllreduceOptions()
         if self._rows is not None and len(tensors) == 1 and tensors[0].is_sparse:
             with torch.inference_mode(tensors[0].is_inference()):  # sums must be inference tensors exactly if the tensor is: assigning data copies that property
-                sums = self._rows.all_reduce(self._gloo, tensors[0], operation(options.reduceOp))
+                sums = self._rows.all_reduce(self._gloo, tensors[0], _operation(options.reduceOp))
             if sums is not None:
-                if tensors[0].device == sums.device:
-                    tensors[0].zero_()  # unlike assigning data, this shows autograd that the tensor changes
-                    tensors[0].data = sums  # copy_ would copy them
-                else:
-                    tensors[0].copy_(sums)
+                assign(tensors[0], sums)
                 return done(tensors)
         return self._gloo.allreduce(tensors, options)
 
@@ -57,8 +76,14 @@ def _by_gloo(name: str) -> Callable[..., Any]:
     return method
 
 
-for _name in COLLECTIVES:
+for _name in _COLLECTIVES:
     setattr(Group, _name, _by_gloo(_name))
+
+
+def _operation(op: Any) -> str:
+    """The name of a ReduceOp: options hold an object without one."""
+    names = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
+    return next((name for name in names if op == getattr(ReduceOp, name)), "another operation")
 
 
 # Groups that the program has not destroyed.
@@ -72,6 +97,12 @@ def _end() -> None:
         del group._gloo
 
 
-def create(store: Any, rank: int, size: int, timeout: timedelta) -> Group:
-    """What :func:`torch.distributed.init_process_group` calls for ``"libra"``."""
-    return Group(store, rank, size, timeout)
+def is_libra(group: Any) -> bool:
+    """Whether the all-reduces of a group's sparse tensors are Libra's business."""
+    return isinstance(group, Group)
+
+
+def register() -> None:
+    """Makes the backend known to PyTorch."""
+    if not hasattr(Backend, "LIBRA"):  # the module was loaded before
+        Backend.register_backend("libra", Group)

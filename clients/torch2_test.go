@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package clients_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// torchVersion returns the version of PyTorch, as in 2.6.0+debian.
+func torchVersion(t *testing.T) string {
+	t.Helper()
+	lines := strings.Fields(run(t, within(t, torchLimit, torchPython(t), "-c", "import torch; print(torch.__version__)")))
+	return lines[len(lines)-1]
+}
+
+// TestTorch2 runs the tests of what PyTorch 2 builds upon groups.
+func TestTorch2(t *testing.T) {
+	t.Parallel()
+	if version := torchVersion(t); strings.HasPrefix(version, "1.") {
+		t.Logf("PyTorch %s has none of it: scripts/torch.sh tests later ones", version)
+		return
+	}
+	run(t, torch(t, strings.Fields("--sync --optimizer none --hosts 2 --workers 4 --dim 2"), "python/test/torch2.py"))
+}
+
+// TestTorchCollectives calls every public collective of torch.distributed beside gloo, with two
+// ranks, and in scripts/torch.sh with four, too.
+func TestTorchCollectives(t *testing.T) {
+	t.Parallel()
+	ranks := []string{"2"}
+	if os.Getenv(interpreter) != "" {
+		ranks = append(ranks, "4")
+	}
+	for _, n := range ranks {
+		out := run(t, torch(t, []string{"--sync", "--optimizer", "none", "--workers", n}, "python/test/torch_collectives.py"))
+		t.Logf("PyTorch %s, %s ranks:\n%s", torchVersion(t), n, out)
+	}
+}
+
+// TestTorchRestart has a rank killed in an all-reduce. The other is told, and torchrun starts both anew,
+// which add again.
+func TestTorchRestart(t *testing.T) {
+	t.Parallel()
+	const program = `
+import os, signal
+import torch, torch.distributed as dist
+import libra, libra.torch
+
+dist.init_process_group("libra")
+for step in range(3):
+    tensor = torch.sparse_coo_tensor([[3]], [[1.0, 2.0]], (8, 2))
+    if step == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        dist.all_reduce(tensor)
+    except libra.PartyGone as e:
+        print("told", e, flush=True)
+        raise
+    assert tensor.to_dense()[3].tolist() == [2, 4], tensor
+dist.destroy_process_group()
+print("added in start", os.environ["TORCHELASTIC_RESTART_COUNT"], flush=True)
+`
+	file := filepath.Join(openDir(t), "program.py")
+	if err := os.WriteFile(file, []byte(program), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := torch(t, strings.Fields("--sync --optimizer none --dim 2"),
+		strings.Fields("-m torch.distributed.run --standalone --nproc_per_node 2 --max_restarts 1 --monitor_interval 0.1 -r 1 -t 1 "+file)...)
+	cmd.Env = append(cmd.Env, "OMP_NUM_THREADS=1", "LOGLEVEL=ERROR")
+	out, err := cmd.CombinedOutput()
+	if n := strings.Count(string(out), "added in start 1"); err != nil || n != 2 {
+		t.Errorf("%v, %d ranks have added after the restart\n%s", err, n, out)
+	}
+}
+
+// TestPythonWithOtherTorch imports libra.torch beside PyTorches that it cannot use.
+func TestPythonWithOtherTorch(t *testing.T) {
+	t.Parallel()
+	const remedy = "libra.torch needs PyTorch 1.13, or 2.6 or later, with gloo (Debian: python3-torch)"
+	for version, test := range map[string]struct{ distributed, gloo, want string }{
+		"1.12.1": {"True", "True", "PyTorch 1.12.1 is too old: " + remedy},
+		"2.0.1":  {"True", "True", "PyTorch 2.0.1 is too old: " + remedy},
+		"2.6.0":  {"False", "False", "PyTorch 2.6.0 was built without torch.distributed: " + remedy},
+		"2.7.0":  {"True", "False", "PyTorch 2.7.0 was built without gloo: " + remedy},
+	} {
+		dir := openDir(t)
+		for name, text := range map[string]string{
+			"__init__.py":    "__version__ = '" + version + "'\n",
+			"distributed.py": "def is_available(): return " + test.distributed + "\ndef is_gloo_available(): return " + test.gloo + "\n",
+		} {
+			path := filepath.Join(dir, "torch", name)
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := python(t, &bed{}, "-c", "import libra.torch")
+		cmd.Env = append(cmd.Env, "PYTHONPATH="+dir+":python")
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "ImportError: "+test.want) {
+			t.Errorf("beside PyTorch %s it ends with %v\n%s", version, err, out)
+		}
+	}
+}

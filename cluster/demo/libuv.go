@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// withoutLibuv is the variable that tells PyTorch to open its store without libuv.
+const withoutLibuv = "USE_LIBUV"
+
+// asksForLibuv prints "no" if Python's PyTorch opens its store with libuv and was built without
+// it, as Debian's is. PyTorch's library is read and not loaded, which would take seconds.
+const asksForLibuv = `
+import importlib.util, mmap, os
+torch = importlib.util.find_spec("torch")
+if torch is not None and torch.origin:
+    with open(os.path.join(os.path.dirname(torch.origin), "lib", "libtorch_cpu.so"), "rb") as file:
+        library = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        if library.find(b"without libuv support") >= 0 and library.find(b"LibUVStoreDaemon") < 0:
+            print("no")
+`
+
+// lacksLibuv reports whether the command is a Python whose PyTorch needs USE_LIBUV=0, unless the
+// user has chosen. What goes wrong here is the program's to report.
+func lacksLibuv(ctx context.Context, command string) bool {
+	if _, given := os.LookupEnv(withoutLibuv); given || !strings.HasPrefix(filepath.Base(command), "python") {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, command, "-c", asksForLibuv)
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
+	return err == nil && strings.HasSuffix(strings.TrimSpace(string(out)), "no")
+}

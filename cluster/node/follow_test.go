@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// When server 0 ends, because it is told to or because its job was removed, the others end, too, although no worker has joined
+// them. They start in any order.
+func TestServersEndWithTheFirst(t *testing.T) {
+	for name, sync := range map[string]bool{"in step": true, "asynchronous": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, 1)
+			c.Job.Sync = sync
+			shard(t, c, 3)
+			startSwitch(t, c)
+			var all lines
+			log := all.logger()
+			run := func(ctx context.Context, i int) (ready chan struct{}, ended chan error) {
+				ready, ended = make(chan struct{}), make(chan error, 1)
+				go func() {
+					_, err := RunServer(ctx, Env{Config: c, Server: i, Log: log, Ready: func() { close(ready) }})
+					ended <- err
+				}()
+				return ready, ended
+			}
+			ready, last := run(soon(t), 2)
+			<-ready
+			ctx, end := context.WithCancel(soon(t))
+			defer end()
+			first, ended := run(ctx, 0)
+			<-first
+			ready, other := run(soon(t), 1)
+			<-ready
+			for strings.Count(all.String(), "another server follows") < 2 {
+				time.Sleep(time.Millisecond)
+			}
+			end()
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("server 0 ends with %v", err)
+			}
+			for i, ended := range []chan error{other, last} {
+				err := <-ended
+				if err == nil || !strings.Contains(err.Error(), "parameter server 0 has ended the job") || errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("server %d ends with %v", i+1, err)
+				}
+			}
+		})
+	}
+}
