@@ -37,8 +37,7 @@ type ring struct {
 	slots      []*asked // entry whose memory it is; nil: none
 	entries    []*asked // all, in the order of the ring
 
-	closed  bool      // by the client, or its death
-	endedAt time.Time // then, or when the agent was lost
+	closed bool // by the client, or its death
 
 	// What remained when the agent was killed: nothing that its goroutines still write is visible.
 	lost             bool
@@ -120,19 +119,11 @@ func (s *ring) loseAgent() {
 		return
 	}
 	s.lost, s.lastCQ, s.lastHead = true, s.mem.CQTail.Load(), s.mem.SQHead.Load()
-	s.noteEnd()
-}
-
-func (s *ring) noteEnd() {
-	if s.endedAt.IsZero() {
-		s.endedAt = time.Now()
-	}
 }
 
 // closeSocket closes the client's end of the socket, as its death does.
 func (s *ring) closeSocket() {
 	s.closed = true
-	s.noteEnd()
 	if s.socket >= 0 {
 		_ = unix.Close(s.socket)
 		s.socket = -1
@@ -162,11 +153,6 @@ func (s *ring) accepted() uint32 {
 		return s.lastHead
 	}
 	return s.mem.SQHead.Load()
-}
-
-// isAccepted reports whether the agent has read an entry.
-func (s *ring) isAccepted(e *asked) bool {
-	return uint32(slices.Index(s.entries, e)) < s.accepted()
 }
 
 // collect reads the completions that are there.

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-var agentSeeds = flag.Uint64("agents", 300, "lives of agents")
+var agentSeeds = flag.Uint64("agents", 60, "`number` of seeds for lives of agents")
 
 // No life of agents has a violation, whatever its seed.
 func TestAgentSeeds(t *testing.T) {
@@ -58,7 +58,7 @@ func TestAgentSeeds(t *testing.T) {
 
 // The same seed gives agents the same life, on one processor and on several.
 func TestSameSeedSameAgentsTrace(t *testing.T) {
-	for seed := *first; seed < *first+min(*agentSeeds, 12); seed++ {
+	for seed := *first; seed < *first+min(*agentSeeds, 4); seed++ {
 		var traces [2]bytes.Buffer
 		var results [2]AgentsResult
 		for i := range traces {
