@@ -79,7 +79,7 @@ func TestHostHasFinishedOnlyIfItSaysSo(t *testing.T) {
 	}
 }
 
-// A job that cannot be joined is left again, with the reason.
+// A job that a host cannot take part in is left again as if it had not been joined, with the reason.
 func TestHostDoesNotJoin(t *testing.T) {
 	var log lines
 	from, served := agentJob(t, &log)
@@ -100,6 +100,14 @@ func TestHostDoesNotJoin(t *testing.T) {
 	}
 	if t.Failed() {
 		return // the server may wait for its worker
+	}
+	// The job has not lost it, and takes it when its file is right.
+	right, err := joinJob(t.Context(), from, log.logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := right.leaveJob(false); err != nil {
+		t.Error(err)
 	}
 	if err := <-served; err == nil || !strings.Contains(err.Error(), "worker 1 left before it had finished") {
 		t.Errorf("the server ended with %v", err)
@@ -131,6 +139,15 @@ func TestAgentDropsItsCapabilities(t *testing.T) {
 			}
 			if text := hosts.String(); strings.Contains(text, "capabilities") != (c.says != "") || !strings.Contains(text, c.says) {
 				t.Errorf("the agent has logged %q, want %q", text, c.says)
+			}
+			if !c.serves { // the job has not lost it, and takes another
+				again, err := joinJob(t.Context(), from, log.logger())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := again.leaveJob(false); err != nil {
+					t.Error(err)
+				}
 			}
 			if err := <-ended; (err == nil) != c.serves {
 				t.Errorf("the server ended with %v", err)
