@@ -108,7 +108,7 @@ func TestHostHasFinishedOnlyIfItSaysSo(t *testing.T) {
 	}
 }
 
-// A job that cannot be joined is left again, with the reason.
+// A job that a host cannot take part in is left again as if it had not been joined, with the reason.
 func TestHostDoesNotJoin(t *testing.T) {
 	var log lines
 	from, served := agentJob(t, &log)
