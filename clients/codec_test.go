@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -196,7 +197,7 @@ func hashWords(hash uint64, b []byte) uint64 {
 	for len(b) > 0 {
 		word := b
 		if len(b) < 8 {
-			word = append(b[:len(b):len(b)], make([]byte, 8-len(b))...)
+			word = append(slices.Clone(b), make([]byte, 8-len(b))...)
 		}
 		hash = (hash ^ binary.LittleEndian.Uint64(word)) * 1099511628211
 		b = b[min(8, len(b)):]

@@ -75,8 +75,8 @@ func (l laboratory) run(result any, args ...string) error {
 
 // train trains two epochs, asynchronously.
 func (l laboratory) train(baseline string, args ...string) (r demo.Result, err error) {
-	err = l.run(&r, append([]string{"demo", "--backend", l.backend, "--test", l.test, "--epochs", "2", "--init-scale", "0.2",
-		"--initial-accumulator", "1e-5", "--baseline", baseline}, args...)...)
+	err = l.run(&r, append([]string{"demo", "--backend", l.backend, "--test", l.test, "--epochs", "2",
+		"--init-scale", "0.2", "--initial-accumulator", "1e-5", "--baseline", baseline}, args...)...)
 	if err != nil {
 		return r, err
 	}
