@@ -55,7 +55,7 @@ type GroupConfig struct {
 type Group struct {
 	umem    *UMEM
 	sockets []*Socket
-	home    *namespace // namespace of the interface, while there are sockets
+	home    *namespace // namespace of the interface, held until Run or Close is over
 	ifname  string
 	log     *slog.Logger
 	needs   netwatch.Needs
@@ -109,7 +109,7 @@ func OpenAll(ifname string, cfg GroupConfig) (g *Group, err error) {
 		}
 		g.sockets = append(g.sockets, s)
 	}
-	g.home = g.sockets[0].home
+	g.home = g.umem.enterNamespace() // Run follows the interface beside sockets that close
 	if cfg.Socket.RxFrames >= 0 && !cfg.Socket.MultiBuffer && cfg.Socket.MaxPacket == 0 {
 		g.needs.MaxMTU = max(ifi.MTU, g.umem.RxRoom()-minPacket-4)
 	}
@@ -268,10 +268,21 @@ func (g *Group) Run(ctx context.Context, loop func(*Socket) error) error {
 func (g *Group) ranOut() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	err := g.leaveHome()
 	if g.running = false; g.freeing {
-		return g.umem.Close()
+		err = errors.Join(err, g.umem.Close())
 	}
-	return nil
+	return err
+}
+
+// leaveHome forgets the interface's namespace. The caller holds g.mu, and nothing follows the
+// interface any more.
+func (g *Group) leaveHome() error {
+	home := g.home
+	g.home = nil
+	g.umem.mu.Lock()
+	defer g.umem.mu.Unlock()
+	return g.umem.leaveNamespace(home)
 }
 
 // runSocket is one goroutine of Run.
@@ -356,7 +367,7 @@ func (g *Group) Close() error {
 		return err
 	}
 	if g.umem != nil {
-		err = errors.Join(err, g.umem.Close())
+		err = errors.Join(err, g.leaveHome(), g.umem.Close())
 	}
 	return err
 }

@@ -206,6 +206,8 @@ func TestGroupRecoversItsProgram(t *testing.T) {
 	calls := 0
 	_, done := runGroup(g, func(s *Socket) error {
 		if calls++; calls == 1 {
+			g.mu.Lock() // the Group attaches it again at once
+			defer g.mu.Unlock()
 			return errors.Join(g.program.hook.link.Detach(), ErrNoProgram)
 		}
 		if attachedID(t, ns) == 0 {
