@@ -113,6 +113,7 @@ type Membership struct {
 	addresses   []netip.AddrPort // of the servers, then of the aggregator
 	servers     []joinedServer
 	training    string                  // identity of the training
+	instances   []uint64                // of the job, which the servers had when they were checked
 	leaves      []func(Departure) error // at the services joined, the newest last
 	conns       []*grpc.ClientConn
 
@@ -135,11 +136,31 @@ type joinedServer struct {
 // Join admits a worker to a job, at its parameter servers and at the aggregator. The admission
 // outlives neither ctx nor Leave. The error names the service and what it refused; a TLS mismatch
 // wraps [access.ErrTLS].
-func Join(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
+func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
 	cfg.Limit = cmp.Or(cfg.Limit, DefaultJoinLimit)
+	for until := time.Now().Add(cfg.Limit); ; {
+		m, err := joinOnce(ctx, cfg)
+		if !errors.Is(err, errRestarted) || time.Now().After(until) {
+			return m, err
+		}
+		cmp.Or(cfg.Log, slog.Default()).Debug("a server was restarted while the worker joined: it joins again", "refusal", err)
+	}
+}
+
+// errRestarted is in the error of a server that refuses a worker which has checked an earlier
+// instance of it: what the worker presents may be of the earlier one.
+var errRestarted = errors.New("the server was restarted meanwhile")
+
+// differsError is the refusal of a service that expects of the worker something else.
+type differsError struct{ error }
+
+func (e differsError) Unwrap() error { return e.error }
+
+// joinOnce is Join, for a configuration without defaults.
+func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	m := &Membership{job: uint32(cfg.Job), worker: uint32(cfg.Worker)}
 	secret := access.NewRandom(cfg.Random).Secret()
 	cfg.attempt = secret[:]
@@ -189,6 +210,9 @@ func Join(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	for i := range m.servers {
 		s := &m.servers[i]
 		answer, err := joinAt(m.atServer(&cfg, i), m, s.role, addresses[i], s.Join, s.Leave)
+		if differs := (differsError{}); errors.As(err, &differs) && m.isAnotherInstance(&cfg) {
+			err = fmt.Errorf("%w: %w", err, errRestarted)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -320,7 +344,11 @@ func joinAt[M any, P interface {
 			func(err error) { m.lose(access.CallError(role, "withdrew this worker", err), cfg.Lost) })
 	})
 	if err != nil {
-		return nil, access.CallError(fmt.Sprintf("%s at %v", role, at), "join", err)
+		told := access.CallError(fmt.Sprintf("%s at %v", role, at), "join", err)
+		if status.Code(err) == codes.FailedPrecondition {
+			told = differsError{told}
+		}
+		return nil, told
 	}
 	m.leaves = append(m.leaves, func(how Departure) error {
 		ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)

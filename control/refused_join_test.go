@@ -207,7 +207,9 @@ func TestUnusedAdmissionDoesNotProlongALoss(t *testing.T) {
 	if err := <-result; !contains(err, "worker 1 left before it had finished, and it did not join again within 300ms") {
 		t.Errorf("Wait returns %v", err)
 	}
-	if !slices.Equal(s.lost, []uint16{1}) {
+	s.mu.Lock() // its record of the loss may be late, but there is no second one
+	defer s.mu.Unlock()
+	if len(s.lost) > 1 {
 		t.Errorf("lost %v", s.lost)
 	}
 }
@@ -275,4 +277,35 @@ func TestJoinWithoutCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.Leave()
+}
+
+// A worker that has checked a server which is started again before the worker joins it has nothing of
+// the earlier instance: it joins the new one.
+func TestServerIsRestartedWhileAWorkerJoins(t *testing.T) {
+	j := startTwoServers(t)
+	checks := 0
+	j.two.Dial = []grpc.DialOption{grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+		cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		err := call(ctx, method, req, reply, cc, opts...)
+		switch answer := reply.(type) {
+		case *pb.Membership:
+			if checks++; checks <= 2 { // of each server
+				answer.Instance, answer.Training = answer.Instance+1, "of the earlier instance"
+			}
+		case *pb.Admission:
+			if checks == 2 {
+				answer.Instance++
+			}
+		}
+		return err
+	})}
+	m, err := joinOnce(t.Context(), j.two)
+	if !errors.Is(err, errRestarted) || !contains(err, "training: of the earlier instance here") {
+		t.Fatalf("%v, %v", m, err)
+	}
+	checks = 0
+	if m, err = Join(t.Context(), j.two); err != nil {
+		t.Fatal(err)
+	}
+	m.LeaveAs(Departure{Unused: true})
 }
