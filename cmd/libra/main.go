@@ -37,7 +37,7 @@ var exitCodes = []struct {
 	{0, "success"},
 	{exitFailure, "failure: standard error has the reason"},
 	{exitUsage, "wrong usage: the command line is wrong, and nothing was done"},
-	{exitRemoved, "an operator removed the server's job ('libra job remove'): it is not to be started again by itself"},
+	{exitRemoved, "removed: an operator removed the server's job ('libra job remove'), which is not to be started again by itself"},
 	{exitInterrupted, "interrupted by Ctrl-C or SIGTERM"},
 }
 

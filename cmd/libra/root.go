@@ -34,7 +34,7 @@ network, in an XDP program, and leaves the cold ones to a parameter server.
   libra switch, libra ps, libra worker
                    the processes of a cluster, for separate hosts
 
-Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.`,
+Exit codes: 0 success, 1 failure, 2 wrong usage, 3 removed, 130 interrupted.`,
 		Version:       fullVersion(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
