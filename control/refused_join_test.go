@@ -309,3 +309,19 @@ func TestServerIsRestartedWhileAWorkerJoins(t *testing.T) {
 	}
 	m.LeaveAs(Departure{Unused: true})
 }
+
+// A worker that comes back to a server which was started again learns that its admission has ended,
+// and not that the two trainings differ.
+func TestAdmissionOfAnEarlierServer(t *testing.T) {
+	s := startServer(t)
+	one, two := s.worker(t, 1), s.worker(t, 2)
+	training := func(name string) func(*pb.JoinRequest) {
+		return func(r *pb.JoinRequest) { r.Agree = map[string]string{TrainingField: name} }
+	}
+	if err := one.join(t, training("of this server")); err != nil {
+		t.Fatal(err)
+	}
+	err := two.join(t, training("of the earlier one"), func(r *pb.JoinRequest) { r.Token = []byte("of the earlier one") })
+	wants(t, "with a token", err, codes.PermissionDenied, "its admission has ended")
+	wants(t, "without", two.join(t, training("of the earlier one")), codes.FailedPrecondition, "configuration differs")
+}

@@ -287,7 +287,7 @@ func (s *ParameterServer) sender(ctx context.Context, req *pb.JoinRequest) (aggr
 	case !bytes.Equal(req.HotSet, s.cfg.HotSet):
 		err = status.Errorf(codes.FailedPrecondition,
 			"worker %d's hot set differs from the server's: copy the server's hot-set file to the worker", sender.ID)
-	default:
+	case len(req.Token) == 0: // of an admission that ended with an earlier server, only that is worth telling
 		err = s.agree.check(sender.ID, req.Agree)
 	}
 	return sender, err
