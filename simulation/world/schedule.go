@@ -11,7 +11,7 @@ import (
 )
 
 // maxSteps limits a life: more steps mean that its goroutines keep each other busy.
-const maxSteps = 1 << 20
+const maxSteps = 1 << 22
 
 // Kick makes a sleeping schedule check for work.
 func (w *World) Kick() {
