@@ -29,7 +29,7 @@ tests() { # vet is a part of 'make lint'
 if [ -z "$race" ]; then
 	tests ./...
 else
-	one_goroutine='codec|lut|study|wire|scripts|p4|simulation'
+	one_goroutine='codec|lut|study|wire|scripts|p4'
 	other_programs='clients|cmd/libra'
 	plain="^\./($one_goroutine|$other_programs)(/|\$)"
 	mapfile -t all < <(go list -f '.{{slice .ImportPath (len .Module.Path)}}' ./...)
@@ -37,8 +37,6 @@ else
 	mapfile -t others < <(printf '%s\n' "${all[@]}" | grep -E "$plain")
 	CGO_ENABLED=1 tests -race "${raced[@]}"
 	tests "${others[@]}"
-	# Lives of agents map real memory, which the schedule hands over where the detector sees nothing.
-	CGO_ENABLED=1 tests -race -skip Agent ./simulation/...
 	# The control plane of the switch program; its frames are compared without.
 	CGO_ENABLED=1 tests -race -short -skip 'Equal|Golden|Vector|LUT|Training|Mutant' ./p4
 	# Whole clusters with the race detector in each process, over either backend.

@@ -108,7 +108,7 @@ func (l *agentsLife) runLife() (AgentsResult, error) {
 func (l *agentsLife) hasEnded() bool {
 	if l.Healed() && l.allReached() && !l.auditing {
 		l.auditing = true
-		l.startAudit()
+		l.After(0, l.startAudit)
 	}
 	return l.audited
 }

@@ -40,7 +40,8 @@ func (w *World) plan(d time.Duration, e event) {
 // Idle reports whether no event is planned, such as the arrival of a frame.
 func (w *World) Idle() bool { return len(w.events) == 0 }
 
-// Run continues the life until it has ended, something is wrong, or nothing happens any more.
+// Run continues the life until it has ended, something is wrong, or nothing happens any more. ended
+// starts no actor: it plans that, so that the actor has parked before one is chosen.
 func (w *World) Run(ended func() bool) {
 	for w.rest(); w.failure == nil; w.step++ {
 		w.current.Store(nil)
