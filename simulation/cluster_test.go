@@ -3,80 +3,17 @@
 package simulation
 
 import (
-	"bytes"
 	"fmt"
-	"runtime"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 )
 
 // No life of a cluster has a violation, whatever its seed.
-func TestClusterSeeds(t *testing.T) {
-	kinds, err := ParseKinds(*only)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var (
-		mu    sync.Mutex
-		total ClusterResult
-		ended atomic.Bool
-	)
-	t.Cleanup(func() { t.Logf("%d seeds from %d on, %v:\n%+v", *clusters, *first, kinds, total) })
-	shards := uint64(runtime.GOMAXPROCS(0))
-	for shard := range shards {
-		t.Run(fmt.Sprintf("shard %d of %d", shard+1, shards), func(t *testing.T) {
-			t.Parallel()
-			for n := shard; n < *clusters && !ended.Load(); n += shards {
-				var trace bytes.Buffer
-				o := Options{Seed: *first + n, Kinds: kinds}
-				if *show {
-					o.Trace = &trace
-				}
-				r, err := RunCluster(InTest(t), o)
-				if err != nil {
-					t.Errorf("%v\nits trace: go test ./simulation -run '^TestClusterSeeds$' -v -first %d -clusters 1 -only '%s' -trace",
-						err, o.Seed, *only)
-					ended.Store(*stop)
-				}
-				mu.Lock()
-				total.Add(r)
-				if *show {
-					t.Logf("%s", &trace)
-				}
-				mu.Unlock()
-			}
-		})
-	}
-}
+func TestClusterSeeds(t *testing.T) { liveSeeds(t, "clusters", *clusters, RunCluster) }
 
 // The same seed gives a cluster the same life, on one processor and on several.
 func TestSameSeedSameClusterTrace(t *testing.T) {
-	for seed := *first; seed < *first+min(*clusters, 3); seed++ {
-		var traces [2]bytes.Buffer
-		var results [2]ClusterResult
-		for i := range traces {
-			before := 0
-			if i == 1 {
-				before = runtime.GOMAXPROCS(1)
-			}
-			var err error
-			results[i], err = RunCluster(InTest(t), Options{Seed: seed, Kinds: ClusterAll, Trace: &traces[i]})
-			if before > 0 {
-				runtime.GOMAXPROCS(before)
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		}
-		if results[0] != results[1] {
-			t.Fatalf("seed %d: two lives differ, from here on:\n%s", seed, firstDifference(traces[0].Bytes(), traces[1].Bytes()))
-		}
-		if traces[0].Len() < 1000 {
-			t.Errorf("seed %d: a trace of %d bytes", seed, traces[0].Len())
-		}
-	}
+	liveTwice(t, *first, min(*clusters, 3), ClusterAll, RunCluster)
 }
 
 // A job has no effect on another on its switch, and the checks notice if it has.

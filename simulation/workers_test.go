@@ -3,63 +3,11 @@
 package simulation
 
 import (
-	"bytes"
-	"flag"
-	"fmt"
-	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 )
 
-var (
-	first    = flag.Uint64("first", 1, "first `seed`")
-	seeds    = flag.Uint64("seeds", 60, "`number` of seeds")
-	clusters = flag.Uint64("clusters", 12, "`number` of seeds for lives of clusters")
-	only     = flag.String("only", "", "`kinds` of trouble, with commas between them; empty: all")
-	stop     = flag.Bool("stop", false, "stop at the first violation")
-	show     = flag.Bool("trace", false, "print the trace of each life")
-)
-
 // No life has a violation, whatever its seed.
-func TestSeeds(t *testing.T) {
-	kinds, err := ParseKinds(*only)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var (
-		mu    sync.Mutex
-		total Result
-		ended atomic.Bool
-	)
-	t.Cleanup(func() { t.Logf("%d seeds from %d on, %v:\n%+v", *seeds, *first, kinds, total) })
-	shards := uint64(runtime.GOMAXPROCS(0))
-	for shard := range shards {
-		t.Run(fmt.Sprintf("shard %d of %d", shard+1, shards), func(t *testing.T) {
-			t.Parallel()
-			for n := shard; n < *seeds && !ended.Load(); n += shards {
-				seed := *first + n
-				var trace bytes.Buffer
-				o := Options{Seed: seed, Kinds: kinds}
-				if *show {
-					o.Trace = &trace
-				}
-				r, err := Run(InTest(t), o)
-				if err != nil {
-					t.Errorf("%v\nits trace: go test ./simulation -run '^TestSeeds$' -v -first %d -seeds 1 -only '%s' -trace",
-						err, seed, *only)
-					ended.Store(*stop)
-				}
-				mu.Lock()
-				total.Add(r)
-				if *show {
-					t.Logf("%s", &trace)
-				}
-				mu.Unlock()
-			}
-		})
-	}
-}
+func TestSeeds(t *testing.T) { liveSeeds(t, "seeds", *seeds, Run) }
 
 // If nothing is lost, suspended peers cause few repetitions; that is checked at the end of each
 // such life.
@@ -78,33 +26,7 @@ func TestWorkersRepeatLittle(t *testing.T) {
 }
 
 // The same seed gives the same life, step by step, on one processor and on several.
-func TestSameSeedSameTrace(t *testing.T) {
-	for seed := uint64(1); seed <= 10; seed++ {
-		var traces [2]bytes.Buffer
-		var results [2]Result
-		for i := range traces {
-			before := 0
-			if i == 1 {
-				before = runtime.GOMAXPROCS(1)
-			}
-			var err error
-			results[i], err = Run(InTest(t), Options{Seed: seed, Kinds: All, Trace: &traces[i]})
-			if before > 0 {
-				runtime.GOMAXPROCS(before)
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		}
-		a, b := traces[0].Bytes(), traces[1].Bytes()
-		if !bytes.Equal(a, b) || results[0] != results[1] {
-			t.Fatalf("seed %d: two lives differ:\n%s", seed, firstDifference(a, b))
-		}
-		if len(a) < 1000 {
-			t.Errorf("seed %d: a trace of %d bytes", seed, len(a))
-		}
-	}
-}
+func TestSameSeedSameTrace(t *testing.T) { liveTwice(t, 1, 10, All, Run) }
 
 // Different seeds give different lives.
 func TestSeedsDiffer(t *testing.T) {
