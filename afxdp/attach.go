@@ -52,7 +52,7 @@ type AttachMode uint8
 
 const (
 	// AttachAuto uses native mode if the driver supports it, else generic, which has its own rules:
-	// Attachment.Mode says what became of it.
+	// Attachment.Mode returns which it is.
 	AttachAuto AttachMode = iota
 	// AttachNative runs the program in the driver, before the kernel
 	// allocates a socket buffer.

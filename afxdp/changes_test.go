@@ -5,7 +5,6 @@
 package afxdp
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,8 +13,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,43 +20,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/internal/linux/testbed"
+	"github.com/libra-ina/libra/internal/test/testlog"
 )
 
-// journal collects what the package logs during a test.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
-// says waits until the log has all words, in what was logged since the last call.
-func (j *journal) says(t *testing.T, words ...string) {
-	t.Helper()
-	until(t, fmt.Sprintf("a log with %q", words), func() bool {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		for _, w := range words {
-			if !strings.Contains(j.text.String(), w) {
-				return false
-			}
-		}
-		j.text.Reset()
-		return true
-	})
-}
-
-// newJournal receives what is logged with slog.Default until the end of the test.
-func newJournal(t *testing.T) *journal {
-	j := &journal{}
+// recordLog records what is logged with slog.Default until the end of the test.
+func recordLog(t *testing.T) *testlog.Log {
+	log := &testlog.Log{}
 	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(j, nil)))
+	slog.SetDefault(log.Logger())
 	t.Cleanup(func() { slog.SetDefault(before) })
-	return j
+	return log
 }
 
 // A pairOfHosts is two hosts on one cable: "a" with 10.0.0.1 at the near one, "b" with 10.0.0.2 at
@@ -182,7 +152,7 @@ func passes(t *testing.T, what string, near, far net.PacketConn, to net.Addr) {
 
 // What the kernel's socket survives, a UDPConn survives, too: each change is made under both.
 func TestUDPConnSurvivesWhatTheKernelDoes(t *testing.T) {
-	log := newJournal(t)
+	log := recordLog(t)
 	for _, kind := range []string{"kernel", "UDPConn"} {
 		t.Run(kind, func(t *testing.T) {
 			p := newHostPair(t)
@@ -197,7 +167,7 @@ func TestUDPConnSurvivesWhatTheKernelDoes(t *testing.T) {
 			said := func(words ...string) {
 				t.Helper()
 				if kind == "UDPConn" {
-					log.says(t, words...)
+					log.Await(t, words...)
 				}
 			}
 			passes(t, "at first", near, far, to)
@@ -310,7 +280,7 @@ func TestUDPConnAsksForNeighboursAnew(t *testing.T) {
 
 // A larger MTU lets larger packets pass; with a smaller one they are refused, as by the kernel.
 func TestUDPConnFollowsTheMTU(t *testing.T) {
-	log := newJournal(t)
+	log := recordLog(t)
 	p := newHostPair(t)
 	near, conn := p.listen("10.0.0.1:7000")
 	far := p.socket("0.0.0.0:8000")
@@ -349,9 +319,9 @@ func TestUDPConnFollowsTheMTU(t *testing.T) {
 	until(t, "a refusal of what the MTU does not hold", func() bool { return errors.Is(write(973), unix.EMSGSIZE) })
 	arrives(972)
 	p.at(p.near, "ip link set dev a mtu 9000")
-	log.says(t, "the MTU was raised to 9000", "ip link set dev a mtu 3822")
+	log.Await(t, "the MTU was raised to 9000", "ip link set dev a mtu 3822")
 	p.at(p.near, "ip link set dev a mtu 3822")
-	log.says(t, "have room again")
+	log.Await(t, "have room again")
 	if s := conn.Stats(); s != (UDPStats{}) {
 		t.Errorf("dropped: %+v", s)
 	}
@@ -377,7 +347,7 @@ func TestUDPConnWithoutItsAddress(t *testing.T) {
 // A program that another tool detaches is attached again; if another program is there meanwhile, the
 // log says so, and a connection waits for its end.
 func TestUDPConnKeepsItsProgram(t *testing.T) {
-	log := newJournal(t)
+	log := recordLog(t)
 	p := newHostPair(t)
 	near, conn := p.listen("10.0.0.1:7000")
 	far := p.socket("0.0.0.0:8000")
@@ -386,7 +356,7 @@ func TestUDPConnKeepsItsProgram(t *testing.T) {
 	conn.group.mu.Lock()
 	detach(t, conn.group.program)
 	conn.group.mu.Unlock()
-	log.says(t, "another process has detached the XDP program")
+	log.Await(t, "another process has detached the XDP program")
 	passes(t, "attached again", near, far, to)
 	pass, err := loadPass()
 	if err != nil {
@@ -403,7 +373,7 @@ func TestUDPConnKeepsItsProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn.group.mu.Unlock()
-	log.says(t, "another XDP program is attached", "detach it with its owner's tool")
+	log.Await(t, "another XDP program is attached", "detach it with its owner's tool")
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -430,11 +400,11 @@ func detach(t *testing.T, a *Attachment) {
 // Run follows a group's interface: it logs what programs with packets of their own have to know, and
 // goes on.
 func TestGroupLogsChanges(t *testing.T) {
-	log := &journal{}
+	log := &testlog.Log{}
 	p := newHostPair(t)
 	var g *Group
 	if err := p.near.Do(func() (err error) {
-		g, err = OpenAll("a", GroupConfig{Match: MatchUDP(7000), Log: slog.New(slog.NewTextHandler(log, nil))})
+		g, err = OpenAll("a", GroupConfig{Match: MatchUDP(7000), Log: log.Logger()})
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -481,7 +451,7 @@ func TestGroupLogsChanges(t *testing.T) {
 		{"ip link set dev c up", "up again"},
 	} {
 		p.at(p.near, c.change)
-		log.says(t, c.says)
+		log.Await(t, c.says)
 		if c.says != "ip link set dev c up" { // it is down
 			receives(c.change)
 		}
@@ -489,12 +459,12 @@ func TestGroupLogsChanges(t *testing.T) {
 	g.mu.Lock()
 	detach(t, g.program)
 	g.mu.Unlock()
-	log.says(t, "another process has detached the XDP program")
+	log.Await(t, "another process has detached the XDP program")
 	receives("attached again under another name")
 	p.at(p.near, "ip link del dev c")
-	log.says(t, "the interface is gone")
+	log.Await(t, "the interface is gone")
 	p.connect()
-	log.says(t, "the interface is back")
+	log.Await(t, "the interface is back")
 	receives("created again")
 	cancel()
 	if err := <-done; err != nil {

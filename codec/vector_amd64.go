@@ -71,8 +71,8 @@ func (c *Codec) decodeAVX2(values []float32, coded []byte) (v, n int) {
 	return w, n + m
 }
 
-// endsAt reports whether a group has no burst and no tag beyond so many values, as far as its bytes
-// tell.
+// endsAt reports whether a group has no burst and no tag beyond its number of values. Codes that are
+// cut short are checked elsewhere.
 func endsAt(coded []byte, values int) bool {
 	marks := coded[0]
 	if marks&beyond(values) != 0 {

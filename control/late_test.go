@@ -16,7 +16,7 @@ import (
 func TestLogNamesLateWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log notes
-		s := startServer(t, func(c *ParameterServerConfig) { c.Sync, c.Log = true, log.logger() })
+		s := startServer(t, func(c *ParameterServerConfig) { c.Sync, c.Log = true, log.Logger() })
 		_ = s.waits(t)
 		one, two := s.joined(t)
 		met := make(chan error, 1)
@@ -54,7 +54,7 @@ func TestSwitchLogsLostWorkers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log notes
-				l := startAggregator(t, func(c *AggregatorConfig) { c.Log = log.logger() })
+				l := startAggregator(t, func(c *AggregatorConfig) { c.Log = log.Logger() })
 				l.create(t, spec())
 				host := l.dial(t, access.Security{}, workerIP.String())
 				if _, _, err := joinAs(t.Context(), pb.NewAggregatorClient(host), joinRequest()); err != nil {

@@ -3,18 +3,15 @@
 package control
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"os"
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,43 +21,24 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/internal/test/testlog"
 	"github.com/libra-ina/libra/wire"
 )
 
 // notes is a log that tests read.
-type notes struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (n *notes) Write(b []byte) (int, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.text.Write(b)
-}
-
-func (n *notes) String() string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.text.String()
-}
-
-func (n *notes) logger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(n, &slog.HandlerOptions{Level: slog.LevelDebug}))
-}
+type notes struct{ testlog.Log }
 
 // has reports lines that are missing in the log: each is a list of parts.
 func (n *notes) has(t *testing.T, lines ...[]string) {
 	t.Helper()
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	text := n.String()
 	for _, parts := range lines {
 		found := false
-		for line := range strings.Lines(n.text.String()) {
+		for line := range strings.Lines(text) {
 			found = found || contains(errors.New(line), parts...)
 		}
 		if !found {
-			t.Errorf("no line with %q in\n%s", parts, n.text.String())
+			t.Errorf("no line with %q in\n%s", parts, text)
 		}
 	}
 }
@@ -71,7 +49,7 @@ func TestAggregatorsLog(t *testing.T) {
 		var log notes
 		plane := &failing{removeJob: errors.New("no memory to give back")}
 		l := startAggregator(t, func(c *AggregatorConfig) {
-			plane.Model, c.Plane, c.Log = c.Plane.(*aggregator.Model), plane, log.logger()
+			plane.Model, c.Plane, c.Log = c.Plane.(*aggregator.Model), plane, log.Logger()
 		})
 		job, err := CreateJob(t.Context(), l.client, spec(), 0, quiet)
 		if err != nil {
@@ -115,7 +93,7 @@ func TestAggregatorsLog(t *testing.T) {
 func TestServersLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log notes
-		s := startServer(t, func(c *ParameterServerConfig) { c.Log = log.logger() })
+		s := startServer(t, func(c *ParameterServerConfig) { c.Log = log.Logger() })
 		one, _ := s.joined(t)
 		epoch := one.member.Epoch
 		if err := one.leave(t); err != nil {
@@ -136,16 +114,14 @@ func TestServersLog(t *testing.T) {
 func TestServerNamesMissingWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log notes
-		s := startServer(t, func(c *ParameterServerConfig) { c.Log = log.logger() })
+		s := startServer(t, func(c *ParameterServerConfig) { c.Log = log.Logger() })
 		result := s.waits(t)
 		expect := func(after time.Duration, want ...string) {
 			t.Helper()
 			time.Sleep(after)
 			synctest.Wait()
-			log.mu.Lock()
-			defer log.mu.Unlock()
 			var got []string
-			for line := range strings.Lines(log.text.String()) {
+			for line := range strings.Lines(log.String()) {
 				if _, workers, ok := strings.Cut(line, `msg="waiting for workers to join" workers=`); ok {
 					got = append(got, strings.TrimSpace(workers))
 				}
@@ -313,7 +289,7 @@ func TestDialWaits(t *testing.T) {
 	var log notes
 	gone := errors.New("interrupted")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	log2 := log.logger()
+	log2 := log.Logger()
 	time.AfterFunc(1500*time.Millisecond, func() { cancel(gone) })
 	_, err = access.Dial(ctx, access.TheAggregator(), addr, access.Security{}, time.Minute, log2)
 	if !errors.Is(err, gone) || !contains(err, "aggregator at "+addr.String()) {

@@ -190,7 +190,7 @@ func TestLeavingForAWhileWaits(t *testing.T) {
 	}
 }
 
-// stepsServer is a server of a sync job with sums, which records what became of its steps.
+// stepsServer is a server of a sync job with sums, which records its commits and drops.
 func stepsServer(t *testing.T) (s *parameterServer, dropped *[]uint64) {
 	t.Helper()
 	dropped = new([]uint64)

@@ -3,7 +3,6 @@
 package link
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,7 +12,6 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -25,44 +23,15 @@ import (
 	"github.com/libra-ina/libra/internal/linux/testbed"
 	"github.com/libra-ina/libra/internal/test/bedtest"
 	"github.com/libra-ina/libra/internal/test/refuse"
+	"github.com/libra-ina/libra/internal/test/testlog"
 	"github.com/libra-ina/libra/wire"
 )
-
-// journal collects a log.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
-// says waits until the log has the words, in what was logged since the last call.
-func (j *journal) says(t *testing.T, words string) {
-	t.Helper()
-	for end := time.Now().Add(eventLimit); ; time.Sleep(time.Millisecond) {
-		j.mu.Lock()
-		text := j.text.String()
-		if strings.Contains(text, words) {
-			j.text.Reset()
-			j.mu.Unlock()
-			return
-		}
-		j.mu.Unlock()
-		if time.Now().After(end) {
-			t.Fatalf("the log does not say %q: %s", words, text)
-		}
-	}
-}
 
 // A cable is a bed of two hosts with a link each. The first host's link is the one whose host changes.
 type cable struct {
 	t     *testing.T
 	bed   *testbed.Bed
-	log   journal
+	log   testlog.Log
 	links [2]Link
 	path  Path
 }
@@ -227,7 +196,7 @@ func TestAFXDPSurvivesChanges(t *testing.T) {
 	} {
 		c.at(step.host, step.commands)
 		if step.says != "" {
-			c.log.says(t, step.says)
+			c.log.Await(t, step.says)
 		}
 		if step.to != "" {
 			c.sendsTo("02:00:00:00:00:" + step.to)
@@ -242,7 +211,7 @@ func (c *cable) recreate() {
 	c.t.Helper()
 	port := c.bed.Host(0).PortName
 	c.at(-1, "ip link del dev "+port)
-	c.log.says(c.t, "the interface is gone")
+	c.log.Await(c.t, "the interface is gone")
 	c.at(0, fmt.Sprintf("ip link add host0 mtu %[2]d numrxqueues 1 numtxqueues 1 type veth peer name %[1]s mtu %[2]d numrxqueues 1 numtxqueues 1; ethtool -K host0 tx off; ethtool -K %[1]s tx off", port, testbed.DefaultMTU))
 	var sw *testbed.Node = c.bed.Switch()
 	if err := sw.Do(func() error {
@@ -263,7 +232,7 @@ func (c *cable) recreate() {
 	}
 	c.at(-1, fmt.Sprintf("ip link set dev %s master br0 up", port))
 	c.at(0, fmt.Sprintf("ip link set dev host0 up; ip address add %v/24 dev host0", c.bed.Host(0).IP))
-	c.log.says(c.t, "the interface is back")
+	c.log.Await(c.t, "the interface is back")
 }
 
 // An interface that is deleted and created again serves the link again, with its group and its
@@ -302,7 +271,7 @@ func TestAFXDPSurvivesItsInterface(t *testing.T) {
 	}
 	l := c.links[0].(*afxdpLink)
 	detachLink(t, l)
-	c.log.says(t, "the XDP program was gone from the interface")
+	c.log.Await(t, "the XDP program was gone from the interface")
 	c.drain()
 	c.passes("attached again")
 }

@@ -46,7 +46,7 @@ type Filter struct {
 	entries [2 * wire.DefaultWindow]entry
 }
 
-// entry is what became of the newest frame of its place.
+// entry is the newest frame of its place, applied or refused.
 type entry struct {
 	seq     uint32
 	refusal wire.Refusal // without a code: the frame was applied

@@ -97,13 +97,13 @@ static unsigned read_tags(const uint8_t *at)
 	return (unsigned)at[0] << 8 | at[1];
 }
 
-/* marks_beyond are the marks that a group of so many values cannot have. */
+/* marks_beyond returns the mark bits of bursts that a group with this number of values does not have. */
 static unsigned marks_beyond(size_t values)
 {
 	return values >= GROUP ? 0 : 0xffu >> ((values + BURST - 1) / BURST);
 }
 
-/* tags_beyond are the tags that a burst of so many values cannot have. */
+/* tags_beyond returns the tag bits of values that a burst with this number of values does not have. */
 static unsigned tags_beyond(size_t values)
 {
 	return values >= BURST ? 0 : 0xffffu >> (2 * values);
@@ -321,7 +321,8 @@ AVX2 static size_t decode_groups(const struct coding *c, const uint8_t **src, co
 	return done;
 }
 
-/* group_ends tells whether a group has no burst and no tag beyond so many values, as far as its bytes tell. */
+/* group_ends returns whether a group has no burst and no tag beyond its number of values. Codes that are cut short are
+ * checked elsewhere. */
 static bool group_ends(const uint8_t *at, const uint8_t *end, size_t values)
 {
 	unsigned marks = *at++;

@@ -114,7 +114,7 @@ enum libra_code {
 	LIBRA_PROTOCOL = 263,    /* the agent broke the protocol: report this */
 	LIBRA_SYSTEM = 264,      /* a system call failed */
 	LIBRA_CLOSED = 265,      /* libra_shutdown has ended the session */
-	LIBRA_MALFORMED = 266    /* libra_decode: the bytes are no encoding of so many values: `index` */
+	LIBRA_MALFORMED = 266    /* libra_decode: not the codes of this number of values: `index` */
 };
 
 enum libra_mode { LIBRA_COMBINE = 0, LIBRA_FETCHADD = 1, LIBRA_SYNC = 2 };

@@ -195,7 +195,7 @@ func (j *joinedJob) leaveJob(finished bool) (err error) {
 	return err
 }
 
-// endPart ends the host's part in the job, for ever or for now.
+// endPart reports that the host has finished its part in the job, or leaves and may come back.
 func (j *joinedJob) endPart(finished bool) error {
 	ctx, cancel := context.WithTimeout(j.lost, leaveLimit)
 	defer cancel()

@@ -232,8 +232,8 @@ func (s *server) saveCheckpoint(turn func(func()) error) error {
 	return nil
 }
 
-// waitForRoom is how long the last checkpoint is tried again while the disk is full: somebody may make
-// room, and nothing else has the weights.
+// waitForRoom bounds how long the last checkpoint is tried again while the disk is full. An operator
+// can make room meanwhile, and no other file has the weights.
 const waitForRoom = 10 * time.Minute
 
 // saveAtEnd writes the last checkpoint, when nothing else uses the store any more. An interrupted

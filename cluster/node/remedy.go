@@ -41,7 +41,7 @@ func rowName(key uint64) string {
 // inRange is a gradient from which on sums of mini-batches may exceed what exact arithmetic holds.
 var inRange = math.Ldexp(1, 63+fixedpoint.DefaultExp-4)
 
-// remedies says what makes gradients smaller. A lower learning rate does so only where weights have
+// remedies returns what makes gradients smaller. A lower learning rate does so only where weights have
 // grown since the beginning, and not where values alone are too large.
 func remedies(f *train.Failure, task data.Task) string {
 	var all []string

@@ -16,7 +16,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// An error of gradients that no arithmetic holds says what makes them smaller. Others stay as they are.
+// An error of gradients that no arithmetic holds gets a remedy that makes them smaller. Other errors
+// stay as they are.
 func TestRemedyOfLargeGradients(t *testing.T) {
 	overflow := fmt.Errorf("a push: %w", wire.Refusal{Code: wire.CodeOverflow})
 	stamp, both := []data.Largest{{Key: 7, Value: 1.7e9}}, []data.Largest{{Key: 7, Value: 40}, {Key: 2, Value: 30}}
