@@ -88,8 +88,8 @@ func TestTornStepTellsAllHotFrames(t *testing.T) {
 	}
 }
 
-// What a party submits after its REDUCE belongs to the next step: it waits even if the REDUCE's turn has
-// not come. If the party ends after that, it tears that step.
+// What a party submits after its REDUCE belongs to the next step: it waits even if the REDUCE's
+// turn has not come. If the party ends after that, it tears that step.
 func TestPushAfterAReduceThatWaits(t *testing.T) {
 	var b *bed
 	var mu sync.Mutex

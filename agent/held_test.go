@@ -231,8 +231,8 @@ func TestStepsInOneRing(t *testing.T) {
 	}
 }
 
-// Two parties end steps in any mixture of operations, ahead of each other: the sums of a step are those of its
-// pushes.
+// Two parties end steps in any mixture of operations, ahead of each other: the sums of a step are
+// those of its pushes.
 func TestStepsOfPartiesAhead(t *testing.T) {
 	const steps, parties = 60, 2
 	m := newMeeting(t)
@@ -303,8 +303,9 @@ func TestStepsOfPartiesAhead(t *testing.T) {
 	others.Wait()
 }
 
-// If the host cannot meet the others, the step is still due. A push that comes then would be in the wrong step, so that
-// it tears that step, and the next one is as usual. A retry without such a push has the sums.
+// If the host cannot meet the others, the step is still due. A push that comes then would be in the
+// wrong step, so that it tears that step, and the next one is as usual. A retry without such a push
+// has the sums.
 func TestPushAfterAFailedEnd(t *testing.T) {
 	fails := errors.New("no server")
 	for _, pushes := range []bool{false, true} {
@@ -336,8 +337,8 @@ func TestPushAfterAFailedEnd(t *testing.T) {
 	}
 }
 
-// A step that was torn by a party's death is dropped, and not committed in silence, also if the next parties end it by a
-// BARRIER.
+// A step that was torn by a party's death is dropped, and not committed in silence, also if the
+// next parties end it by a BARRIER.
 func TestTornStepIsDroppedByABarrier(t *testing.T) {
 	for _, waits := range []bool{false, true} { // the one that stays, at its BARRIER
 		m := newMeeting(t)
@@ -365,7 +366,8 @@ func TestTornStepIsDroppedByABarrier(t *testing.T) {
 	}
 }
 
-// A PUSH_SUMS after a BARRIER waits for its end, too. If its party ends, or the agent, it is not applied.
+// A PUSH_SUMS after a BARRIER waits for its end, too. If its party ends, or the agent, it is not
+// applied.
 func TestPushSumsAfterABarrier(t *testing.T) {
 	w, hot := fetchAdd(t)
 	socket := filepath.Join(shortDir(t), "agent.sock")
@@ -419,7 +421,8 @@ func TestPushSumsAfterABarrier(t *testing.T) {
 	}
 }
 
-// An agent that ends does not apply pushes that wait for the end of a step, and says which step is torn.
+// An agent that ends does not apply pushes that wait for the end of a step, and says which step is
+// torn.
 func TestAgentEndsWithPushesThatWait(t *testing.T) {
 	for _, pushed := range []bool{false, true} { // in the step
 		m := newMeeting(t)

@@ -53,8 +53,8 @@ from torch.distributed.run import main
 main()
 `
 
-// TestTorchRestart has a rank killed in an all-reduce. The other is told, and torchrun starts both anew,
-// which add again.
+// TestTorchRestart has a rank killed in an all-reduce. The other is told, and torchrun starts both
+// anew, which add again.
 func TestTorchRestart(t *testing.T) {
 	t.Parallel()
 	const program = `

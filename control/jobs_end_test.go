@@ -321,8 +321,8 @@ func TestClosedRosterAdmitsNone(t *testing.T) {
 	wants(t, "an admission", err, codes.Aborted, "the job has ended: a newer connection has taken over")
 }
 
-// The owner of a job that an operator removes is told so, also if it was not connected, and if another job has its id
-// by then. Others are not.
+// The owner of a job that an operator removes is told so, also if it was not connected, and if
+// another job has its id by then. Others are not.
 func TestRemovedByAnOperator(t *testing.T) {
 	for name, connected := range map[string]bool{"connected": true, "not connected": false} {
 		t.Run(name, func(t *testing.T) {

@@ -14,8 +14,9 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-// A sender that has not got the answer, because its link went down, asks again, and gets the admission that it has, whether
-// the service has noticed or not. Another attempt is that of a restarted sender.
+// A sender that has not got the answer, because its link went down, asks again, and gets the
+// admission that it has, whether the service has noticed or not. Another attempt is that of a
+// restarted sender.
 func TestJoinIsAskedForAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)

@@ -86,8 +86,8 @@ func (j *twoServers) state() (agreed []map[string]string, epochs []uint16) {
 	return agreed, append(epochs, j.daemon.nextEpoch(5))
 }
 
-// A worker that any of a job's services refuses changes nothing at the others: they do not admit it, agree on nothing
-// with it, use no epoch for it, and do not lose it.
+// A worker that any of a job's services refuses changes nothing at the others: they do not admit
+// it, agree on nothing with it, use no epoch for it, and do not lose it.
 func TestRefusedWorkerChangesNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(t *testing.T, j *twoServers)
@@ -244,8 +244,8 @@ type fullPlane struct{ aggregator.Plane }
 
 func (fullPlane) AddJob(aggregator.JobConfig) error { return aggregator.ErrTooManySlots }
 
-// A worker that waits for the end of an earlier admission at one service is a member of none, and fails when another
-// ends.
+// A worker that waits for the end of an earlier admission at one service is a member of none, and
+// fails when another ends.
 func TestCheckFailsWithTheOtherService(t *testing.T) {
 	s := startServices(t)
 	former := s.join

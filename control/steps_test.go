@@ -46,8 +46,9 @@ func meet(t *testing.T, one, two *worker, step uint64) error {
 	return <-second
 }
 
-// However a worker of an asynchronous job leaves and comes back, the barrier tells it the step at which it
-// meets the others, which may wait for it. What it did in its earlier admission does not count.
+// However a worker of an asynchronous job leaves and comes back, the barrier tells it the step at
+// which it meets the others, which may wait for it. What it did in its earlier admission does not
+// count.
 func TestBarriersAfterAReturn(t *testing.T) {
 	for name, leave := range map[string]func(t *testing.T, w *worker){
 		"it leaves":    func(t *testing.T, w *worker) { _ = w.leave(t) },
@@ -123,7 +124,8 @@ func TestBarriersAfterAReturn(t *testing.T) {
 	}
 }
 
-// A worker that comes back while the step that it has ended is being committed begins with the next one.
+// A worker that comes back while the step that it has ended is being committed begins with the next
+// one.
 func TestReturnDuringACommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		commits, end := make(chan uint64, 4), make(chan error)
@@ -164,8 +166,8 @@ func TestReturnDuringACommit(t *testing.T) {
 	})
 }
 
-// A worker that leaves for a while gets the answer when what it pushed is applied. If that fails, it is told, and has
-// left.
+// A worker that leaves for a while gets the answer when what it pushed is applied. If that fails,
+// it is told, and has left.
 func TestLeavingForAWhileWaits(t *testing.T) {
 	fails := errors.New("no harvest")
 	var away []uint16
@@ -204,8 +206,8 @@ func stepsServer(t *testing.T) (s *parameterServer, dropped *[]uint64) {
 	return s, dropped
 }
 
-// A worker of a sync job that may come back is not lost: the others wait for it. If it has left a step torn, all are
-// told that the step is dropped, and the next one is as usual.
+// A worker of a sync job that may come back is not lost: the others wait for it. If it has left a
+// step torn, all are told that the step is dropped, and the next one is as usual.
 func TestReturnToASyncJob(t *testing.T) {
 	for _, arrived := range []bool{false, true} { // it has come to the end of the step
 		for _, torn := range []bool{false, true} {
@@ -262,8 +264,8 @@ func TestReturnToASyncJob(t *testing.T) {
 	}
 }
 
-// A step that a worker has left torn is dropped for the others if the worker has finished, and also if all have.
-// Tearing a step that is over changes nothing.
+// A step that a worker has left torn is dropped for the others if the worker has finished, and also
+// if all have. Tearing a step that is over changes nothing.
 func TestTornStepOfAFinishedWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dropped := stepsServer(t)
@@ -325,8 +327,8 @@ func TestTearNeedsSteps(t *testing.T) {
 	wants(t, "tear", one.tear(t, 0), codes.FailedPrecondition, "job 5 does not take steps together")
 }
 
-// A membership that is suspended is neither lost nor finished. Servers count steps each for itself: a membership passes
-// the barriers of all of them with one number.
+// A membership that is suspended is neither lost nor finished. Servers count steps each for itself:
+// a membership passes the barriers of all of them with one number.
 func TestSuspendedMembership(t *testing.T) {
 	s := startServices(t, func(c *ParameterServerConfig) {
 		c.Workers = []uint16{1}

@@ -19,9 +19,9 @@ type AFXDPConfig struct {
 	// calling thread.
 	Interface string
 	// Local is an address of that interface, and the UDP port. While the link is open, frames to
-	// that address and port do not reach the kernel's sockets; all others do. The link binds the port, so that
-	// no other process of the host can send from it; a port that is already bound is an error. A
-	// zone must name the interface.
+	// that address and port do not reach the kernel's sockets; all others do. The link binds the
+	// port, so that no other process of the host can send from it; a port that is already bound is
+	// an error. A zone must name the interface.
 	Local netip.AddrPort
 	// MTU bounds the frames of the link, in bytes of an IP packet, as does the MTU of the
 	// interface. It must fit the whole path to all peers, and be the same at all of them. 0 means

@@ -128,8 +128,8 @@ func (b *stepBooks) checkStatus(e *asked) {
 	}
 }
 
-// checkFlushed checks that a FLUSH reports the first push before it that failed, unless a FLUSH or REDUCE
-// between them did.
+// checkFlushed checks that a FLUSH reports the first push before it that failed, unless a FLUSH or
+// REDUCE between them did.
 func (b *stepBooks) checkFlushed(e *asked) {
 	want, may := agentproto.OK, []agentproto.Code(nil)
 search:
@@ -251,7 +251,8 @@ func (s *ring) hasEnded(i int) bool {
 		(e.c.Status == agentproto.OK || e.c.Status == agentproto.Dropped)
 }
 
-// checkWhole checks that no party has reduced a step that was not dropped after a push of its own failed.
+// checkWhole checks that no party has reduced a step that was not dropped after a push of its own
+// failed.
 func (b *stepBooks) checkWhole(id stepID) {
 	for _, s := range b.l.sessions {
 		for i, e := range s.entries {
@@ -265,8 +266,8 @@ func (b *stepBooks) checkWhole(id stepID) {
 	}
 }
 
-// spoilsStep reports whether an entry could not end its step, and a push of the next one follows that the
-// agent has taken nevertheless.
+// spoilsStep reports whether an entry could not end its step, and a push of the next one follows
+// that the agent has taken nevertheless.
 func (s *ring) spoilsStep(i int) bool {
 	e := s.entries[i]
 	if e.Op != agentproto.Barrier && e.Op != agentproto.Reduce || !e.done || e.c.Status != agentproto.Refused {
@@ -381,8 +382,8 @@ func (s *ring) torn() bool {
 	return open
 }
 
-// checkDropped checks that a dropped step has a cause: a push that has failed, or a party that has pushed
-// and ended.
+// checkDropped checks that a dropped step has a cause: a push that has failed, or a party that has
+// pushed and ended.
 func (b *stepBooks) checkDropped(e *asked) {
 	for _, s := range b.l.sessions {
 		if s.era != e.s.era || !s.party {

@@ -33,9 +33,10 @@ func (s *workersLife) countRepeat(w *world.Host, peer *heard) {
 	}
 }
 
-// checkRepeats checks at the end that workers have repeated little if nothing was lost: only frames that
-// later ones had overtaken, whose answers came first, and those that a pause delayed. An ERROR covers no
-// other frames, so that quiet ones before a refused frame are repeated: lives with refusals are left out.
+// checkRepeats checks at the end that workers have repeated little if nothing was lost: only frames
+// that later ones had overtaken, whose answers came first, and those that a pause delayed. An ERROR
+// covers no other frames, so that quiet ones before a refused frame are repeated: lives with
+// refusals are left out.
 func (s *workersLife) checkRepeats() {
 	if !s.isLossless() || s.result.Denied > 0 {
 		return

@@ -13,8 +13,8 @@ import (
 	"github.com/libra-ina/libra/cluster"
 )
 
-// An agent that cannot begin says why, by job, and leaves the jobs that it has joined as if it had not: they go on, and take
-// it when it can. It looks at its socket before it joins any.
+// An agent that cannot begin says why, by job, and leaves the jobs that it has joined as if it had
+// not: they go on, and take it when it can. It looks at its socket before it joins any.
 func TestAgentCannotBegin(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, c *cluster.Config) string {

@@ -55,8 +55,8 @@ func agentJob(t *testing.T, log *lines) (from *cluster.AgentJob, served servedJo
 	return from, served
 }
 
-// A host that ends has finished only if it says so; otherwise it may come back. If something has broken, the
-// job has lost it. It is not reported as lost by the host itself when it leaves.
+// A host that ends has finished only if it says so; otherwise it may come back. If something has
+// broken, the job has lost it. It is not reported as lost by the host itself when it leaves.
 func TestHostHasFinishedOnlyIfItSaysSo(t *testing.T) {
 	withdrawn := errors.New("withdrawn")
 	for name, c := range map[string]struct {

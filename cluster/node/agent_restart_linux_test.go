@@ -118,7 +118,8 @@ func (h *restarts) restart(i int, finish bool) {
 	}
 }
 
-// client calls round with a session until the clients are to end; it opens another one if its agent is stopped.
+// client calls round with a session until the clients are to end; it opens another one if its agent
+// is stopped.
 func (h *restarts) client(i int, round func(c *agentclient.Client) error) error {
 	for {
 		c, err := agentclient.Dial(h.t.Context(), h.socket(i), agentproto.Hello{Job: "rows", Parties: 1, BufferBytes: 1 << 16})
@@ -186,7 +187,8 @@ func restartUnderLoad(t *testing.T, finish bool, harvest time.Duration) {
 				if err == nil {
 					err = c.Flush(t.Context())
 				}
-				// Two entries for each push: what the agent has read is accepted, even if it is not answered.
+				// Two entries for each push: what the agent has read is accepted, even if it is not
+				// answered.
 				if read := (c.Memory().SQHead.Load() + 1) / 2; read > counted {
 					accepted.Add(int64(read - counted))
 					counted = read
@@ -216,8 +218,9 @@ func restartUnderLoad(t *testing.T, finish bool, harvest time.Duration) {
 	}
 }
 
-// In a job whose workers take steps together the others wait for a host that is restarted. A step that it has left torn
-// is dropped for all; the sums of all others are those of one push of each host.
+// In a job whose workers take steps together the others wait for a host that is restarted. A step
+// that it has left torn is dropped for all; the sums of all others are those of one push of each
+// host.
 func TestAgentsAreRestartedBetweenSteps(t *testing.T) {
 	const agents = 3
 	h := startHosts(t, agents, true)
@@ -304,7 +307,8 @@ func (h *restarts) pushes(c *agentclient.Client, g float32) {
 	}
 }
 
-// both ends a step by a BARRIER of one client and a REDUCE of the other, and returns the sum, 0 if it is dropped.
+// both ends a step by a BARRIER of one client and a REDUCE of the other, and returns the sum, 0 if
+// it is dropped.
 func (h *restarts) both(one, two *agentclient.Client, step uint64) (sum float32, dropped bool) {
 	h.t.Helper()
 	first := make(chan error, 1)
@@ -320,8 +324,9 @@ func (h *restarts) both(one, two *agentclient.Client, step uint64) (sum float32,
 	return sums[0], false
 }
 
-// A step that the clients of a host have left torn when its agent is stopped is dropped, and not committed, whether the
-// host comes back or has finished, and also if it is the last one of the job.
+// A step that the clients of a host have left torn when its agent is stopped is dropped, and not
+// committed, whether the host comes back or has finished, and also if it is the last one of the
+// job.
 func TestStoppedAgentLeavesATornStep(t *testing.T) {
 	h := startHosts(t, 2, true)
 	one, two := h.dial(0), h.dial(1)
@@ -368,7 +373,8 @@ func TestStoppedAgentLeavesATornStep(t *testing.T) {
 	}
 }
 
-// In an asynchronous job, too, clients meet at barriers after a host was restarted, at the step that the server names.
+// In an asynchronous job, too, clients meet at barriers after a host was restarted, at the step
+// that the server names.
 func TestBarriersAfterARestart(t *testing.T) {
 	h := startHosts(t, 2, false)
 	one, two := h.dial(0), h.dial(1)

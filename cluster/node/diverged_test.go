@@ -17,8 +17,8 @@ import (
 // diverging is a learning rate with which gradients soon become too large.
 const diverging = 1e9
 
-// A training that diverges keeps the checkpoint from before, and its error has a remedy that works: with
-// a lower rate training continues from the checkpoint, and starts over without it.
+// A training that diverges keeps the checkpoint from before, and its error has a remedy that works:
+// with a lower rate training continues from the checkpoint, and starts over without it.
 func TestDivergedTrainingKeepsItsCheckpoint(t *testing.T) {
 	for name, set := range map[string]func(*cluster.Config){
 		"in step": func(*cluster.Config) {},
@@ -78,7 +78,8 @@ func TestDivergedTrainingKeepsItsCheckpoint(t *testing.T) {
 	}
 }
 
-// Only a worker that ends by itself says why, and only one whose gradients are too large that the training diverges.
+// Only a worker that ends by itself says why, and only one whose gradients are too large that the
+// training diverges.
 func TestDeparture(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// When server 0 ends, because it is told to or because its job was removed, the others end, too, although no worker has joined
-// them. They start in any order.
+// When server 0 ends, because it is told to or because its job was removed, the others end, too,
+// although no worker has joined them. They start in any order.
 func TestServersEndWithTheFirst(t *testing.T) {
 	for name, sync := range map[string]bool{"in step": true, "asynchronous": false} {
 		t.Run(name, func(t *testing.T) {

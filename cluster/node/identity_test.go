@@ -61,8 +61,8 @@ func interruptSharded(t *testing.T, c *cluster.Config) {
 	}
 }
 
-// An operator starts over by removing the checkpoints, and leaves those before them. The new training does not continue
-// from these: it offers the start alone, and takes it.
+// An operator starts over by removing the checkpoints, and leaves those before them. The new
+// training does not continue from these: it offers the start alone, and takes it.
 func TestPreviousOfAnotherTrainingIsNotOffered(t *testing.T) {
 	c, _, _ := trainedByTwo(t, 2)
 	old := trainingOf(t, c, c.Servers[0].Checkpoint)
@@ -105,8 +105,8 @@ func TestPreviousOfAnotherTrainingIsNotOffered(t *testing.T) {
 	}
 }
 
-// A previous checkpoint is offered, and taken, only if it is of the training that the checkpoint is of, and of an earlier
-// step. Files of an earlier release have no identity.
+// A previous checkpoint is offered, and taken, only if it is of the training that the checkpoint is
+// of, and of an earlier step. Files of an earlier release have no identity.
 func TestWhichPreviousCounts(t *testing.T) {
 	c, _, steps := trainedByTwo(t, 2)
 	path := c.Servers[1].Checkpoint

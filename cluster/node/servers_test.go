@@ -180,8 +180,8 @@ func TestServersContinue(t *testing.T) {
 	}
 }
 
-// trainedByTwo trains with two servers that write a checkpoint every six steps. It returns the cluster, the hash of
-// its weights, and the steps of the first server's checkpoints.
+// trainedByTwo trains with two servers that write a checkpoint every six steps. It returns the
+// cluster, the hash of its weights, and the steps of the first server's checkpoints.
 func trainedByTwo(t *testing.T, workers int) (c *cluster.Config, want string, steps []uint64) {
 	t.Helper()
 	c = newCluster(t, workers)

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// Lines of the log have a date and a time zone. In systemd's journal, which has both, they have a priority.
+// Lines of the log have a date and a time zone. In systemd's journal, which has both, they have a
+// priority.
 func TestLinesOfTheLog(t *testing.T) {
 	for journal, want := range map[bool]string{
 		false: `^time=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d:\d\d) level=INFO msg="a worker joined" worker=1

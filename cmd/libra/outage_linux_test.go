@@ -29,8 +29,8 @@ func setPort(t *testing.T, bed *testbed.Bed, host int, set func(netlink.Link) er
 	}
 }
 
-// The link of a worker, or of the server, is down for almost as long as it may be. Then training goes on, and ends with the
-// weights of one that was not disturbed.
+// The link of a worker, or of the server, is down for almost as long as it may be. Then training
+// goes on, and ends with the weights of one that was not disturbed.
 func TestLinkIsDownForAWhile(t *testing.T) {
 	t.Parallel()
 	for name, host := range map[string]int{"of the server": 0, "of a worker": 1} {

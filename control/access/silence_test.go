@@ -13,12 +13,12 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// No end of a connection gives up while its link may be down, and each does so before the other has ended what belongs to the
-// connection, a grace period later.
+// No end of a connection gives up while its link may be down, and each does so before the other has
+// ended what belongs to the connection, a grace period later.
 func TestLimitsOfBothEnds(t *testing.T) {
 	const grace = 3 * time.Second // control.DefaultGrace
-	// What one end has heard last may have left pingEvery before the link went down, and a call of the client in between
-	// delays the next.
+	// What one end has heard last may have left pingEvery before the link went down, and a call of
+	// the client in between delays the next.
 	first := min(pingTimeout, silentAfter-pingEvery-pingEvery/2)
 	last := max(pingEvery+pingTimeout, silentAfter)
 	if first < Outage {
@@ -29,7 +29,8 @@ func TestLimitsOfBothEnds(t *testing.T) {
 	}
 }
 
-// A client closes a connection on which nothing comes, and says why; one on which something comes stays.
+// A client closes a connection on which nothing comes, and says why; one on which something comes
+// stays.
 func TestSilentServiceIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
