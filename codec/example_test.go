@@ -28,6 +28,8 @@ func Example() {
 	fmt.Printf("%d bytes instead of %d, scale 2^%d\n", len(coded), 4*len(gradients), c.Config().Scale)
 	fmt.Println(worst < math.Ldexp(1, -10-c.Config().Scale))
 	fmt.Println(c.Decode(decoded, coded[:4]))
-	// Output: 9 bytes instead of 40, scale 2^5 true codec: malformed at byte 3, value 0: the codes
-	// end too early; decode the bytes of one encoding, all of them, with its number of values
+	// Output:
+	// 9 bytes instead of 40, scale 2^5
+	// true
+	// codec: malformed at byte 3, value 0: the codes end too early; decode the bytes of one encoding, all of them, with its number of values
 }
