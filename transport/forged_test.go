@@ -161,7 +161,9 @@ func FuzzAnswers(f *testing.F) {
 	header := wire.Header{Job: testJob, Sender: 1, Epoch: testServerEpoch, Seq: wire.FirstSeq}
 	f.Add(wire.PutAck(make([]byte, 64), header))
 	f.Add(wire.PutSums(make([]byte, 2000), header, 2))
-	f.Add(wire.PutError(make([]byte, 64), header, wire.Refusal{Code: wire.CodeOverflow, Index: 21}))
+	for code := range wire.CodeNoWeights + 2 { // the first and the last are no codes
+		f.Add(wire.PutError(make([]byte, 64), header, wire.Refusal{Code: code, Index: 21}))
+	}
 	f.Add(cold(header, testDim, 1))
 	f.Add(pullOf(header, 3))
 	f.Add(findOf(header, 1, 2, 3))
@@ -184,8 +186,8 @@ func FuzzAnswers(f *testing.F) {
 			w.receiveAnswer(&p)
 			w.receiveAnswer(&p)
 		}
-		if o.outstanding < 0 || o.acked+o.refused+o.outstanding != o.sent.HotFrames+o.sent.ColdFrames {
-			t.Fatalf("%d + %d + %d frames of %+v", o.acked, o.refused, o.outstanding, o.sent)
+		if o.outstanding < 0 || o.acked+o.refused+o.unknown+o.outstanding != o.sent.HotFrames+o.sent.ColdFrames {
+			t.Fatalf("%d + %d + %d + %d frames of %+v", o.acked, o.refused, o.unknown, o.outstanding, o.sent)
 		}
 		s := &Server{cfg: ServerConfig{Job: testJob, Dim: testDim, Handler: discard{}},
 			senders: map[uint16]*admitted{1: {from: w.link.Local().AddrPort(), epoch: testServerEpoch}}, keys: make([]uint64, 121), rows: make([]float32, 121*testDim), numbers: make([]uint32, 121)}
