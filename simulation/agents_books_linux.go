@@ -366,14 +366,15 @@ func (b *stepBooks) comparePulled(e *asked, steps uint64) {
 	}
 }
 
-// torn reports whether a session has ended with pushes for which no step has ended.
+// torn reports whether a session has ended with pushes for which no step has ended. Those that were refused
+// count: their gradients are missing in the step.
 func (s *ring) torn() bool {
 	if !s.over() {
 		return false
 	}
 	open := false
 	for i, e := range s.entries {
-		if e.Op == agentproto.Push && uint32(i) < s.accepted() {
+		if (e.Op == agentproto.Push || e.Op == agentproto.PushSums) && uint32(i) < s.accepted() {
 			open = true
 		} else if s.hasEnded(i) {
 			open = false
