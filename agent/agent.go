@@ -148,6 +148,9 @@ func (a *Agent) Serve(ctx context.Context) error {
 	defer stop()
 	for {
 		conn, err := a.listener.AcceptUnix()
+		if err == nil && ctx.Err() != nil { // it was accepted while the listener was being closed
+			_ = conn.Close()
+		}
 		switch {
 		case errors.Is(context.Cause(ctx), errJobsEnded):
 			return a.jobsEnded()

@@ -8,8 +8,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,6 +21,9 @@ import (
 	"github.com/libra-ina/libra/agent"
 	"github.com/libra-ina/libra/agent/agentclient"
 	"github.com/libra-ina/libra/agent/agentproto"
+	"github.com/libra-ina/libra/local"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/ps"
 )
 
 // A client that waits at a barrier when the agent is closed gets that reason, not that another
@@ -118,6 +124,30 @@ func TestCloseAmongSteps(t *testing.T) {
 		time.Sleep(time.Duration(rand.IntN(4000)) * time.Microsecond)
 		must(t, b.agent.Close())
 		group.Wait()
+	}
+}
+
+// A client that connects while the agent is told to end is not left waiting for an answer.
+func TestEndBesideANewClient(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 20 {
+		cluster, err := local.Open(t.Context(), local.Config{Dim: dim, Hot: hotKeys(), Optimizer: sgd})
+		must(t, err)
+		hot, err := packer.NewHotSet(dim, hotKeys(), nil, packer.Meta{})
+		must(t, err)
+		cfg := agent.Config{Socket: filepath.Join(shortDir(t), "agent.sock"), Log: slog.New(slog.DiscardHandler),
+			Jobs: []agent.Job{{Name: jobName, Worker: cluster.Worker(0), HotSet: hot, Number: 1, Exp: ps.DefaultExp}}}
+		a, err := agent.Listen(cfg)
+		must(t, err)
+		conn, err := net.Dial("unixpacket", cfg.Socket)
+		must(t, err)
+		must(t, errors.Join(a.Serve(over), a.Close()))
+		must(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+		if _, err := conn.Read(make([]byte, 64)); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error("the client waits")
+		}
+		must(t, errors.Join(conn.Close(), cluster.Close()))
 	}
 }
 
