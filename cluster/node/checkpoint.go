@@ -269,6 +269,14 @@ func (s *server) saveAfter(step uint64) {
 	}
 }
 
+// saveFirst makes the first checkpoint due when the first worker reports, if there are several
+// servers: one that ends without a checkpoint cannot continue beside others that have theirs.
+func (s *server) saveFirst() {
+	if s.hasSeveral() {
+		s.first.Do(s.saveSoon)
+	}
+}
+
 // saveSoon makes a checkpoint due.
 func (s *server) saveSoon() {
 	select {

@@ -63,6 +63,7 @@ type server struct {
 	due       chan struct{} // holds a token when a checkpoint is due for a reason other than time
 	saving    sync.Mutex    // held while a checkpoint is written
 	saved     uint64        // version of the last checkpoint
+	first     sync.Once     // the first checkpoint is due
 	diverged  atomic.Bool   // the training has diverged: the checkpoint is kept as it is
 
 	// Written only by the loop's goroutine.

@@ -29,6 +29,7 @@ func (s *server) serviceConfig(ctx context.Context, dim int,
 		Report: func(ctx context.Context, sender uint16, r *pb.ReportRequest) error {
 			if !c.Job.Sync { // where a barrier precedes it
 				s.progress.addReport(sender, r.Steps)
+				s.saveFirst()
 				if err := harvest(ctx); err != nil {
 					return err
 				}
