@@ -125,9 +125,13 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 			return nil, err
 		}
 		defer func() {
-			// After another error the job may already be gone.
-			if failed := s.removeJob(); err == nil {
+			// After another error the job may already be gone. That an operator removed it may be
+			// told later than what his workers did then.
+			switch failed := s.removeJob(); {
+			case err == nil:
 				err = failed
+			case errors.Is(failed, control.ErrRemoved) && !errors.Is(err, control.ErrRemoved):
+				err = fmt.Errorf("%w: %w", failed, err)
 			}
 		}()
 		// Until the last checkpoint is written, for which the next server waits.
