@@ -236,8 +236,11 @@ func (s *server) saveCheckpoint(turn func(func()) error) error {
 // can make room meanwhile, and no other file has the weights.
 const waitForRoom = 10 * time.Minute
 
-// saveAtEnd writes the last checkpoint, when nothing else uses the store any more. An interrupted
-// process reports no other error, so a failure must be logged.
+// ErrNotSaved is in the error of [RunServer] if the last checkpoint was not written.
+var ErrNotSaved = errors.New("the last checkpoint was not written")
+
+// saveAtEnd writes the last checkpoint, when nothing else uses the store any more. The error may be one
+// of many, so it is logged, too.
 func (s *server) saveAtEnd() error {
 	var err error
 	for end := time.Now().Add(waitForRoom); ; {
@@ -253,7 +256,8 @@ func (s *server) saveAtEnd() error {
 	if err != nil {
 		s.env.Log.Error("the last checkpoint was not written", "error", err)
 	}
-	return err
+	s.env.Log.Error(ErrNotSaved.Error(), "error", err)
+	return fmt.Errorf("%w: %w", ErrNotSaved, err)
 }
 
 // checkpointAfter reports whether a checkpoint is due after a step.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/cluster/demo"
+	"github.com/libra-ina/libra/cluster/node"
 	"github.com/libra-ina/libra/control"
 )
 
@@ -53,7 +54,11 @@ func run() int {
 		fmt.Fprintln(os.Stderr, "libra: interrupted again")
 		os.Exit(exitInterrupted)
 	})
-	return exitCode(os.Stderr, newRoot().ExecuteContext(ctx), ctx.Err() != nil)
+	stderr := io.Writer(os.Stderr)
+	if toJournal(os.Stderr) {
+		stderr = lastWords{os.Stderr}
+	}
+	return exitCode(stderr, newRoot().ExecuteContext(ctx), ctx.Err() != nil)
 }
 
 // exitCode writes why a command ended, if it failed, and returns its exit code.
@@ -66,8 +71,8 @@ func exitCode(stderr io.Writer, err error, interrupted bool) int {
 	case errors.As(err, &usage):
 		fmt.Fprintf(stderr, "libra: %v\nRun '%s --help' for usage.\n", err, usage.command)
 		return exitUsage
-	case interrupted:
-		fmt.Fprintln(stderr, "libra: interrupted")
+	case interrupted && !errors.Is(err, node.ErrNotSaved):
+		fmt.Fprint(stderr, interruptedText)
 		return exitInterrupted
 	case errors.Is(err, control.ErrRemoved):
 		fmt.Fprintf(stderr, "libra: %v\n", err)
