@@ -47,7 +47,10 @@ func (s *server) openStore(cfg ps.Config) (err error) {
 	case errors.Is(err, ps.ErrMismatch):
 		return fmt.Errorf(s.configField()+".checkpoint: %w; "+
 			"restore the configuration that it was trained with, or remove it to start over", err)
-	case errors.Is(err, ps.ErrCorrupt), errors.Is(err, ps.ErrNotCheckpoint):
+	case errors.Is(err, ps.ErrNotCheckpoint): // a file of data, perhaps, of which there is no other copy
+		return fmt.Errorf(s.configField()+".checkpoint: %w; if it is another file, name one of the server's own there, "+
+			"and otherwise replace it by an intact copy, or remove it to start over", err)
+	case errors.Is(err, ps.ErrCorrupt):
 		return fmt.Errorf(s.configField()+".checkpoint: %w; replace it by an intact copy, or remove it to start over", err)
 	case errors.Is(err, ps.ErrVersion):
 		return fmt.Errorf(s.configField()+".checkpoint: %w; "+
@@ -253,8 +256,8 @@ func (s *server) saveAtEnd() error {
 			"error", err, "next_try_in", saveAgain, "until", end.Format(time.RFC3339))
 		time.Sleep(saveAgain)
 	}
-	if err != nil {
-		s.env.Log.Error("the last checkpoint was not written", "error", err)
+	if err == nil {
+		return nil
 	}
 	s.env.Log.Error(ErrNotSaved.Error(), "error", err)
 	return fmt.Errorf("%w: %w", ErrNotSaved, err)

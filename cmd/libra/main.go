@@ -20,6 +20,7 @@ import (
 	"github.com/libra-ina/libra/cluster/demo"
 	"github.com/libra-ina/libra/cluster/node"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/internal/file"
 )
 
 // Exit codes, for scripts.
@@ -91,7 +92,7 @@ func exitCode(stderr io.Writer, err error, interrupted bool) int {
 func remedyOfTemporary(err error) string {
 	var failed *fs.PathError
 	temp := os.TempDir()
-	if !errors.As(err, &failed) || failed.Path != temp &&
+	if !errors.As(err, &failed) || errors.Is(err, file.ErrNotRegular) || failed.Path != temp &&
 		(failed.Op != "mkdir" || filepath.Dir(failed.Path) != filepath.Clean(temp)) {
 		return ""
 	}
