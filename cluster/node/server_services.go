@@ -38,7 +38,7 @@ func (s *server) serviceConfig(ctx context.Context, dim int,
 		},
 		Rejoin: c.Server.Rejoin,
 		Diverged: func(worker uint16) {
-			s.keepGood(fmt.Sprintf("the gradients of worker %d became too large", worker))
+			s.keepGood(fmt.Sprintf("the gradients of worker %d became too large", worker), "do what the worker's error says")
 		},
 		Lost: func(uint16) {
 			// Errors end the server, which also writes a checkpoint.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -122,6 +123,12 @@ func TestRemediesOfLargeGradients(t *testing.T) {
 			remedy, _, _ = strings.Cut(remedy, "\n")
 			if code != exitFailure || !strings.Contains(remedy, c.want) {
 				t.Fatalf("code %d: %s", code, stderr)
+			}
+			if strings.Contains(stderr, "libra-demo-") {
+				t.Errorf("it names a file that is gone: %s", stderr)
+			}
+			if slices.Contains(c.others, rate) && strings.Contains(stderr, "learning_rate") {
+				t.Errorf("a process blames the learning rate: %s", stderr)
 			}
 			for _, other := range c.others {
 				if strings.Contains(remedy, other) {
