@@ -73,3 +73,15 @@ func (s *server) keepGood(why, remedy string) {
 		"later_weights_go_to", path+divergedSuffix,
 		"remedy", remedy+", and remove the checkpoint to start over, or put an earlier copy there")
 }
+
+// finishNevertheless makes the next checkpoint replace the one that was kept: the training has finished,
+// although gradients were too large for a while, and the checkpoint is its result.
+func (s *server) finishNevertheless() {
+	if !s.diverged.Swap(false) {
+		return
+	}
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	s.saved = 0 // in the file of later weights
+	s.env.Log.Warn("training has finished nevertheless: its weights replace the checkpoint")
+}

@@ -11,8 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/wire"
 )
 
 // diverging is a learning rate with which gradients soon become too large.
@@ -76,6 +79,57 @@ func TestDivergedTrainingKeepsItsCheckpoint(t *testing.T) {
 				t.Errorf("without the checkpoint: %v", err)
 			}
 		})
+	}
+}
+
+// Without barriers a worker whose gradients became too large may come again, and training may finish. Then
+// its checkpoint is that of the whole training, and not the one that was kept.
+func TestTrainingThatFinishesHasItsCheckpoint(t *testing.T) {
+	c := newCluster(t, 2)
+	c.Job.Sync, c.Job.Harvest = false, 5*time.Millisecond
+	startSwitch(t, c)
+	mustTrain(t, c)
+	c.Model.Epochs++
+	var log lines
+	var result *ServerResult
+	ended := make(chan error, 1)
+	go func() {
+		var err error
+		result, err = RunServer(soon(t), Env{Config: c, Log: log.logger()})
+		ended <- err
+	}()
+	hot, err := loadHotSet(c, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := join(soon(t), func(error) {}, Env{Config: c, Log: testLog(t)}, c.Workers[0], hot, wire.Endpoint{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.LeaveAs(control.Departure{Reason: "too large", Diverged: true})
+	if !strings.Contains(log.String(), "the checkpoint is kept as it is") {
+		t.Errorf("the server has not noticed: %s", log.String())
+	}
+	var workers errgroup.Group
+	for _, w := range c.Workers {
+		workers.Go(func() error {
+			_, err := RunWorker(soon(t), Env{Config: c, Log: testLog(t)}, WorkerOptions{ID: w.ID})
+			return err
+		})
+	}
+	if err := errors.Join(workers.Wait(), <-ended); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := StoreConfig(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, saved := restored(t, c.Server.Checkpoint, cfg)
+	if hash(store) != result.WeightsSHA256 || saved.Complete != c.Model.Epochs {
+		t.Errorf("the checkpoint has weights %s of %d epochs, the result %s of %d", hash(store), saved.Complete, result.WeightsSHA256, c.Model.Epochs)
+	}
+	if !strings.Contains(log.String(), "training has finished nevertheless") {
+		t.Errorf("the log does not say so: %s", log.String())
 	}
 }
 

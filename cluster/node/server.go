@@ -250,6 +250,7 @@ func (s *server) finishJob(ctx context.Context, harvest func(context.Context) er
 	if err != nil {
 		return nil, err
 	}
+	s.finishNevertheless()
 	stats, err := s.loop.Stats(ctx)
 	if err != nil {
 		return nil, err
