@@ -27,8 +27,8 @@ type Arrival struct {
 	HotSent, HotAnswered uint32
 }
 
-// DroppedError means that gradients of a step were refused on a host, so that the step has no
-// effect.
+// DroppedError means that gradients of a step were refused on a host, or that a party there had
+// pushed in it and ended before its end, so that the step has no effect.
 type DroppedError struct {
 	Key      uint64 // of the gradient
 	KeyKnown bool

@@ -23,6 +23,7 @@ const theAggregator = "aggregator"
 // earlier admission. It checks their answers as far as these do not depend on an admission.
 func (m *Membership) checkAll(cfg *JoinConfig, aggregator pb.AggregatorClient) error {
 	m.Trainings, m.instances = make([]string, len(m.servers)), make([]uint64, len(m.servers))
+	firstSteps := make([]uint64, len(m.servers))
 	var first *pb.Membership
 	var refuses string // the service that has refused the worker
 	terms, err := WhileTaken(m.ctx, cfg.Limit, cfg.Log, func(ctx context.Context) (*pb.Admission, error) {
@@ -36,7 +37,7 @@ func (m *Membership) checkAll(cfg *JoinConfig, aggregator pb.AggregatorClient) e
 			if i == 0 {
 				first = answer
 			}
-			m.Trainings[i], m.instances[i] = "", answer.GetInstance()
+			m.Trainings[i], m.instances[i], firstSteps[i] = "", answer.GetInstance(), answer.GetFirstStep()
 			if !answer.GetNewTraining() {
 				m.Trainings[i] = answer.GetTraining()
 			}
@@ -54,10 +55,13 @@ func (m *Membership) checkAll(cfg *JoinConfig, aggregator pb.AggregatorClient) e
 	if i := slices.IndexFunc(m.Trainings, func(t string) bool { return t != "" }); i >= 0 {
 		m.training = m.Trainings[i]
 	}
-	if terms == nil {
-		return nil
+	if terms != nil {
+		err = m.take(first, terms)
 	}
-	return m.take(first, terms)
+	if err == nil && cfg.Begin != nil {
+		err = cfg.Begin(m.Trainings, firstSteps)
+	}
+	return err
 }
 
 // atServer returns the configuration for joining one of the servers. Unless that continues a training

@@ -47,10 +47,16 @@ func (s *ParameterServer) Follow(req *pb.FollowRequest, stream grpc.ServerStream
 		return nil
 	case <-s.ended:
 	}
-	if s.why != nil {
-		return status.Error(codes.Aborted, s.why.Error())
+	if s.why == nil {
+		return nil
 	}
-	return nil
+	told := status.New(codes.Aborted, s.why.Error())
+	if errors.Is(s.why, ErrRemoved) {
+		if detailed, err := told.WithDetails(&pb.Removed{}); err == nil {
+			told = detailed
+		}
+	}
+	return told.Err()
 }
 
 // Follow follows the server with index 0 of a job, over a connection to it, as the one with the given
@@ -70,7 +76,8 @@ func Follow(ctx context.Context, conn *grpc.ClientConn, job uint16, index int, e
 				ended(nil)
 				return
 			}
-			ended(fmt.Errorf("parameter server 0 has ended the job: %w", access.CallError("parameter server 0", "follow", err)))
+			ended(asRemoved(status.Convert(err), fmt.Errorf("parameter server 0 has ended the job: %w",
+				access.CallError("parameter server 0", "follow", err))))
 		})
 	if status.Code(err) == codes.Unimplemented {
 		return nil

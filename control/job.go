@@ -108,7 +108,13 @@ func (a *Aggregator) logEnd(job uint16, m *member, how ending) {
 	log := a.cfg.Log.With("job", job, "worker", m.ID, "address", m.IP)
 	switch how {
 	case left:
+		if why := m.departure.GetReason(); why != "" {
+			log.Warn("worker left before it had finished", "reason", why)
+			return
+		}
 		log.Info("worker left")
+	case away:
+		log.Info("worker left, and may come back")
 	case unused:
 		log.Info("worker left before it had sent anything")
 	case vanished:

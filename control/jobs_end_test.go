@@ -349,6 +349,9 @@ func TestRemovedByAnOperator(t *testing.T) {
 			if err := job.Lost("harvest", h.Run(t.Context())); !errors.Is(err, ErrRemoved) {
 				t.Errorf("when it asks later: %v", err)
 			}
+			if err := job.Remove(t.Context()); !errors.Is(err, ErrRemoved) || !contains(err, "job 5 was removed by an operator") {
+				t.Errorf("when it removes the job itself: %v", err)
+			}
 			forged := &Owned{ID: 5, Job: &pb.Job{Key: make([]byte, len(job.Key))}, client: l.client}
 			h = NewHarvester(forged, newSums().apply, quiet)
 			if err := forged.Lost("harvest", h.Run(t.Context())); err == nil || errors.Is(err, ErrRemoved) {

@@ -59,6 +59,10 @@ type JoinConfig struct {
 	// Limit bounds the wait for each service, and for the end of an earlier admission of this
 	// worker; 0 means [DefaultJoinLimit].
 	Limit time.Duration
+	// Begin, if not nil, is called before the worker joins any service, with [Membership.Trainings] and
+	// the first step at each server, by index. If it returns an error, that ends Join, and nothing has
+	// changed at the services.
+	Begin func(trainings []string, firstSteps []uint64) error
 	// Dial are options in addition to those of all control connections.
 	Dial []grpc.DialOption
 	// Lost is called with the reason, at most once and not after [Membership.Leave], if a service

@@ -65,6 +65,16 @@ func TestAggregatorsLog(t *testing.T) {
 		if _, err := l.client.Leave(t.Context(), &pb.LeaveRequest{Job: 5, Sender: 1, Token: a.Token}); err != nil {
 			t.Fatal(err)
 		}
+		for _, how := range []*pb.LeaveRequest{{Back: true}, {Unused: true}, {Reason: "no such file"}} {
+			_, again, err := joinAs(t.Context(), l.client, joinRequest())
+			if err != nil {
+				t.Fatal(err)
+			}
+			how.Job, how.Sender, how.Token = 5, 1, again.Token
+			if _, err := l.client.Leave(t.Context(), how); err != nil {
+				t.Fatal(err)
+			}
+		}
 		time.Sleep(access.Outage + DefaultLease)
 		synctest.Wait()
 		plane.removeJob = nil
@@ -80,7 +90,10 @@ func TestAggregatorsLog(t *testing.T) {
 		log.has(t,
 			[]string{"job created", "job=5", fmt.Sprint("instance=", job.Instance), "owner=192.0.2.2:40000", fmt.Sprint("epoch=", job.Epoch), "mode=combine", "arithmetic=exact", "slots=100", "senders=64"},
 			[]string{"level=INFO", "worker joined", "job=5", "worker=1", "address=192.0.2.7", fmt.Sprint("epoch=", a.Epoch)},
-			[]string{"level=INFO", "worker left", "job=5", "worker=1", "address=192.0.2.7"},
+			[]string{"level=INFO", `"worker left" `, "job=5", "worker=1", "address=192.0.2.7"},
+			[]string{"level=INFO", "worker left, and may come back", "job=5", "worker=1"},
+			[]string{"level=INFO", "worker left before it had sent anything", "job=5", "worker=1"},
+			[]string{"level=WARN", "worker left before it had finished", "job=5", "worker=1", "no such file"},
 			[]string{"sender connected", "job=5", "sender=1", "address=192.0.2.7", fmt.Sprint("epoch=", a.Epoch)},
 			[]string{"cannot withdraw a sender", "job=5", "sender=1", "no such sender"},
 			[]string{"cannot remove a job whose lease has ended", "job=5", "no memory to give back"},

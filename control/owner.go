@@ -51,12 +51,14 @@ func (o *Owned) Hold(ctx context.Context, lost func(error)) error {
 	return access.CallError("aggregator", "hold", err)
 }
 
-// ErrRemoved is in the error of [Owned.Lost] if an operator removed the job: it is over, and not to be
-// created again by itself.
+// ErrRemoved is in the errors of [Owned.Lost], [Owned.Remove] and [Follow] if an operator removed the
+// job: it is over, and not to be created again by itself.
 var ErrRemoved = errors.New("the job was removed by an operator")
 
 // removedError is an error with its own text that is [ErrRemoved].
 type removedError struct{ error }
+
+func (e removedError) Unwrap() error { return e.error }
 
 func (removedError) Is(target error) bool { return target == ErrRemoved }
 
@@ -67,13 +69,17 @@ func (o *Owned) Lost(call string, err error) error {
 	if err == nil || !ok {
 		return err
 	}
-	lost := fmt.Errorf("lost job %d: %w", o.ID, access.CallError("aggregator", call, err))
+	return asRemoved(answer, fmt.Errorf("lost job %d: %w", o.ID, access.CallError("aggregator", call, err)))
+}
+
+// asRemoved returns an error that is [ErrRemoved] if the answer of a service says so.
+func asRemoved(answer *status.Status, err error) error {
 	for _, detail := range answer.Details() {
 		if _, ok := detail.(*pb.Removed); ok {
-			return removedError{lost}
+			return removedError{err}
 		}
 	}
-	return lost
+	return err
 }
 
 // Remove ends the job. While the connection is broken it retries, until ctx ends. If there is no
@@ -88,7 +94,7 @@ func (o *Owned) Remove(ctx context.Context) error {
 		}
 		_, broken := access.BrokenBy(answer.Message())
 		if answer.Code() != codes.Unavailable || !broken || delay.wait(ctx) != nil {
-			return access.CallError("aggregator", "remove job", err)
+			return asRemoved(answer, access.CallError("aggregator", "remove job", err))
 		}
 	}
 }

@@ -23,18 +23,18 @@ type Sums struct {
 	Rows []float32
 }
 
-// DroppedError means that gradients of a worker were refused, so that the step changed nothing.
+// DroppedError means that gradients of a worker were refused, or that it left in the middle of the
+// step, so that the step changed nothing.
 type DroppedError struct {
 	Key      uint64
 	KeyKnown bool
 }
 
 func (e *DroppedError) Error() string {
-	text := "a gradient of one of the workers was refused, so that the step was dropped for all"
 	if e.KeyKnown {
-		text += fmt.Sprintf(": key %d", e.Key)
+		return fmt.Sprintf("a gradient of one of the workers was refused, so that the step was dropped for all: key %d", e.Key)
 	}
-	return text
+	return "the step was dropped for all: gradients of one of the workers were refused, or it left before the end of the step"
 }
 
 // Message returns the error as a message for the service.

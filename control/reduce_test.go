@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -435,4 +436,14 @@ func TestReduceIsRefused(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A step is dropped also because of a worker that leaves it torn: where no key is known, the error does
+// not speak of refused gradients alone.
+func TestTextOfADroppedStep(t *testing.T) {
+	for _, reason := range []string{"were refused", "left before the end of the step"} {
+		if text := (&DroppedError{}).Error(); !strings.Contains(text, reason) {
+			t.Errorf("%q, want %q", text, reason)
+		}
+	}
 }

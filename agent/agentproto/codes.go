@@ -65,8 +65,9 @@ var codes = map[Code]string{
 	PartyGone:  "another client of this host that took part in the barrier has ended: start all of them anew",
 	BadStep:    "the barrier's step is not the one that is due: each party ends each step once",
 	NoParty:    "a client that takes no part in barriers submitted one: give the number of parties in HELLO",
-	Dropped:    "gradients of the step were refused, of this client or of another, so that the step was dropped for all: the client that pushed them is told why",
-	NoSums:     "no REDUCE of this client returned sums, or they do not contain these rows: submit SUMS after a REDUCE, for rows of it",
+	Dropped: "the step was dropped for all: gradients in it were refused, which the client that pushed them is told, " +
+		"or a client that had pushed in it ended before its end; the others may push theirs again",
+	NoSums: "no REDUCE of this client returned sums, or they do not contain these rows: submit SUMS after a REDUCE, for rows of it",
 	NoWeights: "the job keeps no weights to pull: give it an optimizer, adagrad or sgd " +
 		"(model.optimizer of the cluster file, --optimizer of libra run)",
 	AgentClosed: "the agent was stopped: open a session with its successor",

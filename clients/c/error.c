@@ -48,8 +48,8 @@ static const struct {
 	{LIBRA_BAD_STEP, "BAD_STEP", "the barrier's step is not the one that is due"},
 	{LIBRA_NO_PARTY, "NO_PARTY", "the session takes no part in barriers: set options.parties"},
 	{LIBRA_DROPPED, "DROPPED",
-	 "gradients of the step were refused, of this session or of another, so that the step was dropped for all: the "
-	 "session that pushed them is told why"},
+	 "the step was dropped for all: gradients in it were refused, which the session that pushed them is told, or a "
+	 "session that had pushed in it ended before its end; the others may push theirs again"},
 	{LIBRA_NO_SUMS, "NO_SUMS",
 	 "no libra_reduce of this session returned sums, or they do not contain these rows: call it first"},
 	{LIBRA_NO_WEIGHTS, "NO_WEIGHTS",

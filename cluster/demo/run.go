@@ -164,13 +164,16 @@ func trained(c *cluster.Config) (*ps.Store, []byte, error) {
 	return weights.ReadCheckpoints(paths...)
 }
 
-// setCheckpoints gives each server a checkpoint in a folder; the name is that of a single server's.
+// setCheckpoints gives each server a checkpoint in a folder, of the end of the training; the name is that
+// of a single server's.
 func setCheckpoints(c *cluster.Config, dir, name string) {
-	c.Server.Checkpoint = filepath.Join(dir, name)
+	var atEnd time.Duration
+	c.Server.Checkpoint, c.Server.CheckpointEvery = filepath.Join(dir, name), &atEnd
 	c.Servers = slices.Clone(c.Servers)
 	for i := range c.Servers {
-		c.Server.Checkpoint = ""
+		c.Server = cluster.Server{}
 		c.Servers[i].Checkpoint = filepath.Join(dir, fmt.Sprintf("%d-%s", i, name))
+		c.Servers[i].CheckpointEvery = &atEnd
 	}
 }
 

@@ -47,7 +47,10 @@ func (s *server) openStore(cfg ps.Config) (err error) {
 	case errors.Is(err, ps.ErrMismatch):
 		return fmt.Errorf(s.configField()+".checkpoint: %w; "+
 			"restore the configuration that it was trained with, or remove it to start over", err)
-	case errors.Is(err, ps.ErrCorrupt), errors.Is(err, ps.ErrNotCheckpoint):
+	case errors.Is(err, ps.ErrNotCheckpoint): // a file of data, perhaps, of which there is no other copy
+		return fmt.Errorf(s.configField()+".checkpoint: %w; if it is another file, name one of the server's own there, "+
+			"and otherwise replace it by an intact copy, or remove it to start over", err)
+	case errors.Is(err, ps.ErrCorrupt):
 		return fmt.Errorf(s.configField()+".checkpoint: %w; replace it by an intact copy, or remove it to start over", err)
 	case errors.Is(err, ps.ErrVersion):
 		return fmt.Errorf(s.configField()+".checkpoint: %w; "+
@@ -236,8 +239,11 @@ func (s *server) saveCheckpoint(turn func(func()) error) error {
 // can make room meanwhile, and no other file has the weights.
 const waitForRoom = 10 * time.Minute
 
-// saveAtEnd writes the last checkpoint, when nothing else uses the store any more. An interrupted
-// process reports no other error, so a failure must be logged.
+// ErrNotSaved is in the error of [RunServer] if the last checkpoint was not written.
+var ErrNotSaved = errors.New("the last checkpoint was not written")
+
+// saveAtEnd writes the last checkpoint, when nothing else uses the store any more. The error may be one
+// of many, so it is logged, too.
 func (s *server) saveAtEnd() error {
 	var err error
 	for end := time.Now().Add(waitForRoom); ; {
@@ -250,10 +256,11 @@ func (s *server) saveAtEnd() error {
 			"error", err, "next_try_in", saveAgain, "until", end.Format(time.RFC3339))
 		time.Sleep(saveAgain)
 	}
-	if err != nil {
-		s.env.Log.Error("the last checkpoint was not written", "error", err)
+	if err == nil {
+		return nil
 	}
-	return err
+	s.env.Log.Error(ErrNotSaved.Error(), "error", err)
+	return fmt.Errorf("%w: %w", ErrNotSaved, err)
 }
 
 // checkpointAfter reports whether a checkpoint is due after a step.
@@ -266,6 +273,14 @@ func (s *server) checkpointAfter(step uint64) bool {
 func (s *server) saveAfter(step uint64) {
 	if s.checkpointAfter(step) {
 		s.saveSoon()
+	}
+}
+
+// saveFirst makes the first checkpoint due when the first worker reports, if there are several
+// servers: one that ends without a checkpoint cannot continue beside others that have theirs.
+func (s *server) saveFirst() {
+	if s.hasSeveral() {
+		s.first.Do(s.saveSoon)
 	}
 }
 

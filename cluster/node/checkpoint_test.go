@@ -109,7 +109,7 @@ func TestUnusableCheckpointFailsAtTheStart(t *testing.T) {
 		want     []string
 	}{
 		"truncated":     {good[:len(good)/2], nil, []string{"server.checkpoint", "corrupt", "remove it to start over"}},
-		"empty":         {[]byte{}, nil, []string{"server.checkpoint", "not a checkpoint", "remove it to start over"}},
+		"empty":         {[]byte{}, nil, []string{"server.checkpoint", "not a checkpoint", "if it is another file, name one of the server's own there", "remove it to start over"}},
 		"damaged":       {damaged, nil, []string{"server.checkpoint", "corrupt", "remove it to start over"}},
 		"newer":         {newer, nil, []string{"server.checkpoint", "unsupported checkpoint version", "continue with the version of Libra that wrote it"}},
 		"another model": {good, func(c *cluster.Config) { c.Model.Seed++ }, []string{"server.checkpoint", "seed", "remove it to start over"}},

@@ -32,11 +32,13 @@ func departureFor(ctx context.Context, err error) control.Departure {
 }
 
 // withCheckpoint adds to the remedy of a training that has diverged what the checkpoints need: to
-// continue from one that has begun to diverge would end in the same way.
-func withCheckpoint(err error, how control.Departure, c *cluster.Config) error {
+// continue from one that has begun to diverge would end in the same way. There is none if the training
+// has not continued from one, and servers write one only at its end.
+func withCheckpoint(err error, how control.Departure, c *cluster.Config, resumed bool) error {
 	var files []string
 	for _, s := range c.AllServers() {
-		if s.Checkpoint != "" {
+		meanwhile := s.CheckpointSteps > 0 || s.CheckpointEvery == nil || *s.CheckpointEvery > 0
+		if s.Checkpoint != "" && (resumed || meanwhile) {
 			files = append(files, s.Checkpoint)
 		}
 	}
@@ -57,17 +59,29 @@ const divergedSuffix = ".diverged"
 
 // keepGood keeps the checkpoint that the server has, because the training has diverged: weights of
 // later steps, and probably of the last ones before, make gradients too large again. They go to
-// another file, for those who want to look at them.
-func (s *server) keepGood(why string) {
+// another file, for those who want to look at them. The remedy is what makes gradients smaller.
+func (s *server) keepGood(why, remedy string) {
 	if s.diverged.Swap(true) {
 		return
 	}
 	path := s.env.Config.Server.Checkpoint
-	if path == "" {
-		s.env.Log.Error("training has diverged", "because", why, "remedy", "lower model.learning_rate, and start again")
+	if _, err := s.disk().Stat(path); path == "" || err != nil { // there is none to be kept, or removed
+		s.env.Log.Error("training has diverged", "because", why, "remedy", remedy+", and start again")
 		return
 	}
 	s.env.Log.Error("training has diverged: the checkpoint is kept as it is", "because", why, "checkpoint", path,
 		"later_weights_go_to", path+divergedSuffix,
-		"remedy", "lower model.learning_rate, and remove the checkpoint to start over, or put an earlier copy there")
+		"remedy", remedy+", and remove the checkpoint to start over, or put an earlier copy there")
+}
+
+// finishNevertheless makes the next checkpoint replace the one that was kept: the training has finished,
+// although gradients were too large for a while, and the checkpoint is its result.
+func (s *server) finishNevertheless() {
+	if !s.diverged.Swap(false) {
+		return
+	}
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	s.saved = 0 // in the file of later weights
+	s.env.Log.Warn("training has finished nevertheless: its weights replace the checkpoint")
 }

@@ -9,9 +9,13 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/wire"
 )
 
 // diverging is a learning rate with which gradients soon become too large.
@@ -52,7 +56,7 @@ func TestDivergedTrainingKeepsItsCheckpoint(t *testing.T) {
 					t.Errorf("workers end with %v, want %q", workers, part)
 				}
 			}
-			if servers == nil || !strings.Contains(servers.Error(), "left before it had finished: ") || !strings.Contains(servers.Error(), "out of range") {
+			if servers == nil || !strings.Contains(servers.Error(), "left before it had finished: ") || !strings.Contains(servers.Error(), "out of range") || !strings.Contains(servers.Error(), "gradients are too large") {
 				t.Errorf("servers end with %v, want the reason of the worker", servers)
 			}
 			if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, good) {
@@ -78,6 +82,57 @@ func TestDivergedTrainingKeepsItsCheckpoint(t *testing.T) {
 	}
 }
 
+// Without barriers a worker whose gradients became too large may come again, and training may finish. Then
+// its checkpoint is that of the whole training, and not the one that was kept.
+func TestTrainingThatFinishesHasItsCheckpoint(t *testing.T) {
+	c := newCluster(t, 2)
+	c.Job.Sync, c.Job.Harvest = false, 5*time.Millisecond
+	startSwitch(t, c)
+	mustTrain(t, c)
+	c.Model.Epochs++
+	var log lines
+	var result *ServerResult
+	ended := make(chan error, 1)
+	go func() {
+		var err error
+		result, err = RunServer(soon(t), Env{Config: c, Log: log.logger()})
+		ended <- err
+	}()
+	hot, err := loadHotSet(c, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := join(soon(t), func(error) {}, Env{Config: c, Log: testLog(t)}, c.Workers[0], hot, wire.Endpoint{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.LeaveAs(control.Departure{Reason: "too large", Diverged: true})
+	if !strings.Contains(log.String(), "the checkpoint is kept as it is") {
+		t.Errorf("the server has not noticed: %s", log.String())
+	}
+	var workers errgroup.Group
+	for _, w := range c.Workers {
+		workers.Go(func() error {
+			_, err := RunWorker(soon(t), Env{Config: c, Log: testLog(t)}, WorkerOptions{ID: w.ID})
+			return err
+		})
+	}
+	if err := errors.Join(workers.Wait(), <-ended); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := StoreConfig(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, saved := restored(t, c.Server.Checkpoint, cfg)
+	if hash(store) != result.WeightsSHA256 || saved.Complete != c.Model.Epochs {
+		t.Errorf("the checkpoint has weights %s of %d epochs, the result %s of %d", hash(store), saved.Complete, result.WeightsSHA256, c.Model.Epochs)
+	}
+	if !strings.Contains(log.String(), "training has finished nevertheless") {
+		t.Errorf("the log does not say so: %s", log.String())
+	}
+}
+
 // Only a worker that ends by itself says why, and only one whose gradients are too large that the
 // training diverges.
 func TestDeparture(t *testing.T) {
@@ -92,15 +147,23 @@ func TestDeparture(t *testing.T) {
 	c := &cluster.Config{Servers: []cluster.Server{{Checkpoint: "a"}, {}, {Checkpoint: "b"}}}
 	err := errors.New("lower it")
 	for _, how := range []control.Departure{{}, {Reason: "lower it"}} {
-		if got := withCheckpoint(err, how, c); got != err { //nolint:errorlint // it is the same one
+		if got := withCheckpoint(err, how, c, true); got != err { //nolint:errorlint // it is the same one
 			t.Errorf("%+v: %v", how, got)
 		}
 	}
 	want := "lower it; then start without the server's checkpoints a, b, if there is one, because its weights may have begun to diverge: remove them, or put an earlier copy there"
-	if got := withCheckpoint(err, control.Departure{Diverged: true}, c); got.Error() != want {
+	if got := withCheckpoint(err, control.Departure{Diverged: true}, c, false); got.Error() != want {
 		t.Errorf("%v, want %q", got, want)
 	}
-	if got := withCheckpoint(err, control.Departure{Diverged: true}, &cluster.Config{}); got != err { //nolint:errorlint // it is the same one
+	if got := withCheckpoint(err, control.Departure{Diverged: true}, &cluster.Config{}, true); got != err { //nolint:errorlint // it is the same one
 		t.Errorf("without a file: %v", got)
+	}
+	never := time.Duration(0)
+	c.Servers[0].CheckpointEvery, c.Servers[2].CheckpointEvery = &never, &never
+	if got := withCheckpoint(err, control.Departure{Diverged: true}, c, false); got != err { //nolint:errorlint // it is the same one
+		t.Errorf("where none has been written: %v", got)
+	}
+	if got := withCheckpoint(err, control.Departure{Diverged: true}, c, true); got.Error() != want {
+		t.Errorf("where one has been read: %v", got)
 	}
 }

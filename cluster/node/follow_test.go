@@ -8,6 +8,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/libra-ina/libra/control"
+	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
 // When server 0 ends, because it is told to or because its job was removed, the others end, too,
@@ -54,5 +60,42 @@ func TestServersEndWithTheFirst(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A job that an operator removes is over at all of its servers: the others do not take it for a failure,
+// after which their units would start them again.
+func TestAllServersSayThatTheJobWasRemoved(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	shard(t, c, 2)
+	startSwitch(t, c)
+	var all lines
+	ended := make(chan error, 2)
+	for i := range c.Servers {
+		ready := make(chan struct{})
+		go func() {
+			_, err := RunServer(soon(t), Env{Config: c, Server: i, Log: all.logger(), Ready: func() { close(ready) }})
+			ended <- err
+		}()
+		<-ready
+	}
+	for limit := soon(t); !strings.Contains(all.String(), "another server follows"); time.Sleep(time.Millisecond) {
+		if limit.Err() != nil {
+			t.Fatalf("the other does not follow:\n%s", all.String())
+		}
+	}
+	conn, err := grpc.NewClient("passthrough:///"+c.Switch.Control.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := pb.NewAggregatorClient(conn).RemoveJob(soon(t), &pb.RemoveJobRequest{Job: uint32(c.Job.ID)}); err != nil {
+		t.Fatal(err)
+	}
+	for range c.Servers {
+		if err := <-ended; !errors.Is(err, control.ErrRemoved) || !strings.Contains(err.Error(), "job 5 was removed by an operator") {
+			t.Errorf("a server ends with %v", err)
+		}
 	}
 }

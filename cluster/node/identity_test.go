@@ -3,13 +3,16 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
@@ -235,5 +238,75 @@ func TestIdentityOfOneServer(t *testing.T) {
 		if other := trainingOf(t, c, c.Server.Checkpoint); other == first || other == "" {
 			t.Errorf("sync %v: training %q, and without its checkpoint %q", sync, first, other)
 		}
+	}
+}
+
+// Without barriers, too, a server whose file is gone does not begin anew beside others that continue:
+// the weights would be those of two trainings. So a forgotten file ends a new beginning, and a lost one
+// a continuation; and servers write their first checkpoints soon, so that few crashes leave none.
+func TestServersOfWhichOneBeginsAnew(t *testing.T) {
+	c := newCluster(t, 2)
+	c.Job.Sync, c.Job.Harvest = false, 5*time.Millisecond
+	shard(t, c, 2)
+	startSwitch(t, c)
+	mustTrainAll := func(what string) {
+		t.Helper()
+		if err := errors.Join(trainSharded(t.Context(), t, c, nil, nil).errs...); err != nil {
+			t.Fatal(what, err)
+		}
+	}
+	mustTrainAll("at first: ")
+	c.Model.Epochs++
+	for i, s := range c.Servers {
+		kept, err := os.ReadFile(s.Checkpoint)
+		if err == nil {
+			err = os.Remove(s.Checkpoint)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("servers %v (by index, from 0) have no checkpoint of the training that the others continue", []int{i})
+		for range 2 { // the server's own file of the first attempt changes nothing
+			ctx, cancel := context.WithCancel(t.Context())
+			var servers sync.WaitGroup
+			for i := range c.Servers {
+				servers.Go(func() { _, _ = RunServer(ctx, Env{Config: c, Server: i, Log: testLog(t)}) })
+			}
+			_, err := RunWorker(ctx, Env{Config: c, Log: testLog(t)}, WorkerOptions{ID: c.Workers[0].ID})
+			if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "remove those of the others to start over") {
+				t.Errorf("without the file of server %d: %v, want %q", i, err, want)
+			}
+			cancel()
+			servers.Wait()
+		}
+		if err := os.WriteFile(s.Checkpoint, kept, 0o600); err != nil { // the first remedy
+			t.Fatal(err)
+		}
+	}
+	mustTrainAll("with the file: ")
+	for _, s := range c.Servers { // the second one
+		if err := os.Remove(s.Checkpoint); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustTrainAll("without files: ")
+}
+
+// A server of several writes its first checkpoint when the first worker reports, and not after a minute.
+func TestFirstCheckpointOfSeveral(t *testing.T) {
+	s := newServer(t, false)
+	s.saveFirst()
+	if len(s.due) != 0 {
+		t.Error("a single server's is due")
+	}
+	s.env.Config.Servers = make([]cluster.Server, 2)
+	s.saveFirst()
+	if len(s.due) != 1 {
+		t.Fatal("none is due")
+	}
+	<-s.due
+	s.saveFirst()
+	if len(s.due) != 0 {
+		t.Error("another one is due")
 	}
 }

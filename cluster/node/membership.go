@@ -37,6 +37,9 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 	}
 	cfg.Limit, cfg.Dial, cfg.Lost, cfg.Log = startLimit, env.Machine.Client, cancel, env.Log
 	cfg.Random = env.Machine.Random
+	if !c.Job.Sync { // where steps must be equal anyway
+		cfg.Begin = refuseMixture
+	}
 	m, err := control.Join(ctx, cfg)
 	if err != nil {
 		return nil, err
@@ -68,6 +71,26 @@ func agreeOnFirstStep(m *control.Membership, sync bool) error {
 	}
 	return fmt.Errorf("%s, and there is no step of which each has a checkpoint (%v): "+
 		"put files there that belong together, or remove all to start over", differ, m.Checkpoints)
+}
+
+// refuseMixture refuses servers of which some continue a training, and others have nothing of it: their
+// weights would be of two trainings. A worker that has not trained before can do no harm.
+func refuseMixture(trainings []string, steps []uint64) error {
+	if slices.Max(steps) == 0 || !slices.ContainsFunc(trainings, func(t string) bool { return t != "" }) {
+		return nil
+	}
+	var anew []int
+	for i, t := range trainings {
+		if t == "" && steps[i] == 0 {
+			anew = append(anew, i)
+		}
+	}
+	if anew == nil {
+		return nil
+	}
+	return fmt.Errorf("servers %v (by index, from 0) have no checkpoint of the training that the others continue: "+
+		"stop all servers, and put a file there that belongs to those of the others, or remove those of the others to start over",
+		anew)
 }
 
 // areOne reports whether servers continue the same training. "" is a new one, or one without an

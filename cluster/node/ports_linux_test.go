@@ -169,6 +169,8 @@ func TestSwitchFollowsItsPorts(t *testing.T) {
 		{"ip link set dev %s mtu 3440", "the MTU is large enough again"},
 		{"ip link set dev %s nomaster", "ip link set dev " + h.PortName + " master br0"},
 		{"ip link set dev %s master br0", "in a bridge again"},
+		{"ip link add br9 type bridge; ip link set dev %s master br9", "ip link set dev " + h.PortName + " master br0"},
+		{"ip link set dev %s master br0; ip link del dev br9", "has left the other bridge"},
 		{"ip link set dev %s down", "ip link set dev " + h.PortName + " up"},
 		{"ip link set dev %s up", "up again"},
 		{"ip link set dev %s address 02:00:00:00:00:77", "another Ethernet address"},

@@ -63,6 +63,7 @@ type server struct {
 	due       chan struct{} // holds a token when a checkpoint is due for a reason other than time
 	saving    sync.Mutex    // held while a checkpoint is written
 	saved     uint64        // version of the last checkpoint
+	first     sync.Once     // the first checkpoint is due
 	diverged  atomic.Bool   // the training has diverged: the checkpoint is kept as it is
 
 	// Written only by the loop's goroutine.
@@ -124,9 +125,13 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 			return nil, err
 		}
 		defer func() {
-			// After another error the job may already be gone.
-			if failed := s.removeJob(); err == nil {
+			// After another error the job may already be gone. That an operator removed it may be
+			// told later than what his workers did then.
+			switch failed := s.removeJob(); {
+			case err == nil:
 				err = failed
+			case errors.Is(failed, control.ErrRemoved) && !errors.Is(err, control.ErrRemoved):
+				err = fmt.Errorf("%w: %w", failed, err)
 			}
 		}()
 		// Until the last checkpoint is written, for which the next server waits.
@@ -245,6 +250,7 @@ func (s *server) finishJob(ctx context.Context, harvest func(context.Context) er
 	if err != nil {
 		return nil, err
 	}
+	s.finishNevertheless()
 	stats, err := s.loop.Stats(ctx)
 	if err != nil {
 		return nil, err

@@ -125,7 +125,7 @@ func (s *server) applyHarvest(ctx context.Context, h *control.Harvest) error {
 		}
 	})
 	if errors.Is(failed, ps.ErrOverflow) {
-		s.keepGood("the sums of a harvest became too large")
+		s.keepGood("the sums of a harvest became too large", "lower model.learning_rate")
 	}
 	return errors.Join(err, failed)
 }

@@ -29,6 +29,7 @@ func (s *server) serviceConfig(ctx context.Context, dim int,
 		Report: func(ctx context.Context, sender uint16, r *pb.ReportRequest) error {
 			if !c.Job.Sync { // where a barrier precedes it
 				s.progress.addReport(sender, r.Steps)
+				s.saveFirst()
 				if err := harvest(ctx); err != nil {
 					return err
 				}
@@ -37,7 +38,7 @@ func (s *server) serviceConfig(ctx context.Context, dim int,
 		},
 		Rejoin: c.Server.Rejoin,
 		Diverged: func(worker uint16) {
-			s.keepGood(fmt.Sprintf("the gradients of worker %d became too large", worker))
+			s.keepGood(fmt.Sprintf("the gradients of worker %d became too large", worker), "do what the worker's error says")
 		},
 		Lost: func(uint16) {
 			// Errors end the server, which also writes a checkpoint.

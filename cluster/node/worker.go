@@ -97,8 +97,11 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	trained, err := train.Train(ctx, access, src, training)
 	if err != nil {
 		why := reason(ctx, err)
-		w.departure = departureFor(ctx, why)
-		return nil, withCheckpoint(withRemedy(err, why, training.Model.Task()), w.departure, c)
+		failed := withRemedy(err, why, training.Model.Task())
+		if w.departure = departureFor(ctx, why); w.departure.Reason != "" {
+			w.departure.Reason = failed.Error() // the others end because of it, and show it
+		}
+		return nil, withCheckpoint(failed, w.departure, c, training.First > 0)
 	}
 	stats, err := w.Stats(ctx)
 	if err != nil {

@@ -83,6 +83,9 @@ func TestTemporaryFolderThatIsMissing(t *testing.T) {
 	if remedy := remedyOfTemporary(&os.PathError{Op: "open", Path: filepath.Join(missing, "rows.libfm"), Err: os.ErrNotExist}); remedy != "" {
 		t.Errorf("a file of the user in that folder: %q", remedy)
 	}
+	if _, stderr, code := inProcess(t, "hotset", "build", "--data", os.TempDir(), "--out", "x"); code != exitFailure || strings.Contains(stderr, "TMPDIR") {
+		t.Errorf("the folder in place of a file: exit code %d\n%s", code, stderr)
+	}
 }
 
 // Impossible numbers are usage errors.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -106,9 +107,10 @@ func TestRemediesOfLargeGradients(t *testing.T) {
 		"time stamp, sync":     {stamps(1.7e9), []string{"--model", "lr", "--sync"}, fmt.Sprintf(scale, "1.7e+09"), []string{rate}, stamps(1.1, 0.9), nil},
 		"no numbers":           {stamps(3e38), nil, fmt.Sprintf(scale, "3e+38"), []string{rate}, stamps(1.1, 0.9), nil},
 		"regression":           {real(0.001, 1.7e9), []string{"--task", "regression"}, fmt.Sprintf(scale, "1.7e+09"), []string{rate, "labels"}, real(0.001, 1), nil},
-		"labels":               {func(i int) string { return fmt.Sprintf("%d %d:1", 1000000+8000000*(i%2), i%2) }, []string{"--task", "regression"}, labels, []string{rate, "scale"}, real(1, 1), nil},
-		"rate":                 {stamps(1), []string{"--optimizer", "sgd", "--learning-rate", "1e30", "--epochs", "3"}, "because training diverges: " + rate, []string{"scale", "labels"}, nil, []string{"--learning-rate", "0.1"}},
-		"initial weights":      {stamps(1), []string{"--init-scale", "1e5"}, "lower the bound of the initial weights (model.init_scale, --init-scale)", []string{rate, "scale "}, nil, []string{"--init-scale", "0.01"}},
+		// Each of the two workers gets both labels.
+		"labels":          {func(i int) string { return fmt.Sprintf("%d %d:1", 1000000+8000000*(i/2%2), i%2) }, []string{"--task", "regression"}, labels, []string{rate, "scale"}, real(1, 1), nil},
+		"rate":            {stamps(1), []string{"--optimizer", "sgd", "--learning-rate", "1e30", "--epochs", "3"}, "because training diverges: " + rate, []string{"scale", "labels"}, nil, []string{"--learning-rate", "0.1"}},
+		"initial weights": {stamps(1), []string{"--init-scale", "1e5"}, "lower the bound of the initial weights (model.init_scale, --init-scale)", []string{rate, "scale "}, nil, []string{"--init-scale", "0.01"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -122,6 +124,12 @@ func TestRemediesOfLargeGradients(t *testing.T) {
 			remedy, _, _ = strings.Cut(remedy, "\n")
 			if code != exitFailure || !strings.Contains(remedy, c.want) {
 				t.Fatalf("code %d: %s", code, stderr)
+			}
+			if strings.Contains(stderr, "libra-demo-") {
+				t.Errorf("it names a file that is gone: %s", stderr)
+			}
+			if slices.Contains(c.others, rate) && strings.Contains(stderr, "learning_rate") {
+				t.Errorf("a process blames the learning rate: %s", stderr)
 			}
 			for _, other := range c.others {
 				if strings.Contains(remedy, other) {

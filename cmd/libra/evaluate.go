@@ -69,7 +69,11 @@ func newEvaluate() *cobra.Command {
 // noNumbers says for which row there is no number, and why that may be.
 func noNumbers(s *scored, scores []float32) error {
 	row := slices.IndexFunc(scores, func(score float32) bool { return math.IsNaN(float64(score - score)) })
-	row = max(row, 0) // a sum of them may be too large
+	return noNumber(s, max(row, 0)) // a sum of them may be too large
+}
+
+// noNumber is noNumbers for a known row, counted from 0.
+func noNumber(s *scored, row int) error {
 	return fmt.Errorf("%s: the weights predict no numbers, first for row %d of %s: either their training diverged, then train again with a lower learning rate; or its values are far larger than those of the training, then scale them alike",
 		s.files(), row+1, s.data)
 }

@@ -67,3 +67,24 @@ func (w *journalWriter) Write(line []byte) (int, error) {
 	}
 	return len(line), nil
 }
+
+// lastWords gives what a command says at its end the priority of an error, line by line, unless it was
+// only interrupted.
+type lastWords struct{ journal io.Writer }
+
+const interruptedText = "libra: interrupted\n"
+
+func (w lastWords) Write(text []byte) (int, error) {
+	priority := "<3>"
+	if string(text) == interruptedText {
+		priority = "<6>"
+	}
+	var all []byte
+	for line := range bytes.Lines(text) {
+		all = append(append(all, priority...), line...)
+	}
+	if _, err := w.journal.Write(all); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}

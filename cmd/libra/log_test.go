@@ -4,11 +4,17 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
+
+	"github.com/libra-ina/libra/cluster/node"
 )
 
 // Lines of the log have a date and a time zone. In systemd's journal, which has both, they have a
@@ -62,5 +68,29 @@ func TestWhatTheJournalReads(t *testing.T) {
 		if toJournal(file) || toJournal(pipe) != want {
 			t.Errorf("JOURNAL_STREAM=%q: a file %v, a pipe %v", variable, toJournal(file), toJournal(pipe))
 		}
+	}
+}
+
+// In the journal, "journalctl -p warning" shows why a command ended, with each of its lines, but not that
+// it was stopped.
+func TestLastWordsHaveAPriority(t *testing.T) {
+	for want, err := range map[string]error{
+		"<3>libra: one\n<3>two\n": errors.New("one\ntwo"),
+		"<6>libra: interrupted\n": context.Canceled,
+	} {
+		var out bytes.Buffer
+		code := exitCode(lastWords{&out}, err, errors.Is(err, context.Canceled))
+		if out.String() != want {
+			t.Errorf("%q with code %d, want %q", &out, code, want)
+		}
+	}
+}
+
+// An interrupted server whose last checkpoint was not written has failed.
+func TestInterruptedWithoutACheckpoint(t *testing.T) {
+	var out bytes.Buffer
+	err := errors.Join(context.Canceled, fmt.Errorf("%w: no space left", node.ErrNotSaved))
+	if code := exitCode(&out, err, true); code != exitFailure || !strings.Contains(out.String(), "the last checkpoint was not written: no space left") {
+		t.Errorf("exit code %d: %s", code, &out)
 	}
 }

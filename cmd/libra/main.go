@@ -18,7 +18,9 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/cluster/demo"
+	"github.com/libra-ina/libra/cluster/node"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/internal/file"
 )
 
 // Exit codes, for scripts.
@@ -53,7 +55,11 @@ func run() int {
 		fmt.Fprintln(os.Stderr, "libra: interrupted again")
 		os.Exit(exitInterrupted)
 	})
-	return exitCode(os.Stderr, newRoot().ExecuteContext(ctx), ctx.Err() != nil)
+	stderr := io.Writer(os.Stderr)
+	if toJournal(os.Stderr) {
+		stderr = lastWords{os.Stderr}
+	}
+	return exitCode(stderr, newRoot().ExecuteContext(ctx), ctx.Err() != nil)
 }
 
 // exitCode writes why a command ended, if it failed, and returns its exit code.
@@ -66,8 +72,8 @@ func exitCode(stderr io.Writer, err error, interrupted bool) int {
 	case errors.As(err, &usage):
 		fmt.Fprintf(stderr, "libra: %v\nRun '%s --help' for usage.\n", err, usage.command)
 		return exitUsage
-	case interrupted:
-		fmt.Fprintln(stderr, "libra: interrupted")
+	case interrupted && !errors.Is(err, node.ErrNotSaved):
+		fmt.Fprint(stderr, interruptedText)
 		return exitInterrupted
 	case errors.Is(err, control.ErrRemoved):
 		fmt.Fprintf(stderr, "libra: %v\n", err)
@@ -86,7 +92,7 @@ func exitCode(stderr io.Writer, err error, interrupted bool) int {
 func remedyOfTemporary(err error) string {
 	var failed *fs.PathError
 	temp := os.TempDir()
-	if !errors.As(err, &failed) || failed.Path != temp &&
+	if !errors.As(err, &failed) || errors.Is(err, file.ErrNotRegular) || failed.Path != temp &&
 		(failed.Op != "mkdir" || filepath.Dir(failed.Path) != filepath.Clean(temp)) {
 		return ""
 	}

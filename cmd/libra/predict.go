@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"io"
+	"math"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -28,10 +29,15 @@ intercept, with a warning if there are only such rows.`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			predict := func(to io.Writer) error {
-				lines := bufio.NewWriter(to)
+				lines, row := bufio.NewWriter(to), 0
 				err := s.rows(cmd, false, func(scores, _ []float32) error {
 					for _, score := range scores {
-						line := strconv.AppendFloat(lines.AvailableBuffer(), s.model.Task().Prediction(score), 'g', 9, 64)
+						prediction := s.model.Task().Prediction(score)
+						if math.IsNaN(prediction - prediction) {
+							return noNumber(&s, row)
+						}
+						row++
+						line := strconv.AppendFloat(lines.AvailableBuffer(), prediction, 'g', 9, 64)
 						if _, err := lines.Write(append(line, '\n')); err != nil {
 							return err
 						}

@@ -187,3 +187,20 @@ func TestWeightsOfAnotherKind(t *testing.T) {
 		t.Error(stdout)
 	}
 }
+
+// Weights of a training that diverged predict no numbers. No command prints others in their place, and
+// a file of predictions stays as it was.
+func TestDivergedWeightsPredictNothing(t *testing.T) {
+	csv := writeFile(t, "weights.csv", "feature,weight,factor_1\nbias,0,0\n1,1,3e38\n2,1,3e38\n3,1,1\n")
+	rows := writeFile(t, "rows.libfm", "1 3:1\n0 3:1\n1 1:1 2:1\n")
+	out := writeFile(t, "predictions.txt", "before")
+	for _, args := range [][]string{{"predict"}, {"predict", "--out", out}, {"evaluate"}} {
+		_, errs, code := inProcess(t, append(args, "--weights", csv, "--data", rows)...)
+		if want := fmt.Sprintf("%s: the weights predict no numbers, first for row 3 of %s: either their training diverged", csv, rows); code != exitFailure || !strings.Contains(errs, want) {
+			t.Errorf("%v: exit code %d, %s, want %q", args, code, errs, want)
+		}
+	}
+	if text, err := os.ReadFile(out); err != nil || string(text) != "before" {
+		t.Errorf("the file has %q, %v", text, err)
+	}
+}

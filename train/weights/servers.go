@@ -33,6 +33,7 @@ func ReadCheckpoints(paths ...string) (*ps.Store, []byte, error) {
 	var first []byte
 	var step uint64
 	var training, trained string // identity of the training, and a file that has it
+	var untrained string         // a file without rows and identity: of a server that no worker has joined
 	for i, path := range paths {
 		cfg, err := ps.CheckpointConfig(path)
 		if err != nil {
@@ -68,11 +69,16 @@ func ReadCheckpoints(paths ...string) (*ps.Store, []byte, error) {
 			return nil, nil, fmt.Errorf("%s: it is of training %s, and %s of training %s: give checkpoints of one training", path, id, trained, training)
 		} else if id != "" {
 			training, trained = id, path
+		} else if store.Len() == 0 {
+			untrained = path
 		}
 		step, stores[a.Server], named[a.Server] = a.Step, store, path
 		if a.Server == 0 {
 			first = attached
 		}
+	}
+	if untrained != "" && training != "" {
+		return nil, nil, fmt.Errorf("%s: it is of a server that was started without its rows, and %s of training %s: give checkpoints of one training", untrained, trained, training)
 	}
 	if len(paths) == 1 {
 		return stores[0], first, nil

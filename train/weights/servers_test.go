@@ -14,11 +14,13 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// serverFile writes the checkpoint of a server, with one row.
+const noKey = 0
+
+// serverFile writes the checkpoint of a server, with one row, or with none for noKey.
 func serverFile(t *testing.T, name, attachment string, key uint64) string {
 	t.Helper()
 	store, err := ps.New(ps.Config{Dim: 1, Exp: ps.DefaultExp})
-	if err == nil {
+	if err == nil && key != noKey {
 		err = store.Push([]uint64{key}, []float32{2})
 	}
 	store.Commit()
@@ -59,7 +61,12 @@ func TestReadCheckpoints(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	empty := serverFile(t, "empty", attachmentOf("2", 1, 7), noKey)
+	if _, err := Load(a, empty); err != nil {
+		t.Error("without rows: ", err)
+	}
 	for want, paths := range map[string][]string{
+		empty + ": it is of a server that was started without its rows, and " + one + " of training 0123":                                   {empty, one},
 		": it is of training 4567, and " + one + " of training 0123: give checkpoints of one training":                                      {one, serverFile(t, "two", of("4567", 1), 6)},
 		a + ": it is of server 0 of a job with 2 (by index, from 0), and the number of files is 1: give the checkpoints of all its servers": {a},
 		a + ": it is of server 0 of a job with 2 (by index, from 0), and the number of files is 3":                                          {a, b, a},

@@ -78,7 +78,7 @@ class PartyGone(Error):
 
 
 class StepDropped(Error):
-    """Gradients of a step were refused, here or elsewhere, so the step changed nothing: see ``key``, if known."""
+    """The step changed nothing: gradients in it were refused, see ``key``, or a party ended in the middle of it."""
 
 
 class NoWeights(Error):

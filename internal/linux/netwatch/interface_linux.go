@@ -3,6 +3,7 @@
 package netwatch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -48,7 +49,8 @@ type Interface struct {
 	state      State
 	wrong      map[string]string // what is wrong and was logged
 	prefix     netip.Prefix      // last one of Needs.Address
-	bridge     string            // last bridge that it was a port of
+	home       string            // first bridge that it was a port of
+	bridge     string            // last one
 }
 
 // Needs are what a user has built upon.
@@ -114,6 +116,7 @@ func (i *Interface) remember(before, now State) {
 	if now.Master != 0 && now.Master != before.Master {
 		if l, err := netlink.LinkByIndex(now.Master); err == nil {
 			i.bridge = l.Attrs().Name
+			i.home = cmp.Or(i.home, i.bridge)
 		}
 	}
 }
@@ -203,9 +206,12 @@ func (i *Interface) report(before, now State) {
 	i.condition(log, "address", n.Address.IsValid() && !now.Has(n.Address),
 		fmt.Sprintf("the interface has lost its address, and others do not find this host any more: ip address add %v dev %s", i.prefix, now.Name),
 		"the interface has its address again")
-	i.condition(log, "bridge", n.Bridge && i.bridge != "" && now.Master == 0,
-		fmt.Sprintf("the port has left its bridge, and the host behind it is cut off from the others: ip link set dev %s master %s", now.Name, i.bridge),
+	i.condition(log, "bridge", n.Bridge && i.home != "" && now.Master == 0,
+		fmt.Sprintf("the port has left its bridge, and the host behind it is cut off from the others: ip link set dev %s master %s", now.Name, i.home),
 		"the port is in a bridge again")
+	i.condition(log, "other bridge", n.Bridge && now.Master != 0 && i.bridge != i.home,
+		fmt.Sprintf("the port has moved to the bridge %s, and the host behind it is cut off from those of the bridge %s: ip link set dev %s master %[2]s", i.bridge, i.home, now.Name),
+		"the port has left the other bridge")
 }
 
 func (i *Interface) clause(s string) string {
