@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -211,6 +212,60 @@ func TestUnusedAdmissionDoesNotProlongALoss(t *testing.T) {
 	defer s.mu.Unlock()
 	if len(s.lost) > 1 {
 		t.Errorf("lost %v", s.lost)
+	}
+}
+
+// A lost worker is given up at the end of its time, however often it joins meanwhile and leaves without
+// beginning: each time it is as if it had not joined. One that was away stays away, without a limit.
+func TestUnusedAdmissionsLeaveTheTimeAsItWas(t *testing.T) {
+	for name, e := range map[string]struct {
+		how  *pb.LeaveRequest
+		held time.Duration // by each admission before it leaves unused
+		left bool          // given up at the end of the time
+	}{
+		"lost":                                {&pb.LeaveRequest{}, time.Second, true},
+		"lost, and unused beyond the time":    {&pb.LeaveRequest{}, DefaultRejoin / 2, true},
+		"away":                                {&pb.LeaveRequest{Back: true}, time.Second, false},
+		"away, and unused for a longer while": {&pb.LeaveRequest{Back: true}, DefaultRejoin / 2, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := startServer(t)
+				w, _ := s.joined(t)
+				leaves := func(how *pb.LeaveRequest) {
+					t.Helper()
+					how.Job, how.Sender, how.Token = 5, 1, w.member.Token
+					if _, err := w.Leave(t.Context(), how); err != nil {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+				}
+				leaves(e.how)
+				end := time.Now().Add(DefaultRejoin)
+				for time.Now().Before(end.Add(-DefaultRejoin / 4)) {
+					time.Sleep(DefaultRejoin / 4)
+					if err := w.join(t); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(e.held)
+					if !s.service.barrier.isRunning(1) {
+						t.Fatal("it was given up while it was there")
+					}
+					leaves(&pb.LeaveRequest{Unused: true})
+				}
+				if left := time.Until(end); left > 0 {
+					time.Sleep(left - time.Millisecond)
+					if !s.service.barrier.isRunning(1) {
+						t.Error("it was given up before its time")
+					}
+					time.Sleep(time.Millisecond)
+				}
+				synctest.Wait()
+				if left := !s.service.barrier.isRunning(1); left != e.left {
+					t.Errorf("given up at the end of the time: %v, want %v", left, e.left)
+				}
+			})
+		})
 	}
 }
 
