@@ -3,6 +3,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -33,22 +35,26 @@ type twoServers struct {
 	two    JoinConfig  // of worker 2
 }
 
-func startTwoServers(t *testing.T) *twoServers {
+// startTwoServers starts them; trainings are those that they continue, by index.
+func startTwoServers(t *testing.T, trainings ...string) *twoServers {
 	t.Helper()
 	j := &twoServers{second: &roll{}, lost: make(chan uint16, 8)}
-	settings := func(c *ParameterServerConfig, index string) {
-		c.Agree = map[string]string{IndexField: index, "model.batch": "100"}
+	settings := func(c *ParameterServerConfig, index int) {
+		c.Agree = map[string]string{IndexField: strconv.Itoa(index), "model.batch": "100"}
+		if index < len(trainings) && trainings[index] != "" {
+			c.Agree[TrainingField] = trainings[index]
+		}
 		c.Lost = func(worker uint16) { j.lost <- worker }
 	}
 	j.services = startServices(t, func(c *ParameterServerConfig) {
-		settings(c, "0")
+		settings(c, 0)
 		c.Workers = []uint16{1, 2, 3}
 	})
 	cfg := ParameterServerConfig{
 		Job: 5, Port: 19522, Dimension: 1, HotSet: hotSet, Workers: []uint16{1, 2}, Members: j.second, Sync: true, Log: quiet,
 		Commit: func(context.Context, uint64) error { return nil },
 	}
-	settings(&cfg, "1")
+	settings(&cfg, 1)
 	service := NewParameterServer(t.Context(), cfg)
 	t.Cleanup(service.Close)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -379,4 +385,22 @@ func TestAdmissionOfAnEarlierServer(t *testing.T) {
 	err := two.join(t, training("of the earlier one"), func(r *pb.JoinRequest) { r.Token = []byte("of the earlier one") })
 	wants(t, "with a token", err, codes.PermissionDenied, "its admission has ended")
 	wants(t, "without", two.join(t, training("of the earlier one")), codes.FailedPrecondition, "configuration differs")
+}
+
+// The servers of a job agree on one identity of the training: that of those which continue one,
+// whichever these are, and otherwise a new one. A server that continues another keeps that, and the
+// worker is told, so that it can refuse.
+func TestServersAgreeOnOneTraining(t *testing.T) {
+	for _, has := range [][2]string{{"", ""}, {"a", ""}, {"", "a"}, {"a", "a"}, {"a", "b"}} {
+		j := startTwoServers(t, has[:]...)
+		if !slices.Equal(j.first.Trainings, has[:]) {
+			t.Errorf("%q: the worker is told %q", has, j.first.Trainings)
+		}
+		agreed, _ := j.state()
+		got := [2]string{agreed[0][TrainingField], agreed[1][TrainingField]}
+		want := [2]string{cmp.Or(has[0], has[1], got[0]), cmp.Or(has[1], has[0], got[0])}
+		if got != want || got[0] == "" {
+			t.Errorf("%q: they agree on %q, want %q", has, got, want)
+		}
+	}
 }
