@@ -226,13 +226,16 @@ func TestUnusedAdmissionDoesNotProlongALoss(t *testing.T) {
 func TestUnusedAdmissionsLeaveTheTimeAsItWas(t *testing.T) {
 	for name, e := range map[string]struct {
 		how  *pb.LeaveRequest
-		held time.Duration // by each admission before it leaves unused
-		left bool          // given up at the end of the time
+		held time.Duration    // by each admission before it leaves unused
+		left bool             // given up at the end of the time
+		once *pb.LeaveRequest // how it left, and came back, before
 	}{
-		"lost":                                {&pb.LeaveRequest{}, time.Second, true},
-		"lost, and unused beyond the time":    {&pb.LeaveRequest{}, DefaultRejoin / 2, true},
-		"away":                                {&pb.LeaveRequest{Back: true}, time.Second, false},
-		"away, and unused for a longer while": {&pb.LeaveRequest{Back: true}, DefaultRejoin / 2, false},
+		"lost":                                {&pb.LeaveRequest{}, time.Second, true, nil},
+		"lost, and unused beyond the time":    {&pb.LeaveRequest{}, DefaultRejoin / 2, true, nil},
+		"away":                                {&pb.LeaveRequest{Back: true}, time.Second, false, nil},
+		"away, and unused for a longer while": {&pb.LeaveRequest{Back: true}, DefaultRejoin / 2, false, nil},
+		"lost after it was away":              {&pb.LeaveRequest{}, time.Second, true, &pb.LeaveRequest{Back: true}},
+		"away after it was lost":              {&pb.LeaveRequest{Back: true}, time.Second, false, &pb.LeaveRequest{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -245,6 +248,12 @@ func TestUnusedAdmissionsLeaveTheTimeAsItWas(t *testing.T) {
 						t.Fatal(err)
 					}
 					synctest.Wait()
+				}
+				if e.once != nil {
+					leaves(e.once)
+					if err := w.join(t); err != nil {
+						t.Fatal(err)
+					}
 				}
 				leaves(e.how)
 				end := time.Now().Add(DefaultRejoin)
@@ -340,35 +349,47 @@ func TestJoinWithoutCheck(t *testing.T) {
 	m.Leave()
 }
 
-// A worker that has checked a server which is started again before the worker joins it has nothing of
-// the earlier instance: it joins the new one.
+// A worker that has checked a server, whichever of them, which is started again before the worker joins
+// it has something of the earlier instance: it joins the new one.
 func TestServerIsRestartedWhileAWorkerJoins(t *testing.T) {
-	j := startTwoServers(t)
-	checks := 0
-	j.two.Dial = []grpc.DialOption{grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
-		cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		err := call(ctx, method, req, reply, cc, opts...)
-		switch answer := reply.(type) {
-		case *pb.Membership:
-			if checks++; checks <= 2 { // of each server
-				answer.Instance, answer.Training = answer.Instance+1, "of the earlier instance"
+	for index, name := range []string{"the first", "the second"} {
+		t.Run(name, func(t *testing.T) {
+			trainings := []string{"a", "b"}
+			j := startTwoServers(t, trainings...)
+			checks := 0 // of the servers
+			j.two.Dial = []grpc.DialOption{grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+				cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				err := call(ctx, method, req, reply, cc, opts...)
+				switch answer := reply.(type) {
+				case *pb.Membership:
+					if checks == index { // the earlier instance continued the training of the other server
+						answer.Training = trainings[1-index]
+						if index == 0 {
+							answer.Instance++
+						}
+					}
+					checks++
+				case *pb.Admission:
+					if checks == 2 && index == 0 {
+						answer.Instance++
+					}
+				}
+				return err
+			})}
+			m, err := joinOnce(t.Context(), j.two)
+			if !errors.Is(err, errRestarted) || !contains(err, "training: "+trainings[1-index]+" here, "+trainings[index]) {
+				t.Fatalf("%v, %v", m, err)
 			}
-		case *pb.Admission:
-			if checks == 2 {
-				answer.Instance++
+			checks = 0
+			if m, err = Join(t.Context(), j.two); err != nil {
+				t.Fatal(err)
 			}
-		}
-		return err
-	})}
-	m, err := joinOnce(t.Context(), j.two)
-	if !errors.Is(err, errRestarted) || !contains(err, "training: of the earlier instance here") {
-		t.Fatalf("%v, %v", m, err)
+			if !slices.Equal(m.Trainings, trainings) {
+				t.Errorf("the worker is told %q", m.Trainings)
+			}
+			m.LeaveAs(Departure{Unused: true})
+		})
 	}
-	checks = 0
-	if m, err = Join(t.Context(), j.two); err != nil {
-		t.Fatal(err)
-	}
-	m.LeaveAs(Departure{Unused: true})
 }
 
 // A worker that comes back to a server which was started again learns that its admission has ended,
