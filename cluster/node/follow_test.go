@@ -7,7 +7,10 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/libra-ina/libra/control"
 )
 
 // When server 0 ends, because it is told to or because its job was removed, the others end, too,
@@ -53,6 +56,38 @@ func TestServersEndWithTheFirst(t *testing.T) {
 					t.Errorf("server %d ends with %v", i+1, err)
 				}
 			}
+		})
+	}
+}
+
+// A server whose workers have not finished ends a while after server 0, with its reason. One whose
+// workers have finished applies the rest, however long that takes.
+func TestServerMayFinishAfterTheFirst(t *testing.T) {
+	stopped := errors.New("stopped")
+	for name, c := range map[string]struct {
+		workers   []uint16 // that have not finished
+		why, want error
+	}{
+		"server 0 was stopped":        {[]uint16{1}, stopped, stopped},
+		"server 0 has finished":       {[]uint16{1}, nil, errOthersFinished},
+		"stopped, and here all done":  {nil, stopped, nil},
+		"finished, and here all done": {nil, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				service := control.NewParameterServer(ctx, control.ParameterServerConfig{Workers: c.workers})
+				go endAfterFirst(ctx, cancel, service, c.why)
+				time.Sleep(endWithin - time.Millisecond)
+				if ctx.Err() != nil {
+					t.Errorf("it has no time to end by itself: %v", context.Cause(ctx))
+				}
+				time.Sleep(time.Hour)
+				if got := context.Cause(ctx); !errors.Is(got, c.want) {
+					t.Errorf("it ends with %v, want %v", got, c.want)
+				}
+			})
 		})
 	}
 }
