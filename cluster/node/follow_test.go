@@ -14,7 +14,7 @@ import (
 )
 
 // When server 0 ends, because it is told to or because its job was removed, the others end, too,
-// although no worker has joined them. They start in any order.
+// although no worker has joined them, and say why. They start in any order.
 func TestServersEndWithTheFirst(t *testing.T) {
 	for name, sync := range map[string]bool{"in step": true, "asynchronous": false} {
 		t.Run(name, func(t *testing.T) {
@@ -54,6 +54,8 @@ func TestServersEndWithTheFirst(t *testing.T) {
 				err := <-ended
 				if err == nil || !strings.Contains(err.Error(), "parameter server 0 has ended the job") || errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("server %d ends with %v", i+1, err)
+				} else if why := "workers [1] have not finished: context canceled"; !strings.Contains(err.Error(), why) {
+					t.Errorf("server %d ends with %v, without the reason of server 0: %s", i+1, err, why)
 				}
 			}
 		})
