@@ -22,8 +22,7 @@ const theAggregator = "aggregator"
 // checkAll asks all services whether they would admit the worker, until none waits for the end of an
 // earlier admission. It checks their answers as far as these do not depend on an admission.
 func (m *Membership) checkAll(cfg *JoinConfig, aggregator pb.AggregatorClient) error {
-	m.Trainings, m.instances = make([]string, len(m.servers)), make([]uint64, len(m.servers))
-	firstSteps := make([]uint64, len(m.servers))
+	m.Trainings, m.checked = make([]string, len(m.servers)), make([]*pb.Membership, len(m.servers))
 	var first *pb.Membership
 	var refuses string // the service that has refused the worker
 	terms, err := WhileTaken(m.ctx, cfg.Limit, cfg.Log, func(ctx context.Context) (*pb.Admission, error) {
@@ -37,7 +36,7 @@ func (m *Membership) checkAll(cfg *JoinConfig, aggregator pb.AggregatorClient) e
 			if i == 0 {
 				first = answer
 			}
-			m.Trainings[i], m.instances[i], firstSteps[i] = "", answer.GetInstance(), answer.GetFirstStep()
+			m.Trainings[i], m.checked[i] = "", answer
 			if !answer.GetNewTraining() {
 				m.Trainings[i] = answer.GetTraining()
 			}
@@ -59,6 +58,10 @@ func (m *Membership) checkAll(cfg *JoinConfig, aggregator pb.AggregatorClient) e
 		err = m.take(first, terms)
 	}
 	if err == nil && cfg.Begin != nil {
+		firstSteps := make([]uint64, len(m.checked))
+		for i, answer := range m.checked {
+			firstSteps[i] = answer.GetFirstStep()
+		}
 		err = cfg.Begin(m.Trainings, firstSteps)
 	}
 	return err
@@ -81,13 +84,16 @@ func (m *Membership) atServer(cfg *JoinConfig, i int) *JoinConfig {
 	return &here
 }
 
-// isAnotherInstance reports whether a server was restarted since checkAll.
+// isAnotherInstance reports whether a server was restarted since checkAll. Only the one with index 0 has
+// the job's instance; what the others expect of a worker may differ by their training.
 func (m *Membership) isAnotherInstance(cfg *JoinConfig) bool {
 	for i := range m.servers {
 		here := m.atServer(cfg, i)
 		delete(here.Agree, TrainingField) // it would be refused for that
 		answer, err := checkAt(m.ctx, here, m.servers[i].Check)
-		if err == nil && answer != nil && answer.Instance != m.instances[i] {
+		before := m.checked[i]
+		if err == nil && answer != nil &&
+			(answer.Instance != before.GetInstance() || answer.Training != before.GetTraining()) {
 			return true
 		}
 	}

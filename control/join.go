@@ -117,7 +117,7 @@ type Membership struct {
 	addresses   []netip.AddrPort // of the servers, then of the aggregator
 	servers     []joinedServer
 	training    string                  // identity of the training
-	instances   []uint64                // of the job, which the servers had when they were checked
+	checked     []*pb.Membership        // the servers' answers to Check, nil of an earlier release
 	leaves      []func(Departure) error // at the services joined, the newest last
 	conns       []*grpc.ClientConn
 

@@ -3,6 +3,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -10,8 +11,10 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -32,22 +35,26 @@ type twoServers struct {
 	two    JoinConfig  // of worker 2
 }
 
-func startTwoServers(t *testing.T) *twoServers {
+// startTwoServers starts them; trainings are those that they continue, by index.
+func startTwoServers(t *testing.T, trainings ...string) *twoServers {
 	t.Helper()
 	j := &twoServers{second: &roll{}, lost: make(chan uint16, 8)}
-	settings := func(c *ParameterServerConfig, index string) {
-		c.Agree = map[string]string{IndexField: index, "model.batch": "100"}
+	settings := func(c *ParameterServerConfig, index int) {
+		c.Agree = map[string]string{IndexField: strconv.Itoa(index), "model.batch": "100"}
+		if index < len(trainings) && trainings[index] != "" {
+			c.Agree[TrainingField] = trainings[index]
+		}
 		c.Lost = func(worker uint16) { j.lost <- worker }
 	}
 	j.services = startServices(t, func(c *ParameterServerConfig) {
-		settings(c, "0")
+		settings(c, 0)
 		c.Workers = []uint16{1, 2, 3}
 	})
 	cfg := ParameterServerConfig{
 		Job: 5, Port: 19522, Dimension: 1, HotSet: hotSet, Workers: []uint16{1, 2}, Members: j.second, Sync: true, Log: quiet,
 		Commit: func(context.Context, uint64) error { return nil },
 	}
-	settings(&cfg, "1")
+	settings(&cfg, 1)
 	service := NewParameterServer(t.Context(), cfg)
 	t.Cleanup(service.Close)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -214,6 +221,69 @@ func TestUnusedAdmissionDoesNotProlongALoss(t *testing.T) {
 	}
 }
 
+// A lost worker is given up at the end of its time, however often it joins meanwhile and leaves without
+// beginning: each time it is as if it had not joined. One that was away stays away, without a limit.
+func TestUnusedAdmissionsLeaveTheTimeAsItWas(t *testing.T) {
+	for name, e := range map[string]struct {
+		how  *pb.LeaveRequest
+		held time.Duration    // by each admission before it leaves unused
+		left bool             // given up at the end of the time
+		once *pb.LeaveRequest // how it left, and came back, before
+	}{
+		"lost":                                {&pb.LeaveRequest{}, time.Second, true, nil},
+		"lost, and unused beyond the time":    {&pb.LeaveRequest{}, DefaultRejoin / 2, true, nil},
+		"away":                                {&pb.LeaveRequest{Back: true}, time.Second, false, nil},
+		"away, and unused for a longer while": {&pb.LeaveRequest{Back: true}, DefaultRejoin / 2, false, nil},
+		"lost after it was away":              {&pb.LeaveRequest{}, time.Second, true, &pb.LeaveRequest{Back: true}},
+		"away after it was lost":              {&pb.LeaveRequest{Back: true}, time.Second, false, &pb.LeaveRequest{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := startServer(t)
+				w, _ := s.joined(t)
+				leaves := func(how *pb.LeaveRequest) {
+					t.Helper()
+					how.Job, how.Sender, how.Token = 5, 1, w.member.Token
+					if _, err := w.Leave(t.Context(), how); err != nil {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+				}
+				if e.once != nil {
+					leaves(e.once)
+					if err := w.join(t); err != nil {
+						t.Fatal(err)
+					}
+				}
+				leaves(e.how)
+				end := time.Now().Add(DefaultRejoin)
+				for time.Now().Before(end.Add(-DefaultRejoin / 4)) {
+					time.Sleep(DefaultRejoin / 4)
+					if err := w.join(t); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(e.held)
+					if !s.service.barrier.isRunning(1) {
+						t.Fatal("it was given up while it was there")
+					}
+					leaves(&pb.LeaveRequest{Unused: true})
+				}
+				if left := time.Until(end); left > 0 {
+					time.Sleep(left - time.Millisecond)
+					if !s.service.barrier.isRunning(1) {
+						t.Error("it was given up before its time")
+					}
+					time.Sleep(time.Millisecond)
+				}
+				synctest.Wait()
+				if left := !s.service.barrier.isRunning(1); left != e.left {
+					t.Errorf("given up at the end of the time: %v, want %v", left, e.left)
+				}
+			})
+		})
+	}
+}
+
 // A job that cannot be created uses no epoch of its id: otherwise calls could bring an old epoch back.
 func TestRefusedJobUsesNoEpoch(t *testing.T) {
 	l := startAggregator(t, func(c *AggregatorConfig) { c.Plane = fullPlane{c.Plane} })
@@ -279,35 +349,47 @@ func TestJoinWithoutCheck(t *testing.T) {
 	m.Leave()
 }
 
-// A worker that has checked a server which is started again before the worker joins it has nothing of
-// the earlier instance: it joins the new one.
+// A worker that has checked a server, whichever of them, which is started again before the worker joins
+// it has something of the earlier instance: it joins the new one.
 func TestServerIsRestartedWhileAWorkerJoins(t *testing.T) {
-	j := startTwoServers(t)
-	checks := 0
-	j.two.Dial = []grpc.DialOption{grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
-		cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		err := call(ctx, method, req, reply, cc, opts...)
-		switch answer := reply.(type) {
-		case *pb.Membership:
-			if checks++; checks <= 2 { // of each server
-				answer.Instance, answer.Training = answer.Instance+1, "of the earlier instance"
+	for index, name := range []string{"the first", "the second"} {
+		t.Run(name, func(t *testing.T) {
+			trainings := []string{"a", "b"}
+			j := startTwoServers(t, trainings...)
+			checks := 0 // of the servers
+			j.two.Dial = []grpc.DialOption{grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+				cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				err := call(ctx, method, req, reply, cc, opts...)
+				switch answer := reply.(type) {
+				case *pb.Membership:
+					if checks == index { // the earlier instance continued the training of the other server
+						answer.Training = trainings[1-index]
+						if index == 0 {
+							answer.Instance++
+						}
+					}
+					checks++
+				case *pb.Admission:
+					if checks == 2 && index == 0 {
+						answer.Instance++
+					}
+				}
+				return err
+			})}
+			m, err := joinOnce(t.Context(), j.two)
+			if !errors.Is(err, errRestarted) || !contains(err, "training: "+trainings[1-index]+" here, "+trainings[index]) {
+				t.Fatalf("%v, %v", m, err)
 			}
-		case *pb.Admission:
-			if checks == 2 {
-				answer.Instance++
+			checks = 0
+			if m, err = Join(t.Context(), j.two); err != nil {
+				t.Fatal(err)
 			}
-		}
-		return err
-	})}
-	m, err := joinOnce(t.Context(), j.two)
-	if !errors.Is(err, errRestarted) || !contains(err, "training: of the earlier instance here") {
-		t.Fatalf("%v, %v", m, err)
+			if !slices.Equal(m.Trainings, trainings) {
+				t.Errorf("the worker is told %q", m.Trainings)
+			}
+			m.LeaveAs(Departure{Unused: true})
+		})
 	}
-	checks = 0
-	if m, err = Join(t.Context(), j.two); err != nil {
-		t.Fatal(err)
-	}
-	m.LeaveAs(Departure{Unused: true})
 }
 
 // A worker that comes back to a server which was started again learns that its admission has ended,
@@ -324,4 +406,22 @@ func TestAdmissionOfAnEarlierServer(t *testing.T) {
 	err := two.join(t, training("of the earlier one"), func(r *pb.JoinRequest) { r.Token = []byte("of the earlier one") })
 	wants(t, "with a token", err, codes.PermissionDenied, "its admission has ended")
 	wants(t, "without", two.join(t, training("of the earlier one")), codes.FailedPrecondition, "configuration differs")
+}
+
+// The servers of a job agree on one identity of the training: that of those which continue one,
+// whichever these are, and otherwise a new one. A server that continues another keeps that, and the
+// worker is told, so that it can refuse.
+func TestServersAgreeOnOneTraining(t *testing.T) {
+	for _, has := range [][2]string{{"", ""}, {"a", ""}, {"", "a"}, {"a", "a"}, {"a", "b"}} {
+		j := startTwoServers(t, has[:]...)
+		if !slices.Equal(j.first.Trainings, has[:]) {
+			t.Errorf("%q: the worker is told %q", has, j.first.Trainings)
+		}
+		agreed, _ := j.state()
+		got := [2]string{agreed[0][TrainingField], agreed[1][TrainingField]}
+		want := [2]string{cmp.Or(has[0], has[1], got[0]), cmp.Or(has[1], has[0], got[0])}
+		if got != want || got[0] == "" {
+			t.Errorf("%q: they agree on %q, want %q", has, got, want)
+		}
+	}
 }

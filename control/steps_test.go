@@ -388,3 +388,67 @@ func TestNextStepOfAnOlderServer(t *testing.T) {
 		}
 	}
 }
+
+// What a worker has reported at the end of a step ends with its admission, however that ends: the step
+// waits for the next admission, whose pushes belong to it. A worker that comes back within the grace
+// period has the same admission, and has arrived.
+func TestArrivalEndsWithTheAdmission(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, w *worker){
+		"leaves": func(t *testing.T, w *worker) {
+			if err := w.leave(t); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"leaves, and may come back": func(t *testing.T, w *worker) {
+			if err := w.suspend(t); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"vanishes": func(_ *testing.T, w *worker) {
+			w.host.Vanish()
+			time.Sleep(DefaultGrace)
+		},
+		"is restarted": func(_ *testing.T, w *worker) { w.host.Vanish() }, // its successor ends the admission
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := startServer(t)
+				one, two := s.joined(t)
+				first := *one
+				go func() { _ = first.barrier(t, 0) }()
+				synctest.Wait()
+				end(t, one)
+				synctest.Wait()
+				again := s.worker(t, 1)
+				if name == "is restarted" {
+					if err := again.join(t); err != nil {
+						t.Fatal(err)
+					}
+				}
+				over := make(chan error, 2)
+				go func() { over <- two.barrier(t, 0) }()
+				synctest.Wait()
+				if len(over) > 0 {
+					t.Fatalf("the step has ended without worker 1: %v", <-over)
+				}
+				if name != "is restarted" {
+					if err := again.join(t); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if next := again.member.GetNextStep(); next != 0 {
+					t.Errorf("it is to continue with step %d", next)
+				}
+				go func() { over <- again.barrier(t, 0) }()
+				if err := errors.Join(<-over, <-over); err != nil {
+					t.Error(err)
+				}
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				if !slices.Equal(s.commits, []uint64{0}) {
+					t.Errorf("commits of %v", s.commits)
+				}
+			})
+		})
+	}
+}

@@ -3,6 +3,8 @@
 package packer
 
 import (
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -99,4 +101,101 @@ func TestRowNumbers(t *testing.T) {
 	a.ForgetRowNumbers(ofA)
 	check("forgotten", wire.TypeCold, []uint64{7, 8, 9}, a)
 	check("hot ones only", wire.TypeHot, nil, onlyHot)
+}
+
+// TestRowNumbersOfSeveralServers packs batches together whose rows are at several servers, each with
+// its own numbering, which may have changed between two batches: rows go by number exactly if no
+// server has rows of two numberings, with the numbering of their server.
+func TestRowNumbersOfSeveralServers(t *testing.T) {
+	const servers, numbered = Split(3), 1000 // more than a key
+	rng := rand.New(rand.NewPCG(1, 2))
+	p, err := New(Config{Dim: 1, Split: servers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byNumber, byKey := 0, 0
+	for range 500 {
+		var batches []*Prepared
+		var grads []float32
+		want := map[uint64]int{}
+		var numberings [servers][]uint32 // of the batches with rows there
+		for range 1 + rng.IntN(3) {
+			var keys []uint64
+			for range 1 + rng.IntN(5) {
+				keys = append(keys, rng.Uint64N(numbered))
+				want[keys[len(keys)-1]]++
+				grads = append(grads, 1)
+			}
+			b, err := p.Prepare(keys)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows := &RowNumbers{}
+			for server := range servers {
+				n := uint32(5 + server)
+				switch {
+				case len(b.positionsOf(int(server))) == 0:
+					n = rng.Uint32() // it means nothing
+				case rng.IntN(6) == 0:
+					n = 0
+					fallthrough
+				default:
+					numberings[server] = append(numberings[server], n)
+				}
+				rows.Numberings = append(rows.Numberings, n)
+			}
+			for _, key := range b.ColdKeys() {
+				rows.Numbers = append(rows.Numbers, numbered+uint32(key))
+			}
+			b.SetRowNumbers(rows)
+			batches = append(batches, b)
+		}
+		kind := wire.TypeColdAt
+		for _, of := range numberings {
+			if len(slices.Compact(slices.Clone(of))) > 1 {
+				kind = wire.TypeCold
+			}
+		}
+		if err := p.BeginPrepared(grads, batches...); err != nil {
+			t.Fatal(err)
+		}
+		got := map[uint64]int{}
+		for p.Next() != 0 {
+			server := p.Server()
+			f, err := p.Fill(make([]byte, wire.ColdLen(3, 1)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := wire.ParseRows(f, kind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range body.Count {
+				key := uint64(0)
+				if kind == wire.TypeCold {
+					key = body.Key(i)
+					byKey++
+				} else {
+					key = uint64(body.Number(i) - numbered)
+					byNumber++
+					if body.Numbering != numberings[server][0] {
+						t.Errorf("server %d gets numbering %d, has %d", server, body.Numbering, numberings[server][0])
+					}
+				}
+				if servers.Of(key) != server {
+					t.Errorf("server %d gets key %d of server %d", server, key, servers.Of(key))
+				}
+				got[key]++
+			}
+			if p.Next() != 0 && p.Next() != kind {
+				t.Fatalf("a frame of type %v, want %v for all", p.Next(), kind)
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Fatalf("rows %v, want %v", got, want)
+		}
+	}
+	if byNumber < 500 || byKey < 500 {
+		t.Errorf("%d rows by number and %d by key: this test sees little", byNumber, byKey)
+	}
 }

@@ -80,6 +80,37 @@ func TestSilentPeer(t *testing.T) {
 	}
 }
 
+// Each answer of a run to one frame is a sign of life, and none but the first an answer: the frame's
+// copies may all have been needed. An answer to a frame that was never sent is no sign.
+func TestAnswersInARun(t *testing.T) {
+	w := newWindow(t, Config{Silence: 500 * time.Millisecond})
+	asks := add(t, w, 0)
+	other := add(t, w, 0)
+	w.Resend(20*ms, func(uint32, Entry) bool { return true })
+	if e, ok := w.AckOneOfMany(30*ms, asks); !ok || e.Cookie != uint64(asks) {
+		t.Fatalf("the first answer: %v, %v", e, ok)
+	}
+	before := w.Stats()
+	for at := 400 * ms; at <= 2000*ms; at += 400 * ms {
+		if _, err := listen(t, w, at); err != nil {
+			t.Fatalf("the answer before came less than the limit ago: %v", err)
+		}
+		if e, ok := w.AckOneOfMany(at, asks); ok {
+			t.Fatalf("an answer to an answered frame gives %v", e)
+		}
+	}
+	after := w.Stats()
+	if after.Repeated != before.Repeated || after.Spurious != before.Spurious || after.Acked != before.Acked {
+		t.Errorf("before the rest of the run %+v, after it %+v", before, after)
+	}
+	if _, ok := w.AckOneOfMany(2001*ms, other+1); ok || w.Stats().Unknown != 1 {
+		t.Errorf("an answer to a frame that was not sent: %v, %+v", ok, w.Stats())
+	}
+	if now, err := listen(t, w, 3000*ms); err == nil || now != 2500*ms {
+		t.Errorf("given up at %v, %v, want 500ms after the last answer", time.Duration(now), err)
+	}
+}
+
 // TestOwnPauseIsNoSilence stops the caller for longer than the limit of silence.
 // Only the time in which it listened counts.
 func TestOwnPauseIsNoSilence(t *testing.T) {

@@ -162,7 +162,7 @@ func (s *Server) Admit(ctx context.Context, sender uint16, from netip.AddrPort, 
 func (s *Server) Remove(ctx context.Context, sender uint16) error {
 	return s.Do(ctx, func() {
 		delete(s.senders, sender)
-		delete(s.steps.waiting, sender)
+		s.steps.forgetSender(sender)
 	})
 }
 

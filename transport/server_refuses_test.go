@@ -372,3 +372,70 @@ func TestServerWithoutWeights(t *testing.T) {
 		}
 	}
 }
+
+// TestWithdrawnSenders checks that a sender that has been withdrawn gets nothing more of a step,
+// neither sums nor a refusal, whether it waited for the end of the step or for its turn. Only the
+// frames that are queued for the link go out.
+func TestWithdrawnSenders(t *testing.T) {
+	network := newMemNet()
+	l := &sendingLink{Link: network.open("10.0.0.1:19522")}
+	s, err := NewServer(ServerConfig{Link: l, Job: testJob, Dim: testDim, Handler: discard{},
+		Arrive: func(uint16, uint16, wire.StepEnd) bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const step, frames = 4, 2 * endpoint.Batch
+	for sender := uint16(1); sender <= 5; sender++ {
+		c := client{t, network.open(fmt.Sprintf("10.0.0.2:%d", 1000+sender)), l.Local()}
+		if err := s.Admit(t.Context(), sender, c.at(), testServerEpoch); err != nil {
+			t.Fatal(err)
+		}
+		at := uint64(step)
+		if sender > 3 { // they are refused
+			at++
+		}
+		c.ask(endOf(sender, 1, wire.StepEnd{Step: at, Room: frames}))
+	}
+	do := func(f func()) {
+		t.Helper()
+		if err := s.Do(t.Context(), f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	withdraw := func(sender uint16) {
+		t.Helper()
+		if err := s.Remove(t.Context(), sender); err != nil {
+			t.Fatal(err)
+		}
+	}
+	withdraw(1)
+	do(func() {
+		l.full = true
+		each := wire.SumsCap(wire.DefaultPayload, testDim, 5) // by the width of stepSums
+		keys, sums := stepSums(step, frames*each)
+		s.GiveSums(step, keys, sums)
+		s.RefuseSteps()
+	})
+	withdraw(2) // its first frames are queued
+	withdraw(4)
+	do(func() {
+		l.full = false
+		if _, err := s.sendSums(); err != nil {
+			t.Error(err)
+		}
+		got := map[uint16]int{}
+		for _, to := range l.to {
+			got[to]++
+		}
+		if want := (map[uint16]int{2: endpoint.Batch, 3: frames}); !maps.Equal(got, want) {
+			t.Errorf("frames by sender: %v, want %v", got, want)
+		}
+		if !slices.Equal(l.refused, []uint16{5}) {
+			t.Errorf("refused: %v, want 5", l.refused)
+		}
+		if l.lent != 0 {
+			t.Errorf("%d buffers are missing", l.lent)
+		}
+	})
+}

@@ -83,6 +83,12 @@ func (s *Server) answerStep(p *link.Packet, h wire.Header, from *admitted) (int,
 	return len(wire.PutAck(p.Payload, h)), wire.Refusal{}
 }
 
+// forgetSender gives a sender nothing more, except for frames that are queued for the link.
+func (s *steps) forgetSender(sender uint16) {
+	delete(s.waiting, sender)
+	s.giving = slices.DeleteFunc(s.giving, func(g giving) bool { return g.request.Sender == sender })
+}
+
 // putSums writes one of the SUMS frames, and returns its length.
 func (s *steps) putSums(payload []byte, request wire.Header, frame int) int {
 	n := copy(payload, s.frames[frame*s.length:min((frame+1)*s.length, len(s.frames))])

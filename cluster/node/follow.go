@@ -22,18 +22,7 @@ var errOthersFinished = errors.New("parameter server 0 has finished the job, and
 func (s *server) followFirst(ctx context.Context, cancel context.CancelCauseFunc, service *control.ParameterServer,
 	security access.Security) {
 	job, first := s.env.Config.Job.ID, s.env.Config.Servers[0].Control
-	ended := func(why error) {
-		if why == nil {
-			why = errOthersFinished
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(endWithin):
-			if len(service.Unfinished()) > 0 { // otherwise it applies the rest
-				cancel(why)
-			}
-		}
-	}
+	ended := func(why error) { endAfterFirst(ctx, cancel, service, why) }
 	for ctx.Err() == nil {
 		conn, err := access.Dial(ctx, access.ServerOf(job).Named("parameter server 0"), first, security, startLimit,
 			s.env.Log, s.env.Machine.Client...)
@@ -52,6 +41,20 @@ func (s *server) followFirst(ctx context.Context, cancel context.CancelCauseFunc
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
+		}
+	}
+}
+
+// endAfterFirst ends a server after the one with index 0 has ended the job, because of why, or nil.
+func endAfterFirst(ctx context.Context, cancel context.CancelCauseFunc, service *control.ParameterServer, why error) {
+	if why == nil {
+		why = errOthersFinished
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(endWithin):
+		if len(service.Unfinished()) > 0 { // otherwise it applies the rest
+			cancel(why)
 		}
 	}
 }

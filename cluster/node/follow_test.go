@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -17,7 +18,7 @@ import (
 )
 
 // When server 0 ends, because it is told to or because its job was removed, the others end, too,
-// although no worker has joined them. They start in any order.
+// although no worker has joined them, and say why. They start in any order.
 func TestServersEndWithTheFirst(t *testing.T) {
 	for name, sync := range map[string]bool{"in step": true, "asynchronous": false} {
 		t.Run(name, func(t *testing.T) {
@@ -57,6 +58,8 @@ func TestServersEndWithTheFirst(t *testing.T) {
 				err := <-ended
 				if err == nil || !strings.Contains(err.Error(), "parameter server 0 has ended the job") || errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("server %d ends with %v", i+1, err)
+				} else if why := "workers [1] have not finished: context canceled"; !strings.Contains(err.Error(), why) {
+					t.Errorf("server %d ends with %v, without the reason of server 0: %s", i+1, err, why)
 				}
 			}
 		})
@@ -97,5 +100,37 @@ func TestAllServersSayThatTheJobWasRemoved(t *testing.T) {
 		if err := <-ended; !errors.Is(err, control.ErrRemoved) || !strings.Contains(err.Error(), "job 5 was removed by an operator") {
 			t.Errorf("a server ends with %v", err)
 		}
+	}
+}
+
+// A server whose workers have not finished ends a while after server 0, with its reason. One whose
+// workers have finished applies the rest, however long that takes.
+func TestServerMayFinishAfterTheFirst(t *testing.T) {
+	stopped := errors.New("stopped")
+	for name, c := range map[string]struct {
+		workers   []uint16 // that have not finished
+		why, want error
+	}{
+		"server 0 was stopped":        {[]uint16{1}, stopped, stopped},
+		"server 0 has finished":       {[]uint16{1}, nil, errOthersFinished},
+		"stopped, and here all done":  {nil, stopped, nil},
+		"finished, and here all done": {nil, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				service := control.NewParameterServer(ctx, control.ParameterServerConfig{Workers: c.workers})
+				go endAfterFirst(ctx, cancel, service, c.why)
+				time.Sleep(endWithin - time.Millisecond)
+				if ctx.Err() != nil {
+					t.Errorf("it has no time to end by itself: %v", context.Cause(ctx))
+				}
+				time.Sleep(time.Hour)
+				if got := context.Cause(ctx); !errors.Is(got, c.want) {
+					t.Errorf("it ends with %v, want %v", got, c.want)
+				}
+			})
+		})
 	}
 }

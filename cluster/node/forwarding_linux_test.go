@@ -45,7 +45,7 @@ type forwarding struct {
 
 const forwardedJob = 4
 
-func newForwarding(t *testing.T, mode string) *forwarding {
+func newForwarding(t *testing.T, mode string, more ...func(*cluster.Switch)) *forwarding {
 	t.Helper()
 	bed := bedtest.New(t, testbed.Config{Hosts: 3, StaticARP: true})
 	f := &forwarding{t: t, bed: bed}
@@ -53,6 +53,9 @@ func newForwarding(t *testing.T, mode string) *forwarding {
 	for i, h := range bed.Hosts() {
 		c.Switch.Interfaces = append(c.Switch.Interfaces, h.PortName)
 		f.on(h, func() error { return f.openTap(i) })
+	}
+	for _, change := range more {
+		change(&c.Switch)
 	}
 	f.on(bed.Switch(), func() (err error) {
 		f.plane, err = openXDPPlane(c, f.log.logger())

@@ -25,15 +25,16 @@ type switchPorts struct {
 	ports []*netwatch.Interface
 	own   *netwatch.Interface // the interface of the switch's address, nil if it is unknown
 	watch *netwatch.Watch
-	// prepare is called for a port that was created again.
-	prepare func(name string) error
+	// prepare is called for a port that was created again, until it succeeds.
+	prepare  func(name string) error
+	prepared map[*netwatch.Interface]int // index of the interface for which it was
 }
 
 // keepPorts starts to follow the interfaces of a switch, in the network namespace of the calling
 // thread.
 func keepPorts(c *cluster.Config, plane *bpf.Aggregator, log *slog.Logger,
 	prepare func(name string) error) (*switchPorts, error) {
-	k := &switchPorts{plane: plane, log: log, prepare: prepare}
+	k := &switchPorts{plane: plane, log: log, prepare: prepare, prepared: map[*netwatch.Interface]int{}}
 	for _, name := range c.Switch.Interfaces {
 		port, err := netwatch.Find(name, log, netwatch.Needs{MinMTU: wire.HotMTU(c.Switch.Stripes), Bridge: true})
 		if err != nil {
@@ -41,6 +42,7 @@ func keepPorts(c *cluster.Config, plane *bpf.Aggregator, log *slog.Logger,
 		}
 		port.Kept = "the hosts behind it do not depend on it"
 		k.ports = append(k.ports, port)
+		k.prepared[port] = port.State().Index
 	}
 	if err := k.findOwn(c.Switch.Address); err != nil {
 		return nil, err
@@ -83,23 +85,30 @@ func (k *switchPorts) look() {
 	}
 }
 
-// lookAt attaches the program to a port again if necessary.
+// lookAt attaches the program to a port again if necessary. A new port may take it only later, for
+// example when its MTU fits: until then it is not prepared.
 func (k *switchPorts) lookAt(port *netwatch.Interface) error {
-	before := port.State().Index
 	s, err := port.Look()
 	if err != nil || s.Index == 0 {
 		return err
 	}
 	again, err := k.plane.Reattach(port.Configured(), s.Index)
-	if again {
-		what := "another process has detached the XDP program from the port; it is attached again"
-		if before != s.Index {
-			what = "the XDP program is attached to the new port"
-			err = errors.Join(err, k.prepare(s.Name))
-		}
-		k.log.Warn(what, "interface", port.Configured())
+	isNew := k.prepared[port] != s.Index
+	switch {
+	case again && isNew:
+		k.log.Warn("the XDP program is attached to the new port", "interface", port.Configured())
+	case again:
+		k.log.Warn("another process has detached the XDP program from the port; it is attached again", "interface",
+			port.Configured())
 	}
-	return err
+	if err != nil || !isNew {
+		return err
+	}
+	if err := k.prepare(s.Name); err != nil {
+		return err
+	}
+	k.prepared[port] = s.Index
+	return nil
 }
 
 func (k *switchPorts) close() { k.watch.Close() }

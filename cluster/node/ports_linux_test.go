@@ -13,6 +13,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
+	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/internal/linux/sys"
 	"github.com/libra-ina/libra/internal/linux/testbed"
 )
 
@@ -46,14 +48,17 @@ func (f *forwarding) at(n *testbed.Node, format string, args ...any) {
 
 // recreate deletes a host's port, and makes another one of the same name, as when the machine behind
 // it restarts.
-func (f *forwarding) recreate(host int) {
+func (f *forwarding) recreate(host int) { f.recreateWith(host, testbed.DefaultMTU) }
+
+// recreateWith is recreate with another MTU of the pair.
+func (f *forwarding) recreateWith(host, mtu int) {
 	f.t.Helper()
 	h, sw := f.bed.Host(host), f.bed.Switch()
 	f.at(sw, "ip link del dev %s", h.PortName)
 	f.says("the interface is gone")
 	const queues = "numrxqueues 1 numtxqueues 1"
 	f.at(h, "ip link add dev %s address %v mtu %d %s type veth peer name %s mtu %[3]d %[4]s; ethtool -K %[1]s tx off; ethtool -K %[5]s tx off",
-		h.Interface, h.MAC, testbed.DefaultMTU, queues, h.PortName)
+		h.Interface, h.MAC, mtu, queues, h.PortName)
 	f.on(sw, func() error {
 		here, err := os.Open("/proc/thread-self/ns/net")
 		if err != nil {
@@ -213,6 +218,42 @@ func TestSwitchFollowsItsPorts(t *testing.T) {
 	f.attached(h.PortName)
 	f.meet()
 	f.expect(0, 1, 200, 200)
+}
+
+// threaded waits until a host's port receives in its own kernel thread.
+func (f *forwarding) threaded(host int) {
+	f.t.Helper()
+	for deadline := time.Now().Add(eventLimit); ; time.Sleep(time.Millisecond) {
+		var value string
+		f.on(f.bed.Switch(), func() (err error) {
+			value, err = sys.ReadAttr(f.bed.Host(host).PortName, "threaded")
+			return err
+		})
+		if value == "1" {
+			return
+		}
+		if time.Now().After(deadline) {
+			f.t.Fatalf("threaded is %q on the port of host %d", value, host)
+		}
+	}
+}
+
+// A port that was created again gets what the configuration asks for its predecessor, also if the
+// program does not fit it at first.
+func TestSwitchPreparesANewPort(t *testing.T) {
+	f := newForwarding(t, "native", func(s *cluster.Switch) { s.ThreadedNAPI = true })
+	f.threaded(1)
+	f.recreate(1)
+	f.says("the XDP program is attached to the new port")
+	f.threaded(1)
+
+	h := f.bed.Host(1)
+	f.recreateWith(1, 9000)
+	f.says("the port does not take part in the aggregation")
+	f.at(h, "ip link set dev %s mtu %d", h.Interface, testbed.DefaultMTU)
+	f.at(f.bed.Switch(), "ip link set dev %s mtu %d", h.PortName, testbed.DefaultMTU)
+	f.says("the XDP program is attached to the new port")
+	f.threaded(1)
 }
 
 // recreateAfterMove brings a port back from another namespace.
