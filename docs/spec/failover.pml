@@ -21,7 +21,9 @@
  * swap.pml's, that a harvest is sent again under its number is cluster.pml's. As in
  * flow.pml, the network is all that was ever sent.
  *
- * It is a plan: nothing of it is in the product yet.
+ * It is a plan. Of it, the product has the marks so far: aggregator/mark.go, bpf/marks.go,
+ * control/harvest_marks.go. That they name just the frames of their harvests is shown by the
+ * tests of these packages.
  *
  * A gradient is a bit: that of frame f of worker w in step k. Every action is one step of
  * the model and, faults aside, none is possible for ever: so if training can stop, the
