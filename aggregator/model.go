@@ -22,8 +22,9 @@ type Config struct {
 	// are forwarded. 0 means [wire.DefaultPort].
 	Port uint16
 
-	// AnswerEach makes the model ignore [wire.FlagQuiet] and [wire.FlagCover], as permitted for a
-	// receiver that cannot read its whole duplicate filter, such as a switch.
+	// AnswerEach makes the model ignore [wire.FlagQuiet] and [wire.FlagCover], and its banks have no
+	// marks, as permitted for a receiver that cannot read its whole duplicate filter, such as a
+	// switch.
 	AnswerEach bool
 }
 
@@ -168,7 +169,20 @@ func (m *Model) Swap(id uint16) (*Bank, error) {
 	b := &j.banks[j.current]
 	j.current ^= 1
 	j.frozen = &Bank{Job: id, Epoch: j.Epoch, Slots: b.slots, Frames: b.frames, Pairs: b.pairs}
+	if !m.each {
+		j.frozen.Marks = j.marks()
+	}
 	return j.frozen, nil
+}
+
+// marks returns the marks of the job's senders.
+func (j *job) marks() []Mark {
+	marks := make([]Mark, 0, len(j.senders))
+	for _, s := range j.senders {
+		marks = append(marks, NewMark(s.SenderConfig, s.seen.Entry))
+	}
+	SortMarks(marks)
+	return marks
 }
 
 // Clear implements [Plane].

@@ -120,6 +120,28 @@ func TestReadmission(t *testing.T) {
 	conformance.TestReadmission(t, conformance.ModelDevice(m))
 }
 
+func TestMarks(t *testing.T) {
+	m, err := aggregator.NewModel(aggregator.Config{Address: conformance.Aggregator.IP})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conformance.TestMarks(t, conformance.ModelDevice(m))
+}
+
+// A model of a receiver that cannot read its whole filter has no marks.
+func TestBanksWithoutMarks(t *testing.T) {
+	m, err := aggregator.NewModel(aggregator.Config{AnswerEach: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conformance.StartJob(m, aggregator.JobConfig{ID: 5, Slots: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := m.Swap(5); err != nil || b.Marks != nil {
+		t.Errorf("bank %+v, %v", b, err)
+	}
+}
+
 func TestAddsDenseAndAligned(t *testing.T) {
 	r := newRig(t, aggregator.JobConfig{ID: 4, Epoch: 9, Exp: -46, Slots: 50})
 	wantAck(t, r.send(r.hot(1, wire.FlagDense, pair{0, 49, 1.5}, pair{21, 3, -2}, pair{7, 3, 0.25})), 1)

@@ -45,11 +45,11 @@ type Plane interface {
 	// RemoveSender withdraws a sender's admission. Its contributions stay in the job's sums.
 	RemoveSender(job, sender uint16) error
 
-	// Swap makes the spare bank the current one and returns the previous one. When Swap returns, no
-	// frame is still being added to the returned bank. It fails with [ErrBankNotCleared] while the
-	// bank of the previous Swap has not been cleared, and with [ErrMode] in [Sync] mode, whose sums
-	// go to the workers. After [ErrBusy] frames may already be added to the spare bank; the next
-	// Swap returns the bank that this one was about to return.
+	// Swap makes the spare bank the current one and returns the previous one, with the marks of
+	// that moment. When Swap returns, no frame is still being added to the returned bank. It fails
+	// with [ErrBankNotCleared] while the bank of the previous Swap has not been cleared, and with
+	// [ErrMode] in [Sync] mode, whose sums go to the workers. After [ErrBusy] frames may already be
+	// added to the spare bank; the next Swap returns the bank that this one was about to return.
 	Swap(job uint16) (*Bank, error)
 	// Clear zeroes a bank that Swap returned and makes it the job's spare.
 	// The bank must not be used afterwards.
@@ -277,4 +277,9 @@ type Bank struct {
 
 	Frames uint64 // frames that were added to the bank
 	Pairs  uint64 // pairs in these frames
+
+	// Marks has one mark of each sender that was admitted at the swap, in the order of their
+	// numbers. It is nil if the data plane does not have them. A sender that is withdrawn takes its
+	// mark with it.
+	Marks []Mark
 }

@@ -81,7 +81,7 @@ static __always_inline int process_hot(struct xdp_md *ctx, __u32 l3, struct pack
 	struct group *group = NULL;
 	struct bank *bank, *other;
 	__u64 why, cover = 0;
-	__s32 current;
+	__s32 swaps;
 
 	if (n == 0 || n > job->max_stripes)
 		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_LENGTH, 0, job->max_stripes));
@@ -109,16 +109,17 @@ static __always_inline int process_hot(struct xdp_md *ctx, __u32 l3, struct pack
 		f.again = f.flags & FLAG_WANT_SUM ? diagnose_ranks(ctx, l3, job) : 0;
 	}
 
-	current = lock(job);
-	if (current < 0)
+	swaps = lock(job);
+	if (swaps < 0)
 		goto raced;
-	round = group ? group->round : current;
+	round = group ? group->round : swaps;
 	bank = bank_of(id, round & 1);
 	other = group ? bank_of(id, ~round & 1) : bank;
 	if (!bank || !other) {
 		unlock(job);
 		goto raced;
 	}
+	keep_filter(sender, swaps);
 	why = group ? contribute(ctx, l3, &f, job, sender, group, bank, other, &answer)
 		    : apply(ctx, l3, &f, job, sender, bank, &answer);
 	if (answer == COVER_ACK)

@@ -76,14 +76,15 @@ type aggregateSender struct {
 	Mac        [3]uint16
 	Port       uint16
 	Epoch      uint16
-	Position   uint16
-	Wary       uint32
+	Position   uint8
+	Wary       uint8
+	Turn       uint32
 	Spent      uint64
 	Applied    uint64
 	Pairs      uint64
 	Duplicates uint64
 	Refused    uint64
-	Seen       [1024]uint64
+	Seen       [2][1024]uint64
 }
 
 type aggregateSenderKey struct {

@@ -30,7 +30,7 @@ type Options struct {
 	// are forwarded. 0 means [wire.DefaultPort].
 	Port uint16
 
-	// MaxSenders limits the number of admitted senders of all jobs together; each takes 8 KiB. 0
+	// MaxSenders limits the number of admitted senders of all jobs together; each takes 16 KiB. 0
 	// means 1024.
 	MaxSenders int
 

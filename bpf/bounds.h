@@ -17,6 +17,10 @@
  * remembers twice as many. */
 #define WINDOW 512
 
+/* Duplicate filters of a sender: frames use one; the other one stays as it was
+ * when the banks were swapped. */
+#define FILTERS 2
+
 /* Frames that an ACK with FLAG_COVER lists, a bit of one word each, and how many
  * of them follow the answered frame: about half. */
 #define COVER_BITS 64
@@ -41,7 +45,7 @@
 /* Banks of a job: frames add into one while the other one is read. */
 #define BANKS 2
 
-/* Senders of all jobs, 8 KiB of memory each; the loader may change it. */
+/* Senders of all jobs, 16 KiB of memory each; the loader may change it. */
 #define MAX_SENDERS 1024
 
 /* Hosts: the senders, and a server for each job; the loader sets it. */

@@ -125,7 +125,8 @@ func TestCPUsApplyEachFrameOnce(t *testing.T) {
 	}
 }
 
-// Harvests while frames arrive: every frame must be in exactly one bank.
+// Harvests while frames arrive: every frame must be in exactly one bank, and be named by the marks
+// since then.
 func TestSwapsLoseNothing(t *testing.T) {
 	for _, arithmetic := range []aggregator.Arithmetic{aggregator.Exact, aggregator.Fixed} {
 		t.Run(arithmetic.String(), func(t *testing.T) {
@@ -170,6 +171,19 @@ func swapWhileAdding(t *testing.T, job aggregator.JobConfig) {
 		}
 		count += b.Frames
 		harvests++
+		// No frame is refused, so a mark names all up to its newest.
+		var named uint64
+		for _, m := range b.Marks {
+			named += uint64(m.Newest)
+			for seq := m.Newest; seq > 0 && m.Newest-seq < wire.DefaultWindow; seq-- {
+				if !m.Has(seq) {
+					t.Fatalf("harvest %d: the mark of sender %d up to %d lacks %d", harvests, m.Sender, m.Newest, seq)
+				}
+			}
+		}
+		if named != count {
+			t.Fatalf("harvest %d: the marks name %d frames, and %d have been harvested", harvests, named, count)
+		}
 		if err := d.Clear(b); err != nil {
 			t.Fatal(err)
 		}

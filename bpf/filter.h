@@ -1,17 +1,54 @@
 /* The duplicate filter. Go's retransmit.Filter is its reference and
- * explains why it is exact. It is read and written under the job's lock. */
+ * explains why it is exact. It is read and written under the job's lock.
+ *
+ * A sender has two, so that the loader can read without the lock which frames
+ * are in the bank of a swap and in those before it. The first frame after a swap
+ * copies the current filter to the other one and goes on with that; so the older
+ * one stays as it was at the swap, until the first frame after the next swap. */
 #pragma once
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
-#include "maps.h"
+#include "stripes.h"
 
 /* An entry is the number of the newest frame that maps to it. If that was
  * refused, bit 63 is set, and the bits from 32 on are those of the refusal:
  * code and index, not the value. */
 #define REFUSED (1ULL << 63)
 
+/* A sender's turn names its current filter by its lowest bit; the others count
+ * the swaps of the banks until the filter became current. */
+#define FILTER 1U
+
 static __always_inline __u64 *place_of(struct sender *sender, __u32 seq)
 {
-	return &sender->seen[seq % (2 * WINDOW)];
+	return &sender->seen[sender->turn & FILTER][seq % (2 * WINDOW)];
+}
+
+/* turn_filters makes the other filter the current one, with the same entries.
+ * The loader may read the former one at the same time. */
+__noinline int turn_filters(struct sender *sender, __u32 swaps)
+{
+	__u32 other;
+
+	if (!sender)
+		return 0;
+	other = ~sender->turn & FILTER;
+	for (__u32 i = 0; i < 2 * WINDOW; i++) {
+		/* clang would call memcpy, which BPF does not have. */
+		FORGET(i);
+		if (i >= 2 * WINDOW)
+			break;
+		sender->seen[other][i] = sender->seen[!other][i];
+	}
+	sender->turn = swaps << 1 | other;
+	return 0;
+}
+
+/* keep_filter leaves a filter as it was at the last of the swaps of the banks
+ * to the loader. */
+static __always_inline void keep_filter(struct sender *sender, __u32 swaps)
+{
+	if (sender->turn >> 1 != swaps)
+		turn_filters(sender, swaps);
 }
 
 static __always_inline int is_fresh(__u64 entry, __u32 seq)

@@ -45,11 +45,13 @@ func (a *Aggregator) Swap(id uint16) (*aggregator.Bank, error) {
 	j.swapping = false
 	old := j.banks[j.current]
 	j.current = 1 - j.current
+	marks := a.marksOf(p, a.table.swaps(id))
 	j.frozen = &aggregator.Bank{
 		Job: id, Epoch: j.Epoch,
 		Slots:  old.sums.slots[:j.Slots:j.Slots],
 		Frames: old.sums.frames,
 		Pairs:  old.sums.pairs,
+		Marks:  marks,
 	}
 	return j.frozen, nil
 }

@@ -32,10 +32,10 @@ func openJobTable(o *aggregateObjects) (jobTable, error) {
 
 func (t *jobTable) unmapTable() error { return unix.Munmap(t.mem) }
 
-// Bits of a job's lock, see lock.h.
+// The lowest bit of a job's lock, and the number of swaps above it; see lock.h.
 const (
 	locked  = 1
-	bankBit = 2
+	oneSwap = 2
 )
 
 // startJob makes a job visible to the program.
@@ -55,11 +55,14 @@ func (t *jobTable) turnBanks(id uint16) {
 	lock := &t.jobs[id].Lock
 	for {
 		word := atomic.LoadUint32(lock)
-		if atomic.CompareAndSwapUint32(lock, word, word^bankBit) {
+		if atomic.CompareAndSwapUint32(lock, word, word+oneSwap) {
 			return
 		}
 	}
 }
+
+// swaps returns the number of swaps of a job's banks, modulo 2^31.
+func (t *jobTable) swaps(id uint16) uint32 { return atomic.LoadUint32(&t.jobs[id].Lock) / oneSwap }
 
 // awaitFree waits until the job's lock is free. Then no program uses the bank that was current
 // before turnBanks: a program that takes the lock later sees the other bank. It takes a few

@@ -6,6 +6,7 @@ package bpf
 
 import (
 	"errors"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -27,14 +28,14 @@ func TestDaemonNeverHoldsTheLock(t *testing.T) {
 	watching.Go(func() {
 		for !over.Load() {
 			w := atomic.LoadUint32(word)
-			banks[w/bankBit&1].Add(1)
+			banks[w/oneSwap&1].Add(1)
 			held.Add(w & locked)
 		}
 	})
 	// Until the watcher has seen both banks, and often enough.
 	for n := 0; n < 100_000 || banks[0].Load() == 0 || banks[1].Load() == 0; n++ {
 		table.turnBanks(3)
-		if w := atomic.LoadUint32(word); w != uint32(n+1)%2*bankBit {
+		if w := atomic.LoadUint32(word); w != uint32(n+1)*oneSwap {
 			t.Fatalf("swap %d: the word is %d while it waits", n, w)
 		}
 		if err := table.awaitFree(3, 0); err != nil {
@@ -52,14 +53,14 @@ func TestDaemonNeverHoldsTheLock(t *testing.T) {
 func TestSwapLeavesTheLock(t *testing.T) {
 	table := jobTable{jobs: new([aggregator.MaxJobs]aggregateJob)}
 	word := &table.jobs[3].Lock
-	for _, bank := range []uint32{0, bankBit} {
-		atomic.StoreUint32(word, bank|locked)
+	for _, swaps := range []uint32{0, oneSwap, math.MaxUint32 - 1} { // the last one wraps around
+		atomic.StoreUint32(word, swaps|locked)
 		table.turnBanks(3)
 		if err := table.awaitFree(3, 0); !errors.Is(err, aggregator.ErrBusy) {
 			t.Errorf("error %v, want that the data plane is busy", err)
 		}
-		if w := atomic.LoadUint32(word); w != bank^bankBit|locked {
-			t.Errorf("the word is %d, and was %d", w, bank|locked)
+		if w := atomic.LoadUint32(word); w != swaps+oneSwap|locked {
+			t.Errorf("the word is %d, and was %d", w, swaps|locked)
 		}
 	}
 }

@@ -99,15 +99,17 @@ struct sender {
 	__be32 ip;
 	__u16 mac[3];
 	__be16 port;
-	__be16 epoch;   /* of this admission's frames */
-	__u16 position; /* among the workers that take part in rounds */
-	__u32 wary;     /* set after a frame that was not plain, see add.h */
-	__u64 spent;    /* see budget.h */
+	__be16 epoch;  /* of this admission's frames */
+	__u8 position; /* among the workers that take part in rounds */
+	__u8 wary;     /* set after a frame that was not plain, see add.h */
+	__u32 turn;    /* of the filters, see filter.h */
+	__u64 spent;   /* see budget.h */
 	__u64 applied;
 	__u64 pairs;
 	__u64 duplicates;
-	__u64 refused;          /* counted without the lock, atomically */
-	__u64 seen[2 * WINDOW]; /* see filter.h */
+	__u64 refused; /* counted without the lock, atomically */
+	/* Two filters, see filter.h. */
+	__u64 seen[FILTERS][2 * WINDOW];
 };
 
 struct {
@@ -135,7 +137,7 @@ struct bank_map {
 	__type(value, struct bank);
 };
 
-/* The two banks of each job, at job * BANKS + the index that lock returns. */
+/* The two banks of each job, at job * BANKS + the index of the bank. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, MAX_JOBS * BANKS);

@@ -45,7 +45,8 @@ func stateOf(t *testing.T, a *Aggregator, id uint16) *jobState {
 		s.Banks[i] = string(b.mem)
 	}
 	for sender, m := range j.senders {
-		s.Filters[sender] = slices.Clone(a.senders.entries[m.index].Seen[:])
+		e := &a.senders.entries[m.index]
+		s.Filters[sender] = slices.Clone(e.Seen[e.Turn&1][:])
 	}
 	if j.groups != nil {
 		var key uint32

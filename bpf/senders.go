@@ -39,7 +39,7 @@ func (a *Aggregator) AddSender(id uint16, s aggregator.SenderConfig) error {
 	value := aggregateSender{
 		Key: aggregateSenderKey{Job: id, Sender: s.ID},
 		Ip:  binary.NativeEndian.Uint32(ip[:]), Port: networkOrder(s.Port),
-		Epoch: networkOrder(s.Epoch), Position: uint16(j.admitted),
+		Epoch: networkOrder(s.Epoch), Position: uint8(j.admitted),
 	}
 	for i := range value.Mac {
 		value.Mac[i] = binary.NativeEndian.Uint16(s.MAC[2*i:])

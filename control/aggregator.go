@@ -411,7 +411,7 @@ func (a *Aggregator) Harvest(stream grpc.BidiStreamingServer[pb.HarvestRequest, 
 	// sending blocks: its end also ends the sending.
 	c := j.attach()
 	served := make(chan error, 1)
-	if !a.goBackground(func() { served <- j.serveHarvest(stream, begin.Last) }) {
+	if !a.goBackground(func() { served <- j.serveHarvest(stream, begin) }) {
 		return errStopping
 	}
 	select {

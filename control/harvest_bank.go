@@ -3,6 +3,7 @@
 package control
 
 import (
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -75,8 +76,9 @@ func (j *job) resume(last uint64) error {
 	return nil
 }
 
-// send sends the pending harvest, which answers the requests up to the given number.
-func (j *job) send(stream harvestStream, request uint64) error {
+// send sends the pending harvest, which answers the requests up to the given number, with its marks or
+// without.
+func (j *job) send(stream harvestStream, request uint64, marks bool) error {
 	chunk := &pb.HarvestChunk{Number: j.harvests()}
 	if j.frozen != nil {
 		for first, slots := 0, j.frozen.Slots; first < len(slots); first += chunkSums {
@@ -91,6 +93,17 @@ func (j *job) send(stream harvestStream, request uint64) error {
 				chunk = &pb.HarvestChunk{Number: chunk.Number}
 			}
 			chunk.First, chunk.Sums = uint32(first), sums
+		}
+		if marks {
+			for some := range slices.Chunk(j.frozen.Marks, chunkMarks) {
+				if chunk.Marks != nil || len(chunk.Sums)+len(some)*markLen > chunkLen {
+					if err := stream.Send(chunk); err != nil {
+						return err
+					}
+					chunk = &pb.HarvestChunk{Number: chunk.Number}
+				}
+				chunk.Marks = marksMessage(some)
+			}
 		}
 		chunk.Frames, chunk.Pairs = j.frozen.Frames, j.frozen.Pairs
 	}

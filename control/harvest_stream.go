@@ -19,6 +19,10 @@ const (
 	// pools: for a larger message both ends clear a buffer of 1 MB.
 	chunkSums = 62 * groupSlots
 
+	// chunkLen is the length of the sums and marks of such a message: the rest is for its other
+	// fields.
+	chunkLen = 32<<10 - 128
+
 	// countEvery is how often the counters of a job with harvests by count are checked. Reading
 	// them takes some microseconds.
 	countEvery = time.Millisecond
@@ -28,7 +32,7 @@ type harvestStream = grpc.BidiStreamingServer[pb.HarvestRequest, pb.HarvestChunk
 
 // serveHarvest runs the harvest of a job on one stream, after the previous stream has ended. The
 // stream's context ends it, wherever it waits.
-func (j *job) serveHarvest(stream harvestStream, last uint64) error {
+func (j *job) serveHarvest(stream harvestStream, begin *pb.HarvestBegin) error {
 	ctx := stream.Context()
 	select {
 	case j.harvesting <- struct{}{}:
@@ -41,16 +45,16 @@ func (j *job) serveHarvest(stream harvestStream, last uint64) error {
 		return j.why
 	default:
 	}
-	if err := j.resume(last); err != nil {
+	if err := j.resume(begin.Last); err != nil {
 		return err
 	}
 	if j.pending {
 		// It answers no request of this stream, which numbers requests from 1 again.
-		if err := j.send(stream, 0); err != nil {
+		if err := j.send(stream, 0, begin.Marks); err != nil {
 			return err
 		}
 	}
-	h := &harvestSession{job: j, stream: stream, due: newDue(j.spec)}
+	h := &harvestSession{job: j, stream: stream, marks: begin.Marks, due: newDue(j.spec)}
 	defer h.due.stop()
 	return h.run()
 }
@@ -59,6 +63,7 @@ func (j *job) serveHarvest(stream harvestStream, last uint64) error {
 type harvestSession struct {
 	*job
 	stream   harvestStream
+	marks    bool // the owner takes them
 	due      *due
 	asked    uint64 // newest request
 	answered uint64 // newest request that the current or an earlier harvest answers
@@ -147,7 +152,7 @@ func (h *harvestSession) harvest() error {
 	if err := h.freeze(); err != nil {
 		return err
 	}
-	return h.send(h.stream, h.answered)
+	return h.send(h.stream, h.answered, h.marks)
 }
 
 // harvestCounted harvests if there are enough frames.

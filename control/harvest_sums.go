@@ -49,7 +49,7 @@ func groups(slots []int64) []byte {
 	return bytes.Clone(b[:at])
 }
 
-// take adds the groups of a message to the harvest.
+// take adds the groups and the marks of a message to the harvest.
 func (h *Harvest) take(chunk *pb.HarvestChunk) error {
 	if len(chunk.ProtoReflect().GetUnknown()) > 0 {
 		return errors.New("the aggregator sends sums in a format that this version of libra does not read: run the same version on all hosts")
@@ -81,5 +81,5 @@ func (h *Harvest) take(chunk *pb.HarvestChunk) error {
 		groups = sums[wordLen*count:]
 	}
 	h.Ranks, h.Sums = h.Ranks[:n], h.Sums[:n]
-	return nil
+	return h.takeMarks(chunk)
 }

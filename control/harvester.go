@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
@@ -25,6 +26,10 @@ type Harvest struct {
 	Frames uint64   // hot frames that were summed
 	Pairs  uint64   // pairs that were summed
 	Chunks int      // messages that carried it
+
+	// Marks are those of the bank, as in aggregator.Bank. They are nil if it is empty, or its
+	// aggregator has none.
+	Marks []aggregator.Mark
 }
 
 // Harvester collects the sums of one job from its aggregator.
@@ -41,6 +46,8 @@ type Harvester struct {
 	last     uint64        // number of the newest harvest that is applied
 	progress chan struct{} // closed and replaced when answered or failed changes
 	failed   error
+
+	marks []aggregator.Mark // of the newest harvest that has some and is applied; used by Run
 }
 
 // NewHarvester returns a harvester for a job. It passes each harvest to apply, one at a time, and
@@ -99,8 +106,14 @@ func (h *Harvester) session(ctx context.Context) error {
 			continue
 		}
 		now.Number, now.Frames, now.Pairs = chunk.Number, chunk.Frames, chunk.Pairs
+		if err := now.checkMarks(h.marks); err != nil {
+			return fmt.Errorf("harvest %d: %w", now.Number, err)
+		}
 		if err := h.apply(&now); err != nil {
 			return fmt.Errorf("harvest %d: %w", now.Number, err)
+		}
+		if now.Marks != nil {
+			h.marks = now.Marks
 		}
 		h.acknowledge(now.Number, chunk.Request)
 		now = Harvest{Ranks: now.Ranks[:0], Sums: now.Sums[:0]}
@@ -114,7 +127,7 @@ func (h *Harvester) attach(stream grpc.BidiStreamingClient[pb.HarvestRequest, pb
 	defer h.mu.Unlock()
 	h.stream = stream
 	_ = stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Begin{
-		Begin: &pb.HarvestBegin{Job: uint32(h.job.ID), Key: h.job.Key, Last: h.last},
+		Begin: &pb.HarvestBegin{Job: uint32(h.job.ID), Key: h.job.Key, Last: h.last, Marks: true},
 	}})
 	if h.asked > h.answered {
 		_ = stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Now{Now: h.asked}})

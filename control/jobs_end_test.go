@@ -285,7 +285,7 @@ func TestEndedJobTellsItsStreamsWhy(t *testing.T) {
 	why := status.Error(codes.Aborted, "the job was removed")
 	j := &job{harvesting: make(chan struct{}, 1), ended: make(chan struct{}), why: why}
 	close(j.ended)
-	if err := j.serveHarvest(contextStream{ctx: t.Context()}, 5); !errors.Is(err, why) {
+	if err := j.serveHarvest(contextStream{ctx: t.Context()}, &pb.HarvestBegin{Last: 5}); !errors.Is(err, why) {
 		t.Errorf("%v, want %v", err, why)
 	}
 }

@@ -88,6 +88,13 @@ func (f *Filter) Cover(seq uint32) (cover uint64) {
 	return cover
 }
 
+// Entry returns the number that was last decided at a place of the table, 0 to 2W-1, and whether the
+// frame was applied.
+func (f *Filter) Entry(place int) (seq uint32, applied bool) {
+	e := &f.entries[place]
+	return e.seq, e.refusal.Code == 0
+}
+
 func (f *Filter) entry(seq uint32) *entry { return &f.entries[seq%uint32(len(f.entries))] }
 
 // newer reports whether a is after b in serial-number arithmetic.

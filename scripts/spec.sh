@@ -29,8 +29,8 @@ declare -A prints=(
 	[acknowledged]='assertion violated .*applied\[n\]\|\|pull\[n\]'
 	[refused]='assertion violated .*!\((told|applied)\[n\]\)'
 	[harvested]='assertion violated .*harvested=='
-	[single]='assertion violated .*(open_hot&sums|bank\[current\]&|open_cold&)'
-	[exact]='assertion violated .*count_(hot|cold)=='
+	[single]='assertion violated .*(open_hot&sums|bank\[current\]&|open_cold&|open&|bank\[g\]&)'
+	[exact]='assertion violated .*(count_(hot|cold)|open)=='
 	[covered]='assertion violated .*n>=saved_steps'
 	[whole]='assertion violated .*(!\(orphan\)|outcome==)'
 	[caused]='assertion violated +orphan'
@@ -130,6 +130,15 @@ configurations() {
 		steps caused -DMUTANT=TORN_TWICE
 		steps caused -DMUTANT=TEAR_NEXT
 		steps stuck -DMUTANT=EARLY
+		failover holds -DFENCES=1 -DWORKER_CRASHES=1 -DSERVER_CRASHES=1
+		failover holds -DSTEPS=2 -DFENCES=1 -DWORKER_CRASHES=1
+		failover holds-ever -DWORKERS=1 -DSTEPS=2 -DFENCES=1 -DWORKER_CRASHES=1 -DSERVER_CRASHES=1
+		failover holds
+		failover holds -DLIVES_ON
+		failover holds -DFRAMES=2 -DGENS=2 -DFENCES=1
+		failover holds -DWORKERS=1 -DFRAMES=3 -DLOG=2
+		failover holds -DWORKERS=1 -DSTEPS=2 -DFENCES=1 -DWORKER_CRASHES=1 -DSERVER_CRASHES=1
+		failover holds -DWORKERS=1 -DSTEPS=2 -DFRAMES=2 -DGENS=2 -DFENCES=1
 		cluster exact -DMUTANT=NUMBER_ONLY
 		cluster exact -DMUTANT=BANKS_KEPT
 		cluster single -DMUTANT=SAME_EPOCH
@@ -144,6 +153,18 @@ configurations() {
 		cluster covered -DASYNC -DMUTANT=FILTER_KEPT
 		cluster covered -DASYNC -DMUTANT=SETTLE_ONCE
 		cluster covered -DASYNC -DMUTANT=STALE_TICKET -DLIVES=2 -DSERVER_CRASHES=0 -DSWITCH_CRASHES=0
+		failover single -DMUTANT=NO_FENCE
+		failover single -DMUTANT=STALE_MARK
+		failover exact -DMUTANT=LATE_MARK
+		failover exact -DMUTANT=EARLY_COMMIT
+		failover single -DMUTANT=SUMS_FIRST
+		failover exact -DMUTANT=MARK_FIRST
+		failover exact -DMUTANT=FREE_ON_ACK
+		failover exact -DMUTANT=LATE_STEP
+		failover exact -DMUTANT=LEAVE_EARLY
+		failover single -DMUTANT=SAME_EPOCH -DWORKERS=1 -DSTEPS=2 -DFENCES=1 -DWORKER_CRASHES=1 -DSERVER_CRASHES=1
+		failover exact -DMUTANT=KEEP_BANK -DWORKERS=1 -DSTEPS=2 -DFENCES=1 -DWORKER_CRASHES=1 -DSERVER_CRASHES=1
+		failover exact -DMUTANT=STALE_TICKET -DWORKERS=1 -DSTEPS=2 -DFENCES=1 -DWORKER_CRASHES=1 -DSERVER_CRASHES=1
 	END
 }
 

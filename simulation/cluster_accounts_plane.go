@@ -4,9 +4,11 @@ package simulation
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/wire"
 )
 
 // planeAccount is the required state of the banks of one job of the switch.
@@ -19,6 +21,8 @@ type planeAccount struct {
 	current []*entry   // since the last swap
 	frozen  *frozen    // nil: no bank is harvested
 	removed bool
+
+	swapped map[flowID][]uint32 // numbers of the frames of all banks until the last swap
 }
 
 // frozen is the content of a bank that is harvested.
@@ -35,6 +39,43 @@ func (p *planeAccount) takeHarvest() *frozen {
 	}
 	p.frozen.taken = true
 	return p.frozen
+}
+
+// compareMarks compares the marks of the bank of the last swap with the frames that are in it and in the
+// banks before it.
+func (p *planeAccount) compareMarks(marks []aggregator.Mark) {
+	for _, e := range p.frozen.entries {
+		p.swapped[e.id.flowID] = append(p.swapped[e.id.flowID], e.id.seq)
+	}
+	named := make(map[flowID]*aggregator.Mark)
+	for i, m := range marks {
+		named[flowID{p.of.Host(), m.Sender, m.Epoch}] = &marks[i]
+	}
+	for flow, seqs := range p.swapped {
+		m := named[flow]
+		if m == nil {
+			delete(p.swapped, flow) // its sender was withdrawn
+			continue
+		}
+		bit := 0
+		for _, word := range m.Applied {
+			bit += bits.OnesCount64(word)
+		}
+		for _, seq := range seqs {
+			if !m.Has(seq) {
+				p.c.Fail("the mark of worker %d up to %d lacks frame %d, which was harvested", m.Sender, m.Newest, seq)
+			}
+			if m.Newest-seq < wire.DefaultWindow {
+				bit--
+			}
+		}
+		if m.Newest < wire.DefaultWindow {
+			bit-- // number 0
+		}
+		if bit != 0 {
+			p.c.Fail("the mark of worker %d up to %d has %d frames that were not harvested", m.Sender, m.Newest, bit)
+		}
+	}
 }
 
 // compareBanks compares the banks with the applied frames.
@@ -63,7 +104,7 @@ func (w watchedPlane) AddJob(cfg aggregator.JobConfig) error {
 	if err != nil || cfg.ID != job {
 		return err
 	}
-	p := &planeAccount{c: w.of.c, of: w.of, job: cfg.ID}
+	p := &planeAccount{c: w.of.c, of: w.of, job: cfg.ID, swapped: make(map[flowID][]uint32)}
 	for i := range p.banks { // the only way to get their addresses
 		bank, err := w.Plane.Swap(cfg.ID)
 		if err != nil {
@@ -132,6 +173,9 @@ func (w watchedPlane) Swap(id uint16) (*aggregator.Bank, error) {
 	if err == nil && id == theirJob && fault == givesTheirs {
 		bank.Slots[0] += 1 << 16
 	}
+	if err == nil && id == job && len(bank.Marks) > 0 && fault == losesMark {
+		bank.Marks[0].Applied[0] &^= 1
+	}
 	w.changeAccounts(func(a *accounts) {
 		if p := a.plane; p != nil && id == theirJob && fault == takesTheirs {
 			p.banks[0][0]++
@@ -143,6 +187,7 @@ func (w watchedPlane) Swap(id uint16) (*aggregator.Bank, error) {
 			if int(bank.Frames) != len(p.frozen.entries) {
 				w.of.c.Fail("a harvest of %d frames, of %d that were applied", bank.Frames, len(p.frozen.entries))
 			}
+			p.compareMarks(bank.Marks)
 		}
 	})
 	return bank, err

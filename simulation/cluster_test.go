@@ -39,6 +39,21 @@ func TestNeighboursAreApart(t *testing.T) {
 	}
 }
 
+// The accounts notice a mark that lacks a frame of the harvest.
+func TestLostMarkIsFound(t *testing.T) {
+	for seed := uint64(1); seed <= 200; seed++ {
+		_, err := RunCluster(InTest(t), Options{Seed: seed, Kinds: Crash, fault: losesMark})
+		if err == nil {
+			continue // no harvest had frames
+		}
+		if !strings.Contains(err.Error(), "which was harvested") {
+			t.Errorf("found by something else: %v", err)
+		}
+		return
+	}
+	t.Error("200 lives have not shown it")
+}
+
 // firstDifference returns the lines around the first difference of two traces.
 func firstDifference(a, b []byte) string {
 	at := 0

@@ -24,6 +24,7 @@ const (
 	addsRefused      fault = "the server adds a frame that it refuses"
 	takesTheirs      fault = "a job has units of another job of its switch"
 	givesTheirs      fault = "another job of the switch has units that it did not add"
+	losesMark        fault = "a harvest does not name the newest frame of a worker"
 	panics           fault = "the server panics"
 	panicsLate       fault = "a timer of the server panics"
 	overtakes        fault = "a push behind the end of a step is sent before that is answered"

@@ -1250,7 +1250,8 @@ type HarvestBegin struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
 	Key           []byte                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
-	Last          uint64                 `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"` // number of the newest harvest that is applied; 0: none
+	Last          uint64                 `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`   // number of the newest harvest that is applied; 0: none
+	Marks         bool                   `protobuf:"varint,4,opt,name=marks,proto3" json:"marks,omitempty"` // the owner takes marks
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1306,6 +1307,13 @@ func (x *HarvestBegin) GetLast() uint64 {
 	return 0
 }
 
+func (x *HarvestBegin) GetMarks() bool {
+	if x != nil {
+		return x.Marks
+	}
+	return false
+}
+
 // HarvestChunk is a part of one frozen bank: the slots that are not zero.
 type HarvestChunk struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -1314,12 +1322,15 @@ type HarvestChunk struct {
 	// set, in the order of their ranks, as words of 8 bytes, little-endian. A sum is in the
 	// job's arithmetic: units of its exponent (exact, fixed), or the bits of a float32 (lut).
 	// A server that expects the ranks in field 2 finds none, and fails.
-	Sums          []byte `protobuf:"bytes,3,opt,name=sums,proto3" json:"sums,omitempty"`
-	Last          bool   `protobuf:"varint,4,opt,name=last,proto3" json:"last,omitempty"`
-	Frames        uint64 `protobuf:"varint,5,opt,name=frames,proto3" json:"frames,omitempty"` // hot frames summed in this bank, in the last chunk
-	Pairs         uint64 `protobuf:"varint,6,opt,name=pairs,proto3" json:"pairs,omitempty"`
-	Request       uint64 `protobuf:"varint,7,opt,name=request,proto3" json:"request,omitempty"` // the newest request made before this bank was frozen
-	First         uint32 `protobuf:"varint,8,opt,name=first,proto3" json:"first,omitempty"`     // rank of the first slot of sums
+	Sums    []byte `protobuf:"bytes,3,opt,name=sums,proto3" json:"sums,omitempty"`
+	Last    bool   `protobuf:"varint,4,opt,name=last,proto3" json:"last,omitempty"`
+	Frames  uint64 `protobuf:"varint,5,opt,name=frames,proto3" json:"frames,omitempty"` // hot frames summed in this bank, in the last chunk
+	Pairs   uint64 `protobuf:"varint,6,opt,name=pairs,proto3" json:"pairs,omitempty"`
+	Request uint64 `protobuf:"varint,7,opt,name=request,proto3" json:"request,omitempty"` // the newest request made before this bank was frozen
+	First   uint32 `protobuf:"varint,8,opt,name=first,proto3" json:"first,omitempty"`     // rank of the first slot of sums
+	// Of all admitted senders in the order of their numbers, if the owner takes marks and the
+	// data plane has them. In no chunk of a bank without frames: those of the harvest before hold.
+	Marks         []*HarvestMark `protobuf:"bytes,9,rep,name=marks,proto3" json:"marks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1403,6 +1414,84 @@ func (x *HarvestChunk) GetFirst() uint32 {
 	return 0
 }
 
+func (x *HarvestChunk) GetMarks() []*HarvestMark {
+	if x != nil {
+		return x.Marks
+	}
+	return nil
+}
+
+// HarvestMark names a sender's frames in this bank and in all banks of the job before it.
+type HarvestMark struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Sender uint32                 `protobuf:"varint,1,opt,name=sender,proto3" json:"sender,omitempty"`
+	Epoch  uint32                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`   // of the admission
+	Newest uint32                 `protobuf:"varint,3,opt,name=newest,proto3" json:"newest,omitempty"` // newest number that was applied, or refused for what changes with time; 0: none
+	// 64 bytes: bit i%8 of byte i/8 tells whether the frame with the number newest - i was
+	// applied. An older one is in a bank, unless its sender had the answer that it is refused.
+	Applied       []byte `protobuf:"bytes,4,opt,name=applied,proto3" json:"applied,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HarvestMark) Reset() {
+	*x = HarvestMark{}
+	mi := &file_control_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HarvestMark) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HarvestMark) ProtoMessage() {}
+
+func (x *HarvestMark) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HarvestMark.ProtoReflect.Descriptor instead.
+func (*HarvestMark) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *HarvestMark) GetSender() uint32 {
+	if x != nil {
+		return x.Sender
+	}
+	return 0
+}
+
+func (x *HarvestMark) GetEpoch() uint32 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *HarvestMark) GetNewest() uint32 {
+	if x != nil {
+		return x.Newest
+	}
+	return 0
+}
+
+func (x *HarvestMark) GetApplied() []byte {
+	if x != nil {
+		return x.Applied
+	}
+	return nil
+}
+
 type BarrierRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -1415,7 +1504,7 @@ type BarrierRequest struct {
 
 func (x *BarrierRequest) Reset() {
 	*x = BarrierRequest{}
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1427,7 +1516,7 @@ func (x *BarrierRequest) String() string {
 func (*BarrierRequest) ProtoMessage() {}
 
 func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1440,7 +1529,7 @@ func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierRequest.ProtoReflect.Descriptor instead.
 func (*BarrierRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{17}
+	return file_control_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *BarrierRequest) GetJob() uint32 {
@@ -1479,7 +1568,7 @@ type BarrierResponse struct {
 
 func (x *BarrierResponse) Reset() {
 	*x = BarrierResponse{}
-	mi := &file_control_proto_msgTypes[18]
+	mi := &file_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1491,7 +1580,7 @@ func (x *BarrierResponse) String() string {
 func (*BarrierResponse) ProtoMessage() {}
 
 func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[18]
+	mi := &file_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1504,7 +1593,7 @@ func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierResponse.ProtoReflect.Descriptor instead.
 func (*BarrierResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{18}
+	return file_control_proto_rawDescGZIP(), []int{19}
 }
 
 type ReduceRequest struct {
@@ -1521,7 +1610,7 @@ type ReduceRequest struct {
 
 func (x *ReduceRequest) Reset() {
 	*x = ReduceRequest{}
-	mi := &file_control_proto_msgTypes[19]
+	mi := &file_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1533,7 +1622,7 @@ func (x *ReduceRequest) String() string {
 func (*ReduceRequest) ProtoMessage() {}
 
 func (x *ReduceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[19]
+	mi := &file_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1546,7 +1635,7 @@ func (x *ReduceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReduceRequest.ProtoReflect.Descriptor instead.
 func (*ReduceRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{19}
+	return file_control_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReduceRequest) GetJob() uint32 {
@@ -1602,7 +1691,7 @@ type HotFrames struct {
 
 func (x *HotFrames) Reset() {
 	*x = HotFrames{}
-	mi := &file_control_proto_msgTypes[20]
+	mi := &file_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1614,7 +1703,7 @@ func (x *HotFrames) String() string {
 func (*HotFrames) ProtoMessage() {}
 
 func (x *HotFrames) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[20]
+	mi := &file_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1627,7 +1716,7 @@ func (x *HotFrames) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotFrames.ProtoReflect.Descriptor instead.
 func (*HotFrames) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{20}
+	return file_control_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *HotFrames) GetSent() uint32 {
@@ -1654,7 +1743,7 @@ type Dropped struct {
 
 func (x *Dropped) Reset() {
 	*x = Dropped{}
-	mi := &file_control_proto_msgTypes[21]
+	mi := &file_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1666,7 +1755,7 @@ func (x *Dropped) String() string {
 func (*Dropped) ProtoMessage() {}
 
 func (x *Dropped) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[21]
+	mi := &file_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1679,7 +1768,7 @@ func (x *Dropped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dropped.ProtoReflect.Descriptor instead.
 func (*Dropped) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{21}
+	return file_control_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Dropped) GetKey() uint64 {
@@ -1703,7 +1792,7 @@ type ReducedRows struct {
 
 func (x *ReducedRows) Reset() {
 	*x = ReducedRows{}
-	mi := &file_control_proto_msgTypes[22]
+	mi := &file_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1715,7 +1804,7 @@ func (x *ReducedRows) String() string {
 func (*ReducedRows) ProtoMessage() {}
 
 func (x *ReducedRows) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[22]
+	mi := &file_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1728,7 +1817,7 @@ func (x *ReducedRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReducedRows.ProtoReflect.Descriptor instead.
 func (*ReducedRows) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{22}
+	return file_control_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReducedRows) GetRows() uint64 {
@@ -1773,7 +1862,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_control_proto_msgTypes[23]
+	mi := &file_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1785,7 +1874,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[23]
+	mi := &file_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1798,7 +1887,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{23}
+	return file_control_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReportRequest) GetJob() uint32 {
@@ -1851,7 +1940,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1863,7 +1952,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1876,7 +1965,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{24}
+	return file_control_proto_rawDescGZIP(), []int{25}
 }
 
 type DoneRequest struct {
@@ -1890,7 +1979,7 @@ type DoneRequest struct {
 
 func (x *DoneRequest) Reset() {
 	*x = DoneRequest{}
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1902,7 +1991,7 @@ func (x *DoneRequest) String() string {
 func (*DoneRequest) ProtoMessage() {}
 
 func (x *DoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1915,7 +2004,7 @@ func (x *DoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneRequest.ProtoReflect.Descriptor instead.
 func (*DoneRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{25}
+	return file_control_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DoneRequest) GetJob() uint32 {
@@ -1947,7 +2036,7 @@ type DoneResponse struct {
 
 func (x *DoneResponse) Reset() {
 	*x = DoneResponse{}
-	mi := &file_control_proto_msgTypes[26]
+	mi := &file_control_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1959,7 +2048,7 @@ func (x *DoneResponse) String() string {
 func (*DoneResponse) ProtoMessage() {}
 
 func (x *DoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[26]
+	mi := &file_control_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1972,7 +2061,7 @@ func (x *DoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneResponse.ProtoReflect.Descriptor instead.
 func (*DoneResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{26}
+	return file_control_proto_rawDescGZIP(), []int{27}
 }
 
 type TearRequest struct {
@@ -1987,7 +2076,7 @@ type TearRequest struct {
 
 func (x *TearRequest) Reset() {
 	*x = TearRequest{}
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1999,7 +2088,7 @@ func (x *TearRequest) String() string {
 func (*TearRequest) ProtoMessage() {}
 
 func (x *TearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2012,7 +2101,7 @@ func (x *TearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TearRequest.ProtoReflect.Descriptor instead.
 func (*TearRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{27}
+	return file_control_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TearRequest) GetJob() uint32 {
@@ -2051,7 +2140,7 @@ type TearResponse struct {
 
 func (x *TearResponse) Reset() {
 	*x = TearResponse{}
-	mi := &file_control_proto_msgTypes[28]
+	mi := &file_control_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2063,7 +2152,7 @@ func (x *TearResponse) String() string {
 func (*TearResponse) ProtoMessage() {}
 
 func (x *TearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[28]
+	mi := &file_control_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2076,7 +2165,7 @@ func (x *TearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TearResponse.ProtoReflect.Descriptor instead.
 func (*TearResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{28}
+	return file_control_proto_rawDescGZIP(), []int{29}
 }
 
 type StatsRequest struct {
@@ -2087,7 +2176,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_control_proto_msgTypes[29]
+	mi := &file_control_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2099,7 +2188,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[29]
+	mi := &file_control_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2112,7 +2201,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{29}
+	return file_control_proto_rawDescGZIP(), []int{30}
 }
 
 type AggregatorStats struct {
@@ -2130,7 +2219,7 @@ type AggregatorStats struct {
 
 func (x *AggregatorStats) Reset() {
 	*x = AggregatorStats{}
-	mi := &file_control_proto_msgTypes[30]
+	mi := &file_control_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2142,7 +2231,7 @@ func (x *AggregatorStats) String() string {
 func (*AggregatorStats) ProtoMessage() {}
 
 func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[30]
+	mi := &file_control_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2155,7 +2244,7 @@ func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregatorStats.ProtoReflect.Descriptor instead.
 func (*AggregatorStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{30}
+	return file_control_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AggregatorStats) GetCounters() map[string]uint64 {
@@ -2235,7 +2324,7 @@ type JobStats struct {
 
 func (x *JobStats) Reset() {
 	*x = JobStats{}
-	mi := &file_control_proto_msgTypes[31]
+	mi := &file_control_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2247,7 +2336,7 @@ func (x *JobStats) String() string {
 func (*JobStats) ProtoMessage() {}
 
 func (x *JobStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[31]
+	mi := &file_control_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2260,7 +2349,7 @@ func (x *JobStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStats.ProtoReflect.Descriptor instead.
 func (*JobStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{31}
+	return file_control_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *JobStats) GetJob() uint32 {
@@ -2416,7 +2505,7 @@ type Timing struct {
 
 func (x *Timing) Reset() {
 	*x = Timing{}
-	mi := &file_control_proto_msgTypes[32]
+	mi := &file_control_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2428,7 +2517,7 @@ func (x *Timing) String() string {
 func (*Timing) ProtoMessage() {}
 
 func (x *Timing) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[32]
+	mi := &file_control_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2441,7 +2530,7 @@ func (x *Timing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timing.ProtoReflect.Descriptor instead.
 func (*Timing) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{32}
+	return file_control_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Timing) GetCount() uint64 {
@@ -2484,7 +2573,7 @@ type ServerStats struct {
 
 func (x *ServerStats) Reset() {
 	*x = ServerStats{}
-	mi := &file_control_proto_msgTypes[33]
+	mi := &file_control_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2496,7 +2585,7 @@ func (x *ServerStats) String() string {
 func (*ServerStats) ProtoMessage() {}
 
 func (x *ServerStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[33]
+	mi := &file_control_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2509,7 +2598,7 @@ func (x *ServerStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerStats.ProtoReflect.Descriptor instead.
 func (*ServerStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{33}
+	return file_control_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ServerStats) GetRows() uint64 {
@@ -2642,11 +2731,12 @@ const file_control_proto_rawDesc = "" +
 	"\x05begin\x18\x04 \x01(\v2\x1e.libra.control.v1.HarvestBeginH\x00R\x05begin\x12\x12\n" +
 	"\x03now\x18\x02 \x01(\x04H\x00R\x03now\x12\x14\n" +
 	"\x04done\x18\x03 \x01(\x04H\x00R\x04doneB\x06\n" +
-	"\x04whatJ\x04\b\x01\x10\x02\"F\n" +
+	"\x04whatJ\x04\b\x01\x10\x02\"\\\n" +
 	"\fHarvestBegin\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x12\n" +
-	"\x04last\x18\x03 \x01(\x04R\x04last\"\xb2\x01\n" +
+	"\x04last\x18\x03 \x01(\x04R\x04last\x12\x14\n" +
+	"\x05marks\x18\x04 \x01(\bR\x05marks\"\xe7\x01\n" +
 	"\fHarvestChunk\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04sums\x18\x03 \x01(\fR\x04sums\x12\x12\n" +
@@ -2654,7 +2744,13 @@ const file_control_proto_rawDesc = "" +
 	"\x06frames\x18\x05 \x01(\x04R\x06frames\x12\x14\n" +
 	"\x05pairs\x18\x06 \x01(\x04R\x05pairs\x12\x18\n" +
 	"\arequest\x18\a \x01(\x04R\arequest\x12\x14\n" +
-	"\x05first\x18\b \x01(\rR\x05firstJ\x04\b\x02\x10\x03\"d\n" +
+	"\x05first\x18\b \x01(\rR\x05first\x123\n" +
+	"\x05marks\x18\t \x03(\v2\x1d.libra.control.v1.HarvestMarkR\x05marksJ\x04\b\x02\x10\x03\"m\n" +
+	"\vHarvestMark\x12\x16\n" +
+	"\x06sender\x18\x01 \x01(\rR\x06sender\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\rR\x05epoch\x12\x16\n" +
+	"\x06newest\x18\x03 \x01(\rR\x06newest\x12\x18\n" +
+	"\aapplied\x18\x04 \x01(\fR\aapplied\"d\n" +
 	"\x0eBarrierRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x12\n" +
@@ -2797,7 +2893,7 @@ func file_control_proto_rawDescGZIP() []byte {
 }
 
 var file_control_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_control_proto_goTypes = []any{
 	(Mode)(0),                 // 0: libra.control.v1.Mode
 	(Arithmetic)(0),           // 1: libra.control.v1.Arithmetic
@@ -2818,87 +2914,89 @@ var file_control_proto_goTypes = []any{
 	(*HarvestRequest)(nil),    // 16: libra.control.v1.HarvestRequest
 	(*HarvestBegin)(nil),      // 17: libra.control.v1.HarvestBegin
 	(*HarvestChunk)(nil),      // 18: libra.control.v1.HarvestChunk
-	(*BarrierRequest)(nil),    // 19: libra.control.v1.BarrierRequest
-	(*BarrierResponse)(nil),   // 20: libra.control.v1.BarrierResponse
-	(*ReduceRequest)(nil),     // 21: libra.control.v1.ReduceRequest
-	(*HotFrames)(nil),         // 22: libra.control.v1.HotFrames
-	(*Dropped)(nil),           // 23: libra.control.v1.Dropped
-	(*ReducedRows)(nil),       // 24: libra.control.v1.ReducedRows
-	(*ReportRequest)(nil),     // 25: libra.control.v1.ReportRequest
-	(*ReportResponse)(nil),    // 26: libra.control.v1.ReportResponse
-	(*DoneRequest)(nil),       // 27: libra.control.v1.DoneRequest
-	(*DoneResponse)(nil),      // 28: libra.control.v1.DoneResponse
-	(*TearRequest)(nil),       // 29: libra.control.v1.TearRequest
-	(*TearResponse)(nil),      // 30: libra.control.v1.TearResponse
-	(*StatsRequest)(nil),      // 31: libra.control.v1.StatsRequest
-	(*AggregatorStats)(nil),   // 32: libra.control.v1.AggregatorStats
-	(*JobStats)(nil),          // 33: libra.control.v1.JobStats
-	(*Timing)(nil),            // 34: libra.control.v1.Timing
-	(*ServerStats)(nil),       // 35: libra.control.v1.ServerStats
-	nil,                       // 36: libra.control.v1.JoinRequest.AgreeEntry
-	nil,                       // 37: libra.control.v1.AggregatorStats.CountersEntry
-	nil,                       // 38: libra.control.v1.JobStats.CountersEntry
-	nil,                       // 39: libra.control.v1.ServerStats.CountersEntry
+	(*HarvestMark)(nil),       // 19: libra.control.v1.HarvestMark
+	(*BarrierRequest)(nil),    // 20: libra.control.v1.BarrierRequest
+	(*BarrierResponse)(nil),   // 21: libra.control.v1.BarrierResponse
+	(*ReduceRequest)(nil),     // 22: libra.control.v1.ReduceRequest
+	(*HotFrames)(nil),         // 23: libra.control.v1.HotFrames
+	(*Dropped)(nil),           // 24: libra.control.v1.Dropped
+	(*ReducedRows)(nil),       // 25: libra.control.v1.ReducedRows
+	(*ReportRequest)(nil),     // 26: libra.control.v1.ReportRequest
+	(*ReportResponse)(nil),    // 27: libra.control.v1.ReportResponse
+	(*DoneRequest)(nil),       // 28: libra.control.v1.DoneRequest
+	(*DoneResponse)(nil),      // 29: libra.control.v1.DoneResponse
+	(*TearRequest)(nil),       // 30: libra.control.v1.TearRequest
+	(*TearResponse)(nil),      // 31: libra.control.v1.TearResponse
+	(*StatsRequest)(nil),      // 32: libra.control.v1.StatsRequest
+	(*AggregatorStats)(nil),   // 33: libra.control.v1.AggregatorStats
+	(*JobStats)(nil),          // 34: libra.control.v1.JobStats
+	(*Timing)(nil),            // 35: libra.control.v1.Timing
+	(*ServerStats)(nil),       // 36: libra.control.v1.ServerStats
+	nil,                       // 37: libra.control.v1.JoinRequest.AgreeEntry
+	nil,                       // 38: libra.control.v1.AggregatorStats.CountersEntry
+	nil,                       // 39: libra.control.v1.JobStats.CountersEntry
+	nil,                       // 40: libra.control.v1.ServerStats.CountersEntry
 }
 var file_control_proto_depIdxs = []int32{
 	0,  // 0: libra.control.v1.JobSpec.mode:type_name -> libra.control.v1.Mode
 	1,  // 1: libra.control.v1.JobSpec.arithmetic:type_name -> libra.control.v1.Arithmetic
-	36, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
+	37, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
 	0,  // 3: libra.control.v1.Admission.mode:type_name -> libra.control.v1.Mode
 	1,  // 4: libra.control.v1.Admission.arithmetic:type_name -> libra.control.v1.Arithmetic
 	17, // 5: libra.control.v1.HarvestRequest.begin:type_name -> libra.control.v1.HarvestBegin
-	23, // 6: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
-	22, // 7: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
-	23, // 8: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
-	37, // 9: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
-	33, // 10: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
-	38, // 11: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
-	0,  // 12: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
-	1,  // 13: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
-	34, // 14: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
-	34, // 15: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
-	39, // 16: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
-	2,  // 17: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
-	4,  // 18: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
-	6,  // 19: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
-	9,  // 20: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
-	9,  // 21: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
-	12, // 22: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
-	16, // 23: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
-	31, // 24: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
-	9,  // 25: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
-	9,  // 26: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
-	19, // 27: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
-	21, // 28: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
-	25, // 29: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
-	27, // 30: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
-	29, // 31: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
-	12, // 32: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
-	14, // 33: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
-	31, // 34: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
-	3,  // 35: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
-	5,  // 36: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
-	7,  // 37: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
-	10, // 38: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
-	10, // 39: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
-	13, // 40: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
-	18, // 41: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
-	32, // 42: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
-	11, // 43: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
-	11, // 44: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
-	20, // 45: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
-	24, // 46: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
-	26, // 47: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
-	28, // 48: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
-	30, // 49: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
-	13, // 50: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
-	15, // 51: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
-	35, // 52: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
-	35, // [35:53] is the sub-list for method output_type
-	17, // [17:35] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	19, // 6: libra.control.v1.HarvestChunk.marks:type_name -> libra.control.v1.HarvestMark
+	24, // 7: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
+	23, // 8: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
+	24, // 9: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
+	38, // 10: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
+	34, // 11: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
+	39, // 12: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
+	0,  // 13: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
+	1,  // 14: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
+	35, // 15: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
+	35, // 16: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
+	40, // 17: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
+	2,  // 18: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
+	4,  // 19: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
+	6,  // 20: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
+	9,  // 21: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
+	9,  // 22: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
+	12, // 23: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
+	16, // 24: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
+	32, // 25: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
+	9,  // 26: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
+	9,  // 27: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
+	20, // 28: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
+	22, // 29: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
+	26, // 30: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
+	28, // 31: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
+	30, // 32: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
+	12, // 33: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
+	14, // 34: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
+	32, // 35: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
+	3,  // 36: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
+	5,  // 37: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
+	7,  // 38: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
+	10, // 39: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
+	10, // 40: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
+	13, // 41: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
+	18, // 42: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
+	33, // 43: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
+	11, // 44: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
+	11, // 45: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
+	21, // 46: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
+	25, // 47: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
+	27, // 48: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
+	29, // 49: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
+	31, // 50: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
+	13, // 51: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
+	15, // 52: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
+	36, // 53: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
+	36, // [36:54] is the sub-list for method output_type
+	18, // [18:36] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_control_proto_init() }
@@ -2913,14 +3011,14 @@ func file_control_proto_init() {
 		(*HarvestRequest_Now)(nil),
 		(*HarvestRequest_Done)(nil),
 	}
-	file_control_proto_msgTypes[21].OneofWrappers = []any{}
+	file_control_proto_msgTypes[22].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_proto_rawDesc), len(file_control_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   38,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
