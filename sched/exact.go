@@ -42,17 +42,17 @@ func (d *dual) refine(cost float64) (better []Set, complete bool) {
 		most: cost * (1 - tolerance),
 	}
 	copy(d.prices, d.best)
-	d.bestSets(nil) // prices all sets
+	d.price()
 	for g, part := range d.Parts {
-		costs := make([]float64, len(d.push))
+		sets := d.usefulFor(part.density())
+		cost := func(i int) float64 { return part.Push*sets[i].push + d.sizes[g]*d.priced[i] }
 		least := math.Inf(1)
-		for set, links := range d.push {
-			costs[set] = part.Push*links + d.sizes[g]*d.priced[set]
-			least = min(least, costs[set])
+		for i := range sets {
+			least = min(least, cost(i))
 		}
-		for set, c := range costs {
-			if extra := c - least; d.bound+extra < e.most {
-				e.candidates[g] = append(e.candidates[g], candidate{Set(set), extra})
+		for i, u := range sets {
+			if extra := cost(i) - least; d.bound+extra < e.most {
+				e.candidates[g] = append(e.candidates[g], candidate{u.set, extra})
 			}
 		}
 		if e.nodes += len(e.candidates[g]); e.nodes > maxNodes {

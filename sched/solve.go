@@ -48,8 +48,8 @@ func Solve(p *Problem) (*Solution, error) {
 	}
 	d := newDual(t)
 	if len(p.Parts) > 0 {
-		d.descend(d.densities(maxDensities), coarseIterations, cost, try)
-		d.descend(d.densities(len(p.Parts)), fineIterations, cost, try)
+		d.descend(d.densities(maxDensities), cost, try)
+		d.descend(d.densities(len(p.Parts)), cost, try)
 	}
 	better, complete := d.refine(cost)
 	if better != nil {

@@ -192,7 +192,7 @@ func TestBoundOfPrices(t *testing.T) {
 		want := exhaustive(p)
 		for most := 2; most <= 4 && len(p.Parts) > 0; most++ {
 			d := newDual(tab)
-			d.descend(d.densities(most), 20, want, func([]Set) float64 { return want })
+			d.descend(d.densities(most), want, func([]Set) float64 { return want })
 			if d.bound > want*(1+1e-9)+1e-9 {
 				t.Errorf("%d densities: bound %v, the best plan costs %v", most, d.bound, want)
 			}
