@@ -54,13 +54,13 @@ func claims(r *Report) []Claim {
 				4*leafSpineWorkers*settings/1000.0, 4*leafSpineWorkers*240/1000.0),
 		},
 	}
-	for _, model := range experiment.Distinct(r.Points, func(p Point) int { return p.ModelMB }) {
+	for _, model := range experiment.Distinct(r.Points, func(p Point) int { return p.Model }) {
 		p := r.find("leaf–spine", model, ByWorkers, leafSpineWorkers, DefaultDeviation, Bound)
-		if p.Traffic.Min > 13.7 {
+		if p.Traffic.Min > 13.7*gb {
 			all = append(all, Claim{
 				"Fig. 12, leaf–spine, 35 workers", "GOAT: 13.7 GB times links",
-				fmt.Sprintf("with %d MB no plan has less than %.1f by Eq. (1): the lower bound is %.1f to %.1f in %d placements", model,
-					p.Traffic.Min, p.Traffic.Min, p.Traffic.Max, r.Placements),
+				fmt.Sprintf("with %d MB no plan has less than %.1f by Eq. (1): the lower bound is %.1f to %.1f in %d placements",
+					model/mb, p.Traffic.Min/gb, p.Traffic.Min/gb, p.Traffic.Max/gb, r.Placements),
 			})
 		}
 	}

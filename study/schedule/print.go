@@ -5,6 +5,7 @@ package schedule
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/report/chart"
@@ -44,15 +45,14 @@ func (r *Report) Print(out *report.Printer) {
 	for _, f := range figures() {
 		r.printFigure(out, f)
 	}
-	out.Note("GB of 1000 MB, of one gradient of each worker: mean of %d placements (smallest, largest); a tenth, fifth and so on of "+
-		"the rates are not repeated. Rates are normal around the links' rate and drawn again outside (0, 1], so none is above it; "+
+	out.Note("GB of 1000 MB, of one gradient of each worker: mean of %d placements (smallest, largest). Rates are normal around the links' rate and drawn again outside (0, 1], so none is above it; "+
 		"deviation %g in Figures 10 to 12. Paths are shortest: any, or one over as many programmable switches as possible. The paper's "+
 		"rows are what its text says.", r.Placements, DefaultDeviation)
 	r.printCrossings(out)
 	out.Table("Plans and their lower bound",
 		[]string{"fabric", "MB", "plans", "above the bound, mean %", "largest %", "KRGS before its repair: memory taken, mean", "largest"},
 		experiment.Pick(r.Quality, func(q Quality) []any {
-			return []any{q.Fabric, q.ModelMB, q.Plans, fmt.Sprintf("%.2f", 100*q.Gap.Mean), fmt.Sprintf("%.2f", 100*q.Gap.Max),
+			return []any{q.Fabric, q.Model / mb, q.Plans, fmt.Sprintf("%.2f", 100*q.Gap.Mean), fmt.Sprintf("%.2f", 100*q.Gap.Max),
 				fmt.Sprintf("%.2f", q.Excess.Mean), fmt.Sprintf("%.2f", q.Excess.Max)}
 		}))
 	out.Table("Where the paper's figures contradict its settings", []string{"where", "paper", "but"},
@@ -67,10 +67,10 @@ func (r *Report) printFigure(out *report.Printer, f figure) {
 		return
 	}
 	rows := experiment.Rows(points,
-		func(p Point) []any { return []any{p.Fabric, p.ModelMB, p.Workers, p.Deviation} },
+		func(p Point) []any { return []any{p.Fabric, p.Model / mb, p.Workers, p.Deviation} },
 		func(p Point) []any {
 			v := f.of(p)
-			return []any{fmt.Sprintf("%.2f (%.2f, %.2f)", v.Mean, v.Min, v.Max)}
+			return []any{fmt.Sprintf("%.2f (%.2f, %.2f)", v.Mean/gb, v.Min/gb, v.Max/gb)}
 		})
 	for _, said := range readings {
 		if said.figure != f.number {
@@ -91,7 +91,7 @@ func (r *Report) printCrossings(out *report.Printer) {
 		return
 	}
 	rows := experiment.Rows(r.Crossings,
-		func(c Crossing) []any { return []any{c.Fabric, c.ModelMB, c.Workers, c.Scheme} },
+		func(c Crossing) []any { return []any{c.Fabric, c.Model / mb, c.Workers, c.Scheme} },
 		func(c Crossing) []any { return []any{c.String()} })
 	out.Table("Deviations at which sharing memory costs more than a plan, on average",
 		[]string{"fabric", "MB", "workers", "scheme", "than " + GOAT, "than " + Planned}, rows)
@@ -101,7 +101,7 @@ func (r *Report) printCrossings(out *report.Printer) {
 // largest.
 func (r *Report) Charts() (all []chart.Chart) {
 	fabrics := experiment.Distinct(r.Points, func(p Point) string { return p.Fabric })
-	models := experiment.Distinct(r.Points, func(p Point) int { return p.ModelMB })
+	models := experiment.Distinct(r.Points, func(p Point) int { return p.Model })
 	for _, f := range figures() {
 		for _, fabric := range fabrics {
 			for _, model := range models {
@@ -113,13 +113,10 @@ func (r *Report) Charts() (all []chart.Chart) {
 }
 
 func (r *Report) chart(f figure, fabric string, model int) chart.Chart {
-	file := map[string]string{"leaf–spine": "leaf-spine"}[fabric]
-	if file == "" {
-		file = fabric
-	}
+	file := strings.ReplaceAll(fabric, "–", "-")
 	c := chart.Chart{
-		Name:   fmt.Sprintf("%s-%s-%d", f.name, file, model),
-		Title:  fmt.Sprintf("%s: %s, %d MB", f.title, fabric, model),
+		Name:   fmt.Sprintf("%s-%s-%d", f.name, file, model/mb),
+		Title:  fmt.Sprintf("%s: %s, %d MB", f.title, fabric, model/mb),
 		Legend: chart.TopLeft,
 		X:      chart.Axis{Label: "workers", Room: 1.05},
 		Y:      chart.Axis{Label: "GB", Room: 1.6},
@@ -130,11 +127,11 @@ func (r *Report) chart(f figure, fabric string, model int) chart.Chart {
 	for i, scheme := range f.schemes {
 		s := chart.Series{Name: scheme, Colour: slices.Index(Schemes(), scheme), Variant: i}
 		for _, p := range r.Points {
-			if p.Fabric != fabric || p.ModelMB != model || p.Sweep != f.sweep || p.Scheme != scheme {
+			if p.Fabric != fabric || p.Model != model || p.Sweep != f.sweep || p.Scheme != scheme {
 				continue
 			}
 			v := f.of(p)
-			at := chart.Point{X: float64(p.Workers), Y: v.Mean, Low: v.Min, High: v.Max}
+			at := chart.Point{X: float64(p.Workers), Y: v.Mean / gb, Low: v.Min / gb, High: v.Max / gb}
 			if f.sweep == ByDeviation {
 				at.X = p.Deviation
 			}

@@ -9,6 +9,12 @@ import (
 	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
+// Units of bytes.
+const (
+	mb = 1_000_000
+	gb = 1000 * mb
+)
+
 // The schemes.
 const (
 	Geryon          = "Geryon"
@@ -61,25 +67,25 @@ func rangeOf(values []float64) (r Range) {
 	return r
 }
 
-// Point is what one scheme does with some workers at some deviation of their rates, in GB of 1000 MB
-// for a gradient of each worker.
+// Point is what one scheme does with some workers at some deviation of their rates, for a gradient of
+// each worker.
 type Point struct {
 	Fabric    string  `json:"fabric"`
-	ModelMB   int     `json:"model_size"` // MB of a worker's gradient
-	Sweep     string  `json:"sweep"`      // workers or deviation: what varies
+	Model     int     `json:"model_bytes"` // of a worker's gradient
+	Sweep     string  `json:"sweep"`       // workers or deviation: what varies
 	Workers   int     `json:"workers"`
 	Deviation float64 `json:"deviation"` // standard deviation of the workers' rates
 	Scheme    string  `json:"scheme"`
-	Server    Range   `json:"server"`     // what reaches the server
-	InNetwork Range   `json:"in_network"` // what the workers send less that
-	Traffic   Range   `json:"traffic"`    // bytes times links
+	Server    Range   `json:"server_bytes"`     // what reaches the server
+	InNetwork Range   `json:"in_network_bytes"` // what the workers send less that
+	Traffic   Range   `json:"traffic_bytes"`    // bytes times links
 }
 
 // Crossing says from which deviation on a scheme that shares memory causes more traffic than a plan,
 // on average, of those that were simulated.
 type Crossing struct {
 	Fabric  string   `json:"fabric"`
-	ModelMB int      `json:"model_size"`
+	Model   int      `json:"model_bytes"`
 	Workers int      `json:"workers"`
 	Scheme  string   `json:"scheme"`
 	Than    string   `json:"than"`
@@ -99,22 +105,21 @@ func (c *Crossing) String() string {
 
 // Quality says how good plans are.
 type Quality struct {
-	Fabric  string `json:"fabric"`
-	ModelMB int    `json:"model_size"`
-	Plans   int    `json:"plans"`
-	Gap     Range  `json:"gap"`    // cost of plans above the lower bound, as a share of it
-	Excess  Range  `json:"excess"` // memory that KRGS takes of some switch before the repair, as a share of it
+	Fabric string `json:"fabric"`
+	Model  int    `json:"model_bytes"`
+	Plans  int    `json:"plans"`
+	Gap    Range  `json:"gap"`    // cost of plans above the lower bound, as a share of it
+	Excess Range  `json:"excess"` // memory that KRGS takes of some switch before the repair, as a share of it
 }
 
 // report adds what the sweep has found to a report.
 func (s *sweep) report(r *Report) {
 	for _, p := range s.order {
 		outcomes := s.points[p]
-		const gb = 1000 // MB
 		over := func(figure func(o outcome) float64) Range {
-			return rangeOf(experiment.Pick(outcomes, func(o outcome) float64 { return figure(o) / gb }))
+			return rangeOf(experiment.Pick(outcomes, func(o outcome) float64 { return figure(o) * mb }))
 		}
-		sent := float64(p.Workers * p.ModelMB)
+		sent := float64(p.Workers * s.model)
 		p.Traffic = over(func(o outcome) float64 { return o.traffic })
 		if p.Scheme != Bound {
 			p.Server = over(func(o outcome) float64 { return o.server })
@@ -129,14 +134,14 @@ func (s *sweep) report(r *Report) {
 			}
 		}
 	}
-	r.Quality = append(r.Quality, Quality{s.name, s.model, len(s.gaps), rangeOf(s.gaps), rangeOf(s.excess)})
+	r.Quality = append(r.Quality, Quality{s.name, s.model * mb, len(s.gaps), rangeOf(s.gaps), rangeOf(s.excess)})
 }
 
 func (s *sweep) crossing(r *Report, scheme, than string) Crossing {
-	c := Crossing{Fabric: s.name, ModelMB: s.model, Workers: s.sweepWorkers, Scheme: scheme, Than: than}
+	c := Crossing{Fabric: s.name, Model: s.model * mb, Workers: s.sweepWorkers, Scheme: scheme, Than: than}
 	for _, d := range s.config.Deviations { // in ascending order
 		mean := func(scheme string) float64 {
-			return r.find(s.name, s.model, ByDeviation, s.sweepWorkers, d, scheme).Traffic.Mean
+			return r.find(s.name, s.model*mb, ByDeviation, s.sweepWorkers, d, scheme).Traffic.Mean
 		}
 		switch dearer := mean(scheme) > mean(than); {
 		case !dearer:
@@ -151,7 +156,7 @@ func (s *sweep) crossing(r *Report, scheme, than string) Crossing {
 // find returns a point, or one of zeros.
 func (r *Report) find(fabric string, model int, sweep string, workers int, deviation float64, scheme string) Point {
 	found := experiment.Find(r.Points, func(p Point) bool {
-		return p.Fabric == fabric && p.ModelMB == model && p.Sweep == sweep && p.Workers == workers &&
+		return p.Fabric == fabric && p.Model == model && p.Sweep == sweep && p.Workers == workers &&
 			p.Deviation == deviation && p.Scheme == scheme
 	})
 	if found == nil {

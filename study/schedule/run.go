@@ -119,7 +119,7 @@ type sweep struct {
 }
 
 func (s *sweep) add(p Point, o outcome) {
-	p.Fabric, p.ModelMB = s.name, s.model
+	p.Fabric, p.Model = s.name, s.model*mb
 	if s.points[p] == nil {
 		s.order = append(s.order, p)
 	}
