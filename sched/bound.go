@@ -130,7 +130,7 @@ func (d *dual) bestSets(densities []float64) (sets []Set, costs []float64) {
 	for _, density := range densities {
 		best, least := Set(0), math.Inf(1)
 		for i, u := range d.usefulFor(density) {
-			if c := density*u.push + d.priced[i]; c < least {
+			if c := float64(density*u.push) + d.priced[i]; c < least {
 				best, least = u.set, c
 			}
 		}
@@ -148,7 +148,7 @@ func (d *dual) relax(densities []float64) (value float64, slope []float64, choic
 	slope = make([]float64, len(d.prices))
 	for s := range slope {
 		slope[s] = -float64(d.Switches[s].Memory)
-		value += d.prices[s] * slope[s]
+		value += float64(d.prices[s] * slope[s])
 	}
 	choice = make([]Set, len(d.Parts))
 	for g, part := range d.Parts {
@@ -158,12 +158,12 @@ func (d *dual) relax(densities []float64) (value float64, slope []float64, choic
 			below = at - 1
 			share = (part.density() - densities[below]) / (densities[at] - densities[below])
 		}
-		value += d.sizes[g] * (share*costs[at] + (1-share)*costs[below])
+		value += float64(d.sizes[g] * (float64(share*costs[at]) + float64((1-share)*costs[below])))
 		for s := range sets[at].All() {
-			slope[s] += share * d.sizes[g]
+			slope[s] += float64(share * d.sizes[g])
 		}
 		for s := range sets[below].All() {
-			slope[s] += (1 - share) * d.sizes[g]
+			slope[s] += float64((1 - share) * d.sizes[g])
 		}
 		if choice[g] = sets[at]; share < 0.5 {
 			choice[g] = sets[below]
@@ -192,7 +192,7 @@ func (d *dual) descend(densities []float64, reached float64, found func([]Set) f
 		norm := 0.0
 		for s := range slope {
 			if d.prices[s] > 0 || slope[s] > 0 {
-				norm += slope[s] * slope[s]
+				norm += float64(slope[s] * slope[s])
 			}
 		}
 		if norm == 0 || reached <= d.bound {
@@ -200,7 +200,7 @@ func (d *dual) descend(densities []float64, reached float64, found func([]Set) f
 		}
 		step := theta * (reached - value) / norm
 		for s := range slope {
-			d.prices[s] = max(0, d.prices[s]+step*slope[s])
+			d.prices[s] = max(0, d.prices[s]+float64(step*slope[s]))
 		}
 	}
 }

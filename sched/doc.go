@@ -13,5 +13,7 @@
 // algorithm, KRGS, whose Equation (4) does not contain the links between workers and switches.
 //
 // The package computes. It knows neither frames nor cluster files, and the same problem has the same
-// plan on every machine.
+// plan on every architecture.
+//
+// It is not a stable interface: it changes with any release.
 package sched

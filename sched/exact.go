@@ -45,7 +45,7 @@ func (d *dual) refine(cost float64) (better []Set, complete bool) {
 	d.price()
 	for g, part := range d.Parts {
 		sets := d.usefulFor(part.density())
-		cost := func(i int) float64 { return part.Push*sets[i].push + d.sizes[g]*d.priced[i] }
+		cost := func(i int) float64 { return float64(part.Push*sets[i].push) + float64(d.sizes[g]*d.priced[i]) }
 		least := math.Inf(1)
 		for i := range sets {
 			least = min(least, cost(i))

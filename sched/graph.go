@@ -154,7 +154,7 @@ func (n *Network) Traffic(p *Problem, plan *Plan) []Traffic {
 	for g, part := range p.Parts {
 		for w, to := range plan.To[g] {
 			if to == Server {
-				walk(n.Workers[w], toServer, part.Push*p.Direct, 0)
+				walk(n.Workers[w], toServer, float64(part.Push*p.Direct), 0)
 			} else {
 				walk(n.Workers[w], toSwitch[to], part.Push, 0)
 			}
@@ -164,7 +164,7 @@ func (n *Network) Traffic(p *Problem, plan *Plan) []Traffic {
 			if parent, _ := n.parent(s); parent != Server {
 				distances = toSwitch[parent]
 			}
-			walk(n.Switches[s], distances, 0, p.Harvest*float64(part.Size))
+			walk(n.Switches[s], distances, 0, float64(p.Harvest*float64(part.Size)))
 		}
 	}
 	all := make([]Traffic, 0, len(links))

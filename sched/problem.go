@@ -122,14 +122,14 @@ func (p *Problem) Cost(plan *Plan) float64 {
 		links := 0.0
 		for w, to := range plan.To[g] {
 			if to == Server {
-				links += p.Direct * float64(p.Workers[w].ToServer)
+				links += float64(p.Direct * float64(p.Workers[w].ToServer))
 			} else {
 				links += float64(p.Workers[w].Links[to])
 			}
 		}
-		total += part.Push * links
+		total += float64(part.Push * links)
 		for s := range plan.Sets[g].All() {
-			total += p.Harvest * float64(part.Size*p.Switches[s].Links)
+			total += float64(p.Harvest * float64(part.Size*p.Switches[s].Links))
 		}
 	}
 	return total

@@ -31,7 +31,7 @@ func newTable(p *Problem) *table {
 	t.addPushes()
 	for set := 1; set < 1<<n; set++ {
 		s := Set(set).first()
-		t.harvest[set] = t.harvest[set&(set-1)] + p.Harvest*float64(p.Switches[s].Links)
+		t.harvest[set] = t.harvest[set&(set-1)] + float64(p.Harvest*float64(p.Switches[s].Links))
 	}
 	for set := range t.harvest {
 		for s := range Set(set).All() {
@@ -58,10 +58,10 @@ func (t *table) addPushes() {
 	for _, w := range kinds {
 		n := number[fmt.Sprint(w)]
 		nearest[0] = t.Direct * float64(w.ToServer)
-		t.push[0] += n * nearest[0]
+		t.push[0] += float64(n * nearest[0])
 		for set := 1; set < len(nearest); set++ {
 			nearest[set] = min(nearest[set&(set-1)], float64(w.Links[Set(set).first()]))
-			t.push[set] += n * nearest[set]
+			t.push[set] += float64(n * nearest[set])
 		}
 	}
 }
@@ -69,7 +69,7 @@ func (t *table) addPushes() {
 // cost is what a part costs that a set of switches holds.
 func (t *table) cost(part int, set Set) float64 {
 	p := &t.Parts[part]
-	return p.Push*t.push[set] + float64(p.Size)*t.harvest[set]
+	return float64(p.Push*t.push[set]) + float64(float64(p.Size)*t.harvest[set])
 }
 
 // total is what all parts cost.

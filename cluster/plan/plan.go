@@ -2,6 +2,8 @@
 
 // Package plan makes plans of which switch sums which part of a job's hot set for whom, from its
 // cluster file and its hot set, by package sched. See docs/scheduling.md.
+//
+// It is part of the libra command, not a stable interface: it changes with any release.
 package plan
 
 import (

@@ -23,7 +23,7 @@ plans of 'libra plan' and the lower bound of all plans. It prints what reaches t
 server, what is aggregated in the network and the bytes times links (Figures 10 to 13),
 the deviations of the workers' rates at which sharing memory costs more than a plan, the
 transfers of Figure 2, and where the paper's figures contradict its settings. Nothing is
-measured: the same seed gives the same figures on every machine.`,
+measured: the same seed gives the same figures.`,
 		Example: `  libra bench schedule --out plots
   libra bench schedule --placements 5 --workers 35 --models 240 --json`,
 		Args: noArgs,
