@@ -184,6 +184,24 @@ func TestSmallProblemsAreSolvedExactly(t *testing.T) {
 	})
 }
 
+// The exact search finds the best plan when the one that it knows is the worst.
+func TestExactSearch(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		_, p := drawProblem(t, 3, 4, 4)
+		if len(p.Parts) == 0 {
+			return
+		}
+		d := newDual(newTable(p))
+		worst := p.Cost(p.Nowhere())
+		d.descend(d.densities(2), worst, func([]Set) float64 { return worst })
+		better, complete := d.refine(worst)
+		want := exhaustive(p)
+		if !complete || better == nil && !near(want, worst) || better != nil && !near(d.total(better), want) {
+			t.Errorf("%v, complete: %t; the best plan costs %v, none %v", better, complete, want, worst)
+		}
+	})
+}
+
 // The bound holds without the exact search, too, and for parts between two classes of density.
 func TestBoundOfPrices(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -159,6 +159,18 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// Today's way has no parents.
+func TestOneSwitchHasNoParent(t *testing.T) {
+	hot := hotSet(t, 900, 1)
+	o := Defaults()
+	o.Pushes = 100
+	without := mustMake(t, read(t), hot, o).Cost
+	with := mustMake(t, read(t, "right], slots: 1000", "right], slots: 1000, parent: left"), hot, o).Cost
+	if with.OneSwitch != without.OneSwitch || with.NoSwitch != without.NoSwitch || without.OneSwitch >= without.NoSwitch {
+		t.Errorf("%+v with parents, %+v without", with, without)
+	}
+}
+
 // A part that is pushed less than it is harvested stays cold.
 func TestPartsThatAreNotWorthTheirSlots(t *testing.T) {
 	hot := hotSet(t, 2000, 1)

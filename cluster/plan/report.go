@@ -154,7 +154,8 @@ func bytes(n float64) string { return humanize.Bytes(uint64(n)) }
 
 // Print writes the plan for people. Neighbouring parts with the same switches and senders share a line.
 func (r *Report) Print(out *report.Printer) {
-	out.Table("Switches", []string{"switch", "address", "parent", "parts", "slots", "of", "occupancy", "pushed to it", "its harvest"},
+	header := []string{"switch", "address", "parent", "parts", "slots", "of", "occupancy", "pushed to it", "its harvest"}
+	out.Table("Switches", header,
 		experiment.Pick(r.Switches, func(s Switch) []any {
 			return []any{s.Name, s.Address, s.Parent, s.Parts, humanize.Comma(int64(s.Slots)), humanize.Comma(int64(s.Room)),
 				fmt.Sprintf("%.1f %%", 100*s.Occupancy), bytes(s.Pushed), bytes(s.Harvested)}
@@ -163,7 +164,7 @@ func (r *Report) Print(out *report.Printer) {
 	for i := 0; i < len(r.Parts); {
 		first, last := r.Parts[i], r.Parts[i]
 		share := 0.0
-		for ; i < len(r.Parts) && r.Parts[i].senders() == first.senders() && slices.Equal(r.Parts[i].Switches, first.Switches); i++ {
+		for ; i < len(r.Parts) && r.Parts[i].alike(first); i++ {
 			last = r.Parts[i]
 			share += last.Share
 		}
@@ -189,6 +190,11 @@ func span(first, last int) string {
 		return fmt.Sprint(first)
 	}
 	return fmt.Sprintf("%d–%d", first, last)
+}
+
+// alike reports whether parts have the same switches and senders.
+func (p Part) alike(q Part) bool {
+	return p.senders() == q.senders() && slices.Equal(p.Switches, q.Switches)
 }
 
 // senders says where the workers send a part.

@@ -37,7 +37,8 @@ measured: the same seed gives the same figures.`,
 	f := cmd.Flags()
 	f.IntVar(&c.Placements, "placements", c.Placements, "random choices of the programmable switches and the hosts")
 	f.IntSliceVar(&c.Workers, "workers", c.Workers, "numbers of workers, for Figures 10 to 12")
-	f.Float64SliceVar(&c.Deviations, "deviations", c.Deviations, "standard deviations of the workers' rates, for Figure 13")
+	f.Float64SliceVar(&c.Deviations, "deviations", c.Deviations,
+		"standard deviations of the workers' rates, for Figure 13")
 	f.IntSliceVar(&c.Models, "models", c.Models, "sizes of the gradient of a worker, in MB: the paper's text has 221, its figures 240")
 	f.Uint64Var(&c.Seed, "seed", c.Seed, "seed of placements, paths, rates and KRGS's rounding")
 	out.flags(cmd)

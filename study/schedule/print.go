@@ -49,12 +49,13 @@ func (r *Report) Print(out *report.Printer) {
 		"deviation %g in Figures 10 to 12. Paths are shortest: any, or one over as many programmable switches as possible. The paper's "+
 		"rows are what its text says.", r.Placements, DefaultDeviation)
 	r.printCrossings(out)
-	out.Table("Plans and their lower bound",
-		[]string{"fabric", "MB", "plans", "above the bound, mean %", "largest %", "KRGS before its repair: memory taken, mean", "largest"},
-		experiment.Pick(r.Quality, func(q Quality) []any {
-			return []any{q.Fabric, q.Model / mb, q.Plans, fmt.Sprintf("%.2f", 100*q.Gap.Mean), fmt.Sprintf("%.2f", 100*q.Gap.Max),
-				fmt.Sprintf("%.2f", q.Excess.Mean), fmt.Sprintf("%.2f", q.Excess.Max)}
-		}))
+	two := func(figure float64) string { return fmt.Sprintf("%.2f", figure) }
+	out.Table("Plans and their lower bound", []string{
+		"fabric", "MB", "plans", "above the bound, mean %", "largest %", "KRGS before its repair: memory taken, mean", "largest",
+	}, experiment.Pick(r.Quality, func(q Quality) []any {
+		return []any{q.Fabric, q.Model / mb, q.Plans, two(100 * q.Gap.Mean), two(100 * q.Gap.Max), two(q.Excess.Mean),
+			two(q.Excess.Max)}
+	}))
 	out.Table("Where the paper's figures contradict its settings", []string{"where", "paper", "but"},
 		experiment.Pick(r.Claims, func(c Claim) []any { return []any{c.Where, c.Paper, c.But} }))
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,14 +60,26 @@ func TestFabrics(t *testing.T) {
 			t.Errorf("%s: %d links between hosts at most, want %d", c.f.name, far, c.links)
 		}
 		distances := c.f.graph.Distances(p.network.Server)
-		for _, tree := range [][]sched.Node{p.any, p.overProgrammable} {
-			for _, w := range p.network.Workers {
+		var over [2]int // programmable switches on the paths
+		for _, w := range p.network.Workers {
+			var own [2]int
+			for i, tree := range [][]sched.Node{p.any, p.overProgrammable} {
 				for at := w; at != p.network.Server; at = tree[at] {
 					if distances[tree[at]] != distances[at]-1 {
 						t.Fatalf("%s: a path is not the shortest", c.f.name)
 					}
+					if slices.Contains(p.network.Switches, at) {
+						own[i]++
+					}
 				}
+				over[i] += own[i]
 			}
+			if own[1] < own[0] {
+				t.Errorf("%s: %d programmable switches on a path, and there is one with %d", c.f.name, own[1], own[0])
+			}
+		}
+		if over[1] <= over[0] {
+			t.Errorf("%s: paths over programmable switches have %d of them, others %d", c.f.name, over[1], over[0])
 		}
 	}
 }
@@ -135,15 +148,24 @@ func TestEviction(t *testing.T) {
 		p.network.Workers = append(p.network.Workers, g.AddHost())
 		next = append(next, at)
 	}
-	for evict, want := range map[bool]float64{false: 4, true: 3} {
-		s := newSharing(p, next, 3, 1, 2, evict)
-		for _, send := range [][2]int{{0, 0}, {1, 0}, {0, 1}, {1, 1}, {2, 0}, {2, 1}} {
+	for _, c := range []struct {
+		evict bool
+		order [][2]int // workers and their fragments
+		want  float64
+	}{
+		// Fragment 1 goes on three times, fragment 0 once, complete.
+		{false, [][2]int{{0, 0}, {1, 0}, {0, 1}, {1, 1}, {2, 0}, {2, 1}}, 4},
+		// Two copies of fragment 0 in one, the third, and fragment 1, complete.
+		{true, [][2]int{{0, 0}, {1, 0}, {0, 1}, {1, 1}, {2, 0}, {2, 1}}, 3},
+		// The unit is free again when the rest of fragment 0 comes, which goes on nevertheless.
+		{true, [][2]int{{0, 0}, {0, 1}, {1, 1}, {2, 1}, {1, 0}, {2, 0}}, 4},
+	} {
+		s := newSharing(p, next, 3, 1, 2, c.evict)
+		for _, send := range c.order {
 			s.send(send[0], send[1])
 		}
-		// ATP: fragment 1 goes on three times, fragment 0 once, complete. ESA: two copies of fragment 0
-		// in one, the third, and fragment 1, complete.
-		if s.outcome.server != want || s.arrived != 6 {
-			t.Errorf("ESA %t: %v fragments and %d copies at the server, want %v and 6", evict, s.outcome.server, s.arrived, want)
+		if s.outcome.server != c.want || s.arrived != 6 || s.taken[0][0] != free {
+			t.Errorf("ESA %t, %v: %v fragments and %d copies at the server, want %v and 6", c.evict, c.order, s.outcome.server, s.arrived, c.want)
 		}
 	}
 }
