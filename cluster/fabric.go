@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/sched"
 )
@@ -116,6 +117,9 @@ func (c *Config) switchNames() string {
 func (c *Config) checkParent(field string, s FabricSwitch, v *mistakes) {
 	if s.Parent == "" {
 		return
+	}
+	if c.Job.Arithmetic == aggregator.LUT.String() {
+		v.add("%s.parent: %q, but a parent adds sums of exact or fixed arithmetic, not of lut: leave it out, or choose one of these (job.arithmetic)", field, s.Parent)
 	}
 	parent := c.SwitchNamed(s.Parent)
 	switch {

@@ -82,6 +82,7 @@ func TestFabricMistakes(t *testing.T) {
 		"plain parent":       {"parent: core", "parent: middle", `switches[2].parent: "middle" is plain, so it adds nothing: name a switch`},
 		"own parent":         {"parent: core", "parent: left", "switches[2].parent: harvests would go in a circle (left to left): leave parent out"},
 		"circular parents":   {"links: [middle, right]", "links: [middle, right], parent: left", "switches[0].parent: harvests would go in a circle (core to left to core): leave parent out at one"},
+		"parent with lut":    {"hot_set: hot.libra", "hot_set: hot.libra, arithmetic: lut", `line 8: switches[2].parent: "core", but a parent adds sums of exact or fixed arithmetic, not of lut: leave it out`},
 		"plain with slots":   {"plain: true", "plain: true, slots: 7", "line 7: switches[1].slots: 7, but a plain switch only forwards: leave it out"},
 		"plain with address": {"plain: true", "plain: true, address: 127.0.0.14", "switches[1].address: 127.0.0.14, but a plain switch only forwards"},
 		"plain with parent":  {"plain: true", "plain: true, parent: core", `switches[1].parent: "core", but a plain switch only forwards`},

@@ -97,7 +97,7 @@ var about = []Field{
 	{Path: "switches[].slots", Range: "1 or more; not with plain",
 		About: "Slots that plans may use. For the machine of switch, its slots; otherwise the default is " +
 			text(control.DefaultSlots), Example: "65536"},
-	{Path: "switches[].parent", Range: "the name of another; no circles; not with plain",
+	{Path: "switches[].parent", Range: "the name of another; no circles; not with plain or lut",
 		About: "Switch that takes the harvests in place of the server and adds them to its own; it holds all that this one holds", Example: "core"},
 	{Path: "switches[].plain", About: "Whether the switch only forwards, as an ordinary one does", Example: "true"},
 
