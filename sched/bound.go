@@ -13,8 +13,8 @@ const (
 	// maxDensities is the number of densities for which most iterations look for the best set: eight
 	// classes of parts have nine ends.
 	maxDensities = 9
-	// fewest and most are numbers of iterations, and effort that of the sets that all of them look at
-	// together, if that allows the fewest.
+	// fewest and most limit the number of iterations, and effort is the number of sets that all of
+	// them together may look at.
 	fewest, most, effort = 100, 4000, 60_000_000
 	// searches is the number of iterations whose sets begin a local search.
 	searches = 20

@@ -51,7 +51,8 @@ func (r *Report) Print(out *report.Printer) {
 	r.printCrossings(out)
 	two := func(figure float64) string { return fmt.Sprintf("%.2f", figure) }
 	out.Table("Plans and their lower bound", []string{
-		"fabric", "MB", "plans", "above the bound, mean %", "largest %", "KRGS before its repair: memory taken, mean", "largest",
+		"fabric", "MB", "plans", "above the bound, mean %", "largest %", "KRGS before its repair: memory taken, mean",
+		"largest",
 	}, experiment.Pick(r.Quality, func(q Quality) []any {
 		return []any{q.Fabric, q.Model / mb, q.Plans, two(100 * q.Gap.Mean), two(100 * q.Gap.Max), two(q.Excess.Mean),
 			two(q.Excess.Max)}
