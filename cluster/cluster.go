@@ -58,15 +58,17 @@ type Config struct {
 	// worker-1.pcapng and so on, and ps.pcapng, or ps-0.pcapng and so on.
 	Capture string `yaml:"capture,omitempty"`
 
-	Job     Job      `yaml:"job"`
-	Switch  Switch   `yaml:"switch"`
-	Server  Server   `yaml:"server,omitempty"`
-	Servers []Server `yaml:"servers,omitempty"` // several, instead of Server
-	Workers []Worker `yaml:"workers"`
-	Model   Model    `yaml:"model"`
-	Data    Data     `yaml:"data"`
-	Faults  Faults   `yaml:"faults,omitempty"`
-	TLS     TLS      `yaml:"tls,omitempty"`
+	Job    Job    `yaml:"job"`
+	Switch Switch `yaml:"switch"`
+	// Switches, if any, are all switches of the hosts' network, that of Switch among them.
+	Switches []FabricSwitch `yaml:"switches,omitempty"`
+	Server   Server         `yaml:"server,omitempty"`
+	Servers  []Server       `yaml:"servers,omitempty"` // several, instead of Server
+	Workers  []Worker       `yaml:"workers"`
+	Model    Model          `yaml:"model"`
+	Data     Data           `yaml:"data"`
+	Faults   Faults         `yaml:"faults,omitempty"`
+	TLS      TLS            `yaml:"tls,omitempty"`
 }
 
 // Job is the part on which aggregator, server and workers must agree. Package fields explains what has
@@ -117,6 +119,24 @@ type Switch struct {
 	LaneAligned bool `yaml:"lane_aligned,omitempty"`
 }
 
+// FabricSwitch is a switch of the hosts' network, for plans of which switch sums what.
+type FabricSwitch struct {
+	// Name of the switch in this file.
+	Name string `yaml:"name"`
+	// Address is the destination of hot frames, unless the switch is Plain.
+	Address netip.Addr `yaml:"address"`
+	// Links are the names of switches to which cables lead. A cable may be listed at one of its ends
+	// or at both.
+	Links []string `yaml:"links,omitempty,flow"`
+	// Slots is the number of slots that plans may use; 0 means those of Switch if it is the same
+	// machine, or else control.DefaultSlots.
+	Slots int `yaml:"slots,omitempty"`
+	// Parent, if set, is the name of the switch that takes the harvests instead of the server.
+	Parent string `yaml:"parent,omitempty"`
+	// Plain switches forward only.
+	Plain bool `yaml:"plain,omitempty"`
+}
+
 // P4 is a P4 switch. Its fields are those of p4.Options.
 type P4 struct {
 	// Runtime is its P4Runtime address: host:port, or unix:path.
@@ -143,6 +163,8 @@ type Host struct {
 	// Interface and Queue of its AF_XDP socket.
 	Interface string `yaml:"interface,omitempty"`
 	Queue     int    `yaml:"queue,omitempty"`
+	// At is the name of the switch to which the host is cabled, if the file lists Switches.
+	At string `yaml:"at,omitempty"`
 }
 
 // Server is a parameter server.

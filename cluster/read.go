@@ -146,6 +146,10 @@ func (c *Config) defaults() []fallback {
 		ofField(&c.Model.Batch, settings.Batch),
 		ofField(&c.Model.Epochs, settings.Epochs),
 	}
+	for i := range c.Switches {
+		missing := func() bool { return c.Switches[i].Slots == 0 }
+		list = append(list, fallback{fmt.Sprintf("switches[%d].slots", i), "the default", missing, func() {}}) // SlotsOf's
+	}
 	c.eachServer(func(field string, s *Server) {
 		list = append(list, defaultOf(field+".max_rows", &s.MaxRows, ps.DefaultMaxRows))
 		if s.Checkpoint != "" && c.ofSteps() { // without such checkpoints the servers might have none of the same step

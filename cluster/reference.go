@@ -88,12 +88,27 @@ var about = []Field{
 		Example: "program.json"},
 	{Path: "switch.p4.replace", About: "Replace a different program that the switch runs", Example: "true"},
 
+	{Path: "switches[].name", Range: "1 to 63 bytes, each once",
+		About: "All switches of the hosts' network, for 'libra plan': at most 16 that aggregate. Jobs run on switch, which must be among them. Name of one in this file", Example: "core"},
+	{Path: "switches[].address", Range: "required, IPv4; not with plain", About: "Where hot frames go",
+		Example: "127.0.0.1"},
+	{Path: "switches[].links", Range: "names of others, each once; no loops",
+		About: "Switches to which cables lead; a cable may be listed at one of its ends or at both", Example: "[left, right]"},
+	{Path: "switches[].slots", Range: "1 or more; not with plain",
+		About: "Slots that plans may use. For the machine of switch, its slots; otherwise the default is " +
+			text(control.DefaultSlots), Example: "65536"},
+	{Path: "switches[].parent", Range: "the name of another; no circles; not with plain or lut",
+		About: "Switch that takes the harvests in place of the server and adds them to its own; it holds all that this one holds", Example: "core"},
+	{Path: "switches[].plain", About: "Whether the switch only forwards, as an ordinary one does", Example: "true"},
+
 	{Path: "server.address", Range: "required, IPv4", About: "Where cold gradients and pulls go", Example: "127.0.0.2",
 		Given: true},
 	{Path: "server.interface", Range: "required with backend afxdp, only then",
 		About: "Interface of the server's AF_XDP socket", Example: "eth0"},
 	{Path: "server.queue", Range: "0 or more; only with backend afxdp", About: "Receive queue of that interface",
 		Example: "0"},
+	{Path: "server.at", Range: "required with switches, only then", About: "Switch to which the host is cabled",
+		Example: "core"},
 	{Path: "server.control", Range: "required", About: "TCP address of the server's control service",
 		Example: "127.0.0.2:7700", Given: true},
 	{Path: "server.checkpoint",
@@ -115,6 +130,8 @@ var about = []Field{
 		About: "Interface of its AF_XDP socket", Example: "eth0"},
 	{Path: "workers[].queue", Range: "0 or more; only with backend afxdp", About: "Receive queue of that interface",
 		Example: "0"},
+	{Path: "workers[].at", Range: "required with switches, only then", About: "Switch to which the host is cabled",
+		Example: "core"},
 
 	of(settings.Model),
 	of(settings.Task),
@@ -256,7 +273,7 @@ func Example() []byte {
 			}
 			comment, name := "", path[depth]
 			switch strings.Join(path[:depth+1], ".") {
-			case "switch.p4", "servers[]", "data.synthetic", "faults", "tls":
+			case "switch.p4", "switches[]", "servers[]", "data.synthetic", "faults", "tls":
 				comment = "# "
 			}
 			fmt.Fprintf(&b, "%s%s%s:\n", strings.Repeat("  ", depth), comment, strings.TrimSuffix(name, "[]"))
@@ -269,13 +286,13 @@ func Example() []byte {
 		switch {
 		case f.Path == "workers[].id":
 			indent = "  - "
-		case strings.HasPrefix(f.Path, "workers[]"), strings.HasPrefix(f.Path, "servers[]"):
+		case strings.Contains(f.Path, "[]"):
 			indent = "    "
 		}
 		if !f.Given {
 			indent += "# "
 		}
-		if f.Path == "servers[].address" {
+		if f.Path == "servers[].address" || f.Path == "switches[].name" {
 			indent = "  # - "
 		}
 		fmt.Fprintf(&b, "%-44s # %s\n", indent+path[last]+": "+f.Example, about)

@@ -102,7 +102,7 @@ func TestServersMistakes(t *testing.T) {
 		several(many...): "servers: 33 are listed; the limit is 32",
 		valid + "servers: [" + item(1, "") + "]\n":                                                       "servers: the file has server, too: list all servers here, and leave server out",
 		several(item(1, ""), item(2, ", max_rows: 0")):                                                   `line 7: servers[1].max_rows: "0" is not a valid value`,
-		several(item(1, ""), item(2, ", id: 4")):                                                         "servers[1].id: no such field: address, interface, queue, control,",
+		several(item(1, ""), item(2, ", id: 4")):                                                         "servers[1].id: no such field: address, interface, queue, at, control,",
 		strings.Replace(several(item(1, ""), item(2, "")), "train: train.libfm", "train: a, test: b", 1): "data.test: a server evaluates its own rows",
 	} {
 		if _, err := Read(write(t, text)); err == nil || !strings.Contains(err.Error(), want) {

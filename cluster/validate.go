@@ -31,6 +31,7 @@ func (c *Config) Validate() error {
 	c.checkServers(&v)
 	c.checkWorkers(&v)
 	c.checkAddresses(&v)
+	c.checkFabric(&v)
 	c.checkModel(&v)
 	c.checkData(&v)
 	if c.Backend != BackendAFXDP && c.Backend != BackendUDP {
@@ -304,6 +305,12 @@ func (c *Config) checkAddresses(v *mistakes) {
 	c.eachServer(func(field string, s *Server) { frames(field+".address", s.Address) })
 	for i, w := range c.Workers {
 		frames(fmt.Sprintf("workers[%d].address", i), w.Address)
+	}
+	delete(owner, c.Switch.Address) // which is one of the switches
+	for i, s := range c.Switches {
+		if !s.Plain {
+			frames(fmt.Sprintf("switches[%d].address", i), s.Address)
+		}
 	}
 
 	services := map[netip.AddrPort]string{}

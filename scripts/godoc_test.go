@@ -25,7 +25,7 @@ import (
 // not: parts of the command, and what only tests import. Each says so.
 var unstable = []string{
 	"agent/agentclient", "agent/agentproto", "aggregator/conformance", "aggregator/vectors", "bench", "clients",
-	"cluster", "cmd", "link/capture", "link/fault", "p4/program", "scripts", "simulation", "study", "train", "wire/golden",
+	"cluster", "cmd", "link/capture", "link/fault", "p4/program", "sched", "scripts", "simulation", "study", "train", "wire/golden",
 }
 
 // public reports whether a package is for other programs to import.

@@ -39,7 +39,7 @@ var linkRules = []linkRule{
 	{
 		of: []string{
 			module + "wire", module + "retransmit", module + "packer", module + "lut",
-			module + "codec", module + "aggregator",
+			module + "codec", module + "aggregator", module + "sched",
 		},
 		denied: []string{grpc, ebpf, netlink, transport},
 	},

@@ -12,14 +12,14 @@ import (
 
 var assembleAll = flag.Bool("assemble-all", false, "look for fused products and sums in endpoints and clusters, too: 'make cross' does")
 
-// What gradients, sums and weights go through is computed with the same roundings on all
+// What gradients, sums, weights and plans go through is computed with the same roundings on all
 // architectures: the compiler makes no fused multiply-add of it where the processor has them.
 func TestNoFusedMultiplyAdd(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("compiles some packages for another architecture")
 	}
-	packages := []string{"wire", "codec", "packer", "aggregator", "ps", "internal/num/fixedpoint", "internal/num/scaled", "internal/num/portable", "train", "train/data", "train/weights"}
+	packages := []string{"wire", "codec", "packer", "aggregator", "ps", "sched", "internal/num/fixedpoint", "internal/num/scaled", "internal/num/portable", "train", "train/data", "train/weights"}
 	if *assembleAll { // gRPC and much else must be compiled first
 		packages = append(packages, "transport", "local", "cluster/node", "simulation", "simulation/world")
 	}

@@ -3,6 +3,7 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/libra-ina/libra/packer"
@@ -26,7 +27,13 @@ type HotSetOptions struct {
 	Rows int
 	// Principle decides how many rows are hot.
 	Principle heat.Principle
+	// Switches is the number of switches among which a plan divides the rows, each with room for
+	// packer.MaxSlots scalars and a chip of its own. 0 means 1.
+	Switches int
 }
+
+// Slots is the number of scalars for which there is room.
+func (o HotSetOptions) Slots() int { return max(1, o.Switches) * packer.MaxSlots }
 
 // BuildHotSet finds the hot rows of a training set. It reads src once, or twice if a sample of it
 // would be too small.
@@ -79,9 +86,12 @@ func sampleHotSet(src data.Source, o HotSetOptions) (hot *packer.HotSet, sampled
 	}
 	meta := packer.Meta{Rate: o.Rate, Seed: o.Seed, Rows: sampled}
 	if o.Rows > 0 {
-		hot, err = counter.Ranking().Top(min(o.Rows, packer.MaxSlots/o.Dim), o.Dim, meta)
+		hot, err = counter.Ranking().Top(min(o.Rows, o.Slots()/o.Dim), o.Dim, meta)
 	} else {
-		hot, err = o.Principle.HotSet(counter.Ranking(), o.Dim, meta)
+		principle := o.Principle
+		principle.MaxSlots = cmp.Or(principle.MaxSlots, o.Slots())
+		principle.ChipBytes = cmp.Or(principle.ChipBytes, heat.DefaultChipBytes) * max(1, o.Switches)
+		hot, err = principle.HotSet(counter.Ranking(), o.Dim, meta)
 	}
 	return hot, sampled, err
 }

@@ -126,3 +126,31 @@ func TestHotSetErrors(t *testing.T) {
 		t.Errorf("the reason is lost: %v", err)
 	}
 }
+
+// A hot set may be for several switches, and a job on one refuses it.
+func TestHotSetsOfSeveralSwitches(t *testing.T) {
+	src := openRows(t, 8000)
+	const dim = 4096 // room for 16 rows
+	for switches, want := range map[int]int{0: 16, 1: 16, 3: 40} {
+		hot, err := BuildHotSet(src, HotSetOptions{Rate: 1, Dim: dim, Rows: 40, Switches: switches})
+		if err != nil || hot.Len() != want {
+			t.Fatalf("%d switches: %d rows, %v, want %d", switches, hot.Len(), err, want)
+		}
+		path := filepath.Join(t.TempDir(), "hot.libra")
+		if err := packer.SaveHotSet(path, hot); err != nil {
+			t.Fatal(err)
+		}
+		_, err = loadHotSet(&cluster.Config{Job: cluster.Job{HotSet: path}}, dim)
+		if large := want > 16; large != (err != nil) || large && !strings.Contains(err.Error(), "hot.libra: it has 40 rows, for several switches, and a job on one takes 16 of 4096 scalars: build it with --hot-rows 16") {
+			t.Errorf("%d rows: %v", want, err)
+		}
+	}
+	one, err := BuildHotSet(src, HotSetOptions{Rate: 1, Dim: 1000, Principle: heat.Principle{Step: 10, MinGain: 1e-9}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := BuildHotSet(src, HotSetOptions{Rate: 1, Dim: 1000, Principle: heat.Principle{Step: 10, MinGain: 1e-9}, Switches: 2})
+	if err != nil || one.Len() != 65 || two.Len() != 131 {
+		t.Errorf("by Principle 1: %d and %d rows, %v, want 65 and 131", one.Len(), two.Len(), err)
+	}
+}

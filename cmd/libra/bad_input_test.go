@@ -97,6 +97,9 @@ func TestNumbersThatCannotBe(t *testing.T) {
 	}{
 		{"--top -1: it must be above zero", []string{"hotset", "show", data, "--top", "-1"}},
 		{"--hot-rows 2622: a switch has room for 2621 rows of 25 scalars", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--hot-rows", "2622"}},
+		{"--hot-rows 131073: 2 switches have room for 131072 rows of 1 scalars", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--model", "lr", "--switches", "2", "--hot-rows", "131073"}},
+		{"--switches 17: it must be 1 to 16", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--switches", "17"}},
+		{"--switches 0: it must be 1 to 16", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--switches", "0"}},
 		{"--hot-rows 65537: a switch has room for 65536 rows of 1 scalars", []string{"demo", "--data", data, "--model", "lr", "--hot-rows", "65537"}},
 		{"--hot-rows 7282: a switch has room for 7281 rows of 9 scalars", []string{"demo", "--hot-rows", "7282"}},
 		{"--factors 4: model lr has none", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--model", "lr", "--factors", "4"}},

@@ -20,9 +20,10 @@ import (
 func newBench() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure the packet engine, the push path and the aggregator",
+		Short: "Measure the packet engine, the push path and the aggregator, and compare schedules",
 	}
-	cmd.AddCommand(newBenchEngine(), newBenchPush(), newBenchAggregator(), newBenchSoak(), newBenchTenants(), newBenchP4())
+	cmd.AddCommand(newBenchEngine(), newBenchPush(), newBenchAggregator(), newBenchSoak(), newBenchTenants(),
+		newBenchSchedule(), newBenchP4())
 	return cmd
 }
 

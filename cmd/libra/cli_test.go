@@ -87,6 +87,15 @@ func TestBadInput(t *testing.T) {
 		"no hot set":            {[]string{"hotset", "show", "/no/such.libra"}, exitFailure, []string{"/no/such.libra"}},
 		"not a hot set":         {[]string{"hotset", "show", good}, exitFailure, []string{"rows.libfm"}},
 		"hot set arguments":     {[]string{"hotset", "show"}, exitUsage, []string{"one hot-set file"}},
+		"no plan":               {[]string{"plan"}, exitUsage, []string{"--config is required"}},
+		"too many parts":        {[]string{"plan", "--config", good, "--parts", "65"}, exitUsage, []string{"--parts 65: it must be 1 to 64"}},
+		"a seed of nothing":     {[]string{"plan", "--config", good, "--seed", "3"}, exitUsage, []string{"--seed 3: only the objective paper draws"}},
+		"an objective":          {[]string{"plan", "--config", good, "--objective", "time"}, exitUsage, []string{"--objective time", "links, paper"}},
+		"no pushes":             {[]string{"plan", "--config", good, "--pushes", "0"}, exitUsage, []string{"--pushes 0: it must be above zero"}},
+		"no placements":         {[]string{"bench", "schedule", "--placements", "0"}, exitUsage, []string{"--placements 0"}},
+		"workers of a fabric":   {[]string{"bench", "schedule", "--workers", "10,50"}, exitUsage, []string{"--workers: 50 is not from 1 to 49"}},
+		"no deviation":          {[]string{"bench", "schedule", "--deviations", "NaN"}, exitUsage, []string{"--deviations: NaN is not from 0 to 10"}},
+		"a model of nothing":    {[]string{"bench", "schedule", "--models", "0"}, exitUsage, []string{"--models: 0 is not from 1 to 4096"}},
 		"build without data":    {[]string{"hotset", "build"}, exitUsage, []string{"--data and --out are required"}},
 	} {
 		t.Run(name, func(t *testing.T) {

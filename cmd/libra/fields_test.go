@@ -16,11 +16,14 @@ import (
 var ownMeaning = []string{
 	"libra bench push --harvest",    // of a benchmark without training
 	"libra bench tenants --harvest", // the same
+	"libra bench schedule --seed",   // of placements, paths and rates
 	"libra bench soak --seed",       // of the order of events
 	"libra hotset build --seed",     // of the sample of rows
 	"libra hotset study --seed",
 	"libra lut study --seed",
-	"libra run --seed", // the order of rows is the programs' own
+	"libra plan --batch", // rows of the hot set's sample
+	"libra plan --seed",  // of the rounding
+	"libra run --seed",   // the order of rows is the programs' own
 	"libra simulate --seed",
 }
 

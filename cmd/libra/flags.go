@@ -49,7 +49,8 @@ func choices(cmd *cobra.Command, flag string, words ...string) {
 var positive = []string{
 	"accumulate", "batch", "bound", "c", "count", "counters", "dim", "duration", "epochs", "factors", "for", "harvest",
 	"hosts", "hot-rows", "init-scale", "initial-accumulator", "learning-rate", "p", "p4-election", "pairs",
-	"parameters", "pid", "rate", "rounds", "rows", "staleness", "top", "window", "within", "workers",
+	"parameters", "pid", "placements", "pushes", "rate", "rounds", "rows", "staleness", "top", "window", "within",
+	"workers",
 }
 
 // shares are those of them that are at most 1.

@@ -13,6 +13,7 @@ import (
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/packer/heat"
+	"github.com/libra-ina/libra/sched"
 	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/train/settings"
 )
@@ -55,8 +56,15 @@ follows the paper's Principle 1 unless --hot-rows sets it.`,
 				return err
 			}
 			o.Dim = m.Dim()
-			if most := packer.MaxSlots / o.Dim; o.Rows > most {
-				return usagef(cmd, "--hot-rows %d: a switch has room for %d rows of %d scalars", o.Rows, most, o.Dim)
+			if o.Switches < 1 || o.Switches > sched.MaxSwitches {
+				return usagef(cmd, "--switches %d: it must be 1 to %d", o.Switches, sched.MaxSwitches)
+			}
+			if most := o.Slots() / o.Dim; o.Rows > most {
+				room := "a switch has"
+				if o.Switches > 1 {
+					room = fmt.Sprintf("%d switches have", o.Switches)
+				}
+				return usagef(cmd, "--hot-rows %d: %s room for %d rows of %d scalars", o.Rows, room, most, o.Dim)
 			}
 			src, err := data.OpenFile(file, data.Regression, data.Shard{}) // with any labels
 			if err != nil {
@@ -84,6 +92,7 @@ follows the paper's Principle 1 unless --hot-rows sets it.`,
 			node.EnoughRows))
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the row sampler")
 	f.IntVar(&o.Rows, "hot-rows", 0, "number of hot rows (default: by Principle 1)")
+	f.IntVar(&o.Switches, "switches", 1, "switches among which 'libra plan' divides the rows, each with room for 65536 scalars; a job on one switch takes no more rows than that has room for")
 	f.IntVar(&o.Counters, "counters", 0, "count at most this number of keys, by a sketch (default: all, exactly)")
 	f.Float64Var(&o.Principle.Share, "p", 0, "Principle 1: share of the updates that the hot parameters must receive")
 	f.Float64Var(&o.Principle.MemoryShare, "c", 0,

@@ -28,8 +28,10 @@ import (
 	"github.com/libra-ina/libra/bench/soak"
 	"github.com/libra-ina/libra/bench/tenants"
 	"github.com/libra-ina/libra/cluster/demo"
+	"github.com/libra-ina/libra/cluster/plan"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/study/hotset"
+	"github.com/libra-ina/libra/study/schedule"
 	"github.com/libra-ina/libra/study/tofino"
 )
 
@@ -43,6 +45,7 @@ var outputs = map[string]any{
 	"libra bench aggregator": aggregator.Report{},
 	"libra bench engine":     engine.Report{},
 	"libra bench push":       push.Report{},
+	"libra bench schedule":   schedule.Report{},
 	"libra bench soak":       soak.Report{},
 	"libra bench tenants":    tenants.Report{},
 	"libra capture":          CaptureList{},
@@ -55,6 +58,7 @@ var outputs = map[string]any{
 	"libra job list":         JobList{},
 	"libra lut study":        LutStudy{},
 	"libra p4 study":         tofino.Report{},
+	"libra plan":             plan.Report{},
 	"libra ps":               ServerLine{},
 	"libra run":              demo.ProgramsResult{},
 	"libra simulate":         Simulated{},
