@@ -5,11 +5,14 @@
 package clients_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -56,5 +59,49 @@ func TestTorchCodec(t *testing.T) {
 		t.Run(fmt.Sprintf("%d ranks", test.ranks), func(t *testing.T) {
 			ranksOf(t, test.ranks, []string{fmt.Sprintf("DIES=%d", test.dies)}, "python/test/torch_codec.py")
 		})
+	}
+}
+
+// The example that trains on digits ends with a line for each hook. Its ranks are alike.
+func TestTorchCodecExample(t *testing.T) {
+	t.Parallel()
+	dir := openDir(t)
+	const n = 120
+	images, labels := []byte{0, 0, 8, 3, 0, 0, 0, n, 0, 0, 0, 28, 0, 0, 0, 28}, []byte{0, 0, 8, 1, 0, 0, 0, n}
+	for i := range n { // a digit is a stripe of its own
+		image := make([]byte, 28*28)
+		copy(image[28*2*(i%10):], bytes.Repeat([]byte{255}, 56))
+		images, labels = append(images, image...), append(labels, byte(i%10))
+	}
+	for name, data := range map[string][]byte{"images": images, "labels": labels} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const hooks = "none fp16 codec:10 codec:6:0 powersgd:1"
+	out := ranksOf(t, 2, nil, "python/examples/mnist.py", "--images", filepath.Join(dir, "images"), "--labels", filepath.Join(dir, "labels"),
+		"--train", "80", "--batch", "8", "--epochs", "2", "--hooks", hooks, "--json")[0]
+	var seen []string
+	for _, line := range strings.Split(out, "\n") {
+		var result struct {
+			Hook       string  `json:"hook"`
+			MS         float64 `json:"exchange_ms"`
+			Accuracy   []float64
+			Replicas   bool    `json:"replicas_equal"`
+			MegaOfStep float64 `json:"mb_step"`
+		}
+		if !strings.HasPrefix(line, "{") {
+			continue
+		}
+		if err := json.Unmarshal([]byte(line), &result); err != nil {
+			t.Fatal(err)
+		}
+		seen = append(seen, result.Hook)
+		if !result.Replicas || result.MS <= 0 || result.MegaOfStep <= 0 || len(result.Accuracy) != 2 {
+			t.Errorf("%+v", result)
+		}
+	}
+	if strings.Join(seen, " ") != hooks {
+		t.Errorf("printed %s", out)
 	}
 }

@@ -319,6 +319,9 @@ class Hook(unittest.TestCase):
             model = Given(9)
             self.refused(libra.torch.Mismatch, f"^rank {ranks - 1} has a Codec of {text}: give all ranks the same$", parallel(model, codec), torch.ones(9))
             self.assertEqual(step(parallel(model), torch.ones(9))[0].tolist(), [1] * 9)
+        bucket = types.SimpleNamespace(buffer=lambda: torch.ones(3), index=lambda: 0, parameters=lambda: [])
+        with self.assertRaisesRegex(RuntimeError, "Mismatch: .*give all ranks the same"):  # as join calls it, outside of a backward pass
+            codec_hook(Codec(bound=8 if odd else 10), bucket).wait()
 
     def test_other_order(self):
         """Ranks that exchange other buckets are told of it, all of them, once and for all."""

@@ -68,7 +68,7 @@ class Codec:
 
 
 def codec_hook(codec: Codec, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """A hook of DistributedDataParallel that averages gradients in codes of 0, 1, 2 or 4 bytes: less than half of the bytes, and often a tenth.
+    """A hook of DistributedDataParallel that averages gradients in codes of 0, 1, 2 or 4 bytes each.
 
     ``model.register_comm_hook(Codec(bound=10), codec_hook)``, on all ranks. Needs no agent. Sparse gradients go
     through the group as they are. All ranks get the same bits. Raises on all ranks :class:`Mismatch` (a ValueError) if codecs or models

@@ -11,7 +11,7 @@ import time
 import weakref
 from collections import deque
 from datetime import timedelta
-from typing import Any, Deque, List, Optional, Tuple
+from typing import Any, Deque, Dict, List, Optional, Tuple
 
 import numpy as np
 import torch
@@ -81,7 +81,8 @@ class Ring:
 
     def _meet(self) -> str:
         """Waits until all ranks are there. Returns _GO if they code alike, else the error."""
-        begun, first = time.monotonic(), {}
+        begun = time.monotonic()
+        first: Dict[str, Any] = {}
         for rank in range(self.ranks):
             while True:
                 state, member = (_look(self._store, key) for key in ("state", f"rank {rank}"))
