@@ -26,6 +26,8 @@ _HEADER = struct.Struct("<BbxxIQQQ8sQ")
 _CODES = 255  # a kind; the others are the number of an error that has ended the exchange, and have its text in place of codes
 _ERRORS = (RuntimeError, Mismatch, Malformed, ConnectionError, TimeoutError)
 
+_ROOM = bytes(_HEADER.size)
+_TEXT = 4096  # bytes of an error's text at most
 _GO = "go"
 
 # How many rings each group has had. All ranks count alike, so that the number tells rings apart.
@@ -38,17 +40,19 @@ def coded_max(n: int) -> int:
 
 
 def encode(bound: int, scale: Optional[int], values: np.ndarray) -> Tuple[torch.Tensor, int]:
-    """The codes of float32[n], uint8[bytes], and their scale: the given one, or that which fits the values."""
+    """Room for a header and the codes of float32[n], uint8[], and their scale: the given one, or that which fits the values."""
     c, at, written = library(), values.ctypes.data, ctypes.c_size_t()
     if scale is None:
         scale = c.fit(at, len(values))  # type: ignore[attr-defined]
-    coded = torch.empty(max(1, coded_max(len(values))), dtype=torch.uint8)
+    message = torch.empty(len(_ROOM) + max(1, coded_max(len(values))), dtype=torch.uint8)
+    coded = message[len(_ROOM) :]
     check(c.encode(bound, scale, at, len(values), coded.data_ptr(), len(coded), ctypes.byref(written)))  # type: ignore[attr-defined]
-    return coded[: written.value], scale
+    return message[: len(_ROOM) + written.value], scale
 
 
-def decode(bound: int, scale: int, coded: torch.Tensor, into: np.ndarray) -> np.ndarray:
-    """Decodes into float32[n], which it returns. The codes may come from anywhere."""
+def decode(bound: int, scale: int, message: torch.Tensor, into: np.ndarray) -> np.ndarray:
+    """Decodes what follows the header into float32[n], which it returns. The codes may come from anywhere."""
+    coded = message[len(_ROOM) :]
     check(library().decode(bound, scale, coded.data_ptr(), len(coded), into.ctypes.data, len(into)))  # type: ignore[attr-defined]
     return into
 
@@ -61,7 +65,7 @@ class Ring:
         self.sent = 0  # bytes
         self._before, self._after = (self.rank - 1) % self.ranks, (self.rank + 1) % self.ranks
         self._bound, self._scale, self._timeout = bound, scale, timeout.total_seconds()
-        self._exchange = 0
+        self._exchange, self._next = 0, 1  # the current one, and the step in which the next message is sent
         self._sending: Deque[List[Any]] = deque()  # what each of the last steps sends
         self._scratch = np.empty(0, np.float32)
         _opened[group] = number = _opened.get(group, 0) + 1
@@ -118,17 +122,17 @@ class Ring:
         for step in range(1, 2 * self.ranks - 1):
             out, into = (parts[(self.rank - step + i) % self.ranks] for i in (1, 0))
             if step <= self.ranks:
-                coded, scale = encode(self._bound, self._scale, values[out])
+                message, scale = encode(self._bound, self._scale, values[out])
                 if left is not None or step == self.ranks:
-                    decoded = decode(self._bound, scale, coded, self._scratch[: out.stop - out.start])
+                    decoded = decode(self._bound, scale, message, self._scratch[: out.stop - out.start])
                     if left is not None:
                         _cut(values[out], decoded, left[out])
                     if step == self.ranks:
                         values[out] = decoded
-            self._send(_HEADER.pack(_CODES, scale, step, self._exchange, *ours, len(coded)), coded)
-            coded, scale = self._receive(step, ours, into.stop - into.start)
+            self._send(message, _CODES, scale, step, *ours)
+            message, scale = self._receive(step, ours, into.stop - into.start)
             try:
-                decoded = decode(self._bound, scale, coded, self._scratch[: into.stop - into.start])
+                decoded = decode(self._bound, scale, message, self._scratch[: into.stop - into.start])
             except Malformed as e:
                 raise Malformed(f"rank {self.rank} got codes from rank {self._before} that are none: {e}") from None
             if step < self.ranks:
@@ -140,12 +144,15 @@ class Ring:
             while len(self._sending) >= self.ranks:
                 _finish(self._sending.popleft())
 
-    def _send(self, header: bytes, body: torch.Tensor) -> None:
+    def _send(self, message: torch.Tensor, kind: int, scale: int, step: int, bucket: int, values: int, layout: bytes) -> None:
         """Begins to send. If the rank after this one has failed, that is no error here: the rank before will say the reason, as to all."""
+        header = _HEADER.pack(kind, scale, step, self._exchange, bucket, values, layout, len(message) - len(_ROOM))
+        message[: len(_ROOM)] = torch.frombuffer(bytearray(header), dtype=torch.uint8)
+        self._next = step % (2 * self.ranks - 2) + 1
         works: List[Any] = []
         self._sending.append(works)
         try:
-            for tensor in torch.frombuffer(bytearray(header), dtype=torch.uint8), body:
+            for tensor in message.split([len(_ROOM), len(message) - len(_ROOM)]) if step == 1 else [message]:
                 if len(tensor):
                     works.append(self._gloo.send([tensor], self._after, 0))
                     self.sent += len(tensor)
@@ -153,11 +160,14 @@ class Ring:
             pass
 
     def _receive(self, step: int, ours: Tuple[int, int, bytes], n: int) -> Tuple[torch.Tensor, int]:
-        """The codes of a block of n values from the rank before, and their scale."""
-        header = torch.empty(_HEADER.size, dtype=torch.uint8)
-        self._fill(header, step)
-        kind, scale, at, exchange, *theirs, length = _HEADER.unpack(header.numpy().tobytes())
-        if kind != _CODES and (kind >= len(_ERRORS) or length > 10_000):
+        """The message with a block of n values from the rank before, and their scale.
+
+        In the first step the header comes alone: gloo ends a process that gets more than it has room for, as from a rank with another bucket.
+        """
+        room = torch.empty(len(_ROOM) + max(coded_max(n), _TEXT), dtype=torch.uint8)
+        self._fill(room[: len(_ROOM)] if step == 1 else room, step)
+        kind, scale, at, exchange, *theirs, length = _HEADER.unpack(room[: len(_ROOM)].numpy().tobytes())
+        if kind != _CODES and (kind >= len(_ERRORS) or length > _TEXT):
             raise Malformed(f"rank {self.rank} got a header from rank {self._before} that is none, of kind {kind}")
         if kind == _CODES:
             if (at, exchange, theirs) != (step, self._exchange, list(ours)):
@@ -168,12 +178,12 @@ class Ring:
                 )
             if length > coded_max(n) or abs(scale) > 126:
                 raise Malformed(f"rank {self.rank} got {length} bytes of codes of scale {scale} for {n} values from rank {self._before}")
-        body = torch.empty(length, dtype=torch.uint8)
-        if length:
-            self._fill(body, step)
+        message = room[: len(_ROOM) + length]
+        if step == 1 and length:
+            self._fill(message[len(_ROOM) :], step)
         if kind != _CODES:
-            raise _error(f"{kind} {body.numpy().tobytes().decode('utf-8', 'replace')}")
-        return body, scale
+            raise _error(f"{kind} {message[len(_ROOM) :].numpy().tobytes().decode('utf-8', 'replace')}")
+        return message, scale
 
     def _fill(self, tensor: torch.Tensor, step: int) -> None:
         """Receives from the rank before."""
@@ -198,8 +208,8 @@ class Ring:
         except RuntimeError:  # the store has ended with its rank: then the ranks after that one learn of it one after the other
             pass
         error = _error(text)
-        body = torch.frombuffer(bytearray(str(error).encode()[:10_000]), dtype=torch.uint8)
-        self._send(_HEADER.pack(_ERRORS.index(type(error)), 0, 0, self._exchange, 0, 0, bytes(8), len(body)), body)
+        message = torch.frombuffer(bytearray(_ROOM + str(error).encode()[:_TEXT]), dtype=torch.uint8)
+        self._send(message, _ERRORS.index(type(error)), 0, self._next, 0, 0, bytes(8))
         _finish(self._sending.pop(), timedelta(seconds=min(5.0, self._timeout)))
         self._sending.clear()
         self._gloo = None
