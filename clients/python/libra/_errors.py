@@ -15,7 +15,7 @@ class Error(Exception):
     code: int = 0
     #: Its name, such as ``"NO_JOB"``.
     name: str = ""
-    #: Index of the gradient that is not finite or out of range, counted from 0 over all rows.
+    #: Index of the gradient that is not finite or out of range, counted from 0 over all rows, or of the malformed byte.
     index: Optional[int] = None
     #: The key that caused the failure, if known.
     key: Optional[int] = None
@@ -85,6 +85,10 @@ class NoWeights(Error):
     """The job has no optimiser, and so no weights to pull, only the sums of its steps."""
 
 
+class Malformed(Error, ValueError):
+    """Codes are not an encoding of the number of values that was asked for."""
+
+
 _classes = {
     5: NotAllowed,
     11: JobEnded,
@@ -100,6 +104,7 @@ _classes = {
     258: Forked,
     262: TooLarge,
     265: SessionClosed,
+    266: Malformed,
 }
 
 
@@ -109,7 +114,7 @@ def error(code: int) -> Error:
     e = _classes.get(code, Error)(c.text.decode("utf-8", "replace"))
     e.code = code
     e.name = library().code_name(code).decode()  # type: ignore[attr-defined]
-    if code in (32, 33):
+    if code in (32, 33, 266):
         e.index = c.index
     if c.key_known:
         e.key = c.key

@@ -122,6 +122,9 @@ _functions = {
     "accepted": (c_int, [_session, c_uint64]),
     "fd": (c_int, [_session]),
     "process": (c_int, [_session]),
+    "encode": (c_int, [c_int, c_int, _array, c_size_t, _array, c_size_t, POINTER(c_size_t)]),
+    "decode": (c_int, [c_int, c_int, _array, c_size_t, _array, c_size_t]),
+    "fit": (c_int, [_array, c_size_t]),
 }
 
 

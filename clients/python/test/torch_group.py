@@ -206,6 +206,21 @@ class Group(unittest.TestCase):
             self.assertEqual(len(set(everywhere(weights.tobytes()))), 1)
             np.testing.assert_allclose(weights, want, rtol=1e-5, atol=1e-6)
 
+    def test_codec(self):
+        """With the hook that codes dense gradients, sparse ones still go through Libra."""
+        model = torch.nn.Sequential(torch.nn.EmbeddingBag(50, 6, sparse=True), torch.nn.Linear(6, 1))
+        parallel = DistributedDataParallel(model)
+        parallel.register_comm_hook(codec := libra.torch.Codec(bound=10), libra.torch.codec_hook)
+        before = pushes()
+        for _ in range(3):
+            model.zero_grad(set_to_none=True)
+            parallel(torch.tensor([[1, 2 + rank]])).sum().backward()
+        self.assertEqual(pushes(), before + 3)
+        self.assertGreater(codec.sent_bytes, 0)
+        self.assertEqual(model[1].bias.grad.tolist(), [1.0])
+        bits = model[0].weight.grad.coalesce().values().numpy().tobytes() + model[1].weight.grad.numpy().tobytes()
+        self.assertEqual(set(everywhere(bits)), {bits})
+
     def test_model_refused(self):
         """A gradient that is refused in a backward pass ends that of all ranks, which go on with another DistributedDataParallel."""
         model = torch.nn.EmbeddingBag(50, 6, sparse=True)
