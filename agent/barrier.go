@@ -188,6 +188,8 @@ func (b *barrier) answerParties(all []*work, a Arrival, sums *stepSums, err erro
 			w.c.Status, w.c.Key, w.c.KeyKnown = agentproto.Dropped, dropped.Key, dropped.KeyKnown
 		case b.job.ctx.Err() != nil:
 			b.setIncomplete(w)
+		case errors.Is(err, agentproto.JobEnded):
+			w.c.Status = agentproto.JobEnded
 		default:
 			w.c.Status, w.c.Peer = agentproto.Refused, agentproto.Server
 		}

@@ -73,15 +73,15 @@ func TestBarriers(t *testing.T) {
 // Parties that do not match are refused; a step that is not due, and a barrier that cannot be
 // complete, fail.
 func TestBarriersFail(t *testing.T) {
-	refusal := errors.New("the job is at another step")
-	refused := false // the next one has passed
+	failures := []error{
+		errors.New("the job is at another step"), fmt.Errorf("%w: the switch is stopping", agentproto.JobEnded),
+	} // of step 1; the next one passes
 	b := newBed(t, func(c *agent.Config) {
-		c.Jobs[0].Barrier = func(_ context.Context, step uint64) error {
-			if step == 1 && !refused {
-				refused = true
-				return refusal
+		c.Jobs[0].Barrier = func(_ context.Context, step uint64) (err error) {
+			if step == 1 && len(failures) > 0 {
+				err, failures = failures[0], failures[1:]
 			}
-			return nil
+			return err
 		}
 	})
 	refuse := func(n uint32, why string) {
@@ -119,6 +119,9 @@ func TestBarriersFail(t *testing.T) {
 	}
 	if err := barrier(1); !errors.As(err, &failed) || failed.Status != agentproto.Refused || failed.Peer != agentproto.Server {
 		t.Errorf("the server refuses: %v", err)
+	}
+	if err := barrier(1); !errors.As(err, &failed) || failed.Status != agentproto.JobEnded {
+		t.Errorf("the host's part has ended: %v", err)
 	}
 
 	// One party waits, the other dies.

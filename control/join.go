@@ -280,6 +280,9 @@ func (m *Membership) lose(why error, tell func(error)) {
 	}
 }
 
+// Err returns why the admission has ended, or nil.
+func (m *Membership) Err() error { return context.Cause(m.ctx) }
+
 // take reads the answers of the aggregator and of the server that created the job there.
 func (m *Membership) take(joined *pb.Membership, admitted *pb.Admission) error {
 	if joined.Instance != admitted.Instance {

@@ -160,7 +160,7 @@ func (on AgentMachine) joinJob(ctx context.Context, from *cluster.AgentJob, log 
 		Limits: agent.Limits{Clients: from.Clients, UserClients: from.ClientsPerUser, Memory: uint64(from.MemoryMiB) << 20,
 			Prepared: uint64(from.PreparedMiB) << 20},
 	}
-	j.Barrier = func(ctx context.Context, step uint64) error { return asDropped(m.Barrier(ctx, step)) }
+	j.Barrier = func(ctx context.Context, step uint64) error { return meetingError(m, m.Barrier(ctx, step)) }
 	if c.Job.Sync {
 		// Over UDP sockets the system calls for frames cost more than those of a connection, and
 		// the buffers hold fewer of them.
@@ -168,17 +168,20 @@ func (on AgentMachine) joinJob(ctx context.Context, from *cluster.AgentJob, log 
 		j.Reduce = func(ctx context.Context, step uint64, a agent.Arrival) (agent.Sums, error) {
 			sums, err := m.Reduce(ctx, step, model.Dim(), (*control.DroppedError)(a.Refused),
 				control.HotFrames{Sent: a.HotSent, Answered: a.HotAnswered})
-			return agent.Sums(sums), asDropped(err)
+			return agent.Sums(sums), meetingError(m, err)
 		}
 	}
 	return j, nil
 }
 
-// asDropped returns the agent's error for a step that was dropped, and other errors unchanged.
-func asDropped(err error) error {
+// meetingError returns the agent's error of a meeting with the job's other workers.
+func meetingError(m *control.Membership, err error) error {
 	var why *control.DroppedError
-	if errors.As(err, &why) {
+	switch {
+	case errors.As(err, &why):
 		return (*agent.DroppedError)(why)
+	case err != nil && m.Err() != nil: // the service may have counted this host, and ended the step
+		return fmt.Errorf("%w: %w", agentproto.JobEnded, err)
 	}
 	return err
 }
