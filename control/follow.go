@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
 
 	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
@@ -51,10 +52,17 @@ func (s *ParameterServer) Follow(req *pb.FollowRequest, stream grpc.ServerStream
 		return nil
 	}
 	told := status.New(codes.Aborted, s.why.Error())
-	if errors.Is(s.why, ErrRemoved) {
-		if detailed, err := told.WithDetails(&pb.Removed{}); err == nil {
-			told = detailed
-		}
+	var detail protoadapt.MessageV1
+	switch {
+	case errors.Is(s.why, ErrRemoved):
+		detail = &pb.Removed{}
+	case errors.Is(s.why, ErrDiverged):
+		detail = &pb.Diverged{}
+	default:
+		return told.Err()
+	}
+	if detailed, err := told.WithDetails(detail); err == nil {
+		told = detailed
 	}
 	return told.Err()
 }
@@ -76,7 +84,7 @@ func Follow(ctx context.Context, conn *grpc.ClientConn, job uint16, index int, e
 				ended(nil)
 				return
 			}
-			ended(asRemoved(status.Convert(err), fmt.Errorf("parameter server 0 has ended the job: %w",
+			ended(withReason(status.Convert(err), fmt.Errorf("parameter server 0 has ended the job: %w",
 				access.CallError("parameter server 0", "follow", err))))
 		})
 	if status.Code(err) == codes.Unimplemented {

@@ -55,12 +55,19 @@ func (o *Owned) Hold(ctx context.Context, lost func(error)) error {
 // job: it is over, and not to be created again by itself.
 var ErrRemoved = errors.New("the job was removed by an operator")
 
-// removedError is an error with its own text that is [ErrRemoved].
-type removedError struct{ error }
+// ErrDiverged is in the errors of [Follow] if the training has diverged: weights that are written now are
+// not worth keeping.
+var ErrDiverged = errors.New("the training has diverged")
 
-func (e removedError) Unwrap() error { return e.error }
+// reasonError is an error with its own text that is also another one.
+type reasonError struct {
+	error
+	is error
+}
 
-func (removedError) Is(target error) bool { return target == ErrRemoved }
+func (e reasonError) Unwrap() error { return e.error }
+
+func (e reasonError) Is(target error) bool { return target == e.is }
 
 // Lost explains an error of a call that ended because the aggregator has ended the job or cannot be
 // reached. It returns other errors unchanged.
@@ -69,14 +76,17 @@ func (o *Owned) Lost(call string, err error) error {
 	if err == nil || !ok {
 		return err
 	}
-	return asRemoved(answer, fmt.Errorf("lost job %d: %w", o.ID, access.CallError("aggregator", call, err)))
+	return withReason(answer, fmt.Errorf("lost job %d: %w", o.ID, access.CallError("aggregator", call, err)))
 }
 
-// asRemoved returns an error that is [ErrRemoved] if the answer of a service says so.
-func asRemoved(answer *status.Status, err error) error {
+// withReason returns an error that is [ErrRemoved] or [ErrDiverged] if the answer of a service says so.
+func withReason(answer *status.Status, err error) error {
 	for _, detail := range answer.Details() {
-		if _, ok := detail.(*pb.Removed); ok {
-			return removedError{err}
+		switch detail.(type) {
+		case *pb.Removed:
+			err = reasonError{err, ErrRemoved}
+		case *pb.Diverged:
+			err = reasonError{err, ErrDiverged}
 		}
 	}
 	return err
@@ -94,7 +104,7 @@ func (o *Owned) Remove(ctx context.Context) error {
 		}
 		_, broken := access.BrokenBy(answer.Message())
 		if answer.Code() != codes.Unavailable || !broken || delay.wait(ctx) != nil {
-			return asRemoved(answer, access.CallError("aggregator", "remove job", err))
+			return withReason(answer, access.CallError("aggregator", "remove job", err))
 		}
 	}
 }

@@ -125,6 +125,9 @@ func TestHarvestThatDoesNotFit(t *testing.T) {
 	if err := s.applyHarvest(t.Context(), &control.Harvest{Number: 1, Ranks: []uint32{1}, Sums: []int64{huge}, Frames: 1, Chunks: 1}); !errors.Is(err, ps.ErrOverflow) {
 		t.Errorf("a sum out of range: %v", err)
 	}
+	if err := s.withDivergence(errors.New("a harvest failed")); !errors.Is(err, control.ErrDiverged) || !strings.Contains(err.Error(), "a harvest failed") {
+		t.Errorf("the servers that follow are told %v", err)
+	}
 	if !reflect.DeepEqual(s.result, ServerResult{}) || s.version != 0 || s.store.Len() != 0 {
 		t.Errorf("%+v, %d commits, %d rows", s.result, s.version, s.store.Len())
 	}

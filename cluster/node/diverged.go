@@ -74,6 +74,15 @@ func (s *server) keepGood(why, remedy string) {
 		"remedy", remedy+", and remove the checkpoint to start over, or put an earlier copy there")
 }
 
+// withDivergence returns why the server ends, for those that follow it: they are to keep their
+// checkpoints, too.
+func (s *server) withDivergence(err error) error {
+	if err == nil || !s.diverged.Load() {
+		return err
+	}
+	return fmt.Errorf("%w: %w", control.ErrDiverged, err)
+}
+
 // finishNevertheless makes the next checkpoint replace the one that was kept: the training has finished,
 // although gradients were too large for a while, and the checkpoint is its result.
 func (s *server) finishNevertheless() {

@@ -22,7 +22,12 @@ var errOthersFinished = errors.New("parameter server 0 has finished the job, and
 func (s *server) followFirst(ctx context.Context, cancel context.CancelCauseFunc, service *control.ParameterServer,
 	security access.Security) {
 	job, first := s.env.Config.Job.ID, s.env.Config.Servers[0].Control
-	ended := func(why error) { endAfterFirst(ctx, cancel, service, why) }
+	ended := func(why error) {
+		if errors.Is(why, control.ErrDiverged) {
+			s.keepGood("the training has diverged at parameter server 0", "do what the error of that server says")
+		}
+		endAfterFirst(ctx, cancel, service, why)
+	}
 	for ctx.Err() == nil {
 		conn, err := access.Dial(ctx, access.ServerOf(job).Named("parameter server 0"), first, security, startLimit,
 			s.env.Log, s.env.Machine.Client...)

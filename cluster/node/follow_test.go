@@ -5,6 +5,8 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,7 +15,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
@@ -100,6 +104,37 @@ func TestAllServersSayThatTheJobWasRemoved(t *testing.T) {
 		if err := <-ended; !errors.Is(err, control.ErrRemoved) || !strings.Contains(err.Error(), "job 5 was removed by an operator") {
 			t.Errorf("a server ends with %v", err)
 		}
+	}
+}
+
+// When training has diverged at server 0, those that follow keep the checkpoints that they have, too. Of
+// another end they learn the reason alone.
+func TestFollowersKeepTheirCheckpoints(t *testing.T) {
+	failed := errors.New("a harvest failed")
+	for want, why := range map[bool]error{true: fmt.Errorf("%w: %w", control.ErrDiverged, failed), false: failed} {
+		t.Run(why.Error(), func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t, false)
+			first := control.NewParameterServer(t.Context(), control.ParameterServerConfig{Job: s.env.Config.Job.ID, Log: testLog(t)})
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			host := access.NewServer(access.Security{})
+			pb.RegisterParameterServerServer(host, first)
+			go func() { _ = host.Serve(listener) }()
+			defer host.Stop()
+			s.env.Config.Servers = []cluster.Server{{Control: listener.Addr().(*net.TCPAddr).AddrPort()}, {}}
+			s.env.Server = 1
+			ctx, cancel := context.WithCancelCause(t.Context())
+			here := control.NewParameterServer(ctx, control.ParameterServerConfig{Workers: []uint16{1}})
+			go s.followFirst(ctx, cancel, here, access.Security{})
+			first.End(why)
+			<-ctx.Done()
+			if got := context.Cause(ctx); !strings.Contains(got.Error(), why.Error()) || s.diverged.Load() != want {
+				t.Errorf("it ends with %v, and has diverged: %v", got, s.diverged.Load())
+			}
+		})
 	}
 }
 

@@ -182,7 +182,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	go func() { cancel(fmt.Errorf("control service: %w", grpcServer.Serve(listener))) }()
 	defer service.Close()
 	defer stopServer(grpcServer, func() { cancel(nil) })
-	defer func() { service.End(err) }()
+	defer func() { service.End(s.withDivergence(err)) }()
 	if env.Server > 0 {
 		go s.followFirst(ctx, cancel, service, security)
 	}

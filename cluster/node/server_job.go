@@ -101,12 +101,17 @@ func (s *server) removeJob() error {
 }
 
 // applyHarvest adds a harvest to the open step. Without barriers a harvest also ends the step.
-func (s *server) applyHarvest(ctx context.Context, h *control.Harvest) error {
+func (s *server) applyHarvest(ctx context.Context, h *control.Harvest) (err error) {
+	defer func() {
+		if errors.Is(err, ps.ErrOverflow) {
+			s.keepGood("the sums of a harvest became too large", "lower model.learning_rate")
+		}
+	}()
 	if err := toUnits(h, s.env.Config.Job.Config(), s.store.Config().Exp); err != nil {
 		return err
 	}
 	var failed error
-	err := s.loop.Do(ctx, func() {
+	err = s.loop.Do(ctx, func() {
 		fresh, err := s.store.ApplyHarvest(ps.Harvest{Instance: s.job.Instance, Number: h.Number, Ranks: h.Ranks,
 			Sums: h.Sums}, s.keys)
 		if err != nil {
@@ -124,9 +129,6 @@ func (s *server) applyHarvest(ctx context.Context, h *control.Harvest) error {
 			s.progress.settleReports()
 		}
 	})
-	if errors.Is(failed, ps.ErrOverflow) {
-		s.keepGood("the sums of a harvest became too large", "lower model.learning_rate")
-	}
 	return errors.Join(err, failed)
 }
 

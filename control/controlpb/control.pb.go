@@ -556,6 +556,44 @@ func (*Removed) Descriptor() ([]byte, []int) {
 	return file_control_proto_rawDescGZIP(), []int{6}
 }
 
+// Diverged is a detail of the status with which server 0 ends the streams of the servers that follow it,
+// if sums became too large: later weights are not worth keeping.
+type Diverged struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Diverged) Reset() {
+	*x = Diverged{}
+	mi := &file_control_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Diverged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Diverged) ProtoMessage() {}
+
+func (x *Diverged) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Diverged.ProtoReflect.Descriptor instead.
+func (*Diverged) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{7}
+}
+
 type JoinRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Job    uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -577,7 +615,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_control_proto_msgTypes[7]
+	mi := &file_control_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -589,7 +627,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[7]
+	mi := &file_control_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -602,7 +640,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{7}
+	return file_control_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *JoinRequest) GetJob() uint32 {
@@ -687,7 +725,7 @@ type Admission struct {
 
 func (x *Admission) Reset() {
 	*x = Admission{}
-	mi := &file_control_proto_msgTypes[8]
+	mi := &file_control_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -699,7 +737,7 @@ func (x *Admission) String() string {
 func (*Admission) ProtoMessage() {}
 
 func (x *Admission) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[8]
+	mi := &file_control_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -712,7 +750,7 @@ func (x *Admission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admission.ProtoReflect.Descriptor instead.
 func (*Admission) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{8}
+	return file_control_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Admission) GetEpoch() uint32 {
@@ -817,7 +855,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_control_proto_msgTypes[9]
+	mi := &file_control_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -829,7 +867,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[9]
+	mi := &file_control_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -842,7 +880,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{9}
+	return file_control_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Membership) GetEpoch() uint32 {
@@ -939,7 +977,7 @@ type LeaveRequest struct {
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_control_proto_msgTypes[10]
+	mi := &file_control_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -951,7 +989,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[10]
+	mi := &file_control_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -964,7 +1002,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{10}
+	return file_control_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LeaveRequest) GetJob() uint32 {
@@ -1024,7 +1062,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_control_proto_msgTypes[11]
+	mi := &file_control_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1036,7 +1074,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[11]
+	mi := &file_control_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1049,7 +1087,7 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{11}
+	return file_control_proto_rawDescGZIP(), []int{12}
 }
 
 type FollowRequest struct {
@@ -1062,7 +1100,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_control_proto_msgTypes[12]
+	mi := &file_control_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1074,7 +1112,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[12]
+	mi := &file_control_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1087,7 +1125,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{12}
+	return file_control_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *FollowRequest) GetJob() uint32 {
@@ -1113,7 +1151,7 @@ type FollowResponse struct {
 
 func (x *FollowResponse) Reset() {
 	*x = FollowResponse{}
-	mi := &file_control_proto_msgTypes[13]
+	mi := &file_control_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1125,7 +1163,7 @@ func (x *FollowResponse) String() string {
 func (*FollowResponse) ProtoMessage() {}
 
 func (x *FollowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[13]
+	mi := &file_control_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1138,7 +1176,7 @@ func (x *FollowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowResponse.ProtoReflect.Descriptor instead.
 func (*FollowResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{13}
+	return file_control_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *FollowResponse) GetGraceMs() uint32 {
@@ -1162,7 +1200,7 @@ type HarvestRequest struct {
 
 func (x *HarvestRequest) Reset() {
 	*x = HarvestRequest{}
-	mi := &file_control_proto_msgTypes[14]
+	mi := &file_control_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1174,7 +1212,7 @@ func (x *HarvestRequest) String() string {
 func (*HarvestRequest) ProtoMessage() {}
 
 func (x *HarvestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[14]
+	mi := &file_control_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1187,7 +1225,7 @@ func (x *HarvestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestRequest.ProtoReflect.Descriptor instead.
 func (*HarvestRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{14}
+	return file_control_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *HarvestRequest) GetWhat() isHarvestRequest_What {
@@ -1258,7 +1296,7 @@ type HarvestBegin struct {
 
 func (x *HarvestBegin) Reset() {
 	*x = HarvestBegin{}
-	mi := &file_control_proto_msgTypes[15]
+	mi := &file_control_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1270,7 +1308,7 @@ func (x *HarvestBegin) String() string {
 func (*HarvestBegin) ProtoMessage() {}
 
 func (x *HarvestBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[15]
+	mi := &file_control_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1283,7 +1321,7 @@ func (x *HarvestBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestBegin.ProtoReflect.Descriptor instead.
 func (*HarvestBegin) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{15}
+	return file_control_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *HarvestBegin) GetJob() uint32 {
@@ -1337,7 +1375,7 @@ type HarvestChunk struct {
 
 func (x *HarvestChunk) Reset() {
 	*x = HarvestChunk{}
-	mi := &file_control_proto_msgTypes[16]
+	mi := &file_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1349,7 +1387,7 @@ func (x *HarvestChunk) String() string {
 func (*HarvestChunk) ProtoMessage() {}
 
 func (x *HarvestChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[16]
+	mi := &file_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1362,7 +1400,7 @@ func (x *HarvestChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestChunk.ProtoReflect.Descriptor instead.
 func (*HarvestChunk) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{16}
+	return file_control_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *HarvestChunk) GetNumber() uint64 {
@@ -1436,7 +1474,7 @@ type HarvestMark struct {
 
 func (x *HarvestMark) Reset() {
 	*x = HarvestMark{}
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1448,7 +1486,7 @@ func (x *HarvestMark) String() string {
 func (*HarvestMark) ProtoMessage() {}
 
 func (x *HarvestMark) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1461,7 +1499,7 @@ func (x *HarvestMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestMark.ProtoReflect.Descriptor instead.
 func (*HarvestMark) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{17}
+	return file_control_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *HarvestMark) GetSender() uint32 {
@@ -1504,7 +1542,7 @@ type BarrierRequest struct {
 
 func (x *BarrierRequest) Reset() {
 	*x = BarrierRequest{}
-	mi := &file_control_proto_msgTypes[18]
+	mi := &file_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1516,7 +1554,7 @@ func (x *BarrierRequest) String() string {
 func (*BarrierRequest) ProtoMessage() {}
 
 func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[18]
+	mi := &file_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1529,7 +1567,7 @@ func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierRequest.ProtoReflect.Descriptor instead.
 func (*BarrierRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{18}
+	return file_control_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *BarrierRequest) GetJob() uint32 {
@@ -1568,7 +1606,7 @@ type BarrierResponse struct {
 
 func (x *BarrierResponse) Reset() {
 	*x = BarrierResponse{}
-	mi := &file_control_proto_msgTypes[19]
+	mi := &file_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1580,7 +1618,7 @@ func (x *BarrierResponse) String() string {
 func (*BarrierResponse) ProtoMessage() {}
 
 func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[19]
+	mi := &file_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1593,7 +1631,7 @@ func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierResponse.ProtoReflect.Descriptor instead.
 func (*BarrierResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{19}
+	return file_control_proto_rawDescGZIP(), []int{20}
 }
 
 type ReduceRequest struct {
@@ -1610,7 +1648,7 @@ type ReduceRequest struct {
 
 func (x *ReduceRequest) Reset() {
 	*x = ReduceRequest{}
-	mi := &file_control_proto_msgTypes[20]
+	mi := &file_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1622,7 +1660,7 @@ func (x *ReduceRequest) String() string {
 func (*ReduceRequest) ProtoMessage() {}
 
 func (x *ReduceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[20]
+	mi := &file_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1635,7 +1673,7 @@ func (x *ReduceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReduceRequest.ProtoReflect.Descriptor instead.
 func (*ReduceRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{20}
+	return file_control_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReduceRequest) GetJob() uint32 {
@@ -1691,7 +1729,7 @@ type HotFrames struct {
 
 func (x *HotFrames) Reset() {
 	*x = HotFrames{}
-	mi := &file_control_proto_msgTypes[21]
+	mi := &file_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1703,7 +1741,7 @@ func (x *HotFrames) String() string {
 func (*HotFrames) ProtoMessage() {}
 
 func (x *HotFrames) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[21]
+	mi := &file_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1716,7 +1754,7 @@ func (x *HotFrames) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotFrames.ProtoReflect.Descriptor instead.
 func (*HotFrames) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{21}
+	return file_control_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *HotFrames) GetSent() uint32 {
@@ -1743,7 +1781,7 @@ type Dropped struct {
 
 func (x *Dropped) Reset() {
 	*x = Dropped{}
-	mi := &file_control_proto_msgTypes[22]
+	mi := &file_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1755,7 +1793,7 @@ func (x *Dropped) String() string {
 func (*Dropped) ProtoMessage() {}
 
 func (x *Dropped) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[22]
+	mi := &file_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1768,7 +1806,7 @@ func (x *Dropped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dropped.ProtoReflect.Descriptor instead.
 func (*Dropped) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{22}
+	return file_control_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Dropped) GetKey() uint64 {
@@ -1792,7 +1830,7 @@ type ReducedRows struct {
 
 func (x *ReducedRows) Reset() {
 	*x = ReducedRows{}
-	mi := &file_control_proto_msgTypes[23]
+	mi := &file_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1804,7 +1842,7 @@ func (x *ReducedRows) String() string {
 func (*ReducedRows) ProtoMessage() {}
 
 func (x *ReducedRows) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[23]
+	mi := &file_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1817,7 +1855,7 @@ func (x *ReducedRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReducedRows.ProtoReflect.Descriptor instead.
 func (*ReducedRows) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{23}
+	return file_control_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReducedRows) GetRows() uint64 {
@@ -1862,7 +1900,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1874,7 +1912,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1887,7 +1925,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{24}
+	return file_control_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReportRequest) GetJob() uint32 {
@@ -1940,7 +1978,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1952,7 +1990,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1965,7 +2003,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{25}
+	return file_control_proto_rawDescGZIP(), []int{26}
 }
 
 type DoneRequest struct {
@@ -1979,7 +2017,7 @@ type DoneRequest struct {
 
 func (x *DoneRequest) Reset() {
 	*x = DoneRequest{}
-	mi := &file_control_proto_msgTypes[26]
+	mi := &file_control_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1991,7 +2029,7 @@ func (x *DoneRequest) String() string {
 func (*DoneRequest) ProtoMessage() {}
 
 func (x *DoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[26]
+	mi := &file_control_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2004,7 +2042,7 @@ func (x *DoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneRequest.ProtoReflect.Descriptor instead.
 func (*DoneRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{26}
+	return file_control_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DoneRequest) GetJob() uint32 {
@@ -2036,7 +2074,7 @@ type DoneResponse struct {
 
 func (x *DoneResponse) Reset() {
 	*x = DoneResponse{}
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2048,7 +2086,7 @@ func (x *DoneResponse) String() string {
 func (*DoneResponse) ProtoMessage() {}
 
 func (x *DoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2061,7 +2099,7 @@ func (x *DoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneResponse.ProtoReflect.Descriptor instead.
 func (*DoneResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{27}
+	return file_control_proto_rawDescGZIP(), []int{28}
 }
 
 type TearRequest struct {
@@ -2076,7 +2114,7 @@ type TearRequest struct {
 
 func (x *TearRequest) Reset() {
 	*x = TearRequest{}
-	mi := &file_control_proto_msgTypes[28]
+	mi := &file_control_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2088,7 +2126,7 @@ func (x *TearRequest) String() string {
 func (*TearRequest) ProtoMessage() {}
 
 func (x *TearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[28]
+	mi := &file_control_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2101,7 +2139,7 @@ func (x *TearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TearRequest.ProtoReflect.Descriptor instead.
 func (*TearRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{28}
+	return file_control_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TearRequest) GetJob() uint32 {
@@ -2140,7 +2178,7 @@ type TearResponse struct {
 
 func (x *TearResponse) Reset() {
 	*x = TearResponse{}
-	mi := &file_control_proto_msgTypes[29]
+	mi := &file_control_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2152,7 +2190,7 @@ func (x *TearResponse) String() string {
 func (*TearResponse) ProtoMessage() {}
 
 func (x *TearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[29]
+	mi := &file_control_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2165,7 +2203,7 @@ func (x *TearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TearResponse.ProtoReflect.Descriptor instead.
 func (*TearResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{29}
+	return file_control_proto_rawDescGZIP(), []int{30}
 }
 
 type StatsRequest struct {
@@ -2176,7 +2214,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_control_proto_msgTypes[30]
+	mi := &file_control_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2188,7 +2226,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[30]
+	mi := &file_control_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2201,7 +2239,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{30}
+	return file_control_proto_rawDescGZIP(), []int{31}
 }
 
 type AggregatorStats struct {
@@ -2219,7 +2257,7 @@ type AggregatorStats struct {
 
 func (x *AggregatorStats) Reset() {
 	*x = AggregatorStats{}
-	mi := &file_control_proto_msgTypes[31]
+	mi := &file_control_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2231,7 +2269,7 @@ func (x *AggregatorStats) String() string {
 func (*AggregatorStats) ProtoMessage() {}
 
 func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[31]
+	mi := &file_control_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2244,7 +2282,7 @@ func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregatorStats.ProtoReflect.Descriptor instead.
 func (*AggregatorStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{31}
+	return file_control_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AggregatorStats) GetCounters() map[string]uint64 {
@@ -2324,7 +2362,7 @@ type JobStats struct {
 
 func (x *JobStats) Reset() {
 	*x = JobStats{}
-	mi := &file_control_proto_msgTypes[32]
+	mi := &file_control_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2336,7 +2374,7 @@ func (x *JobStats) String() string {
 func (*JobStats) ProtoMessage() {}
 
 func (x *JobStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[32]
+	mi := &file_control_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2349,7 +2387,7 @@ func (x *JobStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStats.ProtoReflect.Descriptor instead.
 func (*JobStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{32}
+	return file_control_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *JobStats) GetJob() uint32 {
@@ -2505,7 +2543,7 @@ type Timing struct {
 
 func (x *Timing) Reset() {
 	*x = Timing{}
-	mi := &file_control_proto_msgTypes[33]
+	mi := &file_control_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2517,7 +2555,7 @@ func (x *Timing) String() string {
 func (*Timing) ProtoMessage() {}
 
 func (x *Timing) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[33]
+	mi := &file_control_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2530,7 +2568,7 @@ func (x *Timing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timing.ProtoReflect.Descriptor instead.
 func (*Timing) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{33}
+	return file_control_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Timing) GetCount() uint64 {
@@ -2573,7 +2611,7 @@ type ServerStats struct {
 
 func (x *ServerStats) Reset() {
 	*x = ServerStats{}
-	mi := &file_control_proto_msgTypes[34]
+	mi := &file_control_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2585,7 +2623,7 @@ func (x *ServerStats) String() string {
 func (*ServerStats) ProtoMessage() {}
 
 func (x *ServerStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[34]
+	mi := &file_control_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2598,7 +2636,7 @@ func (x *ServerStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerStats.ProtoReflect.Descriptor instead.
 func (*ServerStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{34}
+	return file_control_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ServerStats) GetRows() uint64 {
@@ -2666,7 +2704,9 @@ const file_control_proto_rawDesc = "" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x1a\n" +
 	"\binstance\x18\x03 \x01(\x04R\binstance\"\x13\n" +
 	"\x11RemoveJobResponse\"\t\n" +
-	"\aRemoved\"\xb0\x02\n" +
+	"\aRemoved\"\n" +
+	"\n" +
+	"\bDiverged\"\xb0\x02\n" +
 	"\vJoinRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x10\n" +
@@ -2893,7 +2933,7 @@ func file_control_proto_rawDescGZIP() []byte {
 }
 
 var file_control_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_control_proto_goTypes = []any{
 	(Mode)(0),                 // 0: libra.control.v1.Mode
 	(Arithmetic)(0),           // 1: libra.control.v1.Arithmetic
@@ -2904,94 +2944,95 @@ var file_control_proto_goTypes = []any{
 	(*RemoveJobRequest)(nil),  // 6: libra.control.v1.RemoveJobRequest
 	(*RemoveJobResponse)(nil), // 7: libra.control.v1.RemoveJobResponse
 	(*Removed)(nil),           // 8: libra.control.v1.Removed
-	(*JoinRequest)(nil),       // 9: libra.control.v1.JoinRequest
-	(*Admission)(nil),         // 10: libra.control.v1.Admission
-	(*Membership)(nil),        // 11: libra.control.v1.Membership
-	(*LeaveRequest)(nil),      // 12: libra.control.v1.LeaveRequest
-	(*LeaveResponse)(nil),     // 13: libra.control.v1.LeaveResponse
-	(*FollowRequest)(nil),     // 14: libra.control.v1.FollowRequest
-	(*FollowResponse)(nil),    // 15: libra.control.v1.FollowResponse
-	(*HarvestRequest)(nil),    // 16: libra.control.v1.HarvestRequest
-	(*HarvestBegin)(nil),      // 17: libra.control.v1.HarvestBegin
-	(*HarvestChunk)(nil),      // 18: libra.control.v1.HarvestChunk
-	(*HarvestMark)(nil),       // 19: libra.control.v1.HarvestMark
-	(*BarrierRequest)(nil),    // 20: libra.control.v1.BarrierRequest
-	(*BarrierResponse)(nil),   // 21: libra.control.v1.BarrierResponse
-	(*ReduceRequest)(nil),     // 22: libra.control.v1.ReduceRequest
-	(*HotFrames)(nil),         // 23: libra.control.v1.HotFrames
-	(*Dropped)(nil),           // 24: libra.control.v1.Dropped
-	(*ReducedRows)(nil),       // 25: libra.control.v1.ReducedRows
-	(*ReportRequest)(nil),     // 26: libra.control.v1.ReportRequest
-	(*ReportResponse)(nil),    // 27: libra.control.v1.ReportResponse
-	(*DoneRequest)(nil),       // 28: libra.control.v1.DoneRequest
-	(*DoneResponse)(nil),      // 29: libra.control.v1.DoneResponse
-	(*TearRequest)(nil),       // 30: libra.control.v1.TearRequest
-	(*TearResponse)(nil),      // 31: libra.control.v1.TearResponse
-	(*StatsRequest)(nil),      // 32: libra.control.v1.StatsRequest
-	(*AggregatorStats)(nil),   // 33: libra.control.v1.AggregatorStats
-	(*JobStats)(nil),          // 34: libra.control.v1.JobStats
-	(*Timing)(nil),            // 35: libra.control.v1.Timing
-	(*ServerStats)(nil),       // 36: libra.control.v1.ServerStats
-	nil,                       // 37: libra.control.v1.JoinRequest.AgreeEntry
-	nil,                       // 38: libra.control.v1.AggregatorStats.CountersEntry
-	nil,                       // 39: libra.control.v1.JobStats.CountersEntry
-	nil,                       // 40: libra.control.v1.ServerStats.CountersEntry
+	(*Diverged)(nil),          // 9: libra.control.v1.Diverged
+	(*JoinRequest)(nil),       // 10: libra.control.v1.JoinRequest
+	(*Admission)(nil),         // 11: libra.control.v1.Admission
+	(*Membership)(nil),        // 12: libra.control.v1.Membership
+	(*LeaveRequest)(nil),      // 13: libra.control.v1.LeaveRequest
+	(*LeaveResponse)(nil),     // 14: libra.control.v1.LeaveResponse
+	(*FollowRequest)(nil),     // 15: libra.control.v1.FollowRequest
+	(*FollowResponse)(nil),    // 16: libra.control.v1.FollowResponse
+	(*HarvestRequest)(nil),    // 17: libra.control.v1.HarvestRequest
+	(*HarvestBegin)(nil),      // 18: libra.control.v1.HarvestBegin
+	(*HarvestChunk)(nil),      // 19: libra.control.v1.HarvestChunk
+	(*HarvestMark)(nil),       // 20: libra.control.v1.HarvestMark
+	(*BarrierRequest)(nil),    // 21: libra.control.v1.BarrierRequest
+	(*BarrierResponse)(nil),   // 22: libra.control.v1.BarrierResponse
+	(*ReduceRequest)(nil),     // 23: libra.control.v1.ReduceRequest
+	(*HotFrames)(nil),         // 24: libra.control.v1.HotFrames
+	(*Dropped)(nil),           // 25: libra.control.v1.Dropped
+	(*ReducedRows)(nil),       // 26: libra.control.v1.ReducedRows
+	(*ReportRequest)(nil),     // 27: libra.control.v1.ReportRequest
+	(*ReportResponse)(nil),    // 28: libra.control.v1.ReportResponse
+	(*DoneRequest)(nil),       // 29: libra.control.v1.DoneRequest
+	(*DoneResponse)(nil),      // 30: libra.control.v1.DoneResponse
+	(*TearRequest)(nil),       // 31: libra.control.v1.TearRequest
+	(*TearResponse)(nil),      // 32: libra.control.v1.TearResponse
+	(*StatsRequest)(nil),      // 33: libra.control.v1.StatsRequest
+	(*AggregatorStats)(nil),   // 34: libra.control.v1.AggregatorStats
+	(*JobStats)(nil),          // 35: libra.control.v1.JobStats
+	(*Timing)(nil),            // 36: libra.control.v1.Timing
+	(*ServerStats)(nil),       // 37: libra.control.v1.ServerStats
+	nil,                       // 38: libra.control.v1.JoinRequest.AgreeEntry
+	nil,                       // 39: libra.control.v1.AggregatorStats.CountersEntry
+	nil,                       // 40: libra.control.v1.JobStats.CountersEntry
+	nil,                       // 41: libra.control.v1.ServerStats.CountersEntry
 }
 var file_control_proto_depIdxs = []int32{
 	0,  // 0: libra.control.v1.JobSpec.mode:type_name -> libra.control.v1.Mode
 	1,  // 1: libra.control.v1.JobSpec.arithmetic:type_name -> libra.control.v1.Arithmetic
-	37, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
+	38, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
 	0,  // 3: libra.control.v1.Admission.mode:type_name -> libra.control.v1.Mode
 	1,  // 4: libra.control.v1.Admission.arithmetic:type_name -> libra.control.v1.Arithmetic
-	17, // 5: libra.control.v1.HarvestRequest.begin:type_name -> libra.control.v1.HarvestBegin
-	19, // 6: libra.control.v1.HarvestChunk.marks:type_name -> libra.control.v1.HarvestMark
-	24, // 7: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
-	23, // 8: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
-	24, // 9: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
-	38, // 10: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
-	34, // 11: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
-	39, // 12: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
+	18, // 5: libra.control.v1.HarvestRequest.begin:type_name -> libra.control.v1.HarvestBegin
+	20, // 6: libra.control.v1.HarvestChunk.marks:type_name -> libra.control.v1.HarvestMark
+	25, // 7: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
+	24, // 8: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
+	25, // 9: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
+	39, // 10: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
+	35, // 11: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
+	40, // 12: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
 	0,  // 13: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
 	1,  // 14: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
-	35, // 15: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
-	35, // 16: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
-	40, // 17: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
+	36, // 15: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
+	36, // 16: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
+	41, // 17: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
 	2,  // 18: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
 	4,  // 19: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
 	6,  // 20: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
-	9,  // 21: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
-	9,  // 22: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
-	12, // 23: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
-	16, // 24: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
-	32, // 25: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
-	9,  // 26: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
-	9,  // 27: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
-	20, // 28: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
-	22, // 29: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
-	26, // 30: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
-	28, // 31: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
-	30, // 32: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
-	12, // 33: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
-	14, // 34: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
-	32, // 35: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
+	10, // 21: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
+	10, // 22: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
+	13, // 23: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
+	17, // 24: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
+	33, // 25: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
+	10, // 26: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
+	10, // 27: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
+	21, // 28: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
+	23, // 29: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
+	27, // 30: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
+	29, // 31: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
+	31, // 32: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
+	13, // 33: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
+	15, // 34: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
+	33, // 35: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
 	3,  // 36: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
 	5,  // 37: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
 	7,  // 38: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
-	10, // 39: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
-	10, // 40: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
-	13, // 41: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
-	18, // 42: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
-	33, // 43: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
-	11, // 44: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
-	11, // 45: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
-	21, // 46: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
-	25, // 47: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
-	27, // 48: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
-	29, // 49: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
-	31, // 50: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
-	13, // 51: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
-	15, // 52: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
-	36, // 53: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
+	11, // 39: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
+	11, // 40: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
+	14, // 41: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
+	19, // 42: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
+	34, // 43: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
+	12, // 44: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
+	12, // 45: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
+	22, // 46: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
+	26, // 47: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
+	28, // 48: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
+	30, // 49: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
+	32, // 50: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
+	14, // 51: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
+	16, // 52: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
+	37, // 53: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
 	36, // [36:54] is the sub-list for method output_type
 	18, // [18:36] is the sub-list for method input_type
 	18, // [18:18] is the sub-list for extension type_name
@@ -3005,20 +3046,20 @@ func file_control_proto_init() {
 		return
 	}
 	file_control_proto_msgTypes[0].OneofWrappers = []any{}
-	file_control_proto_msgTypes[9].OneofWrappers = []any{}
-	file_control_proto_msgTypes[14].OneofWrappers = []any{
+	file_control_proto_msgTypes[10].OneofWrappers = []any{}
+	file_control_proto_msgTypes[15].OneofWrappers = []any{
 		(*HarvestRequest_Begin)(nil),
 		(*HarvestRequest_Now)(nil),
 		(*HarvestRequest_Done)(nil),
 	}
-	file_control_proto_msgTypes[22].OneofWrappers = []any{}
+	file_control_proto_msgTypes[23].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_proto_rawDesc), len(file_control_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   39,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
