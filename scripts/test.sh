@@ -29,7 +29,7 @@ tests() { # vet is a part of 'make lint'
 if [ -z "$race" ]; then
 	tests ./...
 else
-	one_goroutine='codec|lut|study|wire|scripts|p4'
+	one_goroutine='codec|lut|retransmit|sched|study|wire|scripts|p4'
 	other_programs='clients|cmd/libra'
 	plain="^\./($one_goroutine|$other_programs)(/|\$)"
 	mapfile -t all < <(go list -f '.{{slice .ImportPath (len .Module.Path)}}' ./...)
