@@ -7,6 +7,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
@@ -334,6 +335,24 @@ func TestPushAfterAFailedEnd(t *testing.T) {
 		if hot, cold := m.sumsOf(c, 1); hot != 7 || cold != 7 {
 			t.Errorf("the next step has %v and %v", hot, cold)
 		}
+	}
+}
+
+// If the host's part in the job has ended, other hosts may still end the step, with what this one had
+// pushed before. So a push that waits is not sent: it would be in that step.
+func TestPushAfterTheHostsEnd(t *testing.T) {
+	m := newMeeting(t)
+	c := m.b.dial(party(1))
+	pushBoth(t, c, 1)
+	ticket := submit(t, c, agentproto.Reduce, 0)
+	<-m.entered
+	accepted := c.Memory().SQHead.Load()
+	pushBoth(t, c, 100)
+	m.others <- fmt.Errorf("%w: the switch is stopping", agentproto.JobEnded)
+	ends(t, c, ticket, agentproto.JobEnded)
+	m.b.turns()
+	if head := c.Memory().SQHead.Load(); head != accepted {
+		t.Errorf("%d entries are accepted, want %d", head, accepted)
 	}
 }
 

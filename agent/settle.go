@@ -96,8 +96,8 @@ func (w *work) completeEntry() {
 	s := w.s
 	s.putCompletion(&w.c)
 	s.charge.Add(-w.charge)
-	if w.ends {
-		s.ending.Add(-1) // pushes that follow are of the next step
+	if w.ends && w.c.Status != agentproto.JobEnded {
+		s.ending.Add(-1) // pushes that follow are of the next step; after the job's end nothing begins
 	}
 	if 8*cap(w.keys)+4*cap(w.values) <= maxPooledBytes {
 		*w = work{keys: w.keys, values: w.values}
