@@ -19,6 +19,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control/access"
@@ -389,6 +390,40 @@ func TestServerIsRestartedWhileAWorkerJoins(t *testing.T) {
 			}
 			m.LeaveAs(Departure{Unused: true})
 		})
+	}
+}
+
+// A worker asks all services again while one of them keeps its earlier admission. A server that continued
+// a training when it was asked first, and was started again without its checkpoint since, continues none:
+// what it said first must not become the identity of the new training.
+func TestServerStartsAnewWhileAWorkerWaits(t *testing.T) {
+	j := startTwoServers(t)
+	checks := 0 // of the servers
+	j.two.Dial = []grpc.DialOption{grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+		cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		err := call(ctx, method, req, reply, cc, opts...)
+		switch answer := reply.(type) {
+		case *pb.Membership:
+			answer.Training, answer.NewTraining = "new", true
+			if checks++; checks == 2 { // the second server, for the first time
+				answer.Training, answer.NewTraining = "given up", false
+			}
+		case *pb.Admission:
+			if checks == 2 {
+				return status.Error(codes.AlreadyExists, "the worker was in the job just now")
+			}
+		}
+		return err
+	})}
+	begun := errors.New("begun")
+	j.two.Begin = func(trainings []string, _ []uint64) error {
+		if !slices.Equal(trainings, []string{"", ""}) {
+			t.Errorf("the worker is told %q", trainings)
+		}
+		return begun
+	}
+	if _, err := Join(t.Context(), j.two); !errors.Is(err, begun) || checks != 4 {
+		t.Errorf("%v after %d questions", err, checks)
 	}
 }
 

@@ -109,6 +109,27 @@ func TestLateCoverNamesNoNewFrame(t *testing.T) {
 	}
 }
 
+// TestCoverOfUnsentFramesTakesNone covers frames that wait for the link, as a peer may that remembers an
+// earlier admission's numbers: they are still to be sent.
+func TestCoverOfUnsentFramesTakesNone(t *testing.T) {
+	w := newWindow(t, Config{})
+	sent := add(t, w, 0)
+	waits, ok := w.Add(0, Entry{Cookie: uint64(w.NextSeq())})
+	if !ok {
+		t.Fatal("window is full")
+	}
+	if taken := covered(w, ms, sent, bit(sent, sent)|bit(sent, waits)); !cmp.Equal(taken, []uint32{sent}) {
+		t.Errorf("frames %v are covered, want %d alone", taken, sent)
+	}
+	if s := w.Stats(); s.Unknown != 1 || w.Outstanding() != 1 || w.NextUnsent() != waits {
+		t.Errorf("%+v, %d outstanding, %d is the next to be sent", s, w.Outstanding(), w.NextUnsent())
+	}
+	w.Sent(ms, 1)
+	if taken := covered(w, 2*ms, waits, bit(waits, waits)); !cmp.Equal(taken, []uint32{waits}) {
+		t.Errorf("frames %v are covered, want %d, which is sent now", taken, waits)
+	}
+}
+
 // TestCoverIsTheFilter compares a cover with the marked frames.
 func TestCoverIsTheFilter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -62,6 +62,29 @@ func TestFullRingEndsAProbe(t *testing.T) {
 	}
 }
 
+// TestProbeEndsWithTheSentFrames has frames behind the last sent one, which the link has not taken yet:
+// a burst does not reach them, and they are sent once.
+func TestProbeEndsWithTheSentFrames(t *testing.T) {
+	w, now := probed(t, 3)
+	w.Ack(now, 66)
+	for range 2 { // 68 and 69
+		if _, ok := w.Add(now, Entry{Cookie: uint64(w.NextSeq())}); !ok {
+			t.Fatal("window is full")
+		}
+	}
+	now, _ = w.NextDeadline()
+	expect(t, w, now, 67)
+	w.Sent(now, 2)
+	now += rtt
+	w.Ack(now, 69)
+	w.Ack(now, 67)
+	expect(t, w, now+100*us, 68)
+	w.Ack(now+rtt, 68)
+	if s := w.Stats(); w.Outstanding() != 0 || s.Probes != 4 || s.Spurious != 0 {
+		t.Errorf("%d frames outstanding, %+v", w.Outstanding(), s)
+	}
+}
+
 // TestNothingSentHasNoDeadlineInThePast adds a frame long after the last one and
 // does not send it: a caller that sleeps until the deadline does not spin.
 func TestNothingSentHasNoDeadlineInThePast(t *testing.T) {

@@ -190,6 +190,92 @@ func TestRowNumbersOfServers(t *testing.T) {
 	}
 }
 
+// newPeered returns a worker without a goroutine, and its peers: the aggregator, and three servers.
+func newPeered(t *testing.T) (*Worker, []*memLink) {
+	t.Helper()
+	network := newMemNet()
+	var peers []*memLink
+	var servers []ServerPeer
+	for i, at := range []string{"10.0.0.1:19522", "10.0.0.2:19522", "10.0.0.4:19522", "10.0.0.5:19522"} {
+		peers = append(peers, network.open(at))
+		servers = append(servers, ServerPeer{peers[i].local, testServerEpoch + uint16(i)})
+	}
+	w, err := makeWorker(t.Context(), WorkerConfig{
+		Link: network.open("10.0.0.3:19522"), Job: testJob, Sender: 1, HotSet: testHotSet(t), Layout: packer.Dense, Stripes: wire.DefaultStripes,
+		Aggregator: peers[0].local, AggregatorEpoch: testEpoch,
+		Server: servers[1].At, ServerEpoch: servers[1].Epoch, MoreServers: servers[2:],
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.clock = func() retransmit.Time { return 0 }
+	return w, peers
+}
+
+// pushToAll pushes rows of all peers in one turn.
+func (w *Worker) pushToAll(t *testing.T) {
+	t.Helper()
+	keys, grads := batch(rand.New(rand.NewPCG(4, 4)), 1500)
+	w.acceptOperation(&operation{keys: keys, values: grads, ticket: &Ticket{done: make(chan struct{})}, released: make(chan struct{})})
+	if _, err := w.turn(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEachPeerIsAsked pushes rows of the aggregator and of three servers in one batch of frames: the last
+// frame for each asks for an answer, so that none of them comes after a timeout.
+func TestEachPeerIsAsked(t *testing.T) {
+	w, peers := newPeered(t)
+	w.pushToAll(t)
+	for i, peer := range peers {
+		frames := arrived(t, peer)
+		if len(frames) < 2 || len(frames) > 15 { // every sixteenth asks anyway
+			t.Fatalf("peer %d gets %d frames", i, len(frames))
+		}
+		for k, h := range frames {
+			want := wire.FlagQuiet
+			if k == len(frames)-1 {
+				want = wire.FlagCover
+			}
+			if h.Flags&^wire.FlagDense != want {
+				t.Errorf("frame %d of %d for peer %d has the flags %v, want %v", k, len(frames), i, h.Flags, want)
+			}
+		}
+	}
+}
+
+// TestFlushWaitsForEachPeer answers a worker's frames one peer after the other, each of them last once:
+// Flush returns when all are answered.
+func TestFlushWaitsForEachPeer(t *testing.T) {
+	w, peers := newPeered(t)
+	for last := range peers {
+		w.pushToAll(t)
+		fl := &flush{done: make(chan error, 1)}
+		w.addFlush(fl)
+		for i := range peers {
+			if _, err := w.turn(); err != nil {
+				t.Fatal(err)
+			}
+			if len(fl.done) > 0 {
+				t.Fatalf("after the answers of %d of %d peers, peer %d last, Flush has returned", i, len(peers), last)
+			}
+			peer := peers[(last+1+i)%len(peers)]
+			for _, h := range arrived(t, peer) {
+				peer.deliver(wire.PutAck(make([]byte, wire.HeaderLen), h), w.link.(*memLink).local)
+			}
+		}
+		if _, err := w.turn(); err != nil {
+			t.Fatal(err)
+		}
+		if len(fl.done) == 0 {
+			t.Fatalf("all frames are answered, and Flush has not returned")
+		}
+		if err := <-fl.done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestServerThatDoesNotAnswer ends a push and a pull with an error that names the server, while the
 // others have the acknowledged gradients.
 func TestServerThatDoesNotAnswer(t *testing.T) {

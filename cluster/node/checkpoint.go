@@ -191,12 +191,12 @@ func (s *server) saveCheckpoint(turn func(func()) error) error {
 	if path == "" {
 		return nil
 	}
+	s.saving.Lock() // a step may end while the server does, and the training may finish nevertheless
+	defer s.saving.Unlock()
 	diverged := s.diverged.Load()
 	if diverged {
 		path += divergedSuffix
 	}
-	s.saving.Lock() // a step may end while the server does
-	defer s.saving.Unlock()
 	var (
 		snapshot *ps.Snapshot
 		version  uint64

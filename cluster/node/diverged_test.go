@@ -8,6 +8,8 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -153,6 +155,78 @@ func TestTrainingThatFinishesHasItsCheckpoint(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "training has finished nevertheless") {
 		t.Errorf("the log does not say so: %s", log.String())
+	}
+}
+
+// The weights with which a training finishes may be in the file of later weights already: the checkpoint
+// gets them nevertheless.
+func TestLaterWeightsBecomeTheCheckpoint(t *testing.T) {
+	s := newServer(t, true)
+	s.progress.agreed = func() map[string]string { return map[string]string{} }
+	path := s.env.Config.Server.Checkpoint
+	save := func(step uint64, file string) {
+		t.Helper()
+		if err := s.saveCheckpoint(func(f func()) error { return s.loop.Do(t.Context(), f) }); err != nil {
+			t.Fatal(err)
+		}
+		if _, p := restored(t, file, s.store.Config()); p.Step != step {
+			t.Errorf("%s is of step %d, want %d", file, p.Step, step)
+		}
+	}
+	end := func(step uint64) {
+		t.Helper()
+		if err := s.commitSync(t.Context(), step); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end(0)
+	save(1, path)
+	s.keepGood("a test says so", "do nothing")
+	end(1)
+	save(2, path+divergedSuffix)
+	save(1, path)
+	s.finishNevertheless()
+	save(2, path)
+}
+
+// A training that finishes nevertheless, while a checkpoint is about to be written, has its weights in the
+// checkpoint, and not only in the file of later weights.
+func TestTrainingFinishesWhileACheckpointIsDue(t *testing.T) {
+	s := newServer(t, false)
+	s.progress.agreed = func() map[string]string { return map[string]string{} }
+	turn := func(f func()) error { return s.loop.Do(t.Context(), f) }
+	s.diverged.Store(true)
+	s.saving.Lock()
+	saved := make(chan error, 1)
+	if err := turn(s.commitStep); err != nil {
+		t.Fatal(err)
+	}
+	go func() { saved <- s.saveCheckpoint(turn) }()
+	awaitStack(t, "saveCheckpoint", "sync.(*Mutex).Lock")
+	s.diverged.Store(false) // as finishNevertheless does, with the lock
+	s.saved = 0
+	s.saving.Unlock()
+	if err := errors.Join(<-saved, s.saveCheckpoint(turn)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(s.env.Config.Server.Checkpoint); err != nil {
+		t.Errorf("the weights are not in the checkpoint: %v", err)
+	}
+}
+
+// awaitStack waits for a goroutine that is in all of these functions.
+func awaitStack(t *testing.T, functions ...string) {
+	t.Helper()
+	stacks := make([]byte, 1<<20)
+	for deadline := time.Now().Add(eventLimit); ; time.Sleep(time.Millisecond) {
+		for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+			if !slices.ContainsFunc(functions, func(f string) bool { return !strings.Contains(stack, f) }) {
+				return
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no goroutine is in %q", functions)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -168,4 +169,45 @@ func TestServerMayFinishAfterTheFirst(t *testing.T) {
 			})
 		})
 	}
+}
+
+// admission is the stream of a worker that joins a service of this process.
+type admission struct {
+	grpc.ServerStream
+	ctx   context.Context
+	token chan []byte
+}
+
+func (a admission) Context() context.Context { return a.ctx }
+
+func (a admission) Send(m *pb.Membership) error {
+	a.token <- m.Token
+	return nil
+}
+
+// anyone admits every worker.
+type anyone struct{}
+
+func (anyone) Admit(context.Context, uint16, netip.AddrPort, uint16) error { return nil }
+func (anyone) Remove(context.Context, uint16) error                        { return nil }
+
+// A server whose last worker finishes shortly after server 0 has ended applies the rest, too.
+func TestServerFinishesShortlyAfterTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		service := control.NewParameterServer(ctx, control.ParameterServerConfig{Workers: []uint16{1}, Members: anyone{}})
+		worker := admission{ctx: ctx, token: make(chan []byte, 1)}
+		go func() { _ = service.Join(&pb.JoinRequest{Sender: 1, Ip: []byte{10, 0, 0, 1}}, worker) }() // ends with ctx
+		token := <-worker.token
+		go endAfterFirst(ctx, cancel, service, nil)
+		time.Sleep(endWithin / 2)
+		if _, err := service.Done(ctx, &pb.DoneRequest{Sender: 1, Token: token}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if ctx.Err() != nil {
+			t.Errorf("it ends with %v", context.Cause(ctx))
+		}
+	})
 }
