@@ -9,6 +9,8 @@ import argparse
 import gzip
 import hashlib
 import json
+import math
+import os
 import statistics
 import time
 
@@ -45,7 +47,9 @@ def of(name):
 
 
 def sent():
-    """Bytes that all interfaces of this host, or network namespace, have sent."""
+    """Bytes that all interfaces of this host, or network namespace, have sent; NaN where /proc is not mounted."""
+    if not os.path.exists("/proc/self/net/dev"):
+        return math.nan
     with open("/proc/self/net/dev") as file:
         return sum(int(line.split(":")[1].split()[8]) for line in file.readlines()[2:])
 
@@ -124,7 +128,8 @@ def main():
         dist.all_gather_object(weights, hashlib.sha256(t.weights()).hexdigest())
         times = sorted(t.times[2:])  # in the first, buckets are rebuilt
         line = {"hook": t.name, "exchange_ms": round(1000 * statistics.median(times), 2), "p90_ms": round(1000 * times[len(times) * 9 // 10], 2)}
-        line.update(mb_step=round(t.bytes / len(t.times) / 1e6, 3), accuracy=t.accuracy, replicas_equal=all(w == weights[0] for w in weights))
+        megabytes = None if math.isnan(t.bytes) else round(t.bytes / len(t.times) / 1e6, 3)
+        line.update(mb_step=megabytes, accuracy=t.accuracy, replicas_equal=all(w == weights[0] for w in weights))
         lines.append(line)
     if rank == 0:
         print(*map(json.dumps, lines) if options.json else table(lines), sep="\n", flush=True)
@@ -136,7 +141,7 @@ def table(lines):
     for line in lines:
         part = line["exchange_ms"] / lines[0]["exchange_ms"]
         equal = "equal" if line["replicas_equal"] else "differ"
-        yield f"{line['hook']:12} {line['exchange_ms']:6.1f} ms {line['p90_ms']:6.1f} ms {part:9.2f} {line['mb_step']:6.3f} MB  {line['accuracy'][-1]:8.4f}  {equal}"
+        yield f"{line['hook']:12} {line['exchange_ms']:6.1f} ms {line['p90_ms']:6.1f} ms {part:9.2f} {line['mb_step'] or math.nan:6.3f} MB  {line['accuracy'][-1]:8.4f}  {equal}"
 
 
 if __name__ == "__main__":

@@ -367,14 +367,14 @@ class Hook(unittest.TestCase):
         """Ranks that do not come, to the first exchange or to a later one, are named to all others."""
         for late in {1, ranks - 1}:
             for steps in 0, 2:
-                model = parallel(Given(9), Codec(timeout=datetime.timedelta(seconds=1)))
+                model = parallel(Given(9), Codec(timeout=datetime.timedelta(seconds=2)))
                 for _ in range(steps):
                     step(model, torch.ones(9))
                 if rank == late:
                     time.sleep(0.1)
                 else:
                     exchange = "exchange 3" if steps else "the codec's first exchange"
-                    self.refused(TimeoutError, f"^rank {late} has not come to {exchange} within 1 s: let all ranks take", model, torch.ones(9))
+                    self.refused(TimeoutError, f"^rank {late} has not come to {exchange} within 2 s: let all ranks take", model, torch.ones(9))
                 dist.barrier()
                 if rank == late:  # it comes at last
                     self.refused(TimeoutError, f"^rank {late} has not come to", model, torch.ones(9))

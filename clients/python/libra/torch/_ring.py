@@ -194,10 +194,22 @@ class Ring:
         except RuntimeError as e:
             late, reason = time.monotonic() - begun >= self._timeout, str(e)
         # Who misses a rank closes its connections, at which those behind it notice, in later steps. It is the first to say what it misses.
-        time.sleep(0.2 * min(step - 1, 25))
+        # By time, all notice at about the same moment: those in later steps leave it to the one in the first.
+        pause = 0.2 * min(step - 1, 25)
+        until = time.monotonic() + pause + (min(self._timeout, 5.0) if late and step > 1 else 0.0)
+        time.sleep(pause)
+        while time.monotonic() < until and self._is_going():
+            time.sleep(0.05)
         if late:
             raise TimeoutError(f"rank {self._before} has not come to exchange {self._exchange} within {self._timeout:g} s: {_REMEDY}")
         raise ConnectionError(f"rank {self._before} has ended, or closed its connections, in exchange {self._exchange}: start all ranks again ({reason})")
+
+    def _is_going(self) -> bool:
+        """Whether no rank has reported an error."""
+        try:
+            return _look(self._store, "state") == _GO
+        except RuntimeError:  # the store has ended with its rank
+            return False
 
     def fail(self, e: Exception) -> Exception:
         """Ends the ring after an error of :meth:`all_reduce`, here and on all ranks, and returns the error that was the first."""
