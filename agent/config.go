@@ -58,7 +58,7 @@ type Job struct {
 	// Reduce is Barrier, and returns the sums of the step, the same on all hosts. Nil means that
 	// the job has no sums of steps. The error of either is a *DroppedError if the step was dropped;
 	// then the next one is due. It wraps agentproto.JobEnded if the host's part in the job has ended,
-	// so that nobody knows whether the step has.
+	// so that it is not known whether the step has ended.
 	Reduce func(ctx context.Context, step uint64, a Arrival) (Sums, error)
 	// SumsInFrames makes the worker ask the job's server for the sums of a step
 	// ([transport.Worker.EndStep]), and calls Reduce only if frames do not deliver them.

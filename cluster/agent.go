@@ -8,8 +8,6 @@ import (
 	"os"
 	"os/user"
 	"strconv"
-	"strings"
-	"unicode"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -70,15 +68,7 @@ func (a *Agent) validate(written *yaml.Node) error {
 	names, files := map[string]bool{}, map[string]bool{}
 	for i, j := range a.Jobs {
 		at := fmt.Sprintf("jobs[%d].", i)
-		switch {
-		case j.Name == "" || len(j.Name) > 63:
-			v.add("%sname: %q is %d bytes long: it must be 1 to 63", at, j.Name, len(j.Name))
-		case strings.ContainsFunc(j.Name, func(r rune) bool { return !unicode.IsPrint(r) }):
-			v.add("%sname: %q has characters that cannot be shown: leave them out", at, j.Name)
-		case names[j.Name]:
-			v.add("%sname: %q is used twice", at, j.Name)
-		}
-		names[j.Name] = true
+		v.addName(at+"name", j.Name, names)
 		switch {
 		case j.Cluster == "":
 			v.add("%scluster: the path of the job's cluster file is required", at)

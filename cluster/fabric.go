@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
@@ -49,15 +48,7 @@ func (c *Config) checkFabric(v *mistakes) {
 	aggregating, own := 0, false
 	for i, s := range c.Switches {
 		field := fmt.Sprintf("switches[%d]", i)
-		switch {
-		case s.Name == "" || len(s.Name) > 63:
-			v.add("%s.name: %q is %d bytes long: it must be 1 to 63", field, s.Name, len(s.Name))
-		case strings.ContainsFunc(s.Name, func(r rune) bool { return !unicode.IsPrint(r) }):
-			v.add("%s.name: %q has characters that cannot be shown: leave them out", field, s.Name)
-		case names[s.Name]:
-			v.add("%s.name: %q is used twice: give one of the switches a different name", field, s.Name)
-		}
-		names[s.Name] = true
+		v.addName(field+".name", s.Name, names)
 		if s.Plain {
 			checkPlain(field, s, v)
 			continue

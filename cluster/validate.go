@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
@@ -50,6 +51,19 @@ type mistakes struct{ errs []error }
 
 func (v *mistakes) add(format string, args ...any) {
 	v.errs = append(v.errs, fmt.Errorf(format, args...))
+}
+
+// addName checks the name of one thing of a kind, and enters it among those that are used.
+func (v *mistakes) addName(field, name string, used map[string]bool) {
+	switch {
+	case name == "" || len(name) > 63:
+		v.add("%s: %q is %d bytes long: it must be 1 to 63", field, name, len(name))
+	case strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
+		v.add("%s: %q has characters that cannot be shown: leave them out", field, name)
+	case used[name]:
+		v.add("%s: %q is used twice: give one of them a different name", field, name)
+	}
+	used[name] = true
 }
 
 // ofAFXDP refuses a field that only the afxdp backend uses.

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// maxNodes bounds the exact search: it gives up after so many sets.
+// maxNodes bounds the exact search: it gives up when it has tried this number of sets.
 const maxNodes = 200_000
 
 // tolerance is the share of a plan's cost by which another has to be better.

@@ -3,6 +3,7 @@
 package conformance
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -11,8 +12,14 @@ import (
 )
 
 // Push gives a device a HOT frame of a job's sender, with one number for rank 0. The answer must be an
-// ACK or an ERROR, whichever is wanted.
+// ACK or an ERROR, whichever is wanted, to this frame.
 func Push(t *testing.T, d Device, job uint16, s aggregator.SenderConfig, seq uint32, value float32, want wire.Type) {
+	t.Helper()
+	push(t, d, fmt.Sprintf("frame %d of sender %d", seq, s.ID), job, s, seq, value, want)
+}
+
+func push(t *testing.T, d Device, what string, job uint16, s aggregator.SenderConfig, seq uint32, value float32,
+	want wire.Type) {
 	t.Helper()
 	p := make([]byte, wire.HotLen(1))
 	wire.Header{Type: wire.TypeHot, Job: job, Sender: s.ID, Epoch: s.Epoch, Seq: seq}.Put(p)
@@ -31,10 +38,11 @@ func Push(t *testing.T, d Device, job uint16, s aggregator.SenderConfig, seq uin
 	}
 	answer, err := wire.ParseFrame(reply[:n], host.Port)
 	if err != nil {
-		t.Fatalf("frame %d of sender %d: the answer: %v", seq, s.ID, err)
+		t.Fatalf("%s: the answer: %v", what, err)
 	}
-	if h, err := wire.ParseHeader(answer.Payload); err != nil || h.Type != want {
-		t.Errorf("frame %d of sender %d: answered with %+v, %v; want %v", seq, s.ID, h, err, want)
+	h, err := wire.ParseHeader(answer.Payload)
+	if err != nil || h.Type != want || h.Epoch != s.Epoch || h.Seq != seq {
+		t.Errorf("%s: answered with %+v, %v; want %v", what, h, err, want)
 	}
 }
 

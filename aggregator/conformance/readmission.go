@@ -29,28 +29,9 @@ func TestReadmission(t *testing.T, d Device) {
 	}
 	push := func(what string, epoch uint16, seq uint32, value float32, want wire.Type) {
 		t.Helper()
-		p := make([]byte, wire.HotLen(1))
-		wire.Header{Type: wire.TypeHot, Job: job.ID, Sender: s.ID, Epoch: epoch, Seq: seq}.Put(p)
-		wire.StripeAt(p, 0).SetMask(1)
-		wire.StripeAt(p, 0).SetValue(0, value)
-		e, err := wire.NewEnvelope(Host(0), Aggregator)
-		if err != nil {
-			t.Fatal(err)
-		}
-		frame, reply := append(make([]byte, e.Len()), p...), make([]byte, aggregator.MaxReply)
-		e.Seal(frame)
-		_, n, err := d.ProcessFrom(0, frame, reply)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer, err := wire.ParseFrame(reply[:n], Host(0).Port)
-		if err != nil {
-			t.Fatalf("%s: the answer: %v", what, err)
-		}
-		h, err := wire.ParseHeader(answer.Payload)
-		if err != nil || h.Type != want || h.Epoch != epoch || h.Seq != seq {
-			t.Errorf("%s: answered with %+v, %v; want %v", what, h, err, want)
-		}
+		of := s
+		of.Epoch = epoch
+		push(t, d, what, job.ID, of, seq, value, want)
 	}
 	const first, second = 65535, 0 // epochs wrap at the end of their range
 	admit(first)

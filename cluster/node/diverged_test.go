@@ -24,7 +24,7 @@ import (
 // diverging is a learning rate with which gradients soon become too large.
 const diverging = 1e9
 
-// saveEvery makes several servers write a checkpoint after every so many steps.
+// saveEvery makes several servers write a checkpoint each time that this number of steps has ended.
 func saveEvery(c *cluster.Config, steps uint64) {
 	for i := range c.Servers {
 		c.Servers[i].CheckpointSteps = steps

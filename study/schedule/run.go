@@ -43,7 +43,7 @@ type Config struct {
 const (
 	DefaultDeviation = 0.2
 	memory           = 64 // MB of a programmable switch
-	programmable     = 5  // one of so many switches is
+	programmable     = 5  // every fifth switch is
 	partSize         = 4  // MB of a part; the paper gives none for AlexNet
 )
 
