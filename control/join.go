@@ -150,12 +150,20 @@ func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
 		if !errors.Is(err, errRestarted) || time.Now().After(until) {
 			return m, err
 		}
-		cmp.Or(cfg.Log, slog.Default()).Debug("a server was restarted while the worker joined: it joins again", "refusal", err)
+		cmp.Or(cfg.Log, slog.Default()).Info("a server was restarted while the worker joined: it joins again", "refusal", err)
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(rejoinDelay):
+		}
 	}
 }
 
-// errRestarted is in the error of a server that refuses a worker which has checked an earlier
-// instance of it: what the worker presents may be of the earlier one.
+// rejoinDelay is how long a worker waits until it joins again. Two instances may differ for a while.
+const rejoinDelay = 100 * time.Millisecond
+
+// errRestarted is in the errors of a worker that has met two instances of a server while it joined:
+// what it presents may be of the earlier one.
 var errRestarted = errors.New("the server was restarted meanwhile")
 
 // differsError is the refusal of a service that expects of the worker something else.
@@ -286,8 +294,8 @@ func (m *Membership) Err() error { return context.Cause(m.ctx) }
 // take reads the answers of the aggregator and of the server that created the job there.
 func (m *Membership) take(joined *pb.Membership, admitted *pb.Admission) error {
 	if joined.Instance != admitted.Instance {
-		return fmt.Errorf("the parameter server served instance %d of job %d when this worker joined it, the aggregator has instance %d: "+
-			"start this worker again; if that does not help, restart the server", joined.Instance, m.job, admitted.Instance)
+		return fmt.Errorf("the parameter server served instance %d of job %d when this worker joined it, the aggregator has instance %d "+
+			"(%w): start this worker again; if that does not help, restart the server", joined.Instance, m.job, admitted.Instance, errRestarted)
 	}
 	if admitted.Window < wire.DefaultWindow {
 		return fmt.Errorf("the aggregator recognises duplicates within %d frames, this worker needs %d", admitted.Window,

@@ -49,14 +49,15 @@ func TestAnswersOfBothServices(t *testing.T) {
 		change func(*pb.Membership, *pb.Admission)
 		want   string
 	}{
-		"instance":   {func(m *pb.Membership, _ *pb.Admission) { m.Instance = 8 }, "the parameter server served instance 8 of job 5 when this worker joined it, the aggregator has instance 9: start this worker again"},
+		"instance":   {func(m *pb.Membership, _ *pb.Admission) { m.Instance = 8 }, "the parameter server served instance 8 of job 5 when this worker joined it, the aggregator has instance 9 (the server was restarted meanwhile): start this worker again"},
 		"window":     {func(_ *pb.Membership, a *pb.Admission) { a.Window = 16 }, "within 16 frames, this worker needs 512"},
 		"mode":       {func(_ *pb.Membership, a *pb.Admission) { a.Mode = 77 }, "runs job 5 in mode 77 with arithmetic ARITHMETIC_FIXED, which this worker does not know"},
 		"arithmetic": {func(_ *pb.Membership, a *pb.Admission) { a.Arithmetic = 77 }, "in mode MODE_SYNC with arithmetic 77, which this worker does not know"},
 	} {
 		joined, admitted := answers()
 		c.change(joined, admitted)
-		if err := (&Membership{job: 5}).take(joined, admitted); err == nil || !strings.Contains(err.Error(), c.want) {
+		err := (&Membership{job: 5}).take(joined, admitted)
+		if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, errRestarted) != (name == "instance") {
 			t.Errorf("%s: error %v, want %q in it", name, err, c.want)
 		}
 	}

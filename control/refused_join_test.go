@@ -119,7 +119,7 @@ func TestRefusedWorkerChangesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			j := startTwoServers(t)
 			j.two.Agree = map[string]string{"model.batch": "100", "data": "worker 2's"}
-			j.two.Limit = time.Second
+			j.two.Limit = 2 * rejoinDelay
 			c.change(t, j)
 			agreed, epochs := j.state()
 			if _, err := Join(t.Context(), j.two); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -391,6 +391,33 @@ func TestServerIsRestartedWhileAWorkerJoins(t *testing.T) {
 			m.LeaveAs(Departure{Unused: true})
 		})
 	}
+}
+
+// The server of a job creates it anew between its own answer to a worker's question and the
+// aggregator's: the worker, which has sent nothing, joins again.
+func TestJobIsCreatedAnewWhileAWorkerJoins(t *testing.T) {
+	s := startServices(t)
+	answers := 0 // of the aggregator
+	s.join.Dial = []grpc.DialOption{grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+		cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		err := call(ctx, method, req, reply, cc, opts...)
+		if admission, ok := reply.(*pb.Admission); ok {
+			if answers%2 == 0 {
+				admission.Instance++
+			}
+			answers++
+		}
+		return err
+	})}
+	m, err := joinOnce(t.Context(), s.join)
+	if !errors.Is(err, errRestarted) || !contains(err, "start this worker again") {
+		t.Fatalf("%v, %v", m, err)
+	}
+	answers = 0
+	if m, err = Join(t.Context(), s.join); err != nil {
+		t.Fatal(err)
+	}
+	m.LeaveAs(Departure{Unused: true})
 }
 
 // A worker asks all services again while one of them keeps its earlier admission. A server that continued

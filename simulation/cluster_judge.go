@@ -38,7 +38,6 @@ var errorsOf = []struct {
 	{"refused: sender not admitted to the job", ended | cut},
 	{"was removed", ended | cut},
 	{"no job 7: its parameter server has not created it", ended | cut},
-	{"when this worker joined it, the aggregator has instance", ended},
 	{"context canceled", Stop},
 }
 
@@ -51,6 +50,9 @@ func (c *clusterLife) isExplained(p *process) bool {
 	isOther := func(h *world.Host) bool { return h != p.Host() }
 	if strings.Contains(text, silentPeer) && !slices.ContainsFunc(c.paused, isOther) {
 		happened &^= Pause // during its own pause, a peer is not silent
+	}
+	if strings.Contains(text, "when this worker joined it, the aggregator has instance") {
+		return p.serving < c.serving // another server has created the job anew
 	}
 	if p.hearing != nil {
 		if why := p.hearing.givenUpWrongly(p.err); why != nil {
