@@ -104,8 +104,8 @@ type Config struct {
 	Init Init
 	// MaxRows is the number of rows, 1 to [MaxRows], from which on gradients of new
 	// rows are refused; 0 means [DefaultMaxRows]. A store without an optimiser counts
-	// the rows of the step, others all rows. Harvests are always accepted, so the store
-	// may exceed the limit by the rows of the hot set.
+	// the rows of the step, others all rows. Harvests are always accepted, and so are gradients of the
+	// rows of [Store.TakeAlways]: the store may exceed the limit by the rows of the hot set.
 	MaxRows int
 	// Capacity is the number of rows to allocate in advance. The store grows beyond it.
 	Capacity int

@@ -3,6 +3,7 @@
 package ps
 
 import (
+	"errors"
 	"fmt"
 	"math"
 )
@@ -23,6 +24,23 @@ type Harvest struct {
 	Sums []int64
 }
 
+// ErrFenced means that a harvest is of an instance from which the store takes none any more.
+var ErrFenced = errors.New("ps: harvests of this instance of the job are not taken any more")
+
+// BeginGeneration makes the store take harvests of one instance of the job only, until the next call;
+// of none if it is 0. What another aggregator still sends is refused with [ErrFenced]: its gradients may
+// come again from elsewhere. Before the first call the store takes all.
+func (s *Store) BeginGeneration(instance uint64) { s.generation = &instance }
+
+// TakeAlways makes the store take gradients of these rows even if it is full, as harvests do, which
+// bring no other rows.
+func (s *Store) TakeAlways(keys []uint64) {
+	s.always = make(map[uint64]struct{}, len(keys))
+	for _, key := range keys {
+		s.always[key] = struct{}{}
+	}
+}
+
 // harvestID identifies a harvest across all instances of a job.
 type harvestID struct{ instance, number uint64 }
 
@@ -32,9 +50,13 @@ type harvestID struct{ instance, number uint64 }
 //
 // hot holds the keys of the hot set of the bank in order of row ranks: scalar rank r
 // belongs to row hot[r/Dim], column r%Dim. On an error nothing is added: a rank beyond
-// the hot set, lengths that do not match, or a sum out of range (wraps [ErrOverflow]).
+// the hot set, lengths that do not match, a sum out of range (wraps [ErrOverflow]), or another
+// instance than that of [Store.BeginGeneration] (wraps [ErrFenced]).
 func (s *Store) ApplyHarvest(h Harvest, hot []uint64) (applied bool, err error) {
 	d := s.cfg.Dim
+	if s.generation != nil && (*s.generation == 0 || *s.generation != h.Instance) {
+		return false, fmt.Errorf("%w: harvest %d of instance %d", ErrFenced, h.Number, h.Instance)
+	}
 	if h.Instance == s.harvest.instance && h.Number <= s.harvest.number {
 		return false, nil
 	}

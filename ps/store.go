@@ -32,7 +32,9 @@ type Store struct {
 	roomy    int      // rows at the last call of MakeRoom
 	hotRows  []int    // last known rows of the hot set, by rank; see findHot
 
-	harvest   harvestID // the last harvest applied
+	generation *uint64             // the instance whose harvests are taken; nil: any
+	always     map[uint64]struct{} // keys of rows that are taken although the store is full; see TakeAlways
+	harvest    harvestID           // the last harvest applied
 	committed harvestID // the last harvest that is part of the weights
 	snapshot  *Snapshot // snapshot in progress, or nil
 
@@ -320,7 +322,7 @@ func (s *Store) addUnits(rows []int, keys []uint64, units []int64, limit int) (b
 		r, inserted := s.index.placeKey(keys[i], s.rows.n)
 		if inserted {
 			s.insertRow(keys[i])
-			if s.rows.n > limit {
+			if _, always := s.always[keys[i]]; s.rows.n > limit && !always {
 				s.undoUnits(rows, nil, oldRows, oldTouched)
 				return i * d, ErrFull
 			}

@@ -10,6 +10,9 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
+// DefaultSilence is the default of Config.Silence.
+const DefaultSilence = 12 * time.Second
+
 // Config parametrises a [Window]. Zero fields mean their defaults.
 type Config struct {
 	// Size is the number of frames W that may be unacknowledged, and the span
@@ -46,7 +49,7 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.InitialRTO, 20*time.Millisecond)
 	setDefault(&c.MinRTO, 5*time.Millisecond)
 	setDefault(&c.MaxRTO, time.Second)
-	setDefault(&c.Silence, 12*time.Second)
+	setDefault(&c.Silence, DefaultSilence)
 	if c.Size < 1 || c.Size > wire.DefaultWindow || c.Size&(c.Size-1) != 0 {
 		return c, fmt.Errorf("retransmit: window of %d frames: must be a power of two up to %d", c.Size, wire.DefaultWindow)
 	}

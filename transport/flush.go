@@ -67,7 +67,7 @@ func (w *Worker) endFlushes() {
 			w.markFlush(fl)
 		}
 		// Frames that are sent again get numbers above the flush's marks.
-		ended := fl.last == nil && w.again == 0
+		ended := fl.last == nil && w.again == 0 && w.settling == nil
 		for i, f := range w.flows {
 			ended = ended && (f == nil || int32(f.window.Base()-fl.marks[i]) >= 0)
 		}

@@ -173,6 +173,9 @@ func (w *Worker) abandonOperation(o *operation) {
 	if !o.sealed {
 		o.sealed = true
 		if i := slices.Index(w.pushes, o); i >= 0 {
+			if i == 0 && o.begun {
+				w.hotRows = looseRows{} // of this push
+			}
 			w.passOver(i)
 			w.pushes = slices.Delete(w.pushes, i, i+1)
 		}

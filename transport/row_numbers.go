@@ -26,6 +26,8 @@ func (w *Worker) followUp(o *operation) {
 	switch {
 	case o.find != nil:
 		w.foundNumbers(o)
+	case w.settling != nil && o == w.settling.of:
+		w.settledAll(o)
 	case o.parent != nil:
 		w.sentAgain(o)
 	case !o.pull && o.failure == nil:

@@ -23,6 +23,13 @@ type WorkerStats struct {
 	KeysPulled uint64
 	Finds      uint64 // FIND frames, which ask for row numbers
 
+	// LogFrames and LogBytes are what the log of acknowledged hot frames holds now; LogWaits counts how
+	// often a push has waited because it was full.
+	LogFrames, LogBytes int
+	LogWaits            uint64
+	// Settled are hot frames that the worker has sent to the server because the aggregator was lost.
+	Settled uint64
+
 	// Renamed are rows that were sent again by key because the server refused their
 	// numbering.
 	Renamed uint64
@@ -44,6 +51,10 @@ type WorkerStats struct {
 
 func (w *Worker) snapshot() WorkerStats {
 	s := w.stats
+	s.Hot = w.hotStats
+	if w.log != nil {
+		s.LogFrames, s.LogBytes = w.log.frames, w.log.used
+	}
 	if f := w.flows[flowHot]; f != nil {
 		s.Hot = f.window.Stats()
 	}

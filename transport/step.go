@@ -97,7 +97,7 @@ func (w *Worker) endStep(err error) {
 // askForSums queues STEP frames, and reports whether it did.
 func (w *Worker) askForSums() (any bool) {
 	s := w.step
-	if s == nil {
+	if s == nil || w.stepsHeld {
 		return false
 	}
 	if w.now >= s.due {

@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -27,7 +28,7 @@ type Worker struct {
 
 	// The fields below belong to the goroutine.
 	now     retransmit.Time
-	flows   []*flow // the hot one, nil without a hot set, then one for each server
+	flows   []*flow // the hot one, nil without a hot set or aggregator, then one for each server
 	packer  *packer.Packer
 	rounds  *rounds      // nil if the job has none
 	ops     []*operation // by operation.id; nil entries are free
@@ -41,6 +42,17 @@ type Worker struct {
 	again    int                       // pushes that send refused frames again
 
 	settled bool // since the last turn: a waiting caller may continue
+
+	// What outlives the aggregator (settle.go).
+	log       *frameLog        // nil: it keeps none, or the aggregator is lost
+	logWaits  bool             // a push waits for room in it
+	commits   []chan struct{}  // of callers that wait for an empty log
+	settling  *settlement      // or nil
+	stepsHeld bool             // no end of a step is reported until it has settled
+	hotStats  retransmit.Stats // of the lost aggregator's flow
+	hotFrame  []byte           // of a push, to be sent as hotRows
+	hotRows   looseRows
+	fatal     error // ends the worker
 
 	// The queue of PushLater, and the group in the packer.
 	arrivals      chan *operation
@@ -83,6 +95,7 @@ type flow struct {
 	to      wire.Endpoint // where path leads
 	epoch   uint16        // of the admission at the peer
 	window  *retransmit.Window
+	held    error // the last refusal that left a frame unanswered
 	resend  func(seq uint32, e retransmit.Entry) bool
 	covered func(retransmit.Entry) // handles frames that another frame's answer covers
 }
@@ -165,11 +178,14 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 			return nil, err
 		}
 	}
-	if cfg.HotSet != nil {
+	if cfg.HotSet != nil && !cfg.NoAggregator {
 		if err := w.addFlow(ctx, flowHot, "aggregator", cfg.Aggregator, cfg.AggregatorEpoch); err != nil {
 			return nil, err
 		}
 		w.sums = make([]float32, cfg.HotSet.Slots())
+		if cfg.Replay > 0 {
+			w.log = newFrameLog(cfg.Replay)
+		}
 	}
 	if w.rounds, err = newRounds(w, job); err != nil {
 		return nil, err
@@ -191,7 +207,12 @@ func (w *Worker) addFlow(ctx context.Context, index uint8, role string, to wire.
 	if err != nil {
 		return fmt.Errorf("%s: %w", role, err)
 	}
-	win, err := retransmit.NewWindow(w.cfg.Flow)
+	cfg := w.cfg.Flow
+	if index == flowHot && w.cfg.Replay > 0 {
+		// The server may need as long as another limit until it knows that the aggregator is lost.
+		cfg.Silence = 2 * cmp.Or(cfg.Silence, retransmit.DefaultSilence)
+	}
+	win, err := retransmit.NewWindow(cfg)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
@@ -204,6 +225,9 @@ func (w *Worker) addFlow(ctx context.Context, index uint8, role string, to wire.
 		return true
 	}
 	f.covered = func(e retransmit.Entry) { w.frameAcknowledged(w.ops[e.Owner], e) }
+	if index == flowHot {
+		f.covered = func(e retransmit.Entry) { w.hotAcknowledged(w.ops[e.Owner], e) }
+	}
 	w.flows[index] = f
 	return nil
 }

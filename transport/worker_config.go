@@ -39,6 +39,13 @@ type WorkerConfig struct {
 	Layout  packer.Layout
 	Stripes int
 
+	// Replay is the size in bytes of the log of hot frames that the aggregator has acknowledged and of
+	// which [Worker.Committed] has not said that the server has them. While it is full, pushes wait. With
+	// it, the worker can go on without its aggregator ([Worker.Settle]). 0 means that it keeps none.
+	Replay int
+	// NoAggregator means that the job goes on without one: hot rows go to server 0.
+	NoAggregator bool
+
 	// Mode, Arithmetic, Exp and Workers are the job's, as learnt at admission;
 	// see aggregator.JobConfig. In [aggregator.Sync] mode Stripes must be the
 	// job's, because it determines the groups.
@@ -74,6 +81,9 @@ type WorkerConfig struct {
 	Gate func()
 }
 
+// MinReplay is the least size of a log.
+const MinReplay = 1 << 20
+
 // ServerPeer is a parameter server's address and the epoch of the admission there.
 type ServerPeer struct {
 	At    wire.Endpoint
@@ -88,7 +98,7 @@ func (cfg *WorkerConfig) servers() []ServerPeer {
 // checkAddresses refuses peers with the same address, since the address identifies the peer of an answer.
 func (cfg *WorkerConfig) checkAddresses() error {
 	owner := map[netip.AddrPort]string{}
-	if cfg.HotSet != nil {
+	if cfg.HotSet != nil && !cfg.NoAggregator {
 		owner[seen(cfg.Aggregator.AddrPort())] = "aggregator"
 	}
 	for i, s := range cfg.servers() {
@@ -130,6 +140,10 @@ func jobOf(cfg WorkerConfig) (aggregator.JobConfig, error) {
 		return job, fmt.Errorf("%w: rounds of %d workers without a hot set", ErrConfig, job.Workers)
 	case job.Mode == aggregator.Sync && cfg.Layout != packer.LaneAligned:
 		return job, fmt.Errorf("%w: %v frames in %v mode", ErrConfig, cfg.Layout, job.Mode)
+	case cfg.Mode == aggregator.Sync && (cfg.Replay != 0 || cfg.NoAggregator):
+		return job, fmt.Errorf("%w: Replay or NoAggregator in %v mode, whose sums only the aggregator has", ErrConfig, job.Mode)
+	case cfg.Replay != 0 && cfg.Replay < MinReplay:
+		return job, fmt.Errorf("%w: Replay of %d bytes, at least %d are needed", ErrConfig, cfg.Replay, MinReplay)
 	case cfg.Negotiate && (job.Mode != aggregator.Sync || job.Arithmetic != aggregator.Fixed):
 		return job, fmt.Errorf("%w: Negotiate with %v arithmetic in %v mode", ErrConfig, job.Arithmetic, job.Mode)
 	}

@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"fmt"
 	"math"
 	"runtime"
 	"time"
@@ -57,6 +58,9 @@ func (w *Worker) turn() (busy bool, err error) {
 	}
 	busy = n > 0
 	busy = w.loop.RunPosted() || busy
+	if w.fatal != nil {
+		return false, w.fatal
+	}
 	if w.feed != nil {
 		busy = w.feed.Turn() || busy
 	}
@@ -64,6 +68,7 @@ func (w *Worker) turn() (busy bool, err error) {
 	busy = w.askForRows() || busy
 	busy = w.askForSums() || busy
 	busy = w.rounds.sendContributions() || busy
+	busy = w.sendSettled() || busy
 	busy = w.packPushes() || busy
 	w.endFlushes()
 	drained := n < len(w.pkts)
@@ -87,6 +92,9 @@ func (w *Worker) repeatLate(drained bool) error {
 		}
 		if drained {
 			if err := f.window.Check(w.now); err != nil {
+				if f.held != nil {
+					err = fmt.Errorf("%w; it last answered: %w", err, f.held)
+				}
 				e := w.peerError(f, err)
 				e.LinkErr = w.link.Stats().LastError
 				return e
@@ -111,7 +119,7 @@ func (w *Worker) patience() time.Duration {
 			limit = min(limit, max(0, t.Sub(w.now)))
 		}
 	}
-	if s := w.step; s != nil {
+	if s := w.step; s != nil && !w.stepsHeld {
 		limit = min(limit, max(0, s.due.Sub(w.now)))
 	}
 	if t, ok := w.rounds.nextDeadline(); ok {

@@ -113,6 +113,10 @@ func (w *Worker) takeAck(f *flow, h wire.Header, payload []byte, stripes int, e 
 	case o.sums != nil && stripes > 0:
 		w.takePushSums(h.Flags, payload, stripes)
 	}
+	if f.index == flowHot {
+		w.hotAcknowledged(o, e)
+		return
+	}
 	w.frameAcknowledged(o, e)
 }
 
@@ -165,6 +169,11 @@ func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) verdict {
 	if err != nil {
 		return malformed
 	}
+	if w.heldRefusal(f, r.Code) {
+		w.stats.Refusals[r.Code]++
+		f.held = r
+		return taken
+	}
 	e, ok := f.window.Refuse(w.now, h.Seq)
 	if !ok {
 		return taken
@@ -181,6 +190,9 @@ func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) verdict {
 	if r.Code == wire.CodeNumbering && w.sendAgain(o, f.server(), payload) {
 		w.link.Free(framePlace(e.Cookie).buf()) // the frame stays outstanding in its push
 		return taken
+	}
+	if f.index == flowHot && w.log != nil {
+		w.log.releaseFrame(int(e.Len))
 	}
 	refusal := w.peerError(f, r)
 	refusal.Key, refusal.KeyKnown = w.refusedKey(f, o, payload, r)
@@ -234,6 +246,12 @@ func (w *Worker) refusedKey(f *flow, o *operation, payload []byte, r wire.Refusa
 
 func (w *Worker) peerError(f *flow, err error) *PeerError {
 	return &PeerError{Role: f.role, Addr: f.to.AddrPort(), Job: w.cfg.Job, Sender: w.cfg.Sender, Err: err}
+}
+
+// hotAcknowledged is frameAcknowledged of a hot frame, which is kept until the server has it.
+func (w *Worker) hotAcknowledged(o *operation, e retransmit.Entry) {
+	w.logAcknowledged(framePlace(e.Cookie).buf(), e.Len)
+	w.frameAcknowledged(o, e)
 }
 
 func (w *Worker) frameAcknowledged(o *operation, e retransmit.Entry) {

@@ -41,7 +41,7 @@ func (w *Worker) packPushes() (any bool) {
 			}
 		}
 		o := w.pushes[0]
-		for w.packer.Next() != 0 {
+		for w.packer.Next() != 0 || w.hotRows.left() > 0 {
 			if !w.fillFrame(o) {
 				return any
 			}
@@ -56,6 +56,8 @@ func (w *Worker) packPushes() (any bool) {
 func (w *Worker) beginPush(o *operation) bool {
 	var err error
 	switch {
+	case o.sums != nil && w.isDirect():
+		err = ErrNoAggregator
 	case o.added:
 		err = w.beginSum(o)
 	case o.prepared != nil:
@@ -93,7 +95,18 @@ func (w *Worker) beginPush(o *operation) bool {
 
 // fillFrame queues the next frame of a push, and returns false if there is no room.
 func (w *Worker) fillFrame(o *operation) bool {
+	if w.hotRows.left() > 0 {
+		return w.sendRows(&w.hotRows, o)
+	}
 	f, h := w.flows[flowHot], wire.Header{Type: w.packer.Next(), Flags: wire.FlagQuiet}
+	if h.Type == wire.TypeHot {
+		if f == nil {
+			return w.fillDirect(o)
+		}
+		if w.mustWait() {
+			return false
+		}
+	}
 	if h.Type != wire.TypeHot {
 		f = w.flows[flowCold+w.packer.Server()]
 	} else {
@@ -120,6 +133,9 @@ func (w *Worker) fillFrame(o *operation) bool {
 		w.stats.RowsAt += cold
 	}
 	o.sent = sent
+	if h.Type == wire.TypeHot && w.log != nil {
+		w.log.reserveFrame(len(payload))
+	}
 	w.enqueueFrame(f, h, payload, o, placeOf(b, 0))
 	return true
 }

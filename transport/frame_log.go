@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transport
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/wire"
+)
+
+// frameLog holds the hot frames that the aggregator has acknowledged and of which the worker does not
+// know yet that the server has their gradients: if the aggregator dies, they are lost there. It is a
+// ring of bytes, so that keeping a frame costs one copy and no allocation. A frame that is sent has
+// room reserved in it, so that there is room when it is acknowledged.
+//
+// It belongs to the worker's goroutine.
+type frameLog struct {
+	ring     []byte
+	oldest   int // position of the oldest entry
+	used     int // bytes of entries
+	reserved int // bytes for frames that are not answered
+	frames   int
+	whole    []byte // an entry's payload, if it wraps around
+}
+
+// An entry is its owner (the id of the operation of a frame that was not answered, or acknowledged),
+// the length of the payload, and the payload.
+const (
+	logHead      = 8
+	acknowledged = math.MaxUint32
+)
+
+func newFrameLog(size int) *frameLog { return &frameLog{ring: make([]byte, size)} }
+
+// fits reports whether there is room for another payload of a length.
+func (l *frameLog) fits(n int) bool { return l.used+l.reserved+logHead+n <= len(l.ring) }
+
+// reserveFrame reserves room for a payload of a length, which fits.
+func (l *frameLog) reserveFrame(n int) { l.reserved += logHead + n }
+
+// releaseFrame gives up the room that is reserved for a payload.
+func (l *frameLog) releaseFrame(n int) { l.reserved -= logHead + n }
+
+// addFrame adds a payload for which room is reserved.
+func (l *frameLog) addFrame(owner uint32, payload []byte) {
+	l.releaseFrame(len(payload))
+	if l.used == 0 {
+		l.oldest = 0 // a short log stays in the cache
+	}
+	var head [logHead]byte
+	binary.LittleEndian.PutUint32(head[:], owner)
+	binary.LittleEndian.PutUint32(head[4:], uint32(len(payload)))
+	l.put(head[:])
+	l.put(payload)
+	l.frames++
+}
+
+func (l *frameLog) put(b []byte) {
+	at := l.oldest + l.used
+	if at >= len(l.ring) {
+		at -= len(l.ring)
+	}
+	if n := copy(l.ring[at:], b); n < len(b) {
+		copy(l.ring, b[n:])
+	}
+	l.used += len(b)
+}
+
+// view returns n bytes from a distance behind the start of the oldest entry. They are valid until the
+// next call, or until the entry is dropped.
+func (l *frameLog) view(from, n int) []byte {
+	at := l.oldest + from
+	if at >= len(l.ring) {
+		at -= len(l.ring)
+	}
+	if at+n <= len(l.ring) {
+		return l.ring[at : at+n]
+	}
+	l.whole = append(append(l.whole[:0], l.ring[at:]...), l.ring[:at+n-len(l.ring)]...)
+	return l.whole
+}
+
+// oldestFrame returns the oldest entry, or false if there is none.
+func (l *frameLog) oldestFrame() (owner uint32, payload []byte, ok bool) {
+	if l.used == 0 {
+		return 0, nil, false
+	}
+	owner, n := l.oldestHead()
+	return owner, l.view(logHead, n), true
+}
+
+func (l *frameLog) oldestHead() (owner uint32, n int) {
+	head := l.view(0, logHead)
+	return binary.LittleEndian.Uint32(head), int(binary.LittleEndian.Uint32(head[4:]))
+}
+
+// dropOldest drops the oldest entry.
+func (l *frameLog) dropOldest() {
+	_, n := l.oldestHead()
+	l.oldest += logHead + n
+	if l.oldest >= len(l.ring) {
+		l.oldest -= len(l.ring)
+	}
+	l.used -= logHead + n
+	l.frames--
+}
+
+// dropCommitted drops the oldest entries as far as a mark has them. Entries are in the order of their
+// answers, so that one which the mark lacks may be before others; these wait for a later mark.
+func (l *frameLog) dropCommitted(mark *aggregator.Mark) {
+	for l.used > 0 {
+		_, n := l.oldestHead()
+		h, _ := wire.ParseHeader(l.view(logHead, min(n, wire.HeaderLen))) // our own frame
+		if !mark.Has(h.Seq) {
+			return
+		}
+		l.dropOldest()
+	}
+}

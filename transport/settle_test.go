@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/wire"
+)
+
+// harvester takes the banks of a cluster to its ledger, and tells the workers, as a server does.
+type harvester struct {
+	*testCluster
+	marks map[uint16]aggregator.Mark // of the harvests applied
+}
+
+func newHarvests(c *testCluster) *harvester {
+	return &harvester{c, map[uint16]aggregator.Mark{}}
+}
+
+// take applies a harvest; tell says whether the workers learn of it.
+func (h *harvester) take(ctx context.Context, tell bool) {
+	h.t.Helper()
+	bank, err := h.plane.Swap(testJob)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if err := h.server.Do(ctx, func() {
+		for rank, units := range bank.Slots {
+			if units != 0 {
+				h.ledger.add(h.hot.Key(uint32(rank/testDim)), rank%testDim, units)
+			}
+		}
+	}); err != nil {
+		h.t.Fatal(err)
+	}
+	for _, m := range bank.Marks {
+		h.marks[m.Sender] = m
+		if tell {
+			if err := h.workers[m.Sender-1].Committed(ctx, m); err != nil {
+				h.t.Fatal(err)
+			}
+		}
+	}
+	if err := h.plane.Clear(bank); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// final returns the mark by which a worker settles.
+func (h *harvester) final(w *Worker) aggregator.Mark {
+	m, ok := h.marks[w.cfg.Sender]
+	if !ok {
+		return aggregator.NewMark(aggregator.SenderConfig{ID: w.cfg.Sender, Epoch: testEpoch},
+			func(int) (uint32, bool) { return 0, true })
+	}
+	return m
+}
+
+// held returns the sums of the ledger alone.
+func (h *harvester) held(ctx context.Context) (sums map[uint64][]int64) {
+	h.t.Helper()
+	if err := h.server.Do(ctx, func() { sums = h.ledger.total(h.hot) }); err != nil {
+		h.t.Fatal(err)
+	}
+	return sums
+}
+
+func withLog(cfg *WorkerConfig) { cfg.Replay = MinReplay }
+
+// Workers that lose their aggregator while they push lose no gradient and double none, whichever
+// harvests the server has applied, whichever answers are lost, and whether or not the aggregator
+// lives on.
+func TestSettle(t *testing.T) {
+	for _, layout := range []packer.Layout{packer.LaneAligned, packer.Dense} {
+		for seed := range uint64(4) {
+			t.Run(fmt.Sprintf("%v %d", layout, seed), func(t *testing.T) {
+				ctx := deadline(t)
+				o := clusterOptions{workers: 3, layout: layout, tamper: withLog,
+					faults: link.Faults{Drop: 0.03, Duplicate: 0.03, Reorder: 0.03, Seed: seed}}
+				h := newHarvests(newCluster(t, memFabric(t, o), o))
+				var pushes, settles sync.WaitGroup
+				var want map[uint64][]int64
+				pushes.Go(func() { want = pushAll(ctx, t, h.workers, seed, 60, 300) })
+				for i := range 2 + 2*int(seed) {
+					time.Sleep(2 * time.Millisecond)
+					h.take(ctx, i%3 > 0)
+				}
+				if seed%2 == 0 {
+					time.Sleep(2 * time.Millisecond) // frames that are in no harvest
+				}
+				for _, w := range h.workers {
+					settles.Go(func() {
+						if err := w.Settle(ctx, h.final(w)); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				settles.Wait()
+				pushes.Wait()
+				for _, w := range h.workers {
+					if err := w.Flush(ctx); err != nil {
+						t.Error(err)
+					}
+				}
+				if diff := cmp.Diff(want, h.held(ctx)); diff != "" {
+					t.Errorf("sums after the loss of the aggregator (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// A worker keeps acknowledged hot frames until a mark has them; while the log is full its pushes wait,
+// and its statistics say so.
+func TestLogIsBounded(t *testing.T) {
+	ctx := deadline(t)
+	o := clusterOptions{workers: 1, layout: packer.Dense, tamper: withLog}
+	h := newHarvests(newCluster(t, memFabric(t, o), o))
+	w := h.workers[0]
+	stats := func() WorkerStats {
+		s, err := w.Stats(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	keys, grads := make([]uint64, testHot), make([]float32, testHot*testDim)
+	for i := range keys {
+		keys[i] = 1000 + uint64(i)
+	}
+	for i := range grads {
+		grads[i] = 1
+	}
+	const pushes = 1000 // of 4 KB each
+	pushed := make(chan error, 1)
+	go func() {
+		for range pushes {
+			if _, err := w.Push(ctx, keys, grads); err != nil {
+				pushed <- err
+				return
+			}
+		}
+		pushed <- w.Flush(ctx)
+	}()
+	for stats().LogWaits == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	for over := false; !over; {
+		if s := stats(); s.LogBytes > MinReplay {
+			t.Fatalf("a log of %d bytes", s.LogBytes)
+		}
+		select {
+		case err := <-pushed:
+			if err != nil {
+				t.Fatal(err)
+			}
+			over = true
+		default:
+			h.take(ctx, true)
+		}
+	}
+	h.take(ctx, true)
+	if err := w.AwaitCommits(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if s := stats(); s.LogBytes != 0 || s.LogFrames != 0 {
+		t.Errorf("a log of %d bytes in %d frames, and all is committed", s.LogBytes, s.LogFrames)
+	}
+}
+
+// A mark of frames that the worker has not sent ends it; one of another admission changes nothing.
+func TestMarkBeyondWhatWasSent(t *testing.T) {
+	for name, give := range map[string]func(*Worker, context.Context, aggregator.Mark) error{
+		"committed": (*Worker).Committed, "settle": (*Worker).Settle,
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := deadline(t)
+			o := clusterOptions{workers: 1, tamper: withLog}
+			w := newCluster(t, memFabric(t, o), o).workers[0]
+			m := aggregator.Mark{Sender: 1, Epoch: testEpoch + 1, Newest: 9}
+			if err := errors.Join(w.Committed(ctx, m), w.Flush(ctx)); err != nil {
+				t.Fatal(err)
+			}
+			m.Epoch = testEpoch
+			_ = give(w, ctx, m)
+			<-w.Done()
+			if !errors.Is(w.Err(), ErrMark) {
+				t.Errorf("the worker ends with %v", w.Err())
+			}
+		})
+	}
+}
+
+// Answers that the aggregator does not know the job, the sender or its epoch leave a frame
+// unanswered: the mark tells what became of it.
+func TestUnknownJobWaitsForTheMark(t *testing.T) {
+	ctx := deadline(t)
+	o := clusterOptions{workers: 1, tamper: withLog}
+	h := newHarvests(newCluster(t, memFabric(t, o), o))
+	w := h.workers[0]
+	if err := h.plane.RemoveJob(testJob); err != nil {
+		t.Fatal(err)
+	}
+	ticket, err := w.Push(ctx, []uint64{1003}, []float32{1, 2, 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for refused := uint64(0); refused == 0; time.Sleep(time.Millisecond) {
+		s, err := w.Stats(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused = s.Refusals[wire.CodeUnknownJob]
+	}
+	if err := w.Settle(ctx, h.final(w)); err != nil {
+		t.Fatal(err)
+	}
+	if err := ticket.Wait(ctx); err != nil {
+		t.Error(err)
+	}
+	want := newLedger()
+	want.addBatch([]uint64{1003}, []float32{1, 2, 3})
+	if diff := cmp.Diff(want.sums, h.held(ctx)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A gradient that was acknowledged, and that the server then refuses, ends the worker.
+func TestSettledFrameIsRefused(t *testing.T) {
+	ctx := deadline(t)
+	o := clusterOptions{workers: 1, tamper: withLog}
+	h := newHarvests(newCluster(t, memFabric(t, o), o))
+	w := h.workers[0]
+	ticket, err := w.Push(ctx, []uint64{1003}, []float32{1, 2, 3})
+	if err == nil {
+		err = ticket.Wait(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.server.Do(ctx, func() {
+		h.ledger.refuse = func(wire.Rows) error { return wire.Refusal{Code: wire.CodeOverflow} }
+	}); err != nil {
+		t.Fatal(err)
+	}
+	err = w.Settle(ctx, h.final(w))
+	if !errors.Is(err, wire.Refusal{Code: wire.CodeOverflow}) || w.Err() == nil {
+		t.Errorf("%v, and the worker has ended with %v", err, w.Err())
+	}
+}
+
+// Without an aggregator a push that wants its sums is refused; one that was sent is applied, and says
+// that its sums are lost.
+func TestSumsWithoutAggregator(t *testing.T) {
+	ctx := deadline(t)
+	var lossy *answerLoss
+	f := memFabricOn(t, newMemNet(), func(l link.Link) link.Link {
+		if lossy == nil { // the aggregator's
+			lossy = &answerLoss{Link: l}
+			return lossy
+		}
+		return l
+	})
+	lossy.on.Store(true)
+	o := clusterOptions{workers: 1, mode: aggregator.FetchAdd, tamper: withLog}
+	h := newHarvests(newCluster(t, f, o))
+	w, key, grads, sums := h.workers[0], []uint64{1003}, []float32{1, 2, 3}, make([]float32, testDim)
+	failed := make(chan error, 1)
+	go func() { failed <- w.PushSum(ctx, key, grads, sums) }()
+	for sent := uint64(0); sent == 0; time.Sleep(time.Millisecond) {
+		s, err := w.Stats(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent = s.Hot.Sent
+	}
+	if err := w.Settle(ctx, h.final(w)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-failed; !errors.Is(err, ErrSumsLost) {
+		t.Errorf("the push that was sent: %v", err)
+	}
+	if err := w.PushSum(ctx, key, grads, sums); !errors.Is(err, ErrNoAggregator) {
+		t.Errorf("a push without an aggregator: %v", err)
+	}
+	want := newLedger()
+	want.addBatch(key, grads)
+	if diff := cmp.Diff(want.sums, h.held(ctx)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A worker may begin without an aggregator.
+func TestNoAggregator(t *testing.T) {
+	ctx := deadline(t)
+	o := clusterOptions{workers: 2, tamper: func(cfg *WorkerConfig) {
+		cfg.NoAggregator, cfg.Aggregator = true, wire.Endpoint{}
+	}}
+	h := newHarvests(newCluster(t, memFabric(t, o), o))
+	want := pushAll(ctx, t, h.workers, 1, 20, 200)
+	if diff := cmp.Diff(want, h.held(ctx)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// An entry of a log may wrap around, whatever its length.
+func TestFrameLogWraps(t *testing.T) {
+	l := newFrameLog(1000)
+	next := uint32(0)
+	mark := aggregator.Mark{}
+	for seq := uint32(1); seq < 500; seq++ {
+		payload := make([]byte, wire.HeaderLen+int(seq*7%90))
+		wire.Header{Type: wire.TypeHot, Seq: seq}.Put(payload)
+		payload[len(payload)-1] = byte(seq)
+		for !l.fits(len(payload)) {
+			_, oldest, ok := l.oldestFrame()
+			h, err := wire.ParseHeader(oldest)
+			if next++; !ok || err != nil || h.Seq != next || oldest[len(oldest)-1] != byte(next) {
+				t.Fatalf("the oldest is %+v (%v, %v), want frame %d", h, ok, err, next)
+			}
+			mark.Newest, mark.Applied[0] = next, 1
+			l.dropCommitted(&mark)
+		}
+		l.reserveFrame(len(payload))
+		l.addFrame(acknowledged, payload)
+	}
+	mark.Newest = 500 + wire.DefaultWindow
+	if l.dropCommitted(&mark); l.used != 0 || l.frames != 0 || l.reserved != 0 {
+		t.Errorf("%d bytes, %d frames, %d reserved are left", l.used, l.frames, l.reserved)
+	}
+}
