@@ -292,3 +292,6 @@ func (m *Model) findSender(id, sender uint16) (*job, *sender, error) {
 	}
 	return j, s, nil
 }
+
+// HasMarks implements [Plane].
+func (m *Model) HasMarks() bool { return true }

@@ -51,6 +51,8 @@ type Plane interface {
 	// [ErrMode] in [Sync] mode, whose sums go to the workers. After [ErrBusy] frames may already be
 	// added to the spare bank; the next Swap returns the bank that this one was about to return.
 	Swap(job uint16) (*Bank, error)
+	// HasMarks reports whether the banks that Swap returns have marks.
+	HasMarks() bool
 	// Clear zeroes a bank that Swap returned and makes it the job's spare.
 	// The bank must not be used afterwards.
 	Clear(*Bank) error

@@ -40,3 +40,6 @@ func (s *aggregateSender) frozenFilter(swaps uint32) *[len(aggregateSender{}.See
 	}
 	return &s.Seen[current]
 }
+
+// HasMarks implements [aggregator.Plane].
+func (a *Aggregator) HasMarks() bool { return true }

@@ -91,6 +91,9 @@ type Job struct {
 	HarvestFrames uint64 `yaml:"harvest_frames,omitempty"`
 	Staleness     int    `yaml:"staleness,omitempty"`
 	Accumulate    int    `yaml:"accumulate,omitempty"`
+	// ReplayMiB is the size of the log of frames that a worker or agent keeps in case the aggregator is
+	// lost.
+	ReplayMiB int `yaml:"replay_mib,omitempty"`
 }
 
 // Switch is the machine whose data plane aggregates.

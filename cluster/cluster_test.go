@@ -275,6 +275,7 @@ func TestWrittenZeroIsNoDefault(t *testing.T) {
 		"silence":                   {"backend: udp", "backend: udp\nsilence: 0s"},
 		"job.arithmetic":            {"id: 3", `id: 3, arithmetic: ""`},
 		"job.harvest":               {"20ms", "0s"},
+		"job.replay_mib":            {"20ms", "20ms, replay_mib: 0"},
 		"job.staleness":             {"20ms", "20ms, staleness: 0"},
 		"job.accumulate":            {"20ms", "20ms, accumulate: 0"},
 		"switch.xdp_mode":           {udpSwitch, afxdpSwitch + `xdp_mode: "", `},

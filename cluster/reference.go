@@ -58,6 +58,9 @@ var about = []Field{
 	{Path: "job.harvest_frames", Range: "not with sync",
 		About: "Number of frames that also triggers a harvest, if it is reached first", Example: "5000"},
 
+	{Path: "job.replay_mib", Range: "1..1024",
+		About: "Memory, in MiB, in which a worker or agent keeps the hot frames that the aggregator has acknowledged until the server has their sums; when it is full, pushes wait. Not with plane p4"},
+
 	{Path: "switch.address", Range: "required, IPv4", About: "Where hot frames go", Example: "127.0.0.1", Given: true},
 	{Path: "switch.control", Range: "required", About: "TCP address of the switch's control service",
 		Example: "127.0.0.1:7700", Given: true},

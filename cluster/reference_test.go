@@ -173,6 +173,7 @@ func TestReferenceHasRanges(t *testing.T) {
 		"job.staleness":             {"0", "-1", "4; job.sync: true"},
 		"job.accumulate":            {"0", "-1", "4; job.sync: true"},
 		"job.harvest_frames":        {"5; job.sync: true"},
+		"job.replay_mib":            {"0", "-1", "1025"},
 		"switch.address":            {`""`, "host", "::1"},
 		"switch.control":            {`""`, "127.0.0.1"},
 		"switch.plane":              {"tofino", "xdp", "p4", "model" + afxdp},

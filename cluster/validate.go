@@ -176,6 +176,9 @@ func (c *Config) checkJob(v *mistakes) {
 	} else if _, err := fixedpoint.NewFormat(j.Config().Exp); err != nil {
 		v.add("job.exponent: %w", err)
 	}
+	if j.ReplayMiB < 1 || j.ReplayMiB > maxReplayMiB {
+		v.add("job.replay_mib: %d is not in 1..%d", j.ReplayMiB, maxReplayMiB)
+	}
 	switch {
 	case j.Sync && j.Harvest != 0:
 		v.add("job.harvest: %v, but with job.sync every step is harvested: leave it out", j.Harvest)
@@ -193,6 +196,9 @@ func (c *Config) checkJob(v *mistakes) {
 		v.add("job.harvest: %v is not in %v..%v", j.Harvest, time.Microsecond, time.Hour)
 	}
 }
+
+// maxReplayMiB is more than a worker can send in the time in which a lost aggregator is noticed.
+const maxReplayMiB = 1 << 10
 
 // ofSteps reports whether several servers keep checkpoints of the same steps.
 func (c *Config) ofSteps() bool { return c.Job.Sync && len(c.Servers) > 1 }

@@ -237,7 +237,7 @@ func joining(ctx context.Context, client pb.AggregatorClient, lost func(error)) 
 		req := joinRequest()
 		req.Token = newest.GetToken()
 		return client.Join(ctx, req)
-	}, func(a *pb.Admission) time.Duration { return time.Duration(a.GraceMs) * time.Millisecond }, lost)
+	}, func(a *pb.Admission) time.Duration { return time.Duration(a.GraceMs) * time.Millisecond }, nil, lost)
 }
 
 // Stay keeps an admission over broken connections, until it is withdrawn, or the service cannot be

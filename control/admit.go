@@ -28,7 +28,7 @@ func (s *ParameterServer) terms(worker uint16) *pb.Membership {
 	training := s.agree.valueOf(TrainingField)
 	return &pb.Membership{
 		Dimension: uint32(s.cfg.Dimension), Workers: uint32(len(s.cfg.Workers)),
-		Instance: s.cfg.Instance, FirstStep: s.cfg.FirstStep(worker),
+		Instance: s.generation.currentInstance(), KeepLog: s.cfg.KeepLog, FirstStep: s.cfg.FirstStep(worker),
 		GraceMs: uint32(s.cfg.Grace.Milliseconds()), Checkpoints: s.cfg.Checkpoints,
 		Training: cmp.Or(training, s.training), NewTraining: training == "",
 	}

@@ -155,6 +155,7 @@ func (a *Aggregator) CreateJob(ctx context.Context, spec *pb.JobSpec) (*pb.Job, 
 		"mode", cfg.Mode, "arithmetic", cfg.Arithmetic, "slots", cfg.Slots, "senders", j.places)
 	return &pb.Job{
 		Epoch: uint32(cfg.Epoch), Instance: j.instance, Key: j.key[:], LeaseMs: uint32(a.cfg.Lease.Milliseconds()),
+		Marks: a.cfg.Plane.HasMarks() && cfg.Mode != aggregator.Sync,
 	}, nil
 }
 

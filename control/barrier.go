@@ -4,6 +4,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,18 +14,23 @@ import (
 // barrier synchronises the steps of a job's workers. When all running workers have arrived, it runs
 // the commit, and then all continue. It also knows which workers have not finished.
 type barrier struct {
-	commit func(step uint64) error
+	commit func(ctx context.Context, step uint64) error
 	reduce func(step uint64, r *round) error // replaces commit if a worker reduces
 	over   func(step uint64, r *round)       // called after either, when the round has ended; may be nil
 
-	mu      sync.Mutex
-	running map[uint16]bool // workers that have not finished
-	arrived map[uint16]bool
-	step    uint64
-	round   *round        // of this step
-	latest  *round        // of the previous step, nil at first
-	lost    error         // set once: a worker left before it had finished
-	idle    chan struct{} // closed when no worker is running
+	ctx      context.Context // of all commits
+	mu       sync.Mutex
+	instance uint64                  // of the first generation
+	ended    uint64                  // instance whose workers have to settle before they arrive
+	commits  context.Context         // of those of the current generation
+	stop     context.CancelCauseFunc // ends commits
+	running  map[uint16]bool         // workers that have not finished
+	arrived  map[uint16]bool
+	step     uint64
+	round    *round        // of this step
+	latest   *round        // of the previous step, nil at first
+	lost     error         // set once: a worker left before it had finished
+	idle     chan struct{} // closed when no worker is running
 }
 
 // round is one step of the barrier: done is closed when it ends, with either err or the step's sums
@@ -32,7 +38,8 @@ type barrier struct {
 type round struct {
 	done    chan struct{}
 	err     error
-	commits bool // all have arrived; from then on the commit owns the fields below
+	ctx     context.Context // of the commit
+	commits bool            // all have arrived; from then on the commit owns the fields below
 
 	reduces bool                   // a worker wants the sums
 	dropped *DroppedError          // why the step changes nothing, if it is dropped
@@ -44,8 +51,10 @@ type round struct {
 func newRound() *round { return &round{done: make(chan struct{}), hot: map[lifetime]HotFrames{}} }
 
 // newBarrier returns a barrier whose first step is the given one.
-func newBarrier(workers []uint16, step uint64, commit func(step uint64) error) *barrier {
+func newBarrier(ctx context.Context, workers []uint16, step uint64,
+	commit func(ctx context.Context, step uint64) error) *barrier {
 	b := &barrier{
+		ctx:     ctx,
 		commit:  commit,
 		running: map[uint16]bool{},
 		arrived: map[uint16]bool{},
@@ -56,6 +65,7 @@ func newBarrier(workers []uint16, step uint64, commit func(step uint64) error) *
 	for _, w := range workers {
 		b.running[w] = true
 	}
+	b.commits, b.stop = context.WithCancelCause(ctx)
 	return b
 }
 
@@ -65,6 +75,8 @@ type wish struct {
 	refused *DroppedError // of its gradients
 	epoch   uint16        // of its admission
 	hot     *HotFrames    // nil if it does not report them
+	// instance is that to which its frames went; 0 for none, and for a worker of an earlier release.
+	instance uint64
 }
 
 // lifetime distinguishes a worker from earlier ones with the same number.
@@ -96,6 +108,8 @@ func (b *barrier) arrive(worker uint16, step uint64, w wish) (r *round, commit b
 	switch {
 	case b.lost != nil:
 		return nil, false, b.lost
+	case w.instance != 0 && w.instance == b.ended:
+		return nil, false, ErrFenced
 	case !b.running[worker]:
 		return nil, false, fmt.Errorf("worker %d is not running in this job", worker)
 	case b.latest != nil && step == b.step-1 && !b.arrived[worker]:
@@ -122,7 +136,7 @@ func (b *barrier) meet() bool {
 	if len(b.arrived) == 0 || len(b.arrived) != len(b.running) || b.round.commits {
 		return false
 	}
-	b.round.commits, b.round.workers = true, len(b.arrived)
+	b.round.commits, b.round.workers, b.round.ctx = true, len(b.arrived), b.commits
 	return true
 }
 
@@ -131,7 +145,7 @@ func (b *barrier) run(r *round, step uint64) {
 	if r.reduces || r.dropped != nil {
 		b.release(r, b.reduce(step, r))
 	} else {
-		b.release(r, b.commit(step))
+		b.release(r, b.commit(r.ctx, step))
 	}
 	if b.over != nil {
 		b.over(step, r)
@@ -145,8 +159,36 @@ func (b *barrier) release(r *round, err error) {
 	if b.round != r {
 		return // the loss of a worker has ended it already
 	}
+	if errors.Is(err, ErrFenced) { // the store does not have it
+		b.withdraw()
+		return
+	}
 	b.end(err)
 	b.step++
+}
+
+// fence takes back all arrivals: their workers arrive again when they have settled. Of a commit that has
+// begun, the end decides: if it has not reached the store, it fails with ErrFenced.
+func (b *barrier) fence() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended = b.instance
+	b.stop(ErrFenced)
+	b.commits, b.stop = context.WithCancelCause(b.ctx)
+	if !b.round.commits {
+		b.withdraw()
+	}
+}
+
+// withdraw ends the round for the waiting workers, and the step goes on: what was torn stays torn. The
+// caller holds the lock.
+func (b *barrier) withdraw() {
+	torn := b.round.dropped
+	b.round.err = ErrFenced
+	close(b.round.done)
+	clear(b.arrived)
+	b.round = newRound()
+	b.round.dropped = torn
 }
 
 // end ends the round for the waiting workers. The caller holds the lock.

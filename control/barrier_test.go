@@ -22,7 +22,7 @@ func TestBarrierCommitsOnceAStepAfterAllArrived(t *testing.T) {
 	const workers, steps = 4, 50
 	var arrived [steps]atomic.Int32
 	var commits []uint64
-	b := newBarrier([]uint16{1, 2, 3, 4}, 0, func(step uint64) error {
+	b := barrierOf([]uint16{1, 2, 3, 4}, 0, func(step uint64) error {
 		if n := arrived[step].Load(); n != workers {
 			t.Errorf("step %d committed with %d workers", step, n)
 		}
@@ -54,7 +54,7 @@ func TestBarrierCommitsOnceAStepAfterAllArrived(t *testing.T) {
 
 func TestBarrierFailsWaitersWhenAWorkerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBarrier([]uint16{1, 2, 3}, 0, func(uint64) error { return errors.New("must not commit") })
+		b := barrierOf([]uint16{1, 2, 3}, 0, func(uint64) error { return errors.New("must not commit") })
 		errs := make(chan error, 2)
 		for id := uint16(1); id <= 2; id++ {
 			go func() { errs <- b.wait(t.Context(), id, 0) }()
@@ -80,7 +80,7 @@ func TestBarrierFailsWaitersWhenAWorkerLeaves(t *testing.T) {
 
 func TestBarrierPassesTheCommitErrorToAll(t *testing.T) {
 	boom := errors.New("store is full")
-	b := newBarrier([]uint16{1, 2}, 0, func(uint64) error { return boom })
+	b := barrierOf([]uint16{1, 2}, 0, func(uint64) error { return boom })
 	errs := make(chan error, 2)
 	for id := uint16(1); id <= 2; id++ {
 		go func() { errs <- b.wait(t.Context(), id, 0) }()
@@ -94,7 +94,7 @@ func TestBarrierPassesTheCommitErrorToAll(t *testing.T) {
 
 func TestBarrierRefusesWrongCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBarrier([]uint16{1, 2}, 7, func(uint64) error { return nil })
+		b := barrierOf([]uint16{1, 2}, 7, func(uint64) error { return nil })
 		for _, c := range []struct {
 			worker uint16
 			step   uint64
@@ -129,7 +129,7 @@ func TestBarrierMayBeAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		boom := errors.New("store is full")
 		var commits []uint64
-		b := newBarrier([]uint16{1, 2}, 3, func(step uint64) error {
+		b := barrierOf([]uint16{1, 2}, 3, func(step uint64) error {
 			commits = append(commits, step)
 			if step == 4 {
 				return boom
@@ -181,7 +181,7 @@ func TestBarrierMayBeAskedAgain(t *testing.T) {
 func TestBarrierForgetsTheArrivalOfAFinishedWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		commits := 0
-		b := newBarrier([]uint16{1, 2, 3}, 0, func(uint64) error { commits++; return nil })
+		b := barrierOf([]uint16{1, 2, 3}, 0, func(uint64) error { commits++; return nil })
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := b.wait(gone, 1, 0); !errors.Is(err, context.Canceled) {
@@ -207,7 +207,7 @@ func TestBarrierForgetsTheArrivalOfAFinishedWorker(t *testing.T) {
 func TestBarrierGoesOnWhenAWorkerFinishes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var commits []uint64
-		b := newBarrier([]uint16{1, 2, 3}, 0, func(step uint64) error { commits = append(commits, step); return nil })
+		b := barrierOf([]uint16{1, 2, 3}, 0, func(step uint64) error { commits = append(commits, step); return nil })
 		passed := make(chan error, 2)
 		for id := uint16(1); id <= 2; id++ {
 			go func() { passed <- b.wait(t.Context(), id, 0) }()
@@ -254,7 +254,7 @@ func TestBarrierCommitsOnceThoughAWorkerEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				commits, committed := 0, make(chan struct{})
-				b := newBarrier([]uint16{1, 2}, 0, func(uint64) error {
+				b := barrierOf([]uint16{1, 2}, 0, func(uint64) error {
 					commits++
 					<-committed
 					return nil
@@ -287,7 +287,7 @@ func TestBarrierCommitsOnceThoughAWorkerEnds(t *testing.T) {
 // A worker that is lost twice, or after it has finished, is not a second loss.
 func TestBarrierKeepsTheFirstLoss(t *testing.T) {
 	first := errors.New("first")
-	b := newBarrier([]uint16{1, 2, 3}, 0, nil)
+	b := barrierOf([]uint16{1, 2, 3}, 0, nil)
 	b.finish(1)
 	b.leave(1, errors.New("worker 1 had finished"))
 	if b.failure() != nil || b.isRunning(1) || !b.isRunning(2) {
@@ -300,4 +300,9 @@ func TestBarrierKeepsTheFirstLoss(t *testing.T) {
 	if !errors.Is(b.failure(), first) {
 		t.Errorf("the loss is %v, want %v", b.failure(), first)
 	}
+}
+
+// barrierOf returns a barrier whose commits do not need their context.
+func barrierOf(workers []uint16, step uint64, commit func(step uint64) error) *barrier {
+	return newBarrier(context.Background(), workers, step, func(_ context.Context, step uint64) error { return commit(step) })
 }

@@ -41,6 +41,9 @@ func (m *Membership) checkAll(cfg *JoinConfig, aggregator pb.AggregatorClient) e
 				m.Trainings[i] = answer.GetTraining()
 			}
 		}
+		if aggregator == nil {
+			return nil, nil
+		}
 		refuses = fmt.Sprintf("%s at %v", theAggregator, cfg.Aggregator)
 		return checkAt(ctx, cfg, aggregator.Check)
 	})
@@ -67,6 +70,13 @@ func (m *Membership) checkAll(cfg *JoinConfig, aggregator pb.AggregatorClient) e
 	return err
 }
 
+// isWithout reports whether the job goes on without its aggregator. A server that does not answer, or
+// refuses the worker, is asked again.
+func (m *Membership) isWithout(ctx context.Context, cfg *JoinConfig) bool {
+	answer, err := checkAt(ctx, m.atServer(cfg, 0), m.servers[0].Check)
+	return err == nil && answer != nil && answer.KeepLog && answer.Instance == 0
+}
+
 // atServer returns the configuration for joining one of the servers. Unless that continues a training
 // by itself, it gets the identity of the others' training.
 func (m *Membership) atServer(cfg *JoinConfig, i int) *JoinConfig {
@@ -77,6 +87,9 @@ func (m *Membership) atServer(cfg *JoinConfig, i int) *JoinConfig {
 	}
 	if len(m.servers) > 1 {
 		here.Agree[IndexField] = strconv.Itoa(i)
+	}
+	if m.Trainings == nil {
+		return &here
 	}
 	if own := m.Trainings[i]; m.training != "" && (own == "" || own == m.training) {
 		here.Agree[TrainingField] = m.training

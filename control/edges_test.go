@@ -99,7 +99,7 @@ func TestClosedServerKnowsNobody(t *testing.T) {
 // A worker's refused gradients drop the step, even if others arrive later without any.
 func TestLaterWorkersDoNotTakeARefusalBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBarrier([]uint16{1, 2}, 0, func(uint64) error { return errors.New("must not commit") })
+		b := barrierOf([]uint16{1, 2}, 0, func(uint64) error { return errors.New("must not commit") })
 		b.reduce = func(_ uint64, r *round) error {
 			if r.dropped == nil {
 				t.Error("the step is applied")
@@ -124,7 +124,7 @@ func TestLaterWorkersDoNotTakeARefusalBack(t *testing.T) {
 func TestCommitsAreNotChangedWhileTheyRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		commit := make(chan struct{})
-		b := newBarrier([]uint16{1}, 0, func(uint64) error {
+		b := barrierOf([]uint16{1}, 0, func(uint64) error {
 			<-commit
 			return nil
 		})
@@ -151,7 +151,7 @@ func TestCommitsAreNotChangedWhileTheyRun(t *testing.T) {
 // A worker that waits at a step does not ask for the previous one.
 func TestWorkerDoesNotGoBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBarrier([]uint16{1, 2}, 0, func(uint64) error { return nil })
+		b := barrierOf([]uint16{1, 2}, 0, func(uint64) error { return nil })
 		go func() { _ = b.wait(t.Context(), 2, 0) }()
 		if err := b.wait(t.Context(), 1, 0); err != nil {
 			t.Fatal(err)

@@ -78,7 +78,7 @@ func Follow(ctx context.Context, conn *grpc.ClientConn, job uint16, index int, e
 		func(ctx context.Context, _ *pb.FollowResponse) (grpc.ServerStreamingClient[pb.FollowResponse], error) {
 			return client.Follow(ctx, req)
 		},
-		func(r *pb.FollowResponse) time.Duration { return time.Duration(r.GraceMs) * time.Millisecond },
+		func(r *pb.FollowResponse) time.Duration { return time.Duration(r.GraceMs) * time.Millisecond }, nil,
 		func(err error) {
 			if errors.Is(err, io.EOF) {
 				ended(nil)

@@ -63,6 +63,8 @@ type JoinConfig struct {
 	// the first step at each server, by index. If it returns an error, that ends Join, and nothing has
 	// changed at the services.
 	Begin func(trainings []string, firstSteps []uint64) error
+	// KeepsLog means that the worker can keep a log; see [Membership.KeepsLog].
+	KeepsLog bool
 	// Dial are options in addition to those of all control connections.
 	Dial []grpc.DialOption
 	// Lost is called with the reason, at most once and not after [Membership.Leave], if a service
@@ -103,6 +105,13 @@ type Membership struct {
 	// train at their own pace.
 	NextStep uint64
 
+	// KeepsLog means that the worker has to keep the frames that the aggregator has acknowledged, and to
+	// pass its log to [Membership.KeepLog].
+	KeepsLog bool
+	// NoAggregator means that the job goes on without its aggregator: the fields that describe it, and
+	// AggregatorEpoch, are zero.
+	NoAggregator bool
+
 	// MoreEpochs and MoreFirstSteps are ServerEpoch and FirstStep of the servers from index 1 on,
 	// whose checkpoints may be of other steps.
 	MoreEpochs     []uint16
@@ -120,6 +129,8 @@ type Membership struct {
 	checked     []*pb.Membership        // the servers' answers to Check, nil of an earlier release
 	leaves      []func(Departure) error // at the services joined, the newest last
 	conns       []*grpc.ClientConn
+
+	kept kept
 
 	ctx   context.Context // ends with the admission, with its reason
 	end   context.CancelCauseFunc
@@ -150,7 +161,7 @@ func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
 		if !errors.Is(err, errRestarted) || time.Now().After(until) {
 			return m, err
 		}
-		cmp.Or(cfg.Log, slog.Default()).Info("a server was restarted while the worker joined: it joins again", "refusal", err)
+		cfg.logger().Info("a server was restarted while the worker joined: it joins again", "refusal", err)
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
@@ -174,6 +185,7 @@ func (e differsError) Unwrap() error { return e.error }
 // joinOnce is Join, for a configuration without defaults.
 func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	m := &Membership{job: uint32(cfg.Job), worker: uint32(cfg.Worker)}
+	m.kept.news, m.kept.settled = make(chan struct{}, 1), make(chan struct{})
 	secret := access.NewRandom(cfg.Random).Secret()
 	cfg.attempt = secret[:]
 	m.ctx, m.end = context.WithCancelCause(ctx)
@@ -210,18 +222,33 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 		}
 		m.servers = append(m.servers, joinedServer{pb.NewParameterServerClient(conn), role, nil, 0})
 	}
-	toAggregator, err := dial(access.TheAggregator(), cfg.Aggregator)
-	if err != nil {
+	var client pb.AggregatorClient
+	reach := func() error {
+		conn, err := dial(access.TheAggregator(), cfg.Aggregator)
+		if err == nil {
+			client = pb.NewAggregatorClient(conn)
+		}
+		return err
+	}
+	if cfg.KeepsLog && m.isWithout(ctx, &cfg) {
+		m.NoAggregator = true
+	} else if err := reach(); err != nil {
 		return nil, err
 	}
-	client := pb.NewAggregatorClient(toAggregator)
 	if err := m.checkAll(&cfg, client); err != nil {
 		return nil, err
 	}
 	var joined []*pb.Membership
 	for i := range m.servers {
 		s := &m.servers[i]
-		answer, err := joinAt(m.atServer(&cfg, i), m, s.role, addresses[i], s.Join, s.Leave)
+		var more func(*pb.Membership)
+		if i == 0 {
+			more = m.kept.hear
+		}
+		role := s.role
+		answer, err := joinAt(m.atServer(&cfg, i), m, s.role, addresses[i], s.Join, s.Leave, more, func(err error) {
+			m.lose(access.CallError(role, "withdrew this worker", err), cfg.Lost)
+		})
 		if differs := (differsError{}); errors.As(err, &differs) && m.isAnotherInstance(&cfg) {
 			err = fmt.Errorf("%w: %w", err, errRestarted)
 		}
@@ -231,9 +258,17 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 		s.token, s.next = answer.Token, nextStep(answer)
 		joined = append(joined, answer)
 	}
-	admitted, err := joinAt(&cfg, m, theAggregator, cfg.Aggregator, client.Join, client.Leave)
-	if err != nil {
-		return nil, err
+	m.KeepsLog = cfg.KeepsLog && joined[0].KeepLog
+	var admitted *pb.Admission
+	if !m.NoAggregator {
+		admitted, err = joinAt(&cfg, m, theAggregator, cfg.Aggregator, client.Join, client.Leave, nil,
+			func(err error) { m.aggregatorLost(&cfg, err) })
+		if err != nil && m.kept.hasChanged(joined[0].Instance) {
+			err = fmt.Errorf("%w: %w", err, errRestarted)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	for _, one := range joined {
 		m.Checkpoints = append(m.Checkpoints, one.Checkpoints)
@@ -245,8 +280,16 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	if err := m.take(joined[0], admitted); err != nil {
 		return nil, err
 	}
+	m.kept.mu.Lock()
+	defer m.kept.mu.Unlock()
+	m.kept.instance = joined[0].Instance
+	if !m.kept.heard {
+		m.kept.told = joined[0].Instance
+	}
 	return m, nil
 }
+
+func (c *JoinConfig) logger() *slog.Logger { return cmp.Or(c.Log, slog.Default()) }
 
 // check refuses configurations that no service could accept, or for which Join would wait in vain.
 func (c *JoinConfig) check() error {
@@ -293,6 +336,13 @@ func (m *Membership) Err() error { return context.Cause(m.ctx) }
 
 // take reads the answers of the aggregator and of the server that created the job there.
 func (m *Membership) take(joined *pb.Membership, admitted *pb.Admission) error {
+	m.FirstStep, m.NextStep, m.ServerEpoch = joined.FirstStep, nextStep(joined), uint16(joined.Epoch)
+	if admitted == nil {
+		if joined.Instance != 0 {
+			return fmt.Errorf("the parameter server of job %d has an aggregator again (%w)", m.job, errRestarted)
+		}
+		return nil
+	}
 	if joined.Instance != admitted.Instance {
 		return fmt.Errorf("the parameter server served instance %d of job %d when this worker joined it, the aggregator has instance %d "+
 			"(%w): start this worker again; if that does not help, restart the server", joined.Instance, m.job, admitted.Instance, errRestarted)
@@ -307,9 +357,8 @@ func (m *Membership) take(joined *pb.Membership, admitted *pb.Admission) error {
 	if known != [2]bool{true, true} {
 		return fmt.Errorf("the aggregator runs job %d in mode %v with arithmetic %v, which this worker does not know: use the same version of Libra on all hosts", m.job, admitted.Mode, admitted.Arithmetic)
 	}
-	m.FirstStep, m.NextStep = joined.FirstStep, nextStep(joined)
 	m.Exp, m.Workers = int(admitted.Exponent), int(admitted.Workers)
-	m.AggregatorEpoch, m.ServerEpoch = uint16(admitted.Epoch), uint16(joined.Epoch)
+	m.AggregatorEpoch = uint16(admitted.Epoch)
 	m.Stripes, m.Dense = int(admitted.Stripes), admitted.Dense
 	return nil
 }
@@ -326,7 +375,7 @@ func nextStep(joined *pb.Membership) uint64 {
 func (c *JoinConfig) request() *pb.JoinRequest {
 	return &pb.JoinRequest{
 		Job: uint32(c.Job), Sender: uint32(c.Worker), Ip: c.From.Addr().AsSlice(), Port: uint32(c.From.Port()), Mac: c.MAC,
-		HotSet: c.HotSet, Agree: c.Agree, Attempt: c.attempt,
+		HotSet: c.HotSet, Agree: c.Agree, Attempt: c.attempt, KeepsLog: c.KeepsLog,
 	}
 }
 
@@ -344,6 +393,7 @@ func joinAt[M any, P interface {
 }](cfg *JoinConfig, m *Membership, role string, at netip.AddrPort,
 	join func(context.Context, *pb.JoinRequest, ...grpc.CallOption) (grpc.ServerStreamingClient[M], error),
 	leave func(context.Context, *pb.LeaveRequest, ...grpc.CallOption) (*pb.LeaveResponse, error),
+	more func(*M), lost func(error),
 ) (*M, error) {
 	req := cfg.request()
 	first, err := WhileTaken(m.ctx, cfg.Limit, cfg.Log, func(ctx context.Context) (*M, error) {
@@ -356,7 +406,7 @@ func joinAt[M any, P interface {
 				return join(ctx, again)
 			},
 			func(newest *M) time.Duration { return time.Duration(P(newest).GetGraceMs()) * time.Millisecond },
-			func(err error) { m.lose(access.CallError(role, "withdrew this worker", err), cfg.Lost) })
+			more, lost)
 	})
 	if err != nil {
 		told := access.CallError(fmt.Sprintf("%s at %v", role, at), "join", err)
@@ -373,129 +423,4 @@ func joinAt[M any, P interface {
 		return err
 	})
 	return first, nil
-}
-
-// Barrier waits for the other workers at the end of a step, until everything that was acknowledged
-// to them is part of the weights. A push of the worker meanwhile may become part of either step. The
-// error wraps a [*DroppedError] if the step was dropped.
-func (m *Membership) Barrier(ctx context.Context, step uint64) error {
-	return m.call(ctx, "barrier", func(ctx context.Context, s *joinedServer) error {
-		_, err := s.Barrier(ctx, &pb.BarrierRequest{Job: m.job, Sender: m.worker, Token: s.token,
-			Step: s.next + step - m.NextStep})
-		return droppedIn(err)
-	})
-}
-
-// Reduce is Barrier, and returns the sums of the step, of rows of dim floats. refused is the reason
-// why gradients of this worker are missing from them, or nil; hot are its frames for the
-// aggregator. Jobs with several servers have no sums, because each server would have only a part.
-func (m *Membership) Reduce(ctx context.Context, step uint64, dim int, refused *DroppedError,
-	hot HotFrames) (sums Sums, err error) {
-	if len(m.servers) > 1 {
-		return sums, fmt.Errorf("reduce: the job has %d parameter servers, each with a part of the sums: use a job with one", len(m.servers))
-	}
-	req := &pb.ReduceRequest{Job: m.job, Sender: m.worker, Token: m.servers[0].token, Step: step,
-		Hot: &pb.HotFrames{Sent: hot.Sent, Answered: hot.Answered}}
-	if refused != nil {
-		req.Refused = refused.Message()
-	}
-	err = m.call(ctx, "reduce", func(ctx context.Context, s *joinedServer) error {
-		stream, err := s.Reduce(ctx, req)
-		if err == nil {
-			sums, err = ReceiveSums(stream, dim)
-		}
-		return err
-	})
-	return sums, err
-}
-
-// Report reports to the server how many steps and whole epochs the worker has trained, and whether
-// the last step ended an epoch: everything that it pushed until then is acknowledged. It returns
-// when that is part of the weights.
-func (m *Membership) Report(ctx context.Context, steps uint64, epochs int, ends bool) error {
-	return m.call(ctx, "report", func(ctx context.Context, s *joinedServer) error {
-		_, err := s.Report(ctx, &pb.ReportRequest{Job: m.job, Sender: m.worker, Token: s.token, Steps: steps,
-			Epochs: uint32(epochs), Ends: ends})
-		return err
-	})
-}
-
-// Done reports to the server that the worker has finished. A job ends when all have.
-func (m *Membership) Done(ctx context.Context) error {
-	return m.call(ctx, "done", func(ctx context.Context, s *joinedServer) error {
-		_, err := s.Done(ctx, &pb.DoneRequest{Job: m.job, Sender: m.worker, Token: s.token})
-		return err
-	})
-}
-
-// Tear reports that what the worker pushed in a step is incomplete, and will stay so: unless the step
-// has ended, it is dropped for all workers at its end. It precedes a departure with Back, or Done, in
-// the middle of a step. Only jobs whose workers take steps together can drop one.
-func (m *Membership) Tear(ctx context.Context, step uint64) error {
-	return m.call(ctx, "tear", func(ctx context.Context, s *joinedServer) error {
-		_, err := s.Tear(ctx, &pb.TearRequest{Job: m.job, Sender: m.worker, Token: s.token, Step: step})
-		return err
-	})
-}
-
-// call calls the servers, for as long as the admission lasts.
-func (m *Membership) call(caller context.Context, name string, f func(context.Context, *joinedServer) error) error {
-	ctx, cancel := context.WithCancelCause(caller)
-	defer cancel(nil)
-	defer context.AfterFunc(m.ctx, func() { cancel(context.Cause(m.ctx)) })()
-	role, err := m.ask(ctx, f)
-	switch ended := context.Cause(m.ctx); {
-	case ended != nil && (errors.Is(err, ended) || status.Code(err) == codes.Canceled),
-		errors.Is(ended, errLeft) && err != nil: // a service may answer a leave before the context of this call ends
-		return fmt.Errorf("%s: %w", name, ended)
-	case err != nil && caller.Err() != nil:
-		return fmt.Errorf("%s: %s: %w", role, name, caller.Err())
-	}
-	return access.CallError(role, name, err)
-}
-
-// ask calls all servers at the same time. The first error cancels the others; role is its server's.
-func (m *Membership) ask(ctx context.Context, f func(context.Context, *joinedServer) error) (role string, err error) {
-	if len(m.servers) == 1 {
-		s := &m.servers[0]
-		return s.role, Repeat(ctx, func(ctx context.Context) error { return f(ctx, s) })
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type answer struct {
-		role string
-		err  error
-	}
-	answers := make(chan answer, len(m.servers))
-	for i := range m.servers {
-		s := &m.servers[i]
-		go func() {
-			answers <- answer{s.role, Repeat(ctx, func(ctx context.Context) error { return f(ctx, s) })}
-		}()
-	}
-	for range m.servers {
-		if a := <-answers; a.err != nil && err == nil {
-			role, err = a.role, a.err
-			cancel()
-		}
-	}
-	return role, err
-}
-
-// Leave ends the admission, at the aggregator first, and closes the connections. Before Done, the
-// worker counts as lost. It waits at most 2 seconds for a service that does not answer; one that has
-// ended cannot be notified. A second call does nothing.
-func (m *Membership) Leave() { m.LeaveAs(Departure{}) }
-
-// LeaveAs is Leave, and tells the services how the worker leaves.
-func (m *Membership) LeaveAs(how Departure) {
-	m.ended.Store(true) // the services' answers to a leave are no loss
-	m.end(errLeft)
-	for _, leave := range slices.Backward(m.leaves) {
-		_ = leave(how)
-	}
-	m.leaves = nil
-	for _, c := range m.conns {
-		c.Close()
-	}
 }

@@ -46,7 +46,7 @@ func (o *Owned) Hold(ctx context.Context, lost func(error)) error {
 		func(ctx context.Context, _ *pb.HoldResponse) (grpc.ServerStreamingClient[pb.HoldResponse], error) {
 			return o.client.Hold(ctx, &pb.HoldRequest{Job: uint32(o.ID), Key: o.Key})
 		},
-		func(*pb.HoldResponse) time.Duration { return lease },
+		func(*pb.HoldResponse) time.Duration { return lease }, nil,
 		func(err error) { lost(o.Lost("hold", err)) })
 	return access.CallError("aggregator", "hold", err)
 }

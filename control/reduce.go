@@ -61,9 +61,9 @@ type HotFrames struct{ Sent, Answered uint32 }
 func (s *ParameterServer) reduce(step uint64, r *round) (err error) {
 	quiet := s.quiet(r)
 	if r.dropped != nil {
-		err = s.cfg.Drop(s.ctx, step, quiet)
+		err = s.cfg.Drop(r.ctx, step, quiet)
 	} else {
-		r.sums.Sums, err = s.cfg.Reduce(s.ctx, step, quiet)
+		r.sums.Sums, err = s.cfg.Reduce(r.ctx, step, quiet)
 	}
 	if err == nil && !quiet {
 		s.harvested = r.hot
@@ -75,6 +75,9 @@ func (s *ParameterServer) reduce(step uint64, r *round) (err error) {
 // workers must be the same as then: one that has finished, or is new, may have sent more than it
 // reported.
 func (s *ParameterServer) quiet(r *round) bool {
+	if s.HasFenced() {
+		return true // there is no aggregator
+	}
 	if len(r.hot) != r.workers || len(s.harvested) != r.workers {
 		return false
 	}
@@ -132,7 +135,10 @@ func (s *ParameterServer) Reduce(req *pb.ReduceRequest, stream grpc.ServerStream
 	if s.cfg.Reduce == nil {
 		return s.noSteps()
 	}
-	w := wish{sums: true, refused: droppedOf(req.Refused), epoch: m.Epoch}
+	if err := s.generation.refuses(req.Instance); err != nil {
+		return err
+	}
+	w := wish{sums: true, refused: droppedOf(req.Refused), epoch: m.Epoch, instance: req.Instance}
 	if h := req.Hot; h != nil {
 		w.hot = &HotFrames{Sent: h.Sent, Answered: h.Answered}
 	}

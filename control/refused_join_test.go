@@ -114,7 +114,7 @@ func TestRefusedWorkerChangesNothing(t *testing.T) {
 		}, "no room for another sender"},
 		"at the aggregator, for its hot set":            {func(_ *testing.T, j *twoServers) { j.daemon.jobs[5].spec.HotSet = []byte("another") }, "hot set differs from job 5's"},
 		"at the aggregator, which has no place":         {func(t *testing.T, j *twoServers) { j.fill(t) }, "all 64 places that the job reserved are taken"},
-		"at the aggregator, which has another instance": {func(_ *testing.T, j *twoServers) { j.served[0].cfg.Instance++ }, "the aggregator has instance"},
+		"at the aggregator, which has another instance": {func(_ *testing.T, j *twoServers) { j.served[0].generation.instance++ }, "the aggregator has instance"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := startTwoServers(t)

@@ -65,6 +65,7 @@ type member struct {
 	attempt []byte            // that led to the admission
 	agree   map[string]string // what it presented of the configuration
 
+	keepsLog  bool             // see MayFence
 	wasAway   bool             // it had left, and could come back, when it joined
 	departure *pb.LeaveRequest // how it left; nil: it has not
 }
@@ -115,7 +116,7 @@ func (r *roster) check(s aggregator.SenderConfig, req *pb.JoinRequest) error {
 }
 
 func newMember(s aggregator.SenderConfig, req *pb.JoinRequest) *member {
-	return &member{SenderConfig: s, attempt: req.GetAttempt(), agree: req.GetAgree()}
+	return &member{SenderConfig: s, attempt: req.GetAttempt(), agree: req.GetAgree(), keepsLog: req.GetKeepsLog()}
 }
 
 // isOf reports whether an admission came of the same attempt: its sender has not got the answer.

@@ -41,6 +41,12 @@ type ParameterServerConfig struct {
 	HotSet    []byte   // fingerprint that every worker must present
 	Workers   []uint16 // the senders that take part
 	Members   Members
+	// KeepLog means that workers have to keep the frames that the aggregator has acknowledged, so that
+	// the job can go on without it; see [ParameterServer.Fence].
+	KeepLog bool
+	// Settled, if not nil, is called before a worker gets the mark by which it settles. From its return
+	// on, ends of steps from the worker's frames before number next must not count.
+	Settled func(ctx context.Context, sender uint16, next uint32) error
 
 	// Sync means that the workers take steps together: the loss of one ends the job. Otherwise a
 	// lost worker may join again.
@@ -109,7 +115,8 @@ type ParameterServer struct {
 	agree   *agreement
 	roster  *roster
 	// training is the identity of the training, if nothing of an earlier one is kept.
-	training string
+	training   string
+	generation *generation
 	// harvested are the hot frames that no later harvest holds. It is used by the commits, one of
 	// which runs at a time.
 	harvested map[lifetime]HotFrames
@@ -138,7 +145,7 @@ func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *Paramet
 	s := &ParameterServer{
 		cfg: cfg, ctx: ctx, agree: newAgreement(cfg.Agree),
 		epoch: uint16(random.Uint64()), absent: map[uint16]*absent{}, away: map[uint16]bool{},
-		left: make(chan struct{}, 1), ended: make(chan struct{}),
+		left: make(chan struct{}, 1), ended: make(chan struct{}), generation: newGeneration(cfg.Instance),
 	}
 	s.training = fmt.Sprintf("%016x", random.Uint64())
 	s.roster = &roster{
@@ -152,8 +159,8 @@ func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *Paramet
 	}
 	// A commit belongs to all workers, so it runs under the server's context, not under that of the
 	// worker that arrived last.
-	s.barrier = newBarrier(cfg.Workers, first, func(step uint64) error { return cfg.Commit(ctx, step) })
-	s.barrier.reduce, s.barrier.over = s.reduce, s.give
+	s.barrier = newBarrier(ctx, cfg.Workers, first, func(ctx context.Context, step uint64) error { return cfg.Commit(ctx, step) })
+	s.barrier.reduce, s.barrier.over, s.barrier.instance = s.reduce, s.give, cfg.Instance
 	return s
 }
 
@@ -255,14 +262,7 @@ func (s *ParameterServer) Join(req *pb.JoinRequest, stream grpc.ServerStreamingS
 	if err := stream.Send(terms); err != nil {
 		return err
 	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-c.over:
-		return c.why
-	case <-s.ctx.Done():
-		return errStopping
-	}
+	return s.tell(ctx, m, c, terms.Instance, stream.Send)
 }
 
 // sender validates a join request and its caller.
@@ -409,7 +409,10 @@ func (s *ParameterServer) Barrier(ctx context.Context, req *pb.BarrierRequest) (
 	if s.cfg.Commit == nil {
 		return nil, s.noSteps()
 	}
-	r, err := s.barrier.join(ctx, m.ID, req.Step, wish{})
+	if err := s.generation.refuses(req.Instance); err != nil {
+		return nil, err
+	}
+	r, err := s.barrier.join(ctx, m.ID, req.Step, wish{instance: req.Instance})
 	switch {
 	case err != nil:
 		return nil, s.uncommitted(ctx, err)
@@ -431,6 +434,9 @@ func (s *ParameterServer) uncommitted(call context.Context, err error) error {
 	if ended := call.Err(); ended != nil {
 		return status.FromContextError(ended).Err()
 	}
+	if errors.Is(err, ErrFenced) {
+		return fencedStatus()
+	}
 	if s.ctx.Err() != nil && errors.Is(err, context.Canceled) { // an abandoned commit
 		return errStopping
 	}
@@ -441,6 +447,9 @@ func (s *ParameterServer) uncommitted(call context.Context, err error) error {
 func (s *ParameterServer) Report(ctx context.Context, req *pb.ReportRequest) (*pb.ReportResponse, error) {
 	m, err := s.member(ctx, req.Job, req.Sender, req.Token)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.generation.refuses(req.Instance); err != nil {
 		return nil, err
 	}
 	if s.cfg.Report != nil {

@@ -94,10 +94,11 @@ func whileBroken[T any](ctx context.Context, f func(context.Context) (T, error))
 
 // Stay opens a stream, returns its first message and keeps it open until ctx ends. When its
 // connection breaks, open is called again, with the newest first message, for as long as grace of
-// that message allows. When the service ends the stream, or cannot be reached for that long, lost
-// is called, once.
+// that message allows. Messages after the first, including the first of another stream, are passed to
+// more, if it is not nil. When the service ends the stream, or cannot be reached for that long, lost is
+// called, once.
 func Stay[M any](ctx context.Context, open func(ctx context.Context, newest *M) (grpc.ServerStreamingClient[M],
-	error), grace func(*M) time.Duration, lost func(error)) (*M, error) {
+	error), grace func(*M) time.Duration, more func(*M), lost func(error)) (*M, error) {
 	type opened struct {
 		stream grpc.ServerStreamingClient[M]
 		first  *M
@@ -113,9 +114,12 @@ func Stay[M any](ctx context.Context, open func(ctx context.Context, newest *M) 
 	first := newest
 	go func() {
 		for {
-			_, err := stream.Recv() // until the end of the stream
+			another, err := stream.Recv() // until the end of the stream
 			for err == nil {
-				_, err = stream.Recv()
+				if more != nil {
+					more(another)
+				}
+				another, err = stream.Recv()
 			}
 			end := time.Now().Add(grace(newest))
 			var delay pause
@@ -126,6 +130,9 @@ func Stay[M any](ctx context.Context, open func(ctx context.Context, newest *M) 
 				var again *M
 				if stream, again, err = openFirst(ctx, open, newest); err == nil {
 					newest = again
+					if more != nil {
+						more(again)
+					}
 				}
 			}
 			if ctx.Err() != nil {

@@ -44,7 +44,7 @@ func TestStayHasTheNewestGrace(t *testing.T) {
 			return s, nil
 		}
 		begun, lost := time.Now(), make(chan error, 1)
-		first, err := Stay(t.Context(), open, func(grace *time.Duration) time.Duration { return *grace }, func(err error) { lost <- err })
+		first, err := Stay(t.Context(), open, func(grace *time.Duration) time.Duration { return *grace }, nil, func(err error) { lost <- err })
 		if err != nil || *first != time.Minute {
 			t.Fatal(first, err)
 		}

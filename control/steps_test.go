@@ -304,7 +304,7 @@ func TestTornStepOfAFinishedWorker(t *testing.T) {
 
 // What a worker reported of its frames at the end of a step counts no more when it has left.
 func TestDepartureTakesBackTheReport(t *testing.T) {
-	b := newBarrier([]uint16{1, 2}, 0, func(uint64) error { return nil })
+	b := barrierOf([]uint16{1, 2}, 0, func(uint64) error { return nil })
 	for worker := range uint16(2) {
 		if _, _, err := b.arrive(1, 0, wish{epoch: worker, hot: &HotFrames{}}); err != nil {
 			t.Fatal(err)

@@ -73,3 +73,6 @@ func (p *Plane) clear(j *job, bank int) error {
 
 // row returns the index of the first row of a job's bank among the rows of all banks.
 func (p *Plane) row(j *job, bank int) int { return bank*rowsOfBank + j.first }
+
+// HasMarks implements [aggregator.Plane]: reading the filters of all senders would take too long.
+func (p *Plane) HasMarks() bool { return false }

@@ -35,8 +35,8 @@ type Store struct {
 	generation *uint64             // the instance whose harvests are taken; nil: any
 	always     map[uint64]struct{} // keys of rows that are taken although the store is full; see TakeAlways
 	harvest    harvestID           // the last harvest applied
-	committed harvestID // the last harvest that is part of the weights
-	snapshot  *Snapshot // snapshot in progress, or nil
+	committed  harvestID           // the last harvest that is part of the weights
+	snapshot   *Snapshot           // snapshot in progress, or nil
 
 	// The current batch, kept for its memory.
 	batchKeys  []uint64

@@ -85,6 +85,7 @@ type storeAccount struct {
 	pending []*entry  // in the open step
 	version int       // commits
 	hashes  [][32]byte
+	fenced  bool // it takes no harvests any more
 }
 
 func newAccounts(c *clusterLife) (a *accounts, err error) {
@@ -107,6 +108,9 @@ func (a *accounts) recordSent(from, to *world.Host, payload []byte) {
 	h, err := wire.ParseHeader(payload)
 	if err != nil || h.Job != job || from.Link() == nil || to == nil || h.Type != wire.TypeHot && h.Type != wire.TypeCold {
 		return
+	}
+	if h.Type == wire.TypeHot && a.store != nil && a.store.fenced {
+		return // its worker will send it as rows
 	}
 	id := frameID{flowID{to, h.Sender, h.Epoch}, h.Seq}
 	for _, p := range a.c.procs {
@@ -293,6 +297,30 @@ func (a *accounts) openStore(p *process, store *ps.Store) {
 	}
 }
 
+// fence records that a server takes no more harvests: hot frames that are in none are sent as rows.
+func (a *accounts) fence(p *process) {
+	s := a.c
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	st := a.store
+	if p.Dead() || st == nil || st.of != p {
+		return
+	}
+	a.takeHarvest()
+	st.fenced = true
+	s.result.Fences++
+	s.Tell("%s goes on without the aggregator\n", p.Name())
+	lost := func(e *entry) bool {
+		return e.id.to.Name() == theSwitch && !slices.Contains(st.pending, e) && !st.holdsFrame(e)
+	}
+	maps.DeleteFunc(a.frames, func(_ frameID, e *entry) bool { return lost(e) })
+	a.order = slices.DeleteFunc(a.order, lost)
+	for p, sent := range a.sent {
+		a.sent[p] = slices.DeleteFunc(sent, lost)
+	}
+	a.plane = nil
+}
+
 // holdsFrame reports whether a frame's gradients are in the weights of a server's store.
 func (st *storeAccount) holdsFrame(e *entry) bool { return st.holdsAt(e, st.version) }
 
@@ -321,8 +349,9 @@ func (a *accounts) compareState(at *world.Host) {
 	}
 }
 
-func (a *accounts) compareStore() {
-	st, s := a.store, a.c
+// takeHarvest enters the harvest that the server has applied since the last call.
+func (a *accounts) takeHarvest() {
+	st := a.store
 	instance, number := st.store.LastHarvest()
 	if now := [2]uint64{instance, number}; now != st.number {
 		st.number = now
@@ -335,6 +364,11 @@ func (a *accounts) compareStore() {
 			}
 		}
 	}
+}
+
+func (a *accounts) compareStore() {
+	st, s := a.store, a.c
+	a.takeHarvest()
 	if a.news {
 		a.want, a.news = pendingOf(st.shadow, a.want), false
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -89,9 +90,29 @@ func serverOptions(p *world.Process) []grpc.ServerOption {
 		grpc.StreamInterceptor(func(
 			srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler,
 		) error {
+			if strings.HasSuffix(info.FullMethod, "ParameterServer/Join") {
+				stream = &tellingStream{ServerStream: stream, turn: func() { answers(stream.Context(), "more of Join") }}
+			}
 			err := handle(srv, stream)
 			answers(stream.Context(), info.FullMethod)
 			return err
 		}),
 	}
+}
+
+// tellingStream is a stream whose messages after the first wait for their turn: the streams of all workers
+// have news at the same time.
+type tellingStream struct {
+	grpc.ServerStream
+	told bool
+	turn func()
+}
+
+// SendMsg sends a message.
+func (s *tellingStream) SendMsg(m any) error {
+	if s.told {
+		s.turn()
+	}
+	s.told = true
+	return s.ServerStream.SendMsg(m)
 }

@@ -114,6 +114,7 @@ func (p *process) newMachine() node.Machine {
 		Gate:    func() { p.Link().Enter() },
 		Plane:   func(plane aggregator.Plane) aggregator.Plane { return watchedPlane{plane, p, map[string]int{}} },
 		Store:   func(store *ps.Store) { c.accounts.openStore(p, store) },
+		Fenced:  func() { c.accounts.fence(p) },
 		Flushed: func() { c.accounts.recordFlush(p) },
 		Turn:    func(what string) { p.Turn(what, nil, time.Time{}) },
 		Random:  &lockedReader{w: c.World, from: seeded(c.options.named("random of " + p.Name()))},

@@ -25,6 +25,7 @@ type ClusterResult struct {
 	Neighbours  int           `json:"neighbours"` // trainings that another job on the switch has completed
 	Busy        int           `json:"busy"`       // calls refused because the data plane was busy
 	Outages     int           `json:"outages"`
+	Fences      int           `json:"fences"` // trainings that went on without their aggregator
 	Traffic     Traffic       `json:"traffic"`
 }
 
@@ -49,5 +50,6 @@ func (r *ClusterResult) Add(o ClusterResult) {
 	r.Neighbours += o.Neighbours
 	r.Busy += o.Busy
 	r.Outages += o.Outages
+	r.Fences += o.Fences
 	r.Traffic.Add(o.Traffic)
 }

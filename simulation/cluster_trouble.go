@@ -72,6 +72,7 @@ func (c *clusterLife) planTrouble() {
 	}
 	c.planStrangers(hosts)
 	c.planOutages(hosts)
+	c.planFence()
 	c.After(c.plan.trouble, c.Heal)
 }
 
@@ -130,4 +131,27 @@ func (c *clusterLife) passMoment(clock int) {
 			c.After(0, p.begin)
 		}
 	}
+}
+
+// planFence plans that the switch vanishes while frames are sent, in one life of four, or in all if it
+// is the only kind. That explains no end of a process, unless a worker has not joined yet, or keeps no
+// log.
+func (c *clusterLife) planFence() {
+	rng := c.options.named("fence")
+	some := rng.IntN(4) == 0 || c.options.Kinds == Fence
+	if c.options.Kinds&Fence == 0 || !some {
+		return
+	}
+	begin := func() {
+		if c.Healed() {
+			return
+		}
+		joining := func(role string) bool { return c.procs[role] == nil || !c.procs[role].ready }
+		if c.guest != 0 || slices.ContainsFunc(c.roles, joining) {
+			c.happened |= Crash
+		}
+		c.Tell("fence\n")
+		c.crashRole(theSwitch, false)
+	}
+	c.planned[byFrames] = append(c.planned[byFrames], planned{1 + rng.IntN(1+rng.IntN(600)), begin})
 }

@@ -50,7 +50,7 @@ func (p *process) runGuest(ctx context.Context, env node.Env) error {
 				}
 				return client.Join(ctx, again)
 			},
-			func(newest *pb.Membership) time.Duration { return time.Duration(newest.GraceMs) * time.Millisecond },
+			func(newest *pb.Membership) time.Duration { return time.Duration(newest.GraceMs) * time.Millisecond }, nil,
 			func(err error) { cancel(access.CallError("parameter server", "withdrew this worker", err)) })
 	})
 	if err != nil {

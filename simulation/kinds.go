@@ -36,14 +36,15 @@ const (
 	Hostile                            // a stranger on a host of the job sends frames and answers
 	Neighbour                          // another job on the same switch trains, is killed and starts again
 	Outage                             // a host's link is down for up to 15 seconds
+	Fence                              // the switch vanishes in the middle of a training, which goes on without it
 
-	ClusterAll = All | Reset | Power | Stop | Hostile | Neighbour | Outage
+	ClusterAll = All | Reset | Power | Stop | Hostile | Neighbour | Outage | Fence
 )
 
 var kindNames = [...]string{
 	"loss", "duplicate", "reorder", "late", "corrupt", "partition", "pause", "crash", "evict", "cancel",
 	"queue", "silence", "reset", "power", "stop", "hostile", "neighbour",
-	"outage",
+	"outage", "fence",
 }
 
 // KindNames lists the names that [ParseKinds] accepts.

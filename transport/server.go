@@ -76,6 +76,18 @@ type admitted struct {
 	epoch uint16
 	last  uint32 // the newest sequence number seen
 	seen  retransmit.Filter
+
+	// Ends of steps in frames before stepsFrom do not count, if bounded, and none counts while held.
+	held, bounded bool
+	stepsFrom     uint32
+}
+
+// mayArrive reports whether an end of a step with a sequence number counts.
+func (a *admitted) mayArrive(seq uint32) bool {
+	if int32(a.last-a.stepsFrom) > 1<<30 {
+		a.bounded = false // no copy is as old
+	}
+	return !a.held && (!a.bounded || int32(seq-a.stepsFrom) >= 0)
 }
 
 // reachesSeq records a sequence number, or returns false if it is more than a window ahead of

@@ -63,7 +63,7 @@ func (s *Server) answerStep(p *link.Packet, h wire.Header, from *admitted) (int,
 		s.stats.Sums++
 		return st.putSums(p.Payload[:cap(p.Payload)], h, int(end.First)/st.each), wire.Refusal{}
 	}
-	if s.cfg.Arrive == nil || !st.fit {
+	if s.cfg.Arrive == nil || !st.fit || !from.mayArrive(h.Seq) {
 		return 0, none
 	}
 	to, err := s.link.Path(context.Background(), p.Src)
@@ -149,6 +149,25 @@ func (s *Server) RefuseSteps() {
 		delete(st.waiting, sender)
 	}
 	slices.SortFunc(st.giving[before:], byArrival)
+}
+
+// HoldSteps refuses the ends of steps of all senders, and those that wait, until TakeSteps. It may be
+// called where GiveSums may.
+func (s *Server) HoldSteps() {
+	for _, a := range s.senders {
+		a.held = true
+	}
+	s.RefuseSteps()
+}
+
+// TakeSteps takes ends of steps of a sender again, in frames from number next on: a copy of an earlier
+// one may still be in the network.
+func (s *Server) TakeSteps(ctx context.Context, sender uint16, next uint32) error {
+	return s.Do(ctx, func() {
+		if a := s.senders[sender]; a != nil {
+			a.held, a.bounded, a.stepsFrom = false, true, next
+		}
+	})
 }
 
 func byArrival(a, b giving) int { return cmp.Compare(a.came, b.came) }

@@ -3,6 +3,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,9 +58,9 @@ func (w *Worker) Committed(ctx context.Context, mark aggregator.Mark) error {
 		if f == nil || w.log == nil || mark.Epoch != f.epoch || mark.Sender != w.cfg.Sender {
 			return
 		}
-		if w.fatal = w.checkMark(f, &mark); w.fatal == nil {
+		if w.fatal = cmp.Or(w.fatal, w.checkMark(f, &mark)); w.fatal == nil {
 			w.log.dropCommitted(&mark)
-			w.logWaits = false
+			w.mark, w.logWaits = mark, false
 			w.endCommits()
 		}
 	})
@@ -131,7 +132,7 @@ func (w *Worker) beginSettling(mark aggregator.Mark) {
 	if f == nil || w.log == nil {
 		return
 	}
-	if w.fatal = w.checkMark(f, &mark); w.fatal != nil {
+	if w.fatal = cmp.Or(w.fatal, w.checkMark(f, &mark)); w.fatal != nil {
 		return
 	}
 	w.hotStats = f.window.Stats()
@@ -301,11 +302,18 @@ func (w *Worker) fillDirect(o *operation) bool {
 // isDirect reports whether hot rows go to the server.
 func (w *Worker) isDirect() bool { return w.cfg.HotSet != nil && w.flows[flowHot] == nil }
 
-// logAcknowledged keeps an acknowledged hot frame until the server has it.
+// logAcknowledged keeps an acknowledged hot frame until the server has it. The mark that says so may
+// have come before the answer.
 func (w *Worker) logAcknowledged(b link.Buf, n uint32) {
-	if w.log != nil {
-		w.log.addFrame(acknowledged, w.link.Payload(b)[:n])
+	if w.log == nil {
+		return
 	}
+	payload := w.link.Payload(b)[:n]
+	if h, _ := wire.ParseHeader(payload); w.mark.Has(h.Seq) { // our own frame
+		w.log.releaseFrame(int(n))
+		return
+	}
+	w.log.addFrame(acknowledged, payload)
 }
 
 // mustWait reports whether the next hot frame has to wait for room in the log.

@@ -179,6 +179,37 @@ func TestLogIsBounded(t *testing.T) {
 	}
 }
 
+// A mark may come before the answers of the frames in it, which are not kept then: no later mark would
+// free them.
+func TestMarkBeforeTheAnswers(t *testing.T) {
+	ctx := deadline(t)
+	var lossy *answerLoss
+	f := memFabricOn(t, newMemNet(), func(l link.Link) link.Link {
+		if lossy == nil { // the aggregator's
+			lossy = &answerLoss{Link: l}
+			return lossy
+		}
+		return l
+	})
+	lossy.on.Store(true)
+	o := clusterOptions{workers: 1, tamper: withLog}
+	h := newHarvests(newCluster(t, f, o))
+	w := h.workers[0]
+	if _, err := w.Push(ctx, []uint64{1003, 1004}, make([]float32, 2*testDim)); err != nil {
+		t.Fatal(err)
+	}
+	for h.marks[1].Newest == 0 {
+		h.take(ctx, true)
+	}
+	lossy.on.Store(false)
+	if err := errors.Join(w.Flush(ctx), w.AwaitCommits(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := w.Stats(ctx); err != nil || s.LogFrames != 0 {
+		t.Errorf("%d frames are kept, %v", s.LogFrames, err)
+	}
+}
+
 // A mark of frames that the worker has not sent ends it; one of another admission changes nothing.
 func TestMarkBeyondWhatWasSent(t *testing.T) {
 	for name, give := range map[string]func(*Worker, context.Context, aggregator.Mark) error{

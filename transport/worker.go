@@ -45,6 +45,7 @@ type Worker struct {
 
 	// What outlives the aggregator (settle.go).
 	log       *frameLog        // nil: it keeps none, or the aggregator is lost
+	mark      aggregator.Mark  // the newest; before the first, one without frames
 	logWaits  bool             // a push waits for room in it
 	commits   []chan struct{}  // of callers that wait for an empty log
 	settling  *settlement      // or nil
@@ -185,6 +186,7 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		w.sums = make([]float32, cfg.HotSet.Slots())
 		if cfg.Replay > 0 {
 			w.log = newFrameLog(cfg.Replay)
+			w.mark.Newest = wire.FirstSeq - 1
 		}
 	}
 	if w.rounds, err = newRounds(w, job); err != nil {

@@ -203,6 +203,9 @@ func (j *joinedJob) endPart(finished bool) error {
 	ctx, cancel := context.WithTimeout(j.lost, leaveLimit)
 	defer cancel()
 	m := j.endpoint.members
+	if err := awaitCommits(ctx, j.endpoint, j.env); err != nil {
+		return err
+	}
 	if j.torn && j.env.Config.Job.Sync {
 		if err := m.Tear(ctx, j.openStep); err != nil {
 			return err

@@ -37,6 +37,7 @@ func newServer(t *testing.T, sync bool) *server {
 			t.Error(err)
 		}
 	})
+	s.service = control.NewParameterServer(t.Context(), control.ParameterServerConfig{})
 	return s
 }
 
@@ -44,7 +45,7 @@ func newServer(t *testing.T, sync bool) *server {
 // training.
 func TestHarvestsAreCounted(t *testing.T) {
 	s := newServer(t, false)
-	s.progress.addReport(1, 8)
+	_ = s.progress.addReport(1, 8, 0)
 	apply := func(number, frames uint64) {
 		t.Helper()
 		h := &control.Harvest{Number: number, Ranks: []uint32{0, 3}, Sums: []int64{1 << 20, 2 << 20}, Frames: frames, Pairs: 10 * frames, Chunks: 3}

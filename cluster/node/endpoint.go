@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/libra-ina/libra/cluster"
@@ -26,6 +27,7 @@ type endpoint struct {
 	link       link.Link
 	endCapture func() error
 	departure  control.Departure // how it leaves
+	keeping    sync.WaitGroup    // of its log
 }
 
 // openEndpoint joins a job as one of its workers. If the admission ends before the endpoint is
@@ -60,6 +62,12 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 		more = append(more, transport.ServerPeer{At: wire.Endpoint{IP: s.Address, Port: c.Port},
 			Epoch: e.members.MoreEpochs[i]})
 	}
+	m, replay := e.members, 0
+	if m.NoAggregator {
+		m.Arithmetic, m.Exp = c.Job.Config().Arithmetic, c.Job.Config().Exp
+	} else if m.KeepsLog {
+		replay = c.Job.ReplayMiB << 20
+	}
 	e.Worker, err = transport.NewWorker(ctx, transport.WorkerConfig{
 		Link:            e.link,
 		Gate:            env.Machine.Gate,
@@ -76,8 +84,16 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 		Workers:    e.members.Workers,
 		Aggregator: wire.Endpoint{IP: c.Switch.Address, Port: c.Port},
 		Server:     wire.Endpoint{IP: servers[0].Address, Port: c.Port}, MoreServers: more,
+		Replay: replay, NoAggregator: m.NoAggregator,
 		Flow: retransmit.Config{MinRTO: minRTO, Silence: c.Silence},
 	})
+	if err == nil && m.KeepsLog {
+		e.keeping.Go(func() {
+			if failed := m.KeepLog(ctx, e.Worker); failed != nil && e.Worker.Err() == nil {
+				cancel(failed)
+			}
+		})
+	}
 	return e, err
 }
 
@@ -104,9 +120,20 @@ func (e *endpoint) closeEndpoint() (err error) {
 	}
 	if e.members != nil {
 		e.members.LeaveAs(e.departure)
+		e.keeping.Wait()
 	}
 	if e.endCapture != nil {
 		err = errors.Join(err, e.endCapture())
 	}
 	return err
+}
+
+// awaitCommits waits until the server has all that the aggregator has acknowledged to an endpoint that
+// leaves. Of steps that all take together it has those that have ended, and what was pushed in an open
+// one is dropped.
+func awaitCommits(ctx context.Context, e *endpoint, env Env) error {
+	if env.Config.Job.Sync {
+		return nil
+	}
+	return e.AwaitCommits(ctx)
 }

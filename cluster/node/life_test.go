@@ -194,12 +194,12 @@ func TestWorkerSurvivesBrokenConnections(t *testing.T) {
 	}
 }
 
-// When the switch or the server ends, the other processes end with errors that name
-// it and what it ended.
+// When the switch or the server ends, the other processes end with errors that name it and what it
+// ended: the switch, if workers keep no logs, as those of an aggregator without marks.
 func TestEndOfAServiceIsTold(t *testing.T) {
 	for _, sync := range []bool{true, false} {
 		c := newCluster(t, 2)
-		c.Model.Epochs, c.Job.Sync = 1000, sync
+		c.Model.Epochs, c.Job.Sync, c.Job.ReplayMiB = 1000, sync, 0
 		if !sync {
 			c.Job.Harvest = 5 * time.Millisecond
 		}

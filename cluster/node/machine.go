@@ -37,6 +37,8 @@ type Machine struct {
 	// simulation can count their contents.
 	Plane func(aggregator.Plane) aggregator.Plane
 	Store func(*ps.Store)
+	// Fenced, if not nil, is called by the server's loop when the job goes on without its aggregator.
+	Fenced func()
 	// Flushed is called when everything that a worker has sent is acknowledged.
 	Flushed func()
 	// Turn is called by a goroutine that several events may have woken at once.

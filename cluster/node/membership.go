@@ -36,7 +36,7 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 		return nil, err
 	}
 	cfg.Limit, cfg.Dial, cfg.Lost, cfg.Log = startLimit, env.Machine.Client, cancel, env.Log
-	cfg.Random = env.Machine.Random
+	cfg.Random, cfg.KeepsLog = env.Machine.Random, c.Job.ReplayMiB > 0
 	if !c.Job.Sync { // where steps must be equal anyway
 		cfg.Begin = refuseMixture
 	}

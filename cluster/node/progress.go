@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/control"
 )
 
 // progress is the progress of a job's training. The weights in a checkpoint mean little without it,
@@ -27,8 +28,10 @@ type progress struct {
 	// acknowledged before a harvest began are part of the weights when that harvest is applied; one
 	// may be in progress when the report arrives, so two are needed.
 	reported, waiting, settled map[uint16]uint64
-	complete                   int          // epochs; 0 until all workers have finished
-	evaluations                []Evaluation // by epoch
+	// ended is the instance of the generation that has ended, 0 if none has: reports of it do not count.
+	ended       uint64
+	complete    int          // epochs; 0 until all workers have finished
+	evaluations []Evaluation // by epoch
 }
 
 // savedProgress is the attachment of a checkpoint, as JSON.
@@ -70,11 +73,35 @@ func (p *progress) settleReports() {
 	maps.Copy(p.waiting, p.reported)
 }
 
-// addReport records how many steps of a worker are acknowledged.
-func (p *progress) addReport(worker uint16, steps uint64) {
+// addReport records how many steps of a worker are acknowledged, by the aggregator of an instance or,
+// with 0, by servers alone.
+func (p *progress) addReport(worker uint16, steps, instance uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if instance != 0 && instance == p.ended {
+		return control.ErrFenced
+	}
 	p.reported[worker] = max(p.reported[worker], steps)
+	return nil
+}
+
+// checkGeneration fails if a generation has ended.
+func (p *progress) checkGeneration(instance uint64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if instance != 0 && instance == p.ended {
+		return control.ErrFenced
+	}
+	return nil
+}
+
+// endGeneration takes back the reports that are not part of the weights: their workers may have frames
+// that are in no harvest, and report again when they have sent them.
+func (p *progress) endGeneration(instance uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = instance
+	p.reported, p.waiting = maps.Clone(p.settled), maps.Clone(p.settled)
 }
 
 // completeEpochs records that all workers have finished, and everything is committed.

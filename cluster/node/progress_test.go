@@ -26,21 +26,21 @@ func TestReportsSettleAfterTwoHarvests(t *testing.T) {
 	}
 	steps(`{"agreed":null}`)
 	p.agreed = func() map[string]string { return map[string]string{"port": "1"} }
-	p.addReport(3, 10)
+	_ = p.addReport(3, 10, 0)
 	steps(`{"agreed":{"port":"1"}}`)
 	p.settleReports()
-	p.addReport(3, 20)
-	p.addReport(4, 5)
+	_ = p.addReport(3, 20, 0)
+	_ = p.addReport(4, 5, 0)
 	steps(`{"agreed":{"port":"1"}}`)
 	p.settleReports()
 	steps(`{"agreed":{"port":"1"},"steps":{"3":10}}`)
-	p.addReport(3, 15) // an old report, late
+	_ = p.addReport(3, 15, 0) // an old report, late
 	p.settleReports()
 	steps(`{"agreed":{"port":"1"},"steps":{"3":20,"4":5}}`)
 	if p.firstStep(3) != 20 || p.firstStep(4) != 5 || p.firstStep(5) != 0 {
 		t.Errorf("workers begin with steps %d, %d, %d", p.firstStep(3), p.firstStep(4), p.firstStep(5))
 	}
-	p.addReport(4, 6)
+	_ = p.addReport(4, 6, 0)
 	p.completeEpochs(2)
 	steps(`{"agreed":{"port":"1"},"steps":{"3":20,"4":6},"complete_epochs":2}`)
 
@@ -62,7 +62,7 @@ func TestReportsSettleAfterTwoHarvests(t *testing.T) {
 func TestProgressOfSynchronousTraining(t *testing.T) {
 	p := newProgress(true, 0)
 	p.commitSteps(7)
-	p.addReport(1, 99)
+	_ = p.addReport(1, 99, 0)
 	p.completeEpochs(2)
 	text, err := p.encodeAttachment()
 	if want := `{"agreed":null,"step":7,"complete_epochs":2}`; err != nil || string(text) != want {

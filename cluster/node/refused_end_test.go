@@ -90,18 +90,28 @@ func (q quitter) Join(req *pb.JoinRequest, stream grpc.ServerStreamingServer[pb.
 	if err != nil {
 		return err
 	}
-	m, err := there.Recv()
-	if err != nil {
-		return err
-	}
-	if err := stream.Send(m); err != nil {
-		return err
-	}
+	forwarded := make(chan error, 1)
+	go func() { forwarded <- forward(there, stream) }()
 	select {
+	case err := <-forwarded:
+		return err
 	case <-q.done:
 		return status.Error(codes.Aborted, "the service is stopping")
 	case <-stream.Context().Done():
 		return stream.Context().Err()
+	}
+}
+
+// forward passes on what a server tells a worker, of its marks, too.
+func forward(from grpc.ServerStreamingClient[pb.Membership], to grpc.ServerStreamingServer[pb.Membership]) error {
+	for {
+		m, err := from.Recv()
+		if err == nil {
+			err = to.Send(m)
+		}
+		if err != nil {
+			return err
+		}
 	}
 }
 

@@ -54,6 +54,8 @@ type server struct {
 	// endCapture ends the capture of offerCapture.
 	endCapture func() error
 	job        *control.Owned // of server 0, nil at the others
+	harvests   *harvesting    // likewise
+	service    *control.ParameterServer
 
 	// agreement contains the values on which workers must agree with this server.
 	agreement map[string]string
@@ -137,7 +139,8 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 		// Until the last checkpoint is written, for which the next server waits.
 		holding, release := context.WithCancel(context.WithoutCancel(ctx))
 		defer release()
-		if err := s.job.Hold(holding, cancel); err != nil {
+		s.harvests = &harvesting{lost: make(chan error, 1), fenced: make(chan struct{})}
+		if err := s.job.Hold(holding, s.harvests.noteLost); err != nil {
 			return nil, err
 		}
 	}
@@ -150,6 +153,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	if env.Machine.Store != nil {
 		env.Machine.Store(s.store)
 	}
+	harvest := s.newHarvests(ctx)
 	if err := s.startLoop(cfg.Dim); err != nil {
 		return nil, err
 	}
@@ -165,9 +169,9 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	}()
 
 	go func() { <-s.loop.Done(); cancel(s.loop.Err()) }()
-	harvest := s.startHarvests(ctx, cancel)
-
 	service := control.NewParameterServer(ctx, s.serviceConfig(ctx, cfg.Dim, harvest))
+	s.service = service
+	s.startHarvests(ctx, cancel)
 	s.progress.agreed = service.Agreed
 	if c.Job.Sync && !s.hasSeveral() {
 		s.arrive = func(sender, epoch uint16, end wire.StepEnd) bool {

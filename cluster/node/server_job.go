@@ -18,39 +18,34 @@ import (
 	"github.com/libra-ina/libra/ps"
 )
 
-// startHarvests starts to receive harvests. The returned function makes the server apply everything
-// that the aggregator has acknowledged. Servers without harvests end their steps at the same rate,
+// startHarvests starts to receive harvests. Servers without harvests end their steps at the same rate,
 // without barriers.
-func (s *server) startHarvests(ctx context.Context, cancel context.CancelCauseFunc) (now func(context.Context) error) {
+func (s *server) startHarvests(ctx context.Context, cancel context.CancelCauseFunc) {
 	c := s.env.Config
-	if s.job != nil {
-		apply := func(h *control.Harvest) error { return s.applyHarvest(ctx, h) }
-		harvester := control.NewHarvester(s.job, apply, s.env.Log.With("control", c.Switch.Control))
-		go func() { cancel(s.job.Lost("harvest", harvester.Run(ctx))) }()
-		return harvester.Now
-	}
-	if c.Job.Sync {
-		return func(context.Context) error { return nil }
-	}
-	now = func(ctx context.Context) error {
-		return s.loop.Do(ctx, func() {
-			s.commitStep()
-			s.progress.settleReports()
-		})
-	}
-	go func() {
-		for tick := time.Tick(c.Job.Harvest); ; {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick:
-			}
-			if now(ctx) != nil {
-				return // the loop has ended, which cancels ctx
-			}
+	switch {
+	case s.job != nil:
+		go s.runHarvests(cancel)
+		go s.watchAggregator(ctx, cancel)
+		if c.Job.Sync && s.keepsLogs() {
+			go s.harvestSteps()
 		}
-	}()
-	return now
+	case !c.Job.Sync:
+		go s.commitRegularly(ctx)
+	}
+}
+
+// newHarvests prepares for harvests. The returned function makes the server apply everything that the
+// aggregator has acknowledged.
+func (s *server) newHarvests(ctx context.Context) (now func(context.Context) error) {
+	if s.job == nil {
+		return s.commitAlone
+	}
+	h := s.harvests
+	h.ctx, h.end = context.WithCancelCause(ctx)
+	h.Harvester = control.NewHarvester(s.job, func(one *control.Harvest) error { return s.applyHarvest(ctx, one) },
+		s.env.Log.With("control", s.env.Config.Switch.Control))
+	s.store.BeginGeneration(s.job.Instance)
+	return s.harvestNow
 }
 
 func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient) error {
@@ -60,6 +55,9 @@ func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient) 
 	}
 	spec.ServerMacs = append(spec.ServerMacs, s.otherServers(ctx)...)
 	s.job, err = control.CreateJob(ctx, aggregator, spec, startLimit, s.env.Log)
+	if err == nil && !s.job.Marks {
+		s.env.Log.Info("the aggregator does not tell whose frames a harvest has: its death ends the job", "job", s.job.ID)
+	}
 	return err
 }
 
@@ -89,6 +87,9 @@ func jobSpec(c *cluster.Config, hot *packer.HotSet) (*pb.JobSpec, error) {
 // removeJob frees the job's slots. It has its own time limit, because the run's context may have
 // ended. An unreachable aggregator is no failure of the training: it ends the job with its lease.
 func (s *server) removeJob() error {
+	if s.isFenced() { // it has ended, or ends with its lease
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
 	defer cancel()
 	err := s.job.Remove(ctx)
@@ -118,6 +119,7 @@ func (s *server) applyHarvest(ctx context.Context, h *control.Harvest) (err erro
 			failed = err
 			return
 		}
+		s.service.Applied(h.Marks)
 		if fresh && h.Frames > 0 {
 			s.result.Harvests++
 			s.result.HarvestMessages += uint64(h.Chunks)

@@ -4,6 +4,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strconv"
@@ -26,11 +27,18 @@ func (s *server) serviceConfig(ctx context.Context, dim int,
 	services := control.ParameterServerConfig{
 		Job: c.Job.ID, Instance: s.jobInstance(), Sync: c.Job.Sync, Port: c.Port, Dimension: dim,
 		HotSet: fingerprint[:], Workers: c.WorkerIDs(), Members: s.loop, Agree: agree, FirstStep: s.progress.firstStep,
+		KeepLog: s.keepsLogs(), Settled: s.loop.TakeSteps,
 		Report: func(ctx context.Context, sender uint16, r *pb.ReportRequest) error {
 			if !c.Job.Sync { // where a barrier precedes it
-				s.progress.addReport(sender, r.Steps)
+				if err := s.progress.addReport(sender, r.Steps, r.Instance); err != nil {
+					return err
+				}
 				s.saveFirst()
-				if err := harvest(ctx); err != nil {
+				err := harvest(ctx)
+				if err == nil {
+					err = s.progress.checkGeneration(r.Instance) // what was reported may not be part of the weights
+				}
+				if err != nil {
 					return err
 				}
 			}
@@ -128,12 +136,21 @@ func (s *server) commitSync(ctx context.Context, step uint64) error {
 
 // endStep ends a step by a call in the store's goroutine.
 func (s *server) endStep(ctx context.Context, step uint64, call func()) error {
+	var stopped error
 	err := s.loop.Do(ctx, func() {
+		if stopped = context.Cause(ctx); errors.Is(stopped, control.ErrFenced) {
+			return // the workers have to arrive again
+		}
 		call()
 		s.progress.commitSteps(step + 1)
 	})
 	switch {
+	case errors.Is(stopped, control.ErrFenced):
+		return stopped
 	case err != nil:
+		if errors.Is(context.Cause(ctx), control.ErrFenced) {
+			return control.ErrFenced
+		}
 	case !s.savesSteps():
 		s.saveAfter(step)
 	case s.checkpointAfter(step):

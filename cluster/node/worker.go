@@ -103,6 +103,9 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 		}
 		return nil, withCheckpoint(failed, w.departure, c, training.First > 0)
 	}
+	if err := awaitCommits(ctx, w, env); err != nil {
+		return nil, reason(ctx, err)
+	}
 	stats, err := w.Stats(ctx)
 	if err != nil {
 		return nil, reason(ctx, err)

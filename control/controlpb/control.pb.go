@@ -272,6 +272,7 @@ type Job struct {
 	Instance      uint64                 `protobuf:"varint,2,opt,name=instance,proto3" json:"instance,omitempty"`              // never 0; a different one for each CreateJob
 	Key           []byte                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`                         // proves the owner
 	LeaseMs       uint32                 `protobuf:"varint,4,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"` // for which the job outlives its owner's connection
+	Marks         bool                   `protobuf:"varint,5,opt,name=marks,proto3" json:"marks,omitempty"`                    // its harvests have marks, for an owner that takes them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -332,6 +333,13 @@ func (x *Job) GetLeaseMs() uint32 {
 		return x.LeaseMs
 	}
 	return 0
+}
+
+func (x *Job) GetMarks() bool {
+	if x != nil {
+		return x.Marks
+	}
+	return false
 }
 
 type HoldRequest struct {
@@ -608,7 +616,10 @@ type JoinRequest struct {
 	Agree map[string]string `protobuf:"bytes,8,rep,name=agree,proto3" json:"agree,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Random, the same in all requests of one attempt to join: a sender that did not get the answer
 	// asks again, and gets the admission that it has.
-	Attempt       []byte `protobuf:"bytes,9,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Attempt []byte `protobuf:"bytes,9,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// The sender keeps the frames that the aggregator has acknowledged until the server says that it
+	// has them, and settles when the server ends a generation. The aggregator ignores it.
+	KeepsLog      bool `protobuf:"varint,10,opt,name=keeps_log,json=keepsLog,proto3" json:"keeps_log,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -704,6 +715,13 @@ func (x *JoinRequest) GetAttempt() []byte {
 		return x.Attempt
 	}
 	return nil
+}
+
+func (x *JoinRequest) GetKeepsLog() bool {
+	if x != nil {
+		return x.KeepsLog
+	}
+	return false
 }
 
 type Admission struct {
@@ -835,10 +853,12 @@ type Membership struct {
 	Epoch     uint32                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"` // of this admission: cold frames of a different one are refused
 	Dimension uint32                 `protobuf:"varint,2,opt,name=dimension,proto3" json:"dimension,omitempty"`
 	Workers   uint32                 `protobuf:"varint,3,opt,name=workers,proto3" json:"workers,omitempty"`
-	Instance  uint64                 `protobuf:"varint,4,opt,name=instance,proto3" json:"instance,omitempty"`                    // of the job
-	FirstStep uint64                 `protobuf:"varint,5,opt,name=first_step,json=firstStep,proto3" json:"first_step,omitempty"` // that the worker trains: earlier ones are done
-	Token     []byte                 `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`                           // proves the worker
-	GraceMs   uint32                 `protobuf:"varint,7,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`       // for which the admission outlives its connection
+	// Instance of the job at its aggregator: the generation whose harvests the server applies. 0: the job
+	// goes on without an aggregator, or this server harvests none.
+	Instance  uint64 `protobuf:"varint,4,opt,name=instance,proto3" json:"instance,omitempty"`
+	FirstStep uint64 `protobuf:"varint,5,opt,name=first_step,json=firstStep,proto3" json:"first_step,omitempty"` // that the worker trains: earlier ones are done
+	Token     []byte `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`                           // proves the worker
+	GraceMs   uint32 `protobuf:"varint,7,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`       // for which the admission outlives its connection
 	// Step of the next barrier that waits for this worker: the server counts for all. Absent in an
 	// answer of a server that knows only first_step, which is the same where workers take steps
 	// together.
@@ -847,8 +867,12 @@ type Membership struct {
 	// Identity of the training, which its checkpoints carry. If it is new, nothing of it has been
 	// kept yet: the server takes that of the job's other servers, which the first worker that
 	// joins brings in agree.
-	Training      string `protobuf:"bytes,9,opt,name=training,proto3" json:"training,omitempty"`
-	NewTraining   bool   `protobuf:"varint,10,opt,name=new_training,json=newTraining,proto3" json:"new_training,omitempty"`
+	Training    string `protobuf:"bytes,9,opt,name=training,proto3" json:"training,omitempty"`
+	NewTraining bool   `protobuf:"varint,10,opt,name=new_training,json=newTraining,proto3" json:"new_training,omitempty"`
+	KeepLog     bool   `protobuf:"varint,12,opt,name=keep_log,json=keepLog,proto3" json:"keep_log,omitempty"` // the worker has to keep acknowledged frames, as in keeps_log
+	// Of the worker, in the newest harvest that the server has applied. Messages after the first have
+	// this and instance only, and come at most every 50 ms.
+	Committed     *HarvestMark `protobuf:"bytes,13,opt,name=committed,proto3" json:"committed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -958,6 +982,20 @@ func (x *Membership) GetNewTraining() bool {
 		return x.NewTraining
 	}
 	return false
+}
+
+func (x *Membership) GetKeepLog() bool {
+	if x != nil {
+		return x.KeepLog
+	}
+	return false
+}
+
+func (x *Membership) GetCommitted() *HarvestMark {
+	if x != nil {
+		return x.Committed
+	}
+	return nil
 }
 
 type LeaveRequest struct {
@@ -1536,6 +1574,7 @@ type BarrierRequest struct {
 	Sender        uint32                 `protobuf:"varint,2,opt,name=sender,proto3" json:"sender,omitempty"`
 	Step          uint64                 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
 	Token         []byte                 `protobuf:"bytes,4,opt,name=token,proto3" json:"token,omitempty"`
+	Instance      uint64                 `protobuf:"varint,5,opt,name=instance,proto3" json:"instance,omitempty"` // to which the worker's frames went; one that has ended is refused with Fenced
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1598,6 +1637,13 @@ func (x *BarrierRequest) GetToken() []byte {
 	return nil
 }
 
+func (x *BarrierRequest) GetInstance() uint64 {
+	if x != nil {
+		return x.Instance
+	}
+	return 0
+}
+
 type BarrierResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1640,8 +1686,9 @@ type ReduceRequest struct {
 	Sender        uint32                 `protobuf:"varint,2,opt,name=sender,proto3" json:"sender,omitempty"`
 	Step          uint64                 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
 	Token         []byte                 `protobuf:"bytes,4,opt,name=token,proto3" json:"token,omitempty"`
-	Refused       *Dropped               `protobuf:"bytes,5,opt,name=refused,proto3" json:"refused,omitempty"` // gradients of this worker, if any
-	Hot           *HotFrames             `protobuf:"bytes,6,opt,name=hot,proto3" json:"hot,omitempty"`         // when the worker arrived; without it the step is harvested
+	Refused       *Dropped               `protobuf:"bytes,5,opt,name=refused,proto3" json:"refused,omitempty"`    // gradients of this worker, if any
+	Hot           *HotFrames             `protobuf:"bytes,6,opt,name=hot,proto3" json:"hot,omitempty"`            // when the worker arrived; without it the step is harvested
+	Instance      uint64                 `protobuf:"varint,7,opt,name=instance,proto3" json:"instance,omitempty"` // as in BarrierRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1716,6 +1763,13 @@ func (x *ReduceRequest) GetHot() *HotFrames {
 		return x.Hot
 	}
 	return nil
+}
+
+func (x *ReduceRequest) GetInstance() uint64 {
+	if x != nil {
+		return x.Instance
+	}
+	return 0
 }
 
 // HotFrames are the frames of an admission for the aggregator. Both numbers run freely, modulo 2^32.
@@ -1891,9 +1945,10 @@ type ReportRequest struct {
 	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
 	Sender        uint32                 `protobuf:"varint,2,opt,name=sender,proto3" json:"sender,omitempty"`
 	Token         []byte                 `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
-	Steps         uint64                 `protobuf:"varint,4,opt,name=steps,proto3" json:"steps,omitempty"`   // taken since the job's beginning, over all its runs
-	Epochs        uint32                 `protobuf:"varint,5,opt,name=epochs,proto3" json:"epochs,omitempty"` // complete ones, over all its runs
-	Ends          bool                   `protobuf:"varint,6,opt,name=ends,proto3" json:"ends,omitempty"`     // the last of the steps ends an epoch
+	Steps         uint64                 `protobuf:"varint,4,opt,name=steps,proto3" json:"steps,omitempty"`       // taken since the job's beginning, over all its runs
+	Epochs        uint32                 `protobuf:"varint,5,opt,name=epochs,proto3" json:"epochs,omitempty"`     // complete ones, over all its runs
+	Ends          bool                   `protobuf:"varint,6,opt,name=ends,proto3" json:"ends,omitempty"`         // the last of the steps ends an epoch
+	Instance      uint64                 `protobuf:"varint,7,opt,name=instance,proto3" json:"instance,omitempty"` // as in BarrierRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1970,6 +2025,13 @@ func (x *ReportRequest) GetEnds() bool {
 	return false
 }
 
+func (x *ReportRequest) GetInstance() uint64 {
+	if x != nil {
+		return x.Instance
+	}
+	return 0
+}
+
 type ReportResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2006,6 +2068,172 @@ func (*ReportResponse) Descriptor() ([]byte, []int) {
 	return file_control_proto_rawDescGZIP(), []int{26}
 }
 
+// Fenced is a detail of the status that refuses a call for a generation that has ended: the worker
+// settles, and calls again.
+type Fenced struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Fenced) Reset() {
+	*x = Fenced{}
+	mi := &file_control_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fenced) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fenced) ProtoMessage() {}
+
+func (x *Fenced) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fenced.ProtoReflect.Descriptor instead.
+func (*Fenced) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{27}
+}
+
+type SettleRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
+	Sender        uint32                 `protobuf:"varint,2,opt,name=sender,proto3" json:"sender,omitempty"`
+	Token         []byte                 `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
+	Instance      uint64                 `protobuf:"varint,4,opt,name=instance,proto3" json:"instance,omitempty"` // that has ended
+	Epoch         uint32                 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`       // of the worker's admission at its aggregator
+	Next          uint32                 `protobuf:"varint,6,opt,name=next,proto3" json:"next,omitempty"`         // number of the worker's next frame for this server: ends of steps before it do not count
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettleRequest) Reset() {
+	*x = SettleRequest{}
+	mi := &file_control_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettleRequest) ProtoMessage() {}
+
+func (x *SettleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
+func (*SettleRequest) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *SettleRequest) GetJob() uint32 {
+	if x != nil {
+		return x.Job
+	}
+	return 0
+}
+
+func (x *SettleRequest) GetSender() uint32 {
+	if x != nil {
+		return x.Sender
+	}
+	return 0
+}
+
+func (x *SettleRequest) GetToken() []byte {
+	if x != nil {
+		return x.Token
+	}
+	return nil
+}
+
+func (x *SettleRequest) GetInstance() uint64 {
+	if x != nil {
+		return x.Instance
+	}
+	return 0
+}
+
+func (x *SettleRequest) GetEpoch() uint32 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *SettleRequest) GetNext() uint32 {
+	if x != nil {
+		return x.Next
+	}
+	return 0
+}
+
+type SettleResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mark          *HarvestMark           `protobuf:"bytes,1,opt,name=mark,proto3" json:"mark,omitempty"` // the last one; the worker's frames are in no later harvest
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettleResponse) Reset() {
+	*x = SettleResponse{}
+	mi := &file_control_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettleResponse) ProtoMessage() {}
+
+func (x *SettleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
+func (*SettleResponse) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *SettleResponse) GetMark() *HarvestMark {
+	if x != nil {
+		return x.Mark
+	}
+	return nil
+}
+
 type DoneRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -2017,7 +2245,7 @@ type DoneRequest struct {
 
 func (x *DoneRequest) Reset() {
 	*x = DoneRequest{}
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2029,7 +2257,7 @@ func (x *DoneRequest) String() string {
 func (*DoneRequest) ProtoMessage() {}
 
 func (x *DoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2042,7 +2270,7 @@ func (x *DoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneRequest.ProtoReflect.Descriptor instead.
 func (*DoneRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{27}
+	return file_control_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DoneRequest) GetJob() uint32 {
@@ -2074,7 +2302,7 @@ type DoneResponse struct {
 
 func (x *DoneResponse) Reset() {
 	*x = DoneResponse{}
-	mi := &file_control_proto_msgTypes[28]
+	mi := &file_control_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2086,7 +2314,7 @@ func (x *DoneResponse) String() string {
 func (*DoneResponse) ProtoMessage() {}
 
 func (x *DoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[28]
+	mi := &file_control_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2099,7 +2327,7 @@ func (x *DoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneResponse.ProtoReflect.Descriptor instead.
 func (*DoneResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{28}
+	return file_control_proto_rawDescGZIP(), []int{31}
 }
 
 type TearRequest struct {
@@ -2114,7 +2342,7 @@ type TearRequest struct {
 
 func (x *TearRequest) Reset() {
 	*x = TearRequest{}
-	mi := &file_control_proto_msgTypes[29]
+	mi := &file_control_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2126,7 +2354,7 @@ func (x *TearRequest) String() string {
 func (*TearRequest) ProtoMessage() {}
 
 func (x *TearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[29]
+	mi := &file_control_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2139,7 +2367,7 @@ func (x *TearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TearRequest.ProtoReflect.Descriptor instead.
 func (*TearRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{29}
+	return file_control_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TearRequest) GetJob() uint32 {
@@ -2178,7 +2406,7 @@ type TearResponse struct {
 
 func (x *TearResponse) Reset() {
 	*x = TearResponse{}
-	mi := &file_control_proto_msgTypes[30]
+	mi := &file_control_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2190,7 +2418,7 @@ func (x *TearResponse) String() string {
 func (*TearResponse) ProtoMessage() {}
 
 func (x *TearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[30]
+	mi := &file_control_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2203,7 +2431,7 @@ func (x *TearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TearResponse.ProtoReflect.Descriptor instead.
 func (*TearResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{30}
+	return file_control_proto_rawDescGZIP(), []int{33}
 }
 
 type StatsRequest struct {
@@ -2214,7 +2442,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_control_proto_msgTypes[31]
+	mi := &file_control_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2226,7 +2454,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[31]
+	mi := &file_control_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2239,7 +2467,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{31}
+	return file_control_proto_rawDescGZIP(), []int{34}
 }
 
 type AggregatorStats struct {
@@ -2257,7 +2485,7 @@ type AggregatorStats struct {
 
 func (x *AggregatorStats) Reset() {
 	*x = AggregatorStats{}
-	mi := &file_control_proto_msgTypes[32]
+	mi := &file_control_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2269,7 +2497,7 @@ func (x *AggregatorStats) String() string {
 func (*AggregatorStats) ProtoMessage() {}
 
 func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[32]
+	mi := &file_control_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2282,7 +2510,7 @@ func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregatorStats.ProtoReflect.Descriptor instead.
 func (*AggregatorStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{32}
+	return file_control_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AggregatorStats) GetCounters() map[string]uint64 {
@@ -2362,7 +2590,7 @@ type JobStats struct {
 
 func (x *JobStats) Reset() {
 	*x = JobStats{}
-	mi := &file_control_proto_msgTypes[33]
+	mi := &file_control_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2374,7 +2602,7 @@ func (x *JobStats) String() string {
 func (*JobStats) ProtoMessage() {}
 
 func (x *JobStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[33]
+	mi := &file_control_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2387,7 +2615,7 @@ func (x *JobStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStats.ProtoReflect.Descriptor instead.
 func (*JobStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{33}
+	return file_control_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *JobStats) GetJob() uint32 {
@@ -2543,7 +2771,7 @@ type Timing struct {
 
 func (x *Timing) Reset() {
 	*x = Timing{}
-	mi := &file_control_proto_msgTypes[34]
+	mi := &file_control_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2555,7 +2783,7 @@ func (x *Timing) String() string {
 func (*Timing) ProtoMessage() {}
 
 func (x *Timing) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[34]
+	mi := &file_control_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2568,7 +2796,7 @@ func (x *Timing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timing.ProtoReflect.Descriptor instead.
 func (*Timing) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{34}
+	return file_control_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Timing) GetCount() uint64 {
@@ -2611,7 +2839,7 @@ type ServerStats struct {
 
 func (x *ServerStats) Reset() {
 	*x = ServerStats{}
-	mi := &file_control_proto_msgTypes[35]
+	mi := &file_control_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2623,7 +2851,7 @@ func (x *ServerStats) String() string {
 func (*ServerStats) ProtoMessage() {}
 
 func (x *ServerStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[35]
+	mi := &file_control_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2636,7 +2864,7 @@ func (x *ServerStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerStats.ProtoReflect.Descriptor instead.
 func (*ServerStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{35}
+	return file_control_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ServerStats) GetRows() uint64 {
@@ -2689,12 +2917,13 @@ const file_control_proto_rawDesc = "" +
 	" \x01(\rR\aworkers\x12\x18\n" +
 	"\astripes\x18\v \x01(\rR\astripes\x12\x18\n" +
 	"\asenders\x18\f \x01(\rR\asendersB\v\n" +
-	"\t_exponent\"d\n" +
+	"\t_exponent\"z\n" +
 	"\x03Job\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\x04R\binstance\x12\x10\n" +
 	"\x03key\x18\x03 \x01(\fR\x03key\x12\x19\n" +
-	"\blease_ms\x18\x04 \x01(\rR\aleaseMs\"1\n" +
+	"\blease_ms\x18\x04 \x01(\rR\aleaseMs\x12\x14\n" +
+	"\x05marks\x18\x05 \x01(\bR\x05marks\"1\n" +
 	"\vHoldRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\"\x0e\n" +
@@ -2706,7 +2935,7 @@ const file_control_proto_rawDesc = "" +
 	"\x11RemoveJobResponse\"\t\n" +
 	"\aRemoved\"\n" +
 	"\n" +
-	"\bDiverged\"\xb0\x02\n" +
+	"\bDiverged\"\xcd\x02\n" +
 	"\vJoinRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x10\n" +
@@ -2716,7 +2945,9 @@ const file_control_proto_rawDesc = "" +
 	"\x04port\x18\x06 \x01(\rR\x04port\x12\x14\n" +
 	"\x05token\x18\a \x01(\fR\x05token\x12>\n" +
 	"\x05agree\x18\b \x03(\v2(.libra.control.v1.JoinRequest.AgreeEntryR\x05agree\x12\x18\n" +
-	"\aattempt\x18\t \x01(\fR\aattempt\x1a8\n" +
+	"\aattempt\x18\t \x01(\fR\aattempt\x12\x1b\n" +
+	"\tkeeps_log\x18\n" +
+	" \x01(\bR\bkeepsLog\x1a8\n" +
 	"\n" +
 	"AgreeEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -2735,7 +2966,7 @@ const file_control_proto_rawDesc = "" +
 	"\binstance\x18\t \x01(\x04R\binstance\x12\x14\n" +
 	"\x05token\x18\n" +
 	" \x01(\fR\x05token\x12\x19\n" +
-	"\bgrace_ms\x18\v \x01(\rR\agraceMs\"\xd7\x02\n" +
+	"\bgrace_ms\x18\v \x01(\rR\agraceMs\"\xaf\x03\n" +
 	"\n" +
 	"Membership\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12\x1c\n" +
@@ -2750,7 +2981,9 @@ const file_control_proto_rawDesc = "" +
 	"\vcheckpoints\x18\b \x03(\x04R\vcheckpoints\x12\x1a\n" +
 	"\btraining\x18\t \x01(\tR\btraining\x12!\n" +
 	"\fnew_training\x18\n" +
-	" \x01(\bR\vnewTrainingB\f\n" +
+	" \x01(\bR\vnewTraining\x12\x19\n" +
+	"\bkeep_log\x18\f \x01(\bR\akeepLog\x12;\n" +
+	"\tcommitted\x18\r \x01(\v2\x1d.libra.control.v1.HarvestMarkR\tcommittedB\f\n" +
 	"\n" +
 	"_next_step\"\xae\x01\n" +
 	"\fLeaveRequest\x12\x10\n" +
@@ -2790,20 +3023,22 @@ const file_control_proto_rawDesc = "" +
 	"\x06sender\x18\x01 \x01(\rR\x06sender\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\rR\x05epoch\x12\x16\n" +
 	"\x06newest\x18\x03 \x01(\rR\x06newest\x12\x18\n" +
-	"\aapplied\x18\x04 \x01(\fR\aapplied\"d\n" +
+	"\aapplied\x18\x04 \x01(\fR\aapplied\"\x80\x01\n" +
 	"\x0eBarrierRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\x04R\x04step\x12\x14\n" +
-	"\x05token\x18\x04 \x01(\fR\x05token\"\x11\n" +
-	"\x0fBarrierResponse\"\xc7\x01\n" +
+	"\x05token\x18\x04 \x01(\fR\x05token\x12\x1a\n" +
+	"\binstance\x18\x05 \x01(\x04R\binstance\"\x11\n" +
+	"\x0fBarrierResponse\"\xe3\x01\n" +
 	"\rReduceRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\x04R\x04step\x12\x14\n" +
 	"\x05token\x18\x04 \x01(\fR\x05token\x123\n" +
 	"\arefused\x18\x05 \x01(\v2\x19.libra.control.v1.DroppedR\arefused\x12-\n" +
-	"\x03hot\x18\x06 \x01(\v2\x1b.libra.control.v1.HotFramesR\x03hot\";\n" +
+	"\x03hot\x18\x06 \x01(\v2\x1b.libra.control.v1.HotFramesR\x03hot\x12\x1a\n" +
+	"\binstance\x18\a \x01(\x04R\binstance\";\n" +
 	"\tHotFrames\x12\x12\n" +
 	"\x04sent\x18\x01 \x01(\rR\x04sent\x12\x1a\n" +
 	"\banswered\x18\x02 \x01(\rR\banswered\"(\n" +
@@ -2814,15 +3049,26 @@ const file_control_proto_rawDesc = "" +
 	"\x04rows\x18\x01 \x01(\x04R\x04rows\x12\x12\n" +
 	"\x04keys\x18\x02 \x01(\fR\x04keys\x12\x12\n" +
 	"\x04sums\x18\x03 \x01(\fR\x04sums\x123\n" +
-	"\adropped\x18\x04 \x01(\v2\x19.libra.control.v1.DroppedR\adropped\"\x91\x01\n" +
+	"\adropped\x18\x04 \x01(\v2\x19.libra.control.v1.DroppedR\adropped\"\xad\x01\n" +
 	"\rReportRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\fR\x05token\x12\x14\n" +
 	"\x05steps\x18\x04 \x01(\x04R\x05steps\x12\x16\n" +
 	"\x06epochs\x18\x05 \x01(\rR\x06epochs\x12\x12\n" +
-	"\x04ends\x18\x06 \x01(\bR\x04ends\"\x10\n" +
-	"\x0eReportResponse\"M\n" +
+	"\x04ends\x18\x06 \x01(\bR\x04ends\x12\x1a\n" +
+	"\binstance\x18\a \x01(\x04R\binstance\"\x10\n" +
+	"\x0eReportResponse\"\b\n" +
+	"\x06Fenced\"\x95\x01\n" +
+	"\rSettleRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
+	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x14\n" +
+	"\x05token\x18\x03 \x01(\fR\x05token\x12\x1a\n" +
+	"\binstance\x18\x04 \x01(\x04R\binstance\x12\x14\n" +
+	"\x05epoch\x18\x05 \x01(\rR\x05epoch\x12\x12\n" +
+	"\x04next\x18\x06 \x01(\rR\x04next\"C\n" +
+	"\x0eSettleResponse\x121\n" +
+	"\x04mark\x18\x01 \x01(\v2\x1d.libra.control.v1.HarvestMarkR\x04mark\"M\n" +
 	"\vDoneRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x14\n" +
@@ -2907,13 +3153,14 @@ const file_control_proto_rawDesc = "" +
 	"\x04Join\x12\x1d.libra.control.v1.JoinRequest\x1a\x1b.libra.control.v1.Admission0\x01\x12H\n" +
 	"\x05Leave\x12\x1e.libra.control.v1.LeaveRequest\x1a\x1f.libra.control.v1.LeaveResponse\x12O\n" +
 	"\aHarvest\x12 .libra.control.v1.HarvestRequest\x1a\x1e.libra.control.v1.HarvestChunk(\x010\x01\x12J\n" +
-	"\x05Stats\x12\x1e.libra.control.v1.StatsRequest\x1a!.libra.control.v1.AggregatorStats2\xf6\x05\n" +
+	"\x05Stats\x12\x1e.libra.control.v1.StatsRequest\x1a!.libra.control.v1.AggregatorStats2\xc3\x06\n" +
 	"\x0fParameterServer\x12D\n" +
 	"\x05Check\x12\x1d.libra.control.v1.JoinRequest\x1a\x1c.libra.control.v1.Membership\x12E\n" +
 	"\x04Join\x12\x1d.libra.control.v1.JoinRequest\x1a\x1c.libra.control.v1.Membership0\x01\x12N\n" +
 	"\aBarrier\x12 .libra.control.v1.BarrierRequest\x1a!.libra.control.v1.BarrierResponse\x12J\n" +
 	"\x06Reduce\x12\x1f.libra.control.v1.ReduceRequest\x1a\x1d.libra.control.v1.ReducedRows0\x01\x12K\n" +
-	"\x06Report\x12\x1f.libra.control.v1.ReportRequest\x1a .libra.control.v1.ReportResponse\x12E\n" +
+	"\x06Report\x12\x1f.libra.control.v1.ReportRequest\x1a .libra.control.v1.ReportResponse\x12K\n" +
+	"\x06Settle\x12\x1f.libra.control.v1.SettleRequest\x1a .libra.control.v1.SettleResponse\x12E\n" +
 	"\x04Done\x12\x1d.libra.control.v1.DoneRequest\x1a\x1e.libra.control.v1.DoneResponse\x12E\n" +
 	"\x04Tear\x12\x1d.libra.control.v1.TearRequest\x1a\x1e.libra.control.v1.TearResponse\x12H\n" +
 	"\x05Leave\x12\x1e.libra.control.v1.LeaveRequest\x1a\x1f.libra.control.v1.LeaveResponse\x12M\n" +
@@ -2933,7 +3180,7 @@ func file_control_proto_rawDescGZIP() []byte {
 }
 
 var file_control_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_control_proto_goTypes = []any{
 	(Mode)(0),                 // 0: libra.control.v1.Mode
 	(Arithmetic)(0),           // 1: libra.control.v1.Arithmetic
@@ -2964,80 +3211,87 @@ var file_control_proto_goTypes = []any{
 	(*ReducedRows)(nil),       // 26: libra.control.v1.ReducedRows
 	(*ReportRequest)(nil),     // 27: libra.control.v1.ReportRequest
 	(*ReportResponse)(nil),    // 28: libra.control.v1.ReportResponse
-	(*DoneRequest)(nil),       // 29: libra.control.v1.DoneRequest
-	(*DoneResponse)(nil),      // 30: libra.control.v1.DoneResponse
-	(*TearRequest)(nil),       // 31: libra.control.v1.TearRequest
-	(*TearResponse)(nil),      // 32: libra.control.v1.TearResponse
-	(*StatsRequest)(nil),      // 33: libra.control.v1.StatsRequest
-	(*AggregatorStats)(nil),   // 34: libra.control.v1.AggregatorStats
-	(*JobStats)(nil),          // 35: libra.control.v1.JobStats
-	(*Timing)(nil),            // 36: libra.control.v1.Timing
-	(*ServerStats)(nil),       // 37: libra.control.v1.ServerStats
-	nil,                       // 38: libra.control.v1.JoinRequest.AgreeEntry
-	nil,                       // 39: libra.control.v1.AggregatorStats.CountersEntry
-	nil,                       // 40: libra.control.v1.JobStats.CountersEntry
-	nil,                       // 41: libra.control.v1.ServerStats.CountersEntry
+	(*Fenced)(nil),            // 29: libra.control.v1.Fenced
+	(*SettleRequest)(nil),     // 30: libra.control.v1.SettleRequest
+	(*SettleResponse)(nil),    // 31: libra.control.v1.SettleResponse
+	(*DoneRequest)(nil),       // 32: libra.control.v1.DoneRequest
+	(*DoneResponse)(nil),      // 33: libra.control.v1.DoneResponse
+	(*TearRequest)(nil),       // 34: libra.control.v1.TearRequest
+	(*TearResponse)(nil),      // 35: libra.control.v1.TearResponse
+	(*StatsRequest)(nil),      // 36: libra.control.v1.StatsRequest
+	(*AggregatorStats)(nil),   // 37: libra.control.v1.AggregatorStats
+	(*JobStats)(nil),          // 38: libra.control.v1.JobStats
+	(*Timing)(nil),            // 39: libra.control.v1.Timing
+	(*ServerStats)(nil),       // 40: libra.control.v1.ServerStats
+	nil,                       // 41: libra.control.v1.JoinRequest.AgreeEntry
+	nil,                       // 42: libra.control.v1.AggregatorStats.CountersEntry
+	nil,                       // 43: libra.control.v1.JobStats.CountersEntry
+	nil,                       // 44: libra.control.v1.ServerStats.CountersEntry
 }
 var file_control_proto_depIdxs = []int32{
 	0,  // 0: libra.control.v1.JobSpec.mode:type_name -> libra.control.v1.Mode
 	1,  // 1: libra.control.v1.JobSpec.arithmetic:type_name -> libra.control.v1.Arithmetic
-	38, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
+	41, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
 	0,  // 3: libra.control.v1.Admission.mode:type_name -> libra.control.v1.Mode
 	1,  // 4: libra.control.v1.Admission.arithmetic:type_name -> libra.control.v1.Arithmetic
-	18, // 5: libra.control.v1.HarvestRequest.begin:type_name -> libra.control.v1.HarvestBegin
-	20, // 6: libra.control.v1.HarvestChunk.marks:type_name -> libra.control.v1.HarvestMark
-	25, // 7: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
-	24, // 8: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
-	25, // 9: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
-	39, // 10: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
-	35, // 11: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
-	40, // 12: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
-	0,  // 13: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
-	1,  // 14: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
-	36, // 15: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
-	36, // 16: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
-	41, // 17: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
-	2,  // 18: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
-	4,  // 19: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
-	6,  // 20: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
-	10, // 21: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
-	10, // 22: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
-	13, // 23: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
-	17, // 24: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
-	33, // 25: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
-	10, // 26: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
-	10, // 27: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
-	21, // 28: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
-	23, // 29: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
-	27, // 30: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
-	29, // 31: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
-	31, // 32: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
-	13, // 33: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
-	15, // 34: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
-	33, // 35: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
-	3,  // 36: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
-	5,  // 37: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
-	7,  // 38: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
-	11, // 39: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
-	11, // 40: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
-	14, // 41: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
-	19, // 42: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
-	34, // 43: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
-	12, // 44: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
-	12, // 45: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
-	22, // 46: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
-	26, // 47: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
-	28, // 48: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
-	30, // 49: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
-	32, // 50: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
-	14, // 51: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
-	16, // 52: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
-	37, // 53: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
-	36, // [36:54] is the sub-list for method output_type
-	18, // [18:36] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	20, // 5: libra.control.v1.Membership.committed:type_name -> libra.control.v1.HarvestMark
+	18, // 6: libra.control.v1.HarvestRequest.begin:type_name -> libra.control.v1.HarvestBegin
+	20, // 7: libra.control.v1.HarvestChunk.marks:type_name -> libra.control.v1.HarvestMark
+	25, // 8: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
+	24, // 9: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
+	25, // 10: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
+	20, // 11: libra.control.v1.SettleResponse.mark:type_name -> libra.control.v1.HarvestMark
+	42, // 12: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
+	38, // 13: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
+	43, // 14: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
+	0,  // 15: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
+	1,  // 16: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
+	39, // 17: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
+	39, // 18: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
+	44, // 19: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
+	2,  // 20: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
+	4,  // 21: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
+	6,  // 22: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
+	10, // 23: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
+	10, // 24: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
+	13, // 25: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
+	17, // 26: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
+	36, // 27: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
+	10, // 28: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
+	10, // 29: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
+	21, // 30: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
+	23, // 31: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
+	27, // 32: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
+	30, // 33: libra.control.v1.ParameterServer.Settle:input_type -> libra.control.v1.SettleRequest
+	32, // 34: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
+	34, // 35: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
+	13, // 36: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
+	15, // 37: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
+	36, // 38: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
+	3,  // 39: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
+	5,  // 40: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
+	7,  // 41: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
+	11, // 42: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
+	11, // 43: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
+	14, // 44: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
+	19, // 45: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
+	37, // 46: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
+	12, // 47: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
+	12, // 48: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
+	22, // 49: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
+	26, // 50: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
+	28, // 51: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
+	31, // 52: libra.control.v1.ParameterServer.Settle:output_type -> libra.control.v1.SettleResponse
+	33, // 53: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
+	35, // 54: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
+	14, // 55: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
+	16, // 56: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
+	40, // 57: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
+	39, // [39:58] is the sub-list for method output_type
+	20, // [20:39] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_control_proto_init() }
@@ -3059,7 +3313,7 @@ func file_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_proto_rawDesc), len(file_control_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   40,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

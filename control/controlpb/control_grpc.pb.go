@@ -448,6 +448,7 @@ const (
 	ParameterServer_Barrier_FullMethodName = "/libra.control.v1.ParameterServer/Barrier"
 	ParameterServer_Reduce_FullMethodName  = "/libra.control.v1.ParameterServer/Reduce"
 	ParameterServer_Report_FullMethodName  = "/libra.control.v1.ParameterServer/Report"
+	ParameterServer_Settle_FullMethodName  = "/libra.control.v1.ParameterServer/Settle"
 	ParameterServer_Done_FullMethodName    = "/libra.control.v1.ParameterServer/Done"
 	ParameterServer_Tear_FullMethodName    = "/libra.control.v1.ParameterServer/Tear"
 	ParameterServer_Leave_FullMethodName   = "/libra.control.v1.ParameterServer/Leave"
@@ -477,6 +478,10 @@ type ParameterServerClient interface {
 	// pushed in these steps is acknowledged. It is answered when that is part of the
 	// weights.
 	Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportResponse, error)
+	// Settle is called by a worker when the instance of its membership has changed. It gets the mark by
+	// which it settles: frames of the ended generation that are not in it will never be in a harvest,
+	// so the worker sends them as rows. It is refused while the generation lasts.
+	Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error)
 	// Done reports that a worker has finished its last epoch.
 	Done(ctx context.Context, in *DoneRequest, opts ...grpc.CallOption) (*DoneResponse, error)
 	// Tear says that the gradients which a worker pushed in a step are incomplete, and will stay
@@ -568,6 +573,16 @@ func (c *parameterServerClient) Report(ctx context.Context, in *ReportRequest, o
 	return out, nil
 }
 
+func (c *parameterServerClient) Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SettleResponse)
+	err := c.cc.Invoke(ctx, ParameterServer_Settle_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *parameterServerClient) Done(ctx context.Context, in *DoneRequest, opts ...grpc.CallOption) (*DoneResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DoneResponse)
@@ -649,6 +664,10 @@ type ParameterServerServer interface {
 	// pushed in these steps is acknowledged. It is answered when that is part of the
 	// weights.
 	Report(context.Context, *ReportRequest) (*ReportResponse, error)
+	// Settle is called by a worker when the instance of its membership has changed. It gets the mark by
+	// which it settles: frames of the ended generation that are not in it will never be in a harvest,
+	// so the worker sends them as rows. It is refused while the generation lasts.
+	Settle(context.Context, *SettleRequest) (*SettleResponse, error)
 	// Done reports that a worker has finished its last epoch.
 	Done(context.Context, *DoneRequest) (*DoneResponse, error)
 	// Tear says that the gradients which a worker pushed in a step are incomplete, and will stay
@@ -686,6 +705,9 @@ func (UnimplementedParameterServerServer) Reduce(*ReduceRequest, grpc.ServerStre
 }
 func (UnimplementedParameterServerServer) Report(context.Context, *ReportRequest) (*ReportResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Report not implemented")
+}
+func (UnimplementedParameterServerServer) Settle(context.Context, *SettleRequest) (*SettleResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Settle not implemented")
 }
 func (UnimplementedParameterServerServer) Done(context.Context, *DoneRequest) (*DoneResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Done not implemented")
@@ -799,6 +821,24 @@ func _ParameterServer_Report_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ParameterServer_Settle_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SettleRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ParameterServerServer).Settle(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ParameterServer_Settle_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ParameterServerServer).Settle(ctx, req.(*SettleRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ParameterServer_Done_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DoneRequest)
 	if err := dec(in); err != nil {
@@ -900,6 +940,10 @@ var ParameterServer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Report",
 			Handler:    _ParameterServer_Report_Handler,
+		},
+		{
+			MethodName: "Settle",
+			Handler:    _ParameterServer_Settle_Handler,
 		},
 		{
 			MethodName: "Done",

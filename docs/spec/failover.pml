@@ -21,9 +21,9 @@
  * swap.pml's, that a harvest is sent again under its number is cluster.pml's. As in
  * flow.pml, the network is all that was ever sent.
  *
- * It is a plan. Of it, the product has the marks so far: aggregator/mark.go, bpf/marks.go,
- * control/harvest_marks.go. That they name just the frames of their harvests is shown by the
- * tests of these packages.
+ * Of it, the product has settling without another generation (docs/failures.md): the marks in
+ * aggregator/mark.go, bpf/marks.go and control/harvest_marks.go, the log in transport, fences in
+ * control/generation.go and cluster/node/fence.go. Standbys and rewinds are a plan.
  *
  * A gradient is a bit: that of frame f of worker w in step k. Every action is one step of
  * the model and, faults aside, none is possible for ever: so if training can stop, the

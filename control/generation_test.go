@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/libra-ina/libra/aggregator"
+	pb "github.com/libra-ina/libra/control/controlpb"
+)
+
+func keepsLog5(c *ParameterServerConfig) { c.Sync, c.KeepLog = true, true }
+
+func withKeptLog(r *pb.JoinRequest) { r.KeepsLog = true }
+
+func (w *worker) settle(t *testing.T, instance uint64, epoch uint32) (*pb.HarvestMark, error) {
+	answer, err := w.Settle(t.Context(), &pb.SettleRequest{Job: 5, Sender: w.id, Token: w.member.GetToken(),
+		Instance: instance, Epoch: epoch, Next: 40})
+	return answer.GetMark(), err
+}
+
+// arrive arrives at the end of a step with frames that went to an instance.
+func (w *worker) arrive(t *testing.T, step, instance uint64) chan error {
+	result := make(chan error, 1)
+	go func() {
+		_, err := w.Barrier(t.Context(), &pb.BarrierRequest{Job: 5, Sender: w.id, Step: step, Token: w.member.GetToken(),
+			Instance: instance})
+		result <- err
+	}()
+	return result
+}
+
+// joinedWithLogs returns workers 1 and 2, which have joined and keep logs.
+func (s *parameterServer) joinedWithLogs(t *testing.T) (one, two *worker) {
+	t.Helper()
+	one, two = s.worker(t, 1), s.worker(t, 2)
+	for _, w := range []*worker{one, two} {
+		if err := w.join(t, withKeptLog); err != nil {
+			t.Fatal(err)
+		}
+		if !w.member.KeepLog || w.member.Instance != 77 {
+			t.Fatalf("%+v", w.member)
+		}
+	}
+	return one, two
+}
+
+// A worker is told its marks, at most every 50 ms, and at once that its generation has ended.
+func TestMarksAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startServer(t, keepsLog5)
+		one, _ := s.joinedWithLogs(t)
+		begun := time.Now()
+		go func() {
+			for i := range 200 {
+				time.Sleep(time.Millisecond)
+				s.service.Applied([]aggregator.Mark{{Sender: 1, Epoch: 3, Newest: uint32(i + 1)}, {Sender: 2, Epoch: 4}})
+				s.service.Applied(nil) // an empty harvest
+			}
+			time.Sleep(5 * time.Millisecond)
+			s.service.Fence()
+		}()
+		var told []uint32
+		for {
+			m, err := one.stream.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.Instance == 0 {
+				break
+			}
+			if m.Committed.Sender != 1 || m.Committed.Epoch != 3 {
+				t.Errorf("worker 1 is told %+v", m.Committed)
+			}
+			told = append(told, m.Committed.Newest)
+		}
+		if len(told) < 4 || len(told) > 5 {
+			t.Errorf("200 harvests in 200 ms: told %v", told)
+		}
+		if took := time.Since(begun); took > 206*time.Millisecond {
+			t.Errorf("the end of the generation is told after %v", took)
+		}
+	})
+}
+
+// Settling needs the worker's own token and a generation that has ended. The mark is that of the
+// worker's admission.
+func TestSettleIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var taken []uint32
+		s := startServer(t, keepsLog5, func(c *ParameterServerConfig) {
+			c.Settled = func(_ context.Context, sender uint16, next uint32) error {
+				taken = append(taken, uint32(sender), next)
+				return nil
+			}
+		})
+		one, two := s.joinedWithLogs(t)
+		s.service.Applied([]aggregator.Mark{{Sender: 1, Epoch: 3, Newest: 9}})
+		_, err := one.settle(t, 77, 3)
+		wants(t, "before the fence", err, codes.FailedPrecondition, "has not ended")
+		if !s.service.MayFence() {
+			t.Error("all workers keep logs, and the job may not go on")
+		}
+		s.service.Fence()
+		mine := one.member
+		one.member = two.member
+		_, err = one.settle(t, 77, 3)
+		wants(t, "another worker's token", err, codes.PermissionDenied)
+		one.member = mine
+		_, err = one.settle(t, 78, 3)
+		wants(t, "another instance", err, codes.FailedPrecondition)
+		_, err = one.settle(t, 0, 3)
+		wants(t, "no instance", err, codes.FailedPrecondition)
+		if taken != nil {
+			t.Errorf("refused workers take steps: %v", taken)
+		}
+		if mark, err := one.settle(t, 77, 3); err != nil || mark.Newest != 9 {
+			t.Errorf("mark %+v, %v", mark, err)
+		}
+		if mark, err := one.settle(t, 77, 4); err != nil || mark.Newest != 0 || mark.Applied[0] != 1 {
+			t.Errorf("of another admission: mark %+v, %v", mark, err)
+		}
+		if len(taken) != 4 || taken[0] != 1 || taken[1] != 40 {
+			t.Errorf("settled workers take steps: %v", taken)
+		}
+	})
+}
+
+// A worker that keeps no log could not settle.
+func TestWorkerWithoutLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startServer(t, keepsLog5)
+		one, two := s.worker(t, 1), s.worker(t, 2)
+		if err := one.join(t, withKeptLog); err != nil || !s.service.MayFence() {
+			t.Error(err)
+		}
+		if err := two.join(t); err != nil || s.service.MayFence() {
+			t.Error("the job may go on, although a worker has no log", err)
+		}
+	})
+}
+
+// A fence takes back the arrivals at the end of a step: the step ends when all workers have arrived
+// again, and not with a call from before.
+func TestFenceWithdrawsArrivals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startServer(t, keepsLog5)
+		one, two := s.joinedWithLogs(t)
+		before := one.arrive(t, 0, 77)
+		synctest.Wait()
+		s.service.Fence()
+		if err := <-before; !isFenced(err) {
+			t.Errorf("who has arrived is told %v", err)
+		}
+		if err := <-two.arrive(t, 0, 77); !isFenced(err) {
+			t.Errorf("who arrives from before the fence is told %v", err)
+		}
+		again := two.arrive(t, 0, 0)
+		synctest.Wait()
+		if len(s.commits) != 0 {
+			t.Fatalf("commits %v, before worker 1 has arrived again", s.commits)
+		}
+		for _, result := range []chan error{again, one.arrive(t, 0, 0)} {
+			if err := <-result; err != nil {
+				t.Error(err)
+			}
+		}
+		if len(s.commits) != 1 {
+			t.Errorf("commits %v", s.commits)
+		}
+	})
+}
+
+// A commit that the fence finds before the store leaves the step open; one that the store has ends it.
+func TestFenceDuringACommit(t *testing.T) {
+	for name, reached := range map[string]bool{"before the store": false, "behind it": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				commits, goOn := 0, make(chan struct{})
+				s := startServer(t, keepsLog5, func(c *ParameterServerConfig) {
+					c.Commit = func(ctx context.Context, _ uint64) error {
+						commits++
+						if commits == 1 && reached {
+							<-goOn
+							return nil
+						}
+						if commits == 1 {
+							<-ctx.Done()
+							return context.Cause(ctx)
+						}
+						return nil
+					}
+				})
+				one, two := s.joinedWithLogs(t)
+				first, second := one.arrive(t, 0, 77), two.arrive(t, 0, 77)
+				synctest.Wait()
+				s.service.Fence()
+				close(goOn)
+				for _, result := range []chan error{first, second} {
+					if err := <-result; (err == nil) != reached || !reached && !isFenced(err) {
+						t.Errorf("a worker is told %v", err)
+					}
+				}
+				for _, result := range []chan error{one.arrive(t, 0, 0), two.arrive(t, 0, 0)} {
+					if err := <-result; err != nil {
+						t.Error(err)
+					}
+				}
+				if want := map[bool]int{true: 1, false: 2}[reached]; commits != want {
+					t.Errorf("%d commits, want %d", commits, want)
+				}
+			})
+		})
+	}
+}
+
+// What was torn before a fence stays torn.
+func TestFenceKeepsTornSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dropped := 0
+		s := startServer(t, keepsLog5, func(c *ParameterServerConfig) {
+			c.Reduce = func(context.Context, uint64, bool) (Sums, error) { return Sums{}, nil }
+			c.Drop = func(context.Context, uint64, bool) error {
+				dropped++
+				return nil
+			}
+		})
+		one, two := s.joinedWithLogs(t)
+		if _, err := one.Tear(t.Context(), &pb.TearRequest{Job: 5, Sender: 1, Token: one.member.Token}); err != nil {
+			t.Fatal(err)
+		}
+		s.service.Fence()
+		for _, result := range []chan error{one.arrive(t, 0, 0), two.arrive(t, 0, 0)} {
+			wants(t, "a torn step", <-result, codes.Aborted, "dropped")
+		}
+		if dropped != 1 {
+			t.Errorf("dropped %d times", dropped)
+		}
+	})
+}
+
+// A worker that joins when the aggregator is lost needs none.
+func TestJoinWithoutAggregator(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startServer(t, func(c *ParameterServerConfig) { c.KeepLog = true })
+		s.service.Fence()
+		w := s.worker(t, 1)
+		if err := w.join(t, withKeptLog); err != nil || w.member.Instance != 0 {
+			t.Errorf("%+v, %v", w.member, err)
+		}
+	})
+}
