@@ -21,13 +21,13 @@ import (
 // logged or not answered, to server 0 as rows, and later ones too.
 
 var (
-	// ErrMark means that a mark names frames that the worker has not sent: the server or the
+	// errMark means that a mark names frames that the worker has not sent: the server or the
 	// aggregator is broken.
-	ErrMark = errors.New("transport: a mark of frames that were not sent")
-	// ErrSumsLost is the failure of a PushSum whose gradients are added, but not at the aggregator.
-	ErrSumsLost = errors.New("transport: the aggregator was lost: the push is applied, but its sums are not known")
-	// ErrNoAggregator is the failure of a PushSum without an aggregator.
-	ErrNoAggregator = errors.New("transport: sums need an aggregator, and the job goes on without one")
+	errMark = errors.New("transport: a mark of frames that were not sent")
+	// errSumsLost is the failure of a PushSum whose gradients are added, but not at the aggregator.
+	errSumsLost = errors.New("transport: the aggregator was lost: the push is applied, but its sums are not known")
+	// errNoAggregator is the failure of a PushSum without an aggregator.
+	errNoAggregator = errors.New("transport: sums need an aggregator, and the job goes on without one")
 )
 
 // settlement is the work after the loss of the aggregator: the log's frames that are not in the mark
@@ -68,7 +68,7 @@ func (w *Worker) Committed(ctx context.Context, mark aggregator.Mark) error {
 
 func (w *Worker) checkMark(f *flow, mark *aggregator.Mark) error {
 	if last := f.window.NextUnsent() - 1; int32(mark.Newest-last) > 0 {
-		return w.peerError(w.flows[flowCold], fmt.Errorf("%w: up to %d, and the last one is %d", ErrMark, mark.Newest, last))
+		return w.peerError(w.flows[flowCold], fmt.Errorf("%w: up to %d, and the last one is %d", errMark, mark.Newest, last))
 	}
 	return nil
 }
@@ -143,7 +143,7 @@ func (w *Worker) beginSettling(mark aggregator.Mark) {
 	for seq, e := range f.window.Unacked() {
 		o, payload := w.ops[e.Owner], w.link.Payload(framePlace(e.Cookie).buf())[:e.Len]
 		if o.sums != nil {
-			o.recordFailure(w.peerError(f, ErrSumsLost))
+			o.recordFailure(w.peerError(f, errSumsLost))
 		}
 		if mark.Has(seq) {
 			w.frameAcknowledged(o, e)

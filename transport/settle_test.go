@@ -76,7 +76,7 @@ func (h *harvester) held(ctx context.Context) (sums map[uint64][]int64) {
 	return sums
 }
 
-func withLog(cfg *WorkerConfig) { cfg.Replay = MinReplay }
+func withLog(cfg *WorkerConfig) { cfg.Replay = minReplay }
 
 // Workers that lose their aggregator while they push lose no gradient and double none, whichever
 // harvests the server has applied, whichever answers are lost, and whether or not the aggregator
@@ -157,7 +157,7 @@ func TestLogIsBounded(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	for over := false; !over; {
-		if s := stats(); s.LogBytes > MinReplay {
+		if s := stats(); s.LogBytes > minReplay {
 			t.Fatalf("a log of %d bytes", s.LogBytes)
 		}
 		select {
@@ -226,7 +226,7 @@ func TestMarkBeyondWhatWasSent(t *testing.T) {
 			m.Epoch = testEpoch
 			_ = give(w, ctx, m)
 			<-w.Done()
-			if !errors.Is(w.Err(), ErrMark) {
+			if !errors.Is(w.Err(), errMark) {
 				t.Errorf("the worker ends with %v", w.Err())
 			}
 		})
@@ -319,10 +319,10 @@ func TestSumsWithoutAggregator(t *testing.T) {
 	if err := w.Settle(ctx, h.final(w)); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-failed; !errors.Is(err, ErrSumsLost) {
+	if err := <-failed; !errors.Is(err, errSumsLost) {
 		t.Errorf("the push that was sent: %v", err)
 	}
-	if err := w.PushSum(ctx, key, grads, sums); !errors.Is(err, ErrNoAggregator) {
+	if err := w.PushSum(ctx, key, grads, sums); !errors.Is(err, errNoAggregator) {
 		t.Errorf("a push without an aggregator: %v", err)
 	}
 	want := newLedger()

@@ -81,8 +81,8 @@ type WorkerConfig struct {
 	Gate func()
 }
 
-// MinReplay is the least size of a log.
-const MinReplay = 1 << 20
+// minReplay is the least size of a log.
+const minReplay = 1 << 20
 
 // ServerPeer is a parameter server's address and the epoch of the admission there.
 type ServerPeer struct {
@@ -142,8 +142,8 @@ func jobOf(cfg WorkerConfig) (aggregator.JobConfig, error) {
 		return job, fmt.Errorf("%w: %v frames in %v mode", ErrConfig, cfg.Layout, job.Mode)
 	case cfg.Mode == aggregator.Sync && (cfg.Replay != 0 || cfg.NoAggregator):
 		return job, fmt.Errorf("%w: Replay or NoAggregator in %v mode, whose sums only the aggregator has", ErrConfig, job.Mode)
-	case cfg.Replay != 0 && cfg.Replay < MinReplay:
-		return job, fmt.Errorf("%w: Replay of %d bytes, at least %d are needed", ErrConfig, cfg.Replay, MinReplay)
+	case cfg.Replay != 0 && cfg.Replay < minReplay:
+		return job, fmt.Errorf("%w: Replay of %d bytes, at least %d are needed", ErrConfig, cfg.Replay, minReplay)
 	case cfg.Negotiate && (job.Mode != aggregator.Sync || job.Arithmetic != aggregator.Fixed):
 		return job, fmt.Errorf("%w: Negotiate with %v arithmetic in %v mode", ErrConfig, job.Arithmetic, job.Mode)
 	}

@@ -57,7 +57,7 @@ func (w *Worker) beginPush(o *operation) bool {
 	var err error
 	switch {
 	case o.sums != nil && w.isDirect():
-		err = ErrNoAggregator
+		err = errNoAggregator
 	case o.added:
 		err = w.beginSum(o)
 	case o.prepared != nil:

@@ -203,6 +203,11 @@ func (j *joinedJob) endPart(finished bool) error {
 	ctx, cancel := context.WithTimeout(j.lost, leaveLimit)
 	defer cancel()
 	m := j.endpoint.members
+	if !j.env.Config.Job.Sync {
+		if err := m.Report(ctx, 0, 0, false); err != nil { // it harvests; the next harvest may be due in an hour
+			return err
+		}
+	}
 	if err := awaitCommits(ctx, j.endpoint, j.env); err != nil {
 		return err
 	}
