@@ -210,7 +210,7 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 		}
 		m.servers = append(m.servers, joinedServer{pb.NewParameterServerClient(conn), role, nil, 0})
 	}
-	toAggregator, err := dial(access.TheAggregator(), cfg.Aggregator)
+	toAggregator, err := dial(access.TheSwitch(), cfg.Aggregator)
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +231,7 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 		s.token, s.next = answer.Token, nextStep(answer)
 		joined = append(joined, answer)
 	}
-	admitted, err := joinAt(&cfg, m, theAggregator, cfg.Aggregator, client.Join, client.Leave)
+	admitted, err := joinAt(&cfg, m, access.SwitchDaemon, cfg.Aggregator, client.Join, client.Leave)
 	if err != nil {
 		return nil, err
 	}

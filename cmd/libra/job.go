@@ -56,7 +56,7 @@ func (s *switchAccess) dial(cmd *cobra.Command) (*grpc.ClientConn, error) {
 			return nil, usagef(cmd, "--control: %q is not an IP:port", s.control)
 		}
 	}
-	return access.Dial(cmd.Context(), access.TheAggregator(), address, security, answerLimit, slog.Default())
+	return access.Dial(cmd.Context(), access.TheSwitch(), address, security, answerLimit, slog.Default())
 }
 
 func newJob() *cobra.Command {
@@ -93,7 +93,7 @@ jobs only.`,
 			defer conn.Close()
 			stats, err := pb.NewAggregatorClient(conn).Stats(cmd.Context(), &pb.StatsRequest{})
 			if err != nil {
-				return access.CallError("aggregator", "list jobs", err)
+				return access.CallError(access.SwitchDaemon, "list jobs", err)
 			}
 			jobs := newJobStatistics(stats.Jobs)
 			if asJSON {
@@ -152,7 +152,7 @@ an error. --instance removes the job only if it is still that instance.`,
 			defer conn.Close()
 			_, err = pb.NewAggregatorClient(conn).RemoveJob(cmd.Context(),
 				&pb.RemoveJobRequest{Job: uint32(id), Instance: instance})
-			return access.CallError("aggregator", "remove job", err)
+			return access.CallError(access.SwitchDaemon, "remove job", err)
 		},
 	}
 	at.flags(cmd)
