@@ -255,13 +255,13 @@ func TestUDPConnAsksForNeighboursAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := netip.MustParseAddr("10.0.0.2")
-	way, _ := conn.hops.find(to)
+	way, _ := conn.hops.findHop(to)
 	right := way.Hop
 	wrong := right
 	wrong.MAC = [6]byte{2, 0, 0, 0, 0, 0x99} // of no machine
-	conn.hops.put(to, wrong)
+	conn.hops.putHop(to, wrong)
 	until(t, "the kernel's answer", func() bool {
-		way, ok := conn.hops.find(to)
+		way, ok := conn.hops.findHop(to)
 		return ok && way.Hop == right
 	})
 	p.at(p.near, "ip route add unreachable 10.0.0.2/32")

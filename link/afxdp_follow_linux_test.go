@@ -280,12 +280,12 @@ func TestAFXDPSurvivesItsInterface(t *testing.T) {
 func TestAFXDPAbsorbsWhatMayPass(t *testing.T) {
 	l := newCable(t).links[0].(*afxdpLink)
 	for _, passing := range []error{nil, afxdp.ErrLinkDown, afxdp.ErrNoProgram, afxdp.ErrInterfaceGone} {
-		if err := l.absorb(passing); err != nil || !errors.Is(l.stats.LastError, passing) {
+		if err := l.absorbError(passing); err != nil || !errors.Is(l.stats.LastError, passing) {
 			t.Errorf("%v: %v, and the last error is %v", passing, err, l.stats.LastError)
 		}
 	}
 	for _, lasting := range []error{net.ErrClosed, afxdp.ErrRingCorrupt, afxdp.ErrNoQueue} {
-		if err := l.absorb(lasting); !errors.Is(err, lasting) {
+		if err := l.absorbError(lasting); !errors.Is(err, lasting) {
 			t.Errorf("%v: %v", lasting, err)
 		}
 	}

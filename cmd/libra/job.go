@@ -24,15 +24,15 @@ type switchAccess struct {
 	config, control string
 }
 
-func (s *switchAccess) flags(cmd *cobra.Command) {
+func (s *switchAccess) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.config, "config", "",
 		"cluster configuration `file`, for the switch's control address and the tls section")
 	cmd.Flags().StringVar(&s.control, "control", "",
 		"control `address` (IP:port) of the switch, instead of the configuration's")
 }
 
-// dial connects to the switch.
-func (s *switchAccess) dial(cmd *cobra.Command) (*grpc.ClientConn, error) {
+// dialSwitch connects to the switch.
+func (s *switchAccess) dialSwitch(cmd *cobra.Command) (*grpc.ClientConn, error) {
 	var (
 		security access.Security
 		address  netip.AddrPort
@@ -86,7 +86,7 @@ jobs only.`,
   libra job list --control 10.0.0.1:7700 --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			conn, err := at.dial(cmd)
+			conn, err := at.dialSwitch(cmd)
 			if err != nil {
 				return err
 			}
@@ -102,7 +102,7 @@ jobs only.`,
 			return printJobs(cmd.OutOrStdout(), jobs)
 		},
 	}
-	at.flags(cmd)
+	at.addFlags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
@@ -145,7 +145,7 @@ an error. --instance removes the job only if it is still that instance.`,
 			if err != nil || id >= aggregator.MaxJobs {
 				return usagef(cmd, "%q is no job ID: they are 0 to %d", args[0], aggregator.MaxJobs-1)
 			}
-			conn, err := at.dial(cmd)
+			conn, err := at.dialSwitch(cmd)
 			if err != nil {
 				return err
 			}
@@ -155,7 +155,7 @@ an error. --instance removes the job only if it is still that instance.`,
 			return access.CallError(access.SwitchDaemon, "remove job", err)
 		},
 	}
-	at.flags(cmd)
+	at.addFlags(cmd)
 	cmd.Flags().Uint64Var(&instance, "instance", 0, "remove the job only if it is this `instance`; 0: any instance")
 	return cmd
 }
