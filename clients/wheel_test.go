@@ -5,13 +5,17 @@
 package clients_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/libra-ina/libra/agent/agentproto"
@@ -37,25 +41,48 @@ func release(t *testing.T, libra string) string {
 	return v.Version
 }
 
+// wheelBuilt builds the wheel once, and returns its path.
+var wheelBuilt = sync.OnceValues(func() (string, error) {
+	libra, err := buildLibra()
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), torchLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "../scripts/wheel.sh", filepath.Join(built, "wheel"))
+	cmd.Env = append(os.Environ(), "LIBRA="+libra)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return lines[len(lines)-1], nil
+})
+
+// buildWheel returns the paths of the wheel, and of the program of its version.
+func buildWheel(t *testing.T) (wheel, libra string) {
+	t.Helper()
+	for _, tool := range []string{"cc", "make"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			leaveOut(t, tool+" is not on the PATH: the wheel is not built")
+		}
+	}
+	libra, err1 := buildLibra()
+	wheel, err2 := wheelBuilt()
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	return wheel, libra
+}
+
 // TestPythonWheel builds a wheel, installs it as nobody, and adds with it.
 func TestPythonWheel(t *testing.T) {
 	t.Parallel()
-	build(t, plain) // which creates the folder of libra
-	libra, err := buildLibra()
-	if err != nil {
-		t.Fatal(err)
-	}
 	python := pythonThatRuns(withVenv)
 	if python == "" {
 		leaveOut(t, "no python3 has venv and NumPy (Debian: python3-venv, python3-numpy): the wheel is not tested")
 	}
-	dir := openDir(t)
-	cmd := command(t, "../scripts/wheel.sh", dir)
-	cmd.Env = append(os.Environ(), "LIBRA="+libra)
-	out := run(t, cmd)
-	t.Log(out)
-	lines := strings.Split(strings.TrimSpace(out), "\n")
-	wheel := lines[len(lines)-1]
+	wheel, libra := buildWheel(t)
 	version := release(t, libra)
 	name := regexp.MustCompile(`^libra-` + regexp.QuoteMeta(version) + `-py3-none-(manylinux_2_\d+_|linux_)\w+\.whl$`)
 	if !name.MatchString(filepath.Base(wheel)) {

@@ -65,7 +65,7 @@ follows the paper's Principle 1 unless --hot-rows sets it.`,
 				if most := train.MaxFactors + 1; dim < 1 || dim > most {
 					return usagef(cmd, "--dim %d: it must be from 1 to %d", dim, most)
 				}
-				o.Dim = dim
+				o.Dim, o.NoBias = dim, true
 			}
 			if o.Switches < 1 || o.Switches > sched.MaxSwitches {
 				return usagef(cmd, "--switches %d: it must be 1 to %d", o.Switches, sched.MaxSwitches)
