@@ -23,7 +23,7 @@ class Build(build_py):
 
     def run(self):
         super().run()
-        if self.editable_mode:
+        if getattr(self, "editable_mode", False):  # before setuptools 64 there is none
             return
         if not os.path.exists(os.path.join(C, "Makefile")):
             raise SystemExit(f"{C} is not there: build the package in a copy of Libra that has clients/c beside clients/python")

@@ -12,14 +12,13 @@ import tempfile
 PROGRAM = """
 import os, sys
 import libra
-from libra import _library
 
 socket = sys.argv[1]
 assert os.path.samefile(os.path.commonpath([libra.__file__, sys.prefix]), sys.prefix), libra.__file__
 with open("/proc/self/maps" if os.path.exists("/proc/self/maps") else os.devnull) as file:
     libra.version()
     loaded = {line.split()[-1] for line in file if "libra.so" in line}
-assert all(os.path.dirname(libra.__file__) == os.path.dirname(path) for path in loaded), loaded
+assert all(os.path.dirname(os.path.realpath(libra.__file__)) == os.path.dirname(path) for path in loaded), loaded
 with libra.Session("clicks", socket=socket, parties=1) as session:
     keys, sums = session.reduce([3, 60], [[1, 2], [3, 4]])
     assert keys.tolist() == [3, 60] and sums.tolist() == [[1, 2], [3, 4]], (keys, sums)
