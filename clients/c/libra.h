@@ -58,7 +58,7 @@
 extern "C" {
 #endif
 
-#define LIBRA_VERSION "1.0.0"
+#define LIBRA_VERSION "0.1.0" /* of the release of Libra; libra.so.1 is the version of the interface */
 
 #if defined(__GNUC__)
 #define LIBRA_API __attribute__((visibility("default")))
