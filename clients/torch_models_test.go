@@ -59,7 +59,7 @@ func TestTorchModels(t *testing.T) {
 	}{
 		{"ncf", "--factors 8 --rate 0.05", frappe, 192, func(r trained) bool { return r.AUC > 0.9 }},
 		{"deeplight", "--hidden 16 --warm-up 50", frappe, 192, func(r trained) bool {
-			return r.AUC > 0.9 && r.EmbeddingsZeros > 0.2 && r.DeepZeros > 0.5 && r.PairsZeros > 0.2
+			return r.AUC > 0.8 && r.EmbeddingsZeros > 0.2 && r.DeepZeros > 0.5 && r.PairsZeros > 0.2
 		}},
 		{"lstm", "--epochs 10 --batch 16", text, 192, func(r trained) bool { return 1 < r.Perplexity && r.Perplexity < 500 }},
 	} {

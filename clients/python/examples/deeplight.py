@@ -40,11 +40,12 @@ class DeepFwFM(torch.nn.Module):
 
     def parts(self):
         """What is pruned."""
-        return {"embeddings": [self.rows.weight], "deep": [m.weight for m in self.deep if isinstance(m, torch.nn.Linear)], "pairs": [self.pairs.weight]}
+        deep = [layer.weight for layer in self.deep if isinstance(layer, torch.nn.Linear)]
+        return {"embeddings": [self.rows.weight], "deep": deep, "pairs": [self.pairs.weight]}
 
     @torch.no_grad()
     def prune(self, shares):
-        """Sets the smallest of each tensor's weights to zero, which may grow again."""
+        """Sets the smallest of each tensor's weights to zero. They may grow again."""
         for name, share in shares.items():
             for weights in self.parts()[name]:
                 smallest = int(share * weights.numel())
@@ -52,10 +53,19 @@ class DeepFwFM(torch.nn.Module):
                     weights[weights.abs() <= weights.abs().flatten().kthvalue(smallest).values] = 0
 
     def zeros(self):
-        return {f"{name}_zeros": round(torch.cat([(w == 0).float().flatten() for w in part]).mean().item(), 3) for name, part in self.parts().items()}
+        """The shares that are zero."""
+        parts = {name: torch.cat([weights.flatten() for weights in part]) for name, part in self.parts().items()}
+        return {f"{name}_zeros": round((weights == 0).float().mean().item(), 3) for name, weights in parts.items()}
+
+
+def shares_after(steps, given):
+    """What to prune after so many steps: nothing at first, then ever more of the shares that are given, as in the paper."""
+    grown = 1 - 0.99 ** max(0, steps - given.warm_up)
+    return {"embeddings": grown * given.prune_embeddings, "deep": grown * given.prune_deep, "pairs": grown * given.prune_pairs}
 
 
 def share(text):
+    """The type of options that are a share to prune."""
     value = float(text)
     if not 0 <= value < 1:
         raise argparse.ArgumentTypeError(f"{text} is no share to prune: give a number from 0 on that is below 1")
@@ -88,10 +98,10 @@ def main():
                 training.optimizer.zero_grad()
                 binary_cross_entropy_with_logits(training.parallel(features[rows]), labels[rows]).backward()
                 training.optimizer.step()
-            done = len(training.seconds) - given.warm_up
-            if done >= 0 and done % given.every == 0:
-                grown = 1 - 0.99**done  # of what is to be pruned in the end, as in the paper
-                training.model.prune({"embeddings": grown * given.prune_embeddings, "deep": grown * given.prune_deep, "pairs": grown * given.prune_pairs})
+            if len(training.seconds) % given.every == 0:
+                training.model.prune(shares_after(len(training.seconds), given))
+    for training in trained:  # weights have grown again since
+        training.model.prune(shares_after(len(training.seconds), given))
     report(given, trained, lambda model: {"auc": round(auc(model(test).numpy(), test_labels.numpy()), 4), **model.zeros()})
 
 

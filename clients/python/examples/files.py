@@ -25,8 +25,9 @@ def lines(path, kind):
 
 
 def libfm(path, rows, least=1):
-    """The first rows of a libFM file whose rows all have as many features, of value 1: features, int64[n, fields], and labels, float32[n], 0 or 1."""
-    kind = f"a libFM file, each line a label and {'the same number of' if least == 1 else f'at least {least}'} features of value 1, as in '-1 266:1 1244:1'"
+    """The first rows of a libFM file: features, int64[n, fields], and labels, float32[n], 0 or 1. All rows have as many features, of value 1."""
+    many = f"at least {least}, " if least > 1 else ""
+    kind = f"a libFM file, each line a label and as many features as the others, {many}of value 1, as in '-1 266:1 1244:1'"
     labels, features = [], []
     for number, line in enumerate(lines(path, kind)[:rows], 1):
         label, *words = line.split()
@@ -35,8 +36,9 @@ def libfm(path, rows, least=1):
             features.append([int(word[:-2]) for word in words if word.endswith(":1")])
         except ValueError:
             features.append([])
-        if len(words) < least or len(features[-1]) != len(words) or len(words) != len(features[0]) or not 0 <= min(features[-1]) <= max(features[-1]) < 1 << 31:
-            raise ValueError(f"{path}, line {number}, '{line[:60]}', is not as it must be: give {kind}")
+        row = features[-1]
+        if not least <= len(words) == len(row) == len(features[0]) or not 0 <= min(row) <= max(row) < 1 << 31:
+            raise ValueError(f"{path}, line {number}, '{line[:60]}' cannot be used: give {kind}")
     return torch.tensor(features), torch.tensor(labels, dtype=torch.float32)
 
 

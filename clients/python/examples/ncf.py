@@ -2,8 +2,8 @@
 """Trains NCF (He et al., 2017) on libFM files: does a user take an item?
 
 The first feature of a row is its user, the second its item; others are left out. In frappe the items are apps. A row with
-label 1 is one that was recorded: the user had the app open. Those with label -1 are negative samples, which the file
-already has: for each recorded row two more, of the same user and of apps drawn at random.
+label 1 was recorded: the user had the app open. Rows with label -1 are the negative samples that come with the file, two
+for each that was recorded, of the same user in the same situation, and apps drawn from those not open in it.
 
 Run it as the ranks of libra run or torchrun, or alone. Rank 0 prints the area under the ROC curve of the test file, a hash
 of the weights, which are the same on all ranks, the median time of a step, and what its host sends in one.

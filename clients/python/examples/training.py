@@ -26,7 +26,7 @@ def number(text):
 
 def options(description, epochs, batch, rate):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
-    parser.add_argument("--backend", default="none", help="gloo, libra, or gloo,libra to train a model with each, in turns; none: in one process (%(default)s)")
+    parser.add_argument("--backend", default="none", help="gloo, libra, or gloo,libra for a model of each in turns; none: one process (%(default)s)")
     parser.add_argument("--epochs", type=number, default=epochs, help="(%(default)s)")
     parser.add_argument("--steps", type=number, default=10**9, help="steps of all epochs together, at most")
     parser.add_argument("--batch", type=number, default=batch, help="rows of a step, of all ranks together (%(default)s)", metavar="N")

@@ -41,8 +41,8 @@ for name, data in FILES.items():
     with open(os.path.join(own, name), "wb") as file:
         file.write(data)
 
-LIBFM = ": give a libFM file, each line a label and at least 2 features of value 1, as in '-1 266:1 1244:1'"
-AS = ", is not as it must be" + LIBFM
+LIBFM = ": give a libFM file, each line a label and as many features as the others, at least 2, of value 1, as in '-1 266:1 1244:1'"
+AS = " cannot be used" + LIBFM
 UTF8 = ": give a text in UTF-8, with spaces between words"
 CASES = [
     (ncf, "--data rows --test mine", "rank 1: OWN/mine cannot be read (No such file or directory): give the path of a libFM file, each line"),
@@ -76,7 +76,7 @@ CASES = [
     (lstm, "--data text --batch 4 --steps 2 --hidden 4 --width 4 --sampled 3", None),
 ]
 for case, (program, options, want) in enumerate(CASES):
-    words = [os.path.join(own, word) if word in FILES or word == "mine" else word.replace("OWN", own).replace("RANK", str(rank)) for word in options.split()]
+    words = [f"{own}/{word}" if word in FILES or word == "mine" else word.replace("OWN", own).replace("RANK", str(rank)) for word in options.split()]
     sys.argv = [program.__name__, *(words if "--backend" in words else words + ["--backend", "gloo"])]
     # Ranks that meet again and again at one port might meet a store of before.
     dist.init_process_group = lambda backend: init(backend, store=dist.FileStore(f"{folder}/{case}", 2), rank=rank, world_size=2)
