@@ -48,7 +48,7 @@ type Config struct {
 	// admission. 0 means 1, which every aggregator accepts.
 	Stripes int
 	// Numbers is the format of gradients in hot frames. The zero value is
-	// float32.
+	// float32. With Multiples, hot rows that it excludes are cold.
 	Numbers Numbers
 	// Split assigns the cold rows to parameter servers; a frame has rows of only
 	// one of them. 0 means one server.
@@ -104,6 +104,7 @@ type batch struct {
 	rows  *RowNumbers // numbers of the cold rows, or nil to send keys
 	sent  Sent
 
+	finite bool // all gradients are known to be finite
 	server int // server of the next cold frame
 }
 
@@ -146,9 +147,36 @@ func (p *Packer) Begin(keys []uint64, grads []float32) error {
 		return err
 	}
 	p.scratch.resetScratch()
-	p.placeKeys(&p.scratch, keys, 0)
+	p.placeKeys(&p.scratch, keys, 0, p.siftable(grads))
 	p.groupCold(&p.scratch, keys)
 	return p.startBatch(p.slotListOf(&p.scratch), keys, grads)
+}
+
+// BeginCold is [Packer.Begin], and sends all rows as cold ones, hot rows to their server.
+func (p *Packer) BeginCold(keys []uint64, grads []float32) error {
+	p.batch = batch{}
+	if err := p.checkBatch(keys, grads); err != nil {
+		return err
+	}
+	s := &p.scratch
+	s.resetScratch()
+	s.nCold, s.cold, s.sifted = len(keys), grown(s.cold, len(keys)), true
+	for i := range keys {
+		s.cold[i] = uint32(i)
+	}
+	p.groupCold(s, keys)
+	return p.startBatch(p.slotListOf(s), keys, grads)
+}
+
+// siftable returns the gradients of a batch if Config.Numbers excludes some of them, or else nil.
+func (p *Packer) siftable(grads []float32) []float32 {
+	if !p.numbers.multiples() || p.hotSet == nil {
+		return nil
+	}
+	if p.finite = p.numbers.fit(grads); p.finite {
+		return nil
+	}
+	return grads
 }
 
 // startBatch makes a batch of the right shape the current one, unless it refuses its gradients.

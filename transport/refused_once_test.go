@@ -112,7 +112,7 @@ func (r rowStore) isEmpty(t *testing.T) {
 	})
 	if r.store.Config().Optimizer.Method == ps.None {
 		r.do(t, func() {
-			if keys, sums := r.store.AppendSums(nil, nil); len(keys) > 0 {
+			if keys, sums, err := r.store.AppendSums(nil, nil); err != nil || len(keys) > 0 {
 				t.Errorf("the step, in which nobody has pushed, has keys %v with sums %v", keys, sums)
 			}
 		})

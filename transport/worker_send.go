@@ -58,6 +58,8 @@ func (w *Worker) beginPush(o *operation) bool {
 	switch {
 	case o.added:
 		err = w.beginSum(o)
+	case o.cold:
+		err = w.packer.BeginCold(o.keys, o.values)
 	case o.prepared != nil:
 		err = w.packer.BeginPrepared(o.values, o.prepared)
 	case o.members != nil && o.members[0].prepared != nil:

@@ -12,6 +12,7 @@ import (
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/transport"
 	"github.com/libra-ina/libra/wire"
@@ -74,6 +75,7 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 		Arithmetic: e.members.Arithmetic,
 		Exp:        e.members.Exp,
 		Workers:    e.members.Workers,
+		NoWeights:  c.Model.Optimizer == ps.None.String(),
 		Aggregator: wire.Endpoint{IP: c.Switch.Address, Port: c.Port},
 		Server:     wire.Endpoint{IP: servers[0].Address, Port: c.Port}, MoreServers: more,
 		Flow: retransmit.Config{MinRTO: minRTO, Silence: c.Silence},
