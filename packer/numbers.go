@@ -22,6 +22,8 @@ type Numbers struct {
 	scale, unit float64 // float32 to integer and back; 0 for floats
 	limit       uint32  // bits of the smallest magnitude that is refused; 0 means infinity
 
+	least uint32 // bits of the smallest magnitude that the aggregator does not round to 0; or 0
+
 	// Of multiples of a unit; 0 otherwise.
 	exp    int
 	first  uint32 // bits of the smallest magnitude all of whose bits are worth a unit
@@ -37,6 +39,30 @@ func Integers(exp int) Numbers {
 
 // FloatsBelow returns the format of float32 with magnitudes below 2^exp.
 func FloatsBelow(exp int) Numbers { return Numbers{limit: magnitudeOf(exp)} }
+
+// Rounded returns the format of float32 for the aggregator's "exact" arithmetic in units of 2^exp.
+// Any finite gradient is accepted; those below half a unit, which become 0, are counted: [Packer.Vanished].
+func Rounded(exp int) Numbers { return Numbers{least: magnitudeOf(exp - 1)} }
+
+// vanishes reports whether the aggregator rounds a gradient to 0.
+func (n Numbers) vanishes(g float32) bool { return magnitude(g) < n.least && magnitude(g) != 0 }
+
+// countVanished counts the gradients that the aggregator rounds to 0. It also reports whether it has found
+// all to be finite on the way.
+func (n Numbers) countVanished(grads []float32) (vanished int, finite bool) {
+	if n.least == 0 {
+		return 0, false
+	}
+	if allBetween(n.least, infinity, grads) { // nearly always
+		return 0, true
+	}
+	for _, g := range grads {
+		if n.vanishes(g) {
+			vanished++
+		}
+	}
+	return vanished, false
+}
 
 // sumBits bounds multiples of a unit: 2^sumBits of them fit the range of the aggregator's sums, so that
 // the sum of one from each worker does. The aggregator refuses frames whose sums do not fit, and checks
@@ -163,6 +189,9 @@ func (e *RangeError) Error() string {
 // checkNumbers refuses the first gradient that is not finite, or else the first hot one that is out
 // of range. Most batches have neither, and are read once.
 func (p *Packer) checkNumbers(where *slotList, keys []uint64, grads []float32) error {
+	if p.numbers.least != 0 {
+		p.vanished, p.finite = p.numbers.countVanished(grads)
+	}
 	if p.finite || p.numbers.Check(grads) < 0 {
 		return nil
 	}

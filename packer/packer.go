@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/libra-ina/libra/wire"
 )
@@ -104,8 +105,9 @@ type batch struct {
 	rows  *RowNumbers // numbers of the cold rows, or nil to send keys
 	sent  Sent
 
-	finite bool // all gradients are known to be finite
-	server int // server of the next cold frame
+	finite   bool // all gradients are known to be finite
+	vanished int  // gradients that are rounded to 0
+	server   int  // server of the next cold frame
 }
 
 // New returns a Packer. It returns [ErrConfig] if a field is out of range, or
@@ -184,7 +186,7 @@ func (p *Packer) startBatch(where slotList, keys []uint64, grads []float32) erro
 	if err := p.checkNumbers(&where, keys, grads); err != nil {
 		return err
 	}
-	p.batch = batch{slotList: where, keys: keys, grads: grads}
+	p.batch = batch{slotList: where, keys: keys, grads: grads, vanished: p.vanished}
 	p.aimBatch()
 	return nil
 }
@@ -233,6 +235,14 @@ func (p *Packer) Server() int { return p.server }
 
 // Sent counts the contents of the frames written so far of the batch.
 func (p *Packer) Sent() Sent { return p.sent }
+
+// Vanished returns how many gradients of the batch are rounded to 0, if Config.Numbers is Rounded.
+func (p *Packer) Vanished() int { return p.vanished }
+
+// FirstVanished returns the position of the first of gradients that are rounded to 0, or -1.
+func (p *Packer) FirstVanished(grads []float32) int {
+	return slices.IndexFunc(grads, p.numbers.vanishes)
+}
 
 // Fill writes the body of the next frame into payload and returns the frame's part of
 // payload, including the header, or nil if Next is 0. Fill does not access the first

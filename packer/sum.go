@@ -60,7 +60,7 @@ func (p *Packer) BeginSum(exp int, parts []Part) (pairs int, err error) {
 		}
 	}()
 	units := fixedpoint.Format{Exp: exp}
-	prepared := p.prepared[:0]
+	prepared, vanished := p.prepared[:0], 0
 	for i := range parts {
 		part := &parts[i]
 		keys, where := part.Keys, slotList{}
@@ -75,6 +75,11 @@ func (p *Packer) BeginSum(exp int, parts []Part) (pairs int, err error) {
 			return 0, err
 		}
 		sift := p.siftable(part.Grads)
+		if p.numbers.least != 0 {
+			var n int
+			n, p.finite = p.numbers.countVanished(part.Grads)
+			vanished += n
+		}
 		if !p.finite {
 			if err := p.checkFinite(keys, part.Grads); err != nil {
 				return 0, err
@@ -101,6 +106,7 @@ func (p *Packer) BeginSum(exp int, parts []Part) (pairs int, err error) {
 	if err := p.startSum(units, rows); err != nil {
 		return 0, err
 	}
+	p.vanished = vanished
 	return s.pairs, nil
 }
 

@@ -128,8 +128,11 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		numbers = packer.Integers(job.Exp)
 	}
 	exact := job.Mode == aggregator.Combine && job.Arithmetic == aggregator.Exact
-	if exact && cfg.NoWeights {
+	switch {
+	case exact && cfg.NoWeights:
 		numbers = packer.Multiples(job.Exp)
+	case exact:
+		numbers = packer.Rounded(job.Exp)
 	}
 	p, err := packer.New(packer.Config{HotSet: cfg.HotSet, Dim: cfg.Dim, Layout: cfg.Layout, Stripes: cfg.Stripes,
 		Numbers: numbers, Split: packer.Split(1 + len(cfg.MoreServers))})

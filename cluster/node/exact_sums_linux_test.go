@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
@@ -33,6 +34,7 @@ type summers struct {
 	workers []*transport.Worker // by host
 	ranks   []*agentclient.Client
 	pushed  uint64 // gradients, by all ranks in all steps
+	dropped int    // steps with a sum that is too large
 }
 
 const sumsDim = 4
@@ -145,6 +147,9 @@ func total(ranks [][]batch) (keys []uint64, sums []float32, large *uint64) {
 // rank gets with the exact ones.
 func (s *summers) step(number uint64, wait bool, ranks [][]batch) (failed error) {
 	keys, sums, large := total(ranks)
+	if large != nil {
+		s.dropped++
+	}
 	ctx := s.t.Context()
 	var held errgroup.Group
 	release := make(chan struct{})
@@ -250,6 +255,7 @@ var gradients = map[string]func(rng *rand.Rand) float32{
 // all, with its key, and the next step works.
 func TestSumsOfAllMagnitudesAreExact(t *testing.T) {
 	var added, refused, pushed uint64
+	dropped := 0
 	for at, perHost := range [][]int{{1, 1}, {3}, {2, 2}, {1, 4}, {3, 2, 1}, {7}, {4, 4}} {
 		t.Run(fmt.Sprint(perHost), func(t *testing.T) {
 			s := startSummers(t, at%2 == 0, perHost...)
@@ -298,11 +304,42 @@ func TestSumsOfAllMagnitudesAreExact(t *testing.T) {
 				added += stats.PairsAdded
 				refused += stats.Refusals[wire.CodeOverflow]
 			}
-			pushed += s.pushed
+			pushed, dropped = pushed+s.pushed, dropped+s.dropped
 		})
 	}
-	if added == 0 || refused == 0 {
-		t.Errorf("of %d gradients, hosts have added up %d, and the aggregator has refused %d frames", pushed, added, refused)
+	t.Logf("of %d gradients, hosts have added up %d; the aggregator has refused %d frames, and %d steps were dropped", pushed, added, refused, dropped)
+	if added == 0 || refused == 0 || dropped == 0 {
+		t.Error("not all ways were tried")
 	}
-	t.Logf("of %d gradients, hosts have added up %d, and the aggregator has refused %d frames", pushed, added, refused)
+}
+
+// The first gradient that the job's unit rounds to 0 is told once, with its key and a remedy.
+func TestVanishingGradientsAreToldOnce(t *testing.T) {
+	var server, host lines
+	from, served := agentJob(t, &server)
+	j, err := (AgentMachine{}).joinJob(t.Context(), from, host.logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []float32{1e-3, 1e-15, 1e-16} {
+		ticket, err := j.Worker.Push(t.Context(), []uint64{1 << 40}, []float32{x, 1, x, 1})
+		if err == nil {
+			err = ticket.Wait(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	stats, err := j.Worker.Stats(t.Context())
+	if err != nil || stats.Vanished != 4 {
+		t.Errorf("%d gradients, %v", stats.Vanished, err)
+	}
+	text := host.String()
+	if strings.Count(text, "rounded to 0") != 1 || !strings.Contains(text, "lower job.exponent") ||
+		!strings.Contains(text, fmt.Sprintf("key=%d gradient=1e-15 unit=2^-46", uint64(1)<<40)) {
+		t.Errorf("the log has %s", text)
+	}
+	if err := errors.Join(j.leaveJob(true), <-served.ended); err != nil {
+		t.Error(err)
+	}
 }
