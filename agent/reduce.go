@@ -38,7 +38,8 @@ type DroppedError struct {
 
 func (e *DroppedError) Error() string {
 	if e.Sum {
-		return fmt.Sprintf("the step was dropped for all: the sum of key %d is too large for a float32: send smaller numbers", e.Key)
+		return fmt.Sprintf("the step was dropped for all: the sum of key %d is too large for a float32: "+
+			"send smaller numbers", e.Key)
 	}
 	if !e.KeyKnown {
 		return agentproto.Dropped.Error()

@@ -33,7 +33,8 @@ type DroppedError struct {
 
 func (e *DroppedError) Error() string {
 	if e.Sum {
-		return fmt.Sprintf("the step was dropped for all: the sum of key %d is too large for a float32: scale the gradients down", e.Key)
+		return fmt.Sprintf("the step was dropped for all: the sum of key %d is too large for a float32: "+
+			"scale the gradients down", e.Key)
 	}
 	if e.KeyKnown {
 		return fmt.Sprintf("a gradient of one of the workers was refused, so that the step was dropped for all: key %d", e.Key)

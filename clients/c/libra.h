@@ -369,8 +369,8 @@ LIBRA_API int libra_barrier(struct libra_session *session, libra_ticket *ticket)
  * unit), and rows whose sums are all zero are left out. If a sum is too large for a float, or
  * gradients of any of these sessions were refused since its last libra_flush or libra_reduce, the step
  * changes nothing, and all sessions get LIBRA_DROPPED with the key in `key`; the failure of the push
- * has the details. The next step may follow. Requires a job whose workers take steps together (job.sync). Errors: LIBRA_DROPPED,
- * LIBRA_MODE, LIBRA_REFUSED, LIBRA_TOO_LARGE, and those of libra_barrier.
+ * has the details. The next step may follow. Requires a job whose workers take steps together
+ * (job.sync). Errors: LIBRA_DROPPED, LIBRA_MODE, LIBRA_REFUSED, LIBRA_TOO_LARGE, and those of libra_barrier.
  */
 LIBRA_API int libra_reduce(struct libra_session *session, uint64_t *keys, float *sums, size_t n, uint64_t *rows,
 			   libra_ticket *ticket);
