@@ -78,7 +78,8 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 		NoWeights:  c.Model.Optimizer == ps.None.String(),
 		Vanish: func(key uint64, gradient float32) {
 			env.Log.Warn("gradients are rounded to 0, as they are below half of the job's unit: "+
-				"lower job.exponent, or scale them up", "key", key, "gradient", fmt.Sprint(gradient), "unit", fmt.Sprintf("2^%d", e.members.Exp))
+				"lower job.exponent, or scale them up",
+				"key", key, "gradient", fmt.Sprint(gradient), "unit", fmt.Sprintf("2^%d", e.members.Exp))
 		},
 		Aggregator: wire.Endpoint{IP: c.Switch.Address, Port: c.Port},
 		Server:     wire.Endpoint{IP: servers[0].Address, Port: c.Port}, MoreServers: more,
