@@ -87,8 +87,8 @@ type ParameterServerConfig struct {
 	Drop   func(ctx context.Context, step uint64, quiet bool) error
 	// ReduceHere is Reduce of a quiet step, in a call of [ParameterServer.Arrive]. It calls over
 	// with the sums, or with why it drops the step, before it gives them to any worker: from then on
-	// workers may arrive at the end of the next step. Give is called with the sums of other steps when they are over, and for
-	// steps without sums. Both are required if Arrive is called.
+	// workers may arrive at the end of the next step. Give is called with the sums of other steps when
+	// they are over, and for steps without sums. Both are required if Arrive is called.
 	ReduceHere func(step uint64, over func(Sums, *DroppedError))
 	Give       func(step uint64, sums Sums, ok bool)
 	// Stats returns what only the server's store knows; nil adds nothing.

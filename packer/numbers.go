@@ -118,7 +118,8 @@ func allBetween(first, beyond uint32, grads []float32) bool {
 	}
 	for ; len(pairs) >= 2; pairs = pairs[2:] {
 		one, other := pairs[0]&^signs, pairs[1]&^signs
-		left &= (most - one) & ((one | signs - ones) | signs - least) & (most - other) & ((other | signs - ones) | signs - least)
+		left &= (most - one) & ((one | signs - ones) | signs - least)
+		left &= (most - other) & ((other | signs - ones) | signs - least)
 	}
 	for _, pair := range pairs {
 		pair &^= signs

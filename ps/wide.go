@@ -106,7 +106,8 @@ func (w *wide) findRow(key uint64) []fixedpoint.Wide {
 }
 
 // appendRow is Store.appendRow of a row of which units are only a part.
-func (w *wide) appendRow(keys []uint64, sums []float32, key uint64, units []int64, row []fixedpoint.Wide) ([]uint64, []float32) {
+func (w *wide) appendRow(keys []uint64, sums []float32, key uint64, units []int64,
+	row []fixedpoint.Wide) ([]uint64, []float32) {
 	zero := true
 	for col, sum := range row { // copies, so that the sums may be asked for again
 		sum.AddUnits(units[col], w.format)
