@@ -182,6 +182,11 @@ func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) verdict {
 		w.link.Free(framePlace(e.Cookie).buf()) // the frame stays outstanding in its push
 		return taken
 	}
+	if r.Code == wire.CodeOverflow && f.index == flowHot && w.unrounded {
+		w.sendCold(o, payload)
+		w.link.Free(framePlace(e.Cookie).buf())
+		return taken
+	}
 	refusal := w.peerError(f, r)
 	refusal.Key, refusal.KeyKnown = w.refusedKey(f, o, payload, r)
 	refusal.Unknown = !r.Code.Final() && !o.pull

@@ -160,7 +160,7 @@ func TestWhoWaitsForFramesIsTold(t *testing.T) {
 	const here = 3 // the step that ends as soon as the worker has come
 	arrive := func(_, _ uint16, end wire.StepEnd) bool {
 		if end.Step == here {
-			services.ReduceHere(here, func(control.Sums) {})
+			services.ReduceHere(here, func(control.Sums, *control.DroppedError) {})
 		}
 		return true
 	}
