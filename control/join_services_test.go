@@ -143,7 +143,7 @@ func TestJoinAtTheWrongService(t *testing.T) {
 	s := startServices(t)
 	for want, change := range map[string]func(*JoinConfig){
 		"parameter server at " + s.join.Aggregator.String(): func(c *JoinConfig) { c.Server = c.Aggregator },
-		"switch daemon at " + s.join.Server.String():           func(c *JoinConfig) { c.Aggregator = c.Server },
+		"switch daemon at " + s.join.Server.String():        func(c *JoinConfig) { c.Aggregator = c.Server },
 	} {
 		cfg := s.join
 		change(&cfg)
@@ -385,7 +385,7 @@ func TestCallsEndByLeaving(t *testing.T) {
 func TestCallsEndWithTheAdmission(t *testing.T) {
 	for want, end := range map[string]func(*services, *Membership){
 		"barrier: parameter server: withdrew this worker: ": func(s *services, _ *Membership) { s.server.Stop() },
-		"barrier: switch daemon: withdrew this worker: ":       func(s *services, _ *Membership) { s.endDaemon() },
+		"barrier: switch daemon: withdrew this worker: ":    func(s *services, _ *Membership) { s.endDaemon() },
 		"barrier: the worker has left the job":              func(_ *services, m *Membership) { m.Leave() },
 	} {
 		s := startServices(t)

@@ -106,7 +106,8 @@ func Open(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 			}
 			w, err := transport.NewWorker(ctx, transport.WorkerConfig{
 				Link: l, Job: job, Sender: id, AggregatorEpoch: epoch, ServerEpoch: epoch, HotSet: hot, Dim: cfg.Dim,
-				Layout: packer.Dense, Exp: exp, NoWeights: cfg.Optimizer.Method == ps.None, Aggregator: toAggregator.Local(), Server: toServer.Local(),
+				Layout: packer.Dense, Exp: exp, NoWeights: cfg.Optimizer.Method == ps.None,
+				Aggregator: toAggregator.Local(), Server: toServer.Local(),
 			})
 			if err == nil {
 				c.workers = append(c.workers, w)
