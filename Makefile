@@ -26,7 +26,7 @@ SUITES   ?=
 # One build cache for all: the race detector alone needs cgo.
 export CGO_ENABLED := 0
 
-.PHONY: help build clients figures curves demo first-hour demo-smoke test simulate conformance exactly-once kernel-test torch p4 spec lint generate cross fuzz mutants bench man deb image setup clean
+.PHONY: help build clients figures curves demo first-hour demo-smoke test simulate conformance exactly-once kernel-test torch p4 spec lint generate cross fuzz mutants bench man wheel deb image setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -120,6 +120,9 @@ curves: build ## draw the curves of docs/tuning.md anew into out/curves, from th
 
 man: build ## write a manual page for each command to out/man
 	$(BIN)/libra reference man --out out/man
+
+wheel: ## make a wheel of the Python package, with libra.so.1, in out
+	scripts/wheel.sh out
 
 deb: ## make a Debian package in out
 	scripts/deb.sh out

@@ -45,7 +45,7 @@ func TestUDPConnSurvivesOverIPv6(t *testing.T) {
 				{false, "ip neigh replace fd00::2 dev a lladdr 02:00:00:00:00:99 nud stale"},
 				{true, "ip link set dev b address 02:00:00:00:00:22"},
 				{false, "ip link set dev a address 02:00:00:00:00:11"},
-				{false, "ip neigh del fd00::2 dev a"},
+				{false, "ip neigh flush to fd00::2 dev a"},
 				{false, "ip link set dev a down; ip link set dev a up" + again},
 				{false, "ip address del fd00::1/64 dev a" + again},
 				{false, "ip link set dev a mtu 1000; ip link set dev a mtu 1500" + again},

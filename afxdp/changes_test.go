@@ -181,7 +181,7 @@ func TestUDPConnSurvivesWhatTheKernelDoes(t *testing.T) {
 			p.at(p.near, "ip link set dev a address 02:00:00:00:00:11")
 			said("another Ethernet address", "packets are sent from the new one")
 			passes(t, "own Ethernet address", near, far, to)
-			p.at(p.near, "ip neigh del 10.0.0.2 dev a")
+			p.at(p.near, "ip neigh flush to 10.0.0.2 dev a")
 			passes(t, "entry deleted", near, far, to)
 			p.at(p.far, "ip link set dev b address 02:00:00:00:00:33")
 			p.at(p.near, "ip neigh replace 10.0.0.2 dev a lladdr 02:00:00:00:00:33 nud permanent")
@@ -255,13 +255,13 @@ func TestUDPConnAsksForNeighboursAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := netip.MustParseAddr("10.0.0.2")
-	way, _ := conn.hops.find(to)
+	way, _ := conn.hops.findHop(to)
 	right := way.Hop
 	wrong := right
 	wrong.MAC = [6]byte{2, 0, 0, 0, 0, 0x99} // of no machine
-	conn.hops.put(to, wrong)
+	conn.hops.putHop(to, wrong)
 	until(t, "the kernel's answer", func() bool {
-		way, ok := conn.hops.find(to)
+		way, ok := conn.hops.findHop(to)
 		return ok && way.Hop == right
 	})
 	p.at(p.near, "ip route add unreachable 10.0.0.2/32")

@@ -40,7 +40,7 @@ func (s *Socket) connect() (err error) {
 	s.ifname = ifi.Name
 	first := true // that the socket has fill and completion rings
 	if s.cfg.ShareQueue {
-		if first, err = s.joinQueue(queueID{s.home.id(), ifi.Index, s.cfg.Queue}); err != nil {
+		if first, err = s.joinQueue(queueID{s.home.rememberedID(), ifi.Index, s.cfg.Queue}); err != nil {
 			return err
 		}
 	}
@@ -71,7 +71,7 @@ func (s *Socket) connect() (err error) {
 		}
 		s.share = s.cfg.RxFrames
 	}
-	s.setQueue(queueID{s.home.id(), ifi.Index, s.cfg.Queue})
+	s.setQueue(queueID{s.home.rememberedID(), ifi.Index, s.cfg.Queue})
 	s.direct = !s.cfg.ShareQueue // until the kernel reports it
 	if err := s.bind(ifi.Index); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (s *Socket) connect() (err error) {
 	s.direct = info.ZeroCopy || s.cfg.File != nil
 	s.info.Store(&info)
 	if info.ZeroCopy {
-		if s.hook, err = useHook(hookID{s.home.id(), ifi.Index}); err != nil {
+		if s.hook, err = useHook(hookID{s.home.rememberedID(), ifi.Index}); err != nil {
 			return err
 		}
 	}

@@ -30,10 +30,10 @@ func (g *gate) enterGate() error {
 	if g.state.CompareAndSwap(0, gateBusy) {
 		return nil
 	}
-	return g.refusal()
+	return g.closedError()
 }
 
-func (g *gate) refusal() error {
+func (g *gate) closedError() error {
 	if g.state.Load()&gateClosed != 0 {
 		return net.ErrClosed
 	}
@@ -46,8 +46,8 @@ func (g *gate) leaveGate() {
 	}
 }
 
-// closing reports, to the goroutine inside, that it should leave.
-func (g *gate) closing() bool { return g.state.Load()&gateClosed != 0 }
+// isClosing reports, to the goroutine inside, that it should leave.
+func (g *gate) isClosing() bool { return g.state.Load()&gateClosed != 0 }
 
 // closeGate closes the gate. If a goroutine is inside it calls wake and waits. It returns false if
 // the gate was already closed.

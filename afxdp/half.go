@@ -77,7 +77,7 @@ func (s *Socket) takeWake(which side) bool {
 }
 
 // closing reports whether Close has begun.
-func (s *Socket) closing() bool { return s.in.gate.closing() }
+func (s *Socket) closing() bool { return s.in.gate.isClosing() }
 
 // closeGates closes the gates of both halves, after the goroutines inside have left. It returns
 // false if that was done before, or is in progress.

@@ -69,7 +69,7 @@ func (s *Socket) Kick() error {
 }
 
 func (s *Socket) kick() error {
-	before, ok := s.tx.pending()
+	before, ok := s.tx.pendingEntries()
 	if !ok {
 		return ErrRingCorrupt
 	}
@@ -86,7 +86,7 @@ func (s *Socket) kick() error {
 	for s.tx.needWakeup() || s.cfg.BusyPoll != nil {
 		s.out.count.TxKicks++
 		errno := s.calls.send()
-		after, ok := s.tx.pending()
+		after, ok := s.tx.pendingEntries()
 		if !ok {
 			return ErrRingCorrupt
 		}
@@ -172,7 +172,7 @@ func (s *Socket) holding() bool {
 
 // inDriver returns how many packets the kernel has taken and not completed.
 func (s *Socket) inDriver() uint32 {
-	queued, _ := s.tx.pending()
+	queued, _ := s.tx.pendingEntries()
 	completed, _ := s.endedFrames(s.maxInFlight)
 	return s.inFlight - min(s.inFlight, queued+completed)
 }
@@ -184,6 +184,6 @@ func (s *Socket) Backlog() int {
 		return 0
 	}
 	defer s.out.gate.leaveGate()
-	n, _ := s.tx.pending()
+	n, _ := s.tx.pendingEntries()
 	return int(n)
 }

@@ -39,7 +39,7 @@ const (
 	pass = "pass" // of those that pass it
 )
 
-func (k packetKind) label() string { return fmt.Sprintf("kind %#x %d", k.ip, k.protocol) }
+func (k packetKind) labelName() string { return fmt.Sprintf("kind %#x %d", k.ip, k.protocol) }
 
 // program returns instructions that reach those of redirect, which end the program, for packets
 // that match, and pass the others. The verifier refuses unreachable instructions, so redirect is
@@ -54,17 +54,17 @@ func (m Match) program(redirect asm.Instructions) asm.Instructions {
 	p.findKind()
 	falls := len(p.kinds) > 0 // the last kind continues with redirect
 	for i, k := range p.kinds {
-		p.label(k.label())
+		p.labelNext(k.labelName())
 		p.branchOn(m, k, false, pass)
 		if i < len(p.kinds)-1 {
-			p.addInstructions(p.jump(take))
+			p.addInstructions(p.jumpTo(take))
 		}
 	}
 	if falls || p.jumped[take] {
-		p.label(take)
+		p.labelNext(take)
 		p.addInstructions(redirect...)
 	}
-	p.label(pass)
+	p.labelNext(pass)
 	p.addInstructions(asm.Mov.Imm(asm.R0, xdpPass), asm.Return())
 	for i, ins := range p.insns {
 		if name, ok := p.same[ins.Reference()]; ok {
@@ -83,8 +83,8 @@ func (p *matchProgram) addInstructions(more ...asm.Instruction) {
 	}
 }
 
-// label names the next instruction.
-func (p *matchProgram) label(name string) {
+// labelNext names the next instruction.
+func (p *matchProgram) labelNext(name string) {
 	if p.here != "" {
 		p.same[name] = p.here
 		return
@@ -97,7 +97,7 @@ func (p *matchProgram) newLabel() string {
 	return fmt.Sprintf("after %d", p.labels)
 }
 
-func (p *matchProgram) jump(to string) asm.Instruction { return asm.Ja.Label(p.useLabel(to)) }
+func (p *matchProgram) jumpTo(to string) asm.Instruction { return asm.Ja.Label(p.useLabel(to)) }
 
 // useLabel records a jump to a label.
 func (p *matchProgram) useLabel(label string) string {
@@ -131,11 +131,11 @@ func (p *matchProgram) conditionsOf(k packetKind) string {
 	}
 	for _, have := range p.kinds {
 		if have == k {
-			return k.label()
+			return k.labelName()
 		}
 	}
 	p.kinds = append(p.kinds, k)
-	return k.label()
+	return k.labelName()
 }
 
 // findKind is the counterpart of the function look.
@@ -159,7 +159,7 @@ func (p *matchProgram) findKind() {
 	}
 	p.loadField(16, asm.Half)
 	p.addInstructions(asm.Mov.Reg(asm.R7, asm.R4), asm.Add.Imm(asm.R2, 4))
-	p.label("untagged")
+	p.labelNext("untagged")
 	p.addInstructions(
 		asm.Add.Imm(asm.R2, 14),
 		asm.JEq.Imm(asm.R7, etherIPv6, p.useLabel("ipv6")),
@@ -176,8 +176,8 @@ func (p *matchProgram) findKind() {
 		p.addInstructions(asm.And.Imm(asm.R4, fragmentField), asm.JNE.Imm(asm.R4, 0, p.useLabel(plain)))
 		p.findPorts(etherIPv4, 20, 9, plain)
 	}
-	p.addInstructions(p.jump(plain))
-	p.label("ipv6")
+	p.addInstructions(p.jumpTo(plain))
+	p.labelNext("ipv6")
 	p.needBytes(40, other)
 	p.loadField(0, asm.Byte)
 	p.addInstructions(asm.And.Imm(asm.R4, 0xf0), asm.JNE.Imm(asm.R4, 0x60, p.useLabel(other)))
@@ -185,7 +185,7 @@ func (p *matchProgram) findKind() {
 	if p.match.asksForPorts() {
 		p.findPorts(etherIPv6, 40, 6, plain)
 	}
-	p.addInstructions(p.jump(plain))
+	p.addInstructions(p.jumpTo(plain))
 }
 
 // findPorts separates UDP and TCP packets from others after an IP header.
@@ -254,7 +254,7 @@ func (m Match) fold(k packetKind) (holds, known bool) {
 func (p *matchProgram) branchOn(m Match, k packetKind, want bool, label string) {
 	if holds, known := m.fold(k); known {
 		if holds == want {
-			p.addInstructions(p.jump(label))
+			p.addInstructions(p.jumpTo(label))
 		}
 		return
 	}
@@ -304,7 +304,7 @@ func (p *matchProgram) branchOf(m Match, k packetKind, want bool, label string) 
 		p.branchOn(a, k, decides, after)
 	}
 	p.branchOn(open[last], k, want, label)
-	p.label(after)
+	p.labelNext(after)
 }
 
 // compareRange jumps to a label if want equals whether the register is from first to last.
@@ -318,7 +318,7 @@ func (p *matchProgram) compareRange(r asm.Register, m Match, want bool, label st
 	case want:
 		after := p.newLabel()
 		p.addInstructions(asm.JLT.Imm(r, first, p.useLabel(after)), asm.JLE.Imm(r, last, p.useLabel(label)))
-		p.label(after)
+		p.labelNext(after)
 	default:
 		p.addInstructions(asm.JLT.Imm(r, first, p.useLabel(label)), asm.JGT.Imm(r, last, p.useLabel(label)))
 	}
@@ -350,6 +350,6 @@ func (p *matchProgram) comparePrefix(m Match, want bool, label string) {
 		off, address = off+4, address[4:]
 	}
 	if want {
-		p.label(unlike)
+		p.labelNext(unlike)
 	}
 }

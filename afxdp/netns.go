@@ -56,8 +56,8 @@ func (u *UMEM) leaveNamespace(n *namespace) error {
 	return n.Close()
 }
 
-// id is the zero value for a namespace that could not be remembered.
-func (n *namespace) id() sys.NamespaceID {
+// rememberedID is the zero value for a namespace that could not be remembered.
+func (n *namespace) rememberedID() sys.NamespaceID {
 	if n == nil {
 		return sys.NamespaceID{}
 	}

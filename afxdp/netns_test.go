@@ -24,7 +24,7 @@ func TestNamespaceOfASocket(t *testing.T) {
 	}
 	before := refuse.CountDescriptors(t)
 	err := ns.Do(func() error {
-		if again := u.enterNamespace(); again != n || n.refs != 2 || n.id() != ns.ID() {
+		if again := u.enterNamespace(); again != n || n.refs != 2 || n.rememberedID() != ns.ID() {
 			t.Errorf("%v, want %v again, with two users", again, n)
 		}
 		return nil
@@ -38,7 +38,7 @@ func TestNamespaceOfASocket(t *testing.T) {
 	// Without /proc there is no namespace, and calls run where the caller is.
 	refused(t, ns, "no /proc", nil, "", func() error {
 		none := u.enterNamespace()
-		if none != nil || none.id() != (sys.NamespaceID{}) {
+		if none != nil || none.rememberedID() != (sys.NamespaceID{}) {
 			t.Errorf("namespace %v", none)
 		}
 		ran := false

@@ -29,17 +29,17 @@ func (p *Poller) Close() error {
 
 func (p *pollSet) openParker() (err error) {
 	p.parked = make([]uint32, len(p.socks))
-	p.parker, err = sys.NewParker(p.something)
+	p.parker, err = sys.NewParker(p.hasReason)
 	return err
 }
 
-// something reports whether there is a reason to end a sleep.
-func (p *pollSet) something() bool {
-	return p.lookAtRings(EventRx) || p.closing() || p.readable()
+// hasReason reports whether there is a reason to end a sleep.
+func (p *pollSet) hasReason() bool {
+	return p.lookAtRings(EventRx) || p.isClosing() || p.isReadable()
 }
 
-// readable reports whether the watched descriptor is readable.
-func (p *pollSet) readable() bool {
+// isReadable reports whether the watched descriptor is readable.
+func (p *pollSet) isReadable() bool {
 	fds := p.fds[2*len(p.socks):]
 	if fds[0].Fd < 0 {
 		return false
@@ -67,8 +67,8 @@ func (p *pollSet) addToParker() error {
 	return nil
 }
 
-// park sleeps in the parker for at most d, and reports whether there is something.
-func (p *pollSet) park(d time.Duration) (bool, error) {
+// parkFor sleeps in the parker for at most d, and reports whether there is something.
+func (p *pollSet) parkFor(d time.Duration) (bool, error) {
 	if err := p.addToParker(); err != nil {
 		return false, err
 	}
@@ -85,7 +85,7 @@ func (p *pollSet) park(d time.Duration) (bool, error) {
 	if some || err != nil {
 		return some, err
 	}
-	some = p.something()
+	some = p.hasReason()
 	if !slices.ContainsFunc(p.found, func(f Ready) bool { return f.Events&EventWake != 0 || f.Err != nil }) {
 		p.countOverslept(EventRx)
 	}

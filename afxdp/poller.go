@@ -33,7 +33,7 @@ type Ready struct {
 // NewPoller returns a Poller for the sockets.
 func NewPoller(socks ...*Socket) *Poller {
 	p := &Poller{ready: make([]Ready, 0, len(socks))}
-	p.set.init(slices.Clone(socks)...)
+	p.set.initSockets(slices.Clone(socks)...)
 	return p
 }
 

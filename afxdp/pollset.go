@@ -34,7 +34,7 @@ type pollSet struct {
 	watched bool        // the parker has the watched descriptor
 }
 
-func (p *pollSet) init(socks ...*Socket) {
+func (p *pollSet) initSockets(socks ...*Socket) {
 	p.socks = socks
 	p.fds = make([]unix.PollFd, 2*len(socks)+1)
 	p.fds[2*len(socks)] = unix.PollFd{Fd: -1, Events: unix.POLLIN}
@@ -144,7 +144,7 @@ func (p *pollSet) pollDrivers(want Events, start time.Time, timeout time.Duratio
 		if p.idleSockets() {
 			return true
 		}
-		if some := p.lookAtRings(want); some || time.Since(start) >= limit || p.closing() {
+		if some := p.lookAtRings(want); some || time.Since(start) >= limit || p.isClosing() {
 			return some
 		}
 	}
@@ -168,7 +168,7 @@ func (p *pollSet) spinFor(want Events, start time.Time, timeout time.Duration) b
 				return true
 			}
 		}
-		if p.closing() {
+		if p.isClosing() {
 			return false // sleep reports it
 		}
 		if p.idleSockets() {
@@ -179,11 +179,11 @@ func (p *pollSet) spinFor(want Events, start time.Time, timeout time.Duration) b
 	return false
 }
 
-// closing reports whether a socket is being closed.
-func (p *pollSet) closing() bool {
+// isClosing reports whether a socket is being closed.
+func (p *pollSet) isClosing() bool {
 	closing := false
 	for i, s := range p.socks {
-		if s.half(p.which).gate.closing() {
+		if s.half(p.which).gate.isClosing() {
 			closing = p.recordError(i, net.ErrClosed)
 		}
 	}
@@ -211,7 +211,7 @@ func (p *pollSet) sleepFor(want Events, d time.Duration) (bool, error) {
 		if p.which&sending != 0 {
 			s.out.publishCounters()
 		}
-		if s.tx.waiting() > 0 && s.tx.needWakeup() {
+		if s.tx.waitingEntries() > 0 && s.tx.needWakeup() {
 			d = min(d, backlogRetry)
 			if s.sleepsBlind() {
 				_ = s.calls.send() // as poll(2) does; Kick reports errors
@@ -219,7 +219,7 @@ func (p *pollSet) sleepFor(want Events, d time.Duration) (bool, error) {
 		}
 	}
 	if p.parker != nil && want == EventRx && d >= sys.MinPark {
-		return p.park(d)
+		return p.parkFor(d)
 	}
 	return p.blockFor(want, d)
 }
@@ -241,7 +241,7 @@ func (p *pollSet) blockFor(want Events, d time.Duration) (bool, error) {
 	// After Sleep: see sys.Waker.
 	some := p.lookAtRings(want)
 	var err error
-	if !some && !p.closing() {
+	if !some && !p.isClosing() {
 		var woken int
 		p.ts = unix.NsecToTimespec(int64(d))
 		if woken, err = unix.Ppoll(p.fds, &p.ts, nil); woken == 0 && err == nil {
@@ -251,7 +251,7 @@ func (p *pollSet) blockFor(want Events, d time.Duration) (bool, error) {
 	for i, s := range p.socks {
 		s.half(p.which).wake.Awake(p.fds[2*i+1].Revents != 0)
 	}
-	if p.closing() {
+	if p.isClosing() {
 		return true, nil
 	}
 	if err != nil && !errors.Is(err, unix.EINTR) {

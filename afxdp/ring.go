@@ -83,8 +83,8 @@ func (r *ring) submitEntries(n uint32) {
 	r.producer.Store(r.prod)
 }
 
-// pending returns how many submitted entries the consumer has not taken.
-func (r *ring) pending() (n uint32, ok bool) {
+// pendingEntries returns how many submitted entries the consumer has not taken.
+func (r *ring) pendingEntries() (n uint32, ok bool) {
 	r.cons = r.consumer.Load()
 	used := r.prod - r.cons
 	if used > r.size {
@@ -94,8 +94,8 @@ func (r *ring) pending() (n uint32, ok bool) {
 	return used, true
 }
 
-// waiting is pending for a goroutine that is not the producer.
-func (r *ring) waiting() uint32 { return r.producer.Load() - r.consumer.Load() }
+// waitingEntries is pending for a goroutine that is not the producer.
+func (r *ring) waitingEntries() uint32 { return r.producer.Load() - r.consumer.Load() }
 
 // availableEntries returns how many entries, at most want, the consumer may read from
 // position cons on. ok is false if the producer's position is impossible.

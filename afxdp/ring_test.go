@@ -43,7 +43,7 @@ func TestRingProducer(t *testing.T) {
 	if n, _ := r.reserveEntries(8); n != 7 {
 		t.Errorf("room for %d, want 7", n)
 	}
-	if n, ok := r.pending(); n != 1 || !ok {
+	if n, ok := r.pendingEntries(); n != 1 || !ok {
 		t.Errorf("%d pending, want 1", n)
 	}
 }
@@ -81,7 +81,7 @@ func TestRingRefusesImpossiblePositions(t *testing.T) {
 		if n, ok := r.reserveEntries(9); n != 0 || ok {
 			t.Errorf("consumer %d ahead: room for %d, ok %v", ahead, n, ok)
 		}
-		if n, ok := r.pending(); n != 0 || ok {
+		if n, ok := r.pendingEntries(); n != 0 || ok {
 			t.Errorf("consumer %d ahead: %d pending, ok %v", ahead, n, ok)
 		}
 	}

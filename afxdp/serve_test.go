@@ -288,7 +288,7 @@ func TestServeFillsWhatWasMissing(t *testing.T) {
 	if err := (&serveTurn{s: s}).fillReceived(held); err != nil {
 		t.Fatal(err)
 	}
-	if n, ok := s.fill.pending(); n != 7 || !ok || s.Pool().Available() != 1 {
+	if n, ok := s.fill.pendingEntries(); n != 7 || !ok || s.Pool().Available() != 1 {
 		t.Errorf("%d frames are to be filled and %d free, want 7 and 1", n, s.Pool().Available())
 	}
 }

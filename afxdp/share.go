@@ -131,7 +131,7 @@ func (s *Socket) settleFrames() {
 		return
 	}
 	for stop := time.Now().Add(settleTime); time.Now().Before(stop); {
-		before, ok := s.tx.pending()
+		before, ok := s.tx.pendingEntries()
 		if before == 0 || !ok {
 			break
 		}
@@ -142,7 +142,7 @@ func (s *Socket) settleFrames() {
 		q.mu.Lock()
 		q.sortCompletions() // the kernel needs room for completions
 		q.mu.Unlock()
-		if after, _ := s.tx.pending(); after == before {
+		if after, _ := s.tx.pendingEntries(); after == before {
 			time.Sleep(time.Millisecond)
 		}
 	}
@@ -176,7 +176,7 @@ func (s *Socket) takeShare() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	own, _ := statesOf(s.id)
-	for n, _ := q.fill.pending(); n > 0 && s.share > 0; n-- {
+	for n, _ := q.fill.pendingEntries(); n > 0 && s.share > 0; n-- {
 		q.fill.prod--
 		f := q.fill.addrs[q.fill.prod&(q.fill.size-1)] >> s.umem.shift
 		if f < uint64(len(s.state)) && s.state[f] == q.filling {

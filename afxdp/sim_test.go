@@ -97,8 +97,8 @@ func newSim(tb testing.TB, cfg simConfig) (*Socket, *simKernel) {
 	}
 	k.fill, k.completion, k.rx, k.tx = s.fill, s.completion, s.rx, s.tx // same memory, own positions
 	s.tx.flags.Store(ringNeedWakeup)
-	s.in.polls.init(s)
-	s.out.polls.init(s)
+	s.in.polls.initSockets(s)
+	s.out.polls.initSockets(s)
 	return s, k
 }
 

@@ -127,8 +127,8 @@ func Open(pool *Pool, cfg Config) (*Socket, error) {
 		err = errors.Join(err, s.takeBack())
 		return nil, errors.Join(err, s.umem.unregister(s), s.closeWakers())
 	}
-	s.in.polls.init(s)
-	s.out.polls.init(s)
+	s.in.polls.initSockets(s)
+	s.out.polls.initSockets(s)
 	return s, nil
 }
 

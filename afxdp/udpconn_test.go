@@ -452,14 +452,14 @@ func TestUDPConnForgetsWays(t *testing.T) {
 	address := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}) }
 	for i := range maxHops {
 		for range 2 { // an answer in place of an expired one
-			c.hops.put(address(i), neigh.Hop{})
+			c.hops.putHop(address(i), neigh.Hop{})
 		}
 	}
 	if n := kept(); n != maxHops {
 		t.Errorf("%d are kept, want %d", n, maxHops)
 	}
 	for i := range 3 * maxHops {
-		c.hops.put(address(maxHops+i), neigh.Hop{})
+		c.hops.putHop(address(maxHops+i), neigh.Hop{})
 		if n := c.hops.size; n > maxHops {
 			t.Fatalf("%d are kept", n)
 		}

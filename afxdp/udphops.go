@@ -34,7 +34,7 @@ type hop struct {
 // addresses as strangers invent.
 const maxHops = 4096
 
-func (h *hopCache) find(to netip.Addr) (*hop, bool) {
+func (h *hopCache) findHop(to netip.Addr) (*hop, bool) {
 	known, ok := h.of.Load(to)
 	if !ok {
 		return nil, false
@@ -46,8 +46,8 @@ func (h *hopCache) find(to netip.Addr) (*hop, bool) {
 	return way, true
 }
 
-// put caches an answer of the kernel. When there is no room it drops all others.
-func (h *hopCache) put(to netip.Addr, at neigh.Hop) *hop {
+// putHop caches an answer of the kernel. When there is no room it drops all others.
+func (h *hopCache) putHop(to netip.Addr, at neigh.Hop) *hop {
 	way := &hop{Hop: at}
 	way.used.Store(true)
 	h.mu.Lock()
@@ -62,7 +62,7 @@ func (h *hopCache) put(to netip.Addr, at neigh.Hop) *hop {
 	return way
 }
 
-func (h *hopCache) drop(to netip.Addr) {
+func (h *hopCache) dropHop(to netip.Addr) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, known := h.of.LoadAndDelete(to); known {
@@ -70,28 +70,28 @@ func (h *hopCache) drop(to netip.Addr) {
 	}
 }
 
-// refresh asks the kernel about all hops again. A neighbour that does not answer any more is
+// refreshHops asks the kernel about all hops again. A neighbour that does not answer any more is
 // dropped: the next packet for it waits until it does.
-func (h *hopCache) refresh(link string) {
+func (h *hopCache) refreshHops(link string) {
 	var table neigh.Table
 	h.of.Range(func(key, value any) bool {
 		to, way := key.(netip.Addr), value.(*hop)
 		if !way.used.Swap(false) {
-			h.drop(to)
+			h.dropHop(to)
 			return true
 		}
 		switch now, ok, err := neigh.Again(link, to, &table, false); {
 		case !ok || err != nil:
-			h.drop(to)
+			h.dropHop(to)
 		case now != way.Hop:
-			h.put(to, now)
+			h.putHop(to, now)
 		}
 		return true
 	})
 }
 
-// clear drops all hops.
-func (h *hopCache) clear() {
+// clearHops drops all hops.
+func (h *hopCache) clearHops() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.size = 0
@@ -100,7 +100,7 @@ func (h *hopCache) clear() {
 
 // nextHop returns the next hop to an address.
 func (c *UDPConn) nextHop(to netip.Addr) (*hop, error) {
-	if way, ok := c.hops.find(to); ok {
+	if way, ok := c.hops.findHop(to); ok {
 		return way, nil
 	}
 	left, err := c.remaining(&c.writeDeadline)
@@ -130,5 +130,5 @@ func (c *UDPConn) nextHop(to netip.Addr) (*hop, error) {
 	case err != nil:
 		return nil, err
 	}
-	return c.hops.put(to, at), nil
+	return c.hops.putHop(to, at), nil
 }

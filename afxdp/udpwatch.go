@@ -54,7 +54,7 @@ func (c *UDPConn) lookAtPort() {
 		return
 	}
 	if s.Index == 0 {
-		c.hops.clear()
+		c.hops.clearHops()
 		return
 	}
 	c.now.Store(c.portOf(s))
@@ -67,7 +67,7 @@ func (c *UDPConn) lookAtPort() {
 		c.reading.Unlock()
 	}
 	c.iface.Problem("the interface has no XDP program of this process", ignoreAbsence(c.group.reattach(s.Index)))
-	c.hops.refresh(s.Name)
+	c.hops.refreshHops(s.Name)
 }
 
 // reviveSockets binds the sockets to the interface again, if it was deleted and created. It is no

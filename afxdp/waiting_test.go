@@ -296,11 +296,11 @@ func TestLinkIsChecked(t *testing.T) {
 // A driver's error when it is polled, or checked while spinning, ends Poll.
 func TestPollReportsErrorsWhileBusy(t *testing.T) {
 	for name, prepare := range map[string]func(*Socket){
-		"polling the driver": func(s *Socket) { s.cfg.BusyPoll = &BusyPoll{Time: time.Hour}; s.in.polls.init(s) },
+		"polling the driver": func(s *Socket) { s.cfg.BusyPoll = &BusyPoll{Time: time.Hour}; s.in.polls.initSockets(s) },
 		"spinning": func(s *Socket) {
 			s.fill.flags.Store(ringNeedWakeup)
 			s.cfg.Spin = time.Hour
-			s.in.polls.init(s)
+			s.in.polls.initSockets(s)
 		},
 	} {
 		s, k := newSim(t, simConfig{frames: 8, ring: 8})
@@ -354,7 +354,7 @@ func TestPollReportsErrorsWhileBusy(t *testing.T) {
 func TestSpinAdapts(t *testing.T) {
 	s, k := newSim(t, simConfig{frames: 8, ring: 8})
 	s.cfg.Spin = 800 * time.Microsecond
-	s.in.polls.init(s)
+	s.in.polls.initSockets(s)
 	p := &s.in.polls
 	p.which = receiving
 	if p.spin != s.cfg.Spin || p.spinMax != s.cfg.Spin {
@@ -388,7 +388,7 @@ func TestSpinAdapts(t *testing.T) {
 		t.Errorf("%+v", p.found)
 	}
 	s.cfg.BusyPoll = &BusyPoll{Time: time.Hour}
-	p.init(s)
+	p.initSockets(s)
 	if p.pollDrivers(EventRx, time.Now(), time.Microsecond) {
 		t.Errorf("%+v", p.found)
 	}

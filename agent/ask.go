@@ -38,6 +38,8 @@ type JobStats struct {
 	// counts those that were added up into sums.
 	PairsSent  uint64 `json:"hot_pairs_sent"`
 	PairsAdded uint64 `json:"hot_pairs_added"`
+	// Vanished counts gradients that the job's unit rounds to 0.
+	Vanished uint64 `json:"gradients_vanished"`
 
 	// Learning is the number of running 'libra hotset learn'.
 	Learning int `json:"learning"`

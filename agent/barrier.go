@@ -13,6 +13,7 @@ import (
 
 	"github.com/libra-ina/libra/agent/agentproto"
 	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/wire"
 )
 
 // barrier is where a job's parties on this host meet at the end of a step, before the host
@@ -186,6 +187,9 @@ func (b *barrier) answerParties(all []*work, a Arrival, sums *stepSums, err erro
 		case err == nil:
 		case dropped != nil:
 			w.c.Status, w.c.Key, w.c.KeyKnown = agentproto.Dropped, dropped.Key, dropped.KeyKnown
+			if dropped.Sum {
+				w.c.Peer, w.c.Refusal = agentproto.Server, uint16(wire.CodeOverflow)
+			}
 		case b.job.ctx.Err() != nil:
 			b.setIncomplete(w)
 		case errors.Is(err, agentproto.JobEnded):

@@ -52,6 +52,9 @@ type Job struct {
 	Arithmetic aggregator.Arithmetic
 	Exp        int
 
+	// NoWeights is that of the worker's transport.WorkerConfig.
+	NoWeights bool
+
 	// Barrier meets the job's other workers at the end of a step. Nil means that the host is
 	// the only one: its clients meet only each other.
 	Barrier func(ctx context.Context, step uint64) error

@@ -82,7 +82,7 @@ func newJob(cfg Job, log *slog.Logger, turn func(string)) (*job, error) {
 	if cfg.HotSet != nil {
 		j.hotSet = cfg.HotSet.Fingerprint()
 	}
-	if cfg.Arithmetic == aggregator.Exact {
+	if cfg.Arithmetic == aggregator.Exact && !(cfg.NoWeights && cfg.Mode == aggregator.Combine) {
 		j.numbers = packer.FloatsBelow(63 + cfg.Exp)
 	}
 	var err error

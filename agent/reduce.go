@@ -27,14 +27,20 @@ type Arrival struct {
 	HotSent, HotAnswered uint32
 }
 
-// DroppedError means that gradients of a step were refused on a host, or that a party there had
-// pushed in it and ended before its end, so that the step has no effect.
+// DroppedError means that gradients of a step were refused on a host, that a party there had
+// pushed in it and ended before its end, or that a sum is too large for a float32, so that the step has
+// no effect.
 type DroppedError struct {
 	Key      uint64 // of the gradient
 	KeyKnown bool
+	Sum      bool // the sum of the key is too large
 }
 
 func (e *DroppedError) Error() string {
+	if e.Sum {
+		return fmt.Sprintf("the step was dropped for all: the sum of key %d is too large for a float32: "+
+			"send smaller numbers", e.Key)
+	}
 	if !e.KeyKnown {
 		return agentproto.Dropped.Error()
 	}

@@ -59,7 +59,7 @@ func (j *job) jobStats() JobStats {
 	sent, _ := j.cfg.Worker.Stats(context.Background()) // final ones, if the worker has ended
 	return JobStats{
 		Name: j.cfg.Name, Memory: j.memory.Load(), Ended: j.ends.snapshot(), Clients: clients,
-		PairsSent: sent.PairsHot, PairsAdded: sent.PairsAdded, Learning: learning,
+		PairsSent: sent.PairsHot, PairsAdded: sent.PairsAdded, Vanished: sent.Vanished, Learning: learning,
 	}
 }
 

@@ -7,8 +7,12 @@ package clients_test
 import (
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // torchVersion returns the version of PyTorch, as in 2.6.0+debian.
@@ -39,7 +43,53 @@ func TestTorchCollectives(t *testing.T) {
 	for _, n := range ranks {
 		out := run(t, torch(t, []string{"--sync", "--optimizer", "none", "--workers", n}, "python/test/torch_collectives.py"))
 		t.Logf("PyTorch %s, %s ranks:\n%s", torchVersion(t), n, out)
+		called := map[string]string{}
+		for _, m := range regexp.MustCompile(`rank 0 \| (\w+): (?:(\d+) calls as gloo(?:, (\d+) of them refused)?|refused by PyTorch)`).FindAllStringSubmatch(out, -1) {
+			switch {
+			case m[2] == "":
+				called[m[1]] = "PyTorch refuses"
+			case m[3] == "":
+				called[m[1]] = m[2]
+			default:
+				called[m[1]] = m[2] + ", " + m[3] + " refused"
+			}
+		}
+		listed := listedCollectives(t, torchVersion(t))
+		if listed == nil {
+			t.Logf("docs/python.md has no column for this version")
+		} else if diff := cmp.Diff(listed, called); diff != "" {
+			t.Errorf("docs/python.md has others, %s ranks (-page +calls):\n%s", n, diff)
+		}
 	}
+}
+
+// listedCollectives returns the column of the table in docs/python.md that is of a version, nil if there is none.
+func listedCollectives(t *testing.T, version string) map[string]string {
+	t.Helper()
+	page, err := os.ReadFile("../docs/python.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, found := strings.Cut(string(page), "\n| collective | ")
+	if !found {
+		t.Fatal("docs/python.md has no table of collectives")
+	}
+	table, _, _ = strings.Cut(table, "\n\n")
+	rows := strings.Split(table, "\n")
+	column := slices.IndexFunc(strings.Split(rows[0], " | "), func(v string) bool {
+		return strings.HasPrefix(version, strings.TrimSuffix(v, " |")+".")
+	})
+	if column < 0 {
+		return nil
+	}
+	listed := map[string]string{}
+	for _, row := range rows[2:] {
+		cells := strings.Split(strings.Trim(row, "| "), " | ")
+		if cell := cells[column+1]; cell != "–" {
+			listed[strings.Trim(cells[0], "`")] = cell
+		}
+	}
+	return listed
 }
 
 // torchrun is torchrun, which up to 2.14 at least opens its own store with libuv whatever USE_LIBUV

@@ -78,7 +78,10 @@ func TestTorchCodecExample(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const hooks = "none fp16 codec:10 codec:6:0 powersgd:1"
+	hooks := "none fp16 codec:10 codec:6:0 powersgd:1"
+	if strings.HasPrefix(torchVersion(t), "2.14.") { // whose gloo, as Debian builds it, refuses float16
+		hooks = strings.Replace(hooks, "fp16 ", "", 1)
+	}
 	out := ranksOf(t, 2, nil, "python/examples/mnist.py", "--images", filepath.Join(dir, "images"), "--labels", filepath.Join(dir, "labels"),
 		"--train", "80", "--batch", "8", "--epochs", "2", "--hooks", hooks, "--json")[0]
 	var seen []string

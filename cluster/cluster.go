@@ -201,9 +201,11 @@ type Worker struct {
 // Model describes the trained model. Package fields explains what has no comment here, and has the
 // defaults, for which zeros stand.
 type Model struct {
-	Kind               string  `yaml:"kind"`
-	Task               string  `yaml:"task,omitempty"`
-	Factors            int     `yaml:"factors,omitempty"`
+	Kind    string `yaml:"kind"`
+	Task    string `yaml:"task,omitempty"`
+	Factors int    `yaml:"factors,omitempty"`
+	// Dim, if not 0, is the number of floats of a row, from which follow kind and factors.
+	Dim                int     `yaml:"dim,omitempty"`
 	Optimizer          string  `yaml:"optimizer,omitempty"`
 	LearningRate       float64 `yaml:"learning_rate,omitempty"`
 	InitialAccumulator float64 `yaml:"initial_accumulator,omitempty"`

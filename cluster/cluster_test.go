@@ -227,6 +227,9 @@ func TestReadTakesTheEndsOfRanges(t *testing.T) {
 		"worker 65534":      {"id: 7", "id: 65534"},
 		"one factor":        {"kind: lr", "kind: fm, factors: 1"},
 		"64 factors":        {"kind: lr", "kind: fm, factors: 64"},
+		"one float a row":   {"kind: lr", "dim: 1"},
+		"65 floats a row":   {"kind: lr", "dim: 65"},
+		"dim said twice":    {"kind: lr", "kind: fm, factors: 15, dim: 16"},
 		"one row a batch":   {"kind: lr", "kind: lr, batch: 1"},
 		"one epoch":         {"kind: lr", "kind: lr, epochs: 1"},
 		"tiny":              {"kind: lr", "kind: lr, learning_rate: 1.5e-45, l2: 1.5e-45"},
@@ -266,6 +269,33 @@ func TestAnyFault(t *testing.T) {
 	}
 }
 
+// The floats of a row stand for kind and factors, and hosts agree on them with any spelling.
+func TestDimIsOfRows(t *testing.T) {
+	for written, same := range map[string]string{"dim: 1": "kind: lr", "dim: 16": "kind: fm, factors: 15", "kind: fm, dim: 3": "kind: fm, factors: 2"} {
+		var read [2]*Config
+		for i, model := range []string{written, same} {
+			var err error
+			if read[i], err = Read(write(t, strings.Replace(valid, "kind: lr", model, 1))); err != nil {
+				t.Fatalf("%s: %v", model, err)
+			}
+		}
+		if diff := cmp.Diff(read[1].Agreement(), read[0].Agreement()); diff != "" {
+			t.Errorf("%s (-%s):\n%s", written, same, diff)
+		}
+		path := filepath.Join(t.TempDir(), "again.yaml")
+		if err := read[0].Write(path); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := Read(path); err != nil || again.Model != read[0].Model {
+			t.Errorf("%s is written as %+v, %v", written, again, err)
+		}
+	}
+	_, err := Read(write(t, strings.Replace(valid, "kind: lr", "kind: lr, dim: 16", 1)))
+	if want := "model.dim: 16, but rows of kind lr with 0 factors have 1 floats: leave kind and factors out, or dim"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want %q", err, want)
+	}
+}
+
 // A field that stands for a default when it is zero refuses a zero that is
 // written: it would become the default.
 func TestWrittenZeroIsNoDefault(t *testing.T) {
@@ -284,6 +314,7 @@ func TestWrittenZeroIsNoDefault(t *testing.T) {
 		"server.max_rows":           {"control: 127.0.0.3:7701", "control: 127.0.0.3:7701, max_rows: 0"},
 		"model.kind":                {"kind: lr", `kind: ""`},
 		"model.factors":             {"kind: lr", "kind: fm, factors: 0"},
+		"model.dim":                 {"kind: lr", "dim: 0"},
 		"model.optimizer":           {"kind: lr", `kind: lr, optimizer: ""`},
 		"model.learning_rate":       {"kind: lr", "kind: lr, learning_rate: 0"},
 		"model.initial_accumulator": {"kind: lr", "kind: lr, initial_accumulator: 0.0"},

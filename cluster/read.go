@@ -93,6 +93,7 @@ func (c *Config) Write(path string) error {
 
 // SetDefaults fills in omitted fields. Read does it too.
 func (c *Config) SetDefaults() {
+	c.Model.setKindOfDim()
 	for _, d := range c.defaults() {
 		d.set()
 	}
@@ -102,6 +103,17 @@ func (c *Config) SetDefaults() {
 			s.CheckpointEvery = &every
 		}
 	})
+}
+
+// setKindOfDim sets kind and factors where the file has only the number of floats of a row: for
+// programs that train through agents, servers hold the rows of the model that has such.
+func (m *Model) setKindOfDim() {
+	switch {
+	case m.Dim == 1 && m.Kind == "" && m.Factors == 0:
+		m.Kind = "lr"
+	case m.Dim > 1 && (m.Kind == "" || m.Kind == "fm") && m.Factors == 0:
+		m.Kind, m.Factors = "fm", m.Dim-1
+	}
 }
 
 // A fallback is a field whose zero value stands for a default.
@@ -142,6 +154,7 @@ func (c *Config) defaults() []fallback {
 		defaultOf("switch.plane", &c.Switch.Plane, plane),
 		{"switch.slots", "the default", func() bool { return c.Switch.Slots == 0 }, func() {}}, // the daemon's
 		ofField(&c.Model.Kind, settings.Model),
+		{"model.dim", "the rows of kind and factors", func() bool { return c.Model.Dim == 0 }, func() {}},
 		ofField(&c.Model.Task, settings.Task),
 		ofField(&c.Model.Optimizer, settings.Optimizer),
 		ofField(&c.Model.Batch, settings.Batch),

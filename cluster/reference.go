@@ -139,6 +139,8 @@ var about = []Field{
 	of(settings.Model),
 	of(settings.Task),
 	of(settings.Factors),
+	{Path: "model.dim", Range: "1..65; not with other kind and factors",
+		About: "Floats of a row, in place of kind and factors, for programs that train through agents", Example: "16"},
 	of(settings.Optimizer),
 	of(settings.LearningRate),
 	of(settings.InitialAccumulator),

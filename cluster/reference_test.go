@@ -210,6 +210,7 @@ func TestReferenceHasRanges(t *testing.T) {
 		"model.kind":                {"ffm"},
 		"model.task":                {"ranking"},
 		"model.factors":             {"0", "65", "8; model.kind: lr"},
+		"model.dim":                 {"0", "66", "-1", "16; model.kind: lr"},
 		"model.optimizer":           {"adam", "none", "none; job.sync: true", `none; data.train: ""`},
 		"model.learning_rate":       {"0", "-1", "fast", `1; model.optimizer: none; job.sync: true; data.train: ""`},
 		"model.initial_accumulator": {"0", "1; model.optimizer: sgd"},

@@ -358,6 +358,15 @@ func isHost(a netip.Addr) bool {
 
 func (c *Config) checkModel(v *mistakes) {
 	m := c.Model
+	switch most, rows := train.MaxFactors+1, m.Factors+1; {
+	case m.Dim == 0:
+	case m.Dim < 1 || m.Dim > most:
+		v.add("model.dim: %d is not in 1..%d", m.Dim, most)
+		return // kind and factors follow from it
+	case m.Dim != rows:
+		v.add("model.dim: %d, but rows of kind %s with %d factors have %d floats: leave kind and factors out, or dim",
+			m.Dim, m.Kind, m.Factors, rows)
+	}
 	switch m.Kind {
 	case "fm":
 		if m.Factors < 1 || m.Factors > train.MaxFactors {

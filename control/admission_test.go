@@ -372,7 +372,7 @@ func TestWhileTaken(t *testing.T) {
 		begun = time.Now()
 		bad := spec()
 		bad.Slots = 0
-		if _, err := CreateJob(t.Context(), l.client, bad, 10*time.Second, quiet); time.Since(begun) != 0 || !contains(err, "aggregator: create job", "slots") {
+		if _, err := CreateJob(t.Context(), l.client, bad, 10*time.Second, quiet); time.Since(begun) != 0 || !contains(err, "switch daemon: create job", "slots") {
 			t.Errorf("after %v: %v", time.Since(begun), err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

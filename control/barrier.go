@@ -241,6 +241,13 @@ func (b *barrier) tear(worker uint16, step uint64) bool {
 	return true
 }
 
+// drop records why a round whose commit runs has dropped its step.
+func (b *barrier) drop(r *round, why *DroppedError) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r.dropped = why
+}
+
 // isTorn reports whether the open step is to be dropped.
 func (b *barrier) isTorn() bool {
 	b.mu.Lock()

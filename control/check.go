@@ -17,8 +17,6 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
-const theAggregator = "aggregator"
-
 // checkAll asks all services whether they would admit the worker, until none waits for the end of an
 // earlier admission. It checks their answers as far as these do not depend on an admission.
 func (m *Membership) checkAll(cfg *JoinConfig, aggregator pb.AggregatorClient) error {
@@ -44,7 +42,7 @@ func (m *Membership) checkAll(cfg *JoinConfig, aggregator pb.AggregatorClient) e
 		if aggregator == nil {
 			return nil, nil
 		}
-		refuses = fmt.Sprintf("%s at %v", theAggregator, cfg.Aggregator)
+		refuses = fmt.Sprintf("%s at %v", access.SwitchDaemon, cfg.Aggregator)
 		return checkAt(ctx, cfg, aggregator.Check)
 	})
 	switch {

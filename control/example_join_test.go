@@ -52,7 +52,7 @@ func ExampleJoin() {
 	aggregatorAt := serve(func(s *grpc.Server) { pb.RegisterAggregatorServer(s, daemon) })
 
 	// The parameter server: it creates the job and admits workers to it.
-	conn, err := access.Dial(ctx, access.TheAggregator(), aggregatorAt, access.Security{}, time.Second, quiet)
+	conn, err := access.Dial(ctx, access.TheSwitch(), aggregatorAt, access.Security{}, time.Second, quiet)
 	check(err)
 	defer conn.Close()
 	job, err := control.CreateJob(ctx, pb.NewAggregatorClient(conn), &pb.JobSpec{

@@ -40,7 +40,7 @@ func Example() {
 	defer server.Stop()
 
 	addr := listener.Addr().(*net.TCPAddr).AddrPort()
-	conn, err := access.Dial(ctx, access.TheAggregator(), addr, access.Security{}, 10*time.Second, quiet)
+	conn, err := access.Dial(ctx, access.TheSwitch(), addr, access.Security{}, 10*time.Second, quiet)
 	if err != nil {
 		panic(err)
 	}

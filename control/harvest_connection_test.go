@@ -47,7 +47,7 @@ func TestBrokenHarvestStreamIsExplained(t *testing.T) {
 		if err := <-ran; !errors.Is(err, context.Canceled) {
 			t.Errorf("the harvester ended with %v", err)
 		}
-		for _, want := range []string{"aggregator: harvest: the connection broke (", "(" + grpctest.ErrCut.Error() + ")", "is the aggregator running"} {
+		for _, want := range []string{"switch daemon: harvest: the connection broke (", "(" + grpctest.ErrCut.Error() + ")", "is the switch daemon running"} {
 			if !strings.Contains(text.String(), want) {
 				t.Errorf("%q is not in the log:\n%s", want, &text)
 			}

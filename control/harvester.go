@@ -68,8 +68,8 @@ func (h *Harvester) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		} else if status.Code(err) == codes.Unavailable {
-			h.log.Warn("lost the aggregator's harvest stream, connecting again", "error",
-				access.CallError("aggregator", "harvest", err))
+			h.log.Warn("lost the switch's harvest stream, connecting again", "error",
+				access.CallError(access.SwitchDaemon, "harvest", err))
 			if err = h.delay.wait(ctx); err == nil {
 				continue
 			}
@@ -179,7 +179,7 @@ func (h *Harvester) Now(ctx context.Context) error {
 	}
 	defer h.mu.Unlock()
 	if h.answered < request {
-		return access.CallError("aggregator", "harvest", h.failed)
+		return access.CallError(access.SwitchDaemon, "harvest", h.failed)
 	}
 	return nil
 }

@@ -224,7 +224,7 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	}
 	var client pb.AggregatorClient
 	reach := func() error {
-		conn, err := dial(access.TheAggregator(), cfg.Aggregator)
+		conn, err := dial(access.TheSwitch(), cfg.Aggregator)
 		if err == nil {
 			client = pb.NewAggregatorClient(conn)
 		}
@@ -261,7 +261,7 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	m.KeepsLog = cfg.KeepsLog && joined[0].KeepLog
 	var admitted *pb.Admission
 	if !m.NoAggregator {
-		admitted, err = joinAt(&cfg, m, theAggregator, cfg.Aggregator, client.Join, client.Leave, nil,
+		admitted, err = joinAt(&cfg, m, access.SwitchDaemon, cfg.Aggregator, client.Join, client.Leave, nil,
 			func(err error) { m.aggregatorLost(&cfg, err) })
 		if err != nil && m.kept.hasChanged(joined[0].Instance) {
 			err = fmt.Errorf("%w: %w", err, errRestarted)

@@ -60,7 +60,7 @@ func startServices(t *testing.T, change ...func(*ParameterServerConfig)) *servic
 	s.daemon = daemon
 	t.Cleanup(daemon.Close)
 	s.aggregator, s.join.Aggregator = serve(func(g *grpc.Server) { pb.RegisterAggregatorServer(g, daemon) })
-	conn, err := access.Dial(t.Context(), access.TheAggregator(), s.join.Aggregator, access.Security{}, time.Minute, quiet)
+	conn, err := access.Dial(t.Context(), access.TheSwitch(), s.join.Aggregator, access.Security{}, time.Minute, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func startServices(t *testing.T, change ...func(*ParameterServerConfig)) *servic
 // senders counts those that the aggregator has admitted, and that the parameter server has.
 func (s *services) senders(t *testing.T) (atAggregator, atServer int) {
 	t.Helper()
-	conn, err := access.Dial(t.Context(), access.TheAggregator(), s.join.Aggregator, access.Security{}, time.Minute, quiet)
+	conn, err := access.Dial(t.Context(), access.TheSwitch(), s.join.Aggregator, access.Security{}, time.Minute, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestJoinAtTheWrongService(t *testing.T) {
 	s := startServices(t)
 	for want, change := range map[string]func(*JoinConfig){
 		"parameter server at " + s.join.Aggregator.String(): func(c *JoinConfig) { c.Server = c.Aggregator },
-		"aggregator at " + s.join.Server.String():           func(c *JoinConfig) { c.Aggregator = c.Server },
+		"switch daemon at " + s.join.Server.String():        func(c *JoinConfig) { c.Aggregator = c.Server },
 	} {
 		cfg := s.join
 		change(&cfg)
@@ -318,7 +318,7 @@ func withoutCheck(ctx context.Context, method string, req, reply any, c *grpc.Cl
 func TestJoinEndsWithTheOtherService(t *testing.T) {
 	s := startServices(t)
 	former := s.join
-	conn, err := access.Dial(t.Context(), access.TheAggregator(), s.join.Aggregator, access.Security{}, time.Minute, quiet)
+	conn, err := access.Dial(t.Context(), access.TheSwitch(), s.join.Aggregator, access.Security{}, time.Minute, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -385,7 +385,7 @@ func TestCallsEndByLeaving(t *testing.T) {
 func TestCallsEndWithTheAdmission(t *testing.T) {
 	for want, end := range map[string]func(*services, *Membership){
 		"barrier: parameter server: withdrew this worker: ": func(s *services, _ *Membership) { s.server.Stop() },
-		"barrier: aggregator: withdrew this worker: ":       func(s *services, _ *Membership) { s.endDaemon() },
+		"barrier: switch daemon: withdrew this worker: ":    func(s *services, _ *Membership) { s.endDaemon() },
 		"barrier: the worker has left the job":              func(_ *services, m *Membership) { m.Leave() },
 	} {
 		s := startServices(t)

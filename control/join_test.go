@@ -92,7 +92,7 @@ func TestJoinNamesTheServer(t *testing.T) {
 	_, err = Join(ctx, JoinConfig{
 		Job: 5, Worker: 1, From: answers, HotSet: []byte{1}, Server: answers, Aggregator: mute, Limit: 300 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
 	})
-	if want := "aggregator at " + mute.String() + " did not answer within 300ms: is it running, and is the address right?"; err == nil || err.Error() != want {
+	if want := "switch daemon at " + mute.String() + " did not answer within 300ms: is it running, and is the address right?"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %q", err, want)
 	}
 	_, err = Join(ctx, JoinConfig{From: answers, HotSet: []byte{1}, Server: answers, MoreServers: []netip.AddrPort{{}}, Aggregator: answers})

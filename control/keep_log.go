@@ -170,5 +170,5 @@ func (m *Membership) aggregatorLost(cfg *JoinConfig, err error) {
 			"error", err)
 		return
 	}
-	m.lose(access.CallError(theAggregator, "withdrew this worker", err), cfg.Lost)
+	m.lose(access.CallError(access.SwitchDaemon, "withdrew this worker", err), cfg.Lost)
 }

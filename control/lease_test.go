@@ -141,7 +141,7 @@ func TestLease(t *testing.T) {
 }
 
 // The owner of a job learns in time that the aggregator cannot be reached.
-func TestOwnerLosesTheAggregator(t *testing.T) {
+func TestOwnerLosesTheSwitch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
 		job, err := CreateJob(t.Context(), l.client, spec(), 0, quiet)
@@ -158,14 +158,14 @@ func TestOwnerLosesTheAggregator(t *testing.T) {
 		if took := time.Since(begun); took < DefaultLease || took > DefaultLease+longestDelay {
 			t.Errorf("it took %v to give up, the lease is %v", took, DefaultLease)
 		}
-		if !contains(err, "lost job 5", "aggregator", "hold", grpctest.ErrCut.Error()) {
+		if !contains(err, "lost job 5", "switch daemon", "hold", grpctest.ErrCut.Error()) {
 			t.Errorf("the reason is %v", err)
 		}
 		time.Sleep(time.Minute)
 		if len(lost) != 0 {
 			t.Error("it is told twice")
 		}
-		if err := job.Hold(t.Context(), nil); !contains(err, "aggregator: hold") {
+		if err := job.Hold(t.Context(), nil); !contains(err, "switch daemon: hold") {
 			t.Errorf("holding a job that is gone: %v", err)
 		}
 	})

@@ -304,9 +304,9 @@ func TestDialWaits(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	log2 := log.Logger()
 	time.AfterFunc(1500*time.Millisecond, func() { cancel(gone) })
-	_, err = access.Dial(ctx, access.TheAggregator(), addr, access.Security{}, time.Minute, log2)
-	if !errors.Is(err, gone) || !contains(err, "aggregator at "+addr.String()) {
+	_, err = access.Dial(ctx, access.TheSwitch(), addr, access.Security{}, time.Minute, log2)
+	if !errors.Is(err, gone) || !contains(err, "switch daemon at "+addr.String()) {
 		t.Errorf("got %v", err)
 	}
-	log.has(t, []string{"waiting for the aggregator", "control=" + addr.String(), "at_most=1m0s"})
+	log.has(t, []string{"waiting for the switch daemon", "control=" + addr.String(), "at_most=1m0s"})
 }

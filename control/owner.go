@@ -33,7 +33,7 @@ func CreateJob(ctx context.Context, client pb.AggregatorClient, spec *pb.JobSpec
 		return whileBroken(ctx, func(ctx context.Context) (*pb.Job, error) { return client.CreateJob(ctx, spec) })
 	})
 	if err != nil {
-		return nil, access.CallError("aggregator", "create job", err)
+		return nil, access.CallError(access.SwitchDaemon, "create job", err)
 	}
 	return &Owned{ID: uint16(spec.Job), Job: job, client: client}, nil
 }
@@ -48,7 +48,7 @@ func (o *Owned) Hold(ctx context.Context, lost func(error)) error {
 		},
 		func(*pb.HoldResponse) time.Duration { return lease }, nil,
 		func(err error) { lost(o.Lost("hold", err)) })
-	return access.CallError("aggregator", "hold", err)
+	return access.CallError(access.SwitchDaemon, "hold", err)
 }
 
 // ErrRemoved is in the errors of [Owned.Lost], [Owned.Remove] and [Follow] if an operator removed the
@@ -76,7 +76,7 @@ func (o *Owned) Lost(call string, err error) error {
 	if err == nil || !ok {
 		return err
 	}
-	return withReason(answer, fmt.Errorf("lost job %d: %w", o.ID, access.CallError("aggregator", call, err)))
+	return withReason(answer, fmt.Errorf("lost job %d: %w", o.ID, access.CallError(access.SwitchDaemon, call, err)))
 }
 
 // withReason returns an error that is [ErrRemoved] or [ErrDiverged] if the answer of a service says so.
@@ -104,7 +104,7 @@ func (o *Owned) Remove(ctx context.Context) error {
 		}
 		_, broken := access.BrokenBy(answer.Message())
 		if answer.Code() != codes.Unavailable || !broken || delay.wait(ctx) != nil {
-			return withReason(answer, access.CallError("aggregator", "remove job", err))
+			return withReason(answer, access.CallError(access.SwitchDaemon, "remove job", err))
 		}
 	}
 }

@@ -23,14 +23,19 @@ type Sums struct {
 	Rows []float32
 }
 
-// DroppedError means that gradients of a worker were refused, or that it left in the middle of the
-// step, so that the step changed nothing.
+// DroppedError means that gradients of a worker were refused, that it left in the middle of the
+// step, or that a sum is too large for a float32, so that the step changed nothing.
 type DroppedError struct {
 	Key      uint64
 	KeyKnown bool
+	Sum      bool // the sum of the key is too large
 }
 
 func (e *DroppedError) Error() string {
+	if e.Sum {
+		return fmt.Sprintf("the step was dropped for all: the sum of key %d is too large for a float32: "+
+			"scale the gradients down", e.Key)
+	}
 	if e.KeyKnown {
 		return fmt.Sprintf("a gradient of one of the workers was refused, so that the step was dropped for all: key %d", e.Key)
 	}
@@ -39,7 +44,7 @@ func (e *DroppedError) Error() string {
 
 // Message returns the error as a message for the service.
 func (e *DroppedError) Message() *pb.Dropped {
-	m := &pb.Dropped{}
+	m := &pb.Dropped{Sum: e.Sum}
 	if e.KeyKnown {
 		m.Key = &e.Key
 	}
@@ -50,7 +55,7 @@ func droppedOf(m *pb.Dropped) *DroppedError {
 	if m == nil {
 		return nil
 	}
-	return &DroppedError{Key: m.GetKey(), KeyKnown: m.Key != nil}
+	return &DroppedError{Key: m.GetKey(), KeyKnown: m.Key != nil, Sum: m.Sum}
 }
 
 // HotFrames describes the frames of a worker's admission for the aggregator. Both numbers wrap:
@@ -64,6 +69,11 @@ func (s *ParameterServer) reduce(step uint64, r *round) (err error) {
 		err = s.cfg.Drop(r.ctx, step, quiet)
 	} else {
 		r.sums.Sums, err = s.cfg.Reduce(r.ctx, step, quiet)
+		var why *DroppedError
+		if errors.As(err, &why) {
+			s.barrier.drop(r, why)
+			err = nil
+		}
 	}
 	if err == nil && !quiet {
 		s.harvested = r.hot
@@ -100,8 +110,11 @@ func (s *ParameterServer) Arrive(worker, epoch uint16, step uint64, hot HotFrame
 	case err != nil || r.ended():
 		return false
 	case commit && r.dropped == nil && s.quiet(r):
-		s.cfg.ReduceHere(step, func(sums Sums) {
+		s.cfg.ReduceHere(step, func(sums Sums, dropped *DroppedError) {
 			r.sums.Sums = sums
+			if dropped != nil {
+				s.barrier.drop(r, dropped)
+			}
 			s.barrier.release(r, nil)
 		})
 	case commit:

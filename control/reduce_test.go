@@ -230,9 +230,9 @@ func TestArrive(t *testing.T) {
 				ends = append(ends, fmt.Sprint(step, " beside, quiet ", quiet))
 				return sums(step), nil
 			}
-			c.ReduceHere = func(step uint64, over func(Sums)) {
+			c.ReduceHere = func(step uint64, over func(Sums, *DroppedError)) {
 				ends = append(ends, fmt.Sprint(step, " here"))
-				over(sums(step))
+				over(sums(step), nil)
 			}
 			c.Give = func(step uint64, got Sums, ok bool) {
 				// A worker with sums may reach the end of the next step at once.

@@ -155,7 +155,7 @@ func TestRefusedWorkerChangesNothing(t *testing.T) {
 // fill takes all places of the job at the aggregator.
 func (j *twoServers) fill(t *testing.T) {
 	t.Helper()
-	conn, err := access.Dial(t.Context(), access.TheAggregator(), j.join.Aggregator, access.Security{}, time.Minute, quiet)
+	conn, err := access.Dial(t.Context(), access.TheSwitch(), j.join.Aggregator, access.Security{}, time.Minute, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +320,7 @@ func (fullPlane) AddJob(aggregator.JobConfig) error { return aggregator.ErrTooMa
 func TestCheckFailsWithTheOtherService(t *testing.T) {
 	s := startServices(t)
 	former := s.join
-	conn, err := access.Dial(t.Context(), access.TheAggregator(), s.join.Aggregator, access.Security{}, time.Minute, quiet)
+	conn, err := access.Dial(t.Context(), access.TheSwitch(), s.join.Aggregator, access.Security{}, time.Minute, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,17 +84,18 @@ type ParameterServerConfig struct {
 	// Commit is called when all workers have arrived at a barrier: it must return when everything
 	// that was acknowledged to them is applied. Nil refuses barriers.
 	Commit func(ctx context.Context, step uint64) error
-	// Reduce is Commit, and returns the sums of the step, which it does not change later. Drop ends
-	// the step without its gradients. Set both or neither: nil refuses calls of Reduce. quiet means
-	// that the aggregator holds nothing that was acknowledged to the workers: an earlier call of
-	// either that was not quiet has harvested all of it.
+	// Reduce is Commit, and returns the sums of the step, which it does not change later; or a
+	// [*DroppedError] if it has ended the step without its gradients. Drop always does. Set both or
+	// neither: nil refuses calls of Reduce. quiet means that the aggregator holds nothing that was
+	// acknowledged to the workers: an earlier call of either that was not quiet has harvested all of
+	// it.
 	Reduce func(ctx context.Context, step uint64, quiet bool) (Sums, error)
 	Drop   func(ctx context.Context, step uint64, quiet bool) error
 	// ReduceHere is Reduce of a quiet step, in a call of [ParameterServer.Arrive]. It calls over
-	// with the sums before it gives them to any worker: from then on workers may arrive at the end
-	// of the next step. Give is called with the sums of other steps when they are over, and for
-	// steps without sums. Both are required if Arrive is called.
-	ReduceHere func(step uint64, over func(Sums))
+	// with the sums, or with why it drops the step, before it gives them to any worker: from then on
+	// workers may arrive at the end of the next step. Give is called with the sums of other steps when
+	// they are over, and for steps without sums. Both are required if Arrive is called.
+	ReduceHere func(step uint64, over func(Sums, *DroppedError))
 	Give       func(step uint64, sums Sums, ok bool)
 	// Stats returns what only the server's store knows; nil adds nothing.
 	Stats func(ctx context.Context) (*pb.ServerStats, error)

@@ -76,7 +76,7 @@ func TestLostExplainsAnswersOnly(t *testing.T) {
 	if err := job.Lost("hold", io.EOF); !errors.Is(err, io.EOF) || err.Error() != io.EOF.Error() {
 		t.Errorf("the reason became %v", err)
 	}
-	if err := job.Lost("hold", status.Error(codes.Aborted, "job 5 was removed")); !contains(err, "lost job 5: aggregator: hold: job 5 was removed") {
+	if err := job.Lost("hold", status.Error(codes.Aborted, "job 5 was removed")); !contains(err, "lost job 5: switch daemon: hold: job 5 was removed") {
 		t.Error(err)
 	}
 }

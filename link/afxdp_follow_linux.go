@@ -75,7 +75,7 @@ func (l *afxdpLink) beginFollowing() (err error) {
 		f.keeper = 0
 		return os.NewSyscallError("socket", err)
 	}
-	f.watch, err = netwatch.Start(netwatch.Everything, l.look)
+	f.watch, err = netwatch.Start(netwatch.Everything, l.lookAgain)
 	return err
 }
 
@@ -98,8 +98,9 @@ func (f *follower) interfaceName() string {
 	return f.iface.Configured()
 }
 
-// explain adds what is wrong with the interface to the last error of sending, which may be an old one.
-func (f *follower) explain(last error) error {
+// explainError adds what is wrong with the interface to the last error of sending, which may be an
+// old one.
+func (f *follower) explainError(last error) error {
 	text := f.trouble.Load()
 	switch {
 	case text == nil:
@@ -123,8 +124,8 @@ func (f *follower) setMatch(at *afxdp.Attachment, m afxdp.Match) error {
 	return at.SetMatch(m)
 }
 
-// look is called by the watch.
-func (l *afxdpLink) look() {
+// lookAgain is called by the watch.
+func (l *afxdpLink) lookAgain() {
 	f := &l.follow
 	s, err := f.iface.Look()
 	f.iface.Problem("the interface cannot be read", err)
@@ -238,7 +239,7 @@ func (l *afxdpLink) reopenSockets() error {
 	for _, s := range l.socks {
 		if err := s.Recover(now); err != nil {
 			if errors.Is(err, afxdp.ErrInterfaceGone) || errors.Is(err, afxdp.ErrLinkDown) {
-				err = l.absorb(err)
+				err = l.absorbError(err)
 			}
 			return unprivileged(err)
 		}

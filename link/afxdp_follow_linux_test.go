@@ -180,7 +180,7 @@ func TestAFXDPSurvivesChanges(t *testing.T) {
 		{0, fmt.Sprintf("ip neigh replace %v dev host0 lladdr 02:00:00:00:00:99 nud permanent", ip[1]), "a peer has another Ethernet address", "99"},
 		{0, fmt.Sprintf("ip neigh replace %v dev host0 lladdr 02:00:00:00:00:22 nud permanent", ip[1]), "a peer has another Ethernet address", "22"},
 		{0, fmt.Sprintf("ip neigh replace %v dev host0 lladdr 02:00:00:00:00:99 nud stale", ip[1]), "a peer has another Ethernet address", "22"},
-		{0, fmt.Sprintf("ip neigh del %v dev host0", ip[1]), "", "22"},
+		{0, fmt.Sprintf("ip neigh flush to %v dev host0", ip[1]), "", "22"},
 		{0, "ip link set dev host0 address 02:00:00:00:00:11", "another Ethernet address", "22"},
 		{0, "ip link set dev host0 mtu 600", fmt.Sprintf("ip link set dev host0 mtu %d", wire.DefaultMTU), "22"},
 		{0, fmt.Sprintf("ip link set dev host0 mtu %d", wire.DefaultMTU), "the MTU is large enough again", "22"},
@@ -269,8 +269,7 @@ func TestAFXDPSurvivesItsInterface(t *testing.T) {
 	if after := free(); after < before {
 		t.Errorf("%d free buffers, %d before", after, before)
 	}
-	l := c.links[0].(*afxdpLink)
-	detachLink(t, l)
+	c.detachProgram()
 	c.log.Await(t, "the XDP program was gone from the interface")
 	c.drain()
 	c.passes("attached again")
@@ -280,12 +279,12 @@ func TestAFXDPSurvivesItsInterface(t *testing.T) {
 func TestAFXDPAbsorbsWhatMayPass(t *testing.T) {
 	l := newCable(t).links[0].(*afxdpLink)
 	for _, passing := range []error{nil, afxdp.ErrLinkDown, afxdp.ErrNoProgram, afxdp.ErrInterfaceGone} {
-		if err := l.absorb(passing); err != nil || !errors.Is(l.stats.LastError, passing) {
+		if err := l.absorbError(passing); err != nil || !errors.Is(l.stats.LastError, passing) {
 			t.Errorf("%v: %v, and the last error is %v", passing, err, l.stats.LastError)
 		}
 	}
 	for _, lasting := range []error{net.ErrClosed, afxdp.ErrRingCorrupt, afxdp.ErrNoQueue} {
-		if err := l.absorb(lasting); !errors.Is(err, lasting) {
+		if err := l.absorbError(lasting); !errors.Is(err, lasting) {
 			t.Errorf("%v: %v", lasting, err)
 		}
 	}
@@ -318,22 +317,27 @@ func TestAFXDPWithoutPrivileges(t *testing.T) {
 	}
 }
 
-// detachLink detaches a link's program as bpftool does.
-func detachLink(t *testing.T, l *afxdpLink) {
-	t.Helper()
-	it := new(ebpflink.Iterator)
-	defer it.Close()
-	for it.Next() {
-		info, err := it.Link.Info()
-		if err != nil || info.XDP() == nil || int(info.XDP().Ifindex) != l.tx.Info().Ifindex {
-			continue
+// detachProgram detaches the program from host0 as bpftool does. It is found by its number: indexes of
+// interfaces occur in every network namespace, and those of other tests are no business of this one.
+func (c *cable) detachProgram() {
+	c.t.Helper()
+	if err := c.bed.Host(0).Do(func() error {
+		port, err := netlink.LinkByName("host0")
+		if err != nil {
+			return err
 		}
-		if err := it.Link.Detach(); err != nil {
-			t.Fatal(err)
+		it := new(ebpflink.Iterator)
+		defer it.Close()
+		for it.Next() {
+			info, err := it.Link.Info()
+			if err == nil && info.XDP() != nil && port.Attrs().Xdp != nil && uint32(info.Program) == port.Attrs().Xdp.ProgId {
+				return it.Link.Detach()
+			}
 		}
-		return
+		return errors.Join(errors.New("no program is attached to host0"), it.Err())
+	}); err != nil {
+		c.t.Fatal(err)
 	}
-	t.Fatal("no link is attached to the interface: ", it.Err())
 }
 
 // A peer whose address the kernel believes to know is looked for again when it is silent.

@@ -33,7 +33,7 @@ func (l *afxdpLink) Join(job uint16) error {
 		return fmt.Errorf("link: afxdp on %s: joining %v: %w", l.cfg.Interface, group.IP, err)
 	}
 	l.member, l.joined, l.groupMAC = fd, group.IP, group.MAC
-	if err := l.follow.setMatch(l.at, l.match()); err != nil {
+	if err := l.follow.setMatch(l.at, l.newMatch()); err != nil {
 		return fmt.Errorf("link: afxdp on %s: joining %v: %w", l.cfg.Interface, group.IP, err)
 	}
 	return nil

@@ -121,7 +121,7 @@ func (l *afxdpLink) Path(ctx context.Context, to wire.Endpoint) (Path, error) {
 
 func (l *afxdpLink) Alloc() (Buf, bool) {
 	if l.pool.Available() == 0 {
-		l.reap()
+		l.reapSent()
 	}
 	f, ok := l.pool.Alloc()
 	return Buf(f), ok
@@ -147,8 +147,8 @@ func (l *afxdpLink) giveBack(f afxdp.Frame) {
 	}
 }
 
-// reap frees the frames that have been sent.
-func (l *afxdpLink) reap() {
+// reapSent frees the frames that have been sent.
+func (l *afxdpLink) reapSent() {
 	for {
 		n, err := l.tx.Completed(l.done)
 		if n == 0 || err != nil {
@@ -168,13 +168,13 @@ func (l *afxdpLink) Send(frames []Frame) (int, error) {
 	if l.closed {
 		return 0, net.ErrClosed
 	}
-	l.reap()
+	l.reapSent()
 	for taken := 0; ; {
 		batch := frames[taken:min(len(frames), taken+batchSize)]
 		n, err := l.sendBatch(batch)
 		taken += n
 		if err != nil || n < len(batch) || taken == len(frames) {
-			return taken, errors.Join(err, l.kick())
+			return taken, errors.Join(err, l.kickSend())
 		}
 	}
 }
@@ -215,13 +215,14 @@ func (l *afxdpLink) sendBatch(frames []Frame) (int, error) {
 	return len(frames), nil
 }
 
-// kick starts the transmission.
-func (l *afxdpLink) kick() error { return l.absorb(l.tx.Kick()) }
+// kickSend starts the transmission.
+func (l *afxdpLink) kickSend() error { return l.absorbError(l.tx.Kick()) }
 
-// absorb keeps an error that may be over before the peer is given up: an interface that is down may
-// come up again, one that is gone may be created again, and a program that another process has
-// detached, without which some drivers send nothing, is attached again. It only sets Stats.LastError.
-func (l *afxdpLink) absorb(err error) error {
+// absorbError keeps an error that may be over before the peer is given up: an interface that is
+// down may come up again, one that is gone may be created again, and a program that another process
+// has detached, without which some drivers send nothing, is attached again. It only sets
+// Stats.LastError.
+func (l *afxdpLink) absorbError(err error) error {
 	switch {
 	case errors.Is(err, afxdp.ErrInterfaceGone):
 		l.follow.lost.Store(true)
@@ -238,7 +239,7 @@ func (l *afxdpLink) Wait(limit time.Duration) error {
 	ready, err := l.poller.Poll(afxdp.EventRx, limit) // net.ErrClosed after Close
 	for _, r := range ready {
 		if err == nil {
-			err = l.absorb(r.Err)
+			err = l.absorbError(r.Err)
 		}
 	}
 	return err
@@ -254,7 +255,7 @@ func (l *afxdpLink) Wake() { l.tx.Wake() }
 
 func (l *afxdpLink) Stats() Stats {
 	s := l.stats
-	s.LastError = l.follow.explain(s.LastError)
+	s.LastError = l.follow.explainError(s.LastError)
 	for _, sock := range l.socks {
 		if k, err := sock.Stats(); err == nil { // else it is closed, and l.stats has its counters
 			s.SendError += k.TxDropped

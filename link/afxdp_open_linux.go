@@ -90,7 +90,7 @@ func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
 	if rx, _, err := afxdp.QueueCounts(cfg.Interface); err == nil {
 		queues = max(queues, rx)
 	}
-	program := afxdp.AttachConfig{Interface: cfg.Interface, Match: l.match(), Queues: queues}
+	program := afxdp.AttachConfig{Interface: cfg.Interface, Match: l.newMatch(), Queues: queues}
 	if l.at, err = afxdp.Attach(program); err != nil {
 		return nil, err
 	}
@@ -103,9 +103,9 @@ func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
 	return l, nil
 }
 
-// match selects what the link delivers. Frames to other addresses are those of the kernel's sockets,
-// or of hosts for which this one is a router.
-func (l *afxdpLink) match() afxdp.Match {
+// newMatch returns what the link delivers. Frames to other addresses are those of the kernel's
+// sockets, or of hosts for which this one is a router.
+func (l *afxdpLink) newMatch() afxdp.Match {
 	to := []netip.Prefix{netip.PrefixFrom(l.local.IP, l.local.IP.BitLen())}
 	if l.joined.IsValid() {
 		to = append(to, netip.PrefixFrom(l.joined, l.joined.BitLen()))

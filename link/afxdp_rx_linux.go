@@ -32,14 +32,14 @@ func (l *afxdpLink) Receive(pkts []Packet) (n int, err error) {
 		}
 		room := min(len(pkts)-n, cap(q.descs))
 		got, err := s.Receive(q.descs[:room])
-		if err := l.absorb(err); err != nil {
+		if err := l.absorbError(err); err != nil {
 			return 0, err
 		}
 		q.descs = q.descs[:got]
 		l.showFrames(Inbound, q.descs)
 		for j, d := range q.descs {
 			q.kept[j] = false
-			if p, ok := l.parse(d); ok {
+			if p, ok := l.parseFrame(d); ok {
 				pkts[n] = Packet{Packet: p, Handle: uint32(i)<<16 | uint32(j)}
 				n++
 			}
@@ -52,8 +52,8 @@ func (l *afxdpLink) Receive(pkts []Packet) (n int, err error) {
 	return n, nil
 }
 
-// parse decodes a received frame, and counts a frame that is not for this link.
-func (l *afxdpLink) parse(d afxdp.Desc) (wire.Packet, bool) {
+// parseFrame decodes a received frame, and counts a frame that is not for this link.
+func (l *afxdpLink) parseFrame(d afxdp.Desc) (wire.Packet, bool) {
 	p, err := wire.ParseFrame(l.umem.Packet(d), l.local.Port)
 	switch {
 	case errors.Is(err, wire.ErrTruncated):
@@ -78,16 +78,16 @@ func (l *afxdpLink) releaseReceived(s *afxdp.Socket, q *rxQueue) error {
 		}
 	}
 	q.descs = q.descs[:0]
-	if err := l.absorb(s.Release(back)); err != nil {
+	if err := l.absorbError(s.Release(back)); err != nil {
 		return err
 	}
 	if q.owed == 0 {
 		return nil
 	}
-	l.reap()
+	l.reapSent()
 	n, err := s.Refill(q.owed)
 	q.owed -= n
-	return l.absorb(err)
+	return l.absorbError(err)
 }
 
 func (l *afxdpLink) Reply(pkts []Packet) error {
@@ -119,5 +119,5 @@ func (l *afxdpLink) Reply(pkts []Packet) error {
 	l.showFrames(Outbound, l.descs[:n])
 	l.stats.Sent += uint64(n)
 	l.stats.NoRoom += uint64(len(l.descs) - n)
-	return l.kick()
+	return l.kickSend()
 }

@@ -140,7 +140,7 @@ func (s *mmsgSocket) receiveBatch(pkts []Packet, room [][]byte) (int, error) {
 	for i := range n {
 		s.rx.setMessage(i, room[i], (*byte)(unsafe.Pointer(&s.rx.names[i])), unix.SizeofSockaddrInet6)
 	}
-	n, errno := s.mmsg(unix.SYS_RECVMMSG, s.rx.headers[:n])
+	n, errno := s.callMmsg(unix.SYS_RECVMMSG, s.rx.headers[:n])
 	switch errno {
 	case 0:
 	case unix.EAGAIN, unix.EINTR, unix.ECONNREFUSED:
@@ -193,7 +193,7 @@ func (s *mmsgSocket) transmitBatch(n int) udpSent {
 	s.full, s.refused = false, s.refused[:0]
 	taken, why := 0, error(nil)
 	for taken < n {
-		sent, errno := s.mmsg(unix.SYS_SENDMMSG, s.tx.headers[taken:n])
+		sent, errno := s.callMmsg(unix.SYS_SENDMMSG, s.tx.headers[taken:n])
 		switch errno {
 		case 0:
 			taken += sent
@@ -210,7 +210,7 @@ func (s *mmsgSocket) transmitBatch(n int) udpSent {
 	return udpSent{taken, s.refused, why}
 }
 
-func (s *mmsgSocket) mmsg(call uintptr, headers []unix.Mmsghdr) (int, unix.Errno) {
+func (s *mmsgSocket) callMmsg(call uintptr, headers []unix.Mmsghdr) (int, unix.Errno) {
 	n, _, errno := unix.Syscall6(call, uintptr(s.fd), uintptr(unsafe.Pointer(unsafe.SliceData(headers))),
 		uintptr(len(headers)), unix.MSG_DONTWAIT, 0, 0)
 	return int(n), errno

@@ -106,7 +106,8 @@ func Open(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 			}
 			w, err := transport.NewWorker(ctx, transport.WorkerConfig{
 				Link: l, Job: job, Sender: id, AggregatorEpoch: epoch, ServerEpoch: epoch, HotSet: hot, Dim: cfg.Dim,
-				Layout: packer.Dense, Exp: exp, Aggregator: toAggregator.Local(), Server: toServer.Local(),
+				Layout: packer.Dense, Exp: exp, NoWeights: cfg.Optimizer.Method == ps.None,
+				Aggregator: toAggregator.Local(), Server: toServer.Local(),
 			})
 			if err == nil {
 				c.workers = append(c.workers, w)
@@ -142,13 +143,19 @@ func (c *Cluster) Commit(ctx context.Context) error {
 	return c.end(ctx, func(s *ps.Store) { s.Commit() })
 }
 
-// Reduce is Commit, and returns the sums of the step's pushes, as ps.Store.AppendSums does.
+// Reduce is Commit, and returns the sums of the step's pushes, as ps.Store.AppendSums does. With an
+// error of that, a *ps.SumError, the step is dropped.
 func (c *Cluster) Reduce(ctx context.Context) (keys []uint64, sums []float32, err error) {
+	var large error
 	err = c.end(ctx, func(s *ps.Store) {
-		keys, sums = s.AppendSums(nil, nil)
-		s.Commit()
+		if keys, sums, large = s.AppendSums(nil, nil); large == nil {
+			s.Commit()
+		} else {
+			keys, sums = nil, nil
+			s.Drop()
+		}
 	})
-	return keys, sums, err
+	return keys, sums, errors.Join(err, large)
 }
 
 // Drop is Commit of a step that changes nothing.

@@ -116,7 +116,7 @@ func startP4With(t *testing.T, change func(*cluster.Config)) *p4Bed {
 	case err := <-b.ended:
 		t.Fatal(err)
 	}
-	conn, err := access.Dial(t.Context(), access.TheAggregator(), b.config.Switch.Control, access.Security{}, time.Minute, quiet)
+	conn, err := access.Dial(t.Context(), access.TheSwitch(), b.config.Switch.Control, access.Security{}, time.Minute, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/libra-ina/libra/wire"
 )
@@ -48,7 +49,7 @@ type Config struct {
 	// admission. 0 means 1, which every aggregator accepts.
 	Stripes int
 	// Numbers is the format of gradients in hot frames. The zero value is
-	// float32.
+	// float32. With Multiples, hot rows that it excludes are cold.
 	Numbers Numbers
 	// Split assigns the cold rows to parameter servers; a frame has rows of only
 	// one of them. 0 means one server.
@@ -104,7 +105,9 @@ type batch struct {
 	rows  *RowNumbers // numbers of the cold rows, or nil to send keys
 	sent  Sent
 
-	server int // server of the next cold frame
+	finite   bool // all gradients are known to be finite
+	vanished int  // gradients that are rounded to 0
+	server   int  // server of the next cold frame
 }
 
 // New returns a Packer. It returns [ErrConfig] if a field is out of range, or
@@ -146,9 +149,36 @@ func (p *Packer) Begin(keys []uint64, grads []float32) error {
 		return err
 	}
 	p.scratch.resetScratch()
-	p.placeKeys(&p.scratch, keys, 0)
+	p.placeKeys(&p.scratch, keys, 0, p.siftable(grads))
 	p.groupCold(&p.scratch, keys)
 	return p.startBatch(p.slotListOf(&p.scratch), keys, grads)
+}
+
+// BeginCold is [Packer.Begin], and sends all rows as cold ones, hot rows to their server.
+func (p *Packer) BeginCold(keys []uint64, grads []float32) error {
+	p.batch = batch{}
+	if err := p.checkBatch(keys, grads); err != nil {
+		return err
+	}
+	s := &p.scratch
+	s.resetScratch()
+	s.nCold, s.cold, s.sifted = len(keys), grown(s.cold, len(keys)), true
+	for i := range keys {
+		s.cold[i] = uint32(i)
+	}
+	p.groupCold(s, keys)
+	return p.startBatch(p.slotListOf(s), keys, grads)
+}
+
+// siftable returns the gradients of a batch if Config.Numbers excludes some of them, or else nil.
+func (p *Packer) siftable(grads []float32) []float32 {
+	if !p.numbers.multiples() || p.hotSet == nil {
+		return nil
+	}
+	if p.finite = p.numbers.fit(grads); p.finite {
+		return nil
+	}
+	return grads
 }
 
 // startBatch makes a batch of the right shape the current one, unless it refuses its gradients.
@@ -156,7 +186,7 @@ func (p *Packer) startBatch(where slotList, keys []uint64, grads []float32) erro
 	if err := p.checkNumbers(&where, keys, grads); err != nil {
 		return err
 	}
-	p.batch = batch{slotList: where, keys: keys, grads: grads}
+	p.batch = batch{slotList: where, keys: keys, grads: grads, vanished: p.vanished}
 	p.aimBatch()
 	return nil
 }
@@ -205,6 +235,14 @@ func (p *Packer) Server() int { return p.server }
 
 // Sent counts the contents of the frames written so far of the batch.
 func (p *Packer) Sent() Sent { return p.sent }
+
+// Vanished returns how many gradients of the batch are rounded to 0, if Config.Numbers is Rounded.
+func (p *Packer) Vanished() int { return p.vanished }
+
+// FirstVanished returns the position of the first of gradients that are rounded to 0, or -1.
+func (p *Packer) FirstVanished(grads []float32) int {
+	return slices.IndexFunc(grads, p.numbers.vanishes)
+}
 
 // Fill writes the body of the next frame into payload and returns the frame's part of
 // payload, including the header, or nil if Next is 0. Fill does not access the first

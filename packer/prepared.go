@@ -69,7 +69,7 @@ func (p *Packer) Prepare(keys []uint64) (*Prepared, error) {
 		return nil, err
 	}
 	var s scratch
-	p.placeKeys(&s, keys, 0)
+	p.placeKeys(&s, keys, 0, nil)
 	p.groupCold(&s, keys)
 	where := p.slotListOf(&s)
 	// The scratch memory may be larger.
@@ -81,7 +81,8 @@ func (p *Packer) Prepare(keys []uint64) (*Prepared, error) {
 // BeginPrepared is [Packer.Begin] of the concatenated keys of prepared batches, with the same
 // frames, except that cold rows are sent by number if all of the batches have numbers of the same
 // numbering. It returns the same errors, and [ErrConfig] if a batch was prepared for a different
-// hot set, dimension, layout or number of servers: prepare its keys again.
+// hot set, dimension, layout or number of servers: prepare its keys again. A batch of which Config.Numbers
+// excludes gradients has its keys looked up, and all cold rows sent by key.
 func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 	p.batch = batch{}
 	for _, b := range prepared {
@@ -94,6 +95,9 @@ func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 		if err := p.checkBatch(b.keys, grads); err != nil {
 			return err
 		}
+		if p.siftable(grads) != nil {
+			return p.Begin(b.keys, grads)
+		}
 		return p.startAt(b.rows.Load(), b.slotList, b.keys, grads)
 	}
 	p.merged = p.merged[:0]
@@ -102,6 +106,9 @@ func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 	}
 	if err := p.checkBatch(p.merged, grads); err != nil {
 		return err
+	}
+	if p.siftable(grads) != nil {
+		return p.Begin(p.merged, grads)
 	}
 	p.scratch.resetScratch()
 	first := 0

@@ -61,10 +61,12 @@ type scratch struct {
 	rows  []uint32        // indices of hot keys
 	dealt []uint32        // cold, by server
 	used  [wire.Lanes]int // LaneAligned: pairs in each lane
+
+	sifted bool // cold may have keys of the hot set
 }
 
 func (s *scratch) resetScratch() {
-	s.pairs, s.nCold = 0, 0
+	s.pairs, s.nCold, s.sifted = 0, 0, false
 	s.masks, s.used, s.ends = s.masks[:0], [wire.Lanes]int{}, s.ends[:0]
 }
 
@@ -74,8 +76,8 @@ func grown[T any](s []T, n int) []T {
 }
 
 // placeKeys appends the places of the gradients of keys, which are at positions first and following
-// in the batch.
-func (p *Packer) placeKeys(s *scratch, keys []uint64, first int) {
+// in the batch. sift, if not nil, has their gradients: hot rows that Config.Numbers excludes become cold.
+func (p *Packer) placeKeys(s *scratch, keys []uint64, first int, sift []float32) {
 	s.found = grown(s.found, len(keys))
 	s.cold = grown(s.cold, s.nCold+len(keys))
 	found := s.found[:len(keys)]
@@ -83,6 +85,14 @@ func (p *Packer) placeKeys(s *scratch, keys []uint64, first int) {
 		clear(found)
 	} else {
 		p.hotSet.index.findAll(found, keys)
+	}
+	if sift != nil {
+		s.sifted = true
+		for i, f := range found {
+			if f != 0 && !p.numbers.fit(sift[i*p.dim:][:p.dim]) {
+				found[i] = 0
+			}
+		}
 	}
 	if p.layout == Dense && p.dim == 1 {
 		s.growLanes(s.pairs + len(keys))
@@ -181,10 +191,13 @@ func (p *Packer) groupCold(s *scratch, keys []uint64) {
 	if p.split == 1 {
 		return
 	}
-	cold := s.cold[:s.nCold]
+	cold, hot := s.cold[:s.nCold], p.hotSet
+	if !s.sifted { // and the look-up can be saved
+		hot = nil
+	}
 	var next [wire.MaxServers + 1]int // counts, then the place of each server's next key
 	for _, at := range cold {
-		next[p.split.Of(keys[at])+1]++
+		next[p.split.Owner(hot, keys[at])+1]++
 	}
 	for server := range int(p.split) {
 		next[server+1] += next[server]
@@ -192,7 +205,7 @@ func (p *Packer) groupCold(s *scratch, keys []uint64) {
 	s.ends = append(s.ends[:0], next[1:p.split+1]...)
 	s.dealt = grown(s.dealt, len(cold))
 	for _, at := range cold {
-		to := &next[p.split.Of(keys[at])]
+		to := &next[p.split.Owner(hot, keys[at])]
 		s.dealt[*to] = at
 		*to++
 	}

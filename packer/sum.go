@@ -33,13 +33,16 @@ type sums struct {
 	keys  []uint64  // cold rows of all parts
 	grads []float32 // their gradients, then the sums
 	nCold int
+
+	sifted bool // keys may have some of the hot set
 }
 
 // BeginSum is [Packer.Begin] of several batches as one, in a job with exact arithmetic whose unit is
 // 2^exp. Hot gradients of the same slot are rounded to that unit, as in the aggregator, and added up.
 // Frames hold a sum as up to three float32 of its sign that add up to it exactly, each a multiple of
 // the unit. So the aggregator's sums get the same bits, and no intermediate sum is out of range if the
-// final one is not. Slots with a sum of 0 are sent too. Cold rows are sent unchanged.
+// final one is not. Slots with a sum of 0 are sent too. Cold rows, and hot ones that Config.Numbers
+// excludes, are sent unchanged.
 //
 // It returns the number of hot gradients added up. The parts' slices are not used after it returns.
 // The errors are [ErrSum] and those of Begin and BeginPrepared for one of the parts; after an error
@@ -50,14 +53,14 @@ func (p *Packer) BeginSum(exp int, parts []Part) (pairs int, err error) {
 		p.sums = &sums{}
 	}
 	s := p.sums
-	s.nCold, s.pairs = 0, 0
+	s.nCold, s.pairs, s.sifted = 0, 0, false
 	defer func() {
 		if err != nil {
 			s.clearSums()
 		}
 	}()
 	units := fixedpoint.Format{Exp: exp}
-	prepared := p.prepared[:0]
+	prepared, vanished := p.prepared[:0], 0
 	for i := range parts {
 		part := &parts[i]
 		keys, where := part.Keys, slotList{}
@@ -71,12 +74,21 @@ func (p *Packer) BeginSum(exp int, parts []Part) (pairs int, err error) {
 		if err := p.checkBatch(keys, part.Grads); err != nil {
 			return 0, err
 		}
-		if err := p.checkFinite(keys, part.Grads); err != nil {
-			return 0, err
+		sift := p.siftable(part.Grads)
+		if p.numbers.least != 0 {
+			var n int
+			n, p.finite = p.numbers.countVanished(part.Grads)
+			vanished += n
 		}
-		if part.Prepared == nil {
+		if !p.finite {
+			if err := p.checkFinite(keys, part.Grads); err != nil {
+				return 0, err
+			}
+		}
+		if part.Prepared == nil || sift != nil {
 			p.scratch.resetScratch()
-			p.placeKeys(&p.scratch, keys, 0)
+			p.placeKeys(&p.scratch, keys, 0, sift)
+			s.sifted = s.sifted || p.scratch.sifted
 			where = p.slotListOf(&p.scratch)
 		}
 		if !s.addHot(units, p.layout, &where, part.Grads) {
@@ -87,13 +99,14 @@ func (p *Packer) BeginSum(exp int, parts []Part) (pairs int, err error) {
 	}
 	p.prepared = prepared
 	var rows *RowNumbers
-	if len(prepared) == len(parts) {
+	if len(prepared) == len(parts) && !s.sifted {
 		rows = p.mergeNumbers(prepared)
 	}
 	clear(prepared)
 	if err := p.startSum(units, rows); err != nil {
 		return 0, err
 	}
+	p.vanished = vanished
 	return s.pairs, nil
 }
 
@@ -159,6 +172,7 @@ func (s *sums) takeSums(where *slotList, keys []uint64, grads []float32, dim int
 func (p *Packer) startSum(units fixedpoint.Format, rows *RowNumbers) error {
 	s, t := p.sums, &p.scratch
 	t.resetScratch()
+	t.sifted = s.sifted
 	t.nCold, t.cold = s.nCold, grown(t.cold, s.nCold)
 	for i := range s.nCold {
 		t.cold[i] = uint32(i)

@@ -37,7 +37,7 @@ func BenchmarkAppendSums(b *testing.B) {
 			}
 		}
 		b.StartTimer()
-		s.AppendSums(nil, nil)
+		_, _, _ = s.AppendSums(nil, nil)
 		b.StopTimer()
 		s.Commit()
 		s.MakeRoom()

@@ -42,6 +42,7 @@ func (s *Store) forgetStep() {
 		s.roomy = 0
 	}
 	s.unsummed.beginStep()
+	s.wide.forgetStep()
 }
 
 func (s *Store) commitRows() {

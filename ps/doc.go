@@ -14,7 +14,8 @@
 //
 // # Units
 //
-// A sum counts units of 2^Config.Exp. Gradients and weights are float32.
+// A sum counts units of 2^Config.Exp. Gradients and weights are float32. Without an optimiser, what
+// units do not hold is added to sums of 320 bits, so that no gradient is rounded.
 //
 // # Errors
 //

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/libra-ina/libra/internal/num/fixedpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -25,8 +26,22 @@ func both(t *rapid.T, a, b error) {
 	}
 }
 
-// Steps of a store without an optimiser have the same sums, bit for bit, as those of one with,
-// whatever their contents: batches, refused batches and harvests; and however they end.
+// stepSums returns the sums of the open step.
+func stepSums(t interface {
+	Helper()
+	Fatal(...any)
+}, s *Store) ([]uint64, []float32) {
+	t.Helper()
+	keys, sums, err := s.AppendSums(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys, sums
+}
+
+// Steps of a store without an optimiser have the same sums, bit for bit, as those of one with, of
+// gradients that the unit holds, whatever their contents: batches, refused batches and harvests; and
+// however they end.
 func TestSumsWithoutOptimizer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := config(t)
@@ -40,17 +55,24 @@ func TestSumsWithoutOptimizer(t *testing.T) {
 			t.Fatal(err)
 		}
 		hot := []uint64{3, 5, math.MaxUint64}
-		most := float32(math.Ldexp(0.75, 63+cfg.Exp)) // of which two are out of range
+		format := fixedpoint.Format{Exp: cfg.Exp}
 		for step := range uint64(rapid.IntRange(1, 10).Draw(t, "steps")) {
 			for i, p := range parts(t, cfg.Dim) {
+				for i, x := range p.grads {
+					n, err := format.FromFloat32(x)
+					if err != nil {
+						t.Fatal(err)
+					}
+					p.grads[i] = format.ToFloat32(n)
+				}
 				switch rapid.SampledFrom([]string{"batch", "batch", "refused", "harvest"}).Draw(t, "kind") {
 				case "batch":
 					both(t, with.Accumulate(cold(p.keys, p.grads)), without.Accumulate(cold(p.keys, p.grads)))
 				case "refused":
 					twice := slices.Concat(p.keys, []uint64{p.keys[0], p.keys[0]})
-					grads := slices.Concat(p.grads, slices.Repeat([]float32{most}, 2*cfg.Dim))
+					grads := slices.Concat(p.grads, slices.Repeat([]float32{float32(math.NaN())}, 2*cfg.Dim))
 					a, b := with.Push(twice, grads), without.Push(twice, grads)
-					if !errors.Is(a, ErrOverflow) {
+					if !errors.Is(a, fixedpoint.ErrNotFinite) {
 						t.Fatal(a)
 					}
 					both(t, a, b)
@@ -67,8 +89,8 @@ func TestSumsWithoutOptimizer(t *testing.T) {
 					t.Fatal(diff)
 				}
 			}
-			keys, sums := with.AppendSums(nil, nil)
-			otherKeys, otherSums := without.AppendSums(nil, nil)
+			keys, sums := stepSums(t, with)
+			otherKeys, otherSums := stepSums(t, without)
 			if !slices.Equal(keys, otherKeys) || !slices.EqualFunc(sums, otherSums, sameBits) {
 				t.Fatalf("%v, %v; without an optimiser %v, %v", keys, sums, otherKeys, otherSums)
 			}
@@ -190,6 +212,7 @@ func TestMemoryOfStepsWithoutOptimizer(t *testing.T) {
 	s := newStore(t, Config{Dim: 1, Exp: DefaultExp, Optimizer: none})
 	rng := rand.New(rand.NewPCG(1, 2))
 	keys, grads := make([]uint64, batch), gradients(batch)
+	grads[0], grads[1] = 1e-30, 1e30 // which no unit holds
 	var sumKeys []uint64
 	var sums []float32
 	step := func(rows int) {
@@ -201,18 +224,19 @@ func TestMemoryOfStepsWithoutOptimizer(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		sumKeys, sums = s.AppendSums(sumKeys[:0], sums[:0])
-		if len(sumKeys) != rows || s.Commit() != rows {
+		var err error
+		sumKeys, sums, err = s.AppendSums(sumKeys[:0], sums[:0])
+		if err != nil || len(sumKeys) != rows || s.Commit() != rows {
 			t.Fatalf("%d sums of %d rows", len(sumKeys), rows)
 		}
 		s.MakeRoom()
 	}
 	step(most)
-	room, directory := s.rows.room, len(s.index.dir)
+	room, directory, wide := s.rows.room, len(s.index.dir), len(s.wide.sums)
 	if n := testing.AllocsPerRun(100, func() { step(rng.IntN(most/batch) * batch) }); n != 0 {
 		t.Errorf("%v allocations a step", n)
 	}
-	if s.rows.room != room || len(s.index.dir) != directory {
+	if s.rows.room != room || len(s.index.dir) != directory || len(s.wide.sums) != wide {
 		t.Errorf("room for %d rows and %d segments, after the first step %d and %d", s.rows.room, len(s.index.dir), room, directory)
 	}
 }

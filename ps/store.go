@@ -29,6 +29,7 @@ type Store struct {
 	rows     rows
 	touched  []int    // numbers of the rows of the open step
 	unsummed unsummed // rows of the step that are not in the table yet
+	wide     *wide    // of a store without an optimiser: what its units do not hold; else nil
 	roomy    int      // rows at the last call of MakeRoom
 	hotRows  []int    // last known rows of the hot set, by rank; see findHot
 
@@ -61,7 +62,10 @@ func New(cfg Config) (*Store, error) {
 
 		numbering: rand.Uint32(),
 	}
-	s.unsummed.closed = cfg.Optimizer.Method != None
+	if cfg.Optimizer.Method == None {
+		s.wide = newWide(cfg.Dim, s.format)
+	}
+	s.unsummed.closed = s.wide == nil
 	s.rows.reserveRows(cfg.Capacity)
 	return s, nil
 }
@@ -161,7 +165,7 @@ func (i Init) fillRow(key uint64, dst []float32) {
 // Accumulate adds the gradients of a COLD body to the open step, all of them or, with an
 // error, none. The errors are of type [wire.Refusal]: CodeDimension, CodeNotFinite,
 // CodeOverflow, where Index is the position of the float in the body, and CodeRowsFull,
-// where it is that of the row.
+// where it is that of the row. Without an optimiser no gradient and no sum overflows.
 func (s *Store) Accumulate(rows wire.Rows) error {
 	d := s.cfg.Dim
 	if rows.Dim != d {
@@ -232,6 +236,9 @@ func (s *Store) Find(keys []uint64, numbers []uint32) (numbering uint32) {
 
 // units converts the floats of a body into the batch.
 func (s *Store) units(rows wire.Rows) error {
+	if s.wide != nil {
+		return s.wide.unitsOfRows(rows, s.batchUnits)
+	}
 	for i := range s.batchUnits {
 		n, err := s.format.FromBits(rows.Bits(i))
 		if err != nil {
@@ -260,7 +267,13 @@ func (s *Store) Push(keys []uint64, grads []float32) error {
 	}
 	_, units := s.scratchRows(len(keys))
 	for i, x := range grads {
-		n, err := s.format.FromFloat32(x)
+		var n int64
+		var err error
+		if s.wide != nil {
+			n, err = s.wide.unitsOf(i, math.Float32bits(x))
+		} else {
+			n, err = s.format.FromFloat32(x)
+		}
 		if err != nil {
 			return fmt.Errorf("ps: gradient %d (key %d, column %d): %w", i, keys[i/d], i%d, err)
 		}
@@ -294,23 +307,30 @@ func (s *Store) scratchRows(n int) (keys []uint64, units []int64) {
 	s.batchKeys = slices.Grow(s.batchKeys[:0], n)[:n]
 	s.batchUnits = slices.Grow(s.batchUnits[:0], n*s.cfg.Dim)[:n*s.cfg.Dim]
 	s.batchRows = slices.Grow(s.batchRows[:0], n)[:n]
+	if s.wide != nil {
+		s.wide.batch = s.wide.batch[:0]
+	}
 	return s.batchKeys, s.batchUnits
 }
 
 // applyUnits adds len(keys) rows of units to the open step. If a sum overflows
 // ([ErrOverflow]), or a new row would exceed limit ([ErrFull]), it restores the store
 // and returns the position of the unit. The caller has called scratchRows for at least as
-// many rows.
+// many rows. A store without an optimiser also adds what units do not hold.
 func (s *Store) applyUnits(keys []uint64, units []int64, limit int) (bad int, err error) {
-	if s.noteRows(keys, units, limit) {
-		return 0, nil
+	if !s.noteRows(keys, units, limit) {
+		rows := s.batchRows[:len(keys)]
+		s.index.findBatch(rows, keys)
+		bad, err = s.addUnits(rows, keys, units, limit)
 	}
-	rows := s.batchRows[:len(keys)]
-	s.index.findBatch(rows, keys)
-	return s.addUnits(rows, keys, units, limit)
+	if s.wide != nil && err == nil {
+		s.wide.addBatch(keys)
+	}
+	return bad, err
 }
 
-// addUnits is applyUnits with known rows; unknown ones are less than 0.
+// addUnits is applyUnits with known rows; unknown ones are less than 0. Without an optimiser no sum
+// overflows: what would is added to a wide one.
 func (s *Store) addUnits(rows []int, keys []uint64, units []int64, limit int) (bad int, err error) {
 	d := s.cfg.Dim
 	oldRows, oldTouched := s.rows.n, len(s.touched)
@@ -337,6 +357,10 @@ func (s *Store) addUnits(rows []int, keys []uint64, units []int64, limit int) (b
 			c, j := s.rows.chunkAt(r)
 			at := &c.sums[j]
 			sum, ok := fixedpoint.Add(*at, units[i])
+			if !ok && s.wide != nil {
+				s.wide.addUnits(s.rows.key(r), 0, units[i])
+				sum, ok = *at, true
+			}
 			if !ok {
 				s.undoUnits(rows, units[:i], oldRows, oldTouched)
 				return i, ErrOverflow
@@ -353,6 +377,10 @@ func (s *Store) addUnits(rows []int, keys []uint64, units []int64, limit int) (b
 		sums, add := c.sums[j*d:][:d], units[i*d:][:d]
 		for col := range sums {
 			sum, ok := fixedpoint.Add(sums[col], add[col])
+			if !ok && s.wide != nil {
+				s.wide.addUnits(s.rows.key(r), col, add[col])
+				sum, ok = sums[col], true
+			}
 			if !ok {
 				s.undoUnits(rows, units[:i*d+col], oldRows, oldTouched)
 				return i*d + col, ErrOverflow
@@ -409,7 +437,7 @@ func (s *Store) undoUnits(rows []int, units []int64, oldRows, oldTouched int) {
 }
 
 // Pending iterates over the rows of the open step: their keys and their Dim
-// sums in fixed-point units. The sums are views; the store must not be changed
+// sums in fixed-point units, without what these do not hold ([None]). The sums are views; the store must not be changed
 // during the iteration.
 func (s *Store) Pending() iter.Seq2[uint64, []int64] {
 	s.sumNoted()

@@ -49,6 +49,11 @@ command_in pkg-config pkg-config
 # A Debian package is of Debian's python3, whatever other one is on the PATH.
 file_in /usr/lib/python3/dist-packages/numpy python3-numpy
 file_in /usr/lib/python3/dist-packages/torch python3-torch # 142 MB to download, 609 MB on disk
+# make wheel, and installing what it made
+file_in /usr/lib/python3/dist-packages/pip python3-pip
+file_in /usr/lib/python3/dist-packages/setuptools python3-setuptools
+file_in /usr/lib/python3/dist-packages/wheel python3-wheel
+file_in /usr/share/doc/python3-venv python3-venv
 # testbed.sh, and looking at things by hand
 file_in /usr/include/xdp/xsk.h libxdp-dev # the C peers of the benchmarks
 file_in /usr/include/gelf.h libelf-dev

@@ -6,8 +6,9 @@
 # else run outside; a chroot has no network, mount or namespace of its own. Root, for
 # chroot alone.
 #
-# usage: scripts/torch.sh [-k] [-r REGEXP] [SUITE...]
+# usage: scripts/torch.sh [-k] [-v] [-r REGEXP] [SUITE...]
 #   -k         only suites whose chroot is there: make none
+#   -v         show what tests print, such as the list of collectives
 #   -r REGEXP  run only the tests that match
 #   SUITE      bookworm (PyTorch 1.13), trixie (2.6), sid (the newest): all of them by default
 # Chroots are kept in ~/.cache/libra/torch; one that was removed is made anew, which is how to
@@ -15,10 +16,11 @@
 set -euo pipefail
 
 # Every test that runs Python has one of these names.
-only='^Test(Python|Torch|AllReduce)' kept=''
-while getopts kr:h option; do
+only='^Test(Python|Torch|AllReduce)' kept='' verbose=''
+while getopts kvr:h option; do
 	case $option in
 	k) kept=yes ;;
+	v) verbose=-v ;;
 	r) only=$OPTARG ;;
 	h) sed -n '/^# usage/,/^# Exit/s/^# //p' "$0" && exit ;;
 	*) exit 2 ;;
@@ -40,9 +42,38 @@ done
 own=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/libra/torch
 
+# packages_of SUITE prints what a chroot needs. auditwheel, with which scripts/wheel.sh checks, is in sid alone.
+packages_of() {
+	echo python3-torch python3-venv
+	[ "$1" != sid ] || echo python3-auditwheel
+}
+
+# install_in ROOT PACKAGE... installs packages in a chroot, from its lists of packages or, if those are too old, from new ones.
+install_in() {
+	local root=$1 install='DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends'
+	shift
+	chroot "$root" /bin/sh -c "$install $* || { apt-get update -q && $install $*; }"
+}
+
+# complete SUITE installs what a chroot lacks that an earlier version of this script made.
+complete() {
+	local package lacks=()
+	for package in $(packages_of "$1"); do
+		[ -e "$cache/$1/usr/share/doc/$package" ] || lacks+=("$package")
+	done
+	[ ${#lacks[@]} -gt 0 ] || return 0
+	say "$1: installing ${lacks[*]} in $cache/$1"
+	install_in "$cache/$1" "${lacks[@]}" >"$cache/$1.log" 2>&1 || {
+		tail -n 5 "$cache/$1.log" >&2
+		die "the chroot of $1 lacks ${lacks[*]}, which cannot be installed for the reason above: remove $cache/$1, and it is made anew"
+	}
+	rm "$cache/$1.log"
+}
+
 # make_chroot SUITE makes a chroot, under another name until it is whole.
 make_chroot() {
-	local mirror new=$cache/$1.new
+	local mirror packages new=$cache/$1.new
+	mapfile -t packages < <(packages_of "$1")
 	# shellcheck disable=SC2016 # apt-get's variable, not the shell's
 	mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Component: main' 2>/dev/null | awk '!/security/ && !n++') || true
 	[ -n "$mirror" ] || die "apt-get has no mirror of Debian to take packages from: add one to its sources, and run apt-get update"
@@ -52,7 +83,7 @@ make_chroot() {
 	rm -rf "$new"
 	if ! {
 		debootstrap --variant=minbase "$1" "$new" "$mirror" &&
-			DEBIAN_FRONTEND=noninteractive chroot "$new" apt-get install -q -y --no-install-recommends python3-torch
+			install_in "$new" "${packages[@]}"
 	} >"$cache/$1.log" 2>&1; then
 		tail -n 5 "$cache/$1.log" >&2
 		die "the chroot of $1 cannot be made, for the reason above; all of it is in $cache/$1.log"
@@ -97,7 +128,7 @@ in_chroot() {
 	work=''
 }
 
-tests() { CGO_ENABLED=0 LIBRA_CLIENTS_REQUIRED=1 go test -vet=off -count=1 -timeout 30m -run "$only" ./clients; }
+tests() { CGO_ENABLED=0 LIBRA_CLIENTS_REQUIRED=1 go test -vet=off ${verbose:+"$verbose"} -count=1 -timeout 30m -run "$only" ./clients; }
 
 failed=0
 for suite in "${suites[@]}"; do
@@ -111,7 +142,7 @@ for suite in "${suites[@]}"; do
 		continue
 	fi
 	[ "$(id -u)" -eq 0 ] || die "chroot needs root: run this as root"
-	[ -d "$cache/$suite" ] || make_chroot "$suite"
+	if [ -d "$cache/$suite" ]; then complete "$suite"; else make_chroot "$suite"; fi
 	say "$suite: PyTorch $(chroot "$cache/$suite" /usr/bin/python3 -c 'import torch; print(torch.__version__)' 2>/dev/null | tail -n 1)"
 	in_chroot "$suite" || failed=1
 done

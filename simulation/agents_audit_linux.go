@@ -7,8 +7,14 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/agent/agentproto"
+	"github.com/libra-ina/libra/control/access"
 	"github.com/libra-ina/libra/simulation/world"
 )
+
+// auditLimit is when weights that lack pushes are wrong. A connection of which one end broke may
+// carry no harvest until the other end gives it up, after at most [access.Outage]; the job may be
+// gone by then, and server and agents start again.
+const auditLimit = 3 * access.Outage
 
 // startAudit compares the weights of an asynchronous job with all its pushes. Those of the others were
 // compared after each step.
@@ -19,9 +25,9 @@ func (l *agentsLife) startAudit() {
 	}
 	act := l.NewActor("auditor", nil)
 	act.Start(func() {
-		for try := 0; !l.Over() && !l.Failed(); try++ {
+		for begin := time.Now(); !l.Over() && !l.Failed(); {
 			act.Sleep("waits for harvests", 300*time.Millisecond)
-			if sums := l.readSums(act); sums != nil && l.books.audit(sums, try >= 20) {
+			if sums := l.readSums(act); sums != nil && l.books.audit(sums, time.Since(begin) >= auditLimit) {
 				l.audited = true
 				l.Kick()
 				return

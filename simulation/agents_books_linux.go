@@ -3,6 +3,7 @@
 package simulation
 
 import (
+	"math"
 	"slices"
 
 	"github.com/libra-ina/libra/agent/agentproto"
@@ -94,9 +95,9 @@ func (b *stepBooks) wrongness(e *asked) agentproto.Code {
 		switch {
 		case e.Op == agentproto.PushSums:
 			return agentproto.BadMode
-		case x != x:
+		case x != x || math.IsInf(float64(x), 0):
 			return agentproto.NotFinite
-		case x >= 1<<30:
+		case x == b.l.of.tooLarge():
 			return agentproto.OutOfRange
 		}
 	}
@@ -304,7 +305,7 @@ func (b *stepBooks) addPushes(sums, most []int64, pushes []*asked) {
 		}
 		for i, key := range e.keys {
 			for c := range b.dim {
-				at, x := b.index[key]*b.dim+c, int64(e.grads[i*b.dim+c])
+				at, x := b.index[key]*b.dim+c, int64(e.grads[i*b.dim+c]/b.l.of.unit())
 				most[at] += x
 				if e.c.Status == agentproto.OK {
 					sums[at] += x
@@ -324,7 +325,7 @@ func (b *stepBooks) compareSums(e *asked, keys []uint64, rows []float32) {
 			return
 		}
 		for c := range b.dim {
-			got[at*b.dim+c] = int64(rows[i*b.dim+c])
+			got[at*b.dim+c] = int64(rows[i*b.dim+c] / b.l.of.unit())
 		}
 	}
 	want, most := b.sumsOf(stepID{e.s.era, e.Step})

@@ -4,6 +4,7 @@ package simulation
 
 import (
 	"io/fs"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"path/filepath"
@@ -28,6 +29,23 @@ type jobPlan struct {
 	most    int           // pushes of a thread in a step
 	buffer  uint64        // bytes of a session's buffer area at least, which bound what it has in flight
 	keys    []uint64
+}
+
+// unit is what all gradients are multiples of. Of the sums alone, many gradients are smaller than the
+// job's unit holds, so that hot rows travel as cold ones and the server adds without rounding.
+func (p *jobPlan) unit() float32 {
+	if p.weights {
+		return 1
+	}
+	return 0x1p-50
+}
+
+// tooLarge is a gradient that is refused.
+func (p *jobPlan) tooLarge() float32 {
+	if p.weights {
+		return 1 << 30
+	}
+	return float32(math.Inf(1))
 }
 
 // jobName is the job's name at the agents.

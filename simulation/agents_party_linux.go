@@ -257,7 +257,7 @@ func (r *program) work(act *world.Actor) bool {
 func (r *program) drawPush(e *asked, keys []uint64) {
 	e.keys = keys
 	for range len(keys) * r.l.plan.dim {
-		e.grads = append(e.grads, float32(1+r.rng.IntN(100)))
+		e.grads = append(e.grads, float32(1+r.rng.IntN(100))*r.l.of.unit())
 	}
 }
 
@@ -269,7 +269,7 @@ func (r *program) spoil(e *asked) {
 	case 1:
 		e.grads[r.rng.IntN(len(e.grads))] = float32(math.NaN())
 	case 2:
-		e.grads[r.rng.IntN(len(e.grads))] = 1 << 30
+		e.grads[r.rng.IntN(len(e.grads))] = r.l.of.tooLarge()
 	}
 }
 

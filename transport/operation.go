@@ -24,6 +24,7 @@ type operation struct {
 
 	queued  bool         // came through PushLater
 	alone   bool         // must not share frames
+	cold    bool         // of a push: hot rows go to the server, too
 	begun   bool         // of a push: handed to the packer
 	members []*operation // of a group: pushes that share its frames
 	added   bool         // of a group: the hot gradients of its members are added up

@@ -5,6 +5,7 @@ package transport
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/wire"
@@ -165,6 +166,32 @@ func (w *Worker) sendAgain(o *operation, server int, payload []byte) bool {
 	w.stats.Renamed += uint64(rows.Count)
 	w.pushes = append(w.pushes, again)
 	return true
+}
+
+// sendCold pushes the pairs of a HOT frame as rows to the server, because a sum at the aggregator would
+// be out of range. That refusal, too, holds for every copy of the frame.
+func (w *Worker) sendCold(o *operation, payload []byte) {
+	d := w.cfg.Dim
+	again := &operation{parent: o, cold: true}
+	place := map[int]int{} // of a row rank in again
+	stripes, _ := wire.StripeCount(payload)
+	for i := range stripes {
+		s := wire.StripeAt(payload, i)
+		for mask := s.Mask(); mask != 0; mask &= mask - 1 {
+			lane := bits.TrailingZeros32(mask)
+			rank := int(w.cfg.Layout.Rank(lane, s.Slot(lane)))
+			at, ok := place[rank/d]
+			if !ok || again.values[at*d+rank%d] != 0 { // a rank may come again
+				at = len(again.keys)
+				place[rank/d] = at
+				again.keys = append(again.keys, w.cfg.HotSet.Key(uint32(rank/d)))
+				again.values = append(again.values, make([]float32, d)...)
+			}
+			again.values[at*d+rank%d] = s.Value(lane)
+		}
+	}
+	w.again++
+	w.pushes = append(w.pushes, again)
 }
 
 // forgetNumbers makes the batches of a push use keys again.

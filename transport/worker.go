@@ -64,6 +64,7 @@ type Worker struct {
 	groupGrads    []float32
 	groupParts    []packer.Part // of a sum
 	adds          bool          // hot gradients of a feed's pushes are added up, in units of 2^exp
+	unrounded     bool          // sums are not rounded; see WorkerConfig.NoWeights
 	exp           int
 
 	step *stepOnWay // or nil
@@ -140,6 +141,13 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	if job.Arithmetic == aggregator.Fixed {
 		numbers = packer.Integers(job.Exp)
 	}
+	exact := job.Mode == aggregator.Combine && job.Arithmetic == aggregator.Exact
+	switch {
+	case exact && cfg.NoWeights:
+		numbers = packer.Multiples(job.Exp)
+	case exact:
+		numbers = packer.Rounded(job.Exp)
+	}
 	p, err := packer.New(packer.Config{HotSet: cfg.HotSet, Dim: cfg.Dim, Layout: cfg.Layout, Stripes: cfg.Stripes,
 		Numbers: numbers, Split: packer.Split(1 + len(cfg.MoreServers))})
 	if err != nil {
@@ -168,8 +176,11 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		retx:     make([]link.Frame, 0, endpoint.Batch),
 		arrivals: make(chan *operation, queueCap),
 		finding:  map[*packer.Prepared]bool{},
-		adds:     cfg.HotSet != nil && job.Mode == aggregator.Combine && job.Arithmetic == aggregator.Exact,
+		adds:     cfg.HotSet != nil && exact,
 		exp:      job.Exp,
+
+		unrounded: exact && cfg.NoWeights,
+		keysOnly:  cfg.NoWeights,
 	}
 	w.initLoop(endpoint.Config{Link: cfg.Link, Look: cfg.Look, Gate: cfg.Gate})
 	servers := cfg.servers()

@@ -57,6 +57,13 @@ type WorkerConfig struct {
 	// using Exp. It needs fixed arithmetic and must be the same for all
 	// workers of the job.
 	Negotiate bool
+	// NoWeights means that the servers keep no weights (ps.None), but add up gradients without
+	// rounding. In a job in combine mode with exact arithmetic, hot rows that the aggregator would round,
+	// or whose sums it refuses as out of range, then go to their server as cold rows.
+	NoWeights bool
+	// Vanish, if not nil, is called by the worker's goroutine when it has first counted
+	// WorkerStats.Vanished, with a row and its gradient. It must not block.
+	Vanish func(key uint64, gradient float32)
 	// RoundLimit is how long Reduce and NegotiateScale wait without any
 	// result. 0 means Flow.Silence.
 	RoundLimit time.Duration

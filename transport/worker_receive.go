@@ -194,6 +194,11 @@ func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) verdict {
 	if f.index == flowHot && w.log != nil {
 		w.log.releaseFrame(int(e.Len))
 	}
+	if r.Code == wire.CodeOverflow && f.index == flowHot && w.unrounded {
+		w.sendCold(o, payload)
+		w.link.Free(framePlace(e.Cookie).buf())
+		return taken
+	}
 	refusal := w.peerError(f, r)
 	refusal.Key, refusal.KeyKnown = w.refusedKey(f, o, payload, r)
 	refusal.Unknown = !r.Code.Final() && !o.pull

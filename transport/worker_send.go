@@ -60,6 +60,8 @@ func (w *Worker) beginPush(o *operation) bool {
 		err = errNoAggregator
 	case o.added:
 		err = w.beginSum(o)
+	case o.cold:
+		err = w.packer.BeginCold(o.keys, o.values)
 	case o.prepared != nil:
 		err = w.packer.BeginPrepared(o.values, o.prepared)
 	case o.members != nil && o.members[0].prepared != nil:
@@ -80,6 +82,9 @@ func (w *Worker) beginPush(o *operation) bool {
 	o.noteNumbers()
 	o.begun = true
 	if err == nil {
+		if n := w.packer.Vanished(); n > 0 && o.parent == nil {
+			w.countVanished(o, n)
+		}
 		return true
 	}
 	w.pushes = slices.Delete(w.pushes, 0, 1)
@@ -91,6 +96,25 @@ func (w *Worker) beginPush(o *operation) bool {
 	o.refuseWhole()
 	w.settleOperation(o)
 	return false
+}
+
+// countVanished counts gradients of a push that are rounded to 0.
+func (w *Worker) countVanished(o *operation, n int) {
+	first := w.stats.Vanished == 0
+	w.stats.Vanished += uint64(n)
+	if !first || w.cfg.Vanish == nil {
+		return
+	}
+	pushes := o.members
+	if len(pushes) == 0 {
+		pushes = []*operation{o}
+	}
+	for _, m := range pushes {
+		if at := w.packer.FirstVanished(m.values); at >= 0 {
+			w.cfg.Vanish(m.keys[at/w.cfg.Dim], m.values[at])
+			return
+		}
+	}
 }
 
 // fillFrame queues the next frame of a push, and returns false if there is no room.

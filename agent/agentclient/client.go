@@ -433,6 +433,10 @@ type Failed struct {
 
 // Error names the operation, the reason, and what is known of the row, the peer and the party.
 func (f *Failed) Error() string {
+	if f.Status == agentproto.Dropped && f.Refusal != 0 {
+		return fmt.Sprintf("agent: %v: the step was dropped for all: the sum of key %d is too large for a float32: "+
+			"send smaller numbers", f.Op, f.Key)
+	}
 	text := fmt.Sprintf("agent: %v: %v", f.Op, f.Status)
 	if f.KeyKnown {
 		text += fmt.Sprintf(", key %d", f.Key)

@@ -24,6 +24,9 @@ func TestFailed(t *testing.T) {
 		"agent: flush: the aggregator refused a frame: error code 99: a newer version of Libra knows this code": {
 			Op: agentproto.Flush, Status: agentproto.Refused, Peer: agentproto.Aggregator, Refusal: 99,
 		},
+		"agent: reduce: the step was dropped for all: the sum of key 4 is too large for a float32: send smaller numbers": {
+			Op: agentproto.Reduce, Status: agentproto.Dropped, Peer: agentproto.Server, Refusal: uint16(wire.CodeOverflow), Key: 4, KeyKnown: true,
+		},
 		"agent: reduce: this host could not meet the other workers of the job: the agent's log": {Op: agentproto.Reduce, Status: agentproto.Refused, Peer: agentproto.Server},
 		"REDUCE needs job.sync (it is combine)":                                                 {Op: agentproto.Reduce, Status: agentproto.BadMode},
 		"start all of them anew (it was process 4711, client 3 in the agent's log)": {

@@ -45,7 +45,7 @@ const (
 var codes = map[Code]string{
 	OK:         "no error",
 	BadHello:   "the first message is not a HELLO: connect with a library of Libra",
-	BadVersion: "client and agent have no version of the protocol in common: update the older one",
+	BadVersion: "client and agent have no version of the protocol in common",
 	Features:   "the agent lacks a feature that the client needs: update the agent",
 	NoJob:      "the agent serves no job of this name: see its configuration",
 	NotAllowed: "this user may not use the job: add the user or a group of it to the job in the agent's configuration",

@@ -51,16 +51,26 @@ func (h *Hello) Marshal() ([]byte, error) {
 
 // ParseHello reads a message and fills in the defaults. The error wraps the code of the refusal.
 func ParseHello(b []byte) (h Hello, err error) {
-	if len(b) != HelloLen || order.Uint32(b) != messageMagic {
+	if len(b) < 8 || order.Uint32(b) != messageMagic {
+		return h, BadHello
+	}
+	// The rest of HELLO may differ in other versions.
+	h.Oldest, h.Newest = order.Uint16(b[4:]), order.Uint16(b[6:])
+	if h.Oldest > Version || h.Newest < Version {
+		older := "upgrade the client's library, libra.so.1 or the Python package libra, to the agent's release"
+		if h.Oldest > Version {
+			older = "upgrade the agent to the release of the client's library, and restart it"
+		}
+		return h, fmt.Errorf("%w: the client speaks versions %d to %d, the agent version %d: %s",
+			BadVersion, h.Oldest, h.Newest, Version, older)
+	}
+	if len(b) != HelloLen {
 		return h, BadHello
 	}
 	h = Hello{
-		Oldest: order.Uint16(b[4:]), Newest: order.Uint16(b[6:]), Features: order.Uint64(b[8:]),
+		Oldest: h.Oldest, Newest: h.Newest, Features: order.Uint64(b[8:]),
 		Entries: order.Uint32(b[16:]), Dim: order.Uint32(b[20:]), BufferBytes: order.Uint64(b[24:]),
 		Parties: order.Uint32(b[32:]), HotSet: [32]byte(b[160:192]),
-	}
-	if h.Oldest > Version || h.Newest < Version {
-		return h, fmt.Errorf("%w: it speaks versions %d to %d, the agent version %d", BadVersion, h.Oldest, h.Newest, Version)
 	}
 	if h.Features != 0 {
 		return h, fmt.Errorf("%w: bits %#x", Features, h.Features)

@@ -60,8 +60,8 @@ func TestHelloIsChecked(t *testing.T) {
 	}{
 		"older versions too":         {change: func(b []byte) { b[4] = 0 }},
 		"newer versions too":         {change: func(b []byte) { b[6] = 9 }},
-		"newer versions only":        {func(b []byte) { b[4], b[6] = 2, 2 }, BadVersion, "versions 2 to 2, the agent version 1"},
-		"older versions only":        {func(b []byte) { b[4], b[6] = 0, 0 }, BadVersion, "versions 0 to 0"},
+		"newer versions only":        {func(b []byte) { b[4], b[6] = 2, 2 }, BadVersion, "versions 2 to 2, the agent version 1: upgrade the agent"},
+		"older versions only":        {func(b []byte) { b[4], b[6] = 0, 0 }, BadVersion, "versions 0 to 0, the agent version 1: upgrade the client's library"},
 		"a feature":                  {func(b []byte) { b[15] = 0x80 }, Features, "bits 0x8000000000000000"},
 		"the first reserved byte":    {func(b []byte) { b[36] = 1 }, BadHello, "bytes 36 to 63"},
 		"the last reserved byte":     {func(b []byte) { b[63] = 1 }, BadHello, "bytes 36 to 63"},
@@ -97,9 +97,17 @@ func TestHelloIsChecked(t *testing.T) {
 	if h, err := ParseHello(b); err != nil || h.Entries != DefaultEntries || h.BufferBytes != DefaultBufferBytes {
 		t.Errorf("what is left to the agent: %+v, %v", h, err)
 	}
-	for _, message := range [][]byte{nil, b[:3], b[:HelloLen-1], append(b, 0)} {
+	for _, message := range [][]byte{nil, b[:3], b[:7], b[:HelloLen-1], append(b, 0)} {
 		if _, err := ParseHello(message); !errors.Is(err, BadHello) {
 			t.Errorf("%d bytes: %v", len(message), err)
+		}
+		if len(message) < 8 {
+			continue
+		}
+		next := append([]byte(nil), message...) // whose HELLO has another length
+		next[4], next[6] = 2, 2
+		if _, err := ParseHello(next); !errors.Is(err, BadVersion) {
+			t.Errorf("%d bytes of a newer version: %v", len(next), err)
 		}
 	}
 }

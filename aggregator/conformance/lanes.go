@@ -27,30 +27,30 @@ func TestLanes(t *testing.T, p *Pair, stripes int) {
 		job  aggregator.JobConfig
 		run  func(*lanes)
 	}{
-		{"sums of every magnitude", aggregator.JobConfig{Mode: aggregator.FetchAdd, Exp: -46, Slots: sumRows * wire.Lanes}, (*lanes).sums},
-		{"numbers of every magnitude", aggregator.JobConfig{Mode: aggregator.FetchAdd, Exp: -46, Slots: numberRows * wire.Lanes}, (*lanes).numbers},
-		{"overflow", aggregator.JobConfig{Mode: aggregator.FetchAdd, Exp: -46, Slots: overflowRows * wire.Lanes}, (*lanes).overflows},
-		{"faults of exact", aggregator.JobConfig{Mode: aggregator.FetchAdd, Exp: -46, Slots: 3*wire.Lanes - 1}, (*lanes).faults},
-		{"faults of fixed", aggregator.JobConfig{Mode: aggregator.FetchAdd, Arithmetic: aggregator.Fixed, Slots: 3*wire.Lanes - 1}, (*lanes).faults},
-		{"faults of lut", aggregator.JobConfig{Mode: aggregator.Combine, Arithmetic: aggregator.LUT, Slots: 3*wire.Lanes - 1}, (*lanes).faults},
-		{"saturation", aggregator.JobConfig{Mode: aggregator.FetchAdd, Arithmetic: aggregator.Fixed, Slots: 2 * wire.Lanes}, (*lanes).saturation},
-		{"lut", aggregator.JobConfig{Mode: aggregator.FetchAdd, Arithmetic: aggregator.LUT, Slots: 2 * wire.Lanes}, (*lanes).lookups},
-		{"checksums of 0", aggregator.JobConfig{Mode: aggregator.FetchAdd, Exp: -46, Slots: wire.Lanes}, (*lanes).checksums},
-		{"rounds of exact", aggregator.JobConfig{Mode: aggregator.Sync, Workers: Senders, Exp: -46, Slots: roundSlots}, (*lanes).rounds},
-		{"rounds of fixed", aggregator.JobConfig{Mode: aggregator.Sync, Workers: Senders, Arithmetic: aggregator.Fixed, Slots: roundSlots}, (*lanes).rounds},
-		{"rounds of lut", aggregator.JobConfig{Mode: aggregator.Sync, Workers: Senders, Arithmetic: aggregator.LUT, Slots: roundSlots}, (*lanes).rounds},
+		{"sums of every magnitude", aggregator.JobConfig{Mode: aggregator.FetchAdd, Exp: -46, Slots: sumRows * wire.Lanes}, (*lanes).runSums},
+		{"numbers of every magnitude", aggregator.JobConfig{Mode: aggregator.FetchAdd, Exp: -46, Slots: numberRows * wire.Lanes}, (*lanes).runNumbers},
+		{"overflow", aggregator.JobConfig{Mode: aggregator.FetchAdd, Exp: -46, Slots: overflowRows * wire.Lanes}, (*lanes).runOverflows},
+		{"faults of exact", aggregator.JobConfig{Mode: aggregator.FetchAdd, Exp: -46, Slots: 3*wire.Lanes - 1}, (*lanes).runFaults},
+		{"faults of fixed", aggregator.JobConfig{Mode: aggregator.FetchAdd, Arithmetic: aggregator.Fixed, Slots: 3*wire.Lanes - 1}, (*lanes).runFaults},
+		{"faults of lut", aggregator.JobConfig{Mode: aggregator.Combine, Arithmetic: aggregator.LUT, Slots: 3*wire.Lanes - 1}, (*lanes).runFaults},
+		{"saturation", aggregator.JobConfig{Mode: aggregator.FetchAdd, Arithmetic: aggregator.Fixed, Slots: 2 * wire.Lanes}, (*lanes).runSaturation},
+		{"lut", aggregator.JobConfig{Mode: aggregator.FetchAdd, Arithmetic: aggregator.LUT, Slots: 2 * wire.Lanes}, (*lanes).runLookups},
+		{"checksums of 0", aggregator.JobConfig{Mode: aggregator.FetchAdd, Exp: -46, Slots: wire.Lanes}, (*lanes).runChecksums},
+		{"rounds of exact", aggregator.JobConfig{Mode: aggregator.Sync, Workers: Senders, Exp: -46, Slots: roundSlots}, (*lanes).runRounds},
+		{"rounds of fixed", aggregator.JobConfig{Mode: aggregator.Sync, Workers: Senders, Arithmetic: aggregator.Fixed, Slots: roundSlots}, (*lanes).runRounds},
+		{"rounds of lut", aggregator.JobConfig{Mode: aggregator.Sync, Workers: Senders, Arithmetic: aggregator.LUT, Slots: roundSlots}, (*lanes).runRounds},
 	} {
 		t.Run(visit.name, func(t *testing.T) {
 			l := openLanes(t, p, visit.job, stripes)
 			visit.run(l)
-			l.end()
+			l.endJob()
 		})
 	}
 	t.Run("the end of the ranks", func(t *testing.T) {
 		for more := range wire.Lanes {
 			l := openLanes(t, p, aggregator.JobConfig{Mode: aggregator.FetchAdd, Exp: -46, Slots: wire.Lanes + more}, stripes)
 			l.lastRow(more)
-			l.end()
+			l.endJob()
 		}
 	})
 }
@@ -83,8 +83,8 @@ func openLanes(t *testing.T, p *Pair, job aggregator.JobConfig, stripes int) *la
 	return &lanes{T: t, pair: p, job: job, stripes: stripes}
 }
 
-// end compares both banks and all counters, and ends the job.
-func (l *lanes) end() {
+// endJob compares both banks and all counters, and ends the job.
+func (l *lanes) endJob() {
 	l.Helper()
 	for range 2 {
 		if err := l.pair.Harvest(l.job.ID); err != nil {
@@ -125,44 +125,44 @@ type answered struct {
 	check   uint16       // its UDP checksum
 }
 
-// add sends the next frame of a sender.
-func (l *lanes) add(sender int, flags wire.Flags, pairs ...lanePair) answered {
+// sendNext sends the next frame of a sender.
+func (l *lanes) sendNext(sender int, flags wire.Flags, pairs ...lanePair) answered {
 	l.Helper()
 	l.seq[sender]++
-	return l.send(sender, l.seq[sender], flags, pairs...)
+	return l.sendFrame(sender, l.seq[sender], flags, pairs...)
 }
 
-// read repeats a sender's last number: the answer has the sums, and nothing is added.
-func (l *lanes) read(sender int, pairs []lanePair) {
+// readSums repeats a sender's last number: the answer has the sums, and nothing is added.
+func (l *lanes) readSums(sender int, pairs []lanePair) {
 	l.Helper()
-	l.added(l.send(sender, l.seq[sender], wire.FlagWantSum|wire.FlagRetx, pairs...))
+	l.checkAdded(l.sendFrame(sender, l.seq[sender], wire.FlagWantSum|wire.FlagRetx, pairs...))
 }
 
-// send sends a frame with a number.
-func (l *lanes) send(sender int, seq uint32, flags wire.Flags, pairs ...lanePair) answered {
+// sendFrame sends a frame with a number.
+func (l *lanes) sendFrame(sender int, seq uint32, flags wire.Flags, pairs ...lanePair) answered {
 	l.Helper()
 	stripe := l.turn % l.stripes
 	l.turn++
 	payload := make([]byte, wire.HotLen(l.stripes))
-	l.header(wire.TypeHot, flags, sender, seq).Put(payload)
+	l.headerOf(wire.TypeHot, flags, sender, seq).Put(payload)
 	s := wire.StripeAt(payload, stripe)
 	for _, p := range pairs {
 		s.SetMask(s.Mask() | 1<<p.lane)
 		s.SetSlot(p.lane, uint16(p.row))
 		s.SetBits(p.lane, p.bits)
 	}
-	a := l.process(sender, payload)
+	a := l.processBoth(sender, payload)
 	a.at = stripe * wire.Lanes
 	return a
 }
 
-// header returns the header of a sender's frame.
-func (l *lanes) header(kind wire.Type, flags wire.Flags, sender int, seq uint32) wire.Header {
+// headerOf returns the header of a sender's frame.
+func (l *lanes) headerOf(kind wire.Type, flags wire.Flags, sender int, seq uint32) wire.Header {
 	return wire.Header{Type: kind, Flags: flags, Job: l.job.ID, Sender: Sender(sender).ID, Epoch: l.job.Epoch, Seq: seq}
 }
 
-// process sends a payload to both.
-func (l *lanes) process(sender int, payload []byte) (a answered) {
+// processBoth sends a payload to both.
+func (l *lanes) processBoth(sender int, payload []byte) (a answered) {
 	l.Helper()
 	e, err := wire.NewEnvelope(Host(sender), Aggregator)
 	if err != nil {
@@ -190,24 +190,24 @@ func (l *lanes) process(sender int, payload []byte) (a answered) {
 	return a
 }
 
-// refused checks that the model's answer is the refusal that the frame was made for.
-func (l *lanes) refused(a answered, code wire.Code, lane int) {
+// checkRefused checks that the model's answer is the refusal that the frame was made for.
+func (l *lanes) checkRefused(a answered, code wire.Code, lane int) {
 	l.Helper()
 	if a.refusal.Code != code || int(a.refusal.Index) != a.at+lane {
 		l.Errorf("refused: %v, want %v in lane %d", a.refusal, code, lane)
 	}
 }
 
-// added checks that the model has taken the frame.
-func (l *lanes) added(a answered) {
+// checkAdded checks that the model has taken the frame.
+func (l *lanes) checkAdded(a answered) {
 	l.Helper()
 	if a.header.Type == wire.TypeError || a.header.Type == 0 {
 		l.Errorf("the answer is %v, %v", a.header, a.refusal)
 	}
 }
 
-// units returns floats, at most three, whose sum is n units: a float has 24 bits.
-func (l *lanes) units(n int64) (floats [3]uint32) {
+// floatsOf returns floats, at most three, whose sum is n units: a float has 24 bits.
+func (l *lanes) floatsOf(n int64) (floats [3]uint32) {
 	negative, m := n < 0, uint64(n)
 	if negative {
 		m = -m
@@ -252,9 +252,9 @@ const (
 	sumRows = places * 6 * 2
 )
 
-// sums makes, in every lane, a sum with the leading one in every place, of both signs, that is
+// runSums makes, in every lane, a sum with the leading one in every place, of both signs, that is
 // rounded in each way.
-func (l *lanes) sums() {
+func (l *lanes) runSums() {
 	for row := range sumRows {
 		var parts [3][]lanePair
 		for lane := range wire.Lanes {
@@ -262,14 +262,14 @@ func (l *lanes) sums() {
 			if row%2 == 1 {
 				n = -n
 			}
-			for i, bits := range l.units(n) {
+			for i, bits := range l.floatsOf(n) {
 				parts[i] = append(parts[i], lanePair{lane, row, bits})
 			}
 		}
 		for i, pairs := range parts {
-			l.added(l.add(row%Senders, wire.FlagWantSum*wire.Flags(i/2), pairs...))
+			l.checkAdded(l.sendNext(row%Senders, wire.FlagWantSum*wire.Flags(i/2), pairs...))
 		}
-		l.read(row%Senders, parts[0])
+		l.readSums(row%Senders, parts[0])
 	}
 }
 
@@ -279,11 +279,12 @@ const (
 	numberRows = magnitudes * patterns * 2
 )
 
-// numbers makes a number of every magnitude in every lane, from an eighth of a unit to the largest,
-// which are rounded to units in each way; and numbers that are too small for a float's place.
-func (l *lanes) numbers() {
+// runNumbers makes a number of every magnitude in every lane, from an eighth of a unit to the
+// largest, which are rounded to units in each way; and numbers that are too small for a float's
+// place.
+func (l *lanes) runNumbers() {
 	for row := range numberRows {
-		l.added(l.add(row%Senders, wire.FlagWantSum, everyLane(row, func(lane int) uint32 {
+		l.checkAdded(l.sendNext(row%Senders, wire.FlagWantSum, everyLane(row, func(lane int) uint32 {
 			exponent := 127 + l.job.Exp - 3 + (row/(2*patterns)+3*lane)%magnitudes
 			mantissa := [patterns]uint32{0, 0x7fffff, 1, 0x400000, 0x400001, 0x3fffff}[row/2%patterns]
 			if row/(2*patterns) == 7 && lane%2 == 0 {
@@ -296,9 +297,9 @@ func (l *lanes) numbers() {
 
 const overflowRows = wire.Lanes * 2 * 4
 
-// overflows makes sums of each lane exceed the range in both directions, in that lane alone and in
-// another lane too: the lowest is named, and nothing is added. The ends of the range are sums.
-func (l *lanes) overflows() {
+// runOverflows makes sums of each lane exceed the range in both directions, in that lane alone and
+// in another lane too: the lowest is named, and nothing is added. The ends of the range are sums.
+func (l *lanes) runOverflows() {
 	half := math.Float32bits(float32(math.Ldexp(1, 62+l.job.Exp)))
 	almost := half - 1 // the float below
 	unit := math.Float32bits(float32(math.Ldexp(1, l.job.Exp)))
@@ -311,58 +312,58 @@ func (l *lanes) overflows() {
 					pairs[lane].bits, pairs[other].bits = sign|bits, sign|bits
 					return pairs
 				}
-				l.added(l.add(0, 0, of(half)...))
-				a := l.add(1, wire.FlagWantSum, of(half)...)
+				l.checkAdded(l.sendNext(0, 0, of(half)...))
+				a := l.sendNext(1, wire.FlagWantSum, of(half)...)
 				who := 1
 				if sign != 0 { // -2^63 is in range
-					l.added(a)
-					who, a = 2, l.add(2, 0, of(unit)...)
+					l.checkAdded(a)
+					who, a = 2, l.sendNext(2, 0, of(unit)...)
 				}
-				l.refused(a, wire.CodeOverflow, min(lane, other))
-				again := l.send(who, l.seq[who], 0, everyLane(row, same4(0))...)
+				l.checkRefused(a, wire.CodeOverflow, min(lane, other))
+				again := l.sendFrame(who, l.seq[who], 0, everyLane(row, same4(0))...)
 				again.at = a.at // it is refused for good, for the pair of the first frame
-				l.refused(again, wire.CodeOverflow, min(lane, other))
-				l.added(l.add(0, wire.FlagWantSum, everyLane(row, same4(0))...)) // what the refused ones have left
-				l.add(2, wire.FlagWantSum, of(almost)...)
-				l.add(2, wire.FlagWantSum, of(unit)...)
+				l.checkRefused(again, wire.CodeOverflow, min(lane, other))
+				l.checkAdded(l.sendNext(0, wire.FlagWantSum, everyLane(row, same4(0))...)) // what the refused ones have left
+				l.sendNext(2, wire.FlagWantSum, of(almost)...)
+				l.sendNext(2, wire.FlagWantSum, of(unit)...)
 				row++
 			}
 		}
 	}
 }
 
-// saturation brings each lane to both ends of fixed arithmetic: exactly, beyond, and back.
-func (l *lanes) saturation() {
+// runSaturation brings each lane to both ends of fixed arithmetic: exactly, beyond, and back.
+func (l *lanes) runSaturation() {
 	const top, least = math.MaxInt32, math.MinInt32
 	for lane := range wire.Lanes {
 		for _, number := range []int32{top, 0, 1, -1, top, least, -1, -top, 1, least, least, 1, top, top, -1 << 16, 1 << 16} {
-			l.added(l.add(lane%Senders, wire.FlagWantSum, lanePair{lane, lane % 2, uint32(number)}))
-			l.read(lane%Senders, everyLane(lane%2, same4(0)))
+			l.checkAdded(l.sendNext(lane%Senders, wire.FlagWantSum, lanePair{lane, lane % 2, uint32(number)}))
+			l.readSums(lane%Senders, everyLane(lane%2, same4(0)))
 		}
 	}
 	for _, number := range []int32{top, 1, 1, least, least, least, top} {
-		l.added(l.add(0, wire.FlagWantSum, everyLane(0, same4(uint32(number)))...))
+		l.checkAdded(l.sendNext(0, wire.FlagWantSum, everyLane(0, same4(uint32(number)))...))
 		for lane := range wire.Lanes { // one is cut, the others are not
 			pairs := everyLane(1, same4(0))
 			pairs[lane].bits = uint32(number)
-			l.added(l.add(1, wire.FlagWantSum, pairs...))
+			l.checkAdded(l.sendNext(1, wire.FlagWantSum, pairs...))
 		}
 	}
 }
 
-// lookups adds in each lane by table lookup: equal and opposite numbers, sums that are cut, numbers
-// too small to be seen, and zeros of both signs.
-func (l *lanes) lookups() {
+// runLookups adds in each lane by table lookup: equal and opposite numbers, sums that are cut,
+// numbers too small to be seen, and zeros of both signs.
+func (l *lanes) runLookups() {
 	const top = math.MaxFloat32
 	numbers := []float32{1, 1, -2, 0, 1.5, -1e-3, 1e-30, top, top, -top, -top, -top, 3e38, 1e-38, -1e-38}
 	for lane := range wire.Lanes {
 		for _, number := range numbers {
-			l.added(l.add(lane%Senders, wire.FlagWantSum, lanePair{lane, lane % 2, math.Float32bits(number)}))
-			l.read(lane%Senders, everyLane(lane%2, same4(0)))
+			l.checkAdded(l.sendNext(lane%Senders, wire.FlagWantSum, lanePair{lane, lane % 2, math.Float32bits(number)}))
+			l.readSums(lane%Senders, everyLane(lane%2, same4(0)))
 		}
 	}
 	for i := range numbers {
-		l.added(l.add(0, wire.FlagWantSum, everyLane(i%2, func(lane int) uint32 {
+		l.checkAdded(l.sendNext(0, wire.FlagWantSum, everyLane(i%2, func(lane int) uint32 {
 			return math.Float32bits(numbers[(i+lane)%len(numbers)])
 		})...))
 	}

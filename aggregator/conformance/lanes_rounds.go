@@ -12,45 +12,45 @@ import (
 
 const roundSlots = 2*wire.Lanes + 7
 
-// row returns a contribution to a row: all lanes that it has.
-func (l *lanes) row(row int, bits func(lane int) uint32) []lanePair {
+// rowOf returns a contribution to a row: all lanes that it has.
+func (l *lanes) rowOf(row int, bits func(lane int) uint32) []lanePair {
 	pairs := everyLane(row, bits)
 	return pairs[:min(wire.Lanes, l.job.Slots-row*wire.Lanes)]
 }
 
-// number returns x as the arithmetic has it.
-func (l *lanes) number(x int) uint32 {
+// numberOf returns x as the arithmetic has it.
+func (l *lanes) numberOf(x int) uint32 {
 	if l.job.Arithmetic == aggregator.Fixed {
 		return uint32(int32(x))
 	}
 	return math.Float32bits(float32(x))
 }
 
-// rounds completes rounds of every row with numbers that differ from lane to lane, tries what is no
-// whole row, overflows each lane, and repeats contributions of a round that is complete.
-func (l *lanes) rounds() {
+// runRounds completes rounds of every row with numbers that differ from lane to lane, tries what is
+// no whole row, overflows each lane, and repeats contributions of a round that is complete.
+func (l *lanes) runRounds() {
 	rows := (l.job.Slots + wire.Lanes - 1) / wire.Lanes
 	for round := range 5 {
 		for row := range rows {
 			for sender := range Senders {
-				pairs := l.row(row, func(lane int) uint32 {
-					return l.number((lane + 1) * (sender + 2) * (round + 3) * (1 - 2*(lane&1)))
+				pairs := l.rowOf(row, func(lane int) uint32 {
+					return l.numberOf((lane + 1) * (sender + 2) * (round + 3) * (1 - 2*(lane&1)))
 				})
-				l.added(l.add(sender, 0, pairs...))
+				l.checkAdded(l.sendNext(sender, 0, pairs...))
 				if sender == 1 { // a contribution that comes too early
-					if early := l.add(1, 0, pairs...); early.refusal.Code != wire.CodeRound {
+					if early := l.sendNext(1, 0, pairs...); early.refusal.Code != wire.CodeRound {
 						l.Errorf("an early contribution: %v", early.refusal)
 					}
 				}
 			}
 			for sender := range Senders { // the result, for a worker that missed it
 				if sender != 1 {
-					l.added(l.send(sender, l.seq[sender], wire.FlagRetx, l.row(row, same4(0))...))
+					l.checkAdded(l.sendFrame(sender, l.seq[sender], wire.FlagRetx, l.rowOf(row, same4(0))...))
 				}
 			}
 		}
 	}
-	l.shapes(rows)
+	l.sendShapes(rows)
 	if l.job.Arithmetic == aggregator.Exact {
 		l.roundOverflows()
 	}
@@ -60,24 +60,24 @@ func (l *lanes) rounds() {
 	}
 }
 
-// shapes sends what is no whole row of the job, by each lane.
-func (l *lanes) shapes(rows int) {
+// sendShapes sends what is no whole row of the job, by each lane.
+func (l *lanes) sendShapes(rows int) {
 	for row := range rows {
-		whole := l.row(row, same4(l.number(1)))
+		whole := l.rowOf(row, same4(l.numberOf(1)))
 		for lane := range wire.Lanes {
 			other := slices.Clone(whole)
 			if lane < len(whole) {
 				other[lane].row = (row + 1) % rows
-				l.add(0, 0, slices.Delete(slices.Clone(whole), lane, lane+1)...)
+				l.sendNext(0, 0, slices.Delete(slices.Clone(whole), lane, lane+1)...)
 			} else {
 				other = append(other, lanePair{lane, row, 0})
 			}
-			if a := l.add(0, 0, other...); a.refusal.Code == 0 {
+			if a := l.sendNext(0, 0, other...); a.refusal.Code == 0 {
 				l.Errorf("row %d, lane %d: a part of a row is taken", row, lane)
 			}
 		}
 		beyond := everyLane(rows+row, same4(0))
-		if a := l.add(0, 0, beyond...); a.refusal.Code == 0 {
+		if a := l.sendNext(0, 0, beyond...); a.refusal.Code == 0 {
 			l.Errorf("row %d beyond the job is taken", rows+row)
 		}
 	}
@@ -87,13 +87,13 @@ func (l *lanes) shapes(rows int) {
 func (l *lanes) roundOverflows() {
 	for lane := range wire.Lanes {
 		for _, big := range []float64{math.Ldexp(1, 62+l.job.Exp), -math.Ldexp(1.25, 62+l.job.Exp)} {
-			pairs := l.row(0, same4(l.number(1)))
+			pairs := l.rowOf(0, same4(l.numberOf(1)))
 			pairs[lane].bits = math.Float32bits(float32(big))
-			l.added(l.add(0, 0, pairs...))
-			l.refused(l.add(1, 0, pairs...), wire.CodeOverflow, lane)
+			l.checkAdded(l.sendNext(0, 0, pairs...))
+			l.checkRefused(l.sendNext(1, 0, pairs...), wire.CodeOverflow, lane)
 			pairs[lane].bits = 0
-			l.added(l.add(1, 0, pairs...))
-			l.added(l.add(2, 0, pairs...))
+			l.checkAdded(l.sendNext(1, 0, pairs...))
+			l.checkAdded(l.sendNext(2, 0, pairs...))
 		}
 	}
 }
@@ -103,12 +103,12 @@ func (l *lanes) roundChecksums() {
 	number, check := uint32(0), uint16(0)
 	for round := range 2 {
 		for sender := range Senders {
-			pairs := l.row(1, same4(0))
+			pairs := l.rowOf(1, same4(0))
 			if sender == 0 {
 				pairs[3].bits = number
 			}
-			a := l.add(sender, 0, pairs...)
-			l.added(a)
+			a := l.sendNext(sender, 0, pairs...)
+			l.checkAdded(a)
 			check = a.check
 		}
 		if round == 0 {
@@ -125,9 +125,9 @@ func (l *lanes) roundChecksums() {
 func (l *lanes) scaleChecksums() {
 	report := func(sender int, iteration uint32, exponent uint8) answered {
 		l.seq[sender]++
-		h := l.header(wire.TypeScale, 0, sender, l.seq[sender])
+		h := l.headerOf(wire.TypeScale, 0, sender, l.seq[sender])
 		r := wire.ScaleReport{Iteration: iteration, Exponent: exponent}
-		return l.process(sender, wire.PutScale(make([]byte, wire.ScaleLen), h, r))
+		return l.processBoth(sender, wire.PutScale(make([]byte, wire.ScaleLen), h, r))
 	}
 	zero := func(what string, iteration uint32) {
 		first := report(0, iteration, 7)

@@ -25,7 +25,7 @@ type asavie struct {
 
 var _ mover = (*asavie)(nil)
 
-func (p *asavie) open() (err error) {
+func (p *asavie) openProgram() (err error) {
 	device, err := net.InterfaceByName(p.cfg.Interface)
 	if err != nil {
 		return err
@@ -62,18 +62,18 @@ func (p *asavie) open() (err error) {
 	return nil
 }
 
-// transmit sends up to n frames and takes back what was sent before.
-func (p *asavie) transmit(n int) (int, error) {
+// transmitFrames sends up to n frames and takes back what was sent before.
+func (p *asavie) transmitFrames(n int) (int, error) {
 	descs := p.sock.GetDescs(n)
 	for i := range descs {
 		descs[i].Len = uint32(len(p.cfg.frame))
 	}
 	n = p.sock.Transmit(descs)
-	p.complete()
+	p.completeFrames()
 	return n, nil
 }
 
-func (p *asavie) complete() {
+func (p *asavie) completeFrames() {
 	if n := p.sock.NumCompleted(); n > 0 {
 		p.sock.Complete(n)
 	}
@@ -97,13 +97,13 @@ func (p *asavie) awaitBatch() ([]xdp.Desc, error) {
 	return p.sock.Receive(min(n, batch)), nil
 }
 
-func (p *asavie) receive() (int, error) {
+func (p *asavie) receiveFrames() (int, error) {
 	descs, err := p.awaitBatch()
 	p.sock.Fill(descs)
 	return len(descs), err
 }
 
-func (p *asavie) bounce() (int, error) {
+func (p *asavie) bounceFrames() (int, error) {
 	descs, err := p.awaitBatch()
 	for _, d := range descs {
 		turnRound(p.sock.GetFrame(d))
@@ -111,12 +111,12 @@ func (p *asavie) bounce() (int, error) {
 	if len(descs) > 0 {
 		p.sock.Transmit(descs)
 	}
-	p.complete()
+	p.completeFrames()
 	p.sock.Fill(p.sock.GetDescs(min(batch, p.sock.NumFreeFillSlots())))
 	return len(descs), err
 }
 
-func (p *asavie) drops() (map[string]uint64, error) {
+func (p *asavie) countDrops() (map[string]uint64, error) {
 	st, err := p.sock.Stats()
 	k := st.KernelStats
 	return map[string]uint64{
@@ -127,7 +127,7 @@ func (p *asavie) drops() (map[string]uint64, error) {
 	}, err
 }
 
-func (p *asavie) close() error {
+func (p *asavie) closeProgram() error {
 	var err error
 	if p.prog != nil {
 		err = p.prog.Detach(p.ifindex)

@@ -53,7 +53,7 @@ func newBed(ctx context.Context, cfg Config, mtu int) (_ *bed, err error) {
 	return b, errors.Join(b.attachPrograms(), b.pinThreads())
 }
 
-func (b *bed) host() *testbed.Node { return b.net.Host(0) }
+func (b *bed) testedHost() *testbed.Node { return b.net.Host(0) }
 
 // prepareTest makes the ends ready for a baseline's turn in a test. The function that
 // it returns undoes what must not stay.
@@ -74,7 +74,7 @@ func (b *bed) prepareTest(test Test, baseline string) (undo func() error, err er
 	if prog != b.programs.reflect || baseline != UDP {
 		return func() error { return nil }, nil
 	}
-	l, err := attachXDP(b.host(), b.host().Index, b.programs.pass)
+	l, err := attachXDP(b.testedHost(), b.testedHost().Index, b.programs.pass)
 	if err != nil {
 		return nil, err
 	}
@@ -84,8 +84,8 @@ func (b *bed) prepareTest(test Test, baseline string) (undo func() error, err er
 // detachLeftover removes an XDP program that a baseline left at the tested end: one
 // that was attached without a bpf_link outlives a process that was killed.
 func (b *bed) detachLeftover() error {
-	return b.host().Do(func() error {
-		l, err := netlink.LinkByIndex(b.host().Index)
+	return b.testedHost().Do(func() error {
+		l, err := netlink.LinkByIndex(b.testedHost().Index)
 		if err != nil {
 			return fmt.Errorf("engine: find the tested end: %w", err)
 		}
@@ -99,9 +99,9 @@ func (b *bed) detachLeftover() error {
 	})
 }
 
-// arrived returns how many frames of the test came from the tested end since
+// countArrived returns how many frames of the test came from the tested end since
 // the bed was built.
-func (b *bed) arrived() (uint64, error) {
+func (b *bed) countArrived() (uint64, error) {
 	var cpus []uint64
 	if err := b.programs.arrived.Lookup(uint32(0), &cpus); err != nil {
 		return 0, fmt.Errorf("engine: read the opposite end's counter: %w", err)
@@ -128,7 +128,7 @@ func (b *bed) Close() error {
 }
 
 func (b *bed) attachPrograms() (err error) {
-	b.attached, err = attachXDP(b.net.Switch(), b.host().PortIndex, b.programs.countAndDrop)
+	b.attached, err = attachXDP(b.net.Switch(), b.testedHost().PortIndex, b.programs.countAndDrop)
 	return err
 }
 
@@ -178,9 +178,9 @@ func (b *bed) runAggregator() (undo func() error, err error) {
 	return undo, nil
 }
 
-// losses reads the counters of frames that were lost outside the tested program:
+// countLosses reads the counters of frames that were lost outside the tested program:
 // at both ends of the cable, at UDP sockets of the tested end, and in the aggregator.
-func (b *bed) losses() (map[string]uint64, error) {
+func (b *bed) countLosses() (map[string]uint64, error) {
 	lost := map[string]uint64{}
 	read := func(end string, at *testbed.Node, ifindex int) error {
 		return at.Do(func() error {
@@ -193,8 +193,8 @@ func (b *bed) losses() (map[string]uint64, error) {
 			return nil
 		})
 	}
-	if err := errors.Join(read("tested end", b.host(), b.host().Index),
-		read("opposite end", b.net.Switch(), b.host().PortIndex)); err != nil {
+	if err := errors.Join(read("tested end", b.testedHost(), b.testedHost().Index),
+		read("opposite end", b.net.Switch(), b.testedHost().PortIndex)); err != nil {
 		return nil, err
 	}
 	if b.aggregator != nil {
@@ -205,7 +205,7 @@ func (b *bed) losses() (map[string]uint64, error) {
 		lost["aggregator: duplicates"], lost["aggregator: refused"], lost["aggregator: raced"] = c.Duplicates,
 			c.Refused.Total(), c.Raced
 	}
-	return lost, b.host().Do(func() error { return udpLosses(lost) })
+	return lost, b.testedHost().Do(func() error { return udpLosses(lost) })
 }
 
 // udpLosses adds the UDP error counters of the current namespace. The file has

@@ -43,9 +43,9 @@ func (b *bed) startGenerator(frame []byte) *generator {
 			}
 			g.thread <- unix.Gettid()
 			if len(frame) > maxLive {
-				err = g.sendRaw(b.host().PortIndex, frame)
+				err = g.sendRaw(b.testedHost().PortIndex, frame)
 			} else {
-				err = g.sendLive(b.host().PortIndex, b.programs.generate, frame)
+				err = g.sendLive(b.testedHost().PortIndex, b.programs.generate, frame)
 			}
 			return errors.Join(err, unpin())
 		})

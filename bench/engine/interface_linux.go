@@ -43,10 +43,10 @@ func RunInterface(ctx context.Context, cfg InterfaceConfig) (*Report, error) {
 		cfg.Sending(*r.report.Interface)
 	}
 	for _, test := range cfg.Tests {
-		r.progress.Total += len(r.sizes(test)) * cfg.Rounds
+		r.progress.Total += len(r.frameSizes(test)) * cfg.Rounds
 	}
 	for _, test := range cfg.Tests {
-		for _, size := range r.sizes(test) {
+		for _, size := range r.frameSizes(test) {
 			if err := r.measureTest(ctx, test, size); err != nil {
 				err = fmt.Errorf("engine: %s on %s: %w", test, cfg.Interface, err)
 				if len(r.report.Results) == 0 {
@@ -67,8 +67,8 @@ type interfaceRun struct {
 	progress    experiment.ProgressCounter
 }
 
-// sizes returns those of a test; what comes in has its own.
-func (r *interfaceRun) sizes(test Test) []int {
+// frameSizes returns those of a test; what comes in has its own.
+func (r *interfaceRun) frameSizes(test Test) []int {
 	if test == Receive || test == Forward {
 		return []int{0}
 	}

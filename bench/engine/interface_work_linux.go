@@ -88,10 +88,10 @@ func (w *interfaceWork) writeFrames(s *afxdp.Socket, packets []afxdp.Desc) (int,
 // floodFrames sends as fast as it can. The bytes are written once.
 func (w *interfaceWork) floodFrames(s *afxdp.Socket) error {
 	p := libra{cfg: &programConfig{frame: w.frame}}
-	p.prepare(s)
+	p.prepareFrames(s)
 	for {
 		ready := len(p.ready)
-		sent, err := p.transmit(batch)
+		sent, err := p.transmitFrames(batch)
 		if err == nil && sent == 0 && len(p.ready) == ready { // nothing was sent or completed
 			_, err = s.Poll(afxdp.EventCompletion, idle)
 		}

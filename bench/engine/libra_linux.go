@@ -22,7 +22,7 @@ type libra struct {
 	frames []afxdp.Frame // room for completed frames
 }
 
-func (p *libra) open() (err error) {
+func (p *libra) openProgram() (err error) {
 	cfg := afxdp.GroupConfig{Queues: []int{0}, Frames: umemFrames, Socket: socketConfig}
 	if p.cfg.jumbo {
 		cfg.Socket.MultiBuffer, cfg.UMEM.FrameSize = true, 4096
@@ -35,7 +35,7 @@ func (p *libra) open() (err error) {
 	if p.group, err = afxdp.OpenAll(p.cfg.Interface, cfg); err != nil {
 		return err
 	}
-	p.prepare(p.group.Sockets()[0])
+	p.prepareFrames(p.group.Sockets()[0])
 	return nil
 }
 
@@ -44,10 +44,10 @@ var socketConfig = afxdp.Config{
 	RxRing: ringSize, TxRing: ringSize, FillRing: ringSize, CompletionRing: ringSize, Spin: spin, BindTimeout: rebind,
 }
 
-// prepare cuts the frame into fragments, and writes its beginning into every chunk
+// prepareFrames cuts the frame into fragments, and writes its beginning into every chunk
 // that is not in the fill ring, so that sending copies nothing, as with the
 // other AF_XDP programs. Of the later fragments of a jumbo frame only the length matters.
-func (p *libra) prepare(s *afxdp.Socket) {
+func (p *libra) prepareFrames(s *afxdp.Socket) {
 	p.sock, p.umem, p.pool = s, s.UMEM(), s.Pool()
 	off, room := p.umem.RxOffset(), p.umem.RxRoom()
 	for start := 0; start < len(p.cfg.frame); start += room {
@@ -71,8 +71,8 @@ func (p *libra) prepare(s *afxdp.Socket) {
 	}
 }
 
-// transmit queues up to n frames, wakes the kernel and takes back what it has sent.
-func (p *libra) transmit(n int) (int, error) {
+// transmitFrames queues up to n frames, wakes the kernel and takes back what it has sent.
+func (p *libra) transmitFrames(n int) (int, error) {
 	per := len(p.parts)
 	n = min(n, len(p.ready)/per) * per
 	rest := len(p.ready) - n
@@ -112,7 +112,7 @@ func (p *libra) awaitBatch() (descs []afxdp.Desc, packets int, err error) {
 	return p.descs[:n], packets, err
 }
 
-func (p *libra) receive() (int, error) {
+func (p *libra) receiveFrames() (int, error) {
 	descs, packets, err := p.awaitBatch()
 	if err != nil {
 		return 0, err
@@ -120,7 +120,7 @@ func (p *libra) receive() (int, error) {
 	return packets, p.sock.Release(descs)
 }
 
-func (p *libra) bounce() (int, error) {
+func (p *libra) bounceFrames() (int, error) {
 	descs, packets, err := p.awaitBatch()
 	if err != nil {
 		return 0, err
@@ -163,7 +163,7 @@ func (p *libra) refillSent() error {
 	return nil
 }
 
-func (p *libra) drops() (map[string]uint64, error) {
+func (p *libra) countDrops() (map[string]uint64, error) {
 	st, err := p.sock.Stats()
 	return socketDrops(st), err
 }
@@ -178,4 +178,4 @@ func socketDrops(st afxdp.Stats) map[string]uint64 {
 	}
 }
 
-func (p *libra) close() error { return experiment.Close(p.group) }
+func (p *libra) closeProgram() error { return experiment.Close(p.group) }

@@ -63,7 +63,7 @@ func TestOppositePrograms(t *testing.T) {
 			t.Errorf("%s: verdict %d, want %d; % x, want % x", c.name, verdict, c.verdict, out[:38], c.out[:38])
 		}
 		counted += c.counted
-		if n, err := b.arrived(); err != nil || n != counted {
+		if n, err := b.countArrived(); err != nil || n != counted {
 			t.Errorf("%s: %d frames are counted, %v, want %d", c.name, n, err, counted)
 		}
 	}

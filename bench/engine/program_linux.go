@@ -95,9 +95,9 @@ func (r *run) startProgram(ctx context.Context, b *bed, baseline string, test Te
 	p := &programProcess{shared: shared, control: controlIn(shared.Mem),
 		group: proc.NewGroup(ctx, proc.Config{Grace: child.EndLimit})}
 	p.frameLen = uint32(copy(p.frame[:], frame))
-	spec := child.Spec{Name: baseline, Start: b.host().Start, Files: []*os.File{shared.File}, OnLine: p.parseLine}
+	spec := child.Spec{Name: baseline, Start: b.testedHost().Start, Files: []*os.File{shared.File}, OnLine: p.parseLine}
 	if baseline == Libxdp {
-		spec.Command = r.xdp.Command(b.host().Interface, string(test), strconv.Itoa(r.cfg.CPUs[0]))
+		spec.Command = r.xdp.Command(b.testedHost().Interface, string(test), strconv.Itoa(r.cfg.CPUs[0]))
 	} else {
 		spec.Command, spec.CPU = r.cfg.ChildCommand, new(r.cfg.CPUs[0])
 		host := harness.HostConfigOf(b.net, 0)
@@ -105,7 +105,7 @@ func (r *run) startProgram(ctx context.Context, b *bed, baseline string, test Te
 		spec.Config = programConfig{HostConfig: host, Baseline: baseline, Test: test, Size: size}
 	}
 	if p.child, err = child.Launch(ctx, p.group, spec); err != nil {
-		p.kill()
+		p.killProcess()
 		return nil, err
 	}
 	return p, nil
@@ -123,8 +123,8 @@ func (p *programProcess) enterPhase(phase uint32) error {
 	return nil
 }
 
-// received fails with the program's own error if it has ended before it was asked to.
-func (p *programProcess) received() (uint64, error) {
+// countReceived fails with the program's own error if it has ended before it was asked to.
+func (p *programProcess) countReceived() (uint64, error) {
 	return p.control.received.Load(), p.child.Failed()
 }
 
@@ -140,11 +140,11 @@ func (p *programProcess) finishTest(ctx context.Context) (n notes, err error) {
 	return n, p.shared.Close()
 }
 
-func (p *programProcess) pid() int { return p.child.Pid() }
+func (p *programProcess) processID() int { return p.child.Pid() }
 
-// kill ends the process at once. Its errors are those of a process that is
+// killProcess ends the process at once. Its errors are those of a process that is
 // ended by force.
-func (p *programProcess) kill() {
+func (p *programProcess) killProcess() {
 	p.phase.Store(phaseStop)
 	_ = errors.Join(p.group.Stop(), p.shared.Close())
 }
@@ -173,28 +173,28 @@ const (
 // goroutine, which is locked to its thread. A step works on one batch; if there is nothing to do it
 // waits, at most for the time idle.
 type program interface {
-	open() error
-	// drops returns counters of frames lost, by cause.
-	drops() (map[string]uint64, error)
-	close() error // also after open failed
+	openProgram() error
+	// countDrops returns counters of frames lost, by cause.
+	countDrops() (map[string]uint64, error)
+	closeProgram() error // also after open failed
 }
 
 // mover takes part in all tests but the push test.
 type mover interface {
 	program
-	// transmit sends up to n frames, at most batch, and returns how many.
-	transmit(n int) (int, error)
-	// receive returns how many frames came.
-	receive() (int, error)
-	// bounce receives frames, sends them back, and returns how many.
-	bounce() (int, error)
+	// transmitFrames sends up to n frames, at most batch, and returns how many.
+	transmitFrames(n int) (int, error)
+	// receiveFrames returns how many frames came.
+	receiveFrames() (int, error)
+	// bounceFrames receives frames, sends them back, and returns how many.
+	bounceFrames() (int, error)
 }
 
 // pusher takes part in the push test.
 type pusher interface {
 	program
-	// push is a step of the test: it returns how many frames were acknowledged.
-	push() (int, error)
+	// pushFrames is a step of the test: it returns how many frames were acknowledged.
+	pushFrames() (int, error)
 }
 
 // programConfig configures the process of a program in Go.
@@ -209,8 +209,8 @@ type programConfig struct {
 	jumbo   bool
 }
 
-// program returns the program that c configures, nil if that is not written in Go.
-func (c *programConfig) program() program {
+// newProgram returns the program that c configures, nil if that is not written in Go.
+func (c *programConfig) newProgram() program {
 	switch {
 	case c.Baseline == Libra && c.Test == Push, c.Baseline == Unprepared:
 		return &pushWorker{cfg: c}
@@ -247,12 +247,12 @@ func (c *programConfig) runProgram() (err error) {
 	}
 	c.control = controlIn(mem)
 	c.frame, c.jumbo = c.control.frame[:c.control.frameLen], c.Size > maxPlain
-	p := c.program()
+	p := c.newProgram()
 	if p == nil {
 		return errors.New("it is not written in Go")
 	}
-	defer func() { err = errors.Join(err, p.close()) }()
-	if err := p.open(); err != nil {
+	defer func() { err = errors.Join(err, p.closeProgram()) }()
+	if err := p.openProgram(); err != nil {
 		return err
 	}
 	step, err := c.stepOf(p)
@@ -268,7 +268,7 @@ func (c *programConfig) runProgram() (err error) {
 // stepOf returns what the test repeats. It returns how many frames it received.
 func (c *programConfig) stepOf(p program) (func() (int, error), error) {
 	if p, ok := p.(pusher); ok && c.Test == Push {
-		return p.push, nil
+		return p.pushFrames, nil
 	}
 	m, ok := p.(mover)
 	if !ok {
@@ -277,35 +277,35 @@ func (c *programConfig) stepOf(p program) (func() (int, error), error) {
 	switch c.Test {
 	case Transmit:
 		return func() (int, error) {
-			_, err := m.transmit(batch)
+			_, err := m.transmitFrames(batch)
 			return 0, err
 		}, nil
 	case Receive:
-		return m.receive, nil
+		return m.receiveFrames, nil
 	case Echo:
-		return c.echo(m), nil
+		return c.newEchoStep(m), nil
 	case RequestResponse:
 		return func() (int, error) { return c.requestOnce(m) }, nil
 	}
 	return nil, fmt.Errorf("no test %q", c.Test)
 }
 
-// echo returns a step of the echo test. It sends the frames that are to circulate
+// newEchoStep returns a step of the echo test. It sends the frames that are to circulate
 // when nothing does.
-func (c *programConfig) echo(m mover) func() (int, error) {
+func (c *programConfig) newEchoStep(m mover) func() (int, error) {
 	silent := reseedAfter
 	return func() (int, error) {
 		if silent == reseedAfter {
 			silent = 0
 			for left := window; left > 0; {
-				sent, err := m.transmit(min(left, batch))
+				sent, err := m.transmitFrames(min(left, batch))
 				if err != nil {
 					return 0, err
 				}
 				left -= sent
 			}
 		}
-		n, err := m.bounce()
+		n, err := m.bounceFrames()
 		silent++
 		if n > 0 {
 			silent = 0
@@ -316,10 +316,10 @@ func (c *programConfig) echo(m mover) func() (int, error) {
 
 func (c *programConfig) requestOnce(m mover) (int, error) {
 	start := time.Now()
-	if _, err := m.transmit(1); err != nil {
+	if _, err := m.transmitFrames(1); err != nil {
 		return 0, err
 	}
-	n, err := m.receive()
+	n, err := m.receiveFrames()
 	if n > 0 && c.control.phase.Load() == phaseMeasure {
 		c.control.recordTrip(int64(time.Since(start)))
 	}
@@ -337,7 +337,7 @@ func (c *programConfig) loopThroughPhases(p program, step func() (int, error)) e
 			if c.control.at[now-phaseMeasure], err = sys.OwnUsage(); err != nil {
 				return err
 			}
-			drops, err := p.drops()
+			drops, err := p.countDrops()
 			if err != nil {
 				return err
 			}

@@ -31,9 +31,9 @@ type bare struct {
 // askEvery is how often a frame asks for an answer, as package transport's worker does.
 const askEvery = 16
 
-// open also writes the frames of pushes into the chunks that are to be sent.
-func (p *bare) open() error {
-	if err := p.libra.open(); err != nil {
+// openProgram also writes the frames of pushes into the chunks that are to be sent.
+func (p *bare) openProgram() error {
+	if err := p.libra.openProgram(); err != nil {
 		return err
 	}
 	stripes := pushStripes[p.cfg.Size]
@@ -122,9 +122,9 @@ func renumber(frame []byte, seq uint32) {
 	binary.BigEndian.PutUint16(checksum, c)
 }
 
-// push takes acknowledgements in and sends as many frames.
-func (p *bare) push() (acked int, err error) {
-	if p.flying() > 0 {
+// pushFrames takes acknowledgements in and sends as many frames.
+func (p *bare) pushFrames() (acked int, err error) {
+	if p.framesInFlight() > 0 {
 		if acked, err = p.takeAcks(); err != nil {
 			return acked, err
 		}
@@ -136,8 +136,8 @@ func (p *bare) push() (acked int, err error) {
 			p.silent, p.acked = 0, p.seq-1
 		}
 	}
-	for p.flying() < pushWindow {
-		sent, err := p.sendHot(min(batch, pushWindow-p.flying()))
+	for p.framesInFlight() < pushWindow {
+		sent, err := p.sendHot(min(batch, pushWindow-p.framesInFlight()))
 		if err != nil || sent == 0 {
 			return acked, err
 		}
@@ -145,8 +145,8 @@ func (p *bare) push() (acked int, err error) {
 	return acked, nil
 }
 
-// flying returns how many frames are not acknowledged.
-func (p *bare) flying() int { return int(p.seq - 1 - p.acked) }
+// framesInFlight returns how many frames are not acknowledged.
+func (p *bare) framesInFlight() int { return int(p.seq - 1 - p.acked) }
 
 // takeAcks returns how many frames are acknowledged by those that asked for an answer.
 func (p *bare) takeAcks() (acked int, err error) {
@@ -177,7 +177,7 @@ func (p *bare) sendHot(n int) (int, error) {
 	for i, f := range p.ready[len(p.ready)-n:] {
 		renumber(p.umem.Bytes(f)[off:], p.seq+uint32(i))
 	}
-	sent, err := p.transmit(n)
+	sent, err := p.transmitFrames(n)
 	p.seq += uint32(sent)
 	return sent, err
 }
@@ -193,7 +193,7 @@ type pushWorker struct {
 	tickets  [pushesFlying]*transport.Ticket
 }
 
-func (p *pushWorker) open() error {
+func (p *pushWorker) openProgram() error {
 	// A worker has a goroutine of its own. Locked to a thread, this one could
 	// change places with it only by way of the kernel; and the process has one CPU.
 	runtime.UnlockOSThread()
@@ -231,8 +231,8 @@ func (p *pushWorker) open() error {
 	return nil
 }
 
-// push waits for the oldest push and queues another in its place.
-func (p *pushWorker) push() (acked int, err error) {
+// pushFrames waits for the oldest push and queues another in its place.
+func (p *pushWorker) pushFrames() (acked int, err error) {
 	ticket := &p.tickets[p.next%len(p.tickets)]
 	if *ticket != nil {
 		if err := (*ticket).Wait(context.Background()); err != nil {
@@ -250,7 +250,7 @@ func (p *pushWorker) push() (acked int, err error) {
 	return acked, err
 }
 
-func (p *pushWorker) drops() (map[string]uint64, error) {
+func (p *pushWorker) countDrops() (map[string]uint64, error) {
 	s, err := p.worker.Stats(context.Background())
 	return map[string]uint64{
 		"worker: repeated":        s.Hot.Retransmitted,
@@ -262,7 +262,7 @@ func (p *pushWorker) drops() (map[string]uint64, error) {
 	}, err
 }
 
-func (p *pushWorker) close() error { return experiment.Close(p.worker) }
+func (p *pushWorker) closeProgram() error { return experiment.Close(p.worker) }
 
 // What is pushed. A push fills pushFrames(stripes) frames to the last lane, so
 // that all frames of a test have the size of the test.

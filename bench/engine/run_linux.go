@@ -160,7 +160,7 @@ func (r *run) measureGroup(ctx context.Context, beds []*bed, g group) error {
 	for i, name := range g.baselines {
 		all = append(all, newRunner(r, beds[i], name, g))
 	}
-	err := r.takeTurns(ctx, all, g.sliced())
+	err := r.takeTurns(ctx, all, g.runsInSlices())
 	var results []Result
 	for _, w := range all {
 		switch {

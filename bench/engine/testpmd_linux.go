@@ -43,7 +43,7 @@ const installTestpmd = "scripts/dpdk.sh builds and installs it on Debian; elsewh
 
 // testpmdArgs returns testpmd's arguments. There need not be huge pages.
 func testpmdArgs(b *bed, test Test, size int) []string {
-	device := fmt.Sprintf("net_af_xdp0,iface=%s,start_queue=0,queue_count=1", b.host().Interface)
+	device := fmt.Sprintf("net_af_xdp0,iface=%s,start_queue=0,queue_count=1", b.testedHost().Interface)
 	return []string{
 		fmt.Sprintf("--lcores=0@%d,1@%d", b.cfg.CPUs[1], b.cfg.CPUs[0]),
 		"--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--no-shconf", "--vdev=" + device,
@@ -71,7 +71,7 @@ func startTestpmd(ctx context.Context, b *bed, _ string, test Test, size int) (p
 	t := &testpmd{
 		group: proc.NewGroup(ctx, proc.Config{Grace: child.EndLimit}), stdin: stdin, lines: make(chan string, 256),
 	}
-	t.process, err = t.group.Start(proc.Spec{Name: testpmdCommand, Cmd: cmd, Start: b.host().Start,
+	t.process, err = t.group.Start(proc.Spec{Name: testpmdCommand, Cmd: cmd, Start: b.testedHost().Start,
 		OnLine: func(l []byte) {
 			select {
 			case t.lines <- string(l):
@@ -82,7 +82,7 @@ func startTestpmd(ctx context.Context, b *bed, _ string, test Test, size int) (p
 		err = t.setForwarding(test)
 	}
 	if err != nil {
-		t.kill()
+		t.killProcess()
 		return nil, err
 	}
 	return t, nil
@@ -145,7 +145,7 @@ func (t *testpmd) readStats() (map[string]uint64, error) {
 	return counters, nil
 }
 
-func (t *testpmd) received() (uint64, error) {
+func (t *testpmd) countReceived() (uint64, error) {
 	counters, err := t.readStats()
 	return counters["RX-packets"], err
 }
@@ -179,7 +179,7 @@ func (t *testpmd) finishTest(ctx context.Context) (n notes, err error) {
 	return n, t.group.Wait()
 }
 
-func (t *testpmd) pid() int { return t.process.Pid() }
+func (t *testpmd) processID() int { return t.process.Pid() }
 
-// kill ends the process at once; its errors are those of a process that is ended by force.
-func (t *testpmd) kill() { _ = t.group.Stop() }
+// killProcess ends the process at once; its errors are those of a process that is ended by force.
+func (t *testpmd) killProcess() { _ = t.group.Stop() }

@@ -24,10 +24,10 @@ const sliceTime = 50 * time.Millisecond
 // awaited.
 const settleTime = 5 * time.Millisecond
 
-// sliced reports whether a test's programs are alive together, all but one of them stopped, and run
-// in turns of a slice. A stop would be in the round-trip times of the one test, and set off the
-// retransmissions of the other.
-func (g group) sliced() bool { return g.test != RequestResponse && g.test != Push }
+// runsInSlices reports whether a test's programs are alive together, all but one of them stopped,
+// and run in turns of a slice. A stop would be in the round-trip times of the one test, and set off
+// the retransmissions of the other.
+func (g group) runsInSlices() bool { return g.test != RequestResponse && g.test != Push }
 
 // runner is a baseline in a test, on a bed of its own.
 type runner struct {
@@ -183,7 +183,7 @@ func (w *runner) tryPart(ctx context.Context, do func() error) {
 	}
 	if w.process != nil {
 		_ = w.signalProgram(syscall.SIGCONT) // else it would not see that it is to end
-		w.process.kill()
+		w.process.killProcess()
 		w.process = nil
 	}
 	if w.undo != nil {
@@ -198,10 +198,10 @@ func (w *runner) tryPart(ctx context.Context, do func() error) {
 
 // signalProgram stops the program, or lets it go on, if it takes turns in slices.
 func (w *runner) signalProgram(sig syscall.Signal) error {
-	if !w.group.sliced() {
+	if !w.group.runsInSlices() {
 		return nil
 	}
-	return os.NewSyscallError("kill", syscall.Kill(-w.process.pid(), sig))
+	return os.NewSyscallError("kill", syscall.Kill(-w.process.processID(), sig))
 }
 
 // A process runs the tested program.
@@ -209,14 +209,14 @@ type process interface {
 	// enterPhase is called with phaseMeasure and phaseStop at the limits of the measurement, while
 	// the process runs.
 	enterPhase(phase uint32) error
-	// received returns how many frames reached the program's memory.
-	received() (uint64, error)
+	// countReceived returns how many frames reached the program's memory.
+	countReceived() (uint64, error)
 	// finishTest ends the process and returns what it noted.
 	finishTest(ctx context.Context) (notes, error)
-	// kill ends the process after an error.
-	kill()
-	// pid is that of the process, which leads a process group.
-	pid() int
+	// killProcess ends the process after an error.
+	killProcess()
+	// processID is that of the process, which leads a process group.
+	processID() int
 }
 
 // notes are what a program knows about its measurement.
@@ -236,7 +236,7 @@ type reading struct {
 }
 
 func (b *bed) readCounters(test Test, p process) (r reading, err error) {
-	if r.lost, err = b.losses(); err != nil {
+	if r.lost, err = b.countLosses(); err != nil {
 		return r, err
 	}
 	for i, pid := range b.threads {
@@ -246,9 +246,9 @@ func (b *bed) readCounters(test Test, p process) (r reading, err error) {
 	}
 	r.at = time.Now()
 	if test == Transmit {
-		r.frames, err = b.arrived()
+		r.frames, err = b.countArrived()
 	} else {
-		r.frames, err = p.received()
+		r.frames, err = p.countReceived()
 	}
 	return r, err
 }

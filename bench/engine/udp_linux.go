@@ -32,9 +32,9 @@ type mmsghdr struct {
 // it holds several windows of the largest frame.
 const socketBuffer = 8 << 20
 
-// open opens a socket that is bound and connected to the two ends of the cable.
+// openProgram opens a socket that is bound and connected to the two ends of the cable.
 // Receiving on it gives up after the time idle.
-func (p *udp) open() (err error) {
+func (p *udp) openProgram() (err error) {
 	payload := p.cfg.frame[wire.EnvelopeLen:]
 	p.out, p.in = make([]mmsghdr, batch), make([]mmsghdr, batch)
 	if p.cfg.Test == RequestResponse {
@@ -85,18 +85,18 @@ func mmsg(fd int, call uintptr, name string, msgs []mmsghdr, flags int) (int, er
 	return 0, os.NewSyscallError(name, errno)
 }
 
-func (p *udp) transmit(n int) (int, error) {
+func (p *udp) transmitFrames(n int) (int, error) {
 	return mmsg(p.fd, unix.SYS_SENDMMSG, "sendmmsg", p.out[:n], 0)
 }
 
-// receive blocks until a datagram arrives and takes all that have arrived.
-func (p *udp) receive() (int, error) {
+// receiveFrames blocks until a datagram arrives and takes all that have arrived.
+func (p *udp) receiveFrames() (int, error) {
 	return mmsg(p.fd, unix.SYS_RECVMMSG, "recvmmsg", p.in, unix.MSG_WAITFORONE)
 }
 
-// bounce sends the very bytes back that came in.
-func (p *udp) bounce() (int, error) {
-	n, err := p.receive()
+// bounceFrames sends the very bytes back that came in.
+func (p *udp) bounceFrames() (int, error) {
+	n, err := p.receiveFrames()
 	for sent := 0; sent < n && err == nil; {
 		var more int
 		more, err = mmsg(p.fd, unix.SYS_SENDMMSG, "sendmmsg", p.in[sent:n], 0)
@@ -105,11 +105,11 @@ func (p *udp) bounce() (int, error) {
 	return n, err
 }
 
-// drops is empty: what the kernel drops on the way to a UDP socket is in the
+// countDrops is empty: what the kernel drops on the way to a UDP socket is in the
 // counters of the namespace.
-func (p *udp) drops() (map[string]uint64, error) { return map[string]uint64{}, nil }
+func (p *udp) countDrops() (map[string]uint64, error) { return map[string]uint64{}, nil }
 
-func (p *udp) close() error {
+func (p *udp) closeProgram() error {
 	if p.fd < 0 {
 		return nil
 	}

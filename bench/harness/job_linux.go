@@ -61,7 +61,7 @@ func HostConfigOf(bed *testbed.Bed, host int) HostConfig {
 
 // Dial connects to the control service. The caller calls hangUp.
 func (p *HostConfig) Dial(ctx context.Context) (_ pb.AggregatorClient, hangUp func() error, err error) {
-	conn, err := access.Dial(ctx, access.TheAggregator(), p.Control, access.Security{}, startLimit, slog.Default())
+	conn, err := access.Dial(ctx, access.TheSwitch(), p.Control, access.Security{}, startLimit, slog.Default())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -96,10 +96,10 @@ func (p *HostConfig) Join(ctx context.Context, client pb.AggregatorClient, job, 
 		Job: job, Sender: sender, Ip: p.Self.IP.AsSlice(), Mac: p.Self.MAC[:], HotSet: hotSet,
 	})
 	if err != nil {
-		return nil, access.CallError("aggregator", "join", err)
+		return nil, access.CallError(access.SwitchDaemon, "join", err)
 	}
 	admission, err := stream.Recv()
-	return admission, access.CallError("aggregator", "join", err)
+	return admission, access.CallError(access.SwitchDaemon, "join", err)
 }
 
 // OpenLink opens the AF_XDP link of the place.

@@ -98,10 +98,10 @@ func (r *run) startAgent(ctx context.Context, c *cluster, baseline string, clien
 		Name: "agent", Command: r.cfg.ChildCommand, CPU: new(cpu(1)), Start: r.bed.net.Host(1).Start,
 		Files: []*os.File{r.load.File},
 		Config: childConfig{HostConfig: r.hostConfig(1, clients+2), ServerEnd: harness.HostConfigOf(r.bed.net, 0).Self,
-			Agent: &agentConfig{Socket: c.socket(), Separate: baseline == AgentSeparate}},
+			Agent: &agentConfig{Socket: c.socketPath(), Separate: baseline == AgentSeparate}},
 	})
 	c.agent = []*child.Child{a}
 	return err
 }
 
-func (c *cluster) socket() string { return filepath.Join(c.folder, "agent.sock") }
+func (c *cluster) socketPath() string { return filepath.Join(c.folder, "agent.sock") }

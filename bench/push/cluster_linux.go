@@ -108,7 +108,7 @@ func (r *run) workerSpec(c *cluster, baseline string, workers, worker int) child
 	cfg := workerConfig{Number: worker, Batch: r.work.batch, Unprepared: baseline == Unprepared ||
 		baseline == AgentUnprepared}
 	if throughAgent(baseline) {
-		cfg.Socket = c.socket()
+		cfg.Socket = c.socketPath()
 		s.CPU, s.Config = new(cpu(worker+2)), childConfig{Worker: &cfg}
 		return s
 	}

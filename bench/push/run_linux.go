@@ -90,7 +90,7 @@ func (r *run) measureBatch(ctx context.Context, batch int) (err error) {
 	r.work = &workload{batch: batch, workers: workers, mem: r.load.Mem}
 	r.work.fillWorkload(1)
 	keys, _ := r.work.shareOf(0)
-	return r.takeTurns(ctx, hotShare(r.work.ranked(), keys))
+	return r.takeTurns(ctx, hotShare(r.work.rankedKeys(), keys))
 }
 
 // takeTurns measures every number of workers with every baseline once in each round, for ratios
@@ -169,7 +169,7 @@ func (r *run) measureWindow(ctx context.Context, c *cluster, lasts time.Duration
 	}
 	return experiment.Window(ctx, lasts,
 		func() (reading, error) { return r.readCounters(ctx, c) },
-		func(before, after reading) bool { return after.pushes() > before.pushes() })
+		func(before, after reading) bool { return after.countPushes() > before.countPushes() })
 }
 
 // reading is the state of all counters at a moment.
@@ -191,7 +191,7 @@ func (r *run) readCounters(ctx context.Context, c *cluster) (now reading, _ erro
 	return now, errors.Join(errs[:]...)
 }
 
-func (r *reading) pushes() (n uint64) {
+func (r *reading) countPushes() (n uint64) {
 	for _, m := range r.marks {
 		n += m.Pushes
 	}
@@ -212,7 +212,7 @@ func newSample(baseline string, before, after reading, workers, batch int) (_ Sa
 	last := len(before.marks) - 1 // the server
 	for i, b := range before.marks[:last] {
 		a := after.marks[i]
-		u.worker.addUsage(a.since(b))
+		u.worker.addUsage(a.usageSince(b))
 		own := float64(a.Pushes-b.Pushes) * float64(batch) / (float64(a.At-b.At) / 1e9)
 		rate += own
 		squares += own * own
@@ -220,11 +220,11 @@ func newSample(baseline string, before, after reading, workers, batch int) (_ Sa
 		frames += a.Frames - b.Frames
 		repeated += a.Repeated - b.Repeated
 	}
-	u.server = after.marks[last].since(before.marks[last])
+	u.server = after.marks[last].usageSince(before.marks[last])
 	seconds := float64(after.own.At-before.own.At) / 1e9
 	kernel := u.worker.kernel + u.server.kernel + float64(after.softirq-before.softirq)/seconds
 	kernel += u.addLinks(baseline, before.links, after.links, seconds)
-	own := after.own.since(before.own)
+	own := after.own.usageSince(before.own)
 	program := float64(after.aggregator-before.aggregator) / seconds
 	u.sw.user = own.user + own.kernel // time of the control service
 	if !ours(baseline) {

@@ -78,7 +78,7 @@ func (r *run) measureScale(ctx context.Context, baseline string, workers int) (S
 			return s, err
 		}
 	}
-	s.Roles = costs.roles(s.PairsPerSecond, more, often.PairsPerSecond)
+	s.Roles = costs.costOfRoles(s.PairsPerSecond, more, often.PairsPerSecond)
 
 	share := heldShare(workers, runtime.NumCPU())
 	slow, held, err := r.observeCluster(ctx, baseline, workers, observation{
@@ -91,8 +91,8 @@ func (r *run) measureScale(ctx context.Context, baseline string, workers int) (S
 		return s, nil
 	}
 	s.Held = &Held{
-		Share: share, PairsPerSecond: slow.PairsPerSecond, WorkerCPUs: held.worker.cpus() / float64(workers),
-		ServerCPUs: held.server.cpus(),
+		Share: share, PairsPerSecond: slow.PairsPerSecond, WorkerCPUs: held.worker.inCPUs() / float64(workers),
+		ServerCPUs: held.server.inCPUs(),
 	}
 	return s, err
 }
@@ -122,11 +122,11 @@ func (r *run) holdToShare(c *cluster, share float64) (release func() error, err 
 // usage is CPU time in ns a second.
 type usage struct{ user, kernel float64 }
 
-func (u usage) cpus() float64 { return (u.user + u.kernel) / 1e9 }
+func (u usage) inCPUs() float64 { return (u.user + u.kernel) / 1e9 }
 
 func (u *usage) addUsage(v usage) { u.user, u.kernel = u.user+v.user, u.kernel+v.kernel }
 
-func (m mark) since(before mark) usage {
+func (m mark) usageSince(before mark) usage {
 	seconds := float64(m.At-before.At) / 1e9
 	return usage{float64(m.User-before.User) / seconds, float64(m.Kernel-before.Kernel) / seconds}
 }
@@ -161,9 +161,9 @@ func (u *rolesUsage) addLinks(baseline string, before, after []linkReading, seco
 	return threads
 }
 
-// roles divides what the roles took by the rate, and finds out by a measurement with more harvests
-// what those cost.
-func (u *rolesUsage) roles(rate float64, more rolesUsage, moreRate float64) *Roles {
+// costOfRoles divides what the roles took by the rate, and finds out by a measurement with more
+// harvests what those cost.
+func (u *rolesUsage) costOfRoles(rate float64, more rolesUsage, moreRate float64) *Roles {
 	cost := func(few, many usage) (c RoleCost) {
 		var user, kernel float64
 		c.NsUser, user = withHarvests(few.user, rate, many.user, moreRate)

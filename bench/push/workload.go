@@ -69,8 +69,8 @@ func view[T any](mem []byte) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(mem))), len(mem)/int(unsafe.Sizeof(zero)))
 }
 
-// ranked returns all keys, the hottest first.
-func (w *workload) ranked() []uint64 { return view[uint64](w.mem[:8*Keys]) }
+// rankedKeys returns all keys, the hottest first.
+func (w *workload) rankedKeys() []uint64 { return view[uint64](w.mem[:8*Keys]) }
 
 // shareOf returns the keys and gradients of a worker: batchesEach batches.
 func (w *workload) shareOf(worker int) (keys []uint64, grads []float32) {
@@ -90,7 +90,7 @@ func splitShare(part []byte) (keys []uint64, grads []float32) {
 
 func (w *workload) fillWorkload(seed uint64) {
 	d := newDrawer(seed, w.batch)
-	ranked := w.ranked()
+	ranked := w.rankedKeys()
 	for rank, number := range d.numbers {
 		ranked[rank] = keyOf(number)
 	}

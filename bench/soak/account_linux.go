@@ -51,9 +51,9 @@ func (c *counts) addCounts(d counts) {
 	experiment.Add(&c.Sockets, d.Sockets)
 }
 
-// leaked returns how many frames are missing or counted twice. With nothing
+// leakedFrames returns how many frames are missing or counted twice. With nothing
 // moving, the program holds none either.
-func (a *account) leaked() int {
+func (a *account) leakedFrames() int {
 	rings := a.Rings
 	return max(
 		abs(a.Frames-a.Pool-rings.Fill-rings.Rx-rings.Tx-rings.Completion),
@@ -76,9 +76,9 @@ func (a *account) String() string {
 // settleStep is the time between two looks at a port that is to come to rest.
 const settleStep = time.Millisecond
 
-// account waits until nothing is on its way to or from the ports, holds them
+// countFrames waits until nothing is on its way to or from the ports, holds them
 // all, and counts. No packets may be on their way to them.
-func (e *end) account(ctx context.Context) (*account, error) {
+func (e *end) countFrames(ctx context.Context) (*account, error) {
 	a := &account{Frames: e.umem.Frames()}
 	release := make(chan struct{})
 	var holding sync.WaitGroup
@@ -104,7 +104,7 @@ func (e *end) account(ctx context.Context) (*account, error) {
 				return nil, err
 			}
 		case <-ctx.Done():
-			return nil, fmt.Errorf("soak: queue %d of %s cannot be stopped: %s: %w", p.queue, e.ifname, p.where(),
+			return nil, fmt.Errorf("soak: queue %d of %s cannot be stopped: %s: %w", p.queue, e.ifname, p.describePlace(),
 				context.Cause(ctx))
 		}
 	}
@@ -116,14 +116,14 @@ func (p *port) settleFrames(ctx context.Context) error {
 	for {
 		var waits string // "" at rest
 		if err := p.runOnLoop(ctx, func() {
-			if !p.role.settled() {
-				waits = p.role.status()
+			if !p.role.isSettled() {
+				waits = p.role.describeWait()
 			}
 		}); err != nil || waits == "" {
 			return err
 		}
 		if err := experiment.Sleep(ctx, settleStep); err != nil {
-			return fmt.Errorf("soak: queue %d of %s does not come to rest: %s, %s: %w", p.queue, p.end.ifname, p.where(),
+			return fmt.Errorf("soak: queue %d of %s does not come to rest: %s, %s: %w", p.queue, p.end.ifname, p.describePlace(),
 				waits, err)
 		}
 	}
@@ -185,8 +185,8 @@ func (t *tally) addTally(d tally) {
 	experiment.Add(&t.interfaces, d.interfaces)
 }
 
-// dropped returns how many packets are in drop counters, each once.
-func (t *tally) dropped() int64 {
+// countDropped returns how many packets are in drop counters, each once.
+func (t *tally) countDropped() int64 {
 	n := t.interfaces[nearName+transmission] + t.interfaces[farName+transmission]
 	for _, sockets := range []map[string]uint64{t.client.Sockets, t.server.Sockets} {
 		n += sockets[socketRxDropped] + sockets[socketRxFull]
@@ -194,7 +194,7 @@ func (t *tally) dropped() int64 {
 	return int64(n)
 }
 
-func (t *tally) lost() int64 { return int64(t.client.Sent - t.answered) }
+func (t *tally) countLost() int64 { return int64(t.client.Sent - t.answered) }
 
 // quiet is the time without a change after which a paused link counts as being
 // at rest: a packet may still be on its way after the client gave it up.
@@ -207,20 +207,20 @@ func (h *runner) takeStock(ctx context.Context, l *link) (t tally, err error) {
 		fmt.Errorf("the link is not at rest %v after the clients were paused", endurance*h.cfg.Bound))
 	defer cancel()
 	for {
-		near, err := l.end.account(resting)
+		near, err := l.end.countFrames(resting)
 		if err != nil {
 			return t, h.notAtRest(ctx, l, err)
 		}
 		t.client.addCounts(near.Counts)
-		far, err := l.opposite.account(resting)
+		far, err := l.opposite.countFrames(resting)
 		if err != nil {
 			return t, h.notAtRest(ctx, l, err)
 		}
 		if far != nil {
 			t.server.addCounts(far.Counts)
 		}
-		answered := l.answers() - l.total.answered
-		drops, err := l.drops()
+		answered := l.countAnswers() - l.total.answered
+		drops, err := l.countDrops()
 		if err != nil {
 			return t, err
 		}
@@ -253,7 +253,7 @@ func (h *runner) notAtRest(ctx context.Context, l *link, err error) error {
 // what was found since the last stock.
 func (h *runner) judgeAccount(l *link, side string, a *account, found counts) {
 	h.report.Accounts++
-	if n := a.leaked(); n > 0 {
+	if n := a.leakedFrames(); n > 0 {
 		h.report.Leaked = max(h.report.Leaked, n)
 		h.report.addFailure("link %s, %s: %d frames leaked: %v", l.name, side, n, a)
 	}
@@ -275,7 +275,7 @@ func (h *runner) failIf(err error) {
 // explainLoss holds a link to losing only packets that are in the kernel's drop
 // counters.
 func (h *runner) explainLoss(l *link, t tally, during string) {
-	lost, dropped := t.lost(), t.dropped()
+	lost, dropped := t.countLost(), t.countDropped()
 	if lost == dropped {
 		return
 	}
@@ -305,8 +305,8 @@ func (h *runner) finishReport() {
 			roundTrips.Merge(c.roundTrip)
 		}
 		lr := l.report
-		lr.Sent, lr.Answered, lr.Dropped = l.total.client.Sent, l.total.answered, l.total.dropped()
-		lr.Destroyed = l.total.lost() - lr.Dropped - lr.Unexplained
+		lr.Sent, lr.Answered, lr.Dropped = l.total.client.Sent, l.total.answered, l.total.countDropped()
+		lr.Destroyed = l.total.countLost() - lr.Dropped - lr.Unexplained
 		lr.Interfaces, lr.Sockets = l.total.interfaces, both.Sockets
 		lr.Corrupt, lr.LostWakeups = both.Corrupt, both.LostWakeups
 		lr.LateArrivals, lr.Latest = both.Late, both.Latest

@@ -55,12 +55,12 @@ type end struct {
 // role is what a port does with packets. Its methods run on the port's
 // goroutine.
 type role interface {
-	// step moves packets, or waits for some.
-	step() error
-	// settled reports whether nothing is on its way.
-	settled() bool
-	// status describes what it waits for.
-	status() string
+	// movePackets moves some, or waits for some.
+	movePackets() error
+	// isSettled reports whether nothing is on its way.
+	isSettled() bool
+	// describeWait describes what it waits for.
+	describeWait() string
 }
 
 // openEnd opens an end in the calling thread's namespace, with package afxdp's
@@ -158,7 +158,7 @@ func (e *end) servePorts(ctx context.Context, in func(func() error) error) error
 	ports, ctx := errgroup.WithContext(ctx)
 	stop := context.AfterFunc(ctx, func() {
 		for _, p := range e.ports {
-			p.wake()
+			p.wakePort()
 		}
 	})
 	defer stop()
@@ -171,15 +171,15 @@ func (e *end) servePorts(ctx context.Context, in func(func() error) error) error
 // statusLimit bounds the wait for a port that may be the very one that hangs.
 const statusLimit = time.Second
 
-// status describes what every port waits for, first as seen from outside and then,
+// describePorts describes what every port waits for, first as seen from outside and then,
 // if the port answers, which wakes it, by itself.
-func (e *end) status(ctx context.Context) string {
+func (e *end) describePorts(ctx context.Context) string {
 	lines := make([]string, len(e.ports))
 	for i, p := range e.ports {
-		lines[i] = fmt.Sprintf("queue %d %s", i, p.where())
+		lines[i] = fmt.Sprintf("queue %d %s", i, p.describePlace())
 		var waits string
 		limited, cancel := context.WithTimeout(ctx, statusLimit)
-		if p.runOnLoop(limited, func() { waits = p.role.status() }) == nil {
+		if p.runOnLoop(limited, func() { waits = p.role.describeWait() }) == nil {
 			lines[i] += ", " + waits
 		}
 		cancel()

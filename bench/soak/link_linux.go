@@ -57,17 +57,17 @@ func (l *link) buildLink() (err error) {
 	if l.far, err = testbed.NewNamespace(); err != nil {
 		return err
 	}
-	return l.plug()
+	return l.plugCable()
 }
 
-func (l *link) plug() error {
+func (l *link) plugCable() error {
 	return l.near.Veth(testbed.VethConfig{Names: [2]string{nearName, farName}, Peer: l.far, Queues: l.queues,
 		MTU: plainMTU})
 }
 
-// unplug removes the cable, after adding its counters to those of the past.
-func (l *link) unplug() error {
-	drops, err := l.drops()
+// unplugCable removes the cable, after adding its counters to those of the past.
+func (l *link) unplugCable() error {
+	drops, err := l.countDrops()
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (l *link) unplug() error {
 // startClients opens the clients and the opposite and runs the clients, paused. A client
 // that fails calls stop.
 func (l *link) startClients(ctx context.Context, stop context.CancelCauseFunc) error {
-	if err := l.opposite.start(ctx); err != nil {
+	if err := l.opposite.startEnd(ctx); err != nil {
 		return err
 	}
 	var err error
@@ -109,11 +109,11 @@ func (l *link) setFlowing(on bool) {
 			c.answered.Store(now())
 		}
 		c.paused.Store(!on)
-		c.wake()
+		c.wakePort()
 	}
 }
 
-func (l *link) answers() uint64 {
+func (l *link) countAnswers() uint64 {
 	var n uint64
 	for _, c := range l.clients {
 		n += c.answers.Load()
@@ -129,15 +129,15 @@ const (
 	reception    = " RX"
 )
 
-func (l *link) interfaces(fn func(ns *testbed.Namespace, name string) error) error {
+func (l *link) forInterfaces(fn func(ns *testbed.Namespace, name string) error) error {
 	return errors.Join(fn(l.near, nearName), fn(l.far, farName))
 }
 
-// drops returns the counters of dropped packets of both interfaces, since the
+// countDrops returns the counters of dropped packets of both interfaces, since the
 // beginning.
-func (l *link) drops() (map[string]uint64, error) {
+func (l *link) countDrops() (map[string]uint64, error) {
 	drops := maps.Clone(l.past)
-	err := l.interfaces(func(ns *testbed.Namespace, name string) error {
+	err := l.forInterfaces(func(ns *testbed.Namespace, name string) error {
 		return ns.Do(func() error {
 			dev, err := netlink.LinkByName(name)
 			if err != nil {
@@ -153,18 +153,18 @@ func (l *link) drops() (map[string]uint64, error) {
 }
 
 func (l *link) describeStall(ctx context.Context) string {
-	s := fmt.Sprintf("link %s; client: %s", l.name, l.end.status(ctx))
+	s := fmt.Sprintf("link %s; client: %s", l.name, l.end.describePorts(ctx))
 	for i, c := range l.clients {
 		s += fmt.Sprintf("; queue %d had its last answer %v ago", i,
 			time.Duration(now()-c.answered.Load()).Round(time.Millisecond))
 	}
-	s += "; opposite: " + l.opposite.status(ctx)
-	err := l.interfaces(func(ns *testbed.Namespace, name string) error {
+	s += "; opposite: " + l.opposite.describeEnd(ctx)
+	err := l.forInterfaces(func(ns *testbed.Namespace, name string) error {
 		running, err := ns.Running(name)
 		s += fmt.Sprintf("; %s has a carrier: %v", name, running)
 		return err
 	})
-	drops, failed := l.drops()
+	drops, failed := l.countDrops()
 	s += fmt.Sprintf("; dropped: %v", drops)
 	if err := errors.Join(err, failed); err != nil {
 		s += fmt.Sprintf("; %v", err)
@@ -175,7 +175,7 @@ func (l *link) describeStall(ctx context.Context) string {
 // Close removes everything. The clients' context must be done.
 func (l *link) Close() error {
 	ran := l.running.Wait()
-	near, far := experiment.Close(l.end), l.opposite.close()
+	near, far := experiment.Close(l.end), l.opposite.closeEnd()
 	if l.near != nil {
 		// Otherwise the pair lives until the kernel has taken the namespaces
 		// down. There is none after a failure between unplug and plug.
@@ -223,8 +223,8 @@ func disturbances(l *link) []disturbance {
 		// Too small for all but the smallest packets.
 		{kind: "MTU shrunk and restored", spoil: setMTU(smallMTU), repair: setMTU(plainMTU), exact: true, size: largest},
 		{kind: "link deleted and recreated",
-			spoil:  func(context.Context, *link) error { return l.unplug() },
-			repair: func(context.Context, *link) error { return errors.Join(l.plug(), l.opposite.relinked()) },
+			spoil:  func(context.Context, *link) error { return l.unplugCable() },
+			repair: func(context.Context, *link) error { return errors.Join(l.plugCable(), l.opposite.linkReplaced()) },
 		},
 	}
 	server, ok := l.opposite.(*process)
@@ -233,8 +233,8 @@ func disturbances(l *link) []disturbance {
 	}
 	return append(list,
 		disturbance{kind: "server killed and restarted", spoil: stop, repair: start},
-		disturbance{kind: "server's queue closed and opened", repair: onQueues(server.queue(opClose))},
-		disturbance{kind: "server's queue reopened", repair: onQueues(server.queue(opReopen))},
+		disturbance{kind: "server's queue closed and opened", repair: onQueues(server.queueCommand(opClose))},
+		disturbance{kind: "server's queue reopened", repair: onQueues(server.queueCommand(opReopen))},
 	)
 }
 
@@ -276,9 +276,9 @@ func setMTU(mtu int) action {
 	}
 }
 
-func stop(_ context.Context, l *link) error { return l.opposite.stop() }
+func stop(_ context.Context, l *link) error { return l.opposite.stopEnd() }
 
-func start(ctx context.Context, l *link) error { return l.opposite.start(ctx) }
+func start(ctx context.Context, l *link) error { return l.opposite.startEnd(ctx) }
 
 // deck deals disturbances: each once in random order, then all again.
 type deck struct{ all, rest []disturbance }

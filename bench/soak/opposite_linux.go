@@ -21,14 +21,14 @@ import (
 
 // opposite is the far end of a link, which sends packets back.
 type opposite interface {
-	start(ctx context.Context) error
-	stop() error     // as abruptly as there is a way to
-	relinked() error // after the link was made anew
-	// account counts the frames at this end; nil where there are none.
-	account(ctx context.Context) (*account, error)
-	status(ctx context.Context) string
-	failed() error // why it ended by itself
-	close() error
+	startEnd(ctx context.Context) error
+	stopEnd() error      // as abruptly as there is a way to
+	linkReplaced() error // after the link was made anew
+	// countFrames counts the frames at this end; nil where there are none.
+	countFrames(ctx context.Context) (*account, error)
+	describeEnd(ctx context.Context) string
+	whyEnded() error // why it ended by itself
+	closeEnd() error
 }
 
 // process is the far end of link "process": the echo server.
@@ -40,7 +40,7 @@ type process struct {
 	server  *child.Child
 }
 
-func (p *process) start(ctx context.Context) (err error) {
+func (p *process) startEnd(ctx context.Context) (err error) {
 	p.group = proc.NewGroup(ctx, proc.Config{})
 	p.server, err = child.Launch(ctx, p.group, child.Spec{
 		Name: "soak server", Command: p.command, Config: serverConfig{Interface: farName, Queues: p.link.queues},
@@ -52,26 +52,26 @@ func (p *process) start(ctx context.Context) (err error) {
 	return err
 }
 
-func (p *process) stop() error {
+func (p *process) stopEnd() error {
 	err := p.server.Kill()
 	_ = p.group.Wait() // it failed by that signal
 	return err
 }
 
-// relinked does nothing: the server finds out and recovers by itself.
-func (p *process) relinked() error { return nil }
+// linkReplaced does nothing: the server finds out and recovers by itself.
+func (p *process) linkReplaced() error { return nil }
 
-func (p *process) account(ctx context.Context) (*account, error) {
+func (p *process) countFrames(ctx context.Context) (*account, error) {
 	var a account
 	return &a, p.server.Ask(ctx, opAccount, nil, &a)
 }
 
-// queue asks the server to do something with a queue.
-func (p *process) queue(op string) func(context.Context, *link, int) error {
+// queueCommand asks the server to do something with a queue.
+func (p *process) queueCommand(op string) func(context.Context, *link, int) error {
 	return func(ctx context.Context, _ *link, q int) error { return p.server.Ask(ctx, op, q, nil) }
 }
 
-func (p *process) status(ctx context.Context) (s string) {
+func (p *process) describeEnd(ctx context.Context) (s string) {
 	// It asks its ports in turn.
 	limit := statusLimit * time.Duration(p.link.queues+1)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
@@ -82,11 +82,11 @@ func (p *process) status(ctx context.Context) (s string) {
 	return s
 }
 
-func (p *process) failed() error { return p.server.Failed() }
+func (p *process) whyEnded() error { return p.server.Failed() }
 
-// close ends the process: by SIGTERM, and by SIGKILL if that is ignored. How it
+// closeEnd ends the process: by SIGTERM, and by SIGKILL if that is ignored. How it
 // ends does not matter any more.
-func (p *process) close() error {
+func (p *process) closeEnd() error {
 	if p.group != nil {
 		_ = p.group.Stop()
 	}
@@ -100,7 +100,7 @@ type reflector struct {
 	attached *afxdp.Attachment
 }
 
-func (r *reflector) start(context.Context) (err error) {
+func (r *reflector) startEnd(context.Context) (err error) {
 	if r.prog == nil {
 		if r.prog, err = loadReflector(); err != nil {
 			return err
@@ -112,18 +112,18 @@ func (r *reflector) start(context.Context) (err error) {
 	})
 }
 
-func (r *reflector) stop() error { return r.attached.Close() }
+func (r *reflector) stopEnd() error { return r.attached.Close() }
 
-func (r *reflector) relinked() error { return r.link.far.Do(r.attached.Reattach) }
+func (r *reflector) linkReplaced() error { return r.link.far.Do(r.attached.Reattach) }
 
-// account counts nothing: no frame stays at this end.
-func (r *reflector) account(context.Context) (*account, error) { return nil, nil }
+// countFrames counts nothing: no frame stays at this end.
+func (r *reflector) countFrames(context.Context) (*account, error) { return nil, nil }
 
-func (r *reflector) status(context.Context) string { return "an XDP program" }
+func (r *reflector) describeEnd(context.Context) string { return "an XDP program" }
 
-func (r *reflector) failed() error { return nil }
+func (r *reflector) whyEnded() error { return nil }
 
-func (r *reflector) close() error {
+func (r *reflector) closeEnd() error {
 	return errors.Join(experiment.Close(r.attached), r.prog.Close())
 }
 

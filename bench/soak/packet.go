@@ -176,7 +176,7 @@ func (w *sendWindow) answerPacket(number uint64) error {
 	return nil
 }
 
-func (w *sendWindow) oldest() (sent int64, waiting bool) {
+func (w *sendWindow) oldestSent() (sent int64, waiting bool) {
 	if w.base == w.next {
 		return 0, false
 	}

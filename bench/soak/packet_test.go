@@ -120,7 +120,7 @@ func TestWindow(t *testing.T) {
 				if got := w.freeNumbers(); got != size-(len(model)-base) {
 					t.Fatalf("room for %d, %d of %d are waited for since %d", got, waiting, len(model), base)
 				}
-				if sent, ok := w.oldest(); ok != (waiting > 0) || (ok && sent != model[base].sent) {
+				if sent, ok := w.oldestSent(); ok != (waiting > 0) || (ok && sent != model[base].sent) {
 					t.Fatalf("oldest is of %d (%v)", sent, ok)
 				}
 			},

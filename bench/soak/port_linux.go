@@ -68,7 +68,7 @@ func (p *port) runLoop(ctx context.Context) error {
 			continue
 		default:
 		}
-		if err := p.role.step(); err != nil {
+		if err := p.role.movePackets(); err != nil {
 			p.enterState(doingRecover)
 			why := err.Error()
 			p.because.Store(&why)
@@ -138,20 +138,20 @@ func (p *port) runOnLoop(ctx context.Context, fn func()) error {
 	done := make(chan struct{})
 	select {
 	case p.calls <- func() { fn(); close(done) }:
-		p.wake()
+		p.wakePort()
 	case <-ctx.Done():
 	}
 	select {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("soak: queue %d of %s does not answer: %s: %w", p.queue, p.end.ifname, p.where(),
+		return fmt.Errorf("soak: queue %d of %s does not answer: %s: %w", p.queue, p.end.ifname, p.describePlace(),
 			context.Cause(ctx))
 	}
 }
 
-// wake makes a sleeping goroutine check for calls.
-func (p *port) wake() { p.sock.Load().Wake() }
+// wakePort makes a sleeping goroutine check for calls.
+func (p *port) wakePort() { p.sock.Load().Wake() }
 
 func (p *port) receiveBatch() ([]afxdp.Desc, error) {
 	n, err := p.sock.Load().Receive(p.descs[:])
@@ -163,12 +163,12 @@ func (p *port) receiveBatch() ([]afxdp.Desc, error) {
 func (p *port) checkPacket(b []byte) (packet, bool) {
 	pkt, err := read(b)
 	if err != nil {
-		p.spoilt(err)
+		p.noteSpoilt(err)
 	}
 	return pkt, err == nil
 }
 
-func (p *port) spoilt(err error) {
+func (p *port) noteSpoilt(err error) {
 	p.counts.addCounts(counts{Corrupt: 1, FirstCorrupt: err.Error()})
 }
 
@@ -204,19 +204,19 @@ func (p *port) collectFrames(fill bool) error {
 	return errors.Join(err, p.pool.Free(p.frames[filled:n]...))
 }
 
-// settled and status are those of a role that remembers no packets.
-func (p *port) settled() bool {
+// isSettled and describeWait are those of a role that remembers no packets.
+func (p *port) isSettled() bool {
 	s := p.sock.Load()
 	return s.Backlog() == 0 && s.InFlight() == 0
 }
 
-func (p *port) status() string {
+func (p *port) describeWait() string {
 	s := p.sock.Load()
 	return fmt.Sprintf("backlog %d, in flight %d, %d frames free", s.Backlog(), s.InFlight(), p.pool.Available())
 }
 
-// where describes what the goroutine is doing. Any other may call it.
-func (p *port) where() string {
+// describePlace describes what the goroutine is doing. Any other may call it.
+func (p *port) describePlace() string {
 	doing := p.doing.Load()
 	s := fmt.Sprintf("%s since %v, thread %s", doingNames[doing],
 		time.Duration(now()-p.since.Load()).Round(time.Millisecond), threadState(p.thread.Load()))
@@ -269,8 +269,8 @@ func (s *sleep) runDelay() time.Duration {
 	return time.Duration(ns)
 }
 
-// poll waits for packets, or, while frames are out, for completions.
-func (p *port) poll(want afxdp.Events, timeout time.Duration) error {
+// pollSocket waits for packets, or, while frames are out, for completions.
+func (p *port) pollSocket(want afxdp.Events, timeout time.Duration) error {
 	start := now()
 	if start-p.sleep.waitedAt > int64(lateAfter/2) {
 		p.sleep.waited, p.sleep.waitedAt = p.sleep.runDelay(), start
@@ -298,10 +298,10 @@ func overslept(s *afxdp.Socket) uint64 {
 	return st.Overslept
 }
 
-// arrived records the first packet of a batch. If the port slept for long after
+// noteArrival records the first packet of a batch. If the port slept for long after
 // the packet had come, and not for want of a CPU, the packet was late. If the
 // kernel did not even end the sleep, a wake-up was lost.
-func (p *port) arrived(first packet) {
+func (p *port) noteArrival(first packet) {
 	waited := min(time.Duration(now()-max(first.sent, first.arrived)), p.sleep.took)
 	p.sleep.took = 0
 	if waited < lateAfter {

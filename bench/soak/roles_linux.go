@@ -56,14 +56,14 @@ func (c *client) setMark(at int64, size int) {
 	c.markTime.Store(at)
 }
 
-// resumed returns when the answer came that mark asked for.
-func (c *client) resumed(mark int64) (at int64, ok bool) {
+// resumedAt returns when the answer came that mark asked for.
+func (c *client) resumedAt(mark int64) (at int64, ok bool) {
 	// An earlier value is the answer to an earlier mark.
 	at = c.markedAt.Load()
 	return at, at >= mark
 }
 
-func (c *client) step() error {
+func (c *client) movePackets() error {
 	at := now()
 	c.window.expireBefore(at - int64(giveUpAfter))
 	// Before it sends: a client that finds no frame to send waits for completions.
@@ -122,13 +122,13 @@ func (c *client) sendPackets(at int64) (int, error) {
 
 func (c *client) waitForAnswer() error {
 	want, timeout := afxdp.EventRx, -time.Nanosecond
-	if oldest, waiting := c.window.oldest(); waiting {
+	if oldest, waiting := c.window.oldestSent(); waiting {
 		timeout = max(time.Millisecond, time.Duration(oldest-now())+giveUpAfter)
 	}
 	if c.sock.Load().InFlight() > 0 && (c.paused.Load() || c.pool.Available() == 0) {
 		want |= afxdp.EventCompletion
 	}
-	return c.poll(want, timeout)
+	return c.pollSocket(want, timeout)
 }
 
 func (c *client) takeAnswer(b []byte, first bool) {
@@ -137,16 +137,16 @@ func (c *client) takeAnswer(b []byte, first bool) {
 		return
 	}
 	if p.flow != c.flow {
-		c.spoilt(fmt.Errorf("soak: an answer for flow %d came to flow %d", p.flow, c.flow))
+		c.noteSpoilt(fmt.Errorf("soak: an answer for flow %d came to flow %d", p.flow, c.flow))
 		return
 	}
 	if err := c.window.answerPacket(p.number); err != nil {
-		c.spoilt(fmt.Errorf("%w: flow %d, packet %d", err, p.flow, p.number))
+		c.noteSpoilt(fmt.Errorf("%w: flow %d, packet %d", err, p.flow, p.number))
 		return
 	}
 	at := now()
 	if first && p.calm {
-		c.arrived(p)
+		c.noteArrival(p)
 	}
 	if p.calm {
 		record(c.roundTrip, at-p.sent)
@@ -159,13 +159,13 @@ func (c *client) takeAnswer(b []byte, first bool) {
 	}
 }
 
-func (c *client) settled() bool {
-	_, waiting := c.window.oldest()
-	return !waiting && c.port.settled()
+func (c *client) isSettled() bool {
+	_, waiting := c.window.oldestSent()
+	return !waiting && c.port.isSettled()
 }
 
-func (c *client) status() string {
-	return fmt.Sprintf("%d packets unanswered, %s", c.window.next-c.window.base, c.port.status())
+func (c *client) describeWait() string {
+	return fmt.Sprintf("%d packets unanswered, %s", c.window.next-c.window.base, c.port.describeWait())
 }
 
 // server is the role of a port that sends every packet back.
@@ -173,7 +173,7 @@ type server struct {
 	*port
 }
 
-func (s server) step() error {
+func (s server) movePackets() error {
 	sock := s.sock.Load()
 	if sock.Backlog() > 0 {
 		if err := sock.Kick(); err != nil {
@@ -192,13 +192,13 @@ func (s server) step() error {
 		if sock.InFlight() > 0 {
 			want |= afxdp.EventCompletion
 		}
-		return s.poll(want, -1)
+		return s.pollSocket(want, -1)
 	}
 	for i, d := range descs {
 		// A corrupt packet goes back too: the client then sees it.
 		p, ok := s.checkPacket(s.pool.UMEM().Packet(d))
 		if i == 0 && ok && p.calm {
-			s.arrived(p)
+			s.noteArrival(p)
 		}
 	}
 	n, err := sock.Send(descs)
@@ -263,14 +263,14 @@ func (e *end) answerCall(ctx context.Context, op string, arg json.RawMessage) (a
 	}
 	switch op {
 	case opAccount:
-		a, err := e.account(ctx)
+		a, err := e.countFrames(ctx)
 		if err == nil {
 			a.PID = os.Getpid()
 			a.Memory, err = takeMemory()
 		}
 		return a, err
 	case opStatus:
-		return e.status(ctx), nil
+		return e.describePorts(ctx), nil
 	case opClose:
 		return nil, e.ports[queue].sock.Load().Close()
 	case opReopen:

@@ -74,7 +74,7 @@ func newRunner(cfg Config) *runner {
 
 // runAll soaks, takes everything down and completes the report.
 func (h *runner) runAll(ctx context.Context, stop context.CancelCauseFunc) error {
-	err := h.soak(ctx)
+	err := h.soakRounds(ctx)
 	if err != nil && ctx.Err() != nil { // why everything was stopped, instead of what came of that
 		err = fmt.Errorf("soak: stopped after %d rounds: %w", h.report.Rounds, context.Cause(ctx))
 	}
@@ -110,44 +110,44 @@ func (h *runner) buildLinks(ctx context.Context, stop context.CancelCauseFunc) e
 	return nil
 }
 
-// soak goes from round to round until the time is over, but makes one at least.
-func (h *runner) soak(ctx context.Context) error {
+// soakRounds goes from round to round until the time is over, but makes one at least.
+func (h *runner) soakRounds(ctx context.Context) error {
 	for _, l := range h.links {
 		if _, err := h.takeStock(ctx, l); err != nil {
 			return err
 		}
 	}
 	for {
-		if err := h.round(ctx); err != nil {
+		if err := h.runRound(ctx); err != nil {
 			return err
 		}
 		h.report.Rounds++
-		h.progress()
+		h.reportProgress()
 		if time.Since(h.began) >= h.cfg.Duration {
 			return nil
 		}
 	}
 }
 
-func (h *runner) progress() {
+func (h *runner) reportProgress() {
 	if h.cfg.Progress == nil {
 		return
 	}
 	var answers uint64
 	for _, l := range h.links {
-		answers += l.answers()
+		answers += l.countAnswers()
 	}
 	done := min(time.Since(h.began), h.cfg.Duration)
 	h.cfg.Progress(int(done/time.Second), int(h.cfg.Duration/time.Second),
 		fmt.Sprintf("%d events, %d packets answered, %d failures", len(h.report.Events), answers, len(h.report.Failures)))
 }
 
-// round is one as docs/benchmarks.md describes.
-func (h *runner) round(ctx context.Context) error {
-	if err := h.undisturbed(ctx); err != nil {
+// runRound is one as docs/benchmarks.md describes.
+func (h *runner) runRound(ctx context.Context) error {
+	if err := h.runUndisturbed(ctx); err != nil {
 		return err
 	}
-	if err := h.disturbed(ctx); err != nil {
+	if err := h.runDisturbed(ctx); err != nil {
 		return err
 	}
 	m, err := takeMemory()
@@ -158,13 +158,13 @@ func (h *runner) round(ctx context.Context) error {
 	return nil
 }
 
-// undisturbed lets packets flow and checks that they do.
-func (h *runner) undisturbed(ctx context.Context) error {
+// runUndisturbed lets packets flow and checks that they do.
+func (h *runner) runUndisturbed(ctx context.Context) error {
 	var before, after runtime.MemStats
 	began, answered := time.Now(), make([]uint64, len(h.links))
 	for i, l := range h.links {
 		l.setCalm(ctx, true)
-		answered[i] = l.answers()
+		answered[i] = l.countAnswers()
 	}
 	runtime.ReadMemStats(&before)
 	for _, l := range h.links {
@@ -185,8 +185,8 @@ func (h *runner) undisturbed(ctx context.Context) error {
 	for i, l := range h.links {
 		l.setFlowing(false)
 		l.flowed += time.Since(began)
-		l.packets += l.answers() - answered[i]
-		h.packets += l.answers() - answered[i]
+		l.packets += l.countAnswers() - answered[i]
+		h.packets += l.countAnswers() - answered[i]
 	}
 	for _, l := range h.links {
 		t, err := h.takeStock(ctx, l)
@@ -201,7 +201,7 @@ func (h *runner) undisturbed(ctx context.Context) error {
 
 // watchStall notes a stall of an undisturbed link. It gives up when one does not end.
 func (h *runner) watchStall(ctx context.Context, l *link) error {
-	if err := l.opposite.failed(); err != nil {
+	if err := l.opposite.whyEnded(); err != nil {
 		return err
 	}
 	stalled := func() bool {
@@ -210,15 +210,15 @@ func (h *runner) watchStall(ctx context.Context, l *link) error {
 	if !stalled() {
 		return nil
 	}
-	return h.stall(ctx, l, "undisturbed time", func() bool { return !stalled() })
+	return h.noteStall(ctx, l, "undisturbed time", func() bool { return !stalled() })
 }
 
 // endurance is how many times the bound a stall may last before the run is
 // given up.
 const endurance = 4
 
-// stall writes a stall down and waits for its end.
-func (h *runner) stall(ctx context.Context, l *link, during string, over func() bool) error {
+// noteStall writes a stall down and waits for its end.
+func (h *runner) noteStall(ctx context.Context, l *link, during string, over func() bool) error {
 	s := Stall{At: time.Since(h.began), Link: l.name, During: during, Waits: l.describeStall(ctx)}
 	h.mu.Lock()
 	h.report.Stalls = append(h.report.Stalls, s)
@@ -235,8 +235,8 @@ func (h *runner) stall(ctx context.Context, l *link, during string, over func() 
 	return nil
 }
 
-// disturbed makes something happen to every link while packets flow.
-func (h *runner) disturbed(ctx context.Context) error {
+// runDisturbed makes something happen to every link while packets flow.
+func (h *runner) runDisturbed(ctx context.Context) error {
 	for _, l := range h.links {
 		l.setFlowing(true)
 	}
@@ -246,7 +246,7 @@ func (h *runner) disturbed(ctx context.Context) error {
 	var all errgroup.Group
 	for _, l := range h.links {
 		l.happens = l.deck.drawNext(l.rand)
-		all.Go(func() error { return h.disturb(ctx, l) })
+		all.Go(func() error { return h.disturbLink(ctx, l) })
 	}
 	if err := errors.Join(all.Wait(), experiment.Sleep(ctx, afterEvent)); err != nil {
 		return err
@@ -260,13 +260,13 @@ func (h *runner) disturbed(ctx context.Context) error {
 		if l.happens.exact {
 			h.explainLoss(l, t, l.happens.kind)
 		}
-		l.event.Sent, l.event.Lost, l.event.Dropped = t.client.Sent, t.lost(), t.dropped()
+		l.event.Sent, l.event.Lost, l.event.Dropped = t.client.Sent, t.countLost(), t.countDropped()
 		h.report.Events = append(h.report.Events, l.event)
 	}
 	return nil
 }
 
-func (h *runner) disturb(ctx context.Context, l *link) error {
+func (h *runner) disturbLink(ctx context.Context, l *link) error {
 	d := l.happens
 	l.event = Event{At: time.Since(h.began), Link: l.name, Kind: d.kind}
 	since, err := d.disturbLink(ctx, l)
@@ -280,7 +280,7 @@ func (h *runner) disturb(ctx context.Context, l *link) error {
 	// resumed returns when the last queue had its answer, 0 before.
 	resumed := func() (last int64) {
 		for _, c := range l.clients {
-			at, ok := c.resumed(mark)
+			at, ok := c.resumedAt(mark)
 			if !ok {
 				return 0
 			}
@@ -290,12 +290,12 @@ func (h *runner) disturb(ctx context.Context, l *link) error {
 	}
 	for resumed() == 0 {
 		if now()-mark > int64(h.cfg.Bound) {
-			if err := h.stall(ctx, l, d.kind, func() bool { return resumed() != 0 }); err != nil {
+			if err := h.noteStall(ctx, l, d.kind, func() bool { return resumed() != 0 }); err != nil {
 				return err
 			}
 			break
 		}
-		if err := errors.Join(l.opposite.failed(), experiment.Sleep(ctx, time.Millisecond)); err != nil {
+		if err := errors.Join(l.opposite.whyEnded(), experiment.Sleep(ctx, time.Millisecond)); err != nil {
 			return err
 		}
 	}

@@ -222,14 +222,14 @@ func TestCorruptionIsFound(t *testing.T) {
 	// there would be a stall.
 	var attached *afxdp.Attachment
 	spoil := func(_ context.Context, l *link) error {
-		return errors.Join(l.opposite.stop(), l.far.Do(func() (err error) {
+		return errors.Join(l.opposite.stopEnd(), l.far.Do(func() (err error) {
 			attached, err = afxdp.Attach(afxdp.AttachConfig{Interface: farName, Program: prog})
 			return err
 		}))
 	}
 	repair := func(ctx context.Context, l *link) error {
 		err := moved(ctx, l.clients[0], func(c *client) uint64 { return c.counts.Corrupt })
-		return errors.Join(err, attached.Close(), l.opposite.start(ctx))
+		return errors.Join(err, attached.Close(), l.opposite.startEnd(ctx))
 	}
 	d := disturbance{kind: "spoilt", spoil: spoil, repair: repair}
 	report, err := tampered(t, cfg, d)

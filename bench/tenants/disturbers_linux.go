@@ -241,7 +241,7 @@ func (c *childConfig) joinAndLeave(ctx context.Context, client pb.AggregatorClie
 		return err
 	}
 	_, err = client.Leave(ctx, &pb.LeaveRequest{Job: churnJob, Sender: sender, Token: admission.Token})
-	return access.CallError("aggregator", "leave", err)
+	return access.CallError(access.SwitchDaemon, "leave", err)
 }
 
 func churnSpec(id uint32) *pb.JobSpec {
@@ -253,8 +253,8 @@ func churnSpec(id uint32) *pb.JobSpec {
 func createAndRemove(ctx context.Context, client pb.AggregatorClient, id uint32) error {
 	job, err := client.CreateJob(ctx, churnSpec(id))
 	if err != nil {
-		return access.CallError("aggregator", "create job", err)
+		return access.CallError(access.SwitchDaemon, "create job", err)
 	}
 	_, err = client.RemoveJob(ctx, &pb.RemoveJobRequest{Job: id, Key: job.Key})
-	return access.CallError("aggregator", "remove job", err)
+	return access.CallError(access.SwitchDaemon, "remove job", err)
 }

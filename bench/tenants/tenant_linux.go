@@ -189,7 +189,7 @@ func refused(counters map[string]uint64) (total uint64) {
 func (t *tenant) result(ctx context.Context) (*tenantResult, error) {
 	stats, err := t.client.Stats(ctx, &pb.StatsRequest{})
 	if err != nil {
-		return nil, access.CallError("aggregator", "statistics", err)
+		return nil, access.CallError(access.SwitchDaemon, "statistics", err)
 	}
 	r := &tenantResult{Job: Job{Job: int(t.Job), Mode: t.Mode.String(), Arithmetic: t.Arithmetic.String(), Pairs: t.pairs}}
 	r.Dropped, r.Refused, r.Throttled = stats.Counters["bad_checksum"], refused(stats.Counters),

@@ -13,7 +13,7 @@ static const struct {
 	{LIBRA_OK, "OK", "no error"},
 	{LIBRA_BAD_HELLO, "BAD_HELLO", "the first message is not a HELLO: report this"},
 	{LIBRA_VERSIONS, "VERSION",
-	 "library and agent have no version of the protocol in common: update the older one"},
+	 "library and agent have no version of the protocol in common: upgrade the older one"},
 	{LIBRA_FEATURES, "FEATURES", "the agent lacks a feature that the library needs: update the agent"},
 	{LIBRA_NO_JOB, "NO_JOB", "the agent serves no job of this name: see its configuration"},
 	{LIBRA_NOT_ALLOWED, "NOT_ALLOWED",

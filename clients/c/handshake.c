@@ -145,6 +145,12 @@ static int refuse(const struct libra_session *s, const struct refused *r)
 	clean_text(text, sizeof text, r->text, sizeof r->text);
 	if (r->code >= LIBRA_NO_AGENT)
 		return bad(s, "a code of REFUSED is not one of an agent's");
+	if (r->code == LIBRA_VERSIONS && (r->oldest > PROTOCOL_VERSION || r->newest < PROTOCOL_VERSION))
+		return error_set(LIBRA_VERSIONS, "libra_open: the agent at %.107s speaks versions %u to %u of the protocol, this "
+				 "library, of Libra " LIBRA_VERSION ", version %u: upgrade the %s", s->path, r->oldest, r->newest,
+				 PROTOCOL_VERSION, r->oldest > PROTOCOL_VERSION ?
+				 "library, or the Python package that has it, to the agent's release" :
+				 "agent to the library's release, and restart it");
 	return error_set((int)r->code, "libra_open: the agent at %.107s refuses job %.63s: %.440s", s->path, s->job,
 			 *text ? text : libra_code_text((int)r->code));
 }

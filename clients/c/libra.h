@@ -58,7 +58,7 @@
 extern "C" {
 #endif
 
-#define LIBRA_VERSION "1.0.0"
+#define LIBRA_VERSION "0.1.0" /* of the release of Libra; libra.so.1 is the version of the interface */
 
 #if defined(__GNUC__)
 #define LIBRA_API __attribute__((visibility("default")))
@@ -93,7 +93,8 @@ enum libra_code {
 	LIBRA_PARTY_GONE = 38,   /* another party of the barrier has ended */
 	LIBRA_BAD_STEP = 39,     /* the barrier's step is not the current one */
 	LIBRA_NO_PARTY = 40,     /* options.parties was 0, so the session has no barriers */
-	LIBRA_DROPPED = 41,      /* gradients of the step were refused, here or elsewhere: `key`; or a party has ended */
+	LIBRA_DROPPED = 41,      /* gradients of the step were refused, here or elsewhere: `key`; or a party has ended; or
+				  * a sum is too large for a float32: `key`, with `refusal` 7 */
 	LIBRA_NO_SUMS = 42,      /* there are no sums of a libra_reduce, or not of these rows */
 	LIBRA_NO_WEIGHTS = 43,   /* the job has no optimiser: there are sums of steps, but no weights to pull */
 
@@ -125,7 +126,7 @@ enum libra_peer { LIBRA_PEER_NONE = 0, LIBRA_PEER_AGGREGATOR = 1, LIBRA_PEER_SER
 struct libra_error {
 	int code;            /* enum libra_code */
 	int peer;            /* enum libra_peer: whose refusal or answer it is */
-	int refusal;         /* LIBRA_REFUSED: the code of the ERROR frame, or 0 */
+	int refusal;         /* LIBRA_REFUSED: the code of the ERROR frame, or 0; LIBRA_DROPPED: 7 or 0 */
 	int key_known;       /* 1 if `key` is set */
 	uint64_t key;        /* the key concerned */
 	uint64_t index;      /* LIBRA_NOT_FINITE, LIBRA_OUT_OF_RANGE: index of the gradient, from 0; LIBRA_MALFORMED: of the byte */
@@ -364,11 +365,12 @@ LIBRA_API int libra_barrier(struct libra_session *session, libra_ticket *ticket)
  * *rows is the number of rows with sums in the step. keys[n] and sums[n * dim] receive the first n
  * of them; libra_sums copies the rest. n may be 0 and the arrays NULL. The rows are the same, bit
  * for bit, for all sessions that reduce, on all hosts: each sum is the float nearest to the exact
- * one, and rows whose sums are all zero are left out. If gradients of any of these sessions were
- * refused since its last libra_flush or libra_reduce, the step changes nothing, and all sessions
- * get LIBRA_DROPPED with the key in `key`; the failure of the push has the details. The next step
- * may follow. Requires a job whose workers take steps together (job.sync). Errors: LIBRA_DROPPED,
- * LIBRA_MODE, LIBRA_REFUSED, LIBRA_TOO_LARGE, and those of libra_barrier.
+ * one (in a job with an optimiser, of gradients that are rounded to multiples of 2^-46 or of the job's
+ * unit), and rows whose sums are all zero are left out. If a sum is too large for a float, or
+ * gradients of any of these sessions were refused since its last libra_flush or libra_reduce, the step
+ * changes nothing, and all sessions get LIBRA_DROPPED with the key in `key`; the failure of the push
+ * has the details. The next step may follow. Requires a job whose workers take steps together
+ * (job.sync). Errors: LIBRA_DROPPED, LIBRA_MODE, LIBRA_REFUSED, LIBRA_TOO_LARGE, and those of libra_barrier.
  */
 LIBRA_API int libra_reduce(struct libra_session *session, uint64_t *keys, float *sums, size_t n, uint64_t *rows,
 			   libra_ticket *ticket);

@@ -37,6 +37,8 @@ static int failure(const struct libra_session *s, const struct request *r)
 		snprintf(own, sizeof own, "%s refused a frame", peers[c->peer <= 2 ? c->peer : 0]);
 		text = own;
 	}
+	if (c->status == LIBRA_DROPPED && c->refusal)
+		text = "the step was dropped for all, since a sum in it is too large for a float32: send smaller numbers";
 	if (c->status == LIBRA_MODE) {
 		snprintf(own, sizeof own, "the job's mode is %s: %s", mode_name(s->info.mode),
 			 r->op == REDUCE ? "the sums of steps need job.sync: true in the cluster file, or libra run --sync"
@@ -62,7 +64,7 @@ static int failure(const struct libra_session *s, const struct request *r)
 	if (!remedy)
 		remedy = text + strlen(text);
 	int cause = (int)(remedy - text);
-	if (c->refusal)
+	if (c->refusal && c->status != LIBRA_DROPPED)
 		remedy = refusal_remedy(c->refusal);
 
 	n = (size_t)snprintf(e->text, room, "%s", names[r->op]);
@@ -75,7 +77,7 @@ static int failure(const struct libra_session *s, const struct request *r)
 		n += (size_t)snprintf(e->text + n, room - n, ", key %" PRIu64, c->key);
 	if (c->status == LIBRA_BAD_STEP && n < room)
 		n += (size_t)snprintf(e->text + n, room - n, ", which is %" PRIu64, c->detail);
-	if (c->refusal && n < room)
+	if (c->refusal && c->status != LIBRA_DROPPED && n < room)
 		n += (size_t)snprintf(e->text + n, room - n, ": %s", refusal_text(c->refusal));
 	if (c->acknowledged + c->refused + c->unknown && n < room)
 		n += (size_t)snprintf(e->text + n, room - n, "; of its frames %u were applied, %u were not, %u may have been",

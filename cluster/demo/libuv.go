@@ -14,6 +14,10 @@ import (
 // withoutLibuv is the variable that tells PyTorch to open its store without libuv.
 const withoutLibuv = "USE_LIBUV"
 
+// libuvLimit is the time to answer. PyTorch's library has hundreds of megabytes, of which a busy
+// machine has taken 10 s to read; without an answer Debian's PyTorch would fail.
+const libuvLimit = time.Minute
+
 // asksForLibuv prints "no" if Python's PyTorch opens its store with libuv and was built without
 // it, as Debian's is. PyTorch's library is read and not loaded, which would take seconds.
 const asksForLibuv = `
@@ -32,7 +36,7 @@ func lacksLibuv(ctx context.Context, command string) bool {
 	if _, given := os.LookupEnv(withoutLibuv); given || !strings.HasPrefix(filepath.Base(command), "python") {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, libuvLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command, "-c", asksForLibuv)
 	cmd.WaitDelay = time.Second

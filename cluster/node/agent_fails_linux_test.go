@@ -3,7 +3,9 @@
 package node
 
 import (
+	"context"
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +13,8 @@ import (
 
 	"github.com/libra-ina/libra/agent"
 	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/wire"
 )
 
 // An agent that cannot begin says why, by job, and leaves the jobs that it has joined as if it had
@@ -64,6 +68,51 @@ func TestAgentCannotBegin(t *testing.T) {
 			if err := agent.TrySocket(c.socket); err != nil {
 				t.Errorf("the socket is not free: %v", err)
 			}
+		})
+	}
+}
+
+// askedLink calls a function when it is asked for the path to a peer, which a host does once it is admitted.
+type askedLink struct {
+	link.Link
+	asked func() error
+}
+
+func (l askedLink) Path(ctx context.Context, to wire.Endpoint) (link.Path, error) {
+	if err := l.asked(); err != nil {
+		return nil, err
+	}
+	return l.Link.Path(ctx, to)
+}
+
+// A host that is admitted, and then cannot begin or is told to end, leaves as if it had not joined: the
+// job goes on, and takes it later.
+func TestHostIsAdmittedAndDoesNotBegin(t *testing.T) {
+	why := errors.New("not today")
+	for name, asked := range map[string]func(end context.CancelCauseFunc) error{
+		"told to end":      func(end context.CancelCauseFunc) error { end(why); return nil },
+		"no way to a peer": func(context.CancelCauseFunc) error { return why },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log lines
+			from, served := agentJob(t, &log)
+			ctx, end := context.WithCancelCause(t.Context())
+			defer end(nil)
+			on := AgentMachine{Machine: Machine{Link: func(at netip.AddrPort) (link.Link, error) {
+				l, err := link.OpenUDP(at)
+				return askedLink{l, func() error { return asked(end) }}, err
+			}}}
+			if j, err := on.joinJob(ctx, from, log.logger()); j != nil || !errors.Is(err, why) {
+				t.Errorf("joined %v: %v", j, err)
+			}
+			j, err := (AgentMachine{}).joinJob(t.Context(), from, log.logger())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := j.leaveJob(false); err != nil {
+				t.Error(err)
+			}
+			served.goesOn(t, &log)
 		})
 	}
 }

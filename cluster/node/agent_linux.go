@@ -15,6 +15,7 @@ import (
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/internal/linux/sys"
+	"github.com/libra-ina/libra/ps"
 )
 
 // RunAgent joins the jobs of an agent's file, each as the worker that the file names, and serves
@@ -156,7 +157,8 @@ func (on AgentMachine) joinJob(ctx context.Context, from *cluster.AgentJob, log 
 			return context.Cause(j.lost)
 		}, Number: c.Job.ID, HotSet: j.endpoint.hot, Dim: model.Dim(),
 		Mode: m.Mode, Arithmetic: m.Arithmetic, Exp: m.Exp, NextStep: m.NextStep,
-		Users: users, Groups: groups, Separate: from.Separate,
+		NoWeights: c.Model.Optimizer == ps.None.String(),
+		Users:     users, Groups: groups, Separate: from.Separate,
 		Limits: agent.Limits{Clients: from.Clients, UserClients: from.ClientsPerUser, Memory: uint64(from.MemoryMiB) << 20,
 			Prepared: uint64(from.PreparedMiB) << 20},
 	}

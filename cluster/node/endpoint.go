@@ -13,6 +13,7 @@ import (
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/transport"
 	"github.com/libra-ina/libra/wire"
@@ -82,6 +83,12 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 		Arithmetic: e.members.Arithmetic,
 		Exp:        e.members.Exp,
 		Workers:    e.members.Workers,
+		NoWeights:  c.Model.Optimizer == ps.None.String(),
+		Vanish: func(key uint64, gradient float32) {
+			env.Log.Warn("gradients are rounded to 0, as they are below half of the job's unit: "+
+				"lower job.exponent, or scale them up",
+				"key", key, "gradient", fmt.Sprint(gradient), "unit", fmt.Sprintf("2^%d", e.members.Exp))
+		},
 		Aggregator: wire.Endpoint{IP: c.Switch.Address, Port: c.Port},
 		Server:     wire.Endpoint{IP: servers[0].Address, Port: c.Port}, MoreServers: more,
 		Replay: replay, NoAggregator: m.NoAggregator,

@@ -82,7 +82,7 @@ func benchmarkHarvest(b *testing.B, part int, apply bool) {
 	pb.RegisterAggregatorServer(server, service)
 	go func() { _ = server.Serve(listener) }()
 	defer server.Stop()
-	conn, err := access.Dial(ctx, access.TheAggregator(), netip.MustParseAddrPort(listener.Addr().String()), access.Security{}, time.Minute, log)
+	conn, err := access.Dial(ctx, access.TheSwitch(), netip.MustParseAddrPort(listener.Addr().String()), access.Security{}, time.Minute, log)
 	if err != nil {
 		b.Fatal(err)
 	}

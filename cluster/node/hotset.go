@@ -20,6 +20,8 @@ type HotSetOptions struct {
 	Seed uint64
 	// Dim is the number of scalars of a parameter row.
 	Dim int
+	// NoBias leaves out the key of the intercept: rows of programs have none.
+	NoBias bool
 	// Counters bounds the memory: the Space-Saving sketch counts that many keys. 0 counts every key
 	// exactly.
 	Counters int
@@ -47,8 +49,12 @@ func BuildHotSet(src data.Source, o HotSetOptions) (*packer.HotSet, error) {
 		o.Rate = 1
 	}
 	hot, sampled, err := sampleHotSet(src, o)
-	if err == nil && sampled == 0 {
+	switch {
+	case err != nil:
+	case sampled == 0:
 		return nil, fmt.Errorf("hot set: none of the %d rows was sampled at rate %g: raise the rate", src.Rows(), o.Rate)
+	case hot.Len() == 0:
+		return nil, fmt.Errorf("hot set: none of %d sampled rows has a key: give rows with keys, as in 1 3:1 7:1", sampled)
 	}
 	return hot, err
 }
@@ -78,7 +84,9 @@ func sampleHotSet(src data.Source, o HotSetOptions) (hot *packer.HotSet, sampled
 		}
 		sampled++
 		for _, key := range keys {
-			counter.Add(key)
+			if key != data.BiasKey || !o.NoBias {
+				counter.Add(key)
+			}
 		}
 	}
 	if sampled == 0 {

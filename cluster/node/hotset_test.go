@@ -52,6 +52,11 @@ func TestBuildHotSet(t *testing.T) {
 		t.Errorf("the bias has rank %d, %v", r, ok)
 	}
 
+	programs := build(HotSetOptions{Seed: 3, Dim: 4, Rows: 50, NoBias: true})
+	if _, ok := programs.Rank(data.BiasKey); ok || programs.Len() != 50 || programs.Key(0) != given.Key(1) {
+		t.Errorf("without the bias there are %d rows, the bias among them: %v", programs.Len(), ok)
+	}
+
 	// A sketch with room for all keys counts as exactly; one without finds the
 	// hottest still.
 	if sketch := build(HotSetOptions{Seed: 3, Dim: 4, Rows: 50, Counters: 100_000}); sketch.Fingerprint() != given.Fingerprint() {

@@ -225,7 +225,7 @@ func TestEndOfAServiceIsTold(t *testing.T) {
 			stop()
 			names := "parameter server: "
 			if which == "switch" {
-				if err := out.serverErr; err == nil || !strings.Contains(err.Error(), "lost job 5: aggregator: ") {
+				if err := out.serverErr; err == nil || !strings.Contains(err.Error(), "lost job 5: switch daemon: ") {
 					t.Errorf("sync %v: the switch ends, and the server with %v", sync, err)
 				}
 				names = ": " // whichever of the two is heard first
@@ -236,7 +236,7 @@ func TestEndOfAServiceIsTold(t *testing.T) {
 				if err == nil || !strings.Contains(err.Error(), names) || strings.Contains(err.Error(), "rpc error") || strings.Contains(err.Error(), "silent") {
 					t.Errorf("sync %v: the %s ends, and worker %d with %v", sync, which, i+1, err)
 				}
-				if err != nil && !strings.HasPrefix(err.Error(), "parameter server: ") && !strings.HasPrefix(err.Error(), "aggregator: ") {
+				if err != nil && !strings.HasPrefix(err.Error(), "parameter server: ") && !strings.HasPrefix(err.Error(), "switch daemon: ") {
 					t.Errorf("sync %v: the %s ends, and worker %d does not name the service: %v", sync, which, i+1, err)
 				}
 			}

@@ -194,7 +194,7 @@ func TestServerSaysThatItsJobWasRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := <-ended
-		if err == nil || !strings.Contains(err.Error(), "lost job 5: aggregator: ") || !strings.Contains(err.Error(), "was removed") || strings.Contains(err.Error(), "rpc error") || !errors.Is(err, control.ErrRemoved) {
+		if err == nil || !strings.Contains(err.Error(), "lost job 5: switch daemon: ") || !strings.Contains(err.Error(), "was removed") || strings.Contains(err.Error(), "rpc error") || !errors.Is(err, control.ErrRemoved) {
 			t.Errorf("the server ends with %v", err)
 		}
 	}

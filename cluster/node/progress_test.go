@@ -52,9 +52,9 @@ func TestReportsSettleAfterTwoHarvests(t *testing.T) {
 	if again.firstStep(3) != 20 || again.firstStep(4) != 6 || again.complete != 0 {
 		t.Errorf("resumed: %+v", again)
 	}
-	// A harvest that holds nothing new takes nothing back.
-	again.settleReports()
 	p = again
+	steps(`{"agreed":null,"steps":{"3":20,"4":6}}`)
+	again.settleReports() // a harvest that holds nothing new takes nothing back
 	steps(`{"agreed":null,"steps":{"3":20,"4":6}}`)
 }
 

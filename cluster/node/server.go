@@ -117,7 +117,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if env.Server == 0 {
-		conn, err := access.Dial(ctx, access.TheAggregator(), c.Switch.Control, security, startLimit, env.Log,
+		conn, err := access.Dial(ctx, access.TheSwitch(), c.Switch.Control, security, startLimit, env.Log,
 			env.Machine.Client...)
 		if err != nil {
 			return nil, err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/transport"
 )
 
@@ -96,18 +97,29 @@ func (s *server) addSums(ctx context.Context, services *control.ParameterServerC
 		if err := harvestUnless(ctx, quiet); err != nil {
 			return sums, err
 		}
+		var dropped *control.DroppedError
 		err = s.endStep(ctx, step, func() {
-			sums.Keys, sums.Rows = s.store.AppendSums(nil, nil)
-			s.commitStep()
+			if sums, dropped = s.stepSums(); dropped == nil {
+				s.commitStep()
+			} else {
+				s.store.Drop()
+			}
 		})
+		if err == nil && dropped != nil {
+			err = dropped
+		}
 		return sums, err
 	}
-	services.ReduceHere = func(step uint64, over func(control.Sums)) {
-		var sums control.Sums
-		sums.Keys, sums.Rows = s.store.AppendSums(nil, nil)
-		over(sums)
-		s.loop.GiveSums(step, sums.Keys, sums.Rows) // before the commit, for which they need not wait
-		s.commitStep()
+	services.ReduceHere = func(step uint64, over func(control.Sums, *control.DroppedError)) {
+		sums, dropped := s.stepSums()
+		over(sums, dropped)
+		if dropped == nil {
+			s.loop.GiveSums(step, sums.Keys, sums.Rows) // before the commit, for which they need not wait
+			s.commitStep()
+		} else {
+			s.loop.RefuseSteps() // the service has the reason
+			s.store.Drop()
+		}
 		s.store.MakeRoom()
 		s.progress.commitSteps(step + 1)
 		s.saveAfter(step)
@@ -127,6 +139,16 @@ func (s *server) addSums(ctx context.Context, services *control.ParameterServerC
 		}
 		return s.endStep(ctx, step, s.store.Drop)
 	}
+}
+
+// stepSums returns the sums of the open step, or why there are none.
+func (s *server) stepSums() (sums control.Sums, dropped *control.DroppedError) {
+	var large *ps.SumError
+	keys, rows, err := s.store.AppendSums(nil, nil)
+	if errors.As(err, &large) {
+		return sums, &control.DroppedError{Key: large.Key, KeyKnown: true, Sum: true}
+	}
+	return control.Sums{Keys: keys, Rows: rows}, nil
 }
 
 // commitSync ends a step of synchronous training.

@@ -5,6 +5,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -125,6 +126,33 @@ func TestReportsAndLossesWithoutBarriers(t *testing.T) {
 	}
 }
 
+// Several servers without barriers write their first checkpoints as soon as a worker reports: one that
+// ends before the time has one to continue from, beside the others'. A single server needs none then. A
+// worker that leaves for a while is in the next checkpoint.
+func TestCheckpointsAreDueWhenWorkersReportAndLeave(t *testing.T) {
+	for servers := 1; servers <= 2; servers++ {
+		t.Run(fmt.Sprint(servers, " servers"), func(t *testing.T) {
+			s, h, services := newServices(t, false)
+			s.env.Config.Servers = make([]cluster.Server, servers)
+			for steps := range uint64(2) {
+				if err := services.Report(t.Context(), 1, &pb.ReportRequest{Steps: 1 + steps}); err != nil {
+					t.Fatal(err)
+				}
+				due := len(s.due) == 1
+				if due != (servers > 1 && steps == 0) {
+					t.Errorf("after %d reports a checkpoint is due: %v", 1+steps, due)
+				}
+				if due {
+					<-s.due
+				}
+			}
+			if err := services.Away(t.Context(), 1); err != nil || h.n != 3 || len(s.due) != 1 {
+				t.Errorf("after a worker has left for a while, %d harvests, and %d checkpoints are due; %v", h.n, len(s.due), err)
+			}
+		})
+	}
+}
+
 // A worker that waits for a step in frames gets its sums, or is sent to the service, which knows the reason: the step was
 // dropped, or a worker lost.
 func TestWhoWaitsForFramesIsTold(t *testing.T) {
@@ -132,7 +160,7 @@ func TestWhoWaitsForFramesIsTold(t *testing.T) {
 	const here = 3 // the step that ends as soon as the worker has come
 	arrive := func(_, _ uint16, end wire.StepEnd) bool {
 		if end.Step == here {
-			services.ReduceHere(here, func(control.Sums) {})
+			services.ReduceHere(here, func(control.Sums, *control.DroppedError) {})
 		}
 		return true
 	}

@@ -79,7 +79,7 @@ func TestStepThatEndsByFrames(t *testing.T) {
 			if err := s.store.Push([]uint64{90, 91}, []float32{1, 2, 3, float32(step)}); err != nil {
 				t.Error(err)
 			}
-			services.ReduceHere(step, func(sums control.Sums) {
+			services.ReduceHere(step, func(sums control.Sums, _ *control.DroppedError) {
 				got = control.Sums{Keys: slices.Clone(sums.Keys), Rows: slices.Clone(sums.Rows)}
 			})
 		}); err != nil {

@@ -34,6 +34,7 @@ type WorkerResult struct {
 	HotPairs        uint64        `json:"hot_pairs"`
 	ColdPairs       uint64        `json:"cold_pairs"`
 	AddedPairs      uint64        `json:"added_pairs"` // of hot rows, summed by the worker before it pushed
+	Vanished        uint64        `json:"vanished"`    // gradients that the job's unit rounds to 0
 	Frames          uint64        `json:"frames"`      // pushes and pulls, without retransmissions
 	HotFrames       uint64        `json:"hot_frames"`
 	Retransmissions uint64        `json:"retransmissions"`
@@ -137,6 +138,7 @@ func workerResult(id uint16, backend string, t train.Result, s transport.WorkerS
 		Elapsed:         t.Elapsed,
 		HotPairs:        s.PairsHot,
 		ColdPairs:       s.RowsCold * uint64(dim),
+		Vanished:        s.Vanished,
 		Frames:          s.Hot.Sent + s.Cold.Sent,
 		HotFrames:       s.Hot.Sent,
 		Retransmissions: s.Hot.Retransmitted + s.Cold.Retransmitted,

@@ -55,7 +55,7 @@ finished its part.`,
 				// collect every few steps.
 				debug.SetGCPercent(400)
 			}
-			return node.RunAgent(cmd.Context(), c, slog.Default(), p.ready)
+			return node.RunAgent(cmd.Context(), c, slog.Default(), p.reportReady)
 		},
 	}
 	cmd.Flags().StringVar(&p.config, "config", "", "agent configuration `file` (required)")

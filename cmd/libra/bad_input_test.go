@@ -102,6 +102,10 @@ func TestNumbersThatCannotBe(t *testing.T) {
 		{"--switches 0: it must be 1 to 16", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--switches", "0"}},
 		{"--hot-rows 65537: a switch has room for 65536 rows of 1 scalars", []string{"demo", "--data", data, "--model", "lr", "--hot-rows", "65537"}},
 		{"--hot-rows 7282: a switch has room for 7281 rows of 9 scalars", []string{"demo", "--hot-rows", "7282"}},
+		{"--hot-rows 4097: a switch has room for 4096 rows of 16 scalars", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--dim", "16", "--hot-rows", "4097"}},
+		{"--dim 66: it must be from 1 to 65", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--dim", "66"}},
+		{"--dim 0: it must be above zero", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--dim", "0"}},
+		{"--dim is in place of --model and --factors", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--dim", "16", "--model", "fm"}},
 		{"--factors 4: model lr has none", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--model", "lr", "--factors", "4"}},
 	} {
 		if _, stderr, code := inProcess(t, c.args...); code != exitUsage || !strings.Contains(stderr, c.want) {

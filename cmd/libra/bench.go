@@ -34,7 +34,7 @@ type results struct {
 	targets bool
 }
 
-func (r *results) flags(cmd *cobra.Command) {
+func (r *results) addFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&r.json, "json", false, "print one JSON object")
 	cmd.Flags().StringVar(&r.plots, "out", "", "`folder` for SVG plots (default: no plots)")
 }
@@ -44,8 +44,8 @@ func (r *results) targetFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&r.targets, "targets", false, "also report which of the project's own targets are met")
 }
 
-// prepare makes the folder for plots, not after minutes of measuring.
-func (r *results) prepare() error {
+// makeFolder makes the folder for plots, not after minutes of measuring.
+func (r *results) makeFolder() error {
 	if r.plots == "" {
 		return nil
 	}
@@ -67,8 +67,8 @@ func misuse(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// write prints a report as tables or as JSON, and draws its charts.
-func (r *results) write(w io.Writer, measured experiment.Report) error {
+// writeReport prints a report as tables or as JSON, and draws its charts.
+func (r *results) writeReport(w io.Writer, measured experiment.Report) error {
 	if judged, ok := measured.(experiment.WithTargets); ok && !r.targets {
 		judged.DropTargets()
 	}
@@ -97,7 +97,7 @@ func measure[T any, R interface {
 	*T
 	experiment.Report
 }](cmd *cobra.Command, out *results, unit string, run func(experiment.Progress) (R, error)) error {
-	if err := out.prepare(); err != nil {
+	if err := out.makeFolder(); err != nil {
 		return err
 	}
 	var bar *report.Progress // from the first step on, which reports their number
@@ -112,7 +112,7 @@ func measure[T any, R interface {
 	}
 	err = misuse(cmd, err)
 	if r != nil {
-		err = errors.Join(err, out.write(cmd.OutOrStdout(), r))
+		err = errors.Join(err, out.writeReport(cmd.OutOrStdout(), r))
 	}
 	return err
 }

@@ -61,7 +61,7 @@ Everything takes about two minutes.`,
 	choices(cmd, "arithmetics", names(aggregator.Arithmetics())...)
 	choices(cmd, "modes", names(aggregator.Modes())...)
 	choices(cmd, "backends", names(aggregator.Backends())...)
-	out.flags(cmd)
+	out.addFlags(cmd)
 	out.targetFlag(cmd)
 	return cmd
 }

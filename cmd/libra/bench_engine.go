@@ -81,7 +81,7 @@ afxdp; the other machine runs the same command.`,
 	f.BoolVar(&card.Force, "force", false, "measure on --interface even if it leads to the default gateway")
 	choices(cmd, "measure", append(names(engine.Tests()), string(engine.Forward))...)
 	baselineFlag(cmd, &baselines)
-	out.flags(cmd)
+	out.addFlags(cmd)
 	out.targetFlag(cmd)
 	cmd.AddCommand(newChild(engineChild))
 	return cmd

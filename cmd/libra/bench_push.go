@@ -60,7 +60,7 @@ each role to a share of a CPU, and the measured rate is compared with the predic
 			push.ScaleDefaults().Workers[0]))
 	f.Float64Var(&c.Line, "line", c.Line, "Gbit/s of a machine's link in the study of scale")
 	baselineFlag(cmd, &baselines)
-	out.flags(cmd)
+	out.addFlags(cmd)
 	out.targetFlag(cmd)
 	cmd.AddCommand(newChild(pushChild))
 	return cmd

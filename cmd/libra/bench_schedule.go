@@ -41,6 +41,6 @@ measured: the same seed gives the same figures.`,
 		"standard deviations of the workers' rates, for Figure 13")
 	f.IntSliceVar(&c.Models, "models", c.Models, "sizes of the gradient of a worker, in MB: the paper's text has 221, its figures 240")
 	f.Uint64Var(&c.Seed, "seed", c.Seed, "seed of placements, paths, rates and KRGS's rounding")
-	out.flags(cmd)
+	out.addFlags(cmd)
 	return cmd
 }

@@ -36,7 +36,7 @@ func newEvaluate() *cobra.Command {
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var scores, labels []float32
-			err := s.rows(cmd, true, func(sc, l []float32) error {
+			err := s.scoreRows(cmd, true, func(sc, l []float32) error {
 				scores, labels = append(scores, sc...), append(labels, l...)
 				return nil
 			})
@@ -61,7 +61,7 @@ func newEvaluate() *cobra.Command {
 			return report.Table(cmd.OutOrStdout(), []string{"", ""}, table)
 		},
 	}
-	s.flags(cmd)
+	s.addFlags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
@@ -75,5 +75,5 @@ func noNumbers(s *scored, scores []float32) error {
 // noNumber is noNumbers for a known row, counted from 0.
 func noNumber(s *scored, row int) error {
 	return fmt.Errorf("%s: the weights predict no numbers, first for row %d of %s: either their training diverged, then train again with a lower learning rate; or its values are far larger than those of the training, then scale them alike",
-		s.files(), row+1, s.data)
+		s.fileNames(), row+1, s.data)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/packer/heat"
 	"github.com/libra-ina/libra/sched"
+	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/train/settings"
 )
@@ -31,6 +32,7 @@ func newHotsetBuild() *cobra.Command {
 	var (
 		file, out string
 		asJSON    bool
+		dim       int
 		model     = cluster.Model{Kind: settings.Model.Default}
 		o         node.HotSetOptions
 	)
@@ -56,6 +58,15 @@ follows the paper's Principle 1 unless --hot-rows sets it.`,
 				return err
 			}
 			o.Dim = m.Dim()
+			if flags := cmd.Flags(); flags.Changed("dim") {
+				if flags.Changed("model") || flags.Changed("factors") {
+					return usagef(cmd, "--dim is in place of --model and --factors: leave them out, or it")
+				}
+				if most := train.MaxFactors + 1; dim < 1 || dim > most {
+					return usagef(cmd, "--dim %d: it must be from 1 to %d", dim, most)
+				}
+				o.Dim, o.NoBias = dim, true
+			}
 			if o.Switches < 1 || o.Switches > sched.MaxSwitches {
 				return usagef(cmd, "--switches %d: it must be 1 to %d", o.Switches, sched.MaxSwitches)
 			}
@@ -87,6 +98,7 @@ follows the paper's Principle 1 unless --hot-rows sets it.`,
 	f.StringVar(&model.Kind, "model", model.Kind, settings.Model.Help(""))
 	f.IntVar(&model.Factors, "factors", 0, settings.Factors.Help(settings.Factors.Usual()))
 	choices(cmd, "model", "fm", "lr")
+	f.IntVar(&dim, "dim", 0, "floats of a row, in place of --model and --factors, as model.dim of the cluster file")
 	f.Float64Var(&o.Rate, "rate", 0,
 		fmt.Sprintf("share of the rows to sample (default %v, or 1 where that is fewer than %d rows)", node.DefaultRate,
 			node.EnoughRows))

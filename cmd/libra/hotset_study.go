@@ -23,14 +23,14 @@ the paper's skew are always studied.`,
 		Example: "  libra hotset study --data frappe.libfm.gz --text wikitext2.txt.gz --out plots",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := out.prepare(); err != nil {
+			if err := out.makeFolder(); err != nil {
 				return err
 			}
 			r, err := hotset.Run(c)
 			if err != nil {
 				return misuse(cmd, err)
 			}
-			return out.write(cmd.OutOrStdout(), r)
+			return out.writeReport(cmd.OutOrStdout(), r)
 		},
 	}
 	f := cmd.Flags()
@@ -41,6 +41,6 @@ the paper's skew are always studied.`,
 	f.Float64SliceVar(&c.Rates, "rates", c.Rates, "sampling rates")
 	f.IntVar(&c.SyntheticRows, "rows", c.SyntheticRows, "rows of a synthetic log")
 	f.Uint64Var(&c.Seed, "seed", c.Seed, "seed of samples, synthetic logs and the random placement")
-	out.flags(cmd)
+	out.addFlags(cmd)
 	return cmd
 }

@@ -24,15 +24,15 @@ type switchAccess struct {
 	config, control string
 }
 
-func (s *switchAccess) flags(cmd *cobra.Command) {
+func (s *switchAccess) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.config, "config", "",
 		"cluster configuration `file`, for the switch's control address and the tls section")
 	cmd.Flags().StringVar(&s.control, "control", "",
 		"control `address` (IP:port) of the switch, instead of the configuration's")
 }
 
-// dial connects to the switch.
-func (s *switchAccess) dial(cmd *cobra.Command) (*grpc.ClientConn, error) {
+// dialSwitch connects to the switch.
+func (s *switchAccess) dialSwitch(cmd *cobra.Command) (*grpc.ClientConn, error) {
 	var (
 		security access.Security
 		address  netip.AddrPort
@@ -56,7 +56,7 @@ func (s *switchAccess) dial(cmd *cobra.Command) (*grpc.ClientConn, error) {
 			return nil, usagef(cmd, "--control: %q is not an IP:port", s.control)
 		}
 	}
-	return access.Dial(cmd.Context(), access.TheAggregator(), address, security, answerLimit, slog.Default())
+	return access.Dial(cmd.Context(), access.TheSwitch(), address, security, answerLimit, slog.Default())
 }
 
 func newJob() *cobra.Command {
@@ -86,14 +86,14 @@ jobs only.`,
   libra job list --control 10.0.0.1:7700 --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			conn, err := at.dial(cmd)
+			conn, err := at.dialSwitch(cmd)
 			if err != nil {
 				return err
 			}
 			defer conn.Close()
 			stats, err := pb.NewAggregatorClient(conn).Stats(cmd.Context(), &pb.StatsRequest{})
 			if err != nil {
-				return access.CallError("aggregator", "list jobs", err)
+				return access.CallError(access.SwitchDaemon, "list jobs", err)
 			}
 			jobs := newJobStatistics(stats.Jobs)
 			if asJSON {
@@ -102,7 +102,7 @@ jobs only.`,
 			return printJobs(cmd.OutOrStdout(), jobs)
 		},
 	}
-	at.flags(cmd)
+	at.addFlags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
@@ -145,17 +145,17 @@ an error. --instance removes the job only if it is still that instance.`,
 			if err != nil || id >= aggregator.MaxJobs {
 				return usagef(cmd, "%q is no job ID: they are 0 to %d", args[0], aggregator.MaxJobs-1)
 			}
-			conn, err := at.dial(cmd)
+			conn, err := at.dialSwitch(cmd)
 			if err != nil {
 				return err
 			}
 			defer conn.Close()
 			_, err = pb.NewAggregatorClient(conn).RemoveJob(cmd.Context(),
 				&pb.RemoveJobRequest{Job: uint32(id), Instance: instance})
-			return access.CallError("aggregator", "remove job", err)
+			return access.CallError(access.SwitchDaemon, "remove job", err)
 		},
 	}
-	at.flags(cmd)
+	at.addFlags(cmd)
 	cmd.Flags().Uint64Var(&instance, "instance", 0, "remove the job only if it is this `instance`; 0: any instance")
 	return cmd
 }

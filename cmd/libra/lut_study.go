@@ -55,7 +55,7 @@ minutes; without root, parts that need it are skipped, with a note.`,
 	f.IntVar(&c.Pairs, "pairs", c.Pairs, "pairs of each data set")
 	f.IntVar(&c.Trials, "rounds", c.Trials, "number of long sums of each length")
 	f.Uint64Var(&c.Seed, "seed", c.Seed, "seed of samples, pairs and random numbers")
-	out.flags(cmd)
+	out.addFlags(cmd)
 	return cmd
 }
 

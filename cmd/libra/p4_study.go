@@ -32,7 +32,7 @@ declarations are read from the programs, and the rest is derived.`,
 			if err != nil {
 				return err
 			}
-			return out.write(cmd.OutOrStdout(), r)
+			return out.writeReport(cmd.OutOrStdout(), r)
 		},
 	}
 	cmd.Flags().BoolVar(&out.json, "json", false, "print one JSON object")

@@ -53,7 +53,7 @@ GOAT paper's algorithm, which leaves the links between workers and switches out.
 			if err != nil {
 				return fmt.Errorf("%s: %w", config, err)
 			}
-			return out.write(cmd.OutOrStdout(), r)
+			return out.writeReport(cmd.OutOrStdout(), r)
 		},
 	}
 	f := cmd.Flags()

@@ -30,7 +30,7 @@ intercept, with a warning if there are only such rows.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			predict := func(to io.Writer) error {
 				lines, row := bufio.NewWriter(to), 0
-				err := s.rows(cmd, false, func(scores, _ []float32) error {
+				err := s.scoreRows(cmd, false, func(scores, _ []float32) error {
 					for _, score := range scores {
 						prediction := s.model.Task().Prediction(score)
 						if math.IsNaN(prediction - prediction) {
@@ -58,7 +58,7 @@ intercept, with a warning if there are only such rows.`,
 			return file.Replace(out, ".tmp", predict)
 		},
 	}
-	s.flags(cmd)
+	s.addFlags(cmd)
 	cmd.Flags().StringVar(&out, "out", "", "`file` for the predictions (default: standard output)")
 	return cmd
 }

@@ -29,13 +29,13 @@ type process struct {
 	out io.Writer
 }
 
-func (p *process) flags(cmd *cobra.Command) {
+func (p *process) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&p.config, "config", "", "cluster configuration `file` (required)")
 	cmd.Flags().BoolVar(&p.json, "json", false, "print JSON lines: when ready, progress, the result")
 }
 
-// env reads the configuration.
-func (p *process) env(cmd *cobra.Command) (node.Env, error) {
+// readEnv reads the configuration.
+func (p *process) readEnv(cmd *cobra.Command) (node.Env, error) {
 	if p.config == "" {
 		return node.Env{}, usagef(cmd, "--config is required")
 	}
@@ -44,20 +44,20 @@ func (p *process) env(cmd *cobra.Command) (node.Env, error) {
 		return node.Env{}, err
 	}
 	p.out = cmd.OutOrStdout()
-	return node.Env{Config: c, Log: slog.Default(), Ready: p.ready}, nil
+	return node.Env{Config: c, Log: slog.Default(), Ready: p.reportReady}, nil
 }
 
-func (p *process) ready() {
+func (p *process) reportReady() {
 	if !p.json {
 		return
 	}
-	if err := p.line(SwitchLine{Ready: new(os.Getpid())}); err != nil { // as package proc reads it
+	if err := p.printLine(SwitchLine{Ready: new(os.Getpid())}); err != nil { // as package proc reads it
 		slog.Warn("cannot announce readiness", "error", err)
 	}
 }
 
-// line prints one JSON object.
-func (p *process) line(value any) error {
+// printLine prints one JSON object.
+func (p *process) printLine(value any) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return report.WriteJSON(p.out, value)

@@ -40,7 +40,7 @@ FILE.previous). --step makes a server resume from the checkpoint of that step.` 
   libra ps --config cluster.yaml --index 2`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			env, err := p.env(cmd)
+			env, err := p.readEnv(cmd)
 			if err != nil {
 				return err
 			}
@@ -53,7 +53,7 @@ FILE.previous). --step makes a server resume from the checkpoint of that step.` 
 			}
 			if p.json {
 				env.Evaluated = func(e node.Evaluation) {
-					if err := p.line(ServerLine{Evaluation: &e}); err != nil {
+					if err := p.printLine(ServerLine{Evaluation: &e}); err != nil {
 						slog.Warn("cannot report an evaluation", "error", err)
 					}
 				}
@@ -63,7 +63,7 @@ FILE.previous). --step makes a server resume from the checkpoint of that step.` 
 				return err
 			}
 			if p.json {
-				return p.line(ServerLine{Result: result})
+				return p.printLine(ServerLine{Result: result})
 			}
 			if result.WeightsSHA256 == "" {
 				fmt.Fprintf(p.out, "sums of %d steps; no weights, as model.optimizer is none\n", result.Steps)
@@ -73,7 +73,7 @@ FILE.previous). --step makes a server resume from the checkpoint of that step.` 
 			return nil
 		},
 	}
-	p.flags(cmd)
+	p.addFlags(cmd)
 	cmd.Flags().IntVar(&index, "index", 0,
 		"index of the server in the list servers of the configuration, from 0 (required if there are several)")
 	cmd.Flags().Uint64Var(&step, "step", 0, "`step` of the checkpoint to resume from, one of the last two (default: the last; only several servers with job.sync)")

@@ -23,7 +23,7 @@ type scored struct {
 	model train.Model
 }
 
-func (s *scored) flags(cmd *cobra.Command) {
+func (s *scored) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&s.weights, "weights", nil, weightsUsage)
 	f.StringVar(&s.data, "data", "", scoredUsage)
@@ -32,15 +32,15 @@ func (s *scored) flags(cmd *cobra.Command) {
 	choices(cmd, "task", data.Tasks()...)
 }
 
-// files names the weights.
-func (s *scored) files() string { return strings.Join(s.weights, ",") }
+// fileNames names the weights.
+func (s *scored) fileNames() string { return strings.Join(s.weights, ",") }
 
 // scoredRows is how many rows are in memory at once.
 const scoredRows = 1 << 16
 
-// rows hands on the scores and labels of the rows, part by part. Where labels do not
+// scoreRows hands on the scores and labels of the rows, part by part. Where labels do not
 // matter, they may be any numbers.
-func (s *scored) rows(cmd *cobra.Command, labelled bool, part func(scores, labels []float32) error) error {
+func (s *scored) scoreRows(cmd *cobra.Command, labelled bool, part func(scores, labels []float32) error) error {
 	if len(s.weights) == 0 || s.data == "" {
 		return usagef(cmd, "--weights and --data are required")
 	}
@@ -56,7 +56,7 @@ func (s *scored) rows(cmd *cobra.Command, labelled bool, part func(scores, label
 	case w.Task == nil:
 		w.Task = &task
 	case s.task != "" && *w.Task != task:
-		return usagef(cmd, "--task %v: %s was trained for %v: leave --task out", task, s.files(), *w.Task)
+		return usagef(cmd, "--task %v: %s was trained for %v: leave --task out", task, s.fileNames(), *w.Task)
 	}
 	if s.model, err = w.Model(); err != nil {
 		return err
@@ -85,12 +85,13 @@ func (s *scored) rows(cmd *cobra.Command, labelled bool, part func(scores, label
 			return err
 		}
 	}
-	return s.strange(features, known, labelled)
+	return s.reportUnknown(features, known, labelled)
 }
 
-// strange says that rows have no features with weights. Their predictions are right if the features
-// are new, as those of unseen users are, but all the same; and no measure of such weights is.
-func (s *scored) strange(features, known int, labelled bool) error {
+// reportUnknown says that rows have no features with weights. Their predictions are right if the
+// features are new, as those of unseen users are, but all the same; and no measure of such weights
+// is.
+func (s *scored) reportUnknown(features, known int, labelled bool) error {
 	switch {
 	case known > 0:
 		return nil
@@ -99,8 +100,8 @@ func (s *scored) strange(features, known int, labelled bool) error {
 		return nil
 	case !labelled:
 		slog.Warn("none of the features has weights: every prediction is that of the intercept alone; if the features are not new, take the weights of a training on data like this",
-			"data", s.data, "weights", s.files())
+			"data", s.data, "weights", s.fileNames())
 		return nil
 	}
-	return fmt.Errorf("%s: none of its features has weights in %s, which were trained on other data, or on features with other numbers: take the weights of a training on data like this", s.data, s.files())
+	return fmt.Errorf("%s: none of its features has weights in %s, which were trained on other data, or on features with other numbers: take the weights of a training on data like this", s.data, s.fileNames())
 }

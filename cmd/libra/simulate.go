@@ -90,7 +90,7 @@ the life. docs/simulation.md lists what is checked.`,
 			debug.SetGCPercent(400) // more collections cost time, fewer cost memory that is new to the caches and to the kernel
 			s := simulating{cmd: cmd, json: asJSON, whole: whole, limit: limit, shortening: shorteningLimit,
 				in: simulation.Bubbles()}
-			return s.run(c)
+			return s.runCampaign(c)
 		},
 	}
 	f := cmd.Flags()
@@ -136,7 +136,7 @@ type simulating struct {
 	in                simulation.Bubble
 }
 
-func (s simulating) run(c simulation.Campaign) error {
+func (s simulating) runCampaign(c simulation.Campaign) error {
 	ctx, cancel := context.WithTimeout(s.cmd.Context(), s.limit)
 	defer cancel()
 	total := int64(min(c.Last-c.First, 1<<40)) + 1
@@ -162,7 +162,7 @@ func (s simulating) run(c simulation.Campaign) error {
 		defer cancel()
 		shortest = r.Violations[0].Shortest(shorten, s.in)
 	}
-	if err := s.print(r, shortest, c); err != nil {
+	if err := s.printReport(r, shortest, c); err != nil {
 		return err
 	}
 	if shortest != nil {
@@ -171,7 +171,7 @@ func (s simulating) run(c simulation.Campaign) error {
 	return s.cmd.Context().Err()
 }
 
-func (s simulating) print(r *simulation.Report, v *simulation.Violation, c simulation.Campaign) error {
+func (s simulating) printReport(r *simulation.Report, v *simulation.Violation, c simulation.Campaign) error {
 	w := s.cmd.OutOrStdout()
 	if s.json {
 		out := Simulated{Report: r, Shortest: v}
@@ -182,7 +182,7 @@ func (s simulating) print(r *simulation.Report, v *simulation.Violation, c simul
 	}
 	if v == nil && s.whole && c.First == c.Last {
 		for _, life := range c.Lives {
-			if err := s.trace(w, life, simulation.Options{Seed: c.First, Kinds: c.Kinds}, math.MaxInt); err != nil {
+			if err := s.printTrace(w, life, simulation.Options{Seed: c.First, Kinds: c.Kinds}, math.MaxInt); err != nil {
 				return err
 			}
 		}
@@ -210,15 +210,15 @@ func (s simulating) print(r *simulation.Report, v *simulation.Violation, c simul
 	if s.whole {
 		lines = math.MaxInt
 	}
-	if err := s.trace(w, v.Life, v.Options, lines); err != nil {
+	if err := s.printTrace(w, v.Life, v.Options, lines); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "\n%s", v.Test())
 	return err
 }
 
-// trace prints the last lines of a life's trace.
-func (s simulating) trace(w io.Writer, life simulation.Life, o simulation.Options, lines int) error {
+// printTrace prints the last lines of a life's trace.
+func (s simulating) printTrace(w io.Writer, life simulation.Life, o simulation.Options, lines int) error {
 	var trace bytes.Buffer
 	o.Trace = &trace
 	var err error

@@ -34,14 +34,14 @@ The flags --plane and --p4-* override the file's switch section.` + configHelp,
   libra switch --config cluster.yaml --plane p4 --p4-runtime 127.0.0.1:9559 --p4-ports 1,2,3`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			env, err := p.env(cmd)
+			env, err := p.readEnv(cmd)
 			if err != nil {
 				return err
 			}
 			return node.RunSwitch(cmd.Context(), env)
 		},
 	}
-	p.flags(cmd)
+	p.addFlags(cmd)
 	p.planeFlags(cmd)
 	return cmd
 }

@@ -37,16 +37,16 @@ func newWorker() *cobra.Command {
 			if id == 0 {
 				return usagef(cmd, "--id is required: the worker's number in the configuration")
 			}
-			env, err := p.env(cmd)
+			env, err := p.readEnv(cmd)
 			if err != nil {
 				return err
 			}
-			result, err := node.RunWorker(cmd.Context(), env, node.WorkerOptions{ID: id, Progress: p.progress()})
+			result, err := node.RunWorker(cmd.Context(), env, node.WorkerOptions{ID: id, Progress: p.newProgress()})
 			if err != nil {
 				return err
 			}
 			if p.json {
-				return p.line(WorkerLine{Result: result})
+				return p.printLine(WorkerLine{Result: result})
 			}
 			loss := ""
 			for _, l := range result.All() {
@@ -58,14 +58,14 @@ func newWorker() *cobra.Command {
 			return nil
 		},
 	}
-	p.flags(cmd)
+	p.addFlags(cmd)
 	cmd.Flags().Uint16Var(&id, "id", 0, "number of the worker in the configuration (required)")
 	return cmd
 }
 
-// progress returns a function that reports a worker's progress from time to
+// newProgress returns a function that reports a worker's progress from time to
 // time: as JSON lines, or in the log.
-func (p *process) progress() func(train.Progress) {
+func (p *process) newProgress() func(train.Progress) {
 	period := progressPeriod
 	if !p.json {
 		period = 5 * time.Second
@@ -85,7 +85,7 @@ func (p *process) progress() func(train.Progress) {
 			slog.Info("training", line...)
 			return
 		}
-		if err := p.line(WorkerLine{Progress: &w}); err != nil {
+		if err := p.printLine(WorkerLine{Progress: &w}); err != nil {
 			slog.Warn("cannot report progress", "error", err)
 		}
 	}

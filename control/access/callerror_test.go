@@ -14,23 +14,23 @@ import (
 )
 
 func TestCallErrors(t *testing.T) {
-	if err := CallError("aggregator", "join", nil); err != nil {
+	if err := CallError(SwitchDaemon, "join", nil); err != nil {
 		t.Error(err)
 	}
 	for want, err := range map[string]error{
-		"aggregator ended join":              io.EOF,
-		"aggregator: join: context canceled": status.Error(codes.Canceled, "whatever"),
-		"aggregator: join: no job 5":         status.Error(codes.NotFound, "no job 5"),
-		"aggregator: join: a different service answers there: is the address right?": status.Error(codes.Unimplemented, "unknown service libra.Aggregator"),
+		"switch daemon ended join":              io.EOF,
+		"switch daemon: join: context canceled": status.Error(codes.Canceled, "whatever"),
+		"switch daemon: join: no job 5":         status.Error(codes.NotFound, "no job 5"),
+		"switch daemon: join: a different service answers there: is the address right?": status.Error(codes.Unimplemented, "unknown service libra.Aggregator"),
 		// An older aggregator, and one with a similar error text.
-		"aggregator: join: unknown method Join":     status.Error(codes.Unimplemented, "unknown method Join"),
-		"aggregator: join: unknown service class 5": status.Error(codes.InvalidArgument, "unknown service class 5"),
-		"aggregator: join: file already closed":     net.ErrClosed,
+		"switch daemon: join: unknown method Join":     status.Error(codes.Unimplemented, "unknown method Join"),
+		"switch daemon: join: unknown service class 5": status.Error(codes.InvalidArgument, "unknown service class 5"),
+		"switch daemon: join: file already closed":     net.ErrClosed,
 	} {
-		if want == "aggregator: join: file already closed" {
-			want = "aggregator: join: " + net.ErrClosed.Error()
+		if want == "switch daemon: join: file already closed" {
+			want = "switch daemon: join: " + net.ErrClosed.Error()
 		}
-		if got := CallError("aggregator", "join", err); got.Error() != want {
+		if got := CallError(SwitchDaemon, "join", err); got.Error() != want {
 			t.Errorf("%v becomes %q, want %q", err, got, want)
 		}
 	}
@@ -44,18 +44,18 @@ func TestCallErrors(t *testing.T) {
 		"keepalive ping failed to receive ACK within timeout":                            "keepalive ping failed to receive ACK within timeout",
 		"transport is closing": "transport is closing",
 	} {
-		want := "aggregator: join: the connection broke (" + reason + "): is the aggregator running, and can this host reach it?"
-		if got := CallError("aggregator", "join", status.Error(codes.Unavailable, message)); got.Error() != want {
+		want := "switch daemon: join: the connection broke (" + reason + "): is the switch daemon running, and can this host reach it?"
+		if got := CallError(SwitchDaemon, "join", status.Error(codes.Unavailable, message)); got.Error() != want {
 			t.Errorf("%s becomes %q, want %q", message, got, want)
 		}
 	}
-	if err := CallError("aggregator", "join", status.Error(codes.Canceled, "")); !errors.Is(err, context.Canceled) {
+	if err := CallError(SwitchDaemon, "join", status.Error(codes.Canceled, "")); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v is no cancellation", err)
 	}
-	if err := CallError("aggregator", "join", status.Error(codes.DeadlineExceeded, "context deadline exceeded")); !errors.Is(err, context.DeadlineExceeded) {
+	if err := CallError(SwitchDaemon, "join", status.Error(codes.DeadlineExceeded, "context deadline exceeded")); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v is not the caller's deadline", err)
 	}
-	if err := CallError("aggregator", "join", net.ErrClosed); !errors.Is(err, net.ErrClosed) {
+	if err := CallError(SwitchDaemon, "join", net.ErrClosed); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("%v is not what it was", err)
 	}
 }

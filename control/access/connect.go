@@ -36,6 +36,9 @@ func NewServer(sec Security, more ...grpc.ServerOption) *grpc.Server {
 	}, more...)...)
 }
 
+// SwitchDaemon is what errors of callers call the service of a switch.
+const SwitchDaemon = "switch daemon"
+
 // Peer is a control service: its name in messages and, with TLS, the role that its certificate must
 // have.
 type Peer struct {
@@ -44,8 +47,8 @@ type Peer struct {
 	job  []uint32
 }
 
-// TheAggregator is an aggregator; its certificate must be for libra://switch.
-func TheAggregator() Peer { return Peer{name: "aggregator", role: roleSwitch} }
+// TheSwitch is the daemon of a switch; its certificate must be for libra://switch.
+func TheSwitch() Peer { return Peer{name: SwitchDaemon, role: roleSwitch} }
 
 // ServerOf is the parameter server of a job; its certificate must be for
 // libra://server/JOB.
@@ -53,7 +56,7 @@ func ServerOf(job uint16) Peer {
 	return Peer{name: "parameter server", role: roleServer, job: []uint32{uint32(job)}}
 }
 
-// EitherService is an aggregator or a parameter server; any certificate of the authority is
+// EitherService is a switch daemon or a parameter server; any certificate of the authority is
 // accepted.
 func EitherService() Peer { return Peer{name: "control service"} }
 

@@ -47,11 +47,11 @@ func TestDialNamesALateTLSMismatch(t *testing.T) {
 					return invoke(ctx, method, req, reply, cc, options...)
 				})
 				begin := time.Now()
-				conn, err := Dial(t.Context(), TheAggregator(), aggregatorAt, c.ours, 7*time.Second, quiet, n.Dialer(), meanwhile)
+				conn, err := Dial(t.Context(), TheSwitch(), aggregatorAt, c.ours, 7*time.Second, quiet, n.Dialer(), meanwhile)
 				if err == nil {
 					conn.Close()
 				}
-				if !errors.Is(err, ErrTLS) || !contains(err, "aggregator at 192.0.2.1:7700", c.want) || contains(err, c.no) {
+				if !errors.Is(err, ErrTLS) || !contains(err, "switch daemon at 192.0.2.1:7700", c.want) || contains(err, c.no) {
 					t.Errorf("it fails with %v", err)
 				}
 				if took := time.Since(begin); took != 7*time.Second || asked != 2 {
@@ -66,8 +66,8 @@ func TestDialNamesALateTLSMismatch(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})
-		_, err := Dial(t.Context(), TheAggregator(), aggregatorAt, Security{}, 7*time.Second, quiet, silent)
-		if err == nil || errors.Is(err, ErrTLS) || !contains(err, "aggregator at 192.0.2.1:7700 did not answer within 7s") {
+		_, err := Dial(t.Context(), TheSwitch(), aggregatorAt, Security{}, 7*time.Second, quiet, silent)
+		if err == nil || errors.Is(err, ErrTLS) || !contains(err, "switch daemon at 192.0.2.1:7700 did not answer within 7s") {
 			t.Errorf("without an answer: %v", err)
 		}
 	})
@@ -77,8 +77,8 @@ func TestDialNamesALateTLSMismatch(t *testing.T) {
 			go func() { _, _ = io.Copy(io.Discard, theirs) }()
 			return grpctest.Socket{Conn: ours}, nil
 		})
-		_, err := Dial(t.Context(), TheAggregator(), aggregatorAt, Security{}, 7*time.Second, quiet, taken)
-		if err == nil || errors.Is(err, ErrTLS) || !contains(err, "aggregator at 192.0.2.1:7700 did not answer within 7s") {
+		_, err := Dial(t.Context(), TheSwitch(), aggregatorAt, Security{}, 7*time.Second, quiet, taken)
+		if err == nil || errors.Is(err, ErrTLS) || !contains(err, "switch daemon at 192.0.2.1:7700 did not answer within 7s") {
 			t.Errorf("taken, and not answered: %v", err)
 		}
 	})
@@ -87,7 +87,7 @@ func TestDialNamesALateTLSMismatch(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		why := errors.New("interrupted")
 		time.AfterFunc(5*time.Second, func() { cancel(why) })
-		_, err := Dial(ctx, TheAggregator(), aggregatorAt, Security{}, time.Minute, quiet, n.Dialer())
+		_, err := Dial(ctx, TheSwitch(), aggregatorAt, Security{}, time.Minute, quiet, n.Dialer())
 		if !errors.Is(err, why) || errors.Is(err, ErrTLS) {
 			t.Errorf("interrupted: %v", err)
 		}
@@ -100,8 +100,8 @@ func TestDialNamesALateTLSMismatch(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		_, err := Dial(ctx, TheAggregator(), aggregatorAt, Security{}, time.Minute, quiet, silent)
-		if !errors.Is(err, context.DeadlineExceeded) || contains(err, "within 1m0s") || !contains(err, "aggregator at 192.0.2.1:7700 did not answer: ", "is it running, and is the address right?") {
+		_, err := Dial(ctx, TheSwitch(), aggregatorAt, Security{}, time.Minute, quiet, silent)
+		if !errors.Is(err, context.DeadlineExceeded) || contains(err, "within 1m0s") || !contains(err, "switch daemon at 192.0.2.1:7700 did not answer: ", "is it running, and is the address right?") {
 			t.Errorf("the caller's deadline: %v", err)
 		}
 	})
@@ -203,7 +203,7 @@ func TestDialLeavesNothingBehind(t *testing.T) {
 		})
 		for i, dialer := range []grpc.DialOption{n.Dialer(), silent} {
 			c := &counting{Context: t.Context()}
-			conn, err := Dial(c, TheAggregator(), netip.MustParseAddrPort("192.0.2.1:7700"), Security{}, time.Minute, quiet, dialer)
+			conn, err := Dial(c, TheSwitch(), netip.MustParseAddrPort("192.0.2.1:7700"), Security{}, time.Minute, quiet, dialer)
 			if (err == nil) != (i == 0) {
 				t.Errorf("dialer %d: %v", i, err)
 			}

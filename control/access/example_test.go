@@ -25,13 +25,13 @@ func Example() {
 	defer server.Stop()
 
 	ctx, addr := context.Background(), listener.Addr().(*net.TCPAddr).AddrPort()
-	conn, err := access.Dial(ctx, access.TheAggregator(), addr, access.Security{}, time.Minute, nil)
+	conn, err := access.Dial(ctx, access.TheSwitch(), addr, access.Security{}, time.Minute, nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer conn.Close()
 	_, err = pb.NewAggregatorClient(conn).Stats(ctx, &pb.StatsRequest{})
-	fmt.Println(access.CallError("aggregator", "statistics", err))
-	// Output: aggregator: statistics: method Stats not implemented
+	fmt.Println(access.CallError(access.SwitchDaemon, "statistics", err))
+	// Output: switch daemon: statistics: method Stats not implemented
 }

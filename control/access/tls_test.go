@@ -70,7 +70,7 @@ func TestServicesShowTheirRole(t *testing.T) {
 		name string
 		want bool
 	}{
-		{TheAggregator(), "libra://switch", true}, {TheAggregator(), "libra://switch/1", false}, {TheAggregator(), "libra://server/5", false}, {TheAggregator(), "libra://worker/5", false}, {TheAggregator(), "other://switch", false},
+		{TheSwitch(), "libra://switch", true}, {TheSwitch(), "libra://switch/1", false}, {TheSwitch(), "libra://server/5", false}, {TheSwitch(), "libra://worker/5", false}, {TheSwitch(), "other://switch", false},
 		{ServerOf(5), "libra://server/5", true}, {ServerOf(5), "libra://server/*", true}, {ServerOf(5), "libra://server/6", false}, {ServerOf(5), "libra://server", false}, {ServerOf(5), "libra://switch", false},
 		{EitherService(), "libra://worker/1", true},
 	} {
@@ -109,8 +109,8 @@ func TestDialNamesTLSMismatch(t *testing.T) {
 			s := NewServer(c.server)
 			go func() { _ = s.Serve(l) }()
 			defer s.Stop()
-			_, err := Dial(t.Context(), TheAggregator(), l.Addr().(*net.TCPAddr).AddrPort(), c.client, 2*time.Second, quiet)
-			if !errors.Is(err, ErrTLS) || !contains(err, "aggregator at 127.0.0.1") {
+			_, err := Dial(t.Context(), TheSwitch(), l.Addr().(*net.TCPAddr).AddrPort(), c.client, 2*time.Second, quiet)
+			if !errors.Is(err, ErrTLS) || !contains(err, "switch daemon at 127.0.0.1") {
 				t.Errorf("got %v", err)
 			}
 		})

@@ -1829,6 +1829,7 @@ func (x *HotFrames) GetAnswered() uint32 {
 type Dropped struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           *uint64                `protobuf:"varint,1,opt,name=key,proto3,oneof" json:"key,omitempty"` // of the gradient
+	Sum           bool                   `protobuf:"varint,2,opt,name=sum,proto3" json:"sum,omitempty"`       // not a gradient was refused: the sum of the key is too large for a float32
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1868,6 +1869,13 @@ func (x *Dropped) GetKey() uint64 {
 		return *x.Key
 	}
 	return 0
+}
+
+func (x *Dropped) GetSum() bool {
+	if x != nil {
+		return x.Sum
+	}
+	return false
 }
 
 // ReducedRows is a part of the rows of a step, in the order of their keys. The first
@@ -3041,9 +3049,10 @@ const file_control_proto_rawDesc = "" +
 	"\binstance\x18\a \x01(\x04R\binstance\";\n" +
 	"\tHotFrames\x12\x12\n" +
 	"\x04sent\x18\x01 \x01(\rR\x04sent\x12\x1a\n" +
-	"\banswered\x18\x02 \x01(\rR\banswered\"(\n" +
+	"\banswered\x18\x02 \x01(\rR\banswered\":\n" +
 	"\aDropped\x12\x15\n" +
-	"\x03key\x18\x01 \x01(\x04H\x00R\x03key\x88\x01\x01B\x06\n" +
+	"\x03key\x18\x01 \x01(\x04H\x00R\x03key\x88\x01\x01\x12\x10\n" +
+	"\x03sum\x18\x02 \x01(\bR\x03sumB\x06\n" +
 	"\x04_key\"~\n" +
 	"\vReducedRows\x12\x12\n" +
 	"\x04rows\x18\x01 \x01(\x04R\x04rows\x12\x12\n" +

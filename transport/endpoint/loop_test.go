@@ -54,6 +54,7 @@ func TestDoOfALoopsLastFunction(t *testing.T) {
 type quiet struct {
 	link.Link
 	receives, waits int
+	limits          []time.Duration // of the waits
 }
 
 func (q *quiet) Receive([]link.Packet) (int, error) {
@@ -63,8 +64,9 @@ func (q *quiet) Receive([]link.Packet) (int, error) {
 	return 0, nil
 }
 
-func (q *quiet) Wait(time.Duration) error {
+func (q *quiet) Wait(limit time.Duration) error {
 	q.waits++
+	q.limits = append(q.limits, limit)
 	return nil
 }
 
@@ -94,6 +96,26 @@ func TestEndpointsLookBeforeTheySleep(t *testing.T) {
 	var l Loop
 	if l.Init(Config{Link: &quiet{}}); l.idle.Limit != DefaultLook {
 		t.Errorf("by default it looks for %v, want %v", l.idle.Limit, DefaultLook)
+	}
+}
+
+// An endpoint with frames that its link has no room for sleeps only until it tries again: nothing else
+// may wake it. Without such frames it sleeps until something does. An error of sending ends it.
+func TestEndpointsTryAgainWithWhatIsLeft(t *testing.T) {
+	q, full := &quiet{}, errors.New("the device is gone")
+	var l Loop
+	l.Init(Config{Link: q, Look: -1})
+	left := []bool{true, true, false, true}
+	err := l.Serve(nil, func() (bool, error) {
+		if len(left) == 0 {
+			return true, full
+		}
+		now := left[0]
+		left = left[1:]
+		return now, nil
+	})
+	if want := []time.Duration{SendRetry, SendRetry, -1, SendRetry}; !errors.Is(err, full) || !slices.Equal(q.limits, want) {
+		t.Errorf("it sleeps for %v, want %v; %v", q.limits, want, err)
 	}
 }
 

@@ -19,9 +19,9 @@ static void agent_refuses(struct fake *f)
 	CHECK(send(f->conn, f->argument, sizeof(struct refused), MSG_NOSIGNAL) == sizeof(struct refused));
 }
 
-static void refused(uint32_t code, const char *text, int want, const char *want_text)
+static void refused_by(uint16_t version, uint32_t code, const char *text, int want, const char *want_text)
 {
-	struct refused r = {.magic = MAGIC, .code = code, .oldest = 1, .newest = 1};
+	struct refused r = {.magic = MAGIC, .code = code, .oldest = version, .newest = version};
 	struct fake f;
 	struct libra_session *s = (struct libra_session *)&f;
 
@@ -31,6 +31,11 @@ static void refused(uint32_t code, const char *text, int want, const char *want_
 	CHECK(libra_open(&s, &o) == want);
 	CHECK(!s && libra_last_error()->code == want && strstr(libra_last_error()->text, want_text));
 	fake_stop(&f);
+}
+
+static void refused(uint32_t code, const char *text, int want, const char *want_text)
+{
+	refused_by(PROTOCOL_VERSION, code, text, want, want_text);
 }
 
 static void agent_refuses_unread(struct fake *f)
@@ -280,6 +285,9 @@ void test_open(void)
 	refused(LIBRA_NOT_ALLOWED, "", LIBRA_NOT_ALLOWED, "add the user or a group of it to the job");
 	refused(LIBRA_CLIENTS, "a\x1b[2Jb\x7f", LIBRA_CLIENTS, "a?[2Jb?");
 	refused(99, "unheard of", 99, "unheard of");
+	refused_by(PROTOCOL_VERSION + 1, LIBRA_VERSIONS, "", LIBRA_VERSIONS, "upgrade the library, or the Python package");
+	refused_by(PROTOCOL_VERSION - 1, LIBRA_VERSIONS, "", LIBRA_VERSIONS, "upgrade the agent to the library's release");
+	refused(LIBRA_VERSIONS, "ours", LIBRA_VERSIONS, "refuses job clicks: ours"); /* although they have one in common */
 	refused(LIBRA_FORKED, "x", LIBRA_PROTOCOL, "not one of an agent's");
 	memset(endless, 'x', sizeof endless);
 	endless[sizeof endless - 1] = 'x';

@@ -5,13 +5,13 @@ Run it as the workers of libra run or torchrun, or alone. Rank 0 prints the area
 test file, the time of an epoch, and a hash of the weights, which are the same on all ranks.
 """
 import argparse
-import gzip
 import hashlib
 import time
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from files import libfm
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler
@@ -23,10 +23,7 @@ class Rows(Dataset):
     """Rows of a libFM file with the same number of features each. An item is a whole batch of them."""
 
     def __init__(self, path, most):
-        with gzip.open(path, "rt") as file:
-            words = [line.split() for _, line in zip(range(most), file)]
-        self.labels = torch.tensor([float(w[0]) > 0 for w in words], dtype=torch.float32)
-        self.features = torch.tensor([[int(word.split(":")[0]) for word in w[1:]] for w in words])
+        self.features, self.labels = libfm(path, most)
 
     def __len__(self):
         return len(self.labels)
@@ -65,8 +62,8 @@ def auc(scores, labels):
 
 def options(description):
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--data", required=True, help="libFM file to train on, gzipped")
-    parser.add_argument("--test", required=True, help="libFM file to test with, gzipped")
+    parser.add_argument("--data", required=True, help="libFM file to train on")
+    parser.add_argument("--test", required=True, help="libFM file to test with")
     parser.add_argument("--rows", type=int, default=10**9, help="rows of the files at most")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch", type=int, default=1024, help="rows of a step, of all ranks together")

@@ -11,7 +11,7 @@ A host runs one Libra agent. A :class:`Session` reaches it through shared memory
         session.flush()                         # all pushes are acknowledged
 
 Everything that fails raises :class:`Error` or a class of it, with the text of the C library. The
-package needs NumPy and ``libra.so.1``; nothing is compiled.
+package needs NumPy and ``libra.so.1``, which a wheel of it has.
 """
 
 from ._errors import (
@@ -33,6 +33,7 @@ from ._errors import (
 )
 from ._library import LibraryNotFound, version
 from ._session import Batch, Info, Session, Statistics, Ticket
+from ._version import VERSION as __version__
 
 __all__ = [
     "AgentClosed",
@@ -56,5 +57,6 @@ __all__ = [
     "StepDropped",
     "Ticket",
     "TooLarge",
+    "__version__",
     "version",
 ]

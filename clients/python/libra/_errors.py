@@ -78,7 +78,7 @@ class PartyGone(Error):
 
 
 class StepDropped(Error):
-    """The step changed nothing: gradients in it were refused, see ``key``, or a party ended in the middle of it."""
+    """The step changed nothing: gradients in it were refused, see ``key``, a party ended in the middle of it, or a sum is too large for a float32."""
 
 
 class NoWeights(Error):

@@ -8,7 +8,9 @@ import functools
 import os
 from ctypes import POINTER, c_char, c_char_p, c_int, c_int32, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 
-MAJOR = "1"
+from ._version import VERSION
+
+NAME = "libra.so.1"
 TIMEOUT = 259
 
 
@@ -136,25 +138,29 @@ class Library:
             so = ctypes.CDLL(path)
         except OSError as e:
             raise LibraryNotFound(
-                f"{path} cannot be loaded: {e}. Install Libra's C library (make install in clients/c, "
-                "then ldconfig), or name the file in LIBRA_LIBRARY"
+                f"{path} cannot be loaded: {e}. Install Libra's wheel, which has it (make wheel, then pip install), "
+                "or name the file in LIBRA_LIBRARY (make clients builds it)"
             ) from None
         for name, (result, arguments) in _functions.items():
             try:
                 function = getattr(so, "libra_" + name)
             except AttributeError:
-                raise LibraryNotFound(f"{path} has no function libra_{name}: it is no libra.so.{MAJOR}") from None
+                raise LibraryNotFound(f"{path} has no function libra_{name}: it is no {NAME} of Libra {VERSION}") from None
             function.restype, function.argtypes = result, arguments
             setattr(self, name, function)
         found = self.version().decode()  # type: ignore[attr-defined]
-        if found.split(".")[0] != MAJOR:
-            raise LibraryNotFound(f"{path} has version {found}, this package needs {MAJOR}")
+        if found.split(".")[:2] != VERSION.split(".")[:2]:
+            raise LibraryNotFound(
+                f"{path} is of Libra {found}, this package of {VERSION}: take both from one release, or unset LIBRA_LIBRARY "
+                "if the package is installed from a wheel, which has its own"
+            )
 
 
 @functools.lru_cache(maxsize=None)
 def library() -> Library:
-    """The library, loaded when it is first needed."""
-    return Library(os.environ.get("LIBRA_LIBRARY") or f"libra.so.{MAJOR}")
+    """The library, loaded when it is first needed: the one that is named, that of the wheel, or that of the system."""
+    ours = os.path.join(os.path.dirname(os.path.abspath(__file__)), NAME)
+    return Library(os.environ.get("LIBRA_LIBRARY") or (ours if os.path.exists(ours) else NAME))
 
 
 def version() -> str:

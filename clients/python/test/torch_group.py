@@ -70,6 +70,21 @@ class Group(unittest.TestCase):
         dist.all_reduce(tensor)
         self.assertEqual(tensor.coalesce().values().tolist(), [[0.0, 1.0]])
 
+    def test_magnitudes(self):
+        """Small sums are not rounded before they are added, nor large ones refused; only a sum that has no float32 is, on all ranks."""
+        gloo = dist.new_group(backend="gloo")
+        for value in 1e-6, 1e-9, 1e-11, 1e-13, 1e-14, 5e-15, 1e-30, 1e-45, 131072.0, 1e30, -5e37:  # times 4 it is exact
+            tensor = sparse([1, 2], [[value] * 4, [value, 0.0, 1.0, -value]], (10, 4))
+            want = tensor.clone()
+            dist.all_reduce(want, group=gloo)
+            dist.all_reduce(tensor)
+            self.assertEqual(tensor.coalesce().values().tolist(), want.coalesce().values().tolist())
+        with self.assertRaises(libra.StepDropped) as failed:
+            dist.all_reduce(sparse([1, 4], [[1.0, 1.0], [0.0, 3e38]], (8, 2)))
+        self.assertEqual((failed.exception.key, failed.exception.peer, failed.exception.refusal), (4, "server", 7))
+        self.assertRegex(str(failed.exception), "a sum in it is too large for a float32, key .*: send smaller numbers, which is row 4 of the tensor$")
+        self.test_exact()
+
     def test_zeros(self):
         tensor = sparse([1, 2], [[1.0 if rank == 0 else -1.0 if rank == 1 else 0.0, 0.0], [1.0, 1.0]], (8, 2))
         dist.all_reduce(tensor)

@@ -74,10 +74,12 @@ class Rows:
 
         It sums float32 tensors with a single sparse dimension, the first. A tensor without rows may have any number of sparse
         dimensions: a rank whose batch is empty may not know which layout the others have. All ranks get the same
-        bits: each value is the float32 nearest to the exact sum over the ranks' coalesced tensors. Rows whose sums are all zero are left out.
+        bits: each value is the float32 nearest to the exact sum over the ranks' coalesced tensors, in a job without an optimiser;
+        with one, gradients are first rounded to the job's unit, 2^-46. Rows whose sums are all zero are left out.
 
-        Raises :class:`Mismatch` on all ranks if their tensors do not match; on a rank with a gradient that is NaN or out of range,
-        :class:`libra.NotFinite` or :class:`libra.OutOfRange`, and :class:`libra.StepDropped` on the others: these
+        Raises :class:`Mismatch` on all ranks if their tensors do not match; on a rank with a gradient that is NaN or infinite (or
+        out of the range of a job with an optimiser), :class:`libra.NotFinite` (:class:`libra.OutOfRange`), and
+        :class:`libra.StepDropped` on the others; on all ranks :class:`libra.StepDropped` if a sum is too large for a float32. These
         may continue with the next step. ``key`` of these is the row of the tensor, ``index`` the gradient's place in its values. Raises
         TimeoutError if not all ranks arrive within the group's timeout; afterwards no all-reduce is
         possible.
