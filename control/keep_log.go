@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -25,6 +26,8 @@ type Log interface {
 	HoldSteps(ctx context.Context) (next uint32, err error)
 	// Settle sends the server all frames that the mark lacks, and returns when it has them.
 	Settle(ctx context.Context, mark aggregator.Mark) error
+	// LogFull returns a channel that holds a token while the log has no room.
+	LogFull() <-chan struct{}
 }
 
 // kept is what a membership knows of the job's generation.
@@ -73,6 +76,10 @@ func (m *Membership) KeepLog(ctx context.Context, log Log) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(m.ctx, func() { cancel(context.Cause(m.ctx)) })()
+	var asks sync.WaitGroup
+	defer asks.Wait()
+	defer cancel(nil)
+	asks.Go(func() { m.askForHarvests(ctx, log.LogFull()) })
 	k := &m.kept
 	for {
 		k.mu.Lock()
@@ -99,6 +106,24 @@ func (m *Membership) KeepLog(ctx context.Context, log Log) error {
 		case <-k.news:
 		case <-ctx.Done():
 			return nil
+		}
+	}
+}
+
+// askForHarvests makes the server harvest whenever the log is full: the next harvest may be due in an
+// hour. It is a goroutine of its own, because that waits for the settlement if the generation ends.
+func (m *Membership) askForHarvests(ctx context.Context, full <-chan struct{}) {
+	for {
+		select {
+		case <-full:
+		case <-ctx.Done():
+			return
+		}
+		_ = m.Report(ctx, 0, 0, false) // or the worker's other calls say why
+		select {
+		case <-time.After(markEvery): // the mark makes no room before
+		case <-ctx.Done():
+			return
 		}
 	}
 }

@@ -314,6 +314,9 @@ func (w *Worker) logAcknowledged(b link.Buf, n uint32) {
 		return
 	}
 	w.log.addFrame(acknowledged, payload)
+	if w.logWaits { // a harvest would have it now
+		w.askForHarvest()
+	}
 }
 
 // mustWait reports whether the next hot frame has to wait for room in the log.
@@ -324,9 +327,22 @@ func (w *Worker) mustWait() bool {
 	if !w.logWaits {
 		w.logWaits = true
 		w.stats.LogWaits++
+		w.askForHarvest()
 	}
 	return true
 }
+
+// askForHarvest wakes who waits for LogFull.
+func (w *Worker) askForHarvest() {
+	select {
+	case w.logFull <- struct{}{}:
+	default:
+	}
+}
+
+// LogFull returns a channel that holds a token while a push waits for room in the log: a harvest, and
+// the mark of it, make room.
+func (w *Worker) LogFull() <-chan struct{} { return w.logFull }
 
 // heldRefusal reports whether a refusal by the aggregator leaves the frame unanswered, because it says
 // only that the aggregator no longer knows the worker: the server decides what becomes of the frame.

@@ -202,17 +202,12 @@ func (j *joinedJob) leaveJob(finished bool) (err error) {
 
 // endPart reports that the host has finished its part in the job, or leaves and may come back.
 func (j *joinedJob) endPart(finished bool) error {
+	if err := j.commitAll(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(j.lost, leaveLimit)
 	defer cancel()
 	m := j.endpoint.members
-	if !j.env.Config.Job.Sync {
-		if err := m.Report(ctx, 0, 0, false); err != nil { // it harvests; the next harvest may be due in an hour
-			return err
-		}
-	}
-	if err := awaitCommits(ctx, j.endpoint, j.env); err != nil {
-		return err
-	}
 	if j.torn && j.env.Config.Job.Sync {
 		if err := m.Tear(ctx, j.openStep); err != nil {
 			return err
@@ -223,4 +218,23 @@ func (j *joinedJob) endPart(finished bool) error {
 	}
 	m.LeaveAs(control.Departure{Back: true})
 	return nil
+}
+
+// commitAll waits until the server has all that clients pushed without steps. While the aggregator is out
+// of reach that takes until the server has given it up, and this host has settled.
+func (j *joinedJob) commitAll() error {
+	c := j.env.Config
+	if c.Job.Sync {
+		return nil
+	}
+	limit := leaveLimit
+	if j.endpoint.members.KeepsLog {
+		limit = max(limit, 2*c.Silence) // as for a push
+	}
+	ctx, cancel := context.WithTimeout(j.lost, limit)
+	defer cancel()
+	if err := j.endpoint.members.Report(ctx, 0, 0, false); err != nil { // it harvests; the next harvest may be due in an hour
+		return err
+	}
+	return awaitCommits(ctx, j.endpoint, j.env)
 }

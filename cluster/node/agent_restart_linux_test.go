@@ -29,6 +29,10 @@ type restarts struct {
 	store  *ps.Store
 	server chan error
 	stop   context.CancelFunc // of the server
+
+	stopSwitch func()
+	control    *breakable // of the switch
+
 	agents []*runningAgent
 	done   atomic.Bool // clients are to end
 }
@@ -53,9 +57,11 @@ func startHosts(t *testing.T, n int, sync bool, change ...func(*cluster.Config))
 	for _, f := range change {
 		f(c)
 	}
-	startSwitch(t, c)
-	h := &restarts{t: t, file: filepath.Join(t.TempDir(), "cluster.yaml"), server: make(chan error, 1)}
+	h := &restarts{t: t, control: &breakable{}}
+	h.stopSwitch = runSwitchOn(t, c, testLog(t), Machine{Listen: h.control.listen})
+	h.file, h.server = filepath.Join(t.TempDir(), "cluster.yaml"), make(chan error, 1)
 	var err error
+	t.Cleanup(h.stopSwitch)
 	if h.dir, err = os.MkdirTemp("", "libra-node-*"); err != nil { // the path of a socket is short
 		t.Fatal(err)
 	}

@@ -134,9 +134,14 @@ func startSwitchWith(t *testing.T, c *cluster.Config, log *slog.Logger) {
 // runSwitch runs a switch until stop is called.
 func runSwitch(t *testing.T, c *cluster.Config, log *slog.Logger) (stop func()) {
 	t.Helper()
+	return runSwitchOn(t, c, log, Machine{})
+}
+
+func runSwitchOn(t *testing.T, c *cluster.Config, log *slog.Logger, on Machine) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan struct{}), make(chan error, 1)
-	env := Env{Config: c, Log: log.With("process", "switch"), Ready: func() { close(ready) }}
+	env := Env{Config: c, Log: log.With("process", "switch"), Ready: func() { close(ready) }, Machine: on}
 	go func() { ended <- RunSwitch(ctx, env) }()
 	select {
 	case <-ready:
