@@ -37,6 +37,8 @@ type WorkerResult struct {
 	Vanished        uint64        `json:"vanished"`    // gradients that the job's unit rounds to 0
 	Frames          uint64        `json:"frames"`      // pushes and pulls, without retransmissions
 	HotFrames       uint64        `json:"hot_frames"`
+	LogWaits        uint64        `json:"log_waits"`      // for room in the log of job.replay_mib
+	Settled         uint64        `json:"settled_frames"` // hot frames sent to the server because the aggregator was lost
 	Retransmissions uint64        `json:"retransmissions"`
 	RTTHot          time.Duration `json:"rtt_hot_ns"`
 	RTTCold         time.Duration `json:"rtt_cold_ns"`
@@ -141,6 +143,8 @@ func workerResult(id uint16, backend string, t train.Result, s transport.WorkerS
 		Vanished:        s.Vanished,
 		Frames:          s.Hot.Sent + s.Cold.Sent,
 		HotFrames:       s.Hot.Sent,
+		LogWaits:        s.LogWaits,
+		Settled:         s.Settled,
 		Retransmissions: s.Hot.Retransmitted + s.Cold.Retransmitted,
 		RTTHot:          s.Hot.SRTT,
 		RTTCold:         s.Cold.SRTT,

@@ -33,7 +33,8 @@ func (a *AgentStatistics) print(out *report.Printer) {
 	for _, j := range a.Stats.Jobs {
 		rows := [][]any{{"clients", len(j.Clients)}, {"memory", humanize.IBytes(uint64(j.Memory))},
 			{"hot pairs sent", count(j.PairsSent)}, {"hot pairs added up before", count(j.PairsAdded)},
-			{"gradients rounded to 0", count(j.Vanished)}}
+			{"gradients rounded to 0", count(j.Vanished)}, {"hot frames not at the server", humanize.IBytes(uint64(j.LogBytes))},
+			{"pushes that waited for room for them", count(j.LogWaits)}, {"hot frames settled", count(j.Settled)}}
 		out.Table("Job "+j.Name, []string{"", ""}, append(rows, codeRows("ended: ", j.Ended)...))
 		if len(j.Clients) > 0 {
 			out.Table("Clients of job "+j.Name, []string{"", "name", "user", "process", "memory", "pushes", "pairs", "failed",
