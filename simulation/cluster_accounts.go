@@ -33,6 +33,7 @@ type accounts struct {
 	plane  *planeAccount // of the switch's newest job
 	store  *storeAccount // of the newest server
 	files  []fileAccount // written checkpoints
+	owed   debts
 
 	want map[uint64][]int64 // required content of the open step, as of the last comparison
 	news bool               // the shadow has changed since
@@ -73,6 +74,7 @@ type entry struct {
 	store   *storeAccount // store that has it, from a commit on
 	version int
 	idle    bool // its step changed nothing, so its commit is not visible
+	loose   bool // it brings hot rows to the server
 }
 
 // storeAccount is the required state of one server's store.
@@ -85,13 +87,15 @@ type storeAccount struct {
 	pending []*entry  // in the open step
 	version int       // commits
 	hashes  [][32]byte
-	fenced  bool // it takes no harvests any more
+	fenced  bool                  // it takes no harvests any more
+	taken   map[*process][]*entry // frames that the lost switch had acknowledged, and no harvest has
+	settled map[*process]bool     // workers whose calls say that they have sent these to the server
 }
 
 func newAccounts(c *clusterLife) (a *accounts, err error) {
 	a = &accounts{
 		c: c, frames: map[frameID]*entry{}, sent: map[*process][]*entry{}, asked: map[*world.Host][]link.Packet{},
-		want: map[uint64][]int64{},
+		want: map[uint64][]int64{}, owed: debts{},
 	}
 	if a.cfg, err = node.StoreConfig(&c.cfg); err != nil {
 		return nil, err
@@ -192,7 +196,10 @@ func (a *accounts) enterFrame(at *world.Host, e *entry, h wire.Header) {
 			return
 		}
 		a.plane.current = append(a.plane.current, e)
-		err := hotPairs(e.payload, h, func(rank int, bits uint32) { a.plane.held[rank] += units(bits) })
+		err := hotPairs(e.payload, h, func(rank int, bits uint32) {
+			a.plane.held[rank] += units(bits)
+			a.owed.pay(e.from, rank, units(bits))
+		})
 		if err != nil {
 			s.Fail("worker %d sends %v", e.worker, err)
 		}
@@ -205,7 +212,12 @@ func (a *accounts) enterFrame(at *world.Host, e *entry, h wire.Header) {
 	}
 	a.store.pending = append(a.store.pending, e)
 	for i := range rows.Count * rows.Dim {
-		a.addUnits(rows.Key(i/rows.Dim), i%rows.Dim, units(rows.Bits(i)))
+		key, col, n := rows.Key(i/rows.Dim), i%rows.Dim, units(rows.Bits(i))
+		a.addUnits(key, col, n)
+		if row, hot := a.hot.Rank(key); hot {
+			e.loose = true
+			a.owed.pay(e.from, int(row)*rows.Dim+col, n)
+		}
 	}
 }
 
@@ -244,16 +256,8 @@ func (a *accounts) recordFlush(p *process) {
 		}
 		e.flushed = true
 	}
-}
-
-// recordSteps records after how many steps a worker has flushed its frames.
-func (a *accounts) recordSteps(p *process, steps uint64) {
-	a.c.Mu.Lock()
-	defer a.c.Mu.Unlock()
-	for _, e := range a.sent[p] {
-		if e.flushed && e.claim == 0 {
-			e.claim = steps
-		}
+	if a.store != nil && (!a.store.fenced || a.store.settled[p]) {
+		a.checkPaid(p, "calls all that it has sent acknowledged")
 	}
 }
 
@@ -287,6 +291,7 @@ func (a *accounts) openStore(p *process, store *ps.Store) {
 		s.Fail("%s begins with other weights than its checkpoint has", p.Name())
 	}
 	a.store, a.news = st, true
+	clear(a.owed)
 	st.hashes = append(st.hashes, st.shadow.Hash())
 	// Frames that are not in the checkpoint are lost, and trained again.
 	lost := func(e *entry) bool { return !st.holdsFrame(e) }
@@ -295,30 +300,6 @@ func (a *accounts) openStore(p *process, store *ps.Store) {
 	for p, sent := range a.sent {
 		a.sent[p] = slices.DeleteFunc(sent, lost)
 	}
-}
-
-// fence records that a server takes no more harvests: hot frames that are in none are sent as rows.
-func (a *accounts) fence(p *process) {
-	s := a.c
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	st := a.store
-	if p.Dead() || st == nil || st.of != p {
-		return
-	}
-	a.takeHarvest()
-	st.fenced = true
-	s.result.Fences++
-	s.Tell("%s goes on without the aggregator\n", p.Name())
-	lost := func(e *entry) bool {
-		return e.id.to.Name() == theSwitch && !slices.Contains(st.pending, e) && !st.holdsFrame(e)
-	}
-	maps.DeleteFunc(a.frames, func(_ frameID, e *entry) bool { return lost(e) })
-	a.order = slices.DeleteFunc(a.order, lost)
-	for p, sent := range a.sent {
-		a.sent[p] = slices.DeleteFunc(sent, lost)
-	}
-	a.plane = nil
 }
 
 // holdsFrame reports whether a frame's gradients are in the weights of a server's store.
@@ -456,6 +437,9 @@ func (a *accounts) checkFinished(p *process) {
 			a.c.Fail("%s has finished, but frame %d to %s is not applied", p.Name(), e.id.seq, e.id.to.Name())
 			return
 		}
+	}
+	if p.serving == a.c.serving {
+		a.checkPaid(p, "has finished")
 	}
 }
 

@@ -53,11 +53,15 @@ func (a *accounts) checkWritten(data []byte) {
 		s.Fail("a checkpoint's attachment: %v", err)
 		return
 	}
-	for _, e := range a.order {
-		steps := saved.Steps[e.worker]
+	stepsOf := func(worker uint16) uint64 {
 		if a.c.cfg.Job.Sync {
-			steps = saved.Step
+			return saved.Step
 		}
+		return saved.Steps[worker]
+	}
+	a.checkTaken(st, version, stepsOf)
+	for _, e := range a.order {
+		steps := stepsOf(e.worker)
 		if e.claim > 0 && e.claim <= steps && !st.holdsAt(e, version) {
 			s.Fail("a checkpoint counts %d steps of worker %d, but frame %d to %s, of the first %d, is not in its weights",
 				steps, e.worker, e.id.seq, e.id.to.Name(), e.claim)

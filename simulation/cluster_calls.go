@@ -28,9 +28,9 @@ func (p *process) clientOptions() []grpc.DialOption {
 	return clientOptions(p.Process, p.c.conns, func(req any) {
 		switch req := req.(type) {
 		case *pb.ReportRequest:
-			p.c.accounts.recordSteps(p, req.Steps)
+			p.c.accounts.recordSteps(p, req.Steps, req.Instance)
 		case *pb.BarrierRequest:
-			p.c.accounts.recordSteps(p, req.Step+1)
+			p.c.accounts.recordSteps(p, req.Step+1, req.Instance)
 		}
 	})
 }

@@ -115,6 +115,7 @@ func (p *process) newMachine() node.Machine {
 		Plane:   func(plane aggregator.Plane) aggregator.Plane { return watchedPlane{plane, p, map[string]int{}} },
 		Store:   func(store *ps.Store) { c.accounts.openStore(p, store) },
 		Fenced:  func() { c.accounts.fence(p) },
+		Pushes:  func(keys []uint64, grads []float32) { c.accounts.recordPush(p, keys, grads) },
 		Flushed: func() { c.accounts.recordFlush(p) },
 		Turn:    func(what string) { p.Turn(what, nil, time.Time{}) },
 		Random:  &lockedReader{w: c.World, from: seeded(c.options.named("random of " + p.Name()))},

@@ -26,6 +26,7 @@ type ClusterResult struct {
 	Busy        int           `json:"busy"`       // calls refused because the data plane was busy
 	Outages     int           `json:"outages"`
 	Fences      int           `json:"fences"` // trainings that went on without their aggregator
+	Taken       int           `json:"taken"`  // gradients that the lost aggregator had acknowledged, and no harvest had
 	Traffic     Traffic       `json:"traffic"`
 }
 
@@ -51,5 +52,6 @@ func (r *ClusterResult) Add(o ClusterResult) {
 	r.Busy += o.Busy
 	r.Outages += o.Outages
 	r.Fences += o.Fences
+	r.Taken += o.Taken
 	r.Traffic.Add(o.Traffic)
 }

@@ -39,6 +39,8 @@ type Machine struct {
 	Store func(*ps.Store)
 	// Fenced, if not nil, is called by the server's loop when the job goes on without its aggregator.
 	Fenced func()
+	// Pushes is called before a worker pushes gradients.
+	Pushes func(keys []uint64, grads []float32)
 	// Flushed is called when everything that a worker has sent is acknowledged.
 	Flushed func()
 	// Turn is called by a goroutine that several events may have woken at once.

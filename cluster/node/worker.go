@@ -83,7 +83,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 		layout(members), "stripes", members.Stripes)
 	env.ready()
 	training.First = members.FirstStep
-	access := earlyClient(client{w.Worker, members, env.Machine.Flushed})
+	access := earlyClient(client{w.Worker, members, env.Machine.Pushes, env.Machine.Flushed})
 	kept := &hotRows{}
 	if c.Job.Accumulate > 1 {
 		kept = newHotRows(access, w.hot, c.Job.Accumulate)
@@ -177,7 +177,8 @@ func loadHotSet(c *cluster.Config, dim int) (*packer.HotSet, error) {
 type client struct {
 	*transport.Worker
 	members *control.Membership
-	flushed func() // may be nil
+	pushes  func(keys []uint64, grads []float32) // may be nil, as flushed may
+	flushed func()
 }
 
 func (c client) BeginPull(ctx context.Context, keys []uint64, dst []float32) (train.Pulling, error) {
@@ -189,6 +190,9 @@ func (c client) BeginPull(ctx context.Context, keys []uint64, dst []float32) (tr
 }
 
 func (c client) Push(ctx context.Context, keys []uint64, grads []float32) error {
+	if c.pushes != nil {
+		c.pushes(keys, grads)
+	}
 	_, err := c.Worker.Push(ctx, keys, grads) // Flush reports later refusals
 	return err
 }
