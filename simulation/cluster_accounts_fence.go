@@ -108,11 +108,11 @@ func (a *accounts) fence(p *process) {
 
 // takeBack records that a frame which the switch has applied is lost there.
 func (a *accounts) takeBack(e *entry) {
-	st := a.store
-	st.taken[e.from] = append(st.taken[e.from], e)
+	st, zero := a.store, true
 	h, err := wire.ParseHeader(e.payload)
 	if err == nil {
 		err = hotPairs(e.payload, h, func(rank int, bits uint32) {
+			zero = zero && bits<<1 == 0
 			if units, err := a.format.FromBits(bits); err == nil {
 				a.owed.owe(e.from, rank, units)
 				a.c.result.Taken++
@@ -121,6 +121,9 @@ func (a *accounts) takeBack(e *entry) {
 	}
 	if err != nil {
 		a.c.Fail("worker %d has sent %v", e.worker, err)
+	}
+	if !zero { // otherwise there is nothing to send
+		st.taken[e.from] = append(st.taken[e.from], e)
 	}
 }
 

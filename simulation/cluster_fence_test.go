@@ -19,3 +19,21 @@ func TestFences(t *testing.T) {
 		t.Errorf("%d fences, %d gradients to settle", total.Fences, total.Taken)
 	}
 }
+
+// The checks notice a harvest, a fence or a settlement that goes wrong.
+func TestFaultyFencesAreFound(t *testing.T) {
+	for f, kinds := range map[fault]Kinds{
+		harvestsLate: Fence, asksEarly: Fence, marksUnsummed: Fence, freesAnswered: Fence, namesNoInstance: Fence,
+		answersOlder: 0,
+	} {
+		t.Run(string(f), func(t *testing.T) {
+			for seed := uint64(1); seed <= 200; seed++ {
+				if _, err := RunCluster(InTest(t), Options{Seed: seed, Kinds: kinds, fault: f}); err != nil {
+					t.Logf("found: %v", err)
+					return
+				}
+			}
+			t.Error("200 lives have not shown it")
+		})
+	}
+}

@@ -102,8 +102,8 @@ func (p *process) newMachine() node.Machine {
 	c := p.c
 	m := node.Machine{
 		Listen: func(_ context.Context, at netip.AddrPort) (net.Listener, error) { return c.conns.Listen(p.Process, at) },
-		Client: p.clientOptions(),
-		Server: serverOptions(p.Process),
+		Client: append(p.clientOptions(), p.clientFaults()),
+		Server: append(serverOptions(p.Process), p.serverFaults()),
 		Link: func(netip.AddrPort) (link.Link, error) {
 			l, err := p.Open(p.newWatcher())
 			if err != nil {
@@ -114,7 +114,7 @@ func (p *process) newMachine() node.Machine {
 		Gate:    func() { p.Link().Enter() },
 		Plane:   func(plane aggregator.Plane) aggregator.Plane { return watchedPlane{plane, p, map[string]int{}} },
 		Store:   func(store *ps.Store) { c.accounts.openStore(p, store) },
-		Fenced:  func() { c.accounts.fence(p) },
+		Fenced:  p.fenced,
 		Pushes:  func(keys []uint64, grads []float32) { c.accounts.recordPush(p, keys, grads) },
 		Flushed: func() { c.accounts.recordFlush(p) },
 		Turn:    func(what string) { p.Turn(what, nil, time.Time{}) },

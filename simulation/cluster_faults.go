@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/grpc"
+
+	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/ps"
+)
+
+// Faults of harvests, fences and settlements. They change what processes tell each other, and what the
+// server's store is given.
+
+// clientFaults put the life's fault into the calls of a process.
+func (p *process) clientFaults() grpc.DialOption {
+	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+		conn *grpc.ClientConn, invoke grpc.UnaryInvoker, o ...grpc.CallOption,
+	) error {
+		if p.c.options.fault == namesNoInstance {
+			switch req := req.(type) {
+			case *pb.BarrierRequest:
+				req.Instance = 0
+			case *pb.ReportRequest:
+				req.Instance = 0
+			}
+		}
+		err := invoke(ctx, method, req, reply, conn, o...)
+		if r, ok := reply.(*pb.SettleResponse); ok && err == nil {
+			p.spoilMark(r.Mark)
+		}
+		return err
+	})
+}
+
+// spoilMark puts the life's fault into the mark by which a worker settles.
+func (p *process) spoilMark(m *pb.HarvestMark) {
+	a := p.c.accounts
+	p.c.Mu.Lock()
+	defer p.c.Mu.Unlock()
+	switch p.c.options.fault {
+	case asksEarly: // before the first harvest
+		m.Newest, m.Applied = 0, append([]byte{1}, make([]byte, len(m.Applied)-1)...)
+	case marksUnsummed:
+		if a.store != nil && a.store.taken[p] != nil {
+			nameAll(m, a.store.taken[p])
+		}
+	}
+}
+
+// nameAll makes a mark have all frames up to the newest one of some.
+func nameAll(m *pb.HarvestMark, frames []*entry) {
+	for _, e := range frames {
+		if e.id.epoch == uint16(m.Epoch) {
+			m.Newest = max(m.Newest, e.id.seq)
+		}
+	}
+	m.Applied = slices.Repeat([]byte{0xff}, len(m.Applied))
+}
+
+// serverFaults put the life's fault into the streams of a process's services.
+func (p *process) serverFaults() grpc.ServerOption {
+	return grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo,
+		handle grpc.StreamHandler,
+	) error {
+		return handle(srv, faultyStream{stream, p.c})
+	})
+}
+
+type faultyStream struct {
+	grpc.ServerStream
+	c *clusterLife
+}
+
+// SendMsg sends a message.
+func (s faultyStream) SendMsg(m any) error {
+	switch m := m.(type) {
+	case *pb.HarvestChunk:
+		if s.c.options.fault == answersOlder && m.Request > 0 {
+			m.Request++
+		}
+	case *pb.Membership:
+		if s.c.options.fault == freesAnswered && m.Committed != nil {
+			s.c.nameApplied(m.Committed)
+		}
+	}
+	return s.ServerStream.SendMsg(m)
+}
+
+// nameApplied makes a mark have all frames that the switch has acknowledged.
+func (c *clusterLife) nameApplied(m *pb.HarvestMark) {
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	var applied []*entry
+	for _, e := range c.accounts.sent[c.procs[workerName(uint16(m.Sender))]] {
+		if e.applied && e.id.to.Name() == theSwitch {
+			applied = append(applied, e)
+		}
+	}
+	nameAll(m, applied)
+}
+
+// fenced puts the life's fault into the store of a server that goes on without its aggregator.
+func (p *process) fenced() {
+	p.c.accounts.fence(p)
+	st := p.c.accounts.store
+	if p.c.options.fault != harvestsLate || st == nil || st.of != p {
+		return
+	}
+	instance, number := st.store.LastHarvest()
+	st.store.BeginGeneration(instance)
+	_, err := st.store.ApplyHarvest(ps.Harvest{Instance: instance, Number: number + 1, Ranks: []uint32{0}, Sums: []int64{1 << 16}},
+		[]uint64{p.c.accounts.hot.Key(0)})
+	if err != nil {
+		p.c.Fail("a harvest after the fence: %v", err)
+	}
+}
