@@ -63,13 +63,16 @@ func (a *accounts) checkPaid(p *process, event string) {
 func (a *accounts) recordSteps(p *process, steps, instance uint64) {
 	a.c.Mu.Lock()
 	defer a.c.Mu.Unlock()
+	if a.store != nil && a.store.fenced && instance == 0 && !a.store.settled[p] {
+		a.store.settled[p] = true
+		for _, e := range a.sent[p] { // the call is repeated, without another flush
+			e.flushed = e.flushed || e.loose && e.applied
+		}
+	}
 	for _, e := range a.sent[p] {
 		if e.flushed && e.claim == 0 {
 			e.claim = steps
 		}
-	}
-	if a.store != nil && a.store.fenced && instance == 0 {
-		a.store.settled[p] = true
 	}
 }
 
