@@ -38,8 +38,9 @@ type clusterLife struct {
 	serving  int                 // servers started so far
 	done     []*process          // finished workers
 
-	planned  [clocks][]planned      // trouble
-	moments  [clocks]int            // that have passed
+	planned  [clocks][]planned // trouble
+	moments  [clocks]int       // that have passed
+	fence    fencePlan
 	breaks   map[int]world.Breakage // of connections, by the number of the control message at which they occur
 	paused   []*world.Host          // at any time
 	happened Kinds                  // trouble so far that may end a process

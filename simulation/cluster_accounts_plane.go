@@ -181,6 +181,9 @@ func (w watchedPlane) Swap(id uint16) (*aggregator.Bank, error) {
 			p.banks[0][0]++
 		}
 		if p := a.plane; err == nil && p != nil && p.job == id {
+			if bank.Frames > 0 {
+				a.c.fence.countEvent(swaps)
+			}
 			p.compareBanks()
 			p.frozen = &frozen{sums: slices.Clone(bank.Slots), entries: p.current}
 			p.current = nil

@@ -29,6 +29,10 @@ func (p *process) clientOptions() []grpc.DialOption {
 		switch req := req.(type) {
 		case *pb.ReportRequest:
 			p.c.accounts.recordSteps(p, req.Steps, req.Instance)
+		case *pb.DoneRequest:
+			p.c.Mu.Lock()
+			p.c.fence.countEvent(dones)
+			p.c.Mu.Unlock()
 		case *pb.BarrierRequest:
 			p.c.accounts.recordSteps(p, req.Step+1, req.Instance)
 		}

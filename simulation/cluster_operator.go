@@ -15,6 +15,7 @@ func (c *clusterLife) Collect() {
 	for c.moments[byWrites] < c.disk.Writes() {
 		c.passMoment(byWrites)
 	}
+	c.beginFence()
 	for _, role := range c.roles {
 		p := c.procs[role]
 		if p != nil && p.wrong != "" && p.ready && !p.Dead() {

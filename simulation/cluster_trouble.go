@@ -132,31 +132,3 @@ func (c *clusterLife) passMoment(clock int) {
 		}
 	}
 }
-
-// planFence plans that the switch vanishes or is told to end while frames are sent, in one life of four,
-// or in all if it is the only kind. The server notices the latter at once. Neither explains the end of a
-// process, unless a worker has not joined yet, or keeps no log.
-func (c *clusterLife) planFence() {
-	rng := c.options.named("fence")
-	some := rng.IntN(4) == 0 || c.options.Kinds == Fence
-	if c.options.Kinds&Fence == 0 || !some {
-		return
-	}
-	moment, told := 1+rng.IntN(1+rng.IntN(600)), rng.IntN(2) == 0
-	begin := func() {
-		if c.Healed() {
-			return
-		}
-		joining := func(role string) bool { return c.procs[role] == nil || !c.procs[role].ready }
-		if c.guest != 0 || slices.ContainsFunc(c.roles, joining) {
-			c.happened |= Crash
-		}
-		c.Tell("fence\n")
-		if told {
-			c.stopRole(theSwitch)
-		} else {
-			c.crashRole(theSwitch, false)
-		}
-	}
-	c.planned[byFrames] = append(c.planned[byFrames], planned{moment, begin})
-}
