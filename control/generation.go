@@ -95,12 +95,17 @@ func (g *generation) markOf(worker uint16) *aggregator.Mark {
 }
 
 // Applied records the marks of a harvest. It must be called in the same call of the store's goroutine
-// in which the sums are added; nil, of an empty harvest, changes nothing.
+// in which the sums are added; nil, of an empty harvest, changes nothing. After the fence marks do not
+// change: a worker may have settled by them.
 func (s *ParameterServer) Applied(marks []aggregator.Mark) {
 	if marks == nil {
 		return
 	}
-	s.generation.change(func() { s.generation.marks = marks })
+	s.generation.change(func() {
+		if s.generation.instance != 0 {
+			s.generation.marks = marks
+		}
+	})
 }
 
 // MayFence reports whether the job can go on without its aggregator: all workers keep what they need to

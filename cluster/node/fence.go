@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/ps"
 )
 
 // harvesting is how the server harvests from the aggregator of its job, and what it does without one.
@@ -44,7 +45,7 @@ func (s *server) runHarvests(cancel context.CancelCauseFunc) {
 	h := s.harvests
 	err := h.Run(h.ctx)
 	switch _, refused := status.FromError(err); {
-	case s.isFenced():
+	case s.isFenced(), errors.Is(err, ps.ErrFenced): // one that was on its way
 	case refused && h.ctx.Err() == nil:
 		h.noteLost(s.job.Lost("harvest", err))
 	default: // its harvests cannot be applied, or the server ends
