@@ -24,11 +24,11 @@ func (w *worker) settle(t *testing.T, instance uint64, epoch uint32) (*pb.Harves
 	return answer.GetMark(), err
 }
 
-// arrive arrives at the end of a step with frames that went to an instance.
-func (w *worker) arrive(t *testing.T, step, instance uint64) chan error {
+// arrive arrives at the end of step 0 with frames that went to an instance.
+func (w *worker) arrive(t *testing.T, instance uint64) chan error {
 	result := make(chan error, 1)
 	go func() {
-		_, err := w.Barrier(t.Context(), &pb.BarrierRequest{Job: 5, Sender: w.id, Step: step, Token: w.member.GetToken(),
+		_, err := w.Barrier(t.Context(), &pb.BarrierRequest{Job: 5, Sender: w.id, Step: 0, Token: w.member.GetToken(),
 			Instance: instance})
 		result <- err
 	}()
@@ -151,21 +151,21 @@ func TestFenceWithdrawsArrivals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t, keepsLog5)
 		one, two := s.joinedWithLogs(t)
-		before := one.arrive(t, 0, 77)
+		before := one.arrive(t, 77)
 		synctest.Wait()
 		s.service.Fence()
 		if err := <-before; !isFenced(err) {
 			t.Errorf("who has arrived is told %v", err)
 		}
-		if err := <-two.arrive(t, 0, 77); !isFenced(err) {
+		if err := <-two.arrive(t, 77); !isFenced(err) {
 			t.Errorf("who arrives from before the fence is told %v", err)
 		}
-		again := two.arrive(t, 0, 0)
+		again := two.arrive(t, 0)
 		synctest.Wait()
 		if len(s.commits) != 0 {
 			t.Fatalf("commits %v, before worker 1 has arrived again", s.commits)
 		}
-		for _, result := range []chan error{again, one.arrive(t, 0, 0)} {
+		for _, result := range []chan error{again, one.arrive(t, 0)} {
 			if err := <-result; err != nil {
 				t.Error(err)
 			}
@@ -197,7 +197,7 @@ func TestFenceDuringACommit(t *testing.T) {
 					}
 				})
 				one, two := s.joinedWithLogs(t)
-				first, second := one.arrive(t, 0, 77), two.arrive(t, 0, 77)
+				first, second := one.arrive(t, 77), two.arrive(t, 77)
 				synctest.Wait()
 				s.service.Fence()
 				close(goOn)
@@ -206,7 +206,7 @@ func TestFenceDuringACommit(t *testing.T) {
 						t.Errorf("a worker is told %v", err)
 					}
 				}
-				for _, result := range []chan error{one.arrive(t, 0, 0), two.arrive(t, 0, 0)} {
+				for _, result := range []chan error{one.arrive(t, 0), two.arrive(t, 0)} {
 					if err := <-result; err != nil {
 						t.Error(err)
 					}
@@ -235,7 +235,7 @@ func TestFenceKeepsTornSteps(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.service.Fence()
-		for _, result := range []chan error{one.arrive(t, 0, 0), two.arrive(t, 0, 0)} {
+		for _, result := range []chan error{one.arrive(t, 0), two.arrive(t, 0)} {
 			wants(t, "a torn step", <-result, codes.Aborted, "dropped")
 		}
 		if dropped != 1 {

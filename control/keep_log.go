@@ -26,8 +26,6 @@ type Log interface {
 	HoldSteps(ctx context.Context) (next uint32, err error)
 	// Settle sends the server all frames that the mark lacks, and returns when it has them.
 	Settle(ctx context.Context, mark aggregator.Mark) error
-	// LogFull returns a channel that holds a token while the log has no room.
-	LogFull() <-chan struct{}
 }
 
 // kept is what a membership knows of the job's generation.
@@ -70,16 +68,17 @@ func (k *kept) current() (instance uint64, settled <-chan struct{}) {
 }
 
 // KeepLog gives a worker's log what the server tells of it, and settles when the server has lost the
-// aggregator, until ctx or the admission ends. Without it, a membership with KeepsLog must not be used.
+// aggregator, until ctx or the admission ends. When full
+// has a token, the log has no room, and the server harvests at once. Without KeepLog, a membership with KeepsLog must not be used.
 // The error is why the worker cannot go on.
-func (m *Membership) KeepLog(ctx context.Context, log Log) error {
+func (m *Membership) KeepLog(ctx context.Context, log Log, full <-chan struct{}) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(m.ctx, func() { cancel(context.Cause(m.ctx)) })()
 	var asks sync.WaitGroup
 	defer asks.Wait()
 	defer cancel(nil)
-	asks.Go(func() { m.askForHarvests(ctx, log.LogFull()) })
+	asks.Go(func() { m.askForHarvests(ctx, full) })
 	k := &m.kept
 	for {
 		k.mu.Lock()

@@ -160,7 +160,8 @@ func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *Paramet
 	}
 	// A commit belongs to all workers, so it runs under the server's context, not under that of the
 	// worker that arrived last.
-	s.barrier = newBarrier(ctx, cfg.Workers, first, func(ctx context.Context, step uint64) error { return cfg.Commit(ctx, step) })
+	commit := func(ctx context.Context, step uint64) error { return cfg.Commit(ctx, step) }
+	s.barrier = newBarrier(ctx, cfg.Workers, first, commit)
 	s.barrier.reduce, s.barrier.over, s.barrier.instance = s.reduce, s.give, cfg.Instance
 	return s
 }

@@ -112,8 +112,8 @@ func (p *process) fenced() {
 	}
 	instance, number := st.store.LastHarvest()
 	st.store.BeginGeneration(instance)
-	_, err := st.store.ApplyHarvest(ps.Harvest{Instance: instance, Number: number + 1, Ranks: []uint32{0}, Sums: []int64{1 << 16}},
-		[]uint64{p.c.accounts.hot.Key(0)})
+	late := ps.Harvest{Instance: instance, Number: number + 1, Ranks: []uint32{0}, Sums: []int64{1 << 16}}
+	_, err := st.store.ApplyHarvest(late, []uint64{p.c.accounts.hot.Key(0)})
 	if err != nil {
 		p.c.Fail("a harvest after the fence: %v", err)
 	}

@@ -192,12 +192,13 @@ func (w *Worker) sendSettled() (any bool) {
 		}
 		h, _ := wire.ParseHeader(payload) // our own frame
 		of := s.of
-		if owner != acknowledged {
+		switch {
+		case owner != acknowledged:
 			of = w.ops[owner]
-		} else if s.mark.Has(h.Seq) {
+		case s.mark.Has(h.Seq):
 			w.log.dropOldest()
 			continue
-		} else {
+		default:
 			of.outstanding++
 		}
 		w.unpackHot(payload, &s.rows)
@@ -332,17 +333,13 @@ func (w *Worker) mustWait() bool {
 	return true
 }
 
-// askForHarvest wakes who waits for LogFull.
+// askForHarvest tells that a push waits for room in the log.
 func (w *Worker) askForHarvest() {
 	select {
-	case w.logFull <- struct{}{}:
+	case w.cfg.LogFull <- struct{}{}:
 	default:
 	}
 }
-
-// LogFull returns a channel that holds a token while a push waits for room in the log: a harvest, and
-// the mark of it, make room.
-func (w *Worker) LogFull() <-chan struct{} { return w.logFull }
 
 // heldRefusal reports whether a refusal by the aggregator leaves the frame unanswered, because it says
 // only that the aggregator no longer knows the worker: the server decides what becomes of the frame.

@@ -47,7 +47,6 @@ type Worker struct {
 	log       *frameLog        // nil: it keeps none, or the aggregator is lost
 	mark      aggregator.Mark  // the newest; before the first, one without frames
 	logWaits  bool             // a push waits for room in it
-	logFull   chan struct{}    // holds a token then
 	commits   []chan struct{}  // of callers that wait for an empty log
 	settling  *settlement      // or nil
 	stepsHeld bool             // no end of a step is reported until it has settled
@@ -180,7 +179,6 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		adds:     cfg.HotSet != nil && exact,
 		exp:      job.Exp,
 
-		logFull:   make(chan struct{}, 1),
 		unrounded: exact && cfg.NoWeights,
 		keysOnly:  cfg.NoWeights,
 	}

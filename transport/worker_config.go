@@ -43,6 +43,9 @@ type WorkerConfig struct {
 	// which [Worker.Committed] has not said that the server has them. While it is full, pushes wait. With
 	// it, the worker can go on without its aggregator ([Worker.Settle]). 0 means that it keeps none.
 	Replay int
+	// LogFull, if not nil, gets a token, for which it should have room, while a push waits for room in the
+	// log: a harvest, and the mark of it, make room.
+	LogFull chan<- struct{}
 	// NoAggregator means that the job goes on without one: hot rows go to server 0.
 	NoAggregator bool
 

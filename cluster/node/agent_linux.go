@@ -233,7 +233,8 @@ func (j *joinedJob) commitAll() error {
 	}
 	ctx, cancel := context.WithTimeout(j.lost, limit)
 	defer cancel()
-	if err := j.endpoint.members.Report(ctx, 0, 0, false); err != nil { // it harvests; the next harvest may be due in an hour
+	// A report harvests. The next harvest may be due in an hour.
+	if err := j.endpoint.members.Report(ctx, 0, 0, false); err != nil {
 		return err
 	}
 	return awaitCommits(ctx, j.endpoint, j.env)

@@ -63,7 +63,7 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 		more = append(more, transport.ServerPeer{At: wire.Endpoint{IP: s.Address, Port: c.Port},
 			Epoch: e.members.MoreEpochs[i]})
 	}
-	m, replay := e.members, 0
+	m, replay, full := e.members, 0, make(chan struct{}, 1)
 	if m.NoAggregator {
 		m.Arithmetic, m.Exp = c.Job.Config().Arithmetic, c.Job.Config().Exp
 	} else if m.KeepsLog {
@@ -91,12 +91,12 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 		},
 		Aggregator: wire.Endpoint{IP: c.Switch.Address, Port: c.Port},
 		Server:     wire.Endpoint{IP: servers[0].Address, Port: c.Port}, MoreServers: more,
-		Replay: replay, NoAggregator: m.NoAggregator,
+		Replay: replay, LogFull: full, NoAggregator: m.NoAggregator,
 		Flow: retransmit.Config{MinRTO: minRTO, Silence: c.Silence},
 	})
 	if err == nil && m.KeepsLog {
 		e.keeping.Go(func() {
-			if failed := m.KeepLog(ctx, e.Worker); failed != nil && e.Worker.Err() == nil {
+			if failed := m.KeepLog(ctx, e.Worker, full); failed != nil && e.Worker.Err() == nil {
 				cancel(failed)
 			}
 		})
