@@ -68,9 +68,9 @@ func (k *kept) current() (instance uint64, settled <-chan struct{}) {
 }
 
 // KeepLog gives a worker's log what the server tells of it, and settles when the server has lost the
-// aggregator, until ctx or the admission ends. When full
-// has a token, the log has no room, and the server harvests at once. Without KeepLog, a membership with KeepsLog must not be used.
-// The error is why the worker cannot go on.
+// aggregator, until ctx or the admission ends. When full has a token, the log has no room, and the
+// server harvests at once. Without KeepLog, a membership with KeepsLog must not be used. The error is
+// why the worker cannot go on.
 func (m *Membership) KeepLog(ctx context.Context, log Log, full <-chan struct{}) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
