@@ -371,3 +371,39 @@ func TestFrameLogWraps(t *testing.T) {
 		t.Errorf("%d bytes, %d frames, %d reserved are left", l.used, l.frames, l.reserved)
 	}
 }
+
+// Ends of steps do not count while a worker has not settled, and after it not in a late copy of a frame
+// from before it, until numbers have gone on so far that none can come.
+func TestLateEndsOfStepsDoNotCount(t *testing.T) {
+	ctx := deadline(t)
+	o := clusterOptions{workers: 1, tamper: withLog}
+	c := newCluster(t, memFabric(t, o), o)
+	may := func(newest, seq uint32) (counts bool) {
+		if err := c.server.Do(ctx, func() {
+			a := c.server.senders[1]
+			a.last = newest
+			counts = a.mayArrive(seq)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return counts
+	}
+	if !may(20, 20) {
+		t.Error("before the loss of the aggregator no end counts")
+	}
+	if err := c.server.Do(ctx, c.server.HoldSteps); err != nil {
+		t.Fatal(err)
+	}
+	if may(20, 20) || may(21, 21) {
+		t.Error("an end counts before its worker has settled")
+	}
+	if err := c.server.TakeSteps(ctx, 1, 21); err != nil {
+		t.Fatal(err)
+	}
+	if may(30, 20) || !may(30, 21) || !may(30, 30) {
+		t.Error("a late copy counts, or an end after the settlement does not")
+	}
+	if !may(22+1<<30, 22+1<<30) || !may(20+1<<31, 20+1<<31) {
+		t.Error("an end does not count, much later")
+	}
+}
