@@ -105,7 +105,8 @@ def main():
     arguments = parser.parse_args()
     dist.init_process_group(arguments.backend)
     train(arguments)
-    dist.destroy_process_group()  # ends gloo's threads, which may abort a process that exits before them
+    dist.barrier()  # gloo's threads must have freed what they sent, or PyTorch 2.6 may hang
+    dist.destroy_process_group()  # ends them: they may abort a process that exits before them
 
 
 if __name__ == "__main__":

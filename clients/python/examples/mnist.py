@@ -133,6 +133,7 @@ def main():
         lines.append(line)
     if rank == 0:
         print(*map(json.dumps, lines) if options.json else table(lines), sep="\n", flush=True)
+    dist.barrier()  # gloo's threads must have freed what they sent, or PyTorch 2.6 may hang
     dist.destroy_process_group()
 
 
