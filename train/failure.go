@@ -41,7 +41,8 @@ func (w *worker) failed(err error) error {
 		return err
 	}
 	return &Failure{
-		Err: err, Begin: w.begin, Weights: w.beginWeights, Large: w.data.LargestValues(usualValue, namedValues), Label: w.data.LargestLabel(),
+		Err: err, Begin: w.begin, Weights: w.beginWeights,
+		Large: w.data.LargestValues(usualValue, namedValues), Label: w.data.LargestLabel(),
 		Batch: min(w.cfg.Batch, w.data.Len()), Resumed: w.cfg.First > 0,
 	}
 }

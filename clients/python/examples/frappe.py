@@ -105,7 +105,7 @@ def main():
     arguments = parser.parse_args()
     dist.init_process_group(arguments.backend)
     train(arguments)
-    dist.barrier()  # gloo's threads must have freed what they sent, or PyTorch 2.6 may hang
+    time.sleep(0.05)  # gloo's threads free what they sent: PyTorch 2.6 hangs if the next line finds them waiting for the interpreter
     dist.destroy_process_group()  # ends them: they may abort a process that exits before them
 
 
