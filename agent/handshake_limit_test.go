@@ -13,8 +13,8 @@ import (
 	"github.com/libra-ina/libra/agent/agentproto"
 )
 
-// Connections without a session are limited for each user by itself: one who holds all of his keeps
-// nobody else out, and each that ends makes room for another.
+// Connections without a session are limited per user: a user at the limit does not affect others, and a
+// connection that ends makes room for a new one.
 func TestHandshakesOfOneUserKeepOutNobodyElse(t *testing.T) {
 	a := &Agent{handshakes: map[*net.UnixConn]pendingHandshake{}}
 	connect := func(user uint32) (*net.UnixConn, error) {
@@ -39,7 +39,7 @@ func TestHandshakesOfOneUserKeepOutNobodyElse(t *testing.T) {
 		t.Errorf("one too many: %v", err)
 	}
 	if _, err := connect(other); err != nil {
-		t.Errorf("when another user has all of his connections: %v", err)
+		t.Errorf("when another user is at the limit: %v", err)
 	}
 	a.removeHandshake(last)
 	if _, err := connect(one); err != nil {

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// freePort returns a TCP port that nobody listens at.
+// freePort returns a TCP port on which nothing listens.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -25,9 +25,9 @@ func freePort(t *testing.T) string {
 	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }
 
-// TestTorchOwnHostsPage does what docs/python.md says of PyTorch on one's own hosts, with loopback addresses
-// and a rank a host: build, install, describe the job, choose a hot set, start everything, train. The ranks
-// end with the same weights, and rows were summed at the switch.
+// TestTorchOwnHostsPage does what docs/python.md says of PyTorch on one's own hosts, with loopback
+// addresses and a rank a host: build, install, describe the job, choose a hot set, start
+// everything, train. The ranks end with the same weights, and rows were summed at the switch.
 func TestTorchOwnHostsPage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/python.md")

@@ -21,7 +21,7 @@ import (
 	"github.com/libra-ina/libra/agent/agentproto"
 )
 
-// withVenv is a Python that makes venvs as nobody, to whom a Python in root's home is closed.
+// withVenv is a Python that makes venvs as the user nobody, who cannot read one in root's home.
 const withVenv = `
 import ensurepip, numpy, os, subprocess, sys, venv
 if os.getuid() == 0:
@@ -75,7 +75,7 @@ func buildWheel(t *testing.T) (wheel, libra string) {
 	return wheel, libra
 }
 
-// TestPythonWheel builds a wheel, installs it as nobody, and adds with it.
+// TestPythonWheel builds a wheel, installs it as the user nobody, and runs an all-reduce.
 func TestPythonWheel(t *testing.T) {
 	t.Parallel()
 	python := pythonThatRuns(withVenv)
@@ -125,8 +125,9 @@ func versionIn(t *testing.T, path, pattern string) string {
 	return string(m[1])
 }
 
-// TestPythonOfOtherVersion opens sessions with an agent that speaks another version of the protocol: each
-// side names the one to upgrade, the agent to newer libraries, and the library of newer agents.
+// TestPythonOfOtherVersion opens sessions with an agent that speaks another version of the
+// protocol: each side names the one to upgrade, the agent to newer libraries, and the library of
+// newer agents.
 func TestPythonOfOtherVersion(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, jobName, config(dim, 1))

@@ -42,7 +42,7 @@ func TestLogNamesLateWorkers(t *testing.T) {
 		if err := one.barrier(t, 1); err != nil || <-met != nil {
 			t.Fatal(err)
 		}
-		go func() { met <- two.barrier(t, 2) }() // at once: nobody has looked meanwhile
+		go func() { met <- two.barrier(t, 2) }() // before the next look for late workers
 		time.Sleep(time.Minute)
 		if n := strings.Count(log.String(), line); n != 3 || !strings.Contains(log.String(), "step=2 workers=[1]") {
 			t.Errorf("the same worker is late again, %d lines:\n%s", n, log.String())

@@ -143,7 +143,7 @@ func (w *worker) join(t *testing.T, change ...func(*pb.JoinRequest)) (err error)
 	return err
 }
 
-// patience ends a call that nobody answers. In a bubble, where it costs no time, the test then fails
+// patience limits a call that gets no answer. In a bubble, where it costs no time, the test then fails
 // instead of hanging: connections that live have timers, so that no deadlock is seen.
 const patience = time.Hour
 

@@ -121,7 +121,7 @@ func (f *follower) addPath(p *afxdpPath, mac [6]byte) {
 // noWay is what is wrong with an interface if paths over it have no route or neighbour.
 func noWay(to netip.Addr) string { return "no way to " + to.String() }
 
-// forgetPaths follows those paths no longer that nobody holds. Trouble with the way to a peer is over
+// forgetPaths stops following paths that are not held any more. Trouble with the way to a peer is over
 // with the last path there. The caller holds f.mu.
 func (f *follower) forgetPaths() {
 	var gone []netip.Addr

@@ -376,7 +376,7 @@ func TestAFXDPForgetsPaths(t *testing.T) {
 	}
 }
 
-// What is wrong with a path is over when nobody holds the path any more, unless another path to the peer
+// Trouble with a path is forgotten when the path is not held any more, unless another path to the peer
 // has it.
 func TestAFXDPForgetsTroubleOfPaths(t *testing.T) {
 	c := newCable(t)

@@ -335,7 +335,7 @@ func (g *growing) Push(_ context.Context, _ []uint64, grads []float32) error {
 	return nil
 }
 
-// A failure says what the first mini-batch has met, not the last.
+// A failure describes the first mini-batch, not the last.
 func TestFailureHasTheBeginning(t *testing.T) {
 	log := synthetic(t, data.SyntheticConfig{Rows: 10, Fields: 2, Features: 100, Hot: 10}, data.Shard{})
 	c := &growing{failing: failing{calls: 100}}

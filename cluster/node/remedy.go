@@ -63,7 +63,8 @@ func remedies(f *train.Failure, task data.Task, initScale float64) string {
 		all = append(all, fmt.Sprintf("divide the labels by a number such as their standard deviation (they go up to %g)", label))
 		largest *= label
 	}
-	// Weights beyond their initial bound have been trained before, by other workers of an asynchronous job.
+	// Weights beyond their initial bound have been trained before, by other workers of an
+	// asynchronous job.
 	grown := f.Begin < inRange || !f.Resumed && f.Weights > 2*initScale
 	rateHelps := grown && largest < inRange*float64(max(f.Batch, 1))
 	switch {
