@@ -185,8 +185,8 @@ func TestInstalled(t *testing.T) {
 		cmd.Env = append(os.Environ(), "PKG_CONFIG_PATH="+filepath.Join(root, "lib/pkgconfig"))
 		return strings.Fields(run(t, cmd))
 	}
-	if got := config("--modversion"); len(got) != 1 || !strings.HasPrefix(got[0], "1.") {
-		t.Errorf("version %q", got)
+	if got, want := config("--modversion"), versionIn(t, "c/libra.h", headerVersion); len(got) != 1 || got[0] != want {
+		t.Errorf("version %q, not %s", got, want)
 	}
 	for _, link := range [][]string{{}, {"-static"}} {
 		example := filepath.Join(stage, "example")

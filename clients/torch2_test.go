@@ -63,7 +63,8 @@ func TestTorchCollectives(t *testing.T) {
 	}
 }
 
-// listedCollectives returns the column of the table in docs/python.md that is of a version, nil if there is none.
+// listedCollectives returns the column of the table in docs/python.md that is of a version, nil if
+// there is none.
 func listedCollectives(t *testing.T, version string) map[string]string {
 	t.Helper()
 	page, err := os.ReadFile("../docs/python.md")

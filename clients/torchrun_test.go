@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// freePort returns a TCP port that nobody listens at.
+// freePort returns a TCP port on which nothing listens.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -25,9 +25,9 @@ func freePort(t *testing.T) string {
 	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }
 
-// TestTorchOwnHostsPage does what docs/python.md says of PyTorch on one's own hosts, with loopback addresses
-// and a rank a host: build, install, describe the job, choose a hot set, start everything, train. The ranks
-// end with the same weights, and rows were summed at the switch.
+// TestTorchOwnHostsPage does what docs/python.md says of PyTorch on one's own hosts, with loopback
+// addresses and a rank a host: build, install, describe the job, choose a hot set, start
+// everything, train. The ranks end with the same weights, and rows were summed at the switch.
 func TestTorchOwnHostsPage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/python.md")
@@ -60,7 +60,7 @@ func TestTorchOwnHostsPage(t *testing.T) {
 		}
 	}
 	files := map[string]string{
-		"cluster.yaml": blocks["yaml"][0], "train.py": blocks["python"][0], "torchrun.py": torchrun,
+		"cluster.yaml": blocks["yaml"][0], "train.py": blocks["python"][0],
 		"host1/agent.yaml": blocks["yaml"][1], "host2/agent.yaml": strings.Replace(blocks["yaml"][1], "worker: 1", "worker: 2", 1),
 	}
 	for name, text := range files {
@@ -82,11 +82,10 @@ func TestTorchOwnHostsPage(t *testing.T) {
 		install, ranks = "", strings.Replace(ranks, "venv/bin/python3", "python3", 1)
 		env = append(env, "PYTHONPATH="+root, "LIBRA_LIBRARY="+filepath.Join(build(t, plain), "libra.so.1"))
 	}
-	if !strings.HasPrefix(torchVersion(t), "1.") { // torchrun of Debian's has no libuv, as the page says
-		ranks = strings.Replace(ranks, "-m torch.distributed.run", "../torchrun.py --local_addr 127.0.0.1", 1)
-		env = append(env, "USE_LIBUV=0", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
-	}
 	second := strings.Replace(ranks, "--node_rank 0", "--node_rank 1", 1)
+	if !strings.HasPrefix(torchVersion(t), "1.") { // torchrun of Debian's has no libuv, as the page says
+		ranks, second = withoutTorchrun(ranks), withoutTorchrun(second)
+	}
 	script := "cp " + wheel + " .\n" + install + sh[2] + `
 for host in host1 host2; do cp cluster.yaml hot.libra train.py $host; done
 trap 'kill $(jobs -p); wait' EXIT
@@ -110,4 +109,10 @@ libra stats --agent host1/agent.sock
 	if !regexp.MustCompile(`hot pairs sent +[1-9]`).MatchString(out) {
 		t.Errorf("nothing was summed at the switch:\n%s", out)
 	}
+}
+
+// withoutTorchrun returns the commands with the variables that torchrun would set, for one rank a host.
+func withoutTorchrun(commands string) string {
+	return regexp.MustCompile(`(\S*python3) -m torch\.distributed\.run .*--node_rank (\d) --master_addr (\S+) --master_port (\S+) .*(train\.py)`).
+		ReplaceAllString(commands, "USE_LIBUV=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 LOCAL_RANK=0 RANK=$2 MASTER_ADDR=$3 MASTER_PORT=$4 $1 $5")
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/libra-ina/libra/agent/agentproto"
 )
 
-// withVenv is a Python that makes venvs as nobody, to whom a Python in root's home is closed.
+// withVenv is a Python that makes venvs as the user nobody, who cannot read one in root's home.
 const withVenv = `
 import ensurepip, numpy, os, subprocess, sys, venv
 if os.getuid() == 0:
@@ -75,7 +75,7 @@ func buildWheel(t *testing.T) (wheel, libra string) {
 	return wheel, libra
 }
 
-// TestPythonWheel builds a wheel, installs it as nobody, and adds with it.
+// TestPythonWheel builds a wheel, installs it as the user nobody, and runs an all-reduce.
 func TestPythonWheel(t *testing.T) {
 	t.Parallel()
 	python := pythonThatRuns(withVenv)
@@ -98,27 +98,36 @@ func TestPythonWheel(t *testing.T) {
 	b.idle(t)
 }
 
+const headerVersion = `(?m)^#define LIBRA_VERSION "([^"]*)"`
+
 // TestPythonHasVersion compares the versions in the sources, which a wheel of a candidate does not have.
 func TestPythonHasVersion(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../cmd/libra/version.go")
-	program := regexp.MustCompile(`(?m)^const version = "(.*)"$`).FindSubmatch(text)
-	if err != nil || program == nil {
-		t.Fatalf("no version in cmd/libra/version.go, %v", err)
-	}
+	program := versionIn(t, "../cmd/libra/version.go", `(?m)^const version = "(.*)"$`)
 	for path, pattern := range map[string]string{
 		"python/libra/_version.py": `(?m)^VERSION = "(.*)"$`,
-		"c/libra.h":                `(?m)^#define LIBRA_VERSION "([^"]*)"`,
+		"c/libra.h":                headerVersion,
 	} {
-		text, err := os.ReadFile(path)
-		if m := regexp.MustCompile(pattern).FindSubmatch(text); err != nil || m == nil || string(m[1]) != string(program[1]) {
-			t.Errorf("%s has version %q, cmd/libra/version.go %q, %v", path, m, program[1], err)
+		if here := versionIn(t, path, pattern); here != program {
+			t.Errorf("%s has version %s, cmd/libra/version.go %s", path, here, program)
 		}
 	}
 }
 
-// TestPythonOfOtherVersion opens sessions with an agent that speaks another version of the protocol: each
-// side names the one to upgrade, the agent to newer libraries, and the library of newer agents.
+// versionIn returns the version in a source file.
+func versionIn(t *testing.T, path, pattern string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	m := regexp.MustCompile(pattern).FindSubmatch(text)
+	if err != nil || m == nil {
+		t.Fatalf("no version in %s, %v", path, err)
+	}
+	return string(m[1])
+}
+
+// TestPythonOfOtherVersion opens sessions with an agent that speaks another version of the
+// protocol: each side names the one to upgrade, the agent to newer libraries, and the library of
+// newer agents.
 func TestPythonOfOtherVersion(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, jobName, config(dim, 1))

@@ -31,16 +31,16 @@ func TestBrokenHarvestStreamIsExplained(t *testing.T) {
 		job := l.create(t, spec())
 		var text bytes.Buffer
 		h := NewHarvester(job, newSums().apply, slog.New(slog.NewTextHandler(&text, nil)))
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		ran := make(chan error, 1)
 		go func() { ran <- h.Run(ctx) }()
-		if err := h.Now(t.Context()); err != nil {
+		if err := h.Now(ctx); err != nil {
 			t.Fatal(err)
 		}
 		l.host.Vanish()
 		time.Sleep(time.Second)
 		l.host.ComeBack()
-		if err := h.Now(t.Context()); err != nil {
+		if err := h.Now(ctx); err != nil {
 			t.Fatal(err)
 		}
 		cancel()

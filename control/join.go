@@ -156,22 +156,18 @@ func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
 		return nil, err
 	}
 	cfg.Limit = cmp.Or(cfg.Limit, DefaultJoinLimit)
+	var delay pause
 	for until := time.Now().Add(cfg.Limit); ; {
 		m, err := joinOnce(ctx, cfg)
 		if !errors.Is(err, errRestarted) || time.Now().After(until) {
 			return m, err
 		}
 		cfg.logger().Info("a server was restarted while the worker joined: it joins again", "refusal", err)
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(rejoinDelay):
+		if err := delay.wait(ctx); err != nil {
+			return nil, err
 		}
 	}
 }
-
-// rejoinDelay is how long a worker waits until it joins again. Two instances may differ for a while.
-const rejoinDelay = 100 * time.Millisecond
 
 // errRestarted is in the errors of a worker that has met two instances of a server while it joined:
 // what it presents may be of the earlier one.

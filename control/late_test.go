@@ -42,6 +42,41 @@ func TestLogNamesLateWorkers(t *testing.T) {
 		if err := one.barrier(t, 1); err != nil || <-met != nil {
 			t.Fatal(err)
 		}
+		go func() { met <- two.barrier(t, 2) }() // before the next look for late workers
+		time.Sleep(time.Minute)
+		if n := strings.Count(log.String(), line); n != 3 || !strings.Contains(log.String(), "step=2 workers=[1]") {
+			t.Errorf("the same worker is late again, %d lines:\n%s", n, log.String())
+		}
+		if err := one.barrier(t, 2); err != nil || <-met != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// The log names the workers that have not joined once each time that they are missing, and so also those
+// that have left and are to come back.
+func TestLogNamesMissingWorkersAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log notes
+		s := startServer(t, func(c *ParameterServerConfig) { c.Log = log.Logger() })
+		_ = s.waits(t)
+		one, two := s.worker(t, 1), s.worker(t, 2)
+		if err := one.join(t); err != nil {
+			t.Fatal(err)
+		}
+		for times := 1; times <= 3; times++ {
+			time.Sleep(time.Minute)
+			if n := strings.Count(log.String(), `msg="waiting for workers to join" workers=[2]`); n != times {
+				t.Errorf("missing %d times, %d lines:\n%s", times, n, log.String())
+			}
+			if err := two.join(t); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * missingEvery)
+			if _, err := two.Leave(t.Context(), &pb.LeaveRequest{Job: 5, Sender: two.id, Token: two.member.GetToken(), Back: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
 	})
 }
 

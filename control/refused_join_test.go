@@ -119,7 +119,7 @@ func TestRefusedWorkerChangesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			j := startTwoServers(t)
 			j.two.Agree = map[string]string{"model.batch": "100", "data": "worker 2's"}
-			j.two.Limit = 2 * rejoinDelay
+			j.two.Limit = 2 * shortestDelay
 			c.change(t, j)
 			agreed, epochs := j.state()
 			if _, err := Join(t.Context(), j.two); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -350,6 +350,14 @@ func TestJoinWithoutCheck(t *testing.T) {
 	m.Leave()
 }
 
+// onAnswers makes connections whose answers f may change, or replace by an error.
+func onAnswers(f func(reply any) error) []grpc.DialOption {
+	return []grpc.DialOption{grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+		cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		return cmp.Or(call(ctx, method, req, reply, cc, opts...), f(reply))
+	})}
+}
+
 // A worker that has checked a server, whichever of them, which is started again before the worker joins
 // it has something of the earlier instance: it joins the new one.
 func TestServerIsRestartedWhileAWorkerJoins(t *testing.T) {
@@ -358,9 +366,7 @@ func TestServerIsRestartedWhileAWorkerJoins(t *testing.T) {
 			trainings := []string{"a", "b"}
 			j := startTwoServers(t, trainings...)
 			checks := 0 // of the servers
-			j.two.Dial = []grpc.DialOption{grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
-				cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-				err := call(ctx, method, req, reply, cc, opts...)
+			j.two.Dial = onAnswers(func(reply any) error {
 				switch answer := reply.(type) {
 				case *pb.Membership:
 					if checks == index { // the earlier instance continued the training of the other server
@@ -375,8 +381,8 @@ func TestServerIsRestartedWhileAWorkerJoins(t *testing.T) {
 						answer.Instance++
 					}
 				}
-				return err
-			})}
+				return nil
+			})
 			m, err := joinOnce(t.Context(), j.two)
 			if !errors.Is(err, errRestarted) || !contains(err, "training: "+trainings[1-index]+" here, "+trainings[index]) {
 				t.Fatalf("%v, %v", m, err)
@@ -398,17 +404,15 @@ func TestServerIsRestartedWhileAWorkerJoins(t *testing.T) {
 func TestJobIsCreatedAnewWhileAWorkerJoins(t *testing.T) {
 	s := startServices(t)
 	answers := 0 // of the aggregator
-	s.join.Dial = []grpc.DialOption{grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
-		cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		err := call(ctx, method, req, reply, cc, opts...)
+	s.join.Dial = onAnswers(func(reply any) error {
 		if admission, ok := reply.(*pb.Admission); ok {
 			if answers%2 == 0 {
 				admission.Instance++
 			}
 			answers++
 		}
-		return err
-	})}
+		return nil
+	})
 	m, err := joinOnce(t.Context(), s.join)
 	if !errors.Is(err, errRestarted) || !contains(err, "start this worker again") {
 		t.Fatalf("%v, %v", m, err)
@@ -426,9 +430,7 @@ func TestJobIsCreatedAnewWhileAWorkerJoins(t *testing.T) {
 func TestServerStartsAnewWhileAWorkerWaits(t *testing.T) {
 	j := startTwoServers(t)
 	checks := 0 // of the servers
-	j.two.Dial = []grpc.DialOption{grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
-		cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		err := call(ctx, method, req, reply, cc, opts...)
+	j.two.Dial = onAnswers(func(reply any) error {
 		switch answer := reply.(type) {
 		case *pb.Membership:
 			answer.Training, answer.NewTraining = "new", true
@@ -440,8 +442,8 @@ func TestServerStartsAnewWhileAWorkerWaits(t *testing.T) {
 				return status.Error(codes.AlreadyExists, "the worker was in the job just now")
 			}
 		}
-		return err
-	})}
+		return nil
+	})
 	begun := errors.New("begun")
 	j.two.Begin = func(trainings []string, _ []uint64) error {
 		if !slices.Equal(trainings, []string{"", ""}) {

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -142,8 +143,14 @@ func (w *worker) join(t *testing.T, change ...func(*pb.JoinRequest)) (err error)
 	return err
 }
 
+// patience limits a call that gets no answer. In a bubble, where it costs no time, the test then fails
+// instead of hanging: connections that live have timers, so that no deadlock is seen.
+const patience = time.Hour
+
 func (w *worker) barrier(t *testing.T, step uint64) error {
-	_, err := w.Barrier(t.Context(), &pb.BarrierRequest{Job: 5, Sender: w.id, Step: step, Token: w.member.GetToken()})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, err := w.Barrier(ctx, &pb.BarrierRequest{Job: 5, Sender: w.id, Step: step, Token: w.member.GetToken()})
 	return err
 }
 

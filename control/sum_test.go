@@ -11,8 +11,9 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// A step whose end finds a sum too large is dropped for all, with the key, whether they reduce or wait at a barrier, and however
-// it ends. A worker that repeats its request is told the same, and the next step works.
+// A step whose end finds a sum too large is dropped for all, with the key, whether they reduce or
+// wait at a barrier, and however it ends. A worker that repeats its request is told the same, and
+// the next step works.
 func TestSumsTooLargeDropAStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		large := &DroppedError{Key: 90, KeyKnown: true, Sum: true}

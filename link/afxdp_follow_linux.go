@@ -50,6 +50,7 @@ type follower struct {
 // pointers to them.
 type followed struct {
 	path weak.Pointer[afxdpPath]
+	to   netip.Addr
 	mac  [6]byte
 }
 
@@ -114,8 +115,28 @@ func (f *follower) explainError(last error) error {
 func (f *follower) addPath(p *afxdpPath, mac [6]byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.paths = slices.DeleteFunc(f.paths, func(p followed) bool { return p.path.Value() == nil })
-	f.paths = append(f.paths, followed{weak.Make(p), mac})
+	f.paths = append(f.paths, followed{weak.Make(p), p.to.IP, mac})
+}
+
+// noWay is what is wrong with an interface if paths over it have no route or neighbour.
+func noWay(to netip.Addr) string { return "no way to " + to.String() }
+
+// forgetPaths stops following paths that are not held any more. Trouble with the way to a peer is over
+// with the last path there. The caller holds f.mu.
+func (f *follower) forgetPaths() {
+	var gone []netip.Addr
+	f.paths = slices.DeleteFunc(f.paths, func(p followed) bool {
+		dead := p.path.Value() == nil
+		if dead {
+			gone = append(gone, p.to)
+		}
+		return dead
+	})
+	for _, to := range gone {
+		if !slices.ContainsFunc(f.paths, func(p followed) bool { return p.to == to }) {
+			f.iface.Problem(noWay(to), nil)
+		}
+	}
 }
 
 func (f *follower) setMatch(at *afxdp.Attachment, m afxdp.Match) error {
@@ -197,15 +218,16 @@ func (l *afxdpLink) refreshPaths(ifname string) {
 	var table neigh.Table
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.forgetPaths()
 	for i := range f.paths {
 		known := &f.paths[i]
 		path := known.path.Value()
-		if path == nil {
+		if path == nil { // since a moment ago
 			continue
 		}
 		used := path.used.Swap(false)
 		hop, ok, err := neigh.Again(ifname, path.to.IP, &table, doubt && used)
-		f.iface.Problem("no way to "+path.to.IP.String(), err)
+		f.iface.Problem(noWay(path.to.IP), err)
 		if !ok || hop.MAC == known.mac {
 			continue
 		}

@@ -376,6 +376,48 @@ func TestAFXDPForgetsPaths(t *testing.T) {
 	}
 }
 
+// Trouble with a path is forgotten when the path is not held any more, unless another path to the peer
+// has it.
+func TestAFXDPForgetsTroubleOfPaths(t *testing.T) {
+	c := newCable(t)
+	f := &c.links[0].(*afxdpLink).follow
+	lost := wire.Endpoint{IP: netip.MustParseAddr("198.51.100.1"), Port: 9} // no route leads there
+	var held [2]*afxdpPath
+	for i := range held {
+		held[i] = &afxdpPath{to: lost}
+		f.addPath(held[i], [6]byte{2})
+	}
+	awaitTrouble := func(want bool) {
+		t.Helper()
+		for end := time.Now().Add(eventLimit); ; collect() {
+			err := c.links[0].Stats().LastError
+			if has := err != nil && strings.Contains(err.Error(), "no way to 198.51.100.1"); has == want {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("the last error is %v", err)
+			}
+		}
+	}
+	awaitTrouble(true)
+	held[0] = nil
+	for end, n := time.Now().Add(eventLimit), 3; n > 2; collect() { // the cable's path, and the other one
+		f.mu.Lock()
+		n = len(f.paths)
+		f.mu.Unlock()
+		if time.Now().After(end) {
+			t.Fatalf("%d paths are followed, want 2", n)
+		}
+	}
+	awaitTrouble(true)
+	runtime.KeepAlive(held[1])
+	held[1] = nil
+	awaitTrouble(false)
+	if n := strings.Count(c.log.String(), "no way to 198.51.100.1"); n != 1 {
+		t.Errorf("logged %d times, want 1:\n%s", n, c.log.String())
+	}
+}
+
 func collect() {
 	runtime.GC()
 	time.Sleep(time.Millisecond)

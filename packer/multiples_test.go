@@ -31,24 +31,14 @@ func (e exactSums) add(key uint64, col int, x float32) {
 // without rounding, and cold rows go to their server.
 func (e exactSums) addFrames(t rapid.TB, p *Packer, units fixedpoint.Format) {
 	r := &recorder{tb: t}
-	for kind := p.Next(); kind != 0; kind = p.Next() {
-		server := p.Server()
-		payload, err := p.Fill(make([]byte, wire.MaxPayload))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if kind == wire.TypeHot {
-			r.hotSent = append(r.hotSent, payload)
-			continue
-		}
-		rows, err := wire.ParseRows(payload, wire.TypeCold)
-		if err != nil {
-			t.Fatalf("a %v frame: %v", kind, err)
+	for rows := range r.coldFrames(p) {
+		if rows.kind != wire.TypeCold {
+			t.Fatalf("a %v frame", rows.kind)
 		}
 		for i := range rows.Count * rows.Dim {
 			key := rows.Key(i / rows.Dim)
-			if owner := p.split.Owner(p.hotSet, key); owner != server {
-				t.Fatalf("key %d goes to server %d, not to %d", key, server, owner)
+			if owner := p.split.Owner(p.hotSet, key); owner != rows.server {
+				t.Fatalf("key %d goes to server %d, not to %d", key, rows.server, owner)
 			}
 			e.add(key, i%rows.Dim, math.Float32frombits(rows.Bits(i)))
 		}
@@ -73,8 +63,9 @@ func (e exactSums) check(t rapid.TB, want exactSums) {
 	}
 }
 
-// TestMultiples sends batches with gradients of any magnitude as frames, by all ways that make some: what
-// the frames hold adds up to the batches exactly, and no hot pair is rounded by the aggregator.
+// TestMultiples sends batches with gradients of any magnitude as frames, by all ways that make
+// some: what the frames hold adds up to the batches exactly, and no hot pair is rounded by the
+// aggregator.
 func TestMultiples(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dim := rapid.SampledFrom([]int{1, 2, 5, 23}).Draw(t, "dim")
@@ -158,8 +149,9 @@ func TestMultiples(t *testing.T) {
 	})
 }
 
-// What is excluded is what the aggregator would round or, with others, refuse, at the ends of the range
-// and in every place of a batch; and a gradient that is not finite is refused, in a hot row as in a cold one.
+// What is excluded is what the aggregator would round or, with others, refuse, at the ends of the
+// range and in every place of a batch; and a gradient that is not finite is refused, in a hot row
+// as in a cold one.
 func TestWhatMultiplesExclude(t *testing.T) {
 	const exp, tiny, most = -46, 0x1p-46, 1 << 10
 	n := Multiples(exp)

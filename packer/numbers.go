@@ -41,14 +41,15 @@ func Integers(exp int) Numbers {
 func FloatsBelow(exp int) Numbers { return Numbers{limit: magnitudeOf(exp)} }
 
 // Rounded returns the format of float32 for the aggregator's "exact" arithmetic in units of 2^exp.
-// Any finite gradient is accepted; those below half a unit, which become 0, are counted: [Packer.Vanished].
+// Any finite gradient is accepted; those below half a unit, which become 0, are counted:
+// [Packer.Vanished].
 func Rounded(exp int) Numbers { return Numbers{least: magnitudeOf(exp - 1)} }
 
 // vanishes reports whether the aggregator rounds a gradient to 0.
 func (n Numbers) vanishes(g float32) bool { return magnitude(g) < n.least && magnitude(g) != 0 }
 
-// countVanished counts the gradients that the aggregator rounds to 0. It also reports whether it has found
-// all to be finite on the way.
+// countVanished counts the gradients that the aggregator rounds to 0. It also reports whether it
+// has found all to be finite on the way.
 func (n Numbers) countVanished(grads []float32) (vanished int, finite bool) {
 	if n.least == 0 {
 		return 0, false
@@ -105,9 +106,9 @@ func (n Numbers) excludes(g float32) bool {
 	return magnitude(g) >= n.beyond || !fixedpoint.Format{Exp: n.exp}.Holds(math.Float32bits(g))
 }
 
-// allBetween reports whether all magnitudes are 0, or at least first and below beyond. It is allBelow
-// with a second subtraction, from which 0 comes out largest: of first-1 from the magnitude less 1, modulo
-// 2^31.
+// allBetween reports whether all magnitudes are 0, or at least first and below beyond. It is
+// allBelow with a second subtraction, from which 0 comes out largest: of first-1 from the magnitude
+// less 1, modulo 2^31.
 func allBetween(first, beyond uint32, grads []float32) bool {
 	const signs, ones = 1<<63 | 1<<31, 1<<32 | 1
 	most, least, left := uint64(beyond-1)*ones|signs, uint64(first-1)*ones, uint64(signs)

@@ -5,6 +5,7 @@ package packer
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"testing"
 
@@ -69,6 +70,38 @@ func (r *recorder) pack(p *Packer, keys []uint64, grads []float32) (Sent, error)
 		*to = append(*to, append([]byte(nil), payload...))
 	}
 	return p.Sent(), nil
+}
+
+// coldFrame is a cold frame of a batch.
+type coldFrame struct {
+	wire.Rows
+
+	kind   wire.Type
+	server int
+}
+
+// coldFrames fills all frames of the packer's batch. It keeps the hot ones, and yields the others.
+func (r *recorder) coldFrames(p *Packer) iter.Seq[coldFrame] {
+	return func(yield func(coldFrame) bool) {
+		for kind := p.Next(); kind != 0; kind = p.Next() {
+			server := p.Server()
+			payload, err := p.Fill(make([]byte, wire.MaxPayload))
+			if err != nil {
+				r.tb.Fatal(err)
+			}
+			if kind == wire.TypeHot {
+				r.hotSent = append(r.hotSent, payload)
+				continue
+			}
+			rows, err := wire.ParseRows(payload, kind)
+			if err != nil || rows.Dim != p.dim {
+				r.tb.Fatalf("%v frame of dimension %d: %v", kind, rows.Dim, err)
+			}
+			if !yield(coldFrame{rows, kind, server}) {
+				return
+			}
+		}
+	}
 }
 
 // placed is a pair as the aggregator sees it.

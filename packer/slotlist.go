@@ -76,7 +76,8 @@ func grown[T any](s []T, n int) []T {
 }
 
 // placeKeys appends the places of the gradients of keys, which are at positions first and following
-// in the batch. sift, if not nil, has their gradients: hot rows that Config.Numbers excludes become cold.
+// in the batch. sift, if not nil, has their gradients: hot rows that Config.Numbers excludes become
+// cold.
 func (p *Packer) placeKeys(s *scratch, keys []uint64, first int, sift []float32) {
 	s.found = grown(s.found, len(keys))
 	s.cold = grown(s.cold, s.nCold+len(keys))

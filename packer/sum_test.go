@@ -40,33 +40,20 @@ func numbersOf(b *Prepared, servers int) *RowNumbers {
 // add applies a packer's frames of a batch. A sum that leaves the range in between is an error.
 func (c *applied) add(t rapid.TB, p *Packer, units fixedpoint.Format) {
 	r := &recorder{tb: t}
-	for kind := p.Next(); kind != 0; kind = p.Next() {
-		server := p.Server()
-		payload, err := p.Fill(make([]byte, wire.MaxPayload))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if kind == wire.TypeHot {
-			r.hotSent = append(r.hotSent, payload)
-			continue
-		}
-		rows, err := wire.ParseRows(payload, kind)
-		if err != nil || rows.Dim != p.dim {
-			t.Fatalf("cold frame of dimension %d: %v", rows.Dim, err)
-		}
+	for rows := range r.coldFrames(p) {
 		values := make([]float32, p.dim)
 		for i := range rows.Count {
 			rows.Row(i, values)
 			var key uint64
-			if kind == wire.TypeColdAt {
+			if rows.kind == wire.TypeColdAt {
 				key = uint64(rows.Number(i)) - 1
-				if rows.Numbering != uint32(7+server) {
-					t.Fatalf("server %d gets numbers of numbering %d", server, rows.Numbering)
+				if rows.Numbering != uint32(7+rows.server) {
+					t.Fatalf("server %d gets numbers of numbering %d", rows.server, rows.Numbering)
 				}
 			} else {
 				key = rows.Key(i)
 			}
-			c.Cold[server] = append(c.Cold[server], coldRow{key, bitsOf(values)})
+			c.Cold[rows.server] = append(c.Cold[rows.server], coldRow{key, bitsOf(values)})
 		}
 	}
 	for _, pair := range r.hotPairs(p.layout, p.stripes) {

@@ -436,8 +436,8 @@ func (s *Store) undoUnits(rows []int, units []int64, oldRows, oldTouched int) {
 	s.rows.n = oldRows
 }
 
-// Pending iterates over the rows of the open step: their keys and their Dim
-// sums in fixed-point units, without what these do not hold ([None]). The sums are views; the store must not be changed
+// Pending iterates over the rows of the open step: their keys and their Dim sums in fixed-point
+// units, without what these do not hold ([None]). The sums are views; the store must not be changed
 // during the iteration.
 func (s *Store) Pending() iter.Seq2[uint64, []int64] {
 	s.sumNoted()

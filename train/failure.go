@@ -11,9 +11,10 @@ import (
 // Failure is an error of a training, with what may explain gradients that no arithmetic holds.
 type Failure struct {
 	Err error
-	// Begin is the largest absolute value of the first mini-batch's gradients: what the weights were
-	// at the beginning of this run. It is infinite if one is no number.
-	Begin float64
+	// Begin and Weights are the largest absolute values of the first mini-batch's gradients and
+	// weights, infinite if one is no number. In an asynchronous job other workers may have trained
+	// these weights before.
+	Begin, Weights float64
 	// Large are the features with the largest values in memory, if values are above ten; Label is
 	// the largest absolute value of the labels there.
 	Large []data.Largest
@@ -40,16 +41,17 @@ func (w *worker) failed(err error) error {
 		return err
 	}
 	return &Failure{
-		Err: err, Begin: w.begin, Large: w.data.LargestValues(usualValue, namedValues), Label: w.data.LargestLabel(),
+		Err: err, Begin: w.begin, Weights: w.beginWeights,
+		Large: w.data.LargestValues(usualValue, namedValues), Label: w.data.LargestLabel(),
 		Batch: min(w.cfg.Batch, w.data.Len()), Resumed: w.cfg.First > 0,
 	}
 }
 
-// largestGradient returns the largest absolute value, infinite if one is no number.
-func largestGradient(grads []float32) float64 {
+// largestMagnitude returns the largest absolute value, infinite if one is no number.
+func largestMagnitude(values []float32) float64 {
 	largest := 0.0
-	for _, g := range grads {
-		a := math.Abs(float64(g))
+	for _, x := range values {
+		a := math.Abs(float64(x))
 		if math.IsNaN(a) {
 			return math.Inf(1)
 		}

@@ -269,6 +269,7 @@ type worker struct {
 	batch, coming miniBatch // the trained mini-batch, and the next one if it is already pulled
 	grads         []float32
 	begin         float64 // see [Failure]
+	beginWeights  float64
 	progress      Progress
 	loss          float64 // sum over this epoch
 	samples       int     // of this epoch
@@ -369,7 +370,7 @@ func (w *worker) run(ctx context.Context, c Client) error {
 	w.grads = resize(w.grads, len(w.batch.weights))
 	w.loss += w.cfg.Model.Gradient(&w.batch.Batch, w.batch.weights, w.grads)
 	if w.progress.Steps == 0 {
-		w.begin = largestGradient(w.grads)
+		w.begin, w.beginWeights = largestMagnitude(w.grads), largestMagnitude(w.batch.weights)
 	}
 	if err := c.Push(ctx, w.batch.Keys, w.grads); err != nil {
 		return err

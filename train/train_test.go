@@ -312,6 +312,40 @@ func TestTrainingStopsAtErrors(t *testing.T) {
 	}
 }
 
+// growing is a client whose weights grow with each pull, and whose second push fails.
+type growing struct {
+	failing
+	pulls, pushes int
+	first         float64 // largest gradient of the first push
+}
+
+func (g *growing) Pull(_ context.Context, _ []uint64, dst []float32) error {
+	g.pulls++
+	for i := range dst {
+		dst[i] = float32(-2 * g.pulls)
+	}
+	return nil
+}
+
+func (g *growing) Push(_ context.Context, _ []uint64, grads []float32) error {
+	if g.pushes++; g.pushes == 2 {
+		return errFailing
+	}
+	g.first = largestMagnitude(grads)
+	return nil
+}
+
+// A failure describes the first mini-batch, not the last.
+func TestFailureHasTheBeginning(t *testing.T) {
+	log := synthetic(t, data.SyntheticConfig{Rows: 10, Fields: 2, Features: 100, Hot: 10}, data.Shard{})
+	c := &growing{failing: failing{calls: 100}}
+	_, err := Train(t.Context(), c, log, Config{Model: Linear{}, Epochs: 1, Batch: 5, Sync: true})
+	failure := (*Failure)(nil)
+	if !errors.As(err, &failure) || c.pulls != 2 || failure.Weights != 2 || failure.Begin != c.first || c.first == 0 {
+		t.Errorf("%+v after %d pulls; the first gradients were up to %g", failure, c.pulls, c.first)
+	}
+}
+
 // restore returns a store as restored from a checkpoint of a cluster.
 func restore(t *testing.T, c *cluster) *ps.Store {
 	t.Helper()

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// A worker counts the gradients that the job's unit rounds to 0, of hot and cold rows, of single, grouped, prepared and added
-// pushes, and tells of the first one; a smaller unit is the remedy. A job without weights has none.
+// A worker counts the gradients that the job's unit rounds to 0, of hot and cold rows, of single,
+// grouped, prepared and added pushes, and tells of the first one; a smaller unit is the remedy. A
+// job without weights has none.
 func TestVanishingGradients(t *testing.T) {
 	for name, c := range map[string]struct {
 		exp  int

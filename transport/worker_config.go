@@ -61,8 +61,8 @@ type WorkerConfig struct {
 	// workers of the job.
 	Negotiate bool
 	// NoWeights means that the servers keep no weights (ps.None), but add up gradients without
-	// rounding. In a job in combine mode with exact arithmetic, hot rows that the aggregator would round,
-	// or whose sums it refuses as out of range, then go to their server as cold rows.
+	// rounding. In a job in combine mode with exact arithmetic, hot rows that the aggregator would
+	// round, or whose sums it refuses as out of range, then go to their server as cold rows.
 	NoWeights bool
 	// Vanish, if not nil, is called by the worker's goroutine when it has first counted
 	// WorkerStats.Vanished, with a row and its gradient. It must not block.

@@ -72,7 +72,8 @@ func TestAgentCannotBegin(t *testing.T) {
 	}
 }
 
-// askedLink calls a function when it is asked for the path to a peer, which a host does once it is admitted.
+// askedLink calls a function when it is asked for the path to a peer, which a host does once it is
+// admitted.
 type askedLink struct {
 	link.Link
 	asked func() error

@@ -39,7 +39,7 @@ type summers struct {
 
 const sumsDim = 4
 
-// startSummers starts a job with so many ranks on each host.
+// startSummers starts a job with the given number of ranks on each host.
 func startSummers(t *testing.T, frames bool, perHost ...int) *summers {
 	t.Helper()
 	c := newCluster(t, len(perHost))
@@ -107,8 +107,8 @@ type batch struct {
 	prepared bool
 }
 
-// total adds up all ranks' batches in exact arithmetic, and rounds once. It also returns the first key whose sum has no
-// float32, if there is one.
+// total adds up all ranks' batches in exact arithmetic, and rounds once. It also returns the first
+// key whose sum has no float32, if there is one.
 func total(ranks [][]batch) (keys []uint64, sums []float32, large *uint64) {
 	exact := map[uint64]*[sumsDim]*big.Float{}
 	for _, batches := range ranks {
@@ -143,8 +143,8 @@ func total(ranks [][]batch) (keys []uint64, sums []float32, large *uint64) {
 	return keys, sums, large
 }
 
-// step pushes the ranks' batches, while the hosts' workers wait if they are to add them up, and compares the sums that each
-// rank gets with the exact ones.
+// step pushes the ranks' batches, while the hosts' workers wait if they are to add them up, and
+// compares the sums that each rank gets with the exact ones.
 func (s *summers) step(number uint64, wait bool, ranks [][]batch) (failed error) {
 	keys, sums, large := total(ranks)
 	if large != nil {
@@ -249,10 +249,11 @@ var gradients = map[string]func(rng *rand.Rand) float32{
 	},
 }
 
-// The sum that every rank gets is the float32 nearest to the exact one, in every bit: of gradients from the least subnormal to
-// the largest float32, of hot and cold rows, of 2 to 8 ranks on one host or several, whether hosts add them up before they
-// send them or the aggregator refuses their sums; in frames and by the service. A sum that has no float32 drops its step for
-// all, with its key, and the next step works.
+// The sum that every rank gets is the float32 nearest to the exact one, in every bit: of gradients
+// from the least subnormal to the largest float32, of hot and cold rows, of 2 to 8 ranks on one
+// host or several, whether hosts add them up before they send them or the aggregator refuses their
+// sums; in frames and by the service. A sum that has no float32 drops its step for all, with its
+// key, and the next step works.
 func TestSumsOfAllMagnitudesAreExact(t *testing.T) {
 	var added, refused, pushed uint64
 	dropped := 0
@@ -263,7 +264,8 @@ func TestSumsOfAllMagnitudesAreExact(t *testing.T) {
 			number := uint64(0)
 			for _, kind := range slices.Sorted(maps.Keys(gradients)) {
 				for _, wait := range []bool{false, true} {
-					// Few keys, so that rows of several ranks and of one batch meet; half of them are hot.
+					// Few keys, so that rows of several ranks and of one batch meet; half of them
+					// are hot.
 					keys := func(n int) (keys []uint64) {
 						for range n {
 							key := rng.Uint64N(9)

@@ -17,7 +17,7 @@ import (
 
 // withRemedy adds a remedy to the reason why a training failed, if gradients were too large for the
 // arithmetic: users know their features, labels and rates, not gradients.
-func withRemedy(failed, reason error, task data.Task) error {
+func withRemedy(failed, reason error, task data.Task, initScale float64) error {
 	refusal, here := wire.Refusal{}, (*packer.NotFiniteError)(nil)
 	refused := errors.As(reason, &refusal) && (refusal.Code == wire.CodeOverflow || refusal.Code == wire.CodeNotFinite)
 	switch {
@@ -28,7 +28,7 @@ func withRemedy(failed, reason error, task data.Task) error {
 	}
 	failure := &train.Failure{}
 	errors.As(failed, &failure)
-	return fmt.Errorf("%w: gradients are too large%s", reason, remedies(failure, task))
+	return fmt.Errorf("%w: gradients are too large%s", reason, remedies(failure, task, initScale))
 }
 
 func rowName(key uint64) string {
@@ -42,8 +42,8 @@ func rowName(key uint64) string {
 var inRange = math.Ldexp(1, 63+fixedpoint.DefaultExp-4)
 
 // remedies returns what makes gradients smaller. A lower learning rate does so only where weights have
-// grown since the beginning, and not where values alone are too large.
-func remedies(f *train.Failure, task data.Task) string {
+// grown since the beginning, and not where values alone are too large. initScale bounds initial weights.
+func remedies(f *train.Failure, task data.Task, initScale float64) string {
 	var all []string
 	largest := 1.0
 	if n := len(f.Large); n > 0 {
@@ -63,7 +63,10 @@ func remedies(f *train.Failure, task data.Task) string {
 		all = append(all, fmt.Sprintf("divide the labels by a number such as their standard deviation (they go up to %g)", label))
 		largest *= label
 	}
-	rateHelps := f.Begin < inRange && largest < inRange*float64(max(f.Batch, 1))
+	// Weights beyond their initial bound have been trained before, by other workers of an
+	// asynchronous job.
+	grown := f.Begin < inRange || !f.Resumed && f.Weights > 2*initScale
+	rateHelps := grown && largest < inRange*float64(max(f.Batch, 1))
 	switch {
 	case rateHelps && len(all) == 0:
 		return ", because training diverges: lower the learning rate"

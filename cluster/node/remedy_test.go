@@ -45,17 +45,19 @@ func TestRemedyOfLargeGradients(t *testing.T) {
 		"their product":              {overflow, train.Failure{Begin: 1, Large: []data.Largest{{Key: 7, Value: 1000}}, Batch: 64, Label: 1000}, data.Regression, "a push: ", ": scale feature 7 (values up to 1000), for example by its standard deviation, or divide the labels by a number such as their standard deviation (they go up to 1000)"},
 		"small in a mini-batch":      {overflow, train.Failure{Begin: 1, Large: []data.Largest{{Key: 7, Value: 1e4}}, Batch: 64}, data.Classification, "a push: ", ": scale feature 7 (values up to 10000), for example by its standard deviation, or lower the learning rate"},
 		"large weights":              {overflow, train.Failure{Begin: 1e6, Batch: 64, Label: 1}, data.Classification, "a push: ", ": lower the bound of the initial weights (model.init_scale, --init-scale)"},
+		"large weights, trained":     {overflow, train.Failure{Begin: 1e6, Weights: 1.0001e5, Batch: 64, Label: 1}, data.Classification, "a push: ", ": lower the bound of the initial weights (model.init_scale, --init-scale)"},
+		"diverged before it began":   {overflow, train.Failure{Begin: math.Inf(1), Weights: 1e30, Batch: 64, Label: 1}, data.Classification, "a push: ", diverges},
 		"a diverged checkpoint":      {overflow, train.Failure{Begin: 1e6, Batch: 64, Label: 1, Resumed: true}, data.Classification, "a push: ", ": remove the checkpoint, if the weights in it have diverged"},
 	} {
 		failed := c.failure
 		failed.Err = c.err
-		got := withRemedy(fmt.Errorf("train: %w", &failed), c.err, c.task)
+		got := withRemedy(fmt.Errorf("train: %w", &failed), c.err, c.task, 1e5)
 		if !strings.HasPrefix(got.Error(), c.begins) || !strings.HasSuffix(got.Error(), ": gradients are too large"+c.ends) || strings.Contains(got.Error(), "put a finite number there") {
 			t.Errorf("%s: %v, want one that begins with %q and ends with %q", name, got, c.begins, c.ends)
 		}
 	}
 	for _, other := range []error{fmt.Errorf("a push: %w", wire.Refusal{Code: wire.CodeSlotRange}), io.ErrUnexpectedEOF} {
-		if got := withRemedy(&train.Failure{Err: other}, other, data.Classification); got != other { //nolint:errorlint // it is the same one
+		if got := withRemedy(&train.Failure{Err: other}, other, data.Classification, 0.01); got != other { //nolint:errorlint // it is the same one
 			t.Errorf("%v becomes %v", other, got)
 		}
 	}

@@ -100,7 +100,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	trained, err := train.Train(ctx, access, src, training)
 	if err != nil {
 		why := reason(ctx, err)
-		failed := withRemedy(err, why, training.Model.Task())
+		failed := withRemedy(err, why, training.Model.Task(), c.Model.InitScale)
 		if w.departure = departureFor(ctx, why); w.departure.Reason != "" {
 			w.departure.Reason = failed.Error() // the others end because of it, and show it
 		}

@@ -88,7 +88,7 @@ func (s *scored) scoreRows(cmd *cobra.Command, labelled bool, part func(scores, 
 	return s.reportUnknown(features, known, labelled)
 }
 
-// reportUnknown says that rows have no features with weights. Their predictions are right if the
+// reportUnknown reports that rows have no features with weights. Their predictions are right if the
 // features are new, as those of unseen users are, but all the same; and no measure of such weights
 // is.
 func (s *scored) reportUnknown(features, known int, labelled bool) error {

@@ -105,7 +105,8 @@ def main():
     arguments = parser.parse_args()
     dist.init_process_group(arguments.backend)
     train(arguments)
-    dist.destroy_process_group()  # ends gloo's threads, which may abort a process that exits before them
+    time.sleep(0.05)  # gloo's threads free what they sent: PyTorch 2.6 hangs if the next line finds them waiting for the interpreter
+    dist.destroy_process_group()  # ends them: they may abort a process that exits before them
 
 
 if __name__ == "__main__":

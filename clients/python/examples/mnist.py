@@ -133,6 +133,7 @@ def main():
         lines.append(line)
     if rank == 0:
         print(*map(json.dumps, lines) if options.json else table(lines), sep="\n", flush=True)
+    time.sleep(0.05)  # gloo's threads free what they sent: PyTorch 2.6 hangs if the next line finds them waiting for the interpreter
     dist.destroy_process_group()
 
 

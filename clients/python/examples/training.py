@@ -59,6 +59,13 @@ def start(parser):
     return given
 
 
+def leave():
+    """Ends the group, whose threads may abort a process that exits before them. PyTorch 2.6 hangs if they still have to free what they
+    sent, for which they need the interpreter's lock: they get it meanwhile."""
+    time.sleep(0.05)
+    dist.destroy_process_group()
+
+
 def gather(mine):
     """What each rank has."""
     everywhere = [None] * dist.get_world_size()
@@ -78,7 +85,7 @@ def agree(load, what="data"):
     errors = [(i, error) for i, (error, _) in enumerate(found) if error is not None]
     errors = errors or [(i, f"its {what} differ from those of rank 0: give all ranks the same") for i, (_, d) in enumerate(found) if d != found[0][1]]
     if errors:
-        dist.destroy_process_group()
+        leave()
         raise SystemExit(errors[0][1] if len(found) == 1 else "rank {}: {}".format(*errors[0]))
     return loaded
 
@@ -146,4 +153,4 @@ def report(given, of, evaluate):
             line["step_p50_ms"] = round(1000 * statistics.median(seconds), 2)
             line["sent_mb_step"] = None if math.isnan(training.bytes) else round(training.bytes / steps / 1e6, 4)
             print(json.dumps(line) if given.json else ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in line.items()), flush=True)
-    dist.destroy_process_group()  # ends gloo's threads, which may abort a process that exits before them
+    leave()

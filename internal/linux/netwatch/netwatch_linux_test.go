@@ -152,18 +152,21 @@ func TestFollowsAnInterface(t *testing.T) {
 	})
 }
 
-// A problem is logged once, again when it changes, and not any more when it is over.
+// A problem is logged once, again when it changes or is there again, and not any more when it is over.
 func TestProblemsAreLoggedOnce(t *testing.T) {
 	var log bytes.Buffer
 	i := &Interface{Log: slog.New(slog.NewTextHandler(&log, nil)), configured: "a", wrong: make(map[string]string)}
-	for _, err := range []error{nil, errors.New("one"), errors.New("one"), errors.New("two"), nil, errors.New("one")} {
+	for _, err := range []error{nil, errors.New("one"), errors.New("one"), errors.New("two"), nil, errors.New("two")} {
 		i.Problem("it fails", err)
 	}
 	if n := strings.Count(log.String(), "it fails"); n != 3 {
 		t.Errorf("logged %d times, want 3: %s", n, log.String())
 	}
-	if want := "a: it fails: one"; i.Wrong() != want {
+	if want := "a: it fails: two"; i.Wrong() != want {
 		t.Errorf("wrong: %q, want %q", i.Wrong(), want)
+	}
+	if i.Problem("it fails", nil); i.Wrong() != "" {
+		t.Errorf("when it is over, wrong: %q", i.Wrong())
 	}
 }
 

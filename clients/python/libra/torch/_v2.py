@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import time
 import warnings
 import weakref
 from datetime import timedelta
@@ -109,6 +110,7 @@ def _end() -> None:
     """Ends gloo's threads. One that frees a tensor while the interpreter ends would abort the process (PyTorch's pull request 179291)."""
     _alone.clear()
     if _groups and dist.is_initialized():
+        time.sleep(0.05)  # they free what they sent: PyTorch 2.6 hangs if the next line finds them waiting for the interpreter
         dist.destroy_process_group()
 
 
