@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/link"
@@ -65,6 +66,7 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 	}
 	m, replay, full := e.members, 0, make(chan struct{}, 1)
 	if m.NoAggregator {
+		env.Machine.settled()
 		m.Arithmetic, m.Exp = c.Job.Config().Arithmetic, c.Job.Config().Exp
 	} else if m.KeepsLog {
 		replay = c.Job.ReplayMiB << 20
@@ -96,12 +98,28 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 	})
 	if err == nil && m.KeepsLog {
 		e.keeping.Go(func() {
-			if failed := m.KeepLog(ctx, e.Worker, full); failed != nil && e.Worker.Err() == nil {
+			if failed := m.KeepLog(ctx, keptLog{e.Worker, env}, full); failed != nil && e.Worker.Err() == nil {
 				cancel(failed)
 			}
 		})
 	}
 	return e, err
+}
+
+// keptLog is the log of a worker or agent.
+type keptLog struct {
+	*transport.Worker
+	env Env
+}
+
+// Settle settles, and says so.
+func (l keptLog) Settle(ctx context.Context, mark aggregator.Mark) error {
+	err := l.Worker.Settle(ctx, mark)
+	if err == nil {
+		l.env.Log.Warn("the job goes on without its aggregator: hot rows go to the server")
+		l.env.Machine.settled()
+	}
+	return err
 }
 
 // minRTO is more than a server's commit takes for the rows of one harvest period. The server
