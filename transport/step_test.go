@@ -92,7 +92,7 @@ func TestSteps(t *testing.T) {
 					give := func() {
 						m.next()
 						if n := sizes[step]; n < 0 {
-							c.server.RefuseSteps()
+							c.server.RefuseSteps(false)
 						} else {
 							keys, sums := stepSums(step, n)
 							c.server.GiveSums(step, keys, sums)

@@ -113,8 +113,8 @@ type keptLog struct {
 }
 
 // Settle settles, and says so.
-func (l keptLog) Settle(ctx context.Context, mark aggregator.Mark) error {
-	err := l.Worker.Settle(ctx, mark)
+func (l keptLog) Settle(ctx context.Context, ask func(context.Context, uint32) (aggregator.Mark, error)) error {
+	err := l.Worker.Settle(ctx, ask)
 	if err == nil {
 		l.env.Log.Warn("the job goes on without its aggregator: hot rows go to the server")
 		l.env.Machine.settled()
