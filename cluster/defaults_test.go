@@ -3,8 +3,6 @@
 package cluster
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"

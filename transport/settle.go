@@ -109,7 +109,7 @@ func (w *Worker) endCommits() {
 // is the sequence number of the worker's next frame for server 0: an end of a step with an earlier
 // one is from before the loss of the aggregator. Until it has settled, the worker reports no end of a
 // step. A frame that the server refuses ends the worker: its push was acknowledged.
-func (w *Worker) Settle(ctx context.Context, ask func(ctx context.Context, next uint32) (aggregator.Mark, error)) error {
+func (w *Worker) Settle(ctx context.Context, ask func(context.Context, uint32) (aggregator.Mark, error)) error {
 	var next uint32
 	err := w.Do(ctx, func() {
 		w.stepsHeld = true
