@@ -104,11 +104,11 @@ func (w *Worker) endCommits() {
 }
 
 // Settle makes the worker go on without its aggregator: it sends all hot frames that a mark lacks to
-// server 0, as rows, and later ones, too. It returns when all of these are acknowledged. ask returns
-// the last mark of the worker's admission at the aggregator, of which the server will add no more; next
-// is the sequence number of the worker's next frame for server 0: an end of a step with an earlier
-// one is from before the loss of the aggregator. Until it has settled, the worker reports no end of a
-// step. A frame that the server refuses ends the worker: its push was acknowledged.
+// server 0, as rows, and later ones, too. It returns when all of these are acknowledged. ask gets the
+// sequence number of the worker's next frame for server 0: an end of a step with an earlier one is from
+// before the loss of the aggregator. It returns the last mark of the worker's admission at the
+// aggregator, of which the server will add no more. Until it has settled, the worker reports no end of
+// a step. A frame that the server refuses ends the worker: its push was acknowledged.
 func (w *Worker) Settle(ctx context.Context, ask func(context.Context, uint32) (aggregator.Mark, error)) error {
 	var next uint32
 	err := w.Do(ctx, func() {
