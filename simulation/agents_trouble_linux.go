@@ -46,20 +46,26 @@ func (l *agentsLife) planTrouble() {
 }
 
 // planFence plans that the switch vanishes or is told to end while parties push, in one life of four, or in
-// all if there are only crashes besides, and that an agent is killed soon after in some of them. The former
-// alone explains no end of a process or request, unless an agent has not joined yet.
+// all if there are only crashes and stops besides; and that an agent is told to end at the same time, or is
+// killed soon after, in some of them. The end of the switch alone explains no end of a process or request,
+// unless an agent has not joined yet.
 func (l *agentsLife) planFence() {
 	rng := l.options.named("fence")
-	some := rng.IntN(4) == 0 || l.options.Kinds&^Crash == Fence
+	some := rng.IntN(4) == 0 || l.options.Kinds&^(Crash|Stop) == Fence
 	if l.options.Kinds&Fence == 0 || !some {
 		return
 	}
 	moment, told := 1+rng.IntN(1+rng.IntN(100)), rng.IntN(2) == 0
 	agent := l.roles[2+rng.IntN(len(l.roles)-2)]
 	dies, after := rng.IntN(2) == 0, time.Duration(float64(time.Millisecond)*portable.Pow(1_000, rng.Float64()))
+	leaves := rng.IntN(3) == 0
 	l.planned[byFrames] = append(l.planned[byFrames], planned{moment, func() {
 		if l.Healed() {
 			return
+		}
+		if leaves && l.options.Kinds&Stop != 0 {
+			l.happened |= Stop
+			l.stopRole(agent)
 		}
 		if slices.ContainsFunc(l.roles, func(role string) bool { return l.procs[role] == nil || !l.procs[role].ready }) {
 			l.happened |= Crash
