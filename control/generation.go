@@ -166,8 +166,8 @@ func (s *ParameterServer) noteLost(m *member) {
 }
 
 func (s *ParameterServer) warnOfLoss(worker uint16) {
-	s.cfg.Log.Warn("the aggregator and a worker were lost together: what it acknowledged to the worker after the last "+
-		"harvest is lost", "worker", worker)
+	s.cfg.Log.Warn("the aggregator and a worker were lost together, with what it acknowledged to the worker after the "+
+		"last harvest: a worker that trains repeats it, clients of an agent cannot", "worker", worker)
 }
 
 // HasFenced reports whether the job has lost its aggregator.
