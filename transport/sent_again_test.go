@@ -73,3 +73,55 @@ func TestOutcomeOfWhatIsSentAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestHotFrameThatGoesToTheServer refuses a HOT frame because a sum would be out of range, in a job
+// whose server holds what the aggregator does not: the push succeeds, and both frames' buffers are
+// free.
+func TestHotFrameThatGoesToTheServer(t *testing.T) {
+	network, hot := newMemNet(), testHotSet(t)
+	aggregator, server := network.open("10.0.0.1:19522"), network.open("10.0.0.2:19522")
+	l := network.open("10.0.0.3:19522")
+	w, err := makeWorker(t.Context(), WorkerConfig{
+		Link: l, Job: testJob, Sender: 1, AggregatorEpoch: testEpoch, ServerEpoch: testServerEpoch,
+		HotSet: hot, Stripes: wire.DefaultStripes, NoWeights: true, Aggregator: aggregator.local, Server: server.local,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &operation{keys: []uint64{hot.Key(1)}, values: make([]float32, testDim),
+		ticket: &Ticket{done: make(chan struct{})}, released: make(chan struct{})}
+	for i := range o.values {
+		o.values[i] = float32(i + 1)
+	}
+	w.acceptOperation(o)
+	// next makes the worker send, and returns the only frame that a peer gets.
+	next := func(peer *memLink) wire.Header {
+		t.Helper()
+		if _, err := w.turn(); err != nil {
+			t.Fatal(err)
+		}
+		headers := arrived(t, peer)
+		if len(headers) != 1 {
+			t.Fatalf("%d frames have arrived at %v, want one", len(headers), peer.local)
+		}
+		return headers[0]
+	}
+	h := next(aggregator)
+	aggregator.deliver(wire.PutError(make([]byte, wire.ErrorLen), h, wire.Refusal{Code: wire.CodeOverflow}), l.local)
+	h = next(server)
+	server.deliver(wire.PutAck(make([]byte, wire.HeaderLen), h), l.local)
+	if _, err := w.turn(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-o.ticket.done:
+	default:
+		t.Error("the push has not ended")
+	}
+	if o.ticket.err != nil || o.acked != 1 || w.again != 0 {
+		t.Errorf("%v, with %d frames acknowledged and %d to be sent again", o.ticket.err, o.acked, w.again)
+	}
+	if len(l.free) != len(l.bufs) {
+		t.Errorf("%d of %d buffers are free", len(l.free), len(l.bufs))
+	}
+}
