@@ -181,6 +181,7 @@ func TestLeavingForAWhileWaits(t *testing.T) {
 	})
 	one, _ := s.joined(t)
 	wants(t, "leaving", one.suspend(t), codes.FailedPrecondition, fails.Error())
+	wants(t, "a call after it", one.tear(t, 0), codes.PermissionDenied, "its admission has ended")
 	if err := errors.Join(one.join(t), one.suspend(t), one.join(t)); err != nil {
 		t.Error(err)
 	}
