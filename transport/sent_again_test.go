@@ -125,3 +125,26 @@ func TestHotFrameThatGoesToTheServer(t *testing.T) {
 		t.Errorf("%d of %d buffers are free", len(l.free), len(l.bufs))
 	}
 }
+
+// TestFirstRefusalCounts refuses both frames of a push: its error is the first refusal, whatever the
+// later ones say.
+func TestFirstRefusalCounts(t *testing.T) {
+	p := newPausable(t, time.Hour)
+	o := p.push(2)
+	if _, err := p.turn(); err != nil {
+		t.Fatal(err)
+	}
+	codes := []wire.Code{wire.CodeRowsFull, wire.CodeOverflow}
+	headers := arrived(t, p.server)
+	if len(headers) != len(codes) {
+		t.Fatalf("%d frames have arrived, want %d", len(headers), len(codes))
+	}
+	for i, h := range headers {
+		p.answerWith(wire.PutError(make([]byte, wire.ErrorLen), h, wire.Refusal{Code: codes[i]}))
+	}
+	<-o.ticket.done
+	var refusal wire.Refusal
+	if !errors.As(o.ticket.err, &refusal) || refusal.Code != codes[0] {
+		t.Errorf("the push ends with %v, want the first refusal, %v", o.ticket.err, codes[0])
+	}
+}
