@@ -346,6 +346,20 @@ func TestFailureHasTheBeginning(t *testing.T) {
 	}
 }
 
+// The mini-batches of a failure have the samples that there are, whatever was configured: from more of
+// them than there are, larger gradients would be expected.
+func TestFailureHasTheSizeOfItsBatches(t *testing.T) {
+	for batch, want := range map[int]int{5: 5, 10: 10, 1000: 10} {
+		log := synthetic(t, data.SyntheticConfig{Rows: 10, Fields: 2, Features: 100, Hot: 10}, data.Shard{})
+		c := &growing{failing: failing{calls: 100}}
+		_, err := Train(t.Context(), c, log, Config{Model: Linear{}, Epochs: 2, Batch: batch})
+		failure := (*Failure)(nil)
+		if !errors.As(err, &failure) || failure.Batch != want {
+			t.Errorf("batches of %d of 10 samples: %v, want batches of %d", batch, failure, want)
+		}
+	}
+}
+
 // restore returns a store as restored from a checkpoint of a cluster.
 func restore(t *testing.T, c *cluster) *ps.Store {
 	t.Helper()

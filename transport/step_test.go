@@ -317,6 +317,19 @@ func TestUnfittingSums(t *testing.T) {
 	}
 }
 
+// Sums that answer a request from before the worker gave the step up are ignored when it waits for the
+// step again: it has told its caller that there are none.
+func TestSumsOfAnEarlierRequest(t *testing.T) {
+	ends := 0
+	w, take := asksForStep(t, func(error) { ends++ }) // its request has the first number
+	w.LeaveStep()
+	var late []error
+	w.EndStep(&Step{Number: 1, Done: func(err error) { late = append(late, err) }})
+	if take(stepSumsBody(1, wire.SumsHead{Step: 1, Rows: 1})); ends != 1 || len(late) != 0 || w.step == nil {
+		t.Errorf("%d ends of the first wait, and of the second %v", ends, late)
+	}
+}
+
 // FuzzReceiveStepSums gives a worker that waits for a step arbitrary SUMS frames with the right header.
 func FuzzReceiveStepSums(f *testing.F) {
 	f.Add(stepSumsBody(2, wire.SumsHead{Step: 1, Rows: 3, First: 1}), stepSumsBody(1, wire.SumsHead{Step: 1, Rows: 3}))
