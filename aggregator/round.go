@@ -100,14 +100,13 @@ func (m *Model) putWaiting(h wire.Header, g *group, reply []byte) []byte {
 func (j *job) checkShape(payload []byte, stripes int) (int, *wire.Refusal) {
 	head := wire.StripeAt(payload, 0)
 	first := int(head.Slot(0))
-	layout := &wire.Refusal{Code: wire.CodeLayout}
 	switch {
 	case head.Mask()&1 == 0:
-		return 0, layout
+		return 0, badLayout()
 	case first*wire.Lanes >= j.Slots:
 		return 0, j.slotRange(0)
 	case first%j.MaxStripes != 0:
-		return 0, layout
+		return 0, badLayout()
 	}
 	left := j.Slots - first*wire.Lanes
 	want := min((left+wire.Lanes-1)/wire.Lanes, j.MaxStripes)
@@ -118,13 +117,16 @@ func (j *job) checkShape(payload []byte, stripes int) (int, *wire.Refusal) {
 		s := wire.StripeAt(payload, i)
 		used := min(left-i*wire.Lanes, wire.Lanes)
 		if s.Mask() != 1<<used-1 {
-			return 0, layout
+			return 0, badLayout()
 		}
 		for lane := range used {
 			if int(s.Slot(lane)) != first+i {
-				return 0, layout
+				return 0, badLayout()
 			}
 		}
 	}
 	return first / j.MaxStripes, nil
 }
+
+// badLayout returns a refusal. Frames that are whole groups do not pay for its memory.
+func badLayout() *wire.Refusal { return &wire.Refusal{Code: wire.CodeLayout} }
