@@ -277,33 +277,26 @@ func TestLinkWithoutRoom(t *testing.T) {
 		n := newNetwork[int32](t, small, aggregator.Config{})
 		all := workers[int32](t, n, small)
 		h := n.hosts[0]
-		h.room = 0
 		h.record()
+		h.change(func() { h.room = 0 })
 		op := startAll(t, all)
-		go func() {
-			time.Sleep(10 * time.Millisecond)
-			h.room = -1
-		}()
+		time.AfterFunc(10*time.Millisecond, func() { h.change(func() { h.room = plenty }) })
 		sums := [][]int32{make([]int32, 8), make([]int32, 8)}
 		waitAll(t, all, op, sums)
 		if sums[0][0] != 3 || len(h.sent) != 1 || h.sent[0].Flags != wire.FlagQuiet {
 			t.Errorf("%v, %+v", sums, h.sent)
 		}
 		kept := h.free
-		h.free = nil
-		go func() {
-			time.Sleep(5 * time.Millisecond)
-			h.free = kept
-		}()
+		h.change(func() { h.free = nil })
+		time.AfterFunc(5*time.Millisecond, func() { h.change(func() { h.free = kept }) })
 		waitAll(t, all, startAll(t, all), sums)
 		h.free = nil
-		var limit time.Duration = DefaultLimit
 		began := time.Now()
 		h.stats.LastError = errors.New("cable gone")
 		if _, err := all[0].Start(make([]int32, 8)); err == nil || !strings.Contains(err.Error(), "has not sent earlier frames for 12s: is its interface up?; the last error of sending was: cable gone") {
 			t.Errorf("%v", err)
 		}
-		if took := time.Since(began); took < limit || took > limit+time.Second {
+		if took := time.Since(began); took < DefaultLimit || took > DefaultLimit+time.Second {
 			t.Errorf("told after %v", took)
 		}
 	})

@@ -4,6 +4,7 @@ package reducer
 
 import (
 	"context"
+	"math"
 	"net"
 	"net/netip"
 	"sync"
@@ -17,6 +18,9 @@ import (
 )
 
 const jobID, jobEpoch = 5, 9
+
+// plenty is more frames than a test sends.
+const plenty = math.MaxInt
 
 var switchAt = wire.Endpoint{IP: netip.MustParseAddr("10.0.0.254"), Port: wire.DefaultPort}
 
@@ -48,7 +52,7 @@ type host struct {
 	timer  *time.Timer
 	closed bool
 
-	room  int // frames that Send accepts; -1: all
+	room  int // frames that Send accepts
 	sent  []wire.Header
 	at    []time.Time // of sent
 	stats link.Stats
@@ -76,7 +80,7 @@ func newNetwork[T Value](t testing.TB, shape Shape, cfg aggregator.Config) *netw
 	}
 	for i := range shape.Workers {
 		h := &host{
-			net: n, id: i, wake: make(chan struct{}, 1), room: -1,
+			net: n, id: i, wake: make(chan struct{}, 1), room: plenty,
 			local: wire.Endpoint{IP: netip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)}), Port: wire.DefaultPort},
 		}
 		for b := range wire.DefaultWindow {
@@ -183,6 +187,8 @@ func (h *host) Limits() link.Limits {
 func (h *host) Path(_ context.Context, to wire.Endpoint) (link.Path, error) { return path(to), nil }
 
 func (h *host) Alloc() (link.Buf, bool) {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
 	last := len(h.free) - 1
 	if last < 0 {
 		return 0, false
@@ -196,6 +202,8 @@ func (h *host) Payload(b link.Buf) []byte { return h.bufs[b] }
 
 func (h *host) Free(b link.Buf) {
 	clear(h.bufs[b]) // whoever repeats it is noticed
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
 	h.free = append(h.free, b)
 }
 
@@ -204,10 +212,9 @@ func (h *host) Send(frames []link.Frame) (int, error) {
 		return 0, net.ErrClosed
 	}
 	for i, f := range frames {
-		if h.room == 0 {
+		if !h.hasRoom() {
 			return i, nil
 		}
-		h.room--
 		payload := h.bufs[f.Buf][:f.Len]
 		if f.Retx {
 			wire.MarkRetx(payload)
@@ -219,6 +226,20 @@ func (h *host) Send(frames []link.Frame) (int, error) {
 		h.net.deliver(h, payload)
 	}
 	return len(frames), nil
+}
+
+func (h *host) hasRoom() bool {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	h.room--
+	return h.room != -1
+}
+
+// change changes what the worker's goroutine uses.
+func (h *host) change(f func()) {
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	f()
 }
 
 func (h *host) Receive(pkts []link.Packet) (int, error) {

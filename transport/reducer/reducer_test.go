@@ -36,7 +36,7 @@ func TestSums(t *testing.T) {
 
 func checkSums[T Value](t *testing.T, shape Shape, draw func(*rand.Rand) T) {
 	all := workers[T](t, newNetwork[T](t, shape, aggregator.Config{}), shape)
-	const ops = 600
+	ops := max(2*shape.InFlight, 400/shape.Workers)
 	want := make([][]T, ops)
 	given := make([][][]T, len(all))
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -86,14 +86,14 @@ func checkSums[T Value](t *testing.T, shape Shape, draw func(*rand.Rand) T) {
 					}
 				}
 			}
-			if r.Stats().Results != ops {
+			if r.Stats().Results != uint64(ops) {
 				t.Errorf("worker %d: %+v", i, r.Stats())
 			}
 		})
 	}
 	group.Wait()
 	c, err := all[0].link.(*host).net.model.JobCounters(jobID)
-	if err != nil || c.Rounds != ops || c.Applied != ops*uint64(len(all)) || c.Refused.Total() != 0 {
+	if err != nil || c.Rounds != uint64(ops) || c.Applied != uint64(ops*len(all)) || c.Refused.Total() != 0 {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
