@@ -1090,6 +1090,162 @@ func (*LeaveResponse) Descriptor() ([]byte, []int) {
 	return file_control_proto_rawDescGZIP(), []int{12}
 }
 
+type MembersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
+	Sender        uint32                 `protobuf:"varint,2,opt,name=sender,proto3" json:"sender,omitempty"`
+	Token         []byte                 `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MembersRequest) Reset() {
+	*x = MembersRequest{}
+	mi := &file_control_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MembersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MembersRequest) ProtoMessage() {}
+
+func (x *MembersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MembersRequest.ProtoReflect.Descriptor instead.
+func (*MembersRequest) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *MembersRequest) GetJob() uint32 {
+	if x != nil {
+		return x.Job
+	}
+	return 0
+}
+
+func (x *MembersRequest) GetSender() uint32 {
+	if x != nil {
+		return x.Sender
+	}
+	return 0
+}
+
+func (x *MembersRequest) GetToken() []byte {
+	if x != nil {
+		return x.Token
+	}
+	return nil
+}
+
+type MembersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Members       []*Member              `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"` // the first has position 0
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MembersResponse) Reset() {
+	*x = MembersResponse{}
+	mi := &file_control_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MembersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MembersResponse) ProtoMessage() {}
+
+func (x *MembersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MembersResponse.ProtoReflect.Descriptor instead.
+func (*MembersResponse) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *MembersResponse) GetMembers() []*Member {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+type Member struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sender        uint32                 `protobuf:"varint,1,opt,name=sender,proto3" json:"sender,omitempty"`
+	Left          bool                   `protobuf:"varint,2,opt,name=left,proto3" json:"left,omitempty"` // its admission has ended; it keeps its position
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Member) Reset() {
+	*x = Member{}
+	mi := &file_control_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Member) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Member) ProtoMessage() {}
+
+func (x *Member) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Member.ProtoReflect.Descriptor instead.
+func (*Member) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Member) GetSender() uint32 {
+	if x != nil {
+		return x.Sender
+	}
+	return 0
+}
+
+func (x *Member) GetLeft() bool {
+	if x != nil {
+		return x.Left
+	}
+	return false
+}
+
 type FollowRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -1100,7 +1256,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_control_proto_msgTypes[13]
+	mi := &file_control_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1268,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[13]
+	mi := &file_control_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1281,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{13}
+	return file_control_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *FollowRequest) GetJob() uint32 {
@@ -1151,7 +1307,7 @@ type FollowResponse struct {
 
 func (x *FollowResponse) Reset() {
 	*x = FollowResponse{}
-	mi := &file_control_proto_msgTypes[14]
+	mi := &file_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1163,7 +1319,7 @@ func (x *FollowResponse) String() string {
 func (*FollowResponse) ProtoMessage() {}
 
 func (x *FollowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[14]
+	mi := &file_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1176,7 +1332,7 @@ func (x *FollowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowResponse.ProtoReflect.Descriptor instead.
 func (*FollowResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{14}
+	return file_control_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FollowResponse) GetGraceMs() uint32 {
@@ -1200,7 +1356,7 @@ type HarvestRequest struct {
 
 func (x *HarvestRequest) Reset() {
 	*x = HarvestRequest{}
-	mi := &file_control_proto_msgTypes[15]
+	mi := &file_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1212,7 +1368,7 @@ func (x *HarvestRequest) String() string {
 func (*HarvestRequest) ProtoMessage() {}
 
 func (x *HarvestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[15]
+	mi := &file_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1225,7 +1381,7 @@ func (x *HarvestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestRequest.ProtoReflect.Descriptor instead.
 func (*HarvestRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{15}
+	return file_control_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *HarvestRequest) GetWhat() isHarvestRequest_What {
@@ -1296,7 +1452,7 @@ type HarvestBegin struct {
 
 func (x *HarvestBegin) Reset() {
 	*x = HarvestBegin{}
-	mi := &file_control_proto_msgTypes[16]
+	mi := &file_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1308,7 +1464,7 @@ func (x *HarvestBegin) String() string {
 func (*HarvestBegin) ProtoMessage() {}
 
 func (x *HarvestBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[16]
+	mi := &file_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1321,7 +1477,7 @@ func (x *HarvestBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestBegin.ProtoReflect.Descriptor instead.
 func (*HarvestBegin) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{16}
+	return file_control_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *HarvestBegin) GetJob() uint32 {
@@ -1375,7 +1531,7 @@ type HarvestChunk struct {
 
 func (x *HarvestChunk) Reset() {
 	*x = HarvestChunk{}
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1387,7 +1543,7 @@ func (x *HarvestChunk) String() string {
 func (*HarvestChunk) ProtoMessage() {}
 
 func (x *HarvestChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1400,7 +1556,7 @@ func (x *HarvestChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestChunk.ProtoReflect.Descriptor instead.
 func (*HarvestChunk) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{17}
+	return file_control_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *HarvestChunk) GetNumber() uint64 {
@@ -1474,7 +1630,7 @@ type HarvestMark struct {
 
 func (x *HarvestMark) Reset() {
 	*x = HarvestMark{}
-	mi := &file_control_proto_msgTypes[18]
+	mi := &file_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1486,7 +1642,7 @@ func (x *HarvestMark) String() string {
 func (*HarvestMark) ProtoMessage() {}
 
 func (x *HarvestMark) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[18]
+	mi := &file_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1499,7 +1655,7 @@ func (x *HarvestMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestMark.ProtoReflect.Descriptor instead.
 func (*HarvestMark) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{18}
+	return file_control_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *HarvestMark) GetSender() uint32 {
@@ -1542,7 +1698,7 @@ type BarrierRequest struct {
 
 func (x *BarrierRequest) Reset() {
 	*x = BarrierRequest{}
-	mi := &file_control_proto_msgTypes[19]
+	mi := &file_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1554,7 +1710,7 @@ func (x *BarrierRequest) String() string {
 func (*BarrierRequest) ProtoMessage() {}
 
 func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[19]
+	mi := &file_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1567,7 +1723,7 @@ func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierRequest.ProtoReflect.Descriptor instead.
 func (*BarrierRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{19}
+	return file_control_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *BarrierRequest) GetJob() uint32 {
@@ -1606,7 +1762,7 @@ type BarrierResponse struct {
 
 func (x *BarrierResponse) Reset() {
 	*x = BarrierResponse{}
-	mi := &file_control_proto_msgTypes[20]
+	mi := &file_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1618,7 +1774,7 @@ func (x *BarrierResponse) String() string {
 func (*BarrierResponse) ProtoMessage() {}
 
 func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[20]
+	mi := &file_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1631,7 +1787,7 @@ func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierResponse.ProtoReflect.Descriptor instead.
 func (*BarrierResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{20}
+	return file_control_proto_rawDescGZIP(), []int{23}
 }
 
 type ReduceRequest struct {
@@ -1648,7 +1804,7 @@ type ReduceRequest struct {
 
 func (x *ReduceRequest) Reset() {
 	*x = ReduceRequest{}
-	mi := &file_control_proto_msgTypes[21]
+	mi := &file_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1660,7 +1816,7 @@ func (x *ReduceRequest) String() string {
 func (*ReduceRequest) ProtoMessage() {}
 
 func (x *ReduceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[21]
+	mi := &file_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1673,7 +1829,7 @@ func (x *ReduceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReduceRequest.ProtoReflect.Descriptor instead.
 func (*ReduceRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{21}
+	return file_control_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReduceRequest) GetJob() uint32 {
@@ -1729,7 +1885,7 @@ type HotFrames struct {
 
 func (x *HotFrames) Reset() {
 	*x = HotFrames{}
-	mi := &file_control_proto_msgTypes[22]
+	mi := &file_control_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1741,7 +1897,7 @@ func (x *HotFrames) String() string {
 func (*HotFrames) ProtoMessage() {}
 
 func (x *HotFrames) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[22]
+	mi := &file_control_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1754,7 +1910,7 @@ func (x *HotFrames) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotFrames.ProtoReflect.Descriptor instead.
 func (*HotFrames) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{22}
+	return file_control_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *HotFrames) GetSent() uint32 {
@@ -1782,7 +1938,7 @@ type Dropped struct {
 
 func (x *Dropped) Reset() {
 	*x = Dropped{}
-	mi := &file_control_proto_msgTypes[23]
+	mi := &file_control_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1794,7 +1950,7 @@ func (x *Dropped) String() string {
 func (*Dropped) ProtoMessage() {}
 
 func (x *Dropped) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[23]
+	mi := &file_control_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1807,7 +1963,7 @@ func (x *Dropped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dropped.ProtoReflect.Descriptor instead.
 func (*Dropped) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{23}
+	return file_control_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Dropped) GetKey() uint64 {
@@ -1838,7 +1994,7 @@ type ReducedRows struct {
 
 func (x *ReducedRows) Reset() {
 	*x = ReducedRows{}
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1850,7 +2006,7 @@ func (x *ReducedRows) String() string {
 func (*ReducedRows) ProtoMessage() {}
 
 func (x *ReducedRows) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1863,7 +2019,7 @@ func (x *ReducedRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReducedRows.ProtoReflect.Descriptor instead.
 func (*ReducedRows) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{24}
+	return file_control_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReducedRows) GetRows() uint64 {
@@ -1908,7 +2064,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1920,7 +2076,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1933,7 +2089,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{25}
+	return file_control_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReportRequest) GetJob() uint32 {
@@ -1986,7 +2142,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_control_proto_msgTypes[26]
+	mi := &file_control_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1998,7 +2154,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[26]
+	mi := &file_control_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2011,7 +2167,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{26}
+	return file_control_proto_rawDescGZIP(), []int{29}
 }
 
 type DoneRequest struct {
@@ -2025,7 +2181,7 @@ type DoneRequest struct {
 
 func (x *DoneRequest) Reset() {
 	*x = DoneRequest{}
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2037,7 +2193,7 @@ func (x *DoneRequest) String() string {
 func (*DoneRequest) ProtoMessage() {}
 
 func (x *DoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2050,7 +2206,7 @@ func (x *DoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneRequest.ProtoReflect.Descriptor instead.
 func (*DoneRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{27}
+	return file_control_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DoneRequest) GetJob() uint32 {
@@ -2082,7 +2238,7 @@ type DoneResponse struct {
 
 func (x *DoneResponse) Reset() {
 	*x = DoneResponse{}
-	mi := &file_control_proto_msgTypes[28]
+	mi := &file_control_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2094,7 +2250,7 @@ func (x *DoneResponse) String() string {
 func (*DoneResponse) ProtoMessage() {}
 
 func (x *DoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[28]
+	mi := &file_control_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2107,7 +2263,7 @@ func (x *DoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneResponse.ProtoReflect.Descriptor instead.
 func (*DoneResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{28}
+	return file_control_proto_rawDescGZIP(), []int{31}
 }
 
 type TearRequest struct {
@@ -2122,7 +2278,7 @@ type TearRequest struct {
 
 func (x *TearRequest) Reset() {
 	*x = TearRequest{}
-	mi := &file_control_proto_msgTypes[29]
+	mi := &file_control_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2134,7 +2290,7 @@ func (x *TearRequest) String() string {
 func (*TearRequest) ProtoMessage() {}
 
 func (x *TearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[29]
+	mi := &file_control_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2147,7 +2303,7 @@ func (x *TearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TearRequest.ProtoReflect.Descriptor instead.
 func (*TearRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{29}
+	return file_control_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TearRequest) GetJob() uint32 {
@@ -2186,7 +2342,7 @@ type TearResponse struct {
 
 func (x *TearResponse) Reset() {
 	*x = TearResponse{}
-	mi := &file_control_proto_msgTypes[30]
+	mi := &file_control_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2198,7 +2354,7 @@ func (x *TearResponse) String() string {
 func (*TearResponse) ProtoMessage() {}
 
 func (x *TearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[30]
+	mi := &file_control_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2211,7 +2367,7 @@ func (x *TearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TearResponse.ProtoReflect.Descriptor instead.
 func (*TearResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{30}
+	return file_control_proto_rawDescGZIP(), []int{33}
 }
 
 type StatsRequest struct {
@@ -2222,7 +2378,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_control_proto_msgTypes[31]
+	mi := &file_control_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2234,7 +2390,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[31]
+	mi := &file_control_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2247,7 +2403,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{31}
+	return file_control_proto_rawDescGZIP(), []int{34}
 }
 
 type AggregatorStats struct {
@@ -2265,7 +2421,7 @@ type AggregatorStats struct {
 
 func (x *AggregatorStats) Reset() {
 	*x = AggregatorStats{}
-	mi := &file_control_proto_msgTypes[32]
+	mi := &file_control_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +2433,7 @@ func (x *AggregatorStats) String() string {
 func (*AggregatorStats) ProtoMessage() {}
 
 func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[32]
+	mi := &file_control_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +2446,7 @@ func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregatorStats.ProtoReflect.Descriptor instead.
 func (*AggregatorStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{32}
+	return file_control_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AggregatorStats) GetCounters() map[string]uint64 {
@@ -2370,7 +2526,7 @@ type JobStats struct {
 
 func (x *JobStats) Reset() {
 	*x = JobStats{}
-	mi := &file_control_proto_msgTypes[33]
+	mi := &file_control_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2382,7 +2538,7 @@ func (x *JobStats) String() string {
 func (*JobStats) ProtoMessage() {}
 
 func (x *JobStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[33]
+	mi := &file_control_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2395,7 +2551,7 @@ func (x *JobStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStats.ProtoReflect.Descriptor instead.
 func (*JobStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{33}
+	return file_control_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *JobStats) GetJob() uint32 {
@@ -2551,7 +2707,7 @@ type Timing struct {
 
 func (x *Timing) Reset() {
 	*x = Timing{}
-	mi := &file_control_proto_msgTypes[34]
+	mi := &file_control_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2563,7 +2719,7 @@ func (x *Timing) String() string {
 func (*Timing) ProtoMessage() {}
 
 func (x *Timing) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[34]
+	mi := &file_control_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2576,7 +2732,7 @@ func (x *Timing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timing.ProtoReflect.Descriptor instead.
 func (*Timing) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{34}
+	return file_control_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Timing) GetCount() uint64 {
@@ -2619,7 +2775,7 @@ type ServerStats struct {
 
 func (x *ServerStats) Reset() {
 	*x = ServerStats{}
-	mi := &file_control_proto_msgTypes[35]
+	mi := &file_control_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2631,7 +2787,7 @@ func (x *ServerStats) String() string {
 func (*ServerStats) ProtoMessage() {}
 
 func (x *ServerStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[35]
+	mi := &file_control_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2644,7 +2800,7 @@ func (x *ServerStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerStats.ProtoReflect.Descriptor instead.
 func (*ServerStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{35}
+	return file_control_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ServerStats) GetRows() uint64 {
@@ -2769,7 +2925,16 @@ const file_control_proto_rawDesc = "" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x1a\n" +
 	"\bdiverged\x18\x06 \x01(\bR\bdiverged\x12\x12\n" +
 	"\x04back\x18\a \x01(\bR\x04back\"\x0f\n" +
-	"\rLeaveResponse\"7\n" +
+	"\rLeaveResponse\"P\n" +
+	"\x0eMembersRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
+	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x14\n" +
+	"\x05token\x18\x03 \x01(\fR\x05token\"E\n" +
+	"\x0fMembersResponse\x122\n" +
+	"\amembers\x18\x01 \x03(\v2\x18.libra.control.v1.MemberR\amembers\"4\n" +
+	"\x06Member\x12\x16\n" +
+	"\x06sender\x18\x01 \x01(\rR\x06sender\x12\x12\n" +
+	"\x04left\x18\x02 \x01(\bR\x04left\"7\n" +
 	"\rFollowRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\"+\n" +
@@ -2906,7 +3071,7 @@ const file_control_proto_rawDesc = "" +
 	"\x16ARITHMETIC_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10ARITHMETIC_EXACT\x10\x01\x12\x12\n" +
 	"\x0eARITHMETIC_LUT\x10\x02\x12\x14\n" +
-	"\x10ARITHMETIC_FIXED\x10\x032\xdc\x04\n" +
+	"\x10ARITHMETIC_FIXED\x10\x032\xac\x05\n" +
 	"\n" +
 	"Aggregator\x12=\n" +
 	"\tCreateJob\x12\x19.libra.control.v1.JobSpec\x1a\x15.libra.control.v1.Job\x12G\n" +
@@ -2914,7 +3079,8 @@ const file_control_proto_rawDesc = "" +
 	"\tRemoveJob\x12\".libra.control.v1.RemoveJobRequest\x1a#.libra.control.v1.RemoveJobResponse\x12C\n" +
 	"\x05Check\x12\x1d.libra.control.v1.JoinRequest\x1a\x1b.libra.control.v1.Admission\x12D\n" +
 	"\x04Join\x12\x1d.libra.control.v1.JoinRequest\x1a\x1b.libra.control.v1.Admission0\x01\x12H\n" +
-	"\x05Leave\x12\x1e.libra.control.v1.LeaveRequest\x1a\x1f.libra.control.v1.LeaveResponse\x12O\n" +
+	"\x05Leave\x12\x1e.libra.control.v1.LeaveRequest\x1a\x1f.libra.control.v1.LeaveResponse\x12N\n" +
+	"\aMembers\x12 .libra.control.v1.MembersRequest\x1a!.libra.control.v1.MembersResponse\x12O\n" +
 	"\aHarvest\x12 .libra.control.v1.HarvestRequest\x1a\x1e.libra.control.v1.HarvestChunk(\x010\x01\x12J\n" +
 	"\x05Stats\x12\x1e.libra.control.v1.StatsRequest\x1a!.libra.control.v1.AggregatorStats2\xf6\x05\n" +
 	"\x0fParameterServer\x12D\n" +
@@ -2942,7 +3108,7 @@ func file_control_proto_rawDescGZIP() []byte {
 }
 
 var file_control_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_control_proto_goTypes = []any{
 	(Mode)(0),                 // 0: libra.control.v1.Mode
 	(Arithmetic)(0),           // 1: libra.control.v1.Arithmetic
@@ -2959,94 +3125,100 @@ var file_control_proto_goTypes = []any{
 	(*Membership)(nil),        // 12: libra.control.v1.Membership
 	(*LeaveRequest)(nil),      // 13: libra.control.v1.LeaveRequest
 	(*LeaveResponse)(nil),     // 14: libra.control.v1.LeaveResponse
-	(*FollowRequest)(nil),     // 15: libra.control.v1.FollowRequest
-	(*FollowResponse)(nil),    // 16: libra.control.v1.FollowResponse
-	(*HarvestRequest)(nil),    // 17: libra.control.v1.HarvestRequest
-	(*HarvestBegin)(nil),      // 18: libra.control.v1.HarvestBegin
-	(*HarvestChunk)(nil),      // 19: libra.control.v1.HarvestChunk
-	(*HarvestMark)(nil),       // 20: libra.control.v1.HarvestMark
-	(*BarrierRequest)(nil),    // 21: libra.control.v1.BarrierRequest
-	(*BarrierResponse)(nil),   // 22: libra.control.v1.BarrierResponse
-	(*ReduceRequest)(nil),     // 23: libra.control.v1.ReduceRequest
-	(*HotFrames)(nil),         // 24: libra.control.v1.HotFrames
-	(*Dropped)(nil),           // 25: libra.control.v1.Dropped
-	(*ReducedRows)(nil),       // 26: libra.control.v1.ReducedRows
-	(*ReportRequest)(nil),     // 27: libra.control.v1.ReportRequest
-	(*ReportResponse)(nil),    // 28: libra.control.v1.ReportResponse
-	(*DoneRequest)(nil),       // 29: libra.control.v1.DoneRequest
-	(*DoneResponse)(nil),      // 30: libra.control.v1.DoneResponse
-	(*TearRequest)(nil),       // 31: libra.control.v1.TearRequest
-	(*TearResponse)(nil),      // 32: libra.control.v1.TearResponse
-	(*StatsRequest)(nil),      // 33: libra.control.v1.StatsRequest
-	(*AggregatorStats)(nil),   // 34: libra.control.v1.AggregatorStats
-	(*JobStats)(nil),          // 35: libra.control.v1.JobStats
-	(*Timing)(nil),            // 36: libra.control.v1.Timing
-	(*ServerStats)(nil),       // 37: libra.control.v1.ServerStats
-	nil,                       // 38: libra.control.v1.JoinRequest.AgreeEntry
-	nil,                       // 39: libra.control.v1.AggregatorStats.CountersEntry
-	nil,                       // 40: libra.control.v1.JobStats.CountersEntry
-	nil,                       // 41: libra.control.v1.ServerStats.CountersEntry
+	(*MembersRequest)(nil),    // 15: libra.control.v1.MembersRequest
+	(*MembersResponse)(nil),   // 16: libra.control.v1.MembersResponse
+	(*Member)(nil),            // 17: libra.control.v1.Member
+	(*FollowRequest)(nil),     // 18: libra.control.v1.FollowRequest
+	(*FollowResponse)(nil),    // 19: libra.control.v1.FollowResponse
+	(*HarvestRequest)(nil),    // 20: libra.control.v1.HarvestRequest
+	(*HarvestBegin)(nil),      // 21: libra.control.v1.HarvestBegin
+	(*HarvestChunk)(nil),      // 22: libra.control.v1.HarvestChunk
+	(*HarvestMark)(nil),       // 23: libra.control.v1.HarvestMark
+	(*BarrierRequest)(nil),    // 24: libra.control.v1.BarrierRequest
+	(*BarrierResponse)(nil),   // 25: libra.control.v1.BarrierResponse
+	(*ReduceRequest)(nil),     // 26: libra.control.v1.ReduceRequest
+	(*HotFrames)(nil),         // 27: libra.control.v1.HotFrames
+	(*Dropped)(nil),           // 28: libra.control.v1.Dropped
+	(*ReducedRows)(nil),       // 29: libra.control.v1.ReducedRows
+	(*ReportRequest)(nil),     // 30: libra.control.v1.ReportRequest
+	(*ReportResponse)(nil),    // 31: libra.control.v1.ReportResponse
+	(*DoneRequest)(nil),       // 32: libra.control.v1.DoneRequest
+	(*DoneResponse)(nil),      // 33: libra.control.v1.DoneResponse
+	(*TearRequest)(nil),       // 34: libra.control.v1.TearRequest
+	(*TearResponse)(nil),      // 35: libra.control.v1.TearResponse
+	(*StatsRequest)(nil),      // 36: libra.control.v1.StatsRequest
+	(*AggregatorStats)(nil),   // 37: libra.control.v1.AggregatorStats
+	(*JobStats)(nil),          // 38: libra.control.v1.JobStats
+	(*Timing)(nil),            // 39: libra.control.v1.Timing
+	(*ServerStats)(nil),       // 40: libra.control.v1.ServerStats
+	nil,                       // 41: libra.control.v1.JoinRequest.AgreeEntry
+	nil,                       // 42: libra.control.v1.AggregatorStats.CountersEntry
+	nil,                       // 43: libra.control.v1.JobStats.CountersEntry
+	nil,                       // 44: libra.control.v1.ServerStats.CountersEntry
 }
 var file_control_proto_depIdxs = []int32{
 	0,  // 0: libra.control.v1.JobSpec.mode:type_name -> libra.control.v1.Mode
 	1,  // 1: libra.control.v1.JobSpec.arithmetic:type_name -> libra.control.v1.Arithmetic
-	38, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
+	41, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
 	0,  // 3: libra.control.v1.Admission.mode:type_name -> libra.control.v1.Mode
 	1,  // 4: libra.control.v1.Admission.arithmetic:type_name -> libra.control.v1.Arithmetic
-	18, // 5: libra.control.v1.HarvestRequest.begin:type_name -> libra.control.v1.HarvestBegin
-	20, // 6: libra.control.v1.HarvestChunk.marks:type_name -> libra.control.v1.HarvestMark
-	25, // 7: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
-	24, // 8: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
-	25, // 9: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
-	39, // 10: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
-	35, // 11: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
-	40, // 12: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
-	0,  // 13: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
-	1,  // 14: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
-	36, // 15: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
-	36, // 16: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
-	41, // 17: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
-	2,  // 18: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
-	4,  // 19: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
-	6,  // 20: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
-	10, // 21: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
-	10, // 22: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
-	13, // 23: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
-	17, // 24: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
-	33, // 25: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
-	10, // 26: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
-	10, // 27: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
-	21, // 28: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
-	23, // 29: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
-	27, // 30: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
-	29, // 31: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
-	31, // 32: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
-	13, // 33: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
-	15, // 34: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
-	33, // 35: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
-	3,  // 36: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
-	5,  // 37: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
-	7,  // 38: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
-	11, // 39: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
-	11, // 40: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
-	14, // 41: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
-	19, // 42: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
-	34, // 43: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
-	12, // 44: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
-	12, // 45: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
-	22, // 46: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
-	26, // 47: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
-	28, // 48: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
-	30, // 49: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
-	32, // 50: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
-	14, // 51: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
-	16, // 52: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
-	37, // 53: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
-	36, // [36:54] is the sub-list for method output_type
-	18, // [18:36] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	17, // 5: libra.control.v1.MembersResponse.members:type_name -> libra.control.v1.Member
+	21, // 6: libra.control.v1.HarvestRequest.begin:type_name -> libra.control.v1.HarvestBegin
+	23, // 7: libra.control.v1.HarvestChunk.marks:type_name -> libra.control.v1.HarvestMark
+	28, // 8: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
+	27, // 9: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
+	28, // 10: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
+	42, // 11: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
+	38, // 12: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
+	43, // 13: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
+	0,  // 14: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
+	1,  // 15: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
+	39, // 16: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
+	39, // 17: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
+	44, // 18: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
+	2,  // 19: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
+	4,  // 20: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
+	6,  // 21: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
+	10, // 22: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
+	10, // 23: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
+	13, // 24: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
+	15, // 25: libra.control.v1.Aggregator.Members:input_type -> libra.control.v1.MembersRequest
+	20, // 26: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
+	36, // 27: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
+	10, // 28: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
+	10, // 29: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
+	24, // 30: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
+	26, // 31: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
+	30, // 32: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
+	32, // 33: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
+	34, // 34: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
+	13, // 35: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
+	18, // 36: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
+	36, // 37: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
+	3,  // 38: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
+	5,  // 39: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
+	7,  // 40: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
+	11, // 41: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
+	11, // 42: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
+	14, // 43: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
+	16, // 44: libra.control.v1.Aggregator.Members:output_type -> libra.control.v1.MembersResponse
+	22, // 45: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
+	37, // 46: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
+	12, // 47: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
+	12, // 48: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
+	25, // 49: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
+	29, // 50: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
+	31, // 51: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
+	33, // 52: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
+	35, // 53: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
+	14, // 54: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
+	19, // 55: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
+	40, // 56: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
+	38, // [38:57] is the sub-list for method output_type
+	19, // [19:38] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_control_proto_init() }
@@ -3056,19 +3228,19 @@ func file_control_proto_init() {
 	}
 	file_control_proto_msgTypes[0].OneofWrappers = []any{}
 	file_control_proto_msgTypes[10].OneofWrappers = []any{}
-	file_control_proto_msgTypes[15].OneofWrappers = []any{
+	file_control_proto_msgTypes[18].OneofWrappers = []any{
 		(*HarvestRequest_Begin)(nil),
 		(*HarvestRequest_Now)(nil),
 		(*HarvestRequest_Done)(nil),
 	}
-	file_control_proto_msgTypes[23].OneofWrappers = []any{}
+	file_control_proto_msgTypes[26].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_proto_rawDesc), len(file_control_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   40,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
