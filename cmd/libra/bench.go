@@ -20,9 +20,9 @@ import (
 func newBench() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure the packet engine, the push path and the aggregator, and compare schedules",
+		Short: "Measure the packet engine, the push path, all-reduces and the aggregator, and compare schedules",
 	}
-	cmd.AddCommand(newBenchEngine(), newBenchPush(), newBenchAggregator(), newBenchSoak(), newBenchTenants(),
+	cmd.AddCommand(newBenchEngine(), newBenchPush(), newBenchAggregator(), newBenchAllreduce(), newBenchSoak(), newBenchTenants(),
 		newBenchSchedule(), newBenchP4())
 	return cmd
 }
