@@ -106,7 +106,8 @@ func JoinRounds(ctx context.Context, cfg RoundsConfig) (_ *Rounds, err error) {
 	cfg.Limit, cfg.Log = cmp.Or(cfg.Limit, DefaultJoinLimit), cmp.Or(cfg.Log, slog.Default())
 	cfg.Job.Workers = len(cfg.Workers)
 	r := &Rounds{cfg: cfg}
-	if r.conn, err = access.Dial(ctx, access.TheSwitch(), cfg.Aggregator, cfg.Security, cfg.Limit, cfg.Log, cfg.Dial...); err != nil {
+	r.conn, err = access.Dial(ctx, access.TheSwitch(), cfg.Aggregator, cfg.Security, cfg.Limit, cfg.Log, cfg.Dial...)
+	if err != nil {
 		return nil, err
 	}
 	r.client = pb.NewAggregatorClient(r.conn)
@@ -182,8 +183,9 @@ func (r *Rounds) joinOnce(until time.Time) error {
 	}
 	secret := access.NewRandom(r.cfg.Random).Secret()
 	req := &pb.JoinRequest{
-		Job: uint32(r.cfg.Job.ID), Sender: uint32(r.cfg.Worker), Ip: r.cfg.From.Addr().AsSlice(), Port: uint32(r.cfg.From.Port()),
-		Mac: r.cfg.MAC, HotSet: r.cfg.fingerprint(), Attempt: secret[:],
+		Job: uint32(r.cfg.Job.ID), Sender: uint32(r.cfg.Worker),
+		Ip: r.cfg.From.Addr().AsSlice(), Port: uint32(r.cfg.From.Port()), Mac: r.cfg.MAC,
+		HotSet: r.cfg.fingerprint(), Attempt: secret[:],
 	}
 	admitted, err := Stay(r.ctx,
 		func(ctx context.Context, newest *pb.Admission) (grpc.ServerStreamingClient[pb.Admission], error) {
@@ -207,8 +209,9 @@ func (r *Rounds) isFirst() bool { return r.cfg.Worker == slices.Min(r.cfg.Worker
 func (r *Rounds) create() (err error) {
 	j := r.cfg.Job
 	spec := &pb.JobSpec{
-		Job: uint32(j.ID), Mode: pb.Mode_MODE_SYNC, Arithmetic: ArithmeticMessage(j.Arithmetic), Exponent: proto.Int32(int32(j.Exp)),
-		Slots: uint32(j.Slots), HotSet: r.cfg.fingerprint(), Workers: uint32(j.Workers), Stripes: uint32(j.MaxStripes),
+		Job: uint32(j.ID), Mode: pb.Mode_MODE_SYNC, Arithmetic: ArithmeticMessage(j.Arithmetic),
+		Exponent: proto.Int32(int32(j.Exp)), Slots: uint32(j.Slots), HotSet: r.cfg.fingerprint(),
+		Workers: uint32(j.Workers), Stripes: uint32(j.MaxStripes),
 	}
 	if r.owned, err = CreateJob(r.ctx, r.client, spec, r.cfg.Limit, r.cfg.Log); err != nil {
 		return err
@@ -252,8 +255,9 @@ func (r *Rounds) awaitAll(until time.Time) error {
 // list returns the job's members by position.
 func (r *Rounds) list(ctx context.Context) ([]*pb.Member, error) {
 	var answer *pb.MembersResponse
+	req := &pb.MembersRequest{Job: uint32(r.cfg.Job.ID), Sender: uint32(r.cfg.Worker), Token: r.token}
 	err := Repeat(ctx, func(ctx context.Context) (err error) {
-		answer, err = r.client.Members(ctx, &pb.MembersRequest{Job: uint32(r.cfg.Job.ID), Sender: uint32(r.cfg.Worker), Token: r.token})
+		answer, err = r.client.Members(ctx, req)
 		return err
 	})
 	return answer.GetMembers(), err
@@ -302,12 +306,10 @@ func (r *Rounds) awaitOthers() {
 	ctx, cancel := context.WithTimeout(r.ctx, partLimit)
 	defer cancel()
 	var delay pause
+	isHere := func(m *pb.Member) bool { return !m.Left && m.Sender != uint32(r.cfg.Worker) }
 	for {
 		members, err := r.list(ctx)
-		if err != nil || !slices.ContainsFunc(members, func(m *pb.Member) bool { return !m.Left && m.Sender != uint32(r.cfg.Worker) }) {
-			return
-		}
-		if delay.wait(ctx) != nil {
+		if err != nil || !slices.ContainsFunc(members, isHere) || delay.wait(ctx) != nil {
 			return
 		}
 	}

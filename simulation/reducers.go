@@ -110,7 +110,8 @@ func (s *reducersLife) setUp() (err error) {
 		return err
 	}
 	job.ID, job.Epoch = 7, 77
-	if s.model, err = aggregator.NewModel(aggregator.Config{AnswerEach: s.options.named("each").IntN(8) == 0}); err != nil {
+	each := s.options.named("each").IntN(8) == 0
+	if s.model, err = aggregator.NewModel(aggregator.Config{AnswerEach: each}); err != nil {
 		return err
 	}
 	if err := s.model.AddJob(job); err != nil {
@@ -118,7 +119,8 @@ func (s *reducersLife) setUp() (err error) {
 	}
 	s.switched = s.NewHost("aggregator", netip.MustParseAddrPort("10.0.0.2:7000"))
 	l := s.Open(s.switched, s.switched.Name(), unwatched{})
-	if _, err := transport.NewAggregatorServer(transport.AggregatorConfig{Link: l, Model: s.model, Gate: l.Enter}); err != nil {
+	of := transport.AggregatorConfig{Link: l, Model: s.model, Gate: l.Enter}
+	if _, err := transport.NewAggregatorServer(of); err != nil {
 		return err
 	}
 	for i := range s.shape.Workers {
@@ -130,7 +132,8 @@ func (s *reducersLife) setUp() (err error) {
 	s.options.named("order").Shuffle(len(order), func(i, k int) { order[i], order[k] = order[k], order[i] })
 	for _, w := range order {
 		at := w.host.Endpoint()
-		if err := s.model.AddSender(job.ID, aggregator.SenderConfig{ID: w.id, Epoch: job.Epoch, IP: at.IP, Port: at.Port}); err != nil {
+		sender := aggregator.SenderConfig{ID: w.id, Epoch: job.Epoch, IP: at.IP, Port: at.Port}
+		if err := s.model.AddSender(job.ID, sender); err != nil {
 			return err
 		}
 		s.members = append(s.members, w.id)

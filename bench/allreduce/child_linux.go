@@ -82,7 +82,8 @@ func (c *childConfig) run(ctx context.Context) (err error) {
 	}
 	rounds, err := control.JoinRounds(ctx, control.RoundsConfig{
 		Job: job, What: fmt.Sprintf("%s of %+v", c.Baseline, c.Shape), Workers: ids, Worker: uint16(c.Number),
-		From: netip.AddrPortFrom(c.Self.IP, c.Self.Port), MAC: c.mac(), Aggregator: c.Control, Log: slog.New(slog.DiscardHandler),
+		From: netip.AddrPortFrom(c.Self.IP, c.Self.Port), MAC: c.mac(), Aggregator: c.Control,
+		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return err
@@ -178,7 +179,8 @@ func (c *childConfig) openReducer(ctx context.Context, l link.Link, rounds *cont
 	}, nil
 }
 
-func (c *childConfig) openWorker(ctx context.Context, l link.Link, rounds *control.Rounds, job aggregator.JobConfig) (*operations, error) {
+func (c *childConfig) openWorker(ctx context.Context, l link.Link, rounds *control.Rounds,
+	job aggregator.JobConfig) (*operations, error) {
 	keys := make([]uint64, c.Shape.Width)
 	for i := range keys {
 		keys[i] = uint64(i)

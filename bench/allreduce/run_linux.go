@@ -32,19 +32,22 @@ import (
 
 // Run measures. It needs root; without, the error wraps a testbed.CapabilityError. MPI, where it is
 // not installed, is reported in Report.Unavailable; a wrong sum ends the run. When ctx is done, Run
-// returns what it has and the cause. Nothing is left behind, however the process ends.
+// returns what it has, if anything, and the cause. Nothing is left behind, however the process ends.
 func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err := errors.Join(cfg.checkFields(), child.Command(&cfg.ChildCommand, "allreduce")); err != nil {
 		return nil, err
 	}
 	r := &run{cfg: cfg, report: &Report{
-		CPUs: runtime.NumCPU(), Width: cfg.Width, InFlight: cfg.InFlight, Operations: cfg.Operations, Rounds: cfg.Rounds, Loss: cfg.Loss,
+		CPUs: runtime.NumCPU(), Width: cfg.Width, InFlight: cfg.InFlight, Operations: cfg.Operations,
+		Rounds: cfg.Rounds, Loss: cfg.Loss,
 	}}
 	defer func() { err = errors.Join(err, experiment.Close(r.mpi)) }()
 	if err := r.findBaselines(ctx); err != nil {
 		return nil, err
 	}
-	err = r.takeTurns(ctx)
+	if err = r.takeTurns(ctx); err != nil && len(r.report.Results) == 0 {
+		return nil, err
+	}
 	r.report.finish()
 	return r.report, err
 }
@@ -118,9 +121,9 @@ func (r *run) measureMPI(ctx context.Context, baseline string, workers int) (s S
 	if baseline == Shared {
 		byteTransfer = []string{"--mca", "btl", "vader,self"}
 	}
-	args := slices.Concat([]string{"--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "oob_tcp_if_include", "lo"},
-		byteTransfer, []string{"-np", strconv.Itoa(workers), r.mpi.Path(), strconv.Itoa(r.cfg.Width), strconv.Itoa(warmUp),
-			strconv.Itoa(r.cfg.Operations)})
+	ranks := []string{"--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "oob_tcp_if_include", "lo"}
+	args := slices.Concat(ranks, byteTransfer, []string{"-np", strconv.Itoa(workers), r.mpi.Path(),
+		strconv.Itoa(r.cfg.Width), strconv.Itoa(warmUp), strconv.Itoa(r.cfg.Operations)})
 	cmd := exec.CommandContext(ctx, "mpirun", args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // mpirun ends its ranks
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -193,12 +196,16 @@ func openPlane(network *testbed.Bed, baseline string) (aggregator.Plane, func() 
 }
 
 // askWorkers starts the workers and has them measure.
-func (r *run) askWorkers(ctx context.Context, group *proc.Group, network *testbed.Bed, baseline string, workers int) (s Sample, err error) {
+func (r *run) askWorkers(ctx context.Context, group *proc.Group, network *testbed.Bed, baseline string,
+	workers int) (s Sample, err error) {
 	var all []*child.Child
+	shape := reducer.Shape{
+		Workers: workers, Width: r.cfg.Width, InFlight: r.cfg.InFlight, Exp: aggregator.DefaultExp(aggregator.Exact),
+	}
 	for i := range workers {
 		c := childConfig{
-			HostConfig: harness.HostConfigOf(network, i), Baseline: baseline, Number: i, Operations: r.cfg.Operations,
-			Shape: reducer.Shape{Workers: workers, Width: r.cfg.Width, InFlight: r.cfg.InFlight, Exp: aggregator.DefaultExp(aggregator.Exact)},
+			HostConfig: harness.HostConfigOf(network, i), Baseline: baseline, Number: i, Shape: shape,
+			Operations: r.cfg.Operations,
 		}
 		c.Spin = -1 // whoever waits looks for itself, and yields
 		switch baseline {

@@ -127,7 +127,8 @@ func numbered(noun string, numbers []uint16) string {
 // missing returns the error for an operation that has had no result for too long.
 func (r *Reducer[T]) missing(g *group) error {
 	e := &MissingError{
-		Op: g.op, Waited: r.silent, Silent: !g.answered || g.ignored >= deaf, Aggregator: r.from, LinkErr: r.link.Stats().LastError,
+		Op: g.op, Waited: r.silent, Silent: !g.answered || g.ignored >= deaf, Aggregator: r.from,
+		LinkErr: r.link.Stats().LastError,
 	}
 	if e.Silent || g.contributed == 0 {
 		return e

@@ -132,7 +132,7 @@ func (r *Reducer[T]) receive() (int, error) {
 	}
 	now, overtaken := r.now(), r.first
 	for i := range r.pkts[:n] {
-		g, v, err := r.take(&r.pkts[i], now)
+		g, v, err := r.take(&r.pkts[i])
 		if err != nil {
 			return n, err
 		}
@@ -161,7 +161,7 @@ const (
 
 // take handles an answer, and returns the operation of which it is the result. An answer that matches
 // nothing that waits changes nothing. The error is the end of the Reducer.
-func (r *Reducer[T]) take(p *link.Packet, now instant) (*group, verdict, error) {
+func (r *Reducer[T]) take(p *link.Packet) (*group, verdict, error) {
 	h, err := wire.ParseHeader(p.Payload)
 	if err != nil {
 		return nil, malformed, nil

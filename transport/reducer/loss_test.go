@@ -217,7 +217,7 @@ func TestMissingWorkersAreNamed(t *testing.T) {
 				if took := time.Since(began); took < 300*time.Millisecond || took > 400*time.Millisecond {
 					t.Errorf("told after %v", took)
 				}
-				if again := all[0].Poll(); again != err {
+				if again := all[0].Poll(); !errors.Is(again, err) {
 					t.Errorf("and then: %v", again)
 				}
 			})

@@ -79,11 +79,12 @@ func (s Shape) Stripes() int { return (s.Width + wire.Lanes - 1) / wire.Lanes }
 // Job returns the configuration of a job for operations on values of a type. Its number and epoch
 // are to be filled in.
 func Job[T Value](s Shape) (aggregator.JobConfig, error) {
-	switch {
+	switch none := (aggregator.JobConfig{}); {
 	case s.Width < 1 || s.Width > MaxWidth:
-		return aggregator.JobConfig{}, fmt.Errorf("%w: Width is %d; an operation has 1 to %d values", ErrConfig, s.Width, MaxWidth)
+		return none, fmt.Errorf("%w: Width is %d; an operation has 1 to %d values", ErrConfig, s.Width, MaxWidth)
 	case s.InFlight < 1 || s.InFlight > MaxInFlight:
-		return aggregator.JobConfig{}, fmt.Errorf("%w: InFlight is %d; 1 to %d operations can be in flight", ErrConfig, s.InFlight, MaxInFlight)
+		return none, fmt.Errorf("%w: InFlight is %d; 1 to %d operations can be in flight", ErrConfig, s.InFlight,
+			MaxInFlight)
 	}
 	job := aggregator.JobConfig{
 		Mode: aggregator.Sync, Arithmetic: arithmeticOf[T](), Exp: s.Exp, Workers: s.Workers,
