@@ -123,7 +123,7 @@ static __always_inline int process_hot(struct xdp_md *ctx, __u32 l3, struct pack
 	why = group ? contribute(ctx, l3, &f, job, sender, group, bank, other, &answer)
 		    : apply(ctx, l3, &f, job, sender, bank, &answer);
 	if (answer == COVER_ACK)
-		cover = cover_of(sender, f.seq);
+		cover = group ? group->contributed : cover_of(sender, f.seq);
 	unlock(job);
 
 	if (why == THROTTLED)

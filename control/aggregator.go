@@ -275,8 +275,7 @@ func (a *Aggregator) sender(ctx context.Context, req *pb.JoinRequest) (*job, agg
 		return nil, s, err
 	}
 	if !bytes.Equal(req.HotSet, j.spec.HotSet) {
-		return nil, s, status.Errorf(codes.FailedPrecondition,
-			"worker %d's hot set differs from job %d's: copy the server's hot-set file to the worker", req.Sender, req.Job)
+		return nil, s, otherHotSet(req, j.spec)
 	}
 	return j, s, nil
 }

@@ -86,10 +86,12 @@ const (
 	// [ScaleReport] with the largest exponent of all workers.
 	FlagScale
 	// FlagQuiet on a HOT, COLD or COLD_AT frame: its sender needs no answer if this frame and the
-	// previous one are applied. A later frame requests the answer for both.
+	// previous one are applied: a later frame requests the answer for both. In a job with rounds,
+	// its sender needs no answer before the round is complete.
 	FlagQuiet
 	// FlagCover on a HOT, COLD or COLD_AT frame requests that the ACK report which of the frames
-	// around it are applied, and on an ACK means that it does: see [PutCover].
+	// around it are applied, and on an ACK means that it does: see [PutCover]. In a job with rounds,
+	// it is which senders, by position, have contributed to the round.
 	FlagCover
 )
 

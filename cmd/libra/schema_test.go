@@ -23,6 +23,7 @@ import (
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/libra-ina/libra/bench/aggregator"
+	"github.com/libra-ina/libra/bench/allreduce"
 	"github.com/libra-ina/libra/bench/engine"
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/bench/soak"
@@ -43,6 +44,7 @@ var update = flag.Bool("update", false, "rewrite the schemas in docs/schema")
 var outputs = map[string]any{
 	"libra agent":            SwitchLine{},
 	"libra bench aggregator": aggregator.Report{},
+	"libra bench allreduce":  allreduce.Report{},
 	"libra bench engine":     engine.Report{},
 	"libra bench push":       push.Report{},
 	"libra bench schedule":   schedule.Report{},
