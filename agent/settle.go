@@ -26,7 +26,7 @@ type work struct {
 	refused *DroppedError // REDUCE: of the pushes before it
 	batch   *prepared     // instead of keys
 
-	sumKeys []uint64 // REDUCE: in the client's memory, for the first rows
+	sumKeys []uint64 // REDUCE, HARVEST: in the client's memory, for the first rows
 	sumRows []float32
 
 	keys   []uint64 // copies
@@ -160,6 +160,7 @@ func (w *work) setError(err error) {
 		peer      *transport.PeerError
 		refusal   wire.Refusal
 		silent    *retransmit.SilentPeerError
+		noServer  *transport.NoServerError
 		code      agentproto.Code
 	)
 	if errors.As(err, &pushed) {
@@ -180,6 +181,8 @@ func (w *work) setError(err error) {
 		c.Status, c.Detail, c.Key, c.KeyKnown = agentproto.NotFinite, uint64(notFinite.Index), notFinite.Key, true
 	case errors.As(err, &outside):
 		c.Status, c.Detail, c.Key, c.KeyKnown = agentproto.OutOfRange, uint64(outside.Index), outside.Key, true
+	case errors.As(err, &noServer):
+		c.Status, c.Key, c.KeyKnown = agentproto.NoServer, noServer.Key, !noServer.Pull
 	case errors.Is(err, wire.Refusal{Code: wire.CodeNoWeights}):
 		c.Status = agentproto.NoWeights
 	case errors.As(err, &refusal):

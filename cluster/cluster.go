@@ -69,6 +69,8 @@ type Config struct {
 	Data     Data           `yaml:"data"`
 	Faults   Faults         `yaml:"faults,omitempty"`
 	TLS      TLS            `yaml:"tls,omitempty"`
+
+	full bool // the file has to have a parameter server
 }
 
 // Job is the part on which aggregator, server and workers must agree. Package fields explains what has
@@ -289,6 +291,9 @@ func (c *Config) MTU() int { return max(wire.DefaultMTU, wire.HotMTU(c.Switch.St
 
 // AllServers lists the parameter servers by index.
 func (c *Config) AllServers() []Server {
+	if c.Serverless() {
+		return nil
+	}
 	if len(c.Servers) == 0 {
 		return []Server{c.Server}
 	}
@@ -309,7 +314,7 @@ func (c *Config) ForServer(index int) (*Config, error) {
 
 // eachServer calls f with each server and its field.
 func (c *Config) eachServer(f func(field string, s *Server)) {
-	if len(c.Servers) == 0 {
+	if len(c.Servers) == 0 && !c.Serverless() {
 		f("server", &c.Server)
 	}
 	for i := range c.Servers {

@@ -21,9 +21,14 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Read reads and checks a configuration file, after applying changes to it. Errors name the file,
-// the field and, if the file has it, its line.
+// Read reads and checks a configuration file with a parameter server, after applying changes to it.
+// Errors name the file, the field and, if the file has it, its line.
 func Read(path string, changes ...func(*Config)) (*Config, error) {
+	return ReadAny(path, append([]func(*Config){func(c *Config) { c.full = true }}, changes...)...)
+}
+
+// ReadAny is [Read], and also takes a file of jobs without a parameter server ([Config.Serverless]).
+func ReadAny(path string, changes ...func(*Config)) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("cluster configuration: %w", err)
@@ -200,6 +205,9 @@ func (c *Config) defaults() []fallback {
 	}
 	if c.Model.Optimizer == "" || c.Model.Optimizer == ps.Adagrad.String() {
 		list = append(list, ofField(&c.Model.InitialAccumulator, settings.InitialAccumulator))
+	}
+	if c.Serverless() {
+		return withoutTraining(list)
 	}
 	if s := c.Data.Synthetic; s != nil {
 		list = append(list,

@@ -40,7 +40,9 @@ func (m *Membership) checkAll(cfg *JoinConfig, aggregator pb.AggregatorClient) e
 			}
 		}
 		refuses = fmt.Sprintf("%s at %v", access.SwitchDaemon, cfg.Aggregator)
-		return checkAt(ctx, cfg, aggregator.Check)
+		return whileMissing(ctx, cfg, func(ctx context.Context) (*pb.Admission, error) {
+			return checkAt(ctx, cfg, aggregator.Check)
+		})
 	})
 	switch {
 	case err != nil:

@@ -50,6 +50,9 @@ type JoinConfig struct {
 	Agree map[string]string
 
 	Server, Aggregator netip.AddrPort // control services
+	// NoServer means that the job has no parameter server, but an owner that takes its harvests (see
+	// [Taker]). Join then waits until the owner has created the job.
+	NoServer bool
 	// MoreServers are the job's servers after Server, which has index 0, in the order of their
 	// indices.
 	MoreServers []netip.AddrPort
@@ -192,7 +195,7 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	// The servers are first: the one with index 0 creates the job at the aggregator. All services are
 	// reached, and asked whether they would admit the worker, before any does: what one refuses must
 	// change nothing at the others.
-	addresses := append([]netip.AddrPort{cfg.Server}, cfg.MoreServers...)
+	addresses := cfg.servers()
 	m.addresses = append(slices.Clone(addresses), cfg.Aggregator)
 	for i, addr := range addresses {
 		peer, role := access.ServerOf(cfg.Job), "parameter server"
@@ -231,6 +234,9 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.NoServer {
+		joined = []*pb.Membership{{Instance: admitted.Instance}}
+	}
 	for _, one := range joined {
 		m.Checkpoints = append(m.Checkpoints, one.Checkpoints)
 	}
@@ -250,7 +256,13 @@ func (c *JoinConfig) check() error {
 		field string
 		addr  netip.AddrPort
 	}
-	addresses := []address{{"From", c.From}, {"Server", c.Server}, {"Aggregator", c.Aggregator}}
+	addresses := []address{{"From", c.From}, {"Aggregator", c.Aggregator}}
+	switch given := c.Server.IsValid() || len(c.MoreServers) > 0; {
+	case c.NoServer && given:
+		return errors.New("control: JoinConfig.NoServer is set, and so is Server or MoreServers: leave one out")
+	case !c.NoServer:
+		addresses = append(addresses, address{"Server", c.Server})
+	}
 	for i, addr := range c.MoreServers {
 		addresses = append(addresses, address{fmt.Sprintf("MoreServers[%d]", i), addr})
 	}
@@ -387,7 +399,7 @@ func (m *Membership) Barrier(ctx context.Context, step uint64) error {
 // aggregator. Jobs with several servers have no sums, because each server would have only a part.
 func (m *Membership) Reduce(ctx context.Context, step uint64, dim int, refused *DroppedError,
 	hot HotFrames) (sums Sums, err error) {
-	if len(m.servers) > 1 {
+	if len(m.servers) != 1 {
 		return sums, fmt.Errorf("reduce: the job has %d parameter servers, each with a part of the sums: use a job with one", len(m.servers))
 	}
 	req := &pb.ReduceRequest{Job: m.job, Sender: m.worker, Token: m.servers[0].token, Step: step,
@@ -452,6 +464,9 @@ func (m *Membership) call(caller context.Context, name string, f func(context.Co
 
 // ask calls all servers at the same time. The first error cancels the others; role is its server's.
 func (m *Membership) ask(ctx context.Context, f func(context.Context, *joinedServer) error) (role string, err error) {
+	if len(m.servers) == 0 {
+		return "", ctx.Err()
+	}
 	if len(m.servers) == 1 {
 		s := &m.servers[0]
 		return s.role, Repeat(ctx, func(ctx context.Context) error { return f(ctx, s) })
