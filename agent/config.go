@@ -57,6 +57,9 @@ type Job struct {
 	// NoWeights is that of the worker's transport.WorkerConfig.
 	NoWeights bool
 
+	// NoServer is that of the worker's transport.WorkerConfig. Set it for jobs of a [Range] only.
+	NoServer bool
+
 	// Barrier meets the job's other workers at the end of a step. Nil means that the host is
 	// the only one: its clients meet only each other.
 	Barrier func(ctx context.Context, step uint64) error

@@ -185,6 +185,8 @@ func (w *work) setError(err error) {
 		c.Status, c.Key, c.KeyKnown = agentproto.NoServer, noServer.Key, !noServer.Pull
 	case errors.Is(err, wire.Refusal{Code: wire.CodeNoWeights}):
 		c.Status = agentproto.NoWeights
+	case errors.As(err, &refusal) && w.s.job.cfg.NoServer && isOfEnd(refusal.Code):
+		c.Status = agentproto.JobEnded // the control service says so later
 	case errors.As(err, &refusal):
 		c.Status, c.Refusal = agentproto.Refused, uint16(refusal.Code)
 	case errors.Is(err, transport.ErrAnswer):
@@ -197,6 +199,12 @@ func (w *work) setError(err error) {
 		w.s.job.log.Warn("an entry failed", "client", w.s.number, "operation", c.Op, "error", err)
 		c.Status = agentproto.JobEnded
 	}
+}
+
+// isOfEnd reports whether an aggregator refuses frames by a code because their job, which has no
+// parameter server, has ended.
+func isOfEnd(code wire.Code) bool {
+	return code == wire.CodeUnknownJob || code == wire.CodeUnknownSender || code == wire.CodeWrongEpoch
 }
 
 // settleInTurn ends an entry in its turn.

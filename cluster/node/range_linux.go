@@ -198,7 +198,7 @@ func (r *openRange) joinJob(ctx context.Context, index int) (_ agent.Job, _ func
 	}
 	return agent.Job{
 		Worker: w, Why: func() error { return context.Cause(lost) }, Number: cfg.Job, HotSet: r.hot, Dim: r.hot.Dim(),
-		Mode: m.Mode, Arithmetic: m.Arithmetic, Exp: m.Exp, Separate: r.from.Separate,
+		Mode: m.Mode, Arithmetic: m.Arithmetic, Exp: m.Exp, Separate: r.from.Separate, NoServer: true,
 	}, leave, nil
 }
 
