@@ -57,7 +57,7 @@ type Job struct {
 	// NoWeights is that of the worker's transport.WorkerConfig.
 	NoWeights bool
 
-	// NoServer is that of the worker's transport.WorkerConfig. Set it for jobs of a [Range] only.
+	// NoServer is that of the worker's transport.WorkerConfig; a job of a [Range] always has it.
 	NoServer bool
 
 	// Barrier meets the job's other workers at the end of a step. Nil means that the host is

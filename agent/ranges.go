@@ -24,12 +24,12 @@ import (
 type Range struct {
 	Name string
 	Jobs int
-	// Join joins a job as this host. It waits for a while for the job's owner. Leave is called when
-	// the job's sessions have ended.
+	// Join joins a job, which has a hot set, as this host. It waits for a while for the job's owner. Leave
+	// is called when the job's sessions have ended.
 	Join func(ctx context.Context, index int) (j Job, leave func() error, err error)
 	// Own creates a job.
 	Own func(ctx context.Context, index int) (Owner, error)
-	// Period is the shortest time between two harvests, unless a client wants one now.
+	// Period is the shortest time between two harvests, unless a client wants one now: a millisecond or more.
 	Period time.Duration
 
 	// Users, Groups and Limits are those of each job.
@@ -60,6 +60,7 @@ func (r *Range) complete() error {
 	case r.Join == nil || r.Own == nil:
 		return fmt.Errorf("range %s: Join or Own is not set", r.Name)
 	}
+	r.Period = max(r.Period, time.Millisecond)
 	return r.Limits.complete("range " + r.Name)
 }
 
@@ -249,6 +250,7 @@ func (r *rangeJob) newRun(ctx context.Context) (*rangeRun, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.Dim, cfg.NoServer = cfg.HotSet.Dim(), true
 	cfg.Name, cfg.Users, cfg.Groups, cfg.Limits = r.name, r.of.Users, r.of.Groups, r.of.Limits
 	j, err := newJob(cfg, r.agent.cfg.Log.With("job", r.name), r.agent.cfg.Turn)
 	if err != nil {

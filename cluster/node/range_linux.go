@@ -197,8 +197,8 @@ func (r *openRange) joinJob(ctx context.Context, index int) (_ agent.Job, _ func
 		return err
 	}
 	return agent.Job{
-		Worker: w, Why: func() error { return context.Cause(lost) }, Number: cfg.Job, HotSet: r.hot, Dim: r.hot.Dim(),
-		Mode: m.Mode, Arithmetic: m.Arithmetic, Exp: m.Exp, Separate: r.from.Separate, NoServer: true,
+		Worker: w, Why: func() error { return context.Cause(lost) }, Number: cfg.Job, HotSet: r.hot,
+		Mode: m.Mode, Arithmetic: m.Arithmetic, Exp: m.Exp, Separate: r.from.Separate,
 	}, leave, nil
 }
 
