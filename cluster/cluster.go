@@ -65,12 +65,10 @@ type Config struct {
 	Server   Server         `yaml:"server,omitempty"`
 	Servers  []Server       `yaml:"servers,omitempty"` // several, instead of Server
 	Workers  []Worker       `yaml:"workers"`
-	Model    Model          `yaml:"model"`
-	Data     Data           `yaml:"data"`
+	Model    Model          `yaml:"model,omitempty"`
+	Data     Data           `yaml:"data,omitempty"`
 	Faults   Faults         `yaml:"faults,omitempty"`
 	TLS      TLS            `yaml:"tls,omitempty"`
-
-	full bool // the file has to have a parameter server
 }
 
 // Job is the part on which aggregator, server and workers must agree. Package fields explains what has

@@ -3,9 +3,8 @@
 package cluster
 
 import (
+	"errors"
 	"reflect"
-	"slices"
-	"strings"
 
 	"github.com/libra-ina/libra/aggregator"
 )
@@ -14,14 +13,12 @@ import (
 // clients of agents: it has neither servers nor model nor data. Job.ID is the number of the first
 // of these jobs.
 func (c *Config) Serverless() bool {
-	return !c.full && len(c.Servers) == 0 && reflect.ValueOf(c.Server).IsZero() && reflect.ValueOf(c.Model).IsZero() &&
+	return len(c.Servers) == 0 && reflect.ValueOf(c.Server).IsZero() && reflect.ValueOf(c.Model).IsZero() &&
 		reflect.ValueOf(c.Data).IsZero()
 }
 
-// withoutTraining leaves out the defaults of a model.
-func withoutTraining(defaults []fallback) []fallback {
-	return slices.DeleteFunc(defaults, func(d fallback) bool { return strings.HasPrefix(d.field, "model.") })
-}
+// errServerless refuses such a file where a parameter server is needed.
+var errServerless = errors.New("server: there is none, nor a model or data: only the switch, and agents whose file lists workers for it, take such a file: add server, model and data")
 
 // checkServerless checks what is different in a file without a parameter server.
 func (c *Config) checkServerless(v *mistakes) {
