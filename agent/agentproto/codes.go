@@ -75,7 +75,7 @@ var codes = map[Code]string{
 	NoParty:    "a client that takes no part in barriers submitted one: give the number of parties in HELLO",
 	Dropped: "the step was dropped for all: gradients in it were refused, which the client that pushed them is told, " +
 		"or a client that had pushed in it ended before its end; the others may push theirs again",
-	NoSums: "no REDUCE of this client returned sums, or they do not contain these rows: submit SUMS after a REDUCE, for rows of it",
+	NoSums: "no REDUCE or HARVEST of this client returned sums, or they do not contain these rows: submit SUMS after one, for rows of it",
 	NoWeights: "the job keeps no weights to pull: give it an optimizer, adagrad or sgd " +
 		"(model.optimizer of the cluster file, --optimizer of libra run)",
 	NotOwner:    "only the owner of a job gets its harvests: open the session as the owner, which jobs of a range have",
