@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/agent"
+	"github.com/libra-ina/libra/internal/linux/testbed"
+	"github.com/libra-ina/libra/internal/test/bedtest"
 	"github.com/libra-ina/libra/packer"
 )
 
@@ -32,6 +34,7 @@ type rangeBed struct {
 	dir    string
 	libra  string
 	agents []*exec.Cmd
+	net    *testbed.Bed // nil for UDP sockets of this host
 }
 
 // rangeRows are the hot rows, with the keys 7, 10, 13 and so on.
@@ -40,8 +43,43 @@ const rangeRows = 300
 // newRangeBed starts a switch and agents, each with jobs hot/0 to hot/(jobs-1).
 func newRangeBed(t *testing.T, hosts, jobs int) *rangeBed {
 	t.Helper()
+	net16 := rand.Uint32N(1<<15) + 1<<8
+	address := func(host int) netip.Addr {
+		return netip.AddrFrom4([4]byte{127, byte(net16 >> 8), byte(net16), byte(host)})
+	}
+	b := &rangeBed{t: t, agents: make([]*exec.Cmd, hosts)}
+	cluster := fmt.Sprintf("backend: udp\nswitch: {address: %v, control: '%v:7700'}\nworkers:\n", address(1), address(1))
+	for i := range hosts {
+		cluster += fmt.Sprintf("  - {id: %d, address: %v}\n", i+1, address(i+2))
+	}
+	b.startAll(cluster, jobs)
+	return b
+}
+
+// newRangeBedOverAFXDP is newRangeBed on a network of namespaces with a switch of this machine's kernel, for
+// one job: a link takes the only interface of its host.
+func newRangeBedOverAFXDP(t *testing.T, hosts int) *rangeBed {
+	t.Helper()
+	needRoot(t)
+	b := &rangeBed{t: t, agents: make([]*exec.Cmd, hosts), net: bedtest.New(t, testbed.Config{Hosts: hosts})}
+	var ports []string
+	workers := ""
+	for i, h := range b.net.Hosts() {
+		ports = append(ports, h.PortName)
+		workers += fmt.Sprintf("  - {id: %d, address: %v, interface: %s}\n", i+1, h.IP, h.Interface)
+	}
+	sw := b.net.Switch().IP
+	b.startAll(fmt.Sprintf("backend: afxdp\nswitch: {address: %v, control: '%v:7700', interfaces: [%s]}\nworkers:\n%s", sw, sw,
+		strings.Join(ports, ", "), workers), 1)
+	return b
+}
+
+// startAll starts the switch and the agents of a cluster.
+func (b *rangeBed) startAll(cluster string, jobs int) {
+	b.t.Helper()
+	t := b.t
 	build(t, plain)
-	b := &rangeBed{t: t, dir: openDir(t), agents: make([]*exec.Cmd, hosts)}
+	b.dir = openDir(t)
 	var err error
 	if b.libra, err = buildLibra(); err != nil {
 		t.Fatal(err)
@@ -57,42 +95,34 @@ func newRangeBed(t *testing.T, hosts, jobs int) *rangeBed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	net16 := rand.Uint32N(1<<15) + 1<<8
-	address := func(host int) netip.Addr {
-		return netip.AddrFrom4([4]byte{127, byte(net16 >> 8), byte(net16), byte(host)})
-	}
-	cluster := fmt.Sprintf("backend: udp\njob: {id: 20, hot_set: %s, exponent: -30}\nswitch: {address: %v, control: '%v:7700'}\nworkers:\n",
-		b.path("hot.libra"), address(1), address(1))
-	for i := range hosts {
-		cluster += fmt.Sprintf("  - {id: %d, address: %v}\n", i+1, address(i+2))
-		var workers []string
-		for range jobs {
-			workers = append(workers, strconv.Itoa(i+1))
-		}
+	for i := range b.agents {
+		workers := strings.Join(slices.Repeat([]string{strconv.Itoa(i + 1)}, jobs), ", ")
 		b.write(fmt.Sprintf("agent-%d.yaml", i), fmt.Sprintf("socket: %s\njobs: [{name: hot, cluster: %s, workers: [%s]}]\n", b.socket(i),
-			b.path("cluster.yaml"), strings.Join(workers, ", ")))
+			b.path("cluster.yaml"), workers))
 	}
+	cluster += fmt.Sprintf("job: {id: 20, hot_set: %s, exponent: -30}\n", b.path("hot.libra"))
 	b.write("cluster.yaml", cluster+"faults: {loss: 0.01, duplicate: 0.01, reorder: 0.01, seed: 5}\n")
-	b.start("switch", "cluster.yaml")
-	for i := range hosts {
+	b.start("switch", "cluster.yaml", (*testbed.Bed).Switch)
+	for i := range b.agents {
 		b.startAgent(i)
 	}
-	return b
 }
 
 func (b *rangeBed) path(name string) string { return filepath.Join(b.dir, name) }
 func (b *rangeBed) socket(host int) string  { return b.path(fmt.Sprintf("socket-%d", host)) }
 func (b *rangeBed) startAgent(host int) {
-	b.agents[host] = b.start("agent", fmt.Sprintf("agent-%d.yaml", host))
+	b.t.Helper()
+	b.agents[host] = b.start("agent", fmt.Sprintf("agent-%d.yaml", host), func(net *testbed.Bed) *testbed.Node { return net.Host(host) })
 }
+
 func (b *rangeBed) write(name, content string) {
 	if err := os.WriteFile(b.path(name), []byte(content), 0o644); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-// start starts a process of Libra, and waits until it is ready.
-func (b *rangeBed) start(command, config string) *exec.Cmd {
+// start starts a process of Libra, and waits until it is ready. at is its place in the network.
+func (b *rangeBed) start(command, config string, at func(*testbed.Bed) *testbed.Node) *exec.Cmd {
 	b.t.Helper()
 	cmd := within(b.t, limit, b.libra, command, "--config", b.path(config), "--json")
 	out, err := cmd.StdoutPipe()
@@ -101,7 +131,12 @@ func (b *rangeBed) start(command, config string) *exec.Cmd {
 	}
 	var log strings.Builder
 	cmd.Stderr = &log
-	if err := cmd.Start(); err != nil {
+	if b.net == nil {
+		err = cmd.Start()
+	} else {
+		err = at(b.net).Start(cmd)
+	}
+	if err != nil {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() {
@@ -247,6 +282,30 @@ func TestOwnersInC(t *testing.T) {
 	for job, o := range owners {
 		if got := b.sums(o); got != want[job] {
 			t.Errorf("job %d: the sums are %v, want %v", job, got, want[job])
+		}
+	}
+}
+
+// The same over AF_XDP. The links, which the agents opened at their start, serve one owner after the other.
+func TestOwnersOverAFXDP(t *testing.T) {
+	t.Parallel()
+	const pushes = 200
+	b := newRangeBedOverAFXDP(t, 2)
+	for life := range 3 {
+		owner := b.own(life%2, "hot/0")
+		var want [rangeRows][dim]float64
+		var pushers []*rangeProgram
+		for i := range 4 {
+			pushers = append(pushers, b.push(i%2, "hot/0", 1+life+i, pushes))
+			added(&want, 1+life+i, pushes)
+		}
+		for _, p := range pushers {
+			if n, last := p.acknowledged(pushes); n != pushes {
+				t.Fatalf("a pusher has %d acknowledged pushes, then %q\n%s", n, last, p.log.String())
+			}
+		}
+		if got := b.sums(owner); got != want {
+			t.Errorf("owner %d has the sums %v, want %v", life, got, want)
 		}
 	}
 }
