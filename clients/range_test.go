@@ -310,6 +310,46 @@ func TestOwnersOverAFXDP(t *testing.T) {
 	}
 }
 
+// A Python program owns a job and pushes to it. Its buffers hold a part of a harvest only.
+func TestOwnerInPython(t *testing.T) {
+	t.Parallel()
+	b := newRangeBed(t, 1, 2)
+	run(t, python(t, &bed{socket: b.socket(0)}, "-c", `
+import time, numpy as np, libra
+try:
+    libra.Session("hot/1")
+    assert False
+except libra.JobNotOpen as e:
+    assert e.name == "NOT_OPEN", e.name
+with libra.Session("hot/0", owner=True, buffer_bytes=4096) as owner, libra.Session("hot/0") as pusher:
+    keys = np.arange(7, 7 + 3 * 300, 3)
+    for n in (1, 2):
+        pusher.push(keys, np.full((300, 2), n, np.float32))
+        pusher.flush()
+        got, sums = owner.harvest(now=n == 2)
+        assert got.tolist() == keys.tolist() and (sums == n).all(), (got, sums)
+    got, sums = owner.harvest(now=True)
+    assert got.shape == (0,) and sums.shape == (0, 2)
+    for call in (lambda: pusher.pull(keys), lambda: pusher.push([7, 8], np.ones((2, 2), np.float32)) or pusher.flush()):
+        try:
+            call()
+            assert False
+        except libra.NoServer as e:
+            assert e.key in (None, 8), e.key
+    try:
+        pusher.harvest()
+        assert False
+    except libra.Error as e:
+        assert e.name == "NOT_OWNER" and "options.owner" in str(e), e
+    owner.close()
+    try:
+        while True:
+            pusher.flush()
+    except libra.JobEnded:
+        pusher.abandon()
+`))
+}
+
 // A pusher that is killed is in the sums with all of its acknowledged pushes and perhaps some that follow, each
 // wholly; others are not affected, and its agent keeps nothing of it.
 func TestKilledPusher(t *testing.T) {

@@ -116,9 +116,12 @@ func (r *openRange) openRangeLink(index int, id uint16) (one rangeLink, err erro
 	if err != nil {
 		return one, err
 	}
-	if one.endCapture, err = offerCapture(env, l, fmt.Sprintf("worker %d of %s %d", id, r.from.Name, index),
-		one.worker.Host); err != nil {
-		return one, errors.Join(err, l.Close())
+	one.endCapture = func() error { return nil }
+	if index == 0 || c.Capture != "" { // 'libra capture' sees one link of a process
+		if one.endCapture, err = offerCapture(env, l, fmt.Sprintf("worker %d of %s %d", id, r.from.Name, index),
+			one.worker.Host); err != nil {
+			return one, errors.Join(err, l.Close())
+		}
 	}
 	one.link = link.Keep(l)
 	return one, nil

@@ -314,8 +314,9 @@ static void harvests(void)
 	fake_start(&f, agent_serves, NULL);
 	s = open_fake(&f);
 	CHECK(libra_harvest(s, 1, keys, sums, 1, &rows, NULL) == LIBRA_NOT_OWNER && strstr(libra_last_error()->text, "options.owner"));
-	CHECK(libra_close(s) == LIBRA_OK && f.answered == 1); /* the flush of libra_close */
+	CHECK(libra_close(s) == LIBRA_OK);
 	fake_stop(&f);
+	CHECK(f.answered == 1); /* the flush of libra_close */
 }
 
 void test_requests(void)
