@@ -57,6 +57,9 @@ type Job struct {
 	// NoWeights is that of the worker's transport.WorkerConfig.
 	NoWeights bool
 
+	// Instance distinguishes the successive jobs of a number, of a [Range]: it is that of the [Owner].
+	Instance uint64
+
 	// NoServer is that of the worker's transport.WorkerConfig; a job of a [Range] always has it.
 	NoServer bool
 

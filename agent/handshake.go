@@ -229,7 +229,8 @@ func (a *Agent) welcomeMessage(s *session, nextStep uint64) *agentproto.Welcome 
 	w := &agentproto.Welcome{
 		Version: agentproto.Version, Job: c.Number, Mode: uint8(c.Mode), Arithmetic: uint8(c.Arithmetic),
 		Dim: uint32(c.Dim), Exponent: int32(c.Exp), Client: s.number, PID: uint32(os.Getpid()), Instance: a.instance,
-		Features: agentproto.AllFeatures, NextStep: nextStep, Layout: s.layout, PreparedBytes: c.Limits.Prepared, HotSet: s.job.hotSet,
+		Features: agentproto.AllFeatures, NextStep: nextStep, Layout: s.layout, PreparedBytes: c.Limits.Prepared,
+		HotSet: s.job.hotSet,
 	}
 	if c.HotSet != nil {
 		w.HotRows = uint32(c.HotSet.Len())

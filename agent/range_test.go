@@ -53,6 +53,8 @@ func (o *treasury) Take(context.Context) ([]int64, error) {
 	return sums, nil
 }
 
+func (o *treasury) Instance() uint64 { return 0 }
+
 func (o *treasury) Remove() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

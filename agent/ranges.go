@@ -43,6 +43,8 @@ type Owner interface {
 	// the scalar, in units of the job: those of all pushes that were acknowledged before the call, and
 	// are in no earlier sums. They are valid until the next call.
 	Take(ctx context.Context) ([]int64, error)
+	// Instance distinguishes the job from others of its number.
+	Instance() uint64
 	// Remove ends the job.
 	Remove() error
 }
@@ -140,6 +142,10 @@ func (a *Agent) startRangeSession(r *rangeJob, who *unix.Ucred, hello agentproto
 		}
 	}
 	j, err := r.join(a.ctx)
+	for own != nil && err == nil && j.cfg.Instance != own.owner.Instance() {
+		r.endStale(j)
+		j, err = r.join(a.ctx)
+	}
 	if err == nil {
 		err = start(j, own)
 	}
@@ -243,6 +249,18 @@ func (r *rangeJob) joinNow(ctx context.Context) (*job, error) {
 		}
 	})
 	return run.job, nil
+}
+
+// endStale ends this host's part in an earlier job, of whose end it has not heard yet.
+func (r *rangeJob) endStale(j *job) {
+	r.mu.Lock()
+	run := r.run
+	r.mu.Unlock()
+	if run != nil && run.job == j {
+		if err := run.endRun(fmt.Errorf("%w: its owner has ended", agentproto.JobEnded)); err != nil {
+			j.log.Warn("a job of a range was not left", "error", err)
+		}
+	}
 }
 
 func (r *rangeJob) newRun(ctx context.Context) (*rangeRun, error) {

@@ -32,7 +32,8 @@ func ReadAny(path string, changes ...func(*Config)) (*Config, error) {
 	return readFile(path, parseAny, changes...)
 }
 
-func readFile(path string, parse func([]byte, ...func(*Config)) (*Config, error), changes ...func(*Config)) (*Config, error) {
+func readFile(path string, parse func([]byte, ...func(*Config)) (*Config, error),
+	changes ...func(*Config)) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("cluster configuration: %w", err)

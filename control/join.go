@@ -100,6 +100,7 @@ type Membership struct {
 	Exp                          int // binary exponent of the unit of a fixed-point slot
 	Workers                      int // in rounds
 
+	Instance  uint64 // of the job
 	Dense     bool   // hot frames are dense, otherwise lane-aligned
 	FirstStep uint64 // that the worker trains: the store has the earlier ones
 	// NextStep is the step of the next Barrier or Reduce. It may differ from FirstStep where workers
@@ -318,7 +319,7 @@ func (m *Membership) take(joined *pb.Membership, admitted *pb.Admission) error {
 	m.FirstStep, m.NextStep = joined.FirstStep, nextStep(joined)
 	m.Exp, m.Workers = int(admitted.Exponent), int(admitted.Workers)
 	m.AggregatorEpoch, m.ServerEpoch = uint16(admitted.Epoch), uint16(joined.Epoch)
-	m.Stripes, m.Dense = int(admitted.Stripes), admitted.Dense
+	m.Stripes, m.Dense, m.Instance = int(admitted.Stripes), admitted.Dense, admitted.Instance
 	return nil
 }
 

@@ -107,8 +107,8 @@ func (on AgentMachine) RunAgent(ctx context.Context, cfg *cluster.Agent, log *sl
 			"hot rows", j.HotSet.Len(), "users", strings.Join(j.from.Users, ","), "groups", strings.Join(j.from.Groups, ","))
 	}
 	for _, r := range ranges {
-		log.Info("agent serves", "socket", served.Socket, "range", r.from.Name, "jobs", len(r.jobs), "backend", r.env.Config.Backend,
-			"dimension", r.hot.Dim(), "hot rows", r.hot.Len(), "users", strings.Join(r.from.Users, ","), "groups",
+		log.Info("agent serves", "socket", served.Socket, "range", r.from.Name, "jobs", len(r.jobs),
+			"backend", r.env.Config.Backend, "dimension", r.hot.Dim(), "hot rows", r.hot.Len(), "users", strings.Join(r.from.Users, ","), "groups",
 			strings.Join(r.from.Groups, ","))
 	}
 	ready()

@@ -179,8 +179,8 @@ func (r *openRange) joinJob(ctx context.Context, index int) (_ agent.Job, _ func
 		return agent.Job{}, nil, reason(lost, err)
 	}
 	w, err := transport.NewWorker(lost, transport.WorkerConfig{
-		Link: l, Gate: r.env.Machine.Gate, Job: cfg.Job, Sender: cfg.Worker, AggregatorEpoch: m.AggregatorEpoch, NoServer: true,
-		HotSet: r.hot, Layout: layout(m), Stripes: m.Stripes, Mode: m.Mode, Arithmetic: m.Arithmetic, Exp: m.Exp,
+		Link: l, Gate: r.env.Machine.Gate, Job: cfg.Job, Sender: cfg.Worker, AggregatorEpoch: m.AggregatorEpoch,
+		NoServer: true, HotSet: r.hot, Layout: layout(m), Stripes: m.Stripes, Mode: m.Mode, Arithmetic: m.Arithmetic, Exp: m.Exp,
 		Aggregator: wire.Endpoint{IP: c.Switch.Address, Port: c.Port},
 		Flow:       retransmit.Config{MinRTO: minRTO, Silence: c.Silence},
 	})
@@ -201,7 +201,7 @@ func (r *openRange) joinJob(ctx context.Context, index int) (_ agent.Job, _ func
 	}
 	return agent.Job{
 		Worker: w, Why: func() error { return context.Cause(lost) }, Number: cfg.Job, HotSet: r.hot,
-		Mode: m.Mode, Arithmetic: m.Arithmetic, Exp: m.Exp, Separate: r.from.Separate,
+		Mode: m.Mode, Arithmetic: m.Arithmetic, Exp: m.Exp, Separate: r.from.Separate, Instance: m.Instance,
 	}, leave, nil
 }
 
@@ -245,6 +245,9 @@ func (r *openRange) ownJob(ctx context.Context, index int) (_ agent.Owner, err e
 	log.Info("agent has created a job", "number", o.job.ID)
 	return o, nil
 }
+
+// Instance implements [agent.Owner].
+func (o *ownedJob) Instance() uint64 { return o.job.Instance }
 
 // Remove implements [agent.Owner].
 func (o *ownedJob) Remove() error {

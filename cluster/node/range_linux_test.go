@@ -278,6 +278,35 @@ func TestJobEndsWithItsOwner(t *testing.T) {
 	}
 }
 
+// An owner may come to a host that takes part in the job of the one before, and has not heard of its end.
+func TestOwnersFollowEachOther(t *testing.T) {
+	b := newRangeBed(t, 2, 1, nil)
+	owner := b.mustDial(0, "hot/0", true)
+	for life := 1; life < 10; life++ {
+		host := life % 2
+		if c := b.mustDial(host, "hot/0", false); life%3 == 0 {
+			if _, err := c.Push(t.Context(), []uint64{rangeKey(1)}, []float32{1, 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = owner.Conn().Close()
+		owner = b.mustDial(host, "hot/0", true)
+		pusher := b.mustDial(host, "hot/0", false)
+		for n := range 3 {
+			if _, err := pusher.Push(t.Context(), []uint64{rangeKey(2)}, []float32{1, 2}); err != nil {
+				t.Fatalf("life %d: %v", life, err)
+			}
+			if err := pusher.Flush(t.Context()); err != nil {
+				t.Fatalf("life %d: %v", life, err)
+			}
+			keys, sums, err := owner.Harvest(t.Context(), true)
+			if err != nil || !slices.Equal(keys, []uint64{rangeKey(2)}) || !slices.Equal(sums, []float32{1, 2}) {
+				t.Fatalf("life %d: harvest %d has the keys %v, sums %v: %v", life, n, keys, sums, err)
+			}
+		}
+	}
+}
+
 // What clients of a range cannot have is refused by name.
 func TestRangeRefusals(t *testing.T) {
 	b := newRangeBed(t, 2, 2, nil)
