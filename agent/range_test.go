@@ -62,6 +62,13 @@ func (o *treasury) Remove() error {
 	return nil
 }
 
+// set changes the owner.
+func (o *treasury) set(change func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	change()
+}
+
 func (o *treasury) count() (takes, removed int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -164,12 +171,12 @@ func TestHarvestRows(t *testing.T) {
 // before it not wait either, and may be empty. Without an entry there is none.
 func TestHarvestsWaitForTheirTime(t *testing.T) {
 	b, o := newRangeBed(t, time.Hour)
-	o.taken = make(chan int, 10)
+	o.set(func() { o.taken = make(chan int, 10) })
 	c := b.dial(own(true))
 	if got := doneWith(t, c, askFor(t, c, false, 0)); got.Status != agentproto.OK || got.Detail != 2 {
 		t.Errorf("the first: %+v", got)
 	}
-	o.empty = 2
+	o.set(func() { o.empty = 2 })
 	waits, now := askFor(t, c, false, 0), askFor(t, c, true, 0)
 	if got := doneWith(t, c, waits); got.Status != agentproto.OK || got.Detail != 0 {
 		t.Errorf("the one before: %+v", got)
@@ -182,7 +189,7 @@ func TestHarvestsWaitForTheirTime(t *testing.T) {
 	}
 
 	short, o := newRangeBed(t, time.Millisecond)
-	o.empty = 3
+	o.set(func() { o.empty = 3 })
 	c = short.dial(own(true))
 	if got := doneWith(t, c, askFor(t, c, false, 0)); got.Status != agentproto.OK || got.Detail != 2 {
 		t.Errorf("after empty ones: %+v", got)
@@ -198,9 +205,7 @@ func TestHarvestsReuseMemory(t *testing.T) {
 	c := b.dial(own(true))
 	ctx, before := within(t), uint64(0)
 	for i := range 300 {
-		o.mu.Lock()
-		o.takes = 0
-		o.mu.Unlock()
+		o.set(func() { o.takes = 0 })
 		if _, _, err := c.Harvest(ctx, true); err != nil {
 			t.Fatal(err)
 		}
@@ -233,9 +238,10 @@ func TestOwnersSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(t, other.Flush(within(t)))
-	o.taken = make(chan int) // which stops the next harvest
+	taken := make(chan int)
+	o.set(func() { o.taken = taken }) // which stops the next harvest
 	askFor(t, owner, true, 1)
-	<-o.taken
+	<-taken
 	waits := askFor(t, owner, false, 1)
 	_ = owner.Conn().Close()
 	var failed *agentclient.Failed
@@ -273,9 +279,7 @@ func TestRangeFailures(t *testing.T) {
 
 	b, o = newRangeBed(t, time.Hour)
 	c := b.dial(own(true))
-	o.mu.Lock()
-	o.fail = errors.New("job 20 was removed by an operator")
-	o.mu.Unlock()
+	o.set(func() { o.fail = errors.New("job 20 was removed by an operator") })
 	if got := doneWith(t, c, askFor(t, c, true, 0)); got.Status != agentproto.JobEnded {
 		t.Errorf("after the end of the harvests: %+v", got)
 	}
