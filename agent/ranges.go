@@ -18,9 +18,9 @@ import (
 	"github.com/libra-ina/libra/agent/agentproto"
 )
 
-// Range describes jobs without a parameter server, which differ in their numbers only. Clients open them
-// as NAME/0, NAME/1 and so on; the agent joins each when the first client asks for it. A client that
-// opens one as its owner makes the agent create it, and takes its harvests.
+// Range describes jobs without a parameter server, which differ in their numbers only. Clients open
+// them as NAME/0, NAME/1 and so on; the agent joins each when the first client asks for it. A client
+// that opens one as its owner makes the agent create it, and takes its harvests.
 type Range struct {
 	Name string
 	Jobs int
@@ -29,7 +29,8 @@ type Range struct {
 	Join func(ctx context.Context, index int) (j Job, leave func() error, err error)
 	// Own creates a job.
 	Own func(ctx context.Context, index int) (Owner, error)
-	// Period is the shortest time between two harvests, unless a client wants one now: a millisecond or more.
+	// Period is the shortest time between two harvests, unless a client wants one now: a millisecond
+	// or more.
 	Period time.Duration
 
 	// Users, Groups and Limits are those of each job.

@@ -239,7 +239,9 @@ func (r *openRange) ownJob(ctx context.Context, index int) (_ agent.Owner, err e
 		o.cancel(err)
 	}
 	if err := o.job.Hold(o.held, lost); err != nil {
-		return nil, errors.Join(err, o.removeJob(), o.conn.Close())
+		err = errors.Join(err, o.removeJob(), o.conn.Close())
+		o.cancel(nil)
+		return nil, err
 	}
 	o.Taker = control.NewTaker(o.held, o.job, r.hot.Slots(), log)
 	log.Info("agent has created a job", "number", o.job.ID)
