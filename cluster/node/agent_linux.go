@@ -108,8 +108,8 @@ func (on AgentMachine) RunAgent(ctx context.Context, cfg *cluster.Agent, log *sl
 	}
 	for _, r := range ranges {
 		log.Info("agent serves", "socket", served.Socket, "range", r.from.Name, "jobs", len(r.jobs),
-			"backend", r.env.Config.Backend, "dimension", r.hot.Dim(), "hot rows", r.hot.Len(), "users", strings.Join(r.from.Users, ","), "groups",
-			strings.Join(r.from.Groups, ","))
+			"backend", r.env.Config.Backend, "dimension", r.hot.Dim(), "hot rows", r.hot.Len(),
+			"users", strings.Join(r.from.Users, ","), "groups", strings.Join(r.from.Groups, ","))
 	}
 	ready()
 	return a.Serve(ctx)

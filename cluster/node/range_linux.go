@@ -180,7 +180,8 @@ func (r *openRange) joinJob(ctx context.Context, index int) (_ agent.Job, _ func
 	}
 	w, err := transport.NewWorker(lost, transport.WorkerConfig{
 		Link: l, Gate: r.env.Machine.Gate, Job: cfg.Job, Sender: cfg.Worker, AggregatorEpoch: m.AggregatorEpoch,
-		NoServer: true, HotSet: r.hot, Layout: layout(m), Stripes: m.Stripes, Mode: m.Mode, Arithmetic: m.Arithmetic, Exp: m.Exp,
+		NoServer: true, HotSet: r.hot, Layout: layout(m), Stripes: m.Stripes,
+		Mode: m.Mode, Arithmetic: m.Arithmetic, Exp: m.Exp,
 		Aggregator: wire.Endpoint{IP: c.Switch.Address, Port: c.Port},
 		Flow:       retransmit.Config{MinRTO: minRTO, Silence: c.Silence},
 	})

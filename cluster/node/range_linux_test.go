@@ -26,7 +26,7 @@ const (
 
 func rangeKey(i int) uint64 { return uint64(7 + 3*i) }
 
-// rangeBed is a switch, and agents with a range of jobs on hosts 1 to n.
+// rangeBed is a switch, and agents with a range of jobs on two hosts.
 type rangeBed struct {
 	t       *testing.T
 	config  *cluster.Config
@@ -36,10 +36,11 @@ type rangeBed struct {
 	stops   []func() error
 }
 
-// newRangeBed starts a switch and agents, each with a range of jobs. change, if not nil, changes the
+// newRangeBed starts a switch and the agents, each with a range of jobs. change, if not nil, changes the
 // cluster.
-func newRangeBed(t *testing.T, hosts, jobs int, change func(*cluster.Config)) *rangeBed {
+func newRangeBed(t *testing.T, jobs int, change func(*cluster.Config)) *rangeBed {
 	t.Helper()
+	const hosts = 2
 	c := newCluster(t, hosts)
 	c.Server, c.Model, c.Data, c.Job.Sync = cluster.Server{}, cluster.Model{}, cluster.Data{}, false
 	c.Job.ID, c.Job.Exponent = 10, new(-30)
@@ -153,7 +154,7 @@ func (sums keySums) add(t *testing.T, keys []uint64, rows []float32) {
 // jobs, one on each host, get the exact sums of all of them in their harvests.
 func TestOwnersGetTheSums(t *testing.T) {
 	const pushes, clients = 200, 2
-	b := newRangeBed(t, 2, 2, func(c *cluster.Config) {
+	b := newRangeBed(t, 2, func(c *cluster.Config) {
 		c.Faults = cluster.Faults{Loss: 0.02, Duplicate: 0.02, Reorder: 0.02, Seed: 3}
 	})
 	owners := []*agentclient.Client{b.mustDial(0, "hot/0", true), b.mustDial(1, "hot/1", true)}
@@ -242,7 +243,7 @@ func TestOwnersGetTheSums(t *testing.T) {
 // A job of a range begins with its owner and ends with it, and then may have another one, at this host or
 // another.
 func TestJobEndsWithItsOwner(t *testing.T) {
-	b := newRangeBed(t, 2, 1, nil)
+	b := newRangeBed(t, 1, nil)
 	for life, host := range []int{0, 1, 1, 0} {
 		owner := b.mustDial(host, "hot/0", true)
 		pushers := []*agentclient.Client{b.mustDial(0, "hot/0", false), b.mustDial(1, "hot/0", false)}
@@ -280,7 +281,7 @@ func TestJobEndsWithItsOwner(t *testing.T) {
 
 // An owner may come to a host that takes part in the job of the one before, and has not heard of its end.
 func TestOwnersFollowEachOther(t *testing.T) {
-	b := newRangeBed(t, 2, 1, nil)
+	b := newRangeBed(t, 1, nil)
 	owner := b.mustDial(0, "hot/0", true)
 	for life := 1; life < 10; life++ {
 		host := life % 2
@@ -309,7 +310,7 @@ func TestOwnersFollowEachOther(t *testing.T) {
 
 // What clients of a range cannot have is refused by name.
 func TestRangeRefusals(t *testing.T) {
-	b := newRangeBed(t, 2, 2, nil)
+	b := newRangeBed(t, 2, nil)
 	for job, c := range map[string]struct {
 		owner bool
 		code  agentproto.Code
