@@ -8,6 +8,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -46,8 +47,10 @@ func (t *tally) snapshot() map[Code]uint64 {
 // Stats returns the counters.
 func (a *Agent) Stats() Stats {
 	s := Stats{Refused: a.refused.snapshot()}
-	for _, name := range slices.Sorted(maps.Keys(a.jobs)) {
-		s.Jobs = append(s.Jobs, a.jobs[name].jobStats())
+	jobs := slices.Concat(slices.Collect(maps.Values(a.jobs)), a.openJobs())
+	slices.SortFunc(jobs, func(x, y *job) int { return strings.Compare(x.cfg.Name, y.cfg.Name) })
+	for _, j := range jobs {
+		s.Jobs = append(s.Jobs, j.jobStats())
 	}
 	return s
 }

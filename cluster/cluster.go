@@ -65,8 +65,8 @@ type Config struct {
 	Server   Server         `yaml:"server,omitempty"`
 	Servers  []Server       `yaml:"servers,omitempty"` // several, instead of Server
 	Workers  []Worker       `yaml:"workers"`
-	Model    Model          `yaml:"model"`
-	Data     Data           `yaml:"data"`
+	Model    Model          `yaml:"model,omitempty"`
+	Data     Data           `yaml:"data,omitempty"`
 	Faults   Faults         `yaml:"faults,omitempty"`
 	TLS      TLS            `yaml:"tls,omitempty"`
 }
@@ -292,6 +292,9 @@ func (c *Config) MTU() int { return max(wire.DefaultMTU, wire.HotMTU(c.Switch.St
 
 // AllServers lists the parameter servers by index.
 func (c *Config) AllServers() []Server {
+	if c.Serverless() {
+		return nil
+	}
 	if len(c.Servers) == 0 {
 		return []Server{c.Server}
 	}
@@ -312,7 +315,7 @@ func (c *Config) ForServer(index int) (*Config, error) {
 
 // eachServer calls f with each server and its field.
 func (c *Config) eachServer(f func(field string, s *Server)) {
-	if len(c.Servers) == 0 {
+	if len(c.Servers) == 0 && !c.Serverless() {
 		f("server", &c.Server)
 	}
 	for i := range c.Servers {

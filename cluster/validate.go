@@ -33,8 +33,12 @@ func (c *Config) Validate() error {
 	c.checkWorkers(&v)
 	c.checkAddresses(&v)
 	c.checkFabric(&v)
-	c.checkModel(&v)
-	c.checkData(&v)
+	if c.Serverless() {
+		c.checkServerless(&v)
+	} else {
+		c.checkModel(&v)
+		c.checkData(&v)
+	}
 	if c.Backend != BackendAFXDP && c.Backend != BackendUDP {
 		v.add("backend: %q is neither %q nor %q", c.Backend, BackendAFXDP, BackendUDP)
 	}

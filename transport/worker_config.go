@@ -75,6 +75,9 @@ type WorkerConfig struct {
 	// is resolved where the link needs one. The aggregator is needed if there
 	// is a hot set.
 	Aggregator, Server wire.Endpoint
+	// NoServer means that the job has no parameter server, but an owner that takes the harvests: then
+	// there are only pushes of hot rows. Others, and pulls, fail with a [*NoServerError].
+	NoServer bool
 	// MoreServers are the servers after Server, which has index 0, in the order of their indices. All
 	// workers must have the same servers and hot set, which decide each row's server ([packer.Split]).
 	MoreServers []ServerPeer
@@ -102,6 +105,9 @@ type ServerPeer struct {
 
 // servers lists the parameter servers by index.
 func (cfg *WorkerConfig) servers() []ServerPeer {
+	if cfg.NoServer {
+		return nil
+	}
 	return append([]ServerPeer{{cfg.Server, cfg.ServerEpoch}}, cfg.MoreServers...)
 }
 
@@ -110,6 +116,12 @@ func (cfg *WorkerConfig) checkAddresses() error {
 	owner := map[netip.AddrPort]string{}
 	if cfg.HotSet != nil && !cfg.NoAggregator {
 		owner[seen(cfg.Aggregator.AddrPort())] = "aggregator"
+	}
+	if cfg.NoServer && (cfg.Server != (wire.Endpoint{}) || len(cfg.MoreServers) > 0) {
+		return fmt.Errorf("%w: WorkerConfig.NoServer, but Server or MoreServers is set", ErrConfig)
+	}
+	if cfg.NoServer && cfg.HotSet == nil {
+		return fmt.Errorf("%w: WorkerConfig.NoServer without a hot set: nothing could be pushed", ErrConfig)
 	}
 	for i, s := range cfg.servers() {
 		role, at := serverRole(i, 1+len(cfg.MoreServers)), seen(s.At.AddrPort())

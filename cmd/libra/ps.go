@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/cluster/node"
 )
 
@@ -40,7 +41,7 @@ FILE.previous). --step makes a server resume from the checkpoint of that step.` 
   libra ps --config cluster.yaml --index 2`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			env, err := p.readEnv(cmd)
+			env, err := p.readEnv(cmd, cluster.Read)
 			if err != nil {
 				return err
 			}

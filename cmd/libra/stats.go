@@ -58,7 +58,7 @@ if a process does not answer; the others are still shown.`,
 				return usagef(cmd, "--config, --agent or an ADDRESS is required: which processes?")
 			}
 			if config != "" {
-				c, err := cluster.Read(config)
+				c, err := cluster.ReadAny(config)
 				if err != nil {
 					return err
 				}

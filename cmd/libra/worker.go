@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/cluster/node"
 	"github.com/libra-ina/libra/train"
 )
@@ -37,7 +38,7 @@ func newWorker() *cobra.Command {
 			if id == 0 {
 				return usagef(cmd, "--id is required: the worker's number in the configuration")
 			}
-			env, err := p.readEnv(cmd)
+			env, err := p.readEnv(cmd, cluster.Read)
 			if err != nil {
 				return err
 			}
