@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/libra-ina/libra/internal/telemetry"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/transport/endpoint"
@@ -45,6 +46,11 @@ type ServerConfig struct {
 	// NoWeights refuses pulls and row numbers, because the handler keeps no rows of earlier
 	// steps (ps.None).
 	NoWeights bool
+	// Index is the server's among those of the job.
+	Index uint16
+	// Sample is the number of frames of which one is measured; see [WorkerConfig.Sample] and
+	// [Server.Latencies].
+	Sample int
 	// Arrive is called by the server's goroutine when a sender has reached the end of a step whose
 	// sums the server does not have; it may be called again for the same sender. It reports whether
 	// [Server.GiveSums] or [Server.RefuseSteps] will be called, and may call them itself; otherwise
@@ -68,6 +74,11 @@ type Server struct {
 	numbers []uint32  // of keys
 	steps   steps
 	stats   ServerStats
+
+	clock    func() retransmit.Time
+	draw     telemetry.Draw
+	recorder *telemetry.Recorder // nil if nothing is drawn
+	batch    drawnFrames
 }
 
 // admitted is the state of an admitted sender.
@@ -125,7 +136,13 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	s := &Server{
 		cfg:     cfg,
 		senders: map[uint16]*admitted{},
+		clock:   clockFrom(time.Now()),
+		draw:    telemetry.NewDraw(cfg.Sample),
 		keys:    make([]uint64, wire.PullCap(cfg.Link.Limits().MaxPayload, cfg.Dim)),
+	}
+	var err error
+	if s.recorder, err = recorderFor(cfg.Sample, s.clock, cfg.Gate); err != nil {
+		return nil, err
 	}
 	s.rows, s.numbers = make([]float32, len(s.keys)*cfg.Dim), make([]uint32, len(s.keys))
 	s.initLoop(endpoint.Config{Link: cfg.Link, Look: cfg.Look, Gate: cfg.Gate})
@@ -183,29 +200,49 @@ func (s *Server) Stats(ctx context.Context) (ServerStats, error) {
 
 // handleBatch answers a batch of requests, each in place.
 func (s *Server) handleBatch(pkts []link.Packet) error {
+	drawn := drawnOf(pkts, s.draw)
+	if drawn != 0 {
+		s.batch.arrived = s.clock()
+	}
 	for i := range pkts {
-		p := &pkts[i]
-		h, err := wire.ParseHeader(p.Payload)
-		switch {
-		case errors.Is(err, wire.ErrTruncated):
-			s.stats.Malformed++
-			continue
-		case h.Type == wire.TypeAck || h.Type == wire.TypeError || h.Type == wire.TypeRows || h.Type == wire.TypeFound ||
-			h.Type == wire.TypeSums:
-			// Answering answers could cause an endless exchange.
-			s.stats.Unexpected++
-			continue
+		var err error
+		if drawn>>i&1 == 0 {
+			err = s.handleRequest(&pkts[i])
+		} else {
+			err = s.measureRequest(&pkts[i])
 		}
-		n, refusal, err := s.answerRequest(p, h, err)
 		if err != nil {
 			return err
 		}
-		if refusal.Code != 0 {
-			s.stats.Refusals[min(int(refusal.Code), len(s.stats.Refusals)-1)]++
-			n = len(wire.PutError(p.Payload[:wire.ErrorLen], h, refusal))
-		}
-		p.Reply = n
 	}
+	if drawn != 0 {
+		s.recordBatch()
+	}
+	return nil
+}
+
+// handleRequest answers one request.
+func (s *Server) handleRequest(p *link.Packet) error {
+	h, err := wire.ParseHeader(p.Payload)
+	switch {
+	case errors.Is(err, wire.ErrTruncated):
+		s.stats.Malformed++
+		return nil
+	case h.Type == wire.TypeAck || h.Type == wire.TypeError || h.Type == wire.TypeRows || h.Type == wire.TypeFound ||
+		h.Type == wire.TypeSums:
+		// Answering answers could cause an endless exchange.
+		s.stats.Unexpected++
+		return nil
+	}
+	n, refusal, err := s.answerRequest(p, h, err)
+	if err != nil {
+		return err
+	}
+	if refusal.Code != 0 {
+		s.stats.Refusals[min(int(refusal.Code), len(s.stats.Refusals)-1)]++
+		n = len(wire.PutError(p.Payload[:wire.ErrorLen], h, refusal))
+	}
+	p.Reply = n
 	return nil
 }
 
