@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/libra-ina/libra/agent/agentproto"
+	"github.com/libra-ina/libra/internal/telemetry"
 	"github.com/libra-ina/libra/packer/heat"
 )
 
@@ -43,6 +44,9 @@ type JobStats struct {
 
 	// Learning is the number of running 'libra hotset learn'.
 	Learning int `json:"learning"`
+
+	// Latencies are the times of drawn frames and pushes of the job's worker.
+	Latencies []telemetry.Summary `json:"latencies,omitempty"`
 }
 
 // ClientStats holds the counters of one client.

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/libra-ina/libra/agent/agentproto"
+	"github.com/libra-ina/libra/internal/telemetry"
 )
 
 // counters are one client's.
@@ -60,6 +61,7 @@ func (j *job) jobStats() JobStats {
 	return JobStats{
 		Name: j.cfg.Name, Memory: j.memory.Load(), Ended: j.ends.snapshot(), Clients: clients,
 		PairsSent: sent.PairsHot, PairsAdded: sent.PairsAdded, Vanished: sent.Vanished, Learning: learning,
+		Latencies: telemetry.Summaries(j.cfg.Worker.Latencies()),
 	}
 }
 

@@ -83,7 +83,8 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 		},
 		Aggregator: wire.Endpoint{IP: c.Switch.Address, Port: c.Port},
 		Server:     wire.Endpoint{IP: servers[0].Address, Port: c.Port}, MoreServers: more,
-		Flow: retransmit.Config{MinRTO: minRTO, Silence: c.Silence},
+		Sample: c.Telemetry.OneIn(),
+		Flow:   retransmit.Config{MinRTO: minRTO, Silence: c.Silence},
 	})
 	return e, err
 }

@@ -151,6 +151,7 @@ func (s *ServerStatistics) print(out *report.Printer, address string) {
 		{"rows", count(s.Rows)}, {"steps", count(s.Steps)}, {"harvests", count(s.Harvests)},
 	}
 	out.Table("Parameter server at "+address, []string{"", ""}, append(rows, counterRows(s.Counters)...))
+	printLatencies(out, "Times at parameter server at "+address, s.Latencies)
 }
 
 func (s *SwitchStatistics) print(out *report.Printer, address string) {

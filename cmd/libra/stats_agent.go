@@ -35,6 +35,7 @@ func (a *AgentStatistics) print(out *report.Printer) {
 			{"hot pairs sent", count(j.PairsSent)}, {"hot pairs added up before", count(j.PairsAdded)},
 			{"gradients rounded to 0", count(j.Vanished)}}
 		out.Table("Job "+j.Name, []string{"", ""}, append(rows, codeRows("ended: ", j.Ended)...))
+		printLatencies(out, "Times of job "+j.Name, j.Latencies)
 		if len(j.Clients) > 0 {
 			out.Table("Clients of job "+j.Name, []string{"", "name", "user", "process", "memory", "pushes", "pairs", "failed",
 				"pulls"}, clientRows(j.Clients))

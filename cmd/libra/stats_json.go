@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/agent"
+	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/internal/telemetry"
 )
 
 // Statistics is the JSON object of 'libra stats'.
@@ -49,6 +51,8 @@ type ServerStatistics struct {
 	Steps    uint64            `json:"steps"`
 	Harvests uint64            `json:"harvests"`
 	Counters map[string]uint64 `json:"counters"`
+	// Latencies are the times of drawn frames; none if the cluster's telemetry.sample is 0.
+	Latencies []telemetry.Summary `json:"latencies,omitempty"`
 }
 
 // JobStatistics are those of one job of a switch.
@@ -111,7 +115,8 @@ func newSwitchStatistics(s *pb.AggregatorStats) *SwitchStatistics {
 }
 
 func newServerStatistics(s *pb.ServerStats) *ServerStatistics {
-	return &ServerStatistics{Rows: s.Rows, Steps: s.Steps, Harvests: s.Harvests, Counters: s.Counters}
+	return &ServerStatistics{Rows: s.Rows, Steps: s.Steps, Harvests: s.Harvests, Counters: s.Counters,
+		Latencies: control.LatencySummaries(s.Latencies)}
 }
 
 func newJobStatistics(jobs []*pb.JobStats) (all []JobStatistics) {

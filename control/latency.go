@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"time"
+
+	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/internal/telemetry"
+)
+
+// LatencyMessages returns series as messages.
+func LatencyMessages(series []telemetry.Series) (all []*pb.Latency) {
+	for _, s := range series {
+		all = append(all, &pb.Latency{
+			Op: s.Op.String(), Part: s.Part.String(), Peer: s.Peer.String(),
+			Zeros: s.Zeros, SumNs: uint64(s.Sum), First: int32(s.First), Counts: s.Counts,
+		})
+	}
+	return all
+}
+
+// LatencySummaries returns the summaries of series in messages. A peer's program is perhaps a newer one, so
+// the names need not be known here.
+func LatencySummaries(messages []*pb.Latency) (all []telemetry.Summary) {
+	for _, m := range messages {
+		all = append(all, telemetry.Summarize(m.Op, m.Part, m.Peer, telemetry.Distribution{
+			Zeros: m.Zeros, Sum: time.Duration(m.SumNs), First: int(m.First), Counts: m.Counts,
+		}))
+	}
+	return all
+}
