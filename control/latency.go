@@ -20,6 +20,15 @@ func LatencyMessages(series []telemetry.Series) (all []*pb.Latency) {
 	return all
 }
 
+// aggregatorTimes are the series of a job at its aggregator.
+func aggregatorTimes(d telemetry.Distribution) []telemetry.Series {
+	if d.Count() == 0 {
+		return nil
+	}
+	key := telemetry.Key{Op: telemetry.Hot, Part: telemetry.AggregatorProcess, Peer: telemetry.All}
+	return []telemetry.Series{{Key: key, Distribution: d}}
+}
+
 // LatencySummaries returns the summaries of series in messages. A peer's program is perhaps a newer one, so
 // the names need not be known here.
 func LatencySummaries(messages []*pb.Latency) (all []telemetry.Summary) {

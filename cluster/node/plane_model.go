@@ -22,7 +22,7 @@ func openModelPlane(env Env) (plane, error) {
 	if err != nil {
 		return plane{}, err
 	}
-	model, err := aggregator.NewModel(aggregator.Config{Address: c.Switch.Address, Port: c.Port})
+	model, err := aggregator.NewModel(aggregator.Config{Address: c.Switch.Address, Port: c.Port, Sample: c.Telemetry.OneIn()})
 	if err != nil {
 		return plane{}, errors.Join(err, l.Close())
 	}

@@ -164,6 +164,7 @@ func (s *SwitchStatistics) print(out *report.Printer, address string) {
 	out.Table("Switch at "+address, []string{"", ""}, append(rows, counterRows(s.Counters)...))
 	for _, j := range s.Jobs {
 		out.Table(fmt.Sprintf("Job %d", j.Job), []string{"", ""}, j.rows())
+		printLatencies(out, fmt.Sprintf("Times of job %d", j.Job), j.Latencies)
 	}
 }
 

@@ -79,6 +79,8 @@ type JobStatistics struct {
 	HarvestInterval Timing            `json:"harvest_interval"`  // between the starts of two harvests
 	HarvestHeld     Timing            `json:"harvest_held"`      // from a harvest's start until the server had applied it
 	Counters        map[string]uint64 `json:"counters"`
+	// Latencies are the times of drawn frames; none if the switch's telemetry.sample is 0, or it is a P4 switch.
+	Latencies []telemetry.Summary `json:"latencies,omitempty"`
 }
 
 // Timing sums up times.
@@ -129,6 +131,7 @@ func newJobStatistics(jobs []*pb.JobStats) (all []JobStatistics) {
 			Harvests:    j.Harvests, HarvestPeriod: time.Duration(j.HarvestPeriodUs) * time.Microsecond,
 			HarvestFrames:   j.HarvestFrames,
 			HarvestInterval: newTiming(j.HarvestInterval), HarvestHeld: newTiming(j.HarvestHeld), Counters: j.Counters,
+			Latencies: control.LatencySummaries(j.Latencies),
 		})
 	}
 	return all

@@ -2364,6 +2364,7 @@ type JobStats struct {
 	Held            bool                   `protobuf:"varint,18,opt,name=held,proto3" json:"held,omitempty"`                      // its owner is connected
 	LeaseMs         uint32                 `protobuf:"varint,19,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"` // left until the job is removed; the whole lease while it is held
 	SendersReserved uint32                 `protobuf:"varint,20,opt,name=senders_reserved,json=sendersReserved,proto3" json:"senders_reserved,omitempty"`
+	Latencies       []*Latency             `protobuf:"bytes,21,rep,name=latencies,proto3" json:"latencies,omitempty"` // of drawn frames
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -2536,6 +2537,13 @@ func (x *JobStats) GetSendersReserved() uint32 {
 		return x.SendersReserved
 	}
 	return 0
+}
+
+func (x *JobStats) GetLatencies() []*Latency {
+	if x != nil {
+		return x.Latencies
+	}
+	return nil
 }
 
 // Timing sums up durations.
@@ -2957,7 +2965,7 @@ const file_control_proto_rawDesc = "" +
 	"\fsenders_used\x18\a \x01(\x04R\vsendersUsed\x1a;\n" +
 	"\rCountersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xa5\x06\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xde\x06\n" +
 	"\bJobStats\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x18\n" +
 	"\asenders\x18\x02 \x01(\rR\asenders\x12\x1a\n" +
@@ -2981,7 +2989,8 @@ const file_control_proto_rawDesc = "" +
 	"\x05owner\x18\x11 \x01(\tR\x05owner\x12\x12\n" +
 	"\x04held\x18\x12 \x01(\bR\x04held\x12\x19\n" +
 	"\blease_ms\x18\x13 \x01(\rR\aleaseMs\x12)\n" +
-	"\x10senders_reserved\x18\x14 \x01(\rR\x0fsendersReserved\x1a;\n" +
+	"\x10senders_reserved\x18\x14 \x01(\rR\x0fsendersReserved\x127\n" +
+	"\tlatencies\x18\x15 \x03(\v2\x19.libra.control.v1.LatencyR\tlatencies\x1a;\n" +
 	"\rCountersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"g\n" +
@@ -3117,49 +3126,50 @@ var file_control_proto_depIdxs = []int32{
 	1,  // 14: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
 	36, // 15: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
 	36, // 16: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
-	42, // 17: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
-	38, // 18: libra.control.v1.ServerStats.latencies:type_name -> libra.control.v1.Latency
-	2,  // 19: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
-	4,  // 20: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
-	6,  // 21: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
-	10, // 22: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
-	10, // 23: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
-	13, // 24: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
-	17, // 25: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
-	33, // 26: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
-	10, // 27: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
-	10, // 28: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
-	21, // 29: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
-	23, // 30: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
-	27, // 31: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
-	29, // 32: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
-	31, // 33: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
-	13, // 34: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
-	15, // 35: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
-	33, // 36: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
-	3,  // 37: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
-	5,  // 38: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
-	7,  // 39: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
-	11, // 40: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
-	11, // 41: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
-	14, // 42: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
-	19, // 43: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
-	34, // 44: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
-	12, // 45: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
-	12, // 46: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
-	22, // 47: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
-	26, // 48: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
-	28, // 49: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
-	30, // 50: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
-	32, // 51: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
-	14, // 52: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
-	16, // 53: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
-	37, // 54: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
-	37, // [37:55] is the sub-list for method output_type
-	19, // [19:37] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	38, // 17: libra.control.v1.JobStats.latencies:type_name -> libra.control.v1.Latency
+	42, // 18: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
+	38, // 19: libra.control.v1.ServerStats.latencies:type_name -> libra.control.v1.Latency
+	2,  // 20: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
+	4,  // 21: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
+	6,  // 22: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
+	10, // 23: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
+	10, // 24: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
+	13, // 25: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
+	17, // 26: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
+	33, // 27: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
+	10, // 28: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
+	10, // 29: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
+	21, // 30: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
+	23, // 31: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
+	27, // 32: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
+	29, // 33: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
+	31, // 34: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
+	13, // 35: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
+	15, // 36: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
+	33, // 37: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
+	3,  // 38: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
+	5,  // 39: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
+	7,  // 40: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
+	11, // 41: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
+	11, // 42: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
+	14, // 43: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
+	19, // 44: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
+	34, // 45: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
+	12, // 46: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
+	12, // 47: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
+	22, // 48: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
+	26, // 49: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
+	28, // 50: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
+	30, // 51: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
+	32, // 52: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
+	14, // 53: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
+	16, // 54: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
+	37, // 55: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
+	38, // [38:56] is the sub-list for method output_type
+	20, // [20:38] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_control_proto_init() }

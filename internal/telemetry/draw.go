@@ -35,5 +35,9 @@ func NewDraw(sample int) Draw {
 	return Draw{below: 1 << 32 / uint64(sample)}
 }
 
+// Below returns the limit of the product of a drawn number and 0x9E3779B1, modulo 2^32: what a program
+// in another language compares with.
+func (d Draw) Below() uint64 { return d.below }
+
 // Draws reports whether a number is drawn.
 func (d Draw) Draws(number uint32) bool { return uint64(number*golden) < d.below }

@@ -92,9 +92,35 @@ type Distribution struct {
 
 // Distribution returns a histogram's content. Times that are recorded meanwhile may be missing.
 func (h *Histogram) Distribution() Distribution {
-	d := Distribution{Zeros: h.zeros.Load(), Sum: time.Duration(h.sum.Load())}
-	for i := range h.counts {
-		n := h.counts[i].Load()
+	d := DistributionOf(h.sum.Load(), len(h.counts), func(i int) uint64 { return h.counts[i].Load() })
+	d.Zeros = h.zeros.Load()
+	return d
+}
+
+// Bounds returns the largest time of each bucket in nanoseconds, from the lowest bucket on. Buckets of
+// less than a nanosecond's width may have the bound of the one before them, and then no time.
+func Bounds() []uint64 {
+	bounds := make([]uint64, buckets)
+	for i := range bounds {
+		bound := time.Duration(1e9 * math.Exp2(float64(firstBucket+i)/perOctave))
+		for bucketOf(bound+1) <= int64(firstBucket+i) && i < buckets-1 {
+			bound++
+		}
+		for bound > 1 && bucketOf(bound) > int64(firstBucket+i) {
+			bound--
+		}
+		bounds[i] = uint64(bound)
+	}
+	bounds[buckets-1] = math.MaxUint64
+	return bounds
+}
+
+// DistributionOf returns the distribution of n counts from the lowest bucket on, and of the sum of their
+// times in nanoseconds.
+func DistributionOf(sum uint64, n int, count func(i int) uint64) Distribution {
+	d := Distribution{Sum: time.Duration(sum)}
+	for i := range n {
+		n := count(i)
 		switch {
 		case n == 0 && d.Counts == nil:
 		case d.Counts == nil:

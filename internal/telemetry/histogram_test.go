@@ -123,3 +123,28 @@ func TestHistogramsAreSharedFreely(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// A program that compares a time with the bounds finds the same bucket.
+func TestBoundsAreThoseOfTheBuckets(t *testing.T) {
+	bounds := Bounds()
+	if len(bounds) != buckets || !slices.IsSorted(bounds) {
+		t.Fatalf("%d bounds, sorted: %v", len(bounds), slices.IsSorted(bounds))
+	}
+	check := func(ns uint64) {
+		t.Helper()
+		got := 0
+		for got < len(bounds)-1 && bounds[got] < ns {
+			got++
+		}
+		if want := bucketOf(time.Duration(ns)); int64(got+firstBucket) != want {
+			t.Errorf("by the bounds, %d ns are in bucket %d, want %d", ns, got+firstBucket, want)
+		}
+	}
+	for ns := uint64(1); ns < 5000; ns++ {
+		check(ns)
+	}
+	for _, b := range bounds[:len(bounds)-1] {
+		check(b)
+		check(b + 1)
+	}
+}

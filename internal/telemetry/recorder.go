@@ -29,25 +29,26 @@ func (o Op) String() string { return name(int(o), "hot", "cold", "pull", "find",
 // Part is a part of an operation's time.
 type Part uint8
 
-// Parts. Those of frames, from Total to ServerProcess, have the names of the IMC '20 paper on
+// Parts. Those of frames, from WorkerQueue to ServerProcess, have the names of the IMC '20 paper on
 // communication latency in distributed training, which calls them W_queue and so on.
 const (
-	Total         Part = iota // of a frame, from its first transmission until the worker has processed the answer
-	Repeat                    // of a frame of which several copies were sent: from the first transmission to the last
-	WorkerQueue               // from the answer's arrival until the worker begins to process it
-	WorkerProcess             // of the answer
-	ServerQueue               // from the frame's arrival until it is processed, and from then until its batch is answered
-	ServerProcess             // of the frame
-	Submit                    // of a push, from the call to the first transmission
-	Send                      // from then to the first transmission of its last frame
-	Answer                    // from then to the last answer
+	Total             Part = iota // of a frame, from its first transmission until the worker has processed the answer
+	Repeat                        // of a frame of which several copies were sent: from the first transmission to the last
+	WorkerQueue                   // from the answer's arrival until the worker begins to process it
+	WorkerProcess                 // of the answer
+	ServerQueue                   // from the frame's arrival until it is processed, and from then until its batch is answered
+	ServerProcess                 // of the frame
+	AggregatorProcess             // of the frame
+	Submit                        // of a push, from the call to the first transmission
+	Send                          // from then to the first transmission of its last frame
+	Answer                        // from then to the last answer
 
 	parts = iota
 )
 
 func (p Part) String() string {
 	return name(int(p), "total", "repeat", "worker queue", "worker process", "server queue", "server process",
-		"submit", "send", "answer")
+		"aggregator process", "submit", "send", "answer")
 }
 
 func name(i int, names ...string) string {
