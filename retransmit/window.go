@@ -20,10 +20,10 @@ type Entry struct {
 	// answer acknowledges it, never a cover; see [Window.Cover].
 	NeedsOwnAnswer bool
 
-	// The window sets these fields. First and Last are the times of the first and of the last
-	// transmission, and Copies is the number of transmissions, at most 8.
-	First, Last Time
+	// The window sets these fields. Copies is the number of transmissions, at most 8; First and Last
+	// are the times of the first and of the last.
 	Copies      uint8
+	First, Last Time
 }
 
 // Stats counts what happened to the frames of a [Window].

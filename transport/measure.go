@@ -168,38 +168,35 @@ type drawnFrames struct {
 	n       int
 }
 
-// drawnOf returns the drawn frames of a batch, a bit for each.
-func drawnOf(pkts []link.Packet, draw telemetry.Draw) (set uint64) {
+// beginBatch returns the drawn frames of a batch, a bit for each, and notes when they arrived.
+func (s *Server) beginBatch(pkts []link.Packet) (drawn uint64) {
+	draw := s.draw
 	for i := range pkts {
 		if p := pkts[i].Payload; len(p) >= wire.HeaderLen && draw.Draws(wire.SeqOf(p)) {
-			set |= 1 << i
+			drawn |= 1 << i
 		}
 	}
-	return set
+	if drawn != 0 {
+		s.batch.arrived = s.clock()
+	}
+	return drawn
 }
 
-// measureRequest is handleRequest for a drawn frame.
-func (s *Server) measureRequest(p *link.Packet) error {
-	h, bad := wire.ParseHeader(p.Payload)
-	length := len(p.Payload)
-	begin := s.clock()
-	if err := s.handleRequest(p); err != nil {
-		return err
+// noteFrame keeps what is measured of a drawn frame, which is served, until its batch is answered. A
+// refused one is not measured: perhaps no worker of the job has sent it.
+func (s *Server) noteFrame(h wire.Header, begin retransmit.Time, request, response int) {
+	op, measured := opOf(h.Type)
+	if !measured {
+		return
 	}
 	end := s.clock()
-	op, measured := opOf(h.Type)
-	answer, _ := wire.ParseHeader(p.Payload[:p.Reply])
-	if bad != nil || !measured || p.Reply == 0 || answer.Type == wire.TypeError {
-		return nil // what is refused has perhaps never been sent by a worker of the job
-	}
 	b := &s.batch
 	b.records[b.n] = telemetry.Record{
 		Time: time.Duration(end), Job: h.Job, Worker: h.Sender, Server: s.cfg.Index, Epoch: h.Epoch, Number: h.Seq, Op: op,
 		Repeated: h.Flags&wire.FlagRetx != 0, Queue: begin.Sub(b.arrived), Process: end.Sub(begin),
-		Request: uint32(length), Response: uint32(p.Reply),
+		Request: uint32(request), Response: uint32(response),
 	}
 	b.n++
-	return nil
 }
 
 // recordBatch records the drawn frames of a batch when all of it is ready to be answered.

@@ -388,15 +388,16 @@ func TestSampleIsChecked(t *testing.T) {
 }
 
 // BenchmarkServerFrame is a server's time for a frame of one row, with batches of 64. As workers ask, the
-// drawn frames and every sixteenth are answered; with all, each is, so that the answers do not
-// count as telemetry's cost.
+// frames that are drawn by default and every sixteenth are answered, in all cases; with all, each is: answers
+// do not count as telemetry's cost. Undrawn is a sample of which hardly a frame is drawn.
 func BenchmarkServerFrame(b *testing.B) {
 	for _, c := range []struct {
 		name   string
 		sample int
 		all    bool
 	}{
-		{"off", 0, false}, {"sampled", telemetry.DefaultSample, false}, {"off/all", 0, true}, {"drawn/all", 1, true},
+		{"off", 0, false}, {"undrawn", 1 << 16, false}, {"sampled", telemetry.DefaultSample, false},
+		{"off/all", 0, true}, {"drawn/all", 1, true},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			s, from := measuredServer(b, c.sample)
@@ -437,7 +438,7 @@ func (noHandler) Accumulate(wire.Rows) error { return nil }
 // BenchmarkWorkerFrame is a worker's time for a frame, from the call to the answer, with a network
 // without cost whose peer answers each frame.
 func BenchmarkWorkerFrame(b *testing.B) {
-	for _, sample := range []int{0, telemetry.DefaultSample, 1} {
+	for _, sample := range []int{0, 1 << 16, telemetry.DefaultSample, 1} {
 		b.Run(fmt.Sprint("sample=", sample), func(b *testing.B) {
 			network := newMemNet()
 			w, err := makeWorker(b.Context(), WorkerConfig{

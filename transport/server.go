@@ -200,49 +200,44 @@ func (s *Server) Stats(ctx context.Context) (ServerStats, error) {
 
 // handleBatch answers a batch of requests, each in place.
 func (s *Server) handleBatch(pkts []link.Packet) error {
-	drawn := drawnOf(pkts, s.draw)
-	if drawn != 0 {
-		s.batch.arrived = s.clock()
+	var drawn uint64 // a bit for each packet
+	if s.recorder != nil {
+		drawn = s.beginBatch(pkts)
 	}
 	for i := range pkts {
-		var err error
-		if drawn>>i&1 == 0 {
-			err = s.handleRequest(&pkts[i])
-		} else {
-			err = s.measureRequest(&pkts[i])
+		p := &pkts[i]
+		h, err := wire.ParseHeader(p.Payload)
+		switch {
+		case errors.Is(err, wire.ErrTruncated):
+			s.stats.Malformed++
+			continue
+		case h.Type == wire.TypeAck || h.Type == wire.TypeError || h.Type == wire.TypeRows || h.Type == wire.TypeFound ||
+			h.Type == wire.TypeSums:
+			// Answering answers could cause an endless exchange.
+			s.stats.Unexpected++
+			continue
 		}
+		var begin retransmit.Time
+		if drawn>>i&1 != 0 {
+			begin = s.clock()
+		}
+		length := len(p.Payload)
+		n, refusal, err := s.answerRequest(p, h, err)
 		if err != nil {
 			return err
+		}
+		if refusal.Code != 0 {
+			s.stats.Refusals[min(int(refusal.Code), len(s.stats.Refusals)-1)]++
+			n = len(wire.PutError(p.Payload[:wire.ErrorLen], h, refusal))
+		}
+		p.Reply = n
+		if drawn>>i&1 != 0 && refusal.Code == 0 && n > 0 {
+			s.noteFrame(h, begin, length, n)
 		}
 	}
 	if drawn != 0 {
 		s.recordBatch()
 	}
-	return nil
-}
-
-// handleRequest answers one request.
-func (s *Server) handleRequest(p *link.Packet) error {
-	h, err := wire.ParseHeader(p.Payload)
-	switch {
-	case errors.Is(err, wire.ErrTruncated):
-		s.stats.Malformed++
-		return nil
-	case h.Type == wire.TypeAck || h.Type == wire.TypeError || h.Type == wire.TypeRows || h.Type == wire.TypeFound ||
-		h.Type == wire.TypeSums:
-		// Answering answers could cause an endless exchange.
-		s.stats.Unexpected++
-		return nil
-	}
-	n, refusal, err := s.answerRequest(p, h, err)
-	if err != nil {
-		return err
-	}
-	if refusal.Code != 0 {
-		s.stats.Refusals[min(int(refusal.Code), len(s.stats.Refusals)-1)]++
-		n = len(wire.PutError(p.Payload[:wire.ErrorLen], h, refusal))
-	}
-	p.Reply = n
 	return nil
 }
 
