@@ -283,6 +283,7 @@ func (a *Aggregator) closeAll() error {
 		errs = append(errs, at.Close())
 	}
 	clear(a.ports)
-	return errors.Join(append(errs, a.failures.closeTracepoints(), a.home.closeNamespace(), a.table.unmapTable(), a.times.unmapTable(),
+	return errors.Join(append(errs, a.failures.closeTracepoints(), a.home.closeNamespace(), a.table.unmapTable(),
+		a.times.unmapTable(),
 		a.senders.unmapTable(), a.objects.Close())...)
 }

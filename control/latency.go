@@ -29,8 +29,8 @@ func aggregatorTimes(d telemetry.Distribution) []telemetry.Series {
 	return []telemetry.Series{{Key: key, Distribution: d}}
 }
 
-// LatencySummaries returns the summaries of series in messages. A peer's program is perhaps a newer one, so
-// the names need not be known here.
+// LatencySummaries returns the summaries of series in messages. A peer's program is perhaps a newer
+// one, so the names need not be known here.
 func LatencySummaries(messages []*pb.Latency) (all []telemetry.Summary) {
 	for _, m := range messages {
 		all = append(all, telemetry.Summarize(m.Op, m.Part, m.Peer, telemetry.Distribution{

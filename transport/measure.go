@@ -15,11 +15,12 @@ import (
 )
 
 // How the endpoints measure (docs/telemetry.md). Worker and server draw the same frames, by their
-// numbers. A drawn frame asks for an answer at once. An endpoint reads its clock only for drawn frames,
-// and writes what it has measured into its recorder, which others read without entering the loop.
+// numbers. A drawn frame asks for an answer at once. An endpoint reads its clock only for drawn
+// frames, and writes what it has measured into its recorder, which others read without entering the
+// loop.
 
-// recorderFor returns the recorder of an endpoint, nil if it measures nothing. A simulated endpoint has a
-// gate, and a clock that does not show the kernel's time.
+// recorderFor returns the recorder of an endpoint, nil if it measures nothing. A simulated endpoint
+// has a gate, and a clock that does not show the kernel's time.
 func recorderFor(sample int, clock func() retransmit.Time, gate func()) (*telemetry.Recorder, error) {
 	if err := telemetry.CheckSample(sample); err != nil {
 		return nil, fmt.Errorf("%w: sample: %w", ErrConfig, err)
@@ -40,8 +41,8 @@ func (w *Worker) Records(dst []telemetry.Record) (records []telemetry.Record, to
 	return w.recorder.Records(dst)
 }
 
-// opOf is the operation of a frame that is measured. STEP frames are not: their answers wait for other
-// workers.
+// opOf is the operation of a frame that is measured. STEP frames are not: their answers wait for
+// other workers.
 func opOf(t wire.Type) (op telemetry.Op, measured bool) {
 	switch t {
 	case wire.TypeHot:
@@ -134,8 +135,8 @@ func (t *pushTimes) noteSending(e retransmit.Entry) {
 	t.first, t.last = min(t.first, e.First), max(t.last, e.First)
 }
 
-// recordPush records the times of a push, or of the drawn members of a group, when its last frame is
-// answered.
+// recordPush records the times of a push, or of the drawn members of a group, when its last frame
+// is answered.
 func (w *Worker) recordPush(o *operation) {
 	t := &o.times
 	if !t.frames || o.failure != nil {
@@ -182,8 +183,8 @@ func (s *Server) beginBatch(pkts []link.Packet) (drawn uint64) {
 	return drawn
 }
 
-// noteFrame keeps what is measured of a drawn frame, which is served, until its batch is answered. A
-// refused one is not measured: perhaps no worker of the job has sent it.
+// noteFrame keeps what is measured of a drawn frame, which is served, until its batch is answered.
+// A refused one is not measured: perhaps no worker of the job has sent it.
 func (s *Server) noteFrame(h wire.Header, begin retransmit.Time, request, response int) {
 	op, measured := opOf(h.Type)
 	if !measured {

@@ -3,7 +3,6 @@
 package transport
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -15,12 +14,11 @@ import (
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
-	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
-// measuring is a pausable worker that draws one frame of sample. Its clock goes on by tick with each
-// reading.
+// measuring is a pausable worker that draws one frame of sample. Its clock goes on by tick with
+// each reading.
 func measuring(t *testing.T, sample int, tick time.Duration) *pausable {
 	t.Helper()
 	p := newPausable(t, time.Hour)
@@ -72,8 +70,8 @@ func TestDrawnFramesAskForAnAnswer(t *testing.T) {
 	}
 }
 
-// TestPartsOfAFrame makes each part of a frame's time take a time of its own: it is found there, and in
-// the record.
+// TestPartsOfAFrame makes each part of a frame's time take a time of its own: it is found there,
+// and in the record.
 func TestPartsOfAFrame(t *testing.T) {
 	p := measuring(t, 1, 0)
 	ticks := []time.Duration{}
@@ -113,8 +111,8 @@ func TestPartsOfAFrame(t *testing.T) {
 	}
 }
 
-// Of a frame that was sent twice, nobody knows which copy is answered: it has a total and the time until
-// the last copy, and no parts.
+// Of a frame that was sent twice, nobody knows which copy is answered: it has a total and the time
+// until the last copy, and no parts.
 func TestPartsOfARepeatedFrameAreUnknown(t *testing.T) {
 	p := measuring(t, 1, 0)
 	p.push(1)
@@ -148,8 +146,8 @@ func TestPartsOfARepeatedFrameAreUnknown(t *testing.T) {
 	}
 }
 
-// Refusals and frames that another answer covers have no record: the time until a refusal is not that of
-// an operation, and a covered frame's own answer never came.
+// Refusals and frames that another answer covers have no record: the time until a refusal is not
+// that of an operation, and a covered frame's own answer never came.
 func TestOnlyOwnAnswersAreMeasured(t *testing.T) {
 	p := measuring(t, 1, 0)
 	p.push(3)
@@ -165,8 +163,8 @@ func TestOnlyOwnAnswersAreMeasured(t *testing.T) {
 	}
 }
 
-// TestPartsOfAPush sends a push of more frames than the window takes: what it waits for before the first
-// frame, until the last frame, and after it, are apart.
+// TestPartsOfAPush sends a push of more frames than the window takes: what it waits for before the
+// first frame, until the last frame, and after it, are apart.
 func TestPartsOfAPush(t *testing.T) {
 	p := measuring(t, 1, 0)
 	o := &operation{ticket: &Ticket{done: make(chan struct{})}, released: make(chan struct{})}
@@ -233,8 +231,9 @@ func measuredServer(t testing.TB, sample int) (s *Server, from wire.Endpoint) {
 	return s, from
 }
 
-// TestPartsAtAServer serves a batch in which each frame takes 10 ms: a frame waits for those before it,
-// and until the whole batch is answered. Nothing else is measured, and nobody that is not admitted.
+// TestPartsAtAServer serves a batch in which each frame takes 10 ms: a frame waits for those before
+// it, and until the whole batch is answered. Nothing else is measured, and nobody that is not
+// admitted.
 func TestPartsAtAServer(t *testing.T) {
 	s, from := measuredServer(t, 1)
 	now := retransmit.Time(0)
@@ -281,9 +280,9 @@ func TestPartsAtAServer(t *testing.T) {
 	}
 }
 
-// TestBothEndsMeasureTheSameFrames pushes and pulls through a network that loses, repeats and reorders
-// frames, and measures all frames. The sums are exact; what a worker measured of a frame to the server,
-// the server did too.
+// TestBothEndsMeasureTheSameFrames pushes and pulls through a network that loses, repeats and
+// reorders frames, and measures all frames. The sums are exact; what a worker measured of a frame
+// to the server, the server did too.
 func TestBothEndsMeasureTheSameFrames(t *testing.T) {
 	ctx := deadline(t)
 	for name, fabric := range map[string]func(testing.TB, clusterOptions) fabric{"memory": memFabric, "UDP": udpFabric} {
@@ -384,83 +383,5 @@ func TestSampleIsChecked(t *testing.T) {
 		if _, err := makeWorker(t.Context(), cfg); (err == nil) != want {
 			t.Errorf("sample %d: %v", sample, err)
 		}
-	}
-}
-
-// BenchmarkServerFrame is a server's time for a frame of one row, with batches of 64. As workers ask, the
-// frames that are drawn by default and every sixteenth are answered, in all cases; with all, each is: answers
-// do not count as telemetry's cost. Undrawn is a sample of which hardly a frame is drawn.
-func BenchmarkServerFrame(b *testing.B) {
-	for _, c := range []struct {
-		name   string
-		sample int
-		all    bool
-	}{
-		{"off", 0, false}, {"undrawn", 1 << 16, false}, {"sampled", telemetry.DefaultSample, false},
-		{"off/all", 0, true}, {"drawn/all", 1, true},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			s, from := measuredServer(b, c.sample)
-			s.cfg.Handler = noHandler{}
-			h := wire.Header{Type: wire.TypeCold, Job: testJob, Sender: 5, Epoch: testServerEpoch}
-			payload := cold(h, testDim, 1)
-			pkts := make([]link.Packet, endpoint.Batch)
-			for i := range pkts {
-				pkts[i] = packet(from, payload)
-			}
-			draw := telemetry.NewDraw(telemetry.DefaultSample)
-			for n := 0; b.Loop(); n++ {
-				if n%endpoint.Batch != 0 {
-					continue
-				}
-				for i := range pkts {
-					p := &pkts[i]
-					p.Payload, p.Reply = append(p.Payload[:0], payload...), 0
-					h.Seq++
-					if h.Flags = wire.FlagQuiet; c.all || h.Seq%askEvery == 0 || draw.Draws(h.Seq) {
-						h.Flags = wire.FlagCover
-					}
-					h.Put(p.Payload)
-				}
-				if err := s.handleBatch(pkts); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-// noHandler takes rows and keeps nothing.
-type noHandler struct{ Handler }
-
-func (noHandler) Accumulate(wire.Rows) error { return nil }
-
-// BenchmarkWorkerFrame is a worker's time for a frame, from the call to the answer, with a network
-// without cost whose peer answers each frame.
-func BenchmarkWorkerFrame(b *testing.B) {
-	for _, sample := range []int{0, 1 << 16, telemetry.DefaultSample, 1} {
-		b.Run(fmt.Sprint("sample=", sample), func(b *testing.B) {
-			network := newMemNet()
-			w, err := makeWorker(b.Context(), WorkerConfig{
-				Link: newAckLink(), Dim: testDim, Server: wire.Endpoint{IP: network.addr("10.0.0.2"), Port: 1}, Sample: sample,
-			})
-			if err != nil {
-				b.Fatal(err)
-			}
-			keys := make([]uint64, endpoint.Batch*wire.ColdCap(w.link.Limits().MaxPayload, testDim))
-			values := make([]float32, len(keys)*testDim)
-			for n := 0; b.Loop(); n++ {
-				if n%endpoint.Batch != 0 {
-					continue
-				}
-				next := &operation{keys: keys, values: values, queued: true}
-				w.pushes = append(w.pushes, next)
-				for !next.sealed || next.outstanding > 0 {
-					if _, err := w.turn(); err != nil {
-						b.Fatal(err)
-					}
-				}
-			}
-		})
 	}
 }

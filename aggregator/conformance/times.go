@@ -11,9 +11,9 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// TestTimes pushes to two jobs on a device without jobs that draws one frame of sample. Each job has the
-// times of its own drawn frames: those that were applied, now or before, and no refused ones, whoever
-// sent them. A job that is removed takes its times with it.
+// TestTimes pushes to two jobs on a device without jobs that draws one frame of sample. Each job
+// has the times of its own drawn frames: those that were applied, now or before, and no refused
+// ones, whoever sent them. A job that is removed takes its times with it.
 func TestTimes(t *testing.T, d Device, sample int) {
 	t.Helper()
 	const frames = 300

@@ -29,9 +29,9 @@ func timesOf(all []telemetry.Summary) map[string]map[string]uint64 {
 	return counts
 }
 
-// Workers, servers and switch measure the frames of a job, all of them with a sample of 1: the results
-// have the times, and so have the statistics while the job runs. The weights are those of a training
-// without telemetry.
+// Workers, servers and switch measure the frames of a job, all of them with a sample of 1: the
+// results have the times, and so have the statistics while the job runs. The weights are those of a
+// training without telemetry.
 func TestTimesAreInResultsAndStatistics(t *testing.T) {
 	c := newCluster(t, 2)
 	c.Telemetry.Sample = new(1)

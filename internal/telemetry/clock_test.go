@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// The offset comes from the pair of readings with the least time between them, so a pause in one of the
-// others does not matter.
+// The offset comes from the pair of readings with the least time between them, so a pause in one of
+// the others does not matter.
 func TestOffsetIsThatOfTheClosestPair(t *testing.T) {
 	const offset = time.Hour
 	now, pairs := time.Duration(0), 0

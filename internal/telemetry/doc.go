@@ -4,9 +4,9 @@
 //
 // A [Draw] selects frames by their number, so that both ends of a flow measure the same frames
 // without a word on the wire. What an endpoint measures of them goes into a [Recorder]: into
-// histograms ([Histogram]), one for each operation, part and peer, and into a [Ring] of records, from
-// which the two halves of a frame's way can be joined.
+// histograms ([Histogram]), one for each operation, part and peer, and into a [Ring] of records,
+// from which the two halves of a frame's way can be joined.
 //
-// The goroutine of an endpoint writes, without locks and allocations. Any other goroutine may read at
-// the same time, and never waits for the writer nor makes it wait.
+// The goroutine of an endpoint writes, without locks and allocations. Any other goroutine may read
+// at the same time, and never waits for the writer nor makes it wait.
 package telemetry

@@ -27,7 +27,8 @@ type Draw struct {
 // have no period that a sender's own pattern of frames could share, as multiples of 64 have.
 const golden = 0x9E3779B1
 
-// NewDraw returns a draw of one frame of sample, which [CheckSample] accepts: 0 selects none, 1 all.
+// NewDraw returns a draw of one frame of sample, which [CheckSample] accepts: 0 selects none, 1
+// all.
 func NewDraw(sample int) Draw {
 	if sample == 0 {
 		return Draw{}
@@ -35,8 +36,8 @@ func NewDraw(sample int) Draw {
 	return Draw{below: 1 << 32 / uint64(sample)}
 }
 
-// Below returns the limit of the product of a drawn number and 0x9E3779B1, modulo 2^32: what a program
-// in another language compares with.
+// Below returns the limit of the product of a drawn number and 0x9E3779B1, modulo 2^32: what a
+// program in another language compares with.
 func (d Draw) Below() uint64 { return d.below }
 
 // Draws reports whether a number is drawn.

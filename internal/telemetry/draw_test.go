@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Frames are drawn at three distances only, also where the numbers wrap around: no stretch of frames is
-// without a drawn one, and none has many.
+// Frames are drawn at three distances only, also where the numbers wrap around: no stretch of
+// frames is without a drawn one, and none has many.
 func TestDrawnNumbersAreThreeDistancesApart(t *testing.T) {
 	d := NewDraw(DefaultSample)
 	for _, start := range []uint32{1, 1 << 20, math.MaxUint32 - 100_000} {
@@ -30,8 +30,8 @@ func TestDrawnNumbersAreThreeDistancesApart(t *testing.T) {
 	}
 }
 
-// A sender whose frames have a pattern, for example pushes of 24 frames each, has each of its positions
-// measured as often as the others.
+// A sender whose frames have a pattern, for example pushes of 24 frames each, has each of its
+// positions measured as often as the others.
 func TestDrawIsEvenInEveryPeriod(t *testing.T) {
 	const numbers = 1 << 20
 	d := NewDraw(DefaultSample)

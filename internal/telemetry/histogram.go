@@ -49,8 +49,8 @@ const (
 	exponentBias = 1023
 )
 
-// steps has an element for each sixteenth of an octave, which holds one threshold at most: how many are
-// below it, and the bits of the one in it.
+// steps has an element for each sixteenth of an octave, which holds one threshold at most: how many
+// are below it, and the bits of the one in it.
 var steps = func() (s [16]struct {
 	below     int64
 	threshold uint64
@@ -81,8 +81,8 @@ func bucketOf(d time.Duration) int64 {
 	return min(i, lastBucket)
 }
 
-// Distribution is the content of a [Histogram] at one time. Counts has the buckets from First on, up to
-// the last with a count.
+// Distribution is the content of a [Histogram] at one time. Counts has the buckets from First on,
+// up to the last with a count.
 type Distribution struct {
 	Zeros  uint64 // times of less than 1 ns
 	Sum    time.Duration
@@ -97,8 +97,8 @@ func (h *Histogram) Distribution() Distribution {
 	return d
 }
 
-// Bounds returns the largest time of each bucket in nanoseconds, from the lowest bucket on. Buckets of
-// less than a nanosecond's width may have the bound of the one before them, and then no time.
+// Bounds returns the largest time of each bucket in nanoseconds, from the lowest bucket on. Buckets
+// of less than a nanosecond's width may have the bound of the one before them, and then no time.
 func Bounds() []uint64 {
 	bounds := make([]uint64, buckets)
 	for i := range bounds {
@@ -115,8 +115,8 @@ func Bounds() []uint64 {
 	return bounds
 }
 
-// DistributionOf returns the distribution of n counts from the lowest bucket on, and of the sum of their
-// times in nanoseconds.
+// DistributionOf returns the distribution of n counts from the lowest bucket on, and of the sum of
+// their times in nanoseconds.
 func DistributionOf(sum uint64, n int, count func(i int) uint64) Distribution {
 	d := Distribution{Sum: time.Duration(sum)}
 	for i := range n {
@@ -154,8 +154,9 @@ func (d Distribution) Mean() time.Duration {
 	return d.Sum / time.Duration(n)
 }
 
-// Quantile returns the time up to which a share q of the times are, 0 if there is none. The error is
-// the width of a bucket at most, 9 %: within one, times count as evenly spread on a logarithmic scale.
+// Quantile returns the time up to which a share q of the times are, 0 if there is none. The error
+// is the width of a bucket at most, 9 %: within one, times count as evenly spread on a logarithmic
+// scale.
 func (d Distribution) Quantile(q float64) time.Duration {
 	n := d.Count()
 	rank := q*float64(n) - float64(d.Zeros)

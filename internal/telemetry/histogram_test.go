@@ -14,13 +14,14 @@ import (
 // upperNs is a bucket's upper bound in nanoseconds, computed otherwise than by the code.
 func upperNs(bucket int) float64 { return 1e9 * math.Pow(2, float64(bucket)/perOctave) }
 
-// Every time is in the bucket between whose bounds it is, and the bounds belong to the lower one, as
-// Prometheus has it.
+// Every time is in the bucket between whose bounds it is, and the bounds belong to the lower one,
+// as Prometheus has it.
 func TestBucketsHaveTheBoundsOfPrometheus(t *testing.T) {
 	check := func(ns int64) {
 		t.Helper()
 		i := int(bucketOf(time.Duration(ns)))
-		// times of whole nanoseconds are not near the bounds of 2^(k/8) s, except where k/8 is a whole number
+		// times of whole nanoseconds are not near the bounds of 2^(k/8) s, except where k/8 is a
+		// whole number
 		const slack = 1e-12
 		if v := float64(ns); i < firstBucket || i > lastBucket ||
 			v > upperNs(i)*(1+slack) && i != lastBucket || v <= upperNs(i-1)*(1-slack) {

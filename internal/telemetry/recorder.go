@@ -101,12 +101,12 @@ type Series struct {
 	Distribution
 }
 
-// maxPeers is the number of workers and servers with series of their own. Jobs of more workers are possible, and the
-// memory and whoever reads all series must be able to rely on a bound.
+// maxPeers is the number of workers and servers with series of their own. Jobs of more workers are
+// possible, and the memory and whoever reads all series must be able to rely on a bound.
 const maxPeers = 64
 
-// Recorder holds what an endpoint has measured. One goroutine calls Time and Write; any goroutine may
-// call the other methods at any time.
+// Recorder holds what an endpoint has measured. One goroutine calls Time and Write; any goroutine
+// may call the other methods at any time.
 type Recorder struct {
 	Draw
 
@@ -132,8 +132,9 @@ type shared struct {
 	times *Histogram
 }
 
-// NewRecorder returns a recorder for one frame of sample ([CheckSample]), or nil if that is 0. Clock is
-// what the endpoint measures with; nil in a simulation, whose records have no place in real time.
+// NewRecorder returns a recorder for one frame of sample ([CheckSample]), or nil if that is 0.
+// Clock is what the endpoint measures with; nil in a simulation, whose records have no place in
+// real time.
 func NewRecorder(sample int, clock func() time.Duration) *Recorder {
 	if sample == 0 {
 		return nil

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// ringSize is the number of records that a ring keeps: at a million frames a second, of which one in 64
-// is drawn, those of the last half second.
+// ringSize is the number of records that a ring keeps: at a million frames a second, of which one
+// in 64 is drawn, those of the last half second.
 const ringSize = 8192
 
-// Record is what one end measured of a drawn frame. Job, Worker, Server, Epoch and Number identify the
-// frame: the records of its two ends have them in common.
+// Record is what one end measured of a drawn frame. Job, Worker, Server, Epoch and Number identify
+// the frame: the records of its two ends have them in common.
 type Record struct {
 	// Time is when the record was made, in the kernel's CLOCK_MONOTONIC.
 	Time   time.Duration
@@ -22,14 +22,14 @@ type Record struct {
 	Epoch  uint16 // of the worker's admission
 	Number uint32
 	Op     Op
-	// Repeated marks a frame of which several copies were sent. Its parts are unknown, because so is
-	// which copy was answered.
+	// Repeated marks a frame of which several copies were sent. Its parts are unknown, because so
+	// is which copy was answered.
 	Repeated bool
 
 	// Queue and Process are the parts that were spent at this end.
 	Queue, Process time.Duration
-	// Total is, at a worker, the time from the first transmission to the end of Process; at a server
-	// the sum of its parts.
+	// Total is, at a worker, the time from the first transmission to the end of Process; at a
+	// server the sum of its parts.
 	Total time.Duration
 
 	Request, Response uint32 // sizes of the payloads in bytes
@@ -40,12 +40,12 @@ const NoServer = 1<<16 - 1
 
 const recordWords = 8
 
-// slot holds a record in seven words. The first word is one more than the number of the record in the
-// ring, and 0 while it is being written.
+// slot holds a record in seven words. The first word is one more than the number of the record in
+// the ring, and 0 while it is being written.
 type slot [recordWords]atomic.Uint64
 
-// Ring keeps the last 8,192 records of an endpoint, in half a megabyte. One goroutine writes; others
-// may read at the same time.
+// Ring keeps the last 8,192 records of an endpoint, in half a megabyte. One goroutine writes;
+// others may read at the same time.
 type Ring struct {
 	slots [ringSize]slot
 	next  uint64 // the writer's

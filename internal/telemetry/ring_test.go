@@ -59,7 +59,8 @@ func marked(n uint32) Record {
 		Repeated: n%3 == 0, Queue: 2 * d, Process: 3 * d, Total: 5 * d, Request: n + 4, Response: n + 5}
 }
 
-// A reader never gets a record of which parts are those of another one, however fast it is replaced.
+// A reader never gets a record of which parts are those of another one, however fast it is
+// replaced.
 func TestReadersSeeWholeRecords(t *testing.T) {
 	var (
 		r    Ring
@@ -93,8 +94,8 @@ func TestReadersSeeWholeRecords(t *testing.T) {
 	wg.Wait()
 }
 
-// TestHalfWrittenRecordsAreLeftOut stops a writer after each word: nobody sees the record, neither as
-// it was nor as it will be, and it is counted.
+// TestHalfWrittenRecordsAreLeftOut stops a writer after each word: nobody sees the record, neither
+// as it was nor as it will be, and it is counted.
 func TestHalfWrittenRecordsAreLeftOut(t *testing.T) {
 	var other Ring
 	next := marked(9)
