@@ -284,6 +284,5 @@ func (a *Aggregator) closeAll() error {
 	}
 	clear(a.ports)
 	return errors.Join(append(errs, a.failures.closeTracepoints(), a.home.closeNamespace(), a.table.unmapTable(),
-		a.times.unmapTable(),
-		a.senders.unmapTable(), a.objects.Close())...)
+		a.times.unmapTable(), a.senders.unmapTable(), a.objects.Close())...)
 }
