@@ -13,8 +13,8 @@ import (
 	"syscall"
 
 	"github.com/libra-ina/libra/agent/agentproto"
-	"github.com/libra-ina/libra/internal/telemetry"
 	"github.com/libra-ina/libra/packer/heat"
+	"github.com/libra-ina/libra/telemetry"
 )
 
 // Code is one of the codes of docs/agent.md.

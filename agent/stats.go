@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/libra-ina/libra/agent/agentproto"
-	"github.com/libra-ina/libra/internal/telemetry"
+	"github.com/libra-ina/libra/telemetry"
 )
 
 // counters are one client's.

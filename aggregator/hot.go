@@ -49,9 +49,9 @@ func (m *Model) answerPayload(from origin, payload, reply []byte) (Verdict, []by
 		return refuse(&j.counters.Refused, h, reply, wire.Refusal{Code: wire.CodeUnknownSender})
 	}
 	drawn := h.Type == wire.TypeHot && m.draw.Draws(h.Seq)
-	var begin time.Time
+	var begin time.Duration
 	if drawn {
-		begin = time.Now()
+		begin = m.clock()
 	}
 	action, answer, r := m.serveFrame(j, s, h, payload, reply)
 	if r != nil {
@@ -59,7 +59,7 @@ func (m *Model) answerPayload(from origin, payload, reply []byte) (Verdict, []by
 		return refuse(&j.counters.Refused, h, reply, *r)
 	}
 	if drawn {
-		j.times.Record(time.Since(begin))
+		j.times.Record(m.clock() - begin)
 	}
 	v := Verdict{Action: action}
 	if action == Broadcast {

@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"time"
 
-	"github.com/libra-ina/libra/internal/telemetry"
 	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -29,7 +30,9 @@ type Config struct {
 	AnswerEach bool
 
 	// Sample is the number of frames of which one is measured; see [Model.JobTimes]. 0 measures none.
+	// Clock shows the time that has passed since some moment; without it, nothing is measured.
 	Sample int
+	Clock  func() time.Duration
 }
 
 // Model is the aggregator in plain Go. It is the reference for the other data planes, so it prefers
@@ -40,6 +43,7 @@ type Model struct {
 	port    uint16
 	each    bool // see Config.AnswerEach
 	draw    telemetry.Draw
+	clock   func() time.Duration // nil if nothing is drawn
 
 	mu       sync.Mutex
 	closed   bool
@@ -87,11 +91,16 @@ func NewModel(cfg Config) (*Model, error) {
 		return nil, fmt.Errorf("aggregator: sample: %w: %w", ErrConfig, err)
 	}
 	cfg.Port = cmp.Or(cfg.Port, wire.DefaultPort)
+	var draw telemetry.Draw
+	if cfg.Clock != nil {
+		draw = telemetry.NewDraw(cfg.Sample)
+	}
 	return &Model{
+		draw:    draw,
 		address: cfg.Address,
 		port:    cfg.Port,
 		each:    cfg.AnswerEach,
-		draw:    telemetry.NewDraw(cfg.Sample),
+		clock:   cfg.Clock,
 		routes:  make(map[[6]byte]int),
 		pairs:   make([]pair, 0, wire.MaxStripes*wire.Lanes),
 	}, nil

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/aggregator/conformance"
@@ -114,8 +115,10 @@ func TestManagement(t *testing.T) {
 }
 
 func TestTimes(t *testing.T) {
+	start := time.Now()
 	for _, sample := range []int{0, 1, 64} {
-		m, err := aggregator.NewModel(aggregator.Config{Address: conformance.Aggregator.IP, Sample: sample})
+		m, err := aggregator.NewModel(aggregator.Config{Address: conformance.Aggregator.IP, Sample: sample,
+			Clock: func() time.Duration { return time.Since(start) }})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,7 @@ import (
 	"net/netip"
 
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
-	"github.com/libra-ina/libra/internal/telemetry"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/wire"
 )
 

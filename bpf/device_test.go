@@ -16,7 +16,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/aggregator/conformance"
-	"github.com/libra-ina/libra/internal/telemetry"
+	"github.com/libra-ina/libra/telemetry"
 )
 
 // Both numbers are for every day: make conformance compares a million frames, and make exactly-once

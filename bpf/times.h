@@ -1,5 +1,5 @@
 /* How long frames take. Frames are drawn by their number, as workers draw
- * theirs: Go's package internal/telemetry has the draw and the buckets. */
+ * theirs: Go's package telemetry has the draw and the buckets. */
 #pragma once
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "maps.h"

@@ -17,7 +17,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
-	"github.com/libra-ina/libra/internal/telemetry"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/wire"
 )

@@ -12,8 +12,8 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
-	"github.com/libra-ina/libra/internal/telemetry"
 	"github.com/libra-ina/libra/p4"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/train/settings"
 )
 

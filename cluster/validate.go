@@ -17,8 +17,8 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
-	"github.com/libra-ina/libra/internal/telemetry"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/wire"

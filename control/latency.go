@@ -6,7 +6,7 @@ import (
 	"time"
 
 	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/internal/telemetry"
+	"github.com/libra-ina/libra/telemetry"
 )
 
 // LatencyMessages returns series as messages.

@@ -10,12 +10,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/internal/telemetry"
+	"github.com/libra-ina/libra/telemetry"
 )
 
 // What a control service sends of its times has the same summary at the reader as at the sender.
 func TestLatenciesTravel(t *testing.T) {
-	r := telemetry.NewRecorder(1, nil)
+	r := telemetry.NewRecorder(1, nil, nil)
 	for i := range 1000 {
 		r.Time(telemetry.Key{Op: telemetry.Cold, Part: telemetry.ServerQueue, Peer: telemetry.Worker(3)}, time.Duration(i*i))
 		r.Time(telemetry.Key{Op: telemetry.Pull, Part: telemetry.ServerProcess, Peer: telemetry.Others}, time.Second)

@@ -6,7 +6,7 @@ import (
 	rt "github.com/p4lang/p4runtime/go/p4/v1"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/telemetry"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/wire"
 )
 

@@ -7,9 +7,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/libra-ina/libra/internal/telemetry"
+	"github.com/libra-ina/libra/internal/linux/sys"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
@@ -26,9 +27,10 @@ func recorderFor(sample int, clock func() retransmit.Time, gate func()) (*teleme
 		return nil, fmt.Errorf("%w: sample: %w", ErrConfig, err)
 	}
 	if gate != nil {
-		return telemetry.NewRecorder(sample, nil), nil
+		return telemetry.NewRecorder(sample, nil, nil), nil
 	}
-	return telemetry.NewRecorder(sample, func() time.Duration { return time.Duration(clock()) }), nil
+	own := func() time.Duration { return time.Duration(clock()) }
+	return telemetry.NewRecorder(sample, own, sys.KernelClock), nil
 }
 
 // Latencies returns the times that the worker has measured so far, also after its end: none with a

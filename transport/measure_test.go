@@ -10,10 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/internal/telemetry"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -23,7 +23,7 @@ func measuring(t *testing.T, sample int, tick time.Duration) *pausable {
 	t.Helper()
 	p := newPausable(t, time.Hour)
 	p.draw = telemetry.NewDraw(sample)
-	p.recorder = telemetry.NewRecorder(sample, nil)
+	p.recorder = telemetry.NewRecorder(sample, nil, nil)
 	p.Worker.clock = func() retransmit.Time {
 		p.clock = p.clock.Add(tick)
 		return p.clock
@@ -237,7 +237,7 @@ func measuredServer(t testing.TB, sample int) (s *Server, from wire.Endpoint) {
 func TestPartsAtAServer(t *testing.T) {
 	s, from := measuredServer(t, 1)
 	now := retransmit.Time(0)
-	s.clock, s.recorder = func() retransmit.Time { return now }, telemetry.NewRecorder(1, nil)
+	s.clock, s.recorder = func() retransmit.Time { return now }, telemetry.NewRecorder(1, nil, nil)
 	s.cfg.Handler = slowHandler{newLedger(), func() { now = now.Add(10 * time.Millisecond) }}
 	h := func(seq uint32) wire.Header {
 		return wire.Header{Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: seq}

@@ -12,7 +12,7 @@ import (
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/internal/telemetry"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/train"
 )
 

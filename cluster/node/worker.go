@@ -10,8 +10,8 @@ import (
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
-	"github.com/libra-ina/libra/internal/telemetry"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/transport"

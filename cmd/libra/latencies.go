@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/internal/report"
-	"github.com/libra-ina/libra/internal/telemetry"
+	"github.com/libra-ina/libra/telemetry"
 )
 
 // printLatencies prints a table of measured times, if there are any.

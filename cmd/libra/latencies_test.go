@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/internal/report"
-	"github.com/libra-ina/libra/internal/telemetry"
+	"github.com/libra-ina/libra/telemetry"
 )
 
 func TestLatenciesAreATable(t *testing.T) {

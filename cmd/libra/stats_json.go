@@ -10,7 +10,7 @@ import (
 	"github.com/libra-ina/libra/agent"
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/internal/telemetry"
+	"github.com/libra-ina/libra/telemetry"
 )
 
 // Statistics is the JSON object of 'libra stats'.

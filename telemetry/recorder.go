@@ -132,16 +132,16 @@ type shared struct {
 	times *Histogram
 }
 
-// NewRecorder returns a recorder for one frame of sample ([CheckSample]), or nil if that is 0.
-// Clock is what the endpoint measures with; nil in a simulation, whose records have no place in
-// real time.
-func NewRecorder(sample int, clock func() time.Duration) *Recorder {
+// NewRecorder returns a recorder for one frame of sample ([CheckSample]), or nil if that is 0. The
+// endpoint measures with clock; kernel reads CLOCK_MONOTONIC, or returns false if it cannot. Both
+// are nil in a simulation, whose records have no place in real time.
+func NewRecorder(sample int, clock func() time.Duration, kernel func() (time.Duration, bool)) *Recorder {
 	if sample == 0 {
 		return nil
 	}
 	r := &Recorder{Draw: NewDraw(sample), ring: &Ring{}, peers: map[Peer]*peerTimes{}}
 	if clock != nil {
-		r.offset = clockOffset(clock, kernelClock)
+		r.offset = clockOffset(clock, kernel)
 	}
 	r.shared.Store(&[]shared{})
 	return r

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package telemetry
+package sys
 
 import (
 	"time"
@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelClock reads CLOCK_MONOTONIC, by which the kernel stamps packets.
-func kernelClock() (time.Duration, bool) {
+// KernelClock reads CLOCK_MONOTONIC, by which BPF programs take times, or returns false if it
+// cannot.
+func KernelClock() (time.Duration, bool) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
 		return 0, false

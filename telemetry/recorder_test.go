@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/libra-ina/libra/internal/linux/sys"
 )
 
 // No recorder is what an endpoint has if nothing is drawn: it can be read.
 func TestNothingIsRecordedWithoutSample(t *testing.T) {
-	r := NewRecorder(0, nil)
+	r := NewRecorder(0, nil, nil)
 	if r != nil || r.Series() != nil {
 		t.Errorf("%v", r)
 	}
@@ -22,7 +24,7 @@ func TestNothingIsRecordedWithoutSample(t *testing.T) {
 }
 
 func TestSeriesAreInOrder(t *testing.T) {
-	r := NewRecorder(1, nil)
+	r := NewRecorder(1, nil, nil)
 	want := []Key{
 		{Hot, Total, Aggregator}, {Cold, Total, Server(0)}, {Cold, Total, Server(1)}, {Cold, WorkerQueue, Server(0)}, {Push, Submit, All},
 	}
@@ -46,7 +48,7 @@ func TestSeriesAreInOrder(t *testing.T) {
 // The number of series is bounded whatever the number of peers, and no time is lost: those of later
 // peers are counted together.
 func TestLaterPeersShareSeries(t *testing.T) {
-	r := NewRecorder(1, nil)
+	r := NewRecorder(1, nil, nil)
 	const peers = 200
 	r.Time(Key{Push, Submit, All}, 1)
 	for range 2 {
@@ -86,7 +88,7 @@ func TestNames(t *testing.T) {
 // What is measured of each frame allocates nothing, once its series exists.
 func TestRecordingAllocatesNothing(t *testing.T) {
 	start := time.Now()
-	r := NewRecorder(1, func() time.Duration { return time.Since(start) })
+	r := NewRecorder(1, func() time.Duration { return time.Since(start) }, sys.KernelClock)
 	n := testing.AllocsPerRun(100, func() {
 		r.Time(Key{Cold, Total, Server(1)}, 12345)
 		r.Write(&Record{Op: Cold, Total: 12345})
@@ -124,7 +126,7 @@ func BenchmarkRing(b *testing.B) {
 
 // BenchmarkFrame is what a worker does with a drawn frame, without reading the clock.
 func BenchmarkFrame(b *testing.B) {
-	r := NewRecorder(1, nil)
+	r := NewRecorder(1, nil, nil)
 	for d := time.Duration(1); b.Loop(); d = d*5%999_983 + 1 {
 		for part := Total; part <= WorkerProcess; part++ {
 			if part != Repeat {

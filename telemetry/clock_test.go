@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/libra-ina/libra/internal/linux/sys"
 )
 
 // The offset comes from the pair of readings with the least time between them, so a pause in one of
@@ -35,16 +37,16 @@ func TestOffsetIsThatOfTheClosestPair(t *testing.T) {
 func TestOffsetOfThisKernel(t *testing.T) {
 	start := time.Now()
 	own := func() time.Duration { return time.Since(start) }
-	offset := clockOffset(own, kernelClock)
+	offset := clockOffset(own, sys.KernelClock)
 	if runtime.GOOS != "linux" {
 		if offset != 0 {
 			t.Errorf("offset %v from no clock", offset)
 		}
 		return
 	}
-	before, _ := kernelClock()
+	before, _ := sys.KernelClock()
 	at := own() + offset
-	after, _ := kernelClock()
+	after, _ := sys.KernelClock()
 	const slack = 100 * time.Millisecond // of the offset's own readings, on a busy machine
 	if at < before-slack || at > after+slack {
 		t.Errorf("own clock shows %v, the kernel's %v to %v", at, before, after)

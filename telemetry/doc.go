@@ -9,4 +9,6 @@
 //
 // The goroutine of an endpoint writes, without locks and allocations. Any other goroutine may read
 // at the same time, and never waits for the writer nor makes it wait.
+//
+// It is part of the libra command, not a stable interface: it changes with any release.
 package telemetry
