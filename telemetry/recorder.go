@@ -36,7 +36,7 @@ const (
 	Repeat                        // of a frame of which several copies were sent: from the first transmission to the last
 	WorkerQueue                   // from the answer's arrival until the worker begins to process it
 	WorkerProcess                 // of the answer
-	ServerQueue                   // from the frame's arrival until it is processed, and from then until its batch is answered
+	ServerQueue                   // from the frame's arrival until it is processed, and then until its batch is answered
 	ServerProcess                 // of the frame
 	AggregatorProcess             // of the frame
 	Submit                        // of a push, from the call to the first transmission

@@ -78,8 +78,8 @@ func (w *Worker) measureAnswer(f *flow, h wire.Header, payload []byte) verdict {
 	}
 	end := w.clock()
 	rec := telemetry.Record{
-		Time: time.Duration(end), Job: h.Job, Worker: h.Sender, Server: telemetry.NoServer, Epoch: h.Epoch, Number: h.Seq, Op: op,
-		Total: end.Sub(e.First), Request: e.Len, Response: uint32(len(payload)),
+		Time: time.Duration(end), Job: h.Job, Worker: h.Sender, Server: telemetry.NoServer, Epoch: h.Epoch,
+		Number: h.Seq, Op: op, Total: end.Sub(e.First), Request: e.Len, Response: uint32(len(payload)),
 	}
 	if f.index != flowHot {
 		rec.Server = uint16(f.server())
