@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"github.com/libra-ina/libra/agent/agentproto"
+	"github.com/libra-ina/libra/telemetry"
 )
 
 // counters are one client's.
@@ -64,6 +65,7 @@ func (j *job) jobStats() JobStats {
 		Name: j.cfg.Name, Memory: j.memory.Load(), Ended: j.ends.snapshot(), Clients: clients,
 		PairsSent: sent.PairsHot, PairsAdded: sent.PairsAdded, Vanished: sent.Vanished, Learning: learning,
 		LogBytes: sent.LogBytes, LogWaits: sent.LogWaits, Settled: sent.Settled,
+		Latencies: telemetry.Summaries(j.cfg.Worker.Latencies()),
 	}
 }
 

@@ -24,7 +24,7 @@ import (
 // unstable are the packages, with those in their folders, that other programs can import but should
 // not: parts of the command, and what only tests import. Each says so.
 var unstable = []string{
-	"agent/agentclient", "agent/agentproto", "aggregator/conformance", "aggregator/vectors", "bench", "clients",
+	"telemetry", "agent/agentclient", "agent/agentproto", "aggregator/conformance", "aggregator/vectors", "bench", "clients",
 	"cluster", "cmd", "link/capture", "link/fault", "p4/program", "sched", "scripts", "simulation", "study", "train", "wire/golden",
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
@@ -82,6 +83,10 @@ type Worker struct {
 	expired retransmit.Time // when the timers were last checked
 
 	stats WorkerStats
+
+	draw     telemetry.Draw
+	recorder *telemetry.Recorder // nil if nothing is drawn
+	drawn    atomic.Uint32       // pushes so far, of which some are drawn; any goroutine adds to it
 }
 
 const (
@@ -181,6 +186,11 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 
 		unrounded: exact && cfg.NoWeights,
 		keysOnly:  cfg.NoWeights,
+
+		draw: telemetry.NewDraw(cfg.Sample),
+	}
+	if w.recorder, err = recorderFor(cfg.Sample, w.clock, cfg.Gate); err != nil {
+		return nil, err
 	}
 	w.initLoop(endpoint.Config{Link: cfg.Link, Look: cfg.Look, Gate: cfg.Gate})
 	servers := cfg.servers()
@@ -269,6 +279,7 @@ func (w *Worker) Push(ctx context.Context, keys []uint64, grads []float32) (*Tic
 
 func (w *Worker) push(ctx context.Context, o *operation) (*Ticket, error) {
 	o.ticket = &Ticket{done: make(chan struct{})}
+	w.drawPush(o)
 	if err := w.submitOperation(ctx, o); err != nil {
 		return nil, err
 	}
@@ -283,8 +294,8 @@ func (w *Worker) PushSum(ctx context.Context, keys []uint64, grads, sums []float
 	if len(sums) != len(grads) {
 		return fmt.Errorf("transport: %d sums for %d gradients", len(sums), len(grads))
 	}
-	return w.submitOperation(ctx, &operation{keys: keys, values: grads, sums: sums,
-		ticket: &Ticket{done: make(chan struct{})}})
+	_, err := w.push(ctx, &operation{keys: keys, values: grads, sums: sums})
+	return err
 }
 
 // Pull reads the rows of keys from the parameter servers into dst, which must

@@ -86,6 +86,10 @@ type WorkerConfig struct {
 	// is the link's Window.
 	Flow retransmit.Config
 
+	// Sample is the number of frames of which one is measured: a power of two, and that of the servers, so
+	// that they measure the same frames; see [Worker.Latencies]. 0 measures none.
+	Sample int
+
 	// Look is the longest time to poll for answers before sleeping, while frames are unanswered. Polling
 	// yields the processor to others, and is reduced while it finds nothing. 0 means [DefaultLook], a
 	// negative value no polling. With a [Feed], the feed decides.

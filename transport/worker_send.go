@@ -243,7 +243,7 @@ func (w *Worker) allocFrame(f *flow) (link.Buf, bool) {
 func (w *Worker) enqueueFrame(f *flow, h wire.Header, payload []byte, o *operation, at framePlace) {
 	h.Job, h.Sender, h.Epoch, h.Seq = w.cfg.Job, w.cfg.Sender, f.epoch, f.window.NextSeq()
 	h.Put(payload)
-	if h.Seq%askEvery == 0 {
+	if h.Seq%askEvery == 0 || w.draw.Draws(h.Seq) {
 		wire.Ask(payload)
 	}
 	e := retransmit.Entry{

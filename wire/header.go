@@ -142,6 +142,9 @@ func (h Header) Put(b []byte) {
 	binary.BigEndian.PutUint32(b[8:], h.Seq)
 }
 
+// SeqOf returns the sequence number of an encoded header, which must be whole.
+func SeqOf(payload []byte) uint32 { return binary.BigEndian.Uint32(payload[8:HeaderLen]) }
+
 // ParseHeader reads the header of a UDP payload. It returns [ErrTruncated] if the payload is too
 // short and [ErrVersion] if a different protocol version wrote it; in the second case it still
 // fills the fields, because the answer to such a frame echoes them.

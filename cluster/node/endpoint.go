@@ -94,7 +94,8 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 		Aggregator: wire.Endpoint{IP: c.Switch.Address, Port: c.Port},
 		Server:     wire.Endpoint{IP: servers[0].Address, Port: c.Port}, MoreServers: more,
 		Replay: replay, LogFull: full, NoAggregator: m.NoAggregator,
-		Flow: retransmit.Config{MinRTO: minRTO, Silence: c.Silence},
+		Sample: c.Telemetry.OneIn(),
+		Flow:   retransmit.Config{MinRTO: minRTO, Silence: c.Silence},
 	})
 	if err == nil && m.KeepsLog {
 		e.keeping.Go(func() {

@@ -11,6 +11,7 @@ import (
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/transport"
@@ -45,6 +46,8 @@ type WorkerResult struct {
 	Dropped         uint64        `json:"faults_dropped"`
 	Duplicated      uint64        `json:"faults_duplicated"`
 	Reordered       uint64        `json:"faults_reordered"`
+	// Latencies are the times of drawn frames and pushes.
+	Latencies []telemetry.Summary `json:"latencies,omitempty"`
 }
 
 // reportEvery is the longest time between two reports of an asynchronous worker. Each waits until
@@ -118,6 +121,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	}
 	result = workerResult(o.ID, c.Backend, trained, stats, training.Model.Dim())
 	result.AddedPairs = kept.added
+	result.Latencies = telemetry.Summaries(w.Latencies())
 	return result, nil
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/cluster/node"
+	"github.com/libra-ina/libra/internal/report"
 )
 
 // ServerLine is a line of 'libra ps --json', with one of its members.
@@ -68,10 +69,12 @@ FILE.previous). --step makes a server resume from the checkpoint of that step.` 
 			}
 			if result.WeightsSHA256 == "" {
 				fmt.Fprintf(p.out, "sums of %d steps; no weights, as model.optimizer is none\n", result.Steps)
-				return nil
+			} else {
+				fmt.Fprintf(p.out, "%d rows after %d steps; weights %s\n", result.Rows, result.Steps, result.WeightsSHA256)
 			}
-			fmt.Fprintf(p.out, "%d rows after %d steps; weights %s\n", result.Rows, result.Steps, result.WeightsSHA256)
-			return nil
+			out := report.NewPrinter(p.out)
+			printLatencies(out, "Times of measured frames", result.Latencies)
+			return out.Err()
 		},
 	}
 	p.addFlags(cmd)

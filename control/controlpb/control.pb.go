@@ -2748,6 +2748,7 @@ type JobStats struct {
 	Held            bool                   `protobuf:"varint,18,opt,name=held,proto3" json:"held,omitempty"`                      // its owner is connected
 	LeaseMs         uint32                 `protobuf:"varint,19,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"` // left until the job is removed; the whole lease while it is held
 	SendersReserved uint32                 `protobuf:"varint,20,opt,name=senders_reserved,json=sendersReserved,proto3" json:"senders_reserved,omitempty"`
+	Latencies       []*Latency             `protobuf:"bytes,21,rep,name=latencies,proto3" json:"latencies,omitempty"` // of drawn frames
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -2922,6 +2923,13 @@ func (x *JobStats) GetSendersReserved() uint32 {
 	return 0
 }
 
+func (x *JobStats) GetLatencies() []*Latency {
+	if x != nil {
+		return x.Latencies
+	}
+	return nil
+}
+
 // Timing sums up durations.
 type Timing struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2997,6 +3005,7 @@ type ServerStats struct {
 	Steps         uint64                 `protobuf:"varint,2,opt,name=steps,proto3" json:"steps,omitempty"`
 	Harvests      uint64                 `protobuf:"varint,3,opt,name=harvests,proto3" json:"harvests,omitempty"`
 	Counters      map[string]uint64      `protobuf:"bytes,4,rep,name=counters,proto3" json:"counters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Latencies     []*Latency             `protobuf:"bytes,5,rep,name=latencies,proto3" json:"latencies,omitempty"` // of drawn frames
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3055,6 +3064,107 @@ func (x *ServerStats) GetHarvests() uint64 {
 func (x *ServerStats) GetCounters() map[string]uint64 {
 	if x != nil {
 		return x.Counters
+	}
+	return nil
+}
+
+func (x *ServerStats) GetLatencies() []*Latency {
+	if x != nil {
+		return x.Latencies
+	}
+	return nil
+}
+
+// Latency is a histogram of times, with eight buckets for each factor of two. Bucket i holds times up
+// to 2^(i/8) seconds.
+type Latency struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Op            string                 `protobuf:"bytes,1,opt,name=op,proto3" json:"op,omitempty"`
+	Part          string                 `protobuf:"bytes,2,opt,name=part,proto3" json:"part,omitempty"` // of the operation's time
+	Peer          string                 `protobuf:"bytes,3,opt,name=peer,proto3" json:"peer,omitempty"`
+	Zeros         uint64                 `protobuf:"varint,4,opt,name=zeros,proto3" json:"zeros,omitempty"` // times of less than a nanosecond
+	SumNs         uint64                 `protobuf:"varint,5,opt,name=sum_ns,json=sumNs,proto3" json:"sum_ns,omitempty"`
+	First         int32                  `protobuf:"zigzag32,6,opt,name=first,proto3" json:"first,omitempty"` // bucket of the first count
+	Counts        []uint64               `protobuf:"varint,7,rep,packed,name=counts,proto3" json:"counts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Latency) Reset() {
+	*x = Latency{}
+	mi := &file_control_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Latency) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Latency) ProtoMessage() {}
+
+func (x *Latency) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Latency.ProtoReflect.Descriptor instead.
+func (*Latency) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *Latency) GetOp() string {
+	if x != nil {
+		return x.Op
+	}
+	return ""
+}
+
+func (x *Latency) GetPart() string {
+	if x != nil {
+		return x.Part
+	}
+	return ""
+}
+
+func (x *Latency) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
+}
+
+func (x *Latency) GetZeros() uint64 {
+	if x != nil {
+		return x.Zeros
+	}
+	return 0
+}
+
+func (x *Latency) GetSumNs() uint64 {
+	if x != nil {
+		return x.SumNs
+	}
+	return 0
+}
+
+func (x *Latency) GetFirst() int32 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *Latency) GetCounts() []uint64 {
+	if x != nil {
+		return x.Counts
 	}
 	return nil
 }
@@ -3266,7 +3376,7 @@ const file_control_proto_rawDesc = "" +
 	"\fsenders_used\x18\a \x01(\x04R\vsendersUsed\x1a;\n" +
 	"\rCountersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xa5\x06\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xde\x06\n" +
 	"\bJobStats\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x18\n" +
 	"\asenders\x18\x02 \x01(\rR\asenders\x12\x1a\n" +
@@ -3290,7 +3400,8 @@ const file_control_proto_rawDesc = "" +
 	"\x05owner\x18\x11 \x01(\tR\x05owner\x12\x12\n" +
 	"\x04held\x18\x12 \x01(\bR\x04held\x12\x19\n" +
 	"\blease_ms\x18\x13 \x01(\rR\aleaseMs\x12)\n" +
-	"\x10senders_reserved\x18\x14 \x01(\rR\x0fsendersReserved\x1a;\n" +
+	"\x10senders_reserved\x18\x14 \x01(\rR\x0fsendersReserved\x127\n" +
+	"\tlatencies\x18\x15 \x03(\v2\x19.libra.control.v1.LatencyR\tlatencies\x1a;\n" +
 	"\rCountersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"g\n" +
@@ -3298,15 +3409,24 @@ const file_control_proto_rawDesc = "" +
 	"\x05count\x18\x01 \x01(\x04R\x05count\x12\x17\n" +
 	"\alast_ns\x18\x02 \x01(\x04R\x06lastNs\x12\x17\n" +
 	"\amean_ns\x18\x03 \x01(\x04R\x06meanNs\x12\x15\n" +
-	"\x06max_ns\x18\x04 \x01(\x04R\x05maxNs\"\xd9\x01\n" +
+	"\x06max_ns\x18\x04 \x01(\x04R\x05maxNs\"\x92\x02\n" +
 	"\vServerStats\x12\x12\n" +
 	"\x04rows\x18\x01 \x01(\x04R\x04rows\x12\x14\n" +
 	"\x05steps\x18\x02 \x01(\x04R\x05steps\x12\x1a\n" +
 	"\bharvests\x18\x03 \x01(\x04R\bharvests\x12G\n" +
-	"\bcounters\x18\x04 \x03(\v2+.libra.control.v1.ServerStats.CountersEntryR\bcounters\x1a;\n" +
+	"\bcounters\x18\x04 \x03(\v2+.libra.control.v1.ServerStats.CountersEntryR\bcounters\x127\n" +
+	"\tlatencies\x18\x05 \x03(\v2\x19.libra.control.v1.LatencyR\tlatencies\x1a;\n" +
 	"\rCountersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01*P\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\x9c\x01\n" +
+	"\aLatency\x12\x0e\n" +
+	"\x02op\x18\x01 \x01(\tR\x02op\x12\x12\n" +
+	"\x04part\x18\x02 \x01(\tR\x04part\x12\x12\n" +
+	"\x04peer\x18\x03 \x01(\tR\x04peer\x12\x14\n" +
+	"\x05zeros\x18\x04 \x01(\x04R\x05zeros\x12\x15\n" +
+	"\x06sum_ns\x18\x05 \x01(\x04R\x05sumNs\x12\x14\n" +
+	"\x05first\x18\x06 \x01(\x11R\x05first\x12\x16\n" +
+	"\x06counts\x18\a \x03(\x04R\x06counts*P\n" +
 	"\x04Mode\x12\x14\n" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fMODE_COMBINE\x10\x01\x12\x11\n" +
@@ -3355,7 +3475,7 @@ func file_control_proto_rawDescGZIP() []byte {
 }
 
 var file_control_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_control_proto_goTypes = []any{
 	(Mode)(0),                 // 0: libra.control.v1.Mode
 	(Arithmetic)(0),           // 1: libra.control.v1.Arithmetic
@@ -3401,15 +3521,16 @@ var file_control_proto_goTypes = []any{
 	(*JobStats)(nil),          // 41: libra.control.v1.JobStats
 	(*Timing)(nil),            // 42: libra.control.v1.Timing
 	(*ServerStats)(nil),       // 43: libra.control.v1.ServerStats
-	nil,                       // 44: libra.control.v1.JoinRequest.AgreeEntry
-	nil,                       // 45: libra.control.v1.AggregatorStats.CountersEntry
-	nil,                       // 46: libra.control.v1.JobStats.CountersEntry
-	nil,                       // 47: libra.control.v1.ServerStats.CountersEntry
+	(*Latency)(nil),           // 44: libra.control.v1.Latency
+	nil,                       // 45: libra.control.v1.JoinRequest.AgreeEntry
+	nil,                       // 46: libra.control.v1.AggregatorStats.CountersEntry
+	nil,                       // 47: libra.control.v1.JobStats.CountersEntry
+	nil,                       // 48: libra.control.v1.ServerStats.CountersEntry
 }
 var file_control_proto_depIdxs = []int32{
 	0,  // 0: libra.control.v1.JobSpec.mode:type_name -> libra.control.v1.Mode
 	1,  // 1: libra.control.v1.JobSpec.arithmetic:type_name -> libra.control.v1.Arithmetic
-	44, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
+	45, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
 	0,  // 3: libra.control.v1.Admission.mode:type_name -> libra.control.v1.Mode
 	1,  // 4: libra.control.v1.Admission.arithmetic:type_name -> libra.control.v1.Arithmetic
 	23, // 5: libra.control.v1.Membership.committed:type_name -> libra.control.v1.HarvestMark
@@ -3420,59 +3541,61 @@ var file_control_proto_depIdxs = []int32{
 	27, // 10: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
 	28, // 11: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
 	23, // 12: libra.control.v1.SettleResponse.mark:type_name -> libra.control.v1.HarvestMark
-	45, // 13: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
+	46, // 13: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
 	41, // 14: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
-	46, // 15: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
+	47, // 15: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
 	0,  // 16: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
 	1,  // 17: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
 	42, // 18: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
 	42, // 19: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
-	47, // 20: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
-	2,  // 21: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
-	4,  // 22: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
-	6,  // 23: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
-	10, // 24: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
-	10, // 25: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
-	13, // 26: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
-	15, // 27: libra.control.v1.Aggregator.Members:input_type -> libra.control.v1.MembersRequest
-	20, // 28: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
-	39, // 29: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
-	10, // 30: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
-	10, // 31: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
-	24, // 32: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
-	26, // 33: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
-	30, // 34: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
-	33, // 35: libra.control.v1.ParameterServer.Settle:input_type -> libra.control.v1.SettleRequest
-	35, // 36: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
-	37, // 37: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
-	13, // 38: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
-	18, // 39: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
-	39, // 40: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
-	3,  // 41: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
-	5,  // 42: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
-	7,  // 43: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
-	11, // 44: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
-	11, // 45: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
-	14, // 46: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
-	16, // 47: libra.control.v1.Aggregator.Members:output_type -> libra.control.v1.MembersResponse
-	22, // 48: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
-	40, // 49: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
-	12, // 50: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
-	12, // 51: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
-	25, // 52: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
-	29, // 53: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
-	31, // 54: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
-	34, // 55: libra.control.v1.ParameterServer.Settle:output_type -> libra.control.v1.SettleResponse
-	36, // 56: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
-	38, // 57: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
-	14, // 58: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
-	19, // 59: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
-	43, // 60: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
-	41, // [41:61] is the sub-list for method output_type
-	21, // [21:41] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	44, // 20: libra.control.v1.JobStats.latencies:type_name -> libra.control.v1.Latency
+	48, // 21: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
+	44, // 22: libra.control.v1.ServerStats.latencies:type_name -> libra.control.v1.Latency
+	2,  // 23: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
+	4,  // 24: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
+	6,  // 25: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
+	10, // 26: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
+	10, // 27: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
+	13, // 28: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
+	15, // 29: libra.control.v1.Aggregator.Members:input_type -> libra.control.v1.MembersRequest
+	20, // 30: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
+	39, // 31: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
+	10, // 32: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
+	10, // 33: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
+	24, // 34: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
+	26, // 35: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
+	30, // 36: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
+	33, // 37: libra.control.v1.ParameterServer.Settle:input_type -> libra.control.v1.SettleRequest
+	35, // 38: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
+	37, // 39: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
+	13, // 40: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
+	18, // 41: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
+	39, // 42: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
+	3,  // 43: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
+	5,  // 44: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
+	7,  // 45: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
+	11, // 46: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
+	11, // 47: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
+	14, // 48: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
+	16, // 49: libra.control.v1.Aggregator.Members:output_type -> libra.control.v1.MembersResponse
+	22, // 50: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
+	40, // 51: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
+	12, // 52: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
+	12, // 53: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
+	25, // 54: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
+	29, // 55: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
+	31, // 56: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
+	34, // 57: libra.control.v1.ParameterServer.Settle:output_type -> libra.control.v1.SettleResponse
+	36, // 58: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
+	38, // 59: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
+	14, // 60: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
+	19, // 61: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
+	43, // 62: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
+	43, // [43:63] is the sub-list for method output_type
+	23, // [23:43] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_control_proto_init() }
@@ -3494,7 +3617,7 @@ func file_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_proto_rawDesc), len(file_control_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   46,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
