@@ -273,6 +273,9 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 			return nil, err
 		}
 	}
+	if cfg.NoServer {
+		joined[0].Instance = admitted.Instance
+	}
 	for _, one := range joined {
 		m.Checkpoints = append(m.Checkpoints, one.Checkpoints)
 	}
