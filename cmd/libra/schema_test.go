@@ -32,6 +32,7 @@ import (
 	"github.com/libra-ina/libra/cluster/plan"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/study/hotset"
+	"github.com/libra-ina/libra/study/lossy"
 	"github.com/libra-ina/libra/study/schedule"
 	"github.com/libra-ina/libra/study/tofino"
 )
@@ -51,6 +52,7 @@ var outputs = map[string]any{
 	"libra bench soak":       soak.Report{},
 	"libra bench tenants":    tenants.Report{},
 	"libra capture":          CaptureList{},
+	"libra codec study":      lossy.Report{},
 	"libra demo":             demo.Result{},
 	"libra evaluate":         Evaluation{},
 	"libra hotset build":     HotSet{},
