@@ -99,8 +99,9 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 	})
 	if err == nil && m.KeepsLog {
 		e.keeping.Go(func() {
-			if failed := m.KeepLog(ctx, keptLog{e.Worker, env}, full); failed != nil && e.Worker.Err() == nil {
-				cancel(failed)
+			failed := m.KeepLog(ctx, keptLog{e.Worker, env}, full)
+			if failed != nil && !errors.Is(failed, transport.ErrClosed) {
+				cancel(failed) // also of a call that waits for the settlement
 			}
 		})
 	}
