@@ -5,6 +5,7 @@ package simulation
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 
@@ -23,8 +24,8 @@ import (
 type fenceBook struct {
 	of        *agentRun // the server
 	store     *ps.Store
-	number    [2]uint64 // of its last harvest
-	swapped   int64
+	number    [2]uint64    // of its last harvest
+	swapped   atomic.Int64 // stored in calls, which may run beside a turn
 	harvested int64
 	fenced    bool
 }
@@ -36,7 +37,7 @@ func (f *fenceBook) noteHarvest() {
 	}
 	instance, number := f.store.LastHarvest()
 	if now := [2]uint64{instance, number}; now != f.number {
-		f.number, f.harvested = now, f.swapped
+		f.number, f.harvested = now, f.swapped.Load()
 	}
 }
 
@@ -49,7 +50,7 @@ type notedSwaps struct {
 func (n notedSwaps) Swap(id uint16) (*aggregator.Bank, error) {
 	bank, err := n.Plane.Swap(id)
 	if err == nil && !n.of.Dead() {
-		n.of.l.books.fence.swapped = n.of.l.Step()
+		n.of.l.books.fence.swapped.Store(n.of.l.Step())
 	}
 	return bank, err
 }
