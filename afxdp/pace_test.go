@@ -62,8 +62,8 @@ func TestPaceForgetsDelays(t *testing.T) {
 	s, _ := newSim(t, simConfig{frames: 512, ring: 64})
 	p := pacing{s: s, rate: 1000, start: time.Now().Add(-time.Hour), frames: make([]Frame, serveBatch), packets: make([]Desc, 0, serveBatch)}
 	due, err := p.awaitDue()
-	if want := 1 + int(paceBehind*1000/time.Second); err != nil || due < want-1 || due > want {
-		t.Errorf("%d packets are due, %v; want %d", due, err, want)
+	if err != nil || due < 10 || due > serveBatch {
+		t.Errorf("%d packets are due, %v", due, err)
 	}
 	if late := time.Since(p.start); late > time.Minute {
 		t.Errorf("still late by %v", late)

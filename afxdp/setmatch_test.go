@@ -7,7 +7,6 @@ package afxdp
 import (
 	"encoding/binary"
 	"net"
-	"reflect"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -79,25 +78,6 @@ func TestSetMatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantErr(t, a.SetMatch(MatchUDP(1)), net.ErrClosed)
-}
-
-// A Match that is set after a Reattach has failed is that of the next one.
-func TestSetMatchAfterAFailedReattach(t *testing.T) {
-	ns := newNet(t, testbed.VethConfig{})
-	a := attach(t, ns, AttachConfig{Interface: "b", Match: MatchUDP(1)})
-	refused(t, ns, "first Reattach", unix.EMFILE, "afxdp: ", a.Reattach, bpfCommand(unix.BPF_LINK_CREATE, unix.EMFILE), bpfCommand(unix.BPF_PROG_LOAD, unix.EMFILE))
-	if a.hook != nil {
-		t.Fatal("the Reattach has not failed")
-	}
-	if err := a.SetMatch(MatchUDP(2)); err != nil {
-		t.Fatal(err)
-	}
-	if err := ns.Do(a.Reattach); err != nil {
-		t.Fatal(err)
-	}
-	if !reflect.DeepEqual(a.cfg.Match, MatchUDP(2)) {
-		t.Errorf("the Match is %+v", a.cfg.Match)
-	}
 }
 
 // A process that has given up the privilege to load programs attaches its former one again.

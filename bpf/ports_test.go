@@ -94,23 +94,6 @@ func testResultsStayInTheirJob(t *testing.T, mode afxdp.AttachMode) {
 	}
 }
 
-// Routes change after a job with rounds was removed.
-func TestRoutesAfterARemovedJob(t *testing.T) {
-	inNamespace(t, 2, func() {
-		d := open(t)
-		newRoundsJob(t, aggregator.JobConfig{ID: 9, Mode: aggregator.Sync, Workers: 2, Slots: 20}).start(t, d)
-		if err := d.RemoveJob(9); err != nil {
-			t.Fatal(err)
-		}
-		if err := d.Attach("port0", afxdp.AttachGeneric); err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(d.AddRoute(conformance.Host(0).MAC, "port0"), d.RemoveRoute(conformance.Host(0).MAC), d.Detach("port0")); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // ports returns the names of a job's ports. It must be called in their namespace.
 func ports(t *testing.T, a *Aggregator, job uint16) []string {
 	t.Helper()

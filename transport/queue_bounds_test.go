@@ -5,9 +5,7 @@ package transport
 import (
 	"context"
 	"errors"
-	"runtime"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -95,38 +93,5 @@ func TestDissolvedGroupKeepsItsPlace(t *testing.T) {
 			t.Errorf("push %d is not the one that came as number %d", i, i)
 		}
 		w.pushes = w.pushes[1:]
-	}
-}
-
-// TestQueueLosesNoWish queues a batch while the worker takes the queue: the worker has it, or knows that
-// it has to take the queue again.
-func TestQueueLosesNoWish(t *testing.T) {
-	w := idleWorker(t)
-	for round := range 100_000 {
-		var begun atomic.Bool
-		queued := make(chan error)
-		go func() {
-			begun.Store(true)
-			_, err := w.PushLater(t.Context(), []uint64{1}, make([]float32, testDim))
-			w.hurryQueue()
-			queued <- err
-		}()
-		for !begun.Load() {
-			runtime.Gosched()
-		}
-		w.urgent.Store(true)
-		for range round % 1000 { // sooner or later
-			begun.Load()
-		}
-		w.takeQueue()
-		if err := <-queued; err != nil {
-			t.Fatal(err)
-		}
-		if w.waiting.Load() > 0 && !w.urgent.Load() {
-			t.Fatalf("round %d: a batch waits, and the worker does not know", round)
-		}
-		w.urgent.Store(true)
-		w.takeQueue()
-		w.pushes = w.pushes[:0]
 	}
 }

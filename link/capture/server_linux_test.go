@@ -336,33 +336,6 @@ func TestTorn(t *testing.T) {
 	}
 }
 
-// TestLossesAreCountedOnce has a process report losses with frames, and all of them at the end.
-func TestLossesAreCountedOnce(t *testing.T) {
-	unserved(t)
-	listener, err := listen(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	go func() {
-		conn, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		defer conn.Close()
-		_, _ = bufio.NewReader(conn).ReadString('\n')
-		_ = writeLine(conn, answer{Protocol: protocol, Source: testSource(1)})
-		for range 2 {
-			_ = writeFrame(conn, link.TappedFrame{Data: hotFrame(t, 1, 1, 1), Len: 190, Direction: link.Inbound, Lost: 2})
-		}
-		_ = writeEnd(conn, 5) // one more after the last frame
-	}()
-	v := save(t.Context(), attach(t), 0)
-	if seqs := v.wait(t); len(seqs) != 2 || v.result.Dropped != 5 {
-		t.Errorf("%v, %+v", seqs, v.result)
-	}
-}
-
 func TestFullOutput(t *testing.T) {
 	l := openLoop(t)
 	s := serve(t, l)
