@@ -41,6 +41,7 @@ type cluster struct {
 	workers int
 	waiting int
 	step    uint64
+	failed  error
 }
 
 func newCluster(store *ps.Store, workers int) *cluster {
@@ -67,8 +68,12 @@ func (c *cluster) Flush(context.Context) error { return nil }
 func (c *cluster) Barrier(_ context.Context, step uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if step != c.step {
-		return fmt.Errorf("barrier of step %d in step %d", step, c.step)
+	if step != c.step { // the others would wait for this worker
+		c.failed = fmt.Errorf("barrier of step %d in step %d", step, c.step)
+		c.arrived.Broadcast()
+	}
+	if c.failed != nil {
+		return c.failed
 	}
 	if c.waiting++; c.waiting == c.workers {
 		c.store.Commit()
@@ -77,8 +82,11 @@ func (c *cluster) Barrier(_ context.Context, step uint64) error {
 		c.arrived.Broadcast()
 		return nil
 	}
-	for c.step == step {
+	for c.step == step && c.failed == nil {
 		c.arrived.Wait()
+	}
+	if c.step == step {
+		return c.failed
 	}
 	return nil
 }
