@@ -160,7 +160,7 @@ func (w *work) setError(err error) {
 		peer      *transport.PeerError
 		refusal   wire.Refusal
 		silent    *retransmit.SilentPeerError
-		noServer  *transport.NoServerError
+		noServer  interface{ ColdKey() (uint64, bool) }
 		code      agentproto.Code
 	)
 	if errors.As(err, &pushed) {
@@ -182,7 +182,8 @@ func (w *work) setError(err error) {
 	case errors.As(err, &outside):
 		c.Status, c.Detail, c.Key, c.KeyKnown = agentproto.OutOfRange, uint64(outside.Index), outside.Key, true
 	case errors.As(err, &noServer):
-		c.Status, c.Key, c.KeyKnown = agentproto.NoServer, noServer.Key, !noServer.Pull
+		c.Status = agentproto.NoServer
+		c.Key, c.KeyKnown = noServer.ColdKey()
 	case errors.Is(err, wire.Refusal{Code: wire.CodeNoWeights}):
 		c.Status = agentproto.NoWeights
 	case errors.As(err, &refusal) && w.s.job.cfg.NoServer && isOfEnd(refusal.Code):

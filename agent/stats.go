@@ -65,7 +65,7 @@ func (j *job) jobStats() JobStats {
 		Name: j.cfg.Name, Memory: j.memory.Load(), Ended: j.ends.snapshot(), Clients: clients,
 		PairsSent: sent.PairsHot, PairsAdded: sent.PairsAdded, Vanished: sent.Vanished, Learning: learning,
 		LogBytes: sent.LogBytes, LogWaits: sent.LogWaits, Settled: sent.Settled,
-		Latencies: telemetry.Summaries(j.cfg.Worker.Latencies()),
+		Latencies: telemetry.Summaries(j.cfg.Worker.Recorder().Series()),
 	}
 }
 

@@ -33,15 +33,9 @@ func recorderFor(sample int, clock func() retransmit.Time, gate func()) (*teleme
 	return telemetry.NewRecorder(sample, own, sys.KernelClock), nil
 }
 
-// Latencies returns the times that the worker has measured so far, also after its end: none with a
-// Sample of 0. It does not wait for the worker.
-func (w *Worker) Latencies() []telemetry.Series { return w.recorder.Series() }
-
-// Records appends what the worker has measured of the last drawn frames to dst, as
-// [telemetry.Recorder.Records] does.
-func (w *Worker) Records(dst []telemetry.Record) (records []telemetry.Record, torn int) {
-	return w.recorder.Records(dst)
-}
+// Recorder returns what the worker has measured so far, to be read, also after its end: nothing with a
+// Sample of 0. Reading does not wait for the worker.
+func (w *Worker) Recorder() *telemetry.Recorder { return w.recorder }
 
 // opOf is the operation of a frame that is measured. STEP frames are not: their answers wait for
 // other workers.
@@ -218,12 +212,6 @@ func (s *Server) recordBatch() {
 	s.batch.n = 0
 }
 
-// Latencies returns the times that the server has measured so far, also after its end: none with a
-// Sample of 0. It does not wait for the server.
-func (s *Server) Latencies() []telemetry.Series { return s.recorder.Series() }
-
-// Records appends what the server has measured of the last drawn frames to dst, as
-// [telemetry.Recorder.Records] does.
-func (s *Server) Records(dst []telemetry.Record) (records []telemetry.Record, torn int) {
-	return s.recorder.Records(dst)
-}
+// Recorder returns what the server has measured so far, to be read, also after its end: nothing with a
+// Sample of 0. Reading does not wait for the server.
+func (s *Server) Recorder() *telemetry.Recorder { return s.recorder }

@@ -93,7 +93,7 @@ func TestPartsOfAFrame(t *testing.T) {
 	if o.outstanding != 0 {
 		t.Fatal("the push is not answered")
 	}
-	got, torn := p.Records(nil)
+	got, torn := p.Recorder().Records(nil)
 	want := []telemetry.Record{{
 		Time: 1000 + 3570*time.Microsecond, Job: testJob, Worker: 1, Epoch: testServerEpoch, Number: 1, Op: telemetry.Cold,
 		Queue: 500 * time.Microsecond, Process: 70 * time.Microsecond, Total: 3570 * time.Microsecond,
@@ -105,7 +105,7 @@ func TestPartsOfAFrame(t *testing.T) {
 	for part, want := range map[telemetry.Part]time.Duration{
 		telemetry.Total: 3570 * time.Microsecond, telemetry.WorkerQueue: 500 * time.Microsecond, telemetry.WorkerProcess: 70 * time.Microsecond,
 	} {
-		if got, ok := one(t, p.Latencies(), telemetry.Cold, part, telemetry.Server(0)); !ok || got != want {
+		if got, ok := one(t, p.Recorder().Series(), telemetry.Cold, part, telemetry.Server(0)); !ok || got != want {
 			t.Errorf("%v takes %v, want %v", part, got, want)
 		}
 	}
@@ -128,11 +128,11 @@ func TestPartsOfARepeatedFrameAreUnknown(t *testing.T) {
 	}
 	p.clock += retransmit.Time(2 * time.Millisecond)
 	p.answerWith(wire.PutAck(make([]byte, wire.HeaderLen), again[0]))
-	recs, _ := p.Records(nil)
+	recs, _ := p.Recorder().Records(nil)
 	if len(recs) != 1 || !recs[0].Repeated || recs[0].Total != 22*time.Millisecond || recs[0].Queue != 0 || recs[0].Process != 0 {
 		t.Errorf("%+v", recs)
 	}
-	all := p.Latencies()
+	all := p.Recorder().Series()
 	if d, _ := one(t, all, telemetry.Cold, telemetry.Repeat, telemetry.Server(0)); d != 20*time.Millisecond {
 		t.Errorf("the last copy is sent after %v", d)
 	}
@@ -141,7 +141,7 @@ func TestPartsOfARepeatedFrameAreUnknown(t *testing.T) {
 	}
 	// A late answer to the other copy says nothing.
 	p.answerWith(wire.PutAck(make([]byte, wire.HeaderLen), again[0]))
-	if recs, _ := p.Records(nil); len(recs) != 1 {
+	if recs, _ := p.Recorder().Records(nil); len(recs) != 1 {
 		t.Errorf("%d records after another answer", len(recs))
 	}
 }
@@ -157,7 +157,7 @@ func TestOnlyOwnAnswersAreMeasured(t *testing.T) {
 	frames := arrived(t, p.server)
 	p.answerWith(wire.PutError(make([]byte, wire.ErrorLen), frames[0], wire.Refusal{Code: wire.CodeNotFinite}))
 	p.answerWith(wire.PutCover(make([]byte, wire.CoverLen), frames[2], 3<<wire.CoverAhead)) // itself and frame 2
-	recs, _ := p.Records(nil)
+	recs, _ := p.Recorder().Records(nil)
 	if len(recs) != 1 || recs[0].Number != 3 {
 		t.Errorf("%+v", recs)
 	}
@@ -195,7 +195,7 @@ func TestPartsOfAPush(t *testing.T) {
 	for part, want := range map[telemetry.Part]time.Duration{
 		telemetry.Submit: 5 * time.Millisecond, telemetry.Send: 7 * time.Millisecond, telemetry.Answer: 2 * time.Millisecond,
 	} {
-		if got, ok := one(t, p.Latencies(), telemetry.Push, part, telemetry.All); !ok || got != want {
+		if got, ok := one(t, p.Recorder().Series(), telemetry.Push, part, telemetry.All); !ok || got != want {
 			t.Errorf("%v takes %v, want %v", part, got, want)
 		}
 	}
@@ -268,12 +268,12 @@ func TestPartsAtAServer(t *testing.T) {
 	pull, again := record(4, 30*ms, 0), record(1, 30*ms, 0)
 	pull.Op, pull.Request, pull.Response = telemetry.Pull, uint32(wire.PullLen(2)), uint32(wire.RowsLen(2, testDim))
 	again.Repeated = true
-	got, _ := s.Records(nil)
+	got, _ := s.Recorder().Records(nil)
 	want := []telemetry.Record{record(1, 20*ms, 10*ms), record(2, 20*ms, 10*ms), pull, again}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("records (-want +got):\n%s", diff)
 	}
-	for _, series := range s.Latencies() {
+	for _, series := range s.Recorder().Series() {
 		if series.Peer != telemetry.Worker(5) {
 			t.Errorf("times of %v", series.Peer)
 		}
@@ -310,7 +310,7 @@ func TestBothEndsMeasureTheSameFrames(t *testing.T) {
 				number uint32
 			}
 			served := map[id]bool{}
-			records, _ := c.server.Records(nil)
+			records, _ := c.server.Recorder().Records(nil)
 			for _, r := range records {
 				served[id{r.Worker, r.Op, r.Number}] = true
 			}
@@ -320,7 +320,7 @@ func TestBothEndsMeasureTheSameFrames(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				records, torn := w.Records(nil)
+				records, torn := w.Recorder().Records(nil)
 				own := stats.Hot.Acked - stats.Hot.Covered + stats.Cold.Acked - stats.Cold.Covered
 				if uint64(len(records)) != own || torn != 0 {
 					t.Errorf("worker %d: %d records of %d frames with answers of their own", i+1, len(records), own)
@@ -365,7 +365,7 @@ func TestMeasuringAllocatesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	if records, _ := s.Records(nil); n != 0 || len(records) != 101 {
+	if records, _ := s.Recorder().Records(nil); n != 0 || len(records) != 101 {
 		t.Errorf("a frame allocates %v times at the server, of %d records", n, len(records))
 	}
 }

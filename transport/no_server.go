@@ -3,29 +3,35 @@
 package transport
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 )
 
-// NoServerError means that a worker of a job without a parameter server was to push a cold row, or to
+// noServerError means that a worker of a job without a parameter server was to push a cold row, or to
 // pull. Nothing of the push or pull was sent.
-type NoServerError struct {
-	Pull bool
-	Key  uint64 // of the first cold row of a push
+type noServerError struct {
+	pull bool
+	key  uint64 // of the first cold row of a push
 }
 
-func (e *NoServerError) Error() string {
-	if e.Pull {
+func (e *noServerError) Error() string {
+	if e.pull {
 		return "transport: the job has no parameter server to pull from: its sums go to its owner"
 	}
 	return fmt.Sprintf("transport: key %d is not in the hot set, and the job has no parameter server, which takes other rows: "+
-		"push rows of the hot set only", e.Key)
+		"push rows of the hot set only", e.key)
 }
+
+func (e *noServerError) Unwrap() error { return errors.ErrUnsupported }
+
+// ColdKey returns the key of the cold row, if it was a push.
+func (e *noServerError) ColdKey() (key uint64, pushed bool) { return e.key, !e.pull }
 
 // refuseCold refuses the batch that the packer has begun if it has cold rows.
 func (w *Worker) refuseCold() error {
 	if n, key := w.packer.Cold(); n > 0 {
-		return &NoServerError{Key: key}
+		return &noServerError{key: key}
 	}
 	return nil
 }
@@ -34,7 +40,7 @@ func (w *Worker) refuseCold() error {
 func (w *Worker) refusePull(o *operation) {
 	w.pulls = slices.Delete(w.pulls, 0, 1)
 	o.sealed = true
-	o.recordFailure(&NoServerError{Pull: true})
+	o.recordFailure(&noServerError{pull: true})
 	o.refuseWhole()
 	w.settleOperation(o)
 }

@@ -66,7 +66,7 @@ type stepOnWay struct {
 func (w *Worker) EndStep(s *Step) {
 	switch {
 	case w.cfg.NoServer:
-		s.Done(&NoServerError{Pull: true})
+		s.Done(&noServerError{pull: true})
 		return
 	case w.step != nil:
 		s.Done(errStepTaken)

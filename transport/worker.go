@@ -301,34 +301,26 @@ func (w *Worker) PushSum(ctx context.Context, keys []uint64, grads, sums []float
 // Pull reads the rows of keys from the parameter servers into dst, which must
 // hold len(keys) × Dim floats.
 func (w *Worker) Pull(ctx context.Context, keys []uint64, dst []float32) error {
-	p, err := w.BeginPull(ctx, keys, dst)
+	wait, err := w.BeginPull(ctx, keys, dst)
 	if err != nil {
 		return err
 	}
-	return p.Wait(ctx)
+	return wait(ctx)
 }
 
-// Pulling is a pull in progress.
-type Pulling struct {
-	worker *Worker
-	of     operation
-}
-
-// BeginPull starts a [Worker.Pull]. Keys and dst belong to the worker until Wait returns.
-func (w *Worker) BeginPull(ctx context.Context, keys []uint64, dst []float32) (*Pulling, error) {
+// BeginPull starts a [Worker.Pull]. wait returns when the rows are in dst, or the pull has failed; if its ctx
+// ends first, the pull is cancelled. Call it once. Keys and dst belong to the worker until then.
+func (w *Worker) BeginPull(ctx context.Context, keys []uint64, dst []float32) (wait func(context.Context) error,
+	err error) {
 	if len(dst) != len(keys)*w.cfg.Dim {
 		return nil, fmt.Errorf("transport: pull of %d keys of dimension %d into %d floats", len(keys), w.cfg.Dim, len(dst))
 	}
-	p := &Pulling{worker: w, of: operation{pull: true, keys: keys, values: dst}}
-	if err := w.postOperation(ctx, &p.of); err != nil {
+	of := &operation{pull: true, keys: keys, values: dst}
+	if err := w.postOperation(ctx, of); err != nil {
 		return nil, err
 	}
-	return p, nil
+	return func(ctx context.Context) error { return w.awaitRelease(ctx, of) }, nil
 }
-
-// Wait returns when the rows are in dst, or the pull has failed. If ctx ends first, the pull is
-// cancelled. Call it once.
-func (p *Pulling) Wait(ctx context.Context) error { return p.worker.awaitRelease(ctx, &p.of) }
 
 // submitOperation passes an operation to the goroutine and waits until it releases the
 // slices.

@@ -76,7 +76,8 @@ type WorkerConfig struct {
 	// is a hot set.
 	Aggregator, Server wire.Endpoint
 	// NoServer means that the job has no parameter server, but an owner that takes the harvests: then
-	// there are only pushes of hot rows. Others, and pulls, fail with a [*NoServerError].
+	// there are only pushes of hot rows. Others, and pulls, fail with an error that is
+	// [errors.ErrUnsupported]; that of a cold row has a method ColdKey, which returns its key.
 	NoServer bool
 	// MoreServers are the servers after Server, which has index 0, in the order of their indices. All
 	// workers must have the same servers and hot set, which decide each row's server ([packer.Split]).
@@ -91,7 +92,7 @@ type WorkerConfig struct {
 	Sample int
 
 	// Look is the longest time to poll for answers before sleeping, while frames are unanswered. Polling
-	// yields the processor to others, and is reduced while it finds nothing. 0 means [DefaultLook], a
+	// yields the processor to others, and is reduced while it finds nothing. 0 means [endpoint.DefaultLook], a
 	// negative value no polling. With a [Feed], the feed decides.
 	Look time.Duration
 	// Gate is for simulations; see [endpoint.Config].

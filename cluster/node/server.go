@@ -265,7 +265,7 @@ func (s *server) finishJob(ctx context.Context, harvest func(context.Context) er
 	s.result.ColdFrames = stats.Applied
 	s.evaluator.busy.Wait()
 	s.result.Evaluations = s.progress.allEvaluations()
-	s.result.Latencies = telemetry.Summaries(s.loop.Latencies())
+	s.result.Latencies = telemetry.Summaries(s.loop.Recorder().Series())
 	s.result.Overrun, s.result.LostAnswers = stats.Link.Overrun, stats.Link.NoRoom
 	return &s.result, nil
 }

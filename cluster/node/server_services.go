@@ -206,6 +206,6 @@ func (s *server) serverStats(ctx context.Context) (*pb.ServerStats, error) {
 	out.Counters["cold_frames"] = stats.Applied
 	out.Counters["step_frames"], out.Counters["sums_frames"] = stats.Steps, stats.Sums
 	out.Counters["overrun"], out.Counters["lost_answers"] = stats.Link.Overrun, stats.Link.NoRoom
-	out.Latencies = control.LatencyMessages(s.loop.Latencies())
+	out.Latencies = control.LatencyMessages(s.loop.Recorder().Series())
 	return &out, nil
 }

@@ -121,7 +121,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	}
 	result = workerResult(o.ID, c.Backend, trained, stats, training.Model.Dim())
 	result.AddedPairs = kept.added
-	result.Latencies = telemetry.Summaries(w.Latencies())
+	result.Latencies = telemetry.Summaries(w.Recorder().Series())
 	return result, nil
 }
 
@@ -186,12 +186,18 @@ type client struct {
 }
 
 func (c client) BeginPull(ctx context.Context, keys []uint64, dst []float32) (train.Pulling, error) {
-	p, err := c.Worker.BeginPull(ctx, keys, dst)
+	wait, err := c.Worker.BeginPull(ctx, keys, dst)
 	if err != nil {
 		return nil, err
 	}
-	return p, nil
+	return pulling(wait), nil
 }
+
+// pulling waits for a pull.
+type pulling func(ctx context.Context) error
+
+// Wait implements [train.Pulling].
+func (p pulling) Wait(ctx context.Context) error { return p(ctx) }
 
 func (c client) Push(ctx context.Context, keys []uint64, grads []float32) error {
 	if c.pushes != nil {

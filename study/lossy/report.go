@@ -42,7 +42,7 @@ type Result struct {
 	// without it.
 	Points float64 `json:"points"`
 	// Bytes are what a worker sends in a step.
-	Bytes float64 `json:"bytes_per_step"`
+	Bytes float64 `json:"step_bytes"`
 	// Ratio is how many times fewer bytes than float32 they are.
 	Ratio float64 `json:"ratio"`
 }

@@ -8,6 +8,8 @@
 // Images are float32[n, pixels] by rows, from 0 to 1, and labels uint8[n]. All weights of a Network
 // are one float32 vector, and so are its gradients, so that what exchanges gradients sees a vector.
 //
+// It is part of the libra command, not a stable interface: it changes with any release.
+//
 // The same seed and the same batches give the same weights on the same kind of machine. A Network
 // is safe for concurrent use by several [Pass]es while its weights do not change.
 package digits
