@@ -48,8 +48,8 @@ type GLMResult struct {
 	Rows       int           `json:"rows"`
 	Columns    int           `json:"columns"` // that this worker holds
 	Epochs     []glm.Epoch   `json:"epochs"`
-	Elapsed    time.Duration `json:"elapsed_ns"` // of the training, without the reading of data
-	Operations uint64        `json:"operations"` // all-reduces
+	Elapsed    time.Duration `json:"elapsed_ns"` // of the training, without reading data and collecting the model
+	Operations uint64        `json:"operations"` // all-reduces of the training
 	Repeated   uint64        `json:"repeated"`   // frames that were sent again
 	Dropped    uint64        `json:"faults_dropped"`
 	Duplicated uint64        `json:"faults_duplicated"`
@@ -63,6 +63,9 @@ type GLMModel struct {
 	Columns       int    `json:"columns"`
 	WeightsSHA256 string `json:"weights_sha256"` // of all columns
 }
+
+// othersNotice is how long the worker that holds the job waits when it gives up others.
+const othersNotice = 500 * time.Millisecond
 
 // operationsInFlight hides the latency of an operation behind the forward passes of as many
 // micro-batches.
@@ -121,7 +124,7 @@ func RunGLM(ctx context.Context, env Env, o GLMOptions) (result *GLMResult, err 
 		o.Training.Bits)
 	env.ready()
 	begun = time.Now()
-	epochs, model, err := glm.Worker{
+	trained, err := glm.Worker{
 		Config: o.Training, Rows: rows, Index: index, Workers: len(c.Workers), Sums: sums{r}, Width: shape.Width,
 		InFlight: shape.InFlight, Progress: o.Progress,
 	}.Train(ctx)
@@ -129,9 +132,14 @@ func RunGLM(ctx context.Context, env Env, o GLMOptions) (result *GLMResult, err 
 		return nil, o.explain(ctx, c, rounds, err)
 	}
 	result = &GLMResult{
-		Worker: o.ID, Backend: c.Backend, Rows: rows.Len(), Columns: rows.Columns(), Epochs: epochs,
-		Elapsed: time.Since(begun), Operations: r.Stats().Results, Repeated: r.Stats().Repeats + r.Stats().Hurried,
+		Worker: o.ID, Backend: c.Backend, Rows: rows.Len(), Columns: rows.Columns(), Epochs: trained.Epochs,
+		Elapsed: time.Since(begun), Operations: r.Stats().Results,
 	}
+	model, err := trained.Collect(ctx)
+	if err != nil {
+		return nil, o.explain(ctx, c, rounds, err)
+	}
+	result.Repeated = r.Stats().Repeats + r.Stats().Hurried
 	faults := l.Stats()
 	result.Dropped, result.Duplicated, result.Reordered = faults.Dropped, faults.Duplicated, faults.Reordered
 	if model == nil {
@@ -210,9 +218,17 @@ func joinGLM(ctx context.Context, env Env, self cluster.Worker, shape reducer.Sh
 func (o *GLMOptions) explain(ctx context.Context, c *cluster.Config, rounds *control.Rounds, err error) error {
 	first := slices.Min(c.WorkerIDs())
 	var refused *reducer.RefusedError
+	var missing *reducer.MissingError
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case errors.As(err, &missing) && o.ID == first:
+		// The others miss the same workers. The job, which ends with this one, is there until they have
+		// said so.
+		select {
+		case <-time.After(othersNotice):
+		case <-ctx.Done():
+		}
 	case (rounds.Err() != nil || errors.As(err, &refused)) && o.ID != first:
 		return fmt.Errorf("worker %d, which holds the job, has ended, or the switch has: see what it says, and start all workers again: %w",
 			first, err)

@@ -68,9 +68,11 @@ func (m *Model) Weights(o Objective) (*weights.Weights, error) {
 // columnWords is the number of values with which a column travels.
 const columnWords = 5
 
-// collect brings all workers' columns to worker 0, by operations in which all others contribute zeros:
-// first how many columns each worker has, then the columns, worker after worker.
-func (t *trainer) collect(ctx context.Context) (*Model, error) {
+// Collect brings all workers' columns to worker 0, which gets the whole model; others get nil. All
+// workers call it. It makes operations in which all but one worker contribute zeros: first with the
+// number of columns of each, then with the columns, worker after worker.
+func (done *Trained) Collect(ctx context.Context) (*Model, error) {
+	t := done.trainer
 	counts := make([]int, t.Workers)
 	err := t.exchange(ctx, t.Workers,
 		func(i int) int32 {

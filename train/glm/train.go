@@ -39,6 +39,8 @@ type Progress struct {
 	Epoch int `json:"epoch"`
 	// Samples is the number of rows trained so far, in all epochs.
 	Samples uint64 `json:"samples"`
+	// Total is what Samples will be at the end.
+	Total uint64 `json:"total"`
 	// Loss is the mean loss of the epoch's rows so far, each before its update.
 	Loss float64 `json:"loss"`
 }
@@ -93,11 +95,16 @@ type trainer struct {
 	lossSum       float64
 }
 
-// Train trains, and returns the results of its epochs. Then the model is whole at worker 0; nil at the
-// others. ctx is looked at between mini-batches.
-func (w Worker) Train(ctx context.Context) (epochs []Epoch, model *Model, err error) {
+// Trained is a worker's part of a model after the last epoch.
+type Trained struct {
+	Epochs  []Epoch
+	trainer *trainer
+}
+
+// Train trains. ctx is looked at between mini-batches.
+func (w Worker) Train(ctx context.Context) (*Trained, error) {
 	if err := w.check(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	t := &trainer{
 		Worker: w, weights: make([]int64, w.Rows.Columns()), gradient: make([]int64, w.Rows.Columns()),
@@ -107,15 +114,16 @@ func (w Worker) Train(ctx context.Context) (epochs []Epoch, model *Model, err er
 	for i := range t.order {
 		t.order[i] = uint32(i)
 	}
+	t.progress.Total = uint64(w.Rows.Len()) * uint64(w.Config.Epochs)
+	done := &Trained{trainer: t}
 	for e := range w.Config.Epochs {
 		t.progress.Epoch, t.lossSum = e, 0
 		if err := t.trainEpoch(ctx); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		epochs = append(epochs, Epoch{Loss: t.progress.Loss})
+		done.Epochs = append(done.Epochs, Epoch{Loss: t.progress.Loss})
 	}
-	model, err = t.collect(ctx)
-	return epochs, model, err
+	return done, nil
 }
 
 // check refuses what its user has to get right.

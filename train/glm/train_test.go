@@ -163,14 +163,19 @@ func trainAll(ctx context.Context, src func() data.Source, cfg Config, workers i
 				a.fail(err)
 				return
 			}
-			e, m, err := Worker{
+			done, err := Worker{
 				Config: cfg, Rows: rows, Index: i, Workers: workers, Sums: &end{adder: a}, Width: cfg.MicroBatch + 14, InFlight: 3,
 			}.Train(ctx)
+			if err != nil {
+				a.fail(err)
+				return
+			}
+			m, err := done.Collect(ctx)
 			switch {
 			case err != nil:
 				a.fail(err)
 			case i == 0:
-				epochs, model = e, m
+				epochs, model = done.Epochs, m
 			case m != nil:
 				a.fail(fmt.Errorf("worker %d has the model", i))
 			}
@@ -396,7 +401,7 @@ func TestLongRowsPoll(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := &end{adder: newAdder(1)}
-	_, _, err = Worker{Config: Config{Bits: 4, Batch: 3, MicroBatch: 3, Epochs: 1, LearningRate: 1e-6}, Rows: rows, Workers: 1, Sums: e, Width: 3, InFlight: 1}.Train(t.Context())
+	_, err = Worker{Config: Config{Bits: 4, Batch: 3, MicroBatch: 3, Epochs: 1, LearningRate: 1e-6}, Rows: rows, Workers: 1, Sums: e, Width: 3, InFlight: 1}.Train(t.Context())
 	if err != nil || e.polls < 3 {
 		t.Errorf("%d polls, %v", e.polls, err)
 	}
@@ -454,7 +459,7 @@ func TestWorkerRefuses(t *testing.T) {
 	} {
 		w := Worker{Config: Defaults(), Rows: rows, Workers: 1, Sums: &end{adder: newAdder(1)}, Width: 8, InFlight: 1}
 		change(&w)
-		if _, _, err := w.Train(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := w.Train(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
