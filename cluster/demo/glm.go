@@ -119,7 +119,9 @@ func RunGLM(ctx context.Context, g GLM) (_ *GLMResult, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	r := &glmRun{GLM: g, bed: b, path: filepath.Join(files.dir, "cluster.yaml"), workers: make([]node.GLMResult, g.Workers)}
+	r := &glmRun{
+		GLM: g, bed: b, path: filepath.Join(files.dir, "cluster.yaml"), workers: make([]node.GLMResult, g.Workers),
+	}
 	if err := c.Write(r.path); err != nil {
 		return nil, err
 	}
@@ -162,7 +164,8 @@ func (r *glmRun) run(ctx context.Context) (*GLMResult, error) {
 
 func (r *glmRun) runAll(ctx context.Context, group *proc.Group, self string) error {
 	sw, err := group.Start(proc.Spec{
-		Name: "switch", Cmd: exec.Command(self, "switch", "--config", r.path, "--json"), Start: r.bed.start(-1), Service: true,
+		Name: "switch", Cmd: exec.Command(self, "switch", "--config", r.path, "--json"), Start: r.bed.start(-1),
+		Service: true,
 	})
 	if err != nil {
 		return err

@@ -84,7 +84,7 @@ func RunGLM(ctx context.Context, env Env, o GLMOptions) (result *GLMResult, err 
 		return nil, err
 	}
 	begun := time.Now()
-	rows, index, err := o.load(c)
+	rows, index, err := o.load(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +169,7 @@ func glmShape(c *cluster.Config, training glm.Config) (reducer.Shape, error) {
 
 // load reads the data and keeps the worker's columns. Workers are counted in the order of their
 // numbers.
-func (o *GLMOptions) load(c *cluster.Config) (rows *glm.Rows, index int, err error) {
+func (o *GLMOptions) load(ctx context.Context, c *cluster.Config) (rows *glm.Rows, index int, err error) {
 	var src data.Source
 	if o.Data != "" {
 		src, err = data.OpenFile(o.Data, o.Training.Objective.Task(), data.Shard{})
@@ -183,7 +183,7 @@ func (o *GLMOptions) load(c *cluster.Config) (rows *glm.Rows, index int, err err
 	}
 	defer src.Close()
 	index = slices.Index(slices.Sorted(slices.Values(c.WorkerIDs())), o.ID)
-	rows, err = glm.Load(src, packer.Split(len(c.Workers)), index, o.Training.Bits)
+	rows, err = glm.Load(ctx, src, packer.Split(len(c.Workers)), index, o.Training.Bits)
 	return rows, index, err
 }
 

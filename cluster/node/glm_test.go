@@ -88,11 +88,12 @@ func trainGLM(ctx context.Context, t *testing.T, c *cluster.Config, of func(id u
 			result, err := RunGLM(ctx, Env{Config: c, Log: testLog(t).With("process", w.ID)}, o)
 			mu.Lock()
 			defer mu.Unlock()
-			if err != nil {
+			switch {
+			case err != nil:
 				errs[w.ID] = err
-			} else if (result.Model != nil) != (w.ID == 1) {
+			case (result.Model != nil) != (w.ID == 1):
 				errs[w.ID] = fmt.Errorf("model %+v", result.Model)
-			} else if w.ID == 1 {
+			case w.ID == 1:
 				first = result
 			}
 		})
@@ -191,7 +192,7 @@ func TestGLMNamesDeadWorkers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, _, err := o.load(c)
+	rows, _, err := o.load(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,12 +275,12 @@ func TestGLMRefuses(t *testing.T) {
 func TestGLMSyntheticRows(t *testing.T) {
 	c := newCluster(t, 1)
 	o := GLMOptions{ID: 1, Rows: 50, Training: glm.Defaults()}
-	clicks, _, err := o.load(c)
+	clicks, _, err := o.load(t.Context(), c)
 	if err != nil || clicks.Len() != 50 {
 		t.Fatal(clicks, err)
 	}
 	o.Training.Objective = glm.Square
-	if numbers, _, err := o.load(c); err != nil || numbers.Digest() == clicks.Digest() || o.Training.Objective.Task() != data.Regression {
+	if numbers, _, err := o.load(t.Context(), c); err != nil || numbers.Digest() == clicks.Digest() || o.Training.Objective.Task() != data.Regression {
 		t.Error(err)
 	}
 }

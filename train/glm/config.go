@@ -12,13 +12,16 @@ import (
 )
 
 const (
-	// MaxBits is the largest number of bits of a feature's magnitude, DefaultBits is the paper's.
-	MaxBits, DefaultBits = 8, 4
+	// MaxBits is the largest number of bits of a feature's magnitude.
+	MaxBits = 8
+	// DefaultBits is the paper's choice.
+	DefaultBits = 4
 	// MaxBatch is the largest size of mini-batches: sums of 1,024 gradients fit 64 bits.
 	MaxBatch = 1024
-	// MaxMicroBatch is the largest size of micro-batches: what one frame carries. DefaultMicroBatch is
-	// the paper's.
-	MaxMicroBatch, DefaultMicroBatch = 220, 8
+	// MaxMicroBatch is the largest size of micro-batches: what one frame carries.
+	MaxMicroBatch = 220
+	// DefaultMicroBatch is the paper's choice.
+	DefaultMicroBatch = 8
 	// DefaultLearningRate suits rows with a hundred large features or fewer.
 	DefaultLearningRate = 0.1
 )

@@ -4,6 +4,7 @@ package glm
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -33,13 +34,16 @@ type Rows struct {
 
 // Load reads one pass of the whole data, and keeps the columns of one of several workers, counted from
 // 0. A column that comes twice in a row counts as the sum of its values.
-func Load(src data.Source, workers packer.Split, worker, bits int) (*Rows, error) {
+func Load(ctx context.Context, src data.Source, workers packer.Split, worker, bits int) (*Rows, error) {
 	if err := src.Rewind(); err != nil {
 		return nil, err
 	}
 	l := loader{rows: &Rows{bits: bits, offsets: []int{0}}, ids: map[uint64]uint32{}, digest: sha256.New()}
 	var s data.Sample
 	for {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		err := src.Next(&s)
 		if errors.Is(err, io.EOF) {
 			return l.finish(), nil

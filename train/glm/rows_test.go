@@ -38,13 +38,13 @@ func TestQuantise(t *testing.T) {
 // Each column belongs to one worker, and all workers have the labels and the same digest.
 func TestColumnsAreDivided(t *testing.T) {
 	src := gisette(20, 100)
-	whole, err := Load(src, 1, 0, 4)
+	whole, err := Load(t.Context(), src, 1, 0, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var keys []uint64
 	for i := range 3 {
-		r, err := Load(src, 3, i, 4)
+		r, err := Load(t.Context(), src, 3, i, 4)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +62,7 @@ func TestColumnsAreDivided(t *testing.T) {
 		t.Errorf("%d columns", len(keys))
 	}
 	src.rows[7].Values[3]++
-	if other, err := Load(src, 3, 1, 4); err != nil || other.Digest() == whole.Digest() {
+	if other, err := Load(t.Context(), src, 3, 1, 4); err != nil || other.Digest() == whole.Digest() {
 		t.Error("another value, and the same digest", err)
 	}
 }
@@ -70,7 +70,7 @@ func TestColumnsAreDivided(t *testing.T) {
 // Values of a column that comes twice in a row may be too large together.
 func TestRepeatedColumnOverflows(t *testing.T) {
 	src := &table{rows: []data.Sample{{}, {Keys: []uint64{3, 4, 3}, Values: []float32{3e38, 1, 3e38}}}}
-	if _, err := Load(src, 1, 0, 4); err == nil || !strings.Contains(err.Error(), "row 2: feature 3 comes more than once") {
+	if _, err := Load(t.Context(), src, 1, 0, 4); err == nil || !strings.Contains(err.Error(), "row 2: feature 3 comes more than once") {
 		t.Error(err)
 	}
 }
@@ -98,7 +98,7 @@ func TestLabels(t *testing.T) {
 			t.Fatal(err)
 		}
 		var at *data.SyntaxError
-		if _, err = Load(src, 2, 1, 4); !errors.As(err, &at) || !strings.Contains(err.Error(), c.want) {
+		if _, err = Load(t.Context(), src, 2, 1, 4); !errors.As(err, &at) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, %q: %v", c.o, c.text, err)
 		}
 		src.Close()

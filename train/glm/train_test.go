@@ -158,7 +158,7 @@ func trainAll(ctx context.Context, src func() data.Source, cfg Config, workers i
 	var all sync.WaitGroup
 	for i := range workers {
 		all.Go(func() {
-			rows, err := Load(src(), packer.Split(workers), i, cfg.Bits)
+			rows, err := Load(ctx, src(), packer.Split(workers), i, cfg.Bits)
 			if err != nil {
 				a.fail(err)
 				return
@@ -383,20 +383,39 @@ func TestWeightsBeyondFloats(t *testing.T) {
 	}
 }
 
-// A training ends between two mini-batches when its context does.
+// Reading ends between two rows, training between two mini-batches, and collecting between two operations
+// when the context does.
 func TestCancel(t *testing.T) {
-	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
-	cancel(why)
-	if _, _, err := trainAll(ctx, func() data.Source { return gisette(10, 3) }, Config{Bits: 1, Batch: 1, MicroBatch: 1, Epochs: 1, LearningRate: 1}, 2); !errors.Is(err, why) {
-		t.Error(err)
+	for after, what := range []string{"reading", "training", "collecting"} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		reach := func(step int) {
+			if step == after {
+				cancel(why)
+			}
+		}
+		reach(0)
+		rows, err := Load(ctx, gisette(10, 3), 1, 0, 1)
+		if err == nil {
+			reach(1)
+			cfg := Config{Bits: 1, Batch: 1, MicroBatch: 1, Epochs: 1, LearningRate: 1e-3}
+			w := Worker{Config: cfg, Rows: rows, Workers: 1, Sums: &end{adder: newAdder(1)}, Width: 1, InFlight: 1}
+			var done *Trained
+			if done, err = w.Train(ctx); err == nil {
+				reach(2)
+				_, err = done.Collect(ctx)
+			}
+		}
+		if cancel(nil); !errors.Is(err, why) {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
 
 // A pass over long rows looks for frames.
 func TestLongRowsPoll(t *testing.T) {
 	src := gisette(3, 3*pollEvery/2)
-	rows, err := Load(src, 1, 0, 4)
+	rows, err := Load(t.Context(), src, 1, 0, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -445,7 +464,7 @@ func TestConfig(t *testing.T) {
 
 // What its user has to get right is refused.
 func TestWorkerRefuses(t *testing.T) {
-	rows, err := Load(gisette(2, 2), 1, 0, 4)
+	rows, err := Load(t.Context(), gisette(2, 2), 1, 0, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
