@@ -58,7 +58,7 @@ type GLMResult struct {
 	Objective    string  `json:"objective"`
 	Bits         int     `json:"bits"`
 	Batch        int     `json:"batch"`
-	MicroBatch   int     `json:"micro_batch"`
+	MicroBatch   int     `json:"rows_per_operation"`
 	LearningRate float64 `json:"learning_rate"`
 	Seed         uint64  `json:"seed"`
 
