@@ -35,6 +35,8 @@ type rangeBed struct {
 	libra  string
 	agents []*exec.Cmd
 	net    *testbed.Bed // nil for UDP sockets of this host
+	hot    *packer.HotSet
+	clean  bool // no frame is lost, duplicated or reordered
 }
 
 // rangeRows are the hot rows, with the keys 7, 10, 13 and so on.
@@ -43,17 +45,36 @@ const rangeRows = 300
 // newRangeBed starts a switch and agents, each with jobs hot/0 to hot/(jobs-1).
 func newRangeBed(t *testing.T, hosts, jobs int) *rangeBed {
 	t.Helper()
+	b := &rangeBed{t: t, agents: make([]*exec.Cmd, hosts), hot: rangeHotSet(t)}
+	b.startUDP(jobs)
+	return b
+}
+
+// rangeHotSet returns the hot set of most tests: its ranks are not in the order of keys.
+func rangeHotSet(t *testing.T) *packer.HotSet {
+	var keys []uint64
+	for i := range rangeRows {
+		keys = append(keys, uint64(7+3*((i*7+3)%rangeRows)))
+	}
+	hot, err := packer.NewHotSet(dim, keys, nil, packer.Meta{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hot
+}
+
+// startUDP starts everything on UDP sockets of this host.
+func (b *rangeBed) startUDP(jobs int) {
+	b.t.Helper()
 	net16 := rand.Uint32N(1<<15) + 1<<8
 	address := func(host int) netip.Addr {
 		return netip.AddrFrom4([4]byte{127, byte(net16 >> 8), byte(net16), byte(host)})
 	}
-	b := &rangeBed{t: t, agents: make([]*exec.Cmd, hosts)}
 	cluster := fmt.Sprintf("backend: udp\nswitch: {address: %v, control: '%v:7700'}\nworkers:\n", address(1), address(1))
-	for i := range hosts {
+	for i := range b.agents {
 		cluster += fmt.Sprintf("  - {id: %d, address: %v}\n", i+1, address(i+2))
 	}
 	b.startAll(cluster, jobs)
-	return b
 }
 
 // newRangeBedOverAFXDP is newRangeBed on a network of namespaces with a switch of this machine's kernel, for
@@ -61,7 +82,7 @@ func newRangeBed(t *testing.T, hosts, jobs int) *rangeBed {
 func newRangeBedOverAFXDP(t *testing.T, hosts int) *rangeBed {
 	t.Helper()
 	needRoot(t)
-	b := &rangeBed{t: t, agents: make([]*exec.Cmd, hosts), net: bedtest.New(t, testbed.Config{Hosts: hosts})}
+	b := &rangeBed{t: t, agents: make([]*exec.Cmd, hosts), net: bedtest.New(t, testbed.Config{Hosts: hosts}), hot: rangeHotSet(t)}
 	var ports []string
 	workers := ""
 	for i, h := range b.net.Hosts() {
@@ -84,15 +105,7 @@ func (b *rangeBed) startAll(cluster string, jobs int) {
 	if b.libra, err = buildLibra(); err != nil {
 		t.Fatal(err)
 	}
-	var keys []uint64
-	for i := range rangeRows {
-		keys = append(keys, uint64(7+3*((i*7+3)%rangeRows))) // ranks are not in the order of keys
-	}
-	hot, err := packer.NewHotSet(dim, keys, nil, packer.Meta{})
-	if err == nil {
-		err = packer.SaveHotSet(b.path("hot.libra"), hot)
-	}
-	if err != nil {
+	if err := packer.SaveHotSet(b.path("hot.libra"), b.hot); err != nil {
 		t.Fatal(err)
 	}
 	for i := range b.agents {
@@ -101,7 +114,10 @@ func (b *rangeBed) startAll(cluster string, jobs int) {
 			b.path("cluster.yaml"), workers))
 	}
 	cluster += fmt.Sprintf("job: {id: 20, hot_set: %s, exponent: -30}\n", b.path("hot.libra"))
-	b.write("cluster.yaml", cluster+"faults: {loss: 0.01, duplicate: 0.01, reorder: 0.01, seed: 5}\n")
+	if !b.clean {
+		cluster += "faults: {loss: 0.01, duplicate: 0.01, reorder: 0.01, seed: 5}\n"
+	}
+	b.write("cluster.yaml", cluster)
 	b.start("switch", "cluster.yaml", (*testbed.Bed).Switch)
 	for i := range b.agents {
 		b.startAgent(i)
