@@ -22,6 +22,8 @@ using ps::Message;
 using ps::Postoffice;
 using ps::SArray;
 
+constexpr int kLeaveMs = 200;
+
 class LibraVan : public ps::ZMQVan {
  public:
   LibraVan() {}
@@ -34,6 +36,7 @@ class LibraVan : public ps::ZMQVan {
   void Start(int customer_id) override {
     {
       std::lock_guard<std::mutex> lock(mu_);
+      starts_++;
       if (!van_) {
         auto* po = Postoffice::Get();
         van_ = van_new(Host(), po->is_worker() ? VAN_WORKER : po->is_server() ? VAN_SERVER : VAN_SCHEDULER);
@@ -43,7 +46,10 @@ class LibraVan : public ps::ZMQVan {
     van_open(van_, my_node_.id, Postoffice::Get()->num_servers());
   }
 
+  // Stop is called by one customer, when ps-lite has woken all from the last barrier. It forgets the barrier after that: a
+  // customer of another thread that has not run yet would never return from it.
   void Stop() override {
+    if (starts_ > 1) usleep(kLeaveMs * 1000);
     van_stop(van_);
     ZMQVan::Stop();
     stopped_ = true;
@@ -175,6 +181,7 @@ class LibraVan : public ps::ZMQVan {
   std::mutex mu_;
   van* van_ = nullptr;
   bool stopped_ = false;
+  int starts_ = 0;  // customers that have started
 };
 
 }  // namespace
