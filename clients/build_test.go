@@ -113,11 +113,11 @@ func command(t testing.TB, name string, args ...string) *exec.Cmd {
 	return within(t, limit, name, args...)
 }
 
-// sources reads all files in C and Python, so that go test does not reuse results from before they
+// sources reads all files in C, C++ and Python, so that go test does not reuse results from before they
 // changed.
 var sources = sync.OnceValue(func() error {
 	var errs []error
-	for _, dir := range []string{"c", "python"} {
+	for _, dir := range []string{"c", "python", "pslite"} {
 		errs = append(errs, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 			if err == nil && e.IsDir() && (e.Name() == "build" || e.Name() == "__pycache__") {
 				return fs.SkipDir

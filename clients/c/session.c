@@ -97,13 +97,13 @@ void session_free(struct libra_session *s)
 {
 	bool child = s->pid && session_forked(s);
 
+	pthread_mutex_lock(&list_lock); /* also to read `link`, which the end of another session changes */
 	if (s->link) {
-		pthread_mutex_lock(&list_lock);
 		*s->link = s->next;
 		if (s->next)
 			s->next->link = s->link;
-		pthread_mutex_unlock(&list_lock);
 	}
+	pthread_mutex_unlock(&list_lock);
 	if (!child) {
 		close_all(s);
 		if (s->header)
