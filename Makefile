@@ -22,11 +22,13 @@ SEEDS    ?= 1000
 KERNEL   ?=
 LIMIT    ?= 3600
 SUITES   ?=
+PSLITE   ?=
+RUNS     ?= 20
 
 # One build cache for all: the race detector alone needs cgo.
 export CGO_ENABLED := 0
 
-.PHONY: help build clients figures curves demo first-hour demo-smoke test simulate conformance exactly-once kernel-test torch p4 spec lint generate cross fuzz mutants bench man wheel deb image setup clean
+.PHONY: help build clients figures curves demo first-hour demo-smoke test simulate conformance exactly-once kernel-test torch pslite p4 spec lint generate cross fuzz mutants bench man wheel deb image setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -51,6 +53,7 @@ demo-smoke: build
 test: setup ## run all tests (RACE=1: under the race detector)
 	@for t in p4c-bm2-ss simple_switch_grpc; do command -v $$t >/dev/null || \
 		echo "left out: the tests of packages p4 and cmd/libra that need $$t, which is not on the PATH (docs/p4.md)"; done
+	@echo "left out: programs over ps-lite itself, whose van is tested on a fake of it: make pslite PSLITE=DIR runs them (docs/pslite.md)"
 	scripts/test.sh $(if $(RACE),-race)
 
 simulate: build ## live the lives of SEEDS seeds from FIRST on (ONLY: kinds of trouble, docs/simulation.md)
@@ -67,6 +70,10 @@ kernel-test: ## run the tests of bpf and afxdp in emulated machines: all kernels
 
 torch: ## run the tests of the Python package with Debian 12's, 13's and unstable's PyTorch (SUITES; chroots are made once, root)
 	scripts/torch.sh $(SUITES)
+
+pslite: ## build the van for the tree PSLITE of dmlc/ps-lite, in out/pslite, and run its programs RUNS times over it
+	scripts/pslite.sh '$(PSLITE)' out/pslite
+	LIBRA_PSLITE=$(CURDIR)/out/pslite $(GO) test -count=1 -timeout 60m -v -run '^TestPSLitePrograms$$' ./clients -pslite-runs $(RUNS)
 
 p4: ## compile the switch program (needs p4c)
 	p4test p4/program/libra_v1model.p4

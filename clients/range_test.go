@@ -34,6 +34,7 @@ type rangeBed struct {
 	dir    string
 	libra  string
 	agents []*exec.Cmd
+	logs   map[*exec.Cmd]*strings.Builder
 	net    *testbed.Bed // nil for UDP sockets of this host
 	hot    *packer.HotSet
 	clean  bool // no frame is lost, duplicated or reordered
@@ -147,6 +148,10 @@ func (b *rangeBed) start(command, config string, at func(*testbed.Bed) *testbed.
 	}
 	var log strings.Builder
 	cmd.Stderr = &log
+	if b.logs == nil {
+		b.logs = map[*exec.Cmd]*strings.Builder{}
+	}
+	b.logs[cmd] = &log
 	if b.net == nil {
 		err = cmd.Start()
 	} else {

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package clients_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/libra-ina/libra/packer"
+)
+
+// vans compiles the van's logic and its tests, of each variant once.
+var vans = map[variant]func() error{plain: compileVan(plain), address: compileVan(address), thread: compileVan(thread)}
+
+func compileVan(v variant) func() error {
+	return sync.OnceValue(func() error {
+		out, err := exec.Command("make", "-j2", "-C", "pslite", "programs", "O="+filepath.Join(built, "pslite-"+v.name),
+			"CFLAGS=-Werror "+v.flags).CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%w\n%s", err, out)
+		}
+		return err
+	})
+}
+
+// vanProgram returns the command that runs a test of the van's logic.
+func vanProgram(t *testing.T, v variant, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	for _, tool := range []string{"cc", "make"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			leaveOut(t, tool+" is not on the PATH: the van of ps-lite is not tested")
+		}
+	}
+	if err := errors.Join(sources(), vans[v]()); err != nil {
+		t.Fatalf("the van, %s: %v", v.name, err)
+	}
+	args = append([]string{filepath.Join(built, "pslite-"+v.name, name)}, args...)
+	if v == thread && exec.Command("setarch", "-R", "true").Run() == nil {
+		args = append([]string{"setarch", "-R"}, args...)
+	}
+	return command(t, args[0], args[1:]...)
+}
+
+// vanHotSet writes the hot set of the tests in C, and returns its file: the keys 3 to 300 that are multiples of 3.
+func vanHotSet(t *testing.T) (string, *packer.HotSet) {
+	t.Helper()
+	var keys []uint64
+	for i := range uint64(100) {
+		keys = append(keys, 3*((i*7)%100+1)) // ranks are not in the order of keys
+	}
+	hot, err := packer.NewHotSet(1, keys, nil, packer.Meta{})
+	path := filepath.Join(t.TempDir(), "hot.libra")
+	if err == nil {
+		err = packer.SaveHotSet(path, hot)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path, hot
+}
+
+// TestVan runs the tests of the van's logic, on fakes of ps-lite and of the agent.
+func TestVan(t *testing.T) {
+	t.Parallel()
+	hot, _ := vanHotSet(t)
+	for _, v := range []variant{plain, address, thread} {
+		for _, name := range []string{"split", "push", "whole", "pull", "staleness", "gate", "stop", "open", "dead", "agent", "unanswered"} {
+			t.Run(v.name+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				run(t, vanProgram(t, v, "fake", name, hot))
+			})
+		}
+	}
+}
+
+// TestVanReadsHotSets compares what the van reads with what package packer has written, and damages the file.
+func TestVanReadsHotSets(t *testing.T) {
+	t.Parallel()
+	path, hot := vanHotSet(t)
+	if got, want := run(t, vanProgram(t, address, "fake", "settings", path)), hot.Fingerprint().String()+" 100 1\n"; got != want {
+		t.Errorf("the van has read %q, want %q", got, want)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		change func([]byte) []byte
+		want   string
+	}{
+		"empty":     {func([]byte) []byte { return nil }, "no hot set of Libra"},
+		"other":     {func(b []byte) []byte { b[0]++; return b }, "no hot set of Libra"},
+		"version":   {func(b []byte) []byte { b[11]++; return b }, "its version differs"},
+		"dimension": {func(b []byte) []byte { b[12]++; return b }, "too many"},
+		"keys":      {func(b []byte) []byte { b[19]++; return b }, "too many"},
+		"none":      {func(b []byte) []byte { b[23] = 0; return b }, "it has no keys"},
+		"damaged":   {func(b []byte) []byte { b[100]++; return b }, "its checksum is wrong"},
+		"truncated": {func(b []byte) []byte { return b[:len(b)-1] }, "it is truncated"},
+		"short":     {func(b []byte) []byte { return b[:200] }, "it is truncated"},
+	} {
+		bad := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(bad, c.change(append([]byte(nil), data...)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := run(t, vanProgram(t, address, "fake", "settings", bad)); !strings.Contains(got, "LIBRA_HOT_SET: "+bad) || !strings.Contains(got, c.want) {
+			t.Errorf("%s: the van says %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestVanRefusesVariables checks that each variable that is wrong is named.
+func TestVanRefusesVariables(t *testing.T) {
+	t.Parallel()
+	hot, _ := vanHotSet(t)
+	for _, set := range []string{"LIBRA_HOT_SET=/none", "LIBRA_HOT_SET=", "LIBRA_HOT_EXPONENT=x", "LIBRA_HOT_EXPONENT=61", "LIBRA_STALENESS=-1",
+		"LIBRA_STALENESS=5ms", "LIBRA_STALENESS=", "PS_RESEND=1", "PS_RESEND=yes", "LIBRA_JOB=hot/0", "LIBRA_JOB=", "LIBRA_PS_DEAD=never"} {
+		name, _, _ := strings.Cut(set, "=")
+		if got := run(t, vanProgram(t, address, "fake", "settings", hot, set)); !strings.HasPrefix(got, name+": ") {
+			t.Errorf("%s: the van says %q", set, got)
+		}
+	}
+	for _, set := range []string{"PS_RESEND=0", "LIBRA_STALENESS=0", "LIBRA_PS_DEAD=wait", "LIBRA_PS_DEAD=exit"} {
+		if got := run(t, vanProgram(t, address, "fake", "settings", hot, set)); !strings.HasSuffix(got, " 100 1\n") {
+			t.Errorf("%s: the van says %q", set, got)
+		}
+	}
+}
+
+// TestVanOverAgent runs servers and workers on the fake of ps-lite over a real agent, while frames are lost, duplicated
+// and reordered: pulls see what was acknowledged, and the stores end with the exact sums.
+func TestVanOverAgent(t *testing.T) {
+	t.Parallel()
+	b := newRangeBed(t, 1, 2)
+	for _, v := range []variant{plain, address, thread} {
+		cmd := vanProgram(t, v, "real", b.path("hot.libra"), "300")
+		cmd.Env = append(os.Environ(), "LIBRA_AGENT="+b.socket(0))
+		out := run(t, cmd)
+		if n, err := strconv.Atoi(strings.TrimSpace(out)); err != nil || n < 2 {
+			t.Errorf("%s: the handles had %q harvests", v.name, out)
+		}
+	}
+	b.noClients(0)
+}

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds Libra's van for a tree of dmlc/ps-lite, which stays as it is: libra_van.so, to be preloaded
+# where ps-lite is a shared library, and libra_van.a, for the linker's --wrap where it is a static
+# one. It also builds that ps-lite and its test programs, by its CMake, with the system's libzmq and
+# protobuf. Nothing is downloaded.
+#
+# usage: scripts/pslite.sh TREE FOLDER
+set -euo pipefail
+
+[ $# -eq 2 ] || {
+	echo "usage: scripts/pslite.sh TREE FOLDER" >&2
+	exit 2
+}
+die() {
+	echo "pslite.sh: $*" >&2
+	exit 1
+}
+[ -n "$1" ] || die "no tree of ps-lite is named: clone github.com/dmlc/ps-lite, then make pslite PSLITE=FOLDER"
+[ -f "$1/src/zmq_van.h" ] || die "$1 is no tree of dmlc/ps-lite: it has no src/zmq_van.h"
+[ -f "$1/CMakeLists.txt" ] || die "$1 has no CMakeLists.txt: use a ps-lite of 2019 or later"
+tree=$(cd "$1" && pwd)
+mkdir -p "$2"
+out=$(cd "$2" && pwd)
+cd "$(dirname "$0")/.."
+
+missing=
+for need in cmake:cmake make:make "${CC:-cc}:gcc" "${CXX:-c++}:g++" protoc:protobuf-compiler; do
+	command -v "${need%%:*}" >/dev/null || missing="$missing ${need##*:}"
+done
+for need in zmq.h:libzmq3-dev google/protobuf/message.h:libprotobuf-dev; do
+	echo "#include <${need%%:*}>" | ${CXX:-c++} -E -x c++ - >/dev/null 2>&1 || missing="$missing ${need##*:}"
+done
+[ -z "$missing" ] || die "missing:$missing; as root, apt-get install$missing"
+
+configure() { # kind, flags of CMake
+	cmake -S "$tree" -B "$out/$1" -DCMAKE_BUILD_TYPE=Release -DCMAKE_POSITION_INDEPENDENT_CODE=ON "${@:2}" >"$out/$1.log" 2>&1 ||
+		die "cmake: see $out/$1.log"
+}
+compile() { # kind, targets
+	cmake --build "$out/$1" --target "${@:2}" >>"$out/$1.log" 2>&1 || die "compiling ps-lite: see $out/$1.log"
+}
+# Were libzmq not found, ps-lite's CMake would download it.
+configure shared -DBUILD_SHARED_LIBS=ON -DFETCHCONTENT_FULLY_DISCONNECTED=ON
+programs=(connection simple_app kv_app kv_app_multi_workers)
+compile shared "${programs[@]/%/_test}"
+configure static -DBUILD_SHARED_LIBS=OFF -DFETCHCONTENT_FULLY_DISCONNECTED=ON
+compile static pslite
+
+make -C clients/pslite van O="$out/van" PSLITE="$tree" LIB="$out/shared" >"$out/van.log" 2>&1 || die "compiling the van: see $out/van.log"
+cp "$out/van/libra_van.so" "$out/van/libra_van.a" "$out"
+for program in "${programs[@]}"; do
+	cp "$out/shared/tests/${program}_test" "$out"
+done
+create=_ZN2ps3Van6CreateERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE
+"${CXX:-c++}" -std=c++11 -O2 -pthread -I "$tree/include" -o "$out/kv_app_wrapped_test" "$tree/tests/test_kv_app.cc" \
+	-Wl,--wrap=$create "$out/libra_van.a" "$out/static/libpslite.a" "$out/libra_van.a" -lzmq -lprotobuf
+echo "pslite.sh: $out has libra_van.so and libra_van.a"
