@@ -150,3 +150,30 @@ func TestVanOverAgent(t *testing.T) {
 	}
 	b.noClients(0)
 }
+
+// TestVanAtStart checks that what is wrong when a program starts is named.
+func TestVanAtStart(t *testing.T) {
+	t.Parallel()
+	b := newRangeBed(t, 1, 2)
+	other, _ := vanHotSet(t)
+	agent, hot := "LIBRA_AGENT="+b.socket(0), b.path("hot.libra")
+	for _, c := range []struct {
+		name, hot, rank string
+		env             []string
+		want            string
+	}{
+		{"good", hot, "1", []string{agent}, "open"},
+		{"no agent", hot, "0", []string{"LIBRA_AGENT=" + b.path("none")}, "there is no " + b.path("none") + ": start libra agent"},
+		{"no range", hot, "0", []string{agent, "LIBRA_JOB=cold"}, "cold/0"},
+		{"more servers than jobs", hot, "2", []string{agent}, "the range hot has 2 jobs"},
+		{"another hot set", other, "0", []string{agent}, "hot/0"},
+		{"another exponent", hot, "0", []string{agent, "LIBRA_HOT_EXPONENT=-46"}, "LIBRA_HOT_EXPONENT: the van expects a unit of 2^-46, but that of job hot/0 is 2^-30"},
+	} {
+		cmd := vanProgram(t, address, "real", "open", c.hot, c.rank)
+		cmd.Env = append(os.Environ(), c.env...)
+		if got := run(t, cmd); !strings.Contains(got, c.want) {
+			t.Errorf("%s: the van says %q, want %q", c.name, got, c.want)
+		}
+	}
+	b.noClients(0)
+}

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests wait until their customer exists. ps-lite's receiving thread waits itself, for 5 seconds, and the response
- * to the barrier, which the program needs before it makes a customer, may be behind it.
+ * Requests wait until their customer exists. ps-lite's receiving thread waits itself, for 5
+ * seconds, and the response to the barrier, which the program needs before it makes a customer, may
+ * be behind it.
  *
- * A program sets its handle after it has made the customer; ps-lite has no sign of that. So a customer gets its first
- * request SETTLE_MS later.
+ * A program sets its handle after it has made the customer; ps-lite has no sign of that. So a
+ * customer gets its first request SETTLE_MS later.
  */
 #include <stdlib.h>
 
@@ -55,7 +56,10 @@ static void append(struct van *v, void *kept, int app, int customer, bool harves
 	van_poke(v);
 }
 
-/* gate_customer returns the number of the customer that gets a message, as Van::ProcessDataMsg does. */
+/*
+ * gate_customer returns the number of the customer that gets a message, as Van::ProcessDataMsg
+ * does.
+ */
 int gate_customer(const struct van *v, const struct van_message *m)
 {
 	return v->role == VAN_WORKER ? m->customer : m->app;
@@ -72,7 +76,10 @@ bool gate_hold(struct van *v, const struct van_message *m, void *message)
 	return true;
 }
 
-/* gate_give hands over a message that was held back, to a customer of that number in ps-lite's messages. */
+/*
+ * gate_give hands over a message that was held back, to a customer of that number in ps-lite's
+ * messages.
+ */
 void gate_give(struct van *v, void *kept, int app, int customer, bool harvest)
 {
 	pthread_mutex_lock(&v->lock);
@@ -113,7 +120,9 @@ static void look(struct van *v)
 	}
 }
 
-/* gate_step hands over what waits for a customer that has come. It returns when to call it again. */
+/*
+ * gate_step hands over what waits for a customer that has come. It returns when to call it again.
+ */
 int64_t gate_step(struct van *v)
 {
 	struct gate *g = &v->gate;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A server's sums: each harvest goes to the handle as a push of the server itself, with timestamps from -2 down, and the
- * handle's answer to it stays here. Pulls that name a hot key wait until a harvest that was requested after their arrival
- * has been answered: the aggregator acknowledged what they must see before, but the store did not have it yet.
+ * A server's sums: each harvest goes to the handle as a push of the server itself, with timestamps
+ * from -2 down, and the handle's answer to it stays here. Pulls that name a hot key wait until a
+ * harvest that was requested after their arrival has been answered: the aggregator acknowledged
+ * what they must see before, but the store did not have it yet.
  *
  * The handle has one harvest at a time, since a customer's queue keeps no order.
  */
@@ -82,7 +83,10 @@ static void settle(struct van *v, uint64_t number, int64_t asked_ms)
 	hand_over(v, go);
 }
 
-/* harvest_answered returns whether a message that the server sends is the handle's answer to a harvest. */
+/*
+ * harvest_answered returns whether a message that the server sends is the handle's answer to a
+ * harvest.
+ */
 bool harvest_answered(struct van *v, const struct van_message *m)
 {
 	struct harvests *h = &v->harvests;
@@ -177,8 +181,9 @@ static int64_t overdue(struct van *v)
 	if (!since)
 		return NEVER;
 	if (van_ms() - since >= UNANSWERED_MS)
-		van_fail(v, "the handle of server %d has left sums, which it gets as a push, unanswered for %d s: a handle has to add "
-			 "and answer each push, without waiting for others", v->sessions->rank, UNANSWERED_MS / 1000);
+		van_fail(v, "the handle of server %d has left sums, which it gets as a push, unanswered for %d s: "
+			 "a handle has to add and answer each push, without waiting for others", v->sessions->rank,
+			 UNANSWERED_MS / 1000);
 	return since + UNANSWERED_MS;
 }
 
@@ -218,20 +223,23 @@ static bool has_stop(const struct harvests *h)
 	return false;
 }
 
-/* harvest_last gives the last sums to the handle, and waits until it has answered. It is called with the lock held. */
-void harvest_last(struct van *v)
+/*
+ * harvest_last gives the last sums to the handle, and returns whether that has answered. It is
+ * called with the lock held.
+ */
+bool harvest_last(struct van *v)
 {
-	struct harvests *h = &v->harvests;
 	struct timespec until;
 
 	if (v->role != VAN_SERVER || v->n_sessions == 0)
-		return;
+		return true;
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += UNANSWERED_MS / 1000;
 	hold(v, NULL, 0, 0);
-	while (has_stop(h) && !v->failed)
+	while (has_stop(&v->harvests) && !v->failed)
 		if (pthread_cond_timedwait(&v->changed, &v->lock, &until) == ETIMEDOUT)
 			break;
+	return !has_stop(&v->harvests) || v->failed;
 }
 
 void harvest_free(struct van *v)

@@ -38,7 +38,10 @@ static bool get(FILE *f, void *to, size_t n, struct sha256 *sum)
 	return true;
 }
 
-/* The fingerprint is the SHA-256 of dimension, number of keys, and keys in the order of their ranks. */
+/*
+ * The fingerprint is the SHA-256 of dimension, number of keys, and keys in the order of their
+ * ranks.
+ */
 static const char *read_keys(struct hotset *hot, FILE *f, uint64_t n, struct sha256 *sum)
 {
 	struct sha256 print;

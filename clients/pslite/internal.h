@@ -2,10 +2,12 @@
 /*
  * Declarations that the van's files share.
  *
- * van.c starts and stops, has the thread, and passes messages on; push.c keeps pushes until both of their parts are
- * acknowledged, harvest.c gives sums to the server's handle and keeps pulls until then, session.c opens sessions and
- * judges their ends, gate.c keeps messages until their customer exists, settings.c reads the variables, split.c finds
- * hot keys in messages, hotset.c reads the hot set, sha256.c checks it. Each file calls only files that this list names after it.
+ * van.c starts and stops, has the thread, and passes messages on; push.c keeps pushes until both of
+ * their parts are acknowledged, harvest.c gives sums to the server's handle and keeps pulls until
+ * then, session.c opens sessions and judges their ends, gate.c keeps messages until their customer
+ * exists, settings.c reads the variables, hotset.c reads the hot set, split.c finds hot keys in
+ * messages, sha256.c checks files. Each file calls only files that this list names after it, and
+ * the time, poke, failures and warnings of van.c.
  */
 #ifndef VAN_INTERNAL_H
 #define VAN_INTERNAL_H
@@ -100,7 +102,10 @@ struct held {
 	struct held *next;
 };
 
-/* A server's harvests, of which at most two are requested: one that is due some time, and one at once behind it. */
+/*
+ * A server's harvests, of which at most two are requested: one that is due some time, and one at
+ * once behind it.
+ */
 struct harvests {
 	struct harvest at[2];
 	unsigned first, count;
@@ -154,7 +159,7 @@ void push_free(struct van *v);
 bool harvest_hold(struct van *v, const struct van_message *m, void *message); /* lock held */
 bool harvest_answered(struct van *v, const struct van_message *m);
 int64_t harvest_step(struct van *v);
-void harvest_last(struct van *v);
+bool harvest_last(struct van *v); /* lock held */
 void harvest_free(struct van *v);
 
 /* session.c */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A worker's pushes: hot pairs go to the agent, the others to the server, at the same time. The server's response to
- * the others is handed over when the aggregator has acknowledged the hot ones, too.
+ * A worker's pushes: hot pairs go to the agent, the others to the server, at the same time. The
+ * server's response to the others is handed over when the aggregator has acknowledged the hot ones,
+ * too.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -93,7 +94,8 @@ void push_step(struct van *v, struct session *s)
 }
 
 /* submit passes hot pairs to the agent. It waits for room. */
-static void submit(struct van *v, struct session *s, struct pending *p, const uint64_t *keys, const float *values, size_t n)
+static void submit(struct van *v, struct session *s, struct pending *p, const uint64_t *keys,
+		   const float *values, size_t n)
 {
 	struct part *part = malloc(sizeof *part);
 	libra_ticket ticket = LOST;
@@ -143,7 +145,10 @@ static void submit_all(struct van *v, struct session *s, const struct van_messag
 	pthread_mutex_unlock(&v->lock);
 }
 
-/* fits returns whether all values are finite and in the range of the job's numbers, which is 2^(63 + exponent). */
+/*
+ * fits returns whether all values are finite and in the range of the job's numbers, which is 2^(63
+ * + exponent).
+ */
 static bool fits(const float *values, size_t n, int exponent)
 {
 	uint32_t most = exponent + 190 < 255 ? (uint32_t)(exponent + 190) : 255, bits;
@@ -201,8 +206,8 @@ enum van_way push_send(struct van *v, const struct van_message *m, struct van_re
 	struct pairs hot = {0};
 	enum van_way way = VAN_PASS;
 
-	if (v->role != VAN_WORKER || !m->request || !m->push || m->pull || m->simple || m->app != 0 || m->head != 0 || m->lens ||
-	    !m->keys || !m->is_float || m->floats != m->n * dim || !(s = session_of(v, m->recver)) ||
+	if (v->role != VAN_WORKER || !m->request || !m->push || m->pull || m->simple || m->app != 0 || m->head != 0 ||
+	    m->lens || !m->keys || !m->is_float || m->floats != m->n * dim || !(s = session_of(v, m->recver)) ||
 	    !split_ascend(m->keys, m->n))
 		return VAN_PASS;
 	size_t n = split_find(&v->hot, m->keys, m->n, &places);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sessions with the agent: a server owns its job, a worker has a session with the job of each server. */
+/*
+ * Sessions with the agent: a server owns its job, a worker has a session with the job of each
+ * server.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -26,8 +29,8 @@ static bool check(struct van *v, struct session *s, const char *job)
 	const struct libra_info *info = libra_info(s->libra);
 
 	if (info->exponent != v->set.exponent || info->arithmetic != LIBRA_EXACT) {
-		van_fail(v, "LIBRA_HOT_EXPONENT: the van expects a unit of 2^%d, but that of job %s is 2^%d: set job.exponent of the "
-			 "cluster file or the variable to the same number", v->set.exponent, job, info->exponent);
+		van_fail(v, "LIBRA_HOT_EXPONENT: the van expects a unit of 2^%d, but that of job %s is 2^%d: set job.exponent "
+			 "of the cluster file or the variable to the same number", v->set.exponent, job, info->exponent);
 		return false;
 	}
 	s->fd = libra_fd(s->libra);
@@ -102,8 +105,10 @@ struct session *session_of(struct van *v, int node)
 	return ended ? NULL : s;
 }
 
-/* session_gone notes that the job of a server has ended. A server that ends as it should has done so when all workers
- * have finished. */
+/*
+ * session_gone notes that the job of a server has ended. A server that ends as it should has done
+ * so when all workers have finished.
+ */
 void session_gone(struct van *v, struct session *s)
 {
 	pthread_mutex_lock(&v->lock);
@@ -130,7 +135,10 @@ void session_look(struct van *v, struct session *s)
 			 libra_last_error()->text);
 }
 
-/* session_step ends the process if a server is dead and the user wants that. It returns when to call it again. */
+/*
+ * session_step ends the process if a server is dead and the user wants that. It returns when to
+ * call it again.
+ */
 int64_t session_step(struct van *v, struct session *s)
 {
 	pthread_mutex_lock(&v->lock);

@@ -8,7 +8,8 @@
 #include "internal.h"
 
 /* whole reads a number, and returns false with an error that names the variable. */
-static bool whole(const struct van_host *host, const char *name, long least, long most, long *value, char *error, size_t room)
+static bool whole(const struct van_host *host, const char *name, long least, long most, long *value, char *error,
+		  size_t room)
 {
 	const char *text = host->variable(host->self, name);
 	char *end;
@@ -18,8 +19,8 @@ static bool whole(const struct van_host *host, const char *name, long least, lon
 	errno = 0;
 	long n = strtol(text, &end, 10);
 	if (errno || end == text || *end || n < least || n > most) {
-		snprintf(error, room, "%s: \"%.100s\" is no whole number from %ld to %ld: set it to one, or unset it", name, text,
-			 least, most);
+		snprintf(error, room, "%s: \"%.100s\" is no whole number from %ld to %ld: set it to one, or unset it",
+			 name, text, least, most);
 		return false;
 	}
 	*value = n;
@@ -29,6 +30,7 @@ static bool whole(const struct van_host *host, const char *name, long least, lon
 bool settings_read(struct settings *set, const struct van_host *host, char *error, size_t room)
 {
 	const char *job = host->variable(host->self, "LIBRA_JOB"), *dead = host->variable(host->self, "LIBRA_PS_DEAD");
+	bool good = false;
 	long exponent = -30, staleness = 0, resend = 0;
 
 	*set = (struct settings){.hot_set = host->variable(host->self, "LIBRA_HOT_SET")};
@@ -36,19 +38,23 @@ bool settings_read(struct settings *set, const struct van_host *host, char *erro
 	    !whole(host, "LIBRA_STALENESS", 0, 3600000, &staleness, error, room) ||
 	    !whole(host, "PS_RESEND", 0, 1, &resend, error, room))
 		return false;
-	if (set->hot_set && !*set->hot_set)
-		return snprintf(error, room, "LIBRA_HOT_SET: it is empty: name a file of libra hotset build, or unset it"), false;
-	if (resend)
-		return snprintf(error, room, "PS_RESEND: 1, but the van holds messages back, and ps-lite would send them again: unset it"),
-		       false;
 	if (!job)
 		job = "hot";
-	if (!*job || strlen(job) >= sizeof set->job || strchr(job, '/'))
-		return snprintf(error, room, "LIBRA_JOB: \"%.100s\" is no name of a range: give that of the agent's file, without a "
-				"number", job), false;
-	if (dead && strcmp(dead, "exit") && strcmp(dead, "wait"))
-		return snprintf(error, room, "LIBRA_PS_DEAD: \"%.100s\" is neither exit nor wait: set it to one of these, or unset it",
-				dead), false;
+	if (set->hot_set && !*set->hot_set)
+		snprintf(error, room, "LIBRA_HOT_SET: it is empty: name a file of libra hotset build, or unset it");
+	else if (resend)
+		snprintf(error, room, "PS_RESEND: 1, but the van holds messages back, and ps-lite would send them again: "
+			 "unset it");
+	else if (!*job || strlen(job) >= sizeof set->job || strchr(job, '/'))
+		snprintf(error, room, "LIBRA_JOB: \"%.100s\" is no name of a range: give that of the agent's file, without "
+			 "a number", job);
+	else if (dead && strcmp(dead, "exit") && strcmp(dead, "wait"))
+		snprintf(error, room, "LIBRA_PS_DEAD: \"%.100s\" is neither exit nor wait: set it to one of these, or "
+			 "unset it", dead);
+	else
+		good = true;
+	if (!good)
+		return false;
 	snprintf(set->job, sizeof set->job, "%s", job);
 	set->exponent = (int)exponent;
 	set->staleness_ms = staleness;

@@ -14,8 +14,8 @@ bool split_ascend(const uint64_t *keys, size_t n)
 }
 
 /*
- * skip returns the first place behind `at`, whose key is below x, that is not. It tries places at growing distances:
- * most are near, and messages are much shorter or much longer than the hot set.
+ * skip returns the first place behind `at`, whose key is below x, that is not. It tries places at
+ * growing distances: most are near, and messages are much shorter or much longer than the hot set.
  */
 static size_t skip(const uint64_t *keys, size_t at, size_t n, uint64_t x)
 {
@@ -68,8 +68,8 @@ bool split_names(const struct hotset *hot, const uint64_t *keys, size_t n)
 }
 
 /*
- * split_find returns how many hot keys are among ascending keys, and their places in an array that the caller frees. It
- * returns 0, too, if there is no memory: then the message goes on as a whole.
+ * split_find returns how many hot keys are among ascending keys, and their places in an array that
+ * the caller frees. It returns 0, too, if there is no memory: then the message goes on as a whole.
  */
 size_t split_find(const struct hotset *hot, const uint64_t *keys, size_t n, size_t **places)
 {

@@ -160,12 +160,13 @@ bool van_open(struct van *v, int node, int servers)
 	pthread_mutex_lock(&v->opening);
 	if (v->hot.n && !v->sessions && n) {
 		if (n > MAX_SERVERS)
-			van_fail(v, "DMLC_NUM_SERVER: %d; a range has at most %d jobs: use fewer servers, or no LIBRA_HOT_SET", servers,
-				 MAX_SERVERS);
+			van_fail(v, "DMLC_NUM_SERVER: %d; a range has at most %d jobs: use fewer servers, or no LIBRA_HOT_SET",
+				 servers, MAX_SERVERS);
 		v->sessions = n > MAX_SERVERS ? NULL : calloc(n, sizeof *v->sessions);
 		ok = v->sessions;
 		for (size_t i = 0; i < n && ok; i++)
-			ok = session_open(v, v->sessions + i, v->role == VAN_WORKER ? (int)i : (node - 8) / 2, v->role == VAN_SERVER);
+			ok = session_open(v, v->sessions + i, v->role == VAN_WORKER ? (int)i : (node - 8) / 2,
+					  v->role == VAN_SERVER);
 		for (size_t i = 0; i < n && v->sessions && !ok; i++)
 			libra_close(v->sessions[i].libra);
 		pthread_mutex_lock(&v->lock);
@@ -178,7 +179,9 @@ bool van_open(struct van *v, int node, int servers)
 	return ok;
 }
 
-/* close_sessions ends the sessions, and a server's job with its own. Nothing is submitted any more. */
+/*
+ * close_sessions ends the sessions, and a server's job with its own. Nothing is submitted any more.
+ */
 static void close_sessions(struct van *v)
 {
 	pthread_mutex_lock(&v->lock);
@@ -224,12 +227,16 @@ void van_stop(struct van *v)
 	while (v->parts > 0 && !v->failed)
 		if (pthread_cond_timedwait(&v->changed, &v->lock, &until) == ETIMEDOUT)
 			break;
-	harvest_last(v);
+	bool given = harvest_last(v);
 	size_t parts = v->parts;
 	v->ending = true;
 	pthread_mutex_unlock(&v->lock);
 	if (parts)
-		van_warn(v, "the end did not wait longer for pushes that are not acknowledged; the agent sends what it has accepted");
+		van_warn(v, "the end did not wait longer for pushes that are not acknowledged; the agent sends what it "
+			 "has accepted");
+	if (!given)
+		van_warn(v, "the last sums of server %d are lost: app 0 had no customer whose handle has answered them",
+			 v->sessions->rank);
 	van_poke(v);
 	pthread_join(v->thread, NULL);
 	close_sessions(v);

@@ -2,8 +2,8 @@
 /*
  * van.h - hot pairs of a ps-lite program through the host's agent
  *
- * The logic of Libra's van, without ps-lite: zmq.cc connects it with ps-lite, test/host.c with a fake of it.
- * docs/pslite.md describes what it does.
+ * The logic of Libra's van, without ps-lite: zmq.cc connects it with ps-lite, test/host.c with a
+ * fake of it. docs/pslite.md describes what it does.
  */
 #ifndef VAN_H
 #define VAN_H
@@ -30,7 +30,10 @@ struct van_message {
 	size_t floats;
 };
 
-/* struct van_rest - what remains of a push without its hot pairs; the caller frees the arrays, which are NULL if n is 0 */
+/*
+ * struct van_rest - what remains of a push without its hot pairs; the caller frees the arrays,
+ * which are NULL if n is 0
+ */
 struct van_rest {
 	uint64_t *keys;
 	float *values;
@@ -45,9 +48,11 @@ enum van_way {
 };
 
 /*
- * struct van_host - what the van needs of its program. `self` is passed to all functions, which any thread may call.
+ * struct van_host - what the van needs of its program. `self` is passed to all functions, which any
+ * thread may call.
  *
- * The van keeps messages as pointers that only the host understands; it gives each to accept or drop.
+ * The van keeps messages as pointers that only the host understands; it gives each to accept or
+ * drop.
  */
 struct van_host {
 	void *self;
@@ -73,15 +78,16 @@ struct van *van_new(const struct van_host *host, enum van_role role);
 /*
  * van_open - open the sessions with the agent, when ps-lite has given this node its number
  *
- * A server creates its job, a worker waits for those of all servers. Returns false after host->fail. Later calls return
- * at once.
+ * A server creates its job, a worker waits for those of all servers. Returns false after
+ * host->fail. Later calls return at once.
  */
 bool van_open(struct van *v, int node, int servers);
 
 /*
  * van_send - before a data message is sent
  *
- * VAN_SPLIT: its hot pairs were submitted, the rest is to be sent, even if it is empty. VAN_TAKEN: the answer to a harvest.
+ * VAN_SPLIT: its hot pairs were submitted, the rest is to be sent, even if it is empty. VAN_TAKEN:
+ * the answer to a harvest.
  */
 enum van_way van_send(struct van *v, const struct van_message *m, struct van_rest *rest);
 
@@ -93,14 +99,16 @@ enum van_way van_send(struct van *v, const struct van_message *m, struct van_res
 enum van_way van_receive(struct van *v, const struct van_message *m, void *message);
 
 /*
- * van_stop - wait for pushes, give the last sums to the handle, 5 seconds at most for each, and end the sessions
+ * van_stop - wait for pushes, give the last sums to the handle, 5 seconds at most for each, and end
+ * the sessions
  *
  * Messages pass unchanged then.
  */
 void van_stop(struct van *v);
 
 /*
- * van_free - end what van_stop has not ended, at once, and free the van. No other call may be in progress
+ * van_free - end what van_stop has not ended, at once, and free the van. No other call may be in
+ * progress
  */
 void van_free(struct van *v);
 

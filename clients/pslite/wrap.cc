@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For programs with a static library of ps-lite: the linker's --wrap sends calls of Van::Create here.
+// For programs with a static library of ps-lite: the linker's --wrap sends calls of Van::Create
+// here.
 #include <string>
 
 #include "create.h"

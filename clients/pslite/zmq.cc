@@ -46,8 +46,8 @@ class LibraVan : public ps::ZMQVan {
     van_open(van_, my_node_.id, Postoffice::Get()->num_servers());
   }
 
-  // Stop is called by one customer, when ps-lite has woken all from the last barrier. It forgets the barrier after that: a
-  // customer of another thread that has not run yet would never return from it.
+  // Stop is called by one customer, when ps-lite has woken all from the last barrier. ps-lite forgets
+  // the barrier after that: a customer of another thread that has not run yet would never return.
   void Stop() override {
     if (starts_ > 1) usleep(kLeaveMs * 1000);
     van_stop(van_);

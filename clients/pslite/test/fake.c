@@ -104,7 +104,10 @@ static void complete(struct libra_session *s, struct request *r)
 	CHECK(write(s->fd, &(uint64_t){1}, 8) == 8);
 }
 
-/* step does what the aggregator does by itself. A harvest that is not at once waits until there is another. */
+/*
+ * step does what the aggregator does by itself. A harvest that is not at once waits until there is
+ * another.
+ */
 static void step(int job)
 {
 	struct job *j = jobs + job;

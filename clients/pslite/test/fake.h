@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of libra.h that the van uses, on jobs in the memory of the test, which decides what happens when. */
+/*
+ * The functions of libra.h that the van uses, on jobs in the memory of the test, which decides what
+ * happens when.
+ */
 #ifndef FAKE_H
 #define FAKE_H
 
@@ -15,7 +18,10 @@
 /* fake_reset ends all jobs. The rows of the next have dim values. */
 void fake_reset(unsigned dim);
 
-/* What the aggregator does by itself: add pushes, acknowledge them. Otherwise the test calls the functions below. */
+/*
+ * What the aggregator does by itself: add pushes, acknowledge them. Otherwise the test calls the
+ * functions below.
+ */
 void fake_automatic(bool adds, bool acknowledges, bool harvests);
 unsigned fake_pushes(int job); /* that were submitted */
 unsigned fake_harvests(int job, bool now); /* that wait, of one kind */

@@ -258,7 +258,10 @@ const char *node_failed(struct node *n)
 	return n->failed;
 }
 
-/* next waits for a message of a queue, at a random place of it if in_order is not set. NULL: the node ends. */
+/*
+ * next waits for a message of a queue, at a random place of it if in_order is not set. NULL: the
+ * node ends.
+ */
 static struct msg *next(struct node *n, struct queue *q, bool in_order)
 {
 	pthread_mutex_lock(&n->lock);

@@ -2,8 +2,9 @@
 /*
  * A small ps-lite in one process: nodes with their vans, customers and a server's store.
  *
- * A test calls the functions itself, or node_run starts the two threads that a node of ps-lite has: one receives and
- * shows messages to the van, the other is the customer's, which takes its messages in any order.
+ * A test calls the functions itself, or node_run starts the two threads that a node of ps-lite has:
+ * one receives and shows messages to the van, the other is the customer's, which takes its messages
+ * in any order.
  */
 #ifndef HOST_H
 #define HOST_H

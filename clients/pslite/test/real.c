@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Servers and workers on the fake of ps-lite, all in this process, with sums through a real agent. Workers push and pull
- * at random: a pull has at least what its worker had acknowledged, and in the end the stores have the exact sums.
+ * Servers and workers on the fake of ps-lite, all in this process, with sums through a real agent.
+ * Workers push and pull at random: a pull has at least what its worker had acknowledged, and in the
+ * end the stores have the exact sums.
  *
- * `real HOTSET PUSHES`, with the agent's socket in LIBRA_AGENT. Prints how many harvests the handles had.
+ * `real HOTSET PUSHES`, with the agent's socket in LIBRA_AGENT, prints how many harvests the
+ * handles had. `real open HOTSET RANK` opens the van of one server, and prints "open" or the error.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -40,8 +42,8 @@ static void serve(struct node *n, struct msg *m)
 	for (size_t i = 0; m->m.push && i < m->m.n; i++)
 		for (size_t k = 0; k < DIM; k++)
 			n->store[m->m.keys[i] * DIM + k] += (double)m->m.values[i * DIM + k];
-	struct van_message r = {.recver = m->m.sender, .customer = m->m.customer, .timestamp = m->m.timestamp, .push = m->m.push,
-				.pull = m->m.pull};
+	struct van_message r = {.recver = m->m.sender, .customer = m->m.customer, .timestamp = m->m.timestamp,
+				.push = m->m.push, .pull = m->m.pull};
 	if (m->m.pull) {
 		for (size_t i = 0; i < m->m.n * DIM; i++)
 			values[i] = (float)n->store[m->m.keys[i / DIM] * DIM + i % DIM];
@@ -96,15 +98,15 @@ static void *live(void *arg)
 			values[k * DIM] = (float)(1 + random_of(&seed) % 9);
 			values[k * DIM + 1] = (float)n->id;
 		}
-		struct van_message m = {.recver = 8 + 2 * server, .timestamp = i, .request = true, .push = true, .keys = keys, .n = EACH,
-					.is_float = true, .values = values, .floats = EACH * DIM};
+		struct van_message m = {.recver = 8 + 2 * server, .timestamp = i, .request = true, .push = true,
+					.keys = keys, .n = EACH, .is_float = true, .values = values, .floats = EACH * DIM};
 		request(n, &m);
 		for (size_t k = 0; k < EACH; k++)
 			s->acknowledged[server][keys[k]] += (double)values[k * DIM];
 		if (i % 4 != 3)
 			continue;
-		m = (struct van_message){.recver = 8 + 2 * server, .timestamp = i, .request = true, .pull = true, .keys = keys, .n = EACH,
-					 .is_float = true};
+		m = (struct van_message){.recver = 8 + 2 * server, .timestamp = i, .request = true, .pull = true,
+					 .keys = keys, .n = EACH, .is_float = true};
 		request(n, &m);
 		CHECK(s->answer.m.floats == EACH * DIM);
 		for (size_t k = 0; k < EACH; k++)
@@ -152,11 +154,32 @@ static void start(struct node *n, enum van_role role, int rank, const char *hot)
 	node_customer(n);
 }
 
+static int open_one(const char *hot, int rank)
+{
+	static const char *const names[] = {"LIBRA_JOB", "LIBRA_HOT_EXPONENT"};
+	struct node n;
+
+	node_init(&n, VAN_SERVER, rank);
+	node_set(&n, "LIBRA_HOT_SET", hot);
+	node_set(&n, "LIBRA_AGENT", getenv("LIBRA_AGENT"));
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		if (getenv(names[i]))
+			node_set(&n, names[i], getenv(names[i]));
+	n.van = van_new(&n.host, VAN_SERVER);
+	printf("%s\n", n.van && van_open(n.van, n.id, rank + 1) ? "open" : n.failed);
+	if (n.van)
+		van_stop(n.van);
+	node_free(&n);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	double sums[SERVERS][KEYS] = {{0}};
 	unsigned harvests = 0;
 
+	if (argc == 4 && strcmp(argv[1], "open") == 0)
+		return open_one(argv[2], atoi(argv[3]));
 	CHECK(argc == 3);
 	pushes = atoi(argv[2]);
 	for (int i = 0; i < SERVERS; i++)

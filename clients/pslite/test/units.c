@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The van's logic on a fake of ps-lite and of the agent. `fake NAME FILE [ARGUMENT]` runs one test with a hot set. */
+/*
+ * The van's logic on a fake of ps-lite and of the agent. `fake NAME FILE [ARGUMENT]` runs one test
+ * with a hot set.
+ */
 #include <math.h>
 #include <string.h>
 #include <time.h>
@@ -26,19 +29,21 @@ static void push_as(struct node *w, int server, int customer, int timestamp, con
 
 	for (size_t i = 0; i < n; i++)
 		values[i] = (float)(i + 1);
-	node_send(w, &(struct van_message){.recver = server, .customer = customer, .timestamp = timestamp, .request = true, .push = true,
-					   .keys = keys, .n = n, .is_float = true, .values = values, .floats = n});
+	node_send(w, &(struct van_message){.recver = server, .customer = customer, .timestamp = timestamp,
+					   .request = true, .push = true, .keys = keys, .n = n, .is_float = true,
+					   .values = values, .floats = n});
 }
 
 static struct msg *response(int server, int customer, int timestamp)
 {
-	return msg_new(&(struct van_message){.sender = server, .recver = 9, .customer = customer, .timestamp = timestamp, .push = true});
+	return msg_new(&(struct van_message){.sender = server, .recver = 9, .customer = customer,
+					     .timestamp = timestamp, .push = true});
 }
 
 static struct msg *pull(int timestamp, const uint64_t *keys, size_t n)
 {
-	return msg_new(&(struct van_message){.sender = 9, .recver = 8, .timestamp = timestamp, .request = true, .pull = true,
-					     .keys = keys, .n = n, .is_float = true});
+	return msg_new(&(struct van_message){.sender = 9, .recver = 8, .timestamp = timestamp, .request = true,
+					     .pull = true, .keys = keys, .n = n, .is_float = true});
 }
 
 /* answer is what a server's handle does with a harvest. */
@@ -365,7 +370,10 @@ static void test_open(void)
 	node_free(&w);
 }
 
-/* A dead server: one warning, and no response; with LIBRA_PS_DEAD=exit an error that names the node. */
+/*
+ * A dead server: one warning, and no response; with LIBRA_PS_DEAD=exit an error that names the
+ * node.
+ */
 static void test_dead(void)
 {
 	struct node s, w[2];
@@ -434,7 +442,9 @@ static void test_unanswered(void)
 	node_free(&s);
 }
 
-/* Prints the errors of a variable, and the hot set's fingerprint: `fake settings FILE NAME=VALUE`. */
+/*
+ * Prints the errors of a variable, and the hot set's fingerprint: `fake settings FILE NAME=VALUE`.
+ */
 static void settings(char *argument)
 {
 	struct node n;
