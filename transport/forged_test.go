@@ -161,7 +161,7 @@ func FuzzAnswers(f *testing.F) {
 	header := wire.Header{Job: testJob, Sender: 1, Epoch: testServerEpoch, Seq: wire.FirstSeq}
 	f.Add(wire.PutAck(make([]byte, 64), header))
 	f.Add(wire.PutSums(make([]byte, 2000), header, 2))
-	for code := range wire.CodeNoWeights + 2 { // the first and the last are no codes
+	for code := range wire.CodeCoding + 2 { // the first and the last are no codes
 		f.Add(wire.PutError(make([]byte, 64), header, wire.Refusal{Code: code, Index: 21}))
 	}
 	f.Add(cold(header, testDim, 1))

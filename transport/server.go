@@ -126,7 +126,7 @@ type ServerStats struct {
 	Steps      uint64 // STEP frames answered
 	Sums       uint64 // SUMS frames sent
 
-	Refusals [wire.CodeStep + 2]uint64 // as in [WorkerStats]
+	Refusals [wire.CodeCoding + 2]uint64 // as in [WorkerStats]
 
 	Malformed  uint64 // payloads without a whole header; not answered
 	Unexpected uint64 // ACK, ERROR, ROWS, FOUND and SUMS frames; not answered

@@ -44,7 +44,7 @@ type WorkerStats struct {
 	Results uint64 // of groups and of negotiations
 
 	// Refusals counts ERROR frames by code; the last entry counts unknown codes.
-	Refusals [wire.CodeStep + 2]uint64
+	Refusals [wire.CodeCoding + 2]uint64
 
 	Malformed uint64 // payloads that are not a valid answer
 	Stray     uint64 // answers with a wrong source, job, sender, epoch or sequence number
