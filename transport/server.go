@@ -123,6 +123,8 @@ func (a *admitted) reachesSeq(seq uint32) bool {
 type ServerStats struct {
 	Applied    uint64 // COLD and COLD_AT frames
 	Coded      uint64 // those of them whose gradients were coded
+	// CodedValues are the gradients in these, CodedBytes their codes.
+	CodedValues, CodedBytes uint64
 	Rows       uint64 // rows in them
 	RowsAt     uint64 // those of them in COLD_AT frames
 	Duplicates uint64 // COLD and COLD_AT frames acknowledged again without being applied
@@ -322,6 +324,8 @@ func (s *Server) answerRequest(p *link.Packet, h wire.Header, version error) (in
 		s.stats.Applied++
 		if h.Flags&wire.FlagCoded != 0 {
 			s.stats.Coded++
+			s.stats.CodedValues += uint64(rows.Count * rows.Dim)
+			s.stats.CodedBytes += uint64(len(p.Payload) - wire.CodedLen(h.Type, rows.Count, 0))
 		}
 		s.stats.Rows += uint64(rows.Count)
 	}

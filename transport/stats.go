@@ -19,6 +19,7 @@ type WorkerStats struct {
 	PairsHot   uint64 // scalars sent to the aggregator
 	PairsAdded uint64 // scalars of pushes that were added up; PairsHot counts their sums only
 	RowsCold   uint64 // rows sent to the servers
+	BytesCold  uint64 // payloads of the frames that carried them, each sent once
 	// CodedValues are gradients in these rows that were coded, CodedBytes their codes.
 	CodedValues, CodedBytes uint64
 	// Vanished are gradients of pushes that are rounded to 0, in a job with weights and exact

@@ -162,6 +162,9 @@ func (w *Worker) fillFrame(o *operation) bool {
 	if h.Type == wire.TypeColdAt {
 		w.stats.RowsAt += cold
 	}
+	if cold > 0 {
+		w.stats.BytesCold += uint64(len(payload))
+	}
 	w.stats.CodedValues += uint64(sent.CodedValues - o.sent.CodedValues)
 	w.stats.CodedBytes += uint64(sent.CodedBytes - o.sent.CodedBytes)
 	o.sent = sent
