@@ -4,7 +4,6 @@ package packer
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -309,37 +308,6 @@ func TestCodingDoesNotAllocate(t *testing.T) {
 		}
 		if p.Sent().CodedValues == 0 {
 			t.Error("nothing was coded")
-		}
-	}
-}
-
-// BenchmarkCold packs cold rows only, with and without a codec.
-func BenchmarkCold(b *testing.B) {
-	for _, dim := range []int{1, 9, 16} {
-		for _, bound := range []int{0, 10} {
-			b.Run(fmt.Sprintf("dim=%d/bound=%d", dim, bound), func(b *testing.B) {
-				p, err := New(Config{Dim: dim, Codec: codec.Config{Bound: bound}})
-				if err != nil {
-					b.Fatal(err)
-				}
-				batches := benchBatches(16, 4096/dim, dim, true)
-				for _, t := range batches {
-					for i := range t.grads {
-						t.grads[i] /= 64
-					}
-				}
-				frames := &ring{}
-				var sent Sent
-				b.ReportAllocs()
-				for i := 0; b.Loop(); i++ {
-					if sent, err = frames.fill(p, batches[i%len(batches)]); err != nil {
-						b.Fatal(err)
-					}
-				}
-				floats := float64(b.N) * float64(4096/dim*dim)
-				b.ReportMetric(floats/b.Elapsed().Seconds()/1e6, "Mfloats/s")
-				b.ReportMetric(float64(sent.ColdFrames), "frames")
-			})
 		}
 	}
 }
