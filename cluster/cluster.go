@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/codec"
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/train/data"
@@ -90,20 +89,6 @@ func (t Telemetry) OneIn() int {
 		return telemetry.DefaultSample
 	}
 	return *t.Sample
-}
-
-// Codec says how the gradients of cold rows are coded. They are floats if Bound is nil.
-type Codec struct {
-	Bound *int `yaml:"bound,omitempty"`
-	Scale int  `yaml:"scale,omitempty"`
-}
-
-// Config returns the configuration of the codec, the zero value for floats.
-func (c Codec) Config() codec.Config {
-	if c.Bound == nil {
-		return codec.Config{}
-	}
-	return codec.Config{Bound: *c.Bound, Scale: c.Scale}
 }
 
 // Job is the part on which aggregator, server and workers must agree. Package fields explains what has

@@ -121,18 +121,19 @@ func (a *admitted) reachesSeq(seq uint32) bool {
 
 // ServerStats holds the counters of a server.
 type ServerStats struct {
-	Applied uint64 // COLD and COLD_AT frames
-	Coded   uint64 // those of them whose gradients were coded
-	// CodedValues are the gradients in these, CodedBytes their codes.
-	CodedValues, CodedBytes uint64
-	Rows                    uint64 // rows in them
-	RowsAt                  uint64 // those of them in COLD_AT frames
-	Duplicates              uint64 // COLD and COLD_AT frames acknowledged again without being applied
-	Pulls                   uint64 // PULL frames answered
-	KeysPulled              uint64
-	Finds                   uint64 // FIND frames answered
-	Steps                   uint64 // STEP frames answered
-	Sums                    uint64 // SUMS frames sent
+	Applied    uint64 // COLD and COLD_AT frames
+	Rows       uint64 // rows in them
+	RowsAt     uint64 // those of them in COLD_AT frames
+	Duplicates uint64 // COLD and COLD_AT frames acknowledged again without being applied
+	Pulls      uint64 // PULL frames answered
+	KeysPulled uint64
+	Finds      uint64 // FIND frames answered
+	Steps      uint64 // STEP frames answered
+	Sums       uint64 // SUMS frames sent
+
+	Coded       uint64 // applied frames whose gradients were coded
+	CodedValues uint64 // gradients in them
+	CodedBytes  uint64 // codes of these
 
 	Refusals [wire.CodeCoding + 2]uint64 // as in [WorkerStats]
 
