@@ -24,6 +24,8 @@ func (c *Config) Agreement() map[string]string {
 		"telemetry.sample": strconv.Itoa(c.Telemetry.OneIn()),
 		// a host receives no frames longer than it can send
 		"switch.stripes":            fmt.Sprintf("for an MTU of %d", c.MTU()),
+		"codec.bound":               "none",
+		"codec.scale":               strconv.Itoa(c.Codec.Config().Scale),
 		"job.arithmetic":            c.Job.Arithmetic,
 		"job.exponent":              strconv.Itoa(c.Job.Config().Exp),
 		"job.sync":                  strconv.FormatBool(c.Job.Sync),
@@ -41,6 +43,9 @@ func (c *Config) Agreement() map[string]string {
 		"model.epochs":              strconv.Itoa(m.Epochs),
 		"model.seed":                strconv.FormatUint(m.Seed, 10),
 		"data.window":               strconv.Itoa(c.Data.Window), // the order of rows depends on it
+	}
+	if bound := c.Codec.Bound; bound != nil {
+		a["codec.bound"] = strconv.Itoa(*bound)
 	}
 	if s := c.Data.Synthetic; s != nil {
 		a[DataField] = s.fingerprint()

@@ -61,6 +61,8 @@ type Config struct {
 
 	Telemetry Telemetry `yaml:"telemetry,omitempty"`
 
+	Codec Codec `yaml:"codec,omitempty"`
+
 	Job    Job    `yaml:"job"`
 	Switch Switch `yaml:"switch"`
 	// Switches, if any, are all switches of the hosts' network, that of Switch among them.

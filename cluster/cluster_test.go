@@ -311,6 +311,7 @@ func TestAgreementNamesWhatDiffers(t *testing.T) {
 	for field, c := range map[string]struct{ old, new, want string }{
 		"port":                      {"job:", "port: 20001\njob:", "20001"},
 		"telemetry.sample":          {"job:", "telemetry: {sample: 0}\njob:", "0"},
+		"codec.bound":               {"job:", "codec: {bound: 10}\njob:", "10"},
 		"job.sync":                  {"harvest: 20ms", "sync: true", "true"},
 		"job.arithmetic":            {"id: 3", "id: 3, arithmetic: fixed, exponent: -46", "fixed"},
 		"job.exponent":              {"id: 3", "id: 3, exponent: 0", "0"},

@@ -102,6 +102,8 @@ func TestAgreementTellsOfEveryField(t *testing.T) {
 		"model.seed":                func(c *Config) { c.Model.Seed++ },
 		"telemetry.sample":          func(c *Config) { c.Telemetry.Sample = new(int) },
 		"data.window":               func(c *Config) { c.Data.Window++ },
+		"codec.bound":               func(c *Config) { c.Codec.Bound = new(10) },
+		"codec.scale":               func(c *Config) { c.Codec = Codec{new(10), 3} },
 		DataField: func(c *Config) {
 			c.Data = Data{Synthetic: &Synthetic{Rows: 5}}
 		},

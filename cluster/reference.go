@@ -47,6 +47,12 @@ var about = []Field{
 		About:   "One frame of this number is measured; 0 measures none. The default is " + text(telemetry.DefaultSample),
 		Example: text(telemetry.DefaultSample)},
 
+	{Path: "codec.bound", Range: "1..14; not without a server; the same at all hosts",
+		About:   "Cold gradients travel in codes of 0, 1, 2 or 4 bytes, and differ by less than 2^-(bound + scale) from what they were; omitted, they are floats. Those below that are lost: see docs/codec.md",
+		Example: "10"},
+	{Path: "codec.scale", Range: "-126..126; only with bound; the same at all hosts",
+		About: "Cold gradients from 2^-scale on take four bytes and are exact", Example: "0"},
+
 	{Path: "job.id", Range: "0..255", About: "Number of the job at the switch", Example: "1", Given: true},
 	{Path: "job.hot_set", Range: "required, but not by 'libra glm'", About: "File that 'libra hotset build' wrote",
 		Example: "hot.libra",
@@ -283,7 +289,7 @@ func Example() []byte {
 			}
 			comment, name := "", path[depth]
 			switch strings.Join(path[:depth+1], ".") {
-			case "switch.p4", "switches[]", "servers[]", "data.synthetic", "faults", "tls", "telemetry":
+			case "switch.p4", "switches[]", "servers[]", "data.synthetic", "faults", "tls", "telemetry", "codec":
 				comment = "# "
 			}
 			fmt.Fprintf(&b, "%s%s%s:\n", strings.Repeat("  ", depth), comment, strings.TrimSuffix(name, "[]"))

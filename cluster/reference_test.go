@@ -227,6 +227,8 @@ func TestReferenceHasRanges(t *testing.T) {
 		"data.synthetic.hot_share":  {`1; data.train: ""`, `0; data.train: ""`},
 		"data.synthetic.hot":        {`0; data.train: ""`, `-1; data.train: ""`},
 		"telemetry.sample":          {"-64", "3", "63", "131072"},
+		"codec.bound":               {"0", "15", "-1"},
+		"codec.scale":               {"3", "-127; codec.bound: 10", "127; codec.bound: 10"},
 		"faults.loss":               {"-0.1", "1"},
 		"faults.duplicate":          {"-0.1", "1"},
 		"faults.reorder":            {"-0.1", "1"},

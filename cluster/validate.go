@@ -30,6 +30,7 @@ func (c *Config) Validate() error {
 	var v mistakes
 	c.checkSwitch(&v)
 	c.checkJob(&v)
+	c.checkCodec(&v)
 	c.checkServers(&v)
 	c.checkWorkers(&v)
 	c.checkAddresses(&v)

@@ -3,11 +3,13 @@
 package packer
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/libra-ina/libra/codec"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -77,5 +79,35 @@ func BenchmarkSteps(b *testing.B) {
 			}
 			return err
 		})
+	}
+}
+
+// BenchmarkCold measures the cost of a gradient in cold frames, as floats and in codes.
+func BenchmarkCold(b *testing.B) {
+	for _, dim := range []int{1, 9, 16} {
+		for _, bound := range []int{0, 10} {
+			b.Run(fmt.Sprintf("dim=%d/bound=%d", dim, bound), func(b *testing.B) {
+				p, err := New(Config{Dim: dim, Codec: codec.Config{Bound: bound}})
+				if err != nil {
+					b.Fatal(err)
+				}
+				batches := benchBatches(16, 4096/dim, dim, true)
+				for _, t := range batches {
+					for i := range t.grads {
+						t.grads[i] /= 64 // up to 2^-7
+					}
+				}
+				frames := &ring{}
+				before, floats := cpuTime(b), 0
+				for i := 0; b.Loop(); i++ {
+					if _, err = frames.fill(p, batches[i%len(batches)]); err != nil {
+						b.Fatal(err)
+					}
+					floats += 4096 / dim * dim
+				}
+				b.ReportMetric(float64(cpuTime(b)-before)/float64(floats), "cpu-ns/float")
+				b.ReportMetric(float64(p.Sent().ColdFrames), "frames")
+			})
+		}
 	}
 }

@@ -37,5 +37,5 @@ func Example() {
 	// Output:
 	// HOT frame of 148 bytes
 	// COLD frame of 32 bytes
-	// {HotPairs:4 HotStripes:1 HotFrames:1 ColdRows:1 ColdFrames:1}
+	// {HotPairs:4 HotStripes:1 HotFrames:1 ColdRows:1 ColdFrames:1 CodedValues:0 CodedBytes:0}
 }

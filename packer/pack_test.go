@@ -248,7 +248,7 @@ func TestPack(t *testing.T) {
 			for _, q := range wantPairs {
 				stripeCount = max(stripeCount, q.Stripe+1)
 			}
-			want := Sent{len(wantPairs), stripeCount, len(r.hotSent), len(wantRows), len(r.colds)}
+			want := Sent{HotPairs: len(wantPairs), HotStripes: stripeCount, HotFrames: len(r.hotSent), ColdRows: len(wantRows), ColdFrames: len(r.colds)}
 			if sent != want {
 				t.Fatalf("Sent is %+v, want %+v", sent, want)
 			}

@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/libra-ina/libra/codec"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -51,6 +52,9 @@ type Config struct {
 	// Numbers is the format of gradients in hot frames. The zero value is
 	// float32. With Multiples, hot rows that it excludes are cold.
 	Numbers Numbers
+	// Codec codes the gradients of cold rows, except those of the hot set. The zero value leaves them
+	// floats.
+	Codec codec.Config
 	// Split assigns the cold rows to parameter servers; a frame has rows of only
 	// one of them. 0 means one server.
 	Split Split
@@ -63,6 +67,9 @@ type Sent struct {
 	HotFrames  int
 	ColdRows   int // rows of Dim gradients in cold frames
 	ColdFrames int
+
+	CodedValues int // gradients of cold rows that are coded
+	CodedBytes  int // their codes
 }
 
 // Unfilled returns the share of empty lanes in hot frames, 0 to 1: the cost of
@@ -87,6 +94,7 @@ type Packer struct {
 	stripes int
 	numbers Numbers
 	split   Split
+	coder   *coder // nil: cold rows are not coded
 	scratch scratch
 	merged  []uint64 // keys of several prepared batches
 	sums    *sums    // nil before the first BeginSum
@@ -131,8 +139,12 @@ func New(c Config) (*Packer, error) {
 	case c.Stripes < 1 || c.Stripes > wire.MaxStripes:
 		return nil, fmt.Errorf("%w: %d stripes a frame, possible are 1 to %d", ErrConfig, c.Stripes, wire.MaxStripes)
 	}
+	coder, err := newCoder(c.Codec, c.Dim)
+	if err != nil {
+		return nil, err
+	}
 	return &Packer{hotSet: c.HotSet, dim: c.Dim, layout: c.Layout, stripes: c.Stripes, numbers: c.Numbers,
-		split: max(1, c.Split)}, nil
+		split: max(1, c.Split), coder: coder}, nil
 }
 
 // Begin starts a batch: keys[i] is a row key and grads[i*Dim:(i+1)*Dim] its
@@ -256,11 +268,12 @@ func (p *Packer) FirstVanished(grads []float32) int {
 // payload, including the header, or nil if Next is 0. Fill does not access the first
 // wire.HeaderLen bytes, which are the caller's. It writes every other byte that it
 // returns, so payload need not be zeroed. A gradient is copied once, from the batch into
-// payload.
+// payload; one that is coded goes there by way of 64 values and the codes of a frame.
 //
 // A hot frame ([wire.FlagDense] if Config.Layout is) needs
-// wire.HotLen(Config.Stripes) bytes. A cold frame holds as many rows as fit, at
-// least one. [ErrBuffer] means that payload is too short; the frame remains the next
+// wire.HotLen(Config.Stripes) bytes. A cold frame ([wire.FlagCoded] if [Packer.Coded]) holds
+// as many rows as fit, at least one; with codes, there has to be room for the longest of a
+// row. [ErrBuffer] means that payload is too short; the frame remains the next
 // one.
 func (p *Packer) Fill(payload []byte) ([]byte, error) {
 	switch p.Next() {
@@ -271,6 +284,13 @@ func (p *Packer) Fill(payload []byte) ([]byte, error) {
 		}
 		return p.fillHot(payload), nil
 	case wire.TypeCold, wire.TypeColdAt:
+		if p.Coded() {
+			if len(payload) < wire.CodedLen(p.Next(), 1, codec.MaxLen(p.dim)) {
+				return nil, fmt.Errorf("packer: cold frame %d of the batch: %w: %d bytes cannot hold a coded row of dimension %d",
+					p.sent.ColdFrames, ErrBuffer, len(payload), p.dim)
+			}
+			return p.fillCoded(payload), nil
+		}
 		n := wire.ColdCap(len(payload), p.dim)
 		if p.rows != nil {
 			n = wire.ColdAtCap(len(payload), p.dim)

@@ -17,6 +17,7 @@ type slotList struct {
 	slots []uint16 // for each lane the uint16 of the frame: slot (lane-aligned) or rank (dense)
 	cold  []uint32 // positions of the cold keys
 	ends  []int    // end of each server's keys in cold; nil for one server
+	plain int      // cold keys, the first ones, that are not coded though others are
 	pairs int      // hot pairs
 }
 
@@ -66,7 +67,7 @@ type scratch struct {
 }
 
 func (s *scratch) resetScratch() {
-	s.pairs, s.nCold, s.sifted = 0, 0, false
+	s.pairs, s.nCold, s.plain, s.sifted = 0, 0, 0, false
 	s.masks, s.used, s.ends = s.masks[:0], [wire.Lanes]int{}, s.ends[:0]
 }
 
@@ -187,11 +188,19 @@ func (s *scratch) alignSlot(lane int, at uint32, slot uint16) {
 	s.at[i], s.slots[i] = at, slot
 }
 
-// groupCold sorts the cold keys by server.
+// groupCold sorts the cold keys by server, and within one into those that are coded and those that
+// are not.
 func (p *Packer) groupCold(s *scratch, keys []uint64) {
-	if p.split == 1 {
-		return
+	if p.split > 1 {
+		p.dealCold(s, keys)
 	}
+	if p.coder != nil && s.sifted {
+		p.separatePlain(s, keys)
+	}
+}
+
+// dealCold sorts the cold keys by server.
+func (p *Packer) dealCold(s *scratch, keys []uint64) {
 	cold, hot := s.cold[:s.nCold], p.hotSet
 	if !s.sifted { // and the look-up can be saved
 		hot = nil
@@ -256,5 +265,5 @@ func (p *Packer) slotListOf(s *scratch) slotList {
 	}
 	lanes := len(s.masks) * wire.Lanes
 	return slotList{masks: s.masks, at: s.at[:lanes], slots: s.slots[:lanes], cold: s.cold[:s.nCold], ends: s.ends,
-		pairs: s.pairs}
+		plain: s.plain, pairs: s.pairs}
 }

@@ -49,7 +49,11 @@ func (p *Packer) writeStripe(s *wire.Stripe, k int) {
 // fillCold writes up to n cold rows of one server, in batch order.
 func (p *Packer) fillCold(payload []byte, n int) []byte {
 	first := p.sent.ColdRows
-	rows := p.cold[first:p.endOf(p.server)]
+	end := p.endOf(p.server)
+	if first < p.plain {
+		end = p.plain
+	}
+	rows := p.cold[first:end]
 	rows = rows[:min(n, len(rows))]
 	var body wire.Rows
 	if p.rows != nil {
@@ -62,8 +66,13 @@ func (p *Packer) fillCold(payload []byte, n int) []byte {
 		body.GatherKeys(p.keys, rows)
 	}
 	body.GatherRows(p.grads, rows)
-	p.sent.ColdRows += len(rows)
+	p.coldSent(len(rows))
+	return payload
+}
+
+// coldSent counts a cold frame of n rows.
+func (p *Packer) coldSent(n int) {
+	p.sent.ColdRows += n
 	p.sent.ColdFrames++
 	p.aimBatch()
-	return payload
 }

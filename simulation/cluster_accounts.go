@@ -207,10 +207,13 @@ func (a *accounts) enterFrame(at *world.Host, e *entry, h wire.Header) {
 		}
 		return
 	}
-	rows, err := wire.ParseRows(e.payload, wire.TypeCold)
+	rows, err := coldRows(e.payload, h, a.c.cfg.Codec.Config())
 	if err != nil || a.store == nil {
 		s.Fail("the server acknowledges frame %d of worker %d: %v", e.id.seq, e.worker, err)
 		return
+	}
+	if h.Flags&wire.FlagCoded != 0 {
+		s.result.Coded++
 	}
 	a.store.pending = append(a.store.pending, e)
 	for i := range rows.Count * rows.Dim {

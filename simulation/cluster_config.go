@@ -15,6 +15,7 @@ import (
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/cluster/node"
 	"github.com/libra-ina/libra/internal/num/portable"
+	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/train/data"
@@ -142,6 +143,13 @@ func reference(c *cluster.Config, guest uint16) (string, error) {
 	}
 	// From the file, whatever the processes read from it.
 	training.Model = train.FM{Factors: c.Model.Factors, L2: float32(c.Model.L2)}
+	hot, err := packer.LoadHotSet(c.Job.HotSet)
+	if err != nil {
+		return "", err
+	}
+	if training.Code, err = node.Coding(c, hot); err != nil {
+		return "", err
+	}
 	var sources []data.Source
 	for _, w := range c.Workers {
 		if w.ID == guest {

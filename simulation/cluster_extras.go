@@ -29,6 +29,9 @@ func (c *clusterLife) addExtras() {
 	if rng := c.options.named("exponent"); rng.IntN(2) == 0 { // 0 is no default: most gradients are less than a unit
 		cfg.Job.Exponent = new([]int{-40, -30, -20, 0}[rng.IntN(4)])
 	}
+	if rng := c.options.named("codec"); rng.IntN(3) == 0 {
+		cfg.Codec = cluster.Codec{Bound: new(1 + rng.IntN(14)), Scale: rng.IntN(12)}
+	}
 	if c.options.named("penalty").IntN(2) == 0 {
 		cfg.Model.L2 = 0.01
 	}

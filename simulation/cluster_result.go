@@ -27,6 +27,7 @@ type ClusterResult struct {
 	Outages     int           `json:"outages"`
 	Fences      int           `json:"fences"` // trainings that went on without their aggregator
 	Taken       int           `json:"taken"`  // gradients that the lost aggregator had acknowledged, and no harvest had
+	Coded       int           `json:"coded"`  // frames of cold rows with codes, once each
 	Traffic     Traffic       `json:"traffic"`
 }
 
@@ -53,5 +54,6 @@ func (r *ClusterResult) Add(o ClusterResult) {
 	r.Outages += o.Outages
 	r.Fences += o.Fences
 	r.Taken += o.Taken
+	r.Coded += o.Coded
 	r.Traffic.Add(o.Traffic)
 }

@@ -72,6 +72,7 @@ type frame struct {
 	push    *push   // of the first gradient
 	applied bool
 	sent    int // by its sender
+	coded   bool
 
 	// The content of a frame by number is sent again by key, if the numbers are no longer valid.
 	numbering uint32
@@ -211,11 +212,12 @@ func (l *ledger) readFrame(f *frame, h wire.Header) {
 			}
 		}
 	case wire.TypeCold, wire.TypeColdAt:
-		rows, err := wire.ParseRows(f.payload, h.Type)
+		rows, err := coldRows(f.payload, h, l.life.plan.codec)
 		if err != nil || rows.Dim != l.dim {
 			l.life.Fail("frame %d of sender %d, of dimension %d: %v", f.id.seq, f.id.sender, rows.Dim, err)
 			return
 		}
+		f.coded = h.Flags&wire.FlagCoded != 0
 		row := l.row
 		f.grads = make([]int32, 0, rows.Count*l.dim)
 		for i := range rows.Count {
@@ -285,6 +287,9 @@ func (l *ledger) applyFrame(at *world.Host, f *frame) {
 	f.applied = true
 	if f.kind == wire.TypeColdAt {
 		l.life.result.ByNumber++
+	}
+	if f.coded {
+		l.life.result.Coded++
 	}
 	l.applied++
 	for _, n := range f.grads {

@@ -33,6 +33,9 @@ func (l *ledger) denyFrame(at *world.Host, e expectation, answer []byte) {
 	if f.kind == wire.TypeColdAt {
 		l.life.result.ByNumber--
 	}
+	if f.coded {
+		l.life.result.Coded--
+	}
 	l.applied--
 	l.life.result.Denied++
 	for _, n := range f.grads {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/libra-ina/libra/codec"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/retransmit"
@@ -33,6 +34,7 @@ type plan struct {
 	exp     int  // of the unit of all sums
 	full    int  // rows of a server's open step at most; 0: any number
 	sample  int  // of telemetry
+	codec   codec.Config
 
 	positive int           // not 0: all gradients are
 	trouble  time.Duration // duration of the faults
@@ -127,6 +129,9 @@ func newPlan(rng *rand.Rand, o Options, life Life) plan {
 	p.exp = ps.DefaultExp
 	if rng := o.named("tight"); rng.IntN(4) == 0 { // some sums, and late in the life some gradients, are out of range
 		p.exp = -72 + rng.IntN(4)
+	}
+	if o.named("codec").IntN(3) == 0 {
+		p.codec = losslessCodec
 	}
 	if rng := o.named("full"); rng.IntN(8) == 0 {
 		p.full = 1 + rng.IntN(6)

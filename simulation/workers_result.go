@@ -30,6 +30,7 @@ type Result struct {
 	Harvests  int           `json:"harvests"`
 	Renumbers int           `json:"renumbers"` // renumberings of the store's rows
 	ByNumber  int           `json:"by_number"` // frames with row numbers, once each
+	Coded     int           `json:"coded"`     // frames with codes, once each
 	Traffic   Traffic       `json:"traffic"`
 }
 
@@ -52,5 +53,6 @@ func (r *Result) Add(o Result) {
 	r.Harvests += o.Harvests
 	r.Renumbers += o.Renumbers
 	r.ByNumber += o.ByNumber
+	r.Coded += o.Coded
 	r.Traffic.Add(o.Traffic)
 }

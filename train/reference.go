@@ -36,10 +36,24 @@ func (l Local) Barrier(context.Context, uint64) error {
 	return nil
 }
 
+// coded is a Local whose gradients are changed as by a transport with a codec.
+type coded struct {
+	Local
+
+	code func(keys []uint64, grads []float32)
+}
+
+// Push implements [Client].
+func (c coded) Push(ctx context.Context, keys []uint64, grads []float32) error {
+	c.code(keys, grads)
+	return c.Local.Push(ctx, keys, grads)
+}
+
 // Reference runs in one process the training of len(shards) synchronous workers with a transport,
 // with the same mini-batches in the same steps: each step sums one mini-batch of every shard, in
-// fixed point, and commits. Its weights equal theirs, bit for bit. With one shard it is plain
-// single-process training, for comparison with asynchronous training.
+// fixed point, and commits. Its weights equal theirs, bit for bit, also those of a transport with a
+// codec if cfg.Code is what that does. With one shard it is plain single-process training, for
+// comparison with asynchronous training.
 //
 // In the result, Steps counts the mini-batches of all shards and Loss is the mean over the last
 // epoch of all shards.
@@ -51,7 +65,10 @@ func Reference(ctx context.Context, store *ps.Store, shards []data.Source, cfg C
 	begin := time.Now()
 	report := cfg.Progress
 	cfg.Progress = nil
-	local := Local{store}
+	var local Client = Local{store}
+	if cfg.Code != nil {
+		local = coded{Local{store}, cfg.Code}
+	}
 	workers := make([]*worker, len(shards))
 	for i, src := range shards {
 		workers[i] = &worker{src: src, cfg: cfg}

@@ -77,6 +77,9 @@ type Config struct {
 	// Counted, if set, is called once with the number of rows of all shards, when the first pass
 	// through them is in memory or at its end.
 	Counted func(rows int)
+	// Code, if set, changes the gradients of a mini-batch as frames of a job with a codec do
+	// (packer.CodeCold). [Reference] calls it before it adds them, which has no frames.
+	Code func(keys []uint64, grads []float32)
 	// Progress, if set, is called after each mini-batch.
 	Progress func(Progress)
 	// EpochDone, if set, is called at the end of each epoch, when all pushes are acknowledged. An

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/codec"
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
@@ -216,6 +218,7 @@ type clusterOptions struct {
 	limit      time.Duration // of a round
 	flow       retransmit.Config
 	sample     int                                               // of telemetry
+	codec      codec.Config                                      // of cold rows
 	arrive     func(sender, epoch uint16, end wire.StepEnd) bool // the server's
 	tamper     func(*WorkerConfig)
 }
@@ -274,7 +277,7 @@ func newCluster(t testing.TB, f fabric, o clusterOptions) *testCluster {
 		t.Fatal(err)
 	}
 	var err error
-	c.server, err = NewServer(ServerConfig{Link: c.open(0, o), Job: testJob, Dim: testDim, Handler: c.ledger, Arrive: o.arrive, Sample: o.sample})
+	c.server, err = NewServer(ServerConfig{Link: c.open(0, o), Job: testJob, Dim: testDim, Handler: c.ledger, Arrive: o.arrive, Sample: o.sample, Codec: o.codec})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +323,7 @@ func (c *testCluster) worker(id uint16, o clusterOptions) (w *Worker) {
 		Link: l, Job: testJob, Sender: id, AggregatorEpoch: testEpoch, ServerEpoch: testServerEpoch, HotSet: c.hot,
 		Layout: o.layout, Stripes: o.stripes, Flow: o.flow,
 		Aggregator: c.aggregator, Server: server,
-		Mode: o.mode, Arithmetic: o.arithmetic, Exp: o.unit(), Negotiate: o.negotiate, RoundLimit: o.limit, Sample: o.sample,
+		Mode: o.mode, Arithmetic: o.arithmetic, Exp: o.unit(), Negotiate: o.negotiate, RoundLimit: o.limit, Sample: o.sample, Codec: o.codec,
 	}
 	if o.rounds {
 		cfg.Workers = o.workers
@@ -372,7 +375,7 @@ func pushAll(ctx context.Context, t testing.TB, workers []*Worker, seed uint64, 
 					return
 				}
 				mu.Lock()
-				want.addBatch(keys, grads)
+				want.addBatch(keys, asReceived(w, keys, grads))
 				mu.Unlock()
 				clear(keys) // Push has copied them
 				clear(grads)
@@ -387,6 +390,17 @@ func pushAll(ctx context.Context, t testing.TB, workers []*Worker, seed uint64, 
 	}
 	wg.Wait()
 	return withoutZeros(want.sums)
+}
+
+// asReceived returns the gradients of a push as the server and the aggregator get them: cold rows have
+// gone through the worker's codec.
+func asReceived(w *Worker, keys []uint64, grads []float32) []float32 {
+	if w.decoder == nil {
+		return grads
+	}
+	grads = slices.Clone(grads)
+	packer.CodeCold(w.decoder.Codec, w.cfg.HotSet, keys, grads)
+	return grads
 }
 
 // eventLimit bounds the wait for an event that a test expects, on a machine that is busy with

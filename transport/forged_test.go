@@ -161,7 +161,7 @@ func FuzzAnswers(f *testing.F) {
 	header := wire.Header{Job: testJob, Sender: 1, Epoch: testServerEpoch, Seq: wire.FirstSeq}
 	f.Add(wire.PutAck(make([]byte, 64), header))
 	f.Add(wire.PutSums(make([]byte, 2000), header, 2))
-	for code := range wire.CodeNoWeights + 2 { // the first and the last are no codes
+	for code := range wire.CodeCoding + 2 { // the first and the last are no codes
 		f.Add(wire.PutError(make([]byte, 64), header, wire.Refusal{Code: code, Index: 21}))
 	}
 	f.Add(cold(header, testDim, 1))
@@ -169,6 +169,8 @@ func FuzzAnswers(f *testing.F) {
 	f.Add(findOf(header, 1, 2, 3))
 	f.Add(found(header, 9, 1, 2, 3))
 	f.Add(coldAt(header, 9, 1, 2, 3))
+	f.Add(codedRow(header, wire.TypeCold, []float32{0.5, 0, 7}))
+	f.Add(codedRow(header, wire.TypeColdAt, []float32{0.5, 0, 7}))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		if len(payload) > wire.DefaultPayload {
 			return
@@ -190,7 +192,7 @@ func FuzzAnswers(f *testing.F) {
 			t.Fatalf("%d + %d + %d + %d frames of %+v", o.acked, o.refused, o.unknown, o.outstanding, o.sent)
 		}
 		s := &Server{cfg: ServerConfig{Job: testJob, Dim: testDim, Handler: discard{}},
-			senders: map[uint16]*admitted{1: {from: w.link.Local().AddrPort(), epoch: testServerEpoch}}, keys: make([]uint64, 121), rows: make([]float32, 121*testDim), numbers: make([]uint32, 121)}
+			senders: map[uint16]*admitted{1: {from: w.link.Local().AddrPort(), epoch: testServerEpoch}}, keys: make([]uint64, 121), rows: make([]float32, 121*testDim), numbers: make([]uint32, 121), decoder: newDecoder(testCodec)}
 		s.initLoop(endpoint.Config{Link: w.link})
 		request := link.Packet{Packet: wire.Packet{Src: w.link.Local(), Payload: append(make([]byte, 0, wire.DefaultPayload), payload...)}}
 		if err := s.handleBatch([]link.Packet{request}); err != nil {

@@ -151,8 +151,12 @@ func (o *operation) keysByNumber(server int) map[uint32]uint64 {
 // numbering. The refusal holds for every copy of the frame, so none was applied and none
 // will be. It returns false for other frames.
 func (w *Worker) sendAgain(o *operation, server int, payload []byte) bool {
-	rows, err := wire.ParseRows(payload, wire.TypeColdAt)
-	if h, _ := wire.ParseHeader(payload); h.Type != wire.TypeColdAt || err != nil {
+	h, _ := wire.ParseHeader(payload) // our own frame
+	if h.Type != wire.TypeColdAt {
+		return false
+	}
+	rows, err := w.decoder.parseRows(payload, h)
+	if err != nil {
 		return false
 	}
 	known := o.keysByNumber(server)

@@ -19,12 +19,13 @@ import (
 )
 
 // TestRowNumbers pushes prepared batches while the server repeatedly renumbers its rows, over
-// faulty links: each gradient is added once, by key or by number.
+// faulty links: each gradient is added once, by key or by number, also in codes.
 func TestRowNumbers(t *testing.T) {
-	for name, f := range map[string]link.Faults{"no faults": {}, "faults": harsh} {
+	for name, o := range map[string]clusterOptions{"no faults": {}, "faults": {faults: harsh},
+		"faults, coded": {faults: harsh, codec: testCodec}} {
 		t.Run(name, func(t *testing.T) {
 			ctx := deadline(t)
-			o := clusterOptions{workers: 1, flow: hasty, faults: f}
+			o.workers, o.flow = 1, hasty
 			c := newCluster(t, memFabric(t, o), o)
 			w, want := c.workers[0], newLedger()
 			rng := rand.New(rand.NewPCG(5, 5))
@@ -47,7 +48,7 @@ func TestRowNumbers(t *testing.T) {
 				for k := range grads {
 					grads[k] = float32(rng.NormFloat64())
 				}
-				want.addBatch(keysOf[i], grads)
+				want.addBatch(keysOf[i], asReceived(w, keysOf[i], grads))
 				push := prepared[i].PushLater
 				if rng.IntN(2) == 0 {
 					push = prepared[i].Push
@@ -74,6 +75,9 @@ func TestRowNumbers(t *testing.T) {
 				}
 			}
 			s, err := w.Stats(ctx)
+			if coded := o.codec == testCodec; (s.CodedValues == s.RowsCold*testDim) != coded || (s.CodedBytes > 0) != coded {
+				t.Errorf("%d values of %d rows coded in %d bytes", s.CodedValues, s.RowsCold, s.CodedBytes)
+			}
 			if err != nil || s.RowsAt == 0 || s.Renamed == 0 || s.Refusals[wire.CodeNumbering] == 0 || refused(s.Refusals[:]) != s.Refusals[wire.CodeNumbering] {
 				t.Errorf("%d rows by number, %d by key after that, refusals %v, %v", s.RowsAt, s.Renamed, s.Refusals, err)
 			}

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/libra-ina/libra/codec"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/telemetry"
@@ -43,6 +44,9 @@ type ServerConfig struct {
 	// Dim is the number of floats in a row.
 	Dim     int
 	Handler Handler
+	// Codec is that of the job's workers, which code the gradients of cold rows with it; the zero value
+	// refuses coded frames.
+	Codec codec.Config
 	// NoWeights refuses pulls and row numbers, because the handler keeps no rows of earlier
 	// steps (ps.None).
 	NoWeights bool
@@ -72,6 +76,7 @@ type Server struct {
 	keys    []uint64
 	rows    []float32 // of keys
 	numbers []uint32  // of keys
+	decoder *decoder  // nil if the job has no codec
 	steps   steps
 	stats   ServerStats
 
@@ -126,7 +131,11 @@ type ServerStats struct {
 	Steps      uint64 // STEP frames answered
 	Sums       uint64 // SUMS frames sent
 
-	Refusals [wire.CodeStep + 2]uint64 // as in [WorkerStats]
+	Coded       uint64 // applied frames whose gradients were coded
+	CodedValues uint64 // gradients in them
+	CodedBytes  uint64 // codes of these
+
+	Refusals [wire.CodeCoding + 2]uint64 // as in [WorkerStats]
 
 	Malformed  uint64 // payloads without a whole header; not answered
 	Unexpected uint64 // ACK, ERROR, ROWS, FOUND and SUMS frames; not answered
@@ -141,6 +150,8 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		return nil, fmt.Errorf("%w: ServerConfig.Link is nil", ErrConfig)
 	case cfg.Handler == nil:
 		return nil, fmt.Errorf("%w: ServerConfig.Handler is nil", ErrConfig)
+	case cfg.Codec != (codec.Config{}) && !codedFits(cfg.Link.Limits().MaxPayload, cfg.Dim):
+		return nil, codedTooLong(cfg.Link.Limits().MaxPayload, cfg.Dim)
 	case cfg.Dim < 1 || wire.ColdCap(cfg.Link.Limits().MaxPayload, cfg.Dim) < 1:
 		return nil, fmt.Errorf("%w: a row of %d floats does not fit a payload of %d bytes", ErrConfig, cfg.Dim,
 			cfg.Link.Limits().MaxPayload)
@@ -152,7 +163,11 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		draw:    telemetry.NewDraw(cfg.Sample),
 		keys:    make([]uint64, wire.PullCap(cfg.Link.Limits().MaxPayload, cfg.Dim)),
 	}
-	var err error
+	err := checkCodec(cfg.Codec)
+	if err != nil {
+		return nil, err
+	}
+	s.decoder = newDecoder(cfg.Codec)
 	if s.recorder, err = recorderFor(cfg.Sample, s.clock, cfg.Gate); err != nil {
 		return nil, err
 	}
@@ -279,10 +294,12 @@ func (s *Server) answerRequest(p *link.Packet, h wire.Header, version error) (in
 		n, refusal := s.answerStep(p, h, from)
 		return n, refusal, nil
 	}
-	rows, err := wire.ParseRows(p.Payload, h.Type)
+	rows, err := s.decoder.parseRows(p.Payload, h)
 	switch {
 	case s.cfg.NoWeights && h.Type != wire.TypeCold:
 		return 0, wire.Refusal{Code: wire.CodeNoWeights}, nil
+	case errors.Is(err, errNoCodec):
+		return 0, wire.Refusal{Code: wire.CodeCoding}, nil
 	case err != nil:
 		return 0, wire.Refusal{Code: wire.CodeLength, Value: uint32(s.link.Limits().MaxPayload)}, nil
 	case rows.Dim != s.cfg.Dim:
@@ -306,6 +323,11 @@ func (s *Server) answerRequest(p *link.Packet, h wire.Header, version error) (in
 	} else {
 		from.seen.Mark(h.Seq)
 		s.stats.Applied++
+		if h.Flags&wire.FlagCoded != 0 {
+			s.stats.Coded++
+			s.stats.CodedValues += uint64(rows.Count * rows.Dim)
+			s.stats.CodedBytes += uint64(len(p.Payload) - wire.CodedLen(h.Type, rows.Count, 0))
+		}
 		s.stats.Rows += uint64(rows.Count)
 	}
 	switch {

@@ -273,6 +273,7 @@ func (w *Worker) sendRows(r *looseRows, o *operation) bool {
 	}
 	r.next += n
 	w.stats.RowsCold += uint64(n)
+	w.stats.BytesCold += uint64(len(payload))
 	w.enqueueFrame(f, wire.Header{Type: wire.TypeCold, Flags: wire.FlagQuiet}, payload, o, placeOf(b, 0))
 	return true
 }

@@ -19,6 +19,9 @@ type WorkerStats struct {
 	PairsHot   uint64 // scalars sent to the aggregator
 	PairsAdded uint64 // scalars of pushes that were added up; PairsHot counts their sums only
 	RowsCold   uint64 // rows sent to the servers
+	BytesCold  uint64 // payloads of the frames that carried them, each sent once
+	// CodedValues are gradients in these rows that were coded, CodedBytes their codes.
+	CodedValues, CodedBytes uint64
 	// Vanished are gradients of pushes that are rounded to 0, in a job with weights and exact
 	// arithmetic.
 	Vanished   uint64
@@ -44,7 +47,7 @@ type WorkerStats struct {
 	Results uint64 // of groups and of negotiations
 
 	// Refusals counts ERROR frames by code; the last entry counts unknown codes.
-	Refusals [wire.CodeStep + 2]uint64
+	Refusals [wire.CodeCoding + 2]uint64
 
 	Malformed uint64 // payloads that are not a valid answer
 	Stray     uint64 // answers with a wrong source, job, sender, epoch or sequence number

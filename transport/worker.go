@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/codec"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
@@ -75,6 +76,7 @@ type Worker struct {
 
 	sums    []float32
 	numbers packer.Numbers // of sums in answers to pushes
+	decoder *decoder       // of frames that are sent again; nil if cold rows are not coded
 
 	pkts    []link.Packet // received in this turn
 	out     []link.Frame  // not yet taken by the link, in order
@@ -154,7 +156,7 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		numbers = packer.Rounded(job.Exp)
 	}
 	p, err := packer.New(packer.Config{HotSet: cfg.HotSet, Dim: cfg.Dim, Layout: cfg.Layout, Stripes: cfg.Stripes,
-		Numbers: numbers, Split: packer.Split(1 + len(cfg.MoreServers))})
+		Numbers: numbers, Split: packer.Split(1 + len(cfg.MoreServers)), Codec: cfg.Codec})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
@@ -162,6 +164,8 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	switch {
 	case wire.ColdCap(limit, cfg.Dim) < 1 || wire.PullCap(limit, cfg.Dim) < 1:
 		return nil, fmt.Errorf("%w: a row of %d gradients does not fit a payload of %d bytes", ErrConfig, cfg.Dim, limit)
+	case cfg.Codec != (codec.Config{}) && !codedFits(limit, cfg.Dim):
+		return nil, codedTooLong(limit, cfg.Dim)
 	case cfg.HotSet != nil && wire.HotLen(cfg.Stripes) > limit:
 		return nil, fmt.Errorf("%w: %d stripes do not fit a payload of %d bytes, the most that this link carries: "+
 			"give the interface an MTU of %d or more, or the aggregator fewer stripes in a frame (switch.stripes: %d)",
@@ -175,6 +179,7 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		clock:    clockFrom(time.Now()),
 		packer:   p,
 		numbers:  numbers,
+		decoder:  newDecoder(cfg.Codec),
 		out:      make([]link.Frame, 0, endpoint.Batch),
 		outFlow:  make([]uint8, 0, endpoint.Batch),
 		pkts:     make([]link.Packet, endpoint.Batch),

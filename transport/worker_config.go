@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/codec"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
@@ -60,6 +61,9 @@ type WorkerConfig struct {
 	// using Exp. It needs fixed arithmetic and must be the same for all
 	// workers of the job.
 	Negotiate bool
+	// Codec codes the gradients of cold rows, if it is not the zero value. The servers must have the
+	// same.
+	Codec codec.Config
 	// NoWeights means that the servers keep no weights (ps.None), but add up gradients without
 	// rounding. In a job in combine mode with exact arithmetic, hot rows that the aggregator would
 	// round, or whose sums it refuses as out of range, then go to their server as cold rows.

@@ -241,7 +241,7 @@ func (w *Worker) refusedKey(f *flow, o *operation, payload []byte, r wire.Refusa
 		return w.cfg.HotSet.Key(rank), true
 	}
 	h, _ := wire.ParseHeader(payload) // our own frame
-	rows, err := wire.ParseRows(payload, h.Type)
+	rows, err := w.decoder.parseRows(payload, h)
 	row := int(r.Index)
 	if r.Code != wire.CodeRowNumber {
 		row /= w.cfg.Dim

@@ -136,6 +136,9 @@ func (w *Worker) fillFrame(o *operation) bool {
 	}
 	if h.Type != wire.TypeHot {
 		f = w.flows[flowCold+w.packer.Server()]
+		if w.packer.Coded() {
+			h.Flags |= wire.FlagCoded
+		}
 	} else {
 		if w.cfg.Layout == packer.Dense {
 			h.Flags |= wire.FlagDense
@@ -159,6 +162,11 @@ func (w *Worker) fillFrame(o *operation) bool {
 	if h.Type == wire.TypeColdAt {
 		w.stats.RowsAt += cold
 	}
+	if cold > 0 {
+		w.stats.BytesCold += uint64(len(payload))
+	}
+	w.stats.CodedValues += uint64(sent.CodedValues - o.sent.CodedValues)
+	w.stats.CodedBytes += uint64(sent.CodedBytes - o.sent.CodedBytes)
 	o.sent = sent
 	if h.Type == wire.TypeHot && w.log != nil {
 		w.log.reserveFrame(len(payload))

@@ -54,7 +54,7 @@ var dissectorFields = []string{
 	"libra.stripe.mask", "libra.pair.lane", "libra.pair.slot", "libra.pair.rank", "libra.pair.value", "libra.pair.integer",
 	"libra.scale.iteration", "libra.scale.exponent", "libra.cover",
 	"libra.step", "libra.step.hot_sent", "libra.step.hot_answered", "libra.step.first", "libra.step.room", "libra.step.rows", "libra.step.width",
-	"libra.count", "libra.dim", "libra.key", "libra.numbering", "libra.number", "libra.row.value",
+	"libra.count", "libra.dim", "libra.key", "libra.numbering", "libra.number", "libra.row.value", "libra.codes",
 	"libra.error.code", "libra.error.index", "libra.error.value",
 }
 
@@ -171,7 +171,12 @@ func shown(c golden.Case) map[string]string {
 		for _, k := range r.Keys {
 			keys = append(keys, "0x"+k)
 		}
-		for _, row := range r.Rows {
+		m["libra.codes"] = r.Codes
+		shownRows := r.Rows
+		if r.Codes != "" { // whose values depend on bound and scale
+			shownRows = nil
+		}
+		for _, row := range shownRows {
 			for _, v := range strings.Fields(row) {
 				bits, err := strconv.ParseUint(v, 16, 32)
 				if err != nil {

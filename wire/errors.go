@@ -54,6 +54,7 @@ const (
 	CodeRowNumber     Code = 17 // Index: row; Value: the number of rows that the server holds
 	CodeStep          Code = 18 // the step has no sums for frames: its control service knows why
 	CodeNoWeights     Code = 19 // the job has no optimiser, and so neither weights nor row numbers
+	CodeCoding        Code = 20 // the floats are coded, and the job's hosts have not agreed on a codec
 )
 
 var codeTexts = map[Code]string{
@@ -76,6 +77,7 @@ var codeTexts = map[Code]string{
 	CodeRowNumber:     "row number beyond the server's rows",
 	CodeStep:          "no sums of this step in frames: ask the control service",
 	CodeNoWeights:     "the job keeps no weights: give it an optimizer (model.optimizer)",
+	CodeCoding:        "the job has no codec",
 }
 
 // remedies are what a user can do about a refusal. Codes without one say it in their texts.
@@ -97,6 +99,7 @@ var remedies = map[Code]string{
 	CodeRowsFull:      "raise server.max_rows, or train with fewer features",
 	CodeNumbering:     "the server was restarted: start this process again",
 	CodeRowNumber:     "the server was restarted: start this process again",
+	CodeCoding:        "give the server the worker's cluster file (codec.bound, codec.scale), and run the same version of Libra on all hosts",
 }
 
 // Remedy returns what a user can do about a refusal with this code, or nothing.
@@ -122,7 +125,7 @@ func (c Code) String() string {
 func (c Code) Final() bool {
 	switch c {
 	case CodeSlotRange, CodeWrongVersion, CodeNotFinite, CodeOverflow, CodeLength, CodeMode, CodeLayout, CodeDimension,
-		CodeType, CodeRound, CodeRowsFull, CodeNumbering, CodeRowNumber, CodeNoWeights:
+		CodeType, CodeRound, CodeRowsFull, CodeNumbering, CodeRowNumber, CodeNoWeights, CodeCoding:
 		return true
 	}
 	return false

@@ -147,6 +147,30 @@ func rows(t wire.Type, dim int, keys ...uint64) []byte {
 	return b
 }
 
+// coded returns the payload of a frame of two rows, or of one for each number, with these values in codes.
+func coded(t wire.Type, dim int, values []float32, keys ...uint64) []byte {
+	codes := goldenCodec.Append(nil, values)
+	b := make([]byte, wire.CodedLen(t, len(keys), len(codes)))
+	header(t, wire.FlagCoded).Put(b)
+	r, place := wire.PutCoded(b, t, len(keys), dim, 0xa1b2c3d4)
+	copy(place, codes)
+	if t == wire.TypeCold {
+		for i, key := range keys {
+			r.SetKey(i, key)
+		}
+		return b
+	}
+	numbers := make([]uint32, len(keys))
+	for i, key := range keys {
+		numbers[i] = uint32(key)
+	}
+	r.SetNumbers(numbers)
+	return b
+}
+
+// someCoded are values with all tags; the first row is docs/codec.md's first example.
+var someCoded = []float32{0.75, -0.01, 0, 2.5, 0.001, 0.0009, 0, -1e-9, 0.25, -0.5, 0.002, -0.03}
+
 func put8(b []byte, at int, v byte) []byte {
 	b[at] = v
 	return b
@@ -207,6 +231,10 @@ func goodFrames() []goldenFrame {
 		{"found", "FOUND that answers find: rows 7 and 4000000000, and no row for the third key", seal(server, worker, rows(wire.TypeFound, 4, 7, 4000000000, 0))},
 		{"cold-at-scalars", "COLD_AT, dimension 1: three (row number, value) pairs", seal(worker, server, rows(wire.TypeColdAt, 1, 7, 4000000000, 1))},
 		{"cold-at-rows", "COLD_AT, two rows of dimension 4", seal(worker, server, rows(wire.TypeColdAt, 4, 7, 4000000000))},
+		{"cold-coded", "COLD with CODED, three rows of dimension 4", seal(worker, server, coded(wire.TypeCold, 4, someCoded, keys...))},
+		{"cold-coded-zeros", "COLD with CODED, two rows of dimension 40, all zeros: one byte for 64 of them", seal(worker, server, coded(wire.TypeCold, 40, make([]float32, 80), keys[:2]...))},
+		{"cold-at-coded", "COLD_AT with CODED, dimension 1: three (row number, value) pairs", seal(worker, server, coded(wire.TypeColdAt, 1, someCoded[1:4], 7, 4000000000, 1))},
+		{"cold-coded-quiet", "COLD with CODED that needs no answer of its own", seal(worker, server, quiet(coded(wire.TypeCold, 4, someCoded, keys...)))},
 		{"step", "STEP: the end of step 2^40+5, 70 hot frames sent and answered", seal(worker, server, step())},
 		{"sums", "SUMS that answers step: rows 238 and 239 of 1000, dimension 4, keys of 6 bytes", seal(server, worker, sums(4, 6, 7, 1<<40))},
 		{"sums-scalars", "SUMS, dimension 1: four (key, sum) pairs, keys of 2 bytes", seal(server, worker, sums(1, 2, 1<<63, 1<<63+1, 1<<63+0x102, 1<<63+0xfffe))},
@@ -248,6 +276,7 @@ func goodFrames() []goldenFrame {
 		{"row-number", wire.Refusal{Code: wire.CodeRowNumber, Index: 35, Value: 7}},
 		{"step", wire.Refusal{Code: wire.CodeStep}},
 		{"no-weights", wire.Refusal{Code: wire.CodeNoWeights}},
+		{"coding", wire.Refusal{Code: wire.CodeCoding}},
 		{"unassigned", wire.Refusal{Code: 999, Index: 1, Value: 2}},
 	} {
 		frames = append(frames, goldenFrame{
@@ -257,6 +286,8 @@ func goodFrames() []goldenFrame {
 	}
 	return frames
 }
+
+func quiet(b []byte) []byte { return put8(b, 1, b[1]|byte(wire.FlagQuiet)) }
 
 func beyondLanes(pairs []pair) []byte {
 	b := hot(header(wire.TypeHot, 0), pairs)
@@ -296,6 +327,7 @@ func brokenFrames() []goldenFrame {
 	to := func(p []byte) []byte { return seal(worker, switchHost, p) }
 	back := func(p []byte) []byte { return seal(switchHost, worker, p) }
 	cold := func() []byte { return rows(wire.TypeCold, 4, 1, 2) }
+	codes := func() []byte { return coded(wire.TypeCold, 4, someCoded[:8], 1, 2) }
 	version2 := hot(header(wire.TypeHot, 0), []pair{{0, 1818, 1}})
 	version2[0] = 2<<4 | byte(wire.TypeHot)
 	otherPort := switchHost
@@ -323,6 +355,14 @@ func brokenFrames() []goldenFrame {
 		{"broken-found-head", "FOUND that ends before its numbering", seal(server, worker, rows(wire.TypeFound, 4, 1)[:body+4])},
 		{"broken-found-count", "FOUND that announces one number more than it holds", seal(server, worker, put16(rows(wire.TypeFound, 4, 1, 2), body, 3))},
 		{"broken-cold-at-count", "COLD_AT that announces one row more than it holds", seal(worker, server, put16(rows(wire.TypeColdAt, 4, 1, 2), body, 3))},
+		{"broken-cold-coded-no-codes", "COLD with CODED that ends after its keys", seal(worker, server, codes()[:body+4+8*2])},
+		{"broken-cold-coded-cut", "COLD with CODED whose codes end within the last value", seal(worker, server, codes()[:len(codes())-1])},
+		{"broken-cold-coded-trailing", "COLD with CODED and a byte more than its codes", seal(worker, server, append(codes(), 0))},
+		{"broken-cold-coded-count-0", "COLD with CODED and count 0", seal(worker, server, put16(codes(), body, 0))},
+		{"broken-cold-coded-empty-burst", "COLD with CODED and a marked burst of zeros", seal(worker, server, put16(codes(), body+4+8*2+1, 0))},
+		{"broken-cold-coded-beyond", "COLD with CODED, whose marks have a burst beyond the last value", seal(worker, server, put8(codes(), body+4+8*2, 0xc0))},
+		{"broken-cold-coded-16385", "COLD with CODED and 16,385 zeros, one more than a frame may have", seal(worker, server, coded(wire.TypeCold, 3277, make([]float32, 5*3277), 1, 2, 3, 4, 5))},
+		{"broken-cold-at-coded-head", "COLD_AT with CODED that ends before its numbering", seal(worker, server, coded(wire.TypeColdAt, 1, someCoded[:1], 1)[:body+4])},
 		{"broken-step-short", "STEP that ends within its room", seal(worker, server, step()[:wire.StepLen-1])},
 		{"broken-sums-head", "SUMS that ends before its step", seal(server, worker, sums(4, 1, 1)[:body+4])},
 		{"broken-sums-count", "SUMS that announces one row more than it holds", seal(server, worker, put16(sums(4, 1, 1, 2), body, 3))},

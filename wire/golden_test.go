@@ -4,6 +4,7 @@ package wire_test
 
 import (
 	"bytes"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -22,6 +23,7 @@ import (
 	"github.com/google/gopacket/layers"
 	"github.com/google/gopacket/pcapgo"
 
+	"github.com/libra-ina/libra/codec"
 	"github.com/libra-ina/libra/wire"
 	"github.com/libra-ina/libra/wire/golden"
 )
@@ -124,7 +126,7 @@ func describe(f goldenFrame) golden.Case {
 	if c.Payload == "truncated" {
 		return c
 	}
-	c.Header = &golden.Header{Type: h.Type.String(), Flags: h.Flags.String(), Job: h.Job, Sender: h.Sender, Epoch: h.Epoch, Seq: h.Seq}
+	c.Header = &golden.Header{Type: h.Type.String(), Flags: h.FlagNames(), Job: h.Job, Sender: h.Sender, Epoch: h.Epoch, Seq: h.Seq}
 	if err == nil {
 		c.Payload = outcome(describeBody(&c, p.Payload, h))
 	}
@@ -153,6 +155,10 @@ func describeBody(c *golden.Case, payload []byte, h wire.Header) error {
 		c.Scale, err = describeScale(payload)
 	case wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt:
 		var r wire.Rows
+		if h.Flags&wire.FlagCoded != 0 && (h.Type == wire.TypeCold || h.Type == wire.TypeColdAt) {
+			c.Rows, err = describeCoded(payload, h.Type)
+			break
+		}
 		if r, err = wire.ParseRows(payload, h.Type); err == nil {
 			c.Rows = describeRows(r, h.Type)
 		}
@@ -215,6 +221,29 @@ func describeRows(r wire.Rows, t wire.Type) *golden.Rows {
 	return d
 }
 
+// goldenCodec is that of the frames with CODED.
+var goldenCodec = func() codec.Codec {
+	c, err := codec.New(codec.Config{Bound: 10})
+	if err != nil {
+		panic(err)
+	}
+	return c
+}()
+
+func describeCoded(payload []byte, t wire.Type) (*golden.Rows, error) {
+	r, codes, err := wire.ParseCoded(payload, t)
+	if err != nil {
+		return nil, err
+	}
+	values := make([]float32, r.Count*r.Dim)
+	if err := goldenCodec.Decode(values, codes); err != nil {
+		return nil, wire.ErrLength
+	}
+	d := describeRows(r.WithFloats(values, make([]byte, 4*len(values))), t)
+	d.Codes = hex.EncodeToString(codes)
+	return d, nil
+}
+
 func describeSums(s wire.StepSums) *golden.Rows {
 	d := &golden.Rows{Count: s.Count, Dim: s.Dim}
 	keys, sums := make([]uint64, s.Count), make([]float32, s.Count*s.Dim)
@@ -264,7 +293,10 @@ func annotate(f goldenFrame) []byte {
 }
 
 func annotateBody(t wire.Type, flags wire.Flags, left func() int, take func(int, string) []byte) {
-	if flags&wire.FlagScale != 0 {
+	values := "values"
+	if _, _, floats := t.Body(); floats && flags&wire.FlagCoded != 0 {
+		values = "codes"
+	} else if flags&wire.FlagScale != 0 {
 		t = wire.TypeScale
 	}
 	switch t {
@@ -302,7 +334,7 @@ func annotateBody(t wire.Type, flags wire.Flags, left func() int, take func(int,
 				take(4*count, "row numbers")
 			}
 		}
-		take(left(), "values")
+		take(left(), values)
 	case wire.TypeError:
 		take(8, "code, index, value")
 	}
@@ -372,7 +404,7 @@ func TestGoldenFramesCoverTheFormat(t *testing.T) {
 			covered["UDP checksum of 0"] = true
 		}
 	}
-	want := []string{"VLAN", "IPv6", "padding", "UDP checksum of 0"}
+	want := []string{"VLAN", "IPv6", "padding", "UDP checksum of 0", "CODED"}
 	for kind := wire.TypeHot; kind <= wire.TypeSums; kind++ {
 		want = append(want, kind.String())
 	}

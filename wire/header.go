@@ -93,6 +93,10 @@ const (
 	// around it are applied, and on an ACK means that it does: see [PutCover]. In a job with rounds,
 	// it is which senders, by position, have contributed to the round.
 	FlagCover
+
+	// FlagCoded on a COLD or COLD_AT frame: its floats are coded, as the job's hosts have agreed (package
+	// codec). It is the bit of FlagScale, which only ACKs have.
+	FlagCoded = FlagScale
 )
 
 // AllSenders is the sender field of an ACK with [FlagAll].
@@ -109,6 +113,14 @@ func (f Flags) String() string {
 		}
 	}
 	return strings.Join(names, "|")
+}
+
+// FlagNames returns the names of the header's flags. They depend on its type: see [FlagCoded].
+func (h Header) FlagNames() string {
+	if _, _, floats := h.Type.Body(); floats && h.Type != TypeRows {
+		return strings.Replace(h.Flags.String(), FlagScale.String(), "CODED", 1)
+	}
+	return h.Flags.String()
 }
 
 // Header is the fixed part that follows the UDP header.

@@ -10,6 +10,7 @@ local VERSION = 1
 local DEFAULT_PORT = 19522
 local HEADER, LANES, STRIPE, MAX_STRIPES, ERROR_BODY = 12, 22, 136, 25, 8
 local SCALE_BODY, COVER_BODY, STEP_BODY, SUMS_HEAD, ALL_SENDERS = 8, 8, 24, 29, 0xffff
+local MAX_CODED, GROUP, BURST = 16384, 64, 8
 
 local HOT, COLD, PULL, ROWS, ACK, ERROR, SCALE = 1, 2, 3, 4, 5, 6, 7
 local FIND, FOUND, COLD_AT, STEP, SUMS = 8, 9, 10, 11, 12
@@ -47,6 +48,7 @@ local CODES = {
 	[17] = "row number beyond the server's rows",
 	[18] = "no sums of this step in frames: ask the control service",
 	[19] = "the job keeps no weights: give it an optimizer (model.optimizer)",
+	[20] = "the job has no codec",
 }
 
 local libra = Proto("libra", "Libra gradient aggregation")
@@ -61,6 +63,7 @@ local f = {
 	sum = ProtoField.bool("libra.flags.sum", "Carries sums", 8, nil, 0x08),
 	all = ProtoField.bool("libra.flags.all", "To all senders", 8, nil, 0x10),
 	scale = ProtoField.bool("libra.flags.scale", "Answers a scale report", 8, nil, 0x20),
+	coded = ProtoField.bool("libra.flags.coded", "Floats are coded", 8, nil, 0x20),
 	quiet = ProtoField.bool("libra.flags.quiet", "Needs no answer of its own, or before its round is complete", 8, nil, 0x40),
 	cover = ProtoField.bool("libra.flags.cover", "Covers other frames, or other senders of a round", 8, nil, 0x80),
 	job = ProtoField.uint16("libra.job", "Job"),
@@ -91,6 +94,7 @@ local f = {
 	number = ProtoField.uint32("libra.number", "Row number"),
 	row = ProtoField.bytes("libra.row", "Row"),
 	float = ProtoField.float("libra.row.value", "Value"),
+	codes = ProtoField.bytes("libra.codes", "Codes"),
 	code = ProtoField.uint16("libra.error.code", "Code", base.DEC, CODES),
 	index = ProtoField.uint16("libra.error.index", "Index"),
 	detail = ProtoField.uint32("libra.error.value", "Value"),
@@ -161,6 +165,67 @@ local function add_row(tree, i, floats)
 	for at = 0, floats:len() - 4, 4 do
 		sub:add(f.float, floats:range(at, 4))
 	end
+end
+
+-- check_codes returns nothing, or what is wrong with the codes of values. Their meaning depends on
+-- the job's bound and scale, which are not in frames.
+local function check_codes(codes, values)
+	local at, length = 0, codes:len()
+	while values > 0 do
+		if at == length then return "codes end early" end
+		local marks, group = codes:range(at, 1), math.min(values, GROUP)
+		at, values = at + 1, values - group
+		for burst = 0, GROUP / BURST - 1 do
+			if marks:bitfield(burst, 1) == 1 then
+				if group <= 0 then return "codes beyond the last value" end
+				if at + 2 > length then return "codes end early" end
+				local tags = codes:range(at, 2)
+				if tags:uint() == 0 then return "a marked burst of zeros" end
+				at = at + 2
+				for value = 0, BURST - 1 do
+					local tag = tags:bitfield(2 * value, 2)
+					if tag > 0 and value >= group then return "codes beyond the last value" end
+					at = at + (tag == 3 and 4 or tag)
+				end
+				if at > length then return "codes end early" end
+			end
+			group = group - BURST
+		end
+	end
+	if at < length then return counted(length - at, "byte") .. " more than the codes" end
+end
+
+local function dissect_coded(body, tree, kind)
+	if body:len() < 4 then
+		return nil, "body ends before count and dimension"
+	end
+	local count, dim = body:range(0, 2):uint(), body:range(2, 2):uint()
+	tree:add(f.count, body:range(0, 2))
+	tree:add(f.dim, body:range(2, 2))
+	local key, number = ROW[kind][1], ROW[kind][2]
+	local at = number > 0 and 8 or 4
+	local codes = at + count * (key + number)
+	if count == 0 or dim == 0 or count * dim > MAX_CODED or body:len() <= codes then
+		return nil, string.format("body of %d bytes does not hold %s of dimension %d in codes", body:len(),
+			counted(count, "row"), dim)
+	end
+	local wrong = check_codes(body:range(codes), count * dim)
+	if wrong then
+		return nil, wrong
+	end
+	if number > 0 then
+		tree:add(f.numbering, body:range(4, 4))
+	end
+	for i = 0, count - 1 do
+		if key > 0 then
+			tree:add(f.key, body:range(at + i * key, key))
+		else
+			tree:add(f.number, body:range(at + i * number, number))
+		end
+	end
+	tree:add(f.codes, body:range(codes))
+	return string.format("%s of dimension %d in %s of codes", counted(count, "row"), dim,
+		counted(body:len() - codes, "byte"))
 end
 
 local function dissect_rows(body, tree, kind)
@@ -265,6 +330,8 @@ end
 local function dissect_body(kind, flags, body, tree)
 	if kind == HOT then
 		return dissect_stripes(body, tree, flags.dense)
+	elseif flags.coded then
+		return dissect_coded(body, tree, kind)
 	elseif ROW[kind] then
 		return dissect_rows(body, tree, kind)
 	elseif kind == SUMS then
@@ -290,7 +357,10 @@ local function dissect_header(tvb, tree)
 	tree:add(f.version, tvb(0, 1))
 	local kind = tree:add(f.type, tvb(0, 1))
 	local flags = tree:add(f.flags, tvb(1, 1))
-	for _, flag in ipairs({ f.retx, f.want_sum, f.dense, f.sum, f.all, f.scale, f.quiet, f.cover }) do
+	local number = tvb(0, 1):bitfield(4, 4)
+	local cold = number == COLD or number == COLD_AT
+	local fifth = cold and f.coded or f.scale
+	for _, flag in ipairs({ f.retx, f.want_sum, f.dense, f.sum, f.all, fifth, f.quiet, f.cover }) do
 		flags:add(flag, tvb(1, 1))
 	end
 	tree:add(f.job, tvb(2, 2))
@@ -300,7 +370,8 @@ local function dissect_header(tvb, tree)
 	return kind, {
 		cover = tvb(1, 1):bitfield(0, 1) == 1,
 		quiet = tvb(1, 1):bitfield(1, 1) == 1,
-		scale = tvb(1, 1):bitfield(2, 1) == 1,
+		scale = not cold and tvb(1, 1):bitfield(2, 1) == 1,
+		coded = cold and tvb(1, 1):bitfield(2, 1) == 1,
 		all = tvb(1, 1):bitfield(3, 1) == 1,
 		sum = tvb(1, 1):bitfield(4, 1) == 1,
 		dense = tvb(1, 1):bitfield(5, 1) == 1,
@@ -317,7 +388,7 @@ local function summary(tvb, kind, flags)
 	local text = string.format("%s job %d %s epoch %d %s %d",
 		TYPES[kind] or string.format("Type(%d)", kind),
 		tvb(2, 2):uint(), sender, tvb(6, 2):uint(), numbered, tvb(8, 4):uint())
-	for _, name in ipairs({ "retx", "want_sum", "dense", "sum", "all", "scale", "quiet", "cover" }) do
+	for _, name in ipairs({ "retx", "want_sum", "dense", "sum", "all", "scale", "coded", "quiet", "cover" }) do
 		if flags[name] then text = text .. " " .. name:upper() end
 	end
 	return text

@@ -383,6 +383,7 @@ func TestRefusal(t *testing.T) {
 		{Code: wire.CodeNumbering, Value: 8}:                 "row numbers of another server: its numbering is 8",
 		{Code: wire.CodeStep}:                                "no sums of this step in frames: ask the control service",
 		{Code: wire.CodeNoWeights}:                           "the job keeps no weights: give it an optimizer (model.optimizer)",
+		{Code: wire.CodeCoding}:                              "the job has no codec",
 		{Code: wire.CodeRowNumber, Index: 3, Value: 8}:       "row number beyond the server's rows: row 3, the server holds 8",
 		{Code: wire.CodeWindow, Value: 513}:                  "sequence number beyond the window: receiver accepts numbers up to 513",
 	} {
@@ -398,7 +399,7 @@ func TestFinalRefusals(t *testing.T) {
 	final := map[wire.Code]bool{
 		wire.CodeSlotRange: true, wire.CodeWrongVersion: true, wire.CodeNotFinite: true, wire.CodeLength: true,
 		wire.CodeMode: true, wire.CodeLayout: true, wire.CodeDimension: true, wire.CodeType: true, wire.CodeNumbering: true,
-		wire.CodeNoWeights: true,
+		wire.CodeNoWeights: true, wire.CodeCoding: true,
 		// The receiver remembers these.
 		wire.CodeOverflow: true, wire.CodeRound: true, wire.CodeRowsFull: true, wire.CodeRowNumber: true,
 	}
@@ -459,7 +460,7 @@ func TestLaneMask(t *testing.T) {
 
 // Every code has a name, and a remedy in the text or beside it.
 func TestEveryCodeHasARemedy(t *testing.T) {
-	for code := wire.CodeUnknownJob; code <= wire.CodeNoWeights; code++ {
+	for code := wire.CodeUnknownJob; code <= wire.CodeCoding; code++ {
 		if strings.HasPrefix(code.String(), "error code") || code.Remedy() == "" && !strings.Contains(code.String(), ": ") {
 			t.Errorf("code %d: %q, %q", code, code, code.Remedy())
 		}

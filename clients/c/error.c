@@ -131,6 +131,9 @@ static const struct {
 	 ""},
 	{19, "the job keeps no weights: give it an optimizer (model.optimizer)",
 	 ""},
+	{20, "the job has no codec",
+	 ": give the server the worker's cluster file (codec.bound, codec.scale), and run the same version of Libra on "
+	 "all hosts"},
 };
 
 static _Thread_local struct libra_error last;

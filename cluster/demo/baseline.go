@@ -89,7 +89,7 @@ func (r *run) serverOnly(ctx context.Context, heldOut *data.Dataset) (*Outcome, 
 	dir := filepath.Dir(r.path)
 	c.Job.HotSet = filepath.Join(dir, "cold.libra")
 	setCheckpoints(&c, dir, "server-only.libra")
-	c.Capture = ""
+	c.Capture, c.Codec = "", cluster.Codec{} // floats, since hot rows would be coded too
 	model, err := node.Model(c.Model)
 	if err != nil {
 		return nil, err

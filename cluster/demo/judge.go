@@ -42,12 +42,15 @@ func (r *run) result(hot *packer.HotSet) *Result {
 	}
 	res.LearningRate, res.InitialAccumulator = float32(m.LearningRate), float32(m.InitialAccumulator)
 	res.InitScale = float32(m.InitScale)
+	res.CodecBound, res.CodecScale = o.CodecBound, o.CodecScale
 	res.Data = cmp.Or(res.Data, "synthetic")
 	for _, w := range r.workers {
 		res.Samples += w.Samples
 		res.HotPairs += w.HotPairs
 		res.Pairs += w.HotPairs + w.ColdPairs
 		res.AddedPairs += w.AddedPairs
+		res.ColdBytes += w.ColdBytes
+		res.SavedBytes += w.SavedBytes
 		res.Frames += w.Frames
 		res.Retransmissions += w.Retransmissions
 		res.FaultsDropped += w.Dropped
@@ -107,6 +110,15 @@ func (r *run) oneProcess(ctx context.Context, heldOut *data.Dataset, res *Result
 			m, err := train.Evaluate(ctx, train.Local{Store: reference}, training.Model, heldOut)
 			res.OneProcess.Evaluations = append(res.OneProcess.Evaluations, node.Evaluation{Epoch: epoch + 1, Metrics: m})
 			evaluating += time.Since(begin)
+			return err
+		}
+	}
+	if o.Sync { // otherwise the codec is a part of what is compared
+		hot, err := packer.LoadHotSet(c.Job.HotSet)
+		if err != nil {
+			return err
+		}
+		if training.Code, err = node.Coding(c, hot); err != nil {
 			return err
 		}
 	}

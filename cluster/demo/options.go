@@ -29,6 +29,8 @@ import (
 
 // Options describe the training and its cluster.
 type Options struct {
+	Coding
+
 	// Data and Test are libfm or libsvm files; without Data the click log is synthetic. Data
 	// without Test is evaluated on its own rows.
 	Data, Test string
@@ -145,6 +147,9 @@ func (o Options) Validate() error {
 		return fmt.Errorf("--plane %s with --backend %s: hosts with the %s backend alone reach a P4 switch", o.Plane,
 			o.Backend, cluster.BackendAFXDP)
 	}
+	if err := o.checkCoding(); err != nil {
+		return err
+	}
 	if err := o.Faults.Validate(); err != nil { // its fields have the names of the flags
 		return errors.New("--" + strings.TrimPrefix(err.Error(), "faults."))
 	}
@@ -226,6 +231,9 @@ type Result struct {
 	InitScale          float32 `json:"init_scale,omitempty"`
 	Seed               uint64  `json:"seed"`
 
+	CodecBound int `json:"codec_bound,omitempty"`
+	CodecScale int `json:"codec_scale,omitempty"`
+
 	Outcome
 	// OneProcess and ServerOnly are the baselines, if requested.
 	OneProcess *Outcome `json:"one_process,omitempty"`
@@ -243,7 +251,11 @@ type Result struct {
 	HotShare       float64 `json:"hot_share"` // of the pairs, summed in the network
 	// AddedPairs are gradients of hot rows that workers summed before they pushed. Pairs does not
 	// include them.
-	AddedPairs      uint64  `json:"added_pairs"`
+	AddedPairs uint64 `json:"added_pairs"`
+	// ColdBytes are the payloads of cold rows with their keys, each sent once, and SavedBytes is what the
+	// codes in them are shorter than floats.
+	ColdBytes       uint64  `json:"cold_bytes"`
+	SavedBytes      int64   `json:"saved_bytes"`
 	HotRows         int     `json:"hot_rows"`
 	Frames          uint64  `json:"frames"` // from workers, each counted once
 	FramesPerSecond float64 `json:"frames_per_s"`

@@ -33,6 +33,8 @@ import (
 // Programs describes workers of any language, and the cluster on which they train: a switch, a
 // server, and hosts with an agent each.
 type Programs struct {
+	Coding
+
 	// Command is the command of every worker.
 	Command []string
 	// Hosts is the number of hosts, and Workers the number of all workers, distributed evenly.
@@ -120,7 +122,7 @@ func (p Programs) Validate() error {
 	case p.Optimizer == ps.None.String() && p.LearningRate != 0:
 		return fmt.Errorf("--learning-rate %g: --optimizer none changes none, so leave one of them out", p.LearningRate)
 	}
-	return nil
+	return p.checkCoding()
 }
 
 // DefaultHotRows is the default of HotRows.
@@ -176,6 +178,7 @@ func (p Programs) config(dir string) (*cluster.Config, error) {
 	c := &cluster.Config{
 		Backend: p.Backend,
 		Job:     cluster.Job{ID: 1, HotSet: p.HotSet, Sync: p.Sync, Harvest: p.Harvest},
+		Codec:   p.fields(),
 		Model:   cluster.Model{Kind: "lr", Optimizer: p.Optimizer, LearningRate: p.LearningRate, Seed: p.Seed},
 	}
 	if p.Backend == cluster.BackendAFXDP {

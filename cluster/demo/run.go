@@ -198,6 +198,7 @@ func (o Options) config(dir string) (*cluster.Config, error) {
 			InitialAccumulator: float64(r.Optimizer.InitialAccumulator),
 			InitScale:          float64(r.Scale),
 		},
+		Codec:  o.fields(),
 		Data:   cluster.Data{Train: o.Data, Window: o.Window},
 		Faults: o.Faults,
 	}

@@ -241,6 +241,13 @@ func reference(t *testing.T, c *cluster.Config) *ps.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
+	hot, err := packer.LoadHotSet(c.Job.HotSet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if training.Code, err = Coding(c, hot); err != nil {
+		t.Fatal(err)
+	}
 	var sources []data.Source
 	for _, w := range c.Workers {
 		src, err := OpenSource(c, c.Shard(w.ID))

@@ -85,6 +85,7 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 		Arithmetic: e.members.Arithmetic,
 		Exp:        e.members.Exp,
 		Workers:    e.members.Workers,
+		Codec:      c.Codec.Config(),
 		NoWeights:  c.Model.Optimizer == ps.None.String(),
 		Vanish: func(key uint64, gradient float32) {
 			env.Log.Warn("gradients are rounded to 0, as they are below half of the job's unit: "+

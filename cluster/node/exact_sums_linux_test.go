@@ -31,7 +31,8 @@ import (
 type summers struct {
 	t       *testing.T
 	hot     *packer.HotSet
-	workers []*transport.Worker // by host
+	code    func(keys []uint64, grads []float32) // what the job's codec does to gradients, or nil
+	workers []*transport.Worker                  // by host
 	ranks   []*agentclient.Client
 	pushed  uint64 // gradients, by all ranks in all steps
 	dropped int    // steps with a sum that is too large
@@ -39,11 +40,12 @@ type summers struct {
 
 const sumsDim = 4
 
-// startSummers starts a job with the given number of ranks on each host.
-func startSummers(t *testing.T, frames bool, perHost ...int) *summers {
+// startSummers starts a job with the given number of ranks on each host, perhaps with a codec.
+func startSummers(t *testing.T, frames bool, coding cluster.Codec, perHost ...int) *summers {
 	t.Helper()
 	c := newCluster(t, len(perHost))
 	c.Data, c.Model.Optimizer, c.Model.LearningRate, c.Model.InitialAccumulator = cluster.Data{}, "none", 0, 0
+	c.Codec = coding
 	startSwitch(t, c)
 	file := filepath.Join(t.TempDir(), "cluster.yaml")
 	dir, err := os.MkdirTemp("", "libra-node-*") // the path of a socket is short
@@ -52,6 +54,9 @@ func startSummers(t *testing.T, frames bool, perHost ...int) *summers {
 	}
 	s := &summers{t: t}
 	if s.hot, err = loadHotSet(c, sumsDim); err != nil {
+		t.Fatal(err)
+	}
+	if s.code, err = Coding(c, s.hot); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -107,6 +112,22 @@ type batch struct {
 	prepared bool
 }
 
+// received returns the ranks' batches as the job's codec changes them.
+func (s *summers) received(ranks [][]batch) [][]batch {
+	if s.code == nil {
+		return ranks
+	}
+	all := make([][]batch, len(ranks))
+	for i, batches := range ranks {
+		for _, b := range batches {
+			b.grads = slices.Clone(b.grads)
+			s.code(b.keys, b.grads)
+			all[i] = append(all[i], b)
+		}
+	}
+	return all
+}
+
 // total adds up all ranks' batches in exact arithmetic, and rounds once. It also returns the first
 // key whose sum has no float32, if there is one.
 func total(ranks [][]batch) (keys []uint64, sums []float32, large *uint64) {
@@ -146,7 +167,7 @@ func total(ranks [][]batch) (keys []uint64, sums []float32, large *uint64) {
 // step pushes the ranks' batches, while the hosts' workers wait if they are to add them up, and
 // compares the sums that each rank gets with the exact ones.
 func (s *summers) step(number uint64, wait bool, ranks [][]batch) (failed error) {
-	keys, sums, large := total(ranks)
+	keys, sums, large := total(s.received(ranks))
 	if large != nil {
 		s.dropped++
 	}
@@ -249,6 +270,73 @@ var gradients = map[string]func(rng *rand.Rand) float32{
 	},
 }
 
+// pushAllKinds takes steps with gradients of each kind. It returns how many gradients hosts have added
+// up, and how many frames were refused because a sum was out of range.
+func (s *summers) pushAllKinds(seed uint64) (added, refused uint64) {
+	rng := rand.New(rand.NewPCG(1, seed))
+	number := uint64(0)
+	for _, kind := range slices.Sorted(maps.Keys(gradients)) {
+		for _, wait := range []bool{false, true} {
+			// Few keys, so that rows of several ranks and of one batch meet; half of them
+			// are hot.
+			keys := func(n int) (keys []uint64) {
+				for range n {
+					key := rng.Uint64N(9)
+					if rng.IntN(2) == 0 {
+						key = s.hot.Key(uint32(key))
+					} else {
+						key += 1 << 40
+					}
+					keys = append(keys, key)
+				}
+				return keys
+			}
+			ranks := make([][]batch, len(s.ranks))
+			for i := range ranks {
+				batches, rows := 1+rng.IntN(3), 30
+				if wait { // as many as hosts add up
+					batches, rows = 8, 80
+				}
+				for range batches {
+					b := batch{keys: keys(rows), prepared: rng.IntN(2) == 0}
+					for range rows * sumsDim {
+						b.grads = append(b.grads, gradients[kind](rng))
+					}
+					ranks[i] = append(ranks[i], b)
+				}
+			}
+			if err := s.step(number, wait, ranks); err != nil {
+				s.t.Fatalf("step %d, gradients %s: %v", number, kind, err)
+			}
+			number++
+		}
+	}
+	for _, w := range s.workers {
+		stats, err := w.Stats(s.t.Context())
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		added += stats.PairsAdded
+		refused += stats.Refusals[wire.CodeOverflow]
+	}
+	return added, refused
+}
+
+// The sums of a job with a codec are exact, too: those of hot rows, wherever they are added, of what was
+// pushed, and those of cold rows of what its codes decode to.
+func TestSumsOfCodedRowsAreExact(t *testing.T) {
+	var added, refused uint64
+	for at, perHost := range [][]int{{2, 2}, {4}} {
+		t.Run(fmt.Sprint(perHost), func(t *testing.T) {
+			a, r := startSummers(t, at%2 == 0, cluster.Codec{Bound: new(8), Scale: 3}, perHost...).pushAllKinds(uint64(at))
+			added, refused = added+a, refused+r
+		})
+	}
+	if added == 0 || refused == 0 {
+		t.Errorf("hosts have added up %d gradients, and the aggregator has refused %d frames", added, refused)
+	}
+}
+
 // The sum that every rank gets is the float32 nearest to the exact one, in every bit: of gradients
 // from the least subnormal to the largest float32, of hot and cold rows, of 2 to 8 ranks on one
 // host or several, whether hosts add them up before they send them or the aggregator refuses their
@@ -259,53 +347,9 @@ func TestSumsOfAllMagnitudesAreExact(t *testing.T) {
 	dropped := 0
 	for at, perHost := range [][]int{{1, 1}, {3}, {2, 2}, {1, 4}, {3, 2, 1}, {7}, {4, 4}} {
 		t.Run(fmt.Sprint(perHost), func(t *testing.T) {
-			s := startSummers(t, at%2 == 0, perHost...)
-			rng := rand.New(rand.NewPCG(1, uint64(at)))
-			number := uint64(0)
-			for _, kind := range slices.Sorted(maps.Keys(gradients)) {
-				for _, wait := range []bool{false, true} {
-					// Few keys, so that rows of several ranks and of one batch meet; half of them
-					// are hot.
-					keys := func(n int) (keys []uint64) {
-						for range n {
-							key := rng.Uint64N(9)
-							if rng.IntN(2) == 0 {
-								key = s.hot.Key(uint32(key))
-							} else {
-								key += 1 << 40
-							}
-							keys = append(keys, key)
-						}
-						return keys
-					}
-					ranks := make([][]batch, len(s.ranks))
-					for i := range ranks {
-						batches, rows := 1+rng.IntN(3), 30
-						if wait { // as many as hosts add up
-							batches, rows = 8, 80
-						}
-						for range batches {
-							b := batch{keys: keys(rows), prepared: rng.IntN(2) == 0}
-							for range rows * sumsDim {
-								b.grads = append(b.grads, gradients[kind](rng))
-							}
-							ranks[i] = append(ranks[i], b)
-						}
-					}
-					if err := s.step(number, wait, ranks); err != nil {
-						t.Fatalf("step %d, gradients %s: %v", number, kind, err)
-					}
-					number++
-				}
-			}
-			for _, w := range s.workers {
-				stats, err := w.Stats(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				added += stats.PairsAdded
-				refused += stats.Refusals[wire.CodeOverflow]
-			}
+			s := startSummers(t, at%2 == 0, cluster.Codec{}, perHost...)
+			a, r := s.pushAllKinds(uint64(at))
+			added, refused = added+a, refused+r
 			pushed, dropped = pushed+s.pushed, dropped+s.dropped
 		})
 	}

@@ -29,7 +29,7 @@ func TestWorkerResult(t *testing.T) {
 	got := workerResult(3, "udp",
 		train.Result{Progress: train.Progress{Samples: 1, Steps: 2, Loss: loss}, Elapsed: 4},
 		transport.WorkerStats{
-			PairsHot: 5, RowsCold: 6, LogWaits: 13, Settled: 14,
+			PairsHot: 5, RowsCold: 6, LogWaits: 13, Settled: 14, BytesCold: 15, CodedValues: 24, CodedBytes: 20,
 			Hot:  retransmit.Stats{Sent: 100, Retransmitted: 7, SRTT: 8},
 			Cold: retransmit.Stats{Sent: 20, Retransmitted: 30, SRTT: 9},
 			Link: link.Stats{Dropped: 10, Duplicated: 11, Reordered: 12},
@@ -38,7 +38,7 @@ func TestWorkerResult(t *testing.T) {
 		Worker: 3, Backend: "udp", Samples: 1, Steps: 2, Loss: loss, Elapsed: 4,
 		HotPairs: 5, ColdPairs: 24, Frames: 120, HotFrames: 100, Retransmissions: 37, RTTHot: 8, RTTCold: 9,
 		Dropped: 10, Duplicated: 11, Reordered: 12,
-		LogWaits: 13, Settled: 14,
+		LogWaits: 13, Settled: 14, ColdBytes: 15, SavedBytes: 76,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -92,7 +92,7 @@ func TestResultsAddUp(t *testing.T) {
 	if during.Counters["hot_frames"] >= during.Counters["hot_pairs"] || during.Counters["harvest_messages"] != at-1 {
 		t.Errorf("%v", during.Counters)
 	}
-	if len(during.Counters) != 8 {
+	if len(during.Counters) != 12 {
 		t.Errorf("counters %v", during.Counters)
 	}
 }

@@ -286,7 +286,7 @@ func (s *server) startLoop(dim int) error {
 	}
 	s.loop, err = transport.NewServer(transport.ServerConfig{
 		Link: link, Gate: s.env.Machine.Gate, Job: c.Job.ID, Dim: dim, Handler: s.store, NoWeights: !s.hasWeights(),
-		Index: uint16(s.env.Server), Sample: c.Telemetry.OneIn(),
+		Index: uint16(s.env.Server), Sample: c.Telemetry.OneIn(), Codec: c.Codec.Config(),
 		Arrive: func(sender, epoch uint16, end wire.StepEnd) bool {
 			return s.arrive != nil && s.arrive(sender, epoch, end)
 		},

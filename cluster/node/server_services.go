@@ -204,6 +204,9 @@ func (s *server) serverStats(ctx context.Context) (*pb.ServerStats, error) {
 		return nil, err
 	}
 	out.Counters["cold_frames"] = stats.Applied
+	out.Counters["coded_frames"], out.Counters["coded_pairs"] = stats.Coded, stats.CodedValues
+	out.Counters["coded_bytes"] = stats.CodedBytes
+	out.Counters["coded_saved_bytes"] = uint64(max(0, 4*int64(stats.CodedValues)-int64(stats.CodedBytes)))
 	out.Counters["step_frames"], out.Counters["sums_frames"] = stats.Steps, stats.Sums
 	out.Counters["overrun"], out.Counters["lost_answers"] = stats.Link.Overrun, stats.Link.NoRoom
 	out.Latencies = control.LatencyMessages(s.loop.Recorder().Series())

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/codec"
+	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/train/data"
@@ -59,6 +61,17 @@ func TrainConfig(c *cluster.Config) (train.Config, error) {
 		Seed:   c.Model.Seed,
 		Window: c.Data.Window,
 	}, nil
+}
+
+// Coding returns what the codec of a job does to the gradients of a push, for [train.Config]; nil if it
+// has none.
+func Coding(c *cluster.Config, hot *packer.HotSet) (func(keys []uint64, grads []float32), error) {
+	config := c.Codec.Config()
+	if config == (codec.Config{}) {
+		return nil, nil
+	}
+	coder, err := codec.New(config)
+	return func(keys []uint64, grads []float32) { packer.CodeCold(coder, hot, keys, grads) }, err
 }
 
 // OpenSource opens a shard of the training rows.

@@ -34,6 +34,8 @@ type WorkerResult struct {
 	Elapsed         time.Duration `json:"elapsed_ns"`
 	HotPairs        uint64        `json:"hot_pairs"`
 	ColdPairs       uint64        `json:"cold_pairs"`
+	ColdBytes       uint64        `json:"cold_bytes"`  // payloads of cold pairs with their keys, without retransmissions
+	SavedBytes      int64         `json:"saved_bytes"` // by the codec: what its codes are shorter than floats
 	AddedPairs      uint64        `json:"added_pairs"` // of hot rows, summed by the worker before it pushed
 	Vanished        uint64        `json:"vanished"`    // gradients that the job's unit rounds to 0
 	Frames          uint64        `json:"frames"`      // pushes and pulls, without retransmissions
@@ -144,6 +146,8 @@ func workerResult(id uint16, backend string, t train.Result, s transport.WorkerS
 		Elapsed:         t.Elapsed,
 		HotPairs:        s.PairsHot,
 		ColdPairs:       s.RowsCold * uint64(dim),
+		ColdBytes:       s.BytesCold,
+		SavedBytes:      4*int64(s.CodedValues) - int64(s.CodedBytes),
 		Vanished:        s.Vanished,
 		Frames:          s.Hot.Sent + s.Cold.Sent,
 		HotFrames:       s.Hot.Sent,

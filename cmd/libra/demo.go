@@ -14,6 +14,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/cluster/demo"
@@ -133,6 +134,7 @@ take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 	f.Float64Var(&o.Faults.Loss, "loss", 0, "probability that a frame is lost")
 	f.Float64Var(&o.Faults.Duplicate, "duplicate", 0, "probability that a frame arrives twice")
 	f.Float64Var(&o.Faults.Reorder, "reorder", 0, "probability that later frames overtake a frame")
+	addCoding(f, &o.Coding)
 	f.StringVar(&o.Capture, "capture", "",
 		"`folder` for pcapng files of all frames that workers and server send and receive")
 	f.StringSliceVar(&baselines, "baseline", []string{demo.OneProcess},
@@ -148,6 +150,13 @@ take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 	choices(cmd, "optimizer", "adagrad", "sgd")
 	choices(cmd, "baseline", append(demo.Baselines(), noBaseline)...)
 	return cmd
+}
+
+// addCoding adds the flags of how cold gradients are coded.
+func addCoding(f *pflag.FlagSet, c *demo.Coding) {
+	f.IntVar(&c.CodecBound, "codec-bound", 0,
+		"send cold gradients in codes that differ by less than 2^-(bound + scale), 1 to 14 (default: as floats)")
+	f.IntVar(&c.CodecScale, "codec-scale", 0, "cold gradients from 2^-scale on take four bytes, -126 to 126")
 }
 
 // byData is the help of a flag whose default depends on where the rows come from.
@@ -202,6 +211,15 @@ func learningCurves(r *demo.Result) []chart.Chart {
 	return charts
 }
 
+// coldBytes says what cold gradients took, and what the codec saved of that.
+func coldBytes(r *demo.Result) string {
+	if r.CodecBound == 0 {
+		return humanize.Comma(int64(r.ColdBytes))
+	}
+	return fmt.Sprintf("%s, %.1f %% of what floats take", humanize.Comma(int64(r.ColdBytes)),
+		100*float64(r.ColdBytes)/float64(int64(r.ColdBytes)+r.SavedBytes))
+}
+
 // printDemo prints the outcome as one table, and what it shows in one sentence.
 func printDemo(w io.Writer, r *demo.Result) error {
 	// compared shows a value beside those of the baselines.
@@ -250,6 +268,7 @@ func printDemo(w io.Writer, r *demo.Result) error {
 		{"pairs that workers added up before", fmt.Sprintf("%.1f %%",
 			100*float64(r.AddedPairs)/float64(r.AddedPairs+r.Pairs))},
 		{"pairs summed in the network", fmt.Sprintf("%.1f %%", 100*r.HotShare)},
+		{"cold bytes", coldBytes(r)},
 		{"retransmissions", humanize.Comma(int64(r.Retransmissions))},
 		{"frames saved at the server", humanize.Comma(r.FramesSaved)},
 		compared("frames of gradients at the server", func(o *demo.Outcome) string {

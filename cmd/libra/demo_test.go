@@ -127,6 +127,29 @@ func TestSynthetic(t *testing.T) {
 	}
 }
 
+// With a codec, synchronous training gives the weights of one process that codes cold gradients
+// likewise, on both backends, with one server and with three, whatever the network does.
+func TestCodedTrainingIsExact(t *testing.T) {
+	t.Parallel()
+	for _, backend := range []string{"udp", "afxdp"} {
+		for _, servers := range []string{"1", "3"} {
+			t.Run(backend+", servers "+servers, func(t *testing.T) {
+				if backend == "afxdp" {
+					needRoot(t)
+				}
+				r := runDemo(t, "--backend", backend, "--servers", servers, "--epochs", "1", "--rows", "4000", "--workers", "3", "--factors", "3",
+					"--sync", "--codec-bound", "10", "--codec-scale", "4", "--loss", "0.01", "--duplicate", "0.01", "--reorder", "0.01")
+				if r.WeightsSHA256 != r.ReferenceSHA256 || len(r.WeightsSHA256) != 64 {
+					t.Errorf("weights %s, reference %s", r.WeightsSHA256, r.ReferenceSHA256)
+				}
+				if r.SavedBytes <= 0 || r.ColdBytes == 0 || r.CodecBound != 10 || r.CodecScale != 4 || r.Retransmissions == 0 {
+					t.Errorf("%d bytes saved of %d, codec %d, %d; %d retransmissions", r.SavedBytes, r.ColdBytes, r.CodecBound, r.CodecScale, r.Retransmissions)
+				}
+			})
+		}
+	}
+}
+
 // The files of "sudo make demo" belong to the user who ran it.
 func TestDemoUnderSudo(t *testing.T) {
 	t.Parallel()

@@ -76,6 +76,7 @@ privileges are needed.`,
 	f.StringVar(&p.Optimizer, "optimizer", p.Optimizer,
 		settings.Optimizer.Help("")+": adagrad, sgd, or none, for the sums of each step alone (with --sync)")
 	f.Float64Var(&p.LearningRate, "learning-rate", 0, settings.LearningRate.Help(settings.LearningRate.Usual()))
+	addCoding(f, &p.Coding)
 	f.StringVar(&p.Backend, "backend", p.Backend, "afxdp (needs root) or udp")
 	f.Uint64Var(&p.Seed, "seed", p.Seed, "seed of the initial weights; with --dim 1 they are zeros")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object as the last line of standard output")

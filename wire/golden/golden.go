@@ -79,6 +79,9 @@ type Rows struct {
 	Numbering string   `json:"numbering,omitempty"`
 	Numbers   []uint32 `json:"numbers,omitempty"`
 	Rows      []string `json:"values,omitempty"` // per row: float32 bits in hexadecimal, with spaces between
+	// Codes, in hexadecimal, are those of a frame with CODED; Rows are then what they decode to with
+	// bound 10 and scale 0.
+	Codes string `json:"codes,omitempty"`
 }
 
 // Scale is the body of a SCALE frame and of the ACK that answers it with a

@@ -25,6 +25,7 @@ import (
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 
+	"github.com/libra-ina/libra/codec"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -53,6 +54,7 @@ type Libra struct {
 	Numbering uint32    // FOUND, COLD_AT
 	Numbers   []uint32  // FOUND, COLD_AT: of rows
 	Values    []float32 // COLD, ROWS, COLD_AT, SUMS: row after row, Dim floats each
+	Codes     []byte    // COLD, COLD_AT with [wire.FlagCoded], instead of Values: see package codec
 
 	Step wire.StepEnd  // STEP
 	Sums wire.SumsHead // SUMS; Least is that of Keys
@@ -155,13 +157,39 @@ func (l *Libra) hasCover() bool {
 	return l.Header.Type == wire.TypeAck && l.Header.Flags&bodies == wire.FlagCover
 }
 
+// structure decodes codes of any bound and scale, to other values.
+var structure, _ = codec.New(codec.Config{Bound: codec.MinBound})
+
+// decodeCodes keeps the codes of a frame, if they are those of its rows.
+func (l *Libra) decodeCodes(data []byte) (wire.Rows, error) {
+	r, codes, err := wire.ParseCoded(data, l.Header.Type)
+	if err != nil {
+		return r, err
+	}
+	l.Codes = codes
+	return r, structure.Decode(make([]float32, r.Count*r.Dim), codes)
+}
+
+// isCoded reports whether the body has codes instead of values.
+func (l *Libra) isCoded() bool {
+	t := l.Header.Type
+	return (t == wire.TypeCold || t == wire.TypeColdAt) && l.Header.Flags&wire.FlagCoded != 0
+}
+
 func (l *Libra) decodeRows(data []byte) error {
-	r, err := wire.ParseRows(data, l.Header.Type)
+	var r wire.Rows
+	var err error
+	if l.isCoded() {
+		r, err = l.decodeCodes(data)
+	} else {
+		r, err = wire.ParseRows(data, l.Header.Type)
+	}
 	if err != nil {
 		return err
 	}
 	l.Dim, l.Numbering = r.Dim, r.Numbering
 	keys, numbers, floats := l.Header.Type.Body()
+	floats = floats && !l.isCoded()
 	row := make([]float32, r.Dim)
 	for i := range r.Count {
 		if keys {
@@ -232,11 +260,20 @@ func (l *Libra) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOpti
 
 func (l *Libra) putRows(data []byte, count int) {
 	keys, numbers, floats := l.Header.Type.Body()
+	floats = floats && !l.isCoded()
 	var r wire.Rows
-	if numbers {
+	switch {
+	case l.isCoded():
+		var codes []byte
+		r, codes = wire.PutCoded(data, l.Header.Type, count, l.Dim, l.Numbering)
+		copy(codes, l.Codes)
+		if numbers {
+			r.SetNumbers(l.Numbers)
+		}
+	case numbers:
 		r = wire.PutNumbered(data, l.Header.Type, count, l.Dim, l.Numbering)
 		r.SetNumbers(l.Numbers)
-	} else {
+	default:
 		r = wire.PutRows(data, l.Header.Type, count, l.Dim)
 	}
 	for i := range count {
@@ -287,6 +324,13 @@ func (l *Libra) size() (count, n int, err error) {
 	}
 	if count < 1 || count > maxUint16 {
 		return 0, 0, fmt.Errorf("libra: %v of %d rows, not 1..%d", l.Header.Type, count, maxUint16)
+	}
+	if l.isCoded() {
+		if count > wire.MaxCoded/l.Dim || len(l.Codes) == 0 {
+			return 0, 0, fmt.Errorf("libra: coded %v of %d rows of dimension %d in %d bytes, not 1..%d values in 1 or more",
+				l.Header.Type, count, l.Dim, len(l.Codes), wire.MaxCoded)
+		}
+		return count, wire.CodedLen(l.Header.Type, count, len(l.Codes)), nil
 	}
 	if floats && len(l.Values) != count*l.Dim {
 		return 0, 0, fmt.Errorf("libra: %v of %d rows of dimension %d contains %d values", l.Header.Type, count, l.Dim,
