@@ -121,9 +121,9 @@ func ReplayDefaults(traces []*trace.Trace) Config {
 	return c
 }
 
-// ReplayBaselines returns what replays know. Their workers look the keys of each push up, because each
-// has others.
-func ReplayBaselines() []string { return []string{Unprepared, ZeroMQHash, ZeroMQTable, SwitchML} }
+// ReplayBaselines returns what replays know. The first is Libra of the figure: its workers look the keys
+// of each push up, since a training's next push has others.
+func ReplayBaselines() []string { return []string{Unprepared, Libra, ZeroMQHash, ZeroMQTable, SwitchML} }
 
 // costWorkers is the number of workers of which a replay measures what each role costs.
 const costWorkers = 2

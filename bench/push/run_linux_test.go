@@ -153,6 +153,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"harvest":     func(c *Config) { c.Harvest = 1 },
 		"line":        func(c *Config) { *c = ScaleDefaults(); c.Line = 0 },
 		"scale":       func(c *Config) { *c = ScaleDefaults(); c.Workers = []int{1, 2} },
+		"replay":      func(c *Config) { *c = ReplayDefaults(exampleTraces()); c.Baselines = []string{Unprepared, Agent} },
 		"comparison":  func(c *Config) { *c = ScaleDefaults(); c.Baselines = []string{Libra, Lossy} },
 	} {
 		c := Defaults()

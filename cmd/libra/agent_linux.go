@@ -64,8 +64,7 @@ finished its part.`,
 		},
 	}
 	cmd.Flags().StringVar(&p.config, "config", "", "agent configuration `file` (required)")
-	cmd.Flags().StringVar(&record, "record", "", "for 'libra run --record'")
-	_ = cmd.Flags().MarkHidden("record") // it is there
+	cmd.Flags().StringVar(&record, "record", "", "for 'libra run --record': the `folder` that it has begun, and will complete")
 	cmd.Flags().BoolVar(&p.json, "json", false, "print a JSON line when ready")
 	return cmd
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -112,6 +113,13 @@ var drawnShape = trace.Shape{Workers: 8, Pushes: 32, Rows: 16384}
 func readTraces(names []string) (all []*trace.Trace, err error) {
 	seen := map[string]bool{}
 	for _, name := range names {
+		called := filepath.Base(filepath.Clean(name))
+		if seen[called] {
+			return nil, fmt.Errorf("--trace: two traces have the name %s: rename a folder", called)
+		}
+		seen[called] = true
+	}
+	for _, name := range names {
 		var t *trace.Trace
 		switch name {
 		case trace.OA.Name:
@@ -123,10 +131,6 @@ func readTraces(names []string) (all []*trace.Trace, err error) {
 				return nil, err
 			}
 		}
-		if seen[t.Name] {
-			return nil, fmt.Errorf("--trace: two traces have the name %s: rename a folder", t.Name)
-		}
-		seen[t.Name] = true
 		all = append(all, t)
 	}
 	return all, nil
