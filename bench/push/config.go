@@ -123,7 +123,9 @@ func ReplayDefaults(traces []*trace.Trace) Config {
 
 // ReplayBaselines returns what replays know. The first is Libra of the figure: its workers look the keys
 // of each push up, since a training's next push has others.
-func ReplayBaselines() []string { return []string{Unprepared, Libra, ZeroMQHash, ZeroMQTable, SwitchML} }
+func ReplayBaselines() []string {
+	return []string{Unprepared, Libra, ZeroMQHash, ZeroMQTable, SwitchML}
+}
 
 // costWorkers is the number of workers of which a replay measures what each role costs.
 const costWorkers = 2

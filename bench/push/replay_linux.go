@@ -63,7 +63,8 @@ func (r *run) replayAll(ctx context.Context, f *Figure) (err error) {
 		}
 		ranked := t.Ranked()
 		h, size := replayLayout(t, ranked)
-		if err := r.measureLoad(ctx, h, size, func(w *workload) { w.fillFrom(t, ranked) }, Result{}, "trace "+t.Name); err != nil {
+		fill := func(w *workload) { w.fillFrom(t, ranked) }
+		if err := r.measureLoad(ctx, h, size, fill, Result{}, "trace "+t.Name); err != nil {
 			return err
 		}
 		runtime.GC() // a trace may be large

@@ -4,6 +4,7 @@ package push
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +17,7 @@ import (
 func exampleTraces() []*trace.Trace {
 	rows := &trace.Trace{Name: "rows", Dim: 3, Parameters: 3 * 5, Least: true, Workers: []trace.Worker{
 		{Starts: []int{0, 1, 4}, Keys: []uint64{9, 1, 2, 9}, Grads: []float32{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 1e6}, Steps: 2},
-		{Starts: []int{0, 2}, Keys: []uint64{3, 1 << 63}, Grads: []float32{-1, 0, 1, 0.1, 0.2, 0.3}, Steps: 1},
+		{Starts: []int{0, 2}, Keys: []uint64{3, 1 << 63}, Grads: []float32{-1, 0, 1, 0.1, 0.2, 1e-6}, Steps: 1},
 	}}
 	skew := trace.Skew{Name: "skew", Parameters: 9000, Hot: 30, Share: 0.5}
 	return []*trace.Trace{rows, trace.Draw(skew, trace.Shape{Workers: 1, Pushes: 8, Rows: 64}, 1)}
@@ -53,6 +54,33 @@ func TestReplayedPushes(t *testing.T) {
 	}
 }
 
+// addedFloats returns what a server holds that adds floats.
+func addedFloats(w *workload, pushes []uint64) (held []row) {
+	sums := map[uint64][]float32{}
+	for worker, n := range pushes {
+		b := w.shareOf(worker)
+		for i := range int(n) {
+			grads := b.gradsOf(i)
+			for k, key := range b.keysOf(i) {
+				if sums[key] == nil {
+					sums[key] = make([]float32, w.dim)
+				}
+				for d := range w.dim {
+					sums[key][d] += grads[k*w.dim+d]
+				}
+			}
+		}
+	}
+	for key, floats := range sums {
+		r := row{key: key}
+		for _, sum := range floats {
+			r.units = append(r.units, int64(math.Ldexp(float64(sum), 46)))
+		}
+		held = append(held, r)
+	}
+	return held
+}
+
 // Sums of a replay are held to what was pushed, exactly, or within what a server that adds floats rounds.
 func TestReplayedSums(t *testing.T) {
 	w := replayOf(exampleTraces()[0])
@@ -68,6 +96,9 @@ func TestReplayedSums(t *testing.T) {
 		if err := w.checkSums([]uint64{5, 2, 4}, held, floats); !errors.Is(err, ErrSums) {
 			t.Errorf("a lost push: %v, want ErrSums", err)
 		}
+	}
+	if err := w.checkSums(pushes, addedFloats(w, pushes), true); err != nil {
+		t.Errorf("sums of floats: %v", err)
 	}
 	held[0].units[1]++
 	if err := w.checkSums(pushes, held, false); !errors.Is(err, ErrSums) {

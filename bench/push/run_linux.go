@@ -128,7 +128,8 @@ func (r *run) takeTurns(ctx context.Context, like Result, what string) error {
 	for i, s := range subjects {
 		if len(s.Samples) > 0 {
 			res := like
-			res.Workers, res.Baseline, res.Samples = r.cfg.Workers[i/len(r.baselines)], r.baselines[i%len(r.baselines)], s.Samples
+			res.Workers, res.Baseline = r.cfg.Workers[i/len(r.baselines)], r.baselines[i%len(r.baselines)]
+			res.Samples = s.Samples
 			r.report.addResult(res)
 		}
 	}

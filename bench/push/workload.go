@@ -85,10 +85,8 @@ type header struct {
 // share is where a worker's batches are.
 type share struct{ offset, batches, rows int }
 
+// page has room for the shares of 64 workers, as kv_zmq.cc has.
 const page = 4096
-
-// maxWorkers is how many shares the header has room for.
-const maxWorkers = 64
 
 func onPages(size int) int { return (size + page - 1) / page * page }
 
@@ -307,9 +305,11 @@ func (w *workload) checkSums(pushes []uint64, held []row, floats bool) error {
 		slack = make([]float64, len(want))
 	}
 	total := uint64(0)
-	for worker, n := range pushes {
+	for _, n := range pushes {
 		total += n
-		w.addPushes(worker, n, want, slack)
+	}
+	for worker, n := range pushes {
+		w.addPushes(worker, n, want, slack, float64(total)*0x1p-24)
 	}
 	seen := make([]bool, w.keys)
 	for _, r := range held {
@@ -321,7 +321,7 @@ func (w *workload) checkSums(pushes []uint64, held []row, floats bool) error {
 		for i, has := range r.units {
 			off, most := math.Abs(float64(has-want[n*w.dim+i])), 0.0
 			if slack != nil {
-				most = slack[n*w.dim+i] * float64(total) * 0x1p-24
+				most = slack[n*w.dim+i] + 1
 			}
 			if off > most {
 				return fmt.Errorf("%w: key %#x sums to %v, but %v was pushed", ErrSums, r.key, units.ToFloat32(has),
@@ -331,14 +331,16 @@ func (w *workload) checkSums(pushes []uint64, held []row, floats bool) error {
 	}
 	for i, sum := range want {
 		if sum != 0 && !seen[i/w.dim] {
-			return fmt.Errorf("%w: key %#x, to which %v was pushed, is not held", ErrSums, w.keyAt(i/w.dim), units.ToFloat32(sum))
+			return fmt.Errorf("%w: key %#x, to which %v was pushed, is not held", ErrSums, w.keyAt(i/w.dim),
+				units.ToFloat32(sum))
 		}
 	}
 	return nil
 }
 
-// addPushes adds what a worker pushed to sums, and, if slack is not nil, the sizes of it to that.
-func (w *workload) addPushes(worker int, pushes uint64, sums []int64, slack []float64) {
+// addPushes adds what a worker pushed to sums, and, if slack is not nil, to that by how much it may be
+// off where floats are added: by a share of its size, and what rounding it to units made of it here.
+func (w *workload) addPushes(worker int, pushes uint64, sums []int64, slack []float64, share float64) {
 	b := w.shareOf(worker)
 	count := uint64(b.count())
 	for n := range count {
@@ -355,7 +357,7 @@ func (w *workload) addPushes(worker int, pushes uint64, sums []int64, slack []fl
 				one, _ := units.FromFloat32(g) // in range
 				sums[to+i] += int64(times) * one
 				if slack != nil {
-					slack[to+i] += float64(times) * math.Abs(float64(one))
+					slack[to+i] += float64(times) * (math.Abs(float64(one))*share + 0.5)
 				}
 			}
 		}

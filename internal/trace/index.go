@@ -25,6 +25,13 @@ const (
 	version = 1
 )
 
+// The limits of a trace. 'libra run' has no more workers, and no longer rows.
+const (
+	MaxRanks = 64
+	maxDim   = 1 << 16
+	maxRows  = 1 << 40
+)
+
 const again = "record the trace again with 'libra run --record'"
 
 // Index describes a trace.
@@ -186,12 +193,13 @@ func readIndex(dir string) (*Index, error) {
 		return nil, fmt.Errorf("%s: it has version %d, and this program reads %d: %s", path, x.Version, version, again)
 	case !x.Complete:
 		return nil, fmt.Errorf("%s: the trace was cut short, the program that recorded it did not end well: %s", path, again)
-	case x.Dim < 1, x.Ranks < 1, len(x.Parts) == 0:
+	case x.Dim < 1, x.Dim > maxDim, x.Ranks < 1, x.Ranks > MaxRanks, len(x.Parts) == 0:
 		return nil, fmt.Errorf("%s: rows of %d floats from %d clients of %d ranks are no trace: %s", path, x.Dim, len(x.Parts),
 			x.Ranks, again)
 	}
 	for _, p := range x.Parts {
-		if p.Rank < 0 || p.Rank >= x.Ranks || p.Pushes < 0 || p.Rows < 0 || p.Name != filepath.Base(p.Name) {
+		if p.Rank < 0 || p.Rank >= x.Ranks || p.Pushes < 0 || p.Pushes > maxRows || p.Rows < 0 || p.Rows > maxRows ||
+			p.Name != filepath.Base(p.Name) {
 			return nil, fmt.Errorf("%s: part %q of rank %d with %d pushes of %d rows is none: %s", path, p.Name, p.Rank, p.Pushes,
 				p.Rows, again)
 		}

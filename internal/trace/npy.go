@@ -54,7 +54,8 @@ func createArray(path, kind string, columns int) (*arrayWriter, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &arrayWriter{file: f, out: bufio.NewWriterSize(f, 1<<16), sum: crc32.New(castagnoli), kind: kind, columns: columns}
+	w := &arrayWriter{file: f, out: bufio.NewWriterSize(f, 1<<16), sum: crc32.New(castagnoli), kind: kind,
+		columns: columns}
 	_, err = w.out.Write(head(kind, 0, columns))
 	return w, err
 }

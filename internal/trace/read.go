@@ -107,8 +107,8 @@ func (t *Trace) readPart(dir string, x *Index, p Part) error {
 		row += n
 	}
 	if row != uint64(len(keys)) {
-		return fmt.Errorf("%s: its pushes have %d rows, and %s has %d: %s", name(pushesSuffix), row, name(keysSuffix), len(keys),
-			again)
+		return fmt.Errorf("%s: its pushes have %d rows, and %s has %d: %s", name(pushesSuffix), row, name(keysSuffix),
+			len(keys), again)
 	}
 	w.Steps = max(w.Steps, p.Steps)
 	return nil

@@ -137,6 +137,7 @@ func TestWrongTraces(t *testing.T) {
 		"version":    {change(IndexName, replace(`"version": 1`, `"version": 2`)), []string{IndexName, "version 2"}},
 		"incomplete": {change(IndexName, replace("true", "false")), []string{IndexName, "cut short"}},
 		"rank":       {change(IndexName, replace(`"rank": 1`, `"rank": 2`)), []string{IndexName, "rank 2"}},
+		"ranks":      {change(IndexName, replace(`"ranks": 2`, `"ranks": 1000000`)), []string{IndexName, "1000000 ranks"}},
 		"path":       {change(IndexName, replace(`"rank-1"`, `"../x"`)), []string{IndexName, "../x"}},
 		"dimension":  {change(IndexName, replace(`"dim": 2`, `"dim": 3`)), []string{"rank-0.gradients.npy", "(4, 3)"}},
 		"lost file":  {func(_ *testing.T, dir string) { os.Remove(filepath.Join(dir, "rank-1.keys.npy")) }, []string{"rank-1.keys.npy"}},
