@@ -79,9 +79,23 @@ type Job struct {
 	// Separate disables adding up pushes of several clients (docs/agent.md, sums on the host).
 	Separate bool
 
+	// Record, if not nil, returns where the pushes of a client are recorded, a process with a name
+	// for itself.
+	Record func(process int, name string) Recording
+
 	// Users and Groups may use the job, as may the agent's own user.
 	Users, Groups []uint32
 	Limits        Limits
+}
+
+// Recording gets what a client pushes. The job's worker calls it, which waits for it.
+type Recording interface {
+	// Push is called for each push that is sent. It may not keep the slices.
+	Push(keys []uint64, grads []float32)
+	// EndStep is called when the client has come to the end of a step.
+	EndStep()
+	// Close is called when the client has ended, unless the agent ends first.
+	Close()
 }
 
 // Limits bound each client of a job. Zeros mean the defaults.

@@ -167,6 +167,9 @@ func (s *session) startOperation(w *work, e *agentproto.Entry) {
 		}
 		if w.ends = e.Op != agentproto.Flush; w.ends {
 			s.ending.Add(1)
+			if s.record != nil {
+				s.record.EndStep()
+			}
 		}
 		w.queueInOrder()
 		w.Settled(nil)
@@ -215,6 +218,9 @@ func (s *session) startPush(w *work, e *agentproto.Entry) {
 		w.badGradient(at, keys[at/s.job.cfg.Dim])
 		w.Settled(nil)
 		return
+	}
+	if s.record != nil {
+		s.record.Push(keys, w.values)
 	}
 	r := &w.request
 	r.Keys, r.Values = keys, w.values

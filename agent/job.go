@@ -248,6 +248,9 @@ func (j *job) admitSession(s *session, welcome func(nextStep uint64) error) erro
 		j.barrier.undoAddParty(s) // closing its last descriptor removes the socket from j.epoll
 		return err
 	}
+	if j.cfg.Record != nil {
+		s.record = j.cfg.Record(int(s.who.Pid), s.name)
+	}
 	j.memory.Add(int64(s.layout.Total))
 	j.sessions = append(j.sessions, s)
 	j.bySocket[int32(s.socket)] = s
@@ -309,6 +312,9 @@ func (j *job) removeEnded() {
 		j.gone.addUser(s.who.Uid, 1)
 		if s.own != nil {
 			s.own.ended()
+		}
+		if s.record != nil {
+			s.record.Close()
 		}
 		s.releaseMemory()
 	}

@@ -31,6 +31,7 @@ type session struct {
 	layout  agentproto.Layout
 	parties uint32     // in barriers, including this one; 0 if it is not a party
 	own     *ownership // or nil
+	record  Recording  // or nil
 
 	ctx    context.Context // ends with the session
 	cancel context.CancelFunc

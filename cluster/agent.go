@@ -20,6 +20,9 @@ type Agent struct {
 	// Socket is the path of the agent's socket for clients; "" means /run/libra/agent.sock.
 	Socket string     `yaml:"socket,omitempty"`
 	Jobs   []AgentJob `yaml:"jobs"`
+	// Record, if set, is a folder for traces of what clients push (package trace). It is not in files:
+	// 'libra run' completes such a trace.
+	Record string `yaml:"-"`
 }
 
 // AgentJob is a job in which an agent's host takes part.

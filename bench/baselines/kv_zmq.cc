@@ -12,9 +12,10 @@
 // ps-lite hands every message through two queues.
 //
 //   kv_zmq server CPU PORT hash|table
-//   kv_zmq worker CPU PORT NUMBER BATCH
+//   kv_zmq worker CPU PORT NUMBER
 //
-// The workload is at descriptor 3; a server stores its sums at descriptor 4.
+// The workload is at descriptor 3, laid out as in bench/push/workload.go; a server stores its sums at
+// descriptor 4.
 // Requests on standard input and their answers are those of package bench/child;
 // bench/push/child_linux.go lists them.
 #include <fcntl.h>
@@ -40,8 +41,7 @@
 
 namespace {
 
-constexpr size_t kKeys = 1 << 20;
-constexpr size_t kBatches = 1024;  // different ones of a worker
+constexpr size_t kPage = 4096;
 constexpr int kInFlight = 16;
 constexpr int kExponent = -46;  // one unit of a sum is 2^kExponent
 
@@ -54,6 +54,20 @@ void* map(int fd, size_t offset, size_t size, int prot) {
   void* mem = mmap(nullptr, size, prot, MAP_SHARED | MAP_POPULATE, fd, static_cast<off_t>(offset));
   if (mem == MAP_FAILED) fail("map shared memory");
   return mem;
+}
+
+// Header is the first page of the workload.
+struct Header {
+  struct Share {
+    uint64_t offset, batches, rows;
+  };
+  uint64_t keys, dim, hot, shares;
+  Share share[64];
+};
+
+const Header& header() {
+  static auto* h = static_cast<const Header*>(map(3, 0, kPage, PROT_READ));
+  return *h;
 }
 
 uint64_t nanos(const timeval& t) { return t.tv_sec * 1000000000ull + t.tv_usec * 1000ull; }
@@ -148,58 +162,104 @@ void* open_socket(int type) {
   return socket;
 }
 
-// Row is what the harness reads of a server: a key and its sum in units.
-struct Row {
-  uint64_t key;
-  int64_t units;
+// Rows is what the harness reads of a server: their number, and for each its key and its sums in
+// units.
+class Rows {
+ public:
+  void add(uint64_t key) { all_.push_back(static_cast<int64_t>(key)), n_++; }
+  void add_sum(int64_t units) { all_.push_back(units); }
+  void store(int64_t* to) {
+    to[0] = n_;
+    memcpy(to + 1, all_.data(), all_.size() * sizeof(int64_t));
+  }
+
+ private:
+  int64_t n_ = 0;
+  std::vector<int64_t> all_;
 };
 
 // HashHandle is ps-lite's KVServerDefaultHandle.
 class HashHandle {
  public:
-  explicit HashHandle(const uint64_t* keys) {
-    store_.reserve(kKeys);
-    for (size_t i = 0; i < kKeys; i++) store_[keys[i]] = 0;
+  HashHandle(const uint64_t* keys, const Header& h) {
+    store_.reserve(h.keys);
+    for (size_t i = 0; i < h.keys; i++) store_[keys[i]] = 0;
   }
 
   void push(const uint64_t* keys, const float* values, size_t n) {
     for (size_t i = 0; i < n; i++) store_[keys[i]] += values[i];
   }
 
-  void rows(std::vector<Row>& out) {
-    for (const auto& [key, sum] : store_) out.push_back({key, static_cast<int64_t>(ldexp(sum, -kExponent))});
+  void rows(Rows& out) {
+    for (const auto& [key, sum] : store_) {
+      out.add(key);
+      out.add_sum(static_cast<int64_t>(ldexp(sum, -kExponent)));
+    }
   }
 
  private:
   std::unordered_map<uint64_t, float> store_;
 };
 
-// TableHandle is Store of ps/store.go with rows of one float, and table of ps/table.go:
+// HashRows is HashHandle for rows of several floats, which ps-lite leaves to its users. They lie behind
+// one another, which is faster than a vector for each.
+class HashRows {
+ public:
+  HashRows(const uint64_t* keys, const Header& h) : dim_(h.dim), sums_(h.keys * h.dim) {
+    store_.reserve(h.keys);
+    for (size_t i = 0; i < h.keys; i++) store_[keys[i]] = i * dim_;
+  }
+
+  void push(const uint64_t* keys, const float* values, size_t n) {
+    for (size_t i = 0; i < n; i++, values += dim_) {
+      float* to = &sums_[store_[keys[i]]];
+      for (size_t j = 0; j < dim_; j++) to[j] += values[j];
+    }
+  }
+
+  void rows(Rows& out) {
+    for (const auto& [key, at] : store_) {
+      out.add(key);
+      for (size_t j = 0; j < dim_; j++) out.add_sum(static_cast<int64_t>(ldexp(sums_[at + j], -kExponent)));
+    }
+  }
+
+ private:
+  size_t dim_;
+  std::vector<float> sums_;
+  std::unordered_map<uint64_t, size_t> store_;
+};
+
+// TableHandle is Store of ps/store.go, and table of ps/table.go:
 // open addressing with linear probing over entries of 16 bytes, at most half of
 // them used; rows in the order of their first update; sums in fixed point; and
 // the same passes over a push, so that cache misses overlap.
 class TableHandle {
  public:
-  explicit TableHandle(const uint64_t* keys) : entries_(2 * kKeys), shift_(64 - std::bit_width(2 * kKeys - 1)) {
-    std::vector<float> zeros(kKeys);
-    push(keys, zeros.data(), kKeys);
+  TableHandle(const uint64_t* keys, const Header& h) : entries_(std::bit_ceil(2 * h.keys)), dim_(h.dim) {
+    shift_ = 64 - std::bit_width(entries_.size() - 1);
+    std::vector<float> zeros(h.keys * dim_);
+    push(keys, zeros.data(), h.keys);
   }
 
   void push(const uint64_t* keys, const float* values, size_t n) {
-    units_.resize(n);
+    units_.resize(n * dim_);
     places_.resize(n);
-    for (size_t i = 0; i < n; i++) units_[i] = to_units(values[i]);
+    for (size_t i = 0; i < n * dim_; i++) units_[i] = to_units(values[i]);
     for (size_t i = 0; i < n; i++) {
       const Entry& e = entries_[mix(keys[i]) >> shift_];
       places_[i] = e.key == keys[i] ? e.row : 0;
     }
     for (size_t i = 0; i < n; i++) {
       places_[i] = places_[i] != 0 ? places_[i] - 1 : place(keys[i]);
-      __builtin_prefetch(&sums_[places_[i]]);
+      __builtin_prefetch(&sums_[places_[i] * dim_]);
     }
     for (size_t i = 0; i < n; i++) {
       uint64_t at = places_[i];
-      if (__builtin_add_overflow(sums_[at], units_[i], &sums_[at])) fail("overflow");
+      for (size_t j = 0; j < dim_; j++) {
+        int64_t& sum = sums_[at * dim_ + j];
+        if (__builtin_add_overflow(sum, units_[i * dim_ + j], &sum)) fail("overflow");
+      }
       if ((marks_[at >> 6] >> (at & 63) & 1) == 0) {
         marks_[at >> 6] |= 1ull << (at & 63);
         touched_.push_back(at);
@@ -207,8 +267,11 @@ class TableHandle {
     }
   }
 
-  void rows(std::vector<Row>& out) {
-    for (uint64_t at : touched_) out.push_back({keys_[at], sums_[at]});
+  void rows(Rows& out) {
+    for (uint64_t at : touched_) {
+      out.add(keys_[at]);
+      for (size_t j = 0; j < dim_; j++) out.add_sum(sums_[at * dim_ + j]);
+    }
   }
 
  private:
@@ -250,12 +313,13 @@ class TableHandle {
   // from the beginning, so the table need not grow.
   uint64_t insert(uint64_t key) {
     keys_.push_back(key);
-    sums_.push_back(0);
+    sums_.resize(sums_.size() + dim_);
     if (marks_.size() * 64 < keys_.size()) marks_.push_back(0);
     return keys_.size();
   }
 
   std::vector<Entry> entries_;
+  size_t dim_;
   int shift_;
   std::vector<uint64_t> keys_, touched_, marks_, places_;
   std::vector<int64_t> sums_, units_;
@@ -263,9 +327,10 @@ class TableHandle {
 
 template <typename Handle>
 void serve(const std::string& address) {
-  auto* keys = static_cast<const uint64_t*>(map(3, 0, 8 * kKeys, PROT_READ));
-  auto* out = static_cast<Row*>(map(4, 0, sizeof(Row) * (kKeys + 1), PROT_READ | PROT_WRITE));
-  Handle handle(keys);
+  const Header& h = header();
+  auto* keys = static_cast<const uint64_t*>(map(3, kPage, 8 * h.keys, PROT_READ));
+  auto* out = static_cast<int64_t*>(map(4, 0, 8 * (1 + h.keys * (1 + h.dim)), PROT_READ | PROT_WRITE));
+  Handle handle(keys, h);
   void* socket = open_socket(ZMQ_ROUTER);
   if (zmq_bind(socket, address.c_str()) != 0) fail("bind");
   ready();
@@ -274,24 +339,27 @@ void serve(const std::string& address) {
     if (!receive(socket, sender)) continue;
     if (!receive(socket, meta) || !receive(socket, keys) || !receive(socket, values)) fail("truncated message");
     size_t n = keys.size() / sizeof(uint64_t);
-    if (meta.size() != sizeof(Meta) || values.size() != n * sizeof(float)) fail("malformed message");
+    if (meta.size() != sizeof(Meta) || values.size() != n * h.dim * sizeof(float)) fail("malformed message");
     handle.push(keys.template data<uint64_t>(), values.template data<float>(), n);
     send(socket, sender, ZMQ_SNDMORE);
     send(socket, meta, 0);
   }
-  std::vector<Row> rows;
+  Rows rows;
   handle.rows(rows);
-  out[0].key = rows.size();
-  memcpy(out + 1, rows.data(), rows.size() * sizeof(Row));
+  rows.store(out);
 }
 
 // keep is called when a part has been sent. The batches stay.
 void keep(void*, void*) {}
 
-void work(const std::string& address, uint32_t number, size_t batch) {
-  size_t share = kBatches * batch * (sizeof(uint64_t) + sizeof(float));
-  char* mem = static_cast<char*>(map(3, 8 * kKeys + number * share, share, PROT_READ));
-  char* values = mem + kBatches * batch * sizeof(uint64_t);
+void work(const std::string& address, uint32_t number) {
+  const Header& h = header();
+  const Header::Share& share = h.share[number % h.shares];
+  size_t row = h.dim * sizeof(float);
+  size_t size = 8 * (share.batches + 1) + (8 + row) * share.rows;
+  auto* starts = static_cast<const uint64_t*>(map(3, share.offset, size, PROT_READ));
+  auto* keys = reinterpret_cast<char*>(const_cast<uint64_t*>(starts + share.batches + 1));
+  char* values = keys + share.rows * sizeof(uint64_t);
   void* socket = open_socket(ZMQ_DEALER);
   std::string name = "ps" + std::to_string(number);
   if (zmq_setsockopt(socket, ZMQ_IDENTITY, name.data(), name.size()) != 0) fail("name");
@@ -303,9 +371,9 @@ void work(const std::string& address, uint32_t number, size_t batch) {
       Message meta, k, v;
       zmq_msg_init_size(&meta.msg, sizeof(Meta));
       *meta.data<Meta>() = {1, sent};
-      size_t at = sent % kBatches * batch;
-      zmq_msg_init_data(&k.msg, mem + at * sizeof(uint64_t), batch * sizeof(uint64_t), keep, nullptr);
-      zmq_msg_init_data(&v.msg, values + at * sizeof(float), batch * sizeof(float), keep, nullptr);
+      uint64_t at = starts[sent % share.batches], n = starts[sent % share.batches + 1] - at;
+      zmq_msg_init_data(&k.msg, keys + at * sizeof(uint64_t), n * sizeof(uint64_t), keep, nullptr);
+      zmq_msg_init_data(&v.msg, values + at * row, n * row, keep, nullptr);
       send(socket, meta, ZMQ_SNDMORE);
       send(socket, k, ZMQ_SNDMORE);
       send(socket, v, 0);
@@ -334,9 +402,13 @@ int main(int argc, char** argv) {
   std::thread(follow).detach();
   std::string address = "tcp://127.0.0.1:" + args[2];
   if (args[0] == "server") {
-    args[3] == "table" ? serve<TableHandle>(address) : serve<HashHandle>(address);
+    if (args[3] == "table") {
+      serve<TableHandle>(address);
+    } else {
+      header().dim == 1 ? serve<HashHandle>(address) : serve<HashRows>(address);
+    }
   } else {
-    work(address, static_cast<uint32_t>(std::stoul(args[3])), std::stoul(args.at(4)));
+    work(address, static_cast<uint32_t>(std::stoul(args[3])));
   }
   raise(finished);
   ended.wait(false);

@@ -49,7 +49,7 @@ func (c *childConfig) serveClients(ctx context.Context) error {
 }
 
 func (c *workerConfig) pushThroughAgent(ctx context.Context) (err error) {
-	load, err := openShare(c.Batch, c.Number)
+	load, err := openShare(c.Number)
 	if err != nil {
 		return err
 	}
@@ -72,18 +72,18 @@ func (c *workerConfig) pushThroughAgent(ctx context.Context) (err error) {
 		}
 		return drive(ctx, p, 0, nil)
 	}
-	handles := make([]uint64, batchesEach)
+	handles := make([]uint64, load.count())
 	for n := range handles {
 		if handles[n], err = session.Prepare(ctx, load.keysOf(n)); err != nil {
 			return err
 		}
 	}
 	p.push = func(ctx context.Context, n int) (uint64, error) {
-		return session.PushPrepared(ctx, handles[n%batchesEach], load.size, load.gradsOf(n))
+		return session.PushPrepared(ctx, handles[n%len(handles)], len(load.keysOf(n)), load.gradsOf(n))
 	}
 	// After the first push of a batch the agent knows the numbers of its rows.
 	var pushes atomic.Uint64
-	if err := pushAll(ctx, p, &pushes, func() bool { return pushes.Load() >= batchesEach-InFlight }); err != nil {
+	if err := pushAll(ctx, p, &pushes, func() bool { return int(pushes.Load()) >= len(handles)-InFlight }); err != nil {
 		return err
 	}
 	return drive(ctx, p, int(pushes.Load()), nil)

@@ -75,6 +75,7 @@ type childConfig struct {
 	Server    *serverConfig `json:",omitempty"`
 	Worker    *workerConfig `json:",omitempty"`
 	Agent     *agentConfig  `json:",omitempty"`
+	Dense     *denseConfig  `json:",omitempty"`
 }
 
 type serverConfig struct {
@@ -84,7 +85,6 @@ type serverConfig struct {
 
 type workerConfig struct {
 	Number     int    // number from 0 on
-	Batch      int    // pairs in a push
 	Unprepared bool   // the keys of each push are looked up
 	Socket     string // socket of the agent whose client it is; "": it is a worker of its own
 }
@@ -101,6 +101,8 @@ func RunChild(args []string) error {
 		switch {
 		case c.Server != nil:
 			err = c.runServer(ctx)
+		case c.Dense != nil:
+			err = c.runDense(ctx)
 		case c.Agent != nil:
 			err = c.serveClients(ctx)
 		case c.Worker.Socket != "":
@@ -133,14 +135,28 @@ func answer(ctx context.Context, pushes func() uint64, others map[string]func(co
 	})
 }
 
+// openHeader reads the header of the workload.
+func openHeader() (header, error) {
+	mem, err := sys.MapShared(workloadFD, 0, page, unix.PROT_READ)
+	if err != nil {
+		return header{}, err
+	}
+	defer func() { _ = unix.Munmap(mem) }()
+	return headerOf(mem), nil
+}
+
 // openKeys maps the keys of the workload, the hottest first, and makes the hot set of them.
 func openKeys() (ranked []uint64, hot *packer.HotSet, err error) {
-	mem, err := sys.MapShared(workloadFD, 0, 8*Keys, unix.PROT_READ)
+	h, err := openHeader()
+	if err != nil {
+		return nil, nil, err
+	}
+	mem, err := sys.MapShared(workloadFD, page, 8*h.keys, unix.PROT_READ)
 	if err != nil {
 		return nil, nil, err
 	}
 	ranked = view[uint64](mem)
-	hot, err = packer.NewHotSet(1, ranked[:HotKeys], nil, packer.Meta{})
+	hot, err = packer.NewHotSet(h.dim, ranked[:h.hot], nil, packer.Meta{})
 	return ranked, hot, err
 }
 
@@ -149,12 +165,12 @@ const job = 1
 // newStore returns a store with all keys of the workload in it, as it is after
 // some time of training: a server that is still growing would be measured for
 // its growth.
-func newStore(keys []uint64) (*ps.Store, error) {
-	store, err := ps.New(ps.Config{Dim: 1, Exp: ps.DefaultExp, Capacity: len(keys)})
+func newStore(keys []uint64, dim int) (*ps.Store, error) {
+	store, err := ps.New(ps.Config{Dim: dim, Exp: ps.DefaultExp, Capacity: len(keys)})
 	if err != nil {
 		return nil, err
 	}
-	return store, store.Push(keys, make([]float32, len(keys)))
+	return store, store.Push(keys, make([]float32, len(keys)*dim))
 }
 
 // runServer is the parameter server's process. The sums stay in the store's open step,
@@ -164,21 +180,21 @@ func (c *childConfig) runServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sums, err := sys.MapShared(sumsFD, 0, sumsSize, unix.PROT_READ|unix.PROT_WRITE)
+	sums, err := sys.MapShared(sumsFD, 0, sumsSize(len(keys), hot.Dim()), unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		return err
 	}
-	store, err := newStore(keys)
+	store, err := newStore(keys, hot.Dim())
 	if err != nil {
 		return err
 	}
 	fingerprint := hot.Fingerprint()
 	spec := &pb.JobSpec{
 		Job: job, Mode: pb.Mode_MODE_COMBINE, Arithmetic: pb.Arithmetic_ARITHMETIC_EXACT,
-		Slots: HotKeys, HotSet: fingerprint[:], HarvestPeriodUs: uint32(c.Server.Harvest / time.Microsecond),
+		Slots: uint32(hot.Slots()), HotSet: fingerprint[:], HarvestPeriodUs: uint32(c.Server.Harvest / time.Microsecond),
 	}
 	return c.WithJob(ctx, spec, func(held context.Context, _ pb.AggregatorClient, owned *control.Owned) error {
-		if err := c.serveJob(held, owned, store, keys, sums); err != nil {
+		if err := c.serveJob(held, owned, store, keys[:hot.Len()], hot.Dim(), sums); err != nil {
 			return err
 		}
 		return owned.Remove(ctx) // which ends held
@@ -186,11 +202,11 @@ func (c *childConfig) runServer(ctx context.Context) error {
 }
 
 // serveJob sums until the process is told to end.
-func (c *childConfig) serveJob(ctx context.Context, owned *control.Owned, store *ps.Store, keys []uint64,
-	sums []byte) (err error) {
+func (c *childConfig) serveJob(ctx context.Context, owned *control.Owned, store *ps.Store, hot []uint64,
+	dim int, sums []byte) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	loop, err := c.startLoop(ctx, store)
+	loop, err := c.startLoop(ctx, store, dim)
 	if err != nil {
 		return err
 	}
@@ -198,7 +214,7 @@ func (c *childConfig) serveJob(ctx context.Context, owned *control.Owned, store 
 	harvester := control.NewHarvester(owned, func(h *control.Harvest) error {
 		var failed error
 		err := loop.Do(ctx, func() {
-			_, failed = store.ApplyHarvest(ps.Harvest{Number: h.Number, Ranks: h.Ranks, Sums: h.Sums}, keys[:HotKeys])
+			_, failed = store.ApplyHarvest(ps.Harvest{Number: h.Number, Ranks: h.Ranks, Sums: h.Sums}, hot)
 		})
 		return errors.Join(err, failed)
 	}, slog.Default())
@@ -214,7 +230,7 @@ func (c *childConfig) serveJob(ctx context.Context, owned *control.Owned, store 
 		var rows []row
 		if err := loop.Do(ctx, func() {
 			for key, units := range store.Pending() {
-				rows = append(rows, row{key: key, units: units[0]})
+				rows = append(rows, row{key: key, units: slices.Clone(units)})
 			}
 		}); err != nil {
 			return err
@@ -227,12 +243,12 @@ func (c *childConfig) serveJob(ctx context.Context, owned *control.Owned, store 
 // coldEpoch is that of the flows to the server, where each worker joins once.
 const coldEpoch = 1
 
-func (c *childConfig) startLoop(ctx context.Context, store *ps.Store) (*transport.Server, error) {
+func (c *childConfig) startLoop(ctx context.Context, store *ps.Store, dim int) (*transport.Server, error) {
 	link, err := c.OpenLink()
 	if err != nil {
 		return nil, err
 	}
-	loop, err := transport.NewServer(transport.ServerConfig{Link: link, Job: job, Dim: 1, Handler: store, Look: c.Look})
+	loop, err := transport.NewServer(transport.ServerConfig{Link: link, Job: job, Dim: dim, Handler: store, Look: c.Look})
 	if err != nil {
 		return nil, errors.Join(err, link.Close())
 	}
@@ -250,7 +266,7 @@ func (c *childConfig) startLoop(ctx context.Context, store *ps.Store) (*transpor
 const window = 64
 
 func (c *childConfig) runWorker(ctx context.Context) error {
-	load, err := openShare(c.Worker.Batch, c.Worker.Number)
+	load, err := openShare(c.Worker.Number)
 	if err != nil {
 		return err
 	}
@@ -262,7 +278,7 @@ func (c *childConfig) runWorker(ctx context.Context) error {
 			}
 			return drive(ctx, p, 0, frames(worker))
 		}
-		prepared := make([]*transport.Prepared, batchesEach)
+		prepared := make([]*transport.Prepared, load.count())
 		for n := range prepared {
 			if prepared[n], err = worker.Prepare(load.keysOf(n)); err != nil {
 				return err
@@ -273,7 +289,7 @@ func (c *childConfig) runWorker(ctx context.Context) error {
 			}
 		}
 		p.push = func(ctx context.Context, n int) (*transport.Ticket, error) {
-			return prepared[n%batchesEach].PushLater(ctx, load.gradsOf(n))
+			return prepared[n%len(prepared)].PushLater(ctx, load.gradsOf(n))
 		}
 		return drive(ctx, p, 0, frames(worker))
 	})
@@ -359,26 +375,18 @@ func drive[T any](ctx context.Context, p pusher[T], from int, frames func(contex
 	})
 }
 
-// batches is what one worker pushes.
-type batches struct {
-	size  int // pairs in a batch
-	keys  []uint64
-	grads []float32
-}
-
-func openShare(size, worker int) (batches, error) {
-	part, err := sys.MapShared(workloadFD, int64(shareOffset(size, worker)), shareSize(size), unix.PROT_READ)
+func openShare(worker int) (batches, error) {
+	h, err := openHeader()
 	if err != nil {
 		return batches{}, err
 	}
-	b := batches{size: size}
-	b.keys, b.grads = splitShare(part)
-	return b, nil
+	s := h.shares[worker%len(h.shares)]
+	mem, err := sys.MapShared(workloadFD, int64(s.offset), s.size(h.dim), unix.PROT_READ)
+	if err != nil {
+		return batches{}, err
+	}
+	return s.split(mem, h.dim), nil
 }
-
-// keysOf and gradsOf return the n-th push.
-func (b *batches) keysOf(n int) []uint64   { return b.keys[n%batchesEach*b.size:][:b.size] }
-func (b *batches) gradsOf(n int) []float32 { return b.grads[n%batchesEach*b.size:][:b.size] }
 
 // pushAll pushes the batches of a worker in turn, after those that were pushed before, until stop
 // returns true, InFlight of them at a time, and returns when all are acknowledged.

@@ -43,7 +43,7 @@ type cluster struct {
 func (r *run) launchCluster(ctx context.Context, baseline string, workers int, harvest time.Duration) (_ *cluster,
 	err error) {
 	c := &cluster{group: proc.NewGroup(ctx, proc.Config{Grace: child.EndLimit})}
-	if c.sums, err = sys.NewShared("libra-bench-sums", sumsSize); err != nil {
+	if c.sums, err = sys.NewShared("libra-bench-sums", sumsSize(r.work.keys, r.work.dim)); err != nil {
 		return nil, err
 	}
 	defer experiment.Undo(&err, c.killAll)
@@ -77,6 +77,10 @@ func (r *run) serverSpec(baseline string, workers int, harvest time.Duration, su
 		s.Command = r.keyValueCommand("server", 0, strings.TrimPrefix(baseline, "zeromq-"))
 		return s
 	}
+	if baseline == SwitchML {
+		s.Command, s.CPU, s.Config = r.cfg.ChildCommand, new(cpu(0)), childConfig{Dense: &denseConfig{}}
+		return s
+	}
 	c := serverConfig{Harvest: harvest}
 	hosts := workers
 	if throughAgent(baseline) {
@@ -96,12 +100,11 @@ func (r *run) workerSpec(c *cluster, baseline string, workers, worker int) child
 	if !ours(baseline) {
 		// The loopback device carries 64 KiB segments without a switch in between.
 		s.Start = r.bed.net.Host(0).Start
-		s.Command = r.keyValueCommand("worker", worker+1, strconv.Itoa(worker), strconv.Itoa(r.work.batch))
+		s.Command = r.keyValueCommand("worker", worker+1, strconv.Itoa(worker))
 		return s
 	}
 	s.Command = r.cfg.ChildCommand
-	cfg := workerConfig{Number: worker, Batch: r.work.batch, Unprepared: baseline == Unprepared ||
-		baseline == AgentUnprepared}
+	cfg := workerConfig{Number: worker, Unprepared: baseline == Unprepared || baseline == AgentUnprepared}
 	if throughAgent(baseline) {
 		cfg.Socket = c.socketPath()
 		s.CPU, s.Config = new(cpu(worker+2)), childConfig{Worker: &cfg}
@@ -112,7 +115,11 @@ func (r *run) workerSpec(c *cluster, baseline string, workers, worker int) child
 	if baseline == Lossy {
 		host.Faults = link.Faults{Drop: r.cfg.Loss, Seed: uint64(worker + 1)}
 	}
-	s.Config = childConfig{HostConfig: host, ServerEnd: harness.HostConfigOf(r.bed.net, 0).Self, Worker: &cfg}
+	config := childConfig{HostConfig: host, ServerEnd: harness.HostConfigOf(r.bed.net, 0).Self, Worker: &cfg}
+	if baseline == SwitchML {
+		config.Worker, config.Dense = nil, &denseConfig{Workers: workers, Number: worker}
+	}
+	s.Config = config
 	return s
 }
 

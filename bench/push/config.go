@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/internal/report/experiment"
+	"github.com/libra-ina/libra/internal/trace"
+	"github.com/libra-ina/libra/packer"
 )
 
 // What is compared.
@@ -36,6 +38,9 @@ const (
 	// ZeroMQTable is the same transport, summed in a port of the parameter
 	// server's own table.
 	ZeroMQTable = "zeromq-table"
+	// SwitchML adds up vectors of all gradients, zeros too: jobs in sync mode with fixed arithmetic,
+	// whose workers agree on a scale. Only replays have it.
+	SwitchML = "switchml"
 )
 
 // Baselines returns Libra and what it is compared with, in the order of their
@@ -61,6 +66,10 @@ const (
 	// InFlight is how many pushes of a worker may be unacknowledged.
 	InFlight = 16
 
+	// denseSlots is how many values workers of SwitchML have under way at most: as many slots as a job
+	// has.
+	denseSlots = packer.MaxSlots
+
 	// batchesEach is the number of different batches of a worker.
 	batchesEach = 1024
 )
@@ -71,13 +80,16 @@ type Config struct {
 	Batches   []int    // numbers of pairs in a push
 	Baselines []string // of Baselines(), Libra among them
 	// Rounds is how often each measurement is repeated.
-	Rounds       int
-	Duration     time.Duration       // of one measurement
-	WarmUp       time.Duration       // before each measurement
-	Harvest      time.Duration       // between two harvests of the aggregator's sums
-	Loss         float64             // share of the frames that Lossy loses in each direction
-	Scale        bool                // add the study of scale, see [ScaleDefaults]
-	Line         float64             // Gbit/s of a link in the study of scale
+	Rounds   int
+	Duration time.Duration // of one measurement
+	WarmUp   time.Duration // before each measurement
+	Harvest  time.Duration // between two harvests of the aggregator's sums
+	Loss     float64       // share of the frames that Lossy loses in each direction
+	Scale    bool          // add the study of scale, see [ScaleDefaults]
+	Line     float64       // Gbit/s of a link in the study of scale
+	// Traces are replayed with ReplayBaselines, in place of everything that is drawn; Batches and
+	// Scale are not used.
+	Traces       []*trace.Trace
 	ChildCommand []string            // calls [RunChild]; nil: see [child.Command]
 	Progress     experiment.Progress // may be nil
 }
@@ -102,9 +114,27 @@ func ScaleDefaults() Config {
 // ScaleBaselines returns what the study of scale knows.
 func ScaleBaselines() []string { return []string{Libra, ZeroMQHash, ZeroMQTable} }
 
+// ReplayDefaults returns the configuration of replays of traces.
+func ReplayDefaults(traces []*trace.Trace) Config {
+	c := Defaults()
+	c.Traces, c.Workers, c.Baselines, c.Duration = traces, []int{4, 8}, ReplayBaselines(), 500*time.Millisecond
+	return c
+}
+
+// ReplayBaselines returns what replays know. The first is Libra of the figure: its workers look the keys
+// of each push up, since a training's next push has others.
+func ReplayBaselines() []string {
+	return []string{Unprepared, Libra, ZeroMQHash, ZeroMQTable, SwitchML}
+}
+
+// costWorkers is the number of workers of which a replay measures what each role costs.
+const costWorkers = 2
+
 func (c *Config) checkFields() error {
 	known, line := Baselines(), 1.0
-	if c.Scale {
+	if len(c.Traces) > 0 {
+		known, line = ReplayBaselines(), c.Line
+	} else if c.Scale {
 		known, line = ScaleBaselines(), c.Line
 		if len(c.Workers) != 1 {
 			return experiment.Check("push", &experiment.ConfigError{Field: "workers",

@@ -16,13 +16,18 @@ import (
 
 // filled returns a workload for tests.
 func filled(batch, workers int) *workload {
-	w := &workload{batch: batch, workers: workers, mem: make([]byte, shareOffset(batch, workers))}
+	h, size := drawnLayout(batch, workers)
+	w := &workload{header: h, mem: make([]byte, size)}
 	w.fillWorkload(1)
 	return w
 }
 
 func TestBatches(t *testing.T) {
 	const batch = 4096
+	w := filled(batch, 1)
+	if share := w.hotShare(); share < 0.63 || share > 0.65 {
+		t.Errorf("the %d hottest keys take %.3f of the pairs, want about 0.64", HotKeys, share)
+	}
 	d := newDrawer(1, batch)
 	ranked := make([]uint64, Keys)
 	for rank, number := range d.numbers {
@@ -30,9 +35,6 @@ func TestBatches(t *testing.T) {
 	}
 	keys, grads := make([]uint64, 20*batch), make([]float32, 20*batch)
 	d.drawBatches(keys, grads)
-	if share := hotShare(ranked, keys); share < 0.63 || share > 0.65 {
-		t.Errorf("the %d hottest keys take %.3f of the pairs, want about 0.64", HotKeys, share)
-	}
 	slices.Sort(ranked)
 	if len(slices.Compact(ranked)) != Keys {
 		t.Error("keys are not distinct")
@@ -53,22 +55,27 @@ func TestBatches(t *testing.T) {
 
 func TestWorkersPushDifferentBatches(t *testing.T) {
 	w := filled(32, 2)
-	a, _ := w.shareOf(0)
-	b, _ := w.shareOf(1)
-	if slices.Equal(a, b) || slices.Equal(a[:32], a[32:64]) {
+	a, b := w.shareOf(0), w.shareOf(1)
+	if slices.Equal(a.keys, b.keys) || slices.Equal(a.keysOf(0), a.keysOf(1)) {
 		t.Error("batches repeat")
 	}
 }
 
 // sumsOf returns what a server holds after a number of pushes of each worker.
-func sumsOf(w *workload, pushes []uint64) map[uint64]int64 {
-	sums := map[uint64]int64{}
+func sumsOf(w *workload, pushes []uint64) map[uint64][]int64 {
+	sums := map[uint64][]int64{}
 	for worker, n := range pushes {
-		keys, grads := w.shareOf(worker)
+		b := w.shareOf(worker)
 		for i := range int(n) {
-			at := i % batchesEach * w.batch
-			for k, key := range keys[at : at+w.batch] {
-				sums[key] += int64(grads[at+k]*(1/valueUnit)) * unitsPerValue
+			grads := b.gradsOf(i)
+			for k, key := range b.keysOf(i) {
+				if sums[key] == nil {
+					sums[key] = make([]int64, w.dim)
+				}
+				for d, g := range grads[k*w.dim : (k+1)*w.dim] {
+					one, _ := units.FromFloat32(g)
+					sums[key][d] += one
+				}
 			}
 		}
 	}
@@ -79,25 +86,25 @@ func TestCheckFindsEveryDifference(t *testing.T) {
 	w := filled(32, 2)
 	pushes := []uint64{batchesEach + 7, 3}
 	var held []row
-	for key, units := range sumsOf(w, pushes) {
-		held = append(held, row{key, units})
+	for key, sums := range sumsOf(w, pushes) {
+		held = append(held, row{key, sums})
 	}
-	if err := w.checkSums(pushes, held); err != nil {
+	if err := w.checkSums(pushes, held, false); err != nil {
 		t.Fatal(err)
 	}
-	odd := slices.IndexFunc(held, func(r row) bool { return r.units != 0 })
+	odd := slices.IndexFunc(held, func(r row) bool { return r.units[0] != 0 })
 	tests := map[string]struct {
 		pushes []uint64
 		spoil  func([]row) []row
 	}{
 		"a lost push":    {[]uint64{pushes[0] + 1, pushes[1]}, func(r []row) []row { return r }},
-		"a wrong sum":    {pushes, func(r []row) []row { r[0].units++; return r }},
+		"a wrong sum":    {pushes, func(r []row) []row { r[0].units = []int64{r[0].units[0] + 1}; return r }},
 		"a lost key":     {pushes, func(r []row) []row { return slices.Delete(r, odd, odd+1) }},
 		"a key twice":    {pushes, func(r []row) []row { return append(r, r[0]) }},
-		"an unknown key": {pushes, func(r []row) []row { return append(r, row{held[0].key ^ 1, 0}) }},
+		"an unknown key": {pushes, func(r []row) []row { return append(r, row{held[0].key ^ 1, []int64{0}}) }},
 	}
 	for name, test := range tests {
-		if err := w.checkSums(test.pushes, test.spoil(slices.Clone(held))); !errors.Is(err, ErrSums) {
+		if err := w.checkSums(test.pushes, test.spoil(slices.Clone(held)), false); !errors.Is(err, ErrSums) {
 			t.Errorf("%s: %v, want ErrSums", name, err)
 		}
 	}

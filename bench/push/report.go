@@ -35,6 +35,8 @@ type Report struct {
 	Unavailable []experiment.Unavailable `json:"unavailable"`
 	// Scale is present with --scale.
 	Scale *Scale `json:"scale,omitempty"`
+	// Figure is present with --trace, in place of results.
+	Figure *Figure `json:"replay,omitempty"`
 }
 
 // Result is the outcome of one baseline. Its figures are medians over the rounds.
@@ -207,6 +209,11 @@ func (r *Report) DropTargets() { r.Targets = nil }
 
 // Print writes the report for people.
 func (r *Report) Print(out *report.Printer) {
+	if r.Figure != nil {
+		r.Figure.print(out)
+		experiment.PrintUnavailable(out, r.Unavailable)
+		return
+	}
 	mega := func(pairs float64) string { return fmt.Sprintf("%.2f", pairs/1e6) }
 	nanos := func(ns float64) string { return fmt.Sprintf("%.1f", ns) }
 	rows := experiment.Pick(r.Results, func(res Result) []any {
@@ -236,6 +243,9 @@ func (r *Report) Print(out *report.Printer) {
 // round (push-rate-BATCH), and the parts of the CPU time of a pair (push-cpu-BATCH).
 // There is a group of bars for each number of workers.
 func (r *Report) Charts() (charts []chart.Chart) {
+	if r.Figure != nil {
+		return r.Figure.charts()
+	}
 	workers := func(res Result) string { return fmt.Sprint(res.Workers) }
 	baseline := func(res Result) string { return res.Baseline }
 	for _, batch := range experiment.Distinct(r.Results, func(res Result) int { return res.Batch }) {

@@ -26,6 +26,9 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err := errors.Join(cfg.checkFields(), child.Command(&cfg.ChildCommand, "push")); err != nil {
 		return nil, err
 	}
+	if len(cfg.Traces) > 0 {
+		return replay(ctx, cfg)
+	}
 	r := &run{cfg: cfg, progress: experiment.ProgressCounter{Progress: cfg.Progress}, report: &Report{
 		Rounds: cfg.Rounds, Duration: cfg.Duration, Harvest: cfg.Harvest, Loss: cfg.Loss,
 	}}
@@ -39,7 +42,6 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	}
 	for _, batch := range cfg.Batches {
 		if err = r.measureBatch(ctx, batch); err != nil {
-			err = fmt.Errorf("push: %w", err)
 			break
 		}
 	}
@@ -82,25 +84,33 @@ func (r *run) findBaselines(ctx context.Context) (err error) {
 
 // measureBatch makes the workload for a batch size and measures everything that uses it.
 func (r *run) measureBatch(ctx context.Context, batch int) (err error) {
-	workers := slices.Max(r.cfg.Workers)
-	if r.load, err = sys.NewShared("libra-bench-pushes", shareOffset(batch, workers)); err != nil {
+	h, size := drawnLayout(batch, slices.Max(r.cfg.Workers))
+	return r.measureLoad(ctx, h, size, func(w *workload) { w.fillWorkload(1) }, Result{Batch: batch},
+		fmt.Sprintf("batches of %d", batch))
+}
+
+// measureLoad measures everything that uses a workload. Results are like one of them; what says what
+// they are of.
+func (r *run) measureLoad(ctx context.Context, h header, size int, fill func(*workload), like Result,
+	what string) (err error) {
+	if r.load, err = sys.NewShared("libra-bench-pushes", size); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.load.Close()) }()
-	r.work = &workload{batch: batch, workers: workers, mem: r.load.Mem}
-	r.work.fillWorkload(1)
-	keys, _ := r.work.shareOf(0)
-	return r.takeTurns(ctx, hotShare(r.work.rankedKeys(), keys))
+	r.work = &workload{header: h, mem: r.load.Mem}
+	fill(r.work)
+	like.HotShare = r.work.hotShare()
+	return r.takeTurns(ctx, like, what)
 }
 
 // takeTurns measures every number of workers with every baseline once in each round, for ratios
 // within rounds.
-func (r *run) takeTurns(ctx context.Context, hotShare float64) error {
+func (r *run) takeTurns(ctx context.Context, like Result, what string) error {
 	var subjects []*experiment.Subject[Sample]
 	for _, workers := range r.cfg.Workers {
 		for _, b := range r.baselines {
 			subjects = append(subjects, &experiment.Subject[Sample]{
-				What: fmt.Sprintf("%d workers, batches of %d, %s", workers, r.work.batch, b),
+				What: fmt.Sprintf("%d workers, %s, %s", workers, what, b),
 				Measure: func(ctx context.Context) (Sample, error) {
 					if r.cfg.Scale {
 						return r.measureScale(ctx, b, workers)
@@ -112,11 +122,15 @@ func (r *run) takeTurns(ctx context.Context, hotShare float64) error {
 		}
 	}
 	err := experiment.TakeTurns(ctx, r.cfg.Rounds, &r.progress, subjects)
+	if err != nil {
+		err = fmt.Errorf("push: %w", err)
+	}
 	for i, s := range subjects {
 		if len(s.Samples) > 0 {
-			workers, baseline := r.cfg.Workers[i/len(r.baselines)], r.baselines[i%len(r.baselines)]
-			r.report.addResult(Result{Workers: workers, Batch: r.work.batch, Baseline: baseline, HotShare: hotShare,
-				Samples: s.Samples})
+			res := like
+			res.Workers, res.Baseline = r.cfg.Workers[i/len(r.baselines)], r.baselines[i%len(r.baselines)]
+			res.Samples = s.Samples
+			r.report.addResult(res)
 		}
 	}
 	return err
@@ -147,14 +161,17 @@ func (r *run) observeCluster(ctx context.Context, baseline string, workers int, 
 	if err := errors.Join(err, release()); err != nil {
 		return s, roles, err
 	}
-	pushes, trip, err := c.finishWorkers(ctx, ours(baseline))
-	if err == nil {
-		err = r.work.checkSums(pushes, heldRows(c.sums.Mem))
+	pushes, trip, err := c.finishWorkers(ctx, ours(baseline) && baseline != SwitchML)
+	rowsOf := r.work.rowsOf
+	if baseline == SwitchML { // the workers check their sums
+		rowsOf = func(_ int, from, to uint64) uint64 { return denseSlots * (to - from) }
+	} else if err == nil {
+		err = r.work.checkSums(pushes, heldRows(c.sums.Mem, r.work.dim), baseline == ZeroMQHash)
 	}
 	if err != nil {
 		return s, roles, err
 	}
-	s, roles = newSample(baseline, before, after, workers, r.work.batch)
+	s, roles = newSample(baseline, before, after, workers, rowsOf)
 	s.RoundTrip = trip
 	return s, roles, nil
 }
@@ -204,19 +221,24 @@ func (r *reading) countPushes() (n uint64) {
 // whichever process sent a frame, or of a ksoftirqd, so its time is taken from
 // the kernel's. The baselines have no aggregator; what this process needs beside
 // them is the measurement's.
-func newSample(baseline string, before, after reading, workers, batch int) (_ Sample, u rolesUsage) {
+func newSample(baseline string, before, after reading, workers int,
+	rowsOf func(worker int, from, to uint64) uint64) (_ Sample, u rolesUsage) {
 	var (
-		rate, squares            float64 // pairs a second, and squares of the workers' rates
-		pushes, frames, repeated uint64
+		rate, squares           float64 // pairs a second, and squares of the workers' rates
+		pairs, frames, repeated uint64
 	)
 	last := len(before.marks) - 1 // the server
 	for i, b := range before.marks[:last] {
 		a := after.marks[i]
 		u.worker.addUsage(a.usageSince(b))
-		own := float64(a.Pushes-b.Pushes) * float64(batch) / (float64(a.At-b.At) / 1e9)
+		rows := uint64(0) // an agent and a server push none
+		if a.Pushes > b.Pushes {
+			rows = rowsOf(i, b.Pushes, a.Pushes)
+		}
+		own := float64(rows) / (float64(a.At-b.At) / 1e9)
 		rate += own
 		squares += own * own
-		pushes += a.Pushes - b.Pushes
+		pairs += rows
 		frames += a.Frames - b.Frames
 		repeated += a.Repeated - b.Repeated
 	}
@@ -233,7 +255,7 @@ func newSample(baseline string, before, after reading, workers, batch int) (_ Sa
 	shares := FrameStats{
 		Fairness:      experiment.Quotient(rate*rate, float64(workers)*squares),
 		Repeated:      experiment.Quotient(float64(repeated), float64(frames)),
-		PairsPerFrame: experiment.Quotient(float64(pushes)*float64(batch), float64(frames)),
+		PairsPerFrame: experiment.Quotient(float64(pairs), float64(frames)),
 	}
 	return Sample{Figures: Figures{PairsPerSecond: rate, FrameStats: shares, Cost: Cost{
 		NsWorker:     experiment.Quotient(u.worker.user, rate),

@@ -65,7 +65,8 @@ func TestFairness(t *testing.T) {
 		after := reading{own: mark{At: 1e9}, marks: []mark{
 			{At: 1e9, Pushes: pushes[0], Frames: 30, Repeated: 1}, {At: 1e9, Pushes: pushes[1], Frames: 10, Repeated: 3}, {At: 1e9},
 		}}
-		if s, _ := newSample(Libra, before, after, 2, 256); s.Fairness != want || s.Repeated != 0.1 {
+		if s, _ := newSample(Libra, before, after, 2,
+			func(_ int, from, to uint64) uint64 { return 256 * (to - from) }); s.Fairness != want || s.Repeated != 0.1 {
 			t.Errorf("pushes %v: %+v, want a fairness of %v", pushes, s, want)
 		}
 	}
@@ -152,6 +153,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"harvest":     func(c *Config) { c.Harvest = 1 },
 		"line":        func(c *Config) { *c = ScaleDefaults(); c.Line = 0 },
 		"scale":       func(c *Config) { *c = ScaleDefaults(); c.Workers = []int{1, 2} },
+		"replay":      func(c *Config) { *c = ReplayDefaults(exampleTraces()); c.Baselines = []string{Unprepared, Agent} },
 		"comparison":  func(c *Config) { *c = ScaleDefaults(); c.Baselines = []string{Libra, Lossy} },
 	} {
 		c := Defaults()

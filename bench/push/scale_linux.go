@@ -72,13 +72,16 @@ func (r *run) measureScale(ctx context.Context, baseline string, workers int) (S
 		return s, err
 	}
 	often, more := s, costs
-	if ours(baseline) {
+	if ours(baseline) && baseline != SwitchML {
 		o.harvest /= moreHarvests
 		if often, more, err = r.observeCluster(ctx, baseline, workers, o); err != nil {
 			return s, err
 		}
 	}
 	s.Roles = costs.costOfRoles(s.PairsPerSecond, more, often.PairsPerSecond)
+	if len(r.cfg.Traces) > 0 {
+		return s, nil
+	}
 
 	share := heldShare(workers, runtime.NumCPU())
 	slow, held, err := r.observeCluster(ctx, baseline, workers, observation{

@@ -60,6 +60,8 @@ type Programs struct {
 	Backend string
 	// Seed of the initial weights.
 	Seed uint64
+	// Record, if set, is a new folder for a trace of what the workers push (package trace).
+	Record string
 
 	// Stdout receives the workers' output, line by line. Stderr receives their standard error, and
 	// the progress.
@@ -158,6 +160,9 @@ func RunPrograms(ctx context.Context, p Programs) (result *ProgramsResult, err e
 	defer func() { err = errors.Join(err, files.close()) }()
 	c, err := p.config(files.dir)
 	if err != nil {
+		return nil, err
+	}
+	if err := p.beginRecord(); err != nil {
 		return nil, err
 	}
 	b, err := openBed(ctx, c, p.Hosts)
@@ -312,8 +317,8 @@ func (p *programs) runAll(ctx context.Context, self string, start startIn,
 		if err != nil {
 			return nil, err
 		}
-		if _, err := service("agents", fmt.Sprintf("agent %d", host), host, true, nil, "agent", "--config",
-			file); err != nil {
+		if _, err := service("agents", fmt.Sprintf("agent %d", host), host, true, nil, "agent", "--config", file, "--record",
+			p.Record); err != nil {
 			return nil, err
 		}
 	}
@@ -342,6 +347,9 @@ func (p *programs) runAll(ctx context.Context, self string, start startIn,
 	}
 	result := &ProgramsResult{Backend: p.Backend, Hosts: p.Hosts, Workers: p.done, Seconds: time.Since(begin).Seconds()}
 	if err := groups["agents"].Stop(); err != nil {
+		return nil, err
+	}
+	if err := p.finishRecord(workers); err != nil {
 		return nil, err
 	}
 	if err := server.Wait(ctx); err != nil {

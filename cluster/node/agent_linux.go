@@ -15,6 +15,7 @@ import (
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/internal/linux/sys"
+	"github.com/libra-ina/libra/internal/trace"
 	"github.com/libra-ina/libra/ps"
 )
 
@@ -55,6 +56,7 @@ func (on AgentMachine) RunAgent(ctx context.Context, cfg *cluster.Agent, log *sl
 	}
 	var joined []*joinedJob
 	var ranges []*openRange
+	var recorders []*trace.Recorder
 	var a *agent.Agent
 	defer func() {
 		finishes := err == nil
@@ -66,6 +68,9 @@ func (on AgentMachine) RunAgent(ctx context.Context, cfg *cluster.Agent, log *sl
 		}
 		for _, r := range ranges {
 			err = errors.Join(err, r.closeRange())
+		}
+		for _, r := range recorders {
+			err = errors.Join(err, r.Close())
 		}
 	}()
 	for i := range cfg.Jobs {
@@ -80,6 +85,11 @@ func (on AgentMachine) RunAgent(ctx context.Context, cfg *cluster.Agent, log *sl
 		j, err := on.joinJob(ctx, &cfg.Jobs[i], log)
 		if err != nil {
 			return fmt.Errorf("job %s: %w", cfg.Jobs[i].Name, err)
+		}
+		if cfg.Record != "" {
+			recorder := trace.NewRecorder(cfg.Record, int(j.self.ID), j.Dim)
+			j.Record = func(process int, name string) agent.Recording { return recorder.Client(process, name) }
+			recorders = append(recorders, recorder)
 		}
 		if on.Job != nil {
 			on.Job(&j.Job)

@@ -15,6 +15,7 @@ import (
 
 func newAgent() *cobra.Command {
 	var p process
+	var record string
 	cmd := &cobra.Command{
 		Use:   "agent --config FILE",
 		Short: "Own a host's link, and push and pull for its unprivileged processes",
@@ -53,7 +54,7 @@ finished its part.`,
 			if err != nil {
 				return err
 			}
-			p.out = cmd.OutOrStdout()
+			c.Record, p.out = record, cmd.OutOrStdout()
 			if os.Getenv("GOGC") == "" {
 				// The sums of a step are as much as all else that an agent holds, so it would
 				// collect every few steps.
@@ -63,6 +64,7 @@ finished its part.`,
 		},
 	}
 	cmd.Flags().StringVar(&p.config, "config", "", "agent configuration `file` (required)")
+	cmd.Flags().StringVar(&record, "record", "", "for 'libra run --record': the `folder` that it has begun, and will complete")
 	cmd.Flags().BoolVar(&p.json, "json", false, "print a JSON line when ready")
 	return cmd
 }

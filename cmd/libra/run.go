@@ -38,10 +38,14 @@ LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT and so on. If the command
 Python whose PyTorch was built without libuv, as Debian's is, USE_LIBUV=0 is set, and said.
 Their output is printed, prefixed with their rank if there are several.
 
+With --record the keys and gradients that each worker pushes are written into a folder, as NumPy
+files (docs/python.md), which 'libra bench push --trace' replays. It slows the workers down.
+
 With --backend udp there are no namespaces: all hosts are this machine, and no
 privileges are needed.`,
 		Example: `  libra run --backend udp -- python3 train.py
-  libra run --hosts 2 --workers 8 --sync --dim 16 -- python3 train.py`,
+  libra run --hosts 2 --workers 8 --sync --dim 16 -- python3 train.py
+  libra run --workers 4 --sync --dim 16 --record trace -- python3 train.py`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Command = args
@@ -78,6 +82,7 @@ privileges are needed.`,
 	f.Float64Var(&p.LearningRate, "learning-rate", 0, settings.LearningRate.Help(settings.LearningRate.Usual()))
 	addCoding(f, &p.Coding)
 	f.StringVar(&p.Backend, "backend", p.Backend, "afxdp (needs root) or udp")
+	f.StringVar(&p.Record, "record", "", "new `folder` for what each worker pushes, as NumPy files")
 	f.Uint64Var(&p.Seed, "seed", p.Seed, "seed of the initial weights; with --dim 1 they are zeros")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object as the last line of standard output")
 	choices(cmd, "optimizer", "adagrad", "sgd", "none")

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/cluster/demo"
+	"github.com/libra-ina/libra/internal/trace"
 	"github.com/libra-ina/libra/packer"
 )
 
@@ -144,5 +145,31 @@ func TestRunLeavesNothingBehind(t *testing.T) {
 		if _, err := os.Stat(filepath.Dir(strings.TrimSpace(string(socket)))); err == nil {
 			t.Errorf("%s: the folder of %s is still there", backend, socket)
 		}
+	}
+}
+
+// A folder that has files is not recorded into, before anything starts; and of a program that fails
+// there is a trace that says that it was cut short.
+func TestRunRecordsIntoNewFolders(t *testing.T) {
+	t.Parallel()
+	used := t.TempDir()
+	if err := os.WriteFile(filepath.Join(used, "notes.txt"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr, code := output(t, "run", "--backend", "udp", "--record", used, "--", "sh", "-c", "echo started >&2")
+	if want := "--record: trace: " + used + " is not empty, it has notes.txt: give a folder that does not exist"; code != exitFailure ||
+		!strings.Contains(stderr, want) || strings.Contains(stderr, "started") {
+		t.Errorf("code %d: %s", code, stderr)
+	}
+	dir := filepath.Join(used, "new")
+	if _, stderr, code := output(t, "run", "--backend", "udp", "--record", dir, "--", "false"); code != 1 {
+		t.Errorf("code %d: %s", code, stderr)
+	}
+	if _, err := trace.Read(dir); err == nil || !strings.Contains(err.Error(), "cut short") {
+		t.Errorf("%v, want that the trace was cut short", err)
+	}
+	_, stderr, code = output(t, "run", "--backend", "udp", "--record", filepath.Join(used, "idle"), "--", "true")
+	if code != exitFailure || !strings.Contains(stderr, "rank 0 pushed nothing to job default") {
+		t.Errorf("code %d: %s", code, stderr)
 	}
 }

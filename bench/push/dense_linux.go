@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package push
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/wire"
+)
+
+// denseConfig configures a worker of SwitchML, or the process in place of its server, which does
+// nothing.
+type denseConfig struct {
+	Workers int // 0: the process does nothing
+	Number  int // from 0 on
+}
+
+// runDense adds up vectors of denseSlots floats with the other workers, one after the other, each at a
+// scale that they agree on.
+func (c *childConfig) runDense(ctx context.Context) (err error) {
+	if c.Dense.Workers == 0 {
+		none := func(context.Context, *mark) error { return nil }
+		return answer(ctx, func() uint64 { return 0 }, map[string]func(context.Context, *mark) error{opStop: none})
+	}
+	job, ids := c.Dense.denseJob()
+	rounds, err := control.JoinRounds(ctx, control.RoundsConfig{
+		Job: job, What: fmt.Sprintf("%d workers of %s", c.Dense.Workers, SwitchML), Workers: ids,
+		Worker: uint16(c.Dense.Number), From: netip.AddrPortFrom(c.Self.IP, c.Self.Port), MAC: c.Self.MAC[:],
+		Aggregator: c.Control, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	defer rounds.Leave()
+	w, err := c.openDense(ctx, rounds, job)
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.Dense.drive(ctx, w), w.Close())
+}
+
+func (c *denseConfig) denseJob() (aggregator.JobConfig, []uint16) {
+	ids := make([]uint16, c.Workers)
+	for i := range ids {
+		ids[i] = uint16(i)
+	}
+	return aggregator.JobConfig{
+		ID: job, Mode: aggregator.Sync, Arithmetic: aggregator.Fixed, Exp: aggregator.DefaultExp(aggregator.Fixed),
+		Workers: c.Workers, Slots: denseSlots, MaxStripes: wire.MaxStripes,
+	}, ids
+}
+
+func (c *childConfig) openDense(ctx context.Context, rounds *control.Rounds,
+	job aggregator.JobConfig) (*transport.Worker, error) {
+	keys := make([]uint64, denseSlots)
+	for i := range keys {
+		keys[i] = uint64(i)
+	}
+	hot, err := packer.NewHotSet(1, keys, nil, packer.Meta{})
+	if err != nil {
+		return nil, err
+	}
+	l, err := c.OpenLink()
+	if err != nil {
+		return nil, err
+	}
+	w, err := transport.NewWorker(ctx, transport.WorkerConfig{
+		Link: l, Job: job.ID, Sender: uint16(c.Dense.Number), AggregatorEpoch: rounds.Epoch, HotSet: hot, Mode: job.Mode,
+		Arithmetic: job.Arithmetic, Exp: job.Exp, Workers: job.Workers, Stripes: job.MaxStripes, Layout: packer.LaneAligned,
+		Negotiate: true, Aggregator: c.Aggregator, Server: c.ServerEnd, Look: c.Look,
+	})
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return w, nil
+}
+
+// drive makes sums as the requests ask for. All workers have to make as many: the first value of a
+// vector is 1 of those that have been told to stop, and whoever sees a sum that is not 0 stops.
+func (c *denseConfig) drive(ctx context.Context, w *transport.Worker) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var (
+		made     atomic.Uint64
+		stopped  atomic.Bool
+		finished = make(chan struct{})
+	)
+	begin := sync.OnceFunc(func() {
+		go func() {
+			if err := c.reduceAll(ctx, w, &made, stopped.Load); err != nil {
+				cancel(err)
+				return
+			}
+			close(finished)
+		}()
+	})
+	return answer(ctx, made.Load, map[string]func(context.Context, *mark) error{
+		opMark:  frames(w),
+		opStart: func(context.Context, *mark) error { begin(); return nil },
+		opStop: func(ctx context.Context, _ *mark) error {
+			stopped.Store(true)
+			begin()
+			select {
+			case <-finished:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		},
+	})
+}
+
+func (c *denseConfig) reduceAll(ctx context.Context, w *transport.Worker, made *atomic.Uint64, stop func() bool) error {
+	grads := slices.Repeat([]float32{float32(c.Number+1) / 1024}, denseSlots)
+	sums := make([]float32, denseSlots)
+	want := float64(c.Workers*(c.Workers+1)) / 2 / 1024
+	for {
+		grads[0] = 0
+		if stop() {
+			grads[0] = 1
+		}
+		if err := w.Reduce(ctx, grads, sums); err != nil {
+			return err
+		}
+		made.Add(1)
+		for i, sum := range sums[1:] {
+			if math.Abs(float64(sum)-want) > 0x1p-16 {
+				return fmt.Errorf("%w: value %d of a dense vector sums to %v, but %v was pushed", ErrSums, i+1, sum, want)
+			}
+		}
+		if sums[0] != 0 {
+			return nil
+		}
+	}
+}
