@@ -189,7 +189,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	for i := range uint16(1000) {
 		workers = append(workers, telemetry.Worker(i+1))
 	}
-	times := measured(workers...)
+	times, one := measured(workers...), measured(telemetry.Server(0))
 	sw := switchOf(256)
 	for i, j := range sw.Jobs {
 		for code := range 20 {
@@ -207,7 +207,7 @@ func TestSeriesAreBounded(t *testing.T) {
 		"switch": {func(s *Set) { s.AddSwitch(sw) }, "libra_job_applied_total", 2560, map[string]string{"job": "other"}},
 		"agent": {func(s *Set) {
 			for i := range 256 {
-				s.AddWorker(fmt.Sprint(i), 7, &transport.WorkerStats{}, measured(telemetry.Server(0)))
+				s.AddWorker(fmt.Sprint(i), 7, &transport.WorkerStats{}, one)
 			}
 			s.AddAgent(agentOf(256, 100), func(name string) (string, bool) { return strings.TrimPrefix(name, "job "), true })
 		}, "libra_agent_client_pushes_total", 3 * 25600, map[string]string{"peer": "other"}},
