@@ -55,7 +55,8 @@ func (c *Config) Processes() []Process {
 		all = append(all, Process{name, field + ".control", c.Telemetry.At(s.Control.Addr())})
 	})
 	for i, w := range c.Workers {
-		all = append(all, Process{fmt.Sprint("worker ", w.ID), fmt.Sprintf("workers[%d].address", i), c.Telemetry.At(w.Address)})
+		field := fmt.Sprintf("workers[%d].address", i)
+		all = append(all, Process{fmt.Sprint("worker ", w.ID), field, c.Telemetry.At(w.Address)})
 	}
 	return all
 }

@@ -100,7 +100,8 @@ func (s *shownAgent) start(a *agent.Agent, log *slog.Logger) (end func(), err er
 		}
 		var watch export.Watch[agentLook]
 		all = append(all, export.Start(export.Config{
-			At: p.at, Security: security, Log: log, Process: fmt.Sprint("worker ", p.id), Side: export.WorkerSide, Sample: p.oneIn,
+			At: p.at, Security: security, Log: log, Process: fmt.Sprint("worker ", p.id), Side: export.WorkerSide,
+			Sample:    p.oneIn,
 			Watch:     func(ctx context.Context) { watch.Run(ctx, s.look) },
 			Collect:   func(set *export.Set) time.Duration { return s.collect(set, &watch) },
 			Recorders: s.recorders,

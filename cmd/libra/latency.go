@@ -62,7 +62,8 @@ if a process does not answer; the rows of the others are still written.`,
 				return err
 			}
 			if c.Telemetry.Port == 0 {
-				return fmt.Errorf("%s: telemetry.port is not set, so its processes show nothing: set it, and start them again", config)
+				return fmt.Errorf("%s: telemetry.port is not set, so its processes show nothing: "+
+					"set it, and start them again", config)
 			}
 			ctx := cmd.Context()
 			if duration > 0 {

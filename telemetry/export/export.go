@@ -75,7 +75,8 @@ type Exporter struct {
 // end because nobody can see it.
 func Start(cfg Config) *Exporter {
 	ctx, cancel := context.WithCancel(context.Background())
-	e := &Exporter{cfg: cfg, started: time.Now(), cancel: cancel, open: make(chan struct{}, maxRequests), limits: newLimits()}
+	e := &Exporter{cfg: cfg, started: time.Now(), cancel: cancel, open: make(chan struct{}, maxRequests),
+		limits: newLimits()}
 	e.running.Go(func() { e.listen(ctx) })
 	if cfg.Watch != nil {
 		e.running.Go(func() { cfg.Watch(ctx) })

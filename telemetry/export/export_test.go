@@ -413,7 +413,8 @@ func TestOnlyOperatorsMayRead(t *testing.T) {
 		t.Errorf("%d refusals are counted", n)
 	}
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	if _, err := client.Get("https://" + at + "/metrics"); err == nil {
+	if r, err := client.Get("https://" + at + "/metrics"); err == nil {
+		r.Body.Close()
 		t.Error("a caller without a certificate gets an answer")
 	}
 }

@@ -95,19 +95,23 @@ var (
 	switchCounters = family(Counter, "libra_switch_COUNTER_total", "",
 		"A counter of the switch: see Counters in docs/operations.md")
 
-	jobHeld       = family(Gauge, "libra_job_held", "job", "Whether the owner of the job is connected")
-	jobLease      = family(Gauge, "libra_job_lease_seconds", "job", "Time until the job is removed without its owner", none)
-	jobEpoch      = family(Gauge, "libra_job_epoch", "job", "Epoch of the job", none)
-	jobExponent   = family(Gauge, "libra_job_exponent", "job", "One unit of a sum is 2 to this power", none)
-	jobWorkers    = family(Gauge, "libra_job_workers", "job", "Workers that the job was created for")
-	jobSenders    = family(Gauge, "libra_job_senders", "job", "Senders that are admitted")
-	jobReserved   = family(Gauge, "libra_job_senders_reserved", "job", "Senders that the job has reserved")
-	jobSlots      = family(Gauge, "libra_job_slots", "job", "Slots of the job")
-	jobMemory     = family(Gauge, "libra_job_memory_bytes", "job", "Memory of the job's banks")
-	jobHarvests   = family(Counter, "libra_job_harvests_total", "job", "Harvests begun")
-	jobPeriod     = family(Gauge, "libra_job_harvest_period_seconds", "job", "Time between two harvests as asked for, 0 for none", none)
-	jobFrames     = family(Gauge, "libra_job_harvest_frames", "job", "Frames between two harvests as asked for, 0 for none", none)
-	jobInterval   = family(Summary, "libra_job_harvest_interval_seconds", "job", "Times between the starts of two harvests")
+	jobHeld  = family(Gauge, "libra_job_held", "job", "Whether the owner of the job is connected")
+	jobLease = family(Gauge, "libra_job_lease_seconds", "job",
+		"Time until the job is removed without its owner", none)
+	jobEpoch    = family(Gauge, "libra_job_epoch", "job", "Epoch of the job", none)
+	jobExponent = family(Gauge, "libra_job_exponent", "job", "One unit of a sum is 2 to this power", none)
+	jobWorkers  = family(Gauge, "libra_job_workers", "job", "Workers that the job was created for")
+	jobSenders  = family(Gauge, "libra_job_senders", "job", "Senders that are admitted")
+	jobReserved = family(Gauge, "libra_job_senders_reserved", "job", "Senders that the job has reserved")
+	jobSlots    = family(Gauge, "libra_job_slots", "job", "Slots of the job")
+	jobMemory   = family(Gauge, "libra_job_memory_bytes", "job", "Memory of the job's banks")
+	jobHarvests = family(Counter, "libra_job_harvests_total", "job", "Harvests begun")
+	jobPeriod   = family(Gauge, "libra_job_harvest_period_seconds", "job",
+		"Time between two harvests as asked for, 0 for none", none)
+	jobFrames = family(Gauge, "libra_job_harvest_frames", "job",
+		"Frames between two harvests as asked for, 0 for none", none)
+	jobInterval = family(Summary, "libra_job_harvest_interval_seconds", "job",
+		"Times between the starts of two harvests")
 	jobIntervalOf = family(Gauge, "libra_job_harvest_interval_last_seconds", "job", "The last of these times", most)
 	jobIntervalMx = family(Gauge, "libra_job_harvest_interval_max_seconds", "job", "The longest of these times", most)
 	jobHarvestFor = family(Summary, "libra_job_harvest_held_seconds", "job",
@@ -130,45 +134,65 @@ var (
 
 // The metrics of workers, and of agents for each job in which they are a worker.
 var (
-	sentFrames      = family(Counter, "libra_worker_sent_frames_total", "job worker op", "Frames sent, copies not counted")
-	ackedFrames     = family(Counter, "libra_worker_acknowledged_frames_total", "job worker op", "Frames acknowledged")
-	coveredFrames   = family(Counter, "libra_worker_covered_frames_total", "job worker op", "Frames acknowledged by another frame's answer")
-	refusedFrames   = family(Counter, "libra_worker_refused_frames_total", "job worker op", "Frames refused")
-	repeatedFrames  = family(Counter, "libra_worker_repeated_frames_total", "job worker op", "Copies sent because an answer was late")
-	probes          = family(Counter, "libra_worker_probes_total", "job worker op", "Copies sent after a timeout")
-	backoffs        = family(Counter, "libra_worker_backoffs_total", "job worker op", "Doublings of the timeout")
-	spurious        = family(Counter, "libra_worker_spurious_frames_total", "job worker op", "Frames repeated although no copy was lost")
+	sentFrames = family(Counter, "libra_worker_sent_frames_total", "job worker op",
+		"Frames sent, copies not counted")
+	ackedFrames   = family(Counter, "libra_worker_acknowledged_frames_total", "job worker op", "Frames acknowledged")
+	coveredFrames = family(Counter, "libra_worker_covered_frames_total", "job worker op",
+		"Frames acknowledged by another frame's answer")
+	refusedFrames  = family(Counter, "libra_worker_refused_frames_total", "job worker op", "Frames refused")
+	repeatedFrames = family(Counter, "libra_worker_repeated_frames_total", "job worker op",
+		"Copies sent because an answer was late")
+	probes   = family(Counter, "libra_worker_probes_total", "job worker op", "Copies sent after a timeout")
+	backoffs = family(Counter, "libra_worker_backoffs_total", "job worker op", "Doublings of the timeout")
+	spurious = family(Counter, "libra_worker_spurious_frames_total", "job worker op",
+		"Frames repeated although no copy was lost")
 	roundTrip       = family(Gauge, "libra_worker_round_trip_seconds", "job worker op", "Smoothed round-trip time", most)
-	retransmitAfter = family(Gauge, "libra_worker_retransmission_timeout_seconds", "job worker op", "Time after which a frame is sent again", most)
-	inFlight        = family(Gauge, "libra_worker_in_flight_frames_max", "job worker op", "Frames that may be in flight", most)
+	retransmitAfter = family(Gauge, "libra_worker_retransmission_timeout_seconds", "job worker op",
+		"Time after which a frame is sent again", most)
+	inFlight = family(Gauge, "libra_worker_in_flight_frames_max", "job worker op",
+		"Frames that may be in flight", most)
 
-	pairsHot    = family(Counter, "libra_worker_hot_pairs_total", "job worker", "Gradients sent to the aggregator, sums included")
-	pairsAdded  = family(Counter, "libra_worker_added_pairs_total", "job worker", "Gradients that were added up before they were sent")
-	rowsCold    = family(Counter, "libra_worker_cold_rows_total", "job worker", "Rows of gradients sent to servers")
-	rowsAt      = family(Counter, "libra_worker_numbered_rows_total", "job worker", "Of these, rows sent by number")
-	renamed     = family(Counter, "libra_worker_renamed_rows_total", "job worker", "Rows sent again by key, because their numbers were refused")
-	keysPulled  = family(Counter, "libra_worker_pulled_keys_total", "job worker", "Rows of weights pulled")
-	vanished    = family(Counter, "libra_worker_vanished_gradients_total", "job worker", "Gradients that the job's unit rounds to 0")
-	logFrames   = family(Gauge, "libra_worker_log_frames", "job worker", "Hot frames in the log of what the server may lack")
-	logBytes    = family(Gauge, "libra_worker_log_bytes", "job worker", "Memory of these frames")
-	logWaits    = family(Counter, "libra_worker_log_waits_total", "job worker", "Pushes that waited for room in the log")
-	settled     = family(Counter, "libra_worker_settled_frames_total", "job worker", "Hot frames sent to the server because the aggregator was lost")
-	results     = family(Counter, "libra_worker_results_total", "job worker", "Results of rounds")
-	malformed   = family(Counter, "libra_worker_malformed_frames_total", "job worker", "Answers that are not valid")
-	stray       = family(Counter, "libra_worker_stray_frames_total", "job worker", "Answers that belong to no frame of the worker")
-	unsent      = family(Counter, "libra_worker_unsent_frames_total", "job worker", "Frames that the kernel refused to send")
-	foreign     = family(Counter, "libra_worker_foreign_packets_total", "job worker", "Received packets that are not for the worker")
-	truncated   = family(Counter, "libra_worker_truncated_packets_total", "job worker", "Received packets that are not whole")
-	badChecksum = family(Counter, "libra_worker_bad_checksum_packets_total", "job worker", "Received packets with a wrong checksum")
-	overrun     = family(Counter, "libra_worker_overrun_packets_total", "job worker", "Received packets for which no buffer was free")
+	pairsHot = family(Counter, "libra_worker_hot_pairs_total", "job worker",
+		"Gradients sent to the aggregator, sums included")
+	pairsAdded = family(Counter, "libra_worker_added_pairs_total", "job worker",
+		"Gradients that were added up before they were sent")
+	rowsCold = family(Counter, "libra_worker_cold_rows_total", "job worker", "Rows of gradients sent to servers")
+	rowsAt   = family(Counter, "libra_worker_numbered_rows_total", "job worker", "Of these, rows sent by number")
+	renamed  = family(Counter, "libra_worker_renamed_rows_total", "job worker",
+		"Rows sent again by key, because their numbers were refused")
+	keysPulled = family(Counter, "libra_worker_pulled_keys_total", "job worker", "Rows of weights pulled")
+	vanished   = family(Counter, "libra_worker_vanished_gradients_total", "job worker",
+		"Gradients that the job's unit rounds to 0")
+	logFrames = family(Gauge, "libra_worker_log_frames", "job worker",
+		"Hot frames in the log of what the server may lack")
+	logBytes = family(Gauge, "libra_worker_log_bytes", "job worker", "Memory of these frames")
+	logWaits = family(Counter, "libra_worker_log_waits_total", "job worker", "Pushes that waited for room in the log")
+	settled  = family(Counter, "libra_worker_settled_frames_total", "job worker",
+		"Hot frames sent to the server because the aggregator was lost")
+	results   = family(Counter, "libra_worker_results_total", "job worker", "Results of rounds")
+	malformed = family(Counter, "libra_worker_malformed_frames_total", "job worker", "Answers that are not valid")
+	stray     = family(Counter, "libra_worker_stray_frames_total", "job worker",
+		"Answers that belong to no frame of the worker")
+	unsent = family(Counter, "libra_worker_unsent_frames_total", "job worker",
+		"Frames that the kernel refused to send")
+	foreign = family(Counter, "libra_worker_foreign_packets_total", "job worker",
+		"Received packets that are not for the worker")
+	truncated = family(Counter, "libra_worker_truncated_packets_total", "job worker",
+		"Received packets that are not whole")
+	badChecksum = family(Counter, "libra_worker_bad_checksum_packets_total", "job worker",
+		"Received packets with a wrong checksum")
+	overrun = family(Counter, "libra_worker_overrun_packets_total", "job worker",
+		"Received packets for which no buffer was free")
 )
 
 // The metrics of host agents.
 var (
-	agentJobs     = family(Gauge, "libra_agent_jobs", "", "Jobs that the agent serves")
-	agentRefused  = family(Counter, "libra_agent_refused_clients_total", "", "Clients that were not admitted; libra stats has the reasons")
-	agentMemory   = family(Gauge, "libra_agent_memory_bytes", "job", "Memory of the sessions of a job")
-	agentEnded    = family(Counter, "libra_agent_ended_sessions_total", "job", "Sessions that have ended; libra stats has the reasons")
+	agentJobs    = family(Gauge, "libra_agent_jobs", "", "Jobs that the agent serves")
+	agentRefused = family(Counter, "libra_agent_refused_clients_total", "",
+		"Clients that were not admitted; libra stats has the reasons")
+	agentMemory = family(Gauge, "libra_agent_memory_bytes", "job", "Memory of the sessions of a job")
+	agentEnded  = family(Counter, "libra_agent_ended_sessions_total", "job",
+		"Sessions that have ended; libra stats has the reasons")
 	agentClients  = family(Gauge, "libra_agent_clients", "job", "Clients that are connected")
 	agentLearning = family(Gauge, "libra_agent_learning", "job", "Programs that count the keys of pushes")
 
@@ -176,11 +200,14 @@ var (
 	clientInFlight = family(Gauge, "libra_agent_client_in_flight_bytes", "job peer", "Memory of its pushes in flight")
 	clientPrepared = family(Gauge, "libra_agent_client_prepared_bytes", "job peer", "Memory of its prepared batches")
 	clientPushes   = family(Counter, "libra_agent_client_pushes_total", "job peer", "Its pushes")
-	clientAcked    = family(Counter, "libra_agent_client_acknowledged_pushes_total", "job peer", "Its pushes that are acknowledged")
-	clientFailed   = family(Counter, "libra_agent_client_failed_pushes_total", "job peer", "Its pushes that failed; libra stats has the reasons")
-	clientKeys     = family(Counter, "libra_agent_client_pushed_keys_total", "job peer", "Rows of gradients in its pushes")
-	clientPulls    = family(Counter, "libra_agent_client_pulls_total", "job peer", "Its pulls")
-	clientPulled   = family(Counter, "libra_agent_client_pulled_keys_total", "job peer", "Rows of weights in its pulls")
+	clientAcked    = family(Counter, "libra_agent_client_acknowledged_pushes_total", "job peer",
+		"Its pushes that are acknowledged")
+	clientFailed = family(Counter, "libra_agent_client_failed_pushes_total", "job peer",
+		"Its pushes that failed; libra stats has the reasons")
+	clientKeys = family(Counter, "libra_agent_client_pushed_keys_total", "job peer",
+		"Rows of gradients in its pushes")
+	clientPulls  = family(Counter, "libra_agent_client_pulls_total", "job peer", "Its pulls")
+	clientPulled = family(Counter, "libra_agent_client_pulled_keys_total", "job peer", "Rows of weights in its pulls")
 )
 
 // Limits of what has series of its own; the rest is added up as "other". Workers and servers have

@@ -189,15 +189,17 @@ func (r *Recording) writeRows(joined []telemetry.Row) error {
 
 // Columns are the names of [Row.Fields].
 func Columns() []string {
-	return []string{"time_ns", "job", "worker", "server", "epoch", "number", "op", "request_bytes", "response_bytes", "total_ns",
-		"repeat_ns", "worker_queue_ns", "worker_process_ns", "server_queue_ns", "server_process_ns", "network_ns", "state", "arrival"}
+	return []string{"time_ns", "job", "worker", "server", "epoch", "number", "op", "request_bytes", "response_bytes",
+		"total_ns", "repeat_ns", "worker_queue_ns", "worker_process_ns", "server_queue_ns", "server_process_ns",
+		"network_ns", "state", "arrival"}
 }
 
 // Fields returns the row as text. What is not known is empty: the parts of a frame that was sent more
 // than once, and what the server did if its half is missing. Frames to the aggregator have no server.
 func (r *Row) Fields() []string {
-	f := []string{fmt.Sprint(int64(r.Time)), fmt.Sprint(r.Job), fmt.Sprint(r.Worker), fmt.Sprint(r.Server), fmt.Sprint(r.Epoch),
-		fmt.Sprint(r.Number), r.Op.String(), fmt.Sprint(r.Request), fmt.Sprint(r.Response), fmt.Sprint(int64(r.Total)),
+	f := []string{fmt.Sprint(int64(r.Time)), fmt.Sprint(r.Job), fmt.Sprint(r.Worker), fmt.Sprint(r.Server),
+		fmt.Sprint(r.Epoch), fmt.Sprint(r.Number), r.Op.String(),
+		fmt.Sprint(r.Request), fmt.Sprint(r.Response), fmt.Sprint(int64(r.Total)),
 		"", "", "", "", "", "", r.State.String(), r.Arrival}
 	hot := r.Server == telemetry.NoServer
 	if hot {
