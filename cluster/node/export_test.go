@@ -45,8 +45,8 @@ func hasSample(text, series string) bool {
 }
 
 // TestProcessesShowWhatTheyMeasure trains with a port for telemetry. While the job runs, each process
-// shows its metrics; and the records of its workers and its server, joined, are whole rows, but for
-// those of frames that are on their way. The weights are those of a training without telemetry.
+// shows its metrics; and the records of its workers and its server, joined, are whole rows. The
+// weights are those of a training without telemetry.
 func TestProcessesShowWhatTheyMeasure(t *testing.T) {
 	c := newCluster(t, 2)
 	c.Telemetry.Sample = new(1)
@@ -58,7 +58,7 @@ func TestProcessesShowWhatTheyMeasure(t *testing.T) {
 	join := telemetry.NewJoiner()
 	metrics := map[string]string{}
 	look := func() {
-		for _, p := range c.Processes() {
+		for _, p := range slices.Backward(c.Processes()) { // the server after its workers
 			metrics[p.Name] = shownBy(t, p, "/metrics")
 			if p.Name == "switch" {
 				continue
