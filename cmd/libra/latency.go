@@ -51,11 +51,8 @@ if a process does not answer; the rows of the others are still written.`,
   libra latency record --config cluster.yaml --duration 1m > rows.csv`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch {
-			case config == "":
+			if config == "" {
 				return usagef(cmd, "--config is required: the cluster file of the processes")
-			case duration < 0:
-				return usagef(cmd, "--duration %v is negative", duration)
 			}
 			c, err := cluster.ReadAny(config)
 			if err != nil {

@@ -92,10 +92,10 @@ func TestLatencyRecord(t *testing.T) {
 func TestLatencyRecordNeedsProcesses(t *testing.T) {
 	_, path := latencyCluster(t, 0)
 	for want, args := range map[string][]string{
-		"--config is required":       {},
-		"--duration -1s is negative": {"--config", path, "--duration", "-1s"},
-		"telemetry.port is not set":  {"--config", path},
-		"cluster configuration":      {"--config", "/nowhere/cluster.yaml"},
+		"--config is required":      {},
+		"--duration -1s":            {"--config", path, "--duration", "-1s"},
+		"telemetry.port is not set": {"--config", path},
+		"cluster configuration":     {"--config", "/nowhere/cluster.yaml"},
 	} {
 		if _, stderr, code := output(t, append([]string{"latency", "record"}, args...)...); code == 0 || !strings.Contains(stderr, want) {
 			t.Errorf("%v: %d, %s", args, code, stderr)
