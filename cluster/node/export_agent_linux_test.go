@@ -71,7 +71,9 @@ func TestAgentShowsItsJobs(t *testing.T) {
 		l.Close()
 	}
 	served.stop()
-	<-served.ended
+	if err := <-served.ended; err == nil {
+		t.Error("the server ends without its worker")
+	}
 }
 
 // Jobs with one address and port are shown together. They cannot have different certificates, and those
