@@ -51,8 +51,9 @@ var about = []Field{
 		Example: text(telemetry.DefaultSample)},
 
 	{Path: "job.id", Range: "0..255", About: "Number of the job at the switch", Example: "1", Given: true},
-	{Path: "job.hot_set", Range: "required", About: "File that 'libra hotset build' wrote", Example: "hot.libra",
-		Given: true},
+	{Path: "job.hot_set", Range: "required, but not by 'libra glm'", About: "File that 'libra hotset build' wrote",
+		Example: "hot.libra",
+		Given:   true},
 	of(settings.Sync),
 	of(settings.Arithmetic),
 	{Path: "job.exponent", Range: "-100..60; not with lut",

@@ -9,16 +9,16 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 )
 
-// Serverless reports whether the file describes jobs without a parameter server, which belong to
-// clients of agents: it has neither servers nor model nor data. Job.ID is the number of the first
-// of these jobs.
+// Serverless reports whether the file describes jobs without a parameter server: it has neither
+// servers nor model nor data. They belong to clients of agents, and Job.ID is the number of the first;
+// or to the workers of 'libra glm', which need no hot set.
 func (c *Config) Serverless() bool {
 	return len(c.Servers) == 0 && reflect.ValueOf(c.Server).IsZero() && reflect.ValueOf(c.Model).IsZero() &&
 		reflect.ValueOf(c.Data).IsZero()
 }
 
 // errServerless refuses such a file where a parameter server is needed.
-var errServerless = errors.New("server: there is none, nor a model or data: only the switch, and agents whose file lists workers for it, take such a file: add server, model and data")
+var errServerless = errors.New("server: there is none, nor a model or data: only the switch, libra glm, and agents whose file lists workers for it, take such a file: add server, model and data")
 
 // checkServerless checks what is different in a file without a parameter server.
 func (c *Config) checkServerless(v *mistakes) {

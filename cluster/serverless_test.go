@@ -61,6 +61,24 @@ func TestFileWithoutServer(t *testing.T) {
 	}
 }
 
+// Jobs of libra glm need no hot set, so such a file may leave it out. One with a server may not.
+func TestFileWithoutServerAndHotSet(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cluster.yaml")
+	text := strings.Replace(serverless, ", hot_set: hot.libra", "", 1)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := ReadAny(path); err != nil || c.Job.HotSet != "" || !c.Serverless() {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if err := os.WriteFile(path, []byte(text+"model: {kind: lr}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadAny(path); err == nil || !strings.Contains(err.Error(), "job.hot_set: the path of a hot-set file is required") {
+		t.Error(err)
+	}
+}
+
 // A range has a worker for each of its jobs, and no other field for the same thing.
 func TestRangesNameMistakes(t *testing.T) {
 	read := func(job string) error {

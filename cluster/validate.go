@@ -171,7 +171,7 @@ func (c *Config) checkJob(v *mistakes) {
 	if j.ID > 255 {
 		v.add("job.id: %d is not in 0..255", j.ID)
 	}
-	if j.HotSet == "" {
+	if j.HotSet == "" && !c.Serverless() {
 		v.add("job.hot_set: the path of a hot-set file is required (make one with 'libra hotset build')")
 	}
 	if _, known := arithmetics[j.Arithmetic]; !known {

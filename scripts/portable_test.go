@@ -19,7 +19,7 @@ func TestNoFusedMultiplyAdd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles some packages for another architecture")
 	}
-	packages := []string{"wire", "codec", "packer", "aggregator", "ps", "sched", "internal/num/fixedpoint", "internal/num/scaled", "internal/num/portable", "train", "train/data", "train/weights"}
+	packages := []string{"wire", "codec", "packer", "aggregator", "ps", "sched", "internal/num/fixedpoint", "internal/num/scaled", "internal/num/portable", "train", "train/data", "train/weights", "train/glm"}
 	if *assembleAll { // gRPC and much else must be compiled first
 		packages = append(packages, "transport", "local", "cluster/node", "simulation", "simulation/world")
 	}

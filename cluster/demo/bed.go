@@ -89,9 +89,11 @@ func loopback(c *cluster.Config, workers int) error {
 	address := func(host int) netip.Addr { return netip.AddrFrom4([4]byte{127, 76, 66, byte(host)}) }
 	c.Switch.Address = address(1)
 	controls := map[netip.Addr]*netip.AddrPort{c.Switch.Address: &c.Switch.Control}
-	servers := []*cluster.Server{&c.Server}
-	for i := range c.Servers {
-		servers = append(servers[:i], &c.Servers[i])
+	servers := make([]*cluster.Server, len(c.AllServers()))
+	for i := range servers {
+		if servers[i] = &c.Server; len(c.Servers) > 0 {
+			servers[i] = &c.Servers[i]
+		}
 	}
 	for i, s := range servers {
 		s.Address = address(2 + i)

@@ -19,6 +19,8 @@ var consequences = []string{
 	"sender not admitted to the job", // because the server has withdrawn it
 	"unknown job",                    // because the server has removed it
 	"all jobs have ended",            // of an agent
+	"did not contribute",             // of a worker of libra glm, by the others
+	"which holds the job, has ended", // likewise, of the first
 	"PartyGone", "PARTY_GONE",        // another rank of the host
 	"JobEnded", "JOB_ENDED", // the agent's part
 	"AgentClosed", "AGENT_CLOSED", // by libra run

@@ -2,7 +2,7 @@
 
 // Package demo runs a whole cluster on this machine: it creates the network, starts the processes
 // and monitors them. [Run] trains a model and compares the outcome with the same training in one
-// process; [RunPrograms] runs training programs of any language.
+// process; [RunPrograms] runs training programs of any language; [RunGLM] trains a linear model.
 //
 // It is part of the libra command, not a stable interface: it changes with any release.
 package demo

@@ -59,6 +59,10 @@ func (on AgentMachine) openRange(from *cluster.AgentJob, env Env) (_ *openRange,
 			err = errors.Join(err, r.closeRange())
 		}
 	}()
+	if c.Job.HotSet == "" {
+		return nil, fmt.Errorf("job.hot_set: %s names none, and jobs of agents need one: give the path of a hot-set file (make one with 'libra hotset build')",
+			from.Cluster)
+	}
 	if r.hot, err = packer.LoadHotSet(c.Job.HotSet); err != nil {
 		return nil, err
 	}

@@ -351,3 +351,11 @@ func TestRangeRefusals(t *testing.T) {
 		t.Errorf("after refused pushes the harvest has %v: %v", keys, err)
 	}
 }
+
+// A file without a hot set, as libra glm takes it, is refused for a range.
+func TestRangeNeedsAHotSet(t *testing.T) {
+	from := &cluster.AgentJob{Cluster: "c.yaml", Workers: []uint16{1}}
+	if _, err := (AgentMachine{}).openRange(from, Env{Config: &cluster.Config{}}); err == nil || !strings.Contains(err.Error(), "job.hot_set: c.yaml names none, and jobs of agents need one") {
+		t.Error(err)
+	}
+}

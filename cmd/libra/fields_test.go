@@ -20,6 +20,9 @@ var ownMeaning = []string{
 	"libra bench soak --seed",       // of the order of events
 	"libra codec study --batch",     // images of a worker's step
 	"libra codec study --epochs",    // of each training
+	"libra glm --epochs",            // without checkpoints
+	"libra glm --learning-rate",     // of scaled features, without an optimiser
+	"libra glm --seed",              // weights begin with zeros
 	"libra hotset build --seed",     // of the sample of rows
 	"libra hotset study --seed",
 	"libra lut study --seed",

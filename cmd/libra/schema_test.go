@@ -55,6 +55,7 @@ var outputs = map[string]any{
 	"libra codec study":      lossy.Report{},
 	"libra demo":             demo.Result{},
 	"libra evaluate":         Evaluation{},
+	"libra glm":              GLMLine{},
 	"libra hotset build":     HotSet{},
 	"libra hotset learn":     LearnedHotSet{},
 	"libra hotset show":      HotSet{},

@@ -70,17 +70,11 @@ func newWorker() *cobra.Command {
 // newProgress returns a function that reports a worker's progress from time to
 // time: as JSON lines, or in the log.
 func (p *process) newProgress() func(train.Progress) {
-	period := progressPeriod
-	if !p.json {
-		period = 5 * time.Second
-	}
-	last := time.Now()
+	every := everyPeriod(p.json)
 	return func(w train.Progress) {
-		now := time.Now()
-		if now.Sub(last) < period {
+		if !every() {
 			return
 		}
-		last = now
 		if !p.json {
 			line := []any{"epoch", w.Epoch + 1, "samples", w.Samples}
 			for _, l := range w.All() {
@@ -92,5 +86,23 @@ func (p *process) newProgress() func(train.Progress) {
 		if err := p.printLine(WorkerLine{Progress: &w}); err != nil {
 			slog.Warn("cannot report progress", "error", err)
 		}
+	}
+}
+
+// everyPeriod returns a function that reports whether it is time for another report of progress: as a
+// JSON line, or in the log.
+func everyPeriod(asJSON bool) func() bool {
+	period := progressPeriod
+	if !asJSON {
+		period = 5 * time.Second
+	}
+	last := time.Now()
+	return func() bool {
+		now := time.Now()
+		if now.Sub(last) < period {
+			return false
+		}
+		last = now
+		return true
 	}
 }

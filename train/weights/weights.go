@@ -124,6 +124,11 @@ func Of(store *ps.Store) *Weights {
 	return w
 }
 
+// Linear returns a linear model without an intercept: a weight for each of the features, which ascend.
+func Linear(features []uint64, linear []float32) *Weights {
+	return &Weights{features: features, rows: linear}
+}
+
 // modelOf returns the number of factors and the task of the model in a checkpoint's attachment
 // (docs/checkpoint.md).
 func modelOf(attachment []byte) (factors int, task data.Task, err error) {

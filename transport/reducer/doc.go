@@ -50,5 +50,5 @@
 // the operations go on. All other errors end the Reducer, and later calls return them again: the
 // worker is out of step with the others, and the job has to be created anew. A [*MissingError] names
 // the workers that have not contributed within the limit. A [*RefusedError] wraps the
-// [wire.Refusal] of the aggregator. After Close the error is [net.ErrClosed].
+// [wire.Refusal] of the aggregator. An error of Config.Ended is wrapped. After Close the error is [net.ErrClosed].
 package reducer

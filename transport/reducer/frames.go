@@ -22,7 +22,7 @@ func (r *Reducer[T]) alloc() (link.Buf, error) {
 		if _, err := r.receive(); err != nil {
 			return 0, err
 		}
-		if err := r.link.Wait(sendRetry); err != nil {
+		if err := r.sleep(sendRetry); err != nil {
 			return 0, err
 		}
 	}

@@ -57,6 +57,10 @@ type Config struct {
 	// that are missing; control.Rounds has such a method. It may be nil.
 	Members func(context.Context) ([]uint16, error)
 
+	// Ended is asked before each sleep whether the worker is still to wait, and an error, such as that of
+	// a context, ends the Reducer; control.Rounds has such a method. It may be nil.
+	Ended func() error
+
 	// Look is the longest time to poll for results before sleeping. 0 means 400 µs, a negative value
 	// no polling.
 	Look time.Duration
@@ -332,7 +336,17 @@ func (r *Reducer[T]) turn() error {
 		runtime.Gosched() // the answer may come from this process
 		return nil
 	}
-	return r.link.Wait(r.wakeAt.sub(now))
+	return r.sleep(r.wakeAt.sub(now))
+}
+
+// sleep waits for the link, unless the worker is not to wait any more.
+func (r *Reducer[T]) sleep(limit time.Duration) error {
+	if r.cfg.Ended != nil {
+		if err := r.cfg.Ended(); err != nil {
+			return fmt.Errorf("reducer: operation %d has no result: %w", r.first, err)
+		}
+	}
+	return r.link.Wait(limit)
 }
 
 func (r *Reducer[T]) now() instant { return instant(time.Since(r.began)) }
