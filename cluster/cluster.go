@@ -17,7 +17,6 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
-	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/wire"
 )
@@ -74,21 +73,6 @@ type Config struct {
 	Data     Data           `yaml:"data,omitempty"`
 	Faults   Faults         `yaml:"faults,omitempty"`
 	TLS      TLS            `yaml:"tls,omitempty"`
-}
-
-// Telemetry describes what processes measure all the time.
-type Telemetry struct {
-	// Sample is the number of frames of which one is measured; nil means telemetry.DefaultSample, 0
-	// none.
-	Sample *int `yaml:"sample,omitempty"`
-}
-
-// OneIn returns the number of frames of which one is measured, 0 for none.
-func (t Telemetry) OneIn() int {
-	if t.Sample == nil {
-		return telemetry.DefaultSample
-	}
-	return *t.Sample
 }
 
 // Job is the part on which aggregator, server and workers must agree. Package fields explains what has

@@ -226,6 +226,7 @@ func TestReferenceHasRanges(t *testing.T) {
 		"data.synthetic.first":      {`-1; data.train: ""`},
 		"data.synthetic.hot_share":  {`1; data.train: ""`, `0; data.train: ""`},
 		"data.synthetic.hot":        {`0; data.train: ""`, `-1; data.train: ""`},
+		"telemetry.port":            {"0x10000", "-1", "7700"},
 		"telemetry.sample":          {"-64", "3", "63", "131072"},
 		"codec.bound":               {"0", "15", "-1"},
 		"codec.scale":               {"3", "-127; codec.bound: 10", "127; codec.bound: 10"},

@@ -18,7 +18,6 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
 	"github.com/libra-ina/libra/ps"
-	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/wire"
@@ -44,9 +43,7 @@ func (c *Config) Validate() error {
 	if c.Backend != BackendAFXDP && c.Backend != BackendUDP {
 		v.add("backend: %q is neither %q nor %q", c.Backend, BackendAFXDP, BackendUDP)
 	}
-	if err := telemetry.CheckSample(c.Telemetry.OneIn()); err != nil {
-		v.add("telemetry.sample: %w", err)
-	}
+	c.checkTelemetry(&v)
 	if c.Silence < 0 {
 		v.add("silence: %v is negative", c.Silence)
 	}

@@ -4,6 +4,7 @@ package telemetry
 
 import (
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -134,6 +135,26 @@ func DistributionOf(sum uint64, n int, count func(i int) uint64) Distribution {
 		d.Counts = d.Counts[:n-1]
 	}
 	return d
+}
+
+// Plus returns the distribution of the times of both.
+func (d Distribution) Plus(o Distribution) Distribution {
+	sum := Distribution{Zeros: d.Zeros + o.Zeros, Sum: d.Sum + o.Sum}
+	switch {
+	case len(d.Counts) == 0:
+		sum.First, sum.Counts = o.First, slices.Clone(o.Counts)
+	case len(o.Counts) == 0:
+		sum.First, sum.Counts = d.First, slices.Clone(d.Counts)
+	default:
+		sum.First = min(d.First, o.First)
+		sum.Counts = make([]uint64, max(d.First+len(d.Counts), o.First+len(o.Counts))-sum.First)
+		for _, part := range []Distribution{d, o} {
+			for i, n := range part.Counts {
+				sum.Counts[part.First-sum.First+i] += n
+			}
+		}
+	}
+	return sum
 }
 
 // Count returns the number of times.

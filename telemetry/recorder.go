@@ -4,6 +4,7 @@ package telemetry
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -24,7 +25,22 @@ const (
 	ops = iota
 )
 
-func (o Op) String() string { return name(int(o), "hot", "cold", "pull", "find", "push") }
+func (o Op) String() string { return name(int(o), opNames[:]...) }
+
+var opNames = [ops]string{"hot", "cold", "pull", "find", "push"}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (o Op) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (o *Op) UnmarshalText(text []byte) error {
+	i := slices.Index(opNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("%q is none of the operations %v: is the other program a newer one?", text, opNames)
+	}
+	*o = Op(i)
+	return nil
+}
 
 // Part is a part of an operation's time.
 type Part uint8
@@ -77,7 +93,7 @@ func Server(index uint16) Peer { return 1<<16 | Peer(index) }
 func (p Peer) String() string {
 	switch {
 	case p >= Aggregator:
-		return name(int(p-Aggregator), "aggregator", "all", "others")
+		return name(int(p-Aggregator), "aggregator", "all", "other")
 	case p >= 1<<16:
 		return "server " + strconv.Itoa(int(p&0xffff))
 	}
@@ -101,9 +117,9 @@ type Series struct {
 	Distribution
 }
 
-// maxPeers is the number of workers and servers with series of their own. Jobs of more workers are
+// MaxPeers is the number of workers and servers with series of their own. Jobs of more workers are
 // possible, and the memory and whoever reads all series must be able to rely on a bound.
-const maxPeers = 64
+const MaxPeers = 64
 
 // Recorder holds what an endpoint has measured. One goroutine calls Time and Write; any goroutine
 // may call the other methods at any time.
@@ -171,7 +187,7 @@ func (r *Recorder) findPeer(p Peer) {
 		return
 	}
 	if p < Aggregator {
-		if r.named == maxPeers {
+		if r.named == MaxPeers {
 			r.findPeer(Others)
 			r.lastPeer = p
 			return

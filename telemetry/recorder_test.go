@@ -58,7 +58,7 @@ func TestLaterPeersShareSeries(t *testing.T) {
 		}
 	}
 	all := r.Series()
-	if len(all) != 2*(maxPeers+1)+1 {
+	if len(all) != 2*(MaxPeers+1)+1 {
 		t.Errorf("%d series", len(all))
 	}
 	total, others := uint64(0), uint64(0)
@@ -68,7 +68,7 @@ func TestLaterPeersShareSeries(t *testing.T) {
 			others += s.Count()
 		}
 	}
-	if total != 4*peers+1 || others != 4*(peers-maxPeers) {
+	if total != 4*peers+1 || others != 4*(peers-MaxPeers) {
 		t.Errorf("%d times, %d of them of others", total, others)
 	}
 }
@@ -76,7 +76,7 @@ func TestLaterPeersShareSeries(t *testing.T) {
 func TestNames(t *testing.T) {
 	for want, got := range map[string]string{
 		"worker 7": Worker(7).String(), "server 0": Server(0).String(), "server 3": Server(3).String(), "aggregator": Aggregator.String(),
-		"others": Others.String(), "all": All.String(), "hot": Hot.String(), "push": Push.String(), "9": Op(9).String(), "total": Total.String(),
+		"other": Others.String(), "all": All.String(), "hot": Hot.String(), "push": Push.String(), "9": Op(9).String(), "total": Total.String(),
 		"answer": Answer.String(), "server queue": ServerQueue.String(),
 	} {
 		if got != want {

@@ -15,24 +15,30 @@ const ringSize = 8192
 // the frame: the records of its two ends have them in common.
 type Record struct {
 	// Time is when the record was made, in the kernel's CLOCK_MONOTONIC.
-	Time   time.Duration
-	Job    uint16
-	Worker uint16
-	Server uint16 // its index; [NoServer] of frames to the aggregator
-	Epoch  uint16 // of the worker's admission
-	Number uint32
-	Op     Op
+	Time   time.Duration `json:"time_ns"`
+	Job    uint16        `json:"job"`
+	Worker uint16        `json:"worker"`
+	Server uint16        `json:"server"` // its index; [NoServer] of frames to the aggregator
+	Epoch  uint16        `json:"epoch"`  // of the worker's admission
+	Number uint32        `json:"number"`
+	Op     Op            `json:"op"`
 	// Repeated marks a frame of which several copies were sent. Its parts are unknown, because so
 	// is which copy was answered.
-	Repeated bool
+	Repeated bool `json:"repeated,omitempty"`
 
-	// Queue and Process are the parts that were spent at this end.
-	Queue, Process time.Duration
+	// Queue and Process are the parts that were spent at this end; a worker has none of a frame that is
+	// Repeated.
+	Queue   time.Duration `json:"queue_ns"`
+	Process time.Duration `json:"process_ns"`
+	// Repeat is, at a worker, the time from the first transmission to the last of a frame that is
+	// Repeated.
+	Repeat time.Duration `json:"repeat_ns,omitempty"`
 	// Total is, at a worker, the time from the first transmission to the end of Process; at a
 	// server the sum of its parts.
-	Total time.Duration
+	Total time.Duration `json:"total_ns"`
 
-	Request, Response uint32 // sizes of the payloads in bytes
+	Request  uint32 `json:"request_bytes"` // sizes of the payloads
+	Response uint32 `json:"response_bytes"`
 }
 
 // NoServer is the server of frames to the aggregator.
@@ -61,16 +67,23 @@ func (r *Ring) Write(rec *Record) {
 	if rec.Repeated {
 		kind |= repeatedBit
 	}
+	queue := rec.Queue
+	if rec.Repeat != 0 {
+		kind, queue = kind|repeatBit, rec.Repeat
+	}
 	s[2].Store(uint64(rec.Worker)<<32 | uint64(rec.Server)<<16 | kind)
 	s[3].Store(uint64(rec.Time))
 	s[4].Store(uint64(rec.Total))
-	s[5].Store(uint64(rec.Queue))
+	s[5].Store(uint64(queue))
 	s[6].Store(uint64(rec.Process))
 	s[7].Store(uint64(rec.Request)<<32 | uint64(rec.Response))
 	s[0].Store(r.next)
 }
 
-const repeatedBit = 1 << 8
+const (
+	repeatedBit = 1 << 8
+	repeatBit   = 1 << 9 // the word of Queue has Repeat
+)
 
 // Read appends the ring's records to dst, in no particular order. Records that the writer replaces
 // meanwhile are left out, and torn is their number.
@@ -106,10 +119,14 @@ func (s *slot) read() (rec Record, found state) {
 	case w[0] == 0:
 		return rec, unused
 	}
-	return Record{
+	rec = Record{
 		Number: uint32(w[1] >> 32), Epoch: uint16(w[1] >> 16), Job: uint16(w[1]),
 		Worker: uint16(w[2] >> 32), Server: uint16(w[2] >> 16), Op: Op(w[2]), Repeated: w[2]&repeatedBit != 0,
 		Time: time.Duration(w[3]), Total: time.Duration(w[4]), Queue: time.Duration(w[5]), Process: time.Duration(w[6]),
 		Request: uint32(w[7] >> 32), Response: uint32(w[7]),
-	}, whole
+	}
+	if w[2]&repeatBit != 0 {
+		rec.Queue, rec.Repeat = 0, rec.Queue
+	}
+	return rec, whole
 }

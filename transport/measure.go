@@ -81,8 +81,9 @@ func (w *Worker) measureAnswer(f *flow, h wire.Header, payload []byte) verdict {
 	at := telemetry.Key{Op: op, Part: telemetry.Total, Peer: f.peer()}
 	w.recorder.Time(at, rec.Total)
 	if rec.Repeated = e.Copies > 1; rec.Repeated {
+		rec.Repeat = e.Last.Sub(e.First)
 		at.Part = telemetry.Repeat
-		w.recorder.Time(at, e.Last.Sub(e.First))
+		w.recorder.Time(at, rec.Repeat)
 	} else {
 		rec.Queue, rec.Process = begin.Sub(w.now), end.Sub(begin)
 		at.Part = telemetry.WorkerQueue

@@ -129,7 +129,8 @@ func TestPartsOfARepeatedFrameAreUnknown(t *testing.T) {
 	p.clock += retransmit.Time(2 * time.Millisecond)
 	p.answerWith(wire.PutAck(make([]byte, wire.HeaderLen), again[0]))
 	recs, _ := p.Recorder().Records(nil)
-	if len(recs) != 1 || !recs[0].Repeated || recs[0].Total != 22*time.Millisecond || recs[0].Queue != 0 || recs[0].Process != 0 {
+	if len(recs) != 1 || !recs[0].Repeated || recs[0].Total != 22*time.Millisecond || recs[0].Repeat != 20*time.Millisecond ||
+		recs[0].Queue != 0 || recs[0].Process != 0 {
 		t.Errorf("%+v", recs)
 	}
 	all := p.Recorder().Series()

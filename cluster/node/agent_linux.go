@@ -98,10 +98,19 @@ func (on AgentMachine) RunAgent(ctx context.Context, cfg *cluster.Agent, log *sl
 		joined = append(joined, j)
 		served.Jobs = append(served.Jobs, j.Job)
 	}
+	shown, err := newShownAgent(joined, ranges)
+	if err != nil {
+		return err
+	}
 	if a, err = agent.Listen(served); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, a.Close()) }()
+	endShowing, err := shown.start(a, log)
+	if err != nil {
+		return err
+	}
+	defer endShowing()
 	if on.Agent != nil {
 		on.Agent(a)
 	} else if err := on.drop(); err != nil {

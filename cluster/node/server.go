@@ -194,6 +194,9 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 		go s.followFirst(ctx, cancel, service, security)
 	}
 
+	shown := s.showServer(security, s.processName())
+	defer shown.Close()
+
 	env.Log.Info(s.logName()+" serves", "backend", c.Backend, "address", c.Server.Address, "port", c.Port,
 		"control", listener.Addr())
 	env.ready()
@@ -215,6 +218,14 @@ func (s *server) logName() string {
 		return fmt.Sprintf("parameter server %d", s.env.Server)
 	}
 	return "parameter server"
+}
+
+// processName returns the server's name among the processes of the cluster.
+func (s *server) processName() string {
+	if s.hasSeveral() {
+		return fmt.Sprint("ps ", s.env.Server)
+	}
+	return "ps"
 }
 
 // configField returns the server's field in the cluster file.
@@ -277,11 +288,7 @@ func (s *server) startLoop(dim int) error {
 	if err != nil {
 		return err
 	}
-	process := "ps"
-	if s.hasSeveral() {
-		process = fmt.Sprint("ps ", s.env.Server)
-	}
-	if s.endCapture, err = offerCapture(s.env, link, process, c.Server.Host); err != nil {
+	if s.endCapture, err = offerCapture(s.env, link, s.processName(), c.Server.Host); err != nil {
 		return errors.Join(err, link.Close())
 	}
 	s.loop, err = transport.NewServer(transport.ServerConfig{

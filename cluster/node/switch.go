@@ -79,6 +79,8 @@ func RunSwitch(ctx context.Context, env Env) (err error) {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	defer stopServer(server, cancel)
+	shown := env.showSwitch(security, service)
+	defer shown.Close()
 
 	env.Log.Info("switch serves", "data_plane", p.what, "address", c.Switch.Address, "port", c.Port,
 		"control", listener.Addr())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/control/access"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/train"
@@ -83,16 +84,22 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	}
 	defer func() { err = errors.Join(err, w.closeEndpoint()) }()
 	members := w.members
+	security, err := access.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
+	if err != nil {
+		return nil, err
+	}
+	shown := env.showWorker(security, w, self.Address, o.ID)
+	defer shown.Close()
 
 	env.Log.Info("worker trains", "worker", o.ID, "backend", c.Backend, "arithmetic", members.Arithmetic, "layout",
 		layout(members), "stripes", members.Stripes)
 	env.ready()
 	training.First = members.FirstStep
-	access := earlyClient(client{w.Worker, members, env.Machine.Pushes, env.Machine.Flushed})
+	source := earlyClient(client{w.Worker, members, env.Machine.Pushes, env.Machine.Flushed})
 	kept := &hotRows{}
 	if c.Job.Accumulate > 1 {
-		kept = newHotRows(access, w.hot, c.Job.Accumulate)
-		access = kept
+		kept = newHotRows(source, w.hot, c.Job.Accumulate)
+		source = kept
 	}
 	if !c.Job.Sync || c.Data.HasTest() { // a synchronous server knows the steps by itself
 		training.Report = func(ctx context.Context, r train.Reached) error {
@@ -102,7 +109,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 		}
 	}
 	training.ReportEvery, training.Staleness = reportEvery, c.Job.Staleness
-	trained, err := train.Train(ctx, access, src, training)
+	trained, err := train.Train(ctx, source, src, training)
 	if err != nil {
 		why := reason(ctx, err)
 		failed := withRemedy(err, why, training.Model.Task(), c.Model.InitScale)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -56,6 +57,21 @@ func CallerOf(ctx context.Context) (c Caller) {
 	if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
 		c.secured = true
 		if chain := info.State.PeerCertificates; len(chain) > 0 {
+			c.names, c.ips = chain[0].URIs, chain[0].IPAddresses
+		}
+	}
+	return c
+}
+
+// CallerOfRequest returns the caller of a request over HTTP.
+func CallerOfRequest(r *http.Request) (c Caller) {
+	c.Remote, _ = netip.ParseAddrPort(r.RemoteAddr)
+	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
+		c.local = addrPort(local)
+	}
+	if r.TLS != nil {
+		c.secured = true
+		if chain := r.TLS.PeerCertificates; len(chain) > 0 {
 			c.names, c.ips = chain[0].URIs, chain[0].IPAddresses
 		}
 	}
@@ -142,6 +158,15 @@ func (c Caller) NeedOperator() error {
 			"without the job key or TLS, allowed only from the switch's own host, not from %v", c.Remote.Addr())
 	}
 	return nil
+}
+
+// SeesAll returns why the caller may not read the statistics of all jobs, or nil: with TLS it needs
+// the certificate of an operator or a switch.
+func (c Caller) SeesAll() error {
+	if c.is(roleSwitch) {
+		return nil
+	}
+	return c.need(roleOperator)
 }
 
 // Sees reports whether the caller may read a job's statistics.

@@ -101,12 +101,20 @@ func (s Security) server() credentials.TransportCredentials {
 	if !s.on() {
 		return insecure.NewCredentials()
 	}
-	return credentials.NewTLS(&tls.Config{
+	return credentials.NewTLS(s.ServerTLS())
+}
+
+// ServerTLS returns the settings of a service, nil for plain TCP.
+func (s Security) ServerTLS() *tls.Config {
+	if !s.on() {
+		return nil
+	}
+	return &tls.Config{
 		Certificates: []tls.Certificate{s.identity},
 		ClientCAs:    s.peers,
 		ClientAuth:   tls.RequireAndVerifyClientCert,
 		MinVersion:   tls.VersionTLS13,
-	})
+	}
 }
 
 // client returns the credentials of a client. The service's certificate must be valid for its name
@@ -115,7 +123,16 @@ func (s Security) client(name string, peer Peer) credentials.TransportCredential
 	if !s.on() {
 		return insecure.NewCredentials()
 	}
-	return credentials.NewTLS(&tls.Config{
+	return credentials.NewTLS(s.ClientTLS(name, peer))
+}
+
+// ClientTLS returns the settings of a client, nil for plain TCP. The service's certificate must be
+// valid for its name and for the peer's role.
+func (s Security) ClientTLS(name string, peer Peer) *tls.Config {
+	if !s.on() {
+		return nil
+	}
+	return &tls.Config{
 		Certificates: []tls.Certificate{s.identity},
 		RootCAs:      s.peers,
 		ServerName:   name,
@@ -128,5 +145,5 @@ func (s Security) client(name string, peer Peer) credentials.TransportCredential
 			return fmt.Errorf("tls: the certificate of the %s is for %v (its URI names), not for %s", peer.name, cert.names,
 				uri(peer.role, peer.job))
 		},
-	})
+	}
 }

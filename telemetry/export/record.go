@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/libra-ina/libra/control/access"
+	"github.com/libra-ina/libra/telemetry"
+)
+
+// Source is a process whose records are read.
+type Source struct {
+	Name string
+	At   netip.AddrPort
+}
+
+// Recording reads the records of processes again and again, and joins those of both ends of frames.
+type Recording struct {
+	Sources  []Source
+	Security access.Security
+	Log      *slog.Logger
+	// Write is called with rows in the order of their worker's time, a few times a second.
+	Write func([]Row) error
+	// Every is the time between two readings; 0 means a quarter of a second. In half a second a busy
+	// endpoint replaces all its records.
+	Every time.Duration
+}
+
+// Row is a joined row, and what begins its queues.
+type Row struct {
+	telemetry.Row
+	Arrival string
+}
+
+// Recorded counts what a recording has read.
+type Recorded struct {
+	telemetry.Joined
+	Torn uint64 // records that were replaced while they were read
+}
+
+const (
+	recordEvery = 250 * time.Millisecond
+	answerLimit = 5 * time.Second
+)
+
+// reader reads one process.
+type reader struct {
+	Source
+	client   *http.Client
+	scheme   string
+	answered bool
+	failing  bool
+	failed   error
+	newest   time.Duration
+	before   map[telemetry.Record]bool // what the last reading had
+}
+
+// Run records until ctx ends. It returns an error for each process that has never answered; the rows
+// of the others are written nevertheless.
+func (r *Recording) Run(ctx context.Context) (n Recorded, err error) {
+	var readers []*reader
+	for _, s := range r.Sources {
+		config := r.Security.ClientTLS(s.At.Addr().String(), access.EitherService())
+		rd := &reader{Source: s, scheme: "http", newest: -1,
+			client: &http.Client{Timeout: answerLimit, Transport: &http.Transport{TLSClientConfig: config}}}
+		if config != nil {
+			rd.scheme = "https"
+		}
+		readers = append(readers, rd)
+		defer rd.client.CloseIdleConnections()
+	}
+	join := telemetry.NewJoiner()
+	for last := false; !last && err == nil; {
+		last = ctx.Err() != nil
+		n.Torn += r.readAll(readers, join)
+		err = r.writeRows(join.EndRound(nil, last))
+		if !last {
+			select {
+			case <-ctx.Done():
+			case <-time.After(cmp.Or(r.Every, recordEvery)):
+			}
+		}
+	}
+	n.Joined = join.Joined
+	for _, rd := range readers {
+		if !rd.answered {
+			err = errors.Join(err, rd.failed)
+		}
+	}
+	return n, err
+}
+
+// readAll reads all processes at the same time. The end of a recording does not end a reading.
+func (r *Recording) readAll(readers []*reader, join *telemetry.Joiner) (torn uint64) {
+	type reading struct {
+		side    Side
+		records []telemetry.Record
+		torn    int
+		err     error
+	}
+	readings := make([]reading, len(readers))
+	var all sync.WaitGroup
+	for i, rd := range readers {
+		all.Go(func() {
+			at := &readings[i]
+			at.side, at.records, at.torn, at.err = rd.read()
+		})
+	}
+	all.Wait()
+	for i, got := range readings {
+		rd := readers[i]
+		if got.err != nil {
+			rd.failed = got.err
+			if !rd.failing {
+				r.Log.Warn("no records of a process", "process", rd.Name, "error", got.err)
+			}
+			rd.failing = true
+			continue
+		}
+		rd.answered, rd.failing = true, false
+		torn += uint64(got.torn)
+		for _, rec := range got.records {
+			if got.side == WorkerSide {
+				join.AddWorker(rec)
+			} else {
+				join.AddServer(rec)
+			}
+		}
+	}
+	return torn
+}
+
+// read returns the records of a process that were not in the last reading.
+func (rd *reader) read() (side Side, fresh []telemetry.Record, torn int, err error) {
+	fail := func(err error) (Side, []telemetry.Record, int, error) {
+		return "", nil, 0, fmt.Errorf("%s at %v: %w", rd.Name, rd.At, err)
+	}
+	after := int64(-1)
+	if rd.newest > Overlap {
+		after = int64(rd.newest - Overlap)
+	}
+	resp, err := rd.client.Get(fmt.Sprintf("%s://%v/records?after=%d", rd.scheme, rd.At, after))
+	if err != nil {
+		return fail(fmt.Errorf("%w: is it running, and has its cluster file the same telemetry.port and tls?", err))
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		why, _ := io.ReadAll(io.LimitReader(resp.Body, 500))
+		return fail(fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(why))))
+	}
+	h, all, torn, err := ReadRecords(resp.Body)
+	if err != nil {
+		return fail(err)
+	}
+	now := make(map[telemetry.Record]bool, len(all))
+	for _, rec := range all {
+		now[rec] = true
+		if !rd.before[rec] {
+			fresh = append(fresh, rec)
+		}
+		rd.newest = max(rd.newest, rec.Time)
+	}
+	rd.before = now
+	return h.Side, fresh, torn, nil
+}
+
+func (r *Recording) writeRows(joined []telemetry.Row) error {
+	slices.SortFunc(joined, func(a, b telemetry.Row) int {
+		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.Worker, b.Worker), cmp.Compare(a.Number, b.Number))
+	})
+	rows := make([]Row, len(joined))
+	for i, j := range joined {
+		rows[i] = Row{j, receive}
+	}
+	return r.Write(rows)
+}
+
+// Columns are the names of [Row.Fields].
+func Columns() []string {
+	return []string{"time_ns", "job", "worker", "server", "epoch", "number", "op", "request_bytes", "response_bytes",
+		"total_ns", "repeat_ns", "worker_queue_ns", "worker_process_ns", "server_queue_ns", "server_process_ns",
+		"network_ns", "state", "arrival"}
+}
+
+// Fields returns the row as text. What is not known is empty: the parts of a frame that was sent more
+// than once, and what the server did if its half is missing. Frames to the aggregator have no server.
+func (r *Row) Fields() []string {
+	f := []string{fmt.Sprint(int64(r.Time)), fmt.Sprint(r.Job), fmt.Sprint(r.Worker), fmt.Sprint(r.Server),
+		fmt.Sprint(r.Epoch), fmt.Sprint(r.Number), r.Op.String(),
+		fmt.Sprint(r.Request), fmt.Sprint(r.Response), fmt.Sprint(int64(r.Total)),
+		"", "", "", "", "", "", r.State.String(), r.Arrival}
+	hot := r.Server == telemetry.NoServer
+	if hot {
+		f[3] = ""
+	}
+	parts := f[10:16]
+	set := func(i int, d time.Duration) { parts[i] = fmt.Sprint(int64(d)) }
+	switch {
+	case r.State == telemetry.Resent:
+		set(0, r.Repeat)
+		return f
+	case r.State == telemetry.Whole && !hot:
+		set(3, r.ServerQueue)
+		set(4, r.ServerProcess)
+		fallthrough
+	case hot:
+		set(5, r.Network)
+	}
+	set(1, r.Queue)
+	set(2, r.Process)
+	return f
+}
