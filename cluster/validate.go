@@ -29,6 +29,7 @@ import (
 func (c *Config) Validate() error {
 	var v mistakes
 	c.checkSwitch(&v)
+	c.checkStandbys(&v)
 	c.checkJob(&v)
 	c.checkServers(&v)
 	c.checkWorkers(&v)
@@ -79,40 +80,45 @@ const ofAFXDP = ", but the udp backend has no interfaces: leave it out, or choos
 
 func (c *Config) checkSwitch(v *mistakes) {
 	c.checkPlane(v)
-	switch m, interfaces := c.Switch.XDPMode, c.Switch.Interfaces; {
-	case c.Backend == BackendAFXDP && c.Switch.Plane == PlaneXDP:
-		if len(interfaces) == 0 {
-			v.add("switch.interfaces: at least one interface is required with the afxdp backend")
-		}
-		for i, name := range interfaces {
-			checkInterface(fmt.Sprintf("switch.interfaces[%d]", i), name, v)
-			if slices.Contains(interfaces[:i], name) {
-				v.add("switch.interfaces[%d]: %q is given twice", i, name)
-			}
-		}
-		if m != "auto" && m != "native" && m != "generic" {
-			v.add("switch.xdp_mode: %q is none of auto, native, generic", m)
-		}
-	case c.Backend == BackendUDP:
-		if len(interfaces) != 0 {
-			v.add("switch.interfaces: %v"+ofAFXDP, interfaces)
-		}
-		if m != "" {
-			v.add("switch.xdp_mode: %q"+ofAFXDP, m)
-		}
-	}
-	if c.Switch.Slots < 0 {
-		v.add("switch.slots: %d is negative", c.Switch.Slots)
-	}
-	if c.Switch.ThreadedNAPI && c.Backend == BackendUDP {
-		v.add("switch.threaded_napi: true" + ofAFXDP)
-	}
+	c.checkPorts("switch", c.Switch, v)
 	switch n := c.Switch.Stripes; {
 	case n < 1 || n > wire.MaxStripes:
 		v.add("switch.stripes: %d is not in 1..%d", n, wire.MaxStripes)
 	case n > wire.DefaultStripes && c.Backend == BackendUDP:
 		v.add("switch.stripes: %d, but the frames of the udp backend have at most %d, whatever the MTU", n,
 			wire.DefaultStripes)
+	}
+}
+
+// checkPorts checks what each aggregator has for itself.
+func (c *Config) checkPorts(of string, s Switch, v *mistakes) {
+	switch m, interfaces := s.XDPMode, s.Interfaces; {
+	case c.Backend == BackendAFXDP && s.Plane == PlaneXDP:
+		if len(interfaces) == 0 {
+			v.add("%s.interfaces: at least one interface is required with the afxdp backend", of)
+		}
+		for i, name := range interfaces {
+			checkInterface(fmt.Sprintf("%s.interfaces[%d]", of, i), name, v)
+			if slices.Contains(interfaces[:i], name) {
+				v.add("%s.interfaces[%d]: %q is given twice", of, i, name)
+			}
+		}
+		if m != "auto" && m != "native" && m != "generic" {
+			v.add("%s.xdp_mode: %q is none of auto, native, generic", of, m)
+		}
+	case c.Backend == BackendUDP:
+		if len(interfaces) != 0 {
+			v.add("%s.interfaces: %v"+ofAFXDP, of, interfaces)
+		}
+		if m != "" {
+			v.add("%s.xdp_mode: %q"+ofAFXDP, of, m)
+		}
+	}
+	if s.Slots < 0 {
+		v.add("%s.slots: %d is negative", of, s.Slots)
+	}
+	if s.ThreadedNAPI && c.Backend == BackendUDP {
+		v.add("%s.threaded_napi: true"+ofAFXDP, of)
 	}
 }
 
@@ -330,11 +336,17 @@ func (c *Config) checkAddresses(v *mistakes) {
 		}
 	}
 	frames("switch.address", c.Switch.Address)
+	for i, s := range c.Standbys {
+		frames(fmt.Sprintf("standbys[%d].address", i), s.Address)
+	}
 	c.eachServer(func(field string, s *Server) { frames(field+".address", s.Address) })
 	for i, w := range c.Workers {
 		frames(fmt.Sprintf("workers[%d].address", i), w.Address)
 	}
 	delete(owner, c.Switch.Address) // which is one of the switches
+	for _, s := range c.Standbys {
+		delete(owner, s.Address) // likewise, perhaps
+	}
 	for i, s := range c.Switches {
 		if !s.Plain {
 			frames(fmt.Sprintf("switches[%d].address", i), s.Address)
@@ -356,6 +368,9 @@ func (c *Config) checkAddresses(v *mistakes) {
 		}
 	}
 	control("switch.control", c.Switch.Control)
+	for i, s := range c.Standbys {
+		control(fmt.Sprintf("standbys[%d].control", i), s.Control)
+	}
 	c.eachServer(func(field string, s *Server) { control(field+".control", s.Control) })
 }
 

@@ -118,9 +118,10 @@ type ParameterServer struct {
 	// training is the identity of the training, if nothing of an earlier one is kept.
 	training   string
 	generation *generation
-	// harvested are the hot frames that no later harvest holds. It is used by the commits, one of
-	// which runs at a time.
-	harvested map[lifetime]HotFrames
+	// harvested are the hot frames that no later harvest of an instance holds. Both are used by the commits,
+	// one of which runs at a time.
+	harvested   map[lifetime]HotFrames
+	harvestedAt uint64
 
 	// All are guarded by the roster's lock.
 	epoch  uint16             // of the newest admission
@@ -260,11 +261,14 @@ func (s *ParameterServer) Join(req *pb.JoinRequest, stream grpc.ServerStreamingS
 			return status.FromContextError(err).Err()
 		}
 		terms.NextStep = &step
+		s.generation.mu.Lock()
+		terms.Ended = m.left // it may have been admitted before the end of another
+		s.generation.mu.Unlock()
 	}
 	if err := stream.Send(terms); err != nil {
 		return err
 	}
-	return s.tell(ctx, m, c, terms.Instance, stream.Send)
+	return s.tell(ctx, m, c, terms.Instance, terms.Ended, stream.Send)
 }
 
 // sender validates a join request and its caller.
@@ -322,7 +326,10 @@ func (s *ParameterServer) admit(m *member) error {
 		return status.Errorf(codes.Internal, "worker %d: %v", m.ID, err)
 	}
 	s.agree.hold(m.ID, m.agree)
-	m.instance = s.generation.currentInstance()
+	_, ended := s.generation.current()
+	s.generation.mu.Lock()
+	m.left = ended // its frames are from now on
+	s.generation.mu.Unlock()
 	m.wasAway = s.away[m.ID]
 	delete(s.away, m.ID)
 	if d := s.absent[m.ID]; d != nil && d.stop() || m.wasAway {

@@ -96,7 +96,7 @@ func (c *clusterLife) nameApplied(m *pb.HarvestMark) {
 	defer c.Mu.Unlock()
 	var applied []*entry
 	for _, e := range c.accounts.sent[c.procs[workerName(uint16(m.Sender))]] {
-		if e.applied && e.id.to.Name() == theSwitch {
+		if e.applied && isAggregator(e.id.to.Name()) {
 			applied = append(applied, e)
 		}
 	}

@@ -26,6 +26,7 @@ type ClusterResult struct {
 	Busy        int           `json:"busy"`       // calls refused because the data plane was busy
 	Outages     int           `json:"outages"`
 	Fences      int           `json:"fences"` // trainings that went on without their aggregator
+	Moves       int           `json:"moves"`  // trainings that went on at another aggregator
 	Taken       int           `json:"taken"`  // gradients that the lost aggregator had acknowledged, and no harvest had
 	Traffic     Traffic       `json:"traffic"`
 }
@@ -52,6 +53,7 @@ func (r *ClusterResult) Add(o ClusterResult) {
 	r.Busy += o.Busy
 	r.Outages += o.Outages
 	r.Fences += o.Fences
+	r.Moves += o.Moves
 	r.Taken += o.Taken
 	r.Traffic.Add(o.Traffic)
 }
