@@ -48,8 +48,8 @@ type generation struct {
 	changed  chan struct{}     // closed and replaced with each
 }
 
-func newGeneration(instance uint64) *generation {
-	return &generation{instance: instance, lost: map[uint16]uint64{}, epochs: map[uint16]bool{}, changed: make(chan struct{})}
+func newGeneration(instance uint64, at int) *generation {
+	return &generation{instance: instance, at: at, lost: map[uint16]uint64{}, epochs: map[uint16]bool{}, changed: make(chan struct{})}
 }
 
 // change changes the fields. f must not wait.

@@ -34,13 +34,15 @@ type Members interface {
 // ParameterServerConfig configures a [ParameterServer]. Fields without a documented zero value are
 // required.
 type ParameterServerConfig struct {
-	Job       uint16
-	Instance  uint64 // of the job at the aggregator
-	Port      uint16 // source port of the workers' frames, unless they name another
-	Dimension int
-	HotSet    []byte   // fingerprint that every worker must present
-	Workers   []uint16 // the senders that take part
-	Members   Members
+	Job      uint16
+	Instance uint64 // of the job at the aggregator
+	// Aggregator is the index of that: 0 is the cluster's switch, then come its standbys.
+	Aggregator int
+	Port       uint16 // source port of the workers' frames, unless they name another
+	Dimension  int
+	HotSet     []byte   // fingerprint that every worker must present
+	Workers    []uint16 // the senders that take part
+	Members    Members
 	// KeepLog means that workers have to keep the frames that the aggregator has acknowledged, so that
 	// the job can go on without it; see [ParameterServer.Fence].
 	KeepLog bool
@@ -147,7 +149,7 @@ func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *Paramet
 	s := &ParameterServer{
 		cfg: cfg, ctx: ctx, agree: newAgreement(cfg.Agree),
 		epoch: uint16(random.Uint64()), absent: map[uint16]*absent{}, away: map[uint16]bool{},
-		left: make(chan struct{}, 1), ended: make(chan struct{}), generation: newGeneration(cfg.Instance),
+		left: make(chan struct{}, 1), ended: make(chan struct{}), generation: newGeneration(cfg.Instance, cfg.Aggregator),
 	}
 	s.training = fmt.Sprintf("%016x", random.Uint64())
 	s.roster = &roster{

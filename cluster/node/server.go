@@ -224,6 +224,14 @@ func (s *server) jobInstance() uint64 {
 	return s.job.Instance
 }
 
+// aggregator returns the index of the aggregator of the job.
+func (s *server) aggregator() int {
+	if h := s.generation.Load(); h != nil {
+		return h.at
+	}
+	return 0
+}
+
 // finishJob applies the rest after the last worker has finished, unless it is a part of a step that
 // is torn. The checkpoint is written after the endpoint is closed.
 func (s *server) finishJob(ctx context.Context, harvest func(context.Context) error, torn bool) (*ServerResult,
