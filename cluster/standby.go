@@ -27,6 +27,16 @@ func (c *Config) ForStandby(index int) (*Config, error) {
 	return &own, nil
 }
 
+// SwitchField returns the field of Switch in the file, of which [Config.ForStandby] may have made another one.
+func (c *Config) SwitchField() string {
+	for i, s := range c.Standbys {
+		if s.Address == c.Switch.Address {
+			return fmt.Sprintf("standbys[%d]", i)
+		}
+	}
+	return "switch"
+}
+
 // checkStandbys checks standbys, except their addresses.
 func (c *Config) checkStandbys(v *mistakes) {
 	switch {

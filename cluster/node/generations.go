@@ -22,6 +22,8 @@ const (
 	candidateLimit = time.Second
 	// candidatePause is the time between two searches through all candidates.
 	candidatePause = 500 * time.Millisecond
+	// movesAfter is how long an aggregator may be out of reach if there are others.
+	movesAfter = time.Second
 	// settledEvery is how often it looks whether all workers have settled.
 	settledEvery = 10 * time.Millisecond
 )
@@ -79,6 +81,9 @@ func (s *server) openGeneration(ctx context.Context, at int, reach, taken time.D
 	}
 	if h.job, err = s.createJob(ctx, pb.NewAggregatorClient(h.conn), taken); err != nil {
 		return nil, errors.Join(err, h.conn.Close())
+	}
+	if len(s.env.Config.Standbys) > 0 {
+		h.job.Silence = movesAfter
 	}
 	// Until the last checkpoint is written, for which the next server waits.
 	holding, release := context.WithCancel(context.WithoutCancel(ctx))
