@@ -124,7 +124,7 @@ func (p *process) newMachine() node.Machine {
 		Plane:   func(plane aggregator.Plane) aggregator.Plane { return watchedPlane{plane, p, map[string]int{}} },
 		Store:   func(store *ps.Store) { c.accounts.openStore(p, store) },
 		Fenced:  p.fenced,
-		Began:   func(int) { c.accounts.begin(p) },
+		Began:   func(int) { p.began() },
 		Pushes:  func(keys []uint64, grads []float32) { c.accounts.recordPush(p, keys, grads) },
 		Flushed: func() { c.accounts.recordFlush(p) },
 		Turn:    func(what string) { p.Turn(what, nil, time.Time{}) },
