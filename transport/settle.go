@@ -140,15 +140,15 @@ func (w *Worker) Enter(ctx context.Context, aggregator Peer) error {
 	}
 	var taken error
 	err = w.Do(ctx, func() {
-		for _, other := range w.flows {
-			if other != nil && other.to.IP == f.to.IP && other.to.Port == f.to.Port {
-				taken = fmt.Errorf("%w: %s and aggregator have the same address %v", ErrConfig, other.role, f.to)
-				return
-			}
-		}
 		if !w.isDirect() || w.settling != nil {
 			taken = fmt.Errorf("%w: Enter, and the worker has an aggregator: Settle comes before", ErrMode)
 			return
+		}
+		for _, other := range w.flows[flowCold:] {
+			if other.to.IP == f.to.IP && other.to.Port == f.to.Port {
+				taken = fmt.Errorf("%w: %s and aggregator have the same address %v", ErrConfig, other.role, f.to)
+				return
+			}
 		}
 		w.flows[flowHot] = f
 		if w.sums == nil {
