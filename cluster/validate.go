@@ -90,38 +90,6 @@ func (c *Config) checkSwitch(v *mistakes) {
 	}
 }
 
-// checkPorts checks what each aggregator has for itself.
-func (c *Config) checkPorts(of string, s Switch, v *mistakes) {
-	switch m, interfaces := s.XDPMode, s.Interfaces; {
-	case c.Backend == BackendAFXDP && s.Plane == PlaneXDP:
-		if len(interfaces) == 0 {
-			v.add("%s.interfaces: at least one interface is required with the afxdp backend", of)
-		}
-		for i, name := range interfaces {
-			checkInterface(fmt.Sprintf("%s.interfaces[%d]", of, i), name, v)
-			if slices.Contains(interfaces[:i], name) {
-				v.add("%s.interfaces[%d]: %q is given twice", of, i, name)
-			}
-		}
-		if m != "auto" && m != "native" && m != "generic" {
-			v.add("%s.xdp_mode: %q is none of auto, native, generic", of, m)
-		}
-	case c.Backend == BackendUDP:
-		if len(interfaces) != 0 {
-			v.add("%s.interfaces: %v"+ofAFXDP, of, interfaces)
-		}
-		if m != "" {
-			v.add("%s.xdp_mode: %q"+ofAFXDP, of, m)
-		}
-	}
-	if s.Slots < 0 {
-		v.add("%s.slots: %d is negative", of, s.Slots)
-	}
-	if s.ThreadedNAPI && c.Backend == BackendUDP {
-		v.add("%s.threaded_napi: true"+ofAFXDP, of)
-	}
-}
-
 func (c *Config) checkPlane(v *mistakes) {
 	s, backend := c.Switch, BackendAFXDP
 	switch s.Plane {
