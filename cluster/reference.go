@@ -97,7 +97,8 @@ var about = []Field{
 
 	{Path: "standbys[].address", Range: "required, IPv4",
 		About: "Aggregators at which the job goes on, in this order, when that of switch is lost; that one is a candidate, too, when it is back. The other settings of switch, whose plane must not be p4, are also theirs. Where hot frames go", Example: "127.0.0.1"},
-	{Path: "standbys[].control", Range: "required", About: "TCP address of its control service", Example: "127.0.0.1:7701"},
+	{Path: "standbys[].control", Range: "required", About: "TCP address of its control service",
+		Example: "127.0.0.1:7701"},
 	{Path: "standbys[].interfaces", Range: "required with plane xdp, only then",
 		About: "Interfaces that its XDP program is attached to", Example: "[eth1, eth2, eth3]"},
 	{Path: "standbys[].xdp_mode", Range: "auto, native, generic; only with plane xdp",

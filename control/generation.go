@@ -49,7 +49,8 @@ type generation struct {
 }
 
 func newGeneration(instance uint64, at int) *generation {
-	return &generation{instance: instance, at: at, lost: map[uint16]uint64{}, epochs: map[uint16]bool{}, changed: make(chan struct{})}
+	return &generation{instance: instance, at: at, lost: map[uint16]uint64{}, epochs: map[uint16]bool{},
+		changed: make(chan struct{})}
 }
 
 // change changes the fields. f must not wait.

@@ -267,9 +267,8 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 			more = m.kept.hear
 		}
 		role := s.role
-		answer, leave, err := joinAt(m.ctx, m.atServer(&cfg, i), s.role, addresses[i], s.Join, s.Leave, more, func(err error) {
-			m.lose(access.CallError(role, "withdrew this worker", err), cfg.Lost)
-		})
+		answer, leave, err := joinAt(m.ctx, m.atServer(&cfg, i), s.role, addresses[i], s.Join, s.Leave, more,
+			func(err error) { m.lose(access.CallError(role, "withdrew this worker", err), cfg.Lost) })
 		if differs := (differsError{}); errors.As(err, &differs) && m.isAnotherInstance(&cfg) {
 			err = fmt.Errorf("%w: %w", err, errRestarted)
 		}

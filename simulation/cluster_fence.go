@@ -35,7 +35,8 @@ func (c *clusterLife) beginFence() {
 // yet, or keeps no log.
 func (c *clusterLife) noteFence() {
 	joining := func(role string) bool {
-		return (role == theSwitch || !isAggregator(role)) && !c.finished[role] && (c.procs[role] == nil || !c.procs[role].ready)
+		other := isAggregator(role) && role != theSwitch
+		return !other && !c.finished[role] && (c.procs[role] == nil || !c.procs[role].ready)
 	}
 	if c.guest != 0 || slices.ContainsFunc(c.roles, joining) {
 		c.happened |= Crash

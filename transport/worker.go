@@ -201,7 +201,8 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 		}
 	}
 	if cfg.HotSet != nil && !cfg.NoAggregator {
-		if w.flows[flowHot], err = w.newFlow(ctx, flowHot, "aggregator", Peer{cfg.Aggregator, cfg.AggregatorEpoch}); err != nil {
+		at := Peer{cfg.Aggregator, cfg.AggregatorEpoch}
+		if w.flows[flowHot], err = w.newFlow(ctx, flowHot, "aggregator", at); err != nil {
 			return nil, err
 		}
 		w.sums = make([]float32, cfg.HotSet.Slots())

@@ -74,8 +74,8 @@ func pauseFor(ctx context.Context, d time.Duration) error {
 func (s *server) openGeneration(ctx context.Context, at int, reach, taken time.Duration) (*harvesting, error) {
 	h := newHarvesting(at)
 	var err error
-	h.conn, err = access.Dial(ctx, access.TheSwitch(), s.env.Config.Aggregators()[at].Control, s.security, reach, s.env.Log,
-		s.env.Machine.Client...)
+	h.conn, err = access.Dial(ctx, access.TheSwitch(), s.env.Config.Aggregators()[at].Control, s.security, reach,
+		s.env.Log, s.env.Machine.Client...)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,8 @@ func (s *server) openGeneration(ctx context.Context, at int, reach, taken time.D
 	return h, nil
 }
 
-func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient, taken time.Duration) (*control.Owned, error) {
+func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient,
+	taken time.Duration) (*control.Owned, error) {
 	spec, err := jobSpec(s.env.Config, s.hot)
 	if err != nil {
 		return nil, err
