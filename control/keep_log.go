@@ -271,21 +271,29 @@ func (m *Membership) enter(ctx context.Context, log Log, instance uint64, at int
 			terms.Mode, terms.Arithmetic, terms.Exp, m.Mode, m.Arithmetic, m.Exp)
 	}
 	here.epoch = terms.AggregatorEpoch
+	// From here on calls name the instance: frames may go there before Enter has returned, or although it fails
+	// because the generation has ended meanwhile. Then the worker settles.
+	k.mu.Lock()
+	if err == nil && m.ended.Load() { // which released what was there before
+		err = errLeft
+	}
+	if err == nil {
+		k.instance, k.here = instance, here
+	}
+	k.mu.Unlock()
 	if err == nil {
 		err = log.Enter(ctx, Admission{Aggregator: at, Epoch: here.epoch, Stripes: terms.Stripes, Dense: terms.Dense})
 	}
 	if err != nil {
+		k.mu.Lock()
+		if k.here == here && k.told == instance {
+			k.instance, k.here = 0, nil
+		}
+		k.mu.Unlock()
 		_ = here.leave(Departure{Unused: true})
 		return err
 	}
 	stays()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if m.ended.Load() { // which released what was there before
-		here.release()
-		return nil
-	}
-	k.instance, k.here = instance, here
 	return nil
 }
 
