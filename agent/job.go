@@ -334,7 +334,7 @@ func (j *job) endSessions(why error) {
 	}
 	j.removeEnded()
 	j.cancel()
-	j.cfg.Worker.LeaveStep()
+	j.cfg.Worker.EndStep(nil)
 }
 
 // End implements [transport.Feed]: the sessions end with the worker.

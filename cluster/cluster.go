@@ -64,6 +64,8 @@ type Config struct {
 
 	Job    Job    `yaml:"job"`
 	Switch Switch `yaml:"switch"`
+	// Standbys are the aggregators at which the job goes on, in this order, when that of Switch is lost.
+	Standbys []Standby `yaml:"standbys,omitempty"`
 	// Switches, if any, are all switches of the hosts' network, that of Switch among them.
 	Switches []FabricSwitch `yaml:"switches,omitempty"`
 	Server   Server         `yaml:"server,omitempty"`
@@ -124,6 +126,17 @@ type Switch struct {
 	// LaneAligned makes workers place every pair in the lane of its register, as a P4 switch
 	// requires.
 	LaneAligned bool `yaml:"lane_aligned,omitempty"`
+}
+
+// Standby is another machine that can aggregate. Its plane, stripes and lanes are those of Switch, and its
+// fields are those of Switch with the same names.
+type Standby struct {
+	Address      netip.Addr     `yaml:"address"`
+	Control      netip.AddrPort `yaml:"control"`
+	Interfaces   []string       `yaml:"interfaces,omitempty"`
+	XDPMode      string         `yaml:"xdp_mode,omitempty"`
+	Slots        int            `yaml:"slots,omitempty"`
+	ThreadedNAPI bool           `yaml:"threaded_napi,omitempty"`
 }
 
 // FabricSwitch is a switch of the hosts' network, for plans of which switch sums what.

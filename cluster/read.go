@@ -184,6 +184,13 @@ func (c *Config) defaults() []fallback {
 		ofField(&c.Model.Batch, settings.Batch),
 		ofField(&c.Model.Epochs, settings.Epochs),
 	}
+	for i := range c.Standbys {
+		missing := func() bool { return c.Standbys[i].Slots == 0 }
+		list = append(list, fallback{fmt.Sprintf("standbys[%d].slots", i), "the default", missing, func() {}}) // the daemon's
+		if c.Backend != BackendUDP && c.Switch.Plane != PlaneP4 {
+			list = append(list, defaultOf(fmt.Sprintf("standbys[%d].xdp_mode", i), &c.Standbys[i].XDPMode, "auto"))
+		}
+	}
 	for i := range c.Switches {
 		missing := func() bool { return c.Switches[i].Slots == 0 }
 		list = append(list, fallback{fmt.Sprintf("switches[%d].slots", i), "the default", missing, func() {}}) // SlotsOf's

@@ -105,6 +105,19 @@ var about = []Field{
 		Example: "program.json"},
 	{Path: "switch.p4.replace", About: "Replace a different program that the switch runs", Example: "true"},
 
+	{Path: "standbys[].address", Range: "required, IPv4",
+		About: "Aggregators at which the job goes on, in this order, when that of switch is lost; that one is a candidate, too, when it is back. The other settings of switch, whose plane must not be p4, are also theirs. Where hot frames go", Example: "127.0.0.1"},
+	{Path: "standbys[].control", Range: "required", About: "TCP address of its control service",
+		Example: "127.0.0.1:7701"},
+	{Path: "standbys[].interfaces", Range: "required with plane xdp, only then",
+		About: "Interfaces that its XDP program is attached to", Example: "[eth1, eth2, eth3]"},
+	{Path: "standbys[].xdp_mode", Range: "auto, native, generic; only with plane xdp",
+		About: "How its XDP program is attached. The default is auto", Example: "auto"},
+	{Path: "standbys[].slots", Range: "1 or more", About: "Slots of all its jobs together. The default is " +
+		text(control.DefaultSlots), Example: text(control.DefaultSlots)},
+	{Path: "standbys[].threaded_napi", Range: "only with backend afxdp",
+		About: "Receive frames in kernel threads, which share the CPUs with processes", Example: "true"},
+
 	{Path: "switches[].name", Range: "1 to 63 bytes, each once",
 		About: "All switches of the hosts' network, for 'libra plan': at most 16 that aggregate. Jobs run on switch, which must be among them. Name of one in this file", Example: "core"},
 	{Path: "switches[].address", Range: "required, IPv4; not with plain", About: "Where hot frames go",
@@ -292,7 +305,8 @@ func Example() []byte {
 			}
 			comment, name := "", path[depth]
 			switch strings.Join(path[:depth+1], ".") {
-			case "switch.p4", "switches[]", "servers[]", "data.synthetic", "faults", "tls", "telemetry", "codec":
+			case "switch.p4", "standbys[]", "switches[]", "servers[]", "data.synthetic", "faults", "tls", "telemetry",
+				"codec":
 				comment = "# "
 			}
 			fmt.Fprintf(&b, "%s%s%s:\n", strings.Repeat("  ", depth), comment, strings.TrimSuffix(name, "[]"))
@@ -311,7 +325,7 @@ func Example() []byte {
 		if !f.Given {
 			indent += "# "
 		}
-		if f.Path == "servers[].address" || f.Path == "switches[].name" {
+		if f.Path == "servers[].address" || f.Path == "switches[].name" || f.Path == "standbys[].address" {
 			indent = "  # - "
 		}
 		fmt.Fprintf(&b, "%-44s # %s\n", indent+path[last]+": "+f.Example, about)

@@ -28,6 +28,7 @@ import (
 func (c *Config) Validate() error {
 	var v mistakes
 	c.checkSwitch(&v)
+	c.checkStandbys(&v)
 	c.checkJob(&v)
 	c.checkCodec(&v)
 	c.checkServers(&v)
@@ -77,34 +78,7 @@ const ofAFXDP = ", but the udp backend has no interfaces: leave it out, or choos
 
 func (c *Config) checkSwitch(v *mistakes) {
 	c.checkPlane(v)
-	switch m, interfaces := c.Switch.XDPMode, c.Switch.Interfaces; {
-	case c.Backend == BackendAFXDP && c.Switch.Plane == PlaneXDP:
-		if len(interfaces) == 0 {
-			v.add("switch.interfaces: at least one interface is required with the afxdp backend")
-		}
-		for i, name := range interfaces {
-			checkInterface(fmt.Sprintf("switch.interfaces[%d]", i), name, v)
-			if slices.Contains(interfaces[:i], name) {
-				v.add("switch.interfaces[%d]: %q is given twice", i, name)
-			}
-		}
-		if m != "auto" && m != "native" && m != "generic" {
-			v.add("switch.xdp_mode: %q is none of auto, native, generic", m)
-		}
-	case c.Backend == BackendUDP:
-		if len(interfaces) != 0 {
-			v.add("switch.interfaces: %v"+ofAFXDP, interfaces)
-		}
-		if m != "" {
-			v.add("switch.xdp_mode: %q"+ofAFXDP, m)
-		}
-	}
-	if c.Switch.Slots < 0 {
-		v.add("switch.slots: %d is negative", c.Switch.Slots)
-	}
-	if c.Switch.ThreadedNAPI && c.Backend == BackendUDP {
-		v.add("switch.threaded_napi: true" + ofAFXDP)
-	}
+	c.checkPorts("switch", c.Switch, v)
 	switch n := c.Switch.Stripes; {
 	case n < 1 || n > wire.MaxStripes:
 		v.add("switch.stripes: %d is not in 1..%d", n, wire.MaxStripes)
@@ -328,11 +302,17 @@ func (c *Config) checkAddresses(v *mistakes) {
 		}
 	}
 	frames("switch.address", c.Switch.Address)
+	for i, s := range c.Standbys {
+		frames(fmt.Sprintf("standbys[%d].address", i), s.Address)
+	}
 	c.eachServer(func(field string, s *Server) { frames(field+".address", s.Address) })
 	for i, w := range c.Workers {
 		frames(fmt.Sprintf("workers[%d].address", i), w.Address)
 	}
 	delete(owner, c.Switch.Address) // which is one of the switches
+	for _, s := range c.Standbys {
+		delete(owner, s.Address) // likewise, perhaps
+	}
 	for i, s := range c.Switches {
 		if !s.Plain {
 			frames(fmt.Sprintf("switches[%d].address", i), s.Address)
@@ -354,6 +334,9 @@ func (c *Config) checkAddresses(v *mistakes) {
 		}
 	}
 	control("switch.control", c.Switch.Control)
+	for i, s := range c.Standbys {
+		control(fmt.Sprintf("standbys[%d].control", i), s.Control)
+	}
 	c.eachServer(func(field string, s *Server) { control(field+".control", s.Control) })
 }
 

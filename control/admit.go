@@ -26,12 +26,14 @@ func (s *ParameterServer) Check(ctx context.Context, req *pb.JoinRequest) (*pb.M
 // terms returns the answer to a worker that joins, without what belongs to its admission.
 func (s *ParameterServer) terms(worker uint16) *pb.Membership {
 	training := s.agree.valueOf(TrainingField)
-	return &pb.Membership{
+	terms := &pb.Membership{
 		Dimension: uint32(s.cfg.Dimension), Workers: uint32(len(s.cfg.Workers)),
-		Instance: s.generation.currentInstance(), KeepLog: s.cfg.KeepLog, FirstStep: s.cfg.FirstStep(worker),
+		KeepLog: s.cfg.KeepLog, FirstStep: s.cfg.FirstStep(worker),
 		GraceMs: uint32(s.cfg.Grace.Milliseconds()), Checkpoints: s.cfg.Checkpoints,
 		Training: cmp.Or(training, s.training), NewTraining: training == "",
 	}
+	s.generation.describe(terms)
+	return terms
 }
 
 // absent is a worker that is lost, or was lost before its latest admission.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -142,7 +143,7 @@ func (a *Aggregator) CreateJob(ctx context.Context, spec *pb.JobSpec) (*pb.Job, 
 	if err := a.reserve(j); err != nil {
 		return nil, err
 	}
-	cfg.Epoch = a.nextEpoch(cfg.ID) // of the id that is reserved now: a refused call uses up none
+	cfg.Epoch = a.nextEpoch(cfg.ID, spec.UsedEpochs...) // of the id that is reserved now: a refused call uses up none
 	j.cfg.Epoch = cfg.Epoch
 	if err := a.cfg.Plane.AddJob(cfg); err != nil {
 		a.forget(j)
@@ -159,8 +160,14 @@ func (a *Aggregator) CreateJob(ctx context.Context, spec *pb.JobSpec) (*pb.Job, 
 	}, nil
 }
 
-// nextEpoch returns the next epoch of a job id.
-func (a *Aggregator) nextEpoch(job uint16) uint16 { return uint16(a.epochs[job].Load() + 1) }
+// nextEpoch returns the next epoch of a job id, which its specification must not name as used.
+func (a *Aggregator) nextEpoch(job uint16, used ...uint32) uint16 {
+	next := uint16(a.epochs[job].Load() + 1)
+	for slices.Contains(used, uint32(next)) {
+		next++
+	}
+	return next
+}
 
 // takeEpoch records that an epoch of a job id is used.
 func (a *Aggregator) takeEpoch(job, epoch uint16) { a.epochs[job].Store(uint32(epoch)) }

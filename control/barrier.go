@@ -20,7 +20,7 @@ type barrier struct {
 
 	ctx      context.Context // of all commits
 	mu       sync.Mutex
-	instance uint64                  // of the first generation
+	instance uint64                  // of the newest generation
 	ended    uint64                  // instance whose workers have to settle before they arrive
 	commits  context.Context         // of those of the current generation
 	stop     context.CancelCauseFunc // ends commits
@@ -109,7 +109,7 @@ func (b *barrier) arrive(worker uint16, step uint64, w wish) (r *round, commit b
 	switch {
 	case b.lost != nil:
 		return nil, false, b.lost
-	case w.instance != 0 && w.instance == b.ended:
+	case w.instance != 0 && b.ended != 0 && (w.instance == b.ended || w.instance != b.instance):
 		return nil, false, ErrFenced
 	case !b.running[worker]:
 		return nil, false, fmt.Errorf("worker %d is not running in this job", worker)
@@ -179,6 +179,13 @@ func (b *barrier) fence() {
 	if !b.round.commits {
 		b.withdraw()
 	}
+}
+
+// begin begins another generation. Who has arrived stays: its frames are at the server.
+func (b *barrier) begin(instance uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.instance = instance
 }
 
 // withdraw ends the round for the waiting workers, and the step goes on: what was torn stays torn, and

@@ -141,6 +141,14 @@ func (m *Membership) Leave() { m.LeaveAs(Departure{}) }
 func (m *Membership) LeaveAs(how Departure) {
 	m.ended.Store(true) // the services' answers to a leave are no loss
 	m.end(errLeft)
+	m.kept.mu.Lock()
+	here := m.kept.here
+	m.kept.here = nil
+	m.kept.mu.Unlock()
+	if here != nil {
+		_ = here.leave(how)
+		here.release()
+	}
 	for _, leave := range slices.Backward(m.leaves) {
 		_ = leave(how)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 
@@ -70,11 +71,40 @@ func (m *Membership) checkAll(cfg *JoinConfig, aggregator pb.AggregatorClient) e
 	return err
 }
 
-// isWithout reports whether the job goes on without its aggregator. A server that does not answer, or
-// refuses the worker, is asked again.
-func (m *Membership) isWithout(ctx context.Context, cfg *JoinConfig) bool {
+// findAggregator asks the server at which aggregator the job is, if at any, and makes it the aggregator of
+// the configuration. The answer is nil if the server does not answer, or refuses the worker: it is asked
+// again.
+func (m *Membership) findAggregator(ctx context.Context, cfg *JoinConfig) (*pb.Membership, error) {
+	if !cfg.KeepsLog {
+		return nil, nil
+	}
 	answer, err := checkAt(ctx, m.atServer(cfg, 0), m.servers[0].Check)
-	return err == nil && answer != nil && answer.KeepLog && answer.Instance == 0
+	if err != nil || answer == nil {
+		return nil, nil
+	}
+	m.NoAggregator, m.Aggregator = answer.KeepLog && answer.Instance == 0, int(answer.Aggregator)
+	addresses := cfg.aggregators()
+	if m.Aggregator >= len(addresses) {
+		return nil, cfg.unknownStandby(m.Aggregator)
+	}
+	cfg.Aggregator = addresses[m.Aggregator]
+	return answer, nil
+}
+
+// hasMoved reports whether the job has lost its aggregator, or goes on at another one, since an answer.
+func (m *Membership) hasMoved(ctx context.Context, cfg *JoinConfig, before *pb.Membership) bool {
+	answer, err := checkAt(ctx, m.atServer(cfg, 0), m.servers[0].Check)
+	return err == nil && answer != nil && (answer.Instance != before.Instance || answer.Ended != before.Ended)
+}
+
+// aggregators lists the control services of the aggregators by index.
+func (c *JoinConfig) aggregators() []netip.AddrPort {
+	return append([]netip.AddrPort{c.Aggregator}, c.Standbys...)
+}
+
+func (c *JoinConfig) unknownStandby(at int) error {
+	return fmt.Errorf("the server's cluster file has a standbys[%d], and this worker's has %d of them: give both the same standbys",
+		at-1, len(c.Standbys))
 }
 
 // atServer returns the configuration for joining one of the servers. Unless that continues a training

@@ -29,20 +29,28 @@ var ErrFenced = errors.New("the job's generation has ended: its aggregator is lo
 // markEvery is the shortest time between two marks that a worker is told.
 const markEvery = 50 * time.Millisecond
 
+// When all workers have settled, the server may begin another generation, at any aggregator: so at most one
+// that has ended has workers who have to settle. Until they have entered the new one, their hot rows go to
+// the server.
+
 // generation is the server's side of the current one.
 type generation struct {
 	mu       sync.Mutex
 	instance uint64 // 0: the job has no aggregator
+	at       int    // the aggregator of the instance, by index
 	ended    uint64 // instance of the last one that has ended
 	marks    []aggregator.Mark
+	last     []aggregator.Mark // of the last one that has ended
+	epochs   map[uint16]bool   // that workers and jobs had at aggregators
 	applied  uint64            // counts harvests
 	lost     map[uint16]uint64 // workers that were lost with their logs, and the harvests by then
 	changes  uint64            // counts changes of the fields above
 	changed  chan struct{}     // closed and replaced with each
 }
 
-func newGeneration(instance uint64) *generation {
-	return &generation{instance: instance, lost: map[uint16]uint64{}, changed: make(chan struct{})}
+func newGeneration(instance uint64, at int) *generation {
+	return &generation{instance: instance, at: at, lost: map[uint16]uint64{}, epochs: map[uint16]bool{},
+		changed: make(chan struct{})}
 }
 
 // change changes the fields. f must not wait.
@@ -55,17 +63,25 @@ func (g *generation) change(f func()) {
 	g.changed = make(chan struct{})
 }
 
-func (g *generation) currentInstance() uint64 {
+// current returns the instance of the current generation and of the last one that has ended.
+func (g *generation) current() (instance, ended uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.instance
+	return g.instance, g.ended
+}
+
+// describe puts the generation into what a worker is told.
+func (g *generation) describe(m *pb.Membership) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m.Instance, m.Aggregator, m.Ended = g.instance, uint32(g.at), g.ended
 }
 
 // refuses returns the answer to a call of a worker whose frames went to an instance, if that has ended.
 func (g *generation) refuses(instance uint64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if instance != 0 && instance == g.ended {
+	if instance != 0 && instance != g.instance && g.ended != 0 {
 		return fencedStatus()
 	}
 	return nil
@@ -88,13 +104,22 @@ func isFenced(err error) bool {
 }
 
 // markOf returns the mark of a worker, by its number.
-func (g *generation) markOf(worker uint16) *aggregator.Mark {
-	for i := range g.marks {
-		if g.marks[i].Sender == worker {
-			return &g.marks[i]
+func markOf(marks []aggregator.Mark, worker uint16) *aggregator.Mark {
+	for i := range marks {
+		if marks[i].Sender == worker {
+			return &marks[i]
 		}
 	}
 	return nil
+}
+
+// noteEpoch notes that an epoch may be in late frames of this generation.
+func (g *generation) noteEpoch(epoch uint16) {
+	const most = 4096 // of 65,536; an operator does not see so many fences in the life of a frame
+	if len(g.epochs) == most {
+		clear(g.epochs)
+	}
+	g.epochs[epoch] = true
 }
 
 // Applied records the marks of a harvest. It must be called in the same call of the store's goroutine
@@ -109,8 +134,12 @@ func (s *ParameterServer) Applied(marks []aggregator.Mark) {
 	}
 	s.generation.change(func() {
 		s.generation.applied++
-		if s.generation.instance != 0 {
-			s.generation.marks = marks
+		if s.generation.instance == 0 {
+			return
+		}
+		s.generation.marks = marks
+		for _, m := range marks {
+			s.generation.noteEpoch(m.Epoch)
 		}
 	})
 }
@@ -137,7 +166,8 @@ func (s *ParameterServer) MayFence() bool {
 func (s *ParameterServer) Fence() {
 	g := s.generation
 	g.change(func() {
-		g.ended, g.instance = g.instance, 0
+		g.ended, g.instance, g.at = g.instance, 0, 0
+		g.last, g.marks = g.marks, nil
 		// A harvest whose bank was swapped before a loss may be applied after it.
 		maps.DeleteFunc(g.lost, func(_ uint16, by uint64) bool { return g.applied >= by+2 })
 	})
@@ -145,6 +175,47 @@ func (s *ParameterServer) Fence() {
 	for _, worker := range slices.Sorted(maps.Keys(g.lost)) { // it does not change any more
 		s.warnOfLoss(worker)
 	}
+}
+
+// AllSettled reports whether every worker has settled in the generation that has ended: then another one
+// may begin.
+func (s *ParameterServer) AllSettled() bool {
+	s.roster.mu.Lock()
+	defer s.roster.mu.Unlock()
+	_, ended := s.generation.current()
+	for _, m := range s.roster.members {
+		s.generation.mu.Lock()
+		settled := m.left == ended
+		s.generation.mu.Unlock()
+		if m.keepsLog && !settled {
+			return false
+		}
+	}
+	return true
+}
+
+// Begin begins another generation: an instance of the job at an aggregator, by its index. All workers have
+// settled. It must be called in the call of the store's goroutine from which on harvests of the instance
+// are applied, and does not wait.
+func (s *ParameterServer) Begin(instance uint64, at int) {
+	g := s.generation
+	g.change(func() {
+		g.instance, g.at, g.marks = instance, at, nil
+		clear(g.lost)
+	})
+	s.barrier.begin(instance)
+}
+
+// UsedEpochs lists the epochs that late frames of earlier generations may have.
+func (s *ParameterServer) UsedEpochs() []uint32 {
+	g := s.generation
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var used []uint32
+	for _, epoch := range slices.Sorted(maps.Keys(g.epochs)) {
+		used = append(used, uint32(epoch))
+	}
+	return used
 }
 
 // noteLost notes that a worker is lost. If the aggregator is lost, too, before the worker has settled, what
@@ -155,8 +226,8 @@ func (s *ParameterServer) noteLost(m *member) {
 	}
 	g := s.generation
 	g.mu.Lock()
-	unsettled := m.instance != 0 && m.instance == g.ended && !m.settles
-	if m.instance != 0 && m.instance == g.instance {
+	unsettled := g.ended != 0 && m.left != g.ended && m.asked != g.ended
+	if g.instance != 0 {
 		g.lost[m.ID] = g.applied
 	}
 	g.mu.Unlock()
@@ -170,11 +241,10 @@ func (s *ParameterServer) warnOfLoss(worker uint16) {
 		"last harvest: a worker that trains repeats it, clients of an agent cannot", "worker", worker)
 }
 
-// HasFenced reports whether the job has lost its aggregator.
+// HasFenced reports whether the job is without an aggregator.
 func (s *ParameterServer) HasFenced() bool {
-	s.generation.mu.Lock()
-	defer s.generation.mu.Unlock()
-	return s.generation.ended != 0
+	instance, ended := s.generation.current()
+	return instance == 0 && ended != 0
 }
 
 // Settle implements the service.
@@ -186,16 +256,25 @@ func (s *ParameterServer) Settle(ctx context.Context, req *pb.SettleRequest) (*p
 	g := s.generation
 	g.mu.Lock()
 	fenced := req.Instance != 0 && req.Instance == g.ended
-	m.settles = m.settles || fenced
 	mark := aggregator.Mark{Sender: m.ID, Epoch: uint16(req.Epoch)}
 	mark.Applied[0] = 1 // number 0
-	if last := g.markOf(m.ID); last != nil && uint32(last.Epoch) == req.Epoch {
+	if last := markOf(g.last, m.ID); last != nil && uint32(last.Epoch) == req.Epoch {
 		mark = *last
+	}
+	if fenced {
+		m.asked = req.Instance
+		g.noteEpoch(mark.Epoch)
+		if req.Settled {
+			m.left = req.Instance
+		}
 	}
 	g.mu.Unlock()
 	if !fenced {
 		return nil, status.Errorf(codes.FailedPrecondition,
 			"instance %d of job %d has not ended: a worker settles when the server has told it so", req.Instance, req.Job)
+	}
+	if req.Settled {
+		return &pb.SettleResponse{}, nil
 	}
 	if s.cfg.Settled != nil {
 		if err := s.cfg.Settled(ctx, m.ID, req.Next); err != nil {
@@ -205,22 +284,23 @@ func (s *ParameterServer) Settle(ctx context.Context, req *pb.SettleRequest) (*p
 	return &pb.SettleResponse{Mark: marksMessage([]aggregator.Mark{mark})[0]}, nil
 }
 
-// tell sends a worker its marks, and the end of the generation, until its admission ends. The worker knows
-// the given instance.
-func (s *ParameterServer) tell(ctx context.Context, m *member, c *connection, instance uint64,
+// tell sends a worker its marks, and the ends and beginnings of generations, until its admission ends. The
+// worker knows the given instance, and that another has ended.
+func (s *ParameterServer) tell(ctx context.Context, m *member, c *connection, instance, ended uint64,
 	send func(*pb.Membership) error) error {
 	g := s.generation
 	var seen uint64
-	told := &pb.Membership{Instance: instance}
+	told := &pb.Membership{Instance: instance, Ended: ended}
 	var pause <-chan time.Time // nil: another message may be sent
 	for {
 		g.mu.Lock()
-		changes, changed, now := g.changes, g.changed, &pb.Membership{Instance: g.instance}
-		if mark := g.markOf(m.ID); mark != nil && m.keepsLog {
+		changes, changed := g.changes, g.changed
+		now := &pb.Membership{Instance: g.instance, Aggregator: uint32(g.at), Ended: g.ended}
+		if mark := markOf(g.marks, m.ID); mark != nil && m.keepsLog {
 			now.Committed = marksMessage([]aggregator.Mark{*mark})[0]
 		}
 		g.mu.Unlock()
-		ends := now.Instance != told.Instance
+		ends := now.Instance != told.Instance || now.Ended != told.Ended
 		if (seen != changes || ends) && (pause == nil || ends) {
 			seen = changes
 			if ends || now.Committed != nil && !sameMark(now.Committed, told.Committed) {

@@ -71,7 +71,7 @@ func (a *Aggregator) newJob(spec *pb.JobSpec, cfg aggregator.JobConfig, creator 
 			if cfg.Workers != 0 {
 				return j.cfg.Epoch // answers go to all workers, and none is admitted twice
 			}
-			return a.nextEpoch(cfg.ID)
+			return a.nextEpoch(cfg.ID, spec.UsedEpochs...)
 		},
 		take: func(epoch uint16) { a.takeEpoch(cfg.ID, epoch) },
 		may:  j.mayAdmit,

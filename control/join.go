@@ -50,6 +50,9 @@ type JoinConfig struct {
 	Agree map[string]string
 
 	Server, Aggregator netip.AddrPort // control services
+	// Standbys are those of the aggregators at which the job may go on, in the order of the servers'
+	// configuration.
+	Standbys []netip.AddrPort
 	// NoServer means that the job has no parameter server, but an owner that takes its harvests (see
 	// [Taker]). Join then waits until the owner has created the job.
 	NoServer bool
@@ -112,7 +115,9 @@ type Membership struct {
 	// KeepsLog means that the worker has to keep the frames that the aggregator has acknowledged, and to
 	// pass its log to [Membership.KeepLog].
 	KeepsLog bool
-	// NoAggregator means that the job goes on without its aggregator: the fields that describe it, and
+	// Aggregator is the index of the aggregator: 0 is that of [JoinConfig.Aggregator], then come its Standbys.
+	Aggregator int
+	// NoAggregator means that the job has no aggregator now: the fields that describe it, and
 	// AggregatorEpoch, are zero.
 	NoAggregator bool
 
@@ -126,6 +131,7 @@ type Membership struct {
 	// a new one, or one of an earlier release.
 	Trainings []string
 
+	cfg         JoinConfig
 	job, worker uint32
 	addresses   []netip.AddrPort // of the servers, then of the aggregator
 	servers     []joinedServer
@@ -163,10 +169,10 @@ func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
 	var delay pause
 	for until := time.Now().Add(cfg.Limit); ; {
 		m, err := joinOnce(ctx, cfg)
-		if !errors.Is(err, errRestarted) || time.Now().After(until) {
+		if !errors.Is(err, errRestarted) && !errors.Is(err, errMoved) || time.Now().After(until) {
 			return m, err
 		}
-		cfg.logger().Info("a server was restarted while the worker joined: it joins again", "refusal", err)
+		cfg.logger().Info("the job has changed while the worker joined: it joins again", "refusal", err)
 		if err := delay.wait(ctx); err != nil {
 			return nil, err
 		}
@@ -176,6 +182,9 @@ func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
 // errRestarted is in the errors of a worker that has met two instances of a server while it joined:
 // what it presents may be of the earlier one.
 var errRestarted = errors.New("the server was restarted meanwhile")
+
+// errMoved is in the errors of a worker that has met two generations of a job while it joined.
+var errMoved = errors.New("the job has lost its aggregator meanwhile, or goes on at another one")
 
 // differsError is the refusal of a service that expects of the worker something else.
 type differsError struct{ error }
@@ -188,6 +197,7 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	m.kept.news, m.kept.settled = make(chan struct{}, 1), make(chan struct{})
 	secret := access.NewRandom(cfg.Random).Secret()
 	cfg.attempt = secret[:]
+	m.cfg = cfg
 	m.ctx, m.end = context.WithCancelCause(ctx)
 	defer func() {
 		if err != nil {
@@ -209,7 +219,6 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	// reached, and asked whether they would admit the worker, before any does: what one refuses must
 	// change nothing at the others.
 	addresses := cfg.servers()
-	m.addresses = append(slices.Clone(addresses), cfg.Aggregator)
 	for i, addr := range addresses {
 		peer, role := access.ServerOf(cfg.Job), "parameter server"
 		if len(addresses) > 1 {
@@ -224,19 +233,31 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	}
 	var client pb.AggregatorClient
 	reach := func() error {
-		conn, err := dial(access.TheSwitch(), cfg.Aggregator)
+		conn, err := access.Dial(ctx, access.TheSwitch(), cfg.Aggregator, cfg.Security, cfg.Limit, cfg.Log, cfg.Dial...)
 		if err == nil {
 			client = pb.NewAggregatorClient(conn)
+			m.kept.here = &admittedAt{conn: conn, end: func() {}, leave: func(Departure) error { return nil }}
 		}
 		return err
 	}
-	if cfg.KeepsLog && m.isWithout(ctx, &cfg) {
-		m.NoAggregator = true
-	} else if err := reach(); err != nil {
+	known, err := m.findAggregator(ctx, &cfg)
+	if err != nil {
 		return nil, err
 	}
+	m.addresses = append(slices.Clone(addresses), cfg.Aggregator)
+	explain := func(err error) error {
+		if known != nil && m.hasMoved(ctx, &cfg, known) {
+			err = fmt.Errorf("%w: %w", err, errMoved)
+		}
+		return err
+	}
+	if !m.NoAggregator {
+		if err := reach(); err != nil {
+			return nil, explain(err)
+		}
+	}
 	if err := m.checkAll(&cfg, client); err != nil {
-		return nil, err
+		return nil, explain(err)
 	}
 	var joined []*pb.Membership
 	for i := range m.servers {
@@ -246,15 +267,15 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 			more = m.kept.hear
 		}
 		role := s.role
-		answer, err := joinAt(m.atServer(&cfg, i), m, s.role, addresses[i], s.Join, s.Leave, more, func(err error) {
-			m.lose(access.CallError(role, "withdrew this worker", err), cfg.Lost)
-		})
+		answer, leave, err := joinAt(m.ctx, m.atServer(&cfg, i), s.role, addresses[i], s.Join, s.Leave, more,
+			func(err error) { m.lose(access.CallError(role, "withdrew this worker", err), cfg.Lost) })
 		if differs := (differsError{}); errors.As(err, &differs) && m.isAnotherInstance(&cfg) {
 			err = fmt.Errorf("%w: %w", err, errRestarted)
 		}
 		if err != nil {
 			return nil, err
 		}
+		m.leaves = append(m.leaves, leave)
 		s.token, s.next = answer.Token, nextStep(answer)
 		joined = append(joined, answer)
 	}
@@ -264,14 +285,19 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	m.KeepsLog = cfg.KeepsLog && joined[0].KeepLog
 	var admitted *pb.Admission
 	if !m.NoAggregator {
-		admitted, err = joinAt(&cfg, m, access.SwitchDaemon, cfg.Aggregator, client.Join, client.Leave, nil,
+		admission, end := context.WithCancel(m.ctx)
+		var leave func(Departure) error
+		admitted, leave, err = joinAt(admission, &cfg, access.SwitchDaemon, cfg.Aggregator, client.Join, client.Leave, nil,
 			func(err error) { m.aggregatorLost(&cfg, err) })
-		if err != nil && m.kept.hasChanged(joined[0].Instance) {
-			err = fmt.Errorf("%w: %w", err, errRestarted)
-		}
 		if err != nil {
-			return nil, err
+			end()
+			if m.kept.hasChanged(joined[0].Instance) {
+				err = fmt.Errorf("%w: %w", err, errMoved)
+			}
+			return nil, explain(err)
 		}
+		here := m.kept.here
+		here.epoch, here.end, here.leave = uint16(admitted.Epoch), end, leave
 	}
 	if cfg.NoServer {
 		joined[0].Instance = admitted.Instance
@@ -288,9 +314,9 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	}
 	m.kept.mu.Lock()
 	defer m.kept.mu.Unlock()
-	m.kept.instance = joined[0].Instance
+	m.kept.instance, m.kept.settledFor = joined[0].Instance, joined[0].Ended
 	if !m.kept.heard {
-		m.kept.told = joined[0].Instance
+		m.kept.told, m.kept.ended = joined[0].Instance, joined[0].Ended
 	}
 	return m, nil
 }
@@ -304,6 +330,9 @@ func (c *JoinConfig) check() error {
 		addr  netip.AddrPort
 	}
 	addresses := []address{{"From", c.From}, {"Aggregator", c.Aggregator}}
+	for i, addr := range c.Standbys {
+		addresses = append(addresses, address{fmt.Sprintf("Standbys[%d]", i), addr})
+	}
 	switch given := c.Server.IsValid() || len(c.MoreServers) > 0; {
 	case c.NoServer && c.KeepsLog:
 		return errors.New("control: JoinConfig.NoServer is set, and so is KeepsLog: without a server nothing ends the log")
@@ -353,7 +382,7 @@ func (m *Membership) take(joined *pb.Membership, admitted *pb.Admission) error {
 	m.FirstStep, m.NextStep, m.ServerEpoch = joined.FirstStep, nextStep(joined), uint16(joined.Epoch)
 	if admitted == nil {
 		if joined.Instance != 0 {
-			return fmt.Errorf("the parameter server of job %d has an aggregator again (%w)", m.job, errRestarted)
+			return fmt.Errorf("the parameter server of job %d has an aggregator again (%w)", m.job, errMoved)
 		}
 		return nil
 	}
@@ -399,18 +428,18 @@ type admission interface {
 	GetGraceMs() uint32
 }
 
-// joinAt joins one service and stays joined. An earlier admission of this worker, if it was killed,
-// may last for a moment.
+// joinAt joins one service and stays joined, until ctx ends; leave ends the admission. An earlier one of
+// this worker, if it was killed, may last for a moment.
 func joinAt[M any, P interface {
 	*M
 	admission
-}](cfg *JoinConfig, m *Membership, role string, at netip.AddrPort,
+}](ctx context.Context, cfg *JoinConfig, role string, at netip.AddrPort,
 	join func(context.Context, *pb.JoinRequest, ...grpc.CallOption) (grpc.ServerStreamingClient[M], error),
 	leave func(context.Context, *pb.LeaveRequest, ...grpc.CallOption) (*pb.LeaveResponse, error),
 	more func(*M), lost func(error),
-) (*M, error) {
+) (*M, func(Departure) error, error) {
 	req := cfg.request()
-	first, err := WhileTaken(m.ctx, cfg.Limit, cfg.Log, func(ctx context.Context) (*M, error) {
+	first, err := WhileTaken(ctx, cfg.Limit, cfg.Log, func(ctx context.Context) (*M, error) {
 		return Stay(ctx,
 			func(ctx context.Context, newest *M) (grpc.ServerStreamingClient[M], error) {
 				again := proto.CloneOf(req)
@@ -427,14 +456,13 @@ func joinAt[M any, P interface {
 		if status.Code(err) == codes.FailedPrecondition {
 			told = differsError{told}
 		}
-		return nil, told
+		return nil, nil, told
 	}
-	m.leaves = append(m.leaves, func(how Departure) error {
+	return first, func(how Departure) error {
 		ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
 		defer cancel()
 		_, err := leave(ctx, &pb.LeaveRequest{Job: req.Job, Sender: req.Sender, Token: P(first).GetToken(),
 			Unused: how.Unused, Reason: how.reason(), Diverged: how.Diverged, Back: how.Back})
 		return err
-	})
-	return first, nil
+	}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -25,23 +26,62 @@ type Log interface {
 	// number of the worker's next frame for the server; from before the question until the end, the worker
 	// reports no end of a step in frames.
 	Settle(ctx context.Context, ask func(ctx context.Context, next uint32) (aggregator.Mark, error)) error
+	// Enter makes it keep the frames for an aggregator that has admitted the worker, and the worker send them
+	// there. The fields of the admission are those of the membership's. If it fails, the worker goes on
+	// without an aggregator.
+	Enter(ctx context.Context, at Admission) error
+}
+
+// Admission is a worker's admission at an aggregator.
+type Admission struct {
+	Aggregator int // its index: 0 is that of [JoinConfig.Aggregator], then come its Standbys
+	Epoch      uint16
+	Stripes    int
+	Dense      bool
 }
 
 // kept is what a membership knows of the job's generation.
 type kept struct {
-	mu       sync.Mutex
-	instance uint64          // to which the worker's frames go; 0: to none
-	told     uint64          // that the server has told last
-	heard    bool            // in a message after its answer to the join
-	mark     *pb.HarvestMark // that the server has told last, and the log does not know yet; or nil
-	news     chan struct{}   // holds a token when either has changed
-	settled  chan struct{}   // closed when instance has become that told
+	mu         sync.Mutex
+	instance   uint64             // to which the worker's frames go; 0: to none
+	here       *admittedAt        // the admission there, or nil
+	told       uint64             // that the server has told last
+	at         int                // aggregator of told
+	ended      uint64             // that has ended last, as the server has told
+	settledFor uint64             // the newest ended one for which the worker has settled
+	heard      bool               // in a message after its answer to the join
+	entering   context.CancelFunc // gives up entering told; nil: the worker does not enter
+	mark       *pb.HarvestMark    // of told, that the server has told last, and the log does not know yet; or nil
+	news       chan struct{}      // holds a token when they have changed
+	settled    chan struct{}      // closed when the worker has settled
+}
+
+// admittedAt is a worker's admission at an aggregator.
+type admittedAt struct {
+	epoch uint16
+	conn  *grpc.ClientConn
+	end   context.CancelFunc
+	leave func(Departure) error
+}
+
+// release ends the streams and the connection of an admission.
+func (a *admittedAt) release() {
+	if a != nil {
+		a.end()
+		a.conn.Close()
+	}
 }
 
 // hear takes a message of the stream of the server that decides.
 func (k *kept) hear(m *pb.Membership) {
 	k.mu.Lock()
-	k.told, k.heard = m.Instance, true
+	if m.Instance != k.told {
+		k.mark = nil
+		if k.entering != nil {
+			k.entering()
+		}
+	}
+	k.told, k.at, k.ended, k.heard = m.Instance, int(m.Aggregator), m.Ended, true
 	if m.Committed != nil {
 		k.mark = m.Committed
 	}
@@ -79,15 +119,25 @@ func (m *Membership) KeepLog(ctx context.Context, log Log, full <-chan struct{})
 	defer cancel(nil)
 	asks.Go(func() { m.askForHarvests(ctx, full) })
 	k := &m.kept
+	var passed uint64 // the instance that the worker cannot enter
 	for {
 		k.mu.Lock()
-		mark, ends := k.mark, k.told != k.instance
+		mark, told, at, ended, ends := k.mark, k.told, k.at, k.ended, k.ended != k.settledFor
+		enters := !ends && k.instance == 0 && told != 0 && told != passed
 		k.mark = nil
+		if told != k.instance {
+			mark = nil
+		}
 		k.mu.Unlock()
 		var err error
 		switch {
 		case ends:
-			err = m.settle(ctx, log)
+			err = m.settle(ctx, log, ended)
+		case enters:
+			if failed := m.enter(ctx, log, told, at); failed != nil && ctx.Err() == nil {
+				passed = told
+				m.cfg.logger().Warn("this worker sends hot rows to the server, although the job has an aggregator again", "error", failed)
+			}
 		case mark != nil:
 			var committed aggregator.Mark
 			if committed, err = markOfMessage(mark); err == nil {
@@ -126,20 +176,29 @@ func (m *Membership) askForHarvests(ctx context.Context, full <-chan struct{}) {
 	}
 }
 
-// settle ends the worker's part in a generation.
-func (m *Membership) settle(ctx context.Context, log Log) error {
+// settle ends the worker's part in a generation, whether or not it has entered that: calls and ends of steps
+// from before its end do not count for any worker.
+func (m *Membership) settle(ctx context.Context, log Log, ended uint64) error {
 	k := &m.kept
-	instance, _ := k.current()
 	s := &m.servers[0]
-	err := log.Settle(ctx, func(ctx context.Context, next uint32) (aggregator.Mark, error) {
-		var answer *pb.SettleResponse
-		err := Repeat(ctx, func(ctx context.Context) (err error) {
-			answer, err = s.Settle(ctx, &pb.SettleRequest{Job: m.job, Sender: m.worker, Token: s.token, Instance: instance,
-				Epoch: uint32(m.AggregatorEpoch), Next: next})
+	req := &pb.SettleRequest{Job: m.job, Sender: m.worker, Token: s.token, Instance: ended}
+	k.mu.Lock()
+	if k.here != nil {
+		req.Epoch = uint32(k.here.epoch)
+	}
+	k.mu.Unlock()
+	settle := func(ctx context.Context) (answer *pb.SettleResponse, err error) {
+		err = Repeat(ctx, func(ctx context.Context) (err error) {
+			answer, err = s.Settle(ctx, req)
 			return err
 		})
+		return answer, access.CallError(s.role, "settle", err)
+	}
+	err := log.Settle(ctx, func(ctx context.Context, next uint32) (aggregator.Mark, error) {
+		req.Next = next
+		answer, err := settle(ctx)
 		if err != nil {
-			return aggregator.Mark{}, access.CallError(s.role, "settle", err)
+			return aggregator.Mark{}, err
 		}
 		return markOfMessage(answer.Mark)
 	})
@@ -147,10 +206,94 @@ func (m *Membership) settle(ctx context.Context, log Log) error {
 		return fmt.Errorf("settling after the loss of the aggregator: %w", err)
 	}
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.instance = 0
+	k.instance, k.settledFor = 0, ended
 	close(k.settled)
 	k.settled = make(chan struct{})
+	k.here.release()
+	k.here = nil
+	k.mu.Unlock()
+	req.Settled = true
+	_, err = settle(ctx)
+	return err
+}
+
+// enterLimit is how long a worker waits for the aggregator of a new generation, which the server has reached.
+const enterLimit = 5 * time.Second
+
+// enter joins an instance of the job at another aggregator.
+func (m *Membership) enter(ctx context.Context, log Log, instance uint64, at int) (err error) {
+	cfg := m.cfg
+	cfg.Limit = min(cfg.Limit, enterLimit)
+	addresses := cfg.aggregators()
+	if at >= len(addresses) {
+		return cfg.unknownStandby(at)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	k := &m.kept
+	k.mu.Lock()
+	if k.told != instance {
+		k.mu.Unlock()
+		return errMoved
+	}
+	k.entering = cancel
+	k.mu.Unlock()
+	defer func() {
+		k.mu.Lock()
+		k.entering = nil
+		k.mu.Unlock()
+	}()
+	here := &admittedAt{}
+	here.conn, err = access.Dial(ctx, access.TheSwitch(), addresses[at], cfg.Security, cfg.Limit, cfg.Log, cfg.Dial...)
+	if err != nil {
+		return err
+	}
+	var admission context.Context
+	admission, here.end = context.WithCancel(m.ctx)
+	stays := context.AfterFunc(ctx, here.end)
+	defer stays()
+	defer func() {
+		if err != nil {
+			here.release()
+		}
+	}()
+	client := pb.NewAggregatorClient(here.conn)
+	var admitted *pb.Admission
+	admitted, here.leave, err = joinAt(admission, &cfg, access.SwitchDaemon, addresses[at], client.Join, client.Leave, nil,
+		func(err error) { m.aggregatorLost(&cfg, err) })
+	if err != nil {
+		return err
+	}
+	terms := &Membership{job: m.job}
+	if err = terms.take(&pb.Membership{Instance: instance}, admitted); err == nil && (terms.Mode != m.Mode ||
+		terms.Arithmetic != m.Arithmetic || terms.Exp != m.Exp) {
+		err = fmt.Errorf("the aggregator runs job %d in mode %v with arithmetic %v and exponent %d, not %v, %v and %d", m.job,
+			terms.Mode, terms.Arithmetic, terms.Exp, m.Mode, m.Arithmetic, m.Exp)
+	}
+	here.epoch = terms.AggregatorEpoch
+	// From here on calls name the instance: frames may go there before Enter has returned, or although it fails
+	// because the generation has ended meanwhile. Then the worker settles.
+	k.mu.Lock()
+	if err == nil && m.ended.Load() { // which released what was there before
+		err = errLeft
+	}
+	if err == nil {
+		k.instance, k.here = instance, here
+	}
+	k.mu.Unlock()
+	if err == nil {
+		err = log.Enter(ctx, Admission{Aggregator: at, Epoch: here.epoch, Stripes: terms.Stripes, Dense: terms.Dense})
+	}
+	if err != nil {
+		k.mu.Lock()
+		if k.here == here && k.told == instance {
+			k.instance, k.here = 0, nil
+		}
+		k.mu.Unlock()
+		_ = here.leave(Departure{Unused: true})
+		return err
+	}
+	stays()
 	return nil
 }
 

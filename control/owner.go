@@ -3,6 +3,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,9 @@ import (
 type Owned struct {
 	ID uint16
 	*pb.Job
-	client pb.AggregatorClient
+	// Silence is how long the aggregator may be out of reach until it is lost; 0 means the lease.
+	Silence time.Duration
+	client  pb.AggregatorClient
 }
 
 // CreateJob creates a job at an aggregator. While another job has its id, such as one of a killed
@@ -39,14 +42,14 @@ func CreateJob(ctx context.Context, client pb.AggregatorClient, spec *pb.JobSpec
 }
 
 // Hold keeps the job alive until ctx ends. When the aggregator has ended the job, or cannot be
-// reached for the length of the lease, lost is called with the reason.
+// reached for the length of Silence, lost is called with the reason.
 func (o *Owned) Hold(ctx context.Context, lost func(error)) error {
-	lease := time.Duration(o.LeaseMs) * time.Millisecond
+	silence := cmp.Or(o.Silence, time.Duration(o.LeaseMs)*time.Millisecond)
 	_, err := Stay(ctx,
 		func(ctx context.Context, _ *pb.HoldResponse) (grpc.ServerStreamingClient[pb.HoldResponse], error) {
 			return o.client.Hold(ctx, &pb.HoldRequest{Job: uint32(o.ID), Key: o.Key})
 		},
-		func(*pb.HoldResponse) time.Duration { return lease }, nil,
+		func(*pb.HoldResponse) time.Duration { return silence }, nil,
 		func(err error) { lost(o.Lost("hold", err)) })
 	return access.CallError(access.SwitchDaemon, "hold", err)
 }

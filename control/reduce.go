@@ -65,6 +65,7 @@ type HotFrames struct{ Sent, Answered uint32 }
 // reduce ends a step whose sums workers want, or one that is dropped.
 func (s *ParameterServer) reduce(step uint64, r *round) (err error) {
 	quiet := s.quiet(r)
+	instance, _ := s.generation.current()
 	if r.dropped != nil {
 		err = s.cfg.Drop(r.ctx, step, quiet)
 	} else {
@@ -76,7 +77,7 @@ func (s *ParameterServer) reduce(step uint64, r *round) (err error) {
 		}
 	}
 	if err == nil && !quiet {
-		s.harvested = r.hot
+		s.harvested, s.harvestedAt = r.hot, instance
 	}
 	return err
 }
@@ -87,6 +88,9 @@ func (s *ParameterServer) reduce(step uint64, r *round) (err error) {
 func (s *ParameterServer) quiet(r *round) bool {
 	if s.HasFenced() {
 		return true // there is no aggregator
+	}
+	if instance, _ := s.generation.current(); instance != s.harvestedAt {
+		return false // the numbers of an earlier generation
 	}
 	if len(r.hot) != r.workers || len(s.harvested) != r.workers {
 		return false

@@ -368,7 +368,7 @@ func TestArrive(t *testing.T) {
 
 // A worker that was admitted anew has not told of what it sent before, even if it has sent nothing since.
 func TestQuietWorkersAreTheSame(t *testing.T) {
-	s := &ParameterServer{generation: newGeneration(0), harvested: map[lifetime]HotFrames{{1, 3}: {}}}
+	s := &ParameterServer{generation: newGeneration(0, 0), harvested: map[lifetime]HotFrames{{1, 3}: {}}}
 	for epoch, want := range map[uint16]bool{3: true, 4: false} {
 		if s.quiet(&round{workers: 1, hot: map[lifetime]HotFrames{{1, epoch}: {}}}) != want {
 			t.Errorf("the worker with the epoch %d is as quiet as the one with 3: %v", epoch, !want)

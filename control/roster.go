@@ -65,11 +65,12 @@ type member struct {
 	attempt []byte            // that led to the admission
 	agree   map[string]string // what it presented of the configuration
 
-	keepsLog  bool             // see MayFence
-	instance  uint64           // to which its frames went at first
-	settles   bool             // it has asked for the mark by which it settles; guarded by the generation's lock
-	wasAway   bool             // it had left, and could come back, when it joined
-	departure *pb.LeaveRequest // how it left; nil: it has not
+	keepsLog bool // see MayFence
+	// Instances of generations that have ended: for whose mark it has asked, and from which on it has settled.
+	// The generation's lock guards them.
+	asked, left uint64
+	wasAway     bool             // it had left, and could come back, when it joined
+	departure   *pb.LeaveRequest // how it left; nil: it has not
 }
 
 // enter begins an admission, or resumes that of a token or an attempt, and begins its connection.

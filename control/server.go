@@ -34,13 +34,15 @@ type Members interface {
 // ParameterServerConfig configures a [ParameterServer]. Fields without a documented zero value are
 // required.
 type ParameterServerConfig struct {
-	Job       uint16
-	Instance  uint64 // of the job at the aggregator
-	Port      uint16 // source port of the workers' frames, unless they name another
-	Dimension int
-	HotSet    []byte   // fingerprint that every worker must present
-	Workers   []uint16 // the senders that take part
-	Members   Members
+	Job      uint16
+	Instance uint64 // of the job at the aggregator
+	// Aggregator is the index of that: 0 is the cluster's switch, then come its standbys.
+	Aggregator int
+	Port       uint16 // source port of the workers' frames, unless they name another
+	Dimension  int
+	HotSet     []byte   // fingerprint that every worker must present
+	Workers    []uint16 // the senders that take part
+	Members    Members
 	// KeepLog means that workers have to keep the frames that the aggregator has acknowledged, so that
 	// the job can go on without it; see [ParameterServer.Fence].
 	KeepLog bool
@@ -118,9 +120,10 @@ type ParameterServer struct {
 	// training is the identity of the training, if nothing of an earlier one is kept.
 	training   string
 	generation *generation
-	// harvested are the hot frames that no later harvest holds. It is used by the commits, one of
-	// which runs at a time.
-	harvested map[lifetime]HotFrames
+	// harvested are the hot frames that no later harvest of an instance holds. Both are used by the commits,
+	// one of which runs at a time.
+	harvested   map[lifetime]HotFrames
+	harvestedAt uint64
 
 	// All are guarded by the roster's lock.
 	epoch  uint16             // of the newest admission
@@ -146,7 +149,7 @@ func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *Paramet
 	s := &ParameterServer{
 		cfg: cfg, ctx: ctx, agree: newAgreement(cfg.Agree),
 		epoch: uint16(random.Uint64()), absent: map[uint16]*absent{}, away: map[uint16]bool{},
-		left: make(chan struct{}, 1), ended: make(chan struct{}), generation: newGeneration(cfg.Instance),
+		left: make(chan struct{}, 1), ended: make(chan struct{}), generation: newGeneration(cfg.Instance, cfg.Aggregator),
 	}
 	s.training = fmt.Sprintf("%016x", random.Uint64())
 	s.roster = &roster{
@@ -260,11 +263,14 @@ func (s *ParameterServer) Join(req *pb.JoinRequest, stream grpc.ServerStreamingS
 			return status.FromContextError(err).Err()
 		}
 		terms.NextStep = &step
+		s.generation.mu.Lock()
+		terms.Ended = m.left // it may have been admitted before the end of another
+		s.generation.mu.Unlock()
 	}
 	if err := stream.Send(terms); err != nil {
 		return err
 	}
-	return s.tell(ctx, m, c, terms.Instance, stream.Send)
+	return s.tell(ctx, m, c, terms.Instance, terms.Ended, stream.Send)
 }
 
 // sender validates a join request and its caller.
@@ -322,7 +328,10 @@ func (s *ParameterServer) admit(m *member) error {
 		return status.Errorf(codes.Internal, "worker %d: %v", m.ID, err)
 	}
 	s.agree.hold(m.ID, m.agree)
-	m.instance = s.generation.currentInstance()
+	_, ended := s.generation.current()
+	s.generation.mu.Lock()
+	m.left = ended // its frames are from now on
+	s.generation.mu.Unlock()
 	m.wasAway = s.away[m.ID]
 	delete(s.away, m.ID)
 	if d := s.absent[m.ID]; d != nil && d.stop() || m.wasAway {

@@ -32,6 +32,14 @@ var ErrFenced = errors.New("ps: harvests of this instance of the job are not tak
 // come again from elsewhere. Before the first call the store takes all.
 func (s *Store) BeginGeneration(instance uint64) { s.generation = &instance }
 
+// Generation returns the instance of the last call of BeginGeneration, 0 before the first.
+func (s *Store) Generation() uint64 {
+	if s.generation == nil {
+		return 0
+	}
+	return *s.generation
+}
+
 // TakeAlways makes the store take gradients of these rows even if it is full, as harvests do, which
 // bring no other rows.
 func (s *Store) TakeAlways(keys []uint64) {

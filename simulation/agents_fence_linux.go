@@ -94,7 +94,7 @@ func (p *agentRun) spoilsMarks() grpc.DialOption {
 		conn *grpc.ClientConn, invoke grpc.UnaryInvoker, o ...grpc.CallOption,
 	) error {
 		err := invoke(ctx, method, req, reply, conn, o...)
-		if r, ok := reply.(*pb.SettleResponse); ok && err == nil && p.l.options.fault == marksUnsummed {
+		if r, ok := reply.(*pb.SettleResponse); ok && err == nil && r.Mark != nil && p.l.options.fault == marksUnsummed {
 			nameAll(r.Mark, []*entry{{id: frameID{flowID: flowID{epoch: uint16(r.Mark.Epoch)}, seq: p.sent.newest}}})
 		}
 		return err

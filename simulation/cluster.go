@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/libra-ina/libra/cluster"
@@ -61,6 +62,11 @@ const (
 	theSwitch      = "switch"
 	theServer      = "server"
 )
+
+func standbyName(i int) string { return fmt.Sprintf("standby %d", i) }
+
+// isAggregator reports whether a role, or a host by its name, is the switch or a standby.
+func isAggregator(role string) bool { return role == theSwitch || strings.HasPrefix(role, "standby ") }
 
 func workerName(id uint16) string { return fmt.Sprintf("worker %d", id) }
 
@@ -142,6 +148,11 @@ func (c *clusterLife) addressOf(role string) netip.Addr {
 		return c.cfg.Switch.Address
 	case theServer:
 		return c.cfg.Server.Address
+	}
+	for i, s := range c.cfg.Standbys {
+		if standbyName(i) == role {
+			return s.Address
+		}
 	}
 	for _, w := range c.cfg.Workers {
 		if workerName(w.ID) == role {

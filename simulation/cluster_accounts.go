@@ -30,7 +30,8 @@ type accounts struct {
 	order  []*entry // in the order of sending
 	sent   map[*process][]*entry
 	asked  map[*world.Host][]link.Packet
-	plane  *planeAccount // of the switch's newest job
+	plane  *planeAccount // of the instance of the job at its aggregator
+	next   *planeAccount // of another one, which has not begun
 	store  *storeAccount // of the newest server
 	files  []fileAccount // written checkpoints
 	owed   debts
@@ -192,8 +193,8 @@ func (a *accounts) enterFrame(at *world.Host, e *entry, h wire.Header) {
 		}
 		return n
 	}
-	if at.Name() == theSwitch {
-		if a.plane == nil {
+	if isAggregator(at.Name()) {
+		if a.plane == nil || a.plane.of.Host() != at {
 			s.Fail("the switch acknowledges frame %d of worker %d, and has no job", e.id.seq, e.worker)
 			return
 		}
@@ -328,8 +329,10 @@ func (st *storeAccount) holdsAt(e *entry, version int) bool {
 func (a *accounts) compareState(at *world.Host) {
 	switch {
 	case at == nil || a.c.Failed() || a.c.Over():
-	case at.Name() == theSwitch:
-		a.plane.compareBanks()
+	case isAggregator(at.Name()):
+		if a.plane != nil && a.plane.of.Host() == at {
+			a.plane.compareBanks()
+		}
 	case at.Name() == theServer && a.store != nil && !a.store.of.Dead():
 		a.compareStore()
 	}

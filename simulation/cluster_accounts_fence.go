@@ -64,11 +64,8 @@ func (a *accounts) recordSteps(p *process, steps, instance uint64) {
 	a.c.Mu.Lock()
 	defer a.c.Mu.Unlock()
 	a.reporter[p.role] = p
-	if a.store != nil && a.store.fenced && instance == 0 && !a.store.settled[p] {
-		a.store.settled[p] = true
-		for _, e := range a.sent[p] { // the call is repeated, without another flush
-			e.flushed = e.flushed || e.loose && e.applied
-		}
+	if a.store != nil && a.store.fenced && instance == 0 {
+		a.settle(p)
 	}
 	for _, e := range a.sent[p] {
 		if e.flushed && e.claim == 0 {
@@ -91,7 +88,7 @@ func (a *accounts) fence(p *process) {
 	s.result.Fences++
 	s.Tell("%s goes on without the aggregator\n", p.Name())
 	lost := func(e *entry) bool {
-		return e.id.to.Name() == theSwitch && !slices.Contains(st.pending, e) && !st.holdsFrame(e)
+		return isAggregator(e.id.to.Name()) && !slices.Contains(st.pending, e) && !st.holdsFrame(e)
 	}
 	for p, sent := range a.sent {
 		for _, e := range sent {
@@ -107,7 +104,37 @@ func (a *accounts) fence(p *process) {
 	}
 	maps.DeleteFunc(a.frames, func(_ frameID, e *entry) bool { return lost(e) })
 	a.order = slices.DeleteFunc(a.order, lost)
-	a.plane = nil
+	a.plane, a.next = a.next, nil
+}
+
+// begin records that a server takes the harvests of another instance of the job. All workers have settled.
+func (a *accounts) begin(p *process) {
+	s := a.c
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	st := a.store
+	if p.Dead() || st == nil || st.of != p {
+		return
+	}
+	st.fenced = false
+	s.result.Moves++
+	s.Tell("%s goes on at an aggregator again\n", p.Name())
+	for worker := range a.sent {
+		if !worker.Dead() {
+			a.settle(worker)
+		}
+	}
+}
+
+// settle records that the server has all that the lost switch took with it of a worker.
+func (a *accounts) settle(p *process) {
+	if a.store == nil || a.store.settled == nil || a.store.settled[p] {
+		return
+	}
+	a.store.settled[p] = true
+	for _, e := range a.sent[p] { // the call is repeated, without another flush
+		e.flushed = e.flushed || e.loose && e.applied
+	}
 }
 
 // takeBack records that a frame which the switch has applied is lost there.

@@ -116,8 +116,19 @@ func (w watchedPlane) AddJob(cfg aggregator.JobConfig) error {
 		}
 	}
 	p.held = make([]int64, len(p.banks[0]))
-	w.changeAccounts(func(a *accounts) { a.plane = p })
+	w.changeAccounts(func(a *accounts) { a.openPlane(p) })
 	return nil
+}
+
+// openPlane enters an instance of the job at an aggregator. While the server takes the harvests of another
+// one, it is prepared for later.
+func (a *accounts) openPlane(p *planeAccount) {
+	st := a.store
+	if st != nil && !st.of.Dead() && !st.of.ended && !st.fenced && a.plane != nil && a.plane.of != p.of {
+		a.next = p
+		return
+	}
+	a.plane = p
 }
 
 // changeAccounts changes the accounts, unless the process has ended.
@@ -157,8 +168,8 @@ func (w watchedPlane) RemoveJob(id uint16) error {
 	}
 	err := w.Plane.RemoveJob(id)
 	w.changeAccounts(func(a *accounts) {
-		if err == nil && a.plane != nil && a.plane.job == id {
-			a.plane.removed = true // its banks are no longer its own
+		if p := a.plane; err == nil && p != nil && p.of == w.of && p.job == id {
+			p.removed = true // its banks are no longer its own
 		}
 	})
 	return err
@@ -180,7 +191,7 @@ func (w watchedPlane) Swap(id uint16) (*aggregator.Bank, error) {
 		if p := a.plane; p != nil && id == theirJob && fault == takesTheirs {
 			p.banks[0][0]++
 		}
-		if p := a.plane; err == nil && p != nil && p.job == id {
+		if p := a.plane; err == nil && p != nil && p.of == w.of && p.job == id {
 			if bank.Frames > 0 {
 				a.c.fence.countEvent(swaps)
 			}
@@ -202,7 +213,7 @@ func (w watchedPlane) Clear(bank *aggregator.Bank) error {
 	}
 	w.changeAccounts(func(a *accounts) {
 		p := a.plane
-		if p == nil || p.job != bank.Job || p.frozen == nil {
+		if p == nil || p.of != w.of || p.job != bank.Job || p.frozen == nil {
 			return
 		}
 		p.compareBanks()

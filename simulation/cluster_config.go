@@ -75,6 +75,7 @@ func (c *clusterLife) drawConfig(rng *rand.Rand) error {
 	c.cfg.Model.Epochs = c.epochs[0]
 	c.addExtras()
 	c.roles = []string{theSwitch, theServer}
+	c.addStandbys()
 	for _, w := range c.cfg.Workers {
 		c.roles = append(c.roles, workerName(w.ID))
 	}

@@ -29,7 +29,7 @@ func (p *process) clientFaults() grpc.DialOption {
 			}
 		}
 		err := invoke(ctx, method, req, reply, conn, o...)
-		if r, ok := reply.(*pb.SettleResponse); ok && err == nil {
+		if r, ok := reply.(*pb.SettleResponse); ok && err == nil && r.Mark != nil {
 			p.spoilMark(r.Mark)
 		}
 		return err
@@ -96,7 +96,7 @@ func (c *clusterLife) nameApplied(m *pb.HarvestMark) {
 	defer c.Mu.Unlock()
 	var applied []*entry
 	for _, e := range c.accounts.sent[c.procs[workerName(uint16(m.Sender))]] {
-		if e.applied && e.id.to.Name() == theSwitch {
+		if e.applied && isAggregator(e.id.to.Name()) {
 			applied = append(applied, e)
 		}
 	}
@@ -106,10 +106,26 @@ func (c *clusterLife) nameApplied(m *pb.HarvestMark) {
 // fenced puts the life's fault into the store of a server that goes on without its aggregator.
 func (p *process) fenced() {
 	p.c.accounts.fence(p)
+	if p.c.options.fault == harvestsLate {
+		p.applyLate()
+	}
+}
+
+// began puts the life's fault into the store of a server that goes on at an aggregator again.
+func (p *process) began() {
+	p.c.accounts.begin(p)
+	if p.c.options.fault == harvestsFormer {
+		p.applyLate()
+	}
+}
+
+// applyLate gives the store another harvest of the newest generation that has brought it any.
+func (p *process) applyLate() {
 	st := p.c.accounts.store
-	if p.c.options.fault != harvestsLate || st == nil || st.of != p {
+	if st == nil || st.of != p {
 		return
 	}
+	defer st.store.BeginGeneration(st.store.Generation())
 	instance, number := st.store.LastHarvest()
 	st.store.BeginGeneration(instance)
 	late := ps.Harvest{Instance: instance, Number: number + 1, Ranks: []uint32{0}, Sums: []int64{1 << 16}}

@@ -31,9 +31,20 @@ func (c *clusterLife) beginFence() {
 	}
 }
 
+// noteFence notes that an aggregator ends. That explains the end of a process only if a worker has not joined
+// yet, or keeps no log.
+func (c *clusterLife) noteFence() {
+	joining := func(role string) bool {
+		other := isAggregator(role) && role != theSwitch
+		return !other && !c.finished[role] && (c.procs[role] == nil || !c.procs[role].ready)
+	}
+	if c.guest != 0 || slices.ContainsFunc(c.roles, joining) {
+		c.happened |= Crash
+	}
+}
+
 // planFence plans that the switch vanishes or is told to end in the middle of a training, in one life of
-// four, or in all if it is the only kind. The server notices the latter at once. Neither explains the end
-// of a process, unless a worker has not joined yet, or keeps no log.
+// four, or in all if it is the only kind. The server notices the latter at once.
 func (c *clusterLife) planFence() {
 	rng := c.options.named("fence")
 	some := rng.IntN(4) == 0 || c.options.Kinds == Fence
@@ -45,12 +56,7 @@ func (c *clusterLife) planFence() {
 		if c.Healed() {
 			return
 		}
-		joining := func(role string) bool {
-			return !c.finished[role] && (c.procs[role] == nil || !c.procs[role].ready)
-		}
-		if c.guest != 0 || slices.ContainsFunc(c.roles, joining) {
-			c.happened |= Crash
-		}
+		c.noteFence()
 		c.Tell("fence\n")
 		if told {
 			c.stopRole(theSwitch)

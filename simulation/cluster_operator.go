@@ -52,7 +52,7 @@ func (c *clusterLife) handleEnd(p *process) {
 		c.Fail("%s ends, which %v does not explain: %v", p.Name(), c.happened, p.err)
 	}
 	switch {
-	case p.role == theSwitch:
+	case isAggregator(p.role):
 		switch {
 		case p.Dead():
 		case !p.stopped || p.err != nil:
@@ -99,7 +99,10 @@ func (c *clusterLife) completePhase() {
 		return
 	}
 	clear(c.finished)
-	for _, role := range c.roles[1:] {
+	for _, role := range c.roles {
+		if isAggregator(role) {
+			continue
+		}
 		if p := c.procs[role]; p != nil {
 			c.killProcess(p, false) // a worker that did not learn of the end
 		} else {

@@ -78,10 +78,19 @@ func (c *clusterLife) startRole(role string) {
 }
 
 func (p *process) runRole(ctx context.Context, env node.Env, weights *string) error {
-	switch p.role {
-	case theSwitch:
+	switch {
+	case p.role == theSwitch:
 		return node.RunSwitch(ctx, env)
-	case theServer:
+	case isAggregator(p.role):
+		own, err := env.Config.ForStandby(slices.IndexFunc(env.Config.Standbys, func(s cluster.Standby) bool {
+			return s.Address == p.Host().Endpoint().IP
+		}))
+		if err != nil {
+			return err
+		}
+		env.Config = own
+		return node.RunSwitch(ctx, env)
+	case p.role == theServer:
 		r, err := node.RunServer(ctx, env)
 		if err == nil {
 			*weights = r.WeightsSHA256
@@ -115,6 +124,7 @@ func (p *process) newMachine() node.Machine {
 		Plane:   func(plane aggregator.Plane) aggregator.Plane { return watchedPlane{plane, p, map[string]int{}} },
 		Store:   func(store *ps.Store) { c.accounts.openStore(p, store) },
 		Fenced:  p.fenced,
+		Began:   func(int) { p.began() },
 		Pushes:  func(keys []uint64, grads []float32) { c.accounts.recordPush(p, keys, grads) },
 		Flushed: func() { c.accounts.recordFlush(p) },
 		Turn:    func(what string) { p.Turn(what, nil, time.Time{}) },
@@ -128,7 +138,7 @@ func (p *process) newMachine() node.Machine {
 
 // newWatcher is what follows the frames of the process's link.
 func (p *process) newWatcher() world.Watcher {
-	if p.role == theSwitch || p.role == theServer {
+	if isAggregator(p.role) || p.role == theServer {
 		return accountant{p.c.accounts, p.Host()}
 	}
 	p.hearing = newHearing(p.Host(), nil)

@@ -26,6 +26,7 @@ type ClusterResult struct {
 	Busy        int           `json:"busy"`       // calls refused because the data plane was busy
 	Outages     int           `json:"outages"`
 	Fences      int           `json:"fences"` // trainings that went on without their aggregator
+	Moves       int           `json:"moves"`  // trainings that went on at another aggregator
 	Taken       int           `json:"taken"`  // gradients that the lost aggregator had acknowledged, and no harvest had
 	Coded       int           `json:"coded"`  // frames of cold rows with codes, once each
 	Traffic     Traffic       `json:"traffic"`
@@ -53,6 +54,7 @@ func (r *ClusterResult) Add(o ClusterResult) {
 	r.Busy += o.Busy
 	r.Outages += o.Outages
 	r.Fences += o.Fences
+	r.Moves += o.Moves
 	r.Taken += o.Taken
 	r.Coded += o.Coded
 	r.Traffic.Add(o.Traffic)

@@ -73,6 +73,7 @@ func (c *clusterLife) planTrouble() {
 	c.planStrangers(hosts)
 	c.planOutages(hosts)
 	c.planFence()
+	c.planStandbys()
 	c.After(c.plan.trouble, c.Heal)
 }
 

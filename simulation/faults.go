@@ -30,6 +30,7 @@ const (
 	marksUnsummed    fault = "a worker settles by a mark whose sums are not applied"
 	freesAnswered    fault = "a worker's log drops frames that the switch has acknowledged"
 	namesNoInstance  fault = "ends of steps and reports do not name the instance of their frames"
+	harvestsFormer   fault = "a harvest of a former generation is applied in the next one"
 	answersOlder     fault = "a harvest answers the request after its own"
 	panics           fault = "the server panics"
 	panicsLate       fault = "a timer of the server panics"

@@ -37,14 +37,15 @@ const (
 	Neighbour                          // another job on the same switch trains, is killed and starts again
 	Outage                             // a host's link is down for up to 15 seconds
 	Fence                              // the switch vanishes in the middle of a training, which goes on without it
+	Standby                            // there are other switches, at which the training goes on
 
-	ClusterAll = All | Reset | Power | Stop | Hostile | Neighbour | Outage | Fence
+	ClusterAll = All | Reset | Power | Stop | Hostile | Neighbour | Outage | Fence | Standby
 )
 
 var kindNames = [...]string{
 	"loss", "duplicate", "reorder", "late", "corrupt", "partition", "pause", "crash", "evict", "cancel",
 	"queue", "silence", "reset", "power", "stop", "hostile", "neighbour",
-	"outage", "fence",
+	"outage", "fence", "standby",
 }
 
 // KindNames lists the names that [ParseKinds] accepts.

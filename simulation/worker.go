@@ -118,7 +118,7 @@ func (w *worker) joinJob() (err error) {
 		Sample: s.plan.sample, Codec: s.plan.codec,
 	}
 	for _, v := range s.servers[1:] {
-		cfg.MoreServers = append(cfg.MoreServers, transport.ServerPeer{At: v.host.Endpoint(), Epoch: cold})
+		cfg.MoreServers = append(cfg.MoreServers, transport.Peer{At: v.host.Endpoint(), Epoch: cold})
 	}
 	if l.w, err = transport.NewWorker(context.Background(), cfg); err != nil {
 		return err

@@ -13,8 +13,8 @@ import (
 // Feed is a source of pushes and pulls that runs in the worker's goroutine, without
 // a queue for requests or a channel for completions. It is meant for programs that
 // serve others, such as package agent. Only the worker's goroutine calls its methods.
-// They must not block, nor call methods of the worker other than [Worker.Hand],
-// [Worker.EndStep] and [Worker.LeaveStep].
+// They must not block, nor call methods of the worker other than [Worker.Hand] and
+// [Worker.EndStep].
 type Feed interface {
 	// Turn is called in each turn of the worker's loop, after received answers are
 	// processed and before frames are filled. It reports whether there was work.

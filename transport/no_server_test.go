@@ -110,7 +110,7 @@ func TestWorkerWithoutServerIsChecked(t *testing.T) {
 	at, l := network.open("10.0.0.3:1").Local(), network.open("10.0.0.1:1")
 	for want, change := range map[string]func(*WorkerConfig){
 		"WorkerConfig.NoServer, but Server or MoreServers is set": func(c *WorkerConfig) { c.Server = at },
-		"or MoreServers is set":                                   func(c *WorkerConfig) { c.MoreServers = []ServerPeer{{At: at}} },
+		"or MoreServers is set":                                   func(c *WorkerConfig) { c.MoreServers = []Peer{{At: at}} },
 		"NoServer without a hot set":                              func(c *WorkerConfig) { c.HotSet, c.Dim = nil, 1 },
 	} {
 		cfg := WorkerConfig{Link: l, HotSet: testHotSet(t), Aggregator: at, NoServer: true}

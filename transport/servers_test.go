@@ -50,7 +50,7 @@ func newSharded(t *testing.T, f func(testing.TB, clusterOptions) fabric, o clust
 			}
 			at := server.link.Local()
 			at.MAC = [6]byte{}
-			cfg.MoreServers = append(cfg.MoreServers, ServerPeer{at, epoch})
+			cfg.MoreServers = append(cfg.MoreServers, Peer{at, epoch})
 		}
 		if given != nil {
 			given(cfg)
@@ -195,10 +195,10 @@ func newPeered(t *testing.T) (*Worker, []*memLink) {
 	t.Helper()
 	network := newMemNet()
 	var peers []*memLink
-	var servers []ServerPeer
+	var servers []Peer
 	for i, at := range []string{"10.0.0.1:19522", "10.0.0.2:19522", "10.0.0.4:19522", "10.0.0.5:19522"} {
 		peers = append(peers, network.open(at))
-		servers = append(servers, ServerPeer{peers[i].local, testServerEpoch + uint16(i)})
+		servers = append(servers, Peer{peers[i].local, testServerEpoch + uint16(i)})
 	}
 	w, err := makeWorker(t.Context(), WorkerConfig{
 		Link: network.open("10.0.0.3:19522"), Job: testJob, Sender: 1, HotSet: testHotSet(t), Layout: packer.Dense, Stripes: wire.DefaultStripes,
@@ -326,11 +326,11 @@ func TestServerAddresses(t *testing.T) {
 	}
 	mapped := at(1)
 	mapped.IP = netip.AddrFrom16(mapped.IP.As16())
-	for want, peers := range map[string][]ServerPeer{
+	for want, peers := range map[string][]Peer{
 		"aggregator and parameter server 1 of 2 (by index, from 0) have the same address":                                 {{At: mapped}},
 		"parameter server 0 of 2 (by index, from 0) and parameter server 1 of 2 (by index, from 0) have the same address": {{At: at(2)}},
 		"aggregator and parameter server 2 of 3 (by index, from 0) have the same address":                                 {{At: at(3)}, {At: at(1)}},
-		"33 parameter servers, possible are 1 to 32":                                                                      make([]ServerPeer, wire.MaxServers),
+		"33 parameter servers, possible are 1 to 32":                                                                      make([]Peer, wire.MaxServers),
 	} {
 		cfg := WorkerConfig{Link: newMemNet().open("10.0.0.9:1"), HotSet: testHotSet(t), Aggregator: at(1), Server: at(2), MoreServers: peers}
 		if _, err := NewWorker(t.Context(), cfg); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {

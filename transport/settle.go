@@ -128,16 +128,63 @@ func (w *Worker) Settle(ctx context.Context, ask func(context.Context, uint32) (
 	return w.AwaitCommits(ctx)
 }
 
+// Enter makes a worker without an aggregator send hot frames to one that has admitted it to the job, which
+// must take frames as the worker makes them. ctx bounds the resolution of its Ethernet address.
+func (w *Worker) Enter(ctx context.Context, aggregator Peer) error {
+	if w.cfg.HotSet == nil || w.cfg.Replay == 0 {
+		return fmt.Errorf("%w: Enter without a hot set or a log: the worker could not settle", ErrConfig)
+	}
+	f, err := w.newFlow(ctx, flowHot, "aggregator", aggregator)
+	if err != nil {
+		return err
+	}
+	var taken error
+	err = w.Do(ctx, func() {
+		if !w.isDirect() || w.settling != nil {
+			taken = fmt.Errorf("%w: Enter, and the worker has an aggregator: Settle comes before", ErrMode)
+			return
+		}
+		for _, other := range w.flows[flowCold:] {
+			if other.to.IP == f.to.IP && other.to.Port == f.to.Port {
+				taken = fmt.Errorf("%w: %s and aggregator have the same address %v", ErrConfig, other.role, f.to)
+				return
+			}
+		}
+		w.flows[flowHot] = f
+		if w.sums == nil {
+			w.sums = make([]float32, w.cfg.HotSet.Slots())
+		}
+		w.beginLog()
+		for _, fl := range w.flushes { // all that they wait for is on its way to servers
+			if fl.marks != nil {
+				fl.marks[flowHot] = f.window.NextSeq()
+			}
+		}
+	})
+	return cmp.Or(err, taken)
+}
+
+// beginLog begins a log for the frames of a new flow to an aggregator.
+func (w *Worker) beginLog() {
+	if w.cfg.Replay > 0 {
+		w.log = newFrameLog(w.cfg.Replay)
+		w.mark, w.logWaits = aggregator.Mark{Newest: wire.FirstSeq - 1}, false
+	}
+}
+
 // beginSettling gives up the flow to the aggregator.
 func (w *Worker) beginSettling(mark aggregator.Mark) {
 	f := w.flows[flowHot]
-	if f == nil || w.log == nil {
+	if f == nil || w.log == nil { // it has sent nothing to that aggregator
+		w.stepsHeld = false
 		return
 	}
 	if w.fatal = cmp.Or(w.fatal, w.checkMark(f, &mark)); w.fatal != nil {
 		return
 	}
-	w.hotStats = f.window.Stats()
+	lost := f.window.Stats()
+	lost.Bound = 0
+	w.hotStats = w.hotStats.Plus(lost)
 	w.flows[flowHot] = nil
 	w.forgetUnsent(f)
 	w.settling = &settlement{mark: mark, of: &operation{}}

@@ -62,7 +62,7 @@ func (w *Worker) snapshot() WorkerStats {
 		s.LogFrames, s.LogBytes = w.log.frames, w.log.used
 	}
 	if f := w.flows[flowHot]; f != nil {
-		s.Hot = f.window.Stats()
+		s.Hot = s.Hot.Plus(f.window.Stats())
 	}
 	for _, f := range w.flows[flowCold:] {
 		s.Cold = s.Cold.Plus(f.window.Stats())

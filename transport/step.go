@@ -62,9 +62,12 @@ type stepOnWay struct {
 
 // EndStep reports to the server that this worker has reached the end of a step, and collects the
 // sums of all its rows. All earlier pushes must be settled. It is for a [Feed]: only the worker's
-// goroutine may call it. A worker ends one step at a time.
+// goroutine may call it. A worker ends one step at a time; nil gives up waiting for it.
 func (w *Worker) EndStep(s *Step) {
 	switch {
+	case s == nil:
+		w.endStep(errStepLeft)
+		return
 	case w.cfg.NoServer:
 		s.Done(&noServerError{pull: true})
 		return
@@ -82,9 +85,6 @@ func (w *Worker) EndStep(s *Step) {
 	w.registerOperation(on.op)
 	w.step = on
 }
-
-// LeaveStep cancels EndStep. Only a [Feed] may call it.
-func (w *Worker) LeaveStep() { w.endStep(errStepLeft) }
 
 // endStep ends the step, if there is one.
 func (w *Worker) endStep(err error) {

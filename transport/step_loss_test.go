@@ -58,7 +58,7 @@ func TestSumsAreNoSecondAnswer(t *testing.T) {
 				t.Fatal("the step does not end")
 			}
 		} else {
-			p.LeaveStep()
+			p.EndStep(nil)
 		}
 		p.push(1)
 		if early := 3 * time.Duration(rtt); p.patience() > early {

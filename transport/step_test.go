@@ -158,8 +158,8 @@ func TestStepsThatAreLeft(t *testing.T) {
 	if err := w.Do(ctx, func() {
 		begin()
 		begin()
-		w.LeaveStep()
-		w.LeaveStep()
+		w.EndStep(nil)
+		w.EndStep(nil)
 		begin()
 	}); err != nil {
 		t.Fatal(err)
@@ -322,7 +322,7 @@ func TestUnfittingSums(t *testing.T) {
 func TestSumsOfAnEarlierRequest(t *testing.T) {
 	ends := 0
 	w, take := asksForStep(t, func(error) { ends++ }) // its request has the first number
-	w.LeaveStep()
+	w.EndStep(nil)
 	var late []error
 	w.EndStep(&Step{Number: 1, Done: func(err error) { late = append(late, err) }})
 	if take(stepSumsBody(1, wire.SumsHead{Step: 1, Rows: 1})); ends != 1 || len(late) != 0 || w.step == nil {

@@ -52,7 +52,7 @@ type Worker struct {
 	commits   []chan struct{}  // of callers that wait for an empty log
 	settling  *settlement      // or nil
 	stepsHeld bool             // no end of a step is reported until it has settled
-	hotStats  retransmit.Stats // of the lost aggregator's flow
+	hotStats  retransmit.Stats // of the flows to lost aggregators
 	hotFrame  []byte           // of a push, to be sent as hotRows
 	hotRows   looseRows
 	fatal     error // ends the worker
@@ -201,19 +201,17 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	servers := cfg.servers()
 	w.flows = make([]*flow, flowCold+len(servers))
 	for i, s := range servers {
-		if err := w.addFlow(ctx, uint8(flowCold+i), serverRole(i, len(servers)), s.At, s.Epoch); err != nil {
+		if w.flows[flowCold+i], err = w.newFlow(ctx, uint8(flowCold+i), serverRole(i, len(servers)), s); err != nil {
 			return nil, err
 		}
 	}
 	if cfg.HotSet != nil && !cfg.NoAggregator {
-		if err := w.addFlow(ctx, flowHot, "aggregator", cfg.Aggregator, cfg.AggregatorEpoch); err != nil {
+		at := Peer{cfg.Aggregator, cfg.AggregatorEpoch}
+		if w.flows[flowHot], err = w.newFlow(ctx, flowHot, "aggregator", at); err != nil {
 			return nil, err
 		}
 		w.sums = make([]float32, cfg.HotSet.Slots())
-		if cfg.Replay > 0 {
-			w.log = newFrameLog(cfg.Replay)
-			w.mark.Newest = wire.FirstSeq - 1
-		}
+		w.beginLog()
 	}
 	if w.rounds, err = newRounds(w, job); err != nil {
 		return nil, err
@@ -230,10 +228,11 @@ func clockFrom(start time.Time) func() retransmit.Time {
 	return func() retransmit.Time { return retransmit.Time(time.Since(start)) }
 }
 
-func (w *Worker) addFlow(ctx context.Context, index uint8, role string, to wire.Endpoint, epoch uint16) error {
-	path, err := w.link.Path(ctx, to)
+// newFlow returns a flow to a peer.
+func (w *Worker) newFlow(ctx context.Context, index uint8, role string, to Peer) (*flow, error) {
+	path, err := w.link.Path(ctx, to.At)
 	if err != nil {
-		return fmt.Errorf("%s: %w", role, err)
+		return nil, fmt.Errorf("%s: %w", role, err)
 	}
 	cfg := w.cfg.Flow
 	if index == flowHot && w.cfg.Replay > 0 {
@@ -242,9 +241,9 @@ func (w *Worker) addFlow(ctx context.Context, index uint8, role string, to wire.
 	}
 	win, err := retransmit.NewWindow(cfg)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	f := &flow{index: index, role: role, path: path, to: path.To(), epoch: epoch, window: win}
+	f := &flow{index: index, role: role, path: path, to: path.To(), epoch: to.Epoch, window: win}
 	f.resend = func(_ uint32, e retransmit.Entry) bool {
 		if len(w.retx) == cap(w.retx) {
 			return false
@@ -256,8 +255,7 @@ func (w *Worker) addFlow(ctx context.Context, index uint8, role string, to wire.
 	if index == flowHot {
 		f.covered = func(e retransmit.Entry) { w.hotAcknowledged(w.ops[e.Owner], e) }
 	}
-	w.flows[index] = f
-	return nil
+	return f, nil
 }
 
 // framePlace is what the worker keeps in the cookie of a window's entry: the buffer of the frame and,

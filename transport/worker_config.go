@@ -47,7 +47,7 @@ type WorkerConfig struct {
 	// LogFull, if not nil, gets a token, for which it should have room, while a push waits for room in the
 	// log: a harvest, and the mark of it, make room.
 	LogFull chan<- struct{}
-	// NoAggregator means that the job goes on without one: hot rows go to server 0.
+	// NoAggregator means that the job has none now: hot rows go to server 0 until [Worker.Enter].
 	NoAggregator bool
 
 	// Mode, Arithmetic, Exp and Workers are the job's, as learnt at admission;
@@ -85,7 +85,7 @@ type WorkerConfig struct {
 	NoServer bool
 	// MoreServers are the servers after Server, which has index 0, in the order of their indices. All
 	// workers must have the same servers and hot set, which decide each row's server ([packer.Split]).
-	MoreServers []ServerPeer
+	MoreServers []Peer
 
 	// Flow holds the window, the timeouts and the limit of silence of each flow. If Size is 0, it
 	// is the link's Window.
@@ -106,18 +106,18 @@ type WorkerConfig struct {
 // minReplay is the least size of a log.
 const minReplay = 1 << 20
 
-// ServerPeer is a parameter server's address and the epoch of the admission there.
-type ServerPeer struct {
+// Peer is a parameter server's or an aggregator's address, and the epoch of the admission there.
+type Peer struct {
 	At    wire.Endpoint
 	Epoch uint16
 }
 
 // servers lists the parameter servers by index.
-func (cfg *WorkerConfig) servers() []ServerPeer {
+func (cfg *WorkerConfig) servers() []Peer {
 	if cfg.NoServer {
 		return nil
 	}
-	return append([]ServerPeer{{cfg.Server, cfg.ServerEpoch}}, cfg.MoreServers...)
+	return append([]Peer{{cfg.Server, cfg.ServerEpoch}}, cfg.MoreServers...)
 }
 
 // checkAddresses refuses peers with the same address, since the address identifies the peer of an answer.

@@ -59,16 +59,18 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 		return nil, reason(ctx, err)
 	}
 	servers := c.AllServers()
-	var more []transport.ServerPeer
+	var more []transport.Peer
 	for i, s := range servers[1:] {
-		more = append(more, transport.ServerPeer{At: wire.Endpoint{IP: s.Address, Port: c.Port},
+		more = append(more, transport.Peer{At: wire.Endpoint{IP: s.Address, Port: c.Port},
 			Epoch: e.members.MoreEpochs[i]})
 	}
 	m, replay, full := e.members, 0, make(chan struct{}, 1)
 	if m.NoAggregator {
 		env.Machine.settled()
 		m.Arithmetic, m.Exp = c.Job.Config().Arithmetic, c.Job.Config().Exp
-	} else if m.KeepsLog {
+		m.Stripes, m.Dense = c.Switch.Stripes, !c.Switch.LaneAligned // of an aggregator that may come
+	}
+	if m.KeepsLog {
 		replay = c.Job.ReplayMiB << 20
 	}
 	e.Worker, err = transport.NewWorker(ctx, transport.WorkerConfig{
@@ -92,7 +94,7 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 				"lower job.exponent, or scale them up",
 				"key", key, "gradient", fmt.Sprint(gradient), "unit", fmt.Sprintf("2^%d", e.members.Exp))
 		},
-		Aggregator: wire.Endpoint{IP: c.Switch.Address, Port: c.Port},
+		Aggregator: wire.Endpoint{IP: c.Aggregators()[m.Aggregator].Address, Port: c.Port},
 		Server:     wire.Endpoint{IP: servers[0].Address, Port: c.Port}, MoreServers: more,
 		Replay: replay, LogFull: full, NoAggregator: m.NoAggregator,
 		Sample: c.Telemetry.OneIn(),
@@ -100,7 +102,7 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 	})
 	if err == nil && m.KeepsLog {
 		e.keeping.Go(func() {
-			failed := m.KeepLog(ctx, keptLog{e.Worker, env}, full)
+			failed := m.KeepLog(ctx, keptLog{e.Worker, m, env}, full)
 			if failed != nil && !errors.Is(failed, transport.ErrClosed) {
 				cancel(failed) // also of a call that waits for the settlement
 			}
@@ -112,7 +114,23 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 // keptLog is the log of a worker or agent.
 type keptLog struct {
 	*transport.Worker
-	env Env
+	members *control.Membership
+	env     Env
+}
+
+// Enter goes on at another aggregator, and says so.
+func (l keptLog) Enter(ctx context.Context, at control.Admission) error {
+	c, m := l.env.Config, l.members
+	if at.Stripes < m.Stripes || m.Dense && !at.Dense {
+		return fmt.Errorf("the aggregator at %v takes frames of %d stripes (dense: %v), and this worker makes them of %d (dense: %v): give all aggregators of a job the same switch.stripes and switch.lane_aligned",
+			c.Aggregators()[at.Aggregator].Control, at.Stripes, at.Dense, m.Stripes, m.Dense)
+	}
+	to := c.Aggregators()[at.Aggregator].Address
+	err := l.Worker.Enter(ctx, transport.Peer{At: wire.Endpoint{IP: to, Port: c.Port}, Epoch: at.Epoch})
+	if err == nil {
+		l.env.Log.Info("the job goes on at an aggregator again", "address", to)
+	}
+	return err
 }
 
 // Settle settles, and says so.

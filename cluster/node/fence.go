@@ -7,19 +7,29 @@ import (
 	"errors"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/ps"
 )
 
-// harvesting is how the server harvests from the aggregator of its job, and what it does without one.
+// harvesting is a generation: how the server harvests from an aggregator of its job, and what it does
+// without.
 type harvesting struct {
 	*control.Harvester
-	lost   chan error    // holds why the aggregator is lost
-	fenced chan struct{} // closed when the store takes no more harvests
-	ctx    context.Context
-	end    context.CancelCauseFunc
+	at      int // the aggregator, by its index
+	job     *control.Owned
+	conn    *grpc.ClientConn
+	release func()        // ends the hold
+	lost    chan error    // holds why the aggregator is lost
+	fenced  chan struct{} // closed when the store takes no more harvests
+	ctx     context.Context
+	end     context.CancelCauseFunc
+}
+
+func newHarvesting(at int) *harvesting {
+	return &harvesting{at: at, lost: make(chan error, 1), fenced: make(chan struct{})}
 }
 
 // harvestInStep is the longest time for which hot frames of a synchronous step stay at the aggregator:
@@ -40,38 +50,51 @@ func (h *harvesting) noteLost(err error) {
 	}
 }
 
-// runHarvests receives harvests until ctx ends, or the aggregator is lost.
-func (s *server) runHarvests(cancel context.CancelCauseFunc) {
-	h := s.harvests
+// runGeneration harvests from a generation.
+func (s *server) runGeneration(cancel context.CancelCauseFunc, h *harvesting) {
+	go s.runHarvests(cancel, h)
+	if s.env.Config.Job.Sync && s.keepsLogs() {
+		go harvestSteps(h)
+	}
+}
+
+// runHarvests receives harvests until the generation ends, or its aggregator is lost.
+func (s *server) runHarvests(cancel context.CancelCauseFunc, h *harvesting) {
 	err := h.Run(h.ctx)
 	switch _, refused := status.FromError(err); {
-	case s.isFenced(), errors.Is(err, ps.ErrFenced): // one that was on its way
+	case h.isFenced(), errors.Is(err, ps.ErrFenced): // one that was on its way
 	case refused && h.ctx.Err() == nil:
-		h.noteLost(s.job.Lost("harvest", err))
+		h.noteLost(h.job.Lost("harvest", err))
 	default: // its harvests cannot be applied, or the server ends
-		cancel(s.job.Lost("harvest", err))
+		cancel(h.job.Lost("harvest", err))
 	}
 }
 
 // harvestSteps harvests in the middle of synchronous steps.
-func (s *server) harvestSteps() {
+func harvestSteps(h *harvesting) {
 	for tick := time.Tick(harvestInStep); ; {
 		select {
 		case <-tick:
-		case <-s.harvests.ctx.Done():
+		case <-h.ctx.Done():
 			return
 		}
-		if s.harvests.Now(s.harvests.ctx) != nil {
+		if h.Now(h.ctx) != nil {
 			return // runHarvests has the reason
 		}
 	}
 }
 
-// watchAggregator makes the job go on without its aggregator when that is lost, or ends the server.
+// watchAggregator makes the job go on without its aggregator when that is lost, and then at another one, or
+// ends the server.
 func (s *server) watchAggregator(ctx context.Context, cancel context.CancelCauseFunc) {
-	select {
-	case <-ctx.Done():
-	case err := <-s.harvests.lost:
+	for {
+		h := s.generation.Load()
+		var err error
+		select {
+		case <-ctx.Done():
+			return
+		case err = <-h.lost:
+		}
 		if errors.Is(err, control.ErrRemoved) || !s.service.MayFence() {
 			cancel(err)
 			return
@@ -82,19 +105,41 @@ func (s *server) watchAggregator(ctx context.Context, cancel context.CancelCause
 		}
 		s.env.Log.Warn("the job goes on without its aggregator: workers send hot rows to the server", "job", s.job.ID,
 			"reason", err)
-		if !s.env.Config.Job.Sync {
-			s.commitRegularly(ctx)
+		next := s.goWithout(ctx, h)
+		if next == nil {
+			return
+		}
+		if err := s.begin(ctx, cancel, next); err != nil {
+			s.discard(next)
+			return // the loop has ended, which cancels ctx
 		}
 	}
+}
+
+// goWithout makes the job go on without its aggregator, until there is another one, or ctx has ended: then it
+// returns nil.
+func (s *server) goWithout(ctx context.Context, lost *harvesting) *harvesting {
+	commits, end := context.WithCancel(ctx)
+	defer end()
+	if !s.env.Config.Job.Sync {
+		s.ends.Go(func() { s.commitRegularly(commits) })
+	}
+	if len(s.env.Config.Standbys) == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	s.ends.Go(func() { s.discard(lost) })
+	return s.moveOn(ctx, lost.at)
 }
 
 // fence ends the job's part at its aggregator. All of it is one call in the store's goroutine: what is
 // applied, and who has arrived, is the same for the store, the workers and the ends of steps.
 func (s *server) fence(ctx context.Context) error {
+	h := s.generation.Load()
 	err := s.loop.Do(ctx, func() {
 		s.store.BeginGeneration(0)
 		s.store.TakeAlways(s.keys) // of frames that were acknowledged
-		s.progress.endGeneration(s.job.Instance)
+		s.progress.endGeneration(h.job.Instance)
 		s.loop.RefuseSteps(true)
 		s.service.Fence()
 		if s.env.Machine.Fenced != nil {
@@ -102,19 +147,16 @@ func (s *server) fence(ctx context.Context) error {
 		}
 	})
 	if err == nil {
-		close(s.harvests.fenced)
-		s.harvests.end(control.ErrFenced)
+		close(h.fenced)
+		h.end(control.ErrFenced)
 	}
 	return err
 }
 
-// isFenced reports whether the job goes on without its aggregator.
-func (s *server) isFenced() bool {
-	if s.harvests == nil {
-		return false
-	}
+// isFenced reports whether a generation has ended.
+func (h *harvesting) isFenced() bool {
 	select {
-	case <-s.harvests.fenced:
+	case <-h.fenced:
 		return true
 	default:
 		return false
@@ -124,34 +166,47 @@ func (s *server) isFenced() bool {
 // harvestNow makes the server apply everything that the aggregator has acknowledged, if it has one. It
 // fails with [control.ErrFenced] in the context of a commit that the loss of the aggregator stops.
 func (s *server) harvestNow(ctx context.Context) error {
-	if s.isFenced() {
-		return s.commitAlone(ctx)
-	}
-	err := s.harvests.Now(ctx)
-	switch {
-	case errors.Is(context.Cause(ctx), control.ErrFenced):
-		return control.ErrFenced
-	case err == nil || ctx.Err() != nil || !s.keepsLogs():
-		return err
-	}
-	select { // the server goes on or ends
-	case <-s.harvests.fenced:
-		return s.commitAlone(ctx)
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	for {
+		h := s.generation.Load()
+		if h == nil || h.isFenced() {
+			if alone, err := s.commitAlone(ctx); alone || err != nil {
+				return err
+			}
+			continue // it has an aggregator again
+		}
+		err := h.Now(ctx)
+		switch {
+		case errors.Is(context.Cause(ctx), control.ErrFenced):
+			return control.ErrFenced
+		case err == nil || ctx.Err() != nil || !s.keepsLogs():
+			return err
+		}
+		select { // the server goes on or ends
+		case <-h.fenced:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 }
 
-// commitAlone ends an asynchronous step without an aggregator.
-func (s *server) commitAlone(ctx context.Context) error {
+// commitAlone ends an asynchronous step, if the job has no aggregator: otherwise what was reported may be at
+// that.
+func (s *server) commitAlone(ctx context.Context) (alone bool, err error) {
 	if s.env.Config.Job.Sync {
-		return nil
+		return true, nil
 	}
-	return s.loop.Do(ctx, func() {
-		s.commitStep()
-		s.progress.settleReports()
+	err = s.loop.Do(ctx, func() {
+		if h := s.generation.Load(); h == nil || !s.harvests(h) {
+			alone = true
+			s.commitStep()
+			s.progress.settleReports()
+		}
 	})
+	return alone, err
 }
+
+// harvests reports whether the store takes harvests of a generation. Only the loop's goroutine may call it.
+func (s *server) harvests(h *harvesting) bool { return s.store.Generation() == h.job.Instance }
 
 // commitRegularly ends asynchronous steps, as harvests would, until ctx ends.
 func (s *server) commitRegularly(ctx context.Context) {
@@ -161,7 +216,7 @@ func (s *server) commitRegularly(ctx context.Context) {
 			return
 		case <-tick:
 		}
-		if s.commitAlone(ctx) != nil {
+		if _, err := s.commitAlone(ctx); err != nil {
 			return // the loop has ended, which cancels ctx
 		}
 	}

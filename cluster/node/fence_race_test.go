@@ -41,8 +41,10 @@ func (s joinStream) Send(m *pb.Membership) error {
 func newFencible(t *testing.T) (s *server, token []byte) {
 	t.Helper()
 	s = newServer(t, true)
-	s.harvests = &harvesting{fenced: make(chan struct{})}
-	s.harvests.ctx, s.harvests.end = context.WithCancelCause(t.Context())
+	h := newHarvesting(0)
+	h.job = s.job
+	h.ctx, h.end = context.WithCancelCause(t.Context())
+	s.generation.Store(h)
 	s.store.BeginGeneration(77)
 	s.service = control.NewParameterServer(t.Context(), control.ParameterServerConfig{Job: 5, Instance: 77, KeepLog: true, Sync: true,
 		Workers: []uint16{1}, Members: s.loop, Port: s.env.Config.Port, Log: s.env.Log, Settled: s.loop.TakeSteps, Commit: s.commitSync})
@@ -76,7 +78,7 @@ func TestFenceMeetsAHarvest(t *testing.T) {
 		<-held
 		var applied error
 		meet := []func(){func() {
-			applied = s.applyHarvest(t.Context(), &control.Harvest{Number: 1, Ranks: []uint32{0}, Sums: []int64{1 << 20}, Frames: 1,
+			applied = s.applyHarvest(t.Context(), 77, &control.Harvest{Number: 1, Ranks: []uint32{0}, Sums: []int64{1 << 20}, Frames: 1,
 				Marks: []aggregator.Mark{{Sender: 1, Epoch: 3, Newest: 9}}})
 		}, func() {
 			if err := s.fence(t.Context()); err != nil {
@@ -118,7 +120,7 @@ func TestHarvestAfterTheFenceEndsNothing(t *testing.T) {
 	if err := s.fence(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	err := s.applyHarvest(t.Context(), &control.Harvest{Number: 1, Ranks: []uint32{0}, Sums: []int64{1 << 20}, Frames: 1})
+	err := s.applyHarvest(t.Context(), 77, &control.Harvest{Number: 1, Ranks: []uint32{0}, Sums: []int64{1 << 20}, Frames: 1})
 	if !errors.Is(err, ps.ErrFenced) {
 		t.Errorf("a harvest after the fence: %v", err)
 	}

@@ -119,6 +119,9 @@ func joinConfig(c *cluster.Config, self cluster.Worker, hot *packer.HotSet) (cfg
 		Job: c.Job.ID, Worker: self.ID, From: netip.AddrPortFrom(self.Address, c.Port), HotSet: fingerprint[:],
 		Aggregator: c.Switch.Control,
 	}
+	for _, s := range c.Standbys {
+		cfg.Standbys = append(cfg.Standbys, s.Control)
+	}
 	servers := c.AllServers()
 	cfg.Server = servers[0].Control
 	for _, s := range servers[1:] {

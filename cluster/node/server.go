@@ -56,9 +56,11 @@ type server struct {
 	arrive func(sender, epoch uint16, end wire.StepEnd) bool
 	// endCapture ends the capture of offerCapture.
 	endCapture func() error
-	job        *control.Owned // of server 0, nil at the others
-	harvests   *harvesting    // likewise
+	job        *control.Owned // as server 0 has created it first, nil at the others
+	generation atomic.Pointer[harvesting]
+	security   access.Security
 	service    *control.ParameterServer
+	ends       sync.WaitGroup // of what belongs to generations
 
 	// agreement contains the values on which workers must agree with this server.
 	agreement map[string]string
@@ -107,7 +109,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	if err := s.openStore(cfg); err != nil {
 		return nil, err
 	}
-	security, err := access.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
+	s.security, err = access.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -120,16 +122,12 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if env.Server == 0 {
-		conn, err := access.Dial(ctx, access.TheSwitch(), c.Switch.Control, security, startLimit, env.Log,
-			env.Machine.Client...)
-		if err != nil {
+		if err := s.openFirst(ctx); err != nil {
 			return nil, err
 		}
-		defer conn.Close()
-		if err := s.createJob(ctx, pb.NewAggregatorClient(conn)); err != nil {
-			return nil, err
-		}
+		defer func() { s.generation.Load().close() }()
 		defer func() {
+			s.ends.Wait()
 			// After another error the job may already be gone. That an operator removed it may be
 			// told later than what his workers did then.
 			switch failed := s.removeJob(); {
@@ -139,13 +137,6 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 				err = fmt.Errorf("%w: %w", failed, err)
 			}
 		}()
-		// Until the last checkpoint is written, for which the next server waits.
-		holding, release := context.WithCancel(context.WithoutCancel(ctx))
-		defer release()
-		s.harvests = &harvesting{lost: make(chan error, 1), fenced: make(chan struct{})}
-		if err := s.job.Hold(holding, s.harvests.noteLost); err != nil {
-			return nil, err
-		}
 	}
 	releaseCheckpoint, err := s.takeCheckpoint(cfg)
 	if err != nil {
@@ -184,14 +175,14 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	if !s.savesSteps() {
 		saving.Go(func() { s.saveRegularly(ctx) })
 	}
-	grpcServer := access.NewServer(security, env.Machine.Server...)
+	grpcServer := access.NewServer(s.security, env.Machine.Server...)
 	pb.RegisterParameterServerServer(grpcServer, service)
 	go func() { cancel(fmt.Errorf("control service: %w", grpcServer.Serve(listener))) }()
 	defer service.Close()
 	defer stopServer(grpcServer, func() { cancel(nil) })
 	defer func() { service.End(s.withDivergence(err)) }()
 	if env.Server > 0 {
-		go s.followFirst(ctx, cancel, service, security)
+		go s.followFirst(ctx, cancel, service, s.security)
 	}
 
 	shown := s.showServer(security, s.processName())
@@ -242,6 +233,14 @@ func (s *server) jobInstance() uint64 {
 		return 0
 	}
 	return s.job.Instance
+}
+
+// aggregator returns the index of the aggregator of the job.
+func (s *server) aggregator() int {
+	if h := s.generation.Load(); h != nil {
+		return h.at
+	}
+	return 0
 }
 
 // finishJob applies the rest after the last worker has finished, unless it is a part of a step that

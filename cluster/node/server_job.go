@@ -24,11 +24,8 @@ func (s *server) startHarvests(ctx context.Context, cancel context.CancelCauseFu
 	c := s.env.Config
 	switch {
 	case s.job != nil:
-		go s.runHarvests(cancel)
-		go s.watchAggregator(ctx, cancel)
-		if c.Job.Sync && s.keepsLogs() {
-			go s.harvestSteps()
-		}
+		s.runGeneration(cancel, s.generation.Load())
+		s.ends.Go(func() { s.watchAggregator(ctx, cancel) })
 	case !c.Job.Sync:
 		go s.commitRegularly(ctx)
 	}
@@ -37,28 +34,19 @@ func (s *server) startHarvests(ctx context.Context, cancel context.CancelCauseFu
 // newHarvests prepares for harvests. The returned function makes the server apply everything that the
 // aggregator has acknowledged.
 func (s *server) newHarvests(ctx context.Context) (now func(context.Context) error) {
-	if s.job == nil {
-		return s.commitAlone
+	if s.job != nil {
+		s.prepareHarvests(ctx, s.generation.Load())
+		s.store.BeginGeneration(s.job.Instance)
 	}
-	h := s.harvests
-	h.ctx, h.end = context.WithCancelCause(ctx)
-	h.Harvester = control.NewHarvester(s.job, func(one *control.Harvest) error { return s.applyHarvest(ctx, one) },
-		s.env.Log.With("control", s.env.Config.Switch.Control))
-	s.store.BeginGeneration(s.job.Instance)
 	return s.harvestNow
 }
 
-func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient) error {
-	spec, err := jobSpec(s.env.Config, s.hot)
-	if err != nil {
-		return err
-	}
-	spec.ServerMacs = append(spec.ServerMacs, s.otherServers(ctx)...)
-	s.job, err = control.CreateJob(ctx, aggregator, spec, startLimit, s.env.Log)
-	if err == nil && !s.job.Marks {
-		s.env.Log.Info("the aggregator does not tell whose frames a harvest has: its death ends the job", "job", s.job.ID)
-	}
-	return err
+// prepareHarvests prepares for the harvests of a generation.
+func (s *server) prepareHarvests(ctx context.Context, h *harvesting) {
+	h.ctx, h.end = context.WithCancelCause(ctx)
+	h.Harvester = control.NewHarvester(h.job,
+		func(one *control.Harvest) error { return s.applyHarvest(ctx, h.job.Instance, one) },
+		s.env.Log.With("control", s.env.Config.Aggregators()[h.at].Control))
 }
 
 // jobSpec returns the job's specification for the aggregator.
@@ -87,12 +75,13 @@ func jobSpec(c *cluster.Config, hot *packer.HotSet) (*pb.JobSpec, error) {
 // removeJob frees the job's slots. It has its own time limit, because the run's context may have
 // ended. An unreachable aggregator is no failure of the training: it ends the job with its lease.
 func (s *server) removeJob() error {
-	if s.isFenced() { // it has ended, or ends with its lease
+	h := s.generation.Load()
+	if h.isFenced() { // it has ended, or ends with its lease
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
 	defer cancel()
-	err := s.job.Remove(ctx)
+	err := h.job.Remove(ctx)
 	if err != nil && ctx.Err() != nil {
 		s.env.Log.Warn("the job was not removed; it ends with its lease", "job", s.job.ID, "lease",
 			time.Duration(s.job.LeaseMs)*time.Millisecond, "error", err)
@@ -102,7 +91,7 @@ func (s *server) removeJob() error {
 }
 
 // applyHarvest adds a harvest to the open step. Without barriers a harvest also ends the step.
-func (s *server) applyHarvest(ctx context.Context, h *control.Harvest) (err error) {
+func (s *server) applyHarvest(ctx context.Context, instance uint64, h *control.Harvest) (err error) {
 	defer func() {
 		if errors.Is(err, ps.ErrOverflow) {
 			s.keepGood("the sums of a harvest became too large", "lower model.learning_rate")
@@ -113,7 +102,7 @@ func (s *server) applyHarvest(ctx context.Context, h *control.Harvest) (err erro
 	}
 	var failed error
 	err = s.loop.Do(ctx, func() {
-		fresh, err := s.store.ApplyHarvest(ps.Harvest{Instance: s.job.Instance, Number: h.Number, Ranks: h.Ranks,
+		fresh, err := s.store.ApplyHarvest(ps.Harvest{Instance: instance, Number: h.Number, Ranks: h.Ranks,
 			Sums: h.Sums}, s.keys)
 		if err != nil {
 			failed = err

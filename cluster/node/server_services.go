@@ -28,7 +28,7 @@ func (s *server) serviceConfig(ctx context.Context, dim int,
 	services := control.ParameterServerConfig{
 		Job: c.Job.ID, Instance: s.jobInstance(), Sync: c.Job.Sync, Port: c.Port, Dimension: dim,
 		HotSet: fingerprint[:], Workers: c.WorkerIDs(), Members: s.loop, Agree: agree, FirstStep: s.progress.firstStep,
-		KeepLog: s.keepsLogs(), Settled: s.loop.TakeSteps,
+		Aggregator: s.aggregator(), KeepLog: s.keepsLogs(), Settled: s.loop.TakeSteps,
 		Report: func(ctx context.Context, sender uint16, r *pb.ReportRequest) error {
 			if !c.Job.Sync { // where a barrier precedes it
 				if err := s.progress.addReport(sender, r.Steps, r.Instance); err != nil {

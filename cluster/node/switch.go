@@ -46,7 +46,7 @@ func RunSwitch(ctx context.Context, env Env) (err error) {
 	if err != nil {
 		return err
 	}
-	listener, err := env.Machine.listen(ctx, "switch.control", c.Switch.Control)
+	listener, err := env.Machine.listen(ctx, c.SwitchField()+".control", c.Switch.Control)
 	if err != nil {
 		return err
 	}

@@ -50,6 +50,12 @@ const (
 // writes checkpoints all the time.
 func newKillBed(t *testing.T, backend string) *killBed {
 	t.Helper()
+	return newStandbyBed(t, backend, 0)
+}
+
+// newStandbyBed is newKillBed with standbys, whose places are after those of the workers.
+func newStandbyBed(t *testing.T, backend string, standbys int) *killBed {
+	t.Helper()
 	dir := t.TempDir()
 	every := 20 * time.Millisecond
 	c := &cluster.Config{
@@ -62,8 +68,22 @@ func newKillBed(t *testing.T, backend string) *killBed {
 	bed := &killBed{config: c, path: filepath.Join(dir, "cluster.yaml")}
 	if backend == cluster.BackendUDP {
 		bed.onLoopback(t)
+		for i := range standbys {
+			address := bed.config.Switch.Address.Next().Next().Next().Next()
+			for range i {
+				address = address.Next()
+			}
+			c.Standbys = append(c.Standbys, cluster.Standby{Address: address,
+				Control: netip.AddrPortFrom(address, uint16(freePort(t, address.String())))})
+			bed.start = append(bed.start, (*exec.Cmd).Start)
+		}
 	} else {
-		bed.inNamespaces(t, 2)
+		hosts := bed.inNamespaces(t, 2+standbys).Hosts()
+		c.Workers = c.Workers[:2]
+		for _, h := range hosts[1+2:] {
+			c.Standbys = append(c.Standbys, cluster.Standby{Address: h.IP, Control: netip.AddrPortFrom(h.IP, 7700),
+				Interfaces: []string{h.Interface}})
+		}
 	}
 	c.SetDefaults()
 	if err := c.Write(bed.path); err != nil {

@@ -21,6 +21,7 @@ type SwitchLine struct {
 
 func newSwitch() *cobra.Command {
 	var p process
+	var standby int
 	cmd := &cobra.Command{
 		Use:   "switch --config FILE",
 		Short: "Run the switch daemon: jobs, and the aggregator that sums their gradients",
@@ -29,8 +30,10 @@ its UDP socket (backend udp) or loads the P4 program into a switch (plane p4), a
 serves jobs until it is interrupted. At its end it detaches what it attached, and
 removes its jobs from a P4 switch, which keeps forwarding.
 
-The flags --plane and --p4-* override the file's switch section.` + configHelp,
+With --standby it is one of the file's standbys, at which a job goes on when it has
+lost the switch. The flags --plane and --p4-* override the file's switch section.` + configHelp,
 		Example: `  libra switch --config cluster.yaml
+  libra switch --config cluster.yaml --standby 0
   libra switch --config cluster.yaml --plane p4 --p4-runtime 127.0.0.1:9559 --p4-ports 1,2,3`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -38,11 +41,17 @@ The flags --plane and --p4-* override the file's switch section.` + configHelp,
 			if err != nil {
 				return err
 			}
+			if cmd.Flags().Changed("standby") {
+				if env.Config, err = env.Config.ForStandby(standby); err != nil {
+					return err
+				}
+			}
 			return node.RunSwitch(cmd.Context(), env)
 		},
 	}
 	p.addFlags(cmd)
 	p.planeFlags(cmd)
+	cmd.Flags().IntVar(&standby, "standby", 0, "run the standby with this `index` in the cluster file, from 0")
 	return cmd
 }
 

@@ -148,8 +148,11 @@ type JobSpec struct {
 	Workers         uint32                 `protobuf:"varint,10,opt,name=workers,proto3" json:"workers,omitempty"`                                         // that take part in rounds: mode sync, or fixed with a negotiated scale
 	Stripes         uint32                 `protobuf:"varint,11,opt,name=stripes,proto3" json:"stripes,omitempty"`                                         // largest number of stripes in a frame; 0: as many as the aggregator takes
 	Senders         uint32                 `protobuf:"varint,12,opt,name=senders,proto3" json:"senders,omitempty"`                                         // places that are reserved; 0: 64, or all workers of rounds
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Epochs that may be in late frames of the job's earlier generations: no admission to this one gets one
+	// of them, although the aggregator may have been restarted.
+	UsedEpochs    []uint32 `protobuf:"varint,13,rep,packed,name=used_epochs,json=usedEpochs,proto3" json:"used_epochs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobSpec) Reset() {
@@ -264,6 +267,13 @@ func (x *JobSpec) GetSenders() uint32 {
 		return x.Senders
 	}
 	return 0
+}
+
+func (x *JobSpec) GetUsedEpochs() []uint32 {
+	if x != nil {
+		return x.UsedEpochs
+	}
+	return nil
 }
 
 type Job struct {
@@ -854,7 +864,7 @@ type Membership struct {
 	Dimension uint32                 `protobuf:"varint,2,opt,name=dimension,proto3" json:"dimension,omitempty"`
 	Workers   uint32                 `protobuf:"varint,3,opt,name=workers,proto3" json:"workers,omitempty"`
 	// Instance of the job at its aggregator: the generation whose harvests the server applies. 0: the job
-	// goes on without an aggregator, or this server harvests none.
+	// has no aggregator now, or this server harvests none.
 	Instance  uint64 `protobuf:"varint,4,opt,name=instance,proto3" json:"instance,omitempty"`
 	FirstStep uint64 `protobuf:"varint,5,opt,name=first_step,json=firstStep,proto3" json:"first_step,omitempty"` // that the worker trains: earlier ones are done
 	Token     []byte `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`                           // proves the worker
@@ -871,8 +881,10 @@ type Membership struct {
 	NewTraining bool   `protobuf:"varint,10,opt,name=new_training,json=newTraining,proto3" json:"new_training,omitempty"`
 	KeepLog     bool   `protobuf:"varint,12,opt,name=keep_log,json=keepLog,proto3" json:"keep_log,omitempty"` // the worker has to keep acknowledged frames, as in keeps_log
 	// Of the worker, in the newest harvest that the server has applied. Messages after the first have
-	// this and instance only, and come at most every 50 ms.
+	// this, instance, aggregator and ended only, and come at most every 50 ms.
 	Committed     *HarvestMark `protobuf:"bytes,13,opt,name=committed,proto3" json:"committed,omitempty"`
+	Aggregator    uint32       `protobuf:"varint,14,opt,name=aggregator,proto3" json:"aggregator,omitempty"` // which one the instance is at: 0: the cluster's switch, then its standbys in their order
+	Ended         uint64       `protobuf:"varint,15,opt,name=ended,proto3" json:"ended,omitempty"`           // instance of the newest generation that has ended, 0 if none has
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -996,6 +1008,20 @@ func (x *Membership) GetCommitted() *HarvestMark {
 		return x.Committed
 	}
 	return nil
+}
+
+func (x *Membership) GetAggregator() uint32 {
+	if x != nil {
+		return x.Aggregator
+	}
+	return 0
+}
+
+func (x *Membership) GetEnded() uint64 {
+	if x != nil {
+		return x.Ended
+	}
+	return 0
 }
 
 type LeaveRequest struct {
@@ -2278,6 +2304,7 @@ type SettleRequest struct {
 	Instance      uint64                 `protobuf:"varint,4,opt,name=instance,proto3" json:"instance,omitempty"` // that has ended
 	Epoch         uint32                 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`       // of the worker's admission at its aggregator
 	Next          uint32                 `protobuf:"varint,6,opt,name=next,proto3" json:"next,omitempty"`         // number of the worker's next frame for this server: ends of steps before it do not count
+	Settled       bool                   `protobuf:"varint,7,opt,name=settled,proto3" json:"settled,omitempty"`   // the server has all that the worker had sent to the generation; the answer is empty
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2354,9 +2381,16 @@ func (x *SettleRequest) GetNext() uint32 {
 	return 0
 }
 
+func (x *SettleRequest) GetSettled() bool {
+	if x != nil {
+		return x.Settled
+	}
+	return false
+}
+
 type SettleResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Mark          *HarvestMark           `protobuf:"bytes,1,opt,name=mark,proto3" json:"mark,omitempty"` // the last one; the worker's frames are in no later harvest
+	Mark          *HarvestMark           `protobuf:"bytes,1,opt,name=mark,proto3" json:"mark,omitempty"` // the last one; the worker's frames are in no later harvest. Absent if it has settled
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3173,7 +3207,7 @@ var File_control_proto protoreflect.FileDescriptor
 
 const file_control_proto_rawDesc = "" +
 	"\n" +
-	"\rcontrol.proto\x12\x10libra.control.v1\"\xa4\x03\n" +
+	"\rcontrol.proto\x12\x10libra.control.v1\"\xc5\x03\n" +
 	"\aJobSpec\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12*\n" +
 	"\x04mode\x18\x02 \x01(\x0e2\x16.libra.control.v1.ModeR\x04mode\x12<\n" +
@@ -3190,7 +3224,9 @@ const file_control_proto_rawDesc = "" +
 	"\aworkers\x18\n" +
 	" \x01(\rR\aworkers\x12\x18\n" +
 	"\astripes\x18\v \x01(\rR\astripes\x12\x18\n" +
-	"\asenders\x18\f \x01(\rR\asendersB\v\n" +
+	"\asenders\x18\f \x01(\rR\asenders\x12\x1f\n" +
+	"\vused_epochs\x18\r \x03(\rR\n" +
+	"usedEpochsB\v\n" +
 	"\t_exponent\"z\n" +
 	"\x03Job\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12\x1a\n" +
@@ -3240,7 +3276,7 @@ const file_control_proto_rawDesc = "" +
 	"\binstance\x18\t \x01(\x04R\binstance\x12\x14\n" +
 	"\x05token\x18\n" +
 	" \x01(\fR\x05token\x12\x19\n" +
-	"\bgrace_ms\x18\v \x01(\rR\agraceMs\"\xaf\x03\n" +
+	"\bgrace_ms\x18\v \x01(\rR\agraceMs\"\xe5\x03\n" +
 	"\n" +
 	"Membership\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12\x1c\n" +
@@ -3257,7 +3293,11 @@ const file_control_proto_rawDesc = "" +
 	"\fnew_training\x18\n" +
 	" \x01(\bR\vnewTraining\x12\x19\n" +
 	"\bkeep_log\x18\f \x01(\bR\akeepLog\x12;\n" +
-	"\tcommitted\x18\r \x01(\v2\x1d.libra.control.v1.HarvestMarkR\tcommittedB\f\n" +
+	"\tcommitted\x18\r \x01(\v2\x1d.libra.control.v1.HarvestMarkR\tcommitted\x12\x1e\n" +
+	"\n" +
+	"aggregator\x18\x0e \x01(\rR\n" +
+	"aggregator\x12\x14\n" +
+	"\x05ended\x18\x0f \x01(\x04R\x05endedB\f\n" +
 	"\n" +
 	"_next_step\"\xae\x01\n" +
 	"\fLeaveRequest\x12\x10\n" +
@@ -3343,14 +3383,15 @@ const file_control_proto_rawDesc = "" +
 	"\x04ends\x18\x06 \x01(\bR\x04ends\x12\x1a\n" +
 	"\binstance\x18\a \x01(\x04R\binstance\"\x10\n" +
 	"\x0eReportResponse\"\b\n" +
-	"\x06Fenced\"\x95\x01\n" +
+	"\x06Fenced\"\xaf\x01\n" +
 	"\rSettleRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\fR\x05token\x12\x1a\n" +
 	"\binstance\x18\x04 \x01(\x04R\binstance\x12\x14\n" +
 	"\x05epoch\x18\x05 \x01(\rR\x05epoch\x12\x12\n" +
-	"\x04next\x18\x06 \x01(\rR\x04next\"C\n" +
+	"\x04next\x18\x06 \x01(\rR\x04next\x12\x18\n" +
+	"\asettled\x18\a \x01(\bR\asettled\"C\n" +
 	"\x0eSettleResponse\x121\n" +
 	"\x04mark\x18\x01 \x01(\v2\x1d.libra.control.v1.HarvestMarkR\x04mark\"M\n" +
 	"\vDoneRequest\x12\x10\n" +

@@ -522,7 +522,8 @@ type ParameterServerClient interface {
 	Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportResponse, error)
 	// Settle is called by a worker when the instance of its membership has changed. It gets the mark by
 	// which it settles: frames of the ended generation that are not in it will never be in a harvest,
-	// so the worker sends them as rows. It is refused while the generation lasts.
+	// so the worker sends them as rows. It is refused while the generation lasts. When the server has all of
+	// these rows, the worker calls it again, with settled: the next generation begins when all have.
 	Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error)
 	// Done reports that a worker has finished its last epoch.
 	Done(ctx context.Context, in *DoneRequest, opts ...grpc.CallOption) (*DoneResponse, error)
@@ -708,7 +709,8 @@ type ParameterServerServer interface {
 	Report(context.Context, *ReportRequest) (*ReportResponse, error)
 	// Settle is called by a worker when the instance of its membership has changed. It gets the mark by
 	// which it settles: frames of the ended generation that are not in it will never be in a harvest,
-	// so the worker sends them as rows. It is refused while the generation lasts.
+	// so the worker sends them as rows. It is refused while the generation lasts. When the server has all of
+	// these rows, the worker calls it again, with settled: the next generation begins when all have.
 	Settle(context.Context, *SettleRequest) (*SettleResponse, error)
 	// Done reports that a worker has finished its last epoch.
 	Done(context.Context, *DoneRequest) (*DoneResponse, error)

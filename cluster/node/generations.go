@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/control/access"
+	pb "github.com/libra-ina/libra/control/controlpb"
+)
+
+// How the server finds an aggregator for its job: at its start, and when it has lost the last one.
+
+const (
+	// firstLimit is how long the server waits for the switch at its start, before it tries standbys.
+	firstLimit = 5 * time.Second
+	// candidateLimit is how long it waits for each candidate otherwise.
+	candidateLimit = time.Second
+	// candidatePause is the time between two searches through all candidates.
+	candidatePause = 500 * time.Millisecond
+	// movesAfter is how long an aggregator may be out of reach if there are others.
+	movesAfter = time.Second
+	// settledEvery is how often it looks whether all workers have settled.
+	settledEvery = 10 * time.Millisecond
+)
+
+// openFirst creates the job at the first aggregator that takes it.
+func (s *server) openFirst(ctx context.Context) error {
+	var h *harvesting
+	var err error
+	count := len(s.env.Config.Aggregators())
+	if count == 1 {
+		h, err = s.openGeneration(ctx, 0, startLimit, startLimit)
+	} else {
+		limit := firstLimit
+		for until, n := time.Now().Add(startLimit), 0; ; n++ {
+			h, err = s.openGeneration(ctx, n%count, limit, 0)
+			if err == nil || ctx.Err() != nil || n%count == count-1 && time.Now().After(until) {
+				break
+			}
+			s.env.Log.Info("an aggregator does not take the job: the server tries the next one", "error", err)
+			limit = candidateLimit
+			if n%count == count-1 && pauseFor(ctx, candidatePause) != nil {
+				break
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	s.job = h.job
+	s.generation.Store(h)
+	if !s.job.Marks {
+		s.env.Log.Info("the aggregator does not tell whose frames a harvest has: its death ends the job", "job", s.job.ID)
+	}
+	return nil
+}
+
+func pauseFor(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// openGeneration creates an instance of the job at an aggregator, by its index, and holds it. It waits for
+// the aggregator, and for the end of another job with the number, for at most the given times.
+func (s *server) openGeneration(ctx context.Context, at int, reach, taken time.Duration) (*harvesting, error) {
+	h := newHarvesting(at)
+	var err error
+	h.conn, err = access.Dial(ctx, access.TheSwitch(), s.env.Config.Aggregators()[at].Control, s.security, reach,
+		s.env.Log, s.env.Machine.Client...)
+	if err != nil {
+		return nil, err
+	}
+	if h.job, err = s.createJob(ctx, pb.NewAggregatorClient(h.conn), taken); err != nil {
+		return nil, errors.Join(err, h.conn.Close())
+	}
+	if len(s.env.Config.Standbys) > 0 {
+		h.job.Silence = movesAfter
+	}
+	// Until the last checkpoint is written, for which the next server waits.
+	holding, release := context.WithCancel(context.WithoutCancel(ctx))
+	h.release = release
+	if err := h.job.Hold(holding, h.noteLost); err != nil {
+		release()
+		return nil, errors.Join(err, h.conn.Close())
+	}
+	return h, nil
+}
+
+func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient,
+	taken time.Duration) (*control.Owned, error) {
+	spec, err := jobSpec(s.env.Config, s.hot)
+	if err != nil {
+		return nil, err
+	}
+	spec.ServerMacs = append(spec.ServerMacs, s.otherServers(ctx)...)
+	if s.service != nil {
+		spec.UsedEpochs = s.service.UsedEpochs()
+	}
+	return control.CreateJob(ctx, aggregator, spec, taken, s.env.Log)
+}
+
+// discard ends a generation that the job does not use any more, as far as its aggregator can be reached.
+func (s *server) discard(h *harvesting) {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
+	defer cancel()
+	_ = h.job.Remove(ctx) // or it ends with its lease
+	h.close()
+}
+
+func (h *harvesting) close() {
+	h.release()
+	h.conn.Close()
+}
+
+// moveOn returns the next generation, at an aggregator after the one that was lost, when all workers have
+// settled; or nil when ctx has ended.
+func (s *server) moveOn(ctx context.Context, lost int) *harvesting {
+	count := len(s.env.Config.Aggregators())
+	for n := 1; ctx.Err() == nil; n++ {
+		at := (lost + n) % count
+		h, err := s.openGeneration(ctx, at, candidateLimit, 0)
+		if err == nil && !h.job.Marks {
+			err = errors.New("it does not tell whose frames a harvest has")
+			s.discard(h)
+		}
+		if err == nil {
+			if err = s.awaitSettled(ctx, h); err == nil {
+				return h
+			}
+			s.discard(h)
+		}
+		s.env.Log.Debug("an aggregator does not take the job", "control", s.env.Config.Aggregators()[at].Control, "error", err)
+		if n%count == 0 && pauseFor(ctx, candidatePause) != nil {
+			break
+		}
+	}
+	return nil
+}
+
+// awaitSettled returns when all workers have settled. It fails if a generation is lost before it has begun.
+func (s *server) awaitSettled(ctx context.Context, h *harvesting) error {
+	for !s.service.AllSettled() {
+		select {
+		case err := <-h.lost:
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(settledEvery):
+		}
+	}
+	return nil
+}
+
+// begin makes a generation the current one.
+func (s *server) begin(ctx context.Context, cancel context.CancelCauseFunc, h *harvesting) error {
+	s.prepareHarvests(ctx, h)
+	err := s.loop.Do(ctx, func() {
+		s.store.BeginGeneration(h.job.Instance)
+		s.service.Begin(h.job.Instance, h.at)
+		s.generation.Store(h)
+		if s.env.Machine.Began != nil {
+			s.env.Machine.Began(h.at)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("beginning a generation: %w", err)
+	}
+	s.runGeneration(cancel, h)
+	s.env.Log.Info("the job goes on at an aggregator again", "job", h.job.ID, "control",
+		s.env.Config.Aggregators()[h.at].Control)
+	return nil
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/train"
+)
+
+// swappedPlane counts the frames that were harvested from it.
+type swappedPlane struct {
+	aggregator.Plane
+	frames *atomic.Uint64
+}
+
+func (p swappedPlane) Swap(job uint16) (*aggregator.Bank, error) {
+	b, err := p.Plane.Swap(job)
+	if err == nil {
+		p.frames.Add(b.Frames)
+	}
+	return b, err
+}
+
+// addStandbys gives a cluster standbys on the loopback interface.
+func addStandbys(t *testing.T, c *cluster.Config, n int) {
+	t.Helper()
+	for i := range n {
+		at := c.Switch.Address.As4()
+		at[3] = byte(200 + i)
+		address := netip.AddrFrom4(at)
+		c.Standbys = append(c.Standbys, cluster.Standby{Address: address, Control: netip.AddrPortFrom(address, freePort(t, address))})
+	}
+	c.SetDefaults()
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// runAggregator runs one of a cluster's aggregators, and counts what was harvested from it.
+func runAggregator(t *testing.T, c *cluster.Config, at int) (harvested *atomic.Uint64, stop func()) {
+	t.Helper()
+	own := c
+	if at > 0 {
+		var err error
+		if own, err = c.ForStandby(at - 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	harvested = new(atomic.Uint64)
+	stop = runSwitchOn(t, own, testLog(t), Machine{Plane: func(p aggregator.Plane) aggregator.Plane { return swappedPlane{p, harvested} }})
+	return harvested, stop
+}
+
+// A training whose switch ends goes on at a standby, and when that ends, at the switch, which is back: with
+// barriers to the weights of one process, bit for bit.
+func TestJobGoesOnAtStandbys(t *testing.T) {
+	for _, inStep := range []bool{true, false} {
+		for _, servers := range []int{1, 2} {
+			t.Run(fmt.Sprintf("sync %v, %d servers", inStep, servers), func(t *testing.T) {
+				c := newCluster(t, 2)
+				addStandbys(t, c, 1)
+				c.Data.Synthetic.Rows = 6003
+				if !inStep {
+					c.Job.Sync, c.Job.Harvest = false, 5*time.Millisecond
+				}
+				if servers > 1 {
+					shard(t, c, servers)
+				} else {
+					c.Servers = append(c.Servers, c.Server)
+				}
+				c.SetDefaults()
+				frames, stop := make([]*atomic.Uint64, 3), make([]func(), 3)
+				for at := range 2 {
+					frames[at], stop[at] = runAggregator(t, c, at)
+				}
+				await := func(at int) {
+					for end := time.Now().Add(20 * time.Second); frames[at].Load() == 0; time.Sleep(time.Millisecond) {
+						if time.Now().After(end) {
+							t.Errorf("nothing was harvested from aggregator %d", at)
+							return
+						}
+					}
+				}
+				var back sync.WaitGroup // of the switch
+				out := trainSharded(t.Context(), t, c, nil, func(p train.Progress, _ []func()) {
+					switch p.Steps {
+					case 5:
+						stop[0]()
+					case 20: // in a mini-batch of this worker the other one's frames may come first
+						back.Go(func() {
+							await(1)
+							frames[2], stop[2] = runAggregator(t, c, 0)
+							stop[1]()
+						})
+					}
+				})
+				back.Wait()
+				if err := errors.Join(out.errs...); err != nil {
+					t.Fatal(err)
+				}
+				if stop[2] == nil {
+					t.Fatal("the training ended before the standby was used")
+				}
+				stop[2]()
+				if frames[2].Load() == 0 {
+					t.Error("nothing was harvested from the switch that came back")
+				}
+				want, got := reference(t, c), merged(t, c)
+				if inStep && hash(got) != hash(want) {
+					t.Errorf("weights %s, in one process %s", hash(got), hash(want))
+				}
+				if got.Len() != want.Len() {
+					t.Errorf("%d rows, in one process %d", got.Len(), want.Len())
+				}
+			})
+		}
+	}
+}
