@@ -36,10 +36,8 @@ func (l Layout) String() string {
 	return fmt.Sprintf("Layout(%d)", uint8(l))
 }
 
-// Rank returns the scalar rank of the pair in a lane whose uint16 is slot.
-func (l Layout) Rank(lane int, slot uint16) uint32 {
-	if l == Dense {
-		return uint32(slot)
-	}
-	return uint32(slot)*wire.Lanes + uint32(lane)
+// Rank returns the scalar rank of the pair in a lane of a stripe.
+func (l Layout) Rank(s *wire.Stripe, lane int) uint32 {
+	rank, _ := s.Rank(lane, l == Dense)
+	return uint32(rank)
 }

@@ -175,7 +175,7 @@ func TestVector(t *testing.T) {
 			payload = payload[:len(payload)-1]
 		case 2:
 			s := wire.StripeAt(payload, rapid.IntRange(0, VectorStripes(n)-1).Draw(t, "stripe"))
-			s.SetMask(s.Mask() ^ 1<<rapid.IntRange(0, 31).Draw(t, "lane"))
+			s[rapid.IntRange(0, 3).Draw(t, "byte")] ^= 1 << rapid.IntRange(0, 7).Draw(t, "bit")
 		case 3:
 			at := rapid.IntRange(0, n-1).Draw(t, "rank")
 			s := wire.StripeAt(payload, at/wire.Lanes)

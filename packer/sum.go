@@ -129,7 +129,7 @@ func (s *sums) addHot(units fixedpoint.Format, layout Layout, where *slotList, g
 		if err != nil {
 			wrong = -1
 		}
-		wrong |= s.addOne(uint16(layout.Rank(lane, slot)), n)
+		wrong |= s.addOne(slot*wire.Lanes+uint16(lane), n)
 	})
 	return wrong >= 0
 }

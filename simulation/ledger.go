@@ -207,7 +207,7 @@ func (l *ledger) readFrame(f *frame, h wire.Header) {
 			s := wire.StripeAt(f.payload, i)
 			for mask := s.Mask(); mask != 0; mask &= mask - 1 {
 				lane := bits.TrailingZeros32(mask)
-				add(int(layout.Rank(lane, s.Slot(lane))), math.Float32frombits(s.Bits(lane)))
+				add(int(layout.Rank(s, lane)), math.Float32frombits(s.Bits(lane)))
 			}
 		}
 	case wire.TypeCold, wire.TypeColdAt:
