@@ -26,7 +26,7 @@ type bank struct {
 
 // bankValue is struct bank of maps.h.
 type bankValue struct {
-	slots  [aggregator.MaxSlots + wire.Lanes]int64
+	slots  [aggregator.PageSlots + wire.Lanes]int64
 	frames uint64
 	pairs  uint64
 }

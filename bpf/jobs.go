@@ -19,6 +19,9 @@ import (
 // number of slots, and at most 50 KiB more with rounds.
 func (a *Aggregator) AddJob(cfg aggregator.JobConfig) (err error) {
 	cfg, err = cfg.Complete()
+	if err == nil {
+		err = cfg.CheckPages(a.Pages())
+	}
 	if err != nil {
 		return err
 	}

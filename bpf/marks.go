@@ -43,3 +43,6 @@ func (s *aggregateSender) frozenFilter(swaps uint32) *[len(aggregateSender{}.See
 
 // HasMarks implements [aggregator.Plane].
 func (a *Aggregator) HasMarks() bool { return true }
+
+// Pages implements [aggregator.Plane].
+func (a *Aggregator) Pages() int { return 1 }

@@ -51,8 +51,8 @@ type AggregatorConfig struct {
 }
 
 const (
-	// DefaultSlots is the slot budget of an aggregator: sixteen jobs of the largest size.
-	DefaultSlots = 16 * aggregator.MaxSlots
+	// DefaultSlots is the slot budget of an aggregator: sixteen pages.
+	DefaultSlots = 16 * aggregator.PageSlots
 
 	// DefaultSenders is the number of senders for which the XDP data plane has room.
 	DefaultSenders = 1024
