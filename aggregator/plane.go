@@ -223,8 +223,8 @@ func (c JobConfig) Pages() int { return (c.Slots + PageSlots - 1) / PageSlots }
 // Data planes call it in AddJob.
 func (c JobConfig) CheckPages(pages int) error {
 	if c.Pages() > pages {
-		return jobError(c.ID, ErrTooManySlots, "%d, at most %d on this data plane, which has %d page(s) for a job: use fewer hot rows, or an aggregator in XDP",
-			c.Slots, pages*PageSlots, pages)
+		return jobError(c.ID, ErrTooManySlots, "%d, at most %d on this data plane: use fewer hot rows, or an aggregator in XDP",
+			c.Slots, pages*PageSlots)
 	}
 	return nil
 }

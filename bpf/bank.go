@@ -63,8 +63,7 @@ func tooLarge(err error, pages int) error {
 	if !errors.Is(err, unix.ENOMEM) {
 		return err
 	}
-	return fmt.Errorf("this host has no %d KiB more for a bank of %d page(s): use fewer hot rows: %w", pages*pageBytes>>10,
-		pages, err)
+	return fmt.Errorf("this host has no %d KiB more for a bank: use fewer hot rows: %w", pages*pageBytes>>10, err)
 }
 
 // unmapBank unmaps the bank. The kernel frees it with the last reference, held by the map of banks

@@ -68,7 +68,7 @@ func TestNoMemoryForPages(t *testing.T) {
 	call := refuseMapping(40 * pageBytes)
 	call.Err = unix.ENOMEM
 	err := refuse.Run(func() error { return d.AddJob(job) }, call)
-	if want := "this host has no 20480 KiB more for a bank of 40 page(s): use fewer hot rows"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "this host has no 20480 KiB more for a bank: use fewer hot rows"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)
 	}
 	if now := refuse.CountDescriptors(t); now != before {

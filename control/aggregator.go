@@ -361,6 +361,11 @@ func (a *Aggregator) sender(ctx context.Context, req *pb.JoinRequest) (*job, agg
 		return nil, s, status.Errorf(codes.FailedPrecondition,
 			"worker %d's hot set differs from job %d's: copy the server's hot-set file to the worker", req.Sender, req.Job)
 	}
+	if known := max(1, req.Pages); j.cfg.Pages() > int(known) {
+		return nil, s, status.Errorf(codes.FailedPrecondition,
+			"worker %d's version of libra can name %d hot scalars, and job %d has %d: run the same version on all hosts",
+			req.Sender, uint64(known)*aggregator.PageSlots, req.Job, j.cfg.Slots)
+	}
 	return j, s, nil
 }
 
