@@ -75,8 +75,8 @@ func TestLearnedFitsAHotSet(t *testing.T) {
 			}
 		}
 	}
-	got := l.finishCount(&job{cfg: Job{Name: "wide", Dim: packer.MaxSlots / 3}})
-	want := &Learned{Job: "wide", Dim: packer.MaxSlots / 3, Pushes: 55, Sampled: 55, Updates: 55, Keys: []uint64{9, 8, 7}, Counts: []uint64{10, 9, 8}}
+	got := l.finishCount(&job{cfg: Job{Name: "wide", Dim: packer.PageSlots / 3}})
+	want := &Learned{Job: "wide", Dim: packer.PageSlots / 3, Pushes: 55, Sampled: 55, Updates: 55, Keys: []uint64{9, 8, 7}, Counts: []uint64{10, 9, 8}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -144,7 +144,7 @@ func TestPackIntegers(t *testing.T) {
 func TestVector(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, wire.MaxStripes*wire.Lanes).Draw(t, "ranks")
-		slot := rapid.IntRange(0, MaxSlots/wire.Lanes-wire.MaxStripes).Draw(t, "slot")
+		slot := rapid.IntRange(0, PageSlots/wire.Lanes-wire.MaxStripes).Draw(t, "slot")
 		numbers := rapid.SampledFrom([]Numbers{{}, Integers(-8)}).Draw(t, "numbers")
 		values := make([]float32, n)
 		for i := range values {

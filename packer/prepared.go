@@ -69,6 +69,7 @@ func (p *Packer) Prepare(keys []uint64) (*Prepared, error) {
 		return nil, err
 	}
 	var s scratch
+	p.resetScratch(&s)
 	p.placeKeys(&s, keys, 0, nil)
 	p.groupCold(&s, keys)
 	where := p.slotListOf(&s)
@@ -110,7 +111,7 @@ func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 	if p.siftable(grads) != nil {
 		return p.Begin(p.merged, grads)
 	}
-	p.scratch.resetScratch()
+	p.resetScratch(&p.scratch)
 	first := 0
 	for _, b := range prepared {
 		p.mergeHot(&p.scratch, &b.slotList, first)

@@ -48,6 +48,10 @@ func checkPrepared(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	paged := rapid.IntRange(0, 3).Draw(t, "pages") == 0
+	if paged {
+		hot = pagedHotSet(t, dim)
+	}
 	c := Config{
 		HotSet: hot, Layout: rapid.SampledFrom([]Layout{LaneAligned, Dense}).Draw(t, "layout"),
 		Stripes: rapid.IntRange(1, wire.MaxStripes).Draw(t, "stripes"),
@@ -67,6 +71,9 @@ func checkPrepared(t *rapid.T) {
 	key := rapid.Uint64Range(0, 300)
 	if hot.Len() > 0 { // half of the keys hot, many of them repeated
 		key = rapid.OneOf(key, rapid.Map(rapid.IntRange(0, hot.Len()-1), func(r int) uint64 { return hot.Key(uint32(r)) }))
+	}
+	if paged {
+		key = pagedKey(hot)
 	}
 	cold := rapid.IntRange(wire.ColdLen(1, dim), wire.MaxPayload).Draw(t, "cold")
 	var prepared []*Prepared

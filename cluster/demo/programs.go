@@ -106,8 +106,8 @@ func (p Programs) Validate() error {
 		return fmt.Errorf("--dim %d: it must be from 1 to %d", p.Dim, maxDim)
 	case p.HotRows < 0:
 		return fmt.Errorf("--hot-rows %d: the number must not be negative", p.HotRows)
-	case p.HotSet == "" && p.HotRows > packer.MaxSlots/p.Dim:
-		return fmt.Errorf("--hot-rows %d: a switch has room for %d rows of %d scalars", p.HotRows, packer.MaxSlots/p.Dim,
+	case p.HotSet == "" && p.HotRows > packer.MaxHotRows(p.Dim):
+		return fmt.Errorf("--hot-rows %d: a job has at most %d rows of %d scalars", p.HotRows, packer.MaxHotRows(p.Dim),
 			p.Dim)
 	case p.Job == "" || len(p.Job) > 63:
 		return fmt.Errorf("--job %q is %d bytes long: it must be 1 to 63", p.Job, len(p.Job))
@@ -191,8 +191,8 @@ func (p Programs) config(dir string) (*cluster.Config, error) {
 		if err == nil && hot.Dim() != p.Dim {
 			err = fmt.Errorf("--hot-set %s: its rows have %d floats, and --dim is %d", p.HotSet, hot.Dim(), p.Dim)
 		}
-		if most := packer.MaxSlots / p.Dim; err == nil && hot.Len() > most {
-			err = fmt.Errorf("--hot-set %s: it has %d rows, and a switch has room for %d of %d scalars", p.HotSet, hot.Len(),
+		if most := packer.MaxHotRows(p.Dim); err == nil && hot.Len() > most {
+			err = fmt.Errorf("--hot-set %s: it has %d rows, and a job has at most %d of %d scalars", p.HotSet, hot.Len(),
 				most, p.Dim)
 		}
 		c.Job.HotSet, _ = filepath.Abs(p.HotSet)

@@ -63,8 +63,8 @@ this. --config takes the file of 'libra agent', which names its socket.`,
 			if out == "" {
 				return usagef(cmd, "--out is required")
 			}
-			if rows > packer.MaxSlots {
-				return usagef(cmd, "--hot-rows %d: a switch has room for %d scalars", rows, packer.MaxSlots)
+			if rows > packer.PageSlots {
+				return usagef(cmd, "--hot-rows %d: %d scalars can be learnt", rows, packer.PageSlots)
 			}
 			if err := checkOutput(cmd, out); err != nil {
 				return err
@@ -83,7 +83,7 @@ this. --config takes the file of 'libra agent', which names its socket.`,
 					return usagef(cmd, "--job %s: %s has no such job", job, config)
 				}
 			}
-			wanted := cmp.Or(rows, packer.MaxSlots)
+			wanted := cmp.Or(rows, packer.PageSlots)
 			start := time.Now()
 			until, stop := context.WithTimeout(cmd.Context(), length)
 			defer stop()
@@ -106,8 +106,8 @@ this. --config takes the file of 'libra agent', which names its socket.`,
 			ranking := learned.Ranking()
 			var hot *packer.HotSet
 			if rows > 0 {
-				if most := packer.MaxSlots / learned.Dim; rows > most {
-					return usagef(cmd, "--hot-rows %d: a switch has room for %d rows of %d scalars", rows, most, learned.Dim)
+				if most := packer.PageSlots / learned.Dim; rows > most {
+					return usagef(cmd, "--hot-rows %d: %d rows of %d scalars can be learnt", rows, most, learned.Dim)
 				}
 				hot, err = ranking.Top(rows, learned.Dim, meta)
 			} else {
