@@ -4,7 +4,9 @@ package packer
 
 import (
 	"errors"
+	"fmt"
 	"math"
+	"math/rand/v2"
 	"sync"
 	"testing"
 
@@ -109,6 +111,16 @@ func TestPackPages(t *testing.T) {
 	})
 }
 
+func TestRankOfSlotBeyondItsPage(t *testing.T) {
+	var s wire.Stripe
+	s.SetPage(1, wire.LaneMask)
+	s.SetSlot(19, PageSlots/wire.Lanes)
+	s.SetSlot(20, PageSlots/wire.Lanes)
+	if last, none := LaneAligned.Rank(&s, 19), LaneAligned.Rank(&s, 20); last != 2*PageSlots-1 || none != Cold {
+		t.Errorf("ranks %d and %d, want %d and %d", last, none, 2*PageSlots-1, uint32(Cold))
+	}
+}
+
 // A batch has at most one stripe that is not full for each page that it has pairs of.
 func TestUnfilledPages(t *testing.T) {
 	hot := pagedHotSet(t, 1)
@@ -190,6 +202,50 @@ func TestSumOfPagesOutOfRange(t *testing.T) {
 		}
 		if want := map[uint32]float32{5: 2, 2*PageSlots + 9: 4}; !cmp.Equal(got, want) {
 			t.Errorf("%v: sums %v, want %v", layout, got, want)
+		}
+	}
+}
+
+// BenchmarkPackPages packs batches of hot pairs whose ranks have a Zipf distribution of exponent 1,
+// and reports what stripes that are not full cost.
+func BenchmarkPackPages(b *testing.B) {
+	for _, slots := range []int{PageSlots, 4 * PageSlots, 16 * PageSlots} {
+		keys := make([]uint64, slots)
+		for i := range keys {
+			keys[i] = uint64(i)
+		}
+		hot, err := NewHotSet(1, keys, nil, Meta{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, n := range []int{32, 256, 4096} {
+			b.Run(fmt.Sprintf("pages=%d/pairs=%d", hot.Pages(), n), func(b *testing.B) {
+				p, err := New(Config{HotSet: hot, Layout: Dense, Stripes: wire.DefaultStripes})
+				if err != nil {
+					b.Fatal(err)
+				}
+				rng, batches := rand.New(rand.NewPCG(1, 2)), make([][]uint64, 64)
+				for i := range batches {
+					for range n {
+						batches[i] = append(batches[i], uint64(math.Pow(float64(slots), rng.Float64())))
+					}
+				}
+				grads, buffer, at := make([]float32, n), make([]byte, wire.MaxPayload), 0
+				stripes, pairs := 0, 0
+				for b.Loop() {
+					if err := p.Begin(batches[at%len(batches)], grads); err != nil {
+						b.Fatal(err)
+					}
+					for p.Next() != 0 {
+						if _, err := p.Fill(buffer); err != nil {
+							b.Fatal(err)
+						}
+					}
+					stripes, pairs, at = stripes+p.Sent().HotStripes, pairs+n, at+1
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(pairs), "ns/pair")
+				b.ReportMetric(float64(stripes*wire.StripeLen)/float64(pairs), "bytes/pair")
+			})
 		}
 	}
 }
