@@ -79,7 +79,7 @@ static __always_inline __u32 to_float(__s64 n, __s64 exp)
 
 	m -= m >> 63; /* 2^63 is one bit too long, and 2^63 - 1 becomes the same float */
 	nonzero = (__s64)-m >> 63;
-	FORGET(nonzero);
+	FORGET(nonzero); /* otherwise clang branches at its use */
 	/* Normalise to 63 bits. A step shifts by 2^log if the 2^log upper bits
 	 * are zero: then upper - 1 is negative. */
 #pragma unroll

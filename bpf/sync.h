@@ -1,5 +1,5 @@
-/* Rounds: mode "sync", in jobs of one page. One HOT frame carries one whole group of slots:
- * max_stripes stripes, except for the last group.
+/* Rounds: mode "sync", in jobs of one page. One HOT frame carries one whole
+ * group of slots: max_stripes stripes, except for the last group.
  *
  * Round v adds into bank v & 1. The other bank holds the sums of round v - 1,
  * for senders that have missed them. Two banks are enough: a sender that

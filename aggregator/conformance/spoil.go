@@ -105,7 +105,11 @@ func (g *Generator) spoilPair(p []byte) {
 	s := wire.StripeAt(p, g.rng.IntN(stripes))
 	lane := g.rng.IntN(wire.Lanes)
 	job := g.jobs[g.rng.IntN(len(g.jobs))]
-	switch g.rng.IntN(6) {
+	kinds := 5
+	if g.paged {
+		kinds = 6
+	}
+	switch g.rng.IntN(kinds) {
 	case 0:
 		s.SetPage(s.Page()^1<<g.rng.IntN(10), s.Mask())
 	case 1:
@@ -121,7 +125,7 @@ func (g *Generator) spoilPair(p []byte) {
 		if g.oneIn(2) {
 			s.SetSlot(lane, uint16(last/wire.Lanes-1+g.rng.IntN(3)))
 		}
-		if g.oneIn(2) {
+		if g.paged && g.oneIn(2) {
 			s.SetSlot(lane, aggregator.PageSlots/wire.Lanes+uint16(g.rng.IntN(2))) // around the end of a page
 		}
 	case 4:
