@@ -62,8 +62,8 @@ func TestPaceForgetsDelays(t *testing.T) {
 	s, _ := newSim(t, simConfig{frames: 512, ring: 64})
 	p := pacing{s: s, rate: 1000, start: time.Now().Add(-time.Hour), frames: make([]Frame, serveBatch), packets: make([]Desc, 0, serveBatch)}
 	due, err := p.awaitDue()
-	if err != nil || due < 10 || due > serveBatch {
-		t.Errorf("%d packets are due, %v", due, err)
+	if most := int(p.rate*paceBehind.Seconds()) + 1; err != nil || due < most-1 || due > most {
+		t.Errorf("%d packets are due, %v, want those of the last %v, at most %d", due, err, paceBehind, most)
 	}
 	if late := time.Since(p.start); late > time.Minute {
 		t.Errorf("still late by %v", late)

@@ -6,6 +6,7 @@ package afxdp
 
 import (
 	"encoding/binary"
+	"errors"
 	"net"
 	"testing"
 
@@ -71,6 +72,19 @@ func TestSetMatch(t *testing.T) {
 	}
 	if err := ns.Do(a.Reattach); err != nil || attachedID(t, ns) == 0 || !takes(3) {
 		t.Errorf("after that: %v", err)
+	}
+	// While no program is on the interface, it is kept for the next Reattach.
+	refused(t, ns, "reattach", unix.EMFILE, "", func() error { return errors.Join(a.hook.link.Detach(), a.Reattach()) },
+		bpfCommand(unix.BPF_LINK_CREATE, unix.EMFILE))
+	if on, err := a.AttachedTo(); on != 0 || err != nil {
+		t.Errorf("after a Reattach that failed, the program is on interface %d, %v", on, err)
+	}
+	wantErr(t, a.SetMatch(Match{}), ErrConfig)
+	if err := a.SetMatch(MatchUDP(1)); err != nil {
+		t.Errorf("after a Reattach that failed: %v", err)
+	}
+	if err := ns.Do(a.Reattach); err != nil || !takes(1) {
+		t.Errorf("the next Reattach does not use the Match: %v", err)
 	}
 	own := attach(t, ns, AttachConfig{Interface: "a", Program: passProgram(t)})
 	wantErr(t, own.SetMatch(MatchUDP(1)), ErrConfig)

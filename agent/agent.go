@@ -29,6 +29,11 @@ type Agent struct {
 	unlock   func() error
 	instance uint64
 	jobs     map[string]*job
+	ranges   map[string][]*rangeJob
+
+	ctx      context.Context // of opening jobs of ranges; it ends with Close
+	cancel   context.CancelFunc
+	watching sync.WaitGroup // goroutines that end jobs of ranges
 
 	clients  atomic.Uint32 // numbers assigned so far
 	refused  tally         // by code
@@ -51,11 +56,14 @@ func Listen(cfg Config) (_ *Agent, err error) {
 		return nil, errors.New("agent: this host is big-endian: agents run on little-endian hosts only")
 	}
 	a := &Agent{cfg: cfg, logQueue: queue, jobs: map[string]*job{}, handshakes: map[*net.UnixConn]pendingHandshake{}}
+	a.ranges = newRanges(a, cfg.Ranges)
+	a.ctx, a.cancel = context.WithCancel(context.Background())
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails
 	a.instance = binary.NativeEndian.Uint64(random[:])
 	if cfg.Turn == nil {
 		if err := a.openSocket(); err != nil {
+			a.cancel()
 			return nil, fmt.Errorf("agent: %w", err)
 		}
 	}
@@ -122,8 +130,8 @@ func (a *Agent) openSocket() (err error) {
 	return nil
 }
 
-// Serve accepts clients until ctx ends, the agent is closed, all jobs have ended, or the socket
-// fails. It returns an error only in the last two cases.
+// Serve accepts clients until ctx ends, the agent is closed, all jobs have ended and there are no
+// ranges, or the socket fails. It returns an error only in the last two cases.
 func (a *Agent) Serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -134,6 +142,9 @@ func (a *Agent) Serve(ctx context.Context) error {
 			case <-ctx.Done():
 				return
 			}
+		}
+		if len(a.ranges) > 0 {
+			return
 		}
 		cancel(errJobsEnded)
 	}()
@@ -211,10 +222,19 @@ func (a *Agent) Close() error {
 			err = nil
 		}
 	}
+	a.cancel()
+	runs := a.closeRanges()
 	for _, j := range a.jobs { // before waiting for the last answers, which a client may fail to read
 		err = errors.Join(err, j.closeJob(agentproto.AgentClosed))
 	}
+	for _, run := range runs {
+		err = errors.Join(err, run.endRun(agentproto.AgentClosed))
+	}
 	a.running.Wait()
+	for _, run := range a.closeRanges() { // joined by a handshake that was in progress
+		err = errors.Join(err, run.endRun(agentproto.AgentClosed))
+	}
+	a.watching.Wait()
 	a.logQueue.waitWritten()
 	if a.unlock != nil {
 		err = errors.Join(err, a.unlock())

@@ -14,6 +14,7 @@ import (
 
 	"github.com/libra-ina/libra/agent/agentproto"
 	"github.com/libra-ina/libra/packer/heat"
+	"github.com/libra-ina/libra/telemetry"
 )
 
 // Code is one of the codes of docs/agent.md.
@@ -49,6 +50,9 @@ type JobStats struct {
 
 	// Learning is the number of running 'libra hotset learn'.
 	Learning int `json:"learning"`
+
+	// Latencies are the times of drawn frames and pushes of the job's worker.
+	Latencies []telemetry.Summary `json:"latencies,omitempty"`
 }
 
 // ClientStats holds the counters of one client.

@@ -34,7 +34,7 @@ type barrier struct {
 	// or gradients of it were refused and the host could not meet the other hosts.
 	drop *DroppedError
 
-	sums [2]*stepSums // of the last steps that ended in frames, or nil; used only by the worker's goroutine
+	sums sumsPair // of the last steps that ended in frames; used only by the worker's goroutine
 }
 
 // addParty adds a session if it is a party, and returns the due step.
@@ -103,7 +103,7 @@ func (b *barrier) partyArrived(w *work) {
 // endStep makes the host meet the job's other workers by frames, and by the control service if that
 // fails.
 func (b *barrier) endStep(all []*work, a Arrival) {
-	sums := b.unusedSums()
+	sums := b.sums.unused()
 	step := &transport.Step{Number: all[0].step, Keys: sums.Keys, Sums: sums.Rows}
 	step.Done = func(err error) {
 		if err != nil {
@@ -114,18 +114,6 @@ func (b *barrier) endStep(all []*work, a Arrival) {
 		b.answerParties(all, a, sums, nil)
 	}
 	b.job.cfg.Worker.EndStep(step)
-}
-
-// unusedSums returns sums without users. Two are enough: parties that reduce in each step keep the
-// sums of one step until the next ones arrive.
-func (b *barrier) unusedSums() *stepSums {
-	for _, sums := range b.sums {
-		if sums != nil && sums.users.Load() == 0 {
-			return sums
-		}
-	}
-	b.sums[0], b.sums[1] = b.sums[1], new(stepSums)
-	return b.sums[1]
 }
 
 // meetHosts makes the host meet the job's other workers at the control service, and answers all

@@ -159,6 +159,29 @@ func TestBarriersFail(t *testing.T) {
 	}
 }
 
+// All parties that remain are told of the one that left first: the others left because of it.
+func TestPartyThatLeftFirstIsNamed(t *testing.T) {
+	b := newBed(t, func(c *agent.Config) {
+		c.Jobs[0].Barrier = func(context.Context, uint64) error { return nil }
+	})
+	parties := []*agentclient.Client{b.dial(party(3)), b.dial(party(3)), b.dial(party(3))}
+	first := parties[1].Welcome().Client
+	ctx := within(t)
+	for i, next := range []int{1, 0} { // the second follows the first
+		must(t, parties[next].Conn().Close())
+		for len(b.agent.Stats().Jobs[0].Clients) > 2-i && ctx.Err() == nil {
+			runtime.Gosched()
+		}
+	}
+	ticket, err := parties[2].Submit(ctx, agentproto.Entry{Op: agentproto.Barrier})
+	must(t, err)
+	got, err := parties[2].Wait(ctx, ticket)
+	must(t, err)
+	if client, _ := got.Party(); got.Status != agentproto.PartyGone || client != first {
+		t.Errorf("the barrier ends with %v because of client %d, want client %d", got.Status, client, first)
+	}
+}
+
 // The barrier of a party that has ended does not count, even if it is due later, when the party's
 // earlier pushes are acknowledged.
 func TestBarrierOfOneThatHasGone(t *testing.T) {

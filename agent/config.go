@@ -25,6 +25,8 @@ type Config struct {
 	// Mode of the socket; 0 means 0666, since each job checks its users.
 	Mode fs.FileMode
 	Jobs []Job
+	// Ranges are served besides Jobs. With ranges, the agent goes on when all jobs have ended.
+	Ranges []Range
 	// Log receives messages about clients, rate-limited; nil means slog.Default.
 	Log *slog.Logger
 	// Turn belongs to a simulation and is nil otherwise. A goroutine that several events may have
@@ -54,6 +56,12 @@ type Job struct {
 
 	// NoWeights is that of the worker's transport.WorkerConfig.
 	NoWeights bool
+
+	// Instance distinguishes the successive jobs of a number, of a [Range]: it is that of the [Owner].
+	Instance uint64
+
+	// NoServer is that of the worker's transport.WorkerConfig; a job of a [Range] always has it.
+	NoServer bool
 
 	// Barrier meets the job's other workers at the end of a step. Nil means that the host is
 	// the only one: its clients meet only each other.
@@ -108,7 +116,7 @@ func (c *Config) complete() error {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	if len(c.Jobs) == 0 {
+	if len(c.Jobs)+len(c.Ranges) == 0 {
 		return errors.New("no job to serve is configured")
 	}
 	names, workers := map[string]bool{}, map[*transport.Worker]bool{}
@@ -131,22 +139,39 @@ func (c *Config) complete() error {
 		if j.Dim < 1 {
 			return fmt.Errorf("job %s: rows of dimension %d", j.Name, j.Dim)
 		}
-		l := &j.Limits
-		if l.Clients == 0 {
-			l.Clients = DefaultClients
+		if err := j.Limits.complete("job " + j.Name); err != nil {
+			return err
 		}
-		if l.UserClients == 0 {
-			l.UserClients = l.Clients
+	}
+	for i := range c.Ranges {
+		r := &c.Ranges[i]
+		if err := r.complete(); err != nil {
+			return err
 		}
-		if l.Memory == 0 {
-			l.Memory = DefaultMemory
+		if names[r.Name] {
+			return fmt.Errorf("range %s: the name is used twice", r.Name)
 		}
-		if l.Prepared == 0 {
-			l.Prepared = DefaultPrepared
-		}
-		if least := agentproto.LayoutOf(agentproto.MinEntries, 1).Total; l.Memory < least {
-			return fmt.Errorf("job %s: %d bytes of memory for each client: at least %d are needed", j.Name, l.Memory, least)
-		}
+		names[r.Name] = true
+	}
+	return nil
+}
+
+// complete fills in defaults, and checks the rest. of is the job or range that has the limits.
+func (l *Limits) complete(of string) error {
+	if l.Clients == 0 {
+		l.Clients = DefaultClients
+	}
+	if l.UserClients == 0 {
+		l.UserClients = l.Clients
+	}
+	if l.Memory == 0 {
+		l.Memory = DefaultMemory
+	}
+	if l.Prepared == 0 {
+		l.Prepared = DefaultPrepared
+	}
+	if least := agentproto.LayoutOf(agentproto.MinEntries, 1).Total; l.Memory < least {
+		return fmt.Errorf("%s: %d bytes of memory for each client: at least %d are needed", of, l.Memory, least)
 	}
 	return nil
 }

@@ -8,6 +8,9 @@
 // the job: they share its windows, its hot set and its frames. Tickets, barriers, prepared
 // batches, memory limits and counters are each client's own.
 //
+// A [Range] has jobs without a parameter server, which clients open and own: an [Owner] passes the
+// harvests of a job to the client that owns it, one for each HARVEST.
+//
 // # Units
 //
 // Memory limits are in bytes; steps of barriers count from [Job.NextStep].

@@ -126,12 +126,14 @@ func newWork(s *session, e *agentproto.Entry, charge int64) *work {
 	*w = work{s: s, keys: w.keys[:0], values: w.values[:0], charge: charge, step: e.Step}
 	w.c = agentproto.Completion{Tag: e.Tag, Op: e.Op, Ticket: s.taken}
 	switch {
-	case e.Dim != 0 && int(e.Dim) != s.job.cfg.Dim, e.Dim == 0 && e.Op.HasRows() && (e.Op != agentproto.Reduce || e.N > 0):
+	case e.Dim != 0 && int(e.Dim) != s.job.cfg.Dim, e.Dim == 0 && e.Op.HasRows() && (!e.Op.MayBeEmpty() || e.N > 0):
 		w.c.Status = agentproto.Dimension
 	case e.Op == agentproto.PushSums && s.job.cfg.Mode != aggregator.FetchAdd:
 		w.c.Status = agentproto.BadMode
 	case e.Op == agentproto.Reduce && s.job.cfg.Reduce == nil:
 		w.c.Status = agentproto.BadMode
+	case e.Op == agentproto.Harvest && s.own == nil:
+		w.c.Status = agentproto.NotOwner
 	case (e.Op == agentproto.Barrier || e.Op == agentproto.Reduce) && s.parties == 0:
 		w.c.Status = agentproto.NoParty
 	case e.Op == agentproto.Prepare && uint64(e.N)*uint64(s.job.cfg.Dim) > math.MaxUint32:
@@ -168,6 +170,11 @@ func (s *session) startOperation(w *work, e *agentproto.Entry) {
 		}
 		w.queueInOrder()
 		w.Settled(nil)
+	case agentproto.Harvest:
+		if e.N > 0 {
+			w.sumKeys, w.sumRows = s.mem.Keys(e.Keys, int(e.N)), s.mem.Floats(e.Values, int(e.N)*int(e.Dim))
+		}
+		s.own.queueHarvest(w)
 	case agentproto.Pull:
 		s.counters.pulls.Add(1)
 		s.counters.keysPulled.Add(uint64(e.N))

@@ -66,6 +66,9 @@ func (a *Agent) addHandshake(conn *net.UnixConn, user uint32) error {
 	for _, j := range a.jobs {
 		limit += j.cfg.Limits.Clients
 	}
+	for _, jobs := range a.ranges {
+		limit += len(jobs) * jobs[0].of.Limits.Clients
+	}
 	limit = max(limit, minHandshakeLimit)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -139,23 +142,37 @@ func (a *Agent) Admit(who *unix.Ucred, hello agentproto.Hello, socket int,
 // startSession starts a session on a client's socket, which it closes if it fails.
 func (a *Agent) startSession(who *unix.Ucred, hello agentproto.Hello, take func() (socket int, err error),
 	welcome func(*agentproto.Welcome, *os.File) error) error {
+	start := func(j *job, own *ownership) error {
+		socket, err := take()
+		if err != nil {
+			return err
+		}
+		s, memory, err := j.newSession(socket, who, hello, a.clients.Add(1))
+		if err != nil {
+			return errors.Join(err, unix.Close(socket))
+		}
+		defer memory.Close()
+		s.own = own
+		return j.addSession(s, func(nextStep uint64) error { return welcome(a.welcomeMessage(s, nextStep), memory) })
+	}
 	j := a.jobs[hello.Job]
 	if j == nil {
+		r, err := a.findRange(hello.Job)
+		switch {
+		case err != nil:
+			return err
+		case r != nil:
+			return a.startRangeSession(r, who, hello, start)
+		}
 		return fmt.Errorf("%w: %q; it serves %s", agentproto.NoJob, hello.Job, strings.Join(a.jobNames(), ", "))
 	}
 	if !j.cfg.allows(who) {
 		return fmt.Errorf("%w: user %s, job %s", agentproto.NotAllowed, userName(who.Uid), hello.Job)
 	}
-	socket, err := take()
-	if err != nil {
-		return err
+	if hello.Owner {
+		return fmt.Errorf("%w: job %s has a parameter server", agentproto.Owned, hello.Job)
 	}
-	s, memory, err := j.newSession(socket, who, hello, a.clients.Add(1))
-	if err != nil {
-		return errors.Join(err, unix.Close(socket))
-	}
-	defer memory.Close()
-	return j.addSession(s, func(nextStep uint64) error { return welcome(a.welcomeMessage(s, nextStep), memory) })
+	return start(j, nil)
 }
 
 // replyStats answers an ASK.
@@ -183,6 +200,9 @@ func (a *Agent) jobNames() (names []string) {
 	for name := range a.jobs {
 		names = append(names, name)
 	}
+	for name, jobs := range a.ranges {
+		names = append(names, fmt.Sprintf("%s/0 to %s/%d", name, name, len(jobs)-1))
+	}
 	slices.Sort(names)
 	return names
 }
@@ -209,7 +229,8 @@ func (a *Agent) welcomeMessage(s *session, nextStep uint64) *agentproto.Welcome 
 	w := &agentproto.Welcome{
 		Version: agentproto.Version, Job: c.Number, Mode: uint8(c.Mode), Arithmetic: uint8(c.Arithmetic),
 		Dim: uint32(c.Dim), Exponent: int32(c.Exp), Client: s.number, PID: uint32(os.Getpid()), Instance: a.instance,
-		NextStep: nextStep, Layout: s.layout, PreparedBytes: c.Limits.Prepared, HotSet: s.job.hotSet,
+		Features: agentproto.AllFeatures, NextStep: nextStep, Layout: s.layout, PreparedBytes: c.Limits.Prepared,
+		HotSet: s.job.hotSet,
 	}
 	if c.HotSet != nil {
 		w.HotRows = uint32(c.HotSet.Len())

@@ -307,6 +307,9 @@ func (j *job) removeEnded() {
 		j.ends.addCode(code)
 		j.log.Info("client went", "client", s.number, "name", s.name, "pushes", s.counters.pushes.Load(), "reason", s.ended)
 		j.gone.addUser(s.who.Uid, 1)
+		if s.own != nil {
+			s.own.ended()
+		}
 		s.releaseMemory()
 	}
 	clear(j.sessions[len(rest):])

@@ -86,8 +86,13 @@ func (a *Agent) replyLearned(conn *net.UnixConn, user uint32, message []byte) er
 		return err
 	}
 	j := a.jobs[ask.Job]
-	if ask.Job == "" && len(a.jobs) == 1 {
+	if ask.Job == "" && len(a.jobs) == 1 && len(a.ranges) == 0 {
 		j = a.jobs[a.jobNames()[0]]
+	}
+	for _, open := range a.openJobs() {
+		if open.cfg.Name == ask.Job {
+			j = open
+		}
 	}
 	if j == nil {
 		return fmt.Errorf("%w: %q; it serves %s", agentproto.NoJob, ask.Job, strings.Join(a.jobNames(), ", "))

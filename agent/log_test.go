@@ -47,6 +47,9 @@ func TestLogIsLimited(t *testing.T) {
 	if n := strings.Count(out.String(), "\n"); n != logBurst {
 		t.Errorf("%d records an hour later, want %d", n, logBurst)
 	}
+	if got := out.String(); strings.Count(got, "records left out") != 1 || !strings.Contains(got, `"now.records left out"=1`) {
+		t.Errorf("the record that was left out is not told once:\n%s", got)
+	}
 }
 
 // stoppedHandler signals that it has a record, and waits.

@@ -133,3 +133,18 @@ func TestNoEntryWaitsForWhatIsOver(t *testing.T) {
 		}
 	}
 }
+
+// An entry that is charged for more than the client's memory begins alone.
+func TestEntryOfAllMemoryBeginsAlone(t *testing.T) {
+	const bytes = 4096
+	s := &session{layout: agentproto.LayoutOf(8, bytes)}
+	for _, c := range []struct {
+		inFlight, charge int64
+		waits            bool
+	}{{0, bytes, false}, {0, bytes + 1, false}, {1, bytes - 1, false}, {1, bytes, true}} {
+		s.charge.Store(c.inFlight)
+		if waits := s.mustWait(agentproto.Push, c.charge); waits != c.waits {
+			t.Errorf("with %d bytes in flight, an entry of %d waits: %v", c.inFlight, c.charge, waits)
+		}
+	}
+}

@@ -64,6 +64,21 @@ type stepSums struct {
 	users atomic.Int32 // sessions that keep them, and copies in progress
 }
 
+// sumsPair are the sums of the last two steps or harvests, or nil.
+type sumsPair [2]*stepSums
+
+// unused returns sums without users. Two are enough: clients that take each step's sums keep those of
+// one step until the next ones arrive.
+func (p *sumsPair) unused() *stepSums {
+	for _, sums := range p {
+		if sums != nil && sums.users.Load() == 0 {
+			return sums
+		}
+	}
+	p[0], p[1] = p[1], new(stepSums)
+	return p[1]
+}
+
 func (s *session) keepSums(sums *stepSums) {
 	sums.users.Add(1)
 	s.mu.Lock()

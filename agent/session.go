@@ -29,7 +29,8 @@ type session struct {
 	socket  int
 	mem     *agentproto.Memory
 	layout  agentproto.Layout
-	parties uint32 // in barriers, including this one; 0 if it is not a party
+	parties uint32     // in barriers, including this one; 0 if it is not a party
+	own     *ownership // or nil
 
 	ctx    context.Context // ends with the session
 	cancel context.CancelFunc

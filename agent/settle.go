@@ -26,7 +26,7 @@ type work struct {
 	refused *DroppedError // REDUCE: of the pushes before it
 	batch   *prepared     // instead of keys
 
-	sumKeys []uint64 // REDUCE: in the client's memory, for the first rows
+	sumKeys []uint64 // REDUCE, HARVEST: in the client's memory, for the first rows
 	sumRows []float32
 
 	keys   []uint64 // copies
@@ -160,6 +160,7 @@ func (w *work) setError(err error) {
 		peer      *transport.PeerError
 		refusal   wire.Refusal
 		silent    *retransmit.SilentPeerError
+		noServer  interface{ ColdKey() (uint64, bool) }
 		code      agentproto.Code
 	)
 	if errors.As(err, &pushed) {
@@ -180,8 +181,13 @@ func (w *work) setError(err error) {
 		c.Status, c.Detail, c.Key, c.KeyKnown = agentproto.NotFinite, uint64(notFinite.Index), notFinite.Key, true
 	case errors.As(err, &outside):
 		c.Status, c.Detail, c.Key, c.KeyKnown = agentproto.OutOfRange, uint64(outside.Index), outside.Key, true
+	case errors.As(err, &noServer):
+		c.Status = agentproto.NoServer
+		c.Key, c.KeyKnown = noServer.ColdKey()
 	case errors.Is(err, wire.Refusal{Code: wire.CodeNoWeights}):
 		c.Status = agentproto.NoWeights
+	case errors.As(err, &refusal) && w.s.job.cfg.NoServer && isOfEnd(refusal.Code):
+		c.Status = agentproto.JobEnded // the control service says so later
 	case errors.As(err, &refusal):
 		c.Status, c.Refusal = agentproto.Refused, uint16(refusal.Code)
 	case errors.Is(err, transport.ErrAnswer):
@@ -194,6 +200,12 @@ func (w *work) setError(err error) {
 		w.s.job.log.Warn("an entry failed", "client", w.s.number, "operation", c.Op, "error", err)
 		c.Status = agentproto.JobEnded
 	}
+}
+
+// isOfEnd reports whether an aggregator refuses frames by a code because their job, which has no
+// parameter server, has ended.
+func isOfEnd(code wire.Code) bool {
+	return code == wire.CodeUnknownJob || code == wire.CodeUnknownSender || code == wire.CodeWrongEpoch
 }
 
 // settleInTurn ends an entry in its turn.

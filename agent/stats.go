@@ -8,10 +8,12 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/libra-ina/libra/agent/agentproto"
+	"github.com/libra-ina/libra/telemetry"
 )
 
 // counters are one client's.
@@ -46,8 +48,10 @@ func (t *tally) snapshot() map[Code]uint64 {
 // Stats returns the counters.
 func (a *Agent) Stats() Stats {
 	s := Stats{Refused: a.refused.snapshot()}
-	for _, name := range slices.Sorted(maps.Keys(a.jobs)) {
-		s.Jobs = append(s.Jobs, a.jobs[name].jobStats())
+	jobs := slices.Concat(slices.Collect(maps.Values(a.jobs)), a.openJobs())
+	slices.SortFunc(jobs, func(x, y *job) int { return strings.Compare(x.cfg.Name, y.cfg.Name) })
+	for _, j := range jobs {
+		s.Jobs = append(s.Jobs, j.jobStats())
 	}
 	return s
 }
@@ -61,6 +65,7 @@ func (j *job) jobStats() JobStats {
 		Name: j.cfg.Name, Memory: j.memory.Load(), Ended: j.ends.snapshot(), Clients: clients,
 		PairsSent: sent.PairsHot, PairsAdded: sent.PairsAdded, Vanished: sent.Vanished, Learning: learning,
 		LogBytes: sent.LogBytes, LogWaits: sent.LogWaits, Settled: sent.Settled,
+		Latencies: telemetry.Summaries(j.cfg.Worker.Recorder().Series()),
 	}
 }
 

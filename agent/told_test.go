@@ -32,7 +32,7 @@ func TestWelcomeTellsTheJob(t *testing.T) {
 	first := b.dial().Welcome()
 	want := agentproto.Welcome{
 		Version: 1, Job: 777, Dim: dim, Exponent: -46, HotRows: hotRows, Client: 1, PID: uint32(os.Getpid()), Instance: first.Instance,
-		NextStep: 88, Layout: layout, PreparedBytes: 9999, HotSet: b.hot.Fingerprint(),
+		Features: agentproto.FeatureHarvest, NextStep: 88, Layout: layout, PreparedBytes: 9999, HotSet: b.hot.Fingerprint(),
 	}
 	if diff := cmp.Diff(want, first); diff != "" {
 		t.Error(diff)

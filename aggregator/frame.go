@@ -127,6 +127,15 @@ func (m *Model) ProcessPayload(src netip.AddrPort, payload, reply []byte) (v Ver
 	return v, len(answer)
 }
 
+// IsSender reports whether a payload with this header is of a sender that is admitted in the
+// header's epoch, from src.
+func (m *Model) IsSender(src netip.AddrPort, h wire.Header) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, s, err := m.findSender(h.Job, h.Sender)
+	return err == nil && s.Epoch == h.Epoch && origin{ip: src.Addr().Unmap(), port: src.Port()}.isSender(s.SenderConfig)
+}
+
 // forwardFrame returns the output port of a Libra frame between hosts. It handles only the simple
 // case of a learning bridge: an untagged frame of a host behind the port on which it arrived, to a
 // host behind another port. The bridge must see all others, to learn where their sender is now, or

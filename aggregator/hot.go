@@ -5,6 +5,7 @@ package aggregator
 import (
 	"errors"
 	"net/netip"
+	"time"
 
 	"github.com/libra-ina/libra/wire"
 )
@@ -47,10 +48,18 @@ func (m *Model) answerPayload(from origin, payload, reply []byte) (Verdict, []by
 	if s == nil || !from.isSender(s.SenderConfig) {
 		return refuse(&j.counters.Refused, h, reply, wire.Refusal{Code: wire.CodeUnknownSender})
 	}
+	drawn := h.Type == wire.TypeHot && m.draw.Draws(h.Seq)
+	var begin time.Duration
+	if drawn {
+		begin = m.clock()
+	}
 	action, answer, r := m.serveFrame(j, s, h, payload, reply)
 	if r != nil {
 		s.counters.Refused++
 		return refuse(&j.counters.Refused, h, reply, *r)
+	}
+	if drawn {
+		j.times.Record(m.clock() - begin)
 	}
 	v := Verdict{Action: action}
 	if action == Broadcast {

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -26,6 +28,11 @@ type Config struct {
 	// marks, as permitted for a receiver that cannot read its whole duplicate filter, such as a
 	// switch.
 	AnswerEach bool
+
+	// Sample is the number of frames of which one is measured; see [Model.JobTimes]. 0 measures none.
+	// Clock shows the time that has passed since some moment; without it, nothing is measured.
+	Sample int
+	Clock  func() time.Duration
 }
 
 // Model is the aggregator in plain Go. It is the reference for the other data planes, so it prefers
@@ -35,6 +42,8 @@ type Model struct {
 	address netip.Addr
 	port    uint16
 	each    bool // see Config.AnswerEach
+	draw    telemetry.Draw
+	clock   func() time.Duration // nil if nothing is drawn
 
 	mu       sync.Mutex
 	closed   bool
@@ -57,6 +66,7 @@ type job struct {
 	groups     []group     // of Sync
 	scale      negotiation // of Fixed
 	counters   JobCounters
+	times      telemetry.Histogram // of drawn frames
 }
 
 type bank struct {
@@ -77,11 +87,20 @@ func NewModel(cfg Config) (*Model, error) {
 		return nil, fmt.Errorf("aggregator: address %v: %w: aggregators have an IPv4 address",
 			cfg.Address, ErrUnsupported)
 	}
+	if err := telemetry.CheckSample(cfg.Sample); err != nil {
+		return nil, fmt.Errorf("aggregator: sample: %w: %w", ErrConfig, err)
+	}
 	cfg.Port = cmp.Or(cfg.Port, wire.DefaultPort)
+	var draw telemetry.Draw
+	if cfg.Clock != nil {
+		draw = telemetry.NewDraw(cfg.Sample)
+	}
 	return &Model{
+		draw:    draw,
 		address: cfg.Address,
 		port:    cfg.Port,
 		each:    cfg.AnswerEach,
+		clock:   cfg.Clock,
 		routes:  make(map[[6]byte]int),
 		pairs:   make([]pair, 0, wire.MaxStripes*wire.Lanes),
 	}, nil
@@ -222,6 +241,18 @@ func (m *Model) JobCounters(id uint16) (JobCounters, error) {
 		return JobCounters{}, err
 	}
 	return j.counters, nil
+}
+
+// JobTimes implements [Plane]. The times are those in which the model computes, without what a link
+// does before and after.
+func (m *Model) JobTimes(id uint16) (telemetry.Distribution, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	j, err := m.findJob(id)
+	if err != nil {
+		return telemetry.Distribution{}, err
+	}
+	return j.times.Distribution(), nil
 }
 
 // SenderCounters implements [Plane].

@@ -4,10 +4,12 @@ package aggregator_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
 	"net/netip"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/aggregator/conformance"
@@ -110,6 +112,21 @@ func TestManagement(t *testing.T) {
 	}
 	conformance.TestPlaces(t, m)
 	conformance.TestManagement(t, m)
+}
+
+func TestTimes(t *testing.T) {
+	start := time.Now()
+	for _, sample := range []int{0, 1, 64} {
+		m, err := aggregator.NewModel(aggregator.Config{Address: conformance.Aggregator.IP, Sample: sample,
+			Clock: func() time.Duration { return time.Since(start) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conformance.TestTimes(t, conformance.ModelDevice(m), sample)
+	}
+	if _, err := aggregator.NewModel(aggregator.Config{Sample: 3}); !errors.Is(err, aggregator.ErrConfig) {
+		t.Errorf("a sample of 3: %v", err)
+	}
 }
 
 func TestReadmission(t *testing.T) {

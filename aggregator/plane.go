@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -67,6 +68,9 @@ type Plane interface {
 	Counters() (Counters, error)
 	// JobCounters returns a job's counters since AddJob.
 	JobCounters(job uint16) (JobCounters, error)
+	// JobTimes returns how long the drawn frames of a job took since AddJob: HOT frames that were
+	// applied, or were before. It is empty if the data plane measures none.
+	JobTimes(job uint16) (telemetry.Distribution, error)
 	// SenderCounters returns a sender's counters since AddSender.
 	SenderCounters(job, sender uint16) (SenderCounters, error)
 

@@ -40,8 +40,8 @@ func newGroups(c JobConfig) []group {
 }
 
 // contributeRound adds a HOT frame to the round of its group, unless it was applied before. The
-// frame that completes the round is answered to all workers; the others are acknowledged, and their
-// senders get the result when they retransmit.
+// frame that completes the round is answered to all workers; the others are acknowledged, unless
+// they are quiet, and their senders get the result when they retransmit.
 func (m *Model) contributeRound(j *job, s *sender, h wire.Header, payload []byte, stripes int, reply []byte) (Action,
 	[]byte, *wire.Refusal) {
 	i, r := j.checkShape(payload, stripes)
@@ -60,7 +60,7 @@ func (m *Model) contributeRound(j *job, s *sender, h wire.Header, payload []byte
 	if !s.seen.Fresh(h.Seq) {
 		j.countDuplicate(s)
 		if waiting || g.round == 0 {
-			return Reply, wire.PutAck(reply, h), nil
+			return Reply, m.putWaiting(h, g, reply), nil
 		}
 		return Reply, j.putSums(other, h, payload, reply), nil
 	}
@@ -74,7 +74,10 @@ func (m *Model) contributeRound(j *job, s *sender, h wire.Header, payload []byte
 	}
 	g.contributed.addSender(s)
 	if g.contributed.countSenders() < j.Workers {
-		return Reply, wire.PutAck(reply, h), nil
+		if !m.each && h.Flags&wire.FlagQuiet != 0 {
+			return Drop, nil, nil // its sender waits for the result
+		}
+		return Reply, m.putWaiting(h, g, reply), nil
 	}
 	answer := wire.ToAll(j.putSums(current, h, payload, reply), g.round)
 	first := i * j.groupSlots()
@@ -84,18 +87,26 @@ func (m *Model) contributeRound(j *job, s *sender, h wire.Header, payload []byte
 	return Broadcast, answer, nil
 }
 
+// putWaiting writes the answer to a contribution that is applied and whose round is incomplete: it
+// says who has contributed, if the frame asks for that.
+func (m *Model) putWaiting(h wire.Header, g *group, reply []byte) []byte {
+	if m.each || h.Flags&wire.FlagCover == 0 {
+		return wire.PutAck(reply, h)
+	}
+	return wire.PutCover(reply, h, uint64(g.contributed))
+}
+
 // checkShape checks that a frame carries exactly one group and returns which.
 func (j *job) checkShape(payload []byte, stripes int) (int, *wire.Refusal) {
 	head := wire.StripeAt(payload, 0)
 	first := int(head.Slot(0))
-	layout := &wire.Refusal{Code: wire.CodeLayout}
 	switch {
 	case head.Mask()&1 == 0:
-		return 0, layout
+		return 0, badLayout()
 	case first*wire.Lanes >= j.Slots:
 		return 0, j.slotRange(0)
 	case first%j.MaxStripes != 0:
-		return 0, layout
+		return 0, badLayout()
 	}
 	left := j.Slots - first*wire.Lanes
 	want := min((left+wire.Lanes-1)/wire.Lanes, j.MaxStripes)
@@ -106,13 +117,16 @@ func (j *job) checkShape(payload []byte, stripes int) (int, *wire.Refusal) {
 		s := wire.StripeAt(payload, i)
 		used := min(left-i*wire.Lanes, wire.Lanes)
 		if s.Mask() != 1<<used-1 {
-			return 0, layout
+			return 0, badLayout()
 		}
 		for lane := range used {
 			if int(s.Slot(lane)) != first+i {
-				return 0, layout
+				return 0, badLayout()
 			}
 		}
 	}
 	return first / j.MaxStripes, nil
 }
+
+// badLayout returns a refusal. Frames that are whole groups do not pay for its memory.
+func badLayout() *wire.Refusal { return &wire.Refusal{Code: wire.CodeLayout} }

@@ -94,6 +94,7 @@ func (n *reduction) contribute(worker, group int) {
 		numbers[i] = number(n.job.Arithmetic, 10*n.rng.Float64()-5)
 	}
 	h := wire.Header{Type: wire.TypeHot, Job: n.job.ID, Sender: uint16(worker), Epoch: n.job.Epoch, Seq: w.seq}
+	h.Flags = [...]wire.Flags{0, wire.FlagQuiet, wire.FlagCover}[n.rng.IntN(3)]
 	w.frames[group] = groupPayload(n.job, h, group, numbers)
 	n.send(message{worker, true, w.frames[group]})
 }
@@ -128,13 +129,18 @@ func (n *reduction) step() {
 
 // aggregate delivers a contribution and sends what answers it.
 func (n *reduction) aggregate(m message) {
-	n.expect(m)
+	first := n.expect(m)
 	reply := make([]byte, aggregator.MaxReplyPayload)
 	src := netip.AddrPortFrom(conformance.Host(m.worker).IP, 1)
 	v, size := n.model.ProcessPayload(src, m.payload, reply)
-	if h, _ := wire.ParseHeader(reply[:size]); h.Type != wire.TypeAck {
+	asked, _ := wire.ParseHeader(m.payload)
+	if v.Action == aggregator.Drop && asked.Flags&wire.FlagQuiet != 0 && first {
+		return
+	}
+	if h, _ := wire.ParseHeader(reply[:size]); h.Type != wire.TypeAck || h.Flags&wire.FlagCover&^asked.Flags != 0 {
 		n.t.Fatalf("a worker's frame was answered with %x", reply[:size])
 	}
+	n.checkCover(m, reply[:size])
 	if v.Action == aggregator.Broadcast {
 		for i := range n.workers {
 			n.send(message{i, false, reply[:size]})
@@ -144,9 +150,38 @@ func (n *reduction) aggregate(m message) {
 	n.send(message{m.worker, false, reply[:size]})
 }
 
+// checkCover compares the contributors that an answer names with those of the round in progress.
+func (n *reduction) checkCover(m message, answer []byte) {
+	h, err := wire.ParseHeader(answer)
+	if err != nil || h.Flags&wire.FlagCover == 0 {
+		return
+	}
+	group := int(wire.StripeAt(m.payload, 0).Slot(0)) / n.job.MaxStripes
+	var want uint64
+	for i := range n.workers {
+		if n.arrived[contribution{groupRound{group, n.complete(group)}, i}] {
+			want |= 1 << i
+		}
+	}
+	if got := wire.Cover(answer, h); got != want {
+		n.t.Fatalf("group %d: %b have contributed, want %b", group, got, want)
+	}
+}
+
+// complete returns the number of complete rounds of a group.
+func (n *reduction) complete(group int) (round int) {
+	for ; ; round++ {
+		for i := range n.workers {
+			if !n.arrived[contribution{groupRound{group, round}, i}] {
+				return round
+			}
+		}
+	}
+}
+
 // expect adds a contribution that arrives for the first time to the sums that all
-// workers must get.
-func (n *reduction) expect(m message) {
+// workers must get, and reports whether it is one.
+func (n *reduction) expect(m message) bool {
 	h, err := wire.ParseHeader(m.payload)
 	if err != nil {
 		n.t.Fatal(err)
@@ -154,11 +189,11 @@ func (n *reduction) expect(m message) {
 	group := int(wire.StripeAt(m.payload, 0).Slot(0)) / n.job.MaxStripes
 	w := n.workers[m.worker]
 	if current, _ := wire.ParseHeader(w.frames[group]); current.Seq != h.Seq {
-		return // a late copy: the worker has the result
+		return false // a late copy: the worker has the result
 	}
 	c := contribution{groupRound{group, w.round[group]}, m.worker}
 	if w.round[group] == n.rounds || n.arrived[c] {
-		return
+		return false
 	}
 	n.arrived[c] = true
 	if n.want[c.groupRound] == nil {
@@ -167,6 +202,7 @@ func (n *reduction) expect(m message) {
 	for i, slot := range n.want[c.groupRound] {
 		n.want[c.groupRound][i] = n.ref.add(slot, wire.StripeAt(m.payload, i/wire.Lanes).Bits(i%wire.Lanes))
 	}
+	return true
 }
 
 // receive delivers an answer to a worker, which goes on to the next round if it

@@ -25,7 +25,7 @@ func vectorFiles() []*vectors.File {
 	}
 	return append(files, longVectors(), coverVectors(),
 		refusedVectors("refused-combine", aggregator.Combine, 2), refusedVectors("refused-fetchadd", aggregator.FetchAdd, 2),
-		refusedVectors("refused-lanes", aggregator.FetchAdd, 1), roundVectors(), scaleVectors(), epochVectors(), readmissionVectors(), addressVectors(),
+		refusedVectors("refused-lanes", aggregator.FetchAdd, 1), roundVectors(), quietRoundVectors(), scaleVectors(), epochVectors(), readmissionVectors(), addressVectors(),
 		hostileVectors("hostile", aggregator.Dense, 2), hostileVectors("hostile-lanes", aggregator.Aligned, 1))
 }
 
@@ -278,6 +278,38 @@ func roundVectors() *vectors.File {
 	s.frame("round 1 of the last group, with an 802.1Q tag", withTag(tagged))
 	s.send("worker 1", 1, payload(1, 4, 2))
 	s.frame("worker 2, with a tag: the answer to all has it too", withTag(seal(conformance.Host(2), conformance.Aggregator, payload(2, 4, 2))))
+	return s.file
+}
+
+// quietRoundVectors is a job with rounds whose workers say which answers they need.
+func quietRoundVectors() *vectors.File {
+	s := newScript("rounds-quiet", "sync with exact arithmetic: quiet contributions, and answers that say who has contributed")
+	cfg := aggregator.JobConfig{ID: 8, Epoch: 2, Mode: aggregator.Sync, Exp: -46, Workers: 3, Slots: 50, MaxStripes: 2}
+	s.addJob(3, cfg)
+	const quiet, cover, retx = wire.FlagQuiet, wire.FlagCover, wire.FlagRetx
+	send := func(about string, sender int, seq uint32, group int, flags wire.Flags) {
+		numbers := make([]uint32, []int{44, 6}[group])
+		for i := range numbers {
+			numbers[i] = number(aggregator.Exact, float64((sender+1)*(100*group+i)))
+		}
+		s.send(about, sender, groupPayload(cfg, s.header(sender, seq, flags), group, numbers))
+	}
+	send("quiet: not answered", 0, 1, 0, quiet)
+	send("asks: worker 0 has contributed", 0, 1, 0, cover|retx)
+	send("quiet, repeated: a plain ACK", 0, 1, 0, quiet|retx)
+	send("quiet and cover, repeated", 0, 1, 0, quiet|cover|retx)
+	send("repeated without a flag: a plain ACK", 0, 1, 0, retx)
+	send("asks at once: workers 0 and 2 have contributed", 2, 1, 0, cover)
+	send("quiet, and completes the round: the result goes to all", 1, 1, 0, quiet)
+	send("worker 0 asks for the result", 0, 1, 0, cover|retx)
+	send("quiet, with a number missing before it: not answered", 0, 3, 0, quiet)
+	send("quiet and cover, in the other group: not answered", 0, 4, 1, quiet|cover)
+	send("number 2 for the group that number 3 has contributed to: refused", 0, 2, 0, quiet)
+	send("number 2 repeated: refused again", 0, 2, 0, cover|retx)
+	send("number 1 repeated, while worker 0 waits for round 1: who has contributed to that", 0, 1, 0, cover|retx)
+	send("number 1 for the other group: not fresh, and round 0 is in progress there", 1, 1, 1, cover|retx)
+	send("asks, and completes no round: workers 0 and 1", 1, 2, 0, cover)
+	send("asks, and completes round 1", 2, 2, 0, cover)
 	return s.file
 }
 

@@ -9,6 +9,7 @@
 #include "parse.h"
 #include "scale.h"
 #include "sync.h"
+#include "times.h"
 
 static __always_inline int refuse_global(struct xdp_md *ctx, __u32 l3, __u32 code, __u32 value)
 {
@@ -118,7 +119,7 @@ static __always_inline int process_hot(struct xdp_md *ctx, __u32 l3, struct pack
 	why = group ? contribute(ctx, l3, &f, job, sender, group, bank, bank ^ 1, &answer)
 		    : apply(ctx, l3, &f, job, sender, bank, &answer);
 	if (answer == COVER_ACK)
-		cover = cover_of(sender, f.seq);
+		cover = group ? group->contributed : cover_of(sender, f.seq);
 	/* A bank that is there now was there before. */
 	gone = !bank_of(bank) || (group && !bank_of(bank ^ 1));
 	unlock(job);
@@ -131,19 +132,19 @@ static __always_inline int process_hot(struct xdp_md *ctx, __u32 l3, struct pack
 		return refuse_job(ctx, l3, job, sender, why);
 	switch (answer) {
 	case PLAIN_ACK:
-		return acknowledge(ctx, l3, 0);
+		return TAKEN | acknowledge(ctx, l3, 0);
 	case COVER_ACK:
-		return acknowledge_cover(ctx, l3, cover);
+		return TAKEN | acknowledge_cover(ctx, l3, cover);
 	case NOTHING: /* applied, and counted so */
 		break;
 	case SUMS:
-		return acknowledge_sums(ctx, l3, 0);
+		return TAKEN | acknowledge_sums(ctx, l3, 0);
 	case SUMS_TO_ALL:
 		if (from_all(ctx, l3, round))
 			return drop_out_of_bounds();
-		return answer_all(id, acknowledge_sums(ctx, l3, FLAG_ALL));
+		return TAKEN | answer_all(id, acknowledge_sums(ctx, l3, FLAG_ALL));
 	}
-	return XDP_DROP;
+	return TAKEN | XDP_DROP;
 raced: /* or the job is being removed */
 	__sync_fetch_and_add(&job->raced, 1);
 	return XDP_DROP;
@@ -186,7 +187,8 @@ static __always_inline int process_scale(struct xdp_md *ctx, __u32 l3, struct pa
 }
 
 /* process_frame processes a frame that is addressed to the aggregator. It is a
- * global function so that the verifier checks it once, for any l3. */
+ * global function so that the verifier checks it once, for any l3. The result
+ * is an action, perhaps with TAKEN. */
 __noinline int process_frame(struct xdp_md *ctx, __u32 l3)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -229,6 +231,23 @@ __noinline int process_frame(struct xdp_md *ctx, __u32 l3)
 	return process_hot(ctx, l3, p, job, sender);
 }
 
+/* process_timed is process_frame, and counts the time of a drawn frame. */
+static __always_inline int process_timed(struct xdp_md *ctx, __u32 l3, struct packet *p, void *end)
+{
+	__u64 begin = 0;
+	__u32 id = 0;
+	int result;
+
+	if (draw_below && (void *)(p + 1) <= end && is_drawn(bpf_ntohl(p->header.seq))) {
+		id = bpf_ntohs(p->header.job);
+		begin = bpf_ktime_get_ns();
+	}
+	result = process_frame(ctx, l3);
+	if (begin && result & TAKEN)
+		count_time(id, bpf_ktime_get_ns() - begin);
+	return result & ~TAKEN;
+}
+
 SEC("xdp")
 int aggregate(struct xdp_md *ctx)
 {
@@ -242,7 +261,7 @@ int aggregate(struct xdp_md *ctx)
 		end = (void *)(long)ctx->data_end;
 		ip = data + l3;
 		if ((void *)(ip + 1) <= end && ip->dst == address)
-			return process_frame(ctx, l3);
+			return process_timed(ctx, l3, (void *)ip, end);
 		/* fallthrough */
 	case IPV6:
 		return forward(ctx);

@@ -102,6 +102,12 @@ type aggregateSenderKey struct {
 	Sender uint16
 }
 
+type aggregateTimes struct {
+	_      structs.HostLayout
+	Sum    uint64
+	Counts [272]uint64
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -110,6 +116,7 @@ const (
 	aggregateMapBanks       = "banks"
 	aggregateMapCounts      = "counts"
 	aggregateMapGroups      = "groups"
+	aggregateMapJobTimes    = "job_times"
 	aggregateMapJobs        = "jobs"
 	aggregateMapPortSets    = "port_sets"
 	aggregateMapPorts       = "ports"
@@ -120,7 +127,9 @@ const (
 	aggregateVarAddress     = "address"
 	aggregateVarBudgetCost  = "budget_cost"
 	aggregateVarBudgetDepth = "budget_depth"
+	aggregateVarDrawBelow   = "draw_below"
 	aggregateVarPort        = "port"
+	aggregateVarTimeBounds  = "time_bounds"
 )
 
 // loadAggregate returns the embedded CollectionSpec for aggregate.
@@ -176,6 +185,7 @@ type aggregateMapSpecs struct {
 	Banks      *ebpf.MapSpec `ebpf:"banks"`
 	Counts     *ebpf.MapSpec `ebpf:"counts"`
 	Groups     *ebpf.MapSpec `ebpf:"groups"`
+	JobTimes   *ebpf.MapSpec `ebpf:"job_times"`
 	Jobs       *ebpf.MapSpec `ebpf:"jobs"`
 	PortSets   *ebpf.MapSpec `ebpf:"port_sets"`
 	Ports      *ebpf.MapSpec `ebpf:"ports"`
@@ -191,7 +201,9 @@ type aggregateVariableSpecs struct {
 	Address     *ebpf.VariableSpec `ebpf:"address"`
 	BudgetCost  *ebpf.VariableSpec `ebpf:"budget_cost"`
 	BudgetDepth *ebpf.VariableSpec `ebpf:"budget_depth"`
+	DrawBelow   *ebpf.VariableSpec `ebpf:"draw_below"`
 	Port        *ebpf.VariableSpec `ebpf:"port"`
+	TimeBounds  *ebpf.VariableSpec `ebpf:"time_bounds"`
 }
 
 // aggregateObjects contains all objects after they have been loaded into the kernel.
@@ -218,6 +230,7 @@ type aggregateMaps struct {
 	Banks      *ebpf.Map `ebpf:"banks"`
 	Counts     *ebpf.Map `ebpf:"counts"`
 	Groups     *ebpf.Map `ebpf:"groups"`
+	JobTimes   *ebpf.Map `ebpf:"job_times"`
 	Jobs       *ebpf.Map `ebpf:"jobs"`
 	PortSets   *ebpf.Map `ebpf:"port_sets"`
 	Ports      *ebpf.Map `ebpf:"ports"`
@@ -232,6 +245,7 @@ func (m *aggregateMaps) Close() error {
 		m.Banks,
 		m.Counts,
 		m.Groups,
+		m.JobTimes,
 		m.Jobs,
 		m.PortSets,
 		m.Ports,
@@ -248,7 +262,9 @@ type aggregateVariables struct {
 	Address     *ebpf.Variable `ebpf:"address"`
 	BudgetCost  *ebpf.Variable `ebpf:"budget_cost"`
 	BudgetDepth *ebpf.Variable `ebpf:"budget_depth"`
+	DrawBelow   *ebpf.Variable `ebpf:"draw_below"`
 	Port        *ebpf.Variable `ebpf:"port"`
+	TimeBounds  *ebpf.Variable `ebpf:"time_bounds"`
 }
 
 // aggregatePrograms contains all programs after they have been loaded into the kernel.

@@ -18,6 +18,7 @@ import (
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/linux/netdev"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -39,6 +40,10 @@ type Options struct {
 	// may send one second's budget at once. Frames beyond it are dropped and counted as Throttled.
 	// 0 means [DefaultBudget], a negative number no limit.
 	Budget int
+
+	// Sample is the number of frames of which one is measured, a power of two; see
+	// [Aggregator.JobTimes]. 0 measures none.
+	Sample int
 }
 
 // DefaultBudget is the default of [Options.Budget]. The most expensive frame of ten stripes takes
@@ -50,6 +55,7 @@ const DefaultBudget = 500
 type Aggregator struct {
 	objects aggregateObjects
 	table   jobTable
+	times   timeTable
 	senders *senderTable
 	lut     lookupTables
 	inner   innerMaps
@@ -95,6 +101,9 @@ func openSpec(spec *ebpf.CollectionSpec, o Options) (*Aggregator, error) {
 		return nil, fmt.Errorf("bpf: address %v: %w: aggregators have an IPv4 address",
 			o.Address, aggregator.ErrUnsupported)
 	}
+	if err := telemetry.CheckSample(o.Sample); err != nil {
+		return nil, fmt.Errorf("bpf: sample: %w: %w", aggregator.ErrConfig, err)
+	}
 	o.Port = cmp.Or(o.Port, wire.DefaultPort)
 	if o.MaxSenders != 0 {
 		spec.Maps[aggregateMapSenders].MaxEntries = uint32(o.MaxSenders)
@@ -114,6 +123,8 @@ func openSpec(spec *ebpf.CollectionSpec, o Options) (*Aggregator, error) {
 		spec.Variables[aggregateVarPort].Set(networkOrder(o.Port)),
 		spec.Variables[aggregateVarBudgetCost].Set(budgetCost),
 		spec.Variables[aggregateVarBudgetDepth].Set(budgetDepth),
+		spec.Variables[aggregateVarDrawBelow].Set(telemetry.NewDraw(o.Sample).Below()),
+		spec.Variables[aggregateVarTimeBounds].Set(telemetry.Bounds()),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("bpf: %w", err)
@@ -140,8 +151,11 @@ func openSpec(spec *ebpf.CollectionSpec, o Options) (*Aggregator, error) {
 	if a.table, err = openJobTable(&a.objects); err != nil {
 		return nil, errors.Join(err, a.objects.Close())
 	}
-	if a.senders, err = openSenderTable(&a.objects); err != nil {
+	if a.times, err = openTimeTable(&a.objects); err != nil {
 		return nil, errors.Join(err, a.table.unmapTable(), a.objects.Close())
+	}
+	if a.senders, err = openSenderTable(&a.objects); err != nil {
+		return nil, errors.Join(err, a.table.unmapTable(), a.times.unmapTable(), a.objects.Close())
 	}
 	return a, nil
 }
@@ -270,5 +284,5 @@ func (a *Aggregator) closeAll() error {
 	}
 	clear(a.ports)
 	return errors.Join(append(errs, a.failures.closeTracepoints(), a.home.closeNamespace(), a.table.unmapTable(),
-		a.senders.unmapTable(), a.objects.Close())...)
+		a.times.unmapTable(), a.senders.unmapTable(), a.objects.Close())...)
 }

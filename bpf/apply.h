@@ -10,7 +10,7 @@
 enum answer {
 	PLAIN_ACK,
 	COVER_ACK,
-	NOTHING, /* no answer until a later frame requests one */
+	NOTHING, /* no answer until a later frame requests one, or until the round is complete */
 	SUMS, /* the sums have replaced the frame's values */
 	SUMS_TO_ALL,
 };

@@ -16,6 +16,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/aggregator/conformance"
+	"github.com/libra-ina/libra/telemetry"
 )
 
 // Both numbers are for every day: make conformance compares a million frames, and make exactly-once
@@ -100,7 +101,7 @@ var object = flag.String("object", "", "a compiled aggregate.c to test instead o
 // open loads the program for a test.
 func open(tb testing.TB) *device {
 	tb.Helper()
-	return openWith(tb, Options{Address: conformance.Aggregator.IP, Budget: -1})
+	return openWith(tb, Options{Address: conformance.Aggregator.IP, Budget: -1, Sample: telemetry.DefaultSample})
 }
 
 func openWith(tb testing.TB, o Options) *device {

@@ -5,6 +5,7 @@
 package bpf
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -30,6 +31,16 @@ func TestAggregateEqualsModel(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestTimes(t *testing.T) {
+	for _, sample := range []int{0, 1, 64} {
+		d := openWith(t, Options{Address: conformance.Aggregator.IP, Budget: -1, Sample: sample})
+		conformance.TestTimes(t, d, sample)
+	}
+	if _, err := Open(Options{Address: conformance.Aggregator.IP, Sample: 3}); !errors.Is(err, aggregator.ErrConfig) {
+		t.Errorf("a sample of 3: %v", err)
+	}
 }
 
 func TestReadmission(t *testing.T) { conformance.TestReadmission(t, open(t)) }

@@ -122,8 +122,8 @@ struct report {
 	__u8 unused[3];
 };
 
-/* Body of an ACK with FLAG_COVER: bit i stands for frame seq + COVER_AHEAD -
- * i. */
+/* Body of an ACK with FLAG_COVER: bit i stands for frame seq + COVER_AHEAD - i,
+ * or in a job with rounds for the sender at position i. */
 struct cover {
 	__be64 frames;
 };

@@ -169,5 +169,12 @@ func TestPortsFollowSendersAndRoutes(t *testing.T) {
 		if err := other.Do(func() error { return d.AddRoute(job.host(0).MAC, "lo") }); !errors.Is(err, ErrNamespace) {
 			t.Errorf("error %v, want ErrNamespace", err)
 		}
+		// The ports of a job that was removed, with a sender, are followed no more.
+		if err := d.RemoveJob(job.ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(d.Attach("port2", afxdp.AttachNative), d.AddRoute(job.host(0).MAC, "port2")); err != nil {
+			t.Errorf("after the job was removed: %v", err)
+		}
 	})
 }

@@ -137,7 +137,8 @@ static __always_inline struct group *group_of(struct xdp_md *ctx, __u32 l3, __u3
 /* contribute adds a frame to the round of its group, unless it was applied
  * before, and sets its answer; or it returns the frame's refusal and has
  * changed no sum. The answer to the frame that completes the round is for all
- * workers, and is numbered by the round.
+ * workers, and is numbered by the round; the cover of one that waits is the set of
+ * senders that have contributed.
  *
  * The caller holds the job's lock. The frame must be a whole group, whose round
  * adds into bank. */
@@ -157,6 +158,8 @@ static __always_inline __u64 contribute(struct xdp_md *ctx, __u32 l3, const stru
 		if (group->round && !(group->contributed & own)) {
 			put_sums(ctx, l3, job, other);
 			*answer = SUMS;
+		} else if (f->flags & FLAG_COVER) {
+			*answer = COVER_ACK;
 		}
 		return 0;
 	}
@@ -169,8 +172,13 @@ static __always_inline __u64 contribute(struct xdp_md *ctx, __u32 l3, const stru
 	if (why)
 		return why;
 	group->contributed |= own;
-	if (group->contributed != all)
+	if (group->contributed != all) {
+		if (f->flags & FLAG_QUIET)
+			*answer = NOTHING;
+		else if (f->flags & FLAG_COVER)
+			*answer = COVER_ACK;
 		return 0;
+	}
 	put_sums(ctx, l3, job, bank);
 	next_round(ctx, l3, group, other);
 	job->rounds++;

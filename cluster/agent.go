@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/libra-ina/libra/aggregator"
 )
 
 // Agent is the configuration file of a host's agent.
@@ -25,7 +28,12 @@ type AgentJob struct {
 	Name string `yaml:"name"`
 	// Cluster is the job's cluster file, in which the host is Worker.
 	Cluster string `yaml:"cluster"`
-	Worker  uint16 `yaml:"worker"`
+	Worker  uint16 `yaml:"worker,omitempty"`
+	// Workers, instead of Worker, make this a range of jobs without a parameter server, one for each of
+	// them: with the numbers from job.id of the cluster file on, and the names Name/0, Name/1 and so on
+	// for clients. A worker may be in the list more than once with the udp backend; its later
+	// links have the ports after the first's.
+	Workers []uint16 `yaml:"workers,omitempty,flow"`
 	// Users and Groups may use the job: names or numbers. The agent's own user always may.
 	Users  []string `yaml:"users,omitempty,flow"`
 	Groups []string `yaml:"groups,omitempty,flow"`
@@ -76,8 +84,13 @@ func (a *Agent) validate(written *yaml.Node) error {
 			v.add("%scluster: %s is used twice: a host takes part in a job once", at, j.Cluster)
 		}
 		files[j.Cluster] = true
-		if j.Worker == 0 {
+		switch n := len(j.Workers); {
+		case n == 0 && given(written, at+"workers") != nil:
+			v.add("%sworkers: the list is empty: give the number of a worker of the cluster file for each job of the range", at)
+		case n == 0 && j.Worker == 0:
 			v.add("%sworker: the number of the host's worker in the cluster file is required", at)
+		case n > 0:
+			j.validateRange(at, &v)
 		}
 		for _, limit := range []struct {
 			field string
@@ -99,6 +112,29 @@ func (a *Agent) validate(written *yaml.Node) error {
 	}
 	return errors.Join(v.errs...)
 }
+
+// validateRange checks what is different in a range of jobs.
+func (j *AgentJob) validateRange(at string, v *mistakes) {
+	if j.Worker != 0 {
+		v.add("%sworker: %d, but there is workers, too: leave one of them out", at, j.Worker)
+	}
+	if n := len(j.Workers); n > MaxRange {
+		v.add("%sworkers: %d are listed; the limit is %d, as many as there are jobs", at, n, MaxRange)
+	}
+	if i := slices.Index(j.Workers, 0); i >= 0 {
+		v.add("%sworkers[%d]: workers are numbered from 1: give the number of one in the cluster file", at, i)
+	}
+	if longest := 63 - len("/255"); len(j.Name) > longest {
+		v.add("%sname: %q is %d bytes long: the name of a range has at most %d, since clients add the number of a job", at,
+			j.Name, len(j.Name), longest)
+	}
+	if j.Finish {
+		v.add("%sfinish: true, but a range ends with its owners: leave it out", at)
+	}
+}
+
+// MaxRange is the largest number of jobs of a range.
+const MaxRange = aggregator.MaxJobs
 
 // UserIDs returns the numbers of the users.
 func (j *AgentJob) UserIDs() ([]uint32, error) {

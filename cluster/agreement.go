@@ -20,6 +20,8 @@ func (c *Config) Agreement() map[string]string {
 	float := func(x float64) string { return strconv.FormatFloat(float64(float32(x)), 'g', -1, 32) }
 	a := map[string]string{
 		"port": strconv.Itoa(int(c.Port)),
+		// both ends of a flow measure the same frames
+		"telemetry.sample": strconv.Itoa(c.Telemetry.OneIn()),
 		// a host receives no frames longer than it can send
 		"switch.stripes":            fmt.Sprintf("for an MTU of %d", c.MTU()),
 		"job.arithmetic":            c.Job.Arithmetic,

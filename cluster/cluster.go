@@ -17,6 +17,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/wire"
 )
@@ -58,6 +59,8 @@ type Config struct {
 	// worker-1.pcapng and so on, and ps.pcapng, or ps-0.pcapng and so on.
 	Capture string `yaml:"capture,omitempty"`
 
+	Telemetry Telemetry `yaml:"telemetry,omitempty"`
+
 	Job    Job    `yaml:"job"`
 	Switch Switch `yaml:"switch"`
 	// Switches, if any, are all switches of the hosts' network, that of Switch among them.
@@ -65,10 +68,25 @@ type Config struct {
 	Server   Server         `yaml:"server,omitempty"`
 	Servers  []Server       `yaml:"servers,omitempty"` // several, instead of Server
 	Workers  []Worker       `yaml:"workers"`
-	Model    Model          `yaml:"model"`
-	Data     Data           `yaml:"data"`
+	Model    Model          `yaml:"model,omitempty"`
+	Data     Data           `yaml:"data,omitempty"`
 	Faults   Faults         `yaml:"faults,omitempty"`
 	TLS      TLS            `yaml:"tls,omitempty"`
+}
+
+// Telemetry describes what processes measure all the time.
+type Telemetry struct {
+	// Sample is the number of frames of which one is measured; nil means telemetry.DefaultSample, 0
+	// none.
+	Sample *int `yaml:"sample,omitempty"`
+}
+
+// OneIn returns the number of frames of which one is measured, 0 for none.
+func (t Telemetry) OneIn() int {
+	if t.Sample == nil {
+		return telemetry.DefaultSample
+	}
+	return *t.Sample
 }
 
 // Job is the part on which aggregator, server and workers must agree. Package fields explains what has
@@ -292,6 +310,9 @@ func (c *Config) MTU() int { return max(wire.DefaultMTU, wire.HotMTU(c.Switch.St
 
 // AllServers lists the parameter servers by index.
 func (c *Config) AllServers() []Server {
+	if c.Serverless() {
+		return nil
+	}
 	if len(c.Servers) == 0 {
 		return []Server{c.Server}
 	}
@@ -312,7 +333,7 @@ func (c *Config) ForServer(index int) (*Config, error) {
 
 // eachServer calls f with each server and its field.
 func (c *Config) eachServer(f func(field string, s *Server)) {
-	if len(c.Servers) == 0 {
+	if len(c.Servers) == 0 && !c.Serverless() {
 		f("server", &c.Server)
 	}
 	for i := range c.Servers {

@@ -100,6 +100,7 @@ func TestAgreementTellsOfEveryField(t *testing.T) {
 		"model.batch":               func(c *Config) { c.Model.Batch++ },
 		"model.epochs":              func(c *Config) { c.Model.Epochs++ },
 		"model.seed":                func(c *Config) { c.Model.Seed++ },
+		"telemetry.sample":          func(c *Config) { c.Telemetry.Sample = new(int) },
 		"data.window":               func(c *Config) { c.Data.Window++ },
 		DataField: func(c *Config) {
 			c.Data = Data{Synthetic: &Synthetic{Rows: 5}}

@@ -193,6 +193,9 @@ func (c *Config) checkLinks(v *mistakes) {
 		}
 		joined[a], joined[b] = append(joined[a], b), append(joined[b], a)
 	}
+	if c.Serverless() {
+		return
+	}
 	server := c.AllServers()[0].At
 	from := c.SwitchNamed(server)
 	if from < 0 {

@@ -21,9 +21,19 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Read reads and checks a configuration file, after applying changes to it. Errors name the file,
-// the field and, if the file has it, its line.
+// Read reads and checks a configuration file with a parameter server, after applying changes to it.
+// Errors name the file, the field and, if the file has it, its line.
 func Read(path string, changes ...func(*Config)) (*Config, error) {
+	return readFile(path, parse, changes...)
+}
+
+// ReadAny is [Read], and also takes a file of jobs without a parameter server ([Config.Serverless]).
+func ReadAny(path string, changes ...func(*Config)) (*Config, error) {
+	return readFile(path, parseAny, changes...)
+}
+
+func readFile(path string, parse func([]byte, ...func(*Config)) (*Config, error),
+	changes ...func(*Config)) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("cluster configuration: %w", err)
@@ -36,6 +46,14 @@ func Read(path string, changes ...func(*Config)) (*Config, error) {
 }
 
 func parse(data []byte, changes ...func(*Config)) (*Config, error) {
+	c, err := parseAny(data, changes...)
+	if c != nil && c.Serverless() {
+		err = errors.Join(err, errServerless)
+	}
+	return c, err
+}
+
+func parseAny(data []byte, changes ...func(*Config)) (*Config, error) {
 	var c Config
 	written, err := decode(data, &c, "a cluster")
 	if err != nil {
@@ -45,7 +63,7 @@ func parse(data []byte, changes ...func(*Config)) (*Config, error) {
 		change(&c)
 	}
 	zeros := c.writtenZeros(written)
-	c.SetDefaults()
+	c.setDefaults(!c.Serverless())
 	return &c, errors.Join(zeros, located(c.Validate(), written))
 }
 
@@ -92,10 +110,16 @@ func (c *Config) Write(path string) error {
 }
 
 // SetDefaults fills in omitted fields. Read does it too.
-func (c *Config) SetDefaults() {
+func (c *Config) SetDefaults() { c.setDefaults(true) }
+
+// setDefaults is SetDefaults, with or without those of the model, which jobs without a parameter
+// server do not have.
+func (c *Config) setDefaults(model bool) {
 	c.Model.setKindOfDim()
 	for _, d := range c.defaults() {
-		d.set()
+		if model || !strings.HasPrefix(d.field, "model.") {
+			d.set()
+		}
 	}
 	c.eachServer(func(_ string, s *Server) {
 		if s.Checkpoint != "" && !c.ofSteps() && s.CheckpointEvery == nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/p4"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/train/settings"
 )
 
@@ -42,6 +43,9 @@ var about = []Field{
 	{Path: "silence", Range: "above 0", About: "How long to wait for a silent peer before pushes and pulls fail"},
 	{Path: "capture", About: "Folder into which every worker and the server record their frames as pcapng",
 		Example: "captures"},
+	{Path: "telemetry.sample", Range: "0, or a power of two up to 65536; the same at all hosts",
+		About:   "One frame of this number is measured; 0 measures none. The default is " + text(telemetry.DefaultSample),
+		Example: text(telemetry.DefaultSample)},
 
 	{Path: "job.id", Range: "0..255", About: "Number of the job at the switch", Example: "1", Given: true},
 	{Path: "job.hot_set", Range: "required", About: "File that 'libra hotset build' wrote", Example: "hot.libra",
@@ -278,7 +282,7 @@ func Example() []byte {
 			}
 			comment, name := "", path[depth]
 			switch strings.Join(path[:depth+1], ".") {
-			case "switch.p4", "switches[]", "servers[]", "data.synthetic", "faults", "tls":
+			case "switch.p4", "switches[]", "servers[]", "data.synthetic", "faults", "tls", "telemetry":
 				comment = "# "
 			}
 			fmt.Fprintf(&b, "%s%s%s:\n", strings.Repeat("  ", depth), comment, strings.TrimSuffix(name, "[]"))

@@ -226,6 +226,7 @@ func TestReferenceHasRanges(t *testing.T) {
 		"data.synthetic.first":      {`-1; data.train: ""`},
 		"data.synthetic.hot_share":  {`1; data.train: ""`, `0; data.train: ""`},
 		"data.synthetic.hot":        {`0; data.train: ""`, `-1; data.train: ""`},
+		"telemetry.sample":          {"-64", "3", "63", "131072"},
 		"faults.loss":               {"-0.1", "1"},
 		"faults.duplicate":          {"-0.1", "1"},
 		"faults.reorder":            {"-0.1", "1"},

@@ -18,6 +18,7 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/wire"
@@ -33,10 +34,17 @@ func (c *Config) Validate() error {
 	c.checkWorkers(&v)
 	c.checkAddresses(&v)
 	c.checkFabric(&v)
-	c.checkModel(&v)
-	c.checkData(&v)
+	if c.Serverless() {
+		c.checkServerless(&v)
+	} else {
+		c.checkModel(&v)
+		c.checkData(&v)
+	}
 	if c.Backend != BackendAFXDP && c.Backend != BackendUDP {
 		v.add("backend: %q is neither %q nor %q", c.Backend, BackendAFXDP, BackendUDP)
+	}
+	if err := telemetry.CheckSample(c.Telemetry.OneIn()); err != nil {
+		v.add("telemetry.sample: %w", err)
 	}
 	if c.Silence < 0 {
 		v.add("silence: %v is negative", c.Silence)

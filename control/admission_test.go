@@ -153,7 +153,9 @@ func TestVanishedMachineIsNoticed(t *testing.T) {
 func TestRestartedSender(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
-		l.create(t, spec())
+		full := spec()
+		full.Senders = 1 // the predecessor's place is its own
+		l.create(t, full)
 		former := l.dial(t, access.Security{}, workerIP.String())
 		_, a, err := joinAs(t.Context(), pb.NewAggregatorClient(former), joinRequest())
 		if err != nil {

@@ -33,7 +33,7 @@ func (m *Membership) Barrier(ctx context.Context, step uint64) error {
 // aggregator. Jobs with several servers have no sums, because each server would have only a part.
 func (m *Membership) Reduce(ctx context.Context, step uint64, dim int, refused *DroppedError,
 	hot HotFrames) (sums Sums, err error) {
-	if len(m.servers) > 1 {
+	if len(m.servers) != 1 {
 		return sums, fmt.Errorf("reduce: the job has %d parameter servers, each with a part of the sums: use a job with one", len(m.servers))
 	}
 	req := &pb.ReduceRequest{Job: m.job, Sender: m.worker, Token: m.servers[0].token, Step: step,
@@ -103,6 +103,9 @@ func (m *Membership) call(caller context.Context, name string, f func(context.Co
 
 // ask calls all servers at the same time. The first error cancels the others; role is its server's.
 func (m *Membership) ask(ctx context.Context, f func(context.Context, *joinedServer) error) (role string, err error) {
+	if len(m.servers) == 0 {
+		return "", ctx.Err()
+	}
 	if len(m.servers) == 1 {
 		s := &m.servers[0]
 		return s.role, Repeat(ctx, func(ctx context.Context) error { return f(ctx, s) })

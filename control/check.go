@@ -43,7 +43,9 @@ func (m *Membership) checkAll(cfg *JoinConfig, aggregator pb.AggregatorClient) e
 			return nil, nil
 		}
 		refuses = fmt.Sprintf("%s at %v", access.SwitchDaemon, cfg.Aggregator)
-		return checkAt(ctx, cfg, aggregator.Check)
+		return whileMissing(ctx, cfg, func(ctx context.Context) (*pb.Admission, error) {
+			return checkAt(ctx, cfg, aggregator.Check)
+		})
 	})
 	switch {
 	case err != nil:

@@ -5,6 +5,7 @@ package control
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -34,12 +35,14 @@ type generation struct {
 	instance uint64 // 0: the job has no aggregator
 	ended    uint64 // instance of the last one that has ended
 	marks    []aggregator.Mark
-	changes  uint64        // counts changes of the fields above
-	changed  chan struct{} // closed and replaced with each
+	applied  uint64            // counts harvests
+	lost     map[uint16]uint64 // workers that were lost with their logs, and the harvests by then
+	changes  uint64            // counts changes of the fields above
+	changed  chan struct{}     // closed and replaced with each
 }
 
 func newGeneration(instance uint64) *generation {
-	return &generation{instance: instance, changed: make(chan struct{})}
+	return &generation{instance: instance, lost: map[uint16]uint64{}, changed: make(chan struct{})}
 }
 
 // change changes the fields. f must not wait.
@@ -95,13 +98,17 @@ func (g *generation) markOf(worker uint16) *aggregator.Mark {
 }
 
 // Applied records the marks of a harvest. It must be called in the same call of the store's goroutine
-// in which the sums are added; nil, of an empty harvest, changes nothing. After the fence marks do not
-// change: a worker may have settled by them.
+// in which the sums are added; an empty harvest has none, nil. After the fence marks do not change: a
+// worker may have settled by them.
 func (s *ParameterServer) Applied(marks []aggregator.Mark) {
 	if marks == nil {
+		s.generation.mu.Lock()
+		defer s.generation.mu.Unlock()
+		s.generation.applied++
 		return
 	}
 	s.generation.change(func() {
+		s.generation.applied++
 		if s.generation.instance != 0 {
 			s.generation.marks = marks
 		}
@@ -128,8 +135,39 @@ func (s *ParameterServer) MayFence() bool {
 // harvest is applied. It takes back the arrivals at the end of the step, whose workers may have frames
 // that are in no harvest, and stops a commit that has not reached the store. It does not wait.
 func (s *ParameterServer) Fence() {
-	s.generation.change(func() { s.generation.ended, s.generation.instance = s.generation.instance, 0 })
+	g := s.generation
+	g.change(func() {
+		g.ended, g.instance = g.instance, 0
+		// A harvest whose bank was swapped before a loss may be applied after it.
+		maps.DeleteFunc(g.lost, func(_ uint16, by uint64) bool { return g.applied >= by+2 })
+	})
 	s.barrier.fence()
+	for _, worker := range slices.Sorted(maps.Keys(g.lost)) { // it does not change any more
+		s.warnOfLoss(worker)
+	}
+}
+
+// noteLost notes that a worker is lost. If the aggregator is lost, too, before the worker has settled, what
+// it had acknowledged is lost with both. Without steps nothing makes that good.
+func (s *ParameterServer) noteLost(m *member) {
+	if !m.keepsLog || s.cfg.Sync {
+		return
+	}
+	g := s.generation
+	g.mu.Lock()
+	unsettled := m.instance != 0 && m.instance == g.ended && !m.settles
+	if m.instance != 0 && m.instance == g.instance {
+		g.lost[m.ID] = g.applied
+	}
+	g.mu.Unlock()
+	if unsettled {
+		s.warnOfLoss(m.ID)
+	}
+}
+
+func (s *ParameterServer) warnOfLoss(worker uint16) {
+	s.cfg.Log.Warn("the aggregator and a worker were lost together, with what it acknowledged to the worker after the "+
+		"last harvest: a worker that trains repeats it, clients of an agent cannot", "worker", worker)
 }
 
 // HasFenced reports whether the job has lost its aggregator.
@@ -148,6 +186,7 @@ func (s *ParameterServer) Settle(ctx context.Context, req *pb.SettleRequest) (*p
 	g := s.generation
 	g.mu.Lock()
 	fenced := req.Instance != 0 && req.Instance == g.ended
+	m.settles = m.settles || fenced
 	mark := aggregator.Mark{Sender: m.ID, Epoch: uint16(req.Epoch)}
 	mark.Applied[0] = 1 // number 0
 	if last := g.markOf(m.ID); last != nil && uint32(last.Epoch) == req.Epoch {

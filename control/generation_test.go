@@ -4,6 +4,7 @@ package control
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -254,4 +255,53 @@ func TestJoinWithoutAggregator(t *testing.T) {
 			t.Errorf("%+v, %v", w.member, err)
 		}
 	})
+}
+
+// The log says when the gradients of a worker are lost with it and the aggregator, and only then.
+func TestLossOfBothIsLogged(t *testing.T) {
+	harvest := func(_ *testing.T, s *parameterServer, _ *worker) {
+		s.service.Applied([]aggregator.Mark{{Sender: 1, Epoch: 3, Newest: 9}})
+	}
+	empty := func(_ *testing.T, s *parameterServer, _ *worker) { s.service.Applied(nil) }
+	dies := func(_ *testing.T, _ *parameterServer, w *worker) {
+		w.host.Vanish()
+		time.Sleep(DefaultGrace + time.Second)
+	}
+	fence := func(_ *testing.T, s *parameterServer, _ *worker) { s.service.Fence() }
+	settles := func(t *testing.T, _ *parameterServer, w *worker) {
+		if _, err := w.settle(t, 77, 3); err != nil {
+			t.Error(err)
+		}
+	}
+	type event = func(*testing.T, *parameterServer, *worker)
+	for name, c := range map[string]struct {
+		events []event
+		sync   bool
+		lost   bool
+	}{
+		"the worker first":                {events: []event{harvest, dies, fence}, lost: true},
+		"the aggregator first":            {events: []event{harvest, fence, dies}, lost: true},
+		"a harvest was on its way":        {events: []event{dies, harvest, fence}, lost: true},
+		"harvested":                       {events: []event{dies, harvest, empty, fence}},
+		"settled":                         {events: []event{fence, settles, dies}},
+		"the aggregator alone":            {events: []event{fence, settles}},
+		"the worker alone":                {events: []event{dies}},
+		"steps, which a restart repeats":  {events: []event{fence, dies}, sync: true},
+		"both, and another harvest later": {events: []event{dies, fence, harvest, harvest}, lost: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log notes
+				s := startServer(t, func(cfg *ParameterServerConfig) { cfg.KeepLog, cfg.Sync, cfg.Log = true, c.sync, log.Logger() })
+				one, _ := s.joinedWithLogs(t)
+				for _, happens := range c.events {
+					happens(t, s, one)
+				}
+				const line = "the aggregator and a worker were lost together"
+				if is := strings.Contains(log.String(), line) && strings.Contains(log.String(), "worker=1"); is != c.lost {
+					t.Errorf("logged: %v\n%s", is, log.String())
+				}
+			})
+		})
+	}
 }

@@ -26,6 +26,9 @@ type Harvest struct {
 	Frames uint64   // hot frames that were summed
 	Pairs  uint64   // pairs that were summed
 	Chunks int      // messages that carried it
+	// Request is the number of the newest request ([Harvester.Ask]) that was made before the bank was
+	// frozen, or 0 if that is not known.
+	Request uint64
 
 	// Marks are those of the bank, as in aggregator.Bank. They are nil if it is empty, or its
 	// aggregator has none.
@@ -105,7 +108,7 @@ func (h *Harvester) session(ctx context.Context) error {
 		if !chunk.Last {
 			continue
 		}
-		now.Number, now.Frames, now.Pairs = chunk.Number, chunk.Frames, chunk.Pairs
+		now.Number, now.Frames, now.Pairs, now.Request = chunk.Number, chunk.Frames, chunk.Pairs, chunk.Request
 		if err := now.checkMarks(h.marks); err != nil {
 			return fmt.Errorf("harvest %d: %w", now.Number, err)
 		}
@@ -157,16 +160,28 @@ func (h *Harvester) signal() {
 	h.progress = make(chan struct{})
 }
 
-// Now requests a harvest of everything that the aggregator has acknowledged so far, and waits until
-// it is applied.
-func (h *Harvester) Now(ctx context.Context) error {
+// Ask requests a harvest of everything that the aggregator has acknowledged so far, and returns the
+// number of the request.
+func (h *Harvester) Ask() (request uint64) {
 	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.ask()
+}
+
+// ask is Ask of a caller that holds the lock.
+func (h *Harvester) ask() (request uint64) {
 	h.asked++
-	request := h.asked
 	if h.stream != nil {
 		// Recv reports an error too, and the next session repeats the request.
-		_ = h.stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Now{Now: request}})
+		_ = h.stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Now{Now: h.asked}})
 	}
+	return h.asked
+}
+
+// Now is [Harvester.Ask], and waits until the harvest is applied.
+func (h *Harvester) Now(ctx context.Context) error {
+	h.mu.Lock()
+	request := h.ask()
 	for h.answered < request && h.failed == nil {
 		progress := h.progress
 		h.mu.Unlock()

@@ -28,6 +28,7 @@ type job struct {
 	key      access.Secret
 	creator  netip.AddrPort
 	roster   *roster
+	order    []uint16 // workers of rounds by position; guarded by the roster's lock
 
 	running bool // accepts calls; guarded by the aggregator's lock
 
@@ -138,6 +139,9 @@ func (j *job) mayAdmit(m, replaces *member) error {
 func (j *job) admit(m *member) error {
 	if err := j.plane.AddSender(j.cfg.ID, m.SenderConfig); err != nil {
 		return planeError(err)
+	}
+	if j.cfg.Workers != 0 {
+		j.order = append(j.order, m.ID)
 	}
 	return nil
 }

@@ -52,6 +52,9 @@ type JoinConfig struct {
 	Agree map[string]string
 
 	Server, Aggregator netip.AddrPort // control services
+	// NoServer means that the job has no parameter server, but an owner that takes its harvests (see
+	// [Taker]). Join then waits until the owner has created the job.
+	NoServer bool
 	// MoreServers are the job's servers after Server, which has index 0, in the order of their
 	// indices.
 	MoreServers []netip.AddrPort
@@ -101,6 +104,7 @@ type Membership struct {
 	Exp                          int // binary exponent of the unit of a fixed-point slot
 	Workers                      int // in rounds
 
+	Instance  uint64 // of the job
 	Dense     bool   // hot frames are dense, otherwise lane-aligned
 	FirstStep uint64 // that the worker trains: the store has the earlier ones
 	// NextStep is the step of the next Barrier or Reduce. It may differ from FirstStep where workers
@@ -207,7 +211,7 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	// The servers are first: the one with index 0 creates the job at the aggregator. All services are
 	// reached, and asked whether they would admit the worker, before any does: what one refuses must
 	// change nothing at the others.
-	addresses := append([]netip.AddrPort{cfg.Server}, cfg.MoreServers...)
+	addresses := cfg.servers()
 	m.addresses = append(slices.Clone(addresses), cfg.Aggregator)
 	for i, addr := range addresses {
 		peer, role := access.ServerOf(cfg.Job), "parameter server"
@@ -257,6 +261,9 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 		s.token, s.next = answer.Token, nextStep(answer)
 		joined = append(joined, answer)
 	}
+	if cfg.NoServer {
+		joined = []*pb.Membership{{}}
+	}
 	m.KeepsLog = cfg.KeepsLog && joined[0].KeepLog
 	var admitted *pb.Admission
 	if !m.NoAggregator {
@@ -268,6 +275,9 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 		if err != nil {
 			return nil, err
 		}
+	}
+	if cfg.NoServer {
+		joined[0].Instance = admitted.Instance
 	}
 	for _, one := range joined {
 		m.Checkpoints = append(m.Checkpoints, one.Checkpoints)
@@ -296,7 +306,15 @@ func (c *JoinConfig) check() error {
 		field string
 		addr  netip.AddrPort
 	}
-	addresses := []address{{"From", c.From}, {"Server", c.Server}, {"Aggregator", c.Aggregator}}
+	addresses := []address{{"From", c.From}, {"Aggregator", c.Aggregator}}
+	switch given := c.Server.IsValid() || len(c.MoreServers) > 0; {
+	case c.NoServer && c.KeepsLog:
+		return errors.New("control: JoinConfig.NoServer is set, and so is KeepsLog: without a server nothing ends the log")
+	case c.NoServer && given:
+		return errors.New("control: JoinConfig.NoServer is set, and so is Server or MoreServers: leave one out")
+	case !c.NoServer:
+		addresses = append(addresses, address{"Server", c.Server})
+	}
 	for i, addr := range c.MoreServers {
 		addresses = append(addresses, address{fmt.Sprintf("MoreServers[%d]", i), addr})
 	}
@@ -362,7 +380,7 @@ func (m *Membership) take(joined *pb.Membership, admitted *pb.Admission) error {
 	}
 	m.Exp, m.Workers = int(admitted.Exponent), int(admitted.Workers)
 	m.AggregatorEpoch = uint16(admitted.Epoch)
-	m.Stripes, m.Dense = int(admitted.Stripes), admitted.Dense
+	m.Stripes, m.Dense, m.Instance = int(admitted.Stripes), admitted.Dense, admitted.Instance
 	return nil
 }
 

@@ -21,11 +21,10 @@ import (
 type Log interface {
 	// Committed tells it which frames the server has.
 	Committed(ctx context.Context, mark aggregator.Mark) error
-	// HoldSteps makes the worker report no end of a step in frames until it has settled, and returns
-	// the number of its next frame for the server.
-	HoldSteps(ctx context.Context) (next uint32, err error)
-	// Settle sends the server all frames that the mark lacks, and returns when it has them.
-	Settle(ctx context.Context, mark aggregator.Mark) error
+	// Settle asks for the last mark, and returns when the server has all frames that it lacks. next is the
+	// number of the worker's next frame for the server; from before the question until the end, the worker
+	// reports no end of a step in frames.
+	Settle(ctx context.Context, ask func(ctx context.Context, next uint32) (aggregator.Mark, error)) error
 }
 
 // kept is what a membership knows of the job's generation.
@@ -131,24 +130,19 @@ func (m *Membership) askForHarvests(ctx context.Context, full <-chan struct{}) {
 func (m *Membership) settle(ctx context.Context, log Log) error {
 	k := &m.kept
 	instance, _ := k.current()
-	next, err := log.HoldSteps(ctx)
-	if err != nil {
-		return err
-	}
 	s := &m.servers[0]
-	var answer *pb.SettleResponse
-	err = Repeat(ctx, func(ctx context.Context) (err error) {
-		answer, err = s.Settle(ctx, &pb.SettleRequest{Job: m.job, Sender: m.worker, Token: s.token, Instance: instance,
-			Epoch: uint32(m.AggregatorEpoch), Next: next})
-		return err
+	err := log.Settle(ctx, func(ctx context.Context, next uint32) (aggregator.Mark, error) {
+		var answer *pb.SettleResponse
+		err := Repeat(ctx, func(ctx context.Context) (err error) {
+			answer, err = s.Settle(ctx, &pb.SettleRequest{Job: m.job, Sender: m.worker, Token: s.token, Instance: instance,
+				Epoch: uint32(m.AggregatorEpoch), Next: next})
+			return err
+		})
+		if err != nil {
+			return aggregator.Mark{}, access.CallError(s.role, "settle", err)
+		}
+		return markOfMessage(answer.Mark)
 	})
-	if err != nil {
-		return access.CallError(s.role, "settle", err)
-	}
-	mark, err := markOfMessage(answer.Mark)
-	if err == nil {
-		err = log.Settle(ctx, mark)
-	}
 	if err != nil {
 		return fmt.Errorf("settling after the loss of the aggregator: %w", err)
 	}

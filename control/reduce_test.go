@@ -217,6 +217,57 @@ func TestStepsWithoutHotFramesAreNotHarvested(t *testing.T) {
 	})
 }
 
+// What a worker reported at the end of a step before it left does not speak for its next admission,
+// which may have sent frames and reports none.
+func TestReportOfAFormerAdmission(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var harvests []uint64
+		s := startServer(t, sync5, func(c *ParameterServerConfig) {
+			c.Reduce = func(_ context.Context, step uint64, quiet bool) (Sums, error) {
+				if !quiet {
+					harvests = append(harvests, step)
+				}
+				return Sums{}, nil
+			}
+		})
+		ended := s.waits(t)
+		one, two := s.joined(t)
+		at := func(w worker, step uint64) chan error {
+			answer := make(chan error, 1)
+			go func() {
+				_, err := w.reduce(t, step, nil, HotFrames{})
+				answer <- err
+			}()
+			return answer
+		}
+		for step := range uint64(2) {
+			first, second := at(*one, step), at(*two, step)
+			if err := errors.Join(<-first, <-second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		former := at(*two, 2)
+		synctest.Wait()
+		if err := two.suspend(t); err != nil {
+			t.Fatal(err)
+		}
+		two = s.worker(t, 2)
+		if err := two.join(t); err != nil {
+			t.Fatal(err)
+		}
+		first := at(*one, 2)
+		if err := errors.Join(two.barrier(t, 2), <-first, <-former); err != nil {
+			t.Error(err)
+		}
+		if want := []uint64{0, 2}; !slices.Equal(harvests, want) {
+			t.Errorf("harvests at the ends of steps %v, want %v", harvests, want)
+		}
+		if err := errors.Join(one.done(t), two.done(t), <-ended); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Workers that reach the end of a step by frames and by calls meet each other. A quiet step ends in
 // the call if its last worker arrives by a frame; other steps are harvested or dropped separately.
 // Refused workers get the reason, or the sums, by a call.

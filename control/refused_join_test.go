@@ -112,9 +112,14 @@ func TestRefusedWorkerChangesNothing(t *testing.T) {
 		"at the second server, which cannot take its frames": {func(_ *testing.T, j *twoServers) {
 			j.second.admit = errors.New("no room for another sender")
 		}, "no room for another sender"},
-		"at the aggregator, for its hot set":            {func(_ *testing.T, j *twoServers) { j.daemon.jobs[5].spec.HotSet = []byte("another") }, "hot set differs from job 5's"},
-		"at the aggregator, which has no place":         {func(t *testing.T, j *twoServers) { j.fill(t) }, "all 64 places that the job reserved are taken"},
-		"at the aggregator, which has another instance": {func(_ *testing.T, j *twoServers) { j.served[0].generation.instance++ }, "the aggregator has instance"},
+		"at the aggregator, for its hot set":    {func(_ *testing.T, j *twoServers) { j.daemon.jobs[5].spec.HotSet = []byte("another") }, "hot set differs from job 5's"},
+		"at the aggregator, which has no place": {func(t *testing.T, j *twoServers) { j.fill(t) }, "all 64 places that the job reserved are taken"},
+		"at the aggregator, which has another instance": {func(_ *testing.T, j *twoServers) {
+			g := j.served[0].generation
+			g.mu.Lock() // the first worker's stream reads it
+			defer g.mu.Unlock()
+			g.instance++
+		}, "the aggregator has instance"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := startTwoServers(t)

@@ -66,6 +66,8 @@ type member struct {
 	agree   map[string]string // what it presented of the configuration
 
 	keepsLog  bool             // see MayFence
+	instance  uint64           // to which its frames went at first
+	settles   bool             // it has asked for the mark by which it settles; guarded by the generation's lock
 	wasAway   bool             // it had left, and could come back, when it joined
 	departure *pb.LeaveRequest // how it left; nil: it has not
 }

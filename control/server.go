@@ -322,6 +322,7 @@ func (s *ParameterServer) admit(m *member) error {
 		return status.Errorf(codes.Internal, "worker %d: %v", m.ID, err)
 	}
 	s.agree.hold(m.ID, m.agree)
+	m.instance = s.generation.currentInstance()
 	m.wasAway = s.away[m.ID]
 	delete(s.away, m.ID)
 	if d := s.absent[m.ID]; d != nil && d.stop() || m.wasAway {
@@ -372,6 +373,7 @@ func (s *ParameterServer) withdraw(m *member, how ending) {
 		lost = fmt.Errorf("%w: %s", lost, why)
 	}
 	s.cfg.Log.Warn("lost a worker", "worker", m.ID, "reason", lost)
+	s.noteLost(m)
 	if m.departure.GetDiverged() && s.cfg.Diverged != nil {
 		s.cfg.Diverged(m.ID)
 	}

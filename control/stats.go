@@ -78,6 +78,10 @@ func (j *job) stats() (*pb.JobStats, error) {
 	if err != nil {
 		return nil, err
 	}
+	times, err := j.plane.JobTimes(j.cfg.ID)
+	if err != nil {
+		return nil, err
+	}
 	senders := j.roster.len()
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -101,5 +105,6 @@ func (j *job) stats() (*pb.JobStats, error) {
 		Held:            j.owner.connected(),
 		LeaseMs:         uint32(j.leaseLeft().Milliseconds()),
 		SendersReserved: uint32(j.places),
+		Latencies:       LatencyMessages(aggregatorTimes(times)),
 	}, nil
 }

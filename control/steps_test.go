@@ -181,6 +181,7 @@ func TestLeavingForAWhileWaits(t *testing.T) {
 	})
 	one, _ := s.joined(t)
 	wants(t, "leaving", one.suspend(t), codes.FailedPrecondition, fails.Error())
+	wants(t, "a call after it", one.tear(t, 0), codes.PermissionDenied, "its admission has ended")
 	if err := errors.Join(one.join(t), one.suspend(t), one.join(t)); err != nil {
 		t.Error(err)
 	}
@@ -204,6 +205,35 @@ func stepsServer(t *testing.T) (s *parameterServer, dropped *[]uint64) {
 		}
 	})
 	return s, dropped
+}
+
+// The first reason for which a step is dropped is the one that all are told: that of a later worker, or
+// none, does not replace it.
+func TestFirstReasonOfADrop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := stepsServer(t)
+		ended := s.waits(t)
+		one, two := s.joined(t)
+		first := make(chan error, 1)
+		go func() {
+			_, err := one.reduce(t, 0, &DroppedError{Key: 7, KeyKnown: true})
+			first <- err
+		}()
+		synctest.Wait()
+		if err := two.tear(t, 0); err != nil {
+			t.Error(err)
+		}
+		_, err := two.reduce(t, 0, &DroppedError{Key: 9, KeyKnown: true})
+		for _, err := range []error{err, <-first} {
+			var why *DroppedError
+			if !errors.As(err, &why) || *why != (DroppedError{Key: 7, KeyKnown: true}) {
+				t.Errorf("the step ends with %v, want the refusal of key 7", err)
+			}
+		}
+		if err := errors.Join(one.done(t), two.done(t), <-ended); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A worker of a sync job that may come back is not lost: the others wait for it. If it has left a

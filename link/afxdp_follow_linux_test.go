@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/internal/linux/netwatch"
 	"github.com/libra-ina/libra/internal/linux/testbed"
 	"github.com/libra-ina/libra/internal/test/bedtest"
 	"github.com/libra-ina/libra/internal/test/refuse"
@@ -273,6 +274,24 @@ func TestAFXDPSurvivesItsInterface(t *testing.T) {
 	c.log.Await(t, "the XDP program was gone from the interface")
 	c.drain()
 	c.passes("attached again")
+}
+
+// An interface that was created again does not keep the link's address by itself, even one with the
+// index of the former.
+func TestAFXDPKeepsItsAddressAnew(t *testing.T) {
+	l := &afxdpLink{local: wire.Endpoint{MAC: [6]byte{2, 0, 0, 0, 0, 1}, IP: netip.MustParseAddr("10.0.0.1")}}
+	l.follow.keeper = -1 // no socket: it fails if it is asked
+	s := netwatch.State{Index: 7, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}}
+	l.follow.keptAt.Store(int64(s.Index))
+	if err := l.keepAddress(s); err != nil {
+		t.Errorf("an interface that keeps the address is asked again: %v", err)
+	}
+	if err := l.moveMemberships(uint32(s.Index)); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.keepAddress(s); !errors.Is(err, unix.EBADF) {
+		t.Errorf("the new interface is not asked to keep the address: %v", err)
+	}
 }
 
 // Errors that may be over soon do not end a link.

@@ -23,6 +23,7 @@ func TestConformance(t *testing.T) {
 		{name: "udp, IPv6", suite: linktest.Suite{Open: loopback("[::1]:0", link.OpenUDP)}},
 		{name: "udp of package net", suite: linktest.Suite{Open: loopback("127.0.0.1:0", link.OpenNetUDP), Allocates: true}},
 		{name: "udp of package net, IPv6", suite: linktest.Suite{Open: loopback("[::1]:0", link.OpenNetUDP), Allocates: true}},
+		{name: "lent", suite: linktest.Suite{Open: lent(loopback("127.0.0.1:0", link.OpenUDP))}},
 		{name: "faults", suite: linktest.Suite{Open: faulty(faults, loopback("127.0.0.1:0", link.OpenUDP)), Allocates: true}},
 		{name: "no faults", suite: linktest.Suite{Open: faulty(link.Faults{}, loopback("127.0.0.1:0", link.OpenUDP)), Allocates: true}},
 	} {
@@ -57,6 +58,32 @@ func faulty(f link.Faults, open opener) opener {
 		}
 		if b, err = link.WithFaults(b, f); err != nil {
 			t.Fatal(err)
+		}
+		return a, b
+	}
+}
+
+// lent lends both links, which were lent before.
+func lent(open opener) opener {
+	return func(t *testing.T) (a, b link.Link) {
+		t.Helper()
+		a, b = open(t)
+		for _, l := range []*link.Link{&a, &b} {
+			kept := link.Keep(*l)
+			t.Cleanup(func() { _ = kept.Close() })
+			before, err := kept.Lend()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, ok := before.Alloc(); !ok {
+				t.Fatal("a link has no buffer")
+			}
+			if err := before.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if *l, err = kept.Lend(); err != nil {
+				t.Fatal(err)
+			}
 		}
 		return a, b
 	}

@@ -6,6 +6,7 @@ import (
 	rt "github.com/p4lang/p4runtime/go/p4/v1"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -155,6 +156,14 @@ func (p *Plane) JobCounters(id uint16) (aggregator.JobCounters, error) {
 	n = n[wire.Lanes+1:]
 	c.Rounds, c.Scales = n[0], n[1]
 	return c, nil
+}
+
+// JobTimes implements [aggregator.Plane]: a P4 switch measures no times.
+func (p *Plane) JobTimes(id uint16) (telemetry.Distribution, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, err := p.job(id)
+	return telemetry.Distribution{}, err
 }
 
 func jobCells(id uint16) []cells {

@@ -197,6 +197,29 @@ func TestWriteToReportsErrors(t *testing.T) {
 	}
 }
 
+// failingOnce fails at one write. There is room for the next ones: another process has made some.
+type failingOnce struct{ writes, at int }
+
+func (w *failingOnce) Write(b []byte) (int, error) {
+	if w.writes++; w.writes == w.at {
+		return 0, errFull
+	}
+	return len(b), nil
+}
+
+// A hole in a hot set is an error, whether or not what follows it is written.
+func TestWriteToReportsHoles(t *testing.T) {
+	h, all := mustHotSet(t, 1, make50()...), &failingOnce{}
+	if _, err := h.WriteTo(all); err != nil {
+		t.Fatal(err)
+	}
+	for at := 1; at <= all.writes; at++ {
+		if _, err := h.WriteTo(&failingOnce{at: at}); !errors.Is(err, errFull) {
+			t.Errorf("write %d of %d fails: %v", at, all.writes, err)
+		}
+	}
+}
+
 func TestLoadHotSetErrors(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := LoadHotSet(filepath.Join(dir, "absent")); !errors.Is(err, os.ErrNotExist) {

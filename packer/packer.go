@@ -235,6 +235,14 @@ func (p *Packer) Next() wire.Type {
 	return 0
 }
 
+// Cold returns the number of the batch's cold rows, and the key of the first.
+func (p *Packer) Cold() (rows int, first uint64) {
+	if len(p.cold) > 0 {
+		first = p.keys[p.cold[0]]
+	}
+	return len(p.cold), first
+}
+
 // Server returns the index of the server of the next cold frame. Cold frames are ordered by server.
 func (p *Packer) Server() int { return p.server }
 

@@ -64,6 +64,18 @@ func TestUnsummedKeysThatComeAgain(t *testing.T) {
 	noted(t, s, false, []uint64{6}, 0)
 }
 
+// The bound may leave 64 bits as a whole: four such units of one key wrap around to a small sum.
+func TestUnsummedBoundWrapsAround(t *testing.T) {
+	const most = unsummedMost - 1 // its bound is 2^62, and that of three in any order is 3·2^62
+	s := unsummedStore(t, 0)
+	noted(t, s, true, []uint64{6}, most)
+	noted(t, s, false, []uint64{6, 6, 5}, most, most, most)
+	want := float32(3 * most / 2) // the unit is 1/2
+	if keys, sums := stepSums(t, s); !slices.Equal(keys, []uint64{5, 6}) || !slices.Equal(sums, []float32{want / 3, want}) {
+		t.Errorf("the sums of keys %v are %v, want %v and %v", keys, sums, want/3, want)
+	}
+}
+
 // The number of rows that are not summed is bounded.
 func TestUnsummedRows(t *testing.T) {
 	keys, units := make([]uint64, unsummedRows-1), slices.Repeat([]int64{-1 << 20}, unsummedRows-1)

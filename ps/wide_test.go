@@ -171,3 +171,28 @@ func TestMemoryOfWideSums(t *testing.T) {
 		t.Error(sums)
 	}
 }
+
+// A sum without a float32 ends its own step only. An error is of the sums for which it is returned,
+// however often they are asked for.
+func TestSumErrorIsOfItsStep(t *testing.T) {
+	s := newStore(t, Config{Dim: 1, Optimizer: none})
+	for range 2 {
+		if err := s.Push([]uint64{7, 7}, []float32{math.MaxFloat32, math.MaxFloat32}); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			var large *SumError
+			if _, _, err := s.AppendSums(nil, nil); !errors.As(err, &large) || large.Key != 7 {
+				t.Errorf("a sum that is too large: %v", err)
+			}
+		}
+		s.Drop()
+		if err := s.Push([]uint64{7}, []float32{3}); err != nil {
+			t.Fatal(err)
+		}
+		if keys, sums := stepSums(t, s); !slices.Equal(keys, []uint64{7}) || !slices.Equal(sums, []float32{3}) {
+			t.Errorf("the sums of keys %v of the next step are %v", keys, sums)
+		}
+		s.Commit()
+	}
+}

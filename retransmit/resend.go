@@ -129,7 +129,7 @@ func (w *Window) resendLost(now Time, resend func(uint32, Entry) bool) bool {
 			break // neither it nor any later one is overtaken
 		}
 		later := f.later
-		due := f.sent.Add(d.rtt + w.allowance(f))
+		due := f.Last.Add(d.rtt + w.allowance(f))
 		switch {
 		case due <= now:
 			if !resend(w.seqAt(i), f.Entry) {
@@ -140,7 +140,7 @@ func (w *Window) resendLost(now Time, resend func(uint32, Entry) bool) bool {
 			w.tail.restartTimer(now)
 			w.limit.lost++
 			any = true
-		case f.copies > 1: // may be due later than those after it
+		case f.Copies > 1: // may be due later than those after it
 			d.at = min(d.at, due)
 		default:
 			d.at = min(d.at, due)
@@ -160,7 +160,7 @@ func (w *Window) resendLost(now Time, resend func(uint32, Entry) bool) bool {
 // allowance returns how long a frame may be overtaken before it counts as lost.
 func (w *Window) allowance(f *frame) time.Duration {
 	a := time.Duration(w.loss.reordering) * max(minAllowance, w.rtt.srtt/4)
-	return min(min(a, w.rtt.rto)<<(f.copies-1), w.rtt.rto)
+	return min(min(a, w.rtt.rto)<<(f.Copies-1), w.rtt.rto)
 }
 
 // retransmitted records a retransmission.
@@ -193,7 +193,7 @@ func (w *Window) sendProbes(now Time, early bool, resend func(uint32, Entry) boo
 		f.probe = true
 		w.retransmitted(now, i)
 		w.stats.Probes++
-		if f.copies == 2 {
+		if f.Copies == 2 {
 			p.once, p.asked = seq, true
 		} else if seq == p.once {
 			p.asked = false
@@ -215,14 +215,14 @@ func (w *Window) checkSpurious(seq uint32) {
 		w.loss.losing, p.asked = 0, false
 	}
 	f := &w.frames[w.index(seq)]
-	if w.next-seq > w.mask+1 || f.copies != 2 {
+	if w.next-seq > w.mask+1 || f.Copies != 2 {
 		return // another frame has its place, or it is ambiguous which copy is late
 	}
 	w.loss.losing = 0
 	if f.probe {
 		return // the retransmission was not based on the order of answers
 	}
-	f.copies = maxCopies // a further answer is to a copy made by the network
+	f.Copies = maxCopies // a further answer is to a copy made by the network
 	w.stats.Spurious++
 	d := &w.loss
 	d.life = reorderingLife

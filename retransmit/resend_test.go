@@ -463,7 +463,7 @@ func TestManyRepetitions(t *testing.T) {
 	for n := range 12 {
 		seq := add(t, w, now)
 		w.Ack(now+rtt, seq)
-		base := w.frames[w.index(lost)].sent
+		base := w.frames[w.index(lost)].Last
 		expect(t, w, base+rtt+allowance-1)
 		expect(t, w, base+rtt+allowance, lost)
 		w.loss.losing = 0

@@ -10,7 +10,7 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// Entry is the owner's data of a frame in a [Window], which does not interpret it.
+// Entry is the owner's data of a frame in a [Window], which does not interpret it, and when it was sent.
 type Entry struct {
 	Cookie uint64 // locates the frame's bytes, e.g. a UMEM address
 	Len    uint32 // length of the frame in bytes
@@ -19,6 +19,11 @@ type Entry struct {
 	// NeedsOwnAnswer marks a frame whose answer carries data, such as rows or sums. Only its own
 	// answer acknowledges it, never a cover; see [Window.Cover].
 	NeedsOwnAnswer bool
+
+	// The window sets these fields. Copies is the number of transmissions, at most 8; First and Last
+	// are the times of the first and of the last.
+	Copies      uint8
+	First, Last Time
 }
 
 // Stats counts what happened to the frames of a [Window].
@@ -78,10 +83,8 @@ type Window struct {
 
 type frame struct {
 	Entry
-	sent   Time   // last transmission
-	order  uint64 // of the last transmission, among all of the window
-	copies uint8  // transmissions, at most maxCopies
-	probe  bool   // a timeout caused a retransmission
+	order uint64 // of the last transmission, among all of the window
+	probe bool   // a timeout caused a retransmission
 	// Frames that are sent and not answered are in a list, ordered by their last
 	// transmission. Indices instead of pointers keep it in memory that the garbage
 	// collector does not scan.
@@ -159,6 +162,7 @@ func (w *Window) Add(now Time, e Entry) (seq uint32, ok bool) {
 		w.heard.restartSilence(now) // nothing was outstanding until now
 	}
 	seq = w.next
+	e.First, e.Last, e.Copies = 0, 0, 0
 	w.frames[w.index(seq)] = frame{Entry: e, outstanding: true}
 	w.next++
 	w.outstanding++
@@ -182,8 +186,11 @@ func (w *Window) Sent(now Time, n int) {
 func (w *Window) transmitted(now Time, i int32) {
 	f := &w.frames[i]
 	w.loss.order++
-	f.sent, f.order = now, w.loss.order
-	f.copies = min(f.copies+1, maxCopies)
+	if f.Copies == 0 {
+		f.First = now
+	}
+	f.Last, f.order = now, w.loss.order
+	f.Copies = min(f.Copies+1, maxCopies)
 	head := w.head()
 	last := w.frames[head].earlier
 	f.earlier, f.later = last, head
@@ -203,6 +210,16 @@ func (w *Window) idle() bool { return w.first() == w.head() }
 func (w *Window) first() int32 { return w.frames[w.head()].later }
 
 func (w *Window) head() int32 { return int32(w.mask) + 1 }
+
+// Sending returns the entry of a frame that is sent and not answered, or false if there is none with
+// that number.
+func (w *Window) Sending(seq uint32) (Entry, bool) {
+	f := &w.frames[w.index(seq)]
+	if !newer(w.unsent, seq) || newer(w.base, seq) || !f.outstanding {
+		return Entry{}, false
+	}
+	return f.Entry, true
+}
 
 // Ack removes frame seq, which the peer has applied, from the window. It returns false
 // if the frame is not outstanding; such answers are counted and harmless, because
@@ -245,8 +262,8 @@ func (w *Window) Cover(now Time, seq uint32, cover uint64, taken func(Entry)) {
 		if !f.outstanding || f.NeedsOwnAnswer {
 			continue
 		}
-		if f.copies == 1 {
-			w.loss.updateNewest(f.order, now.Sub(f.sent))
+		if f.Copies == 1 {
+			w.loss.updateNewest(f.order, now.Sub(f.Last))
 			w.tail.endBurst()
 		}
 		w.stats.Acked++
@@ -277,9 +294,9 @@ func (w *Window) takeAnswered(now Time, seq uint32) (Entry, bool) {
 		w.checkSpurious(seq)
 		return Entry{}, false
 	}
-	if f.copies == 1 {
+	if f.Copies == 1 {
 		// Karn's rule: with several copies, it is ambiguous which one is answered.
-		rtt := now.Sub(f.sent)
+		rtt := now.Sub(f.Last)
 		w.rtt.sample(rtt, seq, w.next)
 		w.loss.updateNewest(f.order, rtt)
 		w.tail.endBurst()

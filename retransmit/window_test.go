@@ -79,7 +79,7 @@ func TestWindowSpansItsSize(t *testing.T) {
 
 func TestWindowReturnsEntryOnce(t *testing.T) {
 	w := newWindow(t, Config{})
-	want := Entry{Cookie: 1 << 40, Len: 1414, Owner: 9}
+	want := Entry{Cookie: 1 << 40, Len: 1414, Owner: 9, Copies: 1}
 	w.Add(0, Entry{Cookie: 1 << 40, Len: 1414, Owner: 9})
 	w.Add(0, Entry{})
 	w.Add(0, Entry{})
@@ -108,6 +108,45 @@ func TestWindowReturnsEntryOnce(t *testing.T) {
 		SRTT: time.Millisecond, RTO: 6 * time.Millisecond, Bound: 512,
 	}, w.Stats()); diff != "" {
 		t.Errorf("stats (-want +got):\n%s", diff)
+	}
+}
+
+// TestEntriesHaveTheirTimes sends a frame late and twice: its entry has the time of adding nowhere, and
+// neither has it what an earlier frame left in its place, or what the owner entered.
+func TestEntriesHaveTheirTimes(t *testing.T) {
+	w := newWindow(t, Config{Size: 1, InitialRTO: 20 * time.Millisecond})
+	for seq := uint32(1); seq <= 2; seq++ {
+		start := Time(seq) * 1000 * ms
+		entry := Entry{Cookie: 7, Owner: seq, First: 1, Last: 2, Copies: 3}
+		if _, ok := w.Add(start, entry); !ok {
+			t.Fatal("the window is full")
+		}
+		if e, ok := w.Sending(seq); ok {
+			t.Errorf("a frame that is not sent is on its way: %+v", e)
+		}
+		w.Sent(start+5*ms, 1)
+		want := Entry{Cookie: 7, Owner: seq, First: start + 5*ms, Last: start + 5*ms, Copies: 1}
+		if e, ok := w.Sending(seq); !ok || e != want {
+			t.Errorf("%+v, %v; want %+v", e, ok, want)
+		}
+		w.Resend(start+30*ms, func(_ uint32, e Entry) bool {
+			if e != want {
+				t.Errorf("%+v is sent again, want %+v", e, want)
+			}
+			return true
+		})
+		want.Last, want.Copies = start+30*ms, 2
+		if e, ok := w.Sending(seq); !ok || e != want {
+			t.Errorf("sent again: %+v, %v; want %+v", e, ok, want)
+		}
+		if e, ok := w.Ack(start+31*ms, seq); !ok || e != want {
+			t.Errorf("answered: %+v, %v; want %+v", e, ok, want)
+		}
+		for _, other := range []uint32{seq - 1, seq, seq + 1} {
+			if e, ok := w.Sending(other); ok {
+				t.Errorf("frame %d is on its way after the answer: %+v", other, e)
+			}
+		}
 	}
 }
 

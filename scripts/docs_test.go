@@ -283,7 +283,7 @@ func TestPackagesKnowNothingOf(t *testing.T) {
 // passed in, or that the result does not depend on it.
 func TestReadsNoClock(t *testing.T) {
 	clocks := []string{"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick", "Sleep"}
-	for _, dir := range []string{"retransmit", "link/fault", "wire", "lut", "codec", "packer", "packer/placement", "aggregator", "internal/num/fixedpoint", "internal/num/scaled", "sched", "study/hotset", "study/arithmetic", "study/tofino", "study/schedule"} {
+	for _, dir := range []string{"retransmit", "link/fault", "wire", "lut", "codec", "packer", "packer/placement", "aggregator", "internal/num/fixedpoint", "internal/num/scaled", "sched", "study/hotset", "study/lossy", "study/arithmetic", "study/tofino", "study/schedule"} {
 		names, err := filepath.Glob("../" + dir + "/*.go")
 		if err != nil || len(names) == 0 {
 			t.Fatalf("%s: no files, %v", dir, err)

@@ -64,9 +64,11 @@ func (l *agentsLife) readSums(act *world.Actor) []int64 {
 }
 
 // audit reports whether sums hold each push once that was acknowledged, or accepted from a program that
-// has died since, and no push twice. At the last try they must.
+// has died since, and no push twice. At the last try they must. Hot rows of a push may be missing if
+// isLost.
 func (b *stepBooks) audit(sums []int64, last bool) bool {
 	least, most := make([]int64, len(sums)), make([]int64, len(sums))
+	b.l.result.Lost = 0
 	for _, s := range b.l.sessions {
 		s.collect()
 		for i, e := range s.entries {
@@ -74,10 +76,16 @@ func (b *stepBooks) audit(sums []int64, last bool) bool {
 			if high == 0 {
 				continue
 			}
+			lost := low > 0 && b.isLost(s, i)
+			if lost {
+				b.l.result.Lost++
+			}
 			for k, key := range e.keys {
 				for c := range b.dim {
 					x := int64(e.grads[k*b.dim+c])
-					least[b.index[key]*b.dim+c] += low * x
+					if !lost || !b.isHot(key) {
+						least[b.index[key]*b.dim+c] += low * x
+					}
 					most[b.index[key]*b.dim+c] += high * x
 				}
 			}

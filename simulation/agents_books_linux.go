@@ -26,6 +26,8 @@ type stepBooks struct {
 	// weights are those after some number of steps, of all keys; only in jobs with steps and weights.
 	weights map[uint64][]float32
 	initial []float32 // of a new store
+
+	fence fenceBook
 }
 
 // stepID is a step of one life of the server: after its restart, steps may come again.
@@ -57,7 +59,9 @@ func newStepBooks(l *agentsLife) *stepBooks {
 }
 
 // openStore is called with the store of a server that starts.
-func (b *stepBooks) openStore(store *ps.Store) {
+func (b *stepBooks) openStore(p *agentRun, store *ps.Store) {
+	b.fence = fenceBook{of: p, store: store}
+	b.fence.number[0], b.fence.number[1] = store.LastHarvest()
 	if !b.l.of.weights || !b.l.of.sync {
 		return
 	}

@@ -49,7 +49,7 @@ type agentsLife struct {
 const agentsBound = 3 * time.Minute
 
 // EveryLife lists the kinds of life that can run here.
-func EveryLife() []Life { return []Life{Workers, Clusters, Agents} }
+func EveryLife() []Life { return []Life{Workers, Clusters, Agents, Reducers} }
 
 func agentName(id uint16) string { return fmt.Sprintf("agent %d", id) }
 
@@ -128,8 +128,12 @@ func (l *agentsLife) addressOf(role string) netip.Addr {
 	panic("simulation: no " + role)
 }
 
-// Turned does nothing: the ledger compares what clients are told.
-func (l *agentsLife) Turned(*world.Host) {}
+// Turned notes what the server has harvested. The ledger compares what clients are told.
+func (l *agentsLife) Turned(at *world.Host) {
+	if at != nil && at.Name() == theServer {
+		l.books.fence.noteHarvest()
+	}
+}
 
 // Leaves starts the trouble that is planned for a frame.
 func (l *agentsLife) Leaves(_, _ *world.Host, payload []byte, _ bool) {

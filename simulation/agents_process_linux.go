@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/agent"
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/cluster/node"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/simulation/world"
-	"github.com/libra-ina/libra/wire"
 )
 
 // agentRun is one run of the switch, the server or an agent.
@@ -35,6 +35,8 @@ type agentRun struct {
 
 	agent    *agent.Agent // of an agent that serves
 	sessions []*ring      // at it
+	sent     sentFrames   // to the switch
+	settled  bool         // nothing of it is at a switch alone
 }
 
 // startRole starts a role, unless it runs.
@@ -47,6 +49,7 @@ func (l *agentsLife) startRole(role string) {
 	at := l.Net.HostOf(l.addressOf(role))
 	p := &agentRun{
 		Process: l.NewProcess(fmt.Sprintf("%s@%d", role, l.started[role]), at), l: l, role: role, cancel: cancel,
+		sent: sentFrames{l: l},
 	}
 	at.PowerUp()
 	l.procs[role] = p
@@ -117,10 +120,10 @@ func (p *agentRun) newMachine() node.Machine {
 	l := p.l
 	m := node.Machine{
 		Listen: func(_ context.Context, at netip.AddrPort) (net.Listener, error) { return l.conns.Listen(p.Process, at) },
-		Client: clientOptions(p.Process, l.conns, func(any) {}),
+		Client: append(clientOptions(p.Process, l.conns, func(any) {}), p.spoilsMarks()),
 		Server: serverOptions(p.Process),
 		Link: func(netip.AddrPort) (link.Link, error) {
-			on, err := p.Open(deaf{})
+			on, err := p.Open(&p.sent)
 			if err != nil {
 				return nil, err
 			}
@@ -129,7 +132,9 @@ func (p *agentRun) newMachine() node.Machine {
 		},
 		Gate:   func() { p.Link().Enter() },
 		Turn:   func(what string) { p.Turn(what, nil, time.Time{}) },
-		Store:  func(store *ps.Store) { l.books.openStore(store) },
+		Plane:  func(plane aggregator.Plane) aggregator.Plane { return notedSwaps{plane, p} },
+		Store:  func(store *ps.Store) { l.books.openStore(p, store) },
+		Fenced: p.fenced, Settled: p.hasSettled,
 		Random: &lockedReader{w: l.World, from: seeded(l.options.named("random of " + p.Name()))},
 	}
 	if p.role == theServer {
@@ -144,14 +149,6 @@ func isReadable(fd int) bool {
 	n, err := unix.Poll(fds, 0)
 	return n > 0 && err == nil
 }
-
-// deaf is a [world.Watcher] that follows nothing.
-type deaf struct{}
-
-func (deaf) Sends(wire.Endpoint, []byte) {}
-func (deaf) Gets([]link.Packet, bool)    {}
-func (deaf) Answers([]link.Packet)       {}
-func (deaf) Closes([]link.Packet)        {}
 
 // killProcess ends a process at once. Nothing that its goroutines still do is visible to its clients.
 func (l *agentsLife) killProcess(p *agentRun, silence bool) {

@@ -23,6 +23,8 @@ type AgentsResult struct {
 	Gone     int           `json:"gone"`    // answers that a party had gone
 	Framed   int           `json:"framed"`  // STEP frames
 	Pulled   int           `json:"pulled"`  // PULLs whose rows were compared
+	Fences   int           `json:"fences"`  // servers that went on without their aggregator
+	Lost     int           `json:"lost"`    // acknowledged pushes whose hot rows two deaths may have taken
 	Broken   int           `json:"broken"`  // control connections
 	Traffic  Traffic       `json:"traffic"`
 }
@@ -46,6 +48,8 @@ func (r *AgentsResult) Add(o AgentsResult) {
 	r.Gone += o.Gone
 	r.Framed += o.Framed
 	r.Pulled += o.Pulled
+	r.Fences += o.Fences
+	r.Lost += o.Lost
 	r.Broken += o.Broken
 	r.Traffic.Add(o.Traffic)
 }

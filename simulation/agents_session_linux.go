@@ -56,6 +56,8 @@ type asked struct {
 	done  bool
 	c     agentproto.Completion
 
+	doneAt int64 // the turn in which the client has read its completion
+
 	gotKeys []uint64 // results
 	gotRows []float32
 }
@@ -165,7 +167,7 @@ func (s *ring) collect() {
 			return
 		}
 		e := s.entries[got.Ticket]
-		e.done, e.c = true, got
+		e.done, e.c, e.doneAt = true, got, s.l.Step()
 		s.readResults(e)
 		s.slots[e.slot] = nil
 		s.l.books.answered(e) // may collect again

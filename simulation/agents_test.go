@@ -28,7 +28,7 @@ func TestAgentFaultsAreFound(t *testing.T) {
 	}{
 		overtakes:   {1, "the pushes of that step sum up to"},
 		forgetsTorn: {1, "is not dropped"},
-		startsOver:  {20, "no end in sight"},
+		startsOver:  {50, "no end in sight"},
 		finishes:    {60, "ends as if its work were done"},
 	} {
 		t.Run(string(f), func(t *testing.T) {

@@ -41,7 +41,59 @@ func (l *agentsLife) planTrouble() {
 			l.planned[clock] = append(l.planned[clock], planned{moment, begin})
 		}
 	}
+	l.planFence()
 	l.After(settled+p.trouble, l.Heal)
+}
+
+// planFence plans that the switch vanishes or is told to end while parties push, in one life of four, or in
+// all if there are only crashes and stops besides; and that an agent is told to end at the same time, or is
+// killed soon after, in some of them. The end of the switch alone explains no end of a process or request,
+// unless an agent has not joined yet.
+func (l *agentsLife) planFence() {
+	rng := l.options.named("fence")
+	some := rng.IntN(4) == 0 || l.options.Kinds&^(Crash|Stop) == Fence
+	if l.options.Kinds&Fence == 0 || !some {
+		return
+	}
+	moment, told := 1+rng.IntN(1+rng.IntN(100)), rng.IntN(2) == 0
+	agent := l.roles[2+rng.IntN(len(l.roles)-2)]
+	dies, after := rng.IntN(2) == 0, time.Duration(float64(time.Millisecond)*portable.Pow(1_000, rng.Float64()))
+	leaves := rng.IntN(3) == 0
+	l.planned[byFrames] = append(l.planned[byFrames], planned{moment, func() {
+		if l.Healed() {
+			return
+		}
+		if leaves && l.options.Kinds&Stop != 0 {
+			l.happened |= Stop
+			l.stopRole(agent)
+		}
+		if slices.ContainsFunc(l.roles, func(role string) bool { return l.procs[role] == nil || !l.procs[role].ready }) {
+			l.happened |= Crash
+		}
+		l.Tell("fence\n")
+		if told {
+			l.stopRole(theSwitch)
+		} else {
+			l.killRole(theSwitch)
+		}
+		if dies && l.options.Kinds&Crash != 0 {
+			l.After(after, func() {
+				l.happened |= Crash
+				l.killRole(agent)
+			})
+		}
+	}})
+}
+
+// killRole kills the process of a role.
+func (l *agentsLife) killRole(role string) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	if p := l.procs[role]; p != nil && !p.Dead() {
+		l.Tell("kill %s\n", role)
+		l.killProcess(p, false)
+		l.result.Kills++
+	}
 }
 
 // settled is when most parties have sessions.
@@ -82,13 +134,7 @@ func (l *agentsLife) beginTrouble(kind Kinds, a, b string, victim *party, ofPart
 			return
 		}
 		l.happened |= kind
-		l.Mu.Lock()
-		defer l.Mu.Unlock()
-		if p := l.procs[a]; p != nil && !p.Dead() {
-			l.Tell("kill %s\n", a)
-			l.killProcess(p, false)
-			l.result.Kills++
-		}
+		l.killRole(a)
 	}
 }
 

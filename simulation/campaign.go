@@ -21,14 +21,15 @@ type Campaign struct {
 
 // Report is the summary of many lives.
 type Report struct {
-	First      uint64        `json:"first"` // first seed
-	Seeds      uint64        `json:"seeds"` // completed seeds: all seeds below the first that was not lived
-	Kinds      string        `json:"kinds"`
-	Elapsed    time.Duration `json:"elapsed_ns"`
-	Workers    Result        `json:"workers"`
-	Clusters   ClusterResult `json:"clusters"`
-	Agents     AgentsResult  `json:"agents"`
-	Violations []*Violation  `json:"violations"`
+	First      uint64         `json:"first"` // first seed
+	Seeds      uint64         `json:"seeds"` // completed seeds: all seeds below the first that was not lived
+	Kinds      string         `json:"kinds"`
+	Elapsed    time.Duration  `json:"elapsed_ns"`
+	Workers    Result         `json:"workers"`
+	Clusters   ClusterResult  `json:"clusters"`
+	Agents     AgentsResult   `json:"agents"`
+	Reducers   ReducersResult `json:"reducers"`
+	Violations []*Violation   `json:"violations"`
 }
 
 // Run runs lives until the last seed, the end of ctx, or a violation; lives that have begun run to
@@ -67,6 +68,7 @@ func (c Campaign) Run(ctx context.Context, in Bubble) (*Report, error) {
 					total.Workers.Add(one.Workers)
 					total.Clusters.Add(one.Clusters)
 					total.Agents.Add(one.Agents)
+					total.Reducers.Add(one.Reducers)
 					total.Elapsed = time.Since(begin)
 					if v != nil {
 						total.Violations = append(total.Violations, v)

@@ -34,6 +34,8 @@ type accounts struct {
 	store  *storeAccount // of the newest server
 	files  []fileAccount // written checkpoints
 	owed   debts
+	// reporter is the process of each worker, by role, that has reported last.
+	reporter map[string]*process
 
 	want map[uint64][]int64 // required content of the open step, as of the last comparison
 	news bool               // the shadow has changed since
@@ -95,7 +97,7 @@ type storeAccount struct {
 func newAccounts(c *clusterLife) (a *accounts, err error) {
 	a = &accounts{
 		c: c, frames: map[frameID]*entry{}, sent: map[*process][]*entry{}, asked: map[*world.Host][]link.Packet{},
-		want: map[uint64][]int64{}, owed: debts{},
+		want: map[uint64][]int64{}, owed: debts{}, reporter: map[string]*process{},
 	}
 	if a.cfg, err = node.StoreConfig(&c.cfg); err != nil {
 		return nil, err

@@ -63,6 +63,7 @@ func (a *accounts) checkPaid(p *process, event string) {
 func (a *accounts) recordSteps(p *process, steps, instance uint64) {
 	a.c.Mu.Lock()
 	defer a.c.Mu.Unlock()
+	a.reporter[p.role] = p
 	if a.store != nil && a.store.fenced && instance == 0 && !a.store.settled[p] {
 		a.store.settled[p] = true
 		for _, e := range a.sent[p] { // the call is repeated, without another flush
@@ -131,9 +132,13 @@ func (a *accounts) takeBack(e *entry) {
 }
 
 // checkTaken checks that the weights of a commit have the frames that the lost switch took with it, if
-// a checkpoint counts their steps: each is at least one frame with hot rows to the server.
+// a checkpoint counts their steps: each is at least one frame with hot rows to the server. The steps of a
+// worker that has ended before it settled are not counted; another process of it takes and reports them.
 func (a *accounts) checkTaken(st *storeAccount, version int, stepsOf func(worker uint16) uint64) {
 	for p, taken := range st.taken {
+		if !st.settled[p] && a.reporter[p.role] != p {
+			continue
+		}
 		var counted, sent int
 		for _, e := range taken {
 			if e.claim > 0 && e.claim <= stepsOf(e.worker) {

@@ -37,6 +37,8 @@ const (
 	forgetsTorn      fault = "a step that parties have torn is committed"
 	finishes         fault = "an agent that is stopped counts as one that has finished"
 	startsOver       fault = "a host that comes back begins with the first step"
+	spoilsSum        fault = "a contribution has another value than its worker's"
+	misnames         fault = "workers are called by the numbers of others"
 	locksItselfOut   fault = "the server waits for its own lock"
 )
 

@@ -35,7 +35,8 @@ func (s *workersLife) startServers() error {
 		}
 		v.handler = &handler{v}
 		l := s.openReceiver(v.host)
-		at := transport.ServerConfig{Link: l, Gate: l.Enter, Job: job, Dim: s.plan.dim, Handler: v.handler}
+		at := transport.ServerConfig{Link: l, Gate: l.Enter, Job: job, Dim: s.plan.dim, Handler: v.handler,
+			Index: uint16(i), Sample: s.plan.sample}
 		if v.ps, err = transport.NewServer(at); err != nil {
 			return err
 		}

@@ -33,6 +33,7 @@ const (
 	Workers  Life = "workers"
 	Clusters Life = "clusters"
 	Agents   Life = "agents"
+	Reducers Life = "reducers"
 )
 
 // live runs a life of a kind, and returns its violation, nil if it has none. An error is about the
@@ -48,6 +49,10 @@ func (l Life) live(in Bubble, o Options, r *Report) (*Violation, error) {
 		var one AgentsResult
 		one, err = RunAgents(in, o)
 		r.Agents.Add(one)
+	case Reducers:
+		var one ReducersResult
+		one, err = RunReducers(in, o)
+		r.Reducers.Add(one)
 	default:
 		var one Result
 		one, err = Run(in, o)
@@ -123,7 +128,7 @@ func (v *Violation) Shortest(ctx context.Context, in Bubble) *Violation {
 
 // Test returns a Go test that runs the life again.
 func (v *Violation) Test() string {
-	run := map[Life]string{Workers: "Run", Clusters: "RunCluster", Agents: "RunAgents"}[v.Life]
+	run := map[Life]string{Workers: "Run", Clusters: "RunCluster", Agents: "RunAgents", Reducers: "RunReducers"}[v.Life]
 	kinds := "0"
 	if v.Options.Kinds != 0 {
 		names := strings.Split(v.Options.Kinds.String(), ",")

@@ -115,6 +115,7 @@ func (w *worker) joinJob() (err error) {
 		HotSet: s.hot, Layout: s.plan.layout, Stripes: s.plan.stripes,
 		Mode: aggregator.Combine, Arithmetic: aggregator.Exact, Exp: s.plan.exp,
 		Aggregator: s.switched.Endpoint(), Server: s.servers[0].host.Endpoint(), Flow: s.plan.flow,
+		Sample: s.plan.sample,
 	}
 	for _, v := range s.servers[1:] {
 		cfg.MoreServers = append(cfg.MoreServers, transport.ServerPeer{At: v.host.Endpoint(), Epoch: cold})

@@ -32,6 +32,7 @@ type plan struct {
 	hasty   bool // callers seldom wait
 	exp     int  // of the unit of all sums
 	full    int  // rows of a server's open step at most; 0: any number
+	sample  int  // of telemetry
 
 	positive int           // not 0: all gradients are
 	trouble  time.Duration // duration of the faults
@@ -74,6 +75,8 @@ func (o Options) fewKinds(life Life) Kinds {
 	switch life {
 	case Clusters:
 		met = ClusterAll &^ (Evict | Cancel | Silence | Neighbour | Outage)
+	case Reducers:
+		met = All&^(Evict|Cancel|Silence) | Hostile
 	case Agents:
 		met = All&^(Evict|Cancel|Silence) | Reset | Stop
 	}
@@ -112,6 +115,7 @@ func newPlan(rng *rand.Rand, o Options, life Life) plan {
 		harvest: time.Duration(1+rng.IntN(20)) * time.Millisecond,
 		inbox:   4096,
 		tickets: 8,
+		sample:  [...]int{0, 1, 8, 64}[o.named("sample").IntN(4)],
 	}
 	if rng.IntN(12) == 0 { // its flows fill the largest window, and wrap around the filter
 		p.workers, p.window, p.stripes = 1, wire.DefaultWindow, 1

@@ -8,6 +8,7 @@ import (
 	"math"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/libra-ina/libra/train/data"
 )
@@ -66,9 +67,15 @@ func TestReportsEndWithTraining(t *testing.T) {
 		if _, err := Train(t.Context(), r, numbered(20, data.Shard{Index: 0, Count: 1}), cfg); !errors.Is(err, errStop) || len(r.pushed) != 4 {
 			t.Errorf("%d mini-batches, %v", len(r.pushed), err)
 		}
-		cfg.Report = func(ctx context.Context, _ Reached) error { <-ctx.Done(); return ctx.Err() }
-		if _, err := Train(t.Context(), &failing{calls: 7}, numbered(20, data.Shard{Index: 0, Count: 1}), cfg); !errors.Is(err, errFailing) {
-			t.Errorf("a call fails: %v", err)
+		ended := false
+		cfg.Report = func(ctx context.Context, _ Reached) error {
+			<-ctx.Done()
+			time.Sleep(time.Second) // for example until the server has answered
+			ended = true
+			return ctx.Err()
+		}
+		if _, err := Train(t.Context(), &failing{calls: 7}, numbered(20, data.Shard{Index: 0, Count: 1}), cfg); !errors.Is(err, errFailing) || !ended {
+			t.Errorf("a call fails: %v; the running report has ended: %v", err, ended)
 		}
 	})
 	if _, err := Train(t.Context(), &deaf{}, numbered(20, data.Shard{Index: 0, Count: 1}), Config{Model: Linear{}, Staleness: -1}); err == nil {

@@ -41,6 +41,7 @@ type cluster struct {
 	workers int
 	waiting int
 	step    uint64
+	failed  error
 }
 
 func newCluster(store *ps.Store, workers int) *cluster {
@@ -67,8 +68,12 @@ func (c *cluster) Flush(context.Context) error { return nil }
 func (c *cluster) Barrier(_ context.Context, step uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if step != c.step {
-		return fmt.Errorf("barrier of step %d in step %d", step, c.step)
+	if step != c.step { // the others would wait for this worker
+		c.failed = fmt.Errorf("barrier of step %d in step %d", step, c.step)
+		c.arrived.Broadcast()
+	}
+	if c.failed != nil {
+		return c.failed
 	}
 	if c.waiting++; c.waiting == c.workers {
 		c.store.Commit()
@@ -77,8 +82,11 @@ func (c *cluster) Barrier(_ context.Context, step uint64) error {
 		c.arrived.Broadcast()
 		return nil
 	}
-	for c.step == step {
+	for c.step == step && c.failed == nil {
 		c.arrived.Wait()
+	}
+	if c.step == step {
+		return c.failed
 	}
 	return nil
 }
@@ -343,6 +351,20 @@ func TestFailureHasTheBeginning(t *testing.T) {
 	failure := (*Failure)(nil)
 	if !errors.As(err, &failure) || c.pulls != 2 || failure.Weights != 2 || failure.Begin != c.first || c.first == 0 {
 		t.Errorf("%+v after %d pulls; the first gradients were up to %g", failure, c.pulls, c.first)
+	}
+}
+
+// The mini-batches of a failure have the samples that there are, whatever was configured: from more of
+// them than there are, larger gradients would be expected.
+func TestFailureHasTheSizeOfItsBatches(t *testing.T) {
+	for batch, want := range map[int]int{5: 5, 10: 10, 1000: 10} {
+		log := synthetic(t, data.SyntheticConfig{Rows: 10, Fields: 2, Features: 100, Hot: 10}, data.Shard{})
+		c := &growing{failing: failing{calls: 100}}
+		_, err := Train(t.Context(), c, log, Config{Model: Linear{}, Epochs: 2, Batch: batch})
+		failure := (*Failure)(nil)
+		if !errors.As(err, &failure) || failure.Batch != want {
+			t.Errorf("batches of %d of 10 samples: %v, want batches of %d", batch, failure, want)
+		}
 	}
 }
 

@@ -50,6 +50,7 @@ func (a *AggregatorServer) handleBatch(pkts []link.Packet) error {
 		p := &pkts[i]
 		v, n := a.model.ProcessPayload(netip.AddrPortFrom(p.Src.IP, p.Src.Port), p.Payload, a.reply)
 		if n == 0 {
+			a.peers.learnQuiet(p, a.model)
 			continue
 		}
 		a.peers.learnSource(p, a.reply[:n])

@@ -12,9 +12,6 @@ import (
 // ErrClosed means that an endpoint was closed. It is a net.ErrClosed.
 var ErrClosed = endpoint.ErrClosed
 
-// DefaultLook is the longest time for which an endpoint polls for frames before it sleeps, 400 µs.
-const DefaultLook = endpoint.DefaultLook
-
 // base is what the endpoints of this package share: the event loop, and those of its methods that
 // are for users.
 type base struct {

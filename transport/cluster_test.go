@@ -215,6 +215,7 @@ type clusterOptions struct {
 	negotiate  bool
 	limit      time.Duration // of a round
 	flow       retransmit.Config
+	sample     int                                               // of telemetry
 	arrive     func(sender, epoch uint16, end wire.StepEnd) bool // the server's
 	tamper     func(*WorkerConfig)
 }
@@ -273,7 +274,7 @@ func newCluster(t testing.TB, f fabric, o clusterOptions) *testCluster {
 		t.Fatal(err)
 	}
 	var err error
-	c.server, err = NewServer(ServerConfig{Link: c.open(0, o), Job: testJob, Dim: testDim, Handler: c.ledger, Arrive: o.arrive})
+	c.server, err = NewServer(ServerConfig{Link: c.open(0, o), Job: testJob, Dim: testDim, Handler: c.ledger, Arrive: o.arrive, Sample: o.sample})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +320,7 @@ func (c *testCluster) worker(id uint16, o clusterOptions) (w *Worker) {
 		Link: l, Job: testJob, Sender: id, AggregatorEpoch: testEpoch, ServerEpoch: testServerEpoch, HotSet: c.hot,
 		Layout: o.layout, Stripes: o.stripes, Flow: o.flow,
 		Aggregator: c.aggregator, Server: server,
-		Mode: o.mode, Arithmetic: o.arithmetic, Exp: o.unit(), Negotiate: o.negotiate, RoundLimit: o.limit,
+		Mode: o.mode, Arithmetic: o.arithmetic, Exp: o.unit(), Negotiate: o.negotiate, RoundLimit: o.limit, Sample: o.sample,
 	}
 	if o.rounds {
 		cfg.Workers = o.workers

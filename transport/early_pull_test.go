@@ -22,7 +22,7 @@ func TestSeveralPullsHaveBegun(t *testing.T) {
 	o := clusterOptions{workers: 1, faults: link.Faults{Drop: 0.03, Duplicate: 0.03, Reorder: 0.05}}
 	c := newCluster(t, memFabric(t, o), o)
 	w := c.workers[0]
-	var pulls []*Pulling
+	var pulls []func(context.Context) error
 	var got, want [][]float32
 	for _, n := range []int{0, 500, 1, 5000, 0, 700} {
 		keys, rows := rowsOf(n)
@@ -35,7 +35,7 @@ func TestSeveralPullsHaveBegun(t *testing.T) {
 	}
 	pushed := pushAll(ctx, t, []*Worker{w}, 5, 3, 500)
 	for i := len(pulls) - 1; i >= 0; i-- {
-		if err := pulls[i].Wait(ctx); err != nil || !slices.Equal(got[i], want[i]) {
+		if err := pulls[i](ctx); err != nil || !slices.Equal(got[i], want[i]) {
 			t.Errorf("pull %d has wrong rows, %v", i, err)
 		}
 	}
@@ -88,7 +88,7 @@ func TestPullThatIsGivenUpLeavesNothing(t *testing.T) {
 		given, give := context.WithCancelCause(ctx)
 		reason := errors.New("given up")
 		go give(reason)
-		switch err := p.Wait(given); {
+		switch err := p(given); {
 		case err == nil:
 			if !slices.Equal(got, want) {
 				t.Error("wrong rows")
@@ -127,7 +127,7 @@ func TestPullOfAnotherEpoch(t *testing.T) {
 		t.Fatal(err)
 	}
 	refusal := wire.Refusal{}
-	if err := p.Wait(ctx); !errors.As(err, &refusal) || refusal.Code != wire.CodeWrongEpoch {
+	if err := p(ctx); !errors.As(err, &refusal) || refusal.Code != wire.CodeWrongEpoch {
 		t.Errorf("%v", err)
 	}
 	released(ctx, t, w)
@@ -150,7 +150,7 @@ func TestPullsOfASilentServer(t *testing.T) {
 			for {
 				p, err := w.BeginPull(ctx, keys, make([]float32, len(want)))
 				if err == nil {
-					err = p.Wait(ctx)
+					err = p(ctx)
 				}
 				silent := (*retransmit.SilentPeerError)(nil)
 				if err == nil && i == 0 {
@@ -190,7 +190,7 @@ func TestPullOfASilentServerIsGivenUp(t *testing.T) {
 	}
 	given, give := context.WithCancel(ctx)
 	give()
-	if err := p.Wait(given); !errors.Is(err, context.Canceled) {
+	if err := p(given); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	if _, err := w.BeginPull(ctx, keys, make([]float32, len(want)+1)); err == nil {

@@ -95,6 +95,7 @@ func (w *Worker) Hand(r *Request) {
 	case r.Prepared != nil:
 		o.keys, o.prepared = r.Prepared.keys, r.Prepared.places
 	}
+	w.drawPush(o)
 	o.queued, o.alone, o.open = true, r.Sums != nil, r.Sums != nil
 	w.pushes = append(w.pushes, o)
 }

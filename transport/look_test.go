@@ -30,7 +30,7 @@ func (s *scripted) Receive(pkts []link.Packet) (int, error) {
 	case 3:
 		return s.come(pkts), nil
 	case 4:
-		time.Sleep(2 * DefaultLook)
+		time.Sleep(2 * endpoint.DefaultLook)
 		return 0, nil
 	case 5:
 		return 0, nil
@@ -121,7 +121,7 @@ func TestLooksThatDoNotEnd(t *testing.T) {
 		}
 		// It is refused or repeated until the server knows its sender.
 		refusal := wire.Refusal{}
-		if err := p.Wait(ctx); !errors.As(err, &refusal) {
+		if err := p(ctx); !errors.As(err, &refusal) {
 			t.Fatal(err)
 		}
 		if err := server.Admit(ctx, 1, on.Local().AddrPort(), 1); err != nil {
@@ -143,7 +143,7 @@ func TestLooksThatDoNotEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		done := make(chan error, 1)
-		go func() { done <- p.Wait(ctx) }()
+		go func() { done <- p(ctx) }()
 		for last := time.Now().Add(eventLimit); ; {
 			s, err := w.Stats(ctx)
 			if err != nil {

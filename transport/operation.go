@@ -39,6 +39,8 @@ type operation struct {
 	cancelled atomic.Bool // the caller no longer waits, because of cause
 	cause     error
 
+	times pushTimes // of a push, or a group of them
+
 	// The fields below belong to the goroutine.
 	id   uint32 // place in the table of operations
 	open bool   // released is not closed
@@ -193,6 +195,7 @@ func (w *Worker) settleOperation(o *operation) {
 	if o.sums != nil && o.failure == nil {
 		w.copySums(o)
 	}
+	w.recordPush(o)
 	w.ops[o.id] = nil
 	w.settled = w.settled || !o.fed()
 	o.notifyCaller()

@@ -4,6 +4,7 @@ package transport
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 
 	"github.com/libra-ina/libra/aggregator"
@@ -32,22 +33,46 @@ func (p *peers) learnSource(request *link.Packet, reply []byte) {
 	if err != nil || h.Type != wire.TypeAck {
 		return
 	}
-	sender := h.Sender
 	if h.Flags&wire.FlagAll != 0 {
-		asked, _ := wire.ParseHeader(request.Payload) // valid, since it was answered
-		sender = asked.Sender
+		h, _ = wire.ParseHeader(request.Payload) // valid, since it was answered
 	}
+	p.addSource(h, request.Src)
+}
+
+// learnQuiet records the source of a frame without an answer, if it is a quiet one of an admitted
+// sender.
+func (p *peers) learnQuiet(request *link.Packet, model *aggregator.Model) {
+	h, err := wire.ParseHeader(request.Payload)
+	if err != nil || h.Type != wire.TypeHot || h.Flags&wire.FlagQuiet == 0 || h.Job >= aggregator.MaxJobs {
+		return
+	}
+	j := &p[h.Job]
+	if i := j.find(h.Sender); j.epoch == h.Epoch && i >= 0 && j.senders[i].at == request.Src {
+		return
+	}
+	if model.IsSender(netip.AddrPortFrom(request.Src.IP, request.Src.Port), h) {
+		p.addSource(h, request.Src)
+	}
+}
+
+// addSource records the source of a frame with a header.
+func (p *peers) addSource(h wire.Header, from wire.Endpoint) {
 	j := &p[h.Job]
 	if j.epoch != h.Epoch {
 		j.epoch, j.senders = h.Epoch, j.senders[:0]
 	}
-	i := slices.IndexFunc(j.senders, func(known peer) bool { return known.sender == sender })
+	i := j.find(h.Sender)
 	switch {
 	case i < 0 && len(j.senders) < aggregator.MaxWorkers:
-		j.senders = append(j.senders, peer{sender: sender, at: request.Src})
-	case i >= 0 && j.senders[i].at != request.Src:
-		j.senders[i] = peer{sender: sender, at: request.Src}
+		j.senders = append(j.senders, peer{sender: h.Sender, at: from})
+	case i >= 0 && j.senders[i].at != from:
+		j.senders[i] = peer{sender: h.Sender, at: from}
 	}
+}
+
+// find returns the index of a sender, or -1.
+func (j *jobPeers) find(sender uint16) int {
+	return slices.IndexFunc(j.senders, func(known peer) bool { return known.sender == sender })
 }
 
 // sendToAll sends a payload to all known senders of its job. A copy without a buffer

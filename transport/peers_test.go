@@ -5,6 +5,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -57,6 +58,87 @@ func TestPeers(t *testing.T) {
 	}
 	if n := len(p[5].senders); n != aggregator.MaxWorkers {
 		t.Errorf("%d senders are remembered", n)
+	}
+}
+
+// A sender whose frames need no answer gets results too; a stranger that sends quiet frames in its
+// name does not.
+func TestQuietSendersGetResults(t *testing.T) {
+	model, err := aggregator.NewModel(aggregator.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := aggregator.JobConfig{ID: 3, Epoch: 7, Mode: aggregator.Sync, Workers: 3, Slots: 1, MaxStripes: 1}
+	if err := model.AddJob(job); err != nil {
+		t.Fatal(err)
+	}
+	net := newMemNet()
+	at := net.open("10.0.0.254:19522")
+	a, err := NewAggregatorServer(AggregatorConfig{Link: at, Model: model})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	var hosts []*memLink
+	for i := range 3 {
+		l := net.open(fmt.Sprintf("10.0.0.%d:19522", 1+i))
+		s := aggregator.SenderConfig{ID: uint16(i), Epoch: job.Epoch, IP: l.local.IP, Port: l.local.Port}
+		if err := model.AddSender(job.ID, s); err != nil {
+			t.Fatal(err)
+		}
+		hosts = append(hosts, l)
+	}
+	stranger := net.open("10.0.0.9:19522")
+	send := func(from *memLink, sender uint16, epoch uint16) {
+		path, err := from.Path(t.Context(), at.local)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := from.Alloc()
+		p := from.Payload(b)[:wire.HotLen(1)]
+		wire.Header{Type: wire.TypeHot, Flags: wire.FlagQuiet, Job: job.ID, Sender: sender, Epoch: epoch, Seq: 1}.Put(p)
+		s := wire.StripeAt(p, 0)
+		s.Clear()
+		s.SetMask(1)
+		s.SetValue(0, float32(1+sender))
+		if _, err := from.Send([]link.Frame{{Buf: b, Len: len(p), To: path}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	receive := func(at *memLink) wire.Header {
+		var pkts [1]link.Packet
+		for {
+			n, err := at.Receive(pkts[:])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n > 0 {
+				h, err := wire.ParseHeader(pkts[0].Payload)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return h
+			}
+			if err := at.Wait(-1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	send(hosts[0], 0, 7)
+	send(stranger, 1, 7)
+	if h := receive(stranger); h.Type != wire.TypeError {
+		t.Errorf("a stranger got %+v", h)
+	}
+	send(hosts[1], 1, 6)
+	if h := receive(hosts[1]); h.Type != wire.TypeError {
+		t.Errorf("a frame of another epoch got %+v", h)
+	}
+	send(hosts[1], 1, 7)
+	send(hosts[2], 2, 7)
+	for i, host := range hosts {
+		if h := receive(host); h.Flags != wire.FlagSum|wire.FlagAll || h.Seq != 0 {
+			t.Errorf("worker %d got %+v", i, h)
+		}
 	}
 }
 

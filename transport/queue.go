@@ -59,6 +59,7 @@ func (w *Worker) pushLater(ctx context.Context, q *queued) (*Ticket, error) {
 	q.ticket.done = make(chan struct{})
 	q.ticket.worker = w
 	q.operation.ticket = &q.ticket
+	w.drawPush(&q.operation)
 	select {
 	case <-w.Done():
 		return nil, w.Err()
@@ -134,7 +135,8 @@ func (w *Worker) takeQueue() (any bool) {
 // instead, if there are enough.
 func (w *Worker) groupPushes() {
 	if n := w.addablePushes(); n > 0 {
-		w.pushes = slices.Replace(w.pushes, 0, n, &operation{members: slices.Clone(w.pushes[:n]), added: true})
+		w.pushes = slices.Replace(w.pushes, 0, n, &operation{members: slices.Clone(w.pushes[:n]), added: true,
+			times: pushTimes{drawn: anyDrawn(w.pushes[:n])}})
 		return
 	}
 	n, pairs := 0, 0
@@ -149,7 +151,7 @@ func (w *Worker) groupPushes() {
 	if n < 2 {
 		return
 	}
-	g := &operation{members: slices.Clone(w.pushes[:n])}
+	g := &operation{members: slices.Clone(w.pushes[:n]), times: pushTimes{drawn: anyDrawn(w.pushes[:n])}}
 	w.groupKeys, w.groupGrads, w.groupPrepared = w.groupKeys[:0], w.groupGrads[:0], w.groupPrepared[:0]
 	for _, o := range g.members {
 		if o.prepared == nil {

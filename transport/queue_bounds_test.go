@@ -5,6 +5,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -49,6 +50,32 @@ func TestFullQueueIsTaken(t *testing.T) {
 	}
 	if !w.urgent.Load() {
 		t.Error("a full queue is not to be taken")
+	}
+}
+
+// TestQueueIsHurriedWhileItIsTaken adds to the queue while the worker takes it: the worker has to look
+// at it once more, because it may have found it empty just before.
+func TestQueueIsHurriedWhileItIsTaken(t *testing.T) {
+	const batches = 1 << 18 // so many that the caller comes in the middle
+	w, o := idleWorker(t), new(operation)
+	w.arrivals = make(chan *operation, batches)
+	for inTime := false; !inTime; {
+		for range batches {
+			w.arrivals <- o
+		}
+		w.waiting.Store(batches)
+		w.urgent.Store(true)
+		taken := make(chan bool)
+		go func() { taken <- w.takeQueue() }()
+		for w.waiting.Load() == batches {
+			runtime.Gosched()
+		}
+		w.hurryQueue()
+		inTime = w.waiting.Load() > 0
+		if <-taken; inTime && !w.urgent.Load() {
+			t.Error("the worker does not look again")
+		}
+		w.pushes = nil
 	}
 }
 

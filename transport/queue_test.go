@@ -151,6 +151,38 @@ func TestFlushCoversTheQueue(t *testing.T) {
 	}
 }
 
+// TestQueuedBatchesOfWrongShapes queues batches with as many gradients too many as others have too
+// few: each fails by itself, and no row gets a gradient of another.
+func TestQueuedBatchesOfWrongShapes(t *testing.T) {
+	ctx := deadline(t)
+	o := clusterOptions{workers: 1, layout: packer.Dense}
+	c := newCluster(t, memFabric(t, o), o)
+	want := newLedger()
+	var tickets []*Ticket
+	for i, rows := range []int{2, 1, 2, 3} { // of gradients
+		keys, grads := []uint64{1000 + uint64(2*i), 1001 + uint64(2*i)}, make([]float32, rows*testDim)
+		for j := range grads {
+			grads[j] = float32(1 + i)
+		}
+		if rows == len(keys) {
+			want.addBatch(keys, grads)
+		}
+		ticket, err := c.workers[0].PushLater(ctx, keys, grads)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tickets = append(tickets, ticket)
+	}
+	for i, ticket := range tickets {
+		if err := ticket.Wait(ctx); errors.Is(err, packer.ErrShape) != (i%2 == 1) || i%2 == 0 && err != nil {
+			t.Errorf("batch %d: %v", i, err)
+		}
+	}
+	if diff := cmp.Diff(withoutZeros(want.sums), c.sums()); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestBatchesOfARefusedFrameFailTogether(t *testing.T) {
 	ctx := deadline(t)
 	// A frame that was sent twice may have been applied: then its refusal does not decide that.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
@@ -45,6 +46,11 @@ type ServerConfig struct {
 	// NoWeights refuses pulls and row numbers, because the handler keeps no rows of earlier
 	// steps (ps.None).
 	NoWeights bool
+	// Index is the server's among those of the job.
+	Index uint16
+	// Sample is the number of frames of which one is measured; see [WorkerConfig.Sample] and
+	// [Server.Latencies].
+	Sample int
 	// Arrive is called by the server's goroutine when a sender has reached the end of a step whose
 	// sums the server does not have; it may be called again for the same sender. It reports whether
 	// [Server.GiveSums] or [Server.RefuseSteps] will be called, and may call them itself; otherwise
@@ -68,6 +74,11 @@ type Server struct {
 	numbers []uint32  // of keys
 	steps   steps
 	stats   ServerStats
+
+	clock    func() retransmit.Time
+	draw     telemetry.Draw
+	recorder *telemetry.Recorder // nil if nothing is drawn
+	batch    drawnFrames
 }
 
 // admitted is the state of an admitted sender.
@@ -137,7 +148,13 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	s := &Server{
 		cfg:     cfg,
 		senders: map[uint16]*admitted{},
+		clock:   clockFrom(time.Now()),
+		draw:    telemetry.NewDraw(cfg.Sample),
 		keys:    make([]uint64, wire.PullCap(cfg.Link.Limits().MaxPayload, cfg.Dim)),
+	}
+	var err error
+	if s.recorder, err = recorderFor(cfg.Sample, s.clock, cfg.Gate); err != nil {
+		return nil, err
 	}
 	s.rows, s.numbers = make([]float32, len(s.keys)*cfg.Dim), make([]uint32, len(s.keys))
 	s.initLoop(endpoint.Config{Link: cfg.Link, Look: cfg.Look, Gate: cfg.Gate})
@@ -195,6 +212,10 @@ func (s *Server) Stats(ctx context.Context) (ServerStats, error) {
 
 // handleBatch answers a batch of requests, each in place.
 func (s *Server) handleBatch(pkts []link.Packet) error {
+	var drawn uint64 // a bit for each packet
+	if s.recorder != nil {
+		drawn = s.beginBatch(pkts)
+	}
 	for i := range pkts {
 		p := &pkts[i]
 		h, err := wire.ParseHeader(p.Payload)
@@ -208,6 +229,11 @@ func (s *Server) handleBatch(pkts []link.Packet) error {
 			s.stats.Unexpected++
 			continue
 		}
+		var begin retransmit.Time
+		if drawn>>i&1 != 0 {
+			begin = s.clock()
+		}
+		length := len(p.Payload)
 		n, refusal, err := s.answerRequest(p, h, err)
 		if err != nil {
 			return err
@@ -217,6 +243,12 @@ func (s *Server) handleBatch(pkts []link.Packet) error {
 			n = len(wire.PutError(p.Payload[:wire.ErrorLen], h, refusal))
 		}
 		p.Reply = n
+		if drawn>>i&1 != 0 && refusal.Code == 0 && n > 0 {
+			s.noteFrame(h, begin, length, n)
+		}
+	}
+	if drawn != 0 {
+		s.recordBatch()
 	}
 	return nil
 }

@@ -337,8 +337,8 @@ func TestRefusedSteps(t *testing.T) {
 			if want == nil {
 				s.GiveSums(uint64(step), []uint64{1}, make([]float32, testDim))
 			}
-			s.RefuseSteps()
-			s.RefuseSteps()
+			s.RefuseSteps(false)
+			s.RefuseSteps(false)
 			if _, err := s.sendSums(); err != nil || !slices.Equal(l.refused, want) {
 				t.Errorf("step %d: refused %v, want %v; %v", step, l.refused, want, err)
 			}
@@ -415,7 +415,7 @@ func TestWithdrawnSenders(t *testing.T) {
 		each := wire.SumsCap(wire.DefaultPayload, testDim, 5) // by the width of stepSums
 		keys, sums := stepSums(step, frames*each)
 		s.GiveSums(step, keys, sums)
-		s.RefuseSteps()
+		s.RefuseSteps(false)
 	})
 	withdraw(2) // its first frames are queued
 	withdraw(4)

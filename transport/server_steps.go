@@ -139,9 +139,12 @@ func (s *Server) GiveSums(step uint64, keys []uint64, sums []float32) {
 	_, st.failed = s.sendSums()
 }
 
-// RefuseSteps makes all senders at the end of a step ask the control service for its outcome. It
-// may be called where GiveSums may.
-func (s *Server) RefuseSteps() {
+// RefuseSteps makes all senders at the end of a step ask the control service for its outcome. With
+// hold it refuses later ends of steps, too, until TakeSteps. It may be called where GiveSums may.
+func (s *Server) RefuseSteps(hold bool) {
+	for _, a := range s.senders {
+		a.held = a.held || hold
+	}
 	st := &s.steps
 	before := len(st.giving)
 	for sender, g := range st.waiting {
@@ -149,15 +152,6 @@ func (s *Server) RefuseSteps() {
 		delete(st.waiting, sender)
 	}
 	slices.SortFunc(st.giving[before:], byArrival)
-}
-
-// HoldSteps refuses the ends of steps of all senders, and those that wait, until TakeSteps. It may be
-// called where GiveSums may.
-func (s *Server) HoldSteps() {
-	for _, a := range s.senders {
-		a.held = true
-	}
-	s.RefuseSteps()
 }
 
 // TakeSteps takes ends of steps of a sender again, in frames from number next on: a copy of an earlier

@@ -103,23 +103,25 @@ func (w *Worker) endCommits() {
 	w.commits = nil
 }
 
-// HoldSteps makes the worker report no end of a step until it has settled, and returns the sequence
-// number of its next frame for server 0: an end of a step with an earlier one is from before the
-// loss of the aggregator.
-func (w *Worker) HoldSteps(ctx context.Context) (next uint32, err error) {
-	err = w.Do(ctx, func() {
+// Settle makes the worker go on without its aggregator: it sends all hot frames that a mark lacks to
+// server 0, as rows, and later ones, too. It returns when all of these are acknowledged. ask gets the
+// sequence number of the worker's next frame for server 0: an end of a step with an earlier one is from
+// before the loss of the aggregator. It returns the last mark of the worker's admission at the
+// aggregator, of which the server will add no more. Until it has settled, the worker reports no end of
+// a step. A frame that the server refuses ends the worker: its push was acknowledged.
+func (w *Worker) Settle(ctx context.Context, ask func(context.Context, uint32) (aggregator.Mark, error)) error {
+	var next uint32
+	err := w.Do(ctx, func() {
 		w.stepsHeld = true
 		next = w.flows[flowCold].window.NextSeq()
 	})
-	return next, err
-}
-
-// Settle makes the worker go on without its aggregator: it sends all hot frames that the mark lacks to
-// server 0, as rows, and later ones, too. It returns when all of these are acknowledged. The mark is
-// the last one of the worker's admission at the aggregator, of which the server will add no more. A
-// frame that the server refuses ends the worker: its push was acknowledged.
-func (w *Worker) Settle(ctx context.Context, mark aggregator.Mark) error {
-	err := w.Do(ctx, func() { w.beginSettling(mark) })
+	if err != nil {
+		return err
+	}
+	mark, err := ask(ctx, next)
+	if err == nil {
+		err = w.Do(ctx, func() { w.beginSettling(mark) })
+	}
 	if err != nil {
 		return err
 	}

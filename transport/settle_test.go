@@ -67,6 +67,15 @@ func (h *harvester) final(w *Worker) aggregator.Mark {
 	return m
 }
 
+// settle makes a worker settle by that mark.
+func (h *harvester) settle(ctx context.Context, w *Worker) error {
+	return settleBy(ctx, w, h.final(w))
+}
+
+func settleBy(ctx context.Context, w *Worker, mark aggregator.Mark) error {
+	return w.Settle(ctx, func(context.Context, uint32) (aggregator.Mark, error) { return mark, nil })
+}
+
 // held returns the sums of the ledger alone.
 func (h *harvester) held(ctx context.Context) (sums map[uint64][]int64) {
 	h.t.Helper()
@@ -101,7 +110,7 @@ func TestSettle(t *testing.T) {
 				}
 				for _, w := range h.workers {
 					settles.Go(func() {
-						if err := w.Settle(ctx, h.final(w)); err != nil {
+						if err := h.settle(ctx, w); err != nil {
 							t.Error(err)
 						}
 					})
@@ -212,8 +221,9 @@ func TestMarkBeforeTheAnswers(t *testing.T) {
 
 // A mark of frames that the worker has not sent ends it; one of another admission changes nothing.
 func TestMarkBeyondWhatWasSent(t *testing.T) {
-	for name, give := range map[string]func(*Worker, context.Context, aggregator.Mark) error{
-		"committed": (*Worker).Committed, "settle": (*Worker).Settle,
+	for name, give := range map[string]func(context.Context, *Worker, aggregator.Mark) error{
+		"committed": func(ctx context.Context, w *Worker, m aggregator.Mark) error { return w.Committed(ctx, m) },
+		"settle":    settleBy,
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := deadline(t)
@@ -224,7 +234,7 @@ func TestMarkBeyondWhatWasSent(t *testing.T) {
 				t.Fatal(err)
 			}
 			m.Epoch = testEpoch
-			_ = give(w, ctx, m)
+			_ = give(ctx, w, m)
 			<-w.Done()
 			if !errors.Is(w.Err(), errMark) {
 				t.Errorf("the worker ends with %v", w.Err())
@@ -254,7 +264,7 @@ func TestUnknownJobWaitsForTheMark(t *testing.T) {
 		}
 		refused = s.Refusals[wire.CodeUnknownJob]
 	}
-	if err := w.Settle(ctx, h.final(w)); err != nil {
+	if err := h.settle(ctx, w); err != nil {
 		t.Fatal(err)
 	}
 	if err := ticket.Wait(ctx); err != nil {
@@ -285,7 +295,7 @@ func TestSettledFrameIsRefused(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	err = w.Settle(ctx, h.final(w))
+	err = h.settle(ctx, w)
 	if !errors.Is(err, wire.Refusal{Code: wire.CodeOverflow}) || w.Err() == nil {
 		t.Errorf("%v, and the worker has ended with %v", err, w.Err())
 	}
@@ -316,7 +326,7 @@ func TestSumsWithoutAggregator(t *testing.T) {
 		}
 		sent = s.Hot.Sent
 	}
-	if err := w.Settle(ctx, h.final(w)); err != nil {
+	if err := h.settle(ctx, w); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-failed; !errors.Is(err, errSumsLost) {
@@ -391,7 +401,7 @@ func TestLateEndsOfStepsDoNotCount(t *testing.T) {
 	if !may(20, 20) {
 		t.Error("before the loss of the aggregator no end counts")
 	}
-	if err := c.server.Do(ctx, c.server.HoldSteps); err != nil {
+	if err := c.server.Do(ctx, func() { c.server.RefuseSteps(true) }); err != nil {
 		t.Fatal(err)
 	}
 	if may(20, 20) || may(21, 21) {

@@ -64,7 +64,11 @@ type stepOnWay struct {
 // sums of all its rows. All earlier pushes must be settled. It is for a [Feed]: only the worker's
 // goroutine may call it. A worker ends one step at a time.
 func (w *Worker) EndStep(s *Step) {
-	if w.step != nil {
+	switch {
+	case w.cfg.NoServer:
+		s.Done(&noServerError{pull: true})
+		return
+	case w.step != nil:
 		s.Done(errStepTaken)
 		return
 	}

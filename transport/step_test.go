@@ -92,7 +92,7 @@ func TestSteps(t *testing.T) {
 					give := func() {
 						m.next()
 						if n := sizes[step]; n < 0 {
-							c.server.RefuseSteps()
+							c.server.RefuseSteps(false)
 						} else {
 							keys, sums := stepSums(step, n)
 							c.server.GiveSums(step, keys, sums)
@@ -314,6 +314,19 @@ func TestUnfittingSums(t *testing.T) {
 	take(body(maxStepFloats/testDim + 1))
 	if w.step != nil || len(ends) != 1 || !errors.Is(ends[0], ErrAnswer) {
 		t.Errorf("too many rows: %v", ends)
+	}
+}
+
+// Sums that answer a request from before the worker gave the step up are ignored when it waits for the
+// step again: it has told its caller that there are none.
+func TestSumsOfAnEarlierRequest(t *testing.T) {
+	ends := 0
+	w, take := asksForStep(t, func(error) { ends++ }) // its request has the first number
+	w.LeaveStep()
+	var late []error
+	w.EndStep(&Step{Number: 1, Done: func(err error) { late = append(late, err) }})
+	if take(stepSumsBody(1, wire.SumsHead{Step: 1, Rows: 1})); ends != 1 || len(late) != 0 || w.step == nil {
+		t.Errorf("%d ends of the first wait, and of the second %v", ends, late)
 	}
 }
 

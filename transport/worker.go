@@ -13,6 +13,7 @@ import (
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
@@ -82,6 +83,10 @@ type Worker struct {
 	expired retransmit.Time // when the timers were last checked
 
 	stats WorkerStats
+
+	draw     telemetry.Draw
+	recorder *telemetry.Recorder // nil if nothing is drawn
+	drawn    atomic.Uint32       // pushes so far, of which some are drawn; any goroutine adds to it
 }
 
 const (
@@ -181,6 +186,11 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 
 		unrounded: exact && cfg.NoWeights,
 		keysOnly:  cfg.NoWeights,
+
+		draw: telemetry.NewDraw(cfg.Sample),
+	}
+	if w.recorder, err = recorderFor(cfg.Sample, w.clock, cfg.Gate); err != nil {
+		return nil, err
 	}
 	w.initLoop(endpoint.Config{Link: cfg.Link, Look: cfg.Look, Gate: cfg.Gate})
 	servers := cfg.servers()
@@ -269,6 +279,7 @@ func (w *Worker) Push(ctx context.Context, keys []uint64, grads []float32) (*Tic
 
 func (w *Worker) push(ctx context.Context, o *operation) (*Ticket, error) {
 	o.ticket = &Ticket{done: make(chan struct{})}
+	w.drawPush(o)
 	if err := w.submitOperation(ctx, o); err != nil {
 		return nil, err
 	}
@@ -283,41 +294,33 @@ func (w *Worker) PushSum(ctx context.Context, keys []uint64, grads, sums []float
 	if len(sums) != len(grads) {
 		return fmt.Errorf("transport: %d sums for %d gradients", len(sums), len(grads))
 	}
-	return w.submitOperation(ctx, &operation{keys: keys, values: grads, sums: sums,
-		ticket: &Ticket{done: make(chan struct{})}})
+	_, err := w.push(ctx, &operation{keys: keys, values: grads, sums: sums})
+	return err
 }
 
 // Pull reads the rows of keys from the parameter servers into dst, which must
 // hold len(keys) × Dim floats.
 func (w *Worker) Pull(ctx context.Context, keys []uint64, dst []float32) error {
-	p, err := w.BeginPull(ctx, keys, dst)
+	wait, err := w.BeginPull(ctx, keys, dst)
 	if err != nil {
 		return err
 	}
-	return p.Wait(ctx)
+	return wait(ctx)
 }
 
-// Pulling is a pull in progress.
-type Pulling struct {
-	worker *Worker
-	of     operation
-}
-
-// BeginPull starts a [Worker.Pull]. Keys and dst belong to the worker until Wait returns.
-func (w *Worker) BeginPull(ctx context.Context, keys []uint64, dst []float32) (*Pulling, error) {
+// BeginPull starts a [Worker.Pull]. wait returns when the rows are in dst, or the pull has failed; if its ctx
+// ends first, the pull is cancelled. Call it once. Keys and dst belong to the worker until then.
+func (w *Worker) BeginPull(ctx context.Context, keys []uint64, dst []float32) (wait func(context.Context) error,
+	err error) {
 	if len(dst) != len(keys)*w.cfg.Dim {
 		return nil, fmt.Errorf("transport: pull of %d keys of dimension %d into %d floats", len(keys), w.cfg.Dim, len(dst))
 	}
-	p := &Pulling{worker: w, of: operation{pull: true, keys: keys, values: dst}}
-	if err := w.postOperation(ctx, &p.of); err != nil {
+	of := &operation{pull: true, keys: keys, values: dst}
+	if err := w.postOperation(ctx, of); err != nil {
 		return nil, err
 	}
-	return p, nil
+	return func(ctx context.Context) error { return w.awaitRelease(ctx, of) }, nil
 }
-
-// Wait returns when the rows are in dst, or the pull has failed. If ctx ends first, the pull is
-// cancelled. Call it once.
-func (p *Pulling) Wait(ctx context.Context) error { return p.worker.awaitRelease(ctx, &p.of) }
 
 // submitOperation passes an operation to the goroutine and waits until it releases the
 // slices.

@@ -75,6 +75,10 @@ type WorkerConfig struct {
 	// is resolved where the link needs one. The aggregator is needed if there
 	// is a hot set.
 	Aggregator, Server wire.Endpoint
+	// NoServer means that the job has no parameter server, but an owner that takes the harvests: then
+	// there are only pushes of hot rows. Others, and pulls, fail with an error that is
+	// [errors.ErrUnsupported]; that of a cold row has a method ColdKey, which returns its key.
+	NoServer bool
 	// MoreServers are the servers after Server, which has index 0, in the order of their indices. All
 	// workers must have the same servers and hot set, which decide each row's server ([packer.Split]).
 	MoreServers []ServerPeer
@@ -83,8 +87,12 @@ type WorkerConfig struct {
 	// is the link's Window.
 	Flow retransmit.Config
 
+	// Sample is the number of frames of which one is measured: a power of two, and that of the servers, so
+	// that they measure the same frames; see [Worker.Latencies]. 0 measures none.
+	Sample int
+
 	// Look is the longest time to poll for answers before sleeping, while frames are unanswered. Polling
-	// yields the processor to others, and is reduced while it finds nothing. 0 means [DefaultLook], a
+	// yields the processor to others, and is reduced while it finds nothing. 0 means [endpoint.DefaultLook], a
 	// negative value no polling. With a [Feed], the feed decides.
 	Look time.Duration
 	// Gate is for simulations; see [endpoint.Config].
@@ -102,6 +110,9 @@ type ServerPeer struct {
 
 // servers lists the parameter servers by index.
 func (cfg *WorkerConfig) servers() []ServerPeer {
+	if cfg.NoServer {
+		return nil
+	}
 	return append([]ServerPeer{{cfg.Server, cfg.ServerEpoch}}, cfg.MoreServers...)
 }
 
@@ -110,6 +121,12 @@ func (cfg *WorkerConfig) checkAddresses() error {
 	owner := map[netip.AddrPort]string{}
 	if cfg.HotSet != nil && !cfg.NoAggregator {
 		owner[seen(cfg.Aggregator.AddrPort())] = "aggregator"
+	}
+	if cfg.NoServer && (cfg.Server != (wire.Endpoint{}) || len(cfg.MoreServers) > 0) {
+		return fmt.Errorf("%w: WorkerConfig.NoServer, but Server or MoreServers is set", ErrConfig)
+	}
+	if cfg.NoServer && cfg.HotSet == nil {
+		return fmt.Errorf("%w: WorkerConfig.NoServer without a hot set: nothing could be pushed", ErrConfig)
 	}
 	for i, s := range cfg.servers() {
 		role, at := serverRole(i, 1+len(cfg.MoreServers)), seen(s.At.AddrPort())

@@ -67,17 +67,24 @@ func (w *Worker) takeAnswer(p *link.Packet) verdict {
 	if int32(h.Seq-f.window.NextUnsent()) >= 0 {
 		return stray // an answer to a frame that was not sent yet
 	}
+	if w.draw.Draws(h.Seq) {
+		return w.measureAnswer(f, h, p.Payload)
+	}
+	return w.processAnswer(f, h, p.Payload)
+}
+
+func (w *Worker) processAnswer(f *flow, h wire.Header, payload []byte) verdict {
 	switch h.Type {
 	case wire.TypeAck:
-		return w.receiveAck(f, h, p.Payload)
+		return w.receiveAck(f, h, payload)
 	case wire.TypeError:
-		return w.receiveError(f, h, p.Payload)
+		return w.receiveError(f, h, payload)
 	case wire.TypeRows:
-		return w.receiveRows(f, h, p.Payload)
+		return w.receiveRows(f, h, payload)
 	case wire.TypeFound:
-		return w.receiveFound(f, h, p.Payload)
+		return w.receiveFound(f, h, payload)
 	case wire.TypeSums:
-		return w.receiveSums(f, h, p.Payload)
+		return w.receiveSums(f, h, payload)
 	}
 	return stray
 }
@@ -268,6 +275,9 @@ func (w *Worker) frameAcknowledged(o *operation, e retransmit.Entry) {
 func (w *Worker) frameAnswered(o *operation, e retransmit.Entry) {
 	w.link.Free(framePlace(e.Cookie).buf())
 	o.outstanding--
+	if o.times.drawn {
+		o.times.noteSending(e)
+	}
 	if o.pull && o.failure != nil {
 		w.abandonOperation(o) // the rest is useless
 	}

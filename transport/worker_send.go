@@ -69,6 +69,9 @@ func (w *Worker) beginPush(o *operation) bool {
 	default:
 		err = w.packer.Begin(o.keys, o.values)
 	}
+	if err == nil && w.cfg.NoServer {
+		err = w.refuseCold()
+	}
 	if err == nil && w.cfg.Mode == aggregator.Sync && w.packer.Next() == wire.TypeHot {
 		err = fmt.Errorf("%w: a push of hot rows, which Reduce takes", ErrMode)
 	}
@@ -181,6 +184,11 @@ func (w *Worker) sealPush(o *operation) {
 func (w *Worker) askForRows() (any bool) {
 	for len(w.pulls) > 0 {
 		o := w.pulls[0]
+		if w.cfg.NoServer {
+			w.refusePull(o)
+			any = true
+			continue
+		}
 		if o.asked < len(o.keys) {
 			server := o.serverOf(o.asked)
 			f := w.flows[flowCold+server]
@@ -235,7 +243,7 @@ func (w *Worker) allocFrame(f *flow) (link.Buf, bool) {
 func (w *Worker) enqueueFrame(f *flow, h wire.Header, payload []byte, o *operation, at framePlace) {
 	h.Job, h.Sender, h.Epoch, h.Seq = w.cfg.Job, w.cfg.Sender, f.epoch, f.window.NextSeq()
 	h.Put(payload)
-	if h.Seq%askEvery == 0 {
+	if h.Seq%askEvery == 0 || w.draw.Draws(h.Seq) {
 		wire.Ask(payload)
 	}
 	e := retransmit.Entry{

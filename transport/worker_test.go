@@ -80,7 +80,7 @@ func TestBeginPull(t *testing.T) {
 		t.Fatal(err)
 	}
 	pushAll(ctx, t, []*Worker{w}, 5, 3, 500)
-	if err := p.Wait(ctx); err != nil || !slices.Equal(got, want) {
+	if err := p(ctx); err != nil || !slices.Equal(got, want) {
 		t.Errorf("the rows are %v, %v, want %v", got, err, want)
 	}
 	if _, err := w.BeginPull(ctx, keys, got[1:]); err == nil {
@@ -95,7 +95,7 @@ func TestBeginPull(t *testing.T) {
 	if _, err := w.BeginPull(ended, keys, got); !errors.Is(err, context.Canceled) {
 		t.Errorf("a pull after the end of its context: %v", err)
 	}
-	if err := p.Wait(ended); err != nil && !errors.Is(err, context.Canceled) { // it may have completed already
+	if err := p(ended); err != nil && !errors.Is(err, context.Canceled) { // it may have completed already
 		t.Errorf("a pull that is given up: %v", err)
 	}
 	if p, err = w.BeginPull(ctx, keys, got); err != nil {
@@ -104,7 +104,7 @@ func TestBeginPull(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Wait(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
+	if err := p(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a pull of a worker that ends: %v", err)
 	}
 	if _, err := w.BeginPull(ctx, keys, got); !errors.Is(err, net.ErrClosed) {

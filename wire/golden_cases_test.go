@@ -213,6 +213,7 @@ func goodFrames() []goldenFrame {
 		{"sums-scalars", "SUMS, dimension 1: four (key, sum) pairs, keys of 2 bytes", seal(server, worker, sums(1, 2, 1<<63, 1<<63+1, 1<<63+0x102, 1<<63+0xfffe))},
 		{"ack", "ACK of hot-aligned-1, padded to the 60 bytes of the shortest Ethernet frame", append(toWorker(wire.PutAck(ack(), header(wire.TypeHot, 0))), make([]byte, 6)...)},
 		{"ack-cover", "ACK of hot-cover, of the two frames before it and of the third behind it", toWorker(wire.PutCover(ack(), header(wire.TypeHot, 0), 7<<wire.CoverAhead|1<<(wire.CoverAhead-3)))},
+		{"ack-cover-round", "ACK of hot-cover in a job with rounds, to which the senders at positions 0, 2 and 63 have contributed", toWorker(wire.PutCover(ack(), header(wire.TypeHot, 0), 1<<63|5))},
 		{"ack-sums-aligned", "ACK of hot-want-sum with the sums", toWorker(hot(header(wire.TypeAck, wire.FlagSum), []pair{{0, 1818, 4.5}, {3, 0, -2}, {21, 2977, 0.125}}))},
 		{"ack-sums-25", "ACK with the sums of 25 dense stripes", toWorker(hot(header(wire.TypeAck, wire.FlagSum|wire.FlagDense), full(25, true)...))},
 		{"ack-sums-dense", "ACK with the sums of two dense stripes", toWorker(hot(header(wire.TypeAck, wire.FlagSum|wire.FlagDense), full(2, true)...))},

@@ -86,10 +86,12 @@ const (
 	// [ScaleReport] with the largest exponent of all workers.
 	FlagScale
 	// FlagQuiet on a HOT, COLD or COLD_AT frame: its sender needs no answer if this frame and the
-	// previous one are applied. A later frame requests the answer for both.
+	// previous one are applied: a later frame requests the answer for both. In a job with rounds,
+	// its sender needs no answer before the round is complete.
 	FlagQuiet
 	// FlagCover on a HOT, COLD or COLD_AT frame requests that the ACK report which of the frames
-	// around it are applied, and on an ACK means that it does: see [PutCover].
+	// around it are applied, and on an ACK means that it does: see [PutCover]. In a job with rounds,
+	// it is which senders, by position, have contributed to the round.
 	FlagCover
 )
 
@@ -139,6 +141,9 @@ func (h Header) Put(b []byte) {
 	binary.BigEndian.PutUint16(b[6:], h.Epoch)
 	binary.BigEndian.PutUint32(b[8:], h.Seq)
 }
+
+// SeqOf returns the sequence number of an encoded header, which must be whole.
+func SeqOf(payload []byte) uint32 { return binary.BigEndian.Uint32(payload[8:HeaderLen]) }
 
 // ParseHeader reads the header of a UDP payload. It returns [ErrTruncated] if the payload is too
 // short and [ErrVersion] if a different protocol version wrote it; in the second case it still

@@ -21,7 +21,8 @@ const (
 )
 
 // PutCover writes the payload that acknowledges the frame with header request and frames around it:
-// bit i of cover stands for number Seq+[CoverAhead]-i. It returns the payload, a prefix of b.
+// bit i of cover stands for number Seq+[CoverAhead]-i, or in a job with rounds for the sender at
+// position i. It returns the payload, a prefix of b.
 func PutCover(b []byte, request Header, cover uint64) []byte {
 	request.Type, request.Flags = TypeAck, FlagCover
 	request.Put(b)

@@ -372,20 +372,39 @@ func (c *Client) Reduce(ctx context.Context, step uint64) (keys []uint64, sums [
 	if err != nil {
 		return nil, nil, err
 	}
+	return c.allSums(ctx, got.Detail)
+}
+
+// Harvest returns the next harvest of the job that the client owns, and acknowledges the one before: keys,
+// and Dim floats for each. now does not wait for the end of the harvest period.
+func (c *Client) Harvest(ctx context.Context, now bool) (keys []uint64, sums []float32, err error) {
+	e := agentproto.Entry{Op: agentproto.Harvest}
+	if now {
+		e.Step = agentproto.Now
+	}
+	got, err := c.call(ctx, e)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.allSums(ctx, got.Detail)
+}
+
+// allSums copies all rows of the last Reduce or Harvest.
+func (c *Client) allSums(ctx context.Context, n uint64) (keys []uint64, sums []float32, err error) {
 	row := 8 + 4*uint64(c.welcome.Dim)
-	keys, sums = make([]uint64, got.Detail), make([]float32, got.Detail*uint64(c.welcome.Dim))
-	for first := uint64(0); first < got.Detail; {
-		n := min(got.Detail-first, max(1, c.welcome.Layout.BufferBytes/row))
-		if err := c.Sums(ctx, first, keys[first:first+n],
-			sums[first*uint64(c.welcome.Dim):(first+n)*uint64(c.welcome.Dim)]); err != nil {
+	keys, sums = make([]uint64, n), make([]float32, n*uint64(c.welcome.Dim))
+	for first := uint64(0); first < n; {
+		part := min(n-first, max(1, c.welcome.Layout.BufferBytes/row))
+		if err := c.Sums(ctx, first, keys[first:first+part],
+			sums[first*uint64(c.welcome.Dim):(first+part)*uint64(c.welcome.Dim)]); err != nil {
 			return nil, nil, err
 		}
-		first += n
+		first += part
 	}
 	return keys, sums, nil
 }
 
-// Sums copies rows of the last Reduce, from the first on.
+// Sums copies rows of the last Reduce or Harvest, from the first on.
 func (c *Client) Sums(ctx context.Context, first uint64, keys []uint64, sums []float32) error {
 	at, err := c.place(ctx, uint64(8*len(keys)+4*len(sums)), true)
 	if err != nil {

@@ -21,6 +21,8 @@ const (
 	Clients    Code = 9
 	Parties    Code = 10
 	JobEnded   Code = 11
+	Owned      Code = 12
+	NotOpen    Code = 13
 
 	NotFinite  Code = 32
 	OutOfRange Code = 33
@@ -34,6 +36,8 @@ const (
 	Dropped    Code = 41
 	NoSums     Code = 42
 	NoWeights  Code = 43
+	NotOwner   Code = 44
+	NoServer   Code = 45
 
 	AgentClosed Code = 64
 	BadEntry    Code = 65
@@ -55,7 +59,11 @@ var codes = map[Code]string{
 	Clients:    "the job has as many clients as the configuration allows: end one, or raise the limit",
 	Parties: "the other clients of the job gave a different number of parties, or all parties have joined, or one has left: " +
 		"start all of them anew",
-	JobEnded:   "the agent's part in the job has ended: the agent's log has the reason; open a session again when the job runs",
+	JobEnded: "the agent's part in the job has ended: the agent's log has the reason; open a session again when the job runs",
+	Owned: "the job has an owner already, or a parameter server, which owns it: end the other owner first, " +
+		"or open the job without owning it",
+	NotOpen: "the agent could not open the job of a range: start its owner first, or do what the text of the refusal says, " +
+		"and try again",
 	NotFinite:  "a gradient is NaN or infinite: look where it comes from; clipping and a lower learning rate often help",
 	OutOfRange: "a gradient is out of the range of the job's arithmetic: send smaller numbers",
 	NoBatch:    "no prepared batch has this handle and number of keys: prepare it in this session, and do not release it before",
@@ -67,9 +75,11 @@ var codes = map[Code]string{
 	NoParty:    "a client that takes no part in barriers submitted one: give the number of parties in HELLO",
 	Dropped: "the step was dropped for all: gradients in it were refused, which the client that pushed them is told, " +
 		"or a client that had pushed in it ended before its end; the others may push theirs again",
-	NoSums: "no REDUCE of this client returned sums, or they do not contain these rows: submit SUMS after a REDUCE, for rows of it",
+	NoSums: "no REDUCE or HARVEST of this client returned sums, or they do not contain these rows: submit SUMS after one, for rows of it",
 	NoWeights: "the job keeps no weights to pull: give it an optimizer, adagrad or sgd " +
 		"(model.optimizer of the cluster file, --optimizer of libra run)",
+	NotOwner:    "only the owner of a job gets its harvests: open the session as the owner, which jobs of a range have",
+	NoServer:    "the job has no parameter server, which takes cold rows and answers pulls: push rows of the hot set only",
 	AgentClosed: "the agent was stopped: open a session with its successor",
 	BadEntry:    "an entry breaks the rules of docs/agent.md: report this",
 	BadIndex:    "an index of a ring jumped: report this, unless the program writes into the shared memory",

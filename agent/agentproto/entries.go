@@ -19,11 +19,12 @@ const (
 	Stats    Op = 8
 	Reduce   Op = 9
 	Sums     Op = 10
+	Harvest  Op = 11
 )
 
 var opNames = [...]string{
 	Push: "push", Pull: "pull", PushSums: "push with sums", Flush: "flush", Barrier: "barrier", Prepare: "prepare",
-	Release: "release", Stats: "statistics", Reduce: "reduce", Sums: "sums",
+	Release: "release", Stats: "statistics", Reduce: "reduce", Sums: "sums", Harvest: "harvest",
 }
 
 // String returns the operation's name.
@@ -34,8 +35,12 @@ func (o Op) String() string {
 	return fmt.Sprintf("operation %d", uint8(o))
 }
 
-// HasRows reports whether entries of an operation have a dimension; [Reduce] only if N is not 0.
+// HasRows reports whether entries of an operation have a dimension; if [Op.MayBeEmpty], only if N is
+// not 0.
 func (o Op) HasRows() bool { return uses[o].rows }
+
+// MayBeEmpty reports whether entries of an operation may ask for no rows, and then have no dimension.
+func (o Op) MayBeEmpty() bool { return o == Reduce || o == Harvest }
 
 // Entry is a request. Offsets count from the beginning of the buffer area.
 type Entry struct {
@@ -49,6 +54,9 @@ type Entry struct {
 	N      uint32
 	Step   uint64
 }
+
+// Now is the step of a [Harvest] that does not wait for the end of the harvest period.
+const Now = 1
 
 // Put writes the entry.
 func (e *Entry) Put(b *[EntryLen]byte) {
@@ -64,7 +72,7 @@ func (e *Entry) Put(b *[EntryLen]byte) {
 }
 
 // fields are the fields that an operation uses.
-type fields struct{ rows, batch, keys, sums, step, stats bool }
+type fields struct{ rows, batch, keys, sums, step, stats, now bool }
 
 var uses = map[Op]fields{
 	Push:     {rows: true, batch: true, keys: true},
@@ -77,6 +85,7 @@ var uses = map[Op]fields{
 	Stats:    {stats: true},
 	Reduce:   {rows: true, keys: true, step: true},
 	Sums:     {rows: true, keys: true, step: true},
+	Harvest:  {rows: true, keys: true, now: true},
 }
 
 // ParseEntry reads an entry and checks it against the page and the size of the buffer
@@ -108,7 +117,7 @@ func ParseEntry(b *[EntryLen]byte, bufferBytes uint64) (e Entry, err error) {
 		return e, bad("n", uint64(e.N))
 	case !use.rows && e.Dim != 0:
 		return e, bad("dim", uint64(e.Dim))
-	case !use.step && e.Step != 0:
+	case !use.step && e.Step != 0 && !(use.now && e.Step == Now):
 		return e, bad("step", e.Step)
 	}
 	keyBytes := uint64(e.N) * 8

@@ -43,6 +43,7 @@ func TestEntriesHaveTheirFields(t *testing.T) {
 	for op, has := range map[Op]string{
 		Push: "dim batch keys values n", Pull: "dim batch keys values n", PushSums: "dim batch keys values sums n",
 		Flush: "", Barrier: "step", Prepare: "keys n", Release: "batch", Stats: "values", Reduce: "dim keys values n step", Sums: "dim keys values n step",
+		Harvest: "dim keys values n",
 	} {
 		for field, set := range fieldsOf {
 			e := Entry{Op: op, Tag: 1 << 63}
@@ -73,7 +74,7 @@ func TestEntriesHaveTheirFields(t *testing.T) {
 			t.Errorf("operation %d has rows: %v", op, op.HasRows())
 		}
 	}
-	for _, op := range []Op{0, 11, 255} {
+	for _, op := range []Op{0, 12, 255} {
 		if err := parse(t, Entry{Op: op}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("unknown operation %d", op)) {
 			t.Errorf("operation %d: %v", op, err)
 		}
@@ -106,6 +107,10 @@ func TestEntriesStayInTheirArea(t *testing.T) {
 		{Entry{Op: PushSums, N: 16, Dim: 4, Sums: 4}, "sums 4"},
 		{Entry{Op: Prepare, N: 512}, ""},
 		{Entry{Op: Prepare, N: 513}, "keys 0"},
+		{Entry{Op: Harvest, N: 16, Dim: 4, Keys: area - 128, Values: area - 256, Step: Now}, ""},
+		{Entry{Op: Harvest, N: 16, Dim: 4, Keys: area - 120}, "keys 3976"},
+		{Entry{Op: Harvest, N: 16, Dim: 4, Values: area - 248}, "values 3848"},
+		{Entry{Op: Harvest, Step: 2}, "step 2"},
 		{Entry{Op: Stats, Values: area - StatsLen}, ""},
 		{Entry{Op: Stats, Values: area - StatsLen + 8}, "values 3976"},
 	} {

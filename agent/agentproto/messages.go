@@ -13,6 +13,14 @@ import (
 
 var order = binary.LittleEndian
 
+// Features of HELLO and WELCOME.
+const (
+	// FeatureHarvest are jobs without a parameter server, their owners and [Harvest].
+	FeatureHarvest = 1 << iota
+
+	AllFeatures = FeatureHarvest
+)
+
 // Hello is a client's first message.
 type Hello struct {
 	Oldest, Newest uint16
@@ -21,6 +29,7 @@ type Hello struct {
 	Dim            uint32 // 0 means the job's
 	BufferBytes    uint64 // 0 means DefaultBufferBytes
 	Parties        uint32 // in barriers; 0: no barriers
+	Owner          bool   // the client owns the job and takes its harvests
 	Job, Client    string
 	HotSet         [32]byte // zero means the job's
 }
@@ -36,6 +45,9 @@ func (h *Hello) Marshal() ([]byte, error) {
 	order.PutUint32(b[20:], h.Dim)
 	order.PutUint64(b[24:], h.BufferBytes)
 	order.PutUint32(b[32:], h.Parties)
+	if h.Owner {
+		order.PutUint32(b[36:], 1)
+	}
 	for _, name := range []struct {
 		text  string
 		field []byte
@@ -72,11 +84,19 @@ func ParseHello(b []byte) (h Hello, err error) {
 		Entries: order.Uint32(b[16:]), Dim: order.Uint32(b[20:]), BufferBytes: order.Uint64(b[24:]),
 		Parties: order.Uint32(b[32:]), HotSet: [32]byte(b[160:192]),
 	}
-	if h.Features != 0 {
-		return h, fmt.Errorf("%w: bits %#x", Features, h.Features)
+	if unknown := h.Features &^ AllFeatures; unknown != 0 {
+		return h, fmt.Errorf("%w: bits %#x", Features, unknown)
 	}
-	if !zero(b[36:64]) {
-		return h, fmt.Errorf("%w: bytes 36 to 63 are not zero", BadHello)
+	if !zero(b[40:64]) {
+		return h, fmt.Errorf("%w: bytes 40 to 63 are not zero", BadHello)
+	}
+	switch owner := order.Uint32(b[36:]); {
+	case owner > 1:
+		return h, fmt.Errorf("%w: owner is %d: it must be 0 or 1", BadHello, owner)
+	case owner == 1 && h.Features&FeatureHarvest == 0:
+		return h, fmt.Errorf("%w: an owner needs feature %#x", BadHello, FeatureHarvest)
+	default:
+		h.Owner = owner == 1
 	}
 	var ok [2]bool
 	h.Job, ok[0] = text(b[64:128])

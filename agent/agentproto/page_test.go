@@ -69,7 +69,7 @@ func TestPageHasTheWords(t *testing.T) {
 // Each field of a message is at the bytes that the page gives: a number is written with a distinct
 // value, which the test looks up there.
 func TestPageHasTheFields(t *testing.T) {
-	hello := Hello{Oldest: 1, Newest: 7, Features: 3, Entries: 4, Dim: 5, BufferBytes: 6, Parties: 8}
+	hello := Hello{Oldest: 1, Newest: 7, Features: 3, Entries: 4, Dim: 5, BufferBytes: 6, Parties: 8, Owner: true}
 	h, err := hello.Marshal()
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func TestPageHasTheFields(t *testing.T) {
 		values  map[string]uint64
 	}{
 		"### HELLO": {h, map[string]uint64{
-			"oldest": 1, "newest": 7, "features": 3, "entries": 4, "dim": 5, "buffer_bytes": 6, "parties": 8, "magic": messageMagic,
+			"oldest": 1, "newest": 7, "features": 3, "entries": 4, "dim": 5, "buffer_bytes": 6, "parties": 8, "owner": 1, "magic": messageMagic,
 		}},
 		"### WELCOME": {welcome.Marshal(), map[string]uint64{
 			"code": 0, "version": 1, "job": 2, "mode": 3, "arithmetic": 4, "features": 5, "dim": 6, "exponent": 7, "hot_rows": 8, "client": 9,

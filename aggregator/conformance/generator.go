@@ -218,9 +218,13 @@ func (g *Generator) fresh(f flow, seq uint32) []byte {
 		if g.oneIn(8) { // a number that most likely belongs to another group
 			seq -= 1 + g.rng.Uint32N(4)
 		}
-		return g.contribution(f, seq, g.rng.IntN(groups(job)))
+		return g.ask(g.contribution(f, seq, g.rng.IntN(groups(job))))
 	}
-	p := g.hot(f, seq)
+	return g.ask(g.hot(f, seq))
+}
+
+// ask gives half of the HOT payloads the flags that say which answer their sender needs.
+func (g *Generator) ask(p []byte) []byte {
 	if g.oneIn(2) {
 		p[1] |= byte([...]wire.Flags{wire.FlagQuiet, wire.FlagCover, wire.FlagCover | wire.FlagQuiet}[g.rng.IntN(3)])
 	}

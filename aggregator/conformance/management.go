@@ -26,6 +26,8 @@ func TestManagement(t *testing.T, p aggregator.Plane) {
 	want(err, aggregator.ErrNoJob)
 	_, err = p.JobCounters(5)
 	want(err, aggregator.ErrNoJob)
+	_, err = p.JobTimes(5)
+	want(err, aggregator.ErrNoJob)
 	_, err = p.SenderCounters(5, 1)
 	want(err, aggregator.ErrNoJob)
 	want(p.RemoveJob(5), aggregator.ErrNoJob)

@@ -32,6 +32,9 @@ var xdpSource string
 //go:embed kv_zmq.cc
 var keyValueSource string
 
+//go:embed allreduce_mpi.c
+var allreduceSource string
+
 // XDP moves frames through AF_XDP on libxdp; see bench/engine.
 var XDP = Program{
 	name: "xdp", source: xdpSource,
@@ -44,6 +47,13 @@ var KeyValue = Program{
 	name: "kv_zmq", source: keyValueSource,
 	compiler: []string{"c++", "-O2", "-std=c++20", "-Wall", "-x", "c++"}, libraries: []string{"-lzmq", "-pthread"},
 	Install: "apt-get install g++ libzmq3-dev",
+}
+
+// Allreduce adds small vectors by MPI; see bench/allreduce.
+var Allreduce = Program{
+	name: "allreduce_mpi", source: allreduceSource,
+	compiler: []string{"mpicc", "-O2", "-Wall", "-x", "c"},
+	Install:  "apt-get install openmpi-bin libopenmpi-dev",
 }
 
 // ErrBuild is wrapped by Build's error where the program cannot be compiled. The
@@ -91,6 +101,11 @@ func (p *Program) Build(ctx context.Context) (_ *Executable, err error) {
 func (e *Executable) Command(args ...string) []string {
 	// The path is looked up in the child before exec closes the descriptor.
 	return append([]string{fmt.Sprintf("/proc/self/fd/%d", e.memory.File.Fd())}, args...)
+}
+
+// Path returns a path of the program for any process, as long as this one runs.
+func (e *Executable) Path() string {
+	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), e.memory.File.Fd())
 }
 
 // Close removes the program.

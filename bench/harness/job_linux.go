@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bpf"
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/control/access"
@@ -182,4 +184,27 @@ func OpenSwitch(bed *testbed.Bed) (a *bpf.Aggregator, err error) {
 		return nil, errors.Join(err, a.Close())
 	}
 	return a, err
+}
+
+// ServeControl serves the control service of a bed's switch for a data plane, until end is called.
+func ServeControl(bed *testbed.Bed, plane aggregator.Plane) (end func(), err error) {
+	var listener net.Listener
+	if err := bed.Switch().Do(func() (err error) {
+		listener, err = net.Listen("tcp", ControlAt(bed).String())
+		return err
+	}); err != nil {
+		return nil, fmt.Errorf("control service: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	server := access.NewServer(access.Security{})
+	service := control.NewAggregator(ctx, control.AggregatorConfig{
+		Plane: plane, Stripes: wire.MaxStripes, Dense: true, Log: slog.New(slog.DiscardHandler),
+	})
+	pb.RegisterAggregatorServer(server, service)
+	go func() { _ = server.Serve(listener) }() // ends with Stop, for which it has no error
+	return func() {
+		cancel() // of streams
+		server.Stop()
+		service.Close()
+	}, nil
 }

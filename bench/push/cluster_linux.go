@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"runtime"
@@ -24,9 +22,6 @@ import (
 	"github.com/libra-ina/libra/bench/child"
 	"github.com/libra-ina/libra/bench/harness"
 	"github.com/libra-ina/libra/bpf"
-	"github.com/libra-ina/libra/control"
-	"github.com/libra-ina/libra/control/access"
-	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/internal/linux/proc"
 	"github.com/libra-ina/libra/internal/linux/sys"
 	"github.com/libra-ina/libra/internal/linux/testbed"
@@ -228,28 +223,8 @@ func newBed(ctx context.Context, workers int, apart bool) (_ *bed, err error) {
 		}
 		b.threads = append(b.threads, threads)
 	}
-	err = network.Switch().Do(b.serveControl)
+	b.endControl, err = harness.ServeControl(network, b.aggregator)
 	return b, err
-}
-
-func (b *bed) serveControl() error {
-	listener, err := net.Listen("tcp", harness.ControlAt(b.net).String())
-	if err != nil {
-		return fmt.Errorf("push: control service: %w", err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	server := access.NewServer(access.Security{})
-	service := control.NewAggregator(ctx, control.AggregatorConfig{
-		Plane: b.aggregator, Stripes: wire.MaxStripes, Dense: true, Log: slog.New(slog.DiscardHandler),
-	})
-	pb.RegisterAggregatorServer(server, service)
-	b.endControl = func() {
-		cancel() // of streams
-		server.Stop()
-		service.Close()
-	}
-	go func() { _ = server.Serve(listener) }() // ends with Stop, for which it has no error
-	return nil
 }
 
 // Close removes the bed.

@@ -31,6 +31,12 @@ static const struct {
 	{LIBRA_JOB_ENDED, "JOB_ENDED",
 	 "the agent's part in the job has ended: the agent's log has the reason; open a session again when the "
 	 "job runs"},
+	{LIBRA_OWNED, "OWNED",
+	 "the job has an owner already, or a parameter server, which owns it: end the other owner first, or open the job "
+	 "without owning it"},
+	{LIBRA_NOT_OPEN, "NOT_OPEN",
+	 "the agent could not open the job of a range: start its owner first, or do what the text of the refusal says, and "
+	 "try again"},
 	{LIBRA_NOT_FINITE, "NOT_FINITE",
 	 "a gradient is NaN or infinite: look where it comes from; clipping and a lower learning rate often help"},
 	{LIBRA_OUT_OF_RANGE, "OUT_OF_RANGE",
@@ -51,10 +57,14 @@ static const struct {
 	 "the step was dropped for all: gradients in it were refused, which the session that pushed them is told, or a "
 	 "session that had pushed in it ended before its end; the others may push theirs again"},
 	{LIBRA_NO_SUMS, "NO_SUMS",
-	 "no libra_reduce of this session returned sums, or they do not contain these rows: call it first"},
+	 "no libra_reduce or libra_harvest of this session returned sums, or they do not contain these rows: call it first"},
 	{LIBRA_NO_WEIGHTS, "NO_WEIGHTS",
 	 "the job keeps no weights to pull: give it an optimizer, adagrad or sgd (model.optimizer of the cluster file, "
 	 "--optimizer of libra run)"},
+	{LIBRA_NOT_OWNER, "NOT_OWNER",
+	 "only the owner of a job gets its harvests: set options.owner, for a job of a range of the agent"},
+	{LIBRA_NO_SERVER, "NO_SERVER",
+	 "the job has no parameter server, which takes cold rows and answers pulls: push rows of the hot set only"},
 	{LIBRA_AGENT_CLOSED, "AGENT_CLOSED", "the agent was stopped: open a session with its successor"},
 	{LIBRA_BAD_ENTRY, "BAD_ENTRY", "the agent found an entry that breaks the protocol: report this"},
 	{LIBRA_BAD_INDEX, "BAD_INDEX",

@@ -45,6 +45,8 @@ static int read_options(struct libra_options *o, const struct libra_options *fro
 	if (o->entries && (o->entries < MIN_ENTRIES || o->entries > MAX_ENTRIES || (o->entries & (o->entries - 1))))
 		return error_set(LIBRA_USAGE, "libra_open: options.entries is %u: use a power of two from %u to %u, or 0",
 				 o->entries, MIN_ENTRIES, MAX_ENTRIES);
+	if ((o->owner != 0 && o->owner != 1) || o->zero)
+		return error_set(LIBRA_USAGE, "libra_open: options.owner is %d and options.zero %d: use 0 or 1, and 0", o->owner, o->zero);
 	if (o->open_ms < 0 || o->room_ms < 0)
 		return error_set(LIBRA_USAGE, "libra_open: options.open_ms or room_ms is negative");
 	return LIBRA_OK;
@@ -206,6 +208,8 @@ static int welcome(struct libra_session *s, const struct libra_options *o, const
 {
 	if (w->version != PROTOCOL_VERSION)
 		return bad(s, "WELCOME has a version that was not offered");
+	if (o->owner && !(w->features & FEATURE_HARVEST))
+		return bad(s, "WELCOME lacks a feature that was required");
 	if (w->dim == 0 || (o->dim && w->dim != o->dim))
 		return bad(s, "WELCOME has another number of floats in a row");
 	if (o->hot_set && memcmp(w->hot_set, o->hot_set, sizeof w->hot_set))
@@ -222,6 +226,7 @@ static int welcome(struct libra_session *s, const struct libra_options *o, const
 	};
 	memcpy(s->info.hot_set, w->hot_set, sizeof w->hot_set);
 	s->next_step = w->next_step;
+	s->owner = o->owner != 0;
 	s->requests_of = calloc(w->entries, sizeof *s->requests_of);
 	if (!s->requests_of || !buffers_init(&s->buffers, w->buffer_bytes))
 		return error_set(LIBRA_NO_MEMORY, "libra_open: %s", libra_code_text(LIBRA_NO_MEMORY));
@@ -234,6 +239,7 @@ static int handshake(struct libra_session *s, const struct libra_options *o)
 	struct hello h = {
 		.magic = MAGIC, .oldest = PROTOCOL_VERSION, .newest = PROTOCOL_VERSION, .entries = o->entries,
 		.dim = o->dim, .buffer_bytes = o->buffer_bytes, .parties = o->parties,
+		.owner = o->owner != 0, .features = o->owner ? FEATURE_HARVEST : 0,
 	};
 	const char *path = o->socket ? o->socket : secure_getenv("LIBRA_AGENT");
 	int code;

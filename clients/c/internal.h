@@ -46,7 +46,7 @@ struct request {
 	void *result;         /* the caller's array */
 	uint64_t result_at, result_bytes;
 	void *keys;     /* the caller's array for the keys of sums */
-	uint64_t *rows; /* the caller's variable for the number of rows of a reduce */
+	uint64_t *rows; /* the caller's variable for the number of rows of a reduce or harvest */
 	uint64_t keys_at;
 	uint64_t n;
 	uint64_t floats; /* in its rows */
@@ -85,6 +85,8 @@ struct libra_session {
 	int ended;     /* 0, or the code with which the session ended */
 	char ended_text[600];
 	int64_t looked; /* time of the last look at the socket, in ns of CLOCK_MONOTONIC_COARSE */
+
+	bool owner; /* of the job */
 
 	int64_t look_ns;     /* time to poll for a completion before sleeping */
 	int64_t look_credit; /* time that polling has saved, minus the time that it has wasted */

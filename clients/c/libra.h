@@ -82,6 +82,8 @@ enum libra_code {
 	LIBRA_CLIENTS = 9,      /* the job has the maximum number of clients of the agent's configuration */
 	LIBRA_PARTIES = 10,     /* the parties of the job's barriers do not agree */
 	LIBRA_JOB_ENDED = 11,   /* the agent's part in the job has ended (requests, too) */
+	LIBRA_OWNED = 12,       /* the job has an owner already, or a parameter server */
+	LIBRA_NOT_OPEN = 13,    /* the agent could not open the job: it may have no owner yet */
 
 	/* requests */
 	LIBRA_NOT_FINITE = 32,   /* a gradient is NaN or infinite: `index`, `key` */
@@ -97,6 +99,8 @@ enum libra_code {
 				  * a sum is too large for a float32: `key`, with `refusal` 7 */
 	LIBRA_NO_SUMS = 42,      /* there are no sums of a libra_reduce, or not of these rows */
 	LIBRA_NO_WEIGHTS = 43,   /* the job has no optimiser: there are sums of steps, but no weights to pull */
+	LIBRA_NOT_OWNER = 44,    /* options.owner was 0, so the session has no harvests */
+	LIBRA_NO_SERVER = 45,    /* the job has no parameter server: no pulls, and no rows outside the hot set (`key`) */
 
 	/* the agent has ended the session */
 	LIBRA_AGENT_CLOSED = 64, /* the agent was stopped */
@@ -153,11 +157,13 @@ struct libra_options {
 	uint32_t spin_us;       /* microseconds to poll for an answer before sleeping, while that saves time; 0: 400, 1: next to none */
 	int32_t open_ms;        /* limit for libra_open in milliseconds; 0: 5000 */
 	int32_t room_ms;        /* limit for a request that waits for buffer space, in milliseconds; 0: none */
+	int32_t owner;          /* 1: create the job, own it, and take its sums by libra_harvest; 0: do not */
+	int32_t zero;           /* 0 */
 };
 
 #ifdef __cplusplus
 #define LIBRA_OPTIONS \
-	{ sizeof(struct libra_options), NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0 }
+	{ sizeof(struct libra_options), NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 #else
 #define LIBRA_OPTIONS { .size = sizeof(struct libra_options) }
 #endif
@@ -236,8 +242,13 @@ LIBRA_API const struct libra_error *libra_last_error(void);
  * On success *session is the session, otherwise NULL. A session has a socket, which exec(2) closes,
  * and a memory mapping.
  *
+ * Jobs without a parameter server have names such as "hot/3". They begin with the session that
+ * opens them with options.owner, and end with it, for all sessions on all hosts (LIBRA_JOB_ENDED).
+ * Others get LIBRA_NOT_OPEN until there is an owner; the owner too, while the lease of an earlier one runs
+ * whose agent or host has died: try again.
+ *
  * Errors: LIBRA_NO_AGENT, LIBRA_TIMEOUT, LIBRA_USAGE, LIBRA_NO_MEMORY, LIBRA_PROTOCOL,
- * LIBRA_SYSTEM, and the agent's refusals: LIBRA_BAD_HELLO to LIBRA_JOB_ENDED.
+ * LIBRA_SYSTEM, and the agent's refusals: LIBRA_BAD_HELLO to LIBRA_NOT_OPEN.
  */
 LIBRA_API int libra_open(struct libra_session **session, const struct libra_options *options);
 
@@ -376,10 +387,32 @@ LIBRA_API int libra_reduce(struct libra_session *session, uint64_t *keys, float 
 			   libra_ticket *ticket);
 
 /*
- * libra_sums - copy rows of the session's last libra_reduce
+ * libra_harvest - get the sums of all pushes to a job that the session owns, since the harvest before
+ *
+ * *rows is the number of rows with sums. keys[n] receives the keys of the first n of them, in ascending
+ * order, and sums[n * dim] their sums: each is the float nearest to the exact one. libra_sums copies the
+ * rest; n = info.hot_rows is always enough. n may be 0 and the arrays NULL. Each push is in one
+ * harvest, wholly or, if it took several frames, in several.
+ *
+ * Submitting the request acknowledges the harvest before, which the aggregator then clears. If `now` is
+ * 0, the request completes with the next harvest that has sums, at the earliest the job's harvest
+ * period after the one before. If it is 1, it does not wait for that: the harvest has all pushes that
+ * were acknowledged to any session, on any host, before this call and are in no earlier harvest,
+ * perhaps none. It also ends the waiting of earlier requests; all are answered in order. Without a
+ * request there is no harvest: sums stay in the aggregator, and only one that exceeds the range of the
+ * job's arithmetic makes a push fail (LIBRA_REFUSED).
+ *
+ * Sums that were not harvested when the session ends are lost. Errors: LIBRA_NOT_OWNER, LIBRA_JOB_ENDED,
+ * LIBRA_TOO_LARGE.
+ */
+LIBRA_API int libra_harvest(struct libra_session *session, int now, uint64_t *keys, float *sums, size_t n,
+			    uint64_t *rows, libra_ticket *ticket);
+
+/*
+ * libra_sums - copy rows of the session's last libra_reduce or libra_harvest
  *
  * keys[n] receives the keys of the rows from number `first` on, in ascending order, and sums[n * dim]
- * their sums. The rows are kept until the session's next libra_reduce. Errors: LIBRA_NO_SUMS,
+ * their sums. The rows are kept until the session's next libra_reduce or libra_harvest. Errors: LIBRA_NO_SUMS,
  * LIBRA_TOO_LARGE: copy fewer at a time.
  */
 LIBRA_API int libra_sums(struct libra_session *session, uint64_t first, uint64_t *keys, float *sums, size_t n,

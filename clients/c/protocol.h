@@ -20,6 +20,7 @@
 #define PAGE 4096u
 #define MIN_ENTRIES 8u
 #define MAX_ENTRIES 65536u
+#define FEATURE_HARVEST 1u
 #define DEFAULT_SOCKET "/run/libra/agent.sock"
 
 struct hello {
@@ -30,7 +31,8 @@ struct hello {
 	uint32_t dim;
 	uint64_t buffer_bytes;
 	uint32_t parties;
-	uint8_t zero[28];
+	uint32_t owner;
+	uint8_t zero[24];
 	char job[64];
 	char client[32];
 	uint8_t hot_set[32];
@@ -106,7 +108,10 @@ struct entry {
 };
 static_assert(sizeof(struct entry) == 64 && offsetof(struct entry, step) == 56, "entry");
 
-enum op { PUSH = 1, PULL, PUSH_SUMS, FLUSH, BARRIER, PREPARE, RELEASE, STATS, REDUCE, SUMS };
+enum op { PUSH = 1, PULL, PUSH_SUMS, FLUSH, BARRIER, PREPARE, RELEASE, STATS, REDUCE, SUMS, HARVEST };
+
+/* The step of a HARVEST that does not wait. */
+#define NOW 1u
 
 struct completion {
 	uint64_t tag;

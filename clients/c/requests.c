@@ -40,13 +40,19 @@ struct want {
 	uint64_t n;
 	uint64_t result_bytes; /* if it differs from the rows' size */
 	uint64_t *sum_keys;    /* array for keys */
-	uint64_t *rows;        /* variable for the number of rows of a reduce */
-	uint64_t first;        /* first row of the sums */
+	uint64_t *rows;        /* variable for the number of rows of a reduce or harvest */
+	uint64_t first;        /* first row of the sums; of a harvest, NOW or 0 */
 };
+
+/* has_number returns whether an operation returns the number of its rows. */
+static bool has_number(enum op op)
+{
+	return op == REDUCE || op == HARVEST;
+}
 
 static bool has_rows(enum op op)
 {
-	return op == PUSH || op == PUSH_SUMS || op == PULL || op == SUMS || op == REDUCE;
+	return op == PUSH || op == PUSH_SUMS || op == PULL || op == SUMS || has_number(op);
 }
 
 static int check(struct libra_session *s, const struct want *w, uint64_t *row_bytes)
@@ -60,8 +66,8 @@ static int check(struct libra_session *s, const struct want *w, uint64_t *row_by
 		return error_set(LIBRA_USAGE, "%s: keys is NULL", w->what);
 	if (w->n && (w->op == PUSH || w->op == PUSH_SUMS) && !w->gradients)
 		return error_set(LIBRA_USAGE, "%s: gradients is NULL", w->what);
-	if ((w->op == REDUCE && !w->rows) || ((w->op == PREPARE || w->op == STATS ||
-	     (w->n && (w->op == PULL || w->op == PUSH_SUMS || w->op == SUMS || w->op == REDUCE))) && !w->result))
+	if ((has_number(w->op) && !w->rows) || ((w->op == PREPARE || w->op == STATS ||
+	     (w->n && (w->op == PULL || w->op == PUSH_SUMS || w->op == SUMS || has_number(w->op)))) && !w->result))
 		return error_set(LIBRA_USAGE, "%s: the place for the result is NULL", w->what);
 	if (w->n > UINT32_MAX || (rows && __builtin_mul_overflow(w->n * 4, (uint64_t)s->info.dim, row_bytes)) ||
 	    *row_bytes > s->info.buffer_bytes)
@@ -119,7 +125,7 @@ static int request(struct libra_session *s, const struct want *w, libra_ticket *
 		.dim = has_rows(w->op) ? s->info.dim : 0,
 		.batch = w->batch ? w->batch->handle : 0,
 		.keys = keys.at,
-		.values = w->op == PULL || w->op == STATS || w->op == SUMS || w->op == REDUCE ? result.at : gradients.at,
+		.values = w->op == PULL || w->op == STATS || w->op == SUMS || has_number(w->op) ? result.at : gradients.at,
 		.sums = w->op == PUSH_SUMS ? result.at : 0,
 		.n = w->op == RELEASE ? 0 : (uint32_t)w->n,
 		.step = w->first,
@@ -231,6 +237,17 @@ int libra_sums(struct libra_session *s, uint64_t first, uint64_t *keys, float *s
 		return error_set(LIBRA_USAGE, "%s: keys is NULL", __func__);
 	return request(s, &(struct want){.what = __func__, .op = SUMS, .result = sums, .n = n, .sum_keys = keys,
 					 .first = first}, ticket);
+}
+
+int libra_harvest(struct libra_session *s, int now, uint64_t *keys, float *sums, size_t n, uint64_t *rows,
+		  libra_ticket *ticket)
+{
+	if (n && !keys)
+		return error_set(LIBRA_USAGE, "%s: keys is NULL", __func__);
+	if (!session_check(s, __func__) && !s->owner)
+		return error_set(LIBRA_NOT_OWNER, "%s: %s", __func__, libra_code_text(LIBRA_NOT_OWNER));
+	return request(s, &(struct want){.what = __func__, .op = HARVEST, .result = n ? sums : NULL, .n = n,
+					 .sum_keys = n ? keys : NULL, .rows = rows, .first = now ? NOW : 0}, ticket);
 }
 
 int libra_statistics(struct libra_session *s, struct libra_statistics *statistics, libra_ticket *ticket)

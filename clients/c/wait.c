@@ -21,7 +21,8 @@ static const char *mode_name(int mode)
 static int failure(const struct libra_session *s, const struct request *r)
 {
 	static const char *const names[] = {"request", "push", "pull", "push with sums", "flush",
-					    "barrier", "prepare", "release", "statistics", "reduce", "sums"};
+					    "barrier", "prepare", "release", "statistics", "reduce", "sums",
+					    "harvest"};
 	static const char *const peers[] = {"a peer", "the aggregator", "the parameter server"};
 	const struct completion *c = &r->answer;
 	bool gradient = c->status == LIBRA_NOT_FINITE || c->status == LIBRA_OUT_OF_RANGE;

@@ -54,6 +54,7 @@ func (on AgentMachine) RunAgent(ctx context.Context, cfg *cluster.Agent, log *sl
 		return err
 	}
 	var joined []*joinedJob
+	var ranges []*openRange
 	var a *agent.Agent
 	defer func() {
 		finishes := err == nil
@@ -63,8 +64,19 @@ func (on AgentMachine) RunAgent(ctx context.Context, cfg *cluster.Agent, log *sl
 			}
 			err = errors.Join(err, j.leaveJob(finishes && j.from.Finish))
 		}
+		for _, r := range ranges {
+			err = errors.Join(err, r.closeRange())
+		}
 	}()
 	for i := range cfg.Jobs {
+		if from := &cfg.Jobs[i]; len(from.Workers) > 0 {
+			r, err := on.readRange(from, log)
+			if err != nil {
+				return fmt.Errorf("range %s: %w", from.Name, err)
+			}
+			ranges, served.Ranges = append(ranges, r), append(served.Ranges, r.served())
+			continue
+		}
 		j, err := on.joinJob(ctx, &cfg.Jobs[i], log)
 		if err != nil {
 			return fmt.Errorf("job %s: %w", cfg.Jobs[i].Name, err)
@@ -93,6 +105,11 @@ func (on AgentMachine) RunAgent(ctx context.Context, cfg *cluster.Agent, log *sl
 		log.Info("agent serves", "socket", served.Socket, "job", j.Name, "worker", j.self.ID, "backend",
 			j.env.Config.Backend, "dimension", j.Dim,
 			"hot rows", j.HotSet.Len(), "users", strings.Join(j.from.Users, ","), "groups", strings.Join(j.from.Groups, ","))
+	}
+	for _, r := range ranges {
+		log.Info("agent serves", "socket", served.Socket, "range", r.from.Name, "jobs", len(r.jobs),
+			"backend", r.env.Config.Backend, "dimension", r.hot.Dim(), "hot rows", r.hot.Len(),
+			"users", strings.Join(r.from.Users, ","), "groups", strings.Join(r.from.Groups, ","))
 	}
 	ready()
 	return a.Serve(ctx)
@@ -159,8 +176,7 @@ func (on AgentMachine) joinJob(ctx context.Context, from *cluster.AgentJob, log 
 		Mode: m.Mode, Arithmetic: m.Arithmetic, Exp: m.Exp, NextStep: m.NextStep,
 		NoWeights: c.Model.Optimizer == ps.None.String(),
 		Users:     users, Groups: groups, Separate: from.Separate,
-		Limits: agent.Limits{Clients: from.Clients, UserClients: from.ClientsPerUser, Memory: uint64(from.MemoryMiB) << 20,
-			Prepared: uint64(from.PreparedMiB) << 20},
+		Limits: limitsOf(from),
 	}
 	j.Barrier = func(ctx context.Context, step uint64) error { return meetingError(m, m.Barrier(ctx, step)) }
 	if c.Job.Sync {
@@ -174,6 +190,24 @@ func (on AgentMachine) joinJob(ctx context.Context, from *cluster.AgentJob, log 
 		}
 	}
 	return j, nil
+}
+
+// limitsOf returns the limits of a job or range.
+func limitsOf(from *cluster.AgentJob) agent.Limits {
+	return agent.Limits{Clients: from.Clients, UserClients: from.ClientsPerUser, Memory: uint64(from.MemoryMiB) << 20,
+		Prepared: uint64(from.PreparedMiB) << 20}
+}
+
+// readRange reads the cluster file of a range, and opens its links.
+func (on AgentMachine) readRange(from *cluster.AgentJob, log *slog.Logger) (*openRange, error) {
+	c, err := cluster.ReadAny(from.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	if !c.Serverless() {
+		return nil, fmt.Errorf("%s has a parameter server, a model or data, but the jobs of a range have none: leave server, servers, model and data out there, or give worker instead of workers", from.Cluster)
+	}
+	return on.openRange(from, Env{Config: c, Log: log.With("range", from.Name), Machine: on.Machine})
 }
 
 // meetingError returns the agent's error of a meeting with the job's other workers.

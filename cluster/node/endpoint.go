@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/link"
@@ -65,6 +66,7 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 	}
 	m, replay, full := e.members, 0, make(chan struct{}, 1)
 	if m.NoAggregator {
+		env.Machine.settled()
 		m.Arithmetic, m.Exp = c.Job.Config().Arithmetic, c.Job.Config().Exp
 	} else if m.KeepsLog {
 		replay = c.Job.ReplayMiB << 20
@@ -92,16 +94,34 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 		Aggregator: wire.Endpoint{IP: c.Switch.Address, Port: c.Port},
 		Server:     wire.Endpoint{IP: servers[0].Address, Port: c.Port}, MoreServers: more,
 		Replay: replay, LogFull: full, NoAggregator: m.NoAggregator,
-		Flow: retransmit.Config{MinRTO: minRTO, Silence: c.Silence},
+		Sample: c.Telemetry.OneIn(),
+		Flow:   retransmit.Config{MinRTO: minRTO, Silence: c.Silence},
 	})
 	if err == nil && m.KeepsLog {
 		e.keeping.Go(func() {
-			if failed := m.KeepLog(ctx, e.Worker, full); failed != nil && e.Worker.Err() == nil {
-				cancel(failed)
+			failed := m.KeepLog(ctx, keptLog{e.Worker, env}, full)
+			if failed != nil && !errors.Is(failed, transport.ErrClosed) {
+				cancel(failed) // also of a call that waits for the settlement
 			}
 		})
 	}
 	return e, err
+}
+
+// keptLog is the log of a worker or agent.
+type keptLog struct {
+	*transport.Worker
+	env Env
+}
+
+// Settle settles, and says so.
+func (l keptLog) Settle(ctx context.Context, ask func(context.Context, uint32) (aggregator.Mark, error)) error {
+	err := l.Worker.Settle(ctx, ask)
+	if err == nil {
+		l.env.Log.Warn("the job goes on without its aggregator: hot rows go to the server")
+		l.env.Machine.settled()
+	}
+	return err
 }
 
 // minRTO is more than a server's commit takes for the rows of one harvest period. The server

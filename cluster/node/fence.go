@@ -95,7 +95,7 @@ func (s *server) fence(ctx context.Context) error {
 		s.store.BeginGeneration(0)
 		s.store.TakeAlways(s.keys) // of frames that were acknowledged
 		s.progress.endGeneration(s.job.Instance)
-		s.loop.HoldSteps()
+		s.loop.RefuseSteps(true)
 		s.service.Fence()
 		if s.env.Machine.Fenced != nil {
 			s.env.Machine.Fenced()

@@ -5,11 +5,14 @@ package node
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/control"
@@ -42,7 +45,7 @@ func newFencible(t *testing.T) (s *server, token []byte) {
 	s.harvests.ctx, s.harvests.end = context.WithCancelCause(t.Context())
 	s.store.BeginGeneration(77)
 	s.service = control.NewParameterServer(t.Context(), control.ParameterServerConfig{Job: 5, Instance: 77, KeepLog: true, Sync: true,
-		Workers: []uint16{1}, Members: s.loop, Port: s.env.Config.Port, Log: s.env.Log, Settled: s.loop.TakeSteps})
+		Workers: []uint16{1}, Members: s.loop, Port: s.env.Config.Port, Log: s.env.Log, Settled: s.loop.TakeSteps, Commit: s.commitSync})
 	at := joinStream{ctx: t.Context(), terms: make(chan *pb.Membership, 1)}
 	ended := make(chan error, 1)
 	go func() {
@@ -121,7 +124,56 @@ func TestHarvestAfterTheFenceEndsNothing(t *testing.T) {
 	}
 }
 
-// A step whose commit the fence finds on its way stays open.
+// A commit that meets the fence ends the step before it, or leaves it open: its workers may have frames that
+// are in no harvest, and arrive again when they have settled. The caller of a commit learns of the fence
+// only after it.
+func TestFenceMeetsACommit(t *testing.T) {
+	stopped := 0
+	for i := range 10 {
+		s, token := newFencible(t)
+		before := uint64(0) // steps, at the fence
+		s.env.Machine.Fenced = func() { before = s.progress.step }
+		arrive := func(instance uint64) error {
+			_, err := s.service.Barrier(t.Context(), &pb.BarrierRequest{Job: 5, Sender: 1, Token: token, Step: 0, Instance: instance})
+			return err
+		}
+		var all sync.WaitGroup
+		held, release := make(chan struct{}), make(chan struct{})
+		all.Go(func() {
+			if err := s.loop.Do(t.Context(), func() { close(held); <-release }); err != nil {
+				t.Error(err)
+			}
+		})
+		<-held
+		var arrived error
+		meet := []func(){func() { arrived = arrive(77) }, func() {
+			if err := s.fence(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}}
+		for n := range meet {
+			all.Go(meet[(i+n)%2])
+			time.Sleep(time.Millisecond)
+		}
+		close(release)
+		all.Wait()
+		if ended := before == 1; ended != (arrived == nil) || s.progress.step != before {
+			t.Fatalf("%d steps before the fence, %d after it; the worker is told %v", before, s.progress.step, arrived)
+		}
+		if arrived != nil {
+			stopped++
+			if told := status.Convert(arrived); told.Code() != codes.Aborted || !strings.Contains(told.Message(), "generation has ended") {
+				t.Errorf("the worker is told %v", arrived)
+			}
+		}
+		if err := arrive(0); err != nil || s.progress.step != 1 {
+			t.Errorf("the worker arrives again: %d steps, %v", s.progress.step, err)
+		}
+	}
+	t.Logf("%d of 10 commits came after the fence", stopped)
+}
+
+// A commit whose context has ended at the fence leaves the step open.
 func TestFenceStopsACommit(t *testing.T) {
 	s := newServer(t, true)
 	ctx, cancel := context.WithCancelCause(t.Context())

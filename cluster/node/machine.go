@@ -39,6 +39,9 @@ type Machine struct {
 	Store func(*ps.Store)
 	// Fenced, if not nil, is called by the server's loop when the job goes on without its aggregator.
 	Fenced func()
+	// Settled, if not nil, is called when a worker or agent has settled, or has joined a job that goes on
+	// without its aggregator: from then on nothing that it sends is at an aggregator alone.
+	Settled func()
 	// Pushes is called before a worker pushes gradients.
 	Pushes func(keys []uint64, grads []float32)
 	// Flushed is called when everything that a worker has sent is acknowledged.
@@ -78,6 +81,12 @@ func (m *Machine) disk() Disk {
 func (m *Machine) turn(what string) {
 	if m.Turn != nil {
 		m.Turn(what)
+	}
+}
+
+func (m *Machine) settled() {
+	if m.Settled != nil {
+		m.Settled()
 	}
 }
 

@@ -25,7 +25,7 @@ func openXDPPlane(c *cluster.Config, log *slog.Logger) (plane, error) {
 	if err != nil {
 		return plane{}, err
 	}
-	a, err := bpf.Open(bpf.Options{Address: c.Switch.Address, Port: c.Port})
+	a, err := bpf.Open(bpf.Options{Address: c.Switch.Address, Port: c.Port, Sample: c.Telemetry.OneIn()})
 	if err != nil {
 		return plane{}, err
 	}

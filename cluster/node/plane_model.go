@@ -4,6 +4,7 @@ package node
 
 import (
 	"errors"
+	"time"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/cluster"
@@ -22,7 +23,9 @@ func openModelPlane(env Env) (plane, error) {
 	if err != nil {
 		return plane{}, err
 	}
-	model, err := aggregator.NewModel(aggregator.Config{Address: c.Switch.Address, Port: c.Port})
+	start := time.Now()
+	model, err := aggregator.NewModel(aggregator.Config{Address: c.Switch.Address, Port: c.Port,
+		Sample: c.Telemetry.OneIn(), Clock: func() time.Duration { return time.Since(start) }})
 	if err != nil {
 		return plane{}, errors.Join(err, l.Close())
 	}

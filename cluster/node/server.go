@@ -16,6 +16,7 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/transport"
 	"github.com/libra-ina/libra/wire"
 )
@@ -39,6 +40,8 @@ type ServerResult struct {
 	LostAnswers uint64 `json:"lost_answers"`
 	// Evaluations are those of data.test after each epoch.
 	Evaluations []Evaluation `json:"evaluations,omitempty"`
+	// Latencies are the times of drawn frames.
+	Latencies []telemetry.Summary `json:"latencies,omitempty"`
 }
 
 // server is the state of RunServer.
@@ -262,6 +265,7 @@ func (s *server) finishJob(ctx context.Context, harvest func(context.Context) er
 	s.result.ColdFrames = stats.Applied
 	s.evaluator.busy.Wait()
 	s.result.Evaluations = s.progress.allEvaluations()
+	s.result.Latencies = telemetry.Summaries(s.loop.Recorder().Series())
 	s.result.Overrun, s.result.LostAnswers = stats.Link.Overrun, stats.Link.NoRoom
 	return &s.result, nil
 }
@@ -282,6 +286,7 @@ func (s *server) startLoop(dim int) error {
 	}
 	s.loop, err = transport.NewServer(transport.ServerConfig{
 		Link: link, Gate: s.env.Machine.Gate, Job: c.Job.ID, Dim: dim, Handler: s.store, NoWeights: !s.hasWeights(),
+		Index: uint16(s.env.Server), Sample: c.Telemetry.OneIn(),
 		Arrive: func(sender, epoch uint16, end wire.StepEnd) bool {
 			return s.arrive != nil && s.arrive(sender, epoch, end)
 		},

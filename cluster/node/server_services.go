@@ -52,7 +52,7 @@ func (s *server) serviceConfig(ctx context.Context, dim int,
 		Lost: func(uint16) {
 			// Errors end the server, which also writes a checkpoint.
 			if c.Job.Sync {
-				_ = s.loop.Do(ctx, s.loop.RefuseSteps) // the service knows who is lost
+				_ = s.loop.Do(ctx, func() { s.loop.RefuseSteps(false) }) // the service knows who is lost
 			} else { // acknowledged pushes of the worker belong into the checkpoint
 				_ = harvest(ctx)
 			}
@@ -117,7 +117,7 @@ func (s *server) addSums(ctx context.Context, services *control.ParameterServerC
 			s.loop.GiveSums(step, sums.Keys, sums.Rows) // before the commit, for which they need not wait
 			s.commitStep()
 		} else {
-			s.loop.RefuseSteps() // the service has the reason
+			s.loop.RefuseSteps(false) // the service has the reason
 			s.store.Drop()
 		}
 		s.store.MakeRoom()
@@ -129,7 +129,7 @@ func (s *server) addSums(ctx context.Context, services *control.ParameterServerC
 			if ok {
 				s.loop.GiveSums(step, sums.Keys, sums.Rows)
 			} else {
-				s.loop.RefuseSteps()
+				s.loop.RefuseSteps(false)
 			}
 		})
 	}
@@ -206,5 +206,6 @@ func (s *server) serverStats(ctx context.Context) (*pb.ServerStats, error) {
 	out.Counters["cold_frames"] = stats.Applied
 	out.Counters["step_frames"], out.Counters["sums_frames"] = stats.Steps, stats.Sums
 	out.Counters["overrun"], out.Counters["lost_answers"] = stats.Link.Overrun, stats.Link.NoRoom
+	out.Latencies = control.LatencyMessages(s.loop.Recorder().Series())
 	return &out, nil
 }

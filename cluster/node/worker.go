@@ -11,6 +11,7 @@ import (
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/transport"
@@ -45,6 +46,8 @@ type WorkerResult struct {
 	Dropped         uint64        `json:"faults_dropped"`
 	Duplicated      uint64        `json:"faults_duplicated"`
 	Reordered       uint64        `json:"faults_reordered"`
+	// Latencies are the times of drawn frames and pushes.
+	Latencies []telemetry.Summary `json:"latencies,omitempty"`
 }
 
 // reportEvery is the longest time between two reports of an asynchronous worker. Each waits until
@@ -118,6 +121,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	}
 	result = workerResult(o.ID, c.Backend, trained, stats, training.Model.Dim())
 	result.AddedPairs = kept.added
+	result.Latencies = telemetry.Summaries(w.Recorder().Series())
 	return result, nil
 }
 
@@ -182,12 +186,18 @@ type client struct {
 }
 
 func (c client) BeginPull(ctx context.Context, keys []uint64, dst []float32) (train.Pulling, error) {
-	p, err := c.Worker.BeginPull(ctx, keys, dst)
+	wait, err := c.Worker.BeginPull(ctx, keys, dst)
 	if err != nil {
 		return nil, err
 	}
-	return p, nil
+	return pulling(wait), nil
 }
+
+// pulling waits for a pull.
+type pulling func(ctx context.Context) error
+
+// Wait implements [train.Pulling].
+func (p pulling) Wait(ctx context.Context) error { return p(ctx) }
 
 func (c client) Push(ctx context.Context, keys []uint64, grads []float32) error {
 	if c.pushes != nil {

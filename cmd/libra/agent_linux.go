@@ -36,6 +36,10 @@ language (docs/agent.md specifies the protocol). The file:
       separate: false             # true: pushes of several clients are not added up
       finish: false               # true: when the agent is stopped, this host has finished
 
+With workers: [1, 2] instead of worker, the agent serves a range of jobs without a parameter
+server, one for each item of the list, which clients name clicks/0 and clicks/1. The cluster
+file then has neither server nor model nor data (docs/operations.md).
+
 When all jobs are joined, the agent drops its capabilities. It serves until it is
 interrupted. The jobs go on, and the host may come back, unless its file says that it has
 finished its part.`,

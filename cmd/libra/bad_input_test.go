@@ -56,19 +56,23 @@ func TestOutputThatCannotBe(t *testing.T) {
 	}
 }
 
-// A failure of standard output is reported once.
+// A failure of standard output is reported once, also if all of the output is in a buffer until the
+// end.
 func TestStandardOutputThatIsFull(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skip(err)
 	}
 	defer full.Close()
-	data, checkpoint := writeFile(t, "rows.libfm", clicks(2000, 1)), filepath.Join(trained(t, "lr"), "weights.libra")
-	cmd := libra(t.Context(), "predict", "--weights", checkpoint, "--data", data)
-	var stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = full, &stderr
-	if err := cmd.Run(); err == nil || strings.Count(stderr.String(), "no space left") != 1 {
-		t.Errorf("%v\n%s", err, &stderr)
+	checkpoint := filepath.Join(trained(t, "lr"), "weights.libra")
+	many, few := writeFile(t, "many.libfm", clicks(2000, 1)), writeFile(t, "few.libfm", clicks(20, 1))
+	for _, args := range [][]string{{"predict", "--data", many}, {"predict", "--data", few}, {"evaluate", "--data", few}} {
+		cmd := libra(t.Context(), append(args, "--weights", checkpoint)...)
+		var stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = full, &stderr
+		if err := cmd.Run(); err == nil || strings.Count(stderr.String(), "no space left") != 1 {
+			t.Errorf("%v: %v\n%s", args, err, &stderr)
+		}
 	}
 }
 

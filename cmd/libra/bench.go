@@ -20,10 +20,10 @@ import (
 func newBench() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure the packet engine, the push path and the aggregator, and compare schedules",
+		Short: "Measure the packet engine, the push path, all-reduces and the aggregator, and compare schedules",
 	}
-	cmd.AddCommand(newBenchEngine(), newBenchPush(), newBenchAggregator(), newBenchSoak(), newBenchTenants(),
-		newBenchSchedule(), newBenchP4())
+	cmd.AddCommand(newBenchEngine(), newBenchPush(), newBenchAllreduce(), newBenchAggregator(), newBenchSoak(),
+		newBenchTenants(), newBenchSchedule(), newBenchP4())
 	return cmd
 }
 

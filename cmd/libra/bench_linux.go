@@ -3,6 +3,7 @@
 package main
 
 import (
+	"github.com/libra-ina/libra/bench/allreduce"
 	"github.com/libra-ina/libra/bench/engine"
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/bench/soak"
@@ -11,6 +12,7 @@ import (
 
 // The experiments that need Linux, and their processes.
 var (
+	runAllreduce, allreduceChild         = allreduce.Run, allreduce.RunChild
 	runEngine, runInterface, engineChild = engine.Run, engine.RunInterface, engine.RunChild
 	runPush, pushChild                   = push.Run, push.RunChild
 	runSoak, soakChild                   = soak.Run, soak.RunChild

@@ -7,6 +7,7 @@ package main
 import (
 	"context"
 
+	"github.com/libra-ina/libra/bench/allreduce"
 	"github.com/libra-ina/libra/bench/engine"
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/bench/soak"
@@ -23,9 +24,10 @@ func unsupported[Config, Report any](context.Context, Config) (*Report, error) {
 func unsupportedChild([]string) error { return experiment.ErrUnsupported }
 
 var (
-	runEngine, engineChild   = unsupported[engine.Config, engine.Report], unsupportedChild
-	runInterface             = unsupported[engine.InterfaceConfig, engine.Report]
-	runPush, pushChild       = unsupported[push.Config, push.Report], unsupportedChild
-	runSoak, soakChild       = unsupported[soak.Config, soak.Report], unsupportedChild
-	runTenants, tenantsChild = unsupported[tenants.Config, tenants.Report], unsupportedChild
+	runAllreduce, allreduceChild = unsupported[allreduce.Config, allreduce.Report], unsupportedChild
+	runEngine, engineChild       = unsupported[engine.Config, engine.Report], unsupportedChild
+	runInterface                 = unsupported[engine.InterfaceConfig, engine.Report]
+	runPush, pushChild           = unsupported[push.Config, push.Report], unsupportedChild
+	runSoak, soakChild           = unsupported[soak.Config, soak.Report], unsupportedChild
+	runTenants, tenantsChild     = unsupported[tenants.Config, tenants.Report], unsupportedChild
 )

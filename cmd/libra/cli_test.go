@@ -55,6 +55,7 @@ func TestBadInput(t *testing.T) {
 		"hot parameters":        {[]string{"bench", "aggregator", "--sweep", "7"}, exitUsage, []string{"--sweep: 7 is not from"}},
 		"a short soak":          {[]string{"bench", "soak", "--duration", "1ms"}, exitUsage, []string{"--duration: 1ms is not from 1s"}},
 		"harvests":              {[]string{"bench", "tenants", "--harvest", "1ns"}, exitUsage, []string{"--harvest: 1ns for 3s"}},
+		"a wide all-reduce":     {[]string{"bench", "allreduce", "--width", "221"}, exitUsage, []string{"--width: 221 is not from 1 to 220"}},
 		"sampling rates":        {[]string{"hotset", "study", "--rates", "2"}, exitUsage, []string{"--rates: 2 is not"}},
 		"a study of nothing":    {[]string{"lut", "study", "--measure", ""}, exitUsage, []string{"--measure", "numbers, throughput, negotiation"}},
 		"no processes":          {[]string{"stats"}, exitUsage, []string{"--config, --agent or an ADDRESS is required"}},

@@ -187,6 +187,12 @@ func TestClusterFailures(t *testing.T) {
 		stats.Processes[0].Switch.Slots != 1<<20 || !strings.Contains(stderr, stats.Processes[1].Error) || stats.Processes[1].Error == "" {
 		t.Errorf("stats: code %d: %s%s", code, stdout, stderr)
 	}
+	// An address means that process alone, with the configuration's certificates.
+	var one Statistics
+	stdout, stderr, code = output(t, "stats", address, "--json", "--config", config)
+	if decodeLast(t, stdout, &one); code != 0 || len(one.Processes) != 1 || one.Processes[0].Switch == nil || one.Processes[0].Address != address {
+		t.Errorf("stats of %s: code %d: %s%s", address, code, stdout, stderr)
+	}
 	_, stderr, code = output(t, "switch", "--config", config)
 	if code != exitFailure || !strings.Contains(stderr, "address already in use") || !strings.Contains(stderr, "switch.control") {
 		t.Errorf("code %d: %s", code, stderr)

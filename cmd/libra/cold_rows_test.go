@@ -25,6 +25,8 @@ func TestColdRows(t *testing.T) {
 		"such and a cold one":      {"1\n0 99:1 98:1\n", cold + cold, unseen, exitFailure, "none of its features has weights in"},
 		"warm after many":          {long + "0 3:1\n", strings.Repeat(cold, scoredRows+1) + warm, "", 0, ""},
 		"many cold ones":           {long, strings.Repeat(cold, scoredRows+1), unseen, exitFailure, "none of its features has weights in"},
+		"cold after many warm":     {strings.Repeat("1 3:1\n", scoredRows) + "0 99:1\n", strings.Repeat(warm, scoredRows) + cold, "", 0, ""},
+		"none after many cold":     {long + "1\n", strings.Repeat(cold, scoredRows+2), unseen, exitFailure, "none of its features has weights in"},
 		"many without any feature": {strings.Repeat("1\n", scoredRows+1), strings.Repeat(cold, scoredRows+1), none, 0, ""},
 	} {
 		rows := writeFile(t, "rows.libfm", c.rows)

@@ -25,7 +25,7 @@ func newConfig() *cobra.Command {
 with its line, its field and the possible values. Files named in it are not opened.`,
 		Args: oneArg("cluster file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := cluster.Read(args[0])
+			c, err := cluster.ReadAny(args[0])
 			if err != nil {
 				return err
 			}

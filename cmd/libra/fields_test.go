@@ -18,6 +18,8 @@ var ownMeaning = []string{
 	"libra bench tenants --harvest", // the same
 	"libra bench schedule --seed",   // of placements, paths and rates
 	"libra bench soak --seed",       // of the order of events
+	"libra codec study --batch",     // images of a worker's step
+	"libra codec study --epochs",    // of each training
 	"libra hotset build --seed",     // of the sample of rows
 	"libra hotset study --seed",
 	"libra lut study --seed",

@@ -41,7 +41,7 @@ func (s *switchAccess) dialSwitch(cmd *cobra.Command) (*grpc.ClientConn, error) 
 		return nil, usagef(cmd, "--config or --control is required: which switch?")
 	}
 	if s.config != "" {
-		c, err := cluster.Read(s.config)
+		c, err := cluster.ReadAny(s.config)
 		if err != nil {
 			return nil, err
 		}

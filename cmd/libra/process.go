@@ -34,12 +34,13 @@ func (p *process) addFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&p.json, "json", false, "print JSON lines: when ready, progress, the result")
 }
 
-// readEnv reads the configuration.
-func (p *process) readEnv(cmd *cobra.Command) (node.Env, error) {
+// readEnv reads the configuration by [cluster.Read] or [cluster.ReadAny].
+func (p *process) readEnv(cmd *cobra.Command,
+	read func(string, ...func(*cluster.Config)) (*cluster.Config, error)) (node.Env, error) {
 	if p.config == "" {
 		return node.Env{}, usagef(cmd, "--config is required")
 	}
-	c, err := cluster.Read(p.config, p.changes...)
+	c, err := read(p.config, p.changes...)
 	if err != nil {
 		return node.Env{}, err
 	}

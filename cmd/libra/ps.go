@@ -8,7 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/cluster/node"
+	"github.com/libra-ina/libra/internal/report"
 )
 
 // ServerLine is a line of 'libra ps --json', with one of its members.
@@ -40,7 +42,7 @@ FILE.previous). --step makes a server resume from the checkpoint of that step.` 
   libra ps --config cluster.yaml --index 2`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			env, err := p.readEnv(cmd)
+			env, err := p.readEnv(cmd, cluster.Read)
 			if err != nil {
 				return err
 			}
@@ -67,10 +69,12 @@ FILE.previous). --step makes a server resume from the checkpoint of that step.` 
 			}
 			if result.WeightsSHA256 == "" {
 				fmt.Fprintf(p.out, "sums of %d steps; no weights, as model.optimizer is none\n", result.Steps)
-				return nil
+			} else {
+				fmt.Fprintf(p.out, "%d rows after %d steps; weights %s\n", result.Rows, result.Steps, result.WeightsSHA256)
 			}
-			fmt.Fprintf(p.out, "%d rows after %d steps; weights %s\n", result.Rows, result.Steps, result.WeightsSHA256)
-			return nil
+			out := report.NewPrinter(p.out)
+			printLatencies(out, "Times of measured frames", result.Latencies)
+			return out.Err()
 		},
 	}
 	p.addFlags(cmd)

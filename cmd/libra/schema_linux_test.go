@@ -13,10 +13,11 @@ func TestMeasurementsConform(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
 	for path, args := range map[string][]string{
-		"libra bench engine":  {"--measure", "echo,request-response", "--sizes", "190", "--baseline", "udp,dpdk-af_xdp", "--rounds", "1", "--duration", "50ms"},
-		"libra bench push":    {"--workers", "1", "--batches", "32", "--baseline", "zeromq-hash", "--scale", "--rounds", "1", "--duration", "50ms"},
-		"libra bench tenants": {"--duration", "300ms"},
-		"libra bench soak":    {"--duration", "2s"},
+		"libra bench engine":    {"--measure", "echo,request-response", "--sizes", "190", "--baseline", "udp,dpdk-af_xdp", "--rounds", "1", "--duration", "50ms"},
+		"libra bench push":      {"--workers", "1", "--batches", "32", "--baseline", "zeromq-hash", "--scale", "--rounds", "1", "--duration", "50ms"},
+		"libra bench allreduce": {"--workers", "2", "--baseline", "reduce,udp,libra-lossy,openmpi", "--rounds", "1", "--operations", "200"},
+		"libra bench tenants":   {"--duration", "300ms"},
+		"libra bench soak":      {"--duration", "2s"},
 	} {
 		t.Run(path, func(t *testing.T) {
 			stdout, stderr, _ := output(t, append(append(strings.Fields(path)[1:], args...), "--json")...)

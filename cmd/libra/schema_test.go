@@ -23,6 +23,7 @@ import (
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/libra-ina/libra/bench/aggregator"
+	"github.com/libra-ina/libra/bench/allreduce"
 	"github.com/libra-ina/libra/bench/engine"
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/bench/soak"
@@ -31,6 +32,7 @@ import (
 	"github.com/libra-ina/libra/cluster/plan"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/study/hotset"
+	"github.com/libra-ina/libra/study/lossy"
 	"github.com/libra-ina/libra/study/schedule"
 	"github.com/libra-ina/libra/study/tofino"
 )
@@ -43,12 +45,14 @@ var update = flag.Bool("update", false, "rewrite the schemas in docs/schema")
 var outputs = map[string]any{
 	"libra agent":            SwitchLine{},
 	"libra bench aggregator": aggregator.Report{},
+	"libra bench allreduce":  allreduce.Report{},
 	"libra bench engine":     engine.Report{},
 	"libra bench push":       push.Report{},
 	"libra bench schedule":   schedule.Report{},
 	"libra bench soak":       soak.Report{},
 	"libra bench tenants":    tenants.Report{},
 	"libra capture":          CaptureList{},
+	"libra codec study":      lossy.Report{},
 	"libra demo":             demo.Result{},
 	"libra evaluate":         Evaluation{},
 	"libra hotset build":     HotSet{},

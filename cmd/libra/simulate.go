@@ -147,9 +147,9 @@ func (s simulating) runCampaign(c simulation.Campaign) error {
 	}
 	progress := report.NewProgress(s.cmd.ErrOrStderr(), total, unit)
 	c.Progress = func(r *simulation.Report) {
-		progress.Update(done(r), fmt.Sprintf("%s lives of workers, %s of clusters, %s of agents from seed %d on",
+		progress.Update(done(r), fmt.Sprintf("%s lives of workers, %s of clusters, %s of agents, %s of reducers from seed %d on",
 			humanize.Comma(int64(r.Workers.Lives)), humanize.Comma(int64(r.Clusters.Lives)),
-			humanize.Comma(int64(r.Agents.Lives)), c.First))
+			humanize.Comma(int64(r.Agents.Lives)), humanize.Comma(int64(r.Reducers.Lives)), c.First))
 	}
 	r, err := c.Run(ctx, s.in)
 	progress.Finish()
@@ -190,12 +190,13 @@ func (s simulating) printReport(r *simulation.Report, v *simulation.Violation, c
 	p := report.NewPrinter(w)
 	p.Table(fmt.Sprintf("Lives of the %s seeds from %d on, %s of wall time", humanize.Comma(int64(r.Seeds)), r.First,
 		r.Elapsed.Round(time.Millisecond)),
-		[]string{"", "workers", "clusters", "agents"}, [][]any{
-			{"lives", r.Workers.Lives, r.Clusters.Lives, r.Agents.Lives},
-			{"steps", r.Workers.Steps, r.Clusters.Steps, r.Agents.Steps},
-			{"frames", r.Workers.Traffic.Frames, r.Clusters.Traffic.Frames, r.Agents.Traffic.Frames},
-			{"crashes, losses of power", r.Workers.Crashes, r.Clusters.Kills, r.Agents.Kills},
-			{"virtual hours", r.Workers.Virtual.Hours(), r.Clusters.Virtual.Hours(), r.Agents.Virtual.Hours()},
+		[]string{"", "workers", "clusters", "agents", "reducers"}, [][]any{
+			{"lives", r.Workers.Lives, r.Clusters.Lives, r.Agents.Lives, r.Reducers.Lives},
+			{"steps", r.Workers.Steps, r.Clusters.Steps, r.Agents.Steps, r.Reducers.Steps},
+			{"frames", r.Workers.Traffic.Frames, r.Clusters.Traffic.Frames, r.Agents.Traffic.Frames, r.Reducers.Traffic.Frames},
+			{"crashes, losses of power", r.Workers.Crashes, r.Clusters.Kills, r.Agents.Kills, r.Reducers.Crashes},
+			{"virtual hours", r.Workers.Virtual.Hours(), r.Clusters.Virtual.Hours(), r.Agents.Virtual.Hours(),
+				r.Reducers.Virtual.Hours()},
 		})
 	if v == nil {
 		return p.Err()
@@ -227,6 +228,8 @@ func (s simulating) printTrace(w io.Writer, life simulation.Life, o simulation.O
 		_, err = simulation.RunCluster(s.in, o)
 	case simulation.Agents:
 		_, err = simulation.RunAgents(s.in, o)
+	case simulation.Reducers:
+		_, err = simulation.RunReducers(s.in, o)
 	default:
 		_, err = simulation.Run(s.in, o)
 	}

@@ -33,7 +33,7 @@ func newStats() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stats [ADDRESS] [--config FILE] [--agent SOCKET]",
 		Short: "Show the statistics of running switches and parameter servers",
-		Long: `Queries control services for their counters, jobs, slots and harvests: the switch and
+		Long: `Queries control services for their counters, jobs, slots, harvests and times of frames: the switch and
 the parameter servers of a cluster file, or the one at ADDRESS (IP:port, as in the file's
 control fields). Workers have no such service; they print their counters when they end.
 With --agent, it shows the clients of this host's agent at SOCKET, to root and the agent's own user.
@@ -58,7 +58,7 @@ if a process does not answer; the others are still shown.`,
 				return usagef(cmd, "--config, --agent or an ADDRESS is required: which processes?")
 			}
 			if config != "" {
-				c, err := cluster.Read(config)
+				c, err := cluster.ReadAny(config)
 				if err != nil {
 					return err
 				}
@@ -151,6 +151,7 @@ func (s *ServerStatistics) print(out *report.Printer, address string) {
 		{"rows", count(s.Rows)}, {"steps", count(s.Steps)}, {"harvests", count(s.Harvests)},
 	}
 	out.Table("Parameter server at "+address, []string{"", ""}, append(rows, counterRows(s.Counters)...))
+	printLatencies(out, "Times at parameter server at "+address, s.Latencies)
 }
 
 func (s *SwitchStatistics) print(out *report.Printer, address string) {
@@ -163,6 +164,7 @@ func (s *SwitchStatistics) print(out *report.Printer, address string) {
 	out.Table("Switch at "+address, []string{"", ""}, append(rows, counterRows(s.Counters)...))
 	for _, j := range s.Jobs {
 		out.Table(fmt.Sprintf("Job %d", j.Job), []string{"", ""}, j.rows())
+		printLatencies(out, fmt.Sprintf("Times of job %d", j.Job), j.Latencies)
 	}
 }
 

@@ -36,6 +36,7 @@ func (a *AgentStatistics) print(out *report.Printer) {
 			{"gradients rounded to 0", count(j.Vanished)}, {"hot frames not at the server", humanize.IBytes(uint64(j.LogBytes))},
 			{"pushes that waited for room for them", count(j.LogWaits)}, {"hot frames settled", count(j.Settled)}}
 		out.Table("Job "+j.Name, []string{"", ""}, append(rows, codeRows("ended: ", j.Ended)...))
+		printLatencies(out, "Times of job "+j.Name, j.Latencies)
 		if len(j.Clients) > 0 {
 			out.Table("Clients of job "+j.Name, []string{"", "name", "user", "process", "memory", "pushes", "pairs", "failed",
 				"pulls"}, clientRows(j.Clients))

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/agent"
+	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
+	"github.com/libra-ina/libra/telemetry"
 )
 
 // Statistics is the JSON object of 'libra stats'.
@@ -49,6 +51,8 @@ type ServerStatistics struct {
 	Steps    uint64            `json:"steps"`
 	Harvests uint64            `json:"harvests"`
 	Counters map[string]uint64 `json:"counters"`
+	// Latencies are the times of drawn frames; none if the cluster's telemetry.sample is 0.
+	Latencies []telemetry.Summary `json:"latencies,omitempty"`
 }
 
 // JobStatistics are those of one job of a switch.
@@ -75,6 +79,8 @@ type JobStatistics struct {
 	HarvestInterval Timing            `json:"harvest_interval"`  // between the starts of two harvests
 	HarvestHeld     Timing            `json:"harvest_held"`      // from a harvest's start until the server had applied it
 	Counters        map[string]uint64 `json:"counters"`
+	// Latencies are the times of drawn frames; none if the switch's telemetry.sample is 0, or it is a P4 switch.
+	Latencies []telemetry.Summary `json:"latencies,omitempty"`
 }
 
 // Timing sums up times.
@@ -111,7 +117,8 @@ func newSwitchStatistics(s *pb.AggregatorStats) *SwitchStatistics {
 }
 
 func newServerStatistics(s *pb.ServerStats) *ServerStatistics {
-	return &ServerStatistics{Rows: s.Rows, Steps: s.Steps, Harvests: s.Harvests, Counters: s.Counters}
+	return &ServerStatistics{Rows: s.Rows, Steps: s.Steps, Harvests: s.Harvests, Counters: s.Counters,
+		Latencies: control.LatencySummaries(s.Latencies)}
 }
 
 func newJobStatistics(jobs []*pb.JobStats) (all []JobStatistics) {
@@ -124,6 +131,7 @@ func newJobStatistics(jobs []*pb.JobStats) (all []JobStatistics) {
 			Harvests:    j.Harvests, HarvestPeriod: time.Duration(j.HarvestPeriodUs) * time.Microsecond,
 			HarvestFrames:   j.HarvestFrames,
 			HarvestInterval: newTiming(j.HarvestInterval), HarvestHeld: newTiming(j.HarvestHeld), Counters: j.Counters,
+			Latencies: control.LatencySummaries(j.Latencies),
 		})
 	}
 	return all

@@ -34,7 +34,7 @@ The flags --plane and --p4-* override the file's switch section.` + configHelp,
   libra switch --config cluster.yaml --plane p4 --p4-runtime 127.0.0.1:9559 --p4-ports 1,2,3`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			env, err := p.readEnv(cmd)
+			env, err := p.readEnv(cmd, cluster.ReadAny)
 			if err != nil {
 				return err
 			}

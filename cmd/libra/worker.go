@@ -9,7 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/cluster/node"
+	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/train"
 )
 
@@ -37,7 +39,7 @@ func newWorker() *cobra.Command {
 			if id == 0 {
 				return usagef(cmd, "--id is required: the worker's number in the configuration")
 			}
-			env, err := p.readEnv(cmd)
+			env, err := p.readEnv(cmd, cluster.Read)
 			if err != nil {
 				return err
 			}
@@ -55,7 +57,9 @@ func newWorker() *cobra.Command {
 			fmt.Fprintf(p.out, "%d samples in %v%s; %d hot and %d cold pairs in %d frames, %d retransmissions\n",
 				result.Samples, result.Elapsed.Round(time.Millisecond), loss, result.HotPairs, result.ColdPairs, result.Frames,
 				result.Retransmissions)
-			return nil
+			out := report.NewPrinter(p.out)
+			printLatencies(out, "Times of measured frames and pushes", result.Latencies)
+			return out.Err()
 		},
 	}
 	p.addFlags(cmd)

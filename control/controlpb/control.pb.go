@@ -1146,6 +1146,162 @@ func (*LeaveResponse) Descriptor() ([]byte, []int) {
 	return file_control_proto_rawDescGZIP(), []int{12}
 }
 
+type MembersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
+	Sender        uint32                 `protobuf:"varint,2,opt,name=sender,proto3" json:"sender,omitempty"`
+	Token         []byte                 `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MembersRequest) Reset() {
+	*x = MembersRequest{}
+	mi := &file_control_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MembersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MembersRequest) ProtoMessage() {}
+
+func (x *MembersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MembersRequest.ProtoReflect.Descriptor instead.
+func (*MembersRequest) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *MembersRequest) GetJob() uint32 {
+	if x != nil {
+		return x.Job
+	}
+	return 0
+}
+
+func (x *MembersRequest) GetSender() uint32 {
+	if x != nil {
+		return x.Sender
+	}
+	return 0
+}
+
+func (x *MembersRequest) GetToken() []byte {
+	if x != nil {
+		return x.Token
+	}
+	return nil
+}
+
+type MembersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Members       []*Member              `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"` // the first has position 0
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MembersResponse) Reset() {
+	*x = MembersResponse{}
+	mi := &file_control_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MembersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MembersResponse) ProtoMessage() {}
+
+func (x *MembersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MembersResponse.ProtoReflect.Descriptor instead.
+func (*MembersResponse) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *MembersResponse) GetMembers() []*Member {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+type Member struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sender        uint32                 `protobuf:"varint,1,opt,name=sender,proto3" json:"sender,omitempty"`
+	Left          bool                   `protobuf:"varint,2,opt,name=left,proto3" json:"left,omitempty"` // its admission has ended; it keeps its position
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Member) Reset() {
+	*x = Member{}
+	mi := &file_control_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Member) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Member) ProtoMessage() {}
+
+func (x *Member) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Member.ProtoReflect.Descriptor instead.
+func (*Member) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Member) GetSender() uint32 {
+	if x != nil {
+		return x.Sender
+	}
+	return 0
+}
+
+func (x *Member) GetLeft() bool {
+	if x != nil {
+		return x.Left
+	}
+	return false
+}
+
 type FollowRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -1156,7 +1312,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_control_proto_msgTypes[13]
+	mi := &file_control_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1168,7 +1324,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[13]
+	mi := &file_control_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1181,7 +1337,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{13}
+	return file_control_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *FollowRequest) GetJob() uint32 {
@@ -1207,7 +1363,7 @@ type FollowResponse struct {
 
 func (x *FollowResponse) Reset() {
 	*x = FollowResponse{}
-	mi := &file_control_proto_msgTypes[14]
+	mi := &file_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1219,7 +1375,7 @@ func (x *FollowResponse) String() string {
 func (*FollowResponse) ProtoMessage() {}
 
 func (x *FollowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[14]
+	mi := &file_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1232,7 +1388,7 @@ func (x *FollowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowResponse.ProtoReflect.Descriptor instead.
 func (*FollowResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{14}
+	return file_control_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FollowResponse) GetGraceMs() uint32 {
@@ -1256,7 +1412,7 @@ type HarvestRequest struct {
 
 func (x *HarvestRequest) Reset() {
 	*x = HarvestRequest{}
-	mi := &file_control_proto_msgTypes[15]
+	mi := &file_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1268,7 +1424,7 @@ func (x *HarvestRequest) String() string {
 func (*HarvestRequest) ProtoMessage() {}
 
 func (x *HarvestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[15]
+	mi := &file_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1281,7 +1437,7 @@ func (x *HarvestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestRequest.ProtoReflect.Descriptor instead.
 func (*HarvestRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{15}
+	return file_control_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *HarvestRequest) GetWhat() isHarvestRequest_What {
@@ -1352,7 +1508,7 @@ type HarvestBegin struct {
 
 func (x *HarvestBegin) Reset() {
 	*x = HarvestBegin{}
-	mi := &file_control_proto_msgTypes[16]
+	mi := &file_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1364,7 +1520,7 @@ func (x *HarvestBegin) String() string {
 func (*HarvestBegin) ProtoMessage() {}
 
 func (x *HarvestBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[16]
+	mi := &file_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1377,7 +1533,7 @@ func (x *HarvestBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestBegin.ProtoReflect.Descriptor instead.
 func (*HarvestBegin) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{16}
+	return file_control_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *HarvestBegin) GetJob() uint32 {
@@ -1431,7 +1587,7 @@ type HarvestChunk struct {
 
 func (x *HarvestChunk) Reset() {
 	*x = HarvestChunk{}
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1443,7 +1599,7 @@ func (x *HarvestChunk) String() string {
 func (*HarvestChunk) ProtoMessage() {}
 
 func (x *HarvestChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1456,7 +1612,7 @@ func (x *HarvestChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestChunk.ProtoReflect.Descriptor instead.
 func (*HarvestChunk) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{17}
+	return file_control_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *HarvestChunk) GetNumber() uint64 {
@@ -1530,7 +1686,7 @@ type HarvestMark struct {
 
 func (x *HarvestMark) Reset() {
 	*x = HarvestMark{}
-	mi := &file_control_proto_msgTypes[18]
+	mi := &file_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1542,7 +1698,7 @@ func (x *HarvestMark) String() string {
 func (*HarvestMark) ProtoMessage() {}
 
 func (x *HarvestMark) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[18]
+	mi := &file_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1555,7 +1711,7 @@ func (x *HarvestMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestMark.ProtoReflect.Descriptor instead.
 func (*HarvestMark) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{18}
+	return file_control_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *HarvestMark) GetSender() uint32 {
@@ -1599,7 +1755,7 @@ type BarrierRequest struct {
 
 func (x *BarrierRequest) Reset() {
 	*x = BarrierRequest{}
-	mi := &file_control_proto_msgTypes[19]
+	mi := &file_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1611,7 +1767,7 @@ func (x *BarrierRequest) String() string {
 func (*BarrierRequest) ProtoMessage() {}
 
 func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[19]
+	mi := &file_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1624,7 +1780,7 @@ func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierRequest.ProtoReflect.Descriptor instead.
 func (*BarrierRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{19}
+	return file_control_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *BarrierRequest) GetJob() uint32 {
@@ -1670,7 +1826,7 @@ type BarrierResponse struct {
 
 func (x *BarrierResponse) Reset() {
 	*x = BarrierResponse{}
-	mi := &file_control_proto_msgTypes[20]
+	mi := &file_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1682,7 +1838,7 @@ func (x *BarrierResponse) String() string {
 func (*BarrierResponse) ProtoMessage() {}
 
 func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[20]
+	mi := &file_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1695,7 +1851,7 @@ func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierResponse.ProtoReflect.Descriptor instead.
 func (*BarrierResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{20}
+	return file_control_proto_rawDescGZIP(), []int{23}
 }
 
 type ReduceRequest struct {
@@ -1713,7 +1869,7 @@ type ReduceRequest struct {
 
 func (x *ReduceRequest) Reset() {
 	*x = ReduceRequest{}
-	mi := &file_control_proto_msgTypes[21]
+	mi := &file_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1725,7 +1881,7 @@ func (x *ReduceRequest) String() string {
 func (*ReduceRequest) ProtoMessage() {}
 
 func (x *ReduceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[21]
+	mi := &file_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1738,7 +1894,7 @@ func (x *ReduceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReduceRequest.ProtoReflect.Descriptor instead.
 func (*ReduceRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{21}
+	return file_control_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReduceRequest) GetJob() uint32 {
@@ -1801,7 +1957,7 @@ type HotFrames struct {
 
 func (x *HotFrames) Reset() {
 	*x = HotFrames{}
-	mi := &file_control_proto_msgTypes[22]
+	mi := &file_control_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1813,7 +1969,7 @@ func (x *HotFrames) String() string {
 func (*HotFrames) ProtoMessage() {}
 
 func (x *HotFrames) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[22]
+	mi := &file_control_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1826,7 +1982,7 @@ func (x *HotFrames) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotFrames.ProtoReflect.Descriptor instead.
 func (*HotFrames) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{22}
+	return file_control_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *HotFrames) GetSent() uint32 {
@@ -1854,7 +2010,7 @@ type Dropped struct {
 
 func (x *Dropped) Reset() {
 	*x = Dropped{}
-	mi := &file_control_proto_msgTypes[23]
+	mi := &file_control_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1866,7 +2022,7 @@ func (x *Dropped) String() string {
 func (*Dropped) ProtoMessage() {}
 
 func (x *Dropped) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[23]
+	mi := &file_control_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1879,7 +2035,7 @@ func (x *Dropped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dropped.ProtoReflect.Descriptor instead.
 func (*Dropped) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{23}
+	return file_control_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Dropped) GetKey() uint64 {
@@ -1910,7 +2066,7 @@ type ReducedRows struct {
 
 func (x *ReducedRows) Reset() {
 	*x = ReducedRows{}
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1922,7 +2078,7 @@ func (x *ReducedRows) String() string {
 func (*ReducedRows) ProtoMessage() {}
 
 func (x *ReducedRows) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1935,7 +2091,7 @@ func (x *ReducedRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReducedRows.ProtoReflect.Descriptor instead.
 func (*ReducedRows) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{24}
+	return file_control_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReducedRows) GetRows() uint64 {
@@ -1981,7 +2137,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1993,7 +2149,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2006,7 +2162,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{25}
+	return file_control_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReportRequest) GetJob() uint32 {
@@ -2066,7 +2222,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_control_proto_msgTypes[26]
+	mi := &file_control_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2078,7 +2234,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[26]
+	mi := &file_control_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2091,7 +2247,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{26}
+	return file_control_proto_rawDescGZIP(), []int{29}
 }
 
 // Fenced is a detail of the status that refuses a call for a generation that has ended: the worker
@@ -2104,7 +2260,7 @@ type Fenced struct {
 
 func (x *Fenced) Reset() {
 	*x = Fenced{}
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2116,7 +2272,7 @@ func (x *Fenced) String() string {
 func (*Fenced) ProtoMessage() {}
 
 func (x *Fenced) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2129,7 +2285,7 @@ func (x *Fenced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fenced.ProtoReflect.Descriptor instead.
 func (*Fenced) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{27}
+	return file_control_proto_rawDescGZIP(), []int{30}
 }
 
 type SettleRequest struct {
@@ -2146,7 +2302,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_control_proto_msgTypes[28]
+	mi := &file_control_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2158,7 +2314,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[28]
+	mi := &file_control_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2171,7 +2327,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{28}
+	return file_control_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SettleRequest) GetJob() uint32 {
@@ -2225,7 +2381,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_control_proto_msgTypes[29]
+	mi := &file_control_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2237,7 +2393,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[29]
+	mi := &file_control_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2250,7 +2406,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{29}
+	return file_control_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SettleResponse) GetMark() *HarvestMark {
@@ -2271,7 +2427,7 @@ type DoneRequest struct {
 
 func (x *DoneRequest) Reset() {
 	*x = DoneRequest{}
-	mi := &file_control_proto_msgTypes[30]
+	mi := &file_control_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2283,7 +2439,7 @@ func (x *DoneRequest) String() string {
 func (*DoneRequest) ProtoMessage() {}
 
 func (x *DoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[30]
+	mi := &file_control_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2296,7 +2452,7 @@ func (x *DoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneRequest.ProtoReflect.Descriptor instead.
 func (*DoneRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{30}
+	return file_control_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DoneRequest) GetJob() uint32 {
@@ -2328,7 +2484,7 @@ type DoneResponse struct {
 
 func (x *DoneResponse) Reset() {
 	*x = DoneResponse{}
-	mi := &file_control_proto_msgTypes[31]
+	mi := &file_control_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2340,7 +2496,7 @@ func (x *DoneResponse) String() string {
 func (*DoneResponse) ProtoMessage() {}
 
 func (x *DoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[31]
+	mi := &file_control_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2353,7 +2509,7 @@ func (x *DoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneResponse.ProtoReflect.Descriptor instead.
 func (*DoneResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{31}
+	return file_control_proto_rawDescGZIP(), []int{34}
 }
 
 type TearRequest struct {
@@ -2368,7 +2524,7 @@ type TearRequest struct {
 
 func (x *TearRequest) Reset() {
 	*x = TearRequest{}
-	mi := &file_control_proto_msgTypes[32]
+	mi := &file_control_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2380,7 +2536,7 @@ func (x *TearRequest) String() string {
 func (*TearRequest) ProtoMessage() {}
 
 func (x *TearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[32]
+	mi := &file_control_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2393,7 +2549,7 @@ func (x *TearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TearRequest.ProtoReflect.Descriptor instead.
 func (*TearRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{32}
+	return file_control_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TearRequest) GetJob() uint32 {
@@ -2432,7 +2588,7 @@ type TearResponse struct {
 
 func (x *TearResponse) Reset() {
 	*x = TearResponse{}
-	mi := &file_control_proto_msgTypes[33]
+	mi := &file_control_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2444,7 +2600,7 @@ func (x *TearResponse) String() string {
 func (*TearResponse) ProtoMessage() {}
 
 func (x *TearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[33]
+	mi := &file_control_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2457,7 +2613,7 @@ func (x *TearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TearResponse.ProtoReflect.Descriptor instead.
 func (*TearResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{33}
+	return file_control_proto_rawDescGZIP(), []int{36}
 }
 
 type StatsRequest struct {
@@ -2468,7 +2624,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_control_proto_msgTypes[34]
+	mi := &file_control_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2480,7 +2636,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[34]
+	mi := &file_control_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2493,7 +2649,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{34}
+	return file_control_proto_rawDescGZIP(), []int{37}
 }
 
 type AggregatorStats struct {
@@ -2511,7 +2667,7 @@ type AggregatorStats struct {
 
 func (x *AggregatorStats) Reset() {
 	*x = AggregatorStats{}
-	mi := &file_control_proto_msgTypes[35]
+	mi := &file_control_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2523,7 +2679,7 @@ func (x *AggregatorStats) String() string {
 func (*AggregatorStats) ProtoMessage() {}
 
 func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[35]
+	mi := &file_control_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2536,7 +2692,7 @@ func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregatorStats.ProtoReflect.Descriptor instead.
 func (*AggregatorStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{35}
+	return file_control_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AggregatorStats) GetCounters() map[string]uint64 {
@@ -2610,13 +2766,14 @@ type JobStats struct {
 	Held            bool                   `protobuf:"varint,18,opt,name=held,proto3" json:"held,omitempty"`                      // its owner is connected
 	LeaseMs         uint32                 `protobuf:"varint,19,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"` // left until the job is removed; the whole lease while it is held
 	SendersReserved uint32                 `protobuf:"varint,20,opt,name=senders_reserved,json=sendersReserved,proto3" json:"senders_reserved,omitempty"`
+	Latencies       []*Latency             `protobuf:"bytes,21,rep,name=latencies,proto3" json:"latencies,omitempty"` // of drawn frames
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *JobStats) Reset() {
 	*x = JobStats{}
-	mi := &file_control_proto_msgTypes[36]
+	mi := &file_control_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2628,7 +2785,7 @@ func (x *JobStats) String() string {
 func (*JobStats) ProtoMessage() {}
 
 func (x *JobStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[36]
+	mi := &file_control_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2641,7 +2798,7 @@ func (x *JobStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStats.ProtoReflect.Descriptor instead.
 func (*JobStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{36}
+	return file_control_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *JobStats) GetJob() uint32 {
@@ -2784,6 +2941,13 @@ func (x *JobStats) GetSendersReserved() uint32 {
 	return 0
 }
 
+func (x *JobStats) GetLatencies() []*Latency {
+	if x != nil {
+		return x.Latencies
+	}
+	return nil
+}
+
 // Timing sums up durations.
 type Timing struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2797,7 +2961,7 @@ type Timing struct {
 
 func (x *Timing) Reset() {
 	*x = Timing{}
-	mi := &file_control_proto_msgTypes[37]
+	mi := &file_control_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2809,7 +2973,7 @@ func (x *Timing) String() string {
 func (*Timing) ProtoMessage() {}
 
 func (x *Timing) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[37]
+	mi := &file_control_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2822,7 +2986,7 @@ func (x *Timing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timing.ProtoReflect.Descriptor instead.
 func (*Timing) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{37}
+	return file_control_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Timing) GetCount() uint64 {
@@ -2859,13 +3023,14 @@ type ServerStats struct {
 	Steps         uint64                 `protobuf:"varint,2,opt,name=steps,proto3" json:"steps,omitempty"`
 	Harvests      uint64                 `protobuf:"varint,3,opt,name=harvests,proto3" json:"harvests,omitempty"`
 	Counters      map[string]uint64      `protobuf:"bytes,4,rep,name=counters,proto3" json:"counters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Latencies     []*Latency             `protobuf:"bytes,5,rep,name=latencies,proto3" json:"latencies,omitempty"` // of drawn frames
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ServerStats) Reset() {
 	*x = ServerStats{}
-	mi := &file_control_proto_msgTypes[38]
+	mi := &file_control_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2877,7 +3042,7 @@ func (x *ServerStats) String() string {
 func (*ServerStats) ProtoMessage() {}
 
 func (x *ServerStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[38]
+	mi := &file_control_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2890,7 +3055,7 @@ func (x *ServerStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerStats.ProtoReflect.Descriptor instead.
 func (*ServerStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{38}
+	return file_control_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ServerStats) GetRows() uint64 {
@@ -2917,6 +3082,107 @@ func (x *ServerStats) GetHarvests() uint64 {
 func (x *ServerStats) GetCounters() map[string]uint64 {
 	if x != nil {
 		return x.Counters
+	}
+	return nil
+}
+
+func (x *ServerStats) GetLatencies() []*Latency {
+	if x != nil {
+		return x.Latencies
+	}
+	return nil
+}
+
+// Latency is a histogram of times, with eight buckets for each factor of two. Bucket i holds times up
+// to 2^(i/8) seconds.
+type Latency struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Op            string                 `protobuf:"bytes,1,opt,name=op,proto3" json:"op,omitempty"`
+	Part          string                 `protobuf:"bytes,2,opt,name=part,proto3" json:"part,omitempty"` // of the operation's time
+	Peer          string                 `protobuf:"bytes,3,opt,name=peer,proto3" json:"peer,omitempty"`
+	Zeros         uint64                 `protobuf:"varint,4,opt,name=zeros,proto3" json:"zeros,omitempty"` // times of less than a nanosecond
+	SumNs         uint64                 `protobuf:"varint,5,opt,name=sum_ns,json=sumNs,proto3" json:"sum_ns,omitempty"`
+	First         int32                  `protobuf:"zigzag32,6,opt,name=first,proto3" json:"first,omitempty"` // bucket of the first count
+	Counts        []uint64               `protobuf:"varint,7,rep,packed,name=counts,proto3" json:"counts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Latency) Reset() {
+	*x = Latency{}
+	mi := &file_control_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Latency) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Latency) ProtoMessage() {}
+
+func (x *Latency) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Latency.ProtoReflect.Descriptor instead.
+func (*Latency) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *Latency) GetOp() string {
+	if x != nil {
+		return x.Op
+	}
+	return ""
+}
+
+func (x *Latency) GetPart() string {
+	if x != nil {
+		return x.Part
+	}
+	return ""
+}
+
+func (x *Latency) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
+}
+
+func (x *Latency) GetZeros() uint64 {
+	if x != nil {
+		return x.Zeros
+	}
+	return 0
+}
+
+func (x *Latency) GetSumNs() uint64 {
+	if x != nil {
+		return x.SumNs
+	}
+	return 0
+}
+
+func (x *Latency) GetFirst() int32 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *Latency) GetCounts() []uint64 {
+	if x != nil {
+		return x.Counts
 	}
 	return nil
 }
@@ -3022,7 +3288,16 @@ const file_control_proto_rawDesc = "" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x1a\n" +
 	"\bdiverged\x18\x06 \x01(\bR\bdiverged\x12\x12\n" +
 	"\x04back\x18\a \x01(\bR\x04back\"\x0f\n" +
-	"\rLeaveResponse\"7\n" +
+	"\rLeaveResponse\"P\n" +
+	"\x0eMembersRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
+	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x14\n" +
+	"\x05token\x18\x03 \x01(\fR\x05token\"E\n" +
+	"\x0fMembersResponse\x122\n" +
+	"\amembers\x18\x01 \x03(\v2\x18.libra.control.v1.MemberR\amembers\"4\n" +
+	"\x06Member\x12\x16\n" +
+	"\x06sender\x18\x01 \x01(\rR\x06sender\x12\x12\n" +
+	"\x04left\x18\x02 \x01(\bR\x04left\"7\n" +
 	"\rFollowRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\"+\n" +
@@ -3121,7 +3396,7 @@ const file_control_proto_rawDesc = "" +
 	"\fsenders_used\x18\a \x01(\x04R\vsendersUsed\x1a;\n" +
 	"\rCountersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xa5\x06\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xde\x06\n" +
 	"\bJobStats\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x18\n" +
 	"\asenders\x18\x02 \x01(\rR\asenders\x12\x1a\n" +
@@ -3145,7 +3420,8 @@ const file_control_proto_rawDesc = "" +
 	"\x05owner\x18\x11 \x01(\tR\x05owner\x12\x12\n" +
 	"\x04held\x18\x12 \x01(\bR\x04held\x12\x19\n" +
 	"\blease_ms\x18\x13 \x01(\rR\aleaseMs\x12)\n" +
-	"\x10senders_reserved\x18\x14 \x01(\rR\x0fsendersReserved\x1a;\n" +
+	"\x10senders_reserved\x18\x14 \x01(\rR\x0fsendersReserved\x127\n" +
+	"\tlatencies\x18\x15 \x03(\v2\x19.libra.control.v1.LatencyR\tlatencies\x1a;\n" +
 	"\rCountersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"g\n" +
@@ -3153,15 +3429,24 @@ const file_control_proto_rawDesc = "" +
 	"\x05count\x18\x01 \x01(\x04R\x05count\x12\x17\n" +
 	"\alast_ns\x18\x02 \x01(\x04R\x06lastNs\x12\x17\n" +
 	"\amean_ns\x18\x03 \x01(\x04R\x06meanNs\x12\x15\n" +
-	"\x06max_ns\x18\x04 \x01(\x04R\x05maxNs\"\xd9\x01\n" +
+	"\x06max_ns\x18\x04 \x01(\x04R\x05maxNs\"\x92\x02\n" +
 	"\vServerStats\x12\x12\n" +
 	"\x04rows\x18\x01 \x01(\x04R\x04rows\x12\x14\n" +
 	"\x05steps\x18\x02 \x01(\x04R\x05steps\x12\x1a\n" +
 	"\bharvests\x18\x03 \x01(\x04R\bharvests\x12G\n" +
-	"\bcounters\x18\x04 \x03(\v2+.libra.control.v1.ServerStats.CountersEntryR\bcounters\x1a;\n" +
+	"\bcounters\x18\x04 \x03(\v2+.libra.control.v1.ServerStats.CountersEntryR\bcounters\x127\n" +
+	"\tlatencies\x18\x05 \x03(\v2\x19.libra.control.v1.LatencyR\tlatencies\x1a;\n" +
 	"\rCountersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01*P\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\x9c\x01\n" +
+	"\aLatency\x12\x0e\n" +
+	"\x02op\x18\x01 \x01(\tR\x02op\x12\x12\n" +
+	"\x04part\x18\x02 \x01(\tR\x04part\x12\x12\n" +
+	"\x04peer\x18\x03 \x01(\tR\x04peer\x12\x14\n" +
+	"\x05zeros\x18\x04 \x01(\x04R\x05zeros\x12\x15\n" +
+	"\x06sum_ns\x18\x05 \x01(\x04R\x05sumNs\x12\x14\n" +
+	"\x05first\x18\x06 \x01(\x11R\x05first\x12\x16\n" +
+	"\x06counts\x18\a \x03(\x04R\x06counts*P\n" +
 	"\x04Mode\x12\x14\n" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fMODE_COMBINE\x10\x01\x12\x11\n" +
@@ -3172,7 +3457,7 @@ const file_control_proto_rawDesc = "" +
 	"\x16ARITHMETIC_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10ARITHMETIC_EXACT\x10\x01\x12\x12\n" +
 	"\x0eARITHMETIC_LUT\x10\x02\x12\x14\n" +
-	"\x10ARITHMETIC_FIXED\x10\x032\xdc\x04\n" +
+	"\x10ARITHMETIC_FIXED\x10\x032\xac\x05\n" +
 	"\n" +
 	"Aggregator\x12=\n" +
 	"\tCreateJob\x12\x19.libra.control.v1.JobSpec\x1a\x15.libra.control.v1.Job\x12G\n" +
@@ -3180,7 +3465,8 @@ const file_control_proto_rawDesc = "" +
 	"\tRemoveJob\x12\".libra.control.v1.RemoveJobRequest\x1a#.libra.control.v1.RemoveJobResponse\x12C\n" +
 	"\x05Check\x12\x1d.libra.control.v1.JoinRequest\x1a\x1b.libra.control.v1.Admission\x12D\n" +
 	"\x04Join\x12\x1d.libra.control.v1.JoinRequest\x1a\x1b.libra.control.v1.Admission0\x01\x12H\n" +
-	"\x05Leave\x12\x1e.libra.control.v1.LeaveRequest\x1a\x1f.libra.control.v1.LeaveResponse\x12O\n" +
+	"\x05Leave\x12\x1e.libra.control.v1.LeaveRequest\x1a\x1f.libra.control.v1.LeaveResponse\x12N\n" +
+	"\aMembers\x12 .libra.control.v1.MembersRequest\x1a!.libra.control.v1.MembersResponse\x12O\n" +
 	"\aHarvest\x12 .libra.control.v1.HarvestRequest\x1a\x1e.libra.control.v1.HarvestChunk(\x010\x01\x12J\n" +
 	"\x05Stats\x12\x1e.libra.control.v1.StatsRequest\x1a!.libra.control.v1.AggregatorStats2\xc3\x06\n" +
 	"\x0fParameterServer\x12D\n" +
@@ -3209,7 +3495,7 @@ func file_control_proto_rawDescGZIP() []byte {
 }
 
 var file_control_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_control_proto_goTypes = []any{
 	(Mode)(0),                 // 0: libra.control.v1.Mode
 	(Arithmetic)(0),           // 1: libra.control.v1.Arithmetic
@@ -3226,101 +3512,110 @@ var file_control_proto_goTypes = []any{
 	(*Membership)(nil),        // 12: libra.control.v1.Membership
 	(*LeaveRequest)(nil),      // 13: libra.control.v1.LeaveRequest
 	(*LeaveResponse)(nil),     // 14: libra.control.v1.LeaveResponse
-	(*FollowRequest)(nil),     // 15: libra.control.v1.FollowRequest
-	(*FollowResponse)(nil),    // 16: libra.control.v1.FollowResponse
-	(*HarvestRequest)(nil),    // 17: libra.control.v1.HarvestRequest
-	(*HarvestBegin)(nil),      // 18: libra.control.v1.HarvestBegin
-	(*HarvestChunk)(nil),      // 19: libra.control.v1.HarvestChunk
-	(*HarvestMark)(nil),       // 20: libra.control.v1.HarvestMark
-	(*BarrierRequest)(nil),    // 21: libra.control.v1.BarrierRequest
-	(*BarrierResponse)(nil),   // 22: libra.control.v1.BarrierResponse
-	(*ReduceRequest)(nil),     // 23: libra.control.v1.ReduceRequest
-	(*HotFrames)(nil),         // 24: libra.control.v1.HotFrames
-	(*Dropped)(nil),           // 25: libra.control.v1.Dropped
-	(*ReducedRows)(nil),       // 26: libra.control.v1.ReducedRows
-	(*ReportRequest)(nil),     // 27: libra.control.v1.ReportRequest
-	(*ReportResponse)(nil),    // 28: libra.control.v1.ReportResponse
-	(*Fenced)(nil),            // 29: libra.control.v1.Fenced
-	(*SettleRequest)(nil),     // 30: libra.control.v1.SettleRequest
-	(*SettleResponse)(nil),    // 31: libra.control.v1.SettleResponse
-	(*DoneRequest)(nil),       // 32: libra.control.v1.DoneRequest
-	(*DoneResponse)(nil),      // 33: libra.control.v1.DoneResponse
-	(*TearRequest)(nil),       // 34: libra.control.v1.TearRequest
-	(*TearResponse)(nil),      // 35: libra.control.v1.TearResponse
-	(*StatsRequest)(nil),      // 36: libra.control.v1.StatsRequest
-	(*AggregatorStats)(nil),   // 37: libra.control.v1.AggregatorStats
-	(*JobStats)(nil),          // 38: libra.control.v1.JobStats
-	(*Timing)(nil),            // 39: libra.control.v1.Timing
-	(*ServerStats)(nil),       // 40: libra.control.v1.ServerStats
-	nil,                       // 41: libra.control.v1.JoinRequest.AgreeEntry
-	nil,                       // 42: libra.control.v1.AggregatorStats.CountersEntry
-	nil,                       // 43: libra.control.v1.JobStats.CountersEntry
-	nil,                       // 44: libra.control.v1.ServerStats.CountersEntry
+	(*MembersRequest)(nil),    // 15: libra.control.v1.MembersRequest
+	(*MembersResponse)(nil),   // 16: libra.control.v1.MembersResponse
+	(*Member)(nil),            // 17: libra.control.v1.Member
+	(*FollowRequest)(nil),     // 18: libra.control.v1.FollowRequest
+	(*FollowResponse)(nil),    // 19: libra.control.v1.FollowResponse
+	(*HarvestRequest)(nil),    // 20: libra.control.v1.HarvestRequest
+	(*HarvestBegin)(nil),      // 21: libra.control.v1.HarvestBegin
+	(*HarvestChunk)(nil),      // 22: libra.control.v1.HarvestChunk
+	(*HarvestMark)(nil),       // 23: libra.control.v1.HarvestMark
+	(*BarrierRequest)(nil),    // 24: libra.control.v1.BarrierRequest
+	(*BarrierResponse)(nil),   // 25: libra.control.v1.BarrierResponse
+	(*ReduceRequest)(nil),     // 26: libra.control.v1.ReduceRequest
+	(*HotFrames)(nil),         // 27: libra.control.v1.HotFrames
+	(*Dropped)(nil),           // 28: libra.control.v1.Dropped
+	(*ReducedRows)(nil),       // 29: libra.control.v1.ReducedRows
+	(*ReportRequest)(nil),     // 30: libra.control.v1.ReportRequest
+	(*ReportResponse)(nil),    // 31: libra.control.v1.ReportResponse
+	(*Fenced)(nil),            // 32: libra.control.v1.Fenced
+	(*SettleRequest)(nil),     // 33: libra.control.v1.SettleRequest
+	(*SettleResponse)(nil),    // 34: libra.control.v1.SettleResponse
+	(*DoneRequest)(nil),       // 35: libra.control.v1.DoneRequest
+	(*DoneResponse)(nil),      // 36: libra.control.v1.DoneResponse
+	(*TearRequest)(nil),       // 37: libra.control.v1.TearRequest
+	(*TearResponse)(nil),      // 38: libra.control.v1.TearResponse
+	(*StatsRequest)(nil),      // 39: libra.control.v1.StatsRequest
+	(*AggregatorStats)(nil),   // 40: libra.control.v1.AggregatorStats
+	(*JobStats)(nil),          // 41: libra.control.v1.JobStats
+	(*Timing)(nil),            // 42: libra.control.v1.Timing
+	(*ServerStats)(nil),       // 43: libra.control.v1.ServerStats
+	(*Latency)(nil),           // 44: libra.control.v1.Latency
+	nil,                       // 45: libra.control.v1.JoinRequest.AgreeEntry
+	nil,                       // 46: libra.control.v1.AggregatorStats.CountersEntry
+	nil,                       // 47: libra.control.v1.JobStats.CountersEntry
+	nil,                       // 48: libra.control.v1.ServerStats.CountersEntry
 }
 var file_control_proto_depIdxs = []int32{
 	0,  // 0: libra.control.v1.JobSpec.mode:type_name -> libra.control.v1.Mode
 	1,  // 1: libra.control.v1.JobSpec.arithmetic:type_name -> libra.control.v1.Arithmetic
-	41, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
+	45, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
 	0,  // 3: libra.control.v1.Admission.mode:type_name -> libra.control.v1.Mode
 	1,  // 4: libra.control.v1.Admission.arithmetic:type_name -> libra.control.v1.Arithmetic
-	20, // 5: libra.control.v1.Membership.committed:type_name -> libra.control.v1.HarvestMark
-	18, // 6: libra.control.v1.HarvestRequest.begin:type_name -> libra.control.v1.HarvestBegin
-	20, // 7: libra.control.v1.HarvestChunk.marks:type_name -> libra.control.v1.HarvestMark
-	25, // 8: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
-	24, // 9: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
-	25, // 10: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
-	20, // 11: libra.control.v1.SettleResponse.mark:type_name -> libra.control.v1.HarvestMark
-	42, // 12: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
-	38, // 13: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
-	43, // 14: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
-	0,  // 15: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
-	1,  // 16: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
-	39, // 17: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
-	39, // 18: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
-	44, // 19: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
-	2,  // 20: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
-	4,  // 21: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
-	6,  // 22: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
-	10, // 23: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
-	10, // 24: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
-	13, // 25: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
-	17, // 26: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
-	36, // 27: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
-	10, // 28: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
-	10, // 29: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
-	21, // 30: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
-	23, // 31: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
-	27, // 32: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
-	30, // 33: libra.control.v1.ParameterServer.Settle:input_type -> libra.control.v1.SettleRequest
-	32, // 34: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
-	34, // 35: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
-	13, // 36: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
-	15, // 37: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
-	36, // 38: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
-	3,  // 39: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
-	5,  // 40: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
-	7,  // 41: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
-	11, // 42: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
-	11, // 43: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
-	14, // 44: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
-	19, // 45: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
-	37, // 46: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
-	12, // 47: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
-	12, // 48: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
-	22, // 49: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
-	26, // 50: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
-	28, // 51: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
-	31, // 52: libra.control.v1.ParameterServer.Settle:output_type -> libra.control.v1.SettleResponse
-	33, // 53: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
-	35, // 54: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
-	14, // 55: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
-	16, // 56: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
-	40, // 57: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
-	39, // [39:58] is the sub-list for method output_type
-	20, // [20:39] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	23, // 5: libra.control.v1.Membership.committed:type_name -> libra.control.v1.HarvestMark
+	17, // 6: libra.control.v1.MembersResponse.members:type_name -> libra.control.v1.Member
+	21, // 7: libra.control.v1.HarvestRequest.begin:type_name -> libra.control.v1.HarvestBegin
+	23, // 8: libra.control.v1.HarvestChunk.marks:type_name -> libra.control.v1.HarvestMark
+	28, // 9: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
+	27, // 10: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
+	28, // 11: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
+	23, // 12: libra.control.v1.SettleResponse.mark:type_name -> libra.control.v1.HarvestMark
+	46, // 13: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
+	41, // 14: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
+	47, // 15: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
+	0,  // 16: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
+	1,  // 17: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
+	42, // 18: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
+	42, // 19: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
+	44, // 20: libra.control.v1.JobStats.latencies:type_name -> libra.control.v1.Latency
+	48, // 21: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
+	44, // 22: libra.control.v1.ServerStats.latencies:type_name -> libra.control.v1.Latency
+	2,  // 23: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
+	4,  // 24: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
+	6,  // 25: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
+	10, // 26: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
+	10, // 27: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
+	13, // 28: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
+	15, // 29: libra.control.v1.Aggregator.Members:input_type -> libra.control.v1.MembersRequest
+	20, // 30: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
+	39, // 31: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
+	10, // 32: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
+	10, // 33: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
+	24, // 34: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
+	26, // 35: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
+	30, // 36: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
+	33, // 37: libra.control.v1.ParameterServer.Settle:input_type -> libra.control.v1.SettleRequest
+	35, // 38: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
+	37, // 39: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
+	13, // 40: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
+	18, // 41: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
+	39, // 42: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
+	3,  // 43: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
+	5,  // 44: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
+	7,  // 45: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
+	11, // 46: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
+	11, // 47: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
+	14, // 48: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
+	16, // 49: libra.control.v1.Aggregator.Members:output_type -> libra.control.v1.MembersResponse
+	22, // 50: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
+	40, // 51: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
+	12, // 52: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
+	12, // 53: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
+	25, // 54: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
+	29, // 55: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
+	31, // 56: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
+	34, // 57: libra.control.v1.ParameterServer.Settle:output_type -> libra.control.v1.SettleResponse
+	36, // 58: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
+	38, // 59: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
+	14, // 60: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
+	19, // 61: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
+	43, // 62: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
+	43, // [43:63] is the sub-list for method output_type
+	23, // [23:43] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_control_proto_init() }
@@ -3330,19 +3625,19 @@ func file_control_proto_init() {
 	}
 	file_control_proto_msgTypes[0].OneofWrappers = []any{}
 	file_control_proto_msgTypes[10].OneofWrappers = []any{}
-	file_control_proto_msgTypes[15].OneofWrappers = []any{
+	file_control_proto_msgTypes[18].OneofWrappers = []any{
 		(*HarvestRequest_Begin)(nil),
 		(*HarvestRequest_Now)(nil),
 		(*HarvestRequest_Done)(nil),
 	}
-	file_control_proto_msgTypes[23].OneofWrappers = []any{}
+	file_control_proto_msgTypes[26].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_proto_rawDesc), len(file_control_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   43,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -34,6 +34,7 @@ const (
 	Aggregator_Check_FullMethodName     = "/libra.control.v1.Aggregator/Check"
 	Aggregator_Join_FullMethodName      = "/libra.control.v1.Aggregator/Join"
 	Aggregator_Leave_FullMethodName     = "/libra.control.v1.Aggregator/Leave"
+	Aggregator_Members_FullMethodName   = "/libra.control.v1.Aggregator/Members"
 	Aggregator_Harvest_FullMethodName   = "/libra.control.v1.Aggregator/Harvest"
 	Aggregator_Stats_FullMethodName     = "/libra.control.v1.Aggregator/Stats"
 )
@@ -66,6 +67,9 @@ type AggregatorClient interface {
 	Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Admission], error)
 	// Leave ends an admission at once.
 	Leave(ctx context.Context, in *LeaveRequest, opts ...grpc.CallOption) (*LeaveResponse, error)
+	// Members lists the workers of a job with rounds by position, which is the order in which they were
+	// admitted. A worker of the job asks, with its token.
+	Members(ctx context.Context, in *MembersRequest, opts ...grpc.CallOption) (*MembersResponse, error)
 	// Harvest hands the sums of a job to its owner, bank by bank. A sync job has
 	// no harvest: its sums go to the workers.
 	// The first message begins it. A bank that the owner has not acknowledged when
@@ -161,6 +165,16 @@ func (c *aggregatorClient) Leave(ctx context.Context, in *LeaveRequest, opts ...
 	return out, nil
 }
 
+func (c *aggregatorClient) Members(ctx context.Context, in *MembersRequest, opts ...grpc.CallOption) (*MembersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MembersResponse)
+	err := c.cc.Invoke(ctx, Aggregator_Members_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *aggregatorClient) Harvest(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[HarvestRequest, HarvestChunk], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Aggregator_ServiceDesc.Streams[2], Aggregator_Harvest_FullMethodName, cOpts...)
@@ -212,6 +226,9 @@ type AggregatorServer interface {
 	Join(*JoinRequest, grpc.ServerStreamingServer[Admission]) error
 	// Leave ends an admission at once.
 	Leave(context.Context, *LeaveRequest) (*LeaveResponse, error)
+	// Members lists the workers of a job with rounds by position, which is the order in which they were
+	// admitted. A worker of the job asks, with its token.
+	Members(context.Context, *MembersRequest) (*MembersResponse, error)
 	// Harvest hands the sums of a job to its owner, bank by bank. A sync job has
 	// no harvest: its sums go to the workers.
 	// The first message begins it. A bank that the owner has not acknowledged when
@@ -246,6 +263,9 @@ func (UnimplementedAggregatorServer) Join(*JoinRequest, grpc.ServerStreamingServ
 }
 func (UnimplementedAggregatorServer) Leave(context.Context, *LeaveRequest) (*LeaveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Leave not implemented")
+}
+func (UnimplementedAggregatorServer) Members(context.Context, *MembersRequest) (*MembersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Members not implemented")
 }
 func (UnimplementedAggregatorServer) Harvest(grpc.BidiStreamingServer[HarvestRequest, HarvestChunk]) error {
 	return status.Error(codes.Unimplemented, "method Harvest not implemented")
@@ -368,6 +388,24 @@ func _Aggregator_Leave_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Aggregator_Members_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MembersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AggregatorServer).Members(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Aggregator_Members_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AggregatorServer).Members(ctx, req.(*MembersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Aggregator_Harvest_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(AggregatorServer).Harvest(&grpc.GenericServerStream[HarvestRequest, HarvestChunk]{ServerStream: stream})
 }
@@ -415,6 +453,10 @@ var Aggregator_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Leave",
 			Handler:    _Aggregator_Leave_Handler,
+		},
+		{
+			MethodName: "Members",
+			Handler:    _Aggregator_Members_Handler,
 		},
 		{
 			MethodName: "Stats",

@@ -310,12 +310,44 @@ func TestStrangers(t *testing.T) {
 
 // TestTorn ends the process in the middle of a record: the file is complete.
 func TestTorn(t *testing.T) {
+	v := records(t, func(b *bytes.Buffer) {
+		_ = writeFrame(b, lossy(t))
+		_ = writeFrame(b, lossy(t))
+		b.Truncate(b.Len() - 1)
+	})
+	if seqs := v.wait(t); len(seqs) != 1 || !v.result.Ended || v.result.Dropped != 2 {
+		t.Errorf("%v, %+v", seqs, v.result)
+	}
+}
+
+// The last record counts all lost frames: those that earlier records told of are among them.
+func TestLostFramesAreCountedOnce(t *testing.T) {
+	v := records(t, func(b *bytes.Buffer) {
+		_ = writeFrame(b, lossy(t))
+		_ = writeFrame(b, lossy(t))
+		_ = writeEnd(b, 7)
+	})
+	if seqs := v.wait(t); len(seqs) != 2 || v.result.Ended || v.result.Dropped != 7 {
+		t.Errorf("%v, %+v, want 7 dropped", seqs, v.result)
+	}
+}
+
+// lossy returns a frame before which two were lost.
+func lossy(t *testing.T) link.TappedFrame {
+	return link.TappedFrame{Data: hotFrame(t, 1, 1, 1), Len: 190, Direction: link.Inbound, Lost: 2}
+}
+
+// records saves what a process sends that answers one session, and ends.
+func records(t *testing.T, write func(b *bytes.Buffer)) *saving {
+	t.Helper()
 	unserved(t)
 	listener, err := listen(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
+	t.Cleanup(func() { listener.Close() })
+	var b bytes.Buffer
+	write(&b)
 	go func() {
 		conn, err := listener.Accept()
 		if err != nil {
@@ -324,16 +356,9 @@ func TestTorn(t *testing.T) {
 		defer conn.Close()
 		_, _ = bufio.NewReader(conn).ReadString('\n')
 		_ = writeLine(conn, answer{Protocol: protocol, Source: testSource(1)})
-		var b bytes.Buffer
-		frame := link.TappedFrame{Data: hotFrame(t, 1, 1, 1), Len: 190, Direction: link.Inbound, Lost: 2}
-		_ = writeFrame(&b, frame)
-		_ = writeFrame(&b, frame)
-		_, _ = conn.Write(b.Bytes()[:b.Len()-1])
+		_, _ = conn.Write(b.Bytes())
 	}()
-	v := save(t.Context(), attach(t), 0)
-	if seqs := v.wait(t); len(seqs) != 1 || !v.result.Ended || v.result.Dropped != 2 {
-		t.Errorf("%v, %+v", seqs, v.result)
-	}
+	return save(t.Context(), attach(t), 0)
 }
 
 func TestFullOutput(t *testing.T) {

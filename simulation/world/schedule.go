@@ -43,11 +43,11 @@ func (w *World) Idle() bool { return len(w.events) == 0 }
 // Run continues the life until it has ended, something is wrong, or nothing happens any more. ended
 // starts no actor: it plans that, so that the actor has parked before one is chosen.
 func (w *World) Run(ended func() bool) {
-	for w.rest(); w.failure == nil; w.step++ {
+	for w.rest(); w.failure == nil; w.step.Add(1) {
 		w.current.Store(nil)
 		w.options.Life.Collect()
 		now := time.Now()
-		if w.step == maxSteps || w.healed && now.Sub(w.healedAt) > w.options.Bound {
+		if w.step.Load() == maxSteps || w.healed && now.Sub(w.healedAt) > w.options.Bound {
 			w.Fail("no end in sight: %s", w.State())
 			return
 		}

@@ -77,7 +77,7 @@ type World struct {
 	schedule *rand.Rand // which actor runs next, and how much of a request succeeds
 
 	began   time.Time
-	step    int64                 // turns so far
+	step    atomic.Int64          // turns so far
 	actors  []*Actor              // guarded by Mu
 	current atomic.Pointer[Actor] // the woken one
 	choice  []*Actor              // memory of choose
@@ -121,7 +121,7 @@ func (f *Failure) Error() string {
 // Fail records the first violation, which ends the life.
 func (w *World) Fail(format string, args ...any) {
 	if w.failure == nil {
-		w.failure = &Failure{Seed: w.options.Seed, Step: w.step, At: w.Elapsed(), What: fmt.Sprintf(format, args...)}
+		w.failure = &Failure{Seed: w.options.Seed, Step: w.step.Load(), At: w.Elapsed(), What: fmt.Sprintf(format, args...)}
 		w.Trace("VIOLATION %v\n", w.failure)
 	}
 }
@@ -154,7 +154,7 @@ func (w *World) Finish() { w.over = true }
 func (w *World) Over() bool { return w.over }
 
 // Step returns the number of turns so far.
-func (w *World) Step() int64 { return w.step }
+func (w *World) Step() int64 { return w.step.Load() }
 
 // Elapsed returns the virtual time of the life so far.
 func (w *World) Elapsed() time.Duration { return time.Since(w.began) }

@@ -320,3 +320,19 @@ func TestMalformedFields(t *testing.T) {
 		}
 	}
 }
+
+// An error of a later pass, in which the file is another one by then, names the line of that pass.
+func TestErrorsOfALaterPass(t *testing.T) {
+	name := write(t, "1 3:1\n0 4:1\n")
+	f := open(t, name, Shard{})
+	if d, err := Load(f); err != nil || d.Len() != 2 {
+		t.Fatal(d, err)
+	}
+	if err := errors.Join(os.WriteFile(name, []byte("1 3:1\n0 4:x\n"), 0o600), f.Rewind()); err != nil {
+		t.Fatal(err)
+	}
+	var wrong *SyntaxError
+	if _, err := Load(f); !errors.As(err, &wrong) || wrong.Line != 2 || wrong.Column != 5 {
+		t.Errorf("the second line of the second pass: %v", err)
+	}
+}

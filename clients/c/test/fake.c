@@ -68,7 +68,8 @@ void fake_accept(struct fake *f)
 	f->conn = accept4(f->listener, NULL, NULL, SOCK_CLOEXEC);
 	CHECK(f->conn >= 0);
 	CHECK(recv(f->conn, &f->hello, sizeof f->hello, 0) == sizeof f->hello);
-	CHECK(f->hello.magic == MAGIC && f->hello.oldest == 1 && f->hello.newest == 1 && f->hello.features == 0);
+	CHECK(f->hello.magic == MAGIC && f->hello.oldest == 1 && f->hello.newest == 1 &&
+	      f->hello.features == f->hello.owner && f->hello.owner <= 1);
 	for (size_t i = 0; i < sizeof f->hello.zero; i++)
 		CHECK(f->hello.zero[i] == 0);
 }
@@ -76,7 +77,7 @@ void fake_accept(struct fake *f)
 struct options_of_fake fake_defaults(void)
 {
 	return (struct options_of_fake){
-		.welcome = {.magic = MAGIC, .version = 1, .job = 7, .mode = 1, .dim = DIM, .exponent = -46, .hot_rows = 9,
+		.welcome = {.magic = MAGIC, .version = 1, .job = 7, .mode = 1, .features = FEATURE_HARVEST, .dim = DIM, .exponent = -46, .hot_rows = 9,
 			    .client = 4, .agent_pid = 77, .instance = 5, .next_step = 20, .memory_bytes = 0x4000 + BUFFERS,
 			    .sq_offset = 0x1000, .cq_offset = 0x2000, .buffer_offset = 0x4000, .buffer_bytes = BUFFERS,
 			    .entries = ENTRIES, .prepared_bytes = 1000},
@@ -182,15 +183,16 @@ void fake_serve(struct fake *f)
 	struct entry e;
 
 	while (fake_next(f, &e)) {
-		bool rows = (e.op >= PUSH && e.op <= PUSH_SUMS) || e.op == SUMS || e.op == REDUCE;
+		bool numbered = e.op == REDUCE || e.op == HARVEST;
+		bool rows = (e.op >= PUSH && e.op <= PUSH_SUMS) || e.op == SUMS || numbered;
 		uint64_t row_bytes = rows ? (uint64_t)e.n * DIM * 4 : e.op == STATS ? 128 : 0;
 		uint64_t key_bytes = e.batch ? 0 : (uint64_t)e.n * 8;
-		CHECK(e.op >= PUSH && e.op <= SUMS && !e.zero1[0] && !e.zero1[1] && !e.zero1[2] && !e.zero2);
+		CHECK(e.op >= PUSH && e.op <= HARVEST && !e.zero1[0] && !e.zero1[1] && !e.zero1[2] && !e.zero2);
 		CHECK(e.dim == (rows ? DIM : 0));
 		CHECK(e.keys % 8 == 0 && e.keys <= BUFFERS && BUFFERS - e.keys >= key_bytes && (key_bytes || !e.keys));
 		CHECK(e.values % 8 == 0 && e.values <= BUFFERS && BUFFERS - e.values >= row_bytes && (row_bytes || !e.values));
 		CHECK(e.sums % 8 == 0 && e.sums <= BUFFERS && BUFFERS - e.sums >= row_bytes && (e.op == PUSH_SUMS || !e.sums));
-		CHECK(e.op == BARRIER || e.op == REDUCE || e.op == SUMS || e.step == 0);
+		CHECK(e.op == BARRIER || e.op == REDUCE || e.op == SUMS || e.step == 0 || (e.op == HARVEST && e.step == NOW));
 
 		uint64_t *keys = (uint64_t *)(f->area + e.keys);
 		float *values = (float *)(f->area + e.values), *sums = (float *)(f->area + e.sums);
@@ -208,14 +210,16 @@ void fake_serve(struct fake *f)
 			}
 		}
 		uint64_t first = e.op == SUMS ? e.step : 0;
-		uint32_t n = e.op == REDUCE && e.n > 700 ? 700 : e.n;
-		for (uint32_t i = 0; (e.op == SUMS || e.op == REDUCE) && i < n; i++)
+		uint32_t n = numbered && e.n > 700 ? 700 : e.n;
+		for (uint32_t i = 0; (e.op == SUMS || numbered) && i < n; i++)
 			keys[i] = 1000 + first + i;
-		if (e.op == SUMS || e.op == REDUCE)
+		if (e.op == SUMS || numbered)
 			for (uint32_t i = 0; i < n * DIM; i++)
 				values[i] = (float)(first * DIM + i);
-		if (e.op == PREPARE || e.op == REDUCE)
-			c.detail = e.op == REDUCE ? 700 : e.n;
+		if (e.op == PREPARE || numbered)
+			c.detail = numbered ? 700 : e.n;
+		if (e.op == HARVEST)
+			keys[0] += n ? e.step : 0; /* tells a harvest that was wanted at once */
 		for (uint64_t i = 0; e.op == STATS && i < 16; i++)
 			((uint64_t *)values)[i] = i;
 		fake_read(f);

@@ -90,6 +90,21 @@ static void badly(struct options_of_fake w, int want)
 		badly(w, LIBRA_PROTOCOL);               \
 	} while (0)
 
+/* An owner needs the feature, which an agent that does not know it would have refused. */
+static void opens_without_harvests(void)
+{
+	struct fake f;
+	struct libra_session *s;
+	struct options_of_fake w = fake_defaults();
+
+	w.welcome.features = 0;
+	fake_start(&f, agent_welcomes_badly, &w);
+	struct libra_options o = options_for(&f);
+	o.owner = 1;
+	CHECK(libra_open(&s, &o) == LIBRA_PROTOCOL && strstr(libra_last_error()->text, "lacks a feature"));
+	fake_stop(&f);
+}
+
 static void agent_says_nothing(struct fake *f)
 {
 	char byte;
@@ -206,6 +221,12 @@ static void options(void)
 	o.open_ms = -1;
 	usage(o, LIBRA_USAGE, "negative");
 	o.open_ms = 0;
+	o.owner = 2;
+	usage(o, LIBRA_USAGE, "options.owner is 2 and options.zero 0: use 0 or 1, and 0");
+	o.owner = 0;
+	o.zero = 1;
+	usage(o, LIBRA_USAGE, "options.owner is 0 and options.zero 1");
+	o.zero = 0;
 	o.size = offsetof(struct libra_options, hot_set) - 1;
 	usage(o, LIBRA_USAGE, "does not begin with LIBRA_OPTIONS");
 	o.size = sizeof o;
@@ -326,6 +347,7 @@ void test_open(void)
 	badly(none, LIBRA_AGENT_DIED); /* closed without an answer */
 
 	options();
+	opens_without_harvests();
 	opens();
 	opens_among_signals();
 	opens_in_a_crowd();

@@ -282,6 +282,43 @@ static void same_ticket(struct libra_session *s)
 	CHECK(pthread_join(other, NULL) == 0 && pthread_barrier_destroy(&w.begins) == 0);
 }
 
+/* harvests takes harvests as their owner, by all forms of the call. */
+static void harvests(void)
+{
+	struct fake f;
+	struct libra_session *s;
+	uint64_t keys[701], rows = 0;
+	float sums[701 * DIM];
+	libra_ticket t[2];
+
+	fake_start(&f, agent_serves, NULL);
+	struct libra_options o = options_for(&f);
+	o.owner = 1;
+	CHECK(libra_open(&s, &o) == LIBRA_OK && f.hello.owner == 1);
+	keys[700] = 5;
+	CHECK(libra_harvest(s, 0, keys, sums, 701, &rows, NULL) == LIBRA_OK && rows == 700 && keys[0] == 1000 && keys[699] == 1699 &&
+	      keys[700] == 5 && sums[700 * DIM - 1] == 700 * DIM - 1);
+	CHECK(libra_harvest(s, 7, keys, sums, 2, &rows, NULL) == LIBRA_OK && rows == 700 && keys[0] == 1001);
+	float *lent = libra_alloc(s, 2 * DIM * sizeof *lent);
+	CHECK(lent && libra_harvest(s, 1, keys, lent, 2, &rows, &t[0]) == LIBRA_OK &&
+	      libra_harvest(s, 0, NULL, NULL, 0, &rows, &t[1]) == LIBRA_OK);
+	CHECK(libra_wait(s, t[1], -1) == LIBRA_OK && rows == 700 && libra_wait(s, t[0], -1) == LIBRA_OK && lent[DIM] == DIM);
+	libra_free(s, lent);
+	CHECK(libra_sums(s, 5, keys, sums, 3, NULL) == LIBRA_OK && keys[2] == 1007);
+	CHECK(libra_harvest(s, 0, NULL, sums, 1, &rows, NULL) == LIBRA_USAGE && libra_harvest(s, 0, keys, NULL, 1, &rows, NULL) == LIBRA_USAGE);
+	CHECK(libra_harvest(s, 0, NULL, NULL, 0, NULL, NULL) == LIBRA_USAGE);
+	CHECK(libra_harvest(s, 0, keys, sums, BUFFERS, &rows, NULL) == LIBRA_TOO_LARGE);
+	CHECK(libra_close(s) == LIBRA_OK);
+	fake_stop(&f);
+
+	fake_start(&f, agent_serves, NULL);
+	s = open_fake(&f);
+	CHECK(libra_harvest(s, 1, keys, sums, 1, &rows, NULL) == LIBRA_NOT_OWNER && strstr(libra_last_error()->text, "options.owner"));
+	CHECK(libra_close(s) == LIBRA_OK);
+	fake_stop(&f);
+	CHECK(f.answered == 1); /* the flush of libra_close */
+}
+
 void test_requests(void)
 {
 	struct fake f;
@@ -290,6 +327,7 @@ void test_requests(void)
 	CHECK(strcmp(libra_version(), LIBRA_VERSION) == 0);
 	CHECK(strcmp(libra_code_name(LIBRA_NO_JOB), "NO_JOB") == 0 && strcmp(libra_code_name(12345), "UNKNOWN") == 0);
 	CHECK(strstr(libra_code_text(LIBRA_FORKED), "after fork") && libra_code_text(12345));
+	harvests();
 	fake_start(&f, agent_serves, NULL);
 	s = open_fake(&f);
 	each_request(s);

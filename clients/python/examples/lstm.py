@@ -80,7 +80,7 @@ def load(given):
 
 
 def main():
-    parser = options(__doc__, epochs=4, batch=32, rate=0.2)
+    parser = options(__doc__, epochs=4, batch=32, rate=0.2, accumulator=1e-4)
     parser.add_argument("--data", required=True, help="text, such as wikitext-2: the first nine tenths to train on, the rest to test")
     parser.add_argument("--words", type=number, default=10**9, help="words of the text, at most")
     parser.add_argument("--width", type=number, default=64, help="of a word's rows (%(default)s)")

@@ -24,13 +24,14 @@ def number(text):
     return value
 
 
-def options(description, epochs, batch, rate):
+def options(description, epochs, batch, rate, accumulator=0.0):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     parser.add_argument("--backend", default="none", help="gloo, libra, or gloo,libra for a model of each in turns; none: one process (%(default)s)")
     parser.add_argument("--epochs", type=number, default=epochs, help="(%(default)s)")
     parser.add_argument("--steps", type=number, default=10**9, help="steps of all epochs together, at most")
     parser.add_argument("--batch", type=number, default=batch, help="rows of a step, of all ranks together (%(default)s)", metavar="N")
     parser.add_argument("--rate", type=float, default=rate, help="learning rate (%(default)s)")
+    parser.add_argument("--accumulator", type=float, default=accumulator, help="at which Adagrad's sums of squares begin; at 0, the first steps of a weight are as large as the rate, and amplify rounding (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="(%(default)s)")
     parser.add_argument("--json", action="store_true", help="print a line of JSON for each backend")
     return parser
@@ -50,6 +51,8 @@ def start(parser):
         parser.error(f"--batch {given.batch} is no multiple of {of}, the number of ranks: give one that is")
     if not 0 < given.rate < math.inf:
         parser.error(f"--rate {given.rate} is no learning rate: give a number above 0")
+    if not 0 <= given.accumulator < math.inf:
+        parser.error(f"--accumulator {given.accumulator} is no sum of squares: give 0 or more")
     torch.set_num_threads(1)  # ranks share processors
     if names == ["none"]:  # a group of this process alone
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -101,9 +104,10 @@ def sent():
 class Training:
     """A model with its optimiser, trained with one backend."""
 
-    def __init__(self, name, model, rate):
+    def __init__(self, name, model, given):
         self.name, self.model, self.seconds, self.bytes = name, model, [], 0
-        self.optimizer = torch.optim.Adagrad(model.parameters(), lr=rate)  # of a table it changes only the rows that have gradients
+        # Of a table it changes only the rows that have gradients.
+        self.optimizer = torch.optim.Adagrad(model.parameters(), lr=given.rate, initial_accumulator_value=given.accumulator)
         if name == "none":
             self.parallel = model
         else:  # gloo beside libra needs a group of its own
@@ -126,7 +130,7 @@ def trainings(given, model):
     made = []
     for name in given.backend.split(","):
         torch.manual_seed(given.seed)
-        made.append(Training(name, model(), given.rate))
+        made.append(Training(name, model(), given))
     return made
 
 

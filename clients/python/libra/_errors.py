@@ -85,6 +85,14 @@ class NoWeights(Error):
     """The job has no optimiser, and so no weights to pull, only the sums of its steps."""
 
 
+class JobNotOpen(Error, ConnectionError):
+    """The agent could not open a job of a range: it may have no owner yet, or still the one before. Try again."""
+
+
+class NoServer(Error):
+    """The job has no parameter server: no pulls, and no rows outside the hot set, see ``key``."""
+
+
 class Malformed(Error, ValueError):
     """Codes are not an encoding of the number of values that was asked for."""
 
@@ -92,12 +100,14 @@ class Malformed(Error, ValueError):
 _classes = {
     5: NotAllowed,
     11: JobEnded,
+    13: JobNotOpen,
     32: NotFinite,
     33: OutOfRange,
     36: Refused,
     38: PartyGone,
     41: StepDropped,
     43: NoWeights,
+    45: NoServer,
     64: AgentClosed,
     256: AgentNotFound,
     257: AgentDied,

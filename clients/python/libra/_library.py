@@ -47,6 +47,8 @@ class COptions(ctypes.Structure):
         ("spin_us", c_uint32),
         ("open_ms", c_int32),
         ("room_ms", c_int32),
+        ("owner", c_int32),
+        ("zero", c_int32),
     ]
 
 
@@ -119,6 +121,7 @@ _functions = {
     "barrier": (c_int, [_session, _ticket]),
     "reduce": (c_int, [_session, _array, _array, c_size_t, POINTER(c_uint64), _ticket]),
     "sums": (c_int, [_session, c_uint64, _array, _array, c_size_t, _ticket]),
+    "harvest": (c_int, [_session, c_int, _array, _array, c_size_t, POINTER(c_uint64), _ticket]),
     "statistics": (c_int, [_session, POINTER(CStatistics), _ticket]),
     "wait": (c_int, [_session, c_uint64, c_int]),
     "accepted": (c_int, [_session, c_uint64]),

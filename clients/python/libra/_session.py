@@ -191,8 +191,9 @@ class Session:
     ``$LIBRA_AGENT`` or ``/run/libra/agent.sock``), ``client`` the name of this program in the agent's
     statistics. ``dim`` and ``hot_set`` (a SHA-256, 32 bytes) are refused unless they are the job's. ``parties`` is the number
     of this host's sessions that meet at :meth:`barrier`. ``entries`` and ``buffer_bytes`` bound the requests on
-    their way (256, 8 MiB). ``spin_us`` is for how many microseconds a wait looks for the answer before it sleeps, while
-    that pays (400; 1 is next to none).
+    their way (256, 8 MiB). With ``owner``, the agent creates a job without a parameter server (such as ``"hot/3"``), which
+    ends with this session, and whose sums :meth:`harvest` returns. ``spin_us`` is for how many microseconds a wait
+    looks for the answer before it sleeps, while that pays (400; 1 is next to none).
 
     Any number of threads may use a session. After a fork it belongs to the parent alone: in the child its methods raise
     :class:`Forked`, and arrays of :meth:`empty` must not be touched.
@@ -210,10 +211,11 @@ class Session:
         entries: int = 0,
         buffer_bytes: int = 0,
         spin_us: int = 0,
+        owner: bool = False,
     ) -> None:
         self._handle: Optional[_Handle] = None
         self._abandoned: List[Tuple[int, Tuple[Any, ...]]] = []
-        self._reduced = 0  # rows of the last reduce
+        self._reduced = 0  # rows of the last reduce or harvest
         if hot_set is not None and len(hot_set) != 32:
             raise ValueError(f"hot_set has {len(hot_set)} bytes, a SHA-256 has 32")
         for name, value in (("dim", dim), ("parties", parties), ("entries", entries), ("buffer_bytes", buffer_bytes), ("spin_us", spin_us)):
@@ -231,6 +233,7 @@ class Session:
             parties=parties,
             spin_us=spin_us,
             room_ms=_SLICE,
+            owner=int(owner),
         )
         self._handle = _Handle(options)
         c = self._c("info").contents
@@ -371,10 +374,14 @@ class Session:
                         own.index += first * self.dim
                     raise own from e
             raise
-        self._reduced = n = rows.value
+        return self._all_sums(rows.value, step, all_keys, sums)
+
+    def _all_sums(self, n: int, step: int, all_keys: np.ndarray, sums: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+        """Returns the n rows of a reduce or harvest, of which the first are in all_keys and sums, in copies of ``step``."""
+        self._reduced, room = n, len(all_keys)
         if n <= room:
             return all_keys[:n], sums[:n]
-        some = all_keys, sums
+        some, number = (all_keys, sums), ctypes.c_uint64()
         all_keys, sums = np.empty(n, np.uint64), np.empty((n, self.dim), np.float32)
         all_keys[:room], sums[:room] = some
         for first in range(room, n, step):
@@ -382,6 +389,21 @@ class Session:
             self._submit("sums", first, to[0].ctypes.data, to[1].ctypes.data, len(to[0]), ctypes.byref(number))
             Ticket(self, number.value, to, lambda: None).wait()
         return all_keys, sums
+
+    def harvest(self, now: bool = False) -> Tuple[np.ndarray, np.ndarray]:
+        """Returns the sums of what all sessions have pushed to the job that this one owns, since the harvest before.
+
+        The result is as that of :meth:`reduce`. Each call acknowledges the harvest before. It waits for the next one that has
+        sums, at the earliest the job's harvest period after the one before; with ``now`` it does not wait, and returns all
+        that was acknowledged to any session before the call, perhaps nothing.
+        """
+        step = max(1, self._info.buffer_bytes // (2 * (8 + 4 * self.dim)))
+        room = min(step, self._info.hot_rows)
+        rows, number = ctypes.c_uint64(), ctypes.c_uint64()
+        all_keys, sums = np.empty(room, np.uint64), np.empty((room, self.dim), np.float32)
+        self._submit("harvest", int(now), all_keys.ctypes.data, sums.ctypes.data, room, ctypes.byref(rows), ctypes.byref(number))
+        Ticket(self, number.value, (rows, all_keys, sums), lambda: None).wait()
+        return self._all_sums(rows.value, step, all_keys, sums)
 
     def _missing(self) -> str:
         """Describes what the end of a step is waiting for."""

@@ -64,6 +64,7 @@ CASES = [
     (ncf, "--data rows --test rows --backend libra", "LIBRA_JOB is not set: give it the job's name"),
     (ncf, "--data rows --test rows --batch 3", "--batch 3 is no multiple of 2, the number of ranks: give one that is"),
     (ncf, "--data rows --test rows --rate nan", "--rate nan is no learning rate: give a number above 0"),
+    (ncf, "--data rows --test rows --accumulator -1", "--accumulator -1.0 is no sum of squares: give 0 or more"),
     (ncf, "--data rows --test rows --steps 0", "0 is too small: give 1 or more"),
     (ncf, "--data rows", "the following arguments are required: --test"),
     (deeplight, "--data rows --test wide", "rows of --data have 3 features, those of --test 4: give files of the same data set"),

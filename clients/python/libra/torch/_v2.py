@@ -83,7 +83,8 @@ def _all_reduce(tensors: List[torch.Tensor], group: Any, op: Any, *rest: Any) ->
     return _OPERATOR.redispatch(_CUDA if tensors[0].is_cuda else _CPU, tensors, group, op, *rest)
 
 
-# A group of this process alone, as PyTorch and as the dispatcher have it.
+# A group of this process alone, as PyTorch and as the dispatcher have it, and a tensor for it. The tensor stays: if gloo's thread
+# were the last to have it, it would need the interpreter to free it, and PyTorch 2.6 hangs if the group ends before.
 _alone: List[Any] = []
 
 
@@ -94,10 +95,11 @@ def _is_sum(op: Any, rest: Tuple[Any, ...]) -> bool:
         group = ProcessGroup(store, 0, 1)
         group._set_default_backend(ProcessGroup.BackendType.GLOO)
         group._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, ProcessGroupGloo(store, 0, 1, timeout=timedelta(minutes=1)))
-        _alone.extend((group, group.boxed()))
-    empty = torch.sparse_coo_tensor(torch.empty(1, 0, dtype=torch.int64), torch.empty(0), (1,), is_coalesced=True, check_invariants=False)
+        with torch.inference_mode(False):
+            empty = torch.sparse_coo_tensor(torch.empty(1, 0, dtype=torch.int64), torch.empty(0), (1,), is_coalesced=True, check_invariants=False)
+        _alone.extend((group, group.boxed(), empty))
     try:
-        _OPERATOR.redispatch(_CPU, [empty], _alone[1], op, *rest)
+        _OPERATOR.redispatch(_CPU, [_alone[2]], _alone[1], op, *rest)
     except RuntimeError as e:
         if "ReduceOp.SUM" in str(e):
             return False
@@ -108,7 +110,7 @@ def _is_sum(op: Any, rest: Tuple[Any, ...]) -> bool:
 @atexit.register
 def _end() -> None:
     """Ends gloo's threads. One that frees a tensor while the interpreter ends would abort the process (PyTorch's pull request 179291)."""
-    _alone.clear()
+    del _alone[:2]
     if _groups and dist.is_initialized():
         time.sleep(0.05)  # they free what they sent: PyTorch 2.6 hangs if the next line finds them waiting for the interpreter
         dist.destroy_process_group()

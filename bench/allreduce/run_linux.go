@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package allreduce
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/bench/baselines"
+	"github.com/libra-ina/libra/bench/child"
+	"github.com/libra-ina/libra/bench/harness"
+	"github.com/libra-ina/libra/internal/linux/proc"
+	"github.com/libra-ina/libra/internal/linux/testbed"
+	"github.com/libra-ina/libra/internal/report/experiment"
+	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/transport/reducer"
+)
+
+// Run measures. It needs root; without, the error wraps a testbed.CapabilityError. MPI, where it is
+// not installed, is reported in Report.Unavailable; a wrong sum ends the run. When ctx is done, Run
+// returns what it has, if anything, and the cause. Nothing is left behind, however the process ends.
+func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
+	if err := errors.Join(cfg.checkFields(), child.Command(&cfg.ChildCommand, "allreduce")); err != nil {
+		return nil, err
+	}
+	r := &run{cfg: cfg, report: &Report{
+		CPUs: runtime.NumCPU(), Width: cfg.Width, InFlight: cfg.InFlight, Operations: cfg.Operations,
+		Rounds: cfg.Rounds, Loss: cfg.Loss,
+	}}
+	defer func() { err = errors.Join(err, experiment.Close(r.mpi)) }()
+	if err := r.findBaselines(ctx); err != nil {
+		return nil, err
+	}
+	if err = r.takeTurns(ctx); err != nil && len(r.report.Results) == 0 {
+		return nil, err
+	}
+	r.report.finish()
+	return r.report, err
+}
+
+type run struct {
+	cfg       Config
+	report    *Report
+	mpi       *baselines.Executable
+	baselines []string // that can run
+}
+
+func usesMPI(baseline string) bool { return baseline == MPI || baseline == Shared }
+
+// findBaselines finds out which baselines can run, and builds the program of MPI.
+func (r *run) findBaselines(ctx context.Context) (err error) {
+	for _, b := range r.cfg.Baselines {
+		if usesMPI(b) && r.mpi == nil {
+			if _, err = exec.LookPath("mpirun"); err == nil {
+				r.mpi, err = baselines.Allreduce.Build(ctx)
+			}
+			if errors.Is(err, exec.ErrNotFound) || errors.Is(err, baselines.ErrBuild) {
+				experiment.AddUnavailable(&r.report.Unavailable,
+					experiment.Unavailable{Baseline: b, Reason: err.Error(), Install: baselines.Allreduce.Install})
+				continue
+			}
+			if err != nil {
+				return err
+			}
+		}
+		r.baselines = append(r.baselines, b)
+	}
+	return nil
+}
+
+// takeTurns measures every number of workers with every baseline once in each round, for ratios
+// within rounds.
+func (r *run) takeTurns(ctx context.Context) error {
+	var subjects []*experiment.Subject[Sample]
+	for _, workers := range r.cfg.Workers {
+		for _, b := range r.baselines {
+			subjects = append(subjects, &experiment.Subject[Sample]{
+				What: fmt.Sprintf("%d workers, %s", workers, b),
+				Measure: func(ctx context.Context) (Sample, error) {
+					if usesMPI(b) {
+						return r.measureMPI(ctx, b, workers)
+					}
+					return r.measureLibra(ctx, b, workers)
+				},
+			})
+		}
+	}
+	steps := experiment.ProgressCounter{Progress: r.cfg.Progress, Total: len(subjects) * r.cfg.Rounds}
+	err := experiment.TakeTurns(ctx, r.cfg.Rounds, &steps, subjects)
+	for i, s := range subjects {
+		if len(s.Samples) > 0 {
+			r.report.Results = append(r.report.Results, Result{
+				Workers: r.cfg.Workers[i/len(r.baselines)], Baseline: r.baselines[i%len(r.baselines)], Samples: s.Samples,
+			})
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("allreduce: %w", err)
+	}
+	return nil
+}
+
+// measureMPI runs the program of MPI. Ranks share the CPUs, and are bound to none: that is how they
+// were fastest.
+func (r *run) measureMPI(ctx context.Context, baseline string, workers int) (s Sample, err error) {
+	byteTransfer := []string{"--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"}
+	if baseline == Shared {
+		byteTransfer = []string{"--mca", "btl", "vader,self"}
+	}
+	ranks := []string{"--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "oob_tcp_if_include", "lo"}
+	args := slices.Concat(ranks, byteTransfer, []string{"-np", strconv.Itoa(workers), r.mpi.Path(),
+		strconv.Itoa(r.cfg.Width), strconv.Itoa(warmUp), strconv.Itoa(r.cfg.Operations)})
+	cmd := exec.CommandContext(ctx, "mpirun", args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // mpirun ends its ranks
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = child.EndLimit
+	var out, complaints bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaints
+	runtime.LockOSThread() // the parent that Pdeathsig means
+	defer runtime.UnlockOSThread()
+	if err := cmd.Run(); err != nil {
+		return s, fmt.Errorf("mpirun: %w: %s", err, strings.TrimSpace(complaints.String()))
+	}
+	if err := json.Unmarshal(out.Bytes(), &s); err != nil {
+		return s, fmt.Errorf("mpirun printed %q: %w", out.String(), err)
+	}
+	return s, nil
+}
+
+// measureLibra runs workers on a bed of their own.
+func (r *run) measureLibra(ctx context.Context, baseline string, workers int) (s Sample, err error) {
+	network, err := testbed.New(ctx, testbed.Config{Hosts: workers, StaticARP: true})
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, network.Close()) }()
+	plane, end, err := openPlane(network, baseline)
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	endControl, err := harness.ServeControl(network, plane)
+	if err != nil {
+		return s, err
+	}
+	defer endControl()
+	group := proc.NewGroup(ctx, proc.Config{Grace: child.EndLimit})
+	s, err = r.askWorkers(ctx, group, network, baseline, workers)
+	// The group knows what failed first, which explains the rest.
+	if first := group.Stop(); first != nil {
+		err = first
+	}
+	return s, err
+}
+
+// openPlane starts the aggregator of a baseline on the bed's switch.
+func openPlane(network *testbed.Bed, baseline string) (aggregator.Plane, func() error, error) {
+	if baseline != UDP {
+		a, err := harness.OpenSwitch(network)
+		if err != nil {
+			return nil, nil, err
+		}
+		return a, a.Close, nil
+	}
+	model, err := aggregator.NewModel(aggregator.Config{})
+	if err != nil {
+		return nil, nil, err
+	}
+	var l link.Link
+	at := aggregatorAt(network.Switch().IP)
+	if err := network.Switch().Do(func() (err error) {
+		l, err = link.OpenUDP(netip.AddrPortFrom(at.IP, at.Port))
+		return err
+	}); err != nil {
+		return nil, nil, err
+	}
+	server, err := transport.NewAggregatorServer(transport.AggregatorConfig{Link: l, Model: model})
+	if err != nil {
+		return nil, nil, errors.Join(err, l.Close())
+	}
+	return model, server.Close, nil
+}
+
+// askWorkers starts the workers and has them measure.
+func (r *run) askWorkers(ctx context.Context, group *proc.Group, network *testbed.Bed, baseline string,
+	workers int) (s Sample, err error) {
+	var all []*child.Child
+	shape := reducer.Shape{
+		Workers: workers, Width: r.cfg.Width, InFlight: r.cfg.InFlight, Exp: aggregator.DefaultExp(aggregator.Exact),
+	}
+	for i := range workers {
+		c := childConfig{
+			HostConfig: harness.HostConfigOf(network, i), Baseline: baseline, Number: i, Shape: shape,
+			Operations: r.cfg.Operations,
+		}
+		c.Spin = -1 // whoever waits looks for itself, and yields
+		switch baseline {
+		case Lossy:
+			c.Faults = link.Faults{Drop: r.cfg.Loss, Seed: uint64(i + 1)}
+		case UDP:
+			c.Self.Port, c.Aggregator.Port = udpPort, udpPort
+		}
+		w, err := child.Start(group, child.Spec{
+			Name: fmt.Sprintf("%s worker %d", baseline, i), Command: r.cfg.ChildCommand, Config: c, CPU: new(i % runtime.NumCPU()),
+			Start: network.Host(i).Start,
+		})
+		if err != nil {
+			return s, err
+		}
+		all = append(all, w)
+	}
+	for _, w := range all {
+		if err := w.Ready(ctx); err != nil {
+			return s, err
+		}
+	}
+	s, err = askAll(ctx, all, opTimes)
+	if err == nil && baseline == Libra {
+		var many Sample
+		many, err = askAll(ctx, all, opRate)
+		s.Rate = many.Rate
+	}
+	if err != nil {
+		return s, err
+	}
+	var leaving errgroup.Group
+	for _, w := range all {
+		leaving.Go(func() error { return w.Stop(ctx) })
+	}
+	return s, leaving.Wait()
+}
+
+// askAll asks all workers at the same time and returns the answer of the first.
+func askAll(ctx context.Context, all []*child.Child, op string) (Sample, error) {
+	asking, ctx := errgroup.WithContext(ctx)
+	samples := make([]Sample, len(all))
+	for i, w := range all {
+		asking.Go(func() error { return w.Ask(ctx, op, nil, &samples[i]) })
+	}
+	err := asking.Wait()
+	return samples[0], err
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"errors"
+	"reflect"
+
+	"github.com/libra-ina/libra/aggregator"
+)
+
+// Serverless reports whether the file describes jobs without a parameter server, which belong to
+// clients of agents: it has neither servers nor model nor data. Job.ID is the number of the first
+// of these jobs.
+func (c *Config) Serverless() bool {
+	return len(c.Servers) == 0 && reflect.ValueOf(c.Server).IsZero() && reflect.ValueOf(c.Model).IsZero() &&
+		reflect.ValueOf(c.Data).IsZero()
+}
+
+// errServerless refuses such a file where a parameter server is needed.
+var errServerless = errors.New("server: there is none, nor a model or data: only the switch, and agents whose file lists workers for it, take such a file: add server, model and data")
+
+// checkServerless checks what is different in a file without a parameter server.
+func (c *Config) checkServerless(v *mistakes) {
+	const without = ", but the file has no server, and so describes jobs whose owners take the sums: "
+	if c.Job.Sync {
+		v.add("job.sync: true" + without + "leave it out, or give the file a server, a model and data")
+	}
+	if n := c.Job.HarvestFrames; n != 0 {
+		v.add("job.harvest_frames: %d"+without+"leave it out, since an owner asks for each harvest", n)
+	}
+	if a := c.Job.Arithmetic; a != aggregator.Exact.String() {
+		v.add("job.arithmetic: %q"+without+"leave it out, since these jobs have exact arithmetic", a)
+	}
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/libra-ina/libra/simulation/world"
+	"github.com/libra-ina/libra/transport/reducer"
+	"github.com/libra-ina/libra/wire"
+)
+
+// ReducersResult is the summary of lives of reducers.
+type ReducersResult struct {
+	Lives   int           `json:"lives"`
+	Steps   int64         `json:"steps"`
+	Virtual time.Duration `json:"virtual_ns"`
+	Digest  uint64        `json:"digest,string"` // of the trace
+	Workers int           `json:"workers"`
+	Crashes int           `json:"crashes"`
+	Pauses  int           `json:"pauses"`
+	Short   int           `json:"short"`   // calls of links that did less than they could
+	Results int           `json:"results"` // that were compared
+	Repeats int           `json:"repeats"` // of contributions whose results were late
+	Hurried int           `json:"hurried"` // of contributions that others have overtaken
+	Named   int           `json:"named"`   // errors that name a dead worker
+	Traffic Traffic       `json:"traffic"`
+}
+
+// Add adds the summary of another life.
+func (r *ReducersResult) Add(o ReducersResult) {
+	r.Lives += o.Lives
+	r.Steps += o.Steps
+	r.Virtual += o.Virtual
+	r.Digest ^= o.Digest
+	r.Workers += o.Workers
+	r.Crashes += o.Crashes
+	r.Pauses += o.Pauses
+	r.Short += o.Short
+	r.Results += o.Results
+	r.Repeats += o.Repeats
+	r.Hurried += o.Hurried
+	r.Named += o.Named
+	r.Traffic.Add(o.Traffic)
+}
+
+// planTrouble plans the trouble, and its end. In one life in four with crashes, a worker dies.
+func (s *reducersLife) planTrouble() {
+	p, rng := &s.plan, s.options.random(streamTrouble)
+	hosts := []*world.Host{s.switched}
+	for _, w := range s.workers {
+		hosts = append(hosts, w.host)
+	}
+	span := int64(p.trouble)
+	for n := range 2 + rng.IntN(most-2) {
+		// As in the network, the number of draws is always the same.
+		at, lasts := time.Duration(rng.Int64N(span)), time.Duration(rng.Int64N(span/4))
+		a, b := hosts[rng.IntN(len(hosts))], hosts[rng.IntN(len(hosts))]
+		victim := s.workers[rng.IntN(len(s.workers))]
+		kind := [...]Kinds{Partition, Pause, Partition, Pause, Partition, Pause, Partition, Crash}[rng.IntN(8)]
+		if p.kinds&kind == 0 || slices.Contains(s.options.Cut.Without, n) {
+			continue
+		}
+		s.After(at, func() {
+			if s.Healed() {
+				return
+			}
+			s.Tell("%v of %s and %s, or worker %d\n", kind, a.Name(), b.Name(), victim.id)
+			switch kind {
+			case Partition:
+				s.Net.Partition(a, b)
+				s.After(lasts, func() { s.Net.Rejoin(a, b) })
+			case Pause:
+				s.result.Pauses++
+				a.Pause()
+				s.After(lasts, a.Resume)
+			case Crash:
+				if !victim.ended {
+					s.result.Crashes++
+					victim.link.Crash()
+				}
+			}
+		})
+	}
+	s.After(p.trouble, s.Heal)
+}
+
+// checkEnd compares what has come of the workers, and the aggregator's counts, with what should have.
+func (s *reducersLife) checkEnd() {
+	if s.Failed() {
+		return
+	}
+	s.result.Workers = len(s.workers)
+	var dead []uint16
+	for _, w := range s.workers {
+		if errors.Is(w.failed, world.ErrGone) {
+			dead = append(dead, w.id)
+		}
+	}
+	c, err := s.model.JobCounters(7)
+	if err != nil {
+		s.Fail("%v", err)
+		return
+	}
+	for _, w := range s.workers {
+		var missing *reducer.MissingError
+		switch {
+		case w.failed == nil || slices.Contains(dead, w.id):
+		case !errors.As(w.failed, &missing) || len(dead) == 0:
+			s.Fail("worker %d: %v", w.id, w.failed)
+		default:
+			s.checkNames(w, missing, dead)
+		}
+	}
+	if len(dead) > 0 || s.Failed() {
+		return
+	}
+	if c.Rounds != uint64(s.ops) || c.Applied != uint64(s.ops*len(s.workers)) || c.Refused[wire.CodeRound] != 0 {
+		s.Fail("%d operations of %d workers ended, the aggregator counts %d rounds, %d contributions, %d of them twice in a round",
+			s.ops, len(s.workers), c.Rounds, c.Applied, c.Refused[wire.CodeRound])
+	}
+}
+
+// checkNames checks that an error names the dead workers and no other, unless others have ended or
+// failed before: those do not contribute either.
+func (s *reducersLife) checkNames(w *summing, e *reducer.MissingError, dead []uint16) {
+	for _, id := range e.Missing {
+		other := s.workers[slices.IndexFunc(s.workers, func(o *summing) bool { return o.id == id })]
+		if other.started > int(e.Op) && !slices.Contains(dead, id) && other.failed == nil {
+			s.Fail("worker %d: %v; but worker %d has contributed", w.id, e, id)
+		}
+		if other == w {
+			s.Fail("worker %d names itself: %v", w.id, e)
+		}
+	}
+	if e.Missing != nil {
+		if !slices.ContainsFunc(dead, func(id uint16) bool { return slices.Contains(e.Missing, id) }) {
+			s.Fail("worker %d: %v; but %v are dead", w.id, e, dead)
+		}
+		s.result.Named++
+	}
+}

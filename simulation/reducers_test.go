@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"flag"
+	"strings"
+	"testing"
+)
+
+var reducers = flag.Uint64("reducers", 100, "`number` of seeds for lives of reducers")
+
+// No life of reducers has a violation, whatever its seed; and in these, all that can happen to them
+// does.
+func TestReducerSeeds(t *testing.T) { liveSeeds(t, "reducers", *reducers, RunReducers) }
+
+// The same seed gives reducers the same life, on one processor and on several.
+func TestSameSeedSameReducersTrace(t *testing.T) {
+	liveTwice(t, *first, min(*reducers, 10), ClusterAll, RunReducers)
+}
+
+// Lost frames are repeated, in time or when a later operation has its result, and the dead are named.
+func TestReducersMeetTrouble(t *testing.T) {
+	var total ReducersResult
+	for seed := uint64(1); seed <= 40; seed++ {
+		r, err := RunReducers(InTest(t), Options{Seed: seed, Kinds: ClusterAll})
+		if err != nil {
+			t.Fatal(err)
+		}
+		total.Add(r)
+	}
+	if total.Repeats == 0 || total.Hurried == 0 || total.Named == 0 || total.Crashes == 0 || total.Short == 0 || total.Results < 1000 {
+		t.Errorf("%+v", total)
+	}
+	quiet, err := RunReducers(InTest(t), Options{Seed: 2})
+	if err != nil || quiet.Crashes+quiet.Named+quiet.Short > 0 || quiet.Traffic.Lost > 0 || quiet.Results == 0 {
+		t.Errorf("without trouble: %+v, %v", quiet, err)
+	}
+}
+
+// Wrong sums and wrong names are found.
+func TestReducerFaultsAreFound(t *testing.T) {
+	for f, want := range map[fault]string{spoilsSum: "want", misnames: "dead"} {
+		t.Run(string(f), func(t *testing.T) {
+			t.Parallel()
+			for seed := uint64(1); seed < 1000; seed++ {
+				if _, err := RunReducers(InTest(t), Options{Seed: seed, Kinds: ClusterAll, fault: f}); err != nil {
+					t.Logf("found: %v", err)
+					if !strings.Contains(err.Error(), want) {
+						t.Errorf("found by something else than %q", want)
+					}
+					return
+				}
+			}
+			t.Error("1,000 lives have not shown it")
+		})
+	}
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reducer
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/wire"
+)
+
+// alloc returns a free transmit buffer. A link has more of them than operations are in flight, but
+// its device may still read those of earlier ones.
+func (r *Reducer[T]) alloc() (link.Buf, error) {
+	b, ok := r.link.Alloc()
+	for until := time.Now().Add(r.cfg.Limit); !ok; b, ok = r.link.Alloc() {
+		if time.Now().After(until) {
+			return 0, fmt.Errorf("reducer: the link has not sent earlier frames for %v: is its interface up?%s",
+				r.cfg.Limit, r.lastError())
+		}
+		if _, err := r.receive(); err != nil {
+			return 0, err
+		}
+		if err := r.link.Wait(sendRetry); err != nil {
+			return 0, err
+		}
+	}
+	return b, nil
+}
+
+// write writes a contribution into its buffer. Lanes beyond the values are zero: every group of the
+// job is of whole stripes.
+func (r *Reducer[T]) write(g *group, bits []uint32) {
+	payload := r.link.Payload(g.buf)
+	wire.Header{
+		Type: wire.TypeHot, Flags: wire.FlagQuiet, Job: r.cfg.Job, Sender: r.cfg.Sender, Epoch: r.cfg.Epoch, Seq: g.seq,
+	}.Put(payload)
+	for i := range r.stripes {
+		s := wire.StripeAt(payload, i)
+		run := bits[:min(len(bits), wire.Lanes)]
+		bits = bits[len(run):]
+		s.SetMask(wire.LaneMask)
+		slot := r.slot(g) + uint16(i)
+		for lane, b := range run {
+			s.SetBits(lane, b)
+			s.SetSlot(lane, slot)
+		}
+		for lane := len(run); lane < wire.Lanes; lane++ {
+			s.SetBits(lane, 0)
+			s.SetSlot(lane, slot)
+		}
+	}
+}
+
+// slot returns the first slot of a group.
+func (r *Reducer[T]) slot(g *group) uint16 {
+	return uint16(int(g.op%Op(len(r.groups))) * r.stripes)
+}
+
+// send sends a contribution, for the first time or again. What the link has no room for is sent
+// later.
+func (r *Reducer[T]) send(g *group, now instant, again bool) error {
+	r.out[0] = link.Frame{Buf: g.buf, Retx: again, Len: wire.HotLen(r.stripes), To: r.path}
+	n, err := r.link.Send(r.out[:])
+	if err != nil {
+		return err
+	}
+	g.sent, g.repeated, g.due = n == 1, g.repeated || again, now.add(g.wait)
+	if !g.sent {
+		g.due = now.add(sendRetry)
+	}
+	r.wakeAt = min(r.wakeAt, g.due)
+	return nil
+}
+
+// repeatDue sends again what is due, and finds the time when something will be. It fails when
+// repetitions have brought no result for too long.
+func (r *Reducer[T]) repeatDue(now instant) error {
+	if now < r.wakeAt {
+		return nil
+	}
+	r.wakeAt = never
+	for op := r.first; op < r.next; op++ {
+		g := &r.groups[op%Op(len(r.groups))]
+		if g.op != op || g.state != waiting {
+			continue
+		}
+		if now < g.due {
+			r.wakeAt = min(r.wakeAt, g.due)
+			continue
+		}
+		if g.sent && op == r.first {
+			if r.silent += g.wait; r.silent >= r.cfg.Limit {
+				return r.missing(g)
+			}
+		}
+		if g.sent {
+			g.wait = min(2*g.wait, maxTimeout)
+			g.ignored++
+			r.stats.Repeats++
+		}
+		if err := r.send(g, now, g.sent || g.repeated); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hurry repeats the operations before one that has its result: their contributions left before its
+// own, so they are lost, or their results are.
+func (r *Reducer[T]) hurry(before Op, now instant) error {
+	for op := r.first; op < before; op++ {
+		g := &r.groups[op%Op(len(r.groups))]
+		if g.op != op || g.state != waiting || g.hurried || !g.sent {
+			continue
+		}
+		g.hurried = true
+		r.stats.Hurried++
+		if err := r.send(g, now, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// receive takes what has arrived, and returns how many payloads.
+func (r *Reducer[T]) receive() (int, error) {
+	n, err := r.link.Receive(r.pkts[:])
+	if n == 0 || err != nil {
+		return 0, err
+	}
+	now, overtaken := r.now(), r.first
+	for i := range r.pkts[:n] {
+		g, v, err := r.take(&r.pkts[i])
+		if err != nil {
+			return n, err
+		}
+		if g != nil {
+			r.settle(g, now)
+			overtaken = max(overtaken, g.op)
+		}
+		switch v {
+		case malformed:
+			r.stats.Malformed++
+		case stray:
+			r.stats.Stray++
+		}
+	}
+	return n, r.hurry(overtaken, now)
+}
+
+// verdict classifies a received payload.
+type verdict uint8
+
+const (
+	taken     verdict = iota
+	malformed         // not a valid answer
+	stray             // wrong source, job, sender, epoch or number: late, or forged
+)
+
+// take handles an answer, and returns the operation of which it is the result. An answer that matches
+// nothing that waits changes nothing. The error is the end of the Reducer.
+func (r *Reducer[T]) take(p *link.Packet) (*group, verdict, error) {
+	h, err := wire.ParseHeader(p.Payload)
+	if err != nil {
+		return nil, malformed, nil
+	}
+	if p.Src.AddrPort() != r.from || h.Job != r.cfg.Job || h.Epoch != r.cfg.Epoch {
+		return nil, stray, nil
+	}
+	if h.Type == wire.TypeAck && h.Flags&^wire.FlagAll == wire.FlagSum {
+		g, v := r.takeSums(h, p.Payload)
+		return g, v, nil
+	}
+	g := r.waitingAt(h.Seq)
+	if g == nil || h.Sender != r.cfg.Sender {
+		return nil, stray, nil
+	}
+	switch h.Type {
+	case wire.TypeError:
+		why, err := wire.ParseRefusal(p.Payload)
+		if err != nil {
+			return nil, malformed, nil
+		}
+		return nil, taken, &RefusedError{Op: g.op, Aggregator: r.from, Job: h.Job, Sender: h.Sender, Refusal: why}
+	case wire.TypeAck:
+		if _, err := wire.ParseAck(p.Payload, h); err != nil || h.Flags&^wire.FlagCover != 0 {
+			return nil, malformed, nil
+		}
+		g.answered, g.ignored, g.contributed = true, 0, wire.Cover(p.Payload, h)
+		return nil, taken, nil
+	}
+	return nil, stray, nil
+}
+
+// waitingAt returns the operation that waits and whose frame has a number, or nil.
+func (r *Reducer[T]) waitingAt(seq uint32) *group {
+	behind := uint32(r.next) + wire.FirstSeq - seq // 1 for the newest
+	if behind == 0 || uint64(behind) > uint64(r.next-r.first) {
+		return nil
+	}
+	g := &r.groups[(r.next-Op(behind))%Op(len(r.groups))]
+	if g.state != waiting || g.seq != seq {
+		return nil
+	}
+	return g
+}
+
+// takeSums handles a result: for all workers, with the number of its round, or for this one, with
+// that of its frame. The network may delay results of earlier rounds.
+func (r *Reducer[T]) takeSums(h wire.Header, payload []byte) (*group, verdict) {
+	if stripes, err := wire.StripeCount(payload); err != nil || stripes != r.stripes {
+		return nil, malformed
+	}
+	slot := int(wire.StripeAt(payload, 0).Slot(0))
+	if slot%r.stripes != 0 || slot/r.stripes >= len(r.groups) {
+		return nil, malformed
+	}
+	g := &r.groups[slot/r.stripes]
+	to, number := r.cfg.Sender, g.seq
+	if h.Flags&wire.FlagAll != 0 {
+		to, number = wire.AllSenders, g.round
+	}
+	if h.Sender != to || g.state != waiting || h.Seq != number {
+		return nil, stray
+	}
+	for i := range r.stripes {
+		s := wire.StripeAt(payload, i)
+		if s.Mask() != wire.LaneMask || int(s.Slot(0)) != slot+i {
+			return nil, malformed
+		}
+		sums := g.sums[i*wire.Lanes:][:wire.Lanes]
+		for lane := range sums {
+			sums[lane] = s.Bits(lane)
+		}
+	}
+	return g, taken
+}
+
+// settle ends an operation with its result.
+func (r *Reducer[T]) settle(g *group, now instant) {
+	g.state = done
+	r.link.Free(g.buf)
+	r.stats.Results++
+	r.silent = 0
+	if !g.repeated { // Karn's rule
+		r.rtt.sample(now.sub(g.started))
+	}
+	for r.first < r.next && r.groups[r.first%Op(len(r.groups))].isOver(r.first) {
+		r.first++
+	}
+}
+
+// isOver reports whether an operation of the group has its result.
+func (g *group) isOver(op Op) bool { return g.op != op || g.state != waiting }
+
+// lastError returns the link's last error, as a part of a text.
+func (r *Reducer[T]) lastError() string {
+	if err := r.link.Stats().LastError; err != nil {
+		return fmt.Sprintf("; the last error of sending was: %v", err)
+	}
+	return ""
+}

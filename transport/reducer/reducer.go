@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reducer
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"net"
+	"net/netip"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/internal/linux/sys"
+	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/wire"
+)
+
+const (
+	// MaxWidth is the largest number of values of an operation: what an MTU of 1500 carries.
+	MaxWidth = wire.DefaultStripes * wire.Lanes
+	// MaxInFlight is the largest number of operations in flight.
+	MaxInFlight = 256
+	// DefaultLimit is how long operations may take if the configuration does not say.
+	DefaultLimit = 12 * time.Second
+
+	// batch is how many payloads are received at a time.
+	batch = 64
+	// sendRetry is the time until a frame for which the link had no room is sent.
+	sendRetry = time.Millisecond
+)
+
+// Value is a type of values: int32 in jobs of fixed arithmetic, float32 in jobs of exact arithmetic.
+type Value interface{ int32 | float32 }
+
+// Config describes a worker's end of the operations.
+type Config struct {
+	// Link carries the frames. The Reducer owns and closes it once New succeeds.
+	Link link.Link
+
+	// Job, Sender and Epoch are those of the worker's admission, and Aggregator is where frames go. A
+	// zero Ethernet address is resolved where the link needs one.
+	Job, Sender, Epoch uint16
+	Aggregator         wire.Endpoint
+
+	// Shape is that of the job, the same for all workers.
+	Shape Shape
+
+	// Limit is how long the Reducer repeats a contribution without any result. 0 means
+	// [DefaultLimit]. Only time counts in which it repeats, not that in which the caller computes.
+	Limit time.Duration
+
+	// Members returns the job's workers in the order of their admission, to name in errors those
+	// that are missing; control.Rounds has such a method. It may be nil.
+	Members func(context.Context) ([]uint16, error)
+
+	// Look is the longest time to poll for results before sleeping. 0 means 400 µs, a negative value
+	// no polling.
+	Look time.Duration
+}
+
+// Shape is what all workers of a job have in common.
+type Shape struct {
+	Workers  int // 1 to 64
+	Width    int // values of an operation, 1 to [MaxWidth]
+	InFlight int // operations in flight, 1 to [MaxInFlight]
+
+	// Exp is the binary exponent of the unit of float32 sums: -46 unless the job says otherwise. Values
+	// and sums of magnitude 2^(63+Exp) or more are refused.
+	Exp int
+}
+
+// Stripes returns the number of stripes of a frame.
+func (s Shape) Stripes() int { return (s.Width + wire.Lanes - 1) / wire.Lanes }
+
+// Job returns the configuration of a job for operations on values of a type. Its number and epoch
+// are to be filled in.
+func Job[T Value](s Shape) (aggregator.JobConfig, error) {
+	switch none := (aggregator.JobConfig{}); {
+	case s.Width < 1 || s.Width > MaxWidth:
+		return none, fmt.Errorf("%w: Width is %d; an operation has 1 to %d values", ErrConfig, s.Width, MaxWidth)
+	case s.InFlight < 1 || s.InFlight > MaxInFlight:
+		return none, fmt.Errorf("%w: InFlight is %d; 1 to %d operations can be in flight", ErrConfig, s.InFlight,
+			MaxInFlight)
+	}
+	job := aggregator.JobConfig{
+		Mode: aggregator.Sync, Arithmetic: arithmeticOf[T](), Exp: s.Exp, Workers: s.Workers,
+		Slots: s.InFlight * s.Stripes() * wire.Lanes, MaxStripes: s.Stripes(),
+	}
+	job, err := job.Complete()
+	if err != nil {
+		return job, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return job, nil
+}
+
+func arithmeticOf[T Value]() aggregator.Arithmetic {
+	var zero T
+	if _, floats := any(zero).(float32); floats {
+		return aggregator.Exact
+	}
+	return aggregator.Fixed
+}
+
+// Op is the number of an operation, from 0.
+type Op uint64
+
+// Reducer is a worker's end of a job's operations; see the package documentation.
+type Reducer[T Value] struct {
+	cfg     Config
+	link    link.Link
+	path    link.Path
+	from    netip.AddrPort // the aggregator, as the source of received frames shows it
+	stripes int
+	limit   uint32 // bits of the least magnitude of a float32 that is refused; 0: none
+	zeros   []T    // of a barrier
+	idle    sys.Look
+	began   time.Time
+
+	groups []group
+	next   Op // to be started
+	first  Op // that has no result; all before it have
+	wakeAt instant
+	rtt    estimator
+	silent time.Duration // of repetitions without any result
+	stats  Stats
+	failed error
+
+	pkts [batch]link.Packet
+	out  [1]link.Frame
+}
+
+// instant is a time since the Reducer began.
+type instant int64
+
+const never instant = math.MaxInt64
+
+func (t instant) add(d time.Duration) instant { return t + instant(d) }
+
+func (t instant) sub(u instant) time.Duration { return time.Duration(t - u) }
+
+// group is the newest operation of a group of slots.
+type group struct {
+	op    Op
+	state groupState
+	seq   uint32 // of its frame
+	round uint32
+	buf   link.Buf
+	sums  []uint32
+
+	started  instant
+	due      instant       // time of the next repetition
+	wait     time.Duration // until it
+	sent     bool          // the link has accepted it since it was due
+	repeated bool
+	hurried  bool // repeated because a later operation had its result
+
+	answered    bool   // the aggregator has acknowledged the contribution
+	ignored     int    // repetitions since it last did
+	contributed uint64 // positions that have contributed, as far as the aggregator has told; 0: it has not
+}
+
+type groupState uint8
+
+const (
+	free    groupState = iota // no operation, or one whose result the caller has
+	waiting                   // for its result
+	done                      // has a result that the caller has not
+)
+
+// New returns the Reducer of an admitted worker. ctx bounds the search for the aggregator's Ethernet
+// address.
+func New[T Value](ctx context.Context, cfg Config) (*Reducer[T], error) {
+	job, err := Job[T](cfg.Shape)
+	switch {
+	case err != nil:
+		return nil, err
+	case cfg.Link == nil:
+		return nil, fmt.Errorf("%w: Link is missing", ErrConfig)
+	case cfg.Limit < 0:
+		return nil, fmt.Errorf("%w: Limit %v is negative", ErrConfig, cfg.Limit)
+	}
+	limits := cfg.Link.Limits()
+	if need := wire.HotLen(cfg.Shape.Stripes()); limits.MaxPayload < need {
+		return nil, fmt.Errorf("%w: %d values need payloads of %d bytes, the link carries %d: use a larger MTU or fewer values",
+			ErrConfig, cfg.Shape.Width, need, limits.MaxPayload)
+	}
+	if cfg.Shape.InFlight > limits.Window {
+		return nil, fmt.Errorf("%w: %d operations in flight, but peers of the link expect at most %d frames: use fewer, or a link with a larger window",
+			ErrConfig, cfg.Shape.InFlight, limits.Window)
+	}
+	r := &Reducer[T]{
+		cfg: cfg, link: cfg.Link, stripes: cfg.Shape.Stripes(), groups: make([]group, cfg.Shape.InFlight),
+		zeros: make([]T, cfg.Shape.Width), wakeAt: never, began: time.Now(),
+	}
+	r.cfg.Limit = cmp.Or(cfg.Limit, DefaultLimit)
+	r.idle.Limit = max(0, cmp.Or(cfg.Look, sys.DefaultLook))
+	if job.Arithmetic == aggregator.Exact {
+		r.limit = math.Float32bits(float32(math.Ldexp(1, min(63+job.Exp, 128))))
+	}
+	for i := range r.groups {
+		r.groups[i].sums = make([]uint32, r.stripes*wire.Lanes)
+	}
+	if r.path, err = cfg.Link.Path(ctx, cfg.Aggregator); err != nil {
+		return nil, fmt.Errorf("reducer: no path to the aggregator %v: %w", cfg.Aggregator, err)
+	}
+	r.from = netip.AddrPortFrom(r.path.To().IP.Unmap(), r.path.To().Port)
+	if err := link.Join(cfg.Link, cfg.Job); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Start contributes the worker's values to the next operation and returns its number. It sends at
+// once. Each operation has to be waited for before the one that follows it by InFlight is started.
+func (r *Reducer[T]) Start(values []T) (Op, error) {
+	op := r.next
+	g := &r.groups[op%Op(len(r.groups))]
+	switch {
+	case r.failed != nil:
+		return 0, r.failed
+	case len(values) != r.cfg.Shape.Width:
+		return 0, fmt.Errorf("%w: %d values, an operation of this job has %d", ErrUse, len(values), r.cfg.Shape.Width)
+	case g.state != free:
+		return 0, fmt.Errorf("%w: %d operations are in flight, as many as this job has: Wait for operation %d first",
+			ErrUse, len(r.groups), g.op)
+	}
+	bits := bitsOf(values)
+	if r.limit != 0 {
+		if err := checkFloats(bits, r.limit); err != nil {
+			return 0, err
+		}
+	}
+	buf, err := r.alloc()
+	if err != nil {
+		return 0, r.fail(err)
+	}
+	now := r.now()
+	*g = group{
+		op: op, state: waiting, seq: wire.FirstSeq + uint32(op), round: uint32(op / Op(len(r.groups))), buf: buf,
+		sums: g.sums, started: now, wait: r.rtt.timeout(),
+	}
+	r.write(g, bits)
+	r.next++
+	if err := r.send(g, now, false); err != nil {
+		return 0, r.fail(err)
+	}
+	return op, nil
+}
+
+// Wait returns when an operation has its result, which it stores in sums, of Width values; nil drops
+// it. It may be called once for each operation, in any order.
+func (r *Reducer[T]) Wait(op Op, sums []T) error {
+	g := &r.groups[op%Op(len(r.groups))]
+	switch {
+	case r.failed != nil:
+		return r.failed
+	case op >= r.next || g.op != op || g.state == free:
+		return fmt.Errorf("%w: operation %d is not in flight: it was not started, or was waited for before", ErrUse, op)
+	case sums != nil && len(sums) != r.cfg.Shape.Width:
+		return fmt.Errorf("%w: room for %d sums, an operation of this job has %d", ErrUse, len(sums), r.cfg.Shape.Width)
+	}
+	for g.state == waiting {
+		if err := r.turn(); err != nil {
+			return r.fail(err)
+		}
+	}
+	copy(bitsOf(sums), g.sums)
+	g.state = free
+	return nil
+}
+
+// Barrier returns when all workers have called it. It is an operation, whose values are zeros: all
+// workers call it at the same place among their operations.
+func (r *Reducer[T]) Barrier() error {
+	op, err := r.Start(r.zeros)
+	if err != nil {
+		return err
+	}
+	return r.Wait(op, nil)
+}
+
+// Poll receives what has arrived and repeats what is due, without waiting. Callers that compute for
+// more than some hundred microseconds between two other calls should call it now and then, as other
+// workers may wait for a repetition of this one.
+func (r *Reducer[T]) Poll() error {
+	if r.failed != nil {
+		return r.failed
+	}
+	for {
+		n, err := r.receive()
+		if err != nil {
+			return r.fail(err)
+		}
+		if n < batch {
+			break
+		}
+	}
+	if err := r.repeatDue(r.now()); err != nil {
+		return r.fail(err)
+	}
+	return nil
+}
+
+// Close closes the link. The sums of operations that are in flight are lost to this worker. Those
+// that it has waited for are not lost to others, as long as the job exists.
+func (r *Reducer[T]) Close() error {
+	if r.failed == nil {
+		r.failed = fmt.Errorf("reducer: closed: %w", net.ErrClosed)
+	}
+	return r.link.Close()
+}
+
+// turn receives, repeats or waits, whichever is first.
+func (r *Reducer[T]) turn() error {
+	n, err := r.receive()
+	if err != nil {
+		return err
+	}
+	if n > 0 {
+		r.idle.Found()
+		return nil
+	}
+	now := r.now()
+	if now >= r.wakeAt {
+		return r.repeatDue(now)
+	}
+	if r.idle.Again() {
+		runtime.Gosched() // the answer may come from this process
+		return nil
+	}
+	return r.link.Wait(r.wakeAt.sub(now))
+}
+
+func (r *Reducer[T]) now() instant { return instant(time.Since(r.began)) }
+
+// fail ends the Reducer.
+func (r *Reducer[T]) fail(err error) error {
+	if r.failed == nil {
+		r.failed = err
+	}
+	return r.failed
+}
+
+// bitsOf returns values as they are in frames.
+func bitsOf[T Value](values []T) []uint32 {
+	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(values))), len(values))
+}
+
+// checkFloats refuses the first float whose magnitude is not below that with some bits.
+func checkFloats(bits []uint32, limit uint32) error {
+	for i, b := range bits {
+		if b&math.MaxInt32 >= limit {
+			return &ValueError{Index: i, Value: math.Float32frombits(b)}
+		}
+	}
+	return nil
+}
