@@ -221,7 +221,7 @@ func TestMutantsAreCaught(t *testing.T) {
 // catch runs all mutants until each differs from the model. Frames use both banks of the first job,
 // and its last harvest contains what the previous ones have left.
 func catch(t *testing.T, open func(t *testing.T, m mutant) device) {
-	const frames = 1600
+	const frames = 800
 	for name, m := range mutants {
 		t.Run(name, func(t *testing.T) {
 			d := open(t, m)
