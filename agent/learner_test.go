@@ -75,10 +75,32 @@ func TestLearnedFitsAHotSet(t *testing.T) {
 			}
 		}
 	}
-	got := l.finishCount(&job{cfg: Job{Name: "wide", Dim: packer.PageSlots / 3}})
-	want := &Learned{Job: "wide", Dim: packer.PageSlots / 3, Pushes: 55, Sampled: 55, Updates: 55, Keys: []uint64{9, 8, 7}, Counts: []uint64{10, 9, 8}}
+	got := l.finishCount(&job{cfg: Job{Name: "wide", Dim: packer.MaxSlots / 3}})
+	want := &Learned{Job: "wide", Dim: packer.MaxSlots / 3, Pushes: 55, Sampled: 55, Updates: 55, Keys: []uint64{9, 8, 7}, Counts: []uint64{10, 9, 8}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// The keys of a hot set of several pages can be learnt.
+func TestLearnedMayHaveSeveralPages(t *testing.T) {
+	const keys = 70_000
+	l, err := newLearner(keys + 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make([]uint64, keys)
+	for i := range all {
+		all[i] = uint64(i)
+	}
+	l.offerKeys(all)
+	got := l.finishCount(&job{cfg: Job{Name: "deep", Dim: 1}})
+	if len(got.Keys) != keys || len(got.Counts) != keys || got.CountErr != 0 {
+		t.Errorf("%d keys, %d counts, of %d", len(got.Keys), len(got.Counts), keys)
+	}
+	hot, err := got.Ranking().Top(keys, 1, packer.Meta{})
+	if err != nil || hot.Pages() != 2 {
+		t.Errorf("the hot set is not of 2 pages: %v", err)
 	}
 }
 
