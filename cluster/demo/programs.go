@@ -195,7 +195,11 @@ func (p Programs) config(dir string) (*cluster.Config, error) {
 			err = fmt.Errorf("--hot-set %s: it has %d rows, and a job has at most %d of %d scalars", p.HotSet, hot.Len(),
 				most, p.Dim)
 		}
-		c.Job.HotSet, _ = filepath.Abs(p.HotSet)
+		if err != nil {
+			return nil, err
+		}
+		giveRoom(c, hot)
+		c.Job.HotSet, err = filepath.Abs(p.HotSet)
 		return c, err
 	}
 	rows := p.HotRows
@@ -213,6 +217,7 @@ func (p Programs) config(dir string) (*cluster.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--hot-rows %d: %w", p.HotRows, err)
 	}
+	giveRoom(c, hot)
 	c.Job.HotSet = filepath.Join(dir, "hot.libra")
 	return c, packer.SaveHotSet(c.Job.HotSet, hot)
 }
