@@ -94,8 +94,8 @@ func (h *HotSet) Dim() int { return h.dim }
 // Slots returns the number of scalar ranks, Len × Dim.
 func (h *HotSet) Slots() int { return len(h.keys) * h.dim }
 
-// Pages returns the number of pages that the scalar ranks take in frames.
-func (h *HotSet) Pages() int { return (h.Slots() + PageSlots - 1) / PageSlots }
+// pages returns the number of pages that the scalar ranks take in frames.
+func (h *HotSet) pages() int { return (h.Slots() + PageSlots - 1) / PageSlots }
 
 // Meta returns how the set was found.
 func (h *HotSet) Meta() Meta { return h.meta }

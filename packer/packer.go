@@ -135,7 +135,7 @@ func New(c Config) (*Packer, error) {
 	p := &Packer{hotSet: c.HotSet, pages: 1, dim: c.Dim, layout: c.Layout, stripes: c.Stripes, numbers: c.Numbers,
 		split: max(1, c.Split)}
 	if c.HotSet != nil {
-		p.pages = max(1, c.HotSet.Pages())
+		p.pages = max(1, c.HotSet.pages())
 	}
 	return p, nil
 }

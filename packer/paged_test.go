@@ -39,7 +39,7 @@ func pagedHotSet(tb rapid.TB, dim int) *HotSet {
 // cold ones.
 func pagedKey(h *HotSet) *rapid.Generator[uint64] {
 	near := rapid.Custom(func(t *rapid.T) uint64 {
-		row := (rapid.IntRange(0, h.Pages()).Draw(t, "page")*PageSlots)/h.Dim() + rapid.IntRange(-2, 2).Draw(t, "row")
+		row := (rapid.IntRange(0, h.pages()).Draw(t, "page")*PageSlots)/h.Dim() + rapid.IntRange(-2, 2).Draw(t, "row")
 		return 3 * uint64(min(max(row, 0), h.Len()-1))
 	})
 	any := rapid.Map(rapid.IntRange(0, h.Len()-1), func(row int) uint64 { return 3 * uint64(row) })
@@ -130,7 +130,7 @@ func TestUnfilledPages(t *testing.T) {
 	}
 	for _, n := range []int{1, 32, 256, 4096} {
 		keys := make([]uint64, n)
-		perPage := make([]int, hot.Pages())
+		perPage := make([]int, hot.pages())
 		for i := range keys {
 			rank := i * 7919 % hot.Len()
 			keys[i] = hot.Key(uint32(rank))
@@ -219,7 +219,7 @@ func BenchmarkPackPages(b *testing.B) {
 			b.Fatal(err)
 		}
 		for _, n := range []int{32, 256, 4096} {
-			b.Run(fmt.Sprintf("pages=%d/pairs=%d", hot.Pages(), n), func(b *testing.B) {
+			b.Run(fmt.Sprintf("pages=%d/pairs=%d", hot.pages(), n), func(b *testing.B) {
 				p, err := New(Config{HotSet: hot, Layout: Dense, Stripes: wire.DefaultStripes})
 				if err != nil {
 					b.Fatal(err)

@@ -131,7 +131,7 @@ func (s *workersLife) misreadPages(pkts []link.Packet) {
 			case takesPrevious:
 				stripe.SetPage(before, stripe.Mask())
 			case takesBeyond:
-				stripe.SetPage(page%s.hot.Pages(), stripe.Mask())
+				stripe.SetPage(page%s.plan.pages, stripe.Mask())
 			}
 			before = page
 		}
