@@ -39,6 +39,7 @@ type round struct {
 	done    chan struct{}
 	err     error
 	ctx     context.Context // of the commit
+	torn    bool            // a worker has torn the step after all had arrived: it counts if they must arrive again
 	commits bool            // all have arrived; from then on the commit owns the fields below
 
 	reduces bool                   // a worker wants the sums
@@ -180,10 +181,13 @@ func (b *barrier) fence() {
 	}
 }
 
-// withdraw ends the round for the waiting workers, and the step goes on: what was torn stays torn. The
-// caller holds the lock.
+// withdraw ends the round for the waiting workers, and the step goes on: what was torn stays torn, and
+// what a worker has torn that had arrived, and does not arrive again. The caller holds the lock.
 func (b *barrier) withdraw() {
 	torn := b.round.dropped
+	if torn == nil && b.round.torn {
+		torn = &DroppedError{}
+	}
 	b.round.err = ErrFenced
 	close(b.round.done)
 	clear(b.arrived)
@@ -228,11 +232,16 @@ func (b *barrier) depart(worker uint16) {
 	maps.DeleteFunc(b.round.hot, func(l lifetime, _ HotFrames) bool { return l.worker == worker })
 }
 
-// tear makes a step be dropped, unless all have arrived at its end, and reports whether it will be.
+// tear makes a step be dropped, unless all have arrived at its end and it ends with that, and reports
+// whether it will be dropped for certain.
 func (b *barrier) tear(worker uint16, step uint64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.running[worker] || step != b.step || b.round.commits {
+	if !b.running[worker] || step != b.step {
+		return false
+	}
+	if b.round.commits {
+		b.round.torn = true
 		return false
 	}
 	if b.round.dropped == nil {

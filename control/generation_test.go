@@ -220,29 +220,52 @@ func TestFenceDuringACommit(t *testing.T) {
 	}
 }
 
-// What was torn before a fence stays torn.
+// What was torn before a fence stays torn; also by a worker that had arrived, in a commit that the fence
+// stops: it does not arrive again, and its successor knows nothing of its gradients.
 func TestFenceKeepsTornSteps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dropped := 0
-		s := startServer(t, keepsLog5, func(c *ParameterServerConfig) {
-			c.Reduce = func(context.Context, uint64, bool) (Sums, error) { return Sums{}, nil }
-			c.Drop = func(context.Context, uint64, bool) error {
-				dropped++
-				return nil
-			}
+	for name, arrived := range map[string]bool{"before all have arrived": false, "during the commit": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				commits, dropped := 0, 0
+				s := startServer(t, keepsLog5, func(c *ParameterServerConfig) {
+					c.Commit = func(ctx context.Context, _ uint64) error {
+						commits++
+						if commits == 1 {
+							<-ctx.Done()
+							return context.Cause(ctx)
+						}
+						return nil
+					}
+					c.Reduce = func(context.Context, uint64, bool) (Sums, error) { return Sums{}, nil }
+					c.Drop = func(context.Context, uint64, bool) error {
+						dropped++
+						return nil
+					}
+				})
+				one, two := s.joinedWithLogs(t)
+				var before []chan error
+				if arrived {
+					before = append(before, one.arrive(t, 77), two.arrive(t, 77))
+					synctest.Wait()
+				}
+				if _, err := one.Tear(t.Context(), &pb.TearRequest{Job: 5, Sender: 1, Token: one.member.Token}); err != nil {
+					t.Fatal(err)
+				}
+				s.service.Fence()
+				for _, result := range before {
+					if err := <-result; !isFenced(err) {
+						t.Errorf("who has arrived is told %v", err)
+					}
+				}
+				for _, result := range []chan error{one.arrive(t, 0), two.arrive(t, 0)} {
+					wants(t, "a torn step", <-result, codes.Aborted, "dropped")
+				}
+				if dropped != 1 {
+					t.Errorf("dropped %d times", dropped)
+				}
+			})
 		})
-		one, two := s.joinedWithLogs(t)
-		if _, err := one.Tear(t.Context(), &pb.TearRequest{Job: 5, Sender: 1, Token: one.member.Token}); err != nil {
-			t.Fatal(err)
-		}
-		s.service.Fence()
-		for _, result := range []chan error{one.arrive(t, 0), two.arrive(t, 0)} {
-			wants(t, "a torn step", <-result, codes.Aborted, "dropped")
-		}
-		if dropped != 1 {
-			t.Errorf("dropped %d times", dropped)
-		}
-	})
+	}
 }
 
 // A worker that joins when the aggregator is lost needs none.

@@ -152,7 +152,9 @@ func closes(p *pair) {
 	p.a.Wake()
 }
 
-// allocations counts the allocations of a round trip of a batch.
+// allocations counts the allocations of a round trip of a batch. The counter is the process's, in which a
+// link also follows changes of the network's interfaces and neighbours: what the round trips themselves
+// allocate is in each of several counts.
 func allocations(p *pair) {
 	frames := p.fill(p.a, p.ab, p.messages(slices.Repeat([]int{500}, batch)...))
 	pkts := make([]link.Packet, batch)
@@ -172,7 +174,7 @@ func allocations(p *pair) {
 		p.Fatalf("nothing came of %d frames", len(frames))
 		return 0
 	}
-	n := testing.AllocsPerRun(100, func() {
+	trip := func() {
 		p.send(p.a, frames)
 		n := receive(p.b)
 		for i := range n {
@@ -182,7 +184,11 @@ func allocations(p *pair) {
 			p.Fatalf("Reply: %v", err)
 		}
 		receive(p.a)
-	})
+	}
+	n := testing.AllocsPerRun(100, trip)
+	for again := 0; n > 0 && again < 4; again++ {
+		n = testing.AllocsPerRun(100, trip)
+	}
 	if n > 0 {
 		p.Errorf("a round trip of %d frames allocates %.0f times", len(frames), n)
 	}
