@@ -92,7 +92,7 @@ type Learned struct {
 	Sampled  uint64   `json:"sampled"`   // pushes whose keys were counted
 	Updates  uint64   `json:"updates"`   // keys counted
 	CountErr uint64   `json:"count_err"` // a count is too high by at most this
-	Keys     []uint64 `json:"keys"`      // in descending order of counts
+	Keys     []uint64 `json:"keys"`      // in descending order of counts; as many as a job may have, and [MaxLearned] at most
 	Counts   []uint64 `json:"counts"`
 }
 
@@ -105,8 +105,11 @@ func (l *Learned) Ranking() heat.Ranking {
 	return r
 }
 
-// MaxCounters is the largest number of counters of [Learn], 2^19.
+// MaxCounters is the largest number of counters of [Learn], 2^22.
 const MaxCounters = agentproto.MaxCounters
+
+// MaxLearned is the largest number of keys of [Learned], 2^19.
+const MaxLearned = agentproto.MaxLearned
 
 // Learn makes the agent at a socket count the keys that clients of a job push, until a context
 // ends. counters is 1 to [MaxCounters], several times the number of hot rows; for its memory see

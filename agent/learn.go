@@ -72,7 +72,7 @@ func (l *learner) finishCount(j *job) *Learned {
 		Job: j.cfg.Name, Dim: j.cfg.Dim, Pushes: l.seen, Sampled: l.sampled, Updates: r.Updates, CountErr: r.Err,
 		Keys: []uint64{}, Counts: []uint64{},
 	}
-	for _, c := range r.Counts[:min(len(r.Counts), packer.MaxSlots/j.cfg.Dim)] {
+	for _, c := range r.Counts[:min(len(r.Counts), packer.MaxHotRows(j.cfg.Dim), MaxLearned)] {
 		out.Keys, out.Counts = append(out.Keys, c.Key), append(out.Counts, c.Updates)
 	}
 	return out

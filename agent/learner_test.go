@@ -82,6 +82,28 @@ func TestLearnedFitsAHotSet(t *testing.T) {
 	}
 }
 
+// The keys of a hot set of several pages can be learnt.
+func TestLearnedMayHaveSeveralPages(t *testing.T) {
+	const keys = 70_000
+	l, err := newLearner(keys + 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make([]uint64, keys)
+	for i := range all {
+		all[i] = uint64(i)
+	}
+	l.offerKeys(all)
+	got := l.finishCount(&job{cfg: Job{Name: "deep", Dim: 1}})
+	if len(got.Keys) != keys || len(got.Counts) != keys || got.CountErr != 0 {
+		t.Errorf("%d keys, %d counts, of %d", len(got.Keys), len(got.Counts), keys)
+	}
+	hot, err := got.Ranking().Top(keys, 1, packer.Meta{})
+	if err != nil || hot.Slots() != keys {
+		t.Errorf("no hot set of all keys: %v", err)
+	}
+}
+
 // Without counters nothing can be counted.
 func TestLearnerNeedsCounters(t *testing.T) {
 	if l, err := newLearner(0); l != nil || err == nil {

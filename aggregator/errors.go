@@ -14,7 +14,7 @@ var (
 	// ErrUnsupported means that the data plane does not support a mode, arithmetic, layout or
 	// address family.
 	ErrUnsupported = errors.New("not supported by this data plane")
-	// ErrTooManySlots means that a job wants more than [MaxSlots] slots.
+	// ErrTooManySlots means that a job wants more slots than its data plane has for one.
 	ErrTooManySlots = errors.New("too many slots")
 	// ErrMode means that the job's mode does not have the operation.
 	ErrMode = errors.New("not possible in the job's mode")

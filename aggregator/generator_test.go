@@ -99,6 +99,8 @@ func TestGeneratorReachesEverything(t *testing.T) {
 				// Every integer is a number.
 			case code == wire.CodeMode && cfg.Mode == aggregator.FetchAdd && negotiates:
 				// Has all operations.
+			case code == wire.CodeLayout && cfg.Pages() > 1:
+				// Takes both layouts, and pages.
 			default:
 				reached(name+code.String(), c.Refused[code])
 			}

@@ -105,7 +105,7 @@ func (j *job) checkStripes(h wire.Header, payload []byte) (int, *wire.Refusal) {
 		return 0, &wire.Refusal{Code: wire.CodeLayout}
 	}
 	for i := range stripes {
-		if wire.StripeAt(payload, i).Mask()&^wire.LaneMask != 0 {
+		if j.Pages() == 1 && wire.StripeAt(payload, i).Page() != 0 {
 			return 0, &wire.Refusal{Code: wire.CodeLayout}
 		}
 	}

@@ -326,3 +326,6 @@ func (m *Model) findSender(id, sender uint16) (*job, *sender, error) {
 
 // HasMarks implements [Plane].
 func (m *Model) HasMarks() bool { return true }
+
+// Pages implements [Plane].
+func (m *Model) Pages() int { return wire.MaxPages }

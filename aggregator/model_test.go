@@ -255,7 +255,7 @@ func TestOrderOfChecks(t *testing.T) {
 	wire.Header{Type: wire.TypeCold, Flags: wire.FlagWantSum, Job: 300, Sender: 77, Epoch: 6, Seq: 1}.Put(p)
 	p[0] |= 0x70
 	s := wire.StripeAt(p, 0)
-	s.SetMask(1 << 31)
+	s.SetPage(1<<9, 0)
 	for _, step := range []struct {
 		want wire.Refusal
 		mend func()

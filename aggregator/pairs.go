@@ -12,17 +12,16 @@ import (
 // pair is one (rank, number) of a frame, in the job's arithmetic.
 type pair struct {
 	position uint16 // in the frame: stripe × wire.Lanes + lane
-	rank     uint16
+	rank     uint32
 	number   int64
 	before   int64 // the slot before this pair was added
 }
 
-// rank returns the rank that a lane of a stripe addresses. It may exceed the job's slots.
-func rank(f wire.Flags, s *wire.Stripe, lane int) int {
-	if f&wire.FlagDense != 0 {
-		return int(s.Slot(lane))
-	}
-	return int(s.Slot(lane))*wire.Lanes + lane
+// rankOf returns the rank that a lane of a stripe addresses. It returns false if it is none of the
+// job's.
+func (j *job) rankOf(f wire.Flags, s *wire.Stripe, lane int) (int, bool) {
+	rank, ok := s.Rank(lane, f&wire.FlagDense != 0)
+	return rank, ok && rank < j.Slots
 }
 
 // lanes calls do for every used lane of a payload, in order, until do returns a refusal. It ignores
@@ -44,16 +43,16 @@ func lanes(payload []byte, stripes int, do func(s *wire.Stripe, lane, position i
 func (j *job) decodePairs(f wire.Flags, payload []byte, stripes int, dst []pair) ([]pair, *wire.Refusal) {
 	r := lanes(payload, stripes, func(s *wire.Stripe, lane, position int) *wire.Refusal {
 		number, code := j.arithmetic.number(s.Bits(lane))
-		rank := rank(f, s, lane)
+		rank, ok := j.rankOf(f, s, lane)
 		switch {
 		case code == wire.CodeNotFinite:
 			return &wire.Refusal{Code: code, Index: uint16(position)}
-		case rank >= j.Slots:
+		case !ok:
 			return j.slotRange(position)
 		case code != 0:
 			return &wire.Refusal{Code: code, Index: uint16(position)}
 		}
-		dst = append(dst, pair{position: uint16(position), rank: uint16(rank), number: number})
+		dst = append(dst, pair{position: uint16(position), rank: uint32(rank), number: number})
 		return nil
 	})
 	return dst, r
@@ -62,7 +61,7 @@ func (j *job) decodePairs(f wire.Flags, payload []byte, stripes int, dst []pair)
 // checkRanks checks that all pairs of a payload address the job's slots.
 func (j *job) checkRanks(f wire.Flags, payload []byte, stripes int) *wire.Refusal {
 	return lanes(payload, stripes, func(s *wire.Stripe, lane, position int) *wire.Refusal {
-		if rank(f, s, lane) >= j.Slots {
+		if _, ok := j.rankOf(f, s, lane); !ok {
 			return j.slotRange(position)
 		}
 		return nil
@@ -127,13 +126,15 @@ func (j *job) putSums(b *bank, h wire.Header, payload, reply []byte) []byte {
 	for i := range stripes {
 		s := wire.StripeAt(reply, i)
 		s.Clear()
-		s.SetMask(wire.StripeAt(payload, i).Mask())
+		asked := wire.StripeAt(payload, i)
+		s.SetPage(asked.Page(), asked.Mask())
 	}
 	// The ranks were checked, so nothing is refused here.
 	_ = lanes(payload, stripes, func(s *wire.Stripe, lane, position int) *wire.Refusal {
 		sum := wire.StripeAt(reply, position/wire.Lanes)
+		rank, _ := j.rankOf(h.Flags, s, lane)
 		sum.SetSlot(lane, s.Slot(lane))
-		sum.SetBits(lane, j.arithmetic.bits(b.slots[rank(h.Flags, s, lane)]))
+		sum.SetBits(lane, j.arithmetic.bits(b.slots[rank]))
 		return nil
 	})
 	return reply

@@ -16,9 +16,12 @@ const (
 	// MaxJobs is the number of job ids: a job is 0 to MaxJobs-1.
 	MaxJobs = 256
 
-	// MaxSlots is the largest number of slots of a job: the number of 16-bit ranks of a dense
-	// frame.
-	MaxSlots = 1 << 16
+	// MaxSlots is the largest number of slots of a job: the ranks that frames can name.
+	MaxSlots = wire.MaxRanks
+
+	// PageSlots is the number of slots of a page, and the most of a job on a data plane without
+	// pages, see [Plane].
+	PageSlots = wire.PageRanks
 
 	// DefaultFixedExp is the default exponent of [Fixed] arithmetic: one unit is 2^-20, and sums
 	// reach 2^11.
@@ -54,6 +57,9 @@ type Plane interface {
 	Swap(job uint16) (*Bank, error)
 	// HasMarks reports whether the banks that Swap returns have marks.
 	HasMarks() bool
+	// Pages returns the largest number of pages of a job. AddJob refuses a job with more slots than
+	// they have.
+	Pages() int
 	// Clear zeroes a bank that Swap returned and makes it the job's spare.
 	// The bank must not be used afterwards.
 	Clear(*Bank) error
@@ -142,8 +148,8 @@ type JobConfig struct {
 	// the rounds is freed only when the job ends.
 	Workers int
 
-	// Slots is the number of scalar parameters, 1 to [MaxSlots]. Ranks run
-	// from 0 to Slots-1.
+	// Slots is the number of scalar parameters, 1 to [MaxSlots], or to [PageSlots] in [Sync] mode.
+	// Ranks run from 0 to Slots-1.
 	Slots int
 
 	// MaxStripes is the largest number of stripes that a frame may have.
@@ -200,6 +206,9 @@ func (c JobConfig) Complete() (JobConfig, error) {
 			c.Exp, fixedpoint.MinExp, fixedpoint.MaxExp)
 	case c.Slots > MaxSlots:
 		return c, jobError(c.ID, ErrTooManySlots, "%d, at most %d", c.Slots, MaxSlots)
+	case c.Mode == Sync && c.Slots > PageSlots:
+		return c, jobError(c.ID, ErrTooManySlots, "%d, at most %d in %v mode, whose rounds are of one page", c.Slots,
+			PageSlots, c.Mode)
 	case c.Slots < 1:
 		return c, jobError(c.ID, ErrConfig, "%d slots", c.Slots)
 	case c.MaxStripes < 1 || c.MaxStripes > wire.MaxStripes:
@@ -209,6 +218,19 @@ func (c JobConfig) Complete() (JobConfig, error) {
 		return c, jobError(c.ID, ErrUnsupported, "layouts %#x", uint8(c.Layouts))
 	}
 	return c, nil
+}
+
+// Pages returns the number of pages that the job's slots take.
+func (c JobConfig) Pages() int { return (c.Slots + PageSlots - 1) / PageSlots }
+
+// CheckPages returns an error if a data plane that has pages for a job is too small for this one.
+// Data planes call it in AddJob.
+func (c JobConfig) CheckPages(pages int) error {
+	if c.Pages() > pages {
+		return jobError(c.ID, ErrTooManySlots, "%d, at most %d on this data plane: use fewer hot rows, or an aggregator in XDP",
+			c.Slots, pages*PageSlots)
+	}
+	return nil
 }
 
 // CheckSender returns an error if a job cannot admit a sender. present means that a sender with its

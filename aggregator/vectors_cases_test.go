@@ -19,7 +19,7 @@ func vectorFiles() []*vectors.File {
 	var files []*vectors.File
 	for a := aggregator.Exact; a <= aggregator.Fixed; a++ {
 		for m := aggregator.Combine; m <= aggregator.FetchAdd; m++ {
-			files = append(files, plainVectors(m, a), laneVectors(m, a))
+			files = append(files, plainVectors(m, a), laneVectors(m, a), pageVectors(m, a))
 		}
 		files = append(files, syncVectors(a, 24, 2, ""), syncVectors(a, 22, 1, "-lanes"))
 	}
@@ -244,7 +244,7 @@ func roundVectors() *vectors.File {
 	}
 	edit("DENSE", 0, func(p []byte) []byte { p[1] |= byte(wire.FlagDense); return p })
 	edit("WANT_SUM", 0, func(p []byte) []byte { p[1] |= byte(wire.FlagWantSum); return p })
-	edit("mask bit 22", 0, func(p []byte) []byte { wire.StripeAt(p, 1).SetMask(1<<23 - 1); return p })
+	edit("mask bit 22", 0, func(p []byte) []byte { wire.StripeAt(p, 1).SetPage(1, wire.LaneMask); return p })
 	edit("lane 0 of stripe 0 is not used", 0, func(p []byte) []byte { wire.StripeAt(p, 0).SetMask(wire.LaneMask &^ 1); return p })
 	edit("first slot is beyond the last", 0, func(p []byte) []byte { wire.StripeAt(p, 0).SetSlot(0, 5); return p })
 	edit("first slot is within a group", 0, func(p []byte) []byte { wire.StripeAt(p, 0).SetSlot(0, 1); return p })
@@ -387,6 +387,49 @@ func readmissionVectors() *vectors.File {
 	s.send("the other sender again: its filter has not changed", 1, payload(1, 1, 50))
 	s.readmit(0, 1)
 	s.send("number 1 of a third epoch", 0, payload(0, 1, 1000))
+	s.harvest()
+	return s.file
+}
+
+// pageVectors is a job of three pages, the last with 30 slots.
+func pageVectors(mode aggregator.Mode, a aggregator.Arithmetic) *vectors.File {
+	const dense = wire.FlagDense
+	s := newScript("pages-"+mode.String()+"-"+a.String(), mode.String()+" with "+a.String()+" arithmetic, two pages and 30 slots: the page of a stripe, and pages and slots that are none of the job's")
+	s.addJob(2, aggregator.JobConfig{ID: 4, Epoch: 9, Mode: mode, Arithmetic: a, Exp: aggregator.DefaultExp(a), Slots: 2*aggregator.PageSlots + 30, MaxStripes: 3})
+	x := func(v float64) uint32 { return number(a, v) }
+	paged := func(p []byte, pages ...int) []byte {
+		for i, page := range pages {
+			stripe := wire.StripeAt(p, i)
+			stripe.SetPage(page, stripe.Mask())
+		}
+		return p
+	}
+	row := []bitsPair{{0, 0, x(1.5)}, {1, 1, x(-0.25)}, {7, 2, x(1e-3)}}
+	ends := []bitsPair{{3, 0, x(3)}, {4, 65535, x(-4)}}
+	s.send("dense, the same numbers in all pages", 0, paged(stripes(s.header(0, 1, dense), row, row, row), 0, 1, 2))
+	s.send("dense, pages out of order, one of them twice", 1, paged(stripes(s.header(1, 1, dense), row, ends, row), 2, 1, 2))
+	s.send("lane-aligned, the same numbers in all pages", 0, paged(stripes(s.header(0, 2, 0), row, row, row[:2]), 0, 1, 2))
+	s.send("lane-aligned, the last slots of a page", 1, paged(stripes(s.header(1, 2, 0), []bitsPair{{19, 2978, x(2)}, {20, 2977, x(2)}}), 1))
+	s.send("lane-aligned, beyond the last slot of a page", 1, paged(stripes(s.header(1, 3, 0), []bitsPair{{19, 2978, x(2)}, {20, 2978, x(2)}}), 0))
+	s.send("lane-aligned, the last slots of the job", 1, paged(stripes(s.header(1, 3, 0), []bitsPair{{7, 1, x(2)}, {21, 0, x(2)}}), 2))
+	s.send("lane-aligned, beyond the last slot of the job", 1, paged(stripes(s.header(1, 4, 0), []bitsPair{{7, 1, x(2)}, {8, 1, x(2)}}), 2))
+	s.send("dense, the last slot of the job", 0, paged(stripes(s.header(0, 3, dense), []bitsPair{{0, 29, x(2)}}), 2))
+	s.send("dense, beyond the last slot of the job", 0, paged(stripes(s.header(0, 4, dense), row, []bitsPair{{5, 29, x(2)}, {6, 30, x(2)}}), 1, 2))
+	s.send("a page beyond the job's", 0, paged(stripes(s.header(0, 4, dense), row, row), 2, 3))
+	s.send("the last page that a mask can name", 0, paged(stripes(s.header(0, 4, dense), []bitsPair{{9, 0, x(1)}}), 1023))
+	s.send("no pair of a page beyond the job's", 0, paged(stripes(s.header(0, 4, dense), row, nil, row), 1, 3, 2))
+	s.send("number 4 again, of a page beyond the job's: not added", 0, paged(stripes(s.header(0, 4, dense), row), 3))
+	s.send("the largest number, in two pages", 1, paged(stripes(s.header(1, 4, dense), []bitsPair{{0, 9, largest(a)}}, []bitsPair{{0, 9, largest(a)}}), 0, 2))
+	s.send("the largest number again, after others: refused, with those, or cut", 1, paged(stripes(s.header(1, 5, dense), row, ends, []bitsPair{{0, 9, largest(a)}}), 2, 0, 2))
+	if mode == aggregator.FetchAdd {
+		s.send("WANT_SUM", 0, paged(stripes(s.header(0, 5, dense|wire.FlagWantSum), row, ends, row), 1, 1, 2))
+		s.send("WANT_SUM again, of other pages", 0, paged(stripes(s.header(0, 5, dense|wire.FlagWantSum), row, ends, row), 2, 0, 0))
+		s.send("WANT_SUM again, of a page beyond the job's", 0, paged(stripes(s.header(0, 5, dense|wire.FlagWantSum), row, row), 2, 3))
+		s.send("WANT_SUM, lane-aligned", 1, paged(stripes(s.header(1, 6, wire.FlagWantSum), row, row, row[:2]), 0, 1, 2))
+	}
+	s.harvest()
+	s.send("into the other bank", 1, paged(stripes(s.header(1, 7, dense), row, row), 2, 1))
+	s.harvest()
 	s.harvest()
 	return s.file
 }

@@ -32,16 +32,16 @@ static __always_inline __u32 is_surveyed(const struct job *job, const struct sen
 /* add adds all pairs of a frame to a bank, or returns the refusal of the first
  * that cannot be added, or THROTTLED: then no sum has changed. */
 static __always_inline __u64 add(struct xdp_md *ctx, __u32 l3, const struct judged *f,
-				 struct job *job, struct sender *sender, struct bank *bank)
+				 struct job *job, struct sender *sender, __u32 bank)
 {
 	__u64 why;
 
 	switch (job->arithmetic) {
 	case FIXED:
-		job->saturated += add_fixed(ctx, l3, bank);
+		job->saturated += add_fixed(ctx, l3, job->last_page, bank);
 		return 0;
 	case LUT:
-		job->saturated += add_lut(ctx, l3, bank);
+		job->saturated += add_lut(ctx, l3, job->last_page, bank);
 		return 0;
 	}
 	if (f->found & PLAIN) {

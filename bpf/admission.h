@@ -21,15 +21,6 @@ static __always_inline struct job *job_of(__u32 id)
 	return (void *)job + slots;
 }
 
-/* bank_of returns one of a job's banks, or NULL if the job is being removed. */
-static __always_inline struct bank *bank_of(__u32 id, __u32 index)
-{
-	__u32 key = id * BANKS + index, zero = 0;
-	void *map = bpf_map_lookup_elem(&banks, &key);
-
-	return map ? bpf_map_lookup_elem(map, &zero) : NULL;
-}
-
 /* sender_of returns the admitted sender of a frame, or NULL if the frame's
  * sender is not admitted or the frame comes from another address or port. */
 static __always_inline struct sender *sender_of(const struct ethernet *eth, const struct packet *p)

@@ -80,15 +80,15 @@ static __always_inline int process_hot(struct xdp_md *ctx, __u32 l3, struct pack
 	struct judged f = { .seq = bpf_ntohl(p->header.seq), .flags = p->header.flags };
 	enum answer answer = PLAIN_ACK;
 	struct group *group = NULL;
-	struct bank *bank, *other;
 	__u64 why, cover = 0;
+	__u32 bank, gone;
 	__s32 swaps;
 
 	if (n == 0 || n > job->max_stripes)
 		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_LENGTH, 0, job->max_stripes));
 	if (f.flags & FLAG_WANT_SUM && job->mode != MODE_FETCHADD)
 		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_MODE, 0, 0));
-	f.found = count_pairs(ctx, l3);
+	f.found = count_pairs(ctx, l3, job->last_page);
 	if (!(job->layouts & (f.flags & FLAG_DENSE ? LAYOUT_DENSE : LAYOUT_ALIGNED)) ||
 	    f.found & BAD_MASK)
 		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_LAYOUT, 0, 0));
@@ -114,19 +114,18 @@ static __always_inline int process_hot(struct xdp_md *ctx, __u32 l3, struct pack
 	if (swaps < 0)
 		goto raced;
 	round = group ? group->round : swaps;
-	bank = bank_of(id, round & 1);
-	other = group ? bank_of(id, ~round & 1) : bank;
-	if (!bank || !other) {
-		unlock(job);
-		goto raced;
-	}
+	bank = id * BANKS + (round & 1);
 	keep_filter(sender, swaps);
-	why = group ? contribute(ctx, l3, &f, job, sender, group, bank, other, &answer)
+	why = group ? contribute(ctx, l3, &f, job, sender, group, bank, bank ^ 1, &answer)
 		    : apply(ctx, l3, &f, job, sender, bank, &answer);
 	if (answer == COVER_ACK)
 		cover = group ? group->contributed : cover_of(sender, f.seq);
+	/* A bank that is there now was there before. */
+	gone = !bank_of(bank) || (group && !bank_of(bank ^ 1));
 	unlock(job);
 
+	if (gone)
+		goto raced;
 	if (why == THROTTLED)
 		goto throttled;
 	if (why)

@@ -37,7 +37,10 @@ type aggregateJob struct {
 	Arithmetic uint8
 	Workers    uint8
 	BelowLimit uint64
-	BelowSlots [2][11]uint64
+	LastPage   uint32
+	PageSlots  [2]uint32
+	Unused1    uint32
+	BelowSlots [2][2][11]uint64
 	_          [56]byte
 	Lock       uint32
 	Unused2    uint32
@@ -51,11 +54,17 @@ type aggregateJob struct {
 	Iteration  uint32
 	Largest    uint8
 	Previous   uint8
-	_          [58]byte
-	Raced      uint64
-	Throttled  uint64
-	Refused    [16]uint64
-	_          [48]byte
+	_          [2]byte
+	Tallies    [2]struct {
+		_      structs.HostLayout
+		Frames uint64
+		Pairs  uint64
+	}
+	_         [24]byte
+	Raced     uint64
+	Throttled uint64
+	Refused   [16]uint64
+	_         [48]byte
 }
 
 type aggregateLut struct {

@@ -18,16 +18,17 @@ enum answer {
 /* apply_new applies a frame that was not applied before, or returns its
  * refusal: then it has changed no sum. */
 static __always_inline __u64 apply_new(struct xdp_md *ctx, __u32 l3, const struct judged *f,
-				       struct job *job, struct sender *sender, struct bank *bank)
+				       struct job *job, struct sender *sender, __u32 bank)
 {
 	__u64 why = f->fresh ? f->fresh : add(ctx, l3, f, job, sender, bank);
+	struct tally *tally = &job->tallies[bank % BANKS];
 	__u32 pairs = f->found & PAIR_COUNT;
 
 	if (why)
 		return why;
 	*place_of(sender, f->seq) = f->seq;
-	bank->frames++;
-	bank->pairs += pairs;
+	tally->frames++;
+	tally->pairs += pairs;
 	job->applied++;
 	job->pairs += pairs;
 	sender->applied++;
@@ -45,7 +46,7 @@ static __always_inline void count_duplicate(struct job *job, struct sender *send
  * and sets its answer; or it returns the frame's refusal. The caller holds the
  * job's lock. */
 static __always_inline __u64 apply(struct xdp_md *ctx, __u32 l3, const struct judged *f,
-				   struct job *job, struct sender *sender, struct bank *bank,
+				   struct job *job, struct sender *sender, __u32 bank,
 				   enum answer *answer)
 {
 	__u64 entry = *place_of(sender, f->seq), why;

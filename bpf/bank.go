@@ -13,27 +13,23 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/wire"
 )
 
-// bank is one bank of a job: a BPF map with a single value, mapped into this
-// process.
+// bank is one bank of a job: a BPF map with a value for each page, mapped into this process.
 type bank struct {
-	m    *ebpf.Map
-	mem  []byte
-	sums *bankValue
+	m     *ebpf.Map
+	mem   []byte
+	slots []int64 // of all pages
 }
 
-// bankValue is struct bank of maps.h.
-type bankValue struct {
-	slots  [aggregator.MaxSlots + wire.Lanes]int64
-	frames uint64
-	pairs  uint64
-}
+// pageBytes is the size of struct page of maps.h.
+const pageBytes = aggregator.PageSlots * 8
 
-// JobMemory is the size of a job's two banks, in bytes. It does not depend on the number of slots:
-// the kernel requires equal inner maps of a map.
-const JobMemory = 2 * uint64(unsafe.Sizeof(bankValue{}))
+// JobMemory returns the size of the two banks of a job of n slots, in bytes. They have whole pages:
+// the kernel requires values of equal size of the inner maps of a map.
+func JobMemory(n int) uint64 {
+	return 2 * pageBytes * uint64(aggregator.JobConfig{Slots: n}.Pages())
+}
 
 // mapMemory maps the first size bytes of a map's values into this process.
 func mapMemory(m *ebpf.Map, size int) ([]byte, error) {
@@ -44,20 +40,30 @@ func mapMemory(m *ebpf.Map, size int) ([]byte, error) {
 	return mem, nil
 }
 
-func newBank(spec *ebpf.MapSpec) (*bank, error) {
-	if spec.ValueSize != uint32(unsafe.Sizeof(bankValue{})) {
-		return nil, fmt.Errorf("bpf: a bank of the program has %d bytes, the loader's %d; run go generate",
-			spec.ValueSize, unsafe.Sizeof(bankValue{}))
+func newBank(spec *ebpf.MapSpec, pages int) (*bank, error) {
+	if spec.ValueSize != pageBytes {
+		return nil, fmt.Errorf("bpf: a page of the program has %d bytes, the loader's %d; run go generate",
+			spec.ValueSize, pageBytes)
 	}
+	spec = spec.Copy()
+	spec.MaxEntries = uint32(pages)
 	m, err := ebpf.NewMap(spec)
 	if err != nil {
-		return nil, fmt.Errorf("create bank: %w", err)
+		return nil, fmt.Errorf("create bank: %w", tooLarge(err, pages))
 	}
-	mem, err := mapMemory(m, int(spec.ValueSize))
+	mem, err := mapMemory(m, pages*pageBytes)
 	if err != nil {
-		return nil, errors.Join(err, m.Close())
+		return nil, errors.Join(tooLarge(err, pages), m.Close())
 	}
-	return &bank{m: m, mem: mem, sums: (*bankValue)(unsafe.Pointer(&mem[0]))}, nil
+	return &bank{m: m, mem: mem, slots: unsafe.Slice((*int64)(unsafe.Pointer(&mem[0])), pages*aggregator.PageSlots)}, nil
+}
+
+// tooLarge adds the remedy to an error for want of memory.
+func tooLarge(err error, pages int) error {
+	if !errors.Is(err, unix.ENOMEM) {
+		return err
+	}
+	return fmt.Errorf("this host has no %d KiB more for a bank: use fewer hot rows: %w", pages*pageBytes>>10, err)
 }
 
 // unmapBank unmaps the bank. The kernel frees it with the last reference, held by the map of banks
@@ -67,12 +73,6 @@ func (b *bank) unmapBank() error {
 		return nil
 	}
 	err := unix.Munmap(b.mem)
-	b.mem, b.sums = nil, nil
+	b.mem, b.slots = nil, nil
 	return errors.Join(err, b.m.Close())
-}
-
-// clearSlots zeroes the slots of a job of n slots, and the counts.
-func (b *bank) clearSlots(n int) {
-	clear(b.sums.slots[:n])
-	b.sums.frames, b.sums.pairs = 0, 0
 }

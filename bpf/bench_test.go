@@ -54,10 +54,10 @@ func BenchmarkAggregate(b *testing.B) {
 	needPrivileges(b)
 	for _, arithmetic := range []aggregator.Arithmetic{aggregator.Exact, aggregator.Fixed, aggregator.LUT} {
 		for _, mode := range []aggregator.Mode{aggregator.Combine, aggregator.FetchAdd} {
-			for _, size := range [][2]int{{1, 1000}, {10, 1000}, {1, aggregator.MaxSlots}, {10, aggregator.MaxSlots}} {
+			for _, size := range [][2]int{{1, 1000}, {10, 1000}, {1, aggregator.PageSlots}, {10, aggregator.PageSlots}} {
 				stripes, spread := size[0], size[1]
 				b.Run(fmt.Sprintf("%v/%v/ranks=%d/stripes=%d", arithmetic, mode, spread, stripes), func(b *testing.B) {
-					job := aggregator.JobConfig{Mode: mode, Arithmetic: arithmetic, Exp: aggregator.DefaultExp(arithmetic), Slots: aggregator.MaxSlots}
+					job := aggregator.JobConfig{Mode: mode, Arithmetic: arithmetic, Exp: aggregator.DefaultExp(arithmetic), Slots: aggregator.PageSlots}
 					benchmarkJob(b, job, stripes, spread)
 				})
 			}
@@ -112,7 +112,7 @@ func BenchmarkModel(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			job := aggregator.JobConfig{Exp: -46, Slots: aggregator.MaxSlots}
+			job := aggregator.JobConfig{Exp: -46, Slots: aggregator.PageSlots}
 			if err := conformance.StartJob(m, job); err != nil {
 				b.Fatal(err)
 			}

@@ -38,9 +38,9 @@
 /* Jobs: each has an entry in arrays, and memory only while it exists. */
 #define MAX_JOBS 256
 
-/* Slots of a job: those that a pair of a dense frame can name by its 16 bits. A
+/* Slots of a page: those that a pair of a dense frame can name by its 16 bits. A
  * power of two, because slot numbers are masked for the verifier. */
-#define MAX_SLOTS 65536
+#define PAGE_SLOTS 65536
 
 /* Banks of a job: frames add into one while the other one is read. */
 #define BANKS 2

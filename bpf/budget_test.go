@@ -58,7 +58,7 @@ func startCostly(tb testing.TB, d *device, mode aggregator.Mode) (aggregator.Job
 	if err := conformance.StartJob(d, job); err != nil {
 		tb.Fatal(err)
 	}
-	d.places[job.ID].job.banks[0].sums.slots[29_999] = 3 << 61
+	d.places[job.ID].job.banks[0].slots[29_999] = 3 << 61
 	if mode == aggregator.FetchAdd {
 		return job, wire.FlagWantSum
 	}

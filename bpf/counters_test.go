@@ -144,8 +144,23 @@ func scaleFrame(t *testing.T, job uint16, from int) []byte {
 // may hold, the last of them shorter.
 func TestMemoryOfAJob(t *testing.T) {
 	d := open(t)
-	if want := 2 * uint64(d.inner.bank.ValueSize); JobMemory != want {
-		t.Errorf("a job takes %d bytes, its banks %d", JobMemory, want)
+	for slots, pages := range map[int]int{1: 1, aggregator.PageSlots: 1, aggregator.PageSlots + 1: 2, 5*aggregator.PageSlots - 1: 5} {
+		if err := d.AddJob(aggregator.JobConfig{ID: 200, Slots: slots}); err != nil {
+			t.Fatal(err)
+		}
+		want := uint64(0)
+		for _, b := range d.places[200].job.banks {
+			want += uint64(b.m.MaxEntries()) * uint64(b.m.ValueSize())
+			if int(b.m.MaxEntries()) != pages || len(b.slots) != pages*aggregator.PageSlots {
+				t.Errorf("a bank of %d slots has %d pages, and %d slots in memory; want %d pages", slots, b.m.MaxEntries(), len(b.slots), pages)
+			}
+		}
+		if got := JobMemory(slots); got != want {
+			t.Errorf("a job of %d slots takes %d bytes, its banks %d", slots, got, want)
+		}
+		if err := d.RemoveJob(200); err != nil {
+			t.Fatal(err)
+		}
 	}
 	const group = 3 * wire.Lanes
 	for id, slots := range []int{1, group - 1, group, group + 1, 2 * group, 2*group + 1} {

@@ -79,6 +79,7 @@ static __always_inline __u32 to_float(__s64 n, __s64 exp)
 
 	m -= m >> 63; /* 2^63 is one bit too long, and 2^63 - 1 becomes the same float */
 	nonzero = (__s64)-m >> 63;
+	FORGET(nonzero); /* otherwise clang branches at its use */
 	/* Normalise to 63 bits. A step shifts by 2^log if the 2^log upper bits
 	 * are zero: then upper - 1 is negative. */
 #pragma unroll
@@ -112,7 +113,9 @@ static long add_pair(__u32 i, void *arg)
 	w->position = i;
 	if (!step(w))
 		return 0;
-	slot = &w->bank->slots[w->rank % MAX_SLOTS];
+	slot = walked_slot(w);
+	if (!slot)
+		return 0;
 	units = units_of(w->bits, w->job->exp);
 	sum = (__u64)*slot + units;
 	if (overflows(*slot, units, sum)) {
@@ -127,21 +130,24 @@ static long add_pair(__u32 i, void *arg)
 static long undo_pair(__u32 i, void *arg)
 {
 	struct walk *w = arg;
+	__s64 *slot;
 
 	w->position = i;
-	if (step(w))
-		w->bank->slots[w->rank % MAX_SLOTS] -= units_of(w->bits, w->job->exp);
+	if (!step(w))
+		return 0;
+	slot = walked_slot(w);
+	if (slot)
+		*slot -= units_of(w->bits, w->job->exp);
 	return 0;
 }
 
 /* add_carefully adds pair by pair until a sum overflows. Then it subtracts all
  * of them again and returns the refusal; otherwise 0. */
-__noinline __u64 add_carefully(struct xdp_md *ctx, __u32 l3, const struct job *job,
-			       struct bank *bank)
+__noinline __u64 add_carefully(struct xdp_md *ctx, __u32 l3, const struct job *job, __u32 bank)
 {
 	struct walk w = { .ctx = ctx, .l3 = l3, .job = job, .bank = bank };
 
-	if (!job || !bank)
+	if (!job)
 		return 0;
 	bpf_loop(PAIRS, add_pair, &w, 0);
 	if (w.result)
@@ -152,7 +158,8 @@ __noinline __u64 add_carefully(struct xdp_md *ctx, __u32 l3, const struct job *j
 /* What all lanes of a frame share. */
 struct exact {
 	volatile __u64 reach; /* on the stack, because there are too few registers */
-	__u64 limit;          /* of a slot's place in the bank, in bytes */
+	__u64 limit;          /* of a slot's place in the page, in bytes */
+	const __u32 *slots;   /* of the page */
 	__u64 half;           /* of the range */
 	__u64 beyond;         /* top bit: a number was not plain, or a sum left the lower half */
 };
@@ -174,8 +181,7 @@ static __always_inline int rank_beyond(void)
  * are added and subtracted. The order does not matter: sums that wrapped when
  * adding wrap back when subtracting. */
 static __always_inline int move_exact_stripe(const struct stripe *s, __u32 dense, int take,
-					     const struct job *job, struct exact *e,
-					     struct bank *bank)
+					     struct exact *e, struct page *page)
 {
 	__u64 beyond = e->beyond, four = 0;
 
@@ -197,20 +203,20 @@ static __always_inline int move_exact_stripe(const struct stripe *s, __u32 dense
 			}
 			at = lane % 4 == 3 ? four << 3 : four >> (45 - 16 * (lane % 4));
 			FORGET(at);
-			at &= (MAX_SLOTS - 1) << 3;
+			at &= (PAGE_SLOTS - 1) << 3;
 			if (__builtin_expect(at >= e->limit, 0))
 				return rank_beyond();
 		} else {
 			/* Reloaded: from each compared lane, the verifier would
 			 * learn a different minimum of slots. */
-			slots = *(volatile __u32 *)&job->slots;
+			slots = *(volatile __u32 *)e->slots;
 			at = bpf_ntohs(s->slots[lane]) * LANES + lane;
 			if (__builtin_expect(at >= slots, 0))
 				return rank_beyond();
 			FORGET(at);
-			at = (at & (MAX_SLOTS - 1)) << 3;
+			at = (at & (PAGE_SLOTS - 1)) << 3;
 		}
-		asm volatile("%0 += %1" : "+r"(at) : "r"(bank));
+		asm volatile("%0 += %1" : "+r"(at) : "r"(page));
 		slot = (void *)at;
 
 		doubled = bpf_ntohl(s->bits[lane]);
@@ -236,42 +242,52 @@ static __always_inline int move_exact_stripe(const struct stripe *s, __u32 dense
 	return 0;
 }
 
+/* set_page sets what move_exact_stripe compares slots with. It returns 0 if the
+ * page is none of the job's. A page always has slots. Without this check the
+ * verifier would learn it from some lanes but not from others, and would check
+ * the rest of the frame for each case. */
+static __always_inline int set_page(struct exact *e, const struct job *job, __u32 number)
+{
+	e->slots = &job->page_slots[1 - is_before(number, job->last_page)];
+	e->limit = (__u64)*e->slots << 3;
+	FORGET(e->limit);
+	return e->limit >= 8;
+}
+
 /* move_exact adds all pairs of a frame to a bank, or subtracts them again. When
  * adding, it returns 0 if all numbers were plain and all sums stayed in the
  * lower half of the range, -2^62 to 2^62-1: since plain numbers are also in the
  * lower half, then no sum has overflowed. If not, only some pairs are added,
  * and they must be subtracted again. Unused lanes must be zero. */
 static __always_inline __u32 move_exact(struct xdp_md *ctx, __u32 l3, const struct job *job,
-					struct bank *bank, int take)
+					__u32 key, int take)
 {
 	struct exact e = { .half = 1ULL << 62 };
+	void *end, *bank = bank_of(key);
+	__u32 n, dense, number;
+	struct page *page;
 	struct packet *p;
 	struct stripe *s;
-	__u32 n, dense;
-	void *end;
 	int ended;
 
 	p = packet_at(ctx, l3, &end);
 	if (!p || !job || !bank)
 		return 1;
 	e.reach = reach_of(job->exp);
-	e.limit = (__u64)job->slots << 3;
 	FORGET(e.half);
-	FORGET(e.limit);
-	/* A job always has slots. Without this check the verifier would learn
-	 * it from some lanes but not from others, and would check the rest of
-	 * the frame for each case. */
-	if (e.limit < 8)
-		return 1;
 	dense = p->header.flags & FLAG_DENSE;
 	n = stripe_count(body_length(p));
 	s = stripes_of(p);
 	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {
 		if (i >= n || (void *)(s + 1) > end)
 			break;
+		number = page_number(s);
+		page = bpf_map_lookup_elem(bank, &number);
+		if (!page || !set_page(&e, job, number))
+			return 1;
 		/* Two bodies: a dense pair needs no multiplication. */
-		ended = dense ? move_exact_stripe(s, 1, take, job, &e, bank) :
-				move_exact_stripe(s, 0, take, job, &e, bank);
+		ended = dense ? move_exact_stripe(s, 1, take, &e, page) :
+				move_exact_stripe(s, 0, take, &e, page);
 		if (ended)
 			return 1;
 	}
@@ -281,12 +297,12 @@ static __always_inline __u32 move_exact(struct xdp_md *ctx, __u32 l3, const stru
 	return e.beyond >> 63;
 }
 
-__noinline __u32 add_exact(struct xdp_md *ctx, __u32 l3, const struct job *job, struct bank *bank)
+__noinline __u32 add_exact(struct xdp_md *ctx, __u32 l3, const struct job *job, __u32 bank)
 {
 	return move_exact(ctx, l3, job, bank, 0);
 }
 
-__noinline __u32 take_exact(struct xdp_md *ctx, __u32 l3, const struct job *job, struct bank *bank)
+__noinline __u32 take_exact(struct xdp_md *ctx, __u32 l3, const struct job *job, __u32 bank)
 {
 	return move_exact(ctx, l3, job, bank, 1);
 }

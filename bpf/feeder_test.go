@@ -79,7 +79,7 @@ func TestFeeder(t *testing.T) {
 	if c.Applied < 150_000 || c.Pairs != c.Applied || c.Duplicates != 0 || c.Refused.Total() != 0 || all != (aggregator.Counters{}) {
 		t.Errorf("counted %+v and %+v", c, all)
 	}
-	for k, sum := range d.places[job.ID].job.banks[0].sums.slots[:FeederFrames] {
+	for k, sum := range d.places[job.ID].job.banks[0].slots[:FeederFrames] {
 		want := (c.Applied + FeederFrames - uint64(k)) / FeederFrames // numbers up to Applied that are k modulo FeederFrames
 		if k == 0 {
 			want--

@@ -43,14 +43,14 @@ func (a *Aggregator) Swap(id uint16) (*aggregator.Bank, error) {
 		return nil, fmt.Errorf("bpf: job %d: swap banks: %w", id, err)
 	}
 	j.swapping = false
-	old := j.banks[j.current]
+	old, tally := j.banks[j.current], a.table.jobs[id].Tallies[j.current]
 	j.current = 1 - j.current
 	marks := a.marksOf(p, a.table.swaps(id))
 	j.frozen = &aggregator.Bank{
 		Job: id, Epoch: j.Epoch,
-		Slots:  old.sums.slots[:j.Slots:j.Slots],
-		Frames: old.sums.frames,
-		Pairs:  old.sums.pairs,
+		Slots:  old.slots[:j.Slots:j.Slots],
+		Frames: tally.Frames,
+		Pairs:  tally.Pairs,
 		Marks:  marks,
 	}
 	return j.frozen, nil
@@ -71,7 +71,8 @@ func (a *Aggregator) Clear(frozen *aggregator.Bank) error {
 	if err := j.CheckClear(j.frozen, frozen); err != nil {
 		return err
 	}
-	j.banks[1-j.current].clearSlots(j.Slots)
+	clear(frozen.Slots)
+	clear(a.table.jobs[frozen.Job].Tallies[1-j.current:][:1])
 	j.frozen = nil
 	return nil
 }

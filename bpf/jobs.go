@@ -15,8 +15,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// AddJob implements [aggregator.Plane]. A job takes 1 MiB of kernel memory, regardless of its
-// number of slots, and at most 50 KiB more with rounds.
+// AddJob implements [aggregator.Plane]. A job takes 1 MiB of kernel memory for each page of its
+// slots, and at most 50 KiB more with rounds.
 func (a *Aggregator) AddJob(cfg aggregator.JobConfig) (err error) {
 	cfg, err = cfg.Complete()
 	if err != nil {
@@ -59,7 +59,7 @@ func (a *Aggregator) createMaps(j *job) (err error) {
 		}
 	}
 	for i := range j.banks {
-		if j.banks[i], err = newBank(a.inner.bank); err != nil {
+		if j.banks[i], err = newBank(a.inner.bank, j.Pages()); err != nil {
 			return err
 		}
 	}
@@ -109,7 +109,9 @@ func (a *Aggregator) startJob(j *job) (err error) {
 		Arithmetic: uint8(j.Arithmetic),
 		Workers:    uint8(j.Workers),
 		BelowLimit: belowLimit(j.JobConfig),
-		BelowSlots: belowSlots(j.Slots),
+		LastPage:   uint32(j.Pages() - 1),
+		PageSlots:  [2]uint32{aggregator.PageSlots, uint32(lastSlots(j.JobConfig))},
+		BelowSlots: belowSlots(lastSlots(j.JobConfig)),
 	})
 	return nil
 }
@@ -148,17 +150,22 @@ func belowLimit(c aggregator.JobConfig) uint64 {
 	return below<<32 | below
 }
 
+// lastSlots returns the number of slots of a job's last page.
+func lastSlots(c aggregator.JobConfig) int { return c.Slots - (c.Pages()-1)*aggregator.PageSlots }
+
 // belowSlots returns the table of struct job in maps.h.
-func belowSlots(slots int) (t [2][wire.Lanes / 2]uint64) {
-	for i := range t[0] {
-		high, low := 4*(i/2)+i%2, 4*(i/2)+i%2+2
-		if i == len(t[0])-1 {
-			low = high + 1
+func belowSlots(last int) (t [2][2][wire.Lanes / 2]uint64) {
+	for page, slots := range [2]int{aggregator.PageSlots, last} {
+		for i := range t[0][page] {
+			high, low := 4*(i/2)+i%2, 4*(i/2)+i%2+2
+			if i == len(t[0][page])-1 {
+				low = high + 1
+			}
+			// In lane j, slot k is rank k × Lanes + j of the page.
+			aligned := func(lane int) int { return (slots - lane + wire.Lanes - 1) / wire.Lanes }
+			t[0][page][i] = uint64(1<<31-aligned(high))<<32 | uint64(1<<31-aligned(low))
+			t[1][page][i] = uint64(1<<31-slots)<<32 | uint64(1<<31-slots)
 		}
-		// In lane j, slot k is rank k × Lanes + j.
-		aligned := func(lane int) int { return (slots - lane + wire.Lanes - 1) / wire.Lanes }
-		t[0][i] = uint64(1<<31-aligned(high))<<32 | uint64(1<<31-aligned(low))
-		t[1][i] = uint64(1<<31-slots)<<32 | uint64(1<<31-slots)
 	}
 	return t
 }

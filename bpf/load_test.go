@@ -117,7 +117,7 @@ func TestNamesMissingCapabilities(t *testing.T) {
 }
 
 // The verifier accepts a program of at most a million steps. Kernels differ in how many they need:
-// for this one Linux 6.1 544,892 and 6.18 689,267, of which the 25 stripes of a frame take nearly
+// for this one Linux 6.1 609,627 and 6.18 771,947, of which the 25 stripes of a frame take nearly
 // all.
 func TestVerifierHasRoom(t *testing.T) {
 	info, err := open(t).objects.Aggregate.Info()

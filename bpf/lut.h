@@ -124,15 +124,15 @@ static __always_inline __u32 lut_add(__u32 a, __u32 b)
 /* add_lut_pair adds to a slot, which always holds a finite number, and returns
  * 1 if the sum is saturated. It is global, so that the verifier checks it
  * once. */
-__noinline __u32 add_lut_pair(struct bank *bank, __u32 rank, __u32 bits)
+__noinline __u32 add_lut_pair(struct page *page, __u32 rank, __u32 bits)
 {
 	__s64 *slot;
 	__u32 sum;
 
 	/* Zero and subnormals change nothing. */
-	if (!bank || !(bits & INFINITE))
+	if (!page || !(bits & INFINITE))
 		return 0;
-	slot = &bank->slots[rank % MAX_SLOTS];
+	slot = &page->slots[rank % PAGE_SLOTS];
 	sum = lut_add(*slot, bits);
 	if ((sum & INFINITE) != INFINITE) {
 		*slot = sum;
@@ -144,10 +144,11 @@ __noinline __u32 add_lut_pair(struct bank *bank, __u32 rank, __u32 bits)
 
 /* add_lut adds all pairs of a frame, in their order. It returns the number of
  * saturated sums. The pairs must be plain, and unused lanes zero. */
-__noinline __u32 add_lut(struct xdp_md *ctx, __u32 l3, struct bank *bank)
+__noinline __u32 add_lut(struct xdp_md *ctx, __u32 l3, __u32 last_page, __u32 key)
 {
-	void *end;
+	void *end, *bank = bank_of(key);
 	struct packet *p = packet_at(ctx, l3, &end);
+	struct page *page;
 	__u32 n, saturated = 0;
 	struct ranking r;
 	struct stripe *s;
@@ -160,9 +161,12 @@ __noinline __u32 add_lut(struct xdp_md *ctx, __u32 l3, struct bank *bank)
 	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {
 		if (i >= n || (void *)(s + 1) > end)
 			break;
+		page = page_of(bank, s, last_page);
+		if (!page)
+			break;
 #pragma unroll
 		for (__u32 lane = 0; lane < LANES; lane++)
-			saturated += add_lut_pair(bank, rank_of(s->slots[lane], lane, r),
+			saturated += add_lut_pair(page, rank_of(s->slots[lane], lane, r),
 						  bpf_ntohl(s->bits[lane]));
 	}
 	return saturated;

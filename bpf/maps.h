@@ -32,6 +32,12 @@ enum arithmetic {
 
 #define CACHE_LINE 64
 
+/* What a bank contains. */
+struct tally {
+	__u64 frames;
+	__u64 pairs;
+};
+
 struct job {
 	/* Set by the loader. */
 	__u32 slots; /* 0: no such job */
@@ -44,10 +50,16 @@ struct job {
 	/* 2^31 minus the bits of the least magnitude that is not plain, twice;
 	 * see survey. */
 	__u64 below_limit;
+	/* The number of the last page, and the slots of a page: of those before
+	 * the last one, and of that. */
+	__u32 last_page;
+	__u32 page_slots[2];
+	__u32 unused1;
 	/* 2^31 minus the number of slots that a lane may name, aligned and
-	 * dense, for two lanes per word. In survey's order of lanes, high half
-	 * before low: 0 2, 1 3, 4 6, 5 7, ... 17 19, 20 21. */
-	__u64 below_slots[2][LANES / 2];
+	 * dense, in a page before the last one and in that, for two lanes per
+	 * word. In survey's order of lanes, high half before low: 0 2, 1 3, 4 6,
+	 * 5 7, ... 17 19, 20 21. */
+	__u64 below_slots[2][2][LANES / 2];
 
 	/* Changed by frames under the lock. */
 	__u32 lock __attribute__((aligned(CACHE_LINE))); /* see lock.h */
@@ -62,6 +74,7 @@ struct job {
 	__u32 iteration;
 	__u8 largest;
 	__u8 previous;
+	struct tally tallies[BANKS];
 
 	/* Counted by frames without the lock, atomically. */
 	__u64 raced __attribute__((aligned(CACHE_LINE)));
@@ -120,24 +133,23 @@ struct {
 	__type(value, struct sender);
 } senders SEC(".maps");
 
-/* A bank is one map value, so that one lookup serves a whole frame: a lookup
- * for each slot costs more than the addition. User space reads and clears it
- * through mmap. */
-struct bank {
-	__s64 slots[MAX_SLOTS + LANES];
-	__u64 frames;
-	__u64 pairs;
+/* A page of a bank is one map value, so that one lookup serves a whole stripe:
+ * a lookup for each slot costs more than the addition. The pages of a bank are
+ * contiguous; user space reads and clears them through mmap. */
+struct page {
+	__s64 slots[PAGE_SLOTS];
 };
 
 struct bank_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* a job's has an entry for each of its pages */
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
 	__type(key, __u32);
-	__type(value, struct bank);
+	__type(value, struct page);
 };
 
-/* The two banks of each job, at job * BANKS + the index of the bank. */
+/* The two banks of each job, at job * BANKS + the index of the bank. Functions
+ * pass this key. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, MAX_JOBS * BANKS);

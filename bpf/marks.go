@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/wire"
 )
 
 // refusedBit is the bit of a filter's entry whose frame was refused, see filter.h.
@@ -43,3 +44,6 @@ func (s *aggregateSender) frozenFilter(swaps uint32) *[len(aggregateSender{}.See
 
 // HasMarks implements [aggregator.Plane].
 func (a *Aggregator) HasMarks() bool { return true }
+
+// Pages implements [aggregator.Plane].
+func (a *Aggregator) Pages() int { return wire.MaxPages }

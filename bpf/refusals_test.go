@@ -98,7 +98,10 @@ func TestRefusedFramesChangeNothing(t *testing.T) {
 		{"other epoch", func(f []byte) []byte { f[headerAt+6] ^= 64; return f }, wire.CodeWrongEpoch, any},
 		{"part of a stripe", func(f []byte) []byte { return f[:len(f)-4] }, wire.CodeLength, any},
 		{"no stripe", func(f []byte) []byte { return f[:stripeAt] }, wire.CodeLength, any},
-		{"lanes beyond the last", func(f []byte) []byte { f[stripeAt] |= 64; return f }, wire.CodeLayout, any},
+		{"page in a job of one", func(f []byte) []byte { f[stripeAt] |= 64; return f }, wire.CodeLayout,
+			func(j aggregator.JobConfig) bool { return j.Pages() == 1 }},
+		{"page beyond the job's", func(f []byte) []byte { f = withBits(1)(f); f[stripeAt] |= 64; return f }, wire.CodeSlotRange,
+			func(j aggregator.JobConfig) bool { return j.Pages() > 1 }},
 		{"slot beyond the last", func(f []byte) []byte {
 			f = withBits(1)(f)
 			binary.BigEndian.PutUint16(f[slotsAt:], 65534)

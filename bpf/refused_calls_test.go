@@ -54,9 +54,29 @@ func TestMapsCannotBeMapped(t *testing.T) {
 	}
 	refused(t, "bank", "bpf: job 5: ", func() error {
 		return d.AddJob(aggregator.JobConfig{ID: 5, Slots: 1})
-	}, refuseMapping(int(unsafe.Sizeof(bankValue{}))))
+	}, refuseMapping(pageBytes))
 	if now := refuse.CountDescriptors(t); now != before {
 		t.Errorf("%d descriptors are open, %d before", now, before)
+	}
+}
+
+// A hot set larger than the host's memory is refused with what helps, and leaves nothing behind.
+func TestNoMemoryForPages(t *testing.T) {
+	d := open(t)
+	before := refuse.CountDescriptors(t)
+	job := aggregator.JobConfig{ID: 5, Slots: 40 * aggregator.PageSlots}
+	call := refuseMapping(40 * pageBytes)
+	call.Err = unix.ENOMEM
+	err := refuse.Run(func() error { return d.AddJob(job) }, call)
+	if want := "this host has no 20480 KiB more for a bank: use fewer hot rows"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want %q", err, want)
+	}
+	if now := refuse.CountDescriptors(t); now != before {
+		t.Errorf("%d descriptors are open, %d before", now, before)
+	}
+	job.Slots = 1
+	if err := d.AddJob(job); err != nil {
+		t.Errorf("with fewer: %v", err)
 	}
 }
 
@@ -76,7 +96,7 @@ func TestProgramThatDoesNotFit(t *testing.T) {
 	size := d.inner.bank.ValueSize
 	d.inner.bank.ValueSize += 8
 	err = d.AddJob(aggregator.JobConfig{ID: 5, Slots: 1})
-	want := fmt.Sprintf("a bank of the program has %d bytes, the loader's %d;", size+8, size)
+	want := fmt.Sprintf("a page of the program has %d bytes, the loader's %d;", size+8, size)
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("a bank of another size: %v, want %q", err, want)
 	}

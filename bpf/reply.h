@@ -127,14 +127,14 @@ static __always_inline int acknowledge_cover(struct xdp_md *ctx, __u32 l3, __u64
 /* put_stripe_sums replaces the values of a stripe by the sums in their slots.
  * Unused lanes, which count_pairs has zeroed, stay zero. */
 static __always_inline void put_stripe_sums(struct stripe *s, struct ranking r, __u32 exact,
-					    __s64 exp, const struct bank *bank)
+					    __s64 exp, const struct page *page)
 {
 	__u32 mask = bpf_ntohl(s->mask);
 
 	FORGET(r.lanes);
 #pragma unroll
 	for (__u32 lane = 0; lane < LANES; lane++) {
-		__s64 sum = bank->slots[rank_of(s->slots[lane], lane, r) % MAX_SLOTS];
+		__s64 sum = page->slots[rank_of(s->slots[lane], lane, r) % PAGE_SLOTS];
 		__u32 used = -(mask >> lane & 1);
 
 		s->bits[lane] = bpf_htonl((exact ? to_float(sum, exp) : sum) & used);
@@ -142,10 +142,11 @@ static __always_inline void put_stripe_sums(struct stripe *s, struct ranking r, 
 }
 
 /* put_numbers is put_sums for slots in the format of the wire. */
-__noinline int put_numbers(struct xdp_md *ctx, __u32 l3, struct bank *bank)
+__noinline int put_numbers(struct xdp_md *ctx, __u32 l3, __u32 last_page, __u32 key)
 {
-	void *end;
+	void *end, *bank = bank_of(key);
 	struct packet *p = packet_at(ctx, l3, &end);
+	struct page *page;
 	struct ranking r;
 	struct stripe *s;
 	__u32 n;
@@ -158,34 +159,42 @@ __noinline int put_numbers(struct xdp_md *ctx, __u32 l3, struct bank *bank)
 	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {
 		if (i >= n || (void *)(s + 1) > end)
 			break;
-		put_stripe_sums(s, r, 0, 0, bank);
+		page = page_of(bank, s, last_page);
+		if (!page)
+			break;
+		put_stripe_sums(s, r, 0, 0, page);
 	}
 	return 0;
 }
 
 /* put_sums replaces the values of a frame by the sums in their slots. The caller
  * holds the job's lock. */
-__noinline int put_sums(struct xdp_md *ctx, __u32 l3, const struct job *job, struct bank *bank)
+__noinline int put_sums(struct xdp_md *ctx, __u32 l3, const struct job *job, __u32 key)
 {
-	void *end;
+	void *end, *bank = bank_of(key);
 	struct packet *p = packet_at(ctx, l3, &end);
+	struct page *page;
+	__u32 n, last_page;
 	struct ranking r;
 	struct stripe *s;
 	__s64 exp;
-	__u32 n;
 
 	if (!p || !job || !bank)
 		return 0;
 	if (job->arithmetic != EXACT)
-		return put_numbers(ctx, l3, bank);
+		return put_numbers(ctx, l3, job->last_page, key);
 	n = stripe_count(body_length(p));
 	exp = job->exp;
+	last_page = job->last_page;
 	r = ranking_of(p);
 	s = stripes_of(p);
 	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {
 		if (i >= n || (void *)(s + 1) > end)
 			break;
-		put_stripe_sums(s, r, 1, exp, bank);
+		page = page_of(bank, s, last_page);
+		if (!page)
+			break;
+		put_stripe_sums(s, r, 1, exp, page);
 	}
 	return 0;
 }

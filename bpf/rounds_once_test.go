@@ -149,7 +149,7 @@ func TestRoundsExactlyOnceNoticesFaults(t *testing.T) {
 		name  string
 		lines []string // of the program, disabled
 	}{
-		{"no clearing", []string{"slot[lane] = 0;"}},
+		{"no clearing", []string{"page->slots[at % PAGE_SLOTS] = 0;"}},
 		{"no filter", []string{"*place_of(sender, f->seq) = f->seq;"}},
 	} {
 		t.Run(fault.name, func(t *testing.T) {

@@ -50,9 +50,42 @@ static __always_inline __u32 stripe_count(__u32 length)
 	return n;
 }
 
-/* The conversion of a pair's 16-bit number to its rank: times m, plus its lane
- * in the aligned layout. Computed once per frame, it saves a branch per
- * pair. */
+/* bank_of returns a bank, or NULL if the job is being removed. */
+static __always_inline void *bank_of(__u32 bank)
+{
+	return bpf_map_lookup_elem(&banks, &bank);
+}
+
+/* page_number returns the page of a stripe. It may be none of the job's. */
+static __always_inline __u32 page_number(const struct stripe *s)
+{
+	return bpf_ntohl(s->mask) >> LANES;
+}
+
+/* is_before returns 1 if a page is before the last one of a job, else 0. It has no
+ * branch: the verifier would follow all sequences of pages that a frame may
+ * have. For the same reason pages are looked up for each stripe. */
+static __always_inline __u64 is_before(__u32 number, __u32 last_page)
+{
+	__u64 before = ((__u64)number - last_page) >> 63;
+
+	FORGET(before);
+	return before;
+}
+
+/* page_of returns the page of a stripe that has no pairs in pages beyond the
+ * job's, or NULL if the job is being removed. */
+static __always_inline struct page *page_of(void *bank, const struct stripe *s, __u32 last_page)
+{
+	__u64 before = -is_before(page_number(s), last_page);
+	__u32 number = (page_number(s) & before) | (last_page & ~before);
+
+	return bpf_map_lookup_elem(bank, &number);
+}
+
+/* The conversion of a pair's 16-bit number to its rank within the page: times m,
+ * plus its lane in the aligned layout. Computed once per frame, it saves a branch
+ * per pair. */
 struct ranking {
 	__u32 times;
 	__u32 lanes;
@@ -110,13 +143,17 @@ static __always_inline void clear_unused(struct stripe *s, __u32 mask)
 struct walk {
 	struct xdp_md *ctx;
 	const struct job *job;
-	struct bank *bank;
+	__u32 bank;
 	__u32 l3;
 	__u32 position; /* of the pair in the frame: stripe * LANES + lane */
 	__u32 bits;
+	__u32 page;
+	__u32 slot; /* in the page, if the rank is one of the job's */
 	__u32 rank;
 	__u64 result;
 };
+
+#define NO_RANK 0xffffffff /* of a slot that is not in its page */
 
 /* step fetches the pair at w->position and returns whether its lane is used. */
 static __always_inline int step(struct walk *w)
@@ -147,18 +184,32 @@ static __always_inline int step(struct walk *w)
 	    !(bpf_ntohl(*mask) >> lane & 1))
 		return 0;
 	w->bits = bpf_ntohl(*bits);
-	w->rank = rank_of(*slot, lane, ranking_of(p));
+	w->page = bpf_ntohl(*mask) >> LANES;
+	w->slot = rank_of(*slot, lane, ranking_of(p));
+	w->rank = w->slot < PAGE_SLOTS ? w->page * PAGE_SLOTS + w->slot : NO_RANK;
 	return 1;
 }
 
-/* slot_of returns the slot of a pair. It is in the bank for any frame, but
+/* walked_slot returns the slot of the pair of the last step, or NULL if the job is
+ * being removed. */
+static __always_inline __s64 *walked_slot(struct walk *w)
+{
+	void *bank = bank_of(w->bank);
+	__u32 slot = w->slot;
+	struct page *page;
+
+	page = bank ? bpf_map_lookup_elem(bank, &w->page) : NULL;
+	return page ? &page->slots[slot % PAGE_SLOTS] : NULL;
+}
+
+/* slot_of returns the slot of a pair. It is in the page for any frame, but
  * among the job's slots only if survey has checked it. */
 static __always_inline __s64 *slot_of(const struct stripe *s, __u32 lane, __u32 dense,
-				      struct bank *bank)
+				      struct page *page)
 {
 	__u32 at = bpf_ntohs(s->slots[lane]);
 
 	/* clang knows that it has 16 bits, Linux 6.1's verifier does not. */
 	FORGET(at);
-	return &bank->slots[dense ? at % MAX_SLOTS : at * LANES % MAX_SLOTS + lane];
+	return &page->slots[(dense ? at : at * LANES + lane) % PAGE_SLOTS];
 }

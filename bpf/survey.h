@@ -13,10 +13,11 @@
 
 /* Findings about a frame, above the number of pairs in the lower bits. */
 #define PAIR_COUNT 0xffff
-#define BAD_MASK (1 << 16) /* a mask has bits beyond the lanes */
+#define BAD_MASK (1 << 16) /* a stripe has a page in a job of one */
 #define PLAIN (1 << 17)
 
-/* count_pairs counts the pairs of a frame and reports a bad mask. It is separate
+/* count_pairs counts the pairs of a frame, of a job whose last page it is given,
+ * and reports a page where the job has only one. It is separate
  * from survey, as a short loop for frames whose pairs need no check.
  *
  * It zeroes unused lanes, so that later functions can ignore masks: adding 0
@@ -26,12 +27,12 @@
  * Like the other functions that walk a frame's stripes, it is global: the
  * verifier checks it once for any number of stripes, not once for each
  * number. */
-__noinline __u32 count_pairs(struct xdp_md *ctx, __u32 l3)
+__noinline __u32 count_pairs(struct xdp_md *ctx, __u32 l3, __u32 last_page)
 {
 	void *end;
 	struct packet *p = packet_at(ctx, l3, &end);
 	struct stripe *s;
-	__u32 n, found;
+	__u32 n, found, pages = 0;
 
 	if (!p)
 		return 0;
@@ -44,13 +45,14 @@ __noinline __u32 count_pairs(struct xdp_md *ctx, __u32 l3)
 		if (i >= n || (void *)(s + 1) > end)
 			break;
 		mask = bpf_ntohl(s->mask);
+		pages |= mask;
+		mask &= LANE_MASK;
 		if (mask == LANE_MASK)
 			continue;
 		found -= LANES - bits_set(mask);
-		found |= mask & ~LANE_MASK ? BAD_MASK : 0;
 		clear_unused(s, mask);
 	}
-	return found;
+	return pages & ~LANE_MASK && !last_page ? found | BAD_MASK : found;
 }
 
 /* survey returns PLAIN if all pairs of a frame are plain: within the job's
@@ -66,21 +68,27 @@ __noinline __u32 survey(struct xdp_md *ctx, __u32 l3, const struct job *job)
 	void *end;
 	struct packet *p = packet_at(ctx, l3, &end);
 	__u64 below_limit, seen = 0;
-	const __u64 *below_slots;
+	__u32 n, dense, last_page;
 	struct stripe *s;
-	__u32 n;
 
 	if (!p || !job)
 		return 0;
 	below_limit = job->below_limit;
-	below_slots = job->below_slots[p->header.flags & FLAG_DENSE ? 1 : 0];
+	last_page = job->last_page;
+	dense = p->header.flags & FLAG_DENSE ? 1 : 0;
 	n = stripe_count(body_length(p));
 	s = stripes_of(p);
 	for (__u32 i = 0; i < MAX_STRIPES; i++, s++) {
+		const __u64 *below_slots;
+		__u32 page;
 		__u64 last;
 
 		if (i >= n || (void *)(s + 1) > end)
 			break;
+		page = page_number(s);
+		if (page > last_page)
+			return 0;
+		below_slots = job->below_slots[dense][1 - is_before(page, last_page)];
 #pragma unroll
 		for (int k = 0; k < LANES / 2; k++) {
 			__u64 two = LOAD64(s, offsetof(struct stripe, bits[2 * k]));

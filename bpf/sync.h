@@ -1,5 +1,5 @@
-/* Rounds: mode "sync". One HOT frame carries one whole group of slots:
- * max_stripes stripes, except for the last group.
+/* Rounds: mode "sync", in jobs of one page. One HOT frame carries one whole
+ * group of slots: max_stripes stripes, except for the last group.
  *
  * Round v adds into bank v & 1. The other bank holds the sums of round v - 1,
  * for senders that have missed them. Two banks are enough: a sender that
@@ -79,28 +79,36 @@ __noinline __u64 misshapen(struct xdp_md *ctx, __u32 l3, const struct job *job)
 /* next_round ends the round of a frame's group: the next round adds into the
  * other bank, whose slots it clears. They are contiguous. The last group may
  * end before its last lane, but no slots follow it. */
-__noinline int next_round(struct xdp_md *ctx, __u32 l3, struct group *group, struct bank *other)
+__noinline int next_round(struct xdp_md *ctx, __u32 l3, struct group *group, __u32 other)
 {
-	void *end;
+	void *end, *bank = bank_of(other);
 	struct packet *p = packet_at(ctx, l3, &end);
+	struct page *page;
 	struct stripe *s;
 	__u32 n, first;
 
-	if (!p || !group || !other)
+	if (!p || !group || !bank)
 		return 0;
 	s = stripes_of(p);
 	if ((void *)(s + 1) > end)
 		return 0;
+	page = page_of(bank, s, 0);
+	if (!page)
+		return 0;
 	n = stripe_count(body_length(p));
 	first = bpf_ntohs(s->slots[0]);
 	for (__u32 i = 0; i < MAX_STRIPES; i++) {
-		__s64 *slot = &other->slots[(first + i) * LANES % MAX_SLOTS];
-
 		if (i >= n)
 			break;
 #pragma unroll
-		for (int lane = 0; lane < LANES; lane++)
-			slot[lane] = 0;
+		for (__u32 lane = 0; lane < LANES; lane++) {
+			__u32 at = (first + i) * LANES + lane;
+
+			/* Beyond the page: the stripe's lane 0 again. */
+			at -= (at / PAGE_SLOTS) * lane;
+			FORGET(at);
+			page->slots[at % PAGE_SLOTS] = 0;
+		}
 	}
 	group->contributed = 0;
 	group->round++;
@@ -136,8 +144,8 @@ static __always_inline struct group *group_of(struct xdp_md *ctx, __u32 l3, __u3
  * adds into bank. */
 static __always_inline __u64 contribute(struct xdp_md *ctx, __u32 l3, const struct judged *f,
 					struct job *job, struct sender *sender,
-					struct group *group, struct bank *bank,
-					struct bank *other, enum answer *answer)
+					struct group *group, __u32 bank, __u32 other,
+					enum answer *answer)
 {
 	__u64 all = ~0ULL >> (-job->workers & 63), own = 1ULL << (sender->position & 63);
 	__u64 entry = *place_of(sender, f->seq), why;

@@ -52,8 +52,8 @@ type AggregatorConfig struct {
 }
 
 const (
-	// DefaultSlots is the slot budget of an aggregator: sixteen jobs of the largest size.
-	DefaultSlots = 16 * aggregator.MaxSlots
+	// DefaultSlots is the slot budget of an aggregator: sixteen pages.
+	DefaultSlots = 16 * aggregator.PageSlots
 
 	// DefaultSenders is the number of senders for which the XDP data plane has room.
 	DefaultSenders = 1024
@@ -283,6 +283,11 @@ func (a *Aggregator) sender(ctx context.Context, req *pb.JoinRequest) (*job, agg
 	}
 	if !bytes.Equal(req.HotSet, j.spec.HotSet) {
 		return nil, s, otherHotSet(req, j.spec)
+	}
+	if known := max(1, req.Pages); j.cfg.Pages() > int(known) {
+		return nil, s, status.Errorf(codes.FailedPrecondition,
+			"worker %d's version of libra can name %d hot scalars, and job %d has %d: run the same version on all hosts",
+			req.Sender, uint64(known)*aggregator.PageSlots, req.Job, j.cfg.Slots)
 	}
 	return j, s, nil
 }

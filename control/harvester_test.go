@@ -113,9 +113,9 @@ func TestBrokenHarvestIsNotApplied(t *testing.T) {
 		"harvest 6: 3 sums from rank 70 on have 16 bytes": {Number: 6, First: 6, Sums: words(0b1, 10, 0b111, 10, 20), Last: true},
 		"harvest 6: 1 sums from rank 0 on have 7 bytes":   {Number: 6, Sums: words(0b1, 10)[:15], Last: true},
 		"harvest 6: 5 bytes are left over at rank 64":     {Number: 6, Sums: append(words(0b1, 10), 1, 2, 3, 4, 5), Last: true},
-		"harvest 6: a sum of rank 65536, but there are at most 65536 slots": {
+		"harvest 6: a sum of rank 67108864, but there are at most 67108864 slots": {
 			Number: 6, First: aggregator.MaxSlots - 2, Sums: words(0b101, 10, 20), Last: true},
-		"harvest 6: a sum of rank 4294967358, but there are at most 65536 slots": {
+		"harvest 6: a sum of rank 4294967358, but there are at most 67108864 slots": {
 			Number: 6, First: math.MaxUint32, Sums: words(1<<63, 10), Last: true},
 		"harvest 6: the aggregator sends sums in a format that this version of libra does not read: run the same version on all hosts": other,
 	} {

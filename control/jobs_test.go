@@ -288,12 +288,12 @@ func TestStuckServerDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startAggregator(t)
 		s := spec()
-		s.Slots = aggregator.MaxSlots
+		s.Slots = aggregator.PageSlots
 		job := l.create(t, s)
 		epoch := l.join(t)
 		// A server with a window that does not grow; four chunks are larger.
 		stuck := pb.NewAggregatorClient(l.dial(t, access.Security{}, "192.0.2.2", grpc.WithInitialWindowSize(1<<16)))
-		l.pushAll(t, epoch, aggregator.MaxSlots)
+		l.pushAll(t, epoch, aggregator.PageSlots)
 		begin := func() pb.Aggregator_HarvestClient {
 			stream, err := stuck.Harvest(t.Context())
 			if err != nil {

@@ -44,6 +44,8 @@ type JoinConfig struct {
 	MAC []byte
 	// HotSet is the fingerprint of the worker's hot set.
 	HotSet []byte
+	// Pages is the number of pages of the hot set's scalars; 0 means 1.
+	Pages int
 	// Agree has the values on which the worker and the parameter servers must agree, field by field;
 	// see [ParameterServerConfig]. It may be nil. Join adds [IndexField], if there are several servers,
 	// and [TrainingField].
@@ -133,6 +135,7 @@ type Membership struct {
 
 	cfg         JoinConfig
 	job, worker uint32
+	pages       int              // of the hot set
 	addresses   []netip.AddrPort // of the servers, then of the aggregator
 	servers     []joinedServer
 	training    string                  // identity of the training
@@ -193,7 +196,7 @@ func (e differsError) Unwrap() error { return e.error }
 
 // joinOnce is Join, for a configuration without defaults.
 func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
-	m := &Membership{job: uint32(cfg.Job), worker: uint32(cfg.Worker)}
+	m := &Membership{job: uint32(cfg.Job), worker: uint32(cfg.Worker), pages: cfg.Pages}
 	m.kept.news, m.kept.settled = make(chan struct{}, 1), make(chan struct{})
 	secret := access.NewRandom(cfg.Random).Secret()
 	cfg.attempt = secret[:]
@@ -394,6 +397,10 @@ func (m *Membership) take(joined *pb.Membership, admitted *pb.Admission) error {
 		return fmt.Errorf("the aggregator recognises duplicates within %d frames, this worker needs %d", admitted.Window,
 			wire.DefaultWindow)
 	}
+	if pages := max(1, admitted.Pages); m.pages > int(pages) {
+		return fmt.Errorf("the aggregator takes %d hot scalars of job %d, the hot set has more: run the same version of Libra on all hosts",
+			uint64(pages)*aggregator.PageSlots, m.job)
+	}
 	var known [2]bool
 	m.Mode, known[0] = ModeOf(admitted.Mode)
 	m.Arithmetic, known[1] = ArithmeticOf(admitted.Arithmetic)
@@ -418,7 +425,7 @@ func nextStep(joined *pb.Membership) uint64 {
 func (c *JoinConfig) request() *pb.JoinRequest {
 	return &pb.JoinRequest{
 		Job: uint32(c.Job), Sender: uint32(c.Worker), Ip: c.From.Addr().AsSlice(), Port: uint32(c.From.Port()), Mac: c.MAC,
-		HotSet: c.HotSet, Agree: c.Agree, Attempt: c.attempt, KeepsLog: c.KeepsLog,
+		HotSet: c.HotSet, Agree: c.Agree, Attempt: c.attempt, KeepsLog: c.KeepsLog, Pages: wire.MaxPages,
 	}
 }
 

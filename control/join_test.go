@@ -28,12 +28,12 @@ func TestAnswersOfBothServices(t *testing.T) {
 	answers := func() (*pb.Membership, *pb.Admission) {
 		return &pb.Membership{Instance: 9, Epoch: 4, FirstStep: 17},
 			&pb.Admission{
-				Instance: 9, Epoch: 5, Window: wire.DefaultWindow, Exponent: -30, Workers: 6, Stripes: 7,
+				Instance: 9, Epoch: 5, Window: wire.DefaultWindow, Exponent: -30, Workers: 6, Stripes: 7, Pages: 3,
 				Mode: pb.Mode_MODE_SYNC, Arithmetic: ArithmeticMessage(aggregator.Fixed),
 			}
 	}
 	joined, admitted := answers()
-	m := &Membership{job: 5}
+	m := &Membership{job: 5, pages: 3}
 	if err := m.take(joined, admitted); err != nil {
 		t.Fatal(err)
 	}
@@ -51,12 +51,14 @@ func TestAnswersOfBothServices(t *testing.T) {
 	}{
 		"instance":   {func(m *pb.Membership, _ *pb.Admission) { m.Instance = 8 }, "the parameter server served instance 8 of job 5 when this worker joined it, the aggregator has instance 9 (the server was restarted meanwhile): start this worker again"},
 		"window":     {func(_ *pb.Membership, a *pb.Admission) { a.Window = 16 }, "within 16 frames, this worker needs 512"},
+		"pages":      {func(_ *pb.Membership, a *pb.Admission) { a.Pages = 2 }, "the aggregator takes 131072 hot scalars of job 5, the hot set has more: run the same version of Libra on all hosts"},
+		"no pages":   {func(_ *pb.Membership, a *pb.Admission) { a.Pages = 0 }, "the aggregator takes 65536 hot scalars of job 5, the hot set has more"},
 		"mode":       {func(_ *pb.Membership, a *pb.Admission) { a.Mode = 77 }, "runs job 5 in mode 77 with arithmetic ARITHMETIC_FIXED, which this worker does not know"},
 		"arithmetic": {func(_ *pb.Membership, a *pb.Admission) { a.Arithmetic = 77 }, "in mode MODE_SYNC with arithmetic 77, which this worker does not know"},
 	} {
 		joined, admitted := answers()
 		c.change(joined, admitted)
-		err := (&Membership{job: 5}).take(joined, admitted)
+		err := (&Membership{job: 5, pages: 3}).take(joined, admitted)
 		if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, errRestarted) != (name == "instance") {
 			t.Errorf("%s: error %v, want %q in it", name, err, c.want)
 		}

@@ -107,6 +107,9 @@ func (a *Aggregator) jobConfig(spec *pb.JobSpec) (aggregator.JobConfig, error) {
 		cfg.Layouts |= aggregator.Dense
 	}
 	cfg, err := cfg.Complete()
+	if err == nil {
+		err = cfg.CheckPages(a.cfg.Plane.Pages())
+	}
 	if err != nil {
 		return cfg, planeError(err)
 	}
@@ -139,5 +142,6 @@ func (a *Aggregator) terms(j *job) *pb.Admission {
 		Workers:    uint32(j.cfg.Workers),
 		Instance:   j.instance,
 		GraceMs:    uint32(a.cfg.Grace.Milliseconds()),
+		Pages:      uint32(j.cfg.Pages()),
 	}
 }

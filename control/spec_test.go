@@ -15,7 +15,7 @@ import (
 // Specifications are tested at the ends of their ranges; beyond them, the error has the value and
 // the range.
 func TestEndsOfSpecifications(t *testing.T) {
-	a := &Aggregator{cfg: AggregatorConfig{Stripes: 10, Dense: true}}
+	a := &Aggregator{cfg: AggregatorConfig{Plane: new(aggregator.Model), Stripes: 10, Dense: true}}
 	rounds := func(s *pb.JobSpec) { s.Mode, s.Workers = pb.Mode_MODE_SYNC, 2 }
 	macs := func(n int) [][]byte { return slices.Repeat([][]byte{{2, 0, 0, 0, 0, 1}}, n) }
 	for _, c := range []struct {
@@ -45,7 +45,7 @@ func TestEndsOfSpecifications(t *testing.T) {
 func TestLayoutsOfJobs(t *testing.T) {
 	for _, dense := range []bool{false, true} {
 		for _, mode := range []pb.Mode{pb.Mode_MODE_COMBINE, pb.Mode_MODE_SYNC} {
-			a := &Aggregator{cfg: AggregatorConfig{Stripes: 10, Dense: dense}}
+			a := &Aggregator{cfg: AggregatorConfig{Plane: new(aggregator.Model), Stripes: 10, Dense: dense}}
 			s := spec()
 			if s.Mode = mode; mode == pb.Mode_MODE_SYNC {
 				s.Workers = 2

@@ -281,7 +281,7 @@ func TestDaemonRefuses(t *testing.T) {
 	refused("more senders than the switch has places", err, codes.ResourceExhausted, "of this aggregator's 256")
 	for id := uint32(10); err == nil || id == 10; id++ {
 		spec = b.spec(id)
-		spec.Slots, spec.Senders = aggregator.MaxSlots, 1
+		spec.Slots, spec.Senders = aggregator.PageSlots, 1
 		_, err = b.client.CreateJob(t.Context(), spec)
 	}
 	refused("more slots than the switch has", err, codes.ResourceExhausted, "180224")

@@ -18,7 +18,7 @@ var frames = flag.Int("frames", 5000, "number of random frames that a differenti
 // frame; the model is configured accordingly.
 var jobs = []aggregator.JobConfig{
 	{ID: 0, Epoch: 0, Mode: aggregator.Combine, Exp: -46, Slots: 1000},
-	{ID: 3, Epoch: 7, Mode: aggregator.FetchAdd, Exp: -46, Slots: aggregator.MaxSlots},
+	{ID: 3, Epoch: 7, Mode: aggregator.FetchAdd, Exp: -46, Slots: aggregator.PageSlots},
 	{ID: 7, Epoch: 65535, Mode: aggregator.Combine, Slots: 220},
 	{ID: 100, Epoch: 1, Mode: aggregator.FetchAdd, Slots: 37, Exp: -60},
 	{ID: 255, Epoch: 300, Mode: aggregator.FetchAdd, Slots: 30000, Exp: 20},

@@ -78,6 +78,9 @@ func complete(cfg aggregator.JobConfig) (aggregator.JobConfig, error) {
 	cfg.MaxStripes = cmp.Or(cfg.MaxStripes, 1)
 	cfg.Layouts = cmp.Or(cfg.Layouts, aggregator.Aligned)
 	cfg, err := cfg.Complete()
+	if err == nil {
+		err = cfg.CheckPages(1)
+	}
 	if err != nil {
 		return cfg, err
 	}

@@ -70,7 +70,7 @@ func TestRowsAreGivenOnce(t *testing.T) {
 	if i := slices.IndexFunc(b.Slots, func(n int64) bool { return n != 0 }); i >= 0 || b.Frames != 0 {
 		t.Errorf("a new job has %d in rank %d, of %d frames", b.Slots[max(i, 0)], i, b.Frames)
 	}
-	too := aggregator.JobConfig{ID: 201, Slots: aggregator.MaxSlots}
+	too := aggregator.JobConfig{ID: 201, Slots: aggregator.PageSlots}
 	var full error
 	for too.ID = 201; full == nil; too.ID++ {
 		full = d.AddJob(too)

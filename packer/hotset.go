@@ -82,6 +82,9 @@ func NewHotSet(dim int, keys, counts []uint64, meta Meta) (*HotSet, error) {
 	return h, nil
 }
 
+// MaxHotRows returns the largest number of hot rows of a dimension that a job may have.
+func MaxHotRows(dim int) int { return min(MaxSlots/dim, maxHotKeys) }
+
 // Len returns the number of hot rows.
 func (h *HotSet) Len() int { return len(h.keys) }
 
@@ -90,6 +93,9 @@ func (h *HotSet) Dim() int { return h.dim }
 
 // Slots returns the number of scalar ranks, Len × Dim.
 func (h *HotSet) Slots() int { return len(h.keys) * h.dim }
+
+// pages returns the number of pages that the scalar ranks take in frames.
+func (h *HotSet) pages() int { return (h.Slots() + PageSlots - 1) / PageSlots }
 
 // Meta returns how the set was found.
 func (h *HotSet) Meta() Meta { return h.meta }

@@ -8,9 +8,13 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// MaxSlots is the largest number of slots of one job, limited by the uint16 of a
-// dense pair.
-const MaxSlots = 1 << 16
+const (
+	// MaxSlots is the largest number of slots of one job: the ranks that frames can name.
+	MaxSlots = wire.MaxRanks
+
+	// PageSlots is the largest number of slots of one job on a switch without pages, such as P4's.
+	PageSlots = wire.PageRanks
+)
 
 // Layout determines which lane of a stripe a pair may use, and the meaning of its
 // uint16. An aggregator announces the layouts that it accepts at admission.
@@ -36,10 +40,20 @@ func (l Layout) String() string {
 	return fmt.Sprintf("Layout(%d)", uint8(l))
 }
 
-// Rank returns the scalar rank of the pair in a lane whose uint16 is slot.
-func (l Layout) Rank(lane int, slot uint16) uint32 {
+// within returns the rank within its page of the pair in a lane whose uint16 is slot.
+func (l Layout) within(lane int, slot uint16) uint32 {
 	if l == Dense {
 		return uint32(slot)
 	}
 	return uint32(slot)*wire.Lanes + uint32(lane)
+}
+
+// Rank returns the scalar rank of the pair in a lane of a stripe, or [Cold] if the slot is not in the
+// stripe's page.
+func (l Layout) Rank(s *wire.Stripe, lane int) uint32 {
+	rank, ok := s.Rank(lane, l == Dense)
+	if !ok {
+		return Cold
+	}
+	return uint32(rank)
 }

@@ -201,7 +201,7 @@ func (p *Packer) checkNumbers(where *slotList, keys []uint64, grads []float32) e
 		return err
 	}
 	first := uint32(math.MaxUint32)
-	where.eachHot(func(_ int, at uint32, _ uint16) {
+	where.eachHot(func(_ uint32, _ int, at uint32, _ uint16) {
 		if magnitude(grads[at]) >= p.numbers.limit {
 			first = min(first, at)
 		}

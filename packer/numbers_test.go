@@ -144,7 +144,7 @@ func TestPackIntegers(t *testing.T) {
 func TestVector(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, wire.MaxStripes*wire.Lanes).Draw(t, "ranks")
-		slot := rapid.IntRange(0, MaxSlots/wire.Lanes-wire.MaxStripes).Draw(t, "slot")
+		slot := rapid.IntRange(0, PageSlots/wire.Lanes-wire.MaxStripes).Draw(t, "slot")
 		numbers := rapid.SampledFrom([]Numbers{{}, Integers(-8)}).Draw(t, "numbers")
 		values := make([]float32, n)
 		for i := range values {
@@ -175,7 +175,7 @@ func TestVector(t *testing.T) {
 			payload = payload[:len(payload)-1]
 		case 2:
 			s := wire.StripeAt(payload, rapid.IntRange(0, VectorStripes(n)-1).Draw(t, "stripe"))
-			s.SetMask(s.Mask() ^ 1<<rapid.IntRange(0, 31).Draw(t, "lane"))
+			s[rapid.IntRange(0, 3).Draw(t, "byte")] ^= 1 << rapid.IntRange(0, 7).Draw(t, "bit")
 		case 3:
 			at := rapid.IntRange(0, n-1).Draw(t, "rank")
 			s := wire.StripeAt(payload, at/wire.Lanes)

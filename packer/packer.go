@@ -89,6 +89,7 @@ func (s Sent) Unfilled() float64 {
 // not allocate. It is not safe for concurrent use.
 type Packer struct {
 	hotSet  *HotSet
+	pages   int // of the hot set's scalars
 	dim     int
 	layout  Layout
 	stripes int
@@ -130,7 +131,7 @@ func New(c Config) (*Packer, error) {
 		return nil, fmt.Errorf("%w: row dimension %d is not positive", ErrConfig, c.Dim)
 	case c.HotSet != nil && c.Dim != c.HotSet.Dim():
 		return nil, fmt.Errorf("%w: row dimension %d, but the hot set has %d", ErrConfig, c.Dim, c.HotSet.Dim())
-	case c.HotSet != nil && c.HotSet.Len() > MaxSlots/c.Dim:
+	case c.HotSet != nil && c.HotSet.Len() > MaxHotRows(c.Dim):
 		return nil, fmt.Errorf("%w: %d hot rows of dimension %d exceed %d slots", ErrConfig, c.HotSet.Len(), c.Dim, MaxSlots)
 	case c.Layout > Dense:
 		return nil, fmt.Errorf("%w: unknown layout %d", ErrConfig, c.Layout)
@@ -143,8 +144,12 @@ func New(c Config) (*Packer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Packer{hotSet: c.HotSet, dim: c.Dim, layout: c.Layout, stripes: c.Stripes, numbers: c.Numbers,
-		split: max(1, c.Split), coder: coder}, nil
+	p := &Packer{hotSet: c.HotSet, pages: 1, dim: c.Dim, layout: c.Layout, stripes: c.Stripes, numbers: c.Numbers,
+		split: max(1, c.Split), coder: coder}
+	if c.HotSet != nil {
+		p.pages = max(1, c.HotSet.pages())
+	}
+	return p, nil
 }
 
 // Begin starts a batch: keys[i] is a row key and grads[i*Dim:(i+1)*Dim] its
@@ -160,7 +165,7 @@ func (p *Packer) Begin(keys []uint64, grads []float32) error {
 	if err := p.checkBatch(keys, grads); err != nil {
 		return err
 	}
-	p.scratch.resetScratch()
+	p.resetScratch(&p.scratch)
 	p.placeKeys(&p.scratch, keys, 0, p.siftable(grads))
 	p.groupCold(&p.scratch, keys)
 	return p.startBatch(p.slotListOf(&p.scratch), keys, grads)
@@ -173,7 +178,7 @@ func (p *Packer) BeginCold(keys []uint64, grads []float32) error {
 		return err
 	}
 	s := &p.scratch
-	s.resetScratch()
+	p.resetScratch(s)
 	s.nCold, s.cold, s.sifted = len(keys), grown(s.cold, len(keys)), true
 	for i := range keys {
 		s.cold[i] = uint32(i)

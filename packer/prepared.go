@@ -69,6 +69,7 @@ func (p *Packer) Prepare(keys []uint64) (*Prepared, error) {
 		return nil, err
 	}
 	var s scratch
+	p.resetScratch(&s)
 	p.placeKeys(&s, keys, 0, nil)
 	p.groupCold(&s, keys)
 	where := p.slotListOf(&s)
@@ -79,10 +80,11 @@ func (p *Packer) Prepare(keys []uint64) (*Prepared, error) {
 }
 
 // BeginPrepared is [Packer.Begin] of the concatenated keys of prepared batches, with the same
-// frames, except that cold rows are sent by number if all of the batches have numbers of the same
-// numbering. It returns the same errors, and [ErrConfig] if a batch was prepared for a different
-// hot set, dimension, layout or number of servers: prepare its keys again. A batch of which
-// Config.Numbers excludes gradients has its keys looked up, and all cold rows sent by key.
+// frames, except that stripes of several pages may be in a different order, and that cold rows are
+// sent by number if all of the batches have numbers of the same numbering. It returns the same
+// errors, and [ErrConfig] if a batch was prepared for a different hot set, dimension, layout or
+// number of servers: prepare its keys again. A batch of which Config.Numbers excludes gradients has
+// its keys looked up, and all cold rows sent by key.
 func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 	p.batch = batch{}
 	for _, b := range prepared {
@@ -110,7 +112,7 @@ func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 	if p.siftable(grads) != nil {
 		return p.Begin(p.merged, grads)
 	}
-	p.scratch.resetScratch()
+	p.resetScratch(&p.scratch)
 	first := 0
 	for _, b := range prepared {
 		p.mergeHot(&p.scratch, &b.slotList, first)

@@ -12,9 +12,9 @@ import (
 // for lanes and stripes is in frame order, so that writing a frame reads all of it
 // sequentially, except for the gradients.
 type slotList struct {
-	masks []uint32 // for each stripe its used lanes
+	masks []uint32 // for each stripe its used lanes, and its page above them
 	at    []uint32 // for each lane its gradient's position in the batch
-	slots []uint16 // for each lane the uint16 of the frame: slot (lane-aligned) or rank (dense)
+	slots []uint16 // for each lane the uint16 of the frame: slot (lane-aligned) or rank (dense), in the page
 	cold  []uint32 // positions of the cold keys
 	ends  []int    // end of each server's keys in cold; nil for one server
 	plain int      // cold keys, the first ones, that are not coded though others are
@@ -43,12 +43,13 @@ func (p *slotList) lanesOf(stripe int) (at *[wire.Lanes]uint32, slots *[wire.Lan
 }
 
 // eachHot calls yield for each hot pair, stripe by stripe.
-func (p *slotList) eachHot(yield func(lane int, at uint32, slot uint16)) {
+func (p *slotList) eachHot(yield func(page uint32, lane int, at uint32, slot uint16)) {
 	for k, mask := range p.masks {
 		at, slots := p.lanesOf(k)
-		for ; mask != 0; mask &= mask - 1 {
+		page := mask >> wire.Lanes
+		for mask &= wire.LaneMask; mask != 0; mask &= mask - 1 {
 			j := bits.TrailingZeros32(mask)
-			yield(j, at[j], slots[j])
+			yield(page, j, at[j], slots[j])
 		}
 	}
 }
@@ -64,9 +65,21 @@ type scratch struct {
 	used  [wire.Lanes]int // LaneAligned: pairs in each lane
 
 	sifted bool // cold may have keys of the hot set
+
+	dealer // of jobs of several pages
 }
 
-func (s *scratch) resetScratch() {
+// resetScratch prepares for another batch.
+func (p *Packer) resetScratch(s *scratch) {
+	if p.pages > 1 {
+		switch {
+		case p.layout == Dense && s.dense == nil:
+			s.dense = make([]openStripe, p.pages)
+		case p.layout == LaneAligned && s.aligned == nil:
+			s.aligned = make([]pageStripes, p.pages)
+		}
+		s.reset()
+	}
 	s.pairs, s.nCold, s.plain, s.sifted = 0, 0, 0, false
 	s.masks, s.used, s.ends = s.masks[:0], [wire.Lanes]int{}, s.ends[:0]
 }
@@ -96,6 +109,10 @@ func (p *Packer) placeKeys(s *scratch, keys []uint64, first int, sift []float32)
 			}
 		}
 	}
+	if p.layout == Dense && p.dim == 1 && p.pages > 1 {
+		s.dealPairs(found, uint32(first))
+		return
+	}
 	if p.layout == Dense && p.dim == 1 {
 		s.growLanes(s.pairs + len(keys))
 		s.placePairs(found, uint32(first))
@@ -104,9 +121,12 @@ func (p *Packer) placeKeys(s *scratch, keys []uint64, first int, sift []float32)
 	s.rows = grown(s.rows, len(keys))
 	for _, i := range s.separateHot(found, uint32(first)) {
 		rank, at := (found[i]-1)*uint32(p.dim), (uint32(first)+i)*uint32(p.dim)
-		if p.layout == Dense {
+		switch {
+		case p.pages > 1:
+			s.dealRow(p.layout, rank, at, p.dim)
+		case p.layout == Dense:
 			s.placeDense(rank, at, p.dim)
-		} else {
+		default:
 			s.placeAligned(rank, at, p.dim)
 		}
 	}
@@ -243,8 +263,14 @@ func (p *Packer) mergeCold(s *scratch, prepared []*Prepared) {
 // mergeHot appends the hot pairs of another batch of the same layout, whose rows start at first.
 func (p *Packer) mergeHot(s *scratch, o *slotList, first int) {
 	base := uint32(first * p.dim)
+	if p.pages > 1 {
+		o.eachHot(func(page uint32, lane int, at uint32, slot uint16) {
+			s.deal(p.layout, page*wire.PageRanks+p.layout.within(lane, slot), base+at)
+		})
+		return
+	}
 	if p.layout == LaneAligned {
-		o.eachHot(func(lane int, at uint32, slot uint16) { s.alignSlot(lane, base+at, slot) })
+		o.eachHot(func(_ uint32, lane int, at uint32, slot uint16) { s.alignSlot(lane, base+at, slot) })
 		return
 	}
 	s.growLanes(s.pairs + o.pairs)
@@ -257,7 +283,7 @@ func (p *Packer) mergeHot(s *scratch, o *slotList, first int) {
 
 // slotListOf returns the slot list so far. It is valid until the next reset.
 func (p *Packer) slotListOf(s *scratch) slotList {
-	if p.layout == Dense {
+	if p.layout == Dense && p.pages <= 1 {
 		for n := s.pairs; n > 0; n -= wire.Lanes {
 			s.masks = append(s.masks, 1<<min(n, wire.Lanes)-1)
 		}

@@ -23,18 +23,22 @@ type Part struct {
 	Grads    []float32
 }
 
-// sums adds up the hot gradients of several batches. Indexing slots by a uint16 needs no bounds
-// check.
+// sums adds up the hot gradients of several batches.
 type sums struct {
-	slots   [MaxSlots]int64
-	touched [MaxSlots / 64]uint64 // a bit for each slot
-	pairs   int                   // gradients added
+	pages []*sumPage // nil where nothing was added yet
+	pairs int        // gradients added
 
 	keys  []uint64  // cold rows of all parts
 	grads []float32 // their gradients, then the sums
 	nCold int
 
 	sifted bool // keys may have some of the hot set
+}
+
+// sumPage has the sums of a page. Indexing slots by a uint16 needs no bounds check.
+type sumPage struct {
+	slots   [PageSlots]int64
+	touched [PageSlots / 64]uint64 // a bit for each slot
 }
 
 // BeginSum is [Packer.Begin] of several batches as one, in a job with exact arithmetic whose unit is
@@ -50,7 +54,7 @@ type sums struct {
 func (p *Packer) BeginSum(exp int, parts []Part) (pairs int, err error) {
 	p.batch = batch{}
 	if p.sums == nil {
-		p.sums = &sums{}
+		p.sums = &sums{pages: make([]*sumPage, p.pages)}
 	}
 	s := p.sums
 	s.nCold, s.pairs, s.sifted = 0, 0, false
@@ -86,7 +90,7 @@ func (p *Packer) BeginSum(exp int, parts []Part) (pairs int, err error) {
 			}
 		}
 		if part.Prepared == nil || sift != nil {
-			p.scratch.resetScratch()
+			p.resetScratch(&p.scratch)
 			p.placeKeys(&p.scratch, keys, 0, sift)
 			s.sifted = s.sifted || p.scratch.sifted
 			where = p.slotListOf(&p.scratch)
@@ -113,40 +117,53 @@ func (p *Packer) BeginSum(exp int, parts []Part) (pairs int, err error) {
 // addHot adds the hot gradients of a part. It returns false if a gradient or a sum is out of range.
 func (s *sums) addHot(units fixedpoint.Format, layout Layout, where *slotList, grads []float32) bool {
 	var wrong int64 // negative: out of range
-	if layout == Dense {
-		slots := where.slots[:where.pairs]
+	if layout == Dense && len(s.pages) == 1 {
+		page, slots := s.pageOf(0), where.slots[:where.pairs]
 		for i, at := range where.at[:where.pairs] {
 			n, err := units.FromBits(math.Float32bits(grads[at]))
 			if err != nil {
 				wrong = -1
 			}
-			wrong |= s.addOne(slots[i], n)
+			wrong |= page.addOne(slots[i], n)
 		}
 		return wrong >= 0
 	}
-	where.eachHot(func(lane int, at uint32, slot uint16) {
+	where.eachHot(func(page uint32, lane int, at uint32, slot uint16) {
 		n, err := units.FromBits(math.Float32bits(grads[at]))
 		if err != nil {
 			wrong = -1
 		}
-		wrong |= s.addOne(uint16(layout.Rank(lane, slot)), n)
+		wrong |= s.pageOf(page).addOne(uint16(layout.within(lane, slot)), n)
 	})
 	return wrong >= 0
 }
 
+// pageOf returns the sums of a page.
+func (s *sums) pageOf(page uint32) *sumPage {
+	p := s.pages[page]
+	if p == nil {
+		p = &sumPage{}
+		s.pages[page] = p
+	}
+	return p
+}
+
 // addOne adds to a slot, and returns a negative number on overflow.
-func (s *sums) addOne(rank uint16, n int64) int64 {
-	old := s.slots[rank]
+func (p *sumPage) addOne(slot uint16, n int64) int64 {
+	old := p.slots[slot]
 	sum := old + n
-	s.slots[rank] = sum
-	s.touched[rank/64] |= 1 << (rank % 64)
+	p.slots[slot] = sum
+	p.touched[slot/64] |= 1 << (slot % 64)
 	return (old ^ sum) & (n ^ sum)
 }
 
 // clearSums zeroes the sums.
 func (s *sums) clearSums() {
-	clear(s.slots[:])
-	clear(s.touched[:])
+	for _, p := range s.pages {
+		if p != nil {
+			*p = sumPage{}
+		}
+	}
 }
 
 func (s *sums) takeSums(where *slotList, keys []uint64, grads []float32, dim int) {
@@ -171,7 +188,7 @@ func (s *sums) takeSums(where *slotList, keys []uint64, grads []float32, dim int
 // startSum makes the sums the current batch, and clears them.
 func (p *Packer) startSum(units fixedpoint.Format, rows *RowNumbers) error {
 	s, t := p.sums, &p.scratch
-	t.resetScratch()
+	p.resetScratch(t)
 	t.sifted = s.sifted
 	t.nCold, t.cold = s.nCold, grown(t.cold, s.nCold)
 	for i := range s.nCold {
@@ -184,17 +201,22 @@ func (p *Packer) startSum(units fixedpoint.Format, rows *RowNumbers) error {
 		t.growLanes(most)
 	}
 	// In rank order, which is memory order.
-	for word, mask := range s.touched[:p.slotWords()] {
-		s.touched[word] = 0
-		for ; mask != 0; mask &= mask - 1 {
-			rank := uint16(word*64 + bits.TrailingZeros64(mask))
-			n, ok := units.Split(s.slots[rank], (*[fixedpoint.SplitParts]float32)(s.grads[at:]))
-			if !ok {
-				return fmt.Errorf("%w: it ends at 2^%d", ErrSum, 63+units.Exp)
+	for number, page := range s.pages {
+		if page == nil {
+			continue
+		}
+		for word, mask := range page.touched[:p.slotWords(number)] {
+			page.touched[word] = 0
+			for ; mask != 0; mask &= mask - 1 {
+				slot := uint16(word*64 + bits.TrailingZeros64(mask))
+				n, ok := units.Split(page.slots[slot], (*[fixedpoint.SplitParts]float32)(s.grads[at:]))
+				if !ok {
+					return fmt.Errorf("%w: it ends at 2^%d", ErrSum, 63+units.Exp)
+				}
+				page.slots[slot] = 0
+				p.placeSum(t, number, slot, uint32(at), n)
+				at += n
 			}
-			s.slots[rank] = 0
-			t.placeSum(p.layout, rank, uint32(at), n)
-			at += n
 		}
 	}
 	p.batch = batch{slotList: p.slotListOf(t), keys: s.keys[:s.nCold], grads: s.grads[:at], rows: rows}
@@ -202,17 +224,23 @@ func (p *Packer) startSum(units fixedpoint.Format, rows *RowNumbers) error {
 	return nil
 }
 
-// slotWords is the number of 64-bit words with a bit for each slot.
-func (p *Packer) slotWords() int {
+// slotWords is the number of 64-bit words with a bit for each slot of a page.
+func (p *Packer) slotWords(page int) int {
 	if p.hotSet == nil {
 		return 0
 	}
-	return (p.hotSet.Slots() + 63) / 64
+	return (min(p.hotSet.Slots()-page*PageSlots, PageSlots) + 63) / 64
 }
 
-// placeSum appends n gradients from position at for the same slot.
-func (s *scratch) placeSum(layout Layout, rank uint16, at uint32, n int) {
-	if layout == Dense {
+// placeSum appends n gradients from position at for the same slot of a page.
+func (p *Packer) placeSum(s *scratch, page int, rank uint16, at uint32, n int) {
+	if p.pages > 1 {
+		for i := range uint32(n) {
+			s.deal(p.layout, uint32(page)*PageSlots+uint32(rank), at+i)
+		}
+		return
+	}
+	if p.layout == Dense {
 		// Always writes the maximum; excess entries are overwritten or unused.
 		where := (*[fixedpoint.SplitParts]uint32)(s.at[s.pairs:])
 		slots := (*[fixedpoint.SplitParts]uint16)(s.slots[s.pairs:])

@@ -77,6 +77,10 @@ func checkBeginSum(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	paged := rapid.IntRange(0, 3).Draw(t, "pages") == 0
+	if paged {
+		hot = pagedHotSet(t, dim)
+	}
 	p, err := New(Config{
 		HotSet: hot, Layout: rapid.SampledFrom([]Layout{LaneAligned, Dense}).Draw(t, "layout"),
 		Stripes: rapid.IntRange(1, wire.MaxStripes).Draw(t, "stripes"),
@@ -90,6 +94,9 @@ func checkBeginSum(t *rapid.T) {
 	key := rapid.Uint64Range(0, 300)
 	if hot.Len() > 0 {
 		key = rapid.OneOf(key, rapid.Map(rapid.IntRange(0, hot.Len()-1), func(r int) uint64 { return hot.Key(uint32(r)) }))
+	}
+	if paged {
+		key = pagedKey(hot)
 	}
 	for range rapid.IntRange(1, 3).Draw(t, "rounds") {
 		var parts []Part

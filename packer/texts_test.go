@@ -37,14 +37,15 @@ func TestErrorTexts(t *testing.T) {
 
 // TestRefusalTexts checks that errors have the wrong number and the range.
 func TestRefusalTexts(t *testing.T) {
-	rows := make([]uint64, MaxSlots/2+1)
+	const dim = 1 << 15
+	rows := make([]uint64, MaxSlots/dim+1)
 	for i := range rows {
 		rows[i] = uint64(i)
 	}
 	for want, c := range map[string]Config{
 		"row dimension -1 is not positive":                                       {Dim: -1},
 		"row dimension 3, but the hot set has 2":                                 {HotSet: mustHotSet(t, 2, 1), Dim: 3},
-		"32769 hot rows of dimension 2 exceed 65536 slots":                       {HotSet: mustHotSet(t, 2, rows...)},
+		"2049 hot rows of dimension 32768 exceed 67108864 slots":                 {HotSet: mustHotSet(t, dim, rows...)},
 		"unknown layout 2":                                                       {Dim: 1, Layout: 2},
 		fmt.Sprintf("26 stripes a frame, possible are 1 to %d", wire.MaxStripes): {Dim: 1, Stripes: 26},
 	} {
@@ -53,7 +54,7 @@ func TestRefusalTexts(t *testing.T) {
 		}
 	}
 	for what, c := range map[string]Config{
-		"as many rows as slots": {HotSet: mustHotSet(t, 2, rows[:MaxSlots/2]...)},
+		"as many rows as slots": {HotSet: mustHotSet(t, dim, rows[:MaxSlots/dim]...)},
 		"the most stripes":      {Dim: 1, Stripes: wire.MaxStripes},
 	} {
 		if _, err := New(c); err != nil {

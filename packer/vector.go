@@ -49,7 +49,7 @@ func TakeVector(payload []byte, slot int, sums []float32, n Numbers) bool {
 		used := min(rest, wire.Lanes)
 		rest -= used
 		s := wire.StripeAt(payload, i)
-		if s.Mask() != 1<<used-1 {
+		if s.Page() != 0 || s.Mask() != 1<<used-1 {
 			return false
 		}
 		for j := range used {

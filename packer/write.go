@@ -22,13 +22,13 @@ func (p *Packer) fillHot(payload []byte) []byte {
 
 // writeStripe gathers the gradients of a stripe; its places are prepared.
 func (p *Packer) writeStripe(s *wire.Stripe, k int) {
-	grads, mask := p.grads, p.masks[k]
+	grads, page, mask := p.grads, p.masks[k]>>wire.Lanes, p.masks[k]&wire.LaneMask
 	at, slots := p.lanesOf(k)
 	p.sent.HotPairs += bits.OnesCount32(mask)
 	if mask != wire.LaneMask {
 		s.Clear()
 	}
-	s.SetMask(mask)
+	s.SetPage(int(page), mask)
 	s.SetSlots(slots)
 	switch {
 	case mask == wire.LaneMask && !p.numbers.integers():

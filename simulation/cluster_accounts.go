@@ -245,7 +245,7 @@ func hotPairs(payload []byte, h wire.Header, add func(rank int, bits uint32)) er
 		s := wire.StripeAt(payload, i)
 		for mask := s.Mask(); mask != 0; mask &= mask - 1 {
 			lane := bits.TrailingZeros32(mask)
-			add(int(layout.Rank(lane, s.Slot(lane))), s.Bits(lane))
+			add(int(layout.Rank(s, lane)), s.Bits(lane))
 		}
 	}
 	return err

@@ -87,7 +87,7 @@ func (s *workersLife) applyHarvest(
 	a *world.Actor, bank *aggregator.Bank, h ps.Harvest, before, resume bool,
 ) (applied bool, err error) {
 	err = s.servers[0].commitStep(a, resume, func() error {
-		fresh, err := s.servers[0].store.ApplyHarvest(h, s.ledger.keys[:s.plan.hot])
+		fresh, err := s.servers[0].store.ApplyHarvest(h, s.rows.keys)
 		if err != nil {
 			return err
 		}

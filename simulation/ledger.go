@@ -25,7 +25,7 @@ type ledger struct {
 	frames  frames
 	sums    []int64 // by parameter: everything that was applied, wherever it is now
 	index   map[uint64]int
-	keys    []uint64 // hot ones first, by rank
+	keys    []uint64 // of the rows that are pushed; hot ones first, by rank
 	dim     int
 	row     []float32
 	plain   []byte
@@ -55,7 +55,10 @@ type receiver struct {
 func (r receiver) Sends(wire.Endpoint, []byte) {}
 
 // Gets enters what the receiver has to apply.
-func (r receiver) Gets(pkts []link.Packet, _ bool) { r.ledger.enterFrames(r.host, pkts) }
+func (r receiver) Gets(pkts []link.Packet, _ bool) {
+	r.ledger.enterFrames(r.host, pkts)
+	r.ledger.life.misreadPages(pkts)
+}
 
 // Answers compares its answers.
 func (r receiver) Answers(pkts []link.Packet) { r.ledger.checkAnswers(r.host, pkts) }
@@ -117,9 +120,7 @@ func newLedger(life *workersLife) *ledger {
 		index: map[uint64]int{}, row: make([]float32, p.dim),
 		members: map[*world.Host]map[uint16]admission{}, numbers: map[rowNumber]int{}, asked: map[*world.Host][]expectation{},
 	}
-	for i := range p.hot {
-		l.keys = append(l.keys, 1000+uint64(i))
-	}
+	l.keys = life.rows.pushedKeys()
 	for i := range p.cold {
 		l.keys = append(l.keys, 1<<40*uint64(i+1))
 	}
@@ -208,7 +209,7 @@ func (l *ledger) readFrame(f *frame, h wire.Header) {
 			s := wire.StripeAt(f.payload, i)
 			for mask := s.Mask(); mask != 0; mask &= mask - 1 {
 				lane := bits.TrailingZeros32(mask)
-				add(int(layout.Rank(lane, s.Slot(lane))), math.Float32frombits(s.Bits(lane)))
+				add(l.life.rows.paramAt(int(layout.Rank(s, lane))), math.Float32frombits(s.Bits(lane)))
 			}
 		}
 	case wire.TypeCold, wire.TypeColdAt:
@@ -373,9 +374,7 @@ func (l *ledger) compareSums() {
 		if l.spent != nil && &bank[0] == &l.spent.Slots[0] {
 			continue // the store has it
 		}
-		for rank, n := range bank {
-			held[rank] += n
-		}
+		l.life.rows.eachSum(bank, func(param int, n int64) { held[param] += n })
 	}
 	for param, n := range held {
 		if n == l.sums[param] {

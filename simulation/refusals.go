@@ -64,9 +64,7 @@ func (l *ledger) mayDeny(at *world.Host, f *frame, code wire.Code) bool {
 		}
 	} else {
 		for _, bank := range l.banks {
-			for rank, n := range bank {
-				held[rank] = max(held[rank], math.Abs(float64(n)))
-			}
+			l.life.rows.eachSum(bank, func(param int, n int64) { held[param] = max(held[param], math.Abs(float64(n))) })
 		}
 	}
 	for _, e := range l.asked[at] { // what it holds now has the frames of the batch behind this one, too

@@ -34,6 +34,7 @@ type workersLife struct {
 	model    *aggregator.Model
 	plane    *transport.AggregatorServer
 	hot      *packer.HotSet
+	rows     *hotRows // of hot
 	workers  []*worker
 	epochs   uint16 // given to admissions so far
 	locked   bool   // an admission at a server is in progress
@@ -107,9 +108,10 @@ func (s *workersLife) isCalm() bool {
 // setUp starts the servers and the aggregator, and makes the workers.
 func (s *workersLife) setUp() (err error) {
 	p := &s.plan
+	s.rows = s.options.placeRows(p)
 	s.ledger = newLedger(s)
 	s.switched = s.NewHost("aggregator", netip.MustParseAddrPort("10.0.0.2:7000"))
-	if s.hot, err = packer.NewHotSet(p.dim, s.ledger.keys[:p.hot], nil, packer.Meta{}); err != nil {
+	if s.hot, err = packer.NewHotSet(p.dim, s.rows.keys, nil, packer.Meta{}); err != nil {
 		return err
 	}
 	if err = s.startServers(); err != nil {
@@ -154,7 +156,7 @@ func (s *workersLife) setUp() (err error) {
 			i+1), netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 1, byte(i + 1)}), framePort))
 		s.workers = append(s.workers, w)
 	}
-	return nil
+	return s.planWild()
 }
 
 // startMain starts the worker's goroutine.

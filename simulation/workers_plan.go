@@ -19,7 +19,8 @@ type plan struct {
 	kinds   Kinds
 	workers int
 	dim     int
-	hot     int // rows
+	hot     int // rows that are pushed
+	pages   int // of the hot set
 	cold    int // rows
 	layout  packer.Layout
 	stripes int
@@ -126,6 +127,7 @@ func newPlan(rng *rand.Rand, o Options, life Life) plan {
 	if o.named("long").IntN(16) == 0 { // frames beyond an MTU of 1500, which the rows of many calls fill
 		p.stripes, p.rows = wire.MaxStripes, p.rows+400
 	}
+	p.pages = o.drawPages()
 	p.exp = ps.DefaultExp
 	if rng := o.named("tight"); rng.IntN(4) == 0 { // some sums, and late in the life some gradients, are out of range
 		p.exp = -72 + rng.IntN(4)

@@ -103,6 +103,25 @@ func TestParseKinds(t *testing.T) {
 	}
 }
 
+// An aggregator that takes pages for others is found in lives of several pages.
+func TestPageFaultsAreFound(t *testing.T) {
+	for _, f := range []fault{ignoresPages, takesPrevious, takesBeyond} {
+		t.Run(string(f), func(t *testing.T) {
+			for seed := uint64(1); seed <= 1000; seed++ {
+				o := Options{Seed: seed, Kinds: All | Hostile, fault: f}
+				if o.drawPages() == 1 {
+					continue
+				}
+				if _, err := Run(InTest(t), o); err != nil {
+					t.Logf("found by seed %d: %v", seed, err)
+					return
+				}
+			}
+			t.Error("no life among 1000 seeds has shown it")
+		})
+	}
+}
+
 // A checker that finds nothing may be broken. Each of these faults in a life is found soon.
 func TestFaultsAreFound(t *testing.T) {
 	for _, f := range []fault{appliesTwice, acknowledgesOnly, sameEpoch, harvestsTwice, clearsEarly, spoilsRow, staleNumbers, addsRefused} {

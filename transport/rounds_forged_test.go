@@ -148,7 +148,7 @@ func TestForgedResults(t *testing.T) {
 				body(func([]byte) {})[:wire.HeaderLen],
 				body(func([]byte) {})[:wire.HotLen(10)+wire.StripeLen/2],
 				body(func(p []byte) { wire.StripeAt(p, 4).SetMask(wire.LaneMask >> 1) }),
-				body(func(p []byte) { wire.StripeAt(p, 4).SetMask(wire.LaneMask<<1 | 1) }),
+				body(func(p []byte) { wire.StripeAt(p, 4).SetPage(1, wire.LaneMask) }),
 				body(func(p []byte) { wire.StripeAt(p, 9).SetSlot(21, 18) }),
 				body(func(p []byte) { wire.StripeAt(p, 0).SetSlot(0, 11) }), // in the group, but not its first
 				head(func(h *wire.Header) { h.Flags |= wire.FlagDense }),

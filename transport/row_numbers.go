@@ -183,7 +183,7 @@ func (w *Worker) sendCold(o *operation, payload []byte) {
 		s := wire.StripeAt(payload, i)
 		for mask := s.Mask(); mask != 0; mask &= mask - 1 {
 			lane := bits.TrailingZeros32(mask)
-			rank := int(w.cfg.Layout.Rank(lane, s.Slot(lane)))
+			rank := int(w.cfg.Layout.Rank(s, lane))
 			at, ok := place[rank/d]
 			if !ok || again.values[at*d+rank%d] != 0 { // a rank may come again
 				at = len(again.keys)

@@ -283,13 +283,13 @@ func (w *Worker) unpackHot(payload []byte, into *looseRows) {
 	var set uint64    // its columns that have a value, as far as they fit
 	for i := range (len(payload) - wire.HeaderLen) / wire.StripeLen {
 		s := wire.StripeAt(payload, i)
-		for mask := s.Mask() & wire.LaneMask; mask != 0; mask &= mask - 1 {
+		for mask := s.Mask(); mask != 0; mask &= mask - 1 {
 			lane := bits.TrailingZeros32(mask)
 			x := w.numbers.Float32(s.Bits(lane))
 			if x == 0 {
 				continue // it would change nothing, except that a row is made for it
 			}
-			rank := layout.Rank(lane, s.Slot(lane))
+			rank := layout.Rank(s, lane)
 			row, column := rank/uint32(d), int(rank)%d
 			if len(into.keys) == 0 || row != last || column >= 64 || set>>column&1 != 0 {
 				last, set = row, 0

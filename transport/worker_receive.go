@@ -135,9 +135,9 @@ func (w *Worker) takePushSums(flags wire.Flags, payload []byte, stripes int) {
 	}
 	for i := range stripes {
 		s := wire.StripeAt(payload, i)
-		for mask := s.Mask() & wire.LaneMask; mask != 0; mask &= mask - 1 {
+		for mask := s.Mask(); mask != 0; mask &= mask - 1 {
 			lane := bits.TrailingZeros32(mask)
-			if rank := layout.Rank(lane, s.Slot(lane)); int(rank) < len(w.sums) {
+			if rank := layout.Rank(s, lane); int(rank) < len(w.sums) {
 				w.sums[rank] = w.numbers.Float32(s.Bits(lane))
 			}
 		}
@@ -234,7 +234,7 @@ func (w *Worker) refusedKey(f *flow, o *operation, payload []byte, r wire.Refusa
 		if stripe >= (len(payload)-wire.HeaderLen)/wire.StripeLen {
 			return 0, false
 		}
-		rank := w.cfg.Layout.Rank(lane, wire.StripeAt(payload, stripe).Slot(lane)) / uint32(w.cfg.Dim)
+		rank := w.cfg.Layout.Rank(wire.StripeAt(payload, stripe), lane) / uint32(w.cfg.Dim)
 		if int(rank) >= w.cfg.HotSet.Len() {
 			return 0, false
 		}

@@ -44,7 +44,7 @@ const (
 	CodeOverflow      Code = 7  // Index: pair or float; value or sum out of range
 	CodeLength        Code = 8  // Value: stripes (HOT) or bytes that are accepted
 	CodeMode          Code = 9  // the job's mode has no such operation
-	CodeLayout        Code = 10 // dense where lane-aligned is required, or bits beyond the lanes
+	CodeLayout        Code = 10 // dense where lane-aligned is required, or a page in a job that has only one
 	CodeDimension     Code = 11 // Value: the job's dimension
 	CodeType          Code = 12 // a type that this receiver does not serve
 	CodeRound         Code = 13 // Value: the current round, to which the sender has contributed or must contribute

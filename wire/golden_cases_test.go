@@ -218,7 +218,8 @@ func goodFrames() []goldenFrame {
 		{"hot-cover", "retransmission of hot-quiet, which asks for an answer that covers others", toSwitch(hot(header(wire.TypeHot, wire.FlagRetx|wire.FlagCover), some))},
 		{"hot-last-seq", "HOT with the last sequence number before the wrap to 0", toSwitch(hot(wrapped, some))},
 		{"hot-not-finite", "HOT, dense: NaN, two infinities, the smallest subnormal, the largest finite number, negative zero; well-formed, for a receiver to refuse", toSwitch(hot(header(wire.TypeHot, wire.FlagDense), special))},
-		{"hot-mask-beyond-lanes", "HOT whose mask has bit 22, which is no lane; well-formed, for a receiver to refuse", toSwitch(beyondLanes(some))},
+		{"hot-page-aligned", "HOT, lane-aligned, the pairs of hot-aligned-1 in page 1, for a receiver whose job has one page to refuse", toSwitch(onPages(hot(header(wire.TypeHot, 0), some), 1))},
+		{"hot-page-dense", "HOT, dense, three stripes, of pages 0, 2 and 1023, the last with the highest rank of all", toSwitch(onPages(hot(header(wire.TypeHot, wire.FlagDense), full(1, true)[0], ranked, ranked), 0, 2, 1023))},
 		{"hot-vlan", "hot-aligned-1 with an 802.1Q tag, VLAN 5", tag(toSwitch(hot(header(wire.TypeHot, 0), some)), 5)},
 		{"hot-ipv6", "hot-aligned-1 over IPv6", seal(worker6, switch6, hot(header(wire.TypeHot, 0), some))},
 		{"hot-ipv6-vlan", "hot-aligned-1 over IPv6 with an 802.1Q tag, priority 3, VLAN 5", tag(seal(worker6, switch6, hot(header(wire.TypeHot, 0), some)), 3<<13|5)},
@@ -244,6 +245,7 @@ func goodFrames() []goldenFrame {
 		{"ack-sums-aligned", "ACK of hot-want-sum with the sums", toWorker(hot(header(wire.TypeAck, wire.FlagSum), []pair{{0, 1818, 4.5}, {3, 0, -2}, {21, 2977, 0.125}}))},
 		{"ack-sums-25", "ACK with the sums of 25 dense stripes", toWorker(hot(header(wire.TypeAck, wire.FlagSum|wire.FlagDense), full(25, true)...))},
 		{"ack-sums-dense", "ACK with the sums of two dense stripes", toWorker(hot(header(wire.TypeAck, wire.FlagSum|wire.FlagDense), full(2, true)...))},
+		{"ack-sums-pages", "ACK with the sums of two dense stripes, of pages 0 and 2", toWorker(onPages(hot(header(wire.TypeAck, wire.FlagSum|wire.FlagDense), full(2, true)...), 0, 2))},
 		{"hot-group", "HOT of a job with rounds: a whole group, whose last stripe has two ranks", toSwitch(hot(header(wire.TypeHot, 0), group...))},
 		{"ack-all", "ACK to all workers with the sums of a round, number 9 of the group of hot-group", toAll(wire.ToAll(hot(header(wire.TypeAck, wire.FlagSum), group...), 9))},
 		{"ack-all-vlan", "ack-all with an 802.1Q tag, VLAN 5", tag(toAll(wire.ToAll(hot(header(wire.TypeAck, wire.FlagSum), group...), 9)), 5)},
@@ -289,10 +291,12 @@ func goodFrames() []goldenFrame {
 
 func quiet(b []byte) []byte { return put8(b, 1, b[1]|byte(wire.FlagQuiet)) }
 
-func beyondLanes(pairs []pair) []byte {
-	b := hot(header(wire.TypeHot, 0), pairs)
-	s := wire.StripeAt(b, 0)
-	s.SetMask(s.Mask() | 1<<wire.Lanes)
+// onPages moves the stripes of a payload to pages.
+func onPages(b []byte, pages ...int) []byte {
+	for i, page := range pages {
+		s := wire.StripeAt(b, i)
+		s.SetPage(page, s.Mask())
+	}
 	return b
 }
 

@@ -180,7 +180,7 @@ func describeBody(c *golden.Case, payload []byte, h wire.Header) error {
 	}
 	for i := range stripes {
 		s := wire.StripeAt(payload, i)
-		d := golden.Stripe{Mask: fmt.Sprintf("%08x", s.Mask()), Pairs: []string{}}
+		d := golden.Stripe{Mask: fmt.Sprintf("%08x", s[:4]), Pairs: []string{}}
 		for lane := range wire.Lanes {
 			if s.Mask()>>lane&1 != 0 {
 				d.Pairs = append(d.Pairs, fmt.Sprintf("%d %d %08x", lane, s.Slot(lane), s.Bits(lane)))

@@ -9,6 +9,7 @@
 local VERSION = 1
 local DEFAULT_PORT = 19522
 local HEADER, LANES, STRIPE, MAX_STRIPES, ERROR_BODY = 12, 22, 136, 25, 8
+local PAGE = 65536
 local SCALE_BODY, COVER_BODY, STEP_BODY, SUMS_HEAD, ALL_SENDERS = 8, 8, 24, 29, 0xffff
 local MAX_CODED, GROUP, BURST = 16384, 64, 8
 
@@ -71,7 +72,8 @@ local f = {
 	epoch = ProtoField.uint16("libra.epoch", "Epoch"),
 	seq = ProtoField.uint32("libra.seq", "Sequence number"),
 	stripe = ProtoField.bytes("libra.stripe", "Stripe"),
-	mask = ProtoField.uint32("libra.stripe.mask", "Lane mask", base.HEX),
+	mask = ProtoField.uint32("libra.stripe.mask", "Page and lane mask", base.HEX),
+	page = ProtoField.uint32("libra.stripe.page", "Page"),
 	lane = ProtoField.uint8("libra.pair.lane", "Lane"),
 	slot = ProtoField.uint16("libra.pair.slot", "Slot"),
 	rank = ProtoField.uint32("libra.pair.rank", "Rank"),
@@ -105,7 +107,6 @@ local e = {
 	malformed = ProtoExpert.new("libra.malformed", "Malformed", expert.group.MALFORMED, expert.severity.ERROR),
 	version = ProtoExpert.new("libra.version.unsupported", "Another protocol version", expert.group.PROTOCOL, expert.severity.WARN),
 	type = ProtoExpert.new("libra.type.unknown", "Unknown type", expert.group.UNDECODED, expert.severity.WARN),
-	mask = ProtoExpert.new("libra.stripe.mask.invalid", "Mask has bits beyond the lanes", expert.group.PROTOCOL, expert.severity.WARN),
 	cut = ProtoExpert.new("libra.cut", "The capture does not hold the whole frame", expert.group.UNDECODED, expert.severity.NOTE),
 	refused = ProtoExpert.new("libra.refused", "Frame refused", expert.group.RESPONSE_CODE, expert.severity.WARN),
 }
@@ -117,13 +118,13 @@ end
 
 -- Each body dissector returns a summary, or nil and what is wrong.
 
-local function pairs_of(stripe, tree, dense)
+local function pairs_of(stripe, tree, dense, page)
 	local n = 0
 	for j = 0, LANES - 1 do
 		if stripe:range(0, 4):bitfield(31 - j, 1) == 1 then
 			n = n + 1
 			local value, slot = stripe:range(4 + 4 * j, 4), stripe:range(92 + 2 * j, 2)
-			local rank = dense and slot:uint() or slot:uint() * LANES + j
+			local rank = page * PAGE + (dense and slot:uint() or slot:uint() * LANES + j)
 			local sub = tree:add(f.value, value)
 			sub:set_text(string.format("Lane %d, rank %d: %g", j, rank, value:float()))
 			sub:add(f.lane, j):set_generated()
@@ -148,12 +149,11 @@ local function dissect_stripes(body, tree, dense)
 	for i = 0, n - 1 do
 		local stripe = body:range(i * STRIPE, STRIPE)
 		local sub = tree:add(f.stripe, stripe)
-		local mask = sub:add(f.mask, stripe:range(0, 4))
-		if stripe:range(0, 4):bitfield(0, 32 - LANES) ~= 0 then
-			mask:add_proto_expert_info(e.mask)
-		end
-		local count = pairs_of(stripe, sub, dense)
-		sub:set_text(string.format("Stripe %d: %s", i, counted(count, "pair")))
+		local page = stripe:range(0, 4):bitfield(0, 32 - LANES)
+		sub:add(f.mask, stripe:range(0, 4))
+		sub:add(f.page, stripe:range(0, 4), page)
+		local count = pairs_of(stripe, sub, dense, page)
+		sub:set_text(string.format("Stripe %d, page %d: %s", i, page, counted(count, "pair")))
 		total = total + count
 	end
 	return counted(n, "stripe") .. ", " .. counted(total, "pair")

@@ -81,8 +81,9 @@ func TestNames(t *testing.T) {
 func TestStripeLayout(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s wire.Stripe
-		mask := rapid.Uint32().Draw(t, "mask")
-		s.SetMask(mask)
+		mask, page := rapid.Uint32().Draw(t, "mask"), rapid.IntRange(0, wire.MaxPages-1).Draw(t, "page")
+		s.SetPage(page, mask)
+		mask &= wire.LaneMask
 		var values [wire.Lanes]uint32
 		var slots [wire.Lanes]uint16
 		for _, j := range rapid.Permutation(lanes()).Draw(t, "order") {
@@ -91,8 +92,8 @@ func TestStripeLayout(t *testing.T) {
 			s.SetValue(j, math.Float32frombits(values[j]))
 			s.SetSlot(j, slots[j])
 		}
-		if len(s) != 136 || binary.BigEndian.Uint32(s[:]) != mask || s.Mask() != mask {
-			t.Fatalf("mask %#x in % x", mask, s[:4])
+		if len(s) != 136 || binary.BigEndian.Uint32(s[:]) != uint32(page)<<22|mask || s.Mask() != mask || s.Page() != page {
+			t.Fatalf("page %d, mask %#x in % x", page, mask, s[:4])
 		}
 		for j := range wire.Lanes {
 			if v := binary.BigEndian.Uint32(s[4+4*j:]); v != values[j] || s.Bits(j) != v || math.Float32bits(s.Value(j)) != v {
@@ -101,6 +102,16 @@ func TestStripeLayout(t *testing.T) {
 			if v := binary.BigEndian.Uint16(s[92+2*j:]); v != slots[j] || s.Slot(j) != v {
 				t.Fatalf("lane %d: slot %d, want %d", j, v, slots[j])
 			}
+			if rank, ok := s.Rank(j, true); rank != page*65536+int(slots[j]) || !ok {
+				t.Fatalf("lane %d: dense rank %d, %v", j, rank, ok)
+			}
+			within := int(slots[j])*22 + j
+			if rank, ok := s.Rank(j, false); ok != (within < 65536) || ok && rank != page*65536+within {
+				t.Fatalf("lane %d: lane-aligned rank %d, %v", j, rank, ok)
+			}
+		}
+		if s.SetMask(mask); s.Page() != 0 || s.Mask() != mask {
+			t.Fatalf("page %d, mask %#x", s.Page(), s.Mask())
 		}
 		s.Clear()
 		if s != (wire.Stripe{}) {

@@ -15,6 +15,15 @@ const (
 	// LaneMask has one bit for every lane of a stripe.
 	LaneMask = 1<<Lanes - 1
 
+	// PageRanks is the number of ranks of a page: as many as a uint16 names in a dense stripe.
+	PageRanks = 1 << 16
+
+	// MaxPages is the number of pages that the bits above a lane mask can name.
+	MaxPages = 1 << (32 - Lanes)
+
+	// MaxRanks is the number of ranks of all pages.
+	MaxRanks = MaxPages * PageRanks
+
 	// StripeLen is the size of a stripe in bytes: a uint32 lane mask, Lanes
 	// float32 values, Lanes uint16 slots.
 	StripeLen = 4 + Lanes*4 + Lanes*2
@@ -37,9 +46,9 @@ const (
 // jobs of fixed arithmetic (slot, int32). Offsets do not depend on the mask; lanes outside the mask
 // are zero.
 //
-//	bytes 0-3     lane mask, bit j = lane j holds a pair, bits 22-31 zero
+//	bytes 0-3     lane mask, bit j = lane j holds a pair; bits 22-31: page
 //	bytes 4-91    Lanes × float32
-//	bytes 92-135  Lanes × uint16: slot (lane-aligned) or rank (dense)
+//	bytes 92-135  Lanes × uint16: slot (lane-aligned) or rank (dense) within the page
 type Stripe [StripeLen]byte
 
 // HotLen returns the length of a HOT payload with n stripes, header included.
@@ -65,10 +74,27 @@ func StripeAt(payload []byte, i int) *Stripe {
 }
 
 // Mask returns the lane mask.
-func (s *Stripe) Mask() uint32 { return binary.BigEndian.Uint32(s[:]) }
+func (s *Stripe) Mask() uint32 { return binary.BigEndian.Uint32(s[:]) & LaneMask }
 
-// SetMask sets the lane mask.
-func (s *Stripe) SetMask(m uint32) { binary.BigEndian.PutUint32(s[:], m) }
+// SetMask sets the lane mask, and page 0.
+func (s *Stripe) SetMask(m uint32) { s.SetPage(0, m) }
+
+// Page returns the page whose ranks the stripe has.
+func (s *Stripe) Page() int { return int(binary.BigEndian.Uint32(s[:]) >> Lanes) }
+
+// SetPage sets the page < [MaxPages], and the lane mask.
+func (s *Stripe) SetPage(page int, m uint32) {
+	binary.BigEndian.PutUint32(s[:], uint32(page)<<Lanes|m&LaneMask)
+}
+
+// Rank returns the rank of the pair in lane j < Lanes of a dense or lane-aligned stripe. It returns
+// false if a slot is not in the stripe's page; then no job has the rank.
+func (s *Stripe) Rank(j int, dense bool) (rank int, ok bool) {
+	if rank = int(s.Slot(j)); !dense {
+		rank = rank*Lanes + j
+	}
+	return s.Page()*PageRanks + rank, rank < PageRanks
+}
 
 // Value returns the float in lane j < Lanes.
 func (s *Stripe) Value(j int) float32 { return math.Float32frombits(s.Bits(j)) }
@@ -89,13 +115,13 @@ func (s *Stripe) SetBits(j int, v uint32) {
 	binary.BigEndian.PutUint32(s[stripeValues+4*j:], v)
 }
 
-// Slot returns the slot (lane-aligned) or rank (dense) in lane j < Lanes.
+// Slot returns the slot (lane-aligned) or rank (dense) within the page, in lane j < Lanes.
 func (s *Stripe) Slot(j int) uint16 {
 	_ = lanes[j]
 	return binary.BigEndian.Uint16(s[stripeSlots+2*j:])
 }
 
-// SetSlot sets the slot (lane-aligned) or rank (dense) in lane j < Lanes.
+// SetSlot sets the slot (lane-aligned) or rank (dense) within the page, in lane j < Lanes.
 func (s *Stripe) SetSlot(j int, slot uint16) {
 	_ = lanes[j]
 	binary.BigEndian.PutUint16(s[stripeSlots+2*j:], slot)

@@ -7,8 +7,11 @@ import "fmt"
 const (
 	// LearnLen is the length of a LEARN.
 	LearnLen = 128
-	// MaxCounters is the largest number of counters of a LEARN: about 32 MB.
-	MaxCounters = 1 << 19
+	// MaxCounters is the largest number of counters of a LEARN: about 250 MB.
+	MaxCounters = 1 << 22
+	// MaxLearned is the largest number of keys in the answer: about 15 MB of text. There may be eight
+	// counters for each.
+	MaxLearned = 1 << 19
 )
 
 // Learn asks an agent to count the keys that the clients of a job push.

@@ -18,6 +18,7 @@ import (
 type Generator struct {
 	rng     *rand.Rand
 	jobs    []aggregator.JobConfig             // complete, in their current epochs
+	paged   bool                               // one of them has several pages
 	senders [][Senders]aggregator.SenderConfig // by job, as currently admitted
 	epochs  []uint16                           // epoch of the next admission, by job
 	flows   map[flow]*history
@@ -61,6 +62,7 @@ func NewGenerator(seed uint64, jobs ...aggregator.JobConfig) *Generator {
 			panic(err) // a test's own table
 		}
 		g.jobs = append(g.jobs, j)
+		g.paged = g.paged || j.Pages() > 1
 		g.epochs = append(g.epochs, j.Epoch)
 		g.restart(k)
 	}

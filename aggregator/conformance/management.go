@@ -44,6 +44,11 @@ func TestManagement(t *testing.T, p aggregator.Plane) {
 		{func(c *aggregator.JobConfig) { c.Slots = 0 }, aggregator.ErrConfig},
 		{func(c *aggregator.JobConfig) { c.Slots = -1 }, aggregator.ErrConfig},
 		{func(c *aggregator.JobConfig) { c.Slots = aggregator.MaxSlots + 1 }, aggregator.ErrTooManySlots},
+		{func(c *aggregator.JobConfig) { c.Slots = min(p.Pages()*aggregator.PageSlots, aggregator.MaxSlots) + 1 },
+			aggregator.ErrTooManySlots},
+		{func(c *aggregator.JobConfig) {
+			c.Mode, c.Workers, c.Slots = aggregator.Sync, 2, aggregator.PageSlots+1
+		}, aggregator.ErrTooManySlots},
 		{func(c *aggregator.JobConfig) { c.MaxStripes = 26 }, aggregator.ErrConfig},
 		{func(c *aggregator.JobConfig) { c.MaxStripes = -1 }, aggregator.ErrConfig},
 		{func(c *aggregator.JobConfig) { c.Exp = -101 }, aggregator.ErrConfig},

@@ -34,14 +34,18 @@ func (g *Generator) hot(f flow, seq uint32) []byte {
 		if g.oneIn(3) {
 			mask &= g.rng.Uint32()
 		}
-		s.SetMask(mask)
+		page := g.page(job)
+		slots := min(job.Slots-page*aggregator.PageSlots, aggregator.PageSlots)
+		if !dense && slots < wire.Lanes {
+			mask &= 1<<slots - 1
+		}
+		if few {
+			slots = min(slots, 40)
+		}
+		s.SetPage(page, mask)
 		for lane := range wire.Lanes {
 			if mask>>lane&1 == 0 && !g.oneIn(4) {
 				continue // unused lanes are zero, but need not be
-			}
-			slots := job.Slots
-			if few {
-				slots = min(slots, 40)
 			}
 			rank := g.rng.IntN(slots)
 			if dense {
@@ -54,6 +58,14 @@ func (g *Generator) hot(f flow, seq uint32) []byte {
 		}
 	}
 	return payload
+}
+
+// page returns a page of a job.
+func (g *Generator) page(job aggregator.JobConfig) int {
+	if job.Pages() == 1 {
+		return 0
+	}
+	return g.rng.IntN(job.Pages())
 }
 
 // contribution returns a HOT payload with a group of slots of a job with rounds.

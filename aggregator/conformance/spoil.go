@@ -84,9 +84,9 @@ func (g *Generator) spoilShape(p []byte) []byte {
 	case 1:
 		p = append(p, p[len(p)-wire.StripeLen:]...)
 	case 2:
-		s.SetMask(s.Mask() ^ 1<<g.rng.IntN(wire.Lanes))
+		s.SetPage(s.Page(), s.Mask()^1<<g.rng.IntN(wire.Lanes))
 	case 3:
-		head.SetMask(head.Mask() &^ 1)
+		head.SetPage(head.Page(), head.Mask()&^1)
 	case 4:
 		head.SetSlot(0, head.Slot(0)+1)
 	case 5: // around the last slot of each job, and far beyond
@@ -105,9 +105,13 @@ func (g *Generator) spoilPair(p []byte) {
 	s := wire.StripeAt(p, g.rng.IntN(stripes))
 	lane := g.rng.IntN(wire.Lanes)
 	job := g.jobs[g.rng.IntN(len(g.jobs))]
-	switch g.rng.IntN(5) {
+	kinds := 5
+	if g.paged {
+		kinds = 6
+	}
+	switch g.rng.IntN(kinds) {
 	case 0:
-		s.SetMask(s.Mask() | 1<<(wire.Lanes+g.rng.IntN(32-wire.Lanes)))
+		s.SetPage(s.Page()^1<<g.rng.IntN(10), s.Mask())
 	case 1:
 		s.SetBits(lane, oddBits[g.rng.IntN(len(oddBits))])
 	case 2: // around the largest value of each job
@@ -116,11 +120,17 @@ func (g *Generator) spoilPair(p []byte) {
 			s.SetBits(lane, limit-2+g.rng.Uint32N(4)|g.rng.Uint32()&(1<<31))
 		}
 	case 3: // around the last slot of each job
-		s.SetSlot(lane, uint16(job.Slots-2+g.rng.IntN(4)))
+		last := job.Slots - (job.Pages()-1)*aggregator.PageSlots
+		s.SetSlot(lane, uint16(last-2+g.rng.IntN(4)))
 		if g.oneIn(2) {
-			s.SetSlot(lane, uint16(job.Slots/wire.Lanes-1+g.rng.IntN(3)))
+			s.SetSlot(lane, uint16(last/wire.Lanes-1+g.rng.IntN(3)))
+		}
+		if g.paged && g.oneIn(2) {
+			s.SetSlot(lane, aggregator.PageSlots/wire.Lanes+uint16(g.rng.IntN(2))) // around the end of a page
 		}
 	case 4:
 		s.SetSlot(lane, uint16(g.rng.Uint32N(65536)))
+	case 5: // around the last page of each job
+		s.SetPage(max(0, job.Pages()-2+g.rng.IntN(3)), s.Mask())
 	}
 }

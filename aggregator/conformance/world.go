@@ -36,12 +36,12 @@ func Host(i int) wire.Endpoint {
 // Senders is the number of senders of every job.
 const Senders = 3
 
-// Jobs are the jobs that Setup starts: each mode with each arithmetic, few and many slots and
+// Jobs are the jobs that Setup starts: each mode with each arithmetic, few and many slots, pages and
 // stripes, every set of layouts, coarse and fine units, whole and partial last groups. No two have
 // the same epoch, so that none accepts frames of another.
 var Jobs = []aggregator.JobConfig{
 	{ID: 0, Epoch: 0, Mode: aggregator.Combine, Exp: -46, Slots: 1000},
-	{ID: 3, Epoch: 7, Mode: aggregator.FetchAdd, Exp: -46, Slots: aggregator.MaxSlots},
+	{ID: 3, Epoch: 7, Mode: aggregator.FetchAdd, Exp: -46, Slots: aggregator.PageSlots},
 	{ID: 7, Epoch: 65535, Mode: aggregator.Combine, Exp: 0, Slots: 220, MaxStripes: 1, Layouts: aggregator.Aligned},
 	{ID: 100, Epoch: 1, Mode: aggregator.FetchAdd, Slots: 37, MaxStripes: 4, Layouts: aggregator.Dense, Exp: -60},
 	{ID: 255, Epoch: 300, Mode: aggregator.FetchAdd, Slots: 30000, Exp: 20},
@@ -59,6 +59,12 @@ var Jobs = []aggregator.JobConfig{
 	{ID: 242, Epoch: 10_000, Mode: aggregator.FetchAdd, Arithmetic: aggregator.Fixed, Slots: 560, MaxStripes: 24},
 	{ID: 243, Epoch: 11_000, Mode: aggregator.Sync, Exp: -46, Workers: Senders, Slots: 2*550 + 240,
 		MaxStripes: wire.MaxStripes},
+	{ID: 50, Epoch: 12_000, Mode: aggregator.FetchAdd, Exp: -46, Slots: 2*aggregator.PageSlots + 1000},
+	{ID: 51, Epoch: 13_000, Mode: aggregator.Combine, Exp: -46, Slots: aggregator.PageSlots + 1,
+		MaxStripes: wire.MaxStripes},
+	{ID: 52, Epoch: 14_000, Mode: aggregator.FetchAdd, Arithmetic: aggregator.LUT, Slots: 2 * aggregator.PageSlots,
+		MaxStripes: 3},
+	{ID: 53, Epoch: 15_000, Mode: aggregator.FetchAdd, Arithmetic: aggregator.Fixed, Slots: aggregator.PageSlots + 500},
 }
 
 // Setup starts jobs, or without any all [Jobs], and admits all senders as a new [Generator]

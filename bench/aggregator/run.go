@@ -174,8 +174,8 @@ type Config struct {
 func Defaults() Config {
 	return Config{
 		Tests: Tests(), Arithmetics: Arithmetics(),
-		Modes: Modes(), Stripes: []int{1, 2, 5, wire.DefaultStripes}, Hot: []int{1000, paperHot, aggregator.MaxSlots},
-		Sweep:     []int{1000, 2000, 5000, 10_000, 20_000, paperHot, 40_000, 50_000, 2 * paperHot, aggregator.MaxSlots},
+		Modes: Modes(), Stripes: []int{1, 2, 5, wire.DefaultStripes}, Hot: []int{1000, paperHot, aggregator.PageSlots},
+		Sweep:     []int{1000, 2000, 5000, 10_000, 20_000, paperHot, 40_000, 50_000, 2 * paperHot, aggregator.PageSlots},
 		Exponents: []float64{0.83, 0.97},
 		Workers:   []int{2, 4, 8}, Backends: Backends(), Parameters: paperHot,
 		Rounds: 5,
@@ -189,10 +189,10 @@ func (c *Config) check() error {
 		experiment.Known("backends", Backends(), c.Backends...),
 		experiment.InRange("exponents", 0, 4, c.Exponents...),
 		experiment.InRange("stripes", 1, wire.MaxStripes, c.Stripes...),
-		experiment.InRange("hot", leastHot, aggregator.MaxSlots, c.Hot...),
-		experiment.InRange("sweep", leastHot, aggregator.MaxSlots, c.Sweep...),
+		experiment.InRange("hot", leastHot, aggregator.PageSlots, c.Hot...),
+		experiment.InRange("sweep", leastHot, aggregator.PageSlots, c.Sweep...),
 		experiment.InRange("workers", 1, aggregator.MaxWorkers, c.Workers...),
-		experiment.InRange("parameters", 1, aggregator.MaxSlots, c.Parameters),
+		experiment.InRange("parameters", 1, aggregator.PageSlots, c.Parameters),
 		experiment.InRange("rounds", 1, 1000, c.Rounds),
 		experiment.InRange("duration", 0, time.Minute, c.Duration),
 	)

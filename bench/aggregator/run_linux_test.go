@@ -36,7 +36,7 @@ func TestCost(t *testing.T) {
 }
 
 func TestThroughput(t *testing.T) {
-	sweep := []int{1000, paperHot, aggregator.MaxSlots}
+	sweep := []int{1000, paperHot, aggregator.PageSlots}
 	c := Defaults()
 	c.Tests, c.Arithmetics, c.Sweep, c.Exponents = []Test{Throughput}, []aggregator.Arithmetic{aggregator.Exact}, sweep, []float64{1}
 	c.Rounds, c.Duration = 1, time.Millisecond

@@ -31,7 +31,7 @@ func (h *run) throughput(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
-	if err := h.sweep(ctx, p, uniform, zipf.New(aggregator.MaxSlots, 0), nil); err != nil {
+	if err := h.sweep(ctx, p, uniform, zipf.New(aggregator.PageSlots, 0), nil); err != nil {
 		return err
 	}
 	var server *ps.Store

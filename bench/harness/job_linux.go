@@ -95,7 +95,7 @@ func (p *HostConfig) WithJob(ctx context.Context, spec *pb.JobSpec,
 func (p *HostConfig) Join(ctx context.Context, client pb.AggregatorClient, job, sender uint32,
 	hotSet []byte) (*pb.Admission, error) {
 	stream, err := client.Join(ctx, &pb.JoinRequest{
-		Job: job, Sender: sender, Ip: p.Self.IP.AsSlice(), Mac: p.Self.MAC[:], HotSet: hotSet,
+		Job: job, Sender: sender, Ip: p.Self.IP.AsSlice(), Mac: p.Self.MAC[:], HotSet: hotSet, Pages: wire.MaxPages,
 	})
 	if err != nil {
 		return nil, access.CallError(access.SwitchDaemon, "join", err)

@@ -12,7 +12,9 @@ import (
 	"os/exec"
 
 	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/internal/linux/testbed"
+	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -79,6 +81,14 @@ func (o Options) stripes() int {
 		return wire.MaxStripes
 	}
 	return 0
+}
+
+// giveRoom gives the switch the slots that its only job takes, if those are more than the default. A P4
+// switch has what it has.
+func giveRoom(c *cluster.Config, hot *packer.HotSet) {
+	if slots := hot.Slots(); slots > control.DefaultSlots && c.Switch.Plane != cluster.PlaneP4 {
+		c.Switch.Slots = slots
+	}
 }
 
 const controlPort = 7700

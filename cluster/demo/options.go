@@ -108,8 +108,8 @@ func (o Options) Validate() error {
 		return fmt.Errorf("--window %d: at least 1 is required", o.Window)
 	case o.HotRows < 0:
 		return fmt.Errorf("--hot-rows %d: at least 1 is required", o.HotRows)
-	case o.HotRows > packer.MaxSlots/o.dim():
-		return fmt.Errorf("--hot-rows %d: a switch has room for %d rows of %d scalars", o.HotRows, packer.MaxSlots/o.dim(),
+	case o.HotRows > packer.MaxHotRows(o.dim()):
+		return fmt.Errorf("--hot-rows %d: a job has at most %d rows of %d scalars", o.HotRows, packer.MaxHotRows(o.dim()),
 			o.dim())
 	case o.Optimizer != ps.Adagrad.String() && o.Optimizer != ps.SGD.String():
 		return fmt.Errorf("--optimizer %q is neither adagrad nor sgd", o.Optimizer)

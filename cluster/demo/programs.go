@@ -110,8 +110,8 @@ func (p Programs) Validate() error {
 		return fmt.Errorf("--dim %d: it must be from 1 to %d", p.Dim, maxDim)
 	case p.HotRows < 0:
 		return fmt.Errorf("--hot-rows %d: the number must not be negative", p.HotRows)
-	case p.HotSet == "" && p.HotRows > packer.MaxSlots/p.Dim:
-		return fmt.Errorf("--hot-rows %d: a switch has room for %d rows of %d scalars", p.HotRows, packer.MaxSlots/p.Dim,
+	case p.HotSet == "" && p.HotRows > packer.MaxHotRows(p.Dim):
+		return fmt.Errorf("--hot-rows %d: a job has at most %d rows of %d scalars", p.HotRows, packer.MaxHotRows(p.Dim),
 			p.Dim)
 	case p.Job == "" || len(p.Job) > 63:
 		return fmt.Errorf("--job %q is %d bytes long: it must be 1 to 63", p.Job, len(p.Job))
@@ -199,11 +199,15 @@ func (p Programs) config(dir string) (*cluster.Config, error) {
 		if err == nil && hot.Dim() != p.Dim {
 			err = fmt.Errorf("--hot-set %s: its rows have %d floats, and --dim is %d", p.HotSet, hot.Dim(), p.Dim)
 		}
-		if most := packer.MaxSlots / p.Dim; err == nil && hot.Len() > most {
-			err = fmt.Errorf("--hot-set %s: it has %d rows, and a switch has room for %d of %d scalars", p.HotSet, hot.Len(),
+		if most := packer.MaxHotRows(p.Dim); err == nil && hot.Len() > most {
+			err = fmt.Errorf("--hot-set %s: it has %d rows, and a job has at most %d of %d scalars", p.HotSet, hot.Len(),
 				most, p.Dim)
 		}
-		c.Job.HotSet, _ = filepath.Abs(p.HotSet)
+		if err != nil {
+			return nil, err
+		}
+		giveRoom(c, hot)
+		c.Job.HotSet, err = filepath.Abs(p.HotSet)
 		return c, err
 	}
 	rows := p.HotRows
@@ -221,6 +225,7 @@ func (p Programs) config(dir string) (*cluster.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--hot-rows %d: %w", p.HotRows, err)
 	}
+	giveRoom(c, hot)
 	c.Job.HotSet = filepath.Join(dir, "hot.libra")
 	return c, packer.SaveHotSet(c.Job.HotSet, hot)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -30,6 +31,23 @@ func TestAgentsShareProcessors(t *testing.T) {
 	for hosts, want := range map[int]string{1: "6", 2: "3", 4: "1", 6: "1", 8: "1"} {
 		if got := of(hosts); !slices.Equal(got, []string{"GOMAXPROCS=" + want}) {
 			t.Errorf("%q for %d hosts, want %s", got, hosts, want)
+		}
+	}
+}
+
+// A switch has room for the hot set, also where that takes more slots than switches have by default.
+func TestProgramsHaveRoomForTheirHotSet(t *testing.T) {
+	const dim = 64
+	for rows, want := range map[int]int{0: 0, control.DefaultSlots / dim: 0, control.DefaultSlots/dim + 1: control.DefaultSlots + dim} {
+		c, err := Programs{Dim: dim, HotRows: rows}.config(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Switch.Slots != want {
+			t.Errorf("%d rows: the switch has %d slots, want %d", rows, c.Switch.Slots, want)
+		}
+		if c, err = (Programs{Dim: dim, HotSet: c.Job.HotSet}).config(t.TempDir()); err != nil || c.Switch.Slots != want {
+			t.Errorf("%d rows from a file: the switch has %d slots, want %d; %v", rows, c.Switch.Slots, want, err)
 		}
 	}
 }

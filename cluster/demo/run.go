@@ -252,6 +252,7 @@ func (o Options) prepare(c *cluster.Config) (hot *packer.HotSet, rows int, err e
 	}
 	o.Log.Info("hot set found by sampling", "rows", hot.Len(), "scalars", hot.Slots(), "share_of_updates",
 		fmt.Sprintf("%.3f", hot.Meta().Share()))
+	giveRoom(c, hot)
 	return hot, src.Rows(), packer.SaveHotSet(c.Job.HotSet, hot)
 }
 

@@ -47,10 +47,10 @@ func (e *Env) showSwitch(security access.Security, service *control.Aggregator) 
 }
 
 // showServer shows a parameter server.
-func (s *server) showServer(security access.Security, name string) *export.Exporter {
+func (s *server) showServer(name string) *export.Exporter {
 	var watch export.Watch[*pb.ServerStats]
 	job, recorder := s.env.Config.Job.ID, s.loop.Recorder()
-	return s.env.show(s.env.Config.Server.Control.Addr(), security, export.Config{
+	return s.env.show(s.env.Config.Server.Control.Addr(), s.security, export.Config{
 		Process: name, Side: export.ServerSide,
 		Watch: func(ctx context.Context) { watch.Run(ctx, s.serverStats) },
 		Collect: func(set *export.Set) time.Duration {

@@ -62,7 +62,7 @@ func benchmarkHarvest(b *testing.B, part int, apply bool) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	plane := &fullBank{Model: model, bank: aggregator.Bank{Job: 5, Slots: make([]int64, aggregator.MaxSlots)}}
+	plane := &fullBank{Model: model, bank: aggregator.Bank{Job: 5, Slots: make([]int64, aggregator.PageSlots)}}
 	rng := rand.New(rand.NewPCG(1, 2))
 	sums := 0
 	for i := range plane.bank.Slots {
@@ -89,7 +89,7 @@ func benchmarkHarvest(b *testing.B, part int, apply bool) {
 	defer conn.Close()
 	job, err := control.CreateJob(ctx, pb.NewAggregatorClient(conn), &pb.JobSpec{
 		Job: 5, Mode: pb.Mode_MODE_COMBINE, Arithmetic: pb.Arithmetic_ARITHMETIC_EXACT,
-		Exponent: proto.Int32(fixedpoint.DefaultExp), Slots: aggregator.MaxSlots, HotSet: []byte("x"),
+		Exponent: proto.Int32(fixedpoint.DefaultExp), Slots: aggregator.PageSlots, HotSet: []byte("x"),
 	}, time.Minute, log)
 	if err == nil {
 		err = job.Hold(ctx, func(error) {})
@@ -101,7 +101,7 @@ func benchmarkHarvest(b *testing.B, part int, apply bool) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	hot := make([]uint64, aggregator.MaxSlots)
+	hot := make([]uint64, aggregator.PageSlots)
 	for i := range hot {
 		hot[i] = rng.Uint64()
 	}

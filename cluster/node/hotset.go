@@ -25,17 +25,19 @@ type HotSetOptions struct {
 	// Counters bounds the memory: the Space-Saving sketch counts that many keys. 0 counts every key
 	// exactly.
 	Counters int
-	// Rows, if not 0, is the number of hot rows, and Principle is ignored.
+	// Rows, if not 0, is the number of hot rows, and Principle is ignored. There are at most
+	// packer.MaxHotRows.
 	Rows int
 	// Principle decides how many rows are hot.
 	Principle heat.Principle
 	// Switches is the number of switches among which a plan divides the rows, each with room for
-	// packer.MaxSlots scalars and a chip of its own. 0 means 1.
+	// packer.PageSlots scalars by Principle, and a chip of its own. 0 means 1.
 	Switches int
 }
 
-// Slots is the number of scalars for which there is room.
-func (o HotSetOptions) Slots() int { return max(1, o.Switches) * packer.MaxSlots }
+// Slots is the number of scalars for which there is room by Principle. An aggregator in XDP has
+// more, for those who set Rows.
+func (o HotSetOptions) Slots() int { return max(1, o.Switches) * packer.PageSlots }
 
 // BuildHotSet finds the hot rows of a training set. It reads src once, or twice if a sample of it
 // would be too small.
@@ -94,7 +96,7 @@ func sampleHotSet(src data.Source, o HotSetOptions) (hot *packer.HotSet, sampled
 	}
 	meta := packer.Meta{Rate: o.Rate, Seed: o.Seed, Rows: sampled}
 	if o.Rows > 0 {
-		hot, err = counter.Ranking().Top(min(o.Rows, o.Slots()/o.Dim), o.Dim, meta)
+		hot, err = counter.Ranking().Top(min(o.Rows, packer.MaxHotRows(o.Dim)), o.Dim, meta)
 	} else {
 		principle := o.Principle
 		principle.MaxSlots = cmp.Or(principle.MaxSlots, o.Slots())

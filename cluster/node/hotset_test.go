@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -92,9 +93,9 @@ func TestBuildHotSet(t *testing.T) {
 		t.Errorf("of 10 rows: %v", err)
 	}
 
-	// A dimension that leaves room for fewer rows than were asked for.
-	if few := build(HotSetOptions{Seed: 3, Dim: packer.MaxSlots / 7, Rows: 50}); few.Len() != 7 {
-		t.Errorf("%d rows, there is room for 7", few.Len())
+	// More rows than fit a page, which was asked for.
+	if many := build(HotSetOptions{Seed: 3, Dim: packer.PageSlots / 7, Rows: 50}); many.Len() != 50 || many.Slots() < 7*packer.PageSlots {
+		t.Errorf("%d rows of %d scalars, want 50, on more than 7 pages", many.Len(), many.Slots())
 	}
 	// Without a number of rows, the principle decides how many there are.
 	if by := build(HotSetOptions{Seed: 3, Dim: 4, Principle: heat.Principle{Step: 10, MinGain: 1e-6, ChipBytes: 4 * 4 * 30 * 20}}); by.Len() != 30 {
@@ -132,11 +133,12 @@ func TestHotSetErrors(t *testing.T) {
 	}
 }
 
-// A hot set may be for several switches, and a job on one refuses it.
+// A hot set may be for several switches, by Principle 1 or by the number of rows, and a job on one of
+// them may take all of it.
 func TestHotSetsOfSeveralSwitches(t *testing.T) {
 	src := openRows(t, 8000)
-	const dim = 4096 // room for 16 rows
-	for switches, want := range map[int]int{0: 16, 1: 16, 3: 40} {
+	const dim, want = 4096, 40 // 16 rows a page
+	for _, switches := range []int{0, 1, 3} {
 		hot, err := BuildHotSet(src, HotSetOptions{Rate: 1, Dim: dim, Rows: 40, Switches: switches})
 		if err != nil || hot.Len() != want {
 			t.Fatalf("%d switches: %d rows, %v, want %d", switches, hot.Len(), err, want)
@@ -145,10 +147,21 @@ func TestHotSetsOfSeveralSwitches(t *testing.T) {
 		if err := packer.SaveHotSet(path, hot); err != nil {
 			t.Fatal(err)
 		}
-		_, err = loadHotSet(&cluster.Config{Job: cluster.Job{HotSet: path}}, dim)
-		if large := want > 16; large != (err != nil) || large && !strings.Contains(err.Error(), "hot.libra: it has 40 rows, for several switches, and a job on one takes 16 of 4096 scalars: build it with --hot-rows 16") {
-			t.Errorf("%d rows: %v", want, err)
+		if _, err := loadHotSet(&cluster.Config{Job: cluster.Job{HotSet: path}}, dim); err != nil {
+			t.Error(err)
 		}
+	}
+	path := filepath.Join(t.TempDir(), "hot.libra")
+	large, err := packer.NewHotSet(dim, slices.Collect(func(yield func(uint64) bool) {
+		for k := uint64(0); k <= uint64(packer.MaxHotRows(dim)) && yield(k); k++ {
+		}
+	}), nil, packer.Meta{})
+	if err := errors.Join(err, packer.SaveHotSet(path, large)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = loadHotSet(&cluster.Config{Job: cluster.Job{HotSet: path}}, dim)
+	if text := "hot.libra: it has 16385 rows, and a job takes 16384 of 4096 scalars: build it with --hot-rows 16384 or fewer"; err == nil || !strings.Contains(err.Error(), text) {
+		t.Errorf("error %v, want %q", err, text)
 	}
 	one, err := BuildHotSet(src, HotSetOptions{Rate: 1, Dim: 1000, Principle: heat.Principle{Step: 10, MinGain: 1e-9}})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/control/access"
@@ -117,7 +118,7 @@ func joinConfig(c *cluster.Config, self cluster.Worker, hot *packer.HotSet) (cfg
 	fingerprint := hot.Fingerprint()
 	cfg = control.JoinConfig{
 		Job: c.Job.ID, Worker: self.ID, From: netip.AddrPortFrom(self.Address, c.Port), HotSet: fingerprint[:],
-		Aggregator: c.Switch.Control,
+		Pages: aggregator.JobConfig{Slots: hot.Slots()}.Pages(), Aggregator: c.Switch.Control,
 	}
 	for _, s := range c.Standbys {
 		cfg.Standbys = append(cfg.Standbys, s.Control)

@@ -78,7 +78,7 @@ func openXDPPlane(c *cluster.Config, log *slog.Logger) (plane, error) {
 		}},
 		what: what,
 
-		jobMemory: func(int) uint64 { return bpf.JobMemory },
+		jobMemory: bpf.JobMemory,
 		reach:     followed.setServers,
 	}, nil
 }

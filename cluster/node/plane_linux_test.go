@@ -68,7 +68,7 @@ func TestRemovedJobReturnsItsMemory(t *testing.T) {
 	defer plane.Close()
 	service := control.NewAggregator(t.Context(), control.AggregatorConfig{
 		Plane: plane, Stripes: 10, Dense: true, Log: slog.New(slog.DiscardHandler),
-		JobMemory: func(int) uint64 { return bpf.JobMemory },
+		JobMemory: bpf.JobMemory,
 	})
 	before := settledMaps(t)
 	for name, spec := range map[string]*pb.JobSpec{
@@ -80,7 +80,7 @@ func TestRemovedJobReturnsItsMemory(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		stats, err := service.Stats(t.Context(), &pb.StatsRequest{})
-		if err != nil || stats.MemoryBytes != bpf.JobMemory || stats.SlotsUsed != uint64(spec.Slots) {
+		if err != nil || stats.MemoryBytes != bpf.JobMemory(int(spec.Slots)) || stats.SlotsUsed != uint64(spec.Slots) {
 			t.Errorf("%s: statistics %v, %v", name, stats, err)
 		}
 		if during := bpfMaps(t); during <= before {

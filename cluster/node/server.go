@@ -185,7 +185,7 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 		go s.followFirst(ctx, cancel, service, s.security)
 	}
 
-	shown := s.showServer(security, s.processName())
+	shown := s.showServer(s.processName())
 	defer shown.Close()
 
 	env.Log.Info(s.logName()+" serves", "backend", c.Backend, "address", c.Server.Address, "port", c.Port,

@@ -182,8 +182,8 @@ func loadHotSet(c *cluster.Config, dim int) (*packer.HotSet, error) {
 	if hot.Len() == 0 {
 		return nil, fmt.Errorf("hot set %s is empty: build it with a larger sample, or with --hot-rows", c.Job.HotSet)
 	}
-	if most := packer.MaxSlots / dim; hot.Len() > most {
-		return nil, fmt.Errorf("hot set %s: it has %d rows, for several switches, and a job on one takes %d of %d scalars: build it with --hot-rows %d or fewer", c.Job.HotSet, hot.Len(), most, dim, most)
+	if most := packer.MaxHotRows(dim); hot.Len() > most {
+		return nil, fmt.Errorf("hot set %s: it has %d rows, and a job takes %d of %d scalars: build it with --hot-rows %d or fewer", c.Job.HotSet, hot.Len(), most, dim, most)
 	}
 	return hot, nil
 }

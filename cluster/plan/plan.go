@@ -198,9 +198,9 @@ func (m *maker) checkSizes() error {
 		}
 		return fmt.Sprintf("ask for %d parts or more (--parts)", (m.hot.Len()+rows-1)/rows)
 	}
-	if size > packer.MaxSlots {
+	if size > packer.PageSlots {
 		return fmt.Errorf("--parts %d: a part has %d slots, and a job at a switch at most %d: %s", m.options.Parts, size,
-			packer.MaxSlots, cmp.Or(fits(packer.MaxSlots), "use fewer hot rows (libra hotset build --hot-rows)"))
+			packer.PageSlots, cmp.Or(fits(packer.PageSlots), "use fewer hot rows (libra hotset build --hot-rows)"))
 	}
 	for s, i := range m.switches {
 		if room := m.problem.Switches[s].Memory; size > room {

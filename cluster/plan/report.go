@@ -139,7 +139,7 @@ func (m *maker) oneSwitch() float64 {
 	}
 	p.Parts, p.Direct, p.Harvest = m.problem.Parts, m.problem.Direct, m.problem.Harvest
 	plan := p.Nowhere()
-	room := min(m.problem.Switches[own].Memory, packer.MaxSlots)
+	room := min(m.problem.Switches[own].Memory, packer.PageSlots)
 	for g, part := range p.Parts {
 		if room -= part.Size; room < 0 {
 			break

@@ -100,13 +100,13 @@ func TestNumbersThatCannotBe(t *testing.T) {
 		args []string
 	}{
 		{"--top -1: it must be above zero", []string{"hotset", "show", data, "--top", "-1"}},
-		{"--hot-rows 2622: a switch has room for 2621 rows of 25 scalars", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--hot-rows", "2622"}},
-		{"--hot-rows 131073: 2 switches have room for 131072 rows of 1 scalars", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--model", "lr", "--switches", "2", "--hot-rows", "131073"}},
+		{"--hot-rows 2684355: a job has at most 2684354 rows of 25 scalars", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--hot-rows", "2684355"}},
+		{"--hot-rows 16777216: a job has at most 16777215 rows of 1 scalars", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--model", "lr", "--switches", "2", "--hot-rows", "16777216"}},
 		{"--switches 17: it must be 1 to 16", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--switches", "17"}},
 		{"--switches 0: it must be 1 to 16", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--switches", "0"}},
-		{"--hot-rows 65537: a switch has room for 65536 rows of 1 scalars", []string{"demo", "--data", data, "--model", "lr", "--hot-rows", "65537"}},
-		{"--hot-rows 7282: a switch has room for 7281 rows of 9 scalars", []string{"demo", "--hot-rows", "7282"}},
-		{"--hot-rows 4097: a switch has room for 4096 rows of 16 scalars", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--dim", "16", "--hot-rows", "4097"}},
+		{"--hot-rows 16777216: a job has at most 16777215 rows of 1 scalars", []string{"demo", "--data", data, "--model", "lr", "--hot-rows", "16777216"}},
+		{"--hot-rows 7456541: a job has at most 7456540 rows of 9 scalars", []string{"demo", "--hot-rows", "7456541"}},
+		{"--hot-rows 4194305: a job has at most 4194304 rows of 16 scalars", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--dim", "16", "--hot-rows", "4194305"}},
 		{"--dim 66: it must be from 1 to 65", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--dim", "66"}},
 		{"--dim 0: it must be above zero", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--dim", "0"}},
 		{"--dim is in place of --model and --factors", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--dim", "16", "--model", "fm"}},

@@ -5,7 +5,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -76,6 +78,41 @@ func TestSynchronousTrainingIsExact(t *testing.T) {
 	}
 	if len(hashes) > 1 {
 		t.Errorf("the weights depend on the backend: %v", hashes)
+	}
+}
+
+// So must training whose hot rows take several pages of ranks.
+func TestSynchronousTrainingWithPagesIsExact(t *testing.T) {
+	t.Parallel()
+	const keys = 1500
+	var log strings.Builder
+	rng := rand.New(rand.NewPCG(7, 9))
+	for range 2000 {
+		fmt.Fprintf(&log, "%d", rng.IntN(2))
+		for _, key := range rng.Perm(keys)[:20] {
+			fmt.Fprintf(&log, " %d:1", key)
+		}
+		log.WriteString("\n")
+	}
+	data := writeFile(t, "rows.libfm", log.String())
+	faults := []string{"--loss", "0.01", "--duplicate", "0.01", "--reorder", "0.01"}
+	for name, args := range map[string][]string{
+		"afxdp":                      {"--backend", "afxdp"},
+		"afxdp lane-aligned, faults": append([]string{"--backend", "afxdp", "--lane-aligned"}, faults...),
+		"udp, three servers, faults": append([]string{"--backend", "udp", "--servers", "3"}, faults...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if strings.HasPrefix(name, "afxdp") {
+				needRoot(t)
+			}
+			r := runDemo(t, append(args, "--data", data, "--factors", "64", "--hot-rows", fmt.Sprint(keys), "--sync", "--epochs", "1", "--workers", "2")...)
+			if r.WeightsSHA256 != r.ReferenceSHA256 || len(r.WeightsSHA256) != 64 {
+				t.Errorf("weights %s, reference %s", r.WeightsSHA256, r.ReferenceSHA256)
+			}
+			if slots := r.HotRows * 65; slots <= packer.PageSlots || r.HotShare < 0.5 {
+				t.Errorf("%d hot scalars, share %g: this is no job of several pages", slots, r.HotShare)
+			}
+		})
 	}
 }
 

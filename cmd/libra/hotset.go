@@ -70,12 +70,8 @@ follows the paper's Principle 1 unless --hot-rows sets it.`,
 			if o.Switches < 1 || o.Switches > sched.MaxSwitches {
 				return usagef(cmd, "--switches %d: it must be 1 to %d", o.Switches, sched.MaxSwitches)
 			}
-			if most := o.Slots() / o.Dim; o.Rows > most {
-				room := "a switch has"
-				if o.Switches > 1 {
-					room = fmt.Sprintf("%d switches have", o.Switches)
-				}
-				return usagef(cmd, "--hot-rows %d: %s room for %d rows of %d scalars", o.Rows, room, most, o.Dim)
+			if most := packer.MaxHotRows(o.Dim); o.Rows > most {
+				return usagef(cmd, "--hot-rows %d: a job has at most %d rows of %d scalars", o.Rows, most, o.Dim)
 			}
 			src, err := data.OpenFile(file, data.Regression, data.Shard{}) // with any labels
 			if err != nil {
@@ -104,7 +100,7 @@ follows the paper's Principle 1 unless --hot-rows sets it.`,
 			node.EnoughRows))
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the row sampler")
 	f.IntVar(&o.Rows, "hot-rows", 0, "number of hot rows (default: by Principle 1)")
-	f.IntVar(&o.Switches, "switches", 1, "switches among which 'libra plan' divides the rows, each with room for 65536 scalars; a job on one switch takes no more rows than that has room for")
+	f.IntVar(&o.Switches, "switches", 1, "switches among which 'libra plan' divides the rows, each with room for 65536 scalars; a P4 switch has no more for a job")
 	f.IntVar(&o.Counters, "counters", 0, "count at most this number of keys, by a sketch (default: all, exactly)")
 	f.Float64Var(&o.Principle.Share, "p", 0, "Principle 1: share of the updates that the hot parameters must receive")
 	f.Float64Var(&o.Principle.MemoryShare, "c", 0,

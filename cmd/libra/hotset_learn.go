@@ -63,8 +63,9 @@ this. --config takes the file of 'libra agent', which names its socket.`,
 			if out == "" {
 				return usagef(cmd, "--out is required")
 			}
-			if rows > packer.MaxSlots {
-				return usagef(cmd, "--hot-rows %d: a switch has room for %d scalars", rows, packer.MaxSlots)
+			if rows > agent.MaxLearned {
+				return usagef(cmd, "--hot-rows %d: at most %d rows can be learnt: ask for fewer, or find them in the training data (libra hotset build)",
+					rows, agent.MaxLearned)
 			}
 			if err := checkOutput(cmd, out); err != nil {
 				return err
@@ -83,7 +84,7 @@ this. --config takes the file of 'libra agent', which names its socket.`,
 					return usagef(cmd, "--job %s: %s has no such job", job, config)
 				}
 			}
-			wanted := cmp.Or(rows, packer.MaxSlots)
+			wanted := cmp.Or(rows, packer.PageSlots)
 			start := time.Now()
 			until, stop := context.WithTimeout(cmd.Context(), length)
 			defer stop()
@@ -106,8 +107,8 @@ this. --config takes the file of 'libra agent', which names its socket.`,
 			ranking := learned.Ranking()
 			var hot *packer.HotSet
 			if rows > 0 {
-				if most := packer.MaxSlots / learned.Dim; rows > most {
-					return usagef(cmd, "--hot-rows %d: a switch has room for %d rows of %d scalars", rows, most, learned.Dim)
+				if most := packer.MaxHotRows(learned.Dim); rows > most {
+					return usagef(cmd, "--hot-rows %d: a job has at most %d rows of %d scalars", rows, most, learned.Dim)
 				}
 				hot, err = ranking.Top(rows, learned.Dim, meta)
 			} else {

@@ -125,6 +125,7 @@ func TestHotsetLearnFails(t *testing.T) {
 		args []string
 	}{
 		{exitFailure, "no client of job clicks pushed within 10ms", []string{"--agent", socket, "--for", "10ms", "--out", out}},
+		{exitFailure, "no client of job clicks pushed within 10ms", []string{"--agent", socket, "--for", "10ms", "--hot-rows", "70000", "--out", out}},
 		{exitFailure, `no job of this name: see its configuration: "views"; it serves clicks`, []string{"--agent", socket, "--job", "views", "--for", "10ms", "--out", out}},
 		{exitFailure, "is 'libra agent' running", []string{"--agent", socket + "x", "--out", out}},
 		{exitFailure, "no client of job clicks pushed within 10ms", []string{"--config", file, "--for", "10ms", "--out", out}},
@@ -133,7 +134,7 @@ func TestHotsetLearnFails(t *testing.T) {
 		{exitFailure, "agent configuration: open /no/such", []string{"--config", "/no/such", "--out", out}},
 		{exitFailure, "jobs: at least one job is required", []string{"--config", writeFile(t, "none.yaml", "jobs: []"), "--out", out}},
 		{exitUsage, "--out is required", []string{"--agent", socket}},
-		{exitUsage, "--hot-rows 65537", []string{"--hot-rows", "65537", "--out", out}},
+		{exitUsage, "--hot-rows 524289: at most 524288 rows can be learnt: ask for fewer, or find them in the training data (libra hotset build)", []string{"--hot-rows", "524289", "--out", out}},
 		{exitUsage, "--for 0s", []string{"--for", "0s", "--out", out}},
 		{exitFailure, "/no/such", []string{"--agent", socket, "--out", "/no/such/hot.libra"}},
 	} {

@@ -74,37 +74,38 @@ func TestRunFails(t *testing.T) {
 		t.Errorf("code %d: %s", code, stderr)
 	}
 	for want, args := range map[string][]string{
-		"no command: give it after --":                                    {},
-		"--workers 3 on 2 hosts: each host runs as many":                  {"--hosts", "2", "--workers", "3", "true"},
-		"--dim 66: it must be from 1 to 65":                               {"--dim", "66", "true"},
-		"--harvest 1s: with --sync every step is harvested":               {"--sync", "--harvest", "1s", "true"},
-		"--optimizer none: it keeps no weights, only":                     {"--optimizer", "none", "true"},
-		"--learning-rate 1: --optimizer none changes none":                {"--sync", "--optimizer", "none", "--learning-rate", "1", "true"},
-		"--hosts 65: it must be from 1 to 64":                             {"--hosts", "65", "--workers", "65", "true"},
-		`--job "" is 0 bytes long: it must be 1 to 63`:                    {"--job", "", "true"},
-		`--backend tcp: "tcp" is none of afxdp, udp`:                      {"--backend", "tcp", "true"},
-		"--workers 130: the limit is 64":                                  {"--workers", "130", "true"},
-		"--hot-rows 65537: a switch has room for 65536 rows of 1 scalars": {"--hot-rows", "65537", "true"},
-		"--hot-rows 4097: a switch has room for 4096 rows of 16 scalars":  {"--hot-rows", "4097", "--dim", "16", "true"},
-		"--learning-rate -1: it must be above zero":                       {"--learning-rate", "-1", "true"},
+		"no command: give it after --":                                      {},
+		"--workers 3 on 2 hosts: each host runs as many":                    {"--hosts", "2", "--workers", "3", "true"},
+		"--dim 66: it must be from 1 to 65":                                 {"--dim", "66", "true"},
+		"--harvest 1s: with --sync every step is harvested":                 {"--sync", "--harvest", "1s", "true"},
+		"--optimizer none: it keeps no weights, only":                       {"--optimizer", "none", "true"},
+		"--learning-rate 1: --optimizer none changes none":                  {"--sync", "--optimizer", "none", "--learning-rate", "1", "true"},
+		"--hosts 65: it must be from 1 to 64":                               {"--hosts", "65", "--workers", "65", "true"},
+		`--job "" is 0 bytes long: it must be 1 to 63`:                      {"--job", "", "true"},
+		`--backend tcp: "tcp" is none of afxdp, udp`:                        {"--backend", "tcp", "true"},
+		"--workers 130: the limit is 64":                                    {"--workers", "130", "true"},
+		"--hot-rows 16777216: a job has at most 16777215 rows of 1 scalars": {"--hot-rows", "16777216", "true"},
+		"--hot-rows 4194305: a job has at most 4194304 rows of 16 scalars":  {"--hot-rows", "4194305", "--dim", "16", "true"},
+		"--learning-rate -1: it must be above zero":                         {"--learning-rate", "-1", "true"},
 	} {
 		if _, stderr, code := inProcess(t, append([]string{"run"}, args...)...); code != exitUsage || !strings.Contains(stderr, want) {
 			t.Errorf("%v: code %d: %s", args, code, stderr)
 		}
 	}
-	keys := make([]uint64, 65537)
+	const dim = 64
+	keys := make([]uint64, packer.MaxHotRows(dim)+1)
 	for i := range keys {
 		keys[i] = uint64(i)
 	}
 	large := filepath.Join(t.TempDir(), "large.libra")
-	hot, err := packer.NewHotSet(1, keys, nil, packer.Meta{})
+	hot, err := packer.NewHotSet(dim, keys, nil, packer.Meta{})
 	if err := errors.Join(err, packer.SaveHotSet(large, hot)); err != nil {
 		t.Fatal(err)
 	}
 	for want, args := range map[string][]string{
-		`command: exec: "no-such-program": executable file not found`:               {"no-such-program"},
-		"nothing.libra: no such file":                                               {"--hot-set", "nothing.libra", "true"},
-		large + ": it has 65537 rows, and a switch has room for 65536 of 1 scalars": {"--hot-set", large, "true"},
+		`command: exec: "no-such-program": executable file not found`:                {"no-such-program"},
+		"nothing.libra: no such file":                                                {"--hot-set", "nothing.libra", "true"},
+		large + ": it has 1048577 rows, and a job has at most 1048576 of 64 scalars": {"--hot-set", large, "--dim", "64", "true"},
 	} {
 		if _, stderr, code := inProcess(t, append([]string{"run", "--backend", "udp"}, args...)...); code != exitFailure || !strings.Contains(stderr, want) {
 			t.Errorf("%v: code %d: %s", args, code, stderr)

@@ -629,7 +629,10 @@ type JoinRequest struct {
 	Attempt []byte `protobuf:"bytes,9,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// The sender keeps the frames that the aggregator has acknowledged until the server says that it
 	// has them, and settles when the server ends a generation. The aggregator ignores it.
-	KeepsLog      bool `protobuf:"varint,10,opt,name=keeps_log,json=keepsLog,proto3" json:"keeps_log,omitempty"`
+	KeepsLog bool `protobuf:"varint,10,opt,name=keeps_log,json=keepsLog,proto3" json:"keeps_log,omitempty"`
+	// Pages of hot scalars that the sender knows how to name in frames; 0: one. An aggregator does not
+	// admit it to a job that has more.
+	Pages         uint32 `protobuf:"varint,11,opt,name=pages,proto3" json:"pages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -734,6 +737,13 @@ func (x *JoinRequest) GetKeepsLog() bool {
 	return false
 }
 
+func (x *JoinRequest) GetPages() uint32 {
+	if x != nil {
+		return x.Pages
+	}
+	return 0
+}
+
 type Admission struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Epoch         uint32                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`     // of this admission: frames of a different one are refused
@@ -747,6 +757,7 @@ type Admission struct {
 	Instance      uint64                 `protobuf:"varint,9,opt,name=instance,proto3" json:"instance,omitempty"`               // of the job
 	Token         []byte                 `protobuf:"bytes,10,opt,name=token,proto3" json:"token,omitempty"`                     // proves the sender
 	GraceMs       uint32                 `protobuf:"varint,11,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"` // for which the admission outlives its connection
+	Pages         uint32                 `protobuf:"varint,12,opt,name=pages,proto3" json:"pages,omitempty"`                    // pages of hot scalars that the job has at the aggregator; 0: one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -854,6 +865,13 @@ func (x *Admission) GetToken() []byte {
 func (x *Admission) GetGraceMs() uint32 {
 	if x != nil {
 		return x.GraceMs
+	}
+	return 0
+}
+
+func (x *Admission) GetPages() uint32 {
+	if x != nil {
+		return x.Pages
 	}
 	return 0
 }
@@ -3245,7 +3263,7 @@ const file_control_proto_rawDesc = "" +
 	"\x11RemoveJobResponse\"\t\n" +
 	"\aRemoved\"\n" +
 	"\n" +
-	"\bDiverged\"\xcd\x02\n" +
+	"\bDiverged\"\xe3\x02\n" +
 	"\vJoinRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x10\n" +
@@ -3257,11 +3275,12 @@ const file_control_proto_rawDesc = "" +
 	"\x05agree\x18\b \x03(\v2(.libra.control.v1.JoinRequest.AgreeEntryR\x05agree\x12\x18\n" +
 	"\aattempt\x18\t \x01(\fR\aattempt\x12\x1b\n" +
 	"\tkeeps_log\x18\n" +
-	" \x01(\bR\bkeepsLog\x1a8\n" +
+	" \x01(\bR\bkeepsLog\x12\x14\n" +
+	"\x05pages\x18\v \x01(\rR\x05pages\x1a8\n" +
 	"\n" +
 	"AgreeEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd6\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xec\x02\n" +
 	"\tAdmission\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12\x18\n" +
 	"\astripes\x18\x02 \x01(\rR\astripes\x12\x14\n" +
@@ -3276,7 +3295,8 @@ const file_control_proto_rawDesc = "" +
 	"\binstance\x18\t \x01(\x04R\binstance\x12\x14\n" +
 	"\x05token\x18\n" +
 	" \x01(\fR\x05token\x12\x19\n" +
-	"\bgrace_ms\x18\v \x01(\rR\agraceMs\"\xe5\x03\n" +
+	"\bgrace_ms\x18\v \x01(\rR\agraceMs\x12\x14\n" +
+	"\x05pages\x18\f \x01(\rR\x05pages\"\xe5\x03\n" +
 	"\n" +
 	"Membership\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12\x1c\n" +

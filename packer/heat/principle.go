@@ -35,7 +35,7 @@ type Principle struct {
 	// fixed point takes 8.
 	SlotBytes int
 	// MaxSlots is the number of scalars that the aggregator grants a job. 0
-	// means [packer.MaxSlots].
+	// means [packer.PageSlots], what every switch has.
 	MaxSlots int
 	// Step is the number of rows in a step of the trade-off rule. 0 means
 	// 1,000.
@@ -55,7 +55,7 @@ func (p Principle) withDefaults() (Principle, error) {
 	p.MemoryShare = cmp.Or(p.MemoryShare, DefaultMemoryShare)
 	p.ChipBytes = cmp.Or(p.ChipBytes, DefaultChipBytes)
 	p.SlotBytes = cmp.Or(p.SlotBytes, 4)
-	p.MaxSlots = cmp.Or(p.MaxSlots, packer.MaxSlots)
+	p.MaxSlots = cmp.Or(p.MaxSlots, packer.PageSlots)
 	p.Step = cmp.Or(p.Step, 1000)
 	p.MinGain = cmp.Or(p.MinGain, 0.01)
 	switch {

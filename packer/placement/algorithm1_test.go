@@ -196,8 +196,8 @@ func TestOrchestratorLimits(t *testing.T) {
 		m, capacity int
 		good        bool
 	}{
-		{1, 1, true}, {packer.MaxSlots, 1, true}, {1, packer.MaxSlots, true},
-		{0, 1, false}, {1, 0, false}, {-1, 1, false}, {1, -1, false}, {packer.MaxSlots + 1, 1, false}, {1, packer.MaxSlots + 1, false},
+		{1, 1, true}, {packer.PageSlots, 1, true}, {1, packer.PageSlots, true},
+		{0, 1, false}, {1, 0, false}, {-1, 1, false}, {1, -1, false}, {packer.PageSlots + 1, 1, false}, {1, packer.PageSlots + 1, false},
 	} {
 		if o, err := NewOrchestrator(c.m, c.capacity); (err == nil) != c.good || err != nil && (o != nil || !errors.Is(err, packer.ErrConfig)) {
 			t.Errorf("%d registers, packets of %d: %v", c.m, c.capacity, err)

@@ -28,9 +28,9 @@ type Orchestrator struct {
 // NewOrchestrator returns an Orchestrator for m registers and packets of the
 // given capacity. It returns [packer.ErrConfig] if either is not positive or too large.
 func NewOrchestrator(m, capacity int) (*Orchestrator, error) {
-	if m < 1 || m > packer.MaxSlots || capacity < 1 || capacity > packer.MaxSlots {
+	if m < 1 || m > packer.PageSlots || capacity < 1 || capacity > packer.PageSlots {
 		return nil, fmt.Errorf("%w: %d registers and packets of %d gradients, possible are 1 to %d", packer.ErrConfig, m,
-			capacity, packer.MaxSlots)
+			capacity, packer.PageSlots)
 	}
 	return &Orchestrator{m: uint32(m), capacity: uint32(capacity), cursor: make([]uint32, m)}, nil
 }

@@ -105,7 +105,7 @@ func (r *Report) printMemory(out *report.Printer) {
 	out.Note("Control is duplicate filter, admission and counters of one job with %d senders; the paper's includes the hash table from "+
 		"parameter to register, which our frames do without, as they carry ranks. The second bank is harvested while the first one fills; the paper "+
 		"has none. What the Go model needs is counted; a bank of the XDP data plane has %s slots of 8 bytes whatever the job.",
-		r.Senders, humanize.Comma(aggregator.MaxSlots))
+		r.Senders, humanize.Comma(aggregator.PageSlots))
 	tables := experiment.Pick(r.Tables.Tables, func(t lut.TableBytes) []any { return []any{t.Name, t.Entries, t.Bytes} })
 	tables = append(tables, []any{"all", "", r.Tables.Total},
 		[]any{fmt.Sprintf("all but sub (paper: %d)", lut.PaperBytes), "", r.Tables.Paper})

@@ -216,7 +216,7 @@ func eachStripe(payload []byte, layout packer.Layout, packet func([]placement.Gr
 		var pairs []placement.Gradient
 		for lane := range wire.Lanes {
 			if stripe.Mask()>>lane&1 != 0 {
-				pairs = append(pairs, placement.Gradient{Rank: layout.Rank(lane, stripe.Slot(lane)), Value: stripe.Value(lane)})
+				pairs = append(pairs, placement.Gradient{Rank: layout.Rank(stripe, lane), Value: stripe.Value(lane)})
 			}
 		}
 		packet(pairs)

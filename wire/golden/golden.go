@@ -63,9 +63,9 @@ type Header struct {
 	Seq    uint32 `json:"seq"`
 }
 
-// Stripe is the mask of a stripe, in hexadecimal, and the lanes in it.
+// Stripe is the mask of a stripe and the lanes in it.
 type Stripe struct {
-	Mask string `json:"mask"`
+	Mask string `json:"mask"` // with the page, in hexadecimal
 	// Pairs are "lane slot bits", the bits of the float32 in hexadecimal.
 	Pairs []string `json:"pairs"`
 }
