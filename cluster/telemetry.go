@@ -39,12 +39,18 @@ type Process struct {
 	Name  string // in messages
 	Field string // of the cluster file, with the address
 	At    netip.AddrPort
+	// Records reports whether it keeps records of frames: aggregators keep none.
+	Records bool
 }
 
-// Processes lists the processes of the cluster, with where they show their telemetry: the switch and
-// the servers at the addresses of their control services, workers at those of their frames.
+// Processes lists the processes of the cluster, with where they show their telemetry: the switch, its
+// standbys and the servers at the addresses of their control services, workers at those of their frames.
 func (c *Config) Processes() []Process {
-	all := []Process{{"switch", "switch.control", c.Telemetry.At(c.Switch.Control.Addr())}}
+	all := []Process{{"switch", "switch.control", c.Telemetry.At(c.Switch.Control.Addr()), false}}
+	for i, standby := range c.Standbys {
+		field := fmt.Sprintf("standbys[%d].control", i)
+		all = append(all, Process{fmt.Sprint("standby ", i), field, c.Telemetry.At(standby.Control.Addr()), false})
+	}
 	servers := 0
 	c.eachServer(func(field string, s *Server) {
 		name := "ps"
@@ -52,11 +58,11 @@ func (c *Config) Processes() []Process {
 			name = fmt.Sprint("ps ", servers)
 		}
 		servers++
-		all = append(all, Process{name, field + ".control", c.Telemetry.At(s.Control.Addr())})
+		all = append(all, Process{name, field + ".control", c.Telemetry.At(s.Control.Addr()), true})
 	})
 	for i, w := range c.Workers {
 		field := fmt.Sprintf("workers[%d].address", i)
-		all = append(all, Process{fmt.Sprint("worker ", w.ID), field, c.Telemetry.At(w.Address)})
+		all = append(all, Process{fmt.Sprint("worker ", w.ID), field, c.Telemetry.At(w.Address), true})
 	}
 	return all
 }
@@ -75,6 +81,9 @@ func (c *Config) checkTelemetry(v *mistakes) {
 		}
 	}
 	control("switch", c.Switch.Control)
+	for i, standby := range c.Standbys {
+		control(fmt.Sprintf("standbys[%d]", i), standby.Control)
+	}
 	c.eachServer(func(field string, s *Server) { control(field, s.Control) })
 	used := map[netip.AddrPort]string{}
 	for _, p := range c.Processes() {

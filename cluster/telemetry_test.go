@@ -29,6 +29,11 @@ func TestProcesses(t *testing.T) {
 	if diff := cmp.Diff(want, list()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	c.Standbys = []Standby{{Control: c.Server.Control}}
+	if got := list()[1]; got != "standby 0 standbys[0].control 10.0.0.9:7790" {
+		t.Errorf("a standby: %s", got)
+	}
+	c.Standbys = nil
 	c.Servers = []Server{c.Server, c.Server}
 	if got := list(); !strings.HasPrefix(got[1], "ps 0 servers[0].control") || !strings.HasPrefix(got[2], "ps 1 servers[1].control") {
 		t.Errorf("%v", got)

@@ -105,7 +105,10 @@ func recordLatency(ctx context.Context, c *cluster.Config, stdout io.Writer, out
 		rows.Flush()
 		return rows.Error()
 	}}
-	for _, p := range c.Processes()[1:] { // the switch keeps no records
+	for _, p := range c.Processes() {
+		if !p.Records {
+			continue
+		}
 		r.Sources = append(r.Sources, export.Source{Name: p.Name, At: p.At})
 	}
 	n, err := r.Run(ctx)
