@@ -57,9 +57,9 @@ func CodeCold(c codec.Codec, hot *HotSet, keys []uint64, grads []float32) {
 	}
 }
 
-// Coded reports whether the next cold frame has codes instead of floats: [wire.FlagCoded]. With
-// Config.Codec all have, except those with rows of the hot set.
-func (p *Packer) Coded() bool { return p.coder != nil && p.sent.ColdRows >= p.plain }
+// isCoded reports whether the next cold frame has codes instead of floats. With Config.Codec all have,
+// except those with rows of the hot set.
+func (p *Packer) isCoded() bool { return p.coder != nil && p.sent.ColdRows >= p.plain }
 
 // separatePlain puts the rows of the hot set before the other cold rows of their server, which is the
 // first: only those others are coded.

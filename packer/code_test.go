@@ -27,7 +27,7 @@ type codedFrame struct {
 // codedFrames fills all frames of the packer's batch, and returns the cold ones.
 func codedFrames(t rapid.TB, p *Packer, c codec.Codec, limit int) (frames []codedFrame) {
 	for kind := p.Next(); kind != 0; kind = p.Next() {
-		f, n := codedFrame{server: p.Server(), coded: p.Coded()}, limit
+		f, n := codedFrame{server: p.Server(), coded: p.isCoded()}, limit
 		if kind == wire.TypeHot {
 			n = wire.HotLen(p.stripes)
 		}
@@ -283,7 +283,7 @@ func TestCodecConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	least := wire.CodedLen(wire.TypeCold, 1, codec.MaxLen(10))
-	if _, err := p.Fill(make([]byte, least-1)); !errors.Is(err, ErrBuffer) || p.Next() != wire.TypeCold {
+	if _, err := p.Fill(make([]byte, least-1)); !errors.Is(err, errBuffer) || p.Next() != wire.TypeCold {
 		t.Errorf("a payload of a byte too few: %v, next %v", err, p.Next())
 	}
 	if _, err := p.Fill(make([]byte, least)); err != nil || p.Next() != 0 {

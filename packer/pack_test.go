@@ -372,7 +372,7 @@ func TestPackRefusesShortBuffers(t *testing.T) {
 		fmt.Sprintf("packer: cold%s%d bytes cannot hold a row of dimension 4", short, cold): {tb: t, hotLen: wire.HotLen(3), cold: cold},
 	} {
 		_, err := r.pack(p, []uint64{1, 2}, make([]float32, 8))
-		if !errors.Is(err, ErrBuffer) || err.Error() != want {
+		if !errors.Is(err, errBuffer) || err.Error() != want {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}

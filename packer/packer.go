@@ -20,9 +20,9 @@ var (
 	// ErrShape means that a batch does not have Dim gradients for each key, or has
 	// more than 2^32-1 gradients.
 	ErrShape = errors.New("packer: gradients do not match keys")
-	// ErrBuffer means that a payload is too short for Config.Stripes stripes
+	// errBuffer means that a payload is too short for Config.Stripes stripes
 	// or for one row.
-	ErrBuffer = errors.New("packer: payload buffer too short")
+	errBuffer = errors.New("packer: payload buffer too short")
 )
 
 // NotFiniteError refuses a batch with a NaN or an infinity. Nothing of the batch
@@ -276,23 +276,22 @@ func (p *Packer) FirstVanished(grads []float32) int {
 // payload; one that is coded goes there by way of 64 values and the codes of a frame.
 //
 // A hot frame ([wire.FlagDense] if Config.Layout is) needs
-// wire.HotLen(Config.Stripes) bytes. A cold frame ([wire.FlagCoded] if [Packer.Coded]) holds
-// as many rows as fit, at least one; with codes, there has to be room for the longest of a
-// row. [ErrBuffer] means that payload is too short; the frame remains the next
-// one.
+// wire.HotLen(Config.Stripes) bytes. A cold frame ([wire.FlagCoded] if Sent counts more coded
+// values after it) holds as many rows as fit, at least one; with codes, there has to be room
+// for the longest of a row. It fails if payload is too short; the frame remains the next one.
 func (p *Packer) Fill(payload []byte) ([]byte, error) {
 	switch p.Next() {
 	case wire.TypeHot:
 		if len(payload) < wire.HotLen(p.stripes) {
 			return nil, fmt.Errorf("packer: hot frame %d of the batch: %w: %d bytes for %d stripes", p.sent.HotFrames,
-				ErrBuffer, len(payload), p.stripes)
+				errBuffer, len(payload), p.stripes)
 		}
 		return p.fillHot(payload), nil
 	case wire.TypeCold, wire.TypeColdAt:
-		if p.Coded() {
+		if p.isCoded() {
 			if len(payload) < wire.CodedLen(p.Next(), 1, codec.MaxLen(p.dim)) {
 				return nil, fmt.Errorf("packer: cold frame %d of the batch: %w: %d bytes cannot hold a coded row of dimension %d",
-					p.sent.ColdFrames, ErrBuffer, len(payload), p.dim)
+					p.sent.ColdFrames, errBuffer, len(payload), p.dim)
 			}
 			return p.fillCoded(payload), nil
 		}
@@ -302,7 +301,7 @@ func (p *Packer) Fill(payload []byte) ([]byte, error) {
 		}
 		if n < 1 {
 			return nil, fmt.Errorf("packer: cold frame %d of the batch: %w: %d bytes cannot hold a row of dimension %d",
-				p.sent.ColdFrames, ErrBuffer, len(payload), p.dim)
+				p.sent.ColdFrames, errBuffer, len(payload), p.dim)
 		}
 		return p.fillCold(payload, n), nil
 	}

@@ -136,9 +136,6 @@ func (w *Worker) fillFrame(o *operation) bool {
 	}
 	if h.Type != wire.TypeHot {
 		f = w.flows[flowCold+w.packer.Server()]
-		if w.packer.Coded() {
-			h.Flags |= wire.FlagCoded
-		}
 	} else {
 		if w.cfg.Layout == packer.Dense {
 			h.Flags |= wire.FlagDense
@@ -164,6 +161,9 @@ func (w *Worker) fillFrame(o *operation) bool {
 	}
 	if cold > 0 {
 		w.stats.BytesCold += uint64(len(payload))
+	}
+	if sent.CodedValues > o.sent.CodedValues {
+		h.Flags |= wire.FlagCoded
 	}
 	w.stats.CodedValues += uint64(sent.CodedValues - o.sent.CodedValues)
 	w.stats.CodedBytes += uint64(sent.CodedBytes - o.sent.CodedBytes)

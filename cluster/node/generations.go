@@ -138,7 +138,8 @@ func (s *server) moveOn(ctx context.Context, lost int) *harvesting {
 			}
 			s.discard(h)
 		}
-		s.env.Log.Debug("an aggregator does not take the job", "control", s.env.Config.Aggregators()[at].Control, "error", err)
+		s.env.Log.Debug("an aggregator does not take the job", "control", s.env.Config.Aggregators()[at].Control,
+			"error", err)
 		if n%count == 0 && pauseFor(ctx, candidatePause) != nil {
 			break
 		}
