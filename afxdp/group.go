@@ -237,7 +237,9 @@ func (g *Group) Snapshot() (Stats, error) {
 func (g *Group) Run(ctx context.Context, loop func(*Socket) error) error {
 	g.mu.Lock()
 	again := g.ran
-	g.ran, g.running = true, !again
+	if !again {
+		g.ran, g.running = true, true
+	}
 	g.mu.Unlock()
 	if again {
 		return fmt.Errorf("%w: a Group runs once; open another one", ErrInUse)

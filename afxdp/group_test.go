@@ -382,6 +382,28 @@ func TestGroupEnds(t *testing.T) {
 	}
 }
 
+// A Run that is refused changes nothing for the one that has the sockets: after a Close the memory stays
+// until its loops have ended.
+func TestRefusedRunLeavesTheMemory(t *testing.T) {
+	g := openAll(t, newNet(t, testbed.VethConfig{}), GroupConfig{Match: MatchUDP(9), Frames: 64})
+	runs, goOn := make(chan bool), make(chan bool)
+	stop, done := runGroup(g, func(*Socket) error {
+		runs <- true
+		<-goOn
+		return nil
+	})
+	defer stop()
+	<-runs
+	wantErr(t, g.Run(t.Context(), nil), ErrInUse)
+	if err := g.Close(); err != nil || g.umem.closed {
+		t.Errorf("Close: %v; the memory of a loop is freed: %v", err, g.umem.closed)
+	}
+	close(goOn)
+	if err := waitRun(t, done); err != nil || !g.umem.closed {
+		t.Errorf("Run: %v; its memory is freed: %v", err, g.umem.closed)
+	}
+}
+
 // A socket of a group may be closed concurrently with the group. The test needs the race detector.
 func TestSocketIsClosedBesideItsGroup(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{Queues: 2})
