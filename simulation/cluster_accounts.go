@@ -262,7 +262,7 @@ func (a *accounts) recordFlush(p *process) {
 		}
 		e.flushed = true
 	}
-	if a.store != nil && (!a.store.fenced || a.store.settled[p]) {
+	if st := a.store; st != nil && (st.settled[p] || !st.fenced && len(st.taken[p]) == 0) {
 		a.checkPaid(p, "calls all that it has sent acknowledged")
 	}
 }

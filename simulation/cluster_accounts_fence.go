@@ -107,7 +107,15 @@ func (a *accounts) fence(p *process) {
 	a.plane, a.next = a.next, nil
 }
 
-// begin records that a server takes the harvests of another instance of the job. All workers have settled.
+// recordSettled records that a worker tells the server that it has settled.
+func (a *accounts) recordSettled(p *process) {
+	a.c.Mu.Lock()
+	defer a.c.Mu.Unlock()
+	a.settle(p)
+}
+
+// begin records that a server takes the harvests of another instance of the job. All workers have settled,
+// but for those that the server has given up, and that may not know it yet.
 func (a *accounts) begin(p *process) {
 	s := a.c
 	s.Mu.Lock()
@@ -119,11 +127,6 @@ func (a *accounts) begin(p *process) {
 	st.fenced = false
 	s.result.Moves++
 	s.Tell("%s goes on at an aggregator again\n", p.Name())
-	for worker := range a.sent {
-		if !worker.Dead() {
-			a.settle(worker)
-		}
-	}
 }
 
 // settle records that the server has all that the lost switch took with it of a worker.

@@ -29,6 +29,10 @@ func (p *process) clientOptions() []grpc.DialOption {
 		switch req := req.(type) {
 		case *pb.ReportRequest:
 			p.c.accounts.recordSteps(p, req.Steps, req.Instance)
+		case *pb.SettleRequest:
+			if req.Settled {
+				p.c.accounts.recordSettled(p)
+			}
 		case *pb.DoneRequest:
 			p.c.Mu.Lock()
 			p.c.fence.countEvent(dones)
