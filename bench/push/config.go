@@ -67,8 +67,8 @@ const (
 	InFlight = 16
 
 	// denseSlots is how many values workers of SwitchML have under way at most: as many slots as a job
-	// has.
-	denseSlots = packer.MaxSlots
+	// with rounds has.
+	denseSlots = packer.PageSlots
 
 	// batchesEach is the number of different batches of a worker.
 	batchesEach = 1024

@@ -199,7 +199,7 @@ func figureAssumptions(cfg *Config) []string {
 		"libra-unprepared: the whole system, with workers that look up the keys of each push. libra: they have prepared all pushes. zeromq-hash is PS-lite's way, with the sums in its default handle, and zeromq-table the same with Libra's table.",
 		fmt.Sprintf("switchml: vectors of %s values, in mode sync with fixed arithmetic, whose scale the workers agree on for each vector. An iteration takes as long as all parameters of the model at the measured rate, which is the same for all traces. Where a trace does not tell how many parameters there are, those that were pushed are taken, in its favour.",
 			humanize.Comma(denseSlots)),
-		fmt.Sprintf("Slots: %s at most, those that a job has; in the paper 1 MB.", humanize.Comma(denseSlots)),
+		fmt.Sprintf("Slots: %s at most, those that a job with rounds has; in the paper 1 MB.", humanize.Comma(denseSlots)),
 		fmt.Sprintf("In the paper Libra's rate is %g to %g times that of PS-lite with 32 workers.", paperLeast, float64(paperMost)),
 	}
 }

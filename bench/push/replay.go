@@ -25,9 +25,9 @@ func (r *replayed) numberOf(key uint64) int {
 }
 
 // hotRows returns how many of a trace's keys are hot: of the trainings in the paper, as many as there,
-// of others those for which a job has slots.
+// of others those for which a switch of one page has slots.
 func hotRows(t *trace.Trace, keys int) int {
-	slots := packer.MaxSlots
+	slots := packer.PageSlots
 	for _, s := range []trace.Skew{trace.OA, trace.SE} {
 		if t.Name == s.Name && t.Parameters == s.Parameters {
 			slots = s.Hot
