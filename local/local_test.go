@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/libra-ina/libra/local"
+	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/ps"
 )
 
@@ -155,13 +156,13 @@ func TestReduceAndDrop(t *testing.T) {
 
 // Invalid configurations are refused, and everything opened before is closed.
 func TestOpenRefuses(t *testing.T) {
-	many := make([]uint64, 1<<16+1)
+	many := make([]uint64, packer.MaxSlots/256+1)
 	for i := range many {
 		many[i] = uint64(i)
 	}
 	for want, cfg := range map[string]local.Config{
 		"Config.Hot is empty": {Dim: 1},
-		"slots":               {Dim: 1, Hot: many},
+		"slots":               {Dim: 256, Hot: many},
 		"key 3 has the ranks": {Dim: 1, Hot: []uint64{3, 3}},
 		"dimension":           {Dim: 0, Hot: []uint64{3}},
 		"does not fit":        {Dim: 60_000, Hot: []uint64{3}},
@@ -169,7 +170,7 @@ func TestOpenRefuses(t *testing.T) {
 	} {
 		c, err := local.Open(t.Context(), cfg)
 		if err == nil || !strings.HasPrefix(err.Error(), "local: ") || !strings.Contains(err.Error(), want) {
-			t.Errorf("%+v: %v, %v, want %q", cfg, c, err, want)
+			t.Errorf("%d hot rows of dimension %d: %v, %v, want %q", len(cfg.Hot), cfg.Dim, c, err, want)
 		}
 	}
 }
