@@ -125,7 +125,8 @@ for step in range(3):
         raise
     assert tensor.to_dense()[3].tolist() == [2, 4], tensor
 dist.destroy_process_group()
-print("added in start", os.environ["TORCHELASTIC_RESTART_COUNT"], flush=True)
+# In one piece: torchrun passes on what it finds of a line.
+print(f"added in start {os.environ['TORCHELASTIC_RESTART_COUNT']}\n", end="", flush=True)
 `
 	file := filepath.Join(openDir(t), "program.py")
 	if err := os.WriteFile(file, []byte(program), 0o644); err != nil {

@@ -28,6 +28,9 @@ func fieldsOf(t reflect.Type) (names []string, types map[string]reflect.Type) {
 			}
 			continue
 		}
+		if name == "-" { // not in files
+			continue
+		}
 		names = append(names, name)
 		types[name] = f.Type
 	}
