@@ -115,7 +115,7 @@ func markOf(marks []aggregator.Mark, worker uint16) *aggregator.Mark {
 
 // noteEpoch notes that an epoch may be in late frames of this generation.
 func (g *generation) noteEpoch(epoch uint16) {
-	const most = 4096 // of 65,536; an operator does not see so many fences in the life of a frame
+	const most = 4096 // of 65,536: far more than admissions during the lifetime of a frame
 	if len(g.epochs) == most {
 		clear(g.epochs)
 	}

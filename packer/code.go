@@ -9,8 +9,8 @@ import (
 	"github.com/libra-ina/libra/wire"
 )
 
-// coder codes cold rows. Frames hold as many as fit, which nobody knows before they are coded: so
-// codes are made group by group, aside, until the frame is full.
+// coder codes cold rows. How many fit into a frame is known only when they are coded, so codes are made
+// in a buffer, group by group, until the frame is full.
 type coder struct {
 	codec.Codec
 	codes  []byte                             // of the rows of the frame in progress

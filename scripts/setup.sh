@@ -44,6 +44,7 @@ command_in shellcheck shellcheck
 command_in buildah buildah # make image
 file_in /usr/lib/python3/dist-packages/jsonschema python3-jsonschema
 command_in strace strace
+command_in promtool prometheus
 command_in spin spin # make spec
 command_in pkg-config pkg-config
 # A Debian package is of Debian's python3, whatever other one is on the PATH.
@@ -87,3 +88,7 @@ export DEBIAN_FRONTEND=noninteractive # tshark would ask who may capture
 apt-get update -q
 # shellcheck disable=SC2086 # a list of words
 apt-get install -q -y --no-install-recommends $missing
+case " $missing " in
+*" prometheus "*) # only its programs are wanted, not the service that comes with them
+	systemctl disable --now prometheus >/dev/null 2>&1 || true ;;
+esac

@@ -89,8 +89,8 @@ func (r *run) measureBatch(ctx context.Context, batch int) (err error) {
 		fmt.Sprintf("batches of %d", batch))
 }
 
-// measureLoad measures everything that uses a workload. Results are like one of them; what says what
-// they are of.
+// measureLoad measures each baseline with one workload. like has the fields that all its results have
+// in common; what names the workload in the progress report.
 func (r *run) measureLoad(ctx context.Context, h header, size int, fill func(*workload), like Result,
 	what string) (err error) {
 	if r.load, err = sys.NewShared("libra-bench-pushes", size); err != nil {

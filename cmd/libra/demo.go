@@ -211,7 +211,7 @@ func learningCurves(r *demo.Result) []chart.Chart {
 	return charts
 }
 
-// coldBytes says what cold gradients took, and what the codec saved of that.
+// coldBytes formats the bytes of cold gradients on the wire, and their share of what floats would take.
 func coldBytes(r *demo.Result) string {
 	if r.CodecBound == 0 {
 		return humanize.Comma(int64(r.ColdBytes))

@@ -283,7 +283,13 @@ func TestDemoLeavesNothingBehind(t *testing.T) {
 	if r := runDemoWith(t, env, append(frappe(t), "--epochs", "1")...); *r.AUC < 0.6 {
 		t.Errorf("a run after a killed one: %+v", r)
 	}
-	// The kernel ends children and namespaces of a killed parent after some time.
+	awaitFootprint(t, temporary, before)
+}
+
+// awaitFootprint waits until no more is left than before: the kernel ends children and namespaces of a
+// killed parent after some time.
+func awaitFootprint(t *testing.T, temporary string, before map[string]int) {
+	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for {
 		after := footprint(t, temporary)

@@ -5,7 +5,6 @@ package main
 import (
 	"syscall"
 	"testing"
-	"time"
 )
 
 // An interrupted training of a linear model cleans up after itself.
@@ -21,16 +20,5 @@ func TestGLMLeavesNothingBehind(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted {
 		t.Errorf("exit code %d: %s", code, &stderr.text)
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		after, same := footprint(t, temporary), true
-		for what, n := range after {
-			same = same && n <= before[what]
-		}
-		if same {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("before %v, after %v", before, after)
-		}
-	}
+	awaitFootprint(t, temporary, before)
 }

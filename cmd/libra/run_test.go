@@ -149,8 +149,8 @@ func TestRunLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// A folder that has files is not recorded into, before anything starts; and of a program that fails
-// there is a trace that says that it was cut short.
+// A folder with files is refused before anything starts. The trace of a program that fails is marked
+// as cut short.
 func TestRunRecordsIntoNewFolders(t *testing.T) {
 	t.Parallel()
 	used := t.TempDir()

@@ -125,8 +125,8 @@ func (z *zipf) distinct(from, to float64) (sum float64) {
 	return sum
 }
 
-// fit returns the distribution of which pushes have so many distinct rows, and the hot parameters
-// their share of them. The larger the exponent, the larger the share.
+// fit returns the distribution from which a push with the given number of distinct rows takes the
+// share s.Share from the hot parameters. The share grows with the exponent.
 func (s Skew) fit(rows int) *zipf {
 	z := &zipf{n: float64(s.Parameters)}
 	bisect(0, 4, func(exponent float64) bool {

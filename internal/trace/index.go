@@ -69,8 +69,8 @@ type Meta struct {
 	Sync       bool
 }
 
-// Begin makes an empty folder for a trace, or takes one that is there, with an index that says that
-// the trace is not complete.
+// Begin creates the folder of a trace, or uses an existing empty one, and writes an index in which the
+// trace is marked as incomplete.
 func Begin(dir string, m Meta) error {
 	if err := file.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("trace: %w", err)

@@ -105,7 +105,7 @@ func readArray(path, kind string, rows, columns int, checksum uint32, take func(
 	want := dictOf.FindSubmatch(head(kind, rows, columns)[len(start):])
 	got := dictOf.FindSubmatch(dict)
 	if got == nil || string(got[1]) != kind || string(got[2]) != string(want[2]) {
-		return fmt.Errorf("%s: %s says that it has elements %s and the shape %s, but its head is %.100q: %s", path, IndexName,
+		return fmt.Errorf("%s: %s gives it elements %s and the shape %s, but its head is %.100q: %s", path, IndexName,
 			kind, want[2], dict, again)
 	}
 	size := int64(rows) * int64(max(1, columns)) * elementSize(kind)

@@ -88,16 +88,21 @@ func TestRecordedIsRead(t *testing.T) {
 	}
 }
 
-// NumPy reads the files, where it is there.
+// NumPy reads the files. Debian's package is of /usr/bin/python3, whatever other one is on the PATH.
 func TestNumPyReads(t *testing.T) {
-	out, err := exec.Command("python3", "-c", "import numpy").CombinedOutput()
+	python := "python3"
+	out, err := exec.Command(python, "-c", "import numpy").CombinedOutput()
 	if err != nil {
-		t.Skipf("no NumPy: %s", out)
+		python = "/usr/bin/python3"
+		out, err = exec.Command(python, "-c", "import numpy").CombinedOutput()
+	}
+	if err != nil {
+		t.Skipf("no Python with NumPy (apt install python3-numpy): %s", out)
 	}
 	const script = `import sys, numpy as n
 for f in "keys", "gradients", "pushes":
     a = n.load(sys.argv[1] + "/rank-0." + f + ".npy"); print(a.dtype, a.shape, a.tolist())`
-	out, err = exec.Command("python3", "-c", script, record(t, true)).CombinedOutput()
+	out, err = exec.Command(python, "-c", script, record(t, true)).CombinedOutput()
 	const want = "uint64 (4,) [9, 3, 9, 4]\n" +
 		"float32 (4, 2) [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]]\nuint64 (2, 2) [[3, 0], [1, 1]]\n"
 	if err != nil || string(out) != want {
@@ -160,7 +165,7 @@ func TestWrongTraces(t *testing.T) {
 	}
 }
 
-// A recording that nobody finished is not a trace, and a folder with files is not taken.
+// A recording that was not completed is not a trace, and a folder with files is refused.
 func TestCutShort(t *testing.T) {
 	dir := record(t, false)
 	if _, err := Read(dir); err == nil || !strings.Contains(err.Error(), "cut short") {

@@ -4,8 +4,8 @@
 // (docs/telemetry.md): metrics for Prometheus at /metrics, the records of drawn frames at /records.
 //
 // A reader never makes an endpoint wait, nor an aggregator: histograms are read from their atomic
-// counters, and everything else is as a [Watch] has got it within the last second, whether somebody
-// reads or not. The age of that is a metric, so that a process that has stopped can be seen.
+// counters, and everything else is what a [Watch] has collected within the last second, with or without
+// readers. Its age is a metric, which shows a process that hangs.
 //
 // The number of series has a bound, which does not depend on the number of workers, jobs and
 // clients.
