@@ -78,10 +78,11 @@ func TestResultsAddUp(t *testing.T) {
 	if s.ColdFrames == 0 || s.ColdFrames >= a.Frames+b.Frames-s.HotFrames || s.Rows != store.Len() || s.WeightsSHA256 != hash(store) {
 		t.Errorf("%+v; the workers %+v, %+v", s, a, b)
 	}
-	if s.Steps != a.Steps || s.Harvests != a.Steps || s.HarvestMessages != s.Harvests {
+	// A step that takes longer than harvestInStep has more than the harvest at its end.
+	if s.Steps != a.Steps || s.Harvests < a.Steps || s.HarvestMessages != s.Harvests {
 		t.Errorf("%d steps, %d harvests in %d messages; the workers took %d steps", s.Steps, s.Harvests, s.HarvestMessages, a.Steps)
 	}
-	if at != 5 || during.Steps != at-1 || during.Harvests != at-1 || during.Rows == 0 || during.Rows > uint64(s.Rows) {
+	if at != 5 || during.Steps != at-1 || during.Harvests < at-1 || during.Harvests >= s.Harvests || during.Rows == 0 || during.Rows > uint64(s.Rows) {
 		t.Fatalf("after %d steps: %v", at, during)
 	}
 	for name, total := range map[string]uint64{"hot_frames": s.HotFrames, "hot_pairs": s.HotPairs, "harvest_messages": s.HarvestMessages, "cold_frames": s.ColdFrames} {
@@ -89,7 +90,7 @@ func TestResultsAddUp(t *testing.T) {
 			t.Errorf("%s: %d during, %d in the end", name, n, total)
 		}
 	}
-	if during.Counters["hot_frames"] >= during.Counters["hot_pairs"] || during.Counters["harvest_messages"] != at-1 {
+	if during.Counters["hot_frames"] >= during.Counters["hot_pairs"] || during.Counters["harvest_messages"] != during.Harvests {
 		t.Errorf("%v", during.Counters)
 	}
 	if len(during.Counters) != 12 {
