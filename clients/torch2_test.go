@@ -145,21 +145,36 @@ print(f"added in start {os.environ['TORCHELASTIC_RESTART_COUNT']}\n", end="", fl
 	}
 }
 
-// TestPythonWithOtherTorch imports libra.torch beside PyTorches that it cannot use.
+// TestPythonWithOtherTorch imports libra.torch beside PyTorches that it cannot use, and beside none.
 func TestPythonWithOtherTorch(t *testing.T) {
 	t.Parallel()
-	const remedy = "libra.torch needs PyTorch 1.13, or 2.6 or later, with gloo (Debian: python3-torch)"
-	for version, test := range map[string]struct{ distributed, gloo, want string }{
-		"1.12.1": {"True", "True", "PyTorch 1.12.1 is too old: " + remedy},
-		"2.0.1":  {"True", "True", "PyTorch 2.0.1 is too old: " + remedy},
-		"2.6.0":  {"False", "False", "PyTorch 2.6.0 was built without torch.distributed: " + remedy},
-		"2.7.0":  {"True", "False", "PyTorch 2.7.0 was built without gloo: " + remedy},
+	const (
+		remedy = "libra.torch needs PyTorch 1.13, or 2.6 or later, with gloo (Debian: python3-torch)"
+		all    = "def is_available(): return True\ndef is_gloo_available(): return True\n"
+		gloo   = "def is_available(): return True\ndef is_gloo_available(): return False\n"
+		nobody = "def is_available(): return False\n"
+		lacks  = "raise ModuleNotFoundError('the reason', name='numpy')\n"
+	)
+	for _, test := range []struct{ version, distributed, want string }{
+		{"1.12.1", all, "ImportError: PyTorch 1.12.1 is too old: " + remedy},
+		{"1.12rc1", "", "ImportError: PyTorch 1.12rc1 is too old: " + remedy},
+		{"1.9.0", "", "ImportError: PyTorch 1.9.0 is too old: " + remedy},
+		{"2.0.1", all, "ImportError: PyTorch 2.0.1 is too old: " + remedy},
+		{"2.6.0", nobody, "ImportError: PyTorch 2.6.0 was built without torch.distributed: " + remedy},
+		{"2.14.1+debian", "", "ImportError: PyTorch 2.14.1+debian was built without torch.distributed: " + remedy},
+		{"2.7.0", gloo, "ImportError: PyTorch 2.7.0 was built without gloo: " + remedy},
+		{"2.7.0", lacks, "ModuleNotFoundError: the reason"}, // not ours to explain
+		{"", "", "ImportError: there is no PyTorch: " + remedy},
 	} {
 		dir := openDir(t)
-		for name, text := range map[string]string{
-			"__init__.py":    "__version__ = '" + version + "'\n",
-			"distributed.py": "def is_available(): return " + test.distributed + "\ndef is_gloo_available(): return " + test.gloo + "\n",
-		} {
+		files := map[string]string{"__init__.py": "__version__ = '" + test.version + "'\n", "distributed.py": test.distributed}
+		if test.version == "" {
+			files["__init__.py"] = "raise ModuleNotFoundError('No module named torch', name='torch')\n" // as if there were no such folder
+		}
+		for name, text := range files {
+			if text == "" {
+				continue
+			}
 			path := filepath.Join(dir, "torch", name)
 			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 				t.Fatal(err)
@@ -170,8 +185,8 @@ func TestPythonWithOtherTorch(t *testing.T) {
 		}
 		cmd := python(t, &bed{}, "-c", "import libra.torch")
 		cmd.Env = append(cmd.Env, "PYTHONPATH="+dir+":python")
-		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "ImportError: "+test.want) {
-			t.Errorf("beside PyTorch %s it ends with %v\n%s", version, err, out)
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), test.want) {
+			t.Errorf("beside PyTorch %s it ends with %v\n%s", test.version, err, out)
 		}
 	}
 }

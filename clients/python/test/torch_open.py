@@ -4,6 +4,7 @@
 import datetime
 import gc
 import hashlib
+import json
 import os
 import signal
 import sys
@@ -48,12 +49,12 @@ class Alone:
 
 
 class Open(unittest.TestCase):
-    def begin(self, seconds=60, part="", **environment):
+    def begin(self, seconds=60, part="", backend="libra", **environment):
         """Begins with other variables than libra run has set; a failed group leaves words in its part of the store."""
         right = dict(os.environ)
         os.environ.update(environment)
         try:
-            dist.init_process_group("libra", store=dist.PrefixStore(self.id() + part, store), rank=rank, world_size=2, timeout=datetime.timedelta(seconds=seconds))
+            dist.init_process_group(backend, store=dist.PrefixStore(self.id() + part, store), rank=rank, world_size=2, timeout=datetime.timedelta(seconds=seconds))
         finally:
             os.environ.update(right)
 
@@ -65,10 +66,48 @@ class Open(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "rank 1 has no session: .*there is no /nowhere: start libra agent"):
                 self.begin()
 
+    def test_long_reason(self):
+        """A reason that is longer than what ranks report is cut, and still tells all of them whose it is."""
+        library = "/nowhere/" + "ä" * 2000
+        with mock.patch.dict(os.environ, {"LIBRA_LIBRARY": library}):
+            libra._library.library.cache_clear()
+            if rank == 1:
+                with self.assertRaisesRegex(libra.LibraryNotFound, "cannot be loaded: .*or name the file in LIBRA_LIBRARY"):
+                    self.begin()
+        libra._library.library.cache_clear()
+        if rank == 0:
+            with self.assertRaisesRegex(ValueError, "^rank 1 has no session: /nowhere/ä+"):
+                self.begin()
+
     def test_no_job(self):
         with self.assertRaisesRegex(libra.Error, "refuses job nothing") as failed:
             self.begin(LIBRA_JOB="nothing")
         self.assertEqual(failed.exception.name, "NO_JOB")
+
+    def test_other_devices(self):
+        """A backend for GPUs is refused on all ranks, with the name of the right one. (torch2.py has what PyTorch 2 accepts.)"""
+        names = ("cuda:libra", "cpu:gloo,cuda:libra", "xpu:libra")
+        want = 'the backend "libra" is one for the CPU: give "libra", or "cpu:libra,cuda:nccl"'
+        if torch.__version__.startswith("1."):
+            names = ("cuda:libra", "cpu:libra", "cpu:libra,cuda:nccl")
+            want = 'has one backend for all devices: give "libra", or take PyTorch 2.6 or later'
+        for name in names:
+            with self.assertRaisesRegex(ValueError, want):
+                self.begin(part=name, backend=name)
+            self.assertFalse(dist.is_initialized())
+
+    def test_no_cuda(self):
+        """Where PyTorch has no CUDA, a sparse tensor of a GPU ends in its own error, and the ranks go on."""
+        if torch.backends.cuda.is_built():
+            self.skipTest("PyTorch was built with CUDA")
+        self.begin()
+        with self.assertRaisesRegex(AssertionError, "Torch not compiled with CUDA enabled"):
+            dist.all_reduce(tensor.cuda())
+        mine = tensor.clone()
+        dist.all_reduce(mine)
+        self.assertEqual(mine.to_dense()[1].tolist(), [2.0, 4.0])
+        dist.destroy_process_group()
+        gc.collect()  # later tests want sessions of their own
 
     def test_variables(self):
         with self.assertRaisesRegex(ValueError, "LIBRA_JOB is not set"):
@@ -122,7 +161,7 @@ class Open(unittest.TestCase):
 
         def check(exponent, ranks):
             member = {"agent": 1, "parties": ranks, "job": 1, "dim": 2, "arithmetic": "exact", "exponent": exponent}
-            libra.torch._rows._check([member] * ranks)
+            libra.torch._rows._check([json.dumps(member)] * ranks)
 
         for exponent, ranks in (-46, 582), (0, 582), (-55, 1), (-54, 2):
             check(exponent, ranks)
@@ -139,7 +178,7 @@ class Open(unittest.TestCase):
             ({"arithmetic": "lut"}, "the job adds in arithmetic lut: all-reduces need one in arithmetic exact"),
         ):
             with self.assertRaisesRegex(ValueError, text):
-                libra.torch._rows._check([member, {**member, **change}])
+                libra.torch._rows._check([json.dumps(member), json.dumps({**member, **change})])
 
     def test_kinds(self):
         """Ranks whose kinds differ do not agree, also if the sums of their digits are those of ranks that do."""

@@ -208,12 +208,12 @@ def connect(gloo: Any, timeout: float) -> Rows:
         session = _open(gloo.rank())
     except (Error, OSError, ValueError) as e:
         failure = e
-    members = gather(gloo, json.dumps({"failure": str(failure)} if session is None else _member(session)))
+    members = gather(gloo, f"{_FAILURE}{failure}" if session is None else json.dumps(_member(session)))
     if failure is not None:
         raise failure
     assert session is not None
     try:
-        _check([json.loads(member) for member in members])
+        _check(members)
         rows = Rows(session, timeout)
         rows.begin(gloo)
     except Exception as e:
@@ -240,11 +240,16 @@ def _member(session: Session) -> Dict[str, Any]:
     return {"agent": info.instance, "parties": int(os.environ["LOCAL_WORLD_SIZE"]), "job": info.job, "dim": info.dim, "arithmetic": info.arithmetic, "exponent": info.exponent}
 
 
-def _check(members: List[Dict[str, Any]]) -> None:
-    """Raises ValueError if all-reduces are not possible. All ranks have the same members, so all raise the same."""
-    for rank, m in enumerate(members):
-        if "failure" in m:
-            raise ValueError(f"rank {rank} has no session: {m['failure']}")
+# What a rank without a session reports begins with this, and then has the reason, which may be long: gather cuts it.
+_FAILURE = "failure: "
+
+
+def _check(reports: List[str]) -> None:
+    """Raises ValueError if all-reduces are not possible. All ranks have the same reports, so all raise the same."""
+    for rank, report in enumerate(reports):
+        if report.startswith(_FAILURE):
+            raise ValueError(f"rank {rank} has no session: {report[len(_FAILURE):]}")
+    members = [json.loads(report) for report in reports]
     for rank, m in enumerate(members):
         if m["arithmetic"] != "exact":
             raise ValueError(f"the job adds in arithmetic {m['arithmetic']}: all-reduces need one in arithmetic exact")

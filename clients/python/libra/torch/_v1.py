@@ -102,7 +102,17 @@ def is_libra(group: Any) -> bool:
     return isinstance(group, Group)
 
 
+#: What PyTorch 2 takes: a backend for each device. Without these names, PyTorch 1.13 calls them invalid and names no remedy.
+_OF_DEVICES = "cpu:libra", "cuda:libra", "cpu:libra,cuda:nccl", "cuda:nccl,cpu:libra"
+
+
+def _refuse(*_: Any) -> None:
+    raise ValueError(f'PyTorch {torch.__version__} has one backend for all devices: give "libra", or take PyTorch 2.6 or later')
+
+
 def register() -> None:
     """Makes the backend known to PyTorch."""
     if not hasattr(Backend, "LIBRA"):  # the module was loaded before
         Backend.register_backend("libra", Group)
+        for name in _OF_DEVICES:
+            Backend.register_backend(name, _refuse)
