@@ -169,6 +169,43 @@ func shorter(t *testing.T, name string, rows int) (path string) {
 	return path
 }
 
+// TestTorchLoaders trains with data loaders that fork and with those that spawn: the weights are the same.
+func TestTorchLoaders(t *testing.T) {
+	t.Parallel()
+	data := []string{"--data", shorter(t, "frappe-train.libfm.gz", 1024), "--test", shorter(t, "frappe-test.libfm.gz", 256)}
+	var weights []string
+	for _, how := range []string{"fork", "spawn"} {
+		program := append([]string{"python/examples/frappe.py", "libra", "--epochs", "1", "--batch", "512", "--loaders", how}, data...)
+		cmd := torch(t, strings.Fields("--sync --optimizer none --workers 2 --dim 16"), program...)
+		cmd.Env = append(cmd.Env, "OMP_NUM_THREADS=1")
+		out := run(t, cmd)
+		m := aucLine.FindStringSubmatch(out)
+		if m == nil || m[2] == "" {
+			t.Fatalf("with loaders that %s it printed %s", how, out)
+		}
+		weights = append(weights, m[2])
+	}
+	if weights[0] != weights[1] {
+		t.Errorf("loaders that fork end with the weights %s, those that spawn with %s", weights[0], weights[1])
+	}
+}
+
+// TestTorchSums compares sums with exact arithmetic, of hot rows and cold ones. With scripts/torch.sh there are as many ranks as it says.
+func TestTorchSums(t *testing.T) {
+	t.Parallel()
+	ranks := []int{3}
+	if os.Getenv(interpreter) != "" {
+		ranks = []int{2, 5, 8}
+	}
+	for _, n := range ranks {
+		out := run(t, torch(t, strings.Fields(fmt.Sprintf("--sync --optimizer none --hosts %d --workers %d --dim 4 --hot-rows 40", n, n)), "python/test/torch_sums.py"))
+		if !regexp.MustCompile(fmt.Sprintf(`rank 0 of %d: [1-9]\d* sums exact, [1-9]\d* refused`, n)).MatchString(out) ||
+			!regexp.MustCompile(`pairs summed in the network +[1-9]`).MatchString(out) {
+			t.Errorf("%d ranks printed %s", n, out)
+		}
+	}
+}
+
 // TestTorchPage runs the commands of docs/python.md that train on frappe, on a part of it, and
 // checks their output: the AUC is that of one process, and weights are those of the previous run.
 func TestTorchPage(t *testing.T) {

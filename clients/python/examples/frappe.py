@@ -15,21 +15,28 @@ from files import libfm
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler
+from training import agree, number
 
 import libra.torch
 
 
 class Rows(Dataset):
-    """Rows of a libFM file with the same number of features each. An item is a whole batch of them."""
+    """Rows with the same number of features each. An item is a whole batch of them."""
 
-    def __init__(self, path, most):
-        self.features, self.labels = libfm(path, most)
+    def __init__(self, features, labels):
+        self.features, self.labels = features, labels
 
     def __len__(self):
         return len(self.labels)
 
     def __getitem__(self, rows):
         return self.features[rows], self.labels[rows]
+
+
+def load(arguments):
+    """The rows to train on, and those to test with."""
+    rows = agree(lambda: [*libfm(arguments.data, arguments.rows), *libfm(arguments.test, arguments.rows)])
+    return Rows(*rows[:2]), Rows(*rows[2:])
 
 
 def score(rows):
@@ -64,21 +71,28 @@ def options(description):
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--data", required=True, help="libFM file to train on")
     parser.add_argument("--test", required=True, help="libFM file to test with")
-    parser.add_argument("--rows", type=int, default=10**9, help="rows of the files at most")
-    parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--batch", type=int, default=1024, help="rows of a step, of all ranks together")
+    parser.add_argument("--rows", type=number, default=10**9, help="rows of the files at most")
+    parser.add_argument("--epochs", type=number, default=2)
+    parser.add_argument("--batch", type=number, default=1024, help="rows of a step, of all ranks together")
+    parser.add_argument("--loaders", choices=("fork", "spawn", "forkserver"), help="how processes that load data are started (Python's default)")
     return parser
+
+
+def batches(arguments, data, shares):
+    """Loads a rank's share of each batch, in two processes."""
+    sampler = BatchSampler(shares, max(1, arguments.batch // dist.get_world_size()), drop_last=False)
+    return DataLoader(data, sampler=sampler, batch_size=None, num_workers=2, multiprocessing_context=arguments.loaders)
 
 
 def train(arguments):
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    data, test = Rows(arguments.data, arguments.rows), Rows(arguments.test, arguments.rows)
+    data, test = load(arguments)
     torch.manual_seed(1)
     model = Machine(1 + max(int(data.features.max()), int(test.features.max())), factors=15)
     parallel = DistributedDataParallel(model)
     optimizer = torch.optim.Adagrad(model.parameters(), lr=0.1)
     shares = DistributedSampler(data, seed=1)
-    loader = DataLoader(data, sampler=BatchSampler(shares, arguments.batch // ranks, drop_last=False), batch_size=None, num_workers=2)
+    loader = batches(arguments, data, shares)
     for epoch in range(arguments.epochs):
         begin = time.perf_counter()
         shares.set_epoch(epoch)

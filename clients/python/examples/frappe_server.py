@@ -9,9 +9,9 @@ import time
 
 import torch
 import torch.distributed as dist
-from frappe import Rows, auc, options, score
+from frappe import auc, batches, load, options, score
 from torch.nn.functional import binary_cross_entropy_with_logits
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler
+from torch.utils.data import DistributedSampler
 
 import libra
 import libra.torch
@@ -20,10 +20,10 @@ import libra.torch
 def main():
     arguments = options(__doc__).parse_args()
     dist.init_process_group("gloo")  # with it, rank 0 learns when all workers are done
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    data, test = Rows(arguments.data, arguments.rows), Rows(arguments.test, arguments.rows)
+    rank = dist.get_rank()
+    data, test = load(arguments)
     shares = DistributedSampler(data, seed=1)
-    loader = DataLoader(data, sampler=BatchSampler(shares, arguments.batch // ranks, drop_last=False), batch_size=None, num_workers=2)
+    loader = batches(arguments, data, shares)
     with libra.Session(os.environ["LIBRA_JOB"]) as session:
         rows = libra.torch.Embedding(1 + max(int(data.features.max()), int(test.features.max())), session)
         for epoch in range(arguments.epochs):

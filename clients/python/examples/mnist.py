@@ -6,7 +6,6 @@ to train on, and the rest to test. Rank 0 prints a table: the time that gradient
 a rank's host sends in it, and the share of digits that are recognised at the end.
 """
 import argparse
-import gzip
 import hashlib
 import json
 import math
@@ -14,25 +13,18 @@ import os
 import statistics
 import time
 
-import numpy as np
 import torch
 import torch.distributed as dist
+from files import idx
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, fp16_compress_hook
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
+from training import agree
 
 from libra.torch import Codec, codec_hook
 
 HOOKS = "none fp16 codec:10 codec:8 codec:6 powersgd:1 powersgd:2 powersgd:4"
-
-
-def idx(path):
-    """The bytes of an IDX file, uint8[n, ...]."""
-    with (gzip.open if open(path, "rb").read(2) == b"\x1f\x8b" else open)(path, "rb") as file:
-        data = file.read()
-    shape = np.frombuffer(data, ">u4", data[3], 4)
-    return np.frombuffer(data, np.uint8, offset=4 + 4 * data[3]).reshape(shape)
 
 
 def of(name):
@@ -94,6 +86,18 @@ class Training:
         return torch.cat([p.detach().reshape(-1) for p in self.model.parameters()]).numpy().tobytes()
 
 
+def load(options):
+    """Images and their labels."""
+    images, labels = idx(options.images, 28, 28), idx(options.labels)
+    if len(images) != len(labels):
+        raise ValueError(f"{options.images} has {len(images)} images, {options.labels} {len(labels)} labels: give files of the same data set")
+    if len(images) < options.train + options.test:
+        raise ValueError(f"{options.images} has {len(images)} images: give a smaller --train and --test than {options.train} and {options.test}")
+    if labels.max() > 9:
+        raise ValueError(f"{options.labels} has labels up to {labels.max()}: give those of digits, 0 to 9")
+    return images, labels
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", required=True, help="IDX file of images")
@@ -110,8 +114,8 @@ def main():
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
     torch.set_num_threads(1)
-    images, labels = idx(options.images), torch.from_numpy(idx(options.labels).astype(np.int64))
-    images = torch.from_numpy(images.reshape(len(images), -1).astype(np.float32) / 255)
+    images, labels = agree(lambda: load(options))
+    images, labels = images.flatten(1).float() / 255, labels.long()
     trainings = [Training(name, options.seed, options.rate) for name in options.hooks.split()]
     for epoch in range(options.epochs):
         rows = torch.randperm(options.train, generator=torch.Generator().manual_seed(options.seed + epoch))
