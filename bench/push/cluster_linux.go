@@ -117,7 +117,7 @@ func (r *run) workerSpec(c *cluster, baseline string, workers, worker int) child
 	}
 	config := childConfig{HostConfig: host, ServerEnd: harness.HostConfigOf(r.bed.net, 0).Self, Worker: &cfg}
 	if baseline == SwitchML {
-		config.Worker, config.Dense = nil, &denseConfig{Workers: workers, Number: worker}
+		config.Worker, config.Dense = nil, &denseConfig{Workers: workers, Number: worker, Slots: r.slots}
 	}
 	s.Config = config
 	return s

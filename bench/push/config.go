@@ -67,12 +67,16 @@ const (
 	InFlight = 16
 
 	// denseSlots is how many values workers of SwitchML have under way at most: as many slots as a job
-	// with rounds has.
+	// with rounds has. Its rate is also measured with fewer, see denseSizes.
 	denseSlots = packer.PageSlots
 
 	// batchesEach is the number of different batches of a worker.
 	batchesEach = 1024
 )
+
+// denseSizes returns the numbers of slots with which SwitchML is measured: what a switch with less
+// memory has too, which shows how far memory is what limits it.
+func denseSizes() []int { return []int{denseSlots, denseSlots / 2, denseSlots / 4} }
 
 // Config is what to measure; [Defaults] is everything.
 type Config struct {

@@ -25,9 +25,10 @@ import (
 type denseConfig struct {
 	Workers int // 0: the process does nothing
 	Number  int // from 0 on
+	Slots   int // values of a vector
 }
 
-// runDense adds up vectors of denseSlots floats with the other workers, one after the other, each at a
+// runDense adds up vectors of Slots floats with the other workers, one after the other, each at a
 // scale that they agree on.
 func (c *childConfig) runDense(ctx context.Context) (err error) {
 	if c.Dense.Workers == 0 {
@@ -58,13 +59,13 @@ func (c *denseConfig) denseJob() (aggregator.JobConfig, []uint16) {
 	}
 	return aggregator.JobConfig{
 		ID: job, Mode: aggregator.Sync, Arithmetic: aggregator.Fixed, Exp: aggregator.DefaultExp(aggregator.Fixed),
-		Workers: c.Workers, Slots: denseSlots, MaxStripes: wire.MaxStripes,
+		Workers: c.Workers, Slots: c.Slots, MaxStripes: wire.MaxStripes,
 	}, ids
 }
 
 func (c *childConfig) openDense(ctx context.Context, rounds *control.Rounds,
 	job aggregator.JobConfig) (*transport.Worker, error) {
-	keys := make([]uint64, denseSlots)
+	keys := make([]uint64, c.Dense.Slots)
 	for i := range keys {
 		keys[i] = uint64(i)
 	}
@@ -123,8 +124,8 @@ func (c *denseConfig) drive(ctx context.Context, w *transport.Worker) error {
 }
 
 func (c *denseConfig) reduceAll(ctx context.Context, w *transport.Worker, made *atomic.Uint64, stop func() bool) error {
-	grads := slices.Repeat([]float32{float32(c.Number+1) / 1024}, denseSlots)
-	sums := make([]float32, denseSlots)
+	grads := slices.Repeat([]float32{float32(c.Number+1) / 1024}, c.Slots)
+	sums := make([]float32, c.Slots)
 	want := float64(c.Workers*(c.Workers+1)) / 2 / 1024
 	for {
 		grads[0] = 0

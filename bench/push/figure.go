@@ -29,7 +29,7 @@ type Figure struct {
 	Traces []Replayed `json:"traces"`
 	// Points has one entry for each trace, peer and number of workers.
 	Points []FigurePoint `json:"points"`
-	// Dense has the rates at which all gradients are added up, zeros too.
+	// Dense has the rates at which all gradients are added up, zeros too, with several numbers of slots.
 	Dense []DenseRate `json:"dense"`
 	// Line is the rate of a machine's link in each direction, for what is computed.
 	Line        float64  `json:"line_gbit_per_s"`
@@ -120,8 +120,8 @@ func (f *Figure) addResults(t *Replayed, results []Result) {
 	}
 }
 
-// addDense adds what was measured of SwitchML.
-func (f *Figure) addDense(results []Result) {
+// addDense adds what was measured of SwitchML with a number of slots.
+func (f *Figure) addDense(slots int, results []Result) {
 	for _, res := range results {
 		if res.Roles != nil {
 			f.denseCost = res.Roles
@@ -129,7 +129,7 @@ func (f *Figure) addDense(results []Result) {
 			f.denseCost.ServerBytes = 0
 			continue
 		}
-		f.Dense = append(f.Dense, DenseRate{Workers: res.Workers, Slots: denseSlots, ValuesPerSecond: res.PairsPerSecond,
+		f.Dense = append(f.Dense, DenseRate{Workers: res.Workers, Slots: slots, ValuesPerSecond: res.PairsPerSecond,
 			Min: res.Min, Max: res.Max})
 	}
 }
@@ -141,6 +141,9 @@ func (f *Figure) finish(cfg *Config) {
 		// In an iteration each worker pushes PerIteration rows, and to SwitchML all Parameters.
 		sparse := t.PerIteration / float64(t.Parameters)
 		for _, d := range f.Dense {
+			if d.Slots != denseSlots {
+				continue
+			}
 			f.Points = append(f.Points, FigurePoint{Trace: t.Name, Peer: SwitchML, Workers: d.Workers,
 				RowsPerSecond: d.ValuesPerSecond * sparse, Min: d.Min * sparse, Max: d.Max * sparse})
 		}
@@ -199,7 +202,8 @@ func figureAssumptions(cfg *Config) []string {
 		"libra-unprepared: the whole system, with workers that look up the keys of each push. libra: they have prepared all pushes. zeromq-hash is PS-lite's way, with the sums in its default handle, and zeromq-table the same with Libra's table.",
 		fmt.Sprintf("switchml: vectors of %s values, in mode sync with fixed arithmetic, whose scale the workers agree on for each vector. An iteration takes as long as all parameters of the model at the measured rate, which is the same for all traces. Where a trace does not tell how many parameters there are, those that were pushed are taken, in its favour.",
 			humanize.Comma(denseSlots)),
-		fmt.Sprintf("Slots: %s at most, those that a job with rounds has; in the paper 1 MB.", humanize.Comma(denseSlots)),
+		fmt.Sprintf("Slots: %s at most, those that a job with rounds has. In the XDP program, whose slots have 64 bits, they and their second bank take 1 MB; 32 bits each would take half of it. In the paper they have 1 MB.",
+			humanize.Comma(denseSlots)),
 		fmt.Sprintf("In the paper Libra's rate is %g to %g times that of PS-lite with 32 workers.", paperLeast, float64(paperMost)),
 	}
 }
@@ -225,10 +229,33 @@ func (f *Figure) print(out *report.Printer) {
 			return []any{p.Trace, p.Workers, how, p.Peer, rows(p.RowsPerSecond), rows(p.Min), rows(p.Max),
 				fmt.Sprintf("%.3g", p.Normalised), report.Cell("%.3g", experiment.Quotient(1, p.Normalised)), p.Bottleneck}
 		}))
+	f.printDense(out)
 	for _, a := range f.Assumptions {
 		out.Note("%s", a)
 	}
 }
+
+// printDense prints the rates of SwitchML.
+func (f *Figure) printDense(out *report.Printer) {
+	if len(f.Dense) == 0 {
+		return
+	}
+	share := func(d DenseRate) float64 { // of the rate with the most slots
+		most := experiment.Find(f.Dense, func(m DenseRate) bool { return m.Workers == d.Workers && m.Slots == denseSlots })
+		if most == nil {
+			return 0
+		}
+		return experiment.Quotient(d.ValuesPerSecond, most.ValuesPerSecond)
+	}
+	out.Table("All gradients, zeros too (switchml): million values a second of all workers, measured",
+		[]string{"workers", "slots", "million values/s", "min", "max", "of the most slots"},
+		experiment.Pick(f.Dense, func(d DenseRate) []any {
+			return []any{d.Workers, humanize.Comma(int64(d.Slots)), millions(d.ValuesPerSecond), millions(d.Min), millions(d.Max),
+				report.Cell("%.2f", share(d))}
+		}))
+}
+
+func millions(perSecond float64) string { return fmt.Sprintf("%.4g", perSecond/1e6) }
 
 func rows(perSecond float64) string { return fmt.Sprintf("%.4g", perSecond/1e3) }
 

@@ -5,6 +5,7 @@ package push
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 
@@ -38,14 +39,14 @@ func replay(ctx context.Context, cfg Config) (_ *Report, err error) {
 	return r.report, err
 }
 
-// countReplays returns how many measurements there are. That of dense vectors is the same for all
+// countReplays returns how many measurements there are. Those of dense vectors are the same for all
 // traces.
 func (r *run) countReplays() int {
 	sparse, dense := len(r.baselines), 0
 	if slices.Contains(r.baselines, SwitchML) {
-		sparse, dense = sparse-1, 1
+		sparse, dense = sparse-1, len(denseSizes())*len(r.cfg.Workers)+1
 	}
-	return (len(r.cfg.Traces)*sparse + dense) * (len(r.cfg.Workers) + 1) * r.cfg.Rounds
+	return (len(r.cfg.Traces)*sparse*(len(r.cfg.Workers)+1) + dense) * r.cfg.Rounds
 }
 
 // replayAll measures all traces on one bed.
@@ -74,11 +75,18 @@ func (r *run) replayAll(ctx context.Context, f *Figure) (err error) {
 		return nil
 	}
 	r.baselines = []string{SwitchML}
-	h, size := layOut(1, 1, 1, []share{{batches: 1, rows: 1}})
-	if err := r.measureLoad(ctx, h, size, func(w *workload) { w.fillNothing() }, Result{}, "all gradients"); err != nil {
-		return err
+	sizes := denseSizes()
+	if r.cfg.Scale {
+		sizes = sizes[:1]
 	}
-	f.addDense(r.takeResults())
+	h, size := layOut(1, 1, 1, []share{{batches: 1, rows: 1}})
+	for _, r.slots = range sizes {
+		what := fmt.Sprintf("all gradients, %d slots", r.slots)
+		if err := r.measureLoad(ctx, h, size, func(w *workload) { w.fillNothing() }, Result{}, what); err != nil {
+			return err
+		}
+		f.addDense(r.slots, r.takeResults())
+	}
 	return nil
 }
 

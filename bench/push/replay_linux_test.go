@@ -32,6 +32,11 @@ func TestReplay(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
+	for i, slots := range denseSizes() { // of each, a rate is measured
+		if len(f.Dense) != len(denseSizes()) || f.Dense[i].Slots != slots || f.Dense[i].Workers != 3 || f.Dense[i].ValuesPerSecond <= 0 {
+			t.Fatalf("%+v, want rates with %v slots", f.Dense, denseSizes())
+		}
+	}
 	for i, want := range []Replayed{
 		{Name: "rows", Dim: 3, Parameters: 3 * 5, AtLeast: true, Ranks: 2, Rows: 5, HotRows: 5, Slots: 15, HotShare: 1, PerIteration: 2},
 		{Name: "skew", Dim: 1, Parameters: 9000, Ranks: 1, PerIteration: 64, HotShare: 1},

@@ -122,8 +122,9 @@ func TestFigure(t *testing.T) {
 		result(Unprepared, 2, 1, &Roles{Worker: RoleCost{NsUser: 1e6}, Server: RoleCost{NsUser: 1e5}}),
 		result(ZeroMQHash, 2, 1, &Roles{Worker: RoleCost{NsUser: 1e5}, Server: RoleCost{NsUser: 4e5}}),
 	})
-	f.addDense([]Result{result(SwitchML, 4, 6000, nil)})
-	f.addDense([]Result{result(SwitchML, 2, 1, &Roles{Worker: RoleCost{NsKernel: 1e6}, Server: RoleCost{NsUser: 1e9}})})
+	f.addDense(denseSlots, []Result{result(SwitchML, 4, 6000, nil)})
+	f.addDense(denseSlots/4, []Result{result(SwitchML, 4, 1500, nil)})
+	f.addDense(denseSlots, []Result{result(SwitchML, 2, 1, &Roles{Worker: RoleCost{NsKernel: 1e6}, Server: RoleCost{NsUser: 1e9}})})
 	f.finish(&cfg)
 	// An iteration has 2 rows of 15 parameters.
 	for _, want := range []FigurePoint{
@@ -147,7 +148,7 @@ func TestFigure(t *testing.T) {
 	if err := experiment.WriteTables(&out, r); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"≥ 15", "computed", SwitchML, "0.25", "1.5 to 4 times"} {
+	for _, want := range []string{"≥ 15", "computed", SwitchML, "0.25", "1.5 to 4 times", "16,384            0.0015    0    0               0.25"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("table lacks %q:\n%s", want, out.String())
 		}

@@ -60,6 +60,7 @@ type run struct {
 	baselines []string              // baselines that can run
 	work      *workload
 	load      *sys.Shared // memory of the workload
+	slots     int         // of a worker of SwitchML
 	progress  experiment.ProgressCounter
 }
 
@@ -164,7 +165,7 @@ func (r *run) observeCluster(ctx context.Context, baseline string, workers int, 
 	pushes, trip, err := c.finishWorkers(ctx, ours(baseline) && baseline != SwitchML)
 	rowsOf := r.work.rowsOf
 	if baseline == SwitchML { // the workers check their sums
-		rowsOf = func(_ int, from, to uint64) uint64 { return denseSlots * (to - from) }
+		rowsOf = func(_ int, from, to uint64) uint64 { return uint64(r.slots) * (to - from) }
 	} else if err == nil {
 		err = r.work.checkSums(pushes, heldRows(c.sums.Mem, r.work.dim), baseline == ZeroMQHash)
 	}
