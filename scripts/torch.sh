@@ -128,7 +128,7 @@ in_chroot() {
 	work=''
 }
 
-tests() { CGO_ENABLED=0 LIBRA_CLIENTS_REQUIRED=1 go test -vet=off ${verbose:+"$verbose"} -count=1 -timeout 30m -run "$only" ./clients; }
+tests() { CGO_ENABLED=0 LIBRA_CLIENTS_REQUIRED=1 go test -vet=off ${verbose:+"$verbose"} -count=1 -timeout 60m -run "$only" ./clients; }
 
 failed=0
 for suite in "${suites[@]}"; do

@@ -130,7 +130,7 @@ def main():
     for t in trainings:
         weights = [None] * ranks
         dist.all_gather_object(weights, hashlib.sha256(t.weights()).hexdigest())
-        times = sorted(t.times[2:])  # in the first, buckets are rebuilt
+        times = sorted(t.times[2:] or t.times)  # in the first, buckets are rebuilt
         line = {"hook": t.name, "exchange_ms": round(1000 * statistics.median(times), 2), "p90_ms": round(1000 * times[len(times) * 9 // 10], 2)}
         megabytes = None if math.isnan(t.bytes) else round(t.bytes / len(t.times) / 1e6, 3)
         line.update(mb_step=megabytes, accuracy=t.accuracy, replicas_equal=all(w == weights[0] for w in weights))
