@@ -185,7 +185,7 @@ func TestPythonPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	shell := func(dir, script string) string {
-		cmd := command(t, "bash", "-euc", script)
+		cmd := within(t, torchLimit, "bash", "-euc", script) // the first script builds the program
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "PATH="+bin+":"+filepath.Join(root, "bin")+":"+os.Getenv("PATH"))
 		return run(t, cmd)
