@@ -250,8 +250,8 @@ func (f *Figure) printDense(out *report.Printer) {
 	out.Table("All gradients, zeros too (switchml): million values a second of all workers, measured",
 		[]string{"workers", "slots", "million values/s", "min", "max", "of the most slots"},
 		experiment.Pick(f.Dense, func(d DenseRate) []any {
-			return []any{d.Workers, humanize.Comma(int64(d.Slots)), millions(d.ValuesPerSecond), millions(d.Min), millions(d.Max),
-				report.Cell("%.2f", share(d))}
+			return []any{d.Workers, humanize.Comma(int64(d.Slots)), millions(d.ValuesPerSecond), millions(d.Min),
+				millions(d.Max), report.Cell("%.2f", share(d))}
 		}))
 }
 

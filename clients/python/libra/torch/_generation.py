@@ -22,7 +22,7 @@ try:
 except ModuleNotFoundError as e:
     if e.name != "torch.distributed":
         raise
-    _lacks = e.name
+    _lacks = "torch.distributed"
 if _lacks:
     raise ImportError(f"PyTorch {torch.__version__} was built without {_lacks}: {_remedy}")
 if _version < (2, 0):
