@@ -7,7 +7,10 @@ import hashlib
 import json
 import os
 import signal
+import socket
+import struct
 import sys
+import tempfile
 import threading
 import types
 import unittest
@@ -64,6 +67,29 @@ class Open(unittest.TestCase):
                 self.begin(LIBRA_AGENT="/nowhere")
         else:
             with self.assertRaisesRegex(ValueError, "rank 1 has no session: .*there is no /nowhere: start libra agent"):
+                self.begin()
+
+    def test_agent_of_other_version(self):
+        """An agent that speaks another version of the protocol: all ranks are told which of the two to upgrade."""
+        want = "speaks versions 2 to 3 of the protocol, this library, .*, version 1: upgrade the library"
+        if rank == 1:
+            with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+                listener.bind(path := os.path.join(folder, "agent"))
+                listener.listen()
+
+                def refuse():
+                    client, _ = listener.accept()
+                    with client:
+                        client.recv(1024)
+                        client.send(struct.pack("<IIHHI496s", 0x4152424C, 2, 2, 3, 0, b"too old"))
+
+                agent = threading.Thread(target=refuse)
+                agent.start()
+                with self.assertRaisesRegex(libra.Error, want):
+                    self.begin(LIBRA_AGENT=path)
+                agent.join()
+        else:
+            with self.assertRaisesRegex(ValueError, f"rank 1 has no session: .*{want}"):
                 self.begin()
 
     def test_long_reason(self):
