@@ -91,8 +91,8 @@ def load(options):
     images, labels = idx(options.images, 28, 28), idx(options.labels)
     if len(images) != len(labels):
         raise ValueError(f"{options.images} has {len(images)} images, {options.labels} {len(labels)} labels: give files of the same data set")
-    if len(images) < options.train + options.test:
-        raise ValueError(f"{options.images} has {len(images)} images: give a smaller --train and --test than {options.train} and {options.test}")
+    if len(images) <= options.train:
+        raise ValueError(f"{options.images} has {len(images)} images, and some are to test with: give a smaller --train than {options.train}")
     if labels.max() > 9:
         raise ValueError(f"{options.labels} has labels up to {labels.max()}: give those of digits, 0 to 9")
     return images, labels
@@ -103,7 +103,7 @@ def main():
     parser.add_argument("--images", required=True, help="IDX file of images")
     parser.add_argument("--labels", required=True, help="IDX file of their labels")
     parser.add_argument("--train", type=int, default=8000, help="images to train on (%(default)s)")
-    parser.add_argument("--test", type=int, default=2000, help="images after those, to test with (%(default)s)")
+    parser.add_argument("--test", type=int, default=2000, help="images after those, to test with, at most (%(default)s)")
     parser.add_argument("--hooks", default=HOOKS, help="of each, a model is trained (%(default)s)")
     parser.add_argument("--epochs", type=int, default=5, help="(%(default)s)")
     parser.add_argument("--batch", type=int, default=25, help="images of a step, of each rank (%(default)s)")

@@ -112,7 +112,8 @@ CASES = [
     (mnist, "--images more --labels labels", "more is cut short or damaged (4705 bytes of 4704): get the file again"),
     (mnist, "--images cut.gz --labels labels", "cut.gz is cut short or damaged ("),
     (mnist, "--images images --labels five", "images has 6 images, OWN/five 5 labels: give files of the same data set"),
-    (mnist, "--images images.gz --labels labels", "images.gz has 6 images: give a smaller --train and --test than 8000 and 2000"),
+    (mnist, "--images images.gz --labels labels", "images.gz has 6 images, and some are to test with: give a smaller --train than 8000"),
+    (mnist, "--images images --labels labels --train 6", "images has 6 images, and some are to test with: give a smaller --train than 6"),
     (mnist, "--images images --labels letters --train 4 --test 2", "letters has labels up to 10: give those of digits, 0 to 9"),
     (mnist, "--images images.gz --labels labels --train 4 --test 2 --batch 2 --epochs 1 --hooks none", None),
     (ncf, "--data rows.gz --test rows --batch 8 --steps 2 --factors 2", None),  # what is right
