@@ -288,8 +288,9 @@ func TestKilledAgent(t *testing.T) {
 	outlive(t, func(b *bed) *exec.Cmd { return b.real(t, address, "outlive") })
 }
 
-// toldWithin is how long all calls may take after the agent was killed.
-const toldWithin = time.Second
+// toldWithin is how long all calls may take after the agent was killed, on a machine that is busy with
+// other programs, too. They have no time limits of their own.
+const toldWithin = time.Minute
 
 // apart runs an agent in a process of its own, which ends with the test.
 func apart(t *testing.T) (*bed, *exec.Cmd) {

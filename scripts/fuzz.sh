@@ -37,15 +37,15 @@ keep() {
 	done < <(find "$from" -type f -size -${size}c -printf '%s %f\n' | sort -n)
 	[ $new -eq 0 ] || echo "kept $new new inputs in ${to#"$PWD"/}"
 	# The cache may hold inputs of an older target with other arguments.
-	[ $new -eq 0 ] || go test -count=1 -run "^$2\$" "$1"
+	[ $new -eq 0 ] || go test -vet=off -count=1 -run "^$2\$" "$1"
 }
 
 failed=()
 for folder in $(grep -rl --include='*_test.go' '^func Fuzz' . | xargs dirname | sort -u); do
 	package=$(go list "$folder")
-	for target in $(go test -list '^Fuzz' "$package" | grep '^Fuzz' | grep -E -- "$only" || true); do
+	for target in $(go test -vet=off -list '^Fuzz' "$package" | grep '^Fuzz' | grep -E -- "$only" || true); do
 		echo "$package $target"
-		if go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 1x "$package"; then
+		if go test -vet=off -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 1x "$package"; then
 			keep "$package" "$target" || failed+=("$target")
 		else
 			failed+=("$target")

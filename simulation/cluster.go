@@ -133,9 +133,14 @@ func (c *clusterLife) finishLife(ended func() bool) (ClusterResult, error) {
 	return c.result, violation(c.options, c.World)
 }
 
+// longestBurst is enough to make a worker give up a silent server. A cluster's flows have a few frames
+// in flight, and repeat one a second: a burst of a window would take most of a life.
+const longestBurst = 24
+
 // worldConditions are the plan's, with the neighbour's host for half of the strangers.
 func (c *clusterLife) worldConditions() world.Conditions {
 	is := c.plan.worldConditions()
+	is.Longest = longestBurst
 	if c.neighbour != nil {
 		is.Stranger = c.neighbour.cfg.Workers[0].Address
 	}

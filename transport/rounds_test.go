@@ -301,6 +301,7 @@ func TestReduceAsksForResults(t *testing.T) {
 
 // TestReduceWaitsForLateWorker lets one worker start long after the others: that is not a loss.
 func TestReduceWaitsForLateWorker(t *testing.T) {
+	const late = time.Second
 	ctx := deadline(t)
 	o := synchronous(clusterOptions{workers: 3, stripes: 1, flow: retransmit.Config{MinRTO: 20 * time.Millisecond, MaxRTO: 100 * time.Millisecond}})
 	c := newCluster(t, memFabric(t, o), o)
@@ -309,7 +310,7 @@ func TestReduceWaitsForLateWorker(t *testing.T) {
 	for i, w := range c.workers {
 		wg.Go(func() {
 			if i == 2 {
-				time.Sleep(400 * time.Millisecond)
+				time.Sleep(late)
 			}
 			if err := w.Reduce(ctx, v[i], v[i]); err != nil {
 				t.Errorf("worker %d: %v", i, err)
@@ -326,7 +327,7 @@ func TestReduceWaitsForLateWorker(t *testing.T) {
 		if s.Waits.Sent == 0 || s.Waits.Retransmitted == 0 {
 			t.Errorf("worker %d did not wait or never asked: %+v", i, s.Waits)
 		}
-		if s.Hot.SRTT > 200*time.Millisecond {
+		if s.Hot.SRTT > late/2 {
 			t.Errorf("worker %d takes waiting for a round trip: %v", i, s.Hot.SRTT)
 		}
 	}

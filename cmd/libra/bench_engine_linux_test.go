@@ -34,7 +34,7 @@ func TestBenchEngineWithoutALink(t *testing.T) {
 		if code != exitUsage || stdout != "" || !strings.Contains(stderr, want) {
 			t.Errorf("code %d, %q, and not %q:\n%s", code, stdout, want, stderr)
 		}
-		if took := time.Since(begin); took > 30*time.Second {
+		if took := time.Since(begin); took > time.Minute { // of the two in which its processes may get ready
 			t.Errorf("it took %v", took)
 		}
 		return nil

@@ -214,7 +214,7 @@ func TestGLMKilled(t *testing.T) {
 				t.Errorf("worker %s, after worker %s was killed: exit code %d: %s", id, victim, cmd.ProcessState.ExitCode(), text)
 			}
 		}
-		if took := time.Since(began); took > 30*time.Second {
+		if took := time.Since(began); took > 2*time.Minute {
 			t.Errorf("it took %v", took)
 		}
 	}

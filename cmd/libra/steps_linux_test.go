@@ -262,12 +262,9 @@ func TestStepsEndInFrames(t *testing.T) {
 	}
 }
 
-// gone is the time within which all hosts have learnt of a death, and how much longer it may take
-// here, where many programs share the CPU.
-const (
-	grace    = 3 * time.Second
-	patience = 5 * time.Second
-)
+// toldWithin is how long calls and processes may take to end after a death, on a machine that is busy
+// with other programs, too. Hosts that wait end when the grace period of the dead one is over.
+const toldWithin = time.Minute
 
 // A host that is killed in the middle of a step ends the job for the others, when its grace period
 // is over. No host gets wrong sums.
@@ -294,19 +291,19 @@ func TestStepsOfKilledAgent(t *testing.T) {
 				t.Logf("host %d: step %d ends %v after the death: %v", e.host+1, e.step, took, e.err)
 				switch {
 				case e.host == hosts-1:
-					if !wait && (took > time.Second || !strings.Contains(fmt.Sprint(e.err), "has gone")) {
+					if !wait && (took > toldWithin || !strings.Contains(fmt.Sprint(e.err), "has gone")) { // which no other end of a job is
 						t.Errorf("the client of the agent that was killed: %v after %v", e.err, took)
 					}
-				case errors.Is(e.err, errWrongSums) || !b.ended(e.err) || took > grace+patience:
+				case errors.Is(e.err, errWrongSums) || !b.ended(e.err) || took > toldWithin:
 					t.Errorf("host %d: %v after %v", e.host+1, e.err, took)
 				}
 			}
 			for _, c := range append(b.agents[:hosts-1:hosts-1], b.server) {
-				if err := c.Wait(); err == nil || !strings.Contains(c.err.String(), "worker 3 left before it had finished") {
+				if err := c.Wait(); err == nil || !strings.Contains(c.err.String(), "worker 3 left before it had finished: it was not connected for 3s") {
 					t.Errorf("%v ends with %v\n%s", c.Args[1:], err, &c.err)
 				}
 			}
-			if took := time.Since(killed); took > 2*grace+patience {
+			if took := time.Since(killed); took > 2*toldWithin {
 				t.Errorf("the job has ended %v after the death", took)
 			}
 		})
@@ -332,7 +329,7 @@ type stepEnd struct {
 // steps.
 func (b *stepsBed) stepUntilError(t *testing.T, limit func(host int) int) <-chan stepEnd {
 	ends := make(chan stepEnd, len(b.clients))
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*toldWithin)
 	t.Cleanup(cancel)
 	for host := range b.clients {
 		go func() {
@@ -366,7 +363,7 @@ func TestStepsOfKilledServer(t *testing.T) {
 		e := <-ends
 		took := e.at.Sub(killed)
 		t.Logf("host %d: step %d ends %v after the death: %v", e.host+1, e.step, took, e.err)
-		if errors.Is(e.err, errWrongSums) || !b.ended(e.err) || took > grace+patience {
+		if errors.Is(e.err, errWrongSums) || !b.ended(e.err) || took > toldWithin {
 			t.Errorf("host %d: %v after %v", e.host+1, e.err, took)
 		}
 	}

@@ -3,6 +3,7 @@
 package world
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"net/netip"
 	"time"
@@ -181,14 +182,15 @@ func (n *Network) number(on way) func() {
 // burst decides whether a frame is in a burst of losses: often all frames in flight except one.
 func (n *Network) burst(from, to *Host) bool {
 	c, rng := &n.w.options.Conditions, n.rng
-	begins, whole, some := rng.Float64() < c.Burst, rng.IntN(2) == 0, 1+rng.IntN(c.Window)
+	longest := cmp.Or(c.Longest, c.Window)
+	begins, whole, some := rng.Float64() < c.Burst, rng.IntN(2) == 0, 1+rng.IntN(longest)
 	on := way{from, to}
 	switch {
 	case n.bursts[on] > 0:
 		n.bursts[on]--
 		return true
 	case begins && whole:
-		n.bursts[on] = c.Window - 2
+		n.bursts[on] = longest - 2
 	case begins:
 		n.bursts[on] = some - 1
 	}

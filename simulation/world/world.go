@@ -47,7 +47,7 @@ type Options struct {
 // Conditions are the properties of the network and of links. Probabilities are of one frame.
 type Conditions struct {
 	Loss      float64
-	Burst     float64 // that a burst of losses begins
+	Burst     float64 // that a burst of losses begins, of a window or less
 	Duplicate float64
 	Reorder   float64 // of an additional delay
 	Late      float64 // of a copy that arrives up to seconds later
@@ -56,6 +56,7 @@ type Conditions struct {
 
 	Delay   time.Duration // the longest that reordering adds
 	Window  int           // frames that a link may have in flight
+	Longest int           // frames of a burst at most; 0: a window
 	Payload int           // largest of a link, in bytes
 	Inbox   int           // frames that wait for a process; more are lost
 	// ShortQueues makes links accept fewer frames than they are given, and wait for no reason.
