@@ -60,7 +60,6 @@ var targets = []target{
 	own("link/fault"),
 	own("internal/linux/sys"),
 	own("internal/linux/neigh"),
-	own("internal/linux/netdev"),
 	own("internal/linux/netwatch"),
 	own("internal/file"),
 	own("internal/trace"),
