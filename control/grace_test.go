@@ -182,7 +182,7 @@ func TestFollowersLearnTheEnd(t *testing.T) {
 					t.Errorf("ended with %v", err)
 				}
 				for _, kind := range []error{ErrRemoved, ErrDiverged} {
-					if errors.Is(err, kind) != (c.is == kind) {
+					if errors.Is(err, kind) != errors.Is(c.is, kind) {
 						t.Errorf("ended with %v: whether %v is %v", err, kind, errors.Is(err, kind))
 					}
 				}
