@@ -130,6 +130,8 @@ func TestTuneThatFails(t *testing.T) {
 		"no match":        {Tuning{Steer: []Steering{{}}}, ErrConfig, "no Match", nil},
 		"no such rule":    {Tuning{Queues: 3, Steer: []Steering{{MatchUDP(9000).Not(), 1}}}, ErrConfig, "without Not and ranges", nil},
 		"driver has none": {Tuning{Queues: 1}, errors.ErrUnsupported, "a driver that reports its queues", []refuse.Call{{Number: unix.SYS_IOCTL, Err: unix.EOPNOTSUPP}}},
+		"reports nothing": {Tuning{Spread: 2}, errors.ErrUnsupported, "Tuning.Spread on a needs a card that spreads", []refuse.Call{{Number: unix.SYS_IOCTL, Err: unix.EOPNOTSUPP}}},
+		"nor for rules":   {Tuning{Steer: []Steering{{MatchUDP(9000), 7}}}, errors.ErrUnsupported, "Tuning.Steer on a needs a card that has such rules", []refuse.Call{{Number: unix.SYS_IOCTL, Err: unix.EOPNOTSUPP}}},
 		"no NAPI":         {Tuning{Queues: 2, DeferIRQs: 1, ThreadedNAPI: true}, errors.ErrUnsupported, "set threaded to 1 of a needs", nil},
 		"no privilege":    {Tuning{Queues: 2, DeferIRQs: 1}, ErrPermission, "CAP_SYS_ADMIN", []refuse.Call{{Number: unix.SYS_FSOPEN, Err: unix.EPERM}}},
 	} {

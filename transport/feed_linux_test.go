@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -38,11 +39,20 @@ func (f *readingFeed) Sleep() bool {
 func (f *readingFeed) Awake()    {}
 func (f *readingFeed) End(error) {}
 
-// A worker without other work sleeps until its feed's descriptor is readable.
+// blind is a link that cannot watch a descriptor.
+type blind struct{ link.Link }
+
+// A worker without other work sleeps until its feed's descriptor is readable; where its link cannot
+// watch that, it looks now and then.
 func TestFeedsDescriptorWakesTheWorker(t *testing.T) {
+	t.Run("watched", func(t *testing.T) { wakesForItsFeed(t, openTestUDP(t)) })
+	t.Run("not watched", func(t *testing.T) { wakesForItsFeed(t, blind{openTestUDP(t)}) })
+}
+
+func wakesForItsFeed(t *testing.T, l link.Link) {
 	ctx := deadline(t)
 	w, err := NewWorker(ctx, WorkerConfig{
-		Link: openTestUDP(t), Dim: 1, Server: wire.Endpoint{IP: netip.MustParseAddr("127.0.0.1"), Port: 1},
+		Link: l, Dim: 1, Server: wire.Endpoint{IP: netip.MustParseAddr("127.0.0.1"), Port: 1},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -107,6 +107,21 @@ func TestStepsEndWithTheirHarvest(t *testing.T) {
 	after("a report behind a barrier", 6, 6)
 }
 
+// A worker that leaves to come back is told so when all that it was acknowledged is applied, not before; behind
+// barriers only whole steps count. The server then writes a checkpoint.
+func TestWorkerIsAwayWithItsHarvest(t *testing.T) {
+	for sync, want := range map[bool]error{true: nil, false: errNoHarvest} {
+		s, h, services := newServices(t, sync)
+		if err := services.Away(t.Context(), 1); err != nil || (h.n == 0) != sync || (len(s.due) == 0) != sync {
+			t.Errorf("sync %v: %v after %d harvests; %d checkpoints are due", sync, err, h.n, len(s.due))
+		}
+		h.err = errNoHarvest
+		if err := services.Away(t.Context(), 1); !errors.Is(err, want) {
+			t.Errorf("sync %v, without a harvest: %v, want %v", sync, err, want)
+		}
+	}
+}
+
 // Without barriers a report is answered when what it names is part of the weights, and what a lost worker was told belongs
 // into the next checkpoint. There are no steps to end.
 func TestReportsAndLossesWithoutBarriers(t *testing.T) {

@@ -48,6 +48,7 @@ var targets = []target{
 	{"train/data", []stage{{dir: "train/data"}, {dir: "train"}}},
 	own("train/settings"),
 	own("train"),
+	own("train/weights"),
 	{"control/access", []stage{{dir: "control/access"}, {dir: "control"}}},
 	{"control", []stage{{dir: "control"}, {dir: "cluster/node"}}},
 	{"cluster/node", []stage{
@@ -58,9 +59,15 @@ var targets = []target{
 	}},
 	own("link/fault"),
 	own("internal/linux/sys"),
+	own("internal/linux/neigh"),
+	own("internal/linux/netwatch"),
 	own("internal/file"),
+	own("internal/trace"),
+	own("telemetry"),
+	own("telemetry/export"),
 	own("link"),
 	own("transport/endpoint"),
+	own("transport/reducer"),
 	{"transport", []stage{
 		{dir: "transport", skip: longTransport},
 		{dir: "transport", run: longTransport},

@@ -3,6 +3,7 @@
 package reducer
 
 import (
+	"bytes"
 	"context"
 	"math"
 	"net"
@@ -21,6 +22,10 @@ const jobID, jobEpoch = 5, 9
 
 // plenty is more frames than a test sends.
 const plenty = math.MaxInt
+
+// stale is in buffers that are free. Whoever leaves it in a frame is noticed: of floats it is none, and
+// with it the sum of two integers overflows.
+const stale = 0x7f
 
 var switchAt = wire.Endpoint{IP: netip.MustParseAddr("10.0.0.254"), Port: wire.DefaultPort}
 
@@ -84,7 +89,7 @@ func newNetwork[T Value](t testing.TB, shape Shape, cfg aggregator.Config) *netw
 			local: wire.Endpoint{IP: netip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)}), Port: wire.DefaultPort},
 		}
 		for b := range wire.DefaultWindow {
-			h.bufs = append(h.bufs, make([]byte, wire.DefaultPayload))
+			h.bufs = append(h.bufs, bytes.Repeat([]byte{stale}, wire.DefaultPayload))
 			h.free = append(h.free, link.Buf(b))
 			h.spare = append(h.spare, make([]byte, wire.DefaultPayload))
 		}
@@ -201,7 +206,9 @@ func (h *host) Alloc() (link.Buf, bool) {
 func (h *host) Payload(b link.Buf) []byte { return h.bufs[b] }
 
 func (h *host) Free(b link.Buf) {
-	clear(h.bufs[b]) // whoever repeats it is noticed
+	for i := range h.bufs[b] { // whoever repeats it is noticed
+		h.bufs[b][i] = stale
+	}
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
 	h.free = append(h.free, b)
