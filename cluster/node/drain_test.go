@@ -185,7 +185,7 @@ func TestDrainWithoutAnother(t *testing.T) {
 }
 
 // The stall of a drain is the longest time between the ends of two synchronous steps while it lasts, and until
-// both workers have joined again. The figures of docs/failures.md are those of
+// both workers have joined again. docs/failures.md names the command:
 //
 //	go test ./cluster/node -run TestDrainStalls -v -drains 30
 func TestDrainStalls(t *testing.T) {
