@@ -39,6 +39,10 @@ const (
 	// DefaultRejoin is how long a lost worker may take to join again.
 	DefaultRejoin = control.DefaultRejoin
 
+	// DefaultSilence is how long an aggregator may be silent if there are standbys. Without, the job does not
+	// come back to it, so it has control.DefaultLease.
+	DefaultSilence = time.Second
+
 	// DefaultCheckpointEvery is the time between two checkpoints.
 	DefaultCheckpointEvery = time.Minute
 	// DefaultCheckpointSteps is the number of steps between two checkpoints of several servers with
@@ -123,6 +127,11 @@ type Switch struct {
 	ThreadedNAPI bool `yaml:"threaded_napi,omitempty"`
 	// Stripes is the largest number of stripes in a hot frame.
 	Stripes int `yaml:"stripes,omitempty"`
+	// Silence is how long the aggregator may be out of reach, or send no heartbeat, until the job goes on
+	// without it.
+	Silence time.Duration `yaml:"silence,omitempty"`
+	// Evacuate makes the job go on at a standby when the aggregator drops too many frames.
+	Evacuate bool `yaml:"evacuate,omitempty"`
 	// LaneAligned makes workers place every pair in the lane of its register, as a P4 switch
 	// requires.
 	LaneAligned bool `yaml:"lane_aligned,omitempty"`

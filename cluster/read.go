@@ -15,6 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/train/settings"
@@ -209,6 +210,13 @@ func (c *Config) defaults() []fallback {
 			defaultOf("switch.lane_aligned", &c.Switch.LaneAligned, true))
 	} else {
 		list = append(list, defaultOf("switch.stripes", &c.Switch.Stripes, wire.DefaultStripes))
+	}
+	if c.Switch.Plane != PlaneP4 {
+		silence := control.DefaultLease
+		if len(c.Standbys) > 0 {
+			silence = DefaultSilence
+		}
+		list = append(list, defaultOf("switch.silence", &c.Switch.Silence, silence))
 	}
 	if c.Backend != BackendUDP && c.Switch.Plane != PlaneP4 {
 		list = append(list, defaultOf("switch.xdp_mode", &c.Switch.XDPMode, "auto"))

@@ -90,6 +90,11 @@ var about = []Field{
 		About: "Receive frames in kernel threads, which share the CPUs with processes", Example: "true"},
 	{Path: "switch.stripes", Range: "1..25; 1..10 with backend udp; 1 with plane p4", About: "Largest number of stripes in a hot frame; a stripe has 22 gradients. More than 10 need jumbo frames: an MTU of 40 bytes and 136 for each, 3440 for 25"},
 	{Path: "switch.lane_aligned", About: "Send frames whose pairs are in the lanes of their registers, as a P4 switch needs them. The default is true with plane p4", Example: "true"},
+	{Path: "switch.silence", Range: text(control.MinSilence) + " or more; not with plane p4",
+		About:   fmt.Sprintf("How long the aggregator may be out of reach, or send no heartbeat, until the job goes on without it (docs/failures.md). The default is %s, and %s without standbys", text(DefaultSilence), text(control.DefaultLease)),
+		Example: text(DefaultSilence)},
+	{Path: "switch.evacuate", Range: "only with standbys",
+		About: "Let the job move to a standby by itself when its aggregator drops more than 1 % of its frames for 10 seconds", Example: "true"},
 	{Path: "switch.p4.runtime", Range: "host:port or unix:path; switch.p4 only with plane p4",
 		About: "P4Runtime address of the P4 switch", Example: "127.0.0.1:9559"},
 	{Path: "switch.p4.device", About: "Its number at that address", Example: "0"},
@@ -215,7 +220,7 @@ func Reference() []Field {
 	fallbacks := map[string]string{}
 	// With all parts that have defaults.
 	for _, f := range (&Config{Backend: BackendAFXDP, Data: Data{Synthetic: &Synthetic{}}}).defaults() {
-		if f.field != "switch.slots" && f.field != "switch.plane" { // their About has it
+		if f.field != "switch.slots" && f.field != "switch.plane" && f.field != "switch.silence" { // their About has it
 			fallbacks[f.field] = text(f.value)
 		}
 	}

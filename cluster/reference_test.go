@@ -181,6 +181,8 @@ func TestReferenceHasRanges(t *testing.T) {
 		"switch.xdp_mode":           {"auto", "offload" + afxdp},
 		"switch.slots":              {"0", "-1"},
 		"switch.threaded_napi":      {"true"},
+		"switch.silence":            {"299ms", "0s", "-1s", "1s; switch.plane: p4"},
+		"switch.evacuate":           {"true"},
 		"switch.stripes":            {"0", "26" + afxdp, "11", "2; switch.plane: p4"},
 		"switch.p4.runtime":         {"127.0.0.1:9559"},
 		"switch.p4.election":        {"0; switch.plane: p4"},

@@ -5,6 +5,8 @@ package cluster
 import (
 	"fmt"
 	"slices"
+
+	"github.com/libra-ina/libra/control"
 )
 
 // Aggregators lists the switch, and then its standbys in their order.
@@ -42,6 +44,15 @@ func (c *Config) SwitchField() string {
 
 // checkStandbys checks standbys, except their addresses.
 func (c *Config) checkStandbys(v *mistakes) {
+	switch silence := c.Switch.Silence; {
+	case c.Switch.Plane == PlaneP4 && silence != 0:
+		v.add("switch.silence: a P4 switch does not tell whose frames its sums have, so jobs end with it: leave it out, or choose plane xdp")
+	case c.Switch.Plane != PlaneP4 && silence < control.MinSilence:
+		v.add("switch.silence: %v is shorter than %v, three heartbeats", silence, control.MinSilence)
+	}
+	if c.Switch.Evacuate && len(c.Standbys) == 0 {
+		v.add("switch.evacuate: there is no other aggregator: list standbys, or leave it out")
+	}
 	switch {
 	case len(c.Standbys) == 0:
 	case c.Serverless():

@@ -5,6 +5,7 @@ package cluster
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // Standbys are machines of their own: neither the switch nor each other.
@@ -18,6 +19,38 @@ func TestStandbysAreOtherMachines(t *testing.T) {
 	} {
 		_, err := parse(example(t, changes))
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", changes, err, want)
+		}
+	}
+}
+
+// An aggregator may be silent for a second, or for as long as its lease if there is no other. What is too short for
+// heartbeats, and what a P4 switch cannot do, is refused.
+func TestSilenceOfAggregators(t *testing.T) {
+	const standby = "standbys: [{address: 127.0.0.9, control: 127.0.0.9:7700}]"
+	for changes, want := range map[string]time.Duration{
+		"": 5 * time.Second, standby: time.Second, "switch.silence: 700ms": 700 * time.Millisecond,
+		standby + "; switch.silence: 300ms; switch.evacuate: true": 300 * time.Millisecond,
+	} {
+		c, err := parse(example(t, changes))
+		if err != nil || c.Switch.Silence != want {
+			t.Errorf("%s: %v, %v", changes, c, err)
+			continue
+		}
+		if len(c.Standbys) > 0 {
+			if own, err := c.ForStandby(0); err != nil || own.Switch.Silence != want {
+				t.Errorf("%s: the standby has %v, %v", changes, own, err)
+			}
+		}
+	}
+	for changes, want := range map[string]string{
+		"switch.silence: 299ms": "switch.silence: 299ms is shorter than 300ms",
+		"switch.silence: -1s":   "switch.silence: -1s is shorter than 300ms",
+		"switch.silence: 0s":    "switch.silence: \"0s\" is not a valid value",
+		"switch.evacuate: true": "switch.evacuate: there is no other aggregator",
+		"switch.silence: 1s; backend: afxdp; switch.plane: p4; server.interface: eth0; workers[].interface: eth0": "switch.silence: a P4 switch",
+	} {
+		if _, err := parse(example(t, changes)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", changes, err, want)
 		}
 	}

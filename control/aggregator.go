@@ -72,6 +72,7 @@ type Aggregator struct {
 	cfg    AggregatorConfig
 	ctx    context.Context
 	random access.Random
+	run    uint64 // random, of this run of the daemon
 
 	// epochs has the newest epoch of each job id, used for its successive jobs and for the
 	// admissions to them.
@@ -100,6 +101,7 @@ func NewAggregator(ctx context.Context, cfg AggregatorConfig) *Aggregator {
 	}
 	a := &Aggregator{cfg: cfg, ctx: ctx, random: access.NewRandom(cfg.Random), jobs: map[uint16]*job{},
 		removed: map[uint16]access.Secret{}}
+	a.run = a.random.Uint64()
 	// The start is random, so that frames from before a restart of the daemon do not match the jobs
 	// after it.
 	for i := range a.epochs {
@@ -228,8 +230,15 @@ func (a *Aggregator) Hold(req *pb.HoldRequest, stream grpc.ServerStreamingServer
 	}
 	c := j.hold()
 	defer j.unhold(c)
-	if err := stream.Send(&pb.HoldResponse{}); err != nil {
+	if err := stream.Send(a.heartbeat(j)); err != nil {
 		return err
+	}
+	if req.Heartbeats {
+		ctx, end := context.WithCancel(stream.Context())
+		defer end()
+		if !a.goBackground(func() { a.sendHeartbeats(ctx, j, stream) }) {
+			return errStopping
+		}
 	}
 	return a.stay(stream.Context(), c, j)
 }

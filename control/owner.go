@@ -22,9 +22,13 @@ import (
 type Owned struct {
 	ID uint16
 	*pb.Job
-	// Silence is how long the aggregator may be out of reach until it is lost; 0 means the lease.
+	// Silence is how long the aggregator may be out of reach, or send no heartbeat, until it is lost; at
+	// least [MinSilence]. 0 means the lease, and that an aggregator may be silent while its connection
+	// is not broken.
 	Silence time.Duration
-	client  pb.AggregatorClient
+	// Beat, if not nil, is called with each heartbeat. It must not wait.
+	Beat   func(*pb.HoldResponse)
+	client pb.AggregatorClient
 }
 
 // CreateJob creates a job at an aggregator. While another job has its id, such as one of a killed
@@ -42,15 +46,37 @@ func CreateJob(ctx context.Context, client pb.AggregatorClient, spec *pb.JobSpec
 }
 
 // Hold keeps the job alive until ctx ends. When the aggregator has ended the job, or cannot be
-// reached for the length of Silence, lost is called with the reason.
+// reached for the length of Silence, lost is called with the reason; and whenever it has been silent
+// for so long, with [ErrSilent].
 func (o *Owned) Hold(ctx context.Context, lost func(error)) error {
+	ctx, end := context.WithCancel(ctx)
 	silence := cmp.Or(o.Silence, time.Duration(o.LeaseMs)*time.Millisecond)
-	_, err := Stay(ctx,
+	req := &pb.HoldRequest{Job: uint32(o.ID), Key: o.Key, Heartbeats: o.Silence != 0 || o.Beat != nil}
+	heard := make(chan struct{}, 1)
+	first, err := Stay(ctx,
 		func(ctx context.Context, _ *pb.HoldResponse) (grpc.ServerStreamingClient[pb.HoldResponse], error) {
-			return o.client.Hold(ctx, &pb.HoldRequest{Job: uint32(o.ID), Key: o.Key})
+			return o.client.Hold(ctx, req)
 		},
-		func(*pb.HoldResponse) time.Duration { return silence }, nil,
-		func(err error) { lost(o.Lost("hold", err)) })
+		func(*pb.HoldResponse) time.Duration { return silence },
+		func(beat *pb.HoldResponse) {
+			select {
+			case heard <- struct{}{}:
+			default:
+			}
+			if o.Beat != nil {
+				o.Beat(beat)
+			}
+		},
+		func(err error) {
+			end()
+			lost(o.Lost("hold", err))
+		})
+	switch {
+	case err != nil:
+		end()
+	case o.Silence != 0 && first.HeartbeatMs != 0: // those of earlier releases send none
+		go o.watch(ctx, heard, lost)
+	}
 	return access.CallError(access.SwitchDaemon, "hold", err)
 }
 

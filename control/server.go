@@ -101,6 +101,9 @@ type ParameterServerConfig struct {
 	Give       func(step uint64, sums Sums, ok bool)
 	// Stats returns what only the server's store knows; nil adds nothing.
 	Stats func(ctx context.Context) (*pb.ServerStats, error)
+	// Drain moves the job to another aggregator: that with the index to or, if it is nil, to any or, without
+	// one that takes it, to the server. It returns when that is done. Nil refuses it.
+	Drain func(ctx context.Context, to *int) (*pb.DrainResponse, error)
 	// Random is the source of epochs and tokens; nil means crypto/rand.
 	Random io.Reader
 	Log    *slog.Logger // nil means [slog.Default]

@@ -52,6 +52,7 @@ func (a *Aggregator) Stats(ctx context.Context, _ *pb.StatsRequest) (*pb.Aggrega
 		Counters: globalCounters(&c),
 		Slots:    uint64(a.cfg.Slots), SlotsUsed: uint64(slots),
 		Senders: uint64(a.cfg.Senders), SendersUsed: uint64(places),
+		Daemon: a.run,
 	}
 	for _, j := range jobs {
 		if !caller.Sees(uint32(j.cfg.ID)) {

@@ -137,6 +137,9 @@ configurations() {
 		failover holds-ever -DWORKERS=1 -DSTEPS=2 -DFENCES=1 -DWORKER_CRASHES=1 -DSERVER_CRASHES=1
 		failover holds
 		failover holds -DLIVES_ON
+		failover holds -DENTERS
+		failover holds -DENTERS -DLIVES_ON
+		failover holds -DENTERS -DSTEPS=2
 		failover holds -DFRAMES=2 -DGENS=2 -DFENCES=1
 		failover holds -DWORKERS=1 -DFRAMES=3 -DLOG=2
 		failover holds -DWORKERS=1 -DSTEPS=2 -DFENCES=1 -DWORKER_CRASHES=1 -DSERVER_CRASHES=1
@@ -164,6 +167,9 @@ configurations() {
 		failover exact -DMUTANT=FREE_ON_ACK
 		failover exact -DMUTANT=LATE_STEP
 		failover exact -DMUTANT=LEAVE_EARLY
+		failover stuck -DENTERS -DMUTANT=EARLY_BEGIN
+		failover single -DENTERS -DMUTANT=NO_FENCE
+		failover exact -DENTERS -DMUTANT=EARLY_COMMIT
 		failover single -DMUTANT=SAME_EPOCH -DWORKERS=1 -DSTEPS=2 -DFENCES=1 -DWORKER_CRASHES=1 -DSERVER_CRASHES=1
 		failover exact -DMUTANT=KEEP_BANK -DWORKERS=1 -DSTEPS=2 -DFENCES=1 -DWORKER_CRASHES=1 -DSERVER_CRASHES=1
 		failover exact -DMUTANT=STALE_TICKET -DWORKERS=1 -DSTEPS=2 -DFENCES=1 -DWORKER_CRASHES=1 -DSERVER_CRASHES=1

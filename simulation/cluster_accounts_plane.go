@@ -128,7 +128,7 @@ func (a *accounts) openPlane(p *planeAccount) {
 		a.next = p
 		return
 	}
-	a.plane = p
+	a.plane, a.next = p, nil
 }
 
 // changeAccounts changes the accounts, unless the process has ended.

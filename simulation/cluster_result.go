@@ -27,6 +27,7 @@ type ClusterResult struct {
 	Outages     int           `json:"outages"`
 	Fences      int           `json:"fences"` // trainings that went on without their aggregator
 	Moves       int           `json:"moves"`  // trainings that went on at another aggregator
+	Drains      int           `json:"drains"` // of them and of those without one, as an operator wanted it
 	Taken       int           `json:"taken"`  // gradients that the lost aggregator had acknowledged, and no harvest had
 	Coded       int           `json:"coded"`  // frames of cold rows with codes, once each
 	Traffic     Traffic       `json:"traffic"`
@@ -55,6 +56,7 @@ func (r *ClusterResult) Add(o ClusterResult) {
 	r.Outages += o.Outages
 	r.Fences += o.Fences
 	r.Moves += o.Moves
+	r.Drains += o.Drains
 	r.Taken += o.Taken
 	r.Coded += o.Coded
 	r.Traffic.Add(o.Traffic)

@@ -8,11 +8,13 @@ import (
 	"github.com/libra-ina/libra/cluster"
 )
 
-// addStandbys gives one cluster of four, or each if that is the only kind of trouble, one or two standbys.
+// addStandbys gives one cluster of four, or each if that is the only kind of trouble, one or two standbys; and three
+// of four if drains are.
 func (c *clusterLife) addStandbys() {
 	rng := c.options.named("standbys")
-	some := rng.IntN(4) == 0 || c.options.Kinds == Standby
-	if c.options.Kinds&Standby == 0 || !some {
+	only := c.options.Kinds
+	some := rng.IntN(4) == 0 && only != Drain || only == Standby || only == Drain && rng.IntN(4) > 0
+	if only&(Standby|Drain) == 0 || !some {
 		return
 	}
 	for i := range 1 + rng.IntN(2) {
@@ -25,7 +27,7 @@ func (c *clusterLife) addStandbys() {
 
 // planStandbys plans that the aggregator of the training vanishes, or is told to end, up to six times.
 func (c *clusterLife) planStandbys() {
-	if len(c.cfg.Standbys) == 0 {
+	if len(c.cfg.Standbys) == 0 || c.options.Kinds&Standby == 0 {
 		return
 	}
 	rng := c.options.named("moves")

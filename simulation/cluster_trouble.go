@@ -74,6 +74,7 @@ func (c *clusterLife) planTrouble() {
 	c.planOutages(hosts)
 	c.planFence()
 	c.planStandbys()
+	c.planDrains()
 	c.After(c.plan.trouble, c.Heal)
 }
 

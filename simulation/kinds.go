@@ -38,14 +38,15 @@ const (
 	Outage                             // a host's link is down for up to 15 seconds
 	Fence                              // the switch vanishes in the middle of a training, which goes on without it
 	Standby                            // there are other switches, at which the training goes on
+	Drain                              // an operator moves the training to another switch, or to none
 
-	ClusterAll = All | Reset | Power | Stop | Hostile | Neighbour | Outage | Fence | Standby
+	ClusterAll = All | Reset | Power | Stop | Hostile | Neighbour | Outage | Fence | Standby | Drain
 )
 
 var kindNames = [...]string{
 	"loss", "duplicate", "reorder", "late", "corrupt", "partition", "pause", "crash", "evict", "cancel",
 	"queue", "silence", "reset", "power", "stop", "hostile", "neighbour",
-	"outage", "fence", "standby",
+	"outage", "fence", "standby", "drain",
 }
 
 // KindNames lists the names that [ParseKinds] accepts.

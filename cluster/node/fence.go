@@ -23,13 +23,15 @@ type harvesting struct {
 	conn    *grpc.ClientConn
 	release func()        // ends the hold
 	lost    chan error    // holds why the aggregator is lost
+	pressed chan struct{} // holds a token when it drops too many frames
+	used    []uint32      // epochs that its admissions do not get
 	fenced  chan struct{} // closed when the store takes no more harvests
 	ctx     context.Context
 	end     context.CancelCauseFunc
 }
 
 func newHarvesting(at int) *harvesting {
-	return &harvesting{at: at, lost: make(chan error, 1), fenced: make(chan struct{})}
+	return &harvesting{at: at, lost: make(chan error, 1), pressed: make(chan struct{}, 1), fenced: make(chan struct{})}
 }
 
 // harvestInStep is the longest time for which hot frames of a synchronous step stay at the aggregator:
@@ -84,52 +86,92 @@ func harvestSteps(h *harvesting) {
 	}
 }
 
-// watchAggregator makes the job go on without its aggregator when that is lost, and then at another one, or
-// ends the server.
+// watchAggregator makes the job go on without its aggregator when that is lost or drained, and then at another
+// one, or ends the server.
 func (s *server) watchAggregator(ctx context.Context, cancel context.CancelCauseFunc) {
 	for {
 		h := s.generation.Load()
-		var err error
+		var m *move
+		var reason error
 		select {
 		case <-ctx.Done():
 			return
-		case err = <-h.lost:
+		case reason = <-h.lost:
+		case m = <-s.moves:
+		case <-h.pressed:
+			m = newMove(nil, "its aggregator drops frames")
+			m.stays = true
 		}
-		if errors.Is(err, control.ErrRemoved) || !s.service.MayFence() {
-			cancel(err)
+		var next *harvesting
+		switch may := s.service.MayFence(); {
+		case m != nil:
+			var err error
+			if next, err = s.prepare(ctx, h, m); err != nil {
+				s.env.Log.Warn("the job does not leave its aggregator", "job", s.job.ID, "because", m.why, "error", err)
+				m.finish(moved{nil, err})
+				continue
+			}
+			reason = errors.New(m.why)
+		case errors.Is(reason, control.ErrSilent) && !may:
+			s.env.Log.Warn("the job waits for its aggregator, which is silent: it cannot go on without", "job", s.job.ID,
+				"reason", reason)
+			continue
+		case errors.Is(reason, control.ErrRemoved) || !may:
+			cancel(reason)
 			return
 		}
 		if failed := s.fence(ctx); failed != nil {
+			if next != nil {
+				s.discard(next)
+			}
 			cancel(failed)
 			return
 		}
-		s.env.Log.Warn("the job goes on without its aggregator: workers send hot rows to the server", "job", s.job.ID,
-			"reason", err)
-		next := s.goWithout(ctx, h)
-		if next == nil {
+		if next != nil {
+			s.env.Log.Info("the job moves to another aggregator", "job", s.job.ID, "because", m.why)
+		} else {
+			s.env.Log.Warn("the job goes on without its aggregator: workers send hot rows to the server", "job", s.job.ID,
+				"reason", reason)
+		}
+		if next = s.goWithout(ctx, h, next, m); next == nil {
 			return
 		}
 		if err := s.begin(ctx, cancel, next); err != nil {
 			s.discard(next)
 			return // the loop has ended, which cancels ctx
 		}
+		clear(s.drained)
+		m.tell(h.at, &next.at)
 	}
 }
 
-// goWithout makes the job go on without its aggregator, until there is another one, or ctx has ended: then it
-// returns nil.
-func (s *server) goWithout(ctx context.Context, lost *harvesting) *harvesting {
+// goWithout makes the job go on without its aggregator, until there is another one, which may be prepared, or ctx
+// has ended: then it returns nil. m is the move that made it leave, or nil.
+func (s *server) goWithout(ctx context.Context, left, prepared *harvesting, m *move) *harvesting {
 	commits, end := context.WithCancel(ctx)
 	defer end()
 	if !s.env.Config.Job.Sync {
 		s.ends.Go(func() { s.commitRegularly(commits) })
 	}
+	if m != nil { // the workers leave it before it is told, as it is alive
+		err := s.awaitSettled(ctx, prepared)
+		s.ends.Go(func() { s.discard(left) })
+		switch {
+		case err == nil && prepared != nil:
+			return prepared
+		case err == nil:
+			m.tell(left.at, nil)
+		case prepared != nil:
+			s.discard(prepared)
+		}
+	} else if len(s.env.Config.Standbys) > 0 {
+		s.ends.Go(func() { s.discard(left) })
+	}
 	if len(s.env.Config.Standbys) == 0 {
 		<-ctx.Done()
 		return nil
 	}
-	s.ends.Go(func() { s.discard(lost) })
-	return s.moveOn(ctx, lost.at)
+	return s.moveOn(ctx, left.at)
 }
 
 // fence ends the job's part at its aggregator. All of it is one call in the store's goroutine: what is

@@ -342,7 +342,7 @@ func TestFramesOfAllServersAreForwarded(t *testing.T) {
 		}
 		f.plane.reach(forwardedJob, [][6]byte{[6]byte(f.bed.Host(1).MAC), [6]byte(macs[0])})
 		asked := &refusingAggregator{}
-		if _, err := s.createJob(t.Context(), asked, 0); err == nil || !strings.Contains(err.Error(), "not here") {
+		if _, err := s.createJob(t.Context(), asked, nil, 0); err == nil || !strings.Contains(err.Error(), "not here") {
 			t.Errorf("the job: %v", err)
 		}
 		if got := asked.spec.GetServerMacs(); len(got) != 2 || !bytes.Equal(got[0], f.bed.Host(1).MAC) || !bytes.Equal(got[1], macs[0]) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/libra-ina/libra/control"
@@ -22,8 +23,6 @@ const (
 	candidateLimit = time.Second
 	// candidatePause is the time between two searches through all candidates.
 	candidatePause = 500 * time.Millisecond
-	// movesAfter is how long an aggregator may be out of reach if there are others.
-	movesAfter = time.Second
 	// settledEvery is how often it looks whether all workers have settled.
 	settledEvery = 10 * time.Millisecond
 )
@@ -79,12 +78,17 @@ func (s *server) openGeneration(ctx context.Context, at int, reach, taken time.D
 	if err != nil {
 		return nil, err
 	}
-	if h.job, err = s.createJob(ctx, pb.NewAggregatorClient(h.conn), taken); err != nil {
+	if err := s.checkDrained(ctx, h); err != nil {
 		return nil, errors.Join(err, h.conn.Close())
 	}
-	if len(s.env.Config.Standbys) > 0 {
-		h.job.Silence = movesAfter
+	if s.service != nil {
+		h.used = s.service.UsedEpochs()
 	}
+	if h.job, err = s.createJob(ctx, pb.NewAggregatorClient(h.conn), h.used, taken); err != nil {
+		return nil, errors.Join(err, h.conn.Close())
+	}
+	h.job.Silence = s.env.Config.Switch.Silence
+	s.evacuates(h)
 	// Until the last checkpoint is written, for which the next server waits.
 	holding, release := context.WithCancel(context.WithoutCancel(ctx))
 	h.release = release
@@ -95,16 +99,14 @@ func (s *server) openGeneration(ctx context.Context, at int, reach, taken time.D
 	return h, nil
 }
 
-func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient,
+func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient, used []uint32,
 	taken time.Duration) (*control.Owned, error) {
 	spec, err := jobSpec(s.env.Config, s.hot)
 	if err != nil {
 		return nil, err
 	}
 	spec.ServerMacs = append(spec.ServerMacs, s.otherServers(ctx)...)
-	if s.service != nil {
-		spec.UsedEpochs = s.service.UsedEpochs()
-	}
+	spec.UsedEpochs = used
 	return control.CreateJob(ctx, aggregator, spec, taken, s.env.Log)
 }
 
@@ -127,11 +129,7 @@ func (s *server) moveOn(ctx context.Context, lost int) *harvesting {
 	count := len(s.env.Config.Aggregators())
 	for n := 1; ctx.Err() == nil; n++ {
 		at := (lost + n) % count
-		h, err := s.openGeneration(ctx, at, candidateLimit, 0)
-		if err == nil && !h.job.Marks {
-			err = errors.New("it does not tell whose frames a harvest has")
-			s.discard(h)
-		}
+		h, err := s.openMarked(ctx, at)
 		if err == nil {
 			if err = s.awaitSettled(ctx, h); err == nil {
 				return h
@@ -147,18 +145,35 @@ func (s *server) moveOn(ctx context.Context, lost int) *harvesting {
 	return nil
 }
 
-// awaitSettled returns when all workers have settled. It fails if a generation is lost before it has begun.
-func (s *server) awaitSettled(ctx context.Context, h *harvesting) error {
+// awaitSettled returns when all workers have settled. It fails if the next generation, nil if there is none, is
+// lost before it has begun, or may give admissions an epoch of late frames.
+func (s *server) awaitSettled(ctx context.Context, next *harvesting) error {
+	var lost chan error
+	if next != nil {
+		lost = next.lost
+	}
 	for !s.service.AllSettled() {
 		select {
-		case err := <-h.lost:
+		case err := <-lost:
 			return err
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(settledEvery):
 		}
 	}
+	if next != nil && mayRepeat(uint16(next.job.Epoch), next.used, s.service.UsedEpochs()) {
+		return errors.New("epochs that workers have named since the job was created there may come next at it")
+	}
 	return nil
+}
+
+// mayRepeat reports whether an aggregator that was told which epochs are used, and has given a job this one, may
+// soon give one that is used, too: epochs follow one another.
+func mayRepeat(epoch uint16, told, used []uint32) bool {
+	const soon = 4096
+	return slices.ContainsFunc(used, func(one uint32) bool {
+		return uint16(one)-epoch < soon && !slices.Contains(told, one)
+	})
 }
 
 // begin makes a generation the current one.

@@ -58,9 +58,14 @@ type server struct {
 	endCapture func() error
 	job        *control.Owned // as server 0 has created it first, nil at the others
 	generation atomic.Pointer[harvesting]
-	security   access.Security
-	service    *control.ParameterServer
-	ends       sync.WaitGroup // of what belongs to generations
+	moves      chan *move // requests to leave the aggregator
+	// Of watchAggregator: by index, the aggregator that was drained last, with the run of its daemon, until another
+	// one has the job; and those that the job has left because they dropped frames.
+	drained   map[int]uint64
+	evacuated map[int]bool
+	security  access.Security
+	service   *control.ParameterServer
+	ends      sync.WaitGroup // of what belongs to generations
 
 	// agreement contains the values on which workers must agree with this server.
 	agreement map[string]string
@@ -93,7 +98,8 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{env: env, due: make(chan struct{}, 1)}
+	s := &server{env: env, due: make(chan struct{}, 1), moves: make(chan *move), drained: map[int]uint64{},
+		evacuated: map[int]bool{}}
 	if err := s.checkStep(); err != nil {
 		return nil, err
 	}

@@ -75,6 +75,9 @@ func (s *server) serviceConfig(ctx context.Context, dim int,
 		Random: s.env.Machine.Random,
 		Log:    s.env.Log,
 	}
+	if s.job != nil {
+		services.Drain = func(call context.Context, to *int) (*pb.DrainResponse, error) { return s.drain(call, ctx, to) }
+	}
 	if s.savesSteps() && c.Server.Checkpoint != "" {
 		services.Checkpoints = s.startSteps()
 	}

@@ -3,7 +3,10 @@
 package main
 
 import (
+	"context"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -44,6 +47,8 @@ func TestKilledSwitchHasAStandby(t *testing.T) {
 			b := newStandbyBed(t, backend, 1)
 			sw := b.run(t, theSwitch, "switch")
 			standby := b.run(t, firstWorker+2, "switch", "--standby", "0")
+			waitTraining(t, sw) // the job is created at the first one that answers
+			waitTraining(t, standby)
 			server, workers := b.train(t)
 			for _, w := range workers {
 				waitTraining(t, w)
@@ -70,6 +75,90 @@ func TestKilledSwitchHasAStandby(t *testing.T) {
 				t.Errorf("weights %s, the reference's %s", got, want)
 			}
 		})
+	}
+}
+
+// A training whose switch daemon is suspended goes on at the standby, although no connection breaks: to the weights of
+// one that was not disturbed. With XDP the program of the daemon goes on to acknowledge frames.
+func TestSuspendedSwitchEndsNothing(t *testing.T) {
+	t.Parallel()
+	for _, backend := range backends {
+		t.Run(backend, func(t *testing.T) {
+			b := newStandbyBed(t, backend, 1)
+			sw := b.run(t, theSwitch, "switch")
+			defer func() {
+				_ = sw.Process.Signal(syscall.SIGCONT)
+				endSwitch(t, sw)
+			}()
+			standby := b.run(t, firstWorker+2, "switch", "--standby", "0")
+			defer endSwitch(t, standby)
+			waitTraining(t, sw) // the job is created at the first one that answers
+			waitTraining(t, standby)
+			server, workers := b.train(t)
+			for _, w := range workers {
+				waitTraining(t, w)
+			}
+			b.waitCheckpoint(t, server)
+			_ = sw.Process.Signal(syscall.SIGSTOP)
+			waitSaid(t, server, "no heartbeat of the switch daemon", 1)
+			waitSaid(t, server, "the job goes on at an aggregator again", 1)
+			if strings.Contains(server.out.String(), `"result"`) {
+				t.Error("training has ended before the switch was suspended")
+			}
+			if got, want := weightsOf(t, server, workers), b.reference(t); got != want {
+				t.Errorf("weights %s, the reference's %s", got, want)
+			}
+		})
+	}
+}
+
+// A training is drained from its switch, which is stopped then, to the standby, and from that to the server: to the
+// weights of one that was not disturbed. Meanwhile one worker waits for the other at the end of the first step.
+func TestSwitchIsDrained(t *testing.T) {
+	t.Parallel()
+	for _, backend := range backends {
+		t.Run(backend, func(t *testing.T) {
+			b := newStandbyBed(t, backend, 1)
+			drain := func(want string, args ...string) {
+				c := &child{Cmd: libra(context.Background(), append([]string{"switch", "drain", "--config", b.path}, args...)...)}
+				c.Stdout, c.Stderr = &c.out, &c.err
+				err := b.start[theServer](c.Cmd)
+				if err == nil {
+					err = c.Wait()
+				}
+				if said := c.out.String() + c.err.String(); (err != nil) != strings.HasPrefix(want, "error") ||
+					!strings.Contains(said, strings.TrimPrefix(want, "error: ")) {
+					t.Errorf("the drain: %v\n%s\nwant %q", err, said, want)
+				}
+			}
+			sw := b.run(t, theSwitch, "switch")
+			standby := b.run(t, firstWorker+2, "switch", "--standby", "0")
+			defer endSwitch(t, standby)
+			waitTraining(t, sw) // the job is created at the first one that answers
+			waitTraining(t, standby)
+			server := b.run(t, theServer, "ps")
+			workers := []*child{b.run(t, firstWorker, "worker", "--id", "1")}
+			waitSaid(t, workers[0], "worker trains", 1)
+			drain("error: --to: 192.0.2.1 is the address neither of switch nor of any of standbys", "--to", "192.0.2.1")
+			drain("error: the job is at that aggregator", "--to", b.config.Switch.Address.String())
+			drain("it goes on at standby 0 at " + b.config.Standbys[0].Address.String())
+			endSwitch(t, sw)
+			waitSaid(t, workers[0], "the job goes on at an aggregator again", 1)
+			drain("hot rows go to the parameter server, until an aggregator takes the job")
+			workers = append(workers, b.run(t, firstWorker+1, "worker", "--id", "2"))
+			if got, want := weightsOf(t, server, workers), b.reference(t); got != want {
+				t.Errorf("weights %s, the reference's %s", got, want)
+			}
+		})
+	}
+}
+
+// endSwitch tells a daemon to end, and waits for it.
+func endSwitch(t *testing.T, sw *child) {
+	t.Helper()
+	_ = sw.Process.Signal(os.Interrupt)
+	if err := sw.Wait(); err != nil {
+		t.Errorf("switch: %v\n%s", err, &sw.err)
 	}
 }
 

@@ -347,7 +347,7 @@ func (b *killBed) waitCheckpoint(t *testing.T, server *child) {
 	t.Fatalf("the server writes no checkpoint:\n%s", &server.err)
 }
 
-// waitTraining waits until a server, or an agent, announces that it serves.
+// waitTraining waits until a server, a switch or an agent announces that it serves.
 func waitTraining(t *testing.T, server *child) {
 	t.Helper()
 	for deadline := time.Now().Add(40 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {

@@ -88,7 +88,7 @@ standard error. [schema](schema) has a JSON Schema for each command, with every 
 
 // leaves returns the commands that do something themselves, and are not hidden.
 func leaves(c *cobra.Command) (all []*cobra.Command) {
-	if c.HasParent() && !c.HasAvailableSubCommands() {
+	if c.HasParent() && !isGroup(c) {
 		all = append(all, c)
 	}
 	for _, sub := range c.Commands() {

@@ -86,6 +86,15 @@ func groups(c *cobra.Command) {
 	}
 	c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	c.SuggestionsMinimumDistance = 2
+	c.Annotations = map[string]string{groupAnnotation: ""}
+}
+
+const groupAnnotation = "libra_group"
+
+// isGroup reports whether a command does nothing but contain others.
+func isGroup(c *cobra.Command) bool {
+	_, is := c.Annotations[groupAnnotation]
+	return is
 }
 
 // oneArg demands one argument.

@@ -51,6 +51,7 @@ lost the switch. The flags --plane and --p4-* override the file's switch section
 	}
 	p.addFlags(cmd)
 	p.planeFlags(cmd)
+	cmd.AddCommand(newSwitchDrain())
 	cmd.Flags().IntVar(&standby, "standby", 0, "run the standby with this `index` in the cluster file, from 0")
 	return cmd
 }
@@ -79,6 +80,7 @@ func (p *process) planeFlags(cmd *cobra.Command) {
 	set("plane", func(c *cluster.Switch) {
 		if s.Plane == cluster.PlaneP4 && c.Plane != s.Plane { // it has other ports, and takes other frames
 			c.Interfaces, c.XDPMode, c.ThreadedNAPI, c.Stripes, c.LaneAligned = nil, "", false, 1, true
+			c.Silence = 0 // jobs end with it
 		}
 		c.Plane = s.Plane
 	})

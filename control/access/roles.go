@@ -25,7 +25,7 @@ import (
 //	libra://server/JOB       the parameter server of a job
 //	libra://worker/JOB       any worker of a job
 //	libra://worker/JOB/ID    one worker
-//	libra://operator         a person who may remove jobs
+//	libra://operator         a person who may remove and move jobs
 //
 // JOB may be *, for all jobs.
 const (
@@ -155,7 +155,7 @@ func (c Caller) NeedOperator() error {
 		return c.need(roleOperator)
 	case !c.secured && !c.onThisHost():
 		return status.Errorf(codes.PermissionDenied,
-			"without the job key or TLS, allowed only from the switch's own host, not from %v", c.Remote.Addr())
+			"without the job key or TLS, allowed only from the service's own host, not from %v", c.Remote.Addr())
 	}
 	return nil
 }

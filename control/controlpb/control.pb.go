@@ -356,6 +356,7 @@ type HoldRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
 	Key           []byte                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Heartbeats    bool                   `protobuf:"varint,3,opt,name=heartbeats,proto3" json:"heartbeats,omitempty"` // the owner takes them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -404,8 +405,21 @@ func (x *HoldRequest) GetKey() []byte {
 	return nil
 }
 
+func (x *HoldRequest) GetHeartbeats() bool {
+	if x != nil {
+		return x.Heartbeats
+	}
+	return false
+}
+
+// HoldResponse is a heartbeat. Its counts are totals since the job, or the data plane, began.
 type HoldResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	HeartbeatMs   uint32                 `protobuf:"varint,1,opt,name=heartbeat_ms,json=heartbeatMs,proto3" json:"heartbeat_ms,omitempty"` // time between two; 0: none come
+	Frames        uint64                 `protobuf:"varint,2,opt,name=frames,proto3" json:"frames,omitempty"`                              // of the job, that were answered
+	Raced         uint64                 `protobuf:"varint,3,opt,name=raced,proto3" json:"raced,omitempty"`                                // of the job, dropped as another CPU held the job for too long
+	Throttled     uint64                 `protobuf:"varint,4,opt,name=throttled,proto3" json:"throttled,omitempty"`                        // of the job, dropped as their sender had used up its budget
+	Unsent        uint64                 `protobuf:"varint,5,opt,name=unsent,proto3" json:"unsent,omitempty"`                              // answers to frames of all jobs that were not sent
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -438,6 +452,41 @@ func (x *HoldResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use HoldResponse.ProtoReflect.Descriptor instead.
 func (*HoldResponse) Descriptor() ([]byte, []int) {
 	return file_control_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *HoldResponse) GetHeartbeatMs() uint32 {
+	if x != nil {
+		return x.HeartbeatMs
+	}
+	return 0
+}
+
+func (x *HoldResponse) GetFrames() uint64 {
+	if x != nil {
+		return x.Frames
+	}
+	return 0
+}
+
+func (x *HoldResponse) GetRaced() uint64 {
+	if x != nil {
+		return x.Raced
+	}
+	return 0
+}
+
+func (x *HoldResponse) GetThrottled() uint64 {
+	if x != nil {
+		return x.Throttled
+	}
+	return 0
+}
+
+func (x *HoldResponse) GetUnsent() uint64 {
+	if x != nil {
+		return x.Unsent
+	}
+	return 0
 }
 
 type RemoveJobRequest struct {
@@ -2450,6 +2499,120 @@ func (x *SettleResponse) GetMark() *HarvestMark {
 	return nil
 }
 
+type DrainRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Job   uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
+	// Which aggregator is to take the job: 0: the cluster's switch, then its standbys in their order.
+	// Absent: the first that takes it; if none does, hot rows go to the server.
+	To            *uint32 `protobuf:"varint,2,opt,name=to,proto3,oneof" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainRequest) Reset() {
+	*x = DrainRequest{}
+	mi := &file_control_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainRequest) ProtoMessage() {}
+
+func (x *DrainRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
+func (*DrainRequest) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *DrainRequest) GetJob() uint32 {
+	if x != nil {
+		return x.Job
+	}
+	return 0
+}
+
+func (x *DrainRequest) GetTo() uint32 {
+	if x != nil && x.To != nil {
+		return *x.To
+	}
+	return 0
+}
+
+type DrainResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          uint32                 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`    // the aggregator that the job had
+	To            *uint32                `protobuf:"varint,2,opt,name=to,proto3,oneof" json:"to,omitempty"`  // the one that it has now; absent: none
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"` // why none has taken it, if others were asked
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainResponse) Reset() {
+	*x = DrainResponse{}
+	mi := &file_control_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainResponse) ProtoMessage() {}
+
+func (x *DrainResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
+func (*DrainResponse) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *DrainResponse) GetFrom() uint32 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *DrainResponse) GetTo() uint32 {
+	if x != nil && x.To != nil {
+		return *x.To
+	}
+	return 0
+}
+
+func (x *DrainResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type DoneRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -2461,7 +2624,7 @@ type DoneRequest struct {
 
 func (x *DoneRequest) Reset() {
 	*x = DoneRequest{}
-	mi := &file_control_proto_msgTypes[33]
+	mi := &file_control_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2473,7 +2636,7 @@ func (x *DoneRequest) String() string {
 func (*DoneRequest) ProtoMessage() {}
 
 func (x *DoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[33]
+	mi := &file_control_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2486,7 +2649,7 @@ func (x *DoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneRequest.ProtoReflect.Descriptor instead.
 func (*DoneRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{33}
+	return file_control_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DoneRequest) GetJob() uint32 {
@@ -2518,7 +2681,7 @@ type DoneResponse struct {
 
 func (x *DoneResponse) Reset() {
 	*x = DoneResponse{}
-	mi := &file_control_proto_msgTypes[34]
+	mi := &file_control_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2530,7 +2693,7 @@ func (x *DoneResponse) String() string {
 func (*DoneResponse) ProtoMessage() {}
 
 func (x *DoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[34]
+	mi := &file_control_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2543,7 +2706,7 @@ func (x *DoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneResponse.ProtoReflect.Descriptor instead.
 func (*DoneResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{34}
+	return file_control_proto_rawDescGZIP(), []int{36}
 }
 
 type TearRequest struct {
@@ -2558,7 +2721,7 @@ type TearRequest struct {
 
 func (x *TearRequest) Reset() {
 	*x = TearRequest{}
-	mi := &file_control_proto_msgTypes[35]
+	mi := &file_control_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2570,7 +2733,7 @@ func (x *TearRequest) String() string {
 func (*TearRequest) ProtoMessage() {}
 
 func (x *TearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[35]
+	mi := &file_control_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2583,7 +2746,7 @@ func (x *TearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TearRequest.ProtoReflect.Descriptor instead.
 func (*TearRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{35}
+	return file_control_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TearRequest) GetJob() uint32 {
@@ -2622,7 +2785,7 @@ type TearResponse struct {
 
 func (x *TearResponse) Reset() {
 	*x = TearResponse{}
-	mi := &file_control_proto_msgTypes[36]
+	mi := &file_control_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2634,7 +2797,7 @@ func (x *TearResponse) String() string {
 func (*TearResponse) ProtoMessage() {}
 
 func (x *TearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[36]
+	mi := &file_control_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2647,7 +2810,7 @@ func (x *TearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TearResponse.ProtoReflect.Descriptor instead.
 func (*TearResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{36}
+	return file_control_proto_rawDescGZIP(), []int{38}
 }
 
 type StatsRequest struct {
@@ -2658,7 +2821,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_control_proto_msgTypes[37]
+	mi := &file_control_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2670,7 +2833,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[37]
+	mi := &file_control_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2683,7 +2846,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{37}
+	return file_control_proto_rawDescGZIP(), []int{39}
 }
 
 type AggregatorStats struct {
@@ -2695,13 +2858,14 @@ type AggregatorStats struct {
 	MemoryBytes   uint64                 `protobuf:"varint,5,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"` // of the jobs' banks
 	Senders       uint64                 `protobuf:"varint,6,opt,name=senders,proto3" json:"senders,omitempty"`                            // of all jobs together, at most
 	SendersUsed   uint64                 `protobuf:"varint,7,opt,name=senders_used,json=sendersUsed,proto3" json:"senders_used,omitempty"` // reserved by jobs
+	Daemon        uint64                 `protobuf:"varint,8,opt,name=daemon,proto3" json:"daemon,omitempty"`                              // random, of this run of the daemon
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AggregatorStats) Reset() {
 	*x = AggregatorStats{}
-	mi := &file_control_proto_msgTypes[38]
+	mi := &file_control_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2713,7 +2877,7 @@ func (x *AggregatorStats) String() string {
 func (*AggregatorStats) ProtoMessage() {}
 
 func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[38]
+	mi := &file_control_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2726,7 +2890,7 @@ func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregatorStats.ProtoReflect.Descriptor instead.
 func (*AggregatorStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{38}
+	return file_control_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *AggregatorStats) GetCounters() map[string]uint64 {
@@ -2778,6 +2942,13 @@ func (x *AggregatorStats) GetSendersUsed() uint64 {
 	return 0
 }
 
+func (x *AggregatorStats) GetDaemon() uint64 {
+	if x != nil {
+		return x.Daemon
+	}
+	return 0
+}
+
 type JobStats struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Job             uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -2807,7 +2978,7 @@ type JobStats struct {
 
 func (x *JobStats) Reset() {
 	*x = JobStats{}
-	mi := &file_control_proto_msgTypes[39]
+	mi := &file_control_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2819,7 +2990,7 @@ func (x *JobStats) String() string {
 func (*JobStats) ProtoMessage() {}
 
 func (x *JobStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[39]
+	mi := &file_control_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2832,7 +3003,7 @@ func (x *JobStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStats.ProtoReflect.Descriptor instead.
 func (*JobStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{39}
+	return file_control_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *JobStats) GetJob() uint32 {
@@ -2995,7 +3166,7 @@ type Timing struct {
 
 func (x *Timing) Reset() {
 	*x = Timing{}
-	mi := &file_control_proto_msgTypes[40]
+	mi := &file_control_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3007,7 +3178,7 @@ func (x *Timing) String() string {
 func (*Timing) ProtoMessage() {}
 
 func (x *Timing) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[40]
+	mi := &file_control_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3020,7 +3191,7 @@ func (x *Timing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timing.ProtoReflect.Descriptor instead.
 func (*Timing) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{40}
+	return file_control_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Timing) GetCount() uint64 {
@@ -3064,7 +3235,7 @@ type ServerStats struct {
 
 func (x *ServerStats) Reset() {
 	*x = ServerStats{}
-	mi := &file_control_proto_msgTypes[41]
+	mi := &file_control_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3076,7 +3247,7 @@ func (x *ServerStats) String() string {
 func (*ServerStats) ProtoMessage() {}
 
 func (x *ServerStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[41]
+	mi := &file_control_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3089,7 +3260,7 @@ func (x *ServerStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerStats.ProtoReflect.Descriptor instead.
 func (*ServerStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{41}
+	return file_control_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ServerStats) GetRows() uint64 {
@@ -3144,7 +3315,7 @@ type Latency struct {
 
 func (x *Latency) Reset() {
 	*x = Latency{}
-	mi := &file_control_proto_msgTypes[42]
+	mi := &file_control_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3156,7 +3327,7 @@ func (x *Latency) String() string {
 func (*Latency) ProtoMessage() {}
 
 func (x *Latency) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[42]
+	mi := &file_control_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3169,7 +3340,7 @@ func (x *Latency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Latency.ProtoReflect.Descriptor instead.
 func (*Latency) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{42}
+	return file_control_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Latency) GetOp() string {
@@ -3251,11 +3422,19 @@ const file_control_proto_rawDesc = "" +
 	"\binstance\x18\x02 \x01(\x04R\binstance\x12\x10\n" +
 	"\x03key\x18\x03 \x01(\fR\x03key\x12\x19\n" +
 	"\blease_ms\x18\x04 \x01(\rR\aleaseMs\x12\x14\n" +
-	"\x05marks\x18\x05 \x01(\bR\x05marks\"1\n" +
+	"\x05marks\x18\x05 \x01(\bR\x05marks\"Q\n" +
 	"\vHoldRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\fR\x03key\"\x0e\n" +
-	"\fHoldResponse\"R\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\x12\x1e\n" +
+	"\n" +
+	"heartbeats\x18\x03 \x01(\bR\n" +
+	"heartbeats\"\x95\x01\n" +
+	"\fHoldResponse\x12!\n" +
+	"\fheartbeat_ms\x18\x01 \x01(\rR\vheartbeatMs\x12\x16\n" +
+	"\x06frames\x18\x02 \x01(\x04R\x06frames\x12\x14\n" +
+	"\x05raced\x18\x03 \x01(\x04R\x05raced\x12\x1c\n" +
+	"\tthrottled\x18\x04 \x01(\x04R\tthrottled\x12\x16\n" +
+	"\x06unsent\x18\x05 \x01(\x04R\x06unsent\"R\n" +
 	"\x10RemoveJobRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x1a\n" +
@@ -3413,7 +3592,16 @@ const file_control_proto_rawDesc = "" +
 	"\x04next\x18\x06 \x01(\rR\x04next\x12\x18\n" +
 	"\asettled\x18\a \x01(\bR\asettled\"C\n" +
 	"\x0eSettleResponse\x121\n" +
-	"\x04mark\x18\x01 \x01(\v2\x1d.libra.control.v1.HarvestMarkR\x04mark\"M\n" +
+	"\x04mark\x18\x01 \x01(\v2\x1d.libra.control.v1.HarvestMarkR\x04mark\"<\n" +
+	"\fDrainRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\rR\x03job\x12\x13\n" +
+	"\x02to\x18\x02 \x01(\rH\x00R\x02to\x88\x01\x01B\x05\n" +
+	"\x03_to\"W\n" +
+	"\rDrainResponse\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\rR\x04from\x12\x13\n" +
+	"\x02to\x18\x02 \x01(\rH\x00R\x02to\x88\x01\x01\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reasonB\x05\n" +
+	"\x03_to\"M\n" +
 	"\vDoneRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x14\n" +
@@ -3425,7 +3613,7 @@ const file_control_proto_rawDesc = "" +
 	"\x05token\x18\x03 \x01(\fR\x05token\x12\x12\n" +
 	"\x04step\x18\x04 \x01(\x04R\x04step\"\x0e\n" +
 	"\fTearResponse\"\x0e\n" +
-	"\fStatsRequest\"\xe0\x02\n" +
+	"\fStatsRequest\"\xf8\x02\n" +
 	"\x0fAggregatorStats\x12K\n" +
 	"\bcounters\x18\x01 \x03(\v2/.libra.control.v1.AggregatorStats.CountersEntryR\bcounters\x12.\n" +
 	"\x04jobs\x18\x02 \x03(\v2\x1a.libra.control.v1.JobStatsR\x04jobs\x12\x14\n" +
@@ -3434,7 +3622,8 @@ const file_control_proto_rawDesc = "" +
 	"slots_used\x18\x04 \x01(\x04R\tslotsUsed\x12!\n" +
 	"\fmemory_bytes\x18\x05 \x01(\x04R\vmemoryBytes\x12\x18\n" +
 	"\asenders\x18\x06 \x01(\x04R\asenders\x12!\n" +
-	"\fsenders_used\x18\a \x01(\x04R\vsendersUsed\x1a;\n" +
+	"\fsenders_used\x18\a \x01(\x04R\vsendersUsed\x12\x16\n" +
+	"\x06daemon\x18\b \x01(\x04R\x06daemon\x1a;\n" +
 	"\rCountersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xde\x06\n" +
@@ -3509,14 +3698,15 @@ const file_control_proto_rawDesc = "" +
 	"\x05Leave\x12\x1e.libra.control.v1.LeaveRequest\x1a\x1f.libra.control.v1.LeaveResponse\x12N\n" +
 	"\aMembers\x12 .libra.control.v1.MembersRequest\x1a!.libra.control.v1.MembersResponse\x12O\n" +
 	"\aHarvest\x12 .libra.control.v1.HarvestRequest\x1a\x1e.libra.control.v1.HarvestChunk(\x010\x01\x12J\n" +
-	"\x05Stats\x12\x1e.libra.control.v1.StatsRequest\x1a!.libra.control.v1.AggregatorStats2\xc3\x06\n" +
+	"\x05Stats\x12\x1e.libra.control.v1.StatsRequest\x1a!.libra.control.v1.AggregatorStats2\x8d\a\n" +
 	"\x0fParameterServer\x12D\n" +
 	"\x05Check\x12\x1d.libra.control.v1.JoinRequest\x1a\x1c.libra.control.v1.Membership\x12E\n" +
 	"\x04Join\x12\x1d.libra.control.v1.JoinRequest\x1a\x1c.libra.control.v1.Membership0\x01\x12N\n" +
 	"\aBarrier\x12 .libra.control.v1.BarrierRequest\x1a!.libra.control.v1.BarrierResponse\x12J\n" +
 	"\x06Reduce\x12\x1f.libra.control.v1.ReduceRequest\x1a\x1d.libra.control.v1.ReducedRows0\x01\x12K\n" +
 	"\x06Report\x12\x1f.libra.control.v1.ReportRequest\x1a .libra.control.v1.ReportResponse\x12K\n" +
-	"\x06Settle\x12\x1f.libra.control.v1.SettleRequest\x1a .libra.control.v1.SettleResponse\x12E\n" +
+	"\x06Settle\x12\x1f.libra.control.v1.SettleRequest\x1a .libra.control.v1.SettleResponse\x12H\n" +
+	"\x05Drain\x12\x1e.libra.control.v1.DrainRequest\x1a\x1f.libra.control.v1.DrainResponse\x12E\n" +
 	"\x04Done\x12\x1d.libra.control.v1.DoneRequest\x1a\x1e.libra.control.v1.DoneResponse\x12E\n" +
 	"\x04Tear\x12\x1d.libra.control.v1.TearRequest\x1a\x1e.libra.control.v1.TearResponse\x12H\n" +
 	"\x05Leave\x12\x1e.libra.control.v1.LeaveRequest\x1a\x1f.libra.control.v1.LeaveResponse\x12M\n" +
@@ -3536,7 +3726,7 @@ func file_control_proto_rawDescGZIP() []byte {
 }
 
 var file_control_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_control_proto_goTypes = []any{
 	(Mode)(0),                 // 0: libra.control.v1.Mode
 	(Arithmetic)(0),           // 1: libra.control.v1.Arithmetic
@@ -3573,25 +3763,27 @@ var file_control_proto_goTypes = []any{
 	(*Fenced)(nil),            // 32: libra.control.v1.Fenced
 	(*SettleRequest)(nil),     // 33: libra.control.v1.SettleRequest
 	(*SettleResponse)(nil),    // 34: libra.control.v1.SettleResponse
-	(*DoneRequest)(nil),       // 35: libra.control.v1.DoneRequest
-	(*DoneResponse)(nil),      // 36: libra.control.v1.DoneResponse
-	(*TearRequest)(nil),       // 37: libra.control.v1.TearRequest
-	(*TearResponse)(nil),      // 38: libra.control.v1.TearResponse
-	(*StatsRequest)(nil),      // 39: libra.control.v1.StatsRequest
-	(*AggregatorStats)(nil),   // 40: libra.control.v1.AggregatorStats
-	(*JobStats)(nil),          // 41: libra.control.v1.JobStats
-	(*Timing)(nil),            // 42: libra.control.v1.Timing
-	(*ServerStats)(nil),       // 43: libra.control.v1.ServerStats
-	(*Latency)(nil),           // 44: libra.control.v1.Latency
-	nil,                       // 45: libra.control.v1.JoinRequest.AgreeEntry
-	nil,                       // 46: libra.control.v1.AggregatorStats.CountersEntry
-	nil,                       // 47: libra.control.v1.JobStats.CountersEntry
-	nil,                       // 48: libra.control.v1.ServerStats.CountersEntry
+	(*DrainRequest)(nil),      // 35: libra.control.v1.DrainRequest
+	(*DrainResponse)(nil),     // 36: libra.control.v1.DrainResponse
+	(*DoneRequest)(nil),       // 37: libra.control.v1.DoneRequest
+	(*DoneResponse)(nil),      // 38: libra.control.v1.DoneResponse
+	(*TearRequest)(nil),       // 39: libra.control.v1.TearRequest
+	(*TearResponse)(nil),      // 40: libra.control.v1.TearResponse
+	(*StatsRequest)(nil),      // 41: libra.control.v1.StatsRequest
+	(*AggregatorStats)(nil),   // 42: libra.control.v1.AggregatorStats
+	(*JobStats)(nil),          // 43: libra.control.v1.JobStats
+	(*Timing)(nil),            // 44: libra.control.v1.Timing
+	(*ServerStats)(nil),       // 45: libra.control.v1.ServerStats
+	(*Latency)(nil),           // 46: libra.control.v1.Latency
+	nil,                       // 47: libra.control.v1.JoinRequest.AgreeEntry
+	nil,                       // 48: libra.control.v1.AggregatorStats.CountersEntry
+	nil,                       // 49: libra.control.v1.JobStats.CountersEntry
+	nil,                       // 50: libra.control.v1.ServerStats.CountersEntry
 }
 var file_control_proto_depIdxs = []int32{
 	0,  // 0: libra.control.v1.JobSpec.mode:type_name -> libra.control.v1.Mode
 	1,  // 1: libra.control.v1.JobSpec.arithmetic:type_name -> libra.control.v1.Arithmetic
-	45, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
+	47, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
 	0,  // 3: libra.control.v1.Admission.mode:type_name -> libra.control.v1.Mode
 	1,  // 4: libra.control.v1.Admission.arithmetic:type_name -> libra.control.v1.Arithmetic
 	23, // 5: libra.control.v1.Membership.committed:type_name -> libra.control.v1.HarvestMark
@@ -3602,16 +3794,16 @@ var file_control_proto_depIdxs = []int32{
 	27, // 10: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
 	28, // 11: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
 	23, // 12: libra.control.v1.SettleResponse.mark:type_name -> libra.control.v1.HarvestMark
-	46, // 13: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
-	41, // 14: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
-	47, // 15: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
+	48, // 13: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
+	43, // 14: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
+	49, // 15: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
 	0,  // 16: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
 	1,  // 17: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
-	42, // 18: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
-	42, // 19: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
-	44, // 20: libra.control.v1.JobStats.latencies:type_name -> libra.control.v1.Latency
-	48, // 21: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
-	44, // 22: libra.control.v1.ServerStats.latencies:type_name -> libra.control.v1.Latency
+	44, // 18: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
+	44, // 19: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
+	46, // 20: libra.control.v1.JobStats.latencies:type_name -> libra.control.v1.Latency
+	50, // 21: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
+	46, // 22: libra.control.v1.ServerStats.latencies:type_name -> libra.control.v1.Latency
 	2,  // 23: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
 	4,  // 24: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
 	6,  // 25: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
@@ -3620,40 +3812,42 @@ var file_control_proto_depIdxs = []int32{
 	13, // 28: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
 	15, // 29: libra.control.v1.Aggregator.Members:input_type -> libra.control.v1.MembersRequest
 	20, // 30: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
-	39, // 31: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
+	41, // 31: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
 	10, // 32: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
 	10, // 33: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
 	24, // 34: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
 	26, // 35: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
 	30, // 36: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
 	33, // 37: libra.control.v1.ParameterServer.Settle:input_type -> libra.control.v1.SettleRequest
-	35, // 38: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
-	37, // 39: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
-	13, // 40: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
-	18, // 41: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
-	39, // 42: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
-	3,  // 43: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
-	5,  // 44: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
-	7,  // 45: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
-	11, // 46: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
-	11, // 47: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
-	14, // 48: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
-	16, // 49: libra.control.v1.Aggregator.Members:output_type -> libra.control.v1.MembersResponse
-	22, // 50: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
-	40, // 51: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
-	12, // 52: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
-	12, // 53: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
-	25, // 54: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
-	29, // 55: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
-	31, // 56: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
-	34, // 57: libra.control.v1.ParameterServer.Settle:output_type -> libra.control.v1.SettleResponse
-	36, // 58: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
-	38, // 59: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
-	14, // 60: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
-	19, // 61: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
-	43, // 62: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
-	43, // [43:63] is the sub-list for method output_type
-	23, // [23:43] is the sub-list for method input_type
+	35, // 38: libra.control.v1.ParameterServer.Drain:input_type -> libra.control.v1.DrainRequest
+	37, // 39: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
+	39, // 40: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
+	13, // 41: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
+	18, // 42: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
+	41, // 43: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
+	3,  // 44: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
+	5,  // 45: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
+	7,  // 46: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
+	11, // 47: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
+	11, // 48: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
+	14, // 49: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
+	16, // 50: libra.control.v1.Aggregator.Members:output_type -> libra.control.v1.MembersResponse
+	22, // 51: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
+	42, // 52: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
+	12, // 53: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
+	12, // 54: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
+	25, // 55: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
+	29, // 56: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
+	31, // 57: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
+	34, // 58: libra.control.v1.ParameterServer.Settle:output_type -> libra.control.v1.SettleResponse
+	36, // 59: libra.control.v1.ParameterServer.Drain:output_type -> libra.control.v1.DrainResponse
+	38, // 60: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
+	40, // 61: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
+	14, // 62: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
+	19, // 63: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
+	45, // 64: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
+	44, // [44:65] is the sub-list for method output_type
+	23, // [23:44] is the sub-list for method input_type
 	23, // [23:23] is the sub-list for extension type_name
 	23, // [23:23] is the sub-list for extension extendee
 	0,  // [0:23] is the sub-list for field type_name
@@ -3672,13 +3866,15 @@ func file_control_proto_init() {
 		(*HarvestRequest_Done)(nil),
 	}
 	file_control_proto_msgTypes[26].OneofWrappers = []any{}
+	file_control_proto_msgTypes[33].OneofWrappers = []any{}
+	file_control_proto_msgTypes[34].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_proto_rawDesc), len(file_control_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   47,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

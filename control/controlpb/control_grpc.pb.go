@@ -51,7 +51,8 @@ type AggregatorClient interface {
 	// Hold, the job is removed when its lease, and the longest outage of a link, have passed.
 	CreateJob(ctx context.Context, in *JobSpec, opts ...grpc.CallOption) (*Job, error)
 	// Hold keeps a job alive: the lease does not run while the stream is open. The
-	// first message comes when it is. A second stream replaces the first.
+	// first message comes when it is; later ones are heartbeats, for an owner that
+	// takes them. A second stream replaces the first.
 	Hold(ctx context.Context, in *HoldRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[HoldResponse], error)
 	// RemoveJob withdraws a job, its senders and its slots. Without the key it
 	// takes an operator.
@@ -210,7 +211,8 @@ type AggregatorServer interface {
 	// Hold, the job is removed when its lease, and the longest outage of a link, have passed.
 	CreateJob(context.Context, *JobSpec) (*Job, error)
 	// Hold keeps a job alive: the lease does not run while the stream is open. The
-	// first message comes when it is. A second stream replaces the first.
+	// first message comes when it is; later ones are heartbeats, for an owner that
+	// takes them. A second stream replaces the first.
 	Hold(*HoldRequest, grpc.ServerStreamingServer[HoldResponse]) error
 	// RemoveJob withdraws a job, its senders and its slots. Without the key it
 	// takes an operator.
@@ -491,6 +493,7 @@ const (
 	ParameterServer_Reduce_FullMethodName  = "/libra.control.v1.ParameterServer/Reduce"
 	ParameterServer_Report_FullMethodName  = "/libra.control.v1.ParameterServer/Report"
 	ParameterServer_Settle_FullMethodName  = "/libra.control.v1.ParameterServer/Settle"
+	ParameterServer_Drain_FullMethodName   = "/libra.control.v1.ParameterServer/Drain"
 	ParameterServer_Done_FullMethodName    = "/libra.control.v1.ParameterServer/Done"
 	ParameterServer_Tear_FullMethodName    = "/libra.control.v1.ParameterServer/Tear"
 	ParameterServer_Leave_FullMethodName   = "/libra.control.v1.ParameterServer/Leave"
@@ -525,6 +528,10 @@ type ParameterServerClient interface {
 	// so the worker sends them as rows. It is refused while the generation lasts. When the server has all of
 	// these rows, the worker calls it again, with settled: the next generation begins when all have.
 	Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error)
+	// Drain moves the job to another aggregator, or from its aggregator to the server, while it
+	// goes on. It takes an operator, and is answered when the next generation has begun or, without
+	// an aggregator, when all workers have settled.
+	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainResponse, error)
 	// Done reports that a worker has finished its last epoch.
 	Done(ctx context.Context, in *DoneRequest, opts ...grpc.CallOption) (*DoneResponse, error)
 	// Tear says that the gradients which a worker pushed in a step are incomplete, and will stay
@@ -626,6 +633,16 @@ func (c *parameterServerClient) Settle(ctx context.Context, in *SettleRequest, o
 	return out, nil
 }
 
+func (c *parameterServerClient) Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DrainResponse)
+	err := c.cc.Invoke(ctx, ParameterServer_Drain_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *parameterServerClient) Done(ctx context.Context, in *DoneRequest, opts ...grpc.CallOption) (*DoneResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DoneResponse)
@@ -712,6 +729,10 @@ type ParameterServerServer interface {
 	// so the worker sends them as rows. It is refused while the generation lasts. When the server has all of
 	// these rows, the worker calls it again, with settled: the next generation begins when all have.
 	Settle(context.Context, *SettleRequest) (*SettleResponse, error)
+	// Drain moves the job to another aggregator, or from its aggregator to the server, while it
+	// goes on. It takes an operator, and is answered when the next generation has begun or, without
+	// an aggregator, when all workers have settled.
+	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
 	// Done reports that a worker has finished its last epoch.
 	Done(context.Context, *DoneRequest) (*DoneResponse, error)
 	// Tear says that the gradients which a worker pushed in a step are incomplete, and will stay
@@ -752,6 +773,9 @@ func (UnimplementedParameterServerServer) Report(context.Context, *ReportRequest
 }
 func (UnimplementedParameterServerServer) Settle(context.Context, *SettleRequest) (*SettleResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Settle not implemented")
+}
+func (UnimplementedParameterServerServer) Drain(context.Context, *DrainRequest) (*DrainResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Drain not implemented")
 }
 func (UnimplementedParameterServerServer) Done(context.Context, *DoneRequest) (*DoneResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Done not implemented")
@@ -883,6 +907,24 @@ func _ParameterServer_Settle_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ParameterServer_Drain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DrainRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ParameterServerServer).Drain(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ParameterServer_Drain_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ParameterServerServer).Drain(ctx, req.(*DrainRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ParameterServer_Done_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DoneRequest)
 	if err := dec(in); err != nil {
@@ -988,6 +1030,10 @@ var ParameterServer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Settle",
 			Handler:    _ParameterServer_Settle_Handler,
+		},
+		{
+			MethodName: "Drain",
+			Handler:    _ParameterServer_Drain_Handler,
 		},
 		{
 			MethodName: "Done",

@@ -21,9 +21,13 @@
  * swap.pml's, that a harvest is sent again under its number is cluster.pml's. As in
  * flow.pml, the network is all that was ever sent.
  *
- * Of it, the product has settling without another generation (docs/failures.md): the marks in
- * aggregator/mark.go, bpf/marks.go and control/harvest_marks.go, the log in transport, fences in
- * control/generation.go and cluster/node/fence.go. Standbys and rewinds are a plan.
+ * Of it, the product has settling (docs/failures.md): the marks in aggregator/mark.go, bpf/marks.go and
+ * control/harvest_marks.go, the log in transport, fences in control/generation.go and
+ * cluster/node/fence.go. Rewinds are a plan.
+ *
+ * With -DENTERS the next generation begins as it does in the product: the server keeps the marks of
+ * the last generation that has ended only, so another one begins when all workers have settled.
+ * Until a worker has entered it, its frames go to the server.
  *
  * A gradient is a bit: that of frame f of worker w in step k. Every action is one step of
  * the model and, faults aside, none is possible for ever: so if training can stop, the
@@ -71,6 +75,7 @@
 #define STALE_TICKET 10	/* a harvest answers an older request than the newest */
 #define LATE_STEP 11	/* a late copy of a worker's arrival counts as one after the fence */
 #define LEAVE_EARLY 12	/* a worker leaves with frames in its log */
+#define EARLY_BEGIN 13	/* a generation begins before all workers have settled */
 #ifndef MUTANT
 #define MUTANT 0
 #endif
@@ -112,6 +117,10 @@ bool up = true;
 byte step, saved;	/* committed steps; of the checkpoint */
 byte rewinds;
 byte gen;
+#ifdef ENTERS
+byte last = none;	/* that has ended */
+byte coming = none;	/* that may begin */
+#endif
 byte open;		/* the sums of the open step */
 bool asked, answered;	/* a harvest for the commit */
 byte marks[GENS];	/* of the harvests that were applied */
@@ -164,6 +173,13 @@ inline begin(w, k, g)
 #define goes_on(w) (training && !down[w] && rewound[w] == rewinds)
 #define todo(w) (own(w, at[w]) & ~did[w])
 #define has(w) (uses[w] != none)
+#ifdef ENTERS
+#define may_settle(w) (uses[w] == last)
+#define then none
+#else
+#define may_settle(w) (uses[w] != gen)
+#define then gen
+#endif
 
 active [WORKERS] proctype Worker()
 {
@@ -178,7 +194,7 @@ end:	do
 		down[w] = false; rewound[w] = rewinds;		/* admitted anew */
 		begin(w, step, gen)
 	   }
-	:: d_step { goes_on(w) && up && has(w) && uses[w] != gen && !(MUTANT == LEAVE_EARLY && copied[w]) ->
+	:: d_step { goes_on(w) && up && has(w) && may_settle(w) && !(MUTANT == LEAVE_EARLY && copied[w]) ->
 		/* Settle. */
 #if MUTANT == STALE_MARK
 		rest = log[w];
@@ -188,9 +204,12 @@ end:	do
 		rest = log[w] & ~marks[uses[w]];
 #endif
 		rows[w] = rows[w] | rest; rows_sent = rows_sent | rest;
-		rest = 0; log[w] = 0; uses[w] = gen;
+		rest = 0; log[w] = 0; uses[w] = then;
 		arrived[w] = (arrived[w] && MUTANT == EARLY_COMMIT)
 	   }
+#ifdef ENTERS
+	:: d_step { goes_on(w) && up && !has(w) && gen != none -> uses[w] = gen }
+#endif
 	:: d_step { goes_on(w) && up && has(w) && (log[w] & marks[uses[w]]) != 0 ->
 		log[w] = log[w] & ~marks[uses[w]]		/* the server tells its mark */
 	   }
@@ -291,6 +310,8 @@ inline rewind(k)
 
 #if MUTANT == EARLY_COMMIT
 #define here(w) true
+#elif defined(ENTERS)
+#define here(w) (uses[w] == gen || uses[w] == none)
 #else
 #define here(w) (uses[w] == gen || (MUTANT == LEAVE_EARLY && copied[w]))
 #endif
@@ -299,9 +320,11 @@ inline rewind(k)
 #if WORKERS == 1
 #define all_ready ready(0)
 #define some_gone gone(0)
+#define all_settled (!has(0))
 #else
 #define all_ready (ready(0) && ready(1))
 #define some_gone (gone(0) || gone(1))
+#define all_settled (!has(0) && !has(1))
 #endif
 
 #define may_apply(g) (under_way[g] && (g == gen || (MUTANT == NO_FENCE && g < gen)))
@@ -352,11 +375,23 @@ active proctype Server()
 	:: d_step { up && gen != none && (fences > 0 || dead[gen]) ->
 		/* Fence. Without a standby, the job goes on without an aggregator. */
 		asked = (asked && MUTANT == EARLY_COMMIT); answered = false;
+#ifdef ENTERS
+		if
+		:: fences > 0 -> fences--; coming = gen + 1
+		:: else
+		fi;
+		forget(gen); last = gen; gen = none
+	   }
+	:: d_step { up && gen == none && coming != none && (all_settled || MUTANT == EARLY_BEGIN) ->
+		gen = coming; coming = none; asked = false; answered = false
+	   }
+#else
 		if
 		:: fences > 0 -> fences--; next_generation()
 		:: else -> forget(gen); gen = none
 		fi
 	   }
+#endif
 	:: d_step { up && all_ready && !asked -> asked = true; answered = (gen == none) }
 	:: atomic { up && all_ready && asked && (answered || gen == none) ->
 		assert(open == all_of(step));			/* NOTHING LOST, NOTHING DOUBLED */

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/control/access"
+	pb "github.com/libra-ina/libra/control/controlpb"
+)
+
+// drainLimit is how long a job may take to move: workers send what the aggregator has not handed over.
+const drainLimit = time.Minute
+
+func newSwitchDrain() *cobra.Command {
+	var config, to string
+	cmd := &cobra.Command{
+		Use:   "drain --config FILE",
+		Short: "Move a running job to another aggregator",
+		Long: `Makes the job of the cluster file leave its aggregator, which may then be stopped,
+while the training goes on: at the next standby that takes the job, or at the one of
+--to. If there is none, hot rows go to the parameter server. It returns when the
+job has moved. With TLS, the certificate must be for libra://operator or
+libra://switch; without, the command must run on the host of the (first) parameter server.`,
+		Example: `  libra switch drain --config cluster.yaml
+  libra switch drain --config cluster.yaml --to 10.0.0.9`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if config == "" {
+				return usagef(cmd, "--config is required: which job?")
+			}
+			c, err := cluster.ReadAny(config)
+			if err != nil {
+				return err
+			}
+			if c.Serverless() {
+				return fmt.Errorf("%s has no parameter server: a job without one cannot leave its switch", config)
+			}
+			req := &pb.DrainRequest{Job: uint32(c.Job.ID)}
+			if to != "" {
+				if req.To, err = aggregatorAt(c, to); err != nil {
+					return usagef(cmd, "--to: %v", err)
+				}
+			}
+			security, err := access.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
+			if err != nil {
+				return err
+			}
+			conn, err := access.Dial(cmd.Context(), access.ServerOf(c.Job.ID), c.AllServers()[0].Control, security, answerLimit,
+				slog.Default())
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			ctx, end := context.WithTimeout(cmd.Context(), drainLimit)
+			defer end()
+			answer, err := pb.NewParameterServerClient(conn).Drain(ctx, req)
+			if err != nil {
+				return access.CallError("parameter server", "drain", err)
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), drained(c, answer))
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&config, "config", "", "cluster configuration `file`, the same as the server's")
+	cmd.Flags().StringVar(&to, "to", "", "`address` of the aggregator that is to take the job: the switch's or a standby's")
+	return cmd
+}
+
+// aggregatorAt returns the index of the aggregator with an address: of frames or, with a port, of its control service.
+func aggregatorAt(c *cluster.Config, address string) (*uint32, error) {
+	ip, err := netip.ParseAddr(address)
+	control, failed := netip.ParseAddrPort(address)
+	if err != nil && failed != nil {
+		return nil, fmt.Errorf("%q is not an address", address)
+	}
+	for i, a := range c.Aggregators() {
+		if a.Address == ip || a.Control == control {
+			at := uint32(i)
+			return &at, nil
+		}
+	}
+	return nil, fmt.Errorf("%s is the address neither of switch nor of any of standbys", address)
+}
+
+// drained says where a job has gone.
+func drained(c *cluster.Config, answer *pb.DrainResponse) string {
+	name := func(i uint32) string {
+		all := c.Aggregators()
+		switch {
+		case int(i) >= len(all):
+			return fmt.Sprintf("aggregator %d", i)
+		case i == 0:
+			return fmt.Sprintf("the switch at %v", all[0].Address)
+		}
+		return fmt.Sprintf("standby %d at %v", i-1, all[i].Address)
+	}
+	said := fmt.Sprintf("job %d has left %s, which may be stopped", c.Job.ID, name(answer.From))
+	switch {
+	case answer.To != nil:
+		return said + ": it goes on at " + name(*answer.To)
+	case answer.Reason != "":
+		return said + ": hot rows go to the parameter server, until an aggregator takes the job. The others do not: " +
+			answer.Reason
+	}
+	return said + ": hot rows go to the parameter server, as the cluster file has no standbys"
+}

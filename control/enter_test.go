@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/aggregator"
+	"github.com/libra-ina/libra/control/access"
+	pb "github.com/libra-ina/libra/control/controlpb"
+)
+
+// heldLog is a worker's log whose Enter lasts until the test ends it.
+type heldLog struct {
+	enters chan held
+	marks  chan aggregator.Mark // by which it has settled
+}
+
+type held struct {
+	at    Admission
+	ended <-chan struct{} // the context of Enter has
+	end   chan<- error
+}
+
+func (heldLog) Committed(context.Context, aggregator.Mark) error { return nil }
+
+func (l heldLog) Settle(ctx context.Context, ask func(context.Context, uint32) (aggregator.Mark, error)) error {
+	mark, err := ask(ctx, 7)
+	if err == nil {
+		l.marks <- mark
+	}
+	return err
+}
+
+func (l heldLog) Enter(ctx context.Context, at Admission) error {
+	end := make(chan error, 1)
+	l.enters <- held{at, ctx.Done(), end}
+	return <-end
+}
+
+// entered are the services of a job whose only worker enters its second generation: Enter of its log has not
+// returned.
+type entered struct {
+	*services
+	log     heldLog
+	m       *Membership
+	held    held
+	second  uint64
+	reports chan uint64 // instances that reports have named
+}
+
+func startEntering(t *testing.T) *entered {
+	t.Helper()
+	e := &entered{log: heldLog{make(chan held, 1), make(chan aggregator.Mark, 1)}, reports: make(chan uint64, 9)}
+	e.services = startServices(t, func(c *ParameterServerConfig) {
+		c.KeepLog, c.Workers = true, []uint16{1}
+		c.Report = func(_ context.Context, _ uint16, r *pb.ReportRequest) error {
+			e.reports <- r.Instance
+			return nil
+		}
+	})
+	e.join.KeepsLog = true
+	var err error
+	if e.m, err = Join(t.Context(), e.join); err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	kept := make(chan error, 1)
+	go func() { kept <- e.m.KeepLog(ctx, e.log, nil) }()
+	t.Cleanup(func() {
+		end()
+		if err := <-kept; err != nil {
+			t.Errorf("keeping the log: %v", err)
+		}
+		e.m.Leave()
+	})
+	e.service.Fence()
+	if mark := <-e.log.marks; mark.Epoch != e.m.AggregatorEpoch {
+		t.Errorf("it settles by a mark of epoch %d, its own is %d", mark.Epoch, e.m.AggregatorEpoch)
+	}
+	e.awaitSettled(t)
+	conn, err := access.Dial(t.Context(), access.TheSwitch(), e.join.Aggregator, access.Security{}, time.Minute, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	client := pb.NewAggregatorClient(conn)
+	if _, err := client.RemoveJob(t.Context(), &pb.RemoveJobRequest{Job: 5}); err != nil {
+		t.Fatal(err)
+	}
+	job, err := CreateJob(t.Context(), client, spec(), 0, quiet)
+	if err == nil {
+		err = job.Hold(t.Context(), func(error) {})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.second = job.Instance
+	e.service.Begin(job.Instance, 0)
+	e.held = <-e.log.enters
+	return e
+}
+
+func (e *entered) awaitSettled(t *testing.T) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !e.service.AllSettled(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the worker does not settle")
+		}
+	}
+}
+
+// report makes a report, and returns the instance that it has named last.
+func (e *entered) report(t *testing.T) (instance uint64) {
+	t.Helper()
+	if err := e.m.Report(t.Context(), 1, 0, false); err != nil {
+		t.Fatal(err)
+	}
+	return <-e.reports
+}
+
+// Frames may go to a new aggregator before Enter has returned: calls name its instance from before that on.
+func TestCallsWhileEntering(t *testing.T) {
+	e := startEntering(t)
+	if got := e.report(t); got != e.second {
+		t.Errorf("a report while it enters names instance %d, want %d", got, e.second)
+	}
+	e.held.end <- nil
+	if got := e.report(t); got != e.second {
+		t.Errorf("a report when it has entered names instance %d, want %d", got, e.second)
+	}
+	if a, _ := e.senders(t); a != 1 {
+		t.Errorf("the aggregator has %d senders", a)
+	}
+}
+
+// Frames may be at an aggregator although entering has failed because its generation has ended meanwhile: the worker
+// settles by the mark of its admission there, and calls that named the generation are made again when it has.
+func TestGenerationEndsWhileEntering(t *testing.T) {
+	for name, result := range map[string]error{"Enter fails": context.Canceled, "Enter has been faster": nil} {
+		t.Run(name, func(t *testing.T) {
+			e := startEntering(t)
+			e.service.Fence()
+			reported := make(chan error, 1)
+			go func() { reported <- e.m.Report(t.Context(), 1, 0, false) }()
+			<-e.held.ended // the worker has been told
+			e.held.end <- result
+			if mark := <-e.log.marks; mark.Epoch != e.held.at.Epoch {
+				t.Errorf("it settles by a mark of epoch %d, that of its admission is %d", mark.Epoch, e.held.at.Epoch)
+			}
+			if err := <-reported; err != nil {
+				t.Errorf("the report: %v", err)
+			}
+			if got := <-e.reports; got != 0 || len(e.reports) != 0 {
+				t.Errorf("the report that counts names instance %d, want 0; there are %d others", got, len(e.reports))
+			}
+			e.awaitSettled(t)
+		})
+	}
+}
+
+// A worker that cannot enter a generation, which lasts, leaves its aggregator and goes on without: its calls name no
+// instance, and it settles without a mark of it.
+func TestEnteringFails(t *testing.T) {
+	e := startEntering(t)
+	e.held.end <- errors.New("no room")
+	for got := e.report(t); got != 0; got = e.report(t) {
+		if got != e.second {
+			t.Fatalf("a report names instance %d", got)
+		}
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if a, _ := e.senders(t); a == 0 {
+			break
+		} else if time.Now().After(end) {
+			t.Fatalf("the aggregator has %d senders", a)
+		}
+	}
+	e.service.Fence()
+	if mark := <-e.log.marks; mark.Epoch != 0 {
+		t.Errorf("it settles by a mark of epoch %d", mark.Epoch)
+	}
+	e.awaitSettled(t)
+}
