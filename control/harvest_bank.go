@@ -81,7 +81,7 @@ func (j *job) resume(last uint64) error {
 func (j *job) send(stream harvestStream, request uint64, owner *pb.HarvestBegin) error {
 	s := sumsSender{stream: stream, gaps: owner.Gaps, chunk: &pb.HarvestChunk{Number: j.harvests()}}
 	if j.frozen != nil {
-		j.words = slices.Grow(j.words[:0], chunkLen)
+		j.words = slices.Grow(j.words[:0], chunkLen+groupLen)
 		s.words = j.words
 		var err error
 		j.frozen.All(func(first int, slots []int64) bool {

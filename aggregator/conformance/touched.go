@@ -69,7 +69,8 @@ func (u *touching) touch(value uint32, want wire.Type, ranks ...int) {
 		u.t.Fatal(err)
 	}
 	if got, err := wire.ParseHeader(answer.Payload); err != nil || got.Type != want {
-		u.t.Fatalf("%v, dense %v: ranks %v are answered with %+v, %v; want %v", u.job.Arithmetic, u.dense, ranks, got, err, want)
+		u.t.Fatalf("%v, dense %v: ranks %v are answered with %+v, %v; want %v", u.job.Arithmetic, u.dense, ranks, got, err,
+			want)
 	}
 }
 
@@ -100,7 +101,8 @@ func (u *touching) frozen(what string, blocks ...int) *aggregator.Bank {
 
 func testTouched(t *testing.T, d Device, arithmetic aggregator.Arithmetic, dense bool) {
 	const last = 2*aggregator.PageSlots + 70 // the last block has 7 slots
-	job := aggregator.JobConfig{ID: 5, Epoch: 7, Arithmetic: arithmetic, Exp: aggregator.DefaultExp(arithmetic), Slots: last + 1}
+	job := aggregator.JobConfig{ID: 5, Epoch: 7, Arithmetic: arithmetic, Exp: aggregator.DefaultExp(arithmetic)}
+	job.Slots = last + 1
 	const page, block = aggregator.PageBlocks, aggregator.BlockSlots
 	u := &touching{t: t, d: d, job: job, dense: dense}
 	must := func(err error) {
