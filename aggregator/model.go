@@ -71,6 +71,7 @@ type job struct {
 
 type bank struct {
 	slots         []int64
+	touched       []uint8 // as in Bank
 	frames, pairs uint64
 }
 
@@ -128,6 +129,9 @@ func (m *Model) AddJob(cfg JobConfig) error {
 	}
 	for i := range j.banks {
 		j.banks[i].slots = make([]int64, cfg.Slots)
+		if n := cfg.Blocks(); n > 0 {
+			j.banks[i].touched = make([]uint8, n)
+		}
 	}
 	m.jobs[cfg.ID] = j
 	return nil
@@ -187,7 +191,7 @@ func (m *Model) Swap(id uint16) (*Bank, error) {
 	}
 	b := &j.banks[j.current]
 	j.current ^= 1
-	j.frozen = &Bank{Job: id, Epoch: j.Epoch, Slots: b.slots, Frames: b.frames, Pairs: b.pairs}
+	j.frozen = &Bank{Job: id, Epoch: j.Epoch, Slots: b.slots, Touched: b.touched, Frames: b.frames, Pairs: b.pairs}
 	if !m.each {
 		j.frozen.Marks = j.marks()
 	}
@@ -216,7 +220,7 @@ func (m *Model) Clear(frozen *Bank) error {
 		return err
 	}
 	b := &j.banks[j.current^1]
-	clear(b.slots)
+	frozen.Wipe()
 	b.frames, b.pairs = 0, 0
 	j.frozen = nil
 	return nil

@@ -86,6 +86,11 @@ func (m *Model) applyPairs(j *job, s *sender, b *bank, h wire.Header, payload []
 		return r
 	}
 	s.seen.Mark(h.Seq)
+	if b.touched != nil {
+		for i := range pairs {
+			b.touched[pairs[i].rank/BlockSlots] = 1
+		}
+	}
 	n := uint64(len(pairs))
 	b.frames++
 	b.pairs += n

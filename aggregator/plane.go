@@ -303,6 +303,11 @@ type Bank struct {
 	// plane's memory and must not be written.
 	Slots []int64
 
+	// Touched has an entry for each block of [BlockSlots] slots in the order of their ranks, which is
+	// 0 if no frame was added to a slot of the block. It is nil if that is not known, as for a job of
+	// one page; then any slot may hold a sum. It is a view, as Slots is.
+	Touched []uint8
+
 	Frames uint64 // frames that were added to the bank
 	Pairs  uint64 // pairs in these frames
 

@@ -113,6 +113,7 @@ type aggregateTimes struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	aggregateMapAdmissions  = "admissions"
+	aggregateMapBankBlocks  = "bank_blocks"
 	aggregateMapBanks       = "banks"
 	aggregateMapCounts      = "counts"
 	aggregateMapGroups      = "groups"
@@ -182,6 +183,7 @@ type aggregateProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type aggregateMapSpecs struct {
 	Admissions *ebpf.MapSpec `ebpf:"admissions"`
+	BankBlocks *ebpf.MapSpec `ebpf:"bank_blocks"`
 	Banks      *ebpf.MapSpec `ebpf:"banks"`
 	Counts     *ebpf.MapSpec `ebpf:"counts"`
 	Groups     *ebpf.MapSpec `ebpf:"groups"`
@@ -227,6 +229,7 @@ func (o *aggregateObjects) Close() error {
 // It can be passed to loadAggregateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type aggregateMaps struct {
 	Admissions *ebpf.Map `ebpf:"admissions"`
+	BankBlocks *ebpf.Map `ebpf:"bank_blocks"`
 	Banks      *ebpf.Map `ebpf:"banks"`
 	Counts     *ebpf.Map `ebpf:"counts"`
 	Groups     *ebpf.Map `ebpf:"groups"`
@@ -242,6 +245,7 @@ type aggregateMaps struct {
 func (m *aggregateMaps) Close() error {
 	return _AggregateClose(
 		m.Admissions,
+		m.BankBlocks,
 		m.Banks,
 		m.Counts,
 		m.Groups,

@@ -81,7 +81,7 @@ type Aggregator struct {
 
 // innerMaps are the specs of each job's own maps.
 type innerMaps struct {
-	bank, groups, ports *ebpf.MapSpec
+	bank, blocks, groups, ports *ebpf.MapSpec
 }
 
 var _ aggregator.Plane = (*Aggregator)(nil)
@@ -132,6 +132,7 @@ func openSpec(spec *ebpf.CollectionSpec, o Options) (*Aggregator, error) {
 	a := &Aggregator{
 		inner: innerMaps{
 			bank:   spec.Maps[aggregateMapBanks].InnerMap,
+			blocks: spec.Maps[aggregateMapBankBlocks].InnerMap,
 			groups: spec.Maps[aggregateMapGroups].InnerMap,
 			ports:  spec.Maps[aggregateMapPortSets].InnerMap,
 		},

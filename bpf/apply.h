@@ -5,6 +5,7 @@
 #include "filter.h"
 #include "lock.h"
 #include "reply.h"
+#include "touch.h"
 
 /* The answer to a frame that is not refused. */
 enum answer {
@@ -26,6 +27,8 @@ static __always_inline __u64 apply_new(struct xdp_md *ctx, __u32 l3, const struc
 
 	if (why)
 		return why;
+	if (job->last_page)
+		touch(ctx, l3, bank);
 	*place_of(sender, f->seq) = f->seq;
 	tally->frames++;
 	tally->pairs += pairs;

@@ -15,11 +15,14 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 )
 
-// bank is one bank of a job: a BPF map with a value for each page, mapped into this process.
+// bank is one bank of a job: a BPF map with a value for each page, mapped into this process, and
+// another with the record of its blocks if the job has several pages.
 type bank struct {
-	m     *ebpf.Map
-	mem   []byte
-	slots []int64 // of all pages
+	m       *ebpf.Map
+	mem     []byte
+	slots   []int64 // of all pages
+	blocks  *ebpf.Map
+	touched []byte // of all pages: see aggregator.Bank
 }
 
 // pageBytes is the size of struct page of maps.h.
@@ -28,7 +31,11 @@ const pageBytes = aggregator.PageSlots * 8
 // JobMemory returns the size of the two banks of a job of n slots, in bytes. They have whole pages:
 // the kernel requires values of equal size of the inner maps of a map.
 func JobMemory(n int) uint64 {
-	return 2 * pageBytes * uint64(aggregator.JobConfig{Slots: n}.Pages())
+	pages := uint64(aggregator.JobConfig{Slots: n}.Pages())
+	if pages == 1 {
+		return 2 * pageBytes
+	}
+	return 2 * pages * (pageBytes + aggregator.PageBlocks)
 }
 
 // mapMemory maps the first size bytes of a map's values into this process.
@@ -40,7 +47,24 @@ func mapMemory(m *ebpf.Map, size int) ([]byte, error) {
 	return mem, nil
 }
 
-func newBank(spec *ebpf.MapSpec, pages int) (*bank, error) {
+func newBank(spec, blocks *ebpf.MapSpec, pages int) (*bank, error) {
+	b, err := newPages(spec, pages)
+	if err != nil || pages == 1 {
+		return b, err
+	}
+	blocks = blocks.Copy()
+	blocks.MaxEntries = uint32(pages)
+	if b.blocks, err = ebpf.NewMap(blocks); err == nil {
+		b.touched, err = mapMemory(b.blocks, pages*aggregator.PageBlocks)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("create the record of a bank's blocks: %w", tooLarge(err, pages)), b.unmapBank())
+	}
+	return b, nil
+}
+
+// newPages creates a bank without a record of its blocks.
+func newPages(spec *ebpf.MapSpec, pages int) (*bank, error) {
 	if spec.ValueSize != pageBytes {
 		return nil, fmt.Errorf("bpf: a page of the program has %d bytes, the loader's %d; run go generate",
 			spec.ValueSize, pageBytes)
@@ -73,6 +97,9 @@ func (b *bank) unmapBank() error {
 		return nil
 	}
 	err := unix.Munmap(b.mem)
-	b.mem, b.slots = nil, nil
-	return errors.Join(err, b.m.Close())
+	if b.touched != nil {
+		err = errors.Join(err, unix.Munmap(b.touched))
+	}
+	b.mem, b.slots, b.touched = nil, nil, nil
+	return errors.Join(err, b.m.Close(), b.blocks.Close())
 }

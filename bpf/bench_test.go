@@ -7,6 +7,7 @@ package bpf
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -34,9 +35,14 @@ func hotFrames(tb testing.TB, job aggregator.JobConfig, stripes, spread int, fla
 		}.Put(payload)
 		for k := range stripes {
 			s := wire.StripeAt(payload, k)
-			s.SetMask(wire.LaneMask)
+			page := zipfian(rng, job.Slots) / aggregator.PageSlots
+			s.SetPage(page, wire.LaneMask)
 			for lane := range wire.Lanes {
-				s.SetSlot(lane, uint16(rng.IntN(spread)))
+				slot := rng.IntN(spread)
+				if job.Pages() > 1 && page == 0 {
+					slot = zipfian(rng, spread)
+				}
+				s.SetSlot(lane, uint16(slot))
 				if x := rng.NormFloat64(); job.Arithmetic == aggregator.Fixed {
 					s.SetBits(lane, uint32(int32(1000*x)))
 				} else {
@@ -48,6 +54,21 @@ func hotFrames(tb testing.TB, job aggregator.JobConfig, stripes, spread int, fla
 		frames[i] = frame
 	}
 	return frames
+}
+
+// zipfian draws a rank below n, about as a Zipf distribution of exponent 1 does.
+func zipfian(rng *rand.Rand, n int) int { return int(math.Pow(float64(n), rng.Float64())) - 1 }
+
+// BenchmarkPages feeds frames of 10 stripes to jobs of several pages, whose ranks have a Zipf distribution of
+// exponent 1. Beyond the first page they are nearly uniform within a page.
+func BenchmarkPages(b *testing.B) {
+	needPrivileges(b)
+	for _, pages := range []int{2, 4, 16, 64} {
+		b.Run(fmt.Sprintf("slots=%d", pages*aggregator.PageSlots), func(b *testing.B) {
+			job := aggregator.JobConfig{Exp: aggregator.DefaultExp(aggregator.Exact), Slots: pages * aggregator.PageSlots}
+			benchmarkJob(b, job, wire.DefaultStripes, aggregator.PageSlots)
+		})
+	}
 }
 
 func BenchmarkAggregate(b *testing.B) {

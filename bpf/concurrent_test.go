@@ -5,6 +5,7 @@
 package bpf
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -68,7 +69,7 @@ func denseFrame(t *testing.T, rng *rand.Rand, sender int, job aggregator.JobConf
 	}.Put(payload)
 	for i := range stripes {
 		s := wire.StripeAt(payload, i)
-		s.SetMask(wire.LaneMask)
+		s.SetPage(rng.IntN(job.Pages()), wire.LaneMask)
 		for lane := range wire.Lanes {
 			s.SetSlot(lane, uint16(rng.IntN(ranks)))
 			s.SetValue(lane, value())
@@ -126,14 +127,20 @@ func TestCPUsApplyEachFrameOnce(t *testing.T) {
 }
 
 // Harvests while frames arrive: every frame must be in exactly one bank, and be named by the marks
-// since then.
+// since then. With several pages only the blocks that were touched are read and cleared.
 func TestSwapsLoseNothing(t *testing.T) {
 	for _, arithmetic := range []aggregator.Arithmetic{aggregator.Exact, aggregator.Fixed} {
-		t.Run(arithmetic.String(), func(t *testing.T) {
-			swapWhileAdding(t, aggregator.JobConfig{ID: 40, Arithmetic: arithmetic, Exp: aggregator.DefaultExp(arithmetic), Slots: 30, MaxStripes: wire.MaxStripes})
-		})
+		for _, pages := range []int{1, 3} {
+			t.Run(fmt.Sprint(arithmetic, " ", pages, " pages"), func(t *testing.T) {
+				swapWhileAdding(t, aggregator.JobConfig{ID: 40, Arithmetic: arithmetic, Exp: aggregator.DefaultExp(arithmetic),
+					Slots: (pages-1)*aggregator.PageSlots + swapped, MaxStripes: wire.MaxStripes})
+			})
+		}
 	}
 }
+
+// swapped is the number of slots of each page to which swapWhileAdding adds.
+const swapped = 30
 
 func swapWhileAdding(t *testing.T, job aggregator.JobConfig) {
 	p := openPair(t)
@@ -147,7 +154,7 @@ func swapWhileAdding(t *testing.T, job aggregator.JobConfig) {
 	reply := make([]byte, aggregator.MaxReply)
 	frames := make([][]byte, 20_000)
 	for i := range frames {
-		frames[i] = denseFrame(t, rng, i%2, job, uint32(i/2+1), 0, wire.MaxStripes, job.Slots,
+		frames[i] = denseFrame(t, rng, i%2, job, uint32(i/2+1), 0, wire.MaxStripes, swapped,
 			func() float32 { return float32(rng.NormFloat64()) })
 		if job.Arithmetic == aggregator.Fixed { // so small that no sum saturates
 			setPairs(frames[i], wire.MaxStripes, func() uint32 { return uint32(int32(rng.IntN(201) - 100)) })
@@ -166,9 +173,12 @@ func swapWhileAdding(t *testing.T, job aggregator.JobConfig) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for r, n := range b.Slots {
-			sums[r] += n
-		}
+		b.All(func(first int, slots []int64) bool {
+			for i, n := range slots {
+				sums[first+i] += n
+			}
+			return true
+		})
 		count += b.Frames
 		harvests++
 		// No frame is refused, so a mark names all up to its newest.

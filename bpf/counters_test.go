@@ -151,6 +151,9 @@ func TestMemoryOfAJob(t *testing.T) {
 		want := uint64(0)
 		for _, b := range d.places[200].job.banks {
 			want += uint64(b.m.MaxEntries()) * uint64(b.m.ValueSize())
+			if b.blocks != nil {
+				want += uint64(b.blocks.MaxEntries()) * uint64(b.blocks.ValueSize())
+			}
 			if int(b.m.MaxEntries()) != pages || len(b.slots) != pages*aggregator.PageSlots {
 				t.Errorf("a bank of %d slots has %d pages, and %d slots in memory; want %d pages", slots, b.m.MaxEntries(), len(b.slots), pages)
 			}

@@ -53,6 +53,9 @@ func (a *Aggregator) Swap(id uint16) (*aggregator.Bank, error) {
 		Pairs:  tally.Pairs,
 		Marks:  marks,
 	}
+	if n := j.Blocks(); n > 0 {
+		j.frozen.Touched = old.touched[:n:n]
+	}
 	return j.frozen, nil
 }
 
@@ -71,7 +74,7 @@ func (a *Aggregator) Clear(frozen *aggregator.Bank) error {
 	if err := j.CheckClear(j.frozen, frozen); err != nil {
 		return err
 	}
-	clear(frozen.Slots)
+	frozen.Wipe()
 	clear(a.table.jobs[frozen.Job].Tallies[1-j.current:][:1])
 	j.frozen = nil
 	return nil

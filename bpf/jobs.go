@@ -16,7 +16,7 @@ import (
 )
 
 // AddJob implements [aggregator.Plane]. A job takes 1 MiB of kernel memory for each page of its
-// slots, and at most 50 KiB more with rounds.
+// slots, 2 KiB more for each of several, and at most 50 KiB more with rounds.
 func (a *Aggregator) AddJob(cfg aggregator.JobConfig) (err error) {
 	cfg, err = cfg.Complete()
 	if err != nil {
@@ -59,7 +59,7 @@ func (a *Aggregator) createMaps(j *job) (err error) {
 		}
 	}
 	for i := range j.banks {
-		if j.banks[i], err = newBank(a.inner.bank, j.Pages()); err != nil {
+		if j.banks[i], err = newBank(a.inner.bank, a.inner.blocks, j.Pages()); err != nil {
 			return err
 		}
 	}
@@ -80,7 +80,7 @@ func (a *Aggregator) createMaps(j *job) (err error) {
 func (a *Aggregator) startJob(j *job) (err error) {
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, a.removeMaps(j.ID))
+			err = errors.Join(err, a.removeMaps(j.ID, j.Blocks()))
 		}
 	}()
 	a.awaitPrograms(j.ID)
@@ -88,6 +88,12 @@ func (a *Aggregator) startJob(j *job) (err error) {
 	for i, b := range j.banks {
 		if err := a.objects.Banks.Put(bankKey(j.ID, i), b.m); err != nil {
 			return fmt.Errorf("install bank: %w", err)
+		}
+		if b.blocks == nil {
+			continue
+		}
+		if err := a.objects.BankBlocks.Put(bankKey(j.ID, i), b.blocks); err != nil {
+			return fmt.Errorf("install the record of a bank's blocks: %w", err)
 		}
 	}
 	if j.groups != nil {
@@ -122,13 +128,16 @@ func bankKey(id uint16, bank int) uint32 { return uint32(id)*2 + uint32(bank) }
 // removeMaps removes the job's maps from the program's maps of maps. Updating a map of maps returns
 // only when no program runs that may have seen the old entry (maybe_wait_bpf_programs in the
 // kernel's kernel/bpf/syscall.c, since Linux 4.20).
-func (a *Aggregator) removeMaps(id uint16) error {
+func (a *Aggregator) removeMaps(id uint16, blocks int) error {
 	a.awaitPrograms(id)
 	errs := []error{
 		a.objects.Banks.Delete(bankKey(id, 0)),
 		a.objects.Banks.Delete(bankKey(id, 1)),
 		a.objects.Groups.Delete(uint32(id)),
 		a.objects.PortSets.Delete(uint32(id)),
+	}
+	if blocks > 0 {
+		errs = append(errs, a.objects.BankBlocks.Delete(bankKey(id, 0)), a.objects.BankBlocks.Delete(bankKey(id, 1)))
 	}
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool {
 		return errors.Is(err, ebpf.ErrKeyNotExist)
@@ -195,7 +204,7 @@ func (a *Aggregator) RemoveJob(id uint16) error {
 		errs = append(errs, a.senders.withdrawSender(id, s))
 		entries = append(entries, m.index)
 	}
-	err = errors.Join(append(errs, a.removeMaps(id))...)
+	err = errors.Join(append(errs, a.removeMaps(id, j.Blocks()))...)
 	if err == nil {
 		a.senders.releaseEntries(entries...)
 	}

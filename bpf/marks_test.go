@@ -18,6 +18,8 @@ import (
 
 func TestMarks(t *testing.T) { conformance.TestMarks(t, open(t)) }
 
+func TestTouched(t *testing.T) { conformance.TestTouched(t, open(t)) }
+
 // The marks of a bank are those of the moment of the swap, whatever frames come between it and the
 // reading of the filters; also if the first attempt to swap fails.
 func TestMarksAreThoseOfTheSwap(t *testing.T) {

@@ -76,39 +76,35 @@ func (j *job) resume(last uint64) error {
 	return nil
 }
 
-// send sends the pending harvest, which answers the requests up to the given number, with its marks or
-// without.
-func (j *job) send(stream harvestStream, request uint64, marks bool) error {
-	chunk := &pb.HarvestChunk{Number: j.harvests()}
+// send sends the pending harvest, which answers the requests up to the given number, in messages that
+// its owner takes.
+func (j *job) send(stream harvestStream, request uint64, owner *pb.HarvestBegin) error {
+	s := sumsSender{stream: stream, gaps: owner.Gaps, chunk: &pb.HarvestChunk{Number: j.harvests()}}
 	if j.frozen != nil {
-		for first, slots := 0, j.frozen.Slots; first < len(slots); first += chunkSums {
-			sums := groups(slots[first:min(first+chunkSums, len(slots))])
-			if sums == nil {
-				continue
-			}
-			if chunk.Sums != nil {
-				if err := stream.Send(chunk); err != nil {
-					return err
-				}
-				chunk = &pb.HarvestChunk{Number: chunk.Number}
-			}
-			chunk.First, chunk.Sums = uint32(first), sums
+		j.words = slices.Grow(j.words[:0], chunkLen+groupLen)
+		s.words = j.words
+		var err error
+		j.frozen.All(func(first int, slots []int64) bool {
+			err = s.addBlock(first, slots)
+			return err == nil
+		})
+		if err != nil {
+			return err
 		}
-		if marks {
+		if owner.Marks {
 			for some := range slices.Chunk(j.frozen.Marks, chunkMarks) {
-				if chunk.Marks != nil || len(chunk.Sums)+len(some)*markLen > chunkLen {
-					if err := stream.Send(chunk); err != nil {
+				if s.chunk.Marks != nil || s.spent+len(s.chunk.Sums)+len(some)*markLen > chunkLen {
+					if err := s.flush(); err != nil {
 						return err
 					}
-					chunk = &pb.HarvestChunk{Number: chunk.Number}
 				}
-				chunk.Marks = marksMessage(some)
+				s.chunk.Marks = marksMessage(some)
 			}
 		}
-		chunk.Frames, chunk.Pairs = j.frozen.Frames, j.frozen.Pairs
+		s.chunk.Frames, s.chunk.Pairs = j.frozen.Frames, j.frozen.Pairs
 	}
-	chunk.Last, chunk.Request = true, request
-	return stream.Send(chunk)
+	s.chunk.Last, s.chunk.Request = true, request
+	return stream.Send(s.chunk)
 }
 
 // clear ends the pending harvest after it is applied, by clearing its bank. If that fails, the

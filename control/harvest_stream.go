@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// chunkSums keeps a harvest message just below 32 KB, the second largest buffer size that gRPC
+	// chunkLen is the length of the sums and marks of a harvest message: the rest is for its other
+	// fields. It keeps the message just below 32 KB, the second largest buffer size that gRPC
 	// pools: for a larger message both ends clear a buffer of 1 MB.
-	chunkSums = 62 * groupSlots
-
-	// chunkLen is the length of the sums and marks of such a message: the rest is for its other
-	// fields.
 	chunkLen = 32<<10 - 128
+
+	// chunkSums is how many sums of consecutive slots such a message has.
+	chunkSums = 62 * groupSlots
 
 	// countEvery is how often the counters of a job with harvests by count are checked. Reading
 	// them takes some microseconds.
@@ -50,11 +50,11 @@ func (j *job) serveHarvest(stream harvestStream, begin *pb.HarvestBegin) error {
 	}
 	if j.pending {
 		// It answers no request of this stream, which numbers requests from 1 again.
-		if err := j.send(stream, 0, begin.Marks); err != nil {
+		if err := j.send(stream, 0, begin); err != nil {
 			return err
 		}
 	}
-	h := &harvestSession{job: j, stream: stream, marks: begin.Marks, due: newDue(j.spec)}
+	h := &harvestSession{job: j, stream: stream, owner: begin, due: newDue(j.spec)}
 	defer h.due.stop()
 	return h.run()
 }
@@ -63,7 +63,7 @@ func (j *job) serveHarvest(stream harvestStream, begin *pb.HarvestBegin) error {
 type harvestSession struct {
 	*job
 	stream   harvestStream
-	marks    bool // the owner takes them
+	owner    *pb.HarvestBegin // what it takes
 	due      *due
 	asked    uint64 // newest request
 	answered uint64 // newest request that the current or an earlier harvest answers
@@ -152,7 +152,7 @@ func (h *harvestSession) harvest() error {
 	if err := h.freeze(); err != nil {
 		return err
 	}
-	return h.send(h.stream, h.answered, h.marks)
+	return h.send(h.stream, h.answered, h.owner)
 }
 
 // harvestCounted harvests if there are enough frames.

@@ -130,7 +130,7 @@ func (h *Harvester) attach(stream grpc.BidiStreamingClient[pb.HarvestRequest, pb
 	defer h.mu.Unlock()
 	h.stream = stream
 	_ = stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Begin{
-		Begin: &pb.HarvestBegin{Job: uint32(h.job.ID), Key: h.job.Key, Last: h.last, Marks: true},
+		Begin: &pb.HarvestBegin{Job: uint32(h.job.ID), Key: h.job.Key, Last: h.last, Marks: true, Gaps: true},
 	}})
 	if h.asked > h.answered {
 		_ = stream.Send(&pb.HarvestRequest{What: &pb.HarvestRequest_Now{Now: h.asked}})

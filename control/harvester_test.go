@@ -3,13 +3,11 @@
 package control
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"io"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -112,7 +110,10 @@ func TestBrokenHarvestIsNotApplied(t *testing.T) {
 	for want, chunk := range map[string]*pb.HarvestChunk{
 		"harvest 6: 3 sums from rank 70 on have 16 bytes": {Number: 6, First: 6, Sums: words(0b1, 10, 0b111, 10, 20), Last: true},
 		"harvest 6: 1 sums from rank 0 on have 7 bytes":   {Number: 6, Sums: words(0b1, 10)[:15], Last: true},
-		"harvest 6: 5 bytes are left over at rank 64":     {Number: 6, Sums: append(words(0b1, 10), 1, 2, 3, 4, 5), Last: true},
+		"harvest 6: a gap without a length at rank 128":   {Number: 6, First: 128, Sums: words(0b1, 10), Gaps: []uint32{1}, Last: true},
+		"harvest 6: a sum of rank 67108928, but there are at most 67108864 slots": {Number: 6, Sums: words(0b1, 10, 0b1, 20),
+			Gaps: []uint32{1, aggregator.MaxSlots / groupSlots}, Last: true},
+		"harvest 6: 5 bytes are left over at rank 64": {Number: 6, Sums: append(words(0b1, 10), 1, 2, 3, 4, 5), Last: true},
 		"harvest 6: a sum of rank 67108864, but there are at most 67108864 slots": {
 			Number: 6, First: aggregator.MaxSlots - 2, Sums: words(0b101, 10, 20), Last: true},
 		"harvest 6: a sum of rank 4294967358, but there are at most 67108864 slots": {
@@ -132,40 +133,5 @@ func TestBrokenHarvestIsNotApplied(t *testing.T) {
 	s, err := harvestOf(t, func(*Harvest) error { return full }, &pb.HarvestChunk{Number: 9, Last: true})
 	if !errors.Is(err, full) || err.Error() != "harvest 9: disk full" || len(s.sent) != 1 {
 		t.Errorf("error %v, sent %v", err, s.sent)
-	}
-}
-
-// TestGroupsOfSums writes sums as the protocol describes them, and reads them back, wherever there
-// are zeros.
-func TestGroupsOfSums(t *testing.T) {
-	slots := make([]int64, 130)
-	slots[1], slots[3], slots[129] = -2, 5, math.MinInt64
-	if got, want := groups(slots), words(0b1010, math.MaxUint64-1, 5, 0, 0b10, 1<<63); !bytes.Equal(got, want) {
-		t.Errorf("% x, want % x", got, want)
-	}
-	for _, n := range []int{0, 1, 64, chunkSums} {
-		if got := groups(make([]int64, n)); got != nil {
-			t.Errorf("%d zeros become %d bytes", n, len(got))
-		}
-	}
-	rng := rand.New(rand.NewPCG(1, 2))
-	for _, part := range []int{1, 2, 30} {
-		for _, n := range []int{1, 63, 64, 65, chunkSums - 1, chunkSums} {
-			slots, first := make([]int64, n), uint32(rng.IntN(1000))
-			want := Harvest{Ranks: []uint32{7}, Sums: []int64{8}} // earlier contents
-			for i := range slots {
-				if rng.IntN(part) == 0 {
-					slots[i] = int64(rng.Uint64() | 1)
-					want.Ranks, want.Sums = append(want.Ranks, first+uint32(i)), append(want.Sums, slots[i])
-				}
-			}
-			got := Harvest{Ranks: []uint32{7}, Sums: []int64{8}}
-			if err := got.take(&pb.HarvestChunk{First: first, Sums: groups(slots)}); err != nil {
-				t.Fatal(err)
-			}
-			if !slices.Equal(got.Ranks, want.Ranks) || !slices.Equal(got.Sums, want.Sums) {
-				t.Errorf("%d slots, one in %d: %v, want %v", n, part, got, want)
-			}
-		}
 	}
 }

@@ -42,6 +42,7 @@ type job struct {
 	harvesting chan struct{}
 	pending    bool             // the latest harvest is not acknowledged
 	frozen     *aggregator.Bank // of the latest harvest, nil if it was empty
+	words      []byte           // memory for the sums of a message
 	swapping   bool             // a swap has failed, and may have taken effect in part
 
 	mu       sync.Mutex

@@ -63,14 +63,17 @@ func (s *Store) commitRows() {
 // commitScalars is commitRows for rows of one column. Its loop is so short that the processor
 // overlaps the cache misses without help.
 func (s *Store) commitScalars() {
+	if s.rows.method == Adagrad {
+		for _, r := range s.touched {
+			c, i := s.rows.chunkAt(r)
+			s.adagrad(c.sums[i:i+1], c.weights[i:i+1], c.squares[i:i+1])
+			c.marks[i>>6] &^= 1 << (i & 63)
+		}
+		return
+	}
 	for _, r := range s.touched {
 		c, i := s.rows.chunkAt(r)
-		sums, weights := c.sums[i:i+1], c.weights[i:i+1]
-		if s.rows.method == Adagrad {
-			s.adagrad(sums, weights, c.squares[i:i+1])
-		} else {
-			s.sgd(sums, weights)
-		}
+		s.sgd(c.sums[i:i+1], c.weights[i:i+1])
 		c.marks[i>>6] &^= 1 << (i & 63)
 	}
 }

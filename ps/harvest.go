@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"unsafe"
+
+	"github.com/libra-ina/libra/internal/num/fixedpoint"
 )
 
 // Harvest holds the sums collected from one bank of an aggregator. Its number, ranks
@@ -57,11 +60,11 @@ type harvestID struct{ instance, number uint64 }
 // the last one applied of the same instance.
 //
 // hot holds the keys of the hot set of the bank in order of row ranks: scalar rank r
-// belongs to row hot[r/Dim], column r%Dim. On an error nothing is added: a rank beyond
+// belongs to row hot[r/Dim], column r%Dim. The store remembers their rows while it gets the same
+// slice, which must not change. On an error nothing is added: a rank beyond
 // the hot set, lengths that do not match, a sum out of range (wraps [ErrOverflow]), or another
 // instance than that of [Store.BeginGeneration] (wraps [ErrFenced]).
 func (s *Store) ApplyHarvest(h Harvest, hot []uint64) (applied bool, err error) {
-	d := s.cfg.Dim
 	if s.generation != nil && (*s.generation == 0 || *s.generation != h.Instance) {
 		return false, fmt.Errorf("%w: harvest %d of instance %d", ErrFenced, h.Number, h.Instance)
 	}
@@ -71,26 +74,34 @@ func (s *Store) ApplyHarvest(h Harvest, hot []uint64) (applied bool, err error) 
 	if h.Ranks != nil && len(h.Ranks) != len(h.Sums) {
 		return false, fmt.Errorf("ps: harvest %d has %d ranks for %d sums", h.Number, len(h.Ranks), len(h.Sums))
 	}
-	if n := len(hot) - len(s.hotRows); n > 0 {
-		s.hotRows = append(s.hotRows, make([]int, n)...)
+	s.knowHot(hot)
+	add := s.addRows
+	if s.cfg.Dim == 1 && s.wide == nil {
+		add = s.addScalars
 	}
-	gather := s.gatherRows
-	if d == 1 {
-		gather = s.gatherScalars
-	}
-	found, keys, units, err := gather(h, hot)
-	if err != nil {
+	if err := add(h, hot); err != nil {
 		return false, err
-	}
-	// Refusing a row would lose acknowledged gradients, and a harvest adds at most
-	// the rows of the hot set.
-	if !s.noteRows(keys, units, math.MaxInt) {
-		if bad, err := s.addUnits(found, keys, units, math.MaxInt); err != nil {
-			return false, fmt.Errorf("ps: harvest %d, key %d, column %d: %w", h.Number, keys[bad/d], bad%d, err)
-		}
 	}
 	s.harvest = harvestID{h.Instance, h.Number}
 	return true, nil
+}
+
+// addRows adds the sums of a harvest to the open step.
+func (s *Store) addRows(h Harvest, hot []uint64) error {
+	found, keys, units, err := s.gatherRows(h, hot)
+	if err != nil {
+		return err
+	}
+	// Refusing a row would lose acknowledged gradients, and a harvest adds at most
+	// the rows of the hot set.
+	if s.noteRows(keys, units, math.MaxInt) {
+		return nil
+	}
+	if bad, err := s.addUnits(found, keys, units, math.MaxInt); err != nil {
+		d := s.cfg.Dim
+		return fmt.Errorf("ps: harvest %d, key %d, column %d: %w", h.Number, keys[bad/d], bad%d, err)
+	}
+	return nil
 }
 
 // gatherRows returns the rows with sums in a harvest, as arguments of addUnits.
@@ -131,12 +142,9 @@ func (s *Store) gatherRows(h Harvest, hot []uint64) (found []int, keys []uint64,
 	return found, keys, units, nil
 }
 
-// gatherScalars is gatherRows for rows of one column, in short loops that overlap the cache
-// misses of many rows.
-func (s *Store) gatherScalars(h Harvest, hot []uint64) (found []int, keys []uint64, units []int64, err error) {
-	keys, units = s.scratchRows(len(h.Sums))
-	found = s.batchRows
-	n := 0
+// addScalars adds the sums of a harvest to rows of one column with weights, in one pass over both.
+func (s *Store) addScalars(h Harvest, hot []uint64) error {
+	oldRows, oldTouched := s.rows.n, len(s.touched)
 	for i, sum := range h.Sums {
 		rank := i
 		if h.Ranks != nil {
@@ -146,16 +154,52 @@ func (s *Store) gatherScalars(h Harvest, hot []uint64) (found []int, keys []uint
 			continue
 		}
 		if rank >= len(hot) {
-			return nil, nil, nil, beyondHotSet(h, rank, len(hot), 1)
+			s.undoScalars(h, i, oldRows, oldTouched)
+			return beyondHotSet(h, rank, len(hot), 1)
 		}
-		keys[n], units[n], found[n] = hot[rank], sum, rank
-		n++
+		r := s.hotRows[rank] - 1
+		if r < 0 {
+			r = s.placeHot(rank, hot[rank])
+		}
+		c, at := s.rows.chunkAt(r)
+		after, ok := fixedpoint.Add(c.sums[at], sum)
+		if !ok {
+			s.undoScalars(h, i, oldRows, oldTouched)
+			return fmt.Errorf("ps: harvest %d, key %d, column 0: %w", h.Number, hot[rank], ErrOverflow)
+		}
+		c.sums[at] = after
+		if c.markRow(at) {
+			s.touched = append(s.touched, r)
+		}
 	}
-	found, keys, units = found[:n], keys[:n], units[:n]
-	for i, rank := range found {
-		found[i] = s.findHot(rank, keys[i])
+	return nil
+}
+
+// placeHot returns the row of the key with a rank, which is new unless cold gradients have placed it.
+func (s *Store) placeHot(rank int, key uint64) int {
+	r, inserted := s.index.placeKey(key, s.rows.n)
+	if inserted {
+		s.insertRow(key)
 	}
-	return found, keys, units, nil
+	s.hotRows[rank] = r + 1
+	return r
+}
+
+// undoScalars reverts addScalars up to the sum at position n.
+func (s *Store) undoScalars(h Harvest, n, oldRows, oldTouched int) {
+	_, units := s.scratchRows(n)
+	rows := s.batchRows[:0]
+	units = units[:0]
+	for i, sum := range h.Sums[:n] {
+		rank := i
+		if h.Ranks != nil {
+			rank = int(h.Ranks[i])
+		}
+		if sum != 0 {
+			rows, units = append(rows, s.hotRows[rank]-1), append(units, sum)
+		}
+	}
+	s.undoUnits(rows, units, oldRows, oldTouched)
 }
 
 func beyondHotSet(h Harvest, rank, rows, dim int) error {
@@ -163,19 +207,30 @@ func beyondHotSet(h Harvest, rank, rows, dim int) error {
 		rank, rows, dim)
 }
 
-// findHot returns the row of the key with a rank, or -1. Rows do not move, so it tries the
-// last known row first.
+// knowHot prepares hotRows for a hot set. Rows with weights move only when additions are undone that
+// placed some; otherwise what is known of a hot set stays true.
+func (s *Store) knowHot(hot []uint64) {
+	first := unsafe.SliceData(hot)
+	if s.hotOf == first && len(s.hotRows) == len(hot) && !s.moved {
+		return
+	}
+	s.hotRows = append(s.hotRows[:0], make([]int, len(hot))...)
+	s.hotOf, s.moved = first, false
+}
+
+// findHot returns the row of the key with a rank, or -1. It tries the last known row first; without an
+// optimiser, that may have become another key's.
 func (s *Store) findHot(rank int, key uint64) int {
-	if r := s.hotRows[rank]; r < s.rows.n && s.rows.key(r) == key {
+	if r := s.hotRows[rank] - 1; r >= 0 && r < s.rows.n && s.rows.key(r) == key {
 		return r
 	}
 	return s.searchHot(rank, key)
 }
 
-// searchHot is findHot for a row that moved. It is a separate function so that the
+// searchHot is findHot for a row that is not known. It is a separate function so that the
 // compiler can inline findHot.
 func (s *Store) searchHot(rank int, key uint64) int {
 	r := s.index.findRow(key)
-	s.hotRows[rank] = max(r, 0)
+	s.hotRows[rank] = r + 1
 	return r
 }

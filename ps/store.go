@@ -31,7 +31,9 @@ type Store struct {
 	unsummed unsummed // rows of the step that are not in the table yet
 	wide     *wide    // of a store without an optimiser: what its units do not hold; else nil
 	roomy    int      // rows at the last call of MakeRoom
-	hotRows  []int    // last known rows of the hot set, by rank; see findHot
+	hotRows  []int    // last known rows of the hot set, by rank, plus 1; 0: none. See knowHot
+	hotOf    *uint64  // the hot set of hotRows
+	moved    bool     // rows have since been removed
 
 	generation *uint64             // the instance whose harvests are taken; nil: any
 	always     map[uint64]struct{} // keys of rows that are taken although the store is full; see TakeAlways
@@ -430,6 +432,7 @@ func (s *Store) undoUnits(rows []int, units []int64, oldRows, oldTouched int) {
 		s.rows.unmarkRow(r)
 	}
 	s.touched = s.touched[:oldTouched]
+	s.moved = s.moved || s.rows.n > oldRows
 	for r := oldRows; r < s.rows.n; r++ {
 		s.index.unplaceKey(s.rows.key(r))
 	}

@@ -110,6 +110,8 @@ configurations() {
 		swap harvested -DMUTANT=ANSWER
 		swap harvested -DMUTANT=MARK
 		swap harvested -DMUTANT=ADD_LATE
+		swap harvested -DMUTANT=TOUCH_LATE
+		swap harvested -DMUTANT=TOUCH_OTHER
 		swap stuck -DMUTANT=HOLD_LOCK
 		swap progress -DMUTANT=HOLD_LOCK -DFRAMES=2 -DTIMEOUTS=1
 		cluster holds

@@ -4,6 +4,7 @@ package simulation
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/libra-ina/libra/aggregator"
@@ -37,12 +38,18 @@ func (s *workersLife) bringHarvest(a *world.Actor, number uint64, rng *rand.Rand
 		s.Fail("swap: %v", err)
 		return false
 	}
-	var h ps.Harvest
-	for rank, sum := range bank.Slots {
-		if sum != 0 {
-			h.Ranks, h.Sums = append(h.Ranks, uint32(rank)), append(h.Sums, sum)
-		}
+	if i := slices.Index(bank.Touched, 1); i >= 0 && s.options.fault == losesBlock {
+		bank.Touched[i] = 0
 	}
+	var h ps.Harvest
+	bank.All(func(first int, slots []int64) bool {
+		for i, sum := range slots {
+			if sum != 0 {
+				h.Ranks, h.Sums = append(h.Ranks, uint32(first+i)), append(h.Sums, sum)
+			}
+		}
+		return true
+	})
 	h.Instance, h.Number = 1, number
 	for applied := false; ; {
 		a.Sleep("harvest on its way", time.Duration(rng.IntN(2000))*time.Microsecond)

@@ -103,11 +103,12 @@ func (h *hotRows) eachSum(bank []int64, do func(param int, sum int64)) {
 	}
 }
 
-// Faults of an aggregator with the pages of stripes.
+// Faults of an aggregator with pages.
 const (
 	ignoresPages  fault = "the aggregator ignores the pages of stripes"
 	takesPrevious fault = "the aggregator takes the page of the previous stripe"
 	takesBeyond   fault = "the aggregator takes a page beyond the job's for one of its pages"
+	losesBlock    fault = "the aggregator forgets at a swap that a block was touched"
 )
 
 // misreadPages makes the aggregator read other pages than it was sent.

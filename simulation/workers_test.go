@@ -103,9 +103,9 @@ func TestParseKinds(t *testing.T) {
 	}
 }
 
-// An aggregator that takes pages for others is found in lives of several pages.
+// An aggregator that takes pages for others, or loses a part of a bank, is found in lives of several pages.
 func TestPageFaultsAreFound(t *testing.T) {
-	for _, f := range []fault{ignoresPages, takesPrevious, takesBeyond} {
+	for _, f := range []fault{ignoresPages, takesPrevious, takesBeyond, losesBlock} {
 		t.Run(string(f), func(t *testing.T) {
 			for seed := uint64(1); seed <= 1000; seed++ {
 				o := Options{Seed: seed, Kinds: All | Hostile, fault: f}

@@ -28,6 +28,10 @@ type HotSetOptions struct {
 	// Rows, if not 0, is the number of hot rows, and Principle is ignored. There are at most
 	// packer.MaxHotRows.
 	Rows int
+	// Auto, if Rows is 0, decides how many rows are hot by what they cost, and Principle is ignored. Expected,
+	// if not nil, gets what it expects.
+	Auto     *heat.Auto
+	Expected *heat.Expected
 	// Principle decides how many rows are hot.
 	Principle heat.Principle
 	// Switches is the number of switches among which a plan divides the rows, each with room for
@@ -95,9 +99,20 @@ func sampleHotSet(src data.Source, o HotSetOptions) (hot *packer.HotSet, sampled
 		return nil, 0, nil
 	}
 	meta := packer.Meta{Rate: o.Rate, Seed: o.Seed, Rows: sampled}
-	if o.Rows > 0 {
+	switch {
+	case o.Rows > 0:
 		hot, err = counter.Ranking().Top(min(o.Rows, packer.MaxHotRows(o.Dim)), o.Dim, meta)
-	} else {
+	case o.Auto != nil:
+		ranking := counter.Ranking()
+		var expected heat.Expected
+		if expected, err = o.Auto.Choose(ranking, o.Dim); err != nil {
+			return nil, sampled, err
+		}
+		if o.Expected != nil {
+			*o.Expected = expected
+		}
+		hot, err = ranking.Top(expected.Rows, o.Dim, meta)
+	default:
 		principle := o.Principle
 		principle.MaxSlots = cmp.Or(principle.MaxSlots, o.Slots())
 		principle.ChipBytes = cmp.Or(principle.ChipBytes, heat.DefaultChipBytes) * max(1, o.Switches)

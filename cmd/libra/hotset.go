@@ -5,7 +5,11 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
+	"strconv"
+	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/libra-ina/libra/cluster"
@@ -33,6 +37,8 @@ func newHotsetBuild() *cobra.Command {
 		file, out string
 		asJSON    bool
 		dim       int
+		rows      string
+		auto      heat.Auto
 		model     = cluster.Model{Kind: settings.Model.Default}
 		o         node.HotSetOptions
 	)
@@ -41,7 +47,12 @@ func newHotsetBuild() *cobra.Command {
 		Short: "Find the hot parameters of a training set by sampling its rows",
 		Long: `Counts the parameters of a random part of the rows and writes the hottest, in
 rank order, to a file that all processes of a cluster read. How many are hot
-follows the paper's Principle 1 unless --hot-rows sets it.`,
+follows the paper's Principle 1 unless --hot-rows sets it. With --hot-rows auto,
+for an aggregator in XDP, it is the number with which aggregator and server
+together spend least CPU time, by what hot and cold rows and harvested sums cost,
+and by the load that --workers, --push-rate, --push-rows and --harvest-period describe.`,
+		Example: `  libra hotset build --data train.libfm.gz --out hot.libra
+  libra hotset build --data train.libfm.gz --out hot.libra --hot-rows auto --workers 8 --push-rate 500000`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" || out == "" {
@@ -67,6 +78,9 @@ follows the paper's Principle 1 unless --hot-rows sets it.`,
 				}
 				o.Dim, o.NoBias = dim, true
 			}
+			if err := hotRows(cmd, rows, &o, &auto); err != nil {
+				return err
+			}
 			if o.Switches < 1 || o.Switches > sched.MaxSwitches {
 				return usagef(cmd, "--switches %d: it must be 1 to %d", o.Switches, sched.MaxSwitches)
 			}
@@ -85,7 +99,7 @@ follows the paper's Principle 1 unless --hot-rows sets it.`,
 			if err := packer.SaveHotSet(out, hot); err != nil {
 				return err
 			}
-			return printHotset(cmd.OutOrStdout(), hot, 0, asJSON)
+			return printHotset(cmd.OutOrStdout(), hot, o.Expected, 0, asJSON)
 		},
 	}
 	f := cmd.Flags()
@@ -99,7 +113,11 @@ follows the paper's Principle 1 unless --hot-rows sets it.`,
 		fmt.Sprintf("share of the rows to sample (default %v, or 1 where that is fewer than %d rows)", node.DefaultRate,
 			node.EnoughRows))
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the row sampler")
-	f.IntVar(&o.Rows, "hot-rows", 0, "number of hot rows (default: by Principle 1)")
+	f.StringVar(&rows, "hot-rows", "", "`number` of hot rows, or auto: by cost (default: by Principle 1)")
+	f.IntVar(&auto.Workers, "workers", 4, "auto: workers of the job")
+	f.Float64Var(&auto.Rate, "push-rate", 1e6, "auto: rows that each worker pushes in a second")
+	f.IntVar(&auto.Batch, "push-rows", 4096, "auto: rows of a push")
+	f.DurationVar(&auto.Period, "harvest-period", 20*time.Millisecond, "auto: time between harvests")
 	f.IntVar(&o.Switches, "switches", 1, "switches among which 'libra plan' divides the rows, each with room for 65536 scalars; a P4 switch has no more for a job")
 	f.IntVar(&o.Counters, "counters", 0, "count at most this number of keys, by a sketch (default: all, exactly)")
 	f.Float64Var(&o.Principle.Share, "p", 0, "Principle 1: share of the updates that the hot parameters must receive")
@@ -108,6 +126,43 @@ follows the paper's Principle 1 unless --hot-rows sets it.`,
 			heat.DefaultMemoryShare))
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
+}
+
+// hotRows reads --hot-rows.
+func hotRows(cmd *cobra.Command, rows string, o *node.HotSetOptions, auto *heat.Auto) error {
+	if rows == "auto" {
+		for _, name := range []string{"p", "c", "switches"} {
+			if cmd.Flags().Changed(name) {
+				return usagef(cmd, "--%s is for Principle 1, and --hot-rows auto goes by cost: leave one of them out", name)
+			}
+		}
+		switch {
+		case auto.Workers < 1:
+			return usagef(cmd, "--workers %d: it must be at least 1", auto.Workers)
+		case !(auto.Rate > 0) || math.IsInf(auto.Rate, 0):
+			return usagef(cmd, "--push-rate %v: it must be a number above 0", auto.Rate)
+		case auto.Batch < 1:
+			return usagef(cmd, "--push-rows %d: it must be at least 1", auto.Batch)
+		case auto.Period <= 0:
+			return usagef(cmd, "--harvest-period %v: it must be above 0", auto.Period)
+		}
+		o.Auto, o.Expected = auto, &heat.Expected{}
+		return nil
+	}
+	for _, name := range []string{"workers", "push-rate", "push-rows", "harvest-period"} {
+		if cmd.Flags().Changed(name) {
+			return usagef(cmd, "--%s is for --hot-rows auto: add that, or leave it out", name)
+		}
+	}
+	if rows == "" {
+		return nil
+	}
+	n, err := strconv.Atoi(rows)
+	if err != nil || n < 0 {
+		return usagef(cmd, "--hot-rows %s: it must be a number of rows, or auto", rows)
+	}
+	o.Rows = n
+	return nil
 }
 
 func newHotsetShow() *cobra.Command {
@@ -124,7 +179,7 @@ func newHotsetShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printHotset(cmd.OutOrStdout(), hot, top, asJSON)
+			return printHotset(cmd.OutOrStdout(), hot, nil, top, asJSON)
 		},
 	}
 	cmd.Flags().IntVar(&top, "top", 10, "number of rows to list")
@@ -148,10 +203,12 @@ type HotSet struct {
 	Rate        float64  `json:"rate"`  // share of the rows in the sample
 	Fingerprint string   `json:"fingerprint"`
 	Top         []HotRow `json:"top,omitempty"` // the first rows, hottest first
+	// Expected is what the choice by cost expects, with --hot-rows auto.
+	Expected *heat.Expected `json:"expected,omitempty"`
 }
 
 // printHotset describes a hot set and lists its first rows.
-func printHotset(w io.Writer, hot *packer.HotSet, top int, asJSON bool) error {
+func printHotset(w io.Writer, hot *packer.HotSet, e *heat.Expected, top int, asJSON bool) error {
 	meta := hot.Meta()
 	var rows []HotRow
 	for r := range uint32(min(top, hot.Len())) {
@@ -159,10 +216,14 @@ func printHotset(w io.Writer, hot *packer.HotSet, top int, asJSON bool) error {
 	}
 	if asJSON {
 		return report.WriteJSON(w, HotSet{hot.Len(), hot.Dim(), hot.Slots(), meta.Share(), meta.Rate,
-			hot.Fingerprint().String(), rows})
+			hot.Fingerprint().String(), rows, e})
 	}
 	fmt.Fprintf(w, "%d hot rows of %d scalars (%d slots) take %.1f %% of the updates in a sample of %.3g %% of the rows\nfingerprint %v\n",
 		hot.Len(), hot.Dim(), hot.Slots(), 100*meta.Share(), 100*meta.Rate, hot.Fingerprint())
+	if e != nil {
+		fmt.Fprintf(w, "expected: %.1f ns of CPU at aggregator and server for an update, and %s sums in a harvest; a server alone takes %.1f ns\n",
+			e.Both, humanize.Comma(int64(math.Round(e.Sums))), e.Server)
+	}
 	if len(rows) == 0 {
 		return nil
 	}

@@ -122,8 +122,9 @@ this. --config takes the file of 'libra agent', which names its socket.`,
 			}
 			if asJSON {
 				return report.WriteJSON(cmd.OutOrStdout(), LearnedHotSet{
-					HotSet: HotSet{hot.Len(), hot.Dim(), hot.Slots(), hot.Meta().Share(), meta.Rate, hot.Fingerprint().String(), nil},
-					Job:    learned.Job, Pushes: learned.Pushes, Sampled: learned.Sampled, Updates: learned.Updates,
+					HotSet: HotSet{hot.Len(), hot.Dim(), hot.Slots(), hot.Meta().Share(), meta.Rate,
+						hot.Fingerprint().String(), nil, nil},
+					Job: learned.Job, Pushes: learned.Pushes, Sampled: learned.Sampled, Updates: learned.Updates,
 					CountErr: learned.CountErr,
 					Seconds:  took.Seconds(), Interrupted: early,
 				})

@@ -1577,6 +1577,7 @@ type HarvestBegin struct {
 	Key           []byte                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	Last          uint64                 `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`   // number of the newest harvest that is applied; 0: none
 	Marks         bool                   `protobuf:"varint,4,opt,name=marks,proto3" json:"marks,omitempty"` // the owner takes marks
+	Gaps          bool                   `protobuf:"varint,5,opt,name=gaps,proto3" json:"gaps,omitempty"`   // the owner takes messages with gaps; without it they have none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1639,6 +1640,13 @@ func (x *HarvestBegin) GetMarks() bool {
 	return false
 }
 
+func (x *HarvestBegin) GetGaps() bool {
+	if x != nil {
+		return x.Gaps
+	}
+	return false
+}
+
 // HarvestChunk is a part of one frozen bank: the slots that are not zero.
 type HarvestChunk struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -1655,7 +1663,11 @@ type HarvestChunk struct {
 	First   uint32 `protobuf:"varint,8,opt,name=first,proto3" json:"first,omitempty"`     // rank of the first slot of sums
 	// Of all admitted senders in the order of their numbers, if the owner takes marks and the
 	// data plane has them. In no chunk of a bank without frames: those of the harvest before hold.
-	Marks         []*HarvestMark `protobuf:"bytes,9,rep,name=marks,proto3" json:"marks,omitempty"`
+	Marks []*HarvestMark `protobuf:"bytes,9,rep,name=marks,proto3" json:"marks,omitempty"`
+	// Two numbers for each gap in the groups of sums: how many groups come before it, since the last
+	// one, and how many groups of 64 slots it leaves out, all of them zero. A server that does not know
+	// gaps has not asked for them, and refuses a message with this field.
+	Gaps          []uint32 `protobuf:"varint,10,rep,packed,name=gaps,proto3" json:"gaps,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1742,6 +1754,13 @@ func (x *HarvestChunk) GetFirst() uint32 {
 func (x *HarvestChunk) GetMarks() []*HarvestMark {
 	if x != nil {
 		return x.Marks
+	}
+	return nil
+}
+
+func (x *HarvestChunk) GetGaps() []uint32 {
+	if x != nil {
+		return x.Gaps
 	}
 	return nil
 }
@@ -3526,12 +3545,13 @@ const file_control_proto_rawDesc = "" +
 	"\x05begin\x18\x04 \x01(\v2\x1e.libra.control.v1.HarvestBeginH\x00R\x05begin\x12\x12\n" +
 	"\x03now\x18\x02 \x01(\x04H\x00R\x03now\x12\x14\n" +
 	"\x04done\x18\x03 \x01(\x04H\x00R\x04doneB\x06\n" +
-	"\x04whatJ\x04\b\x01\x10\x02\"\\\n" +
+	"\x04whatJ\x04\b\x01\x10\x02\"p\n" +
 	"\fHarvestBegin\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x12\n" +
 	"\x04last\x18\x03 \x01(\x04R\x04last\x12\x14\n" +
-	"\x05marks\x18\x04 \x01(\bR\x05marks\"\xe7\x01\n" +
+	"\x05marks\x18\x04 \x01(\bR\x05marks\x12\x12\n" +
+	"\x04gaps\x18\x05 \x01(\bR\x04gaps\"\xfb\x01\n" +
 	"\fHarvestChunk\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04sums\x18\x03 \x01(\fR\x04sums\x12\x12\n" +
@@ -3540,7 +3560,9 @@ const file_control_proto_rawDesc = "" +
 	"\x05pairs\x18\x06 \x01(\x04R\x05pairs\x12\x18\n" +
 	"\arequest\x18\a \x01(\x04R\arequest\x12\x14\n" +
 	"\x05first\x18\b \x01(\rR\x05first\x123\n" +
-	"\x05marks\x18\t \x03(\v2\x1d.libra.control.v1.HarvestMarkR\x05marksJ\x04\b\x02\x10\x03\"m\n" +
+	"\x05marks\x18\t \x03(\v2\x1d.libra.control.v1.HarvestMarkR\x05marks\x12\x12\n" +
+	"\x04gaps\x18\n" +
+	" \x03(\rR\x04gapsJ\x04\b\x02\x10\x03\"m\n" +
 	"\vHarvestMark\x12\x16\n" +
 	"\x06sender\x18\x01 \x01(\rR\x06sender\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\rR\x05epoch\x12\x16\n" +

@@ -11,7 +11,8 @@
  *	          bpf/harvest.go Swap, Clear; bpf/jobtable.go turnBanks, awaitFree
  *
  * A frame adds 1 to one slot, by a read and a write: the lock has to keep other
- * programs away meanwhile.
+ * programs away meanwhile. A harvest reads and clears only what programs have touched
+ * (bpf/touch.h).
  */
 
 #ifndef FRAMES
@@ -30,6 +31,8 @@
 #define MARK 5		/* what is left to harvest is counted from the number of applied frames at a swap */
 #define ADD_LATE 6	/* a program adds after it has given the lock back */
 #define HOLD_LOCK 7	/* the daemon takes the lock to change the bank */
+#define TOUCH_LATE 8	/* a program says after it has given the lock back which slots it has touched */
+#define TOUCH_OTHER 9	/* it says so of the other bank */
 #ifndef MUTANT
 #define MUTANT 0
 #endif
@@ -38,6 +41,8 @@
 bit locked, current;
 
 byte sum[2];		/* the slot, in both banks */
+bit touched[2];		/* its block */
+byte tally[2];		/* frames */
 byte applied;		/* frames: JobCounters.Applied */
 
 byte frames = FRAMES;	/* that are yet to come */
@@ -59,7 +64,16 @@ inline take()
 inline add()
 {
 	read = sum[bank];
-	sum[bank] = read + 1
+	d_step { sum[bank] = read + 1; tally[bank]++ }
+}
+
+inline touch()
+{
+#if MUTANT == TOUCH_OTHER
+	touched[1 - bank] = 1
+#else
+	touched[bank] = 1
+#endif
 }
 
 active [CPUS] proctype Program()
@@ -74,8 +88,15 @@ active [CPUS] proctype Program()
 		applied++;
 		locked = 0;
 		add();
+		touch();
+#elif MUTANT == TOUCH_LATE
+		add();
+		applied++;
+		locked = 0;
+		touch();
 #else
 		add();
+		touch();
 		applied++;
 		locked = 0;
 #endif
@@ -132,13 +153,16 @@ again:	do
 #endif
 		turned = false;
 		/* The sums are read and sent, the server applies them; Clear. */
-		harvested = harvested + sum[old];
+		if
+		:: touched[old] -> harvested = harvested + sum[old]; sum[old] = 0; touched[old] = 0
+		:: else
+		fi;
 #if MUTANT == MARK
 		taken = count;
 #else
-		taken = taken + sum[old];
+		taken = taken + tally[old];
 #endif
-		sum[old] = 0;
+		tally[old] = 0;
 done:		if
 		:: now ->
 			assert(harvested == FRAMES);	/* NOTHING LOST, NOTHING DOUBLED */

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// 'libra hotset build --hot-rows auto' says what it expects, and takes more rows for a higher load.
+func TestHotsetAuto(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "train.libfm")
+	var text strings.Builder
+	for i := range 400 { // feature 1 in each row, 2 in every second one, and some of which each is in few
+		fmt.Fprintf(&text, "1 1:1 %d:1 %d:1\n", 2+i%2, 10+i%97)
+	}
+	if err := os.WriteFile(data, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	build := func(arg ...string) (HotSet, string) {
+		t.Helper()
+		out := filepath.Join(t.TempDir(), "hot.libra")
+		arg = append([]string{"hotset", "build", "--data", data, "--out", out, "--model", "lr", "--rate", "1", "--hot-rows", "auto"}, arg...)
+		plain, stderr, code := inProcess(t, arg...)
+		if code != 0 || !strings.Contains(plain, "expected: ") || !strings.Contains(plain, " sums in a harvest; a server alone takes 35.0 ns") {
+			t.Fatalf("code %d: %s%s", code, plain, stderr)
+		}
+		stdout, stderr, code := inProcess(t, append(arg, "--json")...)
+		var h HotSet
+		if err := json.Unmarshal([]byte(stdout), &h); err != nil || code != 0 {
+			t.Fatalf("code %d, %v: %s%s", code, err, stdout, stderr)
+		}
+		return h, plain
+	}
+	h, _ := build()
+	if h.Rows != 101 || h.Expected == nil || h.Expected.Rows != h.Rows || h.Expected.Both <= 0 || h.Expected.Both >= h.Expected.Server {
+		t.Errorf("%+v, expected %+v; want all 101 rows", h, h.Expected)
+	}
+	for want, arg := range map[string][]string{
+		"--p is for Principle 1":                  {"--hot-rows", "auto", "--p", "0.5"},
+		"--switches is for Principle 1":           {"--hot-rows", "auto", "--switches", "2"},
+		"--workers 0:":                            {"--hot-rows", "auto", "--workers", "0"},
+		"--push-rate -1:":                         {"--hot-rows", "auto", "--push-rate", "-1"},
+		"--push-rate NaN:":                        {"--hot-rows", "auto", "--push-rate", "NaN"},
+		"--push-rows 0:":                          {"--hot-rows", "auto", "--push-rows", "0"},
+		"--harvest-period 0s:":                    {"--hot-rows", "auto", "--harvest-period", "0s"},
+		"--workers is for --hot-rows auto":        {"--workers", "2"},
+		"--harvest-period is for --hot-rows auto": {"--hot-rows", "7", "--harvest-period", "1s"},
+		"--hot-rows some:":                        {"--hot-rows", "some"},
+		"--hot-rows -1:":                          {"--hot-rows", "-1"},
+	} {
+		out := filepath.Join(t.TempDir(), "hot.libra")
+		_, stderr, code := inProcess(t, append([]string{"hotset", "build", "--data", data, "--out", out}, arg...)...)
+		if code != exitUsage || !strings.Contains(stderr, want) {
+			t.Errorf("%v: code %d, %q; want %q", arg, code, stderr, want)
+		}
+	}
+}
