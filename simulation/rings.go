@@ -98,7 +98,8 @@ func (s *ringLife) setUp(workers int) {
 		w.link = s.Open(w.host, w.host.Name(), unwatched{})
 		w.act = s.NewActor("program of "+w.host.Name(), w.host)
 		cfg := ringpkg.Config{
-			Link: w.link, Workers: at, Place: i, Job: job, Epoch: 77, Values: s.values, Codec: s.codec, Limit: ringLimit, Look: -1,
+			Link: w.link, Workers: at, Place: i, Job: job, Epoch: 77, Values: s.values, Codec: s.codec,
+			Limit: ringLimit, Look: -1,
 		}
 		rng := s.options.random(streamCaller + uint64(i+1)<<32)
 		w.act.Start(func() {

@@ -14,11 +14,14 @@ import (
 
 // What is compared.
 const (
-	// RingCoded is package transport/ring with a codec, Ring without.
-	RingCoded, Ring = "ring-coded", "ring"
-	// Server is a parameter server to which workers push their vectors, and from which they pull the sum;
-	// with ServerCoded they push codes.
-	Server, ServerCoded = "server", "server-coded"
+	// Ring is package transport/ring without a codec.
+	Ring = "ring"
+	// RingCoded is the same with one.
+	RingCoded = "ring-coded"
+	// Server is a parameter server to which workers push their vectors, and from which they pull the sum.
+	Server = "server"
+	// ServerCoded is the same with pushes of codes.
+	ServerCoded = "server-coded"
 )
 
 // Config is what to measure, and how often.

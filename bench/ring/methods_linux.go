@@ -37,7 +37,8 @@ func openRing(ctx context.Context, bed *testbed.Bed, workers, values int, with c
 			return a, err
 		}
 		r, err := ring.New(ctx, ring.Config{
-			Link: l, Workers: all, Place: place, Job: jobID, Epoch: 1, Values: values, Codec: with, Limit: waitLimit, Ended: ctx.Err,
+			Link: l, Workers: all, Place: place, Job: jobID, Epoch: 1, Values: values, Codec: with, Limit: waitLimit,
+			Ended: ctx.Err,
 		})
 		if err != nil {
 			return a, errors.Join(err, l.Close())
@@ -82,7 +83,8 @@ type serverAdder struct {
 	pulled  meeting
 }
 
-func openServer(ctx context.Context, bed *testbed.Bed, workers, values int, with codec.Config) (_ *serverAdder, err error) {
+func openServer(ctx context.Context, bed *testbed.Bed, workers, values int,
+	with codec.Config) (_ *serverAdder, err error) {
 	rows := (values + rowDim - 1) / rowDim
 	a := &serverAdder{
 		sums: &sums{values: make([]float32, rows*rowDim)}, keys: make([]uint64, rows),

@@ -147,14 +147,14 @@ func (r *Report) Charts() []chart.Chart {
 		})
 		return c
 	}
-	charts := []chart.Chart{draw("ring", fmt.Sprintf("adding vectors at %.0f Mb/s", r.compared.rate), func(res Result) bool {
+	title := func(rate float64) string { return fmt.Sprintf("adding vectors at %.0f Mb/s", rate) }
+	charts := []chart.Chart{draw("ring", title(r.compared.rate), func(res Result) bool {
 		return res.Rate == r.compared.rate && res.Workers == r.compared.workers
 	})}
 	if len(r.growth) > 0 {
-		charts = append(charts, draw("ring-growth", fmt.Sprintf("adding vectors at %.0f Mb/s", r.growth[0].rate),
-			func(res Result) bool {
-				return slices.Contains(r.growth, subject{res.Rate, res.Workers, res.Method})
-			}))
+		charts = append(charts, draw("ring-growth", title(r.growth[0].rate), func(res Result) bool {
+			return slices.Contains(r.growth, subject{res.Rate, res.Workers, res.Method})
+		}))
 	}
 	return charts
 }

@@ -46,8 +46,8 @@
 //
 // A [*ValueError] refuses values before they are sent, and [ErrUse] a vector of the wrong length; the
 // operations go on. All other errors end the Ring, and later calls return them again: the worker is out
-// of step with the others, the vector is undefined, and all workers have to start anew, with another Epoch. A [*MissingError] names the
-// neighbours that have not come, a [*MismatchError] one with other vectors, workers or codes, a
-// [*RefusedError] one that has refused a frame. An error of Config.Ended is wrapped. After Close the error is
-// [net.ErrClosed].
+// of step with the others, the vector is undefined, and all workers have to start anew, with another
+// Epoch. A [*MissingError] names the neighbours that have not come, a [*MismatchError] one with other
+// vectors, workers or codes, a [*RefusedError] one that has refused a frame. An error of Config.Ended is
+// wrapped. After Close the error is [net.ErrClosed].
 package ring

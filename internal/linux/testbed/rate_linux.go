@@ -34,8 +34,10 @@ func limitRate(ns *Namespace, ifname string, bits float64) error {
 	}
 	return ns.with(ifname, func(handle *netlink.Handle, link netlink.Link) error {
 		err := handle.QdiscReplace(&netlink.Tbf{
-			QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
-			Rate:       rate, Limit: rateQueue, Buffer: netlink.Xmittime(rate, rateBurst),
+			QdiscAttrs: netlink.QdiscAttrs{
+				LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT,
+			},
+			Rate: rate, Limit: rateQueue, Buffer: netlink.Xmittime(rate, rateBurst),
 		})
 		if err != nil {
 			return fmt.Errorf("testbed: limit the rate of %s: %w", ifname, err)
