@@ -71,13 +71,13 @@ func TestConfigRefusesNonsense(t *testing.T) {
 }
 
 // The gradients have the shares of the paper's Table III.
-func TestFill(t *testing.T) {
+func TestGradients(t *testing.T) {
 	c, err := codec.New(codec.Config{Bound: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
 	values := make([]float32, 200_000)
-	fill(values, 3)
+	Gradients(values, 3)
 	tags := c.Count(values)
 	for tag, share := range [4]float64{0.92, 0.065, 0.015, 0} {
 		if got := float64(tags[tag]) / float64(len(values)); math.Abs(got-share) > 0.003 {

@@ -121,7 +121,7 @@ func addAll(ctx context.Context, a adder, cfg Config, workers int, with codec.Co
 	sums := make([]float64, cfg.Values)
 	for w := range given {
 		given[w] = make([]float32, cfg.Values)
-		fill(given[w], w)
+		Gradients(given[w], w)
 		for i, v := range given[w] {
 			sums[i] += float64(v)
 		}

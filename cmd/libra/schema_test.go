@@ -24,6 +24,7 @@ import (
 
 	"github.com/libra-ina/libra/bench/aggregator"
 	"github.com/libra-ina/libra/bench/allreduce"
+	"github.com/libra-ina/libra/bench/codec"
 	"github.com/libra-ina/libra/bench/engine"
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/bench/ring"
@@ -47,6 +48,7 @@ var outputs = map[string]any{
 	"libra agent":            SwitchLine{},
 	"libra bench aggregator": aggregator.Report{},
 	"libra bench allreduce":  allreduce.Report{},
+	"libra bench codec":      codec.Report{},
 	"libra bench ring":       ring.Report{},
 	"libra bench engine":     engine.Report{},
 	"libra bench push":       push.Report{},
