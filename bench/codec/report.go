@@ -49,7 +49,8 @@ func (r *Report) finish() {
 			continue
 		}
 		want := func(what string, least, got float64) {
-			r.Targets = append(r.Targets, experiment.Target{What: res.Method + ": " + what, Verdict: experiment.AtLeast(least, got)})
+			verdict := experiment.AtLeast(least, got)
+			r.Targets = append(r.Targets, experiment.Target{What: res.Method + ": " + what, Verdict: verdict})
 		}
 		want("GB/s of encoding", 1.5, res.Encode)
 		want("GB/s of decoding", 1.5, res.Decode)

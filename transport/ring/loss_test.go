@@ -60,7 +60,7 @@ func TestFaults(t *testing.T) {
 					n := newNetwork(4)
 					rng := rand.New(rand.NewPCG(3, 3))
 					n.fate = func(_, _ int, h wire.Header, payload []byte) (int, time.Duration) { return f(rng, h, payload) }
-					all := n.rings(t, 20_000, func(c *Config) { c.Codec = with })
+					all := n.rings(t, 5000, func(c *Config) { c.Codec = with })
 					operate(t, all, rand.New(rand.NewPCG(4, 4)), 3)
 					for i, h := range n.hosts {
 						if len(h.free)+all[i].window.Outstanding() != len(h.bufs) {
