@@ -18,9 +18,9 @@ import (
 type Sample struct {
 	// Seconds is the mean time of an operation, from when all workers begin until the last one has
 	// the results.
-	Seconds float64 `json:"seconds"`
-	// Megabytes are what all workers sent in an operation, as payloads, without repetitions.
-	Megabytes float64 `json:"mb"`
+	Seconds float64 `json:"time_s"`
+	// Bytes are what all workers sent in an operation, as payloads, without repetitions.
+	Bytes float64 `json:"sent_bytes"`
 	// Repeated is the share of the workers' frames that were sent again.
 	Repeated float64 `json:"repeated"`
 }
@@ -111,7 +111,7 @@ func (r *Report) Print(out *report.Printer) {
 	rows := experiment.Pick(r.Results, func(res Result) []any {
 		return []any{
 			fmt.Sprintf("%.0f", res.Rate), res.Workers, res.Method, fmt.Sprintf("%.1f", res.Seconds*1e3),
-			report.Cell("%.2f", res.Ratio), fmt.Sprintf("%.1f", res.Megabytes), fmt.Sprintf("%.2f", 100*res.Repeated),
+			report.Cell("%.2f", res.Ratio), fmt.Sprintf("%.1f", res.Bytes/1e6), fmt.Sprintf("%.2f", 100*res.Repeated),
 		}
 	})
 	out.Table(fmt.Sprintf("Adding vectors of %s, codes of bound %d and scale %d: medians of %s of %s on %s; all sums were right",

@@ -20,13 +20,13 @@ func TestEverythingIsMeasured(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	for _, res := range r.Results {
-		if res.Seconds <= 0 || res.Megabytes <= 0 || res.Ratio <= 0 {
+		if res.Seconds <= 0 || res.Bytes <= 0 || res.Ratio <= 0 {
 			t.Errorf("%+v", res)
 		}
 	}
 	coded, plain := r.find(subject{1000, 3, RingCoded}), r.find(subject{1000, 3, Ring})
-	if coded.Megabytes > plain.Megabytes/3 {
-		t.Errorf("%v MB in codes, %v as floats", coded.Megabytes, plain.Megabytes)
+	if coded.Bytes > plain.Bytes/3 {
+		t.Errorf("%v bytes in codes, %v as floats", coded.Bytes, plain.Bytes)
 	}
 	if err := experiment.WriteTables(t.Output(), r); err != nil {
 		t.Error(err)

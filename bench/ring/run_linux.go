@@ -161,7 +161,7 @@ func addAll(ctx context.Context, a adder, cfg Config, workers int, with codec.Co
 	bytes, frames, repeated, err := a.sent(ctx)
 	each := float64(cfg.Operations)
 	return Sample{
-		Seconds: took.Seconds() / each, Megabytes: float64(bytes-before[0]) / each / 1e6,
+		Seconds: took.Seconds() / each, Bytes: float64(bytes-before[0]) / each,
 		Repeated: experiment.Quotient(float64(repeated-before[2]), float64(frames-before[1])),
 	}, err
 }
