@@ -49,7 +49,7 @@ type agentsLife struct {
 const agentsBound = 3 * time.Minute
 
 // EveryLife lists the kinds of life that can run here.
-func EveryLife() []Life { return []Life{Workers, Clusters, Agents, Reducers} }
+func EveryLife() []Life { return []Life{Workers, Clusters, Agents, Reducers, Rings} }
 
 func agentName(id uint16) string { return fmt.Sprintf("agent %d", id) }
 

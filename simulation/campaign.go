@@ -29,6 +29,7 @@ type Report struct {
 	Clusters   ClusterResult  `json:"clusters"`
 	Agents     AgentsResult   `json:"agents"`
 	Reducers   ReducersResult `json:"reducers"`
+	Rings      RingsResult    `json:"rings"`
 	Violations []*Violation   `json:"violations"`
 }
 
@@ -69,6 +70,7 @@ func (c Campaign) Run(ctx context.Context, in Bubble) (*Report, error) {
 					total.Clusters.Add(one.Clusters)
 					total.Agents.Add(one.Agents)
 					total.Reducers.Add(one.Reducers)
+					total.Rings.Add(one.Rings)
 					total.Elapsed = time.Since(begin)
 					if v != nil {
 						total.Violations = append(total.Violations, v)

@@ -40,6 +40,7 @@ const (
 	startsOver       fault = "a host that comes back begins with the first step"
 	spoilsSum        fault = "a contribution has another value than its worker's"
 	misnames         fault = "workers are called by the numbers of others"
+	staysAbsent      fault = "a worker says that it is in the operation before its own"
 	locksItselfOut   fault = "the server waits for its own lock"
 )
 

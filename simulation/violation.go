@@ -34,6 +34,7 @@ const (
 	Clusters Life = "clusters"
 	Agents   Life = "agents"
 	Reducers Life = "reducers"
+	Rings    Life = "rings"
 )
 
 // live runs a life of a kind, and returns its violation, nil if it has none. An error is about the
@@ -53,6 +54,10 @@ func (l Life) live(in Bubble, o Options, r *Report) (*Violation, error) {
 		var one ReducersResult
 		one, err = RunReducers(in, o)
 		r.Reducers.Add(one)
+	case Rings:
+		var one RingsResult
+		one, err = RunRings(in, o)
+		r.Rings.Add(one)
 	default:
 		var one Result
 		one, err = Run(in, o)
@@ -128,7 +133,9 @@ func (v *Violation) Shortest(ctx context.Context, in Bubble) *Violation {
 
 // Test returns a Go test that runs the life again.
 func (v *Violation) Test() string {
-	run := map[Life]string{Workers: "Run", Clusters: "RunCluster", Agents: "RunAgents", Reducers: "RunReducers"}[v.Life]
+	run := map[Life]string{
+		Workers: "Run", Clusters: "RunCluster", Agents: "RunAgents", Reducers: "RunReducers", Rings: "RunRings",
+	}[v.Life]
 	kinds := "0"
 	if v.Options.Kinds != 0 {
 		names := strings.Split(v.Options.Kinds.String(), ",")

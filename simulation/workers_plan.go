@@ -78,7 +78,7 @@ func (o Options) fewKinds(life Life) Kinds {
 	switch life {
 	case Clusters:
 		met = ClusterAll &^ (Evict | Cancel | Silence | Neighbour | Outage)
-	case Reducers:
+	case Reducers, Rings:
 		met = All&^(Evict|Cancel|Silence) | Hostile
 	case Agents:
 		met = All&^(Evict|Cancel|Silence) | Reset | Stop

@@ -2,10 +2,7 @@
 
 package wire
 
-import (
-	"encoding/binary"
-	"math"
-)
+import "encoding/binary"
 
 // In COLD and COLD_AT frames with [FlagCoded], the codes of the floats follow the keys or numbers, to
 // the end of the payload. They are those of package codec, of which this one knows the place only.
@@ -65,15 +62,6 @@ func splitCoded(b []byte, t Type, count, dim int) (Rows, []byte) {
 // each of Count × Dim.
 func (r Rows) WithFloats(floats []float32, buf []byte) Rows {
 	r.vals = buf[:r.Count*r.Dim*floatLen]
-	dst := r.vals
-	for ; len(floats) >= gathered; floats, dst = floats[gathered:], dst[gathered*floatLen:] {
-		to := (*[gathered * floatLen]byte)(dst)
-		for j, v := range (*[gathered]float32)(floats) {
-			binary.BigEndian.PutUint32(to[j*floatLen:], math.Float32bits(v))
-		}
-	}
-	for j, v := range floats {
-		binary.BigEndian.PutUint32(dst[j*floatLen:], math.Float32bits(v))
-	}
+	PutFloats(r.vals, floats)
 	return r
 }

@@ -55,6 +55,7 @@ var dissectorFields = []string{
 	"libra.scale.iteration", "libra.scale.exponent", "libra.cover",
 	"libra.step", "libra.step.hot_sent", "libra.step.hot_answered", "libra.step.first", "libra.step.room", "libra.step.rows", "libra.step.width",
 	"libra.count", "libra.dim", "libra.key", "libra.numbering", "libra.number", "libra.row.value", "libra.codes",
+	"libra.block.operation", "libra.block.first", "libra.block.step", "libra.block.bound", "libra.block.scale",
 	"libra.error.code", "libra.error.index", "libra.error.value",
 }
 
@@ -196,10 +197,34 @@ func shown(c golden.Case) map[string]string {
 		}
 		m["libra.key"], m["libra.row.value"] = strings.Join(keys, ";"), strings.Join(values, ";")
 	}
+	for _, field := range []string{"operation", "first", "step", "bound", "scale"} {
+		m["libra.block."+field] = ""
+	}
+	if b := c.Block; b != nil {
+		m["libra.block.operation"], m["libra.block.first"], m["libra.count"] = fmt.Sprint(b.Operation), fmt.Sprint(b.First), fmt.Sprint(b.Count)
+		m["libra.block.step"], m["libra.block.bound"], m["libra.block.scale"] = fmt.Sprint(b.Step), fmt.Sprint(b.Bound), fmt.Sprint(b.Scale)
+		m["libra.codes"], m["libra.row.value"] = b.Codes, shownFloats(b)
+	}
 	if r := c.Refusal; r != nil {
 		m["libra.error.code"], m["libra.error.index"], m["libra.error.value"] = fmt.Sprint(r.Code), fmt.Sprint(r.Index), fmt.Sprint(r.Value)
 	}
 	return m
+}
+
+// shownFloats returns the values of a BLOCK that the dissector shows: it does not decode codes.
+func shownFloats(b *golden.Block) string {
+	if b.Codes != "" {
+		return ""
+	}
+	var values []string
+	for _, v := range strings.Fields(b.Values) {
+		bits, err := strconv.ParseUint(v, 16, 32)
+		if err != nil {
+			panic(err)
+		}
+		values = append(values, shortFloat(math.Float32frombits(uint32(bits))))
+	}
+	return strings.Join(values, ";")
 }
 
 func payloadLen(c golden.Case) int {

@@ -29,6 +29,7 @@ func TestDocumentation(t *testing.T) {
 	for kind := wire.TypeHot; kind <= wire.TypeSums; kind++ {
 		has(fmt.Sprintf("| %d | %v | ", kind, kind))
 	}
+	has(fmt.Sprintf("| %d | %v | ", wire.TypeBlock, wire.TypeBlock))
 	for bit := range 6 {
 		has(fmt.Sprintf("| %v | %d | `0x%02x` | ", wire.Flags(1<<bit), bit, 1<<bit))
 	}

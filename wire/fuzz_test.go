@@ -118,3 +118,31 @@ func FuzzParseRows(f *testing.F) {
 		}
 	})
 }
+
+// FuzzParseBlock decodes arbitrary BLOCK payloads, and encodes the result.
+func FuzzParseBlock(f *testing.F) {
+	for _, c := range loadGolden(f) {
+		if p, err := wire.ParseFrame(c.Bytes, 0); err == nil && c.Header != nil && c.Header.Type == wire.TypeBlock.String() {
+			f.Add(p.Payload)
+		}
+	}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		b, values, err := wire.ParseBlock(payload)
+		if err != nil {
+			return
+		}
+		again := slices.Clone(payload[:wire.BlockHead])
+		b.Put(again)
+		if b.Bound == 0 {
+			floats := make([]float32, b.Count)
+			wire.Floats(floats, values)
+			values = make([]byte, 4*len(floats))
+			wire.PutFloats(values, floats)
+		}
+		want := slices.Clone(payload)
+		clear(want[wire.BlockHead-2 : wire.BlockHead]) // without a meaning
+		if again = append(again, values...); !bytes.Equal(again, want) {
+			t.Fatalf("% x is written as % x", payload, again)
+		}
+	})
+}

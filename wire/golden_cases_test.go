@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/libra-ina/libra/codec"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -22,6 +23,7 @@ var (
 	worker     = endpoint(1, "10.76.66.1")
 	server     = endpoint(0x80, "10.76.66.128")
 	switchHost = endpoint(0xfe, "10.76.66.254")
+	worker2    = endpoint(2, "10.76.66.2")
 	worker6    = endpoint(1, "fd00:4c42::1")
 	switch6    = endpoint(0xfe, "fd00:4c42::fe")
 )
@@ -106,6 +108,36 @@ func sums(dim, width int, keys ...uint64) []byte {
 		values[i] = float32(i/dim) + float32(i%dim)/16
 	}
 	wire.PutStepSums(b, wire.SumsHead{Step: 1<<40 + 5, Rows: 1000, First: 238, Width: width}, keys, dim, values)
+	return b
+}
+
+// block returns the payload of a BLOCK frame of step 5, whose values begin at 640.
+func block(bound uint8, values ...float32) []byte {
+	body := make([]byte, 4*len(values))
+	wire.PutFloats(body, values)
+	head := wire.Block{Operation: 9, First: 640, Count: uint16(len(values)), Step: 5, Bound: bound}
+	if bound > 0 {
+		head.Scale = -2
+		c, err := codec.New(codec.Config{Bound: int(bound), Scale: int(head.Scale)})
+		if err != nil {
+			panic(err)
+		}
+		body = c.Append(nil, values)
+	}
+	b := make([]byte, wire.BlockHead+len(body))
+	header(wire.TypeBlock, 0).Put(b)
+	head.Put(b)
+	copy(b[wire.BlockHead:], body)
+	return b
+}
+
+// presence returns the payload of a BLOCK frame without values.
+func presence(bound uint8) []byte {
+	b := make([]byte, wire.BlockHead)
+	h := header(wire.TypeBlock, 0)
+	h.Seq = 0
+	h.Put(b)
+	wire.Block{Operation: 9, First: 1000, Step: 4, Bound: bound}.Put(b)
 	return b
 }
 
@@ -239,6 +271,11 @@ func goodFrames() []goldenFrame {
 		{"step", "STEP: the end of step 2^40+5, 70 hot frames sent and answered", seal(worker, server, step())},
 		{"sums", "SUMS that answers step: rows 238 and 239 of 1000, dimension 4, keys of 6 bytes", seal(server, worker, sums(4, 6, 7, 1<<40))},
 		{"sums-scalars", "SUMS, dimension 1: four (key, sum) pairs, keys of 2 bytes", seal(server, worker, sums(1, 2, 1<<63, 1<<63+1, 1<<63+0x102, 1<<63+0xfffe))},
+		{"block", "BLOCK: three values of a ring's vector, floats, from 640 on", seal(worker, worker2, block(0, 0.5, -3, 1e-9))},
+		{"block-coded", "BLOCK with codes of bound 10 and scale -2", seal(worker, worker2, block(10, someCoded...))},
+		{"block-zeros", "BLOCK with codes of 200 zeros: a byte for 64 of them", seal(worker, worker2, block(1, make([]float32, 200)...))},
+		{"block-quiet", "BLOCK that needs no answer of its own", seal(worker, worker2, quiet(block(0, 0.5, -3, 1e-9)))},
+		{"block-none", "BLOCK without values: its sender is in operation 9, of 1,000 values and 4 workers", seal(worker2, worker, presence(10))},
 		{"ack", "ACK of hot-aligned-1, padded to the 60 bytes of the shortest Ethernet frame", append(toWorker(wire.PutAck(ack(), header(wire.TypeHot, 0))), make([]byte, 6)...)},
 		{"ack-cover", "ACK of hot-cover, of the two frames before it and of the third behind it", toWorker(wire.PutCover(ack(), header(wire.TypeHot, 0), 7<<wire.CoverAhead|1<<(wire.CoverAhead-3)))},
 		{"ack-cover-round", "ACK of hot-cover in a job with rounds, to which the senders at positions 0, 2 and 63 have contributed", toWorker(wire.PutCover(ack(), header(wire.TypeHot, 0), 1<<63|5))},
@@ -367,6 +404,16 @@ func brokenFrames() []goldenFrame {
 		{"broken-cold-coded-beyond", "COLD with CODED, whose marks have a burst beyond the last value", seal(worker, server, put8(codes(), body+4+8*2, 0xc0))},
 		{"broken-cold-coded-16385", "COLD with CODED and 16,385 zeros, one more than a frame may have", seal(worker, server, coded(wire.TypeCold, 3277, make([]float32, 5*3277), 1, 2, 3, 4, 5))},
 		{"broken-cold-at-coded-head", "COLD_AT with CODED that ends before its numbering", seal(worker, server, coded(wire.TypeColdAt, 1, someCoded[:1], 1)[:body+4])},
+		{"broken-block-head", "BLOCK that ends within its head", seal(worker, worker2, block(0)[:wire.BlockHead-1])},
+		{"broken-block-count", "BLOCK that announces one value more than it holds", seal(worker, worker2, put16(block(0, 1, 2), body+8, 3))},
+		{"broken-block-bound-15", "BLOCK with a bound that no codec has", seal(worker, worker2, put8(block(10, someCoded...), body+12, 15))},
+		{"broken-block-scale-127", "BLOCK with a scale that no codec has", seal(worker, worker2, put8(block(10, someCoded...), body+13, 127))},
+		{"broken-block-scale-low", "BLOCK with the scale -127", seal(worker, worker2, put8(block(10, someCoded...), body+13, 129))},
+		{"broken-block-no-codes", "BLOCK with a bound and a count that ends after its head", seal(worker, worker2, block(10, someCoded...)[:wire.BlockHead])},
+		{"broken-block-cut", "BLOCK whose codes end within the last value", seal(worker, worker2, block(10, someCoded...)[:len(block(10, someCoded...))-1])},
+		{"broken-block-trailing", "BLOCK with a byte more than its codes", seal(worker, worker2, append(block(10, someCoded...), 0))},
+		{"broken-block-16385", "BLOCK with codes of 16,385 zeros, one more than a frame may have", seal(worker, worker2, block(10, make([]float32, wire.MaxCoded+1)...))},
+		{"broken-block-none", "BLOCK with count 0 and a value", seal(worker, worker2, append(presence(0), 0, 0, 0, 0))},
 		{"broken-step-short", "STEP that ends within its room", seal(worker, server, step()[:wire.StepLen-1])},
 		{"broken-sums-head", "SUMS that ends before its step", seal(server, worker, sums(4, 1, 1)[:body+4])},
 		{"broken-sums-count", "SUMS that announces one row more than it holds", seal(server, worker, put16(sums(4, 1, 1, 2), body, 3))},

@@ -172,6 +172,8 @@ func describeBody(c *golden.Case, payload []byte, h wire.Header) error {
 		if s, err = wire.ParseStepSums(payload); err == nil {
 			c.Rows, c.Sums = describeSums(s), &golden.Sums{Step: s.Step, Rows: s.Rows, First: s.First, Width: s.Width}
 		}
+	case wire.TypeBlock:
+		c.Block, err = describeBlock(payload)
 	case wire.TypeError:
 		var r wire.Refusal
 		if r, err = wire.ParseRefusal(payload); err == nil {
@@ -255,6 +257,29 @@ func describeSums(s wire.StepSums) *golden.Rows {
 	return d
 }
 
+func describeBlock(payload []byte) (*golden.Block, error) {
+	b, body, err := wire.ParseBlock(payload)
+	if err != nil {
+		return nil, err
+	}
+	d := &golden.Block{Operation: b.Operation, First: b.First, Count: b.Count, Step: b.Step, Bound: b.Bound, Scale: b.Scale}
+	values := make([]float32, b.Count)
+	if b.Bound == 0 {
+		wire.Floats(values, body)
+	} else if len(body) > 0 {
+		c, err := codec.New(codec.Config{Bound: int(b.Bound), Scale: int(b.Scale)})
+		if err != nil {
+			return nil, err
+		}
+		if err := c.Decode(values, body); err != nil {
+			return nil, wire.ErrLength
+		}
+		d.Codes = hex.EncodeToString(body)
+	}
+	d.Values = hexFloats(values)
+	return d, nil
+}
+
 // annotate writes a frame as hexadecimal text with the names of its parts.
 func annotate(f goldenFrame) []byte {
 	var out bytes.Buffer
@@ -335,6 +360,11 @@ func annotateBody(t wire.Type, flags wire.Flags, left func() int, take func(int,
 			}
 		}
 		take(left(), values)
+	case wire.TypeBlock:
+		take(8, "operation, first value")
+		take(4, "count, step")
+		take(4, "bound, scale, zero")
+		take(left(), "values")
 	case wire.TypeError:
 		take(8, "code, index, value")
 	}
@@ -408,6 +438,7 @@ func TestGoldenFramesCoverTheFormat(t *testing.T) {
 	for kind := wire.TypeHot; kind <= wire.TypeSums; kind++ {
 		want = append(want, kind.String())
 	}
+	want = append(want, wire.TypeBlock.String())
 	for bit := range 6 {
 		want = append(want, wire.Flags(1<<bit).String())
 	}

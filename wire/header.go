@@ -48,13 +48,15 @@ const (
 
 	TypeStep Type = 11 // worker to parameter server: the worker has reached the end of a step
 	TypeSums Type = 12 // parameter server to worker: rows of a step with their sums
+
+	TypeBlock Type = 14 // worker to its neighbour in a ring: values of a block
 )
 
 var typeNames = [16]string{
 	TypeHot: "HOT", TypeCold: "COLD", TypePull: "PULL", TypeRows: "ROWS",
 	TypeAck: "ACK", TypeError: "ERROR", TypeScale: "SCALE",
 	TypeFind: "FIND", TypeFound: "FOUND", TypeColdAt: "COLD_AT",
-	TypeStep: "STEP", TypeSums: "SUMS",
+	TypeStep: "STEP", TypeSums: "SUMS", TypeBlock: "BLOCK",
 }
 
 func (t Type) String() string {

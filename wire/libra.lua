@@ -12,15 +12,16 @@ local HEADER, LANES, STRIPE, MAX_STRIPES, ERROR_BODY = 12, 22, 136, 25, 8
 local PAGE = 65536
 local SCALE_BODY, COVER_BODY, STEP_BODY, SUMS_HEAD, ALL_SENDERS = 8, 8, 24, 29, 0xffff
 local MAX_CODED, GROUP, BURST = 16384, 64, 8
+local BLOCK_HEAD, MAX_BOUND, MAX_SCALE = 16, 14, 126
 
 local HOT, COLD, PULL, ROWS, ACK, ERROR, SCALE = 1, 2, 3, 4, 5, 6, 7
-local FIND, FOUND, COLD_AT, STEP, SUMS = 8, 9, 10, 11, 12
+local FIND, FOUND, COLD_AT, STEP, SUMS, BLOCK = 8, 9, 10, 11, 12, 14
 
 local TYPES = {
 	[HOT] = "HOT", [COLD] = "COLD", [PULL] = "PULL",
 	[ROWS] = "ROWS", [ACK] = "ACK", [ERROR] = "ERROR", [SCALE] = "SCALE",
 	[FIND] = "FIND", [FOUND] = "FOUND", [COLD_AT] = "COLD_AT",
-	[STEP] = "STEP", [SUMS] = "SUMS",
+	[STEP] = "STEP", [SUMS] = "SUMS", [BLOCK] = "BLOCK",
 }
 
 -- Bytes of a key, of a row number and of a float, where a row has them.
@@ -89,6 +90,11 @@ local f = {
 	room = ProtoField.uint32("libra.step.room", "Frames at once"),
 	step_rows = ProtoField.uint32("libra.step.rows", "Rows of the step"),
 	width = ProtoField.uint8("libra.step.width", "Bytes of a key"),
+	operation = ProtoField.uint32("libra.block.operation", "Operation"),
+	block_first = ProtoField.uint32("libra.block.first", "First value, or values of the vector"),
+	block_step = ProtoField.uint16("libra.block.step", "Step, or workers of the ring"),
+	bound = ProtoField.uint8("libra.block.bound", "Bound"),
+	block_scale = ProtoField.int8("libra.block.scale", "Scale"),
 	count = ProtoField.uint16("libra.count", "Count"),
 	dim = ProtoField.uint16("libra.dim", "Dimension"),
 	key = ProtoField.uint64("libra.key", "Key", base.HEX),
@@ -306,6 +312,45 @@ local function dissect_step(body, tree)
 	return "step " .. tostring(body:range(0, 8):uint64())
 end
 
+-- A BLOCK without values says that its sender is in an operation.
+local function dissect_block(body, tree)
+	if body:len() < BLOCK_HEAD then
+		return nil, "body ends before its values"
+	end
+	local count, bound, scale = body:range(8, 2):uint(), body:range(12, 1):uint(), body:range(13, 1):int()
+	tree:add(f.operation, body:range(0, 4))
+	tree:add(f.block_first, body:range(4, 4))
+	tree:add(f.count, body:range(8, 2))
+	tree:add(f.block_step, body:range(10, 2))
+	tree:add(f.bound, body:range(12, 1))
+	tree:add(f.block_scale, body:range(13, 1))
+	local length = body:len() - BLOCK_HEAD
+	if bound > MAX_BOUND or scale < -MAX_SCALE or scale > MAX_SCALE then
+		return nil, string.format("no codec has bound %d and scale %d", bound, scale)
+	elseif count == 0 or bound == 0 then
+		if length ~= 4 * count then
+			return nil, string.format("%s do not hold %s", counted(length, "byte"), counted(count, "value"))
+		end
+		if count > 0 then
+			add_row(tree, 0, body:range(BLOCK_HEAD))
+		end
+	else
+		if count > MAX_CODED or length == 0 then
+			return nil, string.format("%s do not hold %s in codes", counted(length, "byte"), counted(count, "value"))
+		end
+		local wrong = check_codes(body:range(BLOCK_HEAD), count)
+		if wrong then
+			return nil, wrong
+		end
+		tree:add(f.codes, body:range(BLOCK_HEAD))
+	end
+	local operation, first, step = body:range(0, 4):uint(), body:range(4, 4):uint(), body:range(10, 2):uint()
+	if count == 0 then
+		return string.format("in operation %d of %s and %s", operation, counted(first, "value"), counted(step, "worker"))
+	end
+	return string.format("operation %d step %d, %s from %d on", operation, step, counted(count, "value"), first)
+end
+
 local function dissect_cover(body, tree)
 	if body:len() ~= COVER_BODY then
 		return nil, string.format("body of %d bytes is not %d", body:len(), COVER_BODY)
@@ -336,6 +381,8 @@ local function dissect_body(kind, flags, body, tree)
 		return dissect_rows(body, tree, kind)
 	elseif kind == SUMS then
 		return dissect_sums(body, tree)
+	elseif kind == BLOCK then
+		return dissect_block(body, tree)
 	elseif kind == STEP then
 		return dissect_step(body, tree)
 	elseif kind == ERROR then

@@ -62,6 +62,7 @@ func TestNames(t *testing.T) {
 		wire.TypeColdAt.String():                    "COLD_AT",
 		wire.TypeStep.String():                      "STEP",
 		wire.TypeSums.String():                      "SUMS",
+		wire.TypeBlock.String():                     "BLOCK",
 		wire.Type(13).String():                      "Type(13)",
 		wire.Type(200).String():                     "Type(200)",
 		(wire.FlagRetx | wire.FlagSum).String():     "RETX|SUM",

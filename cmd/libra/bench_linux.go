@@ -6,6 +6,7 @@ import (
 	"github.com/libra-ina/libra/bench/allreduce"
 	"github.com/libra-ina/libra/bench/engine"
 	"github.com/libra-ina/libra/bench/push"
+	"github.com/libra-ina/libra/bench/ring"
 	"github.com/libra-ina/libra/bench/soak"
 	"github.com/libra-ina/libra/bench/tenants"
 )
@@ -15,6 +16,7 @@ var (
 	runAllreduce, allreduceChild         = allreduce.Run, allreduce.RunChild
 	runEngine, runInterface, engineChild = engine.Run, engine.RunInterface, engine.RunChild
 	runPush, pushChild                   = push.Run, push.RunChild
+	runRing                              = ring.Run
 	runSoak, soakChild                   = soak.Run, soak.RunChild
 	runTenants, tenantsChild             = tenants.Run, tenants.RunChild
 )

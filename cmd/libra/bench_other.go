@@ -10,6 +10,7 @@ import (
 	"github.com/libra-ina/libra/bench/allreduce"
 	"github.com/libra-ina/libra/bench/engine"
 	"github.com/libra-ina/libra/bench/push"
+	"github.com/libra-ina/libra/bench/ring"
 	"github.com/libra-ina/libra/bench/soak"
 	"github.com/libra-ina/libra/bench/tenants"
 	"github.com/libra-ina/libra/internal/report/experiment"
@@ -28,6 +29,7 @@ var (
 	runEngine, engineChild       = unsupported[engine.Config, engine.Report], unsupportedChild
 	runInterface                 = unsupported[engine.InterfaceConfig, engine.Report]
 	runPush, pushChild           = unsupported[push.Config, push.Report], unsupportedChild
+	runRing                      = unsupported[ring.Config, ring.Report]
 	runSoak, soakChild           = unsupported[soak.Config, soak.Report], unsupportedChild
 	runTenants, tenantsChild     = unsupported[tenants.Config, tenants.Report], unsupportedChild
 )

@@ -55,6 +55,7 @@ func TestBadInput(t *testing.T) {
 		"hot parameters":        {[]string{"bench", "aggregator", "--sweep", "7"}, exitUsage, []string{"--sweep: 7 is not from"}},
 		"a short soak":          {[]string{"bench", "soak", "--duration", "1ms"}, exitUsage, []string{"--duration: 1ms is not from 1s"}},
 		"harvests":              {[]string{"bench", "tenants", "--harvest", "1ns"}, exitUsage, []string{"--harvest: 1ns for 3s"}},
+		"a lonely ring":         {[]string{"bench", "ring", "--workers", "1"}, exitUsage, []string{"--workers: 1 is not from 2 to 64"}},
 		"a wide all-reduce":     {[]string{"bench", "allreduce", "--width", "221"}, exitUsage, []string{"--width: 221 is not from 1 to 220"}},
 		"bits of a feature":     {[]string{"glm", "--bits", "9"}, exitUsage, []string{"--bits 9: it must be from 1 to 8", "libra glm --help"}},
 		"no bits":               {[]string{"glm", "--bits", "0"}, exitUsage, []string{"--bits 0: it must be"}},

@@ -24,8 +24,10 @@ import (
 
 	"github.com/libra-ina/libra/bench/aggregator"
 	"github.com/libra-ina/libra/bench/allreduce"
+	"github.com/libra-ina/libra/bench/codec"
 	"github.com/libra-ina/libra/bench/engine"
 	"github.com/libra-ina/libra/bench/push"
+	"github.com/libra-ina/libra/bench/ring"
 	"github.com/libra-ina/libra/bench/soak"
 	"github.com/libra-ina/libra/bench/tenants"
 	"github.com/libra-ina/libra/cluster/demo"
@@ -46,6 +48,8 @@ var outputs = map[string]any{
 	"libra agent":            SwitchLine{},
 	"libra bench aggregator": aggregator.Report{},
 	"libra bench allreduce":  allreduce.Report{},
+	"libra bench codec":      codec.Report{},
+	"libra bench ring":       ring.Report{},
 	"libra bench engine":     engine.Report{},
 	"libra bench push":       push.Report{},
 	"libra bench schedule":   schedule.Report{},

@@ -147,9 +147,10 @@ func (s simulating) runCampaign(c simulation.Campaign) error {
 	}
 	progress := report.NewProgress(s.cmd.ErrOrStderr(), total, unit)
 	c.Progress = func(r *simulation.Report) {
-		progress.Update(done(r), fmt.Sprintf("%s lives of workers, %s of clusters, %s of agents, %s of reducers from seed %d on",
+		progress.Update(done(r), fmt.Sprintf("%s lives of workers, %s of clusters, %s of agents, %s of reducers, %s of rings from seed %d on",
 			humanize.Comma(int64(r.Workers.Lives)), humanize.Comma(int64(r.Clusters.Lives)),
-			humanize.Comma(int64(r.Agents.Lives)), humanize.Comma(int64(r.Reducers.Lives)), c.First))
+			humanize.Comma(int64(r.Agents.Lives)), humanize.Comma(int64(r.Reducers.Lives)),
+			humanize.Comma(int64(r.Rings.Lives)), c.First))
 	}
 	r, err := c.Run(ctx, s.in)
 	progress.Finish()
@@ -190,13 +191,15 @@ func (s simulating) printReport(r *simulation.Report, v *simulation.Violation, c
 	p := report.NewPrinter(w)
 	p.Table(fmt.Sprintf("Lives of the %s seeds from %d on, %s of wall time", humanize.Comma(int64(r.Seeds)), r.First,
 		r.Elapsed.Round(time.Millisecond)),
-		[]string{"", "workers", "clusters", "agents", "reducers"}, [][]any{
-			{"lives", r.Workers.Lives, r.Clusters.Lives, r.Agents.Lives, r.Reducers.Lives},
-			{"steps", r.Workers.Steps, r.Clusters.Steps, r.Agents.Steps, r.Reducers.Steps},
-			{"frames", r.Workers.Traffic.Frames, r.Clusters.Traffic.Frames, r.Agents.Traffic.Frames, r.Reducers.Traffic.Frames},
-			{"crashes, losses of power", r.Workers.Crashes, r.Clusters.Kills, r.Agents.Kills, r.Reducers.Crashes},
+		[]string{"", "workers", "clusters", "agents", "reducers", "rings"}, [][]any{
+			{"lives", r.Workers.Lives, r.Clusters.Lives, r.Agents.Lives, r.Reducers.Lives, r.Rings.Lives},
+			{"steps", r.Workers.Steps, r.Clusters.Steps, r.Agents.Steps, r.Reducers.Steps, r.Rings.Steps},
+			{"frames", r.Workers.Traffic.Frames, r.Clusters.Traffic.Frames, r.Agents.Traffic.Frames, r.Reducers.Traffic.Frames,
+				r.Rings.Traffic.Frames},
+			{"crashes, losses of power", r.Workers.Crashes, r.Clusters.Kills, r.Agents.Kills, r.Reducers.Crashes,
+				r.Rings.Crashes},
 			{"virtual hours", r.Workers.Virtual.Hours(), r.Clusters.Virtual.Hours(), r.Agents.Virtual.Hours(),
-				r.Reducers.Virtual.Hours()},
+				r.Reducers.Virtual.Hours(), r.Rings.Virtual.Hours()},
 		})
 	if v == nil {
 		return p.Err()
@@ -230,6 +233,8 @@ func (s simulating) printTrace(w io.Writer, life simulation.Life, o simulation.O
 		_, err = simulation.RunAgents(s.in, o)
 	case simulation.Reducers:
 		_, err = simulation.RunReducers(s.in, o)
+	case simulation.Rings:
+		_, err = simulation.RunRings(s.in, o)
 	default:
 		_, err = simulation.Run(s.in, o)
 	}

@@ -65,7 +65,7 @@ func TestSameTraceInEveryProcess(t *testing.T) {
 	} else {
 		t.Log("the tests run without -race: traces with it are not compared")
 	}
-	for _, life := range []string{"workers", "clusters", "agents", "reducers"} {
+	for _, life := range []string{"workers", "clusters", "agents", "reducers", "rings"} {
 		for seed := range 2 {
 			one := strconv.Itoa(seed + 1)
 			want := trace(life, one, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "GOMAXPROCS=2") })
@@ -98,7 +98,7 @@ func TestSimulateRefuses(t *testing.T) {
 		"--seeds 1-2x":              `--seeds: "1-2x"`,
 		"--seeds 1-2 --duration 0s": "--duration 0s: it must be above zero",
 		"--only rain":               `--only rain: "rain" is none of none, loss, duplicate`,
-		"--lives cats":              `--lives cats: "cats" is none of workers, clusters, agents, reducers`,
+		"--lives cats":              `--lives cats: "cats" is none of workers, clusters, agents, reducers, rings`,
 		"--seed 1 more":             `unexpected argument "more"`,
 	} {
 		stdout, stderr, code := output(t, append([]string{"simulate"}, strings.Fields(args)...)...)

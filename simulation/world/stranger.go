@@ -21,7 +21,7 @@ func (n *Network) Forge(from, to *Host, payload []byte) {
 // its receiver before it arrives, and an answer to its sender.
 func (n *Network) forge(from, to *Host, payload []byte, ahead uint32) {
 	h, err := wire.ParseHeader(payload)
-	if err != nil || !IsRequest(h.Type) {
+	if err != nil || !IsRequest(h.Type) && h.Type != wire.TypeBlock {
 		return
 	}
 	n.count.Forged += 2

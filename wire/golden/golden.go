@@ -41,6 +41,7 @@ type Case struct {
 	Rows    *Rows    `json:"rows,omitempty"`    // COLD, PULL, ROWS, FIND, FOUND, COLD_AT and SUMS
 	Step    *Step    `json:"step,omitempty"`    // STEP
 	Sums    *Sums    `json:"sums,omitempty"`    // SUMS, with Rows
+	Block   *Block   `json:"block,omitempty"`   // BLOCK
 	Refusal *Refusal `json:"refusal,omitempty"` // ERROR
 
 	Bytes []byte `json:"-"` // the frame itself, without frame check sequence
@@ -106,6 +107,19 @@ type Sums struct {
 	Rows  uint32 `json:"rows"`
 	First uint32 `json:"first"`
 	Width int    `json:"width"`
+}
+
+// Block is the body of a BLOCK frame.
+type Block struct {
+	Operation uint32 `json:"operation"`
+	First     uint32 `json:"first"`
+	Count     uint16 `json:"count"`
+	Step      uint16 `json:"step"`
+	Bound     uint8  `json:"bound"`
+	Scale     int8   `json:"scale"`
+	Values    string `json:"values,omitempty"` // float32 bits in hexadecimal, with spaces between
+	// Codes, in hexadecimal, are those of a frame whose bound is not 0; Values are what they decode to.
+	Codes string `json:"codes,omitempty"`
 }
 
 // Refusal is the body of an ERROR frame.

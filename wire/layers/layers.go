@@ -63,6 +63,10 @@ type Libra struct {
 
 	Cover uint64 // ACK with [wire.FlagCover]: see [wire.PutCover]
 
+	// BLOCK; the values, as they are in the frame, are Blocks: floats, or codes.
+	Block  wire.Block
+	Blocks []byte
+
 	Refusal wire.Refusal // ERROR
 }
 
@@ -134,6 +138,8 @@ func (l *Libra) decodeBody(data []byte) (err error) {
 		l.Step, err = wire.ParseStep(data)
 	case wire.TypeSums:
 		err = l.decodeSums(data)
+	case wire.TypeBlock:
+		err = l.decodeBlock(data)
 	case wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt:
 		err = l.decodeRows(data)
 	case wire.TypeError:
@@ -217,6 +223,13 @@ func (l *Libra) decodeSums(data []byte) error {
 	return nil
 }
 
+func (l *Libra) decodeBlock(data []byte) (err error) {
+	if l.Block, l.Blocks, err = wire.ParseBlock(data); err != nil || l.Block.Bound == 0 || l.Block.Count == 0 {
+		return err
+	}
+	return structure.Decode(make([]float32, l.Block.Count), l.Blocks)
+}
+
 // SerializeTo writes the header and the fields of the body that the type uses. It returns an error
 // if the fields contradict each other, for instance if there are not Dim values for each key.
 func (l *Libra) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptions) error {
@@ -246,6 +259,9 @@ func (l *Libra) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOpti
 		l.Refusal.Put(data)
 	case wire.TypeStep:
 		l.Step.Put(data)
+	case wire.TypeBlock:
+		l.Block.Put(data)
+		copy(data[wire.BlockHead:], l.Blocks)
 	case wire.TypeSums:
 		wire.PutStepSums(data, l.Sums, l.Keys, l.Dim, l.Values)
 	case wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt:
@@ -301,6 +317,8 @@ func (l *Libra) size() (count, n int, err error) {
 		return 0, wire.ErrorLen, nil
 	case wire.TypeStep:
 		return 0, wire.StepLen, nil
+	case wire.TypeBlock:
+		return 0, wire.BlockHead + len(l.Blocks), nil
 	case wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt, wire.TypeSums:
 	default:
 		return 0, 0, fmt.Errorf("libra: no body is defined for %v", l.Header.Type)

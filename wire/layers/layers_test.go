@@ -82,6 +82,16 @@ func compare(t *testing.T, c golden.Case, l *Libra) {
 	if s := c.Sums; s != nil && (l.Sums != wire.SumsHead{Step: s.Step, Rows: s.Rows, First: s.First, Least: l.Keys[0], Width: s.Width}) {
 		t.Errorf("sums %+v, want %+v", l.Sums, s)
 	}
+	if b := c.Block; b != nil {
+		want := wire.Block{Operation: b.Operation, First: b.First, Count: b.Count, Step: b.Step, Bound: b.Bound, Scale: b.Scale}
+		length := 4 * int(b.Count)
+		if b.Codes != "" {
+			length = len(b.Codes) / 2
+		}
+		if l.Block != want || len(l.Blocks) != length {
+			t.Errorf("block %+v in %d bytes, want %+v", l.Block, len(l.Blocks), b)
+		}
+	}
 	if s := c.Scale; s != nil && (l.Scale != wire.ScaleReport{Iteration: s.Iteration, Exponent: s.Exponent}) {
 		t.Errorf("scale %+v, want %+v", l.Scale, s)
 	}
@@ -157,6 +167,10 @@ func FuzzDecode(f *testing.F) {
 		want := data
 		if l.hasScale() { // whose last three bytes have no meaning
 			want = append(bytes.Clone(data[:wire.ScaleLen-3]), 0, 0, 0)
+		}
+		if l.Header.Type == wire.TypeBlock { // nor do the last two of its head
+			want = bytes.Clone(data)
+			clear(want[wire.BlockHead-2 : wire.BlockHead])
 		}
 		if !bytes.Equal(buf.Bytes(), want) {
 			t.Fatalf("% x is written as % x", data, buf.Bytes())

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ring
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/libra-ina/libra/codec"
+	"github.com/libra-ina/libra/wire"
+)
+
+// Whatever is lost once, copied or late, the results are the reference's.
+func TestFaults(t *testing.T) {
+	type fate = func(rng *rand.Rand, h wire.Header, payload []byte) (int, time.Duration)
+	hasValues := func(h wire.Header, payload []byte) bool {
+		b, _, err := wire.ParseBlock(payload)
+		return h.Type == wire.TypeBlock && err == nil && b.Count > 0
+	}
+	for name, f := range map[string]fate{
+		"values lost once": func(_ *rand.Rand, h wire.Header, payload []byte) (int, time.Duration) {
+			if hasValues(h, payload) && h.Flags&wire.FlagRetx == 0 {
+				return 0, 0
+			}
+			return 1, 0
+		},
+		"half of the presences lost": func(rng *rand.Rand, h wire.Header, payload []byte) (int, time.Duration) {
+			if h.Type == wire.TypeBlock && !hasValues(h, payload) {
+				return rng.IntN(2), 0
+			}
+			return 1, 0
+		},
+		"half of the ACKs lost": func(rng *rand.Rand, h wire.Header, _ []byte) (int, time.Duration) {
+			if h.Type == wire.TypeAck {
+				return rng.IntN(2), 0
+			}
+			return 1, 0
+		},
+		"all copied": func(rng *rand.Rand, _ wire.Header, _ []byte) (int, time.Duration) {
+			return 2, time.Duration(rng.IntN(3)) * 100 * time.Microsecond
+		},
+		"1 % of all": func(rng *rand.Rand, h wire.Header, payload []byte) (int, time.Duration) {
+			switch rng.IntN(100) {
+			case 0:
+				return 0, 0
+			case 1:
+				return 2, time.Duration(rng.IntN(1000)) * time.Microsecond
+			case 2:
+				return 1, time.Duration(rng.IntN(1000)) * time.Microsecond
+			case 3: // copies that come when later operations are in progress
+				return 2, time.Duration(rng.IntN(1000)) * time.Millisecond
+			}
+			return 1, 0
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, with := range []codec.Config{{}, {Bound: 8}} {
+				inBubble(t, func(t *testing.T) {
+					n := newNetwork(4)
+					rng := rand.New(rand.NewPCG(3, 3))
+					n.fate = func(_, _ int, h wire.Header, payload []byte) (int, time.Duration) { return f(rng, h, payload) }
+					all := n.rings(t, 5000, func(c *Config) { c.Codec = with })
+					operate(t, all, rand.New(rand.NewPCG(4, 4)), 3)
+					for i, h := range n.hosts {
+						if len(h.free)+all[i].window.Outstanding() != len(h.bufs) {
+							t.Errorf("worker %d has %d of its %d buffers", h.id, len(h.free), len(h.bufs))
+						}
+					}
+					closeAll(all)
+				})
+			}
+		})
+	}
+}
+
+// A link without room for frames, and a window of few frames, delay operations only.
+func TestNarrowLinks(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(3)
+		for _, h := range n.hosts {
+			h.short, h.window = 5, 4
+			h.bufs, h.free = h.bufs[:5], h.free[:5]
+		}
+		all := n.rings(t, 5000, nil)
+		defer closeAll(all)
+		operate(t, all, rand.New(rand.NewPCG(4, 4)), 2)
+	})
+}

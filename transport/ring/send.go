@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ring
+
+import (
+	"math"
+
+	"github.com/libra-ina/libra/codec"
+	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/retransmit"
+	"github.com/libra-ina/libra/wire"
+)
+
+// coverEach is how many frames one ACK is asked for.
+const coverEach = 16
+
+// isReady reports whether a frame with values can be made: the successor is in the operation, and this
+// worker has all of the block that is next.
+func (r *Ring) isReady() bool {
+	if r.values == nil || r.next.op != r.op {
+		return false
+	}
+	for ; r.step <= r.steps; r.step, r.at = r.step+1, 0 {
+		begin, end := r.sent(r.step)
+		if r.step > 1 && r.got[r.step-1] < end-begin {
+			return false
+		}
+		if r.at < end-begin {
+			return true
+		}
+	}
+	return false
+}
+
+// send makes frames and sends them.
+func (r *Ring) send(now retransmit.Time) error {
+	r.noRoom = false
+	for {
+		if r.queued == 0 {
+			r.build(now)
+		}
+		if r.queued == 0 {
+			return nil
+		}
+		n, err := r.link.Send(r.out[:r.queued])
+		if err != nil {
+			return err
+		}
+		r.window.Sent(now, n)
+		r.queued = copy(r.out[:], r.out[n:r.queued])
+		if r.queued > 0 {
+			r.noRoom = true
+			return nil
+		}
+	}
+}
+
+// build makes frames, as many as the window has room for.
+func (r *Ring) build(now retransmit.Time) {
+	var last []byte
+	for r.queued < batch && r.isReady() && !r.window.Full() {
+		buf, ok := r.link.Alloc()
+		if !ok {
+			r.noRoom = true // the device reads earlier ones
+			break
+		}
+		h := r.header()
+		h.Seq, h.Flags = r.window.NextSeq(), wire.FlagQuiet
+		if h.Seq%coverEach == 0 {
+			h.Flags = wire.FlagCover
+		}
+		last = r.link.Payload(buf)
+		h.Put(last)
+		n := r.fill(last)
+		r.window.Add(now, retransmit.Entry{Cookie: uint64(buf), Len: uint32(n)})
+		r.out[r.queued] = link.Frame{Buf: buf, Len: n, To: r.next.path}
+		r.queued++
+		r.stats.Sent++
+		r.stats.SentBytes += uint64(n)
+	}
+	if last != nil {
+		wire.Ask(last)
+	}
+}
+
+func (r *Ring) header() wire.Header {
+	return wire.Header{Type: wire.TypeBlock, Job: r.cfg.Job, Sender: uint16(r.cfg.Place), Epoch: r.cfg.Epoch}
+}
+
+// fill writes the next values of the step into a payload, and returns its length.
+func (r *Ring) fill(payload []byte) int {
+	begin, end := r.sent(r.step)
+	from := begin + r.at
+	head := wire.Block{
+		Operation: r.op, First: uint32(from), Step: uint16(r.step),
+		Bound: uint8(r.cfg.Codec.Bound), Scale: int8(r.cfg.Codec.Scale),
+	}
+	var count, n int
+	if r.cfg.Codec.Bound == 0 {
+		count = min(end-from, (len(payload)-wire.BlockHead)/4, math.MaxUint16)
+		wire.PutFloats(payload[wire.BlockHead:], r.values[from:][:count])
+		n = wire.BlockHead + 4*count
+	} else {
+		count, n = r.fillCodes(payload, r.values[from:end])
+		if r.step <= len(r.cfg.Workers) {
+			r.keepRest(from, count, payload[wire.BlockHead:n])
+		}
+	}
+	head.Count = uint16(count)
+	head.Put(payload)
+	r.at += count
+	return n
+}
+
+// fillCodes codes values, as many as a payload holds. It returns their number, and the length of
+// the payload.
+func (r *Ring) fillCodes(payload []byte, values []float32) (count, n int) {
+	n = wire.BlockHead
+	for count < min(len(values), wire.MaxCoded) {
+		group := values[count:min(count+codec.Group, len(values))]
+		if len(payload)-n >= codec.MaxLen(len(group)) {
+			n = len(r.codec.Append(payload[:n], group))
+		} else {
+			r.codes = r.codec.Append(r.codes[:0], group)
+			if len(r.codes) > len(payload)-n {
+				break
+			}
+			n += copy(payload[n:], r.codes)
+		}
+		count += len(group)
+	}
+	return count, n
+}
+
+// keepRest keeps what codes have cut off, for the next operation. The owner of a block, which is
+// finished, takes for its values what others decode.
+func (r *Ring) keepRest(from, count int, codes []byte) {
+	decoded := r.scratch[:count]
+	if err := r.codec.Decode(decoded, codes); err != nil {
+		panic("ring: its own codes are malformed: " + err.Error())
+	}
+	values, rest := r.values[from:][:count], r.rest[from:][:count]
+	for i, d := range decoded {
+		rest[i] = values[i] - d
+		if math.Float32bits(values[i])&infinite == infinite { // a sum has left the range of float32
+			rest[i] = 0
+		}
+	}
+	if r.step == len(r.cfg.Workers) {
+		copy(values, decoded)
+	}
+}
+
+// resend sends a frame again.
+func (r *Ring) resend(_ uint32, e retransmit.Entry) bool {
+	r.again[0] = link.Frame{Buf: link.Buf(e.Cookie), Retx: true, Len: int(e.Len), To: r.next.path}
+	n, err := r.link.Send(r.again[:])
+	if err != nil {
+		r.sendErr = err
+	}
+	return n == 1
+}
+
+// tellDue says that this worker is in the operation: to its predecessor when it begins, and to both neighbours as
+// long as nothing arrives.
+func (r *Ring) tellDue(now retransmit.Time) error {
+	first := r.tellWait == 0
+	r.tellWait = min(max(firstTold, 2*r.tellWait), longestTold, max(firstTold, r.cfg.Limit/8))
+	if r.moved {
+		r.tellWait = firstTold
+	}
+	quiet := !r.moved
+	r.moved = false
+	r.tellAt = now.Add(r.tellWait)
+	if !quiet {
+		return nil
+	}
+	if err := r.tell(&r.prev); err != nil || first || r.next.Worker == r.prev.Worker {
+		return err
+	}
+	return r.tell(&r.next)
+}
+
+// tell sends a BLOCK without values. It is lost if the link has no room.
+func (r *Ring) tell(n *neighbour) error {
+	buf, ok := r.link.Alloc()
+	if !ok {
+		return nil
+	}
+	defer r.link.Free(buf)
+	payload := r.link.Payload(buf)
+	r.putPresence(payload)
+	r.again[0] = link.Frame{Buf: buf, Len: wire.BlockHead, To: n.path}
+	_, err := r.link.Send(r.again[:])
+	r.stats.Presences++
+	return err
+}
+
+// putPresence writes a BLOCK without values.
+func (r *Ring) putPresence(payload []byte) {
+	r.header().Put(payload)
+	wire.Block{
+		Operation: r.op, First: uint32(r.cfg.Values), Step: uint16(len(r.cfg.Workers)),
+		Bound: uint8(r.cfg.Codec.Bound), Scale: int8(r.cfg.Codec.Scale),
+	}.Put(payload)
+}
