@@ -85,6 +85,7 @@ type Worker struct {
 	expired retransmit.Time // when the timers were last checked
 
 	stats WorkerStats
+	own   ownTime
 
 	draw     telemetry.Draw
 	recorder *telemetry.Recorder // nil if nothing is drawn

@@ -59,6 +59,8 @@ func (s *server) showServer(name string) *export.Exporter {
 				set.AddServer(job, stats)
 			}
 			set.AddServerTimes(job, recorder)
+			set.AddServerLoop(job, s.loop.Load())
+			set.AddArrivals(job, s.service.Arrivals())
 			return age
 		},
 		Recorders: func() []*telemetry.Recorder { return []*telemetry.Recorder{recorder} },
@@ -78,7 +80,9 @@ func (e *Env) showWorker(security access.Security, w *endpoint, address netip.Ad
 			if !ok {
 				shown = nil
 			}
-			set.AddWorker(fmt.Sprint(e.Config.Job.ID), id, shown, recorder)
+			job := fmt.Sprint(e.Config.Job.ID)
+			set.AddWorker(job, id, shown, recorder)
+			set.AddWorkerLoop(job, id, w.Load())
 			return age
 		},
 		Recorders: func() []*telemetry.Recorder { return []*telemetry.Recorder{recorder} },

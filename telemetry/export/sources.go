@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/agent"
+	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/transport"
+	"github.com/libra-ina/libra/transport/endpoint"
 )
 
 // number is the label of a number.
@@ -85,6 +87,33 @@ func (s *Set) AddServerTimes(job uint16, r *telemetry.Recorder) {
 	}
 }
 
+// AddArrivals adds when the workers of a job arrive at the ends of steps.
+func (s *Set) AddArrivals(job uint16, all []control.Arrivals) {
+	for _, a := range all {
+		worker := s.limits.label("arriving worker", number(a.Worker), telemetry.MaxPeers)
+		s.addTimes(stepsAfter, a.Steps, a.After, number(job), worker)
+		s.add(stepsLast, float64(a.Last), number(job), worker)
+	}
+}
+
+// AddServerLoop adds how a server's loop spends its time.
+func (s *Set) AddServerLoop(job uint16, l endpoint.Load) { s.addLoop(l, number(job), "") }
+
+// AddWorkerLoop adds how a worker's loop spends its time. The job's label is that of AddWorker.
+func (s *Set) AddWorkerLoop(job string, worker uint16, l endpoint.Load) {
+	at, id := s.agentJob(job), number(worker)
+	if at == other {
+		id = other
+	}
+	s.addLoop(l, at, id)
+}
+
+func (s *Set) addLoop(l endpoint.Load, job, worker string) {
+	s.add(loopTime, l.Waiting.Seconds(), job, worker, "waiting")
+	s.add(loopTime, l.Calls.Seconds(), job, worker, "calls")
+	s.add(loopTime, max(0, l.Total-l.Waiting-l.Calls).Seconds(), job, worker, "frames")
+}
+
 // AddWorker adds the counters of a worker, and what it has measured. The label of the job is its
 // number, or what tells it from the other jobs of an agent.
 func (s *Set) AddWorker(job string, worker uint16, st *transport.WorkerStats, r *telemetry.Recorder) {
@@ -110,12 +139,22 @@ func (s *Set) AddWorker(job string, worker uint16, st *transport.WorkerStats, r 
 		s.add(roundTrip, f.SRTT.Seconds(), at, id, op)
 		s.add(retransmitAfter, f.RTO.Seconds(), at, id, op)
 	}
+	s.add(betweenCalls, st.Own.Seconds(), at, id)
+	s.add(peerSilence, st.SilentHot.Seconds(), at, id, telemetry.Aggregator.String())
+	for i, d := range st.SilentCold {
+		peer := telemetry.Others
+		if i < telemetry.MaxPeers {
+			peer = telemetry.Server(uint16(i))
+		}
+		s.add(peerSilence, d.Seconds(), at, id, peer.String())
+	}
 	flow("hot", &st.Hot)
 	flow("cold", &st.Cold)
 	for _, c := range []struct {
 		family *Family
 		value  uint64
-	}{{pairsHot, st.PairsHot}, {pairsAdded, st.PairsAdded}, {rowsCold, st.RowsCold}, {rowsAt, st.RowsAt},
+	}{{pushesMade, st.Pushes}, {pullsMade, st.Pulls},
+		{pairsHot, st.PairsHot}, {pairsAdded, st.PairsAdded}, {rowsCold, st.RowsCold}, {rowsAt, st.RowsAt},
 		{renamed, st.Renamed}, {keysPulled, st.KeysPulled}, {vanished, st.Vanished}, {logFrames, uint64(st.LogFrames)},
 		{logBytes, uint64(st.LogBytes)}, {logWaits, st.LogWaits}, {settled, st.Settled}, {results, st.Results},
 		{malformed, st.Malformed}, {stray, st.Stray}, {unsent, st.Link.SendError}, {foreign, st.Link.Foreign},

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package endpoint
+
+import (
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libra-ina/libra/link"
+)
+
+// timed is a link whose packets come one second after each other, five of them.
+type timed struct {
+	link.Link
+	left int
+	wake chan struct{}
+}
+
+func (l *timed) Receive([]link.Packet) (int, error) {
+	if l.left == 0 {
+		return 0, net.ErrClosed
+	}
+	if l.left--; l.left%2 == 0 {
+		return 1, nil
+	}
+	return 0, nil
+}
+
+func (l *timed) Reply([]link.Packet) error { return nil }
+func (l *timed) Close() error              { return nil }
+func (l *timed) Wake()                     {}
+func (l *timed) Wait(time.Duration) error  { time.Sleep(time.Second); return nil }
+
+// A loop's time is divided into waiting, calls and frames, also while it waits.
+func TestLoadOfALoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l Loop
+		l.Init(Config{Link: &timed{left: 10}, Look: -1})
+		if err := l.Post(t.Context(), func() { time.Sleep(3 * time.Second) }); err != nil {
+			t.Fatal(err)
+		}
+		l.Start(func() error {
+			return l.Serve(func([]link.Packet) error { time.Sleep(10 * time.Second); return nil }, nil)
+		}, func(error) {})
+		time.Sleep(13500 * time.Millisecond) // in the first wait
+		if got, want := l.Load(), (Load{13500 * time.Millisecond, 500 * time.Millisecond, 3 * time.Second}); got != want {
+			t.Errorf("while it waits: %v, want %v", got, want)
+		}
+		<-l.Done()
+		if got, want := l.Load(), (Load{57 * time.Second, 4 * time.Second, 3 * time.Second}); got != want {
+			t.Errorf("at its end: %v, want %v", got, want)
+		}
+	})
+}
