@@ -29,9 +29,6 @@ func (b *base) initLoop(cfg endpoint.Config) {
 // of the endpoint deadlocks.
 func (b *base) Do(ctx context.Context, fn func()) error { return b.loop.Do(ctx, fn) }
 
-// Load returns how the endpoint's goroutine has spent its time. It does not wait for the goroutine.
-func (b *base) Load() endpoint.Load { return b.loop.Load() }
-
 // Close ends the endpoint and its link. Pending calls fail with [ErrClosed], as do later ones. It
 // may be called more than once.
 func (b *base) Close() error { return b.loop.Close() }

@@ -59,7 +59,6 @@ func (s *server) showServer(name string) *export.Exporter {
 				set.AddServer(job, stats)
 			}
 			set.AddServerTimes(job, recorder)
-			set.AddServerLoop(job, s.loop.Load())
 			set.AddArrivals(job, s.service.Arrivals())
 			return age
 		},
@@ -80,9 +79,7 @@ func (e *Env) showWorker(security access.Security, w *endpoint, address netip.Ad
 			if !ok {
 				shown = nil
 			}
-			job := fmt.Sprint(e.Config.Job.ID)
-			set.AddWorker(job, id, shown, recorder)
-			set.AddWorkerLoop(job, id, w.Load())
+			set.AddWorker(fmt.Sprint(e.Config.Job.ID), id, shown, recorder)
 			return age
 		},
 		Recorders: func() []*telemetry.Recorder { return []*telemetry.Recorder{recorder} },

@@ -136,7 +136,6 @@ func (s *shownAgent) collect(set *export.Set, watch *export.Watch[agentLook]) ti
 			stats = &l.workers[i]
 		}
 		set.AddWorker(s.labels[j.Name], j.self.ID, stats, j.endpoint.Recorder())
-		set.AddWorkerLoop(s.labels[j.Name], j.self.ID, j.endpoint.Load())
 	}
 	if ok {
 		set.AddAgent(&l.agent, func(name string) (job string, added bool) { return s.labels[name], workers[name] })

@@ -22,7 +22,6 @@ import (
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/transport"
-	"github.com/libra-ina/libra/transport/endpoint"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -92,9 +91,7 @@ func everything(s *Set) {
 	s.AddSwitch(switchOf(2))
 	s.AddServer(1, &pb.ServerStats{Rows: 5, Steps: 6, Harvests: 7, Counters: map[string]uint64{"cold_frames": 8}})
 	s.AddServerTimes(1, measured(telemetry.Worker(1), telemetry.Worker(2)))
-	s.AddServerLoop(1, endpoint.Load{Total: 10 * time.Second, Waiting: 7 * time.Second, Calls: time.Second})
 	s.AddArrivals(1, []control.Arrivals{{Worker: 1, Steps: 5}, {Worker: 2, Steps: 5, Last: 4, After: time.Second}})
-	s.AddWorkerLoop("1", 1, endpoint.Load{Total: time.Second})
 	s.AddWorker("1", 1, &transport.WorkerStats{Pushes: 6, Own: 2 * time.Second, SilentCold: []time.Duration{0, time.Second}}, measured(telemetry.Server(0), telemetry.Aggregator))
 	s.AddAgent(agentOf(1, 2), func(string) (string, bool) { return "1", true })
 }
@@ -126,6 +123,9 @@ func agentOf(jobs, clients int) *agent.Stats {
 // measured returns a recorder with one time of each kind of frame and part, for each peer.
 func measured(peers ...telemetry.Peer) *telemetry.Recorder {
 	r := telemetry.NewRecorder(1, nil, nil)
+	r.SetLoad(func() telemetry.Load {
+		return telemetry.Load{Total: 10 * time.Second, Waiting: 7 * time.Second, Calls: time.Second}
+	})
 	for _, p := range peers {
 		for _, op := range []telemetry.Op{telemetry.Cold, telemetry.Pull, telemetry.Find} {
 			for _, part := range []telemetry.Part{telemetry.ServerQueue, telemetry.ServerProcess} {
@@ -170,7 +170,7 @@ func TestMetricsKeepTheRulesOfPrometheus(t *testing.T) {
 		{"libra_agent_client_pushes_total", map[string]string{"peer": "client 1"}, 3}, {"libra_export_series_left_out", nil, 0},
 		{"libra_counters_age_seconds", nil, 1}, {"libra_worker_pushes_total", map[string]string{"worker": "1"}, 6},
 		{"libra_loop_seconds_total", map[string]string{"worker": "", "part": "frames"}, 2},
-		{"libra_loop_seconds_total", map[string]string{"worker": "1", "part": "frames"}, 1},
+		{"libra_loop_seconds_total", map[string]string{"worker": "1", "part": "waiting"}, 7},
 		{"libra_worker_own_seconds_total", nil, 2}, {"libra_worker_peer_silence_seconds", map[string]string{"peer": "server 1"}, 1},
 		{"libra_server_last_arrivals_total", map[string]string{"job": "1", "worker": "2"}, 4},
 	} {
@@ -210,7 +210,6 @@ func TestSeriesAreBounded(t *testing.T) {
 		"switch": {func(s *Set) { s.AddSwitch(sw) }, "libra_job_applied_total", 2560, map[string]string{"job": "other"}},
 		"agent": {func(s *Set) {
 			for i := range 256 {
-				s.AddWorkerLoop(fmt.Sprint(i), 7, endpoint.Load{})
 				s.AddWorker(fmt.Sprint(i), 7, &transport.WorkerStats{SilentCold: make([]time.Duration, 2)}, one)
 			}
 			s.AddAgent(agentOf(256, 100), func(name string) (string, bool) { return strings.TrimPrefix(name, "job "), true })

@@ -14,7 +14,6 @@ import (
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/transport"
-	"github.com/libra-ina/libra/transport/endpoint"
 )
 
 // number is the label of a number.
@@ -81,6 +80,7 @@ func (s *Set) AddServer(job uint16, st *pb.ServerStats) {
 
 // AddServerTimes adds what a server of a job has measured: the worker is the other end.
 func (s *Set) AddServerTimes(job uint16, r *telemetry.Recorder) {
+	s.addLoop(r, number(job), "")
 	for _, t := range r.Series() {
 		worker, _ := strings.CutPrefix(t.Peer.String(), "worker ")
 		s.addSeries(t.Distribution, number(job), worker, t.Op.String(), t.Part.String(), t.Peer.String())
@@ -96,22 +96,13 @@ func (s *Set) AddArrivals(job uint16, all []control.Arrivals) {
 	}
 }
 
-// AddServerLoop adds how a server's loop spends its time.
-func (s *Set) AddServerLoop(job uint16, l endpoint.Load) { s.addLoop(l, number(job), "") }
-
-// AddWorkerLoop adds how a worker's loop spends its time. The job's label is that of AddWorker.
-func (s *Set) AddWorkerLoop(job string, worker uint16, l endpoint.Load) {
-	at, id := s.agentJob(job), number(worker)
-	if at == other {
-		id = other
+// addLoop adds how an endpoint's loop spends its time.
+func (s *Set) addLoop(r *telemetry.Recorder, job, worker string) {
+	if l, ok := r.Load(); ok {
+		s.add(loopTime, l.Waiting.Seconds(), job, worker, "waiting")
+		s.add(loopTime, l.Calls.Seconds(), job, worker, "calls")
+		s.add(loopTime, l.Frames().Seconds(), job, worker, "frames")
 	}
-	s.addLoop(l, at, id)
-}
-
-func (s *Set) addLoop(l endpoint.Load, job, worker string) {
-	s.add(loopTime, l.Waiting.Seconds(), job, worker, "waiting")
-	s.add(loopTime, l.Calls.Seconds(), job, worker, "calls")
-	s.add(loopTime, max(0, l.Total-l.Waiting-l.Calls).Seconds(), job, worker, "frames")
 }
 
 // AddWorker adds the counters of a worker, and what it has measured. The label of the job is its
@@ -121,6 +112,7 @@ func (s *Set) AddWorker(job string, worker uint16, st *transport.WorkerStats, r 
 	if at == other {
 		id = other
 	}
+	s.addLoop(r, at, id)
 	for _, t := range r.Series() {
 		s.addSeries(t.Distribution, at, id, t.Op.String(), t.Part.String(), t.Peer.String())
 	}

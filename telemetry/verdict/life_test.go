@@ -18,7 +18,6 @@ import (
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/transport"
-	"github.com/libra-ina/libra/transport/endpoint"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -95,11 +94,11 @@ func newLife(t *testing.T) *life {
 	l.follow(Process{Role: Switch}, func() *Scrape {
 		d, err := l.model.JobTimes(job)
 		must(err)
-		s := scrapeOf(nil, endpoint.Load{}, "")
+		s := scrapeOf(nil, "")
 		s.Times[Series{"", "hot", "aggregator process", "all"}] = Sum{d.Count(), d.Sum}
 		return s
 	})
-	l.follow(Process{Role: Server}, func() *Scrape { return scrapeOf(l.server.Recorder(), l.server.Load(), "") })
+	l.follow(Process{Role: Server}, func() *Scrape { return scrapeOf(l.server.Recorder(), "") })
 	for i := range lifeWorkers {
 		id := uint16(i + 1)
 		at := l.network.open(address(fmt.Sprintf("10.0.1.%d:1", id)))
@@ -116,7 +115,7 @@ func newLife(t *testing.T) *life {
 		l.follow(Process{Worker, int(id)}, func() *Scrape {
 			st, err := w.Stats(ctx)
 			must(err)
-			s := scrapeOf(w.Recorder(), w.Load(), fmt.Sprint(id))
+			s := scrapeOf(w.Recorder(), fmt.Sprint(id))
 			s.Pushes, s.Own = st.Pushes, st.Own
 			s.Frames = Frames{st.Hot.Sent + st.Cold.Sent, st.Hot.Retransmitted + st.Cold.Retransmitted}
 			for peer, d := range map[string]time.Duration{"aggregator": st.SilentHot, "server 0": st.SilentCold[0]} {
@@ -147,9 +146,11 @@ func (l *life) follow(p Process, scrape func() *Scrape) {
 }
 
 // scrapeOf is what a process shows.
-func scrapeOf(r *telemetry.Recorder, load endpoint.Load, worker string) *Scrape {
+func scrapeOf(r *telemetry.Recorder, worker string) *Scrape {
 	s := &Scrape{Sample: 1, Times: map[Series]Sum{}, Silent: map[string]time.Duration{}, Steps: map[string]Steps{}}
-	s.Loop = Loop{load.Waiting, load.Calls, load.Total - load.Waiting - load.Calls}
+	if load, ok := r.Load(); ok {
+		s.Loop = Loop{load.Waiting, load.Calls, load.Frames()}
+	}
 	for _, of := range r.Series() {
 		at := worker
 		if at == "" { // a server's, whose peers are workers

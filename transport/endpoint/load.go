@@ -5,16 +5,11 @@ package endpoint
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/libra-ina/libra/telemetry"
 )
 
-// Load is how a loop has spent its time since it was made. The rest of Total are frames.
-type Load struct {
-	Total   time.Duration
-	Waiting time.Duration // for work, polling included
-	Calls   time.Duration // posted functions
-}
-
-// load measures a [Load]. The goroutine reads the clock when it begins to wait, and while it waits:
+// load measures a [telemetry.Load]. The goroutine reads the clock when it begins to wait, and while it waits:
 // a turn that has work needs no reading.
 type load struct {
 	begun time.Time
@@ -53,7 +48,7 @@ func (l *Loop) EndTurn(worked bool) {
 }
 
 // Load returns how the loop has spent its time. Any goroutine may call it, and the loop does not wait.
-func (l *Loop) Load() Load {
+func (l *Loop) Load() telemetry.Load {
 	d := &l.load
 	for {
 		since := d.since.Load()
@@ -65,6 +60,6 @@ func (l *Loop) Load() Load {
 		if since >= 0 {
 			waiting += int64(total) - since
 		}
-		return Load{total, time.Duration(waiting), time.Duration(d.calls.Load())}
+		return telemetry.Load{Total: total, Waiting: time.Duration(waiting), Calls: time.Duration(d.calls.Load())}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/telemetry"
 )
 
 // timed is a link whose packets come one second after each other, five of them.
@@ -45,11 +46,11 @@ func TestLoadOfALoop(t *testing.T) {
 			return l.Serve(func([]link.Packet) error { time.Sleep(10 * time.Second); return nil }, nil)
 		}, func(error) {})
 		time.Sleep(13500 * time.Millisecond) // in the first wait
-		if got, want := l.Load(), (Load{13500 * time.Millisecond, 500 * time.Millisecond, 3 * time.Second}); got != want {
+		if got, want := l.Load(), (telemetry.Load{Total: 13500 * time.Millisecond, Waiting: 500 * time.Millisecond, Calls: 3 * time.Second}); got != want {
 			t.Errorf("while it waits: %v, want %v", got, want)
 		}
 		<-l.Done()
-		if got, want := l.Load(), (Load{57 * time.Second, 4 * time.Second, 3 * time.Second}); got != want {
+		if got, want := l.Load(), (telemetry.Load{Total: 57 * time.Second, Waiting: 4 * time.Second, Calls: 3 * time.Second}); got != want {
 			t.Errorf("at its end: %v, want %v", got, want)
 		}
 	})
