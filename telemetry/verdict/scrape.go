@@ -138,7 +138,7 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 // meanwhile. Silent, Age and Sample are those of s.
 func (s *Scrape) since(old *Scrape) (*Scrape, bool) {
 	d := &Scrape{Age: s.Age, Sample: s.Sample, Silent: s.Silent, Times: map[Series]Sum{}, Steps: map[string]Steps{}}
-	same := s.Pushes >= old.Pushes && s.Frames.Sent >= old.Frames.Sent && s.Loop.Waiting >= old.Loop.Waiting
+	same := s.Pushes >= old.Pushes && s.Frames.Sent >= old.Frames.Sent
 	for k, n := range s.Times {
 		o := old.Times[k]
 		same = same && n.Count >= o.Count
@@ -156,7 +156,7 @@ func (s *Scrape) since(old *Scrape) (*Scrape, bool) {
 	if !same {
 		return nil, false
 	}
-	d.Loop = Loop{s.Loop.Waiting - old.Loop.Waiting, s.Loop.Calls - old.Loop.Calls, max(0, s.Loop.Frames-old.Loop.Frames)}
+	d.Loop = Loop{max(0, s.Loop.Waiting-old.Loop.Waiting), max(0, s.Loop.Calls-old.Loop.Calls), max(0, s.Loop.Frames-old.Loop.Frames)}
 	d.Frames = Frames{s.Frames.Sent - old.Frames.Sent, s.Frames.Repeated - old.Frames.Repeated}
 	d.Pushes, d.Own = s.Pushes-old.Pushes, max(0, s.Own-old.Own)
 	return d, true

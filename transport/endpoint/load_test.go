@@ -45,7 +45,16 @@ func TestLoadOfALoop(t *testing.T) {
 		l.Start(func() error {
 			return l.Serve(func([]link.Packet) error { time.Sleep(10 * time.Second); return nil }, nil)
 		}, func(error) {})
-		time.Sleep(13500 * time.Millisecond) // in the first wait
+		before := l.Load()
+		for range 135 { // none of its times runs backwards, whatever the loop does
+			time.Sleep(100 * time.Millisecond)
+			now := l.Load()
+			if now.Waiting < before.Waiting || now.Calls < before.Calls || now.Frames() < before.Frames() {
+				t.Errorf("%+v after %+v", now, before)
+			}
+			before = now
+		}
+		// In the first wait.
 		if got, want := l.Load(), (telemetry.Load{Total: 13500 * time.Millisecond, Waiting: 500 * time.Millisecond, Calls: 3 * time.Second}); got != want {
 			t.Errorf("while it waits: %v, want %v", got, want)
 		}

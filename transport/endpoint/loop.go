@@ -198,17 +198,16 @@ func (l *Loop) Serve(handle func([]link.Packet) error, send func() (left bool, e
 
 // RunPosted runs the functions that were posted, and reports whether there were any.
 func (l *Loop) RunPosted() bool {
-	var begin time.Duration
 	for n := 0; ; n++ {
 		select {
 		case fn := <-l.calls:
 			if n == 0 {
-				begin = l.load.now()
+				l.load.beginCalls()
 			}
 			fn()
 		default:
 			if n > 0 {
-				l.load.calls.Add(int64(l.load.now() - begin))
+				l.load.endCalls()
 			}
 			return n > 0
 		}
