@@ -229,7 +229,8 @@ func (t *topView) print(now time.Time) error {
 		rows = append(rows, topRow(l))
 	}
 	out := report.NewPrinter(t.out)
-	out.Table(now.Format(time.TimeOnly), []string{"", "per s", "total", "queue", "process", "network", "repeated", "loop busy"}, rows)
+	header := []string{"", "per s", "total", "queue", "process", "network", "repeated", "loop busy"}
+	out.Table(now.Format(time.TimeOnly), header, rows)
 	for _, f := range r.Verdict {
 		out.Line(f.Text)
 	}

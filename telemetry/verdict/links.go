@@ -99,7 +99,8 @@ func (c *comparison) slowLink(f *followed, pairs []*pair, usual time.Duration) F
 		if f.Role == Server {
 			loop = f.window.server()
 		}
-		found.Text = fmt.Sprintf("%s slow: frames wait %s of %s before it receives them", f.Name(), bare(net, total), Millis(total)) + loop
+		found.Text = fmt.Sprintf("%s slow: frames wait %s of %s before it receives them", f.Name(), bare(net, total),
+			Millis(total)) + loop
 		return found
 	}
 	peers := pairs[0].peer

@@ -112,7 +112,9 @@ func (s *Scrape) takers() map[string]func(l map[string]string, m *dto.Metric) {
 		"libra_worker_repeated_frames_total": func(_ map[string]string, m *dto.Metric) {
 			s.Frames.Repeated += uint64(m.GetCounter().GetValue())
 		},
-		"libra_worker_pushes_total": func(_ map[string]string, m *dto.Metric) { s.Pushes += uint64(m.GetCounter().GetValue()) },
+		"libra_worker_pushes_total": func(_ map[string]string, m *dto.Metric) {
+			s.Pushes += uint64(m.GetCounter().GetValue())
+		},
 		"libra_worker_own_seconds_total": func(_ map[string]string, m *dto.Metric) {
 			s.Own += seconds(m.GetCounter().GetValue())
 		},
@@ -156,7 +158,8 @@ func (s *Scrape) since(old *Scrape) (*Scrape, bool) {
 	if !same {
 		return nil, false
 	}
-	d.Loop = Loop{max(0, s.Loop.Waiting-old.Loop.Waiting), max(0, s.Loop.Calls-old.Loop.Calls), max(0, s.Loop.Frames-old.Loop.Frames)}
+	d.Loop = Loop{max(0, s.Loop.Waiting-old.Loop.Waiting), max(0, s.Loop.Calls-old.Loop.Calls),
+		max(0, s.Loop.Frames-old.Loop.Frames)}
 	d.Frames = Frames{s.Frames.Sent - old.Frames.Sent, s.Frames.Repeated - old.Frames.Repeated}
 	d.Pushes, d.Own = s.Pushes-old.Pushes, max(0, s.Own-old.Own)
 	return d, true

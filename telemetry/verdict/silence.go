@@ -35,7 +35,8 @@ func (j *Judge) silences(now time.Time) (all []Finding) {
 		}
 	}
 	for f, d := range silent {
-		all = append(all, Finding{Kind: "silent", Name: f.Name(), Excess: d, Text: f.silence(d, waits[f]), waited: len(waits[f])})
+		all = append(all, Finding{Kind: "silent", Name: f.Name(), Excess: d, Text: f.silence(d, waits[f]),
+			waited: len(waits[f])})
 	}
 	// One for which others wait is the reason, however long the others are silent.
 	slices.SortFunc(all, func(a, b Finding) int {

@@ -155,8 +155,8 @@ func (c *comparison) slowBetweenPushes() (all []Finding) {
 			usual = fmt.Sprintf("median %.0f", 1/median(others).Seconds())
 		}
 		all = append(all, Finding{Kind: "worker", Name: s.Name(), Excess: s.value - s.usual,
-			Text: fmt.Sprintf("%s slow: %.0f steps/s (%s), %s of %s between pushes are its own", s.Name(), rate(s.followed), usual,
-				bare(s.value, s.total), Millis(s.total))})
+			Text: fmt.Sprintf("%s slow: %.0f steps/s (%s), %s of %s between pushes are its own", s.Name(), rate(s.followed),
+				usual, bare(s.value, s.total), Millis(s.total))})
 	}
 	return all
 }
