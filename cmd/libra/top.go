@@ -135,11 +135,11 @@ func topProcess(c *cluster.Config, i int) verdict.Process {
 		return verdict.Process{Role: verdict.Standby, ID: i}
 	}
 	i -= len(c.Standbys)
-	if servers := len(c.AllServers()); i < servers {
+	servers := len(c.AllServers())
+	if i < servers {
 		return verdict.Process{Role: verdict.Server, ID: i}
-	} else {
-		return verdict.Process{Role: verdict.Worker, ID: int(c.Workers[i-servers].ID)}
 	}
+	return verdict.Process{Role: verdict.Worker, ID: int(c.Workers[i-servers].ID)}
 }
 
 // run follows the processes until ctx ends.

@@ -44,7 +44,8 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 // Get reads a path, such as /metrics, by a function. Errors name the process.
 func (c *Client) Get(ctx context.Context, path string, read func(io.Reader) error) error {
 	fail := func(err error) error { return fmt.Errorf("%s at %v: %w", c.Name, c.At, err) }
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s://%v%s", c.scheme, c.At, path), http.NoBody)
+	url := fmt.Sprintf("%s://%v%s", c.scheme, c.At, path)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return fail(err)
 	}

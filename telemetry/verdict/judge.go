@@ -143,7 +143,7 @@ func (j *Judge) Report(now time.Time) Report {
 		f.look(now, j.started)
 	}
 	c := j.newComparison(now)
-	r := Report{Verdict: j.silences(now)}
+	r := Report{Verdict: j.silences()}
 	for _, f := range j.followed {
 		r.Processes = append(r.Processes, c.line(f))
 	}

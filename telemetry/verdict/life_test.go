@@ -27,7 +27,8 @@ const (
 	epoch       = 3
 	lifeWorkers = 3
 	oneWay      = 100 * µs
-	coldKeys    = 400 // of a push: some frames, which arrive together
+	longer      = 3 * ms // takes what is slow
+	coldKeys    = 400    // of a push: some frames, which arrive together
 	pushEvery   = 200 * ms
 )
 
@@ -202,7 +203,6 @@ func (l *life) watch(j *Judge, seconds int) (all [][]Finding) {
 // TestLives makes each part of a life take longer, after some quiet seconds in which nothing is named: that
 // part is named, first and with its time.
 func TestLives(t *testing.T) {
-	const longer = 3 * ms
 	for name, test := range map[string]struct {
 		cause func(*life)
 		want  string // begins the verdict
@@ -210,13 +210,13 @@ func TestLives(t *testing.T) {
 	}{
 		"quiet":                  {func(*life) {}, "nothing stands out; largest: network, 0.2 of 0.2 ms", "none"},
 		"between pushes":         {func(l *life) { l.ownTime[1].Store(int64(200 * ms)) }, "worker 2 slow: 2 steps/s (median 5), ", "worker"},
-		"submit":                 {func(l *life) { l.toWorker[1].set("alloc", longer) }, "worker 2 slow: 15.0 of 15.2 ms are between its pushes and their first frames", "worker"},
-		"worker queue":           {func(l *life) { l.toWorker[1].set("queue", longer) }, "worker 2 slow: ", "worker"},
-		"worker process":         {func(l *life) { l.toWorker[1].set("process", longer) }, "worker 2 slow: ", "worker"},
+		"submit":                 {func(l *life) { l.toWorker[1].slowDown("alloc") }, "worker 2 slow: 15.0 of 15.2 ms are between its pushes and their first frames", "worker"},
+		"worker queue":           {func(l *life) { l.toWorker[1].slowDown("queue") }, "worker 2 slow: ", "worker"},
+		"worker process":         {func(l *life) { l.toWorker[1].slowDown("process") }, "worker 2 slow: ", "worker"},
 		"link of a worker":       {func(l *life) { l.network.delay(l.toWorker[1], longer) }, "link of worker 2 slow: 6.2 ms to all peers (others 0.2), 0.0 % repeated", "link"},
 		"link of the server":     {func(l *life) { l.network.delay(l.toServer, longer) }, "link of server 0 slow: 6.2 ms to all peers (others 0.2), 0.0 % repeated", "link"},
 		"server":                 {func(l *life) { l.handler.spend.Store(int64(longer)) }, "server 0 slow: ", "server"},
-		"before the switch":      {func(l *life) { l.toSwitch.set("receive", longer) }, "switch slow: hot frames 3.2 ms, cold 0.2; its program 0.0 µs, so before it", "switch"},
+		"before the switch":      {func(l *life) { l.toSwitch.slowDown("receive") }, "switch slow: hot frames 3.2 ms, cold 0.2; its program 0.0 µs, so before it", "switch"},
 		"server is silent":       {func(l *life) { l.network.cut(l.toServer); l.telemetry["server 0"] = nil }, "server 0 silent for ", "silent"},
 		"switch is silent":       {func(l *life) { l.network.cut(l.toSwitch); l.telemetry["switch"] = nil }, "switch silent for ", "silent"},
 		"worker is silent":       {func(l *life) { l.frozen[2].Store(true); l.telemetry["worker 3"] = nil }, "worker 3 silent for ", "silent"},
@@ -253,15 +253,14 @@ func TestLives(t *testing.T) {
 // TestPartsAreExact makes a part of the frames of one worker take longer: all of it is in that part of the
 // joined rows, and none of it in others.
 func TestPartsAreExact(t *testing.T) {
-	const longer = 3 * ms
 	type parts struct{ WorkerQueue, WorkerProcess, ServerQueue, ServerProcess, Network time.Duration }
 	for name, test := range map[string]struct {
 		cause func(*life)
 		want  parts
 	}{
 		"nothing":        {func(*life) {}, parts{Network: 2 * oneWay}},
-		"worker queue":   {func(l *life) { l.toWorker[0].set("queue", longer) }, parts{WorkerQueue: longer, Network: 2 * oneWay}},
-		"worker process": {func(l *life) { l.toWorker[0].set("process", longer) }, parts{WorkerProcess: longer, Network: 2 * oneWay}},
+		"worker queue":   {func(l *life) { l.toWorker[0].slowDown("queue") }, parts{WorkerQueue: longer, Network: 2 * oneWay}},
+		"worker process": {func(l *life) { l.toWorker[0].slowDown("process") }, parts{WorkerProcess: longer, Network: 2 * oneWay}},
 		"server process": {func(l *life) { l.handler.spend.Store(int64(longer)) }, parts{ServerProcess: longer, Network: 2 * oneWay}},
 		"server queue":   {func(l *life) { l.handler.spend.Store(int64(longer)) }, parts{ServerQueue: longer, ServerProcess: longer, Network: 2 * oneWay}},
 		"network":        {func(l *life) { l.network.delay(l.toWorker[0], longer) }, parts{Network: 2*oneWay + 2*longer}},

@@ -95,11 +95,11 @@ func (n *network) open(at netip.AddrPort) *memoryLink {
 	return l
 }
 
-// set makes a call take longer.
-func (l *memoryLink) set(call string, d time.Duration) {
+// slowDown makes a call take longer.
+func (l *memoryLink) slowDown(call string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.slow[call] = d
+	l.slow[call] = longer
 }
 
 func (l *memoryLink) spend(call string) {

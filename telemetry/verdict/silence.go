@@ -11,7 +11,7 @@ import (
 )
 
 // silences finds the processes that do not answer: first those for which most workers wait.
-func (j *Judge) silences(now time.Time) (all []Finding) {
+func (j *Judge) silences() (all []Finding) {
 	waits := map[*followed][]int{} // workers that wait for it
 	silent := map[*followed]time.Duration{}
 	for _, f := range j.followed {

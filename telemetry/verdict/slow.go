@@ -137,13 +137,14 @@ func (c *comparison) slowBetweenPushes() (all []Finding) {
 		}
 		return float64(f.window.Pushes) / f.counted.Seconds()
 	}
-	for _, s := range c.exceeding(c.workers, measure{"between pushes", func(f *followed) (time.Duration, time.Duration, bool) {
+	own := func(f *followed) (value, total time.Duration, ok bool) {
 		if f.window.Pushes == 0 || f.counted <= 0 {
 			return 0, 0, false
 		}
 		n := time.Duration(f.window.Pushes)
 		return f.window.Own / n, f.counted / n, true
-	}}) {
+	}
+	for _, s := range c.exceeding(c.workers, measure{"between pushes", own}) {
 		var others []time.Duration // a push of each takes so long
 		for _, f := range c.workers {
 			if f != s.followed && f.window.Pushes > 0 && f.counted > 0 {

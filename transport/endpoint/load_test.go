@@ -16,7 +16,6 @@ import (
 type timed struct {
 	link.Link
 	left int
-	wake chan struct{}
 }
 
 func (l *timed) Receive([]link.Packet) (int, error) {
