@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 )
 
 // barrier synchronises the steps of a job's workers. When all running workers have arrived, it runs
@@ -31,6 +32,7 @@ type barrier struct {
 	latest   *round        // of the previous step, nil at first
 	lost     error         // set once: a worker left before it had finished
 	idle     chan struct{} // closed when no worker is running
+	times    arrivals
 }
 
 // round is one step of the barrier: done is closed when it ends, with either err or the step's sums
@@ -127,6 +129,9 @@ func (b *barrier) arrive(worker uint16, step uint64, w wish) (r *round, commit b
 			b.round.hot[lifetime{worker, w.epoch}] = *w.hot
 		}
 	}
+	if !b.arrived[worker] {
+		b.times.note(worker, time.Now())
+	}
 	b.arrived[worker] = true
 	return b.round, b.meet(), nil
 }
@@ -138,6 +143,7 @@ func (b *barrier) meet() bool {
 		return false
 	}
 	b.round.commits, b.round.workers, b.round.ctx = true, len(b.arrived), b.commits
+	b.times.met()
 	return true
 }
 
@@ -198,6 +204,7 @@ func (b *barrier) withdraw() {
 	b.round.err = ErrFenced
 	close(b.round.done)
 	clear(b.arrived)
+	clear(b.times.at)
 	b.round = newRound()
 	b.round.dropped = torn
 }
@@ -207,6 +214,7 @@ func (b *barrier) end(err error) {
 	b.round.err = err
 	close(b.round.done)
 	clear(b.arrived)
+	clear(b.times.at)
 	b.latest, b.round = b.round, newRound()
 }
 
@@ -236,6 +244,7 @@ func (b *barrier) depart(worker uint16) {
 		return
 	}
 	delete(b.arrived, worker)
+	b.times.forget(worker)
 	maps.DeleteFunc(b.round.hot, func(l lifetime, _ HotFrames) bool { return l.worker == worker })
 }
 
@@ -300,6 +309,7 @@ func (b *barrier) remove(worker uint16) bool {
 	}
 	delete(b.running, worker)
 	delete(b.arrived, worker)
+	b.times.forget(worker)
 	if len(b.running) == 0 {
 		close(b.idle)
 	}

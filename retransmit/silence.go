@@ -27,10 +27,11 @@ func (e *SilentPeerError) Error() string {
 type silence struct {
 	at       Time          // when the caller listened last
 	listened time.Duration // since the last answer
+	since    Time          // of the last answer, or of the first outstanding frame
 }
 
 // restartSilence restarts the measurement, on an answer or the first outstanding frame.
-func (s *silence) restartSilence(now Time) { s.at, s.listened = now, 0 }
+func (s *silence) restartSilence(now Time) { s.at, s.listened, s.since = now, 0, now }
 
 // addListening records that the caller has listened without an answer. The caller should
 // listen at least once within the limit; any excess is a pause of the caller, in which
@@ -64,4 +65,13 @@ func (w *Window) Check(now Time) error {
 		e.LastSeq = seq
 	}
 	return e
+}
+
+// Silence returns for how long the peer has not answered although frames are outstanding, 0 if none
+// is. Unlike [Window.Check] it counts the caller's pauses.
+func (w *Window) Silence(now Time) time.Duration {
+	if w.outstanding == 0 {
+		return 0
+	}
+	return max(0, now.Sub(w.heard.since))
 }

@@ -191,3 +191,34 @@ func TestAskedBeforeGivenUp(t *testing.T) {
 		}
 	}
 }
+
+// Silence counts from the last answer, or from the first frame that has none, whether the caller listens
+// or not.
+func TestSilenceOfAPeer(t *testing.T) {
+	w, err := NewWindow(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(d time.Duration) Time { return Time(d) }
+	if d := w.Silence(at(time.Hour)); d != 0 {
+		t.Errorf("%v without a frame", d)
+	}
+	for i := range 2 {
+		if _, ok := w.Add(at(time.Second), Entry{}); !ok {
+			t.Fatal("no room")
+		}
+		w.Sent(at(time.Second), 1)
+		if d := w.Silence(at(time.Duration(i+1) * time.Second)); d != time.Duration(i)*time.Second {
+			t.Errorf("%v after frame %d", d, i+1)
+		}
+	}
+	if _, ok := w.Ack(at(4*time.Second), 1); !ok {
+		t.Fatal("no answer")
+	}
+	if d := w.Silence(at(6 * time.Second)); d != 2*time.Second {
+		t.Errorf("%v after an answer", d)
+	}
+	if _, ok := w.Ack(at(6*time.Second), 2); !ok || w.Silence(at(9*time.Second)) != 0 {
+		t.Error("silence although all is answered")
+	}
+}

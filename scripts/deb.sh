@@ -37,7 +37,7 @@ fi
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH # manual pages and the package have the commit's date
 
-install -d "$root"/deb/{DEBIAN,usr/bin,usr/lib/systemd/system,usr/share/man/man1,usr/share/doc/libra,usr/share/bash-completion/completions,usr/share/fish/vendor_completions.d,usr/share/zsh/vendor-completions,etc/libra}
+install -d "$root"/deb/{DEBIAN,usr/bin,usr/lib/systemd/system,usr/share/man/man1,usr/share/doc/libra/prometheus,usr/share/bash-completion/completions,usr/share/fish/vendor_completions.d,usr/share/zsh/vendor-completions,etc/libra}
 if [ -n "${LIBRA:-}" ]; then
 	install -m 755 "$LIBRA" "$root/deb/usr/bin/libra"
 else
@@ -50,6 +50,7 @@ gzip -9n "$root"/deb/usr/share/man/man1/*.1
 "$self" completion zsh >"$root/deb/usr/share/zsh/vendor-completions/_libra"
 "$self" config example >"$root/deb/usr/share/doc/libra/cluster.yaml"
 install -m 644 packaging/systemd/*.service "$root/deb/usr/lib/systemd/system"
+install -m 644 packaging/prometheus/*.yml "$root/deb/usr/share/doc/libra/prometheus"
 gzip -9n >"$root/deb/usr/share/doc/libra/changelog.gz" <<END
 libra ($version) unstable; urgency=medium
 

@@ -112,7 +112,7 @@ func TestDebianPackage(t *testing.T) {
 	}
 	for _, file := range []string{
 		"man/man1/libra.1.gz", "man/man1/libra-demo.1.gz", "doc/libra/copyright", "doc/libra/changelog.gz", "doc/libra/CHANGELOG.md.gz",
-		"bash-completion/completions/libra", "fish/vendor_completions.d/libra.fish", "zsh/vendor-completions/_libra",
+		"doc/libra/prometheus/libra-alerts.yml", "doc/libra/prometheus/prometheus.yml", "bash-completion/completions/libra", "fish/vendor_completions.d/libra.fish", "zsh/vendor-completions/_libra",
 	} {
 		if info, err := os.Stat(filepath.Join(share, file)); err != nil || info.Size() == 0 {
 			t.Errorf("%s: %v", file, err)

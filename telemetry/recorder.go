@@ -129,6 +129,7 @@ type Recorder struct {
 	offset time.Duration
 	ring   *Ring // by itself: large memory begins with a cache line, and so does each record
 	shared atomic.Pointer[[]shared]
+	load   func() Load // of the endpoint's loop; may be nil
 
 	peers    map[Peer]*peerTimes
 	named    int        // workers and servers among them

@@ -39,7 +39,8 @@ type operation struct {
 	cancelled atomic.Bool // the caller no longer waits, because of cause
 	cause     error
 
-	times pushTimes // of a push, or a group of them
+	times   pushTimes // of a push, or a group of them
+	counted bool      // it is under way; see ownTime
 
 	// The fields below belong to the goroutine.
 	id   uint32 // place in the table of operations
@@ -158,6 +159,7 @@ func (w *Worker) registerOperation(o *operation) {
 		w.ops = append(w.ops, nil)
 	}
 	o.id, w.ops[i] = uint32(i), o
+	w.own.begin(o, w.now)
 }
 
 // sweepCancelled fails the operations whose callers have given up.
@@ -196,6 +198,7 @@ func (w *Worker) settleOperation(o *operation) {
 		w.copySums(o)
 	}
 	w.recordPush(o)
+	w.own.end(o, w.now)
 	w.ops[o.id] = nil
 	w.settled = w.settled || !o.fed()
 	o.notifyCaller()

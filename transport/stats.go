@@ -3,6 +3,8 @@
 package transport
 
 import (
+	"time"
+
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
@@ -52,6 +54,15 @@ type WorkerStats struct {
 	Malformed uint64 // payloads that are not a valid answer
 	Stray     uint64 // answers with a wrong source, job, sender, epoch or sequence number
 
+	// Pushes and pulls that are answered. Own is the time in which none was under way, nor the end of a
+	// step: what the program does between them.
+	Pushes, Pulls uint64
+	Own           time.Duration
+	// SilentHot and SilentCold are for how long the aggregator and each server have not answered
+	// although frames are outstanding, 0 if none is.
+	SilentHot  time.Duration
+	SilentCold []time.Duration
+
 	Link link.Stats
 }
 
@@ -63,13 +74,16 @@ func (w *Worker) snapshot() WorkerStats {
 	}
 	if f := w.flows[flowHot]; f != nil {
 		s.Hot = s.Hot.Plus(f.window.Stats())
+		s.SilentHot = f.window.Silence(w.now)
 	}
 	for _, f := range w.flows[flowCold:] {
 		s.Cold = s.Cold.Plus(f.window.Stats())
+		s.SilentCold = append(s.SilentCold, f.window.Silence(w.now))
 	}
 	if w.rounds != nil {
 		s.Waits = w.rounds.waits.Stats()
 	}
+	s.Pushes, s.Pulls, s.Own = w.own.pushes, w.own.pulls, w.own.total(w.now)
 	s.Link = w.link.Stats()
 	return s
 }

@@ -85,6 +85,7 @@ type Worker struct {
 	expired retransmit.Time // when the timers were last checked
 
 	stats WorkerStats
+	own   ownTime
 
 	draw     telemetry.Draw
 	recorder *telemetry.Recorder // nil if nothing is drawn
@@ -197,6 +198,7 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	if w.recorder, err = recorderFor(cfg.Sample, w.clock, cfg.Gate); err != nil {
 		return nil, err
 	}
+	w.recorder.SetLoad(w.loop.Load)
 	w.initLoop(endpoint.Config{Link: cfg.Link, Look: cfg.Look, Gate: cfg.Gate})
 	servers := cfg.servers()
 	w.flows = make([]*flow, flowCold+len(servers))

@@ -22,6 +22,7 @@ const (
 func (w *Worker) main() error {
 	for {
 		busy, err := w.turn()
+		w.loop.EndTurn(busy)
 		switch {
 		case err != nil:
 		case !busy:
@@ -46,6 +47,7 @@ func (w *Worker) turn() (busy bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	w.loop.BeginTurn()
 	w.now = w.clock()
 	for i := range w.pkts[:n] {
 		w.receiveAnswer(&w.pkts[i])

@@ -59,6 +59,7 @@ func (s *server) showServer(name string) *export.Exporter {
 				set.AddServer(job, stats)
 			}
 			set.AddServerTimes(job, recorder)
+			set.AddArrivals(job, s.service.Arrivals())
 			return age
 		},
 		Recorders: func() []*telemetry.Recorder { return []*telemetry.Recorder{recorder} },

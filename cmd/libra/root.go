@@ -47,7 +47,7 @@ Exit codes: 0 success, 1 failure, 2 wrong usage, 3 removed, 130 interrupted.`,
 		return checkFlags(cmd)
 	}
 	root.AddCommand(newDemo(), newSwitch(), newServer(), newWorker(), newAgent(), newRun(), newGLM(), newStats(),
-		newLatency(), newJob(), newCapture(), newHotset(), newPlan(), newConfig(), newExport(), newPredict(),
+		newLatency(), newTop(), newJob(), newCapture(), newHotset(), newPlan(), newConfig(), newExport(), newPredict(),
 		newEvaluate(), newLut(),
 		newCodec(), newP4(), newBench(), newSimulate(), newCompletion(), newVersion(), newReference())
 	root.CompletionOptions.DisableDefaultCmd = true // it takes any word for a shell

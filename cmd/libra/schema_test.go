@@ -73,6 +73,7 @@ var outputs = map[string]any{
 	"libra simulate":         Simulated{},
 	"libra stats":            Statistics{},
 	"libra switch":           SwitchLine{},
+	"libra top":              TopLine{},
 	"libra version":          VersionInfo{},
 	"libra worker":           WorkerLine{},
 }
@@ -91,7 +92,7 @@ func TestSchemasAreCurrent(t *testing.T) {
 		}
 		return nil
 	}
-	for _, dir := range []string{"afxdp", "agent/agentproto", "bench", "cluster", "cmd", "internal", "link/capture", "lut", "simulation", "study", "train"} {
+	for _, dir := range []string{"afxdp", "agent/agentproto", "bench", "cluster", "cmd", "internal", "link/capture", "lut", "simulation", "study", "telemetry", "train"} {
 		if err := r.AddGoComments("github.com/libra-ina/libra", "./"+dir); err != nil {
 			t.Fatal(err)
 		}

@@ -32,6 +32,9 @@ func (p *Printer) line(s string) {
 	}
 }
 
+// Line writes a line as it is.
+func (p *Printer) Line(s string) { p.line(s) }
+
 // Table writes a title, a [Table] and an empty line.
 func (p *Printer) Table(title string, header []string, rows [][]any) {
 	p.line(title)

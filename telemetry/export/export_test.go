@@ -18,6 +18,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/libra-ina/libra/agent"
+	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/transport"
@@ -90,7 +91,8 @@ func everything(s *Set) {
 	s.AddSwitch(switchOf(2))
 	s.AddServer(1, &pb.ServerStats{Rows: 5, Steps: 6, Harvests: 7, Counters: map[string]uint64{"cold_frames": 8}})
 	s.AddServerTimes(1, measured(telemetry.Worker(1), telemetry.Worker(2)))
-	s.AddWorker("1", 1, &transport.WorkerStats{}, measured(telemetry.Server(0), telemetry.Aggregator))
+	s.AddArrivals(1, []control.Arrivals{{Worker: 1, Steps: 5}, {Worker: 2, Steps: 5, Last: 4, After: time.Second}})
+	s.AddWorker("1", 1, &transport.WorkerStats{Pushes: 6, Own: 2 * time.Second, SilentCold: []time.Duration{0, time.Second}}, measured(telemetry.Server(0), telemetry.Aggregator))
 	s.AddAgent(agentOf(1, 2), func(string) (string, bool) { return "1", true })
 }
 
@@ -121,6 +123,9 @@ func agentOf(jobs, clients int) *agent.Stats {
 // measured returns a recorder with one time of each kind of frame and part, for each peer.
 func measured(peers ...telemetry.Peer) *telemetry.Recorder {
 	r := telemetry.NewRecorder(1, nil, nil)
+	r.SetLoad(func() telemetry.Load {
+		return telemetry.Load{Total: 10 * time.Second, Waiting: 7 * time.Second, Calls: time.Second}
+	})
 	for _, p := range peers {
 		for _, op := range []telemetry.Op{telemetry.Cold, telemetry.Pull, telemetry.Find} {
 			for _, part := range []telemetry.Part{telemetry.ServerQueue, telemetry.ServerProcess} {
@@ -163,7 +168,11 @@ func TestMetricsKeepTheRulesOfPrometheus(t *testing.T) {
 		{"libra_latency_seconds", map[string]string{"worker": "2", "peer": "worker 2", "op": "pull"}, 2},
 		{"libra_latency_seconds", map[string]string{"worker": "1", "peer": "aggregator"}, 6},
 		{"libra_agent_client_pushes_total", map[string]string{"peer": "client 1"}, 3}, {"libra_export_series_left_out", nil, 0},
-		{"libra_counters_age_seconds", nil, 1},
+		{"libra_counters_age_seconds", nil, 1}, {"libra_worker_pushes_total", map[string]string{"worker": "1"}, 6},
+		{"libra_loop_seconds_total", map[string]string{"worker": "", "part": "frames"}, 2},
+		{"libra_loop_seconds_total", map[string]string{"worker": "1", "part": "waiting"}, 7},
+		{"libra_worker_own_seconds_total", nil, 2}, {"libra_worker_peer_silence_seconds", map[string]string{"peer": "server 1"}, 1},
+		{"libra_server_last_arrivals_total", map[string]string{"job": "1", "worker": "2"}, 4},
 	} {
 		if got, found := value(all, c.name, c.labels); got != c.want || !found {
 			t.Errorf("%s%v is %v (%v), want %v", c.name, c.labels, got, found, c.want)
@@ -180,6 +189,10 @@ func TestSeriesAreBounded(t *testing.T) {
 		workers = append(workers, telemetry.Worker(i+1))
 	}
 	times, one := measured(workers...), measured(telemetry.Server(0))
+	var arrived []control.Arrivals
+	for i := range uint16(1000) {
+		arrived = append(arrived, control.Arrivals{Worker: i + 1, Steps: 1})
+	}
 	sw := switchOf(256)
 	for i, j := range sw.Jobs {
 		for code := range 20 {
@@ -192,12 +205,12 @@ func TestSeriesAreBounded(t *testing.T) {
 		all     float64 // of the family
 		other   map[string]string
 	}{
-		"server": {func(s *Set) { s.AddServer(1, &pb.ServerStats{}); s.AddServerTimes(1, times) },
+		"server": {func(s *Set) { s.AddServer(1, &pb.ServerStats{}); s.AddServerTimes(1, times); s.AddArrivals(1, arrived) },
 			"libra_latency_seconds", 6000, map[string]string{"peer": "other"}},
 		"switch": {func(s *Set) { s.AddSwitch(sw) }, "libra_job_applied_total", 2560, map[string]string{"job": "other"}},
 		"agent": {func(s *Set) {
 			for i := range 256 {
-				s.AddWorker(fmt.Sprint(i), 7, &transport.WorkerStats{}, one)
+				s.AddWorker(fmt.Sprint(i), 7, &transport.WorkerStats{SilentCold: make([]time.Duration, 2)}, one)
 			}
 			s.AddAgent(agentOf(256, 100), func(name string) (string, bool) { return strings.TrimPrefix(name, "job "), true })
 		}, "libra_agent_client_pushes_total", 3 * 25600, map[string]string{"peer": "other"}},

@@ -69,6 +69,8 @@ func Families() []Family {
 var (
 	latency = family(Histogram, "libra_latency_seconds", "job worker op part peer",
 		"Times of drawn frames and pushes, by part")
+	loopTime = family(Counter, "libra_loop_seconds_total", "job worker part",
+		"Time of an endpoint's loop, by part: waiting for work, calls, or frames")
 	sampleSize  = family(Gauge, "libra_telemetry_sample_frames", "", "One frame of this number is measured, 0 for none")
 	countersAge = family(Gauge, "libra_counters_age_seconds", "",
 		"Age of all other counters: more than some seconds if the process does not answer itself")
@@ -130,6 +132,10 @@ var (
 	serverHarvests = family(Counter, "libra_server_harvests_total", "job", "Harvests with sums")
 	serverCounters = family(Counter, "libra_server_COUNTER_total", "job",
 		"A counter of the server: see Counters in docs/operations.md")
+	stepsAfter = family(Summary, "libra_server_step_arrival_seconds", "job worker",
+		"Times from the first arrival at the end of a step to the worker's")
+	stepsLast = family(Counter, "libra_server_last_arrivals_total", "job worker",
+		"Steps at whose end the worker was the last to arrive")
 )
 
 // The metrics of workers, and of agents for each job in which they are a worker.
@@ -163,6 +169,12 @@ var (
 	keysPulled = family(Counter, "libra_worker_pulled_keys_total", "job worker", "Rows of weights pulled")
 	vanished   = family(Counter, "libra_worker_vanished_gradients_total", "job worker",
 		"Gradients that the job's unit rounds to 0")
+	pushesMade   = family(Counter, "libra_worker_pushes_total", "job worker", "Pushes that have ended")
+	pullsMade    = family(Counter, "libra_worker_pulls_total", "job worker", "Pulls that have ended")
+	betweenCalls = family(Counter, "libra_worker_own_seconds_total", "job worker",
+		"Time in which no push, no pull and no end of a step was under way")
+	peerSilence = family(Gauge, "libra_worker_peer_silence_seconds", "job worker peer",
+		"Time since the peer has answered, while frames to it are outstanding", most)
 	logFrames = family(Gauge, "libra_worker_log_frames", "job worker",
 		"Hot frames in the log of what the server may lack")
 	logBytes = family(Gauge, "libra_worker_log_bytes", "job worker", "Memory of these frames")

@@ -9,22 +9,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
-	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/libra-ina/libra/control/access"
 	"github.com/libra-ina/libra/telemetry"
 )
-
-// Source is a process whose records are read.
-type Source struct {
-	Name string
-	At   netip.AddrPort
-}
 
 // Recording reads the records of processes again and again, and joins those of both ends of frames.
 type Recording struct {
@@ -57,9 +48,7 @@ const (
 
 // reader reads one process.
 type reader struct {
-	Source
-	client   *http.Client
-	scheme   string
+	*Client
 	answered bool
 	failing  bool
 	failed   error
@@ -72,14 +61,9 @@ type reader struct {
 func (r *Recording) Run(ctx context.Context) (n Recorded, err error) {
 	var readers []*reader
 	for _, s := range r.Sources {
-		config := r.Security.ClientTLS(s.At.Addr().String(), access.EitherService())
-		rd := &reader{Source: s, scheme: "http", newest: -1,
-			client: &http.Client{Timeout: answerLimit, Transport: &http.Transport{TLSClientConfig: config}}}
-		if config != nil {
-			rd.scheme = "https"
-		}
+		rd := &reader{Client: NewClient(s, r.Security, answerLimit), newest: -1}
 		readers = append(readers, rd)
-		defer rd.client.CloseIdleConnections()
+		defer rd.Close()
 	}
 	join := telemetry.NewJoiner()
 	for last := false; !last && err == nil; {
@@ -144,25 +128,20 @@ func (r *Recording) readAll(readers []*reader, join *telemetry.Joiner) (torn uin
 
 // read returns the records of a process that were not in the last reading.
 func (rd *reader) read() (side Side, fresh []telemetry.Record, torn int, err error) {
-	fail := func(err error) (Side, []telemetry.Record, int, error) {
-		return "", nil, 0, fmt.Errorf("%s at %v: %w", rd.Name, rd.At, err)
-	}
 	after := int64(-1)
 	if rd.newest > Overlap {
 		after = int64(rd.newest - Overlap)
 	}
-	resp, err := rd.client.Get(fmt.Sprintf("%s://%v/records?after=%d", rd.scheme, rd.At, after))
+	var (
+		h   Header
+		all []telemetry.Record
+	)
+	err = rd.Get(context.Background(), fmt.Sprintf("/records?after=%d", after), func(r io.Reader) (err error) {
+		h, all, torn, err = ReadRecords(r)
+		return err
+	})
 	if err != nil {
-		return fail(fmt.Errorf("%w: is it running, and has its cluster file the same telemetry.port and tls?", err))
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		why, _ := io.ReadAll(io.LimitReader(resp.Body, 500))
-		return fail(fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(why))))
-	}
-	h, all, torn, err := ReadRecords(resp.Body)
-	if err != nil {
-		return fail(err)
+		return "", nil, 0, err
 	}
 	now := make(map[telemetry.Record]bool, len(all))
 	for _, rec := range all {

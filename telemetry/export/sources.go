@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/agent"
+	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/telemetry"
@@ -79,9 +80,28 @@ func (s *Set) AddServer(job uint16, st *pb.ServerStats) {
 
 // AddServerTimes adds what a server of a job has measured: the worker is the other end.
 func (s *Set) AddServerTimes(job uint16, r *telemetry.Recorder) {
+	s.addLoop(r, number(job), "")
 	for _, t := range r.Series() {
 		worker, _ := strings.CutPrefix(t.Peer.String(), "worker ")
 		s.addSeries(t.Distribution, number(job), worker, t.Op.String(), t.Part.String(), t.Peer.String())
+	}
+}
+
+// AddArrivals adds when the workers of a job arrive at the ends of steps.
+func (s *Set) AddArrivals(job uint16, all []control.Arrivals) {
+	for _, a := range all {
+		worker := s.limits.label("arriving worker", number(a.Worker), telemetry.MaxPeers)
+		s.addTimes(stepsAfter, a.Steps, a.After, number(job), worker)
+		s.add(stepsLast, float64(a.Last), number(job), worker)
+	}
+}
+
+// addLoop adds how an endpoint's loop spends its time.
+func (s *Set) addLoop(r *telemetry.Recorder, job, worker string) {
+	if l, ok := r.Load(); ok {
+		s.add(loopTime, l.Waiting.Seconds(), job, worker, "waiting")
+		s.add(loopTime, l.Calls.Seconds(), job, worker, "calls")
+		s.add(loopTime, l.Frames().Seconds(), job, worker, "frames")
 	}
 }
 
@@ -92,6 +112,7 @@ func (s *Set) AddWorker(job string, worker uint16, st *transport.WorkerStats, r 
 	if at == other {
 		id = other
 	}
+	s.addLoop(r, at, id)
 	for _, t := range r.Series() {
 		s.addSeries(t.Distribution, at, id, t.Op.String(), t.Part.String(), t.Peer.String())
 	}
@@ -110,12 +131,22 @@ func (s *Set) AddWorker(job string, worker uint16, st *transport.WorkerStats, r 
 		s.add(roundTrip, f.SRTT.Seconds(), at, id, op)
 		s.add(retransmitAfter, f.RTO.Seconds(), at, id, op)
 	}
+	s.add(betweenCalls, st.Own.Seconds(), at, id)
+	s.add(peerSilence, st.SilentHot.Seconds(), at, id, telemetry.Aggregator.String())
+	for i, d := range st.SilentCold {
+		peer := telemetry.Others
+		if i < telemetry.MaxPeers {
+			peer = telemetry.Server(uint16(i))
+		}
+		s.add(peerSilence, d.Seconds(), at, id, peer.String())
+	}
 	flow("hot", &st.Hot)
 	flow("cold", &st.Cold)
 	for _, c := range []struct {
 		family *Family
 		value  uint64
-	}{{pairsHot, st.PairsHot}, {pairsAdded, st.PairsAdded}, {rowsCold, st.RowsCold}, {rowsAt, st.RowsAt},
+	}{{pushesMade, st.Pushes}, {pullsMade, st.Pulls},
+		{pairsHot, st.PairsHot}, {pairsAdded, st.PairsAdded}, {rowsCold, st.RowsCold}, {rowsAt, st.RowsAt},
 		{renamed, st.Renamed}, {keysPulled, st.KeysPulled}, {vanished, st.Vanished}, {logFrames, uint64(st.LogFrames)},
 		{logBytes, uint64(st.LogBytes)}, {logWaits, st.LogWaits}, {settled, st.Settled}, {results, st.Results},
 		{malformed, st.Malformed}, {stray, st.Stray}, {unsent, st.Link.SendError}, {foreign, st.Link.Foreign},

@@ -5,7 +5,8 @@
 //
 // An endpoint holds a [Loop], which [Loop.Init] prepares and [Loop.Start] runs. Its goroutine
 // either receives, answers and sleeps in [Loop.Serve], as servers do, or has a body of its own, as
-// workers do, which calls [Loop.RunPosted] in each turn, and [Loop.LookAgain] before it sleeps.
+// workers do, which calls [Loop.RunPosted], [Loop.BeginTurn] and [Loop.EndTurn] in each turn, and
+// [Loop.LookAgain] before it sleeps.
 // Other goroutines hand it functions by [Loop.Post] or [Loop.Do].
 //
 // What is in a frame, windows and timers are the endpoint's.

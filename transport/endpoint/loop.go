@@ -56,6 +56,7 @@ type Loop struct {
 	idle    sys.Look
 	calls   chan func() // run by the goroutine, in order
 	closing atomic.Bool
+	load    load
 	dead    chan struct{} // closed when the goroutine has ended
 	err     error         // why it ended; written before dead is closed
 }
@@ -68,6 +69,7 @@ func (l *Loop) Init(cfg Config) {
 	}
 	l.calls = make(chan func(), Backlog)
 	l.dead = make(chan struct{})
+	l.load.initLoad()
 }
 
 // Start runs the goroutine: body until it returns, then finish with the reason. The reason is
@@ -160,6 +162,7 @@ func (l *Loop) Serve(handle func([]link.Packet) error, send func() (left bool, e
 		if err != nil {
 			return err
 		}
+		l.BeginTurn()
 		if n > 0 {
 			if err := handle(pkts[:n]); err != nil {
 				return err
@@ -178,6 +181,7 @@ func (l *Loop) Serve(handle func([]link.Packet) error, send func() (left bool, e
 				limit = SendRetry
 			}
 		}
+		l.EndTurn(busy)
 		if busy {
 			l.FoundWork()
 			continue
@@ -197,8 +201,14 @@ func (l *Loop) RunPosted() bool {
 	for n := 0; ; n++ {
 		select {
 		case fn := <-l.calls:
+			if n == 0 {
+				l.load.beginCalls()
+			}
 			fn()
 		default:
+			if n > 0 {
+				l.load.endCalls()
+			}
 			return n > 0
 		}
 	}

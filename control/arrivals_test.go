@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Who arrives last at the end of a step, and when after the first, is counted once a step. An arrival
+// that is taken back or repeated does not count.
+func TestArrivals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := barrierOf([]uint16{1, 2, 3}, 0, func(uint64) error { return nil })
+		s := ParameterServer{barrier: b}
+		if all := s.Arrivals(); len(all) != 0 {
+			t.Errorf("at first: %v", all)
+		}
+		arrive := func(worker uint16, step uint64) {
+			go func() {
+				if err := b.wait(t.Context(), worker, step); err != nil {
+					t.Error(err)
+				}
+			}()
+			synctest.Wait()
+		}
+		for step := range uint64(4) {
+			arrive(1, step)
+			if step == 2 {
+				b.depart(1)
+				time.Sleep(time.Hour)
+			}
+			time.Sleep(time.Millisecond)
+			arrive(2, step)
+			if step == 2 {
+				arrive(1, step)
+			}
+			arrive(2, step) // again, because its connection broke
+			time.Sleep(10 * time.Millisecond)
+			arrive(3, step)
+		}
+		want := []Arrivals{{1, 4, 0, 0}, {2, 4, 0, 3 * time.Millisecond}, {3, 4, 4, 43 * time.Millisecond}}
+		if diff := cmp.Diff(want, s.Arrivals()); diff != "" {
+			t.Errorf("arrivals (-want +got):\n%s", diff)
+		}
+		b.finish(1)
+		b.finish(2)
+		arrive(3, 4) // nobody waits for it
+		if diff := cmp.Diff(want, s.Arrivals()); diff != "" {
+			t.Errorf("after a step of one worker (-want +got):\n%s", diff)
+		}
+	})
+}
