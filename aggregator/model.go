@@ -26,7 +26,7 @@ type Config struct {
 
 	// AnswerEach makes the model ignore [wire.FlagQuiet] and [wire.FlagCover], and its banks have no
 	// marks, as permitted for a receiver that cannot read its whole duplicate filter, such as a
-	// switch.
+	// switch; nor does it have mode [Acked].
 	AnswerEach bool
 
 	// Sample is the number of frames of which one is measured; see [Model.JobTimes]. 0 measures none.
@@ -61,9 +61,9 @@ type job struct {
 	senders    map[uint16]*sender
 	positions  int // assigned to senders so far
 	banks      [2]bank
-	current    int         // the bank that frames add to; in Sync, each group has its own
+	current    int         // the bank that frames add to; in rounds, each group has its own
 	frozen     *Bank       // bank of the last Swap, nil once cleared
-	groups     []group     // of Sync
+	groups     []group     // of modes with rounds
 	scale      negotiation // of Fixed
 	counters   JobCounters
 	times      telemetry.Histogram // of drawn frames
@@ -111,6 +111,9 @@ func (m *Model) AddJob(cfg JobConfig) error {
 	cfg, err := cfg.Complete()
 	if err != nil {
 		return err
+	}
+	if m.each && cfg.Mode == Acked {
+		return jobError(cfg.ID, ErrUnsupported, "%v mode: this model answers each frame, as a switch", cfg.Mode)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 )
 
 // AddJob implements [aggregator.Plane]. A job takes 1 MiB of kernel memory for each page of its
-// slots, and at most 50 KiB more with rounds.
+// slots, and at most 70 KiB more with rounds.
 func (a *Aggregator) AddJob(cfg aggregator.JobConfig) (err error) {
 	cfg, err = cfg.Complete()
 	if err != nil {
@@ -63,7 +63,7 @@ func (a *Aggregator) createMaps(j *job) (err error) {
 			return err
 		}
 	}
-	if j.Mode == aggregator.Sync {
+	if j.Mode.HasRounds() {
 		spec := a.inner.groups.Copy()
 		group := j.MaxStripes * wire.Lanes
 		spec.MaxEntries = uint32((j.Slots + group - 1) / group)

@@ -39,7 +39,7 @@ type job struct {
 	current  int              // index of the bank that frames are added to, except during a swap
 	swapping bool             // programs see the other bank as current, but one may still use this one
 	frozen   *aggregator.Bank // view of the other bank that Swap returned, nil once cleared
-	groups   *ebpf.Map        // groups, for mode Sync
+	groups   *ebpf.Map        // groups, for modes with rounds
 	ports    *portSet         // ports, for jobs with rounds
 }
 

@@ -28,6 +28,7 @@ type jobState struct {
 // groupState is struct group of maps.h.
 type groupState struct {
 	Contributed uint64
+	Taken       uint64
 	Round       uint32
 	_           uint32
 }
@@ -82,7 +83,7 @@ func withBits(number float64) func(f []byte) []byte {
 func TestRefusedFramesChangeNothing(t *testing.T) {
 	any := func(aggregator.JobConfig) bool { return true }
 	floats := func(j aggregator.JobConfig) bool { return j.Arithmetic != aggregator.Fixed }
-	rounds := func(j aggregator.JobConfig) bool { return j.Mode == aggregator.Sync }
+	rounds := func(j aggregator.JobConfig) bool { return j.Mode.HasRounds() }
 	refused := []struct {
 		name   string
 		change func(f []byte) []byte
