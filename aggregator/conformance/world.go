@@ -63,7 +63,7 @@ var Jobs = []aggregator.JobConfig{
 	{ID: 17, Epoch: 17_000, Mode: aggregator.Acked, Arithmetic: aggregator.LUT, Workers: Senders, Slots: 100, MaxStripes: 2},
 	{ID: 18, Epoch: 18_000, Mode: aggregator.Acked, Arithmetic: aggregator.Fixed, Workers: Senders, Slots: 44,
 		MaxStripes: 1},
-	{ID: 244, Epoch: 19_000, Mode: aggregator.Acked, Exp: -46, Workers: Senders, Slots: 550 + 240,
+	{ID: 244, Epoch: 19_000, Mode: aggregator.Acked, Exp: -46, Workers: Senders, Slots: 2*550 + 240,
 		MaxStripes: wire.MaxStripes},
 	{ID: 50, Epoch: 12_000, Mode: aggregator.FetchAdd, Exp: -46, Slots: 2*aggregator.PageSlots + 1000},
 	{ID: 51, Epoch: 13_000, Mode: aggregator.Combine, Exp: -46, Slots: aggregator.PageSlots + 1,
