@@ -59,8 +59,8 @@ type job struct {
 	JobConfig
 	arithmetic arithmetic
 	senders    map[uint16]*sender
-	positions  int // assigned to senders so far
-	banks      [2]bank
+	positions  int         // assigned to senders so far
+	banks      [2]bank     // the second is empty in Acked
 	current    int         // the bank that frames add to; in rounds, each group has its own
 	frozen     *Bank       // bank of the last Swap, nil once cleared
 	groups     []group     // of modes with rounds
@@ -129,7 +129,7 @@ func (m *Model) AddJob(cfg JobConfig) error {
 		senders:    make(map[uint16]*sender),
 		groups:     newGroups(cfg),
 	}
-	for i := range j.banks {
+	for i := range cfg.Banks() {
 		j.banks[i].slots = make([]int64, cfg.Slots)
 	}
 	m.jobs[cfg.ID] = j

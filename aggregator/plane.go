@@ -229,6 +229,14 @@ func (c JobConfig) Complete() (JobConfig, error) {
 // Pages returns the number of pages that the job's slots take.
 func (c JobConfig) Pages() int { return (c.Slots + PageSlots - 1) / PageSlots }
 
+// Banks returns the number of banks of the job.
+func (c JobConfig) Banks() int {
+	if c.Mode == Acked {
+		return 1
+	}
+	return 2
+}
+
 // CheckPages returns an error if a data plane that has pages for a job is too small for this one.
 // Data planes call it in AddJob.
 func (c JobConfig) CheckPages(pages int) error {

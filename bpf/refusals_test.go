@@ -42,7 +42,7 @@ func stateOf(t *testing.T, a *Aggregator, id uint16) *jobState {
 		Scale:   [4]uint64{entry.Reported, uint64(entry.Iteration), uint64(entry.Largest), uint64(entry.Previous)},
 		Lock:    entry.Lock,
 	}
-	for i, b := range j.banks {
+	for i, b := range j.banks[:j.Banks()] {
 		s.Banks[i] = string(b.mem)
 	}
 	for sender, m := range j.senders {
