@@ -151,6 +151,10 @@ configurations() {
 		rounds summed -DMODE=SYNC -DMUTANT=ONE_BANK
 		rounds given -DMUTANT=TWICE
 		rounds in_round -DMUTANT=EARLY
+		rounds in_round -DN=1 -DOPS=3 -DMUTANT=ANY_CONFIRMATION
+		rounds holds -DLOSSY -DN=1 -DOPS=3
+		rounds stuck -DLOSSY -DN=1 -DOPS=3 -DMUTANT=TAKERS_KEPT
+		rounds stuck -DLOSSY -DN=1 -DOPS=3 -DMUTANT=ANY_TAKEN
 		rounds stuck -DLOSSY -DN=1 -DOPS=2 -DMUTANT=UNANSWERED
 		rounds stuck -DLOSSY -DN=1 -DOPS=2 -DMODE=SYNC -DMUTANT=UNANSWERED
 		rounds stuck -DLOSSY -DN=1 -DOPS=2 -DMUTANT=UNCONFIRMED

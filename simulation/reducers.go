@@ -59,7 +59,9 @@ type summing struct {
 const reducersLimit = 5 * time.Second
 
 func liveReducers(o Options) (ReducersResult, error) {
-	s := &reducersLife{options: o, faults: newAggregatorFaults(), plan: newPlan(world.Seed(o.Seed).Stream(streamPlan), o, Reducers)}
+	s := &reducersLife{
+		options: o, plan: newPlan(world.Seed(o.Seed).Stream(streamPlan), o, Reducers), faults: newAggregatorFaults(),
+	}
 	s.drawShape()
 	conditions := s.plan.worldConditions()
 	conditions.Window, conditions.Payload = max(s.plan.window, s.shape.InFlight), wire.HotLen(s.shape.Stripes())

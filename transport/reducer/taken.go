@@ -27,7 +27,10 @@ func (r *Reducer[T]) writeTaken(g *group) int {
 // delay the confirmation of an earlier round, whose group has gone on.
 func (r *Reducer[T]) takeConfirmation(h wire.Header, payload []byte) verdict {
 	const all, cover = wire.FlagAll, wire.FlagCover
-	if _, err := wire.ParseAck(payload, h); err != nil || h.Flags&^(all|cover) != wire.FlagTaken || h.Flags&(all|cover) == all|cover {
+	if _, err := wire.ParseAck(payload, h); err != nil || h.Flags&^(all|cover) != wire.FlagTaken {
+		return malformed
+	}
+	if h.Flags&(all|cover) == all|cover {
 		return malformed
 	}
 	if h.Flags&cover != 0 {
