@@ -50,7 +50,7 @@ func TestConfigLimits(t *testing.T) {
 		"no rounds":        {func(c *config) { c.Workers = 2 }, "2 workers, but combine mode with exact arithmetic has no rounds"},
 		"dense rounds":     {func(c *config) { c.Mode, c.Workers, c.Layouts = aggregator.Sync, 2, aggregator.Dense }, "sync mode takes lane-aligned frames only"},
 		"layouts":          {func(c *config) { c.Layouts = 4 }, "layouts 0x4"},
-		"mode":             {func(c *config) { c.Mode = aggregator.Sync + 1 }, "Mode(3)"},
+		"mode":             {func(c *config) { c.Mode = aggregator.Acked + 1 }, "Mode(4)"},
 		"arithmetic":       {func(c *config) { c.Arithmetic = aggregator.Fixed + 1 }, "Arithmetic(3)"},
 	} {
 		cfg := good

@@ -44,7 +44,7 @@ type JobCounters struct {
 	Applied    uint64 // frames added into a bank
 	Pairs      uint64 // pairs in these frames
 	Duplicates uint64 // frames acknowledged again without being added
-	Rounds     uint64 // completed rounds of slot groups (Sync)
+	Rounds     uint64 // completed rounds of slot groups (Sync, Acked)
 	Scales     uint64 // decided scales (Fixed)
 	Saturated  uint64 // additions with a result that was limited to the largest number (LUT, Fixed)
 	Refused    Refusals

@@ -71,7 +71,7 @@ func (m *Model) Process(frame, reply []byte) (v Verdict, n int) {
 }
 
 // ProcessFrom processes one Ethernet frame (without the frame check sequence) that arrived on a
-// port, and applies it if it is a valid HOT or SCALE frame. If the verdict is [Reply] or
+// port, and applies it if it is a valid HOT, SCALE or TAKEN frame. If the verdict is [Reply] or
 // [Broadcast], the first n bytes of reply are the frame to send. reply must have at least
 // [MaxReply] bytes and must not overlap the frame, which is not changed.
 func (m *Model) ProcessFrom(port int, frame, reply []byte) (v Verdict, n int) {

@@ -28,17 +28,32 @@ func newWorld(t *testing.T) *aggregator.Model {
 	return m
 }
 
+// answerOf returns type and flags of an answer, if there is one.
+func answerOf(frame []byte) string {
+	p, err := wire.ParseFrame(frame, 0)
+	if err != nil {
+		return ""
+	}
+	h, err := wire.ParseHeader(p.Payload)
+	if err != nil {
+		return ""
+	}
+	return h.Type.String() + " " + h.FlagNames()
+}
+
 // A comparison with the model is only as good as the cases that the generator's frames reach: every
 // verdict, and every applicable counter in every job.
 func TestGeneratorReachesEverything(t *testing.T) {
 	m := newWorld(t)
 	g := conformance.NewGenerator(1)
-	verdicts := make(map[aggregator.Action]int)
+	verdicts, answers := make(map[aggregator.Action]int), make(map[string]uint64)
 	reply := make([]byte, aggregator.MaxReply)
 	for range 100_000 {
 		frame := g.Frame()
-		v, _ := m.ProcessFrom(g.Port(), frame, reply)
+		v, n := m.ProcessFrom(g.Port(), frame, reply)
 		verdicts[v.Action]++
+		g.Hear(reply[:n])
+		answers[answerOf(reply[:n])]++
 	}
 	reached := func(what string, n uint64) {
 		t.Helper()
@@ -48,6 +63,9 @@ func TestGeneratorReachesEverything(t *testing.T) {
 	}
 	for a := aggregator.Pass; a <= aggregator.Broadcast; a++ {
 		reached(a.String(), uint64(verdicts[a]))
+	}
+	for _, kind := range []string{"ACK TAKEN", "ACK ALL|TAKEN", "ACK TAKEN|COVER", "ACK SUM", "ACK SUM|ALL"} {
+		reached("answered by "+kind, answers[kind])
 	}
 	c, err := m.Counters()
 	if err != nil {
@@ -84,7 +102,7 @@ func TestGeneratorReachesEverything(t *testing.T) {
 		default:
 			reached(name+"saturated", c.Saturated)
 		}
-		if cfg.Mode == aggregator.Sync {
+		if cfg.Mode.HasRounds() {
 			reached(name+"round", c.Rounds)
 			codes = append(codes, wire.CodeRound)
 		}

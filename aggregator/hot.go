@@ -38,7 +38,7 @@ func (m *Model) answerPayload(from origin, payload, reply []byte) (Verdict, []by
 		return Verdict{Action: Drop}, nil
 	case err != nil:
 		return refuse(&m.counters.Refused, h, reply, wire.Refusal{Code: wire.CodeWrongVersion, Value: wire.Version})
-	case h.Type != wire.TypeHot && h.Type != wire.TypeScale:
+	case h.Type != wire.TypeHot && h.Type != wire.TypeScale && (h.Type != wire.TypeTaken || m.each):
 		return refuse(&m.counters.Refused, h, reply, wire.Refusal{Code: wire.CodeType})
 	case h.Job >= MaxJobs || m.jobs[h.Job] == nil:
 		return refuse(&m.counters.Refused, h, reply, wire.Refusal{Code: wire.CodeUnknownJob})
@@ -80,14 +80,17 @@ func (m *Model) serveFrame(j *job, s *sender, h wire.Header, payload, reply []by
 	if h.Epoch != s.Epoch {
 		return Drop, nil, &wire.Refusal{Code: wire.CodeWrongEpoch, Value: uint32(s.Epoch)}
 	}
-	if h.Type == wire.TypeScale {
+	switch h.Type {
+	case wire.TypeScale:
 		return j.reportScale(s, h, payload, reply)
+	case wire.TypeTaken:
+		return j.takeResult(s, h, payload, reply)
 	}
 	stripes, r := j.checkStripes(h, payload)
 	if r != nil {
 		return Drop, nil, r
 	}
-	if j.Mode == Sync {
+	if j.Mode.HasRounds() {
 		return m.contributeRound(j, s, h, payload, stripes, reply)
 	}
 	return m.serveHot(j, s, h, payload, stripes, reply)

@@ -26,7 +26,7 @@ type Config struct {
 
 	// AnswerEach makes the model ignore [wire.FlagQuiet] and [wire.FlagCover], and its banks have no
 	// marks, as permitted for a receiver that cannot read its whole duplicate filter, such as a
-	// switch.
+	// switch; nor does it have mode [Acked].
 	AnswerEach bool
 
 	// Sample is the number of frames of which one is measured; see [Model.JobTimes]. 0 measures none.
@@ -59,11 +59,11 @@ type job struct {
 	JobConfig
 	arithmetic arithmetic
 	senders    map[uint16]*sender
-	positions  int // assigned to senders so far
-	banks      [2]bank
-	current    int         // the bank that frames add to; in Sync, each group has its own
+	positions  int         // assigned to senders so far
+	banks      [2]bank     // the second is empty in Acked
+	current    int         // the bank that frames add to; in rounds, each group has its own
 	frozen     *Bank       // bank of the last Swap, nil once cleared
-	groups     []group     // of Sync
+	groups     []group     // of modes with rounds
 	scale      negotiation // of Fixed
 	counters   JobCounters
 	times      telemetry.Histogram // of drawn frames
@@ -113,6 +113,9 @@ func (m *Model) AddJob(cfg JobConfig) error {
 	if err != nil {
 		return err
 	}
+	if m.each && cfg.Mode == Acked {
+		return jobError(cfg.ID, ErrUnsupported, "%v mode: this model answers each frame, as a switch", cfg.Mode)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -127,7 +130,7 @@ func (m *Model) AddJob(cfg JobConfig) error {
 		senders:    make(map[uint16]*sender),
 		groups:     newGroups(cfg),
 	}
-	for i := range j.banks {
+	for i := range cfg.Banks() {
 		j.banks[i].slots = make([]int64, cfg.Slots)
 		if n := cfg.Blocks(); n > 0 {
 			j.banks[i].touched = make([]uint8, n)

@@ -52,7 +52,7 @@ type Plane interface {
 	// Swap makes the spare bank the current one and returns the previous one, with the marks of
 	// that moment. When Swap returns, no frame is still being added to the returned bank. It fails
 	// with [ErrBankNotCleared] while the bank of the previous Swap has not been cleared, and with
-	// [ErrMode] in [Sync] mode, whose sums go to the workers. After [ErrBusy] frames may already be
+	// [ErrMode] in a mode with rounds, whose sums go to the workers. After [ErrBusy] frames may already be
 	// added to the spare bank; the next Swap returns the bank that this one was about to return.
 	Swap(job uint16) (*Bank, error)
 	// HasMarks reports whether the banks that Swap returns have marks.
@@ -90,11 +90,17 @@ const (
 	// Sync adds in rounds: when all [JobConfig.Workers] have contributed to a group of slots, all
 	// of them get its sums. There is no harvest.
 	Sync
+	// Acked is Sync with one bank instead of two: the slots of a group are free for its next round only
+	// when all workers have told that they have its sums. That takes a second round trip.
+	Acked
 )
 
-var modeNames = [...]string{Combine: "combine", FetchAdd: "fetchadd", Sync: "sync"}
+var modeNames = [...]string{Combine: "combine", FetchAdd: "fetchadd", Sync: "sync", Acked: "acked"}
 
 func (m Mode) String() string { return enumName("Mode", modeNames[:], uint8(m)) }
+
+// HasRounds reports whether the workers get the sums of rounds, so that there is no harvest.
+func (m Mode) HasRounds() bool { return m == Sync || m == Acked }
 
 // Arithmetic is how a job's slots represent and add numbers.
 type Arithmetic uint8
@@ -142,13 +148,13 @@ type JobConfig struct {
 	// [LUT] it must be 0. [DefaultExp] suits most jobs.
 	Exp int
 
-	// Workers is the number of senders, 1 to [MaxWorkers], that take part in rounds: in [Sync]
+	// Workers is the number of senders, 1 to [MaxWorkers], that take part in rounds: in [Sync] and [Acked]
 	// mode, and with [Fixed] arithmetic and a negotiated scale. Otherwise it must be 0. Such a job
 	// admits this number of senders and no other after them, even if one is removed: its place in
 	// the rounds is freed only when the job ends.
 	Workers int
 
-	// Slots is the number of scalar parameters, 1 to [MaxSlots], or to [PageSlots] in [Sync] mode.
+	// Slots is the number of scalar parameters, 1 to [MaxSlots], or to [PageSlots] in a mode with rounds.
 	// Ranks run from 0 to Slots-1.
 	Slots int
 
@@ -178,11 +184,11 @@ func (c JobConfig) Complete() (JobConfig, error) {
 	c.MaxStripes = cmp.Or(c.MaxStripes, wire.DefaultStripes)
 	if c.Layouts == 0 {
 		c.Layouts = Aligned | Dense
-		if c.Mode == Sync {
+		if c.Mode.HasRounds() {
 			c.Layouts = Aligned
 		}
 	}
-	rounds := c.Mode == Sync || c.Arithmetic == Fixed
+	rounds := c.Mode.HasRounds() || c.Arithmetic == Fixed
 	switch {
 	case c.ID >= MaxJobs:
 		return c, jobError(c.ID, ErrConfig, "job ids end at %d", MaxJobs-1)
@@ -192,21 +198,21 @@ func (c JobConfig) Complete() (JobConfig, error) {
 		return c, jobError(c.ID, ErrUnsupported, "%v", c.Arithmetic)
 	case c.Arithmetic == LUT && c.Exp != 0:
 		return c, jobError(c.ID, ErrConfig, "exponent %d, but %v arithmetic has none", c.Exp, c.Arithmetic)
-	case c.Mode == Sync && c.Workers == 0:
+	case c.Mode.HasRounds() && c.Workers == 0:
 		return c, jobError(c.ID, ErrConfig, "%v mode needs the number of workers", c.Mode)
 	case c.Workers != 0 && !rounds:
 		return c, jobError(c.ID, ErrConfig, "%d workers, but %v mode with %v arithmetic has no rounds", c.Workers, c.Mode,
 			c.Arithmetic)
 	case c.Workers < 0 || c.Workers > MaxWorkers:
 		return c, jobError(c.ID, ErrConfig, "%d workers, at most %d can take part in rounds", c.Workers, MaxWorkers)
-	case c.Mode == Sync && c.Layouts != Aligned:
+	case c.Mode.HasRounds() && c.Layouts != Aligned:
 		return c, jobError(c.ID, ErrUnsupported, "%v mode takes lane-aligned frames only", c.Mode)
 	case c.Exp < fixedpoint.MinExp || c.Exp > fixedpoint.MaxExp:
 		return c, jobError(c.ID, ErrConfig, "exponent %d is not in [%d, %d]",
 			c.Exp, fixedpoint.MinExp, fixedpoint.MaxExp)
 	case c.Slots > MaxSlots:
 		return c, jobError(c.ID, ErrTooManySlots, "%d, at most %d", c.Slots, MaxSlots)
-	case c.Mode == Sync && c.Slots > PageSlots:
+	case c.Mode.HasRounds() && c.Slots > PageSlots:
 		return c, jobError(c.ID, ErrTooManySlots, "%d, at most %d in %v mode, whose rounds are of one page", c.Slots,
 			PageSlots, c.Mode)
 	case c.Slots < 1:
@@ -222,6 +228,14 @@ func (c JobConfig) Complete() (JobConfig, error) {
 
 // Pages returns the number of pages that the job's slots take.
 func (c JobConfig) Pages() int { return (c.Slots + PageSlots - 1) / PageSlots }
+
+// Banks returns the number of banks of the job.
+func (c JobConfig) Banks() int {
+	if c.Mode == Acked {
+		return 1
+	}
+	return 2
+}
 
 // CheckPages returns an error if a data plane that has pages for a job is too small for this one.
 // Data planes call it in AddJob.
@@ -255,7 +269,7 @@ func (c JobConfig) CheckSender(s SenderConfig, present bool, admitted int) error
 // Swap, nil once it is cleared. Data planes call it in Swap.
 func (c JobConfig) CheckSwap(frozen *Bank) error {
 	switch {
-	case c.Mode == Sync:
+	case c.Mode.HasRounds():
 		return jobError(c.ID, ErrMode, "the sums of %v mode go to the workers", c.Mode)
 	case frozen != nil:
 		return fmt.Errorf("job %d: %w", c.ID, ErrBankNotCleared)
@@ -267,7 +281,7 @@ func (c JobConfig) CheckSwap(frozen *Bank) error {
 // Data planes call it in Clear.
 func (c JobConfig) CheckClear(frozen, bank *Bank) error {
 	switch {
-	case c.Mode == Sync:
+	case c.Mode.HasRounds():
 		return jobError(c.ID, ErrMode, "%v mode has no banks to clear", c.Mode)
 	case frozen != bank:
 		return fmt.Errorf("job %d: %w", c.ID, ErrBankNotFrozen)

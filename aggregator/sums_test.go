@@ -161,8 +161,8 @@ func addAll(ref reference, payloads [][]byte) []int64 {
 	return slots
 }
 
-// Whatever is not acknowledged has changed nothing, but for a quiet frame: that is
-// acknowledged when it comes again and asks.
+// Whatever is not acknowledged has changed nothing, but for a quiet frame and TAKEN: those are
+// acknowledged when they come again, and the quiet one asks.
 func TestOnlyAcknowledgedFramesChangeTheState(t *testing.T) {
 	m := newSmallWorld(t)
 	g := conformance.NewGenerator(7)
@@ -210,13 +210,17 @@ func isRefusedForGood(t *testing.T, m *aggregator.Model, before aggregator.State
 	return true
 }
 
-// acknowledgesAgain repeats an intact quiet frame, which asks for an answer then. It
+// acknowledgesAgain repeats an intact quiet frame, which asks for an answer then, or TAKEN. It
 // reports whether that is an ACK, of a frame that was applied before.
 func acknowledgesAgain(t *testing.T, m *aggregator.Model, frame []byte) bool {
 	t.Helper()
 	again := slices.Clone(frame)
 	p, err := wire.ParseFrame(again, wire.DefaultPort)
-	if err != nil || len(p.Payload) < wire.HeaderLen || wire.Flags(p.Payload[1])&wire.FlagQuiet == 0 {
+	if err != nil {
+		return false
+	}
+	h, err := wire.ParseHeader(p.Payload)
+	if err != nil || h.Flags&wire.FlagQuiet == 0 && h.Type != wire.TypeTaken {
 		return false
 	}
 	before := m.State()

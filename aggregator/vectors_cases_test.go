@@ -21,11 +21,11 @@ func vectorFiles() []*vectors.File {
 		for m := aggregator.Combine; m <= aggregator.FetchAdd; m++ {
 			files = append(files, plainVectors(m, a), laneVectors(m, a), pageVectors(m, a))
 		}
-		files = append(files, syncVectors(a, 24, 2, ""), syncVectors(a, 22, 1, "-lanes"))
+		files = append(files, syncVectors(a, 24, 2, ""), syncVectors(a, 22, 1, "-lanes"), ackedVectors(a))
 	}
 	return append(files, longVectors(), coverVectors(),
 		refusedVectors("refused-combine", aggregator.Combine, 2), refusedVectors("refused-fetchadd", aggregator.FetchAdd, 2),
-		refusedVectors("refused-lanes", aggregator.FetchAdd, 1), roundVectors(), quietRoundVectors(), scaleVectors(), epochVectors(), readmissionVectors(), addressVectors(),
+		refusedVectors("refused-lanes", aggregator.FetchAdd, 1), roundVectors(), quietRoundVectors(), takenVectors(), scaleVectors(), epochVectors(), readmissionVectors(), addressVectors(),
 		hostileVectors("hostile", aggregator.Dense, 2), hostileVectors("hostile-lanes", aggregator.Aligned, 1))
 }
 

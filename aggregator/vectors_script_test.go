@@ -92,6 +92,12 @@ func (s *script) header(sender int, seq uint32, flags wire.Flags) wire.Header {
 	}
 }
 
+// taken returns the payload of a TAKEN frame of the job that was added last.
+func (s *script) taken(sender int, seq uint32, group int, round uint32) []byte {
+	first := group * max(1, s.job.MaxStripes)
+	return wire.PutTaken(make([]byte, wire.TakenLen), s.header(sender, seq, 0), wire.TakenReport{First: uint16(first), Round: round})
+}
+
 // bitsPair is a pair whose number may be of any arithmetic.
 type bitsPair struct {
 	lane, slot int

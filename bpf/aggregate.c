@@ -4,11 +4,11 @@
  * behaviour: it must equal the package's Model bit for bit, including the order
  * of checks. */
 
+#include "acked.h"
 #include "admission.h"
 #include "forward.h"
 #include "parse.h"
 #include "scale.h"
-#include "sync.h"
 #include "times.h"
 
 static __always_inline int refuse_global(struct xdp_md *ctx, __u32 l3, __u32 code, __u32 value)
@@ -93,11 +93,11 @@ static __always_inline int process_hot(struct xdp_md *ctx, __u32 l3, struct pack
 	    f.found & BAD_MASK)
 		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_LAYOUT, 0, 0));
 	f.found |= is_surveyed(job, sender, f.flags) ? survey(ctx, l3, job) : PLAIN;
-	if (job->mode == MODE_SYNC) {
+	if (job->mode >= MODE_SYNC) {
 		why = misshapen(ctx, l3, job);
 		if (why)
 			return refuse_job(ctx, l3, job, sender, why);
-		group = group_of(ctx, l3, id, job);
+		group = group_at(id, job, first_slot(ctx, l3));
 		if (!group)
 			goto raced;
 	}
@@ -114,14 +114,14 @@ static __always_inline int process_hot(struct xdp_md *ctx, __u32 l3, struct pack
 	if (swaps < 0)
 		goto raced;
 	round = group ? group->round : swaps;
-	bank = id * BANKS + (round & 1);
+	bank = id * BANKS + (round & (job->mode != MODE_ACKED));
 	keep_filter(sender, swaps);
-	why = group ? contribute(ctx, l3, &f, job, sender, group, bank, bank ^ 1, &answer)
+	why = group ? contribute(ctx, l3, &f, job, sender, group, bank, &answer)
 		    : apply(ctx, l3, &f, job, sender, bank, &answer);
 	if (answer == COVER_ACK)
 		cover = group ? group->contributed : cover_of(sender, f.seq);
 	/* A bank that is there now was there before. */
-	gone = !bank_of(bank) || (group && !bank_of(bank ^ 1));
+	gone = !bank_of(bank) || (group && !bank_of(result_bank(job, bank)));
 	unlock(job);
 
 	if (gone)
@@ -132,19 +132,19 @@ static __always_inline int process_hot(struct xdp_md *ctx, __u32 l3, struct pack
 		return refuse_job(ctx, l3, job, sender, why);
 	switch (answer) {
 	case PLAIN_ACK:
-		return TAKEN | acknowledge(ctx, l3, 0);
+		return APPLIED | acknowledge(ctx, l3, 0);
 	case COVER_ACK:
-		return TAKEN | acknowledge_cover(ctx, l3, cover);
+		return APPLIED | acknowledge_cover(ctx, l3, 0, cover);
 	case NOTHING: /* applied, and counted so */
 		break;
 	case SUMS:
-		return TAKEN | acknowledge_sums(ctx, l3, 0);
+		return APPLIED | acknowledge_sums(ctx, l3, 0);
 	case SUMS_TO_ALL:
 		if (from_all(ctx, l3, round))
 			return drop_out_of_bounds();
-		return TAKEN | answer_all(id, acknowledge_sums(ctx, l3, FLAG_ALL));
+		return APPLIED | answer_all(id, acknowledge_sums(ctx, l3, FLAG_ALL));
 	}
-	return TAKEN | XDP_DROP;
+	return APPLIED | XDP_DROP;
 raced: /* or the job is being removed */
 	__sync_fetch_and_add(&job->raced, 1);
 	return XDP_DROP;
@@ -186,9 +186,63 @@ static __always_inline int process_scale(struct xdp_md *ctx, __u32 l3, struct pa
 	return answer_all(id, acknowledge_scale(ctx, l3, &d));
 }
 
+/* process_taken processes a TAKEN frame of an admitted sender. It is global so
+ * that its variables do not add to the stack of process_frame. */
+__noinline int process_taken(struct xdp_md *ctx, __u32 l3, struct job *job, struct sender *sender)
+{
+	void *end;
+	struct packet *p = packet_at(ctx, l3, &end);
+	struct taken *t = (void *)(p + 1);
+	enum answer answer = PLAIN_ACK;
+	__u32 id, first, round, gone;
+	struct group *group;
+	__u64 why, takers;
+
+	if (!p || !job || !sender)
+		return drop_out_of_bounds();
+	id = bpf_ntohs(p->header.job);
+	if (body_length(p) != sizeof(*t) || (void *)(t + 1) > end)
+		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_LENGTH, 0, sizeof(*t)));
+	if (job->mode != MODE_ACKED)
+		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_MODE, 0, 0));
+	first = bpf_ntohs(t->first);
+	round = bpf_ntohl(t->round);
+	if (first * LANES >= job->slots)
+		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_SLOT_RANGE, 0, job->slots));
+	if (first % job->max_stripes)
+		return refuse_job(ctx, l3, job, sender, REFUSAL(CODE_LAYOUT, 0, 0));
+	group = group_at(id, job, first);
+	if (!group || lock(job) < 0)
+		goto raced;
+	why = take(job, sender, group, id * BANKS, first, round, &answer);
+	takers = group->taken;
+	gone = !bank_of(id * BANKS); /* as of a HOT frame */
+	unlock(job);
+
+	if (gone)
+		goto raced;
+	if (why)
+		return refuse_job(ctx, l3, job, sender, why);
+	switch (answer) {
+	case NOTHING:
+		return XDP_DROP;
+	case COVER_ACK:
+		return acknowledge_cover(ctx, l3, FLAG_TAKEN, takers);
+	case SUMS_TO_ALL:
+		if (from_all(ctx, l3, round))
+			return drop_out_of_bounds();
+		return answer_all(id, confirm(ctx, l3, FLAG_ALL));
+	default:
+		return confirm(ctx, l3, 0);
+	}
+raced: /* or the job is being removed */
+	__sync_fetch_and_add(&job->raced, 1);
+	return XDP_DROP;
+}
+
 /* process_frame processes a frame that is addressed to the aggregator. It is a
  * global function so that the verifier checks it once, for any l3. The result
- * is an action, perhaps with TAKEN. */
+ * is an action, perhaps with APPLIED. */
 __noinline int process_frame(struct xdp_md *ctx, __u32 l3)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -215,7 +269,7 @@ __noinline int process_frame(struct xdp_md *ctx, __u32 l3)
 	}
 	if (p->header.version_type >> 4 != VERSION)
 		return refuse_global(ctx, l3, CODE_WRONG_VERSION, VERSION);
-	if (type != TYPE_HOT && type != TYPE_SCALE)
+	if (type != TYPE_HOT && type != TYPE_SCALE && type != TYPE_TAKEN)
 		return refuse_global(ctx, l3, CODE_TYPE, 0);
 	job = job_of(bpf_ntohs(p->header.job));
 	if (!job)
@@ -228,6 +282,8 @@ __noinline int process_frame(struct xdp_md *ctx, __u32 l3)
 				  REFUSAL(CODE_WRONG_EPOCH, 0, bpf_ntohs(sender->epoch)));
 	if (type == TYPE_SCALE)
 		return process_scale(ctx, l3, p, job, sender);
+	if (type == TYPE_TAKEN)
+		return process_taken(ctx, l3, job, sender);
 	return process_hot(ctx, l3, p, job, sender);
 }
 
@@ -243,9 +299,9 @@ static __always_inline int process_timed(struct xdp_md *ctx, __u32 l3, struct pa
 		begin = bpf_ktime_get_ns();
 	}
 	result = process_frame(ctx, l3);
-	if (begin && result & TAKEN)
+	if (begin && result & APPLIED)
 		count_time(id, bpf_ktime_get_ns() - begin);
-	return result & ~TAKEN;
+	return result & ~APPLIED;
 }
 
 SEC("xdp")

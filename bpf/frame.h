@@ -26,6 +26,7 @@ enum type {
 	TYPE_ACK = 5,
 	TYPE_ERROR = 6,
 	TYPE_SCALE = 7,
+	TYPE_TAKEN = 13,
 };
 
 enum flag {
@@ -35,6 +36,7 @@ enum flag {
 	FLAG_ALL = 1 << 4,
 	FLAG_SCALE = 1 << 5,
 	FLAG_QUIET = 1 << 6,
+	FLAG_TAKEN = FLAG_QUIET, /* of an ACK */
 	FLAG_COVER = 1 << 7,
 };
 
@@ -122,6 +124,13 @@ struct report {
 	__u8 unused[3];
 };
 
+/* Body of a TAKEN frame, and of the ACK that confirms it. */
+struct taken {
+	__be16 first;
+	__be16 unused;
+	__be32 round;
+};
+
 /* Body of an ACK with FLAG_COVER: bit i stands for frame seq + COVER_AHEAD - i,
  * or in a job with rounds for the sender at position i. */
 struct cover {
@@ -141,3 +150,4 @@ struct packet {
 #define ERROR_LEN (HEADER_LEN + sizeof(struct refusal))
 #define COVER_LEN (HEADER_LEN + sizeof(struct cover))
 #define SCALE_LEN (HEADER_LEN + sizeof(struct report))
+#define TAKEN_LEN (HEADER_LEN + sizeof(struct taken))

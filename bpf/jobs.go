@@ -16,7 +16,7 @@ import (
 )
 
 // AddJob implements [aggregator.Plane]. A job takes 1 MiB of kernel memory for each page of its
-// slots, 2 KiB more for each of several, and at most 50 KiB more with rounds.
+// slots, half of it in mode acked, 2 KiB more for each of several, and at most 70 KiB more with rounds.
 func (a *Aggregator) AddJob(cfg aggregator.JobConfig) (err error) {
 	cfg, err = cfg.Complete()
 	if err != nil {
@@ -58,12 +58,12 @@ func (a *Aggregator) createMaps(j *job) (err error) {
 			return err
 		}
 	}
-	for i := range j.banks {
+	for i := range j.Banks() {
 		if j.banks[i], err = newBank(a.inner.bank, a.inner.blocks, j.Pages()); err != nil {
 			return err
 		}
 	}
-	if j.Mode == aggregator.Sync {
+	if j.Mode.HasRounds() {
 		spec := a.inner.groups.Copy()
 		group := j.MaxStripes * wire.Lanes
 		spec.MaxEntries = uint32((j.Slots + group - 1) / group)
@@ -85,7 +85,7 @@ func (a *Aggregator) startJob(j *job) (err error) {
 	}()
 	a.awaitPrograms(j.ID)
 	a.times.forget(j.ID)
-	for i, b := range j.banks {
+	for i, b := range j.banks[:j.Banks()] {
 		if err := a.objects.Banks.Put(bankKey(j.ID, i), b.m); err != nil {
 			return fmt.Errorf("install bank: %w", err)
 		}

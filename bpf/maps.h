@@ -17,6 +17,7 @@ enum mode {
 	MODE_COMBINE,
 	MODE_FETCHADD,
 	MODE_SYNC,
+	MODE_ACKED,
 };
 
 enum layout {
@@ -160,6 +161,7 @@ struct {
 /* The round of a group of slots, see sync.h. */
 struct group {
 	__u64 contributed; /* a bit for each worker, by position */
+	__u64 taken;       /* in mode "acked": likewise, of those that have the result */
 	__u32 round;
 	__u32 unused;
 };

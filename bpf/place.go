@@ -35,12 +35,12 @@ type job struct {
 	aggregator.JobConfig
 	senders  map[uint16]member // changed with admission and mu
 	admitted int               // senders so far, including removed ones
-	banks    [2]*bank
-	current  int              // index of the bank that frames are added to, except during a swap
-	swapping bool             // programs see the other bank as current, but one may still use this one
-	frozen   *aggregator.Bank // view of the other bank that Swap returned, nil once cleared
-	groups   *ebpf.Map        // groups, for mode Sync
-	ports    *portSet         // ports, for jobs with rounds
+	banks    [2]*bank          // the second is nil in mode acked
+	current  int               // index of the bank that frames are added to, except during a swap
+	swapping bool              // programs see the other bank as current, but one may still use this one
+	frozen   *aggregator.Bank  // view of the other bank that Swap returned, nil once cleared
+	groups   *ebpf.Map         // groups, for modes with rounds
+	ports    *portSet          // ports, for jobs with rounds
 }
 
 // placeOf returns the place of a job id, or an error if the id is out of range.

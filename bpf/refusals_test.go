@@ -28,6 +28,7 @@ type jobState struct {
 // groupState is struct group of maps.h.
 type groupState struct {
 	Contributed uint64
+	Taken       uint64
 	Round       uint32
 	_           uint32
 }
@@ -41,7 +42,7 @@ func stateOf(t *testing.T, a *Aggregator, id uint16) *jobState {
 		Scale:   [4]uint64{entry.Reported, uint64(entry.Iteration), uint64(entry.Largest), uint64(entry.Previous)},
 		Lock:    entry.Lock,
 	}
-	for i, b := range j.banks {
+	for i, b := range j.banks[:j.Banks()] {
 		s.Banks[i] = string(b.mem)
 	}
 	for sender, m := range j.senders {
@@ -77,12 +78,18 @@ func withBits(number float64) func(f []byte) []byte {
 	}
 }
 
+// taken makes a frame a TAKEN, of round 0 of group 0.
+func taken(f []byte) []byte {
+	f[headerAt] = f[headerAt]&0xf0 | byte(wire.TypeTaken)
+	return append(f[:stripeAt:stripeAt], make([]byte, wire.TakenLen-wire.HeaderLen)...)
+}
+
 // Refused and dropped frames change nothing, in any mode and arithmetic, and are counted by reason. A
 // contribution to a round of which its sender is part already is remembered in the filter.
 func TestRefusedFramesChangeNothing(t *testing.T) {
 	any := func(aggregator.JobConfig) bool { return true }
 	floats := func(j aggregator.JobConfig) bool { return j.Arithmetic != aggregator.Fixed }
-	rounds := func(j aggregator.JobConfig) bool { return j.Mode == aggregator.Sync }
+	rounds := func(j aggregator.JobConfig) bool { return j.Mode.HasRounds() }
 	refused := []struct {
 		name   string
 		change func(f []byte) []byte
@@ -114,6 +121,11 @@ func TestRefusedFramesChangeNothing(t *testing.T) {
 		{"dense", func(f []byte) []byte { f[headerAt+1] |= byte(wire.FlagDense); return f }, wire.CodeLayout, rounds},
 		{"sums", func(f []byte) []byte { f[headerAt+1] |= byte(wire.FlagWantSum); return f }, wire.CodeMode,
 			func(j aggregator.JobConfig) bool { return j.Mode != aggregator.FetchAdd }},
+		{"taken, too short", func(f []byte) []byte { return taken(f)[:stripeAt+7] }, wire.CodeLength, any},
+		{"taken, without rounds of this mode", taken, wire.CodeMode,
+			func(j aggregator.JobConfig) bool { return j.Mode != aggregator.Acked }},
+		{"taken, of a round that is not complete", taken, wire.CodeRound,
+			func(j aggregator.JobConfig) bool { return j.Mode == aggregator.Acked }},
 		{"second contribution to a round", func(f []byte) []byte {
 			for i := stripeAt; i < len(f); i += wire.StripeLen { // of group 0
 				stripe := (i - stripeAt) / wire.StripeLen

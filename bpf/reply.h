@@ -111,15 +111,16 @@ static __always_inline int acknowledge(struct xdp_md *ctx, __u32 l3, __u8 flags)
 	return seal(ctx, l3, HEADER_LEN, set_type(header_of(body), TYPE_ACK, flags));
 }
 
-/* acknowledge_cover answers with an ACK that lists applied frames. */
-static __always_inline int acknowledge_cover(struct xdp_md *ctx, __u32 l3, __u64 frames)
+/* acknowledge_cover answers with an ACK that lists applied frames, or positions
+ * of workers. */
+static __always_inline int acknowledge_cover(struct xdp_md *ctx, __u32 l3, __u8 flags, __u64 frames)
 {
 	struct cover *c = body_of(ctx, l3, COVER_LEN, sizeof(*c));
 	__u64 sum;
 
 	if (!c)
 		return XDP_DROP;
-	sum = set_type(header_of(c), TYPE_ACK, FLAG_COVER);
+	sum = set_type(header_of(c), TYPE_ACK, flags | FLAG_COVER);
 	c->frames = bpf_cpu_to_be64(frames);
 	return seal(ctx, l3, COVER_LEN, sum + sum_words(c, sizeof(*c) / 4));
 }

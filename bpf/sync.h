@@ -1,10 +1,12 @@
-/* Rounds: mode "sync", in jobs of one page. One HOT frame carries one whole
- * group of slots: max_stripes stripes, except for the last group.
+/* Rounds: modes "sync" and "acked", in jobs of one page. One HOT frame carries
+ * one whole group of slots: max_stripes stripes, except for the last group.
  *
- * Round v adds into bank v & 1. The other bank holds the sums of round v - 1,
- * for senders that have missed them. Two banks are enough: a sender that
- * contributes to round v has the sums of round v - 1, so they are not needed
- * when round v is complete (SwitchML, NSDI 2021). */
+ * In mode "sync", round v adds into bank v & 1. The other bank holds the sums of
+ * round v - 1, for senders that have missed them. Two banks are enough: a sender
+ * that contributes to round v has the sums of round v - 1, so they are not
+ * needed when round v is complete (SwitchML, NSDI 2021).
+ *
+ * In mode "acked", all rounds add into bank 0; see acked.h. */
 #pragma once
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #include "apply.h"
@@ -76,27 +78,24 @@ __noinline __u64 misshapen(struct xdp_md *ctx, __u32 l3, const struct job *job)
 	return other ? layout : 0;
 }
 
-/* next_round ends the round of a frame's group: the next round adds into the
- * other bank, whose slots it clears. They are contiguous. The last group may
- * end before its last lane, but no slots follow it. */
-__noinline int next_round(struct xdp_md *ctx, __u32 l3, struct group *group, __u32 other)
+/* next_round ends the round of a group whose first slot is given: the next round
+ * adds into a bank, where it clears the group. Its slots are contiguous. The
+ * last group may end before its last lane, but no slots follow it. */
+__noinline int next_round(const struct job *job, struct group *group, __u32 key, __u32 first)
 {
-	void *end, *bank = bank_of(other);
-	struct packet *p = packet_at(ctx, l3, &end);
+	void *bank = bank_of(key);
+	__u32 number = 0, n;
 	struct page *page;
-	struct stripe *s;
-	__u32 n, first;
 
-	if (!p || !group || !bank)
+	if (!job || !group || !bank)
 		return 0;
-	s = stripes_of(p);
-	if ((void *)(s + 1) > end)
-		return 0;
-	page = page_of(bank, s, 0);
+	page = bpf_map_lookup_elem(bank, &number);
 	if (!page)
 		return 0;
-	n = stripe_count(body_length(p));
-	first = bpf_ntohs(s->slots[0]);
+	n = (job->slots + LANES - 1) / LANES - first;
+	if (n > job->max_stripes)
+		n = job->max_stripes;
+	FORGET(n);
 	for (__u32 i = 0; i < MAX_STRIPES; i++) {
 		if (i >= n)
 			break;
@@ -111,27 +110,50 @@ __noinline int next_round(struct xdp_md *ctx, __u32 l3, struct group *group, __u
 		}
 	}
 	group->contributed = 0;
+	group->taken = 0;
 	group->round++;
 	return 0;
 }
 
-/* group_of returns the group of a frame, or NULL if the job is being
+/* group_at returns the group with a first slot, or NULL if the job is being
  * removed. */
-static __always_inline struct group *group_of(struct xdp_md *ctx, __u32 l3, __u32 id,
-					      const struct job *job)
+static __always_inline struct group *group_at(__u32 id, const struct job *job, __u32 first)
 {
-	void *end, *map = bpf_map_lookup_elem(&groups, &id);
+	void *map = bpf_map_lookup_elem(&groups, &id);
+	__u32 index = first / job->max_stripes;
+
+	return map ? bpf_map_lookup_elem(map, &index) : NULL;
+}
+
+/* first_slot returns the first slot of a frame that has a stripe. */
+static __always_inline __u32 first_slot(struct xdp_md *ctx, __u32 l3)
+{
+	void *end;
 	struct packet *p = packet_at(ctx, l3, &end);
 	struct stripe *s;
-	__u32 index;
 
-	if (!map || !p)
-		return NULL;
+	if (!p)
+		return 0;
 	s = stripes_of(p);
-	if ((void *)(s + 1) > end)
-		return NULL;
-	index = bpf_ntohs(s->slots[0]) / job->max_stripes;
-	return bpf_map_lookup_elem(map, &index);
+	return (void *)(s + 1) > end ? 0 : bpf_ntohs(s->slots[0]);
+}
+
+/* workers_of returns a bit for each worker of a job. */
+static __always_inline __u64 workers_of(const struct job *job)
+{
+	return ~0ULL >> (-job->workers & 63);
+}
+
+/* result_bank returns the bank with the result for a worker that has missed it,
+ * if a group's round adds into a bank. */
+static __always_inline __u32 result_bank(const struct job *job, __u32 bank)
+{
+	return bank ^ (job->mode != MODE_ACKED);
+}
+
+static __always_inline __u64 own_bit(const struct sender *sender)
+{
+	return 1ULL << (sender->position & 63);
 }
 
 /* contribute adds a frame to the round of its group, unless it was applied
@@ -144,19 +166,20 @@ static __always_inline struct group *group_of(struct xdp_md *ctx, __u32 l3, __u3
  * adds into bank. */
 static __always_inline __u64 contribute(struct xdp_md *ctx, __u32 l3, const struct judged *f,
 					struct job *job, struct sender *sender,
-					struct group *group, __u32 bank, __u32 other,
+					struct group *group, __u32 bank,
 					enum answer *answer)
 {
-	__u64 all = ~0ULL >> (-job->workers & 63), own = 1ULL << (sender->position & 63);
+	__u64 all = workers_of(job), own = own_bit(sender);
 	__u64 entry = *place_of(sender, f->seq), why;
+	int acked = job->mode == MODE_ACKED;
 
 	if (!is_fresh(entry, f->seq)) {
 		why = former_refusal(entry, f->seq);
 		if (why)
 			return why >> 48 == CODE_ROUND ? why | group->round : why;
 		count_duplicate(job, sender);
-		if (group->round && !(group->contributed & own)) {
-			put_sums(ctx, l3, job, other);
+		if (acked ? group->contributed == all : group->round && !(group->contributed & own)) {
+			put_sums(ctx, l3, job, result_bank(job, bank));
 			*answer = SUMS;
 		} else if (f->flags & FLAG_COVER) {
 			*answer = COVER_ACK;
@@ -180,7 +203,8 @@ static __always_inline __u64 contribute(struct xdp_md *ctx, __u32 l3, const stru
 		return 0;
 	}
 	put_sums(ctx, l3, job, bank);
-	next_round(ctx, l3, group, other);
+	if (!acked)
+		next_round(job, group, result_bank(job, bank), first_slot(ctx, l3));
 	job->rounds++;
 	*answer = SUMS_TO_ALL;
 	return 0;

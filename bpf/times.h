@@ -28,8 +28,8 @@ struct {
 	__type(value, struct times);
 } job_times SEC(".maps");
 
-/* TAKEN marks the action of a HOT frame that is applied, or was before. */
-#define TAKEN 0x100
+/* APPLIED marks the action of a HOT frame that is applied, or was before. */
+#define APPLIED 0x100
 
 static __always_inline int is_drawn(__u32 seq)
 {

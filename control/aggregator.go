@@ -158,7 +158,7 @@ func (a *Aggregator) CreateJob(ctx context.Context, spec *pb.JobSpec) (*pb.Job, 
 		"mode", cfg.Mode, "arithmetic", cfg.Arithmetic, "slots", cfg.Slots, "senders", j.places)
 	return &pb.Job{
 		Epoch: uint32(cfg.Epoch), Instance: j.instance, Key: j.key[:], LeaseMs: uint32(a.cfg.Lease.Milliseconds()),
-		Marks: a.cfg.Plane.HasMarks() && cfg.Mode != aggregator.Sync,
+		Marks: a.cfg.Plane.HasMarks() && !cfg.Mode.HasRounds(),
 	}, nil
 }
 
@@ -341,7 +341,7 @@ func (a *Aggregator) Harvest(stream grpc.BidiStreamingServer[pb.HarvestRequest, 
 	if err != nil {
 		return err
 	}
-	if j.cfg.Mode == aggregator.Sync {
+	if j.cfg.Mode.HasRounds() {
 		return status.Errorf(codes.FailedPrecondition, "job %d cannot be harvested: in %v mode the sums go to the workers",
 			j.cfg.ID, j.cfg.Mode)
 	}

@@ -378,6 +378,10 @@ func TestRefusedRequests(t *testing.T) {
 		"sync by count": {func(s *pb.JobSpec) {
 			s.Job, s.Mode, s.Workers, s.HarvestFrames = 6, pb.Mode_MODE_SYNC, 2, 1000
 		}, codes.InvalidArgument},
+		"harvest frames of acked": {func(s *pb.JobSpec) {
+			s.Job, s.Mode, s.Workers, s.HarvestFrames = 6, pb.Mode_MODE_ACKED, 2, 1000
+		}, codes.InvalidArgument},
+		"acked without workers": {func(s *pb.JobSpec) { s.Job, s.Mode = 6, pb.Mode_MODE_ACKED }, codes.InvalidArgument},
 	} {
 		s := spec()
 		c.change(s)

@@ -158,7 +158,7 @@ func (c *RoundsConfig) check() error {
 		return fmt.Errorf("control: RoundsConfig.Workers %v has a number twice", c.Workers)
 	case len(c.Workers) > aggregator.MaxWorkers:
 		return fmt.Errorf("control: RoundsConfig.Workers has %d numbers, at most %d can take part in rounds", len(c.Workers), aggregator.MaxWorkers)
-	case c.Job.Mode != aggregator.Sync:
+	case !c.Job.Mode.HasRounds():
 		return fmt.Errorf("control: RoundsConfig.Job has mode %v, which has no rounds without a server", c.Job.Mode)
 	case !c.From.IsValid() || c.From.Port() == 0 || c.From.Addr().IsUnspecified():
 		return fmt.Errorf("control: RoundsConfig.From %v is no address of one host with a port", c.From)
@@ -170,8 +170,15 @@ func (c *RoundsConfig) check() error {
 	return nil
 }
 
-// fingerprint stands for that of a hot set.
-func (c *RoundsConfig) fingerprint() []byte { return []byte(roundsMark + c.What) }
+// fingerprint stands for that of a hot set. Workers that follow the rules of another mode than the job's
+// are refused by it.
+func (c *RoundsConfig) fingerprint() []byte {
+	what := c.What
+	if c.Job.Mode != aggregator.Sync {
+		what += fmt.Sprintf(", in mode %v", c.Job.Mode)
+	}
+	return []byte(roundsMark + what)
+}
 
 // joinOnce creates the job, if this is the lowest worker, joins it, and waits for the others until a
 // time.
@@ -209,7 +216,7 @@ func (r *Rounds) isFirst() bool { return r.cfg.Worker == slices.Min(r.cfg.Worker
 func (r *Rounds) create() (err error) {
 	j := r.cfg.Job
 	spec := &pb.JobSpec{
-		Job: uint32(j.ID), Mode: pb.Mode_MODE_SYNC, Arithmetic: ArithmeticMessage(j.Arithmetic),
+		Job: uint32(j.ID), Mode: modeMessage(j.Mode), Arithmetic: ArithmeticMessage(j.Arithmetic),
 		Exponent: proto.Int32(int32(j.Exp)), Slots: uint32(j.Slots), HotSet: r.cfg.fingerprint(),
 		Workers: uint32(j.Workers), Stripes: uint32(j.MaxStripes),
 	}

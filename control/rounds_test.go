@@ -100,6 +100,26 @@ func TestJoinRounds(t *testing.T) {
 	}
 }
 
+// The lowest worker creates a job of the mode that all have.
+func TestJoinAckedRounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		var cfgs []RoundsConfig
+		for _, id := range []uint16{4, 7, 9} {
+			cfg := l.roundsOf(id)
+			cfg.Job.Mode = aggregator.Acked
+			cfgs = append(cfgs, cfg)
+		}
+		all := joinRounds(t, cfgs, 0, 0, 0)
+		if jobs := l.stats(t).Jobs; len(jobs) != 1 || jobs[0].Mode != pb.Mode_MODE_ACKED || jobs[0].Workers != 3 {
+			t.Errorf("%+v", jobs)
+		}
+		for _, r := range slices.Backward(all) {
+			r.Leave()
+		}
+	})
+}
+
 // When the lowest worker dies, the others are told that the job is lost; those that are started anew
 // enter the next job, not this one.
 func TestRoundsAfterADeath(t *testing.T) {
@@ -185,9 +205,15 @@ func TestRoundsWithOtherSettings(t *testing.T) {
 			ended <- err
 		}()
 		cfg := l.roundsOf(7)
+		cfg.Job.Mode = aggregator.Acked
+		_, err := JoinRounds(t.Context(), cfg)
+		if want := `join: worker 7 is for "8 numbers, in mode acked", job 5 for "8 numbers": start`; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		cfg = l.roundsOf(7)
 		cfg.What = "9 numbers"
 		began := time.Now()
-		_, err := JoinRounds(t.Context(), cfg)
+		_, err = JoinRounds(t.Context(), cfg)
 		if want := `join: worker 7 is for "9 numbers", job 5 for "8 numbers": start all workers with the same settings`; err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}

@@ -18,6 +18,7 @@ var modes = map[pb.Mode]aggregator.Mode{
 	pb.Mode_MODE_COMBINE:  aggregator.Combine,
 	pb.Mode_MODE_FETCHADD: aggregator.FetchAdd,
 	pb.Mode_MODE_SYNC:     aggregator.Sync,
+	pb.Mode_MODE_ACKED:    aggregator.Acked,
 }
 
 var arithmetics = map[pb.Arithmetic]aggregator.Arithmetic{
@@ -43,6 +44,16 @@ func ArithmeticOf(message pb.Arithmetic) (aggregator.Arithmetic, bool) {
 	return a, known
 }
 
+// modeMessage returns the message value of a mode.
+func modeMessage(m aggregator.Mode) pb.Mode {
+	for message, mode := range modes {
+		if mode == m {
+			return message
+		}
+	}
+	return pb.Mode_MODE_UNSPECIFIED
+}
+
 // ModeOf returns the mode of a message, or false for a value that this version
 // does not know.
 func ModeOf(message pb.Mode) (aggregator.Mode, bool) {
@@ -59,7 +70,7 @@ func (a *Aggregator) jobConfig(spec *pb.JobSpec) (aggregator.JobConfig, error) {
 	}
 	mode, known := ModeOf(spec.Mode)
 	if !known {
-		return refuse("mode: %v is none of combine, fetchadd, sync", spec.Mode)
+		return refuse("mode: %v is none of combine, fetchadd, sync, acked", spec.Mode)
 	}
 	arithmetic, known := ArithmeticOf(spec.Arithmetic)
 	if !known {
@@ -80,10 +91,10 @@ func (a *Aggregator) jobConfig(spec *pb.JobSpec) (aggregator.JobConfig, error) {
 		return refuse("server_macs: %d, a job has at most %d servers", len(spec.ServerMacs), wire.MaxServers)
 	case slices.ContainsFunc(spec.ServerMacs, func(mac []byte) bool { return len(mac) != len([6]byte{}) }):
 		return refuse("server_macs: one of them is no Ethernet address of 6 bytes")
-	case mode == aggregator.Sync && spec.HarvestPeriodUs != 0:
+	case mode.HasRounds() && spec.HarvestPeriodUs != 0:
 		return refuse("harvest_period: %v, but in %v mode the sums go to the workers and there is no harvest",
 			harvestPeriod(spec), mode)
-	case mode == aggregator.Sync && spec.HarvestFrames != 0:
+	case mode.HasRounds() && spec.HarvestFrames != 0:
 		return refuse("harvest_frames: %d, but in %v mode the sums go to the workers and there is no harvest",
 			spec.HarvestFrames, mode)
 	}
@@ -103,7 +114,7 @@ func (a *Aggregator) jobConfig(spec *pb.JobSpec) (aggregator.JobConfig, error) {
 	if spec.Stripes != 0 {
 		cfg.MaxStripes = int(spec.Stripes)
 	}
-	if a.cfg.Dense && mode != aggregator.Sync {
+	if a.cfg.Dense && !mode.HasRounds() {
 		cfg.Layouts |= aggregator.Dense
 	}
 	cfg, err := cfg.Complete()

@@ -44,14 +44,14 @@ func TestEndsOfSpecifications(t *testing.T) {
 // rounds.
 func TestLayoutsOfJobs(t *testing.T) {
 	for _, dense := range []bool{false, true} {
-		for _, mode := range []pb.Mode{pb.Mode_MODE_COMBINE, pb.Mode_MODE_SYNC} {
+		for _, mode := range []pb.Mode{pb.Mode_MODE_COMBINE, pb.Mode_MODE_SYNC, pb.Mode_MODE_ACKED} {
 			a := &Aggregator{cfg: AggregatorConfig{Plane: new(aggregator.Model), Stripes: 10, Dense: dense}}
 			s := spec()
-			if s.Mode = mode; mode == pb.Mode_MODE_SYNC {
+			if s.Mode = mode; mode != pb.Mode_MODE_COMBINE {
 				s.Workers = 2
 			}
 			want := aggregator.Aligned
-			if dense && mode != pb.Mode_MODE_SYNC {
+			if dense && mode == pb.Mode_MODE_COMBINE {
 				want |= aggregator.Dense
 			}
 			if cfg, err := a.jobConfig(s); err != nil || cfg.Layouts != want {

@@ -65,7 +65,7 @@ func (a *Aggregator) Stats(ctx context.Context, _ *pb.StatsRequest) (*pb.Aggrega
 		if err != nil {
 			return nil, planeError(err)
 		}
-		stats.MemoryBytes = a.cfg.JobMemory(j.cfg.Slots)
+		stats.MemoryBytes = a.cfg.JobMemory(j.cfg.Slots) / 2 * uint64(j.cfg.Banks())
 		out.MemoryBytes += stats.MemoryBytes
 		out.Jobs = append(out.Jobs, stats)
 	}

@@ -86,6 +86,8 @@ func complete(cfg aggregator.JobConfig) (aggregator.JobConfig, error) {
 	}
 	why := ""
 	switch {
+	case cfg.Mode == aggregator.Acked:
+		why = fmt.Sprintf("%v mode: it takes %v, which has the same sums", cfg.Mode, aggregator.Sync)
 	case cfg.MaxStripes != 1:
 		why = fmt.Sprintf("%d stripes in a frame: it takes 1 (switch.stripes)", cfg.MaxStripes)
 	case cfg.Layouts != aggregator.Aligned:

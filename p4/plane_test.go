@@ -23,6 +23,7 @@ func TestRefusesWhatTheProgramLacks(t *testing.T) {
 	d := openSimulated(t, nil)
 	for name, cfg := range map[string]aggregator.JobConfig{
 		"switch.stripes": {MaxStripes: 2},
+		"it takes sync":  {Mode: aggregator.Acked, Workers: 2},
 		"lane-aligned":   {MaxStripes: 1, Layouts: aggregator.Aligned | aggregator.Dense},
 	} {
 		cfg.Slots = 30

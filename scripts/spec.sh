@@ -34,6 +34,9 @@ declare -A prints=(
 	[covered]='assertion violated .*n>=saved_steps'
 	[whole]='assertion violated .*(!\(orphan\)|outcome==)'
 	[caused]='assertion violated +orphan'
+	[summed]='assertion violated .*(c==|fa\[g\]==)'
+	[given]='assertion violated .*!\(given'
+	[in_round]='assertion violated .*(C\[g\]&|/2\)<v|/1\)<v)'
 	[progress]='acceptance cycle'
 	[stuck]='invalid end state'
 )
@@ -134,6 +137,31 @@ configurations() {
 		steps caused -DMUTANT=TORN_TWICE
 		steps caused -DMUTANT=TEAR_NEXT
 		steps stuck -DMUTANT=EARLY
+		rounds holds
+		rounds holds -DN=1 -DOPS=3
+		rounds holds -DMODE=SYNC
+		rounds holds -DMODE=SYNC -DN=1 -DOPS=3
+		rounds holds -DLOSSY -DN=1 -DOPS=2
+		rounds holds -DLOSSY -DN=1 -DOPS=2 -DMODE=SYNC
+		rounds given -DMODE=PAPER
+		rounds summed -DMODE=PAPER -DMUTANT=ONCE
+		rounds summed -DMUTANT=NO_FILTER
+		rounds summed -DMODE=SYNC -DMUTANT=NO_FILTER
+		rounds summed -DMODE=SYNC -DMUTANT=SHORT_FILTER
+		rounds summed -DMUTANT=NOT_ZEROED
+		rounds summed -DMODE=SYNC -DN=1 -DOPS=3 -DMUTANT=NOT_ZEROED
+		rounds summed -DMUTANT=ANY_SUM
+		rounds summed -DMODE=SYNC -DMUTANT=ANY_SUM
+		rounds summed -DMODE=SYNC -DMUTANT=ONE_BANK
+		rounds given -DMUTANT=TWICE
+		rounds in_round -DMUTANT=EARLY
+		rounds in_round -DN=1 -DOPS=3 -DMUTANT=ANY_CONFIRMATION
+		rounds holds -DLOSSY -DN=1 -DOPS=3
+		rounds stuck -DLOSSY -DN=1 -DOPS=3 -DMUTANT=TAKERS_KEPT
+		rounds stuck -DLOSSY -DN=1 -DOPS=3 -DMUTANT=ANY_TAKEN
+		rounds stuck -DLOSSY -DN=1 -DOPS=2 -DMUTANT=UNANSWERED
+		rounds stuck -DLOSSY -DN=1 -DOPS=2 -DMODE=SYNC -DMUTANT=UNANSWERED
+		rounds stuck -DLOSSY -DN=1 -DOPS=2 -DMUTANT=UNCONFIRMED
 		failover holds -DFENCES=1 -DWORKER_CRASHES=1 -DSERVER_CRASHES=1
 		failover holds -DSTEPS=2 -DFENCES=1 -DWORKER_CRASHES=1
 		failover holds-ever -DWORKERS=1 -DSTEPS=2 -DFENCES=1 -DWORKER_CRASHES=1 -DSERVER_CRASHES=1

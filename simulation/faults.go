@@ -41,6 +41,16 @@ const (
 	spoilsSum        fault = "a contribution has another value than its worker's"
 	misnames         fault = "workers are called by the numbers of others"
 	staysAbsent      fault = "a worker says that it is in the operation before its own"
+	noFilter         fault = "the aggregator has no duplicate filter"
+	shortFilter      fault = "the duplicate filter is shorter than the operations in flight"
+	keepsSlots       fault = "the aggregator does not zero a group"
+	keepsTakers      fault = "workers that have taken a result have taken the next one"
+	anyTaken         fault = "TAKEN counts for any round"
+	anySums          fault = "a worker takes the sums of any round"
+	anyConfirmation  fault = "a worker takes the confirmation of any round"
+	takesTwice       fault = "a worker takes a result twice"
+	startsEarly      fault = "a worker contributes before all have the result before"
+	mute             fault = "repeated frames are not answered"
 	locksItselfOut   fault = "the server waits for its own lock"
 )
 

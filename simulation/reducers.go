@@ -39,6 +39,7 @@ type reducersLife struct {
 	model    *aggregator.Model
 	workers  []*summing
 	members  []uint16 // by position
+	faults   aggregatorFaults
 	result   ReducersResult
 }
 
@@ -58,7 +59,9 @@ type summing struct {
 const reducersLimit = 5 * time.Second
 
 func liveReducers(o Options) (ReducersResult, error) {
-	s := &reducersLife{options: o, plan: newPlan(world.Seed(o.Seed).Stream(streamPlan), o, Reducers)}
+	s := &reducersLife{
+		options: o, plan: newPlan(world.Seed(o.Seed).Stream(streamPlan), o, Reducers), faults: newAggregatorFaults(),
+	}
 	s.drawShape()
 	conditions := s.plan.worldConditions()
 	conditions.Window, conditions.Payload = max(s.plan.window, s.shape.InFlight), wire.HotLen(s.shape.Stripes())
@@ -75,6 +78,9 @@ func liveReducers(o Options) (ReducersResult, error) {
 	s.checkEnd()
 	s.End()
 	s.result.Lives = 1
+	if s.shape.Acked {
+		s.result.Acked = 1
+	}
 	s.result.Steps, s.result.Virtual, s.result.Digest = s.Step(), s.Elapsed(), s.Digest()
 	s.result.Traffic, s.result.Short = s.Net.Traffic(), s.Short
 	return s.result, violation(o, s.World)
@@ -87,6 +93,7 @@ func (s *reducersLife) drawShape() {
 		Workers: 1 + rng.IntN(5), Width: 1 + rng.IntN(30), InFlight: 1 + rng.IntN(6), Exp: gradExp,
 	}
 	s.ops, s.floats = 20+rng.IntN(150), rng.IntN(2) == 0
+	s.shape.Acked = s.options.named("acked").IntN(2) == 0
 	switch rng.IntN(12) {
 	case 0:
 		s.shape.Width = reducer.MaxWidth
@@ -110,7 +117,7 @@ func (s *reducersLife) setUp() (err error) {
 		return err
 	}
 	job.ID, job.Epoch = 7, 77
-	each := s.options.named("each").IntN(8) == 0
+	each := s.options.named("each").IntN(8) == 0 && !s.shape.Acked
 	if s.model, err = aggregator.NewModel(aggregator.Config{AnswerEach: each}); err != nil {
 		return err
 	}
@@ -139,7 +146,7 @@ func (s *reducersLife) setUp() (err error) {
 		s.members = append(s.members, w.id)
 	}
 	for i, w := range s.workers {
-		w.link = s.Open(w.host, w.host.Name(), unwatched{})
+		w.link = s.Open(w.host, w.host.Name(), s.watch(w))
 		w.act = s.NewActor("program of "+w.host.Name(), w.host)
 		cfg := reducer.Config{
 			Link: w.link, Job: job.ID, Sender: w.id, Epoch: job.Epoch, Aggregator: s.switched.Endpoint(), Shape: s.shape,
@@ -259,8 +266,9 @@ func (s *reducersLife) Collect() {}
 // Turned implements [world.Life].
 func (s *reducersLife) Turned(*world.Host) {}
 
-// Leaves implements [world.Life]. It may spoil a contribution.
+// Leaves implements [world.Life]. It may spoil what is sent.
 func (s *reducersLife) Leaves(from, _ *world.Host, payload []byte, _ bool) {
+	s.spoilSent(from, payload)
 	if s.options.fault == spoilsSum && from != s.switched && len(payload) >= wire.HotLen(1) && payload[11]%16 == 15 {
 		p := wire.StripeAt(payload, 0)
 		p.SetBits(0, p.Bits(0)^1<<8)

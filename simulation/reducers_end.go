@@ -18,6 +18,7 @@ type ReducersResult struct {
 	Steps   int64         `json:"steps"`
 	Virtual time.Duration `json:"virtual_ns"`
 	Digest  uint64        `json:"digest,string"` // of the trace
+	Acked   int           `json:"acked"`         // lives in mode acked
 	Workers int           `json:"workers"`
 	Crashes int           `json:"crashes"`
 	Pauses  int           `json:"pauses"`
@@ -35,6 +36,7 @@ func (r *ReducersResult) Add(o ReducersResult) {
 	r.Steps += o.Steps
 	r.Virtual += o.Virtual
 	r.Digest ^= o.Digest
+	r.Acked += o.Acked
 	r.Workers += o.Workers
 	r.Crashes += o.Crashes
 	r.Pauses += o.Pauses
@@ -136,7 +138,11 @@ func (s *reducersLife) checkNames(w *summing, e *reducer.MissingError, dead []ui
 		}
 	}
 	if e.Missing != nil {
-		if !slices.ContainsFunc(dead, func(id uint16) bool { return slices.Contains(e.Missing, id) }) {
+		// Whoever has failed has not told either that it has a result.
+		failed := e.Taken && slices.ContainsFunc(s.workers, func(o *summing) bool {
+			return o.failed != nil && slices.Contains(e.Missing, o.id)
+		})
+		if !failed && !slices.ContainsFunc(dead, func(id uint16) bool { return slices.Contains(e.Missing, id) }) {
 			s.Fail("worker %d: %v; but %v are dead", w.id, e, dead)
 		}
 		s.result.Named++

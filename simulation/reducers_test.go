@@ -29,12 +29,40 @@ func TestReducersMeetTrouble(t *testing.T) {
 		}
 		total.Add(r)
 	}
-	if total.Repeats == 0 || total.Hurried == 0 || total.Named == 0 || total.Crashes == 0 || total.Short == 0 || total.Results < 1000 {
+	if total.Acked == 0 || total.Acked == total.Lives || total.Repeats == 0 || total.Hurried == 0 || total.Named == 0 || total.Crashes == 0 || total.Short == 0 || total.Results < 1000 {
 		t.Errorf("%+v", total)
 	}
 	quiet, err := RunReducers(InTest(t), Options{Seed: 2})
 	if err != nil || quiet.Crashes+quiet.Named+quiet.Short > 0 || quiet.Traffic.Lost > 0 || quiet.Results == 0 {
 		t.Errorf("without trouble: %+v, %v", quiet, err)
+	}
+}
+
+// What the rules of rounds are there for happens without them, in each mode that has the rule.
+func TestBrokenRulesOfRoundsAreFound(t *testing.T) {
+	const sync, acked = 1, 2
+	for f, modes := range map[fault]int{
+		noFilter: sync | acked, shortFilter: sync | acked, keepsSlots: sync | acked, anySums: sync | acked, mute: sync | acked,
+		takesTwice: sync | acked, keepsTakers: acked, anyTaken: acked, anyConfirmation: acked, startsEarly: acked,
+	} {
+		first := uint64(1)
+		if f == anySums {
+			first = 60 // none before shows it in mode sync
+		}
+		t.Run(string(f), func(t *testing.T) {
+			t.Parallel()
+			for seed := first; modes != 0 && seed < 2000; seed++ {
+				r, err := RunReducers(InTest(t), Options{Seed: seed, Kinds: ClusterAll, fault: f})
+				mode := sync << r.Acked
+				if err != nil && modes&mode != 0 {
+					modes &^= mode
+					t.Logf("seed %d: %v", seed, err)
+				}
+			}
+			if modes != 0 {
+				t.Errorf("2,000 lives have not shown it in modes %b", modes)
+			}
+		})
 	}
 }
 

@@ -167,6 +167,9 @@ func jobOf(cfg WorkerConfig) (aggregator.JobConfig, error) {
 	switch {
 	case err != nil:
 		return job, fmt.Errorf("%w: %w", ErrConfig, err)
+	case job.Mode == aggregator.Acked:
+		return job, fmt.Errorf("%w: %v mode, which package reducer has: use %v, whose sums are the same", ErrConfig, job.Mode,
+			aggregator.Sync)
 	case job.Workers > 0 && (cfg.HotSet == nil || cfg.HotSet.Len() == 0):
 		return job, fmt.Errorf("%w: rounds of %d workers without a hot set", ErrConfig, job.Workers)
 	case job.Mode == aggregator.Sync && cfg.Layout != packer.LaneAligned:

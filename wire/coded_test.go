@@ -87,6 +87,8 @@ func TestFlagNames(t *testing.T) {
 		{wire.Header{Type: wire.TypeAck, Flags: wire.FlagSum | wire.FlagScale}, "SUM|SCALE"},
 		{wire.Header{Type: wire.TypeRows, Flags: 0x20}, "SCALE"},
 		{wire.Header{Type: wire.TypeCold}, ""},
+		{wire.Header{Type: wire.TypeAck, Flags: wire.FlagTaken | wire.FlagCover}, "TAKEN|COVER"},
+		{wire.Header{Type: wire.TypeTaken, Flags: 0x40}, "QUIET"},
 	} {
 		if got := c.FlagNames(); got != c.want {
 			t.Errorf("%v: %q, want %q", c.Type, got, c.want)

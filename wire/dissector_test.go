@@ -52,7 +52,7 @@ func tshark(t *testing.T, capture string, options []string, fields ...string) []
 var dissectorFields = []string{
 	"_ws.expert", "_ws.expert.message", "libra.version", "libra.type", "libra.flags", "libra.job", "libra.sender", "libra.epoch", "libra.seq",
 	"libra.stripe.mask", "libra.stripe.page", "libra.pair.lane", "libra.pair.slot", "libra.pair.rank", "libra.pair.value", "libra.pair.integer",
-	"libra.scale.iteration", "libra.scale.exponent", "libra.cover",
+	"libra.scale.iteration", "libra.scale.exponent", "libra.cover", "libra.taken.first", "libra.taken.round", "libra.takers",
 	"libra.step", "libra.step.hot_sent", "libra.step.hot_answered", "libra.step.first", "libra.step.room", "libra.step.rows", "libra.step.width",
 	"libra.count", "libra.dim", "libra.key", "libra.numbering", "libra.number", "libra.row.value", "libra.codes",
 	"libra.block.operation", "libra.block.first", "libra.block.step", "libra.block.bound", "libra.block.scale",
@@ -167,9 +167,17 @@ func shown(c golden.Case) map[string]string {
 		m["libra.step"], m["libra.step.first"], m["libra.step.rows"] = fmt.Sprint(s.Step), fmt.Sprint(s.First), fmt.Sprint(s.Rows)
 		m["libra.step.width"] = fmt.Sprint(s.Width)
 	}
-	m["libra.cover"] = ""
+	m["libra.taken.first"], m["libra.taken.round"] = "", ""
+	if r := c.Taken; r != nil {
+		m["libra.taken.first"], m["libra.taken.round"] = fmt.Sprint(r.First), fmt.Sprint(r.Round)
+	}
+	m["libra.cover"], m["libra.takers"] = "", ""
 	if c.Cover != "" {
-		m["libra.cover"] = "0x" + c.Cover
+		field := "libra.cover"
+		if strings.Contains(c.Header.Flags, "TAKEN") {
+			field = "libra.takers"
+		}
+		m[field] = "0x" + c.Cover
 	}
 	if r := c.Rows; r != nil {
 		m["libra.count"], m["libra.dim"] = fmt.Sprint(r.Count), fmt.Sprint(r.Dim)

@@ -26,7 +26,7 @@ func TestDocumentation(t *testing.T) {
 			t.Errorf("docs/wire.md has no row that begins %q", row)
 		}
 	}
-	for kind := wire.TypeHot; kind <= wire.TypeSums; kind++ {
+	for kind := wire.TypeHot; kind <= wire.TypeTaken; kind++ {
 		has(fmt.Sprintf("| %d | %v | ", kind, kind))
 	}
 	has(fmt.Sprintf("| %d | %v | ", wire.TypeBlock, wire.TypeBlock))

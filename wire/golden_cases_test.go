@@ -227,6 +227,7 @@ func goodFrames() []goldenFrame {
 	toAll := func(p []byte) []byte { return seal(switchHost, wire.AllOf(3, wire.DefaultPort), p) }
 	group := append(full(1, false), []pair{{0, 1, 0.5}, {1, 1, -4}})
 	decided := wire.ScaleReport{Iteration: 258, Exponent: 133}
+	taken := wire.TakenReport{First: 10, Round: 9}
 	ack := func() []byte { return make([]byte, wire.MaxPayload) }
 
 	wrapped := header(wire.TypeHot, 0)
@@ -290,6 +291,10 @@ func goodFrames() []goldenFrame {
 		{"ack-scale", "ACK of scale: other workers' reports are missing", toWorker(wire.PutScaleAck(ack(), header(wire.TypeScale, 0)))},
 		{"ack-scale-decided", "ACK of scale, repeated after the decision", toWorker(wire.PutDecision(ack(), header(wire.TypeScale, 0), decided))},
 		{"ack-scale-all", "ACK to all workers with the decision", toAll(wire.ToAll(wire.PutDecision(ack(), header(wire.TypeScale, 0), decided), decided.Iteration))},
+		{"taken", "TAKEN: the sender has the sums of round 9 of the group whose first slot is 10", toSwitch(wire.PutTaken(ack(), header(0, 0), taken))},
+		{"ack-taken", "ACK of taken, repeated after all workers had the sums", toWorker(wire.PutConfirmation(ack(), header(wire.TypeTaken, 0), taken))},
+		{"ack-taken-cover", "ACK of taken, repeated when the senders at positions 0 and 63 have the sums", toWorker(wire.PutTakers(ack(), header(wire.TypeTaken, 0), 1<<63|1))},
+		{"ack-taken-all", "ACK to all workers, all of which have the sums", toAll(wire.ToAll(wire.PutConfirmation(ack(), header(wire.TypeTaken, 0), taken), taken.Round))},
 		{"unknown-type", "type 15, which this version of the protocol does not define", toSwitch(hot(header(15, 0), some))},
 	}
 	for _, r := range []struct {
@@ -427,6 +432,9 @@ func brokenFrames() []goldenFrame {
 		{"broken-ack-no-sums", "ACK with SUM that has no body", back(hot(header(wire.TypeAck, wire.FlagSum)))},
 		{"broken-ack-scale-trailing", "ACK with SCALE and without SUM that has a body", back(append(wire.PutScaleAck(make([]byte, wire.ScaleLen), header(0, 0)), make([]byte, 8)...))},
 		{"broken-ack-scale-sums", "ACK with SCALE and SUM that has a stripe", back(hot(header(wire.TypeAck, wire.FlagSum|wire.FlagScale), []pair{{0, 1, 1}}))},
+		{"broken-taken-short", "TAKEN that ends within its round", to(wire.PutTaken(make([]byte, wire.TakenLen), header(0, 0), wire.TakenReport{Round: 9})[:body+7])},
+		{"broken-ack-taken-short", "ACK with TAKEN that has no body", back(wire.PutConfirmation(make([]byte, wire.TakenLen), header(0, 0), wire.TakenReport{})[:body])},
+		{"broken-ack-taken-sums", "ACK with TAKEN and SUM that has a stripe", back(hot(header(wire.TypeAck, wire.FlagSum|wire.FlagTaken), []pair{{0, 1, 1}}))},
 		{"broken-scale-short", "SCALE that ends after its exponent", to(wire.PutScale(make([]byte, wire.ScaleLen), header(0, 0), wire.ScaleReport{Iteration: 1})[:body+5])},
 		{"broken-error-short", "ERROR that ends before its value", back(wire.PutError(make([]byte, wire.ErrorLen), header(wire.TypeHot, 0), wire.Refusal{Code: 4})[:wire.ErrorLen-4])},
 		{"foreign-port", "UDP to another port", seal(worker, otherPort, hot(header(wire.TypeHot, 0), []pair{{0, 1818, 1}}))},

@@ -151,8 +151,13 @@ func describeBody(c *golden.Case, payload []byte, h wire.Header) error {
 		if err == nil && h.Flags&wire.FlagCover != 0 {
 			c.Cover = fmt.Sprintf("%016x", wire.Cover(payload, h))
 		}
+		if err == nil && h.Flags&(wire.FlagTaken|wire.FlagCover) == wire.FlagTaken {
+			c.Taken, err = describeTaken(payload)
+		}
 	case wire.TypeScale:
 		c.Scale, err = describeScale(payload)
+	case wire.TypeTaken:
+		c.Taken, err = describeTaken(payload)
 	case wire.TypeCold, wire.TypePull, wire.TypeRows, wire.TypeFind, wire.TypeFound, wire.TypeColdAt:
 		var r wire.Rows
 		if h.Flags&wire.FlagCoded != 0 && (h.Type == wire.TypeCold || h.Type == wire.TypeColdAt) {
@@ -199,6 +204,14 @@ func describeScale(payload []byte) (*golden.Scale, error) {
 		return nil, err
 	}
 	return &golden.Scale{Iteration: r.Iteration, Exponent: r.Exponent}, nil
+}
+
+func describeTaken(payload []byte) (*golden.Taken, error) {
+	r, err := wire.ParseTaken(payload)
+	if err != nil {
+		return nil, err
+	}
+	return &golden.Taken{First: r.First, Round: r.Round}, nil
 }
 
 func describeRows(r wire.Rows, t wire.Type) *golden.Rows {
@@ -323,8 +336,13 @@ func annotateBody(t wire.Type, flags wire.Flags, left func() int, take func(int,
 		values = "codes"
 	} else if flags&wire.FlagScale != 0 {
 		t = wire.TypeScale
+	} else if t == wire.TypeAck && flags&(wire.FlagTaken|wire.FlagCover) == wire.FlagTaken {
+		t = wire.TypeTaken
 	}
 	switch t {
+	case wire.TypeTaken:
+		take(4, "first slot, zero")
+		take(4, "round")
 	case wire.TypeScale:
 		take(4, "iteration")
 		take(1, "exponent")
@@ -409,7 +427,7 @@ func TestGoldenFramesCoverTheFormat(t *testing.T) {
 		if c.Frame != "ok" || c.Payload != "ok" {
 			continue
 		}
-		covered[c.Header.Type] = true
+		covered[c.Header.Type], covered[c.Header.Flags] = true, true
 		for flag := range strings.SplitSeq(c.Header.Flags, "|") {
 			covered[flag] = true
 		}
@@ -434,8 +452,8 @@ func TestGoldenFramesCoverTheFormat(t *testing.T) {
 			covered["UDP checksum of 0"] = true
 		}
 	}
-	want := []string{"VLAN", "IPv6", "padding", "UDP checksum of 0", "CODED"}
-	for kind := wire.TypeHot; kind <= wire.TypeSums; kind++ {
+	want := []string{"VLAN", "IPv6", "padding", "UDP checksum of 0", "CODED", "TAKEN|COVER", "ALL|TAKEN"}
+	for kind := wire.TypeHot; kind <= wire.TypeTaken; kind++ {
 		want = append(want, kind.String())
 	}
 	want = append(want, wire.TypeBlock.String())

@@ -49,6 +49,7 @@ const (
 	TypeStep Type = 11 // worker to parameter server: the worker has reached the end of a step
 	TypeSums Type = 12 // parameter server to worker: rows of a step with their sums
 
+	TypeTaken Type = 13 // worker to aggregator: the worker has the result of a round, in mode acked
 	TypeBlock Type = 14 // worker to its neighbour in a ring: values of a block
 )
 
@@ -56,7 +57,7 @@ var typeNames = [16]string{
 	TypeHot: "HOT", TypeCold: "COLD", TypePull: "PULL", TypeRows: "ROWS",
 	TypeAck: "ACK", TypeError: "ERROR", TypeScale: "SCALE",
 	TypeFind: "FIND", TypeFound: "FOUND", TypeColdAt: "COLD_AT",
-	TypeStep: "STEP", TypeSums: "SUMS", TypeBlock: "BLOCK",
+	TypeStep: "STEP", TypeSums: "SUMS", TypeTaken: "TAKEN", TypeBlock: "BLOCK",
 }
 
 func (t Type) String() string {
@@ -82,7 +83,7 @@ const (
 	// FlagSum on an ACK: stripes with the sums or, with FlagScale, the decision follow the header.
 	FlagSum
 	// FlagAll on an ACK: it goes to all senders of the job, because one of their rounds is
-	// complete. Sender is [AllSenders], Seq the number of the round.
+	// complete or, with FlagTaken, all have its result. Sender is [AllSenders], Seq the number of the round.
 	FlagAll
 	// FlagScale on an ACK: it answers a SCALE frame; with FlagSum the body is a
 	// [ScaleReport] with the largest exponent of all workers.
@@ -93,12 +94,16 @@ const (
 	FlagQuiet
 	// FlagCover on a HOT, COLD or COLD_AT frame requests that the ACK report which of the frames
 	// around it are applied, and on an ACK means that it does: see [PutCover]. In a job with rounds,
-	// it is which senders, by position, have contributed to the round.
+	// it is which senders, by position, have contributed to the round or, with FlagTaken, have its
+	// result.
 	FlagCover
 
 	// FlagCoded on a COLD or COLD_AT frame: its floats are coded, as the job's hosts have agreed (package
 	// codec). It is the bit of FlagScale, which only ACKs have.
 	FlagCoded = FlagScale
+	// FlagTaken on an ACK: it answers a TAKEN frame, and its body is a [TakenReport] or, with FlagCover, the
+	// positions of the senders that have the result. It is the bit of FlagQuiet, which no ACK has.
+	FlagTaken = FlagQuiet
 )
 
 // AllSenders is the sender field of an ACK with [FlagAll].
@@ -117,10 +122,14 @@ func (f Flags) String() string {
 	return strings.Join(names, "|")
 }
 
-// FlagNames returns the names of the header's flags. They depend on its type: see [FlagCoded].
+// FlagNames returns the names of the header's flags. They depend on its type: see [FlagCoded] and
+// [FlagTaken].
 func (h Header) FlagNames() string {
 	if _, _, floats := h.Type.Body(); floats && h.Type != TypeRows {
 		return strings.Replace(h.Flags.String(), FlagScale.String(), "CODED", 1)
+	}
+	if h.Type == TypeAck {
+		return strings.Replace(h.Flags.String(), FlagQuiet.String(), TypeTaken.String(), 1)
 	}
 	return h.Flags.String()
 }

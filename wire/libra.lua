@@ -10,18 +10,18 @@ local VERSION = 1
 local DEFAULT_PORT = 19522
 local HEADER, LANES, STRIPE, MAX_STRIPES, ERROR_BODY = 12, 22, 136, 25, 8
 local PAGE = 65536
-local SCALE_BODY, COVER_BODY, STEP_BODY, SUMS_HEAD, ALL_SENDERS = 8, 8, 24, 29, 0xffff
+local SCALE_BODY, COVER_BODY, TAKEN_BODY, STEP_BODY, SUMS_HEAD, ALL_SENDERS = 8, 8, 8, 24, 29, 0xffff
 local MAX_CODED, GROUP, BURST = 16384, 64, 8
 local BLOCK_HEAD, MAX_BOUND, MAX_SCALE = 16, 14, 126
 
 local HOT, COLD, PULL, ROWS, ACK, ERROR, SCALE = 1, 2, 3, 4, 5, 6, 7
-local FIND, FOUND, COLD_AT, STEP, SUMS, BLOCK = 8, 9, 10, 11, 12, 14
+local FIND, FOUND, COLD_AT, STEP, SUMS, TAKEN, BLOCK = 8, 9, 10, 11, 12, 13, 14
 
 local TYPES = {
 	[HOT] = "HOT", [COLD] = "COLD", [PULL] = "PULL",
 	[ROWS] = "ROWS", [ACK] = "ACK", [ERROR] = "ERROR", [SCALE] = "SCALE",
 	[FIND] = "FIND", [FOUND] = "FOUND", [COLD_AT] = "COLD_AT",
-	[STEP] = "STEP", [SUMS] = "SUMS", [BLOCK] = "BLOCK",
+	[STEP] = "STEP", [SUMS] = "SUMS", [TAKEN] = "TAKEN", [BLOCK] = "BLOCK",
 }
 
 -- Bytes of a key, of a row number and of a float, where a row has them.
@@ -67,6 +67,7 @@ local f = {
 	scale = ProtoField.bool("libra.flags.scale", "Answers a scale report", 8, nil, 0x20),
 	coded = ProtoField.bool("libra.flags.coded", "Floats are coded", 8, nil, 0x20),
 	quiet = ProtoField.bool("libra.flags.quiet", "Needs no answer of its own, or before its round is complete", 8, nil, 0x40),
+	taken = ProtoField.bool("libra.flags.taken", "Answers that a result is taken", 8, nil, 0x40),
 	cover = ProtoField.bool("libra.flags.cover", "Covers other frames, or other senders of a round", 8, nil, 0x80),
 	job = ProtoField.uint16("libra.job", "Job"),
 	sender = ProtoField.uint16("libra.sender", "Sender"),
@@ -81,6 +82,9 @@ local f = {
 	value = ProtoField.float("libra.pair.value", "Value"),
 	integer = ProtoField.int32("libra.pair.integer", "Value in fixed arithmetic"),
 	covered = ProtoField.uint64("libra.cover", "Frames applied, or positions that contributed to the round", base.HEX),
+	takers = ProtoField.uint64("libra.takers", "Positions that have the result of the round", base.HEX),
+	taken_first = ProtoField.uint16("libra.taken.first", "First slot"),
+	taken_round = ProtoField.uint32("libra.taken.round", "Round"),
 	iteration = ProtoField.uint32("libra.scale.iteration", "Iteration"),
 	exponent = ProtoField.uint8("libra.scale.exponent", "Largest exponent"),
 	step = ProtoField.uint64("libra.step", "Step"),
@@ -351,11 +355,20 @@ local function dissect_block(body, tree)
 	return string.format("operation %d step %d, %s from %d on", operation, step, counted(count, "value"), first)
 end
 
-local function dissect_cover(body, tree)
+local function dissect_taken(body, tree)
+	if body:len() ~= TAKEN_BODY then
+		return nil, string.format("body of %d bytes is not %d", body:len(), TAKEN_BODY)
+	end
+	tree:add(f.taken_first, body:range(0, 2))
+	tree:add(f.taken_round, body:range(4, 4))
+	return string.format("first slot %d, round %d", body:range(0, 2):uint(), body:range(4, 4):uint())
+end
+
+local function dissect_cover(body, tree, taken)
 	if body:len() ~= COVER_BODY then
 		return nil, string.format("body of %d bytes is not %d", body:len(), COVER_BODY)
 	end
-	tree:add(f.covered, body:range(0, 8))
+	tree:add(taken and f.takers or f.covered, body:range(0, 8))
 	return ""
 end
 
@@ -387,12 +400,16 @@ local function dissect_body(kind, flags, body, tree)
 		return dissect_step(body, tree)
 	elseif kind == ERROR then
 		return dissect_error(body, tree)
+	elseif flags.taken and (flags.sum or flags.scale) then
+		return nil, "acknowledgement of a TAKEN with SUM or SCALE"
+	elseif kind == TAKEN or flags.taken and not flags.cover then
+		return dissect_taken(body, tree)
 	elseif kind == SCALE or flags.sum and flags.scale then
 		return dissect_scale(body, tree)
 	elseif flags.sum then
 		return dissect_stripes(body, tree, flags.dense)
 	elseif flags.cover then
-		return dissect_cover(body, tree)
+		return dissect_cover(body, tree, flags.taken)
 	elseif body:len() > 0 then
 		return nil, string.format("acknowledgement without sums has a body of %d bytes", body:len())
 	end
@@ -406,8 +423,8 @@ local function dissect_header(tvb, tree)
 	local flags = tree:add(f.flags, tvb(1, 1))
 	local number = tvb(0, 1):bitfield(4, 4)
 	local cold = number == COLD or number == COLD_AT
-	local fifth = cold and f.coded or f.scale
-	for _, flag in ipairs({ f.retx, f.want_sum, f.dense, f.sum, f.all, fifth, f.quiet, f.cover }) do
+	local fifth, sixth = cold and f.coded or f.scale, number == ACK and f.taken or f.quiet
+	for _, flag in ipairs({ f.retx, f.want_sum, f.dense, f.sum, f.all, fifth, sixth, f.cover }) do
 		flags:add(flag, tvb(1, 1))
 	end
 	tree:add(f.job, tvb(2, 2))
@@ -416,7 +433,8 @@ local function dissect_header(tvb, tree)
 	tree:add(f.seq, tvb(8, 4))
 	return kind, {
 		cover = tvb(1, 1):bitfield(0, 1) == 1,
-		quiet = tvb(1, 1):bitfield(1, 1) == 1,
+		quiet = number ~= ACK and tvb(1, 1):bitfield(1, 1) == 1,
+		taken = number == ACK and tvb(1, 1):bitfield(1, 1) == 1,
 		scale = not cold and tvb(1, 1):bitfield(2, 1) == 1,
 		coded = cold and tvb(1, 1):bitfield(2, 1) == 1,
 		all = tvb(1, 1):bitfield(3, 1) == 1,
@@ -435,7 +453,7 @@ local function summary(tvb, kind, flags)
 	local text = string.format("%s job %d %s epoch %d %s %d",
 		TYPES[kind] or string.format("Type(%d)", kind),
 		tvb(2, 2):uint(), sender, tvb(6, 2):uint(), numbered, tvb(8, 4):uint())
-	for _, name in ipairs({ "retx", "want_sum", "dense", "sum", "all", "scale", "coded", "quiet", "cover" }) do
+	for _, name in ipairs({ "retx", "want_sum", "dense", "sum", "all", "scale", "coded", "quiet", "taken", "cover" }) do
 		if flags[name] then text = text .. " " .. name:upper() end
 	end
 	return text

@@ -157,6 +157,7 @@ func (p *Pair) Run(seed uint64, n int) (map[aggregator.Action]int, error) {
 		if err != nil {
 			return verdicts, fmt.Errorf("seed %d, frame %d: %w", seed, i, err)
 		}
+		g.Hear(p.answer)
 		verdicts[v.Action]++
 	}
 	for _, j := range p.jobs() {

@@ -13,8 +13,9 @@ import (
 // repetitions, and frames with every fault that a receiver must detect. The same seed gives the
 // same frames.
 //
-// It does not see the answers. In jobs with rounds, senders contribute in random order, so that
-// rounds complete slowly and many contributions are too early.
+// In jobs with rounds, senders contribute in random order, so that rounds complete slowly and many
+// contributions are too early. Of the answers it needs to see, by [Generator.Hear], only those to all
+// senders of a job in mode acked, whose rounds hardly end otherwise.
 type Generator struct {
 	rng     *rand.Rand
 	jobs    []aggregator.JobConfig             // complete, in their current epochs
@@ -23,6 +24,7 @@ type Generator struct {
 	epochs  []uint16                           // epoch of the next admission, by job
 	flows   map[flow]*history
 	scales  []negotiation // by job
+	heard   [][]heard     // by job and group
 	ports   *rand.Rand
 	port    int // port of the last frame
 	buf     [4096]byte
@@ -53,7 +55,7 @@ func NewGenerator(seed uint64, jobs ...aggregator.JobConfig) *Generator {
 	}
 	g := &Generator{
 		rng: rand.New(rand.NewPCG(seed, 0)), ports: rand.New(rand.NewPCG(seed, 1)), flows: make(map[flow]*history),
-		scales:  make([]negotiation, len(jobs)),
+		scales: make([]negotiation, len(jobs)), heard: make([][]heard, len(jobs)),
 		senders: make([][Senders]aggregator.SenderConfig, len(jobs)),
 	}
 	for k, j := range jobs {
@@ -80,6 +82,7 @@ func (g *Generator) restart(job int) {
 		g.readmit(job, i)
 	}
 	g.scales[job] = negotiation{}
+	g.heard[job] = make([]heard, groups(g.jobs[job]))
 }
 
 // readmit starts a new admission of a sender of one of Jobs: its numbers start again, in the next
@@ -156,7 +159,7 @@ func (g *Generator) Valid(job, sender int) []byte {
 	f := flow{job, sender}
 	h := g.history(f)
 	var p []byte
-	if g.jobs[job].Mode == aggregator.Sync {
+	if g.jobs[job].Mode.HasRounds() {
 		p = g.contribution(f, h.next, int(h.next-wire.FirstSeq)%groups(g.jobs[job]))
 	} else {
 		p = g.hot(f, h.next)
@@ -214,11 +217,15 @@ func (g *Generator) fresh(f flow, seq uint32) []byte {
 	switch {
 	case g.oneIn(scales):
 		return g.scale(f, seq)
-	case job.Mode == aggregator.Sync:
+	case job.Mode.HasRounds():
+		group := g.rng.IntN(groups(job))
+		if job.Mode == aggregator.Acked && g.isTaking(f.job, group) {
+			return g.taken(f, seq, group)
+		}
 		if g.oneIn(8) { // a number that most likely belongs to another group
 			seq -= 1 + g.rng.Uint32N(4)
 		}
-		return g.ask(g.contribution(f, seq, g.rng.IntN(groups(job))))
+		return g.ask(g.contribution(f, seq, group))
 	}
 	return g.ask(g.hot(f, seq))
 }

@@ -71,7 +71,7 @@ const lanesJob, lanesEpoch = 199, 40_000
 func openLanes(t *testing.T, p *Pair, job aggregator.JobConfig, stripes int) *lanes {
 	t.Helper()
 	job.ID, job.Epoch, job.MaxStripes, job.Layouts = lanesJob, lanesEpoch, stripes, aggregator.Aligned
-	if job.Mode == aggregator.Sync {
+	if job.Mode.HasRounds() {
 		job.MaxStripes, stripes = 1, 1 // a contribution has no empty stripes
 	}
 	for _, plane := range []aggregator.Plane{p.Device, p.Model} {

@@ -99,9 +99,10 @@ func (g *Generator) numbers(job aggregator.JobConfig) func() uint32 {
 		bits := [...]int{0, 12, 12, 12, 12, 12, 12, 2, 1}[g.rng.IntN(9)]
 		return func() uint32 { return uint32(int32(g.rng.Uint32()) >> bits) }
 	case aggregator.LUT:
-		exponent := [...]int{0, 110, 110, 110, 110, 110, 110, 30, 235}[g.rng.IntN(9)]
+		exponent := [...]int{0, 110, 110, 110, 110, 110, 30, 235, 250}[g.rng.IntN(9)]
+		span := min(20, 255-exponent)
 		return func() uint32 {
-			return uint32(exponent+g.rng.IntN(20))<<23 | g.rng.Uint32()&0x807fffff
+			return uint32(exponent+g.rng.IntN(span))<<23 | g.rng.Uint32()&0x807fffff
 		}
 	}
 	magnitude := g.magnitude(job.Exp)

@@ -24,6 +24,8 @@ func (g *Generator) spoil(payload []byte) []byte {
 		return g.spoilHeader(p)
 	case isScale(p):
 		return g.spoilScale(p)
+	case isTaken(p):
+		return g.spoilTaken(p)
 	case g.oneIn(4):
 		return g.spoilShape(p)
 	}

@@ -67,7 +67,7 @@ type Withdrawal struct {
 type Job struct {
 	ID         uint16   `json:"id"`
 	Epoch      uint16   `json:"epoch"`
-	Mode       string   `json:"mode"`       // combine, fetchadd or sync
+	Mode       string   `json:"mode"`       // combine, fetchadd, sync or acked
 	Arithmetic string   `json:"arithmetic"` // exact, lut or fixed
 	Exp        int      `json:"exp"`
 	Workers    int      `json:"workers,omitempty"`
@@ -159,7 +159,7 @@ func (j *Job) Config() (aggregator.JobConfig, error) {
 		ID: j.ID, Epoch: j.Epoch, Exp: j.Exp, Workers: j.Workers, Slots: j.Slots, MaxStripes: j.MaxStripes,
 	}
 	for c.Mode.String() != j.Mode {
-		if c.Mode++; c.Mode > aggregator.Sync {
+		if c.Mode++; c.Mode > aggregator.Acked {
 			return c, fmt.Errorf("job %d: no mode %q", j.ID, j.Mode)
 		}
 	}

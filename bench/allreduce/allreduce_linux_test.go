@@ -34,7 +34,7 @@ func TestEverythingIsMeasured(t *testing.T) {
 			}
 			continue
 		}
-		if res.P1 <= 0 || res.P50 < res.P1 || res.P99 < res.P50 || res.Mean < res.P1 || res.Ratio <= 0 || (res.Rate > 0) != (b == Libra) {
+		if res.P1 <= 0 || res.P50 < res.P1 || res.P99 < res.P50 || res.Mean < res.P1 || res.Ratio <= 0 || (res.Rate > 0) != measuresRate(b) || (res.GroupBytes == 0) != usesMPI(b) {
 			t.Errorf("%s: %+v", b, res)
 		}
 	}

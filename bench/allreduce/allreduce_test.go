@@ -36,6 +36,9 @@ func TestReport(t *testing.T) {
 	if res := r.find(4, MPI); res.Ratio != 0.25 {
 		t.Errorf("%+v", res)
 	}
+	if one, two := groupBytes(AckedOne, 23), groupBytes(Libra, 23); one != 2*22*8 || two != 2*one {
+		t.Errorf("%d bytes a group in mode acked, %d in sync", one, two)
+	}
 	if res := r.find(2, Reduce); res.Ratio != 0 {
 		t.Errorf("%+v", res)
 	}

@@ -19,6 +19,10 @@ const (
 	Libra = "libra"
 	// Lossy is Libra on links that lose frames.
 	Lossy = "libra-lossy"
+	// Acked is Libra in mode acked, and AckedOne the same with one group of slots: an operation waits
+	// until all workers have told that they have the result of the one before.
+	Acked    = "acked"
+	AckedOne = "acked-one"
 	// Reduce is transport.Worker.Reduce over AF_XDP, with the XDP aggregator.
 	Reduce = "reduce"
 	// UDP is package transport/reducer over UDP sockets, with the aggregator in Go.
@@ -30,7 +34,7 @@ const (
 )
 
 // Baselines returns what Libra can be compared with.
-func Baselines() []string { return []string{Lossy, Reduce, UDP, MPI, Shared} }
+func Baselines() []string { return []string{Lossy, Acked, AckedOne, Reduce, UDP, MPI, Shared} }
 
 // Config is what to measure, and how long.
 type Config struct {
@@ -55,6 +59,9 @@ func Defaults() Config {
 		Baselines: append([]string{Libra}, Baselines()...),
 	}
 }
+
+// measuresRate reports whether operations are also measured with many in flight.
+func measuresRate(baseline string) bool { return baseline == Libra || baseline == Acked }
 
 func (c *Config) checkFields() error {
 	var none error

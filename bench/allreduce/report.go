@@ -9,9 +9,12 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
 
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/report"
 	"github.com/libra-ina/libra/internal/report/chart"
 	"github.com/libra-ina/libra/internal/report/experiment"
+	"github.com/libra-ina/libra/transport/reducer"
+	"github.com/libra-ina/libra/wire"
 )
 
 // Sample is one measurement: the times of operations one at a time, as the first worker sees them.
@@ -31,6 +34,9 @@ type Result struct {
 	Workers  int    `json:"workers"`
 	Baseline string `json:"baseline"`
 	Sample          // medians over the rounds
+	// GroupBytes is what the aggregator keeps of sums for one operation in flight: in one bank or two. It
+	// is 0 where no aggregator does.
+	GroupBytes int `json:"group_bytes,omitempty"`
 	// Ratio is the median over the rounds of libra's p50 divided by this one's; 0 without libra.
 	Ratio   float64  `json:"ratio"`
 	Samples []Sample `json:"samples"`
@@ -62,11 +68,25 @@ func (r *Report) finish() {
 	for i := range r.Results {
 		res := &r.Results[i]
 		res.Sample = experiment.MedianOf(res.Samples)
+		res.GroupBytes = groupBytes(res.Baseline, r.Width)
 		if ours := r.find(res.Workers, Libra); ours != nil {
 			res.Ratio = ratio(ours, res, func(s Sample) float64 { return s.P50 })
 		}
 	}
 	r.addTargets()
+}
+
+// groupBytes returns the bytes of the sums of one operation, in all banks of its mode.
+func groupBytes(baseline string, width int) int {
+	mode := aggregator.Sync
+	switch baseline {
+	case MPI, Shared:
+		return 0
+	case Acked, AckedOne:
+		mode = aggregator.Acked
+	}
+	const slot = 8
+	return aggregator.JobConfig{Mode: mode}.Banks() * reducer.Shape{Width: width}.Stripes() * wire.Lanes * slot
 }
 
 // ratio returns the median of the ratios of a figure within rounds.
@@ -122,13 +142,14 @@ func (r *Report) Print(out *report.Printer) {
 		return []any{
 			res.Workers, res.Baseline, micro(res.P1), micro(res.P50), micro(res.P99), micro(res.Mean),
 			fmt.Sprintf("%.2f", res.Ratio), report.Cell("%.0f", res.Rate/1e3), report.Cell("%.2f", 100*res.Repeated),
+			report.Cell("%.0f", float64(res.GroupBytes)),
 		}
 	})
 	out.Table(fmt.Sprintf("All-reduces of %s, in µs: medians of %s of %s operations on %s; all sums were right",
 		english.Plural(r.Width, "value", ""), english.Plural(r.Rounds, "round", ""), humanize.Comma(int64(r.Operations)),
 		english.Plural(r.CPUs, "CPU", "")),
 		[]string{"workers", "baseline", "p1", "p50", "p99", "mean", "libra/baseline",
-			fmt.Sprintf("1000/s, %d in flight", r.InFlight), "repeated %"}, rows)
+			fmt.Sprintf("1000/s, %d in flight", r.InFlight), "repeated %", "bytes a group"}, rows)
 	out.Note("The paper's FPGAs take %.1f µs for 8 values at a switch.", paper/1e3)
 	experiment.PrintTargets(out, r.Targets)
 	experiment.PrintUnavailable(out, r.Unavailable)

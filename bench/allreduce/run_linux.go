@@ -202,6 +202,10 @@ func (r *run) askWorkers(ctx context.Context, group *proc.Group, network *testbe
 	shape := reducer.Shape{
 		Workers: workers, Width: r.cfg.Width, InFlight: r.cfg.InFlight, Exp: aggregator.DefaultExp(aggregator.Exact),
 	}
+	shape.Acked = baseline == Acked || baseline == AckedOne
+	if baseline == AckedOne {
+		shape.InFlight = 1
+	}
 	for i := range workers {
 		c := childConfig{
 			HostConfig: harness.HostConfigOf(network, i), Baseline: baseline, Number: i, Shape: shape,
@@ -229,7 +233,7 @@ func (r *run) askWorkers(ctx context.Context, group *proc.Group, network *testbe
 		}
 	}
 	s, err = askAll(ctx, all, opTimes)
-	if err == nil && baseline == Libra {
+	if err == nil && measuresRate(baseline) {
 		var many Sample
 		many, err = askAll(ctx, all, opRate)
 		s.Rate = many.Rate

@@ -64,7 +64,7 @@ type JobStatistics struct {
 	Owner           string            `json:"owner"`      // the address that created it
 	Held            bool              `json:"held"`       // its owner is connected
 	LeaseS          float64           `json:"lease_s"`    // until the job is removed; the whole lease while it is held
-	Mode            string            `json:"mode"`       // combine, fetchadd or sync
+	Mode            string            `json:"mode"`       // combine, fetchadd, sync or acked
 	Arithmetic      string            `json:"arithmetic"` // exact, lut or fixed
 	Exponent        int32             `json:"exponent"`   // one unit is 2 to this power
 	Epoch           uint32            `json:"epoch"`

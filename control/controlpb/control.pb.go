@@ -37,6 +37,7 @@ const (
 	Mode_MODE_COMBINE     Mode = 1
 	Mode_MODE_FETCHADD    Mode = 2
 	Mode_MODE_SYNC        Mode = 3
+	Mode_MODE_ACKED       Mode = 4
 )
 
 // Enum value maps for Mode.
@@ -46,12 +47,14 @@ var (
 		1: "MODE_COMBINE",
 		2: "MODE_FETCHADD",
 		3: "MODE_SYNC",
+		4: "MODE_ACKED",
 	}
 	Mode_value = map[string]int32{
 		"MODE_UNSPECIFIED": 0,
 		"MODE_COMBINE":     1,
 		"MODE_FETCHADD":    2,
 		"MODE_SYNC":        3,
+		"MODE_ACKED":       4,
 	}
 )
 
@@ -3698,12 +3701,14 @@ const file_control_proto_rawDesc = "" +
 	"\x05zeros\x18\x04 \x01(\x04R\x05zeros\x12\x15\n" +
 	"\x06sum_ns\x18\x05 \x01(\x04R\x05sumNs\x12\x14\n" +
 	"\x05first\x18\x06 \x01(\x11R\x05first\x12\x16\n" +
-	"\x06counts\x18\a \x03(\x04R\x06counts*P\n" +
+	"\x06counts\x18\a \x03(\x04R\x06counts*`\n" +
 	"\x04Mode\x12\x14\n" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fMODE_COMBINE\x10\x01\x12\x11\n" +
 	"\rMODE_FETCHADD\x10\x02\x12\r\n" +
-	"\tMODE_SYNC\x10\x03*h\n" +
+	"\tMODE_SYNC\x10\x03\x12\x0e\n" +
+	"\n" +
+	"MODE_ACKED\x10\x04*h\n" +
 	"\n" +
 	"Arithmetic\x12\x1a\n" +
 	"\x16ARITHMETIC_UNSPECIFIED\x10\x00\x12\x14\n" +

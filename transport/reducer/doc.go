@@ -29,6 +29,10 @@
 // operation has its result. The answer to a repetition says who has contributed; an aggregator that
 // cannot tell, such as a switch, sends a plain ACK, and errors then name nobody.
 //
+// With Shape.Acked the job's mode is acked: a worker that has a result says so, and starts the
+// operation that follows by InFlight when all have said so. The aggregator then needs one bank for the
+// job, and an operation takes two frames in each direction and, one at a time, two round trips.
+//
 // # Goroutines
 //
 // A Reducer has no goroutine: its caller's runs the link, inside Start, Wait, Barrier and Poll. Only

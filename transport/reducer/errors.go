@@ -40,7 +40,7 @@ func (e *ValueError) Error() string {
 		e.Index, e.Value)
 }
 
-// RefusedError ends a Reducer whose contribution the aggregator refuses.
+// RefusedError ends a Reducer whose contribution, or word that it has a result, the aggregator refuses.
 type RefusedError struct {
 	Op          Op
 	Aggregator  netip.AddrPort
@@ -63,12 +63,15 @@ func (e *RefusedError) Unwrap() error { return e.Refusal }
 // MissingError ends a Reducer that has had no result for too long, although it repeated its
 // contributions.
 type MissingError struct {
-	Op     Op // the first that has no result
+	Op Op // the first that has no result
+	// Taken means, with Shape.Acked, that Op has its result, and that Missing have not told that they have
+	// it.
+	Taken  bool
 	Waited time.Duration
 	// Silent means that the aggregator has not answered either.
 	Silent     bool
 	Aggregator netip.AddrPort
-	// Missing are the workers that have not contributed to Op, as far as is known: nil, if the
+	// Missing are the workers that have not contributed to Op, or have not its result, as far as is known: nil, if the
 	// aggregator does not tell or Unnamed is not nil.
 	Missing []uint16
 	// Absent is how many workers the job has not admitted yet; they are missing too.
@@ -80,7 +83,11 @@ type MissingError struct {
 
 func (e *MissingError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "reducer: operation %d has no result after %v of repetitions: ", e.Op, e.Waited.Round(time.Millisecond))
+	lacks := "has no result"
+	if e.Taken {
+		lacks = "has a result that is not at all workers"
+	}
+	fmt.Fprintf(&b, "reducer: operation %d %s after %v of repetitions: ", e.Op, lacks, e.Waited.Round(time.Millisecond))
 	if e.Silent {
 		fmt.Fprintf(&b, "the aggregator %v does not answer: is it running and reachable?", e.Aggregator)
 	} else {
@@ -96,17 +103,21 @@ func (e *MissingError) Error() string {
 func (e *MissingError) who() string {
 	const remedy = ": start all workers of the job again."
 	var who []string
+	did := "did not contribute"
+	if e.Taken {
+		did = "did not tell to have it"
+	}
 	if len(e.Missing) > 0 {
-		who = append(who, numbered("worker", e.Missing)+" did not contribute")
+		who = append(who, numbered("worker", e.Missing)+" "+did)
 	}
 	if e.Absent > 0 {
 		who = append(who, fmt.Sprintf("%d of the job's workers did not join it", e.Absent))
 	}
 	switch {
 	case e.Unnamed != nil:
-		return fmt.Sprintf("other workers did not contribute (%v)%s", e.Unnamed, remedy)
+		return fmt.Sprintf("other workers %s (%v)%s", did, e.Unnamed, remedy)
 	case who == nil:
-		return "other workers did not contribute, and the aggregator does not tell which" + remedy
+		return "other workers " + did + ", and the aggregator does not tell which" + remedy
 	}
 	return strings.Join(who, ", and ") + remedy
 }
@@ -127,7 +138,7 @@ func numbered(noun string, numbers []uint16) string {
 // missing returns the error for an operation that has had no result for too long.
 func (r *Reducer[T]) missing(g *group) error {
 	e := &MissingError{
-		Op: g.op, Waited: r.silent, Silent: !g.answered || g.ignored >= deaf, Aggregator: r.from,
+		Op: g.op, Taken: g.unconfirmed, Waited: r.silent, Silent: !g.answered || g.ignored >= deaf, Aggregator: r.from,
 		LinkErr: r.link.Stats().LastError,
 	}
 	if e.Silent || g.contributed == 0 {

@@ -58,13 +58,19 @@ func (r *Reducer[T]) slot(g *group) uint16 {
 	return uint16(int(g.op%Op(len(r.groups))) * r.stripes)
 }
 
-// send sends a contribution, for the first time or again. What the link has no room for is sent
-// later.
+// send sends a contribution or TAKEN, for the first time or again. What the link has no room for is
+// sent later.
 func (r *Reducer[T]) send(g *group, now instant, again bool) error {
-	r.out[0] = link.Frame{Buf: g.buf, Retx: again, Len: wire.HotLen(r.stripes), To: r.path}
-	n, err := r.link.Send(r.out[:])
-	if err != nil {
-		return err
+	n, length := 0, wire.HotLen(r.stripes)
+	if g.unconfirmed {
+		length = r.writeTaken(g)
+	}
+	if length > 0 {
+		var err error
+		r.out[0] = link.Frame{Buf: g.buf, Retx: again, Len: length, To: r.path}
+		if n, err = r.link.Send(r.out[:]); err != nil {
+			return err
+		}
 	}
 	g.sent, g.repeated, g.due = n == 1, g.repeated || again, now.add(g.wait)
 	if !g.sent {
@@ -81,16 +87,20 @@ func (r *Reducer[T]) repeatDue(now instant) error {
 		return nil
 	}
 	r.wakeAt = never
-	for op := r.first; op < r.next; op++ {
+	awaited := r.first // the caller's next Wait needs it, or if there is none, its next Start
+	if awaited == r.next {
+		awaited = r.oldest
+	}
+	for op := r.oldest; op < r.next; op++ {
 		g := &r.groups[op%Op(len(r.groups))]
-		if g.op != op || g.state != waiting {
+		if g.isOver(op) {
 			continue
 		}
 		if now < g.due {
 			r.wakeAt = min(r.wakeAt, g.due)
 			continue
 		}
-		if g.sent && op == r.first {
+		if g.sent && op == awaited {
 			if r.silent += g.wait; r.silent >= r.cfg.Limit {
 				return r.missing(g)
 			}
@@ -137,8 +147,10 @@ func (r *Reducer[T]) receive() (int, error) {
 			return n, err
 		}
 		if g != nil {
-			r.settle(g, now)
 			overtaken = max(overtaken, g.op)
+			if err := r.settle(g, now); err != nil {
+				return n, err
+			}
 		}
 		switch v {
 		case malformed:
@@ -173,6 +185,9 @@ func (r *Reducer[T]) take(p *link.Packet) (*group, verdict, error) {
 		g, v := r.takeSums(h, p.Payload)
 		return g, v, nil
 	}
+	if h.Type == wire.TypeAck && h.Flags&wire.FlagTaken != 0 {
+		return nil, r.takeConfirmation(h, p.Payload), nil
+	}
 	g := r.waitingAt(h.Seq)
 	if g == nil || h.Sender != r.cfg.Sender {
 		return nil, stray, nil
@@ -188,20 +203,24 @@ func (r *Reducer[T]) take(p *link.Packet) (*group, verdict, error) {
 		if _, err := wire.ParseAck(p.Payload, h); err != nil || h.Flags&^wire.FlagCover != 0 {
 			return nil, malformed, nil
 		}
+		if g.state != waiting {
+			return nil, stray, nil
+		}
 		g.answered, g.ignored, g.contributed = true, 0, wire.Cover(p.Payload, h)
 		return nil, taken, nil
 	}
 	return nil, stray, nil
 }
 
-// waitingAt returns the operation that waits and whose frame has a number, or nil.
+// waitingAt returns the operation that is not over and whose frame has a number, or nil.
 func (r *Reducer[T]) waitingAt(seq uint32) *group {
 	behind := uint32(r.next) + wire.FirstSeq - seq // 1 for the newest
-	if behind == 0 || uint64(behind) > uint64(r.next-r.first) {
+	if behind == 0 || uint64(behind) > uint64(r.next-r.oldest) {
 		return nil
 	}
-	g := &r.groups[(r.next-Op(behind))%Op(len(r.groups))]
-	if g.state != waiting || g.seq != seq {
+	op := r.next - Op(behind)
+	g := &r.groups[op%Op(len(r.groups))]
+	if g.isOver(op) || g.seq != seq {
 		return nil
 	}
 	return g
@@ -238,8 +257,8 @@ func (r *Reducer[T]) takeSums(h wire.Header, payload []byte) (*group, verdict) {
 	return g, taken
 }
 
-// settle ends an operation with its result.
-func (r *Reducer[T]) settle(g *group, now instant) {
+// settle gives an operation its result, and in mode acked says so.
+func (r *Reducer[T]) settle(g *group, now instant) error {
 	g.state = done
 	r.link.Free(g.buf)
 	r.stats.Results++
@@ -247,13 +266,31 @@ func (r *Reducer[T]) settle(g *group, now instant) {
 	if !g.repeated { // Karn's rule
 		r.rtt.sample(now.sub(g.started))
 	}
-	for r.first < r.next && r.groups[r.first%Op(len(r.groups))].isOver(r.first) {
+	g.unconfirmed = r.cfg.Shape.Acked
+	r.advance()
+	if !g.unconfirmed {
+		return nil
+	}
+	g.wait, g.repeated, g.hurried = r.rtt.timeout(), false, false
+	g.answered, g.ignored, g.contributed = false, 0, 0
+	return r.send(g, now, false)
+}
+
+// advance finds the first operation without a result, and the first that is not over.
+func (r *Reducer[T]) advance() {
+	for r.first < r.next && r.groups[r.first%Op(len(r.groups))].hasResult(r.first) {
 		r.first++
+	}
+	for r.oldest < r.next && r.groups[r.oldest%Op(len(r.groups))].isOver(r.oldest) {
+		r.oldest++
 	}
 }
 
-// isOver reports whether an operation of the group has its result.
-func (g *group) isOver(op Op) bool { return g.op != op || g.state != waiting }
+// hasResult reports whether an operation of the group has its result.
+func (g *group) hasResult(op Op) bool { return g.op != op || g.state != waiting }
+
+// isOver reports whether nothing is to be sent for an operation of the group any more.
+func (g *group) isOver(op Op) bool { return g.op != op || g.state != waiting && !g.unconfirmed }
 
 // lastError returns the link's last error, as a part of a text.
 func (r *Reducer[T]) lastError() string {

@@ -75,6 +75,11 @@ type Shape struct {
 	// Exp is the binary exponent of the unit of float32 sums: -46 unless the job says otherwise. Values
 	// and sums of magnitude 2^(63+Exp) or more are refused.
 	Exp int
+
+	// Acked makes the job one of mode acked: the aggregator has one bank instead of two, and an
+	// operation waits until all workers have told that they have the result of the one before it in
+	// its group. That takes a second round trip, and a switch with P4 has no such jobs.
+	Acked bool
 }
 
 // Stripes returns the number of stripes of a frame.
@@ -91,7 +96,7 @@ func Job[T Value](s Shape) (aggregator.JobConfig, error) {
 			MaxInFlight)
 	}
 	job := aggregator.JobConfig{
-		Mode: aggregator.Sync, Arithmetic: arithmeticOf[T](), Exp: s.Exp, Workers: s.Workers,
+		Mode: modeOf(s), Arithmetic: arithmeticOf[T](), Exp: s.Exp, Workers: s.Workers,
 		Slots: s.InFlight * s.Stripes() * wire.Lanes, MaxStripes: s.Stripes(),
 	}
 	job, err := job.Complete()
@@ -99,6 +104,13 @@ func Job[T Value](s Shape) (aggregator.JobConfig, error) {
 		return job, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return job, nil
+}
+
+func modeOf(s Shape) aggregator.Mode {
+	if s.Acked {
+		return aggregator.Acked
+	}
+	return aggregator.Sync
 }
 
 func arithmeticOf[T Value]() aggregator.Arithmetic {
@@ -127,6 +139,7 @@ type Reducer[T Value] struct {
 	groups []group
 	next   Op // to be started
 	first  Op // that has no result; all before it have
+	oldest Op // that is not over; all before it are
 	wakeAt instant
 	rtt    estimator
 	silent time.Duration // of repetitions without any result
@@ -165,6 +178,11 @@ type group struct {
 	answered    bool   // the aggregator has acknowledged the contribution
 	ignored     int    // repetitions since it last did
 	contributed uint64 // positions that have contributed, as far as the aggregator has told; 0: it has not
+
+	// unconfirmed, in mode acked: the operation has its result, and as far as this worker knows not all
+	// workers have it. What is sent is TAKEN, and contributed are those that have the result.
+	unconfirmed bool
+	held        bool // buf is of TAKEN
 }
 
 type groupState uint8
@@ -219,7 +237,9 @@ func New[T Value](ctx context.Context, cfg Config) (*Reducer[T], error) {
 }
 
 // Start contributes the worker's values to the next operation and returns its number. It sends at
-// once. Each operation has to be waited for before the one that follows it by InFlight is started.
+// once, except that with Shape.Acked it first waits until all workers have the result of the operation
+// InFlight before. Each operation has to be waited for before the one that follows it by InFlight is
+// started.
 func (r *Reducer[T]) Start(values []T) (Op, error) {
 	op := r.next
 	g := &r.groups[op%Op(len(r.groups))]
@@ -236,6 +256,11 @@ func (r *Reducer[T]) Start(values []T) (Op, error) {
 	if r.limit != 0 {
 		if err := checkFloats(bits, r.limit); err != nil {
 			return 0, err
+		}
+	}
+	for g.unconfirmed {
+		if err := r.turn(); err != nil {
+			return 0, r.fail(err)
 		}
 	}
 	buf, err := r.alloc()
@@ -343,7 +368,7 @@ func (r *Reducer[T]) turn() error {
 func (r *Reducer[T]) sleep(limit time.Duration) error {
 	if r.cfg.Ended != nil {
 		if err := r.cfg.Ended(); err != nil {
-			return fmt.Errorf("reducer: operation %d has no result: %w", r.first, err)
+			return r.ended(err)
 		}
 	}
 	return r.link.Wait(limit)

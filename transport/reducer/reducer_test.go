@@ -16,13 +16,18 @@ import (
 	"github.com/libra-ina/libra/link"
 )
 
-var small = Shape{Workers: 2, Width: 8, InFlight: 4, Exp: -20}
+var (
+	small      = Shape{Workers: 2, Width: 8, InFlight: 4, Exp: -20}
+	smallAcked = Shape{Workers: 2, Width: 8, InFlight: 4, Exp: -20, Acked: true}
+)
 
 // Sums are those of all workers, for all shapes, in whichever order the caller waits.
 func TestSums(t *testing.T) {
 	for _, shape := range []Shape{
 		{Workers: 1, Width: 1, InFlight: 1}, {Workers: 2, Width: 8, InFlight: 1}, {Workers: 3, Width: 22, InFlight: 2},
 		{Workers: 2, Width: 23, InFlight: 3}, {Workers: 2, Width: 220, InFlight: 256}, {Workers: 64, Width: 44, InFlight: 5},
+		{Workers: 1, Width: 1, InFlight: 1, Acked: true}, {Workers: 3, Width: 8, InFlight: 1, Acked: true},
+		{Workers: 2, Width: 23, InFlight: 3, Acked: true}, {Workers: 64, Width: 44, InFlight: 5, Acked: true},
 	} {
 		shape.Exp = -20
 		t.Run(fmt.Sprintf("%+v, int32", shape), func(t *testing.T) {
@@ -216,7 +221,13 @@ func TestWrongCalls(t *testing.T) {
 
 // A Reducer allocates nothing once it exists.
 func TestNoAllocation(t *testing.T) {
-	all := workers[float32](t, newNetwork[float32](t, small, aggregator.Config{}), small)
+	for _, shape := range []Shape{small, smallAcked} {
+		checkNoAllocation(t, shape)
+	}
+}
+
+func checkNoAllocation(t *testing.T, shape Shape) {
+	all := workers[float32](t, newNetwork[float32](t, shape, aggregator.Config{}), shape)
 	values, sums := make([]float32, small.Width), make([]float32, small.Width)
 	step := func() {
 		for range small.InFlight {
@@ -238,6 +249,6 @@ func TestNoAllocation(t *testing.T) {
 		}
 	}
 	if n := testing.AllocsPerRun(200, step); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("%+v: %v allocations", shape, n)
 	}
 }

@@ -38,6 +38,7 @@ type Case struct {
 	Stripes []Stripe `json:"stripes,omitempty"` // HOT, and ACK with sums
 	Scale   *Scale   `json:"scale,omitempty"`   // SCALE, and ACK with a decision
 	Cover   string   `json:"cover,omitempty"`   // ACK with a cover: hexadecimal
+	Taken   *Taken   `json:"taken,omitempty"`   // TAKEN, and ACK that confirms it
 	Rows    *Rows    `json:"rows,omitempty"`    // COLD, PULL, ROWS, FIND, FOUND, COLD_AT and SUMS
 	Step    *Step    `json:"step,omitempty"`    // STEP
 	Sums    *Sums    `json:"sums,omitempty"`    // SUMS, with Rows
@@ -90,6 +91,12 @@ type Rows struct {
 type Scale struct {
 	Iteration uint32 `json:"iteration"`
 	Exponent  uint8  `json:"exponent"`
+}
+
+// Taken is the body of a TAKEN frame and of the ACK that confirms it.
+type Taken struct {
+	First uint16 `json:"first"`
+	Round uint32 `json:"round"`
 }
 
 // Step is the body of a STEP frame.

@@ -61,7 +61,9 @@ type Libra struct {
 
 	Scale wire.ScaleReport // SCALE, and ACK with [wire.FlagScale] and [wire.FlagSum]
 
-	Cover uint64 // ACK with [wire.FlagCover]: see [wire.PutCover]
+	Taken wire.TakenReport // TAKEN, and ACK with [wire.FlagTaken] and without [wire.FlagCover]
+
+	Cover uint64 // ACK with [wire.FlagCover]: see [wire.PutCover] and [wire.PutTakers]
 
 	// BLOCK; the values, as they are in the frame, are Blocks: floats, or codes.
 	Block  wire.Block
@@ -127,6 +129,10 @@ func (l *Libra) decodeBody(data []byte) (err error) {
 		l.Scale, err = wire.ParseScale(data)
 		return err
 	}
+	if l.hasTaken() {
+		l.Taken, err = wire.ParseTaken(data)
+		return err
+	}
 	switch l.Header.Type {
 	case wire.TypeHot:
 		stripes, err = wire.StripeCount(data)
@@ -155,6 +161,12 @@ func (l *Libra) decodeBody(data []byte) (err error) {
 func (l *Libra) hasScale() bool {
 	const decided = wire.FlagScale | wire.FlagSum
 	return l.Header.Type == wire.TypeScale || l.Header.Type == wire.TypeAck && l.Header.Flags&decided == decided
+}
+
+// hasTaken reports whether the body names a round whose result is taken.
+func (l *Libra) hasTaken() bool {
+	const bodies = wire.FlagScale | wire.FlagSum | wire.FlagCover | wire.FlagTaken
+	return l.Header.Type == wire.TypeTaken || l.Header.Type == wire.TypeAck && l.Header.Flags&bodies == wire.FlagTaken
 }
 
 // hasCover reports whether the body has a cover.
@@ -250,6 +262,10 @@ func (l *Libra) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOpti
 		l.Scale.Put(data)
 		return nil
 	}
+	if l.hasTaken() {
+		l.Taken.Put(data)
+		return nil
+	}
 	if l.hasCover() {
 		binary.BigEndian.PutUint64(data[wire.HeaderLen:], l.Cover)
 		return nil
@@ -306,6 +322,9 @@ func (l *Libra) putRows(data []byte, count int) {
 func (l *Libra) size() (count, n int, err error) {
 	if l.hasScale() {
 		return 0, wire.ScaleLen, nil
+	}
+	if l.hasTaken() {
+		return 0, wire.TakenLen, nil
 	}
 	if l.hasCover() {
 		return 0, wire.CoverLen, nil

@@ -95,6 +95,9 @@ func compare(t *testing.T, c golden.Case, l *Libra) {
 	if s := c.Scale; s != nil && (l.Scale != wire.ScaleReport{Iteration: s.Iteration, Exponent: s.Exponent}) {
 		t.Errorf("scale %+v, want %+v", l.Scale, s)
 	}
+	if r := c.Taken; r != nil && (l.Taken != wire.TakenReport{First: r.First, Round: r.Round}) {
+		t.Errorf("taken %+v, want %+v", l.Taken, r)
+	}
 	if c.Cover != "" && fmt.Sprintf("%016x", l.Cover) != c.Cover {
 		t.Errorf("cover %016x, want %s", l.Cover, c.Cover)
 	}
