@@ -40,8 +40,8 @@ type AggregatorConfig struct {
 	// Grace is how long an admission outlives its sender's connection; 0 means
 	// [DefaultGrace].
 	Grace time.Duration
-	// JobMemory returns the bytes that the banks of a job of n slots use; nil means two banks of
-	// eight bytes per slot.
+	// JobMemory returns the bytes that two banks of n slots use, of which a job of mode acked has
+	// one; nil means eight bytes per slot and bank.
 	JobMemory func(n int) uint64
 	// Reach, if not nil, is called with the MAC addresses of the servers of each new job, so that
 	// the data plane can forward frames to them by itself.

@@ -173,7 +173,7 @@ func TestReach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reached [][6]byte
 		l := startAggregator(t, func(c *AggregatorConfig) {
-			c.JobMemory = func(n int) uint64 { return uint64(n) + 1 }
+			c.JobMemory = func(n int) uint64 { return 2*uint64(n) + 2 } // two banks
 			c.Reach = func(job uint16, servers [][6]byte) {
 				reached = append(reached, servers...)
 				if job != 5 {
@@ -195,7 +195,7 @@ func TestReach(t *testing.T) {
 		if m := l.service.jobs[5].roster.members[1]; m.MAC != [6]byte{2, 0, 0, 0, 0, 2} || m.IP != workerIP {
 			t.Errorf("admitted as %v", m.SenderConfig)
 		}
-		if st := l.stats(t); st.MemoryBytes != 101 || st.Jobs[0].MemoryBytes != 101 {
+		if st := l.stats(t); st.MemoryBytes != 202 || st.Jobs[0].MemoryBytes != 202 {
 			t.Errorf("memory %v", st)
 		}
 	})
