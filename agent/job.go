@@ -337,6 +337,11 @@ func (j *job) endSessions(why error) {
 	j.cfg.Worker.EndStep(nil)
 }
 
+// isOver reports whether the sessions have been ended, and new ones are refused.
+func (j *job) isOver() (over bool) {
+	return !j.runInWorker(func() { over = j.ended != nil }) || over
+}
+
 // End implements [transport.Feed]: the sessions end with the worker.
 func (j *job) End(err error) {
 	j.answerSettled()

@@ -18,6 +18,7 @@ import (
 	"github.com/libra-ina/libra/agent/agentclient"
 	"github.com/libra-ina/libra/agent/agentproto"
 	"github.com/libra-ina/libra/ps"
+	"github.com/libra-ina/libra/transport"
 )
 
 // treasury is the owner of a job for a test: harvest n has the sum n in each scalar of the row of rank n, and in
@@ -259,6 +260,48 @@ func TestOwnersSession(t *testing.T) {
 	}
 	if takes, removed := o.count(); removed != 1 || takes != 1 {
 		t.Errorf("the job was removed %d times, after %d harvests; entry %d was in the ring", removed, takes, waits)
+	}
+}
+
+// A client that has been told that a job of a range has ended, and comes again before the host has left
+// that, is not refused for the old job's end.
+func TestJobOfARangeIsJoinedAgain(t *testing.T) {
+	leaves := make(chan struct{})
+	var worker *transport.Worker
+	b := newBed(t, func(c *agent.Config) {
+		job := c.Jobs[0]
+		c.Jobs, worker = nil, job.Worker
+		join := func(context.Context, int) (agent.Job, func() error, error) {
+			select {
+			case <-leaves:
+				return agent.Job{}, nil, errors.New("this is the job's next life")
+			default:
+				return job, func() error { <-leaves; return nil }, nil
+			}
+		}
+		c.Ranges = []agent.Range{{Name: "hot", Jobs: 1, Join: join, Limits: agent.Limits{Clients: 3},
+			Own: func(context.Context, int) (agent.Owner, error) { return &treasury{}, nil }}}
+	})
+	c := b.dial(own(false))
+	must(t, worker.Close())
+	err := c.Flush(within(t))
+	for err == nil {
+		err = c.Flush(within(t))
+	}
+	again := make(chan error, 1)
+	go func() {
+		_, err := agentclient.Dial(within(t), b.socket, agentproto.Hello{Job: "hot/0", Features: 1})
+		again <- err
+	}()
+	select {
+	case err = <-again:
+		close(leaves)
+	case <-time.After(50 * time.Millisecond):
+		close(leaves)
+		err = <-again
+	}
+	if !errors.Is(err, agentproto.NotOpen) || !strings.Contains(err.Error(), "this is the job's next life") {
+		t.Errorf("the client that came again: %v", err)
 	}
 }
 

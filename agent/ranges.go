@@ -143,7 +143,8 @@ func (a *Agent) startRangeSession(r *rangeJob, who *unix.Ucred, hello agentproto
 		}
 	}
 	j, err := r.join(a.ctx)
-	for own != nil && err == nil && j.cfg.Instance != own.owner.Instance() {
+	// A client that has just been told of the job's end may come before this host has left it.
+	for over := true; err == nil && (over && j.isOver() || own != nil && j.cfg.Instance != own.owner.Instance()); over = false {
 		r.endStale(j)
 		j, err = r.join(a.ctx)
 	}
@@ -252,7 +253,8 @@ func (r *rangeJob) joinNow(ctx context.Context) (*job, error) {
 	return run.job, nil
 }
 
-// endStale ends this host's part in an earlier job, of whose end it has not heard yet.
+// endStale ends this host's part in an earlier job, of whose end it has perhaps not heard yet, and waits
+// until the host has left that.
 func (r *rangeJob) endStale(j *job) {
 	r.mu.Lock()
 	run := r.run
