@@ -77,7 +77,7 @@ func startEntering(t *testing.T) *entered {
 		}
 		e.m.Leave()
 	})
-	e.service.Fence()
+	mustFence(t, e.service)
 	if mark := <-e.log.marks; mark.Epoch != e.m.AggregatorEpoch {
 		t.Errorf("it settles by a mark of epoch %d, its own is %d", mark.Epoch, e.m.AggregatorEpoch)
 	}
@@ -143,7 +143,7 @@ func TestGenerationEndsWhileEntering(t *testing.T) {
 	for name, result := range map[string]error{"Enter fails": context.Canceled, "Enter has been faster": nil} {
 		t.Run(name, func(t *testing.T) {
 			e := startEntering(t)
-			e.service.Fence()
+			mustFence(t, e.service)
 			reported := make(chan error, 1)
 			go func() { reported <- e.m.Report(t.Context(), 1, 0, false) }()
 			<-e.held.ended // the worker has been told
@@ -179,7 +179,7 @@ func TestEnteringFails(t *testing.T) {
 			t.Fatalf("the aggregator has %d senders", a)
 		}
 	}
-	e.service.Fence()
+	mustFence(t, e.service)
 	if mark := <-e.log.marks; mark.Epoch != 0 {
 		t.Errorf("it settles by a mark of epoch %d", mark.Epoch)
 	}

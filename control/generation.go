@@ -44,13 +44,14 @@ type generation struct {
 	epochs   map[uint16]bool   // that workers and jobs had at aggregators
 	applied  uint64            // counts harvests
 	lost     map[uint16]uint64 // workers that were lost with their logs, and the harvests by then
+	logless  map[uint16]bool   // workers that keep no log
 	changes  uint64            // counts changes of the fields above
 	changed  chan struct{}     // closed and replaced with each
 }
 
 func newGeneration(instance uint64, at int) *generation {
 	return &generation{instance: instance, at: at, lost: map[uint16]uint64{}, epochs: map[uint16]bool{},
-		changed: make(chan struct{})}
+		logless: map[uint16]bool{}, changed: make(chan struct{})}
 }
 
 // change changes the fields. f must not wait.
@@ -61,6 +62,17 @@ func (g *generation) change(f func()) {
 	g.changes++
 	close(g.changed)
 	g.changed = make(chan struct{})
+}
+
+// noteLog notes whether a worker that is admitted keeps a log.
+func (g *generation) noteLog(worker uint16, keeps bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if keeps {
+		delete(g.logless, worker)
+	} else {
+		g.logless[worker] = true
+	}
 }
 
 // current returns the instance of the current generation and of the last one that has ended.
@@ -144,37 +156,44 @@ func (s *ParameterServer) Applied(marks []aggregator.Mark) {
 	})
 }
 
+// ErrNoLog is in the error of a generation that cannot end before the job.
+var ErrNoLog = errors.New("the job cannot go on without its aggregator: a worker keeps no log, or the aggregator does not tell whose frames it has")
+
 // MayFence reports whether the job can go on without its aggregator: all workers keep what they need to
 // settle. It may change until the store's goroutine calls Fence.
 func (s *ParameterServer) MayFence() bool {
-	if !s.cfg.KeepLog {
-		return false
-	}
-	s.roster.mu.Lock()
-	defer s.roster.mu.Unlock()
-	for _, m := range s.roster.members {
-		if !m.keepsLog {
-			return false
-		}
-	}
-	return true
+	s.generation.mu.Lock()
+	defer s.generation.mu.Unlock()
+	return s.mayFence()
 }
+
+// mayFence is MayFence of a caller that holds the generation's lock.
+func (s *ParameterServer) mayFence() bool { return s.cfg.KeepLog && len(s.generation.logless) == 0 }
 
 // Fence ends the generation. It must be called in the call of the store's goroutine from which on no
 // harvest is applied. It takes back the arrivals at the end of the step, whose workers may have frames
-// that are in no harvest, and stops a commit that has not reached the store. It does not wait.
-func (s *ParameterServer) Fence() {
+// that are in no harvest, and stops a commit that has not reached the store. It does not wait. If the job
+// cannot go on, it changes nothing, and the error wraps ErrNoLog: a worker may have joined since MayFence.
+func (s *ParameterServer) Fence() (err error) {
 	g := s.generation
 	g.change(func() {
+		if !s.mayFence() {
+			err = ErrNoLog
+			return
+		}
 		g.ended, g.instance, g.at = g.instance, 0, 0
 		g.last, g.marks = g.marks, nil
 		// A harvest whose bank was swapped before a loss may be applied after it.
 		maps.DeleteFunc(g.lost, func(_ uint16, by uint64) bool { return g.applied >= by+2 })
 	})
+	if err != nil {
+		return err
+	}
 	s.barrier.fence()
 	for _, worker := range slices.Sorted(maps.Keys(g.lost)) { // it does not change any more
 		s.warnOfLoss(worker)
 	}
+	return nil
 }
 
 // AllSettled reports whether every worker has settled in the generation that has ended: then another one

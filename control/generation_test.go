@@ -4,6 +4,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -64,7 +65,7 @@ func TestMarksAreTold(t *testing.T) {
 				s.service.Applied(nil) // an empty harvest
 			}
 			time.Sleep(5 * time.Millisecond)
-			s.service.Fence()
+			mustFence(t, s.service)
 		}()
 		var told []uint32
 		for {
@@ -107,7 +108,7 @@ func TestSettleIsRefused(t *testing.T) {
 		if !s.service.MayFence() {
 			t.Error("all workers keep logs, and the job may not go on")
 		}
-		s.service.Fence()
+		mustFence(t, s.service)
 		mine := one.member
 		one.member = two.member
 		_, err = one.settle(t, 77, 3)
@@ -132,7 +133,15 @@ func TestSettleIsRefused(t *testing.T) {
 	})
 }
 
-// A worker that keeps no log could not settle.
+func mustFence(t *testing.T, s *ParameterServer) {
+	t.Helper()
+	if err := s.Fence(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A worker that keeps no log could not settle: while it is there, the generation does not end, although it
+// may have come after somebody asked. A fence that is refused changes nothing.
 func TestWorkerWithoutLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t, keepsLog5)
@@ -143,6 +152,18 @@ func TestWorkerWithoutLog(t *testing.T) {
 		if err := two.join(t); err != nil || s.service.MayFence() {
 			t.Error("the job may go on, although a worker has no log", err)
 		}
+		waits := one.arrive(t, 77)
+		synctest.Wait()
+		if err := s.service.Fence(); !errors.Is(err, ErrNoLog) {
+			t.Errorf("a fence while a worker has no log: %v", err)
+		}
+		if err := errors.Join(<-two.arrive(t, 77), <-waits); err != nil {
+			t.Errorf("the step after a refused fence: %v", err)
+		}
+		if err := errors.Join(two.done(t), two.leave(t)); err != nil {
+			t.Error(err)
+		}
+		mustFence(t, s.service)
 	})
 }
 
@@ -154,7 +175,7 @@ func TestFenceWithdrawsArrivals(t *testing.T) {
 		one, two := s.joinedWithLogs(t)
 		before := one.arrive(t, 77)
 		synctest.Wait()
-		s.service.Fence()
+		mustFence(t, s.service)
 		if err := <-before; !isFenced(err) {
 			t.Errorf("who has arrived is told %v", err)
 		}
@@ -200,7 +221,7 @@ func TestFenceDuringACommit(t *testing.T) {
 				one, two := s.joinedWithLogs(t)
 				first, second := one.arrive(t, 77), two.arrive(t, 77)
 				synctest.Wait()
-				s.service.Fence()
+				mustFence(t, s.service)
 				close(goOn)
 				for _, result := range []chan error{first, second} {
 					if err := <-result; (err == nil) != reached || !reached && !isFenced(err) {
@@ -251,7 +272,7 @@ func TestFenceKeepsTornSteps(t *testing.T) {
 				if _, err := one.Tear(t.Context(), &pb.TearRequest{Job: 5, Sender: 1, Token: one.member.Token}); err != nil {
 					t.Fatal(err)
 				}
-				s.service.Fence()
+				mustFence(t, s.service)
 				for _, result := range before {
 					if err := <-result; !isFenced(err) {
 						t.Errorf("who has arrived is told %v", err)
@@ -272,7 +293,7 @@ func TestFenceKeepsTornSteps(t *testing.T) {
 func TestJoinWithoutAggregator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t, func(c *ParameterServerConfig) { c.KeepLog = true })
-		s.service.Fence()
+		mustFence(t, s.service)
 		w := s.worker(t, 1)
 		if err := w.join(t, withKeptLog); err != nil || w.member.Instance != 0 {
 			t.Errorf("%+v, %v", w.member, err)
@@ -290,7 +311,7 @@ func TestLossOfBothIsLogged(t *testing.T) {
 		w.host.Vanish()
 		time.Sleep(DefaultGrace + time.Second)
 	}
-	fence := func(_ *testing.T, s *parameterServer, _ *worker) { s.service.Fence() }
+	fence := func(t *testing.T, s *parameterServer, _ *worker) { mustFence(t, s.service) }
 	settles := func(t *testing.T, _ *parameterServer, w *worker) {
 		if _, err := w.settle(t, 77, 3); err != nil {
 			t.Error(err)

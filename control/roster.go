@@ -65,7 +65,7 @@ type member struct {
 	attempt []byte            // that led to the admission
 	agree   map[string]string // what it presented of the configuration
 
-	keepsLog bool // see MayFence
+	keepsLog bool
 	// Instances of generations that have ended: for whose mark it has asked, and from which on it has settled.
 	// The generation's lock guards them.
 	asked, left uint64

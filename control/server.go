@@ -322,9 +322,12 @@ func (s *ParameterServer) admit(m *member) error {
 	if err := s.mayAdmit(m, nil); err != nil { // the end of its earlier admission may have ended the job
 		return err
 	}
+	// Before it is admitted in the store's goroutine: a fence there comes before all of this, or is refused.
+	s.generation.noteLog(m.ID, m.keepsLog)
 	// Under the server's context: a worker that disconnects meanwhile must not leave half an
 	// admission.
 	if err := s.cfg.Members.Admit(s.ctx, m.ID, netip.AddrPortFrom(m.IP, m.Port), m.Epoch); err != nil {
+		s.generation.noteLog(m.ID, true) // it is not there after all
 		if s.ctx.Err() != nil {
 			return errStopping
 		}
@@ -355,6 +358,7 @@ func (s *ParameterServer) withdraw(m *member, how ending) {
 	if err := s.cfg.Members.Remove(s.ctx, m.ID); err != nil && s.ctx.Err() == nil {
 		s.cfg.Log.Warn("cannot withdraw a worker", "worker", m.ID, "error", err)
 	}
+	s.generation.noteLog(m.ID, true) // it is not there any more
 	if how == unused {
 		s.agree.release(m.agree)
 		switch a := s.absent[m.ID]; { // it is not back

@@ -23,7 +23,7 @@ func TestAnotherGeneration(t *testing.T) {
 			t.Errorf("the first generation is said to be at aggregator %d", one.member.Aggregator)
 		}
 		s.service.Applied([]aggregator.Mark{{Sender: 1, Epoch: 3, Newest: 9}, {Sender: 2, Epoch: 8}})
-		s.service.Fence()
+		mustFence(t, s.service)
 		if s.service.AllSettled() {
 			t.Error("all workers have settled, and none has asked for its mark")
 		}
@@ -66,7 +66,7 @@ func TestAnotherGeneration(t *testing.T) {
 			}
 		}
 		// The end of the second one concerns both.
-		s.service.Fence()
+		mustFence(t, s.service)
 		if s.service.AllSettled() {
 			t.Error("all workers have settled in the first generation, and this counts for the second")
 		}

@@ -21,7 +21,8 @@ type move struct {
 	to     *int // the aggregator to go to; nil: any or, unless the job stays, none
 	stays  bool // where it is if no other aggregator takes it
 	why    string
-	reason error // why no other one has taken it
+	reason error  // why no other one has taken it
+	run    uint64 // of the daemon that is drained
 	answer chan moved
 }
 
@@ -90,7 +91,7 @@ func (s *server) drain(ctx, run context.Context, to *int) (*pb.DrainResponse, er
 // the present one has. It fails, and nothing has changed, if the job stays.
 func (s *server) prepare(ctx context.Context, h *harvesting, m *move) (next *harvesting, err error) {
 	if !s.service.MayFence() {
-		return nil, fmt.Errorf("job %d cannot leave its aggregator: that tells no marks, or a worker keeps no log", h.job.ID)
+		return nil, control.ErrNoLog
 	}
 	for _, at := range s.targets(h.at, m) {
 		var failed error
@@ -106,15 +107,24 @@ func (s *server) prepare(ctx context.Context, h *harvesting, m *move) (next *har
 	case m.to != nil || m.stays:
 		return nil, errors.Join(errors.New("the job stays where it is: no other aggregator takes it"), m.reason)
 	}
-	if m.stays {
-		s.evacuated[h.at] = true
-	} else {
-		s.drained[h.at] = s.runOf(ctx, h)
+	if !m.stays {
+		m.run = s.runOf(ctx, h)
 	}
 	now, end := context.WithTimeout(ctx, candidateLimit)
 	defer end()
 	_ = h.Now(now) // what is not harvested is settled
 	return next, nil
+}
+
+// noteLeft notes which aggregator a job has left by a move, nil if it has lost it.
+func (s *server) noteLeft(h *harvesting, m *move) {
+	switch {
+	case m == nil:
+	case m.stays:
+		s.evacuated[h.at] = true
+	default:
+		s.drained[h.at] = m.run
+	}
 }
 
 // targets lists the aggregators to which a job may move from one.

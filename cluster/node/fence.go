@@ -102,31 +102,40 @@ func (s *server) watchAggregator(ctx context.Context, cancel context.CancelCause
 			m = newMove(nil, "its aggregator drops frames")
 			m.stays = true
 		}
-		var next *harvesting
-		switch may := s.service.MayFence(); {
-		case m != nil:
-			var err error
-			if next, err = s.prepare(ctx, h, m); err != nil {
-				s.env.Log.Warn("the job does not leave its aggregator", "job", s.job.ID, "because", m.why, "error", err)
-				m.finish(moved{nil, err})
-				continue
-			}
-			reason = errors.New(m.why)
-		case errors.Is(reason, control.ErrSilent) && !may:
-			s.env.Log.Warn("the job waits for its aggregator, which is silent: it cannot go on without", "job", s.job.ID,
-				"reason", reason)
-			continue
-		case errors.Is(reason, control.ErrRemoved) || !may:
+		if errors.Is(reason, control.ErrRemoved) {
 			cancel(reason)
 			return
 		}
-		if failed := s.fence(ctx); failed != nil {
-			if next != nil {
-				s.discard(next)
-			}
+		var next *harvesting
+		var failed error
+		if m != nil {
+			next, failed = s.prepare(ctx, h, m)
+			reason = errors.New(m.why)
+		}
+		if failed == nil {
+			failed = s.fence(ctx)
+		}
+		if failed != nil && next != nil {
+			s.discard(next)
+		}
+		switch {
+		case failed == nil:
+		case m != nil && ctx.Err() == nil:
+			s.env.Log.Warn("the job does not leave its aggregator", "job", s.job.ID, "because", m.why, "error", failed)
+			m.finish(moved{nil, failed})
+			continue
+		case errors.Is(failed, control.ErrNoLog) && errors.Is(reason, control.ErrSilent):
+			s.env.Log.Warn("the job waits for its aggregator, which is silent", "job", s.job.ID, "reason", reason,
+				"error", failed)
+			continue
+		case errors.Is(failed, control.ErrNoLog):
+			cancel(reason)
+			return
+		default:
 			cancel(failed)
 			return
 		}
+		s.noteLeft(h, m)
 		if next != nil {
 			s.env.Log.Info("the job moves to another aggregator", "job", s.job.ID, "because", m.why)
 		} else {
@@ -178,16 +187,22 @@ func (s *server) goWithout(ctx context.Context, left, prepared *harvesting, m *m
 // applied, and who has arrived, is the same for the store, the workers and the ends of steps.
 func (s *server) fence(ctx context.Context) error {
 	h := s.generation.Load()
+	var refused error
 	err := s.loop.Do(ctx, func() {
+		if refused = s.service.Fence(); refused != nil {
+			return
+		}
 		s.store.BeginGeneration(0)
 		s.store.TakeAlways(s.keys) // of frames that were acknowledged
 		s.progress.endGeneration(h.job.Instance)
 		s.loop.RefuseSteps(true)
-		s.service.Fence()
 		if s.env.Machine.Fenced != nil {
 			s.env.Machine.Fenced()
 		}
 	})
+	if err == nil {
+		err = refused
+	}
 	if err == nil {
 		close(h.fenced)
 		h.end(control.ErrFenced)
