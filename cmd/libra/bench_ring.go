@@ -23,7 +23,7 @@ then, on slower lines, as floats with different numbers of workers. Every run ch
 the sums, and that all workers have the same. Gradients are random, with the shares of
 small ones that the INCEPTIONN paper has of a perceptron's. It needs root.`,
 		Example: `  libra bench ring --targets --out plots
-  libra bench ring --rate 1000 --bound 6`,
+  libra bench ring --line-rate 1000 --bound 6`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return measure(cmd, &out, "measurements", func(p experiment.Progress) (*ring.Report, error) {
@@ -37,7 +37,7 @@ small ones that the INCEPTIONN paper has of a perceptron's. It needs root.`,
 	f.IntVar(&c.Bound, "bound", c.Bound, "bound E of the codes: an error below 2^-E")
 	f.IntVar(&c.Scale, "scale", c.Scale, "scale k of the codes: gradients are multiplied by 2^k")
 	f.IntVar(&c.Workers, "workers", c.Workers, "workers of the comparison")
-	f.Float64Var(&c.Rate, "rate", c.Rate, "rate of a line in the comparison, in Mb/s")
+	f.Float64Var(&c.Rate, "line-rate", c.Rate, "rate of a line in the comparison, in Mb/s")
 	f.IntSliceVar(&c.Growth, "growth", c.Growth, "numbers of workers that are compared, as floats")
 	f.Float64Var(&c.GrowthRate, "growth-rate", c.GrowthRate, "rate of a line then, in Mb/s")
 	f.IntVar(&c.Operations, "operations", c.Operations, "operations of one measurement")

@@ -45,6 +45,7 @@ func TestKilledSwitchHasAStandby(t *testing.T) {
 	for _, backend := range backends {
 		t.Run(backend, func(t *testing.T) {
 			b := newStandbyBed(t, backend, 1)
+			b.trainFor(t, 6) // it lasts longer than the restart of a switch on a busy machine
 			sw := b.run(t, theSwitch, "switch")
 			standby := b.run(t, firstWorker+2, "switch", "--standby", "0")
 			waitTraining(t, sw) // the job is created at the first one that answers
@@ -66,6 +67,7 @@ func TestKilledSwitchHasAStandby(t *testing.T) {
 			for _, w := range workers {
 				waitSaid(t, w, again, 1)
 			}
+			waitTraining(t, sw)
 			kill(standby)
 			waitSaid(t, server, again, 2)
 			if strings.Contains(server.out.String(), `"result"`) {
@@ -165,7 +167,7 @@ func endSwitch(t *testing.T, sw *child) {
 // waitSaid waits until a process has logged a text so often.
 func waitSaid(t *testing.T, c *child, text string, times int) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); strings.Count(c.err.String(), text) < times; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); strings.Count(c.err.String(), text) < times; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("it does not say %q %d times:\n%s", text, times, &c.err)
 		}

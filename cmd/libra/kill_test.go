@@ -104,6 +104,15 @@ func newStandbyBed(t *testing.T, backend string, standbys int) *killBed {
 	return bed
 }
 
+// trainFor makes a training take more or fewer epochs.
+func (b *killBed) trainFor(t *testing.T, epochs int) {
+	t.Helper()
+	b.config.Model.Epochs = epochs
+	if err := b.config.Write(b.path); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (b *killBed) onLoopback(t *testing.T) {
 	t.Helper()
 	network := loopback()
