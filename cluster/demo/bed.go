@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -145,6 +146,20 @@ func freePort(network string, addr netip.Addr) (uint16, error) {
 	}
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).AddrPort().Port(), nil
+}
+
+// quietPort returns a TCP port that is free at all addresses, at which PyTorch listens, and below those that Linux
+// gives to sockets by itself (ip_local_port_range): rank 0 may be seconds away from listening.
+func quietPort() (port uint16, err error) {
+	const first, end, attempts = 20_000, 32_768, 100
+	for range attempts {
+		port = uint16(first + rand.IntN(end-first))
+		var l net.Listener
+		if l, err = net.Listen("tcp", fmt.Sprintf(":%d", port)); err == nil {
+			return port, l.Close()
+		}
+	}
+	return 0, fmt.Errorf("demo: no free TCP port between %d and %d: %w", first, end, err)
 }
 
 // start returns the function that starts a process on a host: -1 is the switch, followed from 0 on

@@ -427,9 +427,8 @@ func (p *programs) master() (netip.AddrPort, error) {
 	if p.bed.net != nil {
 		return netip.AddrPortFrom(p.config.Workers[0].Address, masterPort), nil
 	}
-	local := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	port, err := freePort("tcp", local)
-	return netip.AddrPortFrom(local, port), err
+	port, err := quietPort()
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port), err
 }
 
 // agentEnvironment makes the agents together use as many processors as there are, unless GOMAXPROCS
