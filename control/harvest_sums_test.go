@@ -67,8 +67,8 @@ func TestGroupsOfSums(t *testing.T) {
 // owner that takes gaps gets no more bytes for it.
 func TestSumsOfAnyBank(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	for _, blocks := range []int{1, 2, 5, 40} { // one in so many is touched
-		for _, part := range []int{1, 2, 30} { // one slot of it in so many holds a sum
+	for _, blocks := range []int{1, 2, 5, 40} { // one of so many is touched
+		for _, part := range []int{1, 2, 30} { // one of so many of its slots holds a sum
 			for _, n := range []int{1, 63, 64, 65, chunkSums - 1, chunkSums, chunkSums + 1, 10*chunkSums + 17} {
 				t.Run(fmt.Sprint(blocks, " ", part, " ", n), func(t *testing.T) {
 					bank := &aggregator.Bank{Slots: make([]int64, n), Touched: make([]uint8, (n+groupSlots-1)/groupSlots)}

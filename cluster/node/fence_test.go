@@ -8,8 +8,23 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/train"
 )
+
+// serve completes a configuration of a training, in step or not, with one or more servers.
+func serve(t *testing.T, c *cluster.Config, inStep bool, servers int) {
+	t.Helper()
+	if !inStep {
+		c.Job.Sync, c.Job.Harvest = false, 5*time.Millisecond
+	}
+	if servers > 1 {
+		shard(t, c, servers)
+	} else {
+		c.Servers = append(c.Servers, c.Server)
+	}
+	c.SetDefaults()
+}
 
 // A training whose switch ends goes on without it, with barriers and without, with one server and with
 // two: with barriers to the weights of one process, bit for bit.
@@ -18,15 +33,7 @@ func TestLossOfTheSwitchEndsNothing(t *testing.T) {
 		for _, servers := range []int{1, 2} {
 			t.Run(fmt.Sprintf("sync %v, %d servers", sync, servers), func(t *testing.T) {
 				c := newCluster(t, 2)
-				if !sync {
-					c.Job.Sync, c.Job.Harvest = false, 5*time.Millisecond
-				}
-				if servers > 1 {
-					shard(t, c, servers)
-				} else {
-					c.Servers = append(c.Servers, c.Server)
-				}
-				c.SetDefaults()
+				serve(t, c, sync, servers)
 				stop := runSwitch(t, c, testLog(t))
 				stopped := false
 				out := trainSharded(t.Context(), t, c, nil, func(p train.Progress, _ []func()) {

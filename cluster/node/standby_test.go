@@ -69,15 +69,7 @@ func TestJobGoesOnAtStandbys(t *testing.T) {
 				c := newCluster(t, 2)
 				addStandbys(t, c, 1)
 				c.Data.Synthetic.Rows = 6003
-				if !inStep {
-					c.Job.Sync, c.Job.Harvest = false, 5*time.Millisecond
-				}
-				if servers > 1 {
-					shard(t, c, servers)
-				} else {
-					c.Servers = append(c.Servers, c.Server)
-				}
-				c.SetDefaults()
+				serve(t, c, inStep, servers)
 				frames, stop := make([]*atomic.Uint64, 3), make([]func(), 3)
 				for at := range 2 {
 					frames[at], stop[at] = runAggregator(t, c, at)

@@ -51,16 +51,9 @@ if a process does not answer; the rows of the others are still written.`,
   libra latency record --config cluster.yaml --duration 1m > rows.csv`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if config == "" {
-				return usagef(cmd, "--config is required: the cluster file of the processes")
-			}
-			c, err := cluster.ReadAny(config)
+			c, err := readShown(cmd, config)
 			if err != nil {
 				return err
-			}
-			if c.Telemetry.Port == 0 {
-				return fmt.Errorf("%s: telemetry.port is not set, so its processes show nothing: "+
-					"set it, and start them again", config)
 			}
 			ctx := cmd.Context()
 			if duration > 0 {
@@ -115,4 +108,16 @@ func recordLatency(ctx context.Context, c *cluster.Config, stdout io.Writer, out
 	slog.Info("recorded", "whole", n.Whole, "repeated", n.Resent, "half", n.Half, "ambiguous", n.Ambiguous,
 		"impossible", n.Impossible, "unclaimed", n.Unclaimed, "torn", n.Torn)
 	return err
+}
+
+// readShown reads the cluster file of a command that reads what its processes show.
+func readShown(cmd *cobra.Command, config string) (*cluster.Config, error) {
+	if config == "" {
+		return nil, usagef(cmd, "--config is required: the cluster file of the processes")
+	}
+	c, err := cluster.ReadAny(config)
+	if err == nil && c.Telemetry.Port == 0 {
+		err = fmt.Errorf("%s: telemetry.port is not set, so its processes show nothing: set it, and start them again", config)
+	}
+	return c, err
 }

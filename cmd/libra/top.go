@@ -52,19 +52,12 @@ With TLS, it needs a certificate for libra://operator in the file's tls section.
   libra top --config cluster.yaml --json --for 1m`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch {
-			case config == "":
-				return usagef(cmd, "--config is required: the cluster file of the processes")
-			case once && duration > 0:
+			if once && duration > 0 {
 				return usagef(cmd, "--once and --for exclude each other")
 			}
-			c, err := cluster.ReadAny(config)
+			c, err := readShown(cmd, config)
 			if err != nil {
 				return err
-			}
-			if c.Telemetry.Port == 0 {
-				return fmt.Errorf("%s: telemetry.port is not set, so its processes show nothing: "+
-					"set it, and start them again", config)
 			}
 			t, err := newTopView(c, cmd.OutOrStdout(), asJSON)
 			if err != nil {
