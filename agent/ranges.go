@@ -143,8 +143,12 @@ func (a *Agent) startRangeSession(r *rangeJob, who *unix.Ucred, hello agentproto
 		}
 	}
 	j, err := r.join(a.ctx)
-	// A client that has just been told of the job's end may come before this host has left it.
-	for over := true; err == nil && (over && j.isOver() || own != nil && j.cfg.Instance != own.owner.Instance()); over = false {
+	if err == nil && j.isOver() {
+		// The client has just been told of the job's end, and this host has not left it yet.
+		r.endStale(j)
+		j, err = r.join(a.ctx)
+	}
+	for err == nil && own != nil && j.cfg.Instance != own.owner.Instance() {
 		r.endStale(j)
 		j, err = r.join(a.ctx)
 	}
