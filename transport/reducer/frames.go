@@ -16,8 +16,7 @@ func (r *Reducer[T]) alloc() (link.Buf, error) {
 	b, ok := r.link.Alloc()
 	for until := time.Now().Add(r.cfg.Limit); !ok; b, ok = r.link.Alloc() {
 		if time.Now().After(until) {
-			return 0, fmt.Errorf("reducer: the link has not sent earlier frames for %v: is its interface up?%s",
-				r.cfg.Limit, r.lastError())
+			return 0, r.stuck()
 		}
 		if _, err := r.receive(); err != nil {
 			return 0, err
@@ -100,8 +99,13 @@ func (r *Reducer[T]) repeatDue(now instant) error {
 			r.wakeAt = min(r.wakeAt, g.due)
 			continue
 		}
-		if g.sent && op == awaited {
-			if r.silent += g.wait; r.silent >= r.cfg.Limit {
+		if op == awaited {
+			if g.sent {
+				r.silent, g.stuck = r.silent+g.wait, 0
+			} else {
+				r.silent, g.stuck = r.silent+sendRetry, g.stuck+sendRetry
+			}
+			if r.silent >= r.cfg.Limit {
 				return r.missing(g)
 			}
 		}
@@ -292,10 +296,11 @@ func (g *group) hasResult(op Op) bool { return g.op != op || g.state != waiting 
 // isOver reports whether nothing is to be sent for an operation of the group any more.
 func (g *group) isOver(op Op) bool { return g.op != op || g.state != waiting && !g.unconfirmed }
 
-// lastError returns the link's last error, as a part of a text.
-func (r *Reducer[T]) lastError() string {
+// stuck returns the error for a link that has no room for frames.
+func (r *Reducer[T]) stuck() error {
+	last := ""
 	if err := r.link.Stats().LastError; err != nil {
-		return fmt.Sprintf("; the last error of sending was: %v", err)
+		last = fmt.Sprintf("; the last error of sending was: %v", err)
 	}
-	return ""
+	return fmt.Errorf("reducer: the link has not sent earlier frames for %v: is its interface up?%s", r.cfg.Limit, last)
 }

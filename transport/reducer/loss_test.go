@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -397,4 +398,51 @@ func ExampleMissingError() {
 	err := &MissingError{Op: 12, Waited: 2 * time.Second, Missing: []uint16{3}}
 	fmt.Println(err)
 	// Output: reducer: operation 12 has no result after 2s of repetitions: worker 3 did not contribute: start all workers of the job again.
+}
+
+// A link that takes no frames for longer than the limit, such as one whose interface stays down, ends the
+// Reducer, whose error blames nobody else. One that takes them again before does not.
+func TestLinkWithoutRoomIsNotWaitedForForever(t *testing.T) {
+	for _, acked := range []bool{false, true} {
+		for _, down := range []time.Duration{9 * time.Second, time.Hour} {
+			t.Run(fmt.Sprintf("acked %v, for %v", acked, down), func(t *testing.T) {
+				inBubble(t, func(t *testing.T) {
+					shape := small
+					shape.Acked = acked
+					n := newNetwork[int32](t, shape, aggregator.Config{})
+					all := workers[int32](t, n, shape)
+					h := n.hosts[0]
+					h.stats.LastError = errors.New("cable gone")
+					h.full = true
+					op := startAll(t, all)
+					timer := time.AfterFunc(down, func() { h.change(func() { h.full = false }) })
+					defer timer.Stop()
+					var group sync.WaitGroup
+					errs := make([]error, len(all))
+					for i, r := range all {
+						group.Go(func() { errs[i] = r.Wait(op, nil) })
+					}
+					began := time.Now()
+					group.Wait()
+					if down < DefaultLimit {
+						if errs[0] != nil || errs[1] != nil {
+							t.Fatalf("%v", errs)
+						}
+						return
+					}
+					if took := time.Since(began); took > DefaultLimit+time.Second {
+						t.Errorf("it took %v", took)
+					}
+					const want = "the link has not sent earlier frames for 12s: is its interface up?; the last error of sending was: cable gone"
+					if errs[0] == nil || !strings.Contains(errs[0].Error(), want) {
+						t.Errorf("%v", errs[0])
+					}
+					var missing *MissingError
+					if !errors.As(errs[1], &missing) {
+						t.Errorf("%v", errs[1])
+					}
+				})
+			})
+		}
+	}
 }

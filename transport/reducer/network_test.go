@@ -57,7 +57,8 @@ type host struct {
 	timer  *time.Timer
 	closed bool
 
-	room  int // frames that Send accepts
+	room  int  // frames that Send accepts
+	full  bool // Send accepts none
 	sent  []wire.Header
 	at    []time.Time // of sent
 	stats link.Stats
@@ -239,7 +240,7 @@ func (h *host) hasRoom() bool {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()
 	h.room--
-	return h.room != -1
+	return h.room != -1 && !h.full
 }
 
 // change changes what the worker's goroutine uses.

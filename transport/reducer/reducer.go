@@ -172,6 +172,7 @@ type group struct {
 	due      instant       // time of the next repetition
 	wait     time.Duration // until it
 	sent     bool          // the link has accepted it since it was due
+	stuck    time.Duration // for which the link has not
 	repeated bool
 	hurried  bool // repeated because a later operation had its result
 
