@@ -124,9 +124,18 @@ func (e *RefusedError) Unwrap() error { return e.Refusal }
 
 // missing returns the error of an operation that has stood still for too long.
 func (r *Ring) missing() error {
+	last := r.link.Stats().LastError
+	if r.stuck >= r.cfg.Limit/2 { // nobody else is to blame
+		text := ""
+		if last != nil {
+			text = fmt.Sprintf("; the last error of sending was: %v", last)
+		}
+		return fmt.Errorf("ring: worker %d, operation %d stands still for %v, and its link takes no frames: is its interface up?%s",
+			r.cfg.Place, r.op, r.stalled.Round(time.Millisecond), text)
+	}
 	e := &MissingError{
 		Operation: r.op, Place: r.cfg.Place, Waited: r.stalled, Refusals: map[int]wire.Refusal{},
-		LinkErr: r.link.Stats().LastError,
+		LinkErr: last,
 	}
 	for i, n := range []*neighbour{&r.prev, &r.next} {
 		switch {

@@ -3,6 +3,7 @@
 package ring
 
 import (
+	"errors"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -86,4 +87,34 @@ func TestNarrowLinks(t *testing.T) {
 		defer closeAll(all)
 		operate(t, all, rand.New(rand.NewPCG(4, 4)), 2)
 	})
+}
+
+// A link that takes no frames until the limit ends its ring, with an error that blames nobody else; its neighbours
+// do not blame those that wait, too.
+func TestLinkThatTakesNothing(t *testing.T) {
+	for _, since := range []time.Duration{0, 50 * time.Microsecond} {
+		inBubble(t, func(t *testing.T) {
+			n := newNetwork(3)
+			all := n.rings(t, 50_000, func(c *Config) { c.Limit = shortLimit })
+			defer closeAll(all)
+			h := n.hosts[1]
+			h.stats.LastError = errors.New("cable gone")
+			time.AfterFunc(since, func() {
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				h.full = true
+			})
+			errs := reduceAll(all, zeros(3, 50_000))
+			const want = "ring: worker 1, operation 1 stands still for 2s, and its link takes no frames: is its interface up?; the last error of sending was: cable gone"
+			if errs[1] == nil || errs[1].Error() != want {
+				t.Errorf("%v, want %s", errs[1], want)
+			}
+			for _, i := range []int{0, 2} {
+				var missing *MissingError
+				if !errors.As(errs[i], &missing) || len(missing.Absent)+len(missing.Silent) != 1 {
+					t.Errorf("worker %d: %v", i, errs[i])
+				}
+			}
+		})
+	}
 }

@@ -42,7 +42,8 @@ type host struct {
 	inbox  []link.Packet
 	wake   chan struct{}
 	closed bool
-	short  int // every so many frames, Send accepts none
+	short  int  // every so many frames, Send accepts none
+	full   bool // Send accepts none
 	sent   int
 	stats  link.Stats
 }
@@ -179,7 +180,7 @@ func (h *host) Send(frames []link.Frame) (int, error) {
 		return 0, net.ErrClosed
 	}
 	for i, f := range frames {
-		if h.sent++; h.short > 0 && h.sent%h.short == 0 {
+		if h.sent++; h.full || h.short > 0 && h.sent%h.short == 0 {
 			return i, nil
 		}
 		payload := h.bufs[f.Buf][:f.Len]

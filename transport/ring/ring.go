@@ -81,6 +81,8 @@ type Ring struct {
 	out     [batch]link.Frame // built, and not taken by the link
 	queued  int
 	noRoom  bool
+	blocked bool          // the link had no room when it was last asked
+	stuck   time.Duration // for which it has had none
 	again   [1]link.Frame
 	sendErr error
 }
@@ -285,6 +287,9 @@ func (r *Ring) work() (received int, err error) {
 	r.stalled += waited
 	r.prev.silent += waited
 	r.next.silent += waited
+	if r.blocked {
+		r.stuck += waited
+	}
 	if r.stalled >= r.cfg.Limit {
 		return received, r.missing()
 	}

@@ -48,6 +48,7 @@ func (r *Ring) send(now retransmit.Time) error {
 		}
 		r.window.Sent(now, n)
 		r.queued = copy(r.out[:], r.out[n:r.queued])
+		r.noteTaken(n)
 		if r.queued > 0 {
 			r.noRoom = true
 			return nil
@@ -158,7 +159,15 @@ func (r *Ring) resend(_ uint32, e retransmit.Entry) bool {
 	if err != nil {
 		r.sendErr = err
 	}
+	r.noteTaken(n)
 	return n == 1
+}
+
+// noteTaken notes whether the link has just taken frames, or has had no room for the first one.
+func (r *Ring) noteTaken(n int) {
+	if r.blocked = n == 0; !r.blocked {
+		r.stuck = 0
+	}
 }
 
 // tellDue says that this worker is in the operation: to its predecessor when it begins, and to both neighbours as
@@ -191,7 +200,8 @@ func (r *Ring) tell(n *neighbour) error {
 	payload := r.link.Payload(buf)
 	r.putPresence(payload)
 	r.again[0] = link.Frame{Buf: buf, Len: wire.BlockHead, To: n.path}
-	_, err := r.link.Send(r.again[:])
+	taken, err := r.link.Send(r.again[:])
+	r.noteTaken(taken)
 	r.stats.Presences++
 	return err
 }
