@@ -5,6 +5,8 @@ package ring
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -86,6 +88,74 @@ func TestNarrowLinks(t *testing.T) {
 		all := n.rings(t, 5000, nil)
 		defer closeAll(all)
 		operate(t, all, rand.New(rand.NewPCG(4, 4)), 2)
+	})
+}
+
+// A host that is out of reach for 1 to 9 s, whenever that begins, delays operations only: the limit is longer. That
+// includes the last operation, after which workers close.
+func TestOutages(t *testing.T) {
+	const workers, values = 3, 3000
+	for at := range workers {
+		for step := range 2 * 36 { // the operations take 33 latencies
+			seconds, begins := []int{9, 1 + step/2%8}[step%2], time.Duration(step/2)*latency
+			inBubble(t, func(t *testing.T) {
+				n := newNetwork(workers)
+				all := n.rings(t, values, nil)
+				began, lasts := time.Now().Add(begins), time.Duration(seconds)*time.Second
+				n.fate = func(from, to int, _ wire.Header, _ []byte) (int, time.Duration) {
+					if since := time.Since(began); (from == at || to == at) && since >= 0 && since < lasts {
+						return 0, 0
+					}
+					return 1, 0
+				}
+				var group sync.WaitGroup
+				for i, r := range all {
+					group.Go(func() {
+						for op := range 3 {
+							vector := slices.Repeat([]float32{float32(op + i)}, values)
+							if err := r.Reduce(vector); err != nil || vector[0] != float32(3*op+3) {
+								t.Errorf("%d s from %v on, worker %d of 0 to %d out of reach: worker %d, operation %d: %v, %v", seconds,
+									begins, at, workers-1, i, op, vector[0], err)
+							}
+						}
+						if err := r.Close(); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				group.Wait()
+				if took := time.Since(began); took > lasts+DefaultLimit+5*time.Second { // for an answer that is lost
+					t.Errorf("%d s from %v on, worker %d: closed after %v", seconds, begins, at, took)
+				}
+			})
+		}
+	}
+}
+
+// A worker whose last ACKs were lost does not wait for a successor that has closed meanwhile.
+func TestFarewell(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(2)
+		all := n.rings(t, 50_000, nil)
+		deaf := true // worker 1 does not get its last ACKs
+		n.fate = func(_, to int, h wire.Header, _ []byte) (int, time.Duration) {
+			if deaf && to == 1 && h.Type == wire.TypeAck {
+				return 0, 0
+			}
+			return 1, 0
+		}
+		operate(t, all, rand.New(rand.NewPCG(1, 1)), 1)
+		if all[1].window.Outstanding() < wire.CoverBits {
+			t.Fatalf("%d frames are not acknowledged", all[1].window.Outstanding())
+		}
+		deaf = false
+		began := time.Now()
+		if err := errors.Join(all[0].Close(), all[1].Close()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("closing took %v", took)
+		}
 	})
 }
 

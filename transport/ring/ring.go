@@ -37,8 +37,8 @@ const (
 	// settleLimit is how long Reduce waits, when it has the results, for another ACK of the successor, as
 	// nobody repeats frames for a caller that computes: so many retransmission timeouts.
 	settleLimit = 4
-	// closeLimit is how long Close does at least.
-	closeLimit = time.Second
+	// farewells is how often a worker that closes says what it has of its predecessor.
+	farewells = 3
 )
 
 // Ring is a worker's end of a ring; see the package documentation.
@@ -211,15 +211,33 @@ func (r *Ring) Poll() error {
 	return nil
 }
 
-// Close closes the link, when the successor has acknowledged what this worker has sent, or has not answered for a
-// second. Results that other workers have are not lost.
+// Close closes the link, when the successor has acknowledged what this worker has sent, or has not answered for
+// Config.Limit: others may need it, and a failure of the network that is shorter ends nothing. Results that other
+// workers have are not lost.
 func (r *Ring) Close() error {
 	if r.failed == nil {
-		_ = r.linger(closeLimit) // whoever does not answer has gone, or will say what it misses
+		_ = r.linger(r.cfg.Limit) // whoever does not answer has gone
+		r.bidFarewell()
 		r.failed = fmt.Errorf("ring: closed: %w", net.ErrClosed)
 	}
 	return r.link.Close()
 }
+
+// bidFarewell acknowledges the predecessor's frames once more: it would wait for an answer that was lost. Some
+// copies are enough, as it does not wait for ever.
+func (r *Ring) bidFarewell() {
+	for range farewells {
+		for seq, n := r.newest, 0; r.seen.Applied(seq) && n < wire.DefaultWindow; n += coverBack {
+			if r.acknowledge(seq) != nil {
+				return
+			}
+			seq -= coverBack
+		}
+	}
+}
+
+// coverBack is how many numbers up to its own an ACK covers.
+const coverBack = wire.CoverBits - wire.CoverAhead
 
 // linger repeats frames until all are acknowledged, or until the successor has acknowledged none for some
 // timeouts, and at least for a time: it is likely to have them all, and to compute.

@@ -206,6 +206,21 @@ func (r *Ring) tell(n *neighbour) error {
 	return err
 }
 
+// acknowledge sends the predecessor an ACK of a frame and of those around it. It is lost if the link has no room.
+func (r *Ring) acknowledge(seq uint32) error {
+	buf, ok := r.link.Alloc()
+	if !ok {
+		return nil
+	}
+	defer r.link.Free(buf)
+	h := r.header()
+	h.Sender, h.Seq = uint16(r.prev.Place), seq
+	n := len(wire.PutCover(r.link.Payload(buf), h, r.seen.Cover(seq)))
+	r.again[0] = link.Frame{Buf: buf, Len: n, To: r.prev.path}
+	_, err := r.link.Send(r.again[:])
+	return err
+}
+
 // putPresence writes a BLOCK without values.
 func (r *Ring) putPresence(payload []byte) {
 	r.header().Put(payload)
