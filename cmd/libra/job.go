@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/cluster"
@@ -21,7 +23,8 @@ import (
 
 // switchAccess holds the flags that find a switch's control service.
 type switchAccess struct {
-	config, control string
+	config, control   string
+	standby, standbys int // the one that is asked, and the configuration's number
 }
 
 func (s *switchAccess) addFlags(cmd *cobra.Command) {
@@ -29,6 +32,7 @@ func (s *switchAccess) addFlags(cmd *cobra.Command) {
 		"cluster configuration `file`, for the switch's control address and the tls section")
 	cmd.Flags().StringVar(&s.control, "control", "",
 		"control `address` (IP:port) of the switch, instead of the configuration's")
+	cmd.Flags().IntVar(&s.standby, "standby", 0, "the standby with this `index` in the configuration, from 0, instead of the switch")
 }
 
 // dialSwitch connects to the switch.
@@ -37,8 +41,12 @@ func (s *switchAccess) dialSwitch(cmd *cobra.Command) (*grpc.ClientConn, error) 
 		security access.Security
 		address  netip.AddrPort
 	)
-	if s.config == "" && s.control == "" {
+	chosen := cmd.Flags().Changed("standby")
+	switch {
+	case s.config == "" && s.control == "":
 		return nil, usagef(cmd, "--config or --control is required: which switch?")
+	case chosen && (s.config == "" || s.control != ""):
+		return nil, usagef(cmd, "--standby goes with --config, and without --control")
 	}
 	if s.config != "" {
 		c, err := cluster.ReadAny(s.config)
@@ -47,6 +55,12 @@ func (s *switchAccess) dialSwitch(cmd *cobra.Command) (*grpc.ClientConn, error) 
 		}
 		if security, err = access.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key); err != nil {
 			return nil, err
+		}
+		s.standbys = len(c.Standbys)
+		if chosen {
+			if c, err = c.ForStandby(s.standby); err != nil {
+				return nil, usagef(cmd, "--standby: %v", err)
+			}
 		}
 		address = c.Switch.Control
 	}
@@ -83,6 +97,7 @@ address of its owner; whether the owner is connected; and how long the job
 outlives its owner. With TLS, servers and workers see their own
 jobs only.`,
 		Example: `  libra job list --config cluster.yaml
+  libra job list --config cluster.yaml --standby 0
   libra job list --control 10.0.0.1:7700 --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -152,7 +167,12 @@ an error. --instance removes the job only if it is still that instance.`,
 			defer conn.Close()
 			_, err = pb.NewAggregatorClient(conn).RemoveJob(cmd.Context(),
 				&pb.RemoveJobRequest{Job: uint32(id), Instance: instance})
-			return access.CallError(access.SwitchDaemon, "remove job", err)
+			missing := status.Code(err) == codes.NotFound
+			err = access.CallError(access.SwitchDaemon, "remove job", err)
+			if missing && at.standbys > 0 && at.control == "" {
+				return fmt.Errorf("%w: it may be at another aggregator of the file: --standby 0 and so on, or none for the switch", err)
+			}
+			return err
 		},
 	}
 	at.addFlags(cmd)

@@ -121,8 +121,9 @@ func TestSwitchIsDrained(t *testing.T) {
 	for _, backend := range backends {
 		t.Run(backend, func(t *testing.T) {
 			b := newStandbyBed(t, backend, 1)
-			drain := func(want string, args ...string) {
-				c := &child{Cmd: libra(context.Background(), append([]string{"switch", "drain", "--config", b.path}, args...)...)}
+			ask := func(want string, args ...string) {
+				t.Helper()
+				c := &child{Cmd: libra(context.Background(), append(args, "--config", b.path)...)}
 				c.Stdout, c.Stderr = &c.out, &c.err
 				err := b.start[theServer](c.Cmd)
 				if err == nil {
@@ -130,9 +131,10 @@ func TestSwitchIsDrained(t *testing.T) {
 				}
 				if said := c.out.String() + c.err.String(); (err != nil) != strings.HasPrefix(want, "error") ||
 					!strings.Contains(said, strings.TrimPrefix(want, "error: ")) {
-					t.Errorf("the drain: %v\n%s\nwant %q", err, said, want)
+					t.Errorf("%v: %v\n%s\nwant %q", args, err, said, want)
 				}
 			}
+			drain := func(want string, args ...string) { ask(want, append([]string{"switch", "drain"}, args...)...) }
 			sw := b.run(t, theSwitch, "switch")
 			standby := b.run(t, firstWorker+2, "switch", "--standby", "0")
 			defer endSwitch(t, standby)
@@ -144,6 +146,14 @@ func TestSwitchIsDrained(t *testing.T) {
 			drain("error: --to: 192.0.2.1 is the address neither of switch nor of any of standbys", "--to", "192.0.2.1")
 			drain("error: the job is at that aggregator", "--to", b.config.Switch.Address.String())
 			drain("it goes on at standby 0 at " + b.config.Standbys[0].Address.String())
+			at := b.config.Standbys[0].Control.String()
+			ask(at, "stats")
+			ask("combine", "job", "list", "--standby", "0")
+			ask("error: no standby 1 in the cluster configuration, which has 1", "job", "list", "--standby", "1")
+			ask("error: --standby goes with --config, and without --control", "job", "list", "--standby", "0", "--control", at)
+			if backend == "udp" { // on the switch's host
+				ask("error: it may be at another aggregator of the file: --standby 0 and so on", "job", "remove", "1")
+			}
 			endSwitch(t, sw)
 			waitSaid(t, workers[0], "the job goes on at an aggregator again", 1)
 			drain("hot rows go to the parameter server, until an aggregator takes the job")

@@ -65,7 +65,9 @@ if a process does not answer; the others are still shown.`,
 				if security, err = access.LoadSecurity(c.TLS.CA, c.TLS.Cert, c.TLS.Key); err != nil {
 					return err
 				}
-				addresses = []netip.AddrPort{c.Switch.Control}
+				for _, s := range c.Aggregators() {
+					addresses = append(addresses, s.Control)
+				}
 				for _, s := range c.AllServers() {
 					addresses = append(addresses, s.Control)
 				}
