@@ -34,6 +34,7 @@ libra_worker_sent_frames_total{job="3",op="cold",worker="1"} 10
 libra_worker_sent_frames_total{job="3",op="hot",worker="1"} 20
 # TYPE libra_worker_repeated_frames_total counter
 libra_worker_repeated_frames_total{job="3",op="cold",worker="1"} 1
+libra_worker_repeated_frames_total{job="3",op="hot",worker="1"} 2
 # TYPE libra_worker_pushes_total counter
 libra_worker_pushes_total{job="3",worker="1"} 7
 # TYPE libra_worker_own_seconds_total counter
@@ -51,7 +52,7 @@ libra_server_last_arrivals_total{job="3",worker="2"} 4
 		t.Fatal(err)
 	}
 	want := &Scrape{Age: 500 * ms, Sample: 64, Times: map[Series]Sum{{"1", "cold", "total", "server 0"}: {4, 2 * ms}},
-		Loop: Loop{Waiting: 3000 * ms, Calls: 1000 * ms, Frames: 2000 * ms}, Frames: Frames{Sent: 30, Repeated: 1}, Pushes: 7,
+		Loop: Loop{Waiting: 3000 * ms, Calls: 1000 * ms, Frames: 2000 * ms}, Frames: Frames{Sent: 30, Repeated: 3}, Pushes: 7,
 		Own: 4000 * ms, Silent: map[string]time.Duration{"server 0": 1500 * ms}, Steps: map[string]Steps{"2": {Count: 5, Last: 4, After: 250 * ms}}}
 	if diff := cmp.Diff(want, s); diff != "" {
 		t.Errorf("scrape (-want +got):\n%s", diff)
