@@ -201,3 +201,26 @@ func TestSilentOrder(t *testing.T) {
 		t.Errorf("after 2 s: %v, then %v", first, later)
 	}
 }
+
+// A switch that has died, whose job goes on without it, hides nothing that is slow.
+func TestSilentSwitchHidesNothing(t *testing.T) {
+	m := &made{workers: 3, servers: 1, frame: quietParts(), stopped: map[string]bool{"switch": true}, stopAt: 6,
+		change: func(name string, second int, s *Scrape) {
+			switch {
+			case name == "worker 2":
+				since10(s, second, 3*ms, "cold", "worker queue", "total")
+			case second > 5 && second < 8 && name == "worker 1":
+				s.Silent["aggregator"] = 2 * time.Second
+			}
+		}}
+	all, _ := m.run(20)
+	for second, want := range map[int][]string{
+		7:  {"switch silent for 2.1 s: worker 1 waits; its telemetry does not answer either"},
+		9:  {"switch silent for 4.1 s: its telemetry does not answer"},
+		20: {"worker 2 slow: 1.5 of 1.9 ms are its queue", "switch silent for 15.1 s: its telemetry does not answer"},
+	} {
+		if diff := cmp.Diff(want, all[second]); diff != "" {
+			t.Errorf("after %d s (-want +got):\n%s", second, diff)
+		}
+	}
+}

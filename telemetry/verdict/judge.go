@@ -122,7 +122,11 @@ type Finding struct {
 
 	late   bool // the worker arrives late, for whatever reason
 	waited int  // workers that wait for the process
+	spare  bool // it is an aggregator: the job may be at another one, or at none
 }
+
+// hinders reports whether a process that is silent may be what all wait for.
+func (f Finding) hinders() bool { return !f.spare || f.waited > 0 }
 
 // Line describes a process over the last seconds. What is not known is 0.
 type Line struct {
@@ -143,13 +147,14 @@ func (j *Judge) Report(now time.Time) Report {
 		f.look(now, j.started)
 	}
 	c := j.newComparison(now)
-	r := Report{Verdict: j.silences()}
+	silent := j.silences()
+	r := Report{Verdict: silent}
 	for _, f := range j.followed {
 		r.Processes = append(r.Processes, c.line(f))
 	}
 	slow := c.findings() // which remembers the lowest values, in any case
-	if len(r.Verdict) == 0 {
-		r.Verdict = slow
+	if !slices.ContainsFunc(silent, Finding.hinders) {
+		r.Verdict = slices.Concat(slow, silent)
 	}
 	if len(r.Verdict) == 0 {
 		r.Verdict = []Finding{c.none()}

@@ -36,7 +36,7 @@ func (j *Judge) silences() (all []Finding) {
 	}
 	for f, d := range silent {
 		all = append(all, Finding{Kind: "silent", Name: f.Name(), Excess: d, Text: f.silence(d, waits[f]),
-			waited: len(waits[f])})
+			waited: len(waits[f]), spare: f.Role == Switch || f.Role == Standby})
 	}
 	// One for which others wait is the reason, however long the others are silent.
 	slices.SortFunc(all, func(a, b Finding) int {
