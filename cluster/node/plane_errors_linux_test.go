@@ -46,7 +46,10 @@ func TestUnfitInterfaces(t *testing.T) {
 			a.Name, a.NumRxQueues, a.NumTxQueues = name, rx, 1
 			return netlink.LinkAdd(&netlink.Veth{LinkAttrs: a, PeerName: name + "peer", PeerNumRxQueues: 1, PeerNumTxQueues: uint32(tx)})
 		}
-		if err := errors.Join(pair("few", 1, 2), pair("equal", 2, 2), pair("more", 3, 2)); err != nil {
+		tun := netlink.NewLinkAttrs()
+		tun.Name = "tun0"
+		if err := errors.Join(pair("few", 1, 2), pair("equal", 2, 2), pair("more", 3, 2),
+			netlink.LinkAdd(&netlink.Tuntap{LinkAttrs: tun, Mode: netlink.TUNTAP_MODE_TUN})); err != nil {
 			return err
 		}
 		names := interfaceNames()
@@ -57,15 +60,16 @@ func TestUnfitInterfaces(t *testing.T) {
 		}
 		for name, want := range map[string]string{
 			"few":     "interface few has 1 receive queues but its peer fewpeer has 2 transmit queues, so XDP cannot run on it: make the pair with equal numbers (ip link add ... numrxqueues 2)",
+			"tun0":    `interface tun0 is of type "none", whose packets have no Ethernet headers: the switch needs ports that have`,
 			"absent0": `there is no interface "absent0" here, only [`,
 			"equal":   "", "more": "", "lo": "",
 			bed.Host(0).PortName: "", // its peer is in another namespace
 		} {
-			if err := checkQueues(name); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			if err := checkPort(name); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: error %v, want %q", name, err, want)
 			}
 		}
-		if err := checkQueues("absent0"); !strings.Contains(err.Error(), "fewpeer") {
+		if err := checkPort("absent0"); !strings.Contains(err.Error(), "fewpeer") {
 			t.Errorf("the interfaces that there are: %v", err)
 		}
 

@@ -31,7 +31,7 @@ func openXDPPlane(c *cluster.Config, log *slog.Logger) (plane, error) {
 	}
 	what, closeAll := "xdp", a.Close
 	for _, name := range c.Switch.Interfaces {
-		if err := errors.Join(checkQueues(name), checkMTU(name, c.Switch.Stripes)); err != nil {
+		if err := errors.Join(checkPort(name), checkMTU(name, c.Switch.Stripes)); err != nil {
 			return plane{}, errors.Join(err, a.Close())
 		}
 		if err := a.Attach(name, mode); err != nil {
@@ -103,10 +103,10 @@ func attachMode(name string) (afxdp.AttachMode, error) {
 	return 0, fmt.Errorf("XDP mode %q is none of native, generic, auto", name)
 }
 
-// checkQueues refuses a veth interface that has fewer receive queues than its peer has transmit
-// queues: the kernel would refuse a program in native mode, with a message that is hard to
-// understand.
-func checkQueues(name string) error {
+// checkPort refuses an interface whose packets begin with their IP headers, where the program would find no
+// frames; and a veth interface that has fewer receive queues than its peer has transmit queues: the kernel
+// would refuse a program in native mode, with a message that is hard to understand.
+func checkPort(name string) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		var absent netlink.LinkNotFoundError
@@ -114,6 +114,10 @@ func checkQueues(name string) error {
 			return fmt.Errorf("there is no interface %q here, only %v", name, interfaceNames())
 		}
 		return fmt.Errorf("interface %s: %w", name, err)
+	}
+	if kind := link.Attrs().EncapType; kind != "ether" && kind != "loopback" {
+		return fmt.Errorf("interface %s is of type %q, whose packets have no Ethernet headers: the switch needs ports that have, such as Ethernet, veth or tap devices",
+			name, kind)
 	}
 	if link.Type() != "veth" {
 		return nil
