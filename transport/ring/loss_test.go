@@ -188,3 +188,32 @@ func TestLinkThatTakesNothing(t *testing.T) {
 		})
 	}
 }
+
+// Each payload with values is counted once as applied, and each copy of it as a duplicate.
+func TestCounters(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(3)
+		n.fate = func(_, _ int, h wire.Header, payload []byte) (int, time.Duration) {
+			if b, _, err := wire.ParseBlock(payload); h.Type == wire.TypeBlock && err == nil && b.Count > 0 {
+				return 2, 0
+			}
+			return 1, 0
+		}
+		all := n.rings(t, 5000, nil)
+		operate(t, all, rand.New(rand.NewPCG(5, 5)), 2)
+		time.Sleep(time.Millisecond)
+		for _, r := range all { // which takes the last copies
+			if err := r.Poll(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, r := range all {
+			sent, got := all[(i+2)%3].Stats(), r.Stats()
+			copies := sent.Sent + 2*sent.Window.Retransmitted
+			if sent.Sent == 0 || got.Applied != sent.Sent || got.Duplicates != copies || got.Operations != 2 || got.Refused != 0 {
+				t.Errorf("worker %d: %+v, and its predecessor: %+v", i, got, sent)
+			}
+		}
+		closeAll(all)
+	})
+}
