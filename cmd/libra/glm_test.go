@@ -75,6 +75,20 @@ func TestGLM(t *testing.T) {
 	}
 }
 
+// Labels that are no clicks are refused with a remedy that the command has, and that helps.
+func TestGLMOfNumbers(t *testing.T) {
+	t.Parallel()
+	for _, rows := range []string{"3 5:1\n0 6:1\n", "0 5:1\n-1 6:1\n1 7:1\n"} {
+		args := []string{"glm", "--backend", "udp", "--workers", "1", "--data", writeFile(t, "rows.libsvm", rows)}
+		if _, stderr, code := output(t, args...); code != exitFailure || !strings.Contains(stderr, "(objective square of libra glm)") {
+			t.Errorf("exit code %d: %s", code, stderr)
+		}
+		if _, stderr, code := output(t, append(args, "--objective", "square")...); code != 0 {
+			t.Errorf("with the remedy, exit code %d: %s", code, stderr)
+		}
+	}
+}
+
 // On frappe, four bits cost at most 0.005 of the area under the ROC curve, as libra evaluate measures it:
 // in float32 it is 0.908 (TestFrappe of package glm).
 func TestGLMOfFrappe(t *testing.T) {

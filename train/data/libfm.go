@@ -256,7 +256,7 @@ func (f *File) label(text []byte, s *Sample) (problem string) {
 			f.negative = int8(v)
 		}
 		if f.negative != int8(v) {
-			return fmt.Sprintf("label %s in a file whose negative label is %d: write one of them for all rows without a click, or choose task regression for three values",
+			return fmt.Sprintf("label %s in a file whose negative label is %d: write one of them for all rows without a click, or choose task regression (objective square of libra glm) for three values",
 				text, f.negative)
 		}
 		s.Label = 0
@@ -271,7 +271,7 @@ func (f *File) label(text []byte, s *Sample) (problem string) {
 	case f.task == Regression:
 		return fmt.Sprintf("label %.40q is not a finite float32; %s", text, rowFormat)
 	case err == nil && !math.IsNaN(v) && !math.IsInf(v, 0):
-		return fmt.Sprintf("label %.40q is not 1, 0 or -1: to predict numbers and not clicks, choose task regression", text)
+		return fmt.Sprintf("label %.40q is not 1, 0 or -1: to predict numbers and not clicks, choose task regression (objective square of libra glm)", text)
 	default:
 		return fmt.Sprintf("label %.40q is not 1, 0 or -1; %s", text, rowFormat)
 	}

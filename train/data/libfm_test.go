@@ -106,7 +106,7 @@ func TestFileFormats(t *testing.T) {
 
 func TestMalformedRows(t *testing.T) {
 	for _, test := range []struct{ row, want string }{
-		{"2 1:1", `2:1: label "2" is not 1, 0 or -1: to predict numbers and not clicks, choose task regression`},
+		{"2 1:1", `2:1: label "2" is not 1, 0 or -1: to predict numbers and not clicks, choose task regression (objective square of libra glm)`},
 		{"yes 1:1", `2:1: label "yes" is not 1, 0 or -1`},
 		{"1:1 2:1", `2:1: label "1:1": this is a pair: begin each row with a label, 0 where there is none; rows are in`},
 		{"# by a program", `2:1: label "#": this is a comment, which the format does not have: remove it`},
