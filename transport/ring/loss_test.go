@@ -179,6 +179,9 @@ func TestLinkThatTakesNothing(t *testing.T) {
 			if errs[1] == nil || errs[1].Error() != want {
 				t.Errorf("%v, want %s", errs[1], want)
 			}
+			if all[1].values != nil {
+				t.Error("the ring keeps a vector that is its caller's again")
+			}
 			for _, i := range []int{0, 2} {
 				var missing *MissingError
 				if !errors.As(errs[i], &missing) || len(missing.Absent)+len(missing.Silent) != 1 {
