@@ -66,8 +66,11 @@ func (p Peer) Named(name string) Peer {
 	return p
 }
 
+// noticeAfter is how long Dial waits before it logs that it does.
+const noticeAfter = time.Second
+
 // Dial connects to a control service and waits until it answers, at most for the given time. It
-// logs once that it waits. The options are added to those of all control connections. A nil log
+// logs once that it waits, if for more than a second. The options are added to those of all control connections. A nil log
 // means [slog.Default].
 func Dial(ctx context.Context, peer Peer, addr netip.AddrPort, sec Security, limit time.Duration, log *slog.Logger,
 	more ...grpc.DialOption) (*grpc.ClientConn, error) {
@@ -81,10 +84,12 @@ func Dial(ctx context.Context, peer Peer, addr netip.AddrPort, sec Security, lim
 	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	notice := time.AfterFunc(time.Second, func() {
-		log.Info("waiting for the "+role, "control", addr, "at_most", limit)
-	})
-	defer notice.Stop()
+	if limit > noticeAfter { // whoever waits for less may try again for hours
+		notice := time.AfterFunc(noticeAfter, func() {
+			log.Info("waiting for the "+role, "control", addr, "at_most", limit)
+		})
+		defer notice.Stop()
+	}
 	var broken error // why the latest connection failed
 	for {
 		state := conn.GetState()
