@@ -127,6 +127,7 @@ func (h *harvesting) close() {
 // settled; or nil when ctx has ended.
 func (s *server) moveOn(ctx context.Context, lost int) *harvesting {
 	count := len(s.env.Config.Aggregators())
+	said := map[int]string{} // why each one does not take it
 	for n := 1; ctx.Err() == nil; n++ {
 		at := (lost + n) % count
 		h, err := s.openMarked(ctx, at)
@@ -136,8 +137,11 @@ func (s *server) moveOn(ctx context.Context, lost int) *harvesting {
 			}
 			s.discard(h)
 		}
-		s.env.Log.Debug("an aggregator does not take the job", "control", s.env.Config.Aggregators()[at].Control,
-			"error", err)
+		if why := err.Error(); why != said[at] && ctx.Err() == nil {
+			said[at] = why
+			s.env.Log.Info("an aggregator does not take the job: the server goes on asking all of them", "control",
+				s.env.Config.Aggregators()[at].Control, "error", err)
+		}
 		if n%count == 0 && pauseFor(ctx, candidatePause) != nil {
 			break
 		}
