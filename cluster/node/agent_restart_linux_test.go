@@ -172,13 +172,16 @@ func (h *restarts) finish(interrupts bool) {
 // agent has accepted counts once, and the server ends when all hosts have finished. A server that is
 // stopped after its hosts has everything, too, even if no other harvest is due.
 func TestAgentsAreRestartedUnderLoad(t *testing.T) {
-	t.Run("finished", func(t *testing.T) { restartUnderLoad(t, true, time.Millisecond) })
-	t.Run("stopped", func(t *testing.T) { restartUnderLoad(t, false, time.Minute) })
+	t.Run("finished", func(t *testing.T) { restartUnderLoad(t, true, time.Millisecond, nil) })
+	t.Run("stopped", func(t *testing.T) { restartUnderLoad(t, false, time.Minute, nil) })
 }
 
-func restartUnderLoad(t *testing.T, finish bool, harvest time.Duration) {
+// restartUnderLoad restarts each of three agents twice. moves, if not nil, is called before each restart, the first of
+// which is 0.
+func restartUnderLoad(t *testing.T, finish bool, harvest time.Duration, moves func(h *restarts, restart int),
+	change ...func(*cluster.Config)) {
 	const agents = 3
-	h := startHosts(t, agents, false, func(c *cluster.Config) { c.Job.Harvest = harvest })
+	h := startHosts(t, agents, false, append(change, func(c *cluster.Config) { c.Job.Harvest = harvest })...)
 	var accepted atomic.Int64
 	var clients sync.WaitGroup
 	for i := range agents {
@@ -206,11 +209,11 @@ func restartUnderLoad(t *testing.T, finish bool, harvest time.Duration) {
 			}
 		})
 	}
-	for i := range agents {
-		h.restart(i, false)
-	}
-	for i := range agents {
-		h.restart(i, finish)
+	for i := range 2 * agents {
+		if moves != nil {
+			moves(h, i)
+		}
+		h.restart(i%agents, i >= agents && finish)
 	}
 	h.done.Store(true)
 	clients.Wait()
@@ -227,9 +230,12 @@ func restartUnderLoad(t *testing.T, finish bool, harvest time.Duration) {
 // In a job whose workers take steps together the others wait for a host that is restarted. A step
 // that it has left torn is dropped for all; the sums of all others are those of one push of each
 // host.
-func TestAgentsAreRestartedBetweenSteps(t *testing.T) {
+func TestAgentsAreRestartedBetweenSteps(t *testing.T) { restartBetweenSteps(t, nil) }
+
+// restartBetweenSteps is restartUnderLoad for a job whose workers take steps together.
+func restartBetweenSteps(t *testing.T, moves func(h *restarts, restart int), change ...func(*cluster.Config)) {
 	const agents = 3
-	h := startHosts(t, agents, true)
+	h := startHosts(t, agents, true, change...)
 	var dropped, last atomic.Int64
 	last.Store(1 << 62)
 	var clients sync.WaitGroup
@@ -265,11 +271,11 @@ func TestAgentsAreRestartedBetweenSteps(t *testing.T) {
 			}
 		})
 	}
-	for i := range agents {
-		h.restart(i, false)
-	}
-	for i := range agents {
-		h.restart(i, true)
+	for i := range 2 * agents {
+		if moves != nil {
+			moves(h, i)
+		}
+		h.restart(i%agents, i >= agents)
 	}
 	last.Store(h.agents[0].rounds.Load() + 200)
 	clients.Wait()
