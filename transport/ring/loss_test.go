@@ -220,3 +220,30 @@ func TestCounters(t *testing.T) {
 		closeAll(all)
 	})
 }
+
+// A worker that waits says so several times within its limit, however short that is, and not more often than every
+// quarter of a second with a long one.
+func TestPresencesComeWithinTheLimit(t *testing.T) {
+	for limit, longest := range map[time.Duration]time.Duration{80 * time.Millisecond: 10 * time.Millisecond,
+		400 * time.Millisecond: 50 * time.Millisecond, 8 * time.Second: longestTold} {
+		inBubble(t, func(t *testing.T) {
+			n := newNetwork(2)
+			r := open(t, func() Config { c := n.config(0, 10); c.Limit = limit; return c }())
+			var last time.Time
+			var gap time.Duration
+			n.fate = func(_, _ int, _ wire.Header, _ []byte) (int, time.Duration) {
+				if !last.IsZero() {
+					gap = max(gap, time.Since(last))
+				}
+				last = time.Now()
+				return 0, 0
+			}
+			if err := r.Reduce(make([]float32, 10)); err == nil {
+				t.Error("nobody else is there")
+			}
+			if gap < longest || gap > longest+time.Millisecond {
+				t.Errorf("with a limit of %v, presences are %v apart at most, want %v", limit, gap, longest)
+			}
+		})
+	}
+}
