@@ -45,7 +45,7 @@ var targets = []target{
 	own("aggregator"),
 	{"ps", []stage{{dir: "ps"}, {dir: "cluster/node"}}},
 	own("cluster"),
-	own("cluster/plan"),
+	{"cluster/plan", []stage{{dir: "cluster/plan"}, {dir: "cmd/libra", run: "^TestPlan"}}},
 	{"train/data", []stage{{dir: "train/data"}, {dir: "train"}}},
 	own("train/settings"),
 	own("train"),
