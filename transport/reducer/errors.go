@@ -138,7 +138,7 @@ func numbered(noun string, numbers []uint16) string {
 // missing returns the error for an operation that has had no result for too long.
 func (r *Reducer[T]) missing(g *group) error {
 	if g.stuck >= r.cfg.Limit/2 { // nobody else is to blame
-		return r.stuck()
+		return r.noRoom()
 	}
 	e := &MissingError{
 		Op: g.op, Taken: g.unconfirmed, Waited: r.silent, Silent: !g.answered || g.ignored >= deaf, Aggregator: r.from,

@@ -16,7 +16,7 @@ func (r *Reducer[T]) alloc() (link.Buf, error) {
 	b, ok := r.link.Alloc()
 	for until := time.Now().Add(r.cfg.Limit); !ok; b, ok = r.link.Alloc() {
 		if time.Now().After(until) {
-			return 0, r.stuck()
+			return 0, r.noRoom()
 		}
 		if _, err := r.receive(); err != nil {
 			return 0, err
@@ -296,8 +296,8 @@ func (g *group) hasResult(op Op) bool { return g.op != op || g.state != waiting 
 // isOver reports whether nothing is to be sent for an operation of the group any more.
 func (g *group) isOver(op Op) bool { return g.op != op || g.state != waiting && !g.unconfirmed }
 
-// stuck returns the error for a link that has no room for frames.
-func (r *Reducer[T]) stuck() error {
+// noRoom returns the error for a link that has no room for frames.
+func (r *Reducer[T]) noRoom() error {
 	last := ""
 	if err := r.link.Stats().LastError; err != nil {
 		last = fmt.Sprintf("; the last error of sending was: %v", err)

@@ -226,6 +226,9 @@ func (r *Ring) Close() error {
 // bidFarewell acknowledges the predecessor's frames once more: it would wait for an answer that was lost. Some
 // copies are enough, as it does not wait for ever.
 func (r *Ring) bidFarewell() {
+	if r.stats.Applied == 0 {
+		return
+	}
 	for range farewells {
 		for seq, n := r.newest, 0; r.seen.Applied(seq) && n < wire.DefaultWindow; n += coverBack {
 			if r.acknowledge(seq) != nil {
