@@ -218,71 +218,73 @@ func (slowFree) Free(b link.Buf) {}
 
 // What is not the confirmation that an operation waits for changes nothing, and is counted.
 func TestForgedConfirmations(t *testing.T) {
-	n := newNetwork[int32](t, smallAcked, aggregator.Config{})
-	all := workers[int32](t, n, smallAcked)
-	r, h := all[0], n.hosts[0]
-	startAll(t, all)
-	if err := r.Wait(0, nil); err != nil {
-		t.Fatal(err)
-	}
-	base := wire.Header{Job: jobID, Sender: 10, Epoch: jobEpoch, Seq: 1}
-	confirm := func(change func(h *wire.Header, r *wire.TakenReport)) []byte {
-		head, report := base, wire.TakenReport{}
-		change(&head, &report)
-		return wire.PutConfirmation(make([]byte, wire.TakenLen), head, report)
-	}
-	same := func(*wire.Header, *wire.TakenReport) {}
-	flags := func(p []byte, f wire.Flags) []byte { p[1] |= byte(f); return p }
-	takers := func(seq uint32) []byte {
-		head := base
-		head.Seq = seq
-		return wire.PutTakers(make([]byte, wire.CoverLen), head, 1)
-	}
-	for name, c := range map[string]struct {
-		payload []byte
-		want    verdict
-	}{
-		"to another worker":    {confirm(func(h *wire.Header, _ *wire.TakenReport) { h.Sender = 20 }), stray},
-		"of another job":       {confirm(func(h *wire.Header, _ *wire.TakenReport) { h.Job++ }), stray},
-		"of another number":    {confirm(func(h *wire.Header, _ *wire.TakenReport) { h.Seq++ }), stray},
-		"of another round":     {confirm(func(_ *wire.Header, r *wire.TakenReport) { r.Round++ }), stray},
-		"of an idle group":     {confirm(func(_ *wire.Header, r *wire.TakenReport) { r.First = 1 }), stray},
-		"of no group":          {confirm(func(_ *wire.Header, r *wire.TakenReport) { r.First = 4 }), malformed},
-		"to all, but to one":   {flags(confirm(func(h *wire.Header, _ *wire.TakenReport) { h.Seq = 0 }), wire.FlagAll), stray},
-		"to all, of a number":  {wire.ToAll(confirm(same), 1), stray},
-		"with a tail":          {append(confirm(same), 0), malformed},
-		"with sums":            {flags(confirm(same), wire.FlagSum), malformed},
-		"takers of a number":   {takers(2), stray},
-		"takers to all":        {flags(takers(1), wire.FlagAll), malformed},
-		"a plain ACK":          {wire.PutAck(make([]byte, 64), base), stray},
-		"sums, for the second": {sumsOf(base), stray},
-	} {
-		before := r.Stats()
-		n.mu.Lock()
-		h.push(switchAt, c.payload)
-		n.mu.Unlock()
-		if err := r.Poll(); err != nil {
-			t.Fatalf("%s: %v", name, err)
+	inBubble(t, func(t *testing.T) { // a repetition would be answered
+		n := newNetwork[int32](t, smallAcked, aggregator.Config{})
+		all := workers[int32](t, n, smallAcked)
+		r, h := all[0], n.hosts[0]
+		startAll(t, all)
+		if err := r.Wait(0, nil); err != nil {
+			t.Fatal(err)
 		}
-		after := r.Stats()
-		if g := r.groups[0]; !g.unconfirmed || g.answered || after.Results != 1 || (c.want == stray) != (after.Stray > before.Stray) ||
-			(c.want == malformed) != (after.Malformed > before.Malformed) {
-			t.Errorf("%s: %+v, then %+v", name, before, after)
+		base := wire.Header{Job: jobID, Sender: 10, Epoch: jobEpoch, Seq: 1}
+		confirm := func(change func(h *wire.Header, r *wire.TakenReport)) []byte {
+			head, report := base, wire.TakenReport{}
+			change(&head, &report)
+			return wire.PutConfirmation(make([]byte, wire.TakenLen), head, report)
 		}
-	}
-	waitAll(t, all[1:], 0, make([][]int32, 1))
-	if err := r.Poll(); err != nil || r.groups[0].unconfirmed || r.oldest != 1 {
-		t.Errorf("%v, %+v", err, r.groups[0])
-	}
-	for _, late := range [][]byte{confirm(same), takers(1)} {
-		before := r.Stats().Stray
-		n.mu.Lock()
-		h.push(switchAt, late)
-		n.mu.Unlock()
-		if err := r.Poll(); err != nil || r.Stats().Stray != before+1 {
-			t.Errorf("%v, %+v", err, r.Stats())
+		same := func(*wire.Header, *wire.TakenReport) {}
+		flags := func(p []byte, f wire.Flags) []byte { p[1] |= byte(f); return p }
+		takers := func(seq uint32) []byte {
+			head := base
+			head.Seq = seq
+			return wire.PutTakers(make([]byte, wire.CoverLen), head, 1)
 		}
-	}
+		for name, c := range map[string]struct {
+			payload []byte
+			want    verdict
+		}{
+			"to another worker":    {confirm(func(h *wire.Header, _ *wire.TakenReport) { h.Sender = 20 }), stray},
+			"of another job":       {confirm(func(h *wire.Header, _ *wire.TakenReport) { h.Job++ }), stray},
+			"of another number":    {confirm(func(h *wire.Header, _ *wire.TakenReport) { h.Seq++ }), stray},
+			"of another round":     {confirm(func(_ *wire.Header, r *wire.TakenReport) { r.Round++ }), stray},
+			"of an idle group":     {confirm(func(_ *wire.Header, r *wire.TakenReport) { r.First = 1 }), stray},
+			"of no group":          {confirm(func(_ *wire.Header, r *wire.TakenReport) { r.First = 4 }), malformed},
+			"to all, but to one":   {flags(confirm(func(h *wire.Header, _ *wire.TakenReport) { h.Seq = 0 }), wire.FlagAll), stray},
+			"to all, of a number":  {wire.ToAll(confirm(same), 1), stray},
+			"with a tail":          {append(confirm(same), 0), malformed},
+			"with sums":            {flags(confirm(same), wire.FlagSum), malformed},
+			"takers of a number":   {takers(2), stray},
+			"takers to all":        {flags(takers(1), wire.FlagAll), malformed},
+			"a plain ACK":          {wire.PutAck(make([]byte, 64), base), stray},
+			"sums, for the second": {sumsOf(base), stray},
+		} {
+			before := r.Stats()
+			n.mu.Lock()
+			h.push(switchAt, c.payload)
+			n.mu.Unlock()
+			if err := r.Poll(); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			after := r.Stats()
+			if g := r.groups[0]; !g.unconfirmed || g.answered || after.Results != 1 || (c.want == stray) != (after.Stray > before.Stray) ||
+				(c.want == malformed) != (after.Malformed > before.Malformed) {
+				t.Errorf("%s: %+v, then %+v", name, before, after)
+			}
+		}
+		waitAll(t, all[1:], 0, make([][]int32, 1))
+		if err := r.Poll(); err != nil || r.groups[0].unconfirmed || r.oldest != 1 {
+			t.Errorf("%v, %+v", err, r.groups[0])
+		}
+		for _, late := range [][]byte{confirm(same), takers(1)} {
+			before := r.Stats().Stray
+			n.mu.Lock()
+			h.push(switchAt, late)
+			n.mu.Unlock()
+			if err := r.Poll(); err != nil || r.Stats().Stray != before+1 {
+				t.Errorf("%v, %+v", err, r.Stats())
+			}
+		}
+	})
 }
 
 // sumsOf is a result of one stripe of group 0.
