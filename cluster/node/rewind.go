@@ -16,10 +16,11 @@ import (
 // rewind drops the open step and ends the generation: the store takes nothing of both any more.
 func (s *server) rewind(ctx context.Context) error {
 	err := s.loop.Do(ctx, func() {
-		if s.env.Machine.Rewinds != nil {
-			s.env.Machine.Rewinds()
+		if s.env.Machine.Rewind != nil {
+			s.env.Machine.Rewind(s.store.Drop)
+		} else {
+			s.store.Drop()
 		}
-		s.store.Drop()
 		s.service.Rewind()
 		if h := s.generation.Load(); !h.isFenced() {
 			s.endGeneration(h)
