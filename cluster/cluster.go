@@ -210,8 +210,8 @@ type Server struct {
 	// CheckpointSteps, if not 0, makes a synchronous job also write a checkpoint after this number
 	// of steps. For several servers, 0 means DefaultCheckpointSteps.
 	CheckpointSteps uint64 `yaml:"checkpoint_steps,omitempty"`
-	// Rejoin is how long a lost worker may take to join again, without job.sync; 0 means
-	// DefaultRejoin.
+	// Rejoin is how long a lost worker may take to join again; 0 means DefaultRejoin. With job.sync and several
+	// servers none may.
 	Rejoin time.Duration `yaml:"rejoin,omitempty"`
 	// MaxRows is ps.Config.MaxRows of the server; 0 means ps.DefaultMaxRows.
 	MaxRows int `yaml:"max_rows,omitempty"`

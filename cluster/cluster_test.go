@@ -185,7 +185,6 @@ func TestReadNamesMistakes(t *testing.T) {
 		"checkpoint steps":   {"control: 127.0.0.3:7701", "control: 127.0.0.3:7701, checkpoint: x, checkpoint_steps: 5", "server.checkpoint_steps: 5, but only jobs with job.sync"},
 		"no checkpoint":      {"harvest: 20ms}\nswitch: {address: 127.0.0.2, control: 127.0.0.2:7700}\nserver: {", "sync: true}\nswitch: {address: 127.0.0.2, control: 127.0.0.2:7700}\nserver: {checkpoint_steps: 5, ", "server.checkpoint_steps: 5, but server.checkpoint names no file"},
 		"rejoin":             {"control: 127.0.0.3:7701", "control: 127.0.0.3:7701, rejoin: -1s", "server.rejoin: -1s is negative"},
-		"sync rejoin":        {"harvest: 20ms}\nswitch: {address: 127.0.0.2, control: 127.0.0.2:7700}\nserver: {", "sync: true}\nswitch: {address: 127.0.0.2, control: 127.0.0.2:7700}\nserver: {rejoin: 5s, ", "server.rejoin: 5s, but with job.sync"},
 		"rows":               {"control: 127.0.0.3:7701", "control: 127.0.0.3:7701, max_rows: -1", "server.max_rows: -1 is not in 1.."},
 		"many rows":          {"control: 127.0.0.3:7701", "control: 127.0.0.3:7701, max_rows: 2147483648", "server.max_rows: 2147483648 is not in 1..2147483647"},
 	} {

@@ -226,6 +226,8 @@ func (c *Config) defaults() []fallback {
 			ofField(&c.Job.Harvest, settings.Harvest),
 			ofField(&c.Job.Staleness, settings.Staleness),
 			ofField(&c.Job.Accumulate, settings.Accumulate))
+	}
+	if !c.ofSteps() {
 		c.eachServer(func(field string, s *Server) {
 			list = append(list, defaultOf(field+".rejoin", &s.Rejoin, DefaultRejoin))
 		})

@@ -209,7 +209,7 @@ func TestReferenceHasRanges(t *testing.T) {
 		"server.control":            {`""`},
 		"server.checkpoint_every":   {"-1s", `1s; server.checkpoint: ""`},
 		"server.checkpoint_steps":   {"10", `10; job.sync: true; server.checkpoint: ""`},
-		"server.rejoin":             {"0s", "-1s", "30s; job.sync: true"},
+		"server.rejoin":             {"0s", "-1s"},
 		"server.max_rows":           {"0", "2147483648"},
 		"workers[].id":              {"0", "65535"},
 		"workers[].address":         {`""`, "::1"},

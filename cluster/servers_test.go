@@ -97,8 +97,9 @@ func TestServersMistakes(t *testing.T) {
 		many[i] = item(i+1, "")
 	}
 	for text, want := range map[string]string{
-		several(item(1, ""), item(1, "")):                                     "line 7: servers[1].address: 127.0.9.1 is also servers[0].address",
-		several(item(1, ""), "{address: 127.0.0.4, control: 127.0.9.1:7701}"): "servers[1].control: 127.0.9.1:7701 is also servers[0].control: give one of them a different port",
+		several(item(1, ""), item(1, "")):                                                                "line 7: servers[1].address: 127.0.9.1 is also servers[0].address",
+		several(item(1, ""), "{address: 127.0.0.4, control: 127.0.9.1:7701}"):                            "servers[1].control: 127.0.9.1:7701 is also servers[0].control: give one of them a different port",
+		strings.Replace(several(item(1, ""), item(2, ", rejoin: 5s")), "harvest: 20ms", "sync: true", 1): "servers[1].rejoin: 5s, but with job.sync and several servers the loss of a worker ends the job",
 		several(many...): "servers: 33 are listed; the limit is 32",
 		valid + "servers: [" + item(1, "") + "]\n":                                                       "servers: the file has server, too: list all servers here, and leave server out",
 		several(item(1, ""), item(2, ", max_rows: 0")):                                                   `line 7: servers[1].max_rows: "0" is not a valid value`,

@@ -229,8 +229,8 @@ func (c *Config) checkServer(field string, s Server, v *mistakes) {
 	switch {
 	case s.Rejoin < 0:
 		add(".rejoin: %v is negative", s.Rejoin)
-	case s.Rejoin != 0 && c.Job.Sync:
-		add(".rejoin: %v, but with job.sync the loss of a worker ends the job", s.Rejoin)
+	case s.Rejoin != 0 && c.ofSteps():
+		add(".rejoin: %v, but with job.sync and several servers the loss of a worker ends the job", s.Rejoin)
 	}
 	if s.MaxRows < 0 || s.MaxRows > ps.MaxRows {
 		add(".max_rows: %d is not in 1..%d", s.MaxRows, ps.MaxRows)

@@ -27,6 +27,7 @@ type barrier struct {
 	stop     context.CancelCauseFunc // ends commits
 	running  map[uint16]bool         // workers that have not finished
 	arrived  map[uint16]bool
+	rewinds  uint64
 	step     uint64
 	round    *round        // of this step
 	latest   *round        // of the previous step, nil at first
@@ -40,6 +41,7 @@ type barrier struct {
 type round struct {
 	done    chan struct{}
 	err     error
+	rewinds uint64          // of the barrier when it began
 	ctx     context.Context // of the commit
 	torn    bool            // a worker has torn the step after all had arrived: it counts if they must arrive again
 	commits bool            // all have arrived; from then on the commit owns the fields below
@@ -51,7 +53,9 @@ type round struct {
 	sums    roundSums
 }
 
-func newRound() *round { return &round{done: make(chan struct{}), hot: map[lifetime]HotFrames{}} }
+func (b *barrier) newRound() *round {
+	return &round{rewinds: b.rewinds, done: make(chan struct{}), hot: map[lifetime]HotFrames{}}
+}
 
 // newBarrier returns a barrier whose first step is the given one.
 func newBarrier(ctx context.Context, workers []uint16, step uint64,
@@ -62,9 +66,9 @@ func newBarrier(ctx context.Context, workers []uint16, step uint64,
 		running: map[uint16]bool{},
 		arrived: map[uint16]bool{},
 		step:    step,
-		round:   newRound(),
 		idle:    make(chan struct{}),
 	}
+	b.round = b.newRound()
 	for _, w := range workers {
 		b.running[w] = true
 	}
@@ -80,6 +84,7 @@ type wish struct {
 	hot     *HotFrames    // nil if it does not report them
 	// instance is that to which its frames went; 0 for none, and for a worker of an earlier release.
 	instance uint64
+	rewinds  uint64 // of the barrier when it was admitted
 }
 
 // lifetime distinguishes a worker from earlier ones with the same number.
@@ -111,6 +116,8 @@ func (b *barrier) arrive(worker uint16, step uint64, w wish) (r *round, commit b
 	switch {
 	case b.lost != nil:
 		return nil, false, b.lost
+	case w.rewinds != b.rewinds:
+		return nil, false, ErrRewound
 	case w.instance != 0 && b.ended != 0 && (w.instance == b.ended || w.instance != b.instance):
 		return nil, false, ErrFenced
 	case !b.running[worker]:
@@ -179,6 +186,27 @@ func (b *barrier) release(r *round, err error) {
 func (b *barrier) fence() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.stopCommits()
+}
+
+// rewind takes back all arrivals, as fence does, and takes no more of admissions before it. Nothing of the open
+// step is left.
+func (b *barrier) rewind() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rewinds++
+	b.stopCommits()
+}
+
+// rewound returns the number of rewinds so far.
+func (b *barrier) rewound() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.rewinds
+}
+
+// stopCommits ends the round, unless its commit has reached the store. The caller holds the lock.
+func (b *barrier) stopCommits() {
 	b.ended = b.instance
 	b.stop(ErrFenced)
 	b.commits, b.stop = context.WithCancelCause(b.ctx)
@@ -197,16 +225,22 @@ func (b *barrier) begin(instance uint64) {
 // withdraw ends the round for the waiting workers, and the step goes on: what was torn stays torn, and
 // what a worker has torn that had arrived, and does not arrive again. The caller holds the lock.
 func (b *barrier) withdraw() {
-	torn := b.round.dropped
-	if torn == nil && b.round.torn {
-		torn = &DroppedError{}
+	before := b.round
+	before.err = ErrFenced
+	if before.rewinds != b.rewinds {
+		before.err = ErrRewound
 	}
-	b.round.err = ErrFenced
-	close(b.round.done)
+	close(before.done)
 	clear(b.arrived)
 	clear(b.times.at)
-	b.round = newRound()
-	b.round.dropped = torn
+	b.round = b.newRound()
+	switch {
+	case before.err == ErrRewound: //nolint:errorlint // it is that one
+	case before.torn && before.dropped == nil:
+		b.round.dropped = &DroppedError{}
+	default:
+		b.round.dropped = before.dropped
+	}
 }
 
 // end ends the round for the waiting workers. The caller holds the lock.
@@ -215,7 +249,7 @@ func (b *barrier) end(err error) {
 	close(b.round.done)
 	clear(b.arrived)
 	clear(b.times.at)
-	b.latest, b.round = b.round, newRound()
+	b.latest, b.round = b.round, b.newRound()
 }
 
 // next returns the step whose barrier is the next that a new admission of a worker can take part in.

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
@@ -98,7 +97,7 @@ func (m *Membership) call(caller context.Context, name string, f func(context.Co
 	case err != nil && caller.Err() != nil:
 		return fmt.Errorf("%s: %s: %w", role, name, caller.Err())
 	}
-	return access.CallError(role, name, err)
+	return callError(role, name, err)
 }
 
 // ask calls all servers at the same time. The first error cancels the others; role is its server's.

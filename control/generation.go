@@ -64,6 +64,12 @@ func (g *generation) change(f func()) {
 	g.changed = make(chan struct{})
 }
 
+// endIt ends the current one. The caller holds the lock.
+func (g *generation) endIt() {
+	g.ended, g.instance, g.at = g.instance, 0, 0
+	g.last, g.marks = g.marks, nil
+}
+
 // noteLog notes whether a worker that is admitted keeps a log.
 func (g *generation) noteLog(worker uint16, keeps bool) {
 	g.mu.Lock()
@@ -80,6 +86,12 @@ func (g *generation) current() (instance, ended uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.instance, g.ended
+}
+
+// hasOne reports whether there is a current one.
+func (g *generation) hasOne() bool {
+	instance, _ := g.current()
+	return instance != 0
 }
 
 // describe puts the generation into what a worker is told.
@@ -181,8 +193,7 @@ func (s *ParameterServer) Fence() (err error) {
 			err = ErrNoLog
 			return
 		}
-		g.ended, g.instance, g.at = g.instance, 0, 0
-		g.last, g.marks = g.marks, nil
+		g.endIt()
 		// A harvest whose bank was swapped before a loss may be applied after it.
 		maps.DeleteFunc(g.lost, func(_ uint16, by uint64) bool { return g.applied >= by+2 })
 	})

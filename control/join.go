@@ -73,6 +73,9 @@ type JoinConfig struct {
 	Begin func(trainings []string, firstSteps []uint64) error
 	// KeepsLog means that the worker can keep a log; see [Membership.KeepsLog].
 	KeepsLog bool
+	// Rewinds means that the worker joins again when its admission ends with [ErrRewound], and repeats the
+	// steps from [Membership.FirstStep] on.
+	Rewinds bool
 	// Dial are options in addition to those of all control connections.
 	Dial []grpc.DialOption
 	// Lost is called with the reason, at most once and not after [Membership.Leave], if a service
@@ -271,7 +274,7 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 		}
 		role := s.role
 		answer, leave, err := joinAt(m.ctx, m.atServer(&cfg, i), s.role, addresses[i], s.Join, s.Leave, more,
-			func(err error) { m.lose(access.CallError(role, "withdrew this worker", err), cfg.Lost) })
+			func(err error) { m.lose(callError(role, "withdrew this worker", err), cfg.Lost) })
 		if differs := (differsError{}); errors.As(err, &differs) && m.isAnotherInstance(&cfg) {
 			err = fmt.Errorf("%w: %w", err, errRestarted)
 		}
@@ -426,6 +429,7 @@ func (c *JoinConfig) request() *pb.JoinRequest {
 	return &pb.JoinRequest{
 		Job: uint32(c.Job), Sender: uint32(c.Worker), Ip: c.From.Addr().AsSlice(), Port: uint32(c.From.Port()), Mac: c.MAC,
 		HotSet: c.HotSet, Agree: c.Agree, Attempt: c.attempt, KeepsLog: c.KeepsLog, Pages: wire.MaxPages,
+		Rewinds: c.Rewinds,
 	}
 }
 

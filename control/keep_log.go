@@ -192,7 +192,7 @@ func (m *Membership) settle(ctx context.Context, log Log, ended uint64) error {
 			answer, err = s.Settle(ctx, req)
 			return err
 		})
-		return answer, access.CallError(s.role, "settle", err)
+		return answer, callError(s.role, "settle", err)
 	}
 	err := log.Settle(ctx, func(ctx context.Context, next uint32) (aggregator.Mark, error) {
 		req.Next = next
@@ -330,6 +330,13 @@ func (m *Membership) aggregatorLost(cfg *JoinConfig, err error) {
 		cfg.logger().Warn("the aggregator has ended, or is out of reach: the worker waits for the server to notice",
 			"error", err)
 		return
+	}
+	if m.KeepsLog && cfg.Rewinds { // a worker that was suspended is withdrawn everywhere: the server's reason counts
+		select {
+		case <-m.ctx.Done():
+			return
+		case <-time.After(DefaultGrace):
+		}
 	}
 	m.lose(access.CallError(access.SwitchDaemon, "withdrew this worker", err), cfg.Lost)
 }

@@ -43,6 +43,9 @@ func (d *deadline) start(limit time.Duration, over func()) {
 	d.timer = timer
 }
 
+// isAwaited reports whether the timer is running.
+func (d *deadline) isAwaited() bool { return d.timer != nil }
+
 // stop reports whether the timer was running. The function is not called after it.
 func (d *deadline) stop() bool {
 	if d.timer == nil {

@@ -109,7 +109,8 @@ func (s *ParameterServer) quiet(r *round) bool {
 // reason. If the worker is the last one and there is nothing to harvest, the step ends in this
 // call, by [ParameterServerConfig.ReduceHere].
 func (s *ParameterServer) Arrive(worker, epoch uint16, step uint64, hot HotFrames) bool {
-	r, commit, err := s.barrier.arrive(worker, step, wish{sums: true, epoch: epoch, hot: &hot})
+	// The worker is admitted now, in the store's goroutine, in which a rewind is.
+	r, commit, err := s.barrier.arrive(worker, step, wish{sums: true, epoch: epoch, hot: &hot, rewinds: s.barrier.rewound()})
 	switch {
 	case err != nil || r.ended():
 		return false
@@ -155,7 +156,7 @@ func (s *ParameterServer) Reduce(req *pb.ReduceRequest, stream grpc.ServerStream
 	if err := s.generation.refuses(req.Instance); err != nil {
 		return err
 	}
-	w := wish{sums: true, refused: droppedOf(req.Refused), epoch: m.Epoch, instance: req.Instance}
+	w := wish{sums: true, refused: droppedOf(req.Refused), epoch: m.Epoch, instance: req.Instance, rewinds: m.before}
 	if h := req.Hot; h != nil {
 		w.hot = &HotFrames{Sent: h.Sent, Answered: h.Answered}
 	}

@@ -66,6 +66,8 @@ type member struct {
 	agree   map[string]string // what it presented of the configuration
 
 	keepsLog bool
+	rewinds  bool   // it joins again after a rewind
+	before   uint64 // rewinds before its admission
 	// Instances of generations that have ended: for whose mark it has asked, and from which on it has settled.
 	// The generation's lock guards them.
 	asked, left uint64
@@ -119,7 +121,8 @@ func (r *roster) check(s aggregator.SenderConfig, req *pb.JoinRequest) error {
 }
 
 func newMember(s aggregator.SenderConfig, req *pb.JoinRequest) *member {
-	return &member{SenderConfig: s, attempt: req.GetAttempt(), agree: req.GetAgree(), keepsLog: req.GetKeepsLog()}
+	return &member{SenderConfig: s, attempt: req.GetAttempt(), agree: req.GetAgree(), keepsLog: req.GetKeepsLog(),
+		rewinds: req.GetRewinds()}
 }
 
 // isOf reports whether an admission came of the same attempt: its sender has not got the answer.

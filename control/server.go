@@ -50,14 +50,18 @@ type ParameterServerConfig struct {
 	// on, ends of steps from the worker's frames before number next must not count.
 	Settled func(ctx context.Context, sender uint16, next uint32) error
 
-	// Sync means that the workers take steps together: the loss of one ends the job. Otherwise a
-	// lost worker may join again.
+	// Sync means that the workers take steps together: the loss of one ends the job, unless Rewind is set.
+	// Otherwise a lost worker may join again.
 	Sync bool
+	// Rewind, if not nil, makes a job with Sync survive the loss of workers that keep logs and join again. When
+	// it is called, no worker is admitted. It must drop the open step and call [ParameterServer.Rewind], in one
+	// call of the store's goroutine, and return when that is done. An error means that the server ends.
+	Rewind func(ctx context.Context) error
 	// Grace is how long an admission outlives its worker's connection; 0 means
 	// [DefaultGrace].
 	Grace time.Duration
-	// Rejoin is how long a lost worker may take to join again, unless Sync is set; 0 means
-	// [DefaultRejoin]. After it, the worker is given up.
+	// Rejoin is how long a lost worker may take to join again, if it may; 0 means [DefaultRejoin]. After
+	// it, the worker is given up.
 	Rejoin time.Duration
 
 	// Agree has the values on which workers must agree with this server, by field of the cluster
@@ -254,7 +258,7 @@ func (s *ParameterServer) Join(req *pb.JoinRequest, stream grpc.ServerStreamingS
 	}
 	m, c, err := s.roster.enter(sender, req)
 	if err != nil {
-		return err
+		return s.notAdmitted(err)
 	}
 	defer s.roster.exit(m, c)
 	s.cfg.Log.Debug("worker connected", "worker", m.ID, "address", m.IP, "epoch", m.Epoch)
@@ -334,6 +338,7 @@ func (s *ParameterServer) admit(m *member) error {
 		return status.Errorf(codes.Internal, "worker %d: %v", m.ID, err)
 	}
 	s.agree.hold(m.ID, m.agree)
+	m.before = s.barrier.rewound()
 	_, ended := s.generation.current()
 	s.generation.mu.Lock()
 	m.left = ended // its frames are from now on
@@ -390,6 +395,10 @@ func (s *ParameterServer) withdraw(m *member, how ending) {
 	}
 	s.cfg.Log.Warn("lost a worker", "worker", m.ID, "reason", lost)
 	s.noteLost(m)
+	if s.cfg.Sync && s.mayRewind(m, how) {
+		s.rewind(m.ID, lost)
+		return
+	}
 	if m.departure.GetDiverged() && s.cfg.Diverged != nil {
 		s.cfg.Diverged(m.ID)
 	}
@@ -417,7 +426,8 @@ func (s *ParameterServer) member(ctx context.Context, job, sender uint32, token 
 	if job != uint32(s.cfg.Job) {
 		return nil, s.otherJob(job)
 	}
-	return s.roster.member(sender, token)
+	m, err := s.roster.member(sender, token)
+	return m, s.notAdmitted(err)
 }
 
 // Barrier implements the service.
@@ -432,7 +442,7 @@ func (s *ParameterServer) Barrier(ctx context.Context, req *pb.BarrierRequest) (
 	if err := s.generation.refuses(req.Instance); err != nil {
 		return nil, err
 	}
-	r, err := s.barrier.join(ctx, m.ID, req.Step, wish{instance: req.Instance})
+	r, err := s.barrier.join(ctx, m.ID, req.Step, wish{instance: req.Instance, rewinds: m.before})
 	switch {
 	case err != nil:
 		return nil, s.uncommitted(ctx, err)
@@ -456,6 +466,9 @@ func (s *ParameterServer) uncommitted(call context.Context, err error) error {
 	}
 	if errors.Is(err, ErrFenced) {
 		return fencedStatus()
+	}
+	if errors.Is(err, ErrRewound) {
+		return rewoundStatus()
 	}
 	if s.ctx.Err() != nil && errors.Is(err, context.Canceled) { // an abandoned commit
 		return errStopping

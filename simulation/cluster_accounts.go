@@ -33,8 +33,11 @@ type accounts struct {
 	plane  *planeAccount // of the instance of the job at its aggregator
 	next   *planeAccount // of another one, which has not begun
 	store  *storeAccount // of the newest server
-	files  []fileAccount // written checkpoints
-	owed   debts
+	// dropped is the instance that the last rewind has ended.
+	dropped *planeAccount
+	files   []fileAccount // written checkpoints
+	owed    debts
+	former  map[flowID]bool // flows of before a rewind of the newest server
 	// reporter is the process of each worker, by role, that has reported last.
 	reporter map[string]*process
 
@@ -98,7 +101,7 @@ type storeAccount struct {
 func newAccounts(c *clusterLife) (a *accounts, err error) {
 	a = &accounts{
 		c: c, frames: map[frameID]*entry{}, sent: map[*process][]*entry{}, asked: map[*world.Host][]link.Packet{},
-		want: map[uint64][]int64{}, owed: debts{}, reporter: map[string]*process{},
+		former: map[flowID]bool{}, want: map[uint64][]int64{}, owed: debts{}, reporter: map[string]*process{},
 	}
 	if a.cfg, err = node.StoreConfig(&c.cfg); err != nil {
 		return nil, err
@@ -120,6 +123,9 @@ func (a *accounts) recordSent(from, to *world.Host, payload []byte) {
 		return // its worker will send it as rows
 	}
 	id := frameID{flowID{to, h.Sender, h.Epoch}, h.Seq}
+	if a.former[id.flowID] {
+		return // its worker does not know of the rewind yet
+	}
 	for _, p := range a.c.procs {
 		// A restarted receiver draws its first epoch, which may be that of a worker's earlier life.
 		if known := a.frames[id]; p.Host() == from && (known == nil || known.from != p) {
@@ -298,14 +304,10 @@ func (a *accounts) openStore(p *process, store *ps.Store) {
 	}
 	a.store, a.news = st, true
 	clear(a.owed)
+	clear(a.former)
 	st.hashes = append(st.hashes, st.shadow.Hash())
 	// Frames that are not in the checkpoint are lost, and trained again.
-	lost := func(e *entry) bool { return !st.holdsFrame(e) }
-	maps.DeleteFunc(a.frames, func(_ frameID, e *entry) bool { return lost(e) })
-	a.order = slices.DeleteFunc(a.order, lost)
-	for p, sent := range a.sent {
-		a.sent[p] = slices.DeleteFunc(sent, lost)
-	}
+	a.forget(func(e *entry) bool { return !st.holdsFrame(e) })
 }
 
 // holdsFrame reports whether a frame's gradients are in the weights of a server's store.

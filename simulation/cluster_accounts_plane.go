@@ -116,6 +116,11 @@ func (w watchedPlane) AddJob(cfg aggregator.JobConfig) error {
 		}
 	}
 	p.held = make([]int64, len(p.banks[0]))
+	if former := w.of.c.accounts.dropped; w.of.c.options.fault == keepsBanks && former != nil && former.of == w.of {
+		for rank, n := range former.held {
+			p.banks[0][rank] += n
+		}
+	}
 	w.changeAccounts(func(a *accounts) { a.openPlane(p) })
 	return nil
 }

@@ -26,7 +26,7 @@ func (c *clusterLife) drawConfig(rng *rand.Rand) error {
 	p := &c.plan
 	p.window, p.stripes = 512, 1+rng.IntN(3)
 	p.payload = 600
-	sync := rng.IntN(2) == 0
+	sync := rng.IntN(2) == 0 || c.options.Kinds == Rewind
 	if p.burst > 0 { // a long one silences a flow for seconds
 		c.happened = Loss
 	}

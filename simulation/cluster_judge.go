@@ -30,6 +30,7 @@ var errorsOf = []struct {
 }{
 	{silentPeer, ended | cut&^Reset},
 	{"left before it had finished", ended | cut},
+	{"had to join again because of a rewind", ended | cut},
 	{"the service is stopping", ended | cut},
 	{"the connection broke", ended | cut},
 	{"did not answer within", ended | cut},

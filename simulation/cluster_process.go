@@ -114,6 +114,7 @@ func (p *process) newMachine() node.Machine {
 		Client: append(p.clientOptions(), p.clientFaults()),
 		Server: append(serverOptions(p.Process), p.serverFaults()),
 		Link: func(netip.AddrPort) (link.Link, error) {
+			c.accounts.reopen(p)
 			l, err := p.Open(p.newWatcher())
 			if err != nil {
 				return nil, err
@@ -124,6 +125,7 @@ func (p *process) newMachine() node.Machine {
 		Plane:   func(plane aggregator.Plane) aggregator.Plane { return watchedPlane{plane, p, map[string]int{}} },
 		Store:   func(store *ps.Store) { c.accounts.openStore(p, store) },
 		Fenced:  p.fenced,
+		Rewind:  p.rewinds,
 		Began:   func(int) { p.began() },
 		Pushes:  func(keys []uint64, grads []float32) { c.accounts.recordPush(p, keys, grads) },
 		Flushed: func() { c.accounts.recordFlush(p) },

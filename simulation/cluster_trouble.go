@@ -75,6 +75,7 @@ func (c *clusterLife) planTrouble() {
 	c.planFence()
 	c.planStandbys()
 	c.planDrains()
+	c.planRewinds()
 	c.After(c.plan.trouble, c.Heal)
 }
 

@@ -31,6 +31,8 @@ const (
 	freesAnswered    fault = "a worker's log drops frames that the switch has acknowledged"
 	namesNoInstance  fault = "ends of steps and reports do not name the instance of their frames"
 	harvestsFormer   fault = "a harvest of a former generation is applied in the next one"
+	keepsAdmissions  fault = "a frame from before a rewind is added after it"
+	keepsBanks       fault = "a job that is created again has the sums of its former instance"
 	answersOlder     fault = "a harvest answers the request after its own"
 	panics           fault = "the server panics"
 	panicsLate       fault = "a timer of the server panics"

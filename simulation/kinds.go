@@ -39,14 +39,15 @@ const (
 	Fence                              // the switch vanishes in the middle of a training, which goes on without it
 	Standby                            // there are other switches, at which the training goes on
 	Drain                              // an operator moves the training to another switch, or to none
+	Rewind                             // workers vanish in the middle of a training, which goes on when they are back
 
-	ClusterAll = All | Reset | Power | Stop | Hostile | Neighbour | Outage | Fence | Standby | Drain
+	ClusterAll = All | Reset | Power | Stop | Hostile | Neighbour | Outage | Fence | Standby | Drain | Rewind
 )
 
 var kindNames = [...]string{
 	"loss", "duplicate", "reorder", "late", "corrupt", "partition", "pause", "crash", "evict", "cancel",
 	"queue", "silence", "reset", "power", "stop", "hostile", "neighbour",
-	"outage", "fence", "standby", "drain",
+	"outage", "fence", "standby", "drain", "rewind",
 }
 
 // KindNames lists the names that [ParseKinds] accepts.

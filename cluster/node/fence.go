@@ -98,6 +98,11 @@ func (s *server) watchAggregator(ctx context.Context, cancel context.CancelCause
 			return
 		case reason = <-h.lost:
 		case m = <-s.moves:
+		case <-h.fenced: // by a rewind
+			if !s.reopen(ctx, cancel, h) {
+				return
+			}
+			continue
 		case <-h.pressed:
 			m = newMove(nil, "its aggregator drops frames")
 			m.stays = true
@@ -186,28 +191,31 @@ func (s *server) goWithout(ctx context.Context, left, prepared *harvesting, m *m
 // fence ends the job's part at its aggregator. All of it is one call in the store's goroutine: what is
 // applied, and who has arrived, is the same for the store, the workers and the ends of steps.
 func (s *server) fence(ctx context.Context) error {
-	h := s.generation.Load()
 	var refused error
 	err := s.loop.Do(ctx, func() {
+		h := s.generation.Load()
+		if h.isFenced() { // a rewind was first
+			return
+		}
 		if refused = s.service.Fence(); refused != nil {
 			return
 		}
-		s.store.BeginGeneration(0)
-		s.store.TakeAlways(s.keys) // of frames that were acknowledged
-		s.progress.endGeneration(h.job.Instance)
+		s.endGeneration(h)
 		s.loop.RefuseSteps(true)
 		if s.env.Machine.Fenced != nil {
 			s.env.Machine.Fenced()
 		}
 	})
-	if err == nil {
-		err = refused
-	}
-	if err == nil {
-		close(h.fenced)
-		h.end(control.ErrFenced)
-	}
-	return err
+	return errors.Join(err, refused)
+}
+
+// endGeneration makes the store take no more harvests of a generation. Only the loop's goroutine may call it.
+func (s *server) endGeneration(h *harvesting) {
+	s.store.BeginGeneration(0)
+	s.store.TakeAlways(s.keys) // of frames that were acknowledged, and while there is no aggregator
+	s.progress.endGeneration(h.job.Instance)
+	close(h.fenced)
+	h.end(control.ErrFenced)
 }
 
 // isFenced reports whether a generation has ended.

@@ -39,6 +39,9 @@ type Machine struct {
 	Store func(*ps.Store)
 	// Fenced, if not nil, is called by the server's loop when the job goes on without its aggregator.
 	Fenced func()
+	// Rewind, if not nil, is called by the server's loop in the place of drop, which drops the open step, and
+	// calls that.
+	Rewind func(drop func())
 	// Began, if not nil, is called by the server's loop when the job goes on at an aggregator again.
 	Began func(aggregator int)
 	// Settled, if not nil, is called when a worker or agent has settled, or has joined a job that goes on

@@ -24,7 +24,7 @@ const leaveLimit = 2 * time.Second
 // join admits a worker, whose frames come from an endpoint. If its admission ends before it leaves,
 // cancel is called with the reason.
 func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self cluster.Worker,
-	hot *packer.HotSet, from wire.Endpoint) (*control.Membership, error) {
+	hot *packer.HotSet, from wire.Endpoint, rewinds bool) (*control.Membership, error) {
 	c := env.Config
 	cfg, err := joinConfig(c, self, hot)
 	if err != nil {
@@ -37,6 +37,7 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 		return nil, err
 	}
 	cfg.Limit, cfg.Dial, cfg.Lost, cfg.Log = startLimit, env.Machine.Client, cancel, env.Log
+	cfg.Rewinds = rewinds
 	cfg.Random, cfg.KeepsLog = env.Machine.Random, c.Job.ReplayMiB > 0
 	if !c.Job.Sync { // where steps must be equal anyway
 		cfg.Begin = refuseMixture

@@ -78,6 +78,9 @@ func (s *server) serviceConfig(ctx context.Context, dim int,
 	if s.job != nil {
 		services.Drain = func(call context.Context, to *int) (*pb.DrainResponse, error) { return s.drain(call, ctx, to) }
 	}
+	if c.Job.Sync && s.keepsLogs() && !s.hasSeveral() {
+		services.Rewind = s.rewind
+	}
 	if s.savesSteps() && c.Server.Checkpoint != "" {
 		services.Checkpoints = s.startSteps()
 	}

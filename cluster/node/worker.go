@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/libra-ina/libra/cluster"
@@ -25,7 +26,8 @@ type WorkerOptions struct {
 	Progress func(train.Progress)
 }
 
-// WorkerResult is the result of a worker.
+// WorkerResult is the result of a worker. After a rewind the counts of frames, pairs and bytes, the times and the
+// loss begin anew.
 type WorkerResult struct {
 	Worker          uint16        `json:"worker"`
 	Backend         string        `json:"backend"`
@@ -43,6 +45,7 @@ type WorkerResult struct {
 	HotFrames       uint64        `json:"hot_frames"`
 	LogWaits        uint64        `json:"log_waits"`      // for room in the log of job.replay_mib
 	Settled         uint64        `json:"settled_frames"` // hot frames sent to the server because the aggregator was lost
+	Rewinds         uint64        `json:"rewinds"`        // after which it has joined again, because another worker was lost
 	Retransmissions uint64        `json:"retransmissions"`
 	RTTHot          time.Duration `json:"rtt_hot_ns"`
 	RTTCold         time.Duration `json:"rtt_cold_ns"`
@@ -58,8 +61,44 @@ type WorkerResult struct {
 const reportEvery = time.Second
 
 // RunWorker trains one shard of the data and returns when its last epoch is done and everything
-// that it pushed is acknowledged.
-func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerResult, err error) {
+// that it pushed is acknowledged. When the job rewinds because it has lost a worker, this one joins again,
+// and repeats the open step.
+func RunWorker(ctx context.Context, env Env, o WorkerOptions) (*WorkerResult, error) {
+	var before WorkerResult // what earlier admissions have trained
+	if env.Ready != nil {
+		env.Ready = sync.OnceFunc(env.Ready)
+	}
+	for {
+		var trained train.Progress
+		one := o
+		one.Progress = func(p train.Progress) {
+			trained = p
+			p.Steps, p.Samples = p.Steps+before.Steps, p.Samples+before.Samples
+			if o.Progress != nil {
+				o.Progress(p)
+			}
+		}
+		begin := time.Now()
+		r, err := runAdmission(ctx, env, one)
+		switch {
+		case errors.Is(err, control.ErrRewound) && ctx.Err() == nil:
+			env.Log.Warn("the job has lost a worker: this one joins again, and repeats the open step", "worker", o.ID,
+				"reason", err)
+			before.Rewinds++
+			before.Steps, before.Samples = before.Steps+trained.Steps, before.Samples+trained.Samples
+			before.Elapsed += time.Since(begin)
+		case err != nil:
+			return nil, err
+		default:
+			r.Rewinds = before.Rewinds
+			r.Steps, r.Samples, r.Elapsed = r.Steps+before.Steps, r.Samples+before.Samples, r.Elapsed+before.Elapsed
+			return r, nil
+		}
+	}
+}
+
+// runAdmission is RunWorker until the worker has finished, or its admission ends.
+func runAdmission(ctx context.Context, env Env, o WorkerOptions) (result *WorkerResult, err error) {
 	c := env.Config
 	self, err := c.Worker(o.ID)
 	if err != nil {
@@ -78,7 +117,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	defer src.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	w, err := openEndpoint(ctx, cancel, env, self, training.Model.Dim())
+	w, err := openEndpoint(ctx, cancel, env, self, training.Model.Dim(), c.Job.Sync)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +150,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (result *WorkerRes
 	training.ReportEvery, training.Staleness = reportEvery, c.Job.Staleness
 	trained, err := train.Train(ctx, source, src, training)
 	if err != nil {
-		why := reason(ctx, err)
+		why := verdict(ctx, err)
 		failed := withRemedy(err, why, training.Model.Task(), c.Model.InitScale)
 		if w.departure = departureFor(ctx, why); w.departure.Reason != "" {
 			w.departure.Reason = failed.Error() // the others end because of it, and show it

@@ -684,7 +684,10 @@ type JoinRequest struct {
 	KeepsLog bool `protobuf:"varint,10,opt,name=keeps_log,json=keepsLog,proto3" json:"keeps_log,omitempty"`
 	// Pages of hot scalars that the sender knows how to name in frames; 0: one. An aggregator does not
 	// admit it to a job that has more.
-	Pages         uint32 `protobuf:"varint,11,opt,name=pages,proto3" json:"pages,omitempty"`
+	Pages uint32 `protobuf:"varint,11,opt,name=pages,proto3" json:"pages,omitempty"`
+	// The sender joins again, and repeats the open step, when the server ends its admission with Rewound. The
+	// aggregator ignores it.
+	Rewinds       bool `protobuf:"varint,12,opt,name=rewinds,proto3" json:"rewinds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -794,6 +797,13 @@ func (x *JoinRequest) GetPages() uint32 {
 		return x.Pages
 	}
 	return 0
+}
+
+func (x *JoinRequest) GetRewinds() bool {
+	if x != nil {
+		return x.Rewinds
+	}
+	return false
 }
 
 type Admission struct {
@@ -2385,6 +2395,44 @@ func (*Fenced) Descriptor() ([]byte, []int) {
 	return file_control_proto_rawDescGZIP(), []int{30}
 }
 
+// Rewound is a detail of the status that ends an admission, or refuses a call of one that has ended, in a
+// job that can lose workers in the middle of a step: the worker joins again.
+type Rewound struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rewound) Reset() {
+	*x = Rewound{}
+	mi := &file_control_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rewound) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rewound) ProtoMessage() {}
+
+func (x *Rewound) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rewound.ProtoReflect.Descriptor instead.
+func (*Rewound) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{31}
+}
+
 type SettleRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -2400,7 +2448,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_control_proto_msgTypes[31]
+	mi := &file_control_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2412,7 +2460,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[31]
+	mi := &file_control_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2425,7 +2473,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{31}
+	return file_control_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SettleRequest) GetJob() uint32 {
@@ -2486,7 +2534,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_control_proto_msgTypes[32]
+	mi := &file_control_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2498,7 +2546,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[32]
+	mi := &file_control_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2511,7 +2559,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{32}
+	return file_control_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SettleResponse) GetMark() *HarvestMark {
@@ -2533,7 +2581,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_control_proto_msgTypes[33]
+	mi := &file_control_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2545,7 +2593,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[33]
+	mi := &file_control_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2558,7 +2606,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{33}
+	return file_control_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DrainRequest) GetJob() uint32 {
@@ -2586,7 +2634,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_control_proto_msgTypes[34]
+	mi := &file_control_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2598,7 +2646,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[34]
+	mi := &file_control_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2611,7 +2659,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{34}
+	return file_control_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DrainResponse) GetFrom() uint32 {
@@ -2646,7 +2694,7 @@ type DoneRequest struct {
 
 func (x *DoneRequest) Reset() {
 	*x = DoneRequest{}
-	mi := &file_control_proto_msgTypes[35]
+	mi := &file_control_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2658,7 +2706,7 @@ func (x *DoneRequest) String() string {
 func (*DoneRequest) ProtoMessage() {}
 
 func (x *DoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[35]
+	mi := &file_control_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2671,7 +2719,7 @@ func (x *DoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneRequest.ProtoReflect.Descriptor instead.
 func (*DoneRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{35}
+	return file_control_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DoneRequest) GetJob() uint32 {
@@ -2703,7 +2751,7 @@ type DoneResponse struct {
 
 func (x *DoneResponse) Reset() {
 	*x = DoneResponse{}
-	mi := &file_control_proto_msgTypes[36]
+	mi := &file_control_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2715,7 +2763,7 @@ func (x *DoneResponse) String() string {
 func (*DoneResponse) ProtoMessage() {}
 
 func (x *DoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[36]
+	mi := &file_control_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2728,7 +2776,7 @@ func (x *DoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneResponse.ProtoReflect.Descriptor instead.
 func (*DoneResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{36}
+	return file_control_proto_rawDescGZIP(), []int{37}
 }
 
 type TearRequest struct {
@@ -2743,7 +2791,7 @@ type TearRequest struct {
 
 func (x *TearRequest) Reset() {
 	*x = TearRequest{}
-	mi := &file_control_proto_msgTypes[37]
+	mi := &file_control_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2755,7 +2803,7 @@ func (x *TearRequest) String() string {
 func (*TearRequest) ProtoMessage() {}
 
 func (x *TearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[37]
+	mi := &file_control_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2768,7 +2816,7 @@ func (x *TearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TearRequest.ProtoReflect.Descriptor instead.
 func (*TearRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{37}
+	return file_control_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *TearRequest) GetJob() uint32 {
@@ -2807,7 +2855,7 @@ type TearResponse struct {
 
 func (x *TearResponse) Reset() {
 	*x = TearResponse{}
-	mi := &file_control_proto_msgTypes[38]
+	mi := &file_control_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2819,7 +2867,7 @@ func (x *TearResponse) String() string {
 func (*TearResponse) ProtoMessage() {}
 
 func (x *TearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[38]
+	mi := &file_control_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2832,7 +2880,7 @@ func (x *TearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TearResponse.ProtoReflect.Descriptor instead.
 func (*TearResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{38}
+	return file_control_proto_rawDescGZIP(), []int{39}
 }
 
 type StatsRequest struct {
@@ -2843,7 +2891,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_control_proto_msgTypes[39]
+	mi := &file_control_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2855,7 +2903,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[39]
+	mi := &file_control_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2868,7 +2916,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{39}
+	return file_control_proto_rawDescGZIP(), []int{40}
 }
 
 type AggregatorStats struct {
@@ -2887,7 +2935,7 @@ type AggregatorStats struct {
 
 func (x *AggregatorStats) Reset() {
 	*x = AggregatorStats{}
-	mi := &file_control_proto_msgTypes[40]
+	mi := &file_control_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2899,7 +2947,7 @@ func (x *AggregatorStats) String() string {
 func (*AggregatorStats) ProtoMessage() {}
 
 func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[40]
+	mi := &file_control_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2912,7 +2960,7 @@ func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregatorStats.ProtoReflect.Descriptor instead.
 func (*AggregatorStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{40}
+	return file_control_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *AggregatorStats) GetCounters() map[string]uint64 {
@@ -3000,7 +3048,7 @@ type JobStats struct {
 
 func (x *JobStats) Reset() {
 	*x = JobStats{}
-	mi := &file_control_proto_msgTypes[41]
+	mi := &file_control_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3012,7 +3060,7 @@ func (x *JobStats) String() string {
 func (*JobStats) ProtoMessage() {}
 
 func (x *JobStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[41]
+	mi := &file_control_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3025,7 +3073,7 @@ func (x *JobStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStats.ProtoReflect.Descriptor instead.
 func (*JobStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{41}
+	return file_control_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *JobStats) GetJob() uint32 {
@@ -3188,7 +3236,7 @@ type Timing struct {
 
 func (x *Timing) Reset() {
 	*x = Timing{}
-	mi := &file_control_proto_msgTypes[42]
+	mi := &file_control_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3200,7 +3248,7 @@ func (x *Timing) String() string {
 func (*Timing) ProtoMessage() {}
 
 func (x *Timing) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[42]
+	mi := &file_control_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3213,7 +3261,7 @@ func (x *Timing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timing.ProtoReflect.Descriptor instead.
 func (*Timing) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{42}
+	return file_control_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Timing) GetCount() uint64 {
@@ -3257,7 +3305,7 @@ type ServerStats struct {
 
 func (x *ServerStats) Reset() {
 	*x = ServerStats{}
-	mi := &file_control_proto_msgTypes[43]
+	mi := &file_control_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3269,7 +3317,7 @@ func (x *ServerStats) String() string {
 func (*ServerStats) ProtoMessage() {}
 
 func (x *ServerStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[43]
+	mi := &file_control_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3282,7 +3330,7 @@ func (x *ServerStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerStats.ProtoReflect.Descriptor instead.
 func (*ServerStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{43}
+	return file_control_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ServerStats) GetRows() uint64 {
@@ -3337,7 +3385,7 @@ type Latency struct {
 
 func (x *Latency) Reset() {
 	*x = Latency{}
-	mi := &file_control_proto_msgTypes[44]
+	mi := &file_control_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3349,7 +3397,7 @@ func (x *Latency) String() string {
 func (*Latency) ProtoMessage() {}
 
 func (x *Latency) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[44]
+	mi := &file_control_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3362,7 +3410,7 @@ func (x *Latency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Latency.ProtoReflect.Descriptor instead.
 func (*Latency) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{44}
+	return file_control_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Latency) GetOp() string {
@@ -3464,7 +3512,7 @@ const file_control_proto_rawDesc = "" +
 	"\x11RemoveJobResponse\"\t\n" +
 	"\aRemoved\"\n" +
 	"\n" +
-	"\bDiverged\"\xe3\x02\n" +
+	"\bDiverged\"\xfd\x02\n" +
 	"\vJoinRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x10\n" +
@@ -3477,7 +3525,8 @@ const file_control_proto_rawDesc = "" +
 	"\aattempt\x18\t \x01(\fR\aattempt\x12\x1b\n" +
 	"\tkeeps_log\x18\n" +
 	" \x01(\bR\bkeepsLog\x12\x14\n" +
-	"\x05pages\x18\v \x01(\rR\x05pages\x1a8\n" +
+	"\x05pages\x18\v \x01(\rR\x05pages\x12\x18\n" +
+	"\arewinds\x18\f \x01(\bR\arewinds\x1a8\n" +
 	"\n" +
 	"AgreeEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -3607,7 +3656,8 @@ const file_control_proto_rawDesc = "" +
 	"\x04ends\x18\x06 \x01(\bR\x04ends\x12\x1a\n" +
 	"\binstance\x18\a \x01(\x04R\binstance\"\x10\n" +
 	"\x0eReportResponse\"\b\n" +
-	"\x06Fenced\"\xaf\x01\n" +
+	"\x06Fenced\"\t\n" +
+	"\aRewound\"\xaf\x01\n" +
 	"\rSettleRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x14\n" +
@@ -3753,7 +3803,7 @@ func file_control_proto_rawDescGZIP() []byte {
 }
 
 var file_control_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_control_proto_goTypes = []any{
 	(Mode)(0),                 // 0: libra.control.v1.Mode
 	(Arithmetic)(0),           // 1: libra.control.v1.Arithmetic
@@ -3788,29 +3838,30 @@ var file_control_proto_goTypes = []any{
 	(*ReportRequest)(nil),     // 30: libra.control.v1.ReportRequest
 	(*ReportResponse)(nil),    // 31: libra.control.v1.ReportResponse
 	(*Fenced)(nil),            // 32: libra.control.v1.Fenced
-	(*SettleRequest)(nil),     // 33: libra.control.v1.SettleRequest
-	(*SettleResponse)(nil),    // 34: libra.control.v1.SettleResponse
-	(*DrainRequest)(nil),      // 35: libra.control.v1.DrainRequest
-	(*DrainResponse)(nil),     // 36: libra.control.v1.DrainResponse
-	(*DoneRequest)(nil),       // 37: libra.control.v1.DoneRequest
-	(*DoneResponse)(nil),      // 38: libra.control.v1.DoneResponse
-	(*TearRequest)(nil),       // 39: libra.control.v1.TearRequest
-	(*TearResponse)(nil),      // 40: libra.control.v1.TearResponse
-	(*StatsRequest)(nil),      // 41: libra.control.v1.StatsRequest
-	(*AggregatorStats)(nil),   // 42: libra.control.v1.AggregatorStats
-	(*JobStats)(nil),          // 43: libra.control.v1.JobStats
-	(*Timing)(nil),            // 44: libra.control.v1.Timing
-	(*ServerStats)(nil),       // 45: libra.control.v1.ServerStats
-	(*Latency)(nil),           // 46: libra.control.v1.Latency
-	nil,                       // 47: libra.control.v1.JoinRequest.AgreeEntry
-	nil,                       // 48: libra.control.v1.AggregatorStats.CountersEntry
-	nil,                       // 49: libra.control.v1.JobStats.CountersEntry
-	nil,                       // 50: libra.control.v1.ServerStats.CountersEntry
+	(*Rewound)(nil),           // 33: libra.control.v1.Rewound
+	(*SettleRequest)(nil),     // 34: libra.control.v1.SettleRequest
+	(*SettleResponse)(nil),    // 35: libra.control.v1.SettleResponse
+	(*DrainRequest)(nil),      // 36: libra.control.v1.DrainRequest
+	(*DrainResponse)(nil),     // 37: libra.control.v1.DrainResponse
+	(*DoneRequest)(nil),       // 38: libra.control.v1.DoneRequest
+	(*DoneResponse)(nil),      // 39: libra.control.v1.DoneResponse
+	(*TearRequest)(nil),       // 40: libra.control.v1.TearRequest
+	(*TearResponse)(nil),      // 41: libra.control.v1.TearResponse
+	(*StatsRequest)(nil),      // 42: libra.control.v1.StatsRequest
+	(*AggregatorStats)(nil),   // 43: libra.control.v1.AggregatorStats
+	(*JobStats)(nil),          // 44: libra.control.v1.JobStats
+	(*Timing)(nil),            // 45: libra.control.v1.Timing
+	(*ServerStats)(nil),       // 46: libra.control.v1.ServerStats
+	(*Latency)(nil),           // 47: libra.control.v1.Latency
+	nil,                       // 48: libra.control.v1.JoinRequest.AgreeEntry
+	nil,                       // 49: libra.control.v1.AggregatorStats.CountersEntry
+	nil,                       // 50: libra.control.v1.JobStats.CountersEntry
+	nil,                       // 51: libra.control.v1.ServerStats.CountersEntry
 }
 var file_control_proto_depIdxs = []int32{
 	0,  // 0: libra.control.v1.JobSpec.mode:type_name -> libra.control.v1.Mode
 	1,  // 1: libra.control.v1.JobSpec.arithmetic:type_name -> libra.control.v1.Arithmetic
-	47, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
+	48, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
 	0,  // 3: libra.control.v1.Admission.mode:type_name -> libra.control.v1.Mode
 	1,  // 4: libra.control.v1.Admission.arithmetic:type_name -> libra.control.v1.Arithmetic
 	23, // 5: libra.control.v1.Membership.committed:type_name -> libra.control.v1.HarvestMark
@@ -3821,16 +3872,16 @@ var file_control_proto_depIdxs = []int32{
 	27, // 10: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
 	28, // 11: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
 	23, // 12: libra.control.v1.SettleResponse.mark:type_name -> libra.control.v1.HarvestMark
-	48, // 13: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
-	43, // 14: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
-	49, // 15: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
+	49, // 13: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
+	44, // 14: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
+	50, // 15: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
 	0,  // 16: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
 	1,  // 17: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
-	44, // 18: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
-	44, // 19: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
-	46, // 20: libra.control.v1.JobStats.latencies:type_name -> libra.control.v1.Latency
-	50, // 21: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
-	46, // 22: libra.control.v1.ServerStats.latencies:type_name -> libra.control.v1.Latency
+	45, // 18: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
+	45, // 19: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
+	47, // 20: libra.control.v1.JobStats.latencies:type_name -> libra.control.v1.Latency
+	51, // 21: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
+	47, // 22: libra.control.v1.ServerStats.latencies:type_name -> libra.control.v1.Latency
 	2,  // 23: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
 	4,  // 24: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
 	6,  // 25: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
@@ -3839,19 +3890,19 @@ var file_control_proto_depIdxs = []int32{
 	13, // 28: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
 	15, // 29: libra.control.v1.Aggregator.Members:input_type -> libra.control.v1.MembersRequest
 	20, // 30: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
-	41, // 31: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
+	42, // 31: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
 	10, // 32: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
 	10, // 33: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
 	24, // 34: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
 	26, // 35: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
 	30, // 36: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
-	33, // 37: libra.control.v1.ParameterServer.Settle:input_type -> libra.control.v1.SettleRequest
-	35, // 38: libra.control.v1.ParameterServer.Drain:input_type -> libra.control.v1.DrainRequest
-	37, // 39: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
-	39, // 40: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
+	34, // 37: libra.control.v1.ParameterServer.Settle:input_type -> libra.control.v1.SettleRequest
+	36, // 38: libra.control.v1.ParameterServer.Drain:input_type -> libra.control.v1.DrainRequest
+	38, // 39: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
+	40, // 40: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
 	13, // 41: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
 	18, // 42: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
-	41, // 43: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
+	42, // 43: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
 	3,  // 44: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
 	5,  // 45: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
 	7,  // 46: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
@@ -3860,19 +3911,19 @@ var file_control_proto_depIdxs = []int32{
 	14, // 49: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
 	16, // 50: libra.control.v1.Aggregator.Members:output_type -> libra.control.v1.MembersResponse
 	22, // 51: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
-	42, // 52: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
+	43, // 52: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
 	12, // 53: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
 	12, // 54: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
 	25, // 55: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
 	29, // 56: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
 	31, // 57: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
-	34, // 58: libra.control.v1.ParameterServer.Settle:output_type -> libra.control.v1.SettleResponse
-	36, // 59: libra.control.v1.ParameterServer.Drain:output_type -> libra.control.v1.DrainResponse
-	38, // 60: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
-	40, // 61: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
+	35, // 58: libra.control.v1.ParameterServer.Settle:output_type -> libra.control.v1.SettleResponse
+	37, // 59: libra.control.v1.ParameterServer.Drain:output_type -> libra.control.v1.DrainResponse
+	39, // 60: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
+	41, // 61: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
 	14, // 62: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
 	19, // 63: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
-	45, // 64: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
+	46, // 64: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
 	44, // [44:65] is the sub-list for method output_type
 	23, // [23:44] is the sub-list for method input_type
 	23, // [23:23] is the sub-list for extension type_name
@@ -3893,15 +3944,15 @@ func file_control_proto_init() {
 		(*HarvestRequest_Done)(nil),
 	}
 	file_control_proto_msgTypes[26].OneofWrappers = []any{}
-	file_control_proto_msgTypes[33].OneofWrappers = []any{}
 	file_control_proto_msgTypes[34].OneofWrappers = []any{}
+	file_control_proto_msgTypes[35].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_proto_rawDesc), len(file_control_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   49,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

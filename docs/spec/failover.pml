@@ -21,13 +21,14 @@
  * swap.pml's, that a harvest is sent again under its number is cluster.pml's. As in
  * flow.pml, the network is all that was ever sent.
  *
- * Of it, the product has settling (docs/failures.md): the marks in aggregator/mark.go, bpf/marks.go and
- * control/harvest_marks.go, the log in transport, fences in control/generation.go and
- * cluster/node/fence.go. Rewinds are a plan.
+ * Of it, the product has settling and the rewind after the death of a worker (docs/failures.md): the marks
+ * in aggregator/mark.go, bpf/marks.go and control/harvest_marks.go, the log in transport, fences in
+ * control/generation.go and cluster/node/fence.go, rewinds in control/rewind.go and
+ * cluster/node/rewind.go. That after the death of the server is a plan.
  *
  * With -DENTERS the next generation begins as it does in the product: the server keeps the marks of
  * the last generation that has ended only, so another one begins when all workers have settled.
- * Until a worker has entered it, its frames go to the server.
+ * Until a worker has entered it, its frames go to the server. After a rewind it begins at any time.
  *
  * A gradient is a bit: that of frame f of worker w in step k. Every action is one step of
  * the model and, faults aside, none is possible for ever: so if training can stop, the
@@ -304,7 +305,12 @@ inline rewind(k)
 	rows_sent = 0; rows_seen = 0;
 	if
 	:: MUTANT == KEEP_BANK && gen < GENS -> sent[gen] = 0; seen[gen] = 0
+#ifdef ENTERS
+	:: MUTANT != KEEP_BANK && gen < GENS -> coming = gen + 1; forget(gen); last = gen; gen = none
+	:: else
+#else
 	:: else -> next_generation()
+#endif
 	fi
 }
 
@@ -317,14 +323,15 @@ inline rewind(k)
 #endif
 #define ready(w) (goes_on(w) && arrived[w] && at[w] == step && here(w))
 #define gone(w) (down[w] && rewound[w] == rewinds)
+#define settled(w) (!has(w) || rewound[w] != rewinds)	/* or not admitted yet */
 #if WORKERS == 1
 #define all_ready ready(0)
 #define some_gone gone(0)
-#define all_settled (!has(0))
+#define all_settled settled(0)
 #else
 #define all_ready (ready(0) && ready(1))
 #define some_gone (gone(0) || gone(1))
-#define all_settled (!has(0) && !has(1))
+#define all_settled (settled(0) && settled(1))
 #endif
 
 #define may_apply(g) (under_way[g] && (g == gen || (MUTANT == NO_FENCE && g < gen)))

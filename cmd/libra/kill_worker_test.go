@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"flag"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// workerKills is the number of kills in TestKilledWorkerIsRestarted.
+var workerKills = flag.Int("worker-kills", 2, "how often TestKilledWorkerIsRestarted kills a worker of each backend")
+
+const rewinds = "all workers join again and repeat the open step, because one is lost"
+
+// A training whose workers are killed, at any moment, goes on when they are started again, to the weights of one that
+// was not disturbed. Nobody starts the others again.
+func TestKilledWorkerIsRestarted(t *testing.T) {
+	t.Parallel()
+	for _, backend := range backends {
+		t.Run(backend, func(t *testing.T) {
+			b := newKillBed(t, backend)
+			b.trainFor(t, 2**workerKills) // it lasts longer than all restarts
+			b.runSwitch(t)
+			server, workers := b.train(t)
+			seed := uint64(time.Now().UnixNano())
+			rng := rand.New(rand.NewPCG(seed, 0))
+			t.Logf("seed %d", seed)
+			for n := range *workerKills {
+				for _, w := range workers {
+					waitTraining(t, w)
+				}
+				b.waitCheckpoint(t, server)
+				time.Sleep(time.Duration(rng.Int64N(int64(300 * time.Millisecond))))
+				id := rng.IntN(len(workers))
+				_ = workers[id].Process.Kill()
+				_ = workers[id].Wait()
+				if strings.Contains(server.out.String(), `"result"`) {
+					t.Fatal("training has ended before the worker was killed")
+				}
+				if n%2 == 1 { // until the server has noticed by itself
+					waitSaid(t, server, rewinds, n+1)
+				}
+				workers[id] = b.run(t, firstWorker+id, "worker", "--id", strconv.Itoa(int(b.config.Workers[id].ID)))
+				waitSaid(t, server, rewinds, n+1)
+				waitSaid(t, server, "the job goes on at an aggregator again", n+1)
+			}
+			if got, want := weightsOf(t, server, workers), b.reference(t); got != want {
+				t.Errorf("weights %s, the reference's %s", got, want)
+			}
+		})
+	}
+}
+
+// A worker that is suspended for longer than the server waits, and then goes on, joins again: to the same weights.
+func TestSuspendedWorkerJoinsAgain(t *testing.T) {
+	t.Parallel()
+	for _, backend := range backends {
+		t.Run(backend, func(t *testing.T) {
+			b := newKillBed(t, backend)
+			b.trainFor(t, 3)
+			b.runSwitch(t)
+			server, workers := b.train(t)
+			for _, w := range workers {
+				waitTraining(t, w)
+			}
+			_ = workers[1].Process.Signal(syscall.SIGSTOP)
+			waitSaid(t, server, rewinds, 1)
+			_ = workers[1].Process.Signal(syscall.SIGCONT)
+			if got, want := weightsOf(t, server, workers), b.reference(t); got != want {
+				t.Errorf("weights %s, the reference's %s", got, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/libra-ina/libra/wire"
+)
+
+// planRewinds plans that workers vanish, up to six times, in one life of four, or in all if it is the only kind.
+func (c *clusterLife) planRewinds() {
+	rng := c.options.named("rewinds")
+	some := rng.IntN(4) == 0 || c.options.Kinds == Rewind
+	if c.options.Kinds&Rewind == 0 || !some {
+		return
+	}
+	for range 1 + rng.IntN(6) {
+		moment, clock := 1+rng.IntN(1+rng.IntN(900)), byFrames
+		if rng.IntN(2) == 0 {
+			clock = byMessages
+		}
+		role := workerName(c.cfg.Workers[rng.IntN(len(c.cfg.Workers))].ID)
+		c.planned[clock] = append(c.planned[clock], planned{moment, func() {
+			if !c.Healed() {
+				c.noteLoss()
+				c.Tell("%s vanishes\n", role)
+				c.crashRole(role, false)
+			}
+		}})
+	}
+}
+
+// noteLoss notes that a worker vanishes. That explains the end of a process only if the job cannot rewind.
+func (c *clusterLife) noteLoss() {
+	if c.guest != 0 {
+		c.happened |= Crash
+	}
+}
+
+// rewind records that a server drops its open step and ends its generation. Nothing of what was sent before may count
+// after it. The server's goroutine calls it.
+func (a *accounts) rewind(p *process) {
+	s := a.c
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	st := a.store
+	if p.Dead() || st == nil || st.of != p {
+		return
+	}
+	a.compareStore() // what it has done before in the same turn
+	s.result.Rewinds++
+	s.Tell("%s drops the open step\n", p.Name())
+	st.shadow.Drop()
+	st.pending, a.news = nil, true
+	if !st.fenced {
+		a.dropped, a.plane, a.next = a.plane, a.next, nil
+	}
+	st.fenced, st.taken, st.settled = true, map[*process][]*entry{}, map[*process]bool{}
+	clear(a.owed)
+	for _, e := range a.order {
+		a.former[e.id.flowID] = true
+	}
+	a.forget(func(e *entry) bool { return !st.holdsFrame(e) })
+}
+
+// forget makes the accounts expect nothing of frames.
+func (a *accounts) forget(lost func(*entry) bool) {
+	maps.DeleteFunc(a.frames, func(_ frameID, e *entry) bool { return lost(e) })
+	a.order = slices.DeleteFunc(a.order, lost)
+	for p, sent := range a.sent {
+		a.sent[p] = slices.DeleteFunc(sent, lost)
+	}
+}
+
+// reopen records that a process has opened its link again, because it joins again. What it has sent after the rewind,
+// of which it did not know, is lost.
+func (a *accounts) reopen(p *process) {
+	a.c.Mu.Lock()
+	defer a.c.Mu.Unlock()
+	delete(a.owed, p)
+	a.forget(func(e *entry) bool { return e.from == p && !e.applied })
+}
+
+// rewinds drops the open step of a server, with the life's fault.
+func (p *process) rewinds(drop func()) {
+	late := p.c.accounts.latestRows(p)
+	p.c.accounts.rewind(p)
+	drop()
+	switch p.c.options.fault {
+	case harvestsLate:
+		p.applyLate()
+	case keepsAdmissions:
+		if late == nil {
+			return
+		}
+		if err := p.c.accounts.store.store.Accumulate(*late); err != nil {
+			p.c.Fail("a frame after a rewind: %v", err)
+		}
+	}
+}
+
+// latestRows returns the rows of the newest frame in the open step of a server, nil if there are none.
+func (a *accounts) latestRows(p *process) *wire.Rows {
+	a.c.Mu.Lock()
+	defer a.c.Mu.Unlock()
+	if a.store == nil || a.store.of != p {
+		return nil
+	}
+	for _, e := range slices.Backward(a.store.pending) {
+		if h, err := wire.ParseHeader(e.payload); err == nil && h.Type == wire.TypeCold {
+			if rows, err := coldRows(e.payload, h, a.c.cfg.Codec.Config()); err == nil {
+				return &rows
+			}
+		}
+	}
+	return nil
+}
