@@ -125,7 +125,7 @@ func (p *process) applyLate() {
 	if st == nil || st.of != p {
 		return
 	}
-	defer st.store.BeginGeneration(st.store.Generation())
+	defer st.store.BeginGeneration(st.store.Generation()...)
 	instance, number := st.store.LastHarvest()
 	st.store.BeginGeneration(instance)
 	late := ps.Harvest{Instance: instance, Number: number + 1, Ranks: []uint32{0}, Sums: []int64{1 << 16}}

@@ -5,6 +5,7 @@ package node
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -192,7 +193,7 @@ func (s *server) fence(ctx context.Context) error {
 		if refused = s.service.Fence(); refused != nil {
 			return
 		}
-		s.store.BeginGeneration(0)
+		s.store.BeginGeneration()
 		s.store.TakeAlways(s.keys) // of frames that were acknowledged
 		s.progress.endGeneration(h.job.Instance)
 		s.loop.RefuseSteps(true)
@@ -263,7 +264,9 @@ func (s *server) commitAlone(ctx context.Context) (alone bool, err error) {
 }
 
 // harvests reports whether the store takes harvests of a generation. Only the loop's goroutine may call it.
-func (s *server) harvests(h *harvesting) bool { return s.store.Generation() == h.job.Instance }
+func (s *server) harvests(h *harvesting) bool {
+	return slices.Contains(s.store.Generation(), h.job.Instance)
+}
 
 // commitRegularly ends asynchronous steps, as harvests would, until ctx ends.
 func (s *server) commitRegularly(ctx context.Context) {
