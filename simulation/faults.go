@@ -32,6 +32,7 @@ const (
 	namesNoInstance  fault = "ends of steps and reports do not name the instance of their frames"
 	harvestsFormer   fault = "a harvest of a former generation is applied in the next one"
 	answersOlder     fault = "a harvest answers the request after its own"
+	commitsWithout   fault = "a step is committed without the sums of a share"
 	panics           fault = "the server panics"
 	panicsLate       fault = "a timer of the server panics"
 	overtakes        fault = "a push behind the end of a step is sent before that is answered"
