@@ -86,6 +86,8 @@ type Config struct {
 type Job struct {
 	// ID of the job, 0 to 255.
 	ID uint16 `yaml:"id"`
+	// IDs are more numbers at the switch, among which, with ID, the hot set is divided.
+	IDs []uint16 `yaml:"ids,omitempty,flow"`
 	// HotSet is the path of the hot-set file.
 	HotSet     string `yaml:"hot_set"`
 	Arithmetic string `yaml:"arithmetic,omitempty"`

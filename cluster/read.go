@@ -175,7 +175,7 @@ func (c *Config) defaults() []fallback {
 		defaultOf("port", &c.Port, wire.DefaultPort),
 		defaultOf("silence", &c.Silence, 12*time.Second),
 		ofField(&c.Job.Arithmetic, settings.Arithmetic),
-		defaultOf("job.replay_mib", &c.Job.ReplayMiB, 16),
+		defaultOf("job.replay_mib", &c.Job.ReplayMiB, DefaultReplayMiB),
 		defaultOf("switch.plane", &c.Switch.Plane, plane),
 		{"switch.slots", "the default", func() bool { return c.Switch.Slots == 0 }, func() {}}, // the daemon's
 		ofField(&c.Model.Kind, settings.Model),

@@ -57,6 +57,9 @@ var about = []Field{
 		About: "Cold gradients from 2^-scale on take four bytes and are exact", Example: "0"},
 
 	{Path: "job.id", Range: "0..255", About: "Number of the job at the switch", Example: "1", Given: true},
+	{Path: "job.ids", Range: "0..255 each; only with sync, and not with tls, standbys or replay_mib",
+		About:   "More numbers at the switch. The hot set's parts are dealt out in turn among id and these: each is a job there, with its own lock in the data plane and its own slots",
+		Example: "[2, 3]"},
 	{Path: "job.hot_set", Range: "required, but not by 'libra glm'", About: "File that 'libra hotset build' wrote",
 		Example: "hot.libra",
 		Given:   true},

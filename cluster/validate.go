@@ -30,6 +30,7 @@ func (c *Config) Validate() error {
 	c.checkSwitch(&v)
 	c.checkStandbys(&v)
 	c.checkJob(&v)
+	c.checkShares(&v)
 	c.checkCodec(&v)
 	c.checkServers(&v)
 	c.checkWorkers(&v)

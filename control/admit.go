@@ -30,7 +30,7 @@ func (s *ParameterServer) terms(worker uint16) *pb.Membership {
 		Dimension: uint32(s.cfg.Dimension), Workers: uint32(len(s.cfg.Workers)),
 		KeepLog: s.cfg.KeepLog, FirstStep: s.cfg.FirstStep(worker),
 		GraceMs: uint32(s.cfg.Grace.Milliseconds()), Checkpoints: s.cfg.Checkpoints,
-		Training: cmp.Or(training, s.training), NewTraining: training == "",
+		Training: cmp.Or(training, s.training), NewTraining: training == "", Shares: s.cfg.Shares,
 	}
 	s.generation.describe(terms)
 	return terms

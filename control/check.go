@@ -44,9 +44,13 @@ func (m *Membership) checkAll(cfg *JoinConfig, aggregator pb.AggregatorClient) e
 			return nil, nil
 		}
 		refuses = fmt.Sprintf("%s at %v", access.SwitchDaemon, cfg.Aggregator)
-		return whileMissing(ctx, cfg, func(ctx context.Context) (*pb.Admission, error) {
-			return checkAt(ctx, cfg, aggregator.Check)
+		answer, err := whileMissing(ctx, cfg, func(ctx context.Context) (*pb.Admission, error) {
+			return checkAt(ctx, cfg.atShare(0), aggregator.Check)
 		})
+		if err == nil {
+			err = checkShares(ctx, cfg, aggregator)
+		}
+		return answer, err
 	})
 	switch {
 	case err != nil:

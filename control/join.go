@@ -46,6 +46,10 @@ type JoinConfig struct {
 	HotSet []byte
 	// Pages is the number of pages of the hot set's scalars; 0 means 1.
 	Pages int
+	// Shares are the jobs among which the hot set is divided at the aggregator, of the share with index 0,
+	// which is Job, on; nil if Job has everything. They replace HotSet and Pages at the aggregator. Such a
+	// worker keeps no log.
+	Shares []Share
 	// Agree has the values on which the worker and the parameter servers must agree, field by field;
 	// see [ParameterServerConfig]. It may be nil. Join adds [IndexField], if there are several servers,
 	// and [TrainingField].
@@ -130,6 +134,8 @@ type Membership struct {
 	// whose checkpoints may be of other steps.
 	MoreEpochs     []uint16
 	MoreFirstSteps []uint64
+	// MoreShares are the epochs of the admissions to the shares from index 1 on.
+	MoreShares []uint16
 	// Checkpoints are, by index, the steps from which each server could start.
 	Checkpoints [][]uint64
 	// Trainings are, by index, the identities of the trainings that the servers continue; "" is
@@ -138,7 +144,6 @@ type Membership struct {
 
 	cfg         JoinConfig
 	job, worker uint32
-	pages       int              // of the hot set
 	addresses   []netip.AddrPort // of the servers, then of the aggregator
 	servers     []joinedServer
 	training    string                  // identity of the training
@@ -199,7 +204,7 @@ func (e differsError) Unwrap() error { return e.error }
 
 // joinOnce is Join, for a configuration without defaults.
 func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
-	m := &Membership{job: uint32(cfg.Job), worker: uint32(cfg.Worker), pages: cfg.Pages}
+	m := &Membership{job: uint32(cfg.Job), worker: uint32(cfg.Worker)}
 	m.kept.news, m.kept.settled = make(chan struct{}, 1), make(chan struct{})
 	secret := access.NewRandom(cfg.Random).Secret()
 	cfg.attempt = secret[:]
@@ -293,7 +298,7 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	if !m.NoAggregator {
 		admission, end := context.WithCancel(m.ctx)
 		var leave func(Departure) error
-		admitted, leave, err = joinAt(admission, &cfg, access.SwitchDaemon, cfg.Aggregator, client.Join, client.Leave, nil,
+		admitted, leave, err = joinAt(admission, cfg.atShare(0), access.SwitchDaemon, cfg.Aggregator, client.Join, client.Leave, nil,
 			func(err error) { m.aggregatorLost(&cfg, err) })
 		if err != nil {
 			end()
@@ -316,6 +321,9 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 		m.MoreFirstSteps = append(m.MoreFirstSteps, more.FirstStep)
 	}
 	if err := m.take(joined[0], admitted); err != nil {
+		return nil, err
+	}
+	if err := m.joinShares(&cfg, client, joined[0]); err != nil {
 		return nil, err
 	}
 	m.kept.mu.Lock()
@@ -363,6 +371,9 @@ func (c *JoinConfig) check() error {
 	if len(c.HotSet) == 0 {
 		return errors.New("control: JoinConfig.HotSet is missing: give the fingerprint of the worker's hot set")
 	}
+	if err := c.checkShares(); err != nil {
+		return err
+	}
 	if c.Limit < 0 {
 		return fmt.Errorf("control: JoinConfig.Limit %v is negative", c.Limit)
 	}
@@ -392,17 +403,16 @@ func (m *Membership) take(joined *pb.Membership, admitted *pb.Admission) error {
 		}
 		return nil
 	}
+	if want, has := max(1, len(m.cfg.Shares)), 1+len(joined.Shares); want != has {
+		return fmt.Errorf("the parameter server divides the hot set of job %d among %d jobs, this worker among %d: "+
+			"copy one cluster file to all hosts", m.job, has, want)
+	}
 	if joined.Instance != admitted.Instance {
 		return fmt.Errorf("the parameter server served instance %d of job %d when this worker joined it, the aggregator has instance %d "+
 			"(%w): start this worker again; if that does not help, restart the server", joined.Instance, m.job, admitted.Instance, errRestarted)
 	}
-	if admitted.Window < wire.DefaultWindow {
-		return fmt.Errorf("the aggregator recognises duplicates within %d frames, this worker needs %d", admitted.Window,
-			wire.DefaultWindow)
-	}
-	if pages := max(1, admitted.Pages); m.pages > int(pages) {
-		return fmt.Errorf("the aggregator takes %d hot scalars of job %d, the hot set has more: run the same version of Libra on all hosts",
-			uint64(pages)*aggregator.PageSlots, m.job)
+	if err := checkAdmission(m.cfg.atShare(0), admitted); err != nil {
+		return err
 	}
 	var known [2]bool
 	m.Mode, known[0] = ModeOf(admitted.Mode)
@@ -413,6 +423,19 @@ func (m *Membership) take(joined *pb.Membership, admitted *pb.Admission) error {
 	m.Exp, m.Workers = int(admitted.Exponent), int(admitted.Workers)
 	m.AggregatorEpoch = uint16(admitted.Epoch)
 	m.Stripes, m.Dense, m.Instance = int(admitted.Stripes), admitted.Dense, admitted.Instance
+	return nil
+}
+
+// checkAdmission refuses an admission to a job that does not take what the worker sends.
+func checkAdmission(cfg *JoinConfig, admitted *pb.Admission) error {
+	if admitted.Window < wire.DefaultWindow {
+		return fmt.Errorf("the aggregator recognises duplicates within %d frames, this worker needs %d", admitted.Window,
+			wire.DefaultWindow)
+	}
+	if pages := max(1, admitted.Pages); cfg.Pages > int(pages) {
+		return fmt.Errorf("the aggregator takes %d hot scalars of job %d, the hot set has more: run the same version of Libra on all hosts",
+			uint64(pages)*aggregator.PageSlots, cfg.Job)
+	}
 	return nil
 }
 

@@ -33,7 +33,7 @@ func TestAnswersOfBothServices(t *testing.T) {
 			}
 	}
 	joined, admitted := answers()
-	m := &Membership{job: 5, pages: 3}
+	m := &Membership{job: 5, cfg: JoinConfig{Job: 5, Pages: 3}}
 	if err := m.take(joined, admitted); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestAnswersOfBothServices(t *testing.T) {
 	} {
 		joined, admitted := answers()
 		c.change(joined, admitted)
-		err := (&Membership{job: 5, pages: 3}).take(joined, admitted)
+		err := (&Membership{job: 5, cfg: JoinConfig{Job: 5, Pages: 3}}).take(joined, admitted)
 		if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, errRestarted) != (name == "instance") {
 			t.Errorf("%s: error %v, want %q in it", name, err, c.want)
 		}

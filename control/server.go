@@ -36,6 +36,9 @@ type Members interface {
 type ParameterServerConfig struct {
 	Job      uint16
 	Instance uint64 // of the job at the aggregator
+	// Shares are the instances of the jobs of the hot set's shares after the first, whose is Instance, if it
+	// is divided. Then KeepLog must not be set.
+	Shares []uint64
 	// Aggregator is the index of that: 0 is the cluster's switch, then come its standbys.
 	Aggregator int
 	Port       uint16 // source port of the workers' frames, unless they name another

@@ -41,6 +41,9 @@ func (e *NotFiniteError) Error() string {
 type Config struct {
 	// HotSet lists the hot rows. Nil makes every row cold; Dim is then required.
 	HotSet *HotSet
+	// Shares divides the hot set among several jobs; a hot frame has pairs of only one of them, by their
+	// local ranks. Nil means one job with everything.
+	Shares *Shares
 	// Dim is the number of gradients in a row. 0 means the hot set's.
 	Dim int
 	// Layout of the hot frames. Every aggregator accepts the zero value,
@@ -89,7 +92,8 @@ func (s Sent) Unfilled() float64 {
 // not allocate. It is not safe for concurrent use.
 type Packer struct {
 	hotSet  *HotSet
-	pages   int // of the hot set's scalars
+	shares  *Shares // nil: one
+	pages   int     // of the hot set's scalars
 	dim     int
 	layout  Layout
 	stripes int
@@ -116,6 +120,7 @@ type batch struct {
 
 	finite   bool // all gradients are known to be finite
 	vanished int  // gradients that are rounded to 0
+	share    int  // share of the next hot frame
 	server   int  // server of the next cold frame
 }
 
@@ -133,6 +138,8 @@ func New(c Config) (*Packer, error) {
 		return nil, fmt.Errorf("%w: row dimension %d, but the hot set has %d", ErrConfig, c.Dim, c.HotSet.Dim())
 	case c.HotSet != nil && c.HotSet.Len() > MaxHotRows(c.Dim):
 		return nil, fmt.Errorf("%w: %d hot rows of dimension %d exceed %d slots", ErrConfig, c.HotSet.Len(), c.Dim, MaxSlots)
+	case c.Shares != nil && c.Shares.hotSet != c.HotSet:
+		return nil, fmt.Errorf("%w: the shares are of another hot set", ErrConfig)
 	case c.Layout > Dense:
 		return nil, fmt.Errorf("%w: unknown layout %d", ErrConfig, c.Layout)
 	case c.Split < 0 || c.Split > wire.MaxServers:
@@ -144,9 +151,15 @@ func New(c Config) (*Packer, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Packer{hotSet: c.HotSet, pages: 1, dim: c.Dim, layout: c.Layout, stripes: c.Stripes, numbers: c.Numbers,
+	if c.Shares != nil && c.Shares.Len() == 1 { // all ranks are what they were
+		c.Shares = nil
+	}
+	p := &Packer{hotSet: c.HotSet, shares: c.Shares, pages: 1, dim: c.Dim, layout: c.Layout, stripes: c.Stripes, numbers: c.Numbers,
 		split: max(1, c.Split), coder: coder}
-	if c.HotSet != nil {
+	switch {
+	case c.Shares != nil:
+		p.pages = c.Shares.allPages()
+	case c.HotSet != nil:
 		p.pages = max(1, c.HotSet.pages())
 	}
 	return p, nil
@@ -208,8 +221,11 @@ func (p *Packer) startBatch(where slotList, keys []uint64, grads []float32) erro
 	return nil
 }
 
-// aimBatch finds the server of the next cold frame.
+// aimBatch finds the share of the next hot frame, and the server of the next cold one.
 func (b *batch) aimBatch() {
+	for b.share < len(b.shareEnds) && b.sent.HotStripes == b.shareEnds[b.share] {
+		b.share++
+	}
 	for b.server < len(b.ends) && b.sent.ColdRows == b.ends[b.server] {
 		b.server++
 	}
@@ -254,6 +270,9 @@ func (p *Packer) Cold() (rows int, first uint64) {
 	}
 	return len(p.cold), first
 }
+
+// Share returns the index of the share of the next hot frame. Hot frames are ordered by share.
+func (p *Packer) Share() int { return p.share }
 
 // Server returns the index of the server of the next cold frame. Cold frames are ordered by server.
 func (p *Packer) Server() int { return p.server }

@@ -15,6 +15,7 @@ type Prepared struct {
 	slotList
 	keys   []uint64
 	hotSet *HotSet
+	shares *Shares
 	dim    int
 	layout Layout
 	split  Split
@@ -76,7 +77,8 @@ func (p *Packer) Prepare(keys []uint64) (*Prepared, error) {
 	// The scratch memory may be larger.
 	where.masks, where.at = slices.Clone(where.masks), slices.Clone(where.at)
 	where.slots, where.cold = slices.Clone(where.slots), slices.Clone(where.cold)
-	return &Prepared{slotList: where, keys: keys, hotSet: p.hotSet, dim: p.dim, layout: p.layout, split: p.split}, nil
+	return &Prepared{slotList: where, keys: keys, hotSet: p.hotSet, shares: p.shares, dim: p.dim, layout: p.layout,
+		split: p.split}, nil
 }
 
 // BeginPrepared is [Packer.Begin] of the concatenated keys of prepared batches, with the same
@@ -123,8 +125,8 @@ func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 }
 
 func (p *Packer) checkPrepared(b *Prepared) error {
-	if b.hotSet != p.hotSet || b.dim != p.dim || b.layout != p.layout || b.split != p.split {
-		return fmt.Errorf("%w: the batch was prepared for a different hot set, dimension, layout or number of servers; prepare it again", ErrConfig)
+	if b.hotSet != p.hotSet || b.shares != p.shares || b.dim != p.dim || b.layout != p.layout || b.split != p.split {
+		return fmt.Errorf("%w: the batch was prepared for a different hot set, division into shares, dimension, layout or number of servers; prepare it again", ErrConfig)
 	}
 	return nil
 }

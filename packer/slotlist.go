@@ -19,6 +19,10 @@ type slotList struct {
 	ends  []int    // end of each server's keys in cold; nil for one server
 	plain int      // cold keys, the first ones, that are not coded though others are
 	pairs int      // hot pairs
+
+	// In a job with several shares: the stripes by share, and the end of each share's in order.
+	order     []uint32
+	shareEnds []int
 }
 
 func (p *slotList) endOf(server int) int {
@@ -110,6 +114,9 @@ func (p *Packer) placeKeys(s *scratch, keys []uint64, first int, sift []float32)
 		}
 	}
 	if p.layout == Dense && p.dim == 1 && p.pages > 1 {
+		if p.shares != nil {
+			p.shares.placeAll(found)
+		}
 		s.dealPairs(found, uint32(first))
 		return
 	}
@@ -121,6 +128,9 @@ func (p *Packer) placeKeys(s *scratch, keys []uint64, first int, sift []float32)
 	s.rows = grown(s.rows, len(keys))
 	for _, i := range s.separateHot(found, uint32(first)) {
 		rank, at := (found[i]-1)*uint32(p.dim), (uint32(first)+i)*uint32(p.dim)
+		if p.shares != nil {
+			rank = p.shares.place(found[i]-1, rank)
+		}
 		switch {
 		case p.pages > 1:
 			s.dealRow(p.layout, rank, at, p.dim)
@@ -289,7 +299,10 @@ func (p *Packer) slotListOf(s *scratch) slotList {
 		}
 		clear(s.slots[s.pairs : len(s.masks)*wire.Lanes]) // unused lanes are zero
 	}
+	if p.shares != nil {
+		p.shares.orderByShare(&s.slotList)
+	}
 	lanes := len(s.masks) * wire.Lanes
 	return slotList{masks: s.masks, at: s.at[:lanes], slots: s.slots[:lanes], cold: s.cold[:s.nCold], ends: s.ends,
-		plain: s.plain, pairs: s.pairs}
+		plain: s.plain, pairs: s.pairs, order: s.order, shareEnds: s.shareEnds}
 }

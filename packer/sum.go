@@ -226,8 +226,11 @@ func (p *Packer) startSum(units fixedpoint.Format, rows *RowNumbers) error {
 
 // slotWords is the number of 64-bit words with a bit for each slot of a page.
 func (p *Packer) slotWords(page int) int {
-	if p.hotSet == nil {
+	switch {
+	case p.hotSet == nil:
 		return 0
+	case p.shares != nil:
+		return (p.shares.pageSlots(page) + 63) / 64
 	}
 	return (min(p.hotSet.Slots()-page*PageSlots, PageSlots) + 63) / 64
 }

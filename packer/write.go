@@ -10,19 +10,35 @@ import (
 
 func (p *Packer) fillHot(payload []byte) []byte {
 	first := p.sent.HotStripes
+	if p.shareEnds != nil {
+		return p.fillShare(payload, first)
+	}
 	n := min(p.stripes, len(p.masks)-first)
 	payload = payload[:wire.HotLen(n)]
 	for k := range n {
-		p.writeStripe(wire.StripeAt(payload, k), first+k)
+		p.writeStripe(wire.StripeAt(payload, k), first+k, 0)
 	}
 	p.sent.HotStripes += n
 	p.sent.HotFrames++
 	return payload
 }
 
-// writeStripe gathers the gradients of a stripe; its places are prepared.
-func (p *Packer) writeStripe(s *wire.Stripe, k int) {
-	grads, page, mask := p.grads, p.masks[k]>>wire.Lanes, p.masks[k]&wire.LaneMask
+// fillShare is fillHot of a job with several shares.
+func (p *Packer) fillShare(payload []byte, first int) []byte {
+	n := min(p.stripes, p.shareEnds[p.share]-first)
+	payload = payload[:wire.HotLen(n)]
+	for i, k := range p.order[first:][:n] {
+		p.writeStripe(wire.StripeAt(payload, i), int(k), p.shares.pages[p.share])
+	}
+	p.sent.HotStripes += n
+	p.sent.HotFrames++
+	p.aimBatch()
+	return payload
+}
+
+// writeStripe gathers the gradients of a stripe; its places are prepared, in pages after base.
+func (p *Packer) writeStripe(s *wire.Stripe, k int, base uint32) {
+	grads, page, mask := p.grads, p.masks[k]>>wire.Lanes-base, p.masks[k]&wire.LaneMask
 	at, slots := p.lanesOf(k)
 	p.sent.HotPairs += bits.OnesCount32(mask)
 	if mask != wire.LaneMask {

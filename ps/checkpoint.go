@@ -83,7 +83,8 @@ func ReadCheckpoint(r io.Reader, cfg Config) (*Store, []byte, error) {
 	c := &checkpointReader{in: bufio.NewReaderSize(r, turnBytes)}
 	h := c.readHead()
 	c.failRead(h.compareConfig(s.cfg))
-	s.harvest, s.committed = h.harvest, h.harvest
+	s.noteHarvest(h.harvest)
+	s.committed = h.harvest
 	attachment := c.readBytes(h.attached)
 	c.readRows(s, h.rows)
 	c.readChecksum("contents")

@@ -19,11 +19,15 @@ func TestFence(t *testing.T) {
 		return err
 	}
 	for _, step := range []struct {
-		generation uint64
+		generation []uint64
 		instance   uint64
 		taken      bool
-	}{{5, 5, true}, {5, 6, false}, {6, 5, false}, {6, 6, true}, {0, 6, false}, {0, 7, false}, {0, 0, false}} {
-		s.BeginGeneration(step.generation)
+	}{
+		{[]uint64{5}, 5, true}, {[]uint64{5}, 6, false}, {[]uint64{6}, 5, false}, {[]uint64{6}, 6, true},
+		{nil, 6, false}, {nil, 7, false}, {nil, 0, false}, {[]uint64{8, 9}, 8, true}, {[]uint64{8, 9}, 9, true},
+		{[]uint64{8, 9}, 6, false},
+	} {
+		s.BeginGeneration(step.generation...)
 		before := pendingUnits(s, 7)
 		err := apply(step.instance, 1)
 		if (err == nil) != step.taken || !step.taken && !errors.Is(err, ErrFenced) {

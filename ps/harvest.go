@@ -5,7 +5,9 @@ package ps
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"unsafe"
 
 	"github.com/libra-ina/libra/internal/num/fixedpoint"
@@ -30,18 +32,16 @@ type Harvest struct {
 // ErrFenced means that a harvest is of an instance from which the store takes none any more.
 var ErrFenced = errors.New("ps: harvests of this instance of the job are not taken any more")
 
-// BeginGeneration makes the store take harvests of one instance of the job only, until the next call;
-// of none if it is 0. What another aggregator still sends is refused with [ErrFenced]: its gradients may
-// come again from elsewhere. Before the first call the store takes all.
-func (s *Store) BeginGeneration(instance uint64) { s.generation = &instance }
-
-// Generation returns the instance of the last call of BeginGeneration, 0 before the first.
-func (s *Store) Generation() uint64 {
-	if s.generation == nil {
-		return 0
-	}
-	return *s.generation
+// BeginGeneration makes the store take harvests of these instances of the job only, until the next call:
+// one for each of its shares; of none without any. What another aggregator still sends is refused with
+// [ErrFenced]: its gradients may come again from elsewhere. Before the first call the store takes all.
+func (s *Store) BeginGeneration(instances ...uint64) {
+	s.fenced, s.generation = true, slices.Clone(instances)
+	maps.DeleteFunc(s.numbers, func(instance, _ uint64) bool { return !slices.Contains(s.generation, instance) })
 }
+
+// Generation returns the instances of the last call of BeginGeneration, none before the first.
+func (s *Store) Generation() []uint64 { return slices.Clone(s.generation) }
 
 // TakeAlways makes the store take gradients of these rows even if it is full, as harvests do, which
 // bring no other rows.
@@ -57,7 +57,7 @@ type harvestID struct{ instance, number uint64 }
 
 // ApplyHarvest adds a harvest to the open step, once: a sender repeats a harvest until
 // it is acknowledged, so ApplyHarvest returns false if the harvest's number is not above
-// the last one applied of the same instance.
+// the last one applied of the same instance. The instances of a generation may take turns.
 //
 // hot holds the keys of the hot set of the bank in order of row ranks: scalar rank r
 // belongs to row hot[r/Dim], column r%Dim. The store remembers their rows while it gets the same
@@ -65,10 +65,10 @@ type harvestID struct{ instance, number uint64 }
 // the hot set, lengths that do not match, a sum out of range (wraps [ErrOverflow]), or another
 // instance than that of [Store.BeginGeneration] (wraps [ErrFenced]).
 func (s *Store) ApplyHarvest(h Harvest, hot []uint64) (applied bool, err error) {
-	if s.generation != nil && (*s.generation == 0 || *s.generation != h.Instance) {
+	if s.fenced && !slices.Contains(s.generation, h.Instance) {
 		return false, fmt.Errorf("%w: harvest %d of instance %d", ErrFenced, h.Number, h.Instance)
 	}
-	if h.Instance == s.harvest.instance && h.Number <= s.harvest.number {
+	if last, known := s.numbers[h.Instance]; known && h.Number <= last {
 		return false, nil
 	}
 	if h.Ranks != nil && len(h.Ranks) != len(h.Sums) {
@@ -82,8 +82,16 @@ func (s *Store) ApplyHarvest(h Harvest, hot []uint64) (applied bool, err error) 
 	if err := add(h, hot); err != nil {
 		return false, err
 	}
-	s.harvest = harvestID{h.Instance, h.Number}
+	s.noteHarvest(harvestID{h.Instance, h.Number})
 	return true, nil
+}
+
+// noteHarvest notes that a harvest is applied. Before the first generation, one instance follows another.
+func (s *Store) noteHarvest(id harvestID) {
+	if !s.fenced {
+		clear(s.numbers)
+	}
+	s.numbers[id.instance], s.harvest = id.number, id
 }
 
 // addRows adds the sums of a harvest to the open step.

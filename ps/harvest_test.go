@@ -89,6 +89,41 @@ func lastHarvest(s *Store) uint64 {
 	return number
 }
 
+// The shares of a job take turns with their harvests. One that comes again after that of another share is
+// not added again.
+func TestHarvestNumbersOfShares(t *testing.T) {
+	hot := []uint64{70}
+	s := newStore(t, Config{Dim: 1, Exp: DefaultExp})
+	s.BeginGeneration(8, 9)
+	applied := int64(0)
+	for i, h := range []struct {
+		instance, number uint64
+		fresh            bool
+	}{{8, 1, true}, {9, 1, true}, {8, 1, false}, {9, 1, false}, {8, 2, true}, {9, 1, false}, {9, 2, true}, {8, 2, false}} {
+		fresh, err := s.ApplyHarvest(Harvest{Instance: h.instance, Number: h.number, Sums: []int64{1}}, hot)
+		if fresh != h.fresh || err != nil {
+			t.Errorf("%d: %+v: %v, %v", i, h, fresh, err)
+		}
+		if h.fresh {
+			applied++
+		}
+		if got := pendingUnits(s, 70); got != applied {
+			t.Fatalf("%d: %+v: the sum is %d, want %d", i, h, got, applied)
+		}
+	}
+	s.Commit()
+	again, _, err := ReadCheckpoint(bytes.NewReader(encode(t, s, nil)), Config{Dim: 1, Exp: DefaultExp})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.BeginGeneration(10, 11) // a restart opens new instances, whose numbers begin again
+	for _, instance := range []uint64{10, 11} {
+		if fresh, err := again.ApplyHarvest(Harvest{Instance: instance, Number: 1, Sums: []int64{1}}, hot); !fresh || err != nil {
+			t.Errorf("instance %d: %v, %v", instance, fresh, err)
+		}
+	}
+}
+
 // An aggregator counts the harvests of each instance of a job from 1, and a store
 // outlives an instance in its checkpoint.
 func TestHarvestNumbersBelongToAnInstance(t *testing.T) {

@@ -19,7 +19,8 @@ func Merge(stores ...*Store) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	all.harvest, all.committed = stores[0].committed, stores[0].committed
+	all.noteHarvest(stores[0].committed)
+	all.committed = stores[0].committed
 	for i, s := range stores {
 		head := checkpointHead{dim: s.cfg.Dim, exp: s.cfg.Exp, method: s.cfg.Optimizer.Method, init: s.cfg.Init}
 		if err := head.compareConfig(cfg); err != nil {

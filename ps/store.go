@@ -35,7 +35,9 @@ type Store struct {
 	hotOf    *uint64  // the hot set of hotRows
 	moved    bool     // rows have since been removed
 
-	generation *uint64             // the instance whose harvests are taken; nil: any
+	fenced     bool                // only harvests of the instances of generation are taken
+	generation []uint64            // one for each share of the job
+	numbers    map[uint64]uint64   // of the last harvest applied of each instance
 	always     map[uint64]struct{} // keys of rows that are taken although the store is full; see TakeAlways
 	harvest    harvestID           // the last harvest applied
 	committed  harvestID           // the last harvest that is part of the weights
@@ -63,6 +65,7 @@ func New(cfg Config) (*Store, error) {
 		rows:   newRows(cfg.Dim, cfg.Optimizer.Method),
 
 		numbering: rand.Uint32(),
+		numbers:   map[uint64]uint64{},
 	}
 	if cfg.Optimizer.Method == None {
 		s.wide = newWide(cfg.Dim, s.format)

@@ -66,21 +66,32 @@ func (p *process) serverFaults() grpc.ServerOption {
 	return grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo,
 		handle grpc.StreamHandler,
 	) error {
-		return handle(srv, faultyStream{stream, p.c})
+		return handle(srv, &faultyStream{ServerStream: stream, c: p.c})
 	})
 }
 
 type faultyStream struct {
 	grpc.ServerStream
-	c *clusterLife
+	c   *clusterLife
+	job uint32 // whose harvests it brings
+}
+
+// RecvMsg receives a message.
+func (s *faultyStream) RecvMsg(m any) error {
+	err := s.ServerStream.RecvMsg(m)
+	if req, ok := m.(*pb.HarvestRequest); ok && err == nil && req.GetBegin() != nil {
+		s.job = req.GetBegin().Job
+	}
+	return err
 }
 
 // SendMsg sends a message.
-func (s faultyStream) SendMsg(m any) error {
+func (s *faultyStream) SendMsg(m any) error {
 	switch m := m.(type) {
 	case *pb.HarvestChunk:
-		if s.c.options.fault == answersOlder && m.Request > 0 {
-			m.Request++
+		fault := s.c.options.fault
+		if m.Request > 0 && (fault == answersOlder || fault == commitsWithout && s.job == theirJob+1) {
+			m.Request++ // the end of the next step does not wait for its own
 		}
 	case *pb.Membership:
 		if s.c.options.fault == freesAnswered && m.Committed != nil {
@@ -125,7 +136,7 @@ func (p *process) applyLate() {
 	if st == nil || st.of != p {
 		return
 	}
-	defer st.store.BeginGeneration(st.store.Generation())
+	defer st.store.BeginGeneration(st.store.Generation()...)
 	instance, number := st.store.LastHarvest()
 	st.store.BeginGeneration(instance)
 	late := ps.Harvest{Instance: instance, Number: number + 1, Ranks: []uint32{0}, Sums: []int64{1 << 16}}

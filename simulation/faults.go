@@ -34,6 +34,7 @@ const (
 	keepsAdmissions  fault = "a frame from before a rewind is added after it"
 	keepsBanks       fault = "a job that is created again has the sums of its former instance"
 	answersOlder     fault = "a harvest answers the request after its own"
+	commitsWithout   fault = "a step is committed without the sums of a share"
 	panics           fault = "the server panics"
 	panicsLate       fault = "a timer of the server panics"
 	overtakes        fault = "a push behind the end of a step is sent before that is answered"

@@ -14,9 +14,10 @@ import (
 )
 
 // neighbour is another job of the same switch: a server and a worker, which train in step on their
-// own machines, without a checkpoint, are killed, and start again. The accounts follow only the
-// cluster's own job, so they detect anything that the neighbour adds to it; anything added to the
-// neighbour shows in its final weights.
+// own machines, without a checkpoint, are killed, and start again. Its hot set may be divided among up
+// to three jobs. The accounts follow only the cluster's own job, so they detect anything that the
+// neighbour adds to it; anything added to the neighbour, or missing in a step of it, shows in its final
+// weights.
 type neighbour struct {
 	c       *clusterLife
 	cfg     cluster.Config
@@ -53,7 +54,13 @@ func (c *clusterLife) addNeighbour() error {
 	cfg.Workers = []cluster.Worker{{ID: 1, Host: cluster.Host{Address: address(21)}}}
 	cfg.Model.Epochs, cfg.Model.Batch, cfg.Model.Seed = 1, 5+rng.IntN(10), rng.Uint64()>>1
 	cfg.Data.Synthetic = &cluster.Synthetic{Rows: 10 + rng.IntN(60), Seed: rng.Uint64() >> 1, HotShare: 0.6, Hot: 1000}
+	for share := range uint16(rng.IntN(3)) { // of its hot set, beside the first
+		cfg.Job.IDs = append(cfg.Job.IDs, theirJob+1+share)
+	}
 	cfg.SetDefaults()
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
 	if err := makeHotSet(cfg); err != nil {
 		return err
 	}

@@ -101,14 +101,15 @@ func (w *Worker) Hand(r *Request) {
 }
 
 // HotFrames returns the free-running sequence numbers of the next frame for the aggregator and of
-// the first unanswered one; zeros without a hot set. Only the worker's goroutine may call it, as in
+// the first unanswered one; zeros without a hot set. With several shares these are the sums over all:
+// since none decreases, sums are equal only if each is. Only the worker's goroutine may call it, as in
 // a call of a [Feed].
 func (w *Worker) HotFrames() (next, unanswered uint32) {
-	f := w.flows[flowHot]
-	if f == nil {
-		return 0, 0
+	for f := range w.hotFlows {
+		next += f.window.NextSeq()
+		unanswered += f.window.Base()
 	}
-	return f.window.NextSeq(), f.window.Base()
+	return next, unanswered
 }
 
 // fed reports whether an operation, the first of a group, or the push of which it sends a part again, is a feed's, so

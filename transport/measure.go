@@ -75,7 +75,7 @@ func (w *Worker) measureAnswer(f *flow, h wire.Header, payload []byte) verdict {
 		Time: time.Duration(end), Job: h.Job, Worker: h.Sender, Server: telemetry.NoServer, Epoch: h.Epoch,
 		Number: h.Seq, Op: op, Total: end.Sub(e.First), Request: e.Len, Response: uint32(len(payload)),
 	}
-	if f.index != flowHot {
+	if !f.hot {
 		rec.Server = uint16(f.server())
 	}
 	at := telemetry.Key{Op: op, Part: telemetry.Total, Peer: f.peer()}
@@ -97,7 +97,7 @@ func (w *Worker) measureAnswer(f *flow, h wire.Header, payload []byte) verdict {
 
 // peer is what the flow leads to.
 func (f *flow) peer() telemetry.Peer {
-	if f.index == flowHot {
+	if f.hot {
 		return telemetry.Aggregator
 	}
 	return telemetry.Server(uint16(f.server()))

@@ -143,7 +143,7 @@ func (w *Worker) acceptOperation(o *operation) {
 	o.open = true
 	w.registerOperation(o)
 	if o.pull {
-		if servers := len(w.flows) - flowCold; servers > 1 && o.find == nil {
+		if servers := w.servers; servers > 1 && o.find == nil {
 			o.order, o.ends = packer.Split(servers).Order(w.cfg.HotSet, o.keys, o.order, o.ends)
 		}
 		w.pulls = append(w.pulls, o)

@@ -174,7 +174,7 @@ func (w *Worker) sendAgain(o *operation, server int, payload []byte) bool {
 
 // sendCold pushes the pairs of a HOT frame as rows to the server, because a sum at the aggregator would
 // be out of range. That refusal, too, holds for every copy of the frame.
-func (w *Worker) sendCold(o *operation, payload []byte) {
+func (w *Worker) sendCold(f *flow, o *operation, payload []byte) {
 	d := w.cfg.Dim
 	again := &operation{parent: o, cold: true}
 	place := map[int]int{} // of a row rank in again
@@ -183,7 +183,7 @@ func (w *Worker) sendCold(o *operation, payload []byte) {
 		s := wire.StripeAt(payload, i)
 		for mask := s.Mask(); mask != 0; mask &= mask - 1 {
 			lane := bits.TrailingZeros32(mask)
-			rank := int(w.cfg.Layout.Rank(s, lane))
+			rank := int(w.rankAt(f, s, lane))
 			at, ok := place[rank/d]
 			if !ok || again.values[at*d+rank%d] != 0 { // a rank may come again
 				at = len(again.keys)

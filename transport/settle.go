@@ -134,7 +134,7 @@ func (w *Worker) Enter(ctx context.Context, aggregator Peer) error {
 	if w.cfg.HotSet == nil || w.cfg.Replay == 0 {
 		return fmt.Errorf("%w: Enter without a hot set or a log: the worker could not settle", ErrConfig)
 	}
-	f, err := w.newFlow(ctx, flowHot, "aggregator", aggregator)
+	f, err := w.newHotFlow(ctx, 0, w.cfg.Job, aggregator)
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (w *Worker) Enter(ctx context.Context, aggregator Peer) error {
 			taken = fmt.Errorf("%w: Enter, and the worker has an aggregator: Settle comes before", ErrMode)
 			return
 		}
-		for _, other := range w.flows[flowCold:] {
+		for _, other := range w.serverFlows() {
 			if other.to.IP == f.to.IP && other.to.Port == f.to.Port {
 				taken = fmt.Errorf("%w: %s and aggregator have the same address %v", ErrConfig, other.role, f.to)
 				return
@@ -394,6 +394,6 @@ func (w *Worker) askForHarvest() {
 // heldRefusal reports whether a refusal by the aggregator leaves the frame unanswered, because it says
 // only that the aggregator no longer knows the worker: the server decides what becomes of the frame.
 func (w *Worker) heldRefusal(f *flow, code wire.Code) bool {
-	return w.log != nil && f.index == flowHot &&
+	return w.log != nil && f.hot &&
 		(code == wire.CodeUnknownJob || code == wire.CodeUnknownSender || code == wire.CodeWrongEpoch)
 }

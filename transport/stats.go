@@ -72,11 +72,11 @@ func (w *Worker) snapshot() WorkerStats {
 	if w.log != nil {
 		s.LogFrames, s.LogBytes = w.log.frames, w.log.used
 	}
-	if f := w.flows[flowHot]; f != nil {
+	for f := range w.hotFlows {
 		s.Hot = s.Hot.Plus(f.window.Stats())
-		s.SilentHot = f.window.Silence(w.now)
+		s.SilentHot = max(s.SilentHot, f.window.Silence(w.now))
 	}
-	for _, f := range w.flows[flowCold:] {
+	for _, f := range w.serverFlows() {
 		s.Cold = s.Cold.Plus(f.window.Stats())
 		s.SilentCold = append(s.SilentCold, f.window.Silence(w.now))
 	}

@@ -29,8 +29,10 @@ type Worker struct {
 	clock func() retransmit.Time
 
 	// The fields below belong to the goroutine.
-	now     retransmit.Time
-	flows   []*flow // the hot one, nil without a hot set or aggregator, then one for each server
+	now retransmit.Time
+	// The hot flow, nil without a hot set or aggregator, then one for each server, then those of more shares.
+	flows   []*flow
+	servers int
 	packer  *packer.Packer
 	rounds  *rounds      // nil if the job has none
 	ops     []*operation // by operation.id; nil entries are free
@@ -94,12 +96,15 @@ type Worker struct {
 
 const (
 	flowHot  = iota
-	flowCold // to server 0; those to the others follow
+	flowCold // to server 0; those to the others follow, and then those of shares from index 1 on
 )
 
 // flow is the worker's connection to one peer.
 type flow struct {
 	index   uint8
+	hot     bool // to the aggregator
+	share   int  // of the hot set, if hot
+	job     uint16
 	role    string
 	path    link.Path
 	to      wire.Endpoint // where path leads
@@ -156,7 +161,7 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	case exact:
 		numbers = packer.Rounded(job.Exp)
 	}
-	p, err := packer.New(packer.Config{HotSet: cfg.HotSet, Dim: cfg.Dim, Layout: cfg.Layout, Stripes: cfg.Stripes,
+	p, err := packer.New(packer.Config{HotSet: cfg.HotSet, Shares: cfg.Shares, Dim: cfg.Dim, Layout: cfg.Layout, Stripes: cfg.Stripes,
 		Numbers: numbers, Split: packer.Split(1 + len(cfg.MoreServers)), Codec: cfg.Codec})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -173,6 +178,9 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 			ErrConfig, cfg.Stripes, limit, wire.HotMTU(cfg.Stripes), max(1, (limit-wire.HeaderLen)/wire.StripeLen))
 	}
 	if err := cfg.checkAddresses(); err != nil {
+		return nil, err
+	}
+	if err := cfg.checkShares(); err != nil {
 		return nil, err
 	}
 	w := &Worker{
@@ -201,16 +209,20 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	w.recorder.SetLoad(w.loop.Load)
 	w.initLoop(endpoint.Config{Link: cfg.Link, Look: cfg.Look, Gate: cfg.Gate})
 	servers := cfg.servers()
-	w.flows = make([]*flow, flowCold+len(servers))
+	w.servers = len(servers)
+	w.flows = make([]*flow, flowCold+w.servers+len(cfg.MoreShares))
 	for i, s := range servers {
-		if w.flows[flowCold+i], err = w.newFlow(ctx, uint8(flowCold+i), serverRole(i, len(servers)), s); err != nil {
+		if w.flows[flowCold+i], err = w.newFlow(ctx, flowCold+i, serverRole(i, len(servers)), s); err != nil {
 			return nil, err
 		}
 	}
 	if cfg.HotSet != nil && !cfg.NoAggregator {
-		at := Peer{cfg.Aggregator, cfg.AggregatorEpoch}
-		if w.flows[flowHot], err = w.newFlow(ctx, flowHot, "aggregator", at); err != nil {
-			return nil, err
+		for i, s := range cfg.shares() {
+			f, err := w.newHotFlow(ctx, i, s.Job, Peer{cfg.Aggregator, s.Epoch})
+			if err != nil {
+				return nil, err
+			}
+			w.flows[f.index] = f
 		}
 		w.sums = make([]float32, cfg.HotSet.Slots())
 		w.beginLog()
@@ -230,8 +242,39 @@ func clockFrom(start time.Time) func() retransmit.Time {
 	return func() retransmit.Time { return retransmit.Time(time.Since(start)) }
 }
 
-// newFlow returns a flow to a peer.
-func (w *Worker) newFlow(ctx context.Context, index uint8, role string, to Peer) (*flow, error) {
+// hotIndex returns the index of the flow of a share.
+func (w *Worker) hotIndex(share int) int {
+	if share == 0 {
+		return flowHot
+	}
+	return flowCold + w.servers + share - 1
+}
+
+// serverFlows returns the flows to the servers, by their index.
+func (w *Worker) serverFlows() []*flow { return w.flows[flowCold : flowCold+w.servers] }
+
+// hotFlows calls yield for each flow to the aggregator.
+func (w *Worker) hotFlows(yield func(*flow) bool) {
+	for share := range 1 + len(w.cfg.MoreShares) {
+		if f := w.flows[w.hotIndex(share)]; f != nil && !yield(f) {
+			return
+		}
+	}
+}
+
+// newHotFlow returns a flow to the aggregator, for a share and its job there.
+func (w *Worker) newHotFlow(ctx context.Context, share int, job uint16, to Peer) (*flow, error) {
+	f, err := w.newFlow(ctx, w.hotIndex(share), "aggregator", to)
+	if err != nil {
+		return nil, err
+	}
+	f.hot, f.share, f.job = true, share, job
+	f.covered = func(e retransmit.Entry) { w.hotAcknowledged(w.ops[e.Owner], e) }
+	return f, nil
+}
+
+// newFlow returns a flow to a server, or to the aggregator.
+func (w *Worker) newFlow(ctx context.Context, index int, role string, to Peer) (*flow, error) {
 	path, err := w.link.Path(ctx, to.At)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", role, err)
@@ -245,7 +288,7 @@ func (w *Worker) newFlow(ctx context.Context, index uint8, role string, to Peer)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	f := &flow{index: index, role: role, path: path, to: path.To(), epoch: to.Epoch, window: win}
+	f := &flow{index: uint8(index), job: w.cfg.Job, role: role, path: path, to: path.To(), epoch: to.Epoch, window: win}
 	f.resend = func(_ uint32, e retransmit.Entry) bool {
 		if len(w.retx) == cap(w.retx) {
 			return false
@@ -254,9 +297,6 @@ func (w *Worker) newFlow(ctx context.Context, index uint8, role string, to Peer)
 		return true
 	}
 	f.covered = func(e retransmit.Entry) { w.frameAcknowledged(w.ops[e.Owner], e) }
-	if index == flowHot {
-		f.covered = func(e retransmit.Entry) { w.hotAcknowledged(w.ops[e.Owner], e) }
-	}
 	return f, nil
 }
 

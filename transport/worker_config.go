@@ -32,6 +32,11 @@ type WorkerConfig struct {
 	// HotSet holds the rows that go to the aggregator. Nil sends every row to the
 	// server.
 	HotSet *packer.HotSet
+	// Shares divides the hot set among several jobs of the aggregator, in combine mode: MoreShares has
+	// those after Job, which is that of the share with index 0, by their index. Nil means one with
+	// everything.
+	Shares     *packer.Shares
+	MoreShares []Share
 	// Dim is the number of gradients in a row. 0 means the hot set's.
 	Dim int
 	// Layout and Stripes describe the hot frames that the aggregator accepts, as
@@ -110,6 +115,40 @@ const minReplay = 1 << 20
 type Peer struct {
 	At    wire.Endpoint
 	Epoch uint16
+}
+
+// Share is the job of a share, and the epoch of the admission to it.
+type Share struct{ Job, Epoch uint16 }
+
+// shares lists the jobs at the aggregator by the index of their shares.
+func (cfg *WorkerConfig) shares() []Share {
+	return append([]Share{{cfg.Job, cfg.AggregatorEpoch}}, cfg.MoreShares...)
+}
+
+// checkShares refuses what only jobs with one share do.
+func (cfg *WorkerConfig) checkShares() error {
+	want := 1
+	if cfg.Shares != nil {
+		want = cfg.Shares.Len()
+	}
+	used := map[uint16]bool{}
+	for _, s := range cfg.shares() {
+		if used[s.Job] {
+			return fmt.Errorf("%w: two shares have the job %d", ErrConfig, s.Job)
+		}
+		used[s.Job] = true
+	}
+	switch {
+	case len(used) != want:
+		return fmt.Errorf("%w: %d jobs for %d shares", ErrConfig, len(used), want)
+	case want == 1:
+		return nil
+	case cfg.Mode != aggregator.Combine:
+		return fmt.Errorf("%w: %d shares in %v mode: only %v has several", ErrConfig, want, cfg.Mode, aggregator.Combine)
+	case cfg.Replay != 0 || cfg.NoAggregator:
+		return fmt.Errorf("%w: Replay or NoAggregator with %d shares, whose loss ends the worker", ErrConfig, want)
+	}
+	return nil
 }
 
 // servers lists the parameter servers by index.

@@ -52,8 +52,8 @@ func (w *Worker) takeAnswer(p *link.Packet) verdict {
 	if err != nil {
 		return malformed
 	}
-	f := w.flowFrom(p.Src)
-	if f == nil || h.Job != w.cfg.Job || h.Epoch != f.epoch {
+	f := w.flowFrom(p.Src, h.Job)
+	if f == nil || h.Epoch != f.epoch {
 		return stray
 	}
 	if w.rounds != nil && f == w.rounds.flow {
@@ -89,9 +89,10 @@ func (w *Worker) processAnswer(f *flow, h wire.Header, payload []byte) verdict {
 	return stray
 }
 
-func (w *Worker) flowFrom(src wire.Endpoint) *flow {
+// flowFrom returns the flow to which answers of a job from an address belong, or nil.
+func (w *Worker) flowFrom(src wire.Endpoint, job uint16) *flow {
 	for _, f := range w.flows {
-		if f != nil && src.Port == f.to.Port && src.IP == f.to.IP {
+		if f != nil && job == f.job && src.Port == f.to.Port && src.IP == f.to.IP {
 			return f
 		}
 	}
@@ -115,12 +116,12 @@ func (w *Worker) takeAck(f *flow, h wire.Header, payload []byte, stripes int, e 
 	switch {
 	case o.pull:
 		o.recordFailure(w.peerError(f, fmt.Errorf("%w: an ACK to a pull", ErrAnswer)))
-	case o.sums != nil && f.index == flowHot && stripes == 0:
+	case o.sums != nil && f.hot && stripes == 0:
 		o.recordFailure(w.peerError(f, fmt.Errorf("%w: an ACK without sums to a push that wants them", ErrAnswer)))
 	case o.sums != nil && stripes > 0:
 		w.takePushSums(h.Flags, payload, stripes)
 	}
-	if f.index == flowHot {
+	if f.hot {
 		w.hotAcknowledged(o, e)
 		return
 	}
@@ -198,11 +199,11 @@ func (w *Worker) receiveError(f *flow, h wire.Header, payload []byte) verdict {
 		w.link.Free(framePlace(e.Cookie).buf()) // the frame stays outstanding in its push
 		return taken
 	}
-	if f.index == flowHot && w.log != nil {
+	if f.hot && w.log != nil {
 		w.log.releaseFrame(int(e.Len))
 	}
-	if r.Code == wire.CodeOverflow && f.index == flowHot && w.unrounded {
-		w.sendCold(o, payload)
+	if r.Code == wire.CodeOverflow && f.hot && w.unrounded {
+		w.sendCold(f, o, payload)
 		w.link.Free(framePlace(e.Cookie).buf())
 		return taken
 	}
@@ -229,12 +230,12 @@ func (w *Worker) refusedKey(f *flow, o *operation, payload []byte, r wire.Refusa
 	default:
 		return 0, false
 	}
-	if f.index == flowHot {
+	if f.hot {
 		stripe, lane := int(r.Index)/wire.Lanes, int(r.Index)%wire.Lanes
 		if stripe >= (len(payload)-wire.HeaderLen)/wire.StripeLen {
 			return 0, false
 		}
-		rank := w.cfg.Layout.Rank(wire.StripeAt(payload, stripe), lane) / uint32(w.cfg.Dim)
+		rank := w.rankAt(f, wire.StripeAt(payload, stripe), lane) / uint32(w.cfg.Dim)
 		if int(rank) >= w.cfg.HotSet.Len() {
 			return 0, false
 		}
@@ -256,8 +257,17 @@ func (w *Worker) refusedKey(f *flow, o *operation, payload []byte, r wire.Refusa
 	return rows.Key(row), true
 }
 
+// rankAt returns the rank in the hot set of a pair in a frame of the worker.
+func (w *Worker) rankAt(f *flow, s *wire.Stripe, lane int) uint32 {
+	rank := w.cfg.Layout.Rank(s, lane)
+	if w.cfg.Shares != nil {
+		rank, _ = w.cfg.Shares.Rank(f.share, rank)
+	}
+	return rank
+}
+
 func (w *Worker) peerError(f *flow, err error) *PeerError {
-	return &PeerError{Role: f.role, Addr: f.to.AddrPort(), Job: w.cfg.Job, Sender: w.cfg.Sender, Err: err}
+	return &PeerError{Role: f.role, Addr: f.to.AddrPort(), Job: f.job, Sender: w.cfg.Sender, Err: err}
 }
 
 // hotAcknowledged is frameAcknowledged of a hot frame, which is kept until the server has it.

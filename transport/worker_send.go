@@ -125,9 +125,10 @@ func (w *Worker) fillFrame(o *operation) bool {
 	if w.hotRows.left() > 0 {
 		return w.sendRows(&w.hotRows, o)
 	}
-	f, h := w.flows[flowHot], wire.Header{Type: w.packer.Next(), Flags: wire.FlagQuiet}
+	var f *flow
+	h := wire.Header{Type: w.packer.Next(), Flags: wire.FlagQuiet}
 	if h.Type == wire.TypeHot {
-		if f == nil {
+		if f = w.flows[w.hotIndex(w.packer.Share())]; f == nil {
 			return w.fillDirect(o)
 		}
 		if w.mustWait() {
@@ -249,7 +250,7 @@ func (w *Worker) allocFrame(f *flow) (link.Buf, bool) {
 // enqueueFrame gives a frame its sequence number and queues it for transmit. Its place is that of a
 // buffer from allocFrame.
 func (w *Worker) enqueueFrame(f *flow, h wire.Header, payload []byte, o *operation, at framePlace) {
-	h.Job, h.Sender, h.Epoch, h.Seq = w.cfg.Job, w.cfg.Sender, f.epoch, f.window.NextSeq()
+	h.Job, h.Sender, h.Epoch, h.Seq = f.job, w.cfg.Sender, f.epoch, f.window.NextSeq()
 	h.Put(payload)
 	if h.Seq%askEvery == 0 || w.draw.Draws(h.Seq) {
 		wire.Ask(payload)

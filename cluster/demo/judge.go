@@ -31,6 +31,7 @@ func (r *run) result(hot *packer.HotSet) *Result {
 		Arithmetic: o.Arithmetic,
 		Workers:    o.Workers,
 		Servers:    len(r.config.AllServers()),
+		Shares:     len(r.config.Job.HotIDs()),
 		Epochs:     o.Epochs,
 		Sync:       o.Sync,
 		Batch:      m.Batch,

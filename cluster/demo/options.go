@@ -49,6 +49,8 @@ type Options struct {
 	Workers int
 	// Servers is the number of parameter servers, each in its own process; 0 means 1.
 	Servers int
+	// Shares is the number of jobs at the switch among which the hot set is divided; 0 means 1.
+	Shares int
 	// Backend is cluster.BackendAFXDP or cluster.BackendUDP.
 	Backend string
 	// Plane is the aggregator's data plane: empty for the backend's, or cluster.PlaneP4 for bmv2's
@@ -90,6 +92,10 @@ func (o Options) Validate() error {
 		return fmt.Errorf("--workers %d: it must be from 1 to %d", o.Workers, maxWorkers)
 	case o.Servers < 0 || o.Servers > wire.MaxServers:
 		return fmt.Errorf("--servers %d: it must be from 1 to %d", o.Servers, wire.MaxServers)
+	case o.Shares < 0 || o.Shares > packer.MaxShares:
+		return fmt.Errorf("--shares %d: it must be from 1 to %d", o.Shares, packer.MaxShares)
+	case o.Shares > 1 && !o.Sync:
+		return fmt.Errorf("--shares %d: only a job whose workers take steps together has several, so give --sync, too", o.Shares)
 	case o.Epochs < 0:
 		return fmt.Errorf("--epochs %d: at least 1 is required", o.Epochs)
 	case !slices.Contains(data.Tasks(), o.Task):
@@ -219,6 +225,7 @@ type Result struct {
 	Arithmetic string `json:"arithmetic"`
 	Workers    int    `json:"workers"`
 	Servers    int    `json:"servers"`
+	Shares     int    `json:"shares"` // of the hot set
 	Epochs     int    `json:"epochs"`
 	Sync       bool   `json:"sync"`
 

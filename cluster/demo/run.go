@@ -202,6 +202,9 @@ func (o Options) config(dir string) (*cluster.Config, error) {
 		Data:   cluster.Data{Train: o.Data, Window: o.Window},
 		Faults: o.Faults,
 	}
+	for id := 2; id <= o.Shares; id++ {
+		c.Job.IDs = append(c.Job.IDs, uint16(id))
+	}
 	if o.Servers > 1 {
 		c.Servers = make([]cluster.Server, o.Servers)
 	}

@@ -55,7 +55,11 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 	if e.endCapture, err = offerCapture(env, e.link, fmt.Sprintf("worker %d", self.ID), self.Host); err != nil {
 		return nil, err
 	}
-	if e.members, err = join(ctx, cancel, env, self, e.hot, e.link.Local(), rewinds); err != nil {
+	shares, err := c.Job.Shares(e.hot)
+	if err != nil {
+		return nil, tooManyShares(c, err)
+	}
+	if e.members, err = join(ctx, cancel, env, self, e.hot, shares, e.link.Local(), rewinds); err != nil {
 		return nil, reason(ctx, err)
 	}
 	servers := c.AllServers()
@@ -80,6 +84,8 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 		Sender:          self.ID,
 		AggregatorEpoch: e.members.AggregatorEpoch, ServerEpoch: e.members.ServerEpoch,
 		HotSet:     e.hot,
+		Shares:     shares,
+		MoreShares: moreShares(c, e.members),
 		Dim:        dim,
 		Layout:     layout(e.members),
 		Stripes:    e.members.Stripes,
@@ -109,6 +115,19 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 		})
 	}
 	return e, err
+}
+
+// moreShares lists a worker's admissions to the shares from index 1 on.
+func moreShares(c *cluster.Config, m *control.Membership) (more []transport.Share) {
+	for i, epoch := range m.MoreShares {
+		more = append(more, transport.Share{Job: c.Job.IDs[i], Epoch: epoch})
+	}
+	return more
+}
+
+// tooManyShares explains why a hot set cannot be divided.
+func tooManyShares(c *cluster.Config, err error) error {
+	return fmt.Errorf("job.ids: %v: list fewer, or build %s with more rows: %w", c.Job.IDs, c.Job.HotSet, err)
 }
 
 // keptLog is the log of a worker or agent.

@@ -5,6 +5,7 @@ package node
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,6 +21,7 @@ type harvesting struct {
 	*control.Harvester
 	at      int // the aggregator, by its index
 	job     *control.Owned
+	more    []*share // of the hot set, from index 1 on
 	conn    *grpc.ClientConn
 	release func()        // ends the hold
 	lost    chan error    // holds why the aggregator is lost
@@ -41,7 +43,7 @@ const harvestInStep = 100 * time.Millisecond
 // keepsLogs reports whether workers keep what the aggregator acknowledges, so that the job can go on
 // without it.
 func (s *server) keepsLogs() bool {
-	return s.job != nil && s.job.Marks && s.env.Config.Job.ReplayMiB > 0
+	return s.job != nil && s.job.Marks && keepsLogs(s.env.Config)
 }
 
 // noteLost notes that the aggregator has ended the job, or is out of reach.
@@ -54,21 +56,25 @@ func (h *harvesting) noteLost(err error) {
 
 // runGeneration harvests from a generation.
 func (s *server) runGeneration(cancel context.CancelCauseFunc, h *harvesting) {
-	go s.runHarvests(cancel, h)
+	go s.runHarvests(cancel, h, h.Harvester, h.job)
+	for _, one := range h.more {
+		go s.runHarvests(cancel, h, one.Harvester, one.job)
+	}
 	if s.env.Config.Job.Sync && s.keepsLogs() {
 		go harvestSteps(h)
 	}
 }
 
-// runHarvests receives harvests until the generation ends, or its aggregator is lost.
-func (s *server) runHarvests(cancel context.CancelCauseFunc, h *harvesting) {
-	err := h.Run(h.ctx)
+// runHarvests receives the harvests of a share until the generation ends, or its aggregator is lost.
+func (s *server) runHarvests(cancel context.CancelCauseFunc, h *harvesting, from *control.Harvester,
+	job *control.Owned) {
+	err := from.Run(h.ctx)
 	switch _, refused := status.FromError(err); {
 	case h.isFenced(), errors.Is(err, ps.ErrFenced): // one that was on its way
 	case refused && h.ctx.Err() == nil:
-		h.noteLost(h.job.Lost("harvest", err))
+		h.noteLost(job.Lost("harvest", err))
 	default: // its harvests cannot be applied, or the server ends
-		cancel(h.job.Lost("harvest", err))
+		cancel(job.Lost("harvest", err))
 	}
 }
 
@@ -211,7 +217,7 @@ func (s *server) fence(ctx context.Context) error {
 
 // endGeneration makes the store take no more harvests of a generation. Only the loop's goroutine may call it.
 func (s *server) endGeneration(h *harvesting) {
-	s.store.BeginGeneration(0)
+	s.store.BeginGeneration()
 	s.store.TakeAlways(s.keys) // of frames that were acknowledged, and while there is no aggregator
 	s.progress.endGeneration(h.job.Instance)
 	close(h.fenced)
@@ -239,7 +245,7 @@ func (s *server) harvestNow(ctx context.Context) error {
 			}
 			continue // it has an aggregator again
 		}
-		err := h.Now(ctx)
+		err := h.takeAll(ctx)
 		switch {
 		case errors.Is(context.Cause(ctx), control.ErrFenced):
 			return control.ErrFenced
@@ -271,7 +277,9 @@ func (s *server) commitAlone(ctx context.Context) (alone bool, err error) {
 }
 
 // harvests reports whether the store takes harvests of a generation. Only the loop's goroutine may call it.
-func (s *server) harvests(h *harvesting) bool { return s.store.Generation() == h.job.Instance }
+func (s *server) harvests(h *harvesting) bool {
+	return slices.Contains(s.store.Generation(), h.job.Instance)
+}
 
 // commitRegularly ends asynchronous steps, as harvests would, until ctx ends.
 func (s *server) commitRegularly(ctx context.Context) {

@@ -96,6 +96,10 @@ func (s *server) openGeneration(ctx context.Context, at int, reach, taken time.D
 		release()
 		return nil, errors.Join(err, h.conn.Close())
 	}
+	if err := s.openShares(ctx, holding, h, taken); err != nil {
+		s.discard(h)
+		return nil, err
+	}
 	return h, nil
 }
 
@@ -104,6 +108,9 @@ func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient, 
 	spec, err := jobSpec(s.env.Config, s.hot)
 	if err != nil {
 		return nil, err
+	}
+	if s.shares != nil {
+		shareSpec(spec, s.shares, 0)
 	}
 	spec.ServerMacs = append(spec.ServerMacs, s.otherServers(ctx)...)
 	spec.UsedEpochs = used
@@ -114,7 +121,7 @@ func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient, 
 func (s *server) discard(h *harvesting) {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
 	defer cancel()
-	_ = h.job.Remove(ctx) // or it ends with its lease
+	_ = h.removeAll(ctx) // or they end with their leases
 	h.close()
 }
 
@@ -184,7 +191,7 @@ func mayRepeat(epoch uint16, told, used []uint32) bool {
 func (s *server) begin(ctx context.Context, cancel context.CancelCauseFunc, h *harvesting) error {
 	s.prepareHarvests(ctx, h)
 	err := s.loop.Do(ctx, func() {
-		s.store.BeginGeneration(h.job.Instance)
+		s.store.BeginGeneration(h.instances()...)
 		s.service.Begin(h.job.Instance, h.at)
 		s.generation.Store(h)
 		if s.env.Machine.Began != nil {

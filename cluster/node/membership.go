@@ -24,11 +24,17 @@ const leaveLimit = 2 * time.Second
 // join admits a worker, whose frames come from an endpoint. If its admission ends before it leaves,
 // cancel is called with the reason.
 func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self cluster.Worker,
-	hot *packer.HotSet, from wire.Endpoint, rewinds bool) (*control.Membership, error) {
+	hot *packer.HotSet, shares *packer.Shares, from wire.Endpoint, rewinds bool) (*control.Membership, error) {
 	c := env.Config
 	cfg, err := joinConfig(c, self, hot)
 	if err != nil {
 		return nil, err
+	}
+	if shares != nil {
+		for i, id := range c.Job.HotIDs() {
+			fingerprint := shares.Fingerprint(i)
+			cfg.Shares = append(cfg.Shares, control.Share{Job: id, HotSet: fingerprint[:], Pages: pagesOf(shares.Slots(i))})
+		}
 	}
 	if cfg.MAC != nil && from.MAC != [6]byte{} {
 		cfg.MAC = from.MAC[:] // the interface may have another one by now
@@ -38,7 +44,7 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 	}
 	cfg.Limit, cfg.Dial, cfg.Lost, cfg.Log = startLimit, env.Machine.Client, cancel, env.Log
 	cfg.Rewinds = rewinds
-	cfg.Random, cfg.KeepsLog = env.Machine.Random, c.Job.ReplayMiB > 0
+	cfg.Random, cfg.KeepsLog = env.Machine.Random, keepsLogs(c)
 	if !c.Job.Sync { // where steps must be equal anyway
 		cfg.Begin = refuseMixture
 	}
@@ -119,7 +125,7 @@ func joinConfig(c *cluster.Config, self cluster.Worker, hot *packer.HotSet) (cfg
 	fingerprint := hot.Fingerprint()
 	cfg = control.JoinConfig{
 		Job: c.Job.ID, Worker: self.ID, From: netip.AddrPortFrom(self.Address, c.Port), HotSet: fingerprint[:],
-		Pages: aggregator.JobConfig{Slots: hot.Slots()}.Pages(), Aggregator: c.Switch.Control,
+		Pages: pagesOf(hot.Slots()), Aggregator: c.Switch.Control,
 	}
 	for _, s := range c.Standbys {
 		cfg.Standbys = append(cfg.Standbys, s.Control)
@@ -135,6 +141,13 @@ func joinConfig(c *cluster.Config, self cluster.Worker, hot *packer.HotSet) (cfg
 	cfg.MAC, err = frameMAC(c, self.Host)
 	return cfg, err
 }
+
+// pagesOf returns the number of pages of a job's slots.
+func pagesOf(slots int) int { return aggregator.JobConfig{Slots: slots}.Pages() }
+
+// keepsLogs reports whether workers of a job are to keep what the aggregator acknowledges. Marks are of one
+// instance of a job, and a job with several shares has several.
+func keepsLogs(c *cluster.Config) bool { return c.Job.ReplayMiB > 0 && len(c.Job.IDs) == 0 }
 
 // frameMAC returns the Ethernet address of a host's frames, nil over UDP sockets.
 func frameMAC(c *cluster.Config, h cluster.Host) ([]byte, error) {

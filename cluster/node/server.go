@@ -46,11 +46,13 @@ type ServerResult struct {
 
 // server is the state of RunServer.
 type server struct {
-	env   Env
-	hot   *packer.HotSet
-	keys  []uint64 // of the hot rows, by rank
-	store *ps.Store
-	loop  *transport.Server
+	env  Env
+	hot  *packer.HotSet
+	keys []uint64 // of the hot rows, by rank
+	// shares divides the hot set among several jobs at the aggregator; nil: one has all.
+	shares *packer.Shares
+	store  *ps.Store
+	loop   *transport.Server
 	// arrive is called by the loop's goroutine at the ends of steps whose sums workers get in
 	// frames. It is set before workers are admitted.
 	arrive func(sender, epoch uint16, end wire.StepEnd) bool
@@ -105,6 +107,9 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	}
 	if s.hot, err = loadHotSet(c, cfg.Dim); err != nil {
 		return nil, err
+	}
+	if s.shares, err = c.Job.Shares(s.hot); err != nil {
+		return nil, tooManyShares(c, err)
 	}
 	for r := range uint32(s.hot.Len()) {
 		s.keys = append(s.keys, s.hot.Key(r))

@@ -36,7 +36,7 @@ func (s *server) startHarvests(ctx context.Context, cancel context.CancelCauseFu
 func (s *server) newHarvests(ctx context.Context) (now func(context.Context) error) {
 	if s.job != nil {
 		s.prepareHarvests(ctx, s.generation.Load())
-		s.store.BeginGeneration(s.job.Instance)
+		s.store.BeginGeneration(s.generation.Load().instances()...)
 	}
 	return s.harvestNow
 }
@@ -44,9 +44,13 @@ func (s *server) newHarvests(ctx context.Context) (now func(context.Context) err
 // prepareHarvests prepares for the harvests of a generation.
 func (s *server) prepareHarvests(ctx context.Context, h *harvesting) {
 	h.ctx, h.end = context.WithCancelCause(ctx)
+	log := s.env.Log.With("control", s.env.Config.Aggregators()[h.at].Control)
 	h.Harvester = control.NewHarvester(h.job,
-		func(one *control.Harvest) error { return s.applyHarvest(ctx, h.job.Instance, one) },
-		s.env.Log.With("control", s.env.Config.Aggregators()[h.at].Control))
+		func(one *control.Harvest) error { return s.applyHarvest(ctx, 0, h.job.Instance, one) }, log)
+	for i, share := range h.more {
+		share.Harvester = control.NewHarvester(share.job,
+			func(one *control.Harvest) error { return s.applyHarvest(ctx, 1+i, share.job.Instance, one) }, log)
+	}
 }
 
 // jobSpec returns the job's specification for the aggregator.
@@ -81,7 +85,7 @@ func (s *server) removeJob() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
 	defer cancel()
-	err := h.job.Remove(ctx)
+	err := h.removeAll(ctx)
 	if err != nil && ctx.Err() != nil {
 		s.env.Log.Warn("the job was not removed; it ends with its lease", "job", s.job.ID, "lease",
 			time.Duration(s.job.LeaseMs)*time.Millisecond, "error", err)
@@ -90,14 +94,17 @@ func (s *server) removeJob() error {
 	return err
 }
 
-// applyHarvest adds a harvest to the open step. Without barriers a harvest also ends the step.
-func (s *server) applyHarvest(ctx context.Context, instance uint64, h *control.Harvest) (err error) {
+// applyHarvest adds a harvest of a share to the open step. Without barriers a harvest also ends the step.
+func (s *server) applyHarvest(ctx context.Context, share int, instance uint64, h *control.Harvest) (err error) {
 	defer func() {
 		if errors.Is(err, ps.ErrOverflow) {
 			s.keepGood("the sums of a harvest became too large", "lower model.learning_rate")
 		}
 	}()
 	if err := toUnits(h, s.env.Config.Job.Config(), s.store.Config().Exp); err != nil {
+		return err
+	}
+	if err := s.toHotSet(share, h); err != nil {
 		return err
 	}
 	var failed error

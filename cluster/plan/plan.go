@@ -164,7 +164,7 @@ func (m *maker) addParts() {
 	m.problem.Direct = row / (pair * float64(dim))
 	m.problem.Harvest = slotBytes
 
-	m.rows = (m.hot.Len() + m.options.Parts - 1) / m.options.Parts
+	m.rows = packer.PartRows(m.hot.Len(), m.options.Parts)
 	total := m.hot.Meta().Updates
 	for first := 0; first < m.hot.Len(); first += m.rows {
 		end := min(first+m.rows, m.hot.Len())

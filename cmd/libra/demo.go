@@ -113,6 +113,7 @@ take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 	f.StringVar(&o.Task, "task", o.Task, settings.Task.Help(""))
 	f.IntVar(&o.Workers, "workers", o.Workers, "number of workers")
 	f.IntVar(&o.Servers, "servers", 1, "number of parameter servers, each with a part of the rows")
+	f.IntVar(&o.Shares, "shares", 1, "number of jobs at the switch among which the hot set is divided; several with --sync")
 	f.IntVar(&o.Epochs, "epochs", 0, byData(settings.Epochs))
 	f.BoolVar(&o.Sync, "sync", false, settings.Sync.Help(""))
 	f.StringVar(&o.Arithmetic, "arithmetic", o.Arithmetic, settings.Arithmetic.Help(""))
@@ -251,6 +252,7 @@ func printDemo(w io.Writer, r *demo.Result) error {
 		{"arithmetic", r.Arithmetic},
 		{"workers", r.Workers},
 		{"servers", r.Servers},
+		{"shares of the hot set", r.Shares},
 		{"epochs", r.Epochs},
 	}
 	for i, metric := range r.All() {

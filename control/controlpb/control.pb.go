@@ -962,9 +962,12 @@ type Membership struct {
 	KeepLog     bool   `protobuf:"varint,12,opt,name=keep_log,json=keepLog,proto3" json:"keep_log,omitempty"` // the worker has to keep acknowledged frames, as in keeps_log
 	// Of the worker, in the newest harvest that the server has applied. Messages after the first have
 	// this, instance, aggregator and ended only, and come at most every 50 ms.
-	Committed     *HarvestMark `protobuf:"bytes,13,opt,name=committed,proto3" json:"committed,omitempty"`
-	Aggregator    uint32       `protobuf:"varint,14,opt,name=aggregator,proto3" json:"aggregator,omitempty"` // which one the instance is at: 0: the cluster's switch, then its standbys in their order
-	Ended         uint64       `protobuf:"varint,15,opt,name=ended,proto3" json:"ended,omitempty"`           // instance of the newest generation that has ended, 0 if none has
+	Committed  *HarvestMark `protobuf:"bytes,13,opt,name=committed,proto3" json:"committed,omitempty"`
+	Aggregator uint32       `protobuf:"varint,14,opt,name=aggregator,proto3" json:"aggregator,omitempty"` // which one the instance is at: 0: the cluster's switch, then its standbys in their order
+	Ended      uint64       `protobuf:"varint,15,opt,name=ended,proto3" json:"ended,omitempty"`           // instance of the newest generation that has ended, 0 if none has
+	// Instances of the jobs of the hot set's shares after the first, whose is instance. Empty: one share has
+	// everything.
+	Shares        []uint64 `protobuf:"varint,16,rep,packed,name=shares,proto3" json:"shares,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1102,6 +1105,13 @@ func (x *Membership) GetEnded() uint64 {
 		return x.Ended
 	}
 	return 0
+}
+
+func (x *Membership) GetShares() []uint64 {
+	if x != nil {
+		return x.Shares
+	}
+	return nil
 }
 
 type LeaveRequest struct {
@@ -3546,7 +3556,7 @@ const file_control_proto_rawDesc = "" +
 	"\x05token\x18\n" +
 	" \x01(\fR\x05token\x12\x19\n" +
 	"\bgrace_ms\x18\v \x01(\rR\agraceMs\x12\x14\n" +
-	"\x05pages\x18\f \x01(\rR\x05pages\"\xe5\x03\n" +
+	"\x05pages\x18\f \x01(\rR\x05pages\"\xfd\x03\n" +
 	"\n" +
 	"Membership\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12\x1c\n" +
@@ -3567,7 +3577,8 @@ const file_control_proto_rawDesc = "" +
 	"\n" +
 	"aggregator\x18\x0e \x01(\rR\n" +
 	"aggregator\x12\x14\n" +
-	"\x05ended\x18\x0f \x01(\x04R\x05endedB\f\n" +
+	"\x05ended\x18\x0f \x01(\x04R\x05ended\x12\x16\n" +
+	"\x06shares\x18\x10 \x03(\x04R\x06sharesB\f\n" +
 	"\n" +
 	"_next_step\"\xae\x01\n" +
 	"\fLeaveRequest\x12\x10\n" +
