@@ -14,16 +14,14 @@ import (
 // to the switch, which is back, and, by drains, to and fro: everything that was accepted counts once, and the sums of
 // steps are those of one push of each host.
 func TestAgentsAreRestartedAtStandbys(t *testing.T) {
-	for name, run := range map[string]func(*testing.T, func(*restarts, int), func(*cluster.Config)){
-		"without steps": func(t *testing.T, moves func(*restarts, int), change func(*cluster.Config)) {
-			restartUnderLoad(t, true, time.Millisecond, moves, change)
+	for name, run := range map[string]func(*testing.T, func(*restarts, int), ...func(*cluster.Config)){
+		"without steps": func(t *testing.T, moves func(*restarts, int), change ...func(*cluster.Config)) {
+			restartUnderLoad(t, true, time.Millisecond, moves, change...)
 		},
-		"without steps, harvested seldom": func(t *testing.T, moves func(*restarts, int), change func(*cluster.Config)) {
-			restartUnderLoad(t, false, time.Minute, moves, change)
+		"without steps, harvested seldom": func(t *testing.T, moves func(*restarts, int), change ...func(*cluster.Config)) {
+			restartUnderLoad(t, false, time.Minute, moves, change...)
 		},
-		"between steps": func(t *testing.T, moves func(*restarts, int), change func(*cluster.Config)) {
-			restartBetweenSteps(t, moves, change)
-		},
+		"between steps": restartBetweenSteps,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -34,20 +32,19 @@ func TestAgentsAreRestartedAtStandbys(t *testing.T) {
 					stop()
 				}
 			}()
-			aggregator := func(at int) func() {
+			aggregator := func(at int) {
 				_, stop := runAggregator(t, c, at)
 				stops = append(stops, stop)
-				return stop
 			}
 			drain := func(to int) {
 				if answer, err := drainJob(t, c, to); err != nil || answer.To == nil || int(answer.GetTo()) != to {
 					t.Errorf("the job moves to %d: %v, %v", to, answer, err)
 				}
 			}
-			again := func(h *restarts, times int) {
-				for limit := time.Now().Add(time.Minute); h.begun() < times; time.Sleep(time.Millisecond) {
+			again := func(h *restarts) {
+				for limit := time.Now().Add(time.Minute); !h.hasBegun(); time.Sleep(time.Millisecond) {
 					if time.Now().After(limit) {
-						t.Fatalf("the job is not at an aggregator for the %d. time:\n%s", times, h.log.String())
+						t.Fatalf("the job is at no aggregator:\n%s", h.log.String())
 					}
 				}
 			}
@@ -57,7 +54,7 @@ func TestAgentsAreRestartedAtStandbys(t *testing.T) {
 					aggregator(1)
 					h.stopSwitch()
 				case 2: // it may be at none yet
-					again(h, 1)
+					again(h)
 				case 3:
 					aggregator(0)
 					drain(0)
@@ -72,7 +69,7 @@ func TestAgentsAreRestartedAtStandbys(t *testing.T) {
 	}
 }
 
-// begun is how often the job has begun at another aggregator.
-func (h *restarts) begun() int {
-	return strings.Count(h.log.String(), "the job goes on at an aggregator again")
+// hasBegun reports whether the job has begun at another aggregator.
+func (h *restarts) hasBegun() bool {
+	return strings.Contains(h.log.String(), "the job goes on at an aggregator again")
 }

@@ -12,18 +12,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// without removes the times of an operation.
-func (s *Scrape) without(op string) {
-	maps.DeleteFunc(s.Times, func(k Series, _ Sum) bool { return k.Op == op })
+// withoutHot removes the times of hot frames.
+func (s *Scrape) withoutHot() {
+	maps.DeleteFunc(s.Times, func(k Series, _ Sum) bool { return k.Op == "hot" })
 }
 
-// since10 makes parts slow from the tenth second on.
-func since10(s *Scrape, second int, d time.Duration, op string, parts ...string) {
+// since10 makes parts slow from the tenth second on, by 3 ms.
+func since10(s *Scrape, second int, op string, parts ...string) {
 	late := time.Duration(max(0, second-10))
 	for k, n := range maps.Clone(s.Times) {
 		for _, part := range parts {
 			if k.Part == part && (op == "" || k.Op == op) {
-				n.Total += 100 * late * d
+				n.Total += 100 * late * 3 * ms
 				s.Times[k] = n
 			}
 		}
@@ -41,18 +41,18 @@ func TestVerdictsOfFew(t *testing.T) {
 	}{
 		"the only link of a worker, to a server and the switch": {1, 1, func(name string, second int, s *Scrape) {
 			if isWorker(name) {
-				since10(s, second, 3*ms, "", "total")
+				since10(s, second, "", "total")
 			}
 		}, []string{"link of worker 1 slow: 3.2 ms to all peers (others 0.2), 0.0 % repeated"}},
 		"the only link of a worker, to a server alone": {1, 1, func(name string, second int, s *Scrape) {
-			s.without("hot")
+			s.withoutHot()
 			if isWorker(name) {
-				since10(s, second, 3*ms, "", "total")
+				since10(s, second, "", "total")
 			}
 		}, []string{"link of worker 1 slow: 3.2 ms to server 0 (others 0.2), 0.0 % repeated"}},
 		"hot frames of one worker of three": {3, 1, func(name string, _ int, s *Scrape) {
 			if name == "worker 1" || name == "worker 2" {
-				s.without("hot")
+				s.withoutHot()
 			}
 			if name == "worker 3" {
 				s.more(3*ms, "hot", "total")
@@ -60,7 +60,7 @@ func TestVerdictsOfFew(t *testing.T) {
 		}, []string{"switch slow: hot frames 3.2 ms, cold 0.2; its program 1.0 µs, so before it"}},
 		"hot frames alone": {2, 0, func(name string, second int, s *Scrape) {
 			if isWorker(name) {
-				since10(s, second, 3*ms, "hot", "total")
+				since10(s, second, "hot", "total")
 			}
 		}, []string{"switch slow: hot frames 3.2 ms, lowest 0.2; its program 1.0 µs, so before it"}},
 		"late because of its link": {4, 1, func(name string, second int, s *Scrape) {
@@ -208,7 +208,7 @@ func TestSilentSwitchHidesNothing(t *testing.T) {
 		change: func(name string, second int, s *Scrape) {
 			switch {
 			case name == "worker 2":
-				since10(s, second, 3*ms, "cold", "worker queue", "total")
+				since10(s, second, "cold", "worker queue", "total")
 			case second > 5 && second < 8 && name == "worker 1":
 				s.Silent["aggregator"] = 2 * time.Second
 			}

@@ -228,7 +228,9 @@ func TestPresencesComeWithinTheLimit(t *testing.T) {
 		400 * time.Millisecond: 50 * time.Millisecond, 8 * time.Second: longestTold} {
 		inBubble(t, func(t *testing.T) {
 			n := newNetwork(2)
-			r := open(t, func() Config { c := n.config(0, 10); c.Limit = limit; return c }())
+			cfg := n.config(0, 10)
+			cfg.Limit = limit
+			r := open(t, cfg)
 			var last time.Time
 			var gap time.Duration
 			n.fate = func(_, _ int, _ wire.Header, _ []byte) (int, time.Duration) {
