@@ -156,7 +156,8 @@ var about = []Field{
 		About: "Time between two checkpoints; 0s turns periodic ones off. The default is " + text(DefaultCheckpointEvery)},
 	{Path: "server.checkpoint_steps", Range: "only with checkpoint and sync",
 		About: "Steps after which a checkpoint is written, too", Example: "1000"},
-	{Path: "server.rejoin", Range: "above 0; not with sync and several servers", About: "How long a lost worker may take to rejoin"},
+	{Path: "server.rejoin", Range: "above 0; not with sync and several servers",
+		About: "How long a lost worker may take to rejoin"},
 	{Path: "server.max_rows", Range: "1..2147483647",
 		About: "Number of rows from which gradients of new rows are refused; with optimizer none, rows of a step"},
 

@@ -110,7 +110,8 @@ func (s *ParameterServer) quiet(r *round) bool {
 // call, by [ParameterServerConfig.ReduceHere].
 func (s *ParameterServer) Arrive(worker, epoch uint16, step uint64, hot HotFrames) bool {
 	// The worker is admitted now, in the store's goroutine, in which a rewind is.
-	r, commit, err := s.barrier.arrive(worker, step, wish{sums: true, epoch: epoch, hot: &hot, rewinds: s.barrier.rewound()})
+	w := wish{sums: true, epoch: epoch, hot: &hot, rewinds: s.barrier.rewound()}
+	r, commit, err := s.barrier.arrive(worker, step, w)
 	switch {
 	case err != nil || r.ended():
 		return false

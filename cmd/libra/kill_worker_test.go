@@ -24,7 +24,7 @@ func TestKilledWorkerIsRestarted(t *testing.T) {
 	for _, backend := range backends {
 		t.Run(backend, func(t *testing.T) {
 			b := newKillBed(t, backend)
-			b.trainFor(t, 2**workerKills) // it lasts longer than all restarts
+			b.trainFor(t, 1+*workerKills) // without a worker it waits
 			b.runSwitch(t)
 			server, workers := b.train(t)
 			seed := uint64(time.Now().UnixNano())
@@ -62,7 +62,6 @@ func TestSuspendedWorkerJoinsAgain(t *testing.T) {
 	for _, backend := range backends {
 		t.Run(backend, func(t *testing.T) {
 			b := newKillBed(t, backend)
-			b.trainFor(t, 3)
 			b.runSwitch(t)
 			server, workers := b.train(t)
 			for _, w := range workers {
