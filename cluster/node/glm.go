@@ -28,6 +28,8 @@ import (
 type GLMOptions struct {
 	ID       uint16
 	Training glm.Config
+	// Acked makes the job one of mode acked: see reducer.Shape.
+	Acked bool
 	// Data is a libfm or libsvm file; "" means a synthetic click log of Rows rows.
 	Data string
 	Rows int
@@ -79,7 +81,7 @@ func RunGLM(ctx context.Context, env Env, o GLMOptions) (result *GLMResult, err 
 	if err != nil {
 		return nil, err
 	}
-	shape, err := glmShape(c, o.Training)
+	shape, err := o.shape(c)
 	if err != nil {
 		return nil, err
 	}
@@ -149,22 +151,24 @@ func RunGLM(ctx context.Context, env Env, o GLMOptions) (result *GLMResult, err 
 	return result, o.save(model)
 }
 
-// glmShape returns the shape of operations: whole stripes, whose lanes cost nothing. They carry the
+// shape returns the shape of operations: whole stripes, whose lanes cost nothing. They carry the
 // model in the end.
-func glmShape(c *cluster.Config, training glm.Config) (reducer.Shape, error) {
-	if err := training.Validate(); err != nil {
+func (o *GLMOptions) shape(c *cluster.Config) (reducer.Shape, error) {
+	if err := o.Training.Validate(); err != nil {
 		return reducer.Shape{}, err
 	}
-	stripes := (training.MicroBatch + wire.Lanes - 1) / wire.Lanes
+	stripes := (o.Training.MicroBatch + wire.Lanes - 1) / wire.Lanes
 	if most := c.Switch.Stripes; stripes > most {
 		return reducer.Shape{}, fmt.Errorf("micro-batch %d: a frame of it has %d stripes, and the switch takes %d (switch.stripes): give at most %d, or raise switch.stripes",
-			training.MicroBatch, stripes, most, most*wire.Lanes)
+			o.Training.MicroBatch, stripes, most, most*wire.Lanes)
 	}
 	if n := len(c.Workers); n > aggregator.MaxWorkers {
 		return reducer.Shape{}, fmt.Errorf("%d workers in the cluster configuration: at most %d can take part in rounds", n,
 			aggregator.MaxWorkers)
 	}
-	return reducer.Shape{Workers: len(c.Workers), Width: stripes * wire.Lanes, InFlight: operationsInFlight}, nil
+	return reducer.Shape{
+		Workers: len(c.Workers), Width: stripes * wire.Lanes, InFlight: operationsInFlight, Acked: o.Acked,
+	}, nil
 }
 
 // load reads the data and keeps the worker's columns. Workers are counted in the order of their

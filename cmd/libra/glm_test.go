@@ -36,8 +36,8 @@ func runGLM(t *testing.T, args ...string) *demo.GLMResult {
 	return line.Summary
 }
 
-// Weights have the same bits on both backends, with any number of workers, micro-batches and faults, and
-// libra evaluate takes them.
+// Weights have the same bits on both backends, in both modes, with any number of workers, micro-batches and
+// faults, and libra evaluate takes them.
 func TestGLM(t *testing.T) {
 	t.Parallel()
 	data := glmRows(t)
@@ -59,6 +59,9 @@ func TestGLM(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "weights.npz")
 			r := runGLM(t, "--backend", backend, "--workers", "4", "--data", data, "--objective", objective, "--micro-batch", "64",
 				"--loss", "0.01", "--duplicate", "0.01", "--reorder", "0.01", "--out", out)
+			if acked := runGLM(t, "--backend", backend, "--workers", "2", "--data", data, "--objective", objective, "--acked", "--loss", "0.01"); !acked.Acked || r.Acked || acked.WeightsSHA256 != want.WeightsSHA256 || acked.Operations != want.Operations {
+				t.Errorf("%s, %s, in mode acked: %+v, want %+v", objective, backend, acked, want)
+			}
 			if r.WeightsSHA256 != want.WeightsSHA256 || r.Epochs[0] != want.Epochs[0] {
 				t.Errorf("%s, %s: %+v, want %+v", objective, backend, r, want)
 			}
