@@ -68,6 +68,8 @@ type GLMResult struct {
 	Rows    int         `json:"rows"`
 	Columns int         `json:"columns"`
 	Epochs  []glm.Epoch `json:"epochs"`
+	// EpochEnds are the times from the start of the training until the first worker ends each epoch.
+	EpochEnds []float64 `json:"epoch_ends_s"`
 	// Seconds is the time of the slowest worker, without reading data and collecting the model.
 	Seconds             float64 `json:"duration_s"`
 	SamplesPerSecond    float64 `json:"samples_per_s"`
@@ -264,6 +266,9 @@ func (r *glmRun) result() (*GLMResult, error) {
 		LearningRate: t.LearningRate, Seed: t.Seed,
 		Rows: first.Rows, Columns: first.Model.Columns, Epochs: first.Epochs, Operations: first.Operations,
 		WeightsSHA256: first.Model.WeightsSHA256,
+	}
+	for _, end := range first.EpochEnds {
+		result.EpochEnds = append(result.EpochEnds, end.Seconds())
 	}
 	for _, w := range r.workers {
 		result.Seconds = max(result.Seconds, w.Elapsed.Seconds())

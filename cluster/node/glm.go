@@ -45,17 +45,19 @@ const DefaultGLMRows = 100_000
 
 // GLMResult is the result of a worker of a generalised linear model.
 type GLMResult struct {
-	Worker     uint16        `json:"worker"`
-	Backend    string        `json:"backend"`
-	Rows       int           `json:"rows"`
-	Columns    int           `json:"columns"` // that this worker holds
-	Epochs     []glm.Epoch   `json:"epochs"`
-	Elapsed    time.Duration `json:"elapsed_ns"` // of the training, without reading data and collecting the model
-	Operations uint64        `json:"operations"` // all-reduces of the training
-	Repeated   uint64        `json:"repeated"`   // frames that were sent again
-	Dropped    uint64        `json:"faults_dropped"`
-	Duplicated uint64        `json:"faults_duplicated"`
-	Reordered  uint64        `json:"faults_reordered"`
+	Worker  uint16      `json:"worker"`
+	Backend string      `json:"backend"`
+	Rows    int         `json:"rows"`
+	Columns int         `json:"columns"` // that this worker holds
+	Epochs  []glm.Epoch `json:"epochs"`
+	// EpochEnds are the times from the start of the training until the end of each epoch.
+	EpochEnds  []time.Duration `json:"epoch_ends_ns"`
+	Elapsed    time.Duration   `json:"elapsed_ns"` // of the training, without reading data and collecting the model
+	Operations uint64          `json:"operations"` // all-reduces of the training
+	Repeated   uint64          `json:"repeated"`   // frames that were sent again
+	Dropped    uint64          `json:"faults_dropped"`
+	Duplicated uint64          `json:"faults_duplicated"`
+	Reordered  uint64          `json:"faults_reordered"`
 	// Model is at the worker with the lowest number only.
 	Model *GLMModel `json:"model,omitempty"`
 }
@@ -126,15 +128,22 @@ func RunGLM(ctx context.Context, env Env, o GLMOptions) (result *GLMResult, err 
 		o.Training.Bits)
 	env.ready()
 	begun = time.Now()
+	ends := make([]time.Duration, o.Training.Epochs)
+	progress := func(p glm.Progress) {
+		ends[p.Epoch] = time.Since(begun)
+		if o.Progress != nil {
+			o.Progress(p)
+		}
+	}
 	trained, err := glm.Worker{
 		Config: o.Training, Rows: rows, Index: index, Workers: len(c.Workers), Sums: sums{r}, Width: shape.Width,
-		InFlight: shape.InFlight, Progress: o.Progress,
+		InFlight: shape.InFlight, Progress: progress,
 	}.Train(ctx)
 	if err != nil {
 		return nil, o.explain(ctx, c, rounds, err)
 	}
 	result = &GLMResult{
-		Worker: o.ID, Backend: c.Backend, Rows: rows.Len(), Columns: rows.Columns(), Epochs: trained.Epochs,
+		Worker: o.ID, Backend: c.Backend, Rows: rows.Len(), Columns: rows.Columns(), Epochs: trained.Epochs, EpochEnds: ends,
 		Elapsed: time.Since(begun), Operations: r.Stats().Results,
 	}
 	model, err := trained.Collect(ctx)
