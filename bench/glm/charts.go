@@ -61,7 +61,8 @@ func (r *Report) chartTimes(shape string) chart.Chart {
 func (r *Report) chartBatches() chart.Chart {
 	c := chart.Chart{
 		Name: "glm-batches", Title: "speed-up of libra by mini-batch",
-		X: chart.Axis{Label: "rows of a mini-batch", Log: true}, Y: chart.Axis{Label: "time of the smallest divided by the time", Room: 1.35},
+		X: chart.Axis{Label: "rows of a mini-batch", Log: true},
+		Y: chart.Axis{Label: "time of the smallest divided by the time", Room: 1.35},
 	}
 	for i, shape := range experiment.Distinct(r.Results, func(res Result) string { return res.Shape }) {
 		ours := func(res Result) bool { return res.Shape == shape && res.Method == Libra }

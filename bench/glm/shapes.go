@@ -4,6 +4,7 @@ package glm
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -124,13 +125,13 @@ func (s *source) Close() error      { return nil }
 func read(src data.Source) (rows []data.Sample, err error) {
 	for {
 		var row data.Sample
-		switch err := src.Next(&row); err {
-		case nil:
-			rows = append(rows, row)
-		case io.EOF:
+		err := src.Next(&row)
+		if errors.Is(err, io.EOF) {
 			return rows, nil
-		default:
+		}
+		if err != nil {
 			return nil, err
 		}
+		rows = append(rows, row)
 	}
 }
