@@ -64,6 +64,33 @@ func reduce(t *testing.T, d *device, cfg aggregator.JobConfig, n int) error {
 			}
 			return nil, errStopped
 		}
+		// take tells that this CPU's workers have a result, until all workers have.
+		take := func(round int) error {
+			for k := 0; ; k++ {
+				if k > job.Workers {
+					time.Sleep(20 * time.Microsecond)
+				}
+				buf = job.taken(cpu*job.Workers/2+k%(job.Workers/2), round)
+				_, n, err := d.Process(buf, reply)
+				sent[cpu]++
+				switch {
+				case stop.Load():
+					return errStopped
+				case err != nil:
+					return err
+				case n == 0: // the first of its worker, or a race
+					dropped[cpu]++
+					continue
+				}
+				h, err := wire.ParseHeader(reply[wire.EnvelopeLen:n])
+				if err != nil || h.Type != wire.TypeAck || h.Flags&wire.FlagTaken == 0 {
+					return fmt.Errorf("CPU %d, round %d: answer to TAKEN %x", cpu, round, reply[wire.EnvelopeLen:n])
+				}
+				if h.Flags&wire.FlagCover == 0 {
+					return nil
+				}
+			}
+		}
 		// step plays one round of this CPU's workers.
 		step := func(round int) error {
 			own := rng.Perm(job.Workers / 2)
@@ -95,6 +122,9 @@ func reduce(t *testing.T, d *device, cfg aggregator.JobConfig, n int) error {
 					}
 				}
 			}
+			if job.Mode == aggregator.Acked {
+				return take(round)
+			}
 			return nil
 		}
 		for round := range rounds {
@@ -112,14 +142,20 @@ func reduce(t *testing.T, d *device, cfg aggregator.JobConfig, n int) error {
 	if err != nil {
 		return err
 	}
-	t.Logf("%v: %d deliveries, %d dropped, %d rounds", job.Arithmetic, sent[0]+sent[1], dropped[0]+dropped[1], rounds)
+	answered, silent := sent[0]+sent[1]-dropped[0]-dropped[1], 0
+	if job.Mode == aggregator.Acked { // the first TAKEN of each worker; the last of a round is answered
+		silent = rounds * (job.Workers - 1)
+		answered -= rounds
+	}
+	t.Logf("%v, %v: %d deliveries, %d dropped, %d rounds", job.Mode, job.Arithmetic, sent[0]+sent[1],
+		dropped[0]+dropped[1]-silent, rounds)
 	applied := uint64(rounds * job.Workers)
 	want := aggregator.JobCounters{
 		Applied:    applied,
 		Pairs:      applied * uint64(job.Slots),
-		Duplicates: uint64(sent[0]+sent[1]-dropped[0]-dropped[1]) - applied,
+		Duplicates: uint64(answered) - applied,
 		Rounds:     uint64(rounds),
-		Raced:      uint64(dropped[0] + dropped[1]),
+		Raced:      uint64(dropped[0] + dropped[1] - silent),
 	}
 	if got != want {
 		return fmt.Errorf("counters are %+v, want %+v", got, want)
@@ -131,6 +167,7 @@ func reduce(t *testing.T, d *device, cfg aggregator.JobConfig, n int) error {
 var orderlessRounds = []aggregator.JobConfig{
 	{ID: 50, Mode: aggregator.Sync, Exp: -46, Workers: crowd, Slots: 40, MaxStripes: 2},
 	{ID: 51, Mode: aggregator.Sync, Workers: crowd, Slots: 40, MaxStripes: 2, Arithmetic: aggregator.Fixed, Exp: -20},
+	{ID: 52, Mode: aggregator.Acked, Exp: -46, Workers: crowd, Slots: 40, MaxStripes: 2},
 }
 
 // Every round's result contains every contribution once.
@@ -138,7 +175,7 @@ func TestRoundsExactlyOnce(t *testing.T) {
 	d := open(t)
 	for _, job := range orderlessRounds {
 		if err := reduce(t, d, job, *deliveries/len(orderlessRounds)); err != nil {
-			t.Errorf("%v: %v", job.Arithmetic, err)
+			t.Errorf("%v, %v: %v", job.Mode, job.Arithmetic, err)
 		}
 	}
 }
@@ -148,12 +185,14 @@ func TestRoundsExactlyOnceNoticesFaults(t *testing.T) {
 	for _, fault := range []struct {
 		name  string
 		lines []string // of the program, disabled
+		job   int
 	}{
-		{"no clearing", []string{"page->slots[at % PAGE_SLOTS] = 0;"}},
-		{"no filter", []string{"*place_of(sender, f->seq) = f->seq;"}},
+		{"no clearing", []string{"page->slots[at % PAGE_SLOTS] = 0;"}, 0},
+		{"no filter", []string{"*place_of(sender, f->seq) = f->seq;"}, 0},
+		{"no clearing, in mode acked", []string{"page->slots[at % PAGE_SLOTS] = 0;"}, 2},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
-			err := reduce(t, openFaulty(t, fault.lines), orderlessRounds[0], 50_000)
+			err := reduce(t, openFaulty(t, fault.lines), orderlessRounds[fault.job], 50_000)
 			if err == nil {
 				t.Error("nothing was noticed")
 			}

@@ -89,6 +89,19 @@ func (j *roundsJob) frame(i, round, group int) []byte {
 	return frame
 }
 
+// taken returns worker i's TAKEN of a round of the first group, where that is the only one.
+func (j *roundsJob) taken(i, round int) []byte {
+	e, err := wire.NewEnvelope(j.host(i), conformance.Aggregator)
+	if err != nil {
+		panic(err) // both are IPv4
+	}
+	frame := make([]byte, e.Len()+wire.TakenLen)
+	h := wire.Header{Job: j.ID, Sender: j.worker(i).ID, Epoch: j.Epoch, Seq: uint32(wire.FirstSeq + round)}
+	wire.PutTaken(frame[e.Len():], h, wire.TakenReport{Round: uint32(round)})
+	e.Seal(frame)
+	return frame
+}
+
 // results returns the model's answers to all, by round and group.
 func (j *roundsJob) results(t *testing.T, m *aggregator.Model, rounds int) [][][]byte {
 	t.Helper()
@@ -104,6 +117,9 @@ func (j *roundsJob) results(t *testing.T, m *aggregator.Model, rounds int) [][][
 				case v.Action != aggregator.Reply:
 					t.Fatalf("round %d, group %d, worker %d: the model's verdict is %v", round, group, i, v)
 				}
+			}
+			for i := 0; i < j.Workers && j.Mode == aggregator.Acked; i++ {
+				m.Process(j.taken(i, round), reply)
 			}
 		}
 	}

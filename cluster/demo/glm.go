@@ -36,6 +36,8 @@ type GLM struct {
 	Workers int
 	// Backend is cluster.BackendAFXDP or cluster.BackendUDP.
 	Backend string
+	// Acked makes the job one of mode acked.
+	Acked bool
 	// Faults are injected at the workers.
 	Faults cluster.Faults
 	// Capture, if set, is a folder for the frames of all workers.
@@ -53,6 +55,7 @@ type GLM struct {
 // GLMResult is the outcome of the training of a generalised linear model.
 type GLMResult struct {
 	Backend      string  `json:"backend"`
+	Acked        bool    `json:"acked"` // in mode acked, not sync
 	Data         string  `json:"data"`
 	Workers      int     `json:"workers"`
 	Objective    string  `json:"objective"`
@@ -65,6 +68,8 @@ type GLMResult struct {
 	Rows    int         `json:"rows"`
 	Columns int         `json:"columns"`
 	Epochs  []glm.Epoch `json:"epochs"`
+	// EpochEnds are the times from the start of the training until the first worker ends each epoch.
+	EpochEnds []float64 `json:"epoch_ends_s"`
 	// Seconds is the time of the slowest worker, without reading data and collecting the model.
 	Seconds             float64 `json:"duration_s"`
 	SamplesPerSecond    float64 `json:"samples_per_s"`
@@ -205,6 +210,9 @@ func (r *glmRun) arguments() []string {
 	} else {
 		args = append(args, "--rows", strconv.Itoa(cmp.Or(r.Rows, node.DefaultGLMRows)))
 	}
+	if r.Acked {
+		args = append(args, "--acked")
+	}
 	if r.Out != "" {
 		args = append(args, "--out", r.Out, "--format", r.Format)
 	}
@@ -253,10 +261,14 @@ func (r *glmRun) result() (*GLMResult, error) {
 		return nil, errors.New("demo: worker 1 has reported no model")
 	}
 	result := &GLMResult{
-		Backend: r.Backend, Data: cmp.Or(r.Data, "synthetic"), Workers: r.Workers, Objective: t.Objective.String(), Bits: t.Bits,
-		Batch: t.Batch, MicroBatch: t.MicroBatch, LearningRate: t.LearningRate, Seed: t.Seed,
+		Backend: r.Backend, Acked: r.Acked, Data: cmp.Or(r.Data, "synthetic"), Workers: r.Workers,
+		Objective: t.Objective.String(), Bits: t.Bits, Batch: t.Batch, MicroBatch: t.MicroBatch,
+		LearningRate: t.LearningRate, Seed: t.Seed,
 		Rows: first.Rows, Columns: first.Model.Columns, Epochs: first.Epochs, Operations: first.Operations,
 		WeightsSHA256: first.Model.WeightsSHA256,
+	}
+	for _, end := range first.EpochEnds {
+		result.EpochEnds = append(result.EpochEnds, end.Seconds())
 	}
 	for _, w := range r.workers {
 		result.Seconds = max(result.Seconds, w.Elapsed.Seconds())

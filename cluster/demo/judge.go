@@ -63,6 +63,9 @@ func (r *run) result(hot *packer.HotSet) *Result {
 	res.HotShare = float64(res.HotPairs) / float64(res.Pairs)
 	res.WeightsSHA256 = r.server.WeightsSHA256
 	res.Steps = r.server.Steps
+	for _, w := range r.workers {
+		res.StepSeconds = max(res.StepSeconds, w.Elapsed.Seconds())
+	}
 	res.FramesSaved = int64(r.server.HotFrames) - int64(r.server.HarvestMessages)
 	return res
 }

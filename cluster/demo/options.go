@@ -271,6 +271,9 @@ type Result struct {
 	// messages with their sums.
 	FramesSaved int64  `json:"frames_spared"`
 	Steps       uint64 `json:"steps"`
+	// StepSeconds is the time of all steps of the slowest worker: without the start of its process and
+	// its admission, which Seconds has.
+	StepSeconds float64 `json:"steps_s"`
 
 	FaultsDropped    uint64 `json:"faults_dropped"`
 	FaultsDuplicated uint64 `json:"faults_duplicated"`

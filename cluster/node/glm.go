@@ -28,6 +28,8 @@ import (
 type GLMOptions struct {
 	ID       uint16
 	Training glm.Config
+	// Acked makes the job one of mode acked: see reducer.Shape.
+	Acked bool
 	// Data is a libfm or libsvm file; "" means a synthetic click log of Rows rows.
 	Data string
 	Rows int
@@ -43,17 +45,19 @@ const DefaultGLMRows = 100_000
 
 // GLMResult is the result of a worker of a generalised linear model.
 type GLMResult struct {
-	Worker     uint16        `json:"worker"`
-	Backend    string        `json:"backend"`
-	Rows       int           `json:"rows"`
-	Columns    int           `json:"columns"` // that this worker holds
-	Epochs     []glm.Epoch   `json:"epochs"`
-	Elapsed    time.Duration `json:"elapsed_ns"` // of the training, without reading data and collecting the model
-	Operations uint64        `json:"operations"` // all-reduces of the training
-	Repeated   uint64        `json:"repeated"`   // frames that were sent again
-	Dropped    uint64        `json:"faults_dropped"`
-	Duplicated uint64        `json:"faults_duplicated"`
-	Reordered  uint64        `json:"faults_reordered"`
+	Worker  uint16      `json:"worker"`
+	Backend string      `json:"backend"`
+	Rows    int         `json:"rows"`
+	Columns int         `json:"columns"` // that this worker holds
+	Epochs  []glm.Epoch `json:"epochs"`
+	// EpochEnds are the times from the start of the training until the end of each epoch.
+	EpochEnds  []time.Duration `json:"epoch_ends_ns"`
+	Elapsed    time.Duration   `json:"elapsed_ns"` // of the training, without reading data and collecting the model
+	Operations uint64          `json:"operations"` // all-reduces of the training
+	Repeated   uint64          `json:"repeated"`   // frames that were sent again
+	Dropped    uint64          `json:"faults_dropped"`
+	Duplicated uint64          `json:"faults_duplicated"`
+	Reordered  uint64          `json:"faults_reordered"`
 	// Model is at the worker with the lowest number only.
 	Model *GLMModel `json:"model,omitempty"`
 }
@@ -79,7 +83,7 @@ func RunGLM(ctx context.Context, env Env, o GLMOptions) (result *GLMResult, err 
 	if err != nil {
 		return nil, err
 	}
-	shape, err := glmShape(c, o.Training)
+	shape, err := o.shape(c)
 	if err != nil {
 		return nil, err
 	}
@@ -124,15 +128,22 @@ func RunGLM(ctx context.Context, env Env, o GLMOptions) (result *GLMResult, err 
 		o.Training.Bits)
 	env.ready()
 	begun = time.Now()
+	ends := make([]time.Duration, o.Training.Epochs)
+	progress := func(p glm.Progress) {
+		ends[p.Epoch] = time.Since(begun)
+		if o.Progress != nil {
+			o.Progress(p)
+		}
+	}
 	trained, err := glm.Worker{
 		Config: o.Training, Rows: rows, Index: index, Workers: len(c.Workers), Sums: sums{r}, Width: shape.Width,
-		InFlight: shape.InFlight, Progress: o.Progress,
+		InFlight: shape.InFlight, Progress: progress,
 	}.Train(ctx)
 	if err != nil {
 		return nil, o.explain(ctx, c, rounds, err)
 	}
 	result = &GLMResult{
-		Worker: o.ID, Backend: c.Backend, Rows: rows.Len(), Columns: rows.Columns(), Epochs: trained.Epochs,
+		Worker: o.ID, Backend: c.Backend, Rows: rows.Len(), Columns: rows.Columns(), Epochs: trained.Epochs, EpochEnds: ends,
 		Elapsed: time.Since(begun), Operations: r.Stats().Results,
 	}
 	model, err := trained.Collect(ctx)
@@ -149,22 +160,24 @@ func RunGLM(ctx context.Context, env Env, o GLMOptions) (result *GLMResult, err 
 	return result, o.save(model)
 }
 
-// glmShape returns the shape of operations: whole stripes, whose lanes cost nothing. They carry the
+// shape returns the shape of operations: whole stripes, whose lanes cost nothing. They carry the
 // model in the end.
-func glmShape(c *cluster.Config, training glm.Config) (reducer.Shape, error) {
-	if err := training.Validate(); err != nil {
+func (o *GLMOptions) shape(c *cluster.Config) (reducer.Shape, error) {
+	if err := o.Training.Validate(); err != nil {
 		return reducer.Shape{}, err
 	}
-	stripes := (training.MicroBatch + wire.Lanes - 1) / wire.Lanes
+	stripes := (o.Training.MicroBatch + wire.Lanes - 1) / wire.Lanes
 	if most := c.Switch.Stripes; stripes > most {
 		return reducer.Shape{}, fmt.Errorf("micro-batch %d: a frame of it has %d stripes, and the switch takes %d (switch.stripes): give at most %d, or raise switch.stripes",
-			training.MicroBatch, stripes, most, most*wire.Lanes)
+			o.Training.MicroBatch, stripes, most, most*wire.Lanes)
 	}
 	if n := len(c.Workers); n > aggregator.MaxWorkers {
 		return reducer.Shape{}, fmt.Errorf("%d workers in the cluster configuration: at most %d can take part in rounds", n,
 			aggregator.MaxWorkers)
 	}
-	return reducer.Shape{Workers: len(c.Workers), Width: stripes * wire.Lanes, InFlight: operationsInFlight}, nil
+	return reducer.Shape{
+		Workers: len(c.Workers), Width: stripes * wire.Lanes, InFlight: operationsInFlight, Acked: o.Acked,
+	}, nil
 }
 
 // load reads the data and keeps the worker's columns. Workers are counted in the order of their

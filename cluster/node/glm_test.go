@@ -68,6 +68,8 @@ func glmRows(t *testing.T, rows int) string {
 	return path
 }
 
+var anyFaults = cluster.Faults{Loss: 0.01, Duplicate: 0.01, Reorder: 0.01, Seed: 3}
+
 func glmOptions(data string) GLMOptions {
 	training := glm.Defaults()
 	training.Epochs = 2
@@ -102,31 +104,34 @@ func trainGLM(ctx context.Context, t *testing.T, c *cluster.Config, of func(id u
 	return first, errs
 }
 
-// The weights have the same bits with 1, 2, 4 and 8 workers, micro-batches of 8 and 64, and with lost,
-// doubled and overtaken frames.
+// The weights have the same bits with 1, 2, 4 and 8 workers, micro-batches of 8 and 64, in both modes,
+// and with lost, doubled and overtaken frames.
 func TestGLMWeightsDependOnNoNetwork(t *testing.T) {
 	path := glmRows(t, 150)
 	var want string
 	for _, workers := range []int{1, 2, 4, 8} {
 		c := newRoundsCluster(t, workers)
 		for _, micro := range []int{8, 64} {
-			for _, faults := range []cluster.Faults{{}, {Loss: 0.01, Duplicate: 0.01, Reorder: 0.01, Seed: 3}} {
-				if workers > 1 && micro == 64 && !faults.Any() {
+			for _, with := range []struct {
+				acked  bool
+				faults cluster.Faults
+			}{{}, {faults: anyFaults}, {acked: true, faults: anyFaults}} {
+				if workers > 1 && micro == 64 && !with.faults.Any() {
 					continue // cheaper
 				}
-				c.Faults = faults
+				c.Faults = with.faults
 				o := glmOptions(path)
-				o.Training.MicroBatch = micro
+				o.Training.MicroBatch, o.Acked = micro, with.acked
 				o.Out, o.Format = filepath.Join(t.TempDir(), "weights.csv"), "csv"
 				r, errs := trainGLM(soon(t), t, c, func(uint16) GLMOptions { return o })
 				if len(errs) > 0 {
-					t.Fatalf("%d workers, micro-batches of %d, %+v: %v", workers, micro, faults, errs)
+					t.Fatalf("%d workers, micro-batches of %d, %+v: %v", workers, micro, with, errs)
 				}
 				if want == "" {
 					want = r.Model.WeightsSHA256
 				}
 				if r.Model.WeightsSHA256 != want || r.Model.Columns != 120 || r.Rows != 150 || len(r.Epochs) != 2 || r.Epochs[1].Loss >= r.Epochs[0].Loss {
-					t.Errorf("%d workers, micro-batches of %d, %+v: %+v, %+v, want %s", workers, micro, faults, r, r.Model, want)
+					t.Errorf("%d workers, micro-batches of %d, %+v: %+v, %+v, want %s", workers, micro, with, r, r.Model, want)
 				}
 				if w, err := weights.Load(o.Out); err != nil || w.Len() != 120 || w.Factors != 0 {
 					t.Errorf("%+v, %v", w, err)
@@ -138,12 +143,12 @@ func TestGLMWeightsDependOnNoNetwork(t *testing.T) {
 
 // Workers with other settings or other data are refused, with both.
 func TestGLMWorkersAgree(t *testing.T) {
-	c := newRoundsCluster(t, 3)
+	c := newRoundsCluster(t, 4)
 	path, other := glmRows(t, 20), glmRows(t, 21)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var refused sync.WaitGroup
-	refused.Add(2)
+	refused.Add(3)
 	go func() {
 		refused.Wait()
 		cancel() // the first waits for them
@@ -151,7 +156,7 @@ func TestGLMWorkersAgree(t *testing.T) {
 	var mu sync.Mutex
 	errs := map[uint16]error{}
 	var all sync.WaitGroup
-	for id := range uint16(3) {
+	for id := range uint16(4) {
 		all.Go(func() {
 			o := glmOptions(path)
 			switch o.ID = id + 1; o.ID {
@@ -159,6 +164,8 @@ func TestGLMWorkersAgree(t *testing.T) {
 				o.Training.Bits = 5
 			case 3:
 				o.Data = other
+			case 4:
+				o.Acked = true
 			}
 			_, err := RunGLM(ctx, Env{Config: c, Log: testLog(t)}, o)
 			if o.ID > 1 {
@@ -170,7 +177,7 @@ func TestGLMWorkersAgree(t *testing.T) {
 		})
 	}
 	all.Wait()
-	for id, wants := range map[uint16][]string{2: {"4 bits", "5 bits"}, 3: {"20 rows with digest", "21 rows with digest"}} {
+	for id, wants := range map[uint16][]string{2: {"4 bits", "5 bits"}, 3: {"20 rows with digest", "21 rows with digest"}, 4: {"in mode acked"}} {
 		for _, want := range append(wants, "start all workers with the same settings") {
 			if err := errs[id]; err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("worker %d: %v, want %q", id, err, want)
@@ -188,7 +195,7 @@ func TestGLMNamesDeadWorkers(t *testing.T) {
 	victim := c.Workers[dead]
 	o := glmOptions(path)
 	o.ID = victim.ID
-	shape, err := glmShape(c, o.Training)
+	shape, err := o.shape(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +273,8 @@ func TestGLMRefuses(t *testing.T) {
 	for id := range uint16(65) {
 		many.Workers = append(many.Workers, cluster.Worker{ID: 100 + id})
 	}
-	if _, err := glmShape(&many, glm.Defaults()); err == nil || !strings.Contains(err.Error(), "67 workers") {
+	o := glmOptions("")
+	if _, err := o.shape(&many); err == nil || !strings.Contains(err.Error(), "67 workers") {
 		t.Error(err)
 	}
 }

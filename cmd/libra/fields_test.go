@@ -17,6 +17,7 @@ var ownMeaning = []string{
 	"libra bench push --harvest",    // of a benchmark without training
 	"libra bench tenants --harvest", // the same
 	"libra bench schedule --seed",   // of placements, paths and rates
+	"libra bench glm --epochs",      // over the rows that are trained
 	"libra bench soak --seed",       // of the order of events
 	"libra codec study --batch",     // images of a worker's step
 	"libra codec study --epochs",    // of each training

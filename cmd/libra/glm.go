@@ -12,6 +12,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
+	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/cluster/demo"
 	"github.com/libra-ina/libra/cluster/node"
@@ -112,6 +113,8 @@ and copies of the same data. docs/glm.md has the details.
 	f.StringVar(&g.Format, "format", "", "csv, npz, libfm or xlearn (default: the extension of --out)")
 	f.IntVar(&g.Workers, "workers", g.Workers, "number of workers")
 	f.StringVar(&g.Backend, "backend", g.Backend, "afxdp (needs root) or udp")
+	f.BoolVar(&g.Acked, "acked", false,
+		"use mode acked: the switch keeps half as much of each operation, which takes a second round trip")
 	f.Float64Var(&g.Faults.Loss, "loss", 0, "probability that a frame is lost")
 	f.Float64Var(&g.Faults.Duplicate, "duplicate", 0, "probability that a frame arrives twice")
 	f.Float64Var(&g.Faults.Reorder, "reorder", 0, "probability that later frames overtake a frame")
@@ -176,7 +179,8 @@ func runGLMWorker(cmd *cobra.Command, p *process, id uint16, g demo.GLM) error {
 	}
 	every := everyPeriod(p.json)
 	result, err := node.RunGLM(cmd.Context(), env, node.GLMOptions{
-		ID: id, Training: g.Training, Data: g.Data, Rows: g.Rows, Out: g.Out, Format: g.Format,
+		ID: id, Training: g.Training, Acked: g.Acked, Data: g.Data, Rows: g.Rows, Out: g.Out,
+		Format: g.Format,
 		Progress: func(now glm.Progress) {
 			switch {
 			case !every():
@@ -206,6 +210,10 @@ func runGLMWorker(cmd *cobra.Command, p *process, id uint16, g demo.GLM) error {
 
 // printGLM prints the outcome as one table.
 func printGLM(w io.Writer, r *demo.GLMResult) error {
+	mode := aggregator.Sync
+	if r.Acked {
+		mode = aggregator.Acked
+	}
 	rows := [][]any{
 		{"data", r.Data},
 		{"rows", humanize.Comma(int64(r.Rows))},
@@ -214,6 +222,7 @@ func printGLM(w io.Writer, r *demo.GLMResult) error {
 		{"bits of a feature", r.Bits},
 		{"mini-batch, micro-batch", fmt.Sprintf("%d, %d", r.Batch, r.MicroBatch)},
 		{"backend", r.Backend},
+		{"mode", mode},
 		{"workers", r.Workers},
 		{"epochs", len(r.Epochs)},
 		{"loss, first epoch", fmt.Sprintf("%.4f", r.Epochs[0].Loss)},

@@ -5,13 +5,17 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/cluster/demo"
 	"github.com/libra-ina/libra/internal/test/realdata"
 )
@@ -36,8 +40,8 @@ func runGLM(t *testing.T, args ...string) *demo.GLMResult {
 	return line.Summary
 }
 
-// Weights have the same bits on both backends, with any number of workers, micro-batches and faults, and
-// libra evaluate takes them.
+// Weights have the same bits on both backends, in both modes, with any number of workers, micro-batches and
+// faults, and libra evaluate takes them.
 func TestGLM(t *testing.T) {
 	t.Parallel()
 	data := glmRows(t)
@@ -59,6 +63,9 @@ func TestGLM(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "weights.npz")
 			r := runGLM(t, "--backend", backend, "--workers", "4", "--data", data, "--objective", objective, "--micro-batch", "64",
 				"--loss", "0.01", "--duplicate", "0.01", "--reorder", "0.01", "--out", out)
+			if acked := runGLM(t, "--backend", backend, "--workers", "2", "--data", data, "--objective", objective, "--acked", "--loss", "0.01"); !acked.Acked || r.Acked || acked.WeightsSHA256 != want.WeightsSHA256 || acked.Operations != want.Operations {
+				t.Errorf("%s, %s, in mode acked: %+v, want %+v", objective, backend, acked, want)
+			}
 			if r.WeightsSHA256 != want.WeightsSHA256 || r.Epochs[0] != want.Epochs[0] {
 				t.Errorf("%s, %s: %+v, want %+v", objective, backend, r, want)
 			}
@@ -128,8 +135,16 @@ func TestGLMRefusesRows(t *testing.T) {
 // glmCluster writes a cluster file without a server and starts its switch.
 func glmCluster(t *testing.T) (config string) {
 	t.Helper()
+	config = glmFile(t)
+	startGLMSwitch(t, config)
+	return config
+}
+
+// glmFile writes a cluster file without a server.
+func glmFile(t *testing.T) string {
+	t.Helper()
 	network := loopback()
-	config = writeFile(t, "cluster.yaml", fmt.Sprintf(`
+	return writeFile(t, "cluster.yaml", fmt.Sprintf(`
 backend: udp
 port: %d
 silence: 2s
@@ -137,6 +152,10 @@ job: {id: 9}
 switch: {address: %[2]s1, control: %[2]s1:%[3]d}
 workers: [{id: 5, address: %[2]s3}, {id: 7, address: %[2]s4}, {id: 2, address: %[2]s5}]
 `, freePort(t, network+"1"), network, freePort(t, network+"1")))
+}
+
+func startGLMSwitch(t *testing.T, config string) {
+	t.Helper()
 	sw := libra(t.Context(), "switch", "--config", config)
 	if err := sw.Start(); err != nil {
 		t.Fatal(err)
@@ -145,7 +164,6 @@ workers: [{id: 5, address: %[2]s3}, {id: 7, address: %[2]s4}, {id: 2, address: %
 		_ = sw.Process.Signal(syscall.SIGTERM)
 		_ = sw.Wait() // it was asked to end
 	})
-	return config
 }
 
 // Workers that are started by hand train together, and the one with the lowest number has the model.
@@ -191,17 +209,71 @@ func TestGLMByHand(t *testing.T) {
 	}
 }
 
+// With mutual TLS the worker with the lowest number needs the role of a server besides its own, all need
+// theirs, and the weights are the same.
+func TestGLMWithCertificates(t *testing.T) {
+	t.Parallel()
+	rows := glmRows(t)
+	want := runGLM(t, "--backend", "udp", "--workers", "1", "--data", rows)
+	plain := glmFile(t)
+	c, err := cluster.ReadAny(plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newAuthority(t)
+	startGLMSwitch(t, a.file(c, "switch", "libra://switch", c.Switch.Address, time.Hour))
+	address := map[string]netip.Addr{}
+	for _, w := range c.Workers {
+		address[strconv.Itoa(int(w.ID))] = w.Address
+	}
+	for name, refused := range map[string]struct{ id, file, says string }{
+		"no server's role": {"2", a.file(c, "no server", "libra://worker/9/2", address["2"], time.Hour), "libra://server/9"},
+		"no worker's role": {"2", a.file(c, "no worker", "libra://server/9", address["2"], time.Hour), "libra://worker/9/2"},
+		"another's role":   {"5", a.file(c, "another", "libra://worker/9/7", address["5"], time.Hour), "libra://worker/9/5"},
+		"no certificate":   {"5", plain, "TLS mismatch"},
+	} {
+		_, stderr, code := output(t, "glm", "--config", refused.file, "--id", refused.id, "--data", rows)
+		if code != exitFailure || !strings.Contains(stderr, refused.says) {
+			t.Errorf("%s: exit code %d, want %q: %s", name, code, refused.says, stderr)
+		}
+	}
+	files := map[string]string{
+		"2": a.file(c, "worker 2", "libra://server/9 libra://worker/9/2", address["2"], time.Hour),
+		"5": a.file(c, "worker 5", "libra://worker/9/5", address["5"], time.Hour),
+		"7": a.file(c, "worker 7", "libra://worker/9", address["7"], time.Hour),
+	}
+	ended := make(chan string, len(files))
+	for id, file := range files {
+		go func() {
+			text, err := libra(t.Context(), "glm", "--config", file, "--id", id, "--data", rows, "--acked").CombinedOutput()
+			ended <- fmt.Sprintf("worker %s: %s%v", id, text, err)
+		}()
+	}
+	for range files {
+		if text := <-ended; !strings.HasSuffix(text, "<nil>") || strings.Contains(text, want.WeightsSHA256) != strings.HasPrefix(text, "worker 2:") {
+			t.Errorf("%s, want %s of worker 2", text, want.WeightsSHA256)
+		}
+	}
+}
+
 // When a worker is killed, the others end within the limit, and name it: also if it is the one that
 // holds the job.
 func TestGLMKilled(t *testing.T) {
 	t.Parallel()
 	data := glmRows(t)
 	config := glmCluster(t)
-	for _, victim := range []string{"7", "2"} {
+	const contribute = "contribute"
+	for victim, c := range map[string]struct {
+		mode   string
+		didNot []string
+	}{
+		"7": {"--acked=false", []string{contribute}}, "2": {"--acked=false", []string{contribute}},
+		"5": {"--acked", []string{contribute, "tell to have it"}}, // before it had a result, or after
+	} {
 		workers := map[string]*exec.Cmd{}
 		texts := map[string]*waitBuffer{}
 		for _, id := range []string{"2", "5", "7"} {
-			workers[id], texts[id] = libra(t.Context(), "glm", "--config", config, "--id", id, "--data", data, "--epochs", "1000000"), &waitBuffer{want: "worker trains", found: make(chan struct{})}
+			workers[id], texts[id] = libra(t.Context(), "glm", "--config", config, "--id", id, "--data", data, "--epochs", "1000000", c.mode), &waitBuffer{want: "worker trains", found: make(chan struct{})}
 			workers[id].Stderr = texts[id]
 			if err := workers[id].Start(); err != nil {
 				t.Fatal(err)
@@ -224,7 +296,10 @@ func TestGLMKilled(t *testing.T) {
 				continue
 			}
 			text := texts[id].text.String()
-			if cmd.ProcessState.ExitCode() != exitFailure || !strings.Contains(text, "libra: ") || !strings.Contains(text, "worker "+victim+" did not contribute: start all workers") {
+			names := func(what string) bool {
+				return strings.Contains(text, "worker "+victim+" did not "+what+": start all workers")
+			}
+			if cmd.ProcessState.ExitCode() != exitFailure || !strings.Contains(text, "libra: ") || !slices.ContainsFunc(c.didNot, names) {
 				t.Errorf("worker %s, after worker %s was killed: exit code %d: %s", id, victim, cmd.ProcessState.ExitCode(), text)
 			}
 		}

@@ -17,6 +17,7 @@ func TestMeasurementsConform(t *testing.T) {
 		"libra bench push":      {"--workers", "1", "--batches", "32", "--baseline", "zeromq-hash", "--scale", "--rounds", "1", "--duration", "50ms"},
 		"libra bench ring":      {"--workers", "2", "--values", "3000", "--line-rate", "1000", "--growth", "2", "--growth-rate", "500", "--rounds", "1", "--operations", "1"},
 		"libra bench allreduce": {"--workers", "2", "--baseline", "reduce,udp,libra-lossy,openmpi", "--rounds", "1", "--operations", "200"},
+		"libra bench glm":       {"--shapes", "real_sim", "--batches", "64", "--workers", "2", "--rows", "128", "--epochs", "1", "--rounds", "1", "--scale", "1,2", "--operations", "100"},
 		"libra bench tenants":   {"--duration", "300ms"},
 		"libra bench soak":      {"--duration", "2s"},
 	} {

@@ -26,6 +26,7 @@ import (
 	"github.com/libra-ina/libra/bench/allreduce"
 	"github.com/libra-ina/libra/bench/codec"
 	"github.com/libra-ina/libra/bench/engine"
+	"github.com/libra-ina/libra/bench/glm"
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/bench/ring"
 	"github.com/libra-ina/libra/bench/soak"
@@ -51,6 +52,7 @@ var outputs = map[string]any{
 	"libra bench codec":      codec.Report{},
 	"libra bench ring":       ring.Report{},
 	"libra bench engine":     engine.Report{},
+	"libra bench glm":        glm.Report{},
 	"libra bench push":       push.Report{},
 	"libra bench schedule":   schedule.Report{},
 	"libra bench soak":       soak.Report{},

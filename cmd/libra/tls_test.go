@@ -65,16 +65,20 @@ func (a *authority) sign(name string, cert *x509.Certificate) *ecdsa.PrivateKey 
 	return key
 }
 
-// file writes the cluster file of a host with a certificate for a role and an address, valid for a
-// duration.
+// file writes the cluster file of a host with a certificate for a role, or several with spaces between
+// them, and an address, valid for a duration.
 func (a *authority) file(c *cluster.Config, name, role string, at netip.Addr, lasts time.Duration) string {
 	a.t.Helper()
-	uri, err := url.Parse(role)
-	if err != nil {
-		a.t.Fatal(err)
+	var uris []*url.URL
+	for role := range strings.FieldsSeq(role) {
+		uri, err := url.Parse(role)
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		uris = append(uris, uri)
 	}
 	a.sign(name, &x509.Certificate{
-		SerialNumber: big.NewInt(2), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(lasts), URIs: []*url.URL{uri}, IPAddresses: []net.IP{at.AsSlice()},
+		SerialNumber: big.NewInt(2), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(lasts), URIs: uris, IPAddresses: []net.IP{at.AsSlice()},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	})
 	of := func(name, kind string) string { return filepath.Join(a.dir, name+" "+kind) }

@@ -5,6 +5,7 @@ package glm
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 
@@ -67,6 +68,12 @@ func (c Config) Validate() error {
 		return fmt.Errorf("learning-rate %g: it must be a number above 0", c.LearningRate)
 	}
 	return nil
+}
+
+// Shuffle turns the order of rows in the epoch before, or in none, into that of an epoch, counted from 0.
+func (c Config) Shuffle(order []uint32, epoch int) {
+	rng := rand.New(rand.NewPCG(c.Seed, uint64(epoch)))
+	rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 }
 
 // String names the settings: workers whose texts differ do not belong together.

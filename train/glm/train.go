@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
 )
 
 // Sums adds vectors of all workers, which start the same operations in the same order. The reducer of
@@ -147,8 +146,7 @@ func (w *Worker) check() error {
 
 // trainEpoch trains all rows once.
 func (t *trainer) trainEpoch(ctx context.Context) error {
-	rng := rand.New(rand.NewPCG(t.Config.Seed, uint64(t.progress.Epoch)))
-	rng.Shuffle(len(t.order), func(i, j int) { t.order[i], t.order[j] = t.order[j], t.order[i] })
+	t.Config.Shuffle(t.order, t.progress.Epoch)
 	for at := 0; at < len(t.order); {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -234,7 +232,7 @@ func (t *trainer) forward(samples []uint32) error {
 func (t *trainer) backward(samples []uint32) error {
 	for k, i := range samples {
 		z := math.Ldexp(float64(t.sums[k]), -activationUnit)
-		derivative, loss := t.Config.Objective.loss(z, float64(t.Rows.labels[i]))
+		derivative, loss := t.Config.Objective.Loss(z, float64(t.Rows.labels[i]))
 		t.lossSum += loss
 		step := float64(t.Config.LearningRate*derivative) / float64(t.Config.Batch)
 		scaled := math.RoundToEven(math.Ldexp(step, weightUnit-t.Config.Bits))

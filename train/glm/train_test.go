@@ -264,8 +264,7 @@ func reference(src *table, cfg Config) (losses []float64, weights map[uint64]flo
 		order[i] = uint32(i)
 	}
 	for e := range cfg.Epochs {
-		r := rand.New(rand.NewPCG(cfg.Seed, uint64(e)))
-		r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+		cfg.Shuffle(order, e)
 		sum := 0.0
 		for batch := range slices.Chunk(order, cfg.Batch) {
 			gradient := map[uint64]float32{}
@@ -281,7 +280,7 @@ func reference(src *table, cfg Config) (losses []float64, weights map[uint64]flo
 				for k, key := range row.Keys {
 					z += x(k) * weights[key]
 				}
-				df, loss := cfg.Objective.loss(float64(z), float64(row.Label))
+				df, loss := cfg.Objective.Loss(float64(z), float64(row.Label))
 				sum += loss
 				for k, key := range row.Keys {
 					gradient[key] += float32(cfg.LearningRate*df/float64(cfg.Batch)) * x(k)

@@ -272,6 +272,23 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// A worker whose operations are wider than the job's is refused, in both modes.
+func TestUnequalWidths(t *testing.T) {
+	for _, shape := range []Shape{small, smallAcked} {
+		n := newNetwork[int32](t, shape, aggregator.Config{})
+		n.admit(t, shape.Workers)
+		wide := shape
+		wide.Width = 23
+		r := open[int32](t, n.config(1, wide))
+		op := startOne(t, r, make([]int32, wide.Width))
+		err := r.Wait(op, nil)
+		var refused *RefusedError
+		if !errors.As(err, &refused) || refused.Refusal.Code != wire.CodeLength || refused.Refusal.Value != 1 {
+			t.Errorf("%+v: %v", shape, err)
+		}
+	}
+}
+
 // A contribution for which the link has no room is sent later; so is one for which it has no buffer.
 func TestLinkWithoutRoom(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
