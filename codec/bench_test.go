@@ -25,40 +25,31 @@ var numbers = []struct {
 }{{"", 1 << 16}, {"/frame", 340}}
 
 func BenchmarkAppend(b *testing.B) {
-	eachKind(b, func(c *Codec, values []float32, _ []byte, plain bool) func() error {
+	eachKind(b, func(c Codec, values []float32, _ []byte) func() error {
 		out := make([]byte, MaxLen(len(values)))
 		return func() error {
-			if plain {
-				c.encodePlain(out, values)
-			} else {
-				c.Append(out[:0], values)
-			}
+			c.Append(out[:0], values)
 			return nil
 		}
 	})
 }
 
 func BenchmarkDecode(b *testing.B) {
-	eachKind(b, func(c *Codec, values []float32, coded []byte, plain bool) func() error {
+	eachKind(b, func(c Codec, values []float32, coded []byte) func() error {
 		decoded := make([]float32, len(values))
-		return func() error {
-			if plain {
-				return c.decodePlain(decoded, 0, coded, 0)
-			}
-			return c.Decode(decoded, coded)
-		}
+		return func() error { return c.Decode(decoded, coded) }
 	})
 }
 
-func eachKind(b *testing.B, prepare func(c *Codec, values []float32, coded []byte, plain bool) func() error) {
+func eachKind(b *testing.B, prepare func(c Codec, values []float32, coded []byte) func() error) {
 	for _, kind := range benchmarks {
 		for _, number := range numbers {
 			values := gradients(1, number.n, kind.small, kind.sigma)
-			c := made(b, Config{Bound: 10})
+			c := *made(b, Config{Bound: 10})
 			coded := c.Append(nil, values)
-			for _, plain := range []bool{false, true} {
-				b.Run(kind.name+number.name+[2]string{"", "/plain"}[btoi(plain)], func(b *testing.B) {
-					timed(b, number.n, prepare(c, values, coded, plain))
+			for i, c := range []Codec{c, c.Plain()} {
+				b.Run(kind.name+number.name+[2]string{"", "/plain"}[i], func(b *testing.B) {
+					timed(b, number.n, prepare(c, values, coded))
 					b.ReportMetric(float64(4*number.n)/float64(len(coded)), "ratio")
 				})
 			}

@@ -44,6 +44,7 @@ type Config struct {
 type Codec struct {
 	config    Config
 	constants constants
+	plain     bool
 }
 
 // constants are what vectorised code reads, by index.
@@ -93,6 +94,12 @@ func New(config Config) (Codec, error) {
 // Config returns what the Codec was made of.
 func (c Codec) Config() Config { return c.config }
 
+// Plain returns a Codec with the same codes that uses no vectorised code, to measure what that gains.
+func (c Codec) Plain() Codec {
+	c.plain = true
+	return c
+}
+
 // MaxLen is the length of the longest encoding of n values, of any bound and scale.
 func MaxLen(n int) int {
 	return (n+Group-1)/Group + (n+Burst-1)/Burst*2 + 4*n
@@ -105,8 +112,11 @@ func (c Codec) Append(dst []byte, values []float32) []byte {
 	n, room := len(dst), MaxLen(len(values))
 	dst = slices.Grow(dst, room)
 	out := dst[n : n+room]
-	if c.config.Paper {
+	switch {
+	case c.config.Paper:
 		return dst[:n+c.encodePaper(out, values)]
+	case c.plain:
+		return dst[:n+c.encodePlain(out, values)]
 	}
 	return dst[:n+c.encode(out, values)]
 }
@@ -115,8 +125,11 @@ func (c Codec) Append(dst []byte, values []float32) []byte {
 // left over are malformed, too. After an error the values are undefined.
 func (c Codec) Decode(values []float32, coded []byte) error {
 	c.mustBeMade()
-	if c.config.Paper {
+	switch {
+	case c.config.Paper:
 		return c.decodePaper(values, coded)
+	case c.plain:
+		return c.decodePlain(values, 0, coded, 0)
 	}
 	return c.decode(values, coded)
 }

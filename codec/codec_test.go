@@ -22,12 +22,6 @@ func made(t testing.TB, config Config) *Codec {
 	return &c
 }
 
-// plain is Append without vectors.
-func (c *Codec) plain(values []float32) []byte {
-	out := make([]byte, MaxLen(len(values)))
-	return out[:c.encodePlain(out, values)]
-}
-
 // gradients are normal with deviation sigma, but for a share of which most are zero and the others
 // a hundredth as large.
 func gradients(seed uint64, n int, small, sigma float64) []float32 {

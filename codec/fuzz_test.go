@@ -20,7 +20,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(make([]byte, 3), uint16(130), uint8(5), uint8(126))
 	f.Add(bytes.Repeat([]byte{0xff}, 300), uint16(64), uint8(0), uint8(130))
 	c := made(f, Config{Bound: 10})
-	f.Add(c.plain(gradients(1, 300, 0.8, 0.02)), uint16(300), uint8(9), uint8(0))
+	f.Add(c.Plain().Append(nil, gradients(1, 300, 0.8, 0.02)), uint16(300), uint8(9), uint8(0))
 	f.Fuzz(func(t *testing.T, coded []byte, n uint16, bound, scale uint8) {
 		c := fuzzed(t, bound, scale)
 		count := int(n) % 1000

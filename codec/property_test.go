@@ -120,7 +120,7 @@ func TestDamage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCodec(t)
 		values := drawValues(c).Draw(t, "values")
-		coded := c.plain(values)
+		coded := c.Plain().Append(nil, values)
 		if len(coded) > 0 {
 			cut := rapid.IntRange(0, len(coded)-1).Draw(t, "cut")
 			if checkCodes(t, c, len(values), coded[:cut]) == nil {
@@ -135,7 +135,7 @@ func TestDamage(t *testing.T) {
 			coded[rapid.IntRange(0, len(coded)-1).Draw(t, "at")] ^= 1 << rapid.IntRange(0, 7).Draw(t, "bit")
 			_ = checkCodes(t, c, len(values), coded)
 		}
-		_ = checkCodes(t, c, max(0, len(values)+rapid.IntRange(-9, 9).Draw(t, "other")), c.plain(values))
+		_ = checkCodes(t, c, max(0, len(values)+rapid.IntRange(-9, 9).Draw(t, "other")), c.Plain().Append(nil, values))
 	})
 }
 
@@ -146,7 +146,7 @@ func TestEveryLength(t *testing.T) {
 		for _, values := range [][]float32{widelySpread(r, n), gradients(uint64(n), n, 0.9, 0.02), make([]float32, n)} {
 			c := made(t, Config{Bound: 1 + n%14})
 			checkValues(t, c, values, &buffers{})
-			coded := c.plain(values)
+			coded := c.Plain().Append(nil, values)
 			for cut := max(0, len(coded)-40); cut < len(coded); cut++ {
 				if checkCodes(t, c, n, coded[:cut]) == nil {
 					t.Fatalf("%d values: %d of %d bytes are accepted", n, cut, len(coded))

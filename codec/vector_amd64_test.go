@@ -21,7 +21,7 @@ func TestDecodesAllWithVectors(t *testing.T) {
 			values = gradients(uint64(i), n, r.Float64(), 0.02)
 		}
 		c := made(t, Config{Bound: 1 + r.IntN(14)})
-		coded := c.plain(values)
+		coded := c.Plain().Append(nil, values)
 		if v, read := c.decodeAVX2(values, coded); v != n || read != len(coded) {
 			t.Fatalf("%d of %d values, %d of %d bytes are decoded", v, n, read, len(coded))
 		}

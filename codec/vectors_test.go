@@ -92,7 +92,7 @@ func currentVectors(t *testing.T) vectorsFile {
 	f := vectorsFile{About: aboutVectors}
 	add := func(name string, e, k int, values []float32) {
 		c := made(t, Config{Bound: e, Scale: k})
-		coded := c.plain(values)
+		coded := c.Plain().Append(nil, values)
 		decoded := make([]float32, len(values))
 		if err := c.decodePlain(decoded, 0, coded, 0); err != nil {
 			t.Fatalf("%s: %v", name, err)

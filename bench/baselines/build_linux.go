@@ -35,6 +35,9 @@ var keyValueSource string
 //go:embed allreduce_mpi.c
 var allreduceSource string
 
+//go:embed zfp.c
+var zfpSource string
+
 // XDP moves frames through AF_XDP on libxdp; see bench/engine.
 var XDP = Program{
 	name: "xdp", source: xdpSource,
@@ -54,6 +57,13 @@ var Allreduce = Program{
 	name: "allreduce_mpi", source: allreduceSource,
 	compiler: []string{"mpicc", "-O2", "-Wall", "-x", "c"},
 	Install:  "apt-get install openmpi-bin libopenmpi-dev",
+}
+
+// ZFP shortens gradients; see bench/codec.
+var ZFP = Program{
+	name: "zfp", source: zfpSource,
+	compiler: []string{"cc", "-O3", "-Wall", "-x", "c"}, libraries: []string{"-lzfp"},
+	Install: "apt-get install gcc libc6-dev libzfp-dev",
 }
 
 // ErrBuild is wrapped by Build's error where the program cannot be compiled. The

@@ -34,6 +34,7 @@ import (
 // server, and hosts with an agent each.
 type Programs struct {
 	Coding
+	Lines
 
 	// Command is the command of every worker.
 	Command []string
@@ -124,7 +125,7 @@ func (p Programs) Validate() error {
 	case p.Optimizer == ps.None.String() && p.LearningRate != 0:
 		return fmt.Errorf("--learning-rate %g: --optimizer none changes none, so leave one of them out", p.LearningRate)
 	}
-	return p.checkCoding()
+	return errors.Join(p.checkCoding(), p.checkLines(p.Backend))
 }
 
 // DefaultHotRows is the default of HotRows.
@@ -170,6 +171,9 @@ func RunPrograms(ctx context.Context, p Programs) (result *ProgramsResult, err e
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
+	if err := p.limit(b, len(c.AllServers())); err != nil {
+		return nil, err
+	}
 	r := &programs{Programs: p, config: c, dir: files.dir, path: filepath.Join(files.dir, "cluster.yaml"), bed: b,
 		done: make([]ProgramDone, p.Workers)}
 	if err := c.Write(r.path); err != nil {

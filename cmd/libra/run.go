@@ -41,11 +41,15 @@ Their output is printed, prefixed with their rank if there are several.
 With --record the keys and gradients that each worker pushes are written into a folder, as NumPy
 files (docs/python.md), which 'libra bench push --trace' replays. It slows the workers down.
 
+With --line-rate the lines of the hosts are as slow as that for what the programs themselves send,
+as by gloo. What goes through Libra's sockets of AF_XDP is not slowed down.
+
 With --backend udp there are no namespaces: all hosts are this machine, and no
 privileges are needed.`,
 		Example: `  libra run --backend udp -- python3 train.py
   libra run --hosts 2 --workers 8 --sync --dim 16 -- python3 train.py
-  libra run --workers 4 --sync --dim 16 --record trace -- python3 train.py`,
+  libra run --workers 4 --sync --dim 16 --record trace -- python3 train.py
+  libra run --hosts 4 --workers 4 --line-rate 250 -- python3 train.py`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Command = args
@@ -82,6 +86,8 @@ privileges are needed.`,
 	f.Float64Var(&p.LearningRate, "learning-rate", 0, settings.LearningRate.Help(settings.LearningRate.Usual()))
 	addCoding(f, &p.Coding)
 	f.StringVar(&p.Backend, "backend", p.Backend, "afxdp (needs root) or udp")
+	f.Float64Var(&p.LineRate, "line-rate", 0,
+		"rate of each host's line in Mb/s, for what programs send through sockets; frames of AF_XDP pass it by (default: no limit)")
 	f.StringVar(&p.Record, "record", "", "new `folder` for what each worker pushes, as NumPy files")
 	f.Uint64Var(&p.Seed, "seed", p.Seed, "seed of the initial weights; with --dim 1 they are zeros")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object as the last line of standard output")

@@ -87,6 +87,8 @@ func TestRunFails(t *testing.T) {
 		"--hot-rows 16777216: a job has at most 16777215 rows of 1 scalars": {"--hot-rows", "16777216", "true"},
 		"--hot-rows 4194305: a job has at most 4194304 rows of 16 scalars":  {"--hot-rows", "4194305", "--dim", "16", "true"},
 		"--learning-rate -1: it must be above zero":                         {"--learning-rate", "-1", "true"},
+		"--line-rate NaN: it must be from 0.01 to 100,000 Mb/s":             {"--line-rate", "NaN", "true"},
+		"--line-rate 250: with --backend udp all hosts are this machine":    {"--backend", "udp", "--line-rate", "250", "true"},
 	} {
 		if _, stderr, code := inProcess(t, append([]string{"run"}, args...)...); code != exitUsage || !strings.Contains(stderr, want) {
 			t.Errorf("%v: code %d: %s", args, code, stderr)

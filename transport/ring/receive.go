@@ -237,6 +237,12 @@ func (r *Ring) apply(b wire.Block, body []byte) wire.Refusal {
 	}
 	r.prev.op = r.op
 	r.got[step] += count
+	switch {
+	case r.got[step] == end-begin:
+		r.whole[step] = end - begin
+	case first == begin+r.whole[step]:
+		r.whole[step] += count
+	}
 	r.left -= count
 	r.moved = true
 	r.progress()

@@ -58,6 +58,7 @@ type Ring struct {
 	values []float32 // of the operation in progress, nil between two
 	rest   []float32 // what codes have cut off
 	got    []int     // by step: values that were received
+	whole  []int     // by step: values from the beginning of the block on of which none is missing
 	left   int       // values to be received
 	step   int       // that is sent
 	at     int       // value of its block that is sent next
@@ -106,7 +107,7 @@ func New(ctx context.Context, cfg Config) (*Ring, error) {
 	n := len(cfg.Workers)
 	r := &Ring{
 		cfg: cfg, link: cfg.Link, steps: 2*n - 2, size: codec.Group * ((cfg.Values + codec.Group*n - 1) / (codec.Group * n)),
-		got: make([]int, 2*n-1), scratch: make([]float32, wire.MaxCoded), began: time.Now(),
+		got: make([]int, 2*n-1), whole: make([]int, 2*n-1), scratch: make([]float32, wire.MaxCoded), began: time.Now(),
 	}
 	r.cfg.Limit = cmp.Or(cfg.Limit, DefaultLimit)
 	r.idle.Limit = max(0, cmp.Or(cfg.Look, sys.DefaultLook))
@@ -186,6 +187,7 @@ func (r *Ring) begin(values []float32) {
 	r.op++
 	r.values, r.step, r.at, r.left = values, 1, 0, 0
 	clear(r.got)
+	clear(r.whole)
 	for s := 1; s <= r.steps; s++ {
 		begin, end := r.received(s)
 		r.left += end - begin

@@ -15,21 +15,33 @@ import (
 const coverEach = 16
 
 // isReady reports whether a frame with values can be made: the successor is in the operation, and this
-// worker has all of the block that is next.
+// worker has the values that are next. Floats are passed on as they arrive, in full frames, so that a
+// line does not wait for the end of a block before it goes on with the next one; codes a block at a time, as
+// frames of them hold what they hold.
 func (r *Ring) isReady() bool {
 	if r.values == nil || r.next.op != r.op {
 		return false
 	}
 	for ; r.step <= r.steps; r.step, r.at = r.step+1, 0 {
 		begin, end := r.sent(r.step)
-		if r.step > 1 && r.got[r.step-1] < end-begin {
-			return false
+		if here := r.here(); here < end-begin {
+			full := (r.link.Limits().MaxPayload - wire.BlockHead) / 4
+			return r.cfg.Codec.Bound == 0 && here-r.at >= full
 		}
 		if r.at < end-begin {
 			return true
 		}
 	}
 	return false
+}
+
+// here is how many values this worker has of the block that it sends, from the first on.
+func (r *Ring) here() int {
+	if r.step == 1 {
+		begin, end := r.sent(1)
+		return end - begin
+	}
+	return r.whole[r.step-1]
 }
 
 // send makes frames and sends them.
@@ -90,8 +102,8 @@ func (r *Ring) header() wire.Header {
 
 // fill writes the next values of the step into a payload, and returns its length.
 func (r *Ring) fill(payload []byte) int {
-	begin, end := r.sent(r.step)
-	from := begin + r.at
+	begin, _ := r.sent(r.step)
+	from, end := begin+r.at, begin+r.here()
 	head := wire.Block{
 		Operation: r.op, First: uint32(from), Step: uint16(r.step),
 		Bound: uint8(r.cfg.Codec.Bound), Scale: int8(r.cfg.Codec.Scale),
