@@ -195,6 +195,18 @@ class PyTorch2(unittest.TestCase):
                 parallel(torch.ones(1, 2)).sum().backward()
         self.sums()
 
+    def test_default_device(self):
+        """Another device on which the program creates tensors changes nothing."""
+        dist.destroy_process_group()
+        libra.torch._v2._alone.clear()
+        tensor, index, model = sparse([1], [[1.0, rank]]), torch.tensor([[1]]), torch.nn.EmbeddingBag(8, 2, sparse=True)
+        with torch.device("meta"):
+            begin("libra")
+            dist.all_reduce(tensor)
+            DistributedDataParallel(model)(index).sum().backward()
+        self.assertEqual(tensor.to_dense()[1].tolist(), [ranks, ranks * (ranks - 1) / 2])
+        self.assertEqual(model.weight.grad.to_dense()[1].tolist(), [1, 1])
+
     def test_debug(self):
         """PyTorch's own checks of collectives, with which it wraps backends."""
         dist.destroy_process_group()

@@ -125,6 +125,28 @@ class Group(unittest.TestCase):
             dist.all_reduce(sparse([1], [[1.0, 2.0]], (10, 2)), op=dist.ReduceOp.MAX if odd else dist.ReduceOp.SUM)
         self.test_sums()
 
+    def test_outside(self):
+        """An index outside of the shape, which PyTorch lets pass, is told to all ranks; if all have it, gloo takes it or not."""
+
+        def at(index):
+            if hasattr(torch, "_sparse_coo_tensor_unsafe"):
+                return torch._sparse_coo_tensor_unsafe(torch.tensor([[index]]), torch.ones(1, 2), (8, 2))
+            return torch.sparse_coo_tensor([[index]], torch.ones(1, 2), (8, 2), check_invariants=False)
+
+        def outcome(index, group):
+            try:
+                dist.all_reduce(tensor := at(index), group=group)
+                return tensor._indices().tolist(), tensor._values().tolist()  # PyTorch 2.6
+            except RuntimeError as e:
+                return str(e)
+
+        gloo = dist.new_group(backend="gloo")
+        for index in 8, -1, -30:
+            with self.assertRaisesRegex(libra.torch.Mismatch, f"rank 0: .*SUM; .*rank {ranks - 1}: .*SUM, with an index {index} outside of the shape$"):
+                dist.all_reduce(at(index if rank == ranks - 1 else 1))
+            self.assertEqual(outcome(index, None), outcome(index, gloo))
+        self.test_exact()
+
     def test_empty(self):
         """A rank without rows takes part, whatever the layout of its tensor."""
         for layout in 1, 2:

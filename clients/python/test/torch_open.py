@@ -36,10 +36,10 @@ class Alone:
 
     def __init__(self, step):
         self.step = step
-        self.rows = libra.torch._rows.Rows(self, 1)
+        self.rows = libra.torch._rows.Rows(self)
 
     def all_reduce(self, tensor):
-        return self.rows.all_reduce(self, tensor)
+        return self.rows.all_reduce(self, 1, tensor)
 
     def size(self):
         return 1
@@ -148,7 +148,6 @@ class Open(unittest.TestCase):
         self.begin()
         dist.all_reduce(tensor.clone())
         (rows,) = libra.torch._rows._connected.values()
-        rows._timeout = 0.3
         agent = rows._session.info.agent_pid
         if rank == 0:
             os.kill(agent, signal.SIGSTOP)
@@ -157,7 +156,7 @@ class Open(unittest.TestCase):
             store.set("stopped", "")
         store.wait(["stopped"])
         with self.assertRaisesRegex(TimeoutError, "the agent of this host does not answer"):
-            dist.all_reduce(tensor.clone())
+            rows.all_reduce(dist.group.WORLD, 0.3, tensor.clone())
         store.set(f"told {rank}", "")
         if rank == 0:
             store.wait(["told 1"])
@@ -281,6 +280,13 @@ class Open(unittest.TestCase):
             alone.all_reduce(tensor)
         self.assertTrue(alone.abandoned)
 
+    def test_interrupt(self):
+        """Nor is there one after Ctrl-C in a step, which goes on: a program that caught it would miss the sums that other ranks get."""
+        alone = Alone(mock.Mock(side_effect=KeyboardInterrupt))
+        with self.assertRaises(KeyboardInterrupt):
+            alone.all_reduce(tensor)
+        self.assertTrue(alone.abandoned)
+
     def test_hook(self):
         """The hook opens a session of its own where the backend has none, which ends with the model's group."""
         dist.init_process_group("gloo", store=dist.PrefixStore(self.id(), store), rank=rank, world_size=2)
@@ -300,15 +306,25 @@ class Open(unittest.TestCase):
         gc.collect()
         self.assertEqual(len(libra.torch._rows._connected), 0)
 
+    def test_started_by_program(self):
+        """Ranks that the program itself starts, as torch.multiprocessing does, have the WORLD_SIZE of their parent, which means nothing."""
+        self.begin(WORLD_SIZE="1")
+        self.assertEqual(len(libra.torch._rows._connected), 1)
+        dist.all_reduce(mine := tensor.clone())
+        self.assertEqual(mine.to_dense()[1].tolist(), [2.0, 4.0])
+        dist.destroy_process_group()
+        gc.collect()  # later tests want sessions of their own
+
     def test_right(self):
         """A rank that does not come is missed after the group's time, and then cannot go on either. A new group can."""
-        self.begin(seconds=5)
+        self.begin()
+        group = dist.new_group(timeout=datetime.timedelta(seconds=5))
         mine = tensor.clone()
         dist.all_reduce(mine)
         self.assertEqual(mine.to_dense()[1].tolist(), [2.0, 4.0])
         if rank == 0:
             with self.assertRaisesRegex(TimeoutError, r"not all ranks came to the all-reduce of a tensor of shape \[8, 2\].* after 5.0 s: 1 of 2 parties of this host"):
-                dist.all_reduce(tensor.clone())
+                dist.all_reduce(tensor.clone(), group=group)
             store.set("missed", "")
         else:
             store.wait(["missed"])

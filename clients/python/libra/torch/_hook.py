@@ -12,6 +12,9 @@ from ._generation import is_libra
 from ._rows import Rows, connect
 from ._tensors import finished
 
+# The time that an all-reduce may take, in seconds: that of the gloo groups here.
+_TIMEOUT = float(dist.distributed_c10d.default_pg_timeout.total_seconds())
+
 # For each group that has used the hook a gloo group with the same ranks, and the Rows of that. It ends with destroy_process_group;
 # of the model's own group, DistributedDataParallel keeps references in PyTorch 2.
 _opened: "weakref.WeakKeyDictionary[Any, weakref.ref[Any]]" = weakref.WeakKeyDictionary()
@@ -33,9 +36,9 @@ def sparse_hook(group: Optional[Any], bucket: dist.GradBucket) -> torch.futures.
             if group.size() != dist.get_world_size():
                 raise ValueError(f"the model's group has {group.size()} ranks of {dist.get_world_size()}: sparse_hook needs one of all ranks")
             gloo = dist.new_group(backend="gloo")
-            _rows[gloo] = connect(gloo, dist.distributed_c10d.default_pg_timeout.total_seconds())
+            _rows[gloo] = connect(gloo, _TIMEOUT)
             _opened[group] = weakref.ref(gloo)
-        sums = _rows[gloo].all_reduce(gloo, tensor)
+        sums = _rows[gloo].all_reduce(gloo, _TIMEOUT, tensor)
         if sums is not None:
             return finished(tensor.copy_(sums))
     return dist.all_reduce(tensor, group=group, async_op=True).get_future().then(lambda future: future.value()[0])

@@ -44,7 +44,7 @@ def encode(bound: int, scale: Optional[int], values: np.ndarray) -> Tuple[torch.
     c, at, written = library(), values.ctypes.data, ctypes.c_size_t()
     if scale is None:
         scale = c.fit(at, len(values))  # type: ignore[attr-defined]
-    message = torch.empty(len(_ROOM) + max(1, coded_max(len(values))), dtype=torch.uint8)
+    message = torch.empty(len(_ROOM) + max(1, coded_max(len(values))), dtype=torch.uint8, device="cpu")
     coded = message[len(_ROOM) :]
     check(c.encode(bound, scale, at, len(values), coded.data_ptr(), len(coded), ctypes.byref(written)))  # type: ignore[attr-defined]
     return message[: len(_ROOM) + written.value], scale
@@ -164,7 +164,7 @@ class Ring:
 
         In the first step the header comes alone: gloo ends a process that gets more than it has room for, as from a rank with another bucket.
         """
-        room = torch.empty(len(_ROOM) + max(coded_max(n), _TEXT), dtype=torch.uint8)
+        room = torch.empty(len(_ROOM) + max(coded_max(n), _TEXT), dtype=torch.uint8, device="cpu")
         self._fill(room[: len(_ROOM)] if step == 1 else room, step)
         kind, scale, at, exchange, *theirs, length = _HEADER.unpack(room[: len(_ROOM)].numpy().tobytes())
         if kind != _CODES and (kind >= len(_ERRORS) or length > _TEXT):

@@ -64,13 +64,14 @@ _kind = functools.lru_cache(maxsize=64)(_Kind)
 class Rows:
     """Sums the sparse tensors of all ranks. :func:`connect` makes one; it is closed with its last reference."""
 
-    def __init__(self, session: Session, timeout: float) -> None:
-        self._session, self._timeout = session, timeout
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self._turn, self._process = threading.Lock(), os.getpid()
         weakref.finalize(self, session.abandon)  # between all-reduces nothing is in flight
 
-    def all_reduce(self, gloo: Any, tensor: torch.Tensor, op: str = "SUM") -> Optional[torch.Tensor]:
-        """The sum of the ranks' tensors, coalesced and on the CPU; None if Libra does not support the operation. ``gloo`` is a group of all ranks.
+    def all_reduce(self, gloo: Any, timeout: float, tensor: torch.Tensor, op: str = "SUM") -> Optional[torch.Tensor]:
+        """The sum of the ranks' tensors, coalesced and on the CPU; None if Libra does not support the operation. ``gloo`` is a group of all ranks,
+        ``timeout`` is its, in seconds.
 
         It sums float32 tensors with a single sparse dimension, the first. A tensor without rows may have any number of sparse
         dimensions: a rank whose batch is empty may not know which layout the others have. All ranks get the same
@@ -85,39 +86,44 @@ class Rows:
         possible.
         """
         try:
-            return self._all_reduce(gloo, tensor, tensor.sparse_dim(), op)
+            return self._all_reduce(gloo, timeout, tensor, tensor.sparse_dim(), op)
         except Mismatch as e:
             if e._layout is None or not _kind(tensor.shape, e._layout, tensor.dtype, op, self._session.dim, gloo.size()).ours:
                 raise
-            return self._all_reduce(gloo, tensor, e._layout, op)  # as do all ranks
+            return self._all_reduce(gloo, timeout, tensor, e._layout, op)  # as do all ranks
 
-    def _all_reduce(self, gloo: Any, tensor: torch.Tensor, sparse: int, op: str) -> Optional[torch.Tensor]:
+    def _all_reduce(self, gloo: Any, timeout: float, tensor: torch.Tensor, sparse: int, op: str) -> Optional[torch.Tensor]:
         """all_reduce of a tensor that counts as one with this number of sparse dimensions."""
         kind = _kind(tensor.shape, sparse, tensor.dtype, op, self._session.dim, gloo.size())
         empty = tensor._nnz() == 0
-        if empty or not kind.ours:
-            index, rows = self._sums(gloo, kind, np.empty(0, np.int64), np.empty((0, kind.width), np.float32), empty)
-            if not kind.ours:
-                return None
-        else:
-            index, rows = self._sums(gloo, kind, *_ordered(tensor, kind.width))
+        mine = np.empty(0, np.int64), np.empty((0, kind.width), np.float32)
+        if kind.ours and not empty:
+            mine = _ordered(tensor, kind.width)
+            first, last = mine[0][0], mine[0][-1]
+            if first < 0 or last >= tensor.shape[0]:  # PyTorch does not look where a gradient is
+                return self._all_reduce(gloo, timeout, tensor, sparse, f"{op}, with an index {first if first < 0 else last} outside of the shape")
+        index, rows = self._sums(gloo, timeout, kind, *mine, empty)
+        if not kind.ours:
+            return None
         if len(index) and not 0 <= index[-1] < tensor.shape[0]:  # the largest; beyond int64 it wraps to a negative number
             raise Error(f"a step of {tensor.shape[0]} rows has one beyond them: no other program may take part in the job")
         return coalesced(torch.from_numpy(index[None]), torch.from_numpy(rows.reshape(-1, *tensor.shape[1:])), tensor.shape)
 
-    def begin(self, gloo: Any) -> None:
+    def begin(self, gloo: Any, timeout: float) -> None:
         """Takes an empty step, so that problems show before the first tensor."""
         nothing = _kind(torch.Size([0, 0]), 1, torch.float32, "begin", self._session.dim, gloo.size()), np.empty(0, np.int64), np.empty((0, 0), np.float32)
         try:
-            self._sums(gloo, *nothing)
+            self._sums(gloo, timeout, *nothing)
         except StepDropped:  # on all ranks: the step still held what earlier ranks had pushed
-            self._sums(gloo, *nothing)
+            self._sums(gloo, timeout, *nothing)
 
     def is_forked(self) -> bool:
         """Whether this is a child of the process that opened the session, in which all-reduces raise :class:`libra.Forked`."""
         return os.getpid() != self._process
 
-    def _sums(self, gloo: Any, kind: _Kind, index: np.ndarray, rows: np.ndarray, empty: bool = False) -> Tuple[np.ndarray, np.ndarray]:
+    def _sums(
+        self, gloo: Any, timeout: float, kind: _Kind, index: np.ndarray, rows: np.ndarray, empty: bool = False
+    ) -> Tuple[np.ndarray, np.ndarray]:
         """Index, int64[n], ascending, and sums, float32[n, width], of all ranks' rows, if all ranks agree on the kind."""
         session, n = self._session, len(kind.seal)
         keys = np.empty(n + len(index) * kind.chunks, np.uint64)
@@ -125,9 +131,8 @@ class Rows:
         keys[:n], values[:n] = kind.keys, kind.seal
         np.add(_split(index, rows, kind.chunks, values[n:]), n, out=keys[n:].view(np.int64))
         try:
-            keys, values = self._reduce(keys, values)
+            keys, values = self._reduce(keys, values, timeout)
         except TimeoutError as e:
-            session.abandon()  # the step is still under way
             raise TimeoutError(f"not all ranks came to the all-reduce of a tensor of {kind.text}: {e}") from e
         except (NotFinite, OutOfRange, Refused, StepDropped) as e:
             where = ""  # ranks know rows and values of their tensor, not keys and numbers of what is pushed
@@ -155,10 +160,16 @@ class Rows:
         keys -= n
         return _join(keys, values, kind.chunks, kind.width)
 
-    def _reduce(self, keys: np.ndarray, values: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+    def _reduce(self, keys: np.ndarray, values: np.ndarray, timeout: float) -> Tuple[np.ndarray, np.ndarray]:
         """Takes a step, one thread at a time. In a forked child the lock may be held for ever, so the session reports the error instead."""
         with contextlib.nullcontext() if self.is_forked() else self._turn:
-            return self._session.reduce(keys, values, timeout=self._timeout)
+            try:
+                return self._session.reduce(keys, values, timeout=timeout)
+            except Error:
+                raise
+            except BaseException:  # not in time, Ctrl-C, what a signal's handler raises: the step goes on, and this rank alone would miss its sums
+                self._session.abandon()
+                raise
 
 
 def _ordered(tensor: torch.Tensor, width: int) -> Tuple[np.ndarray, np.ndarray]:
@@ -196,7 +207,7 @@ _connected: "weakref.WeakValueDictionary[int, Rows]" = weakref.WeakValueDictiona
 
 
 def connect(gloo: Any, timeout: float) -> Rows:
-    """The Rows of a group of all ranks, which is ``gloo``. ``timeout`` of an all-reduce is in seconds.
+    """The Rows of a group of all ranks, which is ``gloo``. ``timeout`` of the first, empty all-reduce is in seconds.
 
     If a rank cannot open its session, or if the sessions do not match, all ranks raise the reason.
     """
@@ -214,8 +225,8 @@ def connect(gloo: Any, timeout: float) -> Rows:
     assert session is not None
     try:
         _check(members)
-        rows = Rows(session, timeout)
-        rows.begin(gloo)
+        rows = Rows(session)
+        rows.begin(gloo, timeout)
     except Exception as e:
         session.abandon()
         if isinstance(e, Error) and e.name == "MODE":
@@ -268,9 +279,9 @@ def _check(reports: List[str]) -> None:
 
 def gather(gloo: Any, text: str) -> List[str]:
     """The texts of all ranks, each truncated to 1,000 bytes."""
-    mine = torch.zeros(1000, dtype=torch.uint8)
+    mine = torch.zeros(1000, dtype=torch.uint8, device="cpu")
     data = text.encode()[: len(mine)]
-    mine[: len(data)] = torch.tensor(list(data), dtype=torch.uint8)
+    mine[: len(data)] = torch.tensor(list(data), dtype=torch.uint8, device="cpu")
     all_ = [torch.zeros_like(mine) for _ in range(gloo.size())]
     gloo.allgather([all_], [mine]).wait()
     return [bytes(t.tolist()).rstrip(b"\0").decode("utf-8", "replace") for t in all_]

@@ -20,8 +20,11 @@ if hasattr(torch, "_sparse_coo_tensor_unsafe"):  # PyTorch 1.13
 else:
 
     def coalesced(index: torch.Tensor, rows: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-        """The sparse tensor of rows whose index, int64[1, n], ascends and is within the shape: this is not checked again."""
-        return torch.sparse_coo_tensor(index, rows, shape, is_coalesced=True, check_invariants=False)
+        """The sparse tensor of rows whose index, int64[1, n], ascends and is within the shape: this is not checked again.
+
+        All are on the CPU, also if the program has another default device.
+        """
+        return torch.sparse_coo_tensor(index, rows, shape, device="cpu", is_coalesced=True, check_invariants=False)
 
 
 def assign(tensor: torch.Tensor, sums: torch.Tensor) -> None:

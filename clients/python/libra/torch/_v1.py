@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import atexit
-import os
 import weakref
 from datetime import timedelta
 from typing import Any, Callable, List, Optional
 
 import torch
+import torch.distributed as dist
 from torch.distributed import AllreduceOptions, Backend, ProcessGroup, ProcessGroupGloo, ReduceOp
 
 from ._rows import Rows, connect
@@ -47,18 +47,18 @@ class Group(ProcessGroup):  # type: ignore[misc, valid-type]
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
-        self._gloo = ProcessGroupGloo(store, rank, size, timeout=timeout)
+        self._gloo, self._timeout = ProcessGroupGloo(store, rank, size, timeout=timeout), timeout.total_seconds()
         _groups.add(self)
         self._rows: Optional[Rows] = None
-        if size == int(os.environ.get("WORLD_SIZE", size)):
-            self._rows = connect(self._gloo, timeout.total_seconds())
+        if not dist.is_initialized() or size == dist.get_world_size():
+            self._rows = connect(self._gloo, self._timeout)
 
     def allreduce(self, tensors: List[torch.Tensor], options: Any = None) -> Any:
         """Sums the ranks' tensors in place. For a sparse tensor the returned Work is already complete."""
         options = options or AllreduceOptions()
         if self._rows is not None and len(tensors) == 1 and tensors[0].is_sparse:
             with torch.inference_mode(tensors[0].is_inference()):  # sums must be inference tensors exactly if the tensor is: assigning data copies that property
-                sums = self._rows.all_reduce(self._gloo, tensors[0], _operation(options.reduceOp))
+                sums = self._rows.all_reduce(self._gloo, self._timeout, tensors[0], _operation(options.reduceOp))
             if sums is not None:
                 assign(tensors[0], sums)
                 return done(tensors)

@@ -13,7 +13,6 @@ and the group gives a sparse tensor of another device to that device's backend.
 from __future__ import annotations
 
 import atexit
-import os
 import time
 import warnings
 import weakref
@@ -25,7 +24,7 @@ import torch.distributed as dist
 from torch.distributed import Backend, ProcessGroup, ProcessGroupGloo
 
 from ._rows import Rows, connect
-from ._tensors import assign, done
+from ._tensors import assign, coalesced, done
 
 
 class Group(ProcessGroupGloo):  # type: ignore[misc, valid-type]
@@ -34,9 +33,12 @@ class Group(ProcessGroupGloo):  # type: ignore[misc, valid-type]
     def __init__(self, options: Any) -> None:
         super().__init__(options.store, options.group_rank, options.group_size, timeout=options.timeout)
         self.rows: Optional[Rows] = None
-        ranks = dist.get_world_size() if dist.is_initialized() else int(os.environ.get("WORLD_SIZE", options.group_size))
-        if options.group_size == ranks:
-            self.rows = connect(self, options.timeout.total_seconds())
+        if not dist.is_initialized() or options.group_size == dist.get_world_size():
+            self.rows = connect(self, self.timeout())
+
+    def timeout(self) -> float:
+        """The time that a collective may take, in seconds."""
+        return float(self.options._timeout.total_seconds())
 
 
 # The groups that are not destroyed, by name. PyTorch itself keeps no Python object of a backend.
@@ -76,7 +78,8 @@ def _all_reduce(tensors: List[torch.Tensor], group: Any, op: Any, *rest: Any) ->
     if backend is not None and backend.rows is not None and len(tensors) == 1:
         tensor = tensors[0]
         with torch.inference_mode(tensor.is_inference()):  # sums must be inference tensors exactly if the tensor is: assigning data copies that property
-            sums = backend.rows.all_reduce(backend, tensor, "SUM" if backend.rows.is_forked() or _is_sum(op, rest) else "not SUM")
+            operation = "SUM" if backend.rows.is_forked() or _is_sum(op, rest) else "not SUM"
+            sums = backend.rows.all_reduce(backend, backend.timeout(), tensor, operation)
         if sums is not None:
             assign(tensor, sums)
             return tensors, done(tensors).boxed()
@@ -96,7 +99,7 @@ def _is_sum(op: Any, rest: Tuple[Any, ...]) -> bool:
         group._set_default_backend(ProcessGroup.BackendType.GLOO)
         group._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, ProcessGroupGloo(store, 0, 1, timeout=timedelta(minutes=1)))
         with torch.inference_mode(False):
-            empty = torch.sparse_coo_tensor(torch.empty(1, 0, dtype=torch.int64), torch.empty(0), (1,), is_coalesced=True, check_invariants=False)
+            empty = coalesced(torch.empty(1, 0, dtype=torch.int64, device="cpu"), torch.empty(0, device="cpu"), torch.Size([1]))
         _alone.extend((group, group.boxed(), empty))
     try:
         _OPERATOR.redispatch(_CPU, [_alone[2]], _alone[1], op, *rest)
