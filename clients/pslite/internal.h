@@ -5,8 +5,8 @@
  * van.c starts and stops, has the thread, and passes messages on; push.c keeps pushes until both of
  * their parts are acknowledged, harvest.c gives sums to the server's handle and keeps pulls until
  * then, session.c opens sessions and judges their ends, gate.c keeps messages until their customer
- * exists, settings.c reads the variables, hotset.c reads the hot set, split.c finds hot keys in
- * messages, sha256.c checks files. Each file calls only files that this list names after it, and
+ * exists, keys.c writes the keys of some pushes, settings.c reads the variables, hotset.c reads the
+ * hot set, split.c finds hot keys in messages, sha256.c checks files. Each file calls only files that this list names after it, and
  * the time, poke, failures and warnings of van.c.
  */
 #ifndef VAN_INTERNAL_H
@@ -32,6 +32,7 @@ struct settings {
 	int exponent;
 	int64_t staleness_ms;
 	bool exit_if_dead;
+	const char *keys_out; /* folder, or NULL */
 };
 
 /* A message that waits for its customer. */
@@ -120,6 +121,16 @@ struct harvests {
 	size_t unasked; /* pulls without a harvest */
 };
 
+#define KEYS_SERVERS 512 /* numbers of servers, which are even, are below it */
+
+/* What is written of pushes' keys. */
+struct keys {
+	pthread_mutex_t lock;
+	int fd; /* -1: nothing is written */
+	uint32_t pushes[KEYS_SERVERS];
+	char path[4096];
+};
+
 struct van {
 	struct van_host host;
 	enum van_role role;
@@ -141,6 +152,7 @@ struct van {
 	struct pending *pending[PENDING_LISTS];
 	size_t parts; /* hot parts in flight */
 	struct harvests harvests;
+	struct keys keys;
 };
 
 /* van.c */
@@ -151,6 +163,7 @@ __attribute__((format(printf, 2, 3))) void van_warn(struct van *v, const char *f
 
 /* push.c */
 enum van_way push_send(struct van *v, const struct van_message *m, struct van_rest *rest);
+bool push_fits(const struct van_message *m);
 bool push_hold(struct van *v, const struct van_message *m, void *message); /* lock held */
 void push_step(struct van *v, struct session *s);
 void push_free(struct van *v);
@@ -175,6 +188,11 @@ bool gate_hold(struct van *v, const struct van_message *m, void *message); /* lo
 void gate_give(struct van *v, void *kept, int app, int customer, bool harvest);
 int64_t gate_step(struct van *v);
 void gate_free(struct van *v);
+
+/* keys.c */
+bool keys_open(struct van *v, int node);
+void keys_note(struct van *v, const struct van_message *m);
+void keys_close(struct van *v); /* `keys.lock` held, or no other call in progress */
 
 /* settings.c */
 bool settings_read(struct settings *set, const struct van_host *host, char *error, size_t room);

@@ -198,7 +198,14 @@ static void drop(struct van_rest *rest)
 	*rest = (struct van_rest){0};
 }
 
-/* push_send takes the hot pairs out of a push. */
+/* push_fits returns whether a message is a push that could be split, if its keys were hot. */
+bool push_fits(const struct van_message *m)
+{
+	return m->request && m->push && !m->pull && !m->simple && m->app == 0 && m->head == 0 && !m->lens && m->keys &&
+	       m->is_float && split_ascend(m->keys, m->n);
+}
+
+/* push_send takes the hot pairs out of a push that push_fits. */
 enum van_way push_send(struct van *v, const struct van_message *m, struct van_rest *rest)
 {
 	size_t dim = v->hot.dim, *places;
@@ -206,9 +213,7 @@ enum van_way push_send(struct van *v, const struct van_message *m, struct van_re
 	struct pairs hot = {0};
 	enum van_way way = VAN_PASS;
 
-	if (v->role != VAN_WORKER || !m->request || !m->push || m->pull || m->simple || m->app != 0 || m->head != 0 ||
-	    m->lens || !m->keys || !m->is_float || m->floats != m->n * dim || !(s = session_of(v, m->recver)) ||
-	    !split_ascend(m->keys, m->n))
+	if (v->role != VAN_WORKER || m->floats != m->n * dim || !(s = session_of(v, m->recver)))
 		return VAN_PASS;
 	size_t n = split_find(&v->hot, m->keys, m->n, &places);
 	if (n && pick(m, places, n, dim, &hot, rest) && fits(hot.values, n * dim, v->set.exponent)) {

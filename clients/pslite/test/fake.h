@@ -32,6 +32,9 @@ void fake_answer(int job);      /* the oldest harvest, which was frozen */
 void fake_end(int job, int code); /* of all sessions with it */
 void fake_refuse(int code, int times); /* libra_open */
 
+/* keys.c: a worker with LIBRA_KEYS_OUT of the environment; what does not open is printed. */
+void test_keys(const char *hot_file);
+
 /* fake_turn waits until the van's thread has seen all that has happened. */
 void fake_turn(int job, bool owner);
 

@@ -480,6 +480,10 @@ int main(int argc, char **argv)
 		settings(argc > 3 ? argv[3] : NULL);
 		return 0;
 	}
+	if (argc == 3 && strcmp(argv[1], "keys") == 0) {
+		test_keys(hot_file);
+		return 0;
+	}
 	for (size_t i = 0; argc == 3 && i < sizeof tests / sizeof *tests; i++)
 		if (strcmp(tests[i].name, argv[1]) == 0) {
 			tests[i].run();
