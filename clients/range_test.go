@@ -37,7 +37,6 @@ type rangeBed struct {
 	logs   map[*exec.Cmd]*strings.Builder
 	net    *testbed.Bed // nil for UDP sockets of this host
 	hot    *packer.HotSet
-	clean  bool // no frame is lost, duplicated or reordered
 }
 
 // rangeRows are the hot rows, with the keys 7, 10, 13 and so on.
@@ -115,9 +114,7 @@ func (b *rangeBed) startAll(cluster string, jobs int) {
 			b.path("cluster.yaml"), workers))
 	}
 	cluster += fmt.Sprintf("job: {id: 20, hot_set: %s, exponent: -30}\n", b.path("hot.libra"))
-	if !b.clean {
-		cluster += "faults: {loss: 0.01, duplicate: 0.01, reorder: 0.01, seed: 5}\n"
-	}
+	cluster += "faults: {loss: 0.01, duplicate: 0.01, reorder: 0.01, seed: 5}\n"
 	b.write("cluster.yaml", cluster)
 	b.start("switch", "cluster.yaml", (*testbed.Bed).Switch)
 	for i := range b.agents {
