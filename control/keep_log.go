@@ -331,5 +331,5 @@ func (m *Membership) aggregatorLost(cfg *JoinConfig, err error) {
 			"error", err)
 		return
 	}
-	m.lose(access.CallError(access.SwitchDaemon, "withdrew this worker", err), cfg.Lost)
+	m.lose(ofAggregator(err, access.CallError(access.SwitchDaemon, "withdrew this worker", err)), cfg.Lost)
 }

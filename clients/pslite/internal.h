@@ -79,6 +79,7 @@ struct session {
 	struct part *first, **last;
 	bool waits;   /* the thread has seen that the first part is not submitted yet */
 	bool used;    /* a push was submitted */
+	bool lost;    /* a part failed, since the job has ended; why is not known until the session ends */
 	bool ended;   /* the job has ended with its server */
 	bool told;    /* that it has */
 	int64_t ended_ms;
@@ -179,7 +180,6 @@ void harvest_free(struct van *v);
 bool session_open(struct van *v, struct session *s, int rank, bool owner);
 struct session *session_of(struct van *v, int node);
 void session_look(struct van *v, struct session *s);
-void session_gone(struct van *v, struct session *s);
 int64_t session_step(struct van *v, struct session *s);
 
 /* gate.c */

@@ -70,15 +70,14 @@ void push_step(struct van *v, struct session *s)
 		int code = ticket == LOST ? LIBRA_JOB_ENDED : libra_wait(s->libra, ticket, 0);
 		if (code == LIBRA_TIMEOUT)
 			return;
-		if (code == LIBRA_JOB_ENDED)
-			session_gone(v, s);
-		else if (code) {
+		if (code && code != LIBRA_JOB_ENDED) {
 			van_fail(v, "hot pairs for server %d: %s", s->rank, libra_last_error()->text);
 			return;
 		}
 		void *response = NULL;
 		pthread_mutex_lock(&v->lock);
 		s->first = part->next;
+		s->lost |= code != LIBRA_OK;
 		struct pending *p = part->of;
 		if (code == LIBRA_OK && --p->parts == 0 && p->response) {
 			response = p->response;
