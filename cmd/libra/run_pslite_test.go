@@ -85,7 +85,7 @@ func TestRunPSLiteFails(t *testing.T) {
 	hot := hotSetOf(t, 1, 3)
 	for want, args := range map[string][]string{
 		"no command: give it after --, as in 'libra run --pslite":             {"--pslite"},
-		"--servers 0: it must be from 1 to 64":                                  {"--pslite", "--servers", "0", "true"},
+		"--servers 0: it must be from 1 to 64":                                {"--pslite", "--servers", "0", "true"},
 		"--servers 65: it must be from 1 to 64":                               {"--pslite", "--servers", "65", "true"},
 		"--workers 65: it must be from 1 to 64":                               {"--pslite", "--workers", "65", "true"},
 		"--customers 2 of 3 workers: each process is as many workers":         {"--pslite", "--workers", "3", "--customers", "2", "true"},
