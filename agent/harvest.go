@@ -87,6 +87,9 @@ func (o *ownership) harvest(w *work) error {
 			if w.s.ctx.Err() == nil {
 				w.s.job.log.Error("the job cannot be harvested any more", "error", err)
 			}
+			if lost := o.owner.Lost(); lost != nil {
+				return lost
+			}
 			return fmt.Errorf("%w: %w", agentproto.JobEnded, err)
 		}
 		kept := o.rowsOf(&w.s.job.cfg, sums)
@@ -174,7 +177,11 @@ func (o *ownership) release() error {
 	o.of.mu.Unlock()
 	var err error
 	if run != nil {
-		err = run.endRun(fmt.Errorf("%w: its owner has ended", agentproto.JobEnded))
+		why := o.owner.Lost()
+		if why == nil {
+			why = fmt.Errorf("%w: its owner has ended", agentproto.JobEnded)
+		}
+		err = run.endRun(why)
 	}
 	if removed := o.owner.Remove(); err == nil {
 		err = removed

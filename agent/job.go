@@ -21,6 +21,7 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/internal/linux/sys"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/transport"
 )
 
@@ -345,16 +346,28 @@ func (j *job) isOver() (over bool) {
 // End implements [transport.Feed]: the sessions end with the worker.
 func (j *job) End(err error) {
 	j.answerSettled()
+	j.endSessions(j.reason(err))
+	if !j.finished {
+		j.finished = true
+		close(j.done)
+	}
+}
+
+// reason returns why the worker has ended, where its operations fail with err. It wraps a code.
+func (j *job) reason(err error) error {
 	if j.cfg.Why != nil {
 		if why := j.cfg.Why(); why != nil {
 			err = why
 		}
 	}
-	j.endSessions(fmt.Errorf("%w: %w", agentproto.JobEnded, err))
-	if !j.finished {
-		j.finished = true
-		close(j.done)
+	var silent *retransmit.SilentPeerError
+	switch {
+	case errors.Is(err, agentproto.AggregatorLost):
+		return err
+	case j.cfg.NoServer && errors.As(err, &silent):
+		return fmt.Errorf("%w: %w", agentproto.AggregatorLost, err)
 	}
+	return fmt.Errorf("%w: %w", agentproto.JobEnded, err)
 }
 
 // closeJob ends all sessions with a reason that wraps a code, refuses new ones, and waits

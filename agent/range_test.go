@@ -56,6 +56,8 @@ func (o *treasury) Take(context.Context) ([]int64, error) {
 
 func (o *treasury) Instance() uint64 { return 0 }
 
+func (o *treasury) Lost() error { return nil }
+
 func (o *treasury) Remove() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -46,6 +46,9 @@ type Owner interface {
 	Take(ctx context.Context) ([]int64, error)
 	// Instance distinguishes the job from others of its number.
 	Instance() uint64
+	// Lost returns nil, or an error that wraps agentproto.AggregatorLost if the job has ended because its
+	// aggregator was lost.
+	Lost() error
 	// Remove ends the job.
 	Remove() error
 }

@@ -5,22 +5,18 @@
 package clients_test
 
 import (
-	"bytes"
-	"context"
 	"flag"
-	"fmt"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/libra-ina/libra/cluster/demo"
 	"github.com/libra-ina/libra/packer"
 )
 
@@ -28,51 +24,6 @@ import (
 const psLiteBuilt = "LIBRA_PSLITE"
 
 var psLiteRuns = flag.Int("pslite-runs", 1, "how often each program of ps-lite runs")
-
-// psLiteJob is a run of one program of ps-lite as all nodes of a job.
-type psLiteJob struct {
-	program          string
-	servers, workers int
-	oneWorker        bool // all workers are customers of one process, and arguments name the roles
-	env              []string
-}
-
-// run starts all processes, and fails the test unless each exits with 0.
-func (j psLiteJob) run(t *testing.T, built string) {
-	t.Helper()
-	port := freePort(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // they take less than a second
-	defer cancel()
-	var wg sync.WaitGroup
-	start := func(role string, number int) {
-		args := []string{}
-		if j.oneWorker {
-			args = append(args, role)
-		}
-		cmd := exec.CommandContext(ctx, filepath.Join(built, j.program), args...)
-		cmd.Env = append(append(os.Environ(), "DMLC_PS_ROOT_URI=127.0.0.1", fmt.Sprintf("DMLC_PS_ROOT_PORT=%v", port),
-			"DMLC_NODE_HOST=127.0.0.1", "DMLC_ROLE="+role, fmt.Sprintf("DMLC_NUM_SERVER=%d", j.servers),
-			fmt.Sprintf("DMLC_NUM_WORKER=%d", j.workers)), j.env...)
-		var out bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &out
-		wg.Go(func() {
-			if err := cmd.Run(); err != nil {
-				t.Errorf("%s as %s %d: %v\n%s", j.program, role, number, err, &out)
-				cancel()
-			}
-		})
-	}
-	start("scheduler", 0)
-	for i := range j.servers {
-		start("server", i)
-	}
-	for i := range j.workers {
-		if i == 0 || !j.oneWorker {
-			start("worker", i)
-		}
-	}
-	wg.Wait()
-}
 
 // psLiteHotSet has half of the keys of test_kv_app and of test_kv_app_multi_workers.
 func psLiteHotSet(t *testing.T) *packer.HotSet {
@@ -88,50 +39,73 @@ func psLiteHotSet(t *testing.T) *packer.HotSet {
 	return hot
 }
 
-// pushesOf ends the agent, and returns how many pushes of its clients are in its log, which leaves out some clients if
-// there are many.
-func pushesOf(b *rangeBed) (n int) {
-	_ = b.agents[0].Process.Kill()
-	_ = b.agents[0].Wait()
-	for _, m := range regexp.MustCompile(` pushes=(\d+) `).FindAllStringSubmatch(b.logs[b.agents[0]].String(), -1) {
+// pushesIn returns how many hot parts of pushes agents have logged.
+func pushesIn(log string) (n int) {
+	for _, m := range regexp.MustCompile(` pushes=(\d+) `).FindAllStringSubmatch(log, -1) {
 		k, _ := strconv.Atoi(m[1])
 		n += k
 	}
 	return n
 }
 
-// ps-lite's own test programs over the van, on one host: without a hot set, and with half of the keys hot. The hot pairs
-// reach the agent.
+// ps-lite's own test programs over the van, by 'libra run --pslite', which judges each process: without a hot set, with
+// half of the keys hot, and then also with a host for each process, while frames are lost, duplicated and reordered.
 func TestPSLitePrograms(t *testing.T) {
 	built := os.Getenv(psLiteBuilt)
 	if built == "" {
 		t.Log("the van is tested without ps-lite; make pslite PSLITE=DIR tests it with a tree of ps-lite")
 		return
 	}
-	shared := []string{"DMLC_PS_VAN_TYPE=libra", "LD_PRELOAD=" + filepath.Join(built, "libra_van.so")}
-	for _, p := range []psLiteJob{
-		{program: "connection_test", servers: 2, workers: 2, env: shared},
-		{program: "simple_app_test", servers: 2, workers: 2, env: shared},
-		{program: "kv_app_test", servers: 2, workers: 2, env: shared},
-		{program: "kv_app_multi_workers_test", servers: 2, workers: 2, oneWorker: true, env: shared},
-		{program: "kv_app_wrapped_test", servers: 2, workers: 2, env: shared[:1]},
+	libra, err := buildLibra()
+	if err != nil {
+		t.Fatal(err)
+	}
+	hot := filepath.Join(t.TempDir(), "hot.libra")
+	if err := packer.SaveHotSet(hot, psLiteHotSet(t)); err != nil {
+		t.Fatal(err)
+	}
+	preload := []string{"--van", filepath.Join(built, "libra_van.so")}
+	lossy := []string{"--hot-set", hot, "--loss", "0.01", "--duplicate", "0.01", "--reorder", "0.01"}
+	for _, p := range []struct {
+		name      string
+		processes int
+		args      []string
+		arguments []string // of the program
+	}{
+		{name: "connection", processes: 5, args: preload},
+		{name: "simple_app", processes: 5, args: preload},
+		{name: "kv_app", processes: 5, args: preload},
+		// as ps-lite's script runs it, with a process that is both workers
+		{name: "kv_app_multi_workers", processes: 4, args: append([]string{"--customers", "2"}, preload...), arguments: []string{demo.RoleArgument}},
+		{name: "kv_app_wrapped", processes: 5},
 	} {
-		name := strings.TrimSuffix(p.program, "_test")
-		t.Run(name+"/cold", func(t *testing.T) {
-			for range *psLiteRuns {
-				p.run(t, built)
-			}
-		})
-		t.Run(name+"/hot", func(t *testing.T) {
-			b := &rangeBed{t: t, agents: make([]*exec.Cmd, 1), hot: psLiteHotSet(t), clean: true}
-			b.startUDP(2)
-			p.env = append(slices.Clone(p.env), "LIBRA_AGENT="+b.socket(0), "LIBRA_HOT_SET="+b.path("hot.libra"))
-			for range *psLiteRuns {
-				p.run(t, built)
-			}
-			if pushes := pushesOf(b); strings.HasPrefix(name, "kv_app") && pushes < 200 { // two workers, two servers, 50 times
-				t.Errorf("the agent had %d pushes", pushes)
-			}
-		})
+		for _, mode := range []struct {
+			name string
+			args []string
+			hot  bool
+			root bool
+		}{
+			{name: "cold"},
+			{name: "hot", args: []string{"--hot-set", hot}, hot: true},
+			{name: "hosts", args: append([]string{"--namespaces", "--hosts", strconv.Itoa(p.processes)}, lossy...), hot: true, root: true},
+		} {
+			t.Run(p.name+"/"+mode.name, func(t *testing.T) {
+				if mode.root {
+					needRoot(t)
+				}
+				args := slices.Concat([]string{"run", "--pslite", "--backend", "udp", "--servers", "2", "--workers", "2", "-v"}, p.args, mode.args,
+					[]string{"--", filepath.Join(built, p.name+"_test")}, p.arguments)
+				for i := range *psLiteRuns {
+					out, err := within(t, time.Minute, libra, args...).CombinedOutput() // it takes a second
+					if err != nil {
+						t.Fatalf("run %d: %v\n%s", i+1, err, out)
+					}
+					// two workers, two servers, 50 times
+					if pushes := pushesIn(string(out)); mode.hot && strings.HasPrefix(p.name, "kv_app") && pushes < 200 {
+						t.Errorf("run %d: the agents had %d pushes\n%s", i+1, pushes, out)
+					}
+				}
+			})
+		}
 	}
 }

@@ -7,6 +7,8 @@ package clients_test
 import (
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/train/data"
 )
 
 // vans compiles the van's logic and its tests, of each variant once.
@@ -122,7 +125,8 @@ func TestVanRefusesVariables(t *testing.T) {
 	t.Parallel()
 	hot, _ := vanHotSet(t)
 	for _, set := range []string{"LIBRA_HOT_SET=/none", "LIBRA_HOT_SET=", "LIBRA_HOT_EXPONENT=x", "LIBRA_HOT_EXPONENT=61", "LIBRA_STALENESS=-1",
-		"LIBRA_STALENESS=5ms", "LIBRA_STALENESS=", "PS_RESEND=1", "PS_RESEND=yes", "LIBRA_JOB=hot/0", "LIBRA_JOB=", "LIBRA_PS_DEAD=never"} {
+		"LIBRA_STALENESS=5ms", "LIBRA_STALENESS=", "PS_RESEND=1", "PS_RESEND=yes", "LIBRA_JOB=hot/0", "LIBRA_JOB=", "LIBRA_PS_DEAD=never",
+		"LIBRA_KEYS_OUT="} {
 		name, _, _ := strings.Cut(set, "=")
 		if got := run(t, vanProgram(t, address, "fake", "settings", hot, set)); !strings.HasPrefix(got, name+": ") {
 			t.Errorf("%s: the van says %q", set, got)
@@ -131,6 +135,57 @@ func TestVanRefusesVariables(t *testing.T) {
 	for _, set := range []string{"PS_RESEND=0", "LIBRA_STALENESS=0", "LIBRA_PS_DEAD=wait", "LIBRA_PS_DEAD=exit"} {
 		if got := run(t, vanProgram(t, address, "fake", "settings", hot, set)); !strings.HasSuffix(got, " 100 1\n") {
 			t.Errorf("%s: the van says %q", set, got)
+		}
+	}
+}
+
+// TestVanWritesKeys reads what a worker has written of its pushes: of each 64 to a server one, not always the same.
+func TestVanWritesKeys(t *testing.T) {
+	t.Parallel()
+	hot, _ := vanHotSet(t)
+	for _, v := range []variant{plain, address, thread} {
+		dir := filepath.Join(t.TempDir(), "keys")
+		cmd := vanProgram(t, v, "fake", "keys", hot)
+		cmd.Env = append(os.Environ(), "LIBRA_KEYS_OUT="+dir)
+		run(t, cmd)
+		src, err := data.OpenKeys(filepath.Join(dir, "worker-9.keys"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer src.Close()
+		var s data.Sample
+		var numbers [2][]uint64
+		for err = src.Next(&s); err == nil; err = src.Next(&s) {
+			if len(s.Keys) != 3 || s.Keys[0] != 3 || s.Keys[2] != math.MaxUint64 {
+				t.Fatalf("%s: keys %v", v.name, s.Keys)
+			}
+			numbers[s.Keys[1]%10] = append(numbers[s.Keys[1]%10], s.Keys[1]/1000)
+		}
+		if !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
+		for server, n := range numbers {
+			places := map[uint64]bool{}
+			for i, number := range n {
+				places[number%64] = true
+				if number/64 != uint64(i) {
+					t.Errorf("%s: the pushes %v to server %d are written", v.name, n, server)
+				}
+			}
+			if len(n) != 20 || n[0] != 0 || len(places) < 10 {
+				t.Errorf("%s: the pushes %v to server %d are written", v.name, n, server)
+			}
+		}
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]string{file: file + "/worker-9.keys: Not a directory", file + "/new": file + "/new: Not a directory"} {
+		cmd := vanProgram(t, address, "fake", "keys", hot)
+		cmd.Env = append(os.Environ(), "LIBRA_KEYS_OUT="+dir)
+		if got := run(t, cmd); !strings.HasPrefix(got, "LIBRA_KEYS_OUT: "+want) {
+			t.Errorf("%s: the van says %q", dir, got)
 		}
 	}
 }

@@ -33,11 +33,11 @@ type rangeBed struct {
 	t      *testing.T
 	dir    string
 	libra  string
+	sw     *exec.Cmd
 	agents []*exec.Cmd
 	logs   map[*exec.Cmd]*strings.Builder
 	net    *testbed.Bed // nil for UDP sockets of this host
 	hot    *packer.HotSet
-	clean  bool // no frame is lost, duplicated or reordered
 }
 
 // rangeRows are the hot rows, with the keys 7, 10, 13 and so on.
@@ -115,11 +115,9 @@ func (b *rangeBed) startAll(cluster string, jobs int) {
 			b.path("cluster.yaml"), workers))
 	}
 	cluster += fmt.Sprintf("job: {id: 20, hot_set: %s, exponent: -30}\n", b.path("hot.libra"))
-	if !b.clean {
-		cluster += "faults: {loss: 0.01, duplicate: 0.01, reorder: 0.01, seed: 5}\n"
-	}
+	cluster += "faults: {loss: 0.01, duplicate: 0.01, reorder: 0.01, seed: 5}\n"
 	b.write("cluster.yaml", cluster)
-	b.start("switch", "cluster.yaml", (*testbed.Bed).Switch)
+	b.startSwitch()
 	for i := range b.agents {
 		b.startAgent(i)
 	}
@@ -127,6 +125,7 @@ func (b *rangeBed) startAll(cluster string, jobs int) {
 
 func (b *rangeBed) path(name string) string { return filepath.Join(b.dir, name) }
 func (b *rangeBed) socket(host int) string  { return b.path(fmt.Sprintf("socket-%d", host)) }
+func (b *rangeBed) startSwitch()            { b.sw = b.start("switch", "cluster.yaml", (*testbed.Bed).Switch) }
 func (b *rangeBed) startAgent(host int) {
 	b.t.Helper()
 	b.agents[host] = b.start("agent", fmt.Sprintf("agent-%d.yaml", host), func(net *testbed.Bed) *testbed.Node { return net.Host(host) })
@@ -506,6 +505,47 @@ func TestKilledAgentOfRange(t *testing.T) {
 		}
 		if err := a.Wait(); err != nil {
 			t.Errorf("an interrupted agent has ended with %v", err)
+		}
+	}
+}
+
+// The death of the switch ends all sessions of its jobs, and not as that of an owner does, whether or not another
+// switch comes soon. The agents go on, for other owners.
+func TestKilledSwitchOfRange(t *testing.T) {
+	t.Parallel()
+	b := newRangeBed(t, 2, 1)
+	for _, soon := range []bool{true, false} {
+		owner := b.own(0, "hot/0")
+		programs := []*rangeProgram{b.push(0, "hot/0", 1, 1<<30), b.push(1, "hot/0", 1, 1<<30)}
+		for _, p := range programs {
+			p.acknowledged(16)
+		}
+		_ = b.sw.Process.Kill()
+		_ = b.sw.Wait()
+		if soon {
+			b.startSwitch()
+		}
+		for _, p := range append(programs, owner) {
+			_, last := p.acknowledged(1 << 30)
+			if last != "AGGREGATOR_LOST" && (!soon || last != "JOB_ENDED" || p == owner) { // the new aggregator may refuse a push first
+				t.Errorf("when the switch was killed, a program has printed %q\n%s", last, p.log.String())
+			}
+		}
+		if !soon {
+			b.startSwitch()
+		}
+		const pushes = 50
+		owner, pusher := b.own(1, "hot/0"), b.push(0, "hot/0", 3, pushes)
+		if n, last := pusher.acknowledged(pushes); n != pushes {
+			t.Fatalf("%d pushes are acknowledged, then %q\n%s", n, last, pusher.log.String())
+		}
+		var want [rangeRows][dim]float64
+		added(&want, 3, pushes)
+		if got := b.sums(owner); got != want {
+			t.Errorf("the next owner has the sums %v, want %v", got, want)
+		}
+		for host := range b.agents {
+			b.noClients(host)
 		}
 	}
 }

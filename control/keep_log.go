@@ -338,5 +338,5 @@ func (m *Membership) aggregatorLost(cfg *JoinConfig, err error) {
 		case <-time.After(DefaultGrace):
 		}
 	}
-	m.lose(access.CallError(access.SwitchDaemon, "withdrew this worker", err), cfg.Lost)
+	m.lose(ofAggregator(err, access.CallError(access.SwitchDaemon, "withdrew this worker", err)), cfg.Lost)
 }

@@ -69,7 +69,7 @@ func (o *Owned) Hold(ctx context.Context, lost func(error)) error {
 		},
 		func(err error) {
 			end()
-			lost(o.Lost("hold", err))
+			lost(ofAggregator(err, o.Lost("hold", err)))
 		})
 	switch {
 	case err != nil:
@@ -87,6 +87,20 @@ var ErrRemoved = errors.New("the job was removed by an operator")
 // ErrDiverged is in the errors of [Follow] if the training has diverged: weights that are written now are
 // not worth keeping.
 var ErrDiverged = errors.New("the training has diverged")
+
+// ErrAggregatorLost is in the errors of [Owned.Lost] and [JoinConfig.Lost] if the aggregator did not end the
+// job or the worker's part in it, but was stopped, or restarted, or cannot be reached any more: what it had
+// is lost.
+var ErrAggregatorLost = errors.New("the aggregator was lost")
+
+// ofAggregator returns an error that is [ErrAggregatorLost] if a stream's end says so.
+func ofAggregator(end, err error) error {
+	var broke brokenError
+	if answer := status.Convert(end); errors.As(end, &broke) || answer.Code() == codes.Aborted && answer.Message() == status.Convert(errStopping).Message() {
+		return reasonError{err, ErrAggregatorLost}
+	}
+	return err
+}
 
 // reasonError is an error with its own text that is also another one.
 type reasonError struct {

@@ -96,7 +96,7 @@ func whileBroken[T any](ctx context.Context, f func(context.Context) (T, error))
 // connection breaks, open is called again, with the newest first message, for as long as grace of
 // that message allows. Messages after the first, including the first of another stream, are passed to
 // more, if it is not nil. When the service ends the stream, or cannot be reached for that long, lost is
-// called, once.
+// called, once; in the latter case, and if the service refuses to open it again, with a [brokenError].
 func Stay[M any](ctx context.Context, open func(ctx context.Context, newest *M) (grpc.ServerStreamingClient[M],
 	error), grace func(*M) time.Duration, more func(*M), lost func(error)) (*M, error) {
 	type opened struct {
@@ -122,6 +122,7 @@ func Stay[M any](ctx context.Context, open func(ctx context.Context, newest *M) 
 				another, err = stream.Recv()
 			}
 			end := time.Now().Add(grace(newest))
+			broke := status.Code(err) == codes.Unavailable
 			var delay pause
 			for status.Code(err) == codes.Unavailable && time.Now().Before(end) {
 				if delay.wait(ctx) != nil {
@@ -138,6 +139,9 @@ func Stay[M any](ctx context.Context, open func(ctx context.Context, newest *M) 
 			if ctx.Err() != nil {
 				return
 			}
+			if err != nil && broke {
+				err = brokenError{err}
+			}
 			if err != nil {
 				lost(err)
 				return
@@ -146,6 +150,12 @@ func Stay[M any](ctx context.Context, open func(ctx context.Context, newest *M) 
 	}()
 	return first, nil
 }
+
+// brokenError is why a stream whose connection broke was not opened again.
+type brokenError struct{ error }
+
+func (e brokenError) Unwrap() error              { return e.error }
+func (e brokenError) GRPCStatus() *status.Status { return status.Convert(e.error) }
 
 // openFirst opens a stream and returns its first message.
 func openFirst[M any](ctx context.Context, open func(context.Context, *M) (grpc.ServerStreamingClient[M], error),

@@ -39,10 +39,11 @@ const (
 	NotOwner   Code = 44
 	NoServer   Code = 45
 
-	AgentClosed Code = 64
-	BadEntry    Code = 65
-	BadIndex    Code = 66
-	WakeFlood   Code = 67
+	AgentClosed    Code = 64
+	BadEntry       Code = 65
+	BadIndex       Code = 66
+	WakeFlood      Code = 67
+	AggregatorLost Code = 68
 )
 
 // codes contains a text for each code.
@@ -83,7 +84,9 @@ var codes = map[Code]string{
 	AgentClosed: "the agent was stopped: open a session with its successor",
 	BadEntry:    "an entry breaks the rules of docs/agent.md: report this",
 	BadIndex:    "an index of a ring jumped: report this, unless the program writes into the shared memory",
-	WakeFlood:   "far more wake-ups were sent than entries submitted: report this",
+	AggregatorLost: "the aggregator was stopped, or restarted, or cannot be reached any more, and the sums that no harvest had are lost: " +
+		"begin anew when it runs",
+	WakeFlood: "far more wake-ups were sent than entries submitted: report this",
 }
 
 func (c Code) Error() string {

@@ -72,6 +72,9 @@ static const struct {
 	 "session's memory"},
 	{LIBRA_WAKE_FLOOD, "WAKE_FLOOD",
 	 "the agent was woken far more often than requests were submitted: report this"},
+	{LIBRA_AGGREGATOR_LOST, "AGGREGATOR_LOST",
+	 "the aggregator was stopped, or restarted, or cannot be reached any more, and the sums that no harvest had are "
+	 "lost: begin anew when it runs"},
 	{LIBRA_NO_AGENT, "NO_AGENT",
 	 "no agent can be reached at the socket: is libra agent running on this host?"},
 	{LIBRA_AGENT_DIED, "AGENT_DIED", "the agent has died: open a session with its successor"},

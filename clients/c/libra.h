@@ -107,6 +107,7 @@ enum libra_code {
 	LIBRA_BAD_ENTRY = 65,    /* the library broke the protocol: report this */
 	LIBRA_BAD_INDEX = 66,    /* likewise, or the program wrote into the session's memory */
 	LIBRA_WAKE_FLOOD = 67,   /* likewise */
+	LIBRA_AGGREGATOR_LOST = 68,  /* the aggregator of a job without a parameter server was lost (requests, too) */
 
 	/* the library itself */
 	LIBRA_NO_AGENT = 256,    /* no agent listens at the socket, or access to it is denied */

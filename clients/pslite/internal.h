@@ -5,8 +5,8 @@
  * van.c starts and stops, has the thread, and passes messages on; push.c keeps pushes until both of
  * their parts are acknowledged, harvest.c gives sums to the server's handle and keeps pulls until
  * then, session.c opens sessions and judges their ends, gate.c keeps messages until their customer
- * exists, settings.c reads the variables, hotset.c reads the hot set, split.c finds hot keys in
- * messages, sha256.c checks files. Each file calls only files that this list names after it, and
+ * exists, keys.c writes the keys of some pushes, settings.c reads the variables, hotset.c reads the
+ * hot set, split.c finds hot keys in messages, sha256.c checks files. Each file calls only files that this list names after it, and
  * the time, poke, failures and warnings of van.c.
  */
 #ifndef VAN_INTERNAL_H
@@ -32,6 +32,7 @@ struct settings {
 	int exponent;
 	int64_t staleness_ms;
 	bool exit_if_dead;
+	const char *keys_out; /* folder, or NULL */
 };
 
 /* A message that waits for its customer. */
@@ -78,6 +79,7 @@ struct session {
 	struct part *first, **last;
 	bool waits;   /* the thread has seen that the first part is not submitted yet */
 	bool used;    /* a push was submitted */
+	bool lost;    /* a part failed, since the job has ended; why is not known until the session ends */
 	bool ended;   /* the job has ended with its server */
 	bool told;    /* that it has */
 	int64_t ended_ms;
@@ -120,6 +122,16 @@ struct harvests {
 	size_t unasked; /* pulls without a harvest */
 };
 
+#define KEYS_SERVERS 512 /* numbers of servers, which are even, are below it */
+
+/* What is written of pushes' keys. */
+struct keys {
+	pthread_mutex_t lock;
+	int fd; /* -1: nothing is written */
+	uint32_t pushes[KEYS_SERVERS];
+	char path[4096];
+};
+
 struct van {
 	struct van_host host;
 	enum van_role role;
@@ -141,6 +153,7 @@ struct van {
 	struct pending *pending[PENDING_LISTS];
 	size_t parts; /* hot parts in flight */
 	struct harvests harvests;
+	struct keys keys;
 };
 
 /* van.c */
@@ -151,6 +164,7 @@ __attribute__((format(printf, 2, 3))) void van_warn(struct van *v, const char *f
 
 /* push.c */
 enum van_way push_send(struct van *v, const struct van_message *m, struct van_rest *rest);
+bool push_fits(const struct van_message *m);
 bool push_hold(struct van *v, const struct van_message *m, void *message); /* lock held */
 void push_step(struct van *v, struct session *s);
 void push_free(struct van *v);
@@ -166,7 +180,6 @@ void harvest_free(struct van *v);
 bool session_open(struct van *v, struct session *s, int rank, bool owner);
 struct session *session_of(struct van *v, int node);
 void session_look(struct van *v, struct session *s);
-void session_gone(struct van *v, struct session *s);
 int64_t session_step(struct van *v, struct session *s);
 
 /* gate.c */
@@ -175,6 +188,11 @@ bool gate_hold(struct van *v, const struct van_message *m, void *message); /* lo
 void gate_give(struct van *v, void *kept, int app, int customer, bool harvest);
 int64_t gate_step(struct van *v);
 void gate_free(struct van *v);
+
+/* keys.c */
+bool keys_open(struct van *v, int node);
+void keys_note(struct van *v, const struct van_message *m);
+void keys_close(struct van *v); /* `keys.lock` held, or no other call in progress */
 
 /* settings.c */
 bool settings_read(struct settings *set, const struct van_host *host, char *error, size_t room);

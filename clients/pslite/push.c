@@ -70,15 +70,14 @@ void push_step(struct van *v, struct session *s)
 		int code = ticket == LOST ? LIBRA_JOB_ENDED : libra_wait(s->libra, ticket, 0);
 		if (code == LIBRA_TIMEOUT)
 			return;
-		if (code == LIBRA_JOB_ENDED)
-			session_gone(v, s);
-		else if (code) {
+		if (code && code != LIBRA_JOB_ENDED) {
 			van_fail(v, "hot pairs for server %d: %s", s->rank, libra_last_error()->text);
 			return;
 		}
 		void *response = NULL;
 		pthread_mutex_lock(&v->lock);
 		s->first = part->next;
+		s->lost |= code != LIBRA_OK;
 		struct pending *p = part->of;
 		if (code == LIBRA_OK && --p->parts == 0 && p->response) {
 			response = p->response;
@@ -198,7 +197,14 @@ static void drop(struct van_rest *rest)
 	*rest = (struct van_rest){0};
 }
 
-/* push_send takes the hot pairs out of a push. */
+/* push_fits returns whether a message is a push that could be split, if its keys were hot. */
+bool push_fits(const struct van_message *m)
+{
+	return m->request && m->push && !m->pull && !m->simple && m->app == 0 && m->head == 0 && !m->lens && m->keys &&
+	       m->is_float && split_ascend(m->keys, m->n);
+}
+
+/* push_send takes the hot pairs out of a push that push_fits. */
 enum van_way push_send(struct van *v, const struct van_message *m, struct van_rest *rest)
 {
 	size_t dim = v->hot.dim, *places;
@@ -206,9 +212,7 @@ enum van_way push_send(struct van *v, const struct van_message *m, struct van_re
 	struct pairs hot = {0};
 	enum van_way way = VAN_PASS;
 
-	if (v->role != VAN_WORKER || !m->request || !m->push || m->pull || m->simple || m->app != 0 || m->head != 0 ||
-	    m->lens || !m->keys || !m->is_float || m->floats != m->n * dim || !(s = session_of(v, m->recver)) ||
-	    !split_ascend(m->keys, m->n))
+	if (v->role != VAN_WORKER || m->floats != m->n * dim || !(s = session_of(v, m->recver)))
 		return VAN_PASS;
 	size_t n = split_find(&v->hot, m->keys, m->n, &places);
 	if (n && pick(m, places, n, dim, &hot, rest) && fits(hot.values, n * dim, v->set.exponent)) {

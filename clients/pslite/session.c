@@ -109,10 +109,10 @@ struct session *session_of(struct van *v, int node)
  * session_gone notes that the job of a server has ended. A server that ends as it should has done
  * so when all workers have finished.
  */
-void session_gone(struct van *v, struct session *s)
+static void session_gone(struct van *v, struct session *s)
 {
 	pthread_mutex_lock(&v->lock);
-	bool first = !s->ended, tell = first && s->first && !s->told;
+	bool first = !s->ended, tell = first && (s->first || s->lost) && !s->told;
 	s->ended = true;
 	if (first)
 		s->ended_ms = van_ms();

@@ -7,6 +7,8 @@
 
 #include "internal.h"
 
+#define MOST_PATH 4000
+
 /* whole reads a number, and returns false with an error that names the variable. */
 static bool whole(const struct van_host *host, const char *name, long least, long most, long *value, char *error,
 		  size_t room)
@@ -33,7 +35,8 @@ bool settings_read(struct settings *set, const struct van_host *host, char *erro
 	bool good = false;
 	long exponent = -30, staleness = 0, resend = 0;
 
-	*set = (struct settings){.hot_set = host->variable(host->self, "LIBRA_HOT_SET")};
+	*set = (struct settings){.hot_set = host->variable(host->self, "LIBRA_HOT_SET"),
+				 .keys_out = host->variable(host->self, "LIBRA_KEYS_OUT")};
 	if (!whole(host, "LIBRA_HOT_EXPONENT", -100, 60, &exponent, error, room) ||
 	    !whole(host, "LIBRA_STALENESS", 0, 3600000, &staleness, error, room) ||
 	    !whole(host, "PS_RESEND", 0, 1, &resend, error, room))
@@ -42,6 +45,8 @@ bool settings_read(struct settings *set, const struct van_host *host, char *erro
 		job = "hot";
 	if (set->hot_set && !*set->hot_set)
 		snprintf(error, room, "LIBRA_HOT_SET: it is empty: name a file of libra hotset build, or unset it");
+	else if (set->keys_out && (!*set->keys_out || strlen(set->keys_out) > MOST_PATH))
+		snprintf(error, room, "LIBRA_KEYS_OUT: it is %s: name a folder, or unset it", *set->keys_out ? "too long" : "empty");
 	else if (resend)
 		snprintf(error, room, "PS_RESEND: 1, but the van holds messages back, and ps-lite would send them again: "
 			 "unset it");

@@ -112,9 +112,11 @@ static void destroy(struct van *v)
 {
 	if (v->wake >= 0)
 		close(v->wake);
+	keys_close(v);
 	hotset_free(&v->hot);
 	pthread_mutex_destroy(&v->lock);
 	pthread_mutex_destroy(&v->opening);
+	pthread_mutex_destroy(&v->keys.lock);
 	pthread_cond_destroy(&v->changed);
 	free(v);
 }
@@ -129,9 +131,10 @@ struct van *van_new(const struct van_host *host, enum van_role role)
 		abort();
 	v->host = *host;
 	v->role = role;
-	v->node = -1;
+	v->node = v->keys.fd = -1;
 	pthread_mutex_init(&v->lock, NULL);
 	pthread_mutex_init(&v->opening, NULL);
+	pthread_mutex_init(&v->keys.lock, NULL);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&v->changed, &monotonic);
@@ -158,7 +161,9 @@ bool van_open(struct van *v, int node, int servers)
 	bool ok = true;
 
 	pthread_mutex_lock(&v->opening);
-	if (v->hot.n && !v->sessions && n) {
+	if (!*v->keys.path)
+		ok = keys_open(v, node);
+	if (ok && v->hot.n && !v->sessions && n) {
 		if (n > MAX_SERVERS)
 			van_fail(v, "DMLC_NUM_SERVER: %d; a range has at most %d jobs: use fewer servers, or no LIBRA_HOT_SET",
 				 servers, MAX_SERVERS);
@@ -203,9 +208,12 @@ static void close_sessions(struct van *v)
 enum van_way van_send(struct van *v, const struct van_message *m, struct van_rest *rest)
 {
 	*rest = (struct van_rest){0};
-	if (!v->hot.n)
+	if (v->hot.n && harvest_answered(v, m))
+		return VAN_TAKEN;
+	if ((!v->hot.n && !v->set.keys_out) || !push_fits(m))
 		return VAN_PASS;
-	return harvest_answered(v, m) ? VAN_TAKEN : push_send(v, m, rest);
+	keys_note(v, m);
+	return v->hot.n ? push_send(v, m, rest) : VAN_PASS;
 }
 
 enum van_way van_receive(struct van *v, const struct van_message *m, void *message)

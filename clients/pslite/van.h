@@ -78,7 +78,7 @@ struct van *van_new(const struct van_host *host, enum van_role role);
 /*
  * van_open - open the sessions with the agent, when ps-lite has given this node its number
  *
- * A server creates its job, a worker waits for those of all servers. Returns false after
+ * A server creates its job, a worker waits for those of all servers. LIBRA_KEYS_OUT gets its file. Returns false after
  * host->fail. Later calls return at once.
  */
 bool van_open(struct van *v, int node, int servers);

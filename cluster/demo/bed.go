@@ -31,6 +31,11 @@ func openBed(ctx context.Context, c *cluster.Config, workers int) (*bed, error) 
 	if c.Backend == cluster.BackendUDP {
 		return &bed{}, loopback(c, workers)
 	}
+	return openNetwork(ctx, c, workers)
+}
+
+// openNetwork is openBed with namespaces, whatever the backend.
+func openNetwork(ctx context.Context, c *cluster.Config, workers int) (*bed, error) {
 	servers := len(c.AllServers())
 	b, err := testbed.New(ctx, testbed.Config{Hosts: servers + workers, Unbridged: c.Switch.Plane == cluster.PlaneP4})
 	if errors.Is(err, fs.ErrPermission) && c.Switch.Plane != cluster.PlaneP4 {
@@ -46,10 +51,11 @@ func openBed(ctx context.Context, c *cluster.Config, workers int) (*bed, error) 
 	for _, h := range b.Hosts() {
 		ports = append(ports, h.PortName)
 	}
-	if c.Switch.Plane == cluster.PlaneP4 {
+	switch {
+	case c.Switch.Plane == cluster.PlaneP4:
 		ports = append(ports, testbed.UplinkName)
 		placeHosts(&c.Switch.P4, append(b.Hosts(), sw))
-	} else {
+	case c.Backend == cluster.BackendAFXDP:
 		c.Switch.Interfaces = ports
 	}
 	for i := range servers {
@@ -57,17 +63,22 @@ func openBed(ctx context.Context, c *cluster.Config, workers int) (*bed, error) 
 		if len(c.Servers) > 0 {
 			server = &c.Servers[i]
 		}
-		server.Host = cluster.Host{Address: h.IP, Interface: h.Interface}
+		server.Host = hostOf(c, h)
 		server.Control = netip.AddrPortFrom(h.IP, controlPort)
 	}
 	for i := 1; i <= workers; i++ {
 		h := b.Host(servers - 1 + i)
-		c.Workers = append(c.Workers, cluster.Worker{
-			ID:   uint16(i),
-			Host: cluster.Host{Address: h.IP, Interface: h.Interface},
-		})
+		c.Workers = append(c.Workers, cluster.Worker{ID: uint16(i), Host: hostOf(c, h)})
 	}
 	return &bed{net: b, ports: ports}, nil
+}
+
+// hostOf returns a node of the network as a cluster file describes it.
+func hostOf(c *cluster.Config, n *testbed.Node) cluster.Host {
+	if c.Backend == cluster.BackendUDP {
+		return cluster.Host{Address: n.IP}
+	}
+	return cluster.Host{Address: n.IP, Interface: n.Interface}
 }
 
 // stripes returns the number of stripes of a demo's hot frames. With many workers' batches in
@@ -86,8 +97,11 @@ func (o Options) stripes() int {
 
 // giveRoom gives the switch the slots that its only job takes, if those are more than the default. A P4
 // switch has what it has.
-func giveRoom(c *cluster.Config, hot *packer.HotSet) {
-	if slots := hot.Slots(); slots > control.DefaultSlots && c.Switch.Plane != cluster.PlaneP4 {
+func giveRoom(c *cluster.Config, hot *packer.HotSet) { giveSlots(c, hot.Slots()) }
+
+// giveSlots gives the switch that many slots, if those are more than the default.
+func giveSlots(c *cluster.Config, slots int) {
+	if slots > control.DefaultSlots && c.Switch.Plane != cluster.PlaneP4 {
 		c.Switch.Slots = slots
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -76,7 +75,9 @@ type Programs struct {
 type ProgramsResult struct {
 	Backend   string        `json:"backend"`
 	Hosts     int           `json:"hosts"`
-	Workers   []ProgramDone `json:"workers"` // by rank
+	Scheduler *ProgramDone  `json:"scheduler,omitempty"` // of ps-lite
+	Servers   []ProgramDone `json:"servers,omitempty"`   // of ps-lite
+	Workers   []ProgramDone `json:"workers"`             // by rank; of ps-lite, processes by number
 	Seconds   float64       `json:"duration_s"`
 	Steps     uint64        `json:"steps"` // committed by the server
 	Rows      int           `json:"rows"`  // held by the server
@@ -133,15 +134,6 @@ const DefaultHotRows = 1024
 
 // maxDim is the dimension of a factorisation machine with the most factors.
 const maxDim = 65
-
-// WorkerError is the failure of a worker, whose exit status is Code.
-type WorkerError struct {
-	Code int
-	Err  error
-}
-
-func (e *WorkerError) Error() string { return e.Err.Error() }
-func (e *WorkerError) Unwrap() error { return e.Err }
 
 // RunPrograms starts a cluster, runs the command once for each worker, and ends the cluster when
 // all workers have ended. The first worker that fails ends the others; the error is then a
@@ -248,48 +240,14 @@ type programs struct {
 	server node.ServerResult
 }
 
-// run starts all processes in the order of their dependencies, and ends them in the opposite order:
-// agents that are asked to end have finished, and then so has the server.
-func (p *programs) run(ctx context.Context) (_ *ProgramsResult, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("demo: %w", err)
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	groups := map[string]*proc.Group{}
-	var order []*proc.Group
-	failures := proc.NewFailures(isConsequence)
-	for _, g := range []string{"services", "agents", "workers"} {
-		logs := p.Logs
-		if g == "workers" {
-			logs = p.Stderr
-		}
-		// A failure in one group ends the others.
-		groups[g] = proc.NewGroup(ctx, proc.Config{Stderr: logs, Failed: cancel, Failures: failures})
-		order = append([]*proc.Group{groups[g]}, order...)
-	}
-	start := func(group string, host int, service bool, spec proc.Spec) (*proc.Child, error) {
-		spec.Start, spec.Service = p.bed.start(host), service
-		return groups[group].Start(spec)
-	}
-	result, err := p.runAll(ctx, self, start, groups)
-	failures.Await()
-	first := context.Cause(ctx) // it explains what follows
-	for _, g := range order {
-		if stopped := g.Stop(); err == nil {
-			err = stopped
-		}
-	}
-	if first != nil {
-		err = first
-	}
-	// Of several failures, the cause is the first that errors.As finds.
-	var exit *proc.ExitError
-	if errors.As(err, &exit) && exit.Code > 0 && strings.HasPrefix(exit.Name, workerPrefix) {
-		err = &WorkerError{Code: exit.Code, Err: err}
-	}
-	return result, err
+// run starts all processes in the order of their dependencies.
+func (p *programs) run(ctx context.Context) (result *ProgramsResult, err error) {
+	logs := map[string]io.Writer{"services": p.Logs, "agents": p.Logs, "workers": p.Stderr}
+	err = p.bed.inGroups(ctx, []string{"services", "agents", "workers"}, logs, func(ctx context.Context, g *groups) error {
+		result, err = p.runAll(ctx, g)
+		return err
+	})
+	return result, exitOf(err, func(name string) bool { return strings.HasPrefix(name, workerPrefix) })
 }
 
 // workerPrefix is the prefix of the names of workers, and of no other process.
@@ -297,27 +255,14 @@ const workerPrefix = "rank "
 
 func workerName(rank int) string { return workerPrefix + strconv.Itoa(rank) }
 
-type startIn func(group string, host int, service bool, spec proc.Spec) (*proc.Child, error)
-
-func (p *programs) runAll(ctx context.Context, self string, start startIn,
-	groups map[string]*proc.Group) (*ProgramsResult, error) {
+func (p *programs) runAll(ctx context.Context, g *groups) (*ProgramsResult, error) {
 	plain := make(chan bool, 1)
 	go func() { plain <- lacksLibuv(ctx, p.Command[0]) }()
-	service := func(group, name string, host int, service bool, onLine func([]byte), args ...string) (*proc.Child, error) {
-		cmd := exec.Command(self, append(args, "--json")...)
-		if group == "agents" {
-			cmd.Env = p.agentEnvironment()
-		}
-		child, err := start(group, host, service, proc.Spec{Name: name, Cmd: cmd, OnLine: onLine})
-		if err == nil {
-			err = ready(ctx, name, child)
-		}
-		return child, err
-	}
-	if _, err := service("services", "switch", -1, true, nil, "switch", "--config", p.path); err != nil {
+	if err := g.startSwitch(ctx, p.path); err != nil {
 		return nil, err
 	}
-	server, err := service("services", "ps", 0, false, p.serverLine, "ps", "--config", p.path)
+	server, err := g.startReady(ctx, "services", 0, proc.Spec{Name: "ps", Cmd: g.libra("ps", "--config", p.path),
+		OnLine: p.serverLine})
 	if err != nil {
 		return nil, err
 	}
@@ -326,8 +271,7 @@ func (p *programs) runAll(ctx context.Context, self string, start startIn,
 		if err != nil {
 			return nil, err
 		}
-		if _, err := service("agents", fmt.Sprintf("agent %d", host), host, true, nil, "agent", "--config", file, "--record",
-			p.Record); err != nil {
+		if err := g.startAgent(ctx, host, host, p.Hosts, "--config", file, "--record", p.Record); err != nil {
 			return nil, err
 		}
 	}
@@ -344,7 +288,7 @@ func (p *programs) runAll(ctx context.Context, self string, start startIn,
 		host := 1 + rank/p.perHost()
 		cmd := exec.Command(p.Command[0], p.Command[1:]...)
 		cmd.Env = p.environment(rank, master)
-		child, err := start("workers", host, false, proc.Spec{Name: workerName(rank), Cmd: cmd, Plain: true,
+		child, err := g.start("workers", host, proc.Spec{Name: workerName(rank), Cmd: cmd, Plain: true,
 			OnLine: p.printer(rank)})
 		if err != nil {
 			return nil, err
@@ -355,7 +299,7 @@ func (p *programs) runAll(ctx context.Context, self string, start startIn,
 		return nil, err
 	}
 	result := &ProgramsResult{Backend: p.Backend, Hosts: p.Hosts, Workers: p.done, Seconds: time.Since(begin).Seconds()}
-	if err := groups["agents"].Stop(); err != nil {
+	if err := g.all["agents"].Stop(); err != nil {
 		return nil, err
 	}
 	if err := p.finishRecord(workers); err != nil {
@@ -433,18 +377,6 @@ func (p *programs) master() (netip.AddrPort, error) {
 	}
 	port, err := quietPort()
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port), err
-}
-
-// agentEnvironment makes the agents together use as many processors as there are, unless GOMAXPROCS
-// is set. One goroutine of an agent does all the work of a job, and sleeps at less cost in a
-// process with one processor; the monitor of Go's scheduler, which handles the others, took a fifth
-// of the agents' time.
-func (p *programs) agentEnvironment() []string {
-	env := os.Environ()
-	if _, given := os.LookupEnv("GOMAXPROCS"); !given {
-		env = append(env, "GOMAXPROCS="+strconv.Itoa(max(1, runtime.GOMAXPROCS(0)/p.Hosts)))
-	}
-	return env
 }
 
 // environment returns the variables that torchrun sets for a worker, and the socket of its agent.

@@ -17,8 +17,7 @@ import (
 // Agents share the processors, each with one at least; what the environment says of them counts.
 func TestAgentsShareProcessors(t *testing.T) {
 	of := func(hosts int) []string {
-		p := &programs{Programs: Programs{Hosts: hosts}}
-		return slices.DeleteFunc(p.agentEnvironment(), func(v string) bool { return !strings.HasPrefix(v, "GOMAXPROCS=") })
+		return slices.DeleteFunc(agentEnvironment(hosts), func(v string) bool { return !strings.HasPrefix(v, "GOMAXPROCS=") })
 	}
 	t.Setenv("GOMAXPROCS", "3")
 	if got := of(8); !slices.Equal(got, []string{"GOMAXPROCS=3"}) {

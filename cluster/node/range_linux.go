@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/libra-ina/libra/agent"
+	"github.com/libra-ina/libra/agent/agentproto"
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
@@ -174,7 +175,7 @@ func (r *openRange) joinJob(ctx context.Context, index int) (_ agent.Job, _ func
 	cfg := control.JoinConfig{
 		Job: c.Job.ID + uint16(index), Worker: one.worker.ID, From: netip.AddrPortFrom(one.worker.Address, at.Port),
 		HotSet: fingerprint[:], Aggregator: c.Switch.Control, NoServer: true, Security: r.security, Limit: openLimit,
-		Dial: r.env.Machine.Client, Lost: cancel, Random: r.env.Machine.Random, Log: log,
+		Dial: r.env.Machine.Client, Lost: func(err error) { cancel(endOf(err)) }, Random: r.env.Machine.Random, Log: log,
 	}
 	if at.MAC != [6]byte{} {
 		cfg.MAC = at.MAC[:]
@@ -241,7 +242,7 @@ func (r *openRange) ownJob(ctx context.Context, index int) (_ agent.Owner, err e
 	o.held, o.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	lost := func(err error) {
 		log.Error("the job has ended", "reason", err)
-		o.cancel(err)
+		o.cancel(endOf(err))
 	}
 	if err := o.job.Hold(o.held, lost); err != nil {
 		err = errors.Join(err, o.removeJob(), o.conn.Close())
@@ -255,6 +256,36 @@ func (r *openRange) ownJob(ctx context.Context, index int) (_ agent.Owner, err e
 
 // Instance implements [agent.Owner].
 func (o *ownedJob) Instance() uint64 { return o.job.Instance }
+
+// Take implements [agent.Owner]. When it fails because the job has ended, Lost has the reason.
+func (o *ownedJob) Take(ctx context.Context) ([]int64, error) {
+	sums, err := o.Taker.Take(ctx)
+	if err != nil {
+		ctx, cancel := context.WithTimeout(ctx, leaveLimit)
+		defer cancel()
+		select {
+		case <-o.held.Done():
+		case <-ctx.Done():
+		}
+	}
+	return sums, err
+}
+
+// endOf explains the end of a job to clients.
+func endOf(err error) error {
+	if errors.Is(err, control.ErrAggregatorLost) {
+		return fmt.Errorf("%w: %w", agentproto.AggregatorLost, err)
+	}
+	return err
+}
+
+// Lost implements [agent.Owner].
+func (o *ownedJob) Lost() error {
+	if why := context.Cause(o.held); errors.Is(why, agentproto.AggregatorLost) {
+		return why
+	}
+	return nil
+}
 
 // Remove implements [agent.Owner].
 func (o *ownedJob) Remove() error {

@@ -110,6 +110,10 @@ func TestNumbersThatCannotBe(t *testing.T) {
 		{"--dim 66: it must be from 1 to 65", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--dim", "66"}},
 		{"--dim 0: it must be above zero", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--dim", "0"}},
 		{"--dim is in place of --model and --factors", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--dim", "16", "--model", "fm"}},
+		{"--keys k: the rows are those of --data: leave one", []string{"hotset", "build", "--data", data, "--keys", "k", "--out", data + ".libra"}},
+		{"--data, or --keys, and --out are required", []string{"hotset", "build", "--keys", data}},
+		{"also of --keys: leave them out, or it", []string{"hotset", "build", "--keys", data, "--out", data + ".libra", "--model", "lr"}},
+		{"--out " + data + ": this file is read", []string{"hotset", "build", "--keys", data, "--out", data}},
 		{"--factors 4: model lr has none", []string{"hotset", "build", "--data", data, "--out", data + ".libra", "--model", "lr", "--factors", "4"}},
 	} {
 		if _, stderr, code := inProcess(t, c.args...); code != exitUsage || !strings.Contains(stderr, c.want) {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -35,6 +36,7 @@ func newHotset() *cobra.Command {
 func newHotsetBuild() *cobra.Command {
 	var (
 		file, out string
+		keys      string
 		asJSON    bool
 		dim       int
 		rows      string
@@ -43,22 +45,30 @@ func newHotsetBuild() *cobra.Command {
 		o         node.HotSetOptions
 	)
 	cmd := &cobra.Command{
-		Use:   "build --data FILE --out FILE",
+		Use:   "build {--data | --keys} FILE --out FILE",
 		Short: "Find the hot parameters of a training set by sampling its rows",
 		Long: `Counts the parameters of a random part of the rows and writes the hottest, in
 rank order, to a file that all processes of a cluster read. How many are hot
 follows the paper's Principle 1 unless --hot-rows sets it. With --hot-rows auto,
 for an aggregator in XDP, it is the number with which aggregator and server
 together spend least CPU time, by what hot and cold rows and harvested sums cost,
-and by the load that --workers, --push-rate, --push-rows and --harvest-period describe.`,
+and by the load that --workers, --push-rate, --push-rows and --harvest-period describe.
+
+With --keys the rows are pushes of a ps-lite program, of which the van has written some (variable
+LIBRA_KEYS_OUT, docs/pslite.md): a file with the keys of a push in each line, or a folder with files
+*.keys. All of them are counted.`,
 		Example: `  libra hotset build --data train.libfm.gz --out hot.libra
-  libra hotset build --data train.libfm.gz --out hot.libra --hot-rows auto --workers 8 --push-rate 500000`,
+  libra hotset build --data train.libfm.gz --out hot.libra --hot-rows auto --workers 8 --push-rate 500000
+  libra hotset build --keys keys --out hot.libra --hot-rows 30000`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if file == "" || out == "" {
-				return usagef(cmd, "--data and --out are required")
+			switch {
+			case file == "" && keys == "" || out == "":
+				return usagef(cmd, "--data, or --keys, and --out are required")
+			case file != "" && keys != "":
+				return usagef(cmd, "--keys %s: the rows are those of --data: leave one of them out", keys)
 			}
-			if err := checkOutput(cmd, out, file); err != nil { // now, and not when all rows are counted
+			if err := checkOutput(cmd, out, cmp.Or(file, keys)); err != nil { // now, and not when all rows are counted
 				return err
 			}
 			if model.Kind == "lr" && model.Factors != 0 {
@@ -69,9 +79,12 @@ and by the load that --workers, --push-rate, --push-rows and --harvest-period de
 				return err
 			}
 			o.Dim = m.Dim()
-			if flags := cmd.Flags(); flags.Changed("dim") {
+			if flags := cmd.Flags(); flags.Changed("dim") || keys != "" {
 				if flags.Changed("model") || flags.Changed("factors") {
-					return usagef(cmd, "--dim is in place of --model and --factors: leave them out, or it")
+					return usagef(cmd, "--dim is in place of --model and --factors, also of --keys: leave them out, or it")
+				}
+				if !flags.Changed("dim") {
+					dim = 1
 				}
 				if most := train.MaxFactors + 1; dim < 1 || dim > most {
 					return usagef(cmd, "--dim %d: it must be from 1 to %d", dim, most)
@@ -87,11 +100,14 @@ and by the load that --workers, --push-rate, --push-rows and --harvest-period de
 			if most := packer.MaxHotRows(o.Dim); o.Rows > most {
 				return usagef(cmd, "--hot-rows %d: a job has at most %d rows of %d scalars", o.Rows, most, o.Dim)
 			}
-			src, err := data.OpenFile(file, data.Regression, data.Shard{}) // with any labels
+			src, err := openHotSetRows(file, keys)
 			if err != nil {
 				return err
 			}
 			defer src.Close()
+			if keys != "" {
+				o.Rate = cmp.Or(o.Rate, 1) // the van has taken a sample
+			}
 			hot, err := node.BuildHotSet(src, o)
 			if err != nil {
 				return err
@@ -104,11 +120,12 @@ and by the load that --workers, --push-rate, --push-rows and --harvest-period de
 	}
 	f := cmd.Flags()
 	f.StringVar(&file, "data", "", "training `file` in libfm, libsvm or libffm format, plain or gzip, with any labels")
+	f.StringVar(&keys, "keys", "", "`file` or folder with keys of pushes of ps-lite, in place of --data")
 	f.StringVar(&out, "out", "", "hot-set `file` to write")
 	f.StringVar(&model.Kind, "model", model.Kind, settings.Model.Help(""))
 	f.IntVar(&model.Factors, "factors", 0, settings.Factors.Help(settings.Factors.Usual()))
 	choices(cmd, "model", "fm", "lr")
-	f.IntVar(&dim, "dim", 0, "floats of a row, in place of --model and --factors, as model.dim of the cluster file")
+	f.IntVar(&dim, "dim", 0, "floats of a row, in place of --model and --factors, as model.dim of the cluster file (with --keys: default 1)")
 	f.Float64Var(&o.Rate, "rate", 0,
 		fmt.Sprintf("share of the rows to sample (default %v, or 1 where that is fewer than %d rows)", node.DefaultRate,
 			node.EnoughRows))
@@ -126,6 +143,14 @@ and by the load that --workers, --push-rate, --push-rows and --harvest-period de
 			heat.DefaultMemoryShare))
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
+}
+
+// openHotSetRows opens --data or --keys.
+func openHotSetRows(file, keys string) (data.Source, error) {
+	if keys != "" {
+		return data.OpenKeys(keys)
+	}
+	return data.OpenFile(file, data.Regression, data.Shard{}) // with any labels
 }
 
 // hotRows reads --hot-rows.

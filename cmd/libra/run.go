@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,7 +19,8 @@ import (
 )
 
 func newRun() *cobra.Command {
-	var asJSON bool
+	var asJSON, pslite bool
+	ps := demo.PSLite{Servers: 1, Customers: 1}
 	p := demo.Programs{
 		Hosts: 1, Workers: 1, Job: "default", Dim: 1, Backend: cluster.BackendAFXDP, Optimizer: settings.Optimizer.Default,
 		Seed: 1,
@@ -44,28 +46,46 @@ files (docs/python.md), which 'libra bench push --trace' replays. It slows the w
 With --line-rate the lines of the hosts are as slow as that for what the programs themselves send,
 as by gloo. What goes through Libra's sockets of AF_XDP is not slowed down.
 
+With --pslite the command is a program of ps-lite, and runs as its scheduler, its servers and its
+workers, which are dealt out to the hosts in this order. They have ps-lite's variables (DMLC_ROLE
+and so on) and those of Libra's van; an argument {role} becomes the process's role. With --hot-set a
+switch sums the hot pairs of their pushes; the variables of docs/pslite.md that are not set here,
+such as LIBRA_STALENESS, are those of libra run. The first process that fails ends the others.
+
 With --backend udp there are no namespaces: all hosts are this machine, and no
 privileges are needed.`,
 		Example: `  libra run --backend udp -- python3 train.py
   libra run --hosts 2 --workers 8 --sync --dim 16 -- python3 train.py
   libra run --workers 4 --sync --dim 16 --record trace -- python3 train.py
-  libra run --hosts 4 --workers 4 --line-rate 250 -- python3 train.py`,
+  libra run --hosts 4 --workers 4 --line-rate 250 -- python3 train.py
+  libra run --pslite --backend udp --servers 2 --workers 2 --hot-set hot.libra --van libra_van.so -- ./train`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p.Command = args
-			if err := p.Validate(); err != nil {
-				return usagef(cmd, "%w", err)
+			if err := checkPSLiteFlags(cmd, pslite); err != nil {
+				return err
 			}
 			p.Stdout, p.Stderr, p.Log = cmd.OutOrStdout(), cmd.ErrOrStderr(), slog.Default()
 			if verbose, _ := cmd.Flags().GetBool("verbose"); verbose {
 				p.Logs = p.Stderr
 			}
-			result, err := demo.RunPrograms(cmd.Context(), p)
+			p.Command = args
+			ps.Command, ps.Hosts, ps.Workers, ps.HotSet, ps.Backend, ps.Harvest = args, p.Hosts, p.Workers, p.HotSet, p.Backend, p.Harvest
+			ps.Stdout, ps.Stderr, ps.Logs = p.Stdout, p.Stderr, p.Logs
+			validate, run := p.Validate, func(ctx context.Context) (*demo.ProgramsResult, error) { return demo.RunPrograms(ctx, p) }
+			if pslite {
+				validate, run = ps.Validate, func(ctx context.Context) (*demo.ProgramsResult, error) { return demo.RunPSLite(ctx, ps) }
+			}
+			if err := validate(); err != nil {
+				return usagef(cmd, "%w", err)
+			}
+			result, err := run(cmd.Context())
 			switch {
 			case err != nil:
 				return err
 			case asJSON:
 				return report.WriteJSON(cmd.OutOrStdout(), result)
+			case pslite:
+				return printPSLite(cmd.OutOrStdout(), result)
 			}
 			return printPrograms(cmd.OutOrStdout(), result)
 		},
@@ -90,10 +110,50 @@ privileges are needed.`,
 		"rate of each host's line in Mb/s, for what programs send through sockets; frames of AF_XDP pass it by (default: no limit)")
 	f.StringVar(&p.Record, "record", "", "new `folder` for what each worker pushes, as NumPy files")
 	f.Uint64Var(&p.Seed, "seed", p.Seed, "seed of the initial weights; with --dim 1 they are zeros")
+	f.BoolVar(&pslite, "pslite", false, "the command is a program of ps-lite")
+	f.IntVar(&ps.Servers, "servers", ps.Servers, "pslite: number of servers")
+	f.IntVar(&ps.Customers, "customers", ps.Customers, "pslite: number of workers that a process is")
+	f.StringVar(&ps.Van, "van", "", "pslite: `file` of the van, libra_van.so, to preload (default: it is linked into the program)")
+	f.BoolVar(&ps.Namespaces, "namespaces", false, "pslite: a namespace for each host also with --backend udp (needs root)")
+	f.Float64Var(&ps.Faults.Loss, "loss", 0, "pslite: probability that a frame with hot pairs is lost")
+	f.Float64Var(&ps.Faults.Duplicate, "duplicate", 0, "pslite: probability that such a frame arrives twice")
+	f.Float64Var(&ps.Faults.Reorder, "reorder", 0, "pslite: probability that later frames overtake such a frame")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object as the last line of standard output")
 	choices(cmd, "optimizer", "adagrad", "sgd", "none")
 	choices(cmd, "backend", cluster.BackendAFXDP, cluster.BackendUDP)
 	return cmd
+}
+
+// checkPSLiteFlags refuses flags that are not for this kind of program.
+func checkPSLiteFlags(cmd *cobra.Command, pslite bool) error {
+	wrong := []string{"servers", "customers", "van", "namespaces", "loss", "duplicate", "reorder"}
+	text := "--%s is for --pslite: add that, or leave it out"
+	if pslite {
+		wrong = []string{"job", "dim", "hot-rows", "sync", "optimizer", "learning-rate", "codec-bound", "codec-scale", "record", "seed"}
+		text = "--%s is for jobs with a server of Libra's, which a program of ps-lite has not: leave it out"
+	}
+	for _, name := range wrong {
+		if cmd.Flags().Changed(name) {
+			return usagef(cmd, text, name)
+		}
+	}
+	return nil
+}
+
+// printPSLite prints how the processes of ps-lite have ended.
+func printPSLite(w io.Writer, r *demo.ProgramsResult) error {
+	var rows [][]any
+	row := func(name string, p demo.ProgramDone) {
+		rows = append(rows, []any{name, p.Host, fmt.Sprintf("%.2f s", p.Seconds), fmt.Sprintf("%.2f s", p.CPUSeconds)})
+	}
+	row("scheduler", *r.Scheduler)
+	for _, p := range r.Servers {
+		row(fmt.Sprintf("server %d", p.Rank), p)
+	}
+	for _, p := range r.Workers {
+		row(fmt.Sprintf("worker %d", p.Rank), p)
+	}
+	return report.Table(w, []string{"process", "host", "time", "CPU time"}, rows)
 }
 
 // printPrograms prints the outcome as one table.

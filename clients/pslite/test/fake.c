@@ -22,6 +22,7 @@ struct request {
 	float values[FAKE_ROWS * MAX_DIM];
 	size_t n;
 	bool added, frozen, done, now;
+	int code; /* when done */
 	uint64_t *to_keys, *rows;
 	float *to_sums;
 };
@@ -232,7 +233,7 @@ int libra_wait(struct libra_session *s, libra_ticket ticket, int timeout_ms)
 	CHECK(timeout_ms == 0);
 	pthread_mutex_lock(&lock);
 	struct request *r = s->requests[ticket - 1];
-	int code = r->done ? LIBRA_OK : s->ended ? s->ended : LIBRA_TIMEOUT;
+	int code = r->done ? r->code : s->ended ? s->ended : LIBRA_TIMEOUT;
 	if (code != LIBRA_TIMEOUT)
 		r->what = FREE;
 	pthread_mutex_unlock(&lock);
@@ -322,6 +323,17 @@ static struct request *oldest(int job, enum what what, bool frozen, struct libra
 		}
 	CHECK(!"there is a request");
 	return NULL;
+}
+
+void fake_fail(int job, int code)
+{
+	struct libra_session *s;
+
+	pthread_mutex_lock(&lock);
+	struct request *r = oldest(job, PUSH, false, &s);
+	r->code = code;
+	complete(s, r);
+	pthread_mutex_unlock(&lock);
 }
 
 void fake_acknowledge(int job)

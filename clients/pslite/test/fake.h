@@ -27,10 +27,14 @@ unsigned fake_pushes(int job); /* that were submitted */
 unsigned fake_harvests(int job, bool now); /* that wait, of one kind */
 void fake_add(int job);         /* all pushes that were submitted */
 void fake_acknowledge(int job); /* the oldest push that is not */
+void fake_fail(int job, int code); /* likewise, with a code */
 void fake_freeze(int job);      /* the oldest harvest that is not: it has what was added so far */
 void fake_answer(int job);      /* the oldest harvest, which was frozen */
 void fake_end(int job, int code); /* of all sessions with it */
 void fake_refuse(int code, int times); /* libra_open */
+
+/* keys.c: a worker with LIBRA_KEYS_OUT of the environment; what does not open is printed. */
+void test_keys(const char *hot_file);
 
 /* fake_turn waits until the van's thread has seen all that has happened. */
 void fake_turn(int job, bool owner);

@@ -405,7 +405,10 @@ static void test_dead(void)
 	node_free(&s);
 }
 
-/* The agent's death, and a server's job that ends before its server, are errors. */
+/*
+ * The agent's death, that of the aggregator, although pushes have failed before, and a server's job
+ * that ends before its server, are errors.
+ */
 static void test_agent(void)
 {
 	struct node s, w;
@@ -415,6 +418,17 @@ static void test_agent(void)
 	setup(&w, VAN_WORKER, 0, 2);
 	fake_end(1, LIBRA_AGENT_DIED);
 	CHECK(strstr(node_failed(&w), "hot pairs for server 1"));
+	van_stop(w.van);
+	node_free(&w);
+	setup(&w, VAN_WORKER, 0, 1);
+	fake_automatic(true, false, true);
+	push_as(&w, 8, 0, 0, (uint64_t[]){3}, 1);
+	msg_free(node_sent(&s));
+	fake_fail(0, LIBRA_JOB_ENDED);
+	fake_turn(0, false);
+	CHECK(!w.warned && !*w.failed);
+	fake_end(0, LIBRA_AGGREGATOR_LOST);
+	CHECK(strstr(node_failed(&w), "hot pairs for server 0"));
 	fake_end(0, LIBRA_JOB_ENDED);
 	CHECK(strstr(node_failed(&s), "sums of server 0"));
 	van_stop(w.van);
@@ -478,6 +492,10 @@ int main(int argc, char **argv)
 	hot_file = argc > 2 ? argv[2] : "";
 	if (argc > 2 && strcmp(argv[1], "settings") == 0) {
 		settings(argc > 3 ? argv[3] : NULL);
+		return 0;
+	}
+	if (argc == 3 && strcmp(argv[1], "keys") == 0) {
+		test_keys(hot_file);
 		return 0;
 	}
 	for (size_t i = 0; argc == 3 && i < sizeof tests / sizeof *tests; i++)

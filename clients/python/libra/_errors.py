@@ -109,6 +109,7 @@ _classes = {
     43: NoWeights,
     45: NoServer,
     64: AgentClosed,
+    68: JobEnded,
     256: AgentNotFound,
     257: AgentDied,
     258: Forked,
