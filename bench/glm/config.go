@@ -83,7 +83,7 @@ func (c *Config) checkFields() error {
 		experiment.Known("baseline", append([]string{Libra}, Baselines()...), c.Baselines...),
 	}
 	for _, b := range c.Batches {
-		if err := c.training(b, glm.DefaultBits).Validate(); err != nil {
+		if err := c.training(b).Validate(); err != nil {
 			errs = append(errs, &experiment.ConfigError{Field: "batches", Problem: err.Error()})
 		} else if b%c.Workers != 0 {
 			errs = append(errs, &experiment.ConfigError{Field: "batches",
@@ -97,9 +97,9 @@ func (c *Config) checkFields() error {
 const maxWorkers = 32
 
 // training returns what is trained with mini-batches of a size.
-func (c *Config) training(batch, bits int) glm.Config {
+func (c *Config) training(batch int) glm.Config {
 	t := glm.Defaults()
-	t.Batch, t.Bits, t.Epochs, t.Seed = batch, bits, c.Epochs, seed
+	t.Batch, t.Epochs, t.Seed = batch, c.Epochs, seed
 	return t
 }
 

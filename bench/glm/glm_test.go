@@ -16,7 +16,6 @@ import (
 
 	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/train/data"
-	"github.com/libra-ina/libra/train/glm"
 )
 
 // Rows have the columns and the features of their shape, both labels, and come back from their file.
@@ -68,7 +67,7 @@ func TestLosses(t *testing.T) {
 	s := Shape{Name: "small", Columns: 500, PerRow: 20}
 	rows := s.generate(300)
 	c := Defaults()
-	all, err := measureLosses(t.Context(), c.training(lossBatch, glm.DefaultBits), rows, s.Columns)
+	all, err := measureLosses(t.Context(), c.training(lossBatch), rows, s.Columns)
 	if err != nil || len(all) != 4 || all[0].Bits != 0 || all[0].Off != 0 {
 		t.Fatal(all, err)
 	}
@@ -80,7 +79,7 @@ func TestLosses(t *testing.T) {
 	const workers = 2
 	var parts [workers]*floats
 	for w := range parts {
-		parts[w] = newFloats(c.training(lossBatch, glm.DefaultBits), rows, s.Columns)
+		parts[w] = newFloats(c.training(lossBatch), rows, s.Columns)
 	}
 	loss := 0.0
 	var reached, added [workers]chan []float32
@@ -128,11 +127,11 @@ func TestParts(t *testing.T) {
 	rows := Shape{Columns: 500, PerRow: 20}.generate(70)
 	c := Defaults()
 	for _, workers := range []int{1, 4} {
-		trained, a, err := trainAlone(t.Context(), c.training(32, 4), rows, workers)
+		trained, a, err := trainAlone(t.Context(), c.training(32), rows, workers)
 		if err != nil || len(trained.Epochs) != c.Epochs || len(a.forward) != 3*c.Epochs || len(a.rest) != 3*c.Epochs {
 			t.Errorf("%+v, %v, %d and %d times", trained, err, len(a.forward), len(a.rest))
 		}
-		if p, err := measureParts(t.Context(), c.training(32, 4), rows, workers); err != nil || p.Forward <= 0 || p.Backward <= 0 {
+		if p, err := measureParts(t.Context(), c.training(32), rows, workers); err != nil || p.Forward <= 0 || p.Backward <= 0 {
 			t.Errorf("%+v, %v", p, err)
 		}
 	}

@@ -101,7 +101,7 @@ func (r *run) measureAll(ctx context.Context) error {
 		}
 		steps.Next("losses of " + d.Name)
 		var losses []Losses
-		losses, err = measureLosses(ctx, r.cfg.training(lossBatch, glm.DefaultBits), d.rows, d.Columns)
+		losses, err = measureLosses(ctx, r.cfg.training(lossBatch), d.rows, d.Columns)
 		for _, l := range losses {
 			l.Shape = d.Name
 			r.report.Losses = append(r.report.Losses, l)
@@ -128,7 +128,7 @@ func (r *run) subjects() (all []*subject) {
 				s.What = fmt.Sprintf("%s, mini-batches of %d, %s", d.Name, batch, method)
 				s.Measure = func(ctx context.Context) (sample Sample, err error) {
 					var curve []Point
-					switch cfg := r.cfg.training(batch, glm.DefaultBits); method {
+					switch cfg := r.cfg.training(batch); method {
 					case Libra:
 						sample, curve, err = r.trainLibra(ctx, cfg, d)
 					case Dense:
@@ -189,7 +189,7 @@ func (r *run) scale(ctx context.Context) error {
 				continue
 			}
 			for _, workers := range r.cfg.Scale {
-				parts, err := measureParts(ctx, r.cfg.training(batch, glm.DefaultBits), d.rows, workers)
+				parts, err := measureParts(ctx, r.cfg.training(batch), d.rows, workers)
 				if err != nil {
 					return err
 				}
