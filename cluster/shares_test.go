@@ -20,7 +20,7 @@ func TestFieldsOfShares(t *testing.T) {
 		"job.id: 8; job.ids: [8]": "job.ids[0]: 8 is the number of another share",
 		"job.ids: [256]":          "job.ids[0]: 256 is not in 0..255",
 		"job.ids: [101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111, 112, 113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123, 124, 125, 126, 127, 128, 129, 130, 131]": "job.ids: with job.id, 32 numbers, and a hot set has at most 31 shares",
-		"job.ids: [8]; job.replay_mib: 32": "job.replay_mib: 32, but job.ids divides the hot set",
+		"job.ids: [8]; job.replay_mib: 32":                                        "job.replay_mib: 32, but job.ids divides the hot set",
 		"job.ids: [8]; standbys: [{address: 127.0.0.9, control: 127.0.0.9:7700}]": "standbys: some are listed, but job.ids",
 		"job.ids: [8]; tls: {ca: a, cert: b, key: c}":                             "tls: there are certificates, but job.ids",
 		"job.ids: [8]; job.sync: false; job.staleness: 3; job.accumulate: 1":      "job.sync: false, but job.ids",

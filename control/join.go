@@ -298,8 +298,8 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	if !m.NoAggregator {
 		admission, end := context.WithCancel(m.ctx)
 		var leave func(Departure) error
-		admitted, leave, err = joinAt(admission, cfg.atShare(0), access.SwitchDaemon, cfg.Aggregator, client.Join, client.Leave, nil,
-			func(err error) { m.aggregatorLost(&cfg, err) })
+		admitted, leave, err = joinAt(admission, cfg.atShare(0), access.SwitchDaemon, cfg.Aggregator, client.Join,
+			client.Leave, nil, func(err error) { m.aggregatorLost(&cfg, err) })
 		if err != nil {
 			end()
 			if m.kept.hasChanged(joined[0].Instance) {

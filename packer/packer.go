@@ -154,8 +154,8 @@ func New(c Config) (*Packer, error) {
 	if c.Shares != nil && c.Shares.Len() == 1 { // all ranks are what they were
 		c.Shares = nil
 	}
-	p := &Packer{hotSet: c.HotSet, shares: c.Shares, pages: 1, dim: c.Dim, layout: c.Layout, stripes: c.Stripes, numbers: c.Numbers,
-		split: max(1, c.Split), coder: coder}
+	p := &Packer{hotSet: c.HotSet, shares: c.Shares, pages: 1, dim: c.Dim, layout: c.Layout, stripes: c.Stripes,
+		numbers: c.Numbers, split: max(1, c.Split), coder: coder}
 	switch {
 	case c.Shares != nil:
 		p.pages = c.Shares.allPages()

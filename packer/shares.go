@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"slices"
 
 	"github.com/libra-ina/libra/wire"
 )
@@ -78,9 +77,6 @@ func NewShares(hot *HotSet, count int) (*Shares, error) {
 
 // Len returns the number of shares.
 func (s *Shares) Len() int { return len(s.parts) }
-
-// Parts returns the parts of a share, in ascending order.
-func (s *Shares) Parts(share int) []uint32 { return slices.Clone(s.parts[share]) }
 
 // Slots returns the number of scalars of a share.
 func (s *Shares) Slots(share int) int { return s.slots[share] }

@@ -161,8 +161,8 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	case exact:
 		numbers = packer.Rounded(job.Exp)
 	}
-	p, err := packer.New(packer.Config{HotSet: cfg.HotSet, Shares: cfg.Shares, Dim: cfg.Dim, Layout: cfg.Layout, Stripes: cfg.Stripes,
-		Numbers: numbers, Split: packer.Split(1 + len(cfg.MoreServers)), Codec: cfg.Codec})
+	p, err := packer.New(packer.Config{HotSet: cfg.HotSet, Shares: cfg.Shares, Dim: cfg.Dim, Layout: cfg.Layout,
+		Stripes: cfg.Stripes, Numbers: numbers, Split: packer.Split(1 + len(cfg.MoreServers)), Codec: cfg.Codec})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
