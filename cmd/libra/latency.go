@@ -16,6 +16,7 @@ import (
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control/access"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/telemetry/export"
 )
 
@@ -89,9 +90,9 @@ func recordLatency(ctx context.Context, c *cluster.Config, stdout io.Writer, out
 	if err := rows.Write(export.Columns()); err != nil {
 		return err
 	}
-	r := export.Recording{Security: security, Log: slog.Default(), Write: func(all []export.Row) error {
+	r := export.Recording{Security: security, Log: slog.Default(), Write: func(all []telemetry.Row) error {
 		for i := range all {
-			if err := rows.Write(all[i].Fields()); err != nil {
+			if err := rows.Write(export.Fields(&all[i])); err != nil {
 				return err
 			}
 		}
