@@ -58,13 +58,14 @@ const (
 	Submit                        // of a push, from the call to the first transmission
 	Send                          // from then to the first transmission of its last frame
 	Answer                        // from then to the last answer
+	Network                       // of a frame, the rest of its total; see [Row]
 
 	parts = iota
 )
 
 func (p Part) String() string {
 	return name(int(p), "total", "repeat", "worker queue", "worker process", "server queue", "server process",
-		"aggregator process", "submit", "send", "answer")
+		"aggregator process", "submit", "send", "answer", "network")
 }
 
 func name(i int, names ...string) string {

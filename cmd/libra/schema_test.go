@@ -65,6 +65,7 @@ var outputs = map[string]any{
 	"libra hotset show":      HotSet{},
 	"libra hotset study":     hotset.Report{},
 	"libra job list":         JobList{},
+	"libra latency":          LatencyReport{},
 	"libra lut study":        LutStudy{},
 	"libra p4 study":         tofino.Report{},
 	"libra plan":             plan.Report{},
