@@ -5,6 +5,7 @@ package main
 import (
 	"github.com/libra-ina/libra/bench/allreduce"
 	"github.com/libra-ina/libra/bench/engine"
+	"github.com/libra-ina/libra/bench/latency"
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/bench/ring"
 	"github.com/libra-ina/libra/bench/soak"
@@ -15,6 +16,7 @@ import (
 var (
 	runAllreduce, allreduceChild         = allreduce.Run, allreduce.RunChild
 	runEngine, runInterface, engineChild = engine.Run, engine.RunInterface, engine.RunChild
+	runLatency                           = latency.Run
 	runPush, pushChild                   = push.Run, push.RunChild
 	runRing                              = ring.Run
 	runSoak, soakChild                   = soak.Run, soak.RunChild

@@ -9,6 +9,7 @@ import (
 
 	"github.com/libra-ina/libra/bench/allreduce"
 	"github.com/libra-ina/libra/bench/engine"
+	"github.com/libra-ina/libra/bench/latency"
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/bench/ring"
 	"github.com/libra-ina/libra/bench/soak"
@@ -28,6 +29,7 @@ var (
 	runAllreduce, allreduceChild = unsupported[allreduce.Config, allreduce.Report], unsupportedChild
 	runEngine, engineChild       = unsupported[engine.Config, engine.Report], unsupportedChild
 	runInterface                 = unsupported[engine.InterfaceConfig, engine.Report]
+	runLatency                   = unsupported[latency.Config, latency.Report]
 	runPush, pushChild           = unsupported[push.Config, push.Report], unsupportedChild
 	runRing                      = unsupported[ring.Config, ring.Report]
 	runSoak, soakChild           = unsupported[soak.Config, soak.Report], unsupportedChild

@@ -26,6 +26,7 @@ import (
 	"github.com/libra-ina/libra/bench/allreduce"
 	"github.com/libra-ina/libra/bench/codec"
 	"github.com/libra-ina/libra/bench/engine"
+	"github.com/libra-ina/libra/bench/latency"
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/bench/ring"
 	"github.com/libra-ina/libra/bench/soak"
@@ -49,6 +50,7 @@ var outputs = map[string]any{
 	"libra bench aggregator": aggregator.Report{},
 	"libra bench allreduce":  allreduce.Report{},
 	"libra bench codec":      codec.Report{},
+	"libra bench latency":    latency.Report{},
 	"libra bench ring":       ring.Report{},
 	"libra bench engine":     engine.Report{},
 	"libra bench push":       push.Report{},
