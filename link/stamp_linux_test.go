@@ -4,8 +4,11 @@ package link
 
 import (
 	"net/netip"
+	"runtime"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/internal/linux/sys"
 	"github.com/libra-ina/libra/internal/linux/testbed"
@@ -94,5 +97,59 @@ func TestAFXDPStampsDrawnFrames(t *testing.T) {
 	}
 	if err := bed.Host(0).Do(func() error { testStamps(t, links[0], links[1]); return nil }); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// BenchmarkUDPStamps sends and receives a batch of frames in one thread, without and with stamps.
+func BenchmarkUDPStamps(b *testing.B) {
+	for name, sample := range map[string]int{"off": 0, "on": telemetry.DefaultSample} {
+		b.Run(name, func(b *testing.B) {
+			var links [2]Link
+			for i := range links {
+				l, err := OpenUDP(netip.MustParseAddrPort("127.0.0.1:0"))
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer l.Close()
+				links[i] = l
+			}
+			if sample != 0 && !StampArrivals(links[1], sample) {
+				b.Fatal("the link does not stamp")
+			}
+			path, err := links[0].Path(b.Context(), links[1].Local())
+			if err != nil {
+				b.Fatal(err)
+			}
+			frames := make([]Frame, batchSize)
+			for i := range frames {
+				buf, _ := links[0].Alloc()
+				wire.Header{Type: wire.TypeCold, Seq: uint32(i)}.Put(links[0].Payload(buf))
+				frames[i] = Frame{Buf: buf, Len: 100, To: path}
+			}
+			pkts := make([]Packet, batchSize)
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			begun, err := sys.TaskTime(unix.Gettid())
+			if err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				if n, err := links[0].Send(frames); n != batchSize || err != nil {
+					b.Fatal(n, err)
+				}
+				for got := 0; got < batchSize; {
+					n, err := links[1].Receive(pkts)
+					if err != nil {
+						b.Fatal(err)
+					}
+					got += n
+				}
+			}
+			ended, err := sys.TaskTime(unix.Gettid())
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(ended-begun)/float64(b.N*batchSize), "cpu-ns/frame")
+		})
 	}
 }
