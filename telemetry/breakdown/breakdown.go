@@ -4,6 +4,8 @@
 // operation, worker and server, and the distributions as pictures.
 //
 // A [Breakdown] is used by one goroutine. Times are quantiles of [telemetry.Histogram], off by 9 % at most.
+//
+// It is part of the libra command, not a stable interface: it changes with any release.
 package breakdown
 
 import (
