@@ -47,7 +47,7 @@ func Defaults() Config {
 func (c *Config) checkFields() error {
 	return experiment.Check("latency", errors.Join(
 		experiment.InRange("workers", 1, 64, c.Workers),
-		experiment.InRange("batch", 1, 1_000_000, c.Batch),
+		experiment.InRange("push-rows", 1, 1_000_000, c.Batch),
 		checkSample(c.Sample),
 		experiment.InRange("duration", 10*time.Millisecond, time.Hour, c.Duration),
 		experiment.InRange("senders", 1, 512, c.Senders...),

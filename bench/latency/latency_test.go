@@ -21,7 +21,7 @@ import (
 
 func TestConfigRefusesNonsense(t *testing.T) {
 	for field, change := range map[string]func(*Config){
-		"workers": func(c *Config) { c.Workers = 65 }, "batch": func(c *Config) { c.Batch = 0 },
+		"workers": func(c *Config) { c.Workers = 65 }, "push-rows": func(c *Config) { c.Batch = 0 },
 		"sample": func(c *Config) { c.Sample = 0 }, "duration": func(c *Config) { c.Duration = 1 },
 		"senders": func(c *Config) { c.Senders = []int{1, 513} }, "frames": func(c *Config) { c.Frames = 1 },
 		"rounds": func(c *Config) { c.Rounds = 0 }, "log-batch": func(c *Config) { c.LogBatch = 0 },

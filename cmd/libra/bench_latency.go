@@ -39,7 +39,7 @@ share the hottest have. It needs no root.`,
 	}
 	f := cmd.Flags()
 	f.IntVar(&c.Workers, "workers", c.Workers, "workers that push and pull")
-	f.IntVar(&c.Batch, "batch", c.Batch, "rows that are drawn for a push and a pull")
+	f.IntVar(&c.Batch, "push-rows", c.Batch, "rows that are drawn for a push and a pull")
 	f.IntVar(&c.Sample, "sample", c.Sample, "frames of which one is measured: a power of two")
 	f.DurationVar(&c.Duration, "duration", c.Duration, "time for which they push and pull in a round")
 	f.IntSliceVar(&c.Senders, "senders", c.Senders, "numbers of senders that are compared")

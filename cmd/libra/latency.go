@@ -69,7 +69,7 @@ if a process does not answer; what the others have measured is still printed.`,
 
 // LatencyReport is what 'libra latency --json' prints.
 type LatencyReport struct {
-	Seconds float64 `json:"seconds"` // for which records were read
+	Seconds float64 `json:"read_s"` // for which records were read
 	// Rows by what is known of them; see docs/telemetry.md.
 	Whole      uint64 `json:"whole"`
 	Repeated   uint64 `json:"repeated"`
