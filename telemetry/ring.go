@@ -128,7 +128,8 @@ func (s *slot) read() (rec Record, found state) {
 	}
 	rec = Record{
 		Number: uint32(w[1] >> 32), Epoch: uint16(w[1] >> 16), Job: uint16(w[1]),
-		Worker: uint16(w[2] >> 32), Server: uint16(w[2] >> 16), Op: Op(w[2]), Repeated: w[2]&repeatedBit != 0, Stamped: w[2]&stampedBit != 0,
+		Worker: uint16(w[2] >> 32), Server: uint16(w[2] >> 16), Op: Op(w[2]),
+		Repeated: w[2]&repeatedBit != 0, Stamped: w[2]&stampedBit != 0,
 		Time: time.Duration(w[3]), Total: time.Duration(w[4]), Queue: time.Duration(w[5]), Process: time.Duration(w[6]),
 		Request: uint32(w[7] >> 32), Response: uint32(w[7]),
 	}

@@ -198,8 +198,8 @@ func (s *Server) noteFrame(p *link.Packet, h wire.Header, begin retransmit.Time,
 	arrived, stamped := s.recorder.Arrival(p.Arrived, time.Duration(b.received))
 	b.records[b.n] = telemetry.Record{
 		Time: time.Duration(end), Job: h.Job, Worker: h.Sender, Server: s.cfg.Index, Epoch: h.Epoch, Number: h.Seq, Op: op,
-		Repeated: h.Flags&wire.FlagRetx != 0, Stamped: stamped, Queue: time.Duration(begin) - arrived, Process: end.Sub(begin),
-		Request: uint32(request), Response: uint32(p.Reply),
+		Repeated: h.Flags&wire.FlagRetx != 0, Stamped: stamped,
+		Queue: time.Duration(begin) - arrived, Process: end.Sub(begin), Request: uint32(request), Response: uint32(p.Reply),
 	}
 	b.n++
 }

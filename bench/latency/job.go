@@ -149,7 +149,7 @@ func sampleOf(all []telemetry.Row) (s JobSample, err error) {
 	}
 	for i, total := range totals {
 		if total == 0 {
-			return s, fmt.Errorf("no frame was measured with one of %d: choose a smaller --sample or a longer --duration", len(all))
+			return s, fmt.Errorf("of %d frames none is of each kind: choose a smaller --sample or a longer --duration", len(all))
 		}
 		for _, v := range parts[i].all() {
 			*v /= total

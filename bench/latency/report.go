@@ -78,11 +78,13 @@ func (r *Report) finish() {
 		s.Ratio = experiment.Ratios(experiment.Pick(s.Samples[:n], cost), experiment.Pick(one.Samples[:n], cost)).Median
 		measured = append(measured, s)
 		if s.Program == Libra && s.Senders == manySender && one.Senders == 1 {
-			r.Targets = append(r.Targets, experiment.Target{What: "cost of a frame from 64 senders, of one's", Verdict: experiment.AtMost(mostFor64, s.Ratio)})
+			verdict := experiment.AtMost(mostFor64, s.Ratio)
+			r.Targets = append(r.Targets, experiment.Target{What: "cost of a frame from 64 senders, of one's", Verdict: verdict})
 		}
 	}
 	r.Senders = measured
-	r.Targets = append(r.Targets, experiment.Target{What: "frames whose halves are joined", Verdict: experiment.AtLeast(leastJoined, r.Job.Joined)})
+	joined := experiment.AtLeast(leastJoined, r.Job.Joined)
+	r.Targets = append(r.Targets, experiment.Target{What: "frames whose halves are joined", Verdict: joined})
 }
 
 // DropTargets implements [experiment.WithTargets].
@@ -122,7 +124,8 @@ func (r *Report) Print(out *report.Printer) {
 	if len(r.Hot) > 0 {
 		out.Table("Updates of the hottest parameters (Fig. 10; there, the top 20,000 have 50 % in a recommendation and 70 % in a search application)",
 			[]string{"log", "parameters", "updates", "hottest", "share"}, experiment.Pick(r.Hot, func(h HotShare) []any {
-				return []any{h.File, humanize.Comma(int64(h.Parameters)), humanize.Comma(int64(h.Updates)), humanize.Comma(int64(h.Top)),
+				return []any{h.File, humanize.Comma(int64(h.Parameters)), humanize.Comma(int64(h.Updates)),
+					humanize.Comma(int64(h.Top)),
 					fmt.Sprintf("%.1f %%", 100*h.Share)}
 			}))
 	}
@@ -145,7 +148,8 @@ func (r *Report) Charts() []chart.Chart {
 		})
 	all = append(all, shares)
 	if numbers := experiment.Distinct(r.Senders, func(s Senders) int { return s.Senders }); len(numbers) > 1 {
-		c := chart.Chart{Name: "senders", Title: "what a frame of one row costs the server", X: chart.Axis{Label: "senders, or connections", Log: true},
+		c := chart.Chart{Name: "senders", Title: "what a frame of one row costs the server",
+			X: chart.Axis{Label: "senders, or connections", Log: true},
 			Y: chart.Axis{Label: "ns of CPU time", Log: true}}
 		for i, program := range experiment.Distinct(r.Senders, func(s Senders) string { return s.Program }) {
 			c.Series = append(c.Series, chart.Series{Name: program, Colour: i, Points: chart.Points(r.Senders,
@@ -172,7 +176,8 @@ func (r *Report) hotChart() chart.Chart {
 	}
 	if len(r.Hot) > 0 && r.Hot[0].Top == paperTop {
 		for i, share := range []float64{paperRecommendation, paperSearch} {
-			c.Series = append(c.Series, chart.Series{Name: []string{"paper, recommendation", "paper, search"}[i], Kind: chart.Dots,
+			name := []string{"paper, recommendation", "paper, search"}[i]
+			c.Series = append(c.Series, chart.Series{Name: name, Kind: chart.Dots,
 				Colour: chart.Paper, Variant: i, Points: []chart.Point{{X: paperTop, Y: share}}})
 		}
 	}

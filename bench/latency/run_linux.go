@@ -17,7 +17,8 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err := cfg.checkFields(); err != nil {
 		return nil, err
 	}
-	r := &Report{Workers: cfg.Workers, Batch: cfg.Batch, Sample: cfg.Sample, Frames: cfg.Frames, Rounds: cfg.Rounds, times: breakdown.New()}
+	r := &Report{Workers: cfg.Workers, Batch: cfg.Batch, Sample: cfg.Sample, Frames: cfg.Frames, Rounds: cfg.Rounds,
+		times: breakdown.New()}
 	// Before anything that takes long: a file may be missing.
 	for _, path := range cfg.Logs {
 		h, err := countLog(path, cfg.LogBatch, cfg.Top)
@@ -41,9 +42,8 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 		programs = append(programs, b)
 	}
 	steps := experiment.ProgressCounter{Progress: cfg.Progress, Total: cfg.Rounds * (1 + len(programs)*len(cfg.Senders))}
-	job := &experiment.Subject[JobSample]{What: "the parts of frames", Measure: func(ctx context.Context) (JobSample, error) {
-		return measureJob(ctx, &cfg, r.times)
-	}}
+	measured := func(ctx context.Context) (JobSample, error) { return measureJob(ctx, &cfg, r.times) }
+	job := &experiment.Subject[JobSample]{What: "the parts of frames", Measure: measured}
 	err = experiment.TakeTurns(ctx, cfg.Rounds, &steps, []*experiment.Subject[JobSample]{job})
 	r.Jobs = job.Samples
 	var subjects []*experiment.Subject[SenderSample]
@@ -53,7 +53,8 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 			if program == ZeroMQ {
 				measure = func(ctx context.Context) (SenderSample, error) { return measureConnections(ctx, zmq, n, cfg.Frames) }
 			}
-			subjects = append(subjects, &experiment.Subject[SenderSample]{What: fmt.Sprintf("%s, %d senders", program, n), Measure: measure})
+			what := fmt.Sprintf("%s, %d senders", program, n)
+			subjects = append(subjects, &experiment.Subject[SenderSample]{What: what, Measure: measure})
 			r.Senders = append(r.Senders, Senders{Program: program, Senders: n})
 		}
 	}

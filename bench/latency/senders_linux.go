@@ -42,12 +42,14 @@ func measureSenders(ctx context.Context, senders, frames int) (s SenderSample, e
 	if err != nil {
 		return s, err
 	}
-	store, err := ps.New(ps.Config{Dim: rowDim, Exp: aggregator.DefaultExp(aggregator.Exact), Optimizer: ps.Optimizer{Method: ps.SGD}})
+	exp := aggregator.DefaultExp(aggregator.Exact)
+	store, err := ps.New(ps.Config{Dim: rowDim, Exp: exp, Optimizer: ps.Optimizer{Method: ps.SGD}})
 	if err != nil {
 		return s, errors.Join(err, l.Close())
 	}
 	// Without polling: its time is not that of frames.
-	server, err := transport.NewServer(transport.ServerConfig{Link: l, Job: senderJob, Dim: rowDim, Handler: store, Look: -1})
+	cfg := transport.ServerConfig{Link: l, Job: senderJob, Dim: rowDim, Handler: store, Look: -1}
+	server, err := transport.NewServer(cfg)
 	if err != nil {
 		return s, errors.Join(err, l.Close())
 	}
@@ -103,7 +105,8 @@ type round struct {
 }
 
 func newRound(senders []*net.UDPConn) *round {
-	r := &round{senders: senders, numbers: make([]uint32, len(senders)), frame: make([]byte, frameLen), answer: make([]byte, 64)}
+	r := &round{senders: senders, numbers: make([]uint32, len(senders)), frame: make([]byte, frameLen),
+		answer: make([]byte, 64)}
 	rows := wire.PutRows(r.frame, wire.TypeCold, 1, rowDim)
 	rows.SetKey(0, 7)
 	for i := range r.numbers {
@@ -124,7 +127,8 @@ func (r *round) send(ctx context.Context, frames int) error {
 			at := r.next % len(r.senders)
 			r.next++
 			r.numbers[at]++
-			wire.Header{Type: wire.TypeCold, Job: senderJob, Sender: uint16(at + 1), Epoch: senderEpoch, Seq: r.numbers[at]}.Put(r.frame)
+			h := wire.Header{Type: wire.TypeCold, Job: senderJob, Sender: uint16(at + 1), Epoch: senderEpoch, Seq: r.numbers[at]}
+			h.Put(r.frame)
 			if _, err := r.senders[at].Write(r.frame); err != nil {
 				return err
 			}
@@ -148,7 +152,8 @@ func (r *round) send(ctx context.Context, frames int) error {
 }
 
 // measureConnections has the baseline send as many requests over as many connections.
-func measureConnections(ctx context.Context, program *baselines.Executable, connections, frames int) (s SenderSample, err error) {
+func measureConnections(ctx context.Context, program *baselines.Executable, connections, frames int) (s SenderSample,
+	err error) {
 	args := []string{strconv.Itoa(connections), strconv.Itoa(frames), strconv.Itoa(frameLen)}
 	cmd := exec.CommandContext(ctx, program.Path(), args...)
 	proc.DieWithParent(cmd)

@@ -22,8 +22,8 @@ func newBench() *cobra.Command {
 		Use:   "bench",
 		Short: "Measure the packet engine, the push path, all-reduces and the aggregator, and compare schedules",
 	}
-	cmd.AddCommand(newBenchEngine(), newBenchPush(), newBenchAllreduce(), newBenchRing(), newBenchCodec(), newBenchLatency(),
-		newBenchAggregator(), newBenchSoak(), newBenchTenants(), newBenchSchedule(), newBenchP4())
+	cmd.AddCommand(newBenchEngine(), newBenchPush(), newBenchAllreduce(), newBenchRing(), newBenchCodec(),
+		newBenchLatency(), newBenchAggregator(), newBenchSoak(), newBenchTenants(), newBenchSchedule(), newBenchP4())
 	return cmd
 }
 

@@ -114,7 +114,7 @@ func showLatency(cmd *cobra.Command, c *cluster.Config, out *results, duration t
 	shown.Whole, shown.Repeated, shown.Half, shown.Ambiguous = n.Whole, n.Resent, n.Half, n.Ambiguous
 	shown.Impossible, shown.Unclaimed, shown.Torn = n.Impossible, n.Unclaimed, n.Torn
 	if len(shown.Latencies) == 0 && err == nil {
-		err = fmt.Errorf("no process has measured a frame: does the job run, and is its telemetry.sample not 0?")
+		err = errors.New("no process has measured a frame: does the job run, and is its telemetry.sample not 0?")
 	}
 	return errors.Join(err, out.writeReport(cmd.OutOrStdout(), shown))
 }

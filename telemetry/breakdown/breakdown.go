@@ -123,7 +123,8 @@ func PrintTimes(out *report.Printer, title string, all []Times) {
 		if t.Server != nil {
 			server = strconv.Itoa(*t.Server)
 		}
-		rows[i] = []any{t.Op, t.Part, t.Worker, server, t.Count, short(t.Mean), short(t.P50), short(t.P90), short(t.P99), short(t.P999)}
+		rows[i] = []any{t.Op, t.Part, t.Worker, server, t.Count,
+			short(t.Mean), short(t.P50), short(t.P90), short(t.P99), short(t.P999)}
 	}
 	out.Table(title, []string{"of", "part", "worker", "server", "count", "mean", "p50", "p90", "p99", "p99.9"}, rows)
 }
@@ -142,8 +143,8 @@ func short(d time.Duration) string {
 func (b *Breakdown) CDFs() (all []chart.Chart) {
 	for _, op := range []telemetry.Op{telemetry.Hot, telemetry.Cold, telemetry.Pull, telemetry.Find} {
 		c := chart.Chart{
-			Name: "latency-" + op.String(), Title: fmt.Sprintf("where %s frames spend their time", op), Legend: chart.BottomRight,
-			X: chart.Axis{Label: "µs", Log: true}, Y: chart.Axis{Label: "share of frames", Max: 1},
+			Name: "latency-" + op.String(), Title: fmt.Sprintf("where %s frames spend their time", op),
+			Legend: chart.BottomRight, X: chart.Axis{Label: "µs", Log: true}, Y: chart.Axis{Label: "share of frames", Max: 1},
 		}
 		for i, part := range inOrder {
 			if points := cdf(b.Distribution(op, part)); len(points) > 0 {
