@@ -45,6 +45,9 @@ type AttachConfig struct {
 	// Hints makes the built-in program request the packet's receive time, hash and VLAN tag from
 	// the driver and put them before the packet, see [UMEM.RxHints]. Native mode only; Linux 6.3.
 	Hints bool
+	// Stamp makes the built-in program put the kernel's time before some of the packets, those that it
+	// selects, see [UMEM.RxStamp]: with any driver, in both modes. Nil: none. Not together with Hints.
+	Stamp *Stamp
 }
 
 // AttachMode selects the XDP hook.
@@ -104,7 +107,7 @@ func Attach(cfg AttachConfig) (*Attachment, error) {
 	}
 	a := &Attachment{cfg: cfg}
 	if cfg.Program == nil {
-		if err := cfg.checkMatches(); err != nil {
+		if err := cfg.checkBuiltIn(); err != nil {
 			return nil, fmt.Errorf("afxdp: attach to %s: %w", cfg.Interface, err)
 		}
 		for range cfg.matches() {
@@ -129,9 +132,18 @@ const maxOthers = 63
 // matches returns Match and Others.
 func (c *AttachConfig) matches() []Match { return append([]Match{c.Match}, c.Others...) }
 
-func (c *AttachConfig) checkMatches() error {
+// checkBuiltIn checks the fields that configure the built-in program.
+func (c *AttachConfig) checkBuiltIn() error {
 	if n := len(c.Others); n > maxOthers {
 		return fmt.Errorf("%w: AttachConfig.Others are %d, the kernel lets a program have %d: join some with Or, or attach a program of your own", ErrConfig, n, maxOthers)
+	}
+	if c.Stamp != nil {
+		if c.Hints {
+			return fmt.Errorf("%w: AttachConfig.Stamp and Hints would write to the same place: use one of them", ErrConfig)
+		}
+		if err := c.Stamp.check(); err != nil {
+			return err
+		}
 	}
 	for i, m := range c.matches() {
 		name := "AttachConfig.Match"
@@ -172,7 +184,7 @@ func (a *Attachment) SetMatch(m Match) error {
 	}
 	cfg := a.cfg
 	cfg.Match = m
-	if err := cfg.checkMatches(); err != nil {
+	if err := cfg.checkBuiltIn(); err != nil {
 		return fmt.Errorf("afxdp: match on %s: %w", cfg.Interface, err)
 	}
 	if a.hook == nil { // a Reattach failed; the next one uses it

@@ -146,7 +146,7 @@ func loadMatch(t *testing.T, m Match) *ebpf.Program {
 	t.Helper()
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.XDP, License: "GPL",
-		Instructions: m.program(asm.Instructions{asm.Mov.Imm(asm.R0, xdpDrop), asm.Return()}),
+		Instructions: m.program(nil, asm.Instructions{asm.Mov.Imm(asm.R0, xdpDrop), asm.Return()}),
 	})
 	if err != nil {
 		t.Fatalf("%+v: %+v", m, err)

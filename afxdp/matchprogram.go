@@ -20,6 +20,7 @@ import (
 // after the Ethernet header, R3 to the packet's end. R4 and R5 hold fields.
 type matchProgram struct {
 	match  Match
+	stamp  *Stamp // of UDP packets that match; may be nil
 	insns  asm.Instructions
 	kinds  []packetKind // whose conditions are not written yet
 	labels int
@@ -39,15 +40,18 @@ const (
 	pass = "pass" // of those that pass it
 )
 
+// stamps reports whether packets of a kind may be stamped.
+func (p *matchProgram) stamps(k packetKind) bool { return p.stamp != nil && k.protocol == protoUDP }
+
 func (k packetKind) labelName() string { return fmt.Sprintf("kind %#x %d", k.ip, k.protocol) }
 
 // program returns instructions that reach those of redirect, which end the program, for packets
 // that match, and pass the others. The verifier refuses unreachable instructions, so redirect is
-// omitted if nothing reaches it.
-func (m Match) program(redirect asm.Instructions) asm.Instructions {
-	p := &matchProgram{match: m, same: make(map[string]string), jumped: make(map[string]bool)}
+// omitted if nothing reaches it. Packets that stamp selects, which may be nil, are stamped before.
+func (m Match) program(stamp *Stamp, redirect asm.Instructions) asm.Instructions {
+	p := &matchProgram{match: m, stamp: stamp, same: make(map[string]string), jumped: make(map[string]bool)}
 	p.addInstructions(asm.Mov.Reg(asm.R6, asm.R1))
-	if m.op == matchAll {
+	if m.op == matchAll && stamp == nil {
 		p.addInstructions(redirect...)
 		return p.insns
 	}
@@ -56,9 +60,15 @@ func (m Match) program(redirect asm.Instructions) asm.Instructions {
 	for i, k := range p.kinds {
 		p.labelNext(k.labelName())
 		p.branchOn(m, k, false, pass)
-		if i < len(p.kinds)-1 {
+		switch {
+		case p.stamps(k):
+			p.drawStamp(stamp, k)
+		case i < len(p.kinds)-1 || p.jumped[stamped]:
 			p.addInstructions(p.jumpTo(take))
 		}
+	}
+	if p.jumped[stamped] {
+		p.writeStamp()
 	}
 	if falls || p.jumped[take] {
 		p.labelNext(take)
@@ -124,9 +134,9 @@ func (p *matchProgram) needBytes(n int32, otherwise string) {
 func (p *matchProgram) conditionsOf(k packetKind) string {
 	holds, known := p.match.fold(k)
 	switch {
-	case known && holds:
+	case known && holds && !p.stamps(k):
 		return take
-	case known:
+	case known && !holds:
 		return pass
 	}
 	for _, have := range p.kinds {
@@ -170,7 +180,7 @@ func (p *matchProgram) findKind() {
 	p.addInstructions(asm.JLT.Imm(asm.R4, plainIPv4, p.useLabel(other)),
 		asm.JGT.Imm(asm.R4, plainIPv4|15, p.useLabel(other)))
 	plain := p.conditionsOf(packetKind{ip: etherIPv4})
-	if p.match.asksForPorts() {
+	if p.asksForPorts() {
 		p.addInstructions(asm.JNE.Imm(asm.R4, plainIPv4, p.useLabel(plain)))
 		p.loadField(6, asm.Half)
 		p.addInstructions(asm.And.Imm(asm.R4, fragmentField), asm.JNE.Imm(asm.R4, 0, p.useLabel(plain)))
@@ -182,7 +192,7 @@ func (p *matchProgram) findKind() {
 	p.loadField(0, asm.Byte)
 	p.addInstructions(asm.And.Imm(asm.R4, 0xf0), asm.JNE.Imm(asm.R4, 0x60, p.useLabel(other)))
 	plain = p.conditionsOf(packetKind{ip: etherIPv6})
-	if p.match.asksForPorts() {
+	if p.asksForPorts() {
 		p.findPorts(etherIPv6, 40, 6, plain)
 	}
 	p.addInstructions(p.jumpTo(plain))
@@ -199,8 +209,10 @@ func (p *matchProgram) findPorts(ip uint16, header int32, protocol int16, plain 
 	}
 }
 
-// asksForPorts reports whether the result depends on the presence of ports.
-func (m Match) asksForPorts() bool { return m.asksFor(matchPort) || m.asksFor(matchSourcePort) }
+// asksForPorts reports whether the program depends on the presence of ports.
+func (p *matchProgram) asksForPorts() bool {
+	return p.stamp != nil || p.match.asksFor(matchPort) || p.match.asksFor(matchSourcePort)
+}
 
 // asksFor reports whether there is a condition of a kind.
 func (m Match) asksFor(op matchOp) bool {

@@ -63,7 +63,7 @@ func loadRedirect(cfg AttachConfig, xsks []*ebpf.Map, ifindex int) (*ebpf.Progra
 		spec.Ifindex = uint32(ifindex)
 	}
 	spec.Instructions = chain(cfg.matches(), func(i int) asm.Instructions {
-		return redirectProgram(xsks[i].FD(), cfg.matches()[i], hints)
+		return redirectProgram(xsks[i].FD(), cfg.matches()[i], cfg.Stamp, hints)
 	})
 	prog, err := ebpf.NewProgram(spec)
 	switch {
@@ -91,12 +91,12 @@ func explainLoad(what string, err error) error {
 //
 //	if (!matches(ctx))
 //		return XDP_PASS;
-//	(hints, see hintsProgram)
+//	(stamp, see Stamp, or hints, see hintsProgram)
 //	return bpf_redirect_map(&xsks, ctx->rx_queue_index, XDP_PASS);
 //
 // The last argument is the verdict for a queue without a socket.
-func redirectProgram(xsks int, match Match, hints asm.Instructions) asm.Instructions {
-	return match.program(append(hints,
+func redirectProgram(xsks int, match Match, stamp *Stamp, hints asm.Instructions) asm.Instructions {
+	return match.program(stamp, append(hints,
 		asm.LoadMem(asm.R2, asm.R6, mdRxQueue, asm.Word),
 		asm.LoadMapPtr(asm.R1, xsks),
 		asm.Mov.Imm(asm.R3, xdpPass),

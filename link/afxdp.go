@@ -35,6 +35,9 @@ type AFXDPConfig struct {
 	// Spin is the longest time to spin before sleeping. 0 means DefaultSpin,
 	// a negative value not to spin.
 	Spin time.Duration
+	// Sample makes the program note when packets arrive of which the sequence number is drawn
+	// ([StampArrivals]): it is the sample of the link's endpoint, 0 for none.
+	Sample int
 	// Log gets what happens to the interface while the link is open, with the remedy where frames are
 	// lost by it. Default: [slog.Default].
 	Log *slog.Logger

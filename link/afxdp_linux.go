@@ -16,6 +16,7 @@ import (
 
 	"github.com/libra-ina/libra/afxdp"
 	"github.com/libra-ina/libra/internal/linux/neigh"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -55,6 +56,7 @@ type afxdpLink struct {
 
 	rx    []rxQueue // by socket
 	first int       // socket that Receive starts with
+	draw  telemetry.Draw
 	descs []afxdp.Desc
 	index []int // descs[i] belongs to frame index[i] of the batch
 	done  []afxdp.Frame
@@ -71,8 +73,9 @@ type afxdpLink struct {
 }
 
 var (
-	_ Link   = (*afxdpLink)(nil)
-	_ Joiner = (*afxdpLink)(nil)
+	_ Link    = (*afxdpLink)(nil)
+	_ Joiner  = (*afxdpLink)(nil)
+	_ Stamper = (*afxdpLink)(nil)
 )
 
 func (l *afxdpLink) Local() wire.Endpoint { return l.local }
@@ -244,6 +247,10 @@ func (l *afxdpLink) Wait(limit time.Duration) error {
 	}
 	return err
 }
+
+// StampArrivals implements [Stamper]. The program was loaded when the link was opened: the process may
+// have given up the privileges since.
+func (l *afxdpLink) StampArrivals(sample int) bool { return sample != 0 && sample == l.cfg.Sample }
 
 // Watch implements [Watcher].
 func (l *afxdpLink) Watch(fd int) bool {

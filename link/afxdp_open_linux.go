@@ -6,12 +6,14 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math/bits"
 	"net"
 	"net/netip"
 	"runtime"
 	"slices"
 
 	"github.com/libra-ina/libra/afxdp"
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -50,6 +52,9 @@ func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
 	if cfg.MTU < 0 {
 		return nil, fmt.Errorf("%w: AFXDPConfig.MTU is %d", ErrConfig, cfg.MTU)
 	}
+	if err := telemetry.CheckSample(cfg.Sample); err != nil {
+		return nil, fmt.Errorf("%w: AFXDPConfig.Sample: %w", ErrConfig, err)
+	}
 	if err := checkLocal(ifi, cfg.Local.Addr()); err != nil {
 		return nil, err
 	}
@@ -78,6 +83,7 @@ func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
 		index: make([]int, 0, batchSize),
 		done:  make([]afxdp.Frame, 4*batchSize),
 		tap:   newTap(),
+		draw:  telemetry.NewDraw(cfg.Sample),
 		port:  port,
 		zone:  uint32(ifi.Index),
 	}
@@ -91,6 +97,9 @@ func openAFXDP(cfg AFXDPConfig) (_ *afxdpLink, err error) {
 		queues = max(queues, rx)
 	}
 	program := afxdp.AttachConfig{Interface: cfg.Interface, Match: l.newMatch(), Queues: queues}
+	if cfg.Sample != 0 {
+		program.Stamp = &afxdp.Stamp{Offset: wire.SeqOffset, Bits: bits.TrailingZeros(uint(cfg.Sample))}
+	}
 	if l.at, err = afxdp.Attach(program); err != nil {
 		return nil, err
 	}

@@ -41,6 +41,9 @@ func (l *afxdpLink) Receive(pkts []Packet) (n int, err error) {
 			q.kept[j] = false
 			if p, ok := l.parseFrame(d); ok {
 				pkts[n] = Packet{Packet: p, Handle: uint32(i)<<16 | uint32(j)}
+				if draws(l.draw, p.Payload) {
+					pkts[n].Arrived, _ = l.umem.RxStamp(d)
+				}
 				n++
 			}
 		}

@@ -95,6 +95,7 @@ func (l *faultyLink) copyIn(in incoming) incoming {
 	mem := make([]byte, len(in.p.Payload), max(cap(in.p.Payload), l.Limits().MaxPayload))
 	copy(mem, in.p.Payload)
 	in.p.Payload = mem
+	in.p.Arrived = 0 // it arrives later
 	return in
 }
 

@@ -112,6 +112,10 @@ type Packet struct {
 	// Link.Reply. Receive sets it to 0.
 	Reply int
 
+	// Arrived is when the packet arrived at the host, on the kernel's CLOCK_MONOTONIC, 0 if that is
+	// not known; see [StampArrivals].
+	Arrived time.Duration
+
 	// Handle is the link's own identifier of the memory; the caller must not change it.
 	Handle uint32
 }

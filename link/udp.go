@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -274,6 +275,12 @@ func (l *udpLink) Wait(limit time.Duration) error {
 		return net.ErrClosed
 	}
 	return l.sock.waitReadable(limit)
+}
+
+// StampArrivals implements [Stamper]: with the times that the kernel gives datagrams.
+func (l *udpLink) StampArrivals(sample int) bool {
+	s, ok := l.sock.(interface{ stampDatagrams(telemetry.Draw) bool })
+	return ok && s.stampDatagrams(telemetry.NewDraw(sample))
 }
 
 // Watch implements [Watcher].

@@ -23,8 +23,9 @@ type mmsgSocket struct {
 	addr netip.AddrPort
 	zone uint32 // for link-local addresses
 
-	rx, tx messages
-	full   bool // the last send found the socket's send buffer full
+	rx, tx   messages
+	arrivals *arrivals // nil unless they are asked for
+	full     bool      // the last send found the socket's send buffer full
 
 	refused []int // messages of the last batch that the kernel refused to send
 
@@ -140,6 +141,9 @@ func (s *mmsgSocket) receiveBatch(pkts []Packet, room [][]byte) (int, error) {
 	for i := range n {
 		s.rx.setMessage(i, room[i], (*byte)(unsafe.Pointer(&s.rx.names[i])), unix.SizeofSockaddrInet6)
 	}
+	if s.arrivals != nil {
+		s.arrivals.makeRoom(&s.rx, n)
+	}
 	n, errno := s.callMmsg(unix.SYS_RECVMMSG, s.rx.headers[:n])
 	switch errno {
 	case 0:
@@ -152,6 +156,9 @@ func (s *mmsgSocket) receiveBatch(pkts []Packet, room [][]byte) (int, error) {
 		pkts[i] = Packet{Handle: uint32(i)}
 		pkts[i].Payload = room[i][:s.rx.headers[i].Len]
 		pkts[i].Src.IP, pkts[i].Src.Port = s.sourceOf(i)
+	}
+	if s.arrivals != nil {
+		s.arrivals.noteArrivals(&s.rx, pkts[:n])
 	}
 	return n, nil
 }

@@ -37,6 +37,8 @@ type Config struct {
 	Optimizer ps.Optimizer
 	// Init gives the weights of rows that were never updated.
 	Init ps.Init
+	// Sample is the number of frames of which one is measured; see transport.WorkerConfig.
+	Sample int
 }
 
 // Numbers of this package's jobs on the wire.
@@ -89,7 +91,7 @@ func Open(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 	})
 	toServer, errServer := open(func(l link.Link) (err error) {
 		c.server, err = transport.NewServer(transport.ServerConfig{Link: l, Job: job, Dim: cfg.Dim, Handler: c.store,
-			NoWeights: cfg.Optimizer.Method == ps.None})
+			NoWeights: cfg.Optimizer.Method == ps.None, Sample: cfg.Sample})
 		return err
 	})
 	if err := errors.Join(errAggregator, errServer); err != nil {
@@ -106,7 +108,7 @@ func Open(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 			}
 			w, err := transport.NewWorker(ctx, transport.WorkerConfig{
 				Link: l, Job: job, Sender: id, AggregatorEpoch: epoch, ServerEpoch: epoch, HotSet: hot, Dim: cfg.Dim,
-				Layout: packer.Dense, Exp: exp, NoWeights: cfg.Optimizer.Method == ps.None,
+				Layout: packer.Dense, Exp: exp, NoWeights: cfg.Optimizer.Method == ps.None, Sample: cfg.Sample,
 				Aggregator: toAggregator.Local(), Server: toServer.Local(),
 			})
 			if err == nil {
@@ -135,6 +137,9 @@ func open(use func(link.Link) error) (link.Link, error) {
 
 // Worker returns the i-th worker, counted from 0.
 func (c *Cluster) Worker(i int) *transport.Worker { return c.workers[i] }
+
+// Server returns the parameter server's endpoint.
+func (c *Cluster) Server() *transport.Server { return c.server }
 
 // Commit ends a step: it waits until everything that the workers have pushed is acknowledged, adds
 // the aggregator's sums to the server's and lets the optimiser update the weights. While it runs,

@@ -13,6 +13,7 @@ type Row struct {
 	State         State
 	ServerQueue   time.Duration
 	ServerProcess time.Duration
+	ServerStamped bool // as Stamped, of ServerQueue
 	// Network is the rest of the total: links, switch, and what cards and kernels queue. Of a frame to
 	// the aggregator it includes the aggregator, which keeps no records.
 	Network time.Duration
@@ -130,7 +131,7 @@ func (j *Joiner) rowOf(r Record, other waiting, found bool) (Row, bool) {
 	case other.copies > 1 || other.Repeated:
 		row.State, count = Ambiguous, &j.Ambiguous
 	default:
-		row.ServerQueue, row.ServerProcess = other.Queue, other.Process
+		row.ServerQueue, row.ServerProcess, row.ServerStamped = other.Queue, other.Process, other.Stamped
 	}
 	row.Network = r.Total - r.Queue - r.Process - row.ServerQueue - row.ServerProcess
 	if min(row.Network, r.Queue, r.Process, row.ServerQueue, row.ServerProcess) < 0 {

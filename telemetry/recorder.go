@@ -58,13 +58,14 @@ const (
 	Submit                        // of a push, from the call to the first transmission
 	Send                          // from then to the first transmission of its last frame
 	Answer                        // from then to the last answer
+	Network                       // of a frame, the rest of its total; see [Row]
 
 	parts = iota
 )
 
 func (p Part) String() string {
 	return name(int(p), "total", "repeat", "worker queue", "worker process", "server queue", "server process",
-		"aggregator process", "submit", "send", "answer")
+		"aggregator process", "submit", "send", "answer", "network")
 }
 
 func name(i int, names ...string) string {
@@ -127,7 +128,8 @@ type Recorder struct {
 	Draw
 
 	offset time.Duration
-	ring   *Ring // by itself: large memory begins with a cache line, and so does each record
+	unused atomic.Uint64 // stamps
+	ring   *Ring         // by itself: large memory begins with a cache line, and so does each record
 	shared atomic.Pointer[[]shared]
 	load   func() Load // of the endpoint's loop; may be nil
 
@@ -197,6 +199,33 @@ func (r *Recorder) findPeer(p Peer) {
 	}
 	r.last = &peerTimes{peer: p}
 	r.peers[p] = r.last
+}
+
+// stampLimit is how old a stamp may be. What waits for longer has been given up by its sender.
+const stampLimit = 10 * time.Second
+
+// Arrival returns when a packet arrived, on the endpoint's clock, and whether its stamp says so, a time of
+// the kernel's CLOCK_MONOTONIC or 0. A stamp that is later than received, or ten seconds earlier, is
+// counted and not used: its clock was set, or is that of another time namespace. Without a stamp the
+// packet arrived when it was received.
+func (r *Recorder) Arrival(stamp, received time.Duration) (at time.Duration, stamped bool) {
+	if stamp == 0 {
+		return received, false
+	}
+	at = stamp - r.offset
+	if at > received || received-at > stampLimit {
+		r.unused.Add(1)
+		return received, false
+	}
+	return at, true
+}
+
+// UnusedStamps returns how many stamps cannot be true.
+func (r *Recorder) UnusedStamps() uint64 {
+	if r == nil {
+		return 0
+	}
+	return r.unused.Load()
 }
 
 // Write keeps a record. Its Time is on the clock that the recorder was made with.

@@ -136,3 +136,33 @@ func BenchmarkFrame(b *testing.B) {
 		r.Write(&Record{Op: Cold, Total: d, Queue: d, Process: d})
 	}
 }
+
+// A stamp of the kernel's clock is when a packet arrived, unless it is in the future or too old: then it
+// is counted, and the packet arrived when it was received.
+func TestStampsOfAnotherClockAreCounted(t *testing.T) {
+	const offset, received = time.Hour, 30 * time.Second
+	r := NewRecorder(1, func() time.Duration { return 0 }, func() (time.Duration, bool) { return offset, true })
+	const used, unused = true, false
+	for stamp, want := range map[time.Duration]bool{
+		offset + received:                      used,
+		offset + received - 10*time.Second:     used,
+		offset + received + 1:                  unused,
+		offset + received - 10*time.Second - 1: unused,
+		time.Second:                            unused,
+		-time.Second:                           unused,
+	} {
+		before := r.UnusedStamps()
+		at, stamped := r.Arrival(stamp, received)
+		switch counted := r.UnusedStamps() - before; {
+		case want == used && (at != stamp-offset || !stamped || counted != 0),
+			want == unused && (at != received || stamped || counted != 1):
+			t.Errorf("stamp %v: %v, %v, %d counted", stamp, at, stamped, counted)
+		}
+	}
+	if at, stamped := r.Arrival(0, received); at != received || stamped || r.UnusedStamps() != 4 {
+		t.Errorf("without a stamp: %v, %v, %d counted", at, stamped, r.UnusedStamps())
+	}
+	if n := (*Recorder)(nil).UnusedStamps(); n != 0 {
+		t.Errorf("without telemetry: %d", n)
+	}
+}

@@ -25,6 +25,9 @@ type Record struct {
 	// Repeated marks a frame of which several copies were sent. Its parts are unknown, because so
 	// is which copy was answered.
 	Repeated bool `json:"repeated,omitempty"`
+	// Stamped says that Queue begins when the packet arrived at the host. Otherwise it begins when the
+	// endpoint received the packet from its link.
+	Stamped bool `json:"stamped,omitempty"`
 
 	// Queue and Process are the parts that were spent at this end; a worker has none of a frame that is
 	// Repeated.
@@ -67,6 +70,9 @@ func (r *Ring) Write(rec *Record) {
 	if rec.Repeated {
 		kind |= repeatedBit
 	}
+	if rec.Stamped {
+		kind |= stampedBit
+	}
 	queue := rec.Queue
 	if rec.Repeat != 0 {
 		kind, queue = kind|repeatBit, rec.Repeat
@@ -83,6 +89,7 @@ func (r *Ring) Write(rec *Record) {
 const (
 	repeatedBit = 1 << 8
 	repeatBit   = 1 << 9 // the word of Queue has Repeat
+	stampedBit  = 1 << 10
 )
 
 // Read appends the ring's records to dst, in no particular order. Records that the writer replaces
@@ -121,7 +128,8 @@ func (s *slot) read() (rec Record, found state) {
 	}
 	rec = Record{
 		Number: uint32(w[1] >> 32), Epoch: uint16(w[1] >> 16), Job: uint16(w[1]),
-		Worker: uint16(w[2] >> 32), Server: uint16(w[2] >> 16), Op: Op(w[2]), Repeated: w[2]&repeatedBit != 0,
+		Worker: uint16(w[2] >> 32), Server: uint16(w[2] >> 16), Op: Op(w[2]),
+		Repeated: w[2]&repeatedBit != 0, Stamped: w[2]&stampedBit != 0,
 		Time: time.Duration(w[3]), Total: time.Duration(w[4]), Queue: time.Duration(w[5]), Process: time.Duration(w[6]),
 		Request: uint32(w[7] >> 32), Response: uint32(w[7]),
 	}

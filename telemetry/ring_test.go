@@ -17,7 +17,7 @@ func TestRecordsComeBack(t *testing.T) {
 	want := []Record{
 		{},
 		{Time: math.MaxInt64, Job: 0xffff, Worker: 0xffff, Server: NoServer, Epoch: 0xffff, Number: math.MaxUint32, Op: Push,
-			Repeated: true, Queue: math.MaxInt64, Process: math.MaxInt64, Total: math.MaxInt64,
+			Repeated: true, Stamped: true, Queue: math.MaxInt64, Process: math.MaxInt64, Total: math.MaxInt64,
 			Request: math.MaxUint32, Response: math.MaxUint32},
 		{Time: 1, Job: 2, Worker: 3, Server: 4, Epoch: 5, Number: 6, Op: Pull, Queue: 7, Process: 8, Total: 9, Request: 10, Response: 11},
 		{Op: Cold, Repeated: true, Repeat: math.MaxInt64, Total: math.MaxInt64},

@@ -20,14 +20,17 @@ import (
 // frames, and writes what it has measured into its recorder, which others read without entering the
 // loop.
 
-// recorderFor returns the recorder of an endpoint, nil if it measures nothing. A simulated endpoint
-// has a gate, and a clock that does not show the kernel's time.
-func recorderFor(sample int, clock func() retransmit.Time, gate func()) (*telemetry.Recorder, error) {
+// recorderFor returns the recorder of an endpoint on a link, nil if it measures nothing. A simulated
+// endpoint has a gate, and a clock that does not show the kernel's time.
+func recorderFor(l link.Link, sample int, clock func() retransmit.Time, gate func()) (*telemetry.Recorder, error) {
 	if err := telemetry.CheckSample(sample); err != nil {
 		return nil, fmt.Errorf("%w: sample: %w", ErrConfig, err)
 	}
 	if gate != nil {
 		return telemetry.NewRecorder(sample, nil, nil), nil
+	}
+	if sample != 0 {
+		link.StampArrivals(l, sample) // records say of each packet whether it says when it arrived
 	}
 	own := func() time.Duration { return time.Duration(clock()) }
 	return telemetry.NewRecorder(sample, own, sys.KernelClock), nil
@@ -54,7 +57,8 @@ func opOf(t wire.Type) (op telemetry.Op, measured bool) {
 }
 
 // measureAnswer is processAnswer for the answer to a drawn frame.
-func (w *Worker) measureAnswer(f *flow, h wire.Header, payload []byte) verdict {
+func (w *Worker) measureAnswer(f *flow, h wire.Header, p *link.Packet) verdict {
+	payload := p.Payload
 	e, outstanding := f.window.Sending(h.Seq)
 	var op telemetry.Op
 	if outstanding {
@@ -85,7 +89,9 @@ func (w *Worker) measureAnswer(f *flow, h wire.Header, payload []byte) verdict {
 		at.Part = telemetry.Repeat
 		w.recorder.Time(at, rec.Repeat)
 	} else {
-		rec.Queue, rec.Process = begin.Sub(w.now), end.Sub(begin)
+		var arrived time.Duration
+		arrived, rec.Stamped = w.recorder.Arrival(p.Arrived, time.Duration(w.now))
+		rec.Queue, rec.Process = time.Duration(begin)-arrived, end.Sub(begin)
 		at.Part = telemetry.WorkerQueue
 		w.recorder.Time(at, rec.Queue)
 		at.Part = telemetry.WorkerProcess
@@ -161,12 +167,12 @@ func (w *Worker) recordPush(o *operation) {
 
 // drawnFrames is what a server measures of a batch.
 type drawnFrames struct {
-	arrived retransmit.Time
-	records [endpoint.Batch]telemetry.Record
-	n       int
+	received retransmit.Time
+	records  [endpoint.Batch]telemetry.Record
+	n        int
 }
 
-// beginBatch returns the drawn frames of a batch, a bit for each, and notes when they arrived.
+// beginBatch returns the drawn frames of a batch, a bit for each, and notes when they were received.
 func (s *Server) beginBatch(pkts []link.Packet) (drawn uint64) {
 	draw := s.draw
 	for i := range pkts {
@@ -175,24 +181,25 @@ func (s *Server) beginBatch(pkts []link.Packet) (drawn uint64) {
 		}
 	}
 	if drawn != 0 {
-		s.batch.arrived = s.clock()
+		s.batch.received = s.clock()
 	}
 	return drawn
 }
 
 // noteFrame keeps what is measured of a drawn frame, which is served, until its batch is answered.
 // A refused one is not measured: perhaps no worker of the job has sent it.
-func (s *Server) noteFrame(h wire.Header, begin retransmit.Time, request, response int) {
+func (s *Server) noteFrame(p *link.Packet, h wire.Header, begin retransmit.Time, request int) {
 	op, measured := opOf(h.Type)
 	if !measured {
 		return
 	}
 	end := s.clock()
 	b := &s.batch
+	arrived, stamped := s.recorder.Arrival(p.Arrived, time.Duration(b.received))
 	b.records[b.n] = telemetry.Record{
 		Time: time.Duration(end), Job: h.Job, Worker: h.Sender, Server: s.cfg.Index, Epoch: h.Epoch, Number: h.Seq, Op: op,
-		Repeated: h.Flags&wire.FlagRetx != 0, Queue: begin.Sub(b.arrived), Process: end.Sub(begin),
-		Request: uint32(request), Response: uint32(response),
+		Repeated: h.Flags&wire.FlagRetx != 0, Stamped: stamped,
+		Queue: time.Duration(begin) - arrived, Process: end.Sub(begin), Request: uint32(request), Response: uint32(p.Reply),
 	}
 	b.n++
 }

@@ -386,3 +386,39 @@ func TestSampleIsChecked(t *testing.T) {
 		}
 	}
 }
+
+// The queue of a packet that says when it arrived begins then, at both ends. A time that cannot be true, as
+// of a clock that was set, is counted and not used.
+func TestQueuesBeginAtTheArrival(t *testing.T) {
+	const ms = time.Millisecond
+	for stamp, want := range map[time.Duration]struct {
+		queue   time.Duration
+		stamped bool
+		unused  uint64
+	}{
+		0: {0, false, 0}, 60 * ms: {40 * ms, true, 0}, 100*ms + 1: {0, false, 1}, -time.Hour: {0, false, 1},
+	} {
+		s, from := measuredServer(t, 1)
+		s.clock, s.recorder = func() retransmit.Time { return retransmit.Time(100 * ms) }, telemetry.NewRecorder(1, nil, nil)
+		pkt := packet(from, cold(wire.Header{Job: testJob, Sender: 5, Epoch: testServerEpoch, Seq: 1}, testDim, 1))
+		pkt.Arrived = stamp
+		if err := s.handleBatch([]link.Packet{pkt}); err != nil {
+			t.Fatal(err)
+		}
+		p := measuring(t, 1, 0)
+		p.clock = retransmit.Time(100 * ms)
+		p.push(1)
+		if _, err := p.turn(); err != nil {
+			t.Fatal(err)
+		}
+		answer := packet(p.server.local, wire.PutAck(make([]byte, wire.HeaderLen), arrived(t, p.server)[0]))
+		answer.Arrived = stamp
+		p.receiveAnswer(&answer)
+		for name, r := range map[string]*telemetry.Recorder{"server": s.recorder, "worker": p.Recorder()} {
+			records, _ := r.Records(nil)
+			if len(records) != 1 || records[0].Queue != want.queue || records[0].Stamped != want.stamped || r.UnusedStamps() != want.unused {
+				t.Errorf("%s, stamp %v: %+v, %d not used; want %+v", name, stamp, records, r.UnusedStamps(), want)
+			}
+		}
+	}
+}

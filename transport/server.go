@@ -168,7 +168,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		return nil, err
 	}
 	s.decoder = newDecoder(cfg.Codec)
-	if s.recorder, err = recorderFor(cfg.Sample, s.clock, cfg.Gate); err != nil {
+	if s.recorder, err = recorderFor(cfg.Link, cfg.Sample, s.clock, cfg.Gate); err != nil {
 		return nil, err
 	}
 	s.recorder.SetLoad(s.loop.Load)
@@ -260,7 +260,7 @@ func (s *Server) handleBatch(pkts []link.Packet) error {
 		}
 		p.Reply = n
 		if drawn>>i&1 != 0 && refusal.Code == 0 && n > 0 {
-			s.noteFrame(h, begin, length, n)
+			s.noteFrame(p, h, begin, length)
 		}
 	}
 	if drawn != 0 {

@@ -203,7 +203,7 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 
 		draw: telemetry.NewDraw(cfg.Sample),
 	}
-	if w.recorder, err = recorderFor(cfg.Sample, w.clock, cfg.Gate); err != nil {
+	if w.recorder, err = recorderFor(cfg.Link, cfg.Sample, w.clock, cfg.Gate); err != nil {
 		return nil, err
 	}
 	w.recorder.SetLoad(w.loop.Load)

@@ -68,7 +68,7 @@ func (w *Worker) takeAnswer(p *link.Packet) verdict {
 		return stray // an answer to a frame that was not sent yet
 	}
 	if w.draw.Draws(h.Seq) {
-		return w.measureAnswer(f, h, p.Payload)
+		return w.measureAnswer(f, h, p)
 	}
 	return w.processAnswer(f, h, p.Payload)
 }

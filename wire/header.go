@@ -162,11 +162,14 @@ func (h Header) Put(b []byte) {
 	binary.BigEndian.PutUint16(b[2:], h.Job)
 	binary.BigEndian.PutUint16(b[4:], h.Sender)
 	binary.BigEndian.PutUint16(b[6:], h.Epoch)
-	binary.BigEndian.PutUint32(b[8:], h.Seq)
+	binary.BigEndian.PutUint32(b[SeqOffset:], h.Seq)
 }
 
+// SeqOffset is where the sequence number begins in a payload, for programs that read it by themselves.
+const SeqOffset = 8
+
 // SeqOf returns the sequence number of an encoded header, which must be whole.
-func SeqOf(payload []byte) uint32 { return binary.BigEndian.Uint32(payload[8:HeaderLen]) }
+func SeqOf(payload []byte) uint32 { return binary.BigEndian.Uint32(payload[SeqOffset:HeaderLen]) }
 
 // ParseHeader reads the header of a UDP payload. It returns [ErrTruncated] if the payload is too
 // short and [ErrVersion] if a different protocol version wrote it; in the second case it still

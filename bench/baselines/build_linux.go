@@ -32,6 +32,9 @@ var xdpSource string
 //go:embed kv_zmq.cc
 var keyValueSource string
 
+//go:embed connections_zmq.cc
+var connectionsSource string
+
 //go:embed allreduce_mpi.c
 var allreduceSource string
 
@@ -49,6 +52,13 @@ var XDP = Program{
 var KeyValue = Program{
 	name: "kv_zmq", source: keyValueSource,
 	compiler: []string{"c++", "-O2", "-std=c++20", "-Wall", "-x", "c++"}, libraries: []string{"-lzmq", "-pthread"},
+	Install: "apt-get install g++ libzmq3-dev",
+}
+
+// Connections sends requests over ZeroMQ connections; see bench/latency.
+var Connections = Program{
+	name: "connections_zmq", source: connectionsSource,
+	compiler: []string{"c++", "-O2", "-std=c++20", "-Wall", "-x", "c++"}, libraries: []string{"-lzmq"},
 	Install: "apt-get install g++ libzmq3-dev",
 }
 

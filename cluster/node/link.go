@@ -54,7 +54,7 @@ func openBackend(env Env, h cluster.Host) (link.Link, error) {
 		}
 	}
 	return link.OpenAFXDP(link.AFXDPConfig{Interface: h.Interface, Queue: h.Queue, Local: local, MTU: c.MTU(),
-		Log: env.Log})
+		Sample: c.Telemetry.OneIn(), Log: env.Log})
 }
 
 // checkMTU refuses an interface that would lose frames of the cluster's hosts.

@@ -10,6 +10,7 @@ import (
 	"github.com/libra-ina/libra/bench/allreduce"
 	"github.com/libra-ina/libra/bench/engine"
 	"github.com/libra-ina/libra/bench/glm"
+	"github.com/libra-ina/libra/bench/latency"
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/bench/ring"
 	"github.com/libra-ina/libra/bench/soak"
@@ -30,6 +31,7 @@ var (
 	runEngine, engineChild       = unsupported[engine.Config, engine.Report], unsupportedChild
 	runInterface                 = unsupported[engine.InterfaceConfig, engine.Report]
 	runBenchGLM, glmChild        = unsupported[glm.Config, glm.Report], unsupportedChild
+	runLatency                   = unsupported[latency.Config, latency.Report]
 	runPush, pushChild           = unsupported[push.Config, push.Report], unsupportedChild
 	runRing                      = unsupported[ring.Config, ring.Report]
 	runSoak, soakChild           = unsupported[soak.Config, soak.Report], unsupportedChild

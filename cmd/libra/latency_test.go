@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/csv"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
@@ -85,6 +86,29 @@ func TestLatencyRecord(t *testing.T) {
 	want := strings.Split("1000000000,1,1,0,0,5,pull,8,9,100,,1,2,10,20,67,whole,receive", ",")
 	if err != nil || len(rows) != 2 || !slices.Equal(rows[0], export.Columns()) || !slices.Equal(rows[1], want) {
 		t.Errorf("%s, %v", text, err)
+	}
+	// The same as a table, as a picture and as JSON.
+	plots := t.TempDir()
+	stdout, stderr, code := output(t, "latency", "--config", path, "--duration", "1ms", "--out", plots)
+	if code != 0 || !strings.Contains(stdout, "server process") || !strings.Contains(stdout, "67ns") {
+		t.Errorf("%d, %s, %s", code, stdout, stderr)
+	}
+	if _, err := os.Stat(filepath.Join(plots, "latency-pull.svg")); err != nil {
+		t.Error(err)
+	}
+	stdout, _, code = output(t, "latency", "--config", path, "--duration", "1ms", "--json")
+	var shown LatencyReport
+	if err := json.Unmarshal([]byte(stdout), &shown); err != nil || code != 0 || shown.Whole != 1 || len(shown.Latencies) != 6 {
+		t.Errorf("%d, %v: %s", code, err, stdout)
+	}
+	conforms(t, "libra latency", stdout)
+}
+
+// A job in which nothing is measured is no success.
+func TestLatencyOfNothing(t *testing.T) {
+	_, path := latencyCluster(t, 1)
+	if _, stderr, code := output(t, "latency", "--config", path, "--duration", "1ms"); code != exitFailure || !strings.Contains(stderr, "worker 1") {
+		t.Errorf("%d, %s", code, stderr)
 	}
 }
 

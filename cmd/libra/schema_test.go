@@ -27,6 +27,7 @@ import (
 	"github.com/libra-ina/libra/bench/codec"
 	"github.com/libra-ina/libra/bench/engine"
 	"github.com/libra-ina/libra/bench/glm"
+	"github.com/libra-ina/libra/bench/latency"
 	"github.com/libra-ina/libra/bench/push"
 	"github.com/libra-ina/libra/bench/ring"
 	"github.com/libra-ina/libra/bench/soak"
@@ -50,6 +51,7 @@ var outputs = map[string]any{
 	"libra bench aggregator": aggregator.Report{},
 	"libra bench allreduce":  allreduce.Report{},
 	"libra bench codec":      codec.Report{},
+	"libra bench latency":    latency.Report{},
 	"libra bench ring":       ring.Report{},
 	"libra bench engine":     engine.Report{},
 	"libra bench glm":        glm.Report{},
@@ -67,6 +69,7 @@ var outputs = map[string]any{
 	"libra hotset show":      HotSet{},
 	"libra hotset study":     hotset.Report{},
 	"libra job list":         JobList{},
+	"libra latency":          LatencyReport{},
 	"libra lut study":        LutStudy{},
 	"libra p4 study":         tofino.Report{},
 	"libra plan":             plan.Report{},

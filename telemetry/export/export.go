@@ -200,6 +200,16 @@ func (e *Exporter) serveMetrics(w http.ResponseWriter, r *http.Request) {
 		ErrorLog: slog.NewLogLogger(e.cfg.Log.Handler(), slog.LevelWarn)}).ServeHTTP(w, r)
 }
 
+func (e *Exporter) unusedStamps() (n uint64) {
+	if e.cfg.Recorders == nil {
+		return 0 // a switch
+	}
+	for _, r := range e.cfg.Recorders() {
+		n += r.UnusedStamps()
+	}
+	return n
+}
+
 // collect returns the series of a scrape.
 func (e *Exporter) collect() (all collected) {
 	own, s := newSet(nil), newSet(e.limits)
@@ -207,6 +217,7 @@ func (e *Exporter) collect() (all collected) {
 	e.limits.endScrape()
 	own.add(sampleSize, float64(e.cfg.Sample))
 	own.add(countersAge, age.Seconds())
+	own.add(stampsUnused, float64(e.unusedStamps()))
 	own.add(scrapesRefused, float64(e.refused.Load()))
 	own.add(scrapesBroken, float64(e.broken.Load()))
 	own.add(recordsTorn, float64(e.torn.Load()))

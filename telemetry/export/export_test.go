@@ -239,7 +239,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	})
 	n, left := series(all), 0.0
 	left, _ = value(all, "libra_export_series_left_out", nil)
-	if n != maxSeries || left != 3000+6-maxSeries {
+	if n != maxSeries || left != 3000+7-maxSeries {
 		t.Errorf("%d series, %v left out", n, left)
 	}
 	if _, found := value(all, "libra_counters_age_seconds", nil); !found {

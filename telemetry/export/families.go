@@ -74,6 +74,8 @@ var (
 	sampleSize  = family(Gauge, "libra_telemetry_sample_frames", "", "One frame of this number is measured, 0 for none")
 	countersAge = family(Gauge, "libra_counters_age_seconds", "",
 		"Age of all other counters: more than some seconds if the process does not answer itself")
+	stampsUnused = family(Counter, "libra_telemetry_unused_stamps_total", "",
+		"Times of arrival that cannot be true, because a clock was set or is another one")
 	seriesLeft = family(Gauge, "libra_export_series_left_out", "",
 		"Series that the last scrape left out because there were too many")
 	scrapesRefused = family(Counter, "libra_export_refused_requests_total", "",

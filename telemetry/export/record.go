@@ -23,16 +23,10 @@ type Recording struct {
 	Security access.Security
 	Log      *slog.Logger
 	// Write is called with rows in the order of their worker's time, a few times a second.
-	Write func([]Row) error
+	Write func([]telemetry.Row) error
 	// Every is the time between two readings; 0 means a quarter of a second. In half a second a busy
 	// endpoint replaces all its records.
 	Every time.Duration
-}
-
-// Row is a joined row, and what begins its queues.
-type Row struct {
-	telemetry.Row
-	Arrival string
 }
 
 // Recorded counts what a recording has read.
@@ -159,27 +153,47 @@ func (r *Recording) writeRows(joined []telemetry.Row) error {
 	slices.SortFunc(joined, func(a, b telemetry.Row) int {
 		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.Worker, b.Worker), cmp.Compare(a.Number, b.Number))
 	})
-	rows := make([]Row, len(joined))
-	for i, j := range joined {
-		rows[i] = Row{j, receive}
-	}
-	return r.Write(rows)
+	return r.Write(joined)
 }
 
-// Columns are the names of [Row.Fields].
+// What begins the queues of a row: the column arrival.
+const (
+	arrivalStamped  = "stamp"   // the packets' arrival at the hosts
+	arrivalReceived = "receive" // when endpoints received them from their links
+	arrivalWorker   = "worker"  // the arrival at the worker's host; the server's queue as with "receive"
+	arrivalServer   = "server"  // the other way round
+)
+
+func arrivalOf(r *telemetry.Row) string {
+	server := r.Stamped // without a server's half
+	if r.State == telemetry.Whole && r.Server != telemetry.NoServer {
+		server = r.ServerStamped
+	}
+	switch {
+	case r.Stamped && server:
+		return arrivalStamped
+	case r.Stamped:
+		return arrivalWorker
+	case server:
+		return arrivalServer
+	}
+	return arrivalReceived
+}
+
+// Columns are the names of [Fields].
 func Columns() []string {
 	return []string{"time_ns", "job", "worker", "server", "epoch", "number", "op", "request_bytes", "response_bytes",
 		"total_ns", "repeat_ns", "worker_queue_ns", "worker_process_ns", "server_queue_ns", "server_process_ns",
 		"network_ns", "state", "arrival"}
 }
 
-// Fields returns the row as text. What is not known is empty: the parts of a frame that was sent more
+// Fields returns a row as text. What is not known is empty: the parts of a frame that was sent more
 // than once, and what the server did if its half is missing. Frames to the aggregator have no server.
-func (r *Row) Fields() []string {
+func Fields(r *telemetry.Row) []string {
 	f := []string{fmt.Sprint(int64(r.Time)), fmt.Sprint(r.Job), fmt.Sprint(r.Worker), fmt.Sprint(r.Server),
 		fmt.Sprint(r.Epoch), fmt.Sprint(r.Number), r.Op.String(),
 		fmt.Sprint(r.Request), fmt.Sprint(r.Response), fmt.Sprint(int64(r.Total)),
-		"", "", "", "", "", "", r.State.String(), r.Arrival}
+		"", "", "", "", "", "", r.State.String(), arrivalOf(r)}
 	hot := r.Server == telemetry.NoServer
 	if hot {
 		f[3] = ""

@@ -40,11 +40,11 @@ func TestRecording(t *testing.T) {
 	next := uint32(0)
 	silent := freePort(t)
 	r := Recording{Log: quiet, Every: time.Millisecond, Sources: []Source{{"worker 7", at1}, {"ps", at2}, {"worker 8", silent}},
-		Write: func(rows []Row) error {
+		Write: func(rows []telemetry.Row) error {
 			for _, row := range rows {
 				got[row.Number]++
 				want := []string{fmt.Sprint(row.Number), "0", "7", "0", "0", fmt.Sprint(row.Number), "cold", "0", "0", "100", "", "1", "2", "10", "20", "67", "whole", "receive"}
-				if diff := cmp.Diff(want, row.Fields()); diff != "" {
+				if diff := cmp.Diff(want, Fields(&row)); diff != "" {
 					t.Errorf("row (-want +got):\n%s", diff)
 				}
 			}
@@ -73,7 +73,7 @@ func TestRecording(t *testing.T) {
 // A program that does not show records, or not all, is named with a remedy; no record of a response
 // that is cut off is used.
 func TestRecordsOfSomethingElse(t *testing.T) {
-	const head = `{"process":"ps","side":"server","sample":1,"arrival":"receive"}` + "\n"
+	const head = `{"process":"ps","side":"server","sample":1}` + "\n"
 	const record = `{"time_ns":1,"job":0,"worker":0,"server":0,"epoch":0,"number":1,"op":"cold","queue_ns":0,"process_ns":0,"total_ns":0,"request_bytes":0,"response_bytes":0}` + "\n"
 	for body, want := range map[string]string{
 		"":                            "does another program listen there?",
@@ -91,7 +91,7 @@ func TestRecordsOfSomethingElse(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel() // one reading
 		r := Recording{Log: quiet, Sources: []Source{{"ps", netip.MustParseAddrPort(other.Listener.Addr().String())}},
-			Write: func([]Row) error { return nil }}
+			Write: func([]telemetry.Row) error { return nil }}
 		n, err := r.Run(ctx)
 		other.Close()
 		switch {
@@ -108,15 +108,32 @@ func TestRowsLeaveOutWhatIsUnknown(t *testing.T) {
 	for state, want := range map[telemetry.State]string{
 		telemetry.Whole: "|1|2|3|4|5", telemetry.Half: "|1|2|||", telemetry.Ambiguous: "|1|2|||", telemetry.Resent: "9|||||",
 	} {
-		row := Row{telemetry.Row{State: state, ServerQueue: 3, ServerProcess: 4, Network: 5,
-			Record: telemetry.Record{Queue: 1, Process: 2, Repeat: 9}}, receive}
-		fields := row.Fields()
+		row := telemetry.Row{State: state, ServerQueue: 3, ServerProcess: 4, Network: 5,
+			Record: telemetry.Record{Queue: 1, Process: 2, Repeat: 9}}
+		fields := Fields(&row)
 		if got := strings.Join(fields[10:16], "|"); got != want || len(fields) != len(Columns()) || fields[16] != state.String() {
 			t.Errorf("%v: %s, want %s", state, got, want)
 		}
 	}
-	hot := Row{telemetry.Row{Network: 5, Record: telemetry.Record{Server: telemetry.NoServer, Queue: 1, Process: 2}}, receive}
-	if got := strings.Join(hot.Fields()[10:16], "|"); got != "|1|2|||5" || hot.Fields()[3] != "" {
-		t.Errorf("hot: %s", got)
+	hot := telemetry.Row{Network: 5, Record: telemetry.Record{Server: telemetry.NoServer, Queue: 1, Process: 2}}
+	if f := Fields(&hot); strings.Join(f[10:16], "|") != "|1|2|||5" || f[3] != "" {
+		t.Errorf("hot: %v", f)
+	}
+}
+
+// Rows say from when on their queues count, at both ends or at one.
+func TestRowsSayWhereQueuesBegin(t *testing.T) {
+	for want, rows := range map[string][]telemetry.Row{
+		"receive": {{}, {State: telemetry.Half}, {Record: telemetry.Record{Server: telemetry.NoServer}}},
+		"worker":  {{Record: telemetry.Record{Stamped: true}}},
+		"server":  {{ServerStamped: true}},
+		"stamp": {{ServerStamped: true, Record: telemetry.Record{Stamped: true}}, {State: telemetry.Half, Record: telemetry.Record{Stamped: true}},
+			{Record: telemetry.Record{Server: telemetry.NoServer, Stamped: true}}},
+	} {
+		for _, r := range rows {
+			if f := Fields(&r); f[17] != want {
+				t.Errorf("%+v: %s, want %s", r, f[17], want)
+			}
+		}
 	}
 }

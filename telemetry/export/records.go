@@ -30,9 +30,6 @@ type Header struct {
 	Process string `json:"process"`
 	Side    Side   `json:"side"`
 	Sample  int    `json:"sample"`
-	// Arrival says what begins the queues of the records: "receive" if it is when the endpoint received
-	// the packet from its link.
-	Arrival string `json:"arrival"`
 }
 
 // Trailer is the last line of /records.
@@ -40,9 +37,6 @@ type Trailer struct {
 	Records *int `json:"records"` // lines before it, the first excepted
 	Torn    int  `json:"torn"`    // records that were replaced while they were read
 }
-
-// receive is the arrival of endpoints whose links give no time stamps.
-const receive = "receive"
 
 // serveRecords shows the records that were made after a time, by the process's clock.
 func (e *Exporter) serveRecords(w http.ResponseWriter, r *http.Request) {
@@ -68,7 +62,7 @@ func (e *Exporter) serveRecords(w http.ResponseWriter, r *http.Request) {
 	e.torn.Add(uint64(torn))
 	w.Header().Set("Content-Type", "application/jsonl")
 	out := json.NewEncoder(w)
-	_ = out.Encode(Header{Process: e.cfg.Process, Side: e.cfg.Side, Sample: e.cfg.Sample, Arrival: receive})
+	_ = out.Encode(Header{Process: e.cfg.Process, Side: e.cfg.Side, Sample: e.cfg.Sample})
 	n := 0
 	for i := range all {
 		if int64(all[i].Time) > after {

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package latency
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+// A run measures the parts of frames, whose shares add up to 1, and the cost by senders.
+func TestEverythingIsMeasured(t *testing.T) {
+	c := Defaults()
+	c.Batch, c.Sample, c.Duration, c.Senders, c.Frames, c.Rounds, c.Baselines = 200, 1, 50*time.Millisecond, []int{1, 70}, 300, 2, nil
+	r, err := Run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, op := range r.Job.ops() {
+		sum := 0.0
+		for _, v := range op.shares.all() {
+			sum += *v
+		}
+		if len(r.Jobs) != 2 || sum < 0.5 || sum > 1.5 { // of medians
+			t.Errorf("%s: parts of %d rounds add up to %v", op.name, len(r.Jobs), sum)
+		}
+	}
+	if len(r.Senders) != 2 || r.Senders[0].Nanoseconds <= 0 || r.Senders[1].Ratio <= 0 || len(r.Latencies) == 0 {
+		t.Errorf("%+v, %d latencies", r.Senders, len(r.Latencies))
+	}
+}
+
+// An interrupted run ends with the cause.
+func TestRunIsInterrupted(t *testing.T) {
+	why := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(why)
+	c := Defaults()
+	c.Baselines = nil
+	if r, err := Run(ctx, c); r != nil || !errors.Is(err, why) {
+		t.Errorf("%v, %v", r, err)
+	}
+}
