@@ -96,7 +96,8 @@ var ErrAggregatorLost = errors.New("the aggregator was lost")
 // ofAggregator returns an error that is [ErrAggregatorLost] if a stream's end says so.
 func ofAggregator(end, err error) error {
 	var broke brokenError
-	if answer := status.Convert(end); errors.As(end, &broke) || answer.Code() == codes.Aborted && answer.Message() == status.Convert(errStopping).Message() {
+	answer, stopping := status.Convert(end), status.Convert(errStopping)
+	if errors.As(end, &broke) || answer.Code() == stopping.Code() && answer.Message() == stopping.Message() {
 		return reasonError{err, ErrAggregatorLost}
 	}
 	return err

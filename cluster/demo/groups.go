@@ -74,7 +74,8 @@ func (g *groups) startReady(ctx context.Context, group string, host int, spec pr
 
 // startSwitch starts the switch of a cluster file.
 func (g *groups) startSwitch(ctx context.Context, path string) error {
-	_, err := g.startReady(ctx, "services", -1, proc.Spec{Name: "switch", Cmd: g.libra("switch", "--config", path), Service: true})
+	cmd := g.libra("switch", "--config", path)
+	_, err := g.startReady(ctx, "services", -1, proc.Spec{Name: "switch", Cmd: cmd, Service: true})
 	return err
 }
 

@@ -202,7 +202,8 @@ func (p *psLite) configure() error {
 // run starts all processes in the order of their dependencies.
 func (p *psLite) run(ctx context.Context) (result *ProgramsResult, err error) {
 	logs := map[string]io.Writer{"services": p.Logs, "agents": p.Logs, "programs": p.Stderr}
-	err = p.bed.inGroups(ctx, []string{"services", "agents", "programs"}, logs, func(ctx context.Context, g *groups) error {
+	names := []string{"services", "agents", "programs"}
+	err = p.bed.inGroups(ctx, names, logs, func(ctx context.Context, g *groups) error {
 		result, err = p.runAll(ctx, g)
 		return err
 	})

@@ -69,11 +69,14 @@ privileges are needed.`,
 				p.Logs = p.Stderr
 			}
 			p.Command = args
-			ps.Command, ps.Hosts, ps.Workers, ps.HotSet, ps.Backend, ps.Harvest = args, p.Hosts, p.Workers, p.HotSet, p.Backend, p.Harvest
+			ps.Command, ps.Hosts, ps.Workers = args, p.Hosts, p.Workers
+			ps.HotSet, ps.Backend, ps.Harvest = p.HotSet, p.Backend, p.Harvest
 			ps.Stdout, ps.Stderr, ps.Logs = p.Stdout, p.Stderr, p.Logs
-			validate, run := p.Validate, func(ctx context.Context) (*demo.ProgramsResult, error) { return demo.RunPrograms(ctx, p) }
+			validate := p.Validate
+			run := func(ctx context.Context) (*demo.ProgramsResult, error) { return demo.RunPrograms(ctx, p) }
 			if pslite {
-				validate, run = ps.Validate, func(ctx context.Context) (*demo.ProgramsResult, error) { return demo.RunPSLite(ctx, ps) }
+				validate = ps.Validate
+				run = func(ctx context.Context) (*demo.ProgramsResult, error) { return demo.RunPSLite(ctx, ps) }
 			}
 			if err := validate(); err != nil {
 				return usagef(cmd, "%w", err)
@@ -129,7 +132,8 @@ func checkPSLiteFlags(cmd *cobra.Command, pslite bool) error {
 	wrong := []string{"servers", "customers", "van", "namespaces", "loss", "duplicate", "reorder"}
 	text := "--%s is for --pslite: add that, or leave it out"
 	if pslite {
-		wrong = []string{"job", "dim", "hot-rows", "sync", "optimizer", "learning-rate", "codec-bound", "codec-scale", "record", "seed"}
+		wrong = []string{"job", "dim", "hot-rows", "sync", "optimizer", "learning-rate", "codec-bound",
+			"codec-scale", "record", "seed"}
 		text = "--%s is for jobs with a server of Libra's, which a program of ps-lite has not: leave it out"
 	}
 	for _, name := range wrong {
