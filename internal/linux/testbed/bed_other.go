@@ -44,3 +44,6 @@ func (*Node) Do(func() error) error { return ErrUnsupported }
 
 // Start returns ErrUnsupported.
 func (*Node) Start(*exec.Cmd) error { return ErrUnsupported }
+
+// LimitRate returns ErrUnsupported.
+func (*Node) LimitRate(float64) error { return ErrUnsupported }
