@@ -41,9 +41,12 @@ func (s *silence) addListening(now Time, limit time.Duration) {
 	s.at = now
 }
 
-// nextListening returns when to listen again.
+// nextListening returns when to listen again. A caller may go on after the limit: it must not be told the past.
 func (s *silence) nextListening(silent, rto time.Duration) Time {
-	return s.at.Add(max(0, min(silent-s.listened, rto)))
+	if left := silent - s.listened; left > 0 {
+		return s.at.Add(min(left, rto))
+	}
+	return s.at.Add(rto)
 }
 
 // Check returns a [*SilentPeerError] if the peer has been silent for too long. Call it

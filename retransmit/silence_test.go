@@ -45,6 +45,10 @@ func TestSilentPeer(t *testing.T) {
 	if now != start+600*ms {
 		t.Errorf("given up at %v, want %v", now-start, 600*ms)
 	}
+	w.Resend(now, func(uint32, Entry) bool { return true })
+	if next, any := w.NextDeadline(); !any || next <= now { // for a caller that goes on
+		t.Errorf("the next deadline is at %v, %v after the limit", next, next.Sub(now))
+	}
 	want := &SilentPeerError{Silent: 500 * time.Millisecond, Acked: 2, Unacked: 3, FirstSeq: 2, LastSeq: 5}
 	var got *SilentPeerError
 	if !errors.As(err, &got) {

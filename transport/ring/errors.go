@@ -45,7 +45,7 @@ type MissingError struct {
 	Place     int // of the worker whose error this is
 	Waited    time.Duration
 	// Absent are the neighbours that have not come to the operation, Silent those that have come, and
-	// do not answer any more. If there are none, both answer, and wait for others.
+	// do not send what this worker waits for. If there are none, both answer, and wait for others.
 	Absent, Silent []Worker
 	// Refusals are the last answers of Absent neighbours that refused to take this worker for their
 	// neighbour, by their places.
@@ -145,6 +145,7 @@ func (r *Ring) missing() error {
 			if n.refusal.Code != 0 {
 				e.Refusals[n.Place] = n.refusal
 			}
+		case i > 0 && r.hasMadeAll() && r.window.Outstanding() == 0: // it has all that it needs, and may have finished
 		case n.silent >= r.cfg.Limit/2:
 			e.Silent = append(e.Silent, n.Worker)
 		}

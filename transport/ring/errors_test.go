@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -128,6 +129,41 @@ func TestMissingWorkers(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A successor that has answered everything, and has finished, is not named by a worker that lacks the last block:
+// it is its predecessor whose frames do not arrive.
+func TestFinishedWorkerIsNotNamed(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork(4)
+		all := n.rings(t, 3000, func(c *Config) { c.Limit = shortLimit })
+		defer closeAll(all)
+		n.fate = func(from, to int, h wire.Header, payload []byte) (int, time.Duration) {
+			if b, _, err := wire.ParseBlock(payload); from == 0 && to == 1 && h.Type == wire.TypeBlock &&
+				err == nil && b.Step == 6 {
+				return 0, 0
+			}
+			return 1, 0
+		}
+		errs, vectors := make([]error, 4), zeros(4, 3000)
+		var group sync.WaitGroup
+		for i, r := range all {
+			group.Go(func() {
+				errs[i] = r.Reduce(vectors[i])
+				_ = r.Close()
+			})
+		}
+		group.Wait()
+		var e *MissingError
+		if !errors.As(errs[1], &e) || len(e.Absent) > 0 || len(e.Silent) != 1 || e.Silent[0].Place != 0 {
+			t.Errorf("worker 1: %v", errs[1])
+		}
+		for _, i := range []int{0, 2, 3} {
+			if errs[i] != nil {
+				t.Errorf("worker %d has all results: %v", i, errs[i])
+			}
+		}
+	})
 }
 
 // Workers with other vectors, numbers of workers or codes than a neighbour end at once, and name it and

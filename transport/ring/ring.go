@@ -198,7 +198,10 @@ func (r *Ring) begin(values []float32) {
 }
 
 // isOver reports whether the worker has all results, and has made frames of all that others need of it.
-func (r *Ring) isOver() bool { return r.left == 0 && !r.isReady() && r.step > r.steps }
+func (r *Ring) isOver() bool { return r.left == 0 && r.hasMadeAll() }
+
+// hasMadeAll reports whether the worker has made frames of all that others need of it.
+func (r *Ring) hasMadeAll() bool { return !r.isReady() && r.step > r.steps }
 
 // Poll receives what has arrived and repeats what is due, without waiting. Callers that compute for
 // longer than some milliseconds between two other calls should call it now and then, as other workers may wait
