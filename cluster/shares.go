@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/share"
 )
 
 // DefaultReplayMiB is the default of [Job.ReplayMiB].
@@ -16,11 +17,11 @@ const DefaultReplayMiB = 16
 func (j Job) HotIDs() []uint16 { return append([]uint16{j.ID}, j.IDs...) }
 
 // Shares divides a hot set among the jobs of HotIDs; it is nil if there is only one.
-func (j Job) Shares(hot *packer.HotSet) (*packer.Shares, error) {
+func (j Job) Shares(hot *packer.HotSet) (*share.Division, error) {
 	if len(j.IDs) == 0 {
 		return nil, nil
 	}
-	return packer.NewShares(hot, len(j.HotIDs()))
+	return share.Divide(hot.Len(), hot.Dim(), hot.Fingerprint(), len(j.HotIDs()))
 }
 
 // checkShares checks job.ids, and refuses what a job with several shares cannot do.
@@ -38,8 +39,8 @@ func (c *Config) checkShares(v *mistakes) {
 		}
 	}
 	const several = ", but job.ids divides the hot set: "
-	if n := len(ids); n > packer.MaxShares {
-		v.add("job.ids: with job.id, %d numbers, and a hot set has at most %d shares: leave some out", n, packer.MaxShares)
+	if n := len(ids); n > share.Max {
+		v.add("job.ids: with job.id, %d numbers, and a hot set has at most %d shares: leave some out", n, share.Max)
 	}
 	if !c.Job.Sync {
 		v.add("job.sync: false" + several + "set it, since only then a step takes the sums of all shares, or leave job.ids out")

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/libra-ina/libra/codec"
+	"github.com/libra-ina/libra/packer/share"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -43,7 +44,7 @@ type Config struct {
 	HotSet *HotSet
 	// Shares divides the hot set among several jobs; a hot frame has pairs of only one of them, by their
 	// local ranks. Nil means one job with everything.
-	Shares *Shares
+	Shares *share.Division
 	// Dim is the number of gradients in a row. 0 means the hot set's.
 	Dim int
 	// Layout of the hot frames. Every aggregator accepts the zero value,
@@ -92,8 +93,8 @@ func (s Sent) Unfilled() float64 {
 // not allocate. It is not safe for concurrent use.
 type Packer struct {
 	hotSet  *HotSet
-	shares  *Shares // nil: one
-	pages   int     // of the hot set's scalars
+	shares  *share.Division // nil: one
+	pages   int             // of the hot set's scalars
 	dim     int
 	layout  Layout
 	stripes int
@@ -138,7 +139,7 @@ func New(c Config) (*Packer, error) {
 		return nil, fmt.Errorf("%w: row dimension %d, but the hot set has %d", ErrConfig, c.Dim, c.HotSet.Dim())
 	case c.HotSet != nil && c.HotSet.Len() > MaxHotRows(c.Dim):
 		return nil, fmt.Errorf("%w: %d hot rows of dimension %d exceed %d slots", ErrConfig, c.HotSet.Len(), c.Dim, MaxSlots)
-	case c.Shares != nil && c.Shares.hotSet != c.HotSet:
+	case c.Shares != nil && (c.HotSet == nil || !c.Shares.Divides(c.HotSet.Fingerprint())):
 		return nil, fmt.Errorf("%w: the shares are of another hot set", ErrConfig)
 	case c.Layout > Dense:
 		return nil, fmt.Errorf("%w: unknown layout %d", ErrConfig, c.Layout)
@@ -158,7 +159,7 @@ func New(c Config) (*Packer, error) {
 		numbers: c.Numbers, split: max(1, c.Split), coder: coder}
 	switch {
 	case c.Shares != nil:
-		p.pages = c.Shares.allPages()
+		p.pages = c.Shares.Pages()
 	case c.HotSet != nil:
 		p.pages = max(1, c.HotSet.pages())
 	}

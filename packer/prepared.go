@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+
+	"github.com/libra-ina/libra/packer/share"
 )
 
 // Prepared is a list of keys whose places [Packer.Prepare] has looked up, so that batches of
@@ -15,7 +17,7 @@ type Prepared struct {
 	slotList
 	keys   []uint64
 	hotSet *HotSet
-	shares *Shares
+	shares *share.Division
 	dim    int
 	layout Layout
 	split  Split

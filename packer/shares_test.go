@@ -12,12 +12,13 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/libra-ina/libra/packer/share"
 	"github.com/libra-ina/libra/wire"
 )
 
 // newShares returns the shares of a hot set, or ends the test.
-func newShares(tb rapid.TB, hot *HotSet, count int) *Shares {
-	s, err := NewShares(hot, count)
+func newShares(tb rapid.TB, hot *HotSet, count int) *share.Division {
+	s, err := share.Divide(hot.Len(), hot.Dim(), hot.Fingerprint(), count)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -29,7 +30,7 @@ type pair struct{ rank, bits uint32 }
 
 // sharedPairs reads the frames of a batch: the pairs of each share by their ranks in the hot set, and the
 // number of cold rows.
-func sharedPairs(tb rapid.TB, p *Packer, s *Shares, layout Layout) (pairs [][]pair, cold int) {
+func sharedPairs(tb rapid.TB, p *Packer, s *share.Division, layout Layout) (pairs [][]pair, cold int) {
 	pairs = make([][]pair, s.Len())
 	buffer, last := make([]byte, wire.MaxPayload), 0
 	for p.Next() != 0 {
@@ -66,7 +67,7 @@ func sharedPairs(tb rapid.TB, p *Packer, s *Shares, layout Layout) (pairs [][]pa
 
 // ownerOf returns the share of a rank by the rule for parts.
 func ownerOf(hot *HotSet, count int, rank uint32) int {
-	return int(rank) / hot.Dim() / PartRows(hot.Len(), MaxParts) % count
+	return int(rank) / hot.Dim() / share.PartRows(hot.Len(), share.MaxParts) % count
 }
 
 // Every pair arrives once, in a frame of the share that has its part, by a rank that leads back to it.
@@ -201,7 +202,7 @@ func TestSharesHaveAllRanks(t *testing.T) {
 func TestSharesAreTold(t *testing.T) {
 	hot := pagedHotSet(t, 1)
 	seen := map[Fingerprint]bool{hot.Fingerprint(): true}
-	for _, s := range []*Shares{newShares(t, hot, 2), newShares(t, hot, 3), newShares(t, pagedHotSet(t, 2), 2)} {
+	for _, s := range []*share.Division{newShares(t, hot, 2), newShares(t, hot, 3), newShares(t, pagedHotSet(t, 2), 2)} {
 		for share := range s.Len() {
 			if f := s.Fingerprint(share); seen[f] {
 				t.Errorf("share %d of %d has a fingerprint of another", share, s.Len())
@@ -220,23 +221,18 @@ func TestBadShares(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, count := range []int{-1, 0, 3, MaxShares + 1} {
-		if _, err := NewShares(hot, count); !errors.Is(err, ErrConfig) {
+	for _, count := range []int{-1, 0, 3, share.Max + 1} {
+		if _, err := share.Divide(hot.Len(), hot.Dim(), hot.Fingerprint(), count); !errors.Is(err, ErrConfig) {
 			t.Errorf("%d shares: %v", count, err)
 		}
 	}
 	if _, err := New(Config{HotSet: pagedHotSet(t, 1), Shares: newShares(t, hot, 2)}); !errors.Is(err, ErrConfig) {
 		t.Errorf("shares of another hot set: %v", err)
 	}
-	many := make([]uint64, MaxHotRows(40_000))
-	for i := range many {
-		many[i] = uint64(i)
+	if _, err := New(Config{Dim: 1, Shares: newShares(t, hot, 2)}); !errors.Is(err, ErrConfig) {
+		t.Errorf("shares of no hot set: %v", err)
 	}
-	full, err := NewHotSet(40_000, many, nil, Meta{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := NewShares(full, 9); !errors.Is(err, ErrConfig) {
+	if _, err := share.Divide(MaxHotRows(40_000), 40_000, hot.Fingerprint(), 9); !errors.Is(err, share.ErrConfig) {
 		t.Errorf("more pages than frames name: %v", err)
 	}
 	one, err := New(Config{HotSet: hot, Shares: newShares(t, hot, 1)})

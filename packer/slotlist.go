@@ -5,6 +5,7 @@ package packer
 import (
 	"math/bits"
 
+	"github.com/libra-ina/libra/packer/share"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -115,7 +116,7 @@ func (p *Packer) placeKeys(s *scratch, keys []uint64, first int, sift []float32)
 	}
 	if p.layout == Dense && p.dim == 1 && p.pages > 1 {
 		if p.shares != nil {
-			p.shares.placeAll(found)
+			p.shares.PlaceAll(found)
 		}
 		s.dealPairs(found, uint32(first))
 		return
@@ -129,7 +130,7 @@ func (p *Packer) placeKeys(s *scratch, keys []uint64, first int, sift []float32)
 	for _, i := range s.separateHot(found, uint32(first)) {
 		rank, at := (found[i]-1)*uint32(p.dim), (uint32(first)+i)*uint32(p.dim)
 		if p.shares != nil {
-			rank = p.shares.place(found[i]-1, rank)
+			rank = p.shares.Place(found[i]-1, rank)
 		}
 		switch {
 		case p.pages > 1:
@@ -300,9 +301,27 @@ func (p *Packer) slotListOf(s *scratch) slotList {
 		clear(s.slots[s.pairs : len(s.masks)*wire.Lanes]) // unused lanes are zero
 	}
 	if p.shares != nil {
-		p.shares.orderByShare(&s.slotList)
+		s.orderByShare(p.shares)
 	}
 	lanes := len(s.masks) * wire.Lanes
 	return slotList{masks: s.masks, at: s.at[:lanes], slots: s.slots[:lanes], cold: s.cold[:s.nCold], ends: s.ends,
 		plain: s.plain, pairs: s.pairs, order: s.order, shareEnds: s.shareEnds}
+}
+
+// orderByShare lists the stripes by share, each share's in their order, and sets the end of each share's.
+func (s *slotList) orderByShare(shares *share.Division) {
+	var next [share.Max + 1]int // counts, then the place of each share's next stripe
+	for _, mask := range s.masks {
+		next[shares.Of(mask>>wire.Lanes)+1]++
+	}
+	for i := range shares.Len() {
+		next[i+1] += next[i]
+	}
+	s.shareEnds = append(s.shareEnds[:0], next[1:shares.Len()+1]...)
+	s.order = grown(s.order, len(s.masks))[:len(s.masks)]
+	for k, mask := range s.masks {
+		to := &next[shares.Of(mask>>wire.Lanes)]
+		s.order[*to] = uint32(k)
+		*to++
+	}
 }

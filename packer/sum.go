@@ -230,7 +230,7 @@ func (p *Packer) slotWords(page int) int {
 	case p.hotSet == nil:
 		return 0
 	case p.shares != nil:
-		return (p.shares.pageSlots(page) + 63) / 64
+		return (p.shares.PageSlots(page) + 63) / 64
 	}
 	return (min(p.hotSet.Slots()-page*PageSlots, PageSlots) + 63) / 64
 }

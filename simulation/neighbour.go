@@ -56,6 +56,7 @@ func (c *clusterLife) addNeighbour() error {
 	cfg.Data.Synthetic = &cluster.Synthetic{Rows: 10 + rng.IntN(60), Seed: rng.Uint64() >> 1, HotShare: 0.6, Hot: 1000}
 	for share := range uint16(rng.IntN(3)) { // of its hot set, beside the first
 		cfg.Job.IDs = append(cfg.Job.IDs, theirJob+1+share)
+		cfg.Standbys = nil // such a job ends with its switch
 	}
 	cfg.SetDefaults()
 	if err := cfg.Validate(); err != nil {

@@ -13,14 +13,15 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/share"
 	"github.com/libra-ina/libra/wire"
 )
 
 // sharedCluster is a cluster whose hot set is divided among some jobs, from testJob on, each in an epoch of
 // its own.
-func sharedCluster(t *testing.T, count int, o clusterOptions) (*testCluster, *packer.Shares) {
+func sharedCluster(t *testing.T, count int, o clusterOptions) (*testCluster, *share.Division) {
 	hot := testHotSet(t)
-	shares, err := packer.NewShares(hot, count)
+	shares, err := share.Divide(hot.Len(), hot.Dim(), hot.Fingerprint(), count)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,7 @@ func sharedCluster(t *testing.T, count int, o clusterOptions) (*testCluster, *pa
 }
 
 // sharedSums returns all sums of the shares and the server, by key, and how many of the shares have some.
-func (c *testCluster) sharedSums(shares *packer.Shares) (total map[uint64][]int64, used int) {
+func (c *testCluster) sharedSums(shares *share.Division) (total map[uint64][]int64, used int) {
 	all := make([]int64, c.hot.Slots())
 	for share := range shares.Len() {
 		bank, err := c.plane.Swap(testJob + uint16(share))
@@ -186,7 +187,7 @@ func TestOverflowOfAShareGoesToTheServer(t *testing.T) {
 
 func TestBadSharesOfAWorker(t *testing.T) {
 	hot := testHotSet(t)
-	shares, err := packer.NewShares(hot, 2)
+	shares, err := share.Divide(hot.Len(), hot.Dim(), hot.Fingerprint(), 2)
 	if err != nil {
 		t.Fatal(err)
 	}

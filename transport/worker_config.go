@@ -11,6 +11,7 @@ import (
 	"github.com/libra-ina/libra/codec"
 	"github.com/libra-ina/libra/link"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/share"
 	"github.com/libra-ina/libra/retransmit"
 	"github.com/libra-ina/libra/wire"
 )
@@ -35,7 +36,7 @@ type WorkerConfig struct {
 	// Shares divides the hot set among several jobs of the aggregator, in combine mode: MoreShares has
 	// those after Job, which is that of the share with index 0, by their index. Nil means one with
 	// everything.
-	Shares     *packer.Shares
+	Shares     *share.Division
 	MoreShares []Share
 	// Dim is the number of gradients in a row. 0 means the hot set's.
 	Dim int

@@ -21,6 +21,7 @@ import (
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/share"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/train"
 	"github.com/libra-ina/libra/train/data"
@@ -92,8 +93,8 @@ func (o Options) Validate() error {
 		return fmt.Errorf("--workers %d: it must be from 1 to %d", o.Workers, maxWorkers)
 	case o.Servers < 0 || o.Servers > wire.MaxServers:
 		return fmt.Errorf("--servers %d: it must be from 1 to %d", o.Servers, wire.MaxServers)
-	case o.Shares < 0 || o.Shares > packer.MaxShares:
-		return fmt.Errorf("--shares %d: it must be from 1 to %d", o.Shares, packer.MaxShares)
+	case o.Shares < 0 || o.Shares > share.Max:
+		return fmt.Errorf("--shares %d: it must be from 1 to %d", o.Shares, share.Max)
 	case o.Shares > 1 && !o.Sync:
 		return fmt.Errorf("--shares %d: only a job whose workers take steps together has several, so give --sync, too", o.Shares)
 	case o.Epochs < 0:

@@ -21,7 +21,7 @@ type harvesting struct {
 	*control.Harvester
 	at      int // the aggregator, by its index
 	job     *control.Owned
-	more    []*share // of the hot set, from index 1 on
+	more    []*extraShare // of the hot set, from index 1 on
 	conn    *grpc.ClientConn
 	release func()        // ends the hold
 	lost    chan error    // holds why the aggregator is lost

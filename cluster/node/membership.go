@@ -15,6 +15,7 @@ import (
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/control/access"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/share"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -24,7 +25,7 @@ const leaveLimit = 2 * time.Second
 // join admits a worker, whose frames come from an endpoint. If its admission ends before it leaves,
 // cancel is called with the reason.
 func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self cluster.Worker,
-	hot *packer.HotSet, shares *packer.Shares, from wire.Endpoint, rewinds bool) (*control.Membership, error) {
+	hot *packer.HotSet, shares *share.Division, from wire.Endpoint, rewinds bool) (*control.Membership, error) {
 	c := env.Config
 	cfg, err := joinConfig(c, self, hot)
 	if err != nil {

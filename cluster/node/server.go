@@ -15,6 +15,7 @@ import (
 	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/share"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/transport"
@@ -50,7 +51,7 @@ type server struct {
 	hot  *packer.HotSet
 	keys []uint64 // of the hot rows, by rank
 	// shares divides the hot set among several jobs at the aggregator; nil: one has all.
-	shares *packer.Shares
+	shares *share.Division
 	store  *ps.Store
 	loop   *transport.Server
 	// arrive is called by the loop's goroutine at the ends of steps whose sums workers get in

@@ -11,15 +11,15 @@ import (
 
 	"github.com/libra-ina/libra/control"
 	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/share"
 )
 
 // A hot set may be divided into shares: each is a job of its own at the aggregator, with its own instance,
 // harvests and harvest numbers, and ranks that count the share's scalars only. A generation has all of them:
 // they are created together, a step takes the sums of all, and the loss of one is that of the aggregator.
 
-// share is one of the jobs of a generation after the first.
-type share struct {
+// extraShare is one of the jobs of a generation after the first.
+type extraShare struct {
 	*control.Harvester
 	job *control.Owned
 }
@@ -42,7 +42,7 @@ func (s *server) openShares(ctx, holding context.Context, h *harvesting, taken t
 			return fmt.Errorf("share %d of the hot set (job.ids[%d]: %d): %w", 1+i, i, id, err)
 		}
 		job.Silence = h.job.Silence
-		h.more = append(h.more, &share{job: job})
+		h.more = append(h.more, &extraShare{job: job})
 		if err := job.Hold(holding, h.noteLost); err != nil {
 			return err
 		}
@@ -51,9 +51,9 @@ func (s *server) openShares(ctx, holding context.Context, h *harvesting, taken t
 }
 
 // shareSpec makes the specification of a job with the whole hot set that of a share.
-func shareSpec(spec *pb.JobSpec, shares *packer.Shares, share int) {
-	fingerprint := shares.Fingerprint(share)
-	spec.Slots, spec.HotSet = uint32(shares.Slots(share)), fingerprint[:]
+func shareSpec(spec *pb.JobSpec, shares *share.Division, index int) {
+	fingerprint := shares.Fingerprint(index)
+	spec.Slots, spec.HotSet = uint32(shares.Slots(index)), fingerprint[:]
 }
 
 // instances lists the instances of the shares of a generation.

@@ -13,6 +13,7 @@ import (
 	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/share"
 )
 
 // A training whose hot set is divided among three jobs of the switch ends with the weights of one process,
@@ -135,7 +136,7 @@ func TestHarvestOfAShareInRanks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shares, err := packer.NewShares(hot, 2)
+	shares, err := share.Divide(hot.Len(), hot.Dim(), hot.Fingerprint(), 2)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/share"
 	"github.com/libra-ina/libra/sched"
 	"github.com/libra-ina/libra/wire"
 )
@@ -25,7 +26,7 @@ const (
 )
 
 // MaxParts is the largest number of parts of a hot set.
-const MaxParts = 64
+const MaxParts = share.MaxParts
 
 // Options are what a plan depends on besides the files.
 type Options struct {
@@ -164,7 +165,7 @@ func (m *maker) addParts() {
 	m.problem.Direct = row / (pair * float64(dim))
 	m.problem.Harvest = slotBytes
 
-	m.rows = packer.PartRows(m.hot.Len(), m.options.Parts)
+	m.rows = share.PartRows(m.hot.Len(), m.options.Parts)
 	total := m.hot.Meta().Updates
 	for first := 0; first < m.hot.Len(); first += m.rows {
 		end := min(first+m.rows, m.hot.Len())
