@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/share"
 )
 
 // The hot set of a job with more numbers is divided among them. What such a job cannot do is refused, with
@@ -41,7 +42,7 @@ func TestFieldsOfShares(t *testing.T) {
 	if s, err := (Job{ID: 7, IDs: []uint16{8}}).Shares(hot); err != nil || s.Len() != 2 {
 		t.Errorf("shares %v, %v", s, err)
 	}
-	if _, err := (Job{ID: 7, IDs: []uint16{8, 9}}).Shares(hot); !errors.Is(err, packer.ErrConfig) {
+	if _, err := (Job{ID: 7, IDs: []uint16{8, 9}}).Shares(hot); !errors.Is(err, share.ErrConfig) {
 		t.Errorf("three shares of two rows: %v", err)
 	}
 }

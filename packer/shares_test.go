@@ -222,7 +222,7 @@ func TestBadShares(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, count := range []int{-1, 0, 3, share.Max + 1} {
-		if _, err := share.Divide(hot.Len(), hot.Dim(), hot.Fingerprint(), count); !errors.Is(err, ErrConfig) {
+		if _, err := share.Divide(hot.Len(), hot.Dim(), hot.Fingerprint(), count); !errors.Is(err, share.ErrConfig) {
 			t.Errorf("%d shares: %v", count, err)
 		}
 	}

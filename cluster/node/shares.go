@@ -67,10 +67,11 @@ func (h *harvesting) instances() []uint64 {
 
 // moreInstances lists the instances of the shares after the first, as server 0 has created them.
 func (s *server) moreInstances() []uint64 {
-	if s.job == nil {
+	h := s.generation.Load()
+	if h == nil {
 		return nil
 	}
-	return s.generation.Load().instances()[1:]
+	return h.instances()[1:]
 }
 
 // takeAll makes the server apply everything that the aggregator has acknowledged, in all shares: it asks them

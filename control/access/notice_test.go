@@ -28,6 +28,7 @@ func TestWaitingIsSaidOnce(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "did not answer within "+limit.String()) {
 				t.Error(err)
 			}
+			synctest.Wait() // for who logs
 			if got := strings.Count(text.String(), "waiting for the switch daemon"); got != want {
 				t.Errorf("%v: %q", limit, &text)
 			}
