@@ -27,7 +27,7 @@ type codedFrame struct {
 // codedFrames fills all frames of the packer's batch, and returns the cold ones.
 func codedFrames(t rapid.TB, p *Packer, c codec.Codec, limit int) (frames []codedFrame) {
 	for kind := p.Next(); kind != 0; kind = p.Next() {
-		f, n := codedFrame{server: p.Server(), coded: p.isCoded()}, limit
+		f, n := codedFrame{server: p.To(), coded: p.isCoded()}, limit
 		if kind == wire.TypeHot {
 			n = wire.HotLen(p.stripes)
 		}

@@ -84,7 +84,7 @@ type coldFrame struct {
 func (r *recorder) coldFrames(p *Packer) iter.Seq[coldFrame] {
 	return func(yield func(coldFrame) bool) {
 		for kind := p.Next(); kind != 0; kind = p.Next() {
-			server := p.Server()
+			server := p.To()
 			payload, err := p.Fill(make([]byte, wire.MaxPayload))
 			if err != nil {
 				r.tb.Fatal(err)

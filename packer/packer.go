@@ -272,11 +272,14 @@ func (p *Packer) Cold() (rows int, first uint64) {
 	return len(p.cold), first
 }
 
-// Share returns the index of the share of the next hot frame. Hot frames are ordered by share.
-func (p *Packer) Share() int { return p.share }
-
-// Server returns the index of the server of the next cold frame. Cold frames are ordered by server.
-func (p *Packer) Server() int { return p.server }
+// To returns where the next frame goes: a hot one to the share with this index, a cold one to the server. Frames
+// are in the order of these.
+func (p *Packer) To() int {
+	if p.Next() == wire.TypeHot {
+		return p.share
+	}
+	return p.server
+}
 
 // Sent counts the contents of the frames written so far of the batch.
 func (p *Packer) Sent() Sent { return p.sent }

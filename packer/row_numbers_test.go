@@ -161,7 +161,7 @@ func TestRowNumbersOfSeveralServers(t *testing.T) {
 		}
 		got := map[uint64]int{}
 		for p.Next() != 0 {
-			server := p.Server()
+			server := p.To()
 			f, err := p.Fill(make([]byte, wire.ColdLen(3, 1)))
 			if err != nil {
 				t.Fatal(err)

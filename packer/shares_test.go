@@ -34,7 +34,7 @@ func sharedPairs(tb rapid.TB, p *Packer, s *share.Division, layout Layout) (pair
 	pairs = make([][]pair, s.Len())
 	buffer, last := make([]byte, wire.MaxPayload), 0
 	for p.Next() != 0 {
-		hot, share, before := p.Next() == wire.TypeHot, p.Share(), p.Sent()
+		hot, share, before := p.Next() == wire.TypeHot, p.To(), p.Sent()
 		payload, err := p.Fill(buffer)
 		if err != nil {
 			tb.Fatal(err)

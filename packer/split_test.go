@@ -87,7 +87,7 @@ func TestSplitOfBatches(t *testing.T) {
 		got := make([][]float32, split)
 		row, last := make([]float32, 2), 0
 		for p.Next() != 0 {
-			kind, server := p.Next(), p.Server()
+			kind, server := p.Next(), p.To()
 			size := wire.HotLen(1)
 			if kind != wire.TypeHot {
 				size = wire.ColdLen(3, 2)

@@ -128,7 +128,7 @@ func (w *Worker) fillFrame(o *operation) bool {
 	var f *flow
 	h := wire.Header{Type: w.packer.Next(), Flags: wire.FlagQuiet}
 	if h.Type == wire.TypeHot {
-		if f = w.flows[w.hotIndex(w.packer.Share())]; f == nil {
+		if f = w.flows[w.hotIndex(w.packer.To())]; f == nil {
 			return w.fillDirect(o)
 		}
 		if w.mustWait() {
@@ -136,7 +136,7 @@ func (w *Worker) fillFrame(o *operation) bool {
 		}
 	}
 	if h.Type != wire.TypeHot {
-		f = w.flows[flowCold+w.packer.Server()]
+		f = w.flows[flowCold+w.packer.To()]
 	} else {
 		if w.cfg.Layout == packer.Dense {
 			h.Flags |= wire.FlagDense

@@ -245,7 +245,7 @@ func (s *server) harvestNow(ctx context.Context) error {
 			}
 			continue // it has an aggregator again
 		}
-		err := h.takeAll(ctx)
+		err := h.takeAll(ctx, s.env.Machine.turn)
 		switch {
 		case errors.Is(context.Cause(ctx), control.ErrFenced):
 			return control.ErrFenced

@@ -76,13 +76,16 @@ func (s *server) moreInstances() []uint64 {
 
 // takeAll makes the server apply everything that the aggregator has acknowledged, in all shares: it asks them
 // at once, and waits for each.
-func (h *harvesting) takeAll(ctx context.Context) error {
+func (h *harvesting) takeAll(ctx context.Context, turn func(what string)) error {
 	if len(h.more) == 0 {
 		return h.Now(ctx)
 	}
 	applied := make(chan error, len(h.more))
-	for _, one := range h.more {
-		go func() { applied <- one.Now(ctx) }()
+	for i, one := range h.more {
+		go func() {
+			turn(fmt.Sprintf("asks for the sums of share %d", 1+i))
+			applied <- one.Now(ctx)
+		}()
 	}
 	err := h.Now(ctx)
 	for range h.more {

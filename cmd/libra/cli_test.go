@@ -112,7 +112,7 @@ func TestBadInput(t *testing.T) {
 		"workers of a fabric":   {[]string{"bench", "schedule", "--workers", "10,50"}, exitUsage, []string{"--workers: 50 is not from 1 to 49"}},
 		"no deviation":          {[]string{"bench", "schedule", "--deviations", "NaN"}, exitUsage, []string{"--deviations: NaN is not from 0 to 10"}},
 		"a model of nothing":    {[]string{"bench", "schedule", "--models", "0"}, exitUsage, []string{"--models: 0 is not from 1 to 4096"}},
-		"build without data":    {[]string{"hotset", "build"}, exitUsage, []string{"--data and --out are required"}},
+		"build without data":    {[]string{"hotset", "build"}, exitUsage, []string{"--data, or --keys, and --out are required"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			stdout, stderr, code := inProcess(t, c.args...)

@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package share divides a hot set among several jobs of aggregators.
+// Package share divides a hot set among several jobs of aggregators, so that one training can have them at
+// several places. [Divide] cuts it into at most 64 parts, ranges of equally many rows, and deals them in turn.
+//
+// Units: ranks, slots and pages count scalars as in package packer: a row of dimension d has d of them, and a
+// page has 65,536.
+//
+// Errors wrap [ErrConfig]; no other function returns one.
+//
+// A [Division] belongs to whoever made it, keeps no memory of its caller, and may be used by several goroutines.
 //
 // Stability: experimental.
 package share
