@@ -309,19 +309,19 @@ func (p *Packer) slotListOf(s *scratch) slotList {
 }
 
 // orderByShare lists the stripes by share, each share's in their order, and sets the end of each share's.
-func (s *slotList) orderByShare(shares *share.Division) {
+func (p *slotList) orderByShare(shares *share.Division) {
 	var next [share.Max + 1]int // counts, then the place of each share's next stripe
-	for _, mask := range s.masks {
+	for _, mask := range p.masks {
 		next[shares.Of(mask>>wire.Lanes)+1]++
 	}
 	for i := range shares.Len() {
 		next[i+1] += next[i]
 	}
-	s.shareEnds = append(s.shareEnds[:0], next[1:shares.Len()+1]...)
-	s.order = grown(s.order, len(s.masks))[:len(s.masks)]
-	for k, mask := range s.masks {
+	p.shareEnds = append(p.shareEnds[:0], next[1:shares.Len()+1]...)
+	p.order = grown(p.order, len(p.masks))[:len(p.masks)]
+	for k, mask := range p.masks {
 		to := &next[shares.Of(mask>>wire.Lanes)]
-		s.order[*to] = uint32(k)
+		p.order[*to] = uint32(k)
 		*to++
 	}
 }

@@ -114,7 +114,10 @@ func (p *process) newMachine() node.Machine {
 		Client: append(p.clientOptions(), p.clientFaults()),
 		Server: append(serverOptions(p.Process), p.serverFaults()),
 		Link: func(netip.AddrPort) (link.Link, error) {
-			c.accounts.reopen(p)
+			if p.Link() != nil {
+				p.Turn("opens its link again", nil, time.Time{})
+				c.accounts.reopen(p)
+			}
 			l, err := p.Open(p.newWatcher())
 			if err != nil {
 				return nil, err
