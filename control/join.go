@@ -169,34 +169,6 @@ type joinedServer struct {
 	next  uint64 // its NextStep: without Sync, servers count the steps each for itself
 }
 
-// Join admits a worker to a job, at its parameter servers and at the aggregator. The admission
-// outlives neither ctx nor Leave. The error names the service and what it refused; a TLS mismatch
-// wraps [access.ErrTLS].
-func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
-	if err := cfg.check(); err != nil {
-		return nil, err
-	}
-	cfg.Limit = cmp.Or(cfg.Limit, DefaultJoinLimit)
-	var delay pause
-	for until := time.Now().Add(cfg.Limit); ; {
-		m, err := joinOnce(ctx, cfg)
-		if !errors.Is(err, errRestarted) && !errors.Is(err, errMoved) || time.Now().After(until) {
-			return m, err
-		}
-		cfg.logger().Info("the job has changed while the worker joined: it joins again", "refusal", err)
-		if err := delay.wait(ctx); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// errRestarted is in the errors of a worker that has met two instances of a server while it joined:
-// what it presents may be of the earlier one.
-var errRestarted = errors.New("the server was restarted meanwhile")
-
-// errMoved is in the errors of a worker that has met two generations of a job while it joined.
-var errMoved = errors.New("the job has lost its aggregator meanwhile, or goes on at another one")
-
 // differsError is the refusal of a service that expects of the worker something else.
 type differsError struct{ error }
 
@@ -257,8 +229,12 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	}
 	m.addresses = append(slices.Clone(addresses), cfg.Aggregator)
 	explain := func(err error) error {
-		if known != nil && m.hasMoved(ctx, &cfg, known) {
+		switch {
+		case known == nil:
+		case m.hasMoved(ctx, &cfg, known):
 			err = fmt.Errorf("%w: %w", err, errMoved)
+		case known.KeepLog && errors.Is(err, access.ErrNotFound):
+			err = fmt.Errorf("%w: %w", err, errForgotten)
 		}
 		return err
 	}

@@ -65,7 +65,19 @@ func CallError(role, call string, err error) error {
 		if s.Code() == codes.DeadlineExceeded {
 			return fmt.Errorf("%s: %s: %w", role, call, context.DeadlineExceeded)
 		}
-		return fmt.Errorf("%s: %s: %s", role, call, s.Message())
+		told := fmt.Errorf("%s: %s: %s", role, call, s.Message())
+		if s.Code() == codes.NotFound {
+			return notFound{told}
+		}
+		return told
 	}
 	return fmt.Errorf("%s: %s: %w", role, call, err)
 }
+
+// ErrNotFound is in the error of a call about a job that the service does not know.
+var ErrNotFound = errors.New("the service does not know the job")
+
+// notFound is ErrNotFound in the service's words.
+type notFound struct{ error }
+
+func (notFound) Is(target error) bool { return target == ErrNotFound }

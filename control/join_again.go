@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+)
+
+// Join admits a worker to a job, at its parameter servers and at the aggregator. The admission
+// outlives neither ctx nor Leave. The error names the service and what it refused; a TLS mismatch
+// wraps [access.ErrTLS].
+func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	cfg.Limit = cmp.Or(cfg.Limit, DefaultJoinLimit)
+	var delay pause
+	for began := time.Now(); ; {
+		m, err := joinOnce(ctx, cfg)
+		var limit time.Duration
+		switch {
+		case errors.Is(err, errRestarted), errors.Is(err, errMoved):
+			limit = cfg.Limit
+		case errors.Is(err, errForgotten):
+			limit = DefaultGrace
+		}
+		if time.Since(began) >= limit {
+			return m, err
+		}
+		cfg.logger().Info("the job has changed while the worker joined: it joins again", "refusal", err)
+		if err := delay.wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// errRestarted is in the errors of a worker that has met two instances of a server while it joined:
+// what it presents may be of the earlier one.
+var errRestarted = errors.New("the server was restarted meanwhile")
+
+// errMoved is in the errors of a worker that has met two generations of a job while it joined.
+var errMoved = errors.New("the job has lost its aggregator meanwhile, or goes on at another one")
+
+// errForgotten is in the errors of a worker whose aggregator does not know the job that the server has there: it
+// was restarted, and the server is about to notice.
+var errForgotten = errors.New("the server still has the job there: was the switch restarted, or is it another one?")
