@@ -229,11 +229,10 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	}
 	m.addresses = append(slices.Clone(addresses), cfg.Aggregator)
 	explain := func(err error) error {
-		switch {
-		case known == nil:
-		case m.hasMoved(ctx, &cfg, known):
+		switch unknown := cfg.KeepsLog && errors.Is(err, access.ErrNotFound); {
+		case known != nil && m.hasMoved(ctx, &cfg, known), known == nil && unknown:
 			err = fmt.Errorf("%w: %w", err, errMoved)
-		case known.KeepLog && errors.Is(err, access.ErrNotFound):
+		case known != nil && known.KeepLog && unknown:
 			err = fmt.Errorf("%w: %w", err, errForgotten)
 		}
 		return err

@@ -18,16 +18,20 @@ func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
 	}
 	cfg.Limit = cmp.Or(cfg.Limit, DefaultJoinLimit)
 	var delay pause
-	for began := time.Now(); ; {
+	until, forgotten := time.Now().Add(cfg.Limit), time.Time{}
+	for {
 		m, err := joinOnce(ctx, cfg)
-		var limit time.Duration
+		end := until
 		switch {
-		case errors.Is(err, errRestarted), errors.Is(err, errMoved):
-			limit = cfg.Limit
 		case errors.Is(err, errForgotten):
-			limit = DefaultGrace
+			if forgotten.IsZero() {
+				forgotten = time.Now()
+			}
+			end = forgotten.Add(DefaultGrace)
+		case !errors.Is(err, errRestarted) && !errors.Is(err, errMoved):
+			return m, err
 		}
-		if time.Since(began) >= limit {
+		if time.Now().After(end) {
 			return m, err
 		}
 		cfg.logger().Info("the job has changed while the worker joined: it joins again", "refusal", err)

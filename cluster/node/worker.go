@@ -87,6 +87,8 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (*WorkerResult, er
 			before.Rewinds++
 			before.Steps, before.Samples = before.Steps+trained.Steps, before.Samples+trained.Samples
 			before.Elapsed += time.Since(begin)
+		case errors.Is(err, control.ErrRewound):
+			return nil, context.Cause(ctx) // it has been stopped meanwhile
 		case err != nil:
 			return nil, err
 		default:
