@@ -286,6 +286,10 @@ func (s *ParameterServer) Settle(ctx context.Context, req *pb.SettleRequest) (*p
 	g := s.generation
 	g.mu.Lock()
 	fenced := req.Instance != 0 && req.Instance == g.ended
+	if req.Settled && req.Instance != 0 && req.Instance == m.left { // its answer may have been lost, and more have ended
+		g.mu.Unlock()
+		return &pb.SettleResponse{}, nil
+	}
 	mark := aggregator.Mark{Sender: m.ID, Epoch: uint16(req.Epoch)}
 	mark.Applied[0] = 1 // number 0
 	if last := markOf(g.last, m.ID); last != nil && uint32(last.Epoch) == req.Epoch {

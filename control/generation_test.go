@@ -133,6 +133,31 @@ func TestSettleIsRefused(t *testing.T) {
 	})
 }
 
+// A worker whose connection breaks says again that it has settled, perhaps when a later generation has ended, too.
+func TestSettledIsSaidAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startServer(t, keepsLog5)
+		one, two := s.joinedWithLogs(t)
+		mustFence(t, s.service)
+		settled := func(w *worker, instance uint64) error {
+			_, err := w.Settle(t.Context(), &pb.SettleRequest{Job: 5, Sender: w.id, Token: w.member.GetToken(),
+				Instance: instance, Epoch: 3, Settled: true})
+			return err
+		}
+		if err := errors.Join(settled(one, 77), settled(two, 77)); err != nil {
+			t.Fatal(err)
+		}
+		s.service.Begin(78, 1)
+		mustFence(t, s.service)
+		if err := settled(one, 77); err != nil {
+			t.Errorf("again: %v", err)
+		}
+		_, err := one.settle(t, 77, 3)
+		wants(t, "marks of an earlier generation", err, codes.FailedPrecondition)
+		wants(t, "an instance that was none", settled(one, 79), codes.FailedPrecondition)
+	})
+}
+
 func mustFence(t *testing.T, s *ParameterServer) {
 	t.Helper()
 	if err := s.Fence(); err != nil {
