@@ -145,7 +145,7 @@ func (r *Ring) missing() error {
 			if n.refusal.Code != 0 {
 				e.Refusals[n.Place] = n.refusal
 			}
-		case i > 0 && r.hasMadeAll() && r.window.Outstanding() == 0: // it has all that it needs, and may have finished
+		case i > 0 && r.hasMadeAll(): // this worker waits for the other, and this one may have finished
 		case n.silent >= r.cfg.Limit/2:
 			e.Silent = append(e.Silent, n.Worker)
 		}

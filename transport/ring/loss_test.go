@@ -124,7 +124,8 @@ func TestOutages(t *testing.T) {
 					})
 				}
 				group.Wait()
-				if took := time.Since(began); took > lasts+DefaultLimit+5*time.Second { // for an answer that is lost
+				// Reduce lingers for some timeouts, of a second at most, and Close for the limit after the last answer.
+				if took := time.Since(began); took > lasts+2*settleLimit*time.Second+DefaultLimit {
 					t.Errorf("%d s from %v on, worker %d: closed after %v", seconds, begins, at, took)
 				}
 			})
@@ -188,9 +189,9 @@ func TestLinkThatTakesNothing(t *testing.T) {
 					t.Errorf("worker %d: %v", i, errs[i])
 					continue
 				}
-				// To worker 0, worker 1 may have finished, once it has acknowledged all.
+				// To worker 0, worker 1 may have finished, once it has got all.
 				named, wantNamed := len(missing.Absent)+len(missing.Silent), 1
-				if i == 0 && all[0].hasMadeAll() && all[0].window.Outstanding() == 0 {
+				if i == 0 && all[0].hasMadeAll() {
 					wantNamed = 0
 				}
 				if named != wantNamed {
