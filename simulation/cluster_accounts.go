@@ -31,6 +31,7 @@ type accounts struct {
 	sent   map[*process][]*entry
 	asked  map[*world.Host][]link.Packet
 	plane  *planeAccount // of the instance of the job at its aggregator
+	left   *world.Host   // where an earlier server's instance of the job may be, when its successor has one elsewhere
 	next   *planeAccount // of another one, which has not begun
 	store  *storeAccount // of the newest server
 	// dropped is the instance that the last rewind has ended.
@@ -200,6 +201,9 @@ func (a *accounts) enterFrame(at *world.Host, e *entry, h wire.Header) {
 		return n
 	}
 	if isAggregator(at.Name()) {
+		if at == a.left && a.plane != nil && a.plane.of.Host() != at {
+			return // workers of the server that has died are still admitted there, until the lease ends
+		}
 		if a.plane == nil || a.plane.of.Host() != at {
 			s.Fail("the switch acknowledges frame %d of worker %d, and has no job", e.id.seq, e.worker)
 			return

@@ -133,6 +133,9 @@ func (a *accounts) openPlane(p *planeAccount) {
 		a.next = p
 		return
 	}
+	if a.plane != nil && a.plane.of.Host() != p.of.Host() {
+		a.left = a.plane.of.Host()
+	}
 	a.plane, a.next = p, nil
 }
 
