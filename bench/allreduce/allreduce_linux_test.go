@@ -29,12 +29,12 @@ func TestEverythingIsMeasured(t *testing.T) {
 	for _, b := range c.Baselines {
 		res := r.find(3, b)
 		if res == nil {
-			if !usesMPI(b) || !slices.ContainsFunc(r.Unavailable, func(u experiment.Unavailable) bool { return u.Baseline == b && u.Install != "" }) {
+			if ours(b) || !slices.ContainsFunc(r.Unavailable, func(u experiment.Unavailable) bool { return u.Baseline == b && u.Install != "" }) {
 				t.Errorf("%s was not measured: %+v", b, r.Unavailable)
 			}
 			continue
 		}
-		if res.P1 <= 0 || res.P50 < res.P1 || res.P99 < res.P50 || res.Mean < res.P1 || res.Ratio <= 0 || (res.Rate > 0) != measuresRate(b) || (res.GroupBytes == 0) != usesMPI(b) {
+		if res.P1 <= 0 || res.P50 < res.P1 || res.P99 < res.P50 || res.Mean < res.P1 || res.Ratio <= 0 || (res.Rate > 0) != measuresRate(b) || (res.GroupBytes > 0) != ours(b) {
 			t.Errorf("%s: %+v", b, res)
 		}
 	}

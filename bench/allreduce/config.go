@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package allreduce measures how long an all-reduce of a few values takes, over AF_XDP and the XDP
-// aggregator, and beside it transport.Worker.Reduce, UDP sockets and MPI. It is what 'libra bench
+// aggregator, and beside it transport.Worker.Reduce, UDP sockets, MPI and Gloo. It is what 'libra bench
 // allreduce' runs; docs/benchmarks.md describes its workload and its baselines.
 package allreduce
 
@@ -31,10 +31,14 @@ const (
 	MPI = "openmpi"
 	// Shared is OpenMPI through shared memory.
 	Shared = "openmpi-shared"
+	// Gloo is the library of PyTorch over TCP on the loopback interface. Of its operations, which take
+	// long, one in glooShare is made.
+	Gloo      = "gloo"
+	glooShare = 10
 )
 
 // Baselines returns what Libra can be compared with.
-func Baselines() []string { return []string{Lossy, Acked, AckedOne, Reduce, UDP, MPI, Shared} }
+func Baselines() []string { return []string{Lossy, Acked, AckedOne, Reduce, UDP, MPI, Shared, Gloo} }
 
 // Config is what to measure, and how long.
 type Config struct {
@@ -59,6 +63,10 @@ func Defaults() Config {
 		Baselines: append([]string{Libra}, Baselines()...),
 	}
 }
+
+func usesMPI(baseline string) bool { return baseline == MPI || baseline == Shared }
+
+func ours(baseline string) bool { return !usesMPI(baseline) && baseline != Gloo }
 
 // measuresRate reports whether operations are also measured with many in flight.
 func measuresRate(baseline string) bool { return baseline == Libra || baseline == Acked }

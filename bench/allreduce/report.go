@@ -78,11 +78,11 @@ func (r *Report) finish() {
 
 // groupBytes returns the bytes of the sums of one operation, in all banks of its mode.
 func groupBytes(baseline string, width int) int {
-	mode := aggregator.Sync
-	switch baseline {
-	case MPI, Shared:
+	if !ours(baseline) {
 		return 0
-	case Acked, AckedOne:
+	}
+	mode := aggregator.Sync
+	if baseline == Acked || baseline == AckedOne {
 		mode = aggregator.Acked
 	}
 	const slot = 8

@@ -3,18 +3,11 @@
 package allreduce
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"runtime"
-	"slices"
-	"strconv"
-	"strings"
-	"syscall"
 
 	"golang.org/x/sync/errgroup"
 
@@ -30,8 +23,8 @@ import (
 	"github.com/libra-ina/libra/transport/reducer"
 )
 
-// Run measures. It needs root; without, the error wraps a testbed.CapabilityError. MPI, where it is
-// not installed, is reported in Report.Unavailable; a wrong sum ends the run. When ctx is done, Run
+// Run measures. It needs root; without, the error wraps a testbed.CapabilityError. MPI and Gloo, where
+// they are not installed, are reported in Report.Unavailable; a wrong sum ends the run. When ctx is done, Run
 // returns what it has, if anything, and the cause. Nothing is left behind, however the process ends.
 func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err := errors.Join(cfg.checkFields(), child.Command(&cfg.ChildCommand, "allreduce")); err != nil {
@@ -41,7 +34,7 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 		CPUs: runtime.NumCPU(), Width: cfg.Width, InFlight: cfg.InFlight, Operations: cfg.Operations,
 		Rounds: cfg.Rounds, Loss: cfg.Loss,
 	}}
-	defer func() { err = errors.Join(err, experiment.Close(r.mpi)) }()
+	defer func() { err = errors.Join(err, experiment.Close(r.mpi, r.gloo)) }()
 	if err := r.findBaselines(ctx); err != nil {
 		return nil, err
 	}
@@ -55,29 +48,31 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 type run struct {
 	cfg       Config
 	report    *Report
-	mpi       *baselines.Executable
+	mpi, gloo *baselines.Executable
 	baselines []string // that can run
 }
 
-func usesMPI(baseline string) bool { return baseline == MPI || baseline == Shared }
-
-// findBaselines finds out which baselines can run, and builds the program of MPI.
-func (r *run) findBaselines(ctx context.Context) (err error) {
+// findBaselines finds out which baselines can run, and builds their programs.
+func (r *run) findBaselines(ctx context.Context) error {
 	for _, b := range r.cfg.Baselines {
-		if usesMPI(b) && r.mpi == nil {
-			if _, err = exec.LookPath("mpirun"); err == nil {
-				r.mpi, err = baselines.Allreduce.Build(ctx)
-			}
-			if errors.Is(err, exec.ErrNotFound) || errors.Is(err, baselines.ErrBuild) {
-				experiment.AddUnavailable(&r.report.Unavailable,
-					experiment.Unavailable{Baseline: b, Reason: err.Error(), Install: baselines.Allreduce.Install})
-				continue
-			}
-			if err != nil {
-				return err
-			}
+		var err error
+		var missing *experiment.Unavailable
+		switch {
+		case usesMPI(b) && r.mpi == nil:
+			r.mpi, err = baselines.BuildMPI(ctx)
+			missing = baselines.Allreduce.Missing(b, err)
+		case b == Gloo:
+			r.gloo, err = baselines.Gloo.Build(ctx)
+			missing = baselines.Gloo.Missing(b, err)
 		}
-		r.baselines = append(r.baselines, b)
+		switch {
+		case missing != nil:
+			experiment.AddUnavailable(&r.report.Unavailable, *missing)
+		case err != nil:
+			return err
+		default:
+			r.baselines = append(r.baselines, b)
+		}
 	}
 	return nil
 }
@@ -91,8 +86,8 @@ func (r *run) takeTurns(ctx context.Context) error {
 			subjects = append(subjects, &experiment.Subject[Sample]{
 				What: fmt.Sprintf("%d workers, %s", workers, b),
 				Measure: func(ctx context.Context) (Sample, error) {
-					if usesMPI(b) {
-						return r.measureMPI(ctx, b, workers)
+					if !ours(b) {
+						return r.measureProgram(ctx, b, workers)
 					}
 					return r.measureLibra(ctx, b, workers)
 				},
@@ -114,31 +109,18 @@ func (r *run) takeTurns(ctx context.Context) error {
 	return nil
 }
 
-// measureMPI runs the program of MPI. Ranks share the CPUs, and are bound to none: that is how they
-// were fastest.
-func (r *run) measureMPI(ctx context.Context, baseline string, workers int) (s Sample, err error) {
-	byteTransfer := []string{"--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"}
-	if baseline == Shared {
-		byteTransfer = []string{"--mca", "btl", "vader,self"}
+// measureProgram runs the program of a baseline that is not Libra.
+func (r *run) measureProgram(ctx context.Context, baseline string, workers int) (Sample, error) {
+	o := baselines.Operations{Workers: workers, Width: r.cfg.Width, WarmUp: warmUp, Number: r.cfg.Operations}
+	var t baselines.Times
+	var err error
+	if baseline == Gloo {
+		o.Number /= glooShare
+		t, err = baselines.RunGloo(ctx, r.gloo, o)
+	} else {
+		t, err = baselines.RunMPI(ctx, r.mpi, o, baseline == Shared)
 	}
-	ranks := []string{"--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "oob_tcp_if_include", "lo"}
-	args := slices.Concat(ranks, byteTransfer, []string{"-np", strconv.Itoa(workers), r.mpi.Path(),
-		strconv.Itoa(r.cfg.Width), strconv.Itoa(warmUp), strconv.Itoa(r.cfg.Operations)})
-	cmd := exec.CommandContext(ctx, "mpirun", args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // mpirun ends its ranks
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = child.EndLimit
-	var out, complaints bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaints
-	runtime.LockOSThread() // the parent that Pdeathsig means
-	defer runtime.UnlockOSThread()
-	if err := cmd.Run(); err != nil {
-		return s, fmt.Errorf("mpirun: %w: %s", err, strings.TrimSpace(complaints.String()))
-	}
-	if err := json.Unmarshal(out.Bytes(), &s); err != nil {
-		return s, fmt.Errorf("mpirun printed %q: %w", out.String(), err)
-	}
-	return s, nil
+	return Sample{P1: t.P1, P50: t.P50, P99: t.P99, Mean: t.Mean}, err
 }
 
 // measureLibra runs workers on a bed of their own.

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/libra-ina/libra/internal/linux/sys"
+	"github.com/libra-ina/libra/internal/report/experiment"
 )
 
 // Program is a baseline's source.
@@ -37,6 +38,9 @@ var connectionsSource string
 
 //go:embed allreduce_mpi.c
 var allreduceSource string
+
+//go:embed allreduce_gloo.cc
+var glooSource string
 
 //go:embed zfp.c
 var zfpSource string
@@ -62,11 +66,18 @@ var Connections = Program{
 	Install: "apt-get install g++ libzmq3-dev",
 }
 
-// Allreduce adds small vectors by MPI; see bench/allreduce.
+// Allreduce adds vectors by MPI; see bench/allreduce and bench/ring.
 var Allreduce = Program{
 	name: "allreduce_mpi", source: allreduceSource,
 	compiler: []string{"mpicc", "-O2", "-Wall", "-x", "c"},
 	Install:  "apt-get install openmpi-bin libopenmpi-dev",
+}
+
+// Gloo adds vectors by the library of PyTorch; see bench/allreduce.
+var Gloo = Program{
+	name: "allreduce_gloo", source: glooSource,
+	compiler: []string{"c++", "-O2", "-std=c++17", "-Wall", "-x", "c++"}, libraries: []string{"-lgloo", "-pthread"},
+	Install: "apt-get install g++ libgloo-dev",
 }
 
 // ZFP shortens gradients; see bench/codec.
@@ -108,12 +119,26 @@ func (p *Program) Build(ctx context.Context) (_ *Executable, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("baselines: read the compiled program: %w", err)
 	}
-	memory, err := sys.NewShared(p.name, len(program))
+	return inMemory(p.name, program)
+}
+
+// inMemory makes an executable of a file's contents.
+func inMemory(name string, contents []byte) (*Executable, error) {
+	memory, err := sys.NewShared(name, len(contents))
 	if err != nil {
 		return nil, fmt.Errorf("baselines: %w", err)
 	}
-	copy(memory.Mem, program)
+	copy(memory.Mem, contents)
 	return &Executable{memory}, nil
+}
+
+// Missing returns what a report says of a baseline whose program could not be built for an error that
+// wraps ErrBuild; nil for other errors.
+func (p *Program) Missing(baseline string, err error) *experiment.Unavailable {
+	if !errors.Is(err, ErrBuild) {
+		return nil
+	}
+	return &experiment.Unavailable{Baseline: baseline, Reason: err.Error(), Install: p.Install}
 }
 
 // Command returns the command that runs the program, for processes that this one

@@ -30,8 +30,8 @@ type zfp struct {
 // openZFP builds the program for some values. Where that is impossible, it says why.
 func openZFP(ctx context.Context, values []float32) (_ *zfp, missing *experiment.Unavailable, err error) {
 	program, err := baselines.ZFP.Build(ctx)
-	if errors.Is(err, baselines.ErrBuild) {
-		return nil, &experiment.Unavailable{Baseline: ZFP, Reason: err.Error(), Install: baselines.ZFP.Install}, nil
+	if missing := baselines.ZFP.Missing(ZFP, err); missing != nil {
+		return nil, missing, nil
 	}
 	if err != nil {
 		return nil, nil, err

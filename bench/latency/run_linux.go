@@ -30,12 +30,12 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	var zmq *baselines.Executable
 	programs := []string{Libra}
 	for _, b := range cfg.Baselines {
-		switch zmq, err = baselines.Connections.Build(ctx); {
-		case errors.Is(err, baselines.ErrBuild):
-			experiment.AddUnavailable(&r.Unavailable,
-				experiment.Unavailable{Baseline: b, Reason: err.Error(), Install: baselines.Connections.Install})
+		zmq, err = baselines.Connections.Build(ctx)
+		if missing := baselines.Connections.Missing(b, err); missing != nil {
+			experiment.AddUnavailable(&r.Unavailable, *missing)
 			continue
-		case err != nil:
+		}
+		if err != nil {
 			return nil, fmt.Errorf("latency: %w", err)
 		}
 		defer func() { err = errors.Join(err, zmq.Close()) }()

@@ -69,9 +69,8 @@ func (r *run) findBaselines(ctx context.Context) (err error) {
 	for _, b := range r.cfg.Baselines {
 		if !ours(b) && r.keyValue == nil {
 			r.keyValue, err = baselines.KeyValue.Build(ctx)
-			if errors.Is(err, baselines.ErrBuild) {
-				experiment.AddUnavailable(&r.report.Unavailable,
-					experiment.Unavailable{Baseline: b, Reason: err.Error(), Install: baselines.KeyValue.Install})
+			if missing := baselines.KeyValue.Missing(b, err); missing != nil {
+				experiment.AddUnavailable(&r.report.Unavailable, *missing)
 				continue
 			}
 			if err != nil {

@@ -22,6 +22,8 @@ const (
 	Server = "server"
 	// ServerCoded is the same with pushes of codes.
 	ServerCoded = "server-coded"
+	// MPI is OpenMPI over TCP.
+	MPI = "openmpi"
 )
 
 // Config is what to measure, and how often.

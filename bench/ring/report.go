@@ -19,9 +19,9 @@ type Sample struct {
 	// Seconds is the mean time of an operation, from when all workers begin until the last one has
 	// the results.
 	Seconds float64 `json:"time_s"`
-	// Bytes are what all workers sent in an operation, as payloads, without repetitions.
+	// Bytes are what all workers sent in an operation, as payloads, without repetitions; 0: it is not known.
 	Bytes float64 `json:"sent_bytes"`
-	// Repeated is the share of the workers' frames that were sent again.
+	// Repeated is the share of the workers' frames that were sent again, where Bytes is known.
 	Repeated float64 `json:"repeated"`
 }
 
@@ -39,14 +39,15 @@ type Result struct {
 
 // Report is what was measured. It marshals to one JSON object.
 type Report struct {
-	CPUs       int                 `json:"cpus"`
-	Values     int                 `json:"values"`
-	Bound      int                 `json:"bound"`
-	Scale      int                 `json:"scale"`
-	Operations int                 `json:"operations"`
-	Rounds     int                 `json:"rounds"`
-	Results    []Result            `json:"results"`
-	Targets    []experiment.Target `json:"targets,omitempty"`
+	CPUs        int                      `json:"cpus"`
+	Values      int                      `json:"values"`
+	Bound       int                      `json:"bound"`
+	Scale       int                      `json:"scale"`
+	Operations  int                      `json:"operations"`
+	Rounds      int                      `json:"rounds"`
+	Results     []Result                 `json:"results"`
+	Targets     []experiment.Target      `json:"targets,omitempty"`
+	Unavailable []experiment.Unavailable `json:"unavailable,omitempty"`
 
 	compared subject // the coded ring
 	growth   []subject
@@ -109,9 +110,13 @@ func (r *Report) DropTargets() { r.Targets = nil }
 // Print writes the report for people.
 func (r *Report) Print(out *report.Printer) {
 	rows := experiment.Pick(r.Results, func(res Result) []any {
+		repeated := fmt.Sprintf("%.2f", 100*res.Repeated)
+		if res.Bytes == 0 {
+			repeated = ""
+		}
 		return []any{
 			fmt.Sprintf("%.0f", res.Rate), res.Workers, res.Method, fmt.Sprintf("%.1f", res.Seconds*1e3),
-			report.Cell("%.2f", res.Ratio), fmt.Sprintf("%.1f", res.Bytes/1e6), fmt.Sprintf("%.2f", 100*res.Repeated),
+			report.Cell("%.2f", res.Ratio), report.Cell("%.1f", res.Bytes/1e6), repeated,
 		}
 	})
 	out.Table(fmt.Sprintf("Adding vectors of %s, codes of bound %d and scale %d: medians of %s of %s on %s; all sums were right",
@@ -121,6 +126,7 @@ func (r *Report) Print(out *report.Printer) {
 	out.Note("The paper's coded ring takes 0.46 of its ring's time and 0.19 of its server's (Fig. 12, %s vectors on other lines).",
 		humanize.Bytes(uint64(4*r.Values)))
 	experiment.PrintTargets(out, r.Targets)
+	experiment.PrintUnavailable(out, r.Unavailable)
 }
 
 // Charts returns the times of the comparison (ring), and for numbers of workers (ring-growth).

@@ -16,11 +16,16 @@ func TestEverythingIsMeasured(t *testing.T) {
 	c.Values, c.Workers, c.Rate, c.GrowthRate, c.Growth, c.Operations, c.Rounds = 3000, 3, 1000, 500, []int{2, 3}, 1, 1
 	r, err := Run(t.Context(), c)
 	bedtest.Check(t, err)
-	if len(r.Results) != 8 || len(r.Targets) != 0 {
+	if len(r.Results)+len(r.Unavailable) != 9 || len(r.Targets) != 0 {
 		t.Errorf("%+v", r)
 	}
+	for _, u := range r.Unavailable {
+		if u.Baseline != MPI || u.Install == "" {
+			t.Errorf("%+v", u)
+		}
+	}
 	for _, res := range r.Results {
-		if res.Seconds <= 0 || res.Bytes <= 0 || res.Ratio <= 0 {
+		if res.Seconds <= 0 || (res.Bytes > 0) != (res.Method != MPI) || res.Ratio <= 0 {
 			t.Errorf("%+v", res)
 		}
 	}

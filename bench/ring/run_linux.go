@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/libra-ina/libra/bench/baselines"
 	"github.com/libra-ina/libra/codec"
 	"github.com/libra-ina/libra/internal/linux/testbed"
 	"github.com/libra-ina/libra/internal/report/experiment"
@@ -28,9 +29,10 @@ const (
 	waitLimit = time.Minute
 )
 
-// Run measures. It needs root; without, the error wraps a testbed.CapabilityError. A wrong sum ends the
-// run. When ctx is done, Run returns what it has, if anything, and the cause.
-func Run(ctx context.Context, cfg Config) (*Report, error) {
+// Run measures. It needs root; without, the error wraps a testbed.CapabilityError. OpenMPI, where it is not
+// installed, is reported in Report.Unavailable; a wrong sum ends the run. When ctx is done, Run returns
+// what it has, if anything, and the cause.
+func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err := cfg.checkFields(); err != nil {
 		return nil, err
 	}
@@ -38,8 +40,19 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		CPUs: runtime.NumCPU(), Values: cfg.Values, Bound: cfg.Bound, Scale: cfg.Scale, Operations: cfg.Operations,
 		Rounds: cfg.Rounds, compared: subject{cfg.Rate, cfg.Workers, RingCoded},
 	}
+	methods := []string{RingCoded, Ring, ServerCoded, Server}
+	mpi, err := baselines.BuildMPI(ctx)
+	switch missing := baselines.Allreduce.Missing(MPI, err); {
+	case missing != nil:
+		r.Unavailable = append(r.Unavailable, *missing)
+	case err != nil:
+		return nil, fmt.Errorf("ring: %w", err)
+	default:
+		defer func() { err = errors.Join(err, mpi.Close()) }()
+		methods = append(methods, MPI)
+	}
 	var all []subject
-	for _, m := range []string{RingCoded, Ring, ServerCoded, Server} {
+	for _, m := range methods {
 		all = append(all, subject{cfg.Rate, cfg.Workers, m})
 	}
 	for _, workers := range cfg.Growth {
@@ -55,11 +68,11 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	for _, s := range all {
 		subjects = append(subjects, &experiment.Subject[Sample]{
 			What:    fmt.Sprintf("%.0f Mb/s, %d workers, %s", s.rate, s.workers, s.method),
-			Measure: func(ctx context.Context) (Sample, error) { return measure(ctx, cfg, s) },
+			Measure: func(ctx context.Context) (Sample, error) { return measure(ctx, cfg, s, mpi) },
 		})
 	}
 	steps := experiment.ProgressCounter{Progress: cfg.Progress, Total: len(subjects) * cfg.Rounds}
-	err := experiment.TakeTurns(ctx, cfg.Rounds, &steps, subjects)
+	err = experiment.TakeTurns(ctx, cfg.Rounds, &steps, subjects)
 	for i, s := range subjects {
 		if len(s.Samples) > 0 {
 			r.Results = append(r.Results, Result{
@@ -87,7 +100,7 @@ type adder interface {
 }
 
 // measure adds some vectors on a bed of its own.
-func measure(ctx context.Context, cfg Config, s subject) (sample Sample, err error) {
+func measure(ctx context.Context, cfg Config, s subject, mpi *baselines.Executable) (sample Sample, err error) {
 	bed, err := testbed.New(ctx, testbed.Config{Hosts: s.workers + 1, MTU: ethernt, StaticARP: true})
 	if err != nil {
 		return sample, err
@@ -97,6 +110,11 @@ func measure(ctx context.Context, cfg Config, s subject) (sample Sample, err err
 		if err := h.LimitRate(s.rate * 1e6); err != nil {
 			return sample, err
 		}
+	}
+	if s.method == MPI {
+		o := baselines.Operations{Workers: s.workers, Width: cfg.Values, WarmUp: 1, Number: cfg.Operations}
+		took, err := baselines.RunMPIOn(ctx, mpi, o, bed)
+		return Sample{Seconds: took.Mean / 1e9}, err
 	}
 	var with codec.Config
 	if s.method == RingCoded || s.method == ServerCoded {

@@ -17,12 +17,12 @@ func newBenchAllreduce() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "allreduce",
-		Short: "Measure all-reduces of a few values against OpenMPI",
+		Short: "Measure all-reduces of a few values against OpenMPI and Gloo",
 		Long: `Runs workers that add small vectors by the XDP aggregator, on a network of
 namespaces, and alternately the same by whole-vector reduces, over UDP sockets, with
-lost frames, and by OpenMPI over TCP and shared memory. Every run checks the sums. The
-program for OpenMPI is compiled if it is installed (Debian: openmpi-bin
-libopenmpi-dev). It needs root.`,
+lost frames, by OpenMPI over TCP and shared memory, and by Gloo. Every run checks the
+sums. The programs for OpenMPI and Gloo are compiled if these are installed (Debian:
+openmpi-bin libopenmpi-dev, g++ libgloo-dev). It needs root.`,
 		Example: `  libra bench allreduce --out plots
   libra bench allreduce --workers 4 --baseline openmpi --targets`,
 		Args: noArgs,

@@ -18,10 +18,11 @@ func newBenchRing() *cobra.Command {
 		Use:   "ring",
 		Short: "Measure all-reduces of long vectors around a ring and through a server, on slow lines",
 		Long: `Runs workers that add long vectors on a network of namespaces whose lines have a
-limited rate: around a ring and through a parameter server, as floats and in codes;
-then, on slower lines, as floats with different numbers of workers. Every run checks
-the sums, and that all workers have the same. Gradients are random, with the shares of
-small ones that the INCEPTIONN paper has of a perceptron's. It needs root.`,
+limited rate: around a ring and through a parameter server, as floats and in codes,
+and by OpenMPI if it is installed (Debian: openmpi-bin libopenmpi-dev); then, on
+slower lines, as floats with different numbers of workers. Every run checks the sums,
+and that all workers have the same. Gradients are random, with the shares of small ones
+that the INCEPTIONN paper has of a perceptron's. It needs root.`,
 		Example: `  libra bench ring --targets --out plots
   libra bench ring --line-rate 1000 --bound 6`,
 		Args: noArgs,

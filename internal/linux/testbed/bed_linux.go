@@ -146,6 +146,10 @@ func (b *Bed) removeLinks() error {
 	return errors.Join(errs...)
 }
 
+// NamespacePath returns a path of the node's network namespace for programs like nsenter, until the bed
+// is closed.
+func (n *Node) NamespacePath() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.ns.FD()) }
+
 // Do runs fn with the calling goroutine locked to a thread that is in the node's namespace, and
 // returns fn's error. Sockets and netlink handles that fn opens stay in that namespace. Goroutines
 // that fn starts do NOT inherit it: the net package's dialling with a timeout or to a name may
