@@ -82,7 +82,7 @@ func (b *stepBooks) audit(sums []int64, last bool) bool {
 			}
 			for k, key := range e.keys {
 				for c := range b.dim {
-					x := int64(e.grads[k*b.dim+c])
+					x := int64(e.sent[k*b.dim+c])
 					if !lost || !b.isHot(key) {
 						least[b.index[key]*b.dim+c] += low * x
 					}

@@ -309,7 +309,7 @@ func (b *stepBooks) addPushes(sums, most []int64, pushes []*asked) {
 		}
 		for i, key := range e.keys {
 			for c := range b.dim {
-				at, x := b.index[key]*b.dim+c, int64(e.grads[i*b.dim+c]/b.l.of.unit())
+				at, x := b.index[key]*b.dim+c, int64(e.sent[i*b.dim+c]/b.l.of.unit())
 				most[at] += x
 				if e.c.Status == agentproto.OK {
 					sums[at] += x

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/cluster/node"
 	"github.com/libra-ina/libra/internal/num/portable"
 	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/simulation/world"
@@ -113,6 +114,14 @@ func (l *agentsLife) drawConfig(rng *rand.Rand) error {
 		return err
 	}
 	if err := packer.SaveHotSet(l.cfg.Job.HotSet, hot); err != nil {
+		return err
+	}
+	if rng := l.options.named("codec"); rng.IntN(3) == 0 {
+		// What is coded keeps to multiples of the unit, or becomes 0. Some gradients are too large for codes.
+		_, one := math.Frexp(float64(l.of.unit()))
+		l.cfg.Codec = cluster.Codec{Bound: new(1 + rng.IntN(14)), Scale: 1 - one - 4 - rng.IntN(6)}
+	}
+	if l.code, err = node.Coding(&l.cfg, hot); err != nil {
 		return err
 	}
 	l.cfg.SetDefaults()

@@ -27,6 +27,8 @@ type agentsLife struct {
 	cfg     cluster.Config
 	dir     string // of the hot set and the cluster's file, real files
 
+	code func(keys []uint64, grads []float32) // what the codec does to a push; nil: there is none
+
 	roles   []string             // of the cluster's processes
 	procs   map[string]*agentRun // running, by role
 	started map[string]int       // processes, by role
@@ -83,7 +85,7 @@ func (l *agentsLife) runLife() (AgentsResult, error) {
 		Seed: world.Seed(l.options.Seed), Trace: l.options.Trace, Life: l, Background: true, Bound: agentsBound,
 		Conditions: l.plan.worldConditions(),
 	})
-	l.Trace("seed %d: %+v %+v\n", l.options.Seed, l.plan, l.of)
+	l.Trace("seed %d: %+v %+v %+v\n", l.options.Seed, l.plan, l.of, l.cfg.Codec.Config())
 	l.conns = l.NewConnections(world.ConnectionHooks{Message: l.nextMessage, Breaks: func(bool) { l.happened |= Reset }})
 	l.disk = l.NewDisk(filepath.Dir(checkpointPath), plainDisk{})
 	for _, role := range l.roles {
@@ -138,8 +140,13 @@ func (l *agentsLife) Turned(at *world.Host) {
 // Leaves starts the trouble that is planned for a frame.
 func (l *agentsLife) Leaves(_, _ *world.Host, payload []byte, _ bool) {
 	l.passMoment(byFrames)
-	if h, err := wire.ParseHeader(payload); err == nil && h.Type == wire.TypeStep {
+	h, err := wire.ParseHeader(payload)
+	switch {
+	case err != nil:
+	case h.Type == wire.TypeStep:
 		l.result.Framed++
+	case (h.Type == wire.TypeCold || h.Type == wire.TypeColdAt) && h.Flags&wire.FlagCoded != 0:
+		l.result.Coded++
 	}
 }
 

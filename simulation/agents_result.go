@@ -22,6 +22,7 @@ type AgentsResult struct {
 	Dropped  int           `json:"dropped"` // answers that a step was dropped
 	Gone     int           `json:"gone"`    // answers that a party had gone
 	Framed   int           `json:"framed"`  // STEP frames
+	Coded    int           `json:"coded"`   // COLD and COLD_AT frames with codes
 	Pulled   int           `json:"pulled"`  // PULLs whose rows were compared
 	Fences   int           `json:"fences"`  // servers that went on without their aggregator
 	Lost     int           `json:"lost"`    // acknowledged pushes whose hot rows two deaths may have taken
@@ -47,6 +48,7 @@ func (r *AgentsResult) Add(o AgentsResult) {
 	r.Dropped += o.Dropped
 	r.Gone += o.Gone
 	r.Framed += o.Framed
+	r.Coded += o.Coded
 	r.Pulled += o.Pulled
 	r.Fences += o.Fences
 	r.Lost += o.Lost

@@ -53,6 +53,7 @@ type asked struct {
 	slot  int
 	keys  []uint64
 	grads []float32
+	sent  []float32 // what the codec leaves of the gradients
 	done  bool
 	c     agentproto.Completion
 
@@ -216,6 +217,10 @@ func (s *ring) submit(e *asked) {
 			copy(s.mem.Keys(keys, len(e.keys)), e.keys)
 		}
 		copy(s.mem.Floats(rows, len(e.grads)), e.grads)
+		e.sent = slices.Clone(e.grads)
+		if s.l.code != nil {
+			s.l.code(e.keys, e.sent)
+		}
 		s.l.result.Pushes++
 	case agentproto.Pull:
 		e.Dim, e.N, e.Keys, e.Values = uint32(s.l.plan.dim), uint32(len(e.keys)), keys, rows

@@ -15,6 +15,20 @@ var agentSeeds = flag.Uint64("agents", 60, "`number` of seeds for lives of agent
 // No life of agents has a violation, whatever its seed.
 func TestAgentSeeds(t *testing.T) { liveSeeds(t, "agents", *agentSeeds, RunAgents) }
 
+// In some lives of agents, cold rows travel in codes.
+func TestAgentsSendCodes(t *testing.T) {
+	for seed := uint64(1); seed < 100; seed++ {
+		r, err := RunAgents(InTest(t), Options{Seed: seed, Kinds: ClusterAll})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Coded > 0 {
+			return
+		}
+	}
+	t.Error("no frame of 100 lives has codes")
+}
+
 // The same seed gives agents the same life, on one processor and on several.
 func TestSameSeedSameAgentsTrace(t *testing.T) {
 	liveTwice(t, *first, min(*agentSeeds, 4), ClusterAll, RunAgents)

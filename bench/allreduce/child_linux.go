@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -19,8 +18,6 @@ import (
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/internal/report/experiment"
 	"github.com/libra-ina/libra/link"
-	"github.com/libra-ina/libra/packer"
-	"github.com/libra-ina/libra/transport"
 	"github.com/libra-ina/libra/transport/reducer"
 	"github.com/libra-ina/libra/wire"
 )
@@ -76,15 +73,7 @@ func (c *childConfig) run(ctx context.Context) (err error) {
 		job.Slots = c.Shape.Width
 	}
 	job.ID = jobID
-	var ids []uint16
-	for id := range c.Shape.Workers {
-		ids = append(ids, uint16(id))
-	}
-	rounds, err := control.JoinRounds(ctx, control.RoundsConfig{
-		Job: job, What: fmt.Sprintf("%s of %+v", c.Baseline, c.Shape), Workers: ids, Worker: uint16(c.Number),
-		From: netip.AddrPortFrom(c.Self.IP, c.Self.Port), MAC: c.mac(), Aggregator: c.Control,
-		Log: slog.New(slog.DiscardHandler),
-	})
+	rounds, err := c.JoinRounds(ctx, job, c.Number, fmt.Sprintf("%s of %+v", c.Baseline, c.Shape))
 	if err != nil {
 		return err
 	}
@@ -106,26 +95,16 @@ func (c *childConfig) run(ctx context.Context) (err error) {
 	})
 }
 
-// mac returns the Ethernet address of the worker's frames.
-func (c *childConfig) mac() []byte {
-	if c.Baseline == UDP {
-		return nil
-	}
-	return c.Self.MAC[:]
-}
-
 // open starts the worker's end.
 func (c *childConfig) open(ctx context.Context, rounds *control.Rounds, job aggregator.JobConfig) (*operations, error) {
+	if c.Baseline == Reduce {
+		return c.openWorker(ctx, rounds, job)
+	}
 	l, err := c.openLink()
 	if err != nil {
 		return nil, err
 	}
-	var o *operations
-	if c.Baseline == Reduce {
-		o, err = c.openWorker(ctx, l, rounds, job)
-	} else {
-		o, err = c.openReducer(ctx, l, rounds)
-	}
+	o, err := c.openReducer(ctx, l, rounds)
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -179,23 +158,9 @@ func (c *childConfig) openReducer(ctx context.Context, l link.Link, rounds *cont
 	}, nil
 }
 
-func (c *childConfig) openWorker(ctx context.Context, l link.Link, rounds *control.Rounds,
+func (c *childConfig) openWorker(ctx context.Context, rounds *control.Rounds,
 	job aggregator.JobConfig) (*operations, error) {
-	keys := make([]uint64, c.Shape.Width)
-	for i := range keys {
-		keys[i] = uint64(i)
-	}
-	hot, err := packer.NewHotSet(1, keys, nil, packer.Meta{})
-	if err != nil {
-		return nil, err
-	}
-	server := c.Aggregator // a worker needs one, and sends it nothing
-	server.Port++
-	w, err := transport.NewWorker(ctx, transport.WorkerConfig{
-		Link: l, Job: jobID, Sender: uint16(c.Number), AggregatorEpoch: rounds.Epoch, HotSet: hot, Mode: job.Mode,
-		Arithmetic: job.Arithmetic, Exp: job.Exp, Workers: job.Workers, Stripes: job.MaxStripes, Layout: packer.LaneAligned,
-		Aggregator: c.Aggregator, Server: server,
-	})
+	w, err := c.StartReducing(ctx, rounds, job, c.Number)
 	if err != nil {
 		return nil, err
 	}

@@ -9,8 +9,6 @@ import (
 	"net/netip"
 	"runtime"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/baselines"
 	"github.com/libra-ina/libra/bench/child"
@@ -115,7 +113,7 @@ func (r *run) measureProgram(ctx context.Context, baseline string, workers int) 
 	var t baselines.Times
 	var err error
 	if baseline == Gloo {
-		o.Number /= glooShare
+		o.WarmUp, o.Number = o.WarmUp/glooShare, o.Number/glooShare
 		t, err = baselines.RunGloo(ctx, r.gloo, o)
 	} else {
 		t, err = baselines.RunMPI(ctx, r.mpi, o, baseline == Shared)
@@ -135,17 +133,10 @@ func (r *run) measureLibra(ctx context.Context, baseline string, workers int) (s
 		return s, err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	endControl, err := harness.ServeControl(network, plane)
-	if err != nil {
-		return s, err
-	}
-	defer endControl()
-	group := proc.NewGroup(ctx, proc.Config{Grace: child.EndLimit})
-	s, err = r.askWorkers(ctx, group, network, baseline, workers)
-	// The group knows what failed first, which explains the rest.
-	if first := group.Stop(); first != nil {
-		err = first
-	}
+	err = harness.WithPlane(ctx, network, plane, func(group *proc.Group) (err error) {
+		s, err = r.askWorkers(ctx, group, network, baseline, workers)
+		return err
+	})
 	return s, err
 }
 
@@ -180,7 +171,7 @@ func openPlane(network *testbed.Bed, baseline string) (aggregator.Plane, func() 
 // askWorkers starts the workers and has them measure.
 func (r *run) askWorkers(ctx context.Context, group *proc.Group, network *testbed.Bed, baseline string,
 	workers int) (s Sample, err error) {
-	var all []*child.Child
+	var specs []child.Spec
 	shape := reducer.Shape{
 		Workers: workers, Width: r.cfg.Width, InFlight: r.cfg.InFlight, Exp: aggregator.DefaultExp(aggregator.Exact),
 	}
@@ -198,45 +189,28 @@ func (r *run) askWorkers(ctx context.Context, group *proc.Group, network *testbe
 		case Lossy:
 			c.Faults = link.Faults{Drop: r.cfg.Loss, Seed: uint64(i + 1)}
 		case UDP:
-			c.Self.Port, c.Aggregator.Port = udpPort, udpPort
+			c.Self.Port, c.Self.MAC, c.Aggregator.Port = udpPort, [6]byte{}, udpPort
 		}
-		w, err := child.Start(group, child.Spec{
+		specs = append(specs, child.Spec{
 			Name: fmt.Sprintf("%s worker %d", baseline, i), Command: r.cfg.ChildCommand, Config: c, CPU: new(i % runtime.NumCPU()),
 			Start: network.Host(i).Start,
 		})
-		if err != nil {
-			return s, err
-		}
-		all = append(all, w)
 	}
-	for _, w := range all {
-		if err := w.Ready(ctx); err != nil {
-			return s, err
-		}
-	}
-	s, err = askAll(ctx, all, opTimes)
-	if err == nil && measuresRate(baseline) {
-		var many Sample
-		many, err = askAll(ctx, all, opRate)
-		s.Rate = many.Rate
-	}
+	all, err := child.StartAll(ctx, group, specs)
 	if err != nil {
 		return s, err
 	}
-	var leaving errgroup.Group
-	for _, w := range all {
-		leaving.Go(func() error { return w.Stop(ctx) })
+	times, err := child.AskAll[Sample](ctx, all, opTimes)
+	if err != nil {
+		return s, err
 	}
-	return s, leaving.Wait()
-}
-
-// askAll asks all workers at the same time and returns the answer of the first.
-func askAll(ctx context.Context, all []*child.Child, op string) (Sample, error) {
-	asking, ctx := errgroup.WithContext(ctx)
-	samples := make([]Sample, len(all))
-	for i, w := range all {
-		asking.Go(func() error { return w.Ask(ctx, op, nil, &samples[i]) })
+	s = times[0]
+	if measuresRate(baseline) {
+		rates, err := child.AskAll[Sample](ctx, all, opRate)
+		if err != nil {
+			return s, err
+		}
+		s.Rate = rates[0].Rate
 	}
-	err := asking.Wait()
-	return samples[0], err
+	return s, child.StopAll(ctx, all)
 }

@@ -180,6 +180,34 @@ func TestRequestsDoNotWaitForEachOther(t *testing.T) {
 	})
 }
 
+// Children are started, asked and stopped together; what all answer is in their order. One that fails is
+// named.
+func TestAllTogether(t *testing.T) {
+	g := proc.NewGroup(t.Context(), proc.Config{Grace: time.Minute})
+	t.Cleanup(func() { _ = g.Stop() })
+	var specs []Spec
+	for _, text := range []string{"a", "b", "c"} {
+		specs = append(specs, Spec{Name: "child " + text, Command: []string{os.Args[0], testArgument}, Config: testConfig{Text: text}})
+	}
+	all, err := StartAll(t.Context(), g, specs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if texts, err := AskAll[string](t.Context(), all, "text"); err != nil || !slices.Equal(texts, []string{"a", "b", "c"}) {
+		t.Errorf("%q, %v", texts, err)
+	}
+	if _, err := AskAll[string](t.Context(), all, "dance"); err == nil || !strings.Contains(err.Error(), `no operation "dance"`) {
+		t.Errorf("an unknown operation: %v", err)
+	}
+	if err := errors.Join(StopAll(t.Context(), all), g.Wait()); err != nil {
+		t.Error(err)
+	}
+	specs[1].Command = []string{"false"}
+	if _, err := StartAll(t.Context(), proc.NewGroup(t.Context(), proc.Config{}), specs[1:2]); err == nil || !strings.Contains(err.Error(), "child b") {
+		t.Errorf("a child that is never ready: %v", err)
+	}
+}
+
 func TestChildThatDiesExplainsItself(t *testing.T) {
 	g, c := start(t, Spec{Config: testConfig{}})
 	err := c.Ask(t.Context(), "exit", nil, nil)

@@ -7,20 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net/netip"
 	"runtime"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/bench/child"
 	"github.com/libra-ina/libra/bench/harness"
-	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/internal/linux/proc"
 	"github.com/libra-ina/libra/internal/linux/testbed"
-	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/train/data"
 	"github.com/libra-ina/libra/train/glm"
 	"github.com/libra-ina/libra/transport"
@@ -62,17 +56,11 @@ func (r *run) trainDense(ctx context.Context, cfg glm.Config, d dataset) (s Samp
 		return s, nil, err
 	}
 	defer func() { err = errors.Join(err, plane.Close()) }()
-	endControl, err := harness.ServeControl(network, plane)
-	if err != nil {
-		return s, nil, err
-	}
-	defer endControl()
-	group := proc.NewGroup(ctx, proc.Config{Grace: child.EndLimit})
-	answers, err := r.askDense(ctx, group, network, cfg, d)
-	// The group knows what failed first, which explains the rest.
-	if first := group.Stop(); first != nil {
-		err = first
-	}
+	var answers []trained
+	err = harness.WithPlane(ctx, network, plane, func(group *proc.Group) (err error) {
+		answers, err = r.askDense(ctx, group, network, cfg, d)
+		return err
+	})
 	if err != nil {
 		return s, nil, err
 	}
@@ -90,40 +78,27 @@ func (r *run) trainDense(ctx context.Context, cfg glm.Config, d dataset) (s Samp
 // askDense starts the workers and has them train.
 func (r *run) askDense(ctx context.Context, group *proc.Group, network *testbed.Bed, cfg glm.Config,
 	d dataset) ([]trained, error) {
-	var all []*child.Child
+	var specs []child.Spec
 	for i := range r.cfg.Workers {
 		c := denseConfig{
 			HostConfig: harness.HostConfigOf(network, i), Training: cfg, Data: d.path, Columns: d.Columns, Number: i,
 			Workers: r.cfg.Workers,
 		}
 		c.MTU, c.Spin = wire.MaxMTU, -1 // workers share the CPUs
-		w, err := child.Start(group, child.Spec{
+		specs = append(specs, child.Spec{
 			Name: fmt.Sprintf("%s worker %d", Dense, i), Command: r.cfg.ChildCommand, Config: c,
 			CPU: new(i % runtime.NumCPU()), Start: network.Host(i).Start,
 		})
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, w)
 	}
-	for _, w := range all {
-		if err := w.Ready(ctx); err != nil {
-			return nil, err
-		}
-	}
-	answers := make([]trained, len(all))
-	asking, asked := errgroup.WithContext(ctx)
-	for i, w := range all {
-		asking.Go(func() error { return w.Ask(asked, opTrain, nil, &answers[i]) })
-	}
-	if err := asking.Wait(); err != nil {
+	all, err := child.StartAll(ctx, group, specs)
+	if err != nil {
 		return nil, err
 	}
-	var leaving errgroup.Group
-	for _, w := range all {
-		leaving.Go(func() error { return w.Stop(ctx) })
+	answers, err := child.AskAll[trained](ctx, all, opTrain)
+	if err != nil {
+		return nil, err
 	}
-	return answers, leaving.Wait()
+	return answers, child.StopAll(ctx, all)
 }
 
 // RunChild is a worker of dense, on a host of the test bed. It is of no use by itself.
@@ -153,20 +128,12 @@ func (c *denseConfig) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	var ids []uint16
-	for id := range c.Workers {
-		ids = append(ids, uint16(id))
-	}
-	rounds, err := control.JoinRounds(ctx, control.RoundsConfig{
-		Job: job, What: fmt.Sprintf("%s, %v", Dense, c.Training), Workers: ids, Worker: uint16(c.Number),
-		From: netip.AddrPortFrom(c.Self.IP, c.Self.Port), MAC: c.Self.MAC[:], Aggregator: c.Control,
-		Log: slog.New(slog.DiscardHandler),
-	})
+	rounds, err := c.JoinRounds(ctx, job, c.Number, fmt.Sprintf("%s, %v", Dense, c.Training))
 	if err != nil {
 		return err
 	}
 	defer rounds.Leave()
-	w, err := c.open(ctx, rounds, job)
+	w, err := c.StartReducing(ctx, rounds, job, c.Number)
 	if err != nil {
 		return err
 	}
@@ -177,33 +144,6 @@ func (c *denseConfig) run(ctx context.Context) (err error) {
 		}
 		return c.train(ctx, w, rows, job.Slots)
 	})
-}
-
-func (c *denseConfig) open(ctx context.Context, rounds *control.Rounds,
-	job aggregator.JobConfig) (*transport.Worker, error) {
-	keys := make([]uint64, job.Slots)
-	for i := range keys {
-		keys[i] = uint64(i)
-	}
-	hot, err := packer.NewHotSet(1, keys, nil, packer.Meta{})
-	if err != nil {
-		return nil, err
-	}
-	l, err := c.OpenLink()
-	if err != nil {
-		return nil, err
-	}
-	server := c.Aggregator // a worker needs one, and sends it nothing
-	server.Port++
-	w, err := transport.NewWorker(ctx, transport.WorkerConfig{
-		Link: l, Job: jobID, Sender: uint16(c.Number), AggregatorEpoch: rounds.Epoch, HotSet: hot, Mode: job.Mode,
-		Arithmetic: job.Arithmetic, Exp: job.Exp, Workers: job.Workers, Stripes: job.MaxStripes, Layout: packer.LaneAligned,
-		Aggregator: c.Aggregator, Server: server,
-	})
-	if err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return w, nil
 }
 
 // train trains all epochs. Gradients that are longer than a job's slots are added in parts.

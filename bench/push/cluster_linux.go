@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/libra-ina/libra/bench/child"
@@ -55,17 +54,12 @@ func (r *run) launchCluster(ctx context.Context, baseline string, workers int, h
 			return nil, err
 		}
 	}
+	var specs []child.Spec
 	for i := range workers {
-		w, err := child.Start(c.group, r.workerSpec(c, baseline, workers, i))
-		if err != nil {
-			return nil, err
-		}
-		c.workers = append(c.workers, w)
+		specs = append(specs, r.workerSpec(c, baseline, workers, i))
 	}
-	for _, w := range c.workers {
-		if err := w.Ready(ctx); err != nil {
-			return nil, err
-		}
+	if c.workers, err = child.StartAll(ctx, c.group, specs); err != nil {
+		return nil, err
 	}
 	return c, nil
 }
@@ -148,12 +142,7 @@ func (r *run) keyValueCommand(role string, process int, args ...string) []string
 func askAll(ctx context.Context, processes []*child.Child, op string) ([]mark, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, child.EndLimit, fmt.Errorf("no answer within %v", child.EndLimit))
 	defer cancel()
-	var asking errgroup.Group
-	marks := make([]mark, len(processes))
-	for i, p := range processes {
-		asking.Go(func() error { return p.Ask(ctx, op, nil, &marks[i]) })
-	}
-	return marks, asking.Wait()
+	return child.AskAll[mark](ctx, processes, op)
 }
 
 // finishWorkers ends the workers, then the server, and returns how often each worker

@@ -6,16 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
-	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/libra-ina/libra/aggregator"
-	"github.com/libra-ina/libra/control"
-	"github.com/libra-ina/libra/packer"
 	"github.com/libra-ina/libra/transport"
 	"github.com/libra-ina/libra/wire"
 )
@@ -35,57 +31,20 @@ func (c *childConfig) runDense(ctx context.Context) (err error) {
 		none := func(context.Context, *mark) error { return nil }
 		return answer(ctx, func() uint64 { return 0 }, map[string]func(context.Context, *mark) error{opStop: none})
 	}
-	job, ids := c.Dense.denseJob()
-	rounds, err := control.JoinRounds(ctx, control.RoundsConfig{
-		Job: job, What: fmt.Sprintf("%d workers of %s", c.Dense.Workers, SwitchML), Workers: ids,
-		Worker: uint16(c.Dense.Number), From: netip.AddrPortFrom(c.Self.IP, c.Self.Port), MAC: c.Self.MAC[:],
-		Aggregator: c.Control, Log: slog.New(slog.DiscardHandler),
-	})
+	job := aggregator.JobConfig{
+		ID: job, Mode: aggregator.Sync, Arithmetic: aggregator.Fixed, Exp: aggregator.DefaultExp(aggregator.Fixed),
+		Workers: c.Dense.Workers, Slots: c.Dense.Slots, MaxStripes: wire.MaxStripes,
+	}
+	rounds, err := c.JoinRounds(ctx, job, c.Dense.Number, fmt.Sprintf("%d workers of %s", c.Dense.Workers, SwitchML))
 	if err != nil {
 		return err
 	}
 	defer rounds.Leave()
-	w, err := c.openDense(ctx, rounds, job)
+	w, err := c.StartReducing(ctx, rounds, job, c.Dense.Number)
 	if err != nil {
 		return err
 	}
 	return errors.Join(c.Dense.drive(ctx, w), w.Close())
-}
-
-func (c *denseConfig) denseJob() (aggregator.JobConfig, []uint16) {
-	ids := make([]uint16, c.Workers)
-	for i := range ids {
-		ids[i] = uint16(i)
-	}
-	return aggregator.JobConfig{
-		ID: job, Mode: aggregator.Sync, Arithmetic: aggregator.Fixed, Exp: aggregator.DefaultExp(aggregator.Fixed),
-		Workers: c.Workers, Slots: c.Slots, MaxStripes: wire.MaxStripes,
-	}, ids
-}
-
-func (c *childConfig) openDense(ctx context.Context, rounds *control.Rounds,
-	job aggregator.JobConfig) (*transport.Worker, error) {
-	keys := make([]uint64, c.Dense.Slots)
-	for i := range keys {
-		keys[i] = uint64(i)
-	}
-	hot, err := packer.NewHotSet(1, keys, nil, packer.Meta{})
-	if err != nil {
-		return nil, err
-	}
-	l, err := c.OpenLink()
-	if err != nil {
-		return nil, err
-	}
-	w, err := transport.NewWorker(ctx, transport.WorkerConfig{
-		Link: l, Job: job.ID, Sender: uint16(c.Dense.Number), AggregatorEpoch: rounds.Epoch, HotSet: hot, Mode: job.Mode,
-		Arithmetic: job.Arithmetic, Exp: job.Exp, Workers: job.Workers, Stripes: job.MaxStripes, Layout: packer.LaneAligned,
-		Negotiate: true, Aggregator: c.Aggregator, Server: c.ServerEnd, Look: c.Look,
-	})
-	if err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return w, nil
 }
 
 // drive makes sums as the requests ask for. All workers have to make as many: the first value of a

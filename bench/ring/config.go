@@ -58,7 +58,7 @@ func (c *Config) checkFields() error {
 		experiment.InRange("scale", codec.MinScale, codec.MaxScale, c.Scale),
 		experiment.InRange("workers", 2, maxWorkers, c.Workers),
 		experiment.InRange("growth", 2, maxWorkers, c.Growth...),
-		experiment.InRange("rate", 1, 100_000, c.Rate),
+		experiment.InRange("line-rate", 1, 100_000, c.Rate),
 		experiment.InRange("growth-rate", 1, 100_000, c.GrowthRate),
 		experiment.InRange("operations", 1, 1000, c.Operations),
 		experiment.InRange("rounds", 1, 1000, c.Rounds)))

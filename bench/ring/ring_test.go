@@ -57,7 +57,7 @@ func TestConfigRefusesNonsense(t *testing.T) {
 	for field, change := range map[string]func(*Config){
 		"values": func(c *Config) { c.Values = 0 }, "bound": func(c *Config) { c.Bound = 15 },
 		"scale": func(c *Config) { c.Scale = 127 }, "workers": func(c *Config) { c.Workers = 1 },
-		"growth": func(c *Config) { c.Growth = []int{4, 65} }, "rate": func(c *Config) { c.Rate = 0 },
+		"growth": func(c *Config) { c.Growth = []int{4, 65} }, "line-rate": func(c *Config) { c.Rate = 0 },
 		"growth-rate": func(c *Config) { c.GrowthRate = math.Inf(1) }, "operations": func(c *Config) { c.Operations = 0 },
 		"rounds": func(c *Config) { c.Rounds = 0 },
 	} {

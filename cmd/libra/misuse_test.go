@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+)
+
+// namedField matches where a configuration is refused by the name of a field.
+var namedField = regexp.MustCompile(`experiment\.(?:InRange|Known|ConfigError\{Field:)[( ]*"([^"]+)"`)
+
+// What a measurement or a study refuses is named as the flag that gave it.
+func TestRefusedFieldsAreFlags(t *testing.T) {
+	noFlags := []string{"warm-up", "CPU"} // nobody gives them to a command
+	commandsOf := map[string]string{
+		"study/lossy": "libra codec study", "study/schedule": "libra bench schedule",
+	}
+	folders, err := filepath.Glob("../../bench/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range folders {
+		name := filepath.Base(folder)
+		commandsOf["bench/"+name] = "libra bench " + name
+	}
+	all, found := commands(), 0
+	for folder, name := range commandsOf {
+		files, err := filepath.Glob("../../" + folder + "/*.go")
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d files, %v", folder, len(files), err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range namedField.FindAllSubmatch(text, -1) {
+				field := string(m[1])
+				found++
+				if c := all[name]; !slices.Contains(noFlags, field) && (c == nil || c.Flags().Lookup(field) == nil) {
+					t.Errorf("%s refuses %q, which is no flag of %q", file, field, name)
+				}
+			}
+		}
+	}
+	if found < 80 {
+		t.Errorf("only %d refusals found", found)
+	}
+}
