@@ -95,7 +95,7 @@ func (g GLM) Validate() error {
 	case g.Backend != cluster.BackendAFXDP && g.Backend != cluster.BackendUDP:
 		return fmt.Errorf("--backend %q is neither %q nor %q", g.Backend, cluster.BackendAFXDP, cluster.BackendUDP)
 	}
-	return g.Faults.Validate()
+	return checkFaults(g.Faults)
 }
 
 // RunGLM trains a generalised linear model. It leaves nothing behind: no file, process, interface or

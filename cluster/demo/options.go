@@ -157,7 +157,12 @@ func (o Options) Validate() error {
 	if err := o.checkCoding(); err != nil {
 		return err
 	}
-	if err := o.Faults.Validate(); err != nil { // its fields have the names of the flags
+	return checkFaults(o.Faults)
+}
+
+// checkFaults names the flag of a fault that cannot be: the fields have the names of the flags.
+func checkFaults(f cluster.Faults) error {
+	if err := f.Validate(); err != nil {
 		return errors.New("--" + strings.TrimPrefix(err.Error(), "faults."))
 	}
 	return nil

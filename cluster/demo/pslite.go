@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -88,10 +87,7 @@ func (p PSLite) Validate() error {
 	case p.HotSet == "" && (p.Faults.Any() || p.Harvest != 0):
 		return errors.New("--loss, --duplicate, --reorder and --harvest concern hot pairs: give --hot-set, or leave them out")
 	}
-	if err := p.Faults.Validate(); err != nil { // its fields have the names of the flags
-		return errors.New("--" + strings.TrimPrefix(err.Error(), "faults."))
-	}
-	return nil
+	return checkFaults(p.Faults)
 }
 
 // psLiteNode is one process.

@@ -66,7 +66,7 @@ func TestBadInput(t *testing.T) {
 		"a worker of no file":   {[]string{"glm", "--id", "3"}, exitUsage, []string{"--id 3", "give --config too"}},
 		"a file of no worker":   {[]string{"glm", "--config", good}, exitUsage, []string{"--id is required with --config"}},
 		"workers of a file":     {[]string{"glm", "--config", good, "--id", "1", "--workers", "2"}, exitUsage, []string{"--workers: with --config it is the configuration"}},
-		"faults of a glm":       {[]string{"glm", "--loss", "1"}, exitUsage, []string{"faults.loss: probability 1 is not in"}},
+		"faults of a glm":       {[]string{"glm", "--loss", "1"}, exitUsage, []string{"--loss: probability 1 is not in"}},
 		"rows of a file":        {[]string{"glm", "--data", good, "--rows", "5"}, exitUsage, []string{"--rows 5", "without --data"}},
 		"weights without name":  {[]string{"glm", "--out", "w.txt"}, exitUsage, []string{"--out w.txt", "give --format"}},
 		"a format of nothing":   {[]string{"glm", "--format", "csv"}, exitUsage, []string{"--format csv", "give --out too"}},
