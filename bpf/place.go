@@ -37,13 +37,13 @@ type job struct {
 	admitted int               // senders so far, including removed ones
 	banks    [2]*bank          // the second is nil in mode acked
 	current  int               // index of the bank that frames are added to, except during a swap
-	swapping bool              // programs see the other bank as current, but one may still use this one; changed with harvest and mu
+	swapping bool              // programs see the other bank as current, but one may still use this one
 	frozen   *aggregator.Bank  // view of the other bank that Swap returned, nil once cleared
 	groups   *ebpf.Map         // groups, for modes with rounds
 	ports    *portSet          // ports, for jobs with rounds
 
 	// departed has marks of senders that were withdrawn: for the bank of the next Swap, and for the one
-	// after it. It is used with mu.
+	// after it. It is used with mu, and so swapping is changed with mu, too.
 	departed [2]map[uint16]aggregator.Mark
 }
 
