@@ -3,6 +3,7 @@
 package aggregator
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/libra-ina/libra/wire"
@@ -57,7 +58,9 @@ func (m *Mark) Has(seq uint32) bool {
 	return m.Applied[behind/64]>>(behind%64)&1 != 0
 }
 
-// SortMarks sorts the marks of a bank by sender, as in [Bank].
-func SortMarks(marks []Mark) {
+// SortedMarks returns marks by sender in the order of [Bank].
+func SortedMarks(bySender map[uint16]Mark) []Mark {
+	marks := slices.AppendSeq(make([]Mark, 0, len(bySender)), maps.Values(bySender))
 	slices.SortFunc(marks, func(a, b Mark) int { return int(a.Sender) - int(b.Sender) })
+	return marks
 }

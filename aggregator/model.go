@@ -59,12 +59,13 @@ type job struct {
 	JobConfig
 	arithmetic arithmetic
 	senders    map[uint16]*sender
-	positions  int         // assigned to senders so far
-	banks      [2]bank     // the second is empty in Acked
-	current    int         // the bank that frames add to; in rounds, each group has its own
-	frozen     *Bank       // bank of the last Swap, nil once cleared
-	groups     []group     // of modes with rounds
-	scale      negotiation // of Fixed
+	departed   map[uint16]Mark // of senders that were withdrawn since the last Swap
+	positions  int             // assigned to senders so far
+	banks      [2]bank         // the second is empty in Acked
+	current    int             // the bank that frames add to; in rounds, each group has its own
+	frozen     *Bank           // bank of the last Swap, nil once cleared
+	groups     []group         // of modes with rounds
+	scale      negotiation     // of Fixed
 	counters   JobCounters
 	times      telemetry.Histogram // of drawn frames
 }
@@ -128,6 +129,7 @@ func (m *Model) AddJob(cfg JobConfig) error {
 		JobConfig:  cfg,
 		arithmetic: newArithmetic(cfg),
 		senders:    make(map[uint16]*sender),
+		departed:   make(map[uint16]Mark),
 		groups:     newGroups(cfg),
 	}
 	for i := range cfg.Banks() {
@@ -173,11 +175,12 @@ func (m *Model) AddSender(id uint16, s SenderConfig) error {
 func (m *Model) RemoveSender(id, sender uint16) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	j, _, err := m.findSender(id, sender)
+	j, s, err := m.findSender(id, sender)
 	if err != nil {
 		return err
 	}
 	delete(j.senders, sender)
+	j.departed[sender] = s.mark()
 	return nil
 }
 
@@ -195,21 +198,22 @@ func (m *Model) Swap(id uint16) (*Bank, error) {
 	b := &j.banks[j.current]
 	j.current ^= 1
 	j.frozen = &Bank{Job: id, Epoch: j.Epoch, Slots: b.slots, Touched: b.touched, Frames: b.frames, Pairs: b.pairs}
-	if !m.each {
-		j.frozen.Marks = j.marks()
+	if marks := j.takeMarks(); !m.each {
+		j.frozen.Marks = marks
 	}
 	return j.frozen, nil
 }
 
-// marks returns the marks of the job's senders.
-func (j *job) marks() []Mark {
-	marks := make([]Mark, 0, len(j.senders))
-	for _, s := range j.senders {
-		marks = append(marks, NewMark(s.SenderConfig, s.seen.Entry))
+// takeMarks returns the marks of the bank that is swapped.
+func (j *job) takeMarks() []Mark {
+	for id, s := range j.senders {
+		j.departed[id] = s.mark()
 	}
-	SortMarks(marks)
-	return marks
+	defer clear(j.departed)
+	return SortedMarks(j.departed)
 }
+
+func (s *sender) mark() Mark { return NewMark(s.SenderConfig, s.seen.Entry) }
 
 // Clear implements [Plane].
 func (m *Model) Clear(frozen *Bank) error {

@@ -46,7 +46,8 @@ type Plane interface {
 	// with [JobConfig.Workers] the sender's epoch must be the job's, or the error is
 	// [ErrConfig].
 	AddSender(job uint16, s SenderConfig) error
-	// RemoveSender withdraws a sender's admission. Its contributions stay in the job's sums.
+	// RemoveSender withdraws a sender's admission. Its contributions stay in the job's sums, and the
+	// next bank has its mark.
 	RemoveSender(job, sender uint16) error
 
 	// Swap makes the spare bank the current one and returns the previous one, with the marks of
@@ -325,8 +326,10 @@ type Bank struct {
 	Frames uint64 // frames that were added to the bank
 	Pairs  uint64 // pairs in these frames
 
-	// Marks has one mark of each sender that was admitted at the swap, in the order of their
-	// numbers. It is nil if the data plane does not have them. A sender that is withdrawn takes its
-	// mark with it.
+	// Marks has one mark of each sender that was admitted at the swap, or was withdrawn since the Swap
+	// before, in the order of their numbers. It is nil if the data plane does not have them. The last
+	// mark of a sender that was withdrawn is in one bank only: later ones have none of its frames. Of
+	// several admissions with one number it is that of the newest: the program behind an earlier one
+	// has ended, and sends nothing again.
 	Marks []Mark
 }

@@ -35,28 +35,33 @@ func (a *Aggregator) Swap(id uint16) (*aggregator.Bank, error) {
 		return nil, err
 	}
 	if !j.swapping {
-		a.table.turnBanks(id)
-		j.swapping = true
+		a.turnBanks(p, j)
 	}
 	a.awaitPrograms(id)
 	if err := a.table.awaitFree(id, a.patience); err != nil {
 		return nil, fmt.Errorf("bpf: job %d: swap banks: %w", id, err)
 	}
-	j.swapping = false
 	old, tally := j.banks[j.current], a.table.jobs[id].Tallies[j.current]
 	j.current = 1 - j.current
-	marks := a.marksOf(p, a.table.swaps(id))
 	j.frozen = &aggregator.Bank{
 		Job: id, Epoch: j.Epoch,
 		Slots:  old.slots[:j.Slots:j.Slots],
 		Frames: tally.Frames,
 		Pairs:  tally.Pairs,
-		Marks:  marks,
+		Marks:  a.takeMarks(p, j),
 	}
 	if n := j.Blocks(); n > 0 {
 		j.frozen.Touched = old.touched[:n:n]
 	}
 	return j.frozen, nil
+}
+
+// turnBanks begins a swap. The caller holds harvest.
+func (a *Aggregator) turnBanks(p *place, j *job) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a.table.turnBanks(j.ID)
+	j.swapping = true
 }
 
 // Clear implements [aggregator.Plane].

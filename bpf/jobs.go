@@ -34,7 +34,7 @@ func (a *Aggregator) AddJob(cfg aggregator.JobConfig) (err error) {
 		}
 		return err
 	}
-	j := &job{JobConfig: cfg, senders: make(map[uint16]member)}
+	j := &job{JobConfig: cfg, senders: make(map[uint16]member), departed: [2]map[uint16]aggregator.Mark{{}, {}}}
 	err = a.createMaps(j)
 	if err == nil {
 		err = a.startJob(j)

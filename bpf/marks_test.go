@@ -90,3 +90,40 @@ func TestMarksAreThoseOfTheSwap(t *testing.T) {
 		}
 	}
 }
+
+// A sender that is withdrawn while a program may still use the bank of a swap has frames in both banks:
+// each comes with a mark that has them.
+func TestMarksOfASenderThatIsWithdrawnInASwap(t *testing.T) {
+	d := open(t)
+	job, s := aggregator.JobConfig{ID: 5, Slots: 1}, conformance.Sender(0)
+	if err := errors.Join(d.AddJob(job), d.AddSender(job.ID, s)); err != nil {
+		t.Fatal(err)
+	}
+	d.patience = 10 * time.Millisecond
+	conformance.Push(t, d, job.ID, s, 1, 1, wire.TypeAck)
+	release := func() {}
+	d.waits = func(uint16) {
+		d.waits = nil
+		conformance.Push(t, d, job.ID, s, 2, 1, wire.TypeAck)
+		release = d.waitsFor(job.ID)
+	}
+	if _, err := d.Swap(job.ID); !errors.Is(err, aggregator.ErrBusy) {
+		t.Fatalf("error %v, want that the data plane is busy", err)
+	}
+	if err := d.RemoveSender(job.ID, s.ID); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	for i, want := range [][]aggregator.Mark{{conformance.MarkOf(s, 1, 0, 1)}, {conformance.MarkOf(s, 2, 0, 1, 2)}, {}} {
+		b, err := d.Swap(job.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if frames := []uint64{1, 1, 0}[i]; !slices.Equal(b.Marks, want) || b.Frames != frames {
+			t.Errorf("bank %d has %d frames, want %d; its marks are\n%v, want\n%v", i, b.Frames, frames, b.Marks, want)
+		}
+		if err := d.Clear(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

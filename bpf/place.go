@@ -41,6 +41,10 @@ type job struct {
 	frozen   *aggregator.Bank  // view of the other bank that Swap returned, nil once cleared
 	groups   *ebpf.Map         // groups, for modes with rounds
 	ports    *portSet          // ports, for jobs with rounds
+
+	// departed has marks of senders that were withdrawn: for the bank of the next Swap, and for the one
+	// after it. It is used with mu, and so swapping is changed with mu, too.
+	departed [2]map[uint16]aggregator.Mark
 }
 
 // placeOf returns the place of a job id, or an error if the id is out of range.

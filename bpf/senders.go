@@ -49,7 +49,7 @@ func (a *Aggregator) AddSender(id uint16, s aggregator.SenderConfig) error {
 		return fmt.Errorf("bpf: job %d: sender %d: %w", id, s.ID, err)
 	}
 	if err := a.addToSet(j.ports, s); err != nil {
-		return errors.Join(fmt.Errorf("bpf: job %d: %w", id, err), a.withdrawMember(j, m))
+		return errors.Join(fmt.Errorf("bpf: job %d: %w", id, err), a.withdrawMember(p, j, m))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,8 +74,5 @@ func (a *Aggregator) RemoveSender(id, sender uint16) error {
 	if !ok {
 		return fmt.Errorf("job %d: sender %d: %w", id, sender, aggregator.ErrNoSender)
 	}
-	p.mu.Lock()
-	delete(j.senders, sender)
-	p.mu.Unlock()
-	return errors.Join(a.withdrawMember(j, m), a.removeFromSet(j.ports, sender))
+	return errors.Join(a.withdrawMember(p, j, m), a.removeFromSet(j.ports, sender))
 }

@@ -84,13 +84,15 @@ type member struct {
 }
 
 // withdrawMember makes the program refuse further frames of a job's sender, and waits for running
-// programs by installing a bank again; see removeMaps. Then another sender may get the entry.
-func (a *Aggregator) withdrawMember(j *job, m member) error {
+// programs by installing a bank again; see removeMaps. Then the sender's mark is its last one, and
+// another sender may get the entry. The caller holds admission.
+func (a *Aggregator) withdrawMember(p *place, j *job, m member) error {
 	a.awaitPrograms(j.ID)
 	err := errors.Join(
 		a.senders.withdrawSender(j.ID, m.ID),
 		a.objects.Banks.Put(bankKey(j.ID, 0), j.banks[0].m),
 	)
+	a.depart(p, j, m)
 	if err != nil {
 		return fmt.Errorf("bpf: job %d: withdraw sender %d: %w", j.ID, m.ID, err)
 	}

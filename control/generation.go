@@ -127,12 +127,10 @@ func isFenced(err error) bool {
 	})
 }
 
-// markOf returns the mark of a worker, by its number.
+// markOf returns the mark of a worker, by its number, or nil.
 func markOf(marks []aggregator.Mark, worker uint16) *aggregator.Mark {
-	for i := range marks {
-		if marks[i].Sender == worker {
-			return &marks[i]
-		}
+	if at, found := findMark(marks, worker); found {
+		return &marks[at]
 	}
 	return nil
 }

@@ -55,6 +55,23 @@ func (h *Harvest) takeMarks(chunk *pb.HarvestChunk) error {
 	return nil
 }
 
+// findMark returns where the mark of a sender is among marks in their order, or would be.
+func findMark(marks []aggregator.Mark, sender uint16) (at int, found bool) {
+	return slices.BinarySearchFunc(marks, sender, func(m aggregator.Mark, sender uint16) int {
+		return cmp.Compare(m.Sender, sender)
+	})
+}
+
+// keepMarks adds the marks that a harvest before had of senders which are not admitted any more: they have
+// no frames in this one.
+func (h *Harvest) keepMarks(before []aggregator.Mark) {
+	for _, m := range before {
+		if at, found := findMark(h.Marks, m.Sender); !found {
+			h.Marks = slices.Insert(h.Marks, at, m)
+		}
+	}
+}
+
 // checkMarks compares the marks with those of the harvest before: they name the frames of that one, and
 // no more others than this one has.
 func (h *Harvest) checkMarks(before []aggregator.Mark) error {
@@ -62,9 +79,7 @@ func (h *Harvest) checkMarks(before []aggregator.Mark) error {
 	for i := range h.Marks {
 		m := &h.Marks[i]
 		var old aggregator.Mark
-		at, found := slices.BinarySearchFunc(before, m.Sender, func(m aggregator.Mark, sender uint16) int {
-			return cmp.Compare(m.Sender, sender)
-		})
+		at, found := findMark(before, m.Sender)
 		found = found && before[at].Epoch == m.Epoch
 		if found {
 			old = before[at]

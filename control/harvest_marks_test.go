@@ -3,11 +3,13 @@
 package control
 
 import (
+	"context"
 	"errors"
 	"io"
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -61,6 +63,58 @@ func TestHarvestHasMarks(t *testing.T) {
 		if chunk, err := stream.Recv(); err != nil || chunk.Frames != 1 || chunk.Marks != nil {
 			t.Errorf("an owner that takes no marks got %v, %v", chunk, err)
 		}
+	})
+}
+
+// The mark of a sender that is withdrawn comes with its last frames, and stays, until another admission
+// has its number.
+func TestMarksOfWithdrawnSendersStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startAggregator(t)
+		var got Harvest
+		h, _ := harvester(t, l.create(t, spec()), func(h *Harvest) error { got = *h; return nil })
+		join := func(sender uint32) (uint16, func()) {
+			t.Helper()
+			ctx, vanish := context.WithCancel(t.Context())
+			req := joinRequest()
+			req.Sender = sender
+			_, a, err := joinAs(ctx, l.client, req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return uint16(a.Epoch), vanish
+		}
+		mark := func(sender, epoch uint16, newest uint32) aggregator.Mark {
+			m := aggregator.Mark{Sender: sender, Epoch: epoch, Newest: newest}
+			m.Applied[0] = 1<<(newest+1) - 1
+			return m
+		}
+		harvest := func(what string, want ...aggregator.Mark) {
+			t.Helper()
+			if err := h.Now(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got.Marks, want) {
+				t.Errorf("%s: the marks are\n%v, want\n%v", what, got.Marks, want)
+			}
+		}
+		one, vanish := join(1)
+		three, _ := join(3)
+		l.pushAs(t, 1, one, 1, 3, 0.5)
+		harvest("both are there", mark(1, one, 1), mark(3, three, 0))
+		l.pushAs(t, 1, one, 2, 3, 0.5)
+		vanish()
+		time.Sleep(DefaultGrace + time.Second)
+		harvest("one is withdrawn", mark(1, one, 2), mark(3, three, 0))
+		harvest("an empty harvest")
+		two, _ := join(2)
+		for seq := range uint32(2) {
+			l.pushAs(t, 3, three, seq+1, 3, 0.5)
+			harvest("it stays away", mark(1, one, 2), mark(2, two, 0), mark(3, three, seq+1))
+		}
+		one, _ = join(1)
+		l.pushAs(t, 3, three, 3, 3, 0.5)
+		harvest("its number is admitted again", mark(1, one, 0), mark(2, two, 0), mark(3, three, 3))
 	})
 }
 

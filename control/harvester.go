@@ -30,8 +30,8 @@ type Harvest struct {
 	// frozen, or 0 if that is not known.
 	Request uint64
 
-	// Marks are those of the bank, as in aggregator.Bank. They are nil if it is empty, or its
-	// aggregator has none.
+	// Marks are those of the bank, as in aggregator.Bank, and the last ones of senders that were withdrawn
+	// before: in the order of their numbers. They are nil if the bank is empty, or its aggregator has none.
 	Marks []aggregator.Mark
 }
 
@@ -111,6 +111,9 @@ func (h *Harvester) session(ctx context.Context) error {
 		now.Number, now.Frames, now.Pairs, now.Request = chunk.Number, chunk.Frames, chunk.Pairs, chunk.Request
 		if err := now.checkMarks(h.marks); err != nil {
 			return fmt.Errorf("harvest %d: %w", now.Number, err)
+		}
+		if now.Marks != nil {
+			now.keepMarks(h.marks)
 		}
 		if err := h.apply(&now); err != nil {
 			return fmt.Errorf("harvest %d: %w", now.Number, err)

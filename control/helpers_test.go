@@ -108,11 +108,16 @@ func (l *libras) join(t *testing.T) (epoch uint16) {
 	return uint16(a.Epoch)
 }
 
-// push sends one pair through the data plane.
+// push sends one pair of sender 1 through the data plane.
 func (l *libras) push(t *testing.T, epoch uint16, seq uint32, rank uint16, value float32) {
 	t.Helper()
+	l.pushAs(t, 1, epoch, seq, rank, value)
+}
+
+func (l *libras) pushAs(t *testing.T, sender, epoch uint16, seq uint32, rank uint16, value float32) {
+	t.Helper()
 	payload, reply := make([]byte, wire.HotLen(1)), make([]byte, aggregator.MaxReplyPayload)
-	wire.Header{Type: wire.TypeHot, Flags: wire.FlagDense, Job: 5, Sender: 1, Epoch: epoch, Seq: seq}.Put(payload)
+	wire.Header{Type: wire.TypeHot, Flags: wire.FlagDense, Job: 5, Sender: sender, Epoch: epoch, Seq: seq}.Put(payload)
 	s := wire.StripeAt(payload, 0)
 	s.SetMask(1)
 	s.SetSlot(0, rank)

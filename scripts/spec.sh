@@ -172,6 +172,8 @@ configurations() {
 		failover holds -DENTERS -DSTEPS=2
 		failover holds -DENTERS -DFENCES=1 -DWORKER_CRASHES=1
 		failover holds -DENTERS -DWORKERS=1 -DSTEPS=2 -DWORKER_CRASHES=2
+		failover holds -DENTERS -DWITHDRAWALS=1
+		failover holds -DENTERS -DFRAMES=2 -DGENS=2 -DFENCES=1 -DWITHDRAWALS=1
 		failover holds -DFRAMES=2 -DGENS=2 -DFENCES=1
 		failover holds -DWORKERS=1 -DFRAMES=3 -DLOG=2
 		failover holds -DWORKERS=1 -DSTEPS=2 -DFENCES=1 -DWORKER_CRASHES=1 -DSERVER_CRASHES=1
@@ -200,6 +202,8 @@ configurations() {
 		failover exact -DMUTANT=LATE_STEP
 		failover exact -DMUTANT=LEAVE_EARLY
 		failover stuck -DENTERS -DMUTANT=EARLY_BEGIN
+		failover single -DENTERS -DWITHDRAWALS=1 -DMUTANT=FORGET_MARK
+		failover single -DENTERS -DWITHDRAWALS=1 -DMUTANT=REPLACE_MARKS
 		failover single -DENTERS -DMUTANT=NO_FENCE
 		failover exact -DENTERS -DMUTANT=EARLY_COMMIT
 		failover single -DENTERS -DMUTANT=SAME_EPOCH -DFENCES=1 -DWORKER_CRASHES=1

@@ -3,6 +3,7 @@
 package simulation
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -44,17 +45,22 @@ func (p *planeAccount) takeHarvest() *frozen {
 // compareMarks compares the marks of the bank of the last swap with the frames that are in it and in the
 // banks before it.
 func (p *planeAccount) compareMarks(marks []aggregator.Mark) {
-	for _, e := range p.frozen.entries {
-		p.swapped[e.id.flowID] = append(p.swapped[e.id.flowID], e.id.seq)
-	}
 	named := make(map[flowID]*aggregator.Mark)
+	numbers := make(map[uint16]bool)
 	for i, m := range marks {
 		named[flowID{p.of.Host(), m.Sender, m.Epoch}] = &marks[i]
+		numbers[m.Sender] = true
+	}
+	for _, e := range p.frozen.entries {
+		p.swapped[e.id.flowID] = append(p.swapped[e.id.flowID], e.id.seq)
+		if !numbers[e.worker] {
+			p.c.Fail("frame %d of worker %d was harvested without a mark of it", e.id.seq, e.worker)
+		}
 	}
 	for flow, seqs := range p.swapped {
 		m := named[flow]
-		if m == nil {
-			delete(p.swapped, flow) // its sender was withdrawn
+		if m == nil { // its sender was withdrawn, or has another admission
+			delete(p.swapped, flow)
 			continue
 		}
 		bit := 0
@@ -194,6 +200,12 @@ func (w watchedPlane) Swap(id uint16) (*aggregator.Bank, error) {
 	}
 	if err == nil && id == job && len(bank.Marks) > 0 && fault == losesMark {
 		bank.Marks[0].Applied[0] &^= 1
+	}
+	if err == nil && id == job && fault == forgetsWithdrawn {
+		bank.Marks = slices.DeleteFunc(bank.Marks, func(m aggregator.Mark) bool {
+			_, err := w.Plane.SenderCounters(id, m.Sender)
+			return errors.Is(err, aggregator.ErrNoSender)
+		})
 	}
 	w.changeAccounts(func(a *accounts) {
 		if p := a.plane; p != nil && id == theirJob && fault == takesTheirs {

@@ -4,6 +4,8 @@ package simulation
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -52,6 +54,27 @@ func TestLostMarkIsFound(t *testing.T) {
 		return
 	}
 	t.Error("200 lives have not shown it")
+}
+
+// The accounts notice a harvest without the mark of a worker that was withdrawn. That its frames count
+// twice needs a loss of the switch as well.
+func TestForgottenMarkIsFound(t *testing.T) {
+	const name = "cluster-withdrawn-worker-settles.txt"
+	text, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seed := range uint64(clusterScriptSeeds) {
+		err := liveClusterScript(t, name, string(text), Options{Seed: seed + 1, fault: forgetsWithdrawn})
+		if err == nil {
+			continue // a harvest before the withdrawal had all
+		}
+		if !strings.Contains(err.Error(), "was harvested without a mark of it") {
+			t.Errorf("found by something else: %v", err)
+		}
+		return
+	}
+	t.Error("no schedule has shown it")
 }
 
 // firstDifference returns the lines around the first difference of two traces.

@@ -25,6 +25,7 @@ const (
 	takesTheirs      fault = "a job has units of another job of its switch"
 	givesTheirs      fault = "another job of the switch has units that it did not add"
 	losesMark        fault = "a harvest does not name the newest frame of a worker"
+	forgetsWithdrawn fault = "a harvest does not name the frames of a worker that was withdrawn"
 	harvestsLate     fault = "a harvest is applied after the fence"
 	asksEarly        fault = "a worker settles by a mark from before the harvests"
 	marksUnsummed    fault = "a worker settles by a mark whose sums are not applied"

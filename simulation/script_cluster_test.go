@@ -5,6 +5,7 @@ package simulation
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
@@ -65,6 +66,8 @@ func liveClusterScript(t *testing.T, name, text string, o Options) error {
 
 const role = `(switch|server|worker \d+)`
 
+var breakages = map[string]int{"at both ends": 0, "half": 1, "at one end": 2}
+
 // clusterCommands are what lines of clusters may say.
 var clusterCommands = map[string]func(s *clusterScript, m []string) error{
 	`await ` + role: func(s *clusterScript, m []string) error {
@@ -79,6 +82,12 @@ var clusterCommands = map[string]func(s *clusterScript, m []string) error{
 		n += s.disk.Writes()
 		s.Mu.Unlock()
 		return errors.Join(err, s.await("a write", func() bool { return s.moments[byWrites] >= n }))
+	},
+	`await swap`: func(s *clusterScript, _ []string) error {
+		s.Mu.Lock()
+		n := s.fence.count[swaps]
+		s.Mu.Unlock()
+		return s.await("a swap", func() bool { return s.fence.count[swaps] > n })
 	},
 	`await training (\d+)`: func(s *clusterScript, m []string) error {
 		n, err := strconv.Atoi(m[0])
@@ -127,8 +136,15 @@ var clusterCommands = map[string]func(s *clusterScript, m []string) error{
 	},
 	`break connection (\d+) (at both ends|at one end|half)`: func(s *clusterScript, m []string) error {
 		n, err := strconv.Atoi(m[0])
-		s.conns.Break(world.Breakage{Which: n, How: map[string]int{"at both ends": 0, "half": 1, "at one end": 2}[m[1]]})
+		s.conns.Break(world.Breakage{Which: n, How: breakages[m[1]]})
 		return err
+	},
+	`break ` + role + ` -> ` + role + ` (at both ends|at one end|half)`: func(s *clusterScript, m []string) error {
+		at := netip.AddrPortFrom(s.addressOf(m[1]), controlPort)
+		if p := s.procs[m[0]]; p == nil || !s.conns.BreakOf(p.Process, at, breakages[m[2]]) {
+			return fmt.Errorf("%s has no connection with %s", m[0], m[1])
+		}
+		return nil
 	},
 	`expect (kills|resumes|stops) = (\d+)`: func(s *clusterScript, m []string) error {
 		return isNumber(map[string]int{"kills": s.result.Kills, "resumes": s.result.Resumes, "stops": s.result.Stops}[m[0]], m[1])

@@ -112,14 +112,27 @@ func TestMarks(t *testing.T, d Device) {
 	push(a, 519, 1, ack)
 	harvest("the next turn of the filter", MarkOf(a, 1030, 519, 1030), MarkOf(b, 1, 0, 1))
 
+	push(b, 3, 1, ack)
 	must(d.RemoveSender(job.ID, b.ID))
-	harvest("the other sender is withdrawn", MarkOf(a, 1030, 519, 1030))
+	harvest("the other sender is withdrawn", MarkOf(a, 1030, 519, 1030), MarkOf(b, 3, 0, 1, 3))
+	harvest("no frame since it was", MarkOf(a, 1030, 519, 1030))
 	b.Epoch = 0
 	must(d.AddSender(job.ID, b))
 	harvest("it is admitted again", MarkOf(a, 1030, 519, 1030), MarkOf(b, 0, 0))
 	push(b, 1, 1, ack)
 	push(b, 2, 1, ack)
 	harvest("it sends again", MarkOf(a, 1030, 519, 1030), MarkOf(b, 2, 0, 1, 2))
+	push(b, 3, 1, ack)
+	must(d.RemoveSender(job.ID, b.ID))
+	b.Epoch = 1
+	must(d.AddSender(job.ID, b))
+	harvest("it comes back between two swaps", MarkOf(a, 1030, 519, 1030), MarkOf(b, 0, 0))
+	push(b, 1, 1, ack)
+	must(d.RemoveSender(job.ID, b.ID))
+	b.Epoch = 2
+	must(d.AddSender(job.ID, b))
+	must(d.RemoveSender(job.ID, b.ID))
+	harvest("it is withdrawn twice between two swaps", MarkOf(a, 1030, 519, 1030), MarkOf(b, 0, 0))
 	must(d.RemoveJob(job.ID))
 	must(d.AddJob(job))
 	must(d.AddSender(job.ID, b))

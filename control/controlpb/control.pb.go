@@ -1684,8 +1684,9 @@ type HarvestChunk struct {
 	Pairs   uint64 `protobuf:"varint,6,opt,name=pairs,proto3" json:"pairs,omitempty"`
 	Request uint64 `protobuf:"varint,7,opt,name=request,proto3" json:"request,omitempty"` // the newest request made before this bank was frozen
 	First   uint32 `protobuf:"varint,8,opt,name=first,proto3" json:"first,omitempty"`     // rank of the first slot of sums
-	// Of all admitted senders in the order of their numbers, if the owner takes marks and the
-	// data plane has them. In no chunk of a bank without frames: those of the harvest before hold.
+	// Of all senders that are admitted, or were withdrawn since the bank before, in the order of their
+	// numbers, if the owner takes marks and the data plane has them. In no chunk of a bank without frames:
+	// those of the harvest before hold, as does the last one of a sender that is absent.
 	Marks []*HarvestMark `protobuf:"bytes,9,rep,name=marks,proto3" json:"marks,omitempty"`
 	// Two numbers for each gap in the groups of sums: how many groups come before it, since the last
 	// one, and how many groups of 64 slots it leaves out, all of them zero. A server that does not know

@@ -30,6 +30,9 @@
  * the last generation that has ended only, so another one begins when all workers have settled.
  * Until a worker has entered it, its frames go to the server. After a rewind it begins at any time.
  *
+ * With -DWITHDRAWALS=n aggregators withdraw workers that live: the filter is gone, and frames of the worker
+ * are refused. The worker may not know it. Its mark is in the next harvest alone, and the server keeps it.
+ *
  * A gradient is a bit: that of frame f of worker w in step k. Every action is one step of
  * the model and, faults aside, none is possible for ever: so if training can stop, the
  * model stops in an invalid end state.
@@ -63,6 +66,10 @@
 #define AGAIN 1		/* harvests that are asked for when the request is answered */
 #endif
 
+#ifndef WITHDRAWALS
+#define WITHDRAWALS 0
+#endif
+
 /* The mutants. */
 #define NO_FENCE 1	/* a harvest is applied after the fence */
 #define STALE_MARK 2	/* a worker settles by a mark that it asked for before the fence */
@@ -77,6 +84,8 @@
 #define LATE_STEP 11	/* a late copy of a worker's arrival counts as one after the fence */
 #define LEAVE_EARLY 12	/* a worker leaves with frames in its log */
 #define EARLY_BEGIN 13	/* a generation begins before all workers have settled */
+#define FORGET_MARK 14	/* a harvest lacks the mark of a worker that is withdrawn */
+#define REPLACE_MARKS 15	/* the server forgets the marks that a harvest lacks */
 #ifndef MUTANT
 #define MUTANT 0
 #endif
@@ -96,7 +105,12 @@
 /* The generations. */
 bool dead[GENS];
 byte sent[GENS];	/* frames in its network */
-byte seen[GENS];	/* in its filters: they are acknowledged */
+byte seen[GENS];	/* applied: they are acknowledged */
+#if WITHDRAWALS > 0
+byte away[GENS];	/* those of workers that are withdrawn */
+byte named[GENS];	/* those of which a harvest has had the last mark */
+byte withdrawals = WITHDRAWALS;
+#endif
 byte bank[GENS];	/* the current one */
 bool under_way[GENS];	/* a harvest; its aggregator may have died since: */
 byte sums[GENS], mark[GENS], ticket[GENS];	/* the newest request that it answers, 0: none */
@@ -245,9 +259,23 @@ end:	do
 #define exists(g) (training && g <= gen)
 #define wanted(g) (asked && g == gen && (!answered || again > 0))
 
+#if WITHDRAWALS > 0
+#define refused(g) away[g]
+#else
+#define refused(g) 0
+#endif
+
 inline freeze(g)
 {
-	under_way[g] = true; sums[g] = bank[g]; mark[g] = seen[g]; bank[g] = 0
+	under_way[g] = true; sums[g] = bank[g]; bank[g] = 0;
+#if WITHDRAWALS == 0
+	mark[g] = seen[g]
+#elif MUTANT == FORGET_MARK
+	mark[g] = seen[g] & ~away[g]
+#else
+	mark[g] = seen[g] & ~named[g];
+	named[g] = away[g]
+#endif
 }
 
 active [GENS] proctype Aggregator()
@@ -255,8 +283,8 @@ active [GENS] proctype Aggregator()
 	byte g = _pid - WORKERS;
 
 end:	do
-	:: atomic { exists(g) && !dead[g] && (sent[g] & ~seen[g]) != 0 ->
-		pick(sent[g] & ~seen[g]);
+	:: atomic { exists(g) && !dead[g] && (sent[g] & ~seen[g] & ~refused(g)) != 0 ->
+		pick(sent[g] & ~seen[g] & ~refused(g));
 		assert((bank[g] & b) == 0);			/* NOTHING DOUBLED */
 		bank[g] = bank[g] | b; seen[g] = seen[g] | b; b = 0
 	   }
@@ -269,6 +297,11 @@ end:	do
 		freeze(g);
 		ticket[g] = step + 1
 	   }
+#if WITHDRAWALS > 0
+	:: d_step { exists(g) && !dead[g] && withdrawals > 0 && away[g] == 0 ->	/* workers are alike: the first */
+		withdrawals--; away[g] = own(0, 0) | own(0, 1)
+	   }
+#endif
 	:: d_step { exists(g) && !dead[g] -> dead[g] = true; bank[g] = 0 }
 	od
 }
@@ -334,6 +367,13 @@ inline rewind(k)
 #define all_settled (settled(0) && settled(1))
 #endif
 
+/* What the server knows of the frames in the harvests of a generation, with those of the newest. */
+#if WITHDRAWALS > 0 && MUTANT != REPLACE_MARKS
+#define merged(g) (marks[g] | told(g))
+#else
+#define merged(g) told(g)
+#endif
+
 #define may_apply(g) (under_way[g] && (g == gen || (MUTANT == NO_FENCE && g < gen)))
 
 inline harvest(g)
@@ -344,17 +384,17 @@ inline harvest(g)
 		half[g] = true;
 		if
 		:: MUTANT == SUMS_FIRST -> add(sums[g])
-		:: else -> marks[g] = told(g)
+		:: else -> marks[g] = merged(g)
 		fi
 	:: else ->
 		if
-		:: MUTANT == SUMS_FIRST -> marks[g] = told(g)
+		:: MUTANT == SUMS_FIRST -> marks[g] = merged(g)
 		:: else -> add(sums[g])
 		fi;
 		answer(g)
 	fi
 #else
-	add(sums[g]); marks[g] = told(g);
+	add(sums[g]); marks[g] = merged(g);
 	answer(g)
 #endif
 }

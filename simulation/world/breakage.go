@@ -2,7 +2,11 @@
 
 package world
 
-import "strings"
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
 
 // Breakage is how a connection breaks.
 type Breakage struct {
@@ -23,6 +27,21 @@ func (n *Connections) Break(b Breakage) {
 	if len(open) > 0 {
 		n.breakEnd(open[b.Which%len(open)], b.How)
 	}
+}
+
+// BreakOf breaks the connection that a process has made with an address, as in [Breakage], first at the
+// acceptor's end. It reports whether there is one.
+func (n *Connections) BreakOf(p *Process, at netip.AddrPort, how int) bool {
+	n.w.Mu.Lock()
+	defer n.w.Mu.Unlock()
+	for _, e := range n.ends {
+		if e.of != p || e.closed || e.peer.closed || !strings.HasPrefix(e.name, fmt.Sprintf("%s>%v#", p.name, at)) {
+			continue
+		}
+		n.breakEnd(e.peer, how)
+		return true
+	}
+	return false
 }
 
 // breaksAt breaks the connection of e at a message to its peer, which may be lost, unless it is
