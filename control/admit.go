@@ -31,6 +31,7 @@ func (s *ParameterServer) terms(worker uint16) *pb.Membership {
 		KeepLog: s.cfg.KeepLog, FirstStep: s.cfg.FirstStep(worker),
 		GraceMs: uint32(s.cfg.Grace.Milliseconds()), Checkpoints: s.cfg.Checkpoints,
 		Training: cmp.Or(training, s.training), NewTraining: training == "", Shares: s.cfg.Shares,
+		Run: s.run,
 	}
 	s.generation.describe(terms)
 	return terms

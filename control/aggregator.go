@@ -9,7 +9,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,6 +81,9 @@ type Aggregator struct {
 	jobs map[uint16]*job
 	// removed has, by id, the key of the last job that an operator removed: its owner may ask later.
 	removed map[uint16]access.Secret
+	// spent has, by id, the attempt of the last job that has ended after its owner had got it: a late request of
+	// it creates nothing.
+	spent map[uint16][]byte
 	// background are goroutines that use the data plane after or outside a call; closed forbids new
 	// ones.
 	background sync.WaitGroup
@@ -100,7 +102,7 @@ func NewAggregator(ctx context.Context, cfg AggregatorConfig) *Aggregator {
 		cfg.JobMemory = func(n int) uint64 { return 2 * 8 * uint64(n) }
 	}
 	a := &Aggregator{cfg: cfg, ctx: ctx, random: access.NewRandom(cfg.Random), jobs: map[uint16]*job{},
-		removed: map[uint16]access.Secret{}}
+		removed: map[uint16]access.Secret{}, spent: map[uint16][]byte{}}
 	a.run = a.random.Uint64()
 	// The start is random, so that frames from before a restart of the daemon do not match the jobs
 	// after it.
@@ -129,97 +131,6 @@ func (a *Aggregator) goBackground(f func()) (started bool) {
 		a.background.Go(f)
 	}
 	return !a.closed
-}
-
-// CreateJob implements the service.
-func (a *Aggregator) CreateJob(ctx context.Context, spec *pb.JobSpec) (*pb.Job, error) {
-	caller := access.CallerOf(ctx)
-	if err := caller.NeedServer(spec.Job); err != nil {
-		return nil, err
-	}
-	cfg, err := a.jobConfig(spec)
-	if err != nil {
-		return nil, err
-	}
-	j := a.newJob(spec, cfg, caller.Remote)
-	if err := a.reserve(j); err != nil {
-		return nil, err
-	}
-	cfg.Epoch = a.nextEpoch(cfg.ID, spec.UsedEpochs...) // of the id that is reserved now: a refused call uses up none
-	j.cfg.Epoch = cfg.Epoch
-	if err := a.cfg.Plane.AddJob(cfg); err != nil {
-		a.forget(j)
-		return nil, planeError(err)
-	}
-	a.takeEpoch(cfg.ID, cfg.Epoch)
-	a.start(j)
-	a.reach(cfg.ID, spec.ServerMacs)
-	a.cfg.Log.Info("job created", "job", cfg.ID, "instance", j.instance, "owner", j.creator, "epoch", cfg.Epoch,
-		"mode", cfg.Mode, "arithmetic", cfg.Arithmetic, "slots", cfg.Slots, "senders", j.places)
-	return &pb.Job{
-		Epoch: uint32(cfg.Epoch), Instance: j.instance, Key: j.key[:], LeaseMs: uint32(a.cfg.Lease.Milliseconds()),
-		Marks: a.cfg.Plane.HasMarks() && !cfg.Mode.HasRounds(),
-	}, nil
-}
-
-// nextEpoch returns the next epoch of a job id, which its specification must not name as used.
-func (a *Aggregator) nextEpoch(job uint16, used ...uint32) uint16 {
-	next := uint16(a.epochs[job].Load() + 1)
-	for slices.Contains(used, uint32(next)) {
-		next++
-	}
-	return next
-}
-
-// takeEpoch records that an epoch of a job id is used.
-func (a *Aggregator) takeEpoch(job, epoch uint16) { a.epochs[job].Store(uint32(epoch)) }
-
-// reserve allocates a job's id and its part of the budgets.
-func (a *Aggregator) reserve(j *job) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if old := a.jobs[j.cfg.ID]; old != nil {
-		return status.Errorf(codes.AlreadyExists, "job %d exists: %s; remove it ('libra job remove %d') or use another id",
-			j.cfg.ID, old.ownership(), j.cfg.ID)
-	}
-	slots, places := a.used()
-	if free := a.cfg.Slots - slots; j.cfg.Slots > free {
-		return status.Errorf(codes.ResourceExhausted, "job %d: slots: %d are wanted, but %d of this aggregator's %d are taken, by %d jobs: remove one, or give the aggregator more (switch.slots)",
-			j.cfg.ID, j.cfg.Slots, slots, a.cfg.Slots, len(a.jobs))
-	}
-	if free := a.cfg.Senders - places; j.places > free {
-		return status.Errorf(codes.ResourceExhausted, "job %d: senders: %d are wanted, but %d of this aggregator's %d are reserved, by %d jobs: remove one, or reserve fewer",
-			j.cfg.ID, j.places, places, a.cfg.Senders, len(a.jobs))
-	}
-	a.jobs[j.cfg.ID] = j
-	return nil
-}
-
-// used returns the slots and the places for senders of all jobs. The caller holds the lock.
-func (a *Aggregator) used() (slots, places int) {
-	for _, j := range a.jobs {
-		slots += j.cfg.Slots
-		places += j.places
-	}
-	return slots, places
-}
-
-// start opens a job for calls. Its lease runs until the owner holds it, which may not have got the
-// answer yet: an outage of its link would be noticed later.
-func (a *Aggregator) start(j *job) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	j.running = true
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.owner.awaitFor(access.Outage + a.cfg.Lease)
-}
-
-// forget releases a job's id and its part of the budgets.
-func (a *Aggregator) forget(j *job) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.jobs, j.cfg.ID)
 }
 
 // Hold implements the service.
@@ -384,6 +295,7 @@ func (a *Aggregator) owned(ctx context.Context, id uint32, key []byte) (*job, er
 	j, err := a.job(id)
 	switch {
 	case err == nil && j.key.Matches(key):
+		j.noteOwner()
 		return j, nil
 	case a.wasRemoved(id, key):
 		return nil, removedByOperator(uint16(id))

@@ -47,6 +47,7 @@ type job struct {
 
 	mu       sync.Mutex
 	owner    presence
+	known    bool        // the owner has got it: it has shown the key
 	stream   *connection // that harvests, or waits for the token
 	number   uint64      // of the latest harvest
 	taken    uint64      // frames in all harvests

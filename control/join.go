@@ -93,6 +93,7 @@ type JoinConfig struct {
 	Log *slog.Logger
 
 	attempt []byte
+	run     uint64 // of the server that is joined, when it was asked; 0: not known
 }
 
 // DefaultJoinLimit is how long a worker waits for services that are not available yet.
@@ -170,7 +171,10 @@ type joinedServer struct {
 }
 
 // differsError is the refusal of a service that expects of the worker something else.
-type differsError struct{ error }
+type differsError struct {
+	error
+	restarted bool // it says that the worker has asked an earlier run of it
+}
 
 func (e differsError) Unwrap() error { return e.error }
 
@@ -253,9 +257,11 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 			more = m.kept.hear
 		}
 		role := s.role
-		answer, leave, err := joinAt(m.ctx, m.atServer(&cfg, i), s.role, addresses[i], s.Join, s.Leave, more,
+		here := m.atServer(&cfg, i)
+		here.run = m.checked[i].GetRun()
+		answer, leave, err := joinAt(m.ctx, here, s.role, addresses[i], s.Join, s.Leave, more,
 			func(err error) { m.lose(callError(role, "withdrew this worker", err), cfg.Lost) })
-		if differs := (differsError{}); errors.As(err, &differs) && m.isAnotherInstance(&cfg) {
+		if differs := (differsError{}); errors.As(err, &differs) && (differs.restarted || m.isAnotherInstance(&cfg)) {
 			err = fmt.Errorf("%w: %w", err, errRestarted)
 		}
 		if err != nil {
@@ -427,7 +433,7 @@ func (c *JoinConfig) request() *pb.JoinRequest {
 	return &pb.JoinRequest{
 		Job: uint32(c.Job), Sender: uint32(c.Worker), Ip: c.From.Addr().AsSlice(), Port: uint32(c.From.Port()), Mac: c.MAC,
 		HotSet: c.HotSet, Agree: c.Agree, Attempt: c.attempt, KeepsLog: c.KeepsLog, Pages: wire.MaxPages,
-		Rewinds: c.Rewinds,
+		Rewinds: c.Rewinds, Run: c.run,
 	}
 }
 
@@ -463,7 +469,7 @@ func joinAt[M any, P interface {
 	if err != nil {
 		told := access.CallError(fmt.Sprintf("%s at %v", role, at), "join", err)
 		if status.Code(err) == codes.FailedPrecondition {
-			told = differsError{told}
+			told = differsError{told, isRestarted(err)}
 		}
 		return nil, nil, told
 	}

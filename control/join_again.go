@@ -6,7 +6,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/libra-ina/libra/control/controlpb"
 )
 
 // Join admits a worker to a job, at its parameter servers and at the aggregator. The admission
@@ -44,6 +50,24 @@ func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
 // errRestarted is in the errors of a worker that has met two instances of a server while it joined:
 // what it presents may be of the earlier one.
 var errRestarted = errors.New("the server was restarted meanwhile")
+
+// restartedStatus is the answer to a worker that has asked an earlier run of a server.
+func restartedStatus(worker uint16) error {
+	told := status.Newf(codes.FailedPrecondition, "worker %d has asked this server before it was started again: it must ask anew",
+		worker)
+	if detailed, err := told.WithDetails(&pb.Restarted{}); err == nil {
+		told = detailed
+	}
+	return told.Err()
+}
+
+// isRestarted reports whether an error is of [restartedStatus].
+func isRestarted(err error) bool {
+	return slices.ContainsFunc(status.Convert(err).Details(), func(detail any) bool {
+		_, is := detail.(*pb.Restarted)
+		return is
+	})
+}
 
 // errMoved is in the errors of a worker that has met two generations of a job while it joined.
 var errMoved = errors.New("the job has lost its aggregator meanwhile, or goes on at another one")

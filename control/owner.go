@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
@@ -32,10 +33,14 @@ type Owned struct {
 }
 
 // CreateJob creates a job at an aggregator. While another job has its id, such as one of a killed
-// process whose lease runs, it retries for the given time. Unless [Owned.Hold] is called, the job
-// ends with its lease.
+// process whose lease runs, it retries for the given time. If the connection breaks, it asks again, and
+// gets the job that it has created. Unless [Owned.Hold] is called, the job ends with its lease. The attempt of
+// the specification is replaced, in a copy.
 func CreateJob(ctx context.Context, client pb.AggregatorClient, spec *pb.JobSpec, limit time.Duration,
 	log *slog.Logger) (*Owned, error) {
+	spec = proto.CloneOf(spec)
+	attempt := access.NewRandom(nil).Secret()
+	spec.Attempt = attempt[:]
 	job, err := WhileTaken(ctx, limit, log, func(ctx context.Context) (*pb.Job, error) {
 		return whileBroken(ctx, func(ctx context.Context) (*pb.Job, error) { return client.CreateJob(ctx, spec) })
 	})

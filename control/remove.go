@@ -45,6 +45,7 @@ func (a *Aggregator) remove(j *job, byOperator bool, why string) error {
 	if running && byOperator {
 		told, a.removed[j.cfg.ID] = removedByOperator(j.cfg.ID), j.key
 	}
+	a.spend(j)
 	a.mu.Unlock()
 	if !running {
 		return status.Errorf(codes.NotFound, "no job %d: it is being removed", j.cfg.ID)

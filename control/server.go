@@ -127,6 +127,7 @@ type ParameterServer struct {
 	barrier *barrier
 	agree   *agreement
 	roster  *roster
+	run     uint64 // random, of this run of the server
 	// training is the identity of the training, if nothing of an earlier one is kept.
 	training   string
 	generation *generation
@@ -161,7 +162,8 @@ func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *Paramet
 		epoch: uint16(random.Uint64()), absent: map[uint16]*absent{}, away: map[uint16]bool{},
 		left: make(chan struct{}, 1), ended: make(chan struct{}), generation: newGeneration(cfg.Instance, cfg.Aggregator),
 	}
-	s.training = fmt.Sprintf("%016x", random.Uint64())
+	s.run = random.Uint64() | 1 // 0 is none
+	s.training = fmt.Sprintf("%016x", s.run)
 	s.roster = &roster{
 		mu: make(chanMutex, 1), random: random, members: map[uint16]*member{},
 		grace: cfg.Grace, epoch: func() uint16 { return s.epoch + 1 }, take: func(epoch uint16) { s.epoch = epoch },
@@ -305,7 +307,10 @@ func (s *ParameterServer) sender(ctx context.Context, req *pb.JoinRequest) (aggr
 	case !bytes.Equal(req.HotSet, s.cfg.HotSet):
 		err = status.Errorf(codes.FailedPrecondition,
 			"worker %d's hot set differs from the server's: copy the server's hot-set file to the worker", sender.ID)
-	case len(req.Token) == 0: // of an admission that ended with an earlier server, only that is worth telling
+	case len(req.Token) > 0: // of an admission that ended with an earlier server, only that is worth telling
+	case req.Run != 0 && req.Run != s.run: // what it presents may be what that has told it
+		err = restartedStatus(sender.ID)
+	default:
 		err = s.agree.check(sender.ID, req.Agree)
 	}
 	return sender, err

@@ -153,7 +153,10 @@ type JobSpec struct {
 	Senders         uint32                 `protobuf:"varint,12,opt,name=senders,proto3" json:"senders,omitempty"`                                         // places that are reserved; 0: 64, or all workers of rounds
 	// Epochs that may be in late frames of the job's earlier generations: no admission to this one gets one
 	// of them, although the aggregator may have been restarted.
-	UsedEpochs    []uint32 `protobuf:"varint,13,rep,packed,name=used_epochs,json=usedEpochs,proto3" json:"used_epochs,omitempty"`
+	UsedEpochs []uint32 `protobuf:"varint,13,rep,packed,name=used_epochs,json=usedEpochs,proto3" json:"used_epochs,omitempty"`
+	// Random, the same in all requests of one attempt to create the job, and a secret as its key is: an owner
+	// that did not get the answer asks again, and gets the job that it has. Absent: every request is another.
+	Attempt       []byte `protobuf:"bytes,14,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -279,10 +282,17 @@ func (x *JobSpec) GetUsedEpochs() []uint32 {
 	return nil
 }
 
+func (x *JobSpec) GetAttempt() []byte {
+	if x != nil {
+		return x.Attempt
+	}
+	return nil
+}
+
 type Job struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Epoch         uint32                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`                    // of answers to all senders (rounds)
-	Instance      uint64                 `protobuf:"varint,2,opt,name=instance,proto3" json:"instance,omitempty"`              // never 0; a different one for each CreateJob
+	Instance      uint64                 `protobuf:"varint,2,opt,name=instance,proto3" json:"instance,omitempty"`              // never 0; a different one for each attempt of CreateJob
 	Key           []byte                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`                         // proves the owner
 	LeaseMs       uint32                 `protobuf:"varint,4,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"` // for which the job outlives its owner's connection
 	Marks         bool                   `protobuf:"varint,5,opt,name=marks,proto3" json:"marks,omitempty"`                    // its harvests have marks, for an owner that takes them
@@ -687,7 +697,10 @@ type JoinRequest struct {
 	Pages uint32 `protobuf:"varint,11,opt,name=pages,proto3" json:"pages,omitempty"`
 	// The sender joins again, and repeats the open step, when the server ends its admission with Rewound. The
 	// aggregator ignores it.
-	Rewinds       bool `protobuf:"varint,12,opt,name=rewinds,proto3" json:"rewinds,omitempty"`
+	Rewinds bool `protobuf:"varint,12,opt,name=rewinds,proto3" json:"rewinds,omitempty"`
+	// Of a server, from its answer to Check: what the sender presents may follow from that. Another run refuses
+	// to admit it, with Restarted. 0: any run may. The aggregator ignores it.
+	Run           uint64 `protobuf:"varint,13,opt,name=run,proto3" json:"run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -804,6 +817,13 @@ func (x *JoinRequest) GetRewinds() bool {
 		return x.Rewinds
 	}
 	return false
+}
+
+func (x *JoinRequest) GetRun() uint64 {
+	if x != nil {
+		return x.Run
+	}
+	return 0
 }
 
 type Admission struct {
@@ -968,6 +988,7 @@ type Membership struct {
 	// Instances of the jobs of the hot set's shares after the first, whose is instance. Empty: one share has
 	// everything.
 	Shares        []uint64 `protobuf:"varint,16,rep,packed,name=shares,proto3" json:"shares,omitempty"`
+	Run           uint64   `protobuf:"varint,17,opt,name=run,proto3" json:"run,omitempty"` // of the server: random, another one after each of its starts
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1112,6 +1133,13 @@ func (x *Membership) GetShares() []uint64 {
 		return x.Shares
 	}
 	return nil
+}
+
+func (x *Membership) GetRun() uint64 {
+	if x != nil {
+		return x.Run
+	}
+	return 0
 }
 
 type LeaveRequest struct {
@@ -2444,6 +2472,44 @@ func (*Rewound) Descriptor() ([]byte, []int) {
 	return file_control_proto_rawDescGZIP(), []int{31}
 }
 
+// Restarted is a detail of the status with which a server refuses a worker that has asked an earlier run of
+// it: the worker asks again before it joins.
+type Restarted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Restarted) Reset() {
+	*x = Restarted{}
+	mi := &file_control_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Restarted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Restarted) ProtoMessage() {}
+
+func (x *Restarted) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Restarted.ProtoReflect.Descriptor instead.
+func (*Restarted) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{32}
+}
+
 type SettleRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -2459,7 +2525,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_control_proto_msgTypes[32]
+	mi := &file_control_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2471,7 +2537,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[32]
+	mi := &file_control_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2484,7 +2550,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{32}
+	return file_control_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SettleRequest) GetJob() uint32 {
@@ -2545,7 +2611,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_control_proto_msgTypes[33]
+	mi := &file_control_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2557,7 +2623,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[33]
+	mi := &file_control_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2570,7 +2636,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{33}
+	return file_control_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SettleResponse) GetMark() *HarvestMark {
@@ -2592,7 +2658,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_control_proto_msgTypes[34]
+	mi := &file_control_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2604,7 +2670,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[34]
+	mi := &file_control_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2617,7 +2683,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{34}
+	return file_control_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DrainRequest) GetJob() uint32 {
@@ -2645,7 +2711,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_control_proto_msgTypes[35]
+	mi := &file_control_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2657,7 +2723,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[35]
+	mi := &file_control_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2670,7 +2736,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{35}
+	return file_control_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DrainResponse) GetFrom() uint32 {
@@ -2705,7 +2771,7 @@ type DoneRequest struct {
 
 func (x *DoneRequest) Reset() {
 	*x = DoneRequest{}
-	mi := &file_control_proto_msgTypes[36]
+	mi := &file_control_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2717,7 +2783,7 @@ func (x *DoneRequest) String() string {
 func (*DoneRequest) ProtoMessage() {}
 
 func (x *DoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[36]
+	mi := &file_control_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2730,7 +2796,7 @@ func (x *DoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneRequest.ProtoReflect.Descriptor instead.
 func (*DoneRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{36}
+	return file_control_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DoneRequest) GetJob() uint32 {
@@ -2762,7 +2828,7 @@ type DoneResponse struct {
 
 func (x *DoneResponse) Reset() {
 	*x = DoneResponse{}
-	mi := &file_control_proto_msgTypes[37]
+	mi := &file_control_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2774,7 +2840,7 @@ func (x *DoneResponse) String() string {
 func (*DoneResponse) ProtoMessage() {}
 
 func (x *DoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[37]
+	mi := &file_control_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2787,7 +2853,7 @@ func (x *DoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneResponse.ProtoReflect.Descriptor instead.
 func (*DoneResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{37}
+	return file_control_proto_rawDescGZIP(), []int{38}
 }
 
 type TearRequest struct {
@@ -2802,7 +2868,7 @@ type TearRequest struct {
 
 func (x *TearRequest) Reset() {
 	*x = TearRequest{}
-	mi := &file_control_proto_msgTypes[38]
+	mi := &file_control_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2814,7 +2880,7 @@ func (x *TearRequest) String() string {
 func (*TearRequest) ProtoMessage() {}
 
 func (x *TearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[38]
+	mi := &file_control_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2827,7 +2893,7 @@ func (x *TearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TearRequest.ProtoReflect.Descriptor instead.
 func (*TearRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{38}
+	return file_control_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TearRequest) GetJob() uint32 {
@@ -2866,7 +2932,7 @@ type TearResponse struct {
 
 func (x *TearResponse) Reset() {
 	*x = TearResponse{}
-	mi := &file_control_proto_msgTypes[39]
+	mi := &file_control_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2878,7 +2944,7 @@ func (x *TearResponse) String() string {
 func (*TearResponse) ProtoMessage() {}
 
 func (x *TearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[39]
+	mi := &file_control_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2891,7 +2957,7 @@ func (x *TearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TearResponse.ProtoReflect.Descriptor instead.
 func (*TearResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{39}
+	return file_control_proto_rawDescGZIP(), []int{40}
 }
 
 type StatsRequest struct {
@@ -2902,7 +2968,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_control_proto_msgTypes[40]
+	mi := &file_control_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2914,7 +2980,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[40]
+	mi := &file_control_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2927,7 +2993,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{40}
+	return file_control_proto_rawDescGZIP(), []int{41}
 }
 
 type AggregatorStats struct {
@@ -2946,7 +3012,7 @@ type AggregatorStats struct {
 
 func (x *AggregatorStats) Reset() {
 	*x = AggregatorStats{}
-	mi := &file_control_proto_msgTypes[41]
+	mi := &file_control_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2958,7 +3024,7 @@ func (x *AggregatorStats) String() string {
 func (*AggregatorStats) ProtoMessage() {}
 
 func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[41]
+	mi := &file_control_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2971,7 +3037,7 @@ func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregatorStats.ProtoReflect.Descriptor instead.
 func (*AggregatorStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{41}
+	return file_control_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *AggregatorStats) GetCounters() map[string]uint64 {
@@ -3059,7 +3125,7 @@ type JobStats struct {
 
 func (x *JobStats) Reset() {
 	*x = JobStats{}
-	mi := &file_control_proto_msgTypes[42]
+	mi := &file_control_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3071,7 +3137,7 @@ func (x *JobStats) String() string {
 func (*JobStats) ProtoMessage() {}
 
 func (x *JobStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[42]
+	mi := &file_control_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3084,7 +3150,7 @@ func (x *JobStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStats.ProtoReflect.Descriptor instead.
 func (*JobStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{42}
+	return file_control_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *JobStats) GetJob() uint32 {
@@ -3247,7 +3313,7 @@ type Timing struct {
 
 func (x *Timing) Reset() {
 	*x = Timing{}
-	mi := &file_control_proto_msgTypes[43]
+	mi := &file_control_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3259,7 +3325,7 @@ func (x *Timing) String() string {
 func (*Timing) ProtoMessage() {}
 
 func (x *Timing) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[43]
+	mi := &file_control_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3272,7 +3338,7 @@ func (x *Timing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timing.ProtoReflect.Descriptor instead.
 func (*Timing) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{43}
+	return file_control_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Timing) GetCount() uint64 {
@@ -3316,7 +3382,7 @@ type ServerStats struct {
 
 func (x *ServerStats) Reset() {
 	*x = ServerStats{}
-	mi := &file_control_proto_msgTypes[44]
+	mi := &file_control_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3328,7 +3394,7 @@ func (x *ServerStats) String() string {
 func (*ServerStats) ProtoMessage() {}
 
 func (x *ServerStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[44]
+	mi := &file_control_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3341,7 +3407,7 @@ func (x *ServerStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerStats.ProtoReflect.Descriptor instead.
 func (*ServerStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{44}
+	return file_control_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ServerStats) GetRows() uint64 {
@@ -3396,7 +3462,7 @@ type Latency struct {
 
 func (x *Latency) Reset() {
 	*x = Latency{}
-	mi := &file_control_proto_msgTypes[45]
+	mi := &file_control_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3408,7 +3474,7 @@ func (x *Latency) String() string {
 func (*Latency) ProtoMessage() {}
 
 func (x *Latency) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[45]
+	mi := &file_control_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3421,7 +3487,7 @@ func (x *Latency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Latency.ProtoReflect.Descriptor instead.
 func (*Latency) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{45}
+	return file_control_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Latency) GetOp() string {
@@ -3477,7 +3543,7 @@ var File_control_proto protoreflect.FileDescriptor
 
 const file_control_proto_rawDesc = "" +
 	"\n" +
-	"\rcontrol.proto\x12\x10libra.control.v1\"\xc5\x03\n" +
+	"\rcontrol.proto\x12\x10libra.control.v1\"\xdf\x03\n" +
 	"\aJobSpec\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12*\n" +
 	"\x04mode\x18\x02 \x01(\x0e2\x16.libra.control.v1.ModeR\x04mode\x12<\n" +
@@ -3496,7 +3562,8 @@ const file_control_proto_rawDesc = "" +
 	"\astripes\x18\v \x01(\rR\astripes\x12\x18\n" +
 	"\asenders\x18\f \x01(\rR\asenders\x12\x1f\n" +
 	"\vused_epochs\x18\r \x03(\rR\n" +
-	"usedEpochsB\v\n" +
+	"usedEpochs\x12\x18\n" +
+	"\aattempt\x18\x0e \x01(\fR\aattemptB\v\n" +
 	"\t_exponent\"z\n" +
 	"\x03Job\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12\x1a\n" +
@@ -3523,7 +3590,7 @@ const file_control_proto_rawDesc = "" +
 	"\x11RemoveJobResponse\"\t\n" +
 	"\aRemoved\"\n" +
 	"\n" +
-	"\bDiverged\"\xfd\x02\n" +
+	"\bDiverged\"\x8f\x03\n" +
 	"\vJoinRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x10\n" +
@@ -3537,7 +3604,8 @@ const file_control_proto_rawDesc = "" +
 	"\tkeeps_log\x18\n" +
 	" \x01(\bR\bkeepsLog\x12\x14\n" +
 	"\x05pages\x18\v \x01(\rR\x05pages\x12\x18\n" +
-	"\arewinds\x18\f \x01(\bR\arewinds\x1a8\n" +
+	"\arewinds\x18\f \x01(\bR\arewinds\x12\x10\n" +
+	"\x03run\x18\r \x01(\x04R\x03run\x1a8\n" +
 	"\n" +
 	"AgreeEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -3557,7 +3625,7 @@ const file_control_proto_rawDesc = "" +
 	"\x05token\x18\n" +
 	" \x01(\fR\x05token\x12\x19\n" +
 	"\bgrace_ms\x18\v \x01(\rR\agraceMs\x12\x14\n" +
-	"\x05pages\x18\f \x01(\rR\x05pages\"\xfd\x03\n" +
+	"\x05pages\x18\f \x01(\rR\x05pages\"\x8f\x04\n" +
 	"\n" +
 	"Membership\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12\x1c\n" +
@@ -3579,7 +3647,8 @@ const file_control_proto_rawDesc = "" +
 	"aggregator\x18\x0e \x01(\rR\n" +
 	"aggregator\x12\x14\n" +
 	"\x05ended\x18\x0f \x01(\x04R\x05ended\x12\x16\n" +
-	"\x06shares\x18\x10 \x03(\x04R\x06sharesB\f\n" +
+	"\x06shares\x18\x10 \x03(\x04R\x06shares\x12\x10\n" +
+	"\x03run\x18\x11 \x01(\x04R\x03runB\f\n" +
 	"\n" +
 	"_next_step\"\xae\x01\n" +
 	"\fLeaveRequest\x12\x10\n" +
@@ -3669,7 +3738,8 @@ const file_control_proto_rawDesc = "" +
 	"\binstance\x18\a \x01(\x04R\binstance\"\x10\n" +
 	"\x0eReportResponse\"\b\n" +
 	"\x06Fenced\"\t\n" +
-	"\aRewound\"\xaf\x01\n" +
+	"\aRewound\"\v\n" +
+	"\tRestarted\"\xaf\x01\n" +
 	"\rSettleRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x14\n" +
@@ -3815,7 +3885,7 @@ func file_control_proto_rawDescGZIP() []byte {
 }
 
 var file_control_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_control_proto_goTypes = []any{
 	(Mode)(0),                 // 0: libra.control.v1.Mode
 	(Arithmetic)(0),           // 1: libra.control.v1.Arithmetic
@@ -3851,29 +3921,30 @@ var file_control_proto_goTypes = []any{
 	(*ReportResponse)(nil),    // 31: libra.control.v1.ReportResponse
 	(*Fenced)(nil),            // 32: libra.control.v1.Fenced
 	(*Rewound)(nil),           // 33: libra.control.v1.Rewound
-	(*SettleRequest)(nil),     // 34: libra.control.v1.SettleRequest
-	(*SettleResponse)(nil),    // 35: libra.control.v1.SettleResponse
-	(*DrainRequest)(nil),      // 36: libra.control.v1.DrainRequest
-	(*DrainResponse)(nil),     // 37: libra.control.v1.DrainResponse
-	(*DoneRequest)(nil),       // 38: libra.control.v1.DoneRequest
-	(*DoneResponse)(nil),      // 39: libra.control.v1.DoneResponse
-	(*TearRequest)(nil),       // 40: libra.control.v1.TearRequest
-	(*TearResponse)(nil),      // 41: libra.control.v1.TearResponse
-	(*StatsRequest)(nil),      // 42: libra.control.v1.StatsRequest
-	(*AggregatorStats)(nil),   // 43: libra.control.v1.AggregatorStats
-	(*JobStats)(nil),          // 44: libra.control.v1.JobStats
-	(*Timing)(nil),            // 45: libra.control.v1.Timing
-	(*ServerStats)(nil),       // 46: libra.control.v1.ServerStats
-	(*Latency)(nil),           // 47: libra.control.v1.Latency
-	nil,                       // 48: libra.control.v1.JoinRequest.AgreeEntry
-	nil,                       // 49: libra.control.v1.AggregatorStats.CountersEntry
-	nil,                       // 50: libra.control.v1.JobStats.CountersEntry
-	nil,                       // 51: libra.control.v1.ServerStats.CountersEntry
+	(*Restarted)(nil),         // 34: libra.control.v1.Restarted
+	(*SettleRequest)(nil),     // 35: libra.control.v1.SettleRequest
+	(*SettleResponse)(nil),    // 36: libra.control.v1.SettleResponse
+	(*DrainRequest)(nil),      // 37: libra.control.v1.DrainRequest
+	(*DrainResponse)(nil),     // 38: libra.control.v1.DrainResponse
+	(*DoneRequest)(nil),       // 39: libra.control.v1.DoneRequest
+	(*DoneResponse)(nil),      // 40: libra.control.v1.DoneResponse
+	(*TearRequest)(nil),       // 41: libra.control.v1.TearRequest
+	(*TearResponse)(nil),      // 42: libra.control.v1.TearResponse
+	(*StatsRequest)(nil),      // 43: libra.control.v1.StatsRequest
+	(*AggregatorStats)(nil),   // 44: libra.control.v1.AggregatorStats
+	(*JobStats)(nil),          // 45: libra.control.v1.JobStats
+	(*Timing)(nil),            // 46: libra.control.v1.Timing
+	(*ServerStats)(nil),       // 47: libra.control.v1.ServerStats
+	(*Latency)(nil),           // 48: libra.control.v1.Latency
+	nil,                       // 49: libra.control.v1.JoinRequest.AgreeEntry
+	nil,                       // 50: libra.control.v1.AggregatorStats.CountersEntry
+	nil,                       // 51: libra.control.v1.JobStats.CountersEntry
+	nil,                       // 52: libra.control.v1.ServerStats.CountersEntry
 }
 var file_control_proto_depIdxs = []int32{
 	0,  // 0: libra.control.v1.JobSpec.mode:type_name -> libra.control.v1.Mode
 	1,  // 1: libra.control.v1.JobSpec.arithmetic:type_name -> libra.control.v1.Arithmetic
-	48, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
+	49, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
 	0,  // 3: libra.control.v1.Admission.mode:type_name -> libra.control.v1.Mode
 	1,  // 4: libra.control.v1.Admission.arithmetic:type_name -> libra.control.v1.Arithmetic
 	23, // 5: libra.control.v1.Membership.committed:type_name -> libra.control.v1.HarvestMark
@@ -3884,16 +3955,16 @@ var file_control_proto_depIdxs = []int32{
 	27, // 10: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
 	28, // 11: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
 	23, // 12: libra.control.v1.SettleResponse.mark:type_name -> libra.control.v1.HarvestMark
-	49, // 13: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
-	44, // 14: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
-	50, // 15: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
+	50, // 13: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
+	45, // 14: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
+	51, // 15: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
 	0,  // 16: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
 	1,  // 17: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
-	45, // 18: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
-	45, // 19: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
-	47, // 20: libra.control.v1.JobStats.latencies:type_name -> libra.control.v1.Latency
-	51, // 21: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
-	47, // 22: libra.control.v1.ServerStats.latencies:type_name -> libra.control.v1.Latency
+	46, // 18: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
+	46, // 19: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
+	48, // 20: libra.control.v1.JobStats.latencies:type_name -> libra.control.v1.Latency
+	52, // 21: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
+	48, // 22: libra.control.v1.ServerStats.latencies:type_name -> libra.control.v1.Latency
 	2,  // 23: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
 	4,  // 24: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
 	6,  // 25: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
@@ -3902,19 +3973,19 @@ var file_control_proto_depIdxs = []int32{
 	13, // 28: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
 	15, // 29: libra.control.v1.Aggregator.Members:input_type -> libra.control.v1.MembersRequest
 	20, // 30: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
-	42, // 31: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
+	43, // 31: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
 	10, // 32: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
 	10, // 33: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
 	24, // 34: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
 	26, // 35: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
 	30, // 36: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
-	34, // 37: libra.control.v1.ParameterServer.Settle:input_type -> libra.control.v1.SettleRequest
-	36, // 38: libra.control.v1.ParameterServer.Drain:input_type -> libra.control.v1.DrainRequest
-	38, // 39: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
-	40, // 40: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
+	35, // 37: libra.control.v1.ParameterServer.Settle:input_type -> libra.control.v1.SettleRequest
+	37, // 38: libra.control.v1.ParameterServer.Drain:input_type -> libra.control.v1.DrainRequest
+	39, // 39: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
+	41, // 40: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
 	13, // 41: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
 	18, // 42: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
-	42, // 43: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
+	43, // 43: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
 	3,  // 44: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
 	5,  // 45: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
 	7,  // 46: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
@@ -3923,19 +3994,19 @@ var file_control_proto_depIdxs = []int32{
 	14, // 49: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
 	16, // 50: libra.control.v1.Aggregator.Members:output_type -> libra.control.v1.MembersResponse
 	22, // 51: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
-	43, // 52: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
+	44, // 52: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
 	12, // 53: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
 	12, // 54: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
 	25, // 55: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
 	29, // 56: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
 	31, // 57: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
-	35, // 58: libra.control.v1.ParameterServer.Settle:output_type -> libra.control.v1.SettleResponse
-	37, // 59: libra.control.v1.ParameterServer.Drain:output_type -> libra.control.v1.DrainResponse
-	39, // 60: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
-	41, // 61: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
+	36, // 58: libra.control.v1.ParameterServer.Settle:output_type -> libra.control.v1.SettleResponse
+	38, // 59: libra.control.v1.ParameterServer.Drain:output_type -> libra.control.v1.DrainResponse
+	40, // 60: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
+	42, // 61: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
 	14, // 62: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
 	19, // 63: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
-	46, // 64: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
+	47, // 64: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
 	44, // [44:65] is the sub-list for method output_type
 	23, // [23:44] is the sub-list for method input_type
 	23, // [23:23] is the sub-list for extension type_name
@@ -3956,15 +4027,15 @@ func file_control_proto_init() {
 		(*HarvestRequest_Done)(nil),
 	}
 	file_control_proto_msgTypes[26].OneofWrappers = []any{}
-	file_control_proto_msgTypes[34].OneofWrappers = []any{}
 	file_control_proto_msgTypes[35].OneofWrappers = []any{}
+	file_control_proto_msgTypes[36].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_proto_rawDesc), len(file_control_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   50,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -47,7 +47,8 @@ const (
 type AggregatorClient interface {
 	// CreateJob reserves slots and places for senders, and starts a new instance
 	// of a job with cleared banks. The id of a job that exists is refused with
-	// ALREADY_EXISTS, even if the specification is equal. Unless its owner calls
+	// ALREADY_EXISTS, even if the specification is equal, unless its owner asks again
+	// with the same attempt because it did not get the answer: it gets that job. Unless its owner calls
 	// Hold, the job is removed when its lease, and the longest outage of a link, have passed.
 	CreateJob(ctx context.Context, in *JobSpec, opts ...grpc.CallOption) (*Job, error)
 	// Hold keeps a job alive: the lease does not run while the stream is open. The
@@ -207,7 +208,8 @@ func (c *aggregatorClient) Stats(ctx context.Context, in *StatsRequest, opts ...
 type AggregatorServer interface {
 	// CreateJob reserves slots and places for senders, and starts a new instance
 	// of a job with cleared banks. The id of a job that exists is refused with
-	// ALREADY_EXISTS, even if the specification is equal. Unless its owner calls
+	// ALREADY_EXISTS, even if the specification is equal, unless its owner asks again
+	// with the same attempt because it did not get the answer: it gets that job. Unless its owner calls
 	// Hold, the job is removed when its lease, and the longest outage of a link, have passed.
 	CreateJob(context.Context, *JobSpec) (*Job, error)
 	// Hold keeps a job alive: the lease does not run while the stream is open. The
