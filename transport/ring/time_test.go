@@ -115,7 +115,7 @@ func TestLinkThatTakesFramesAgain(t *testing.T) {
 				}
 			}
 			if outage > 0 {
-				time.AfterFunc(30*time.Microsecond, full(true))
+				time.AfterFunc(latency/2, full(true)) // it is told in the operation, and has nothing in the network
 				time.AfterFunc(outage, full(false))
 			}
 			begin := time.Now()
