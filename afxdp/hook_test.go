@@ -214,6 +214,42 @@ func TestSocketsKeepAProgramAfterAFailedReattach(t *testing.T) {
 	}
 }
 
+// A hook that is empty, because no program could be loaded for its socket, serves the next socket, and is closed
+// after both with the program that it has got.
+func TestEmptyHookIsUsedAgain(t *testing.T) {
+	ns := newNet(t, testbed.VethConfig{})
+	before := refuse.CountDescriptors(t)
+	at := attach(t, ns, AttachConfig{Interface: "b", Match: MatchAll()})
+	id := at.hook.id
+	use := func() (h *hook) {
+		t.Helper()
+		if err := ns.Do(func() (err error) { h, err = useHook(id); return err }); err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	first := use()
+	refused(t, ns, "close", unix.EMFILE, "afxdp: ", at.Close, bpfCommand(unix.BPF_PROG_LOAD, unix.EMFILE))
+	if id := attachedID(t, ns); id != 0 {
+		t.Fatalf("program %d is still there", id)
+	}
+	if second := use(); second != first || attachedID(t, ns) == 0 {
+		t.Errorf("program %d, and another hook: %v", attachedID(t, ns), second != first)
+	}
+	if err := first.releaseHook(); err != nil || attachedID(t, ns) == 0 {
+		t.Errorf("there is no program for the other socket: %v", err)
+	}
+	if err := first.releaseHook(); err != nil {
+		t.Error(err)
+	}
+	if id := attachedID(t, ns); id != 0 || len(hooks.of) != 0 {
+		t.Errorf("program %d is still there, and hooks %v", id, hooks.of)
+	}
+	if after := refuse.CountDescriptors(t); after != before {
+		t.Errorf("%d descriptors, %d before", after, before)
+	}
+}
+
 func TestDetachMeetsErrors(t *testing.T) {
 	ns := newNet(t, testbed.VethConfig{})
 	var id hookID

@@ -29,12 +29,23 @@ type treasury struct {
 	empty   int // so many harvests have nothing
 	removed int
 	fail    error
-	taken   chan int // gets the number of each harvest if it is not nil
+	lost    error
+	remove  error
+	waits   chan struct{} // a Take that waits until its client has gone closes it
+	taken   chan int      // gets the number of each harvest if it is not nil
 }
 
-func (o *treasury) Take(context.Context) ([]int64, error) {
+func (o *treasury) Take(ctx context.Context) ([]int64, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if waits := o.waits; waits != nil {
+		o.waits = nil
+		o.mu.Unlock()
+		close(waits)
+		<-ctx.Done()
+		o.mu.Lock()
+		return nil, ctx.Err()
+	}
 	if o.fail != nil {
 		return nil, o.fail
 	}
@@ -56,13 +67,17 @@ func (o *treasury) Take(context.Context) ([]int64, error) {
 
 func (o *treasury) Instance() uint64 { return 0 }
 
-func (o *treasury) Lost() error { return nil }
+func (o *treasury) Lost() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.lost
+}
 
 func (o *treasury) Remove() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.removed++
-	return nil
+	return o.remove
 }
 
 // set changes the owner.
@@ -79,11 +94,14 @@ func (o *treasury) count() (takes, removed int) {
 }
 
 // newRangeBed opens a bed whose agent has a range of two jobs instead of a job. Its owners are treasuries; the
-// first job has the bed's worker, the second one cannot be opened.
-func newRangeBed(t *testing.T, period time.Duration) (*bed, *treasury) {
+// first job has the bed's worker, with the changes, the second one cannot be opened.
+func newRangeBed(t *testing.T, period time.Duration, changes ...func(*agent.Config, *agent.Job)) (*bed, *treasury) {
 	o := &treasury{}
 	b := newBed(t, func(c *agent.Config) {
 		job := c.Jobs[0]
+		for _, change := range changes {
+			change(c, &job)
+		}
 		c.Jobs = nil
 		c.Ranges = []agent.Range{{
 			Name: "hot", Jobs: 2, Period: period,

@@ -38,17 +38,28 @@ func TestArrivals(t *testing.T) {
 			if step == 2 {
 				arrive(1, step)
 			}
+			time.Sleep(2 * time.Millisecond)
 			arrive(2, step) // again, because its connection broke
-			time.Sleep(10 * time.Millisecond)
+			time.Sleep(8 * time.Millisecond)
 			arrive(3, step)
 		}
 		want := []Arrivals{{1, 4, 0, 0}, {2, 4, 0, 3 * time.Millisecond}, {3, 4, 4, 43 * time.Millisecond}}
 		if diff := cmp.Diff(want, s.Arrivals()); diff != "" {
 			t.Errorf("arrivals (-want +got):\n%s", diff)
 		}
-		b.finish(1)
+		go func() { _ = b.wait(t.Context(), 1, 4) }()
+		synctest.Wait()
+		b.finish(1) // it has ended although it waits
+		time.Sleep(time.Second)
+		arrive(2, 4)
+		time.Sleep(time.Millisecond)
+		arrive(3, 4)
+		want[1].Steps, want[2] = 5, Arrivals{3, 5, 5, 44 * time.Millisecond}
+		if diff := cmp.Diff(want, s.Arrivals()); diff != "" {
+			t.Errorf("after the end of a worker that had arrived (-want +got):\n%s", diff)
+		}
 		b.finish(2)
-		arrive(3, 4) // nobody waits for it
+		arrive(3, 5) // nobody waits for it
 		if diff := cmp.Diff(want, s.Arrivals()); diff != "" {
 			t.Errorf("after a step of one worker (-want +got):\n%s", diff)
 		}

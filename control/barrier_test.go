@@ -306,3 +306,26 @@ func TestBarrierKeepsTheFirstLoss(t *testing.T) {
 func barrierOf(workers []uint16, step uint64, commit func(step uint64) error) *barrier {
 	return newBarrier(context.Background(), workers, step, func(_ context.Context, step uint64) error { return commit(step) })
 }
+
+// Frames of a generation that has ended do not count, whichever it was: their worker has to settle before it
+// arrives. Those of the current one count, and those of none.
+func TestBarrierKnowsEndedGenerations(t *testing.T) {
+	b := barrierOf([]uint16{1, 2, 3}, 0, func(uint64) error { return nil })
+	at := func(worker uint16, instance uint64) error {
+		_, _, err := b.arrive(worker, 0, wish{instance: instance})
+		return err
+	}
+	b.begin(7)
+	b.fence()
+	if err := at(1, 7); !errors.Is(err, ErrFenced) {
+		t.Errorf("of the one that has just ended: %v", err)
+	}
+	b.begin(8)
+	b.fence()
+	b.begin(9)
+	for instance, want := range map[uint64]error{7: ErrFenced, 8: ErrFenced, 9: nil, 0: nil} {
+		if err := at(1, instance); !errors.Is(err, want) {
+			t.Errorf("instance %d: %v, want %v", instance, err, want)
+		}
+	}
+}

@@ -342,6 +342,11 @@ func TestLossOfBothIsLogged(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	forgets := func(t *testing.T, s *parameterServer, w *worker) { // it joins again, and keeps none
+		if err := errors.Join(w.suspend(t), w.join(t)); err != nil {
+			t.Error(err)
+		}
+	}
 	type event = func(*testing.T, *parameterServer, *worker)
 	for name, c := range map[string]struct {
 		events []event
@@ -355,6 +360,7 @@ func TestLossOfBothIsLogged(t *testing.T) {
 		"settled":                         {events: []event{fence, settles, dies}},
 		"the aggregator alone":            {events: []event{fence, settles}},
 		"the worker alone":                {events: []event{dies}},
+		"a worker without a log":          {events: []event{forgets, dies, fence}},
 		"steps, which a restart repeats":  {events: []event{fence, dies}, sync: true},
 		"both, and another harvest later": {events: []event{dies, fence, harvest, harvest}, lost: true},
 	} {

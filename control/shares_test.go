@@ -18,6 +18,7 @@ func TestBadSharesOfAMembership(t *testing.T) {
 		"":                                 {Job: 5, Shares: two},
 		"Shares[0].Job is 5, and Job is 4": {Job: 4, Shares: two},
 		"Shares[1].Job is 5, as that of another share": {Job: 5, Shares: []Share{two[0], two[0]}},
+		"Shares[2].Job is 6, as that of another share": {Job: 5, Shares: []Share{two[0], two[1], two[1]}},
 		"Shares[1].HotSet is missing":                  {Job: 5, Shares: []Share{two[0], {Job: 6}}},
 		"NoServer is set, and there are several":       {Job: 5, Shares: two, NoServer: true},
 		"KeepsLog is set, and there are several":       {Job: 5, Shares: two, KeepsLog: true},
@@ -51,6 +52,10 @@ func TestAnswersForShares(t *testing.T) {
 	right.Instance = 11
 	if err := m.takeShare(cfg.atShare(1), 1, joined, right); err != nil {
 		t.Error(err)
+	}
+	three := &pb.Membership{Instance: 9, Shares: []uint64{12, 11}}
+	if err := m.takeShare(cfg.atShare(1), 2, three, right); err != nil {
+		t.Errorf("the last of three shares: %v", err)
 	}
 	right.Pages = 1
 	if err := m.takeShare(cfg.atShare(1), 1, joined, right); err == nil || !strings.Contains(err.Error(), "hot scalars of job 6") {

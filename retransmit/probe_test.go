@@ -60,6 +60,9 @@ func TestFullRingEndsAProbe(t *testing.T) {
 	if next, ok := w.NextDeadline(); !ok || next <= now {
 		t.Errorf("next deadline %v after a probe at %v", next, now)
 	}
+	w.Ack(now, 68) // so that the network has room for the double of four
+	now, _ = w.NextDeadline()
+	expect(t, w, now, 69, 70, 71, 72)
 }
 
 // TestProbeEndsWithTheSentFrames has frames behind the last sent one, which the link has not taken yet:

@@ -53,6 +53,21 @@ func TestBuildHotSet(t *testing.T) {
 		t.Errorf("the bias has rank %d, %v", r, ok)
 	}
 
+	// A row without features is a sample, too.
+	path := filepath.Join(t.TempDir(), "sparse.libfm")
+	if err := os.WriteFile(path, []byte(strings.Repeat("1 3:1\n0\n0 3:1 4:1\n", 10)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sparse, err := OpenSource(&cluster.Config{Data: cluster.Data{Train: path}}, data.Shard{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sparse.Close()
+	hot, err := BuildHotSet(sparse, HotSetOptions{Rate: 1, Dim: 1, Rows: 3})
+	if err != nil || hot.Meta().Rows != 30 || hot.Count(0) != 30 || hot.Count(1) != 20 || hot.Count(2) != 10 || hot.Meta().Updates != 60 {
+		t.Errorf("of 30 rows, 10 of them without features: %+v, %v", hot.Meta(), err)
+	}
+
 	programs := build(HotSetOptions{Seed: 3, Dim: 4, Rows: 50, NoBias: true})
 	if _, ok := programs.Rank(data.BiasKey); ok || programs.Len() != 50 || programs.Key(0) != given.Key(1) {
 		t.Errorf("without the bias there are %d rows, the bias among them: %v", programs.Len(), ok)

@@ -194,7 +194,7 @@ func TestPartsThatAreNotWorthTheirSlots(t *testing.T) {
 func TestPushed(t *testing.T) {
 	m := &maker{hot: hotSet(t, 10, 1), batch: 64}
 	for count, want := range map[uint64]float64{0: 0, 10_000: 1, 20_000: 1, 1: 1 - math.Pow(0.9999, 64), 5000: 1 - math.Pow(0.5, 64)} {
-		if got := m.pushed(count); math.Abs(got-want) > 1e-12 {
+		if got := m.pushed(count); !(math.Abs(got-want) <= 1e-12) {
 			t.Errorf("count %d: %v, want %v", count, got, want)
 		}
 	}
@@ -223,6 +223,10 @@ func TestMistakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	sampled, err := packer.NewHotSet(1, []uint64{1, 2}, nil, packer.Meta{Rows: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
 	plain := read(t)
 	plain.Switches = nil
 	for name, c := range map[string]struct {
@@ -234,6 +238,7 @@ func TestMistakes(t *testing.T) {
 		"no switches":        {plain, hotSet(t, 10, 1), Defaults(), "switches: the cluster file lists none: list all switches"},
 		"no rows":            {read(t), none, Defaults(), "job.hot_set: hot.libra has no rows, so there is nothing to plan: build it"},
 		"no counts":          {read(t), uncounted, Defaults(), "job.hot_set: hot.libra does not say how often its rows are updated: make it"},
+		"no counts of rows":  {read(t), sampled, Defaults(), "job.hot_set: hot.libra does not say how often its rows are updated: make it"},
 		"beyond the memory":  {read(t), hotSet(t, 2500, 1), o(2, Links), "switches[0].slots: a part has 1250 slots, and switch core has 1000: ask for 3 parts or more (--parts)"},
 		"beyond one":         {read(t, "links: [middle], slots: 1000", "links: [middle], slots: 20"), hotSet(t, 2500, 1), Defaults(), "switches[2].slots: a part has 40 slots, and switch left has 20: give it more slots, or let it be plain"},
 		"beyond a row":       {read(t), hotSet(t, 4, 1100), Defaults(), "switches[0].slots: a part has 1100 slots, and switch core has 1000: give it more slots"},

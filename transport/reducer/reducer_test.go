@@ -14,6 +14,7 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	"github.com/libra-ina/libra/link"
+	"github.com/libra-ina/libra/wire"
 )
 
 var (
@@ -135,9 +136,12 @@ func TestBarrier(t *testing.T) {
 }
 
 // narrow is a link for few and short frames.
-type narrow struct{ *host }
+type narrow struct {
+	*host
+	payload, window int
+}
 
-func (narrow) Limits() link.Limits { return link.Limits{MaxPayload: 500, Window: 2} }
+func (n narrow) Limits() link.Limits { return link.Limits{MaxPayload: n.payload, Window: n.window} }
 
 // A configuration that cannot work is refused with the field and its value.
 func TestBadConfig(t *testing.T) {
@@ -152,14 +156,19 @@ func TestBadConfig(t *testing.T) {
 		"exponent 61 is not in":              func(c *Config) { c.Shape.Exp = 61 },
 		"Link is missing":                    func(c *Config) { c.Link = nil },
 		"Limit -1ns is negative":             func(c *Config) { c.Limit = -1 },
-		"need payloads of 1372 bytes, the":   func(c *Config) { c.Shape.Width, c.Link = 220, narrow{n.hosts[0]} },
-		"expect at most 2 frames: use fewer": func(c *Config) { c.Link = narrow{n.hosts[0]} },
+		"need payloads of 1372 bytes, the":   func(c *Config) { c.Shape.Width, c.Link = 220, narrow{n.hosts[0], 1371, 2} },
+		"expect at most 2 frames: use fewer": func(c *Config) { c.Link = narrow{n.hosts[0], 500, 2} },
 	} {
 		cfg := n.config(0, small)
 		change(&cfg)
 		if _, err := New[int32](t.Context(), cfg); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
+	}
+	cfg := n.config(0, small)
+	cfg.Shape.Width, cfg.Link = 220, narrow{n.hosts[0], 1372, wire.DefaultWindow}
+	if _, err := New[int32](t.Context(), cfg); err != nil {
+		t.Errorf("payloads that just fit: %v", err)
 	}
 }
 

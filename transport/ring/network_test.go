@@ -46,6 +46,9 @@ type host struct {
 	full   bool // Send accepts none
 	sent   int
 	stats  link.Stats
+
+	broken  error         // of Send, for repetitions
+	stopped time.Duration // for which the next Wait stops the process
 }
 
 type path wire.Endpoint
@@ -180,6 +183,9 @@ func (h *host) Send(frames []link.Frame) (int, error) {
 		return 0, net.ErrClosed
 	}
 	for i, f := range frames {
+		if f.Retx && h.broken != nil {
+			return i, h.broken
+		}
 		if h.sent++; h.full || h.short > 0 && h.sent%h.short == 0 {
 			return i, nil
 		}
@@ -215,6 +221,11 @@ func (h *host) Reply(pkts []link.Packet) error {
 }
 
 func (h *host) Wait(limit time.Duration) error {
+	h.net.mu.Lock()
+	stopped := h.stopped
+	h.stopped = 0
+	h.net.mu.Unlock()
+	time.Sleep(stopped)
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
