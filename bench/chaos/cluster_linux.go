@@ -58,7 +58,8 @@ func (l *Life) config(b *testbed.Bed, dir string) *cluster.Config {
 			c.Switch = cluster.Switch{Address: h.IP, Control: control(h), Interfaces: []string{h.Interface}}
 			continue
 		}
-		c.Standbys = append(c.Standbys, cluster.Standby{Address: h.IP, Control: control(h), Interfaces: []string{h.Interface}})
+		c.Standbys = append(c.Standbys,
+			cluster.Standby{Address: h.IP, Control: control(h), Interfaces: []string{h.Interface}})
 	}
 	for i, h := range b.Hosts()[firstWorker:] {
 		c.Workers = append(c.Workers, cluster.Worker{ID: uint16(1 + i), Host: at(h)})

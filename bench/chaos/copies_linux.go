@@ -40,7 +40,8 @@ type copier struct {
 func newCopier(b *testbed.Bed, l *Life) (*copier, error) {
 	c := &copier{life: l, bridge: b.Switch().Index, rng: rand.New(rand.NewPCG(l.Seed, 0xc0b1e5))}
 	err := b.Switch().Do(func() (err error) {
-		c.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, int(htons(unix.ETH_P_ALL)))
+		c.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+			int(htons(unix.ETH_P_ALL)))
 		return os.NewSyscallError("socket", err)
 	})
 	return c, err

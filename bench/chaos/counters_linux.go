@@ -46,14 +46,15 @@ func (c *counters) watch(ctx context.Context, hosts []*testbed.Node) {
 	for _, h := range hosts {
 		// From its own host, so that the troubles of the network do not matter. To dial an address
 		// starts no goroutine, which would be in another namespace.
-		transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, at string) (conn net.Conn, err error) {
+		dial := func(ctx context.Context, _, at string) (conn net.Conn, err error) {
 			err = h.Do(func() error {
 				conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", at)
 				return err
 			})
 			return conn, err
-		}}
-		client := &http.Client{Transport: transport, Timeout: scrapeLimit}
+		}
+		client := &http.Client{Timeout: scrapeLimit,
+			Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
 		url := "http://" + netip.AddrPortFrom(h.IP, telemetryPort).String() + "/metrics"
 		all.Go(func() {
 			for ctx.Err() == nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -52,12 +53,12 @@ type running struct {
 }
 
 // live lives one life. Its error is what was found, or why it could not be lived, or the cause of ctx's end.
-func live(ctx context.Context, l Life, trace func(string), now func(*running)) (report LifeReport, err error) {
+func live(ctx context.Context, l Life, trace func(string), begun func(*running)) (report LifeReport, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r := &running{life: l, trace: trace, begun: time.Now(), cancel: cancel, news: make(chan struct{}), claimed: map[string]bool{},
-		report: LifeReport{Life: l, Happened: map[Kind]int{}}}
-	now(r)
+	r := &running{life: l, trace: trace, begun: time.Now(), cancel: cancel, news: make(chan struct{}),
+		claimed: map[string]bool{}, report: LifeReport{Life: l, Happened: map[Kind]int{}}}
+	begun(r)
 	if r.self, err = os.Executable(); err != nil {
 		return r.report, err
 	}
@@ -113,6 +114,9 @@ func (r *running) occupy(b *testbed.Bed) {
 		return &process{name: name, host: b.Host(host), args: append(args, common...)}
 	}
 	r.aggregators = [aggregators]*process{at("switch", 0, "switch"), at("standby", 1, "switch", "--standby", "0")}
+	for _, p := range r.aggregators {
+		p.service = true
+	}
 	r.server = at("server", serverHost, "ps")
 	for i := range r.life.Workers {
 		id := strconv.Itoa(i + 1)
@@ -158,20 +162,17 @@ func (r *running) run(ctx context.Context, b *testbed.Bed) (err error) {
 			r.report.LateCopies, r.report.CorruptCopies = c.late, c.corrupt
 		})
 	}
-	for _, p := range r.all() {
+	for _, p := range []*process{r.aggregators[0], r.aggregators[1], r.server} {
 		r.enter("waits until the %s is ready", p.name)
 		child, err := r.startProcess(p)
 		if err != nil {
 			return err
 		}
-		if p == r.workers[0] {
-			break
-		}
 		if err := child.Ready(ctx, nil); err != nil {
 			return err
 		}
 	}
-	for _, p := range r.workers[1:] {
+	for _, p := range r.workers {
 		if _, err := r.startProcess(p); err != nil {
 			return err
 		}
@@ -181,12 +182,7 @@ func (r *running) run(ctx context.Context, b *testbed.Bed) (err error) {
 	}
 	r.enter("waits for the end of the training")
 	return r.waitFor(ctx, func() bool {
-		for _, p := range r.all()[aggregators:] {
-			if !p.finished {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(r.all(), func(p *process) bool { return !p.service && !p.finished })
 	})
 }
 

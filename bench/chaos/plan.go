@@ -83,12 +83,15 @@ const (
 	longestMoment = 200 * time.Millisecond
 )
 
+// mtus are those of [MTU]. All carry the frames of a job: a process that starts with less ends, and says so.
+var mtus = []int{1400, 1500, 2000, 3000}
+
 // Plan returns the life of a seed, with about so many steps, and with troubles of some kinds only. The
 // same arguments give the same life.
 func Plan(seed uint64, steps int, only []Kind) Life {
 	rng := rand.New(rand.NewPCG(seed, 0xc4a05))
-	l := Life{Seed: seed, Workers: 2 + rng.IntN(2), Batch: 8 + rng.IntN(25), Epochs: 1 + rng.IntN(3), HotRows: 100 + rng.IntN(900),
-		LogMiB: 1 + rng.IntN(4)}
+	l := Life{Seed: seed, Workers: 2 + rng.IntN(2), Batch: 8 + rng.IntN(25), Epochs: 1 + rng.IntN(3),
+		HotRows: 100 + rng.IntN(900), LogMiB: 1 + rng.IntN(4)}
 	// The workers' parts may differ by a row, or a mini-batch.
 	l.Rows = max(l.Workers, steps/l.Epochs*l.Batch*l.Workers+rng.IntN(l.Batch))
 	for _, p := range []struct {
@@ -164,7 +167,7 @@ func (l *Life) trouble(rng *rand.Rand, step uint64, lot int, only []Kind) Troubl
 	case Flap, MAC:
 		t.On = hosts[0]
 	case MTU:
-		t.On, t.MTU = hosts[0], []int{600, 1200, 1500, 2500}[rng.IntN(4)]
+		t.On, t.MTU = hosts[0], mtus[rng.IntN(len(mtus))]
 	}
 	return t
 }

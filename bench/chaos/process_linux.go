@@ -23,6 +23,8 @@ type process struct {
 	name string
 	host *testbed.Node
 	args []string
+	// service is true for a process that runs until it is stopped.
+	service bool
 
 	// Guarded by the life's mutex.
 	child    *proc.Child // nil while none runs
@@ -53,18 +55,18 @@ func (r *running) startProcess(p *process) (*proc.Child, error) {
 // ended notes how a process has ended.
 func (r *running) ended(p *process, err error) {
 	r.mu.Lock()
+	told := p.ending
 	p.child = nil
-	p.finished = err == nil && !p.ending
-	expected := p.ending || p.finished && p != r.aggregators[0] && p != r.aggregators[1]
+	p.finished = err == nil && !told
 	r.mu.Unlock()
+	if err == nil && !told && p.service {
+		err = fmt.Errorf("%s ended by itself, and should run until it is stopped", p.name)
+	}
 	switch {
-	case expected && p.finished:
-		r.happens("%s has finished", p.name)
-	case expected:
+	case told:
 		r.tell("%s has ended", p.name)
 	case err == nil:
-		err = fmt.Errorf("%s ended by itself, and should run until it is stopped", p.name)
-		fallthrough
+		r.happens("%s has finished", p.name)
 	default:
 		r.tell("%s ENDED: %v", p.name, err)
 		r.failSoon(err)

@@ -110,7 +110,8 @@ func (r *Report) Print(out *report.Printer) {
 		}
 	}
 	rows = append(rows, []any{"befell nobody", skipped})
-	out.Table(fmt.Sprintf("Troubles of %d lives, %v", len(r.Lives), r.Elapsed.Round(time.Second)), []string{"kind", "times"}, rows)
+	out.Table(fmt.Sprintf("Troubles of %d lives, %v", len(r.Lives), r.Elapsed.Round(time.Second)),
+		[]string{"kind", "times"}, rows)
 	out.Table("What became of them", []string{"", ""}, [][]any{
 		{"steps", comma(sum.Steps)}, {"processes killed", sum.Kills}, {"fences", sum.Fences}, {"rewinds", sum.Rewinds},
 		{"harvests with sums", comma(sum.Harvests)}, {"hot frames settled", comma(sum.Settled)},

@@ -20,9 +20,9 @@ import (
 func TestChaosEndsAsItsReference(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
-	const seed = 30
+	const seed = 1647 // two workers, whose first trouble comes early
 	trace := filepath.Join(t.TempDir(), "trace")
-	args := []string{"chaos", "--seed", fmt.Sprint(seed), "--steps", "200", "--only", "pair-kill,loss,late,corrupt"}
+	args := []string{"chaos", "--seed", fmt.Sprint(seed), "--steps", "300", "--only", "pair-kill,loss,late,corrupt"}
 	stdout, stderr, code := output(t, append(args, "--json", "--out", trace)...)
 	var r chaos.Report
 	if err := json.Unmarshal([]byte(stdout), &r); err != nil || code != 0 {
@@ -33,7 +33,7 @@ func TestChaosEndsAsItsReference(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	l := r.Lives[0]
-	if l.Reference == "" || l.Weights != l.Reference || l.Steps < 190 || l.Kills+l.Skipped < 2 || l.Kills < 2 || l.Rewinds < 1 || l.Dropped == 0 ||
+	if l.Reference == "" || l.Weights != l.Reference || l.Steps < 290 || l.Kills < 2 || l.Rewinds < 1 || l.Dropped == 0 ||
 		l.LateCopies == 0 || l.CorruptCopies == 0 || l.Retransmissions == 0 {
 		t.Errorf("%+v", l)
 	}
@@ -41,7 +41,7 @@ func TestChaosEndsAsItsReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"seed 30: ", "TROUBLE in step ", "pair-kill of the job's aggregator and worker ",
+	for _, want := range []string{"seed 1647: ", "TROUBLE in step ", "pair-kill of the job's aggregator and worker ",
 		"server | time=", "all workers join again"} {
 		if !bytes.Contains(text, []byte(want)) {
 			t.Errorf("no %q in the trace:\n%s", want, text)
@@ -81,18 +81,11 @@ func TestInterruptedChaosLeavesNothing(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	began := func() bool { // the processes have the folder's cluster file
-		files, _ := filepath.Glob(filepath.Join(temp, "libra-chaos-*", "weights.libra*"))
-		return len(files) > 0
-	}
-	for end := time.Now().Add(time.Minute); !began(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("nothing begins: %s", &errs)
+	var children []string
+	for end := time.Now().Add(4 * time.Minute); len(children) < 4; time.Sleep(10 * time.Millisecond) {
+		if children = libraChildren(t, cmd.Process.Pid); time.Now().After(end) {
+			t.Fatalf("only processes %v begin: %s", children, &errs)
 		}
-	}
-	children := libraChildren(t, cmd.Process.Pid)
-	if len(children) < 3 { // both aggregators and the server
-		t.Errorf("processes %v", children)
 	}
 	_ = cmd.Process.Signal(os.Interrupt)
 	_ = cmd.Wait()
