@@ -48,19 +48,19 @@ type running struct {
 	holder  int // index of the aggregator that has the job, or had it last
 	claimed map[string]bool
 	failing bool
-	weights string // hash of the result
 	report  LifeReport
 }
 
-// live lives one life. Its error is what was found, or why it could not be lived, or the cause of ctx's end.
-func live(ctx context.Context, l Life, trace func(string), begun func(*running)) (report LifeReport, err error) {
+// live lives one life. Its error is what was found, or the cause of ctx's end, or, without a report, why it could not
+// be lived.
+func live(ctx context.Context, l Life, trace func(string), begun func(*running)) (report *LifeReport, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r := &running{life: l, trace: trace, begun: time.Now(), cancel: cancel, news: make(chan struct{}),
 		claimed: map[string]bool{}, report: LifeReport{Life: l, Happened: map[Kind]int{}}}
 	begun(r)
 	if r.self, err = os.Executable(); err != nil {
-		return r.report, err
+		return nil, err
 	}
 	r.ends.Go(func() { r.watchDog(ctx) })
 	err = r.liveIn(ctx)
@@ -69,8 +69,11 @@ func live(ctx context.Context, l Life, trace func(string), begun func(*running))
 	}
 	cancel(err)
 	r.ends.Wait()
+	if r.report.Reference == "" {
+		return nil, err
+	}
 	r.report.Elapsed = time.Since(r.begun)
-	return r.report, err
+	return &r.report, err
 }
 
 // liveIn makes the network and the files, and removes them.
@@ -92,17 +95,15 @@ func (r *running) liveIn(ctx context.Context) (err error) {
 		return err
 	}
 	r.enter("trains the reference")
-	want, err := reference(ctx, c)
-	if err != nil {
+	if r.report.Reference, err = reference(ctx, c); err != nil {
 		return err
 	}
 	r.occupy(b)
 	if err := r.run(ctx, b); err != nil {
 		return err
 	}
-	r.report.Reference, r.report.Weights = want, r.weights
-	if want != r.weights {
-		return fmt.Errorf("%w: SHA-256 %s, the reference's %s", ErrDiffers, r.weights, want)
+	if w := r.report.Weights; w != r.report.Reference {
+		return fmt.Errorf("%w: SHA-256 %s, the reference's %s", ErrDiffers, w, r.report.Reference)
 	}
 	return nil
 }

@@ -113,7 +113,7 @@ func (r *running) takeLine(p *process, line []byte) {
 	if p == r.server {
 		var result node.ServerResult
 		if json.Unmarshal(msg.Result, &result) == nil {
-			r.weights, r.report.Steps = result.WeightsSHA256, result.Steps
+			r.report.Weights, r.report.Steps = result.WeightsSHA256, result.Steps
 		}
 		return
 	}

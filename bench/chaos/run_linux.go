@@ -14,8 +14,9 @@ import (
 const tellEvery = time.Second
 
 // Run lives one life after the other, until one is not as it should be. It needs the privileges to make
-// network namespaces. The report is of all lives, the last of which may have failed: then the error names
-// its seed, and wraps [ErrDiffers] if its weights differ. It leaves nothing behind, also when ctx ends.
+// network namespaces. The report is of all lives, the last of which may have failed: then Report.Failure says so, and the
+// error names its seed, and wraps [ErrDiffers] if its weights differ. Any other error is why lives could not be
+// lived, or the cause of ctx's end. It leaves nothing behind.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.checkFields(); err != nil {
 		return nil, err
@@ -46,12 +47,15 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		locked(fmt.Sprintf("seed %d: %d workers, %d epochs of %d rows, batches of %d, %d troubles", l.Seed, l.Workers, l.Epochs,
 			l.Rows, l.Batch, len(l.Troubles)))
 		one, err := live(ctx, l, locked, at.Store)
-		report.Lives = append(report.Lives, one)
 		report.Elapsed = time.Since(begun)
+		switch {
+		case ctx.Err() != nil:
+			return report, context.Cause(ctx)
+		case one == nil:
+			return report, err
+		}
+		report.Lives = append(report.Lives, *one)
 		if err != nil {
-			if ctx.Err() != nil {
-				return report, context.Cause(ctx)
-			}
 			report.Failure = err.Error()
 			return report, fmt.Errorf("seed %d: %w", l.Seed, err)
 		}

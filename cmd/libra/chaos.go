@@ -128,7 +128,7 @@ func liveChaos(cmd *cobra.Command, c chaos.Config, out string, asJSON bool) (err
 	}
 	r, failed := runChaos(cmd.Context(), c)
 	progress.Finish()
-	if r == nil || len(r.Lives) == 0 || cmd.Context().Err() != nil {
+	if failed != nil && (r == nil || r.Failure == "") {
 		return misuse(cmd, failed)
 	}
 	w := cmd.OutOrStdout()
