@@ -86,8 +86,8 @@ func (l *Life) prepare(c *cluster.Config, dir string) (path string, err error) {
 	return path, c.Write(path)
 }
 
-// reference trains in this process, and returns the hash of the weights.
-func reference(ctx context.Context, c *cluster.Config) (string, error) {
+// reference trains in this process, and returns the hash of the weights. It calls progress now and then.
+func reference(ctx context.Context, c *cluster.Config, progress func()) (string, error) {
 	cfg, err := node.StoreConfig(c)
 	if err != nil {
 		return "", err
@@ -100,6 +100,7 @@ func reference(ctx context.Context, c *cluster.Config) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	training.Progress = func(train.Progress) { progress() }
 	var sources []data.Source
 	for _, w := range c.Workers {
 		src, err := node.OpenSource(c, c.Shard(w.ID))

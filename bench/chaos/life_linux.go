@@ -94,8 +94,9 @@ func (r *running) liveIn(ctx context.Context) (err error) {
 	if r.path, err = r.life.prepare(c, dir); err != nil {
 		return err
 	}
-	r.enter("trains the reference")
-	if r.report.Reference, err = reference(ctx, c); err != nil {
+	still := func() { r.enter("trains the reference") }
+	still()
+	if r.report.Reference, err = reference(ctx, c, still); err != nil {
 		return err
 	}
 	r.occupy(b)
@@ -137,7 +138,7 @@ func (r *running) run(ctx context.Context, b *testbed.Bed) (err error) {
 	defer func() {
 		cancel()
 		for _, p := range r.all() {
-			r.signal(p, syscall.SIGKILL)
+			r.signal(context.Background(), p, syscall.SIGKILL)
 		}
 		around.Wait()
 	}()

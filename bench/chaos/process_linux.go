@@ -74,8 +74,8 @@ func (r *running) ended(p *process, err error) {
 }
 
 // signal sends a signal to the process in a place, and reports whether there is one. With a signal that ends
-// it, it returns when the process has ended.
-func (r *running) signal(p *process, s syscall.Signal) bool {
+// it, it returns when the process has ended, or ctx.
+func (r *running) signal(ctx context.Context, p *process, s syscall.Signal) bool {
 	r.mu.Lock()
 	child := p.child
 	ends := s == syscall.SIGKILL || s == syscall.SIGTERM
@@ -88,7 +88,10 @@ func (r *running) signal(p *process, s syscall.Signal) bool {
 	}
 	child.Signal(s)
 	if ends {
-		<-child.Done()
+		select {
+		case <-child.Done():
+		case <-ctx.Done():
+		}
 	}
 	return true
 }

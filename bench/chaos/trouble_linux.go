@@ -117,21 +117,21 @@ func (r *running) befall(ctx context.Context, t Trouble) error {
 func (r *running) begin(ctx context.Context, t Trouble, on, with *process) (end func() error, err error) {
 	switch t.Kind {
 	case SwitchKill, WorkerKill, ServerKill:
-		return r.kill(t, on)
+		return r.kill(ctx, t, on)
 	case PairKill:
-		return r.kill(t, on, with)
+		return r.kill(ctx, t, on, with)
 	case SwitchRestart:
-		if !r.signal(on, syscall.SIGTERM) {
+		if !r.signal(ctx, on, syscall.SIGTERM) {
 			r.skip(t, "it does not run")
 			return nil, nil
 		}
 		return func() error { return r.again(on) }, nil
 	case SwitchPause, WorkerPause, ServerPause:
-		if !r.signal(on, syscall.SIGSTOP) {
+		if !r.signal(ctx, on, syscall.SIGSTOP) {
 			r.skip(t, "it does not run")
 			return nil, nil
 		}
-		return func() error { r.signal(on, syscall.SIGCONT); return nil }, nil
+		return func() error { r.signal(ctx, on, syscall.SIGCONT); return nil }, nil
 	case SwitchDrain:
 		return r.drain(ctx), nil
 	case Partition:
@@ -149,10 +149,10 @@ func (r *running) begin(ctx context.Context, t Trouble, on, with *process) (end 
 }
 
 // kill kills processes at once.
-func (r *running) kill(t Trouble, all ...*process) (end func() error, err error) {
+func (r *running) kill(ctx context.Context, t Trouble, all ...*process) (end func() error, err error) {
 	killed := 0
 	for _, p := range all {
-		if r.signal(p, syscall.SIGKILL) {
+		if r.signal(ctx, p, syscall.SIGKILL) {
 			killed++
 		}
 	}
