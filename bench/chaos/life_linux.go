@@ -51,8 +51,8 @@ type running struct {
 	report  LifeReport
 }
 
-// live lives one life. Its error is what was found, or the cause of ctx's end, or, without a report, why it could not
-// be lived.
+// live lives one life. Its error is what was found, or the cause of ctx's end, or, without a report,
+// why it could not be lived.
 func live(ctx context.Context, l Life, trace func(string), begun func(*running)) (report *LifeReport, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
