@@ -73,7 +73,7 @@ func TestProgressIsTheMeanOfAnEpoch(t *testing.T) {
 		}
 		for i, p := range seen {
 			samples := uint64(i/3*25 + min(i%3*10+10, 25))
-			if p.Epoch != i/3 || p.Steps != uint64(i+1) || p.Samples != samples || math.Abs(*p.LogLoss-math.Ln2) > 1e-9 {
+			if p.Epoch != i/3 || p.Step != uint64(i) || p.Steps != uint64(i+1) || p.Samples != samples || math.Abs(*p.LogLoss-math.Ln2) > 1e-9 {
 				t.Errorf("mini-batch %d: %+v, want %d samples", i, p, samples)
 			}
 		}
@@ -82,9 +82,9 @@ func TestProgressIsTheMeanOfAnEpoch(t *testing.T) {
 
 func TestMergedProgress(t *testing.T) {
 	mean := 0.8
-	a := &worker{cfg: Config{Model: Linear{}}, loss: 3, samples: 4, progress: Progress{Epoch: 2, Steps: 5, Samples: 40}}
-	b := &worker{loss: 1, samples: 1, progress: Progress{Epoch: 2, Steps: 3, Samples: 20}}
-	if diff := cmp.Diff(Progress{Epoch: 2, Steps: 8, Samples: 60, Loss: data.Loss{LogLoss: &mean}}, merge([]*worker{a, b})); diff != "" {
+	a := &worker{cfg: Config{Model: Linear{}}, loss: 3, samples: 4, progress: Progress{Epoch: 2, Step: 9, Steps: 5, Samples: 40}}
+	b := &worker{loss: 1, samples: 1, progress: Progress{Epoch: 2, Step: 9, Steps: 3, Samples: 20}}
+	if diff := cmp.Diff(Progress{Epoch: 2, Step: 9, Steps: 8, Samples: 60, Loss: data.Loss{LogLoss: &mean}}, merge([]*worker{a, b})); diff != "" {
 		t.Error(diff)
 	}
 	if got := merge([]*worker{{}, {}}); got != (Progress{}) {

@@ -116,7 +116,7 @@ func merge(workers []*worker) Progress {
 	var loss float64
 	samples := 0
 	for _, w := range workers {
-		p.Epoch = w.progress.Epoch
+		p.Epoch, p.Step = w.progress.Epoch, w.progress.Step
 		p.Steps += w.progress.Steps
 		p.Samples += w.progress.Samples
 		loss += w.loss

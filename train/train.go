@@ -91,6 +91,7 @@ type Config struct {
 // Progress is the progress of a training.
 type Progress struct {
 	Epoch     int    `json:"epoch"`   // from 0
+	Step      uint64 `json:"step"`    // that has been pushed, from 0, with those of earlier runs
 	Steps     uint64 `json:"steps"`   // mini-batches that this run has trained
 	Samples   uint64 `json:"samples"` // samples that this run has trained
 	data.Loss        // mean over this epoch's samples, each before its update
@@ -381,6 +382,7 @@ func (w *worker) run(ctx context.Context, c Client) error {
 		return err
 	}
 	w.samples += w.batch.Len()
+	w.progress.Step = w.step
 	w.progress.Steps++
 	w.progress.Samples += uint64(w.batch.Len())
 	w.progress.Loss = w.cfg.Model.Task().MeanLoss(w.loss, w.samples)

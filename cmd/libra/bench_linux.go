@@ -4,6 +4,7 @@ package main
 
 import (
 	"github.com/libra-ina/libra/bench/allreduce"
+	"github.com/libra-ina/libra/bench/chaos"
 	"github.com/libra-ina/libra/bench/engine"
 	"github.com/libra-ina/libra/bench/glm"
 	"github.com/libra-ina/libra/bench/latency"
@@ -15,6 +16,7 @@ import (
 
 // The experiments that need Linux, and their processes.
 var (
+	runChaos                             = chaos.Run
 	runAllreduce, allreduceChild         = allreduce.Run, allreduce.RunChild
 	runEngine, runInterface, engineChild = engine.Run, engine.RunInterface, engine.RunChild
 	runBenchGLM, glmChild                = glm.Run, glm.RunChild

@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/libra-ina/libra/bench/allreduce"
+	"github.com/libra-ina/libra/bench/chaos"
 	"github.com/libra-ina/libra/bench/engine"
 	"github.com/libra-ina/libra/bench/glm"
 	"github.com/libra-ina/libra/bench/latency"
@@ -27,6 +28,7 @@ func unsupported[Config, Report any](context.Context, Config) (*Report, error) {
 func unsupportedChild([]string) error { return experiment.ErrUnsupported }
 
 var (
+	runChaos                     = unsupported[chaos.Config, chaos.Report]
 	runAllreduce, allreduceChild = unsupported[allreduce.Config, allreduce.Report], unsupportedChild
 	runEngine, engineChild       = unsupported[engine.Config, engine.Report], unsupportedChild
 	runInterface                 = unsupported[engine.InterfaceConfig, engine.Report]

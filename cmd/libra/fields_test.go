@@ -19,6 +19,7 @@ var ownMeaning = []string{
 	"libra bench schedule --seed",   // of placements, paths and rates
 	"libra bench glm --epochs",      // over the rows that are trained
 	"libra bench soak --seed",       // of the order of events
+	"libra chaos --seed",            // of the troubles, too
 	"libra codec study --batch",     // images of a worker's step
 	"libra codec study --epochs",    // of each training
 	"libra glm --epochs",            // without checkpoints

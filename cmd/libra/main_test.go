@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -25,6 +26,11 @@ const runMain = "LIBRA_TEST_RUN_MAIN"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(runMain) != "" {
+		if os.Getenv(alterWeights) != "" && len(os.Args) > 1 && os.Args[1] == "ps" {
+			root := newRoot()
+			root.SetOut(altered{os.Stdout})
+			os.Exit(exitCode(os.Stderr, root.Execute(), false))
+		}
 		os.Exit(run())
 	}
 	// Most tests wait for processes: more of them at once than there are processors. The flag of
@@ -33,6 +39,17 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	os.Exit(m.Run())
+}
+
+// alterWeights makes 'libra ps' of a test say that it has other weights.
+const alterWeights = "LIBRA_TEST_ALTER_WEIGHTS"
+
+// altered changes the weights in what a server prints.
+type altered struct{ io.Writer }
+
+func (a altered) Write(line []byte) (int, error) {
+	_, err := a.Writer.Write(bytes.ReplaceAll(line, []byte(`"weights_sha256":"`), []byte(`"weights_sha256":"x`)))
+	return len(line), err
 }
 
 // libra returns a command that runs the program.

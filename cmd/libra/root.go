@@ -49,7 +49,7 @@ Exit codes: 0 success, 1 failure, 2 wrong usage, 3 removed, 130 interrupted.`,
 	root.AddCommand(newDemo(), newSwitch(), newServer(), newWorker(), newAgent(), newRun(), newGLM(), newStats(),
 		newLatency(), newTop(), newJob(), newCapture(), newHotset(), newPlan(), newConfig(), newExport(), newPredict(),
 		newEvaluate(), newLut(),
-		newCodec(), newP4(), newBench(), newSimulate(), newCompletion(), newVersion(), newReference())
+		newCodec(), newP4(), newBench(), newSimulate(), newChaos(), newCompletion(), newVersion(), newReference())
 	root.CompletionOptions.DisableDefaultCmd = true // it takes any word for a shell
 	root.InitDefaultHelpCmd()
 	groups(root)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/libra-ina/libra/bench/aggregator"
 	"github.com/libra-ina/libra/bench/allreduce"
+	"github.com/libra-ina/libra/bench/chaos"
 	"github.com/libra-ina/libra/bench/codec"
 	"github.com/libra-ina/libra/bench/engine"
 	"github.com/libra-ina/libra/bench/glm"
@@ -60,6 +61,7 @@ var outputs = map[string]any{
 	"libra bench soak":       soak.Report{},
 	"libra bench tenants":    tenants.Report{},
 	"libra capture":          CaptureList{},
+	"libra chaos":            chaos.Report{},
 	"libra codec study":      lossy.Report{},
 	"libra demo":             demo.Result{},
 	"libra evaluate":         Evaluation{},

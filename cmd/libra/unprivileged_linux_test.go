@@ -44,7 +44,7 @@ func TestPrivilegesAreAskedFor(t *testing.T) {
 	}
 	run := asNobody(t)
 	for line, hint := range map[string]bool{
-		"bench engine": false, "bench push": false, "bench aggregator --measure cost": false, "bench tenants": false, "bench allreduce --baseline none": false, "bench ring": false, "bench soak": false,
+		"bench engine": false, "bench push": false, "bench aggregator --measure cost": false, "bench tenants": false, "bench allreduce --baseline none": false, "bench ring": false, "bench soak": false, "chaos": false,
 		"bench glm --rows 16": false, "glm --rows 1000": true,
 		"demo --rows 1000": true, "demo --rows 1000 --plane p4": false,
 	} {

@@ -195,6 +195,11 @@ func (c *Child) signal(send func(*os.Process)) {
 	}
 }
 
+// Signal sends a signal to the child and its process group, unless it has ended.
+func (c *Child) Signal(s syscall.Signal) {
+	c.signal(func(p *os.Process) { _ = syscall.Kill(-p.Pid, s) })
+}
+
 // kill ends a child whose grace period has expired.
 func (c *Child) kill() {
 	c.mu.Lock()

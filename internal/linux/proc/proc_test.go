@@ -240,6 +240,26 @@ func TestEndings(t *testing.T) {
 	}
 }
 
+// A child that is told to end has ended as if by itself, and one that is suspended goes on; a signal to one that has
+// ended reaches nobody.
+func TestSignal(t *testing.T) {
+	g := NewGroup(t.Context(), Config{})
+	c := mustStart(t, g, Spec{Name: "c", Cmd: self("serve")})
+	if err := c.Ready(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGTERM, syscall.SIGCONT} {
+		c.Signal(s)
+	}
+	if err := c.Wait(t.Context()); err != nil {
+		t.Error(err)
+	}
+	c.Signal(syscall.SIGKILL)
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestReadyFails(t *testing.T) {
 	t.Run("child ends first", func(t *testing.T) {
 		g := NewGroup(t.Context(), Config{})
