@@ -23,6 +23,9 @@ import (
 //   - frames for the server: their epochs are those of admissions that have ended;
 //   - frames for the aggregator, and what is in its banks: the next generation is another instance;
 //   - ends of steps: the barrier knows how many rewinds were before an admission.
+//
+// A server that is started again after its death knows no admission: its workers join again in the same way, and go
+// on from its checkpoint. What is left of before has the epochs and the instance of the lost one.
 
 // ErrRewound is in the error of an admission that the server has ended so that the worker joins again.
 var ErrRewound = errors.New("the server has ended the worker's admission: a worker may join again, and repeats the open step")
