@@ -95,6 +95,29 @@ func (s *ParameterServer) rewind(lost uint16, why error) {
 	}
 }
 
+// Workers that do not join again, which are host agents, cannot repeat a step either: their clients can, when they are
+// told that it is dropped. So the loss of one drops the open step at its end, with all that the lost one has pushed in
+// it. There the lost one has joined again, with other epochs, so that nothing of before comes later.
+
+// mayDrop reports whether the job can go on without a worker until that joins again, by dropping the open step. The
+// caller holds the roster's lock.
+func (s *ParameterServer) mayDrop(lost *member, how ending) bool {
+	_, several := s.cfg.Agree[IndexField]
+	repeats := func(m *member) bool { return s.barrier.isRunning(m.ID) && m.rewinds }
+	return s.cfg.Drop != nil && !several && (how == vanished || how == restarted) && s.barrier.failure() == nil &&
+		!repeats(lost) && !slices.ContainsFunc(slices.Collect(maps.Values(s.roster.members)), repeats)
+}
+
+// dropOpenStep makes the open step be dropped at its end, for which the lost worker has to join again. The caller holds
+// the roster's lock.
+func (s *ParameterServer) dropOpenStep(lost uint16, why error) {
+	s.barrier.depart(lost)
+	step := s.barrier.tearOpen(lost)
+	s.cfg.Log.Warn("the open step will be dropped, because a worker is lost, and the others wait for it there", "worker",
+		lost, "step", step)
+	s.await(lost, why, s.cfg.Rejoin)
+}
+
 // Rewind ends the generation, if there is one, and takes back all arrivals. It must be called in the call of the
 // store's goroutine that drops the open step and from which on no harvest is applied. It does not wait.
 func (s *ParameterServer) Rewind() {

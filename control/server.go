@@ -402,6 +402,10 @@ func (s *ParameterServer) withdraw(m *member, how ending) {
 		s.rewind(m.ID, lost)
 		return
 	}
+	if s.cfg.Sync && s.mayDrop(m, how) {
+		s.dropOpenStep(m.ID, lost)
+		return
+	}
 	if m.departure.GetDiverged() && s.cfg.Diverged != nil {
 		s.cfg.Diverged(m.ID)
 	}

@@ -61,7 +61,7 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 		return nil, err
 	}
 	if all != nil {
-		all.note(m, len(c.AllServers()))
+		all.note(m)
 	}
 	return m, nil
 }

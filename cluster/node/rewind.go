@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/control/access"
 	"github.com/libra-ina/libra/retransmit"
@@ -21,12 +22,17 @@ import (
 // admissions is what a worker keeps from one of its admissions to the next.
 type admissions struct {
 	training string // identity of that in which it takes part; "": it has had no admission
-	goesOn   bool   // the job goes on when all have joined again
+	goesOn   bool   // the job goes on after the death of its server, as far as the worker knows
+}
+
+// newAdmissions is for a worker that has had none.
+func newAdmissions(c *cluster.Config) *admissions {
+	return &admissions{goesOn: c.Job.Sync && len(c.AllServers()) == 1}
 }
 
 // note notes an admission.
-func (a *admissions) note(m *control.Membership, servers int) {
-	a.training, a.goesOn = m.Training, m.KeepsLog && servers == 1
+func (a *admissions) note(m *control.Membership) {
+	a.training, a.goesOn = m.Training, a.goesOn && m.KeepsLog
 }
 
 // joinsAfter reports whether the worker joins again after an admission, or an attempt, that has ended because of why.

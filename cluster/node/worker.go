@@ -65,7 +65,7 @@ const reportEvery = time.Second
 // and repeats the open step; when it has lost the server, the worker waits for that, and goes on from its checkpoint.
 func RunWorker(ctx context.Context, env Env, o WorkerOptions) (*WorkerResult, error) {
 	var before WorkerResult // what earlier admissions have trained
-	var all admissions
+	all := newAdmissions(env.Config)
 	if env.Ready != nil {
 		env.Ready = sync.OnceFunc(env.Ready)
 	}
@@ -80,7 +80,7 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (*WorkerResult, er
 			}
 		}
 		begin := time.Now()
-		r, err := runAdmission(ctx, env, one, &all)
+		r, err := runAdmission(ctx, env, one, all)
 		switch {
 		case err == nil:
 			r.Rewinds = before.Rewinds
