@@ -24,6 +24,7 @@ type AgentsResult struct {
 	Framed   int           `json:"framed"`  // STEP frames
 	Pulled   int           `json:"pulled"`  // PULLs whose rows were compared
 	Fences   int           `json:"fences"`  // servers that went on without their aggregator
+	Rewinds  int           `json:"rewinds"` // agents that vanished while parties took steps, which went on
 	Lost     int           `json:"lost"`    // acknowledged pushes whose hot rows two deaths may have taken
 	Broken   int           `json:"broken"`  // control connections
 	Traffic  Traffic       `json:"traffic"`
@@ -49,6 +50,7 @@ func (r *AgentsResult) Add(o AgentsResult) {
 	r.Framed += o.Framed
 	r.Pulled += o.Pulled
 	r.Fences += o.Fences
+	r.Rewinds += o.Rewinds
 	r.Lost += o.Lost
 	r.Broken += o.Broken
 	r.Traffic.Add(o.Traffic)

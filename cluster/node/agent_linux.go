@@ -235,7 +235,7 @@ func meetingError(m *control.Membership, err error) error {
 	switch {
 	case errors.As(err, &why):
 		return (*agent.DroppedError)(why)
-	case err != nil && m.Err() != nil: // the service may have counted this host, and ended the step
+	case err != nil && (m.Err() != nil || errors.Is(err, control.ErrRewound)): // the service may have ended the step
 		return fmt.Errorf("%w: %w", agentproto.JobEnded, err)
 	}
 	return err
