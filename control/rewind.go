@@ -99,13 +99,12 @@ func (s *ParameterServer) rewind(lost uint16, why error) {
 // told that it is dropped. So the loss of one drops the open step at its end, with all that the lost one has pushed in
 // it. There the lost one has joined again, with other epochs, so that nothing of before comes later.
 
-// mayDrop reports whether the job can go on without a worker until that joins again, by dropping the open step. The
-// caller holds the roster's lock.
-func (s *ParameterServer) mayDrop(lost *member, how ending) bool {
+// mayDrop reports whether the job can go on without a worker until that joins again, by dropping the open step: all
+// workers have joined, and none repeats steps. The caller holds the roster's lock.
+func (s *ParameterServer) mayDrop(how ending) bool {
 	_, several := s.cfg.Agree[IndexField]
-	repeats := func(m *member) bool { return s.barrier.isRunning(m.ID) && m.rewinds }
 	return s.cfg.Drop != nil && !several && (how == vanished || how == restarted) && s.barrier.failure() == nil &&
-		!repeats(lost) && !slices.ContainsFunc(slices.Collect(maps.Values(s.roster.members)), repeats)
+		!slices.ContainsFunc(s.barrier.unfinished(), func(id uint16) bool { return !s.drops[id] })
 }
 
 // dropOpenStep makes the open step be dropped at its end, for which the lost worker has to join again. The caller holds
