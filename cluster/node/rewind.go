@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 
 	"github.com/libra-ina/libra/cluster"
@@ -83,8 +82,9 @@ func (s *server) reopen(ctx context.Context, cancel context.CancelCauseFunc, lef
 }
 
 // verdict returns why a worker's call has failed. What ends all admissions is told on another connection than the
-// server's refusals of frames of an ended one, and may come later; so may the loss of a server that is silent.
-func verdict(ctx context.Context, err error, server netip.Addr) error {
+// server's refusals of frames of an ended one, and may come later. So may the loss of a server that is silent, if the
+// job goes on after that.
+func verdict(ctx context.Context, err error, goesOn bool) error {
 	var limit time.Duration
 	var refused wire.Refusal
 	var peer *transport.PeerError
@@ -93,7 +93,7 @@ func verdict(ctx context.Context, err error, server netip.Addr) error {
 		if refused.Code == wire.CodeUnknownSender || refused.Code == wire.CodeWrongEpoch {
 			limit = control.DefaultGrace
 		}
-	case errors.As(err, new(*retransmit.SilentPeerError)) && errors.As(err, &peer) && peer.Addr.Addr() == server:
+	case goesOn && errors.As(err, new(*retransmit.SilentPeerError)) && errors.As(err, &peer) && peer.Role != "aggregator":
 		limit = startLimit // in which another one may have started
 	}
 	select {

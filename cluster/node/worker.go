@@ -135,8 +135,8 @@ func runAdmission(ctx context.Context, env Env, o WorkerOptions, all *admissions
 	shown := env.showWorker(security, w, self.Address, o.ID)
 	defer shown.Close()
 
-	env.Log.Info("worker trains", "worker", o.ID, "step", members.FirstStep, "backend", c.Backend, "arithmetic", members.Arithmetic, "layout",
-		layout(members), "stripes", members.Stripes)
+	env.Log.Info("worker trains", "worker", o.ID, "step", members.FirstStep, "backend", c.Backend, "arithmetic",
+		members.Arithmetic, "layout", layout(members), "stripes", members.Stripes)
 	env.ready()
 	training.First = members.FirstStep
 	source := earlyClient(client{w.Worker, members, env.Machine.Pushes, env.Machine.Flushed})
@@ -155,7 +155,7 @@ func runAdmission(ctx context.Context, env Env, o WorkerOptions, all *admissions
 	training.ReportEvery, training.Staleness = reportEvery, c.Job.Staleness
 	trained, err := train.Train(ctx, source, src, training)
 	if err != nil {
-		why := verdict(ctx, err, c.Server.Address)
+		why := verdict(ctx, err, all != nil && all.goesOn)
 		failed := withRemedy(err, why, training.Model.Task(), c.Model.InitScale)
 		if w.departure = departureFor(ctx, why); w.departure.Reason != "" {
 			w.departure.Reason = failed.Error() // the others end because of it, and show it
