@@ -135,8 +135,8 @@ func runAdmission(ctx context.Context, env Env, o WorkerOptions, all *admissions
 	shown := env.showWorker(security, w, self.Address, o.ID)
 	defer shown.Close()
 
-	env.Log.Info("worker trains", "worker", o.ID, "step", members.FirstStep, "backend", c.Backend, "arithmetic",
-		members.Arithmetic, "layout", layout(members), "stripes", members.Stripes)
+	env.Log.Info("worker trains", "worker", o.ID, "backend", c.Backend, "arithmetic", members.Arithmetic, "layout",
+		layout(members), "stripes", members.Stripes, "step", members.FirstStep)
 	env.ready()
 	training.First = members.FirstStep
 	source := earlyClient(client{w.Worker, members, env.Machine.Pushes, env.Machine.Flushed})
