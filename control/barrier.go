@@ -282,11 +282,24 @@ func (b *barrier) depart(worker uint16) {
 	maps.DeleteFunc(b.round.hot, func(l lifetime, _ HotFrames) bool { return l.worker == worker })
 }
 
+// tearOpen is tear of the open step, which it returns.
+func (b *barrier) tearOpen(worker uint16) (step uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tearStep(worker, b.step)
+	return b.step
+}
+
 // tear makes a step be dropped, unless all have arrived at its end and it ends with that, and reports
 // whether it will be dropped for certain.
 func (b *barrier) tear(worker uint16, step uint64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.tearStep(worker, step)
+}
+
+// tearStep is tear. The caller holds the lock.
+func (b *barrier) tearStep(worker uint16, step uint64) bool {
 	if !b.running[worker] || step != b.step {
 		return false
 	}

@@ -58,9 +58,9 @@ func (m *Membership) checkAll(cfg *JoinConfig, aggregator pb.AggregatorClient) e
 	case first == nil:
 		return nil
 	}
-	m.training = first.Training // which is new, unless a server continues one
+	m.Training = first.Training // which is new, unless a server continues one
 	if i := slices.IndexFunc(m.Trainings, func(t string) bool { return t != "" }); i >= 0 {
-		m.training = m.Trainings[i]
+		m.Training = m.Trainings[i]
 	}
 	if terms != nil {
 		err = m.take(first, terms)
@@ -125,8 +125,8 @@ func (m *Membership) atServer(cfg *JoinConfig, i int) *JoinConfig {
 	if m.Trainings == nil {
 		return &here
 	}
-	if own := m.Trainings[i]; m.training != "" && (own == "" || own == m.training) {
-		here.Agree[TrainingField] = m.training
+	if own := m.Trainings[i]; m.Training != "" && (own == "" || own == m.Training) {
+		here.Agree[TrainingField] = m.Training
 	}
 	return &here
 }

@@ -142,12 +142,13 @@ type Membership struct {
 	// Trainings are, by index, the identities of the trainings that the servers continue; "" is
 	// a new one, or one of an earlier release.
 	Trainings []string
+	// Training is the identity of the training in which the worker takes part, also of a new one.
+	Training string
 
 	cfg         JoinConfig
 	job, worker uint32
 	addresses   []netip.AddrPort // of the servers, then of the aggregator
 	servers     []joinedServer
-	training    string                  // identity of the training
 	checked     []*pb.Membership        // the servers' answers to Check, nil of an earlier release
 	leaves      []func(Departure) error // at the services joined, the newest last
 	conns       []*grpc.ClientConn

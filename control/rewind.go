@@ -23,6 +23,9 @@ import (
 //   - frames for the server: their epochs are those of admissions that have ended;
 //   - frames for the aggregator, and what is in its banks: the next generation is another instance;
 //   - ends of steps: the barrier knows how many rewinds were before an admission.
+//
+// A server that is started again after its death knows no admission: its workers join again in the same way, and go
+// on from its checkpoint. What is left of before has the epochs and the instance of the lost one.
 
 // ErrRewound is in the error of an admission that the server has ended so that the worker joins again.
 var ErrRewound = errors.New("the server has ended the worker's admission: a worker may join again, and repeats the open step")
@@ -90,6 +93,28 @@ func (s *ParameterServer) rewind(lost uint16, why error) {
 			s.await(id, fmt.Errorf("worker %d had to join again because of a rewind", id), s.cfg.Rejoin)
 		}
 	}
+}
+
+// Workers that do not join again, which are host agents, cannot repeat a step either: their clients can, when they are
+// told that it is dropped. So the loss of one drops the open step at its end, with all that the lost one has pushed in
+// it. There the lost one has joined again, with other epochs, so that nothing of before comes later.
+
+// mayDrop reports whether the job can go on without a worker until that joins again, by dropping the open step: all
+// workers have joined, and none repeats steps. The caller holds the roster's lock.
+func (s *ParameterServer) mayDrop(how ending) bool {
+	_, several := s.cfg.Agree[IndexField]
+	return s.cfg.Drop != nil && !several && (how == vanished || how == restarted) && s.barrier.failure() == nil &&
+		!slices.ContainsFunc(s.barrier.unfinished(), func(id uint16) bool { return !s.drops[id] })
+}
+
+// dropOpenStep makes the open step be dropped at its end, for which the lost worker has to join again. The caller holds
+// the roster's lock.
+func (s *ParameterServer) dropOpenStep(lost uint16, why error) {
+	s.barrier.depart(lost)
+	step := s.barrier.tearOpen(lost)
+	s.cfg.Log.Warn("the open step will be dropped, because a worker is lost, and the others wait for it there", "worker",
+		lost, "step", step)
+	s.await(lost, why, s.cfg.Rejoin)
 }
 
 // Rewind ends the generation, if there is one, and takes back all arrivals. It must be called in the call of the

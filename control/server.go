@@ -140,6 +140,7 @@ type ParameterServer struct {
 	epoch  uint16             // of the newest admission
 	absent map[uint16]*absent // lost workers that may join again
 	away   map[uint16]bool    // workers that have left and may come back, at any time
+	drops  map[uint16]bool    // workers that did not say that they repeat steps when they joined last
 
 	left chan struct{} // holds a token when an admission has ended
 
@@ -159,7 +160,7 @@ func NewParameterServer(ctx context.Context, cfg ParameterServerConfig) *Paramet
 	random := access.NewRandom(cfg.Random)
 	s := &ParameterServer{
 		cfg: cfg, ctx: ctx, agree: newAgreement(cfg.Agree),
-		epoch: uint16(random.Uint64()), absent: map[uint16]*absent{}, away: map[uint16]bool{},
+		epoch: uint16(random.Uint64()), absent: map[uint16]*absent{}, away: map[uint16]bool{}, drops: map[uint16]bool{},
 		left: make(chan struct{}, 1), ended: make(chan struct{}), generation: newGeneration(cfg.Instance, cfg.Aggregator),
 	}
 	s.run = random.Uint64() | 1 // 0 is none
@@ -351,6 +352,7 @@ func (s *ParameterServer) admit(m *member) error {
 	s.generation.mu.Lock()
 	m.left = ended // its frames are from now on
 	s.generation.mu.Unlock()
+	s.drops[m.ID] = !m.rewinds
 	m.wasAway = s.away[m.ID]
 	delete(s.away, m.ID)
 	if d := s.absent[m.ID]; d != nil && d.stop() || m.wasAway {
@@ -405,6 +407,10 @@ func (s *ParameterServer) withdraw(m *member, how ending) {
 	s.noteLost(m)
 	if s.cfg.Sync && s.mayRewind(m, how) {
 		s.rewind(m.ID, lost)
+		return
+	}
+	if s.cfg.Sync && s.mayDrop(how) {
+		s.dropOpenStep(m.ID, lost)
 		return
 	}
 	if m.departure.GetDiverged() && s.cfg.Diverged != nil {

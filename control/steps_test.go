@@ -236,6 +236,53 @@ func TestFirstReasonOfADrop(t *testing.T) {
 	})
 }
 
+// A worker that cannot repeat steps, and is lost, drops the open step for all when it is back, wherever it was; the next
+// step is as usual. If it does not come back, the job ends.
+func TestLossDropsTheOpenStep(t *testing.T) {
+	for _, arrived := range []bool{false, true} { // it has come to the end of the step
+		for _, noticed := range []bool{false, true} { // that it is lost, before it is back
+			synctest.Test(t, func(t *testing.T) {
+				s, dropped := stepsServer(t)
+				ended := s.waits(t)
+				one, two := s.joined(t)
+				if err := meet(t, one, two, 0); err != nil {
+					t.Fatal(err)
+				}
+				if arrived {
+					w := *two
+					go func() { _, _ = w.reduce(t, 1, nil) }()
+					synctest.Wait()
+				}
+				two.host.Vanish()
+				if noticed {
+					time.Sleep(DefaultGrace)
+				}
+				synctest.Wait()
+				two = s.worker(t, 2)
+				if err := two.join(t); err != nil || two.member.GetNextStep() != 1 {
+					t.Fatalf("%v, next step %d", err, two.member.GetNextStep())
+				}
+				other := make(chan error, 1)
+				go func() { _, err := one.reduce(t, 1, nil); other <- err }()
+				_, err := two.reduce(t, 1, nil)
+				for _, err := range []error{err, <-other} {
+					if why := new(DroppedError); !errors.As(err, &why) {
+						t.Errorf("arrived %v, noticed %v: the step ends with %v", arrived, noticed, err)
+					}
+				}
+				if err := meet(t, one, two, 2); err != nil || !slices.Equal(*dropped, []uint64{1}) {
+					t.Errorf("the next step: %v; dropped are %v", err, *dropped)
+				}
+				two.host.Vanish()
+				time.Sleep(DefaultGrace + DefaultRejoin)
+				if err := <-ended; !contains(err, "worker 2 left before it had finished", "did not join again within 30s") {
+					t.Errorf("the job ends with %v", err)
+				}
+			})
+		}
+	}
+}
+
 // A worker of a sync job that may come back is not lost: the others wait for it. If it has left a
 // step torn, all are told that the step is dropped, and the next one is as usual.
 func TestReturnToASyncJob(t *testing.T) {

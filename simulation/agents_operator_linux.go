@@ -37,8 +37,12 @@ func (l *agentsLife) handleEnd(p *agentRun) {
 	case l.happened&(ended|cut) == 0:
 		l.Fail("%s ends, which %v does not explain: %v", p.Name(), l.happened, p.err)
 	}
-	if p.role == theServer {
+	switch p.role {
+	case theServer:
 		l.result.Restarts++
+	case theSwitch:
+	default:
+		l.books.lost[l.serving]++
 	}
 	l.After(time.Duration(10+l.Draw(500))*time.Millisecond, func() { l.startRole(p.role) })
 }

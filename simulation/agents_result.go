@@ -25,6 +25,7 @@ type AgentsResult struct {
 	Coded    int           `json:"coded"`   // COLD and COLD_AT frames with codes
 	Pulled   int           `json:"pulled"`  // PULLs whose rows were compared
 	Fences   int           `json:"fences"`  // servers that went on without their aggregator
+	Rewinds  int           `json:"rewinds"` // agents that vanished while parties took steps, which went on
 	Lost     int           `json:"lost"`    // acknowledged pushes whose hot rows two deaths may have taken
 	Broken   int           `json:"broken"`  // control connections
 	Traffic  Traffic       `json:"traffic"`
@@ -51,6 +52,7 @@ func (r *AgentsResult) Add(o AgentsResult) {
 	r.Coded += o.Coded
 	r.Pulled += o.Pulled
 	r.Fences += o.Fences
+	r.Rewinds += o.Rewinds
 	r.Lost += o.Lost
 	r.Broken += o.Broken
 	r.Traffic.Add(o.Traffic)

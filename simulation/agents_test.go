@@ -34,6 +34,22 @@ func TestSameSeedSameAgentsTrace(t *testing.T) {
 	liveTwice(t, *first, min(*agentSeeds, 4), ClusterAll, RunAgents)
 }
 
+// Jobs with steps go on when agents vanish: their parties are told that a step is dropped.
+func TestAgentsRewind(t *testing.T) {
+	var total AgentsResult
+	for seed := uint64(1); seed <= 40; seed++ {
+		r, err := RunAgents(InTest(t), Options{Seed: seed, Kinds: Rewind})
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		total.Add(r)
+	}
+	t.Logf("%d agents vanished, %d answers DROPPED", total.Rewinds, total.Dropped)
+	if total.Rewinds < 20 || total.Dropped < 20 {
+		t.Error("too few")
+	}
+}
+
 // Faults in the steps of parties are found.
 func TestAgentFaultsAreFound(t *testing.T) {
 	for f, by := range map[fault]struct {

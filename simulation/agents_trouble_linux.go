@@ -42,6 +42,7 @@ func (l *agentsLife) planTrouble() {
 		}
 	}
 	l.planFence()
+	l.planRewinds()
 	l.After(settled+p.trouble, l.Heal)
 }
 
@@ -83,6 +84,26 @@ func (l *agentsLife) planFence() {
 			})
 		}
 	}})
+}
+
+// planRewinds plans that agents vanish while parties take steps, up to three times, in one life of four, or in all if
+// it is the only kind. It explains that requests of their clients fail, and no end of another process.
+func (l *agentsLife) planRewinds() {
+	rng := l.options.named("rewinds")
+	some := rng.IntN(4) == 0 || l.options.Kinds == Rewind
+	if l.options.Kinds&Rewind == 0 || !some || !l.of.sync {
+		return
+	}
+	for range 1 + rng.IntN(3) {
+		moment, agent := 1+rng.IntN(1+rng.IntN(160)), l.roles[2+rng.IntN(len(l.roles)-2)]
+		l.planned[byFrames] = append(l.planned[byFrames], planned{moment, func() {
+			if !l.Healed() {
+				l.happened |= Rewind
+				l.result.Rewinds++
+				l.killRole(agent)
+			}
+		}})
+	}
 }
 
 // killRole kills the process of a role.

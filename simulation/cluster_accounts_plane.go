@@ -122,12 +122,24 @@ func (w watchedPlane) AddJob(cfg aggregator.JobConfig) error {
 		}
 	}
 	p.held = make([]int64, len(p.banks[0]))
-	if former := w.of.c.accounts.dropped; w.of.c.options.fault == keepsBanks && former != nil && former.of == w.of {
+	if former := w.of.c.accounts.formerAt(w.of); w.of.c.options.fault == keepsBanks && former != nil {
 		for rank, n := range former.held {
 			p.banks[0][rank] += n
 		}
 	}
 	w.changeAccounts(func(a *accounts) { a.openPlane(p) })
+	return nil
+}
+
+// formerAt returns the instance of the job that has ended at an aggregator, by a rewind or by the death of its server,
+// or nil.
+func (a *accounts) formerAt(at *process) *planeAccount {
+	if p := a.plane; p != nil && p.of == at && p.removed {
+		return p
+	}
+	if p := a.dropped; p != nil && p.of == at {
+		return p
+	}
 	return nil
 }
 

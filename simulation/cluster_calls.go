@@ -25,7 +25,13 @@ import (
 const readBuffer = 1 << 11
 
 func (p *process) clientOptions() []grpc.DialOption {
-	return clientOptions(p.Process, p.c.conns, func(req any) {
+	note := grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+		invoke grpc.UnaryInvoker, o ...grpc.CallOption) error {
+		err := invoke(ctx, method, req, reply, conn, o...)
+		p.noteServed(method, err)
+		return err
+	})
+	return append(clientOptions(p.Process, p.c.conns, func(req any) {
 		switch req := req.(type) {
 		case *pb.ReportRequest:
 			p.c.accounts.recordSteps(p, req.Steps, req.Instance)
@@ -40,7 +46,7 @@ func (p *process) clientOptions() []grpc.DialOption {
 		case *pb.BarrierRequest:
 			p.c.accounts.recordSteps(p, req.Step+1, req.Instance)
 		}
-	})
+	}), note)
 }
 
 // clientOptions are those of a process that calls services. calls is told of each request.

@@ -25,12 +25,13 @@ type ClusterResult struct {
 	Neighbours  int           `json:"neighbours"` // trainings that another job on the switch has completed
 	Busy        int           `json:"busy"`       // calls refused because the data plane was busy
 	Outages     int           `json:"outages"`
-	Fences      int           `json:"fences"`  // trainings that went on without their aggregator
-	Moves       int           `json:"moves"`   // trainings that went on at another aggregator
-	Drains      int           `json:"drains"`  // of them and of those without one, as an operator wanted it
-	Rewinds     int           `json:"rewinds"` // steps that all workers began again, because one was lost
-	Taken       int           `json:"taken"`   // gradients that the lost aggregator had acknowledged, and no harvest had
-	Coded       int           `json:"coded"`   // frames of cold rows with codes, once each
+	Fences      int           `json:"fences"`   // trainings that went on without their aggregator
+	Moves       int           `json:"moves"`    // trainings that went on at another aggregator
+	Drains      int           `json:"drains"`   // of them and of those without one, as an operator wanted it
+	Rewinds     int           `json:"rewinds"`  // steps that all workers began again, because one was lost
+	Restarts    int           `json:"restarts"` // deaths of servers in the middle of a training, which went on
+	Taken       int           `json:"taken"`    // gradients that the lost aggregator had acknowledged, and no harvest had
+	Coded       int           `json:"coded"`    // frames of cold rows with codes, once each
 	Traffic     Traffic       `json:"traffic"`
 }
 
@@ -59,6 +60,7 @@ func (r *ClusterResult) Add(o ClusterResult) {
 	r.Moves += o.Moves
 	r.Drains += o.Drains
 	r.Rewinds += o.Rewinds
+	r.Restarts += o.Restarts
 	r.Taken += o.Taken
 	r.Coded += o.Coded
 	r.Traffic.Add(o.Traffic)

@@ -5,11 +5,13 @@ package simulation
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/libra-ina/libra/wire"
 )
 
-// planRewinds plans that workers vanish, up to six times, in one life of four, or in all if it is the only kind.
+// planRewinds plans that workers or the server vanish, up to six times, in one life of four, or in all if it is the
+// only kind.
 func (c *clusterLife) planRewinds() {
 	rng := c.options.named("rewinds")
 	some := rng.IntN(4) == 0 || c.options.Kinds == Rewind
@@ -21,10 +23,13 @@ func (c *clusterLife) planRewinds() {
 		if rng.IntN(2) == 0 {
 			clock = byMessages
 		}
-		role := workerName(c.cfg.Workers[rng.IntN(len(c.cfg.Workers))].ID)
+		role := theServer
+		if i := rng.IntN(len(c.cfg.Workers) + 1); i < len(c.cfg.Workers) {
+			role = workerName(c.cfg.Workers[i].ID)
+		}
 		c.planned[clock] = append(c.planned[clock], planned{moment, func() {
 			if !c.Healed() {
-				c.noteLoss()
+				c.noteLoss(role)
 				c.Tell("%s vanishes\n", role)
 				c.crashRole(role, false)
 			}
@@ -32,10 +37,28 @@ func (c *clusterLife) planRewinds() {
 	}
 }
 
-// noteLoss notes that a worker vanishes. That explains the end of a process only if the job cannot rewind.
-func (c *clusterLife) noteLoss() {
-	if c.guest != 0 {
+// noteLoss notes that a worker or the server vanishes. That explains the end of a process only if the job cannot
+// rewind, or if the server had not begun to serve: others may have waited for it for too long. A process whose
+// configuration is wrong may not know that the job can.
+func (c *clusterLife) noteLoss(role string) {
+	p := c.procs[role]
+	serves := p != nil && p.ready && c.cfg.Job.Sync
+	wrong := slices.ContainsFunc(slices.Collect(maps.Values(c.procs)), func(p *process) bool { return p.wrong != "" })
+	if c.guest != 0 || role == theServer && (!serves || wrong) {
 		c.happened |= Crash
+	}
+	if role == theServer && serves && !p.Dead() {
+		c.result.Restarts++
+	}
+}
+
+// noteServed notes that a server has answered a process. It may be another one than that with which the process has
+// begun.
+func (p *process) noteServed(method string, err error) {
+	if err == nil && strings.Contains(method, "ParameterServer/") {
+		p.c.Mu.Lock()
+		p.serving = p.c.serving
+		p.c.Mu.Unlock()
 	}
 }
 

@@ -4,19 +4,19 @@ package simulation
 
 import "testing"
 
-// Lives lose workers, and repeat steps: they lose and double nothing.
+// Lives lose workers and servers, and repeat steps: they lose and double nothing.
 func TestRewinds(t *testing.T) {
 	var total ClusterResult
-	for seed := uint64(1); seed <= 40; seed++ {
+	for seed := uint64(1); seed <= 60; seed++ {
 		r, err := RunCluster(InTest(t), Options{Seed: seed, Kinds: Rewind})
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		total.Add(r)
 	}
-	t.Logf("%d trainings, %d rewinds, %d moves", total.Trainings, total.Rewinds, total.Moves)
-	if total.Rewinds < 20 || total.Moves < 20 {
-		t.Errorf("%d rewinds, %d moves", total.Rewinds, total.Moves)
+	t.Logf("%d trainings, %d rewinds, %d restarts, %d moves", total.Trainings, total.Rewinds, total.Restarts, total.Moves)
+	if total.Rewinds < 20 || total.Restarts < 20 || total.Moves < 20 {
+		t.Errorf("%d rewinds, %d restarts, %d moves", total.Rewinds, total.Restarts, total.Moves)
 	}
 }
 

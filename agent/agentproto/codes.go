@@ -75,7 +75,7 @@ var codes = map[Code]string{
 	BadStep:    "the barrier's step is not the one that is due: each party ends each step once",
 	NoParty:    "a client that takes no part in barriers submitted one: give the number of parties in HELLO",
 	Dropped: "the step was dropped for all: gradients in it were refused, which the client that pushed them is told, " +
-		"or a client that had pushed in it ended before its end; the others may push theirs again",
+		"or a client that had pushed in it ended before its end, or the agent of a host has died; the others may push theirs again",
 	NoSums: "no REDUCE or HARVEST of this client returned sums, or they do not contain these rows: submit SUMS after one, for rows of it",
 	NoWeights: "the job keeps no weights to pull: give it an optimizer, adagrad or sgd " +
 		"(model.optimizer of the cluster file, --optimizer of libra run)",

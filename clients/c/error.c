@@ -55,7 +55,7 @@ static const struct {
 	{LIBRA_NO_PARTY, "NO_PARTY", "the session takes no part in barriers: set options.parties"},
 	{LIBRA_DROPPED, "DROPPED",
 	 "the step was dropped for all: gradients in it were refused, which the session that pushed them is told, or a "
-	 "session that had pushed in it ended before its end; the others may push theirs again"},
+	 "session that had pushed in it ended before its end, or the agent of a host has died; the others may push theirs again"},
 	{LIBRA_NO_SUMS, "NO_SUMS",
 	 "no libra_reduce or libra_harvest of this session returned sums, or they do not contain these rows: call it first"},
 	{LIBRA_NO_WEIGHTS, "NO_WEIGHTS",

@@ -95,8 +95,8 @@ enum libra_code {
 	LIBRA_PARTY_GONE = 38,   /* another party of the barrier has ended */
 	LIBRA_BAD_STEP = 39,     /* the barrier's step is not the current one */
 	LIBRA_NO_PARTY = 40,     /* options.parties was 0, so the session has no barriers */
-	LIBRA_DROPPED = 41,      /* gradients of the step were refused, here or elsewhere: `key`; or a party has ended; or
-				  * a sum is too large for a float32: `key`, with `refusal` 7 */
+	LIBRA_DROPPED = 41,      /* gradients of the step were refused, here or elsewhere: `key`; or a party or an agent
+				  * has ended; or a sum is too large for a float32: `key`, with `refusal` 7 */
 	LIBRA_NO_SUMS = 42,      /* there are no sums of a libra_reduce, or not of these rows */
 	LIBRA_NO_WEIGHTS = 43,   /* the job has no optimiser: there are sums of steps, but no weights to pull */
 	LIBRA_NOT_OWNER = 44,    /* options.owner was 0, so the session has no harvests */

@@ -168,7 +168,7 @@ func (on AgentMachine) joinJob(ctx context.Context, from *cluster.AgentJob, log 
 	// ctx ends only joining: clients' pushes must be acknowledged even after it.
 	j.lost, j.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { j.cancel(context.Cause(ctx)) })
-	j.endpoint, err = openEndpoint(j.lost, j.cancel, j.env, j.self, model.Dim(), false)
+	j.endpoint, err = openEndpoint(j.lost, j.cancel, j.env, j.self, model.Dim(), nil)
 	if !stop() && err == nil {
 		j.endpoint.departure.Unused = true
 		err = errors.Join(context.Cause(ctx), j.endpoint.closeEndpoint())
@@ -235,7 +235,7 @@ func meetingError(m *control.Membership, err error) error {
 	switch {
 	case errors.As(err, &why):
 		return (*agent.DroppedError)(why)
-	case err != nil && m.Err() != nil: // the service may have counted this host, and ended the step
+	case err != nil && (m.Err() != nil || errors.Is(err, control.ErrRewound)): // the service may have ended the step
 		return fmt.Errorf("%w: %w", agentproto.JobEnded, err)
 	}
 	return err

@@ -32,10 +32,10 @@ type endpoint struct {
 	keeping    sync.WaitGroup    // of its log
 }
 
-// openEndpoint joins a job as one of its workers; one that rewinds opens another endpoint after a rewind. If
-// the admission ends before the endpoint is closed, cancel is called with the reason.
+// openEndpoint joins a job as one of its workers; one with admissions, which may be nil, opens another endpoint after
+// a rewind. If the admission ends before the endpoint is closed, cancel is called with the reason.
 func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, self cluster.Worker,
-	dim int, rewinds bool) (_ *endpoint, err error) {
+	dim int, all *admissions) (_ *endpoint, err error) {
 	c := env.Config
 	e := &endpoint{}
 	if e.hot, err = loadHotSet(c, dim); err != nil {
@@ -59,7 +59,7 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 	if err != nil {
 		return nil, tooManyShares(c, err)
 	}
-	if e.members, err = join(ctx, cancel, env, self, e.hot, shares, e.link.Local(), rewinds); err != nil {
+	if e.members, err = join(ctx, cancel, env, self, e.hot, shares, e.link.Local(), all); err != nil {
 		return nil, reason(ctx, err)
 	}
 	servers := c.AllServers()

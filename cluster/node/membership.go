@@ -25,7 +25,7 @@ const leaveLimit = 2 * time.Second
 // join admits a worker, whose frames come from an endpoint. If its admission ends before it leaves,
 // cancel is called with the reason.
 func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self cluster.Worker,
-	hot *packer.HotSet, shares *share.Division, from wire.Endpoint, rewinds bool) (*control.Membership, error) {
+	hot *packer.HotSet, shares *share.Division, from wire.Endpoint, all *admissions) (*control.Membership, error) {
 	c := env.Config
 	cfg, err := joinConfig(c, self, hot)
 	if err != nil {
@@ -44,10 +44,13 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 		return nil, err
 	}
 	cfg.Limit, cfg.Dial, cfg.Lost, cfg.Log = startLimit, env.Machine.Client, cancel, env.Log
-	cfg.Rewinds = rewinds
+	cfg.Rewinds = all != nil
 	cfg.Random, cfg.KeepsLog = env.Machine.Random, keepsLogs(c)
-	if !c.Job.Sync { // where steps must be equal anyway
+	switch {
+	case !c.Job.Sync: // where steps must be equal anyway
 		cfg.Begin = refuseMixture
+	case all != nil:
+		cfg.Begin = all.check
 	}
 	m, err := control.Join(ctx, cfg)
 	if err != nil {
@@ -56,6 +59,9 @@ func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self clu
 	if err := agreeOnFirstStep(m, c.Job.Sync); err != nil {
 		m.LeaveAs(control.Departure{Reason: err.Error()}) // the servers end, to be started with another step
 		return nil, err
+	}
+	if all != nil {
+		all.note(m)
 	}
 	return m, nil
 }

@@ -62,9 +62,10 @@ const reportEvery = time.Second
 
 // RunWorker trains one shard of the data and returns when its last epoch is done and everything
 // that it pushed is acknowledged. When the job rewinds because it has lost a worker, this one joins again,
-// and repeats the open step.
+// and repeats the open step; when it has lost the server, the worker waits for that, and goes on from its checkpoint.
 func RunWorker(ctx context.Context, env Env, o WorkerOptions) (*WorkerResult, error) {
 	var before WorkerResult // what earlier admissions have trained
+	all := newAdmissions(env.Config)
 	if env.Ready != nil {
 		env.Ready = sync.OnceFunc(env.Ready)
 	}
@@ -79,28 +80,27 @@ func RunWorker(ctx context.Context, env Env, o WorkerOptions) (*WorkerResult, er
 			}
 		}
 		begin := time.Now()
-		r, err := runAdmission(ctx, env, one)
+		r, err := runAdmission(ctx, env, one, all)
 		switch {
-		case errors.Is(err, control.ErrRewound) && ctx.Err() == nil:
-			env.Log.Warn("the job has lost a worker: this one joins again, and repeats the open step", "worker", o.ID,
-				"reason", err)
-			before.Rewinds++
-			before.Steps, before.Samples = before.Steps+trained.Steps, before.Samples+trained.Samples
-			before.Elapsed += time.Since(begin)
-		case errors.Is(err, control.ErrRewound):
-			return nil, context.Cause(ctx) // it has been stopped meanwhile
-		case err != nil:
-			return nil, err
-		default:
+		case err == nil:
 			r.Rewinds = before.Rewinds
 			r.Steps, r.Samples, r.Elapsed = r.Steps+before.Steps, r.Samples+before.Samples, r.Elapsed+before.Elapsed
 			return r, nil
+		case !all.joinsAfter(err):
+			return nil, err
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx) // it has been stopped meanwhile
 		}
+		env.Log.Warn("the job has lost a worker or its server: this worker joins again, and repeats the open step or goes back to the checkpoint",
+			"worker", o.ID, "reason", err)
+		before.Rewinds++
+		before.Steps, before.Samples = before.Steps+trained.Steps, before.Samples+trained.Samples
+		before.Elapsed += time.Since(begin)
 	}
 }
 
 // runAdmission is RunWorker until the worker has finished, or its admission ends.
-func runAdmission(ctx context.Context, env Env, o WorkerOptions) (result *WorkerResult, err error) {
+func runAdmission(ctx context.Context, env Env, o WorkerOptions, all *admissions) (result *WorkerResult, err error) {
 	c := env.Config
 	self, err := c.Worker(o.ID)
 	if err != nil {
@@ -119,7 +119,10 @@ func runAdmission(ctx context.Context, env Env, o WorkerOptions) (result *Worker
 	defer src.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	w, err := openEndpoint(ctx, cancel, env, self, training.Model.Dim(), c.Job.Sync)
+	if !c.Job.Sync {
+		all = nil
+	}
+	w, err := openEndpoint(ctx, cancel, env, self, training.Model.Dim(), all)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +136,7 @@ func runAdmission(ctx context.Context, env Env, o WorkerOptions) (result *Worker
 	defer shown.Close()
 
 	env.Log.Info("worker trains", "worker", o.ID, "backend", c.Backend, "arithmetic", members.Arithmetic, "layout",
-		layout(members), "stripes", members.Stripes)
+		layout(members), "stripes", members.Stripes, "step", members.FirstStep)
 	env.ready()
 	training.First = members.FirstStep
 	source := earlyClient(client{w.Worker, members, env.Machine.Pushes, env.Machine.Flushed})
@@ -152,7 +155,7 @@ func runAdmission(ctx context.Context, env Env, o WorkerOptions) (result *Worker
 	training.ReportEvery, training.Staleness = reportEvery, c.Job.Staleness
 	trained, err := train.Train(ctx, source, src, training)
 	if err != nil {
-		why := verdict(ctx, err)
+		why := verdict(ctx, err, all != nil && all.goesOn)
 		failed := withRemedy(err, why, training.Model.Task(), c.Model.InitScale)
 		if w.departure = departureFor(ctx, why); w.departure.Reason != "" {
 			w.departure.Reason = failed.Error() // the others end because of it, and show it

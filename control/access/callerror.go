@@ -58,8 +58,8 @@ func CallError(role, call string, err error) error {
 			return fmt.Errorf("%s: %s: a different service answers there: is the address right?", role, call)
 		}
 		if reason, broken := BrokenBy(s.Message()); broken {
-			return fmt.Errorf("%s: %s: the connection broke (%s): is the %s running, and can this host reach it?", role, call,
-				reason, role)
+			return brokenOff{fmt.Errorf("%s: %s: the connection broke (%s): is the %s running, and can this host reach it?",
+				role, call, reason, role)}
 		}
 		// The service knows the deadline, and may answer before the caller's clock reaches it.
 		if s.Code() == codes.DeadlineExceeded {
@@ -73,6 +73,14 @@ func CallError(role, call string, err error) error {
 	}
 	return fmt.Errorf("%s: %s: %w", role, call, err)
 }
+
+// ErrBroken is in the error of a call whose connection broke, or could not be made.
+var ErrBroken = errors.New("the connection broke")
+
+// brokenOff is ErrBroken in its own words.
+type brokenOff struct{ error }
+
+func (brokenOff) Is(target error) bool { return target == ErrBroken }
 
 // ErrNotFound is in the error of a call about a job that the service does not know.
 var ErrNotFound = errors.New("the service does not know the job")

@@ -21,10 +21,10 @@
  * swap.pml's, that a harvest is sent again under its number is cluster.pml's. As in
  * flow.pml, the network is all that was ever sent.
  *
- * Of it, the product has settling and the rewind after the death of a worker (docs/failures.md): the marks
+ * The product has all of it (docs/failures.md), but for hosts that drop a step in place of repeating it: the marks
  * in aggregator/mark.go, bpf/marks.go and control/harvest_marks.go, the log in transport, fences in
  * control/generation.go and cluster/node/fence.go, rewinds in control/rewind.go and
- * cluster/node/rewind.go. That after the death of the server is a plan.
+ * cluster/node/rewind.go.
  *
  * With -DENTERS the next generation begins as it does in the product: the server keeps the marks of
  * the last generation that has ended only, so another one begins when all workers have settled.
