@@ -32,6 +32,9 @@ func (s *ParameterServer) terms(worker uint16) *pb.Membership {
 		GraceMs: uint32(s.cfg.Grace.Milliseconds()), Checkpoints: s.cfg.Checkpoints,
 		Training: cmp.Or(training, s.training), NewTraining: training == "", Shares: s.cfg.Shares,
 	}
+	if s.cfg.Plan != nil {
+		terms.Plan = s.cfg.Plan(worker)
+	}
 	s.generation.describe(terms)
 	return terms
 }

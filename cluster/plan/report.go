@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ const ServerName = "the server"
 // before it, and estimates.
 type Report struct {
 	Objective string   `json:"objective"`
+	HotSet    string   `json:"hot_set"`       // its fingerprint, in hexadecimal
 	Batch     int      `json:"batch"`         // rows of the hot set's sample that a push stands for
 	Pushes    int      `json:"pushes"`        // of each worker before a harvest
 	Rows      int      `json:"rows_per_part"` // the last part may have fewer
@@ -82,9 +84,9 @@ type Link struct {
 func (m *maker) nameOf(s int) string { return m.Switches[m.switches[s]].Name }
 
 func (m *maker) report(plan *sched.Plan, bound float64) *Report {
-	cost := m.problem.Cost(plan)
+	cost, fingerprint := m.problem.Cost(plan), m.hot.Fingerprint()
 	r := &Report{
-		Objective: m.options.Objective, Batch: m.batch, Pushes: m.options.Pushes, Rows: m.rows,
+		Objective: m.options.Objective, HotSet: hex.EncodeToString(fingerprint[:]), Batch: m.batch, Pushes: m.options.Pushes, Rows: m.rows,
 		Cost: Cost{
 			Plan: cost, Bound: bound, Above: experiment.Quotient(cost-bound, bound), OneSwitch: m.oneSwitch(),
 			NoSwitch: m.problem.Cost(m.problem.Nowhere()),
