@@ -109,10 +109,10 @@ func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient, 
 	if err != nil {
 		return nil, err
 	}
-	if s.shares != nil {
-		shareSpec(spec, s.shares, 0)
+	if s.shares.Division != nil {
+		shareSpec(spec, s.shares.Division, 0)
 	}
-	spec.ServerMacs = append(spec.ServerMacs, s.otherServers(ctx)...)
+	spec.ServerMacs = s.hostsFor(ctx, spec, 0)
 	spec.UsedEpochs = used
 	return control.CreateJob(ctx, aggregator, spec, taken, s.env.Log)
 }
@@ -128,6 +128,9 @@ func (s *server) discard(h *harvesting) {
 func (h *harvesting) close() {
 	h.release()
 	h.conn.Close()
+	for _, one := range h.more {
+		_ = one.close()
+	}
 }
 
 // moveOn returns the next generation, at an aggregator after the one that was lost, when all workers have

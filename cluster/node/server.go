@@ -15,7 +15,6 @@ import (
 	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/packer"
-	"github.com/libra-ina/libra/packer/share"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/transport"
@@ -47,11 +46,10 @@ type ServerResult struct {
 
 // server is the state of RunServer.
 type server struct {
-	env  Env
-	hot  *packer.HotSet
-	keys []uint64 // of the hot rows, by rank
-	// shares divides the hot set among several jobs at the aggregator; nil: one has all.
-	shares *share.Division
+	env    Env
+	hot    *packer.HotSet
+	keys   []uint64 // of the hot rows, by rank
+	shares allotment
 	store  *ps.Store
 	loop   *transport.Server
 	// arrive is called by the loop's goroutine at the ends of steps whose sums workers get in
@@ -109,8 +107,14 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	if s.hot, err = loadHotSet(c, cfg.Dim); err != nil {
 		return nil, err
 	}
-	if s.shares, err = c.Job.Shares(s.hot); err != nil {
-		return nil, tooManyShares(c, err)
+	if s.shares, err = allot(c, s.hot, env.Server == 0); err != nil {
+		return nil, err
+	}
+	if s.shares.at != nil {
+		own := *c
+		own.Switch = s.shares.at[0].Switch // of the first share, as if it were the only one
+		s.env.Config = &own
+		env.Log.Info("the hot set is divided among switches", "switches", s.shares.by.Switches, "slots", s.shares.AllSlots())
 	}
 	for r := range uint32(s.hot.Len()) {
 		s.keys = append(s.keys, s.hot.Key(r))

@@ -146,7 +146,7 @@ type JobSpec struct {
 	Slots           uint32                 `protobuf:"varint,5,opt,name=slots,proto3" json:"slots,omitempty"`                                              // scalars of the hot set
 	HotSet          []byte                 `protobuf:"bytes,6,opt,name=hot_set,json=hotSet,proto3" json:"hot_set,omitempty"`                               // fingerprint of the hot set
 	HarvestPeriodUs uint32                 `protobuf:"varint,7,opt,name=harvest_period_us,json=harvestPeriodUs,proto3" json:"harvest_period_us,omitempty"` // 0: only when asked
-	ServerMacs      [][]byte               `protobuf:"bytes,8,rep,name=server_macs,json=serverMacs,proto3" json:"server_macs,omitempty"`                   // of the hosts of parameter servers, where frames for these leave the switch
+	ServerMacs      [][]byte               `protobuf:"bytes,8,rep,name=server_macs,json=serverMacs,proto3" json:"server_macs,omitempty"`                   // of the hosts of parameter servers and of other switches, to which the switch forwards frames
 	HarvestFrames   uint64                 `protobuf:"varint,9,opt,name=harvest_frames,json=harvestFrames,proto3" json:"harvest_frames,omitempty"`         // harvest after this number of frames, too; 0: not by count
 	Workers         uint32                 `protobuf:"varint,10,opt,name=workers,proto3" json:"workers,omitempty"`                                         // that take part in rounds: mode sync, or fixed with a negotiated scale
 	Stripes         uint32                 `protobuf:"varint,11,opt,name=stripes,proto3" json:"stripes,omitempty"`                                         // largest number of stripes in a frame; 0: as many as the aggregator takes

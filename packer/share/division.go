@@ -161,6 +161,9 @@ func (d *Division) Len() int { return len(d.parts) }
 // Slots returns the number of scalars of a share.
 func (d *Division) Slots(share int) int { return d.slots[share] }
 
+// AllSlots returns the number of scalars of each share. The slice belongs to the division.
+func (d *Division) AllSlots() []int { return d.slots }
+
 // Rank returns the scalar rank in the hot set of a local rank of a share, or false if the share has no such
 // rank.
 func (d *Division) Rank(share int, local uint32) (rank uint32, ok bool) {
