@@ -173,7 +173,7 @@ type FabricSwitch struct {
 
 	// What its daemon needs; the machine of Switch has these there.
 
-	Control      netip.AddrPort `yaml:"control,omitempty"`
+	Control      netip.AddrPort `yaml:"control"`
 	Interfaces   []string       `yaml:"interfaces,omitempty,flow"`
 	XDPMode      string         `yaml:"xdp_mode,omitempty"`
 	ThreadedNAPI bool           `yaml:"threaded_napi,omitempty"`

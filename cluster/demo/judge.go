@@ -32,6 +32,7 @@ func (r *run) result(hot *packer.HotSet) *Result {
 		Workers:    o.Workers,
 		Servers:    len(r.config.AllServers()),
 		Shares:     len(r.config.Job.HotIDs()),
+		Switches:   max(1, len(r.config.Switches)),
 		Epochs:     o.Epochs,
 		Sync:       o.Sync,
 		Batch:      m.Batch,

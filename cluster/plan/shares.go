@@ -28,11 +28,17 @@ func (s *Shares) For(worker uint16) share.Plan {
 	return share.Plan{PartRows: s.PartRows, Shares: s.Parts, To: s.to[worker]}
 }
 
-// OfJob returns the shares by the plan of a job with job.plan: one that is made now, with the defaults, or that of
+// AutoPushes is the number of pushes from one harvest to the next for which plans are made by themselves: so many
+// that parts stay cold only if there is no room for them, as in a job at one switch.
+const AutoPushes = 100
+
+// OfJob returns the shares by the plan of a job with job.plan: one that is made now, for [AutoPushes], or that of
 // its file. Errors name the field of the cluster file, or that of the plan's.
 func OfJob(c *cluster.Config, hot *packer.HotSet) (*Shares, error) {
 	if c.Job.Plan == cluster.PlanAuto {
-		r, err := Make(c, hot, Defaults())
+		o := Defaults()
+		o.Pushes = AutoPushes
+		r, err := Make(c, hot, o)
 		if err != nil {
 			return nil, err
 		}
@@ -90,7 +96,7 @@ func (r *Report) Shares(c *cluster.Config, hot *packer.HotSet) (*Shares, error) 
 		}
 	}
 	if len(s.Switches) == 0 {
-		return nil, errors.New("no part is worth its slots at any switch, with so few pushes from one harvest to the next: leave job.plan out, or give the file of a plan for more (libra plan --pushes)")
+		return nil, errors.New("no part is worth its slots at any switch, with so few pushes from one harvest to the next: give the file of a plan for more (libra plan --pushes), or auto")
 	}
 	for _, w := range c.Workers {
 		if _, err := share.New(hot.Len(), hot.Dim(), hot.Fingerprint(), s.For(w.ID)); err != nil {

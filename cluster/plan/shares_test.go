@@ -23,12 +23,14 @@ func planned(t *testing.T) *cluster.Config {
 
 // Each worker sends each part as the plan says, and the plan of a file is that which is made.
 func TestSharesOfAJob(t *testing.T) {
-	c, hot := planned(t), hotSet(t, 2000, 1)
+	c, hot := planned(t), hotSet(t, 4000, 1)
 	s, err := OfJob(c, hot)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := mustMake(t, c, hot, Defaults())
+	o := Defaults()
+	o.Pushes = AutoPushes
+	r := mustMake(t, c, hot, o)
 	cold := 0
 	for g, p := range r.Parts {
 		for i, name := range s.Switches {
@@ -113,7 +115,8 @@ func TestPlansThatDoNotFit(t *testing.T) {
 	}
 	c.Workers = c.Workers[:1]
 	c.Workers[0].At = "core"
-	if _, err := OfJob(c, hotSet(t, 2000, 1)); err == nil || !strings.Contains(err.Error(), "no part is worth its slots at any switch") {
+	c.Job.Plan = write(t, mustMake(t, c, hot, Defaults()))
+	if _, err := OfJob(c, hot); err == nil || !strings.Contains(err.Error(), "no part is worth its slots at any switch") {
 		t.Errorf("one worker: %v", err)
 	}
 	for text, want := range map[string]string{"{": "is not what 'libra plan --json' prints", "": "is not what"} {
