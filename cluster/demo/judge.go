@@ -31,7 +31,7 @@ func (r *run) result(hot *packer.HotSet) *Result {
 		Arithmetic: o.Arithmetic,
 		Workers:    o.Workers,
 		Servers:    len(r.config.AllServers()),
-		Shares:     len(r.config.Job.HotIDs()),
+		Shares:     r.server.Shares,
 		Switches:   max(1, len(r.config.Switches)),
 		Epochs:     o.Epochs,
 		Sync:       o.Sync,

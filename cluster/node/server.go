@@ -34,6 +34,8 @@ type ServerResult struct {
 	HotPairs  uint64 `json:"hot_pairs"`
 	// ColdFrames were received from the workers.
 	ColdFrames uint64 `json:"cold_frames"`
+	// Shares is the number of jobs of the hot set at switches; 0 at servers from index 1 on.
+	Shares int `json:"shares"`
 	// Overrun frames found no receive buffer; LostAnswers no transmit buffer. Their senders
 	// retransmit them.
 	Overrun     uint64 `json:"overrun"`
@@ -289,6 +291,9 @@ func (s *server) finishJob(ctx context.Context, harvest func(context.Context) er
 		return nil, err
 	}
 	s.result.ColdFrames = stats.Applied
+	if h := s.generation.Load(); h != nil {
+		s.result.Shares = len(h.instances())
+	}
 	s.evaluator.busy.Wait()
 	s.result.Evaluations = s.progress.allEvaluations()
 	s.result.Latencies = telemetry.Summaries(s.loop.Recorder().Series())

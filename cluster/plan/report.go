@@ -183,8 +183,8 @@ func (r *Report) Print(out *report.Printer) {
 		{"all at the job's switch, as far as there is room", bytes(r.Cost.OneSwitch)},
 		{"no switch, all rows cold", bytes(r.Cost.NoSwitch)},
 	})
-	out.Note("Estimates for one harvest of all slots after %d %s of each worker. Cold rows go to the server. This plan is to be read: jobs "+
-		"still run on one switch.", r.Pushes, map[bool]string{true: "push", false: "pushes"}[r.Pushes == 1])
+	out.Note("Estimates for one harvest of all slots after %d %s of each worker. Cold rows go to the server. A job follows "+
+		"the plan that job.plan names.", r.Pushes, map[bool]string{true: "push", false: "pushes"}[r.Pushes == 1])
 }
 
 func span(first, last int) string {
