@@ -87,6 +87,9 @@ func (m *Membership) takePlan(ctx context.Context, cfg *JoinConfig) error {
 	if cfg.Shares, err = cfg.Plan(answer.Plan); err != nil {
 		return err
 	}
+	if len(cfg.Shares) == 0 {
+		return fmt.Errorf("the plan has no shares of the hot set of job %d: run the same version of Libra on all hosts", m.job)
+	}
 	here := *cfg
 	here.Plan = nil
 	if err := here.checkShares(); err != nil {
@@ -151,5 +154,6 @@ func (m *Membership) takeShare(here *JoinConfig, i int, joined *pb.Membership, a
 		return fmt.Errorf("the parameter server harvests instance %d of job %d, share %d of job %d, the aggregator has instance %d (%w)",
 			serves, here.Job, i, m.job, admitted.Instance, errRestarted)
 	}
+	m.Stripes, m.Dense = min(m.Stripes, int(admitted.Stripes)), m.Dense && admitted.Dense // what all take
 	return checkAdmission(here, admitted)
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/wire"
 )
 
 // Specifications are tested at the ends of their ranges; beyond them, the error has the value and

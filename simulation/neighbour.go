@@ -228,6 +228,9 @@ func (n *neighbour) handleEnds() {
 		default:
 			if whole {
 				n.c.result.Neighbours++
+				if n.cfg.Job.Plan != "" {
+					n.c.result.Divided++
+				}
 				if p.weights != n.want {
 					s.Fail("the job of a neighbour ends with the weights %s, not %s", p.weights, n.want)
 				}
