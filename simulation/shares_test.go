@@ -40,7 +40,9 @@ func TestNeighboursWithSeveralSwitches(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			divided += r.Divided
+			if divided += r.Divided; divided > 0 {
+				t.Logf("%v: seed %d", kinds, seed)
+			}
 		}
 		if divided == 0 {
 			t.Errorf("%v: %d lives have none", kinds, lives)

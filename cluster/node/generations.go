@@ -76,7 +76,7 @@ func (s *server) openGeneration(ctx context.Context, at int, reach, taken time.D
 	h.conn, err = access.Dial(ctx, access.TheSwitch(), s.env.Config.Aggregators()[at].Control, s.security, reach,
 		s.env.Log, s.env.Machine.Client...)
 	if err != nil {
-		return nil, err
+		return nil, s.shares.refused(0, err)
 	}
 	if err := s.checkDrained(ctx, h); err != nil {
 		return nil, errors.Join(err, h.conn.Close())
@@ -85,7 +85,7 @@ func (s *server) openGeneration(ctx context.Context, at int, reach, taken time.D
 		h.used = s.service.UsedEpochs()
 	}
 	if h.job, err = s.createJob(ctx, pb.NewAggregatorClient(h.conn), h.used, taken); err != nil {
-		return nil, errors.Join(err, h.conn.Close())
+		return nil, errors.Join(s.shares.refused(0, err), h.conn.Close())
 	}
 	h.job.Silence = s.env.Config.Switch.Silence
 	s.evacuates(h)

@@ -148,13 +148,21 @@ func (s *server) openShares(ctx, holding context.Context, h *harvesting, taken t
 	}
 	for i := 1; i < s.shares.Len(); i++ {
 		if err := s.openShare(ctx, holding, h, i, taken); err != nil {
-			if s.shares.at != nil {
-				return fmt.Errorf("share %d of the hot set (%s: %v): %w", i, s.shares.at[i].field, s.shares.at[i].Control, err)
-			}
-			return fmt.Errorf("share %d of the hot set (job.ids[%d]: %d): %w", i, i-1, s.shares.ids[i], err)
+			return s.shares.refused(i, err)
 		}
 	}
 	return nil
+}
+
+// refused says which share an aggregator does not take.
+func (a *allotment) refused(share int, err error) error {
+	switch {
+	case a.at != nil:
+		return fmt.Errorf("share %d of the hot set (%s: %v): %w", share, a.at[share].field, a.at[share].Control, err)
+	case share > 0:
+		return fmt.Errorf("share %d of the hot set (job.ids[%d]: %d): %w", share, share-1, a.ids[share], err)
+	}
+	return err
 }
 
 // openShare creates one of the shares of a generation after the first, and holds it.
