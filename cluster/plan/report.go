@@ -38,7 +38,7 @@ type Cost struct {
 	Plan  float64 `json:"plan_bytes"`
 	Bound float64 `json:"bound_bytes"` // what every plan costs at least
 	Above float64 `json:"above_bound"` // the plan, as a share of the bound
-	// OneSwitch is with all parts at the switch on which the job runs today, as far as there is room.
+	// OneSwitch is with all parts at the switch of a job without a plan, as far as there is room.
 	OneSwitch float64 `json:"one_switch_bytes"`
 	NoSwitch  float64 `json:"no_switch_bytes"` // with all rows cold
 }
@@ -130,7 +130,7 @@ func (m *maker) report(plan *sched.Plan, bound float64) *Report {
 }
 
 // oneSwitch is what it costs to have the hottest parts at the job's switch, for all workers, and the
-// server take its harvests, as jobs do today.
+// server take its harvests, as jobs without a plan do.
 func (m *maker) oneSwitch() float64 {
 	own := slices.IndexFunc(m.switches, func(i int) bool { return m.Switches[i].Address == m.Switch.Address })
 	network := m.network
