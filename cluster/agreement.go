@@ -28,7 +28,8 @@ func (c *Config) Agreement() map[string]string {
 		"codec.scale":               strconv.Itoa(c.Codec.Config().Scale),
 		"job.arithmetic":            c.Job.Arithmetic,
 		"job.exponent":              strconv.Itoa(c.Job.Config().Exp),
-		"job.ids":                   fmt.Sprint(c.Job.IDs), // hot rows are dealt out among them
+		"job.ids":                   fmt.Sprint(c.Job.IDs),                // hot rows are dealt out among them
+		"job.plan":                  strconv.FormatBool(c.Job.Plan != ""), // the server has it
 		"job.sync":                  strconv.FormatBool(c.Job.Sync),
 		"workers":                   fmt.Sprint(c.WorkerIDs()), // rows are dealt out in their order
 		ServersField:                strconv.Itoa(len(c.AllServers())),

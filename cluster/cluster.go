@@ -88,6 +88,9 @@ type Job struct {
 	ID uint16 `yaml:"id"`
 	// IDs are more numbers at the switch, among which, with ID, the hot set is divided.
 	IDs []uint16 `yaml:"ids,omitempty,flow"`
+	// Plan, if set, divides the hot set among Switches: PlanAuto, or a file of 'libra plan --json' on the
+	// host of server 0.
+	Plan string `yaml:"plan,omitempty"`
 	// HotSet is the path of the hot-set file.
 	HotSet     string `yaml:"hot_set"`
 	Arithmetic string `yaml:"arithmetic,omitempty"`
@@ -150,7 +153,8 @@ type Standby struct {
 	ThreadedNAPI bool           `yaml:"threaded_napi,omitempty"`
 }
 
-// FabricSwitch is a switch of the hosts' network, for plans of which switch sums what.
+// FabricSwitch is a switch of the hosts' network, for plans of which switch sums what. The other settings of
+// Switch are also its.
 type FabricSwitch struct {
 	// Name of the switch in this file.
 	Name string `yaml:"name"`
@@ -166,6 +170,13 @@ type FabricSwitch struct {
 	Parent string `yaml:"parent,omitempty"`
 	// Plain switches forward only.
 	Plain bool `yaml:"plain,omitempty"`
+
+	// What its daemon needs; the machine of Switch has these there.
+
+	Control      netip.AddrPort `yaml:"control"`
+	Interfaces   []string       `yaml:"interfaces,omitempty,flow"`
+	XDPMode      string         `yaml:"xdp_mode,omitempty"`
+	ThreadedNAPI bool           `yaml:"threaded_napi,omitempty"`
 }
 
 // P4 is a P4 switch. Its fields are those of p4.Options.

@@ -87,6 +87,7 @@ func TestAgreementTellsOfEveryField(t *testing.T) {
 		"job.arithmetic":            func(c *Config) { c.Job.Arithmetic = "lut" },
 		"job.exponent":              func(c *Config) { e := -9; c.Job.Exponent = &e },
 		"job.ids":                   func(c *Config) { c.Job.IDs = []uint16{2} },
+		"job.plan":                  func(c *Config) { c.Job.Plan = PlanAuto },
 		"job.sync":                  func(c *Config) { c.Job.Sync = false },
 		"workers":                   func(c *Config) { c.Workers[0].ID++ },
 		"servers":                   func(c *Config) { c.Servers = make([]Server, 2) },

@@ -15,10 +15,50 @@ import (
 
 // SlotsOf returns the slots of a switch that plans may use.
 func (c *Config) SlotsOf(s FabricSwitch) int {
-	if s.Address == c.Switch.Address {
+	if c.isOwn(s) {
 		return cmp.Or(s.Slots, c.Switch.Slots, control.DefaultSlots)
 	}
 	return cmp.Or(s.Slots, control.DefaultSlots)
+}
+
+// isOwn reports whether a switch is the machine of Switch.
+func (c *Config) isOwn(s FabricSwitch) bool { return s.Address == c.Switch.Address }
+
+// MoreSwitches lists the indices of those switches, except the machine of Switch, that have daemons.
+func (c *Config) MoreSwitches() (all []int) {
+	for i, s := range c.Switches {
+		if s.Control.IsValid() && !s.Plain && !c.isOwn(s) {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// At returns one of the switches that aggregate as Switch describes it.
+func (c *Config) At(s FabricSwitch) Switch {
+	if c.isOwn(s) {
+		return c.Switch
+	}
+	one := c.Switch
+	one.Address, one.Control, one.Interfaces, one.XDPMode = s.Address, s.Control, s.Interfaces, s.XDPMode
+	one.Slots, one.ThreadedNAPI = s.Slots, s.ThreadedNAPI
+	return one
+}
+
+// ForSwitch returns the configuration for the daemon of one of the switches: Switch is that one.
+func (c *Config) ForSwitch(name string) (*Config, error) {
+	i := c.SwitchNamed(name)
+	switch {
+	case i < 0:
+		return nil, fmt.Errorf("no switch %q in the cluster configuration; those there: %s", name, c.switchNames())
+	case c.Switches[i].Plain:
+		return nil, fmt.Errorf("switches[%d]: %q is plain, so it has no daemon: leave plain out, and give it an address", i, name)
+	case !c.isOwn(c.Switches[i]) && !c.Switches[i].Control.IsValid():
+		return nil, fmt.Errorf("switches[%d].control: %q has none, which its daemon needs: give an IP:port", i, name)
+	}
+	own := *c
+	own.Switch = c.At(c.Switches[i])
+	return &own, nil
 }
 
 // SwitchNamed returns the index of the switch with a name, -1 if there is none.
@@ -54,13 +94,14 @@ func (c *Config) checkFabric(v *mistakes) {
 			continue
 		}
 		aggregating++
-		own = own || s.Address == c.Switch.Address
+		own = own || c.isOwn(s)
 		if s.Slots < 0 {
 			v.add("%s.slots: %d is negative", field, s.Slots)
 		}
-		if a, b := s.Slots, c.Switch.Slots; s.Address == c.Switch.Address && a > 0 && b > 0 && a != b {
+		if a, b := s.Slots, c.Switch.Slots; c.isOwn(s) && a > 0 && b > 0 && a != b {
 			v.add("%s.slots: %d, but switch.slots of the same machine is %d: give the same, or one of them only", field, a, b)
 		}
+		c.checkDaemon(field, s, v)
 		c.checkParent(field, s, v)
 	}
 	if aggregating > sched.MaxSwitches {
@@ -93,6 +134,38 @@ func checkPlain(field string, s FabricSwitch, v *mistakes) {
 	}
 	if s.Parent != "" {
 		v.add("%s.parent: %q"+remedy, field, s.Parent)
+	}
+	for _, name := range s.ofDaemon() {
+		v.add("%s.%s: given"+remedy, field, name)
+	}
+}
+
+// ofDaemon lists the fields that are given and only a daemon needs.
+func (s FabricSwitch) ofDaemon() (fields []string) {
+	for _, one := range []struct {
+		name  string
+		given bool
+	}{{"control", s.Control.IsValid()}, {"interfaces", len(s.Interfaces) > 0}, {"xdp_mode", s.XDPMode != ""},
+		{"threaded_napi", s.ThreadedNAPI}} {
+		if one.given {
+			fields = append(fields, one.name)
+		}
+	}
+	return fields
+}
+
+// checkDaemon checks what the daemon of a switch needs. Control is checked with all others.
+func (c *Config) checkDaemon(field string, s FabricSwitch, v *mistakes) {
+	if s.Control.IsValid() && !c.isOwn(s) {
+		c.checkPorts(field, c.At(s), v)
+		return
+	}
+	for _, name := range s.ofDaemon() {
+		if c.isOwn(s) {
+			v.add("%s.%s: given, but this is the machine of switch: give switch.%[2]s instead", field, name)
+		} else {
+			v.add("%s.%s: given without control: give the TCP address of the daemon, too, or leave it out", field, name)
+		}
 	}
 }
 

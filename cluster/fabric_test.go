@@ -23,7 +23,7 @@ switch: {address: 127.0.0.2, control: 127.0.0.2:7700, slots: 5000}
 switches:
   - {name: core, address: 127.0.0.2, links: [middle, right]}
   - {name: middle, plain: true, links: [left]}
-  - {name: left, address: 127.0.0.12, slots: 1000, parent: core}
+  - {name: left, address: 127.0.0.12, control: "127.0.0.12:7700", slots: 1000, parent: core}
   - {name: right, address: 127.0.0.13, links: [core]}
 server: {address: 127.0.0.3, control: 127.0.0.3:7701, at: core}
 workers:

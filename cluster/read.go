@@ -195,6 +195,9 @@ func (c *Config) defaults() []fallback {
 	for i := range c.Switches {
 		missing := func() bool { return c.Switches[i].Slots == 0 }
 		list = append(list, fallback{fmt.Sprintf("switches[%d].slots", i), "the default", missing, func() {}}) // SlotsOf's
+		if s := &c.Switches[i]; s.Control.IsValid() && c.Backend != BackendUDP && c.Switch.Plane != PlaneP4 {
+			list = append(list, defaultOf(fmt.Sprintf("switches[%d].xdp_mode", i), &s.XDPMode, "auto"))
+		}
 	}
 	c.eachServer(func(field string, s *Server) {
 		list = append(list, defaultOf(field+".max_rows", &s.MaxRows, ps.DefaultMaxRows))

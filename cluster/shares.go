@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/libra-ina/libra/packer"
@@ -24,12 +25,23 @@ func (j Job) Shares(hot *packer.HotSet) (*share.Division, error) {
 	return share.Divide(hot.Len(), hot.Dim(), hot.Fingerprint(), len(j.HotIDs()))
 }
 
-// checkShares checks job.ids, and refuses what a job with several shares cannot do.
+// PlanAuto is the plan that server 0 makes at its start.
+const PlanAuto = "auto"
+
+// HasShares reports whether the hot set is divided among several jobs.
+func (j Job) HasShares() bool { return len(j.IDs) > 0 || j.Plan != "" }
+
+// checkShares checks job.ids and job.plan, and refuses what a job with several shares cannot do.
 func (c *Config) checkShares(v *mistakes) {
-	ids := c.Job.HotIDs()
-	if len(ids) == 1 {
+	if !c.Job.HasShares() {
 		return
 	}
+	by := "job.ids"
+	if c.Job.Plan != "" {
+		by = "job.plan"
+		c.checkPlan(v)
+	}
+	ids := c.Job.HotIDs()
 	for i, id := range ids[1:] {
 		switch {
 		case id > 255:
@@ -38,23 +50,45 @@ func (c *Config) checkShares(v *mistakes) {
 			v.add("job.ids[%d]: %d is the number of another share: give each its own", i, id)
 		}
 	}
-	const several = ", but job.ids divides the hot set: "
+	const several = ", but %s divides the hot set: "
 	if n := len(ids); n > share.Max {
 		v.add("job.ids: with job.id, %d numbers, and a hot set has at most %d shares: leave some out", n, share.Max)
 	}
 	if !c.Job.Sync {
-		v.add("job.sync: false" + several + "set it, since only then a step takes the sums of all shares, or leave job.ids out")
+		v.add("job.sync: false"+several+"set it, since only then a step takes the sums of all shares, or leave %[1]s out", by)
 	}
 	if n := c.Job.ReplayMiB; n != DefaultReplayMiB {
-		v.add("job.replay_mib: %d"+several+"leave it out, since workers keep no log then", n)
+		v.add("job.replay_mib: %d"+several+"leave it out, since workers keep no log then", n, by)
 	}
 	if len(c.Standbys) > 0 {
-		v.add("standbys: some are listed" + several + "leave them out, since such a job ends with its aggregator, or leave job.ids out")
+		v.add("standbys: some are listed"+several+"leave them out, since such a job ends with its aggregator, or leave %[1]s out", by)
 	}
 	if c.TLS != (TLS{}) {
-		v.add("tls: there are certificates" + several + "leave one of them out, since a certificate is for one job")
+		v.add("tls: there are certificates"+several+"leave one of them out, since a certificate is for one job", by)
 	}
 	if c.Serverless() {
-		v.add("job.ids: %v, but the file has no server that could harvest several shares: leave it out", c.Job.IDs)
+		v.add("%s: the hot set is divided, but the file has no server that could harvest several shares: leave it out", by)
+	}
+}
+
+// checkPlan checks what job.plan needs.
+func (c *Config) checkPlan(v *mistakes) {
+	if len(c.Job.IDs) > 0 {
+		v.add("job.ids: %v, but with job.plan each switch has one share, with the number job.id: leave one of them out", c.Job.IDs)
+	}
+	if c.Switch.Plane == PlaneP4 {
+		v.add("job.plan: %s, but the other switches of a P4 switch would have no program: leave it out, or choose plane xdp", c.Job.Plan)
+	}
+	if len(c.Switches) == 0 {
+		v.add("job.plan: %s, but the file lists no switches: list all of them with their links, or leave it out", c.Job.Plan)
+	}
+	for i, s := range c.Switches {
+		field := fmt.Sprintf("switches[%d]", i)
+		if !s.Plain && !c.isOwn(s) && !s.Control.IsValid() {
+			v.add("%s.control: required with job.plan: give the TCP address of its daemon, or let it be plain", field)
+		}
+		if s.Parent != "" {
+			v.add("%s.parent: %q, but with job.plan the server takes the harvests of all switches: leave it out", field, s.Parent)
+		}
 	}
 }

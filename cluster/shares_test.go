@@ -31,6 +31,56 @@ func TestFieldsOfShares(t *testing.T) {
 			t.Errorf("%s: %v, want %q", changes, err, want)
 		}
 	}
+	const planned = `
+backend: udp
+job: {id: 3, hot_set: hot.libra, sync: true, plan: auto}
+switch: {address: 127.0.0.2, control: 127.0.0.2:7700}
+switches:
+  - {name: core, address: 127.0.0.2, links: [left, edge]}
+  - {name: left, address: 127.0.0.12, control: 127.0.0.12:7700, slots: 1000}
+  - {name: edge, plain: true}
+server: {address: 127.0.0.3, control: 127.0.0.3:7700, at: core}
+workers: [{id: 1, address: 127.0.0.4, at: left}]
+model: {kind: lr}
+data: {train: train.libfm}
+`
+	for change, want := range map[[2]string]string{
+		{"", ""}:                                            "",
+		{"plan: auto", "plan: plan.json"}:                   "",
+		{"plan: auto", "plan: auto, ids: [4]"}:              "job.ids: [4], but with job.plan each switch has one share",
+		{"sync: true, plan", "plan"}:                        "job.sync: false, but job.plan divides the hot set: set it",
+		{"plan: auto", "plan: auto, replay_mib: 3"}:         "job.replay_mib: 3, but job.plan",
+		{"model:", "tls: {ca: a, cert: b, key: c}\nmodel:"}: "tls: there are certificates, but job.plan",
+		{"model:", "standbys: [{address: 127.0.0.9, control: 127.0.0.9:7700}]\nmodel:"}: "standbys: some are listed, but job.plan",
+		{"slots: 1000", "parent: core"}:                                             `switches[1].parent: "core", but with job.plan`,
+		{", control: 127.0.0.12:7700", ""}:                                          "switches[1].control: required with job.plan: give the TCP address",
+		{"127.0.0.12:7700", "127.0.0.3:7700"}:                                       "server.control: 127.0.0.3:7700 is also switches[1].control",
+		{"127.0.0.12:7700", "127.0.0.12:0"}:                                         "switches[1].control: 127.0.0.12:0 cannot be dialled",
+		{"slots: 1000", "interfaces: [eth0]"}:                                       "switches[1].interfaces: [eth0], but the udp backend",
+		{", links: [left, edge]", ", control: 127.0.0.2:7701, links: [left, edge]"}: "switches[0].control: given, but this is the machine of switch: give switch.control instead",
+		{"plain: true", "plain: true, control: 127.0.0.9:7700"}:                     "switches[2].control: given, but a plain switch",
+	} {
+		c, err := Read(write(t, strings.Replace(planned, change[0], change[1], 1)))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: %v, want %q", change[1], err, want)
+		}
+		if err != nil || change[0] != "" {
+			continue
+		}
+		own, err := c.ForSwitch("left")
+		if err != nil || own.Switch.Address != c.Switches[1].Address || own.Switch.Control != c.Switches[1].Control ||
+			own.Switch.Slots != 1000 || own.Switch.Plane != PlaneModel || own.SwitchField() != "switches[1]" {
+			t.Errorf("the daemon of left: %+v, %v", own, err)
+		}
+		if core, err := own.ForSwitch("core"); err == nil {
+			t.Errorf("a switch without a daemon: %+v", core.Switch)
+		}
+		for name, want := range map[string]string{"edge": `"edge" is plain`, "none": "those there: core, left, edge"} {
+			if _, err := c.ForSwitch(name); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("the daemon of %s: %v, want %q", name, err, want)
+			}
+		}
+	}
 	one := Job{ID: 7}
 	if s, err := one.Shares(nil); s != nil || err != nil {
 		t.Errorf("a job with one number is divided: %v, %v", s, err)

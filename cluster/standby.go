@@ -32,11 +32,17 @@ func (c *Config) ForStandby(index int) (*Config, error) {
 	return &own, nil
 }
 
-// SwitchField returns the field of Switch in the file, of which [Config.ForStandby] may have made another one.
+// SwitchField returns the field of Switch in the file, of which [Config.ForStandby] and [Config.ForSwitch] may
+// have made another one.
 func (c *Config) SwitchField() string {
 	for i, s := range c.Standbys {
 		if s.Address == c.Switch.Address {
 			return fmt.Sprintf("standbys[%d]", i)
+		}
+	}
+	for i, s := range c.Switches {
+		if c.isOwn(s) && s.Control.IsValid() {
+			return fmt.Sprintf("switches[%d]", i)
 		}
 	}
 	return "switch"

@@ -44,12 +44,16 @@ type Process struct {
 }
 
 // Processes lists the processes of the cluster, with where they show their telemetry: the switch, its
-// standbys and the servers at the addresses of their control services, workers at those of their frames.
+// standbys, the other switches and the servers at the addresses of their control services, workers at those of their frames.
 func (c *Config) Processes() []Process {
 	all := []Process{{"switch", "switch.control", c.Telemetry.At(c.Switch.Control.Addr()), false}}
 	for i, standby := range c.Standbys {
 		field := fmt.Sprintf("standbys[%d].control", i)
 		all = append(all, Process{fmt.Sprint("standby ", i), field, c.Telemetry.At(standby.Control.Addr()), false})
+	}
+	for _, i := range c.MoreSwitches() {
+		field, s := fmt.Sprintf("switches[%d].control", i), c.Switches[i]
+		all = append(all, Process{"switch " + s.Name, field, c.Telemetry.At(s.Control.Addr()), false})
 	}
 	servers := 0
 	c.eachServer(func(field string, s *Server) {
@@ -83,6 +87,9 @@ func (c *Config) checkTelemetry(v *mistakes) {
 	control("switch", c.Switch.Control)
 	for i, standby := range c.Standbys {
 		control(fmt.Sprintf("standbys[%d]", i), standby.Control)
+	}
+	for _, i := range c.MoreSwitches() {
+		control(fmt.Sprintf("switches[%d]", i), c.Switches[i].Control)
 	}
 	c.eachServer(func(field string, s *Server) { control(field, s.Control) })
 	used := map[netip.AddrPort]string{}

@@ -338,6 +338,11 @@ func (c *Config) checkAddresses(v *mistakes) {
 	for i, s := range c.Standbys {
 		control(fmt.Sprintf("standbys[%d].control", i), s.Control)
 	}
+	for i, s := range c.Switches {
+		if s.Control.IsValid() && !c.isOwn(s) {
+			control(fmt.Sprintf("switches[%d].control", i), s.Control)
+		}
+	}
 	c.eachServer(func(field string, s *Server) { control(field+".control", s.Control) })
 }
 

@@ -33,6 +33,9 @@ func (s *ParameterServer) terms(worker uint16) *pb.Membership {
 		Training: cmp.Or(training, s.training), NewTraining: training == "", Shares: s.cfg.Shares,
 		Run: s.run,
 	}
+	if s.cfg.Plan != nil {
+		terms.Plan = s.cfg.Plan(worker)
+	}
 	s.generation.describe(terms)
 	return terms
 }

@@ -368,7 +368,7 @@ func TestRefusedRequests(t *testing.T) {
 		"fewer places than workers": {func(s *pb.JobSpec) {
 			s.Job, s.Mode, s.Workers, s.Senders = 6, pb.Mode_MODE_SYNC, 2, 1
 		}, codes.InvalidArgument},
-		"too many servers": {func(s *pb.JobSpec) { s.Job, s.ServerMacs = 6, slices.Repeat([][]byte{{2, 0, 0, 0, 0, 1}}, 33) }, codes.InvalidArgument},
+		"too many servers": {func(s *pb.JobSpec) { s.Job, s.ServerMacs = 6, slices.Repeat([][]byte{{2, 0, 0, 0, 0, 1}}, 48) }, codes.InvalidArgument},
 		"server's address": {func(s *pb.JobSpec) { s.Job, s.ServerMacs = 6, [][]byte{{2, 0, 0, 0, 0}} }, codes.InvalidArgument},
 		"too many senders": {func(s *pb.JobSpec) { s.Job, s.Senders = 6, 1<<16+1 }, codes.InvalidArgument},
 		"many senders":     {func(s *pb.JobSpec) { s.Job, s.Senders = 6, 1<<16 }, codes.ResourceExhausted},

@@ -50,6 +50,9 @@ type JoinConfig struct {
 	// which is Job, on; nil if Job has everything. They replace HotSet and Pages at the aggregator. Such a
 	// worker keeps no log.
 	Shares []Share
+	// Plan, if not nil, turns the plan of the server with index 0 into Shares, which are at several
+	// aggregators: then Shares must be nil. Its error ends Join.
+	Plan func(*pb.Plan) ([]Share, error)
 	// Agree has the values on which the worker and the parameter servers must agree, field by field;
 	// see [ParameterServerConfig]. It may be nil. Join adds [IndexField], if there are several servers,
 	// and [TrainingField].
@@ -232,6 +235,9 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := m.takePlan(ctx, &cfg); err != nil {
+		return nil, err
+	}
 	m.addresses = append(slices.Clone(addresses), cfg.Aggregator)
 	explain := func(err error) error {
 		switch unknown := cfg.KeepsLog && errors.Is(err, access.ErrNotFound); {
@@ -247,7 +253,11 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 			return nil, explain(err)
 		}
 	}
-	if err := m.checkAll(&cfg, client); err != nil {
+	shares, err := m.reachShares(dial, &cfg, client)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.checkAll(&cfg, client, shares); err != nil {
 		return nil, explain(err)
 	}
 	var joined []*pb.Membership
@@ -305,7 +315,7 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	if err := m.take(joined[0], admitted); err != nil {
 		return nil, err
 	}
-	if err := m.joinShares(&cfg, client, joined[0]); err != nil {
+	if err := m.joinShares(&cfg, shares, joined[0]); err != nil {
 		return nil, err
 	}
 	m.kept.mu.Lock()

@@ -39,6 +39,8 @@ type ParameterServerConfig struct {
 	// Shares are the instances of the jobs of the hot set's shares after the first, whose is Instance, if it
 	// is divided. Then KeepLog must not be set.
 	Shares []uint64
+	// Plan, if not nil, returns what a worker does with the hot set's parts, if the server has planned that.
+	Plan func(worker uint16) *pb.Plan
 	// Aggregator is the index of that: 0 is the cluster's switch, then come its standbys.
 	Aggregator int
 	Port       uint16 // source port of the workers' frames, unless they name another

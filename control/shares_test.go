@@ -3,9 +3,14 @@
 package control
 
 import (
+	"context"
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
+	"time"
+
+	"google.golang.org/grpc"
 
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/wire"
@@ -13,6 +18,11 @@ import (
 
 // What a job with several shares cannot do, and shares that no service could know, are refused.
 func TestBadSharesOfAMembership(t *testing.T) {
+	noPlan := func(*pb.Plan) ([]Share, error) { return nil, nil }
+	if err := (&JoinConfig{Job: 5, Aggregator: control1, Shares: []Share{{Job: 5, HotSet: hotSet},
+		{Job: 5, HotSet: hotSet, At: control2}}}).checkShares(); err != nil {
+		t.Errorf("the same number at two aggregators: %v", err)
+	}
 	two := []Share{{Job: 5, HotSet: hotSet}, {Job: 6, HotSet: hotSet}}
 	for want, c := range map[string]JoinConfig{
 		"":                                 {Job: 5, Shares: two},
@@ -22,11 +32,54 @@ func TestBadSharesOfAMembership(t *testing.T) {
 		"Shares[1].HotSet is missing":                  {Job: 5, Shares: []Share{two[0], {Job: 6}}},
 		"NoServer is set, and there are several":       {Job: 5, Shares: two, NoServer: true},
 		"KeepsLog is set, and there are several":       {Job: 5, Shares: two, KeepsLog: true},
+		"Plan is set, and so are Shares":               {Job: 5, Shares: two, Plan: noPlan},
+		"NoServer is set, and there are":               {Job: 5, Plan: noPlan, NoServer: true},
+		"KeepsLog is set, and there are":               {Job: 5, Plan: noPlan, KeepsLog: true},
 	} {
 		if err := c.checkShares(); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%q: %v", want, err)
 		}
 	}
+}
+
+// A worker follows the plan of its server, if its configuration wants one, and joins where that says.
+func TestPlanOfAServer(t *testing.T) {
+	for name, one := range map[string]struct {
+		plan   *pb.Plan
+		shares []Share
+		err    error
+		want   string
+	}{
+		"none":       {want: "the parameter server of job 5 has no plan of its hot set: run the same version"},
+		"refused":    {plan: &pb.Plan{}, err: errors.New("an unknown switch"), want: "an unknown switch"},
+		"no shares":  {plan: &pb.Plan{}, want: "the plan has no shares"},
+		"twice":      {plan: &pb.Plan{}, shares: []Share{{Job: 5, At: control1, HotSet: hotSet}, {Job: 5, At: control1, HotSet: hotSet}}, want: "Shares[1].Job is 5, as that of another"},
+		"two places": {plan: &pb.Plan{PartRows: 7}, shares: []Share{{Job: 5, At: control2, HotSet: hotSet}, {Job: 5, At: control1, HotSet: hotSet}}},
+	} {
+		var got *pb.Plan
+		cfg := JoinConfig{Job: 5, Aggregator: control1, Limit: time.Minute,
+			Plan: func(p *pb.Plan) ([]Share, error) { got = p; return one.shares, one.err }}
+		m := &Membership{job: 5, cfg: cfg, servers: []joinedServer{{ParameterServerClient: planning{plan: one.plan}, role: "parameter server"}}}
+		err := m.takePlan(t.Context(), &cfg)
+		if one.want != "" && (err == nil || !strings.Contains(err.Error(), one.want)) || one.want == "" && err != nil {
+			t.Errorf("%s: %v, want %q", name, err, one.want)
+		}
+		if one.want == "" && (got.GetPartRows() != 7 || cfg.Aggregator != control2 || m.cfg.Aggregator != control2 || len(m.cfg.Shares) != 2) {
+			t.Errorf("%s: plan %v leads to %+v", name, got, cfg)
+		}
+	}
+}
+
+var control1, control2 = netip.MustParseAddrPort("10.0.0.1:7700"), netip.MustParseAddrPort("10.0.0.2:7700")
+
+// planning is a server that has a plan.
+type planning struct {
+	pb.ParameterServerClient
+	plan *pb.Plan
+}
+
+func (p planning) Check(context.Context, *pb.JoinRequest, ...grpc.CallOption) (*pb.Membership, error) {
+	return &pb.Membership{Plan: p.plan}, nil
 }
 
 // A worker takes part only in the instances of the shares that its server harvests.
@@ -56,6 +109,11 @@ func TestAnswersForShares(t *testing.T) {
 	three := &pb.Membership{Instance: 9, Shares: []uint64{12, 11}}
 	if err := m.takeShare(cfg.atShare(1), 2, three, right); err != nil {
 		t.Errorf("the last of three shares: %v", err)
+	}
+	right.Stripes, right.Dense = 4, false
+	m.Stripes, m.Dense = 10, true
+	if err := m.takeShare(cfg.atShare(1), 1, joined, right); err != nil || m.Stripes != 4 || m.Dense {
+		t.Errorf("frames of %d stripes, dense %v, not those that both aggregators take (%v)", m.Stripes, m.Dense, err)
 	}
 	right.Pages = 1
 	if err := m.takeShare(cfg.atShare(1), 1, joined, right); err == nil || !strings.Contains(err.Error(), "hot scalars of job 6") {

@@ -87,8 +87,8 @@ func (a *Aggregator) jobConfig(spec *pb.JobSpec) (aggregator.JobConfig, error) {
 		return refuse("senders: %d, but %d workers take part in rounds", spec.Senders, spec.Workers)
 	case spec.Senders > maxSenders:
 		return refuse("senders: %d, a job has at most %d", spec.Senders, maxSenders)
-	case len(spec.ServerMacs) > wire.MaxServers:
-		return refuse("server_macs: %d, a job has at most %d servers", len(spec.ServerMacs), wire.MaxServers)
+	case len(spec.ServerMacs) > maxHosts:
+		return refuse("server_macs: %d, a job has at most %d servers and other switches", len(spec.ServerMacs), maxHosts)
 	case slices.ContainsFunc(spec.ServerMacs, func(mac []byte) bool { return len(mac) != len([6]byte{}) }):
 		return refuse("server_macs: one of them is no Ethernet address of 6 bytes")
 	case mode.HasRounds() && spec.HarvestPeriodUs != 0:
@@ -126,6 +126,9 @@ func (a *Aggregator) jobConfig(spec *pb.JobSpec) (aggregator.JobConfig, error) {
 	}
 	return cfg, nil
 }
+
+// maxHosts is the number of servers, and of the switches of a plan besides one.
+const maxHosts = wire.MaxServers + 15
 
 // maxSenders is the number of 16-bit sender ids.
 const maxSenders = 1 << 16

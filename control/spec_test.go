@@ -9,7 +9,6 @@ import (
 
 	"github.com/libra-ina/libra/aggregator"
 	pb "github.com/libra-ina/libra/control/controlpb"
-	"github.com/libra-ina/libra/wire"
 )
 
 // Specifications are tested at the ends of their ranges; beyond them, the error has the value and
@@ -26,7 +25,7 @@ func TestEndsOfSpecifications(t *testing.T) {
 		{func(s *pb.JobSpec) { rounds(s); s.Workers = aggregator.MaxWorkers }, func(s *pb.JobSpec) { rounds(s); s.Workers = aggregator.MaxWorkers + 1 }, "can take part in rounds"},
 		{func(s *pb.JobSpec) { s.Stripes = 10 }, func(s *pb.JobSpec) { s.Stripes = 11 }, "stripes: 11, this aggregator takes at most 10 in a frame"},
 		{func(s *pb.JobSpec) { rounds(s); s.Senders = 2 }, func(s *pb.JobSpec) { rounds(s); s.Senders = 1 }, "senders: 1, but 2 workers take part in rounds"},
-		{func(s *pb.JobSpec) { s.ServerMacs = macs(wire.MaxServers) }, func(s *pb.JobSpec) { s.ServerMacs = macs(wire.MaxServers + 1) }, "server_macs: 33, a job has at most 32 servers"},
+		{func(s *pb.JobSpec) { s.ServerMacs = macs(maxHosts) }, func(s *pb.JobSpec) { s.ServerMacs = macs(maxHosts + 1) }, "server_macs: 48, a job has at most 47 servers and other switches"},
 	} {
 		last, beyond := spec(), spec()
 		c.last(last)

@@ -43,7 +43,8 @@ type Config struct {
 	// HotSet lists the hot rows. Nil makes every row cold; Dim is then required.
 	HotSet *HotSet
 	// Shares divides the hot set among several jobs; a hot frame has pairs of only one of them, by their
-	// local ranks. Nil means one job with everything.
+	// local ranks. Rows of a part that it keeps cold go to the first server, as those that Numbers excludes.
+	// Nil means one job with everything.
 	Shares *share.Division
 	// Dim is the number of gradients in a row. 0 means the hot set's.
 	Dim int
@@ -152,7 +153,7 @@ func New(c Config) (*Packer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Shares != nil && c.Shares.Len() == 1 { // all ranks are what they were
+	if c.Shares != nil && c.Shares.Len() == 1 && !c.Shares.HasCold() { // all ranks are what they were
 		c.Shares = nil
 	}
 	p := &Packer{hotSet: c.HotSet, shares: c.Shares, pages: 1, dim: c.Dim, layout: c.Layout, stripes: c.Stripes,

@@ -113,7 +113,7 @@ func (p *Packer) BeginPrepared(grads []float32, prepared ...*Prepared) error {
 	if err := p.checkBatch(p.merged, grads); err != nil {
 		return err
 	}
-	if p.siftable(grads) != nil {
+	if p.siftable(grads) != nil || p.chills() && p.coder != nil { // cold rows of the hot set come first
 		return p.Begin(p.merged, grads)
 	}
 	p.resetScratch(&p.scratch)

@@ -29,24 +29,24 @@ func newShares(tb rapid.TB, hot *HotSet, count int) *share.Division {
 type pair struct{ rank, bits uint32 }
 
 // sharedPairs reads the frames of a batch: the pairs of each share by their ranks in the hot set, and the
-// number of cold rows.
-func sharedPairs(tb rapid.TB, p *Packer, s *share.Division, layout Layout) (pairs [][]pair, cold int) {
+// number of cold rows of each server.
+func sharedPairs(tb rapid.TB, p *Packer, s *share.Division, layout Layout) (pairs [][]pair, cold [3]int) {
 	pairs = make([][]pair, s.Len())
 	buffer, last := make([]byte, wire.MaxPayload), 0
 	for p.Next() != 0 {
-		hot, share, before := p.Next() == wire.TypeHot, p.To(), p.Sent()
+		hot, to, before := p.Next() == wire.TypeHot, p.To(), p.Sent()
 		payload, err := p.Fill(buffer)
 		if err != nil {
 			tb.Fatal(err)
 		}
 		if !hot {
-			cold += p.Sent().ColdRows - before.ColdRows
+			cold[to] += p.Sent().ColdRows - before.ColdRows
 			continue
 		}
-		if share < last {
-			tb.Fatalf("a frame of share %d after one of share %d", share, last)
+		if to < last {
+			tb.Fatalf("a frame of share %d after one of share %d", to, last)
 		}
-		last = share
+		last = to
 		for i := range (len(payload) - wire.HeaderLen) / wire.StripeLen {
 			stripe := wire.StripeAt(payload, i)
 			for lane := range wire.Lanes {
@@ -54,11 +54,11 @@ func sharedPairs(tb rapid.TB, p *Packer, s *share.Division, layout Layout) (pair
 					continue
 				}
 				local := layout.Rank(stripe, lane)
-				rank, ok := s.Rank(share, local)
+				rank, ok := s.Rank(to, local)
 				if !ok {
-					tb.Fatalf("local rank %d, share %d has %d slots", local, share, s.Slots(share))
+					tb.Fatalf("local rank %d, share %d has %d slots", local, to, s.Slots(to))
 				}
-				pairs[share] = append(pairs[share], pair{rank, stripe.Bits(lane)})
+				pairs[to] = append(pairs[to], pair{rank, stripe.Bits(lane)})
 			}
 		}
 	}
@@ -68,6 +68,29 @@ func sharedPairs(tb rapid.TB, p *Packer, s *share.Division, layout Layout) (pair
 // ownerOf returns the share of a rank by the rule for parts.
 func ownerOf(hot *HotSet, count int, rank uint32) int {
 	return int(rank) / hot.Dim() / share.PartRows(hot.Len(), share.MaxParts) % count
+}
+
+// drawPlan returns a plan for some shares: a part may be in several, and cold though it is in some.
+func drawPlan(t *rapid.T, hot *HotSet, count int) share.Plan {
+	plan := share.Plan{PartRows: share.PartRows(hot.Len(), rapid.IntRange(1, share.MaxParts).Draw(t, "parts")),
+		Shares: make([][]uint32, count)}
+	for part := range (hot.Len()-1)/plan.PartRows + 1 {
+		to := share.Cold
+		for _, i := range rapid.Permutation([]int{0, 1, 2, 3, 4, 5, 6, 7, 8}[:count]).Draw(t, "holders")[:rapid.IntRange(0,
+			min(2, count)).Draw(t, "copies")] {
+			plan.Shares[i] = append(plan.Shares[i], uint32(part))
+			if rapid.IntRange(0, 3).Draw(t, "cold") > 0 {
+				to = i
+			}
+		}
+		plan.To = append(plan.To, to)
+	}
+	for i, parts := range plan.Shares {
+		if len(parts) == 0 {
+			plan.Shares[i] = []uint32{0}
+		}
+	}
+	return plan
 }
 
 // Every pair arrives once, in a frame of the share that has its part, by a rank that leads back to it.
@@ -81,10 +104,19 @@ func TestPackShares(t *testing.T) {
 		if dim := rapid.SampledFrom([]int{0, 1, 1, 2, 7, 23}).Draw(t, "dim"); dim > 0 {
 			hot = pagedHotSet(t, dim)
 		}
-		dim, count := hot.Dim(), rapid.IntRange(2, 9).Draw(t, "shares")
+		dim, count := hot.Dim(), rapid.IntRange(1, 9).Draw(t, "shares")
 		layout := rapid.SampledFrom([]Layout{LaneAligned, Dense}).Draw(t, "layout")
-		s := newShares(t, hot, count)
-		p, err := New(Config{HotSet: hot, Shares: s, Layout: layout, Stripes: rapid.IntRange(1, 10).Draw(t, "stripes")})
+		s, owner := newShares(t, hot, count), func(rank uint32) int { return ownerOf(hot, count, rank) }
+		if rapid.Bool().Draw(t, "planned") {
+			plan := drawPlan(t, hot, count)
+			var err error
+			if s, err = share.New(hot.Len(), hot.Dim(), hot.Fingerprint(), plan); err != nil {
+				t.Fatal(err)
+			}
+			owner = func(rank uint32) int { return plan.To[int(rank)/dim/plan.PartRows] }
+		}
+		p, err := New(Config{HotSet: hot, Shares: s, Layout: layout, Stripes: rapid.IntRange(1, 10).Draw(t, "stripes"),
+			Split: Split(rapid.IntRange(1, 3).Draw(t, "servers"))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,21 +143,20 @@ func TestPackShares(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, cold := sharedPairs(t, p, s, layout)
-			want, wantCold := make([][]pair, count), 0
+			want, wantCold := make([][]pair, count), [3]int{}
 			for i, key := range keys {
 				row, ok := hot.Rank(key)
-				if !ok {
-					wantCold++
+				if !ok || owner(row*uint32(dim)) == share.Cold {
+					wantCold[p.split.Owner(hot, key)]++
 					continue
 				}
+				to := owner(row * uint32(dim))
 				for j := range dim {
-					rank := row*uint32(dim) + uint32(j)
-					owner := ownerOf(hot, count, rank)
-					want[owner] = append(want[owner], pair{rank, math.Float32bits(grads[i*dim+j])})
+					want[to] = append(want[to], pair{row*uint32(dim) + uint32(j), math.Float32bits(grads[i*dim+j])})
 				}
 			}
 			if cold != wantCold {
-				t.Fatalf("%d cold rows, want %d", cold, wantCold)
+				t.Fatalf("%s: %d cold rows of each server, want %d", how, cold, wantCold)
 			}
 			for share := range want {
 				g, w := sortPairs(got[share]), sortPairs(want[share])
@@ -224,6 +255,21 @@ func TestBadShares(t *testing.T) {
 	for _, count := range []int{-1, 0, 3, share.Max + 1} {
 		if _, err := share.Divide(hot.Len(), hot.Dim(), hot.Fingerprint(), count); !errors.Is(err, share.ErrConfig) {
 			t.Errorf("%d shares: %v", count, err)
+		}
+	}
+	for name, plan := range map[string]share.Plan{
+		"no shares":            {PartRows: 1, To: []int{-1, -1}},
+		"no rows in a part":    {Shares: [][]uint32{{0}}, To: []int{0, 0}},
+		"a part without place": {PartRows: 1, Shares: [][]uint32{{0}}, To: []int{0}},
+		"an empty share":       {PartRows: 1, Shares: [][]uint32{{0}, {}}, To: []int{0, -1}},
+		"a part twice":         {PartRows: 1, Shares: [][]uint32{{0, 0}}, To: []int{0, -1}},
+		"a part beyond":        {PartRows: 1, Shares: [][]uint32{{2}}, To: []int{-1, -1}},
+		"a share without it":   {PartRows: 1, Shares: [][]uint32{{0}}, To: []int{0, 0}},
+		"a share beyond":       {PartRows: 1, Shares: [][]uint32{{0}}, To: []int{0, 1}},
+		"less than cold":       {PartRows: 1, Shares: [][]uint32{{0}}, To: []int{0, -2}},
+	} {
+		if _, err := share.New(hot.Len(), hot.Dim(), hot.Fingerprint(), plan); !errors.Is(err, share.ErrConfig) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	if _, err := New(Config{HotSet: pagedHotSet(t, 1), Shares: newShares(t, hot, 2)}); !errors.Is(err, ErrConfig) {

@@ -106,6 +106,10 @@ func (p *Packer) placeKeys(s *scratch, keys []uint64, first int, sift []float32)
 	} else {
 		p.hotSet.index.findAll(found, keys)
 	}
+	if p.chills() {
+		s.sifted = true
+		p.shares.Chill(found)
+	}
 	if sift != nil {
 		s.sifted = true
 		for i, f := range found {
@@ -114,14 +118,14 @@ func (p *Packer) placeKeys(s *scratch, keys []uint64, first int, sift []float32)
 			}
 		}
 	}
-	if p.layout == Dense && p.dim == 1 && p.pages > 1 {
+	if p.layout == Dense && p.dim == 1 {
 		if p.shares != nil {
 			p.shares.PlaceAll(found)
 		}
-		s.dealPairs(found, uint32(first))
-		return
-	}
-	if p.layout == Dense && p.dim == 1 {
+		if p.pages > 1 {
+			s.dealPairs(found, uint32(first))
+			return
+		}
 		s.growLanes(s.pairs + len(keys))
 		s.placePairs(found, uint32(first))
 		return
@@ -142,6 +146,9 @@ func (p *Packer) placeKeys(s *scratch, keys []uint64, first int, sift []float32)
 		}
 	}
 }
+
+// chills reports whether rows of some parts of the hot set are cold.
+func (p *Packer) chills() bool { return p.shares != nil && p.shares.HasCold() }
 
 // separateHot lists the cold keys in s.cold and returns the indices of the hot ones.
 // It writes every position to both lists and advances one of them: a branch would

@@ -103,7 +103,7 @@ func (p *Packer) BeginSum(exp int, parts []Part) (pairs int, err error) {
 	}
 	p.prepared = prepared
 	var rows *RowNumbers
-	if len(prepared) == len(parts) && !s.sifted {
+	if len(prepared) == len(parts) && !s.sifted && (p.coder == nil || !p.chills()) {
 		rows = p.mergeNumbers(prepared)
 	}
 	clear(prepared)
@@ -189,7 +189,7 @@ func (s *sums) takeSums(where *slotList, keys []uint64, grads []float32, dim int
 func (p *Packer) startSum(units fixedpoint.Format, rows *RowNumbers) error {
 	s, t := p.sums, &p.scratch
 	p.resetScratch(t)
-	t.sifted = s.sifted
+	t.sifted = s.sifted || p.chills()
 	t.nCold, t.cold = s.nCold, grown(t.cold, s.nCold)
 	for i := range s.nCold {
 		t.cold[i] = uint32(i)

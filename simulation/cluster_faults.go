@@ -66,14 +66,21 @@ func (p *process) serverFaults() grpc.ServerOption {
 	return grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo,
 		handle grpc.StreamHandler,
 	) error {
-		return handle(srv, &faultyStream{ServerStream: stream, c: p.c})
+		return handle(srv, &faultyStream{ServerStream: stream, c: p.c, of: p})
 	})
 }
 
 type faultyStream struct {
 	grpc.ServerStream
 	c   *clusterLife
-	job uint32 // whose harvests it brings
+	of  *process // whose service it is
+	job uint32   // whose harvests it brings
+}
+
+// isSecondShare reports whether the stream brings the harvests of a neighbour's share that is not its only one.
+func (s *faultyStream) isSecondShare() bool {
+	n := s.c.neighbour
+	return s.job == theirJob+1 || s.job == theirJob && n != nil && slices.Contains(n.names, s.of.role)
 }
 
 // RecvMsg receives a message.
@@ -90,8 +97,11 @@ func (s *faultyStream) SendMsg(m any) error {
 	switch m := m.(type) {
 	case *pb.HarvestChunk:
 		fault := s.c.options.fault
-		if m.Request > 0 && (fault == answersOlder || fault == commitsWithout && s.job == theirJob+1) {
+		if m.Request > 0 && (fault == answersOlder || fault == commitsWithout && s.isSecondShare()) {
 			m.Request++ // the end of the next step does not wait for its own
+		}
+		if fault == numbersTogether && s.job >= theirJob && s.c.neighbour.hasNumber(s, m.Number) {
+			m.Sums, m.Gaps = nil, nil // it is taken for one that comes again
 		}
 	case *pb.Membership:
 		if s.c.options.fault == freesAnswered && m.Committed != nil {

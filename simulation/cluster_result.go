@@ -23,6 +23,7 @@ type ClusterResult struct {
 	Wrong       int           `json:"wrong"`      // processes with a wrong configuration
 	Guests      int           `json:"guests"`     // workers with their own program
 	Neighbours  int           `json:"neighbours"` // trainings that another job on the switch has completed
+	Divided     int           `json:"divided"`    // of these, with a hot set that was divided among several switches
 	Busy        int           `json:"busy"`       // calls refused because the data plane was busy
 	Outages     int           `json:"outages"`
 	Fences      int           `json:"fences"`   // trainings that went on without their aggregator
@@ -54,6 +55,7 @@ func (r *ClusterResult) Add(o ClusterResult) {
 	r.Wrong += o.Wrong
 	r.Guests += o.Guests
 	r.Neighbours += o.Neighbours
+	r.Divided += o.Divided
 	r.Busy += o.Busy
 	r.Outages += o.Outages
 	r.Fences += o.Fences

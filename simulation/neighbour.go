@@ -15,17 +15,23 @@ import (
 
 // neighbour is another job of the same switch: a server and a worker, which train in step on their
 // own machines, without a checkpoint, are killed, and start again. Its hot set may be divided among up
-// to three jobs. The accounts follow only the cluster's own job, so they detect anything that the
+// to three jobs, of that switch or, by a plan, of up to three switches. The accounts follow only the cluster's own job, so they detect anything that the
 // neighbour adds to it; anything added to the neighbour, or missing in a step of it, shows in its final
 // weights.
 type neighbour struct {
 	c       *clusterLife
 	cfg     cluster.Config
-	want    string // weights
-	procs   [2]*process
-	started [2]int
+	want    string     // weights
+	names   []string   // of its processes: the server, the worker, and its own switches
+	procs   []*process // of the same; nil: none runs
+	started []int
 	done    bool // its worker has finished
 	runs    int  // of its server
+
+	// Of the fault numbersTogether: the newest harvest of the server's run, and the stream that has brought it.
+	newest   uint64
+	newestBy *faultyStream
+	of       int // the run
 }
 
 const (
@@ -35,7 +41,8 @@ const (
 	theirRuns   = 4
 )
 
-var theirs = [2]string{theirServer, theirWorker}
+// theirSwitch is the index of the first of its own switches among its processes.
+const theirSwitch = 2
 
 // addNeighbour decides whether another job is on the switch. As in addExtras, that changes nothing else.
 func (c *clusterLife) addNeighbour() error {
@@ -58,6 +65,9 @@ func (c *clusterLife) addNeighbour() error {
 		cfg.Job.IDs = append(cfg.Job.IDs, theirJob+1+share)
 		cfg.Standbys = nil // such a job ends with its switch
 	}
+	if err := n.addSwitches(); err != nil {
+		return err
+	}
 	cfg.SetDefaults()
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -71,18 +81,65 @@ func (c *clusterLife) addNeighbour() error {
 	return err
 }
 
+// addSwitches decides whether a plan divides the hot set among the switch and others of its own, which no other job
+// has. There may not be room for all parts.
+func (n *neighbour) addSwitches() error {
+	n.names = []string{theirServer, theirWorker}
+	if rng, cfg := n.c.options.named("neighbour's switches"), &n.cfg; len(cfg.Job.IDs) == 0 && rng.IntN(2) == 0 {
+		model, err := node.Model(cfg.Model)
+		if err != nil {
+			return err
+		}
+		cfg.Job.Plan, cfg.Standbys = cluster.PlanAuto, nil
+		cfg.Switches = []cluster.FabricSwitch{{Name: "core", Address: cfg.Switch.Address}}
+		if cfg.Switch.Slots == 0 {
+			cfg.Switches[0].Slots = model.Dim() * (1 + rng.IntN(30))
+		}
+		cfg.Server.At, cfg.Workers[0].At = "core", "core"
+		for i := range 1 + rng.IntN(2) {
+			at := netip.AddrFrom4([4]byte{10, 0, 0, byte(30 + i)})
+			s := cluster.FabricSwitch{Name: fmt.Sprint("neighbour's switch ", i), Address: at,
+				Control: netip.AddrPortFrom(at, controlPort), Links: []string{cfg.Switches[rng.IntN(1+i)].Name},
+				Slots: model.Dim() * (1 + rng.IntN(30))}
+			cfg.Switches = append(cfg.Switches, s)
+			n.names = append(n.names, s.Name)
+			if rng.IntN(2) == 0 {
+				cfg.Workers[0].At = s.Name
+			}
+		}
+	}
+	n.procs, n.started = make([]*process, len(n.names)), make([]int, len(n.names))
+	return nil
+}
+
+// addressOf returns the address of a process, by its index.
+func (n *neighbour) addressOf(i int) netip.Addr {
+	switch i {
+	case 0:
+		return n.cfg.Server.Address
+	case 1:
+		return n.cfg.Workers[0].Address
+	}
+	return n.cfg.Switches[1+i-theirSwitch].Address
+}
+
 // joinWorld adds the neighbour's machines to the network, and plans its life.
 func (n *neighbour) joinWorld() {
 	if n == nil {
 		return
 	}
 	s, rng := n.c, n.c.options.named("neighbour's life")
-	for i, at := range []netip.Addr{n.cfg.Server.Address, n.cfg.Workers[0].Address} {
-		s.NewHost(theirs[i], netip.AddrPortFrom(at, framePort))
+	for i, name := range n.names[:theirSwitch] {
+		s.NewHost(name, netip.AddrPortFrom(n.addressOf(i), framePort))
 		n.restartLater(i, rng.IntN(100))
 	}
-	for range rng.IntN(4) {
-		moment, which, silence := rng.IntN(1+rng.IntN(1500)), rng.IntN(2), rng.IntN(2) == 0
+	kills := rng.IntN(4)
+	for i := theirSwitch; i < len(n.names); i++ {
+		s.NewHost(n.names[i], netip.AddrPortFrom(n.addressOf(i), framePort))
+		n.restartLater(i, rng.IntN(100))
+	}
+	for range kills {
+		moment, which, silence := rng.IntN(1+rng.IntN(1500)), rng.IntN(len(n.names)), rng.IntN(2) == 0
 		if s.plan.kinds&Crash == 0 {
 			continue
 		}
@@ -112,9 +169,8 @@ func (n *neighbour) startOne(i int) {
 		n.runs++
 		n.done = false
 	}
-	at := []netip.Addr{n.cfg.Server.Address, n.cfg.Workers[0].Address}[i]
 	ctx, cancel := context.WithCancel(context.Background())
-	p := c.newProcess(theirs[i], fmt.Sprintf("%s@%d", theirs[i], n.started[i]), c.hostOf(at), cancel)
+	p := c.newProcess(n.names[i], fmt.Sprintf("%s@%d", n.names[i], n.started[i]), c.hostOf(n.addressOf(i)), cancel)
 	p.Host().PowerUp()
 	n.procs[i] = p
 	s.Tell("%s starts\n", p.Name())
@@ -124,13 +180,19 @@ func (n *neighbour) startOne(i int) {
 	go func() {
 		var weights string
 		var err error
-		if i == 0 {
+		switch i {
+		case 0:
 			var r *node.ServerResult
 			if r, err = node.RunServer(ctx, env); err == nil {
 				weights = r.WeightsSHA256
 			}
-		} else {
+		case 1:
 			_, err = node.RunWorker(ctx, env, node.WorkerOptions{ID: cfg.Workers[0].ID})
+		default:
+			env.Machine.Plane = nil // the accounts follow the cluster's own
+			if env.Config, err = cfg.ForSwitch(n.names[i]); err == nil {
+				err = node.RunSwitch(ctx, env)
+			}
 		}
 		cancel()
 		s.Mu.Lock()
@@ -157,6 +219,8 @@ func (n *neighbour) handleEnds() {
 		s.Tell("%s ends, killed %v, with an error %v\n", p.Name(), p.Dead(), p.err != nil)
 		whole := p.err == nil && !p.Dead()
 		switch {
+		case i >= theirSwitch:
+			n.restartLater(i, 200)
 		case i == 1 && whole:
 			n.done = true
 		case i == 1:
@@ -164,6 +228,9 @@ func (n *neighbour) handleEnds() {
 		default:
 			if whole {
 				n.c.result.Neighbours++
+				if n.cfg.Job.Plan != "" {
+					n.c.result.Divided++
+				}
 				if p.weights != n.want {
 					s.Fail("the job of a neighbour ends with the weights %s, not %s", p.weights, n.want)
 				}
@@ -176,6 +243,20 @@ func (n *neighbour) handleEnds() {
 			n.restartLater(1, 400)
 		}
 	}
+}
+
+// hasNumber reports whether the server has had a harvest with a number, or a newer one, by another stream.
+func (n *neighbour) hasNumber(by *faultyStream, number uint64) bool {
+	n.c.Mu.Lock()
+	defer n.c.Mu.Unlock()
+	if n.of != n.runs {
+		n.of, n.newest, n.newestBy = n.runs, 0, nil
+	}
+	if n.newestBy != by && number <= n.newest {
+		return true
+	}
+	n.newest, n.newestBy = number, by
+	return false
 }
 
 // runningProcesses lists the processes that have not ended.

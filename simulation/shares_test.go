@@ -7,18 +7,45 @@ import (
 	"testing"
 )
 
-// A step takes the sums of all shares, and lives notice if it does not.
-func TestCommitWithoutAShareIsFound(t *testing.T) {
-	for seed := uint64(1); seed <= 400; seed++ {
-		_, err := RunCluster(InTest(t), Options{Seed: seed, Kinds: Neighbour, fault: commitsWithout})
-		if err == nil {
-			continue // there is no neighbour with shares, or nothing was in its second one
+// A step takes the sums of all shares, at one switch or at several, each by its own number, and lives notice if it
+// does not.
+func TestFaultsOfSharesAreFound(t *testing.T) {
+	for _, f := range []fault{commitsWithout, numbersTogether} {
+		const lives = 400
+		seed := uint64(1)
+		for ; seed <= lives; seed++ {
+			_, err := RunCluster(InTest(t), Options{Seed: seed, Kinds: Neighbour, fault: f})
+			if err == nil {
+				continue // there is no neighbour with shares, or nothing was in its second one
+			}
+			t.Logf("%s: seed %d: %v", f, seed, err)
+			if !strings.Contains(err.Error(), "the job of a neighbour ends with the weights") {
+				t.Errorf("%s: found by something else", f)
+			}
+			break
 		}
-		t.Logf("seed %d: %v", seed, err)
-		if !strings.Contains(err.Error(), "the job of a neighbour ends with the weights") {
-			t.Errorf("found by something else")
+		if seed > lives {
+			t.Errorf("%s: %d lives have not shown it", f, lives)
 		}
-		return
 	}
-	t.Error("400 lives have not shown it")
+}
+
+// Some neighbours train with several switches to the end, though machines lose power and processes are killed.
+func TestNeighboursWithSeveralSwitches(t *testing.T) {
+	for _, kinds := range []Kinds{Neighbour, Neighbour | Crash} {
+		const lives = 200
+		divided := 0
+		for seed := uint64(1); seed <= lives && divided == 0; seed++ {
+			r, err := RunCluster(InTest(t), Options{Seed: seed, Kinds: kinds})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if divided += r.Divided; divided > 0 {
+				t.Logf("%v: seed %d", kinds, seed)
+			}
+		}
+		if divided == 0 {
+			t.Errorf("%v: %d lives have none", kinds, lives)
+		}
+	}
 }

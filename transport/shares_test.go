@@ -4,6 +4,7 @@ package transport
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -107,6 +108,68 @@ func TestSharesGetEachGradientOnce(t *testing.T) {
 	}
 }
 
+// Shares may be at several aggregators, as jobs with the same number, and a worker may have none for a part.
+func TestSharesAtSeveralAggregators(t *testing.T) {
+	hot := testHotSet(t)
+	plan := share.Plan{PartRows: share.PartRows(hot.Len(), 5), Shares: [][]uint32{{0, 2, 3}, {0, 1, 3}},
+		To: []int{0, 1, 0, share.Cold, share.Cold}}
+	shares, err := share.New(hot.Len(), hot.Dim(), hot.Fingerprint(), plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	network := newMemNet()
+	open := func(host int) link.Link { return network.open(fmt.Sprintf("10.0.0.%d:19522", host+10)) }
+	f := modelFabric(t, open)
+	other := modelFabric(t, func(int) link.Link { return open(50) })
+	if err := other.plane.AddJob(aggregator.JobConfig{ID: testJob, Epoch: testEpoch + 1, Exp: clusterOptions{}.unit(),
+		Slots: shares.Slots(1)}); err != nil {
+		t.Fatal(err)
+	}
+	o := clusterOptions{workers: 2, hot: hot, faults: link.Faults{Drop: 0.05, Duplicate: 0.05, Reorder: 0.05, Seed: 3}}
+	o.tamper = func(cfg *WorkerConfig) {
+		local := cfg.Link.Local()
+		cfg.Shares = shares
+		cfg.MoreShares = []Share{{Job: testJob, Epoch: testEpoch + 1, At: other.aggregator}}
+		if err := other.plane.AddSender(testJob, aggregator.SenderConfig{ID: cfg.Sender, Epoch: testEpoch + 1, IP: local.IP,
+			MAC: local.MAC, Port: local.Port}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := newCluster(t, f, o)
+	want := pushAll(deadline(t), t, c.workers, 7, 60, 200)
+	for _, w := range c.workers {
+		if err := w.Flush(deadline(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := make([]int64, hot.Slots())
+	for i, plane := range []aggregator.Plane{f.plane, other.plane} {
+		bank, err := plane.Swap(testJob)
+		if err != nil {
+			t.Fatal(err)
+		}
+		used := map[int]bool{}
+		for local, units := range bank.Slots {
+			if rank, ok := shares.Rank(i, uint32(local)); ok && units != 0 {
+				all[rank] += units
+				used[int(rank)/hot.Dim()/plan.PartRows] = true
+			}
+		}
+		for part, to := range plan.To {
+			if used[part] != (to == i) {
+				t.Errorf("share %d has sums of part %d: %v", i, part, used[part])
+			}
+		}
+	}
+	var got map[uint64][]int64
+	if err := c.server.Do(t.Context(), func() { got = c.ledger.total(hot, all) }); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("sums (-want +got)\n%s", diff)
+	}
+}
+
 // An answer belongs to the flow of its job: one of another share's, with the same number and from the same
 // address, acknowledges nothing.
 func TestAnswerOfAnotherShare(t *testing.T) {
@@ -198,13 +261,14 @@ func TestBadSharesOfAWorker(t *testing.T) {
 		change func(*WorkerConfig)
 		refuse string
 	}{
-		"too few":   {func(c *WorkerConfig) { c.MoreShares = nil }, "1 jobs for 2 shares"},
-		"too many":  {func(c *WorkerConfig) { c.MoreShares = append(c.MoreShares, Share{Job: 9}) }, "3 jobs for 2 shares"},
-		"no shares": {func(c *WorkerConfig) { c.Shares = nil }, "2 jobs for 1 shares"},
-		"twice":     {func(c *WorkerConfig) { c.MoreShares[0].Job = c.Job }, "two shares have the job 5"},
-		"fetchadd":  {func(c *WorkerConfig) { c.Mode = aggregator.FetchAdd }, "2 shares in fetchadd mode: only combine has several"},
-		"a log":     {func(c *WorkerConfig) { c.Replay = minReplay }, "Replay or NoAggregator with 2 shares"},
-		"none":      {func(c *WorkerConfig) { c.NoAggregator = true }, "Replay or NoAggregator with 2 shares"},
+		"too few":    {func(c *WorkerConfig) { c.MoreShares = nil }, "1 jobs for 2 shares"},
+		"too many":   {func(c *WorkerConfig) { c.MoreShares = append(c.MoreShares, Share{Job: 9}) }, "3 jobs for 2 shares"},
+		"no shares":  {func(c *WorkerConfig) { c.Shares = nil }, "2 jobs for 1 shares"},
+		"twice":      {func(c *WorkerConfig) { c.MoreShares[0].Job = c.Job }, "two shares have the job 5"},
+		"a server's": {func(c *WorkerConfig) { c.MoreShares[0].At = server }, "aggregator and parameter server have the same address"},
+		"fetchadd":   {func(c *WorkerConfig) { c.Mode = aggregator.FetchAdd }, "2 shares in fetchadd mode: only combine has several"},
+		"a log":      {func(c *WorkerConfig) { c.Replay = minReplay }, "Replay or NoAggregator with 2 shares"},
+		"none":       {func(c *WorkerConfig) { c.NoAggregator = true }, "Replay or NoAggregator with 2 shares"},
 	} {
 		cfg := WorkerConfig{Link: l, Job: 5, HotSet: hot, Server: server, Aggregator: agg, Shares: shares,
 			MoreShares: []Share{{Job: 6}}}

@@ -218,7 +218,7 @@ func makeWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	}
 	if cfg.HotSet != nil && !cfg.NoAggregator {
 		for i, s := range cfg.shares() {
-			f, err := w.newHotFlow(ctx, i, s.Job, Peer{cfg.Aggregator, s.Epoch})
+			f, err := w.newHotFlow(ctx, i, s.Job, Peer{s.At, s.Epoch})
 			if err != nil {
 				return nil, err
 			}
@@ -253,7 +253,7 @@ func (w *Worker) hotIndex(share int) int {
 // serverFlows returns the flows to the servers, by their index.
 func (w *Worker) serverFlows() []*flow { return w.flows[flowCold : flowCold+w.servers] }
 
-// hotFlows calls yield for each flow to the aggregator.
+// hotFlows calls yield for each flow to an aggregator.
 func (w *Worker) hotFlows(yield func(*flow) bool) {
 	for share := range 1 + len(w.cfg.MoreShares) {
 		if f := w.flows[w.hotIndex(share)]; f != nil && !yield(f) {
@@ -262,7 +262,7 @@ func (w *Worker) hotFlows(yield func(*flow) bool) {
 	}
 }
 
-// newHotFlow returns a flow to the aggregator, for a share and its job there.
+// newHotFlow returns a flow to an aggregator, for a share and its job there.
 func (w *Worker) newHotFlow(ctx context.Context, share int, job uint16, to Peer) (*flow, error) {
 	f, err := w.newFlow(ctx, w.hotIndex(share), "aggregator", to)
 	if err != nil {

@@ -33,8 +33,8 @@ type WorkerConfig struct {
 	// HotSet holds the rows that go to the aggregator. Nil sends every row to the
 	// server.
 	HotSet *packer.HotSet
-	// Shares divides the hot set among several jobs of the aggregator, in combine mode: MoreShares has
-	// those after Job, which is that of the share with index 0, by their index. Nil means one with
+	// Shares divides the hot set among several jobs of aggregators, in combine mode: MoreShares has those
+	// after Job at Aggregator, which is that of the share with index 0, by their index. Nil means one with
 	// everything.
 	Shares     *share.Division
 	MoreShares []Share
@@ -118,12 +118,22 @@ type Peer struct {
 	Epoch uint16
 }
 
-// Share is the job of a share, and the epoch of the admission to it.
-type Share struct{ Job, Epoch uint16 }
+// Share is the job of a share, the epoch of the admission to it, and its aggregator. The zero value of At is
+// WorkerConfig.Aggregator.
+type Share struct {
+	Job, Epoch uint16
+	At         wire.Endpoint
+}
 
-// shares lists the jobs at the aggregator by the index of their shares.
+// shares lists the jobs at aggregators by the index of their shares.
 func (cfg *WorkerConfig) shares() []Share {
-	return append([]Share{{cfg.Job, cfg.AggregatorEpoch}}, cfg.MoreShares...)
+	all := append([]Share{{Job: cfg.Job, Epoch: cfg.AggregatorEpoch}}, cfg.MoreShares...)
+	for i := range all {
+		if all[i].At == (wire.Endpoint{}) {
+			all[i].At = cfg.Aggregator
+		}
+	}
+	return all
 }
 
 // checkShares refuses what only jobs with one share do.
@@ -132,12 +142,17 @@ func (cfg *WorkerConfig) checkShares() error {
 	if cfg.Shares != nil {
 		want = cfg.Shares.Len()
 	}
-	used := map[uint16]bool{}
+	type place struct {
+		job uint16
+		at  netip.AddrPort
+	}
+	used := map[place]bool{}
 	for _, s := range cfg.shares() {
-		if used[s.Job] {
-			return fmt.Errorf("%w: two shares have the job %d", ErrConfig, s.Job)
+		p := place{s.Job, seen(s.At.AddrPort())}
+		if used[p] {
+			return fmt.Errorf("%w: two shares have the job %d at %v", ErrConfig, s.Job, s.At)
 		}
-		used[s.Job] = true
+		used[p] = true
 	}
 	switch {
 	case len(used) != want:
@@ -164,7 +179,9 @@ func (cfg *WorkerConfig) servers() []Peer {
 func (cfg *WorkerConfig) checkAddresses() error {
 	owner := map[netip.AddrPort]string{}
 	if cfg.HotSet != nil && !cfg.NoAggregator {
-		owner[seen(cfg.Aggregator.AddrPort())] = "aggregator"
+		for _, s := range cfg.shares() {
+			owner[seen(s.At.AddrPort())] = "aggregator"
+		}
 	}
 	if cfg.NoServer && (cfg.Server != (wire.Endpoint{}) || len(cfg.MoreServers) > 0) {
 		return fmt.Errorf("%w: WorkerConfig.NoServer, but Server or MoreServers is set", ErrConfig)

@@ -90,7 +90,7 @@ func (r *run) serverOnly(ctx context.Context, heldOut *data.Dataset) (*Outcome, 
 	c.Job.HotSet = filepath.Join(dir, "cold.libra")
 	setCheckpoints(&c, dir, "server-only.libra")
 	c.Capture, c.Codec = "", cluster.Codec{} // floats, since hot rows would be coded too
-	c.Job.IDs = nil                          // one row is one share
+	c.Job.IDs, c.Job.Plan = nil, ""          // one row is one share
 	model, err := node.Model(c.Model)
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
+	"slices"
 
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
@@ -37,7 +38,8 @@ func openBed(ctx context.Context, c *cluster.Config, workers int) (*bed, error) 
 // openNetwork is openBed with namespaces, whatever the backend.
 func openNetwork(ctx context.Context, c *cluster.Config, workers int) (*bed, error) {
 	servers := len(c.AllServers())
-	b, err := testbed.New(ctx, testbed.Config{Hosts: servers + workers, Unbridged: c.Switch.Plane == cluster.PlaneP4})
+	b, err := testbed.New(ctx, testbed.Config{Hosts: servers + workers, Unbridged: c.Switch.Plane == cluster.PlaneP4,
+		Above: above(c), At: placeOf(c, servers, workers)})
 	if errors.Is(err, fs.ErrPermission) && c.Switch.Plane != cluster.PlaneP4 {
 		err = fmt.Errorf("%w\n(--backend udp needs no privileges)", err)
 	}
@@ -47,16 +49,23 @@ func openNetwork(ctx context.Context, c *cluster.Config, workers int) (*bed, err
 	sw := b.Switch()
 	c.Switch.Address = sw.IP
 	c.Switch.Control = netip.AddrPortFrom(sw.IP, controlPort)
-	var ports []string
-	for _, h := range b.Hosts() {
-		ports = append(ports, h.PortName)
-	}
+	ports := slices.Clone(sw.Ports())
 	switch {
 	case c.Switch.Plane == cluster.PlaneP4:
 		ports = append(ports, testbed.UplinkName)
 		placeHosts(&c.Switch.P4, append(b.Hosts(), sw))
 	case c.Backend == cluster.BackendAFXDP:
 		c.Switch.Interfaces = ports
+	}
+	for i := range c.Switches {
+		n, s := b.Switches()[i], &c.Switches[i]
+		s.Address = n.IP
+		if i > 0 {
+			s.Control = netip.AddrPortFrom(n.IP, controlPort)
+		}
+		if i > 0 && c.Backend == cluster.BackendAFXDP {
+			s.Interfaces = n.Ports()
+		}
 	}
 	for i := range servers {
 		h, server := b.Host(i), &c.Server
@@ -70,6 +79,7 @@ func openNetwork(ctx context.Context, c *cluster.Config, workers int) (*bed, err
 		h := b.Host(servers - 1 + i)
 		c.Workers = append(c.Workers, cluster.Worker{ID: uint16(i), Host: hostOf(c, h)})
 	}
+	setSwitches(c)
 	return &bed{net: b, ports: ports}, nil
 }
 
@@ -97,7 +107,11 @@ func (o Options) stripes() int {
 
 // giveRoom gives the switch the slots that its only job takes, if those are more than the default. A P4
 // switch has what it has.
-func giveRoom(c *cluster.Config, hot *packer.HotSet) { giveSlots(c, hot.Slots()) }
+func giveRoom(c *cluster.Config, hot *packer.HotSet) {
+	if c.Job.Plan == "" { // otherwise each switch has what plans may use
+		giveSlots(c, hot.Slots())
+	}
+}
 
 // giveSlots gives the switch that many slots, if those are more than the default.
 func giveSlots(c *cluster.Config, slots int) {
@@ -133,6 +147,14 @@ func loopback(c *cluster.Config, workers int) error {
 		return err
 	}
 	c.Port = port
+	for i := range c.Switches {
+		s := &c.Switches[i]
+		if s.Address = c.Switch.Address; i > 0 {
+			s.Address = address(1 + len(servers) + workers + i)
+			controls[s.Address] = &s.Control
+		}
+	}
+	setSwitches(c)
 	for addr, control := range controls {
 		port, err := freePort("tcp", addr)
 		if err != nil {
@@ -176,14 +198,14 @@ func quietPort() (port uint16, err error) {
 	return 0, fmt.Errorf("demo: no free TCP port between %d and %d: %w", first, end, err)
 }
 
-// start returns the function that starts a process on a host: -1 is the switch, followed from 0 on
-// by the servers and then the workers. It is nil if there is only one host.
+// start returns the function that starts a process on a host: -1 is the switch, -2 the one after it and so on;
+// from 0 on come the servers and then the workers. It is nil if there is only one host.
 func (b *bed) start(host int) func(*exec.Cmd) error {
 	if b.net == nil {
 		return nil
 	}
 	if host < 0 {
-		return b.net.Switch().Start
+		return b.net.Switches()[-1-host].Start
 	}
 	return b.net.Host(host).Start
 }

@@ -72,13 +72,6 @@ func (g *groups) startReady(ctx context.Context, group string, host int, spec pr
 	return child, err
 }
 
-// startSwitch starts the switch of a cluster file.
-func (g *groups) startSwitch(ctx context.Context, path string) error {
-	cmd := g.libra("switch", "--config", path)
-	_, err := g.startReady(ctx, "services", -1, proc.Spec{Name: "switch", Cmd: cmd, Service: true})
-	return err
-}
-
 // startAgent starts an agent of several with flags, at a place of [bed.start].
 func (g *groups) startAgent(ctx context.Context, number, place, agents int, flags ...string) error {
 	cmd := g.libra(append([]string{"agent"}, flags...)...)

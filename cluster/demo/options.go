@@ -52,6 +52,8 @@ type Options struct {
 	Servers int
 	// Shares is the number of jobs at the switch among which the hot set is divided; 0 means 1.
 	Shares int
+	// Switches is the number of switches among which the hot set is divided; 0 means 1.
+	Switches int
 	// Backend is cluster.BackendAFXDP or cluster.BackendUDP.
 	Backend string
 	// Plane is the aggregator's data plane: empty for the backend's, or cluster.PlaneP4 for bmv2's
@@ -97,6 +99,10 @@ func (o Options) Validate() error {
 		return fmt.Errorf("--shares %d: it must be from 1 to %d", o.Shares, share.Max)
 	case o.Shares > 1 && !o.Sync:
 		return fmt.Errorf("--shares %d: only a job whose workers take steps together has several, so give --sync, too", o.Shares)
+	case o.Switches > 1 && o.Shares > 1:
+		return fmt.Errorf("--shares %d: with several --switches each has one share, so leave one of them out", o.Shares)
+	case o.Switches > 1 && o.Plane == cluster.PlaneP4:
+		return fmt.Errorf("--switches %d: a P4 switch has no others, so leave it out, or choose another --plane", o.Switches)
 	case o.Epochs < 0:
 		return fmt.Errorf("--epochs %d: at least 1 is required", o.Epochs)
 	case !slices.Contains(data.Tasks(), o.Task):
@@ -154,7 +160,7 @@ func (o Options) Validate() error {
 		return fmt.Errorf("--plane %s with --backend %s: hosts with the %s backend alone reach a P4 switch", o.Plane,
 			o.Backend, cluster.BackendAFXDP)
 	}
-	if err := o.checkCoding(); err != nil {
+	if err := errors.Join(o.checkCoding(), checkSwitches(o.Switches, o.Sync)); err != nil {
 		return err
 	}
 	return checkFaults(o.Faults)
@@ -232,6 +238,7 @@ type Result struct {
 	Workers    int    `json:"workers"`
 	Servers    int    `json:"servers"`
 	Shares     int    `json:"shares"` // of the hot set
+	Switches   int    `json:"switches"`
 	Epochs     int    `json:"epochs"`
 	Sync       bool   `json:"sync"`
 

@@ -52,6 +52,8 @@ type Programs struct {
 	// 0 means the default.
 	Sync    bool
 	Harvest time.Duration
+	// Switches is the number of switches among which a HotSet with counts is divided, with Sync; 0 means 1.
+	Switches int
 	// Optimizer is "adagrad" or "sgd", with its learning rate; 0 means the default. With "none"
 	// there are no weights.
 	Optimizer    string
@@ -117,6 +119,8 @@ func (p Programs) Validate() error {
 			p.Dim)
 	case p.Job == "" || len(p.Job) > 63:
 		return fmt.Errorf("--job %q is %d bytes long: it must be 1 to 63", p.Job, len(p.Job))
+	case p.Switches > 1 && p.HotSet == "":
+		return fmt.Errorf("--switches %d: a plan needs to know how often rows are updated, so give a --hot-set of 'libra hotset learn'", p.Switches)
 	case p.Harvest < 0:
 		return fmt.Errorf("--harvest %v: the time must be positive", p.Harvest)
 	case p.Harvest != 0 && p.Sync:
@@ -126,7 +130,7 @@ func (p Programs) Validate() error {
 	case p.Optimizer == ps.None.String() && p.LearningRate != 0:
 		return fmt.Errorf("--learning-rate %g: --optimizer none changes none, so leave one of them out", p.LearningRate)
 	}
-	return errors.Join(p.checkCoding(), p.checkLines(p.Backend))
+	return errors.Join(checkSwitches(p.Switches, p.Sync), p.checkCoding(), p.checkLines(p.Backend))
 }
 
 // DefaultHotRows is the default of HotRows.
@@ -186,6 +190,7 @@ func (p Programs) config(dir string) (*cluster.Config, error) {
 		// interfaces of a bed accept such frames, and pulls and sums of steps use equally long ones
 		c.Switch.Stripes = wire.MaxStripes
 	}
+	addSwitches(c, p.Switches)
 	if p.Dim > 1 {
 		c.Model.Kind, c.Model.Factors = "fm", p.Dim-1
 	}
@@ -258,7 +263,7 @@ func workerName(rank int) string { return workerPrefix + strconv.Itoa(rank) }
 func (p *programs) runAll(ctx context.Context, g *groups) (*ProgramsResult, error) {
 	plain := make(chan bool, 1)
 	go func() { plain <- lacksLibuv(ctx, p.Command[0]) }()
-	if err := g.startSwitch(ctx, p.path); err != nil {
+	if err := g.startSwitches(ctx, p.config, p.path); err != nil {
 		return nil, err
 	}
 	server, err := g.startReady(ctx, "services", 0, proc.Spec{Name: "ps", Cmd: g.libra("ps", "--config", p.path),

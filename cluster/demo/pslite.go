@@ -210,7 +210,7 @@ func (p *psLite) run(ctx context.Context) (result *ProgramsResult, err error) {
 
 func (p *psLite) runAll(ctx context.Context, g *groups) (*ProgramsResult, error) {
 	if p.HotSet != "" {
-		if err := g.startSwitch(ctx, p.path); err != nil {
+		if err := g.startSwitches(ctx, p.config, p.path); err != nil {
 			return nil, err
 		}
 		for host := 1; host <= p.Hosts; host++ {

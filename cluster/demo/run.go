@@ -205,6 +205,7 @@ func (o Options) config(dir string) (*cluster.Config, error) {
 	for id := 2; id <= o.Shares; id++ {
 		c.Job.IDs = append(c.Job.IDs, uint16(id))
 	}
+	addSwitches(c, o.Switches)
 	if o.Servers > 1 {
 		c.Servers = make([]cluster.Server, o.Servers)
 	}
@@ -315,12 +316,14 @@ func (r *run) train(ctx context.Context) (err error) {
 type starter func(name string, host int, service bool, onLine func([]byte), args ...string) (*proc.Child, error)
 
 func (r *run) runAll(ctx context.Context, start starter) error {
-	sw, err := start("switch", -1, true, nil, "switch")
-	if err != nil {
-		return err
-	}
-	if err := ready(ctx, "switch", sw); err != nil {
-		return err
+	for _, p := range switchProcesses(r.config) {
+		sw, err := start(p.name, p.host, true, nil, p.args...)
+		if err != nil {
+			return err
+		}
+		if err := ready(ctx, p.name, sw); err != nil {
+			return err
+		}
 	}
 	servers, err := r.startServers(ctx, start)
 	if err != nil {

@@ -55,11 +55,11 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 	if e.endCapture, err = offerCapture(env, e.link, fmt.Sprintf("worker %d", self.ID), self.Host); err != nil {
 		return nil, err
 	}
-	shares, err := c.Job.Shares(e.hot)
+	shares, err := allot(c, e.hot, false)
 	if err != nil {
-		return nil, tooManyShares(c, err)
+		return nil, err
 	}
-	if e.members, err = join(ctx, cancel, env, self, e.hot, shares, e.link.Local(), all); err != nil {
+	if e.members, err = join(ctx, cancel, env, self, e.hot, &shares, e.link.Local(), all); err != nil {
 		return nil, reason(ctx, err)
 	}
 	servers := c.AllServers()
@@ -77,6 +77,10 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 	if m.KeepsLog {
 		replay = c.Job.ReplayMiB << 20
 	}
+	at := c.Aggregators()[m.Aggregator].Address
+	if shares.at != nil {
+		at = shares.at[0].Address
+	}
 	e.Worker, err = transport.NewWorker(ctx, transport.WorkerConfig{
 		Link:            e.link,
 		Gate:            env.Machine.Gate,
@@ -84,8 +88,8 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 		Sender:          self.ID,
 		AggregatorEpoch: e.members.AggregatorEpoch, ServerEpoch: e.members.ServerEpoch,
 		HotSet:     e.hot,
-		Shares:     shares,
-		MoreShares: moreShares(c, e.members),
+		Shares:     shares.Division,
+		MoreShares: moreShares(c, &shares, e.members),
 		Dim:        dim,
 		Layout:     layout(e.members),
 		Stripes:    e.members.Stripes,
@@ -100,7 +104,7 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 				"lower job.exponent, or scale them up",
 				"key", key, "gradient", fmt.Sprint(gradient), "unit", fmt.Sprintf("2^%d", e.members.Exp))
 		},
-		Aggregator: wire.Endpoint{IP: c.Aggregators()[m.Aggregator].Address, Port: c.Port},
+		Aggregator: wire.Endpoint{IP: at, Port: c.Port},
 		Server:     wire.Endpoint{IP: servers[0].Address, Port: c.Port}, MoreServers: more,
 		Replay: replay, LogFull: full, NoAggregator: m.NoAggregator,
 		Sample: c.Telemetry.OneIn(),
@@ -118,16 +122,12 @@ func openEndpoint(ctx context.Context, cancel context.CancelCauseFunc, env Env, 
 }
 
 // moreShares lists a worker's admissions to the shares from index 1 on.
-func moreShares(c *cluster.Config, m *control.Membership) (more []transport.Share) {
+func moreShares(c *cluster.Config, shares *allotment, m *control.Membership) (more []transport.Share) {
 	for i, epoch := range m.MoreShares {
-		more = append(more, transport.Share{Job: c.Job.IDs[i], Epoch: epoch})
+		at := wire.Endpoint{IP: shares.switchOf(c, 1+i).Address, Port: c.Port}
+		more = append(more, transport.Share{Job: shares.ids[1+i], Epoch: epoch, At: at})
 	}
 	return more
-}
-
-// tooManyShares explains why a hot set cannot be divided.
-func tooManyShares(c *cluster.Config, err error) error {
-	return fmt.Errorf("job.ids: %v: list fewer, or build %s with more rows: %w", c.Job.IDs, c.Job.HotSet, err)
 }
 
 // keptLog is the log of a worker or agent.

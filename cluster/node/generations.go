@@ -76,7 +76,7 @@ func (s *server) openGeneration(ctx context.Context, at int, reach, taken time.D
 	h.conn, err = access.Dial(ctx, access.TheSwitch(), s.env.Config.Aggregators()[at].Control, s.security, reach,
 		s.env.Log, s.env.Machine.Client...)
 	if err != nil {
-		return nil, err
+		return nil, s.shares.refused(0, err)
 	}
 	if err := s.checkDrained(ctx, h); err != nil {
 		return nil, errors.Join(err, h.conn.Close())
@@ -85,7 +85,7 @@ func (s *server) openGeneration(ctx context.Context, at int, reach, taken time.D
 		h.used = s.service.UsedEpochs()
 	}
 	if h.job, err = s.createJob(ctx, pb.NewAggregatorClient(h.conn), h.used, taken); err != nil {
-		return nil, errors.Join(err, h.conn.Close())
+		return nil, errors.Join(s.shares.refused(0, err), h.conn.Close())
 	}
 	h.job.Silence = s.env.Config.Switch.Silence
 	s.evacuates(h)
@@ -109,10 +109,10 @@ func (s *server) createJob(ctx context.Context, aggregator pb.AggregatorClient, 
 	if err != nil {
 		return nil, err
 	}
-	if s.shares != nil {
-		shareSpec(spec, s.shares, 0)
+	if s.shares.Division != nil {
+		shareSpec(spec, s.shares.Division, 0)
 	}
-	spec.ServerMacs = append(spec.ServerMacs, s.otherServers(ctx)...)
+	spec.ServerMacs = s.hostsFor(ctx, spec, 0)
 	spec.UsedEpochs = used
 	return control.CreateJob(ctx, aggregator, spec, taken, s.env.Log)
 }
@@ -128,6 +128,9 @@ func (s *server) discard(h *harvesting) {
 func (h *harvesting) close() {
 	h.release()
 	h.conn.Close()
+	for _, one := range h.more {
+		_ = one.close()
+	}
 }
 
 // moveOn returns the next generation, at an aggregator after the one that was lost, when all workers have

@@ -14,8 +14,8 @@ import (
 	"github.com/libra-ina/libra/cluster"
 	"github.com/libra-ina/libra/control"
 	"github.com/libra-ina/libra/control/access"
+	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/packer"
-	"github.com/libra-ina/libra/packer/share"
 	"github.com/libra-ina/libra/wire"
 )
 
@@ -25,16 +25,18 @@ const leaveLimit = 2 * time.Second
 // join admits a worker, whose frames come from an endpoint. If its admission ends before it leaves,
 // cancel is called with the reason.
 func join(ctx context.Context, cancel context.CancelCauseFunc, env Env, self cluster.Worker,
-	hot *packer.HotSet, shares *share.Division, from wire.Endpoint, all *admissions) (*control.Membership, error) {
+	hot *packer.HotSet, shares *allotment, from wire.Endpoint, all *admissions) (*control.Membership, error) {
 	c := env.Config
 	cfg, err := joinConfig(c, self, hot)
 	if err != nil {
 		return nil, err
 	}
-	if shares != nil {
-		for i, id := range c.Job.HotIDs() {
-			fingerprint := shares.Fingerprint(i)
-			cfg.Shares = append(cfg.Shares, control.Share{Job: id, HotSet: fingerprint[:], Pages: pagesOf(shares.Slots(i))})
+	if c.Job.Plan == "" {
+		cfg.Shares = shares.forWorkers()
+	} else {
+		cfg.Plan = func(p *pb.Plan) ([]control.Share, error) {
+			err := shares.takeMessage(c, hot, p)
+			return shares.forWorkers(), err
 		}
 	}
 	if cfg.MAC != nil && from.MAC != [6]byte{} {
@@ -154,7 +156,7 @@ func pagesOf(slots int) int { return aggregator.JobConfig{Slots: slots}.Pages() 
 
 // keepsLogs reports whether workers of a job are to keep what the aggregator acknowledges. Marks are of one
 // instance of a job, and a job with several shares has several.
-func keepsLogs(c *cluster.Config) bool { return c.Job.ReplayMiB > 0 && len(c.Job.IDs) == 0 }
+func keepsLogs(c *cluster.Config) bool { return c.Job.ReplayMiB > 0 && !c.Job.HasShares() }
 
 // frameMAC returns the Ethernet address of a host's frames, nil over UDP sockets.
 func frameMAC(c *cluster.Config, h cluster.Host) ([]byte, error) {

@@ -18,3 +18,5 @@ func openXDPPlane(*cluster.Config, *slog.Logger) (plane, error) {
 
 // otherServers returns none: without AF_XDP, the switch does not forward frames.
 func (s *server) otherServers(context.Context) [][]byte { return nil }
+
+func (s *server) otherSwitches(context.Context, int) [][]byte { return nil }

@@ -15,7 +15,6 @@ import (
 	"github.com/libra-ina/libra/control/access"
 	pb "github.com/libra-ina/libra/control/controlpb"
 	"github.com/libra-ina/libra/packer"
-	"github.com/libra-ina/libra/packer/share"
 	"github.com/libra-ina/libra/ps"
 	"github.com/libra-ina/libra/telemetry"
 	"github.com/libra-ina/libra/transport"
@@ -35,6 +34,8 @@ type ServerResult struct {
 	HotPairs  uint64 `json:"hot_pairs"`
 	// ColdFrames were received from the workers.
 	ColdFrames uint64 `json:"cold_frames"`
+	// Shares is the number of jobs of the hot set at switches; 0 at servers from index 1 on.
+	Shares int `json:"shares"`
 	// Overrun frames found no receive buffer; LostAnswers no transmit buffer. Their senders
 	// retransmit them.
 	Overrun     uint64 `json:"overrun"`
@@ -47,11 +48,10 @@ type ServerResult struct {
 
 // server is the state of RunServer.
 type server struct {
-	env  Env
-	hot  *packer.HotSet
-	keys []uint64 // of the hot rows, by rank
-	// shares divides the hot set among several jobs at the aggregator; nil: one has all.
-	shares *share.Division
+	env    Env
+	hot    *packer.HotSet
+	keys   []uint64 // of the hot rows, by rank
+	shares allotment
 	store  *ps.Store
 	loop   *transport.Server
 	// arrive is called by the loop's goroutine at the ends of steps whose sums workers get in
@@ -109,8 +109,14 @@ func RunServer(ctx context.Context, env Env) (result *ServerResult, err error) {
 	if s.hot, err = loadHotSet(c, cfg.Dim); err != nil {
 		return nil, err
 	}
-	if s.shares, err = c.Job.Shares(s.hot); err != nil {
-		return nil, tooManyShares(c, err)
+	if s.shares, err = allot(c, s.hot, env.Server == 0); err != nil {
+		return nil, err
+	}
+	if s.shares.at != nil {
+		own := *c
+		own.Switch = s.shares.at[0].Switch // of the first share, as if it were the only one
+		s.env.Config = &own
+		env.Log.Info("the hot set is divided among switches", "switches", s.shares.by.Switches, "slots", s.shares.AllSlots())
 	}
 	for r := range uint32(s.hot.Len()) {
 		s.keys = append(s.keys, s.hot.Key(r))
@@ -285,6 +291,9 @@ func (s *server) finishJob(ctx context.Context, harvest func(context.Context) er
 		return nil, err
 	}
 	s.result.ColdFrames = stats.Applied
+	if h := s.generation.Load(); h != nil {
+		s.result.Shares = len(h.instances())
+	}
 	s.evaluator.busy.Wait()
 	s.result.Evaluations = s.progress.allEvaluations()
 	s.result.Latencies = telemetry.Summaries(s.loop.Recorder().Series())

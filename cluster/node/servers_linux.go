@@ -4,6 +4,8 @@ package node
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/libra-ina/libra/cluster"
@@ -11,7 +13,7 @@ import (
 )
 
 // resolveLimit is how long server 0 waits at its start for the Ethernet address of each other
-// server. A host that is up answers at once.
+// server or switch. A host that is up answers at once.
 const resolveLimit = time.Second
 
 // otherServers returns the Ethernet addresses of the servers from index 1 on. Frames to a host that
@@ -22,14 +24,32 @@ func (s *server) otherServers(ctx context.Context) (macs [][]byte) {
 		return nil
 	}
 	for i, other := range c.AllServers()[1:] {
-		limited, cancel := context.WithTimeout(ctx, resolveLimit)
-		hop, err := neigh.Resolve(limited, c.Server.Interface, other.Address)
-		cancel()
-		if err != nil {
-			s.env.Log.Warn("frames of another server go through the switch's bridge", "index", i+1, "error", err)
-			continue
-		}
-		macs = append(macs, hop.MAC[:])
+		macs = append(macs, s.resolve(ctx, fmt.Sprintf("server %d", i+1), other.Address)...)
 	}
 	return macs
+}
+
+// otherSwitches returns the Ethernet addresses of the switches of the other shares.
+func (s *server) otherSwitches(ctx context.Context, share int) (macs [][]byte) {
+	if s.env.Config.Backend != cluster.BackendAFXDP {
+		return nil
+	}
+	for i, at := range s.shares.at {
+		if i != share {
+			macs = append(macs, s.resolve(ctx, at.field, at.Address)...)
+		}
+	}
+	return macs
+}
+
+// resolve returns the Ethernet address of a host, if that answers.
+func (s *server) resolve(ctx context.Context, name string, at netip.Addr) [][]byte {
+	limited, cancel := context.WithTimeout(ctx, resolveLimit)
+	defer cancel()
+	hop, err := neigh.Resolve(limited, s.env.Config.Server.Interface, at)
+	if err != nil {
+		s.env.Log.Warn("frames of another host go through the bridges of switches", "host", name, "error", err)
+		return nil
+	}
+	return [][]byte{hop.MAC[:]}
 }

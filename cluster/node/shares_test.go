@@ -140,7 +140,7 @@ func TestHarvestOfAShareInRanks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{shares: shares}
+	s := &server{shares: allotment{Division: shares}}
 	h := &control.Harvest{Ranks: []uint32{0, 2, 3}, Sums: []int64{1, 2, 3}}
 	if err := s.toHotSet(1, h); err != nil || h.Ranks[0] != 3 || h.Ranks[1] != 5 || h.Ranks[2] != 9 {
 		t.Errorf("ranks %v, %v", h.Ranks, err)

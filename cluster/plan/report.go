@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ const ServerName = "the server"
 // before it, and estimates.
 type Report struct {
 	Objective string   `json:"objective"`
+	HotSet    string   `json:"hot_set"`       // its fingerprint, in hexadecimal
 	Batch     int      `json:"batch"`         // rows of the hot set's sample that a push stands for
 	Pushes    int      `json:"pushes"`        // of each worker before a harvest
 	Rows      int      `json:"rows_per_part"` // the last part may have fewer
@@ -36,7 +38,7 @@ type Cost struct {
 	Plan  float64 `json:"plan_bytes"`
 	Bound float64 `json:"bound_bytes"` // what every plan costs at least
 	Above float64 `json:"above_bound"` // the plan, as a share of the bound
-	// OneSwitch is with all parts at the switch on which the job runs today, as far as there is room.
+	// OneSwitch is with all parts at the switch of a job without a plan, as far as there is room.
 	OneSwitch float64 `json:"one_switch_bytes"`
 	NoSwitch  float64 `json:"no_switch_bytes"` // with all rows cold
 }
@@ -82,9 +84,9 @@ type Link struct {
 func (m *maker) nameOf(s int) string { return m.Switches[m.switches[s]].Name }
 
 func (m *maker) report(plan *sched.Plan, bound float64) *Report {
-	cost := m.problem.Cost(plan)
+	cost, fingerprint := m.problem.Cost(plan), m.hot.Fingerprint()
 	r := &Report{
-		Objective: m.options.Objective, Batch: m.batch, Pushes: m.options.Pushes, Rows: m.rows,
+		Objective: m.options.Objective, HotSet: hex.EncodeToString(fingerprint[:]), Batch: m.batch, Pushes: m.options.Pushes, Rows: m.rows,
 		Cost: Cost{
 			Plan: cost, Bound: bound, Above: experiment.Quotient(cost-bound, bound), OneSwitch: m.oneSwitch(),
 			NoSwitch: m.problem.Cost(m.problem.Nowhere()),
@@ -128,7 +130,7 @@ func (m *maker) report(plan *sched.Plan, bound float64) *Report {
 }
 
 // oneSwitch is what it costs to have the hottest parts at the job's switch, for all workers, and the
-// server take its harvests, as jobs do today.
+// server take its harvests, as jobs without a plan do.
 func (m *maker) oneSwitch() float64 {
 	own := slices.IndexFunc(m.switches, func(i int) bool { return m.Switches[i].Address == m.Switch.Address })
 	network := m.network
@@ -181,8 +183,8 @@ func (r *Report) Print(out *report.Printer) {
 		{"all at the job's switch, as far as there is room", bytes(r.Cost.OneSwitch)},
 		{"no switch, all rows cold", bytes(r.Cost.NoSwitch)},
 	})
-	out.Note("Estimates for one harvest of all slots after %d %s of each worker. Cold rows go to the server. This plan is to be read: jobs "+
-		"still run on one switch.", r.Pushes, map[bool]string{true: "push", false: "pushes"}[r.Pushes == 1])
+	out.Note("Estimates for one harvest of all slots after %d %s of each worker. Cold rows go to the server. A job follows "+
+		"the plan that job.plan names.", r.Pushes, map[bool]string{true: "push", false: "pushes"}[r.Pushes == 1])
 }
 
 func span(first, last int) string {

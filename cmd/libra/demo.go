@@ -114,6 +114,7 @@ take %g %% of the updates.`, demo.HotScalars, 100*demo.SyntheticShare),
 	f.IntVar(&o.Workers, "workers", o.Workers, "number of workers")
 	f.IntVar(&o.Servers, "servers", 1, "number of parameter servers, each with a part of the rows")
 	f.IntVar(&o.Shares, "shares", 1, "number of jobs at the switch among which the hot set is divided; several with --sync")
+	f.IntVar(&o.Switches, "switches", 1, "number of switches among which a plan divides the hot set; several with --sync")
 	f.IntVar(&o.Epochs, "epochs", 0, byData(settings.Epochs))
 	f.BoolVar(&o.Sync, "sync", false, settings.Sync.Help(""))
 	f.StringVar(&o.Arithmetic, "arithmetic", o.Arithmetic, settings.Arithmetic.Help(""))
@@ -253,6 +254,7 @@ func printDemo(w io.Writer, r *demo.Result) error {
 		{"workers", r.Workers},
 		{"servers", r.Servers},
 		{"shares of the hot set", r.Shares},
+		{"switches", r.Switches},
 		{"epochs", r.Epochs},
 	}
 	for i, metric := range r.All() {

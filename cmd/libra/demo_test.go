@@ -55,9 +55,11 @@ func TestSynchronousTrainingIsExact(t *testing.T) {
 		"udp":                {"--backend", "udp"},
 		"udp faults":         append([]string{"--backend", "udp"}, faults...),
 
-		"afxdp, three servers":         {"--backend", "afxdp", "--servers", "3"},
-		"afxdp, three servers, faults": append([]string{"--backend", "afxdp", "--servers", "3"}, faults...),
-		"udp, three servers, faults":   append([]string{"--backend", "udp", "--servers", "3"}, faults...),
+		"afxdp, three servers":          {"--backend", "afxdp", "--servers", "3"},
+		"afxdp, three servers, faults":  append([]string{"--backend", "afxdp", "--servers", "3"}, faults...),
+		"afxdp, three switches, faults": append([]string{"--backend", "afxdp", "--switches", "3"}, faults...),
+		"udp, three switches, faults":   append([]string{"--backend", "udp", "--switches", "3"}, faults...),
+		"udp, three servers, faults":    append([]string{"--backend", "udp", "--servers", "3"}, faults...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if strings.HasPrefix(name, "afxdp") {

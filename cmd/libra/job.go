@@ -25,6 +25,7 @@ import (
 type switchAccess struct {
 	config, control   string
 	standby, standbys int // the one that is asked, and the configuration's number
+	name              string
 }
 
 func (s *switchAccess) addFlags(cmd *cobra.Command) {
@@ -33,6 +34,7 @@ func (s *switchAccess) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.control, "control", "",
 		"control `address` (IP:port) of the switch, instead of the configuration's")
 	cmd.Flags().IntVar(&s.standby, "standby", 0, "the standby with this `index` in the configuration, from 0, instead of the switch")
+	cmd.Flags().StringVar(&s.name, "name", "", "the one of the configuration's switches with this `name`, instead of the switch")
 }
 
 // dialSwitch connects to the switch.
@@ -41,10 +43,14 @@ func (s *switchAccess) dialSwitch(cmd *cobra.Command) (*grpc.ClientConn, error) 
 		security access.Security
 		address  netip.AddrPort
 	)
-	chosen := cmd.Flags().Changed("standby")
+	chosen, named := cmd.Flags().Changed("standby"), cmd.Flags().Changed("name")
 	switch {
 	case s.config == "" && s.control == "":
 		return nil, usagef(cmd, "--config or --control is required: which switch?")
+	case chosen && named:
+		return nil, usagef(cmd, "--name and --standby: they are different machines, so leave one of them out")
+	case named && (s.config == "" || s.control != ""):
+		return nil, usagef(cmd, "--name goes with --config, and without --control")
 	case chosen && (s.config == "" || s.control != ""):
 		return nil, usagef(cmd, "--standby goes with --config, and without --control")
 	}
@@ -60,6 +66,11 @@ func (s *switchAccess) dialSwitch(cmd *cobra.Command) (*grpc.ClientConn, error) 
 		if chosen {
 			if c, err = c.ForStandby(s.standby); err != nil {
 				return nil, usagef(cmd, "--standby: %v", err)
+			}
+		}
+		if named {
+			if c, err = c.ForSwitch(s.name); err != nil {
+				return nil, usagef(cmd, "--name: %v", err)
 			}
 		}
 		address = c.Switch.Control

@@ -24,7 +24,8 @@ func newPlan() *cobra.Command {
 		Long: `Reads a cluster file with its switches and links, and the hot set that it names, and
 prints a plan: the switches that hold each part of the hot set, where each worker sends
 it, the bytes on each link, how full each switch is, and how far the plan is above the
-lower bound of all plans. It changes nothing: jobs still run on one switch.
+lower bound of all plans. It changes nothing; a job whose job.plan names a file of
+'libra plan --json' follows it.
 
 The objective links is bytes times links, of pushes and of harvests; paper is that of the
 GOAT paper's algorithm, which leaves the links between workers and switches out.`,

@@ -33,7 +33,7 @@ func newStats() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stats [ADDRESS] [--config FILE] [--agent SOCKET]",
 		Short: "Show the statistics of running switches and parameter servers",
-		Long: `Queries control services for their counters, jobs, slots, harvests and times of frames: the switch and
+		Long: `Queries control services for their counters, jobs, slots, harvests and times of frames: the switches and
 the parameter servers of a cluster file, or the one at ADDRESS (IP:port, as in the file's
 control fields). Workers have no such service; they print their counters when they end.
 With --agent, it shows the clients of this host's agent at SOCKET, to root and the agent's own user.
@@ -67,6 +67,9 @@ if a process does not answer; the others are still shown.`,
 				}
 				for _, s := range c.Aggregators() {
 					addresses = append(addresses, s.Control)
+				}
+				for _, i := range c.MoreSwitches() {
+					addresses = append(addresses, c.Switches[i].Control)
 				}
 				for _, s := range c.AllServers() {
 					addresses = append(addresses, s.Control)

@@ -22,6 +22,7 @@ type SwitchLine struct {
 func newSwitch() *cobra.Command {
 	var p process
 	var standby int
+	var name string
 	cmd := &cobra.Command{
 		Use:   "switch --config FILE",
 		Short: "Run the switch daemon: jobs, and the aggregator that sums their gradients",
@@ -31,15 +32,25 @@ serves jobs until it is interrupted. At its end it detaches what it attached, an
 removes its jobs from a P4 switch, which keeps forwarding.
 
 With --standby it is one of the file's standbys, at which a job goes on when it has
-lost the switch. The flags --plane and --p4-* override the file's switch section.` + configHelp,
+lost the switch. With --name it is one of the file's switches, for job.plan. The flags --plane and --p4-* override the file's switch section.` + configHelp,
 		Example: `  libra switch --config cluster.yaml
   libra switch --config cluster.yaml --standby 0
+  libra switch --config cluster.yaml --name left
   libra switch --config cluster.yaml --plane p4 --p4-runtime 127.0.0.1:9559 --p4-ports 1,2,3`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			env, err := p.readEnv(cmd, cluster.ReadAny)
 			if err != nil {
 				return err
+			}
+			named := cmd.Flags().Changed("name")
+			if named && cmd.Flags().Changed("standby") {
+				return usagef(cmd, "--name and --standby: they are different machines, so leave one of them out")
+			}
+			if named {
+				if env.Config, err = env.Config.ForSwitch(name); err != nil {
+					return err
+				}
 			}
 			if cmd.Flags().Changed("standby") {
 				if env.Config, err = env.Config.ForStandby(standby); err != nil {
@@ -53,6 +64,7 @@ lost the switch. The flags --plane and --p4-* override the file's switch section
 	p.planeFlags(cmd)
 	cmd.AddCommand(newSwitchDrain())
 	cmd.Flags().IntVar(&standby, "standby", 0, "run the standby with this `index` in the cluster file, from 0")
+	cmd.Flags().StringVar(&name, "name", "", "run the one of the cluster file's switches with this `name`")
 	return cmd
 }
 

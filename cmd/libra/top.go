@@ -128,6 +128,11 @@ func topProcess(c *cluster.Config, i int) verdict.Process {
 		return verdict.Process{Role: verdict.Standby, ID: i}
 	}
 	i -= len(c.Standbys)
+	more := c.MoreSwitches()
+	if i < len(more) {
+		return verdict.Process{Role: verdict.Switch, Of: c.Switches[more[i]].Name}
+	}
+	i -= len(more)
 	servers := len(c.AllServers())
 	if i < servers {
 		return verdict.Process{Role: verdict.Server, ID: i}

@@ -146,7 +146,7 @@ type JobSpec struct {
 	Slots           uint32                 `protobuf:"varint,5,opt,name=slots,proto3" json:"slots,omitempty"`                                              // scalars of the hot set
 	HotSet          []byte                 `protobuf:"bytes,6,opt,name=hot_set,json=hotSet,proto3" json:"hot_set,omitempty"`                               // fingerprint of the hot set
 	HarvestPeriodUs uint32                 `protobuf:"varint,7,opt,name=harvest_period_us,json=harvestPeriodUs,proto3" json:"harvest_period_us,omitempty"` // 0: only when asked
-	ServerMacs      [][]byte               `protobuf:"bytes,8,rep,name=server_macs,json=serverMacs,proto3" json:"server_macs,omitempty"`                   // of the hosts of parameter servers, where frames for these leave the switch
+	ServerMacs      [][]byte               `protobuf:"bytes,8,rep,name=server_macs,json=serverMacs,proto3" json:"server_macs,omitempty"`                   // of the hosts of parameter servers and of other switches, to which the switch forwards frames
 	HarvestFrames   uint64                 `protobuf:"varint,9,opt,name=harvest_frames,json=harvestFrames,proto3" json:"harvest_frames,omitempty"`         // harvest after this number of frames, too; 0: not by count
 	Workers         uint32                 `protobuf:"varint,10,opt,name=workers,proto3" json:"workers,omitempty"`                                         // that take part in rounds: mode sync, or fixed with a negotiated scale
 	Stripes         uint32                 `protobuf:"varint,11,opt,name=stripes,proto3" json:"stripes,omitempty"`                                         // largest number of stripes in a frame; 0: as many as the aggregator takes
@@ -988,7 +988,8 @@ type Membership struct {
 	// Instances of the jobs of the hot set's shares after the first, whose is instance. Empty: one share has
 	// everything.
 	Shares        []uint64 `protobuf:"varint,16,rep,packed,name=shares,proto3" json:"shares,omitempty"`
-	Run           uint64   `protobuf:"varint,17,opt,name=run,proto3" json:"run,omitempty"` // of the server: random, another one after each of its starts
+	Run           uint64   `protobuf:"varint,17,opt,name=run,proto3" json:"run,omitempty"`  // of the server: random, another one after each of its starts
+	Plan          *Plan    `protobuf:"bytes,18,opt,name=plan,proto3" json:"plan,omitempty"` // for this worker; absent: the cluster file says which shares there are
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1142,6 +1143,135 @@ func (x *Membership) GetRun() uint64 {
 	return 0
 }
 
+func (x *Membership) GetPlan() *Plan {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
+// Plan says which parts of the hot set are at which switch, and where the worker sends them.
+type Plan struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	PartRows uint32                 `protobuf:"varint,1,opt,name=part_rows,json=partRows,proto3" json:"part_rows,omitempty"` // row ranks in a part; the last may have fewer
+	Shares   []*PlannedShare        `protobuf:"bytes,2,rep,name=shares,proto3" json:"shares,omitempty"`
+	// For each part the index of the share to which the worker sends it, or -1: the server.
+	To            []int32 `protobuf:"zigzag32,3,rep,packed,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Plan) Reset() {
+	*x = Plan{}
+	mi := &file_control_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Plan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Plan) ProtoMessage() {}
+
+func (x *Plan) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Plan.ProtoReflect.Descriptor instead.
+func (*Plan) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Plan) GetPartRows() uint32 {
+	if x != nil {
+		return x.PartRows
+	}
+	return 0
+}
+
+func (x *Plan) GetShares() []*PlannedShare {
+	if x != nil {
+		return x.Shares
+	}
+	return nil
+}
+
+func (x *Plan) GetTo() []int32 {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+type PlannedShare struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`      // at its switch
+	Switch        string                 `protobuf:"bytes,2,opt,name=switch,proto3" json:"switch,omitempty"` // its name in the cluster file
+	Parts         []uint32               `protobuf:"varint,3,rep,packed,name=parts,proto3" json:"parts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlannedShare) Reset() {
+	*x = PlannedShare{}
+	mi := &file_control_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlannedShare) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlannedShare) ProtoMessage() {}
+
+func (x *PlannedShare) ProtoReflect() protoreflect.Message {
+	mi := &file_control_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlannedShare.ProtoReflect.Descriptor instead.
+func (*PlannedShare) Descriptor() ([]byte, []int) {
+	return file_control_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *PlannedShare) GetJob() uint32 {
+	if x != nil {
+		return x.Job
+	}
+	return 0
+}
+
+func (x *PlannedShare) GetSwitch() string {
+	if x != nil {
+		return x.Switch
+	}
+	return ""
+}
+
+func (x *PlannedShare) GetParts() []uint32 {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
 type LeaveRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Job      uint32                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -1159,7 +1289,7 @@ type LeaveRequest struct {
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_control_proto_msgTypes[11]
+	mi := &file_control_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1171,7 +1301,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[11]
+	mi := &file_control_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1184,7 +1314,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{11}
+	return file_control_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LeaveRequest) GetJob() uint32 {
@@ -1244,7 +1374,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_control_proto_msgTypes[12]
+	mi := &file_control_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1256,7 +1386,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[12]
+	mi := &file_control_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1269,7 +1399,7 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{12}
+	return file_control_proto_rawDescGZIP(), []int{14}
 }
 
 type MembersRequest struct {
@@ -1283,7 +1413,7 @@ type MembersRequest struct {
 
 func (x *MembersRequest) Reset() {
 	*x = MembersRequest{}
-	mi := &file_control_proto_msgTypes[13]
+	mi := &file_control_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1295,7 +1425,7 @@ func (x *MembersRequest) String() string {
 func (*MembersRequest) ProtoMessage() {}
 
 func (x *MembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[13]
+	mi := &file_control_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1308,7 +1438,7 @@ func (x *MembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersRequest.ProtoReflect.Descriptor instead.
 func (*MembersRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{13}
+	return file_control_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *MembersRequest) GetJob() uint32 {
@@ -1341,7 +1471,7 @@ type MembersResponse struct {
 
 func (x *MembersResponse) Reset() {
 	*x = MembersResponse{}
-	mi := &file_control_proto_msgTypes[14]
+	mi := &file_control_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1353,7 +1483,7 @@ func (x *MembersResponse) String() string {
 func (*MembersResponse) ProtoMessage() {}
 
 func (x *MembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[14]
+	mi := &file_control_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1366,7 +1496,7 @@ func (x *MembersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersResponse.ProtoReflect.Descriptor instead.
 func (*MembersResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{14}
+	return file_control_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *MembersResponse) GetMembers() []*Member {
@@ -1386,7 +1516,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_control_proto_msgTypes[15]
+	mi := &file_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1398,7 +1528,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[15]
+	mi := &file_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1411,7 +1541,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{15}
+	return file_control_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Member) GetSender() uint32 {
@@ -1438,7 +1568,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_control_proto_msgTypes[16]
+	mi := &file_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1450,7 +1580,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[16]
+	mi := &file_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1463,7 +1593,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{16}
+	return file_control_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *FollowRequest) GetJob() uint32 {
@@ -1489,7 +1619,7 @@ type FollowResponse struct {
 
 func (x *FollowResponse) Reset() {
 	*x = FollowResponse{}
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1501,7 +1631,7 @@ func (x *FollowResponse) String() string {
 func (*FollowResponse) ProtoMessage() {}
 
 func (x *FollowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[17]
+	mi := &file_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1514,7 +1644,7 @@ func (x *FollowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowResponse.ProtoReflect.Descriptor instead.
 func (*FollowResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{17}
+	return file_control_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FollowResponse) GetGraceMs() uint32 {
@@ -1538,7 +1668,7 @@ type HarvestRequest struct {
 
 func (x *HarvestRequest) Reset() {
 	*x = HarvestRequest{}
-	mi := &file_control_proto_msgTypes[18]
+	mi := &file_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1550,7 +1680,7 @@ func (x *HarvestRequest) String() string {
 func (*HarvestRequest) ProtoMessage() {}
 
 func (x *HarvestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[18]
+	mi := &file_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1563,7 +1693,7 @@ func (x *HarvestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestRequest.ProtoReflect.Descriptor instead.
 func (*HarvestRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{18}
+	return file_control_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *HarvestRequest) GetWhat() isHarvestRequest_What {
@@ -1635,7 +1765,7 @@ type HarvestBegin struct {
 
 func (x *HarvestBegin) Reset() {
 	*x = HarvestBegin{}
-	mi := &file_control_proto_msgTypes[19]
+	mi := &file_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1647,7 +1777,7 @@ func (x *HarvestBegin) String() string {
 func (*HarvestBegin) ProtoMessage() {}
 
 func (x *HarvestBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[19]
+	mi := &file_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1660,7 +1790,7 @@ func (x *HarvestBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestBegin.ProtoReflect.Descriptor instead.
 func (*HarvestBegin) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{19}
+	return file_control_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *HarvestBegin) GetJob() uint32 {
@@ -1726,7 +1856,7 @@ type HarvestChunk struct {
 
 func (x *HarvestChunk) Reset() {
 	*x = HarvestChunk{}
-	mi := &file_control_proto_msgTypes[20]
+	mi := &file_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1738,7 +1868,7 @@ func (x *HarvestChunk) String() string {
 func (*HarvestChunk) ProtoMessage() {}
 
 func (x *HarvestChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[20]
+	mi := &file_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1751,7 +1881,7 @@ func (x *HarvestChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestChunk.ProtoReflect.Descriptor instead.
 func (*HarvestChunk) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{20}
+	return file_control_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *HarvestChunk) GetNumber() uint64 {
@@ -1832,7 +1962,7 @@ type HarvestMark struct {
 
 func (x *HarvestMark) Reset() {
 	*x = HarvestMark{}
-	mi := &file_control_proto_msgTypes[21]
+	mi := &file_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1844,7 +1974,7 @@ func (x *HarvestMark) String() string {
 func (*HarvestMark) ProtoMessage() {}
 
 func (x *HarvestMark) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[21]
+	mi := &file_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1857,7 +1987,7 @@ func (x *HarvestMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HarvestMark.ProtoReflect.Descriptor instead.
 func (*HarvestMark) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{21}
+	return file_control_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *HarvestMark) GetSender() uint32 {
@@ -1901,7 +2031,7 @@ type BarrierRequest struct {
 
 func (x *BarrierRequest) Reset() {
 	*x = BarrierRequest{}
-	mi := &file_control_proto_msgTypes[22]
+	mi := &file_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1913,7 +2043,7 @@ func (x *BarrierRequest) String() string {
 func (*BarrierRequest) ProtoMessage() {}
 
 func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[22]
+	mi := &file_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1926,7 +2056,7 @@ func (x *BarrierRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierRequest.ProtoReflect.Descriptor instead.
 func (*BarrierRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{22}
+	return file_control_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *BarrierRequest) GetJob() uint32 {
@@ -1972,7 +2102,7 @@ type BarrierResponse struct {
 
 func (x *BarrierResponse) Reset() {
 	*x = BarrierResponse{}
-	mi := &file_control_proto_msgTypes[23]
+	mi := &file_control_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1984,7 +2114,7 @@ func (x *BarrierResponse) String() string {
 func (*BarrierResponse) ProtoMessage() {}
 
 func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[23]
+	mi := &file_control_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1997,7 +2127,7 @@ func (x *BarrierResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierResponse.ProtoReflect.Descriptor instead.
 func (*BarrierResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{23}
+	return file_control_proto_rawDescGZIP(), []int{25}
 }
 
 type ReduceRequest struct {
@@ -2015,7 +2145,7 @@ type ReduceRequest struct {
 
 func (x *ReduceRequest) Reset() {
 	*x = ReduceRequest{}
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2027,7 +2157,7 @@ func (x *ReduceRequest) String() string {
 func (*ReduceRequest) ProtoMessage() {}
 
 func (x *ReduceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[24]
+	mi := &file_control_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2040,7 +2170,7 @@ func (x *ReduceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReduceRequest.ProtoReflect.Descriptor instead.
 func (*ReduceRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{24}
+	return file_control_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReduceRequest) GetJob() uint32 {
@@ -2103,7 +2233,7 @@ type HotFrames struct {
 
 func (x *HotFrames) Reset() {
 	*x = HotFrames{}
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2115,7 +2245,7 @@ func (x *HotFrames) String() string {
 func (*HotFrames) ProtoMessage() {}
 
 func (x *HotFrames) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[25]
+	mi := &file_control_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2128,7 +2258,7 @@ func (x *HotFrames) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotFrames.ProtoReflect.Descriptor instead.
 func (*HotFrames) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{25}
+	return file_control_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *HotFrames) GetSent() uint32 {
@@ -2156,7 +2286,7 @@ type Dropped struct {
 
 func (x *Dropped) Reset() {
 	*x = Dropped{}
-	mi := &file_control_proto_msgTypes[26]
+	mi := &file_control_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2168,7 +2298,7 @@ func (x *Dropped) String() string {
 func (*Dropped) ProtoMessage() {}
 
 func (x *Dropped) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[26]
+	mi := &file_control_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2181,7 +2311,7 @@ func (x *Dropped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dropped.ProtoReflect.Descriptor instead.
 func (*Dropped) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{26}
+	return file_control_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Dropped) GetKey() uint64 {
@@ -2212,7 +2342,7 @@ type ReducedRows struct {
 
 func (x *ReducedRows) Reset() {
 	*x = ReducedRows{}
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2224,7 +2354,7 @@ func (x *ReducedRows) String() string {
 func (*ReducedRows) ProtoMessage() {}
 
 func (x *ReducedRows) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[27]
+	mi := &file_control_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2237,7 +2367,7 @@ func (x *ReducedRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReducedRows.ProtoReflect.Descriptor instead.
 func (*ReducedRows) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{27}
+	return file_control_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReducedRows) GetRows() uint64 {
@@ -2283,7 +2413,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_control_proto_msgTypes[28]
+	mi := &file_control_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2295,7 +2425,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[28]
+	mi := &file_control_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2308,7 +2438,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{28}
+	return file_control_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReportRequest) GetJob() uint32 {
@@ -2368,7 +2498,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_control_proto_msgTypes[29]
+	mi := &file_control_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2380,7 +2510,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[29]
+	mi := &file_control_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2393,7 +2523,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{29}
+	return file_control_proto_rawDescGZIP(), []int{31}
 }
 
 // Fenced is a detail of the status that refuses a call for a generation that has ended: the worker
@@ -2406,7 +2536,7 @@ type Fenced struct {
 
 func (x *Fenced) Reset() {
 	*x = Fenced{}
-	mi := &file_control_proto_msgTypes[30]
+	mi := &file_control_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2418,7 +2548,7 @@ func (x *Fenced) String() string {
 func (*Fenced) ProtoMessage() {}
 
 func (x *Fenced) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[30]
+	mi := &file_control_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2431,7 +2561,7 @@ func (x *Fenced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fenced.ProtoReflect.Descriptor instead.
 func (*Fenced) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{30}
+	return file_control_proto_rawDescGZIP(), []int{32}
 }
 
 // Rewound is a detail of the status that ends an admission, or refuses a call of one that has ended, in a
@@ -2444,7 +2574,7 @@ type Rewound struct {
 
 func (x *Rewound) Reset() {
 	*x = Rewound{}
-	mi := &file_control_proto_msgTypes[31]
+	mi := &file_control_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2456,7 +2586,7 @@ func (x *Rewound) String() string {
 func (*Rewound) ProtoMessage() {}
 
 func (x *Rewound) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[31]
+	mi := &file_control_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2469,7 +2599,7 @@ func (x *Rewound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rewound.ProtoReflect.Descriptor instead.
 func (*Rewound) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{31}
+	return file_control_proto_rawDescGZIP(), []int{33}
 }
 
 // Restarted is a detail of the status with which a server refuses a worker that has asked an earlier run of
@@ -2482,7 +2612,7 @@ type Restarted struct {
 
 func (x *Restarted) Reset() {
 	*x = Restarted{}
-	mi := &file_control_proto_msgTypes[32]
+	mi := &file_control_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2494,7 +2624,7 @@ func (x *Restarted) String() string {
 func (*Restarted) ProtoMessage() {}
 
 func (x *Restarted) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[32]
+	mi := &file_control_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2507,7 +2637,7 @@ func (x *Restarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restarted.ProtoReflect.Descriptor instead.
 func (*Restarted) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{32}
+	return file_control_proto_rawDescGZIP(), []int{34}
 }
 
 type SettleRequest struct {
@@ -2525,7 +2655,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_control_proto_msgTypes[33]
+	mi := &file_control_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2537,7 +2667,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[33]
+	mi := &file_control_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2550,7 +2680,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{33}
+	return file_control_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SettleRequest) GetJob() uint32 {
@@ -2611,7 +2741,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_control_proto_msgTypes[34]
+	mi := &file_control_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2623,7 +2753,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[34]
+	mi := &file_control_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2636,7 +2766,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{34}
+	return file_control_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SettleResponse) GetMark() *HarvestMark {
@@ -2658,7 +2788,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_control_proto_msgTypes[35]
+	mi := &file_control_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2670,7 +2800,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[35]
+	mi := &file_control_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2683,7 +2813,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{35}
+	return file_control_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DrainRequest) GetJob() uint32 {
@@ -2711,7 +2841,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_control_proto_msgTypes[36]
+	mi := &file_control_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2723,7 +2853,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[36]
+	mi := &file_control_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2736,7 +2866,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{36}
+	return file_control_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DrainResponse) GetFrom() uint32 {
@@ -2771,7 +2901,7 @@ type DoneRequest struct {
 
 func (x *DoneRequest) Reset() {
 	*x = DoneRequest{}
-	mi := &file_control_proto_msgTypes[37]
+	mi := &file_control_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2783,7 +2913,7 @@ func (x *DoneRequest) String() string {
 func (*DoneRequest) ProtoMessage() {}
 
 func (x *DoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[37]
+	mi := &file_control_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2796,7 +2926,7 @@ func (x *DoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneRequest.ProtoReflect.Descriptor instead.
 func (*DoneRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{37}
+	return file_control_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DoneRequest) GetJob() uint32 {
@@ -2828,7 +2958,7 @@ type DoneResponse struct {
 
 func (x *DoneResponse) Reset() {
 	*x = DoneResponse{}
-	mi := &file_control_proto_msgTypes[38]
+	mi := &file_control_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2840,7 +2970,7 @@ func (x *DoneResponse) String() string {
 func (*DoneResponse) ProtoMessage() {}
 
 func (x *DoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[38]
+	mi := &file_control_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2853,7 +2983,7 @@ func (x *DoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoneResponse.ProtoReflect.Descriptor instead.
 func (*DoneResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{38}
+	return file_control_proto_rawDescGZIP(), []int{40}
 }
 
 type TearRequest struct {
@@ -2868,7 +2998,7 @@ type TearRequest struct {
 
 func (x *TearRequest) Reset() {
 	*x = TearRequest{}
-	mi := &file_control_proto_msgTypes[39]
+	mi := &file_control_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2880,7 +3010,7 @@ func (x *TearRequest) String() string {
 func (*TearRequest) ProtoMessage() {}
 
 func (x *TearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[39]
+	mi := &file_control_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2893,7 +3023,7 @@ func (x *TearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TearRequest.ProtoReflect.Descriptor instead.
 func (*TearRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{39}
+	return file_control_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TearRequest) GetJob() uint32 {
@@ -2932,7 +3062,7 @@ type TearResponse struct {
 
 func (x *TearResponse) Reset() {
 	*x = TearResponse{}
-	mi := &file_control_proto_msgTypes[40]
+	mi := &file_control_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2944,7 +3074,7 @@ func (x *TearResponse) String() string {
 func (*TearResponse) ProtoMessage() {}
 
 func (x *TearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[40]
+	mi := &file_control_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2957,7 +3087,7 @@ func (x *TearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TearResponse.ProtoReflect.Descriptor instead.
 func (*TearResponse) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{40}
+	return file_control_proto_rawDescGZIP(), []int{42}
 }
 
 type StatsRequest struct {
@@ -2968,7 +3098,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_control_proto_msgTypes[41]
+	mi := &file_control_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2980,7 +3110,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[41]
+	mi := &file_control_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2993,7 +3123,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{41}
+	return file_control_proto_rawDescGZIP(), []int{43}
 }
 
 type AggregatorStats struct {
@@ -3012,7 +3142,7 @@ type AggregatorStats struct {
 
 func (x *AggregatorStats) Reset() {
 	*x = AggregatorStats{}
-	mi := &file_control_proto_msgTypes[42]
+	mi := &file_control_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3024,7 +3154,7 @@ func (x *AggregatorStats) String() string {
 func (*AggregatorStats) ProtoMessage() {}
 
 func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[42]
+	mi := &file_control_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3037,7 +3167,7 @@ func (x *AggregatorStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AggregatorStats.ProtoReflect.Descriptor instead.
 func (*AggregatorStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{42}
+	return file_control_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *AggregatorStats) GetCounters() map[string]uint64 {
@@ -3125,7 +3255,7 @@ type JobStats struct {
 
 func (x *JobStats) Reset() {
 	*x = JobStats{}
-	mi := &file_control_proto_msgTypes[43]
+	mi := &file_control_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3137,7 +3267,7 @@ func (x *JobStats) String() string {
 func (*JobStats) ProtoMessage() {}
 
 func (x *JobStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[43]
+	mi := &file_control_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3150,7 +3280,7 @@ func (x *JobStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStats.ProtoReflect.Descriptor instead.
 func (*JobStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{43}
+	return file_control_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *JobStats) GetJob() uint32 {
@@ -3313,7 +3443,7 @@ type Timing struct {
 
 func (x *Timing) Reset() {
 	*x = Timing{}
-	mi := &file_control_proto_msgTypes[44]
+	mi := &file_control_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3325,7 +3455,7 @@ func (x *Timing) String() string {
 func (*Timing) ProtoMessage() {}
 
 func (x *Timing) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[44]
+	mi := &file_control_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3338,7 +3468,7 @@ func (x *Timing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timing.ProtoReflect.Descriptor instead.
 func (*Timing) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{44}
+	return file_control_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Timing) GetCount() uint64 {
@@ -3382,7 +3512,7 @@ type ServerStats struct {
 
 func (x *ServerStats) Reset() {
 	*x = ServerStats{}
-	mi := &file_control_proto_msgTypes[45]
+	mi := &file_control_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3394,7 +3524,7 @@ func (x *ServerStats) String() string {
 func (*ServerStats) ProtoMessage() {}
 
 func (x *ServerStats) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[45]
+	mi := &file_control_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3407,7 +3537,7 @@ func (x *ServerStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerStats.ProtoReflect.Descriptor instead.
 func (*ServerStats) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{45}
+	return file_control_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ServerStats) GetRows() uint64 {
@@ -3462,7 +3592,7 @@ type Latency struct {
 
 func (x *Latency) Reset() {
 	*x = Latency{}
-	mi := &file_control_proto_msgTypes[46]
+	mi := &file_control_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3474,7 +3604,7 @@ func (x *Latency) String() string {
 func (*Latency) ProtoMessage() {}
 
 func (x *Latency) ProtoReflect() protoreflect.Message {
-	mi := &file_control_proto_msgTypes[46]
+	mi := &file_control_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3487,7 +3617,7 @@ func (x *Latency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Latency.ProtoReflect.Descriptor instead.
 func (*Latency) Descriptor() ([]byte, []int) {
-	return file_control_proto_rawDescGZIP(), []int{46}
+	return file_control_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Latency) GetOp() string {
@@ -3625,7 +3755,7 @@ const file_control_proto_rawDesc = "" +
 	"\x05token\x18\n" +
 	" \x01(\fR\x05token\x12\x19\n" +
 	"\bgrace_ms\x18\v \x01(\rR\agraceMs\x12\x14\n" +
-	"\x05pages\x18\f \x01(\rR\x05pages\"\x8f\x04\n" +
+	"\x05pages\x18\f \x01(\rR\x05pages\"\xbb\x04\n" +
 	"\n" +
 	"Membership\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\rR\x05epoch\x12\x1c\n" +
@@ -3648,9 +3778,18 @@ const file_control_proto_rawDesc = "" +
 	"aggregator\x12\x14\n" +
 	"\x05ended\x18\x0f \x01(\x04R\x05ended\x12\x16\n" +
 	"\x06shares\x18\x10 \x03(\x04R\x06shares\x12\x10\n" +
-	"\x03run\x18\x11 \x01(\x04R\x03runB\f\n" +
+	"\x03run\x18\x11 \x01(\x04R\x03run\x12*\n" +
+	"\x04plan\x18\x12 \x01(\v2\x16.libra.control.v1.PlanR\x04planB\f\n" +
 	"\n" +
-	"_next_step\"\xae\x01\n" +
+	"_next_step\"k\n" +
+	"\x04Plan\x12\x1b\n" +
+	"\tpart_rows\x18\x01 \x01(\rR\bpartRows\x126\n" +
+	"\x06shares\x18\x02 \x03(\v2\x1e.libra.control.v1.PlannedShareR\x06shares\x12\x0e\n" +
+	"\x02to\x18\x03 \x03(\x11R\x02to\"N\n" +
+	"\fPlannedShare\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
+	"\x06switch\x18\x02 \x01(\tR\x06switch\x12\x14\n" +
+	"\x05parts\x18\x03 \x03(\rR\x05parts\"\xae\x01\n" +
 	"\fLeaveRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\rR\x03job\x12\x16\n" +
 	"\x06sender\x18\x02 \x01(\rR\x06sender\x12\x14\n" +
@@ -3885,7 +4024,7 @@ func file_control_proto_rawDescGZIP() []byte {
 }
 
 var file_control_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_control_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_control_proto_goTypes = []any{
 	(Mode)(0),                 // 0: libra.control.v1.Mode
 	(Arithmetic)(0),           // 1: libra.control.v1.Arithmetic
@@ -3900,118 +4039,122 @@ var file_control_proto_goTypes = []any{
 	(*JoinRequest)(nil),       // 10: libra.control.v1.JoinRequest
 	(*Admission)(nil),         // 11: libra.control.v1.Admission
 	(*Membership)(nil),        // 12: libra.control.v1.Membership
-	(*LeaveRequest)(nil),      // 13: libra.control.v1.LeaveRequest
-	(*LeaveResponse)(nil),     // 14: libra.control.v1.LeaveResponse
-	(*MembersRequest)(nil),    // 15: libra.control.v1.MembersRequest
-	(*MembersResponse)(nil),   // 16: libra.control.v1.MembersResponse
-	(*Member)(nil),            // 17: libra.control.v1.Member
-	(*FollowRequest)(nil),     // 18: libra.control.v1.FollowRequest
-	(*FollowResponse)(nil),    // 19: libra.control.v1.FollowResponse
-	(*HarvestRequest)(nil),    // 20: libra.control.v1.HarvestRequest
-	(*HarvestBegin)(nil),      // 21: libra.control.v1.HarvestBegin
-	(*HarvestChunk)(nil),      // 22: libra.control.v1.HarvestChunk
-	(*HarvestMark)(nil),       // 23: libra.control.v1.HarvestMark
-	(*BarrierRequest)(nil),    // 24: libra.control.v1.BarrierRequest
-	(*BarrierResponse)(nil),   // 25: libra.control.v1.BarrierResponse
-	(*ReduceRequest)(nil),     // 26: libra.control.v1.ReduceRequest
-	(*HotFrames)(nil),         // 27: libra.control.v1.HotFrames
-	(*Dropped)(nil),           // 28: libra.control.v1.Dropped
-	(*ReducedRows)(nil),       // 29: libra.control.v1.ReducedRows
-	(*ReportRequest)(nil),     // 30: libra.control.v1.ReportRequest
-	(*ReportResponse)(nil),    // 31: libra.control.v1.ReportResponse
-	(*Fenced)(nil),            // 32: libra.control.v1.Fenced
-	(*Rewound)(nil),           // 33: libra.control.v1.Rewound
-	(*Restarted)(nil),         // 34: libra.control.v1.Restarted
-	(*SettleRequest)(nil),     // 35: libra.control.v1.SettleRequest
-	(*SettleResponse)(nil),    // 36: libra.control.v1.SettleResponse
-	(*DrainRequest)(nil),      // 37: libra.control.v1.DrainRequest
-	(*DrainResponse)(nil),     // 38: libra.control.v1.DrainResponse
-	(*DoneRequest)(nil),       // 39: libra.control.v1.DoneRequest
-	(*DoneResponse)(nil),      // 40: libra.control.v1.DoneResponse
-	(*TearRequest)(nil),       // 41: libra.control.v1.TearRequest
-	(*TearResponse)(nil),      // 42: libra.control.v1.TearResponse
-	(*StatsRequest)(nil),      // 43: libra.control.v1.StatsRequest
-	(*AggregatorStats)(nil),   // 44: libra.control.v1.AggregatorStats
-	(*JobStats)(nil),          // 45: libra.control.v1.JobStats
-	(*Timing)(nil),            // 46: libra.control.v1.Timing
-	(*ServerStats)(nil),       // 47: libra.control.v1.ServerStats
-	(*Latency)(nil),           // 48: libra.control.v1.Latency
-	nil,                       // 49: libra.control.v1.JoinRequest.AgreeEntry
-	nil,                       // 50: libra.control.v1.AggregatorStats.CountersEntry
-	nil,                       // 51: libra.control.v1.JobStats.CountersEntry
-	nil,                       // 52: libra.control.v1.ServerStats.CountersEntry
+	(*Plan)(nil),              // 13: libra.control.v1.Plan
+	(*PlannedShare)(nil),      // 14: libra.control.v1.PlannedShare
+	(*LeaveRequest)(nil),      // 15: libra.control.v1.LeaveRequest
+	(*LeaveResponse)(nil),     // 16: libra.control.v1.LeaveResponse
+	(*MembersRequest)(nil),    // 17: libra.control.v1.MembersRequest
+	(*MembersResponse)(nil),   // 18: libra.control.v1.MembersResponse
+	(*Member)(nil),            // 19: libra.control.v1.Member
+	(*FollowRequest)(nil),     // 20: libra.control.v1.FollowRequest
+	(*FollowResponse)(nil),    // 21: libra.control.v1.FollowResponse
+	(*HarvestRequest)(nil),    // 22: libra.control.v1.HarvestRequest
+	(*HarvestBegin)(nil),      // 23: libra.control.v1.HarvestBegin
+	(*HarvestChunk)(nil),      // 24: libra.control.v1.HarvestChunk
+	(*HarvestMark)(nil),       // 25: libra.control.v1.HarvestMark
+	(*BarrierRequest)(nil),    // 26: libra.control.v1.BarrierRequest
+	(*BarrierResponse)(nil),   // 27: libra.control.v1.BarrierResponse
+	(*ReduceRequest)(nil),     // 28: libra.control.v1.ReduceRequest
+	(*HotFrames)(nil),         // 29: libra.control.v1.HotFrames
+	(*Dropped)(nil),           // 30: libra.control.v1.Dropped
+	(*ReducedRows)(nil),       // 31: libra.control.v1.ReducedRows
+	(*ReportRequest)(nil),     // 32: libra.control.v1.ReportRequest
+	(*ReportResponse)(nil),    // 33: libra.control.v1.ReportResponse
+	(*Fenced)(nil),            // 34: libra.control.v1.Fenced
+	(*Rewound)(nil),           // 35: libra.control.v1.Rewound
+	(*Restarted)(nil),         // 36: libra.control.v1.Restarted
+	(*SettleRequest)(nil),     // 37: libra.control.v1.SettleRequest
+	(*SettleResponse)(nil),    // 38: libra.control.v1.SettleResponse
+	(*DrainRequest)(nil),      // 39: libra.control.v1.DrainRequest
+	(*DrainResponse)(nil),     // 40: libra.control.v1.DrainResponse
+	(*DoneRequest)(nil),       // 41: libra.control.v1.DoneRequest
+	(*DoneResponse)(nil),      // 42: libra.control.v1.DoneResponse
+	(*TearRequest)(nil),       // 43: libra.control.v1.TearRequest
+	(*TearResponse)(nil),      // 44: libra.control.v1.TearResponse
+	(*StatsRequest)(nil),      // 45: libra.control.v1.StatsRequest
+	(*AggregatorStats)(nil),   // 46: libra.control.v1.AggregatorStats
+	(*JobStats)(nil),          // 47: libra.control.v1.JobStats
+	(*Timing)(nil),            // 48: libra.control.v1.Timing
+	(*ServerStats)(nil),       // 49: libra.control.v1.ServerStats
+	(*Latency)(nil),           // 50: libra.control.v1.Latency
+	nil,                       // 51: libra.control.v1.JoinRequest.AgreeEntry
+	nil,                       // 52: libra.control.v1.AggregatorStats.CountersEntry
+	nil,                       // 53: libra.control.v1.JobStats.CountersEntry
+	nil,                       // 54: libra.control.v1.ServerStats.CountersEntry
 }
 var file_control_proto_depIdxs = []int32{
 	0,  // 0: libra.control.v1.JobSpec.mode:type_name -> libra.control.v1.Mode
 	1,  // 1: libra.control.v1.JobSpec.arithmetic:type_name -> libra.control.v1.Arithmetic
-	49, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
+	51, // 2: libra.control.v1.JoinRequest.agree:type_name -> libra.control.v1.JoinRequest.AgreeEntry
 	0,  // 3: libra.control.v1.Admission.mode:type_name -> libra.control.v1.Mode
 	1,  // 4: libra.control.v1.Admission.arithmetic:type_name -> libra.control.v1.Arithmetic
-	23, // 5: libra.control.v1.Membership.committed:type_name -> libra.control.v1.HarvestMark
-	17, // 6: libra.control.v1.MembersResponse.members:type_name -> libra.control.v1.Member
-	21, // 7: libra.control.v1.HarvestRequest.begin:type_name -> libra.control.v1.HarvestBegin
-	23, // 8: libra.control.v1.HarvestChunk.marks:type_name -> libra.control.v1.HarvestMark
-	28, // 9: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
-	27, // 10: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
-	28, // 11: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
-	23, // 12: libra.control.v1.SettleResponse.mark:type_name -> libra.control.v1.HarvestMark
-	50, // 13: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
-	45, // 14: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
-	51, // 15: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
-	0,  // 16: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
-	1,  // 17: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
-	46, // 18: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
-	46, // 19: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
-	48, // 20: libra.control.v1.JobStats.latencies:type_name -> libra.control.v1.Latency
-	52, // 21: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
-	48, // 22: libra.control.v1.ServerStats.latencies:type_name -> libra.control.v1.Latency
-	2,  // 23: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
-	4,  // 24: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
-	6,  // 25: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
-	10, // 26: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
-	10, // 27: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
-	13, // 28: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
-	15, // 29: libra.control.v1.Aggregator.Members:input_type -> libra.control.v1.MembersRequest
-	20, // 30: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
-	43, // 31: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
-	10, // 32: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
-	10, // 33: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
-	24, // 34: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
-	26, // 35: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
-	30, // 36: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
-	35, // 37: libra.control.v1.ParameterServer.Settle:input_type -> libra.control.v1.SettleRequest
-	37, // 38: libra.control.v1.ParameterServer.Drain:input_type -> libra.control.v1.DrainRequest
-	39, // 39: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
-	41, // 40: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
-	13, // 41: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
-	18, // 42: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
-	43, // 43: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
-	3,  // 44: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
-	5,  // 45: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
-	7,  // 46: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
-	11, // 47: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
-	11, // 48: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
-	14, // 49: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
-	16, // 50: libra.control.v1.Aggregator.Members:output_type -> libra.control.v1.MembersResponse
-	22, // 51: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
-	44, // 52: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
-	12, // 53: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
-	12, // 54: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
-	25, // 55: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
-	29, // 56: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
-	31, // 57: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
-	36, // 58: libra.control.v1.ParameterServer.Settle:output_type -> libra.control.v1.SettleResponse
-	38, // 59: libra.control.v1.ParameterServer.Drain:output_type -> libra.control.v1.DrainResponse
-	40, // 60: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
-	42, // 61: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
-	14, // 62: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
-	19, // 63: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
-	47, // 64: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
-	44, // [44:65] is the sub-list for method output_type
-	23, // [23:44] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	25, // 5: libra.control.v1.Membership.committed:type_name -> libra.control.v1.HarvestMark
+	13, // 6: libra.control.v1.Membership.plan:type_name -> libra.control.v1.Plan
+	14, // 7: libra.control.v1.Plan.shares:type_name -> libra.control.v1.PlannedShare
+	19, // 8: libra.control.v1.MembersResponse.members:type_name -> libra.control.v1.Member
+	23, // 9: libra.control.v1.HarvestRequest.begin:type_name -> libra.control.v1.HarvestBegin
+	25, // 10: libra.control.v1.HarvestChunk.marks:type_name -> libra.control.v1.HarvestMark
+	30, // 11: libra.control.v1.ReduceRequest.refused:type_name -> libra.control.v1.Dropped
+	29, // 12: libra.control.v1.ReduceRequest.hot:type_name -> libra.control.v1.HotFrames
+	30, // 13: libra.control.v1.ReducedRows.dropped:type_name -> libra.control.v1.Dropped
+	25, // 14: libra.control.v1.SettleResponse.mark:type_name -> libra.control.v1.HarvestMark
+	52, // 15: libra.control.v1.AggregatorStats.counters:type_name -> libra.control.v1.AggregatorStats.CountersEntry
+	47, // 16: libra.control.v1.AggregatorStats.jobs:type_name -> libra.control.v1.JobStats
+	53, // 17: libra.control.v1.JobStats.counters:type_name -> libra.control.v1.JobStats.CountersEntry
+	0,  // 18: libra.control.v1.JobStats.mode:type_name -> libra.control.v1.Mode
+	1,  // 19: libra.control.v1.JobStats.arithmetic:type_name -> libra.control.v1.Arithmetic
+	48, // 20: libra.control.v1.JobStats.harvest_interval:type_name -> libra.control.v1.Timing
+	48, // 21: libra.control.v1.JobStats.harvest_held:type_name -> libra.control.v1.Timing
+	50, // 22: libra.control.v1.JobStats.latencies:type_name -> libra.control.v1.Latency
+	54, // 23: libra.control.v1.ServerStats.counters:type_name -> libra.control.v1.ServerStats.CountersEntry
+	50, // 24: libra.control.v1.ServerStats.latencies:type_name -> libra.control.v1.Latency
+	2,  // 25: libra.control.v1.Aggregator.CreateJob:input_type -> libra.control.v1.JobSpec
+	4,  // 26: libra.control.v1.Aggregator.Hold:input_type -> libra.control.v1.HoldRequest
+	6,  // 27: libra.control.v1.Aggregator.RemoveJob:input_type -> libra.control.v1.RemoveJobRequest
+	10, // 28: libra.control.v1.Aggregator.Check:input_type -> libra.control.v1.JoinRequest
+	10, // 29: libra.control.v1.Aggregator.Join:input_type -> libra.control.v1.JoinRequest
+	15, // 30: libra.control.v1.Aggregator.Leave:input_type -> libra.control.v1.LeaveRequest
+	17, // 31: libra.control.v1.Aggregator.Members:input_type -> libra.control.v1.MembersRequest
+	22, // 32: libra.control.v1.Aggregator.Harvest:input_type -> libra.control.v1.HarvestRequest
+	45, // 33: libra.control.v1.Aggregator.Stats:input_type -> libra.control.v1.StatsRequest
+	10, // 34: libra.control.v1.ParameterServer.Check:input_type -> libra.control.v1.JoinRequest
+	10, // 35: libra.control.v1.ParameterServer.Join:input_type -> libra.control.v1.JoinRequest
+	26, // 36: libra.control.v1.ParameterServer.Barrier:input_type -> libra.control.v1.BarrierRequest
+	28, // 37: libra.control.v1.ParameterServer.Reduce:input_type -> libra.control.v1.ReduceRequest
+	32, // 38: libra.control.v1.ParameterServer.Report:input_type -> libra.control.v1.ReportRequest
+	37, // 39: libra.control.v1.ParameterServer.Settle:input_type -> libra.control.v1.SettleRequest
+	39, // 40: libra.control.v1.ParameterServer.Drain:input_type -> libra.control.v1.DrainRequest
+	41, // 41: libra.control.v1.ParameterServer.Done:input_type -> libra.control.v1.DoneRequest
+	43, // 42: libra.control.v1.ParameterServer.Tear:input_type -> libra.control.v1.TearRequest
+	15, // 43: libra.control.v1.ParameterServer.Leave:input_type -> libra.control.v1.LeaveRequest
+	20, // 44: libra.control.v1.ParameterServer.Follow:input_type -> libra.control.v1.FollowRequest
+	45, // 45: libra.control.v1.ParameterServer.Stats:input_type -> libra.control.v1.StatsRequest
+	3,  // 46: libra.control.v1.Aggregator.CreateJob:output_type -> libra.control.v1.Job
+	5,  // 47: libra.control.v1.Aggregator.Hold:output_type -> libra.control.v1.HoldResponse
+	7,  // 48: libra.control.v1.Aggregator.RemoveJob:output_type -> libra.control.v1.RemoveJobResponse
+	11, // 49: libra.control.v1.Aggregator.Check:output_type -> libra.control.v1.Admission
+	11, // 50: libra.control.v1.Aggregator.Join:output_type -> libra.control.v1.Admission
+	16, // 51: libra.control.v1.Aggregator.Leave:output_type -> libra.control.v1.LeaveResponse
+	18, // 52: libra.control.v1.Aggregator.Members:output_type -> libra.control.v1.MembersResponse
+	24, // 53: libra.control.v1.Aggregator.Harvest:output_type -> libra.control.v1.HarvestChunk
+	46, // 54: libra.control.v1.Aggregator.Stats:output_type -> libra.control.v1.AggregatorStats
+	12, // 55: libra.control.v1.ParameterServer.Check:output_type -> libra.control.v1.Membership
+	12, // 56: libra.control.v1.ParameterServer.Join:output_type -> libra.control.v1.Membership
+	27, // 57: libra.control.v1.ParameterServer.Barrier:output_type -> libra.control.v1.BarrierResponse
+	31, // 58: libra.control.v1.ParameterServer.Reduce:output_type -> libra.control.v1.ReducedRows
+	33, // 59: libra.control.v1.ParameterServer.Report:output_type -> libra.control.v1.ReportResponse
+	38, // 60: libra.control.v1.ParameterServer.Settle:output_type -> libra.control.v1.SettleResponse
+	40, // 61: libra.control.v1.ParameterServer.Drain:output_type -> libra.control.v1.DrainResponse
+	42, // 62: libra.control.v1.ParameterServer.Done:output_type -> libra.control.v1.DoneResponse
+	44, // 63: libra.control.v1.ParameterServer.Tear:output_type -> libra.control.v1.TearResponse
+	16, // 64: libra.control.v1.ParameterServer.Leave:output_type -> libra.control.v1.LeaveResponse
+	21, // 65: libra.control.v1.ParameterServer.Follow:output_type -> libra.control.v1.FollowResponse
+	49, // 66: libra.control.v1.ParameterServer.Stats:output_type -> libra.control.v1.ServerStats
+	46, // [46:67] is the sub-list for method output_type
+	25, // [25:46] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_control_proto_init() }
@@ -4021,21 +4164,21 @@ func file_control_proto_init() {
 	}
 	file_control_proto_msgTypes[0].OneofWrappers = []any{}
 	file_control_proto_msgTypes[10].OneofWrappers = []any{}
-	file_control_proto_msgTypes[18].OneofWrappers = []any{
+	file_control_proto_msgTypes[20].OneofWrappers = []any{
 		(*HarvestRequest_Begin)(nil),
 		(*HarvestRequest_Now)(nil),
 		(*HarvestRequest_Done)(nil),
 	}
-	file_control_proto_msgTypes[26].OneofWrappers = []any{}
-	file_control_proto_msgTypes[35].OneofWrappers = []any{}
-	file_control_proto_msgTypes[36].OneofWrappers = []any{}
+	file_control_proto_msgTypes[28].OneofWrappers = []any{}
+	file_control_proto_msgTypes[37].OneofWrappers = []any{}
+	file_control_proto_msgTypes[38].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_control_proto_rawDesc), len(file_control_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   51,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -20,15 +20,20 @@ const (
 	Worker  Role = "worker"
 )
 
-// Process is a process that is followed. ID is a worker's number, or a server's index.
+// Process is a process that is followed. ID is a worker's number, or a server's index. Of is the name of one
+// of several switches, "" of the first.
 type Process struct {
 	Role Role
 	ID   int
+	Of   string
 }
 
-// Name returns the name of the process in verdicts: "switch", "server 0".
+// Name returns the name of the process in verdicts: "switch", "switch left", "server 0".
 func (p Process) Name() string {
-	if p.Role == Switch {
+	switch {
+	case p.Role == Switch && p.Of != "":
+		return fmt.Sprintf("%s %s", p.Role, p.Of)
+	case p.Role == Switch:
 		return string(Switch)
 	}
 	return fmt.Sprintf("%s %d", p.Role, p.ID)

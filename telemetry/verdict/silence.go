@@ -54,15 +54,18 @@ func (f *followed) loopSilent() bool {
 	return n > 0 && f.scrapes[n-1].Age >= loopSilent
 }
 
-// peer finds the process at the other end of a worker's flow. Frames to the aggregator go to the switch,
-// or to a standby: if there are some, to that which does not answer.
+// spares reports whether frames to the aggregator may go to a process beside the switch.
+func (f *followed) spares() bool { return f.Role == Standby || f.Role == Switch && f.Of != "" }
+
+// peer finds the process at the other end of a worker's flow. Frames to the aggregator go to the switch, to
+// another one, or to a standby: if there are some, to that which does not answer.
 func (j *Judge) peer(peer string) (to *followed) {
 	name := peerName(peer)
 	for _, f := range j.followed {
 		switch {
 		case f.Name() == name && (to == nil || f.mute()):
 			to = f
-		case name == string(Switch) && f.Role == Standby && f.mute() && to != nil && !to.mute():
+		case name == string(Switch) && f.spares() && f.mute() && to != nil && !to.mute():
 			to = f
 		}
 	}

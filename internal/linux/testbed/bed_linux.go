@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -19,10 +20,10 @@ import (
 // Bed is a network of namespaces. Its methods and those of its nodes may be
 // called from several goroutines.
 type Bed struct {
-	cfg    Config
-	sw     *Node
-	hosts  []*Node
-	thread *proc.Thread // starts children
+	cfg      Config
+	switches []*Node
+	hosts    []*Node
+	thread   *proc.Thread // starts children
 
 	mu     sync.RWMutex // guards the nodes' descriptors against Close
 	closed bool
@@ -61,8 +62,11 @@ func checkCapabilities() error {
 	return nil
 }
 
-// Switch returns the node of the bridge.
-func (b *Bed) Switch() *Node { return b.sw }
+// Switch returns the node of the first bridge.
+func (b *Bed) Switch() *Node { return b.switches[0] }
+
+// Switches returns all switches by index. The slice belongs to the bed.
+func (b *Bed) Switches() []*Node { return b.switches }
 
 // Hosts returns the hosts in order. The slice belongs to the bed.
 func (b *Bed) Hosts() []*Node { return b.hosts }
@@ -70,13 +74,8 @@ func (b *Bed) Hosts() []*Node { return b.hosts }
 // Host returns host i, from 0 on.
 func (b *Bed) Host(i int) *Node { return b.hosts[i] }
 
-// nodes returns the switch and the hosts created so far.
-func (b *Bed) nodes() []*Node {
-	if b.sw == nil {
-		return nil
-	}
-	return append([]*Node{b.sw}, b.hosts...)
-}
+// nodes returns the switches and the hosts created so far.
+func (b *Bed) nodes() []*Node { return slices.Concat(b.switches, b.hosts) }
 
 // Close kills the children of [Node.Start] and waits for their end (the caller still has to call
 // their Wait), removes the interfaces and closes the namespaces. The kernel removes the namespaces
@@ -93,8 +92,8 @@ func (b *Bed) Close() error {
 	b.endChildren()
 
 	var errs []error
-	if b.sw != nil {
-		errs = append(errs, b.removeLinks())
+	for _, sw := range b.switches {
+		errs = append(errs, removeLinks(sw))
 	}
 	for _, n := range b.nodes() {
 		errs = append(errs, n.ns.Close())
@@ -121,17 +120,17 @@ func (b *Bed) endChildren() {
 	b.children = nil
 }
 
-// removeLinks deletes the switch's interfaces. Deleting a veth end deletes its peer. Otherwise they
+// removeLinks deletes a switch's interfaces. Deleting a veth end deletes its peer. Otherwise they
 // would exist until the kernel has removed the namespaces.
-func (b *Bed) removeLinks() error {
-	handle, err := b.sw.ns.handle()
+func removeLinks(sw *Node) error {
+	handle, err := sw.ns.handle()
 	if err != nil {
 		return err
 	}
 	defer handle.Close()
 	links, err := handle.LinkList()
 	if err != nil {
-		return fmt.Errorf("testbed: list interfaces of %s: %w", b.sw.Name, err)
+		return fmt.Errorf("testbed: list interfaces of %s: %w", sw.Name, err)
 	}
 	var errs []error
 	for _, link := range links {

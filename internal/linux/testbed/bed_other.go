@@ -27,6 +27,9 @@ func New(context.Context, Config) (*Bed, error) { return nil, ErrUnsupported }
 // Switch returns nil: there is no Bed here.
 func (*Bed) Switch() *Node { return nil }
 
+// Switches returns nothing.
+func (*Bed) Switches() []*Node { return nil }
+
 // Hosts returns nothing.
 func (*Bed) Hosts() []*Node { return nil }
 

@@ -18,17 +18,26 @@ const bridgeName = "br0"
 // buildAll creates the namespaces and everything in them. All of it is reachable from b at any
 // time, so that Close can remove it after a failure.
 func (b *Bed) buildAll(ctx context.Context) error {
-	sw, handle, err := b.newNode("switch", bridgeName, switchOffset)
-	if err != nil {
-		return err
-	}
-	b.sw = sw
-	defer handle.Close()
-	if err := b.addBridge(handle); err != nil {
-		return err
+	var handles []*netlink.Handle // of the switches
+	defer func() {
+		for _, h := range handles {
+			h.Close()
+		}
+	}()
+	for i := range 1 + len(b.cfg.Above) {
+		handle, err := b.addSwitch(i)
+		if err != nil {
+			return err
+		}
+		handles = append(handles, handle)
 	}
 	if b.cfg.Unbridged {
-		if err := b.addUplink(handle); err != nil {
+		if err := b.addUplink(handles[0]); err != nil {
+			return err
+		}
+	}
+	for i, above := range b.cfg.Above {
+		if err := b.addCable(1+i, above, handles); err != nil {
 			return err
 		}
 	}
@@ -36,7 +45,11 @@ func (b *Bed) buildAll(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("testbed: interrupted: %w", context.Cause(ctx))
 		}
-		if err := b.addHost(ctx, i, handle); err != nil {
+		at := 0
+		if b.cfg.At != nil {
+			at = b.cfg.At[i]
+		}
+		if err := b.addHost(ctx, i, b.switches[at], handles[at]); err != nil {
 			return err
 		}
 	}
@@ -47,7 +60,54 @@ func (b *Bed) buildAll(ctx context.Context) error {
 			}
 		}
 	}
-	return waitUp(ctx, handle)
+	for _, handle := range handles {
+		if err := waitUp(ctx, handle); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addSwitch creates a switch with its bridge. The returned handle works in its namespace.
+func (b *Bed) addSwitch(i int) (*netlink.Handle, error) {
+	name := "switch"
+	if i > 0 {
+		name += strconv.Itoa(i)
+	}
+	n, handle, err := b.newNode(name, bridgeName, b.cfg.switchAt(i))
+	if err != nil {
+		return nil, err
+	}
+	b.switches = append(b.switches, n)
+	if err := b.addBridge(n, handle); err != nil {
+		handle.Close()
+		return nil, err
+	}
+	return handle, nil
+}
+
+// addCable joins the bridges of two switches: the port towards switch i is called cable and its number.
+func (b *Bed) addCable(i, above int, handles []*netlink.Handle) error {
+	from, to := b.switches[i], b.switches[above]
+	names := [2]string{"cable" + strconv.Itoa(i), "above"}
+	err := to.ns.Veth(VethConfig{Names: names, Peer: from.ns, Master: to.Index, Queues: b.cfg.Queues, MTU: b.cfg.MTU})
+	if err != nil {
+		return err
+	}
+	up, err := handles[i].LinkByName(names[1])
+	if err == nil {
+		err = handles[i].LinkSetMasterByIndex(up, from.Index)
+	}
+	if err != nil {
+		return fmt.Errorf("testbed: make %s a port of %s: %w", names[1], from.Name, err)
+	}
+	for end, n := range []*Node{to, from} {
+		if _, err := b.tuneInterface(handles[[]int{above, i}[end]], n, names[end]); err != nil {
+			return err
+		}
+		n.ports = append(n.ports, names[end])
+	}
+	return nil
 }
 
 // newNode creates a node's namespace with its loopback interface up. The returned handle works in
@@ -73,44 +133,45 @@ func (b *Bed) newNode(name, iface string, offset int) (*Node, *netlink.Handle, e
 	return n, handle, nil
 }
 
-// addBridge creates the switch's bridge with its address.
-func (b *Bed) addBridge(handle *netlink.Handle) error {
+// addBridge creates a switch's bridge with its address.
+func (b *Bed) addBridge(n *Node, handle *netlink.Handle) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = bridgeName
 	attrs.MTU = b.cfg.MTU
-	attrs.HardwareAddr = b.sw.MAC
+	attrs.HardwareAddr = n.MAC
 	// Spanning tree is off in a new bridge, so ports forward at once. Snooping would make the
 	// bridge watch multicast groups, and sometimes send queries.
 	noSnooping := false
 	if err := handle.LinkAdd(&netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &noSnooping}); err != nil {
 		return fmt.Errorf("testbed: make bridge %s: %w", bridgeName, err)
 	}
-	if err := b.sw.ns.SetUp(bridgeName, true); err != nil {
+	if err := n.ns.SetUp(bridgeName, true); err != nil {
 		return err
 	}
 	link, err := handle.LinkByName(bridgeName)
 	if err != nil {
 		return fmt.Errorf("testbed: find %s: %w", bridgeName, err)
 	}
-	b.sw.Index = link.Attrs().Index
-	return b.addAddress(handle, b.sw)
+	n.Index = link.Attrs().Index
+	return b.addAddress(handle, n)
 }
 
 // addUplink creates the cable between the bridge and the program that switches.
 func (b *Bed) addUplink(handle *netlink.Handle) error {
 	const bridged = "bridged"
-	err := b.sw.ns.Veth(VethConfig{Names: [2]string{bridged, UplinkName}, Master: b.sw.Index, Queues: b.cfg.Queues,
+	sw := b.Switch()
+	err := sw.ns.Veth(VethConfig{Names: [2]string{bridged, UplinkName}, Master: sw.Index, Queues: b.cfg.Queues,
 		MTU: b.cfg.MTU})
 	for _, name := range []string{bridged, UplinkName} {
 		if err == nil {
-			_, err = b.tuneInterface(handle, b.sw, name)
+			_, err = b.tuneInterface(handle, sw, name)
 		}
 	}
 	return err
 }
 
 // addHost creates a host, its cable and its port on the bridge.
-func (b *Bed) addHost(ctx context.Context, i int, sw *netlink.Handle) error {
+func (b *Bed) addHost(ctx context.Context, i int, sw *Node, ports *netlink.Handle) error {
 	offset := hostOffset + i
 	name := "host" + strconv.Itoa(i)
 	n, handle, err := b.newNode(name, name, offset)
@@ -122,20 +183,21 @@ func (b *Bed) addHost(ctx context.Context, i int, sw *netlink.Handle) error {
 	n.PortName = "port" + strconv.Itoa(i)
 	n.PortMAC = hardwareAddr(macPort, offset)
 
-	master := b.sw.Index
+	master := sw.Index
 	if b.cfg.Unbridged {
 		master = 0
 	}
-	err = b.sw.ns.Veth(VethConfig{
+	err = sw.ns.Veth(VethConfig{
 		Names: [2]string{n.PortName, n.Interface}, MACs: [2]net.HardwareAddr{n.PortMAC, n.MAC},
 		Peer: n.ns, Master: master, Queues: b.cfg.Queues, MTU: b.cfg.MTU,
 	})
 	if err != nil {
 		return err
 	}
-	if n.PortIndex, err = b.tuneInterface(sw, b.sw, n.PortName); err != nil {
+	if n.PortIndex, err = b.tuneInterface(ports, sw, n.PortName); err != nil {
 		return err
 	}
+	n.sw, sw.ports = sw, append(sw.ports, n.PortName)
 	if n.Index, err = b.tuneInterface(handle, n, n.Interface); err != nil {
 		return err
 	}

@@ -37,8 +37,13 @@ type Config struct {
 	Queues int
 	// MTU of all interfaces in bytes; 0 means DefaultMTU.
 	MTU int
+	// Above joins more switches to the first, whose index is 0: Above[i] is the index of the switch to which a
+	// cable leads from switch 1+i, a smaller one, so that there are no loops.
+	Above []int
+	// At has the index of each host's switch; nil: all are at the first.
+	At []int
 	// Prefix is the IPv4 network of the bed: the switch gets its first address,
-	// host i the one at offset 2+i. The zero value means DefaultPrefix.
+	// host i the one at offset 2+i, and more switches those after the hosts'. The zero value means DefaultPrefix.
 	Prefix netip.Prefix
 	// ThreadedNAPI receives frames in a kernel thread for each queue instead of the softirq of the
 	// sender's CPU, so that a second CPU can share the work.
@@ -74,11 +79,33 @@ func (c Config) withDefaults() (Config, error) {
 	case !c.Prefix.Addr().Is4():
 		return c, fmt.Errorf("%w: prefix %v is not IPv4", ErrConfig, c.Prefix)
 	}
-	// Network address, switch, hosts, broadcast address.
-	if size := uint64(1) << (32 - c.Prefix.Bits()); size < uint64(c.Hosts)+3 {
-		return c, fmt.Errorf("%w: prefix %v has no room for a switch and %d hosts", ErrConfig, c.Prefix, c.Hosts)
+	// Network address, switches, hosts, broadcast address.
+	if size := uint64(1) << (32 - c.Prefix.Bits()); size < uint64(c.Hosts)+3+uint64(len(c.Above)) {
+		return c, fmt.Errorf("%w: prefix %v has no room for %d switches and %d hosts", ErrConfig, c.Prefix, 1+len(c.Above),
+			c.Hosts)
 	}
-	return c, nil
+	return c, c.checkSwitches()
+}
+
+// checkSwitches checks how switches and hosts are joined.
+func (c Config) checkSwitches() error {
+	if len(c.Above) > 0 && c.Unbridged {
+		return fmt.Errorf("%w: an unbridged bed has one switch", ErrConfig)
+	}
+	for i, above := range c.Above {
+		if above < 0 || above > i {
+			return fmt.Errorf("%w: a cable from switch %d leads to switch %d, want one before it", ErrConfig, 1+i, above)
+		}
+	}
+	if c.At != nil && len(c.At) != c.Hosts {
+		return fmt.Errorf("%w: the switches of %d hosts are given, of %d", ErrConfig, len(c.At), c.Hosts)
+	}
+	for i, at := range c.At {
+		if at < 0 || at > len(c.Above) {
+			return fmt.Errorf("%w: host %d is at switch %d of %d", ErrConfig, i, at, 1+len(c.Above))
+		}
+	}
+	return nil
 }
 
 // Offsets of the addresses in the prefix.
@@ -86,6 +113,14 @@ const (
 	switchOffset = 1
 	hostOffset   = 2
 )
+
+// switchAt returns the offset of a switch's address.
+func (c Config) switchAt(i int) int {
+	if i == 0 {
+		return switchOffset
+	}
+	return hostOffset + c.Hosts + i - 1
+}
 
 // address returns the address at an offset in the bed's prefix.
 func (c Config) address(offset int) netip.Addr {

@@ -36,6 +36,12 @@ func TestConfigErrors(t *testing.T) {
 		{"small MTU", Config{MTU: 575}, "575 bytes"},
 		{"large MTU", Config{MTU: 65536}, "65536 bytes"},
 		{"IPv6", Config{Prefix: netip.MustParsePrefix("fd00::/64")}, "not IPv4"},
+		{"no room for switches", Config{Hosts: 4, Above: []int{0, 0}, Prefix: netip.MustParsePrefix("10.0.0.0/29")}, "no room for 3 switches"},
+		{"unbridged switches", Config{Above: []int{0}, Unbridged: true}, "has one switch"},
+		{"loop", Config{Above: []int{0, 2}}, "a cable from switch 2 leads to switch 2"},
+		{"no such switch", Config{Above: []int{-1}}, "a cable from switch 1 leads to switch -1"},
+		{"too few switches", Config{Hosts: 2, At: []int{0}}, "the switches of 1 hosts are given, of 2"},
+		{"host nowhere", Config{Hosts: 2, At: []int{0, 1}}, "host 1 is at switch 1 of 1"},
 		{"no room", Config{Hosts: 6, Prefix: netip.MustParsePrefix("10.0.0.0/29")}, "no room"},
 	}
 	for _, test := range tests {

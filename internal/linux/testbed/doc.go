@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testbed builds a small network inside one Linux machine: a switch and its hosts, each in
+// Package testbed builds a small network inside one Linux machine: a switch, or several, and hosts, each in
 // its own network namespace, connected by veth pairs.
 //
 //	switch namespace                        host namespaces
@@ -11,7 +11,7 @@
 //	|   ...               |
 //	+---------------------+
 //
-// Without further programs the switch is an ordinary learning bridge with its own address; an XDP
+// There may be more switches, each joined by a cable to one before it. Without further programs a switch is an ordinary learning bridge with its own address; an XDP
 // program attached to its ports sees every frame that a host sends.
 //
 // The namespaces are anonymous: nothing appears in /run/netns, and the kernel removes them and

@@ -196,7 +196,18 @@ func sendUDP(t *testing.T, from, to *net.UDPConn, payload []byte) {
 }
 
 func TestNodesReachEachOther(t *testing.T) {
-	bed := newBed(t, Config{Hosts: 3, Queues: 2, ThreadedNAPI: true})
+	for _, cfg := range []Config{
+		{Hosts: 3, Queues: 2, ThreadedNAPI: true},
+		{Hosts: 3, Above: []int{0, 1, 0}, At: []int{3, 0, 2}, StaticARP: true},
+	} {
+		checkReach(t, cfg)
+	}
+}
+
+// checkReach sends a datagram from each node to each other.
+func checkReach(t *testing.T, cfg Config) {
+	t.Helper()
+	bed := newBed(t, cfg)
 	nodes := bed.nodes()
 	conns := make([]*net.UDPConn, len(nodes))
 	for i, n := range nodes {

@@ -7,9 +7,9 @@ import (
 	"net/netip"
 )
 
-// Node is the switch or a host of a [Bed].
+// Node is a switch or a host of a [Bed].
 type Node struct {
-	// Name of the node: "switch" or "host0", "host1", ...
+	// Name of the node: "switch", "switch1", ... or "host0", "host1", ...
 	Name string
 	// Interface in the node's namespace that carries its address: "br0" at the
 	// switch, at a host the node's name.
@@ -28,6 +28,12 @@ type Node struct {
 	// PortMAC is the hardware address of PortName. No frame is addressed to it.
 	PortMAC net.HardwareAddr
 
-	bed *Bed
-	ns  *Namespace
+	bed   *Bed
+	ns    *Namespace
+	sw    *Node    // a host's
+	ports []string // of a switch's bridge
 }
+
+// Ports returns the names of the interfaces at a switch's end of the cables of its hosts and other switches. The
+// slice belongs to the bed.
+func (n *Node) Ports() []string { return n.ports }

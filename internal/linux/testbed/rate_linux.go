@@ -24,7 +24,7 @@ func (n *Node) LimitRate(bits float64) error {
 	if err := limitRate(n.ns, n.Interface, bits); err != nil {
 		return err
 	}
-	return limitRate(n.bed.sw.ns, n.PortName, bits)
+	return limitRate(n.sw.ns, n.PortName, bits)
 }
 
 func limitRate(ns *Namespace, ifname string, bits float64) error {

@@ -17,7 +17,7 @@ func (n *Node) SetCable(up bool) error {
 	if n.PortName == "" {
 		return fmt.Errorf("%w: %s has no cable", ErrConfig, n.Name)
 	}
-	return n.bed.sw.ns.SetUp(n.PortName, up)
+	return n.sw.ns.SetUp(n.PortName, up)
 }
 
 // SetMTU sets the MTU of a node's interface, and not that of its port.

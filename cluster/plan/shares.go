@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/libra-ina/libra/cluster"
+	"github.com/libra-ina/libra/packer"
+	"github.com/libra-ina/libra/packer/share"
+)
+
+// Shares are the shares of a job by a plan: one at each switch that has parts.
+type Shares struct {
+	Switches []string   // the names of their switches
+	PartRows int        // row ranks in a part
+	Parts    [][]uint32 // of each share
+	to       map[uint16][]int
+}
+
+// For returns what one of the cluster's workers does with the parts.
+func (s *Shares) For(worker uint16) share.Plan {
+	return share.Plan{PartRows: s.PartRows, Shares: s.Parts, To: s.to[worker]}
+}
+
+// AutoPushes is the number of pushes from one harvest to the next for which plans are made by themselves: so many
+// that parts stay cold only if there is no room for them, as in a job at one switch.
+const AutoPushes = 100
+
+// OfJob returns the shares by the plan of a job with job.plan: one that is made now, for [AutoPushes], or that of
+// its file. Errors name the field of the cluster file, or that of the plan's.
+func OfJob(c *cluster.Config, hot *packer.HotSet) (*Shares, error) {
+	if c.Job.Plan == cluster.PlanAuto {
+		o := Defaults()
+		o.Pushes = AutoPushes
+		r, err := Make(c, hot, o)
+		if err != nil {
+			return nil, err
+		}
+		s, err := r.Shares(c, hot)
+		if err != nil {
+			return nil, fmt.Errorf("job.plan: %w", err)
+		}
+		return s, nil
+	}
+	data, err := os.ReadFile(c.Job.Plan)
+	if err != nil {
+		return nil, fmt.Errorf("job.plan: %w", err)
+	}
+	r := &Report{}
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, fmt.Errorf("job.plan: %s is not what 'libra plan --json' prints: %w", c.Job.Plan, err)
+	}
+	s, err := r.Shares(c, hot)
+	if err != nil {
+		return nil, fmt.Errorf("job.plan: %s: %w", c.Job.Plan, err)
+	}
+	return s, nil
+}
+
+// Shares returns the shares of a plan, if it fits a cluster file and a hot set.
+func (r *Report) Shares(c *cluster.Config, hot *packer.HotSet) (*Shares, error) {
+	const again = "make the plan again with 'libra plan --json'"
+	if f := hot.Fingerprint(); r.HotSet != hex.EncodeToString(f[:]) {
+		return nil, fmt.Errorf("hot_set: the plan is for another hot set than %s: %s", c.Job.HotSet, again)
+	}
+	s := &Shares{PartRows: r.Rows, to: map[uint16][]int{}}
+	index, used := map[string]int{}, map[string]int{}
+	for g, part := range r.Parts {
+		for _, name := range part.Switches {
+			i := c.SwitchNamed(name)
+			switch {
+			case i < 0 || c.Switches[i].Plain:
+				return nil, fmt.Errorf("parts[%d].switches: %q is none of the switches that aggregate: %s", g, name, again)
+			case index[name] > 0 && slices.Contains(s.Parts[index[name]-1], uint32(g)):
+				return nil, fmt.Errorf("parts[%d].switches: %q is listed twice: %s", g, name, again)
+			case index[name] == 0:
+				s.Switches, s.Parts = append(s.Switches, name), append(s.Parts, nil)
+				index[name] = len(s.Switches)
+			}
+			at := index[name] - 1
+			s.Parts[at] = append(s.Parts[at], uint32(g))
+			used[name] += min(r.Rows, hot.Len()-g*r.Rows) * hot.Dim()
+			if room := c.SlotsOf(c.Switches[i]); used[name] > room {
+				return nil, fmt.Errorf("parts[%d].switches: with it, %q would have %d slots, and it has room for %d (switches[%d].slots): %s",
+					g, name, used[name], room, i, again)
+			}
+		}
+		if err := s.addSenders(c, g, part, index); err != nil {
+			return nil, fmt.Errorf("%w: %s", err, again)
+		}
+	}
+	if len(s.Switches) == 0 {
+		return nil, errors.New("no part is worth its slots at any switch, with so few pushes from one harvest to the next: give the file of a plan for more (libra plan --pushes), or auto")
+	}
+	for _, w := range c.Workers {
+		if _, err := share.New(hot.Len(), hot.Dim(), hot.Fingerprint(), s.For(w.ID)); err != nil {
+			return nil, fmt.Errorf("worker %d: %w: %s", w.ID, err, again)
+		}
+	}
+	return s, nil
+}
+
+// addSenders notes where each worker sends a part, whose switches have an index from 1 on.
+func (s *Shares) addSenders(c *cluster.Config, part int, p Part, index map[string]int) error {
+	for _, from := range p.Senders {
+		to := share.Cold
+		if from.Switch != "" {
+			if !slices.Contains(p.Switches, from.Switch) {
+				return fmt.Errorf("parts[%d].senders: workers %v send it to %q, which does not have it", part, from.Workers,
+					from.Switch)
+			}
+			to = index[from.Switch] - 1
+		}
+		for _, w := range from.Workers {
+			if len(s.to[w]) != part {
+				return fmt.Errorf("parts[%d].senders: worker %d is listed twice", part, w)
+			}
+			s.to[w] = append(s.to[w], to)
+		}
+	}
+	for _, w := range c.Workers {
+		if len(s.to[w.ID]) != part+1 {
+			return fmt.Errorf("parts[%d].senders: it does not say where worker %d sends the part", part, w.ID)
+		}
+	}
+	return nil
+}
