@@ -30,7 +30,7 @@ func TestVerdict(t *testing.T) {
 				}
 				err := fmt.Errorf("push: %w", wire.Refusal{Code: code})
 				begin := time.Now()
-				why := verdict(ctx, err)
+				why := verdict(ctx, err, false)
 				took, want := time.Since(begin), time.Duration(0)
 				switch {
 				case waits && told:

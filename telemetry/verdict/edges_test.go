@@ -133,7 +133,7 @@ func TestServerParts(t *testing.T) {
 		k, n := at(of.worker, of.op, of.part, of.peer, of.mean)
 		s.Times[k] = n
 	}
-	c := &comparison{servers: []*followed{{Process: Process{Server, 0}, window: s}}}
+	c := &comparison{servers: []*followed{{Process: Process{Role: Server}, window: s}}}
 	for _, test := range []struct {
 		worker, op, server string
 		want               time.Duration // 0: unknown
