@@ -180,7 +180,7 @@ func TestSilentOrder(t *testing.T) {
 	j := NewJudge(m.processes(), begin)
 	for second := range 11 {
 		for _, p := range m.processes() {
-			if p == (Process{Worker, 4}) && second > 3 || (p == Process{Worker, 3} || p == Process{Worker, 2}) && second > 6 {
+			if p == (Process{Role: Worker, ID: 4}) && second > 3 || (p == Process{Role: Worker, ID: 3} || p == Process{Role: Worker, ID: 2}) && second > 6 {
 				continue
 			}
 			j.Note(p, begin.Add(time.Duration(second)*time.Second), m.scrape(p, second))
