@@ -324,7 +324,7 @@ func TestSilenceComesFirst(t *testing.T) {
 
 // Why a process has never answered is said.
 func TestNeverAnswered(t *testing.T) {
-	all := []Process{{Role: Switch}, {Server, 0}}
+	all := []Process{{Role: Switch}, {Role: Server}}
 	j := NewJudge(all, begin)
 	j.Fail(all[0], "nothing listens there")
 	for second := range 4 {
