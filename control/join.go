@@ -222,7 +222,7 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 	}
 	reach := func() error {
 		for end := time.Now().Add(cfg.Limit); ; {
-			limit := time.Until(end)
+			limit := cfg.Limit
 			if known != nil && known.KeepLog { // the server may notice meanwhile that it is lost
 				limit = min(limit, DefaultGrace)
 			}
