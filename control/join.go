@@ -223,20 +223,30 @@ func joinOnce(ctx context.Context, cfg JoinConfig) (_ *Membership, err error) {
 		m.servers = append(m.servers, joinedServer{pb.NewParameterServerClient(conn), role, nil, 0})
 	}
 	var client pb.AggregatorClient
-	reach := func() error {
-		conn, err := access.Dial(ctx, access.TheSwitch(), cfg.Aggregator, cfg.Security, cfg.Limit, cfg.Log, cfg.Dial...)
-		if err == nil {
-			client = pb.NewAggregatorClient(conn)
-			m.kept.here = &admittedAt{conn: conn, end: func() {}, leave: func(Departure) error { return nil }}
-		}
-		return err
-	}
 	known, err := m.findAggregator(ctx, &cfg)
 	if err != nil {
 		return nil, err
 	}
 	if err := m.takePlan(ctx, &cfg); err != nil {
 		return nil, err
+	}
+	reach := func() error {
+		for end := time.Now().Add(cfg.Limit); ; {
+			limit := cfg.Limit
+			if known != nil && known.KeepLog { // the server may notice meanwhile that it is lost
+				limit = min(limit, DefaultGrace)
+			}
+			conn, err := access.Dial(ctx, access.TheSwitch(), cfg.Aggregator, cfg.Security, limit, cfg.Log, cfg.Dial...)
+			if err == nil {
+				client = pb.NewAggregatorClient(conn)
+				m.kept.here = &admittedAt{conn: conn, end: func() {}, leave: func(Departure) error { return nil }}
+				return nil
+			}
+			if ctx.Err() != nil || errors.Is(err, access.ErrTLS) || known == nil || !known.KeepLog || time.Now().After(end) ||
+				m.hasMoved(ctx, &cfg, known) {
+				return err
+			}
+		}
 	}
 	m.addresses = append(slices.Clone(addresses), cfg.Aggregator)
 	explain := func(err error) error {

@@ -39,7 +39,7 @@ const (
 	Fence                              // the switch vanishes in the middle of a training, which goes on without it
 	Standby                            // there are other switches, at which the training goes on
 	Drain                              // an operator moves the training to another switch, or to none
-	Rewind                             // workers or the server vanish in the middle of a training, which goes on when they are back
+	Rewind                             // workers or the server vanish in a training, which goes on when they are back
 
 	ClusterAll = All | Reset | Power | Stop | Hostile | Neighbour | Outage | Fence | Standby | Drain | Rewind
 )
