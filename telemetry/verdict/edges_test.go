@@ -133,7 +133,7 @@ func TestServerParts(t *testing.T) {
 		k, n := at(of.worker, of.op, of.part, of.peer, of.mean)
 		s.Times[k] = n
 	}
-	c := &comparison{servers: []*followed{{Process: Process{Server, 0}, window: s}}}
+	c := &comparison{servers: []*followed{{Process: Process{Role: Server, ID: 0}, window: s}}}
 	for _, test := range []struct {
 		worker, op, server string
 		want               time.Duration // 0: unknown
@@ -180,7 +180,7 @@ func TestSilentOrder(t *testing.T) {
 	j := NewJudge(m.processes(), begin)
 	for second := range 11 {
 		for _, p := range m.processes() {
-			if p == (Process{Worker, 4}) && second > 3 || (p == Process{Worker, 3} || p == Process{Worker, 2}) && second > 6 {
+			if p == (Process{Role: Worker, ID: 4}) && second > 3 || (p == Process{Role: Worker, ID: 3} || p == Process{Role: Worker, ID: 2}) && second > 6 {
 				continue
 			}
 			j.Note(p, begin.Add(time.Duration(second)*time.Second), m.scrape(p, second))

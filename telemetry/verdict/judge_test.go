@@ -37,10 +37,10 @@ func quietParts() map[string]time.Duration {
 func (m *made) processes() []Process {
 	all := []Process{{Role: Switch}}
 	for i := range m.servers {
-		all = append(all, Process{Server, i})
+		all = append(all, Process{Role: Server, ID: i})
 	}
 	for i := range m.workers {
-		all = append(all, Process{Worker, i + 1})
+		all = append(all, Process{Role: Worker, ID: i + 1})
 	}
 	return all
 }
@@ -324,7 +324,7 @@ func TestSilenceComesFirst(t *testing.T) {
 
 // Why a process has never answered is said.
 func TestNeverAnswered(t *testing.T) {
-	all := []Process{{Role: Switch}, {Server, 0}}
+	all := []Process{{Role: Switch}, {Role: Server, ID: 0}}
 	j := NewJudge(all, begin)
 	j.Fail(all[0], "nothing listens there")
 	for second := range 4 {

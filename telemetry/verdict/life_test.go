@@ -113,7 +113,7 @@ func newLife(t *testing.T) *life {
 		})
 		must(err)
 		l.workers = append(l.workers, w)
-		l.follow(Process{Worker, int(id)}, func() *Scrape {
+		l.follow(Process{Role: Worker, ID: int(id)}, func() *Scrape {
 			st, err := w.Stats(ctx)
 			must(err)
 			s := scrapeOf(w.Recorder(), fmt.Sprint(id))
