@@ -33,16 +33,14 @@ func TestFaultsOfSharesAreFound(t *testing.T) {
 // Some neighbours train with several switches to the end, though machines lose power and processes are killed.
 func TestNeighboursWithSeveralSwitches(t *testing.T) {
 	for _, kinds := range []Kinds{Neighbour, Neighbour | Crash} {
-		const lives = 200
+		const start, lives = 30, 200 // shortly before the first that trains to the end
 		divided := 0
-		for seed := uint64(1); seed <= lives && divided == 0; seed++ {
+		for seed := uint64(start); seed < start+lives && divided == 0; seed++ {
 			r, err := RunCluster(InTest(t), Options{Seed: seed, Kinds: kinds})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if divided += r.Divided; divided > 0 {
-				t.Logf("%v: seed %d", kinds, seed)
-			}
+			divided += r.Divided
 		}
 		if divided == 0 {
 			t.Errorf("%v: %d lives have none", kinds, lives)

@@ -67,7 +67,7 @@ func TestPlanCommand(t *testing.T) {
 		t.Errorf("bytes times links: %v", costs)
 	}
 	stdout, stderr, code := inProcess(t, "plan", "--config", config)
-	for _, want := range []string{"occupancy", "ranks", "harvests", "lower bound of all plans", "the plan that job.plan names"} {
+	for _, want := range []string{"occupancy", "ranks", "harvests", "lower bound of all plans", "job.plan names"} {
 		if code != 0 || !strings.Contains(stdout, want) {
 			t.Errorf("exit code %d, no %q\n%s%s", code, want, stdout, stderr)
 		}
