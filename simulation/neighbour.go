@@ -15,9 +15,9 @@ import (
 
 // neighbour is another job of the same switch: a server and a worker, which train in step on their
 // own machines, without a checkpoint, are killed, and start again. Its hot set may be divided among up
-// to three jobs, of that switch or, by a plan, of up to three switches. The accounts follow only the cluster's own job, so they detect anything that the
-// neighbour adds to it; anything added to the neighbour, or missing in a step of it, shows in its final
-// weights.
+// to three jobs, of that switch or, by a plan, of up to three switches. The accounts follow only the
+// cluster's own job, so they detect anything that the neighbour adds to it; anything added to the
+// neighbour, or missing in a step of it, shows in its final weights.
 type neighbour struct {
 	c       *clusterLife
 	cfg     cluster.Config

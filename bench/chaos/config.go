@@ -43,7 +43,7 @@ type Now struct {
 
 // Defaults returns the configuration of one life.
 func Defaults() Config {
-	return Config{Lives: 1, Duration: math.MaxInt64, Steps: 1500, Kinds: DefaultKinds()}
+	return Config{Lives: 1, Duration: math.MaxInt64, Steps: 1500, Kinds: Kinds()}
 }
 
 func (c *Config) checkFields() error {
@@ -63,7 +63,7 @@ func (c *Config) Replay(seed uint64) string {
 	if c.Steps != Defaults().Steps {
 		text += fmt.Sprintf(" --steps %d", c.Steps)
 	}
-	if !slices.Equal(c.Kinds, DefaultKinds()) {
+	if !slices.Equal(c.Kinds, Kinds()) {
 		names := []string{}
 		for _, k := range c.Kinds {
 			names = append(names, string(k))

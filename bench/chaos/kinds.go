@@ -45,8 +45,6 @@ var kinds = []struct {
 	weight int
 	// least and most are how long a trouble lasts, or how long a killed process is not started again.
 	least, most time.Duration
-	// other is set if the kind is not among those of a life unless it is asked for.
-	other bool
 }{
 	{kind: Loss}, {kind: Duplicate}, {kind: Reorder}, {kind: Late}, {kind: Corrupt},
 	{kind: SwitchKill, weight: 6, least: time.Millisecond, most: 3 * time.Second},
@@ -57,11 +55,9 @@ var kinds = []struct {
 	{kind: WorkerPause, weight: 2, least: 50 * time.Millisecond, most: 5 * time.Second},
 	{kind: PairKill, weight: 3, least: time.Millisecond, most: 3 * time.Second},
 	{kind: ServerPause, weight: 1, least: 50 * time.Millisecond, most: 2 * time.Second},
-	// It joins the others when a job survives the death of its server.
-	{kind: ServerKill, weight: 4, least: time.Millisecond, most: 3 * time.Second, other: true},
-	// Shorter than the grace period: see "What may count twice" in docs/failures.md.
-	{kind: Partition, weight: 2, least: 50 * time.Millisecond, most: 2500 * time.Millisecond},
-	{kind: Flap, weight: 2, least: 50 * time.Millisecond, most: 2500 * time.Millisecond},
+	{kind: ServerKill, weight: 4, least: time.Millisecond, most: 3 * time.Second},
+	{kind: Partition, weight: 2, least: 50 * time.Millisecond, most: 5 * time.Second},
+	{kind: Flap, weight: 2, least: 50 * time.Millisecond, most: 5 * time.Second},
 	{kind: MTU, weight: 1, least: 50 * time.Millisecond, most: 2500 * time.Millisecond},
 	{kind: MAC, weight: 1},
 }
@@ -84,21 +80,10 @@ func Names() []string {
 	return names
 }
 
-// DefaultKinds lists the kinds of a life unless others are asked for.
-func DefaultKinds() []Kind {
-	var all []Kind
-	for _, k := range kinds {
-		if !k.other {
-			all = append(all, k.kind)
-		}
-	}
-	return all
-}
-
-// ParseKinds returns the kinds of some names, in the order of [Kinds]. No names mean [DefaultKinds].
+// ParseKinds returns the kinds of some names, in the order of [Kinds]. No names mean all.
 func ParseKinds(names []string) ([]Kind, error) {
 	if len(names) == 0 {
-		return DefaultKinds(), nil
+		return Kinds(), nil
 	}
 	for _, name := range names {
 		if !slices.Contains(Names(), name) {

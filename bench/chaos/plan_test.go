@@ -13,11 +13,11 @@ import (
 
 // A seed decides a life, whatever ran before, and another seed another one.
 func TestSeedDecidesLife(t *testing.T) {
-	a, b := Plan(7, 2000, DefaultKinds()), Plan(7, 2000, DefaultKinds())
+	a, b := Plan(7, 2000, Kinds()), Plan(7, 2000, Kinds())
 	if diff := cmp.Diff(a, b); diff != "" {
 		t.Errorf("the same seed:\n%s", diff)
 	}
-	if cmp.Equal(a.Troubles, Plan(8, 2000, DefaultKinds()).Troubles) {
+	if cmp.Equal(a.Troubles, Plan(8, 2000, Kinds()).Troubles) {
 		t.Error("two seeds have the same troubles")
 	}
 }
@@ -91,7 +91,7 @@ func TestPlansReachEverything(t *testing.T) {
 	}
 }
 
-// Lives of few steps have a trouble, those without kinds none, and the death of the server has to be asked for.
+// Lives of few steps have a trouble, those without kinds none.
 func TestPlansOfFewKinds(t *testing.T) {
 	if l := Plan(1, 100, []Kind{WorkerKill}); len(l.Troubles) != 1 || l.Loss != 0 || l.Late != 0 {
 		t.Errorf("%+v", l)
@@ -99,14 +99,11 @@ func TestPlansOfFewKinds(t *testing.T) {
 	if l := Plan(1, 1500, nil); l.Troubles != nil {
 		t.Errorf("%+v", l.Troubles)
 	}
-	if slices.Contains(DefaultKinds(), ServerKill) || len(DefaultKinds())+1 != len(Kinds()) {
-		t.Errorf("%v", DefaultKinds())
-	}
 }
 
 func TestParseKinds(t *testing.T) {
 	for names, want := range map[string][]Kind{
-		"": DefaultKinds(), "none": {}, "worker-kill,loss": {Loss, WorkerKill}, "none,mtu": {MTU}, "server-kill": {ServerKill},
+		"": Kinds(), "none": {}, "worker-kill,loss": {Loss, WorkerKill}, "none,mtu": {MTU}, "server-kill": {ServerKill},
 	} {
 		var list []string
 		if names != "" {

@@ -26,7 +26,8 @@ func (s *server) serviceConfig(ctx context.Context, dim int,
 		agree[control.IndexField] = strconv.Itoa(s.env.Server)
 	}
 	services := control.ParameterServerConfig{
-		Job: c.Job.ID, Instance: s.jobInstance(), Shares: s.moreInstances(), Plan: s.planFor(), Sync: c.Job.Sync, Port: c.Port, Dimension: dim,
+		Job: c.Job.ID, Instance: s.jobInstance(), Shares: s.moreInstances(), Plan: s.planFor(),
+		Sync: c.Job.Sync, Port: c.Port, Dimension: dim,
 		HotSet: fingerprint[:], Workers: c.WorkerIDs(), Members: s.loop, Agree: agree, FirstStep: s.progress.firstStep,
 		Aggregator: s.aggregator(), KeepLog: s.keepsLogs(), Settled: s.loop.TakeSteps,
 		Report: func(ctx context.Context, sender uint16, r *pb.ReportRequest) error {

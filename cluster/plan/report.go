@@ -86,7 +86,8 @@ func (m *maker) nameOf(s int) string { return m.Switches[m.switches[s]].Name }
 func (m *maker) report(plan *sched.Plan, bound float64) *Report {
 	cost, fingerprint := m.problem.Cost(plan), m.hot.Fingerprint()
 	r := &Report{
-		Objective: m.options.Objective, HotSet: hex.EncodeToString(fingerprint[:]), Batch: m.batch, Pushes: m.options.Pushes, Rows: m.rows,
+		Objective: m.options.Objective, HotSet: hex.EncodeToString(fingerprint[:]), Batch: m.batch,
+		Pushes: m.options.Pushes, Rows: m.rows,
 		Cost: Cost{
 			Plan: cost, Bound: bound, Above: experiment.Quotient(cost-bound, bound), OneSwitch: m.oneSwitch(),
 			NoSwitch: m.problem.Cost(m.problem.Nowhere()),

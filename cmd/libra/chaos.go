@@ -72,25 +72,11 @@ trouble. It needs root.`,
 	f.IntVar(&c.Lives, "lives", c.Lives, "number of lives")
 	f.Float64Var(&minutes, "minutes", 0, "begin no life after this time, without a limit of their number unless --lives is given (default: no limit of time)")
 	f.IntVar(&c.Steps, "steps", c.Steps, "about how many steps a life has; there is a trouble for each 100 of them")
-	f.StringSliceVar(&only, "only", nil, "kinds of trouble (default: all but "+strings.Join(othersOfChaos(), ", ")+")")
+	f.StringSliceVar(&only, "only", nil, "kinds of trouble (default: all)")
 	f.StringVar(&out, "out", "", "`file` for the trace: all that happens, and what the processes log (default: its end, if something goes wrong)")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	choices(cmd, "only", chaos.Names()...)
 	return cmd
-}
-
-// othersOfChaos are the kinds that lives do not have unless they are asked for.
-func othersOfChaos() (names []string) {
-	usual := map[chaos.Kind]bool{}
-	for _, k := range chaos.DefaultKinds() {
-		usual[k] = true
-	}
-	for _, k := range chaos.Kinds() {
-		if !usual[k] {
-			names = append(names, string(k))
-		}
-	}
-	return names
 }
 
 // traceTail is how many of the last lines of a trace are shown.

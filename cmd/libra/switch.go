@@ -32,7 +32,8 @@ serves jobs until it is interrupted. At its end it detaches what it attached, an
 removes its jobs from a P4 switch, which keeps forwarding.
 
 With --standby it is one of the file's standbys, at which a job goes on when it has
-lost the switch. With --name it is one of the file's switches, for job.plan. The flags --plane and --p4-* override the file's switch section.` + configHelp,
+lost the switch. With --name it is one of the file's switches, for job.plan. The
+flags --plane and --p4-* override the file's switch section.` + configHelp,
 		Example: `  libra switch --config cluster.yaml
   libra switch --config cluster.yaml --standby 0
   libra switch --config cluster.yaml --name left

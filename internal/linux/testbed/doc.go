@@ -11,8 +11,9 @@
 //	|   ...               |
 //	+---------------------+
 //
-// There may be more switches, each joined by a cable to one before it. Without further programs a switch is an ordinary learning bridge with its own address; an XDP
-// program attached to its ports sees every frame that a host sends.
+// There may be more switches, each joined by a cable to one before it. Without further programs a
+// switch is an ordinary learning bridge with its own address; an XDP program attached to its ports
+// sees every frame that a host sends.
 //
 // The namespaces are anonymous: nothing appears in /run/netns, and the kernel removes them and
 // their interfaces with the last descriptor and process that holds them. So a killed process leaves
