@@ -220,7 +220,11 @@ func runReducer[T reducer.Value](w *summing, cfg reducer.Config, rng *rand.Rand,
 			for lane := range values {
 				values[lane] = value(valueOf(int(w.id), op, lane))
 			}
-			if _, err := r.Start(values); err != nil {
+			start := r.Start
+			if (op+int(w.id))%2 == 0 {
+				start = r.Queue
+			}
+			if _, err := start(values); err != nil {
 				return err
 			}
 			flight = append(flight, op)

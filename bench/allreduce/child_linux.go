@@ -146,7 +146,7 @@ func (c *childConfig) openReducer(ctx context.Context, l link.Link, rounds *cont
 				}
 				if k < n {
 					var err error
-					if ops[at], err = r.Start(values(k)); err != nil {
+					if ops[at], err = r.Queue(values(k)); err != nil {
 						return err
 					}
 				}

@@ -14,6 +14,12 @@ import (
 // its device may still read those of earlier ones.
 func (r *Reducer[T]) alloc() (link.Buf, error) {
 	b, ok := r.link.Alloc()
+	if ok {
+		return b, nil
+	}
+	if err := r.flush(); err != nil { // their buffers become free
+		return 0, err
+	}
 	for until := time.Now().Add(r.cfg.Limit); !ok; b, ok = r.link.Alloc() {
 		if time.Now().After(until) {
 			return 0, r.noRoom()
@@ -67,16 +73,22 @@ func (r *Reducer[T]) send(g *group, now instant, again bool) error {
 	if length > 0 {
 		var err error
 		r.out[0] = link.Frame{Buf: g.buf, Retx: again, Len: length, To: r.path}
-		if n, err = r.link.Send(r.out[:]); err != nil {
+		if n, err = r.link.Send(r.out[:1]); err != nil {
 			return err
 		}
 	}
-	g.sent, g.repeated, g.due = n == 1, g.repeated || again, now.add(g.wait)
-	if !g.sent {
+	g.repeated = g.repeated || again
+	r.await(g, now, n == 1)
+	return nil
+}
+
+// await says when an operation is due that was given to the link, which has sent it or had no room.
+func (r *Reducer[T]) await(g *group, now instant, sent bool) {
+	g.sent, g.due = sent, now.add(g.wait)
+	if !sent {
 		g.due = now.add(sendRetry)
 	}
 	r.wakeAt = min(r.wakeAt, g.due)
-	return nil
 }
 
 // repeatDue sends again what is due, and finds the time when something will be. It fails when

@@ -320,6 +320,97 @@ func TestLinkWithoutRoom(t *testing.T) {
 	})
 }
 
+// What is queued leaves in one call of the link, in its order: with the next Start, Poll, or Wait that has to
+// wait. What the link has no room for then is sent later, and the time in the queue is none of an answer's.
+func TestQueuedContributionsLeaveTogether(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		n := newNetwork[int32](t, small, aggregator.Config{})
+		all := workers[int32](t, n, small)
+		h, r := n.hosts[0], all[0]
+		h.record()
+		values, sums := make([]int32, small.Width), make([]int32, small.Width)
+		queue := func(ops int) {
+			for range ops {
+				if _, err := r.Queue(values); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		var next Op
+		rest := func(calls, frames int) { // of the worker, and what the other one has to do with its operations
+			t.Helper()
+			if h.calls != calls || len(h.sent) != frames {
+				t.Errorf("%d calls have sent %d frames, want %d and %d", h.calls, len(h.sent), calls, frames)
+			}
+			for i, head := range h.sent {
+				if head.Seq != wire.FirstSeq+uint32(next)+uint32(i) {
+					t.Errorf("frame %d has number %d", i, head.Seq)
+				}
+			}
+			for ; next < r.next; next++ {
+				startAll(t, all[1:])
+				for _, r := range all {
+					if err := r.Wait(next, sums); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			h.calls, h.sent, h.at = 0, h.sent[:0], h.at[:0]
+		}
+
+		queue(3)
+		time.Sleep(time.Second)
+		if h.calls != 0 {
+			t.Errorf("%d calls before anything is to be sent", h.calls)
+		}
+		if _, err := r.Start(values); err != nil {
+			t.Fatal(err)
+		}
+		rest(1, 4)
+		if slow := r.rtt.timeout(); slow > 100*time.Millisecond {
+			t.Errorf("after a second in the queue results are expected in %v", slow)
+		}
+		queue(2)
+		if err := r.Poll(); err != nil {
+			t.Fatal(err)
+		}
+		rest(1, 2)
+		queue(4)
+		for range 4 {
+			startAll(t, all[1:])
+		}
+		if err := r.Wait(next, sums); err != nil || h.calls != 1 || len(h.sent) != 4 {
+			t.Errorf("%v; %d calls have sent %d frames", err, h.calls, len(h.sent))
+		}
+		for next++; next < r.next; next++ { // whose results are here
+			if err := r.Wait(next, sums); err != nil || h.calls != 1 {
+				t.Errorf("%v, %d calls", err, h.calls)
+			}
+		}
+		for op := next - 4; op < next; op++ {
+			if err := all[1].Wait(op, sums); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.calls, h.sent, h.at = 0, h.sent[:0], h.at[:0]
+
+		h.change(func() { h.room = 1 })
+		queue(3)
+		time.AfterFunc(10*time.Millisecond, func() { h.change(func() { h.room = plenty }) })
+		for range 3 {
+			startAll(t, all[1:])
+		}
+		for ; next < r.next; next++ {
+			if err := r.Wait(next, sums); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(h.sent) != 3 || r.Stats().Repeats != 0 {
+			t.Errorf("%d frames, %+v", len(h.sent), r.Stats())
+		}
+	})
+}
+
 // What is not the answer of the aggregator to something that waits changes nothing, and is counted.
 func TestForgedAnswers(t *testing.T) {
 	inBubble(t, func(t *testing.T) { // a repetition would be answered

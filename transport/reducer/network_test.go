@@ -59,6 +59,7 @@ type host struct {
 
 	room  int  // frames that Send accepts
 	full  bool // Send accepts none
+	calls int  // of Send
 	sent  []wire.Header
 	at    []time.Time // of sent
 	stats link.Stats
@@ -219,6 +220,7 @@ func (h *host) Send(frames []link.Frame) (int, error) {
 	if h.closed {
 		return 0, net.ErrClosed
 	}
+	h.calls++
 	for i, f := range frames {
 		if !h.hasRoom() {
 			return i, nil

@@ -138,6 +138,7 @@ type Reducer[T Value] struct {
 
 	groups []group
 	next   Op // to be started
+	queued Op // that the link has not been given yet; all before it have
 	first  Op // that has no result; all before it have
 	oldest Op // that is not over; all before it are
 	wakeAt instant
@@ -147,7 +148,7 @@ type Reducer[T Value] struct {
 	failed error
 
 	pkts [batch]link.Packet
-	out  [1]link.Frame
+	out  [batch]link.Frame
 }
 
 // instant is a time since the Reducer began.
@@ -242,6 +243,20 @@ func New[T Value](ctx context.Context, cfg Config) (*Reducer[T], error) {
 // InFlight before. Each operation has to be waited for before the one that follows it by InFlight is
 // started.
 func (r *Reducer[T]) Start(values []T) (Op, error) {
+	op, err := r.Queue(values)
+	if err != nil {
+		return 0, err
+	}
+	if err := r.flush(); err != nil {
+		return 0, r.fail(err)
+	}
+	return op, nil
+}
+
+// Queue is Start, but what it contributes leaves with the next call of Start, Barrier or Poll, or of Wait
+// if that has to wait: in one system call with what other calls of Queue contribute. A caller that has many
+// operations in flight, and takes results as they come, so makes more of them in a second.
+func (r *Reducer[T]) Queue(values []T) (Op, error) {
 	op := r.next
 	g := &r.groups[op%Op(len(r.groups))]
 	switch {
@@ -268,17 +283,36 @@ func (r *Reducer[T]) Start(values []T) (Op, error) {
 	if err != nil {
 		return 0, r.fail(err)
 	}
-	now := r.now()
 	*g = group{
 		op: op, state: waiting, seq: wire.FirstSeq + uint32(op), round: uint32(op / Op(len(r.groups))), buf: buf,
-		sums: g.sums, started: now, wait: r.rtt.timeout(),
+		sums: g.sums, due: never, wait: r.rtt.timeout(),
 	}
 	r.write(g, bits)
 	r.next++
-	if err := r.send(g, now, false); err != nil {
-		return 0, r.fail(err)
-	}
 	return op, nil
+}
+
+// flush sends what is queued.
+func (r *Reducer[T]) flush() error {
+	for r.queued < r.next {
+		frames := r.out[:min(r.next-r.queued, batch)]
+		for i := range frames {
+			g := &r.groups[(r.queued+Op(i))%Op(len(r.groups))]
+			frames[i] = link.Frame{Buf: g.buf, Len: wire.HotLen(r.stripes), To: r.path}
+		}
+		now := r.now()
+		n, err := r.link.Send(frames)
+		if err != nil {
+			return err
+		}
+		for i := range frames {
+			g := &r.groups[r.queued%Op(len(r.groups))]
+			g.started = now
+			r.await(g, now, i < n)
+			r.queued++
+		}
+	}
+	return nil
 }
 
 // Wait returns when an operation has its result, which it stores in sums, of Width values; nil drops
@@ -320,6 +354,9 @@ func (r *Reducer[T]) Poll() error {
 	if r.failed != nil {
 		return r.failed
 	}
+	if err := r.flush(); err != nil {
+		return r.fail(err)
+	}
 	for {
 		n, err := r.receive()
 		if err != nil {
@@ -344,8 +381,11 @@ func (r *Reducer[T]) Close() error {
 	return r.link.Close()
 }
 
-// turn receives, repeats or waits, whichever is first.
+// turn sends what is queued, and receives, repeats or waits, whichever is first.
 func (r *Reducer[T]) turn() error {
+	if err := r.flush(); err != nil {
+		return err
+	}
 	n, err := r.receive()
 	if err != nil {
 		return err
